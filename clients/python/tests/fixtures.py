@@ -26,6 +26,8 @@ SPOKEN: list[dict[str, Any]] = json.loads((FOLDER / "spoken.json").read_text("ut
 HTTP: list[dict[str, Any]] = json.loads((FOLDER / "http.json").read_text("utf-8"))
 #: The numbers of what all clients do, each with its unit.
 NUMBERS: dict[str, Any] = json.loads((FOLDER / "numbers.json").read_text("utf-8"))
+#: What happens to leases, and what they send then.
+LEASES: list[dict[str, Any]] = json.loads((FOLDER / "leases.json").read_text("utf-8"))
 
 
 def limit(case: Any) -> Any:

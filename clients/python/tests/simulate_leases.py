@@ -53,12 +53,12 @@ def simulate(limit: int, loads: list[tuple[float, float]], lease: int = 50, seed
     # By then the processes know their demand.
     counted_from = clock.now + (loads[0][0] if len(loads) > 1 else 1.0)
 
-    def spend(index: int, again: bool) -> None:
+    def spend(index: int, is_counted: bool) -> None:
         leases = processes[index].leases
-        reply = leases.take(1, again=again)
+        reply = leases.take(1, is_counted=is_counted)
         if reply is None:
             waiting[index] += 1
-            leases.want(1)
+            leases.want(1, is_counted=is_counted)
         elif reply.allowed:
             spent.append((clock.now, 1))
 
@@ -92,7 +92,7 @@ def simulate(limit: int, loads: list[tuple[float, float]], lease: int = 50, seed
             at(clock.now + ROUND_TRIP / 2, "answer", index, (more, [model.carry_out(words) for words in more.commands]))
         elif what == "answer":
             busy[index] = False
-            processes[index].leases.answered(*more)
+            processes[index].leases.receive(*more)
             turns, waiting[index] = waiting[index], 0
             for _ in range(turns):
                 spend(index, True)

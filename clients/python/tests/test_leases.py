@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import random
+import re
 import unittest
 from importlib import import_module
 from typing import Any
@@ -12,8 +14,10 @@ from typing import Any
 import redis_ratelimit
 from redis_ratelimit import Rate, Reply, Window, semaphore
 from redis_ratelimit.leases import Leases, Plan
+from redis_ratelimit.libraries import code_of
 
-from .fixtures import LIBRARIES, AsyncRecorder, Recorder
+from .fixtures import LEASES, LIBRARIES, AsyncRecorder, Recorder
+from .fixtures import limit as limit_of
 
 errors = import_module(f"{LIBRARIES[0]}.exceptions")
 
@@ -111,15 +115,15 @@ class Process:
         """Sends what is due, and reads the answer."""
         plan = self.leases.plan()
         if plan is not None:
-            self.leases.answered(plan, [self.model.carry_out(words) for words in plan.commands])
+            self.leases.receive(plan, [self.model.carry_out(words) for words in plan.commands])
         return plan
 
     def take(self, quantity: int = 1) -> Reply:
-        for _ in range(5):
-            reply = self.leases.take(quantity)
+        for turn in range(5):
+            reply = self.leases.take(quantity, is_counted=turn > 0)
             if reply is not None:
                 return reply
-            self.leases.want(quantity)
+            self.leases.want(quantity, is_counted=turn > 0)
             self.exchange()
         raise AssertionError("no answer")
 
@@ -214,7 +218,7 @@ class InTheProcess(unittest.TestCase):
                 self.clock.wall_ahead = 0
 
     def hold(self, process: Process, quantity: int) -> None:
-        process.leases.want(quantity)
+        process.leases.want(quantity, is_counted=True)
         process.exchange()
 
     def test_a_batch_counts_from_before_it_was_asked_for(self) -> None:
@@ -223,7 +227,7 @@ class InTheProcess(unittest.TestCase):
         plan = process.leases.plan()
         assert plan is not None
         self.clock.now += 0.089
-        process.leases.answered(plan, [process.model.carry_out(words) for words in plan.commands])
+        process.leases.receive(plan, [process.model.carry_out(words) for words in plan.commands])
         self.assertIsNotNone(process.leases.take(1))
         self.clock.now += 0.002
         self.assertIsNone(process.leases.take(1))
@@ -251,73 +255,6 @@ class InTheProcess(unittest.TestCase):
         self.assertLess(len(process.sent()), 20)
         self.assertTrue(process.leases.is_settled)
 
-    def test_a_denial_is_remembered_until_its_retry_after_and_100_ms_at_most(self) -> None:
-        process = self.process(5, 10.0)
-        self.assertTrue(process.take(5).allowed)
-        process.exchange()
-        reply = process.take()
-        self.assertTrue(not reply.allowed and 9_990 <= (reply.retry_after_ms or 0) <= 10_001, reply)
-        process.sent()
-        self.clock.now += 0.099
-        again = process.leases.take(1)
-        assert again is not None and again.retry_after_ms is not None and reply.retry_after_ms is not None
-        self.assertEqual(reply.retry_after_ms - again.retry_after_ms, 99)
-        self.assertEqual(process.sent(), [])
-        self.clock.now += 0.002
-        self.assertIsNone(process.leases.take(1))
-        self.clock.now += 9.87
-        reply = process.take()
-        self.assertTrue(not reply.allowed and 1 <= (reply.retry_after_ms or 0) <= 30, reply)
-        self.clock.now += (reply.retry_after_ms or 0) / 1000
-        self.assertTrue(process.take().allowed)
-
-    def test_all_or_nothing_is_taken(self) -> None:
-        process = self.process(10, 10.0)
-        self.assertTrue(process.take(4).allowed)
-        process.sent()
-        reply = process.take(7)
-        self.assertTrue(not reply.allowed and 9_990 <= (reply.retry_after_ms or 0) <= 10_001, reply)
-        self.assertEqual(
-            [words for words in process.sent() if words.startswith("RL.ACQUIRE")],
-            [
-                "RL.ACQUIRE k 10 10000ms 7 LEASE 100 ID ATMOST COUNTLAPSED MS",
-                # What is missing, all of it or nothing: the denial says when it is available.
-                "RL.ACQUIRE k 10 10000ms 1 LEASE 100 ID COUNTLAPSED MS",
-            ],
-        )
-        self.assertTrue(process.take(6).allowed)
-        process.sent()
-        reply = process.take(11)
-        self.assertEqual((reply.limited, reply.limit, reply.retry_after_ms), (1, 10, None))
-        self.assertEqual(process.sent(), [], "more than the limit is never available")
-
-    def test_more_than_the_limit_of_a_policy_is_asked_for_again_as_the_policy_may_change(self) -> None:
-        leases = Leases("k", "@day", "1min", 0)
-        leases.wake = lambda: None
-
-        def take(quantity: int, *answers: Any) -> tuple[Reply | None, tuple[Any, ...]]:
-            leases.want(quantity)
-            plan = leases.plan()
-            assert plan is not None
-            leases.answered(plan, list(answers))
-            return leases.take(quantity), plan.commands[-1]
-
-        reply, _ = take(2, [0, 5, 3, -1, 1000, b"id", 2, 1])
-        self.assertTrue(reply is not None and reply.allowed)
-        reply, words = take(6, 1, [1, 5, 3, -1, 1000, None])
-        self.assertTrue(reply is not None and reply.limited == 1 and reply.retry_after_ms is None)
-        self.assertEqual((words[3], "ATMOST" in words), (6, False))
-        leases._denial = None
-        reply, words = take(6, [0, 9, 1, -1, 1000, b"id"])
-        self.assertTrue(reply is not None and reply.allowed)
-
-    def test_leave_is_sent_with_each_reservation(self) -> None:
-        process = self.process(10, leave=3)
-        process.leases.want(2)
-        plan = process.leases.plan()
-        assert plan is not None
-        self.assertEqual(plan.commands[0][:8], ("RL.ACQUIRE", "k", 10, "1000ms", 2, "LEAVE", 3, "LEASE"))
-
     def test_a_batch_whose_answer_was_lost_is_given_back(self) -> None:
         for arrives in "before", "after":
             process = self.process()
@@ -326,7 +263,7 @@ class InTheProcess(unittest.TestCase):
             assert plan is not None
             if arrives == "before":
                 process.model.carry_out(plan.commands[0])
-            process.leases.failed(plan, ConnectionError("lost"), True)
+            process.leases.fail(plan, ConnectionError("lost"), True)
             self.assertIsNone(process.leases.plan(), "not before a pause")
             self.clock.now += 0.11
             process.exchange()
@@ -337,41 +274,6 @@ class InTheProcess(unittest.TestCase):
                 process.exchange()
             self.assertEqual(process.model.hold(), 0)
             self.assertTrue(process.leases.is_settled)
-
-    def test_a_settlement_is_repeated_until_it_is_answered(self) -> None:
-        process = self.process()
-        self.hold(process, 5)
-        process.take(5)
-        for turn in range(3):
-            plan = process.leases.plan()
-            assert plan is not None
-            if turn == 1:
-                process.model.carry_out(plan.commands[0])
-            process.leases.failed(plan, ConnectionError("lost"), True)
-            self.clock.now += 0.11
-        process.exchange()
-        # The second one was carried out, so the last answers 0 and adds nothing.
-        self.assertEqual([words for words in process.sent() if "FORCE" in words], [])
-        self.assertEqual(process.model.counted(), 5)
-        self.assertTrue(process.leases.is_settled)
-
-    def test_what_the_server_lost_is_counted(self) -> None:
-        process = self.process()
-        self.hold(process, 5)
-        process.take(3)
-        process.take(2)
-        process.model.held.clear()
-        process.exchange()
-        process.exchange()
-        self.assertEqual(process.sent()[-1], "RL.WINDOW k 100 1000ms 5 FORCE MS")
-        # It may be ended when its window is over, and then it counts no more.
-        process = self.process()
-        self.hold(process, 5)
-        process.take(5)
-        self.clock.now += 1.2
-        process.exchange()
-        self.assertTrue(process.leases.is_settled)
-        self.assertEqual([words for words in process.sent() if "FORCE" in words], [])
 
     def test_a_child_process_has_nothing_of_its_parent(self) -> None:
         process = self.process()
@@ -398,34 +300,6 @@ class InTheProcess(unittest.TestCase):
         local = Recorder().limiter().local("k", Window(3, 60))
         self.assertRaisesRegex(ValueError, "at least 1", local.take, 0)
         self.assertRaisesRegex(TypeError, "integer", local.take, 1.5)
-
-    def test_a_policy_of_a_semaphore_is_refused_once_the_server_says_so(self) -> None:
-        leases = Leases("k", "@jobs", "1min", 0)
-        leases.wake = lambda: None
-        leases.code = lambda error: str(error).split(" ")[0]
-
-        def exchange(*answers: Any) -> list[tuple[Any, ...]]:
-            plan = leases.plan()
-            assert plan is not None
-            leases.answered(plan, list(answers))
-            return plan.commands
-
-        leases.want(1)
-        exchange([0, 5, 4, -1, 0, b"id", 1, 1])
-        taken = leases.take(1)
-        self.assertTrue(taken is not None and taken.allowed)
-        # The next batch comes with the settlement that is refused.
-        leases.want(1)
-        refused = Exception("ERR the reservation is a semaphore's and must be given back with RL.RELEASE")
-        sent = exchange(refused, [0, 5, 3, -1, 0, b"id", 1, 2])
-        self.assertEqual([words[0] for words in sent], ["RL.APPLY", "RL.ACQUIRE"])
-        for _ in range(2):
-            self.assertRaisesRegex(ValueError, "'@jobs' is a semaphore", leases.take, 1)
-            self.assertRaisesRegex(ValueError, "'@jobs' is a semaphore", leases.want, 1)
-        # Both are given back, and nothing more is reserved.
-        sent = exchange(1, 1)
-        self.assertEqual([words[0] for words in sent], ["RL.RELEASE", "RL.RELEASE"])
-        self.assertEqual((leases.plan(), leases.is_settled), (None, True))
 
     def test_whatever_is_lost_or_dies_no_period_has_more_than_the_limit(self) -> None:
         seconds = float(os.environ.get("LEASES_SECONDS", "0"))
@@ -472,9 +346,9 @@ class InTheProcess(unittest.TestCase):
                 process, plan, answers, is_answered = under_way.pop(chance.randrange(len(under_way)))
                 if is_answered:
                     assert answers is not None
-                    process.leases.answered(plan, answers)
+                    process.leases.receive(plan, answers)
                 else:
-                    process.leases.failed(plan, ConnectionError("lost"), True)
+                    process.leases.fail(plan, ConnectionError("lost"), True)
                     if answers is None and chance.random() < 0.5:
                         for words in plan.commands:
                             model.carry_out(words)
@@ -484,24 +358,61 @@ class InTheProcess(unittest.TestCase):
         self.assertLessEqual(most_in_a_period(spent, period), limit)
         return sum(quantity for _, quantity in spent)
 
-    def test_a_settlement_that_is_refused_gives_back_nothing_that_was_spent(self) -> None:
-        process = self.process()
-        self.assertTrue(process.take(3).allowed)
-        plan = process.leases.plan()
-        assert plan is not None
-        # Such as by a server that has just become a replica. Its reservation is known to the new master.
-        process.leases.answered(plan, [Exception("READONLY") for _ in plan.commands])
-        for _ in range(3):
-            self.clock.now += 0.2
-            process.exchange()
-        self.assertEqual((process.model.counted(), process.model.hold()), (3, 0))
-        # One that is refused for as long as the server may know it is not asked for any more: it has lapsed.
-        self.assertTrue(process.take(3).allowed)
-        for _ in range(20):
-            if (plan := process.leases.plan()) is not None:
-                process.leases.answered(plan, [Exception("READONLY") for _ in plan.commands])
-            self.clock.now += 0.2
-        self.assertTrue(process.leases.is_settled)
+
+class TheTable(unittest.TestCase):
+    """clients/spec/leases.json, in which times are milliseconds."""
+
+    def test_the_leases_of_each_client_send_the_same_after_the_same_events(self) -> None:
+        for case in LEASES:
+            clock = Clock()
+            leases = Leases("k", limit_of(case["limit"]), **{"lease": 100, "leave": 0, **case["options"]})
+            leases.monotonic, leases.wall, leases.wake = clock.monotonic, clock.wall, lambda: None
+            leases.code = lambda error: code_of(str(error))
+            leases.start_over()
+            sent: list[Plan] = []
+            for at, step in enumerate(case["steps"]):
+                with self.subTest(case["name"], at=at):
+                    event, given = next(iter(step.items()))
+                    found = self.carry_out(leases, clock, sent, event, given)
+                    self.assertEqual(found, step.get("is", given), step)
+
+    def carry_out(self, leases: Leases, clock: Clock, sent: list[Plan], event: str, given: Any) -> Any:
+        """What came of an event: what the case says, or `given` if there is nothing to tell."""
+        if event == "take":
+            try:
+                reply = leases.take(given)
+            except ValueError:
+                return "refused"
+            return reply and [
+                *(reply.limited, reply.limit, reply.remaining),
+                *(reply.retry_after_ms, reply.reset_after_ms),
+            ]
+        if event == "plan":
+            plan = leases.plan()
+            if plan is None:
+                return []
+            sent.append(plan)
+            return [re.sub(r"\S{16,}-(\d+)", r"#\1", " ".join(map(str, words))) for words in plan.commands]
+        if event == "next_at":
+            at = leases.next_at()
+            return None if at is None else round((at - 1000) * 1000, 3)
+        if event == "settled":
+            return leases.is_settled
+        if event == "failed":
+            return leases.error is not None
+        if event in ("want", "wait"):
+            leases.want(given, is_counted=event == "want")
+        elif event == "receive":
+            leases.receive(sent[-1], [Exception(each["error"]) if isinstance(each, dict) else each for each in given])
+        elif event == "fail":
+            leases.fail(sent[-1], ConnectionError("lost"), given)
+        elif event == "close":
+            leases.close()
+        elif event == "pass":
+            clock.now += given / 1000
+        else:
+            clock.wall_ahead += given / 1000
+        return given
 
 
 class Answering(unittest.TestCase):
@@ -553,6 +464,25 @@ class Answering(unittest.TestCase):
             self.assertIsInstance(self.take(kind(refused), "allow")[0], errors.ResponseError)
             unknown = errors.ResponseError("unknown command 'RL.ACQUIRE'")
             self.assertIsInstance(self.take(kind(unknown), "allow")[0], redis_ratelimit.MissingModule)
+
+    def test_batches_that_arrive_too_late_are_as_no_answer(self) -> None:
+        class Granting(Recorder):
+            answered = 0
+
+            def answer(self) -> Any:
+                self.answered += 1
+                is_asked = self.sent[self.answered - 1].startswith("RL.ACQUIRE")
+                return [0, 9, 8, -1, 60000, b"id", 1, 1] if is_asked else 1
+
+        for unreachable in "allow", "raise":
+            recorder = Granting()
+            local = recorder.limiter(unreachable=unreachable).local("k", Window(9, 60), lease="20ms")
+            seconds = itertools.count()
+            local._leases.monotonic = lambda seconds=seconds: float(next(seconds))  # type: ignore[misc]
+            if unreachable == "allow":
+                self.assertFalse(local.take().reachable)
+            else:
+                self.assertRaisesRegex(errors.TimeoutError, "no batch arrived within its lease of 20 ms", local.take)
 
     def test_after_close_there_is_nothing_to_take(self) -> None:
         local = Recorder([0, 9, 8, -1, 60000, b"id", 1, 1], 1).limiter().local("k", Window(9, 60), lease="1h")

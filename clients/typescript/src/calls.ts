@@ -187,7 +187,7 @@ function giveBack(command: string, key: Key, limit: Limit, quantity: Integer, op
 }
 
 /** The limit, the quantity and the options, MS apart. Only the options that were asked for are sent. */
-function limitCallWords(limit: Limit, quantity: Integer, options: Options): Word[] {
+export function limitCallWords(limit: Limit, quantity: Integer, options: Options): Word[] {
   const words: Word[] = [...limitWords(limit), integer("quantity", quantity), ...limitOptions(limit)];
   const flag = (word: string, name: string, given: boolean | undefined) => {
     checkFlag(name, given);
@@ -336,43 +336,6 @@ export function reserve(key: Key, limit: Window | Policy, options: ReserveOption
   const undo = (answer: Reply | undefined) => releaseOf(key, answer === undefined ? id : answer.id);
   const call = { ...limitCall("RL.ACQUIRE", key, limit, { ...options, id }), read: withId, undo };
   return withAtmost(call, options, withIdAndGranted);
-}
-
-/** The answer to a batch, see local.ts. */
-export interface Batch {
-  reply: Reply;
-  /** Null without atmost: all or nothing. */
-  granted: number | null;
-  /** How many reservations whose lease runs the key holds. */
-  reservations: number | null;
-}
-
-/** RL.ACQUIRE COUNTLAPSED: a batch that counts as spent unless it is settled. */
-export function leaseBatch(
-  key: Key,
-  limit: Window | Policy,
-  quantity: number,
-  given: { leave: Integer; leaseMs: number; id: string; atmost: boolean },
-): Call<Batch> {
-  const { leave, leaseMs, id, atmost } = given;
-  const words = [...limitCallWords(limit, quantity, { leave, lease: leaseMs, id, atmost }), "COUNTLAPSED", "MS"];
-  const read = (reply: unknown): Batch => {
-    const [granted, reservations] = (reply as unknown[]).slice(6);
-    const number = (value: unknown): number | null => (value === undefined ? null : Number(value));
-    return { reply: withId(reply), granted: number(granted), reservations: number(reservations) };
-  };
-  return { key, words: ["RL.ACQUIRE", key, ...words], readonly: false, read, policies: policyOf(limit) };
-}
-
-/** RL.APPLY of what was spent, or RL.RELEASE; false if it is not held. */
-export function settleBatch(key: Key, id: string, units: number): Call<boolean> {
-  const words = units === 0 ? ["RL.RELEASE", key, id] : ["RL.APPLY", key, id, String(units)];
-  return { key, words, readonly: false, read: toBoolean };
-}
-
-/** RL.WINDOW FORCE: counts what was spent although it is not held any more. */
-export function countSpent(key: Key, limit: Window | Policy, quantity: number): Call<Reply> {
-  return limitCall("RL.WINDOW", key, limit, { quantity, force: true });
 }
 
 export function throttleRo(key: Key, rate: Rate | Policy, options: LookOptions): Call<Reply> {

@@ -87,11 +87,6 @@ export class Core {
     this.#transport.close();
   }
 
-  /** Whether a call would be answered without the network. */
-  isAway(key: Key): boolean {
-    return this.#breakerFor(key).isOpen;
-  }
-
   /** Whether an error of settling is hidden: the user chose an answer for when Redis cannot be reached. */
   isForgiven(error: unknown): boolean {
     return this.#unreachable !== "raise" && isUnreachable(error);

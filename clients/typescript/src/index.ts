@@ -31,7 +31,7 @@ export { Reservation } from "./reservation.js";
 export type { Settles } from "./reservation.js";
 export { Rate, semaphore, Window } from "./limits.js";
 export type { Duration, Integer, Limit, Period, PerWindowOptions, Policy, RateOptions, Word } from "./limits.js";
-export type { LocalOptions } from "./lease.js";
+export type { LocalOptions } from "./leases.js";
 export type { Local } from "./local.js";
 export { MemoryLimiter } from "./memory.js";
 export type { MemoryLimiterOptions } from "./memory.js";

@@ -18,8 +18,8 @@ import type { Client } from "./clients.js";
 import { Core, type LimiterOptions } from "./core.js";
 import { codeOf, Denied, Lapsed, throwIfAborted } from "./errors.js";
 import { isSemaphore, type Integer, type Policy, type Rate, type Window } from "./limits.js";
-import type { Clock, LocalOptions } from "./lease.js";
-import { Local } from "./local.js";
+import type { LocalOptions } from "./leases.js";
+import { Local, type Timer } from "./local.js";
 import type { AllReply, Held, Info, PolicyCounts, Reply, TopKey } from "./replies.js";
 import { Reservation } from "./reservation.js";
 
@@ -54,15 +54,15 @@ export interface AcquireOptions extends ReserveOptions {
 export class Limiter {
   readonly #core: Core;
   readonly #locals = new Set<Local>();
-  /** The clock of leases, if it is not the system's. */
-  readonly #clock: Clock | undefined;
+  /** The clocks of leases, if they are not the system's. */
+  readonly #timer: Timer | undefined;
 
   constructor(client: Client, options?: LimiterOptions);
   /** @internal */
-  constructor(client: Client, options: LimiterOptions, clock: Clock | undefined);
-  constructor(client: Client, options: LimiterOptions = {}, clock?: Clock) {
+  constructor(client: Client, options: LimiterOptions, timer: Timer | undefined);
+  constructor(client: Client, options: LimiterOptions = {}, timer?: Timer) {
     this.#core = new Core(client, options);
-    this.#clock = clock;
+    this.#timer = timer;
   }
 
   /**
@@ -166,7 +166,6 @@ export class Limiter {
   local(key: Key, window: Window | Policy, options: LocalOptions = {}): Local {
     const local = new Local(
       {
-        isAway: () => this.#core.isAway(key),
         ask: (call, attempt) => this.#core.ask(call, attempt),
         isForgiven: (error) => this.#core.isForgiven(error),
         closed: (closed) => this.#locals.delete(closed),
@@ -178,7 +177,7 @@ export class Limiter {
       key,
       window,
       options,
-      this.#clock,
+      this.#timer,
     );
     this.#locals.add(local);
     return local;

@@ -7,7 +7,7 @@ import { Engine, engineModule, ReplyError, Ticket } from "./engine.js";
 import { HOLDS } from "./core.js";
 import { Limiter } from "./limiter.js";
 import type { Policy, Rate, Window, Word } from "./limits.js";
-import type { Clock } from "./lease.js";
+import { SYSTEM_TIMER, type Timer } from "./local.js";
 import { five, type Reply } from "./replies.js";
 import { gone, OWN_TRANSPORT, type Attempt, type Transport } from "./transport.js";
 
@@ -260,16 +260,9 @@ export class MemoryLimiter extends Limiter {
   constructor(options: MemoryLimiterOptions = {}) {
     const client = new MemoryClient(options);
     const transport = client[OWN_TRANSPORT];
-    const clock: Clock | undefined = options.clock && {
-      monotonic: options.clock,
-      wall: options.clock,
-      after: (ms, callback, isAwaited = false) => {
-        const timer = setTimeout(callback, ms);
-        if (!isAwaited) (timer as { unref?: () => void }).unref?.();
-        return () => clearTimeout(timer);
-      },
-    };
-    super(client, {}, clock);
+    const { clock } = options;
+    const timer: Timer | undefined = clock && { ...SYSTEM_TIMER, monotonic: clock, wall: clock };
+    super(client, {}, timer);
     this.#memory = transport;
   }
 

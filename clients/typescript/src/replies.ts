@@ -104,21 +104,31 @@ const orNull = (ms: unknown): number | null => (Number(ms) < 0 ? null : Number(m
 // A Buffer, where there are any.
 const text = (id: unknown): string | null => (typeof id === "string" || id instanceof Uint8Array ? String(id) : null);
 
+/** An answer with what every command answers. */
+export const replyWith = (
+  limited: Reply["limited"],
+  limit: number,
+  remaining: number,
+  retryAfterMs: number | null,
+  resetAfterMs: number,
+): Reply => ({
+  allowed: limited === 0,
+  limited,
+  limit,
+  remaining,
+  retryAfterMs,
+  resetAfterMs,
+  granted: null,
+  reservations: null,
+  id: null,
+  waitMs: null,
+  reachable: true,
+});
+
 export function five(reply: unknown): Reply {
   const [limited, limit, remaining, retryAfter, resetAfter] = reply as unknown[];
-  return {
-    allowed: Number(limited) === 0,
-    limited: Number(limited) as Reply["limited"],
-    limit: Number(limit),
-    remaining: Number(remaining),
-    retryAfterMs: orNull(retryAfter),
-    resetAfterMs: Number(resetAfter),
-    granted: null,
-    reservations: null,
-    id: null,
-    waitMs: null,
-    reachable: true,
-  };
+  const kind = Number(limited) as Reply["limited"];
+  return replyWith(kind, Number(limit), Number(remaining), orNull(retryAfter), Number(resetAfter));
 }
 
 const sixth = (reply: unknown): unknown => (reply as unknown[])[5];
@@ -196,18 +206,5 @@ export function ofPolicies(reply: unknown): PolicyCounts[] {
 
 /** The answer that was chosen for when Redis cannot be reached. */
 export function unreached(allowed: boolean, more: Partial<Reply> = {}): Reply {
-  return {
-    allowed,
-    limited: allowed ? 0 : 1,
-    limit: 0,
-    remaining: 0,
-    retryAfterMs: null,
-    resetAfterMs: 0,
-    granted: null,
-    reservations: null,
-    id: null,
-    waitMs: null,
-    reachable: false,
-    ...more,
-  };
+  return { ...replyWith(allowed ? 0 : 1, 0, 0, null, 0), reachable: false, ...more };
 }

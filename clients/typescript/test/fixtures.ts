@@ -3,7 +3,8 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 
-import { clause, type Clause, type Limit, type Limiter, type Reply, type ReplyWithOptions } from "../src/index.js";
+import { clause, type Clause, type Limit, type Limiter } from "../src/index.js";
+import type { LocalOptions, Reply, ReplyWithOptions } from "../src/index.js";
 
 const load = (name: string) => JSON.parse(readFileSync(new URL(`../../../spec/${name}`, import.meta.url), "utf8"));
 
@@ -51,11 +52,15 @@ export const HTTP: { asked: HeadersCase[]; status: number; violated?: string[]; 
 /** The numbers of what all clients do, each with its unit. */
 export const NUMBERS: {
   breaker: { failures: number; pause_ms: number; probe_ms: number };
-  lease: Record<"least_ms" | "margin" | "least_margin_ms" | "denial_ms" | "retry_ms" | "lost_ms", number>;
+  lease: Record<"least_ms" | "margin" | "least_margin_ms" | "denial_ms" | "retry_ms" | "lost_ms" | "most_late", number>;
   ahead: { round_trips: number; least_ms: number; most_of_lease: number };
   known: { limit: LimitCase; lease_ms: number; known_ms: number }[];
   batches: { expected: number; needed: number; limit: number | null; reservations: number; batch: number }[];
 } = load("numbers.json");
+
+/** What happens to leases, and what they send then. */
+export const LEASES: { name: string; limit: LimitCase; options: LocalOptions; steps: Record<string, unknown>[] }[] =
+  load("leases.json");
 
 const camel = (name: string) => name.replace(/_(.)/g, (_, letter: string) => letter.toUpperCase());
 

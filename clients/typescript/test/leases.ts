@@ -149,7 +149,8 @@ async function work(settings: Settings): Promise<void> {
         decided = 0;
         reply = local.tryTake();
       }
-      if (reply !== undefined) record(decided, decidedWall, reply.allowed);
+      // A denial that is remembered does not read the wall clock.
+      if (reply !== undefined) record(decided || last, decidedWall, reply.allowed);
     }
     await sleep(1);
   }

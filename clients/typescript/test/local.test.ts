@@ -6,15 +6,15 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 import type { Call } from "../src/calls.js";
 import { DeadlinePassed, Limiter, type LimiterOptions, type Reply, type Window } from "../src/index.js";
-import { termsOf, type Clock, type LocalOptions } from "../src/lease.js";
-import { Local } from "../src/local.js";
-import { Settler } from "../src/settler.js";
+import { Leases, type LocalOptions, type Plan } from "../src/leases.js";
+import { Local, type Timer } from "../src/local.js";
 import type { Attempt } from "../src/transport.js";
+import { LEASES, limit as limitOf } from "./fixtures.js";
 import { testUnlessStopped } from "./machine.js";
 import { Server, SINGLE } from "./servers.js";
 
 /** A clock that a test sets. */
-class Held implements Clock {
+class Held implements Timer {
   now = 1_000_000;
   wallAhead = 0;
   #timers: { at: number; callback: () => void }[] = [];
@@ -92,9 +92,8 @@ function local(options: LocalOptions = {}, window: Window | `@${string}` = WINDO
   const [clock, server] = [new Held(), new Fake()];
   const state = { isAway: false, isForgiving: false, isSent: (_: string[]) => !state.isAway };
   const port = {
-    isAway: () => state.isAway,
-    ask: async <T>(call: Call<T>, attempt?: Attempt) => {
-      if (attempt !== undefined) attempt.isSent = state.isSent(call.words.map(String));
+    ask: async <T>(call: Call<T>, attempt: Attempt) => {
+      attempt.isSent = state.isSent(call.words.map(String));
       return call.read(await server.send(call.words.map(String)));
     },
     isForgiven: () => state.isForgiving,
@@ -107,6 +106,13 @@ function local(options: LocalOptions = {}, window: Window | `@${string}` = WINDO
 /** The units of each RL.ACQUIRE and RL.APPLY, without ids. */
 const units = (sent: string[]) => sent.map((words) => words.replace(/ ?[\w-]{16}-\d+ ?/, "#"));
 const lost = () => new DeadlinePassed("no reply");
+const refusal = (text: string) => Object.assign(new Error(text), { name: "ReplyError" });
+const READONLY = "READONLY You can't write against a read only replica.";
+/** The answer that a case describes. */
+const answerOf = (given: unknown) => {
+  const error = (given as { error?: string } | null)?.error;
+  return error === undefined ? given : refusal(error);
+};
 
 suite("leases with a held clock", () => {
   test("the first take asks the server for what it needs, as the contract says", async () => {
@@ -405,9 +411,9 @@ suite("leases with a held clock", () => {
   test("what was spent of a reservation that is gone counts by force", async () => {
     const { limit, server, clock } = await holding(5);
     server.answer = (words) => (words[0] === "RL.APPLY" ? 0 : undefined);
-    limit.tryTake(3);
+    limit.tryTake(2);
     await clock.pass(90);
-    assert.deepEqual(units(server.sent), ["#3", "100 1s 3 FORCE MS"]);
+    assert.deepEqual(units(server.sent), ["#2", "100 1s 2 FORCE MS"]);
     const other = await holding(5);
     other.server.answer = () => 0;
     other.limit.tryTake(3);
@@ -429,29 +435,32 @@ suite("leases with a held clock", () => {
     }
   });
 
-  test("no settlement is dropped, however many there are", async () => {
-    const [clock, sent] = [new Held(), new Set<string>()];
-    const ask = <T>(call: Call<T>) => Promise.resolve(call.read(sent.add(call.words.join(" ")) && 1));
-    const port = { ask, isAway: () => false, isForgiven: () => false, fallback: () => AWAY };
-    const events = { scheduled: () => {}, isSemaphore: () => {} };
-    const settler = new Settler(port, termsOf("k", WINDOW, {}), clock, events);
-    for (let at = 0; at < 1500; at += 1) settler.settle({ id: `${at}`, began: clock.now, beganWall: clock.now }, 1);
-    assert.equal(await settler.finish(), undefined);
-    assert.equal(sent.size, 1500);
+  test("no settlement is dropped, however many there are", () => {
+    const [clock, applied] = [new Held(), new Set<string>()];
+    const leases = new Leases("k", { limit: 1000, period: "1h" }, { lease: "1h" }, clock, () => {});
+    for (let at = 1; at <= 500; at += 1) {
+      leases.want(1, true);
+      const plan = leases.plan()!;
+      leases.receive(
+        plan,
+        plan.items.map(({ kind }) => (kind === "asked" ? [0, 1000, 0, -1, 0, "id", 1, 1] : refusal(READONLY))),
+      );
+      assert.ok(leases.take(1)?.allowed);
+    }
+    clock.now += 100;
+    for (const [command, , id] of leases.plan()!.commands) if (command === "RL.APPLY") applied.add(String(id));
+    assert.equal(applied.size, 500);
   });
 
   test("an APPLY that is refused for a while, as by a new replica, is sent again", async () => {
     const { limit, server, clock } = await holding(5);
-    const refusal = Object.assign(new Error("READONLY You can't write against a read only replica."), {
-      name: "ReplyError",
-    });
-    server.answer = (words) => (words[0] === "RL.APPLY" ? refusal : undefined);
-    limit.tryTake(3);
+    server.answer = (words) => (words[0] === "RL.APPLY" ? refusal(READONLY) : undefined);
+    limit.tryTake(2);
     await clock.pass(90);
-    assert.deepEqual(units(server.sent), ["#3"]);
+    assert.deepEqual(units(server.sent), ["#2"]);
     server.answer = () => undefined;
     await clock.pass(1000);
-    assert.deepEqual(units(server.sent), ["#3", "#3"]);
+    assert.deepEqual(units(server.sent), ["#2", "#2"]);
   });
 
   test("close tries three times, and throws what went wrong unless an answer was chosen for that", async () => {
@@ -521,7 +530,7 @@ suite("leases with a held clock", () => {
 
   test("a policy of a semaphore is refused once the server says so", async () => {
     const { limit, server } = local({}, "@jobs");
-    const answer = Object.assign(new Error("ERR the reservation is a semaphore's"), { name: "ReplyError" });
+    const answer = refusal("ERR the reservation is a semaphore's");
     server.answer = (words) => (words[0] === "RL.APPLY" ? answer : undefined);
     await limit.take();
     await settled();
@@ -544,6 +553,68 @@ suite("leases with a held clock", () => {
     for (const quantity of [0, -1, 1.5, NaN])
       assert.throws(() => limit.tryTake(quantity), /^RangeError: quantity must be a whole number from 1 on/);
   });
+});
+
+suite("the leases of each client send the same after the same events", () => {
+  /** What came of an event: what the case says, or `given` if there is nothing to tell. */
+  function carryOut(leases: Leases, clock: Held, sent: Plan[], event: string, given: never): unknown {
+    const plan = sent.at(-1)!;
+    switch (event) {
+      case "take":
+        try {
+          const reply = leases.take(given);
+          if (reply === undefined) return null;
+          return [reply.limited, reply.limit, reply.remaining, reply.retryAfterMs, reply.resetAfterMs];
+        } catch {
+          return "refused";
+        }
+      case "plan": {
+        const next = leases.plan();
+        if (next === undefined) return [];
+        sent.push(next);
+        return next.commands.map((words) => words.join(" ").replace(/\S{16}-(\d+)/, "#$1"));
+      }
+      case "next_at": {
+        const at = leases.nextAt();
+        return at === undefined ? null : Math.round((at - 1_000_000) * 1000) / 1000;
+      }
+      case "settled":
+        return leases.isSettled;
+      case "failed":
+        return leases.error !== undefined;
+      case "want":
+      case "wait":
+        leases.want(given, event === "want");
+        break;
+      case "receive":
+        leases.receive(plan, (given as unknown[]).map(answerOf));
+        break;
+      case "fail":
+        leases.fail(plan, lost(), given);
+        break;
+      case "close":
+        leases.close();
+        break;
+      case "pass":
+        clock.now += Number(given);
+        break;
+      default:
+        clock.wallAhead += Number(given);
+    }
+    return given;
+  }
+
+  for (const { name, limit, options, steps } of LEASES) {
+    test(name, () => {
+      const [clock, sent]: [Held, Plan[]] = [new Held(), []];
+      const leases = new Leases("k", limitOf(limit) as Window, options, clock, () => {});
+      for (const step of steps) {
+        const [[event, given]] = Object.entries(step) as [[string, never]];
+        const found = carryOut(leases, clock, sent, event, given);
+        assert.deepEqual(found, "is" in step ? step["is"] : given, JSON.stringify(step));
+      }
+    });
+  }
 });
 
 for (const [kind, open] of SINGLE) {

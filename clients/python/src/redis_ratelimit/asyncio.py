@@ -71,7 +71,7 @@ class Local(InProcess):
             self._task, self._due, self._waiting = None, None, []
             self._loop = loop
             if plan is not None:
-                self._leases.failed(plan, ConnectionError("the event loop ended"), True)
+                self._leases.fail(plan, ConnectionError("the event loop ended"), True)
         if self._task is None or self._task.done():
             self._task = loop.create_task(self._work())
         elif self._due is not None:
@@ -89,18 +89,18 @@ class Local(InProcess):
 
     async def _ask(self, quantity: int) -> Reply:
         leases = self._leases
-        for _ in range(self.ROUNDS):
+        for turn in range(self.ROUNDS):
             with leases.lock:
-                awaited = leases.want(quantity)
+                awaited = leases.want(quantity, is_counted=turn > 0)
             while leases.rounds < awaited:
                 await self._wait_for_round()
-            error = leases.error
-            reply = leases.take(quantity, again=True)
+            error = leases.error_since(awaited)
+            reply = leases.take(quantity, is_counted=True)
             if reply is not None:
                 return reply
             if error is not None:
-                return await self._unanswered(error, quantity)
-        return leases.outrun()
+                return await self._answer_instead(error, quantity)
+        return leases.outrun_reply()
 
     async def _wait_for_round(self) -> None:
         waited: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -130,7 +130,7 @@ class Local(InProcess):
             replies = await self._exchange(plan)
             with leases.lock:
                 self._plan = None
-                self._received(plan, replies)
+                self._report(plan, replies)
             self._wake_waiting()
 
     async def _sleep(self, seconds: float) -> None:

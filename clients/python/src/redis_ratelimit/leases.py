@@ -47,10 +47,8 @@ LEAST_MARGIN_SECONDS = 0.002
 AHEAD_ROUND_TRIPS = 2
 AHEAD_SECONDS = 0.002
 AHEAD_MOST = 0.25
-#: How many leases the moving average of the demand covers.
-DEMAND_LEASES = 2
-#: Less time than this is not counted, as it would make a rate of one take.
-LEAST_COUNTED_SECONDS = 0.001
+#: A take is not answered by the server after this many batches in a row that arrived when their leases were over.
+MOST_LATE = 3
 
 
 def batch_size(expected: float, needed: int, limit: int | None, reservations: int) -> int:
@@ -67,22 +65,20 @@ def batch_size(expected: float, needed: int, limit: int | None, reservations: in
 class Batch:
     """What one reservation holds."""
 
-    __slots__ = ("granted", "held_until", "id", "left", "low", "tried", "until", "wall_until")
+    __slots__ = ("granted", "id", "left", "low", "tried", "until", "wall_until")
 
-    def __init__(self, id: str | None, granted: int, until: float, wall_until: float, held_until: float) -> None:
+    def __init__(self, id: str | None, granted: int, until: float, wall_until: float, low: int) -> None:
         #: None: nothing is reserved, as a policy's SHADOW lets everything pass.
         self.id = id
         self.granted = granted
         self.left = granted
-        #: When the process stops to spend it, by the monotonic and by the wall clock.
+        #: When the process stops spending it, by the monotonic and by the wall clock.
         self.until = until
         self.wall_until = wall_until
-        #: Until then the server still knows it, by the monotonic clock.
-        self.held_until = held_until
+        #: The next batch is fetched when this much is left.
+        self.low = low
         #: Its settlement was sent and not answered.
         self.tried = False
-        #: The next batch is fetched when this much is left.
-        self.low = 0
 
     @property
     def spent(self) -> int:
@@ -130,27 +126,26 @@ class Plan(NamedTuple):
 
 
 class Demand:
-    """How much is asked for: a moving average."""
+    """How much is asked for: a moving average over a lease."""
 
     def __init__(self, lease: float, now: float) -> None:
-        self._averaged_seconds = DEMAND_LEASES * lease
+        self._lease = lease
         #: In a second.
         self.rate = 0.0
-        self._counted_at = now
+        self._updated_at = now
         #: What was asked for since.
         self.asked = 0
         #: When something was last asked for.
         self.asked_at = float("-inf")
 
-    def count(self, now: float) -> None:
+    def update(self, now: float) -> None:
         """Brings the average up to date."""
-        passed = now - self._counted_at
-        if passed < LEAST_COUNTED_SECONDS:
-            return
-        weight = 1 - exp(-passed / self._averaged_seconds)
-        self.rate += weight * (self.asked / passed - self.rate)
+        # A clock that a test sets may go back.
+        passed = max(0.0, now - self._updated_at)
+        kept = exp(-passed / self._lease)
+        self.rate = self.rate * kept + (self.asked * (1 - kept) / passed if passed else self.asked / self._lease)
         self.asked = 0
-        self._counted_at = now
+        self._updated_at = now
 
 
 class Denial(NamedTuple):
@@ -173,8 +168,13 @@ class Denial(NamedTuple):
 
 
 class Leases:
-    """The batches of one key. Methods are called with the lock held. start_over(), take() and outrun() are called without
-    it, and is_settled may be read without it."""
+    """The batches of one key. Methods are called with the lock held. start_over(), take() and outrun_reply() are called
+    without it, and is_settled may be read without it.
+
+    A caller tries take(). Where it has no answer, the caller calls want(), and tries again after the next round. Whoever
+    does the I/O sends what plan() says and reports the outcome with receive() or fail(), until plan() answers None. Then
+    it waits until next_at(), or until wake() is called.
+    """
 
     def __init__(
         self,
@@ -206,11 +206,14 @@ class Leases:
         self.wake: Any = None
         #: The code of an error reply.
         self.code: Callable[[Exception], str | None] = lambda _: None
+        #: The error of a take whose batches arrive too late.
+        self.late_error: type[Exception] = TimeoutError
         self._spendable_seconds = self.lease - max(self.lease * MARGIN, LEAST_MARGIN_SECONDS)
         # Where windows are the calendar's, a reservation that lapsed may leave with the end of its lease.
         least_ms = period_ms(window.period, least=True) if isinstance(window, Window) else None
         calendar = isinstance(window, Window) and window.fixed and (window.start or "").lower() != "first"
-        self._held_seconds = self.lease + (0.0 if calendar else (least_ms or 0) / 1000)
+        #: How long after it was asked for a reservation cannot have ended by itself.
+        self.held_seconds = self.lease + (0.0 if calendar else (least_ms or 0) / 1000)
         self.start_over()
 
     def start_over(self) -> None:
@@ -234,39 +237,44 @@ class Leases:
         #: Goes up each time that those who wait should try again, and with each of the plans that failed.
         self.rounds = 0
         self.failures = 0
-        #: What went wrong with the last plan.
+        #: What went wrong last, and in which round. A thread that waited for that round may look when the next is over.
         self.error: Exception | None = None
+        self._error_round = 0
         self._under_way = False
         self._retry_at = float("-inf")
         self._demand = Demand(self.lease, self.monotonic())
         self._round_trip = 0.001
         #: Whether the server gave less than was asked for the last time: then nothing is fetched ahead.
         self._is_full = False
+        #: How many batches in a row arrived when their leases were over.
+        self._late = 0
         self._denial: Denial | None = None
         # From the server's last reply: the limit, the reservations in the key, what is available beyond what is held.
         self._limit: int | None = None
+        #: Until then a policy's limit is believed to be what the server said, as the policy may be changed.
+        self._limit_until = float("-inf")
         self._reservations = 1
         self._remaining = 0
         self._reset_ms = 0
 
     # Spending.
 
-    def take(self, quantity: int, again: bool = False) -> Reply | None:
-        """Decides; None if the server must be asked."""
+    def take(self, quantity: int, is_counted: bool = False) -> Reply | None:
+        """Decides; None if the server must be asked. What is decided counts as demand, unless want() counted it."""
         with self.lock:
             # Within the lock, so that nothing is settled between the look at the clock and the decision.
             now = self.monotonic()
-            if not again:
-                demand = self._demand
-                demand.asked += quantity
-                demand.asked_at = now
+            demand = self._demand
+            demand.asked_at = now
             batches = self._batches
             if batches:
                 batch = batches[0]
                 if quantity <= batch.left and now < batch.until and self.wall() < batch.wall_until:
+                    if not is_counted:
+                        demand.asked += quantity
                     left = batch.left = batch.left - quantity
                     if left <= batch.low:
-                        self._run_low(batch)
+                        self._refill(batch)
                     made = object.__new__(Reply)
                     made.__dict__.update(
                         limited=0,
@@ -276,11 +284,13 @@ class Leases:
                         reset_after_ms=self._reset_ms,
                     )
                     return made
-            return self._take_slowly(quantity, now)
+            reply = self._take_slowly(quantity, now)
+            if reply is not None and not is_counted:
+                self._count(quantity, now)
+            return reply
 
-    def _run_low(self, batch: Batch) -> None:
-        # Once when the next is to be fetched, and once when there is nothing left.
-        batch.low = 0
+    def _refill(self, batch: Batch) -> None:
+        """Settles a batch that is spent, and has the next one fetched."""
         if batch.left == 0:
             self._batches.popleft()
             self._settle(batch)
@@ -294,7 +304,7 @@ class Leases:
         self._refuse_semaphore()
         if self._drop_ended(now):
             self.wake()
-        left = sum(batch.left for batch in self._batches)
+        left = self._left()
         if quantity <= left:
             rest = quantity
             while rest:
@@ -303,17 +313,33 @@ class Leases:
                 batch.left -= part
                 rest -= part
                 if batch.left <= batch.low:
-                    self._run_low(batch)
+                    self._refill(batch)
             return Reply(0, self._limit or 0, self._remaining + left - quantity, None, self._reset_ms)
-        if isinstance(self.window, Window) and quantity + self.leave > self.window.limit:
-            return Reply(1, self.window.limit, self._remaining + left, None, self._reset_ms)
+        if self._is_too_much(quantity, now):
+            limit = self.window.limit if isinstance(self.window, Window) else self._limit or 0
+            return Reply(1, limit, self._remaining + left, None, self._reset_ms)
         denial = self._denial
         if denial is not None and now < denial.until and quantity - left >= denial.short:
             return denial.reply_to(quantity, self.leave, left, now)
         return None
 
+    def _left(self) -> int:
+        return sum(batch.left for batch in self._batches)
+
+    def _is_too_much(self, quantity: int, now: float) -> bool:
+        """Whether a take can never be allowed."""
+        limit = self._limit if now < self._limit_until else None
+        if isinstance(self.window, Window):
+            limit = self.window.limit
+        return limit is not None and quantity + self.leave > limit
+
+    def _count(self, quantity: int, now: float) -> None:
+        # What can never be allowed makes no batch larger.
+        if not self._is_too_much(quantity, now):
+            self._demand.asked += quantity
+
     def _drop_ended(self, now: float) -> bool:
-        """Stops to spend what has ended. Answers whether there was any."""
+        """Stops spending what has ended. Answers whether there was any."""
         if not self._batches:
             return False
         wall = self.wall()
@@ -327,27 +353,28 @@ class Leases:
         if batch.id is not None:
             self._done.append(batch)
 
-    def want(self, quantity: int) -> int:
+    def want(self, quantity: int, is_counted: bool = False) -> int:
         """A take waits for the server. It tries again when `rounds` is what this answers."""
         if self._closing:
             raise RuntimeError("the limit in the process is closed")
         self._refuse_semaphore()
+        if not is_counted:
+            self._count(quantity, self.monotonic())
         self._wanted = max(self._wanted, quantity)
         self.wake()
         return self.rounds + 1
 
-    def outrun(self) -> Reply:
+    def outrun_reply(self) -> Reply:
         """The answer to a take for which nothing was left each time that something came."""
         return Reply(2, self._limit or 0, 0, 1, self._reset_ms)
 
     def close(self) -> None:
         """What is held is to be settled, and nothing more to be asked for."""
-        if self.is_settled:
-            self._closing = True
-            return
         self._closing = True
+        if self.is_settled:
+            return
         self._retry_at = float("-inf")
-        self._tell_that_nothing_is_due()
+        self._end_round()
         self.wake()
 
     @property
@@ -363,7 +390,7 @@ class Leases:
     def plan(self) -> Plan | None:
         """What to send now, if anything."""
         now, wall = self.monotonic(), self.wall()
-        self._demand.count(now)
+        self._demand.update(now)
         self._drop_ended(now)
         is_idle = now - self._demand.asked_at >= self.lease
         if self._closing or (is_idle and not self._wanted):
@@ -377,7 +404,7 @@ class Leases:
         if asked is not None:
             items.append(asked)
         if not items:
-            self._tell_that_nothing_is_due()
+            self._end_round()
             return None
         self._done = []
         self._forces = []
@@ -403,7 +430,7 @@ class Leases:
             options += ("ATMOST",)
         return "RL.ACQUIRE", self.key, *limit, item.quantity, *options, "COUNTLAPSED", "MS"
 
-    def _tell_that_nothing_is_due(self) -> None:
+    def _end_round(self) -> None:
         # Whoever waits has what it needs by now, or will not get it.
         if self._wanted:
             self._wanted = 0
@@ -414,16 +441,14 @@ class Leases:
         """What to ask the server for."""
         if self._closing or self._is_semaphore:
             return None
-        left = sum(batch.left for batch in self._batches)
+        left = self._left()
         if self._wanted <= left:
-            return self._batch(0) if self._is_needed_soon(left, now, is_idle) else None
+            return self._request(0) if self._is_needed_soon(left, now, is_idle) else None
         if self._limit is not None and self._wanted + self.leave > self._limit:
             # Of a policy, which may have more by now.
-            return self._exactly(self._wanted)
-        if self._short:
-            self._short = 0
-            return self._exactly(self._wanted - left)
-        return self._batch(self._wanted - left)
+            return self._request(self._wanted, exactly=True)
+        is_rest, self._short = self._short > 0, 0
+        return self._request(self._wanted - left, exactly=is_rest)
 
     def _is_needed_soon(self, left: int, now: float, is_idle: bool) -> bool:
         """Whether the next batch is to be fetched while the last is spent."""
@@ -432,22 +457,20 @@ class Leases:
             return False
         soon = self._ahead_seconds()
         ends = max((batch.until for batch in self._batches), default=now)
-        return left <= self._demand.rate * soon or ends - now <= soon
+        return left <= self._low() or ends - now <= soon
+
+    def _low(self) -> int:
+        """How much is spent until the next batch is there."""
+        return int(self._demand.rate * self._ahead_seconds())
 
     def _expected(self) -> float:
         """What is expected to be asked for within half a lease."""
         return self._demand.rate * self.lease / 2
 
-    def _batch(self, need: int) -> Asked:
-        quantity = batch_size(self._expected(), need, self._limit, self._reservations)
-        return Asked(self._next_id(), quantity, need)
-
-    def _exactly(self, quantity: int) -> Asked:
-        return Asked(self._next_id(), quantity, quantity, exactly=True)
-
-    def _next_id(self) -> str:
+    def _request(self, need: int, exactly: bool = False) -> Asked:
         self._made += 1
-        return f"{self._prefix}-{self._made}"
+        size = need if exactly else batch_size(self._expected(), need, self._limit, self._reservations)
+        return Asked(f"{self._prefix}-{self._made}", size, need, exactly)
 
     def next_at(self) -> float | None:
         """When plan() will have something to do by itself; None if never."""
@@ -462,35 +485,41 @@ class Leases:
             times += [min(ends), self._demand.asked_at + self.lease, *([soon] if soon > now else [])]
         return min(times, default=None)
 
-    # What came of a plan.
+    # The outcome of a plan.
 
-    def answered(self, plan: Plan, answers: list[Any]) -> None:
-        """The server's replies, exceptions among them."""
+    def receive(self, plan: Plan, answers: list[Any]) -> None:
+        """The server answered. Error replies are among the answers."""
         now = self.monotonic()
         self._round_trip += (now - plan.sent_at - self._round_trip) / 8
-        self.error = None
+        if isinstance(plan.items[-1], Asked):
+            self.error = None
         for item, answer in zip(plan.items, answers, strict=True):
             if isinstance(answer, Exception):
-                self.error = answer
+                self._keep_error(answer)
                 if isinstance(item, Batch):
-                    self._refused(item, answer, now)
+                    self._keep_refused(item, answer, now)
             elif isinstance(item, Lost):
                 if answer == 0 and item.again_at is None:
                     self._lost.append(Lost(item.id, now + self.lease + LOST_SECONDS))
             elif isinstance(item, Batch):
-                if answer == 0 and item.spent and not item.tried and now < item.held_until:
+                if answer == 0 and item.spent and not item.tried and self._is_held(item, now):
                     self._forces.append(Force(item.spent))
             elif isinstance(item, Asked):
                 read = replies.with_id if item.exactly else replies.with_id_and_granted
-                self._received(plan, item, read(answer), now)
+                self._read(plan, item, read(answer), now)
         if self._is_semaphore:
             # Only this gives them back.
             self._lost += [Lost(batch.id) for batch in (*self._batches, *self._done) if batch.id is not None]
             self._batches.clear()
             self._done = []
-        self._end()
+        self._finish_plan()
 
-    def _refused(self, batch: Batch, error: Exception, now: float) -> None:
+    def _is_held(self, batch: Batch, now: float) -> bool:
+        """Whether its reservation cannot have ended by itself."""
+        more = self.held_seconds - self._spendable_seconds
+        return now < batch.until + more and self.wall() < batch.wall_until + more
+
+    def _keep_refused(self, batch: Batch, error: Exception, now: float) -> None:
         """An error came instead of a settlement."""
         if isinstance(self.window, str) and self.code(error) == "ERR":
             # The only ERR of an RL.APPLY that is written right: the reservation is a semaphore's.
@@ -499,15 +528,17 @@ class Leases:
         elif not batch.spent:
             assert batch.id is not None
             self._lost.append(Lost(batch.id))
-        elif now < batch.held_until and not self._closing:
+        elif self._is_held(batch, now) and not self._closing:
             # Such as by a server that has just become a replica. What was spent is not given back: it is settled
             # later, or counted when the server finds its lease over.
             self._done.append(batch)
             self._retry_at = now + RETRY_SECONDS
 
-    def _received(self, plan: Plan, asked: Asked, reply: Reply, now: float) -> None:
+    def _read(self, plan: Plan, asked: Asked, reply: Reply, now: float) -> None:
+        """Reads the answer to what was asked for."""
         granted = (asked.quantity if reply.allowed else 0) if asked.exactly else reply.granted or 0
         self._limit = reply.limit
+        self._limit_until = now + DENIAL_SECONDS
         if not asked.exactly:
             self._reservations = max(1, reply.reservations or 0)
         self._remaining = reply.remaining
@@ -517,43 +548,59 @@ class Leases:
         self._short = max(0, asked.need - granted) if granted else 0
         if not reply.allowed:
             # Where less would have done, even 1 was denied.
-            self._deny(reply, asked.quantity if asked.exactly else 1, now)
+            short = asked.quantity if asked.exactly else 1
+            retry = DENIAL_SECONDS if reply.retry_after_ms is None else reply.retry_after_ms / 1000
+            self._denial = Denial(reply, short, now, now + min(DENIAL_SECONDS, retry))
         elif granted:
-            batch = Batch(
-                None if reply.id is None else asked.id,
-                granted,
-                plan.sent_at + self._spendable_seconds,
-                plan.wall_sent_at + self._spendable_seconds,
-                plan.sent_at + self._held_seconds,
-            )
-            batch.low = min(granted - 1, int(self._demand.rate * self._ahead_seconds()))
-            self._batches.append(batch)
-            self._denial = None
+            self._hold(plan, asked, reply, granted, now)
 
-    def _deny(self, reply: Reply, short: int, now: float) -> None:
-        retry = reply.retry_after_ms
-        remembered = DENIAL_SECONDS if retry is None else min(DENIAL_SECONDS, retry / 1000)
-        self._denial = Denial(reply, short, now, now + remembered)
+    def _hold(self, plan: Plan, asked: Asked, reply: Reply, granted: int, now: float) -> None:
+        batch = Batch(
+            None if reply.id is None else asked.id,
+            granted,
+            plan.sent_at + self._spendable_seconds,
+            plan.wall_sent_at + self._spendable_seconds,
+            0 if self._is_full else min(granted - 1, self._low()),
+        )
+        self._denial = None
+        self._late = self._late + 1 if batch.has_ended(now, self.wall()) else 0
+        if self._late == MOST_LATE:
+            self._late = 0
+            self._keep_error(self.late_error(f"no batch arrived within its lease of {self.lease_ms} ms"))
+        if self._is_too_much(asked.need, now):
+            # It was for a take that can never be allowed.
+            self._settle(batch)
+            return
+        for each in self._batches:
+            each.low = 0
+        self._batches.append(batch)
 
-    def failed(self, plan: Plan, error: Exception, sent: bool) -> None:
-        """There was no answer. `sent` says whether the server may have been asked."""
-        self.error = error
+    def fail(self, plan: Plan, error: Exception, is_sent: bool) -> None:
+        """There was no answer. `is_sent` says whether the server may have been asked."""
+        self._keep_error(error)
         self._retry_at = self.monotonic() + RETRY_SECONDS
         for item in plan.items:
             if isinstance(item, Batch):
-                item.tried = item.tried or sent
+                item.tried = item.tried or is_sent
                 self._done.append(item)
             elif isinstance(item, Lost):
                 self._lost.append(item)
             elif isinstance(item, Force):
                 # It may have been counted.
-                if not sent:
+                if not is_sent:
                     self._forces.append(item)
-            elif isinstance(item, Asked) and sent:
+            elif is_sent:
                 self._lost.append(Lost(item.id))
         self.failures += 1
-        self._end()
+        self._finish_plan()
 
-    def _end(self) -> None:
+    def _keep_error(self, error: Exception) -> None:
+        self.error, self._error_round = error, self.rounds + 1
+
+    def error_since(self, awaited: int) -> Exception | None:
+        """What went wrong in the round `awaited`, or later."""
+        return self.error if self._error_round >= awaited else None
+
+    def _finish_plan(self) -> None:
         self._under_way = False
         self.rounds += 1

@@ -60,18 +60,18 @@ class Local(InProcess):
 
     def _ask(self, quantity: int) -> Reply:
         leases = self._leases
-        for _ in range(self.ROUNDS):
+        for turn in range(self.ROUNDS):
             with leases.lock:
-                awaited = leases.want(quantity)
+                awaited = leases.want(quantity, is_counted=turn > 0)
                 while leases.rounds < awaited:
                     self._answered.wait()
-                error = leases.error
-            reply = leases.take(quantity, again=True)
+                error = leases.error_since(awaited)
+            reply = leases.take(quantity, is_counted=True)
             if reply is not None:
                 return reply
             if error is not None:
-                return run(self._unanswered(error, quantity))
-        return leases.outrun()
+                return run(self._answer_instead(error, quantity))
+        return leases.outrun_reply()
 
     def _work(self) -> None:
         leases, due, answered = self._leases, self._due, self._answered
@@ -90,7 +90,7 @@ class Local(InProcess):
                     continue
             replies = run(self._exchange(plan))
             with leases.lock:
-                self._received(plan, replies)
+                self._report(plan, replies)
                 answered.notify_all()
 
     def close(self) -> None:

@@ -27,6 +27,7 @@ class InProcess:
         self._leases = Leases(key, window, lease, leave, core.clock)
         self._leases.wake = self._wake
         self._leases.code = core.library.code
+        self._leases.late_error = core.library.timeout_error
         self._reset()
 
     def _wake(self) -> None:
@@ -52,15 +53,15 @@ class InProcess:
         except Exception as error:
             return Failed(error, True)
 
-    def _received(self, plan: Plan, replies: list[Any] | Failed) -> None:
-        """Tells the leases what came of a plan. Called with the lock held."""
+    def _report(self, plan: Plan, replies: list[Any] | Failed) -> None:
+        """Reports the outcome of a plan. Called with the lock held."""
         if isinstance(replies, Failed):
-            self._leases.failed(plan, replies.error, replies.is_sent)
+            self._leases.fail(plan, replies.error, replies.is_sent)
         else:
-            self._leases.answered(plan, replies)
+            self._leases.receive(plan, replies)
 
-    async def _unanswered(self, error: Exception, quantity: int) -> Reply:
-        """The answer of a take for which the server had none."""
+    async def _answer_instead(self, error: Exception, quantity: int) -> Reply:
+        """The answer to a take that the server did not answer."""
         core, leases = self._core, self._leases
         if core.unreachable == "raise" or not core.is_away(error):
             raise error

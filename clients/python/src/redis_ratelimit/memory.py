@@ -240,6 +240,8 @@ def _written(policies: Mapping[str, str]) -> str:
 class _Library:
     """What stands for a client library."""
 
+    timeout_error: type[Exception] = TimeoutError
+
     @property
     def reply_error(self) -> type[Exception]:
         return reply_error()
