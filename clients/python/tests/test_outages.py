@@ -20,13 +20,15 @@ from functools import wraps
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import redis_ratelimit
 import redis_ratelimit.asyncio
 from redis_ratelimit import Rate, Window, semaphore
 from redis_ratelimit.connecting import LAST_TRY_SECONDS
 from redis_ratelimit.io import run
-from redis_ratelimit.servers import ByCluster
+from redis_ratelimit.servers import ByCluster, BySentinel
+from redis_ratelimit.servers import Server as ServerOf
 
 from .fixtures import LIBRARIES, make
 from .machine import unless_stopped
@@ -648,6 +650,34 @@ class WithSentinel(unittest.TestCase):
                 self.assertTrue(limiter.call("throttle", "k", RATE).reachable)
                 self.assertEqual(second.ask("EXISTS", "k"), 1)
                 limiter.close()
+
+    def test_where_no_sentinel_answers_they_are_asked_every_half_a_second(self) -> None:
+        asked: list[str] = []
+
+        class Silent:
+            """As a core whose Sentinels answer only what `master` says."""
+
+            master: list[bytes] | None = None
+
+            async def ask_once(self, make: Callable[..., Any], words: tuple[str, ...], until: float) -> Any:
+                asked.append(make())
+                if self.master is None:
+                    raise ConnectionError("refused")
+                return self.master
+
+        core, server = Silent(), ServerOf("the master", lambda: None, 1)
+        server.address = "127.0.0.1", 1
+        servers = BySentinel(core, server, "limits", [lambda: "first", lambda: "second"])  # type: ignore[arg-type]
+        for now, expected in (10.0, 2), (10.01, 2), (10.49, 2), (10.51, 4), (11.0, 4), (11.02, 6):
+            with mock.patch("redis_ratelimit.servers.monotonic", lambda at=now: at):
+                # Connections go where the last one went.
+                self.assertEqual(run(servers.locate(now + 1)), server.address)
+            self.assertEqual(len(asked), expected, now)
+        core.master = [b"127.0.0.1", b"2"]
+        for now in 11.53, 11.54:
+            with mock.patch("redis_ratelimit.servers.monotonic", lambda at=now: at):
+                self.assertEqual(run(servers.locate(now + 1)), ("127.0.0.1", 2))
+        self.assertEqual(asked[6:], ["first", "first"], "there is no pause after an answer")
 
 
 class InACluster(unittest.TestCase):
