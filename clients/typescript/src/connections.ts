@@ -172,8 +172,8 @@ class Connection {
   readonly #failed = (error: unknown): void => {
     if (isErrorReply(error)) {
       this.#answered();
-      // A master that became a replica: the next connection asks the sentinels again.
-      this.#isReplica = codeOf(error) === "READONLY";
+      // A master that became a replica: the next connection asks the sentinels again. Other errors may follow on this one.
+      this.#isReplica ||= codeOf(error) === "READONLY";
     }
     this.#underWay -= 1;
     this.#next();

@@ -174,10 +174,10 @@ export class Proxy {
     });
   }
 
-  /** Hangs up, and leads to another port from now on. */
-  leadTo(port: number): void {
+  /** Leads to another port from now on, and hangs up unless connections are to stay where they are. */
+  leadTo(port: number, hangUp = true): void {
     this.#far = port;
-    for (const socket of this.#sockets) socket.destroy();
+    if (hangUp) for (const socket of this.#sockets) socket.destroy();
   }
 
   end(): void {

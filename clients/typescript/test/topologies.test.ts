@@ -11,7 +11,7 @@ import { Limiter, semaphore, type Reply } from "../src/index.js";
 import { RatelimitThrottlerStorage } from "../src/nestjs.js";
 import { slotOf } from "../src/slot.js";
 import { testUnlessStopped } from "./machine.js";
-import { Server, type Opened } from "./servers.js";
+import { Proxy, Server, SINGLE, type Opened } from "./servers.js";
 
 const DEADLINE = 250;
 /** A machine that runs other tests at the same time is not measured here. */
@@ -81,6 +81,46 @@ async function giveUp(limiter: Limiter, node: Server): Promise<void> {
   assert.equal(await node.admin.exists("{k}w"), 0);
 }
 
+/**
+ * A master that was demoted answers READONLY. The call after it goes to the master that there is now. A client that finds it
+ * by itself would send the call again, and is kept from that: then the call is aborted.
+ */
+async function leave(limiter: Limiter, first: Server, second: Server, isAborted: boolean, move: () => unknown) {
+  assert.equal((await limiter.window("k", WINDOW)).remaining, WINDOW.limit - 1);
+  // Some connections are for calls that may wait.
+  assert.equal((await limiter.window("k", WINDOW, { block: 1 })).remaining, WINDOW.limit - 2);
+  await first.admin.replicaof("127.0.0.1", second.port);
+  await move();
+  // A reply that comes after READONLY does not make it a master again.
+  const asked = await Promise.allSettled([limiter.window("k", WINDOW), limiter.windowRo("k", "@none")]);
+  const errors = asked.map((each) => each.status === "rejected" && String((each.reason as Error).message));
+  assert.match(String(errors[0]), isAborted ? /aborted/ : /^READONLY/);
+  assert.match(String(errors[1]), /no policy has the name none/);
+  if (!isAborted) await assert.rejects(limiter.window("k", WINDOW, { block: 1 }), /READONLY/);
+  const replies = await Promise.all(Array.from({ length: 20 }, () => limiter.window("k", WINDOW)));
+  assert.equal(Math.min(...replies.map(({ remaining }) => remaining)), WINDOW.limit - 20);
+  assert.equal((await limiter.window("k", WINDOW, { block: 1 })).remaining, WINDOW.limit - 21);
+}
+
+suite("a master that became a replica is left", () => {
+  for (const [library, open] of SINGLE) {
+    test(`${library}: a single server whose name leads to another by then`, async () => {
+      const [first, second] = [await Server.start(), await Server.start()];
+      const proxy = await Proxy.before(first.port);
+      const opened = open(proxy.port);
+      const limiter = new Limiter(opened.client, { deadline: 5000 });
+      try {
+        await leave(limiter, first, second, false, () => proxy.leadTo(second.port, false));
+      } finally {
+        limiter.close();
+        await opened.close();
+        proxy.end();
+        for (const server of [first, second]) await server.end();
+      }
+    });
+  }
+});
+
 const SENTINELS: [string, (port: number) => Promise<Opened>][] = [
   [
     "node-redis",
@@ -134,6 +174,24 @@ suite("behind sentinels", () => {
         await opened.close();
         await sentinel.end();
         await master.end();
+      }
+    });
+
+    test(`${library}: a master that became a replica is left`, async () => {
+      const [first, second] = [await Server.start(), await Server.start()];
+      const sentinel = await Server.sentinelOf(first, 1);
+      const opened = await open(sentinel.port);
+      const limiter = new Limiter(opened.client, { deadline: 5000 });
+      try {
+        // As a failover does, but at one moment.
+        await leave(limiter, first, second, library === "node-redis", async () => {
+          await sentinel.admin.call("SENTINEL", "REMOVE", "limits");
+          await sentinel.admin.call("SENTINEL", "MONITOR", "limits", "127.0.0.1", second.port, 1);
+        });
+      } finally {
+        limiter.close();
+        await opened.close();
+        for (const server of [sentinel, first, second]) await server.end();
       }
     });
 
