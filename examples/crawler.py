@@ -3,7 +3,7 @@
     pip install redis
     python3 examples/crawler.py http://127.0.0.1:8000/a http://127.0.0.1:8000/b
 
-REDIS_URL (redis://127.0.0.1:6379) and PAUSE (1s) may be set. Each page books its turn up to a minute ahead, is told how
+REDIS_URL (redis://127.0.0.1:6379) and PAUSE (1s) may be set. Each page books its turn up to a minute ahead, learns how
 long to sleep, and holds no connection to Redis meanwhile. The turn stays booked if Redis is restarted with its data. If
 Redis cannot be asked, nothing is fetched.
 """

@@ -12,7 +12,7 @@
 #
 # The engine and the commands are crates of their own (crates/), which the compiler keeps below all of them.
 #
-# Prints FILE:LINE and the import where one points up, and fails. A layer that does not exist yet is no error.
+# Prints FILE:LINE and the import that points up, and fails. A layer that does not exist is not an error.
 set -euo pipefail
 cd "${1:-$(dirname "$0")/..}"
 export LC_ALL=C

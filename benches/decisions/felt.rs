@@ -130,7 +130,7 @@ fn scattered(i: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Measures commands on so many keys in random order, in turn, `rounds` times, and takes the medians.
+/// Measures each command on this many keys in random order, in turn, `rounds` times, and takes the medians.
 pub fn cold_keys(keys: u64, rounds: usize, time: Duration) -> Result<Table> {
     let title = format!(
         "CPU time of the server per decision and decisions a second, over {keys} keys in random order (one connection, \

@@ -24,7 +24,7 @@ enum FigureKind {
     Lines { x: Axis, y: Axis, sizes: &'static [u64], lines: fn() -> Vec<Named> },
 }
 
-/// A line: its name, whose it is, and the name of the row at each size.
+/// A line of a chart: its name, its owner, and the name of the row at each size.
 type Named = (String, Whose, Box<dyn Fn(u64) -> String>);
 
 const EVENTS: Axis = Axis { name: "events in the window", scale: Scale::Log };
@@ -126,7 +126,7 @@ fn named(name: &str, whose: Whose, row: impl Fn(u64) -> String + 'static) -> Nam
     (name.to_string(), whose, Box::new(row))
 }
 
-/// The commands that stand side by side, with so many events in the windows.
+/// The commands to compare, with this many events in the windows.
 fn commands(events: u64) -> Vec<(String, Whose)> {
     let of_window = |what, whose, verdict| (window::row(what, events, verdict), whose);
     let peers = |name: &str| (name.to_string(), Whose::Peers(0));

@@ -229,7 +229,7 @@ fn of_block(table: &Table) -> Vec<Goal> {
         .zip(shares)
         .map(|(waiting, share)| Goal::at_least(what(waiting), share, 0.5))
         .collect();
-    // What so many connections cost the system is in BLPOP's rate as well.
+    // BLPOP's rate also includes what this many connections cost the system.
     let [fewest, .., most] = shares;
     let flat = most.zip(fewest).map(|(most, fewest)| most / fewest);
     goals.push(Goal::at_least("the last of these shares / the first", flat, 0.9));

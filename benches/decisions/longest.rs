@@ -41,11 +41,11 @@ struct LongestCase {
 
 #[derive(Clone, Copy)]
 enum Make {
-    /// An event in each of so many parts of an hour, under a limit of a million, so that none is folded into another.
+    /// An event in each of this many parts of an hour, under a limit of a million, so that no two share an entry.
     Window { parts: u64, options: &'static str },
     /// So many reservations in a semaphore, named 0, 1, 2 and so on.
     Semaphore(usize),
-    /// The same beside a window of an hour that has a hundred events.
+    /// The same next to a window of an hour with a hundred events.
     Reservations(usize),
 }
 

@@ -1,4 +1,4 @@
-//! What the module's decisions cost beside plain commands and beside the scripts that people use today.
+//! What the module's decisions cost, compared with plain commands and with the scripts that people use today.
 //!
 //! `make bench`, or `cargo bench --bench decisions -- [section ...] [--quick]`. Prints tables and the goals that the
 //! project set itself, and writes `target/bench/results.json`. A run of all sections writes docs/benchmarks.md and its
@@ -44,7 +44,7 @@ struct Effort {
     counted: usize,
     /// Reservations counted in each row, each taken and ended.
     reserved: usize,
-    /// Events in the windows, and reservations beside the measured ones.
+    /// Events in the windows, and reservations in addition to the measured ones.
     window_sizes: &'static [u64],
     others: &'static [u64],
     /// How often one long call is made.

@@ -35,7 +35,7 @@ pub enum Time {
 pub enum Tool {
     /// On the bare machine.
     None,
-    /// Under callgrind, not yet counting.
+    /// Under callgrind, which does not count yet.
     Callgrind,
 }
 

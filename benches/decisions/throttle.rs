@@ -1,4 +1,4 @@
-//! RL.THROTTLE beside the plain commands and the GCRA script, and three limits in one call: instructions.
+//! Instructions of RL.THROTTLE compared with plain commands and the GCRA script, and of three limits in one call.
 
 use crate::callgrind::Meter;
 use crate::client::Result;
@@ -105,7 +105,7 @@ fn all_keys(command: impl Fn(String) -> String) -> Vec<String> {
 /// How many keys RL.TOP keeps in each row about it.
 pub const TOP_KEYS: [u64; 2] = [0, 128];
 
-/// A denied call while RL.TOP keeps so many keys.
+/// A denied call while RL.TOP keeps this many keys.
 pub fn denied_with_top(top_keys: u64) -> String {
     format!("{DENIED}, top-keys {top_keys}")
 }

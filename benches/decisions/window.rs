@@ -1,4 +1,4 @@
-//! RL.WINDOW beside the ZSET recipes, from 5 to 10,000 events in the window: instructions.
+//! Instructions of RL.WINDOW compared with the ZSET recipes, from 5 to 10,000 events in the window.
 
 use crate::callgrind::Meter;
 use crate::client::Result;

@@ -29,7 +29,7 @@ pub struct Workload {
     settle: Option<Settle>,
     expected: fn(&ServerReply) -> bool,
     pace_us: Option<f64>,
-    /// Calls of an application that one decision stands for: figures are told for one of these.
+    /// Calls of an application that one decision stands for. Figures are per such call.
     stands_for: u64,
     next: AtomicU64,
 }
@@ -123,7 +123,7 @@ impl Workload {
         self
     }
 
-    /// A decision is about so many calls of an application.
+    /// Sets how many calls of an application a decision stands for.
     pub fn standing_for(mut self, calls: u64) -> Workload {
         self.stands_for = calls;
         self

@@ -1,6 +1,6 @@
-//! The users that docs/commands.md tells to make are enough for the clients that people use, and no more than that: each
-//! client does all that it does by itself, such as health checks and finding the nodes of a cluster, and no server notes a
-//! refusal but of what the scripts in tests/clients try on purpose.
+//! The users in docs/commands.md are sufficient for the clients that people use, and no more than that: each client does all
+//! that it does by itself, such as health checks and finding the nodes of a cluster, and no server notes a refusal but of
+//! what the scripts in tests/clients try on purpose.
 
 use std::fs;
 use std::net::TcpListener;
@@ -51,7 +51,8 @@ fn run_scripts(how: &str, port: u16, servers: &[&Server]) {
                 let fields = flat(entry);
                 let object = fields.iter().position(|field| field == "object").unwrap();
                 let object = &fields[object + 1];
-                // Before 7.0 it is not told which CLIENT it was. Clients try some that only newer servers know.
+                // Before 7.0 the log does not say which CLIENT command it was. Clients try some that only newer servers
+                // know.
                 let is_newer = object == "client" && !server.version().is_from(7, 0);
                 let is_meant = REFUSED.contains(&object.as_str()) || is_newer;
                 assert!(is_meant, "{path} was refused {object}: {fields:?}");

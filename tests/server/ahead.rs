@@ -1,4 +1,4 @@
-//! AHEAD: what can be had within some time is taken now, and the answer tells when to go on.
+//! AHEAD takes now what will be available within some time, and the reply says when to go on.
 
 use support::*;
 

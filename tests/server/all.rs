@@ -24,7 +24,7 @@ fn each_takes_if_all_are_allowed_and_else_none_does() {
     };
     let before = dumps(&mut conn);
     let denied = all_reply(&conn.cmd(call.replace("job-17", "job-19")));
-    // Both windows deny as long; the first decides. The semaphore says how it stands alone.
+    // Both windows deny for the same time, so the first decides. The semaphore has its result on its own.
     assert_eq!(denied.numbers, [1, 2, 0, 60_000, 60_000, 1]);
     assert_eq!(
         denied.clauses,
@@ -104,7 +104,8 @@ fn countdenied_counts_a_call_that_another_clause_denied() {
     let (_server, mut conn) = Server::held();
     let call = "RL.ALL 2 {u}:a {u}:b WINDOW 2 60 1 COUNTDENIED WINDOW 1 60 MS";
     assert_eq!(all_reply(&conn.cmd(call)).numbers, [0, 1, 0, -1, 60_000, 2]);
-    // The second clause denies; the call fills the first, which then says so and, as it waits as long, decides.
+    // The second clause denies. The call fills the first, which is then limited too and decides, as its wait is equally
+    // long.
     let denied = all_reply(&conn.cmd(call));
     assert_eq!(denied.clauses, [[1, 2, 0, 60_000, 60_000], [1, 1, 0, 60_000, 60_000]]);
     assert_eq!(denied.numbers, [1, 2, 0, 60_000, 60_000, 1]);
@@ -508,7 +509,7 @@ fn it_takes_and_returns_what_single_commands_would() {
                 let twin = look.replacen("single:", "all:", 1);
                 assert_eq!(five(&conn.cmd(twin)), five(&conn.cmd(look)), "{context}");
             }
-            // Waiting as told suffices for the whole call, and a millisecond less does not.
+            // Waiting for retry_after is enough for the whole call, and a millisecond less is not.
             let enforced_ones: Vec<usize> = (0..number).filter(enforced).collect();
             if !is_allowed && answer.numbers[3] > 0 && random.one_in(3) {
                 let now_us = server.clock().now_us();

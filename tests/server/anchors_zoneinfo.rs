@@ -1,4 +1,4 @@
-//! The windows of FIXED FROM beside those of another implementation of time zones, Python's zoneinfo.
+//! Compares the windows of FIXED FROM with another implementation of time zones, Python's zoneinfo.
 //!
 //! ```text
 //! RATELIMIT_ANCHORS=100000 cargo test --test server anchors_zoneinfo::    so many instants, in 20 zones

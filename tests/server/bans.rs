@@ -238,7 +238,7 @@ fn a_ban_and_many_reservations_share_a_key() {
         assert_eq!(conn.acquire(call).numbers[3], BAN);
     }
     assert_eq!(held(&conn.cmd("RL.HELD k")).len(), 20);
-    // A change by hand: the index is read anew, the ban with it.
+    // After a manual change the index is read again, and the ban with it.
     conn.cmd("ZREM k no");
     conn.cmd("ZADD k -1 5");
     conn.cmd("ZREM k 5");

@@ -62,7 +62,7 @@ fn a_line_of_redis_conf_turns_it_on_and_outlives_config_rewrite() {
         assert_eq!(conn.text("CONFIG REWRITE"), "OK");
         server.restart(Stop::NoSave);
     }
-    // The load argument as well, whose line stays.
+    // The load argument as well, which stays in its line.
     let mut server = Server::builder().module_args(["cl-throttle", "yes"]).start();
     server.conn().cmd("CONFIG SET ratelimit.lease 5");
     assert_eq!(server.conn().text("CONFIG REWRITE"), "OK");

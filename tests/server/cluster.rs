@@ -36,7 +36,7 @@ fn keys_in(slots: std::ops::Range<i64>, cluster: &Cluster) -> Vec<String> {
     slots.map(|slot| tags[&slot].clone()).collect()
 }
 
-/// What clients were told, for each key.
+/// The replies that clients received, for each key.
 #[derive(Default)]
 struct ClusterBooks {
     throttle: BTreeMap<String, i64>,
@@ -57,7 +57,7 @@ impl ClusterBooks {
         other.held.into_iter().for_each(|(tag, ids)| self.held.entry(tag).or_default().extend(ids));
     }
 
-    /// Every command on the keys of a tag, once. Whether anything was still to be had.
+    /// Sends every command on the keys of a tag once, and returns whether anything was still available.
     fn call_all(&mut self, conn: &mut ClusterConnection, tag: &str, random: &mut Random) -> bool {
         let mut answer = |line: String| match ask(conn, &line) {
             Ok(reply) => reply,
@@ -428,7 +428,7 @@ fn a_slot_that_moves_as_a_whole_takes_along_what_happens_meanwhile() {
     for waiter in &mut served {
         assert_eq!(limited(&waiter.recv()), 0);
     }
-    // A grant whose client dies before it is told is given back by a timer, and goes to the next.
+    // If a client dies before it receives its grant, a timer gives the grant back, and it goes to the next.
     let kill = format!("CLIENT KILL ID {killed_id}");
     here.pipeline(["MULTI", "RL.RELEASE {bar}dies holder", &kill, "EXEC"]);
     killed.expect_closed();
@@ -641,7 +641,7 @@ fn take_with_care(clients: &ClusterClient, slot: u16, worker: u32, so_far: &Atom
             let reply = ask(open, format!("RL.ACQUIRE {{bar}}a {CAREFUL} 0 ID {id} LEASE 600000"));
             let had = match reply {
                 Ok(reply) => limited(&reply) == 0,
-                // Ours: it was had, and its answer lost. A write on this connection is what WAIT waits for.
+                // It is ours: it was granted, and the reply was lost. WAIT needs a write on this connection to wait for.
                 Err(error) if error.code() == Some("DUPLICATE") => {
                     ask(open, format!("RL.RENEW {{bar}}a {id}"))
                         .is_ok_and(|reply| reply == Value::Int(1))
@@ -739,7 +739,7 @@ fn ask_by_key(conn: &mut ClusterConnection, key: &str, call: &str) -> RedisResul
     conn.route_command(&command, RoutingInfo::SingleNode(node))
 }
 
-/// What RL.ALL told of its third clause: the id, if the call was allowed.
+/// The id that RL.ALL returned for its third clause, if the call was allowed.
 #[track_caller]
 fn allowed_id(reply: &Value) -> Option<String> {
     let Value::Array(parts) = reply else { panic!("{reply:?}") };
@@ -852,7 +852,7 @@ fn several_limits_are_asked_to_come_back_while_only_some_of_their_keys_have_move
     move_key(&mut source, "{bar}b");
     assert_eq!(source.err(call), format!("ASK {slot} 127.0.0.1:{port}"));
     assert_eq!(flat(&asking(&mut target, call))[2], "2");
-    // Keys that are nowhere yet have to wait for the end, as the target cannot know that the source has them not.
+    // Keys that do not exist yet have to wait for the end, as the target cannot know that the source does not have them.
     let new = call.replace("{bar}a {bar}b", "{bar}c {bar}d");
     assert_eq!(source.err(&new), format!("ASK {slot} 127.0.0.1:{port}"));
     assert!(error_line(&asking(&mut target, &new)).starts_with("TRYAGAIN "));

@@ -314,7 +314,7 @@ fn a_bad_line_of_redis_conf_keeps_the_server_from_starting() {
     }
 }
 
-/// Starts a server with these lines in its file, beside another one; it must end by itself.
+/// Starts a server with these lines in its file, next to another server. It must end by itself.
 #[track_caller]
 fn log_of_a_start_that_fails(other: &Server, lines: &str) -> String {
     let config = other.dir().join("bad.conf");

@@ -139,7 +139,7 @@ fn a_policy_that_only_shadows_answers_the_quantity_as_granted() {
     let Value::Array(row) = &rows[1] else { panic!("{counts:?}") };
     assert_eq!(ints(&Value::Array(row[2..].to_vec())), [2, 0, 1]);
 
-    // A ban of the policy is void for RL.ACQUIRE, and COUNTLAPSED beside a policy of period 0.
+    // The policy's ban has no effect on RL.ACQUIRE, nor has COUNTLAPSED with a policy of period 0.
     conn.cmd("RL.WINDOW p @p 5");
     assert_eq!(conn.acquire_part("RL.ACQUIRE p @p 1 ATMOST MS").numbers[..4], [1, 5, 0, 60_000]);
     assert_eq!(
@@ -159,7 +159,7 @@ fn it_holds_until_an_event_at_the_end_of_its_lease_would_have_left() {
         ("60", 20_000, 80_000),
         ("500ms", 100, 600),
         ("60 BUCKETS 3", 20_000, 80_000),
-        // To the end of the window that the end of the lease lies in.
+        // Until the end of the window in which the lease ends.
         ("1min FIXED", 30_000, 40_000),
         ("1min FIXED", 39_999, 40_000),
         ("1min FIXED", 40_000, 100_000),
@@ -521,7 +521,7 @@ fn the_reservation_of_a_waiter_counts_when_it_lapses() {
     std::thread::sleep(Duration::from_millis(5));
     let held = conn.held("k");
     assert_eq!((held.len(), held[0].ms_left), (1, 0));
-    // A waiter that is gone before it is told gives back.
+    // A waiter that disconnects before it gets its reply gives back.
     let gone = server.wait_in_line("RL.ACQUIRE k 1 60 ID c LEASE 60000 COUNTLAPSED ATMOST BLOCK 0");
     drop(gone);
     eventually(Duration::from_secs(20), || server.waiting() == 0);
@@ -552,7 +552,7 @@ fn a_clause_of_rl_all_counts_when_it_lapses() {
     conn.refuses(duplicate.replace("RL.ALL", "RL.ALL_RO"), "DUPLICATE ");
     assert_eq!(conn.int("RL.APPLY b x 1"), 1);
     assert_eq!(limited(&conn.cmd(denied)), 0);
-    // COUNTLAPSED beside _RO and SHADOW changes nothing, or holds.
+    // COUNTLAPSED changes nothing with _RO, and applies with SHADOW.
     let shadow = "RL.ALL 1 c ACQUIRE 3 60 3 LEASE 1000 COUNTLAPSED SHADOW ID z";
     assert_eq!(limited(&conn.cmd(shadow.replace("RL.ALL", "RL.ALL_RO"))), 0);
     assert_eq!(conn.int("EXISTS c"), 0);

@@ -1,4 +1,4 @@
-//! What was granted to a client that died before it was told.
+//! What was granted to a client that died before it received the reply.
 
 use std::thread::sleep;
 use std::time::Duration;

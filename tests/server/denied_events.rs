@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use support::*;
 
-/// A connection that is told of these events of all keys.
+/// A connection that is subscribed to these events of all keys.
 fn listener(server: &Server) -> Conn {
     let mut conn = server.conn();
     conn.cmd(["PSUBSCRIBE", "__keyspace@*__:*"]);
@@ -29,7 +29,7 @@ fn denied(db: i64, key: &str) -> (i64, String, String) {
     (db, key.into(), "rl.denied".into())
 }
 
-/// A server whose module tells of denials, and which asks for events of these classes.
+/// A server that sends events of these classes, with a module that reports denials.
 fn telling(classes: &str) -> Server {
     Server::builder()
         .module_args(["notify-denied", "yes"])

@@ -223,7 +223,7 @@ fn server() -> Server {
     server
 }
 
-/// Starts an example of a page whose examples stand alone.
+/// Resets the server for the next example.
 fn start_anew(server: &Server, conn: &mut Conn) {
     server.clock().set_us(NOW_US);
     conn.cmd("FLUSHALL");
@@ -704,7 +704,7 @@ fn every_documented_error_occurs_and_no_other() {
     let error = strict.conn().err("RL.WINDOW k 5 60");
     met.extend(told.iter().filter(|told| **told == error));
     let unmet: Vec<_> = told.iter().filter(|told| !met.contains(*told)).collect();
-    // No server has a key in use as yet.
+    // No server keeps a key in use so far.
     let never = [
         "TRYAGAIN the server does not let the key be written just now: call again",
         "ERR internal error of redis-ratelimit, see the server's log",
@@ -747,7 +747,7 @@ fn every_field_of_info_is_documented_and_no_other() {
     assert_eq!(fields.collect::<BTreeSet<_>>(), told);
 }
 
-/// Pages beside those of `pages`.
+/// Pages in addition to those of `pages`.
 const OTHER_PAGES: [&str; 5] = [
     "CHANGELOG.md",
     "clients/README.md",

@@ -35,7 +35,7 @@ fn it_works_in_multi() {
         error_line(&replies[5]),
         "ERR the key holds a string that RL.THROTTLE did not write: it must be 19 digits of Unix nanoseconds"
     );
-    // A bad arity is refused when it is queued, where the server is told the arity.
+    // A wrong number of arguments is refused when the call is queued, if the server knows the arity.
     if server.version().is_from(7, 0) {
         conn.cmd("MULTI");
         assert_eq!(

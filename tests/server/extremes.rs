@@ -4,7 +4,7 @@ use support::*;
 
 const MAX: i64 = i64::MAX;
 
-/// Asserts that a call with MS, which was denied, is denied for so long as it was told and then allowed.
+/// Asserts that a denied call with MS is denied until its retry_after has passed and is then allowed.
 #[track_caller]
 fn assert_exact(server: &Server, conn: &mut Conn, answer: &[i64], look: &str) {
     assert!(answer[0] > 0 && answer[3] > 0, "not denied for a time: {answer:?}");
@@ -16,7 +16,7 @@ fn assert_exact(server: &Server, conn: &mut Conn, answer: &[i64], look: &str) {
     server.clock().set_us(now_us);
 }
 
-/// The dead entry and the live ones add up to more than 2^63 - 1 while the dead one lies there still.
+/// The dead entry and the live ones add up to more than 2^63 - 1 while the dead one is still there.
 fn beyond_the_largest_sum() -> (Server, Conn) {
     let (server, mut conn) = Server::held();
     let most = MAX - 1;

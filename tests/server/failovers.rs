@@ -84,7 +84,7 @@ fn replies_during(master: &(impl Fn() -> u16 + Sync), change: impl FnOnce()) -> 
     })
 }
 
-/// No call too many was allowed, and none too few, but for those whose reply was lost with a connection.
+/// Neither too many nor too few calls were allowed, apart from those that lost their reply with a connection.
 fn assert_exact(replies: &Replies) {
     let lost = replies.get("closed").copied().unwrap_or_default();
     assert!((LIMIT - lost.min(LIMIT)..=LIMIT).contains(&replies["allowed"]), "{replies:?}");
@@ -117,7 +117,7 @@ fn failover_without_sentinel_admits_exactly_the_limit() {
     assert_exact(&replies);
 }
 
-/// Who is told to change the master.
+/// The server or Sentinel that gets the command to change the master.
 #[derive(Clone, Copy, PartialEq)]
 enum Tell {
     Sentinel,

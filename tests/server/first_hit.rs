@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use support::*;
 
-/// After so many milliseconds a call, and its answer.
+/// A call after this many milliseconds, and its reply.
 type Steps<'a> = &'a [(i64, &'a str, &'a [i64])];
 
 fn follow(server: &Server, conn: &mut Conn, steps: Steps) {

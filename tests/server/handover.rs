@@ -175,7 +175,7 @@ fn several_that_are_released_at_once_go_to_as_many_as_they_are_enough_for() {
 fn what_stays_in_the_key_is_seen_by_who_waits() {
     unless_stopped(|| {
         let (server, mut conn) = with_aof();
-        // An event beside the reservation, and then a lapsed reservation beside it.
+        // An event next to the reservation, and then a lapsed reservation next to it.
         conn.cmd("RL.WINDOW k 2 1h 1");
         conn.cmd("RL.ACQUIRE k 2 1h 1 ID a LEASE 600000");
         let mut waiter = server.wait_in_line("RL.ACQUIRE k 2 1h 2 ID b LEASE 600000 BLOCK 0");

@@ -261,7 +261,7 @@ impl Recorder<'_> {
             let call = |reply| Recorded { what, from_ns, to_ns, clock_us: (from_us, to_us), reply };
             match outcome {
                 CallOutcome::Unknown => {
-                    // The server may come back as another one's replica, and not know it yet.
+                    // The server may come back as a replica of another one without knowing it yet.
                     self.known.retain(|_, known| *known != port);
                     return Some(call(None));
                 }
@@ -323,7 +323,7 @@ struct Failover {
     keys: Option<Vec<String>>,
 }
 
-/// What happened beside the calls.
+/// What happened besides the calls.
 #[derive(Default)]
 struct HistoryFaults {
     counts: BTreeMap<&'static str, u64>,
@@ -396,7 +396,7 @@ fn pause_writes(server: &Server, random: &mut Random) {
     let _ = server.try_ask("CLIENT UNPAUSE");
 }
 
-/// Records what clients do on these keys for so long, and until there are so many calls, while `cause_faults` goes on.
+/// Records what clients do on these keys for at least this time and this many calls, while `cause_faults` runs.
 fn record(
     nodes: &dyn Nodes,
     clock: &Clock,
@@ -510,7 +510,7 @@ fn record(
     History { keys, seconds: begin.elapsed().as_secs_f64(), faults }
 }
 
-/// The head of the table whose rows [`judge_all`] returns.
+/// The head of the table that has the rows [`judge_all`] returns.
 const TABLE_HEAD: &str = "| history | calls answered | concurrent on their key | cut off | SIGKILL | pauses | slots moved | effects lost | most of one key |\n\
                           |---|---|---|---|---|---|---|---|---|";
 
@@ -698,7 +698,7 @@ fn a_failover_loses_a_suffix_and_nothing_else() {
     assert!(judge(&memory, &with, bounds).is_err());
 }
 
-/// What cannot be told is not accepted.
+/// An undecided history is not accepted.
 #[test]
 fn a_history_that_too_many_orders_explain_is_undecided() {
     let mut calls: Vec<_> = (0..16).map(|_| counted(None, (0, 10)).0).collect();

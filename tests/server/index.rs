@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 use support::*;
 
-/// A server whose key is tampered with, and one that reads each state for the first time.
+/// A server with a key that is tampered with, and one that reads each state for the first time.
 struct Lab {
     server: Server,
     conn: Conn,
@@ -326,7 +326,7 @@ const MOVES: [(&str, &str, &str); 9] = [
 
 #[test]
 fn an_index_goes_with_its_value_to_another_name_or_database() {
-    // The second number is one whose copies are read at once.
+    // Copies of the second size are read immediately.
     for (number, how) in [(20, "plain"), (150, "plain"), (150, "EVAL")] {
         let mut lab = Lab::new("0");
         for (line, first, second) in MOVES {
@@ -361,7 +361,7 @@ fn an_index_does_not_follow_a_value_that_another_module_changes_on_its_way() {
         lab.fill("k", 0, 30);
         lab.twin("k", "t");
         lab.look("k");
-        // It is told of each event after us, as it asks for them later.
+        // It is notified of each event after us, as it subscribes later.
         let meddler = library("meddler", include_str!("../support/src/meddler.c"));
         let load = ["MODULE", "LOAD", meddler.to_str().unwrap()].map(String::from);
         assert_eq!(lab.conn.text([&load[..], &words(command)].concat()), "OK");
@@ -625,7 +625,7 @@ fn an_index_does_not_outlive_its_module() {
         lab.conn.text(["MODULE", "LOAD", &module_path()]);
         lab.look("k");
         assert_eq!(lab.indexes(), 1);
-        // The new module is told of changes too.
+        // The new module is notified of changes too.
         lab.conn.int(["ZREM", "k", &other.text()]);
         lab.conn.int(["ZADD", "k", "-inf", &text]);
         lab.check("k");
@@ -744,7 +744,7 @@ fn after_the_clock_was_set_back_any_number_of_reservations_is_healed_in_pieces()
     assert_eq!(conn.acquire(&look).numbers, [0, LIMIT, LIMIT, -1, 0]);
 }
 
-/// The TTL must reach to the end of the lease that is made, however many others are written anew at the same time.
+/// The TTL must reach the end of the new lease, however many others are rewritten at the same time.
 #[test]
 fn a_lease_that_is_made_after_the_clock_was_set_back_keeps_its_key() {
     for others in [3, 9, 40] {
@@ -780,7 +780,7 @@ fn leases_that_lapse_together_are_dropped_in_pieces() {
     println!("the longest call that drops what has lapsed: {worst:?}");
     let dropped = before + 50 - conn.int("ZCARD k");
     assert!((50 * 8..=50 * 64).contains(&dropped), "{dropped}");
-    // An id that lapsed and still lies there is free, once.
+    // An id that lapsed and is still stored can be used again, once.
     assert_eq!(conn.int("RL.RELEASE k r19999"), 0);
     assert_eq!(conn.acquire("RL.ACQUIRE k 100 0 1 ID r19999").limited(), 0);
     assert_eq!(conn.err("RL.ACQUIRE k 100 0 1 ID r19999")[..9], *"DUPLICATE");

@@ -1,4 +1,4 @@
-//! RL.INFO: what lies under a key.
+//! RL.INFO: what a key holds.
 
 use std::time::Duration;
 use support::*;
@@ -38,7 +38,7 @@ fn a_window_shows_what_is_counted_and_held() {
     conn.cmd("RL.WINDOW w 5 60 3");
     server.clock().advance_ms(1_500);
     conn.cmd("RL.WINDOW w 5 60 2");
-    // A denied call of the same microsecond would share the entry, and no longer be told apart.
+    // A denied call of the same microsecond would share the entry, and could not be told apart any more.
     server.clock().advance_ms(100);
     conn.cmd("RL.WINDOW w 5 60 2 COUNTDENIED");
     server.clock().advance_ms(1_000);

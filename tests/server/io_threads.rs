@@ -34,10 +34,10 @@ fn flood_time() -> Duration {
     Duration::from_secs(env_number("RATELIMIT_FLOOD_SECONDS").unwrap_or(3))
 }
 
-/// A server with an append-only file, whose threads read.
+/// A server with an append-only file and threads that read.
 fn threaded() -> Builder {
     let builder = Server::builder().aof().config("io-threads 4");
-    // Without being told, those of older servers only write.
+    // By default the threads of older servers only write.
     match Version::under_test().is_from(8, 0) {
         true => builder,
         false => builder.config("io-threads-do-reads yes"),
@@ -58,7 +58,7 @@ const LAST_CALL: &str = "HELLO 9";
 const LAST_REPLY: &[u8] = b"-NOPROTO unsupported protocol version\r\n";
 
 impl Flood {
-    /// These calls so many times in a row.
+    /// These calls, this many times in a row.
     fn new(port: u16, calls: &[&str], times: usize) -> Flood {
         let stream = TcpStream::connect(("127.0.0.1", port)).expect("connect to the server");
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();

@@ -1,4 +1,4 @@
-//! The pictures of docs/choosing.md and the tables beside them are what `make pictures` draws.
+//! The pictures and tables in docs/choosing.md are what `make pictures` draws.
 
 #[path = "../../benches/pictures/drawn/mod.rs"]
 mod drawn;

@@ -276,7 +276,7 @@ fn as_a_load_argument_the_table_stands_last_with_or_without_quotes() {
             assert_eq!(names, ["a", "b"], "{name} {value}");
             assert_eq!(conn.ints("RL.WINDOW k @a 0")[1], 5);
             assert!(conn.err("RL.WINDOW k 5 60").starts_with("NOPOLICY "));
-            // The server writes the line anew, without the quotes.
+            // The server rewrites the line without the quotes.
             assert_eq!(conn.text("CONFIG REWRITE"), "OK");
             server.restart(Stop::NoSave);
             assert_eq!(rows(&mut server.conn()).len(), 2, "{name} {value}");
@@ -669,7 +669,7 @@ fn a_shadow_is_answered_as_allowed_with_the_state_as_it_stands() {
     conn.cmd("SET w x");
     assert!(conn.err("RL.WINDOW w @w").starts_with("WRONGTYPE "));
     assert_eq!(counts(&server, "s"), [1, 0, 1]);
-    // The command itself counts what its callers were told.
+    // The command itself counts by the replies that its callers received.
     assert_eq!(server.figure("acquire_denied"), 0);
     assert_eq!(server.figure("window_denied"), 0);
 }
@@ -829,7 +829,7 @@ fn a_config_set_that_fails_at_another_setting_loses_no_counters() {
     }
     conn.cmd("RL.WINDOW w @a");
     assert_eq!(counts(&server, "a"), [1, 1, 0]);
-    // A name that was away for two tables begins anew.
+    // A name that was missing from two tables starts over.
     set(&mut conn, "b WINDOW 9 60");
     set(&mut conn, "c WINDOW 9 60");
     set(&mut conn, "a WINDOW 1 60; b WINDOW 0 60");

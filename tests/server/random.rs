@@ -94,7 +94,7 @@ impl FamiliesModel {
         ends
     }
 
-    /// The answer for `quantity`; and whether it is had.
+    /// The reply for `quantity`, and whether it is granted.
     fn answer(&self, key: char, quantity: i64) -> (Vec<i64>, bool) {
         let ends = self.ends(key);
         let used: i64 = ends.iter().map(|(_, weight)| weight).sum();

@@ -1,5 +1,5 @@
-//! RL.ACQUIRE, RL.APPLY, RL.RELEASE, RL.RENEW and RL.HELD on one server: answers, ids, errors, what lies under the key
-//! and how long it lies there.
+//! RL.ACQUIRE, RL.APPLY, RL.RELEASE, RL.RENEW and RL.HELD on one server: replies, ids, errors, stored values and their
+//! lifetime.
 
 use support::*;
 
@@ -114,7 +114,7 @@ fn settling_with_less_or_more_counts_what_was_used() {
     assert_eq!(conn.acquire("RL.ACQUIRE k 1000 60 100 MS").numbers, [0, 1000, 0, -1, 20_000]);
 }
 
-/// The TTL stayed where it was as long as an event lay in the future, and the key went before the lease.
+/// The TTL did not change while an event was in the future, and the key expired before the lease.
 #[test]
 fn a_renewed_lease_keeps_a_key_with_events_from_the_future() {
     for (period, shape) in [("10", ""), ("1min", "FIXED")] {
@@ -134,7 +134,7 @@ fn a_renewed_lease_keeps_a_key_with_events_from_the_future() {
     }
 }
 
-/// The TTL became so short that the key went before a lease from the future that nobody had written anew.
+/// The TTL became so short that the key expired before a lease from the future that had not been rewritten.
 #[test]
 fn a_renewed_lease_keeps_a_key_with_leases_from_the_future() {
     for others in [0, 9] {
@@ -837,7 +837,7 @@ fn a_key_lives_as_long_as_its_state_matters() {
             assert!(!matches!(conn.cmd(line), Value::ServerError(_)), "{line}");
         }
         let ttl_ms = conn.int("PTTL k");
-        // It may run ahead by as long as the key was in use.
+        // It may run ahead by the time for which the key was in use.
         let most_ms = matters_ms + 1_000 + steps.last().map_or(0, |(ms, _)| *ms);
         assert!((*matters_ms..=most_ms).contains(&ttl_ms), "{ttl_ms} after {steps:?}");
     }

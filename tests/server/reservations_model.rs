@@ -8,7 +8,7 @@ use std::fmt::Write;
 use support::*;
 
 const MINUTE_US: i64 = 60_000_000;
-/// 21 November 2026, 00:00:30 in Kolkata, lies so long before a multiple of seven minutes.
+/// 21 November 2026, 00:00:30 in Kolkata, is this long before a multiple of seven minutes.
 const KOLKATA_US: i64 = 7 * MINUTE_US - 1_795_199_430_000_000 % (7 * MINUTE_US);
 const SEEDS: u64 = 36;
 const STEPS: usize = 500;
@@ -117,7 +117,7 @@ struct ReservationsModel {
     limit: i64,
     now_us: i64,
     entries: Vec<ModelEntry>,
-    /// In the order they were had.
+    /// In the order in which they were granted.
     leases: Vec<ModelLease>,
 }
 
@@ -355,7 +355,7 @@ struct ReservationsRun<'s> {
     random: Random,
     /// Ended things that the lists no longer show.
     floor_us: i64,
-    /// The wait that the last denied call was told, in milliseconds.
+    /// The retry_after of the last denied call, in milliseconds.
     retry_ms: Option<i64>,
     history: String,
 }
@@ -519,7 +519,7 @@ impl<'s> ReservationsRun<'s> {
         assert_eq!(self.conn.int(&line), i64::from(renewed), "{line}");
     }
 
-    /// Time goes on: by a little, by much, by what a denied call was told or a millisecond less.
+    /// Time passes: a little, a lot, the retry_after of a denied call, or a millisecond less.
     fn pass(&mut self) {
         let us = match (self.random.below(8), self.retry_ms) {
             (0, Some(ms)) => ms * 1_000,
@@ -547,7 +547,7 @@ impl<'s> ReservationsRun<'s> {
         self.retry_ms = None;
     }
 
-    /// A denied call is allowed after the wait it was told, and a millisecond sooner it is not.
+    /// A denied call is allowed after its retry_after, but not a millisecond sooner.
     fn follow_retry(&mut self, answer: &Answer, quantity: i64) {
         self.retry_ms = None;
         if answer[3] == -1 {
@@ -569,7 +569,7 @@ impl<'s> ReservationsRun<'s> {
     }
 
     /// The key lives until its state stops mattering, rounded up, and one second longer. Beyond that its TTL may run ahead
-    /// by as long as the key was in use, up to one period.
+    /// by the time for which the key was in use, up to one period.
     fn check_ttl(&mut self) {
         let last_us = self.model.ends().last().unwrap().0;
         let needed_ms = ceil(last_us, 1_000) - self.model.now_us / 1_000;

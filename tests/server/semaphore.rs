@@ -226,7 +226,7 @@ fn clients_that_fight_and_die_never_hold_more_than_there_are() {
     assert_eq!(all.numbers, [0, 8, 0, -1, 20]);
 }
 
-/// The dead must not lie in a key as long as one lives there.
+/// Dead reservations must not stay in a key as long as it has a live one.
 #[test]
 fn denied_calls_clear_away_leases_that_have_lapsed_where_many_lie() {
     const DEAD: i64 = 5_000;

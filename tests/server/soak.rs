@@ -1,8 +1,8 @@
 //! Everything at once, on a master and its replica: many clients on the same keys, while connections die, settings
 //! change, snapshots and rewrites run, clients are paused, the two change roles and memory is short. `make soak`.
 //!
-//! The books are the clients' own: when each asked and when it was answered. A grant lies somewhere between the two,
-//! so what is certain to lie in one window is never more than the limit.
+//! The books are the clients' own: when each asked and when it was answered. A grant was made somewhere between the two, so
+//! what is certain to lie in one window is never more than the limit.
 //!
 //! `RATELIMIT_SOAK_SECONDS` is how long (10), `RATELIMIT_SEED` what happens in which order.
 
@@ -22,10 +22,10 @@ const SLACK_US: i64 = 20_000;
 /// Between the beginning and the end: names of time zones, tables that do not shrink.
 const MEMORY_SLACK: i64 = 768 * 1024;
 
-/// The longest that a server may leave a PING without an answer, beside what the machine itself is late: it makes
+/// The longest that a server may leave a PING without a reply, in addition to delays of the machine itself: it makes
 /// snapshots, rewrites its file and changes roles meanwhile, all of which the server does without the module as well.
 const LONGEST_WITHOUT_PONG: Duration = Duration::from_millis(250);
-/// A pause of all commands is over so long after it should be.
+/// A pause of all commands ends at most this long after it should.
 const PAUSE_SLACK: Duration = Duration::from_millis(150);
 
 /// A limit that everybody shares.
@@ -41,7 +41,7 @@ struct SoakLimit {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum SoakRule {
-    /// So many a second beside the burst.
+    /// This many per second in addition to the burst.
     Bucket {
         per_second: i64,
     },
@@ -93,7 +93,7 @@ const SEMAPHORE: SoakLimit = SoakLimit {
     kind: SoakRule::Semaphore,
 };
 
-/// What a client had: between these times, or for a semaphore at least from the one to the other.
+/// What a client was granted: between these times, or for a semaphore at least from the one to the other.
 #[derive(Clone, Copy, Debug)]
 struct SoakEntry {
     from_us: i64,
@@ -111,7 +111,7 @@ fn now_us() -> i64 {
 struct Pair {
     servers: [Server; 2],
     master: AtomicUsize,
-    /// When a server was told not to answer anybody, and until when.
+    /// From when until when a server was paused.
     pauses: Mutex<Vec<(Instant, Instant)>>,
 }
 
@@ -419,7 +419,7 @@ impl SoakFaults<'_> {
         }
     }
 
-    /// The replica becomes the master, with everything that the master had.
+    /// The replica becomes the master, with all data of the old master.
     fn fail_over(&mut self) {
         let (master, replica) = (self.pair.master(), self.pair.replica());
         let line = format!("FAILOVER TO 127.0.0.1 {} TIMEOUT 10000", replica.port());
@@ -491,7 +491,7 @@ fn balance(limit: SoakLimit, entries: &mut [SoakEntry]) {
     }
 }
 
-/// The server's memory beside buffers of its own, once it has nothing to keep.
+/// The server's memory apart from its buffers, once it has nothing to keep.
 fn memory(server: &Server) -> i64 {
     let number =
         |field: &str| -> i64 { server.info(field).and_then(|n| n.parse().ok()).unwrap_or(0) };
@@ -527,7 +527,7 @@ fn settle(pair: &Pair) {
     wait_for_sync(pair.master(), pair.replica());
 }
 
-/// Works for `time`, with faults or in peace; what was had, how many calls there were and what went wrong.
+/// Runs for `time`, with or without faults. Returns what was granted, how many calls there were and what went wrong.
 fn run(pair: &Pair, seed: u64, time: Duration, faults: bool) -> (SoakBooks, u64, String) {
     let until = Instant::now() + time;
     let mut random = Random::new(seed);

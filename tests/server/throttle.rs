@@ -1,4 +1,4 @@
-//! RL.THROTTLE and RL.THROTTLE_RO: arguments, answers, what lies under the key, and how long it lies there.
+//! RL.THROTTLE and RL.THROTTLE_RO: arguments, replies, stored values and their lifetime.
 
 use support::*;
 
@@ -460,9 +460,9 @@ fn no_order_of_words_and_values_ends_the_server() {
     assert!(!server.log().contains("internal error"));
 }
 
-// ---- What lies under the key ----
+// ---- What the key holds ----
 
-/// Every kind of call answers this error, and leaves what lies under `k`.
+/// Every kind of call fails with this error and leaves the value of `k` as it is.
 #[track_caller]
 fn is_refused_and_stays(conn: &mut Conn, error: &str) {
     let before = state(conn, "k");

@@ -1,4 +1,4 @@
-//! What RL.THROTTLE leaves to files, replicas and a module that is loaded anew.
+//! What RL.THROTTLE leaves in files, on replicas and for a module that is loaded again.
 
 use std::fs;
 use std::time::Duration;

@@ -79,7 +79,7 @@ fn each_denied_reply_counts_once_and_nothing_else_does() {
         ("RL.THROTTLE t 0 1 60 0", 0),
         ("RL.THROTTLE t 0 1 60 1 AHEAD 1ms", 1),
         ("RL.THROTTLE t 0 1 60 5 ATMOST", 1),
-        // Beyond what can ever be had.
+        // More than can ever be granted.
         ("RL.THROTTLE t 0 1 60 9", 1),
         ("CL.THROTTLE t 0 1 60 1", 1),
         ("RL.WINDOW w 1 60 1", 1),
@@ -309,7 +309,7 @@ fn a_wait_counts_at_its_end_and_only_where_it_is_denied() {
     assert_eq!(limited(&times_out.recv()), 2);
     assert_eq!(all(&mut conn), [row("s", 0, 2)]);
 
-    // One that is told an error, or is gone, was not denied.
+    // A waiter that gets an error or disconnects was not denied.
     let other = server.conn();
     let mut ids = (server.conn(), other);
     let id = ids.0.id();

@@ -518,7 +518,7 @@ fn looking_answers_what_the_call_would_and_changes_nothing() {
     }
 }
 
-/// It may run ahead by as long as the key had been in use, up to one period.
+/// It may run ahead by the time for which the key had been in use, up to one period.
 #[test]
 fn the_ttl_reaches_to_the_end_of_the_state_and_not_far_beyond() {
     for options in ["", "BUCKETS 5", "FIXED", "COUNTDENIED"] {

@@ -166,8 +166,8 @@ fn play(server: &Server, conn: &mut Conn, seed: u64) {
         let expected = in_unit(model.call(clock.now_us(), &ask), unit_us);
         let answer = conn.ints(&line);
         assert_eq!(answer, expected, "seed {seed}, step {step}: {line} at {}", clock.now_us());
-        // Whoever waits as told gets it, and a millisecond less does not do. What only looks heals no state from
-        // the future, which goes on being so.
+        // Waiting for retry_after is enough, and a millisecond less is not. A call that only looks does not correct a state
+        // from the future, which goes on being so.
         let healed = model.events.iter().all(|(at_us, _)| *at_us <= clock.now_us());
         if healed && answer[0] == 1 && answer[3] > 0 && unit == "MS" && random.one_in(4) {
             let look = format!(

@@ -116,7 +116,7 @@ fn chosen_leases_cost_as_much_as_any() {
     );
 }
 
-/// Each forgot the oldest of all by looking at all of them, and a large one that was forgotten was read anew.
+/// Each call searched all indexes for the oldest to drop, and a large index that was dropped had to be read again.
 #[test]
 fn many_small_keys_stall_nobody() {
     let _beside = beside_others();
@@ -153,7 +153,7 @@ fn many_small_keys_stall_nobody() {
     assert_takes(MOST / 4, longest);
 }
 
-/// All indexes together held no more than 2^20 reservations, so each call read 65,535 anew.
+/// All indexes together held no more than 2^20 reservations, so each call read 65,535 again.
 #[test]
 fn seventeen_large_keys_are_not_read_again_by_each_call() {
     let _beside = beside_others();
@@ -176,7 +176,7 @@ fn seventeen_large_keys_are_not_read_again_by_each_call() {
     assert_eq!(server.info("ratelimit_indexes").unwrap(), "17");
 }
 
-/// Each of them made the next call read all 65,535 anew.
+/// Each of them made the next call read all 65,535 again.
 #[test]
 fn no_call_pays_for_a_change_that_keeps_every_reservation() {
     let _beside = beside_others();
@@ -223,7 +223,7 @@ fn no_call_pays_for_a_change_that_keeps_every_reservation() {
     assert!(longest < MOST / 4, "{longest:?}");
 }
 
-/// A call of RL.RELEASE or SREM with so many ids.
+/// A call of RL.RELEASE or SREM with this many ids.
 fn ids(command: &str, key: &str, number: usize) -> Vec<String> {
     let ids = (0..number).map(|n| format!("r{n:05}"));
     [command.to_string(), key.to_string()].into_iter().chain(ids).collect()

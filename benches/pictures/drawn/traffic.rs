@@ -256,8 +256,8 @@ impl Runner<'_> {
                 let Some(mut waiter) = self.line.pop_front() else { break };
                 calls.push(answered(waiter.came_ms, now_ms, &waiter.conn.recv()));
             }
-            // How long a call has waited is told by real time, which hardly passes here. So its wait is ended by hand, with
-            // the answer that it gets when its time is up.
+            // How long a call has waited is measured in real time, which hardly passes here. So its wait is ended
+            // explicitly, with the answer that it gets when its time is up.
             let is_overdue = |waiter: &QueuedCall| waiter.came_ms + WAIT_MS <= now_ms;
             match self.line.front() {
                 Some(waiter) if is_overdue(waiter) => {

@@ -1,7 +1,8 @@
 //! The server in memory answers as the module does: random calls of every command with random options, over a few keys, at the
 //! same times of a clock that is held, forward and back. Replies are compared whole.
 //!
-//! `RATELIMIT_CALLS=100000 RATELIMIT_SEED=2 cargo test --test in_process` compares other calls, and more of them.
+//! `RATELIMIT_CALLS=100000 RATELIMIT_SEED=2 cargo test --workspace --test in_process` makes this many calls, with another
+//! seed.
 
 #[allow(dead_code, reason = "the clients use more of it")]
 #[path = "../../../tests/clients/cases.rs"]
@@ -244,7 +245,7 @@ fn a_call_that_waits_in_memory_is_denied_when_its_time_is_up_and_not_before() {
     let mut memory = in_memory();
     let at = |ms: i64| START_US + 1_000 * ms;
     assert!(matches!(say(&mut memory, "RL.THROTTLE k 0 1 10 1 MS", at(0)), Outcome::Reply(_)));
-    // The next can be had after 10 seconds.
+    // The next one is available after 10 seconds.
     let denied = [1, 1, 0, 10_000, 10_000].map(Local::Integer).to_vec();
     let reply = say(&mut memory, "RL.THROTTLE k 0 1 10 1 BLOCK 9999 MS", at(0));
     assert_eq!(reply, Outcome::Reply(Local::Array(denied)));
@@ -294,7 +295,7 @@ fn who_goes_away_leaves_the_line_and_gives_back_what_was_granted_meanwhile() {
     assert_eq!(memory.next_us().map(|next_us| next_us > now_us), Some(true));
     memory.withdraw(second, now_us);
     assert_eq!(say(&mut memory, "RL.RELEASE s a", START_US), Outcome::Reply(Local::Integer(1)));
-    // The first was granted, and goes before it is told: the third comes.
+    // The first was granted but leaves before it gets its reply, so the third comes next.
     assert_eq!(memory.next_us(), Some(now_us));
     memory.withdraw(first, now_us);
     let ended: Vec<Ticket> = memory.take_ended(now_us).iter().map(|(ticket, _)| *ticket).collect();

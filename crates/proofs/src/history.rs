@@ -85,12 +85,12 @@ impl Recorded {
     }
 }
 
-/// What is known of a key's history beside its calls, and how far it is searched.
+/// What is known about a key's history besides its calls, and how far it is searched.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     /// The server's clock moves by so many microseconds each time.
     pub tick_us: u64,
-    /// No event matters once it is so many microseconds old.
+    /// Events older than this many microseconds do not matter.
     pub period_us: u64,
     /// Where more configurations are left after an answer, the history is undecided.
     pub most_configurations: usize,

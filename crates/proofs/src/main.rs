@@ -1,5 +1,5 @@
-//! `prove worlds [NAME ...]` searches the large worlds whose names begin so, all unless told; `prove small` the small ones.
-//! `PATIENCE` in the environment is how many seconds each may take.
+//! `prove worlds [NAME ...]` searches the large worlds with names that begin with one of these, or all; `prove small` the
+//! small ones. `PATIENCE` in the environment is how many seconds each may take.
 
 use redis_ratelimit_proofs::search::{search, Extent, SearchResult, PATIENCE};
 use redis_ratelimit_proofs::worlds::{all, line, Size};

@@ -47,7 +47,7 @@ pub enum Mistake {
     Overtakes,
     /// The last in a line is tried instead of the first.
     LastIsTried,
-    /// A waiter whose client is gone keeps its place.
+    /// A waiter keeps its place after its client has disconnected.
     GhostInLine,
 }
 

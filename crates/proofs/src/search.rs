@@ -43,9 +43,9 @@ pub enum End {
 /// How much is searched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// All states, or those that the first so many steps from state to state lead to, the nearest first.
+    /// All states, or those reached by the first this many steps from state to state, nearest first.
     Steps(usize),
-    /// All states that so many steps lead to.
+    /// All states reached by this many steps.
     Depth(usize),
     /// Those too, until something wrong is found.
     UntilWrong(usize),
@@ -110,7 +110,7 @@ fn processor_seconds() -> f64 {
 }
 
 impl SearchResult {
-    /// The head of the table whose rows are [`SearchResult::row`].
+    /// The head of the table that has [`SearchResult::row`] as rows.
     pub const TABLE_HEAD: &str =
         "| world | distinct states | steps | deepest | ended | processor seconds |\n\
                                   |---|---|---|---|---|---|";

@@ -137,7 +137,7 @@ pub struct LineState {
     calls: Vec<u8>,
     time_passes: u8,
     faults: u8,
-    /// Since when the head could have what it asks for, and whether the module was told of what made it so.
+    /// Since when the head could be granted, and whether the module was notified of the cause.
     head_could_since: Option<(u64, bool)>,
     happened: &'static str,
     violated: Option<&'static str>,
@@ -188,7 +188,7 @@ impl WaitingWorld {
         })
     }
 
-    /// What the head would be told now.
+    /// The reply that the head would get now.
     fn look(&self, state: &LineState, call: &BlockedCall) -> Option<Verdict> {
         let request = call.request(self.limit, self.lease_ms);
         let look = |memory: &Memory| memory.look(KEY, &request, state.wall_us);

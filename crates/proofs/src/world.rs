@@ -145,7 +145,7 @@ pub enum WorldAction {
     Forward(u64),
     /// The replica has caught up.
     Sync,
-    /// The replica takes over and lacks so many effects.
+    /// The replica takes over without the last this many effects.
     Failover(usize),
 }
 
@@ -480,7 +480,7 @@ impl World {
         Some(())
     }
 
-    /// Checks that the wait that was told is the wait that is needed.
+    /// Checks that the returned wait is the wait that is needed.
     fn check_wait(
         &self,
         state: &mut WorldState,
@@ -1108,7 +1108,7 @@ impl World {
         }
     }
 
-    /// Whoever asks for all that there is gets it after the wait that is told, which is never longer than it may be.
+    /// Whoever asks for the whole limit gets it after the returned wait, which is never longer than allowed.
     fn heals(&self, state: &WorldState) -> bool {
         self.keys.iter().enumerate().all(|(at, key)| {
             let request = taking(key, key.most);
@@ -1132,7 +1132,7 @@ impl World {
         })
     }
 
-    /// What is told to remain can be had, and one more cannot.
+    /// What is reported as remaining can be taken, and one more cannot.
     fn remaining_is_right(&self, state: &WorldState) -> bool {
         self.keys.iter().enumerate().all(|(at, key)| {
             if key.kind == BookKind::Semaphore {

@@ -242,7 +242,7 @@ fn gcra(size: Size) -> World {
     }
 }
 
-/// A bucket whose interval is no whole number of anything: three in a second.
+/// A bucket with an interval that is not a whole number of any unit: three in a second.
 fn thirds(size: Size) -> World {
     let key = bucket(2, 3);
     let clients = vec![
@@ -362,7 +362,7 @@ fn bans(size: Size) -> World {
     }
 }
 
-/// A window for each call, beside a plan or else credits, beside a semaphore.
+/// A window for each call, a plan or else credits, and a semaphore.
 fn groups(size: Size) -> World {
     let rpm = key(BookKind::Sliding, "1s", 2);
     let plan = key(BookKind::Fixed, "1s@UTC", 1);

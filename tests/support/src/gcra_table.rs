@@ -31,7 +31,7 @@ const fn case(
 pub const CASES: [GcraCase; 32] = [
     //    at  qty  limited  remaining  retry  reset
 
-    // 0: more than the bucket holds can never be had.
+    // 0: more than the bucket holds can never be granted.
     case(    0,  6, 1, 5,   -1,    0),
     // 1-5: the burst of max_burst + 1 ...
     case(    0,  1, 0, 4,   -1, 1000),

@@ -338,7 +338,7 @@ impl RandomCalls {
         std::mem::take(&mut self.words)
     }
 
-    /// Whether a reservation might be made whose id its caller does not name.
+    /// Whether the call might make a reservation without giving an id.
     fn makes_id(&self) -> bool {
         let has = |word: &str| self.words.iter().any(|own| own.eq_ignore_ascii_case(word));
         let named = self.words.iter().filter(|own| *own == "ID").count();

@@ -13,12 +13,12 @@ pub struct Acquired {
 }
 
 impl Acquired {
-    /// 0 had, 1 denied, 2 denied only because others hold.
+    /// 0 granted, 1 denied, 2 denied only because others hold the capacity.
     pub fn limited(&self) -> i64 {
         self.numbers[0]
     }
 
-    /// The id of a reservation that must have been had, as text.
+    /// The id of a reservation that must have been granted, as text.
     #[track_caller]
     pub fn id(&self) -> String {
         let id = self.id.clone().unwrap_or_else(|| panic!("denied: {:?}", self.numbers));
@@ -33,7 +33,7 @@ pub struct AcquiredPart {
     pub numbers: [i64; 5],
     /// The reservation's id, if there is one.
     pub id: Option<Vec<u8>>,
-    /// How much was had.
+    /// How much was granted.
     pub granted: i64,
     /// How many reservations of the key have a lease that runs.
     pub running: i64,

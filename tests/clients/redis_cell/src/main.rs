@@ -1,6 +1,6 @@
 //! Calls CL.THROTTLE with the crate redis-cell-rs, which was written for redis-cell: redis-cell-client PORT_WITH_HELD_CLOCK
 //!
-//! The crate's own test makes one call, which must parse. This makes that call, and then more whose answers are known.
+//! The crate's own test makes one call, which must parse. This makes that call, and then others with known replies.
 
 use std::env;
 use std::time::Duration;

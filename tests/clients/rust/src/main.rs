@@ -61,7 +61,7 @@ async fn every_case<C: Client>(port: u16, resp3: bool) {
     }
 }
 
-/// Until so many calls wait, long before one of a minute times out.
+/// Waits until this many calls wait, long before one of a minute times out.
 async fn until_waiting<C: Client>(client: &C, count: u32) {
     let begin = Instant::now();
     let field = format!("ratelimit_waiting:{count}\\r");
