@@ -91,7 +91,15 @@ fn the_python_client_works_with_redis_py_and_valkey_py() {
     let Some(tools) = installed("python", "requirements.txt") else { return };
     python_tests(
         &tools,
-        &["test_calls", "test_pool", "test_http", "test_numbers", "test_server", "test_readme"],
+        &[
+            "test_calls",
+            "test_several",
+            "test_pool",
+            "test_http",
+            "test_numbers",
+            "test_server",
+            "test_readme",
+        ],
         true,
     );
 }

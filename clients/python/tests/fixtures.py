@@ -21,6 +21,8 @@ CASES: list[dict[str, Any]] = [
     case for name in ("cases.json", "insight.json") for case in json.loads((FOLDER / name).read_text("utf-8"))
 ]
 HEADERS: list[dict[str, Any]] = json.loads((FOLDER / "headers.json").read_text("utf-8"))
+#: Several limits that are reserved, and settled as one.
+SEVERAL: list[dict[str, Any]] = json.loads((FOLDER / "several.json").read_text("utf-8"))
 SPOKEN: list[dict[str, Any]] = json.loads((FOLDER / "spoken.json").read_text("utf-8"))
 #: Several limits that one request was held against, and the headers of its response.
 HTTP: list[dict[str, Any]] = json.loads((FOLDER / "http.json").read_text("utf-8"))
@@ -102,11 +104,12 @@ class Recorder:
 
     def note(self, packed: list[bytes]) -> None:
         lines = io.BytesIO(b"".join(packed))
-        words = []
-        for _ in range(int(lines.readline()[1:])):
-            size = int(lines.readline()[1:])
-            words.append(lines.read(size + 2)[:-2].decode("utf-8", "backslashreplace"))
-        self.sent.append(" ".join(words))
+        while head := lines.readline():
+            words = []
+            for _ in range(int(head[1:])):
+                size = int(lines.readline()[1:])
+                words.append(lines.read(size + 2)[:-2].decode("utf-8", "backslashreplace"))
+            self.sent.append(" ".join(words))
 
     def answer(self) -> Any:
         reply = self.replies.pop(0)

@@ -65,6 +65,8 @@ class Readme(unittest.TestCase):
         self.assertTrue(names["reply"].allowed and names["reply"].reachable)
         self.assertEqual(self.plain.exists("user:1"), 0)
         self.assertEqual(names["limiter"].window_ro("user:1:rename", names["Window"](3, "1d")).remaining, 1)
+        tokens = names["limiter"].window_ro("{u1}:tpm", names["Window"](100_000, "1min"))
+        self.assertEqual(100_000 - tokens.remaining, 812 + 96)
         names["limiter"].close()
 
     def test_the_lines_on_the_first_page_run(self) -> None:

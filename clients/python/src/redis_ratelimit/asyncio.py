@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, ParamSpec, cast
 
 from . import calls
-from .calls import Call, Key
+from .calls import Call, Key, Reserved
 from .core import Core, Unreachable
 from .io_asyncio import Awaiting
 from .leases import Plan
@@ -21,7 +21,7 @@ from .memory import MemoryBase, MemoryCore, plain_words
 from .methods import Method, Methods, like
 from .parameters import Duration, Rate, Window
 from .replies import Reply
-from .reservation import Settling
+from .reservation import Cost, Settling
 from .servers import Servers
 
 P = ParamSpec("P")
@@ -167,11 +167,23 @@ class Local(InProcess):
         await self.aclose()
 
 
+#: What was reserved for callers that are gone is being given back.
+_giving_back: set[asyncio.Future[None]] = set()
+
+
 class Reservation(Settling):
     """A reservation while its work is done, see Limiter.acquire."""
 
-    async def apply(self, quantity: int | None = None) -> bool:
-        """Settles now: counts the reservation, or what was really used; False if it had lapsed."""
+    _timer: asyncio.TimerHandle | None = None
+    #: The loop keeps no task alive by itself.
+    _renewal: asyncio.Future[None] | None = None
+
+    async def apply(self, quantity: Cost | None = None) -> bool:
+        """Settles now: counts the reservation, or what was really used; False if it had lapsed.
+
+        Of several limits `quantity` has what was used by name. A limit without one keeps what was reserved, and a
+        semaphore is given back.
+        """
         return await self._apply(quantity)
 
     async def release(self) -> bool:
@@ -182,10 +194,44 @@ class Reservation(Settling):
         """Restarts the lease; False if it has lapsed."""
         return await self._renew(lease)
 
+    def _renew_later(self, seconds: float) -> None:
+        self._renew_no_more()
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(
+            seconds, lambda: setattr(self, "_renewal", loop.create_task(self._go_on_renewing()))
+        )
+
+    def _renew_no_more(self) -> None:
+        # One that is under way is answered; what was settled before it is not held.
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def _go_on_renewing(self) -> None:
+        if await self._renew_while_work_runs():
+            self._begin_renewing()
+
     async def __aenter__(self) -> Reservation:
         self._core.enter_loop()  # type: ignore[attr-defined]
-        await self._enter()
+        try:
+            await self._enter()
+        except asyncio.CancelledError:
+            # What is granted too late is given back. The loop keeps no task alive by itself.
+            self._renewal = asyncio.ensure_future(self._give_back())
+            _giving_back.add(self._renewal)
+            self._renewal.add_done_callback(_giving_back.discard)
+            raise
         return self
+
+    async def _give_back(self) -> None:
+        """Releases all that may have been reserved for a caller that is gone."""
+        self._reserved = [
+            Reserved(limit.name, limit.key, limit._traits.id, False, False)
+            for limit in self._limits.values()
+            if self._is_several and limit._traits.id is not None
+        ]
+        if self._reserved:
+            with suppress(Exception):
+                await self._core.send(calls.release_all(self._reserved), "settle", (), {})
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -198,7 +244,11 @@ def _method(make: Callable[..., Call[Any]], name: str) -> Any:
 
     async def method(self: Limiter, /, *args: Any, **kwargs: Any) -> Any:
         self._core.enter_loop()
-        return await self._core.send(make(*args, **kwargs), name, args, kwargs)
+        call = make(*args, **kwargs)
+        reply = await self._core.send(call, name, args, kwargs)
+        if call.reserving:
+            Reservation(self._core, call.reserving)._hold(reply)
+        return reply
 
     like(method, make, name)
     return method

@@ -6,10 +6,11 @@ every() and every_ro() here, so that Python's own all() stays within reach.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Generic, TypeVar, Union
+from secrets import token_urlsafe
+from typing import Any, Generic, NamedTuple, TypeVar, Union, cast
 
 from . import replies
 from .parameters import (
@@ -20,6 +21,7 @@ from .parameters import (
     WindowLike,
     Word,
     duration_word,
+    is_semaphore,
     limit_words,
     milliseconds,
     whole,
@@ -44,16 +46,60 @@ class Call(Generic[T]):
     block_ms: int | None = None
     #: Makes one answer of those of all nodes of a cluster.
     merge: Callable[[list[T]], T] | None = None
-    #: Commands on the same key that are sent with the first.
+    #: Commands that are sent with the first, on its key or on keys of its slot. Core.send makes one transaction of all of
+    #: them, and reads a list: the replies, error replies among them.
     more: tuple[tuple[Word, ...], ...] = ()
+    #: The limits of all(), if one of them reserves.
+    reserving: Sequence[Clause] = ()
+
+
+class Traits(NamedTuple):
+    """What a client has to know of a clause."""
+
+    #: What it takes; 0 if it only checks.
+    takes: int
+    #: Whether it never denies.
+    shadow: bool
+    #: Whether it has no options of its own.
+    is_plain: bool = False
+    #: Whether its reservation can only be released. What a policy is, only the server knows.
+    is_semaphore: bool = False
+    #: The lease of its reservation, if it is not the server's default.
+    lease_ms: int | None = None
+    #: The id of its reservation, if the client knows it beforehand.
+    id: Id | None = None
 
 
 @dataclass(frozen=True)
 class Clause:
-    """One limit of all(): made by Clause.throttle, Clause.window or Clause.acquire."""
+    """One limit of all(): made by Clause.throttle, Clause.window or Clause.acquire.
+
+    Its `name`, by default its key, says in replies, errors and true costs which limit is meant.
+    """
 
     key: Key
     words: tuple[Word, ...]
+    name: str = ""
+    _traits: Traits = field(default=Traits(1, False), init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.key, (str, bytes)):
+            raise TypeError(f"a key must be str or bytes, not {self.key!r}")
+        if not isinstance(self.name, str):
+            raise TypeError(f"name must be a str, not {self.name!r}")
+        if not self.name:
+            name = self.key if isinstance(self.key, str) else self.key.decode("utf-8", "backslashreplace")
+            object.__setattr__(self, "name", name)
+
+    @property
+    def _reserves(self) -> bool:
+        """Whether it makes a reservation, which is settled when the work is done."""
+        return self.words[0] == "ACQUIRE" and self._traits.takes > 0
+
+    @property
+    def _is_policy(self) -> bool:
+        """Whether its limit is a policy."""
+        return str(self.words[1]).startswith("@")
 
     @staticmethod
     def throttle(
@@ -61,14 +107,17 @@ class Clause:
         rate: RateLike,
         quantity: int = 1,
         *,
+        name: str = "",
         leave: int = 0,
         check: bool = False,
         shadow: bool = False,
         ban: Duration | None = None,
     ) -> Clause:
         """A rate. `check` must be allowed and takes nothing; `shadow` is decided and reported, but never denies a call."""
+        words = "THROTTLE", *limit_words(rate, Rate), whole("quantity", quantity)
         options = _options(rate, leave=leave, check=check, shadow=shadow, ban=ban)
-        return Clause(key, ("THROTTLE", *limit_words(rate, Rate), whole("quantity", quantity), *options))
+        traits = Traits(0 if check else quantity, shadow, is_plain=not options)
+        return _clause(key, (*words, *options), name, traits)
 
     @staticmethod
     def window(
@@ -76,6 +125,7 @@ class Clause:
         window: WindowLike,
         quantity: int = 1,
         *,
+        name: str = "",
         leave: int = 0,
         count_denied: bool = False,
         check: bool = False,
@@ -83,8 +133,10 @@ class Clause:
         ban: Duration | None = None,
     ) -> Clause:
         """A window. `check` must be allowed and takes nothing; `shadow` is decided and reported, but never denies a call."""
+        words = "WINDOW", *limit_words(window, Window), whole("quantity", quantity)
         options = _options(window, leave=leave, count_denied=count_denied, check=check, shadow=shadow, ban=ban)
-        return Clause(key, ("WINDOW", *limit_words(window, Window), whole("quantity", quantity), *options))
+        traits = Traits(0 if check else quantity, shadow, is_plain=options == _options(window))
+        return _clause(key, (*words, *options), name, traits)
 
     @staticmethod
     def acquire(
@@ -92,6 +144,7 @@ class Clause:
         window: WindowLike,
         quantity: int = 1,
         *,
+        name: str = "",
         leave: int = 0,
         lease: Duration | None = None,
         count_lapsed: bool = False,
@@ -99,11 +152,21 @@ class Clause:
         check: bool = False,
         shadow: bool = False,
     ) -> Clause:
-        """A reservation in a window, or of a semaphore. It is settled with the limiter's apply() and release()."""
+        """A reservation in a window, or of a semaphore. All reservations of a call are settled as one, see
+        Limiter.acquire."""
+        words = "ACQUIRE", *limit_words(window, Window), whole("quantity", quantity)
         options = _options(
             window, leave=leave, lease=lease, count_lapsed=count_lapsed, id=id, check=check, shadow=shadow
         )
-        return Clause(key, ("ACQUIRE", *limit_words(window, Window), whole("quantity", quantity), *options))
+        lease_ms = None if lease is None else milliseconds("lease", lease)
+        traits = Traits(0 if check else quantity, shadow, is_semaphore=is_semaphore(window), lease_ms=lease_ms, id=id)
+        return _clause(key, (*words, *options), name, traits)
+
+
+def _clause(key: Key, words: tuple[Word, ...], name: str, traits: Traits) -> Clause:
+    clause = Clause(key, words, name)
+    object.__setattr__(clause, "_traits", traits)
+    return clause
 
 
 def _options(
@@ -217,9 +280,13 @@ def window(
     )
 
 
+#: The limits of all(): a list in the place of a clause is a group.
+Clauses = Sequence[Union[Clause, Sequence[Clause]]]
+
+
 def reserve(
-    key: Key,
-    window: WindowLike,
+    key: Key | Clauses,
+    window: WindowLike | None = None,
     quantity: int = 1,
     *,
     leave: int = 0,
@@ -230,7 +297,15 @@ def reserve(
     block: Duration | None = None,
 ) -> Call[Reply]:
     """RL.ACQUIRE: reserves, for the caller to settle with apply() or release(). With `count_lapsed` a reservation that
-    nobody settles counts when its lease ends."""
+    nobody settles counts when its lease ends.
+
+    A list of clauses in the place of the key reserves several limits, see all().
+    """
+    if not isinstance(key, (str, bytes)):
+        given = window, quantity, leave, atmost, lease, count_lapsed, id, block
+        return several("reserve", key, given)
+    if window is None:
+        raise TypeError("the limit must be a Window or the name of a policy, such as '@free', not None")
     options = _options(window, leave=leave, atmost=atmost, lease=lease, count_lapsed=count_lapsed, id=id, block=block)
     return Call(
         ("RL.ACQUIRE", key, *limit_words(window, Window), whole("quantity", quantity), *options, "MS"),
@@ -239,6 +314,30 @@ def reserve(
         partial(unreached, quantity=quantity, atmost=atmost),
         None if block is None else milliseconds("block", block),
     )
+
+
+def several(name: str, clauses: Clauses, given: tuple[Any, ...]) -> Call[Any]:
+    """The call of reserve() or acquire() for several limits. `given` are the arguments that are for one limit."""
+    if not isinstance(clauses, (list, tuple)):
+        raise TypeError(f"a key must be str or bytes, and several limits a list of clauses, not {clauses!r}")
+    if given != (None, 1, 0, False, None, False, None, None):
+        raise TypeError(f"{name}() of several limits takes only their clauses, which have the options")
+    call = every(clauses)
+    if not call.reserving:
+        raise TypeError(f"{name}() must have at least one limit made by Clause.acquire that takes something")
+    return call
+
+
+def with_own_ids(clauses: Clauses) -> Clauses:
+    """The same limits, each with an id if it reserves, so that what is granted too late can be given back."""
+    return [_with_own_id(each) if isinstance(each, Clause) else [*map(_with_own_id, each)] for each in clauses]
+
+
+def _with_own_id(clause: Clause) -> Clause:
+    if not clause._reserves or clause._traits.id is not None:
+        return clause
+    id = token_urlsafe(12)
+    return _clause(clause.key, (*clause.words, "ID", id), clause.name, clause._traits._replace(id=id))
 
 
 def _look(command: str, key: Key, limit: Rate | Window | str, quantity: int, leave: int) -> Call[Reply]:
@@ -264,18 +363,30 @@ def acquire_ro(key: Key, window: WindowLike, quantity: int = 1, *, leave: int = 
     return _look("RL.ACQUIRE_RO", key, window, quantity, leave)
 
 
-def _every(command: str, clauses: Sequence[Clause | Sequence[Clause]]) -> Call[AllReply]:
+def _groups(clauses: Clauses) -> list[list[Clause]]:
+    """The groups of all(), checked. A clause by itself is a group of one."""
     groups = [[each] if isinstance(each, Clause) else _group(each) for each in clauses]
-    flat = [clause for group in groups for clause in group]
-    for clause in flat:
+    names = set()
+    for clause in (clause for group in groups for clause in group):
         if not isinstance(clause, Clause):
             raise TypeError(
                 f"each clause must be made by Clause.throttle, Clause.window or Clause.acquire, not {clause!r}"
             )
-        if not isinstance(clause.key, (str, bytes)):
-            raise TypeError(f"a key must be str or bytes, not {clause.key!r}")
-    if not flat:
+        if clause.name in names:
+            raise ValueError(f"two limits must not have the same name, which is {clause.name!r}")
+        names.add(clause.name)
+    if not groups:
         raise ValueError("there must be at least one clause")
+    return groups
+
+
+def _all_unreached(allow: bool) -> AllReply:
+    return AllReply(**vars(unreached(allow, quantity=1)))
+
+
+def _every(command: str, clauses: Clauses) -> Call[AllReply]:
+    groups = _groups(clauses)
+    flat = [clause for group in groups for clause in group]
     words: list[Word] = [command, len(flat), *(clause.key for clause in flat)]
     for group in groups:
         for at, clause in enumerate(group):
@@ -283,14 +394,31 @@ def _every(command: str, clauses: Sequence[Clause | Sequence[Clause]]) -> Call[A
                 words.append("ELSE")
             words += clause.words
     words.append("MS")
+    reserving = flat if command == "RL.ALL" and any(clause._reserves for clause in flat) else ()
 
-    def all_unreached(allow: bool) -> AllReply:
-        return AllReply(**vars(unreached(allow, quantity=1)))
+    def read(reply: Sequence[Any]) -> AllReply:
+        answer = replies.of_all(reply)
+        return replace(answer, paid=tuple(_paid(groups, answer, command == "RL.ALL")))
 
-    return Call(tuple(words), replies.of_all, flat[0].key, all_unreached)
+    return Call(tuple(words), read, flat[0].key, _all_unreached, reserving=reserving)
 
 
-def _group(clauses: Sequence[Clause]) -> list[Clause]:
+def _paid(groups: list[list[Clause]], reply: AllReply, has_taken: bool) -> Iterator[str]:
+    """The names of the limits that took. Of a group that is its choice, unless that only checks, or is in shadow and
+    would have been denied."""
+    answers = iter(reply.answers)
+    for group in groups:
+        own = list(zip(group, answers, strict=False))
+        chosen = next((each for each in own if each[1].limited == 0 or each[0]._traits.shadow), None)
+        if chosen is None or reply.limited != 0:
+            continue
+        clause, answer = chosen
+        is_missing = has_taken and clause._reserves and answer.id is None
+        if answer.limited == 0 and clause._traits.takes > 0 and not is_missing:
+            yield clause.name
+
+
+def _group(clauses: Any) -> list[Clause]:
     if not isinstance(clauses, (list, tuple)):
         raise TypeError(
             "each clause must be made by Clause.throttle, Clause.window or Clause.acquire, or be a list of such clauses, "
@@ -301,15 +429,123 @@ def _group(clauses: Sequence[Clause]) -> list[Clause]:
     return list(clauses)
 
 
-def every(clauses: Sequence[Clause | Sequence[Clause]]) -> Call[AllReply]:
+def every(clauses: Clauses, *, force: bool = False) -> Call[AllReply]:
     """RL.ALL: several limits, all or nothing. A list in the place of a clause is a group, joined by ELSE: the first of its
-    clauses that would be allowed is the one that takes."""
-    return _every("RL.ALL", clauses)
+    clauses that would be allowed is the one that takes. The reply's `paid` names the limits that took, and its
+    `reservation` settles all that was reserved.
+
+    `force` counts afterwards, as one step, what was used: also where there is not enough. It takes rates and windows
+    without options and groups.
+    """
+    return _charge(clauses) if force else _every("RL.ALL", clauses)
 
 
-def every_ro(clauses: Sequence[Clause | Sequence[Clause]]) -> Call[AllReply]:
+def every_ro(clauses: Clauses) -> Call[AllReply]:
     """RL.ALL_RO: what all() would answer now."""
     return _every("RL.ALL_RO", clauses)
+
+
+def _charge(given: Clauses) -> Call[AllReply]:
+    """RL.THROTTLE and RL.WINDOW with FORCE, for each limit one, as one step."""
+    clauses = [clause for group in _groups(given) for clause in group]
+    if not all(isinstance(each, Clause) and each._traits.is_plain for each in given):
+        raise ValueError("force must be used with rates and windows without options and groups")
+    for clause in clauses:
+        if clause._traits.takes < 0:
+            raise ValueError(
+                f"the quantity of {clause.name!r} must be at least 0 with force, not {clause._traits.takes}"
+            )
+
+    def read(found: list[Any]) -> AllReply:
+        answers = tuple(replies.five(reply) for reply in _without_errors(clauses, found))
+        # As RL.ALL decides: by what the least is left of, compared to what was asked. What asks for nothing comes last.
+        ratios = [
+            answer.remaining // clause._traits.takes if clause._traits.takes else float("inf")
+            for clause, answer in zip(clauses, answers, strict=True)
+        ]
+        at = ratios.index(min(ratios))
+        paid = tuple(clause.name for clause in clauses if clause._traits.takes)
+        return AllReply(**{**vars(answers[at]), "clause": at + 1, "answers": answers, "paid": paid})
+
+    commands = [("RL." + str(clause.words[0]), clause.key, *clause.words[1:], "FORCE", "MS") for clause in clauses]
+    return _together(commands, read, lambda _: _all_unreached(True))
+
+
+def _together(
+    commands: Sequence[tuple[Word, ...]],
+    read: Callable[[list[Any]], T],
+    unreached: Callable[[bool], T] | None = None,
+) -> Call[T]:
+    """Commands that are carried out as one. What is read is a list of replies, also of a single command."""
+    first, *more = commands
+    read_one = read if more else (lambda reply: read([reply]))
+    return Call(first, read_one, cast(Key, first[1]), unreached, more=tuple(more))
+
+
+def _without_errors(limits: Sequence[Clause | Reserved], answers: Sequence[Any]) -> Sequence[Any]:
+    """The answers. Raises the first error reply among them; its text names the limits of all."""
+    failed = [
+        (limit.name, answer) for limit, answer in zip(limits, answers, strict=True) if isinstance(answer, Exception)
+    ]
+    if failed:
+        # The code stays in front.
+        text = "; ".join(f"{error} (limit {name})" for name, error in failed)
+        error = failed[0][1]
+        error.args = (text,)
+        raise error
+    return answers
+
+
+class Reserved(NamedTuple):
+    """A reservation of one limit, and the limit's name."""
+
+    name: str
+    key: Key
+    id: Id
+    is_semaphore: bool
+    is_policy: bool
+
+
+def _settle(reserved: Sequence[Reserved], commands_of: Callable[[Reserved], list[tuple[Word, ...]]]) -> Call[list[str]]:
+    """Commands for each reservation, as one step. Answers the names of the limits whose reservation is not held."""
+    commands = [commands_of(each) for each in reserved]
+
+    def read(answers: list[Any]) -> list[str]:
+        rest = iter(answers)
+        own = [[next(rest) for _ in each] for each in commands]
+        # A policy that turned out to be a semaphore is not applied, but released by the command that follows.
+        outcomes = [each[-1] if each[-1] == 1 else each[0] for each in own]
+        return [
+            each.name for each, held in zip(reserved, _without_errors(reserved, outcomes), strict=True) if held != 1
+        ]
+
+    return _together([command for each in commands for command in each], read)
+
+
+def apply_all(reserved: Sequence[Reserved], costs: Mapping[str, int]) -> Call[list[str]]:
+    """RL.APPLY for each reservation, with the true cost of those that are named; RL.RELEASE for a semaphore's."""
+
+    def commands_of(each: Reserved) -> list[tuple[Word, ...]]:
+        cost = costs.get(each.name)
+        applied, released = ("RL.APPLY", each.key, each.id), ("RL.RELEASE", each.key, each.id)
+        if cost is not None:
+            return [(*applied, cost)]
+        if each.is_semaphore:
+            return [released]
+        # Only the server knows what a policy is. Where it is a window, there is nothing left to release.
+        return [applied, released] if each.is_policy else [applied]
+
+    return _settle(reserved, commands_of)
+
+
+def release_all(reserved: Sequence[Reserved]) -> Call[list[str]]:
+    """RL.RELEASE for each reservation."""
+    return _settle(reserved, lambda each: [("RL.RELEASE", each.key, each.id)])
+
+
+def renew_all(reserved: Sequence[Reserved], lease: Duration | None) -> Call[list[str]]:
+    """RL.RENEW for each reservation."""
+    return _settle(reserved, lambda each: [renew(each.key, each.id, lease).words])
 
 
 def apply(key: Key, id: Id, quantity: int | None = None) -> Call[bool]:

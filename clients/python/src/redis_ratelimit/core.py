@@ -14,7 +14,7 @@ from .connecting import Attempt, Borrowed, Connector
 from .io import FOREVER, IOType
 from .libraries import Late, Unsent, library_of
 from .parameters import Word
-from .replies import Busy, MissingModule, Reply
+from .replies import AllReply, Busy, MissingModule, Reply
 from .servers import ByCluster, Route, Server, make_servers
 
 T = TypeVar("T")
@@ -123,7 +123,13 @@ class Core(Connector[IOType]):
         answer = decide(*args, **kwargs)
         if inspect.isawaitable(answer):
             answer = await answer
-        return cast(T, replace(answer, reachable=False) if isinstance(answer, Reply) else answer)
+        if not isinstance(answer, Reply):
+            return cast(T, answer)
+        marked: Reply = replace(answer, reachable=False)
+        if isinstance(answer, AllReply) and isinstance(marked, AllReply):
+            # What was reserved there is settled there.
+            marked._keep_reservation(answer.reservation)
+        return cast(T, marked)
 
     def _begin(self, call: Call[Any]) -> Attempt:
         began = monotonic()
@@ -206,15 +212,19 @@ class Core(Connector[IOType]):
         if code == "ERR" and text.lower().startswith("unknown command"):
             return MissingModule(f"{server} has no redis-ratelimit, or one that does not know this command: {text}")
         # A call without a policy is refused where the server takes only policies.
-        if code == "NOPOLICY" and any(isinstance(word, str) and word.startswith("@") for word in call.words):
+        words = [word for words in (call.words, *call.more) for word in words]
+        if code == "NOPOLICY" and any(isinstance(word, str) and word.startswith("@") for word in words):
             return self.library.unknown_policy(text)
         return error
 
     async def _ask(self, call: Call[T], attempt: Attempt) -> T:
         """The answer of the server that a call is for, wherever it is redirected to."""
         servers = self.servers
-        if call.key is None and isinstance(servers, ByCluster):
-            return await self._ask_each(servers, call, attempt)
+        if isinstance(servers, ByCluster):
+            if call.key is None:
+                return await self._ask_each(servers, call, attempt)
+            if call.more and not servers.is_in_one_slot(call):
+                raise self.library.reply_error("CROSSSLOT the keys of one step must lie in one slot")
         route = Route(servers.known(call) or await servers.find(call, attempt))
         redirects = 0
         while True:
@@ -271,12 +281,20 @@ class Core(Connector[IOType]):
         return isinstance(reply, self.library.reply_error) and not self.library.is_nobody_served(reply)
 
     async def _reply_of(self, route: Route, call: Call[Any], attempt: Attempt) -> Any:
-        """The reply of a server to a call."""
+        """The reply of a server to a call. One that has several commands is a transaction, and has a list of replies."""
         attempt.server = route.server
         async with Borrowed(self, route.server, call, attempt) as connection:
             if route.asking:
                 await self.io.exchange(connection, ("ASKING",), attempt.until)
-            return await self.io.exchange(connection, call.words, attempt.until)
+            if not call.more:
+                return await self.io.exchange(connection, call.words, attempt.until)
+            commands = [("MULTI",), call.words, *call.more, ("EXEC",)]
+            found = await self.io.exchange_all(connection, commands, attempt.until, self.library.reply_error)
+            # A command that was refused before EXEC says why nothing was carried out, which EXEC does not.
+            for reply in found:
+                if isinstance(reply, Exception):
+                    raise reply
+            return found[-1]
 
     async def _replies_of(
         self, route: Route, call: Call[Any], attempt: Attempt, commands: list[tuple[Word, ...]]

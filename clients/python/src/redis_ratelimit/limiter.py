@@ -6,6 +6,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
+from time import monotonic
 from types import TracebackType
 from typing import Any
 
@@ -18,7 +19,7 @@ from .local import InProcess
 from .methods import Methods, like
 from .parameters import Duration
 from .replies import Reply
-from .reservation import Settling
+from .reservation import Cost, Settling
 
 _limiters: weakref.WeakSet[Limiter] = weakref.WeakSet()
 _locals: weakref.WeakSet[Local] = weakref.WeakSet()
@@ -116,8 +117,12 @@ class Local(InProcess):
 class Reservation(Settling):
     """A reservation while its work is done, see Limiter.acquire."""
 
-    def apply(self, quantity: int | None = None) -> bool:
-        """Settles now: counts the reservation, or what was really used; False if it had lapsed."""
+    def apply(self, quantity: Cost | None = None) -> bool:
+        """Settles now: counts the reservation, or what was really used; False if it had lapsed.
+
+        Of several limits `quantity` has what was used by name. A limit without one keeps what was reserved, and a
+        semaphore is given back.
+        """
         return run(self._apply(quantity))
 
     def release(self) -> bool:
@@ -127,6 +132,16 @@ class Reservation(Settling):
     def renew(self, lease: Duration | None = None) -> bool:
         """Restarts the lease; False if it has lapsed."""
         return run(self._renew(lease))
+
+    def _renew_later(self, seconds: float) -> None:
+        _renewals.add(self, seconds)
+
+    def _renew_no_more(self) -> None:
+        _renewals.remove(self)
+
+    def _go_on_renewing(self) -> float | None:
+        """Renews. Answers in how many seconds to do so again; None if there is nothing left."""
+        return self._renewal_seconds if run(self._renew_while_work_runs()) else None
 
     def __enter__(self) -> Reservation:
         run(self._enter())
@@ -138,11 +153,71 @@ class Reservation(Settling):
         run(self._exit(error))
 
 
+class _Renewals:
+    """Renews the leases of reservations while their work runs, all of them in one thread."""
+
+    #: The thread ends after this time without work.
+    LINGER_SECONDS = 1.0
+
+    def __init__(self) -> None:
+        self.start_over()
+
+    def start_over(self) -> None:
+        """Forgets what runs, as in a forked child, which has not the thread."""
+        self._changed = threading.Condition()
+        #: When each is due.
+        self._due: dict[Reservation, float] = {}
+        self._next = float("inf")
+        self._is_running = False
+
+    def add(self, reservation: Reservation, seconds: float) -> None:
+        with self._changed:
+            self._due[reservation] = at = monotonic() + seconds
+            if not self._is_running:
+                self._is_running = True
+                threading.Thread(target=self._work, name="redis-ratelimit renewals", daemon=True).start()
+            elif at < self._next:
+                self._changed.notify()
+
+    def remove(self, reservation: Reservation) -> None:
+        with self._changed:
+            self._due.pop(reservation, None)
+
+    def _work(self) -> None:
+        while (reservation := self._wait()) is not None:
+            seconds = reservation._go_on_renewing()
+            with self._changed:
+                if seconds is None:
+                    self._due.pop(reservation, None)
+                elif reservation in self._due:
+                    self._due[reservation] = monotonic() + seconds
+
+    def _wait(self) -> Reservation | None:
+        """The next that is due; None if there was nothing to do for a while."""
+        with self._changed:
+            while True:
+                first = min(self._due, key=self._due.__getitem__, default=None)
+                now = monotonic()
+                self._next = now + self.LINGER_SECONDS if first is None else self._due[first]
+                if first is not None and self._next <= now:
+                    return first
+                if not self._changed.wait(self._next - now) and first is None and not self._due:
+                    self._is_running = False
+                    return None
+
+
+_renewals = _Renewals()
+
+
 def _method(make: Callable[..., Call[Any]], name: str) -> Any:
     """A method that sends the call which `make` makes, and answers."""
 
     def method(self: Limiter, /, *args: Any, **kwargs: Any) -> Any:
-        return run(self._core.send(make(*args, **kwargs), name, args, kwargs))
+        call = make(*args, **kwargs)
+        reply = run(self._core.send(call, name, args, kwargs))
+        if call.reserving:
+            Reservation(self._core, call.reserving)._hold(reply)
+        return reply
 
     like(method, make, name)
     return method
@@ -182,6 +257,7 @@ def _forget_inherited_connections() -> None:
         limiter._core.renew_servers()
     for local in list(_locals):
         local._start_over()
+    _renewals.start_over()
 
 
 if hasattr(os, "register_at_fork"):

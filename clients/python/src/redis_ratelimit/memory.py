@@ -264,6 +264,8 @@ class MemoryCore:
         if call.key is not None and not isinstance(call.key, (str, bytes)):
             raise TypeError(f"a key must be str or bytes, not {call.key!r}")
         memory = self.memory
+        if call.more:
+            return call.read(await self.send_all(call.key, [call.words, *call.more]))
         if call.block_ms is None:
             reply = memory.ask(call.words)
         else:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, overload
 
 from . import calls
-from .calls import Call, Key
+from .calls import Call, Clause, Clauses, Key
 from .local import InProcess
 from .parameters import Duration, WindowLike
 from .replies import Id
@@ -97,8 +97,8 @@ class Methods(Generic[LocalType, ReservationType]):
 
     def acquire(
         self,
-        key: Key,
-        window: WindowLike,
+        key: Key | Clauses,
+        window: WindowLike | None = None,
         quantity: int = 1,
         *,
         leave: int = 0,
@@ -111,11 +111,24 @@ class Methods(Generic[LocalType, ReservationType]):
     ) -> ReservationType:
         """RL.ACQUIRE as a context manager: reserves when it is entered, or raises Denied. An exception gives the
         reservation back; else it is applied, or given back if it is a semaphore's. `settle` says which of the two. With
-        `atmost` the reply's `granted` says how much was reserved."""
+        `atmost` the reply's `granted` says how much was reserved.
+
+        A list of clauses in the place of the key reserves several limits as one, by RL.ALL. They are settled in one step,
+        and their leases are renewed while the block runs.
+        """
+        if not isinstance(key, (str, bytes)):
+            calls.several("acquire", key, (window, quantity, leave, atmost, lease, count_lapsed, id, block))
+            if settle is not None:
+                raise TypeError("settle must be used with a single limit")
+            own = calls.with_own_ids(key)
+            call = calls.every(own)
+            return self._reservation(self._core, call.reserving, call, (own,))
         kwargs: dict[str, Any] = {"quantity": quantity, "leave": leave, "lease": lease, "id": id, "block": block}
         # A fallback of the caller's own need not know these.
         if atmost:
             kwargs["atmost"] = True
         if count_lapsed:
             kwargs["count_lapsed"] = True
-        return self._reservation(self._core, key, window, settle, kwargs)
+        made = calls.reserve(key, window, **kwargs)
+        limit = Clause.acquire(key, cast("WindowLike", window))
+        return self._reservation(self._core, [limit], made, (key, window), kwargs=kwargs, settle=settle)

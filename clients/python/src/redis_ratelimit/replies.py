@@ -73,6 +73,24 @@ class AllReply(Reply):
     #: Each clause's own answer, in their order, those of a group one after the other: the first of a group that says
     #: limited 0 is the one that took. Empty if Redis could not be reached.
     answers: tuple[Reply, ...] = ()
+    #: The names of the limits that took, in their order. Of a group that is one at most. Empty if the call was denied, or
+    #: Redis could not be reached.
+    paid: tuple[str, ...] = ()
+
+    # No field: it is no part of what was answered, and is neither compared nor copied.
+    __slots__ = ("_reservation",)
+
+    @property
+    def reservation(self) -> Any:
+        """The Reservation that settles all that was reserved, of the limiter's kind; None if the call was denied, or no
+        limit reserves."""
+        return getattr(self, "_reservation", None)
+
+    def _keep_reservation(self, reservation: Any) -> None:
+        object.__setattr__(self, "_reservation", reservation)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self)
 
 
 class Held(NamedTuple):

@@ -2,94 +2,234 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import inspect
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Literal, Union
 
 from . import calls
-from .calls import Call, Key
+from .calls import Call, Clause, Reserved
 from .core import Core
-from .parameters import Duration, WindowLike, is_semaphore
-from .replies import Denied, Id, Lapsed, Reply
+from .parameters import Duration, milliseconds, whole
+from .replies import AllReply, Denied, Id, Lapsed, Reply
 
 Settle = Literal["apply", "release"]
 
+#: What was really used: of one limit the quantity, of several the quantities by the names of the limits.
+Cost = Union[int, Mapping[str, int]]
+
+#: While work runs, a lease is renewed this often.
+RENEWALS_PER_LEASE = 3
+#: The default of the server's setting ratelimit.lease, for reservations that were made without a lease of their own.
+DEFAULT_LEASE_MS = 20_000
+#: The shortest pause between two renewals.
+LEAST_RENEWAL_MS = 5
+
 
 class Settling:
-    """A reservation while its work is done."""
+    """A reservation while its work is done, or the reservations of several limits as one."""
 
-    #: The answer to RL.ACQUIRE, from when the context is entered.
+    #: The answer to RL.ACQUIRE or RL.ALL, from when the context is entered.
     reply: Reply
 
     def __init__(
-        self, core: Core[Any], key: Key, window: WindowLike, settle: Settle | None, kwargs: dict[str, Any]
+        self,
+        core: Core[Any],
+        limits: Sequence[Clause],
+        call: Call[Any] | None = None,
+        args: tuple[Any, ...] = (),
+        *,
+        kwargs: dict[str, Any] | None = None,
+        settle: Settle | None = None,
     ) -> None:
+        """`call` reserves when the context is entered; `args` and `kwargs` say how reserve() is called, for a fallback."""
         if settle not in (None, "apply", "release"):
             raise ValueError(f"settle must be 'apply' or 'release', not {settle!r}")
         self._core = core
-        self._key = key
-        #: How reserve() is called, for a fallback.
-        self._args = key, window
-        self._kwargs = kwargs
-        self._call = calls.reserve(key, window, **kwargs)
-        self._settle = settle or ("release" if is_semaphore(window) else "apply")
-        #: Only the server knows what a policy is.
-        self._is_unsure = settle is None and isinstance(window, str)
+        self._limits = {limit.name: limit for limit in limits}
+        self._call = call
+        self._args = args
+        self._kwargs = kwargs or {}
+        self._settle = settle
+        #: Of several limits all that is reserved is settled as one.
+        self._is_several = call is None or bool(call.reserving)
+        #: What was reserved.
+        self._reserved: list[Reserved] = []
+        #: What settles the reservations of several limits that a fallback made.
+        self._theirs: Any = None
+        self._costs: dict[str, int] = {}
         self._settled = False
+        self._is_entered = False
+        self._renewal_seconds = 0.0
+
+    def _hold(self, reply: Reply) -> None:
+        """Takes note of what was reserved."""
+        self.reply = reply
+        self._settled, self._costs = False, {}
+        answers: Sequence[Reply] = [reply]
+        if isinstance(reply, AllReply):
+            answers = reply.answers
+            self._theirs = reply.reservation
+            reply._keep_reservation(self if reply.allowed else None)
+        self._reserved = [
+            Reserved(limit.name, limit.key, answer.id, limit._traits.is_semaphore, limit._is_policy)
+            for limit, answer in zip(self._limits.values(), answers, strict=False)
+            if answer.id is not None
+        ]
+        self._renew_within(
+            min((self._limits[name]._traits.lease_ms or DEFAULT_LEASE_MS for name in self.ids), default=0)
+        )
+
+    def _renew_within(self, lease_ms: int) -> None:
+        self._renewal_seconds = max(lease_ms / RENEWALS_PER_LEASE, LEAST_RENEWAL_MS) / 1000
 
     @property
     def id(self) -> Id | None:
-        """None if nothing is reserved: of quantity 0, by a policy's SHADOW, or while Redis cannot be reached."""
+        """The id of a single reservation. None if nothing is reserved: of quantity 0, by a policy's SHADOW, or while Redis
+        cannot be reached."""
         return self.reply.id
 
-    async def _send(self, call: Call[Any], name: str, *args: Any) -> Any:
-        if not self.reply.reachable:
-            # Reserved by the fallback, so settled there.
-            answer = getattr(self._core.unreachable, name)(*args)
-            return await answer if hasattr(answer, "__await__") else answer
-        return await self._core.send(call, name, args, {})
+    @property
+    def ids(self) -> dict[str, Id]:
+        """The ids of all reservations by the names of their limits."""
+        return {each.name: each.id for each in self._reserved}
 
-    async def _apply(self, quantity: int | None = None) -> bool:
+    def set(self, cost: Cost) -> None:
+        """Notes what was really used, which the end of the block applies. Later figures take the place of earlier ones.
+
+        Of several limits `cost` has the quantities by name, and a limit without one keeps what was reserved.
+        """
+        self._costs.update(self._checked(cost))
+
+    def _checked(self, cost: Cost) -> dict[str, int]:
+        if not isinstance(cost, Mapping):
+            if len(self._limits) > 1:
+                raise TypeError(f"the cost of several limits must be a quantity for each name, not {cost!r}")
+            cost = dict.fromkeys(self._limits, cost)
+        for name, quantity in cost.items():
+            limit = self._limits.get(name)
+            if limit is None:
+                raise ValueError(f"there is no limit {name!r}, but {', '.join(map(repr, self._limits))}")
+            if not limit._reserves:
+                raise ValueError(f"the limit {name!r} reserves nothing: it was counted when it was asked")
+            if limit._traits.is_semaphore:
+                raise ValueError(f"the limit {name!r} is a semaphore, which is only given back")
+            if whole(f"the cost of {name!r}", quantity) < 0:
+                raise ValueError(f"the cost of {name!r} must be at least 0, not {quantity}")
+        return dict(cost)
+
+    async def _lapsed(self, name: str, lease: Duration | None = None) -> list[str]:
+        """Applies, releases or renews all that is reserved, as `name` says: the names of the limits whose reservation is not
+        held."""
+        reserved = self._reserved
+        if not reserved:
+            return []
+        theirs = self._theirs
+        if not self._is_several or not (self.reply.reachable or theirs):
+            return [each.name for each in reserved if not await self._is_held(name, each, lease)]
+        if theirs is not None:
+            # Reserved by the fallback, so settled there.
+            more: dict[str, list[Any]] = {"apply": [self._costs], "release": [], "renew": [lease]}
+            return [] if await _awaited(getattr(theirs, name)(*more[name])) else list(self.ids)
+        if name == "apply":
+            call = calls.apply_all(reserved, self._costs)
+        else:
+            call = calls.release_all(reserved) if name == "release" else calls.renew_all(reserved, lease)
+        lapsed: list[str] = await self._core.send(call, "settle", (), {})
+        return lapsed
+
+    async def _is_held(self, name: str, each: Reserved, lease: Duration | None) -> bool:
+        """The same for one limit, by the method that settles one. A fallback settles what it reserved."""
+        if name == "apply" and self._is_several and each.is_semaphore:
+            name = "release"
+        more: dict[str, list[Any]] = {"apply": [self._costs.get(each.name)], "release": [], "renew": [lease]}
+        args = each.key, each.id, *more[name]
+        if self.reply.reachable:
+            call: Call[Any] = getattr(calls, name)(*args)
+            return bool(await self._core.send(call, name, args, {}) == 1)
+        return bool(await _awaited(getattr(self._core.unreachable, name)(*args)) == 1)
+
+    async def _apply(self, cost: Cost | None = None) -> bool:
+        if cost is not None:
+            self.set(cost)
         self._settled = True
-        if self.id is None:
-            return True
-        return bool(await self._send(calls.apply(self._key, self.id, quantity), "apply", self._key, self.id, quantity))
+        return not await self._lapsed("apply")
 
     async def _release(self) -> bool:
         self._settled = True
-        if self.id is None:
-            return True
-        return bool(await self._send(calls.release(self._key, self.id), "release", self._key, self.id) == 1)
+        return not await self._lapsed("release")
 
-    async def _renew(self, lease: Duration | None = None) -> bool:
-        if self.id is None:
-            return True
-        return bool(await self._send(calls.renew(self._key, self.id, lease), "renew", self._key, self.id, lease))
+    async def _renew(self, lease: Duration | None) -> bool:
+        if lease is not None:
+            self._renew_within(milliseconds("lease", lease))
+            self._begin_renewing()
+        return not await self._lapsed("renew", lease)
+
+    async def _renew_while_work_runs(self) -> bool:
+        """Restarts the leases. Answers whether there is something left to renew."""
+        if self._settled:
+            return False
+        with suppress(Exception):
+            return len(await self._lapsed("renew")) < len(self._reserved)
+        # There is another try before the leases end.
+        return True
 
     async def _enter(self) -> None:
-        self._settled = False
-        self.reply = await self._core.send(self._call, "reserve", self._args, self._kwargs)
-        if not self.reply.allowed:
-            raise Denied(self.reply)
+        if self._call is not None:
+            self._hold(await self._core.send(self._call, "reserve", self._args, self._kwargs))
+            if not self.reply.allowed:
+                raise Denied(self.reply)
+        self._is_entered = True
+        self._begin_renewing()
 
-    async def _succeed(self) -> bool:
-        if self._settle == "release":
-            return await self._release()
+    def _begin_renewing(self) -> None:
+        """Renews what several limits reserved while the block runs."""
+        if self._is_entered and self._is_several and self._reserved and not self._settled:
+            self._renew_later(self._renewal_seconds)
+
+    def _renew_later(self, seconds: float) -> None:
+        raise NotImplementedError
+
+    def _renew_no_more(self) -> None:
+        raise NotImplementedError
+
+    async def _succeed(self) -> list[str]:
+        limit = next(iter(self._limits.values()))
+        is_sure = self._is_several or self._settle is not None
+        self._settled = True
+        if self._settle == "release" or (not is_sure and limit._traits.is_semaphore):
+            return await self._lapsed("release")
         try:
-            return await self._apply()
+            return await self._lapsed("apply")
         except self._core.library.reply_error as error:
             # An RL.APPLY without a quantity has no mistake that is an ERR, but to name a semaphore's reservation.
-            if not self._is_unsure or self._core.library.code(error) != "ERR":
+            if is_sure or self._costs or not limit._is_policy or self._core.library.code(error) != "ERR":
                 raise
-            return await self._release()
+            return await self._lapsed("release")
 
     async def _exit(self, error: BaseException | None) -> None:
+        self._is_entered = False
+        self._renew_no_more()
         if self._settled:
             return
         try:
-            held = await (self._succeed() if error is None else self._release())
+            if error is None:
+                lapsed = await self._succeed()
+            else:
+                await self._release()
+                return
         except Exception as trouble:
             # The work's own exception says more, and the lease ends by itself.
             if error is not None or self._core.is_forgiven(trouble):
                 return
             raise
-        if not held and error is None:
-            raise Lapsed(f"the reservation {self.id!r} had lapsed when its work was done")
+        if lapsed:
+            which = (
+                f"the reservation {self.id!r}" if self.id else f"what was reserved of {', '.join(map(repr, lapsed))}"
+            )
+            raise Lapsed(f"{which} had lapsed when its work was done")
+
+
+async def _awaited(answer: Any) -> Any:
+    """The answer of a fallback, which may be a limiter of either kind."""
+    return await answer if inspect.isawaitable(answer) else answer

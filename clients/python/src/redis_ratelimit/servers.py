@@ -175,6 +175,10 @@ class ByCluster(Servers):
             raise self._core.library.connection_error(f"no node of the cluster serves the slot {slot}")
         return server
 
+    def is_in_one_slot(self, call: Call[Any]) -> bool:
+        """Whether all commands of a call are for one node, wherever that is."""
+        return len({self._slot_of(self._encode(words[1])) for words in (call.words, *call.more)}) == 1
+
     async def all(self, attempt: Attempt) -> list[Server]:
         """The nodes that serve slots."""
         if self._stale:

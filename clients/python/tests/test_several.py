@@ -1,0 +1,566 @@
+"""Several limits that are reserved, settled and charged as one.
+
+RATELIMIT_PORT is the port of a server with the module, RATELIMIT_CLUSTER_PORT that of a node of a cluster; all keys of the
+server are flushed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import inspect
+import os
+import pickle
+import time
+import unittest
+from collections.abc import Awaitable, Callable
+from contextlib import asynccontextmanager
+from importlib import import_module
+from typing import Any
+
+import redis_ratelimit
+import redis_ratelimit.asyncio
+from redis_ratelimit import (
+    Clause,
+    Denied,
+    Lapsed,
+    Limiter,
+    MemoryLimiter,
+    Rate,
+    UnknownPolicy,
+    Window,
+    calls,
+    reservation,
+    semaphore,
+)
+
+from .fixtures import LIBRARIES, NUMBERS, SEVERAL, AsyncRecorder, Recorder, arguments, differences, make
+from .servers import Server
+
+PORT = int(os.environ["RATELIMIT_PORT"])
+CLUSTER_PORT = int(os.environ["RATELIMIT_CLUSTER_PORT"])
+
+errors = import_module(f"{LIBRARIES[0]}.exceptions")
+
+TOKENS, DOLLARS = Window(1000, "1h"), Window(5000, "1d")
+#: Two reservations, x in the key a and y in b.
+RESERVED = [0, 9, 8, -1, 20000, 1, [[0, 9, 8, -1, 20000, "x"], [0, 9, 8, -1, 20000, "y"]]]
+PAIR = [Clause.acquire("a", Window(9, 60)), Clause.acquire("b", Window(9, 60))]
+QUEUED = ["OK", "QUEUED", "QUEUED"]
+
+
+def reply_of(answer: Any) -> Any:
+    return errors.ResponseError(answer["error"]) if isinstance(answer, dict) else answer
+
+
+def replies_of(case: dict[str, Any]) -> list[Any]:
+    """What a server answers to the commands that a case sends."""
+    answers = [reply_of(each) for each in case["replies"]]
+    return answers if len(answers) == 1 else ["OK", *["QUEUED"] * len(answers), answers]
+
+
+def llm_call(tag: str, tokens: int = 400, dollars: int = 900) -> list[Clause]:
+    """The limits of a call of a language model: what is estimated is reserved."""
+    return [
+        Clause.window(f"{tag}:rpm", Window(60, "1min"), name="requests"),
+        Clause.acquire(f"{tag}:tpm", TOKENS, tokens, name="tokens"),
+        Clause.acquire(f"{tag}:usd", DOLLARS, dollars, name="dollars"),
+        Clause.acquire(f"{tag}:calls", semaphore(2), name="calls"),
+    ]
+
+
+async def done(answer: Any) -> Any:
+    return await answer if inspect.isawaitable(answer) else answer
+
+
+@asynccontextmanager
+async def entered(handle: Any) -> Any:
+    """A handle of either kind; the block of a synchronous one runs beside the event loop."""
+    if hasattr(handle, "__aenter__"):
+        async with handle:
+            yield handle
+        return
+    await asyncio.to_thread(handle.__enter__)
+    try:
+        yield handle
+    except BaseException as error:
+        await asyncio.to_thread(handle.__exit__, type(error), error, None)
+        raise
+    await asyncio.to_thread(handle.__exit__, None, None, None)
+
+
+class Words(unittest.TestCase):
+    def test_each_case_is_settled_by_its_words(self) -> None:
+        for case in SEVERAL:
+            for kind in Recorder, AsyncRecorder:
+                with self.subTest(says=case["says"], kind=kind):
+                    asyncio.run(self.check(case, kind))
+
+    async def check(self, case: dict[str, Any], kind: type[Recorder]) -> None:
+        recorder = kind(*([] if "force" in case else [case["reply"]]), *replies_of(case))
+        limiter = recorder.limiter()
+        (clauses,), _ = arguments(case)
+        if "force" in case:
+            reply = await done(limiter.all(clauses, force=True))
+            self.assertEqual(differences(reply, case["means"]), [])
+            self.assertEqual((reply.paid, recorder.sent), (tuple(case["paid"]), case["sent"]))
+            return
+        reply = await done(limiter.all(clauses))
+        self.assertEqual((list(reply.paid), reply.reservation.ids), (case["paid"], case["ids"]))
+        recorder.sent.clear()
+        given = [case[name] for name in ("cost", "lease") if name in case]
+        settle = getattr(reply.reservation, case["then"])
+        if "raises" in case:
+            with self.assertRaises(errors.ResponseError) as raised:
+                await done(settle(*given))
+            self.assertEqual(str(raised.exception), case["raises"])
+        else:
+            self.assertIs(await done(settle(*given)), case["means"])
+        self.assertEqual(recorder.sent, case["sent"])
+
+    def settled(self, *replies: Any, work: Any = lambda job: None) -> list[str]:
+        """What a block sends after it has reserved, and how it ends; alike for both limiters."""
+        outcomes: list[list[str]] = []
+        for kind in Recorder, AsyncRecorder:
+            recorder = kind(RESERVED, *replies)
+
+            async def run(recorder: Recorder = recorder) -> str:
+                try:
+                    async with entered(recorder.limiter().acquire(PAIR)) as job:
+                        await done(work(job))
+                except Exception as error:
+                    return type(error).__name__
+                return "done"
+
+            outcomes.append([asyncio.run(run()), *recorder.sent[1:]])
+        self.assertEqual(outcomes[0], outcomes[1])
+        return outcomes[0]
+
+    def test_success_applies_what_was_set(self) -> None:
+        def work(job: Any) -> None:
+            job.set({"a": 1})
+            job.set({"a": 7})
+
+        found = self.settled(*QUEUED, [1, 1], work=work)
+        self.assertEqual(found, ["done", "MULTI", "RL.APPLY a x 7", "RL.APPLY b y", "EXEC"])
+
+    def test_an_exception_releases_whatever_was_set(self) -> None:
+        def fail(job: Any) -> None:
+            job.set({"a": 7})
+            raise KeyError
+
+        self.assertEqual(
+            self.settled(*QUEUED, [1, 0], work=fail), ["KeyError", "MULTI", "RL.RELEASE a x", "RL.RELEASE b y", "EXEC"]
+        )
+
+    def test_what_was_settled_in_the_block_is_not_settled_again_at_its_end(self) -> None:
+        found = self.settled(*QUEUED, [1, 1], work=lambda job: job.apply({"b": 3}))
+        self.assertEqual(found, ["done", "MULTI", "RL.APPLY a x", "RL.APPLY b y 3", "EXEC"])
+
+    def test_a_lease_that_ended_first_is_raised_with_its_limit(self) -> None:
+        with self.assertRaisesRegex(Lapsed, "what was reserved of 'b' had lapsed"):
+            with Recorder(RESERVED, *QUEUED, [1, 0]).limiter().acquire(PAIR):
+                pass
+
+    def test_a_settlement_whose_reply_was_lost_is_not_sent_again(self) -> None:
+        for lost in (["OK", errors.ConnectionError("lost")], [errors.TimeoutError("late")]):
+            found = self.settled(*lost)
+            self.assertIn(found[0], ("ConnectionError", "TimeoutError"))
+            self.assertEqual(found[1:], ["MULTI", "RL.APPLY a x", "RL.APPLY b y", "EXEC"])
+
+    def test_what_the_server_refuses_before_exec_is_the_error(self) -> None:
+        refused = errors.NoPermissionError("no permissions")
+        aborted = errors.ExecAbortError("Transaction discarded because of previous errors.")
+        self.assertEqual(self.settled("OK", "QUEUED", refused, aborted)[0], "NoPermissionError")
+
+    def test_a_policy_that_is_not_there_is_named(self) -> None:
+        with self.assertRaisesRegex(UnknownPolicy, r"NOPOLICY .*gold \(limit b\)"):
+            clauses = [Clause.window("a", Window(1, 60)), Clause.window("b", "@gold")]
+            missing = errors.ResponseError("NOPOLICY no policy has the name gold")
+            Recorder(*QUEUED, [[0, 1, 0, -1, 60000], missing]).limiter().all(clauses, force=True)
+
+    def test_a_mistake_is_an_error_before_anything_is_sent(self) -> None:
+        recorder = Recorder(RESERVED)
+        limiter: Any = recorder.limiter()
+        window = Window(9, 60)
+        mistakes: list[tuple[Callable[[], Any], type[Exception], str]] = [
+            (lambda: limiter.all([*PAIR, Clause.window("c", window, name="a")]), ValueError, "same name, which is 'a'"),
+            (lambda: limiter.acquire([Clause.window("a", window)]), TypeError, "made by Clause.acquire"),
+            (lambda: limiter.reserve([Clause.acquire("a", window, check=True)]), TypeError, "made by Clause.acquire"),
+            (lambda: limiter.acquire(PAIR, lease="5s"), TypeError, "takes only their clauses"),
+            (lambda: limiter.acquire(PAIR, settle="apply"), TypeError, "single limit"),
+            (lambda: limiter.reserve(PAIR, window), TypeError, "takes only their clauses"),
+            (lambda: limiter.reserve(7), TypeError, "a key must be str or bytes"),
+            (lambda: limiter.reserve("k"), TypeError, "must be a Window"),
+            (lambda: limiter.all(PAIR, force=True), ValueError, "force must be used with rates and windows"),
+            (lambda: limiter.all([[Clause.window("a", window)]], force=True), ValueError, "without options and groups"),
+            (lambda: limiter.all([Clause.window("a", window, leave=1)], force=True), ValueError, "without options"),
+            (lambda: limiter.all([Clause.window("a", window, -1)], force=True), ValueError, "at least 0 with force"),
+            (lambda: Clause.window("a", window, name=7), TypeError, "name must be a str"),  # type: ignore[arg-type]
+        ]
+        for call, error, text in mistakes:
+            with self.subTest(text=text), self.assertRaisesRegex(error, text):
+                call()
+        self.assertEqual(recorder.sent, [])
+        job = limiter.all([*PAIR, Clause.acquire("c", semaphore(2)), Clause.window("d", window)]).reservation
+        for cost, error, text in [
+            ({"e": 1}, ValueError, "there is no limit 'e', but 'a', 'b', 'c', 'd'"),
+            ({"c": 1}, ValueError, "'c' is a semaphore"),
+            ({"d": 1}, ValueError, "'d' reserves nothing"),
+            ({"a": -1}, ValueError, "at least 0"),
+            ({"a": 0.5}, TypeError, "must be an integer"),
+            (5, TypeError, "a quantity for each name"),
+        ]:
+            for method in job.set, job.apply:
+                with self.subTest(text=text), self.assertRaisesRegex(error, text):
+                    method(cost)
+        self.assertEqual(len(recorder.sent), 1)
+
+    def test_a_single_reservation_takes_what_was_set_as_well(self) -> None:
+        recorder = Recorder([0, 3, 2, -1, 20000, "job"], 1)
+        with recorder.limiter().acquire("k", Window(3, 60)) as job:
+            job.set(2)
+        self.assertEqual(recorder.sent[1], "RL.APPLY k job 2")
+
+    def test_a_reply_is_a_value_whatever_was_reserved(self) -> None:
+        one, other = (Recorder(RESERVED).limiter().all(PAIR) for _ in range(2))
+        self.assertEqual(one, other)
+        copied = pickle.loads(pickle.dumps(one))
+        self.assertEqual((copied, copied.reservation), (one, None))
+
+    def test_a_denial_has_no_reservation_and_nobody_paid(self) -> None:
+        denied = [2, 9, 0, 700, 20000, 1, [[2, 9, 0, 700, 20000, None], [0, 9, 9, -1, 0, None]]]
+        reply: Any = Recorder(denied).limiter().reserve(PAIR)
+        self.assertEqual((reply.allowed, reply.paid, reply.reservation), (False, (), None))
+        with self.assertRaises(Denied) as raised, Recorder(denied).limiter().acquire(PAIR):
+            self.fail("entered")
+        self.assertEqual(raised.exception.reply.retry_after_ms, 700)
+
+    def test_a_choice_that_takes_nothing_does_not_pay(self) -> None:
+        window = Window(9, 60)
+        for clauses, answers, paid in [
+            ([Clause.window("a", window, check=True)], [[0, 9, 9, -1, 0]], ()),
+            ([Clause.window("a", window, 0)], [[0, 9, 9, -1, 0]], ()),
+            ([Clause.window("a", window, shadow=True)], [[1, 9, 0, 5, 5]], ()),
+            (
+                [[Clause.window("a", window, shadow=True), Clause.window("b", window)]],
+                [[1, 9, 0, 5, 5], [0, 9, 9, -1, 0]],
+                (),
+            ),
+            ([[Clause.window("a", window), Clause.window("b", window)]], [[1, 9, 0, 5, 5], [0, 9, 8, -1, 9]], ("b",)),
+            ([[Clause.window("a", window), Clause.window("b", window)]], [[0, 9, 8, -1, 9], [0, 9, 9, -1, 0]], ("a",)),
+        ]:
+            reply = Recorder([0, 9, 8, -1, 9, 1, answers]).limiter().all(clauses)  # type: ignore[arg-type]
+            self.assertEqual(reply.paid, paid)
+
+    def test_without_redis_several_limits_are_answered_as_chosen(self) -> None:
+        lost = errors.ConnectionError("refused")
+        with Recorder(lost).limiter(unreachable="allow").acquire(PAIR) as job:
+            job.set({"a": 5})
+            self.assertEqual((job.reply.reachable, job.ids, job.renew()), (False, {}, True))
+        with self.assertRaises(Denied), Recorder(lost).limiter(unreachable="deny").acquire(PAIR):
+            self.fail("entered")
+        with self.assertRaises(errors.ConnectionError), Recorder(lost).limiter().acquire(PAIR):
+            self.fail("entered")
+        # What was used is never denied to be counted, and a lease that cannot be settled ends by itself.
+        charged = Recorder(lost).limiter(unreachable="deny").all([Clause.window("a", Window(9, 60))], force=True)
+        self.assertEqual((charged.allowed, charged.reachable), (True, False))
+        with Recorder(RESERVED, lost).limiter(unreachable="allow").acquire(PAIR):
+            pass
+
+    def test_what_a_memory_limiter_reserved_is_settled_there(self) -> None:
+        memory = MemoryLimiter()
+        lost = errors.ConnectionError("refused")
+
+        async def check(recorder: Recorder) -> None:
+            limiter = recorder.limiter(unreachable=memory)
+            async with entered(limiter.acquire(llm_call("u"))) as job:
+                self.assertEqual((job.reply.reachable, sorted(job.ids)), (False, ["calls", "dollars", "tokens"]))
+                self.assertTrue(await done(job.renew("1min")))
+                job.set({"tokens": 100})
+            self.assertEqual((len(recorder.sent), memory.held("u:tpm"), memory.held("u:calls")), (1, [], []))
+
+        asyncio.run(check(Recorder(lost)))
+        asyncio.run(check(AsyncRecorder(lost)))
+        self.assertEqual(memory.window_ro("u:tpm", TOKENS).remaining, 800)
+
+    def test_a_fallback_without_handles_settles_limit_by_limit(self) -> None:
+        class Own:
+            """Has the methods of a limiter, and knows nothing of handles."""
+
+            def __init__(self) -> None:
+                self.memory = MemoryLimiter()
+
+            def __getattr__(self, name: str) -> Any:
+                if name.startswith("_"):
+                    raise AttributeError(name)
+                return getattr(self.memory, name)
+
+            def reserve(self, *args: Any) -> Any:
+                return copy.copy(self.memory.reserve(*args))
+
+        own = Own()
+        with Recorder(errors.ConnectionError()).limiter(unreachable=own).acquire(llm_call("u")) as job:
+            job.set({"tokens": 7})
+        self.assertEqual((own.window_ro("u:tpm", TOKENS).remaining, own.held("u:calls")), (993, []))
+
+    def test_the_numbers_are_those_of_all_clients(self) -> None:
+        own = {
+            "per_lease": reservation.RENEWALS_PER_LEASE,
+            "default_lease_ms": reservation.DEFAULT_LEASE_MS,
+            "least_ms": reservation.LEAST_RENEWAL_MS,
+        }
+        self.assertEqual(own, NUMBERS["renewal"])
+
+
+plain = make(LIBRARIES[0], port=PORT, decode_responses=True)
+
+
+class OnAServer(unittest.TestCase):
+    def each(self, body: Callable[[Any, str], Awaitable[None]]) -> None:
+        """On a server, in a cluster and in memory, with both limiters."""
+        for library in LIBRARIES:
+            for folder in "", ".asyncio":
+                for place in "server", "cluster", "memory":
+                    if place == "memory" and library != LIBRARIES[0]:
+                        continue
+                    with self.subTest(library=library, folder=folder, place=place):
+                        plain.flushall()
+                        asyncio.run(self.run_in(place, library, folder, body))
+
+    async def run_in(self, place: str, library: str, folder: str, body: Callable[[Any, str], Awaitable[None]]) -> None:
+        module = import_module(f"redis_ratelimit{folder}")
+        if place == "memory":
+            limiter = module.MemoryLimiter(policies="jobs WINDOW 2 0; day WINDOW 9 1d")
+        elif place == "cluster":
+            limiter = module.Limiter(
+                make(library, folder, cluster=True, host="127.0.0.1", port=CLUSTER_PORT), deadline=30.0
+            )
+        else:
+            limiter = module.Limiter(make(library, folder, port=PORT), deadline=30.0)
+        # Nobody flushes a cluster, so each run has keys of its own.
+        tag = f"{{{place}:{os.getpid()}:{time.time_ns()}}}"
+        try:
+            await body(limiter, tag)
+        finally:
+            await done(limiter.aclose() if folder else limiter.close())
+
+    async def left(self, limiter: Any, tag: str) -> list[int]:
+        """What is left of the tokens and of the dollars, and how many calls run."""
+        tokens = await done(limiter.window_ro(f"{tag}:tpm", TOKENS))
+        dollars = await done(limiter.window_ro(f"{tag}:usd", DOLLARS))
+        return [tokens.remaining, dollars.remaining, len(await done(limiter.held(f"{tag}:calls")))]
+
+    def test_the_true_cost_of_each_limit_is_counted_by_name(self) -> None:
+        async def body(limiter: Any, tag: str) -> None:
+            async with entered(limiter.acquire(llm_call(tag))) as job:
+                self.assertEqual(await self.left(limiter, tag), [600, 4100, 1])
+                # Longer than the maximum that was reserved: it is counted in full.
+                job.set({"tokens": 1300})
+            self.assertEqual(await self.left(limiter, tag), [0, 4100, 0])
+            self.assertEqual((await done(limiter.window_ro(f"{tag}:tpm", Window(2000, "1h")))).remaining, 700)
+
+        self.each(body)
+
+    def test_an_exception_gives_all_of_it_back(self) -> None:
+        async def body(limiter: Any, tag: str) -> None:
+            with self.assertRaises(ZeroDivisionError):
+                async with entered(limiter.acquire(llm_call(tag))) as job:
+                    job.set({"tokens": 5})
+                    1 / 0
+            self.assertEqual(await self.left(limiter, tag), [1000, 5000, 0])
+            with self.assertRaises(Denied):
+                async with entered(limiter.acquire(llm_call(tag, tokens=1001))):
+                    self.fail("entered")
+            self.assertEqual(await self.left(limiter, tag), [1000, 5000, 0])
+
+        self.each(body)
+
+    def test_all_and_reserve_give_the_same_handle(self) -> None:
+        async def body(limiter: Any, tag: str) -> None:
+            for ask in limiter.all, limiter.reserve:
+                reply = await done(ask(llm_call(tag, tokens=10, dollars=10)))
+                self.assertEqual(reply.paid, ("requests", "tokens", "dollars", "calls"))
+                self.assertIs(await done(reply.reservation.renew("1min")), True)
+                self.assertIs(await done(reply.reservation.apply({"tokens": 3, "dollars": 0})), True)
+                # A second time there is nothing left to settle, and nothing is counted.
+                self.assertIs(await done(reply.reservation.apply({"tokens": 3})), False)
+                self.assertIs(await done(reply.reservation.release()), False)
+            self.assertEqual(await self.left(limiter, tag), [994, 5000, 0])
+            reply = await done(limiter.all(llm_call(tag, tokens=10)))
+            async with entered(reply.reservation) as job:
+                job.set({"tokens": 4})
+            self.assertEqual(await self.left(limiter, tag), [990, 4100, 0])
+
+        self.each(body)
+
+    def test_a_group_says_which_limit_paid_and_only_that_is_settled(self) -> None:
+        async def body(limiter: Any, tag: str) -> None:
+            plan = Clause.acquire(f"{tag}:plan", Window(5, "1h"), 5, name="plan")
+            credits = Clause.acquire(f"{tag}:credits", Window(50, "1h"), 5, name="credits")
+            one = await done(limiter.all([[plan, credits]]))
+            two = await done(limiter.all([[plan, credits]]))
+            self.assertEqual((one.paid, two.paid, list(two.reservation.ids)), (("plan",), ("credits",), ["credits"]))
+            self.assertIs(await done(two.reservation.apply({"plan": 1, "credits": 2})), True)
+            self.assertEqual((await done(limiter.window_ro(f"{tag}:credits", Window(50, "1h")))).remaining, 48)
+            self.assertEqual(len(await done(limiter.held(f"{tag}:plan"))), 1)
+            self.assertIs(await done(one.reservation.release()), True)
+
+        self.each(body)
+
+    def test_several_limits_are_charged_afterwards(self) -> None:
+        async def body(limiter: Any, tag: str) -> None:
+            charged = [
+                Clause.throttle(f"{tag}:rpm", Rate(9, 1, "1h"), 4, name="requests"),
+                Clause.window(f"{tag}:tpm", TOKENS, 1500, name="tokens"),
+            ]
+            reply = await done(limiter.all(charged, force=True))
+            self.assertEqual((reply.allowed, reply.clause, reply.paid), (True, 2, ("requests", "tokens")))
+            self.assertEqual([answer.remaining for answer in reply.answers], [6, 0])
+            self.assertEqual((await done(limiter.window_ro(f"{tag}:tpm", Window(2000, "1h")))).remaining, 500)
+
+        self.each(body)
+
+    def test_leases_are_renewed_while_the_work_runs(self) -> None:
+        async def body(limiter: Any, tag: str) -> None:
+            clauses = [
+                Clause.acquire(f"{tag}:tpm", TOKENS, 10, name="tokens", lease=600),
+                Clause.acquire(f"{tag}:calls", semaphore(2), name="calls"),
+            ]
+            async with entered(limiter.acquire(clauses)) as job:
+                await asyncio.sleep(1.5)
+                self.assertEqual(len(await done(limiter.held(f"{tag}:tpm"))), 1)
+                job.set({"tokens": 4})
+            self.assertEqual((await done(limiter.window_ro(f"{tag}:tpm", TOKENS))).remaining, 996)
+            # Nothing is renewed after the block, nor without one.
+            reply = await done(limiter.all(clauses))
+            await asyncio.sleep(0.9)
+            self.assertIs(await done(reply.reservation.apply({"tokens": 4})), False)
+
+        self.each(body)
+
+    def test_a_policy_among_the_limits_is_applied_or_given_back(self) -> None:
+        plain.config_set("ratelimit.policies", "jobs WINDOW 2 0; day WINDOW 9 1d")
+
+        async def body(limiter: Any, tag: str) -> None:
+            if "cluster" in tag:
+                return  # It has no policies.
+            clauses = [Clause.acquire(f"{tag}:jobs", "@jobs", name="jobs"), Clause.acquire(f"{tag}:day", "@day", 3)]
+            async with entered(limiter.acquire(clauses)):
+                self.assertEqual(len(await done(limiter.held(f"{tag}:jobs"))), 1)
+            self.assertEqual(await done(limiter.held(f"{tag}:jobs")), [])
+            self.assertEqual((await done(limiter.window_ro(f"{tag}:day", "@day"))).remaining, 6)
+
+        try:
+            self.each(body)
+        finally:
+            plain.config_set("ratelimit.policies", "")
+
+    def test_a_limit_in_shadow_that_took_nothing_is_not_settled(self) -> None:
+        async def body(limiter: Any, tag: str) -> None:
+            clauses = [
+                Clause.acquire(f"{tag}:tpm", TOKENS, 2000, name="tokens", shadow=True),
+                Clause.acquire(f"{tag}:usd", DOLLARS, 5, name="dollars"),
+            ]
+            async with entered(limiter.acquire(clauses)) as job:
+                self.assertEqual((job.reply.paid, list(job.ids)), (("dollars",), ["dollars"]))
+                job.set({"tokens": 2000})
+            self.assertEqual(await self.left(limiter, tag), [1000, 4995, 0])
+
+        self.each(body)
+
+    def test_an_error_names_its_limit_and_the_others_are_settled(self) -> None:
+        limiter = Limiter(make(LIBRARIES[0], port=PORT))
+        plain.flushall()
+        reply = limiter.all(llm_call("u"))
+        plain.delete("u:tpm")
+        plain.set("u:tpm", "something else")
+        with self.assertRaisesRegex(errors.ResponseError, r"^WRONGTYPE .*\(limit tokens\)$"):
+            reply.reservation.apply({"dollars": 1})
+        self.assertEqual(limiter.window_ro("u:usd", DOLLARS).remaining, 4999)
+        self.assertEqual(limiter.held("u:calls"), [])
+        limiter.close()
+
+    def test_settling_is_one_transaction(self) -> None:
+        limiter = Limiter(make(LIBRARIES[0], port=PORT))
+        reply = limiter.all(llm_call("u"))
+        before = plain.info("commandstats")
+        reply.reservation.apply()
+        after = plain.info("commandstats")
+        counts = [
+            after[name]["calls"] - before.get(name, {"calls": 0})["calls"] for name in ("cmdstat_multi", "cmdstat_exec")
+        ]
+        self.assertEqual(counts, [1, 1])
+        limiter.close()
+
+    def test_keys_of_several_slots_are_not_charged_as_one_step(self) -> None:
+        with make(LIBRARIES[0], cluster=True, host="127.0.0.1", port=CLUSTER_PORT) as cluster:
+            limiter = Limiter(cluster)
+            run_id = f"{os.getpid()}:{time.time_ns()}"
+            clauses = [Clause.window(f"{run_id}:{name}", TOKENS) for name in "abcdef"]
+            with self.assertRaisesRegex(errors.ResponseError, "^CROSSSLOT"):
+                limiter.all(clauses, force=True)
+            self.assertEqual([limiter.info(clause.key) for clause in clauses], [None] * 6)
+            limiter.close()
+
+    def test_a_transaction_follows_its_slot(self) -> None:
+        with make(LIBRARIES[0], cluster=True, host="127.0.0.1", port=CLUSTER_PORT) as cluster:
+            limiter = Limiter(cluster)
+            tag = f"{{{os.getpid()}:{time.time_ns()}}}"
+            reply = limiter.all(llm_call(tag))
+            servers: Any = limiter._core.servers
+            right = servers.known(calls.held(f"{tag}:tpm"))
+            # As if the slot had moved from another node.
+            servers._slots[:] = [next(each for each in servers.every() if each is not right)] * 16384
+            self.assertIs(reply.reservation.apply({"tokens": 7}), True)
+            self.assertEqual(limiter.window_ro(f"{tag}:tpm", TOKENS).remaining, 993)
+            limiter.close()
+
+    def test_a_task_that_is_cancelled_gives_back_what_it_reserved(self) -> None:
+        async def run() -> None:
+            limiter = redis_ratelimit.asyncio.Limiter(make(LIBRARIES[0], ".asyncio", port=PORT))
+            plain.flushall()
+
+            async def work() -> None:
+                async with limiter.acquire(llm_call("u")):
+                    await asyncio.sleep(60)
+
+            task = asyncio.create_task(work())
+            end = time.monotonic() + 30
+            while not plain.exists("u:tpm"):
+                self.assertLess(time.monotonic(), end)
+                await asyncio.sleep(0.01)
+            task.cancel()
+            with self.assertRaises(asyncio.CancelledError):
+                await task
+            self.assertEqual(await self.left(limiter, "u"), [1000, 5000, 0])
+            await limiter.aclose()
+
+        asyncio.run(run())
+
+    def test_what_is_granted_to_a_cancelled_task_too_late_is_given_back(self) -> None:
+        async def run(server: Server) -> None:
+            limiter = redis_ratelimit.asyncio.Limiter(make(LIBRARIES[0], ".asyncio", port=server.port), deadline=30.0)
+            await limiter.window("u:rpm", Window(60, "1min"))
+
+            async def work() -> None:
+                async with limiter.acquire(llm_call("u")):
+                    self.fail("entered")
+
+            server.stop()
+            task = asyncio.create_task(work())
+            await asyncio.sleep(0.3)
+            task.cancel()
+            with self.assertRaises(asyncio.CancelledError):
+                await task
+            server.go_on()
+            # The call was carried out when the server went on, and the leases last for 20 seconds.
+            end = time.monotonic() + 10
+            while (await limiter.window_ro("u:rpm", Window(60, "1min"))).remaining != 58 or await limiter.held("u:tpm"):
+                self.assertLess(time.monotonic(), end)
+                await asyncio.sleep(0.01)
+            self.assertEqual(await self.left(limiter, "u"), [1000, 5000, 0])
+            await limiter.aclose()
+
+        with Server() as server:
+            asyncio.run(run(server))
