@@ -245,8 +245,8 @@ fn the_typescript_client_compiles_and_works_with_node_redis_and_ioredis() {
     on_servers(&mut node(
         tools,
         &[
-            "breaker", "calls", "http", "machine", "numbers", "server", "readme", "memory",
-            "testing",
+            "breaker", "calls", "http", "machine", "numbers", "several", "server", "readme",
+            "memory", "testing",
         ],
     ));
 }

@@ -4,6 +4,7 @@ import { checkFlag, checkOptions, checkSignal, checkText, duration, integer, sho
 import {
   checkRate,
   checkWindow,
+  isSemaphore,
   limitOptions,
   limitWords,
   type Duration,
@@ -46,6 +47,11 @@ export interface Command {
   readonly: boolean;
   /** How long the server may let the command wait; 0 is without end. */
   blockMs?: number | undefined;
+  /**
+   * Commands on keys of the same slot. With them it is one transaction, and the reply is a list: the replies to all commands,
+   * error replies among them.
+   */
+  more?: Word[][] | undefined;
 }
 
 /** A command, and what is made of its reply. */
@@ -127,6 +133,8 @@ export interface ReserveOptions extends LookOptions {
 
 /** Options of every clause. */
 export interface ClauseOptions extends Omit<LookOptions, "signal"> {
+  /** How the limit is called in replies, errors and true costs. Default: its key. */
+  name?: string | undefined;
   /** Must be allowed, takes nothing. */
   check?: boolean | undefined;
   /** Decided and reported, but never denies the call. */
@@ -137,16 +145,42 @@ export interface ClauseOptions extends Omit<LookOptions, "signal"> {
 export interface Clause {
   /** Its key. */
   key: Key;
+  /** How the limit is called in replies, errors and true costs. */
+  name: string;
   /** What is sent of it. */
   words: Word[];
   /** @internal The commands that give back what it took. */
   undo?: (answer: Reply) => Command[];
   /** @internal Whether it never denies, and so is the choice of its group if none before it is. */
   shadow?: boolean | undefined;
+  /** @internal What it takes; 0 if it only checks. */
+  takes?: Integer | undefined;
+  /** @internal Whether it has no options of its own. */
+  isPlain?: boolean | undefined;
+  /** @internal Whether it makes a reservation, which is settled when the work is done. */
+  reserves?: boolean | undefined;
+  /** @internal Whether its reservation can only be released. What a policy is, only the server knows. */
+  isSemaphore?: boolean | undefined;
+  /** @internal The lease of its reservation, if it is not the server's default. */
+  leaseMs?: number | undefined;
+  /** @internal The id of its reservation, if the caller chose it. */
+  id?: string | undefined;
 }
 
 /** Clauses of which the first takes that would be allowed: "the plan's quota, else credits". */
 export type Group = readonly Clause[];
+
+/** The limits of all: a clause by itself is a group of one. */
+export type Clauses = readonly (Clause | Group)[];
+
+/** Options of Limiter.all. */
+export interface AllOptions extends CallOptions {
+  /**
+   * Counts afterwards, as one step, what was used: also where there is not enough. For rates and windows without options and
+   * groups.
+   */
+  force?: boolean | undefined;
+}
 
 /** Options of Limiter.renew. */
 export interface RenewOptions extends CallOptions {
@@ -166,9 +200,9 @@ const LOOK_OPTIONS = ["quantity", "leave", "signal"];
 const THROTTLE_OPTIONS = [...LOOK_OPTIONS, "atmost", "force", "block", "ahead", "ban"];
 const WINDOW_OPTIONS = [...LOOK_OPTIONS, "atmost", "force", "countDenied", "block", "ban"];
 export const RESERVE_OPTIONS = [...LOOK_OPTIONS, "atmost", "lease", "countLapsed", "id", "block"];
-const CLAUSE_OPTIONS = ["quantity", "leave", "check", "shadow"];
+const CLAUSE_OPTIONS = ["name", "quantity", "leave", "check", "shadow"];
 
-type Options = Omit<ThrottleOptions & WindowOptions & ReserveOptions & ClauseOptions, "quantity">;
+type Options = Omit<ThrottleOptions & WindowOptions & ReserveOptions & ClauseOptions, "quantity" | "name">;
 
 /** The options of a method that has no others. */
 export function checkCallOptions(method: string, options: CallOptions): AbortSignal | undefined {
@@ -225,13 +259,29 @@ function clauseOf(
 ): Clause {
   checkText("key", key);
   checkOptions(name, given, allowed);
-  const { quantity = 1, ...options } = given;
+  const { name: called, quantity = 1, ...options }: ClauseOptions & Options = given;
+  if (called !== undefined && typeof called !== "string") {
+    throw new TypeError(`name must be a string, not ${shown(called)}`);
+  }
   const words = [kind, ...limitCallWords(limit, quantity, options)];
   const undo = ({ limited, id }: Reply): Command[] => {
     if (kind === "ACQUIRE") return releaseOf(key, id);
     return limited === 0 && !options.check ? giveBack(`RL.${kind}`, key, limit, quantity, options) : [];
   };
-  return { key, words, undo, shadow: options.shadow };
+  const takes = options.check ? 0 : quantity;
+  return {
+    key,
+    name: called ?? String(key),
+    words,
+    undo,
+    shadow: options.shadow,
+    takes,
+    isPlain: kind !== "ACQUIRE" && words.length === limitCallWords(limit, quantity, {}).length + 1,
+    reserves: kind === "ACQUIRE" && takes > 0,
+    isSemaphore: typeof limit === "object" && "limit" in limit && isSemaphore(limit),
+    leaseMs: options.lease === undefined ? undefined : toMilliseconds("lease", options.lease),
+    id: options.id,
+  };
 }
 
 /** The limits of all, one for each key. */
@@ -376,40 +426,206 @@ function groupOf(given: Clause | Group): Group {
   return given as Group;
 }
 
-const withElse = (group: Group): Word[] => group.flatMap(({ words }, at) => (at === 0 ? words : ["ELSE", ...words]));
-
-function every(method: "all" | "allRo", given: readonly (Clause | Group)[], options: CallOptions): Call<AllReply> {
-  const signal = checkCallOptions(method, options);
-  const command = method === "all" ? "RL.ALL" : "RL.ALL_RO";
-  const groups = Array.isArray(given) ? (given as readonly (Clause | Group)[]).map(groupOf) : notClauses(given);
+/** The groups of all, checked. */
+function groupsOf(given: Clauses): Group[] {
+  const groups = Array.isArray(given) ? (given as Clauses).map(groupOf) : notClauses(given);
   const clauses = groups.flat();
   clauses.forEach(checkClause);
+  const names = new Set<string>();
+  for (const { name } of clauses) {
+    if (names.has(name)) throw new TypeError(`two limits must not have the same name, which is ${shown(name)}`);
+    names.add(name);
+  }
+  return groups;
+}
+
+const withElse = (group: Group): Word[] => group.flatMap(({ words }, at) => (at === 0 ? words : ["ELSE", ...words]));
+
+/** Without an id of its own a reservation whose answer is lost could not be given back. */
+function withOwnId(clause: Clause): Clause {
+  if (!clause.reserves || clause.id !== undefined) return clause;
+  const id = randomName();
+  return { ...clause, id, words: [...clause.words, "ID", id] };
+}
+
+// The limit is the second word of a clause.
+const policiesOf = (clauses: readonly Clause[]): string[] =>
+  clauses.map(({ words }) => String(words[1])).filter((word) => word.startsWith("@"));
+
+const allUnreached = (allow: boolean): AllReply => ({ ...unreached(allow), clause: 0, answers: [], paid: [] });
+
+function every(method: "all" | "allRo", given: Clauses, options: CallOptions): Call<AllReply> {
+  const signal = checkCallOptions(method, options);
+  const command = method === "all" ? "RL.ALL" : "RL.ALL_RO";
+  const isTaking = method === "all";
+  const groups = groupsOf(given).map((group) => (isTaking && signal ? group.map(withOwnId) : group));
+  const clauses = groups.flat();
   const keys = clauses.map((each) => each.key);
+  const undo = (answer: AllReply | undefined): Command[] => {
+    if (answer?.allowed) return takenOf(groups, answer.answers);
+    return answer === undefined ? clauses.flatMap(({ key, id }) => releaseOf(key, id)) : [];
+  };
   return {
     key: keys[0] ?? "",
     words: [command, String(clauses.length), ...keys, ...groups.flatMap(withElse), "MS"],
-    readonly: method === "allRo",
+    readonly: !isTaking,
     signal,
-    undo: (answer) => (answer?.allowed ? takenOf(groups, answer.answers) : []),
-    read: ofAll,
-    unreached: (allow) => ({ ...unreached(allow), clause: 0, answers: [] }),
-    // The limit is the second word of a clause.
-    policies: clauses.map(({ words }) => String(words[1])).filter((word) => word.startsWith("@")),
+    undo,
+    read: (reply) => {
+      const answer = ofAll(reply);
+      return { ...answer, paid: answer.allowed ? paidBy(groups, answer.answers, isTaking) : [] };
+    },
+    unreached: allUnreached,
+    policies: policiesOf(clauses),
   };
 }
 
-export const all = (clauses: readonly (Clause | Group)[], options: CallOptions) => every("all", clauses, options);
-export const allRo = (clauses: readonly (Clause | Group)[], options: CallOptions) => every("allRo", clauses, options);
+export function all(clauses: Clauses, { force, ...options }: AllOptions): Call<AllReply> {
+  checkFlag("force", force);
+  return force ? charge(clauses, options) : every("all", clauses, options);
+}
 
-/** The commands that give back what each group's choice took. */
-function takenOf(groups: readonly Group[], answers: readonly Reply[]): Command[] {
+export const allRo = (clauses: Clauses, options: CallOptions) => every("allRo", clauses, options);
+
+/** RL.ALL of limits of which at least one reserves. */
+export function several(clauses: Clauses, options: CallOptions): Call<AllReply> {
+  if (!groupsOf(clauses).some((group) => group.some(({ reserves }) => reserves))) {
+    throw new TypeError("several limits to reserve must have at least one of clause.acquire that takes something");
+  }
+  return every("all", clauses, options);
+}
+
+/** RL.THROTTLE and RL.WINDOW with FORCE, for each limit one, as one step. */
+function charge(given: Clauses, options: CallOptions): Call<AllReply> {
+  const signal = checkCallOptions("all", options);
+  const clauses = groupsOf(given).flat();
+  if (given.some((each) => Array.isArray(each)) || !clauses.every(({ isPlain }) => isPlain)) {
+    throw new TypeError("force must be used with rates and windows without options and groups");
+  }
+  for (const { name, takes = 0 } of clauses) {
+    if (takes < 0) throw new RangeError(`the quantity of ${shown(name)} must be at least 0 with force, not ${takes}`);
+  }
+  const read = (replies: unknown[]): AllReply => {
+    const answers = withoutErrors(clauses, replies).map(five);
+    // As RL.ALL decides: by what the least is left of, compared to what was asked. What asks for nothing comes last.
+    const ratios = answers.map(({ remaining }, at) => {
+      const takes = Number(clauses[at]?.takes);
+      return takes > 0 ? Math.floor(remaining / takes) : Infinity;
+    });
+    const at = ratios.indexOf(Math.min(...ratios));
+    const paid = clauses.filter(({ takes = 0 }) => takes > 0).map(({ name }) => name);
+    return { ...(answers[at] ?? unreached(true)), clause: at + 1, answers, paid };
+  };
+  const commands = clauses.map(({ key, words: [kind, ...rest] }) => [
+    `RL.${String(kind)}`,
+    key,
+    ...rest,
+    "FORCE",
+    "MS",
+  ]);
+  const call = together(clauses, commands, read);
+  return { ...call, signal, unreached: () => allUnreached(true), policies: policiesOf(clauses) };
+}
+
+/** Commands that are carried out as one. What is read is a list of replies, also of a single command. */
+function together<T>(
+  limits: readonly { key: Key }[],
+  [words = [], ...more]: Word[][],
+  read: (replies: unknown[]) => T,
+): Call<T> {
+  const key = limits[0]?.key ?? "";
+  if (more.length === 0) return { key, words, readonly: false, read: (reply) => read([reply]) };
+  return { key, words, more, readonly: false, read: (replies) => read(replies as unknown[]) };
+}
+
+/** The replies. Throws the first error among them; its text names the limits of all. */
+function withoutErrors(limits: readonly { name: string }[], replies: readonly unknown[]): readonly unknown[] {
+  const failed = replies.flatMap((reply, at) => (reply instanceof Error ? [{ reply, name: limits[at]?.name }] : []));
+  const [first] = failed;
+  if (first === undefined) return replies;
+  // The code stays in front.
+  first.reply.message = failed.map(({ reply, name }) => `${reply.message} (limit ${name})`).join("; ");
+  throw first.reply;
+}
+
+/** A reservation of one limit, and the limit's name. */
+export interface Reserved {
+  name: string;
+  key: Key;
+  id: string;
+  isSemaphore: boolean;
+  isPolicy: boolean;
+}
+
+/** Commands for each reservation, as one step. The answer has the names of the limits whose reservation is not held. */
+function forEach(
+  reserved: readonly Reserved[],
+  signal: AbortSignal | undefined,
+  commandsOf: (each: Reserved) => Word[][],
+): Call<string[]> {
+  const commands = reserved.map(commandsOf);
+  const read = (replies: unknown[]): string[] => {
+    let next = 0;
+    const outcomes = commands.map(({ length }) => {
+      const own = replies.slice(next, (next += length));
+      // A policy that turned out to be a semaphore is not applied, but released by the command that follows.
+      return own.at(-1) === 1 ? 1 : own[0];
+    });
+    const held = withoutErrors(reserved, outcomes);
+    return reserved.filter((_, at) => Number(held[at]) !== 1).map(({ name }) => name);
+  };
+  return { ...together(reserved, commands.flat(), read), signal };
+}
+
+/** What was really used of limits, by their names. */
+export type Costs = Readonly<Record<string, Integer>>;
+
+/** RL.APPLY for each reservation, with the true cost of those that are named; RL.RELEASE for a semaphore's. */
+export function applyAll(reserved: readonly Reserved[], costs: Costs, options: CallOptions): Call<string[]> {
+  return forEach(reserved, checkCallOptions("apply", options), ({ name, key, id, isSemaphore, isPolicy }) => {
+    const applied = ["RL.APPLY", key, id];
+    const cost = costs[name];
+    if (cost !== undefined) return [[...applied, integer("quantity", cost)]];
+    if (isSemaphore) return [["RL.RELEASE", key, id]];
+    // Only the server knows what a policy is. Where it is a window, there is nothing left to release.
+    return isPolicy ? [applied, ["RL.RELEASE", key, id]] : [applied];
+  });
+}
+
+/** RL.RELEASE for each reservation. */
+export function releaseAll(reserved: readonly Reserved[], options: CallOptions): Call<string[]> {
+  return forEach(reserved, checkCallOptions("release", options), ({ key, id }) => [["RL.RELEASE", key, id]]);
+}
+
+/** RL.RENEW for each reservation. */
+export function renewAll(reserved: readonly Reserved[], options: RenewOptions): Call<string[]> {
+  return forEach(reserved, options.signal, ({ key, id }) => [renew(key, id, options).words]);
+}
+
+/** The clause of each group that is its choice, and its answer. */
+function choicesOf(groups: readonly Group[], answers: readonly Reply[]): [Clause, Reply][] {
   let next = 0;
   return groups.flatMap((group) => {
     const own = answers.slice(next, (next += group.length));
-    const choice = own.findIndex(({ limited }, at) => limited === 0 || group[at]?.shadow);
-    const answer = own[choice];
-    return answer === undefined ? [] : (group[choice]?.undo?.(answer) ?? []);
+    const at = own.findIndex(({ limited }, each) => limited === 0 || group[each]?.shadow);
+    const [choice, answer] = [group[at], own[at]];
+    return choice === undefined || answer === undefined ? [] : [[choice, answer] as [Clause, Reply]];
   });
+}
+
+/** The names of the limits that took: choices, unless they only check, or are in shadow and would have been denied. */
+function paidBy(groups: readonly Group[], answers: readonly Reply[], isTaking: boolean): string[] {
+  return choicesOf(groups, answers)
+    .filter(([{ takes = 0, reserves }, { limited, id }]) => {
+      const isMissing = isTaking && reserves && id === null;
+      return limited === 0 && takes > 0 && !isMissing;
+    })
+    .map(([{ name }]) => name);
+}
+
+/** The commands that give back what each group's choice took. */
+function takenOf(groups: readonly Group[], answers: readonly Reply[]): Command[] {
+  return choicesOf(groups, answers).flatMap(([clause, answer]) => clause.undo?.(answer) ?? []);
 }
 
 const toBoolean = (reply: unknown): boolean => Number(reply) === 1;

@@ -19,7 +19,8 @@ import {
   type NodeRedisClusterClient,
   type NodeRedisPool,
 } from "./node-redis.js";
-import { ClientTransport, OWN_TRANSPORT, type Transport } from "./transport.js";
+import type { Word } from "./limits.js";
+import { ClientTransport, OWN_TRANSPORT, transaction, type Transport } from "./transport.js";
 
 export type { Ioredis } from "./ioredis.js";
 export type { NodeRedis } from "./node-redis.js";
@@ -57,7 +58,11 @@ export function transportFor(client: Client, deadline: number | undefined): Tran
 class AsGiven extends ClientTransport<Client> {
   readonly name = "the server";
 
-  send({ words }: Command): Promise<unknown> {
+  send({ words, more }: Command): Promise<unknown> {
+    return more === undefined ? this.#send(words) : transaction([words, ...more], (each) => this.#send(each));
+  }
+
+  #send(words: Word[]): Promise<unknown> {
     if (!("call" in this.client)) return this.client.sendCommand(words);
     const [command, ...rest] = words;
     return this.client.call(String(command), ...rest);

@@ -7,7 +7,16 @@
 import type { Command, Key } from "./calls.js";
 import { Busy, codeOf, isErrorReply, isRefused, isServerFull, isUnreachable, Unreachable } from "./errors.js";
 import type { Word } from "./limits.js";
-import { attemptMsOf, gone, MOST_SPARE, sleep, within, type Attempt, type Transport } from "./transport.js";
+import {
+  attemptMsOf,
+  gone,
+  MOST_SPARE,
+  sleep,
+  transaction,
+  within,
+  type Attempt,
+  type Transport,
+} from "./transport.js";
 
 /** So many calls are under way on a connection at most. Others wait, and are not sent if they are given up. */
 const MOST_UNDER_WAY = 256;
@@ -53,6 +62,9 @@ async function roundTripOf(client: OneTimeClient): Promise<number> {
     throw error;
   }
 }
+
+/** What is sent of a command. */
+type Sent = Pick<Command, "words" | "more">;
 
 /** An open connection. It is never opened again. */
 class Connection {
@@ -145,20 +157,21 @@ class Connection {
   }
 
   /** Sends a call, once there is room for it. */
-  send(words: Word[], attempt: Attempt): Promise<unknown> {
-    if (this.#underWay < MOST_UNDER_WAY) return this.#send(words, attempt);
+  send(call: Sent, attempt: Attempt): Promise<unknown> {
+    if (this.#underWay < MOST_UNDER_WAY) return this.#send(call, attempt);
     return new Promise((resolve, reject) => {
       this.#queue.push(() => {
         if (attempt.over) this.#next();
-        else this.#send(words, attempt).then(resolve, reject);
+        else this.#send(call, attempt).then(resolve, reject);
       });
     });
   }
 
-  #send(words: Word[], attempt: Attempt): Promise<unknown> {
+  #send({ words, more }: Sent, attempt: Attempt): Promise<unknown> {
     attempt.isSent = true;
     this.#underWay += 1;
-    const reply = this.#client.send(words);
+    const reply =
+      more === undefined ? this.#client.send(words) : transaction([words, ...more], (each) => this.#client.send(each));
     reply.then(this.#heard, this.#failed);
     return reply;
   }
@@ -227,8 +240,8 @@ export class Connections implements Transport {
   send(call: Command, attempt: Attempt): Promise<unknown> {
     if (call.blockMs !== undefined) return this.#sendWaiting(call, attempt);
     const connection = this.#current;
-    if (connection?.isReady && !connection.isIdle) return connection.send(call.words, attempt);
-    return this.#serving(attempt).then((found) => found.send(call.words, attempt));
+    if (connection?.isReady && !connection.isIdle) return connection.send(call, attempt);
+    return this.#serving(attempt).then((found) => found.send(call, attempt));
   }
 
   /** Opens another connection and resolves once the server answers on it. */
@@ -349,7 +362,7 @@ export class Connections implements Transport {
   }
 
   /** Sends a call that waits, on a connection of its own. */
-  async #sendWaiting({ words }: Command, attempt: Attempt): Promise<unknown> {
+  async #sendWaiting(call: Command, attempt: Attempt): Promise<unknown> {
     const connection = await this.#patiently(attempt, async () => {
       const spare = this.#spare.pop();
       const found = spare ?? (await this.#openOrPause());
@@ -362,7 +375,7 @@ export class Connections implements Transport {
     // A call that is given up hangs up: then it takes nothing.
     attempt.abandon = () => connection.close();
     try {
-      return await connection.send(words, attempt);
+      return await connection.send(call, attempt);
     } finally {
       attempt.abandon = undefined;
       const isWanted = closed === this.#closed && !attempt.over && this.#spare.length < MOST_SPARE;

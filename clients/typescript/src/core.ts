@@ -16,6 +16,7 @@ import {
   UnknownPolicy,
 } from "./errors.js";
 import type { Limits } from "./limiter.js";
+import { keepReservation, type AllReply } from "./replies.js";
 import type { Attempt, Transport } from "./transport.js";
 
 /** Options of a Limiter. */
@@ -262,5 +263,10 @@ function startTimer(withinMs: number, attempt: Attempt, expire: () => void): () 
 
 /** What is answered in the server's place says so. */
 async function marked<T>(answer: T | Promise<T>): Promise<T> {
-  return { ...(await answer), reachable: false };
+  const given = await answer;
+  const reply = { ...given, reachable: false };
+  // What was reserved there is settled there.
+  const { reservation } = given as Partial<AllReply>;
+  if (reservation !== undefined) keepReservation(reply as unknown as AllReply, reservation);
+  return reply;
 }

@@ -6,9 +6,12 @@
 
 export { clause } from "./calls.js";
 export type {
+  AllOptions,
   CallOptions,
   Clause,
   ClauseOptions,
+  Clauses,
+  Costs,
   Group,
   Key,
   LookOptions,

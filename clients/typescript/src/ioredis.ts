@@ -5,7 +5,17 @@ import { Connections, type OneTimeClient, type Source } from "./connections.js";
 import { codeOf } from "./errors.js";
 import type { Word } from "./limits.js";
 import { slotOf } from "./slot.js";
-import { attemptMsOf, closeWith, ClusterTransport, gone, sleep, type Attempt, type Transport } from "./transport.js";
+import {
+  attemptMsOf,
+  closeWith,
+  ClusterTransport,
+  gone,
+  sleep,
+  transaction,
+  type Attempt,
+  type Transact,
+  type Transport,
+} from "./transport.js";
 
 /** How often a call that waits for a cluster client checks whether it is ready. */
 const POLL_MS = 5;
@@ -103,6 +113,7 @@ export interface IoredisClusterClient extends Ioredis {
 }
 
 interface IoredisNode extends Ioredis {
+  readonly status: string;
   readonly options: { readonly host?: string; readonly port?: number };
   disconnect(): void;
 }
@@ -137,7 +148,24 @@ export class IoredisCluster extends ClusterTransport<IoredisClusterClient> {
 
   async send(call: Command, attempt: Attempt): Promise<unknown> {
     if (call.blockMs !== undefined) return this.sendWaiting(call, attempt);
-    return this.ask(await this.#ready(attempt), call, attempt);
+    const own = await this.#ready(attempt);
+    if (call.more === undefined) return this.ask(own, call, attempt);
+    const replies = await this.transact(own, call, attempt);
+    this.#answers.set(this.nodeOf(call.key), performance.now());
+    return replies;
+  }
+
+  protected override async nodeAt(
+    client: IoredisClusterClient,
+    address: string,
+    attempt: Attempt,
+  ): Promise<Transact | undefined> {
+    const node = nodeAt(client, address);
+    // What is given to a node that is not connected is sent whenever it is.
+    if (node !== undefined && node.status !== "ready" && !attempt.over) await node.call("PING");
+    if (node === undefined) return undefined;
+    return (commands, isAsking) =>
+      transaction(commands, ([command, ...rest]) => node.call(String(command), ...rest), isAsking);
   }
 
   protected async ask(client: IoredisClusterClient, { key, words }: Command, attempt: Attempt): Promise<unknown> {

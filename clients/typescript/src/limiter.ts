@@ -2,9 +2,11 @@
 
 import * as calls from "./calls.js";
 import type {
+  AllOptions,
+  Call,
   CallOptions,
   Clause,
-  Group,
+  Clauses,
   Key,
   LookOptions,
   RenewOptions,
@@ -20,7 +22,15 @@ import { codeOf, Denied, Lapsed, throwIfAborted } from "./errors.js";
 import { isSemaphore, type Integer, type Policy, type Rate, type Window } from "./limits.js";
 import type { LocalOptions } from "./leases.js";
 import { Local, type Timer } from "./local.js";
-import type { AllReply, Held, Info, PolicyCounts, Reply, TopKey } from "./replies.js";
+import {
+  keepReservation,
+  type AllReply,
+  type Held,
+  type Info,
+  type PolicyCounts,
+  type Reply,
+  type TopKey,
+} from "./replies.js";
 import { Reservation } from "./reservation.js";
 
 /** The methods that ask a server, or an object that answers in its place. */
@@ -101,12 +111,47 @@ export class Limiter {
    * work; an error of the work itself comes first. A `signal` ends the wait for the reservation. To stop the work as well, let
    * it watch the signal and throw.
    */
-  async acquire<T>(
+  acquire<T>(
     key: Key,
     window: Window | Policy,
     options: AcquireOptions,
     work: (reservation: Reservation) => T | PromiseLike<T>,
-  ): Promise<T> {
+  ): Promise<T>;
+  /**
+   * RL.ALL: reserves several limits, does the work and settles them as one step. While the work runs their leases are renewed.
+   * Work that fails gives all reservations back; else what was set is applied, and semaphores are given back.
+   */
+  acquire<T>(
+    clauses: Clauses,
+    options: CallOptions,
+    work: (reservation: Reservation) => T | PromiseLike<T>,
+  ): Promise<T>;
+  /** The same for `await using`, or to be settled by hand. Until then the leases are renewed. */
+  acquire(clauses: Clauses, options?: CallOptions): Promise<Reservation>;
+  async acquire<T>(
+    key: Key | Clauses,
+    window: Window | Policy | CallOptions = {},
+    options?: AcquireOptions | ((reservation: Reservation) => T | PromiseLike<T>),
+    work?: (reservation: Reservation) => T | PromiseLike<T>,
+  ): Promise<T | Reservation> {
+    if (!Array.isArray(key)) {
+      return this.#acquireOne(key as Key, window as Window | Policy, options as AcquireOptions, work);
+    }
+    if (options !== undefined && typeof options !== "function") {
+      throw new TypeError(`acquire of several limits takes the work as a function, not ${shown(options)}`);
+    }
+    const clauses = key as Clauses;
+    const reply = await this.#several("reserve", clauses, window as CallOptions, calls.several);
+    const { reservation } = reply;
+    if (reservation === undefined) throw new Denied(reply);
+    reservation.renewWhileWorkRuns();
+    if (options === undefined) return reservation;
+    return this.#work(reservation, (window as CallOptions).signal, options, () =>
+      this.#settle(reservation, "apply", false),
+    );
+  }
+
+  async #acquireOne<T>(key: Key, window: Window | Policy, options: AcquireOptions, work: unknown): Promise<T> {
     if (typeof work !== "function") throw new TypeError(`acquire takes the work as a function, not ${shown(work)}`);
     checkOptions("acquire", options, [...calls.RESERVE_OPTIONS, "settle"]);
     const { settle, ...reserve } = options;
@@ -115,28 +160,39 @@ export class Limiter {
     }
     const { value: reply, by = this } = await this.#core.answer("reserve", [key, window, reserve], calls.reserve);
     if (!reply.allowed) throw new Denied(reply);
-    const reservation = new Reservation(by, key, reply);
+    const reservation = new Reservation(by, [calls.clause.acquire(key, window)], reply);
+    // Only the server knows what a policy is.
+    const isUnsure = settle === undefined && typeof window === "string";
+    const how = settle ?? (isSemaphore(window) ? "release" : "apply");
+    const end = () => this.#settle(reservation, how, isUnsure && !reservation.isSet);
+    return this.#work(reservation, reserve.signal, work as (reservation: Reservation) => T | PromiseLike<T>, end);
+  }
+
+  /** Does the work, and gives back what was reserved if it fails. `end` settles otherwise. */
+  async #work<T>(
+    reservation: Reservation,
+    signal: AbortSignal | undefined,
+    work: (reservation: Reservation) => T | PromiseLike<T>,
+    end: () => Promise<void>,
+  ): Promise<T> {
     let result: T;
     try {
-      throwIfAborted(reserve.signal);
+      throwIfAborted(signal);
       result = await work(reservation);
     } catch (error) {
       // The work's own error says more than that of giving back, and the lease ends by itself.
       if (!reservation.settled) await reservation.release().catch(() => false);
       throw error;
     }
-    if (reservation.settled) return result;
-    // Only the server knows what a policy is.
-    const isUnsure = settle === undefined && typeof window === "string";
-    await this.#settle(reservation, settle ?? (isSemaphore(window) ? "release" : "apply"), isUnsure);
+    if (!reservation.settled) await end();
     return result;
   }
 
   /** Settles after work that succeeded. Where one `isUnsure` how, what turns out to be a semaphore is given back. */
   async #settle(reservation: Reservation, how: "apply" | "release", isUnsure: boolean): Promise<void> {
-    let held: boolean;
+    let lapsed: string[];
     try {
-      held = await reservation[how]();
+      lapsed = await reservation.settle(how);
     } catch (error) {
       if (isUnsure && codeOf(error) === "ERR") {
         // An RL.APPLY without a quantity has no mistake that is an ERR, but to name a semaphore's reservation.
@@ -146,12 +202,42 @@ export class Limiter {
       if (this.#core.isForgiven(error)) return;
       throw error;
     }
-    if (!held) throw new Lapsed(`the reservation ${reservation.id} had lapsed when its work was done`);
+    if (lapsed.length === 0) return;
+    const { id } = reservation;
+    const what = id === null ? `what was reserved of ${lapsed.map(shown).join(", ")}` : `the reservation ${id}`;
+    throw new Lapsed(`${what} had lapsed when its work was done`);
+  }
+
+  /** Asks several limits as one, and gives the reply what settles them. */
+  async #several(
+    name: "all" | "reserve",
+    clauses: Clauses,
+    options: AllOptions,
+    make: (clauses: Clauses, options: AllOptions) => Call<AllReply>,
+  ): Promise<AllReply> {
+    const { value: reply, by = this } = await this.#core.answer(name, [clauses, options], make);
+    const limits: Clause[] = clauses.flat();
+    const reserves = options.force !== true && limits.some((limit) => limit.reserves);
+    if (reserves && reply.allowed) {
+      const settleAll = (call: Call<string[]>) => this.#core.send("apply", [], () => call);
+      keepReservation(reply, new Reservation(by, limits, reply, settleAll));
+    }
+    return reply;
   }
 
   /** RL.ACQUIRE: reserves, for the caller to settle with apply or release. */
-  reserve(key: Key, window: Window | Policy, options: ReserveOptions = {}): Promise<Reply> {
-    return this.#core.send("reserve", [key, window, options], calls.reserve);
+  reserve(key: Key, window: Window | Policy, options?: ReserveOptions): Promise<Reply>;
+  /** RL.ALL: reserves several limits, for the caller to settle with the `reservation` of the reply. */
+  reserve(clauses: Clauses, options?: CallOptions): Promise<AllReply>;
+  reserve(
+    key: Key | Clauses,
+    window: Window | Policy | CallOptions = {},
+    options: ReserveOptions = {},
+  ): Promise<Reply | AllReply> {
+    if (Array.isArray(key)) {
+      return this.#several("reserve", key as Clauses, window as CallOptions, calls.several);
+    }
+    return this.#core.send("reserve", [key as Key, window as Window | Policy, options], calls.reserve);
   }
 
   /** RL.ACQUIRE_RO: what acquire would find now. */
@@ -227,13 +313,16 @@ export class Limiter {
     return this.#core.send("held", [key, options], calls.held);
   }
 
-  /** RL.ALL: several limits, all or nothing. */
-  all(clauses: readonly (Clause | Group)[], options: CallOptions = {}): Promise<AllReply> {
-    return this.#core.send("all", [clauses, options], calls.all);
+  /**
+   * RL.ALL: several limits, all or nothing. The reply's `paid` has the names of the limits that took, and its `reservation`
+   * settles all that was reserved.
+   */
+  all(clauses: Clauses, options: AllOptions = {}): Promise<AllReply> {
+    return this.#several("all", clauses, options, calls.all);
   }
 
   /** RL.ALL_RO: what all would answer now. */
-  allRo(clauses: readonly (Clause | Group)[], options: CallOptions = {}): Promise<AllReply> {
+  allRo(clauses: Clauses, options: CallOptions = {}): Promise<AllReply> {
     return this.#core.send("allRo", [clauses, options], calls.allRo);
   }
 

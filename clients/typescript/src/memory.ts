@@ -119,17 +119,27 @@ class MemoryTransport implements Transport {
   }
 
   /** The reply, or undefined if it must be waited for. */
-  atOnce({ words, blockMs }: Pick<Command, "words" | "blockMs">): unknown {
+  atOnce({ words, blockMs, more }: Pick<Command, "words" | "blockMs" | "more">): unknown {
     if (this.#engine === undefined || blockMs !== undefined) return undefined;
+    if (more !== undefined) return this.#callEach(this.#engine, [words, ...more]);
     const reply = this.#engine.call(words, this.#now());
     if (this.#waiting.size > 0) this.#settle();
     if (reply instanceof ReplyError) throw reply;
     return reply;
   }
 
-  async send({ words }: Command, attempt: Attempt): Promise<unknown> {
+  /** The replies to commands that do not wait, error replies among them. */
+  #callEach(engine: Engine, commands: Word[][]): unknown[] {
+    const now = this.#now();
+    const replies = commands.map((words) => engine.call(words, now));
+    if (this.#waiting.size > 0) this.#settle();
+    return replies;
+  }
+
+  async send({ words, more }: Command, attempt: Attempt): Promise<unknown> {
     const engine = this.#engine ?? (await this.#load());
     if (attempt.over) throw gone();
+    if (more !== undefined) return this.#callEach(engine, [words, ...more]);
     const reply = engine.call(words, this.#now());
     if (reply instanceof Ticket) {
       return new Promise((resolve, reject) => {

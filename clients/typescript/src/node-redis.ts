@@ -4,7 +4,14 @@ import type { Command, Key } from "./calls.js";
 import { Connections, type OneTimeClient, type Source } from "./connections.js";
 import type { Word } from "./limits.js";
 import { slotOf } from "./slot.js";
-import { ClientTransport, closeWith, ClusterTransport, type Attempt, type Transport } from "./transport.js";
+import {
+  ClientTransport,
+  closeWith,
+  ClusterTransport,
+  type Attempt,
+  type Transact,
+  type Transport,
+} from "./transport.js";
 
 /** A client, cluster client, sentinel client or pool of node-redis. */
 export interface NodeRedis {
@@ -103,11 +110,23 @@ function signalOf(attempt: Attempt): AbortSignal {
   return controller.signal;
 }
 
+/** Commands as one, which answers a list of their replies, error replies among them. */
+function scriptOf(commands: Word[][]): Word[] {
+  const script =
+    "local at, replies = 1, {} while ARGV[at] do local last = at + tonumber(ARGV[at])" +
+    " replies[#replies + 1] = redis.pcall(unpack(ARGV, at + 1, last)) at = last + 1 end return replies";
+  const keys = commands.map(([, key = ""]) => key);
+  const words = commands.flatMap((each) => [String(each.length), ...each]);
+  return ["EVAL", script, String(keys.length), ...keys, ...words];
+}
+
 /** The master that sentinels name. The client finds it. */
 export class NodeRedisSentinel extends ClientTransport<NodeRedis> {
   readonly name = "the master of the sentinels";
 
-  send({ words, readonly }: Command, attempt: Attempt): Promise<unknown> {
+  send({ words: first, readonly, more }: Command, attempt: Attempt): Promise<unknown> {
+    // Which of its connections a command takes is the client's own choice, so that MULTI and EXEC may part.
+    const words = more === undefined ? first : scriptOf([first, ...more]);
     const signal = signalOf(attempt);
     attempt.isSent = true;
     let isSent = false;
@@ -124,11 +143,23 @@ export class NodeRedisSentinel extends ClientTransport<NodeRedis> {
   }
 }
 
+/** The client of a node of a cluster, as far as it is used here. */
+interface NodeRedisNode extends NodeRedis {
+  readonly isReady: boolean;
+  multi(): NodeRedisMulti;
+}
+
+interface NodeRedisMulti {
+  addCommand(words: Word[]): unknown;
+  exec(): Promise<unknown>;
+}
+
 /** A cluster client, as far as it is used here. */
 export interface NodeRedisClusterClient extends NodeRedis {
   readonly slots: readonly ({ master: { address: string } } | undefined)[];
   readonly masters: readonly object[];
-  nodeClient(node: object): Promise<NodeRedis>;
+  readonly nodeByAddress: ReadonlyMap<string, object>;
+  nodeClient(node: object): Promise<NodeRedisNode>;
   duplicate(): NodeRedisClusterClient;
   connect(): Promise<unknown>;
   destroy(): unknown;
@@ -149,7 +180,33 @@ export class NodeRedisCluster extends ClusterTransport<NodeRedisClusterClient> {
   send(call: Command, attempt: Attempt): Promise<unknown> {
     if (call.blockMs !== undefined && typeof this.client.duplicate === "function")
       return this.sendWaiting(call, attempt);
-    return this.ask(this.client, call, attempt);
+    return call.more === undefined ? this.ask(this.client, call, attempt) : this.transact(this.client, call, attempt);
+  }
+
+  protected override async nodeAt(
+    client: NodeRedisClusterClient,
+    address: string,
+    attempt: Attempt,
+  ): Promise<Transact | undefined> {
+    const found = client.nodeByAddress.get(address);
+    if (found === undefined) return undefined;
+    const node = await client.nodeClient(found);
+    // What is given to a node that is not connected is sent whenever it is.
+    if (!node.isReady) await node.sendCommand(["PING"], { abortSignal: signalOf(attempt) });
+    return async (commands, isAsking) => {
+      // By its own transactions, as it sends nothing of one whose connection was lost in the middle.
+      const multi = node.multi();
+      for (const words of commands) multi.addCommand(words);
+      const asked = isAsking ? node.sendCommand(["ASKING"]) : undefined;
+      try {
+        const [replies] = await Promise.all([multi.exec(), asked]);
+        return replies;
+      } catch (error) {
+        const { replies } = error as { replies?: unknown };
+        if (Array.isArray(replies)) return replies as unknown[];
+        throw error;
+      }
+    };
   }
 
   protected ask(client: NodeRedisClusterClient, { key, readonly, words }: Command, attempt: Attempt): Promise<unknown> {

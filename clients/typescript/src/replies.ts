@@ -1,5 +1,7 @@
 /** What the commands answer, with names. */
 
+import type { Reservation } from "./reservation.js";
+
 /** The answer to a call that asks a limit. */
 export interface Reply {
   /** Whether limited is 0. */
@@ -32,6 +34,16 @@ export interface AllReply extends Reply {
   clause: number;
   /** Each clause's own answer, in their order; empty if Redis could not be reached. */
   answers: Reply[];
+  /**
+   * The names of the limits that took, in their order; of a group that is one at most. Empty if the call was denied, or Redis
+   * could not be reached.
+   */
+  paid: string[];
+  /**
+   * Settles all that was reserved; undefined if the call was denied, or no limit reserves. It is no part of what was answered,
+   * and not enumerable.
+   */
+  readonly reservation?: Reservation | undefined;
 }
 
 /** A live reservation. */
@@ -145,7 +157,7 @@ export function withIdAndGranted(reply: unknown): Reply {
 export function ofAll(reply: unknown): AllReply {
   const answers = (reply as unknown[])[6] as unknown[];
   // Only a clause of ACQUIRE answers a sixth element, its id.
-  return { ...five(reply), clause: Number(sixth(reply)), answers: answers.map(withId) };
+  return { ...five(reply), clause: Number(sixth(reply)), answers: answers.map(withId), paid: [] };
 }
 
 export function ofHeld(reply: unknown): Held[] {
@@ -202,6 +214,11 @@ export function ofPolicies(reply: unknown): PolicyCounts[] {
     denied: Number(denied),
     shadowDenied: Number(shadowDenied),
   }));
+}
+
+/** Not enumerable: a reply is compared, spread and written without it. */
+export function keepReservation(reply: AllReply, reservation: Reservation | undefined): void {
+  Object.defineProperty(reply, "reservation", { value: reservation, configurable: true });
 }
 
 /** The answer that was chosen for when Redis cannot be reached. */

@@ -1,33 +1,76 @@
-/** A reservation while its work is done. */
+/** A reservation while its work is done, or the reservations of several limits as one. */
 
-import type { CallOptions, Key, RenewOptions } from "./calls.js";
+import * as calls from "./calls.js";
+import type { Call, CallOptions, Clause, Costs, RenewOptions, Reserved } from "./calls.js";
+import { integer, shown, toMilliseconds } from "./check.js";
 import { throwIfAborted } from "./errors.js";
 import type { Limits } from "./limiter.js";
 import type { Integer } from "./limits.js";
-import type { Reply } from "./replies.js";
+import type { AllReply, Reply } from "./replies.js";
 
 /** What settles a reservation. */
 export type Settles = Pick<Limits, "apply" | "release" | "renew">;
 
-/** A reservation while its work is done, see Limiter.acquire. */
-export class Reservation {
-  readonly #limiter: Settles;
-  readonly #key: Key;
-  #settled = false;
+/** While work runs, a lease is renewed this often. */
+export const RENEWALS_PER_LEASE = 3;
+/** The default of the server's setting ratelimit.lease, for reservations that were made without a lease of their own. */
+export const DEFAULT_LEASE_MS = 20_000;
+/** The shortest pause between two renewals. */
+export const LEAST_RENEWAL_MS = 5;
 
+/** Sends what settles the reservations of several limits as one step. */
+export type SettlesAll = (call: Call<string[]>) => Promise<string[]>;
+
+/** A reservation while its work is done, or the reservations of several limits as one, see Limiter.acquire. */
+export class Reservation {
+  /** Settles a reservation by itself. */
+  readonly #limiter: Settles;
+  readonly #limits: readonly Clause[];
+  /** Undefined for a single limit. */
+  readonly #settlesAll: SettlesAll | undefined;
+  /** What settles the reservations of several limits that a fallback made. */
+  readonly #theirs: Reservation | undefined;
+  readonly #reserved: Reserved[];
+  #costs: Record<string, Integer> = {};
+  #isSet = false;
+  #settled = false;
+  #renewalMs: number;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  #isRenewing = false;
+
+  /** @internal */
   constructor(
     limiter: Settles,
-    key: Key,
-    /** The answer to RL.ACQUIRE. */
-    readonly reply: Reply,
+    limits: readonly Clause[],
+    /** The answer to RL.ACQUIRE or RL.ALL. */
+    readonly reply: Reply | AllReply,
+    settlesAll?: SettlesAll,
   ) {
     this.#limiter = limiter;
-    this.#key = key;
+    this.#limits = limits;
+    this.#settlesAll = settlesAll;
+    this.#theirs = "answers" in reply ? reply.reservation : undefined;
+    const answers = "answers" in reply ? reply.answers : [reply];
+    this.#reserved = limits.flatMap(({ name, key, isSemaphore = false, words }, at) => {
+      const id = answers[at]?.id;
+      const isPolicy = String(words[1]).startsWith("@");
+      return typeof id === "string" ? [{ name, key, id, isSemaphore, isPolicy }] : [];
+    });
+    const leases = limits.filter(({ name }) => name in this.ids).map(({ leaseMs = DEFAULT_LEASE_MS }) => leaseMs);
+    this.#renewalMs = renewalMsOf(Math.min(...leases, DEFAULT_LEASE_MS));
   }
 
-  /** Null if nothing is reserved: of quantity 0, by a policy's SHADOW, or while Redis cannot be reached. */
+  /**
+   * The id of a single reservation. Null if nothing is reserved: of quantity 0, by a policy's SHADOW, or while Redis cannot be
+   * reached.
+   */
   get id(): string | null {
     return this.reply.id;
+  }
+
+  /** The ids of all reservations, by the names of their limits. */
+  get ids(): Record<string, string> {
+    return Object.fromEntries(this.#reserved.map(({ name, id }) => [name, id]));
   }
 
   /** Whether it was applied or released already. */
@@ -35,22 +78,138 @@ export class Reservation {
     return this.#settled;
   }
 
-  /** Settles now: counts the reservation, or what was really used; false if it had lapsed. */
-  async apply(quantity?: Integer, options: CallOptions = {}): Promise<boolean> {
+  /**
+   * Notes what was really used, which the end of the work applies: of several limits the quantities by their names. Later
+   * figures take the place of earlier ones. A limit without one keeps what was reserved.
+   */
+  set(cost: Integer | Costs): void {
+    const costs = typeof cost === "object" && cost !== null ? cost : this.#costOfOne(cost);
+    for (const [name, quantity] of Object.entries(costs)) this.#check(name, quantity);
+    this.#costs = { ...this.#costs, ...costs };
+    this.#isSet = true;
+  }
+
+  #costOfOne(cost: Integer): Costs {
+    const [limit, ...others] = this.#limits;
+    if (limit === undefined || others.length > 0) {
+      throw new TypeError(`the cost of several limits must be a quantity for each name, not ${shown(cost)}`);
+    }
+    return { [limit.name]: cost };
+  }
+
+  #check(name: string, quantity: Integer): void {
+    const limit = this.#limits.find((each) => each.name === name);
+    if (limit === undefined) {
+      throw new TypeError(
+        `there is no limit ${shown(name)}, but ${this.#limits.map((each) => shown(each.name)).join(", ")}`,
+      );
+    }
+    if (!limit.reserves)
+      throw new TypeError(`the limit ${shown(name)} reserves nothing: it was counted when it was asked`);
+    if (limit.isSemaphore) throw new TypeError(`the limit ${shown(name)} is a semaphore, which is only given back`);
+    integer(`the cost of ${shown(name)}`, quantity);
+    if (quantity < 0) throw new RangeError(`the cost of ${shown(name)} must be at least 0, not ${quantity}`);
+  }
+
+  /**
+   * Settles now: counts the reservation, or what was really used; false if it had lapsed. Of several limits `cost` has what
+   * was used by name. A limit without one keeps what was reserved, and a semaphore is given back.
+   */
+  async apply(cost?: Integer | Costs, options: CallOptions = {}): Promise<boolean> {
     throwIfAborted(options.signal);
-    this.#settled = true;
-    return this.id === null || this.#limiter.apply(this.#key, this.id, quantity, options);
+    if (cost !== undefined) this.set(cost);
+    return (await this.settle("apply", options)).length === 0;
   }
 
   /** Settles now: gives the reservation back; false if it had lapsed. */
   async release(options: CallOptions = {}): Promise<boolean> {
     throwIfAborted(options.signal);
-    this.#settled = true;
-    return this.id === null || (await this.#limiter.release(this.#key, this.id, options)) === 1;
+    return (await this.settle("release", options)).length === 0;
   }
 
   /** Restarts the lease; false if it has lapsed. */
   async renew(options: RenewOptions = {}): Promise<boolean> {
-    return this.id === null || this.#limiter.renew(this.#key, this.id, options);
+    if (options.lease !== undefined) {
+      this.#renewalMs = renewalMsOf(toMilliseconds("lease", options.lease));
+      if (this.#isRenewing) this.#renewLater();
+    }
+    return (await this.#lapsed("renew", options)).length === 0;
+  }
+
+  /** @internal Applies or releases. The answer has the names of the limits whose reservation was not held. */
+  settle(how: "apply" | "release", options: CallOptions = {}): Promise<string[]> {
+    this.#settled = true;
+    this.#renewNoMore();
+    return this.#lapsed(how, options);
+  }
+
+  async #lapsed(how: "apply" | "release" | "renew", options: CallOptions & RenewOptions): Promise<string[]> {
+    const reserved = this.#reserved;
+    if (reserved.length === 0) return [];
+    if (this.#theirs !== undefined) {
+      // Reserved by the fallback, so settled there.
+      const theirs = this.#theirs;
+      const held = how === "apply" ? await theirs.apply(this.#costs, options) : await theirs[how](options);
+      return held ? [] : Object.keys(this.ids);
+    }
+    if (this.#settlesAll !== undefined && this.reply.reachable) {
+      if (how === "apply") return this.#settlesAll(calls.applyAll(reserved, this.#costs, options));
+      const make = how === "release" ? calls.releaseAll : calls.renewAll;
+      return this.#settlesAll(make(reserved, options));
+    }
+    const lapsed: string[] = [];
+    for (const each of reserved) if (!(await this.#isHeld(how, each, options))) lapsed.push(each.name);
+    return lapsed;
+  }
+
+  async #isHeld(
+    how: "apply" | "release" | "renew",
+    { name, key, id, isSemaphore }: Reserved,
+    options: CallOptions & RenewOptions,
+  ): Promise<boolean> {
+    if (how === "renew") return this.#limiter.renew(key, id, options);
+    const isReleased = how === "release" || (this.#settlesAll !== undefined && isSemaphore);
+    if (isReleased) return (await this.#limiter.release(key, id, options)) === 1;
+    return this.#limiter.apply(key, id, this.#costs[name], options);
+  }
+
+  /** @internal Whether a cost was set. */
+  get isSet(): boolean {
+    return this.#isSet;
+  }
+
+  /** @internal Renews the leases of several limits until they are settled. */
+  renewWhileWorkRuns(): void {
+    if (this.#settlesAll === undefined || this.#reserved.length === 0) return;
+    this.#isRenewing = true;
+    this.#renewLater();
+  }
+
+  #renewLater(): void {
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => void this.#renewOnce(), this.#renewalMs);
+    // The work keeps the process alive, if anything does.
+    (this.#timer as { unref?: () => void }).unref?.();
+  }
+
+  async #renewOnce(): Promise<void> {
+    // There is another try before the leases end.
+    const lapsed = await this.#lapsed("renew", {}).catch(() => []);
+    if (this.#isRenewing && lapsed.length < this.#reserved.length) this.#renewLater();
+  }
+
+  #renewNoMore(): void {
+    this.#isRenewing = false;
+    clearTimeout(this.#timer);
+  }
+
+  /**
+   * The end of `await using`, which does not tell whether the work failed: what was set is applied. Without any of it all is
+   * given back. What was settled already stays so.
+   */
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (!this.#settled) await (this.#isSet ? this.apply() : this.release());
   }
 }
+
+const renewalMsOf = (leaseMs: number): number => Math.max(leaseMs / RENEWALS_PER_LEASE, LEAST_RENEWAL_MS);

@@ -2,8 +2,10 @@
 
 import { PROBE_MS } from "./breaker.js";
 import type { Command, Key } from "./calls.js";
-import { isErrorReply, servesNobody, Unreachable } from "./errors.js";
+import { ReplyError } from "./engine.js";
+import { codeOf, isErrorReply, servesNobody, Unreachable } from "./errors.js";
 import type { Word } from "./limits.js";
+import { slotOf } from "./slot.js";
 
 /** What a call's sender is told while it waits. */
 export interface Attempt {
@@ -68,6 +70,23 @@ export const attemptMsOf = (deadline: number | undefined): number =>
 
 export const sleep = (ms: number): Promise<void> => new Promise((done) => setTimeout(done, ms));
 
+/**
+ * Sends commands as one transaction, all in this turn of the event loop, so that no others come between them. The answer is
+ * the reply of EXEC.
+ */
+export async function transaction(
+  commands: Word[][],
+  send: (words: Word[]) => Promise<unknown>,
+  isAsking = false,
+): Promise<unknown> {
+  const before = isAsking ? [["ASKING"], ["MULTI"]] : [["MULTI"]];
+  const replies = await Promise.allSettled([...before, ...commands, ["EXEC"]].map(send));
+  // A command that was refused before EXEC says why nothing was carried out, which EXEC does not.
+  const refused = replies.find((reply) => reply.status === "rejected");
+  if (refused !== undefined) throw refused.reason;
+  return (replies.at(-1) as PromiseFulfilledResult<unknown>).value;
+}
+
 /** The error of a call that was given up before it could be sent. */
 export const gone = (): Unreachable => new Unreachable("the connection came too late");
 
@@ -115,6 +134,12 @@ export abstract class ClientTransport<Given> implements Transport {
   }
 }
 
+/** More often than this a transaction is not redirected: a cluster whose nodes disagree answers MOVED without end. */
+const MOST_REDIRECTS = 5;
+
+/** Carries a transaction out on a node of a cluster, after ASKING if its slot moves there. */
+export type Transact = (commands: Word[][], isAsking: boolean) => Promise<unknown>;
+
 /**
  * Sends calls through a cluster client. Calls that wait have others of their own, as such a call holds up whatever comes
  * after it on its connection.
@@ -127,6 +152,43 @@ export abstract class ClusterTransport<Given extends object> extends ClientTrans
   protected abstract open(): Promise<Given>;
   protected abstract hangUp(client: Given): void;
   protected abstract ask(client: Given, call: Command, attempt: Attempt): Promise<unknown>;
+  /** The node at an address, once it is connected; undefined if the client does not know it. */
+  protected abstract nodeAt(client: Given, address: string, attempt: Attempt): Promise<Transact | undefined>;
+
+  /** A transaction on the node that has its keys, wherever it is redirected to. */
+  protected async transact(client: Given, call: Command, attempt: Attempt): Promise<unknown> {
+    const { key = "", words, more = [] } = call;
+    const commands = [words, ...more];
+    if (new Set(commands.map(([, each = ""]) => slotOf(each))).size > 1) {
+      throw new ReplyError("CROSSSLOT the keys of one step must lie in one slot");
+    }
+    let address = this.nodeOf(key);
+    let isAsking = false;
+    for (let redirects = 0; ; redirects += 1) {
+      const node = await this.#known(client, address, key, attempt);
+      if (attempt.over) throw gone();
+      attempt.isSent = true;
+      try {
+        return await node(commands, isAsking);
+      } catch (error) {
+        const code = codeOf(error);
+        // Nothing was carried out where one of its commands was redirected.
+        if ((code !== "MOVED" && code !== "ASK") || redirects === MOST_REDIRECTS) throw error;
+        isAsking = code === "ASK";
+        address = (error as Error).message.split(" ")[2] ?? "";
+      }
+    }
+  }
+
+  async #known(client: Given, address: string, key: Key, attempt: Attempt): Promise<Transact> {
+    const node = await this.nodeAt(client, address, attempt);
+    if (node !== undefined) return node;
+    // The client learns of its nodes when it is redirected.
+    await this.ask(client, { key, words: ["EXISTS", key], readonly: true }, attempt);
+    const learned = await this.nodeAt(client, address || this.nodeOf(key), attempt);
+    if (learned === undefined) throw new Unreachable(`the cluster's client does not know the node ${address}`);
+    return learned;
+  }
 
   protected async sendWaiting(call: Command, attempt: Attempt): Promise<unknown> {
     const closed = this.#closed;

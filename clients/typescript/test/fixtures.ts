@@ -43,6 +43,24 @@ export interface HeadersCase {
   reply: object;
 }
 
+/** Several limits that are reserved, and settled or charged as one. */
+export interface SeveralCase {
+  says: string;
+  clauses: (Case | Case[])[];
+  reply?: unknown;
+  force?: true;
+  paid: string[];
+  ids?: Record<string, string>;
+  then?: "apply" | "release" | "renew";
+  cost?: Record<string, number>;
+  lease?: string;
+  sent: string[];
+  replies: unknown[];
+  means?: unknown;
+  raises?: string;
+}
+export const SEVERAL: SeveralCase[] = load("several.json");
+
 /** Answers with their headers. */
 export const HEADERS: (HeadersCase & { headers: Record<string, string> })[] = load("headers.json");
 /** Several answers of one request, with one set of headers, and what it is refused with. */
@@ -53,6 +71,7 @@ export const HTTP: { asked: HeadersCase[]; status: number; violated?: string[]; 
 export const NUMBERS: {
   breaker: { failures: number; pause_ms: number; probe_ms: number };
   lease: Record<"least_ms" | "margin" | "least_margin_ms" | "denial_ms" | "retry_ms" | "lost_ms" | "most_late", number>;
+  renewal: { per_lease: number; default_lease_ms: number; least_ms: number };
   ahead: { round_trips: number; least_ms: number; most_of_lease: number };
   known: { limit: LimitCase; lease_ms: number; known_ms: number }[];
   batches: { expected: number; needed: number; limit: number | null; reservations: number; batch: number }[];
@@ -103,7 +122,7 @@ function asked(given: Case): [string, never, never] {
 }
 
 const clauseOf = (given: Case): Clause => clause[given.clause as "throttle"](...asked(given));
-const clausesOf = (given: Case | Case[]): Clause | Clause[] =>
+export const clausesOf = (given: Case | Case[]): Clause | Clause[] =>
   Array.isArray(given) ? given.map(clauseOf) : clauseOf(given);
 
 /** Calls the method that the case is about. */

@@ -6,6 +6,7 @@ import { describe as suite, test } from "node:test";
 import { FAILURES, PAUSE_MS, PROBE_MS } from "../src/breaker.js";
 import * as leases from "../src/leases.js";
 import { SYSTEM_TIMER } from "../src/local.js";
+import * as reservation from "../src/reservation.js";
 import type { Window } from "../src/index.js";
 import { limit as limitOf, NUMBERS } from "./fixtures.js";
 
@@ -31,6 +32,15 @@ suite("the numbers that all clients share", () => {
       most_of_lease: leases.AHEAD_MOST,
     };
     assert.deepEqual(ahead, NUMBERS.ahead);
+  });
+
+  test("renewals have them", () => {
+    const renewal = {
+      per_lease: reservation.RENEWALS_PER_LEASE,
+      default_lease_ms: reservation.DEFAULT_LEASE_MS,
+      least_ms: reservation.LEAST_RENEWAL_MS,
+    };
+    assert.deepEqual(renewal, NUMBERS.renewal);
   });
 
   test("a reservation is known for as long", () => {

@@ -1,0 +1,553 @@
+/**
+ * Several limits that are reserved, settled and charged as one. RATELIMIT_PORT is the port of a server with the module,
+ * RATELIMIT_CLUSTER_PORT that of a node of a cluster; all keys of the server are flushed.
+ */
+
+import assert from "node:assert/strict";
+import { after, before, beforeEach, describe as suite, test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
+
+import { Redis } from "ioredis";
+import { createClient, createClientPool, createCluster, ErrorReply } from "redis";
+import { createCluster as createCluster6 } from "redis-6";
+
+import {
+  clause,
+  Denied,
+  Lapsed,
+  Limiter,
+  MemoryLimiter,
+  semaphore,
+  UnknownPolicy,
+  type Clause,
+  type Client,
+  type Limits,
+  type Reservation,
+} from "../src/index.js";
+import { slotOf } from "../src/slot.js";
+import { clausesOf, means, SEVERAL, type SeveralCase } from "./fixtures.js";
+
+const PORT = Number(process.env["RATELIMIT_PORT"]);
+const CLUSTER_PORT = Number(process.env["RATELIMIT_CLUSTER_PORT"]);
+
+const TOKENS = { limit: 1000, period: "1h" };
+const DOLLARS = { limit: 5000, period: "1d" };
+const NINE = { limit: 9, period: 60 };
+const PAIR = [clause.acquire("a", NINE), clause.acquire("b", NINE)];
+/** Two reservations, x in the key a and y in b. */
+const ANSWERS = ["x", "y"].map((id) => [0, 9, 8, -1, 20000, id]);
+const RESERVED = [0, 9, 8, -1, 20000, 1, ANSWERS];
+const QUEUED = ["OK", "QUEUED", "QUEUED"];
+
+/** Answers with what it is given, in turn. */
+class Recorder {
+  sent: string[] = [];
+  readonly #replies: unknown[];
+
+  constructor(...replies: unknown[]) {
+    this.#replies = replies;
+  }
+
+  async sendCommand(words: unknown[]): Promise<unknown> {
+    this.sent.push(words.join(" "));
+    const reply = this.#replies.shift();
+    if (reply instanceof Error) throw reply;
+    return reply;
+  }
+}
+
+const refused = () => Object.assign(new Error("connect ECONNREFUSED 127.0.0.1:1"), { code: "ECONNREFUSED" });
+
+/** What a server answers to the commands that a case sends. */
+function repliesOf({ replies }: SeveralCase): unknown[] {
+  const isError = (each: unknown): each is { error: string } =>
+    typeof each === "object" && each !== null && "error" in each;
+  const answers = replies.map((each) => (isError(each) ? new ErrorReply(each.error) : each));
+  return answers.length === 1 ? answers : ["OK", ...answers.map(() => "QUEUED"), answers];
+}
+
+/** The limits of a call of a language model: what is estimated is reserved. */
+function llmCall(tag: string, { tokens = 400, dollars = 900 } = {}): Clause[] {
+  return [
+    clause.window(`${tag}:rpm`, { limit: 60, period: "1min" }, { name: "requests" }),
+    clause.acquire(`${tag}:tpm`, TOKENS, { name: "tokens", quantity: tokens }),
+    clause.acquire(`${tag}:usd`, DOLLARS, { name: "dollars", quantity: dollars }),
+    clause.acquire(`${tag}:calls`, semaphore(2), { name: "calls" }),
+  ];
+}
+
+suite("several limits as one", () => {
+  for (const given of SEVERAL) {
+    test(given.says, async () => {
+      const clauses = given.clauses.map(clausesOf);
+      const recorder = new Recorder(...(given.force ? [] : [given.reply]), ...repliesOf(given));
+      const limiter = new Limiter(recorder);
+      const reply = await limiter.all(clauses, given.force ? { force: true } : {});
+      assert.deepEqual(reply.paid, given.paid);
+      if (given.force) {
+        means(reply, given.means, given.says);
+        assert.deepEqual(recorder.sent, given.sent);
+        return;
+      }
+      const reservation = reply.reservation!;
+      assert.deepEqual(reservation.ids, given.ids);
+      recorder.sent = [];
+      const settle = {
+        apply: () => reservation.apply(given.cost),
+        release: () => reservation.release(),
+        renew: () => reservation.renew({ lease: given.lease }),
+      }[given.then!];
+      if (given.raises === undefined) assert.equal(await settle(), given.means);
+      else await assert.rejects(settle(), (error: Error) => error.message === given.raises);
+      assert.deepEqual(recorder.sent, given.sent);
+    });
+  }
+
+  /** The words after those of RL.ALL, and the outcome. */
+  async function settled(replies: unknown[], work: (job: Reservation) => unknown = () => "result"): Promise<unknown[]> {
+    const recorder = new Recorder(RESERVED, ...replies);
+    const outcome = await new Limiter(recorder).acquire(PAIR, {}, work).catch((error) => error.name);
+    return [...recorder.sent.slice(1), outcome];
+  }
+
+  test("success applies what was set", async () => {
+    const found = await settled([...QUEUED, [1, 1]], (job) => {
+      job.set({ a: 1 });
+      job.set({ a: 7 });
+    });
+    assert.deepEqual(found, ["MULTI", "RL.APPLY a x 7", "RL.APPLY b y", "EXEC", undefined]);
+  });
+
+  test("an error releases whatever was set", async () => {
+    const found = await settled([...QUEUED, [1, 0]], (job) => {
+      job.set({ a: 7 });
+      throw new EvalError();
+    });
+    assert.deepEqual(found, ["MULTI", "RL.RELEASE a x", "RL.RELEASE b y", "EXEC", "EvalError"]);
+  });
+
+  test("what was settled by the work is not settled again at its end", async () => {
+    const found = await settled([...QUEUED, [1, 1]], (job) => job.apply({ b: 3 }));
+    assert.deepEqual(found, ["MULTI", "RL.APPLY a x", "RL.APPLY b y 3", "EXEC", true]);
+  });
+
+  test("a lease that ended first is thrown with its limit", async () => {
+    const limiter = new Limiter(new Recorder(RESERVED, ...QUEUED, [1, 0]));
+    const late = limiter.acquire(PAIR, {}, () => {});
+    await assert.rejects(late, (error) => error instanceof Lapsed && /what was reserved of "b"/.test(error.message));
+  });
+
+  test("a settlement whose reply was lost is not sent again", async () => {
+    const found = await settled([...QUEUED, refused()]);
+    assert.deepEqual(found, ["MULTI", "RL.APPLY a x", "RL.APPLY b y", "EXEC", "Error"]);
+  });
+
+  test("what the server refuses before EXEC is the error", async () => {
+    const aborted = new ErrorReply("EXECABORT Transaction discarded because of previous errors.");
+    const recorder = new Recorder(RESERVED, "OK", "QUEUED", new ErrorReply("NOPERM no permissions"), aborted);
+    await assert.rejects(
+      new Limiter(recorder).acquire(PAIR, {}, () => {}),
+      /^Error: NOPERM/,
+    );
+  });
+
+  test("a policy that is not there is named", async () => {
+    const missing = new ErrorReply("NOPOLICY no policy has the name gold");
+    const limiter = new Limiter(new Recorder(...QUEUED, [[0, 9, 8, -1, 60000], missing]));
+    const charged = limiter.all([clause.window("a", NINE), clause.window("b", "@gold")], { force: true });
+    await assert.rejects(charged, (error) => error instanceof UnknownPolicy && /gold \(limit b\)$/.test(error.message));
+  });
+
+  test("`await using` applies what was set, and without any of it gives all back", async () => {
+    const recorder = new Recorder(RESERVED, ...QUEUED, [1, 1], RESERVED, ...QUEUED, [1, 1]);
+    const limiter = new Limiter(recorder);
+    {
+      await using job = await limiter.acquire(PAIR);
+      job.set({ a: 2 });
+    }
+    {
+      await using job = await limiter.acquire(PAIR);
+      assert.deepEqual(job.ids, { a: "x", b: "y" });
+    }
+    const [applied, released] = [recorder.sent.slice(2, 4), recorder.sent.slice(7, 9)];
+    assert.deepEqual(applied, ["RL.APPLY a x 2", "RL.APPLY b y"]);
+    assert.deepEqual(released, ["RL.RELEASE a x", "RL.RELEASE b y"]);
+  });
+
+  test("a mistake is an error before anything is sent", async () => {
+    const recorder = new Recorder(RESERVED);
+    const limiter = new Limiter(recorder);
+    for (const [call, text] of [
+      [() => limiter.all([...PAIR, clause.window("c", NINE, { name: "a" })]), 'same name, which is "a"'],
+      [() => limiter.acquire([clause.window("a", NINE)]), "at least one of clause.acquire"],
+      [() => limiter.reserve([clause.acquire("a", NINE, { check: true })]), "at least one of clause.acquire"],
+      [() => limiter.acquire(PAIR, { lease: 5 } as object), 'no option "lease"'],
+      [() => limiter.acquire(PAIR, {}, 5 as never), "the work as a function"],
+      [() => limiter.all(PAIR, { force: true }), "force must be used with rates and windows"],
+      [() => limiter.all([[clause.window("a", NINE)]], { force: true }), "without options and groups"],
+      [() => limiter.all([clause.window("a", NINE, { leave: 1 })], { force: true }), "without options"],
+      [() => limiter.all([clause.window("a", NINE, { quantity: -1 })], { force: true }), "at least 0 with force"],
+      [async () => clause.window("a", NINE, { name: 7 as never }), "name must be a string"],
+    ] as [() => Promise<unknown>, string][]) {
+      await assert.rejects(call, (error: Error) => error.message.includes(text), text);
+    }
+    assert.deepEqual(recorder.sent, []);
+    const { reservation } = await limiter.all([...PAIR, clause.acquire("c", semaphore(2)), clause.window("d", NINE)]);
+    for (const [cost, text] of [
+      [{ e: 1 }, 'there is no limit "e", but "a", "b", "c", "d"'],
+      [{ c: 1 }, '"c" is a semaphore'],
+      [{ d: 1 }, '"d" reserves nothing'],
+      [{ a: -1 }, "at least 0"],
+      [{ a: 0.5 }, "must be a whole number"],
+      [5, "a quantity for each name"],
+    ] as [never, string][]) {
+      assert.throws(
+        () => reservation!.set(cost),
+        (error: Error) => error.message.includes(text),
+        text,
+      );
+      await assert.rejects(reservation!.apply(cost), (error: Error) => error.message.includes(text), text);
+    }
+    assert.equal(recorder.sent.length, 1);
+  });
+
+  test("a single reservation takes what was set as well", async () => {
+    const recorder = new Recorder([0, 3, 2, -1, 20000, "job"], 1);
+    await new Limiter(recorder).acquire("k", { limit: 3, period: 60 }, {}, (job) => job.set(2));
+    assert.equal(recorder.sent[1], "RL.APPLY k job 2");
+  });
+
+  test("a reply is a value whatever was reserved", async () => {
+    const [one, other] = [
+      await new Limiter(new Recorder(RESERVED)).all(PAIR),
+      await new Limiter(new Recorder(RESERVED)).all(PAIR),
+    ];
+    assert.deepEqual(one, other);
+    assert.deepEqual(JSON.parse(JSON.stringify(one)), one);
+  });
+
+  test("a denial has no reservation and nobody paid", async () => {
+    const denied = [
+      2,
+      9,
+      0,
+      700,
+      20000,
+      1,
+      [
+        [2, 9, 0, 700, 20000, null],
+        [0, 9, 9, -1, 0, null],
+      ],
+    ];
+    const reply = await new Limiter(new Recorder(denied)).reserve(PAIR);
+    assert.deepEqual([reply.allowed, reply.paid, reply.reservation], [false, [], undefined]);
+    await assert.rejects(new Limiter(new Recorder(denied)).acquire(PAIR), Denied);
+  });
+
+  test("a choice that takes nothing does not pay", async () => {
+    const [taken, free, full] = [
+      [0, 9, 8, -1, 9],
+      [0, 9, 9, -1, 0],
+      [1, 9, 0, 5, 5],
+    ];
+    const [one, other] = [clause.window("a", NINE), clause.window("b", NINE)];
+    const shadow = clause.window("a", NINE, { shadow: true });
+    for (const [clauses, answers, paid] of [
+      [[clause.window("a", NINE, { check: true })], [free], []],
+      [[clause.window("a", NINE, { quantity: 0 })], [free], []],
+      [[shadow], [full], []],
+      [[[shadow, other]], [full, free], []],
+      [[[one, other]], [full, taken], ["b"]],
+      [[[one, other]], [taken, free], ["a"]],
+    ] as [Clause[], unknown[], string[]][]) {
+      const reply = await new Limiter(new Recorder([0, 9, 8, -1, 9, 1, answers])).all(clauses);
+      assert.deepEqual(reply.paid, paid);
+    }
+  });
+
+  test("without Redis several limits are answered as chosen", async () => {
+    const allowing = new Limiter(new Recorder(refused()), { unreachable: "allow" });
+    const found = await allowing.acquire(PAIR, {}, async (job) => {
+      job.set({ a: 5 });
+      return [job.reply.reachable, job.ids, await job.renew()];
+    });
+    assert.deepEqual(found, [false, {}, true]);
+    const denying = new Limiter(new Recorder(refused()), { unreachable: "deny" });
+    await assert.rejects(denying.acquire(PAIR), Denied);
+    await assert.rejects(new Limiter(new Recorder(refused())).acquire(PAIR), /ECONNREFUSED/);
+    // What was used is never denied to be counted, and a lease that cannot be settled ends by itself.
+    const charged = await new Limiter(new Recorder(refused()), { unreachable: "deny" }).all(
+      [clause.window("a", NINE)],
+      {
+        force: true,
+      },
+    );
+    assert.deepEqual([charged.allowed, charged.reachable], [true, false]);
+    const later = new Limiter(new Recorder(RESERVED, refused()), { unreachable: "allow" });
+    assert.equal(await later.acquire(PAIR, {}, () => "result"), "result");
+  });
+
+  test("what a MemoryLimiter reserved is settled there", async () => {
+    const memory = new MemoryLimiter();
+    const recorder = new Recorder(refused());
+    const limiter = new Limiter(recorder, { unreachable: memory });
+    await limiter.acquire(llmCall("u"), {}, async (job) => {
+      assert.deepEqual([job.reply.reachable, Object.keys(job.ids)], [false, ["tokens", "dollars", "calls"]]);
+      assert.ok(await job.renew({ lease: "1min" }));
+      job.set({ tokens: 100 });
+    });
+    assert.equal(recorder.sent.length, 1);
+    assert.deepEqual([await memory.held("u:tpm"), await memory.held("u:calls")], [[], []]);
+    assert.equal((await memory.windowRo("u:tpm", TOKENS)).remaining, 900);
+  });
+
+  test("a fallback without handles settles limit by limit", async () => {
+    const memory = new MemoryLimiter();
+    const own = new Proxy(memory, {
+      get: (_, name) => {
+        if (name === "reserve") return async (clauses: Clause[]) => ({ ...(await memory.all(clauses)) });
+        const value: unknown = memory[name as keyof MemoryLimiter];
+        return typeof value === "function" ? (value as () => unknown).bind(memory) : value;
+      },
+      has: () => false,
+    });
+    const limiter = new Limiter(new Recorder(refused()), { unreachable: own as unknown as Limits });
+    await limiter.acquire(llmCall("u"), {}, (job) => job.set({ tokens: 7 }));
+    assert.equal((await memory.windowRo("u:tpm", TOKENS)).remaining, 993);
+    assert.deepEqual(await memory.held("u:calls"), []);
+  });
+
+  test("an aborted call gives back all that was granted too late, or may have been", async () => {
+    for (const lost of [false, true]) {
+      const controller = new AbortController();
+      let answer = (_: unknown) => {};
+      let fail = (_: unknown) => {};
+      const first = new Promise((resolve, reject) => ([answer, fail] = [resolve, reject]));
+      const sent: string[] = [];
+      // A client of sentinels, as it tells of a command whose answer was lost whether it was sent.
+      const sendCommand = (_: boolean, words: unknown[]) => {
+        sent.push(words.join(" "));
+        return sent.length === 1 ? first : Promise.resolve(1);
+      };
+      const client = { sendCommand, getSentinelNode: () => {} } as Client;
+      const call = new Limiter(client).acquire(PAIR, { signal: controller.signal });
+      await sleep(1);
+      controller.abort(new EvalError());
+      await assert.rejects(call, EvalError);
+      const ids = [...sent[0]!.matchAll(/ ID (\S+)/g)].map(([, id]) => id);
+      assert.equal(new Set(ids).size, 2);
+      if (lost) fail(new Error("Connection is closed."));
+      else answer([0, 9, 8, -1, 20000, 1, ids.map((id) => [0, 9, 8, -1, 20000, id])]);
+      await sleep(5);
+      assert.deepEqual(sent.slice(1), [`RL.RELEASE a ${ids[0]}`, `RL.RELEASE b ${ids[1]}`]);
+    }
+  });
+});
+
+interface Opened {
+  client: Client;
+  close(): unknown;
+}
+
+async function connected<
+  T extends Client & { on(event: "error", listener: () => void): unknown; connect(): Promise<unknown> },
+>(client: T, close: (client: T) => unknown): Promise<Opened> {
+  client.on("error", () => {});
+  await client.connect();
+  return { client, close: () => close(client) };
+}
+
+const plain = new Redis(PORT, { lazyConnect: true });
+before(() => plain.connect());
+after(() => plain.disconnect());
+
+const socket = { host: "127.0.0.1", port: PORT };
+const rootNodes = [{ url: `redis://127.0.0.1:${CLUSTER_PORT}` }];
+const KINDS: [string, () => Promise<Opened>][] = [
+  ["node-redis", () => connected(createClient({ socket }), (client) => client.destroy())],
+  ["node-redis over RESP3", () => connected(createClient({ socket, RESP: 3 }), (client) => client.destroy())],
+  ["a pool of node-redis", () => connected(createClientPool({ socket }), (client) => client.destroy())],
+  ["ioredis", () => connected(new Redis(PORT, { lazyConnect: true }), (client) => client.disconnect())],
+  ["a cluster of node-redis", () => connected(createCluster({ rootNodes }), (client) => client.destroy())],
+  ["a cluster of node-redis 6", () => connected(createCluster6({ rootNodes }), (client) => client.destroy())],
+  [
+    "a cluster of ioredis",
+    () => {
+      const cluster = new Redis.Cluster([{ host: "127.0.0.1", port: CLUSTER_PORT }], { lazyConnect: true });
+      return connected(cluster, (client) => client.disconnect());
+    },
+  ],
+  [
+    "sentinels of node-redis",
+    async () => {
+      const { client, close } = await connected(createClient({ socket }), (each) => each.destroy());
+      const master = client as ReturnType<typeof createClient>;
+      const sendCommand = (_: boolean, words: string[]) => master.sendCommand(words);
+      return { client: { sendCommand, getSentinelNode: () => {} } as Client, close };
+    },
+  ],
+  ["memory", async () => ({ client: new Recorder(), close: () => {} })],
+];
+
+for (const [kind, open] of KINDS) {
+  suite(`several limits as one, by ${kind}`, () => {
+    let opened: Opened;
+    let limiter: Limiter;
+    let tag = "";
+    let runs = 0;
+    before(async () => {
+      opened = await open();
+      const policies = { jobs: "WINDOW 2 0", day: "WINDOW 9 1d" };
+      limiter = kind === "memory" ? new MemoryLimiter({ policies }) : new Limiter(opened.client, { deadline: 30_000 });
+    });
+    after(async () => {
+      limiter.close();
+      await opened.close();
+    });
+    beforeEach(async () => {
+      await plain.flushall();
+      // Nobody flushes a cluster, so each run has keys of its own.
+      tag = `{${kind}:${process.pid}:${Date.now()}:${(runs += 1)}}`;
+    });
+
+    /** What is left of the tokens and of the dollars, and how many calls run. */
+    const left = async (): Promise<number[]> => [
+      (await limiter.windowRo(`${tag}:tpm`, TOKENS)).remaining,
+      (await limiter.windowRo(`${tag}:usd`, DOLLARS)).remaining,
+      (await limiter.held(`${tag}:calls`)).length,
+    ];
+
+    test("the true cost of each limit is counted by name", async () => {
+      await limiter.acquire(llmCall(tag), {}, async (job) => {
+        assert.deepEqual(await left(), [600, 4100, 1]);
+        // Longer than the maximum that was reserved: it is counted in full.
+        job.set({ tokens: 1300 });
+      });
+      assert.deepEqual(await left(), [0, 4100, 0]);
+      assert.equal((await limiter.windowRo(`${tag}:tpm`, { limit: 2000, period: "1h" })).remaining, 700);
+    });
+
+    test("an error gives all of it back", async () => {
+      const failing = limiter.acquire(llmCall(tag), {}, (job) => {
+        job.set({ tokens: 5 });
+        throw new EvalError();
+      });
+      await assert.rejects(failing, EvalError);
+      await assert.rejects(limiter.acquire(llmCall(tag, { tokens: 1001 })), Denied);
+      assert.deepEqual(await left(), [1000, 5000, 0]);
+    });
+
+    test("all and reserve give the same handle", async () => {
+      for (const ask of ["all", "reserve"] as const) {
+        const { paid, reservation } = await limiter[ask](llmCall(tag, { tokens: 10, dollars: 10 }));
+        assert.deepEqual(paid, ["requests", "tokens", "dollars", "calls"]);
+        assert.equal(await reservation!.renew({ lease: "1min" }), true);
+        assert.equal(await reservation!.apply({ tokens: 3, dollars: 0 }), true);
+        // A second time there is nothing left to settle, and nothing is counted.
+        assert.equal(await reservation!.apply({ tokens: 3 }), false);
+        assert.equal(await reservation!.release(), false);
+      }
+      assert.deepEqual(await left(), [994, 5000, 0]);
+    });
+
+    test("a group says which limit paid, and only that is settled", async () => {
+      const fifty = { limit: 50, period: "1h" };
+      const plan = clause.acquire(`${tag}:plan`, { limit: 5, period: "1h" }, { quantity: 5, name: "plan" });
+      const credits = clause.acquire(`${tag}:credits`, fifty, { quantity: 5, name: "credits" });
+      const one = await limiter.all([[plan, credits]]);
+      const two = await limiter.all([[plan, credits]]);
+      assert.deepEqual([one.paid, two.paid, Object.keys(two.reservation!.ids)], [["plan"], ["credits"], ["credits"]]);
+      assert.equal(await two.reservation!.apply({ plan: 1, credits: 2 }), true);
+      assert.equal((await limiter.windowRo(`${tag}:credits`, fifty)).remaining, 48);
+      assert.equal((await limiter.held(`${tag}:plan`)).length, 1);
+      assert.equal(await one.reservation!.release(), true);
+    });
+
+    test("several limits are charged afterwards", async () => {
+      const charged = [
+        clause.throttle(`${tag}:rpm`, { burst: 9, count: 1, period: "1h" }, { quantity: 4, name: "requests" }),
+        clause.window(`${tag}:tpm`, TOKENS, { quantity: 1500, name: "tokens" }),
+      ];
+      const reply = await limiter.all(charged, { force: true });
+      assert.deepEqual([reply.allowed, reply.clause, reply.paid], [true, 2, ["requests", "tokens"]]);
+      assert.deepEqual(
+        reply.answers.map(({ remaining }) => remaining),
+        [6, 0],
+      );
+      assert.equal((await limiter.windowRo(`${tag}:tpm`, { limit: 2000, period: "1h" })).remaining, 500);
+    });
+
+    test("leases are renewed while the work runs", async () => {
+      const clauses = [
+        clause.acquire(`${tag}:tpm`, TOKENS, { quantity: 10, name: "tokens", lease: 600 }),
+        clause.acquire(`${tag}:calls`, semaphore(2), { name: "calls" }),
+      ];
+      await limiter.acquire(clauses, {}, async (job) => {
+        await sleep(1500);
+        assert.equal((await limiter.held(`${tag}:tpm`)).length, 1);
+        job.set({ tokens: 4 });
+      });
+      assert.equal((await limiter.windowRo(`${tag}:tpm`, TOKENS)).remaining, 996);
+      // Nothing is renewed that was not reserved for work.
+      const { reservation } = await limiter.all(clauses);
+      await sleep(900);
+      assert.equal(await reservation!.apply({ tokens: 4 }), false);
+    });
+
+    test("a limit in shadow that took nothing is not settled", async () => {
+      const clauses = [
+        clause.acquire(`${tag}:tpm`, TOKENS, { quantity: 2000, name: "tokens", shadow: true }),
+        clause.acquire(`${tag}:usd`, DOLLARS, { quantity: 5, name: "dollars" }),
+      ];
+      await limiter.acquire(clauses, {}, (job) => {
+        assert.deepEqual([(job.reply as { paid?: unknown }).paid, Object.keys(job.ids)], [["dollars"], ["dollars"]]);
+        job.set({ tokens: 2000 });
+      });
+      assert.deepEqual(await left(), [1000, 4995, 0]);
+    });
+
+    if (kind.includes("cluster of node-redis")) {
+      test("a transaction follows its slot", async () => {
+        const { slots } = opened.client as unknown as { slots: { master: { address: string } }[] };
+        const own = slots[slotOf(tag)]!;
+        // As if the slot had moved from another node.
+        slots[slotOf(tag)] = slots.find(({ master }) => master.address !== own.master.address)!;
+        const charged = ["tpm", "usd"].map((name) => clause.window(`${tag}:${name}`, TOKENS, { quantity: 7 }));
+        assert.equal((await limiter.all(charged, { force: true })).remaining, 993);
+      });
+    }
+
+    if (kind.includes("cluster")) {
+      test("keys of several slots are not charged as one step", async () => {
+        const clauses = [..."abcdef"].map((name) => clause.window(`${tag.slice(1, -1)}:${name}`, TOKENS));
+        await assert.rejects(limiter.all(clauses, { force: true }), /CROSSSLOT/);
+        for (const { key } of clauses) assert.equal(await limiter.info(key), null);
+      });
+      return;
+    }
+
+    test("a policy among the limits is applied or given back", async () => {
+      await plain.config("SET", "ratelimit.policies", "jobs WINDOW 2 0; day WINDOW 9 1d");
+      try {
+        const day = clause.acquire(`${tag}:day`, "@day", { quantity: 3 });
+        await limiter.acquire([clause.acquire(`${tag}:jobs`, "@jobs"), day], {}, async () => {
+          assert.equal((await limiter.held(`${tag}:jobs`)).length, 1);
+        });
+        assert.deepEqual(await limiter.held(`${tag}:jobs`), []);
+        assert.equal((await limiter.windowRo(`${tag}:day`, "@day")).remaining, 6);
+      } finally {
+        await plain.config("SET", "ratelimit.policies", "");
+      }
+    });
+
+    if (kind === "memory") return;
+
+    test("an error names its limit, and the others are settled", async () => {
+      const { reservation } = await limiter.all(llmCall(tag));
+      await plain.set(`${tag}:tpm`, "something else");
+      await assert.rejects(reservation!.apply({ dollars: 1 }), /^\w*Error: WRONGTYPE .*\(limit tokens\)$/);
+      assert.equal((await limiter.windowRo(`${tag}:usd`, DOLLARS)).remaining, 4999);
+      assert.deepEqual(await limiter.held(`${tag}:calls`), []);
+    });
+  });
+}
