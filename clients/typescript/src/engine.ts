@@ -17,7 +17,7 @@ interface Exports {
   withdraw(ticket: number, nowUs: number): void;
 }
 
-/** What call returns beside the length of an array of integers. */
+/** What `call` returns for a reply that is not an array of integers. For an array it returns the length. */
 const JSON_REPLY = -1;
 
 /** A call that waits. */
@@ -78,14 +78,14 @@ export class Engine {
   /** The reply as client libraries give it, an error reply as a ReplyError; or a Ticket. The time is Unix microseconds. */
   call(words: readonly Word[], nowUs: number): unknown {
     const exports = this.#exports;
-    const told = exports.call(this.#put(words), nowUs);
-    if (told === JSON_REPLY) return revive(this.#json());
+    const length = exports.call(this.#put(words), nowUs);
+    if (length === JSON_REPLY) return revive(this.#json());
     this.#look();
     const at = exports.numbers() / 8;
     const numbers = this.#numbers;
-    if (told < 0) return new Ticket(numbers[at] as number);
-    const reply = new Array<number>(told);
-    for (let each = 0; each < told; each += 1) reply[each] = numbers[at + each] as number;
+    if (length < 0) return new Ticket(numbers[at] as number);
+    const reply = new Array<number>(length);
+    for (let each = 0; each < length; each += 1) reply[each] = numbers[at + each] as number;
     return reply;
   }
 

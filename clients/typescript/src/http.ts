@@ -27,19 +27,19 @@ export interface Standing {
   problem: Problem | undefined;
 }
 
-// Another copy of this package, such as that of require beside that of import, adds to the same list.
-const TOLD = Symbol.for("redis-ratelimit-client.told");
+// Another copy of this package, such as that of require next to that of import, adds to the same list.
+const REPLIES = Symbol.for("redis-ratelimit-client.replies");
 
 /** An answer, and which middleware asked. */
 interface MiddlewareReply extends ReplyWithOptions {
   by: object;
 }
 
-/** What the limits of a request have answered so far. It lies on its response. */
-function toldOn(response: object): MiddlewareReply[] {
-  const holder = response as { [TOLD]?: MiddlewareReply[] };
-  holder[TOLD] ??= [];
-  return holder[TOLD];
+/** The replies of a request's limits so far. They are kept on its response. */
+function repliesOn(response: object): MiddlewareReply[] {
+  const holder = response as { [REPLIES]?: MiddlewareReply[] };
+  holder[REPLIES] ??= [];
+  return holder[REPLIES];
 }
 
 /** TypeError unless what a middleware is made of is right. */
@@ -57,7 +57,7 @@ export async function askLimit(
   check: () => Promise<Checked> | Checked,
   options: HeaderOptions,
 ): Promise<Standing> {
-  const told = toldOn(response);
+  const replies = repliesOn(response);
   let reply: Checked;
   try {
     reply = await check();
@@ -67,15 +67,15 @@ export async function askLimit(
   }
   if (reply === null) return { reply, headers: {}, problem: undefined };
   const now = { reply, ...options, by: options };
-  // One that is asked a second time, as it stands on the application and on a route, tells how it stands now.
-  const before = told.findIndex(({ by }) => by === options);
-  if (before < 0) told.push(now);
-  else told[before] = now;
-  const shown = told.map(({ by: _, ...each }) => each);
+  // A middleware that asks twice, for the application and for a route, counts with its last reply.
+  const before = replies.findIndex(({ by }) => by === options);
+  if (before < 0) replies.push(now);
+  else replies[before] = now;
+  const shown = replies.map(({ by: _, ...each }) => each);
   return { reply, headers: mergedHeaders(shown), problem: reply.allowed ? undefined : refusal(reply, shown) };
 }
 
-/** All limits that denied are told, also one whose denial a program let pass. */
+/** Names every limit that denied, even if the program let the request pass there. */
 function refusal(reply: Reply | AllReply, shown: readonly ReplyWithOptions[]): Problem {
   return reply.reachable ? problem(shown) : REDUCED_CAPACITY;
 }

@@ -20,7 +20,7 @@ export interface RateLimiterRatelimitOptions extends IRateLimiterStoreOptions {
   storeClient: ClientOrLimits;
 }
 
-/** What is counted under a key, as the store answers it. */
+/** The state of a key, as the store returns it. */
 interface Stored {
   consumed: number;
   /** -1 is never. */
@@ -28,25 +28,26 @@ interface Stored {
 }
 
 const { RateLimiterRedis, RateLimiterRes: Res } = ofApplication("rate-limiter-flexible", flexible);
-// What the package's own stores extend. It is in its types, but not among what it exports.
+// The base class of the package's own stores. Its types have it, but it is not exported.
 const StoreAbstract = Object.getPrototypeOf(RateLimiterRedis) as typeof RateLimiterStoreAbstract;
 
 /**
- * How much a point counts. A reward leaves 1 of it, as a window that counts nothing ends, and the next points would start
- * another. There is room for MOST_POINTS in a window; 4,096 rewards in one window count a point too much.
+ * The units that a point counts as. A reward gives back one unit less than a point, because a window without any units ends
+ * and the next point would start a new one. A window has room for MOST_POINTS. 4,096 rewards in one window leave a whole
+ * point counted.
  */
 const POINT = 2 ** 12;
 /** The longest lease of the server: a year. */
 const LONGEST_LEASE_MS = 365 * 86_400_000;
 /**
- * A key is blocked by a reservation that leaves less than this. How much less is how much was consumed; a block without end
- * leaves less than half of it.
+ * A reservation that leaves fewer units than this blocks its key. The difference is the number of points that were consumed.
+ * A block without an end leaves fewer than half of them.
  */
 const BLOCKED = 2 ** 40;
 const BLOCKED_FOREVER = BLOCKED / 2;
-/** More points than that are written as that many. */
+/** The most points that are stored; more are stored as this many. */
 const MOST_POINTS = BLOCKED_FOREVER - 1;
-/** The keys of RateLimiterRedis are strings, so keys of the same name would be of the wrong type. */
+/** RateLimiterRedis stores strings under its keys, so that a key of the same name would have the wrong type. */
 const PREFIX = "ratelimit:";
 
 // The texts are those of RateLimiterRedis.

@@ -1,7 +1,7 @@
-"""Each command as words to send, a reply to read, and an answer for when Redis cannot be reached. No I/O is done here.
+"""Builds the words of each command, reads its reply, and has the answer for when Redis cannot be reached. Does no I/O.
 
-The functions have the names and arguments of the limiters' methods, which are made of them. Only all() and all_ro() are
-every() and every_ro() here, so that Python's own all() stays within reach.
+The functions have the names and arguments of the limiter's methods, which are built from them. all() and all_ro() are called
+every() and every_ro() here, so as not to hide Python's own all().
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def _options(
     shadow: bool = False,
     ban: Duration | None = None,
 ) -> list[Word]:
-    """What follows the quantity, MS apart. Only what was asked for is sent."""
+    """The options that follow the quantity, except MS. Only those that were given are sent."""
     words: list[Word] = []
     if type(limit) is Window:
         words += limit.options()
@@ -244,8 +244,8 @@ def throttle(
     ahead: Duration | None = None,
     ban: Duration | None = None,
 ) -> Call[Reply]:
-    """RL.THROTTLE: a steady rate with bursts. A negative quantity gives back. `ban` closes the key for so long when the
-    call is denied."""
+    """RL.THROTTLE: a steady rate with bursts. A negative quantity gives back. `ban` is how long a
+    denied call closes the key."""
     options = _options(rate, leave=leave, atmost=atmost, force=force, block=block, ahead=ahead, ban=ban)
     return Call(
         ("RL.THROTTLE", key, *limit_words(rate, Rate), whole("quantity", quantity), *options, "MS"),
@@ -268,8 +268,8 @@ def window(
     block: Duration | None = None,
     ban: Duration | None = None,
 ) -> Call[Reply]:
-    """RL.WINDOW: at most so many in any period. A negative quantity gives back the oldest. `ban` closes the key for so long
-    when the call is denied."""
+    """RL.WINDOW: at most `limit` in any period. A negative quantity gives back the oldest. `ban` is how long a denied call
+    closes the key."""
     options = _options(window, leave=leave, atmost=atmost, force=force, count_denied=count_denied, block=block, ban=ban)
     return Call(
         ("RL.WINDOW", key, *limit_words(window, Window), whole("quantity", quantity), *options, "MS"),
@@ -571,17 +571,17 @@ def held(key: Key) -> Call[list[Held]]:
 
 
 def reset(key: Key) -> Call[bool]:
-    """DEL: forgets everything that is known about a key; False if there was nothing."""
+    """DEL: resets the limit of a key; False if nothing was stored."""
     return Call(("DEL", key), bool, key)
 
 
 def info(key: Key) -> Call[Info | None]:
-    """RL.INFO: what lies under a key, for a person who asks why it is limited; None if there is nothing."""
+    """RL.INFO: the state of a key, for a person who asks why it is limited; None if the key does not exist."""
     return Call(("RL.INFO", key), replies.of_info, key)
 
 
 def top(count: int = 10, *, reset: bool = False) -> Call[list[TopKey]]:
-    """RL.TOP: the keys that were denied most in the last 10 to 20 minutes, most first. `reset` forgets them.
+    """RL.TOP: the keys with the most denials in the last 10 to 20 minutes, most first. `reset` forgets them.
 
     Each node of a cluster counts its own denials: all nodes are asked.
     """

@@ -54,7 +54,7 @@ class _Asked:
 
 @dataclass
 class Exchange:
-    """The limits that a request was held against, in their order, and what its response was told of them."""
+    """The limits that a request was checked against, in order, and the headers that its response has for them."""
 
     #: Where the exchange is kept, in an ASGI scope, a WSGI environment or the META of a Django request.
     NAME = "redis_ratelimit.exchange"
@@ -121,10 +121,10 @@ class Exchange:
         self._foreign = foreign
         found: dict[str, str] = {}
         named = self._named()
-        if told := [item for asked, item in named if asked.options.standard]:
+        if items := [item for asked, item in named if asked.options.standard]:
             beside = {name: _split(foreign.get(name.lower(), "")) for name in ("RateLimit-Policy", "RateLimit")}
             renamed = _renamed(beside, {item.name for _, item in named})
-            for name, value in standard_headers(told).items():
+            for name, value in standard_headers(items).items():
                 found[name] = ", ".join([value, *renamed[name]])
         if decided := [asked.reply for asked in reached if asked.options.x_ratelimit]:
             found |= _tighter(x_headers(_tightest(decided)), foreign)
