@@ -267,10 +267,10 @@ fn the_word_after_from_is_its_value_and_options_come_in_any_order() {
     // Two keys that are called like options, and a clause between them.
     let call = "RL.ALL 2 FROM first WINDOW 3 1d FIXED FROM 09:00 WINDOW 3 10s FIXED FROM first MS";
     let Value::Array(parts) = conn.cmd(call) else { panic!("{call}") };
-    assert_eq!(parts[6], conn_told([[0, 3, 2, -1, 75_600_000], [0, 3, 2, -1, 10_000]]));
+    assert_eq!(parts[6], clause_results([[0, 3, 2, -1, 75_600_000], [0, 3, 2, -1, 10_000]]));
 }
 
-fn conn_told(answers: [[i64; 5]; 2]) -> Value {
+fn clause_results(answers: [[i64; 5]; 2]) -> Value {
     let answer = |numbers: [i64; 5]| Value::Array(numbers.map(Value::Int).into());
     Value::Array(answers.map(answer).into())
 }

@@ -386,7 +386,7 @@ fn a_slot_that_moves_away_takes_its_waiters_along() {
 }
 
 #[test]
-fn whoever_waits_on_a_key_of_any_name_is_sent_after_its_slot() {
+fn a_client_waiting_on_a_key_of_any_name_is_redirected_when_its_slot_moves() {
     let (first, second, second_id) = two_nodes();
     let (mut here, mut there) = (first.conn(), second.conn());
     let first_id = here.text("CLUSTER MYID");

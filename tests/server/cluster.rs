@@ -109,13 +109,13 @@ impl ClusterBooks {
             while self.call_all(&mut conn, tag, &mut random) {}
             let mut listed = held(&ask(&mut conn, format!("RL.HELD {tag}a")).unwrap());
             listed.sort_by(|one, two| one.id.cmp(&two.id));
-            let mut told = self.held.remove(tag).unwrap_or_default();
-            told.sort();
+            let mut seen_ids = self.held.remove(tag).unwrap_or_default();
+            seen_ids.sort();
             assert!(listed
                 .iter()
                 .map(|one| one.id.as_slice())
-                .eq(told.iter().map(|id| id.as_bytes())));
-            let reserved = self.applied.get(tag).copied().unwrap_or(0) + told.len() as i64;
+                .eq(seen_ids.iter().map(|id| id.as_bytes())));
+            let reserved = self.applied.get(tag).copied().unwrap_or(0) + seen_ids.len() as i64;
             assert_eq!([self.throttle[tag], self.window[tag], reserved], [LIMIT; 3], "{tag}");
         }
     }
@@ -755,7 +755,7 @@ fn several_limits_admit_what_the_tightest_does_while_their_slot_is_resharded() {
     let tags = keys_in(0..40, &cluster);
     let (from, to) = (cluster.master_of(&tags[0]), cluster.master_of("{foo}"));
     let over = AtomicBool::new(false);
-    let mut told: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut seen_ids: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let ask_one = |conn: &mut ClusterConnection, tag: &str, by_key: bool| {
         let call = all_of(tag);
         let reply = if by_key { ask_by_key(conn, tag, &call) } else { ask(conn, &call) };
@@ -768,13 +768,13 @@ fn several_limits_admit_what_the_tightest_does_while_their_slot_is_resharded() {
                 let (over, cluster, tags) = (&over, &cluster, &tags);
                 scope.spawn(move || {
                     let (mut conn, mut random) = (cluster.client(), Random::new(by_key.into()));
-                    let mut told = Vec::new();
+                    let mut seen_ids = Vec::new();
                     while !over.load(SeqCst) {
                         let tag = &tags[random.below(tags.len() as i64) as usize];
                         let id = ask_one(&mut conn, tag, by_key);
-                        told.extend(id.map(|id| (tag.clone(), id)));
+                        seen_ids.extend(id.map(|id| (tag.clone(), id)));
                     }
-                    told
+                    seen_ids
                 })
             })
             .collect();
@@ -782,7 +782,7 @@ fn several_limits_admit_what_the_tightest_does_while_their_slot_is_resharded() {
         over.store(true, SeqCst);
         for client in clients {
             for (tag, id) in client.join().expect("a client failed") {
-                told.entry(tag).or_default().push(id);
+                seen_ids.entry(tag).or_default().push(id);
             }
         }
     });
@@ -790,10 +790,10 @@ fn several_limits_admit_what_the_tightest_does_while_their_slot_is_resharded() {
     assert_eq!((cluster.master_of(&tags[0]), cluster.master_of(&tags[35])), (to, from));
     let mut conn = cluster.client();
     for tag in &tags {
-        let told = told.entry(tag.clone()).or_default();
-        assert!(told.len() <= LIMIT as usize, "{tag}: {}", told.len());
+        let seen_ids = seen_ids.entry(tag.clone()).or_default();
+        assert!(seen_ids.len() <= LIMIT as usize, "{tag}: {}", seen_ids.len());
         while let Some(id) = ask_one(&mut conn, tag, true) {
-            told.push(id);
+            seen_ids.push(id);
         }
         // Each limit has counted what was admitted, and nothing that was denied.
         let left = |conn: &mut ClusterConnection, look: String| {
@@ -816,8 +816,8 @@ fn several_limits_admit_what_the_tightest_does_while_their_slot_is_resharded() {
             .map(|one| String::from_utf8(one.id).unwrap())
             .collect();
         listed.sort();
-        told.sort();
-        assert_eq!((listed.len(), &listed), (LIMIT as usize, &*told), "{tag}");
+        seen_ids.sort();
+        assert_eq!((listed.len(), &listed), (LIMIT as usize, &*seen_ids), "{tag}");
     }
 }
 
@@ -845,8 +845,8 @@ fn several_limits_are_asked_to_come_back_while_only_some_of_their_keys_have_move
     move_key(&mut source, "{bar}a");
     let before = [target.cmd("DUMP {bar}a"), source.cmd("DUMP {bar}b")];
     // Redis 6.2 and Valkey send to the other node, which answers the same as newer Redis does at once.
-    let told = source.err(call);
-    assert!(told.starts_with("TRYAGAIN ") || told.starts_with("ASK "), "{told}");
+    let error = source.err(call);
+    assert!(error.starts_with("TRYAGAIN ") || error.starts_with("ASK "), "{error}");
     assert!(error_line(&asking(&mut target, call)).starts_with("TRYAGAIN "));
     assert_eq!([target.cmd("DUMP {bar}a"), source.cmd("DUMP {bar}b")], before);
     move_key(&mut source, "{bar}b");
@@ -901,8 +901,8 @@ fn several_limits_are_taken_nowhere_while_their_keys_are_on_two_nodes() {
             target.cmd("ASKING");
             let error = target.err(call(keys));
             // Valkey leaves it to the module.
-            let told = if version.is_valkey { MOVING } else { "TRYAGAIN " };
-            assert!(error.starts_with(told), "{name} {keys}: {error}");
+            let expected = if version.is_valkey { MOVING } else { "TRYAGAIN " };
+            assert!(error.starts_with(expected), "{name} {keys}: {error}");
             // From a script that was sent to the node for the key that it has.
             let script = format!("return redis.call('{}')", call(keys).replace(' ', "', '"));
             let here = format!("{{bar}}1{keys}");
@@ -1020,8 +1020,8 @@ fn redis_rs_follows_a_redirection_to_several_limits_unless_it_is_given_a_key() {
     let cluster = Cluster::of(3, 0);
     let moved = || -> i64 {
         let count = |node: usize| {
-            let told = cluster.node(node).conn().text("INFO errorstats");
-            let count = told.split_once("errorstat_MOVED:count=").map(|(_, rest)| rest);
+            let stats = cluster.node(node).conn().text("INFO errorstats");
+            let count = stats.split_once("errorstat_MOVED:count=").map(|(_, rest)| rest);
             count.map_or(0, |rest| rest.lines().next().unwrap().parse::<i64>().unwrap())
         };
         (0..3).map(count).sum()

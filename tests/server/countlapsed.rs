@@ -587,7 +587,7 @@ fn scripts_and_transactions_settle_it_late() {
 // ---- Crashes, restarts, failovers ----
 
 #[test]
-fn a_crash_a_restart_and_a_failover_keep_it_as_long_and_no_longer() {
+fn a_crash_a_restart_and_a_failover_do_not_change_when_it_is_gone() {
     let aof = || Server::builder().clock(true).aof().config("appendfsync always");
     for (how, mut server) in
         [(Stop::Kill, aof().start()), (Stop::Save, Server::builder().clock(true).start())]

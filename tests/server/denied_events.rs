@@ -40,15 +40,15 @@ fn telling(classes: &str) -> Server {
 #[test]
 fn a_denial_is_reported_with_the_key_and_its_database() {
     let server = telling("Kd");
-    let (mut conn, mut told) = (server.conn(), listener(&server));
+    let (mut conn, mut subscriber) = (server.conn(), listener(&server));
     conn.cmd("RL.WINDOW w 1 60");
-    assert_eq!(events(&mut told), []);
+    assert_eq!(events(&mut subscriber), []);
     conn.cmd("RL.WINDOW w 1 60");
-    assert_eq!(events(&mut told), [denied(0, "w")]);
+    assert_eq!(events(&mut subscriber), [denied(0, "w")]);
     conn.cmd("SELECT 5");
     conn.cmd("RL.THROTTLE t 0 1 60 2");
     conn.cmd("RL.ACQUIRE s 0 0");
-    assert_eq!(events(&mut told), [denied(5, "t"), denied(5, "s")]);
+    assert_eq!(events(&mut subscriber), [denied(5, "t"), denied(5, "s")]);
     // By the event's name.
     let mut by_name = server.conn();
     by_name.cmd("SUBSCRIBE __keyevent@5__:rl.denied");
@@ -60,26 +60,26 @@ fn a_denial_is_reported_with_the_key_and_its_database() {
 #[test]
 fn it_is_off_by_default_and_only_for_those_who_ask_for_the_class() {
     let server = Server::builder().config("notify-keyspace-events KA").start();
-    let (mut conn, mut told) = (server.conn(), listener(&server));
+    let (mut conn, mut subscriber) = (server.conn(), listener(&server));
     conn.cmd("RL.WINDOW w 0 60");
-    assert_eq!(events(&mut told), []);
+    assert_eq!(events(&mut subscriber), []);
     if server.version().is_from(7, 0) {
         let Value::Array(pair) = conn.cmd("CONFIG GET ratelimit.notify-denied") else { panic!() };
         assert_eq!(text(&pair[1]), "no");
         assert_eq!(conn.text("CONFIG SET ratelimit.notify-denied yes"), "OK");
         conn.cmd("RL.WINDOW w 0 60");
-        assert_eq!(events(&mut told), [denied(0, "w")]);
+        assert_eq!(events(&mut subscriber), [denied(0, "w")]);
         assert_eq!(conn.text("CONFIG SET ratelimit.notify-denied no"), "OK");
         conn.cmd("RL.WINDOW w 0 60");
-        assert_eq!(events(&mut told), []);
+        assert_eq!(events(&mut subscriber), []);
         conn.refuses("CONFIG SET ratelimit.notify-denied maybe", "ERR CONFIG SET failed ");
     }
     let server = telling("Kg$zx");
-    let (mut conn, mut told) = (server.conn(), listener(&server));
+    let (mut conn, mut subscriber) = (server.conn(), listener(&server));
     conn.cmd("RL.WINDOW w 0 60");
     conn.cmd("RL.THROTTLE t 0 1 60");
     conn.cmd("RL.THROTTLE t 0 1 60");
-    assert!(events(&mut told).iter().all(|(_, _, event)| event != "rl.denied"));
+    assert!(events(&mut subscriber).iter().all(|(_, _, event)| event != "rl.denied"));
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn there_is_one_event_for_each_denial_that_rl_top_counts() {
         .module_args(["notify-denied", "yes", "policies", table])
         .config("notify-keyspace-events Kd")
         .start();
-    let (mut conn, mut told) = (server.conn(), listener(&server));
+    let (mut conn, mut subscriber) = (server.conn(), listener(&server));
     let mut random = Random::new(15);
     for step in 0..600 {
         if random.one_in(10) {
@@ -114,7 +114,7 @@ fn there_is_one_event_for_each_denial_that_rl_top_counts() {
         assert!(!matches!(conn.cmd(&call), Value::ServerError(_)), "{call}");
     }
     let mut counted = BTreeMap::<(i64, String), i64>::new();
-    for (db, key, event) in events(&mut told) {
+    for (db, key, event) in events(&mut subscriber) {
         assert_eq!(event, "rl.denied");
         *counted.entry((db, key)).or_default() += 1;
     }
@@ -133,26 +133,26 @@ fn there_is_one_event_for_each_denial_that_rl_top_counts() {
 #[test]
 fn the_end_of_a_wait_is_reported_in_its_database() {
     let server = telling("Kd");
-    let (mut conn, mut told) = (server.conn(), listener(&server));
+    let (mut conn, mut subscriber) = (server.conn(), listener(&server));
     conn.cmd("SELECT 4");
     conn.cmd("RL.ACQUIRE s 1 0 1 LEASE 1h");
     let mut other = server.conn();
     other.cmd("SELECT 4");
     let id = other.id();
     let mut waits = server.wait_on(other, "RL.ACQUIRE s 1 0 1 BLOCK 0");
-    assert_eq!(events(&mut told), []);
+    assert_eq!(events(&mut subscriber), []);
     server.conn().cmd(format!("CLIENT UNBLOCK {id}"));
     assert_eq!(limited(&waits.recv()), 2);
-    assert_eq!(events(&mut told), [denied(4, "s")]);
+    assert_eq!(events(&mut subscriber), [denied(4, "s")]);
     assert_eq!(conn.acquire("RL.ACQUIRE s 1 0 1 BLOCK 30").limited(), 2);
-    assert_eq!(events(&mut told), [denied(4, "s")]);
+    assert_eq!(events(&mut subscriber), [denied(4, "s")]);
 }
 
 #[test]
 fn a_denial_in_a_transaction_or_script_is_reported_too_and_replicates_nothing() {
     let server = telling("Kd");
     let replica = Server::replica_of(&server, true);
-    let (mut conn, mut told) = (server.conn(), listener(&server));
+    let (mut conn, mut subscriber) = (server.conn(), listener(&server));
     let alone = server.repl_grows(|| conn.cmd("RL.WINDOW u 0 60"));
     let together = server.repl_grows(|| {
         conn.cmd("MULTI");
@@ -160,7 +160,7 @@ fn a_denial_in_a_transaction_or_script_is_reported_too_and_replicates_nothing() 
         conn.cmd("EXEC");
         conn.cmd(["EVAL", "return redis.call('rl.window', KEYS[1], 0, 60)", "1", "v"]);
     });
-    assert_eq!(events(&mut told), [denied(0, "u"), denied(0, "w"), denied(0, "v")]);
+    assert_eq!(events(&mut subscriber), [denied(0, "u"), denied(0, "w"), denied(0, "v")]);
     assert_eq!(alone, 0);
     // Before 7.0 the server replicates MULTI and EXEC where a command might have written.
     assert!(together == 0 || !server.version().is_from(7, 0), "{together}");
@@ -177,7 +177,7 @@ fn the_setting_outlives_config_rewrite() {
     conn.cmd("CONFIG SET ratelimit.notify-denied yes notify-keyspace-events Kd");
     assert_eq!(conn.text("CONFIG REWRITE"), "OK");
     server.restart(Stop::NoSave);
-    let (mut conn, mut told) = (server.conn(), listener(&server));
+    let (mut conn, mut subscriber) = (server.conn(), listener(&server));
     conn.cmd("RL.WINDOW w 0 60");
-    assert_eq!(events(&mut told), [denied(0, "w")]);
+    assert_eq!(events(&mut subscriber), [denied(0, "w")]);
 }

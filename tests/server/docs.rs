@@ -224,7 +224,7 @@ fn server() -> Server {
 }
 
 /// Resets the server for the next example.
-fn start_anew(server: &Server, conn: &mut Conn) {
+fn reset(server: &Server, conn: &mut Conn) {
     server.clock().set_us(NOW_US);
     conn.cmd("FLUSHALL");
 }
@@ -282,7 +282,7 @@ fn every_example_answers_what_is_printed_under_it() {
                         conn = server.conn();
                     }
                     if reader == Reader::Types {
-                        start_anew(&server, &mut conn);
+                        reset(&server, &mut conn);
                     }
                     match run(block, reader, &server, &mut conn) {
                         Ok(count) => commands += count,
@@ -496,7 +496,7 @@ fn the_syntax_of_each_command_is_the_one_that_the_server_shows() {
     let ours: BTreeSet<_> = ours.iter().map(|name| text(name).to_uppercase()).collect();
     assert_eq!(command_names().into_iter().collect::<BTreeSet<_>>(), ours);
     let page = read("docs/commands.md");
-    for (told, name) in head().into_iter().zip(command_names()) {
+    for (documented, name) in head().into_iter().zip(command_names()) {
         let docs = map(&conn.cmd(format!("COMMAND DOCS {name}")));
         let docs = map(docs.values().next().unwrap());
         let arguments = match docs.get("arguments") {
@@ -504,7 +504,7 @@ fn the_syntax_of_each_command_is_the_one_that_the_server_shows() {
             _ => vec![],
         };
         let shown = [vec![name.clone()], arguments].concat().join(" ");
-        assert_eq!(told, shown);
+        assert_eq!(documented, shown);
         let section = page.split(&format!("\n## {name}\n\n```text\n")).nth(1);
         let section = section.unwrap_or_else(|| panic!("{name} has no section"));
         let above = section.split("\n```").next().unwrap().split_ascii_whitespace();
@@ -578,10 +578,11 @@ fn the_comment_about_clauses_is_their_syntax() {
     let fences = |line: &&str| line.starts_with("//! ```");
     let shown = comment(lines.split(fences).nth(1).unwrap(), "//!");
     let all = blocks("docs/commands.md", &read("docs/commands.md"));
-    let told = all.into_iter().find(|block| block.lines[0].starts_with("THROTTLE ")).unwrap();
-    let told = comment(&told.lines.iter().map(String::as_str).collect::<Vec<_>>(), "");
-    let told = told.replace(" WINDOW ", " | WINDOW ").replace(" ACQUIRE ", " | ACQUIRE ");
-    assert_eq!(shown, format!("clause {told}"));
+    let documented = all.into_iter().find(|block| block.lines[0].starts_with("THROTTLE ")).unwrap();
+    let documented = comment(&documented.lines.iter().map(String::as_str).collect::<Vec<_>>(), "");
+    let documented =
+        documented.replace(" WINDOW ", " | WINDOW ").replace(" ACQUIRE ", " | ACQUIRE ");
+    assert_eq!(shown, format!("clause {documented}"));
 }
 
 /// Calls that end with an error, one after the other on a server with the load arguments of [`REFUSING`]. The clock
@@ -682,7 +683,7 @@ fn every_documented_error_occurs_and_no_other() {
     let page = read("docs/commands.md");
     let table = page.split("The module's are:").nth(1).unwrap().split("\n#").next().unwrap();
     let rows = table.lines().filter(|line| line.starts_with("| ") && line.contains('`'));
-    let told: Vec<_> = rows.map(|row| row.split('`').nth(1).unwrap()).collect();
+    let documented: Vec<_> = rows.map(|row| row.split('`').nth(1).unwrap()).collect();
     let server = Server::builder().clock(true).module_args(REFUSING).start();
     server.clock().set_us(NOW_US);
     let mut conn = server.conn();
@@ -694,16 +695,17 @@ fn every_documented_error_occurs_and_no_other() {
         let reply = conn.cmd(split(call).unwrap());
         if let Value::ServerError(_) = reply {
             let error = error_line(&reply);
-            let found: Vec<_> = told.iter().filter(|told| matches(told, &error)).collect();
-            assert_eq!(found.len(), 1, "{call} answers {error}, which is told as {found:?}");
+            let found: Vec<_> =
+                documented.iter().filter(|documented| matches(documented, &error)).collect();
+            assert_eq!(found.len(), 1, "{call} answers {error}, which is documented as {found:?}");
             assert!(!error.contains("internal error"), "{call} answers {error}");
             met.insert(*found[0]);
         }
     }
     let strict = Server::builder().module_args(["policies-only", "yes"]).start();
     let error = strict.conn().err("RL.WINDOW k 5 60");
-    met.extend(told.iter().filter(|told| **told == error));
-    let unmet: Vec<_> = told.iter().filter(|told| !met.contains(*told)).collect();
+    met.extend(documented.iter().filter(|documented| **documented == error));
+    let unmet: Vec<_> = documented.iter().filter(|documented| !met.contains(*documented)).collect();
     // No server keeps a key in use so far.
     let never = [
         "TRYAGAIN the server does not let the key be written just now: call again",
@@ -720,31 +722,31 @@ fn every_documented_reason_to_refuse_policies_occurs() {
     }
     let page = read("docs/commands.md");
     let table = page.split("\n| reason | where |\n").nth(1).unwrap().split("\n\n").next().unwrap();
-    let mut told: BTreeSet<_> = table.split('`').skip(1).step_by(2).collect();
+    let mut documented: BTreeSet<_> = table.split('`').skip(1).step_by(2).collect();
     let many: String = (0..=1_000).map(|number| format!("n{number} WINDOW 1 1;")).collect();
     for wrong in ["a! WINDOW 5 60", "a WINDOW 5 60; a WINDOW 5 60", "a", "a WINDOW 5", &many] {
         let error = server.conn().err(["CONFIG", "SET", "ratelimit.policies", wrong]);
-        let found = told.iter().copied().find(|told| error.ends_with(*told));
-        assert!(found.is_some_and(|found| told.remove(found)), "{wrong}: {error}");
+        let found = documented.iter().copied().find(|documented| error.ends_with(*documented));
+        assert!(found.is_some_and(|found| documented.remove(found)), "{wrong}: {error}");
     }
-    assert!(told.is_empty(), "{told:?}");
+    assert!(documented.is_empty(), "{documented:?}");
 }
 
 #[test]
 fn every_field_of_info_is_documented_and_no_other() {
-    let mut told = BTreeSet::new();
+    let mut documented = BTreeSet::new();
     let page = read("docs/commands.md");
     for field in page.split('`').filter(|code| code.starts_with("ratelimit_")) {
         for name in command_names() {
             let name = name.to_lowercase().replace("rl.", "").replace('.', "_");
             for policy in ["free", "day", "trial", "jobs"] {
-                told.insert(field.replace("<command>", &name).replace("<name>", policy));
+                documented.insert(field.replace("<command>", &name).replace("<name>", policy));
             }
         }
     }
     let info = server().conn().text("INFO ratelimit");
     let fields = info.lines().filter_map(|line| Some(line.split_once(':')?.0.to_owned()));
-    assert_eq!(fields.collect::<BTreeSet<_>>(), told);
+    assert_eq!(fields.collect::<BTreeSet<_>>(), documented);
 }
 
 /// Pages in addition to those of `pages`.
@@ -935,8 +937,8 @@ fn each_setting_has_the_documented_default_and_range() {
     for ExampleSetting { name, default, range } in settings {
         let name = format!("ratelimit.{name}");
         assert_eq!(all[&name], default, "{name}");
-        let told = if default.is_empty() { "`\"\"`" } else { &default };
-        let row = page.lines().find(|line| line.starts_with(&format!("| {name} | {told}")));
+        let documented = if default.is_empty() { "`\"\"`" } else { &default };
+        let row = page.lines().find(|line| line.starts_with(&format!("| {name} | {documented}")));
         let row = row.unwrap_or_else(|| panic!("{name} is not in the table of docs/commands.md"));
         let Some((least, most)) = range else {
             match name.as_str() {
@@ -956,8 +958,11 @@ fn each_setting_has_the_documented_default_and_range() {
             assert_eq!(conn.text(format!("CONFIG SET {name} {value}")), "OK");
         }
         for value in [least - 1, most + 1] {
-            let told = conn.err(format!("CONFIG SET {name} {value}"));
-            assert!(told.ends_with(&format!("between {least} and {most} inclusive")), "{told}");
+            let documented = conn.err(format!("CONFIG SET {name} {value}"));
+            assert!(
+                documented.ends_with(&format!("between {least} and {most} inclusive")),
+                "{documented}"
+            );
         }
     }
 }
@@ -1005,8 +1010,9 @@ fn rates_that_divide_never_store_a_fraction() {
         text(&conn.cmd("GET k"))
     };
     let page = read("docs/redis-cell.md");
-    let told = page.split("number of nanoseconds are safe: ").nth(1).unwrap().replace('\n', " ");
-    let (divide, rest) = told.split_once(" and others in 60 seconds, but not ").unwrap();
+    let documented =
+        page.split("number of nanoseconds are safe: ").nth(1).unwrap().replace('\n', " ");
+    let (divide, rest) = documented.split_once(" and others in 60 seconds, but not ").unwrap();
     let (not, rest) = rest.split_once(". In an hour ").unwrap();
     let (in_an_hour, _) = rest.split_once(" are safe too").unwrap();
     let numbers = |text: &str| {
@@ -1057,11 +1063,11 @@ fn the_paths_of_calls_in_the_design_are_those_of_the_code() {
     let page = read("docs/design.md");
     let (_, section) = page.split_once("### Three calls, function by function\n").unwrap();
     let (section, _) = section.split_once("\n## ").unwrap();
-    let told = section.lines().filter_map(|line| {
+    let documented = section.lines().filter_map(|line| {
         let (_, number) = line.strip_suffix(" calls:")?.rsplit_once(' ')?;
         number.parse::<usize>().ok()
     });
-    let told: Vec<usize> = told.collect();
+    let documented: Vec<usize> = documented.collect();
     let mut counted = Vec::new();
     for block in blocks("docs/design.md", section) {
         let mut path: Vec<(&str, &str)> = Vec::new();
@@ -1084,7 +1090,7 @@ fn the_paths_of_calls_in_the_design_are_those_of_the_code() {
         }
         counted.push(number);
     }
-    assert_eq!(told, counted);
+    assert_eq!(documented, counted);
     let most = [12, 16, 28];
     assert!(counted.iter().zip(most).all(|(number, most)| *number <= most), "{counted:?}");
 }

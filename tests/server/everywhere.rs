@@ -27,9 +27,9 @@ fn it_works_in_multi() {
     conn.pipeline(calls);
     conn.pipeline(["RL.THROTTLE_RO k 1 1 1", "SET counter 5", "RL.THROTTLE counter 1 1 1"]);
     let Value::Array(replies) = conn.cmd("EXEC") else { panic!("EXEC") };
-    let told = [[0, 2, 1, -1, 1], [0, 2, 0, -1, 2], [1, 2, 0, 1, 2], [1, 2, 0, 1, 2]];
-    for (reply, told) in replies.iter().zip(told) {
-        assert_eq!(ints(reply), told);
+    let expected = [[0, 2, 1, -1, 1], [0, 2, 0, -1, 2], [1, 2, 0, 1, 2], [1, 2, 0, 1, 2]];
+    for (reply, expected) in replies.iter().zip(expected) {
+        assert_eq!(ints(reply), expected);
     }
     assert_eq!(
         error_line(&replies[5]),
@@ -180,8 +180,8 @@ fn a_cluster_routes_each_command_by_its_one_key() {
         .map(|name| format!("{name} 2 {{user}}:4 {{user}}:5 WINDOW 5 60 WINDOW 5 60"));
     assert!(several.iter().all(|call| matches!(conn.cmd(call), Value::Array(_))));
     for call in CALLS.into_iter().chain(several.iter().map(String::as_str)) {
-        let told = conn.err(call.replace("{user}", "{other}"));
-        assert_eq!(told, format!("MOVED {empty} 127.0.0.1:{}", second.port()), "{call}");
+        let error = conn.err(call.replace("{user}", "{other}"));
+        assert_eq!(error, format!("MOVED {empty} 127.0.0.1:{}", second.port()), "{call}");
     }
     assert_eq!(conn.ints("RL.THROTTLE {user}:1 15 30 60 1")[2], 14);
 }
@@ -273,18 +273,18 @@ fn the_acl_categories_are_listed_where_the_server_has_them() {
             panic!("{command}")
         };
         let Value::Array(parts) = &infos[0] else { panic!("{command}: {infos:?}") };
-        let mut told = flat(&parts[6]);
-        told.sort();
+        let mut results = flat(&parts[6]);
+        results.sort();
         let mut expected: Vec<_> = categories.split(' ').map(|name| format!("@{name}")).collect();
         expected.extend(is_own.then(|| "@ratelimit".to_owned()));
         expected.sort();
         // Before 7.2 a module's command is in none.
         let has_any = server.version().is_from(7, 2);
-        assert_eq!(told, if has_any { expected } else { vec![] }, "{command}");
+        assert_eq!(results, if has_any { expected } else { vec![] }, "{command}");
         let all = ["read", "write", "fast", "slow", "blocking", "admin", "dangerous"];
         for category in all.into_iter().chain(has_own.then_some("ratelimit")) {
             let listed = flat(&conn.cmd(format!("ACL CAT {category}")));
-            let is_in = told.contains(&format!("@{category}"));
+            let is_in = results.contains(&format!("@{category}"));
             assert_eq!(listed.iter().any(|name| name == command), is_in, "{command}: {category}");
         }
     }

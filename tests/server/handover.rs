@@ -246,7 +246,7 @@ fn the_very_same_reservation_is_granted_again() {
 }
 
 #[test]
-fn what_nobody_may_be_granted_yet_is_released_all_the_same() {
+fn a_release_works_while_nobody_may_be_granted() {
     let (server, mut conn) = with_aof();
     conn.cmd("RL.ACQUIRE k 1 0 1 ID a LEASE 600000");
     let mut waiter = server.wait_in_line(waits("b"));

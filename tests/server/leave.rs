@@ -21,7 +21,7 @@ fn a_call_is_allowed_only_if_so_much_would_remain() {
 }
 
 #[test]
-fn more_than_the_limit_with_what_is_left_can_never_be_had() {
+fn a_quantity_that_exceeds_the_limit_with_leave_is_denied_for_good() {
     let (_server, mut conn) = Server::held();
     for (call, limit) in [
         ("RL.THROTTLE k 9 1 1 5 LEAVE 6", 10),

@@ -45,11 +45,11 @@ fn answers_as_throttled_and_redis_cell_do() {
             )
         };
         let limit = MAX_BURST as i64 + 1;
-        let told = [case.limited, limit, case.remaining, case.retry_ms, case.reset_ms];
-        assert_eq!(conn.ints(call("fine", "MS")), told, "case {number}, {case:?}");
-        let told =
+        let expected = [case.limited, limit, case.remaining, case.retry_ms, case.reset_ms];
+        assert_eq!(conn.ints(call("fine", "MS")), expected, "case {number}, {case:?}");
+        let expected =
             [case.limited, limit, case.remaining, seconds(case.retry_ms), seconds(case.reset_ms)];
-        assert_eq!(conn.ints(call("coarse", "")), told, "case {number}, {case:?}");
+        assert_eq!(conn.ints(call("coarse", "")), expected, "case {number}, {case:?}");
     }
 }
 
@@ -112,7 +112,7 @@ fn giving_back_makes_no_key_and_deletes_one_that_becomes_full() {
 }
 
 #[test]
-fn what_can_never_be_had_is_denied_for_good_and_writes_nothing() {
+fn a_quantity_above_the_capacity_is_denied_for_good_and_writes_nothing() {
     let (_server, mut conn) = Server::held();
     for quantity in ["6", "9223372036854775807"] {
         let call = format!("RL.THROTTLE k 4 1 1s {quantity}");
@@ -152,8 +152,8 @@ fn exactly_the_burst_and_one_pass_at_one_instant_and_then_the_rate() {
         let call = format!("{call} {parameters}");
         let replies = conn.pipeline(vec![call.as_str(); limit + 3]);
         let denied: Vec<i64> = replies.iter().map(|reply| ints(reply)[0]).collect();
-        let told = [vec![0; limit], vec![1; 3]].concat();
-        assert_eq!(denied, told, "{parameters}");
+        let expected = [vec![0; limit], vec![1; 3]].concat();
+        assert_eq!(denied, expected, "{parameters}");
     }
     // 1 2000 1 from an empty bucket, asked ten times each half millisecond: one passes each time.
     for _ in 0..200 {
@@ -319,8 +319,8 @@ fn looking_takes_a_negative_quantity_and_shows_the_state_as_it_stands() {
 #[test]
 fn the_error_for_1m_offers_1min_and_1mo() {
     let (_server, mut conn) = Server::held();
-    let told = conn.err("RL.THROTTLE k 15 30 1m");
-    assert!(told.contains("1min") && told.contains("1mo"), "{told}");
+    let error = conn.err("RL.THROTTLE k 15 30 1m");
+    assert!(error.contains("1min") && error.contains("1mo"), "{error}");
 }
 
 #[test]

@@ -34,18 +34,18 @@ fn look(conn: &mut Conn) -> Vec<Vec<i64>> {
 fn a_restart_from_the_aof_after_a_crash_answers_the_same() {
     let (mut server, mut conn) = Server::builder().aof().held();
     let keys = fill(&server, &mut conn);
-    let told = look(&mut conn);
-    assert!(told.iter().any(|reply| reply[0] == 1), "some are denied: {told:?}");
+    let expected = look(&mut conn);
+    assert!(expected.iter().any(|reply| reply[0] == 1), "some are denied: {expected:?}");
     let states = keys.map(|key| value_and_ttl(&mut conn, key));
     server.restart(Stop::Kill);
     let mut conn = server.conn();
-    assert_eq!(look(&mut conn), told);
+    assert_eq!(look(&mut conn), expected);
     assert_eq!(keys.map(|key| value_and_ttl(&mut conn, key)), states);
     // And when some time passes while it is down.
     server.stop(Stop::Kill);
     server.clock().advance_ms(2000);
     let later = Server::builder().aof().dir(server.dir()).clock_of(&server).start();
-    for (before, after) in told.iter().zip(look(&mut later.conn())) {
+    for (before, after) in expected.iter().zip(look(&mut later.conn())) {
         assert_eq!(after[4], (before[4] - 2000).max(0));
     }
 }
@@ -54,7 +54,7 @@ fn a_restart_from_the_aof_after_a_crash_answers_the_same() {
 fn a_rewritten_aof_and_an_rdb_file_answer_the_same() {
     let (mut server, mut conn) = Server::builder().aof().held();
     let keys = fill(&server, &mut conn);
-    let told = look(&mut conn);
+    let expected = look(&mut conn);
     let states = keys.map(|key| value_and_ttl(&mut conn, key));
     conn.cmd("BGREWRITEAOF");
     eventually(Duration::from_secs(20), || {
@@ -64,18 +64,18 @@ fn a_rewritten_aof_and_an_rdb_file_answer_the_same() {
     assert_eq!(server.info("aof_last_bgrewrite_status").as_deref(), Some("ok"));
     server.restart(Stop::Kill);
     let mut conn = server.conn();
-    assert_eq!(look(&mut conn), told);
+    assert_eq!(look(&mut conn), expected);
     assert_eq!(keys.map(|key| value_and_ttl(&mut conn, key)), states);
 
     let (mut server, mut conn) = Server::builder().held();
     let keys = fill(&server, &mut conn);
-    let told = look(&mut conn);
+    let expected = look(&mut conn);
     assert_eq!(conn.text("DEBUG RELOAD"), "OK");
-    assert_eq!(look(&mut conn), told);
+    assert_eq!(look(&mut conn), expected);
     assert_eq!(keys.map(|key| value_and_ttl(&mut conn, key)), states);
     server.restart(Stop::Save);
     let mut conn = server.conn();
-    assert_eq!(look(&mut conn), told);
+    assert_eq!(look(&mut conn), expected);
     assert_eq!(keys.map(|key| value_and_ttl(&mut conn, key)), states);
 }
 
@@ -90,9 +90,9 @@ fn dump_and_restore_carry_the_state() {
         assert_eq!(text(&there.cmd(restore)), "OK");
         assert_eq!(there.text(["GET", key]), conn.text(["GET", key]));
         let restore: [&[u8]; 5] = [b"RESTORE", key.as_bytes(), left.as_bytes(), &dump, b"REPLACE"];
-        let told = look(&mut conn);
+        let expected = look(&mut conn);
         assert_eq!(text(&conn.cmd(restore)), "OK");
-        assert_eq!(look(&mut conn), told);
+        assert_eq!(look(&mut conn), expected);
     }
     drop(other);
 }
@@ -166,7 +166,7 @@ fn replicas_with_and_without_the_module_hold_the_same_value_and_expiry() {
     let replicas = [true, false].map(|module| Server::replica_of(&server, module));
     let keys = fill(&server, &mut conn);
     conn.pipeline(["RL.THROTTLE gone 4 1 1", "RL.THROTTLE gone 4 1 1 -1"]);
-    let told = look(&mut conn);
+    let expected = look(&mut conn);
     for replica in &replicas {
         wait_for_sync(&server, replica);
         let mut there = replica.conn();
@@ -181,10 +181,10 @@ fn replicas_with_and_without_the_module_hold_the_same_value_and_expiry() {
     }
     // The one with the module may look, and takes over as the master was.
     let mut there = replicas[0].conn();
-    assert_eq!(look(&mut there), told);
+    assert_eq!(look(&mut there), expected);
     assert!(there.err("RL.THROTTLE whole 15 1 1").starts_with("READONLY "));
     there.cmd("REPLICAOF NO ONE");
-    assert_eq!(look(&mut there), told);
+    assert_eq!(look(&mut there), expected);
     let again = "RL.THROTTLE fraction 15 3 7s";
     assert_eq!(there.ints(again), conn.ints(again));
     assert_eq!(value_and_ttl(&mut there, "fraction"), value_and_ttl(&mut conn, "fraction"));
@@ -194,7 +194,7 @@ fn replicas_with_and_without_the_module_hold_the_same_value_and_expiry() {
 fn a_rebuilt_module_is_loaded_under_the_same_data_without_a_restart() {
     let (server, mut conn) = Server::builder().held();
     let keys = fill(&server, &mut conn);
-    let told = look(&mut conn);
+    let expected = look(&mut conn);
     let states = keys.map(|key| value_and_ttl(&mut conn, key));
     assert_eq!(conn.text("MODULE UNLOAD ratelimit"), "OK");
     assert!(conn.err("RL.THROTTLE whole 15 1 1").starts_with("ERR unknown command"));
@@ -202,11 +202,11 @@ fn a_rebuilt_module_is_loaded_under_the_same_data_without_a_restart() {
     let rebuilt = server.dir().join("rebuilt.so");
     fs::copy(module_path(), &rebuilt).unwrap();
     assert_eq!(conn.text(["MODULE", "LOAD", rebuilt.to_str().unwrap()]), "OK");
-    assert_eq!(look(&mut conn), told);
+    assert_eq!(look(&mut conn), expected);
     for _ in 0..20 {
         conn.cmd("MODULE UNLOAD ratelimit");
         conn.cmd(["MODULE", "LOAD", rebuilt.to_str().unwrap()]);
     }
-    assert_eq!(look(&mut conn), told);
+    assert_eq!(look(&mut conn), expected);
     conn.ints("RL.THROTTLE whole 15 1 1 -1");
 }

@@ -91,7 +91,7 @@ fn reset_after_is_when_the_last_event_leaves() {
 }
 
 #[test]
-fn a_quantity_is_had_in_whole_or_not_at_all() {
+fn a_quantity_is_taken_as_a_whole_or_not_at_all() {
     check(&[
         (0, "RL.WINDOW k 10 1 4 MS", &[0, 10, 6, -1, 1000]),
         (100_000, "RL.WINDOW k 10 1 5 MS", &[0, 10, 1, -1, 1000]),

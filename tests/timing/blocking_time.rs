@@ -3,7 +3,7 @@
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
-use super::beside_others;
+use super::with_others;
 use support::*;
 
 /// What the contract promises for RL.* commands and for what leaves by itself.
@@ -48,14 +48,14 @@ fn a_command_wakes(fill: &str, waits: &str, free: &str) {
 
 #[test]
 fn a_release_wakes() {
-    let _beside = beside_others();
+    let _guard = with_others();
     let waits = "RL.ACQUIRE k 1 0 BLOCK 60000";
     a_command_wakes("RL.ACQUIRE k 1 0 ID x LEASE 600000", waits, "RL.RELEASE k x");
 }
 
 #[test]
 fn an_apply_of_less_wakes() {
-    let _beside = beside_others();
+    let _guard = with_others();
     let waits = "RL.WINDOW k 3 1h 2 BLOCK 60000";
     a_command_wakes("RL.ACQUIRE k 3 1h 3 ID x LEASE 600000", waits, "RL.APPLY k x 1");
     a_command_wakes("RL.ACQUIRE k 3 1h 3 ID x LEASE 600000", waits, "RL.APPLY k x 0");
@@ -63,7 +63,7 @@ fn an_apply_of_less_wakes() {
 
 #[test]
 fn a_shorter_renewal_wakes_when_the_new_lease_lapses() {
-    let _beside = beside_others();
+    let _guard = with_others();
     let server = Server::start();
     let mut conn = server.conn();
     let mut waiter = server.conn();
@@ -82,14 +82,14 @@ fn a_shorter_renewal_wakes_when_the_new_lease_lapses() {
 
 #[test]
 fn a_give_back_wakes() {
-    let _beside = beside_others();
+    let _guard = with_others();
     let waits = "RL.THROTTLE k 4 1 1h 2 BLOCK 20000000";
     a_command_wakes("RL.THROTTLE k 4 1 1h 5", waits, "RL.THROTTLE k 4 1 1h -2");
 }
 
 #[test]
 fn a_call_with_a_higher_limit_wakes_nobody_who_asked_with_a_lower_one() {
-    let _beside = beside_others();
+    let _guard = with_others();
     let server = Server::start();
     let mut conn = server.conn();
     conn.cmd("RL.ACQUIRE k 1 0 ID x LEASE 600000");
@@ -121,21 +121,21 @@ fn wakes_after(after: u64, fill: &str, waits: &str) {
 
 #[test]
 fn a_lease_that_lapses_wakes() {
-    let _beside = beside_others();
+    let _guard = with_others();
     wakes_after(33, "RL.ACQUIRE k 1 0 LEASE 33", "RL.ACQUIRE k 1 0 BLOCK 60000");
     wakes_after(33, "RL.ACQUIRE k 1 1h LEASE 33", "RL.WINDOW k 1 1h BLOCK 0");
 }
 
 #[test]
 fn an_event_that_slides_out_wakes() {
-    let _beside = beside_others();
+    let _guard = with_others();
     wakes_after(37, "RL.WINDOW k 1 37ms", "RL.WINDOW k 1 37ms BLOCK 60000");
     wakes_after(37, "RL.WINDOW k 3 37ms 3", "RL.ACQUIRE k 3 37ms 2 BLOCK 0");
 }
 
 #[test]
 fn a_window_of_the_calendar_that_begins_wakes() {
-    let _beside = beside_others();
+    let _guard = with_others();
     let server = Server::start();
     let mut conn = server.conn();
     let time_us = |conn: &mut Conn| -> u64 {
@@ -157,7 +157,7 @@ fn a_window_of_the_calendar_that_begins_wakes() {
 
 #[test]
 fn a_bucket_that_has_drained_enough_wakes() {
-    let _beside = beside_others();
+    let _guard = with_others();
     wakes_after(40, "RL.THROTTLE k 0 25 1s", "RL.THROTTLE k 0 25 1s BLOCK 60000");
     wakes_after(30, "RL.THROTTLE k 9 100 1s 10", "RL.THROTTLE k 9 100 1s 3 BLOCK 0");
 }
@@ -186,7 +186,7 @@ fn forty_through_a_shaper(server: &Server) -> Vec<Duration> {
 
 #[test]
 fn twenty_a_second_come_fifty_milliseconds_apart() {
-    let _beside = beside_others();
+    let _guard = with_others();
     let server = Server::start();
     let mut seen = Vec::new();
     for _ in 0..5 {
@@ -239,51 +239,51 @@ fn a_change_is_noticed(prepare: &[&str], change: &str) {
 
 #[test]
 fn del_is_noticed() {
-    let _beside = beside_others();
+    let _guard = with_others();
     a_change_is_noticed(&[], "DEL k");
 }
 
 #[test]
 fn unlink_is_noticed() {
-    let _beside = beside_others();
+    let _guard = with_others();
     a_change_is_noticed(&[], "UNLINK k");
 }
 
 #[test]
 fn flushall_and_flushdb_are_noticed() {
-    let _beside = beside_others();
+    let _guard = with_others();
     a_change_is_noticed(&[], "FLUSHALL");
     a_change_is_noticed(&[], "FLUSHDB ASYNC");
 }
 
 #[test]
 fn renaming_it_away_is_noticed() {
-    let _beside = beside_others();
+    let _guard = with_others();
     a_change_is_noticed(&[], "RENAME k elsewhere");
 }
 
 #[test]
 fn moving_it_away_is_noticed() {
-    let _beside = beside_others();
+    let _guard = with_others();
     a_change_is_noticed(&[], "MOVE k 5");
 }
 
 #[test]
 fn swapdb_is_noticed() {
-    let _beside = beside_others();
+    let _guard = with_others();
     a_change_is_noticed(&[], "SWAPDB 0 7");
 }
 
 #[test]
 fn its_expiry_is_noticed() {
-    let _beside = beside_others();
+    let _guard = with_others();
     a_change_is_noticed(&[], "PEXPIRE k 1");
 }
 
 /// Those who wait look at the key many times before, and leave its TTL as it is.
 #[test]
 fn its_expiry_after_a_while_is_noticed() {
-    let _beside = beside_others();
+    let _guard = with_others();
     const AFTER_MS: u64 = 300;
     let server = Server::start();
     let mut conn = server.conn();
@@ -310,7 +310,7 @@ fn its_expiry_after_a_while_is_noticed() {
 
 #[test]
 fn what_is_renamed_over_it_is_noticed() {
-    let _beside = beside_others();
+    let _guard = with_others();
     let server = Server::start();
     let mut conn = server.conn();
     let mut waiter = server.conn();
@@ -333,7 +333,7 @@ fn what_is_renamed_over_it_is_noticed() {
 
 #[test]
 fn what_is_restored_over_it_is_noticed() {
-    let _beside = beside_others();
+    let _guard = with_others();
     let server = Server::start();
     let mut conn = server.conn();
     let mut waiter = server.conn();
@@ -356,7 +356,7 @@ fn what_is_restored_over_it_is_noticed() {
 
 #[test]
 fn a_key_that_became_another_type_answers_wrongtype_to_all_who_wait() {
-    let _beside = beside_others();
+    let _guard = with_others();
     let server = Server::start();
     let mut conn = server.conn();
     for (holds, waits, change) in [
@@ -397,7 +397,7 @@ fn a_key_that_became_another_type_answers_wrongtype_to_all_who_wait() {
 
 #[test]
 fn a_string_that_is_no_time_answers_an_error_to_who_waits() {
-    let _beside = beside_others();
+    let _guard = with_others();
     let server = Server::start();
     let mut conn = server.conn();
     conn.cmd("RL.THROTTLE k 0 1 1h");
@@ -412,7 +412,7 @@ fn a_string_that_is_no_time_answers_an_error_to_who_waits() {
 
 #[test]
 fn a_wait_times_out_at_its_end_with_the_denial() {
-    let _beside = beside_others();
+    let _guard = with_others();
     let server = Server::start();
     let mut conn = server.conn();
     conn.cmd("RL.ACQUIRE a 2 0 2 LEASE 600000");
@@ -450,7 +450,7 @@ fn a_wait_times_out_at_its_end_with_the_denial() {
 
 #[test]
 fn block_0_waits_without_limit() {
-    let _beside = beside_others();
+    let _guard = with_others();
     let server = Server::start();
     let mut conn = server.conn();
     conn.cmd(HOLDS);
@@ -462,7 +462,7 @@ fn block_0_waits_without_limit() {
 
 #[test]
 fn the_last_moment_is_still_in_time() {
-    let _beside = beside_others();
+    let _guard = with_others();
     let server = Server::start();
     let mut conn = server.conn();
     let mut allowed = 0;
@@ -479,7 +479,7 @@ fn the_last_moment_is_still_in_time() {
 
 #[test]
 fn what_was_freed_in_time_is_granted_even_if_a_long_script_looks_with_an_old_time() {
-    let _beside = beside_others();
+    let _guard = with_others();
     unless_stalled(ms(200), a_long_script_looks_with_an_old_time);
 }
 
@@ -500,7 +500,7 @@ fn a_long_script_looks_with_an_old_time() {
 
 #[test]
 fn what_can_never_be_or_comes_too_late_is_denied_at_once() {
-    let _beside = beside_others();
+    let _guard = with_others();
     let server = Server::start();
     let mut conn = server.conn();
     conn.cmd("RL.THROTTLE t 4 1 1h 5");
@@ -560,7 +560,7 @@ fn what_can_never_be_or_comes_too_late_is_denied_at_once() {
 
 #[test]
 fn a_call_behind_others_is_judged_alone() {
-    let _beside = beside_others();
+    let _guard = with_others();
     unless_stalled(ms(200), one_behind_another);
 }
 
@@ -579,7 +579,7 @@ fn one_behind_another() {
 
 #[test]
 fn a_wall_clock_that_steps_back_delays_nobody() {
-    let _beside = beside_others();
+    let _guard = with_others();
     let server = Server::builder().clock(true).start();
     let mut conn = server.conn();
     conn.cmd("RL.ACQUIRE k 1 0 ID x LEASE 600000");
@@ -615,7 +615,7 @@ fn a_wall_clock_that_steps_back_delays_nobody() {
 
 #[test]
 fn a_command_with_an_old_time_does_not_delay_a_head_that_it_finds_denied() {
-    let _beside = beside_others();
+    let _guard = with_others();
     if Version::under_test().lacks("one instant for a whole script", (7, 2)) {
         return;
     }

@@ -15,6 +15,6 @@ fn alone() -> RwLockWriteGuard<'static, ()> {
 }
 
 /// Every other test holds this.
-fn beside_others() -> RwLockReadGuard<'static, ()> {
+fn with_others() -> RwLockReadGuard<'static, ()> {
     MACHINE.read().unwrap_or_else(PoisonError::into_inner)
 }

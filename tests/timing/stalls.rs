@@ -1,6 +1,6 @@
 //! No single call keeps the server from everybody else, whatever its caller has chosen, made or sent.
 
-use super::beside_others;
+use super::with_others;
 use std::time::Duration;
 use support::*;
 
@@ -52,7 +52,7 @@ fn along_known_priorities(number: usize) -> Vec<u64> {
 /// The server died of a recursion as deep as the chain.
 #[test]
 fn chosen_leases_do_not_kill_the_server() {
-    let _beside = beside_others();
+    let _guard = with_others();
     const NUMBER: usize = 61_000;
     let (server, mut conn) = Server::held();
     reserve(&mut conn, "k", &along_known_priorities(NUMBER));
@@ -73,7 +73,7 @@ fn chosen_leases_do_not_kill_the_server() {
 
 #[test]
 fn chosen_leases_cost_as_much_as_any() {
-    let _beside = beside_others();
+    let _guard = with_others();
     const NUMBER: usize = 15_000;
     let (server, mut conn) = Server::held();
     let mut cost = |key: &str, leases: &[u64]| {
@@ -119,7 +119,7 @@ fn chosen_leases_cost_as_much_as_any() {
 /// Each call searched all indexes for the oldest to drop, and a large index that was dropped had to be read again.
 #[test]
 fn many_small_keys_stall_nobody() {
-    let _beside = beside_others();
+    let _guard = with_others();
     const SMALL_KEYS: usize = 125_000;
     let longest = || {
         let (server, mut conn) = Server::held();
@@ -156,7 +156,7 @@ fn many_small_keys_stall_nobody() {
 /// All indexes together held no more than 2^20 reservations, so each call read 65,535 again.
 #[test]
 fn seventeen_large_keys_are_not_read_again_by_each_call() {
-    let _beside = beside_others();
+    let _guard = with_others();
     let (server, mut conn) = Server::held();
     reserve(&mut conn, "k0", &[3_600_000; 65_535]);
     for n in 1..17 {
@@ -179,7 +179,7 @@ fn seventeen_large_keys_are_not_read_again_by_each_call() {
 /// Each of them made the next call read all 65,535 again.
 #[test]
 fn no_call_pays_for_a_change_that_keeps_every_reservation() {
-    let _beside = beside_others();
+    let _guard = with_others();
     let (server, mut conn) = Server::held();
     reserve(&mut conn, "k", &[3_600_000; 65_535]);
     let changes = [
@@ -231,7 +231,7 @@ fn ids(command: &str, key: &str, number: usize) -> Vec<String> {
 
 #[test]
 fn releasing_half_a_million_ids_takes_no_longer_than_twice_what_srem_takes() {
-    let _beside = beside_others();
+    let _guard = with_others();
     const NUMBER: usize = 500_000;
     let (server, mut conn) = Server::held();
     reserve(&mut conn, "few", &[3_600_000; 3]);
@@ -270,7 +270,7 @@ fn releasing_half_a_million_ids_takes_no_longer_than_twice_what_srem_takes() {
 /// It took 14 s along known priorities.
 #[test]
 fn all_that_is_held_is_released_by_one_call() {
-    let _beside = beside_others();
+    let _guard = with_others();
     const NUMBER: usize = 63_486;
     let (server, mut conn) = Server::held();
     reserve(&mut conn, "k", &along_known_priorities(NUMBER));
@@ -299,7 +299,7 @@ fn all_that_is_held_is_released_by_one_call() {
 /// All 200,000 clauses were parsed before the call was refused.
 #[test]
 fn clauses_beyond_the_keys_are_not_parsed() {
-    let _beside = beside_others();
+    let _guard = with_others();
     let (server, mut conn) = Server::held();
     let call = |clauses: usize, last: &str| {
         let mut words: Vec<String> = ["RL.ALL", "1", "k"].map(Into::into).into();
@@ -328,7 +328,7 @@ fn clauses_beyond_the_keys_are_not_parsed() {
 /// One call merged all: 21 ms.
 #[test]
 fn after_the_clock_was_set_back_buckets_are_healed_in_pieces() {
-    let _beside = beside_others();
+    let _guard = with_others();
     const BUCKETS: i64 = 65_536;
     let (server, mut conn) = Server::held();
     let now_us = server.clock().now_us();

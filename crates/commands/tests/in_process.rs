@@ -20,7 +20,7 @@ const SOON: Duration = Duration::from_secs(20);
 const CALLS: i64 = 2_000;
 
 /// The last calls that named a key of this call, with their times.
-fn told_of(history: &[String], words: &[String]) -> String {
+fn recent_calls(history: &[String], words: &[String]) -> String {
     let keys: Vec<String> = RandomCalls::keys().filter(|key| words.contains(key)).collect();
     let names = |line: &&String| line.split(' ').any(|word| keys.iter().any(|key| key == word));
     let lines: Vec<&str> = history.iter().filter(names).map(String::as_str).collect();
@@ -78,13 +78,13 @@ fn random_calls_are_answered_in_memory_as_by_the_module() {
                 // A key that has expired may be gone, or come back with the clock: a server deletes it when it is asked for.
                 for key in RandomCalls::keys() {
                     let words = ["RL.INFO".into(), key];
-                    let told = Outcome::Reply(local(&conn.cmd(&words)));
+                    let on_server = Outcome::Reply(local(&conn.cmd(&words)));
                     let here = call(&mut memory, &words, clock.now_us());
                     assert_eq!(
                         here,
-                        told,
+                        on_server,
                         "{words:?} before call {number} of seed {seed}, after:\n{}",
-                        told_of(&history, &words)
+                        recent_calls(&history, &words)
                     );
                 }
                 clock.advance_ms(-stream.below(3_000));
@@ -92,28 +92,28 @@ fn random_calls_are_answered_in_memory_as_by_the_module() {
         }
         let (words, now_us) = (stream.draw(), clock.now_us());
         history.push(format!("{now_us} {}", words.join(" ")));
-        let told = local(&conn.cmd(&words));
+        let on_server = local(&conn.cmd(&words));
         let count = kinds.entry(words[0].to_uppercase()).or_default();
-        count[usize::from(matches!(told, Local::Error(_)))] += 1;
+        count[usize::from(matches!(on_server, Local::Error(_)))] += 1;
         let here = call(&mut memory, &words, now_us);
-        let told = Outcome::Reply(told);
-        let after = || told_of(&history, &words);
+        let on_server = Outcome::Reply(on_server);
+        let after = || recent_calls(&history, &words);
         assert_eq!(
             here,
-            told,
+            on_server,
             "call {number} of seed {seed}, in memory and by the module, after:\n{}",
             after()
         );
         // Now and then what is stored, with its TTL.
         for key in RandomCalls::keys().filter(|key| words.contains(key) && number % 4 == 0) {
             let words = ["RL.INFO".into(), key];
-            let told = Outcome::Reply(local(&conn.cmd(&words)));
+            let on_server = Outcome::Reply(local(&conn.cmd(&words)));
             let here = call(&mut memory, &words, now_us);
             assert_eq!(
                 here,
-                told,
+                on_server,
                 "{words:?} after call {number} of seed {seed}, after:\n{}",
-                told_of(&history, &words)
+                recent_calls(&history, &words)
             );
         }
     }
@@ -193,7 +193,7 @@ fn calls_that_wait_are_granted_in_memory_in_the_order_of_the_module() {
             continue;
         }
         history.push(line.clone());
-        let told = match say(&mut memory, &line, START_US) {
+        let reply = match say(&mut memory, &line, START_US) {
             Outcome::Reply(reply) => Some(reply),
             Outcome::Waits(ticket) => {
                 let mut own = idle.pop().unwrap_or_else(|| server.conn());
@@ -205,8 +205,8 @@ fn calls_that_wait_are_granted_in_memory_in_the_order_of_the_module() {
                 None
             }
         };
-        if let Some(told) = told {
-            assert_eq!(told, local(&conn.cmd(line.as_str())), "{line} of seed {seed}");
+        if let Some(reply) = reply {
+            assert_eq!(reply, local(&conn.cmd(line.as_str())), "{line} of seed {seed}");
         }
         for (ticket, reply) in memory.take_ended(START_US as u64) {
             let mut own = waiting.remove(&ticket).expect("a wait ends once");
@@ -258,12 +258,12 @@ fn a_call_that_waits_in_memory_is_denied_when_its_time_is_up_and_not_before() {
     else {
         panic!("it does not wait")
     };
-    let (mut now_us, mut told) = (at(0), Vec::new());
+    let (mut now_us, mut replies) = (at(0), Vec::new());
     while let Some(next_us) = memory.next_us() {
         // Soon, so that changed keys and clocks are noticed, and never in the past.
         assert!(next_us as i64 > now_us && next_us as i64 <= now_us + 100_000);
         now_us = next_us as i64;
-        told.extend(
+        replies.extend(
             memory
                 .take_ended(now_us as u64)
                 .into_iter()
@@ -272,7 +272,7 @@ fn a_call_that_waits_in_memory_is_denied_when_its_time_is_up_and_not_before() {
     }
     let integers = |values: [i64; 5]| Local::Array(values.map(Local::Integer).to_vec());
     assert_eq!(
-        told,
+        replies,
         [
             (granted, at(10_000), integers([0, 1, 0, -1, 10_000])),
             (dismissed, at(15_000), integers([1, 1, 0, 5_000, 5_000])),

@@ -224,17 +224,17 @@ impl Cluster {
                     let mut conn = self.nodes[node].conn();
                     format!("{}{}", conn.text("CLUSTER INFO"), conn.text("CLUSTER NODES"))
                 };
-                let told: Vec<_> = self.living().into_iter().map(tell).collect();
-                panic!("the nodes do not agree:\n{}", told.join("\n"));
+                let views: Vec<_> = self.living().into_iter().map(tell).collect();
+                panic!("the nodes do not agree:\n{}", views.join("\n"));
             }
             sleep(Duration::from_millis(10));
         }
     }
 
     fn agrees(&self) -> bool {
-        let mut told = self.living().into_iter().map(|node| self.slots_seen_by(node));
-        let first = told.next().flatten();
-        first.is_some() && told.all(|told| told == first)
+        let mut views = self.living().into_iter().map(|node| self.slots_seen_by(node));
+        let first = views.next().flatten();
+        first.is_some() && views.all(|views| views == first)
     }
 
     /// The nodes that run.
@@ -254,14 +254,14 @@ impl Cluster {
         let nodes = tell("CLUSTER NODES")?;
         let words = nodes.lines().map(|line| line.split(' ').collect::<Vec<_>>());
         let living = words.filter(|words| !words[2].contains("fail"));
-        let mut told: Vec<_> = living
+        let mut views: Vec<_> = living
             .map(|words| {
                 let slots = words[8..].join(" ");
                 format!("{} follows {} in epoch {} has {slots}", words[0], words[3], words[6])
             })
             .collect();
-        told.sort();
-        Some(told)
+        views.sort();
+        Some(views)
     }
 
     /// What a living node says of itself in CLUSTER NODES.
@@ -282,8 +282,8 @@ impl Cluster {
     fn cli<S: AsRef<std::ffi::OsStr>>(&self, arguments: &[S]) {
         let output = Command::new(cli()).arg("--cluster").args(arguments).output();
         let output = output.expect("redis-cli is needed to make a cluster");
-        let told = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success(), "{told}{}", String::from_utf8_lossy(&output.stderr));
+        let views = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{views}{}", String::from_utf8_lossy(&output.stderr));
     }
 }
 

@@ -8,13 +8,13 @@ use std::time::Duration;
 use redis_cell_rs::{Cmd, Key, Policy, Verdict};
 
 /// total, remaining, reset_after, and of a blocked call retry_after.
-type Told = (usize, usize, u64, Option<u64>);
+type Numbers = (usize, usize, u64, Option<u64>);
 
-fn told(verdict: Verdict) -> Told {
+fn numbers(verdict: Verdict) -> Numbers {
     match verdict {
-        Verdict::Allowed(told) => (told.total, told.remaining, told.reset_after, None),
-        Verdict::Blocked(told) => {
-            (told.total, told.remaining, told.reset_after, Some(told.retry_after))
+        Verdict::Allowed(details) => (details.total, details.remaining, details.reset_after, None),
+        Verdict::Blocked(details) => {
+            (details.total, details.remaining, details.reset_after, Some(details.retry_after))
         }
     }
 }
@@ -25,10 +25,10 @@ fn main() {
         let url = format!("redis://127.0.0.1:{port}/?protocol={protocol}");
         let mut conn = redis::Client::open(url).unwrap().get_connection().unwrap();
         redis::cmd("FLUSHALL").exec(&mut conn).unwrap();
-        let mut call = |key: &str, policy: &Policy| -> Told {
+        let mut call = |key: &str, policy: &Policy| -> Numbers {
             let key = Key::from(key);
             let cmd: redis::Cmd = Cmd::new(&key, policy).into();
-            told(cmd.query(&mut conn).expect("an answer that the crate understands"))
+            numbers(cmd.query(&mut conn).expect("an answer that the crate understands"))
         };
 
         // A burst of 1, 10 in 60 seconds, 1 each.
