@@ -19,14 +19,11 @@ use engine::settle::Applied;
 use engine::store::Refused;
 use std::ops::Range;
 
-/// Words: the arguments of a call with the command's name before them, or a definition.
+/// Words: the arguments of a call after the command's name, which is word 0, or a definition.
+#[allow(clippy::len_without_is_empty, reason = "a call has at least one word")]
 pub trait Words<'a> {
-    /// How many there are.
+    /// The number of words.
     fn len(&self) -> usize;
-    /// Whether there is none.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
     /// The word at `at`, counted from 0.
     fn word(&self, at: usize) -> Option<&'a [u8]>;
 }

@@ -143,6 +143,147 @@ fn a_policy_limits_by_its_name_and_is_counted() {
     assert!(before.is_some() && number(&world) > before);
 }
 
+/// A line whose reply is an error that begins with these words.
+#[track_caller]
+fn check_error(world: &mut World, line: &str, begins: &str) {
+    match world.call(line) {
+        Outcome::Reply(Value::Error(error)) => {
+            assert!(error.starts_with(begins), "{line}: {error}")
+        }
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
+#[test]
+fn the_number_of_keys_of_a_call_has_bounds() {
+    let mut world = World::new();
+    for (line, begins) in [
+        ("RL.ALL 1", "ERR wrong number of arguments for 'rl.all' command"),
+        ("RL.ALL 1 k", "ERR there must be one clause for each key"),
+        ("RL.ALL 1 k WINDOW 5 60 NONSENSE", "ERR syntax error: unknown option NONSENSE"),
+        ("RL.TOP NONSENSE", "ERR syntax error: unknown option NONSENSE"),
+        ("RL.HELD k k", "ERR wrong number of arguments for 'rl.held' command"),
+        ("RL.INFO k k", "ERR wrong number of arguments for 'rl.info' command"),
+        ("CONFIG NONSENSE ratelimit.lease 1", "ERR unknown"),
+        ("XY.WINDOW k 5 60", "ERR unknown command"),
+    ] {
+        check_error(&mut world, line, begins);
+    }
+    let call = |number: usize| {
+        let keys: Vec<_> = (0..number).map(|at| format!("k{at}")).collect();
+        let clauses = vec!["WINDOW 5 60"; number];
+        format!("RL.ALL {number} {} {}", keys.join(" "), clauses.join(" "))
+    };
+    check_error(&mut world, &call(65), "ERR numkeys must be an integer from 1 to 64");
+    let Outcome::Reply(Value::Array(reply)) = world.call(&call(64)) else { panic!("64 keys") };
+    assert_eq!(reply[0], Value::Integer(0));
+}
+
+#[test]
+fn the_table_of_policies_has_bounds() {
+    let mut world = World::new();
+    let mut set = |text: &str| {
+        let words: [&[u8]; 4] = [b"CONFIG", b"SET", b"ratelimit.policies", text.as_bytes()];
+        match world.server.call(&words, NOW_US) {
+            Outcome::Reply(Value::Bulk(_)) => true,
+            Outcome::Reply(Value::Error(_)) => false,
+            other => panic!("{other:?}"),
+        }
+    };
+    let name = |len: usize| format!("{} WINDOW 5 60", "n".repeat(len));
+    assert!(set(&name(64)) && !set(&name(65)) && !set("n! WINDOW 5 60"));
+    let table = |number: usize| {
+        let rows: Vec<_> = (0..number).map(|at| format!("p{at} WINDOW 5 60")).collect();
+        rows.join(";")
+    };
+    assert!(set(&table(1_000)) && !set(&table(1_001)));
+}
+
+#[test]
+fn clauses_with_policies_are_counted_by_how_they_ended() {
+    let mut world = World::new();
+    let table = "day~WINDOW~1~60s;wide~WINDOW~9~60s;try~WINDOW~0~60s~SHADOW";
+    world.check(&[(&format!("CONFIG SET ratelimit.policies {table}"), "OK")]);
+    for line in [
+        "RL.ALL 2 a b WINDOW @day WINDOW @try",
+        // The first of the group is full, and the second takes.
+        "RL.ALL 2 a c WINDOW @day ELSE WINDOW @wide",
+        "RL.ALL 1 a WINDOW @day",
+        "RL.ALL_RO 1 a WINDOW @day",
+    ] {
+        assert!(matches!(world.call(line), Outcome::Reply(Value::Array(_))), "{line}");
+    }
+    let policies =
+        "[[day WINDOW 1 60s 1 1 0] [try WINDOW 0 60s SHADOW 0 0 1] [wide WINDOW 9 60s 1 0 0]]";
+    world.check(&[("RL.POLICIES", policies), ("RL.TOP", "[[a 0 1 0]]")]);
+    // Set to what it was, the table keeps its counts; with another text between, they are gone.
+    world.check(&[
+        ("CONFIG SET ratelimit.policies day~WINDOW~1~60s", "OK"),
+        (&format!("CONFIG SET ratelimit.policies {table}"), "OK"),
+        ("RL.POLICIES", policies),
+        ("CONFIG SET ratelimit.policies wide~WINDOW~9~60s", "OK"),
+        ("CONFIG SET ratelimit.policies none~WINDOW~9~60s", "OK"),
+        ("CONFIG SET ratelimit.policies day~WINDOW~1~60s", "OK"),
+        ("RL.POLICIES", "[[day WINDOW 1 60s 0 0 0]]"),
+    ]);
+}
+
+#[test]
+fn the_ban_of_a_policy_begins_only_where_a_call_may_have_one() {
+    for (line, bans) in [
+        ("RL.WINDOW k @p 1", true),
+        ("RL.WINDOW k @p 1 FORCE", false),
+        ("RL.WINDOW k @p 0 LEAVE 1", false),
+        ("RL.ACQUIRE k @p 1", false),
+        ("RL.WINDOW_RO k @p 1", false),
+    ] {
+        let mut world = World::new();
+        world.check(&[
+            ("CONFIG SET ratelimit.policies p~WINDOW~1~1s~BAN~5s", "OK"),
+            ("RL.WINDOW k @p 1", "[0 1 0 -1 1]"),
+        ]);
+        world.call(line);
+        // The window is free again, and only a ban can deny.
+        world.at_us = 3_000_000;
+        let Outcome::Reply(Value::Array(reply)) = world.call("RL.WINDOW k 1 1s 1") else {
+            panic!("{line}")
+        };
+        assert_eq!(reply[0], Value::Integer(i64::from(bans)), "{line}");
+    }
+}
+
+#[test]
+fn an_id_of_a_waiting_call_is_refused_in_clauses_too_and_the_line_is_counted() {
+    let mut world = World::new();
+    world.check(&[("RL.ACQUIRE k 1 0 1 ID a LEASE 1h", "[0 1 0 -1 3600 a]")]);
+    assert!(matches!(world.call("RL.ACQUIRE k 1 0 1 ID b BLOCK 0"), Outcome::Waits(_)));
+    check_error(&mut world, "RL.ALL 1 k ACQUIRE 1 0 1 ID b", "DUPLICATE ");
+    let Outcome::Reply(reply) = world.call("RL.ALL_RO 1 k ACQUIRE 1 0 1 ID b") else {
+        panic!("it waits")
+    };
+    assert!(matches!(reply, Value::Array(_)), "{reply:?}");
+    let Outcome::Reply(info) = world.call("RL.INFO k") else { panic!("RL.INFO waits") };
+    assert!(spelled(&info).contains("waiting 1"), "{info:?}");
+}
+
+#[test]
+fn options_that_are_given_without_a_policy_are_read_as_documented() {
+    let mut world = World::new();
+    check_error(
+        &mut world,
+        "RL.WINDOW k 5 1d 1 FIXED FROM first TZ UTC",
+        "ERR TZ and FROM first must not be used together",
+    );
+    world.check(&[
+        ("CONFIG SET ratelimit.policies-only no", "OK"),
+        ("CONFIG SET ratelimit.policies-only NO", "OK"),
+    ]);
+    let Outcome::Reply(Value::Error(_)) = world.call("CONFIG SET ratelimit.policies-only maybe")
+    else {
+        panic!("neither yes nor no")
+    };
+}
+
 #[test]
 fn a_call_that_waits_is_told_when_it_is_granted_or_its_time_is_up() {
     let mut world = World::new();
