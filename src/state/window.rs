@@ -20,6 +20,8 @@ use engine::entry::{score, Entry};
 use engine::reservation::{id_of, HeldReservation};
 use engine::store::{self, BanEdit, Change};
 use engine::window::Edit;
+use foldhash::quality::RandomState;
+use std::collections::HashMap;
 
 /// A sorted set of events and reservations, for one call.
 pub struct ServerWindow<'c> {
@@ -313,12 +315,13 @@ fn find_all_live(
     key: &mut ReadKey,
     ids: &[&[u8]],
 ) -> Result<Vec<OwnedString>, Error> {
-    let (len, mut ids) = (key.len(), ids.to_vec());
-    ids.sort_unstable();
-    ids.dedup();
+    let len = key.len();
     let mut members = Vec::new();
     if len > MAX_READ && ids.len() <= MAX_SEARCHED.max(len / READ_PER_SEARCH) {
         refuse_foreign(key)?;
+        let mut ids = ids.to_vec();
+        ids.sort_unstable();
+        ids.dedup();
         for id in ids {
             members.extend(find_live(None, key, id, key_ctx.now_us)?);
         }
@@ -328,13 +331,20 @@ fn find_all_live(
     if members.len() < len {
         refuse_foreign(key)?;
     }
-    let (mut is_released, mut last_id) = (Vec::with_capacity(members.len()), None);
-    for member in &members {
-        let id = id_of(member.as_bytes());
+    let mut positions = HashMap::<_, _, RandomState>::default();
+    for (at, member) in members.iter().enumerate() {
         // If somebody wrote an id a second time, the first one counts, as in a search.
-        let is_named = id != last_id && id.is_some_and(|id| ids.binary_search(&id).is_ok());
-        is_released.push(is_named && reservation(member)?.live(key_ctx.now_us));
-        last_id = id;
+        positions.entry(id_of(member.as_bytes())).or_insert(at);
+    }
+    let mut is_released = vec![false; members.len()];
+    for id in ids {
+        let at = positions.get(&Some(*id));
+        if let Some(is_released) = at.and_then(|at| is_released.get_mut(*at)) {
+            *is_released = true;
+        }
+    }
+    for (member, is_released) in members.iter().zip(&mut is_released) {
+        *is_released = *is_released && reservation(member)?.live(key_ctx.now_us);
     }
     let mut is_released = is_released.into_iter();
     members.retain(|_| is_released.next() == Some(true));
