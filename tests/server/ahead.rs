@@ -63,7 +63,7 @@ fn it_works_in_transactions_and_scripts_and_outlives_a_restart() {
     let mut conn = server.conn();
     conn.pipeline(["MULTI", "RL.THROTTLE k 0 1 1 1 AHEAD 5s", "RL.THROTTLE k 0 1 1 1 AHEAD 5s"]);
     let Value::Array(replies) = conn.cmd("EXEC") else { panic!("no replies") };
-    assert_eq!(replies.iter().map(ints).map(|told| told[5]).collect::<Vec<_>>(), [0, 1]);
+    assert_eq!(replies.iter().map(ints).map(|reply| reply[5]).collect::<Vec<_>>(), [0, 1]);
     let script = "return redis.call('RL.THROTTLE', KEYS[1], 0, 1, 1, 1, 'AHEAD', '5s')";
     assert_eq!(conn.ints(["EVAL", script, "1", "k"])[5], 2);
     server.restart(Stop::Kill);

@@ -238,8 +238,8 @@ fn a_cluster_wants_all_keys_in_one_slot() {
         for keys in ["0", "1 a"] {
             let words = ["EVAL", &script].into_iter().chain(keys.split(' ')).collect::<Vec<_>>();
             let error = conn.err(words);
-            let is_told = ["CROSSSLOT ", "hash to the same slot", "non local key"];
-            assert!(is_told.iter().any(|told| error.contains(told)), "{script}: {error}");
+            let expected = ["CROSSSLOT ", "hash to the same slot", "non local key"];
+            assert!(expected.iter().any(|text| error.contains(text)), "{script}: {error}");
         }
         conn.cmd("MULTI");
         conn.cmd(call);
@@ -286,7 +286,7 @@ fn the_server_finds_its_keys() {
             ("admin", false),
             ("noscript", false),
         ] {
-            assert_eq!(flags.iter().any(|told| told == flag), is_there, "{name}: {flag}");
+            assert_eq!(flags.iter().any(|shown| shown == flag), is_there, "{name}: {flag}");
         }
         // The first key, the last and the step: clients that know no key specs go by them.
         let range = ints(&Value::Array(parts[3..6].to_vec()));
@@ -295,13 +295,13 @@ fn the_server_finds_its_keys() {
         if server.version().is_from(7, 0) {
             assert_eq!(parts[1], Value::Int(-3), "{name}");
             let Value::Array(specs) = &parts[8] else { panic!("{name}: {parts:?}") };
-            let told: Vec<String> = flat(&specs[0]);
+            let spec: Vec<String> = flat(&specs[0]);
             for word in [access, "access", "keynum", "keynumidx", "firstkey"] {
-                assert!(told.iter().any(|told| told == word), "{name}: {told:?} lacks {word}");
+                assert!(spec.iter().any(|shown| shown == word), "{name}: {spec:?} lacks {word}");
             }
             let others = if first == 0 { 0 } else { 1 };
             assert_eq!(
-                specs[1..].iter().map(flat).filter(|told| told.contains(&"not_key".into())).count(),
+                specs[1..].iter().map(flat).filter(|spec| spec.contains(&"not_key".into())).count(),
                 others
             );
             assert_eq!(specs.len(), 1 + others, "{name}: {specs:?}");

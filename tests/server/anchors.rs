@@ -187,8 +187,8 @@ fn an_anchor_that_does_not_fit_the_period_is_an_error_that_names_what_fits() {
     for (period, anchor, fits) in UNFIT {
         for command in ["RL.WINDOW", "RL.WINDOW_RO", "RL.ACQUIRE", "RL.ACQUIRE_RO"] {
             let error = conn.err(format!("{command} k 1 {period} FIXED FROM {anchor}"));
-            let told = format!("ERR FROM {} must be used with {fits}", anchor.to_lowercase());
-            assert!(error.starts_with(&told), "{error}");
+            let begins = format!("ERR FROM {} must be used with {fits}", anchor.to_lowercase());
+            assert!(error.starts_with(&begins), "{error}");
         }
     }
     assert_eq!(conn.int("EXISTS k"), 0);
@@ -217,10 +217,10 @@ const WRONG: &[(&str, &str)] = &[
 #[test]
 fn wrong_arguments_are_errors_that_say_what_is_allowed() {
     let (_server, mut conn) = Server::held();
-    for (words, told) in WRONG {
+    for (words, begins) in WRONG {
         for command in ["RL.WINDOW k", "RL.ACQUIRE_RO k", "RL.ALL 1 k WINDOW"] {
             let error = conn.err(format!("{command} 1 {words}"));
-            assert!(error.starts_with(told), "{command} 1 {words}: {error}");
+            assert!(error.starts_with(begins), "{command} 1 {words}: {error}");
         }
     }
     for value in ["", "09:00 ", " 09:00", "09:00\0", "09:00\r\n", "\u{0660}9:00"] {
@@ -231,7 +231,7 @@ fn wrong_arguments_are_errors_that_say_what_is_allowed() {
     assert!(conn
         .err(["RL.WINDOW", "k", "1", "1d", "FIXED", "FROM", &long])
         .starts_with("ERR FROM "));
-    for (call, told) in [
+    for (call, begins) in [
         (
             "RL.ACQUIRE k 1 0 FIXED FROM first",
             "ERR BUCKETS and FIXED must not be used with period 0",
@@ -245,7 +245,7 @@ fn wrong_arguments_are_errors_that_say_what_is_allowed() {
         ("RL.RENEW k a FROM first", "ERR syntax error: unknown option FROM"),
     ] {
         let error = conn.err(call);
-        assert!(error.starts_with(told), "{call}: {error}");
+        assert!(error.starts_with(begins), "{call}: {error}");
     }
     assert_eq!(conn.int("EXISTS k"), 0);
 }

@@ -456,14 +456,14 @@ fn a_replica_and_a_restart_know_it() {
     let mut reader = replica.conn();
     let looks = ["RL.WINDOW_RO w 1 1s 1 MS", "RL.THROTTLE_RO b 0 1 1s 1 MS"];
     for look in looks {
-        let told = reader.ints(look);
-        assert!(told[0] == 1 && told[3] > 500_000, "{look}: {told:?}");
+        let reply = reader.ints(look);
+        assert!(reply[0] == 1 && reply[3] > 500_000, "{look}: {reply:?}");
     }
     let mut master = master;
     master.restart(Stop::Kill);
     let mut conn = master.conn();
     for look in looks {
-        let told = conn.ints(look);
-        assert!(told[0] == 1 && told[3] > 500_000, "{look}: {told:?}");
+        let reply = conn.ints(look);
+        assert!(reply[0] == 1 && reply[3] > 500_000, "{look}: {reply:?}");
     }
 }

@@ -104,20 +104,20 @@ fn client_unblock_returns_each_command_s_denial() {
     let mut conn = server.conn();
     conn.cmd("RL.THROTTLE t 4 1 1h 4");
     conn.cmd("RL.WINDOW w 5 1h 4");
-    for (call, told) in [
+    for (call, expected) in [
         ("RL.THROTTLE t 4 1 1h 2 BLOCK 0", vec![1, 5, 1, 3600, 14400]),
         ("RL.THROTTLE t 4 1 1h 5 ATMOST BLOCK 0", vec![]),
         ("RL.WINDOW w 5 1h 2 BLOCK 0", vec![1, 5, 1, 3600, 3600]),
     ] {
         let mut waiter = server.conn();
         let id = waiter.id();
-        if told.is_empty() {
+        if expected.is_empty() {
             assert_eq!(waiter.ints(call), [0, 5, 0, -1, 18000, 1]);
             continue;
         }
         let mut waiter = server.wait_on(waiter, call);
         assert_eq!(conn.int(format!("CLIENT UNBLOCK {id}")), 1);
-        assert_eq!(ints(&waiter.recv()), told, "{call}");
+        assert_eq!(ints(&waiter.recv()), expected, "{call}");
         // Nothing was taken by it.
         let looks =
             if call.contains("THROTTLE") { "RL.THROTTLE t 4 1 1h 0" } else { "RL.WINDOW w 5 1h 0" };

@@ -288,9 +288,9 @@ fn client_unblock_error_right_after_the_grant_neither_loses_nor_doubles_it() {
     let mut second = server.wait_in_line(waits("b"));
     let unblock = format!("CLIENT UNBLOCK {id} ERROR");
     conn.pipeline(["MULTI".to_owned(), "RL.RELEASE k holder".into(), unblock, "EXEC".into()]);
-    let told = first.recv();
+    let reply = first.recv();
     sleep(ms(50));
-    match told {
+    match reply {
         // Told before, or given back and told nothing of it.
         Value::Array(_) => assert_eq!(conn.held_ids("k"), ["a"]),
         other => {

@@ -158,13 +158,13 @@ fn while_clients_are_paused_time_is_up_all_the_same() {
     server.expect_nobody_waits();
 }
 
-/// Calls that wait for what comes free by itself in 500 ms, on a node whose cluster goes down before that. `None` where the
-/// machine was too slow for it. What those were told whom the server did not let wait on.
-fn told_where_the_cluster_is_down(reads: &str) -> Option<Vec<Value>> {
+/// The replies to the calls that the server stops blocking when the cluster goes down, shortly before each of them would be
+/// granted. `None` if the machine was too slow for that.
+fn replies_when_the_cluster_goes_down(reads: &str) -> Option<Vec<Value>> {
     let config = format!("cluster-allow-reads-when-down {reads}");
     let server = Server::builder().cluster().config(config).start();
     let mut conn = server.conn();
-    // The server looks after its clients in a row that takes a second, so that it sends one of the three away late.
+    // The server visits all its clients once a second, so with idle ones in between it stops blocking one of the three late.
     let mut idle = Vec::new();
     let calls =
         ["RL.THROTTLE {k}t 0 1 500ms", "RL.WINDOW {k}w 1 500ms", "RL.ACQUIRE {k}a 1 0 1 LEASE 500"];
@@ -181,24 +181,24 @@ fn told_where_the_cluster_is_down(reads: &str) -> Option<Vec<Value>> {
         return None;
     }
     assert!(conn.err("RL.WINDOW {k}w 1 500ms").starts_with("CLUSTERDOWN "));
-    // Within a second the server sends those away who wait.
+    // Within a second the server stops blocking them.
     sleep(ms(1_500));
-    let told = waiters.iter_mut().filter_map(|waiter| match waiter.silent_for(ms(1)) {
+    let replies = waiters.iter_mut().filter_map(|waiter| match waiter.silent_for(ms(1)) {
         true => None,
         false => Some(waiter.recv()),
     });
-    let told: Vec<_> = told.collect();
-    assert_eq!(server.figure("waited_granted"), 0, "{told:?}");
+    let replies: Vec<_> = replies.collect();
+    assert_eq!(server.figure("waited_granted"), 0, "{replies:?}");
     drop(idle);
-    Some(told)
+    Some(replies)
 }
 
 #[test]
 fn while_the_cluster_is_down_a_waiter_is_granted_nothing_also_where_reads_are_allowed() {
     for reads in ["yes", "no"] {
-        let told = (0..10).find_map(|_| told_where_the_cluster_is_down(reads));
-        let told = told.expect("a cluster that goes down within 500 ms");
-        for reply in &told {
+        let replies = (0..10).find_map(|_| replies_when_the_cluster_goes_down(reads));
+        let replies = replies.expect("a cluster that goes down within 500 ms");
+        for reply in &replies {
             assert_refused(reply, "CLUSTERDOWN ", &format!("a call that waited, reads {reads}"));
         }
     }

@@ -342,19 +342,19 @@ fn command_info_lists_flags_and_keys() {
         let Value::Array(parts) = &infos[0] else { panic!("{name}: {infos:?}") };
         assert_eq!(text(&parts[0]), name);
         assert_eq!([&parts[3], &parts[4], &parts[5]], [&Value::Int(1); 3], "{name}");
-        let told = flat(&parts[2]);
+        let shown = flat(&parts[2]);
         let writes = flags.starts_with("write");
         for flag in flags.split(' ').filter(|flag| *flag != "blocking") {
-            assert!(told.iter().any(|word| word == flag), "{name}: {told:?} lacks {flag}");
+            assert!(shown.iter().any(|word| word == flag), "{name}: {shown:?} lacks {flag}");
         }
         let slow = if flags.contains("fast") { "" } else { "fast" };
         let wrong = if writes { "readonly" } else { "write" };
         for not in ["movablekeys", "admin", "noscript", wrong, slow] {
-            assert!(!told.iter().any(|word| word == not), "{name}: {told:?} has {not}");
+            assert!(!shown.iter().any(|word| word == not), "{name}: {shown:?} has {not}");
         }
-        assert_eq!(told.iter().any(|word| word == "denyoom"), flags.contains("denyoom"), "{name}");
+        assert_eq!(shown.iter().any(|word| word == "denyoom"), flags.contains("denyoom"), "{name}");
         if server.version().is_from(7, 0) {
-            assert_eq!(told.iter().any(|word| word == "blocking"), flags.contains("blocking"));
+            assert_eq!(shown.iter().any(|word| word == "blocking"), flags.contains("blocking"));
             assert_eq!(parts[1], Value::Int(arity), "{name}");
             let specs = flat(&parts[8]);
             let access: &[&str] =
@@ -376,7 +376,10 @@ fn command_docs_list_every_argument() {
     for (name, _, _, arguments) in COMMANDS {
         let docs = flat(&conn.cmd(format!("COMMAND DOCS {name}")));
         for word in ["summary", "complexity", "since"] {
-            assert!(docs.iter().any(|told| told == word), "{name}: {docs:?} lacks {word}");
+            assert!(
+                docs.iter().any(|documented| documented == word),
+                "{name}: {docs:?} lacks {word}"
+            );
         }
         let mut rest = docs.iter();
         for argument in arguments.split(' ') {
@@ -410,8 +413,8 @@ fn info_counts_what_became_of_the_calls() {
         ("window_ro_denied", "1"),
         ("window_ro_errors", "1"),
     ] {
-        let told = server.info(&format!("ratelimit_{field}"));
-        assert_eq!(told.as_deref(), Some(number), "{field}");
+        let number_in_info = server.info(&format!("ratelimit_{field}"));
+        assert_eq!(number_in_info.as_deref(), Some(number), "{field}");
     }
     let section = conn.text("INFO ratelimit");
     assert!(section.contains("ratelimit_throttle_allowed:4"), "{section}");

@@ -51,8 +51,8 @@ fn denied_calls_count_in_the_window_and_do_not_prolong_it() {
     // What others hold denies: the call is the first that is counted.
     conn.cmd("DEL k");
     conn.cmd("RL.ACQUIRE k 1 10s FIXED FROM first LEASE 5000");
-    let told = conn.ints("RL.WINDOW k 1 10s FIXED FROM first COUNTDENIED MS");
-    assert_eq!(told, [1, 1, 0, 10_000, 10_000]);
+    let reply = conn.ints("RL.WINDOW k 1 10s FIXED FROM first COUNTDENIED MS");
+    assert_eq!(reply, [1, 1, 0, 10_000, 10_000]);
 }
 
 #[test]
@@ -149,8 +149,8 @@ fn a_reservation_starts_no_window_and_counts_in_that_of_its_moment() {
     server.clock().advance_ms(2_000);
     assert_eq!(conn.int("RL.RENEW k c"), 1);
     assert_eq!(conn.int("RL.APPLY k c 2"), 1);
-    let told = conn.ints("RL.WINDOW k 3 10s 2 FIXED FROM first MS");
-    assert_eq!(told, [1, 3, 1, 10_000, 10_000]);
+    let reply = conn.ints("RL.WINDOW k 3 10s 2 FIXED FROM first MS");
+    assert_eq!(reply, [1, 3, 1, 10_000, 10_000]);
     assert_eq!((conn.int("ZCARD k"), conn.int("RL.APPLY k c")), (1, 0));
     assert!((10_000..=11_000).contains(&conn.int("PTTL k")));
 }
@@ -279,8 +279,8 @@ fn it_works_in_multi_and_in_lua_and_over_resp3() {
     server.clock().advance_ms(10_000);
     conn.pipeline(["MULTI", call, call, call]);
     let Value::Array(replies) = conn.cmd("EXEC") else { panic!("EXEC") };
-    let told: Vec<_> = replies.iter().map(|reply| ints(reply)[2]).collect();
-    assert_eq!(told, [1, 0, 0]);
+    let remaining: Vec<_> = replies.iter().map(|reply| ints(reply)[2]).collect();
+    assert_eq!(remaining, [1, 0, 0]);
 }
 
 #[test]

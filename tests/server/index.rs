@@ -844,8 +844,8 @@ fn one_call_reads_a_bounded_number_of_reservations_again() {
         assert_eq!(lab.indexes(), 0);
         let taken = lab.conn.int("ZCARD e");
         for indexes in [3, 5] {
-            let told = lab.conn.err(call);
-            assert!(told.starts_with("TRYAGAIN the keys hold more reservations than"), "{told}");
+            let error = lab.conn.err(call);
+            assert!(error.starts_with("TRYAGAIN the keys hold more reservations than"), "{error}");
             assert_eq!((lab.indexes(), lab.conn.int("ZCARD a")), (indexes, taken));
         }
         let reply = lab.conn.cmd(call);

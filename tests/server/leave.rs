@@ -32,8 +32,8 @@ fn a_quantity_that_exceeds_the_limit_with_leave_is_denied_for_good() {
     ] {
         assert_eq!(conn.ints(call)[..4], [1, limit, limit, -1], "{call}");
     }
-    let told = conn.acquire("RL.ACQUIRE k 5 60 3 LEAVE 3");
-    assert_eq!((told.numbers, told.id), ([1, 5, 5, -1, 0], None));
+    let reply = conn.acquire("RL.ACQUIRE k 5 60 3 LEAVE 3");
+    assert_eq!((reply.numbers, reply.id), ([1, 5, 5, -1, 0], None));
     // A semaphore says 1 to more than its limit, LEAVE included.
     assert_eq!(conn.acquire("RL.ACQUIRE k 5 0 3 LEAVE 3").limited(), 1);
     assert_eq!(conn.int("EXISTS k"), 0);
@@ -132,13 +132,13 @@ fn a_call_with_leave_is_decided_as_one_of_more_and_takes_as_one_of_its_own() {
             let more = quantity + leave;
             let look = conn.ints(format!("{command}_RO plain {limit} {more} MS {options}"));
             let call = format!("{limit} {quantity} MS {options}");
-            let told = conn.ints(format!("{command} leaves {call} LEAVE {leave}"));
+            let reply = conn.ints(format!("{command} leaves {call} LEAVE {leave}"));
             let context = format!("seed {seed}, step {step}: {command} {call} LEAVE {leave}");
-            assert_eq!((told[0], told[3]), (look[0], look[3]), "{context}");
+            assert_eq!((reply[0], reply[3]), (look[0], look[3]), "{context}");
             // Denied calls may drop what is dead, so the other key gets one as well.
             let taken = if look[0] == 0 { quantity } else { more };
             let plain = conn.ints(format!("{command} plain {limit} {taken} MS {options}"));
-            assert_eq!(told, plain, "{context}");
+            assert_eq!(reply, plain, "{context}");
             assert_eq!(conn.cmd("DUMP leaves"), conn.cmd("DUMP plain"), "{context}");
         }
     }

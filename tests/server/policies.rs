@@ -659,10 +659,10 @@ fn a_shadow_is_answered_as_allowed_with_the_state_as_it_stands() {
     assert_eq!(counts(&server, "w"), [1, 0, 2]);
 
     assert_eq!(conn.acquire("RL.ACQUIRE s @s 1 ID x MS").id(), "x");
-    let told = conn.acquire("RL.ACQUIRE s @s 1 ID y BLOCK 1h MS");
-    assert_eq!((told.numbers, told.id), ([0, 1, 0, -1, 20_000], None));
-    let told = conn.acquire("RL.ACQUIRE_RO s @s 1 MS");
-    assert_eq!((told.numbers, told.id), ([0, 1, 0, -1, 20_000], None));
+    let reply = conn.acquire("RL.ACQUIRE s @s 1 ID y BLOCK 1h MS");
+    assert_eq!((reply.numbers, reply.id), ([0, 1, 0, -1, 20_000], None));
+    let reply = conn.acquire("RL.ACQUIRE_RO s @s 1 MS");
+    assert_eq!((reply.numbers, reply.id), ([0, 1, 0, -1, 20_000], None));
     assert_eq!(conn.held_ids("s"), ["x"]);
     // An error stays an error.
     assert!(conn.err("RL.ACQUIRE s @s 1 ID x").starts_with("DUPLICATE "));
@@ -714,15 +714,15 @@ fn a_shadow_in_rl_all_is_as_the_word_shadow() {
     assert_eq!(counts(&server, "old"), [4, 2, 0]);
     // CHECK does not deny either.
     conn.cmd("RL.ACQUIRE ban 1 0");
-    let told = flat(&conn.cmd("RL.ALL 2 ban b ACQUIRE @off CHECK WINDOW @old MS"));
-    assert_eq!(told[0], "0");
+    let reply = flat(&conn.cmd("RL.ALL 2 ban b ACQUIRE @off CHECK WINDOW @old MS"));
+    assert_eq!(reply[0], "0");
     assert_eq!(counts(&server, "off"), [0, 0, 1]);
     assert_eq!(counts(&server, "old"), [5, 2, 0]);
     // A clause that would be allowed in a denied call is counted nowhere.
     conn.cmd("RL.WINDOW b @old");
     assert_eq!(counts(&server, "old"), [6, 2, 0]);
-    let told = flat(&conn.cmd("RL.ALL 2 fresh b WINDOW @new WINDOW @old MS"));
-    assert_eq!(told[0], "1");
+    let reply = flat(&conn.cmd("RL.ALL 2 fresh b WINDOW @new WINDOW @old MS"));
+    assert_eq!(reply[0], "1");
     assert_eq!(counts(&server, "new"), [2, 0, 4]);
     assert_eq!(counts(&server, "old"), [6, 3, 0]);
 }
@@ -759,8 +759,8 @@ fn who_waits_or_holds_keeps_its_numbers_over_a_config_set() {
     let held = conn.held("s");
     assert_eq!((held.len(), held[0].ms_left), (1, 3_600_000));
     assert_eq!(conn.int("RL.RELEASE s x"), 1);
-    let told = acquired(&waits.recv());
-    assert_eq!(told.numbers[..3], [0, 1, 0]);
+    let reply = acquired(&waits.recv());
+    assert_eq!(reply.numbers[..3], [0, 1, 0]);
     assert_eq!(conn.ints("RL.WINDOW w @w -2")[1], 50);
     assert_eq!(ints(&others.recv())[..3], [0, 2, 0]);
     // Counted once each, under the name that stayed.

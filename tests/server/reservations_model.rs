@@ -444,7 +444,7 @@ impl<'s> ReservationsRun<'s> {
             assert!(error.starts_with("DUPLICATE "), "{line}: {error}");
             return;
         };
-        let (numbers, told) = match atmost {
+        let (numbers, returned_id) = match atmost {
             true => {
                 let reply = self.conn.acquire_part(&line);
                 let seen = self.model.seen();
@@ -457,7 +457,7 @@ impl<'s> ReservationsRun<'s> {
             }
         };
         assert_eq!(numbers, in_unit(answer, ms), "{line}");
-        assert_eq!(told, (granted > 0).then(|| id.into_bytes()), "{line}");
+        assert_eq!(returned_id, (granted > 0).then(|| id.into_bytes()), "{line}");
         if granted > 0 {
             self.check_ttl();
         }

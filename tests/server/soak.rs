@@ -579,11 +579,11 @@ fn run(pair: &Pair, seed: u64, time: Duration, faults: bool) -> (SoakBooks, u64,
         pings.map(|ping| ping.join().expect("who pings"))
     });
     let excuse = machine.worst();
-    let told =
+    let summary =
         format!("longest time without a PONG: {silences:?}, the machine was late by {excuse:?}");
     let longest = *silences.iter().max().unwrap();
-    assert!(longest <= LONGEST_WITHOUT_PONG + excuse, "{told}");
-    (books, calls, format!("{done:?}\nerrors {errors:?}\n{told}"))
+    assert!(longest <= LONGEST_WITHOUT_PONG + excuse, "{summary}");
+    (books, calls, format!("{done:?}\nerrors {errors:?}\n{summary}"))
 }
 
 #[test]
@@ -595,8 +595,8 @@ fn with_everything_at_once_the_books_balance() {
     let pair = start(seed);
     let before = [memory(&pair.servers[0]), memory(&pair.servers[1])];
 
-    let (mut books, calls, told) = run(&pair, seed, Duration::from_secs(seconds), true);
-    eprintln!("{calls} calls\n{told}");
+    let (mut books, calls, summary) = run(&pair, seed, Duration::from_secs(seconds), true);
+    eprintln!("{calls} calls\n{summary}");
     settle(&pair);
     for (limit, entries) in &mut books {
         let sum: i64 = entries.iter().map(|entry| entry.quantity).sum();

@@ -450,8 +450,8 @@ fn no_order_of_words_and_values_ends_the_server() {
                 Value::Array(numbers) => assert!(matches!(numbers.len(), 5 | 6), "{call:?}"),
                 error => {
                     let error = error_line(error);
-                    let told = errors.iter().any(|begin| error.starts_with(begin));
-                    assert!(told, "{call:?}: {error:?}");
+                    let is_expected = errors.iter().any(|begin| error.starts_with(begin));
+                    assert!(is_expected, "{call:?}: {error:?}");
                 }
             }
         }
@@ -474,8 +474,8 @@ fn is_refused_and_stays(conn: &mut Conn, error: &str) {
         "RL.THROTTLE k 1 1 1 ATMOST",
         "RL.THROTTLE_RO k 1 1 1",
     ] {
-        let told = conn.err(call);
-        assert!(told.starts_with(error), "{before:?} {call}: {told}");
+        let reply = conn.err(call);
+        assert!(reply.starts_with(error), "{before:?} {call}: {reply}");
     }
     assert_eq!(state(conn, "k"), before);
 }

@@ -342,8 +342,8 @@ fn rl_all_counts_one_for_each_enforced_clause_that_denies() {
     // Judged before COUNTDENIED counts: the first clause is filled only by the denial of the second.
     let call = "RL.ALL 2 d e WINDOW 2 60 1 COUNTDENIED WINDOW 1 60";
     conn.cmd(call);
-    let told = flat(&conn.cmd(call));
-    assert_eq!((&told[0], &told[6]), (&"1".into(), &"1".into()));
+    let reply = flat(&conn.cmd(call));
+    assert_eq!((&reply[0], &reply[6]), (&"1".into(), &"1".into()));
     assert_eq!(all(&mut conn), [row("e", 0, 1)]);
     // Now both deny.
     conn.cmd(call);

@@ -142,8 +142,8 @@ fn the_error_of_a_length_lists_the_units() {
     for call in ["RL.ACQUIRE k 9 0 1 BLOCK 1mo", "RL.ACQUIRE k 9 0 1 LEASE 1y"] {
         let error = conn.err(call);
         for word in ["ms", "s", "min", "h", "d", "w"] {
-            let told = error.split(|c: char| !c.is_alphanumeric()).any(|told| told == word);
-            assert!(told, "{call}: {error} lacks {word}");
+            let is_named = error.split(|c: char| !c.is_alphanumeric()).any(|part| part == word);
+            assert!(is_named, "{call}: {error} lacks {word}");
         }
     }
 }
@@ -191,8 +191,11 @@ fn an_option_that_is_unknown_or_given_twice_is_named() {
         ("RL.WINDOW k 9 60 BUCKETS 5 BUCKETS 5", "BUCKETS may be given once"),
         ("RL.ACQUIRE k 9 60 ID x ID y", "ID may be given once"),
     ] {
-        let told = conn.err(call);
-        assert!(told.eq_ignore_ascii_case(&format!("ERR syntax error: {error}")), "{call}: {told}");
+        let reply = conn.err(call);
+        assert!(
+            reply.eq_ignore_ascii_case(&format!("ERR syntax error: {error}")),
+            "{call}: {reply}"
+        );
     }
     assert_eq!(conn.int("EXISTS k"), 0);
 }

@@ -215,8 +215,8 @@ fn no_order_of_words_and_values_ends_the_server() {
                 Value::Array(_) => assert!((5..=6).contains(&ints(reply).len()), "{call:?}"),
                 other => {
                     let error = error_line(other);
-                    let told = errors.iter().any(|begin| error.starts_with(begin));
-                    assert!(told, "{call:?}: {error:?}");
+                    let is_expected = errors.iter().any(|begin| error.starts_with(begin));
+                    assert!(is_expected, "{call:?}: {error:?}");
                 }
             }
         }

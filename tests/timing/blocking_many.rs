@@ -67,14 +67,14 @@ fn nobody_is_kept_waiting<T>(server: &Server, work: impl FnOnce() -> T) -> T {
     });
     let excuse = machine.worst();
     let turn_us = server.figure("waiting_longest_turn_us");
-    let told = format!(
+    let summary = format!(
         "busy for {busiest:?} before a PONG, {longest:?} without one beside that, longest turn {turn_us} us, \
          the machine was {excuse:?} late"
     );
-    eprintln!("{told}");
-    assert!(busiest <= LONGEST_SILENCE, "{told}");
+    eprintln!("{summary}");
+    assert!(busiest <= LONGEST_SILENCE, "{summary}");
     // Three are late: who asks, the server, and who reads.
-    assert!(longest <= LONGEST_SILENCE + excuse * 3, "{told}");
+    assert!(longest <= LONGEST_SILENCE + excuse * 3, "{summary}");
     result
 }
 

@@ -375,7 +375,7 @@ impl Search<'_> {
         }
         let call = &self.calls[at];
         let (reply, saved) = apply(self.memory, self.states.saved(state), &call.what, now_us);
-        let left = call.reply.as_ref().is_none_or(|told| *told == reply).then(|| {
+        let left = call.reply.as_ref().is_none_or(|recorded| *recorded == reply).then(|| {
             let period_us = self.bounds.period_us;
             let left = saved.and_then(|saved| without_the_past(&saved, now_us, period_us));
             self.states.number(left)
@@ -492,7 +492,7 @@ pub fn apply(
     let reply = match what {
         What::Take(request) => {
             match memory.decide(KEY, request, now_us, || Id::from(&b"made"[..])) {
-                Ok(told) => reply(request, &told.decision, told.id.is_some()),
+                Ok(attempt) => reply(request, &attempt.decision, attempt.id.is_some()),
                 Err(Refused::Duplicate) => vec![DUPLICATE],
                 Err(other) => panic!("{other:?}"),
             }

@@ -368,15 +368,16 @@ impl WaitingWorld {
     }
 
     /// Notes since when the head could have what it asks for, and checks that it does not wait for long.
-    fn note_could(&self, state: &mut LineState, told: bool) {
+    fn note_could(&self, state: &mut LineState, is_woken: bool) {
         let head = self.head(state);
         let could =
             head.and_then(|(_, _, call)| self.look(state, &call)).is_some_and(Verdict::allowed);
         if !could {
             state.head_could_since = None;
         } else {
-            let (since_us, told) = *state.head_could_since.get_or_insert((state.mono_us, told));
-            let most_us = if told { TIMER_US } else { POLL_US + TIMER_US };
+            let (since_us, is_woken) =
+                *state.head_could_since.get_or_insert((state.mono_us, is_woken));
+            let most_us = if is_woken { TIMER_US } else { POLL_US + TIMER_US };
             state.check(state.mono_us - since_us <= most_us, WOKEN);
         }
         for one in state.waiting.clone() {
@@ -439,7 +440,7 @@ impl Model for WaitingWorld {
     fn next_state(&self, last: &LineState, action: LineAction) -> Option<LineState> {
         let mut state = last.clone();
         state.happened = "";
-        let mut told = true;
+        let mut is_woken = true;
         match action {
             LineAction::Ask(client, which) => {
                 state.calls[client] -= 1;
@@ -475,7 +476,7 @@ impl Model for WaitingWorld {
             LineAction::Delete => {
                 state.faults -= 1;
                 state.saved = None;
-                told = false;
+                is_woken = false;
             }
             LineAction::Back => {
                 state.faults -= 1;
@@ -487,12 +488,12 @@ impl Model for WaitingWorld {
             LineAction::Forward => {
                 state.faults -= 1;
                 state.wall_us += 1_000_000;
-                told = false;
+                is_woken = false;
             }
         }
         self.set_timer(&mut state);
         let by_command = matches!(action, LineAction::Ask(..) | LineAction::Release(_));
-        self.note_could(&mut state, told);
+        self.note_could(&mut state, is_woken);
         if by_command {
             let could = state.head_could_since.is_some();
             state.check(!could, WOKEN);

@@ -293,7 +293,10 @@ fn probe<T>(saved: &[Option<Saved>], key: usize, body: impl FnOnce(&Memory) -> T
 /// Makes a call on a copy of these keys.
 fn decide(saved: &[Option<Saved>], key: usize, request: &Request, now_us: u64) -> Option<Decision> {
     probe(saved, key, |memory| {
-        memory.decide(NAMES[key], request, now_us, || id_of(25)).ok().map(|told| told.decision)
+        memory
+            .decide(NAMES[key], request, now_us, || id_of(25))
+            .ok()
+            .map(|attempt| attempt.decision)
     })
 }
 
@@ -1118,14 +1121,14 @@ impl World {
             };
             probe(&state.saved, at, |memory| {
                 let ask = |now_us| memory.decide(NAMES[at], &whole, now_us, || id_of(25));
-                let Ok(told) = ask(state.wall_us) else { return false };
-                match told.decision.verdict {
+                let Ok(attempt) = ask(state.wall_us) else { return false };
+                match attempt.decision.verdict {
                     Verdict::Allowed { .. } => true,
                     Verdict::Never => false,
                     Verdict::Denied { wait_us, .. } => {
                         wait_us <= key.longest_wait_us
                             && ask(state.wall_us + wait_us)
-                                .is_ok_and(|told| told.decision.verdict.allowed())
+                                .is_ok_and(|attempt| attempt.decision.verdict.allowed())
                     }
                 }
             })
