@@ -289,7 +289,7 @@ fn login_looks_at_no_more_passwords_than_the_limit_in_a_flood() {
 }
 
 #[test]
-fn login_lets_nobody_in_while_redis_does_not_answer() {
+fn login_denies_everybody_while_redis_does_not_reply() {
     let Some(mut login) = Language::Python.script("examples/login.py") else { return };
     let mut server = held();
     login.env("REDIS_URL", server.url()).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -332,7 +332,7 @@ fn fails_without_the_module(program: &mut Command) -> String {
 }
 
 #[test]
-fn without_the_module_each_ends_with_an_error_and_lets_nobody_through() {
+fn without_the_module_each_ends_with_an_error_and_allows_nothing() {
     let server = Server::builder().module(false).start();
     let programs: [(_, _, &[&str]); 5] = [
         (Language::Python, "examples/web.py", &[]),

@@ -15,7 +15,7 @@ fn found(name: &str) -> Option<PathBuf> {
 
 /// `PICTURES=folder` leaves screenshots there.
 #[test]
-fn the_playground_shows_what_is_admitted_and_when() {
+fn the_playground_shows_which_calls_are_allowed_and_when() {
     let Some(chromium) = found("chromium") else {
         return skip("docs/playground", "no chromium");
     };

@@ -103,7 +103,7 @@ fn the_user_may_reset_a_limit_only_with_the_line_for_it() {
 }
 
 #[test]
-fn the_line_for_servers_without_categories_closes_what_is_for_administrators() {
+fn the_acl_line_for_servers_without_categories_denies_the_commands_for_administrators() {
     let server = Server::start();
     server.conn().cmd("ACL SETUSER app on >secret ~* +@all -@dangerous");
     let mut app = app(&server);

@@ -62,7 +62,7 @@ fn it_is_stored_in_plain_values_and_a_deletion_lifts_it() {
 }
 
 #[test]
-fn only_a_denial_by_what_is_counted_bans() {
+fn only_a_denial_by_counted_events_bans() {
     let (_server, mut conn) = Server::held();
     conn.cmd("RL.ACQUIRE held 3 60 2 LEASE 1h");
     for call in [
@@ -108,7 +108,7 @@ fn while_it_is_closed_giving_back_looking_and_force_work() {
 }
 
 #[test]
-fn nobody_is_banned_again_before_something_was_granted() {
+fn a_key_is_not_banned_again_before_a_call_was_allowed() {
     let (server, mut conn) = Server::held();
     for (name, numbers) in [("WINDOW", "1 1min"), ("THROTTLE", "0 1 1min")] {
         let mut call = |rest: &str| conn.ints(format!("RL.{name} {name} {numbers} {rest} MS"));
@@ -141,7 +141,7 @@ fn the_mark_of_a_ban_ends_with_the_last_event_whether_or_not_a_call_comes() {
 }
 
 #[test]
-fn what_is_applied_is_no_grant() {
+fn applying_a_reservation_does_not_permit_another_ban() {
     let (server, mut conn) = Server::held();
     conn.cmd("RL.ACQUIRE k 3 1min 1 LEASE 20min ID x");
     conn.cmd("RL.WINDOW k 3 1min 1");
@@ -281,7 +281,7 @@ fn countdenied_counts_what_the_ban_denies() {
 }
 
 #[test]
-fn after_the_clock_was_set_back_nobody_is_locked_out_for_longer_than_the_ban() {
+fn after_the_clock_was_set_back_no_call_is_denied_for_longer_than_the_ban() {
     let (server, mut conn) = Server::held();
     for call in ["RL.WINDOW w 1 1s 1 BAN 10min MS", "RL.THROTTLE b 0 1 1s 1 BAN 10min MS"] {
         conn.cmd(call);
@@ -328,7 +328,7 @@ fn a_wait_that_a_ban_outlasts_is_denied_at_once() {
 }
 
 #[test]
-fn those_who_wait_wait_it_out() {
+fn waiting_calls_wait_until_the_ban_ends() {
     let server = Server::start();
     let mut conn = server.conn();
     conn.cmd("RL.WINDOW k 1 1s");

@@ -39,7 +39,7 @@ fn one_leaves(leave: impl FnOnce(&Server, Conn, i64)) {
     assert!(third.silent_for(A_WHILE));
     assert_eq!(conn.int("RL.RELEASE k b"), 1);
     assert_eq!(acquired(&third.recv()).id(), "c");
-    server.expect_nobody_waits();
+    server.expect_no_waiting_calls();
     assert_eq!(conn.int("RL.RELEASE k c"), 1);
     assert_eq!(conn.int("EXISTS k"), 0);
     can_be_unloaded(&server);
@@ -157,7 +157,7 @@ fn when_the_master_becomes_a_replica_its_waiters_get_a_reply() {
     for waiter in &mut line {
         assert!(error_line(&waiter.recv()).starts_with("UNBLOCKED "));
     }
-    server.expect_nobody_waits();
+    server.expect_no_waiting_calls();
     wait_for_sync(&master, &server);
     assert!(conn.err(waits("a")).starts_with("READONLY "));
     // And back.
@@ -193,7 +193,7 @@ fn on_a_replica_that_may_be_written_to_block_is_ignored() {
             assert!(begin.elapsed() < SOON);
         }
     }
-    replica.expect_nobody_waits();
+    replica.expect_no_waiting_calls();
     assert_eq!(replica.figure("waited_timed_out"), 0);
 }
 
@@ -210,7 +210,7 @@ fn rights_that_are_taken_away_do_not_end_a_wait() {
     assert!(waiter.silent_for(A_WHILE));
     assert_eq!(conn.int("RL.RELEASE k holder"), 1);
     assert_eq!(acquired(&waiter.recv()).id(), "a");
-    server.expect_nobody_waits();
+    server.expect_no_waiting_calls();
 }
 
 #[test]
@@ -260,7 +260,7 @@ fn a_shutdown_that_waits_for_a_replica_grants_nothing_and_may_be_called_off() {
 }
 
 #[test]
-fn the_module_is_unloaded_when_nobody_waits_and_not_before() {
+fn the_module_is_unloaded_only_when_no_call_waits() {
     let server = Server::start();
     let mut conn = server.conn();
     hold(&mut conn);
@@ -338,7 +338,7 @@ fn in_a_cluster_all_that_wakes_elsewhere_wakes() {
         assert!(!waiter.silent_for(SOON), "{key:?}");
         assert_eq!(acquired(&waiter.recv()).id(), "z");
     }
-    server.expect_nobody_waits();
+    server.expect_no_waiting_calls();
 }
 
 #[test]
@@ -375,7 +375,7 @@ fn a_slot_that_moves_away_takes_its_waiters_along() {
         let moved = error_line(&waiter.recv());
         assert_eq!(moved, format!("MOVED {slot} 127.0.0.1:{}", second.port()));
     }
-    first.expect_nobody_waits();
+    first.expect_no_waiting_calls();
     assert_eq!(here.int(format!("CLUSTER COUNTKEYSINSLOT {slot}")), 0);
     // There it goes on.
     there.cmd("RL.ACQUIRE k 1 0 1 ID holder LEASE 600000");
@@ -410,13 +410,13 @@ fn a_client_waiting_on_a_key_of_any_name_is_redirected_when_its_slot_moves() {
         }
         let moved = error_line(&line[1].recv());
         assert_eq!(moved, format!("MOVED {slot} 127.0.0.1:{}", second.port()), "{key:?}");
-        first.expect_nobody_waits();
+        first.expect_no_waiting_calls();
     }
 }
 
 /// Whoever died was granted the id and never told; meanwhile it was released, and somebody else has it now.
 #[test]
-fn what_a_dead_client_was_granted_is_not_given_back_for_somebody_else() {
+fn a_dead_client_s_grant_is_not_given_back_in_place_of_another() {
     let server = Server::start();
     let mut conn = server.conn();
     conn.cmd("RL.ACQUIRE k 1 0 1 ID holder LEASE 600000");
@@ -436,5 +436,5 @@ fn what_a_dead_client_was_granted_is_not_given_back_for_somebody_else() {
     assert_eq!(acquired(&replies[3]).id(), "x");
     sleep(ms(50));
     assert_eq!(conn.held_ids("k"), ["x"]);
-    server.expect_nobody_waits();
+    server.expect_no_waiting_calls();
 }

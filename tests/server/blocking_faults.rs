@@ -146,7 +146,7 @@ fn after_a_failover_the_waiters_get_a_reply_and_the_new_master_goes_on() {
     let mut waiter = replica.wait_in_line(waits("a"));
     there.cmd("RL.RELEASE k holder");
     assert_eq!(acquired(&waiter.recv()).id(), "a");
-    master.expect_nobody_waits();
+    master.expect_no_waiting_calls();
 }
 
 // ---- A waiter that dies between its grant and its answer ----
@@ -200,11 +200,11 @@ fn the_grant_of_a_waiter_killed_before_its_answer_goes_to_the_next() {
             conn.cmd("DEL k");
         }
     }
-    server.expect_nobody_waits();
+    server.expect_no_waiting_calls();
 }
 
 #[test]
-fn what_is_given_back_for_the_dead_is_what_was_taken() {
+fn what_is_given_back_for_a_dead_client_is_what_it_took() {
     let server = Server::start();
     let mut conn = server.conn();
     let mut kill_after = |fill: &str, waits: &str, transaction: &[&str]| {
@@ -217,7 +217,7 @@ fn what_is_given_back_for_the_dead_is_what_was_taken() {
         lines.extend([format!("CLIENT KILL ID {id}"), "EXEC".to_owned()]);
         conn.pipeline(lines);
         waiter.expect_closed();
-        server.expect_nobody_waits();
+        server.expect_no_waiting_calls();
         sleep(ms(50));
     };
     // A part, by ATMOST.
@@ -282,7 +282,7 @@ fn client_unblock_right_after_the_grant_returns_the_grant_or_gives_it_back() {
 }
 
 #[test]
-fn client_unblock_error_right_after_the_grant_neither_loses_nor_doubles_it() {
+fn client_unblock_error_right_after_the_grant_does_not_lose_or_repeat_it() {
     let server = Server::start();
     let (mut conn, mut first, id) = behind_a_holder(&server);
     let mut second = server.wait_in_line(waits("b"));
@@ -323,7 +323,7 @@ fn block_is_ignored(server: &Server, mut call: impl FnMut(&mut Conn, &str) -> Va
             assert_eq!(limited(&reply), denial, "{line}: {reply:?}");
         }
     }
-    server.expect_nobody_waits();
+    server.expect_no_waiting_calls();
     // What is there is taken.
     assert_eq!(limited(&call(&mut conn, "RL.ACQUIRE free 1 0 1 BLOCK 0")), 0);
     // Behind somebody who waits as well.
@@ -334,7 +334,7 @@ fn block_is_ignored(server: &Server, mut call: impl FnMut(&mut Conn, &str) -> Va
     assert_eq!(conn.ints("RL.WINDOW w 1000 1h 0")[2], 998);
     conn.cmd("RL.RELEASE a x");
     assert_eq!(limited(&waiter.recv()), 0);
-    server.expect_nobody_waits();
+    server.expect_no_waiting_calls();
     eventually(SOON, || conn.cmd("MODULE UNLOAD ratelimit") == Value::Okay);
 }
 
@@ -383,7 +383,7 @@ fn where_another_module_calls_block_is_ignored() {
 
 /// What the module keeps from call to call belongs to whoever holds the server's lock, not to one thread.
 #[test]
-fn another_module_may_call_in_a_thread_of_its_own() {
+fn another_module_may_call_from_its_own_thread() {
     let library = library("caller", include_str!("../support/src/caller.c"));
     let server = Server::builder().config(format!("loadmodule {library:?}")).start();
     let mut conn = server.conn();
@@ -403,7 +403,7 @@ fn another_module_may_call_in_a_thread_of_its_own() {
     let mut waiter = server.wait_in_line("RL.ACQUIRE s 20 0 2 BLOCK 20000");
     assert_eq!(in_thread("RL.RELEASE s x"), Value::Int(1));
     assert_eq!(limited(&waiter.recv()), 0);
-    server.expect_nobody_waits();
+    server.expect_no_waiting_calls();
 }
 
 // ---- Replication and files ----
@@ -483,7 +483,7 @@ fn a_restart_from_the_aof_in_the_middle_of_a_queue_keeps_every_grant() {
 }
 
 #[test]
-fn reloading_the_data_set_disturbs_nobody() {
+fn reloading_the_data_set_does_not_disturb_waiting_calls() {
     let server = Server::start();
     let mut conn = server.conn();
     conn.cmd("RL.ACQUIRE k 1 0 1 ID x LEASE 600000");
@@ -497,7 +497,7 @@ fn reloading_the_data_set_disturbs_nobody() {
 // ---- Many ----
 
 #[test]
-fn of_200_waiters_of_whom_150_vanish_the_living_are_served_in_order() {
+fn when_150_of_200_waiting_clients_vanish_the_others_are_served_in_order() {
     let server = Server::start();
     let seed = seed();
     let mut random = Random::new(seed);
@@ -554,7 +554,7 @@ fn of_200_waiters_of_whom_150_vanish_the_living_are_served_in_order() {
     assert_eq!(served, alive);
     assert_eq!(conn.int(format!("RL.RELEASE k {holder}")), 1);
     assert_eq!(conn.int("EXISTS k"), 0);
-    server.expect_nobody_waits();
+    server.expect_no_waiting_calls();
 }
 
 fn seed() -> u64 {
@@ -653,7 +653,7 @@ fn no_grant_is_lost_or_given_twice_in_1000_rounds_of_random_timing() {
     eventually(SOON, || conn.held_ids("k").is_empty());
     assert_eq!(conn.acquire(format!("RL.ACQUIRE k {SLOTS} 0 {SLOTS} ID all")).limited(), 0);
     assert!(grants.load(SeqCst) > ROUNDS / 4, "{grants:?} grants");
-    server.expect_nobody_waits();
+    server.expect_no_waiting_calls();
     conn.cmd("DEL k");
     eventually(SOON, || conn.cmd("MODULE UNLOAD ratelimit") == Value::Okay);
 }
@@ -724,7 +724,7 @@ fn the_memory_of_2000_waiters_comes_back_and_one_release_costs_no_more_than_with
         assert!(error_line(&waiter.recv()).starts_with("WRONGTYPE "));
     }
     drop(line);
-    server.expect_nobody_waits();
+    server.expect_no_waiting_calls();
     conn.cmd("DEL k");
     // Servers keep what blocking a module's client took for the next; from 7.0 on they free it little by little.
     if server.version().is_from(7, 0) {

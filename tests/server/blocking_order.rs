@@ -53,7 +53,7 @@ fn five_waiters_on_one_slot_are_served_in_order_of_arrival() {
     }
     assert_eq!(conn.cmd("RL.RELEASE k e"), Value::Int(1));
     assert_eq!(conn.acquire(acquire("k", "sixth")).limited(), 0);
-    server.expect_nobody_waits();
+    server.expect_no_waiting_calls();
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn giving_back_and_looking_never_wait_and_ignore_waiters() {
 /// Calls without BLOCK, over and over from two connections, until the waiter has its answer: none may have been
 /// allowed before.
 #[track_caller]
-fn nobody_jumps_the_line(server: &Server, mut waiter: Conn, call: &str) {
+fn no_call_jumps_the_line(server: &Server, mut waiter: Conn, call: &str) {
     let mut others = [server.conn(), server.conn()];
     let mut barged = 0;
     let mut calls = 0;
@@ -151,38 +151,38 @@ fn nobody_jumps_the_line(server: &Server, mut waiter: Conn, call: &str) {
 const MARGIN: Duration = Duration::from_millis(200);
 
 #[test]
-fn nobody_jumps_the_line_when_a_lease_lapses() {
+fn no_call_jumps_the_line_when_a_lease_lapses() {
     let server = Server::start();
     for key in ["k1", "k2", "k3"] {
         let mut conn = server.conn();
         conn.cmd(format!("RL.ACQUIRE {key} 1 0 ID holder LEASE 600000"));
         let waiter = server.wait_in_line(format!("RL.ACQUIRE {key} 1 0 BLOCK 0 LEASE 600000"));
         assert_eq!(conn.int(format!("RL.RENEW {key} holder LEASE 300")), 1);
-        nobody_jumps_the_line(&server, waiter, &format!("RL.ACQUIRE {key} 1 0"));
+        no_call_jumps_the_line(&server, waiter, &format!("RL.ACQUIRE {key} 1 0"));
     }
 }
 
 #[test]
-fn nobody_jumps_the_line_when_an_event_leaves() {
+fn no_call_jumps_the_line_when_an_event_leaves() {
     for command in ["WINDOW", "ACQUIRE"] {
         unless_stalled(MARGIN, || {
             let server = Server::start();
             server.conn().cmd("RL.WINDOW k 1 1s");
             let waiter = server.wait_shortly(format!("RL.{command} k 1 1s BLOCK 0"));
-            nobody_jumps_the_line(&server, waiter, &format!("RL.{command} k 1 1s"));
+            no_call_jumps_the_line(&server, waiter, &format!("RL.{command} k 1 1s"));
         });
     }
 }
 
 #[test]
-fn nobody_jumps_the_line_when_the_bucket_has_filled_enough() {
+fn no_call_jumps_the_line_when_the_bucket_has_filled_enough() {
     for _ in 0..2 {
         unless_stalled(MARGIN, || {
             let server = Server::start();
             // The waiter wants three at once while single ones would be had every 400 ms.
             server.conn().cmd("RL.THROTTLE k 2 5 2s 3");
             let waiter = server.wait_shortly("RL.THROTTLE k 2 5 2s 3 BLOCK 0");
-            nobody_jumps_the_line(&server, waiter, "RL.THROTTLE k 2 5 2s");
+            no_call_jumps_the_line(&server, waiter, "RL.THROTTLE k 2 5 2s");
         });
     }
 }
@@ -330,7 +330,7 @@ fn a_key_may_have_any_name() {
     }
     // Nothing was made beside them.
     assert_eq!(conn.int("DBSIZE"), odd.len() as i64);
-    server.expect_nobody_waits();
+    server.expect_no_waiting_calls();
 }
 
 #[test]
@@ -518,7 +518,7 @@ fn a_bad_block_is_an_error() {
     ] {
         conn.refuses(call, error);
     }
-    server.expect_nobody_waits();
+    server.expect_no_waiting_calls();
 }
 
 // ---- How many may wait ----
@@ -630,7 +630,7 @@ fn a_command_that_settles_nothing_lets_the_head_in_too() {
 }
 
 #[test]
-fn an_id_for_which_somebody_waits_is_taken_for_several_limits_too() {
+fn rl_all_refuses_an_id_that_a_waiting_call_has() {
     let server = Server::start();
     let mut conn = server.conn();
     conn.cmd("RL.ACQUIRE k 1 0 1 ID holder");

@@ -58,7 +58,7 @@ fn nothing_is_granted_while(
     // One is reserved and nothing is counted.
     assert_eq!(conn.ints("RL.WINDOW_RO f 1000 1h 0")[2], 999);
     assert_eq!(conn.held_ids("a"), ["x"]);
-    server.expect_nobody_waits();
+    server.expect_no_waiting_calls();
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn where_memory_is_short_a_waiter_waits_on() {
 }
 
 #[test]
-fn giving_back_works_where_memory_is_short_and_wakes_nobody_until_it_is_not() {
+fn giving_back_works_when_memory_is_short_and_wakes_waiting_calls_when_it_is_not() {
     let server = Server::start();
     let mut conn = server.conn();
     conn.cmd("RL.ACQUIRE k 1 0 1 ID holder LEASE 600000");
@@ -155,7 +155,7 @@ fn while_clients_are_paused_time_is_up_all_the_same() {
     assert!(begin.elapsed() < SOON, "{:?}", begin.elapsed());
     conn.cmd("CLIENT UNPAUSE");
     sleep(ms(10));
-    server.expect_nobody_waits();
+    server.expect_no_waiting_calls();
 }
 
 /// The replies to the calls that the server stops blocking when the cluster goes down, shortly before each of them would be
@@ -194,7 +194,7 @@ fn replies_when_the_cluster_goes_down(reads: &str) -> Option<Vec<Value>> {
 }
 
 #[test]
-fn while_the_cluster_is_down_a_waiter_is_granted_nothing_also_where_reads_are_allowed() {
+fn while_the_cluster_is_down_no_waiting_call_is_granted_even_if_reads_are_allowed() {
     for reads in ["yes", "no"] {
         let replies = (0..10).find_map(|_| replies_when_the_cluster_goes_down(reads));
         let replies = replies.expect("a cluster that goes down within 500 ms");

@@ -223,7 +223,7 @@ fn it_never_waits_and_is_denied_behind_a_line() {
     let waits = server.wait_in_line("RL.THROTTLE k 9 1 1 5 BLOCK 0");
     assert_eq!(conn.ints("CL.THROTTLE k 9 1 1")[..3], [1, 10, 1]);
     drop(waits);
-    server.expect_nobody_waits();
+    server.expect_no_waiting_calls();
 }
 
 #[test]

@@ -182,7 +182,7 @@ fn while_workers_wait(cluster: &mut Cluster, key: &str, work: impl FnOnce(&mut C
     });
     assert_eq!(served.load(SeqCst), 3);
     for node in cluster.living() {
-        cluster.node(node).expect_nobody_waits();
+        cluster.node(node).expect_no_waiting_calls();
     }
 }
 
@@ -263,7 +263,7 @@ fn a_waiter_is_not_served_where_its_key_has_left_and_is_sent_after_it() {
         let denied = target.cmd(call.split(" BLOCK").next().unwrap());
         assert!(limited(&denied) > 0, "{call}: {denied:?}");
     }
-    cluster.node(from).expect_nobody_waits();
+    cluster.node(from).expect_no_waiting_calls();
 }
 
 // ---- Slots that move as a whole ----
@@ -451,7 +451,7 @@ fn a_slot_that_moves_as_a_whole_takes_along_what_happens_meanwhile() {
     for (key, id) in [("lapses", "next"), ("dies", "living"), ("left", "holder"), ("a", "x")] {
         assert_eq!(there.held_ids(&format!("{{bar}}{key}")), [id]);
     }
-    source.expect_nobody_waits();
+    source.expect_no_waiting_calls();
     // There they wait again, and are served.
     let mut again = target.wait_in_line(wait("{bar}left", "next"));
     assert_eq!(there.int("RL.RELEASE {bar}left holder"), 1);
@@ -498,7 +498,7 @@ fn while_a_slot_stands_still_before_it_moves_nothing_is_granted() {
         error @ Value::ServerError(_) => assert!(error_line(&error).starts_with("MOVED ")),
         denial => assert_eq!(limited(&denial), 2),
     }
-    source.expect_nobody_waits();
+    source.expect_no_waiting_calls();
     assert_eq!(here.text("MODULE UNLOAD ratelimit"), "OK");
 }
 
@@ -520,7 +520,7 @@ fn a_slot_that_stays_after_all_keeps_its_waiters() {
     assert_eq!(here.held_ids("{bar}"), ["a"]);
     assert_eq!(here.int("RL.RELEASE {bar} a"), 1);
     assert_eq!(acquired(&line[1].recv()).id(), "b");
-    source.expect_nobody_waits();
+    source.expect_no_waiting_calls();
 }
 
 // ---- Masters that go ----

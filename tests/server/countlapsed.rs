@@ -437,7 +437,7 @@ fn if_the_clock_is_set_back_before_the_end_the_lease_runs_again() {
 }
 
 #[test]
-fn after_the_clock_was_set_back_nobody_is_locked_out_for_longer_than_lease_and_period() {
+fn after_the_clock_was_set_back_no_call_is_denied_for_longer_than_lease_and_period() {
     for (period, shape, back_ms) in [
         ("60", "", 1_000_000),
         ("1min", "FIXED", 600_000),
@@ -483,7 +483,7 @@ fn gone_ms(period: &str, shape: &str, ms: i64) -> i64 {
 // ---- Those who wait ----
 
 #[test]
-fn those_who_wait_are_woken_when_it_is_gone_or_settled_late() {
+fn waiting_calls_are_woken_when_it_is_gone_or_settled_late() {
     let server = Server::start();
     let mut conn = server.conn();
     // Of 600 ms, 100 of which a busy machine may take before it is waited for.
@@ -506,7 +506,7 @@ fn those_who_wait_are_woken_when_it_is_gone_or_settled_late() {
         assert_eq!(conn.int(settle), 1);
         assert_eq!(limited(&waiter.recv()), 0, "{settle}");
     }
-    server.expect_nobody_waits();
+    server.expect_no_waiting_calls();
 }
 
 #[test]

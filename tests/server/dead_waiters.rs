@@ -21,7 +21,7 @@ fn what_the_dead_were_granted_is_given_back_however_much_came_later() {
         lines.extend([format!("CLIENT KILL ID {id}"), "EXEC".to_owned()]);
         conn.pipeline(lines);
         waiter.expect_closed();
-        server.expect_nobody_waits();
+        server.expect_no_waiting_calls();
         // It is given back from a timer.
         let remaining = || server.conn().ints(format!("{call} 0"))[2];
         eventually(Duration::from_secs(20), || remaining() == 1000 - later);

@@ -251,7 +251,7 @@ fn run_pasted(block: &Block, next: Option<&Block>, conn: &mut Conn) -> Result<us
 }
 
 #[test]
-fn every_example_answers_what_is_printed_under_it() {
+fn every_example_gets_the_reply_that_is_printed_under_it() {
     let (mut run_blocks, mut commands, mut failures) = (0, 0, Vec::new());
     let mut names = BTreeSet::new();
     for page in &pages() {
@@ -968,7 +968,7 @@ fn each_setting_has_the_documented_default_and_range() {
 }
 
 #[test]
-fn a_server_short_of_memory_takes_back_what_is_not_in_a_multi() {
+fn a_server_short_of_memory_accepts_settlements_outside_of_a_transaction() {
     let server = Server::start();
     let mut conn = server.conn();
     for id in ["a", "b", "c", "d"] {

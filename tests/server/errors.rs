@@ -6,7 +6,7 @@ const NOT_OURS: &str =
     "ERR the key's sorted set has an entry that RL.WINDOW or RL.ACQUIRE did not write";
 
 #[test]
-fn a_sorted_set_of_somebody_else_is_an_error_in_every_command_until_it_is_deleted() {
+fn a_foreign_sorted_set_is_an_error_in_every_command_until_it_is_deleted() {
     let server = Server::start();
     let mut conn = server.conn();
     for members in [
@@ -71,7 +71,7 @@ fn a_set_with_many_reservations_is_refused_as_well() {
 }
 
 #[test]
-fn in_several_limits_errors_of_arguments_come_before_errors_of_what_is_stored() {
+fn with_several_limits_errors_in_arguments_come_before_errors_in_stored_values() {
     let server = Server::start();
     let mut conn = server.conn();
     conn.cmd("SET text x");
@@ -159,7 +159,7 @@ fn a_take_past_2286_is_an_error_and_writes_nothing() {
 }
 
 #[test]
-fn somebody_elses_string_is_stored_as_before_after_an_error() {
+fn a_foreign_string_is_unchanged_after_an_error() {
     let (_server, mut conn) = Server::held();
     for (key, value, encoding) in [("number", "12345", "int"), ("text", "abc", "embstr")] {
         conn.text(format!("SET {key} {value}"));

@@ -217,7 +217,7 @@ fn short_of_memory_taking_is_an_oom_error_and_nothing_is_written() {
 }
 
 #[test]
-fn a_user_who_may_only_read_may_look() {
+fn a_user_with_read_permissions_may_look() {
     let (server, mut conn) = Server::held();
     for [take, look, ..] in FAMILIES {
         conn.cmd("DEL k");

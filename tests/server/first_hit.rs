@@ -56,7 +56,7 @@ fn denied_calls_count_in_the_window_and_do_not_prolong_it() {
 }
 
 #[test]
-fn what_is_given_back_leaves_the_window_where_it_started() {
+fn giving_back_does_not_move_the_start_of_the_window() {
     let (server, mut conn) = Server::held();
     let steps: Steps = &[
         (0, "RL.WINDOW k 5 10s -1 FIXED FROM first MS", &[0, 5, 5, -1, 0]),
@@ -192,7 +192,7 @@ fn of_a_key_from_another_rule_the_newest_entry_counts() {
 }
 
 #[test]
-fn after_a_step_of_the_clock_nobody_waits_longer_than_a_period() {
+fn after_a_step_of_the_clock_no_call_waits_longer_than_a_period() {
     let (server, mut conn) = Server::held();
     let call = "RL.WINDOW k 2 10s FIXED FROM first MS";
     for back_ms in [1, 4_000, 5_000, 5_001, 60_000, 3_600_000] {
@@ -318,7 +318,7 @@ fn a_cluster_routes_it_by_its_key() {
 }
 
 #[test]
-fn a_replica_the_aof_and_the_rdb_have_what_was_decided() {
+fn a_replica_the_aof_and_the_rdb_have_the_same_counts() {
     let mut server = Server::builder().aof().clock(true).start();
     server.clock().set_us(unix_us("2026-11-21T05:19:48"));
     let replica = Server::replica_of(&server, false);

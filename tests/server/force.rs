@@ -122,7 +122,7 @@ fn a_window_counts_beyond_its_limit_and_later_calls_wait() {
 }
 
 #[test]
-fn a_limit_of_0_admits_nobody_and_counts_what_is_forced() {
+fn a_limit_of_0_allows_nothing_and_counts_what_is_forced() {
     let (_server, mut conn) = Server::held();
     assert_eq!(conn.ints("RL.WINDOW k 0 60")[..4], [1, 0, 0, -1]);
     assert_eq!(conn.ints("RL.WINDOW k 0 60 3 FORCE"), [0, 0, 0, -1, 60]);
@@ -192,7 +192,7 @@ fn force_is_refused_with_what_it_contradicts() {
 }
 
 #[test]
-fn force_passes_those_who_wait() {
+fn force_does_not_queue_behind_waiting_calls() {
     let server = Server::start();
     let mut conn = server.conn();
     conn.pipeline(["RL.THROTTLE t 0 1 1h", "RL.WINDOW w 1 1h"]);

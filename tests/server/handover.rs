@@ -42,7 +42,7 @@ fn waits(id: &str) -> String {
 // ---- What is replicated ----
 
 #[test]
-fn what_is_granted_is_added_before_what_was_released_is_removed() {
+fn a_grant_is_added_before_the_released_reservation_is_removed() {
     unless_stopped(|| {
         let (server, mut conn) = with_aof();
         conn.cmd("RL.ACQUIRE k 1 0 1 ID a LEASE 600000");
@@ -63,7 +63,7 @@ fn what_is_granted_is_added_before_what_was_released_is_removed() {
         // The last one is handed to nobody.
         assert_eq!(effects(&server, || conn.int("RL.RELEASE k c")), ["DEL"]);
         assert_eq!(conn.int("EXISTS k"), 0);
-        server.expect_nobody_waits();
+        server.expect_no_waiting_calls();
     });
 }
 
@@ -172,7 +172,7 @@ fn several_that_are_released_at_once_go_to_as_many_as_they_are_enough_for() {
 }
 
 #[test]
-fn what_stays_in_the_key_is_seen_by_who_waits() {
+fn what_stays_in_the_key_counts_for_a_waiting_call() {
     unless_stopped(|| {
         let (server, mut conn) = with_aof();
         // An event next to the reservation, and then a lapsed reservation next to it.
@@ -218,7 +218,7 @@ fn an_event_takes_the_place_of_what_was_released() {
 }
 
 #[test]
-fn who_waits_for_a_bucket_gets_one() {
+fn a_call_that_waits_for_a_bucket_gets_one() {
     let (server, mut conn) = with_aof();
     conn.cmd("RL.THROTTLE k 0 1 1h");
     let mut waiter = server.wait_in_line("RL.THROTTLE k 0 1 1h 1 BLOCK 0");
@@ -246,7 +246,7 @@ fn the_very_same_reservation_is_granted_again() {
 }
 
 #[test]
-fn a_release_works_while_nobody_may_be_granted() {
+fn a_release_works_while_no_waiting_call_may_be_granted() {
     let (server, mut conn) = with_aof();
     conn.cmd("RL.ACQUIRE k 1 0 1 ID a LEASE 600000");
     let mut waiter = server.wait_in_line(waits("b"));

@@ -431,7 +431,7 @@ fn members_that_are_changed_by_hand_are_read_again() {
 }
 
 #[test]
-fn an_id_that_somebody_wrote_twice_counts_twice() {
+fn an_id_that_another_program_wrote_twice_counts_twice() {
     for held in [3, 20] {
         let mut lab = Lab::new("0");
         lab.fill("k", 0, held);

@@ -33,7 +33,7 @@ fn a_bucket_shows_when_it_is_full_and_its_debt() {
 }
 
 #[test]
-fn a_window_shows_what_is_counted_and_held() {
+fn a_window_shows_its_events_and_reservations() {
     let (server, mut conn) = Server::held();
     conn.cmd("RL.WINDOW w 5 60 3");
     server.clock().advance_ms(1_500);
@@ -59,7 +59,7 @@ fn a_window_shows_what_is_counted_and_held() {
 }
 
 #[test]
-fn those_who_wait_are_counted() {
+fn waiting_calls_are_counted() {
     let server = Server::start();
     let mut conn = server.conn();
     conn.cmd("RL.ACQUIRE k 1 0");

@@ -49,7 +49,7 @@ fn atmost_takes_no_more_than_leaves_so_much() {
 }
 
 #[test]
-fn a_reservation_leaves_so_much_and_says_who_is_in_the_way() {
+fn a_reservation_leaves_that_much_and_says_what_denies_it() {
     let (_server, mut conn) = Server::held();
     assert_eq!(conn.acquire("RL.ACQUIRE k 5 60 3 LEAVE 2 ID x").numbers[..3], [0, 5, 2]);
     // Only the reservation is in the way.
@@ -108,7 +108,7 @@ fn leave_is_refused_with_what_it_contradicts_and_out_of_range() {
 
 /// A call with LEAVE answers what a look at quantity + n does, and takes what the plain call takes.
 #[test]
-fn a_call_with_leave_is_decided_as_one_of_more_and_takes_as_one_of_its_own() {
+fn a_call_with_leave_is_decided_as_a_larger_one_but_takes_its_own_quantity() {
     let (server, mut conn) = Server::held();
     let clock = server.clock();
     for seed in seeds(1..=60) {
@@ -172,5 +172,5 @@ fn a_line_is_in_the_order_of_leave_and_then_of_arrival() {
     server.wait_until_waiting(1);
     assert_eq!(conn.int("RL.RELEASE k batch-1"), 1);
     assert_eq!(acquired(&batch[1].recv()).id(), "batch-2");
-    server.expect_nobody_waits();
+    server.expect_no_waiting_calls();
 }

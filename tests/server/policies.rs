@@ -692,7 +692,7 @@ fn a_shadow_behind_a_line_is_answered_at_once_and_takes_nothing() {
     assert_eq!(conn.ints("RL.THROTTLE t @r 1 AHEAD 1h MS")[..4], [0, 10, 0, -1]);
     assert_eq!(counts(&server, "r"), [0, 0, 1]);
     drop((waits, others));
-    server.expect_nobody_waits();
+    server.expect_no_waiting_calls();
 }
 
 #[test]
@@ -741,7 +741,7 @@ fn countdenied_counts_nothing_in_a_clause_of_a_shadow() {
 // ---- Changes of the table ----
 
 #[test]
-fn who_waits_or_holds_keeps_its_numbers_over_a_config_set() {
+fn waiting_calls_and_reservations_keep_their_limit_when_the_policy_changes() {
     if !has_settings() {
         return;
     }

@@ -346,7 +346,7 @@ impl Drop for FamiliesRun {
 }
 
 #[test]
-fn what_comes_back_from_a_restart_is_what_was_there() {
+fn a_restart_brings_back_the_same_state() {
     let (seeds, steps) = match (env_number("RATELIMIT_SEED"), env_number("RATELIMIT_ROUNDS")) {
         (Some(seed), _) => (seed..=seed, 4 * STEPS),
         (None, Some(rounds)) => (1..=rounds, 4 * STEPS),

@@ -77,7 +77,7 @@ fn a_key_ends_with_its_last_holder() {
 // ---- The clock ----
 
 #[test]
-fn a_step_back_locks_nobody_out_for_longer_than_a_lease() {
+fn a_clock_that_steps_back_delays_no_call_for_longer_than_a_lease() {
     let (server, mut conn) = Server::held();
     for lease_ms in [1_000, 5_000, 60_000] {
         conn.cmd(format!("RL.ACQUIRE k 3 0 ID {lease_ms} LEASE {lease_ms}"));

@@ -514,7 +514,7 @@ fn start(seed: u64) -> Pair {
 /// Nobody is left, and nothing.
 fn settle(pair: &Pair) {
     for server in &pair.servers {
-        server.expect_nobody_waits();
+        server.expect_no_waiting_calls();
     }
     pair.master().conn().cmd("CLIENT UNPAUSE");
     pair.master().conn().cmd("FLUSHALL");

@@ -319,7 +319,7 @@ fn a_wait_counts_at_its_end_and_only_where_it_is_denied() {
     let gone = ids.1.id();
     let _waits = server.wait_on(ids.1, "RL.ACQUIRE s 1 0 1 BLOCK 0");
     assert_eq!(conn.int(format!("CLIENT KILL ID {gone}")), 1);
-    server.expect_nobody_waits();
+    server.expect_no_waiting_calls();
     // What cannot be within its time is denied at once.
     conn.cmd("RL.WINDOW w 1 1h");
     assert_eq!(conn.ints("RL.WINDOW w 1 1h 1 BLOCK 10")[0], 1);

@@ -88,7 +88,7 @@ fn a_wait_may_carry_a_unit() {
             conn.cmd("FLUSHALL");
         }
     }
-    server.expect_nobody_waits();
+    server.expect_no_waiting_calls();
 }
 
 #[test]

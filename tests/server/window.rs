@@ -323,7 +323,7 @@ fn every_unit_of_a_period_is_taken_in_either_case() {
 }
 
 #[test]
-fn a_clock_that_steps_back_locks_nobody_out_for_longer_than_a_period() {
+fn a_clock_that_steps_back_delays_no_call_for_longer_than_a_period() {
     for back_ms in [1, 999, 3_600_000, 86_400_000, 400 * 86_400_000] {
         for options in ["", "BUCKETS 2", "COUNTDENIED"] {
             let (server, mut conn) = Server::held();

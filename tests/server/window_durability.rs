@@ -199,7 +199,7 @@ fn a_dump_restored_under_another_name_is_the_same_limit() {
 }
 
 #[test]
-fn a_transaction_calls_like_anybody() {
+fn a_transaction_gets_the_same_replies() {
     let server = Server::builder().aof().clock(true).start();
     server.clock().set_us(START_US);
     let mut conn = server.conn();
@@ -284,7 +284,7 @@ fn tracking_clients_hear_of_changes_only() {
 }
 
 #[test]
-fn scripts_and_functions_call_like_anybody() {
+fn scripts_and_functions_get_the_same_replies() {
     let server = Server::start();
     let mut conn = server.conn();
     let call = "return redis.call('RL.WINDOW', KEYS[1], ARGV[1], ARGV[2])";

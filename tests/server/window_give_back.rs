@@ -94,14 +94,14 @@ fn it_is_refused_with_what_it_contradicts_and_looking_accepts_it() {
 }
 
 #[test]
-fn it_never_waits_and_wakes_who_does() {
+fn it_never_waits_and_wakes_calls_that_do() {
     let server = Server::start();
     let mut conn = server.conn();
     conn.cmd("RL.WINDOW k 2 1h 2");
     let mut waiter = server.wait_in_line("RL.WINDOW k 2 1h 1 BLOCK 0");
     assert_eq!(conn.ints("RL.WINDOW k 2 1h -1 BLOCK 0")[0], 0);
     assert_eq!(limited(&waiter.recv()), 0);
-    server.expect_nobody_waits();
+    server.expect_no_waiting_calls();
 }
 
 /// A window as a list of when something was counted, and how much.

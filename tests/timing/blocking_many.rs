@@ -83,7 +83,7 @@ fn acquire(limit: usize, id: usize, block: &str) -> String {
 }
 
 #[test]
-fn one_release_that_serves_thousands_stops_nobody_and_serves_them_in_order() {
+fn a_release_that_serves_thousands_serves_them_in_order_and_delays_no_other_client() {
     const MANY: usize = 10_000;
     let _alone = alone();
     let server = Server::builder().config("maxclients 12000").start();
@@ -108,11 +108,11 @@ fn one_release_that_serves_thousands_stops_nobody_and_serves_them_in_order() {
     let hundreds: Vec<_> = numbers.map(|number| number / 100).collect();
     assert_eq!(hundreds.len(), MANY);
     assert!(hundreds.is_sorted(), "not in order");
-    server.expect_nobody_waits();
+    server.expect_no_waiting_calls();
 }
 
 #[test]
-fn thousands_of_deadlines_at_one_time_stop_nobody() {
+fn thousands_of_deadlines_at_one_time_delay_no_other_client() {
     const MANY: usize = 2_000;
     let _alone = alone();
     let server = Server::start();
@@ -135,11 +135,11 @@ fn thousands_of_deadlines_at_one_time_stop_nobody() {
         }
     });
     assert_eq!(server.figure("waited_timed_out"), MANY as i64);
-    server.expect_nobody_waits();
+    server.expect_no_waiting_calls();
 }
 
 #[test]
-fn thousands_of_lines_that_come_due_at_one_time_stop_nobody_and_none_is_forgotten() {
+fn thousands_of_lines_that_come_due_at_one_time_are_all_served_and_delay_no_other_client() {
     const MANY: usize = 1_000;
     let _alone = alone();
     let server = Server::start();
@@ -171,11 +171,11 @@ fn thousands_of_lines_that_come_due_at_one_time_stop_nobody_and_none_is_forgotte
             assert_eq!(limited(&waiter.recv()), 0);
         }
     });
-    server.expect_nobody_waits();
+    server.expect_no_waiting_calls();
 }
 
 #[test]
-fn thousands_of_clients_that_go_at_one_time_stop_nobody() {
+fn thousands_of_clients_that_disconnect_at_one_time_delay_no_other_client() {
     const MANY: usize = 2_000;
     let _alone = alone();
     let server = Server::start();
@@ -237,7 +237,7 @@ fn cost_of_releases(
 }
 
 #[test]
-fn a_release_costs_the_same_whatever_the_key_is_called_and_whoever_writes_others() {
+fn a_release_costs_the_same_for_every_key_name_and_whatever_other_keys_are_written() {
     const MANY: usize = 1_500;
     const KEYS: [&[u8]; 6] = [b"plain", b"", b"a}b", b"{}z", b"{q}x", b"{r}x"];
     const WRITTEN: usize = 5;
@@ -280,11 +280,11 @@ fn a_release_costs_the_same_whatever_the_key_is_called_and_whoever_writes_others
         },
     );
     drop(lines);
-    server.expect_nobody_waits();
+    server.expect_no_waiting_calls();
 }
 
 #[test]
-fn a_key_that_a_client_can_name_wakes_nobody() {
+fn no_key_that_a_client_can_write_wakes_a_waiting_call() {
     const MANY: usize = 4_000;
     let _alone = alone();
     let server = Server::start();

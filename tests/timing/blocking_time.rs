@@ -88,7 +88,7 @@ fn a_give_back_wakes() {
 }
 
 #[test]
-fn a_call_with_a_higher_limit_wakes_nobody_who_asked_with_a_lower_one() {
+fn a_call_with_a_higher_limit_wakes_no_call_with_a_lower_one() {
     let _guard = with_others();
     let server = Server::start();
     let mut conn = server.conn();
@@ -309,7 +309,7 @@ fn its_expiry_after_a_while_is_noticed() {
 }
 
 #[test]
-fn what_is_renamed_over_it_is_noticed() {
+fn a_key_that_is_renamed_over_it_is_noticed() {
     let _guard = with_others();
     let server = Server::start();
     let mut conn = server.conn();
@@ -332,7 +332,7 @@ fn what_is_renamed_over_it_is_noticed() {
 }
 
 #[test]
-fn what_is_restored_over_it_is_noticed() {
+fn a_key_that_is_restored_over_it_is_noticed() {
     let _guard = with_others();
     let server = Server::start();
     let mut conn = server.conn();
@@ -355,7 +355,7 @@ fn what_is_restored_over_it_is_noticed() {
 }
 
 #[test]
-fn a_key_that_became_another_type_answers_wrongtype_to_all_who_wait() {
+fn a_key_that_became_another_type_ends_all_waits_with_wrongtype() {
     let _guard = with_others();
     let server = Server::start();
     let mut conn = server.conn();
@@ -392,11 +392,11 @@ fn a_key_that_became_another_type_answers_wrongtype_to_all_who_wait() {
         });
         assert_ne!(conn.text("TYPE k"), "none", "what lies there stays");
     }
-    server.expect_nobody_waits();
+    server.expect_no_waiting_calls();
 }
 
 #[test]
-fn a_string_that_is_no_time_answers_an_error_to_who_waits() {
+fn a_string_that_is_not_a_time_ends_a_wait_with_an_error() {
     let _guard = with_others();
     let server = Server::start();
     let mut conn = server.conn();
@@ -478,7 +478,7 @@ fn the_last_moment_is_still_in_time() {
 }
 
 #[test]
-fn what_was_freed_in_time_is_granted_even_if_a_long_script_looks_with_an_old_time() {
+fn a_release_in_time_is_granted_even_if_a_long_script_looks_at_an_old_time() {
     let _guard = with_others();
     unless_stalled(ms(200), a_long_script_looks_with_an_old_time);
 }
@@ -578,7 +578,7 @@ fn one_behind_another() {
 // ---- When the wall clock steps ----
 
 #[test]
-fn a_wall_clock_that_steps_back_delays_nobody() {
+fn a_wall_clock_that_steps_back_delays_no_waiting_call() {
     let _guard = with_others();
     let server = Server::builder().clock(true).start();
     let mut conn = server.conn();

@@ -118,7 +118,7 @@ fn chosen_leases_cost_as_much_as_any() {
 
 /// Each call searched all indexes for the oldest to drop, and a large index that was dropped had to be read again.
 #[test]
-fn many_small_keys_stall_nobody() {
+fn many_small_keys_delay_no_other_client() {
     let _guard = with_others();
     const SMALL_KEYS: usize = 125_000;
     let longest = || {

@@ -281,7 +281,7 @@ fn a_call_that_waits_in_memory_is_denied_when_its_time_is_up_and_not_before() {
 }
 
 #[test]
-fn who_goes_away_leaves_the_line_and_gives_back_what_was_granted_meanwhile() {
+fn a_caller_that_disconnects_leaves_the_line_and_gives_back_a_grant() {
     let mut memory = in_memory();
     let now_us = START_US as u64;
     let waits = |memory: &mut MemoryServer, line: &str| match say(memory, line, START_US) {
@@ -309,7 +309,7 @@ fn who_goes_away_leaves_the_line_and_gives_back_what_was_granted_meanwhile() {
 }
 
 #[test]
-fn settings_are_changed_together_or_not_at_all_and_say_what_is_allowed() {
+fn settings_change_together_or_not_at_all_and_errors_say_what_is_allowed() {
     let mut memory = in_memory();
     let mut reply = |words: &[&str]| {
         let words: Vec<String> = words.iter().map(|word| (*word).into()).collect();

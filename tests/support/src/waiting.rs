@@ -52,7 +52,7 @@ impl Server {
 
     /// Asserts that nobody waits any more, as the module and the server itself count it.
     #[track_caller]
-    pub fn expect_nobody_waits(&self) {
+    pub fn expect_no_waiting_calls(&self) {
         eventually(SOON, || {
             self.waiting() == 0 && self.info("blocked_clients").as_deref() == Some("0")
         });

@@ -307,7 +307,7 @@ fn a_call_that_waits_is_told_when_it_is_granted_or_its_time_is_up() {
 }
 
 #[test]
-fn an_id_for_which_somebody_waits_is_taken_until_he_is_gone() {
+fn an_id_of_a_waiting_call_is_taken_until_it_leaves() {
     let mut world = World::new();
     world.check(&[("RL.ACQUIRE k 1 0 1 ID a LEASE 1h", "[0 1 0 -1 3600 a]")]);
     let Outcome::Waits(ticket) = world.call("RL.ACQUIRE k 1 0 1 ID b BLOCK 0") else {
@@ -323,7 +323,7 @@ fn an_id_for_which_somebody_waits_is_taken_until_he_is_gone() {
 }
 
 #[test]
-fn a_deletion_wakes_and_a_grant_that_nobody_hears_of_is_given_back() {
+fn a_deletion_wakes_and_a_grant_without_a_reader_is_given_back() {
     for call in ["RL.WINDOW k 1 1h 1", "RL.THROTTLE k 0 1 1h 1", "RL.ACQUIRE k 1 0 1 LEASE 1h"] {
         let mut world = World::new();
         let is_denied = |world: &mut World| {
