@@ -117,7 +117,7 @@ pub fn is_barred(key_ctx: KeyContext, leave: u64) -> bool {
     !is_empty() && is_barred_by_line(key_ctx, leave)
 }
 
-/// Whether somebody waits on the key.
+/// Whether a call waits on the key.
 pub fn is_awaited(key_ctx: KeyContext) -> bool {
     // Every waiter comes before a call with this LEAVE.
     is_barred(key_ctx, u64::MAX)
@@ -145,7 +145,7 @@ pub fn waiting() -> u64 {
     u64::try_from(look(ServerLines::waiting)).unwrap_or(u64::MAX)
 }
 
-/// How long the oldest waiter has been waiting, in milliseconds; 0 if nobody waits.
+/// How long the oldest waiter has been waiting, in milliseconds. 0 if no call waits.
 pub fn oldest_wait_ms() -> u64 {
     let since_us = look(ServerLines::oldest_since_us);
     since_us.map_or(0, |since_us| monotonic_us().saturating_sub(since_us)) / 1_000

@@ -17,7 +17,7 @@ pub fn wall_time_us() -> u64 {
     clock_us(libc::CLOCK_REALTIME)
 }
 
-/// A clock that nobody can set, in microseconds, to measure how long a call has waited.
+/// A clock that cannot be set, in microseconds, to measure how long a call has waited.
 pub fn monotonic_us() -> u64 {
     clock_us(libc::CLOCK_MONOTONIC)
 }
@@ -33,7 +33,7 @@ fn clock_us(clock: libc::clockid_t) -> u64 {
     seconds.saturating_mul(1_000_000).saturating_add(us.into())
 }
 
-/// If the wall clock loses more than this against the monotonic clock, somebody has set it.
+/// If the wall clock loses more than this against the monotonic clock, it has been set.
 const STEP_MS: u64 = 5;
 
 /// Compares the server's wall clock with the monotonic clock. Returns whether it was set back since the last comparison.

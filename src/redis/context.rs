@@ -210,7 +210,7 @@ impl<'a> KeyName<'a> {
 
     /// Its bytes.
     pub fn as_bytes(self) -> &'a [u8] {
-        // SAFETY: whoever made the value keeps the string for 'a.
+        // SAFETY: the caller of the constructor keeps the string for 'a.
         unsafe { bytes_of(self.raw) }
     }
 

@@ -31,7 +31,7 @@ pub fn turn() -> u64 {
     TURNS.load(Ordering::Relaxed)
 }
 
-/// Counts iterations from now on. Each costs a little, so servers where nobody ever waits are spared. It never ends: while
+/// Counts iterations from now on. Each costs a little, so it begins when the first call waits. It never ends: while
 /// another module handles an event, the server's list of subscribers must not shrink.
 pub fn count_turns() {
     if COUNTED.swap(true, Ordering::Relaxed) {

@@ -9,7 +9,7 @@ use std::ffi::CStr;
 use std::os::raw::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What somebody did to a key.
+/// What happened to a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyChange {
     /// A part of the value changed, or the key is gone.

@@ -91,7 +91,7 @@ pub struct FakeServer {
     pub log: Vec<String>,
     /// How often the module signalled that a key was modified.
     pub modified: usize,
-    /// Whether the server has all keys in use and lets nobody write them.
+    /// Whether the server has all keys in use and allows no writes.
     pub keys_in_use: bool,
     /// Whether the server only asks calls for their keys.
     pub asks_for_keys: bool,
@@ -139,7 +139,7 @@ impl FakeServer {
         assert_eq!(status, OK);
         self.allocations = allocations;
         for argument in arguments {
-            // SAFETY: made above, and nobody keeps it.
+            // SAFETY: made above, and not kept.
             drop(unsafe { Box::from_raw(argument.cast::<Vec<u8>>()) });
         }
         std::mem::take(&mut self.replies)
@@ -178,7 +178,7 @@ unsafe fn c_text(c_text: *const c_char) -> String {
 }
 
 /// # Safety
-/// `ctx` is the context of [`FakeServer::call`], and nobody else uses the server now.
+/// `ctx` is the context of [`FakeServer::call`], and nothing else uses the server now.
 unsafe fn server<'a>(ctx: Ctx) -> &'a mut FakeServer {
     // SAFETY: the caller's promise.
     unsafe { &mut *ctx.cast() }

@@ -41,7 +41,7 @@ unsafe extern "C" fn report<R: Report>(info: *mut raw::RedisModuleInfoCtx, crash
     let Some(info) = NonNull::new(info) else { return };
     // SAFETY: the server keeps the section during the callback.
     let added = unsafe { api!(RedisModule_InfoAddSection(info.as_ptr(), c"".as_ptr())) };
-    // The server refuses a section that nobody asked for.
+    // The server refuses a section that was not asked for.
     if added == OK {
         guard(None, || R::report(&Info(info), crashed != 0));
     }

@@ -265,8 +265,8 @@ impl Drop for Elements<'_, '_> {
 }
 
 impl<'c> WriteKey<'c> {
-    /// Opens a key. `None` if the server has it in use and lets nobody write it for now. No server does so yet; Valkey plans
-    /// to while it saves without a fork.
+    /// Opens a key. `None` if the server has it in use and does not allow writes to it for now. No server does so yet;
+    /// Valkey plans to while it saves without a fork.
     pub fn open(ctx: Context<'c>, name: KeyName<'c>) -> Option<WriteKey<'c>> {
         let key = open(ctx, name, raw::REDISMODULE_READ | raw::REDISMODULE_WRITE);
         // A missing key is not null when it is opened for writing.

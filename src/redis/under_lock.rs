@@ -1,4 +1,4 @@
-//! Values that belong to whoever holds the server's lock.
+//! Values that belong to the thread that holds the server's lock.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -45,7 +45,7 @@ impl<T> UnderLock<T> {
             refuse();
         }
         let _use = InUse(&self.in_use);
-        // SAFETY: nobody else uses the value before `_use` is dropped, and the reference does not outlive `body`.
+        // SAFETY: nothing else uses the value before `_use` is dropped, and the reference does not outlive `body`.
         body(unsafe { &mut *self.value.get() })
     }
 }

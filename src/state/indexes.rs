@@ -1,6 +1,6 @@
 //! The indexes of reservations: one for each key that holds more than a few, derived from its sorted set.
 //!
-//! An index is valid as long as nobody but this module has changed the set since it was read. The server notifies us of
+//! An index is valid as long as only this module has changed the set since it was read. The server notifies us of
 //! nearly every change by others (see [`crate::redis::events`]). Then the index is dropped, and the next call reads the set
 //! again. As a last guard, the set must still have the number of elements that it had.
 //!
@@ -112,7 +112,7 @@ pub fn put(ctx: Context, key: &[u8], index: Box<Index>, len: usize, is_changed: 
     }
 }
 
-/// Drops the index of a key that somebody changed.
+/// Drops the index of a key that was changed.
 pub fn forget(db: i32, key: &[u8]) {
     if !is_empty() {
         indexes(|all| drop(all.remove(db, key)));
@@ -368,7 +368,7 @@ mod tests {
         all.put(1, b"k", index(10), 10, true);
         assert_eq!(all.take(0, b"k", 12).map(|index| index.len()), Some(9));
         assert!(all.take(0, b"k", 12).is_none(), "it is out");
-        assert!(all.take(1, b"k", 11).is_none(), "somebody changed the set");
+        assert!(all.take(1, b"k", 11).is_none(), "the set was changed");
         assert!(all.take(1, b"k", 10).is_none(), "and so it was dropped");
         assert_eq!(all.entries.len(), 1);
     }

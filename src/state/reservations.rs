@@ -249,7 +249,7 @@ impl Drop for ServerReservations<'_> {
     }
 }
 
-/// An index of these members. `None` if an id occurs twice, as only somebody else can have written it: an index knows each
+/// An index of these members. `None` if an id occurs twice, which only another program can have written: an index knows each
 /// id once.
 fn build_index(members: &[OwnedString]) -> Result<Option<Box<Index>>, Error> {
     let (mut builder, mut is_unique) = (IndexBuilder::default(), true);
@@ -426,10 +426,10 @@ impl ReadBudget {
     }
 }
 
-/// Updates the indexes after somebody else changed a key.
+/// Updates the indexes after a key was changed by something other than the module.
 ///
-/// Reading a large set takes long, and anybody may make the next call. So RENAME and MOVE move the index with the value, and
-/// a value that was written as a whole is read right away, at the expense of the command that wrote it.
+/// Reading a large set takes long, and the next call may come from any client. So RENAME and MOVE move the index with the
+/// value, and a value that was written as a whole is read right away, at the expense of the command that wrote it.
 pub fn key_changed(ctx: Context, name: KeyName, change: KeyChange) {
     let (db, key) = (ctx.db(), name.as_bytes());
     if change != KeyChange::MovedHere {
@@ -476,7 +476,7 @@ pub fn find_live(
             return Ok(one.map(|one| OwnedString::new(one.member().as_bytes())));
         }
         Some(Listed(listed)) => {
-            // If somebody wrote an id a second time, the first one counts, as in a search.
+            // If another program wrote an id a second time, the first one counts, as in a search.
             let found = listed.members.iter().find(|member| id_of(member.as_bytes()) == Some(id));
             let Some(member) = found else { return Ok(None) };
             let live = reservation(member)?.live(now_us);

@@ -48,7 +48,7 @@ fn open(key_ctx: KeyContext, intent: Intent) -> Result<Open, Error> {
     }
 }
 
-/// Refuses a sorted set that somebody else keeps: one with positive scores.
+/// Refuses a foreign sorted set: one with positive scores.
 fn refuse_foreign(key: &mut ReadKey) -> Result<(), Error> {
     match key.lowest(FOREIGN) {
         Some(_) => Err(Error::NotEntry),
@@ -250,10 +250,10 @@ fn collect(key: &mut ReadKey, scores: Scores, members: &mut Vec<OwnedString>) {
 }
 
 /// A key whose elements have all been released but are still stored, so that a waiter who is granted something can add to
-/// the key without the key vanishing first. It counts as empty. If nobody writes to it, it is deleted on drop.
+/// the key without the key vanishing first. It counts as empty. If nothing is written to it, it is deleted on drop.
 pub struct EmptiedKey<'c> {
     key_ctx: KeyContext<'c>,
-    /// Open for writing, until somebody takes it.
+    /// Open for writing, until it is taken.
     key: Open<'c>,
     released: Vec<OwnedString>,
 }
@@ -333,7 +333,7 @@ fn find_all_live(
     }
     let mut positions = HashMap::<_, _, RandomState>::default();
     for (at, member) in members.iter().enumerate() {
-        // If somebody wrote an id a second time, the first one counts, as in a search.
+        // If another program wrote an id a second time, the first one counts, as in a search.
         positions.entry(id_of(member.as_bytes())).or_insert(at);
     }
     let mut is_released = vec![false; members.len()];

@@ -175,7 +175,7 @@ fn redis_rs_waits() {
         let reply = at_least(200, || call(&mut conn, "RL.ACQUIRE job 1 0 BLOCK 200"));
         assert_eq!((&reply[0], &reply[5]), (&json!(2), &Json::Null));
 
-        // Granted as soon as somebody gives back.
+        // Granted as soon as another gives back.
         let mut own = connect();
         let second =
             thread::spawn(move || call(&mut own, "RL.ACQUIRE job 1 0 ID second BLOCK 60000"));

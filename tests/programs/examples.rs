@@ -65,7 +65,7 @@ fn start_web(server: &Server) -> Option<(Running, u16)> {
     let mut web = Running::start(web.stderr(Stdio::null()));
     let mut lines = BufReader::new(web.0.stdout.take().unwrap()).lines();
     let first = lines.next().unwrap().unwrap();
-    // It must not stop because nobody reads what it prints.
+    // It must not stop because its output is not read.
     thread::spawn(move || lines.for_each(drop));
     Some((web, first.trim_end_matches('/').rsplit(':').next().unwrap().parse().unwrap()))
 }
@@ -238,7 +238,7 @@ fn the_recipes_of_fastapi_and_express_let_ten_of_a_flood_through() {
         assert_ten_pass(&flood(port), trouble, name);
         let (_, head) = get(port);
         assert!(head.contains("retry-after: 60\r\n"), "{name}: {head}");
-        // An error of Redis lets nobody through.
+        // An error of Redis allows nothing.
         server.clock().advance_ms(60_000);
         server.conn().cmd("FLUSHALL");
         for kind in ["fastapi", "express"] {
@@ -375,7 +375,7 @@ fn workers_run_two_jobs_at_a_time_and_survive_one_that_dies() {
         let mut worker = worker(&["f", "g"], "0.3");
         move || run(&mut worker)
     });
-    // The leases are renewed: for longer than a lease nobody else gets a place.
+    // The leases are renewed: for longer than a lease no other caller gets a place.
     eventually(PATIENCE, || server.info("ratelimit_waiting").as_deref() == Some("5"));
     let Value::Array(before) = conn.cmd("RL.HELD jobs") else { panic!() };
     thread::sleep(Duration::from_millis(2_500));
@@ -462,7 +462,7 @@ fn llm_caller_counts_what_was_used_and_nothing_for_a_call_that_fails() {
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && error == "the model answered 503\n", "{error}");
     assert_eq!((remaining(&mut conn), requests(&mut conn)), (10_000 - 600, 58));
-    // One that asks again until somebody else settles for less, and one until there is a place.
+    // One that asks again until another settles for less, and one until there is a place.
     conn.cmd("RL.ACQUIRE {llm}:tokens 10000 1min 9000 LEASE 600000 ID other");
     conn.cmd("RL.ACQUIRE {llm}:calls 4 0 4 LEASE 600000 ID others");
     let waiting = thread::spawn(move || run(caller.env("LLM_URL", model(&[200, 200]))));
@@ -546,7 +546,7 @@ fn host() -> String {
 #[test]
 fn crawlers_take_turns_at_each_host_and_sleep_for_the_returned_time() {
     let Some(_) = Language::Python.script("examples/crawler.py") else { return };
-    // The server's clock stands still, so each turn is told its distance from the first.
+    // The server's clock stands still, so each turn gets its distance from the first.
     let server = held();
     let (one, other) = (host(), host());
     let crawl = |urls: Vec<String>| {
@@ -590,7 +590,7 @@ fn crawlers_ask_again_when_the_turns_of_a_minute_are_taken() {
     crawler.arg(format!("http://{host}/")).env("REDIS_URL", server.url()).env("PAUSE", "500ms");
     let mut crawler = Running::start(crawler.stdout(Stdio::null()));
     let counts = |field: &str| server.info(field).unwrap().parse::<u64>().unwrap();
-    // It is told to ask again half a second later, and does, but the server's clock stands still.
+    // The reply says to ask again half a second later, and it does, but the server's clock stands still.
     eventually(PATIENCE, || counts("ratelimit_throttle_denied") >= 2);
     assert_eq!(counts("ratelimit_throttle_allowed"), 121);
     server.clock().advance_ms(500);

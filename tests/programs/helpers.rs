@@ -1,5 +1,5 @@
-//! The clients in clients/: their types hold, they send what clients/spec/cases.json says, and they work on a real server and
-//! a real cluster. `make test-clients` runs all of it; without what it installs, the rest is skipped by name.
+//! The clients in clients/: their types hold, they send what clients/spec/cases.json says, and they work on a real server
+//! and a real cluster. `make test-clients` runs all of it; without what it installs, the rest is skipped by name.
 
 use std::fs;
 use std::io::{self, Write};
@@ -140,7 +140,8 @@ fn the_processes_of_the_python_client_never_spend_more_than_the_limit() {
     python_tests(&tools, &["test_leases", "test_proof"], true);
 }
 
-/// Builds the engine of a client's MemoryLimiter, unless it is up to date. False, and says so, if there is no compiler for it.
+/// Builds the engine of a client's MemoryLimiter, unless it is up to date. False, and says so, if there is no compiler for
+/// it.
 pub(crate) fn has_engine(client: &str) -> bool {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/build-engine.sh");
     let output = Command::new(script).arg(client).output().unwrap();

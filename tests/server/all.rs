@@ -535,7 +535,7 @@ fn a_clause_whose_key_has_a_line_is_denied_and_others_take_nothing() {
     let mut conn = server.conn();
     conn.cmd("RL.ACQUIRE {u}:pool 2 0 2 ID all LEASE 600000");
     let mut waiter = server.wait_in_line("RL.ACQUIRE {u}:pool 2 0 2 ID w LEASE 600000 BLOCK 0");
-    // Never more than is asked for, but somebody waits already.
+    // Never more than is asked for, but a call waits already.
     for clause in ["ACQUIRE 9 0", "ACQUIRE 9 0 CHECK"] {
         let call = format!("RL.ALL 2 {{u}}:w {{u}}:pool WINDOW 5 1h {clause} MS");
         let denied = all_reply(&conn.cmd(&call));

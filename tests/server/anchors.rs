@@ -408,7 +408,7 @@ fn clock_steps_end_windows_early_or_begin_them_again() {
     // Back within the window: what was counted counts.
     server.clock().set_us(unix_us("2026-11-21T09:30:00"));
     assert_eq!(conn.ints(call), [1, 3, 0, 84_600_000, 84_600_000]);
-    // Back over its start: they happen now, in the window before, and nobody waits for longer than that one.
+    // Back over its start: they happen now, in the window before, and no call waits for longer than that one.
     server.clock().set_us(unix_us("2026-11-21T08:59:00"));
     assert_eq!(conn.ints(call), [1, 3, 0, 60_000, 60_000]);
     server.clock().set_us(unix_us("2026-11-21T09:00:00"));

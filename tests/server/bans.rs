@@ -23,7 +23,7 @@ fn a_denial_closes_the_key_until_the_ban_is_over() {
     ] {
         let look = take.replace(" 1 BAN 10min", "").replacen(' ', "_RO ", 1);
         assert_eq!(conn.ints(take), [0, 1, 0, -1, 1_000], "{take}");
-        // The denying call tells it already. The ban's end is a whole millisecond, rounded down.
+        // The reply of the denied call already has it. The ban's end is a whole millisecond, rounded down.
         assert_eq!(conn.ints(take), [1, 1, 0, BAN, BAN], "{take}");
         let stored = conn.cmd(left);
         server.clock().advance_ms(1_000);
@@ -115,7 +115,7 @@ fn a_key_is_not_banned_again_before_a_call_was_allowed() {
         call("1");
         assert_eq!(call("1 BAN 1s")[3], 60_000);
         server.clock().advance_ms(1_000);
-        // The ban is over, and what is counted still denies: no second ban, whoever asks.
+        // The ban is over, and what is counted still denies: no second ban, whatever is asked.
         assert_eq!(call("1 BAN 10min")[3], 59_000, "{name}");
         assert_eq!(call("1 FORCE")[0], 0);
         let wait = call("1 BAN 10min")[3];
@@ -427,7 +427,7 @@ fn wrong_uses_are_errors_that_change_nothing() {
         conn.refuses(call, error);
     }
     assert_eq!(conn.int("EXISTS k"), 0);
-    // What somebody else wrote there is no ban.
+    // A foreign string there is not a ban.
     let not_entry =
         "ERR the key's sorted set has an entry that RL.WINDOW or RL.ACQUIRE did not write";
     let not_tat = "ERR the key holds a string that RL.THROTTLE did not write: it must be 19 digits";

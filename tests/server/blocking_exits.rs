@@ -272,7 +272,7 @@ fn the_module_is_unloaded_only_when_no_call_waits() {
     assert_eq!(acquired(&waiter.recv()).id(), "a");
     can_be_unloaded(&server);
     assert!(conn.err(waits("b")).starts_with("ERR unknown command"));
-    // What was granted is plain data, and good for the next who loads.
+    // Grants are plain data, and stay valid when the module is loaded again.
     assert_eq!(conn.text(["MODULE", "LOAD", &module_path()]), "OK");
     assert_eq!(conn.held_ids("k"), ["a"]);
     let mut waiter = server.wait_in_line(waits("b"));
@@ -347,7 +347,7 @@ fn a_slot_that_moves_away_takes_its_waiters_along() {
     let first_id = first.conn().text("CLUSTER MYID");
     let (mut here, mut there) = (first.conn(), second.conn());
     let slot = here.int("CLUSTER KEYSLOT k");
-    // A lease that lapses while the key is on its way: nobody may have it here.
+    // A lease lapses while the key moves: it must not be granted here.
     here.cmd("RL.ACQUIRE k 1 0 1 ID holder LEASE 600000");
     let mut line = [
         first.wait_in_line(waits("a")),
@@ -414,7 +414,7 @@ fn a_client_waiting_on_a_key_of_any_name_is_redirected_when_its_slot_moves() {
     }
 }
 
-/// Whoever died was granted the id and never told; meanwhile it was released, and somebody else has it now.
+/// The dead client was granted the id but never got the reply. Meanwhile it was released, and another client has it now.
 #[test]
 fn a_dead_client_s_grant_is_not_given_back_in_place_of_another() {
     let server = Server::start();

@@ -291,7 +291,7 @@ fn client_unblock_error_right_after_the_grant_does_not_lose_or_repeat_it() {
     let reply = first.recv();
     sleep(ms(50));
     match reply {
-        // Told before, or given back and told nothing of it.
+        // It got its reply before, or its grant was given back without a reply.
         Value::Array(_) => assert_eq!(conn.held_ids("k"), ["a"]),
         other => {
             assert!(error_line(&other).starts_with("UNBLOCKED "));
@@ -304,7 +304,7 @@ fn client_unblock_error_right_after_the_grant_does_not_lose_or_repeat_it() {
     assert_eq!(conn.held("k").len(), 1);
 }
 
-// ---- Where nobody may be blocked ----
+// ---- Where no client may be blocked ----
 
 /// A call that would wait is denied at once, however often, and leaves nothing behind.
 #[track_caller]
@@ -326,7 +326,7 @@ fn block_is_ignored(server: &Server, mut call: impl FnMut(&mut Conn, &str) -> Va
     server.expect_no_waiting_calls();
     // What is there is taken.
     assert_eq!(limited(&call(&mut conn, "RL.ACQUIRE free 1 0 1 BLOCK 0")), 0);
-    // Behind somebody who waits as well.
+    // Also behind a call that waits.
     let mut waiter = server.wait_in_line("RL.ACQUIRE a 1 0 1 BLOCK 0");
     assert_eq!(limited(&call(&mut conn, "RL.ACQUIRE a 1 0 1 BLOCK 0")), 2);
     // And it counts a denial that is the last word.
@@ -381,7 +381,7 @@ fn where_another_module_calls_block_is_ignored() {
     });
 }
 
-/// What the module keeps from call to call belongs to whoever holds the server's lock, not to one thread.
+/// The module's state belongs to the thread that holds the server's lock, not to one thread.
 #[test]
 fn another_module_may_call_from_its_own_thread() {
     let library = library("caller", include_str!("../support/src/caller.c"));
@@ -399,7 +399,7 @@ fn another_module_may_call_from_its_own_thread() {
     // A change to a key in a thread drops the key's index.
     assert_eq!(in_thread("ZREMRANGEBYRANK s 0 -1"), Value::Int(20));
     assert_eq!(limited(&in_thread("RL.ACQUIRE s 20 0 19 ID x LEASE 600000")), 0);
-    // A release in a thread wakes those who wait.
+    // A release in a thread wakes waiting calls.
     let mut waiter = server.wait_in_line("RL.ACQUIRE s 20 0 2 BLOCK 20000");
     assert_eq!(in_thread("RL.RELEASE s x"), Value::Int(1));
     assert_eq!(limited(&waiter.recv()), 0);
@@ -542,7 +542,7 @@ fn when_150_of_200_waiting_clients_vanish_the_others_are_served_in_order() {
     let mut served = 0;
     for _ in 0..alive {
         assert_eq!(conn.int(format!("RL.RELEASE k {holder}")), 1, "seed {seed}");
-        // The slot went to somebody.
+        // The slot was granted to a call.
         eventually(SOON, || conn.held_ids("k").len() == 1);
         holder = conn.held_ids("k").remove(0);
         let at: usize = holder[1..].parse().unwrap();
@@ -565,7 +565,7 @@ fn seed() -> u64 {
 }
 
 /// Eight workers take, hold and release by the rules, and sometimes vanish or are unblocked or killed at any
-/// moment. A worker that was told of its grant is inside until it releases: there are never more inside than
+/// moment. A worker that got its reply is inside until it releases: there are never more inside than
 /// there are slots, a release of what was granted finds it, and in the end every slot is free.
 #[test]
 fn no_grant_is_lost_or_given_twice_in_1000_rounds_of_random_timing() {

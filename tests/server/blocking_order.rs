@@ -1,4 +1,4 @@
-//! BLOCK: who waits, who does not, and who is served first.
+//! BLOCK: which calls wait, which do not, and which is served first.
 
 use std::time::{Duration, Instant};
 
@@ -566,7 +566,7 @@ fn with_max_waiters_0_no_call_may_wait() {
         assert_eq!(conn.text("CONFIG SET ratelimit.max-waiters 1"), "OK");
         let _waiter = server.wait_in_line(acquire_block("k", "y"));
         assert!(conn.err(acquire_block("k", "z")).contains("max-waiters"));
-        // Those who wait go on waiting.
+        // Calls that wait go on waiting.
         assert_eq!(conn.text("CONFIG SET ratelimit.max-waiters 0"), "OK");
         assert_eq!(server.waiting(), 1);
     }
@@ -596,7 +596,7 @@ fn a_denial_does_not_count_while_others_wait_for_the_room() {
     // A timer that was cut short on a busy machine is set again, and waits for the held clock. A command does not.
     conn.cmd("RL.APPLY k nobody");
     assert_eq!(limited(&head.recv()), 0);
-    // Whoever is first in line takes from nobody.
+    // The first in line takes nothing from others.
     let newest = conn.cmd("ZRANGE k 0 0 WITHSCORES");
     let mut next = server.wait_on(head, format!("{CALL} BLOCK 60000"));
     assert_eq!(conn.int(format!("CLIENT UNBLOCK {head_id}")), 1);

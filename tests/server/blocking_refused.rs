@@ -1,4 +1,4 @@
-//! BLOCK: nobody is granted anything where the server would refuse the same call.
+//! BLOCK: no call is granted anything while the server would refuse the same call.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};

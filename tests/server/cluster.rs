@@ -351,7 +351,7 @@ impl Migration {
         eventually(DEADLINE, || self.cluster.migration(self.from, self.to) == state);
     }
 
-    /// Lets it come to its end, after which the source has no such keys and nobody who waits for them.
+    /// Lets it come to its end, after which the source has no such keys and no calls that wait for them.
     #[track_caller]
     fn end(&self, waiters: &mut [Conn]) {
         self.hold("PREVENT-PAUSE", false);
@@ -703,7 +703,7 @@ fn what_a_replica_confirmed_outlives_a_killed_master() {
     });
     let mut client = cluster.client();
     assert_eq!(counted(&mut client, "{bar}w", CAREFUL), CAREFUL);
-    // An event has no name, so of three calls that were under way when the master died nobody can tell.
+    // An event has no name, so of three calls that were under way when the master died the count is unknown.
     assert!(all.doubtful <= 3, "{} calls in doubt", all.doubtful);
     let known = all.counted..=all.counted + all.doubtful;
     assert!(known.contains(&CAREFUL), "{known:?}");
@@ -1006,7 +1006,7 @@ fn reserving_on_every_node_and_then_applying_keeps_limits_of_different_slots() {
         workers.into_iter().map(|worker| worker.join().unwrap()).sum()
     });
     let mut conn = cluster.client();
-    // Reservations of calls that were denied may have denied others, but nobody is left without a place at the end.
+    // Reservations of calls that were denied may have denied others, but at the end every place is taken.
     let rest = (0..20).filter(|turn| take(&mut conn, &format!("rest-{turn}"))).count();
     assert_eq!(admitted + rest, 12);
     for (key, limit) in &limits {

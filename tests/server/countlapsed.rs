@@ -405,7 +405,7 @@ fn a_member_has_the_end_of_the_lease_and_how_much_longer_it_holds() {
     // What was written before there was COUNTLAPSED goes on.
     at_ms(&server, 20_000);
     assert_eq!(conn.int("RL.RELEASE k a"), 0);
-    // What nobody writes so is an error.
+    // What the module does not write is an error.
     conn.cmd("DEL k");
     conn.cmd("ZADD k -inf #01:a:2:20000:1700000020000000+0::60s");
     conn.refuses("RL.ACQUIRE k 9 60", "ERR the key's sorted set has an entry that ");
@@ -480,7 +480,7 @@ fn gone_ms(period: &str, shape: &str, ms: i64) -> i64 {
     20_000 + length_ms - end_ms.rem_euclid(length_ms)
 }
 
-// ---- Those who wait ----
+// ---- Waiting calls ----
 
 #[test]
 fn waiting_calls_are_woken_when_it_is_gone_or_settled_late() {

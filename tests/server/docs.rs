@@ -656,7 +656,7 @@ const REFUSED: &[&str] = &[
     "RL.WINDOW k 5 60",
 ];
 
-/// At most one reservation, nobody who waits, and a policy of each kind.
+/// At most one reservation, no waiting calls, and a policy of each kind.
 const REFUSING: [&str; 6] = [
     "max-reservations",
     "1",
@@ -780,7 +780,7 @@ fn prose() -> Vec<(String, String)> {
     prose
 }
 
-/// So that nobody takes milliseconds for seconds. docs/commands.md says what a number without a unit means.
+/// So that no reader takes milliseconds for seconds. docs/commands.md says what a number without a unit means.
 #[test]
 fn every_duration_of_an_example_has_a_unit() {
     let mut bare = vec![];

@@ -290,7 +290,7 @@ fn the_acl_categories_are_listed_where_the_server_has_them() {
     }
 }
 
-// ---- What the server tells ----
+// ---- What the server reports ----
 
 /// Name, arity, flags, and every word of the syntax in its order.
 const COMMANDS: [(&str, i64, &str, &str); 11] = [

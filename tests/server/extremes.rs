@@ -12,7 +12,7 @@ fn assert_exact(server: &Server, conn: &mut Conn, answer: &[i64], look: &str) {
     server.clock().advance_ms(answer[3] - 1);
     assert_eq!(conn.ints(look)[0], 1, "a millisecond early: {answer:?}");
     server.clock().advance_ms(1);
-    assert_eq!(conn.ints(look)[0], 0, "waited as told: {answer:?}");
+    assert_eq!(conn.ints(look)[0], 0, "waited as the reply says: {answer:?}");
     server.clock().set_us(now_us);
 }
 

@@ -22,8 +22,8 @@ const SOON: Duration = Duration::from_secs(30);
 type Replies = BTreeMap<String, u64>;
 
 /// Calls the limit from several clients for as long as `change` takes, and until each has been denied. A client keeps its
-/// connection until it is refused or closed, then asks `master` where to go; every other client asks before each call, as new
-/// processes do.
+/// connection until it is refused or closed, then asks `master` where to go; every other client asks before each call, as
+/// new processes do.
 fn replies_during(master: &(impl Fn() -> u16 + Sync), change: impl FnOnce()) -> Replies {
     let over = AtomicBool::new(false);
     scope(|threads| {

@@ -1,4 +1,4 @@
-//! A release that hands all that a key holds to somebody who waits: one change, in which the key does not vanish.
+//! A release that hands all that a key holds to a waiting call: one change, in which the key does not vanish.
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::time::Duration;
@@ -60,7 +60,7 @@ fn a_grant_is_added_before_the_released_reservation_is_removed() {
             (server.figure("reservations_released"), server.figure("waited_granted")),
             (2, 2)
         );
-        // The last one is handed to nobody.
+        // No call waits for the last one.
         assert_eq!(effects(&server, || conn.int("RL.RELEASE k c")), ["DEL"]);
         assert_eq!(conn.int("EXISTS k"), 0);
         server.expect_no_waiting_calls();

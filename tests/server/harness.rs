@@ -14,7 +14,7 @@ fn time_us(conn: &mut Conn) -> i64 {
 }
 
 fn is_running(pid: i32) -> bool {
-    // Under a script the server is not our child, and nobody may collect its zombie.
+    // Under a script the server is not our child, and its zombie may remain.
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
     stat.is_ok_and(|stat| !stat.contains(") Z "))
 }

@@ -1,15 +1,17 @@
-//! Histories of many clients on a cluster and on a set that Sentinel watches, while servers are killed and paused, slots move
-//! and replicas take over: each key's calls must be linearizable against the engine. `make prove` records long ones.
+//! Histories of many clients on a cluster and on a set that Sentinel watches, while servers are killed and paused, slots
+//! move and replicas take over: each key's calls must be linearizable against the engine. `make prove` records long ones.
 //!
-//! The servers live by one clock that follows real time in steps of 20 ms, and moves only while no call is under way. So it is
-//! known which moment decided, and the engine must give the very answer, to the millisecond. Where a call might have been made
-//! at either of two moments, a long window would not tell which for seconds, and each such call would double the orders.
+//! The servers live by one clock that follows real time in steps of 20 ms, and moves only while no call is under way. So it
+//! is known which moment decided, and the engine must give the very answer, to the millisecond. Where a call might have been
+//! made at either of two moments, a long window would not tell which for seconds, and each such call would double the
+//! orders.
 //!
 //! Before a master is killed its replicas are cut off for a moment, so that they lack the newest effects. Half of the keys
 //! remember for 5 to 10 seconds, longer than a failover takes, so that their next answers show what was lost.
 //!
 //! `RATELIMIT_HISTORIES` is how many histories of each kind are recorded, of `RATELIMIT_HISTORY_SECONDS` seconds each, and
-//! `RATELIMIT_SEED` what happens in which order. `RATELIMIT_HISTORY_OF` is `cluster` or `sentinel`, where only one is wanted.
+//! `RATELIMIT_SEED` what happens in which order. `RATELIMIT_HISTORY_OF` is `cluster` or `sentinel`, where only one is
+//! wanted.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -253,7 +255,7 @@ impl Recorder<'_> {
         };
         let mut asking = false;
         for _ in 0..6 {
-            let held = self.still.read().expect("nobody fails");
+            let held = self.still.read().expect("no thread panics");
             let (from_ns, from_us) = (self.ns(), self.clock.now_us() as u64);
             let outcome = self.send(port, line, asking);
             let (to_us, to_ns) = (self.clock.now_us() as u64, self.ns());
@@ -364,8 +366,8 @@ fn info(server: &Server, field: &str) -> Option<String> {
     info.lines().find_map(value)
 }
 
-/// Cuts a master's replicas off, so that they lack its newest effects. Returns the moment until which they had everything; they
-/// stand still until the guards are dropped.
+/// Cuts a master's replicas off, so that they lack its newest effects. Returns the moment until which they had everything;
+/// they stand still until the guards are dropped.
 fn leave_behind(
     master: &Server,
     replicas: &[&Server],
@@ -414,7 +416,7 @@ fn record(
         scope.spawn(|| {
             while !over.load(SeqCst) {
                 if tick_now_us() > clock.now_us() {
-                    let _still = still.write().expect("nobody fails");
+                    let _still = still.write().expect("no thread panics");
                     clock.set_us(tick_now_us());
                 }
                 sleep(Duration::from_millis(1));
@@ -594,7 +596,7 @@ fn refuse_lies(memory: &Memory, keys: &[(HistoryKey, Vec<Recorded>)]) -> (usize,
     (lies, refused)
 }
 
-// ---- A history that nobody recorded ----
+// ---- An invented history ----
 
 const RESERVED: KeyUse = KeyUse { kind: HistoryKind::Reserved, is_long: false };
 
@@ -922,7 +924,7 @@ fn sentinel_history(seconds: u64, least_calls: u64, seed: u64) -> String {
                     eventually(SOON, || info(&servers[new], "role").as_deref() == Some("master"));
                     let to_ns = ns();
                     faults.failovers.push(Failover { complete_ns, from_ns, to_ns, keys: None });
-                    // It takes itself for a master at first, so that nobody may come who asked Sentinel before.
+                    // At first it believes to be a master, so clients that asked Sentinel before must not connect.
                     sleep(Duration::from_millis(500));
                     servers[master].restart(Stop::Kill);
                     eventually(SOON, || info(&servers[master], "role").as_deref() == Some("slave"));

@@ -38,7 +38,7 @@ fn a_window_shows_its_events_and_reservations() {
     conn.cmd("RL.WINDOW w 5 60 3");
     server.clock().advance_ms(1_500);
     conn.cmd("RL.WINDOW w 5 60 2");
-    // A denied call of the same microsecond would share the entry, and could not be told apart any more.
+    // A denied call of the same microsecond would share the entry, and could not be distinguished any more.
     server.clock().advance_ms(100);
     conn.cmd("RL.WINDOW w 5 60 2 COUNTDENIED");
     server.clock().advance_ms(1_000);

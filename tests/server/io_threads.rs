@@ -100,7 +100,8 @@ fn survives(mut server: Server, strangers: bool) {
     if strangers {
         // It holds for connections to come.
         assert_eq!(admin.text("CONFIG SET requirepass secret"), "OK");
-        // With more replies than a kilobyte that were not sent yet a stranger is closed, so a busy machine gets few at a time.
+        // With more replies than a kilobyte that were not sent yet a stranger is closed, so a busy machine gets few at a
+        // time.
         floods.extend((0..3).map(|_| (flood(&UNUSABLE, 2), true)));
     }
     let end = Instant::now() + flood_time();

@@ -157,12 +157,12 @@ fn a_line_is_in_the_order_of_leave_and_then_of_arrival() {
     let mut middle = wait(1, "middle");
     let mut important = [wait(0, "first"), wait(0, "second")];
     assert_eq!(conn.int("RL.RELEASE k all"), 1);
-    // Two of the three places go to those who leave none; then not enough remains for the others.
+    // Two of the three places go to calls without LEAVE. Then not enough remains for the others.
     for (waiter, id) in important.iter_mut().zip(["first", "second"]) {
         assert_eq!(acquired(&waiter.recv()).id(), id);
     }
     server.wait_until_waiting(3);
-    // One who leaves none is not barred by those behind him.
+    // A call without LEAVE does not queue behind those with one.
     assert_eq!(conn.acquire("RL.ACQUIRE k 3 0 1 ID third LEASE 600000").limited(), 0);
     assert_eq!(conn.int("RL.RELEASE k first second"), 2);
     assert_eq!(acquired(&middle.recv()).id(), "middle");

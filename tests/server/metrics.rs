@@ -126,7 +126,7 @@ fn a_server_without_the_module_is_recognized() {
     let server = Server::builder().module(false).start();
     let metrics = metrics(&mut server.conn());
     assert_eq!(metrics.get("ratelimit_loaded").map(String::as_str), Some("0"));
-    // The clock is told there too.
+    // The clock is moved there too.
     assert_eq!(metrics.len(), 2, "{metrics:?}");
 }
 

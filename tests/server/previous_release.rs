@@ -177,7 +177,8 @@ RL.ACQUIRE acquire:fixed 10 1d 2 ID c LEASE 10min FIXED TZ Asia/Shanghai MS
 RL.ALL 3 {u1}:rpm {u1}:tpm {u1}:jobs WINDOW 60 1min 30 WINDOW 100000 1min 90000 ACQUIRE 5 0 2 ID job-18 LEASE 1h MS
 ";
 
-/// Milliseconds between two rounds of questions: at once, and after a minute, 20 minutes, an hour, a day, a month and a year.
+/// Milliseconds between two rounds of questions: at once, and after a minute, 20 minutes, an hour, a day, a month and a
+/// year.
 const ROUNDS: [i64; 7] =
     [0, 60_000, 1_200_000, 3_600_000, 86_400_000, 2_678_400_000, 31_622_400_000];
 

@@ -2,8 +2,8 @@
 //! and after a save from the RDB file. What comes back is held against models that hold buckets, events and leases in
 //! plain lists, and never were down.
 //!
-//! `RATELIMIT_SEED=n cargo test --test server random::` replays one seed; a failure prints its own. `RATELIMIT_ROUNDS=n` plays n
-//! seeds, each longer than the one that runs by default.
+//! `RATELIMIT_SEED=n cargo test --test server random::` replays one seed; a failure prints its own. `RATELIMIT_ROUNDS=n`
+//! plays n seeds, each longer than the one that runs by default.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -22,7 +22,7 @@ const THROTTLE: &str = "4 4 1s";
 const LIMIT: i64 = 6;
 const PERIOD_US: i64 = 3_000_000;
 
-/// What the server should know, as anybody would write it down.
+/// The expected state of the server, kept in the simplest way.
 #[derive(Debug, Default)]
 struct FamiliesModel {
     now_us: i64,
@@ -276,7 +276,7 @@ impl FamiliesRun {
         assert_eq!(self.call(&line), Value::Int(i64::from(place.is_some())), "{line}");
     }
 
-    /// What changes nothing: errors, and somebody else's keys.
+    /// What changes nothing: errors, and foreign keys.
     fn odd(&mut self) {
         let (line, error) = self.random.pick(&[
             ("RL.WINDOW x 6 3s", "WRONGTYPE the key holds no sorted set"),

@@ -4,7 +4,7 @@ use support::*;
 
 const LIMIT: &str = "5 1h";
 
-/// The key's entries and when it expires in Unix milliseconds, as any server tells without the module.
+/// The key's entries and when it expires in Unix milliseconds, as a server without the module sees them.
 fn state(server: &Server, conn: &mut Conn, key: &str) -> (Value, i64) {
     let entries = conn.cmd(["ZRANGE", key, "0", "-1", "WITHSCORES"]);
     (entries, server.clock().now_us() / 1000 + conn.int(["PTTL", key]))
@@ -82,7 +82,7 @@ fn a_failover_moves_no_lease() {
     wait_for_sync(&master, &replica);
     master.clock().advance_ms(10_000);
     let mut promoted = replica.conn();
-    // A replica answers who may only look.
+    // A replica answers calls that only look.
     assert_still_held(&mut promoted);
     assert_eq!(promoted.acquire(format!("RL.ACQUIRE_RO k {LIMIT} 3")).numbers[..3], [2, 5, 2]);
     for line in ["RL.ACQUIRE k 5 1h", "RL.APPLY k a", "RL.RELEASE k a", "RL.RENEW k a"] {

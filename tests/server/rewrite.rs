@@ -131,7 +131,7 @@ fn after_a_failover_by_sentinel_each_server_starts_again_from_its_own_file() {
     eventually(DEADLINE, || sentinels.iter().all(|sentinel| sentinel.knows_both(2)));
 
     if has_settings {
-        // Rewritten by nobody but Sentinel.
+        // Rewritten only by Sentinel.
         for server in [&first, &second] {
             assert_eq!(server.conn().text("CONFIG SET ratelimit.window-entries 99"), "OK");
         }

@@ -151,7 +151,7 @@ fn make_run_looks_at_the_server_before_it_builds() {
     let built = host.dir.join("built");
     host.program("redis-server", &says(OLD))
         .program("rustc", "echo 'rustc 1.95.0 (0 2026-04-14)'")
-        // It reads what it is given, or whoever writes that would end with an error.
+        // It reads its input, because otherwise the program that writes it would fail.
         .program("cc", "cat >/dev/null")
         .program("cargo", &format!("touch {}", built.display()));
     // Nothing can be fetched: there is neither apt-get nor pip.

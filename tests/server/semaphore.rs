@@ -96,7 +96,7 @@ fn a_clock_that_steps_back_delays_no_call_for_longer_than_a_lease() {
         conn.acquire("RL.ACQUIRE k 3 0 ID new LEASE 2000 MS").numbers,
         [0, 3, 0, -1, 59_000]
     );
-    // A little back and forth: nothing is longer than it was, and nobody is let in.
+    // A little back and forth: nothing is longer than it was, and no call is allowed.
     for (ms, seen) in [
         (-3_600_000 + 500, [5_000, 60_000, 2_000]),
         (-3_600_000 + 1_500, [4_000, 59_000, 1_000]),

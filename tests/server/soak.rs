@@ -304,7 +304,7 @@ impl Worker<'_> {
             }
             sleep(Duration::from_micros(self.random.below(6_000) as u64));
         }
-        // A wait that nobody will read the end of.
+        // A wait whose reply will not be read.
         if let Some(mut conn) = self.conn.take() {
             conn.send("RL.ACQUIRE semaphore 5 0 5 LEASE 100 BLOCK 0");
         }
@@ -356,7 +356,7 @@ impl SoakFaults<'_> {
                     .filter_map(|line| line.strip_prefix("id=")?.split(' ').next())
                     .collect();
                 let id = ids[self.random.below(ids.len() as i64) as usize];
-                // Redis 7.0 ends itself when told to unblock a client that a pause holds back.
+                // Redis 7.0 ends itself if it is to unblock a client that a pause holds back.
                 let paused = Instant::now() < self.paused_until;
                 let line = match self.random.below(3) {
                     _ if paused => format!("CLIENT KILL ID {id}"),
@@ -576,7 +576,7 @@ fn run(pair: &Pair, seed: u64, time: Duration, faults: bool) -> (SoakBooks, u64,
             calls += number;
         }
         over.store(true, SeqCst);
-        pings.map(|ping| ping.join().expect("who pings"))
+        pings.map(|ping| ping.join().expect("the pings end"))
     });
     let excuse = machine.worst();
     let summary =

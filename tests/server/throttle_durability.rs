@@ -124,7 +124,7 @@ fn the_aof_has_plain_effects_and_one_for_each_change() {
     assert_eq!(effects("RL.THROTTLE k 4 1 1 1"), [""; 0]);
     assert_eq!(effects("EVAL return{redis.call('RL.THROTTLE','k',4,1,1)} 0"), [""; 0]);
     assert_eq!(effects("EVAL return{redis.call('RL.THROTTLE','k',4,1,1,-1)} 0"), set(4));
-    // A caller who comes back just after the bucket became full does not pay for a DEL as well.
+    // A caller that comes back just after the bucket became full does not pay for a DEL as well.
     server.clock().advance_ms(4500);
     assert_eq!(effects("RL.THROTTLE k 4 1 1"), ["SET k 1700000005500000000 PXAT 1700000006400"]);
 }

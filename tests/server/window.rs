@@ -200,7 +200,7 @@ fn a_hammering_caller_stays_out_with_countdenied() {
 fn no_admitted_event_is_forgotten_for_denied_calls() {
     let (server, mut conn) = Server::held();
     let mut admitted = Vec::new();
-    // Callers who come and go: pauses let some in, and each is denied many times in between.
+    // Callers come and go: after pauses some are allowed, and each is denied many times in between.
     for round in 0..400 {
         server.clock().advance_us(if round % 40 == 0 { 1_100_000 } else { 1_700 });
         let now_us = server.clock().now_us();

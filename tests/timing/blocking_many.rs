@@ -1,4 +1,4 @@
-//! BLOCK: thousands who wait, and what they cost everybody else.
+//! BLOCK: thousands of waiting calls, and what they cost other clients.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -73,7 +73,7 @@ fn nobody_is_kept_waiting<T>(server: &Server, work: impl FnOnce() -> T) -> T {
     );
     eprintln!("{summary}");
     assert!(busiest <= LONGEST_SILENCE, "{summary}");
-    // Three are late: who asks, the server, and who reads.
+    // Three may be late: the sender, the server and the reader.
     assert!(longest <= LONGEST_SILENCE + excuse * 3, "{summary}");
     result
 }
@@ -102,7 +102,7 @@ fn a_release_that_serves_thousands_serves_them_in_order_and_delays_no_other_clie
             assert_eq!(limited(&waiter.recv()), 0);
         }
     });
-    // Calls of one turn of the server come in any order; those that were told apart are served in theirs.
+    // Calls of one turn of the server come in any order; those of different turns are served in order.
     let held = conn.held_ids("k");
     let numbers = held.iter().filter_map(|id| id.strip_prefix('n')?.parse::<usize>().ok());
     let hundreds: Vec<_> = numbers.map(|number| number / 100).collect();
@@ -230,7 +230,7 @@ fn cost_of_releases(
         let ids = held(&conn.cmd([b"RL.HELD", key]));
         assert_eq!(ids.len(), 1, "{}", key.escape_ascii());
         assert_eq!(conn.cmd([b"RL.RELEASE", key, &ids[0].id]), Value::Int(1));
-        let mut next = line.pop_front().expect("one who waits");
+        let mut next = line.pop_front().expect("a waiting call");
         assert_eq!(limited(&next.recv()), 0, "{}", key.escape_ascii());
     }
     server.cpu_time() - before
@@ -255,7 +255,7 @@ fn a_release_costs_the_same_for_every_key_name_and_whatever_other_keys_are_writt
             let mut waiter = server.conn();
             waiter.send(waits);
             line.push_back(waiter);
-            // Those who are served are the first; the others may come in any order.
+            // The first calls are served; the others may end in any order.
             if line.len() <= 150 {
                 server.wait_until_waiting(before + line.len());
             }

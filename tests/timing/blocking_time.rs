@@ -162,7 +162,7 @@ fn a_bucket_that_has_drained_enough_wakes() {
     wakes_after(30, "RL.THROTTLE k 9 100 1s 10", "RL.THROTTLE k 9 100 1s 3 BLOCK 0");
 }
 
-/// When each of forty who ask for one of twenty a second has it.
+/// When each of forty calls for one of twenty a second is granted.
 fn forty_through_a_shaper(server: &Server) -> Vec<Duration> {
     server.conn().cmd("DEL k");
     let begin = Instant::now();
@@ -280,7 +280,7 @@ fn its_expiry_is_noticed() {
     a_change_is_noticed(&[], "PEXPIRE k 1");
 }
 
-/// Those who wait look at the key many times before, and leave its TTL as it is.
+/// Waiting calls look at the key many times before, and leave its TTL as it is.
 #[test]
 fn its_expiry_after_a_while_is_noticed() {
     let _guard = with_others();
@@ -545,7 +545,7 @@ fn what_can_never_be_or_comes_too_late_is_denied_at_once() {
         "RL.ACQUIRE m 5 1h 2 BLOCK 1000000",
     ]
     .map(|waits| server.wait_in_line(waits));
-    // Judged for its own quantity alone, whoever waits before it.
+    // Decided for its own quantity alone, whatever waits before it.
     for call in [
         "RL.WINDOW w 5 1h 1 BLOCK 3590000",
         "RL.WINDOW w 5 1h 6 BLOCK 0",

@@ -282,7 +282,7 @@ fn all_that_is_held_is_released_by_one_call() {
         assert_takes(20 * MOST, || {
             conn.cmd("COPY k twin");
             if !has_index {
-                // The copy has one until somebody changes it.
+                // The copy has one until it is changed.
                 conn.cmd("ZADD twin -inf #01:x:1:20000:1::-");
                 conn.cmd("ZREM twin #01:x:1:20000:1::-");
             }

@@ -1,5 +1,5 @@
-//! Judges a history of calls on one key: is there an order in which the engine, making one call after the other, tells each
-//! what it was told?
+//! Judges a history of calls on one key: is there an order in which the engine, making one call after the other, gives
+//! each the reply that it got?
 //!
 //! An order must put a call after all that were answered before it was sent (Herlihy and Wing, "Linearizability", 1990). The
 //! search is Wing and Gong's with Lowe's two improvements ("Testing for linearizability", 2017): a call is put in its place

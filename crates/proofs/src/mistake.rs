@@ -43,7 +43,7 @@ pub enum Mistake {
     NoWake,
     /// The timer is not started.
     NoTimer,
-    /// A call that does not wait does not ask who stands before it.
+    /// A call that does not wait ignores those before it.
     Overtakes,
     /// The last in a line is tried instead of the first.
     LastIsTried,

@@ -101,7 +101,8 @@ where
     }
 }
 
-/// The processor time of this process until now, in seconds: fields 14 and 15 of its line in /proc, in hundredths of seconds.
+/// The processor time of this process until now, in seconds: fields 14 and 15 of its line in /proc, in hundredths of
+/// seconds.
 fn processor_seconds() -> f64 {
     let line = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let behind_name = line.rsplit(") ").next().unwrap_or_default();

@@ -146,8 +146,8 @@ pub struct LineState {
 const LIMIT: &str = "never more than the limit";
 const ORDER: &str = "first come, first served, by LEAVE and then by arrival";
 const WOKEN: &str = "no wake-up is lost";
-const PATIENCE: &str = "nobody waits longer than it said";
-const NOBODY: &str = "only who waits is granted";
+const PATIENCE: &str = "no call waits longer than it asked to";
+const UNASKED: &str = "only waiting calls are granted";
 
 impl LineState {
     fn check(&mut self, holds: bool, what: &'static str) {
@@ -201,7 +201,7 @@ impl WaitingWorld {
         lines.head(line).map(|(ticket, call)| (line, ticket, call))
     }
 
-    /// Tries who stands first, and ends its wait if it is granted, or if its time is up. Whether its wait is over.
+    /// Tries the first in line, and ends its wait if it is granted or its time is up. Returns whether its wait is over.
     fn try_head(
         &self,
         state: &mut LineState,
@@ -233,7 +233,7 @@ impl WaitingWorld {
             let first = state.waiting.iter().min_by_key(|one| (one.leave, one.ticket));
             let is_first = first.is_some_and(|first| first.ticket == ticket);
             let waits = state.waiting.iter().any(|one| one.ticket == ticket);
-            state.check(waits, NOBODY);
+            state.check(waits, UNASKED);
             state.check(is_first, ORDER);
             state.happened = "granted after waiting";
             state.holds_lease[call.client] = true;
@@ -481,7 +481,7 @@ impl Model for WaitingWorld {
             LineAction::Back => {
                 state.faults -= 1;
                 state.wall_us -= 1_000_000;
-                // The module's watch on the clock tells the lines, and its timer is late.
+                // The module notices the step of the clock and wakes the lines, and its timer is late.
                 state.timer_us = None;
                 state.lines.restart_timer(state.mono_us);
             }
@@ -510,7 +510,7 @@ impl Model for WaitingWorld {
             Property::always(ORDER, |_, state: &LineState| state.violated != Some(ORDER)),
             Property::always(WOKEN, |_, state: &LineState| state.violated != Some(WOKEN)),
             Property::always(PATIENCE, |_, state: &LineState| state.violated != Some(PATIENCE)),
-            Property::always(NOBODY, |_, state: &LineState| state.violated != Some(NOBODY)),
+            Property::always(UNASKED, |_, state: &LineState| state.violated != Some(UNASKED)),
             Property::sometimes("waits", |_, state: &LineState| state.happened == "waits"),
             Property::sometimes("granted after waiting", |_, state: &LineState| {
                 state.happened == "granted after waiting"

@@ -1,5 +1,5 @@
-//! A small world of keys: a few clients, each with a few calls to choose from, a clock that moves on and steps, and a replica
-//! that takes over. Every order of all that is searched.
+//! A small world of keys: a few clients, each with a few calls to choose from, a clock that moves on and steps, and a
+//! replica that takes over. Every order of all that is searched.
 //!
 //! ```text
 //! State = the keys as a server keeps them + three clocks + what is left to happen + the books
@@ -66,7 +66,7 @@ pub struct WorldKey {
     pub most: u64,
     /// One period, in microseconds; 0 for a semaphore.
     pub period_us: u64,
-    /// No call waits longer if nobody else takes anything.
+    /// No call waits longer if no other takes anything.
     pub longest_wait_us: u64,
 }
 
@@ -97,7 +97,7 @@ pub enum ClientCall {
     Release(usize),
     /// RL.RENEW of it, with this lease.
     Renew(usize, Option<u64>),
-    /// Spends a unit of it, and asks nobody.
+    /// Spends a unit of it without a call.
     Spend(usize),
     /// RL.APPLY of what was spent of it.
     ApplySpent(usize),
@@ -176,7 +176,7 @@ struct BookedLease {
 /// What is known of a key's ban.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct BanBook {
-    /// By `forward_us` nobody takes anything until then.
+    /// By `forward_us` nothing is taken until then.
     until_us: u64,
     /// Something was granted since, or the key was as good as new after it.
     may_again: bool,
@@ -218,12 +218,12 @@ pub struct WorldState {
 }
 
 const LIMIT: &str = "never more than the limit";
-const TOLD: &str = "looking tells what the call is told";
-const RETRY: &str = "waiting as told suffices, and a microsecond less does not";
+const SAME_REPLY: &str = "a look returns what the call returns";
+const RETRY: &str = "the wait in a reply suffices, and a microsecond less does not";
 const FREED: &str = "nothing held is freed before its time";
 const HELD: &str = "nothing is held beyond its time";
 const FIRST: &str = "a window that its first event opened lasts one period";
-const BANNED: &str = "nobody takes anything while a ban runs";
+const BANNED: &str = "nothing is taken while a ban runs";
 const AGAIN: &str = "no second ban before a grant";
 const ALL: &str = "all or nothing, and of a group its first choice";
 const SPENT: &str = "no period has more than the limit spent";
@@ -462,7 +462,7 @@ impl World {
         let verdict = decision.verdict;
         if !request.count_denied && request.ban_ms.is_none() {
             let same = looked.verdict == verdict || request.ask.quantity == Quantity::Look;
-            state.check(same, TOLD);
+            state.check(same, SAME_REPLY);
         }
         self.note_ban(state, at, &key, &request, ban_before, &before, verdict);
         if request.ask.quantity.takes() && verdict != Verdict::Never {
@@ -514,7 +514,7 @@ impl World {
         let counted = key.most.saturating_sub(before.remaining);
         let force = request.ask.manner == Manner::Force;
         let books = &mut state.books[at];
-        // The first is told.
+        // The first violation is reported.
         let mut violated = None;
         if let Quantity::GiveBack(amount) = request.ask.quantity {
             books.give_back(&key, forward_us, amount, counted);
@@ -770,7 +770,7 @@ impl World {
         for (at, clause) in clauses.iter().enumerate() {
             let takes =
                 should && chosen.contains(&at) && !clause.check && looks[at].verdict.taken() > 0;
-            // A key that has expired is dropped by whoever looks at it.
+            // A key that has expired is dropped by the next call that looks at it.
             let is_live = |saved: &&Saved| saved.expires_at_ms >= now_us / 1_000;
             let moved = state.saved[clause.key].as_ref().filter(is_live)
                 != before[clause.key].as_ref().filter(is_live);
@@ -973,7 +973,9 @@ impl Model for World {
     fn properties(&self) -> Vec<Property<World>> {
         let mut properties = vec![
             Property::always(LIMIT, |_, state: &WorldState| state.violated != Some(LIMIT)),
-            Property::always(TOLD, |_, state: &WorldState| state.violated != Some(TOLD)),
+            Property::always(SAME_REPLY, |_, state: &WorldState| {
+                state.violated != Some(SAME_REPLY)
+            }),
             Property::always(RETRY, |_, state: &WorldState| state.violated != Some(RETRY)),
             Property::always(FREED, |_, state: &WorldState| state.violated != Some(FREED)),
             Property::always(HELD, |_, state: &WorldState| state.violated != Some(HELD)),

@@ -111,7 +111,7 @@ pub fn all(size: Size) -> Vec<World> {
     ]
 }
 
-/// The world of a line: three who wait for a semaphore of two.
+/// The world of a line: three calls wait for a semaphore of two.
 pub fn line(size: Size) -> WaitingWorld {
     WaitingWorld {
         limit: 2,

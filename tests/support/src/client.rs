@@ -58,7 +58,7 @@ pub struct Conn {
 }
 
 impl Conn {
-    /// Connects to `port` on this host, where perhaps nobody listens.
+    /// Connects to `port` on this host, which may be closed.
     pub fn open(port: u16) -> io::Result<Conn> {
         let stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_nodelay(true)?;

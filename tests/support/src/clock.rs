@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use super::{library, Builder, Conn, Server};
 
 /// The wall clock of one or more servers. It shows real time until it is first set; from then on it
-/// stands still and moves, forward or back, only when told to.
+/// stands still and moves, forward or back, only when a test moves it.
 ///
 /// A command sees a change made before it was sent: every server reads the clock afresh when a
 /// top-level command begins, also those that then freeze it for the command.

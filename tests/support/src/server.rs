@@ -211,7 +211,7 @@ impl Builder {
         let cluster = self.cluster;
         let mut server =
             Server { builder: self, version, port: 0, dir, owns_dir, clock, process: None, pid: 0 };
-        // Between choosing a port and binding it, somebody else may take it.
+        // Between choosing a port and binding it, another process may take it.
         loop {
             server.port = free_port();
             server.write_config();
@@ -504,7 +504,7 @@ impl Server {
                 }
                 panic!("the server did not start: {status}");
             }
-            // Its own log first: whoever answers on the port might be another server.
+            // Its own log first, because another server may answer on the port.
             if log.contains("Ready to accept connections") && self.answers() {
                 let pid = fs::read_to_string(self.dir.join("server.pid")).unwrap();
                 self.pid = pid.trim().parse().unwrap();
@@ -605,7 +605,7 @@ fn temporary_dir() -> PathBuf {
     dir
 }
 
-/// A port that nobody has now, with the cluster bus's port 10000 above it.
+/// A port that is free now, with the cluster bus's port 10000 above it.
 fn free_port() -> u16 {
     let port = |number| TcpListener::bind(("127.0.0.1", number))?.local_addr().map(|at| at.port());
     loop {

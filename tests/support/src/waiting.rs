@@ -21,7 +21,7 @@ impl Server {
         field.parse().unwrap()
     }
 
-    /// A new connection on which this call waits, behind all who wait already.
+    /// A new connection on which this call waits, behind all calls that wait already.
     #[track_caller]
     pub fn wait_in_line(&self, words: impl CommandWords) -> Conn {
         self.wait_on(self.conn(), words)
@@ -50,7 +50,7 @@ impl Server {
         eventually(SOON, || self.waiting() == number);
     }
 
-    /// Asserts that nobody waits any more, as the module and the server itself count it.
+    /// Asserts that no call waits any more, by the counts of the module and of the server.
     #[track_caller]
     pub fn expect_no_waiting_calls(&self) {
         eventually(SOON, || {
