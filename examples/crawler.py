@@ -1,4 +1,4 @@
-"""A crawler that sleeps as it is told: one page a second from each host, over all processes that run it.
+"""A crawler that sleeps between requests: one page a second from each host, over all processes that run it.
 
     pip install redis
     python3 examples/crawler.py http://127.0.0.1:8000/a http://127.0.0.1:8000/b

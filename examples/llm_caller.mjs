@@ -1,7 +1,7 @@
 // Calls a language model within what its provider allows all callers together: 60 requests and 10000 tokens a minute, 4
 // calls at a time. What a call costs is known only afterwards, so it reserves the most it can cost and then settles for what
 // it did cost. A call that fails costs nothing, and if a process dies its tokens and its slot are free again when its lease
-// ends. Without Redis or without the module no call is made: a budget that nobody keeps is spent soon.
+// ends. Without Redis or without the module no call is made: a budget that is not enforced is spent soon.
 //
 //     npm install redis
 //     LLM_URL=http://localhost:11434/v1 LLM_MODEL=llama3.2 node examples/llm_caller.mjs "Why is the sky blue?"

@@ -1,11 +1,11 @@
-"""A login guard: five tries in 15 minutes for each name and address. Tries that are denied count too, so whoever keeps
-hammering stays out, and a right password does not help while the door is shut.
+"""A login guard: five tries in 15 minutes for each name and address. Tries that are denied count too, so a client
+that keeps trying stays out, and a right password does not help while the door is shut.
 
     pip install redis
     python3 examples/login.py          # then type lines of: name password
 
 REDIS_URL (redis://127.0.0.1:6379) may be set. The only user here is alice, whose password is "wonderland". While Redis
-does not answer nobody gets in: if the guard let everybody through, guessing would begin when it is down. Without the
+does not reply, nobody gets in: if the guard let everybody through, guessing would begin when it is down. Without the
 module it does not start.
 """
 

@@ -1,4 +1,4 @@
-"""A web handler that answers 429 when a client asks too often, and tells every client how it stands.
+"""A web handler that answers 429 when a client asks too often, and tells every client how much is left.
 
     pip install redis
     python3 examples/web.py            # then: curl -i -H "X-Api-Key: acme-1" http://127.0.0.1:8080/

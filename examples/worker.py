@@ -42,7 +42,7 @@ async def place(line, r):
 
 
 async def renew(r, id):
-    """Starts the lease anew well before it ends, for as long as the place is held."""
+    """Renews the lease well before it ends, for as long as the place is held."""
     with contextlib.suppress(redis.RedisError):
         while await r.execute_command("RL.RENEW", KEY, id):
             await asyncio.sleep(LEASE_MS / 3 / 1000)

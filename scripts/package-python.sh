@@ -43,7 +43,7 @@ package() {
         mkdir -p "$made/sdist"
         (cd "$client" && "$made/tools/bin/python" -c "import build_backend; build_backend.build_sdist('$made/sdist')")
         python3 -m venv --clear "$made/builder"
-        # As pip does it for whoever has no wheel: in a folder of its own.
+        # As pip does it if there is no wheel: in a folder of its own.
         (cd / && "$made/builder/bin/pip" wheel --quiet --disable-pip-version-check --no-deps \
             --wheel-dir "$made/from-sdist" "$made"/sdist/*.tar.gz)
         try "$(ls "$made"/from-sdist/*.whl)"

@@ -197,7 +197,7 @@ for _ in range(12):
     load()
     time.sleep(0.4)
 
-# The numbers of Prometheus are those of INFO, once nobody changes them.
+# The numbers of Prometheus are those of INFO, once they no longer change.
 info = dict(line.split(":", 1) for line in redis("INFO", "ratelimit").decode().splitlines() if ":" in line)
 expected = {}
 for field, value in info.items():

@@ -49,7 +49,7 @@ make_root() { # suite
     if [ "$1" = noble ]; then
         mirror=$ubuntu script=gutsy
         options=('--components=main,universe')
-        # Debian has no key of Ubuntu's. What is tried here goes nowhere else.
+        # Debian has no key of Ubuntu's. These packages are only tried here.
         [ -e /usr/share/keyrings/ubuntu-archive-keyring.gpg ] || options+=(--no-check-gpg)
     fi
     unshare --mount --pid --fork --kill-child debootstrap --variant=minbase "${options[@]}" "$1" "$roots/$1/root" "$mirror" \

@@ -1,10 +1,10 @@
 /**
- * The stores of clients/typescript beside those that they replace: decisions a second, and the server's CPU time for each.
+ * The stores of clients/typescript compared with those that they replace: decisions a second, and the server's CPU time for each.
  *
  *     node adapters.mjs [--quick] [--write PAGE]
  *
  * RATELIMIT_SO is the module, REDIS_SERVER the server, CLIENT the built client (dist/esm). All stores ask one server through
- * ioredis or node-redis, and keep it busy with 64 calls at a time. Each round runs all of them, one after the other, in an order that turns; what is told are medians of the rounds,
+ * ioredis or node-redis, and keep it busy with 64 calls at a time. Each round runs all of them, one after the other, in an order that turns; the table has the medians of the rounds,
  * and the median of each round's own ratio. --write puts the table into a page, between its marks.
  */
 
@@ -167,7 +167,7 @@ for (let round = -1; round < ROUNDS; round += 1) {
 }
 
 const lines = [
-  "| for | beside | on | server CPU: ours | theirs | ratio | decisions/s: ours | theirs |",
+  "| for | instead of | on | server CPU: ours | theirs | ratio | decisions/s: ours | theirs |",
   "|---|---|---|---|---|---|---|---|",
 ];
 let missed = 0;

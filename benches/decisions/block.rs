@@ -91,7 +91,7 @@ impl Queue {
         let Some(client) = self.clients.get_mut(self.turn) else { return Ok(()) };
         let reply = client.receive()?;
         let hand_on = (self.handover.hand_on)(&reply)
-            .ok_or_else(|| BenchError::Refused(format!("{reply:?} to one who waited")))?;
+            .ok_or_else(|| BenchError::Refused(format!("{reply:?} to a call that waited")))?;
         let mut batch = Batch::of(&hand_on);
         batch.add(self.handover.wait);
         client.send(&batch)?;

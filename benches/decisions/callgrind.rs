@@ -130,9 +130,9 @@ impl Lane {
         run(&mut pacer, 1)?;
         let took = started.elapsed();
         if took > TOO_LONG {
-            let told =
+            let text =
                 format!("{PIPELINE} of them take {:.0} s under callgrind", took.as_secs_f64());
-            return Err(BenchError::Refused(told));
+            return Err(BenchError::Refused(text));
         }
         let most = (LONG.as_secs_f64() / took.as_secs_f64()).ceil() as usize;
         let exchanges = decisions.div_ceil(PIPELINE).min(most);

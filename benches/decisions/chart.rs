@@ -315,8 +315,8 @@ impl Chart<'_> {
                 let corners = [(left, last.1 - 9), (last.0, last.1 + 9)];
                 area.draw(&Rectangle::new(corners, colour.filled()))?;
             }
-            let told: Vec<String> = row.figures.iter().map(|&figure| number(figure)).collect();
-            write(&area, &told.join(" / "), (last.0 + 10, last.1), style(13, INK, HPos::Left))?;
+            let figures: Vec<String> = row.figures.iter().map(|&figure| number(figure)).collect();
+            write(&area, &figures.join(" / "), (last.0 + 10, last.1), style(13, INK, HPos::Left))?;
         }
         self.finish(&area)
     }

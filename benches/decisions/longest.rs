@@ -168,8 +168,8 @@ impl LongestCase {
     }
 }
 
-/// Makes each call on servers of its own, `times` times, and takes the shortest: that the machine had something else to
-/// do is not in it.
+/// Makes each call on servers of its own, `times` times, and takes the shortest, in which the machine was not busy with
+/// other work.
 pub fn table(times: usize) -> Result<Table> {
     const MS: Column = Column { name: "ms", decimals: 2, compared: false };
     let title = format!(

@@ -3,7 +3,7 @@
 use crate::server::Host;
 use support::Clock;
 
-/// Keeps a pace of so much time for each decision, or barely exceeds it.
+/// Keeps a pace of a fixed time for each decision, or barely exceeds it.
 ///
 /// The clock moves on by a tick whenever the server reads it, so that time passes between the commands of a pipeline
 /// too. How often it is read for a decision differs from command to command, from server to server and with the
@@ -36,7 +36,7 @@ impl<'s> Pacer<'s> {
         }
     }
 
-    /// Prepares the clock for an exchange of so many decisions.
+    /// Prepares the clock for an exchange of this many decisions.
     pub fn step(&mut self, decisions: usize) {
         let Some(clock) = self.clock else { return };
         let now_us = clock.now_us();

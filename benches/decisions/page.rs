@@ -22,11 +22,11 @@ pub fn write(
 ) -> Result<()> {
     let charts = directory.join("charts");
     fs::create_dir_all(&charts)?;
-    let told = |wanted: &str| {
+    let line = |wanted: &str| {
         let found = environment.iter().find(|(name, _)| *name == wanted);
         found.map_or("", |(_, value)| value.as_str())
     };
-    let run = [told("server"), told("cpu"), told("date")].join(", ");
+    let run = [line("server"), line("cpu"), line("date")].join(", ");
     let mut page = String::new();
     for line in PROSE.lines() {
         let tag = line.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));

@@ -96,8 +96,8 @@ impl Table {
         });
         let ratios = [Some(SET_EX), row.peer.as_deref()].map(|to| {
             let ratios = self.ratios(&row.name, to?);
-            let told: Vec<String> = ratios.iter().map(|ratio| format!("{ratio:.2}")).collect();
-            (!told.is_empty()).then(|| told.join(" / "))
+            let ratios: Vec<String> = ratios.iter().map(|ratio| format!("{ratio:.2}")).collect();
+            (!ratios.is_empty()).then(|| ratios.join(" / "))
         });
         let cells = figures.chain(ratios).map(|cell| cell.unwrap_or_else(|| "-".into()));
         [row.name.clone()].into_iter().chain(cells).collect()

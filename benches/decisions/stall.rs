@@ -124,7 +124,7 @@ fn receive_all(clients: &mut [Client], expected: fn(&ServerReply) -> bool) -> Re
     for client in clients {
         let reply = client.receive()?;
         if !expected(&reply) {
-            return Err(BenchError::Refused(format!("{reply:?} to one who waited")));
+            return Err(BenchError::Refused(format!("{reply:?} to a call that waited")));
         }
     }
     Ok(())
@@ -147,7 +147,7 @@ fn granted(size: &HandoverSize) -> Result<Vec<f64>> {
     Ok(vec![longest.as_secs_f64() * 1e3, took.as_secs_f64() * 1e3])
 }
 
-/// The time of all is up at once, beside many reservations: the longest time without a PONG, and how long after that
+/// The time of all is up at once, on a server with many reservations: the longest time without a PONG, and how long after that
 /// moment the last has the answer, in ms.
 fn dismissed(size: &HandoverSize) -> Result<Vec<f64>> {
     let host = Host::bare()?;
@@ -187,7 +187,7 @@ fn hand_over(size: &HandoverSize, key: &str) -> Result<Vec<f64>> {
         took.push(started.elapsed().as_secs_f64() * 1e3);
         control.receive()?;
         if !allowed(&reply) {
-            return Err(BenchError::Refused(format!("{reply:?} to one who waited")));
+            return Err(BenchError::Refused(format!("{reply:?} to a call that waited")));
         }
         holder = waiter.to_string();
     }
@@ -195,7 +195,7 @@ fn hand_over(size: &HandoverSize, key: &str) -> Result<Vec<f64>> {
     Ok(vec![took[took.len() / 2], took[took.len() - 1]])
 }
 
-/// CPU time in ms that a second costs in which nothing happens but that somebody waits at each of many semaphores.
+/// CPU time in ms of a second in which nothing happens, except that a call waits at each of many semaphores.
 fn idle_ms(size: &HandoverSize, held: usize) -> Result<Vec<f64>> {
     let host = Host::bare()?;
     let mut control = host.connect()?;

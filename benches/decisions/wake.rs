@@ -106,8 +106,8 @@ pub fn ways() -> [(&'static str, bool); WAYS.len()] {
 }
 
 impl WayToWait {
-    /// Waits once, and tells how late the answer was there. Where the time runs from a call, that call's way to the
-    /// server is in it, for the moment of the call is known to the server alone.
+    /// Waits once, and returns how late the reply was. If the time is measured from a call, it includes the
+    /// way of that call to the server, as only the server knows when it ran.
     fn late(&self, [waiter, other]: &mut [Client; 2], wait_ms: u64) -> Result<Duration> {
         let said = |text: &str| Batch::of(&text.replace("{ms}", &wait_ms.to_string()));
         let mut due = Instant::now() + Duration::from_millis(wait_ms);
@@ -123,7 +123,7 @@ impl WayToWait {
         let reply = waiter.receive()?;
         let late = due.elapsed();
         if !(self.woken)(&reply) {
-            return Err(BenchError::Refused(format!("{reply:?} to one who waited")));
+            return Err(BenchError::Refused(format!("{reply:?} to a call that waited")));
         }
         if self.go.is_some() {
             other.receive()?;
@@ -133,7 +133,7 @@ impl WayToWait {
     }
 }
 
-/// Two clients on a server that may have something else to do.
+/// Two clients on a server that may be busy.
 struct WokenSubject<'w> {
     way: &'static WayToWait,
     load: Load<'w>,

@@ -191,7 +191,7 @@ impl Workload {
         (self.expected)(reply)
     }
 
-    /// Makes `count` decisions at their pace, `PIPELINE` at a time, and tells how many were not answered as expected.
+    /// Makes `count` decisions at their pace, `PIPELINE` at a time, and returns how many replies were not as expected.
     pub fn run_paced(
         &self,
         client: &mut Client,

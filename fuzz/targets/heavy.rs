@@ -1,5 +1,5 @@
-//! Any occurrences of any keys at any times: counts beside exact ones. No count is too small or too large by more than
-//! told, a key that is frequent enough is never missed, what is shown is in order, and memory is bounded.
+//! Any occurrences of any keys at any times, compared with exact counts. No count is too small or too large by more than
+//! its stated error, a key that is frequent enough is never missed, what is shown is in order, and memory is bounded.
 #![no_main]
 
 use arbitrary::Arbitrary;

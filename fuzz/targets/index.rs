@@ -1,4 +1,4 @@
-//! Any insertions and removals in an index of reservations, beside a plain list of them.
+//! Any insertions and removals in an index of reservations, compared with a plain list of them.
 #![no_main]
 
 use arbitrary::Arbitrary;

@@ -1,5 +1,5 @@
-//! Any calls on one bucket: nothing panics, the state comes back from its text, waiting as told is enough and no
-//! less is, bookings come in order, a debt is bounded, and over any time no more passes than the rate allows.
+//! Any calls on one bucket: nothing panics, the state comes back from its text, waiting for the returned time is
+//! enough and less is not, bookings come in order, a debt is bounded, and over any time no more passes than the rate allows.
 #![no_main]
 
 use arbitrary::Arbitrary;
@@ -80,7 +80,7 @@ impl FuzzCall {
     }
 }
 
-/// Everything that was taken since a moment, while nobody gave back, no clock went back and the limit stayed.
+/// Everything that was taken since a moment, while nothing was given back, no clock went back and the limit stayed.
 struct Account {
     since_us: u64,
     taken: u128,

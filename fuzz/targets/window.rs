@@ -1,6 +1,6 @@
-//! Any calls on one window, and beside its entries a list of what was admitted and when.
-//! Nothing panics or contradicts itself, nothing admitted is ever forgotten, nobody gets more than the limit, and
-//! waiting as told is enough and no less is.
+//! Any calls on one window, compared with a list of what was admitted and when.
+//! Nothing panics or contradicts itself, nothing admitted is ever forgotten, no period has more than the limit, and
+//! waiting for the returned time is enough, and less is not.
 #![no_main]
 
 use arbitrary::Arbitrary;
@@ -92,7 +92,7 @@ struct FuzzedWindow {
     zset: Zset,
     counted: Vec<FuzzedEvent>,
     leases: Vec<FuzzedReserved>,
-    /// Entries are told apart to the microsecond: no denied call was counted, and nothing beyond the limit.
+    /// Entries are distinct to the microsecond: no denied call was counted, and nothing beyond the limit.
     exact: bool,
     gave_back: bool,
     stepped_back: bool,
@@ -142,11 +142,11 @@ impl FuzzedWindow {
             .filter(|one| live(rule_now, one.at_us))
             .map(|one| u128::from(one.weight))
             .sum();
-        // No more than that is told apart where events that were dead count again.
-        let told = lives.min(u128::from(MAX_SUM));
-        assert!(u128::from(counted) >= told, "{counted} counted, {lives} admitted");
+        // No sum is larger, even if events that had left count again.
+        let known = lives.min(u128::from(MAX_SUM));
+        assert!(u128::from(counted) >= known, "{counted} counted, {lives} admitted");
         // What was given back may count again when the clock goes back.
-        if self.exact && lives == told && !(self.gave_back && self.stepped_back) {
+        if self.exact && lives == known && !(self.gave_back && self.stepped_back) {
             assert_eq!(u128::from(counted), lives);
         }
     }
@@ -225,7 +225,7 @@ impl FuzzedWindow {
             }
             (Verdict::Denied { wait_us, .. }, _) => {
                 self.exact &= !done.denial_counted;
-                // A denied call writes leases from the future anew.
+                // A denied call rewrites leases from the future.
                 for one in &mut self.leases {
                     one.end_us = one.end_us.min(now_us.saturating_add(one.lease_us));
                 }
@@ -304,7 +304,7 @@ fuzz_target!(|input: WindowInput| {
         gave_back: false,
         stepped_back: false,
     };
-    // It counts no events, and nobody writes them under one.
+    // It counts no events, and they are not written under one.
     let semaphore = matches!(rule, Rule::Semaphore);
     if !semaphore {
         let total = input.total;

@@ -1,4 +1,4 @@
--- A reservation beside a sliding window, in the manner of python's redis-limiter; the client does the arithmetic.
+-- A reservation in a sliding window, in the manner of python's redis-limiter; the client does the arithmetic.
 -- KEYS: events, reservations; ARGV: now in ms, now - period, limit, now + lease, id
 redis.call('ZREMRANGEBYSCORE', KEYS[1], 0, ARGV[2])
 redis.call('ZREMRANGEBYSCORE', KEYS[2], 0, ARGV[1])

@@ -124,8 +124,8 @@ impl Simulation {
         })
     }
 
-    /// Each process takes up to `batch` at a time and spends it by itself. A process that was denied asks again when it
-    /// was told to. `keep_us` after it was taken the rest of a batch is thrown away.
+    /// Each process takes up to `batch` at a time and spends it by itself. A process that was denied asks again after
+    /// the returned wait. The rest of a batch is thrown away `keep_us` after it was taken.
     fn batched(&mut self, calls: &DrawnCalls, batch: u64, keep_us: i64) -> Admissions {
         let mut stocks = [Stock::default(); PROCESSES];
         self.run(calls, |simulation, callers, outcome| {

@@ -196,9 +196,9 @@ fn lane(svg: &mut String, limit: &DrawnLimit, run: &DrawnRun, x: &impl Fn(i64) -
     text(svg, (LEFT, top + 12), " font-weight=\"bold\"", limit.words);
     text(svg, (LEFT + 235, top + 12), " font-family=\"monospace\"", limit.command);
     let (go, denied) = (run.at_once() + run.later(), run.denied_at_once() + run.denied_later());
-    let told =
+    let caption =
         format!("{go} go ahead, {denied} denied; at most {} in 60 s", run.most_in_a_minute());
-    text(svg, (RIGHT, top + 12), " text-anchor=\"end\"", &told);
+    text(svg, (RIGHT, top + 12), " text-anchor=\"end\"", &caption);
     let mut marks = Marks { lane: format!("M{LEFT} {}H{RIGHT}", top + COME), ..Marks::default() };
     let _ = writeln!(
         svg,

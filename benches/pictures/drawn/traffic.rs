@@ -43,7 +43,7 @@ pub const LIMITS: [DrawnLimit; 9] = [
         bound: 30,
     },
     DrawnLimit {
-        words: "... book, go on when told",
+        words: "... book, and sleep",
         command: "RL.THROTTLE key 14 15 60s AHEAD 20s",
         bound: 30,
     },
