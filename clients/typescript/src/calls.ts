@@ -123,7 +123,7 @@ export interface ReserveOptions extends LookOptions {
   atmost?: boolean | undefined;
   /** How long the reservation is held unless it is settled or renewed. */
   lease?: Duration | undefined;
-  /** A reservation that nobody settles counts when its lease ends. Not with a semaphore. */
+  /** A reservation that is not settled counts when its lease ends. Not with a semaphore. */
   countLapsed?: boolean | undefined;
   /** 1 to 64 bytes; without it the server makes one. */
   id?: string | undefined;

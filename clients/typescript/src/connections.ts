@@ -101,7 +101,7 @@ class Connection {
     } catch (error) {
       asked.catch(() => {});
       connected.catch(() => {});
-      // What the server said tells more than that the connection was closed, and may come a moment later.
+      // What the server said is worth more than that the connection was closed, and may come a moment later.
       await new Promise(setImmediate);
       client.close();
       const { trouble } = client;
@@ -122,7 +122,7 @@ class Connection {
   }
 
   /**
-   * Whether it may have been closed unnoticed: Node tells of that some turns of the event loop later. It is not idle with
+   * Whether it may have been closed unnoticed: Node reports that some turns of the event loop later. It is not idle with
    * calls under way, nor in the turn in which it answered.
    */
   get isIdle(): boolean {
@@ -290,7 +290,7 @@ export class Connections implements Transport {
     return this.#opening;
   }
 
-  /** Whether another attempt may go better, as long as the caller waits. Where nobody is there it need not wait. */
+  /** Whether another attempt may go better, as long as the caller waits. If no server is there it need not wait. */
   #mayPass(error: unknown): boolean {
     if (this.#deadline === undefined || isRefused(error)) return false;
     return isUnreachable(error) || error instanceof Busy;

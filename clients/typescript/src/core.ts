@@ -34,7 +34,7 @@ export interface LimiterOptions {
   deadline?: number | undefined;
 }
 
-/** Where an object tells which reservations were made with it: it settles them then, also when the server is back. */
+/** The method of a limiter in the server's place that says whether it made a reservation, which it then settles too. */
 export const HOLDS = Symbol.for("redis-ratelimit-client.holds");
 
 /** What a timer can wait at most. */
@@ -102,7 +102,7 @@ export class Core {
     return (await this.answer(name, given, make)).value;
   }
 
-  /** The same, and who gave it. */
+  /** The same, and which limiter gave it. */
   async answer<Given extends unknown[], T>(
     name: keyof Limits,
     given: Given,
@@ -119,7 +119,7 @@ export class Core {
     }
   }
 
-  /** The answer of the server alone. `attempt` tells afterwards whether the call was sent. */
+  /** The answer of the server alone. `attempt` shows afterwards whether the call was sent. */
   async ask<T>(call: Call<T>, attempt: Attempt = { over: false }): Promise<T> {
     throwIfAborted(call.signal);
     const atOnce = this.#transport.atOnce?.(call);

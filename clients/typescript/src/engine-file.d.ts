@@ -1,4 +1,4 @@
-/** The file engine.wasm beside the compiled modules. wasm/ has the JavaScript: what finds a file differs between kinds of modules. */
+/** The file engine.wasm next to the compiled modules. wasm/ has the JavaScript, as each kind of module finds files differently. */
 
 /** Where it is. */
 export const FILE: string | URL;

@@ -95,7 +95,7 @@ export class Engine {
     return revive(this.#json()) as [number, unknown][];
   }
 
-  /** When takeEnded should be asked next; below 0 while nobody waits. */
+  /** When takeEnded should be asked next; below 0 while no call waits. */
   nextUs(): number {
     return this.#exports.next_us();
   }

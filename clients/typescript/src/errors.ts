@@ -91,7 +91,7 @@ const TEXTS = new RegExp(
   "^(Connection is closed\\.|Command timed out|Stream isn't writeable|Cluster isn't ready|Cluster is |None of startup nodes" +
     "|None of the sentinels|All sentinels are unreachable|no valid master node|Socket timeout|connect ETIMEDOUT)",
 );
-// The server answers, but nobody can be served: it loads its data, or lost its master, or a slot's, or only some of a
+// The server answers, but no call can be served: it loads its data, or lost its master, or a slot's, or only some of a
 // call's keys have moved with their slot.
 const NOBODY_SERVED = ["LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN"];
 // The code is ERR, and the libraries have no class for it.
@@ -123,7 +123,7 @@ export function isServerFull(error: unknown): error is Error {
 }
 
 /**
- * Whether a connection was refused: nobody listens on the port or path, at any address of the host. Where a network is down,
+ * Whether a connection was refused: nothing listens on the port or path, at any address of the host. Where a network is down,
  * or a server accepts and hangs up, the next attempt may be served.
  */
 export function isRefused(error: unknown): boolean {
@@ -132,7 +132,7 @@ export function isRefused(error: unknown): boolean {
   return typeof code === "string" && REFUSALS.includes(code);
 }
 
-/** Whether the server answers, but cannot serve anybody now. */
+/** Whether the server answers, but cannot serve any call now. */
 export function servesNobody(error: unknown): boolean {
   return NOBODY_SERVED.includes(codeOf(error) ?? "");
 }

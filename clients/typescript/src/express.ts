@@ -27,7 +27,7 @@ export interface MiddlewareOptions<Request, Res> extends HeaderOptions {
 }
 
 /**
- * Asks `check` before each request, and tells the client how it stands. `check` answers a reply of the limiter, or null
+ * Asks `check` before each request, and reports the limits in headers. `check` answers a reply of the limiter, or null
  * for a request without a limit. A denial is answered 429, and 503 where Redis could not be reached or the call had no turn
  * (Busy), with a problem as JSON; other errors are passed on. Several on one request, such as one of the application and one
  * of a route, end in one set of headers.

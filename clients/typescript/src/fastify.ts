@@ -46,7 +46,7 @@ export function rateLimitHook(
 }
 
 /**
- * The plugin: asks `check` before each request of the instance that it is registered on, and tells the client how it stands.
+ * The plugin: asks `check` before each request of the instance that it is registered on, and reports the limits in headers.
  * A denial is answered 429, and 503 where Redis could not be reached or the call had no turn (Busy), with a problem as JSON.
  *
  *     await app.register(rateLimit, { check: (request) => limiter.throttle(`web:${request.ip}`, RATE), limits: RATE });

@@ -4,7 +4,7 @@ import { checkFlag, checkOptions, periodMs, shown } from "./check.js";
 import type { Limit } from "./limits.js";
 import type { AllReply, Reply } from "./replies.js";
 
-/** What the headers say beside the answer. */
+/** What the headers say in addition to the reply. */
 export interface HeaderOptions {
   /** The limits that were asked, for the quota, the window and the unit of each item. A policy's name names its item. */
   limits?: Limit | readonly (Limit | undefined)[] | undefined;
@@ -23,7 +23,7 @@ export interface HeaderOptions {
 /** Bytes, or a text as UTF-8. */
 export type PartitionKey = string | Uint8Array;
 
-/** An answer, and what its headers say beside it. */
+/** A reply, and what else its headers say. */
 export interface ReplyWithOptions extends HeaderOptions {
   /** What the limiter answered. */
   reply: Reply | AllReply;

@@ -71,7 +71,7 @@ export const MOST_LATE = 3;
 /**
  * How much is asked for: what is `expected` to be spent within half a lease, and at least what is `needed`. It is no more
  * than the limit, nor than twice the even part of each of the `reservations` in the key. Before the first answer (`limit` is
- * undefined) nobody knows how many there are: then it is what is needed.
+ * undefined) their number is unknown, and it is only what is needed.
  */
 export function batchSize(expected: number, needed: number, limit: number | undefined, reservations: number): number {
   if (limit === undefined) return Math.max(1, needed);

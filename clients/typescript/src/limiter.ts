@@ -95,7 +95,7 @@ export class Limiter {
     return this.#core.send("throttleRo", [key, rate, options], calls.throttleRo);
   }
 
-  /** RL.WINDOW: at most so many in any period. A negative quantity gives back the oldest. */
+  /** RL.WINDOW: at most this many in any period. A negative quantity gives back the oldest. */
   window(key: Key, window: Window | Policy, options: WindowOptions = {}): Promise<Reply> {
     return this.#core.send("window", [key, window, options], calls.window);
   }
@@ -331,7 +331,7 @@ export class Limiter {
     return this.#core.send("reset", [key, options], calls.reset);
   }
 
-  /** RL.INFO: what lies under a key, for a person who asks why it is limited; null if there is nothing. */
+  /** RL.INFO: the state of a key, for a person who asks why it is limited; null if the key does not exist. */
   info(key: Key, options: CallOptions = {}): Promise<Info | null> {
     return this.#core.send("info", [key, options], calls.info);
   }

@@ -29,7 +29,7 @@ export interface Rate {
 
 /** At most `limit` in any `period`. RL.WINDOW and RL.ACQUIRE take it. */
 export interface Window {
-  /** The most that a period allows; 0 admits nobody. */
+  /** The most that a period allows; 0 allows nothing. */
   limit: Integer;
   /** The period. 0 has no window and is a semaphore: at most `limit` held at one time. */
   period: Period;

@@ -1,4 +1,4 @@
-/** A limit that is decided in the process: sends what its leases ask for, and answers whoever waits. See leases.ts. */
+/** A limit that is decided in the process: sends what its leases ask for, and answers the calls that wait. See leases.ts. */
 
 import { checkCallOptions, type Call, type CallOptions, type Key } from "./calls.js";
 import { shown } from "./check.js";
@@ -13,7 +13,7 @@ const TRIES = 3;
 
 /** How a Local reaches the server, and reports that it was closed. */
 export interface Port {
-  /** `attempt` tells afterwards whether the call was sent. */
+  /** `attempt` shows afterwards whether the call was sent. */
   ask<T>(call: Call<T>, attempt: Attempt): Promise<T>;
   /** Whether an error of settling is hidden: the user chose an answer for when Redis cannot be reached. */
   isForgiven(error: unknown): boolean;
@@ -197,7 +197,7 @@ export class Local {
       );
   }
 
-  /** Answers those who wait, and asks again for the first that cannot be answered. */
+  /** Answers the calls that wait, and asks again for the first that cannot be answered. */
   #serve(): void {
     const leases = this.#leases;
     for (let first = this.#waiters[0]; first !== undefined; first = this.#waiters[0]) {

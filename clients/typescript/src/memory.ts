@@ -13,7 +13,7 @@ import { gone, OWN_TRANSPORT, type Attempt, type Transport } from "./transport.j
 
 /** What {@link MemoryLimiter} is made with. */
 export interface MemoryLimiterOptions {
-  /** Milliseconds since 1970, as Date.now counts them, which is the default. A test sets the time so, and nobody sleeps. */
+  /** Milliseconds since 1970, as Date.now counts them, which is the default. A test sets the time instead of sleeping. */
   clock?: (() => number) | undefined;
   /**
    * The part of each limit that this process keeps, above 0 and at most 1, as in 1 / 4. What is available at once (a window's

@@ -44,7 +44,7 @@ function setHeader(response: HttpResponse, name: string, value: string): void {
 }
 
 /**
- * A guard that asks `check` before each HTTP request, and tells the client how it stands. It throws a RateLimitException,
+ * A guard that asks `check` before each HTTP request, and reports the limits in headers. It throws a RateLimitException,
  * whose body is a problem as JSON. In contexts that have no HTTP response `check` is asked, and no headers are set.
  *
  *     app.useGlobalGuards(new RateLimitGuard((request) => limiter.throttle(`web:${request.ip}`, RATE), { limits: RATE }));

@@ -78,7 +78,7 @@ export interface NodeRedisPool {
   execute<T>(use: (client: NodeRedisClient) => T): Promise<T>;
 }
 
-/** A pool. One of its clients tells the settings of its connections, and when it is closed. */
+/** A pool. One of its clients knows the settings of its connections, and when it is closed. */
 export function poolOfNodeRedis(pool: NodeRedisPool, deadline: number | undefined): Transport {
   let member: NodeRedisClient | undefined;
   const findMember = async (): Promise<NodeRedisClient> => {

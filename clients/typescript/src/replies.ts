@@ -12,7 +12,7 @@ export interface Reply {
   limit: number;
   /** How much is left after this call. */
   remaining: number;
-  /** The wait after which the same call is allowed if nobody else takes anything. Null if it was allowed, or never can be. */
+  /** The wait after which the same call is allowed if no other call takes anything. Null if it was allowed, or never can be. */
   retryAfterMs: number | null;
   /** The wait until the key is as good as new. */
   resetAfterMs: number;

@@ -7,7 +7,7 @@ import { codeOf, isErrorReply, servesNobody, Unreachable } from "./errors.js";
 import type { Word } from "./limits.js";
 import { slotOf } from "./slot.js";
 
-/** What a call's sender is told while it waits. */
+/** What is reported to the sender of a call while it waits. */
 export interface Attempt {
   /** The caller has its answer already: nothing is to be sent any more. */
   over: boolean;
@@ -29,7 +29,7 @@ export interface Transport {
   /** The node that has a key; each node has a breaker of its own. */
   nodeOf(key: Key | undefined): string;
   send(call: Command, attempt: Attempt): Promise<unknown>;
-  /** The reply where nobody needs to be waited for, else undefined. */
+  /** The reply if it is available without waiting, else undefined. */
   atOnce?(call: Command): unknown;
   /** Resolves once the node of a key answers. */
   probe(key: Key | undefined): Promise<void>;

@@ -29,7 +29,7 @@ def client_address(scope: Scope) -> str:
 
 
 class RateLimitMiddleware:
-    """Asks `check` before each HTTP request and WebSocket connection, and tells the client how it stands.
+    """Asks `check` before each HTTP request and WebSocket connection, and reports the limits in headers.
 
         async def check(scope):
             return await limiter.throttle(f"web:{client_address(scope)}", RATE)

@@ -297,7 +297,7 @@ class _TaskSignal:
         self.event = asyncio.Event()
 
     def wake(self) -> None:
-        # A loop that was closed has nobody who waits.
+        # In a loop that was closed no call waits.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self.event.set)
 

@@ -297,7 +297,7 @@ def reserve(
     block: Duration | None = None,
 ) -> Call[Reply]:
     """RL.ACQUIRE: reserves, for the caller to settle with apply() or release(). With `count_lapsed` a reservation that
-    nobody settles counts when its lease ends.
+    is not settled counts when its lease ends.
 
     A list of clauses in the place of the key reserves several limits, see all().
     """

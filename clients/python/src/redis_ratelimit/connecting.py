@@ -251,7 +251,7 @@ class Connector(Generic[IOType]):
         return self.library.unsent_error(f"{name} does not answer: {breaker.error}")
 
     def give_up(self, server: Server) -> None:
-        """The breaker opened: what is idle is as dead as the rest, and nobody needs to wait any longer."""
+        """The breaker opened: idle connections are as dead as the others, and no call needs to wait any longer."""
         server.pool.dismiss()
         for connection in server.pool.clear():
             self.io.abandon(connection)

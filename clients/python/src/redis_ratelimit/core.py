@@ -1,4 +1,4 @@
-"""How a call is sent, and what it is answered when nobody answers: once, for both limiters (see io.py)."""
+"""How a call is sent, and what it returns when no server answers: once, for both limiters (see io.py)."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class RateLimit:
     request: limits with one key share what is counted. It answers None for a request without a limit. `quantity` is how
     much a request takes. `name` names the limit in the headers, `pk` is the partition key or makes it of the request.
 
-    A denied request is answered 429, or 503 if nobody could decide.
+    A denied request is answered 429, or 503 if no server could decide.
     """
 
     #: As a middleware it is asked before the views run in a thread of theirs.

@@ -60,7 +60,7 @@ class RateLimit:
     be a coroutine function, and answers None for a request without a limit. `quantity` is how much a request takes. `name`
     names the limit in the headers, `pk` is the partition key or makes it of the request.
 
-    A denied request is answered 429, or 503 if nobody could decide; a WebSocket connection is closed with 1008 or 1013.
+    A denied request is answered 429, or 503 if no server could decide; a WebSocket connection is closed with 1008 or 1013.
     """
 
     def __init__(

@@ -38,7 +38,7 @@ class RateLimit:
     None for a request without a limit. `quantity` is how much a request takes. `name` names the limit in the headers, `pk`
     is the partition key or makes it of the current request.
 
-    A denied request is answered 429, or 503 if nobody could decide. `app.before_request(RateLimit(...).check)` asks
+    A denied request is answered 429, or 503 if no server could decide. `app.before_request(RateLimit(...).check)` asks
     before every view.
     """
 

@@ -25,7 +25,7 @@ _PROBLEM_TYPES = "https://iana.org/assignments/http-problem-types#"
 
 
 def seconds(ms: int | Fraction) -> int:
-    """Whole seconds, rounded up: who waits them has waited long enough."""
+    """Whole seconds, rounded up, so that waiting for them is enough."""
     return max(0, ceil(Fraction(ms) / 1000))
 
 
@@ -114,7 +114,7 @@ def items_of(
     names: str | Sequence[str] = (),
     pk: PartitionKey | Sequence[PartitionKey | None] | None = None,
 ) -> list[Item]:
-    """The limits that a reply tells of, with names that are not yet unique."""
+    """The limits in a reply, with names that are not yet unique."""
     of_limits: list[Any] = []
     if isinstance(limits, Sequence) and not isinstance(limits, str):
         of_limits = list(limits)
@@ -237,7 +237,7 @@ def quota_exceeded(items: Sequence[Item]) -> dict[str, Any]:
 
 
 def reduced_capacity() -> dict[str, Any]:
-    """The problem of a request that nobody decides."""
+    """The problem of a request that no server could decide."""
     return {
         "type": f"{_PROBLEM_TYPES}temporary-reduced-capacity",
         "title": "Request cannot be satisfied due to temporary server capacity constraints",

@@ -103,7 +103,7 @@ class Exchange:
 
     @property
     def status(self) -> int:
-        """200, or how the request is denied: 429 by a limit, 503 where nobody could decide."""
+        """200, or how the request is denied: 429 by a limit, 503 if no server could decide."""
         denied = [asked.reply for asked in self._asked if not asked.reply.allowed]
         if self.is_busy or any(not reply.reachable for reply in denied):
             return 503
@@ -111,7 +111,7 @@ class Exchange:
 
     def headers(self, present: Mapping[str, str] | None = None) -> dict[str, str]:
         """The headers to be set on a response instead of those of the same name. `present` are those that it has, with
-        names in lower case: what a handler wrote by itself is kept beside."""
+        names in lower case: what a handler wrote by itself is kept."""
         reached = [asked for asked in self._asked if asked.reply.reachable]
         foreign = {}
         for name, value in (present or {}).items():
@@ -140,7 +140,7 @@ class Exchange:
         """The problem details of a denial."""
         if self.status != 429:
             return reduced_capacity()
-        # An answer to several limits that allows tells of no denial, whatever those say that only watch.
+        # A reply that allows has no denial, whatever limits in it only watch.
         return quota_exceeded([item for asked, item in self._named() if not asked.reply.allowed])
 
     def _named(self) -> list[tuple[_Asked, Item]]:
@@ -156,7 +156,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class ReplyWithOptions:
-    """An answer, and what its headers say beside it: the arguments of headers()."""
+    """A reply, and what else its headers say: the arguments of headers()."""
 
     reply: Reply
     limits: Limit | Sequence[AnyLimit | None] | None = None
@@ -172,7 +172,7 @@ def merged_headers(replies: Iterable[ReplyWithOptions]) -> dict[str, str]:
 
     RateLimit and RateLimit-Policy have an item for each limit, no two with one name. X-RateLimit-* are of the tightest: the
     one that denies the longest, else the one with the least left. Retry-After comes with a denial that has an end: after
-    so many seconds all limits that deny have room. An answer from when Redis could not be reached says nothing.
+    this many seconds all limits that deny have room. A reply from when Redis could not be reached adds nothing.
     """
     exchange = Exchange()
     for each in replies:

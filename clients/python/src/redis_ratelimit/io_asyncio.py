@@ -91,7 +91,7 @@ class _Alarm:
         self._handle.cancel()
 
     def was_cancelled_otherwise(self) -> bool:
-        """After it has rung: whether somebody else cancelled the task as well."""
+        """After it has rung: whether the task was also cancelled by others."""
         uncancel = getattr(self._task, "uncancel", None)  # From Python 3.11 on.
         return uncancel is not None and uncancel() > 0
 
@@ -134,7 +134,7 @@ class Awaiting:
         if monotonic() - connection.ratelimit_read_at < FRESH_SECONDS:
             return True
         try:
-            # The loop sees in the first turn that the server has closed the connection, and tells it in the second.
+            # The loop sees in the first turn that the server has closed the connection, and reports it in the second.
             await asyncio.sleep(0)
             await asyncio.sleep(0)
             if not connection.is_connected:

@@ -55,7 +55,7 @@ def batch_size(expected: float, needed: int, limit: int | None, reservations: in
     """How much is asked for: what is `expected` to be spent within half a lease, and at least what is `needed`.
 
     It is no more than the limit, nor than twice the even part of each of the `reservations` in the key. Before the first
-    answer (`limit` is None) nobody knows how many there are: then it is what is needed.
+    answer (`limit` is None) their number is unknown, and it is only what is needed.
     """
     if limit is None:
         return max(1, needed)
@@ -234,7 +234,7 @@ class Leases:
         self._closing = False
         #: The policy turned out to be a semaphore's, which only the server knows: nothing more is reserved.
         self._is_semaphore = False
-        #: Goes up each time that those who wait should try again, and with each of the plans that failed.
+        #: Goes up each time that waiting calls should try again, and with each of the plans that failed.
         self.rounds = 0
         self.failures = 0
         #: What went wrong last, and in which round. A thread that waited for that round may look when the next is over.

@@ -98,7 +98,7 @@ class Library:
         return isinstance(error, (self.reply_error, *self._mistakes))
 
     def is_nobody_served(self, error: BaseException) -> bool:
-        """Whether an error reply means that nobody can be served now: a server that loads its data, a replica without its
+        """Whether an error reply means that no call can be served now: a server that loads its data, a replica without its
         master, a cluster without a slot's master, a slot that moves with only some of a call's keys."""
         return isinstance(error, self._nobody_served) or self.code(error) in NOBODY_SERVED
 

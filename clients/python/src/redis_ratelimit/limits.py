@@ -36,7 +36,7 @@ __all__ = ["AsyncRateLimitStorage", "RateLimitStorage"]
 
 T = TypeVar("T")
 
-#: A limit that nobody reaches: where the interface asks for a count, and has no limit to give.
+#: A limit that is never reached, for methods of the interface that ask for a count without a limit.
 ENDLESS_LIMIT = 10**15
 #: Entries of a window in the place of a sliding window counter: it is exact to a 64th of its period.
 BUCKETS = 64

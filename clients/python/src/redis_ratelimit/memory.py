@@ -1,7 +1,7 @@
 """Limits in the process: the engine that runs in the server's module, with keys in memory, and a limiter on it.
 
 The limiters send it the very commands that they send to Redis. Calls that wait (block=) stand in the engine's lines.
-They are over when another call gives back, or when time passes: one of those who wait keeps the time for all.
+They are over when another call gives back, or when time passes: one of the waiting calls keeps the time for all.
 """
 
 from __future__ import annotations
@@ -395,7 +395,7 @@ class MemoryLimiter(MemoryBase, Limiter):
     """A limiter without a server: the engine of the server's module decides in the process.
 
     It answers what a server would. As a test double it takes a `clock`, a function that returns seconds as time.time
-    does: a test sets the time, and nobody sleeps. As `unreachable=` of a Limiter it decides while Redis is away: then each
+    does: a test sets the time instead of sleeping. As `unreachable=` of a Limiter it decides while Redis is away: then each
     process keeps the limit by itself, or a `share` of it. `policies` are the limits by name, in the words of the setting
     ratelimit.policies, or a definition for each name; `settings` are further settings, such as {"timezone": "Asia/Tokyo"}.
 

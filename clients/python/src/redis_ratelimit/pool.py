@@ -29,11 +29,11 @@ class Idle(NamedTuple):
 
 
 class MayConnect:
-    """The call may make a connection. It tells connected() when it has tried."""
+    """The call may make a connection. It calls connected() when it has tried."""
 
 
 class Dismissed:
-    """The call waits in vain: nobody answers."""
+    """The call waits in vain: no server answers."""
 
 
 class Turn(Generic[S]):
@@ -141,7 +141,7 @@ class Pool:
             return idle
 
     def dismiss(self) -> None:
-        """Ends the line: nobody answers."""
+        """Ends the line: no server answers."""
         with self._lock:
             for turn in self._line:
                 turn.given = _DISMISSED

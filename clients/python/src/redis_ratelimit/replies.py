@@ -28,7 +28,7 @@ class Reply:
     limit: int
     #: How much is left after this call.
     remaining: int
-    #: The wait after which the same call is allowed if nobody else takes anything. None if it was allowed, or never can be.
+    #: The wait after which the same call is allowed, if no other takes anything. None if it was allowed, or never can be.
     retry_after_ms: int | None
     #: The wait until the key is as good as new.
     reset_after_ms: int

@@ -53,7 +53,7 @@ class Servers(ABC):
 
     @abstractmethod
     def known(self, call: Call[Any]) -> Server | None:
-        """The server, if it is known without asking anybody."""
+        """The server, if it is known without asking one."""
 
     async def find(self, call: Call[Any], attempt: Attempt) -> Server:
         """The server. Called where known() does not know."""
