@@ -253,37 +253,35 @@ mod tests {
     }
 
     #[test]
-    fn a_number_next_to_a_fraction_is_that_fraction() {
-        for (share, part, whole) in
-            [(0.25, 1, 4), (0.333_333_333, 1, 3), (0.666_666_667, 2, 3), (0.333, 333, 1_000)]
-        {
-            let nearest = Share::nearest(share).unwrap();
-            assert_eq!(Some(nearest), Share::new(part, whole), "{share}");
-        }
-    }
-
-    #[test]
     fn a_share_is_above_nothing_and_at_most_all() {
         assert_eq!(
             [(0, 4), (5, 4), (0, 0)].map(|(part, whole)| Share::new(part, whole)),
             [None; 3]
         );
         assert_eq!(scaled(4, 4, "RL.THROTTLE k 15 30 60 1"), "RL.THROTTLE k 15 30 60 1");
+        assert_eq!(scaled(1, 2, "XY.THROTTLE k 15 30 60 1"), "XY.THROTTLE k 15 30 60 1");
+        let is_all = |part| Share::new(part, 4).unwrap().is_all();
+        assert!(is_all(4) && !is_all(3));
     }
 
     #[test]
-    fn a_number_says_the_fraction_that_it_is_next_to() {
+    fn a_number_is_the_nearest_fraction_or_rounded_down() {
         let share = |number: f64| Share::nearest(number).map(|share| (share.part, share.whole));
-        assert_eq!(share(0.25), Some((1, 4)));
-        assert_eq!(share(1.0 / 3.0), Some((1, 3)));
-        assert_eq!(share(0.1), Some((1, 10)));
-        assert_eq!(share(2.0 / 7.0), Some((2, 7)));
-        assert_eq!(share(1.0), Some((1, 1)));
-        assert_eq!(share(1.0 / 10_000.0), Some((1, 10_000)));
-        // Rounded down.
-        assert_eq!(share(0.123_456_789), Some((1234, 10_000)));
-        let none = [0.0, -0.5, 1.5, 1e-5, f64::NAN, f64::INFINITY].map(share);
-        assert_eq!(none, [None; 6]);
+        for (number, fraction) in [
+            (0.25, (1, 4)),
+            (1.0 / 3.0, (1, 3)),
+            (0.333_333_333, (1, 3)),
+            (0.666_666_667, (2, 3)),
+            (0.333, (333, 1_000)),
+            (2.0 / 7.0, (2, 7)),
+            (1.0, (1, 1)),
+            (1.0 / 10_000.0, (1, 10_000)),
+            (0.123_456_789, (1_234, 10_000)),
+        ] {
+            assert_eq!(share(number), Some(fraction), "{number}");
+        }
+        let none = [0.0, -0.5, 1.000_1, 1.5, 1e-5, f64::NAN, f64::INFINITY].map(share);
+        assert_eq!(none, [None; 7]);
     }
 
     /// The shares of all processes together admit no more than the limit, where it has a unit for each.

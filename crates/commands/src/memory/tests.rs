@@ -306,6 +306,41 @@ fn a_call_that_waits_is_told_when_it_is_granted_or_its_time_is_up() {
     assert_eq!(ended(2_000_000), [(third, "[0 1 0 -1 1000]".to_string())]);
 }
 
+/// A call that could only be granted after its wait is denied immediately, as if it had no BLOCK.
+#[test]
+fn a_call_that_cannot_be_granted_in_time_is_denied_and_counts_as_without_block() {
+    for (options, retry_ms) in [("", 40_000), ("COUNTDENIED ", 50_000)] {
+        let mut world = World::new();
+        world.check(&[("RL.WINDOW k 1 60s 1 MS", "[0 1 0 -1 60000]")]);
+        world.at_us = 10_000_000;
+        let denied = format!("RL.WINDOW k 1 60s 1 {options}BLOCK 1s MS");
+        let Outcome::Reply(_) = world.call(&denied) else { panic!("{denied} waits") };
+        world.at_us = 20_000_000;
+        let reply = format!("[1 1 0 {retry_ms} {retry_ms}]");
+        world.check(&[("RL.WINDOW_RO k 1 60s 1 MS", &reply)]);
+    }
+    // Behind a call that waits, a denial does not count.
+    let mut world = World::new();
+    world.check(&[("RL.WINDOW k 1 60s 1 MS", "[0 1 0 -1 60000]")]);
+    assert!(matches!(world.call("RL.WINDOW k 1 60s 1 BLOCK 0"), Outcome::Waits(_)));
+    world.at_us = 10_000_000;
+    for line in ["RL.WINDOW k 1 60s 1 COUNTDENIED BLOCK 1s", "RL.WINDOW k 1 60s 1 COUNTDENIED"] {
+        let Outcome::Reply(_) = world.call(line) else { panic!("{line} waits") };
+    }
+    world.check(&[("RL.WINDOW_RO k 1 60s 1 MS", "[1 1 0 50000 50000]")]);
+}
+
+#[test]
+fn calls_that_take_nothing_and_shadows_do_not_wait() {
+    let mut world = World::new();
+    world.check(&[
+        ("CONFIG SET ratelimit.policies try~WINDOW~0~60s~SHADOW", "OK"),
+        ("RL.WINDOW k @try 1 BLOCK 1s MS", "[0 0 0 -1 0]"),
+        ("RL.WINDOW k 1 60s 1 MS", "[0 1 0 -1 60000]"),
+        ("RL.WINDOW k 1 60s 0 BLOCK 0 MS", "[0 1 0 -1 60000]"),
+    ]);
+}
+
 #[test]
 fn an_id_of_a_waiting_call_is_taken_until_it_leaves() {
     let mut world = World::new();
@@ -353,6 +388,7 @@ fn a_value_that_an_option_does_not_take_is_an_error_that_names_the_option() {
         ("BAN 0", "ERR BAN must be whole milliseconds, "),
         ("FIXED TZ Mars", "ERR TZ must be an IANA time zone "),
         ("FIXED FROM x", "ERR FROM must be "),
+        ("FIXED FROM 02-30", "ERR FROM must be a day that exists"),
     ] {
         let Outcome::Reply(Value::Error(error)) =
             world.call(&format!("RL.WINDOW k 1 1d 1 {options}"))
