@@ -124,27 +124,32 @@ enum Tell {
     Master,
 }
 
-/// A master with a replica under Sentinel.
+/// A master with a replica, and three Sentinels, two of which must agree that the master is down.
 fn failover_under_sentinel(tell: Tell, config: &[&str]) -> Replies {
     let servers = pair(config);
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let file = servers[0].dir().join("sentinel.conf");
-    let lines = format!(
-        "bind 127.0.0.1\nport {port}\ndir {:?}\nsentinel monitor limits 127.0.0.1 {} 1\n",
-        servers[0].dir(),
-        servers[0].port()
-    );
-    fs::write(&file, lines).unwrap();
-    let binary = server_binary();
-    let mut command = Command::new(binary);
-    command.arg(&file).arg("--sentinel").stdin(Stdio::null()).stdout(Stdio::null());
-    let _sentinel = Running::start(&mut command);
-    let ask = |line: &str| Conn::open(port).ok().and_then(|mut conn| conn.try_cmd(line).ok());
-    eventually(SOON, || {
-        let replicas = ask("SENTINEL REPLICAS limits");
-        matches!(replicas, Some(Value::Array(replicas)) if replicas.len() == 1)
-    });
-    let master = || match ask("SENTINEL GET-MASTER-ADDR-BY-NAME limits") {
+    let mut ports = Vec::new();
+    let _sentinels: Vec<_> = (0..3)
+        .map(|number| {
+            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+            ports.push(port);
+            let file = servers[0].dir().join(format!("sentinel-{number}.conf"));
+            let lines = format!(
+                "bind 127.0.0.1\nport {port}\ndir {:?}\nsentinel monitor limits 127.0.0.1 {} 2\n",
+                servers[0].dir(),
+                servers[0].port()
+            );
+            fs::write(&file, lines).unwrap();
+            let mut command = Command::new(server_binary());
+            command.arg(&file).arg("--sentinel").stdin(Stdio::null()).stdout(Stdio::null());
+            Running::start(&mut command)
+        })
+        .collect();
+    let ask = |port, line: &str| Conn::open(port).ok()?.try_cmd(line).ok();
+    let knows = |port, what: &str, number| matches!(ask(port, &format!("SENTINEL {what} limits")), Some(Value::Array(all)) if all.len() == number);
+    for port in &ports {
+        eventually(SOON, || knows(*port, "REPLICAS", 1) && knows(*port, "SENTINELS", 2));
+    }
+    let master = || match ask(ports[0], "SENTINEL GET-MASTER-ADDR-BY-NAME limits") {
         Some(address @ Value::Array(_)) => flat(&address)[1].parse().expect("a port"),
         _ => servers[0].port(),
     };
@@ -153,7 +158,7 @@ fn failover_under_sentinel(tell: Tell, config: &[&str]) -> Replies {
         // Sentinel may have to learn first how the replica is.
         match tell {
             Tell::Sentinel => {
-                eventually(SOON, || ask("SENTINEL FAILOVER limits") == Some(Value::Okay));
+                eventually(SOON, || ask(ports[0], "SENTINEL FAILOVER limits") == Some(Value::Okay));
             }
             Tell::Master => assert_eq!(servers[0].conn().cmd("FAILOVER"), Value::Okay),
         }
