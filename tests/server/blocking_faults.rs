@@ -203,6 +203,24 @@ fn the_grant_of_a_waiter_killed_before_its_answer_goes_to_the_next() {
     server.expect_no_waiting_calls();
 }
 
+/// Once it is a master again, others may have settled what the dead client was granted.
+#[test]
+fn a_server_that_became_a_replica_gives_nothing_back_for_a_dead_client() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    conn.cmd("RL.ACQUIRE k 1 0 1 ID x LEASE 600000");
+    let mut waiter = server.conn();
+    let kill = format!("CLIENT KILL ID {}", waiter.id());
+    let mut waiter = server.wait_on(waiter, waits("w").as_str());
+    conn.pipeline(["MULTI", "RL.RELEASE k x", &kill, "REPLICAOF 127.0.0.1 1", "EXEC"]);
+    waiter.expect_closed();
+    // What waits to be given back is done by a timer, within a millisecond once that is possible.
+    sleep(ms(50));
+    conn.cmd("REPLICAOF NO ONE");
+    sleep(ms(50));
+    assert_eq!(conn.held_ids("k"), ["w"]);
+}
+
 #[test]
 fn what_is_given_back_for_a_dead_client_is_what_it_took() {
     let server = Server::start();
