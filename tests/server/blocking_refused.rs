@@ -144,6 +144,24 @@ fn where_the_server_evicts_for_room_waiters_are_granted() {
 }
 
 #[test]
+fn where_the_server_cannot_evict_enough_a_waiter_waits_on() {
+    let server = Server::builder().config("maxmemory-policy volatile-lru").start();
+    if server.version().lacks("the check of RM_Call for memory", (7, 0)) {
+        return;
+    }
+    let mut conn = server.conn();
+    assert_eq!(limited(&conn.cmd("RL.THROTTLE k 0 1 1h")), 0);
+    let mut waiter = server.wait_in_line("RL.THROTTLE k 0 1 1h 1 BLOCK 0");
+    // Before the second command the server evicts the key, which is not enough.
+    conn.pipeline(["CONFIG SET maxmemory 1", "PING"]);
+    assert_eq!(conn.int("EXISTS k"), 0);
+    assert!(waiter.silent_for(A_WHILE), "granted while the server replies OOM");
+    assert!(conn.err("RL.THROTTLE other 0 1 1h").starts_with("OOM"));
+    conn.cmd("CONFIG SET maxmemory 0");
+    assert_eq!(limited(&waiter.recv()), 0);
+}
+
+#[test]
 fn while_clients_are_paused_time_is_up_all_the_same() {
     let server = Server::start();
     let mut conn = server.conn();
