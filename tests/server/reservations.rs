@@ -702,6 +702,23 @@ fn entries_that_others_wrote_are_an_error_and_stay() {
     }
 }
 
+/// What counts no events does not read them: few reservations are read from the set, many are in an index.
+#[test]
+fn holders_go_on_next_to_a_foreign_event() {
+    let (_server, mut conn) = Server::held();
+    for number in [1, 9] {
+        conn.cmd("DEL k");
+        for at in 0..number {
+            conn.cmd(format!("RL.ACQUIRE k 20 0 1 ID {at}"));
+        }
+        conn.cmd("ZADD k -5 x");
+        assert_eq!(conn.int("RL.RENEW k 0"), 1);
+        assert_eq!(conn.acquire("RL.ACQUIRE k 20 0 1 ID z").numbers[2], 19 - number);
+        assert_eq!(conn.int("RL.RELEASE k z"), 1);
+        conn.refuses("RL.ACQUIRE k 20 1h", "ERR the key's sorted set has an entry that ");
+    }
+}
+
 #[test]
 fn a_reservation_with_an_unknown_rule_cannot_be_applied_but_given_back() {
     let (_server, mut conn) = Server::held();
