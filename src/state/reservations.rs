@@ -324,13 +324,6 @@ impl IndexedReservations<'_> {
 }
 
 impl store::Reservations for ServerReservations<'_> {
-    fn has_at_least(&self, number: u64) -> bool {
-        match &self.0 {
-            Listed(listed) => u64::try_from(listed.live.len()).unwrap_or(u64::MAX) >= number,
-            Indexed(indexed) => indexed.held.has_at_least(number),
-        }
-    }
-
     fn has_id(&self) -> bool {
         match &self.0 {
             Listed(listed) => listed.has_id,

@@ -4,14 +4,14 @@
 //! ```text
 //! Index                                        the reservations, live and gone
 //!   by_id    hash table of positions               is this id held?
-//!   held     treap by the ends of the holds    how much is held? when will enough be gone?
+//!   held     tree by the times they are gone   how much is held? when will enough be gone?
 //!   ends     a map, once it is asked for       how many leases run?
 //! HeldIndex                                    an index at one moment, for one call
 //! ```
 
 mod held_index;
 mod lease_ends;
-mod treap;
+mod tree;
 
 pub use held_index::{HeldIndex, MAX_DROPPED, MAX_HEALED};
 
@@ -19,31 +19,19 @@ use super::ban::Ban;
 use super::calendar::Zones;
 use super::held::{FirstGone, Hold, Holds, SortedHolds};
 use super::reservation::{Reservation, ReservationRef, ReservationView};
-use super::slab::{NewPositions, Position};
 use foldhash::quality::RandomState;
-use hashbrown::hash_table;
 use hashbrown::HashTable;
 use lease_ends::LeaseEnds;
 use std::collections::BTreeSet;
 use std::hash::BuildHasher;
 use std::sync::Arc;
-use treap::{Treap, Weighted};
+use tree::{Position, Side, Tree};
 
 /// A reservation with an id and a rule of its own. The rule is one of [`Index::rules`].
 type OwnedReservation = Reservation<Box<[u8]>, Arc<[u8]>>;
 
-impl Weighted for OwnedReservation {
-    fn key(&self) -> u64 {
-        self.gone_us
-    }
-
-    fn weight(&self) -> u64 {
-        self.quantity
-    }
-}
-
 /// The id of the reservation in a position.
-fn id_at(held: &Treap<OwnedReservation>, position: Position) -> &[u8] {
+fn id_at(held: &Tree, position: Position) -> &[u8] {
     held.get(position).map_or(&[], |one| &one.id)
 }
 
@@ -73,10 +61,10 @@ const _: () = assert!(size_of::<IndexSummary>() == 64, "a summary fills one line
 #[derive(Debug)]
 pub struct Index {
     summary: IndexSummary,
-    held: Treap<OwnedReservation>,
+    held: Tree,
     /// By the hash of the id, which has a secret: clients choose ids.
     by_id: HashTable<Position>,
-    /// The secret of the hashes and of the treap, another one in each index.
+    /// The secret of the hashes and of the tree, another one in each index.
     secret: RandomState,
     /// The rules that some reservation has.
     rules: BTreeSet<Arc<[u8]>>,
@@ -93,7 +81,7 @@ impl Default for Index {
         let secret = RandomState::default();
         Index {
             summary: IndexSummary::default(),
-            held: Treap::new(secret.hash_one("priorities")),
+            held: Tree::new(secret.hash_one("shape")),
             by_id: HashTable::new(),
             secret,
             rules: BTreeSet::new(),
@@ -140,47 +128,50 @@ impl Index {
 
     /// Adds a reservation. False, and nothing is added, if its id is there or no position is left.
     pub fn insert(&mut self, one: &ReservationRef) -> bool {
-        let Some((position, kept)) = self.enter(one) else { return false };
-        self.held.insert(kept);
+        if !self.enter(one, Tree::insert) {
+            return false;
+        }
         if let Some(ends) = &mut self.lease_ends {
             ends.insert(one.lease_end_us);
         }
-        if self.held.first() == Some(position) {
-            self.summary.first = Hold::of(one);
+        let summary = &mut self.summary;
+        if summary.len == 1 || one.gone_us < summary.first.gone_us {
+            summary.first = Hold::of(one);
         }
-        if self.held.last() == Some(position) {
-            self.summary.last_gone_us = one.gone_us;
-        }
+        summary.last_gone_us = summary.last_gone_us.max(one.gone_us);
         true
     }
 
-    /// Notes all that is known of a reservation but its place in the order; what belongs there, and in which position. `None`, and
-    /// nothing is noted, if its id is there or no position is left.
-    fn enter(&mut self, one: &ReservationRef) -> Option<(Position, OwnedReservation)> {
-        let position = self.held.next_position()?;
-        let Index { by_id, held, secret, .. } = self;
-        let is_it = |position: &Position| id_at(held, *position) == one.id;
+    /// Adds a reservation to the tree with `add`, and all that is known of it but its place in the order. False, and nothing is
+    /// added, if its id is there or no position is left.
+    fn enter(
+        &mut self,
+        one: &ReservationRef,
+        add: impl FnOnce(&mut Tree, OwnedReservation) -> Option<Position>,
+    ) -> bool {
+        if self.get(one.id).is_some() {
+            return false;
+        }
+        let (id, rule) = (one.id.into(), self.rule(one.rule));
+        let Reservation { quantity, lease_ms, gone_us, lease_end_us, order_us, .. } = *one;
+        let owned = Reservation { id, quantity, lease_ms, gone_us, lease_end_us, order_us, rule };
+        let Index { summary, held, by_id, secret, .. } = self;
+        let Some(position) = add(held, owned) else { return false };
         let hash = |position: &Position| secret.hash_one(id_at(held, *position));
-        match by_id.entry(secret.hash_one(one.id), is_it, hash) {
-            hash_table::Entry::Occupied(_) => return None,
-            hash_table::Entry::Vacant(place) => place.insert(position),
-        };
-        self.newest_order_us = self.newest_order_us.max(Some(one.order_us));
+        by_id.insert_unique(secret.hash_one(one.id), position, hash);
+        self.newest_order_us = self.newest_order_us.max(Some(order_us));
         self.id_bytes = self.id_bytes.saturating_add(one.id.len());
-        let summary = &mut self.summary;
         summary.latest_start_us = summary.latest_start_us.max(one.start_us());
-        summary.total = summary.total.saturating_add(u128::from(one.quantity));
+        summary.total = summary.total.saturating_add(u128::from(quantity));
         summary.len = summary.len.saturating_add(1);
-        let kept = Reservation {
-            id: one.id.into(),
-            quantity: one.quantity,
-            lease_ms: one.lease_ms,
-            gone_us: one.gone_us,
-            lease_end_us: one.lease_end_us,
-            order_us: one.order_us,
-            rule: self.rule(one.rule),
-        };
-        Some((position, kept))
+        true
+    }
+
+    /// Finds again when the first and the last reservation are gone.
+    fn find_ends(&mut self) {
+        let hold = |side| self.held.outermost(side).map(Hold::of).unwrap_or_default();
+        self.summary.first = hold(Side::Left);
+        self.summary.last_gone_us = hold(Side::Right).gone_us;
     }
 
     /// Removes the reservation `id`; whether it was there.
@@ -189,38 +180,44 @@ impl Index {
         let found = by_id.find_entry(secret.hash_one(id), |position| id_at(held, *position) == id);
         let Ok(found) = found else { return false };
         let (position, _) = found.remove();
-        let (is_first, is_last) = (held.first() == Some(position), held.last() == Some(position));
-        let Some((kept, new_positions)) = held.remove(position) else { return false };
-        let at_end = |position: Option<Position>| {
-            position.and_then(|position| held.get(position)).map(Hold::of)
-        };
+        let Some(old) = held.remove(position) else { return false };
         let summary = &mut self.summary;
-        if is_first {
-            summary.first = at_end(held.first()).unwrap_or_default();
-        }
-        if is_last {
-            summary.last_gone_us = at_end(held.last()).unwrap_or_default().gone_us;
-        }
         summary.len = summary.len.saturating_sub(1);
-        summary.total = summary.total.saturating_sub(u128::from(kept.quantity));
+        summary.total = summary.total.saturating_sub(u128::from(old.quantity));
         self.id_bytes = self.id_bytes.saturating_sub(id.len());
+        if [summary.first.gone_us, summary.last_gone_us].contains(&old.gone_us) {
+            self.find_ends();
+        }
         if let Some(ends) = &mut self.lease_ends {
-            ends.remove(kept.lease_end_us);
+            ends.remove(old.lease_end_us);
         }
         // No other reservation has this rule: it is here and in the set.
-        if Arc::strong_count(&kept.rule) <= 2 {
-            self.rules.remove(&kept.rule);
+        if Arc::strong_count(&old.rule) <= 2 {
+            self.rules.remove(&old.rule);
         }
-        if let Some(new_positions) = new_positions {
-            self.renumber(&new_positions);
+        if self.held.is_sparse() {
+            self.rebuild();
         }
         true
+    }
+
+    /// Builds the index again, which gives back the memory of what was removed.
+    fn rebuild(&mut self) {
+        let mut builder = IndexBuilder::default();
+        self.iter().for_each(|one| {
+            builder.add(&one);
+        });
+        let ban = self.ban();
+        let newest_order_us = self.newest_order_us;
+        *self = *builder.build();
+        (self.newest_order_us, self.summary.ban) = (newest_order_us, ban.map(Box::new));
     }
 
     /// The reservation `id`, live or gone.
     pub fn get(&self, id: &[u8]) -> Option<ReservationRef<'_>> {
         let is_it = |position: &Position| id_at(&self.held, *position) == id;
-        self.reservation(*self.by_id.find(self.secret.hash_one(id), is_it)?)
+        let position = *self.by_id.find(self.secret.hash_one(id), is_it)?;
+        self.held.get(position).map(OwnedReservation::borrowed)
     }
 
     /// All reservations, in any order.
@@ -246,20 +243,19 @@ impl Index {
         self.summary.len.saturating_sub(ends.ended(now_us))
     }
 
-    /// The reservations that are gone at `now_us`, in the order in which they went. For tests and fuzz targets.
-    #[cfg(any(test, feature = "model"))]
-    pub fn gone(&self, now_us: u64) -> impl Iterator<Item = ReservationRef<'_>> {
-        self.held.until(now_us).map(OwnedReservation::borrowed)
+    /// The quantities of all that are gone at `us`, and how many they are.
+    fn gone(&self, us: u64) -> (u128, usize) {
+        // Nearly always none.
+        if self.none_gone(us) {
+            return (0, 0);
+        }
+        self.held.gone(us)
     }
 
-    /// How many reservations are gone at `now_us`, counted up to `most`.
+    /// How many reservations are gone at `now_us`.
     #[inline]
-    pub fn count_gone(&self, now_us: u64, most: usize) -> usize {
-        // Nearly always none.
-        if self.none_gone(now_us) {
-            return 0;
-        }
-        self.held.until(now_us).take(most).count()
+    pub fn count_gone(&self, now_us: u64) -> usize {
+        self.gone(now_us).1
     }
 
     /// The reservation that goes first, if it is gone at `now_us`.
@@ -267,7 +263,7 @@ impl Index {
         if self.none_gone(now_us) {
             return None;
         }
-        self.reservation(self.held.first()?)
+        self.held.outermost(Side::Left).map(OwnedReservation::borrowed)
     }
 
     /// Whether all still hold at `us`.
@@ -302,7 +298,7 @@ impl Index {
 
     /// What is live at `now_us`, if none is from the future.
     pub fn live(&self, now_us: u64) -> Live<'_> {
-        let gone = self.sum_until(now_us);
+        let (gone, _) = self.gone(now_us);
         Live { index: self, now_us, gone }
     }
 
@@ -313,14 +309,6 @@ impl Index {
         live.map(|one| Hold::of(&view.seen(&one))).collect()
     }
 
-    /// The quantities of all that are gone at `us`.
-    fn sum_until(&self, us: u64) -> u128 {
-        if self.none_gone(us) {
-            return 0;
-        }
-        self.held.sum_until(us)
-    }
-
     fn rule(&mut self, text: &[u8]) -> Arc<[u8]> {
         if let Some(known) = self.rules.get(text) {
             return Arc::clone(known);
@@ -328,17 +316,6 @@ impl Index {
         let rule: Arc<[u8]> = text.into();
         self.rules.insert(Arc::clone(&rule));
         rule
-    }
-
-    /// Follows the reservations, which were moved together.
-    fn renumber(&mut self, positions: &NewPositions) {
-        self.by_id.iter_mut().for_each(|position| *position = positions.get(*position));
-        let Index { by_id, held, secret, .. } = self;
-        by_id.shrink_to_fit(|position| secret.hash_one(id_at(held, *position)));
-    }
-
-    fn reservation(&self, position: Position) -> Option<ReservationRef<'_>> {
-        self.held.get(position).map(OwnedReservation::borrowed)
     }
 }
 
@@ -349,20 +326,13 @@ pub struct IndexBuilder(Box<Index>);
 impl IndexBuilder {
     /// Adds a reservation. False, and nothing is added, if its id is there or no position is left.
     pub fn add(&mut self, one: &ReservationRef) -> bool {
-        let Some((_, kept)) = self.0.enter(one) else { return false };
-        self.0.held.push(kept);
-        true
+        self.0.enter(one, Tree::push)
     }
 
     /// The index of all that were added.
     pub fn build(mut self) -> Box<Index> {
-        let Index { held, summary, .. } = &mut *self.0;
-        held.link();
-        let at_end = |position: Option<Position>| {
-            position.and_then(|position| held.get(position)).map(Hold::of)
-        };
-        summary.first = at_end(held.first()).unwrap_or_default();
-        summary.last_gone_us = at_end(held.last()).unwrap_or_default().gone_us;
+        self.0.held.link();
+        self.0.find_ends();
         self.0
     }
 }

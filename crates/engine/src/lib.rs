@@ -40,7 +40,6 @@ pub mod request;
 pub mod reservation;
 pub mod rule;
 pub mod settle;
-pub mod slab;
 pub mod store;
 pub mod text;
 pub mod throttle;

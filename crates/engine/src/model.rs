@@ -255,10 +255,6 @@ impl Reservations for SortedHolds {
         false
     }
 
-    fn has_at_least(&self, number: u64) -> bool {
-        u64::try_from(self.len()).unwrap_or(u64::MAX) >= number
-    }
-
     fn live_len(&self) -> usize {
         self.len()
     }

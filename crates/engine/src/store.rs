@@ -162,8 +162,6 @@ impl<E: Entries> Entries for &mut E {
 pub trait Reservations: Holds {
     /// Whether the id that was asked for is held.
     fn has_id(&self) -> bool;
-    /// Whether at least `number` are live.
-    fn has_at_least(&self, number: u64) -> bool;
     /// How many are live.
     fn live_len(&self) -> usize;
     /// The place of a new one in the order of arrival.

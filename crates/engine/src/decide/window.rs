@@ -227,11 +227,10 @@ impl<'r, S: Store> WindowState<'r, S> {
     /// Refuses to make one reservation more than the key may hold.
     pub(super) fn check_room(&self, verdict: Verdict) -> Result<(), Refused> {
         let makes_one = matches!(verdict, Verdict::Allowed { taken: 1.., .. });
-        match self.reserve {
-            Some(reserve) if makes_one && self.key.reservations().has_at_least(reserve.most) => {
-                Err(Refused::TooManyReservations)
-            }
-            Some(_) | None => Ok(()),
+        let Some(reserve) = self.reserve.filter(|_| makes_one) else { return Ok(()) };
+        match u64::try_from(self.key.reservations().live_len()) {
+            Ok(live) if live < reserve.most => Ok(()),
+            Ok(_) | Err(_) => Err(Refused::TooManyReservations),
         }
     }
 

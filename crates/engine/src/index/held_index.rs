@@ -157,23 +157,10 @@ impl Reservations for HeldIndex {
         self.has_id
     }
 
-    fn has_at_least(&self, number: u64) -> bool {
-        let number = usize::try_from(number).unwrap_or(usize::MAX);
-        if let Some(listed) = &self.listed {
-            return listed.len() >= number;
-        }
-        // Those beyond the bound must be gone. No more of them are counted than that takes.
-        let Some(beyond) = self.index.len().checked_sub(number) else { return false };
-        self.index.count_gone(self.now_us, beyond.saturating_add(1)) <= beyond
-    }
-
     fn live_len(&self) -> usize {
         match &self.listed {
             Some(listed) => listed.len(),
-            None => {
-                let gone = self.index.count_gone(self.now_us, usize::MAX);
-                self.index.len().saturating_sub(gone)
-            }
+            None => self.index.len().saturating_sub(self.index.count_gone(self.now_us)),
         }
     }
 
@@ -182,7 +169,7 @@ impl Reservations for HeldIndex {
     }
 
     fn must_write(&self) -> bool {
-        self.listed.is_some() || self.index.count_gone(self.now_us, MAX_DROPPED) >= MAX_DROPPED
+        self.listed.is_some() || self.index.count_gone(self.now_us) >= MAX_DROPPED
     }
 }
 

@@ -2,7 +2,6 @@
 
 use super::super::properties::{cases, START_US};
 use super::super::reservation::YEAR_MS;
-use super::treap::Side;
 use super::*;
 use proptest::prelude::*;
 use std::convert::Infallible;
@@ -77,17 +76,9 @@ fn agree(index: &mut Index, list: &[Own], now_us: u64, least: u128, from_us: u64
         assert_eq!(index.get(&one.id).as_ref().map(Own::of).as_ref(), Some(one));
     }
 
-    let mut ends: Vec<u64> =
-        list.iter().map(|one| one.gone_us).filter(|us| *us <= now_us).collect();
-    ends.sort_unstable();
-    for most in [0, 1, ends.len() / 2, ends.len(), usize::MAX] {
-        let gone: Vec<ReservationRef> = index.gone(now_us).take(most).collect();
-        assert_eq!(index.count_gone(now_us, most), gone.len());
-        let found: Vec<u64> = gone.iter().map(|one| one.gone_us).collect();
-        assert_eq!(found, ends[..most.min(ends.len())], "the first to go come first");
-        let ids: std::collections::BTreeSet<&[u8]> = gone.iter().map(|one| one.id).collect();
-        assert_eq!(ids.len(), found.len(), "one of them comes twice");
-    }
+    let gone = || list.iter().map(|one| one.gone_us).filter(|us| *us <= now_us);
+    assert_eq!(index.count_gone(now_us), gone().count());
+    assert_eq!(index.first_to_go(now_us).map(|one| one.gone_us), gone().min());
 
     let running = |now_us: u64| list.iter().filter(|one| one.reservation().runs(now_us)).count();
     for us in [now_us, now_us + 2_000, now_us - 2_000, from_us.min(now_us + 9_000), now_us] {
@@ -345,7 +336,7 @@ fn no_order_of_ends_makes_the_tree_deep() {
         let (deepest, all) = index.held.depth();
         assert!(deepest <= 80, "chain {which} is {deepest} deep");
         assert!(all <= 30 * NUMBER as usize, "chain {which}: {all} steps to all nodes");
-        assert_eq!(index.count_gone(u64::MAX, 64), 64);
+        assert_eq!(index.count_gone(u64::MAX), NUMBER as usize);
         for id in 0..NUMBER {
             assert!(index.remove(id.to_string().as_bytes()));
         }
@@ -366,7 +357,7 @@ fn a_chain_overflows_no_stack() {
         for side in [Side::Left, Side::Right] {
             let mut index = chain(side);
             assert_eq!(index.held.depth().0, NUMBER as usize);
-            assert_eq!(index.count_gone(u64::MAX, usize::MAX), NUMBER as usize);
+            assert_eq!(index.count_gone(u64::MAX), NUMBER as usize);
             // It goes to the top or near it, and splits the others.
             assert!(index.insert(&Own::new(NUMBER, 1, START_US + 30_000).reservation()));
             assert_eq!(index.live(0).total(), u128::from(NUMBER) + 1);
@@ -420,7 +411,7 @@ fn what_was_removed_takes_no_memory() {
     // They are in order still.
     let (found, _) = first_gone(&index.live(START_US), 3, u64::MAX);
     assert_eq!(found, (Some(START_US + 3), 2));
-    assert_eq!(index.count_gone(START_US + 2, 9), 3);
+    assert_eq!(index.count_gone(START_US + 2), 3);
 }
 
 /// Each rule that was ever used stayed in a list, which every new reservation searched from end to end.

@@ -83,10 +83,6 @@ impl Reservations for MemoryHeld {
         self.0.as_ref().is_some_and(Reservations::has_id)
     }
 
-    fn has_at_least(&self, number: u64) -> bool {
-        self.0.as_ref().map_or(number == 0, |held| held.has_at_least(number))
-    }
-
     fn live_len(&self) -> usize {
         self.0.as_ref().map_or(0, Reservations::live_len)
     }

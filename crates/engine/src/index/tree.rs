@@ -1,0 +1,337 @@
+//! A search tree whose nodes know the totals of their subtrees.
+//!
+//! It is a randomized binary search tree (Martínez and Roura, "Randomized binary search trees", 1998): each node of a subtree
+//! is equally likely to be its root, whatever was inserted and removed before. Callers choose the keys, so the random numbers
+//! come from a secret: who knew them could make the tree a chain. Nothing recurses along a tree that callers have shaped, so
+//! that no depth overflows the stack.
+//!
+//! ```text
+//!                key 40, total 9
+//!               /               \
+//!      key 20, total 5        key 70, total 1        the quantities up to 40: 5 + (9 - 5 - 1)
+//! ```
+
+use super::OwnedReservation;
+use slab::Slab;
+
+/// Where a reservation is in the tree, as long as it is there.
+pub type Position = u32;
+
+/// No position.
+const NONE: Position = Position::MAX;
+
+/// The order of the reservations: by the time at which they are gone, and then by position.
+type Key = (u64, Position);
+
+/// The quantities of some reservations and, from [`ONE`] on, how many they are: both are added at once. 2^32 quantities of 63
+/// bits do not reach that far.
+type Total = u128;
+
+const ONE: Total = 1 << 96;
+
+/// The quantities in a total.
+fn quantity(total: Total) -> u128 {
+    total & (ONE - 1)
+}
+
+/// How many reservations a total is of.
+fn number(total: Total) -> u32 {
+    (total / ONE) as u32
+}
+
+#[derive(Debug)]
+struct Node {
+    reservation: OwnedReservation,
+    left: Position,
+    right: Position,
+    /// The total of its subtree.
+    total: Total,
+}
+
+/// On which side of its parent a subtree is.
+#[derive(Clone, Copy)]
+pub enum Side {
+    /// What comes before the parent.
+    Left,
+    /// What comes after it.
+    Right,
+}
+
+impl Node {
+    /// A node by itself.
+    fn new(reservation: OwnedReservation) -> Node {
+        let total = ONE.saturating_add(u128::from(reservation.quantity));
+        Node { reservation, left: NONE, right: NONE, total }
+    }
+
+    fn child(&mut self, side: Side) -> &mut Position {
+        match side {
+            Side::Left => &mut self.left,
+            Side::Right => &mut self.right,
+        }
+    }
+}
+
+/// A place for a subtree that is still to be found.
+struct Gap {
+    /// The node that it is below; `None` for the root of the tree.
+    parent: Option<(Position, Side)>,
+    /// The total of the subtree.
+    total: Total,
+}
+
+/// Reservations in the order in which they are gone, at fixed positions.
+#[derive(Debug)]
+pub struct Tree {
+    nodes: Slab<Node>,
+    root: Position,
+    /// The state of the random numbers, never 0.
+    random: u64,
+}
+
+impl Tree {
+    /// No reservations. The shape of the tree follows from `secret`.
+    pub fn new(secret: u64) -> Tree {
+        Tree { nodes: Slab::new(), root: NONE, random: secret | 1 }
+    }
+
+    /// About how many bytes it takes, without ids and rules.
+    pub fn bytes(&self) -> usize {
+        self.nodes.capacity().saturating_mul(size_of::<Node>())
+    }
+
+    /// Whether most of its memory is for reservations that were removed.
+    pub fn is_sparse(&self) -> bool {
+        /// A tree with room for this many is never sparse.
+        const FEW: usize = 32;
+        let room = self.nodes.capacity();
+        room > FEW && self.nodes.len() < room / 4
+    }
+
+    /// The reservation at a position.
+    pub fn get(&self, position: Position) -> Option<&OwnedReservation> {
+        self.node(position).map(|node| &node.reservation)
+    }
+
+    /// All reservations, in any order.
+    pub fn iter(&self) -> impl Iterator<Item = &OwnedReservation> {
+        self.nodes.iter().map(|(_, node)| &node.reservation)
+    }
+
+    /// The reservation that is gone first, or last.
+    pub fn outermost(&self, side: Side) -> Option<&OwnedReservation> {
+        let (mut found, mut at) = (None, self.root);
+        while let Some(node) = self.node(at) {
+            found = Some(&node.reservation);
+            at = match side {
+                Side::Left => node.left,
+                Side::Right => node.right,
+            };
+        }
+        found
+    }
+
+    /// The quantities of all that are gone at `us`, and how many they are.
+    pub fn gone(&self, us: u64) -> (u128, usize) {
+        let total = self.total_before(self.root, (us, NONE));
+        (quantity(total), number(total) as usize)
+    }
+
+    /// When the first reservation is gone for which `enough` is true of that time and of the quantities up to and with it, and
+    /// the quantities before it. `enough` stays true once it is.
+    pub fn first_where<E>(
+        &self,
+        mut enough: impl FnMut(u64, u128) -> Result<bool, E>,
+    ) -> Result<Option<(u64, u128)>, E> {
+        let (mut before, mut at): (Total, Position) = (0, self.root);
+        let mut found = None;
+        while let Some(node) = self.node(at) {
+            let gone_us = node.reservation.gone_us;
+            let with_it = before.saturating_add(node.total).saturating_sub(self.total(node.right));
+            if enough(gone_us, quantity(with_it))? {
+                let own = u128::from(node.reservation.quantity);
+                found = Some((gone_us, quantity(with_it).saturating_sub(own)));
+                at = node.left;
+            } else {
+                before = with_it;
+                at = node.right;
+            }
+        }
+        Ok(found)
+    }
+
+    /// Adds a reservation without its order, which [`Tree::link`] finds for all, and returns its position. `None`, and nothing
+    /// is added, if the tree is full.
+    pub fn push(&mut self, reservation: OwnedReservation) -> Option<Position> {
+        let place = self.nodes.vacant_entry();
+        let position = Position::try_from(place.key()).ok().filter(|at| *at != NONE)?;
+        place.insert(Node::new(reservation));
+        Some(position)
+    }
+
+    /// Puts all reservations that were pushed into an empty tree in order, several times as fast as one after the other.
+    pub fn link(&mut self) {
+        let key = |(position, node): (usize, &Node)| {
+            (node.reservation.gone_us, Position::try_from(position).unwrap_or(NONE))
+        };
+        let mut order: Vec<Key> = self.nodes.iter().map(key).collect();
+        order.sort_unstable();
+        self.root = self.link_balanced(&order);
+    }
+
+    /// Makes a subtree of these reservations, half of them on each side of its root, so that the recursion is not deep.
+    fn link_balanced(&mut self, order: &[Key]) -> Position {
+        let (before, rest) = order.split_at(order.len() / 2);
+        let Some(((_, position), after)) = rest.split_first() else { return NONE };
+        let (left, right) = (self.link_balanced(before), self.link_balanced(after));
+        let below = self.total(left).saturating_add(self.total(right));
+        if let Some(node) = self.node_mut(*position) {
+            (node.left, node.right) = (left, right);
+            node.total = node.total.saturating_add(below);
+        }
+        *position
+    }
+
+    /// Adds a reservation in its order, and returns its position. `None`, and nothing is added, if the tree is full.
+    pub fn insert(&mut self, reservation: OwnedReservation) -> Option<Position> {
+        let gone_us = reservation.gone_us;
+        let position = self.push(reservation)?;
+        let (key, added) = ((gone_us, position), self.total(position));
+        // The new node becomes the root of a subtree with the same probability as any other node there.
+        let (parent, at) = self.descend(key, added, |tree, at| {
+            tree.random_below(number(tree.total(at)).saturating_add(1)) == 0
+        });
+        let below = self.total(at);
+        self.split(at, key, position);
+        *self.link_from(parent) = position;
+        self.node_mut(position)?.total = added.saturating_add(below);
+        Some(position)
+    }
+
+    /// Removes a reservation. Its children take its place.
+    pub fn remove(&mut self, position: Position) -> Option<OwnedReservation> {
+        let old = self.node(position)?;
+        let (left, right, key) = (old.left, old.right, (old.reservation.gone_us, position));
+        let below = self.total(left).saturating_add(self.total(right));
+        let removed = old.total.saturating_sub(below);
+        let (parent, _) = self.descend(key, removed.wrapping_neg(), |_, at| at == position);
+        self.join(Gap { parent, total: below }, left, right);
+        self.nodes.try_remove(position as usize).map(|node| node.reservation)
+    }
+
+    /// Walks from the root towards `key` until `stops` says so, and adds `change` to all totals on the way. Returns the link
+    /// that it followed last, and where that leads.
+    fn descend(
+        &mut self,
+        key: Key,
+        change: Total,
+        mut stops: impl FnMut(&mut Tree, Position) -> bool,
+    ) -> (Option<(Position, Side)>, Position) {
+        let (mut parent, mut at) = (None, self.root);
+        while at != NONE && !stops(self, at) {
+            let side = self.side(at, key);
+            let Some(node) = self.node_mut(at) else { break };
+            node.total = node.total.wrapping_add(change);
+            parent = Some((at, side));
+            at = *node.child(side);
+        }
+        (parent, at)
+    }
+
+    /// Divides a subtree into what comes before `key` and the rest, and makes them the children of the node at `position`.
+    fn split(&mut self, mut at: Position, key: Key, position: Position) {
+        let all = self.total(at);
+        let gap = |side, total| Gap { parent: Some((position, side)), total };
+        let before = self.total_before(at, key);
+        let mut left = gap(Side::Left, before);
+        let mut right = gap(Side::Right, all.saturating_sub(before));
+        while at != NONE {
+            let side = self.side(at, key);
+            let gap = match side {
+                Side::Left => &mut right,
+                Side::Right => &mut left,
+            };
+            at = self.fill(gap, at, side);
+        }
+        *self.link_from(left.parent) = NONE;
+        *self.link_from(right.parent) = NONE;
+    }
+
+    /// Joins two subtrees and puts them into a gap. All of the first comes before all of the second.
+    fn join(&mut self, mut gap: Gap, mut first: Position, mut second: Position) {
+        while first != NONE && second != NONE {
+            let number_of_first = number(self.total(first));
+            if self.random_below(number(gap.total)) < number_of_first {
+                first = self.fill(&mut gap, first, Side::Right);
+            } else {
+                second = self.fill(&mut gap, second, Side::Left);
+            }
+        }
+        *self.link_from(gap.parent) = if first == NONE { second } else { first };
+    }
+
+    /// Puts a node and its child on the other side into a gap. The gap is then below it, on this side, where the child that it
+    /// had there is returned.
+    fn fill(&mut self, gap: &mut Gap, at: Position, side: Side) -> Position {
+        *self.link_from(gap.parent) = at;
+        let Some(node) = self.node_mut(at) else { return NONE };
+        let (child, old) = (*node.child(side), std::mem::replace(&mut node.total, gap.total));
+        let kept = old.saturating_sub(self.total(child));
+        *gap = Gap { parent: Some((at, side)), total: gap.total.saturating_sub(kept) };
+        child
+    }
+
+    /// The total of all in a subtree that come before `key`.
+    fn total_before(&self, mut at: Position, key: Key) -> Total {
+        let mut before: Total = 0;
+        while let Some(node) = self.node(at) {
+            at = match self.side(at, key) {
+                Side::Left => node.left,
+                Side::Right => {
+                    before = before.saturating_add(node.total);
+                    before = before.saturating_sub(self.total(node.right));
+                    node.right
+                }
+            };
+        }
+        before
+    }
+
+    /// On which side of a node `key` is.
+    fn side(&self, at: Position, key: Key) -> Side {
+        match self.node(at) {
+            Some(node) if (node.reservation.gone_us, at) < key => Side::Right,
+            _ => Side::Left,
+        }
+    }
+
+    /// What links to the child of a node, or to the root.
+    fn link_from(&mut self, parent: Option<(Position, Side)>) -> &mut Position {
+        let child =
+            parent.and_then(|(at, side)| Some(self.nodes.get_mut(at as usize)?.child(side)));
+        child.unwrap_or(&mut self.root)
+    }
+
+    fn total(&self, position: Position) -> Total {
+        self.node(position).map_or(0, |node| node.total)
+    }
+
+    fn node(&self, position: Position) -> Option<&Node> {
+        self.nodes.get(position as usize)
+    }
+
+    fn node_mut(&mut self, position: Position) -> Option<&mut Node> {
+        self.nodes.get_mut(position as usize)
+    }
+
+    /// A random number below `end`. Xorshift (Marsaglia, "Xorshift RNGs", 2003): nobody sees the numbers.
+    fn random_below(&mut self, end: u32) -> u32 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        ((self.random >> 32).wrapping_mul(end.into()) >> 32) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests;
