@@ -89,16 +89,19 @@ pub fn deadline_us(now_us: u64, block_ms: u64) -> Option<u64> {
     (block_ms > 0).then(|| now_us.saturating_add(block_ms.saturating_mul(1_000)))
 }
 
-/// All lines, and every waiter until it is forgotten.
+/// All lines, and every waiter until it is forgotten. They can be copied, compared and hashed where all that waits in them can,
+/// so that a search through all states of a small world can tell one from another.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Lines<P: LineTypes> {
     /// The last number that a ticket or a line got.
     last_number: u64,
     /// The number of waiters that are in a line.
     waiting: usize,
     /// The waiters that are in a line, and those whose wait is over but that are not forgotten yet.
-    waiters: BTreeMap<Ticket, Waiter<P>>,
+    #[expect(clippy::type_complexity, reason = "derives find the bounds that they need in it")]
+    waiters: BTreeMap<Ticket, Waiter<P::Call, P::Handle, P::Reply>>,
     /// The lines that have a waiter or a write.
-    lines: BTreeMap<LineId, Line<P>>,
+    lines: BTreeMap<LineId, Line<P::Write>>,
     /// The line on each key, by database and name.
     line_on: BTreeMap<i32, BTreeMap<Box<[u8]>, LineId>>,
     /// When to try the head of each line next.
@@ -123,13 +126,13 @@ pub struct Lines<P: LineTypes> {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Waiter<P: LineTypes> {
+struct Waiter<C, H, R> {
     line: LineId,
     key: Arc<OwnedDbKey>,
-    call: P::Call,
+    call: C,
     deadline_us: Option<u64>,
     since_us: u64,
-    state: WaitState<P::Handle, P::Reply>,
+    state: WaitState<H, R>,
 }
 
 /// The state of a wait, see the picture above.
@@ -146,7 +149,7 @@ enum WaitState<H, R> {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Line<P: LineTypes> {
+struct Line<W> {
     key: Arc<OwnedDbKey>,
     /// LEAVE and ticket of each waiter. The first one is the head.
     order: BTreeSet<(u64, Ticket)>,
@@ -155,7 +158,7 @@ struct Line<P: LineTypes> {
     /// The ids that the waiters will give to their reservations.
     ids: BTreeSet<Box<[u8]>>,
     /// The writes still to be made, the oldest first.
-    writes: VecDeque<P::Write>,
+    writes: VecDeque<W>,
     /// When to try the head.
     try_us: u64,
     /// When the head was last denied.
@@ -302,8 +305,8 @@ impl<P: LineTypes> Lines<P> {
 
     /// When the call that has waited longest began to wait.
     pub fn oldest_since_us(&self) -> Option<u64> {
-        let in_line = |waiter: &&Waiter<P>| matches!(waiter.state, WaitState::InLine(_));
-        self.waiters.values().find(in_line).map(|waiter| waiter.since_us)
+        let in_line = self.waiters.values().find(|one| matches!(one.state, WaitState::InLine(_)));
+        in_line.map(|waiter| waiter.since_us)
     }
 
     /// Whether a new call on the key with this LEAVE would come after a waiter.
@@ -685,4 +688,3 @@ impl<P: LineTypes> Lines<P> {
 
 #[cfg(test)]
 mod model;
-mod value;
