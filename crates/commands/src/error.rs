@@ -264,9 +264,9 @@ impl Error {
                 text.push(b"ERR FROM ");
                 text.push(anchor.as_bytes());
                 text.push(b" must be used with ");
-                text.push(unfit.periods().as_bytes());
+                text.push(unfit.periods.as_bytes());
                 text.push(b"; with this period FROM must be ");
-                text.push(unfit.anchors().as_bytes());
+                text.push(unfit.anchors.as_bytes());
             }
             Error::BesidePolicy(option) => {
                 say(&["ERR ", option, " must not be used beside a policy"]);

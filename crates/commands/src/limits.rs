@@ -3,7 +3,7 @@
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::options::{OptionSet, Options};
-use engine::anchor::{Anchor, AnchorText, Start};
+use engine::anchor::{Anchor, Start};
 use engine::calendar::{Calendar, Zone};
 use engine::period::Period;
 use engine::request::WindowLimit;
@@ -96,9 +96,6 @@ fn fixed(
 }
 
 fn anchored(period: Period, anchor: Anchor, zone: Zone) -> Result<Calendar, Error> {
-    Calendar::anchored(period, anchor, zone).map_err(|unfit| {
-        let mut text = AnchorText::new();
-        anchor.write(&mut text);
-        Error::Unfit(text.as_bytes().into(), unfit)
-    })
+    Calendar::anchored(period, anchor, zone)
+        .map_err(|unfit| Error::Unfit(anchor.to_string().as_bytes().into(), unfit))
 }

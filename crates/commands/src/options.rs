@@ -682,11 +682,7 @@ mod tests {
             let zone = |zone| text(environment.zones.borrow().name(zone).as_bytes());
             let start = |start| match start {
                 Start::First => panic!("it is an anchor"),
-                Start::Anchor(anchor) => {
-                    let mut text = Text::<8>::from(&b"+"[..]);
-                    anchor.write(&mut text);
-                    String::from_utf8_lossy(text.as_bytes()).into_owned()
-                }
+                Start::Anchor(anchor) => format!("+{anchor}"),
             };
             let read = [
                 options.start(row.option).map(start),

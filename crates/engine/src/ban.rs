@@ -9,7 +9,7 @@
 //! is as good as new for a moment, whether or not a call comes at that moment. Until then nobody is banned again, so that
 //! waiting for the retry_after of a denial suffices.
 
-use super::decimal::{parse_u64, Text};
+use super::decimal::{parse_u64, split_once, Text};
 use super::entry::LAST_US;
 use super::reservation::YEAR_MS;
 
@@ -48,10 +48,8 @@ impl Ban {
     /// ```
     pub fn decode(text: &[u8]) -> Option<Ban> {
         let text = text.strip_prefix(&[BAN_PREFIX])?;
-        let middle = text.iter().position(|&byte| byte == b'~')?;
-        let (end, length) = text.split_at_checked(middle)?;
-        let end_ms = parse_u64(end)?;
-        let length_ms = parse_u64(length.strip_prefix(b"~")?)?;
+        let (end, length) = split_once(text, b'~')?;
+        let (end_ms, length_ms) = (parse_u64(end)?, parse_u64(length)?);
         let sound = (1..=YEAR_MS).contains(&length_ms)
             && end_ms <= (LAST_US / 1_000).saturating_add(YEAR_MS);
         sound.then_some(Ban { end_ms, length_ms })

@@ -1,15 +1,14 @@
 //! Windows of the calendar: minutes, hours, days, weeks, months and years as the clock on the wall of a time
 //! zone shows them. The rules of the zones are those of the IANA database that the crate jiff carries.
 
-use super::anchor::{Anchor, Series, Spacing, Unfit};
+use super::anchor::{wall_s, Anchor, Series, Spacing, Unfit};
 use super::decimal::{spelled, two_digits, Text};
 use super::period::{Length, Period, Unit, DAY_S, WEEK_S};
-use jiff::civil::{DateTime, Time};
+use jiff::civil::DateTime;
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
-use jiff::{SignedDuration, Span, Timestamp};
+use jiff::{Span, Timestamp};
 use std::collections::BTreeMap;
 
-const HOUR_S: u32 = 3_600;
 /// The name of a zone; the longest there is has 32 bytes.
 pub type ZoneName = Text<64>;
 /// How many ways of dividing a zone's calendar have their windows remembered: one for each day of the month, on which
@@ -18,8 +17,6 @@ const CACHED: usize = 32;
 /// Most corrections of a guessed window number, by one each. A guess is off by one where the day or the hour of the anchor
 /// has not come yet, and by one more where clocks are set. That makes two; four leave room.
 const MAX_CORRECTIONS: usize = 4;
-/// The resolution of instants.
-const TICK: SignedDuration = SignedDuration::from_nanos(1);
 
 /// A time zone: its number among the [`Zones`] that were named. There are some hundreds of names, and twice as many
 /// offsets as a day has minutes.
@@ -96,6 +93,9 @@ impl Zones {
     }
 }
 
+/// The first Monday after 1 January 1970, in seconds.
+const MONDAY_S: i64 = 4 * 86_400;
+
 /// Names of zones that are no longer than this, such as `UTC` and offsets, are stored as they are.
 pub const SHORT_ZONE_NAME: usize = 6;
 
@@ -120,24 +120,13 @@ fn offset(text: &[u8]) -> Option<Offset> {
     Offset::from_seconds(if sign == b'-' { seconds.checked_neg()? } else { seconds }).ok()
 }
 
-/// How the calendar is divided.
+/// How the calendar is divided into windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Division {
-    /// By what the wall shows, on which a window always begins at the same place.
-    Tiled(Tiling),
-    /// From an anchor on, and before it.
+    /// Into parts of an hour, or hours, of this many seconds.
+    Parts(i64),
+    /// Into longer windows, or windows that are counted from an anchor.
     Series(Series),
-}
-
-/// How the wall is divided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Tiling {
-    /// Into parts of this many seconds from the start of the day. They divide the day evenly.
-    Seconds(u32),
-    Day,
-    Week,
-    /// From January on; they divide the year.
-    Months(u32),
 }
 
 /// A period that divides the calendar of a zone into windows.
@@ -145,6 +134,7 @@ enum Tiling {
 pub struct Calendar {
     period: Period,
     division: Division,
+    is_anchored: bool,
     zone: Zone,
 }
 
@@ -165,45 +155,58 @@ impl Calendar {
     /// Takes 1d, 1w, 1y, N months where N divides 12, N seconds or minutes where N divides 60, N hours where N
     /// divides 24, and plain seconds that equal one of these.
     pub fn new(period: Period, zone: Zone) -> Result<Calendar, NoDivision> {
-        let seconds = match period.length() {
-            Length::Ms(ms) => u32::try_from(ms / 1_000).unwrap_or(u32::MAX),
-            Length::Months(_) => 0,
-        };
-        let tiling = match (period.unit(), period.count()) {
-            (Unit::Second, _) => of_seconds(seconds),
-            (Unit::Minute, count) if divides(count, 60) => Some(Tiling::Seconds(seconds)),
-            (Unit::Hour, 24) => Some(Tiling::Day),
-            (Unit::Hour, count) if divides(count, 24) => Some(Tiling::Seconds(seconds)),
-            (Unit::Day, 1) => Some(Tiling::Day),
-            (Unit::Week, 1) => Some(Tiling::Week),
-            (Unit::Year, 1) => Some(Tiling::Months(12)),
-            (Unit::Month, count) if divides(count, 12) => {
-                u32::try_from(count).ok().map(Tiling::Months)
+        let count = period.count();
+        let divides = |whole: u64| whole.checked_rem(count) == Some(0);
+        let fits = match period.unit() {
+            Unit::Millisecond => false,
+            Unit::Second => {
+                divides(60)
+                    || (count % 60 == 0 && divides(3_600))
+                    || (count % 3_600 == 0 && divides(DAY_S))
+                    || count == WEEK_S
             }
-            _ => None,
+            Unit::Minute => divides(60),
+            Unit::Hour => divides(24),
+            Unit::Day | Unit::Week | Unit::Year => count == 1,
+            Unit::Month => divides(12),
         };
-        let division = Division::Tiled(tiling.ok_or(NoDivision)?);
-        Ok(Calendar { period, division, zone })
+        if !fits {
+            return Err(NoDivision);
+        }
+        // Without an anchor a window starts on 1 January 1970, or on the Monday after it.
+        let division = match period.length() {
+            Length::Months(months) => {
+                Division::Series(Series { start_s: 0, spacing: Spacing::Months(months.into()) })
+            }
+            Length::Ms(ms) => match i64::try_from(ms / 1_000).unwrap_or(i64::MAX) {
+                seconds @ ..=3_600 => Division::Parts(seconds),
+                seconds => {
+                    let start_s = if ms / 1_000 == WEEK_S { MONDAY_S } else { 0 };
+                    Division::Series(Series { start_s, spacing: Spacing::Wall(seconds) })
+                }
+            },
+        };
+        Ok(Calendar { period, division, is_anchored: false, zone })
     }
 
     /// Windows that are counted from `anchor` in both directions: lengths of time in seconds, minutes and hours, else days
     /// and months on the wall.
     pub fn anchored(period: Period, anchor: Anchor, zone: Zone) -> Result<Calendar, Unfit> {
         let division = Division::Series(anchor.series(period)?);
-        Ok(Calendar { period, division, zone })
+        Ok(Calendar { period, division, is_anchored: true, zone })
     }
 
     /// The same, where one of them starts when the wall clock shows `start_s` seconds after midnight on 1 January 1970.
     pub fn starting(period: Period, start_s: i64, zone: Zone) -> Option<Calendar> {
         let division = Division::Series(Series::starting(period, start_s)?);
-        Some(Calendar { period, division, zone })
+        Some(Calendar { period, division, is_anchored: true, zone })
     }
 
     /// What the wall clock shows where one of the windows starts, if they are counted from an anchor.
     pub fn start_s(&self) -> Option<i64> {
         match self.division {
-            Division::Series(series) => Some(series.start_s),
-            Division::Tiled(_) => None,
+            Division::Series(series) if self.is_anchored => Some(series.start_s),
+            Division::Series(_) | Division::Parts(_) => None,
         }
     }
 
@@ -248,215 +251,146 @@ impl KnownZone {
     }
 }
 
-fn of_seconds(seconds: u32) -> Option<Tiling> {
-    match seconds {
-        DAY_S => Some(Tiling::Day),
-        WEEK_S => Some(Tiling::Week),
-        _ if divides(seconds.into(), 60)
-            || (seconds % 60 == 0 && divides((seconds / 60).into(), 60))
-            || (seconds % HOUR_S == 0 && divides((seconds / HOUR_S).into(), 24)) =>
-        {
-            Some(Tiling::Seconds(seconds))
-        }
-        _ => None,
-    }
-}
-
-fn divides(divisor: u64, whole: u64) -> bool {
-    whole.checked_rem(divisor) == Some(0)
-}
-
 impl Division {
     fn window_at(self, zone: &TimeZone, now_us: u64) -> Option<CalendarWindow> {
-        let now = Timestamp::from_microsecond(i64::try_from(now_us).ok()?).ok()?;
-        let (start, end) = match self {
-            Division::Tiled(tiling @ Tiling::Seconds(..=HOUR_S)) => {
-                tiling.window_up_to_an_hour(zone, now)?
-            }
-            Division::Tiled(tiling) => tiling.window_over_an_hour(zone, now)?,
-            Division::Series(series) => in_series(series, zone, now)?,
+        // All windows start on whole seconds.
+        let now_s = i64::try_from(now_us / 1_000_000).ok()?;
+        let (start_s, end_s) = match self {
+            Division::Parts(seconds) => part_at(seconds, zone, now_s)?,
+            Division::Series(series) => series_at(series, zone, now_s)?,
         };
-        let us = |instant: Timestamp| u64::try_from(instant.as_microsecond()).ok();
-        Some(CalendarWindow { start_us: us(start).unwrap_or(0), end_us: us(end)? })
+        let us = |second: i64| u64::try_from(second).unwrap_or(0).checked_mul(1_000_000);
+        Some(CalendarWindow { start_us: us(start_s)?, end_us: us(end_s)? })
     }
 }
 
-impl Tiling {
-    /// The window, where windows last an hour at most: one begins each time that the wall shows its start. So an hour that
-    /// the wall shows twice has its windows twice. Where clocks are set in the middle of a window, it goes on if the wall
-    /// still shows the same window.
-    fn window_up_to_an_hour(
-        self,
-        zone: &TimeZone,
-        now: Timestamp,
-    ) -> Option<(Timestamp, Timestamp)> {
-        let offset = zone.to_offset(now);
-        let walls = self.wall_bounds(offset.to_datetime(now))?;
-        let mut start = offset.to_timestamp(walls.0).ok()?;
-        let mut end = offset.to_timestamp(walls.1).ok()?;
-        let before = zone.to_offset(start);
-        if before != offset {
-            let transition = transition_between(zone, start, now)?;
-            let same =
-                self.wall_bounds(before.to_datetime(transition.checked_sub(TICK).ok()?))? == walls;
-            start = if same { before.to_timestamp(walls.0).ok()? } else { transition };
+/// The window that holds `now_s`, where windows last up to an hour: one starts each time that the wall shows its start. So an
+/// hour that the wall shows twice has its windows twice. Where clocks are set in the middle of a window, it goes on if the wall
+/// still shows the same window.
+fn part_at(seconds: i64, zone: &TimeZone, now_s: i64) -> Option<(i64, i64)> {
+    // What the wall shows at the start of a window, and for how long it has shown that window.
+    let wall_part = |at_s: i64| {
+        let wall_s = shown_at(zone, at_s)?;
+        let since_s = wall_s.checked_rem_euclid(seconds)?;
+        Some((wall_s.checked_sub(since_s)?, since_s))
+    };
+    let (wall_start_s, since_s) = wall_part(now_s)?;
+    let mut start_s = now_s.checked_sub(since_s)?;
+    let mut end_s = start_s.checked_add(seconds)?;
+    if shown_at(zone, start_s)? != wall_start_s {
+        start_s = transition_between(zone, start_s, now_s)?;
+        let last_s = start_s.checked_sub(1)?;
+        let (before_s, since_s) = wall_part(last_s)?;
+        if before_s == wall_start_s {
+            start_s = last_s.checked_sub(since_s)?;
         }
-        let after = zone.to_offset(end);
-        if after != offset {
-            let transition = transition_between(zone, now, end)?;
-            let wall = after.to_datetime(transition);
-            let same = wall != walls.0 && self.wall_bounds(wall)? == walls;
-            end = if same { after.to_timestamp(walls.1).ok()? } else { transition };
+    }
+    if shown_at(zone, end_s)? != wall_start_s.checked_add(seconds)? {
+        end_s = transition_between(zone, now_s, end_s)?;
+        let (after_s, since_s) = wall_part(end_s)?;
+        if after_s == wall_start_s && since_s > 0 {
+            end_s = end_s.checked_sub(since_s)?.checked_add(seconds)?;
         }
-        Some((start, end))
     }
-
-    /// The window, where windows last longer: one begins when the wall shows its start, or a time after it, for the first
-    /// time.
-    fn window_over_an_hour(
-        self,
-        zone: &TimeZone,
-        now: Timestamp,
-    ) -> Option<(Timestamp, Timestamp)> {
-        let offset = zone.to_offset(now);
-        let mut wall = offset.to_datetime(now);
-        if let AmbiguousOffset::Fold { before, after } = zone.to_ambiguous_timestamp(wall).offset()
-        {
-            if offset == after {
-                // An hour that the wall shows a second time counts as the last moment of the first time.
-                let transition = transition_between(zone, before.to_timestamp(wall).ok()?, now)?;
-                wall = before.to_datetime(transition.checked_sub(TICK).ok()?);
-            }
-        }
-        let (start, next) = self.wall_bounds(wall)?;
-        Some((first_instant_of(zone, start)?, first_instant_of(zone, next)?))
-    }
-
-    /// What the wall shows at the start of the window of `wall`, and of the one after it.
-    fn wall_bounds(self, wall: DateTime) -> Option<(DateTime, DateTime)> {
-        let day = wall.start_of_day();
-        let (start, length) = match self {
-            Tiling::Seconds(seconds) => {
-                let time = wall.time();
-                let second = seconds_of_day(time)?;
-                let start = second.checked_sub(second.checked_rem(seconds)?)?;
-                let start = day.checked_add(Span::new().try_seconds(start).ok()?).ok()?;
-                (start, Span::new().try_seconds(seconds).ok()?)
-            }
-            Tiling::Day => (day, Span::new().days(1)),
-            Tiling::Week => {
-                let since_monday = wall.weekday().to_monday_zero_offset();
-                let monday = day.checked_sub(Span::new().try_days(since_monday).ok()?).ok()?;
-                (monday, Span::new().weeks(1))
-            }
-            Tiling::Months(months) => {
-                let months = i64::from(months);
-                let since = i64::from(wall.month()).checked_sub(1)?.checked_rem(months)?;
-                let first =
-                    day.first_of_month().checked_sub(Span::new().try_months(since).ok()?).ok()?;
-                (first, Span::new().try_months(months).ok()?)
-            }
-        };
-        Some((start, start.checked_add(length).ok()?))
-    }
+    Some((start_s, end_s))
 }
 
-/// The window of a series that holds `now`. Where clocks skip a whole day, a window may be empty: then it is none.
-fn in_series(series: Series, zone: &TimeZone, now: Timestamp) -> Option<(Timestamp, Timestamp)> {
-    if let Spacing::Seconds(seconds) = series.spacing {
-        let anchor = first_instant_of(zone, shown(series.start_s)?)?.as_second();
-        let since = now.as_second().checked_sub(anchor)?.checked_rem_euclid(seconds)?;
-        let start = now.as_second().checked_sub(since)?;
-        let end = start.checked_add(seconds)?;
-        return Some((Timestamp::from_second(start).ok()?, Timestamp::from_second(end).ok()?));
+/// The window of a series that holds `now_s`. It starts when the wall shows its start, or a time after it, for the first time.
+/// Where clocks skip a whole day, a window may be empty: then it is none.
+fn series_at(series: Series, zone: &TimeZone, now_s: i64) -> Option<(i64, i64)> {
+    if let Spacing::Elapsed(seconds) = series.spacing {
+        let anchor_s = first_shown(zone, series.start_s)?;
+        let since_s = now_s.checked_sub(anchor_s)?.checked_rem_euclid(seconds)?;
+        let start_s = now_s.checked_sub(since_s)?;
+        return Some((start_s, start_s.checked_add(seconds)?));
     }
-    let start = shown(series.start_s)?;
-    let border = |number: i64| first_instant_of(zone, on_wall(start, series.spacing, number)?);
-    let mut number = guess(start, series.spacing, zone.to_offset(now).to_datetime(now))?;
-    let (mut start, mut end) = (border(number)?, border(number.checked_add(1)?)?);
+    let border = |number: i64| first_shown(zone, start_on_wall(series, number)?);
+    let mut number = guess_number(series, shown_at(zone, now_s)?)?;
+    let (mut start_s, mut end_s) = (border(number)?, border(number.checked_add(1)?)?);
     for _ in 0..MAX_CORRECTIONS {
-        if start > now {
+        if start_s > now_s {
             number = number.checked_sub(1)?;
-            (start, end) = (border(number)?, start);
-        } else if end <= now {
+            (start_s, end_s) = (border(number)?, start_s);
+        } else if end_s <= now_s {
             number = number.checked_add(1)?;
-            (start, end) = (end, border(number.checked_add(1)?)?);
+            (start_s, end_s) = (end_s, border(number.checked_add(1)?)?);
         } else {
             break;
         }
     }
-    (start <= now && now < end).then_some((start, end))
-}
-
-/// The local time this many seconds after midnight on 1 January 1970.
-fn shown(second: i64) -> Option<DateTime> {
-    Some(Offset::UTC.to_datetime(Timestamp::from_second(second).ok()?))
+    (start_s <= now_s && now_s < end_s).then_some((start_s, end_s))
 }
 
 /// What the wall shows at the start of window `number`; that of the anchor is 0. Each is counted from the anchor, so a day
 /// that a shorter month lacks comes back in the next.
-fn on_wall(start: DateTime, spacing: Spacing, number: i64) -> Option<DateTime> {
-    let since = |step: i64| number.checked_mul(step);
-    let span = match spacing {
-        Spacing::Seconds(seconds) => Span::new().try_seconds(since(seconds)?),
-        Spacing::Days(days) => Span::new().try_days(since(days)?),
-        Spacing::Months(months) => Span::new().try_months(since(months)?),
-    };
-    start.checked_add(span.ok()?).ok()
-}
-
-/// The number of the window in which the wall shows `wall`, or one of its neighbours'.
-fn guess(start: DateTime, spacing: Spacing, wall: DateTime) -> Option<i64> {
-    let second = |wall: DateTime| Some(Offset::UTC.to_timestamp(wall).ok()?.as_second());
-    let month = |wall: DateTime| {
-        i64::from(wall.year()).checked_mul(12)?.checked_add(i64::from(wall.month()))
-    };
-    let (since, step) = match spacing {
-        Spacing::Seconds(seconds) => (second(wall)?.checked_sub(second(start)?)?, seconds),
-        Spacing::Days(days) => {
-            let seconds = days.checked_mul(DAY_S.into())?;
-            (second(wall)?.checked_sub(second(start)?)?, seconds)
+fn start_on_wall(series: Series, number: i64) -> Option<i64> {
+    let Series { start_s, spacing } = series;
+    match spacing {
+        Spacing::Elapsed(seconds) | Spacing::Wall(seconds) => {
+            start_s.checked_add(number.checked_mul(seconds)?)
         }
-        Spacing::Months(months) => (month(wall)?.checked_sub(month(start)?)?, months),
-    };
-    since.checked_div_euclid(step)
-}
-
-fn seconds_of_day(time: Time) -> Option<u32> {
-    let part = |value: i8, seconds: u32| u32::try_from(value).ok()?.checked_mul(seconds);
-    part(time.hour(), HOUR_S)?
-        .checked_add(part(time.minute(), 60)?)?
-        .checked_add(part(time.second(), 1)?)
-}
-
-/// When the wall shows `wall` for the first time; where clocks are set forward over it, the instant at which
-/// they are.
-fn first_instant_of(zone: &TimeZone, wall: DateTime) -> Option<Timestamp> {
-    match zone.to_ambiguous_timestamp(wall).offset() {
-        AmbiguousOffset::Unambiguous { offset } => offset.to_timestamp(wall).ok(),
-        AmbiguousOffset::Fold { before, .. } => before.to_timestamp(wall).ok(),
-        AmbiguousOffset::Gap { before, after } => transition_between(
-            zone,
-            after.to_timestamp(wall).ok()?,
-            before.to_timestamp(wall).ok()?,
-        ),
+        Spacing::Months(months) => {
+            let span = Span::new().try_months(number.checked_mul(months)?).ok()?;
+            wall_s(civil(start_s)?.checked_add(span).ok()?)
+        }
     }
 }
 
-/// When clocks are set between two instants with different offsets. (jiff's own search for that, `preceding`,
+/// The number of the window in which the wall shows `now_s`, or one of its neighbours'.
+fn guess_number(series: Series, now_s: i64) -> Option<i64> {
+    let Series { start_s, spacing } = series;
+    match spacing {
+        Spacing::Elapsed(seconds) | Spacing::Wall(seconds) => {
+            now_s.checked_sub(start_s)?.checked_div_euclid(seconds)
+        }
+        Spacing::Months(months) => {
+            let month = |second: i64| {
+                let wall = civil(second)?;
+                i64::from(wall.year()).checked_mul(12)?.checked_add(wall.month().into())
+            };
+            month(now_s)?.checked_sub(month(start_s)?)?.checked_div_euclid(months)
+        }
+    }
+}
+
+/// The date and time this many seconds after midnight on 1 January 1970.
+fn civil(second: i64) -> Option<DateTime> {
+    Some(Offset::UTC.to_datetime(Timestamp::from_second(second).ok()?))
+}
+
+/// What the wall shows at an instant, in seconds.
+fn shown_at(zone: &TimeZone, instant_s: i64) -> Option<i64> {
+    let offset = zone.to_offset(Timestamp::from_second(instant_s).ok()?);
+    instant_s.checked_add(offset.seconds().into())
+}
+
+/// When the wall shows `wall_s` for the first time; where clocks are set forward over it, the instant at which they are.
+fn first_shown(zone: &TimeZone, wall_s: i64) -> Option<i64> {
+    let instant = |offset: Offset| wall_s.checked_sub(offset.seconds().into());
+    match zone.to_ambiguous_timestamp(civil(wall_s)?).offset() {
+        AmbiguousOffset::Unambiguous { offset: before } | AmbiguousOffset::Fold { before, .. } => {
+            instant(before)
+        }
+        AmbiguousOffset::Gap { before, after } => {
+            transition_between(zone, instant(after)?, instant(before)?)
+        }
+    }
+}
+
+/// When clocks are set between two instants at which the wall shows different times. (jiff's own search for that, `preceding`,
 /// misses the last transition before the zone's rule for the future takes over.)
-fn transition_between(zone: &TimeZone, from: Timestamp, to: Timestamp) -> Option<Timestamp> {
-    let offset = zone.to_offset(to);
-    let (mut low, mut high) = (from.as_second(), to.as_second());
-    while high.saturating_sub(low) > 1 {
-        let middle = low.saturating_add(high.saturating_sub(low) / 2);
-        if zone.to_offset(Timestamp::from_second(middle).ok()?) == offset {
-            high = middle;
+fn transition_between(zone: &TimeZone, from_s: i64, to_s: i64) -> Option<i64> {
+    let offset = |instant_s: i64| shown_at(zone, instant_s)?.checked_sub(instant_s);
+    let (mut low_s, mut high_s, after_s) = (from_s, to_s, offset(to_s)?);
+    while high_s.saturating_sub(low_s) > 1 {
+        let middle_s = low_s.saturating_add(high_s.saturating_sub(low_s) / 2);
+        if offset(middle_s)? == after_s {
+            high_s = middle_s;
         } else {
-            low = middle;
+            low_s = middle_s;
         }
     }
-    Timestamp::from_second(high).ok()
+    Some(high_s)
 }
 
 #[cfg(test)]

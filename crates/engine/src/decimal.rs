@@ -57,9 +57,14 @@ pub fn leading_u64(text: &[u8]) -> Option<(u64, &[u8])> {
 }
 
 /// The number that two digits spell; `None` where one is no digit.
-pub fn two_digits(tens: u8, ones: u8) -> Option<u8> {
-    let (tens, ones) = (tens.wrapping_sub(b'0'), ones.wrapping_sub(b'0'));
-    (tens < 10 && ones < 10).then(|| tens.wrapping_mul(10).wrapping_add(ones))
+pub fn two_digits(tens: u8, ones: u8) -> Option<i8> {
+    i8::try_from(digit(tens)?.wrapping_mul(10).wrapping_add(digit(ones)?)).ok()
+}
+
+/// The text before the first `mark`, and the text after it; `None` without a mark.
+pub fn split_once(text: &[u8], mark: u8) -> Option<(&[u8], &[u8])> {
+    let at = text.iter().position(|&byte| byte == mark)?;
+    Some((text.get(..at)?, text.get(at.checked_add(1)?..)?))
 }
 
 /// The value of a run of digits; leading zeros are welcome. `None` for no digits, anything else than

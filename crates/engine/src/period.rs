@@ -11,13 +11,10 @@ pub const MAX_PERIOD_MS: u64 = 3_155_760_000_000;
 const MAX_MONTHS: u64 = 1200;
 
 /// A day of 24 hours, in seconds.
-pub const DAY_S: u32 = 86_400;
+pub const DAY_S: u64 = 86_400;
 
 /// Seven of them, in seconds.
-pub const WEEK_S: u32 = 604_800;
-
-/// A day of 24 hours, in milliseconds.
-pub const DAY_MS: u64 = 86_400_000;
+pub const WEEK_S: u64 = 7 * DAY_S;
 
 /// What a period is counted in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -47,8 +44,8 @@ impl Unit {
         ("s", Unit::Second, Some(1_000)),
         ("min", Unit::Minute, Some(60_000)),
         ("h", Unit::Hour, Some(3_600_000)),
-        ("d", Unit::Day, Some(DAY_MS)),
-        ("w", Unit::Week, Some(7 * DAY_MS)),
+        ("d", Unit::Day, Some(DAY_S * 1_000)),
+        ("w", Unit::Week, Some(WEEK_S * 1_000)),
         ("mo", Unit::Month, None),
         ("y", Unit::Year, None),
     ];

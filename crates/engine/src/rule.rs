@@ -7,7 +7,7 @@
 
 use super::anchor::Anchor;
 use super::calendar::{zone_code, Calendar, Zone, Zones, SHORT_ZONE_NAME};
-use super::decimal::{parse_base36, parse_u64, Text};
+use super::decimal::{parse_base36, parse_u64, split_once, Text};
 use super::entry::Entry;
 use super::period::{Length, Period};
 
@@ -46,12 +46,12 @@ impl Rule {
         if text == b"-" {
             return Some(Rule::Semaphore);
         }
-        if let Some((text, start)) = split_at_mark(text, b'=') {
+        if let Some((text, start)) = split_once(text, b'=') {
             let (period, zone) = split_zone(text, zones)?;
             let start_s = i64::try_from(parse_base36(start)?).ok()?;
             return Some(Rule::Calendar(Calendar::starting(period, start_s, zone)?));
         }
-        let (text, anchor) = match split_at_mark(text, b'^') {
+        let (text, anchor) = match split_once(text, b'^') {
             Some((text, anchor)) => (text, Some(anchor)),
             None => (text, None),
         };
@@ -66,7 +66,7 @@ impl Rule {
             let period = Period::parse(text).ok()?;
             return (anchor == FIRST).then_some(Rule::FirstHit(period));
         }
-        let (period, buckets) = match split_at_mark(text, b'/') {
+        let (period, buckets) = match split_once(text, b'/') {
             Some((period, buckets)) => {
                 let buckets = u32::try_from(parse_u64(buckets)?).ok()?;
                 if buckets == 0 {
@@ -147,18 +147,12 @@ impl Rule {
 /// Stands for an anchor where the first event opens a window.
 const FIRST: &[u8] = b"first";
 
-/// The text before the first `mark`, and the text behind it; `None` without a mark.
-fn split_at_mark(text: &[u8], mark: u8) -> Option<(&[u8], &[u8])> {
-    let at = text.iter().position(|&byte| byte == mark)?;
-    Some((text.get(..at)?, text.get(at.checked_add(1)?..)?))
-}
-
 /// The period and the zone of `1d@UTC` and `1d~QFzl`; `None` for anything else.
 fn split_zone(text: &[u8], zones: &mut Zones) -> Option<(Period, Zone)> {
-    let (period, zone) = match split_at_mark(text, b'~') {
+    let (period, zone) = match split_once(text, b'~') {
         Some((period, code)) => (period, zones.coded(code)?),
         None => {
-            let (period, name) = split_at_mark(text, b'@')?;
+            let (period, name) = split_once(text, b'@')?;
             (period, zones.named(name)?)
         }
     };
