@@ -13,7 +13,7 @@ use super::db_key::DbKey;
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use std::cmp::Reverse;
-use std::collections::binary_heap::{BinaryHeap, PeekMut};
+use std::collections::BinaryHeap;
 use std::hash::{BuildHasher, Hasher};
 
 /// How often a key occurred.
@@ -49,15 +49,8 @@ pub struct Summary {
     /// hash has a secret: clients choose keys.
     by_hash: HashTable<usize>,
     secret: RandomState,
-    /// A count that no entry is below.
-    least: u64,
-    /// The places of the entries that had that count when they came here. A count that has grown since is noticed when it is
-    /// met.
-    at_least: Vec<usize>,
-    /// Those of the entries that had one more.
-    above_least: Vec<usize>,
-    /// All others, by a count that they had, with their places.
-    others: BinaryHeap<Reverse<(u64, usize)>>,
+    /// The places of the entries by the count that each had when that was last looked at, the least first.
+    by_count: BinaryHeap<Reverse<(u64, usize)>>,
 }
 
 impl Summary {
@@ -68,10 +61,7 @@ impl Summary {
             entries: Vec::new(),
             by_hash: HashTable::new(),
             secret: RandomState::default(),
-            least: 1,
-            at_least: Vec::new(),
-            above_least: Vec::new(),
-            others: BinaryHeap::new(),
+            by_count: BinaryHeap::new(),
         }
     }
 
@@ -100,8 +90,7 @@ impl Summary {
             let DbKey { db, name } = key;
             self.entries.push(HeavyEntry { db, name: name.into(), hash, count: 1, over: 0 });
             self.index_by_hash(hash, at);
-            // None was replaced so far, so that none has less than this.
-            self.at_least.push(at);
+            self.by_count.push(Reverse((1, at)));
             return;
         }
         let Some((at, least)) = self.raise_least() else { return };
@@ -123,31 +112,17 @@ impl Summary {
     }
 
     /// The entry with the least count, and that count. It is noted as having one more from now on.
-    ///
-    /// Keys that are seldom denied replace each other: those entries have the least count or one more, and go from list to
-    /// list. Only an entry that was found and counted goes through the heap.
     fn raise_least(&mut self) -> Option<(usize, u64)> {
         loop {
-            while let Some(at) = self.at_least.pop() {
-                let count = self.entries.get(at)?.count;
-                if count == self.least {
-                    self.above_least.push(at);
-                    return Some((at, count));
-                }
-                self.others.push(Reverse((count, at)));
+            let mut first = self.by_count.peek_mut()?;
+            let Reverse((noted, at)) = &mut *first;
+            let count = self.entries.get(*at)?.count;
+            if count == *noted {
+                *noted = count.saturating_add(1);
+                return Some((*at, count));
             }
-            self.least = match self.above_least.is_empty() {
-                false => self.least.saturating_add(1),
-                true => self.others.peek()?.0 .0,
-            };
-            std::mem::swap(&mut self.at_least, &mut self.above_least);
-            while let Some(entry) = self.others.peek_mut() {
-                if entry.0 .0 > self.least {
-                    break;
-                }
-                let Reverse((_, at)) = PeekMut::pop(entry);
-                self.at_least.push(at);
-            }
+            // It has grown, and moves to its place among the others.
+            *noted = count;
         }
     }
 
@@ -278,9 +253,7 @@ mod tests {
                 *exact.entry(key).or_default() += 1;
             }
             prop_assert!(summary.entries.len() <= most);
-            let noted = summary.at_least.len() + summary.above_least.len() + summary.others.len();
-            prop_assert_eq!(noted, summary.entries.len());
-            prop_assert!(summary.entries.iter().all(|entry| entry.count >= summary.least));
+            prop_assert_eq!(summary.by_count.len(), summary.entries.len());
             for (key, times) in &exact {
                 let HeavyCount { count, over } = summary.estimate(named(&[*key]), summary.least_count());
                 prop_assert!(count >= *times && count - over <= *times, "{key}: {count} {over} {times}");
