@@ -5,7 +5,7 @@ use super::api::{api, RawString, OK};
 use super::call_reply::CallReply;
 use super::context::{Context, KeyName, UNTOUCHED};
 use super::text::OwnedString;
-use engine::text::{Decimal, Text};
+use engine::text::Text;
 use redis_module::raw;
 use std::ops::{Deref, DerefMut};
 use std::os::raw::{c_int, c_longlong};
@@ -278,7 +278,8 @@ impl<'c> WriteKey<'c> {
     pub fn set(&mut self, value: &[u8], expire_at_ms: u64) {
         let expire_at = c_longlong::try_from(expire_at_ms).unwrap_or(c_longlong::MAX);
         // Text of ours and a kept word save the server two allocations, compared with numbers and C strings.
-        let at = Decimal::of(expire_at_ms);
+        let mut buffer = itoa::Buffer::new();
+        let at = buffer.format(expire_at_ms);
         let mut len = 0;
         // SAFETY: the key is open for writing and holds a string or nothing. The pointer is good for `len` bytes
         // until the key is touched again.
@@ -296,7 +297,7 @@ impl<'c> WriteKey<'c> {
             api!(RedisModule_SetAbsExpire(self.raw, expire_at));
         }
         self.changed = true;
-        let (text, len) = (at.as_bytes().as_ptr(), at.as_bytes().len());
+        let (text, len) = (at.as_ptr(), at.len());
         replicate!(self, c"SET", "bsb", value.as_ptr(), value.len(), PXAT.get(), text, len);
     }
 
@@ -322,8 +323,9 @@ impl<'c> WriteKey<'c> {
             replicate!(self, c"ZADD", "ss", MINUS_INF.get(), member.raw());
             return;
         }
-        let at = Decimal::of_negative(score.abs() as u64);
-        let (text, len) = (at.as_bytes().as_ptr(), at.as_bytes().len());
+        let mut buffer = itoa::Buffer::new();
+        let at = buffer.format(score as i64);
+        let (text, len) = (at.as_ptr(), at.len());
         replicate!(self, c"ZADD", "bs", text, len, member.raw());
     }
 
@@ -354,13 +356,14 @@ impl<'c> WriteKey<'c> {
     /// `PEXPIREAT key at_ms`. Nothing on a missing key.
     pub fn expire_at(&mut self, at_ms: u64) {
         let at = c_longlong::try_from(at_ms).unwrap_or(c_longlong::MAX);
-        let decimal = Decimal::of(at_ms);
+        let mut buffer = itoa::Buffer::new();
+        let text = buffer.format(at_ms);
         // SAFETY: the key is open for writing; on a missing one this fails.
         if unsafe { api!(RedisModule_SetAbsExpire(self.raw, at)) } != OK {
             return;
         }
         self.changed = true;
-        let (text, len) = (decimal.as_bytes().as_ptr(), decimal.as_bytes().len());
+        let (text, len) = (text.as_ptr(), text.len());
         replicate!(self, c"PEXPIREAT", "b", text, len);
     }
 }
@@ -368,8 +371,9 @@ impl<'c> WriteKey<'c> {
 /// Removes the `count` elements with the highest scores: `ZREMRANGEBYRANK key -count -1`. The key must not be open, because
 /// it may vanish.
 pub fn remove_highest(ctx: Context, name: KeyName, count: usize) {
-    let first = Decimal::of_negative(u64::try_from(count).unwrap_or(u64::MAX));
-    let (first, last) = (first.as_bytes(), b"-1");
+    let mut buffer = itoa::Buffer::new();
+    let first = i64::try_from(count).unwrap_or(i64::MAX).saturating_neg();
+    let (first, last) = (buffer.format(first), b"-1");
     CALLING.store(true, Ordering::Relaxed);
     // SAFETY: context, name and texts are live; the format has an entry for each.
     let reply = unsafe {

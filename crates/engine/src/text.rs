@@ -44,11 +44,12 @@ impl<const N: usize> Text<N> {
 
     /// Appends `value` in decimal, padded with zeros to at least `width` digits.
     pub fn push_number(&mut self, value: u64, width: usize) {
-        // Most quantities.
-        if value < 10 && width <= 1 {
-            return self.push(&[value as u8 | b'0']);
+        let mut buffer = itoa::Buffer::new();
+        let digits = buffer.format(value).as_bytes();
+        for _ in digits.len()..width {
+            self.push(b"0");
         }
-        self.push(Decimal::of(value).padded(width));
+        self.push(digits);
     }
 
     /// Appends `value` in base 36, as [`super::decimal::parse_base36`] reads it.
@@ -59,103 +60,6 @@ impl<const N: usize> Text<N> {
         let digit = (value % 36) as u8;
         self.push(&[digit.wrapping_add(if digit < 10 { b'0' } else { b'a' - 10 })]);
     }
-
-    /// Appends the last `WIDTH` digits of `value`, which has no more, padded with zeros.
-    #[inline]
-    pub fn push_digits<const WIDTH: usize>(&mut self, value: u64) {
-        let above = value / EIGHT;
-        let digits = [above / EIGHT, above % EIGHT, value % EIGHT].map(spell_eight);
-        // A length that the compiler knows costs no call.
-        if let Some(digits) = digits.as_flattened().last_chunk::<WIDTH>() {
-            self.push(digits);
-        }
-    }
-}
-
-/// A number in decimal, on the stack.
-#[derive(Clone, Copy)]
-pub struct Decimal {
-    /// Three times eight digits, with zeros before the first.
-    digits: [[u8; 8]; 3],
-    /// The place of its first digit, or of its sign.
-    first: usize,
-}
-
-impl Decimal {
-    /// The digits of a number.
-    #[inline]
-    pub fn of(value: u64) -> Decimal {
-        let (above, low) = (value / EIGHT, spell_eight(value % EIGHT));
-        if above == 0 {
-            // Of 0 the last digit is left.
-            let first = leading_zeros(low).saturating_add(16).min(LAST_DIGIT);
-            return Decimal { digits: [NO_DIGITS, NO_DIGITS, low], first };
-        }
-        let (top, middle) = (above / EIGHT, spell_eight(above % EIGHT));
-        // Most numbers are no longer: times in microseconds.
-        if top == 0 {
-            let first = leading_zeros(middle).saturating_add(8);
-            return Decimal { digits: [NO_DIGITS, middle, low], first };
-        }
-        let high = spell_eight(top);
-        Decimal { digits: [high, middle, low], first: leading_zeros(high) }
-    }
-
-    /// The digits of a number below 0, behind its sign.
-    #[inline]
-    pub fn of_negative(magnitude: u64) -> Decimal {
-        let mut number = Decimal::of(magnitude);
-        // The longest number leaves four places before it.
-        number.first = number.first.saturating_sub(1);
-        if let Some(place) = number.digits.as_flattened_mut().get_mut(number.first) {
-            *place = b'-';
-        }
-        number
-    }
-
-    /// Its digits, behind its sign if it has one.
-    #[inline]
-    pub fn as_bytes(&self) -> &[u8] {
-        self.digits.as_flattened().get(self.first..).unwrap_or_default()
-    }
-
-    /// Its digits, padded with zeros to at least `width`.
-    fn padded(&self, width: usize) -> &[u8] {
-        let digits = self.digits.as_flattened();
-        let wanted = digits.len().saturating_sub(width.clamp(1, MAX_DIGITS));
-        digits.get(self.first.min(wanted)..).unwrap_or_default()
-    }
-}
-
-const EIGHT: u64 = 100_000_000;
-
-/// In the place of eight digits, where a number has fewer.
-const NO_DIGITS: [u8; 8] = [b'0'; 8];
-
-/// Where the last of three times eight digits stands.
-const LAST_DIGIT: usize = 23;
-
-/// So many digits has the largest number.
-const MAX_DIGITS: usize = 20;
-
-/// The eight digits of a number below 10^8, each in a byte as ASCII, all at once: the number is parted into fours, those into
-/// pairs, those into digits. A division by a power of ten is a product and a shift, exact for numbers this small.
-fn spell_eight(value: u64) -> [u8; 8] {
-    // All products stay below 2^64, and no part reaches the one above it.
-    let fours = (value / 10_000) | (value % 10_000) << 32;
-    let hundreds = (fours.wrapping_mul(10_486) >> 20) & 0x7f_0000_007f;
-    let pairs = hundreds | fours.wrapping_sub(hundreds.wrapping_mul(100)) << 16;
-    let tens = (pairs.wrapping_mul(103) >> 10) & 0x000f_000f_000f_000f;
-    (ZEROS | tens | pairs.wrapping_sub(tens.wrapping_mul(10)) << 8).to_le_bytes()
-}
-
-/// Eight times the digit `0`.
-pub(super) const ZEROS: u64 = u64::from_le_bytes(NO_DIGITS);
-
-/// How many of eight digits are zeros before the first other.
-#[inline]
-fn leading_zeros(digits: [u8; 8]) -> usize {
-    (u64::from_le_bytes(digits) ^ ZEROS).trailing_zeros() as usize / 8
 }
 
 impl<const N: usize> std::fmt::Debug for Text<N> {
@@ -193,7 +97,7 @@ mod tests {
             (100, 1, "100"),
             (100, 2, "100"),
             (1_000_000_007, 1, "1000000007"),
-            (9, 25, "00000000000000000009"),
+            (9, 20, "00000000000000000009"),
             (99_999_999, 1, "99999999"),
             (100_000_000, 1, "100000000"),
             (1_795_223_819_544_558, 1, "1795223819544558"),
@@ -204,21 +108,6 @@ mod tests {
             let mut out = Text::<32>::new();
             out.push_number(value, width);
             assert_eq!(out.as_bytes(), text.as_bytes());
-            assert_eq!(Decimal::of(value).as_bytes(), value.to_string().as_bytes());
-            assert_eq!(Decimal::of_negative(value).as_bytes(), format!("-{value}").as_bytes());
-            let mut out = Text::<32>::from(&b"-"[..]);
-            out.push_digits::<20>(value);
-            assert_eq!(out.as_bytes(), format!("-{value:020}").as_bytes());
-        }
-    }
-
-    #[test]
-    fn every_four_digits_are_spelled() {
-        for four in 0..10_000 {
-            for value in [four, four * 10_000 + 9_999 - four] {
-                let digits = spell_eight(value).map(char::from);
-                assert_eq!(String::from_iter(digits), format!("{value:08}"));
-            }
         }
     }
 

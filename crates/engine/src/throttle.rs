@@ -18,7 +18,7 @@
 //! ```
 
 use super::ban::{Ban, BanNow, BAN_PREFIX, MAX_BAN_BYTES};
-use super::decimal::{parse_digits, parse_u64, Text};
+use super::decimal::{parse_digits, parse_u64, split_once, Text};
 use super::decision::{Ask, Decision, Manner, Obstacle, Quantity, Verdict};
 use super::expiry::GRACE_MS;
 use super::period::MAX_PERIOD_MS;
@@ -84,13 +84,10 @@ impl Stored {
                 (rest, Some(Ban::decode(ban)?))
             }
         };
-        let plus = rest.iter().position(|&byte| byte == b'+');
-        let (rest, debt_ns) = match plus {
+        let (rest, debt_ns) = match split_once(rest, b'+') {
             None => (rest, 0),
-            Some(at) => {
-                let (rest, debt) = rest.split_at_checked(at)?;
-                let debt = parse_u64(debt.get(1..)?)?;
-                (rest, Some(debt).filter(|debt| (1..=MAX_DEBT_NS).contains(debt))?)
+            Some((rest, debt)) => {
+                (rest, parse_u64(debt).filter(|debt| (1..=MAX_DEBT_NS).contains(debt))?)
             }
         };
         let attos = match rest.split_first() {
@@ -125,7 +122,7 @@ impl Stored {
     /// Writes the stored form into `text`, which is empty: returned, it would be copied.
     #[inline]
     pub fn write(self, text: &mut StoredText) {
-        text.push_digits::<TAT_DIGITS>(self.ns);
+        text.push_number(self.ns, TAT_DIGITS);
         let mut fraction = self.attos;
         if fraction > 0 {
             let mut digits = FRACTION_DIGITS;
