@@ -4,7 +4,7 @@ use super::{Intent, KeyContext, Open};
 use crate::redis::key::KeyValue;
 use commands::error::Error;
 use engine::store;
-use engine::throttle::{BucketEdit, Stored, StoredText};
+use engine::throttle::{BucketEdit, Stored};
 
 /// The bucket under a key, for one call.
 pub struct ServerBucket<'c> {
@@ -37,9 +37,7 @@ impl store::BucketKey for ServerBucket<'_> {
         match next {
             BucketEdit::Keep => {}
             BucketEdit::Store(stored) => {
-                let mut text = StoredText::new();
-                stored.write(&mut text);
-                key.set(text.as_bytes(), stored.expires_at_ms());
+                key.set(stored.encode().as_bytes(), stored.expires_at_ms());
             }
             BucketEdit::Delete => key.delete(),
         }

@@ -6,7 +6,7 @@ use engine::decide::{Mode, Part};
 use engine::decision::{Ask, Quantity};
 use engine::request::{Limit, Request};
 use engine::reservation::{lease_end_us, Id};
-use engine::settle::release_ending;
+use engine::settle::release;
 use engine::store::Store;
 use std::slice;
 
@@ -75,7 +75,7 @@ pub fn give_back<K: Keyspace>(
         ) => {
             let lease_end_us = lease_end_us(granted_us, reserve.lease_ms);
             let store = keys.store(key, Mode::Final);
-            release_ending(store, id, lease_end_us).map_err(Into::into)?;
+            release(store, id, Some(lease_end_us)).map_err(Into::into)?;
         }
         (Limit::Reserve(..), _) => {}
         (Limit::Bucket(_) | Limit::Window(_), _) => {

@@ -90,7 +90,7 @@ fn fixed(
         }
         Some(Start::First) => return Ok(Rule::FirstHit(period)),
         Some(Start::Anchor(anchor)) => anchored(period, anchor, in_zone()?)?,
-        None => Calendar::new(period, in_zone()?).map_err(|_| Error::Calendar)?,
+        None => Calendar::new(period, in_zone()?).ok_or(Error::Calendar)?,
     };
     Ok(Rule::Calendar(calendar))
 }

@@ -102,7 +102,7 @@ enum PeriodKind {
     Milliseconds,
     Day,
     Week,
-    /// So many that they divide the year.
+    /// A number of months that divides the year.
     Months,
     Year,
     /// Any other.

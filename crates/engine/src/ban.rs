@@ -70,7 +70,7 @@ impl Ban {
         text
     }
 
-    /// The ban seen from `now_us`: it ends at most its own length ahead, as after a clock that went back.
+    /// The ban seen from `now_us`: it ends at most its own length ahead, also after the clock was set back.
     pub fn seen_at(self, now_us: u64) -> Ban {
         let latest = Ban::starting(now_us, self.length_ms);
         Ban { end_ms: self.end_ms.min(latest.end_ms), ..self }

@@ -147,14 +147,10 @@ pub struct CalendarWindow {
     pub end_us: u64,
 }
 
-/// The period does not divide the calendar.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NoDivision;
-
 impl Calendar {
     /// Takes 1d, 1w, 1y, N months where N divides 12, N seconds or minutes where N divides 60, N hours where N
-    /// divides 24, and plain seconds that equal one of these.
-    pub fn new(period: Period, zone: Zone) -> Result<Calendar, NoDivision> {
+    /// divides 24, and plain seconds that equal one of these. `None` for any other period.
+    pub fn new(period: Period, zone: Zone) -> Option<Calendar> {
         let count = period.count();
         let divides = |whole: u64| whole.checked_rem(count) == Some(0);
         let fits = match period.unit() {
@@ -171,7 +167,7 @@ impl Calendar {
             Unit::Month => divides(12),
         };
         if !fits {
-            return Err(NoDivision);
+            return None;
         }
         // Without an anchor a window starts on 1 January 1970, or on the Monday after it.
         let division = match period.length() {
@@ -186,7 +182,7 @@ impl Calendar {
                 }
             },
         };
-        Ok(Calendar { period, division, is_anchored: false, zone })
+        Some(Calendar { period, division, is_anchored: false, zone })
     }
 
     /// Windows that are counted from `anchor` in both directions: lengths of time in seconds, minutes and hours, else days

@@ -38,8 +38,8 @@ use crate::decision::Decision;
 use crate::request::{Limit, Request};
 use crate::reservation::Id;
 use crate::store::Store;
-use bucket::BucketState;
-use window::WindowState;
+pub(crate) use bucket::BucketState;
+pub(crate) use window::WindowState;
 
 /// What a call may write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,13 +82,13 @@ pub struct Part<'r, S: Store> {
     /// Others wait on the key and came before: nothing is granted to a call that takes.
     pub barred: bool,
     request: &'r Request,
-    key: KeyState<'r, S>,
+    pub(crate) key: KeyState<'r, S>,
     decided: PartDecision,
 }
 
 /// What a key holds, as far as the request needs it, and what is to be written to it.
 #[expect(clippy::large_enum_variant, reason = "a call allocates nothing")]
-enum KeyState<'r, S: Store> {
+pub(crate) enum KeyState<'r, S: Store> {
     Bucket(BucketState<'r, S>),
     Window(WindowState<'r, S>),
 }
@@ -123,15 +123,6 @@ impl<'r, S: Store> Part<'r, S> {
     /// The same, with what a call over several limits needs to know.
     pub fn decided(&self) -> &PartDecision {
         &self.decided
-    }
-
-    /// The window as it was read, and what is to be written to it; `None` for a bucket.
-    #[cfg(any(test, kani, feature = "model"))]
-    pub(crate) fn window(&self) -> Option<&WindowState<'r, S>> {
-        match &self.key {
-            KeyState::Window(window) => Some(window),
-            KeyState::Bucket(_) => None,
-        }
     }
 
     /// What follows for this limit from the verdicts on all.

@@ -42,34 +42,25 @@ impl Verdict {
 
     /// The verdict where others wait in line before the call: denied, for a millisecond at least.
     pub fn in_line(self, by: Obstacle) -> Verdict {
-        match self {
-            Verdict::Allowed { .. } => Verdict::Denied { wait_us: LEAST_WAIT_IN_LINE_US, by },
-            Verdict::Denied { wait_us, by } => {
-                Verdict::Denied { wait_us: wait_us.max(LEAST_WAIT_IN_LINE_US), by }
-            }
-            Verdict::Never => Verdict::Never,
-        }
+        self.denied_for(LEAST_WAIT_IN_LINE_US, by)
     }
 
     /// The verdict on a key that a ban closes for `left_us`: denied, until both waits are over. 0 is no ban.
     pub fn closed_for(self, left_us: u64) -> Verdict {
-        let by = Obstacle::Counted;
-        match self {
-            _ if left_us == 0 => self,
-            Verdict::Allowed { .. } => Verdict::Denied { wait_us: left_us, by },
-            Verdict::Denied { wait_us, .. } => {
-                Verdict::Denied { wait_us: wait_us.max(left_us), by }
-            }
-            Verdict::Never => Verdict::Never,
+        if left_us == 0 {
+            return self;
         }
+        self.denied_for(left_us, Obstacle::Counted)
     }
 
-    /// The verdict for a command that does not tell what is held from what is counted.
-    pub fn as_counted(self) -> Verdict {
-        match self {
-            Verdict::Denied { wait_us, .. } => Verdict::Denied { wait_us, by: Obstacle::Counted },
-            other => other,
-        }
+    /// Denied for at least this long because of `by`, unless it can never be allowed.
+    fn denied_for(self, least_us: u64, by: Obstacle) -> Verdict {
+        let wait_us = match self {
+            Verdict::Never => return self,
+            Verdict::Allowed { .. } => 0,
+            Verdict::Denied { wait_us, .. } => wait_us,
+        };
+        Verdict::Denied { wait_us: wait_us.max(least_us), by }
     }
 
     /// Whether the call got what it asked for.
@@ -108,9 +99,9 @@ impl Verdict {
 pub struct Decision {
     /// Allowed or not.
     pub verdict: Verdict,
-    /// The most that can be had at once.
+    /// The most that is ever available at once.
     pub limit: u64,
-    /// What could still be had now, after this call.
+    /// How much is left now, after this call.
     pub remaining: u64,
     /// Microseconds until the key is as good as new.
     pub reset_after_us: u64,
@@ -161,7 +152,7 @@ pub enum Manner {
     AtMost,
     /// All of it, also where there is not enough (FORCE).
     Force,
-    /// All of it now, or booked if it can be had soon enough (AHEAD).
+    /// All of it now, or booked if it will be available soon enough (AHEAD).
     Ahead {
         /// Within this many microseconds.
         within_us: u64,

@@ -205,7 +205,7 @@ impl RecentHeavy {
         heavy
     }
 
-    /// Begins a new generation where the present one is over. Where the clock went back before it, it begins anew with what
+    /// Begins a new generation where the present one is over. If the clock was set back before it, it begins again with what
     /// it counted: two small steps back would forget what came a moment ago, if each began another.
     fn turn(&mut self, now_us: u64) {
         let Some(age_us) = now_us.checked_sub(self.since_us) else {

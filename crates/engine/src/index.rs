@@ -271,7 +271,7 @@ impl Index {
         self.summary.len == 0 || self.summary.first.gone_us > us
     }
 
-    /// Whether a lease ends later than one lease from `now_us`, because a clock went back. O(n) where that may be.
+    /// Whether a lease ends later than one lease from `now_us`, because the clock was set back. O(n) where that may be.
     pub fn has_future(&mut self, now_us: u64) -> bool {
         if self.summary.latest_start_us > now_us {
             self.find_latest_start();
@@ -291,7 +291,7 @@ impl Index {
     }
 
     /// The place of a new reservation in the order of arrival: `now_us`, or just behind the newest where that came in
-    /// the same microsecond or before the clock went back.
+    /// the same microsecond or before the clock was set back.
     pub fn next_order_us(&self, now_us: u64) -> u64 {
         next_order_us(self.newest_order_us, now_us)
     }

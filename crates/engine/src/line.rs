@@ -311,20 +311,18 @@ impl<P: LineTypes> Lines<P> {
 
     /// Whether a new call on the key with this LEAVE would come after a waiter.
     pub fn is_barred(&self, key: DbKey, leave: u64) -> bool {
-        let line = self.line_on(key).and_then(|id| self.lines.get(&id));
-        line.and_then(|line| line.order.first()).is_some_and(|(least, _)| *least <= leave)
+        let head = self.line_of(key).and_then(|line| line.order.first());
+        head.is_some_and(|(least, _)| *least <= leave)
     }
 
     /// Whether a call waiting on the key will give this id to its reservation.
     pub fn id_waits(&self, key: DbKey, id: &[u8]) -> bool {
-        let line = self.line_on(key).and_then(|id| self.lines.get(&id));
-        line.is_some_and(|line| line.ids.contains(id))
+        self.line_of(key).is_some_and(|line| line.ids.contains(id))
     }
 
     /// The number of calls that wait on the key.
     pub fn waiting_on(&self, key: DbKey) -> usize {
-        let line = self.line_on(key).and_then(|id| self.lines.get(&id));
-        line.map_or(0, |line| line.order.len())
+        self.line_of(key).map_or(0, |line| line.order.len())
     }
 
     /// The ticket of a call that is going to wait. `None` if `most` calls wait already.
@@ -410,11 +408,10 @@ impl<P: LineTypes> Lines<P> {
     /// Adds a write to make as soon as the server accepts writes.
     pub fn add_write(&mut self, key: DbKey, write: P::Write, now_us: u64) {
         let id = self.open(key, now_us);
-        if let Some(line) = self.lines.get_mut(&id) {
+        self.change(id, |line| {
             line.writes.push_back(write);
             line.try_us = line.try_us.min(now_us);
-        }
-        self.schedule(id);
+        });
     }
 
     /// Begins to work on waiters. Until [`Lines::end_work`] the timer stays as it is. If the wall clock (`wall_us`) was set
@@ -462,9 +459,8 @@ impl<P: LineTypes> Lines<P> {
     /// Makes the head on a key due, because a command may have changed the key. Returns the line if it has a waiter.
     pub fn wake(&mut self, key: DbKey, now_us: u64) -> Option<LineId> {
         let id = self.line_on(key)?;
-        let line = self.lines.get_mut(&id).filter(|line| !line.order.is_empty())?;
-        line.try_us = line.try_us.min(now_us);
-        self.schedule(id);
+        self.lines.get(&id).filter(|line| !line.order.is_empty())?;
+        self.change(id, |line| line.try_us = line.try_us.min(now_us));
         Some(id)
     }
 
@@ -476,10 +472,10 @@ impl<P: LineTypes> Lines<P> {
 
     /// Records that the head of a line was tried and denied. It can be granted after `wait_us`, or `None` if that is not known.
     pub fn record_denial(&mut self, id: LineId, wait_us: Option<u64>, now_us: u64) {
-        let Some(line) = self.lines.get_mut(&id) else { return };
-        line.try_us = now_us.saturating_add(wait_us.unwrap_or(POLL_US).min(POLL_US));
-        line.denied_us = Some(now_us);
-        self.schedule(id);
+        self.change(id, |line| {
+            line.try_us = now_us.saturating_add(wait_us.unwrap_or(POLL_US).min(POLL_US));
+            line.denied_us = Some(now_us);
+        });
     }
 
     /// Tries no head for [`REFUSED_US`], because the server accepts no writes.
@@ -489,18 +485,12 @@ impl<P: LineTypes> Lines<P> {
 
     /// Does not try the head of this line for [`REFUSED_US`], because nothing may be written to its key.
     pub fn postpone(&mut self, id: LineId, now_us: u64) {
-        if let Some(line) = self.lines.get_mut(&id) {
-            line.try_us = now_us.saturating_add(REFUSED_US);
-        }
-        self.schedule(id);
+        self.change(id, |line| line.try_us = now_us.saturating_add(REFUSED_US));
     }
 
     /// Drops the writes to the key of this line, because another server owns the key now.
     pub fn drop_writes(&mut self, id: LineId) {
-        if let Some(line) = self.lines.get_mut(&id) {
-            line.writes.clear();
-        }
-        self.schedule(id);
+        self.change(id, |line| line.writes.clear());
     }
 
     /// Drops the writes to all keys.
@@ -589,9 +579,13 @@ impl<P: LineTypes> Lines<P> {
     fn try_all(&mut self, now_us: u64) {
         let ids: Vec<LineId> = self.lines.keys().copied().collect();
         for id in ids {
-            if let Some(line) = self.lines.get_mut(&id) {
-                line.try_us = line.try_us.min(now_us);
-            }
+            self.change(id, |line| line.try_us = line.try_us.min(now_us));
+        }
+    }
+
+    fn change(&mut self, id: LineId, change: impl FnOnce(&mut Line<P::Write>)) {
+        if let Some(line) = self.lines.get_mut(&id) {
+            change(line);
             self.schedule(id);
         }
     }
@@ -604,6 +598,10 @@ impl<P: LineTypes> Lines<P> {
     #[inline]
     fn line_on(&self, key: DbKey) -> Option<LineId> {
         self.line_on.get(&key.db)?.get(key.name).copied()
+    }
+
+    fn line_of(&self, key: DbKey) -> Option<&Line<P::Write>> {
+        self.lines.get(&self.line_on(key)?)
     }
 
     /// The line on a key, which is created if there is none.

@@ -1,7 +1,8 @@
 //! Keys in memory, as the server's are: a bucket's value, or a window's events and reservations. Decisions are the same,
-//! as the same code makes them. Tests and fuzz targets use it, and so can an application without a server.
+//! as the same code makes them.
 //!
 //! ```
+//! use redis_ratelimit_engine::decide::{decide, Mode, Part};
 //! use redis_ratelimit_engine::memory::Memory;
 //! use redis_ratelimit_engine::request::{Limit, Request};
 //! use redis_ratelimit_engine::throttle::Rate;
@@ -10,29 +11,28 @@
 //! let request = Request::new(Limit::Bucket(Rate::new(1, 1, 1_000).unwrap()));
 //! let memory = Memory::default();
 //! let now_us = 1_795_223_799_544_558;
-//! let mut allowed = || {
-//!     let told = memory.decide(b"user:1", &request, now_us, || unreachable!()).unwrap();
-//!     told.decision.verdict.allowed()
+//! let allowed = || {
+//!     let mut parts = [Part::new(memory.key(b"user:1", now_us), &request)];
+//!     let plan = decide(&mut parts, Mode::Final, || unreachable!()).unwrap();
+//!     let allowed = plan.allowed;
+//!     plan.write();
+//!     allowed
 //! };
 //! assert_eq!([allowed(), allowed(), allowed()], [true, true, false]);
 //! ```
 
+#[cfg(any(test, feature = "model"))]
+mod model;
 mod window;
 mod zset;
 
+#[cfg(any(test, feature = "model"))]
+pub use model::{Saved, SavedValue};
 pub use window::{MemoryHeld, MemoryWindow};
 pub use zset::Zset;
 
-use crate::all::PartDecision;
-use crate::ban::Ban;
 use crate::calendar::Zones;
-use crate::decide::{decide, Mode, Part};
-use crate::decision::Decision;
-use crate::entry::Entry;
-use crate::index::Index;
-use crate::request::Request;
-use crate::reservation::{HeldReservation, Id, Reservation};
-use crate::settle::{self, Applied};
+use crate::reservation::HeldReservation;
 use crate::store::{BucketKey, Refused, Store, WindowKey};
 use crate::throttle::{BucketEdit, Stored};
 use foldhash::quality::RandomState;
@@ -61,15 +61,6 @@ fn has_expired(expires_at_ms: u64, now_us: u64) -> bool {
     now_us / 1_000 > expires_at_ms
 }
 
-fn decode_entry((score, member): &(i64, Vec<u8>)) -> Result<Entry, Refused> {
-    Entry::decode(*score as f64, member).ok_or(Refused::Foreign)
-}
-
-/// A score as a whole number, which those of entries are.
-fn whole(score: f64) -> i64 {
-    score as i64
-}
-
 /// Keys by their names.
 #[derive(Default)]
 pub struct Memory {
@@ -89,110 +80,7 @@ pub enum MemoryKind {
     Window,
 }
 
-/// A key as a server keeps it, in a form that can be compared, hashed, kept and moved.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Saved {
-    /// Its value.
-    pub value: SavedValue,
-    /// The last Unix millisecond in which the key lives.
-    pub expires_at_ms: u64,
-}
-
-/// The value of a key as a server keeps it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum SavedValue {
-    /// A bucket: the bytes of a string.
-    Bucket(Vec<u8>),
-    /// A window: the members of a sorted set.
-    Window {
-        /// Those with the score -inf, in the order of their bytes: the ban, and reservations.
-        reserved: Vec<Vec<u8>>,
-        /// The entries of events, with their scores, the newest first.
-        entries: Vec<(i64, Vec<u8>)>,
-    },
-}
-
 impl Memory {
-    /// Makes a call: takes, looks or gives back, as its quantity says. `new_id` makes the id of a reservation that the caller
-    /// did not name.
-    ///
-    /// # Errors
-    ///
-    /// Every [`Refused`] but that of a semaphore.
-    pub fn decide(
-        &self,
-        name: &[u8],
-        request: &Request,
-        now_us: u64,
-        new_id: impl FnMut() -> Id,
-    ) -> Result<PartDecision, Refused> {
-        self.forget_expired(now_us);
-        self.decide_in(Mode::Final, name, request, now_us, new_id)
-    }
-
-    /// What [`Memory::decide`] would tell; changes nothing.
-    ///
-    /// # Errors
-    ///
-    /// The same.
-    pub fn look(&self, name: &[u8], request: &Request, now_us: u64) -> Result<Decision, Refused> {
-        let looked = self.decide_in(Mode::Look, name, request, now_us, Id::default)?;
-        Ok(looked.decision)
-    }
-
-    fn decide_in(
-        &self,
-        mode: Mode,
-        name: &[u8],
-        request: &Request,
-        now_us: u64,
-        new_id: impl FnMut() -> Id,
-    ) -> Result<PartDecision, Refused> {
-        let mut part = Part::new(self.key(name, now_us), request);
-        decide(std::slice::from_mut(&mut part), mode, new_id)?.write();
-        Ok(*part.decided())
-    }
-
-    /// Turns a reservation into an event, as [`settle::apply`] does.
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn apply(
-        &self,
-        name: &[u8],
-        id: &Id,
-        quantity: Option<u64>,
-        most_entries: u32,
-        now_us: u64,
-    ) -> Result<Applied, Refused> {
-        settle::apply(self.key(name, now_us), id, quantity, most_entries)
-    }
-
-    /// Gives a reservation back; whether it was held.
-    ///
-    /// # Errors
-    ///
-    /// As [`settle::release`].
-    pub fn release(&self, name: &[u8], id: &Id, now_us: u64) -> Result<bool, Refused> {
-        settle::release(self.key(name, now_us), id)
-    }
-
-    /// Renews a lease. Returns whether it is held.
-    ///
-    /// # Errors
-    ///
-    /// As [`settle::renew`].
-    pub fn renew(
-        &self,
-        name: &[u8],
-        id: &Id,
-        lease_ms: Option<u64>,
-        now_us: u64,
-    ) -> Result<bool, Refused> {
-        settle::renew(self.key(name, now_us), id, lease_ms)
-    }
-
     /// The live reservations of a key, the oldest first.
     ///
     /// # Errors
@@ -204,76 +92,6 @@ impl Memory {
         let live = key.reservations().iter().filter(|one| one.live(now_us));
         let live = live.map(|one| HeldReservation::of(&one, now_us));
         Ok(HeldReservation::oldest_first(live.collect()))
-    }
-
-    /// A key as a server keeps it; `None` where there is none.
-    ///
-    /// ```
-    /// use redis_ratelimit_engine::memory::{Memory, SavedValue};
-    /// use redis_ratelimit_engine::request::{Limit, Request};
-    /// use redis_ratelimit_engine::throttle::Rate;
-    ///
-    /// let request = Request::new(Limit::Bucket(Rate::new(1, 1, 1_000).unwrap()));
-    /// let (memory, now_us) = (Memory::default(), 1_795_223_799_544_558);
-    /// memory.decide(b"user:1", &request, now_us, || unreachable!()).unwrap();
-    /// let saved = memory.save(b"user:1").unwrap();
-    /// assert_eq!(saved.value, SavedValue::Bucket(b"1795223800544558000".to_vec()));
-    ///
-    /// let other = Memory::default();
-    /// other.restore(b"user:2", &saved).unwrap();
-    /// assert_eq!(other.save(b"user:2"), Some(saved));
-    /// ```
-    pub fn save(&self, name: &[u8]) -> Option<Saved> {
-        let keys = self.keys.borrow();
-        let MemoryRecord { value, expires_at_ms } = keys.get(name)?;
-        let value = match value {
-            MemoryValue::Taken => return None,
-            MemoryValue::Bucket(stored) => SavedValue::Bucket(stored.encode().as_bytes().to_vec()),
-            MemoryValue::Window(window) => {
-                let index = window.reservations.as_deref();
-                let ban = index.and_then(Index::ban).map(|ban| ban.text().as_bytes().to_vec());
-                let members = index.into_iter().flat_map(Index::iter);
-                let members = members.map(|one| one.member().as_bytes().to_vec());
-                let mut reserved: Vec<_> = ban.into_iter().chain(members).collect();
-                reserved.sort_unstable();
-                let pair =
-                    |entry: Entry| (whole(entry.score()), entry.member().as_bytes().to_vec());
-                let entries = window.events.entries().rev().map(pair).collect();
-                SavedValue::Window { reserved, entries }
-            }
-        };
-        Some(Saved { value, expires_at_ms: *expires_at_ms })
-    }
-
-    /// Puts a key as a server keeps it in the place of what is there.
-    ///
-    /// # Errors
-    ///
-    /// [`Refused::Foreign`] where the module would not have written it.
-    pub fn restore(&self, name: &[u8], saved: &Saved) -> Result<(), Refused> {
-        let value = match &saved.value {
-            SavedValue::Bucket(text) => {
-                MemoryValue::Bucket(Stored::decode(text).ok_or(Refused::Foreign)?)
-            }
-            SavedValue::Window { reserved, entries } => {
-                let mut window = WindowValue::default();
-                for member in reserved {
-                    let index = window.reservations.get_or_insert_default();
-                    if let Some(ban) = Ban::decode(member) {
-                        index.set_ban(Some(ban));
-                        continue;
-                    }
-                    let one = Reservation::decode(member).ok_or(Refused::Foreign)?;
-                    index.insert(&one);
-                }
-                for pair in entries {
-                    window.events.add(&decode_entry(pair)?);
-                }
-                MemoryValue::Window(window)
-            }
-        };
-        self.put(name, value, saved.expires_at_ms);
-        Ok(())
     }
 
     /// Forgets a key; whether it was there.
@@ -431,7 +249,8 @@ impl BucketKey for MemoryBucket<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::{Limit, Reserve, WindowLimit};
+    use crate::request::{Limit, Request, Reserve, WindowLimit};
+    use crate::reservation::Id;
     use crate::rule::Rule;
 
     #[test]

@@ -3,7 +3,7 @@
 
 use crate::ban::Ban;
 use crate::calendar::Zones;
-use crate::decide::{decide, Mode, Part};
+use crate::decide::{decide, KeyState, Mode, Part, WindowState};
 use crate::decision::{Ask, Decision};
 use crate::held::SortedHolds;
 use crate::memory::Zset;
@@ -26,9 +26,9 @@ pub fn throttle(
     now_us: u64,
     ask: &Ask,
 ) -> Result<(Decision, BucketEdit), Refused> {
-    let bucket = Bucket::at(rate, stored, now_us);
+    let mut bucket = Bucket::at(rate, stored, now_us);
     let verdict = bucket.judge(ask, false)?;
-    Ok(if verdict.allowed() { bucket.grant(ask, verdict) } else { bucket.deny(verdict) })
+    Ok(if verdict.allowed() { bucket.grant(ask, verdict) } else { bucket.deny(ask, verdict, None) })
 }
 
 /// What is stored after `next`.
@@ -119,8 +119,8 @@ impl ModelCall {
         let mut looked = Part::new(key, request);
         looked.barred = self.barred;
         decide(std::slice::from_mut(&mut looked), Mode::Look, Id::default)?.write();
-        let window = looked.window().ok_or(Refused::NotWindow)?;
-        let before = *window.count();
+        let window = window_state(&looked)?;
+        let before = window.count;
         let denies = !is_look && !self.barred && !looked.decided().allowed;
         let denial_counted = denies && window.counts_denial();
         drop(looked);
@@ -129,14 +129,24 @@ impl ModelCall {
         let mode = if is_look { Mode::Look } else { Mode::Final };
         let plan = decide(std::slice::from_mut(&mut part), mode, || Id::from(&b"model"[..]))?;
         plan.write();
-        let window = part.window().ok_or(Refused::NotWindow)?;
+        let window = window_state(&part)?;
         Ok(ModelReply {
             decision: *part.decision(),
             counted: before.counted(),
-            window_count: *window.count(),
-            edit: window.writes().then(|| *window.count().planned()),
+            window_count: window.count,
+            edit: window.planned.as_ref().map(|_| *window.count.planned()),
             denial_counted,
         })
+    }
+}
+
+/// The window as it was read, and what is to be written to it.
+fn window_state<'p, 'm>(
+    part: &'p Part<'m, ModelKey<'m>>,
+) -> Result<&'p WindowState<'m, ModelKey<'m>>, Refused> {
+    match &part.key {
+        KeyState::Window(window) => Ok(window),
+        KeyState::Bucket(_) => Err(Refused::NotWindow),
     }
 }
 

@@ -170,12 +170,12 @@ impl<I, R> Reservation<I, R> {
         self.gone_us > self.lease_end_us
     }
 
-    /// Whether its lease begins after `now_us`: a clock went back.
+    /// Whether its lease begins after `now_us`, because the clock was set back.
     pub fn is_from_future(&self, now_us: u64) -> bool {
         self.start_us() > now_us
     }
 
-    /// When its lease ends, seen from `now_us`: at its end, and after a clock that went back at most one lease from now.
+    /// When its lease ends, seen from `now_us`: at its end, and after the clock was set back at most one lease from now.
     pub fn seen_lease_end_us(&self, now_us: u64) -> u64 {
         self.lease_end_us.min(lease_end_us(now_us, self.lease_ms))
     }
@@ -191,7 +191,7 @@ impl<I, R> Reservation<I, R> {
     }
 }
 
-/// Shows reservations as they are seen at one moment: after a clock that went back their leases end one lease from then at
+/// Shows reservations as they are seen at one moment: after the clock was set back their leases end one lease from then at
 /// the latest, and they hold accordingly.
 pub struct ReservationView<'z> {
     now_us: u64,

@@ -11,7 +11,7 @@ use super::decimal::{parse_base36, parse_u64, split_once, Text};
 use super::entry::Entry;
 use super::period::{Length, Period};
 
-/// What is counted coarsely, which is denied calls and what lies beyond the limit, makes at most about so many entries.
+/// About the most entries for what is counted coarsely: denied calls, and what lies beyond the limit.
 const MAX_COARSE_ENTRIES: u32 = 4096;
 
 /// Room for the longest text of a rule, about 70 bytes: 13 digits and a unit, a zone's name of 32 bytes, an anchor of 19, and
@@ -58,7 +58,7 @@ impl Rule {
         if let Some((period, zone)) = split_zone(text, zones) {
             let calendar = match anchor.map(Anchor::parse).transpose().ok()? {
                 Some(anchor) => Calendar::anchored(period, anchor, zone).ok()?,
-                None => Calendar::new(period, zone).ok()?,
+                None => Calendar::new(period, zone)?,
             };
             return Some(Rule::Calendar(calendar));
         }

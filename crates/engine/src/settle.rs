@@ -45,37 +45,27 @@ pub fn apply<S: Store>(
     let most_entries = rule_now.most_entries().unwrap_or(most_entries);
     let mut count = WindowCount::read(&mut key.events(), rule_now.with_entries(most_entries))?;
     // The limit is not known here, so all is counted as within it. What is applied was reserved, so few events lie beyond.
-    count.record_within_limit(quantity);
+    count.record(quantity, false, u64::MAX);
     count.trim(&mut key.events(), most_entries)?;
     count.plan_healing(&mut key.events(), store.heal_most())?;
     settle(&mut key, member, count.planned(), None, Some(count.expiry()));
     Ok(Applied::Counted)
 }
 
-/// Gives the reservation `id` back; whether it was held.
+/// Gives the reservation `id` back; whether it was held. With `lease_end_us` only if its lease ends then: it may have been
+/// released, and somebody else may have taken the id.
 ///
 /// # Errors
 ///
 /// The key's own.
-pub fn release<S: Store>(store: S, id: &Id) -> Result<bool, S::Error> {
+pub fn release<S: Store>(store: S, id: &Id, lease_end_us: Option<u64>) -> Result<bool, S::Error> {
     let mut key = store.window();
     let Some(member) = find_live(&mut key, id)? else { return Ok(false) };
-    give_back(&mut key, member);
-    Ok(true)
-}
-
-/// Gives the reservation `id` back if it is the one that ends at `lease_end_us`: it may have been released, and the id taken by
-/// somebody else.
-///
-/// # Errors
-///
-/// The key's own.
-pub fn release_ending<S: Store>(store: S, id: &Id, lease_end_us: u64) -> Result<bool, S::Error> {
-    let mut key = store.window();
-    let Some(member) = find_live(&mut key, id)? else { return Ok(false) };
-    let found = Reservation::decode(member.as_ref()).ok_or(Refused::Foreign)?;
-    if found.lease_end_us != lease_end_us {
-        return Ok(false);
+    if lease_end_us.is_some() {
+        let found = Reservation::decode(member.as_ref()).ok_or(Refused::Foreign)?;
+        if lease_end_us != Some(found.lease_end_us) {
+            return Ok(false);
+        }
     }
     give_back(&mut key, member);
     Ok(true)
@@ -104,7 +94,7 @@ fn settle<K: WindowKey>(
     key.write(Change { edit, reserve: renewed, settle: Some(member), clean, ban, expiry });
 }
 
-/// Starts the lease of the reservation `id` anew, with `lease_ms` or its own length; whether it is held, and its lease has not
+/// Starts the lease of the reservation `id` again, with `lease_ms` or its own length; whether it is held, and its lease has not
 /// ended.
 ///
 /// # Errors
@@ -131,10 +121,7 @@ pub fn renew<S: Store>(store: S, id: &Id, lease_ms: Option<u64>) -> Result<bool,
     }
     let new = Reservation::decode(text.as_bytes()).ok_or(Refused::Foreign)?;
     let rule_now = store.rule_now(&rule).ok_or(Refused::Clock)?;
-    let mut count = WindowCount::nothing(rule_now);
-    if rule_now.counts() {
-        count.read_entries(&mut key.events())?;
-    }
+    let count = WindowCount::read(&mut key.events(), rule_now)?;
     let mut expiry = count.expiry();
     if count.has_future() {
         // This command leaves events from the future where they are. The key must live as long as they may count.
@@ -147,4 +134,4 @@ pub fn renew<S: Store>(store: S, id: &Id, lease_ms: Option<u64>) -> Result<bool,
 }
 
 #[cfg(test)]
-mod promise;
+mod tests;

@@ -1,4 +1,4 @@
-//! What lies under a key, as the engine sees it. The product has two implementations: the server's key (src/state of
+//! What a key holds, as the engine sees it. The product has two implementations: the server's key (src/state of
 //! the module) and a key in memory ([`super::memory`]).
 //!
 //! ```text
@@ -79,7 +79,7 @@ pub trait Store: Copy {
     fn leaves_us(&self, rule: &Rule, event_us: u64) -> Option<u64> {
         self.zones(|zones| rule.leaves_us(event_us, zones))
     }
-    /// About the most entries from the future that a call merges after a clock went back: so many take some 3 milliseconds.
+    /// About the most entries from the future that a call merges after the clock was set back: they take some 3 milliseconds.
     fn heal_most(&self) -> usize {
         10_000
     }
@@ -91,9 +91,9 @@ pub trait Store: Copy {
     fn parse_rule(&self, text: &[u8]) -> Option<Rule> {
         self.zones(|zones| Rule::parse(text, zones))
     }
-    /// The key as a bucket, yet to be read.
+    /// The key as a bucket that has not been read.
     fn bucket(self) -> Self::Bucket;
-    /// The key as a window, yet to be read.
+    /// The key as a window that has not been read.
     fn window(self) -> Self::Window;
 }
 
@@ -166,7 +166,7 @@ pub trait Reservations: Holds {
     fn live_len(&self) -> usize;
     /// The place of a new one in the order of arrival.
     fn next_order_us(&self, now_us: u64) -> u64;
-    /// Whether even a denied call writes: to start leases anew after a clock went back, or to drop many that are gone.
+    /// Whether even a denied call writes: to start leases again after the clock was set back, or to drop many that are gone.
     fn must_write(&self) -> bool;
 }
 
@@ -236,7 +236,7 @@ pub struct Change<'p, M> {
     pub reserve: Option<ReservationRef<'p>>,
     /// A reservation to remove: it was applied, given back or renewed.
     pub settle: Option<M>,
-    /// Whether reservations that are gone are dropped, and those from the future are written anew: a bounded number of
+    /// Whether reservations that are gone are dropped, and those from the future are rewritten: a bounded number of
     /// each.
     pub clean: bool,
     /// What becomes of the ban.

@@ -4,7 +4,7 @@
 //! That time is the theoretical arrival time (TAT): the moment at which the bucket will be full again.
 //! Taking moves it into the future by the emission interval `period / count` for each unit, giving back
 //! moves it towards the present. It may lie further ahead than the bucket is long only by the debt that FORCE or
-//! AHEAD wrote beside it.
+//! AHEAD wrote next to it.
 //!
 //! ```text
 //!            now                    tat       now + bucket
@@ -115,13 +115,6 @@ impl Stored {
     /// The stored form. A fraction only where there is one, without trailing zeros.
     pub fn encode(self) -> StoredText {
         let mut text = StoredText::new();
-        self.write(&mut text);
-        text
-    }
-
-    /// Writes the stored form into `text`, which is empty: returned, it would be copied.
-    #[inline]
-    pub fn write(self, text: &mut StoredText) {
         text.push_number(self.ns, TAT_DIGITS);
         let mut fraction = self.attos;
         if fraction > 0 {
@@ -138,8 +131,9 @@ impl Stored {
             text.push_number(self.debt_ns, 1);
         }
         if let Some(ban) = &self.ban {
-            ban.write(text);
+            ban.write(&mut text);
         }
+        text
     }
 
     /// The ban that runs, or the mark that a past one left.
@@ -231,16 +225,8 @@ impl Rate {
         }
         // cost(q) <= room means floor(q * period / count) <= room means q * period < (room + 1) * count.
         if let Some(product) = room.saturating_add(1).checked_mul(u128::from(self.count.get())) {
-            // It is at least 1.
-            let product = product.wrapping_sub(1);
             let period = NonZeroU128::from(self.period_ns).saturating_mul(ATTOS_IN_NS);
-            if product < period.get() {
-                return 0;
-            }
-            if product <= LAST_TAT {
-                return (split_ns(product).0 / self.period_ns).min(self.limit);
-            }
-            return saturate(product / period).min(self.limit);
+            return saturate(product.saturating_sub(1) / period).min(self.limit);
         }
         let (mut fits, mut too_much) = (0, self.limit);
         while too_much.saturating_sub(fits) > 1 {
@@ -276,7 +262,7 @@ pub struct Bucket<'r> {
     empty: Attos,
     /// The arrival time, at least `now`.
     tat: Attos,
-    /// Whether the stored time lay beyond what this rate and the debt allow: a clock went back, or the rate was
+    /// Whether the stored time lay beyond what this rate and the debt allow: the clock was set back, or the rate was
     /// another.
     is_from_future: bool,
     ban: BanNow,
@@ -315,9 +301,14 @@ impl<'r> Bucket<'r> {
     }
 
     /// Judges what is asked. With `barred` others wait in line before the call.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused::DebtTooLong`].
     pub fn judge(&self, ask: &Ask, barred: bool) -> Result<Verdict, Refused> {
         let Quantity::Take(wanted) = ask.quantity else { return Ok(Verdict::taking(0)) };
-        let verdict = match ask.manner {
+        let within_us = match ask.manner {
+            Manner::Ahead { within_us } => within_us,
             Manner::Force => {
                 let after = self.tat.saturating_add(self.rate.cost(wanted));
                 if self.debt_ns(after) > u128::from(MAX_DEBT_NS) || after > LAST_TAT {
@@ -325,54 +316,29 @@ impl<'r> Bucket<'r> {
                 }
                 return Ok(Verdict::taking(wanted));
             }
-            Manner::Ahead { within_us } => self.judge_ahead(ask, wanted, within_us),
-            Manner::Whole | Manner::AtMost => {
-                self.judge_now(ask, wanted).closed_for(self.ban.left_us())
-            }
+            Manner::Whole | Manner::AtMost => 0,
         };
-        if self.may_pass_last_tat(ask) {
-            let after = self.tat.saturating_add(self.rate.cost(verdict.taken()));
-            if verdict.allowed() && after > LAST_TAT {
-                return Err(Refused::DebtTooLong);
-            }
-        }
-        Ok(if barred { verdict.in_line(Obstacle::Counted) } else { verdict })
-    }
-
-    /// Whether an allowed call may move the arrival time past the last one that can be stored, which only happens in the far
-    /// future.
-    fn may_pass_last_tat(&self, ask: &Ask) -> bool {
-        let within_us = if let Manner::Ahead { within_us } = ask.manner { within_us } else { 0 };
+        let Some(least) = ask.least(self.rate.limit) else { return Ok(Verdict::Never) };
         let ahead = u128::from(within_us).saturating_mul(ATTOS_PER_US);
-        self.empty.saturating_add(ahead) > LAST_TAT
-    }
-
-    fn judge_now(&self, ask: &Ask, wanted: u64) -> Verdict {
-        let Some(least) = ask.least(self.rate.limit) else { return Verdict::Never };
-        let missing = self.missing(least);
-        if missing > 0 {
-            let wait_us = us_up(missing);
-            return Verdict::Denied { wait_us, by: Obstacle::Counted };
-        }
-        let taken = match ask.manner {
-            Manner::AtMost => wanted.min(self.remaining(self.tat).saturating_sub(ask.leave)),
-            Manner::Whole | Manner::Force | Manner::Ahead { .. } => wanted,
-        };
-        Verdict::taking(taken)
-    }
-
-    fn judge_ahead(&self, ask: &Ask, wanted: u64, within_us: u64) -> Verdict {
-        let Some(least) = ask.least(self.rate.limit) else { return Verdict::Never };
         // A ban is waited out as well.
         let closed = u128::from(self.ban.left_us()).saturating_mul(ATTOS_PER_US);
         let missing = self.missing(least).max(closed);
-        let ahead = u128::from(within_us).saturating_mul(ATTOS_PER_US);
-        if missing > ahead {
+        let verdict = if missing > ahead {
             let wait_us = us_up(missing.saturating_sub(ahead));
-            return Verdict::Denied { wait_us, by: Obstacle::Counted };
-        }
-        let go_after_us = us_up(missing);
-        Verdict::Allowed { taken: wanted, go_after_us }
+            Verdict::Denied { wait_us, by: Obstacle::Counted }
+        } else {
+            let taken = match ask.manner {
+                Manner::AtMost => wanted.min(self.remaining(self.tat).saturating_sub(ask.leave)),
+                _ => wanted,
+            };
+            // Only in the far future the time may pass the last one that can be stored.
+            let may_pass = self.empty.saturating_add(ahead) > LAST_TAT;
+            if may_pass && self.tat.saturating_add(self.rate.cost(taken)) > LAST_TAT {
+                return Err(Refused::DebtTooLong);
+            }
+            Verdict::Allowed { taken, go_after_us: us_up(missing) }
+        };
+        Ok(if barred { verdict.in_line(Obstacle::Counted) } else { verdict })
     }
 
     /// How much time the bucket lacks for `quantity`.
@@ -389,7 +355,7 @@ impl<'r> Bucket<'r> {
         tat.saturating_sub(self.empty).div_ceil(ATTOS_PER_NS)
     }
 
-    /// What can be had at once when the arrival time is `tat`.
+    /// How much is left when the arrival time is `tat`.
     fn remaining(&self, tat: Attos) -> u64 {
         if tat > self.empty || self.ban.runs() {
             return 0;
@@ -427,30 +393,27 @@ impl<'r> Bucket<'r> {
         (self.decision(verdict, after), next)
     }
 
-    /// Carries out a denied call. A state from the future is written back, so that the wait that is told is the wait
-    /// that is needed.
-    pub fn deny(&self, verdict: Verdict) -> (Decision, BucketEdit) {
+    /// Carries out a denied call. A state from the future is written back, so that the wait in the reply is the wait that is
+    /// needed. The call may close the key for `ban_ms`: it does if the bucket holds less than the call's quantity, and nothing
+    /// was granted since the last ban.
+    pub fn deny(
+        &mut self,
+        ask: &Ask,
+        verdict: Verdict,
+        ban_ms: Option<u64>,
+    ) -> (Decision, BucketEdit) {
+        let denied = matches!(verdict, Verdict::Denied { .. });
+        let bans =
+            |_: &u64| denied && self.ban.may_begin() && self.missing(ask.quantity.wanted()) > 0;
+        if let Some(ban_ms) = ban_ms.filter(bans) {
+            self.ban = BanNow::starting(self.now_us, ban_ms);
+            let verdict = verdict.closed_for(self.ban.left_us());
+            return (self.look(verdict), self.store_as_it_is());
+        }
         let is_from_future = self.is_from_future || self.ban.is_from_future();
         let heals = is_from_future && verdict != Verdict::Never;
         let next = if heals { self.store_as_it_is() } else { BucketEdit::Keep };
         (self.look(verdict), next)
-    }
-
-    /// Carries out a denied call that may close the key for `length_ms`: it does if the bucket holds less than the call's
-    /// quantity, and nothing was granted since the last ban.
-    pub fn deny_and_ban(
-        &mut self,
-        ask: &Ask,
-        verdict: Verdict,
-        length_ms: u64,
-    ) -> (Decision, BucketEdit) {
-        let denied = matches!(verdict, Verdict::Denied { .. });
-        let holds_less = self.missing(ask.quantity.wanted()) > 0;
-        if !denied || !holds_less || !self.ban.may_begin() {
-            return self.deny(verdict);
-        }
-        self.ban = BanNow::starting(self.now_us, length_ms);
-        (self.look(verdict.closed_for(self.ban.left_us())), self.store_as_it_is())
     }
 
     fn store_as_it_is(&self) -> BucketEdit {
@@ -502,7 +465,5 @@ fn saturate(value: u128) -> u64 {
     u64::try_from(value).unwrap_or(u64::MAX)
 }
 
-#[cfg(test)]
-mod lemmas;
 #[cfg(test)]
 mod tests;

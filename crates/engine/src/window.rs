@@ -14,7 +14,7 @@
 //! what counts         verdict  takes  | gives back            the dead  the future     what is to be written
 //! ```
 
-use super::decision::{Ask, Decision, Manner, Obstacle, Quantity, Verdict};
+use super::decision::{Ask, Manner, Obstacle, Quantity};
 use super::entry::{Entry, MAX_SUM};
 use super::expiry::Expiry;
 use super::held::Holds;
@@ -115,25 +115,19 @@ pub struct WindowCount {
 }
 
 impl WindowCount {
-    /// Counts no events, as a semaphore does, whatever the key holds.
-    pub fn nothing(rule_now: RuleNow) -> WindowCount {
-        WindowCount { rule_now, ..WindowCount::default() }
-    }
-
-    /// Sets the rule as it stands now, before anything is counted.
-    pub fn set_rule_now(&mut self, rule_now: RuleNow) {
-        self.rule_now = rule_now;
-    }
-
-    /// Reads what counts now. Events from the future, of a clock that went back, count as happening now.
+    /// Reads what counts now; nothing under the rule of a semaphore, whatever the key holds. Events from the future, as after
+    /// the clock was set back, count as happening now.
     pub fn read<E: Entries>(entries: &mut E, rule_now: RuleNow) -> Result<WindowCount, E::Error> {
-        let mut window_count = WindowCount::nothing(rule_now);
-        window_count.read_entries(entries)?;
+        let mut window_count = WindowCount { rule_now, ..WindowCount::default() };
+        if rule_now.counts() {
+            window_count.read_entries(entries)?;
+        }
         Ok(window_count)
     }
 
-    /// The same for a count that is in its place and has counted nothing yet.
-    pub fn read_entries<E: Entries>(&mut self, entries: &mut E) -> Result<(), E::Error> {
+    // Inlined, so that the count is written once.
+    #[inline(always)]
+    fn read_entries<E: Entries>(&mut self, entries: &mut E) -> Result<(), E::Error> {
         let now_us = self.rule_now.now_us();
         let Some(newest) = entries.newest(None)? else { return Ok(()) };
         self.tail = Some(newest);
@@ -243,11 +237,6 @@ impl WindowCount {
         self.edit.future_from.is_some()
     }
 
-    /// The time of the oldest event that counts, in Unix microseconds: at least since then the key is in use.
-    pub fn in_use_since_us(&self) -> Option<u64> {
-        self.first.map(|first| first.first_us())
-    }
-
     /// Counts an event of `weight` now: a denied call, or an admitted one. What lies beyond `limit` is counted coarsely.
     /// A sum beyond [`MAX_SUM`] saturates there.
     pub fn record(&mut self, weight: u64, denied: bool, limit: u64) {
@@ -280,11 +269,6 @@ impl WindowCount {
         }
         self.tail = Some(entry);
         self.edit.put = Some(entry);
-    }
-
-    /// The same for an admitted event where the limit is not known: all of it lies within it.
-    pub fn record_within_limit(&mut self, weight: u64) {
-        self.record(weight, false, u64::MAX);
     }
 
     /// Whether an event that is counted now shares the newest entry, where `counted` counts so far.
@@ -367,9 +351,11 @@ impl WindowCount {
     /// What the events need of the key's TTL.
     pub fn expiry(&self) -> Expiry {
         let now_us = self.rule_now.now_us();
-        let in_use_us = self.in_use_since_us().map_or(0, |us| now_us.saturating_sub(us));
+        let in_use_us = self.first.map_or(0, |first| now_us.saturating_sub(first.first_us()));
+        // What stays in the future counts until another call merges it, so that is later than `empty_at_us`.
+        let stays_until_us = self.stays_us.map(|us| self.rule_now.leaves_us(us).max(us));
         Expiry {
-            needed_us: self.needed_until_us().unwrap_or(now_us),
+            needed_us: self.empty_at_us().max(stays_until_us).unwrap_or(now_us),
             in_use_us: in_use_us.min(self.rule_now.sliding_period_us()),
         }
     }
@@ -501,34 +487,22 @@ impl WindowCount {
         (many || full || watched).then_some(if full { 1 } else { enough })
     }
 
-    /// Plans what heals where a clock went back: merges about `heal_most` entries from the future at most, the oldest first.
-    /// Reads all entries that go, as one that is not ours is an error. Comes last, before [`WindowCount::planned`].
-    pub fn plan_healing<E: Entries>(
-        &mut self,
-        entries: &mut E,
-        heal_most: usize,
-    ) -> Result<(), E::Error> {
-        match self.edit.future_from {
-            Some(from_us) => self.heal_part(entries, from_us, heal_most),
-            None => Ok(()),
-        }
-    }
-
-    /// Finds which entries from the future this call merges, where there are too many for one call: the oldest.
+    /// Plans what heals after the clock was set back: merges the oldest of the entries from the future, about `heal_most` at
+    /// most. Reads all entries that go, as one that is not ours is an error. Comes last, before [`WindowCount::planned`].
     ///
     /// ```text
     ///   now   merged by this call   stay, with what this call counts
     /// ---|----f----f---f---f---f----|---f---f----f---f--F--> time, and running totals
     /// ```
     ///
-    /// What this call counts must have a larger total than they have, so it cannot come before them: it joins the newest.
+    /// What this call counts must have a larger total than those that stay, so it cannot come before them: it joins the newest.
     /// There it counts for too long rather than too short, until another call merges that too.
-    fn heal_part<E: Entries>(
+    pub fn plan_healing<E: Entries>(
         &mut self,
         entries: &mut E,
-        from_us: u64,
         heal_most: usize,
     ) -> Result<(), E::Error> {
+        let Some(from_us) = self.edit.future_from else { return Ok(()) };
         let alone = self.rule_now.counts_newest_alone();
         let prior_weight = self.edit.replaced.map_or(0, |prior| prior.weight);
         let (mut merged, mut merged_weight, mut is_all) = (0_usize, 0, true);
@@ -581,13 +555,6 @@ impl WindowCount {
         let newest_us = newest.newest_us;
         let after = Entry { newest_us, span_us: newest_us.saturating_sub(tail.first_us()), ..tail };
         self.edit.changed = (after != newest).then_some((newest, after));
-    }
-
-    /// Until when the key is needed. What stays in the future counts until another call merges it, so that is later than
-    /// [`WindowCount::empty_at_us`], which is in the reply.
-    pub fn needed_until_us(&self) -> Option<u64> {
-        let stays_until_us = self.stays_us.map(|us| self.rule_now.leaves_us(us).max(us));
-        self.empty_at_us().max(stays_until_us)
     }
 
     /// What is to be written, once [`WindowCount::plan_healing`] is done.
@@ -651,18 +618,13 @@ impl WindowUse {
         UntimedVerdict::Wanting { need, by }
     }
 
-    /// The same with nothing held, and nobody in line.
-    pub fn judge_alone(&self, ask: &Ask) -> UntimedVerdict {
-        WindowUse { held: 0, ..*self }.judge(ask, false)
-    }
-
     /// Whether only its LEAVE denies the call.
     pub fn only_leave_denies(&self, ask: &Ask) -> bool {
         let allows = |ask: &Ask| matches!(self.judge(ask, false), UntimedVerdict::Allowed(_));
         !allows(ask) && allows(&Ask { leave: 0, ..*ask })
     }
 
-    /// What could be had now.
+    /// How much is left now.
     pub fn remaining(&self) -> u64 {
         let free = self.limit.saturating_sub(self.counted);
         u64::try_from(u128::from(free).saturating_sub(self.held)).unwrap_or(0)
@@ -690,49 +652,5 @@ pub fn freed_at_us<E: Entries>(
     })
 }
 
-/// The verdict with its wait.
-pub fn timed_verdict<E: Entries>(
-    entries: &mut E,
-    window_count: &WindowCount,
-    held: &impl Holds,
-    untimed: UntimedVerdict,
-    barred: bool,
-) -> Result<Verdict, E::Error> {
-    Ok(match untimed {
-        UntimedVerdict::Allowed(taken) => Verdict::taking(taken),
-        UntimedVerdict::Never => Verdict::Never,
-        UntimedVerdict::Wanting { need, by } => {
-            let freed_us = freed_at_us(entries, window_count, held, need)?;
-            let wait_us =
-                freed_us.map_or(0, |then| then.saturating_sub(window_count.rule_now.now_us()));
-            let verdict = Verdict::Denied { wait_us: wait_us.max(1), by };
-            if barred {
-                verdict.in_line(by)
-            } else {
-                verdict
-            }
-        }
-    })
-}
-
-/// The decision with this verdict, where `after` is in use once the call is done.
-pub fn decision_after(
-    verdict: Verdict,
-    after: &WindowUse,
-    now_us: u64,
-    empty_at_us: Option<u64>,
-) -> Decision {
-    Decision {
-        verdict,
-        limit: after.limit,
-        remaining: after.remaining(),
-        reset_after_us: empty_at_us.map_or(0, |then| then.saturating_sub(now_us)),
-    }
-}
-
-#[cfg(test)]
-mod first_hit;
-#[cfg(test)]
-mod lemmas;
 #[cfg(test)]
 mod tests;

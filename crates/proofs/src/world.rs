@@ -657,7 +657,7 @@ impl World {
                     (applied != Applied::NotHeld, None)
                 }
                 ClientCall::Release(_) => {
-                    (settle::release(self.store(memory, at, client, now_us), &id).ok()?, None)
+                    (settle::release(self.store(memory, at, client, now_us), &id, None).ok()?, None)
                 }
                 ClientCall::Renew(_, lease_ms) => {
                     let store = self.store(memory, at, client, now_us);

@@ -166,7 +166,7 @@ impl<'a> ServerCall<'a> for MemoryCall<'a> {
     fn release(&self, key: KeyMoment<'a>, ids: &[&[u8]]) -> Result<(usize, ()), Error> {
         let mut released: usize = 0;
         for id in ids {
-            let held = release(self.store(key, Mode::Final), &Id::from(*id))?;
+            let held = release(self.store(key, Mode::Final), &Id::from(*id), None)?;
             released = released.saturating_add(usize::from(held));
         }
         Ok((released, ()))

@@ -259,9 +259,9 @@ fn periods_divide_the_calendar_or_are_refused() {
         let sixties = |unit: u32| count % unit == 0 && 60 % (count / unit).max(1) == 0;
         let hours = count % 3_600 == 0 && 24 % (count / 3_600).max(1) == 0;
         let expected = match count {
-            86_400 => Ok(day),
-            _ if sixties(1) || sixties(60) || hours => Ok(seconds(count)),
-            _ => Err(NoDivision),
+            86_400 => Some(day),
+            _ if sixties(1) || sixties(60) || hours => Some(seconds(count)),
+            _ => None,
         };
         assert_eq!(divides(&count.to_string()), expected, "{count}");
     }
@@ -277,11 +277,11 @@ fn periods_divide_the_calendar_or_are_refused() {
         ] {
             let (text, expected) = (format!("{count}{unit}"), fits.then_some(division));
             let too_long = unit == "y" && count > 100;
-            assert!(too_long || divides(&text) == expected.ok_or(NoDivision), "{text}");
+            assert!(too_long || divides(&text) == expected, "{text}");
         }
     }
     for (text, division) in [("604800", week), ("86400s", day), ("3600", seconds(3_600))] {
-        assert_eq!(divides(text), Ok(division), "{text}");
+        assert_eq!(divides(text), Some(division), "{text}");
     }
     for text in [
         "1ms",
@@ -315,7 +315,7 @@ fn periods_divide_the_calendar_or_are_refused() {
         "31536000",
         "3155760000",
     ] {
-        assert_eq!(divides(text), Err(NoDivision), "{text}");
+        assert_eq!(divides(text), None, "{text}");
     }
 }
 

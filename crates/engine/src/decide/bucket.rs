@@ -7,7 +7,7 @@ use crate::store::{BucketKey, Refused, Store};
 use crate::throttle::{Bucket, BucketEdit, Rate};
 
 /// A request on a bucket, and the bucket.
-pub(super) struct BucketState<'r, S: Store> {
+pub(crate) struct BucketState<'r, S: Store> {
     request: &'r Request,
     key: S::Bucket,
     bucket: Bucket<'r>,
@@ -49,10 +49,9 @@ impl<'r, S: Store> BucketState<'r, S> {
         let ask = &self.request.ask;
         let (decision, planned) = match action {
             Action::Grant => self.bucket.grant(ask, verdict),
-            Action::Deny { ban_ms, .. } if ask.quantity.takes() => match ban_ms {
-                None => self.bucket.deny(verdict),
-                Some(ms) => self.bucket.deny_and_ban(ask, verdict, ms),
-            },
+            Action::Deny { ban_ms, .. } if ask.quantity.takes() => {
+                self.bucket.deny(ask, verdict, ban_ms)
+            }
             // What takes nothing is denied only where another limit of its call denies.
             Action::Look | Action::Deny { .. } => (self.bucket.look(verdict), BucketEdit::Keep),
         };

@@ -2,16 +2,14 @@
 
 use super::Action;
 use crate::ban::{Ban, BanNow};
-use crate::decision::{Decision, Manner, Quantity, Verdict};
+use crate::decision::{Decision, Manner, Obstacle, Quantity, Verdict};
 use crate::entry::MAX_SUM;
 use crate::held::{Holds, SortedHolds};
 use crate::request::{Request, Reserve, WindowLimit};
 use crate::reservation::{lease_end_us, Id, Reservation};
 use crate::rule::RuleText;
 use crate::store::{BanEdit, Change, Refused, Reservations, Store, WindowKey};
-use crate::window::{
-    decision_after, freed_at_us, timed_verdict, UntimedVerdict, WindowCount, WindowUse,
-};
+use crate::window::{freed_at_us, UntimedVerdict, WindowCount, WindowUse};
 
 /// A request on a window, and the window.
 pub(crate) struct WindowState<'r, S: Store> {
@@ -21,31 +19,27 @@ pub(crate) struct WindowState<'r, S: Store> {
     reserve: Option<&'r Reserve>,
     store: S,
     key: S::Window,
-    count: WindowCount,
+    pub(crate) count: WindowCount,
     ban: BanNow,
     /// Others wait in line before the call.
     barred: bool,
     /// What is to be written; `None` for nothing.
-    planned: Option<WindowWrite>,
+    pub(crate) planned: Option<WindowWrite>,
 }
 
 /// What to write to a window in addition to the entries of events, which its count plans.
-struct WindowWrite {
+pub(crate) struct WindowWrite {
     reserve: Option<Reservation<Id, RuleText>>,
     ban: BanEdit,
-    /// See [`Change::clean`].
-    clean: bool,
-    /// The TTL stays where it is, as something was given back.
-    keep_ttl: bool,
+    /// The call gives back: reservations and the TTL stay as they are.
+    gives_back: bool,
 }
 
 impl WindowWrite {
-    /// What a call that takes or heals writes.
-    const USUAL: WindowWrite =
-        WindowWrite { reserve: None, ban: BanEdit::Keep, clean: true, keep_ttl: false };
-    /// What a call that gives back writes. Other reservations are left alone.
-    const GIVEN_BACK: WindowWrite =
-        WindowWrite { reserve: None, ban: BanEdit::Keep, clean: false, keep_ttl: true };
+    /// What a call writes that takes, or that heals the key.
+    fn new(ban: BanEdit) -> WindowWrite {
+        WindowWrite { reserve: None, ban, gives_back: false }
+    }
 }
 
 impl<'r, S: Store> WindowState<'r, S> {
@@ -80,9 +74,23 @@ impl<'r, S: Store> WindowState<'r, S> {
 
     /// The verdict with its times. Only reservations distinguish what is held from what is counted.
     fn verdict(&mut self, untimed: UntimedVerdict) -> Result<Verdict, S::Error> {
-        let (mut events, reservations) = self.key.split();
-        let verdict = timed_verdict(&mut events, &self.count, reservations, untimed, self.barred)?;
-        let verdict = if self.reserve.is_none() { verdict.as_counted() } else { verdict };
+        let verdict = match untimed {
+            UntimedVerdict::Allowed(taken) => Verdict::taking(taken),
+            UntimedVerdict::Never => Verdict::Never,
+            UntimedVerdict::Wanting { need, by } => {
+                let by = if self.reserve.is_some() { by } else { Obstacle::Counted };
+                let (mut events, reservations) = self.key.split();
+                let freed_us = freed_at_us(&mut events, &self.count, reservations, need)?;
+                let now_us = self.count.rule_now().now_us();
+                let wait_us = freed_us.map_or(0, |then_us| then_us.saturating_sub(now_us)).max(1);
+                let verdict = Verdict::Denied { wait_us, by };
+                if self.barred {
+                    verdict.in_line(by)
+                } else {
+                    verdict
+                }
+            }
+        };
         let bannable = self.request.ask.takes_unforced();
         Ok(if bannable { verdict.closed_for(self.ban.left_us()) } else { verdict })
     }
@@ -95,13 +103,14 @@ impl<'r, S: Store> WindowState<'r, S> {
             after.held = after.held.saturating_add(u128::from(new.quantity));
             empty_at_us = empty_at_us.max(Some(new.gone_us));
         }
-        let mut decision =
-            decision_after(verdict, &after, self.count.rule_now().now_us(), empty_at_us);
-        if self.ban.runs() {
-            decision.remaining = 0;
-            decision.reset_after_us = decision.reset_after_us.max(self.ban.left_us());
+        let now_us = self.count.rule_now().now_us();
+        let reset_after_us = empty_at_us.map_or(0, |then_us| then_us.saturating_sub(now_us));
+        Decision {
+            verdict,
+            limit: after.limit,
+            remaining: if self.ban.runs() { 0 } else { after.remaining() },
+            reset_after_us: reset_after_us.max(self.ban.left_us()),
         }
-        decision
     }
 
     /// Begins a ban of `ban_ms`, if what is counted leaves less than this request's quantity, and something was granted since
@@ -162,7 +171,7 @@ impl<'r, S: Store> WindowState<'r, S> {
         let ban = self.ban_edit_of_grant();
         self.count.record(taken, false, self.window.limit);
         self.plan_events(true)?;
-        self.planned = Some(WindowWrite { ban, ..WindowWrite::USUAL });
+        self.planned = Some(WindowWrite::new(ban));
         Ok(())
     }
 
@@ -185,7 +194,7 @@ impl<'r, S: Store> WindowState<'r, S> {
         let id = reserve.id.unwrap_or_else(new_id);
         let rule = self.store.write_rule(&self.window.rule);
         let new = Reservation { id, quantity, lease_ms, lease_end_us, gone_us, order_us, rule };
-        self.planned = Some(WindowWrite { reserve: Some(new), ban, ..WindowWrite::USUAL });
+        self.planned = Some(WindowWrite { reserve: Some(new), ..WindowWrite::new(ban) });
         Ok(())
     }
 
@@ -195,7 +204,7 @@ impl<'r, S: Store> WindowState<'r, S> {
             self.count.close_gap(&mut self.key.events())?;
             self.plan_events(false)?;
             let ban = self.ban_edit_of_grant();
-            self.planned = Some(WindowWrite { ban, ..WindowWrite::GIVEN_BACK });
+            self.planned = Some(WindowWrite { gives_back: true, ..WindowWrite::new(ban) });
         }
         Ok(())
     }
@@ -213,10 +222,7 @@ impl<'r, S: Store> WindowState<'r, S> {
         if let Some(ban) = self.key.ban() {
             self.ban = BanNow::at(Some(ban), rule_now.now_us());
         }
-        self.count.set_rule_now(rule_now);
-        if rule_now.counts() {
-            self.count.read_entries(&mut self.key.events())?;
-        }
+        self.count = WindowCount::read(&mut self.key.events(), rule_now)?;
         if self.ban.seen().is_some() && self.is_as_new() {
             self.ban.end_mark();
         }
@@ -236,7 +242,7 @@ impl<'r, S: Store> WindowState<'r, S> {
 
     /// The earliest grant in Unix microseconds, ignoring reservations and waiters; `None` if never.
     pub(super) fn earliest_grant_us(&mut self) -> Result<Option<u64>, S::Error> {
-        match self.used().judge_alone(&self.request.ask) {
+        match (WindowUse { held: 0, ..self.used() }).judge(&self.request.ask, false) {
             UntimedVerdict::Never => Ok(None),
             UntimedVerdict::Allowed(_) => Ok(Some(self.open_at_us())),
             UntimedVerdict::Wanting { need, .. } => {
@@ -251,18 +257,6 @@ impl<'r, S: Store> WindowState<'r, S> {
     pub(super) fn running(&mut self) -> Option<usize> {
         let is_told = self.reserve.is_some() && self.request.ask.manner == Manner::AtMost;
         is_told.then(|| self.key.running())
-    }
-
-    /// What the window counts.
-    #[cfg(any(test, kani, feature = "model"))]
-    pub(crate) fn count(&self) -> &WindowCount {
-        &self.count
-    }
-
-    /// Whether anything is to be written.
-    #[cfg(any(test, kani, feature = "model"))]
-    pub(crate) fn writes(&self) -> bool {
-        self.planned.is_some()
     }
 
     /// Whether a denial of this request counts (COUNTDENIED).
@@ -317,7 +311,7 @@ impl<'r, S: Store> WindowState<'r, S> {
         let decision = self.decision(verdict);
         if heals && writes {
             self.plan_events(false)?;
-            self.planned = Some(WindowWrite { ban, ..WindowWrite::USUAL });
+            self.planned = Some(WindowWrite::new(ban));
         }
         Ok(decision)
     }
@@ -335,7 +329,7 @@ impl<'r, S: Store> WindowState<'r, S> {
         let untimed = self.used().judge(ask, self.barred);
         self.plan_events(true)?;
         let verdict = self.verdict(untimed)?;
-        self.planned = Some(WindowWrite { ban, ..WindowWrite::USUAL });
+        self.planned = Some(WindowWrite::new(ban));
         Ok(self.decision(verdict))
     }
 
@@ -347,10 +341,9 @@ impl<'r, S: Store> WindowState<'r, S> {
     /// Writes what was planned; returns how many reservations were dropped because they had ended.
     pub(super) fn write(&mut self) -> usize {
         let WindowState { key, count, planned: Some(planned), .. } = self else { return 0 };
-        let WindowWrite { reserve, ban, clean, keep_ttl } = planned;
-        let reserve = reserve.as_ref().map(Reservation::borrowed);
-        let expiry = (!*keep_ttl).then(|| count.expiry());
-        let edit = count.planned();
-        key.write(Change { edit, reserve, settle: None, clean: *clean, ban: *ban, expiry })
+        let reserve = planned.reserve.as_ref().map(Reservation::borrowed);
+        let (edit, ban, clean) = (count.planned(), planned.ban, !planned.gives_back);
+        let expiry = clean.then(|| count.expiry());
+        key.write(Change { edit, reserve, settle: None, clean, ban, expiry })
     }
 }

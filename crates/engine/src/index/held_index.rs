@@ -74,7 +74,7 @@ impl HeldIndex {
         self.index.set_ban(ban);
     }
 
-    /// Until when the key is needed for them. What lies in the future and is not written anew may hold as long as it says,
+    /// Until when the key is needed for them. What lies in the future and is not rewritten may hold as long as it says,
     /// wherever the clock goes.
     pub fn needed_until_us(&self) -> Option<u64> {
         self.index.live(self.now_us).last_gone_us()
@@ -110,7 +110,7 @@ impl HeldIndex {
         }
     }
 
-    /// Removes those that are gone, and starts those anew that are from the future: a bounded number of both. Shows each
+    /// Removes those that are gone, and starts those again that are from the future: a bounded number of both. Shows each
     /// that goes to `cleaned`, with what takes its place: nothing where it is gone, itself where it is healed.
     pub fn clean(
         &mut self,

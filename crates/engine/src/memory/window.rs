@@ -34,7 +34,7 @@ pub struct MemoryWindow<'m> {
 }
 
 impl<'m> MemoryWindow<'m> {
-    /// The window of a key, yet to be read.
+    /// The window of a key that has not been read.
     pub(super) fn unread(key: MemoryKey<'m>) -> MemoryWindow<'m> {
         let (events, held) = (Zset::default(), MemoryHeld(None));
         MemoryWindow { key, events, held, expires_at_ms: 0, was_there: false }

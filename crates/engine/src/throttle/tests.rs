@@ -4,6 +4,7 @@ use super::super::decision::TimeUnit;
 use super::super::model::{stored_after, throttle};
 use super::*;
 
+mod lemmas;
 mod properties;
 
 #[path = "../../../../tests/support/src/gcra_table.rs"]

@@ -1,6 +1,7 @@
 //! The product compared with an obvious model: a list of events and a list of leases, read from end to end.
 
 use super::super::calendar::Zones;
+use super::super::decision::{Decision, Verdict};
 use super::super::entry::LAST_US;
 use super::super::held::{Hold, SortedHolds};
 use super::super::memory::Zset;
@@ -11,6 +12,8 @@ use super::super::rule::Rule;
 use super::*;
 use std::cell::RefCell;
 
+mod first_hit;
+mod lemmas;
 mod properties;
 mod tables;
 
@@ -377,7 +380,7 @@ impl WindowWorld {
             let rule_now = rule.at(now_us).unwrap();
             let times: Vec<u64> = self.zset.entries().map(|entry| entry.newest_us).collect();
             let mut window_count = WindowCount::read(&mut self.zset, rule_now).unwrap();
-            window_count.record_within_limit(weight);
+            window_count.record(weight, false, u64::MAX);
             window_count.trim(&mut self.zset, MAX_ENTRIES).unwrap();
             window_count.plan_healing(&mut self.zset, self.heal_most).unwrap();
             let edit = *window_count.planned();

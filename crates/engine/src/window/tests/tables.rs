@@ -1,4 +1,4 @@
-//! Single sentences of the contract, most of them as a table.
+//! Single promises, most of them as a table.
 
 use super::*;
 
@@ -300,7 +300,7 @@ fn no_sum_passes_the_largest_number() {
         let now_us = START_US + step;
         let mut window_count = WindowCount::read(&mut zset, rule.at(now_us).unwrap()).unwrap();
         // More than any limit allows, as APPLY may.
-        window_count.record_within_limit(MAX_SUM / 2 + 1);
+        window_count.record(MAX_SUM / 2 + 1, false, u64::MAX);
         assert!(window_count.counted() <= MAX_SUM);
         window_count.plan_healing(&mut zset, usize::MAX).unwrap();
         zset.apply(window_count.planned());

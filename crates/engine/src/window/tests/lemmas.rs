@@ -1,11 +1,6 @@
 //! Ties what was proved of sums and of the bisection (crates/proofs/lemmas/lemmas.py) to the functions that run.
 
 use super::*;
-use crate::calendar::Zones;
-use crate::held::SortedHolds;
-use crate::memory::Zset;
-use crate::properties::START_US;
-use crate::rule::Rule;
 
 const HOUR_US: u64 = 3_600_000_000;
 
@@ -14,7 +9,7 @@ fn the_sums_and_the_bisection_that_were_proved_are_the_ones_that_run() {
     let mut rows = 0;
     let zones = &mut Zones::new();
     let rule = Rule::parse(b"1h", zones).unwrap();
-    for line in include_str!("../lemmas.txt").lines() {
+    for line in include_str!("../../lemmas.txt").lines() {
         let Some(numbers) = line.strip_prefix("sum ") else { continue };
         let numbers: Vec<u64> = numbers.split(' ').map(|one| one.parse().unwrap()).collect();
         let (entries, &[need, counted, answer]) = numbers.split_at(numbers.len() - 3) else {

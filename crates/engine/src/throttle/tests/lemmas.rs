@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn the_formulas_that_were_proved_are_the_ones_that_run() {
     let mut rows = 0;
-    for line in include_str!("../lemmas.txt").lines() {
+    for line in include_str!("../../lemmas.txt").lines() {
         let Some(numbers) = line.strip_prefix("gcra ") else { continue };
         let numbers: Vec<u128> = numbers.split(' ').map(|one| one.parse().unwrap()).collect();
         let [max_burst, count, period_ms, quantity, room, cost, refund, affordable, bucket] =

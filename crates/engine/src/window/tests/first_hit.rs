@@ -1,13 +1,8 @@
 //! Windows that the first event opens, compared with a model: one number, and when it began to count.
 
 use super::*;
-use crate::calendar::Zones;
-use crate::held::{Hold, SortedHolds};
-use crate::memory::Zset;
-use crate::model::{ModelCall, ModelCommand, ModelReply};
-use crate::period::{Length, Period};
-use crate::properties::{cases, START_US};
-use crate::rule::Rule;
+use crate::period::Period;
+use crate::properties::cases;
 use proptest::prelude::*;
 
 const MAX_ENTRIES: u32 = 1;
@@ -221,7 +216,7 @@ impl HitWorld {
         self.reserved.remove(nth % self.reserved.len());
         let mut window_count =
             WindowCount::read(&mut self.zset, rule_now(&self.rule, self.now_us)).unwrap();
-        window_count.record_within_limit(quantity);
+        window_count.record(quantity, false, u64::MAX);
         window_count.trim(&mut self.zset, MAX_ENTRIES).unwrap();
         window_count.plan_healing(&mut self.zset, 64).unwrap();
         self.zset.apply(window_count.planned());
