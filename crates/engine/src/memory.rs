@@ -44,10 +44,12 @@ use window::WindowValue;
 #[derive(Debug)]
 enum MemoryValue {
     Bucket(Stored),
+    /// While a call uses a window, there is no key.
     Window(WindowValue),
-    /// The place of a window that a call has taken out. Until the call puts it back there is no key.
-    Taken,
 }
+
+/// A window that a call has taken out, with its name and the time at which it expires.
+type TakenWindow = (Box<[u8]>, WindowValue, u64);
 
 #[derive(Debug)]
 struct MemoryRecord {
@@ -138,7 +140,6 @@ impl Memory {
         match record.value {
             MemoryValue::Bucket(_) => Some(MemoryKind::Bucket),
             MemoryValue::Window(_) => Some(MemoryKind::Window),
-            MemoryValue::Taken => None,
         }
     }
 
@@ -153,22 +154,20 @@ impl Memory {
         }
     }
 
-    /// Takes a window out and keeps its place. Returns it with the time at which it expires; `None` where there is no key.
-    /// An expired key is dropped.
-    fn take_window(&self, name: &[u8], now_us: u64) -> Result<Option<(WindowValue, u64)>, Refused> {
+    /// Takes a window out, with its name and the time at which it expires; `None` where there is no key. An expired key is
+    /// dropped.
+    fn take_window(&self, name: &[u8], now_us: u64) -> Result<Option<TakenWindow>, Refused> {
         let mut keys = self.keys.borrow_mut();
-        let Some(record) = keys.get_mut(name) else { return Ok(None) };
-        let expires_at_ms = record.expires_at_ms;
-        if has_expired(expires_at_ms, now_us) {
-            keys.remove(name);
+        let Some((name, record)) = keys.remove_entry(name) else { return Ok(None) };
+        if has_expired(record.expires_at_ms, now_us) {
             return Ok(None);
         }
-        if let MemoryValue::Bucket(_) = record.value {
-            return Err(Refused::NotWindow);
-        }
-        match std::mem::replace(&mut record.value, MemoryValue::Taken) {
-            MemoryValue::Window(window) => Ok(Some((window, expires_at_ms))),
-            MemoryValue::Bucket(_) | MemoryValue::Taken => Ok(None),
+        match record.value {
+            MemoryValue::Window(window) => Ok(Some((name, window, record.expires_at_ms))),
+            MemoryValue::Bucket(_) => {
+                keys.insert(name, record);
+                Err(Refused::NotWindow)
+            }
         }
     }
 
@@ -228,7 +227,7 @@ impl BucketKey for MemoryBucket<'_> {
             Some(record) if has_expired(record.expires_at_ms, now_us) => Ok(None),
             Some(MemoryRecord { value: MemoryValue::Bucket(stored), .. }) => Ok(Some(*stored)),
             Some(MemoryRecord { value: MemoryValue::Window(_), .. }) => Err(Refused::NotBucket),
-            Some(MemoryRecord { value: MemoryValue::Taken, .. }) | None => Ok(None),
+            None => Ok(None),
         }
     }
 

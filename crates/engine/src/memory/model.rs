@@ -149,7 +149,6 @@ impl Memory {
         let keys = self.keys.borrow();
         let MemoryRecord { value, expires_at_ms } = keys.get(name)?;
         let value = match value {
-            MemoryValue::Taken => return None,
             MemoryValue::Bucket(stored) => SavedValue::Bucket(stored.encode().as_bytes().to_vec()),
             MemoryValue::Window(window) => {
                 let index = window.reservations.as_deref();

@@ -1,6 +1,6 @@
 //! A window in memory, at rest and during a call.
 
-use super::{MemoryKey, MemoryValue, Zset};
+use super::{MemoryKey, MemoryRecord, MemoryValue, Zset};
 use crate::ban::Ban;
 use crate::calendar::Zones;
 use crate::held::{FirstGone, Holds};
@@ -29,15 +29,15 @@ pub struct MemoryWindow<'m> {
     events: Zset,
     held: MemoryHeld,
     expires_at_ms: u64,
-    /// Whether its place is kept in the memory.
-    was_there: bool,
+    /// The name under which it was found.
+    name: Option<Box<[u8]>>,
 }
 
 impl<'m> MemoryWindow<'m> {
     /// The window of a key that has not been read.
     pub(super) fn unread(key: MemoryKey<'m>) -> MemoryWindow<'m> {
         let (events, held) = (Zset::default(), MemoryHeld(None));
-        MemoryWindow { key, events, held, expires_at_ms: 0, was_there: false }
+        MemoryWindow { key, events, held, expires_at_ms: 0, name: None }
     }
 }
 
@@ -107,12 +107,12 @@ impl WindowKey for MemoryWindow<'_> {
 
     fn read(&mut self, id: Option<&[u8]>) -> Result<(), Refused> {
         let MemoryKey { memory, name, now_us } = self.key;
-        if let Some((window, expires_at_ms)) = memory.take_window(name, now_us)? {
+        if let Some((name, window, expires_at_ms)) = memory.take_window(name, now_us)? {
             self.events = window.events;
             let at_now = |index| memory.zones(|zones| HeldIndex::at(index, now_us, id, zones));
             self.held = MemoryHeld(window.reservations.map(at_now));
             self.expires_at_ms = expires_at_ms;
-            self.was_there = true;
+            self.name = Some(name);
         }
         Ok(())
     }
@@ -184,9 +184,10 @@ impl Drop for MemoryWindow<'_> {
         let reservations = self.held.0.take().map(HeldIndex::into_index);
         let window = WindowValue { events, reservations };
         if !window.is_empty() {
-            memory.put(name, MemoryValue::Window(window), self.expires_at_ms);
-        } else if self.was_there {
-            memory.delete(name);
+            let name = self.name.take().unwrap_or_else(|| name.into());
+            let value = MemoryValue::Window(window);
+            let record = MemoryRecord { value, expires_at_ms: self.expires_at_ms };
+            memory.keys.borrow_mut().insert(name, record);
         }
     }
 }
