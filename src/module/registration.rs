@@ -256,14 +256,9 @@ fn group(row: &OptionRow, known: OptionSet) -> Argument {
 fn option(row: &OptionRow) -> Argument {
     let value = match row.value {
         None => return Argument::word(row.token),
-        Some(OptionValue::Integer { name, .. }) => Argument::integer(name),
+        Some(OptionValue::Integer { .. }) => Argument::integer(row.value_name),
         // A duration with a unit is not an integer.
-        Some(
-            OptionValue::Duration { name, .. }
-            | OptionValue::Start { name }
-            | OptionValue::Zone { name }
-            | OptionValue::Word { name, .. },
-        ) => Argument::text(name),
+        Some(_) => Argument::text(row.value_name),
     };
     value.after(row.token)
 }

@@ -430,10 +430,8 @@ mod tests {
             Some(OptionValue::Duration { least_ms, .. }) => {
                 format!("{} {}", row.name, least_ms + 1)
             }
-            Some(OptionValue::Start { .. }) => format!("{} 2026-11-02", row.name),
-            Some(OptionValue::Zone { .. } | OptionValue::Word { .. }) => {
-                format!("{} UTC", row.name)
-            }
+            Some(OptionValue::Start) => format!("{} 2026-11-02", row.name),
+            Some(OptionValue::Zone | OptionValue::Id) => format!("{} UTC", row.name),
         }
     }
 
@@ -486,11 +484,11 @@ mod tests {
                         .chain(no_numbers())
                         .collect(),
                 ),
-                Some(OptionValue::Word { most_bytes, .. }) => {
-                    let word = |bytes| "x".repeat(bytes);
-                    (vec![word(1), word(most_bytes)], vec![String::new(), word(most_bytes + 1)])
+                Some(OptionValue::Id) => {
+                    let id = |bytes| "x".repeat(bytes);
+                    (vec![id(1), id(MAX_ID)], vec![String::new(), id(MAX_ID + 1)])
                 }
-                Some(OptionValue::Start { .. }) => (
+                Some(OptionValue::Start) => (
                     [
                         "first",
                         "FIRST",
@@ -506,7 +504,7 @@ mod tests {
                         .map(String::from)
                         .into(),
                 ),
-                Some(OptionValue::Zone { .. }) => (
+                Some(OptionValue::Zone) => (
                     vec!["UTC".into(), "+08:00".into()],
                     ["", "1", "Mars"].map(String::from).into(),
                 ),

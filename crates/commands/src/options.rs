@@ -3,6 +3,7 @@
 //!
 //! To add an option, write its row, and name it in the sets of the commands that take it, which follow the rows.
 
+use crate::arguments::check_id;
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::limits::LimitSpec;
@@ -11,13 +12,19 @@ use engine::anchor::{AnchorError, Start};
 use engine::calendar::Zone;
 use engine::decimal::{parse_i64, Text};
 use engine::period::{Length, Period};
-use engine::reservation::{MAX_ID, YEAR_MS};
+use engine::reservation::YEAR_MS;
+use smallvec::SmallVec;
 use std::ffi::CStr;
 
 /// Whether `word` is this name, in any case. Most write it as the documentation does, which is compared first.
 #[inline]
 pub fn spells(word: &[u8], name: &[u8]) -> bool {
     word == name || word.eq_ignore_ascii_case(name)
+}
+
+/// The set of these options.
+macro_rules! set {
+    ($($option:ident)|+) => { OptionSet::empty()$(.union(OptionSet::$option))+ };
 }
 
 /// Makes a flag of [`OptionSet`] and a row of [`TABLE`] of each option, in the same order. The option's name is the flag's.
@@ -35,16 +42,17 @@ macro_rules! options {
         }
 
         /// All options, in the order of COMMAND DOCS.
-        pub static TABLE: [OptionRow; [$(stringify!($name)),*].len()] = with_places([
+        pub static TABLE: [OptionRow; [$(stringify!($name)),*].len()] = [
             $(named_row(OptionSet::$name, stringify!($name), concat!(stringify!($name), "\0"), $row)),*
-        ]);
+        ];
     };
 }
 
 options! {
     /// `BUCKETS n`: at most this many entries.
     BUCKETS = OptionRow {
-        value: Some(OptionValue::Integer { name: c"buckets", least: 1, most: 65_536 }),
+        value: Some(OptionValue::Integer { least: 1, most: 65_536 }),
+        value_name: c"buckets",
         says_limit: true,
         period_0: Some(Error::SemaphoreWindow),
         choice: Some(c"kind"),
@@ -60,21 +68,24 @@ options! {
     };
     /// `FROM anchor`: windows start there, or with the first event.
     FROM = OptionRow {
-        value: Some(OptionValue::Start { name: c"anchor" }),
+        value: Some(OptionValue::Start),
+        value_name: c"anchor",
         needs: OptionSet::FIXED,
         says_limit: true,
         ..OptionRow::PLAIN
     };
     /// `TZ zone`: in this zone.
     TZ = OptionRow {
-        value: Some(OptionValue::Zone { name: c"zone" }),
+        value: Some(OptionValue::Zone),
+        value_name: c"zone",
         needs: OptionSet::FIXED,
         says_limit: true,
         ..OptionRow::PLAIN
     };
     /// `LEAVE n`: keep so much for others.
     LEAVE = OptionRow {
-        value: Some(OptionValue::Integer { name: c"leave", least: 0, most: MAX_NUMBER }),
+        value: Some(OptionValue::Integer { least: 0, most: MAX_NUMBER }),
+        value_name: c"leave",
         void_at_0: true,
         least_quantity: 0,
         ..OptionRow::PLAIN
@@ -83,11 +94,7 @@ options! {
     ATMOST = OptionRow { least_quantity: 0, choice: Some(c"manner"), ..OptionRow::PLAIN };
     /// `FORCE`: take also where there is not enough.
     FORCE = OptionRow {
-        excludes: OptionSet::LEAVE
-            .union(OptionSet::ATMOST)
-            .union(OptionSet::BLOCK)
-            .union(OptionSet::COUNTDENIED)
-            .union(OptionSet::AHEAD),
+        excludes: set!(LEAVE | ATMOST | BLOCK | COUNTDENIED | AHEAD),
         least_quantity: 0,
         ..OptionRow::PLAIN
     };
@@ -95,52 +102,53 @@ options! {
     COUNTDENIED = OptionRow::PLAIN;
     /// `LEASE ms`: how long a reservation lasts.
     LEASE = OptionRow {
-        value: Some(OptionValue::Duration { name: c"lease-ms", least_ms: 1 }),
+        value: Some(OptionValue::Duration { least_ms: 1 }),
+        value_name: c"lease-ms",
         ..OptionRow::PLAIN
     };
     /// `COUNTLAPSED`: a reservation whose lease ends counts as an event of that moment.
     COUNTLAPSED = OptionRow { period_0: Some(Error::SemaphoreCounts), ..OptionRow::PLAIN };
     /// `ID id`: what the caller calls it.
     ID = OptionRow {
-        value: Some(OptionValue::Word { name: c"id", most_bytes: MAX_ID, error: Error::Id }),
+        value: Some(OptionValue::Id),
+        value_name: c"id",
         ..OptionRow::PLAIN
     };
     /// `BLOCK ms`: wait so long at most; 0 is for ever.
     BLOCK = OptionRow {
-        value: Some(OptionValue::Duration { name: c"block-ms", least_ms: 0 }),
+        value: Some(OptionValue::Duration { least_ms: 0 }),
+        value_name: c"block-ms",
         choice: Some(c"wait"),
         ..OptionRow::PLAIN
     };
     /// `AHEAD ms`: take what can be had within that time.
     AHEAD = OptionRow {
-        value: Some(OptionValue::Duration { name: c"ahead-ms", least_ms: 1 }),
-        excludes: OptionSet::LEAVE.union(OptionSet::ATMOST).union(OptionSet::BLOCK),
+        value: Some(OptionValue::Duration { least_ms: 1 }),
+        value_name: c"ahead-ms",
+        excludes: set!(LEAVE | ATMOST | BLOCK),
         least_quantity: 0,
         ..OptionRow::PLAIN
     };
     /// `BAN ms`: a denial closes the key for so long.
     BAN = OptionRow {
-        value: Some(OptionValue::Duration { name: c"ban-ms", least_ms: 1 }),
-        excludes: OptionSet::ATMOST.union(OptionSet::FORCE).union(OptionSet::BLOCK).union(OptionSet::AHEAD),
+        value: Some(OptionValue::Duration { least_ms: 1 }),
+        value_name: c"ban-ms",
+        excludes: set!(ATMOST | FORCE | BLOCK | AHEAD),
         least_quantity: 1,
         says_limit: true,
         ..OptionRow::PLAIN
     };
     /// `CHECK`: must be allowed, and takes nothing.
     CHECK = OptionRow {
-        excludes: OptionSet::ID
-            .union(OptionSet::LEASE)
-            .union(OptionSet::COUNTLAPSED)
-            .union(OptionSet::COUNTDENIED)
-            .union(OptionSet::BAN)
-            .union(OptionSet::SHADOW),
+        excludes: set!(ID | LEASE | COUNTLAPSED | COUNTDENIED | BAN | SHADOW),
         ..OptionRow::PLAIN
     };
     /// `SHADOW`: the clause is in the reply, but never denies the call.
     SHADOW = OptionRow { excludes: OptionSet::COUNTDENIED, ..OptionRow::PLAIN };
     /// `COUNT n`: at most this many rows.
     COUNT = OptionRow {
-        value: Some(OptionValue::Integer { name: c"count", least: 1, most: MAX_NUMBER }),
+        value: Some(OptionValue::Integer { least: 1, most: MAX_NUMBER }),
+        value_name: c"count",
         ..OptionRow::PLAIN
     };
     /// `RESET`: forget what is shown.
@@ -151,48 +159,24 @@ options! {
 
 /// Which options go with which commands.
 impl OptionSet {
-    /// Those that say how a window moves.
-    const MOVES: OptionSet =
-        OptionSet::BUCKETS.union(OptionSet::FIXED).union(OptionSet::FROM).union(OptionSet::TZ);
-
     /// Of RL.THROTTLE.
-    pub const THROTTLE: OptionSet = OptionSet::THROTTLE_RO
-        .union(OptionSet::ATMOST)
-        .union(OptionSet::FORCE)
-        .union(OptionSet::BLOCK)
-        .union(OptionSet::AHEAD)
-        .union(OptionSet::BAN);
+    pub const THROTTLE: OptionSet = set!(THROTTLE_RO | ATMOST | FORCE | BLOCK | AHEAD | BAN);
 
     /// Of RL.THROTTLE_RO.
-    pub const THROTTLE_RO: OptionSet = OptionSet::LEAVE.union(OptionSet::MS);
+    pub const THROTTLE_RO: OptionSet = set!(LEAVE | MS);
 
     /// Of RL.WINDOW.
-    pub const WINDOW: OptionSet = OptionSet::WINDOW_RO
-        .union(OptionSet::ATMOST)
-        .union(OptionSet::FORCE)
-        .union(OptionSet::COUNTDENIED)
-        .union(OptionSet::BLOCK)
-        .union(OptionSet::BAN);
+    pub const WINDOW: OptionSet = set!(WINDOW_RO | ATMOST | FORCE | COUNTDENIED | BLOCK | BAN);
 
     /// Of RL.WINDOW_RO and RL.ACQUIRE_RO.
-    pub const WINDOW_RO: OptionSet = OptionSet::MOVES.union(OptionSet::LEAVE).union(OptionSet::MS);
+    pub const WINDOW_RO: OptionSet = set!(BUCKETS | FIXED | FROM | TZ | LEAVE | MS);
 
     /// Of RL.ACQUIRE.
-    pub const ACQUIRE: OptionSet = OptionSet::WINDOW_RO
-        .union(OptionSet::ATMOST)
-        .union(OptionSet::LEASE)
-        .union(OptionSet::COUNTLAPSED)
-        .union(OptionSet::ID)
-        .union(OptionSet::BLOCK);
+    pub const ACQUIRE: OptionSet = set!(WINDOW_RO | ATMOST | LEASE | COUNTLAPSED | ID | BLOCK);
 
     /// Of the clauses of RL.ALL whose command takes these.
     pub const fn in_clause(self) -> OptionSet {
-        const OF_WHOLE_CALL: OptionSet = OptionSet::ATMOST
-            .union(OptionSet::FORCE)
-            .union(OptionSet::BLOCK)
-            .union(OptionSet::AHEAD)
-            .union(OptionSet::MS);
-        self.difference(OF_WHOLE_CALL).union(OptionSet::CHECK).union(OptionSet::SHADOW)
+        self.difference(set!(ATMOST | FORCE | BLOCK | AHEAD | MS)).union(set!(CHECK | SHADOW))
     }
 
     /// Of the definitions of policies that stand for the limit of a command with these.
@@ -232,10 +216,10 @@ pub struct OptionRow {
     pub token: &'static CStr,
     /// What follows its name.
     pub value: Option<OptionValue>,
+    /// The name of the value in COMMAND DOCS.
+    pub value_name: &'static CStr,
     /// The error for a wrong value.
     pub error: Error,
-    /// The place of its value in [`Options`], among those of its kind.
-    value_at: usize,
     /// Its value 0 is as if the option were not there.
     pub void_at_0: bool,
     /// The options that it excludes. Of two that exclude each other, only one row says so.
@@ -255,13 +239,11 @@ pub struct OptionRow {
     pub group: Option<&'static CStr>,
 }
 
-/// What follows the name of an option. The name of the value is that in COMMAND DOCS.
+/// What follows the name of an option.
 #[derive(Clone, Copy, Debug)]
 pub enum OptionValue {
     /// An integer in this range.
     Integer {
-        /// Its name.
-        name: &'static CStr,
         /// The least.
         least: u64,
         /// The most.
@@ -269,30 +251,15 @@ pub enum OptionValue {
     },
     /// Milliseconds, or a number with a unit, up to a year.
     Duration {
-        /// Its name.
-        name: &'static CStr,
         /// The least, in milliseconds.
         least_ms: u64,
     },
     /// Where windows start.
-    Start {
-        /// Its name.
-        name: &'static CStr,
-    },
+    Start,
     /// A time zone.
-    Zone {
-        /// Its name.
-        name: &'static CStr,
-    },
-    /// A word that is not empty, which its use reads.
-    Word {
-        /// Its name.
-        name: &'static CStr,
-        /// How long it may be.
-        most_bytes: usize,
-        /// The error for a wrong one, which says what it may be.
-        error: Error,
-    },
+    Zone,
+    /// The id of a reservation.
+    Id,
 }
 
 impl OptionRow {
@@ -302,8 +269,8 @@ impl OptionRow {
         name: "",
         token: c"",
         value: None,
+        value_name: c"",
         error: Error::internal(),
-        value_at: usize::MAX,
         void_at_0: false,
         excludes: OptionSet::empty(),
         needs: OptionSet::empty(),
@@ -345,6 +312,32 @@ impl OptionRow {
             _ => Ok(()),
         }
     }
+
+    /// The value that `word` spells, of the kind of `value`.
+    fn read<'w>(
+        &self,
+        value: OptionValue,
+        word: &'w [u8],
+        environment: &impl Environment,
+    ) -> Result<Parsed<'w>, Error> {
+        let parsed = match value {
+            OptionValue::Integer { least, most } => {
+                let number = parse_i64(word).and_then(|number| u64::try_from(number).ok());
+                number.filter(|number| (least..=most).contains(number)).map(Parsed::Number)
+            }
+            OptionValue::Duration { least_ms } => {
+                let ms = duration_ms(word).filter(|ms| (least_ms..=YEAR_MS).contains(ms));
+                ms.map(Parsed::Number)
+            }
+            OptionValue::Start => match Start::parse(word) {
+                Err(AnchorError::NoSuchDay) => return Err(Error::NoSuchDay),
+                start => start.ok().map(Parsed::Start),
+            },
+            OptionValue::Zone => environment.zone_named(word).map(Parsed::Zone),
+            OptionValue::Id => check_id(word).ok().map(|()| Parsed::Word(word)),
+        };
+        parsed.ok_or(self.error)
+    }
 }
 
 /// Completes a row.
@@ -355,11 +348,11 @@ const fn named_row(
     row: OptionRow,
 ) -> OptionRow {
     let error = match row.value {
-        Some(OptionValue::Integer { least, most, .. }) => Error::OptionInteger(name, least, most),
-        Some(OptionValue::Duration { least_ms, .. }) => Error::OptionDuration(name, least_ms),
-        Some(OptionValue::Start { .. }) => Error::From,
-        Some(OptionValue::Zone { .. }) => Error::Zone,
-        Some(OptionValue::Word { error, .. }) => error,
+        Some(OptionValue::Integer { least, most }) => Error::OptionInteger(name, least, most),
+        Some(OptionValue::Duration { least_ms }) => Error::OptionDuration(name, least_ms),
+        Some(OptionValue::Start) => Error::From,
+        Some(OptionValue::Zone) => Error::Zone,
+        Some(OptionValue::Id) => Error::Id,
         None => Error::internal(),
     };
     let token = match CStr::from_bytes_with_nul(token.as_bytes()) {
@@ -367,72 +360,6 @@ const fn named_row(
         Err(_) => c"",
     };
     OptionRow { option, name, token, error, ..row }
-}
-
-/// Numbers the rows whose values are kept in the same list of [`Options`].
-#[expect(clippy::indexing_slicing, reason = "it is checked when this is built")]
-const fn with_places<const N: usize>(mut rows: [OptionRow; N]) -> [OptionRow; N] {
-    let mut at = 0;
-    while at < N {
-        if let Some(value) = rows[at].value {
-            rows[at].value_at = kept_before(&rows, at, value);
-        }
-        at = at.saturating_add(1);
-    }
-    rows
-}
-
-/// How many of the first `end` rows have values that are kept in the same list as `value`.
-#[expect(clippy::indexing_slicing, reason = "it is checked when this is built")]
-const fn kept_before(rows: &[OptionRow], end: usize, value: OptionValue) -> usize {
-    let (mut at, mut kept) = (0, 0usize);
-    while at < end {
-        if let Some(other) = rows[at].value {
-            kept = kept.saturating_add(other.is_kept_as(value) as usize);
-        }
-        at = at.saturating_add(1);
-    }
-    kept
-}
-
-impl OptionValue {
-    /// Whether values of both kinds are kept in the same list.
-    const fn is_kept_as(self, other: OptionValue) -> bool {
-        match self {
-            OptionValue::Integer { .. } | OptionValue::Duration { .. } => {
-                matches!(other, OptionValue::Integer { .. } | OptionValue::Duration { .. })
-            }
-            OptionValue::Start { .. } => matches!(other, OptionValue::Start { .. }),
-            OptionValue::Zone { .. } => matches!(other, OptionValue::Zone { .. }),
-            OptionValue::Word { .. } => matches!(other, OptionValue::Word { .. }),
-        }
-    }
-
-    /// The error for a `word` that is no such value, if it is not that of the row.
-    fn special_error(self, word: &[u8]) -> Option<Error> {
-        let special = matches!(self, OptionValue::Start { .. })
-            && Start::parse(word) == Err(AnchorError::NoSuchDay);
-        special.then_some(Error::NoSuchDay)
-    }
-
-    /// The value that `word` spells.
-    fn read<'w>(self, word: &'w [u8], environment: &impl Environment) -> Option<Parsed<'w>> {
-        match self {
-            OptionValue::Integer { least, most, .. } => {
-                let value = u64::try_from(parse_i64(word)?).ok()?;
-                (least..=most).contains(&value).then_some(Parsed::Number(value))
-            }
-            OptionValue::Duration { least_ms, .. } => {
-                let ms = duration_ms(word)?;
-                (least_ms..=YEAR_MS).contains(&ms).then_some(Parsed::Number(ms))
-            }
-            OptionValue::Start { .. } => Start::parse(word).ok().map(Parsed::Start),
-            OptionValue::Zone { .. } => environment.zone_named(word).map(Parsed::Zone),
-            OptionValue::Word { most_bytes, .. } => {
-                (1..=most_bytes).contains(&word.len()).then_some(Parsed::Word(word))
-            }
-        }
-    }
 }
 
 /// Milliseconds, or a number with a unit.
@@ -466,46 +393,24 @@ enum Parsed<'a> {
     Word(&'a [u8]),
 }
 
-/// The options of a call. It is small, as each call has one.
-#[derive(Debug)]
+/// More values than any call has, as each option is given once.
+const MAX_VALUES: usize = 8;
+
+/// The options of a call.
+#[derive(Debug, Default)]
 pub struct Options<'a> {
     /// Those that were read.
     read: OptionSet,
     /// Of these, those that matter: without `LEAVE 0`.
     given: OptionSet,
-    numbers: [u64; NUMBERS],
-    starts: [Option<Start>; STARTS],
-    zones: [Option<Zone>; ZONES],
-    words: [&'a [u8]; WORDS],
-}
-
-const NUMBERS: usize =
-    kept_before(&TABLE, TABLE.len(), OptionValue::Integer { name: c"", least: 0, most: 0 });
-const STARTS: usize = kept_before(&TABLE, TABLE.len(), OptionValue::Start { name: c"" });
-const ZONES: usize = kept_before(&TABLE, TABLE.len(), OptionValue::Zone { name: c"" });
-const WORDS: usize = kept_before(
-    &TABLE,
-    TABLE.len(),
-    OptionValue::Word { name: c"", most_bytes: 0, error: Error::internal() },
-);
-
-impl Default for Options<'_> {
-    fn default() -> Self {
-        Options::new()
-    }
+    /// The values of those that have one.
+    values: SmallVec<[(OptionSet, Parsed<'a>); MAX_VALUES]>,
 }
 
 impl<'a> Options<'a> {
     /// No options.
     pub fn new() -> Options<'a> {
-        Options {
-            read: OptionSet::empty(),
-            given: OptionSet::empty(),
-            numbers: [0; NUMBERS],
-            starts: [None; STARTS],
-            zones: [None; ZONES],
-            words: [b""; WORDS],
-        }
+        Options::default()
     }
 
     /// Adds the option `name`, if it is one of `known`. Its value, if it has one, is asked from `next`.
@@ -524,25 +429,14 @@ impl<'a> Options<'a> {
         self.read |= row.option;
         if let Some(value) = row.value {
             let word = next().ok_or(Error::NoValue(row.name, &row.error))?;
-            let wrong = || value.special_error(word).unwrap_or(row.error);
-            let value = value.read(word, environment).ok_or_else(wrong)?;
+            let value = row.read(value, word, environment)?;
             if row.void_at_0 && matches!(value, Parsed::Number(0)) {
                 return Ok(());
             }
-            self.keep(row.value_at, value).ok_or(Error::internal())?;
+            self.values.push((row.option, value));
         }
         self.given |= row.option;
         Ok(())
-    }
-
-    fn keep(&mut self, at: usize, value: Parsed<'a>) -> Option<()> {
-        match value {
-            Parsed::Number(number) => *self.numbers.get_mut(at)? = number,
-            Parsed::Start(start) => *self.starts.get_mut(at)? = Some(start),
-            Parsed::Zone(zone) => *self.zones.get_mut(at)? = Some(zone),
-            Parsed::Word(word) => *self.words.get_mut(at)? = word,
-        }
-        Some(())
     }
 
     /// Refuses options that exclude each other, this quantity, or a limit of this form.
@@ -571,52 +465,34 @@ impl<'a> Options<'a> {
     /// The number that was given with this option; of a length of time the milliseconds.
     #[inline]
     pub fn number(&self, option: OptionSet) -> Option<u64> {
-        match self.place(option)? {
-            (OptionValue::Integer { .. } | OptionValue::Duration { .. }, at) => {
-                self.numbers.get(at).copied()
-            }
-            (
-                OptionValue::Start { .. } | OptionValue::Zone { .. } | OptionValue::Word { .. },
-                _,
-            ) => None,
-        }
+        let Parsed::Number(number) = self.value(option)? else { return None };
+        Some(number)
     }
 
     /// The start of windows that was given with this option.
-    #[inline]
     pub fn start(&self, option: OptionSet) -> Option<Start> {
-        match self.place(option)? {
-            (OptionValue::Start { .. }, at) => self.starts.get(at).copied()?,
-            _ => None,
-        }
+        let Parsed::Start(start) = self.value(option)? else { return None };
+        Some(start)
     }
 
     /// The time zone that was given with this option.
-    #[inline]
     pub fn zone(&self, option: OptionSet) -> Option<Zone> {
-        match self.place(option)? {
-            (OptionValue::Zone { .. }, at) => self.zones.get(at).copied()?,
-            _ => None,
-        }
+        let Parsed::Zone(zone) = self.value(option)? else { return None };
+        Some(zone)
     }
 
     /// The word that was given with this option.
-    #[inline]
     pub fn word(&self, option: OptionSet) -> Option<&'a [u8]> {
-        match self.place(option)? {
-            (OptionValue::Word { .. }, at) => self.words.get(at).copied(),
-            _ => None,
-        }
+        let Parsed::Word(word) = self.value(option)? else { return None };
+        Some(word)
     }
 
-    /// Where the value of an option is kept, if it was given.
     #[inline]
-    fn place(&self, option: OptionSet) -> Option<(OptionValue, usize)> {
+    fn value(&self, option: OptionSet) -> Option<Parsed<'a>> {
         if !self.has(option) {
             return None;
         }
-        let row = row_of(option.bits())?;
-        Some((row.value?, row.value_at))
+        self.values.iter().find(|(other, _)| *other == option).map(|(_, value)| *value)
     }
 }
 
@@ -660,16 +536,16 @@ mod tests {
 
     #[test]
     fn each_value_is_kept_and_read_back() {
-        let (mut options, environment) = (Options::new(), TestEnvironment::default());
         let rows = || TABLE.iter().filter(|row| row.value.is_some());
         // An offset in minutes is a zone too, and without its sign a time of day.
         let words: Vec<_> = (10..).take(rows().count()).map(|it| format!("+00:{it}")).collect();
+        let (mut options, environment) = (Options::new(), TestEnvironment::default());
         let is_number = |row: &OptionRow| {
             matches!(row.value, Some(OptionValue::Integer { .. } | OptionValue::Duration { .. }))
         };
         for (row, word) in rows().zip(&words) {
             let word = match row.value {
-                Some(OptionValue::Start { .. }) => &word[1..],
+                Some(OptionValue::Start) => &word[1..],
                 _ if is_number(row) => &word[4..],
                 _ => word,
             };
