@@ -11,7 +11,7 @@ use commands::call::{run, CallResult};
 use commands::error::Error;
 use commands::options::{OptionRow, OptionSet, OptionValue};
 use commands::reply;
-use commands::table::{CommandRow, Nature, Positional, COMMANDS};
+use commands::table::{Command, CommandRow, Positional, COMMANDS};
 use std::ffi::CStr;
 use std::panic::Location;
 
@@ -27,7 +27,7 @@ impl Commands for CommandTable {
     #[inline(always)]
     fn run(call: &Call) {
         let Some(command) = find(call.command()) else { return };
-        if command.keys().answer(call) {
+        if Traits::of(command.row.command).keys.answer(call) {
             return;
         }
         let result = run(command.row.command, command.row.options, call);
@@ -97,7 +97,7 @@ const ENTRIES: [EntryPoint; COMMANDS.len()] = entries![0 1 2 3 4 5 6 7 8 9 10 11
 pub fn register(ctx: Context, category: Option<&CStr>, on_demand: bool) -> Result<(), String> {
     for (number, entry) in ENTRIES.into_iter().enumerate() {
         let command = find(CommandNumber(number));
-        let is_due = |one: &ServerCommand| (one.row.nature == Nature::TakesOnDemand) == on_demand;
+        let is_due = |one: &ServerCommand| (one.row.command == Command::ClThrottle) == on_demand;
         if let Some(command) = command.filter(is_due) {
             command.register(ctx, entry, category)?;
         }
@@ -106,12 +106,6 @@ pub fn register(ctx: Context, category: Option<&CStr>, on_demand: bool) -> Resul
 }
 
 impl ServerCommand {
-    /// Where the keys are, and what the command does with them.
-    #[inline(always)]
-    fn keys(self) -> Keys {
-        NatureDeclaration::for_nature(self.row.nature).keys
-    }
-
     /// Registers the command. If the server or another module has one with this name, this is logged and the command left
     /// out.
     fn register(
@@ -121,7 +115,7 @@ impl ServerCommand {
         category: Option<&CStr>,
     ) -> Result<(), String> {
         let row = self.row;
-        let NatureDeclaration { keys, flags, .. } = NatureDeclaration::for_nature(row.nature);
+        let Traits { keys, flags, categories } = Traits::of(row.command);
         let name = row.name.to_string_lossy();
         let create = |flags: &str| Declaration::create(ctx, row.name, entry, flags, keys);
         // Servers before 7.0 do not know the flag "blocking" and refuse the whole command.
@@ -139,38 +133,33 @@ impl ServerCommand {
             since: row.since,
             arity: row.arity(),
             keys,
-            arguments: self.arguments(),
+            arguments: arguments(row, keys),
         };
         if !created.describe(&description) {
             return Err(format!("the server refused the description of {name}"));
         }
-        created.categorize(&self.categories(category));
+        // The commands for operators are not in the module's own category.
+        let own = category.filter(|_| keys != Keys::None);
+        let own = own.map(|own| format!(" {}", own.to_string_lossy())).unwrap_or_default();
+        created.categorize(&format!("{categories}{own}"));
         Ok(())
-    }
-
-    /// The ACL categories of the command, including the module's `own`, which commands for operators are not in.
-    fn categories(self, own: Option<&CStr>) -> String {
-        let categories = NatureDeclaration::for_nature(self.row.nature).categories;
-        match own.filter(|_| self.row.nature != Nature::Shows) {
-            Some(own) => format!("{categories} {}", own.to_string_lossy()),
-            None => categories.into(),
-        }
-    }
-
-    /// All arguments after the name, as COMMAND DOCS shows them.
-    fn arguments(self) -> Vec<Argument> {
-        let keys = match self.keys() {
-            Keys::None => vec![],
-            Keys::First(_) => vec![Argument::key()],
-            Keys::Counted(_) => vec![Argument::integer(c"numkeys"), Argument::key().multiple()],
-        };
-        let positional = self.row.positional.iter().flat_map(positional);
-        keys.into_iter().chain(positional).chain(options(self.row.options)).collect()
     }
 }
 
-/// What the server has to know about commands of one nature.
-struct NatureDeclaration {
+/// All arguments of a command after its name, as COMMAND DOCS shows them.
+fn arguments(row: &CommandRow, keys: Keys) -> Vec<Argument> {
+    let keys = match keys {
+        Keys::None => vec![],
+        Keys::First(_) => vec![Argument::key()],
+        Keys::Counted(_) => vec![Argument::integer(c"numkeys"), Argument::key().multiple()],
+    };
+    let positional = row.positional.iter().flat_map(positional);
+    keys.into_iter().chain(positional).chain(options(row.options)).collect()
+}
+
+/// What the server has to know about a command, besides what its row says.
+struct Traits {
+    /// Where the keys are, and what the command does with them.
     keys: Keys,
     /// Flags of RedisModule_CreateCommand.
     flags: &'static str,
@@ -178,26 +167,31 @@ struct NatureDeclaration {
     categories: &'static str,
 }
 
-impl NatureDeclaration {
-    // Inlined into each entry, where the nature is known and only the keys are used.
+impl Traits {
+    // Inlined into each entry, where the command is known and only the keys are used.
     #[inline(always)]
-    fn for_nature(nature: Nature) -> NatureDeclaration {
-        let (keys, flags, categories) = match nature {
-            Nature::Takes => {
-                (Keys::First(Access::Update), "write deny-oom fast blocking", "write fast blocking")
+    fn of(command: Command) -> Traits {
+        use Keys::{Counted, First};
+        let (keys, flags, categories) = match command {
+            Command::Take(_) => {
+                (First(Access::Update), "write deny-oom fast blocking", "write fast blocking")
             }
+            Command::ClThrottle => (First(Access::Update), "write deny-oom fast", "write fast"),
             // Without deny-oom, because releasing must work when memory is short.
-            Nature::Settles => (Keys::First(Access::Update), "write fast", "write fast"),
-            Nature::Looks => (Keys::First(Access::Read), "readonly fast", "read fast"),
-            Nature::Lists => (Keys::First(Access::Read), "readonly", "read slow"),
-            Nature::TakesSeveral => (Keys::Counted(Access::Update), "write deny-oom", "write slow"),
-            Nature::LooksSeveral => (Keys::Counted(Access::Read), "readonly", "read slow"),
-            Nature::Shows => (Keys::None, "readonly admin", "admin dangerous slow"),
-            Nature::TakesOnDemand => {
-                (Keys::First(Access::Update), "write deny-oom fast", "write fast")
+            Command::Apply | Command::Release | Command::Renew => {
+                (First(Access::Update), "write fast", "write fast")
+            }
+            Command::Look(_) => (First(Access::Read), "readonly fast", "read fast"),
+            // They cost the more the more the key holds.
+            Command::Held | Command::Info => (First(Access::Read), "readonly", "read slow"),
+            Command::All => (Counted(Access::Update), "write deny-oom", "write slow"),
+            Command::AllRo => (Counted(Access::Read), "readonly", "read slow"),
+            // They show names of keys and limits to an operator.
+            Command::Policies | Command::Top => {
+                (Keys::None, "readonly admin", "admin dangerous slow")
             }
         };
-        NatureDeclaration { keys, flags, categories }
+        Traits { keys, flags, categories }
     }
 }
 

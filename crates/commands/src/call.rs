@@ -140,12 +140,8 @@ pub fn run<'a, C: ServerCall<'a>>(
     call: &C,
 ) -> Result<CallResult, Error> {
     match command {
-        Command::Throttle => take::take(call, Family::Throttle, known),
-        Command::ThrottleRo => take::look(call, Family::Throttle, known),
-        Command::Window => take::take(call, Family::Window, known),
-        Command::WindowRo => take::look(call, Family::Window, known),
-        Command::Acquire => take::take(call, Family::Acquire, known),
-        Command::AcquireRo => take::look(call, Family::Acquire, known),
+        Command::Take(family) => take::take(call, family, known),
+        Command::Look(family) => take::look(call, family, known),
         Command::ClThrottle => take::take(call, Family::Throttle, known),
         Command::Apply => settle::apply(call),
         Command::Release => settle::release(call),
