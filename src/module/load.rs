@@ -27,7 +27,7 @@ static HANDLERS: Handlers = Handlers {
     restart_timer: blocking::restart_timer,
     key_changed: reservations::key_changed,
     all_changed: indexes::drop_all,
-    reply_internal_error: |ctx| ctx.reply_error(Error::internal().text().as_bytes()),
+    reply_internal_error: |ctx| ctx.reply_error(&Error::internal().to_string()),
 };
 struct Ratelimit;
 

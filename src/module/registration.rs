@@ -77,7 +77,7 @@ fn log_internal(ctx: Context, command: ServerCommand, at: &Location) {
 fn reply_error(ctx: Context, error: Error) {
     match error {
         Error::Arity => ctx.reply_wrong_arity(),
-        error => ctx.reply_error(error.text().as_bytes()),
+        error => ctx.reply_error(&error.to_string()),
     }
 }
 
@@ -299,9 +299,7 @@ mod tests {
         let errors = || BY_COMMAND[LAST].errors.get();
         let before = errors();
         let replies = server.call(entry::<Panics, LAST>, "any");
-        let text = Error::internal().text();
-        let text = std::str::from_utf8(text.as_bytes()).unwrap();
-        assert_eq!(replies, [ReplyElement::Error(text.into())]);
+        assert_eq!(replies, [ReplyElement::Error(Error::internal().to_string())]);
         assert_eq!(server.log.len(), 1);
         assert_eq!(errors(), before + 1);
         // The next call works.

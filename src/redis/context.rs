@@ -147,7 +147,7 @@ impl Context<'_> {
     }
 
     /// Replies with an error. The text begins with its code and contains no NUL.
-    pub fn reply_error(self, text: &[u8]) {
+    pub fn reply_error(self, text: &str) {
         let text = CString::new(text).unwrap_or_default();
         // SAFETY: the context is live and the text ends in NUL.
         unsafe { api!(RedisModule_ReplyWithError(self.raw(), text.as_ptr())) };

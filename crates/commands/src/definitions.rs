@@ -36,8 +36,7 @@ pub fn parse(text: &[u8], environment: &impl Environment) -> Result<Policies, St
         let policy = match define(words, environment) {
             Ok(policy) => policy,
             Err(error) => {
-                let text = error.text();
-                let text = String::from_utf8_lossy(text.as_bytes());
+                let text = error.to_string();
                 return refuse(text.strip_prefix("ERR ").unwrap_or(&text));
             }
         };

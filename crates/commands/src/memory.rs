@@ -117,7 +117,7 @@ impl MemoryServer {
             (Ok(CallResult::Later), Some(ticket)) => return Outcome::Waits(ticket),
             (Ok(_), _) => builder.take().unwrap_or(Value::Nil),
             (Err(Error::Arity), _) => wrong_arity(row.name.to_bytes()),
-            (Err(error), _) => Value::error(error.text().as_bytes()),
+            (Err(error), _) => Value::Error(error.to_string()),
         };
         Outcome::Reply(reply)
     }

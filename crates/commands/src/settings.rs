@@ -62,8 +62,7 @@ pub fn read_switch(value: &[u8]) -> Result<bool, String> {
 /// The zone that the setting `timezone` is set to.
 pub fn read_zone(value: &[u8], environment: &impl Environment) -> Result<Zone, String> {
     environment.zone_named(value).ok_or_else(|| {
-        let why = Error::Zone.text();
-        let why = String::from_utf8_lossy(why.as_bytes());
+        let why = Error::Zone.to_string();
         why.strip_prefix("ERR TZ ").unwrap_or(&why).to_owned()
     })
 }

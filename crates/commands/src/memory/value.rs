@@ -18,13 +18,6 @@ pub enum Value {
     Error(String),
 }
 
-impl Value {
-    /// The error of this text.
-    pub(super) fn error(text: &[u8]) -> Value {
-        Value::Error(String::from_utf8_lossy(text).into_owned())
-    }
-}
-
 /// Puts a reply together.
 #[derive(Default)]
 pub(super) struct ValueBuilder {

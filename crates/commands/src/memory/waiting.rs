@@ -207,7 +207,7 @@ impl<'a> WaitingServer for &'a MemoryServer {
                 let _ = reply::write(&&builder, &reply);
                 builder.take().unwrap_or(Value::Nil)
             }
-            Err(error) => Value::error(error.text().as_bytes()),
+            Err(error) => Value::Error(error.to_string()),
         };
         self.ended.borrow_mut().push(EndedWait { ticket, reply, granted });
     }
