@@ -4,7 +4,7 @@
 #   redis
 #   shared          what several of the next use: the files reply, config, environment and stats of src/
 #   state
-#   observe         what is noted of a call that has ended
+#   keys            the keys as the commands use them, and what is noted of calls that have ended
 #   blocking
 #   call            src/call.rs, a call of the server as the commands see it
 #   module
@@ -72,7 +72,7 @@ function check(text, line,    count, at, to) {
     }
 }
 BEGIN {
-    rank["redis"] = 1; rank["shared"] = 2; rank["state"] = 3; rank["observe"] = 4; rank["blocking"] = 5
+    rank["redis"] = 1; rank["shared"] = 2; rank["state"] = 3; rank["keys"] = 4; rank["blocking"] = 5
     rank["call"] = 6; rank["module"] = 7; rank["lib"] = 8; rank["allocation"] = 9
 }
 FNR == 1 {

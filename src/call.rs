@@ -2,24 +2,21 @@
 
 use crate::blocking;
 use crate::environment::{policies, ServerEnvironment};
-use crate::observe::{self, ServerNotes};
+use crate::keys::{self, ServerKeys};
 use crate::redis::call::Call;
 use crate::redis::clock;
 use crate::redis::context::Context;
+use crate::redis::key::ReadKey;
 use crate::redis::spread::{spread, Spread};
 use crate::state::reservations::ReadBudget;
-use crate::state::window::EmptiedKey;
-use crate::state::{inspect, new_id, window, KeyContext, ServerKey};
+use crate::state::{window, KeyContext};
 use crate::stats;
 use commands::call::{ServerCall, Words};
-use commands::decide::Keyspace;
 use commands::error::Error;
-use commands::inspect::KeyContents;
 use commands::policies::ListedPolicy;
-use engine::decide::Mode;
 use engine::heavy::HeavyRow;
 use engine::request::Request;
-use engine::reservation::{HeldReservation, Id};
+use engine::reservation::HeldReservation;
 use engine::settle::Applied;
 use std::ops::Range;
 
@@ -32,26 +29,26 @@ impl<'a> Words<'a> for Call<'a> {
     }
 }
 
-impl<'a> Keyspace for Call<'a> {
-    type Key = KeyContext<'a>;
-    type Store = ServerKey<'a, 'a>;
-    fn store(&self, key: KeyContext<'a>, mode: Mode) -> ServerKey<'a, 'a> {
-        ServerKey::in_mode(key, mode)
-    }
-
-    fn new_id(&self) -> Id {
-        new_id()
-    }
-    fn count_dropped(&self, number: usize) {
-        stats::count_lapsed(number);
-    }
-}
-
 impl<'a> ServerCall<'a> for Call<'a> {
+    type Key = KeyContext<'a>;
+    type Keys = ServerKeys<'a, 'a>;
     type Environment = ServerEnvironment;
     type Sink = Context<'a>;
-    type Emptied = Option<EmptiedKey<'a>>;
-    type Notes = ServerNotes;
+
+    fn keys(&self) -> ServerKeys<'a, 'a> {
+        ServerKeys::default()
+    }
+
+    fn keys_of_several(&self, words: Range<usize>) -> Result<ServerKeys<'a, 'a>, Error> {
+        match spread(self, words) {
+            Spread::Together => {}
+            Spread::AcrossSlots => return Err(Error::CrossSlot),
+            Spread::AcrossNodes => return Err(Error::TryAgain),
+        }
+        ReadBudget::refill();
+        Ok(ServerKeys { of_several: true, ..ServerKeys::default() })
+    }
+
     fn environment(&self) -> ServerEnvironment {
         ServerEnvironment
     }
@@ -65,39 +62,24 @@ impl<'a> ServerCall<'a> for Call<'a> {
         Some(KeyContext { ctx: self.context(), name: self.key_at(at)?, now_us })
     }
 
-    fn check_keys(&self, keys: Range<usize>) -> Result<(), Error> {
-        ReadBudget::refill();
-        match spread(self, keys) {
-            Spread::Together => Ok(()),
-            Spread::AcrossSlots => Err(Error::CrossSlot),
-            Spread::AcrossNodes => Err(Error::TryAgain),
-        }
-    }
-    fn store_of_several(&self, key: KeyContext<'a>, mode: Mode) -> ServerKey<'a, 'a> {
-        ServerKey { of_several: true, ..ServerKey::in_mode(key, mode) }
+    fn expires_at_ms(&self, key: KeyContext<'a>) -> Option<u64> {
+        ReadKey::open(key.ctx, key.name).expires_at_ms()
     }
 
-    fn release(
-        &self,
-        key: KeyContext<'a>,
-        ids: &[&[u8]],
-    ) -> Result<(usize, Option<EmptiedKey<'a>>), Error> {
-        window::release(key, ids)
+    fn release(&self, key: KeyContext<'a>, ids: &[&[u8]]) -> Result<usize, Error> {
+        let (released, emptied) = window::release(key, ids)?;
+        blocking::wake(key, emptied);
+        Ok(released)
     }
 
     fn held(&self, key: KeyContext<'a>) -> Result<Vec<HeldReservation>, Error> {
         window::list_held(key)
     }
 
-    fn contents(&self, key: KeyContext<'a>) -> Result<KeyContents, Error> {
-        inspect::contents(key)
-    }
     fn wake(&self, key: KeyContext<'a>) {
         blocking::wake(key, None);
     }
-    fn wake_after(&self, key: KeyContext<'a>, emptied: Option<EmptiedKey<'a>>) {
-        blocking::wake(key, emptied);
-    }
+
     fn is_barred(&self, key: KeyContext<'a>, leave: u64) -> bool {
         blocking::is_barred(key, leave)
     }
@@ -125,10 +107,6 @@ impl<'a> ServerCall<'a> for Call<'a> {
     ) -> Result<(), Error> {
         blocking::join(self, key, request, block_ms, wait_us)
     }
-    fn notes(&self) -> ServerNotes {
-        ServerNotes
-    }
-
     fn count_settled(&self, how: Applied, number: u64) {
         match how {
             Applied::NotHeld => {}
@@ -142,10 +120,10 @@ impl<'a> ServerCall<'a> for Call<'a> {
     }
 
     fn most_denied(&self, most: usize) -> Vec<HeavyRow> {
-        observe::most_denied(clock::command_time_us(), most)
+        keys::most_denied(clock::command_time_us(), most)
     }
 
     fn forget_denied(&self) {
-        observe::forget_top();
+        keys::forget_top();
     }
 }

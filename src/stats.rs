@@ -46,10 +46,3 @@ pub static LAPSED: Counter = Counter::new();
 pub static WAITED_GRANTED: Counter = Counter::new();
 /// Calls that waited until their timeout or CLIENT UNBLOCK.
 pub static WAITED_TIMED_OUT: Counter = Counter::new();
-
-/// Counts reservations that were dropped because they were gone.
-pub fn count_lapsed(number: usize) {
-    if number > 0 {
-        LAPSED.add(u64::try_from(number).unwrap_or(0));
-    }
-}

@@ -8,8 +8,8 @@ use crate::redis::event_loop::turn;
 use crate::redis::timer::{start_timer, stop_timer};
 use crate::redis::under_lock::UnderLock;
 use crate::state::KeyContext;
+use commands::decide::Decided;
 use commands::error::Error;
-use commands::reply::Reply;
 use engine::line::{self, Cause, Timer};
 use engine::request::Request;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -31,12 +31,11 @@ impl line::LineCall for WaitingCall {
     }
 }
 
-/// The reply to a waiter, and when it was decided.
+/// How a wait ended, and when.
 #[derive(Clone, Copy)]
 pub struct TimedReply {
-    /// The reply, or an error.
-    pub result: Result<Reply, Error>,
-    /// When it was decided, in Unix microseconds.
+    pub result: Result<Decided, Error>,
+    /// Unix microseconds.
     pub at_us: u64,
 }
 
@@ -46,8 +45,8 @@ pub enum LateWrite {
     /// Give back what was granted to a client that disconnected before it was notified.
     GiveBack {
         request: Request,
-        /// The reply that the client did not get.
-        reply: Reply,
+        /// What the client was not told.
+        granted: Decided,
         /// When it was granted, in Unix microseconds.
         granted_us: u64,
     },

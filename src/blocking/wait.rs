@@ -1,11 +1,10 @@
 //! A single wait: it begins, the server asks for the reply, and the server lets the client go.
 
 use super::registry::{change, LateWrite, TimedReply, WaitingCall};
-use super::work::WaitersKeys;
 use crate::config;
-use crate::observe::ServerNotes;
+use crate::keys::ServerKeys;
 use crate::redis::blocked::Blocked;
-use crate::redis::call::{Call, CommandNumber};
+use crate::redis::call::Call;
 use crate::redis::context::{Context, KeyName};
 use crate::redis::event_loop::count_turns;
 use crate::redis::handlers::WaitNumber;
@@ -14,10 +13,8 @@ use crate::redis::under_lock::UnderLock;
 use crate::redis::{clock, random, slot};
 use crate::state::KeyContext;
 use crate::stats;
-use commands::decide::decide;
+use commands::decide::{decide, note_end, Decided};
 use commands::error::Error;
-use commands::notes::Notes;
-use commands::reply::Reply;
 use engine::decide::Mode;
 use engine::line::{deadline_us, Joining, Ticket, WaiterReply};
 use engine::request::Request;
@@ -55,31 +52,27 @@ pub fn join(
 
 /// Returns the reply to a waiter, whose wait was ended by us or by CLIENT UNBLOCK or a timeout. `None` if it was answered
 /// before: before 7.2, CLIENT UNBLOCK asks again if we ended the wait in the same transaction.
-pub fn answer(ctx: Context, wait: WaitNumber) -> Option<(CommandNumber, Result<Reply, Error>)> {
+pub fn answer(ctx: Context, wait: WaitNumber) -> Option<(WaitingCall, Result<Decided, Error>)> {
     let ticket = Ticket::of(wait);
     let asked = change(|lines, now_us| lines.take_reply(ticket, now_us))?;
     let (call, line_key, was_head) = match asked {
-        WaiterReply::Ended { call, reply } => return Some((call.command, reply.result)),
+        WaiterReply::Ended { call, reply } => return Some((call, reply.result)),
         WaiterReply::Unblocked { call, key, was_head } => (call, key, was_head),
     };
     // The reply is a denial. This callback must not write.
     stats::WAITED_TIMED_OUT.add(1);
     let key = OwnedString::new(&line_key.name);
     let key_ctx = KeyContext { ctx, name: KeyName::polled(&key), now_us: clock::command_time_us() };
-    let keys = WaitersKeys::default();
-    let denied = decide(&keys, key_ctx, &call.request, true, Mode::Look);
-    if denied.is_ok() && was_head && call.request.count_denied {
-        let write = LateWrite::CountDenial(call.request);
-        change(|lines, now_us| lines.add_write(line_key.borrowed(), write, now_us));
+    let keys = ServerKeys::default();
+    let mut denied = decide(&keys, key_ctx, &call.request, true, Mode::Look);
+    if let Ok(denied) = &mut denied {
+        if was_head && call.request.count_denied {
+            let write = LateWrite::CountDenial(call.request);
+            change(|lines, now_us| lines.add_write(line_key.borrowed(), write, now_us));
+        }
+        note_end(&keys, key_ctx, &call.request, denied);
     }
-    let reply = denied.map(|denied| note_end(key_ctx, &call.request, denied.reply));
-    Some((call.command, reply))
-}
-
-/// Notes how a wait ended, and returns the reply to the waiter.
-pub fn note_end(key_ctx: KeyContext, request: &Request, mut reply: Reply) -> Reply {
-    ServerNotes.note_end(key_ctx, request, &mut reply);
-    reply
+    Some((call, denied))
 }
 
 /// Takes a waiter out of its line, because its client has disconnected or the server has answered it.
@@ -92,12 +85,12 @@ pub fn withdraw(wait: WaitNumber) {
 pub fn forget(wait: WaitNumber, cut_off: bool) {
     let ticket = Ticket::of(wait);
     let Some(forgotten) = change(|lines, now_us| lines.forget(ticket, now_us)) else { return };
-    let Some(TimedReply { result: Ok(reply), at_us }) = forgotten.reply else { return };
+    let Some(TimedReply { result: Ok(granted), at_us }) = forgotten.reply else { return };
     // CLIENT UNBLOCK in the transaction that granted sets `cut_off`, but the client got its reply.
     let notified = !cut_off || (forgotten.answered && forgotten.call.client.is_connected());
-    if !notified && reply.allowed() {
+    if !notified && granted.allowed() {
         let write =
-            LateWrite::GiveBack { request: forgotten.call.request, reply, granted_us: at_us };
+            LateWrite::GiveBack { request: forgotten.call.request, granted, granted_us: at_us };
         change(|lines, now_us| lines.add_write(forgotten.key.borrowed(), write, now_us));
     }
 }

@@ -8,7 +8,7 @@
 use super::registry::{
     change, is_awaited, look, LateWrite, ServerLineTypes, TimedReply, WorkGuard,
 };
-use super::wait::note_end;
+use crate::keys::ServerKeys;
 use crate::redis::acceptance::{
     accepts_write_in_command, accepts_write_to, accepts_writes, Acceptance,
 };
@@ -17,17 +17,15 @@ use crate::redis::context::{Context, KeyName};
 use crate::redis::key::touch;
 use crate::redis::text::OwnedString;
 use crate::state::window::EmptiedKey;
-use crate::state::{new_id, KeyContext, ServerKey};
+use crate::state::KeyContext;
 use crate::stats;
-use commands::decide::{decide, give_back, Keyspace};
+use commands::decide::{decide, give_back, note_end, Decided};
 use commands::error::Error;
-use commands::reply::Reply;
 use commands::waiting::{try_head, WaitingServer};
 use engine::db_key::OwnedDbKey;
 use engine::decide::Mode;
 use engine::line::{Cause, LineId, LineStep, Lines, Ticket};
 use engine::request::Request;
-use engine::reservation::Id;
 use std::cell::Cell;
 
 /// The maximum number of steps in a line before it is the next line's turn.
@@ -46,7 +44,7 @@ pub fn wake<'c>(key_ctx: KeyContext<'c>, emptied: Option<EmptiedKey<'c>>) {
 fn wake_line<'c>(key_ctx: KeyContext<'c>, emptied: Option<EmptiedKey<'c>>) {
     // If no waiter is tried, dropping this deletes the key.
     let emptied = &Cell::new(emptied);
-    let keys = WaitersKeys { emptied: Some(emptied) };
+    let keys = ServerKeys { emptied: Some(emptied), ..ServerKeys::default() };
     let work = WorkGuard::begin(Cause::Command);
     let key = key_ctx.db_key();
     let Some(line) = change(|lines, now_us| lines.wake(key, now_us)) else { return };
@@ -62,31 +60,7 @@ fn wake_line<'c>(key_ctx: KeyContext<'c>, emptied: Option<EmptiedKey<'c>>) {
     }
 }
 
-/// The keys of this server, for calls that wait.
-#[derive(Default)]
-pub struct WaitersKeys<'e, 'c> {
-    /// Holds the key that a release has just emptied, until a waiter is tried.
-    emptied: Option<&'e Cell<Option<EmptiedKey<'c>>>>,
-}
-
-impl<'e, 'c> Keyspace for WaitersKeys<'e, 'c> {
-    type Key = KeyContext<'c>;
-    type Store = ServerKey<'e, 'c>;
-
-    fn store(&self, key_ctx: KeyContext<'c>, mode: Mode) -> ServerKey<'e, 'c> {
-        ServerKey { emptied: self.emptied, ..ServerKey::in_mode(key_ctx, mode) }
-    }
-
-    fn new_id(&self) -> Id {
-        new_id()
-    }
-
-    fn count_dropped(&self, number: usize) {
-        stats::count_lapsed(number);
-    }
-}
-
-impl<'c> WaitingServer for WaitersKeys<'_, 'c> {
+impl<'c> WaitingServer for ServerKeys<'_, 'c> {
     type Types = ServerLineTypes;
 
     fn change<T>(&self, transition: impl FnOnce(&mut Lines<ServerLineTypes>, u64) -> T) -> T {
@@ -103,23 +77,24 @@ impl<'c> WaitingServer for WaitersKeys<'_, 'c> {
         ticket: Ticket,
         key_ctx: KeyContext<'c>,
         request: &Request,
-        result: Result<Reply, Error>,
+        result: Result<Decided, Error>,
     ) {
-        let result = result.map(|reply| {
-            if reply.allowed() {
+        let result = result.map(|mut decided| {
+            if decided.allowed() {
                 stats::WAITED_GRANTED.add(1);
                 touch(key_ctx.ctx, key_ctx.name);
             } else {
                 stats::WAITED_TIMED_OUT.add(1);
             }
-            note_end(key_ctx, request, reply)
+            note_end(self, key_ctx, request, &mut decided);
+            decided
         });
         end(ticket, result, key_ctx);
     }
 }
 
 /// Ends a wait with this result.
-fn end(ticket: Ticket, result: Result<Reply, Error>, key_ctx: KeyContext) {
+fn end(ticket: Ticket, result: Result<Decided, Error>, key_ctx: KeyContext) {
     let reply = TimedReply { result, at_us: key_ctx.now_us };
     if let Some(blocked) = change(|lines, now_us| lines.end(ticket, reply, now_us)) {
         blocked.end();
@@ -181,7 +156,7 @@ fn visit(
             }
             Some(LineStep::Try { ticket, call, is_overdue }) => {
                 let head = (ticket, &call.request);
-                let ended = try_head(&WaitersKeys::default(), line, head, key_ctx, is_overdue);
+                let ended = try_head(&ServerKeys::default(), line, head, key_ctx, is_overdue);
                 // An overdue head that could not be tried would be next again, although its line was postponed.
                 if !ended && is_overdue {
                     break;
@@ -189,10 +164,13 @@ fn visit(
             }
             Some(LineStep::Dismiss { ticket, call }) => {
                 let mode = if may_write { Mode::Try } else { Mode::Look };
-                let denied = decide(&WaitersKeys::default(), key_ctx, &call.request, true, mode);
+                let keys = ServerKeys::default();
+                let mut denied = decide(&keys, key_ctx, &call.request, true, mode);
                 stats::WAITED_TIMED_OUT.add(1);
-                let reply = denied.map(|denied| note_end(key_ctx, &call.request, denied.reply));
-                end(ticket, reply, key_ctx);
+                if let Ok(denied) = &mut denied {
+                    note_end(&keys, key_ctx, &call.request, denied);
+                }
+                end(ticket, denied, key_ctx);
             }
         }
         if !work.has_time() {
@@ -217,10 +195,10 @@ fn acceptance_at(key_ctx: KeyContext, db: i32, accepted: bool) -> Acceptance {
 
 /// Makes a write that the end of a wait has left. If the key has changed so that this is impossible, the write is dropped.
 fn carry_out(key_ctx: KeyContext, write: LateWrite) -> Result<(), Error> {
-    let keys = WaitersKeys::default();
+    let keys = ServerKeys::default();
     match write {
-        LateWrite::GiveBack { request, reply, granted_us } => {
-            give_back(&keys, key_ctx, &request, &reply, granted_us)
+        LateWrite::GiveBack { request, granted, granted_us } => {
+            give_back(&keys, key_ctx, &request, &granted, granted_us)
         }
         LateWrite::CountDenial(request) => {
             decide(&keys, key_ctx, &request, true, Mode::Deny).map(|_| ())

@@ -6,7 +6,7 @@ use super::{build, registration, settings, unload};
 use crate::blocking;
 use crate::config;
 use crate::environment;
-use crate::observe;
+use crate::keys;
 use crate::redis::context::Context;
 use crate::redis::events;
 use crate::redis::handlers::{self, Handlers};
@@ -57,7 +57,7 @@ impl Module for Ratelimit {
 
     fn unload() {
         blocking::unload();
-        observe::forget_top();
+        keys::forget_top();
         indexes::drop_all();
         events::unload();
         settings::reset();

@@ -84,9 +84,9 @@ fn reply_error(ctx: Context, error: Error) {
 /// Replies to a call that waited.
 pub fn answer(ctx: Context, wait: WaitNumber) {
     // Before 7.2, CLIENT UNBLOCK asks again if we ended the wait in the same transaction.
-    let Some((number, outcome)) = blocking::answer(ctx, wait) else { return };
-    let Some(command) = find(number) else { return };
-    end_and_log(ctx, command, outcome.map(|reply| reply::write(&ctx, &reply)));
+    let Some((call, result)) = blocking::answer(ctx, wait) else { return };
+    let Some(command) = find(call.command) else { return };
+    end_and_log(ctx, command, result.map(|decided| reply::write(&ctx, &call.request, &decided)));
 }
 
 /// One C function for each row of the table.

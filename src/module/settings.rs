@@ -11,7 +11,7 @@ use crate::config::{
     POLICIES_ONLY, TOP_KEYS, WINDOW_ENTRIES,
 };
 use crate::environment::{policies, set_timezone, zones, ServerEnvironment};
-use crate::observe;
+use crate::keys;
 use crate::redis::config::{
     apply_file, has_settings, NumberSetting, Setting, SettingValue, SwitchSetting, TextSetting,
 };
@@ -44,7 +44,7 @@ pub static SETTINGS: [SettingRow; 11] = [
     // With another number of keys, counting starts again.
     SettingRow {
         decides: false,
-        ..row(Setting { before_change: observe::forget_top, ..number(&TOP_KEYS) })
+        ..row(Setting { before_change: keys::forget_top, ..number(&TOP_KEYS) })
     },
     SettingRow { decides: false, ..row(switch(c"notify-denied", &NOTIFY_DENIED)) },
     SettingRow { decides: false, ..row(switch(PERMISSION, &ALLOW_UNLOAD)) },

@@ -1,22 +1,23 @@
 //! A bucket: a string that spells its theoretical arrival time.
 
-use super::{Intent, KeyContext, Open};
+use super::{KeyContext, Open};
 use crate::redis::key::KeyValue;
 use commands::error::Error;
+use engine::decide::Mode;
 use engine::store;
 use engine::throttle::{BucketEdit, Stored};
 
 /// The bucket under a key, for one call.
 pub struct ServerBucket<'c> {
     key_ctx: KeyContext<'c>,
-    intent: Intent,
+    mode: Mode,
     key: Open<'c>,
 }
 
 impl<'c> ServerBucket<'c> {
     /// A key that has not been read yet.
-    pub fn new(key_ctx: KeyContext<'c>, intent: Intent) -> ServerBucket<'c> {
-        ServerBucket { key_ctx, intent, key: Open::closed(key_ctx) }
+    pub fn new(key_ctx: KeyContext<'c>, mode: Mode) -> ServerBucket<'c> {
+        ServerBucket { key_ctx, mode, key: Open::closed(key_ctx) }
     }
 }
 
@@ -24,7 +25,7 @@ impl store::BucketKey for ServerBucket<'_> {
     type Error = Error;
 
     fn read(&mut self) -> Result<Option<Stored>, Error> {
-        self.key = Open::new(self.key_ctx, self.intent)?;
+        self.key = Open::new(self.key_ctx, self.mode)?;
         match self.key.reader().value() {
             KeyValue::Empty => Ok(None),
             KeyValue::String(text) => Ok(Some(Stored::decode(text.bytes()).ok_or(Error::NotTat)?)),

@@ -6,35 +6,26 @@
 //! window.rs         the sorted set of RL.WINDOW and RL.ACQUIRE, opened for one call
 //! entries.rs        reading its events
 //! reservations.rs   reading its reservations: from the set if they are few, otherwise from an index in memory
-//! inspect.rs        reading a key for RL.INFO
 //! indexes.rs        those indexes, and when they are dropped
 //! ```
 
 pub mod bucket;
 mod entries;
 pub mod indexes;
-pub mod inspect;
 pub mod reservations;
 pub mod window;
 
 use crate::environment::zones;
 use crate::redis::context::{Context, KeyName};
 use crate::redis::key::{ReadKey, WriteKey};
-use crate::redis::random;
 use bucket::ServerBucket;
 use commands::error::Error;
 use engine::calendar::Zones;
 use engine::db_key::DbKey;
 use engine::decide::Mode;
-use engine::reservation::{spelled_id, Id};
 use engine::store::Store;
 use std::cell::Cell;
 use window::{EmptiedKey, ServerWindow};
-
-/// A new id for a reservation.
-pub fn new_id() -> Id {
-    Id::from(&spelled_id(random::bytes())[..])
-}
 
 /// A key, at the time of the wall clock at which it is used.
 #[derive(Clone, Copy)]
@@ -54,35 +45,19 @@ impl KeyContext<'_> {
     }
 }
 
-/// What a call may do with its key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Intent {
-    /// Only read it.
-    Read,
-    /// Read and change it.
-    Write,
-}
-
 /// A key of the server, as the engine sees it.
 #[derive(Clone, Copy)]
 pub struct ServerKey<'e, 'c> {
     pub key_ctx: KeyContext<'c>,
-    pub intent: Intent,
+    /// What the call may do with it.
+    pub mode: Mode,
     /// Whether it is one of several keys of a call.
     pub of_several: bool,
     /// Holds the key if a release has just emptied it. Whoever opens it first takes it from there.
     pub emptied: Option<&'e Cell<Option<EmptiedKey<'c>>>>,
 }
 
-impl<'e, 'c> ServerKey<'e, 'c> {
-    /// A key for a call in this mode.
-    pub fn in_mode(key_ctx: KeyContext<'c>, mode: Mode) -> ServerKey<'e, 'c> {
-        let intent = match mode {
-            Mode::Look => Intent::Read,
-            Mode::Try | Mode::Final | Mode::Deny => Intent::Write,
-        };
-        ServerKey { key_ctx, intent, of_several: false, emptied: None }
-    }
+impl<'c> ServerKey<'_, 'c> {
     fn take_emptied(self) -> Option<Box<EmptiedKey<'c>>> {
         self.emptied?.take().map(Box::new)
     }
@@ -104,7 +79,7 @@ impl<'c> Store for ServerKey<'_, 'c> {
     fn bucket(self) -> ServerBucket<'c> {
         // Only a key that does not exist can become a bucket.
         drop(self.take_emptied());
-        ServerBucket::new(self.key_ctx, self.intent)
+        ServerBucket::new(self.key_ctx, self.mode)
     }
 
     fn window(self) -> ServerWindow<'c> {
@@ -119,15 +94,14 @@ enum Open<'c> {
 }
 
 impl<'c> Open<'c> {
-    fn new(key_ctx: KeyContext<'c>, intent: Intent) -> Result<Open<'c>, Error> {
-        match intent {
-            Intent::Read => Ok(Open::Read(ReadKey::open(key_ctx.ctx, key_ctx.name))),
-            Intent::Write => {
-                // If another module calls us in the middle of a RENAME, this may change the value that moves.
-                indexes::drop_leaving();
-                WriteKey::open(key_ctx.ctx, key_ctx.name).map(Open::Write).ok_or(Error::InUse)
-            }
+    /// Opens a key for reading in [`Mode::Look`], and otherwise for writing.
+    fn new(key_ctx: KeyContext<'c>, mode: Mode) -> Result<Open<'c>, Error> {
+        if mode == Mode::Look {
+            return Ok(Open::Read(ReadKey::open(key_ctx.ctx, key_ctx.name)));
         }
+        // If another module calls us in the middle of a RENAME, this may change the value that moves.
+        indexes::drop_leaving();
+        WriteKey::open(key_ctx.ctx, key_ctx.name).map(Open::Write).ok_or(Error::InUse)
     }
 
     /// A key that is not open yet, or no longer.

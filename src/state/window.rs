@@ -11,11 +11,12 @@ use super::entries::{
     after, ban, entry, reservation, EntryReader, KnownEvents, FOREIGN, RESERVATIONS, RESERVED,
 };
 use super::reservations::{find_live, ReadBudget, ServerReservations};
-use super::{indexes, Intent, KeyContext, Open, ServerKey};
+use super::{indexes, KeyContext, Open, ServerKey};
 use crate::redis::key::{remove_highest, KeyValue, ReadKey, Scores, WriteKey};
 use crate::redis::text::OwnedString;
 use commands::error::Error;
 use engine::ban::Ban;
+use engine::decide::Mode;
 use engine::entry::{score, Entry};
 use engine::reservation::{id_of, HeldReservation};
 use engine::store::{self, BanEdit, Change};
@@ -26,7 +27,7 @@ use std::collections::HashMap;
 /// A sorted set of events and reservations, for one call.
 pub struct ServerWindow<'c> {
     key_ctx: KeyContext<'c>,
-    intent: Intent,
+    mode: Mode,
     of_several: bool,
     key: Open<'c>,
     /// The key, if a release has just emptied it. Then nothing is read, as it counts as empty.
@@ -36,8 +37,8 @@ pub struct ServerWindow<'c> {
     events: KnownEvents,
 }
 
-fn open(key_ctx: KeyContext, intent: Intent) -> Result<Open, Error> {
-    let mut key = Open::new(key_ctx, intent)?;
+fn open(key_ctx: KeyContext, mode: Mode) -> Result<Open, Error> {
+    let mut key = Open::new(key_ctx, mode)?;
     match key.reader().value() {
         KeyValue::Empty | KeyValue::Zset => Ok(key),
         KeyValue::String(_) | KeyValue::Other => {
@@ -61,7 +62,7 @@ impl<'c> ServerWindow<'c> {
     pub fn new(at: ServerKey<'_, 'c>) -> ServerWindow<'c> {
         ServerWindow {
             key_ctx: at.key_ctx,
-            intent: at.intent,
+            mode: at.mode,
             of_several: at.of_several,
             key: Open::closed(at.key_ctx),
             emptied: at.take_emptied(),
@@ -85,7 +86,7 @@ impl<'c> store::WindowKey for ServerWindow<'c> {
             return Ok(());
         }
         let key_ctx = self.key_ctx;
-        self.key = open(key_ctx, self.intent)?;
+        self.key = open(key_ctx, self.mode)?;
         let reader = self.key.reader();
         match ServerReservations::from_index(key_ctx, reader, id) {
             Some(reservations) => self.reservations = reservations,
@@ -279,7 +280,7 @@ pub fn release<'c>(
     key_ctx: KeyContext<'c>,
     ids: &[&[u8]],
 ) -> Result<(usize, Option<EmptiedKey<'c>>), Error> {
-    let Open::Write(mut key) = open(key_ctx, Intent::Write)? else { return Ok((0, None)) };
+    let Open::Write(mut key) = open(key_ctx, Mode::Final)? else { return Ok((0, None)) };
     let len = key.len();
     let mut index = match len {
         0..=MAX_READ => None,
@@ -353,7 +354,7 @@ fn find_all_live(
 
 /// The live reservations of a key, the oldest first.
 pub fn list_held(key_ctx: KeyContext) -> Result<Vec<HeldReservation>, Error> {
-    let mut key = open(key_ctx, Intent::Read)?;
+    let mut key = open(key_ctx, Mode::Look)?;
     refuse_foreign(key.reader())?;
     let now_us = key_ctx.now_us;
     if let Some(indexed) = ServerReservations::from_index(key_ctx, key.reader(), None) {

@@ -10,10 +10,10 @@
 
 use crate::arguments::{is_else, Arguments, Clause, Family};
 use crate::call::{command_us, CallResult, ServerCall};
+use crate::decide::{Decided, Keyspace};
 use crate::error::Error;
-use crate::notes::Notes;
 use crate::policies::PolicyVerdict;
-use crate::reply::{self, Reply, ReplySink};
+use crate::reply::{self, ReplySink};
 use engine::all::{denials, whole_reply, PartDecision};
 use engine::decide::{decide, Mode, Part};
 use engine::decision::TimeUnit;
@@ -35,29 +35,32 @@ type Clauses = SmallVec<[Clause; FEW_KEYS]>;
 ///
 /// `RL.ALL_RO numkeys key [key ...] clause [[ELSE] clause ...] [MS]`
 pub(crate) fn all<'a, C: ServerCall<'a>>(call: &C, mode: Mode) -> Result<CallResult, Error> {
-    let keys = keys(call)?;
+    let keys = read_keys(call)?;
     // All errors of arguments come before those of the keys.
     let clauses = read_clauses(call, &keys)?;
     if mode != Mode::Look {
         // Calls that wait come first.
         keys.each(call).for_each(|key| call.wake(key));
     }
-    let mut parts = SmallVec::<[Part<C::Store>; FEW_KEYS]>::new();
+    let mut parts = SmallVec::<[Part<StoreOf<'a, C>>; FEW_KEYS]>::new();
     for (key, clause) in keys.each(call).zip(&clauses) {
         if mode != Mode::Look && clause.request.id().is_some_and(|id| call.id_waits(key, id)) {
             return Err(Error::Duplicate);
         }
-        parts.push(part(call, key, clause, mode));
+        parts.push(part(call, keys.keyspace.store(key, mode), key, clause, mode));
     }
-    let plan = decide(&mut parts, mode, || call.new_id()).map_err(Into::into)?;
+    let plan = decide(&mut parts, mode, || keys.keyspace.new_id()).map_err(Into::into)?;
     let allowed = plan.allowed;
-    call.count_dropped(plan.write());
+    keys.keyspace.count_dropped(plan.write());
     let parts: Parts = parts.iter().map(|part| *part.decided()).collect();
     if mode != Mode::Look {
         note(call, &keys, &clauses, &parts, allowed);
     }
     reply_to_all(&call.sink(), &clauses, &parts, allowed)
 }
+
+/// A key of the server that a call came to.
+type StoreOf<'a, C> = <<C as ServerCall<'a>>::Keys as Keyspace>::Store;
 
 /// What became of each clause.
 type Parts = SmallVec<[PartDecision; FEW_KEYS]>;
@@ -67,12 +70,13 @@ type Parts = SmallVec<[PartDecision; FEW_KEYS]>;
 #[inline(always)]
 fn part<'a, 'r, C: ServerCall<'a>>(
     call: &C,
+    store: StoreOf<'a, C>,
     key: C::Key,
     clause: &'r Clause,
     mode: Mode,
-) -> Part<'r, C::Store> {
+) -> Part<'r, StoreOf<'a, C>> {
     let Clause { request, check, shadow, group } = clause;
-    let mut part = Part::new(call.store_of_several(key, mode), request);
+    let mut part = Part::new(store, request);
     (part.check, part.shadow, part.group) = (*check, *shadow, *group);
     part.barred = mode != Mode::Look && request.takes() && call.is_barred(key, request.leave());
     part
@@ -98,7 +102,7 @@ fn reply_to_all(
     sink.unsigned(u64::try_from(reply.decides).unwrap_or(u64::MAX).saturating_add(1));
     sink.array(parts.len());
     for (clause, part) in clauses.iter().zip(parts) {
-        let _ = reply::write(sink, &Reply::to(&clause.request, part.decision, part.id, None));
+        let _ = reply::write(sink, &clause.request, &Decided::from(part));
     }
     Ok(CallResult::of(allowed))
 }
@@ -107,12 +111,11 @@ fn reply_to_all(
 /// is noted, on the key of the clause that speaks for it.
 fn note<'a, C: ServerCall<'a>>(
     call: &C,
-    keys: &CallKeys,
+    keys: &CallKeys<C::Keys>,
     clauses: &Clauses,
     parts: &Parts,
     allowed: bool,
 ) {
-    let notes = call.notes();
     for (clause, part) in clauses.iter().zip(parts) {
         let ended = match (part.choice, part.allowed) {
             (true, true) if allowed => PolicyVerdict::Allowed,
@@ -120,7 +123,9 @@ fn note<'a, C: ServerCall<'a>>(
             (false, _) if !part.group_allowed => PolicyVerdict::Denied,
             _ => continue,
         };
-        notes.count(&clause.request, ended);
+        if let Some(id) = clause.request.policy.filter(|_| clause.request.takes()) {
+            keys.keyspace.count_policy(id, ended);
+        }
     }
     if allowed {
         return;
@@ -128,31 +133,32 @@ fn note<'a, C: ServerCall<'a>>(
     for (at, ..) in denials(parts).filter(|(_, part, _)| !part.group_allowed) {
         if clauses.get(at).is_some_and(|clause| clause.request.takes()) {
             if let Some(key) = keys.each(call).nth(at) {
-                notes.note_denial(key);
+                keys.keyspace.note_denial(key);
             }
         }
     }
 }
 
 /// The keys of a call, which are all different.
-struct CallKeys {
+struct CallKeys<K> {
+    keyspace: K,
     /// Which of its words they are.
     words: Range<usize>,
     /// One instant for all, also where the server does not freeze the time of a command.
     now_us: u64,
 }
 
-impl CallKeys {
-    fn each<'s, 'a, C: ServerCall<'a>>(
+impl<K: Keyspace> CallKeys<K> {
+    fn each<'s, 'a, C: ServerCall<'a, Keys = K, Key = K::Key>>(
         &'s self,
         call: &'s C,
-    ) -> impl Iterator<Item = C::Key> + use<'s, 'a, C> {
+    ) -> impl Iterator<Item = K::Key> + use<'s, 'a, C, K> {
         self.words.clone().filter_map(|at| call.key(at, self.now_us))
     }
 }
 
 /// The keys of a call.
-fn keys<'a, C: ServerCall<'a>>(call: &C) -> Result<CallKeys, Error> {
+fn read_keys<'a, C: ServerCall<'a>>(call: &C) -> Result<CallKeys<C::Keys>, Error> {
     // Before 7.0 the server does not know the arity.
     if call.len() < 3 {
         return Err(Error::Arity);
@@ -170,12 +176,15 @@ fn keys<'a, C: ServerCall<'a>>(call: &C) -> Result<CallKeys, Error> {
             return Err(Error::KeyTwice);
         }
     }
-    call.check_keys(words.clone())?;
-    Ok(CallKeys { words, now_us })
+    let keyspace = call.keys_of_several(words.clone())?;
+    Ok(CallKeys { keyspace, words, now_us })
 }
 
 /// Reads the clauses of a call, one for each of its keys.
-fn read_clauses<'a, C: ServerCall<'a>>(call: &C, keys: &CallKeys) -> Result<Clauses, Error> {
+fn read_clauses<'a, C: ServerCall<'a>>(
+    call: &C,
+    keys: &CallKeys<C::Keys>,
+) -> Result<Clauses, Error> {
     let environment = call.environment();
     let mut arguments = Arguments::from(call, keys.words.end);
     let mut clauses = Clauses::new();

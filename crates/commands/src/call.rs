@@ -4,8 +4,6 @@ use crate::arguments::Family;
 use crate::decide::Keyspace;
 use crate::environment::Environment;
 use crate::error::Error;
-use crate::inspect::KeyContents;
-use crate::notes::Notes;
 use crate::options::OptionSet;
 use crate::policies::ListedPolicy;
 use crate::reply::ReplySink;
@@ -39,16 +37,20 @@ impl<'a> Words<'a> for [&'a [u8]] {
 }
 
 /// A call, and what it needs of its server. Nothing here decides anything.
-pub trait ServerCall<'a>: Words<'a> + Keyspace {
+pub trait ServerCall<'a>: Words<'a> {
+    /// Names a key, at the time of the call.
+    type Key: Copy;
+    /// The keys of the server.
+    type Keys: Keyspace<Key = Self::Key>;
     /// What its arguments mean.
     type Environment: Environment;
     /// What takes its reply.
     type Sink: ReplySink;
-    /// Notes how calls ended.
-    type Notes: Notes<Self::Key>;
-    /// What a release leaves to be done, if those who wait on the key do not change it.
-    type Emptied;
 
+    /// The keys of the server.
+    fn keys(&self) -> Self::Keys;
+    /// The same for one call over the keys that these words name. Refuses keys of which the server cannot hold all.
+    fn keys_of_several(&self, words: Range<usize>) -> Result<Self::Keys, Error>;
     /// What its arguments mean.
     fn environment(&self) -> Self::Environment;
     /// What takes its reply.
@@ -57,25 +59,17 @@ pub trait ServerCall<'a>: Words<'a> + Keyspace {
     fn now_us(&self) -> u64;
     /// The key that the word at `at` names, at this time.
     fn key(&self, at: usize, now_us: u64) -> Option<Self::Key>;
-    /// Refuses a call over the keys that these words name where the server cannot hold all of them.
-    fn check_keys(&self, keys: Range<usize>) -> Result<(), Error>;
-    /// The store of one of several keys of a call, which together must not take too long.
-    fn store_of_several(&self, key: Self::Key, mode: Mode) -> Self::Store {
-        self.store(key, mode)
-    }
+    /// When a key expires, in Unix milliseconds. `None` if it never does, or there is none.
+    fn expires_at_ms(&self, key: Self::Key) -> Option<u64>;
 
-    /// Gives the live reservations of these ids back; returns how many there were, and what is to be handed to
-    /// [`ServerCall::wake_after`].
-    fn release(&self, key: Self::Key, ids: &[&[u8]]) -> Result<(usize, Self::Emptied), Error>;
+    /// Gives the live reservations of these ids back, and then grants to those who wait on the key. Returns how many there
+    /// were.
+    fn release(&self, key: Self::Key, ids: &[&[u8]]) -> Result<usize, Error>;
     /// The live reservations of a key, the oldest first.
     fn held(&self, key: Self::Key) -> Result<Vec<HeldReservation>, Error>;
-    /// What a key holds.
-    fn contents(&self, key: Self::Key) -> Result<KeyContents, Error>;
 
     /// Grants to those who wait on the key, as far as that is possible.
     fn wake(&self, key: Self::Key);
-    /// The same after a release that returned this.
-    fn wake_after(&self, key: Self::Key, emptied: Self::Emptied);
     /// Whether somebody stands before a call that comes to the key now with this LEAVE.
     fn is_barred(&self, key: Self::Key, leave: u64) -> bool;
     /// Whether a call waits on the key that will give this id to its reservation.
@@ -93,8 +87,6 @@ pub trait ServerCall<'a>: Words<'a> + Keyspace {
         wait_us: Option<u64>,
     ) -> Result<(), Error>;
 
-    /// Notes how calls ended.
-    fn notes(&self) -> Self::Notes;
     /// Counts reservations that were settled in this way.
     fn count_settled(&self, how: Applied, number: u64);
     /// All policies, in the order of the bytes of their names.

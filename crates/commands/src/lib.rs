@@ -24,7 +24,6 @@ pub mod error;
 pub mod inspect;
 pub mod limits;
 pub mod memory;
-pub mod notes;
 pub mod options;
 pub mod policies;
 pub mod reply;

@@ -2,6 +2,7 @@
 
 use crate::arguments::{check_id, checked_id, Arguments};
 use crate::call::{first_key, CallResult, ServerCall};
+use crate::decide::Keyspace;
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::options::{OptionSet, Options};
@@ -20,7 +21,7 @@ pub(crate) fn apply<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Error
     };
     let (key, _) = first_key(call)?;
     let most_entries = call.environment().window_entries();
-    let store = call.store(key, Mode::Final);
+    let store = call.keys().store(key, Mode::Final);
     let applied = settle::apply(store, &id, quantity, most_entries).map_err(Into::into)?;
     call.count_settled(applied, 1);
     call.wake(key);
@@ -39,9 +40,7 @@ pub(crate) fn release<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Err
         ids.push(id);
     }
     let (key, _) = first_key(call)?;
-    let (released, emptied) = call.release(key, &ids)?;
-    call.wake_after(key, emptied);
-    let released = u64::try_from(released).unwrap_or(u64::MAX);
+    let released = u64::try_from(call.release(key, &ids)?).unwrap_or(u64::MAX);
     call.count_settled(Applied::Released, released);
     Ok(reply::settled(&call.sink(), released))
 }
@@ -56,7 +55,7 @@ pub(crate) fn renew<'a, C: ServerCall<'a>>(
     let mut options = Options::new();
     arguments.options(&call.environment(), &mut options, known, false)?;
     let (key, _) = first_key(call)?;
-    let store = call.store(key, Mode::Final);
+    let store = call.keys().store(key, Mode::Final);
     let renewed =
         settle::renew(store, &id, options.number(OptionSet::LEASE)).map_err(Into::into)?;
     call.wake(key);

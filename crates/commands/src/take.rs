@@ -2,9 +2,8 @@
 
 use crate::arguments::{Arguments, Family, Syntax};
 use crate::call::{first_key, CallResult, ServerCall};
-use crate::decide::{decide, Decided};
+use crate::decide::{decide, note_end, Decided, Keyspace};
 use crate::error::Error;
-use crate::notes::Notes;
 use crate::options::{OptionSet, Options};
 use crate::reply;
 use engine::decide::Mode;
@@ -43,35 +42,32 @@ pub(crate) fn take<'a, C: ServerCall<'a>>(
     let block_ms = options.number(OptionSet::BLOCK);
     let block_ms = block_ms.filter(|_| takes && !request.shadow && call.may_block());
     let mode = if block_ms.is_some() { Mode::Try } else { Mode::Final };
-    let mut decided = decide(call, key, request, barred, mode)?;
-    if let Some(ms) = block_ms.filter(|_| !decided.reply.allowed()) {
+    let keys = &call.keys();
+    let mut decided = decide(keys, key, request, barred, mode)?;
+    if let Some(ms) = block_ms.filter(|_| !decided.allowed()) {
         let last_us = deadline_us(now_us, ms).unwrap_or(u64::MAX);
         if decided.earliest_grant_us.is_some_and(|grant_us| grant_us <= last_us) {
-            let wait_us = decided.reply.decision.verdict.retry_after_us();
+            let wait_us = decided.decision.verdict.retry_after_us();
             return call.join(key, request, ms, wait_us).map(|()| CallResult::Later);
         }
         if request.count_denied && !barred {
             // It cannot be granted in time, so that its denial counts.
-            decided = decide_again(call, key, request)?;
+            decided = decide_again(keys, key, request)?;
         }
     }
     if !takes {
         // This call may have given back. One that takes frees nothing, and whoever stood before it was tried above.
         call.wake(key);
     }
-    call.notes().note_end(key, request, &mut decided.reply);
-    Ok(reply::write(&call.sink(), &decided.reply))
+    note_end(keys, key, request, &mut decided);
+    Ok(reply::write(&call.sink(), request, &decided))
 }
 
 // Few calls come here, and all others are smaller without it.
 #[cold]
 #[inline(never)]
-fn decide_again<'a, C: ServerCall<'a>>(
-    call: &C,
-    key: C::Key,
-    request: &Request,
-) -> Result<Decided, Error> {
-    decide(call, key, request, false, Mode::Final)
+fn decide_again<K: Keyspace>(keys: &K, key: K::Key, request: &Request) -> Result<Decided, Error> {
+    decide(keys, key, request, false, Mode::Final)
 }
 
 /// Executes a call of a command that replies what the one that takes would reply:
@@ -90,7 +86,7 @@ pub(crate) fn look<'a, C: ServerCall<'a>>(
     let syntax = Syntax::command(family, known);
     let request = arguments.request(&call.environment(), &syntax, &mut Options::new())?;
     let (key, _) = first_key(call)?;
-    let mut looked = decide(call, key, &request, false, Mode::Look)?.reply;
+    let mut looked = decide(&call.keys(), key, &request, false, Mode::Look)?;
     looked.conclude(&request);
-    Ok(reply::write(&call.sink(), &looked))
+    Ok(reply::write(&call.sink(), &request, &looked))
 }

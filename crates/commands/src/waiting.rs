@@ -1,8 +1,7 @@
 //! Calls that wait (BLOCK): the head of a line is tried. The lines are those of [`engine::line`].
 
-use crate::decide::{decide, Keyspace};
+use crate::decide::{decide, Decided, Keyspace};
 use crate::error::Error;
-use crate::reply::Reply;
 use engine::decide::Mode;
 use engine::line::{LineId, LineTypes, Lines, Ticket};
 use engine::request::Request;
@@ -17,7 +16,13 @@ pub trait WaitingServer: Keyspace {
     /// How many microseconds ago the time of the call was read.
     fn age_us(&self, key: Self::Key) -> u64;
     /// Ends a wait with this result.
-    fn end(&self, ticket: Ticket, key: Self::Key, request: &Request, result: Result<Reply, Error>);
+    fn end(
+        &self,
+        ticket: Ticket,
+        key: Self::Key,
+        request: &Request,
+        result: Result<Decided, Error>,
+    );
 }
 
 /// Tries the call at the head of a line, on its key. If it is denied it goes on waiting, unless its time `is_overdue`.
@@ -30,9 +35,9 @@ pub fn try_head<S: WaitingServer>(
     is_overdue: bool,
 ) -> bool {
     let mode = if is_overdue { Mode::Final } else { Mode::Try };
-    match decide(server, key, request, false, mode).map(|decided| decided.reply) {
-        Ok(reply) if !reply.allowed() && !is_overdue => {
-            let wait_us = reply.decision.verdict.retry_after_us();
+    match decide(server, key, request, false, mode) {
+        Ok(decided) if !decided.allowed() && !is_overdue => {
+            let wait_us = decided.decision.verdict.retry_after_us();
             let wait_us = wait_us.map(|wait_us| wait_us.saturating_sub(server.age_us(key)));
             server.change(|lines, now_us| lines.record_denial(line, wait_us, now_us));
             false

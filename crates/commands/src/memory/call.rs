@@ -6,20 +6,16 @@ use crate::call::{ServerCall, Words};
 use crate::decide::Keyspace;
 use crate::environment::Environment;
 use crate::error::Error;
-use crate::inspect::{BucketContents, Contents, KeyContents, WindowContents};
-use crate::notes::Notes;
 use crate::policies::{ListedPolicy, Policy, PolicyVerdict};
 use crate::report::MAX_TOP_KEY;
-use engine::ban::BanNow;
 use engine::calendar::Zone;
 use engine::db_key::DbKey;
 use engine::decide::Mode;
 use engine::heavy::HeavyRow;
-use engine::memory::{MemoryKey, MemoryKind};
+use engine::memory::MemoryKey;
 use engine::request::Request;
 use engine::reservation::{spelled_id, HeldReservation, Id};
 use engine::settle::{release, Applied};
-use engine::store::{BucketKey, Store, WindowKey};
 use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
@@ -82,17 +78,6 @@ impl Environment for &MemoryServer {
     }
 }
 
-impl Notes<KeyMoment<'_>> for &MemoryServer {
-    fn count_policy(&self, id: u64, ended: PolicyVerdict) {
-        self.policies.count(id, ended);
-    }
-
-    fn note_denial(&self, key: KeyMoment) {
-        let name = key.name.get(..MAX_TOP_KEY).unwrap_or(key.name);
-        self.top(|top| top.add(DbKey { db: 0, name }, key.now_us));
-    }
-}
-
 impl<'a> Words<'a> for MemoryCall<'a> {
     fn len(&self) -> usize {
         self.words.len()
@@ -118,30 +103,30 @@ impl<'a> Keyspace for &'a MemoryServer {
     }
 
     fn count_dropped(&self, _number: usize) {}
-}
 
-impl<'a> Keyspace for MemoryCall<'a> {
-    type Key = KeyMoment<'a>;
-    type Store = MemoryKey<'a>;
-
-    fn store(&self, key: KeyMoment<'a>, mode: Mode) -> MemoryKey<'a> {
-        self.server.store(key, mode)
+    fn count_policy(&self, id: u64, ended: PolicyVerdict) {
+        self.policies.count(id, ended);
     }
 
-    fn new_id(&self) -> Id {
-        self.server.new_id()
-    }
-
-    fn count_dropped(&self, number: usize) {
-        self.server.count_dropped(number);
+    fn note_denial(&self, key: KeyMoment) {
+        let name = key.name.get(..MAX_TOP_KEY).unwrap_or(key.name);
+        self.top(|top| top.add(DbKey { db: 0, name }, key.now_us));
     }
 }
 
 impl<'a> ServerCall<'a> for MemoryCall<'a> {
+    type Key = KeyMoment<'a>;
+    type Keys = &'a MemoryServer;
     type Environment = &'a MemoryServer;
     type Sink = &'a ValueBuilder;
-    type Notes = &'a MemoryServer;
-    type Emptied = ();
+
+    fn keys(&self) -> &'a MemoryServer {
+        self.server
+    }
+
+    fn keys_of_several(&self, _words: Range<usize>) -> Result<&'a MemoryServer, Error> {
+        Ok(self.server)
+    }
 
     fn environment(&self) -> &'a MemoryServer {
         self.server
@@ -159,53 +144,26 @@ impl<'a> ServerCall<'a> for MemoryCall<'a> {
         Some(KeyMoment { name: self.word(at)?, now_us })
     }
 
-    fn check_keys(&self, _keys: Range<usize>) -> Result<(), Error> {
-        Ok(())
+    fn expires_at_ms(&self, key: KeyMoment<'a>) -> Option<u64> {
+        self.server.keys.expires_at_ms(key.name, key.now_us)
     }
 
-    fn release(&self, key: KeyMoment<'a>, ids: &[&[u8]]) -> Result<(usize, ()), Error> {
+    fn release(&self, key: KeyMoment<'a>, ids: &[&[u8]]) -> Result<usize, Error> {
         let mut released: usize = 0;
         for id in ids {
-            let held = release(self.store(key, Mode::Final), &Id::from(*id), None)?;
+            let held = release(self.server.store(key, Mode::Final), &Id::from(*id), None)?;
             released = released.saturating_add(usize::from(held));
         }
-        Ok((released, ()))
+        self.wake(key);
+        Ok(released)
     }
 
     fn held(&self, key: KeyMoment<'a>) -> Result<Vec<HeldReservation>, Error> {
         Ok(self.server.keys.held(key.name, key.now_us)?)
     }
 
-    fn contents(&self, key: KeyMoment<'a>) -> Result<KeyContents, Error> {
-        let KeyMoment { name, now_us } = key;
-        let keys = &self.server.keys;
-        let ttl_ms = keys.expires_at_ms(name, now_us);
-        let ttl_ms = ttl_ms.map(|at_ms| at_ms.saturating_sub(now_us / 1_000));
-        let (kind, ban) = match keys.kind(name, now_us) {
-            None => (Contents::Nothing, None),
-            Some(MemoryKind::Bucket) => match self.store(key, Mode::Look).bucket().read()? {
-                None => (Contents::Nothing, None),
-                Some(stored) => {
-                    (Contents::Bucket(BucketContents::of(&stored, now_us)), stored.ban())
-                }
-            },
-            Some(MemoryKind::Window) => {
-                let mut window = self.store(key, Mode::Look).window();
-                window.read(None)?;
-                let contents = WindowContents::of(&mut window, now_us)?;
-                (Contents::Window(contents), window.ban())
-            }
-        };
-        let ban_us = BanNow::at(ban, now_us).left_us();
-        Ok(KeyContents { kind, ban_us, ttl_ms })
-    }
-
     fn wake(&self, key: KeyMoment<'a>) {
         self.server.wake_line(key);
-    }
-
-    fn wake_after(&self, key: KeyMoment<'a>, (): ()) {
-        self.wake(key);
     }
 
     fn is_barred(&self, key: KeyMoment<'a>, leave: u64) -> bool {
@@ -233,10 +191,6 @@ impl<'a> ServerCall<'a> for MemoryCall<'a> {
     ) -> Result<(), Error> {
         self.ticket.set(Some(self.server.join_line(key, request, block_ms, wait_us)?));
         Ok(())
-    }
-
-    fn notes(&self) -> &'a MemoryServer {
-        self.server
     }
 
     fn count_settled(&self, _how: Applied, _number: u64) {}

@@ -4,11 +4,10 @@
 use super::call::KeyMoment;
 use super::value::{Value, ValueBuilder};
 use super::MemoryServer;
-use crate::decide::{decide, give_back};
+use crate::decide::{decide, give_back, note_end, Decided};
 use crate::error::Error;
-use crate::notes::Notes;
 use crate::policies::PolicyVerdict;
-use crate::reply::{self, Reply};
+use crate::reply;
 use crate::waiting::{try_head, WaitingServer};
 use engine::decide::Mode;
 use engine::line::{deadline_us, Joining, LineId, LineStep, LineTypes, Lines, Ticket};
@@ -39,8 +38,8 @@ struct EndedGrant {
     name: Box<[u8]>,
     /// What was asked for.
     request: Request,
-    /// The reply to the caller.
-    reply: Reply,
+    /// What was decided.
+    decided: Decided,
     /// When it was granted, in Unix microseconds.
     granted_us: u64,
 }
@@ -106,10 +105,10 @@ impl MemoryServer {
         self.lines.borrow_mut().forget(ticket, passed_us);
         let place = self.ended.borrow().iter().position(|one| one.ticket == ticket);
         let Some(ended) = place.map(|at| self.ended.borrow_mut().remove(at)) else { return };
-        if let Some(EndedGrant { name, request, reply, granted_us }) = ended.granted {
+        if let Some(EndedGrant { name, request, decided, granted_us }) = ended.granted {
             let key = KeyMoment { name: &name, now_us };
             // If the key was changed meanwhile so that this cannot be done, it is dropped.
-            let _ = give_back(&&*self, key, &request, &reply, granted_us);
+            let _ = give_back(&&*self, key, &request, &decided, granted_us);
             self.wake_line(key);
         }
     }
@@ -164,7 +163,7 @@ impl MemoryServer {
                 }
                 Some(LineStep::Dismiss { ticket, call }) => {
                     let denied = decide(&self, key, &call, true, Mode::Try);
-                    (&self).end(ticket, key, &call, denied.map(|denied| denied.reply));
+                    (&self).end(ticket, key, &call, denied);
                 }
             }
             any = true;
@@ -188,23 +187,23 @@ impl<'a> WaitingServer for &'a MemoryServer {
         ticket: Ticket,
         key: KeyMoment<'a>,
         request: &Request,
-        result: Result<Reply, Error>,
+        result: Result<Decided, Error>,
     ) {
         if self.change(|lines, passed_us| lines.forget(ticket, passed_us)).is_none() {
             return;
         }
         let (mut granted, builder) = (None, ValueBuilder::default());
         let reply = match result {
-            Ok(mut reply) => {
-                if self.note_end(key, request, &mut reply) == PolicyVerdict::Allowed {
+            Ok(mut decided) => {
+                if note_end(self, key, request, &mut decided) == PolicyVerdict::Allowed {
                     granted = Some(EndedGrant {
                         name: key.name.into(),
                         request: *request,
-                        reply,
+                        decided,
                         granted_us: key.now_us,
                     });
                 }
-                let _ = reply::write(&&builder, &reply);
+                let _ = reply::write(&&builder, request, &decided);
                 builder.take().unwrap_or(Value::Nil)
             }
             Err(error) => Value::Error(error.to_string()),

@@ -1,15 +1,22 @@
-//! What is noted when a call has ended: the counters of policies, the most denied keys, and keyspace events.
+//! The keys of this server as the commands use them, and what is noted of calls on them: the counters of policies, the most
+//! denied keys, and keyspace events.
 
 use crate::config;
 use crate::environment::policies;
 use crate::redis::events::notify;
+use crate::redis::random;
 use crate::redis::under_lock::UnderLock;
-use crate::state::KeyContext;
-use commands::notes::Notes;
+use crate::state::window::EmptiedKey;
+use crate::state::{KeyContext, ServerKey};
+use crate::stats;
+use commands::decide::Keyspace;
 use commands::policies::PolicyVerdict;
 use commands::report::MAX_TOP_KEY;
 use engine::db_key::DbKey;
+use engine::decide::Mode;
 use engine::heavy::{HeavyRow, RecentHeavy};
+use engine::reservation::{spelled_id, Id};
+use std::cell::Cell;
 
 /// The most denied keys, by database and name.
 static TOP: UnderLock<Option<RecentHeavy>> = UnderLock::new(None);
@@ -27,10 +34,33 @@ pub fn forget_top() {
     drop(TOP.with(Option::take));
 }
 
-/// Notes how calls ended on this server.
-pub struct ServerNotes;
+/// The keys of this server.
+#[derive(Default)]
+pub struct ServerKeys<'e, 'c> {
+    /// Whether one call is over several keys, which together must not take too long.
+    pub of_several: bool,
+    /// Holds the key that a release has just emptied, until a waiter is tried.
+    pub emptied: Option<&'e Cell<Option<EmptiedKey<'c>>>>,
+}
 
-impl Notes<KeyContext<'_>> for ServerNotes {
+impl<'e, 'c> Keyspace for ServerKeys<'e, 'c> {
+    type Key = KeyContext<'c>;
+    type Store = ServerKey<'e, 'c>;
+
+    fn store(&self, key_ctx: KeyContext<'c>, mode: Mode) -> ServerKey<'e, 'c> {
+        ServerKey { key_ctx, mode, of_several: self.of_several, emptied: self.emptied }
+    }
+
+    fn new_id(&self) -> Id {
+        Id::from(&spelled_id(random::bytes())[..])
+    }
+
+    fn count_dropped(&self, number: usize) {
+        if number > 0 {
+            stats::LAPSED.add(u64::try_from(number).unwrap_or(0));
+        }
+    }
+
     fn count_policy(&self, id: u64, ended: PolicyVerdict) {
         policies(|table| table.count(id, ended));
     }
