@@ -1,9 +1,10 @@
 //! What arguments mean on this server: its settings, policies and time zones.
 
-use crate::config::{LEASE_MS, MAX_RESERVATIONS, POLICIES_ONLY, WINDOW_ENTRIES};
+use crate::config::{NUMBERS, POLICIES_ONLY};
 use crate::redis::under_lock::UnderLock;
 use commands::environment::Environment;
 use commands::policies::{Policy, PolicyTable};
+use commands::settings::Numbers;
 use engine::calendar::{Zone, Zones};
 use std::sync::Arc;
 
@@ -41,15 +42,10 @@ pub fn unload() {
 pub struct ServerEnvironment;
 
 impl Environment for ServerEnvironment {
-    fn window_entries(&self) -> u32 {
-        u32::try_from(WINDOW_ENTRIES.get()).unwrap_or(u32::MAX)
+    fn numbers(&self) -> &Numbers {
+        &NUMBERS
     }
-    fn lease_ms(&self) -> u64 {
-        LEASE_MS.get()
-    }
-    fn max_reservations(&self) -> u64 {
-        MAX_RESERVATIONS.get()
-    }
+
     fn policies_only(&self) -> bool {
         POLICIES_ONLY.get()
     }

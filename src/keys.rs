@@ -24,7 +24,7 @@ static TOP: UnderLock<Option<RecentHeavy>> = UnderLock::new(None);
 fn top<T>(body: impl FnOnce(&mut RecentHeavy) -> T) -> T {
     TOP.with(|top| {
         body(top.get_or_insert_with(|| {
-            RecentHeavy::new(usize::try_from(config::TOP_KEYS.get()).unwrap_or(usize::MAX))
+            RecentHeavy::new(usize::try_from(config::NUMBERS.top_keys.get()).unwrap_or(usize::MAX))
         }))
     })
 }
@@ -67,7 +67,7 @@ impl<'e, 'c> Keyspace for ServerKeys<'e, 'c> {
 
     /// Counts the denial for RL.TOP, and publishes a keyspace event.
     fn note_denial(&self, key_ctx: KeyContext) {
-        if config::TOP_KEYS.get() > 0 {
+        if config::NUMBERS.top_keys.get() > 0 {
             let name = key_ctx.name.as_bytes();
             let key = DbKey { db: key_ctx.ctx.db(), name: name.get(..MAX_TOP_KEY).unwrap_or(name) };
             top(|top| top.add(key, key_ctx.now_us));
@@ -80,7 +80,7 @@ impl<'e, 'c> Keyspace for ServerKeys<'e, 'c> {
 
 /// At most `most` of the keys that are denied most at `now_us`, the most denied first.
 pub fn most_denied(now_us: u64, most: usize) -> Vec<HeavyRow> {
-    match config::TOP_KEYS.get() {
+    match config::NUMBERS.top_keys.get() {
         0 => Vec::new(),
         _ => top(|top| top.heaviest(now_us, most)),
     }

@@ -31,7 +31,7 @@ pub fn join(
     wait_us: Option<u64>,
 ) -> Result<(), Error> {
     let key = key_ctx.db_key();
-    let admitted = change(|lines, _| lines.admit(config::MAX_WAITERS.get()));
+    let admitted = change(|lines, _| lines.admit(config::NUMBERS.max_waiters.get()));
     let ticket = admitted.ok_or(Error::TooManyWaiters)?;
     let blocked = Blocked::client(call, blocking_key(key.name).as_bytes(), ticket.number());
     let blocked = blocked.ok_or(Error::internal())?;

@@ -1,25 +1,18 @@
-//! The settings `ratelimit.*`. To add one:
+//! The settings `ratelimit.*`. To add one, add its value to [`crate::config`], or a number to [`Numbers`], and a row here. If
+//! it concerns keys in memory and is no number, also add it to the commands' memory/settings.rs.
 //!
-//! - for a number, add its name, default and range to the commands' settings.rs;
-//! - add its value to config.rs, and a row here;
-//! - if it concerns keys in memory, add its value to the commands' memory/settings.rs: a number as a row of `NUMBERS`,
-//!   anything else as an arm of `set`.
+//! [`Numbers`]: commands::settings::Numbers
 
 use super::log::log_warning;
-use crate::config::{
-    ALLOW_UNLOAD, CL_THROTTLE, LEASE_MS, MAX_RESERVATIONS, MAX_WAITERS, NOTIFY_DENIED,
-    POLICIES_ONLY, TOP_KEYS, WINDOW_ENTRIES,
-};
+use crate::config::{ALLOW_UNLOAD, CL_THROTTLE, NOTIFY_DENIED, NUMBERS, POLICIES_ONLY};
 use crate::environment::{policies, set_timezone, zones, ServerEnvironment};
 use crate::keys;
-use crate::redis::config::{
-    apply_file, has_settings, NumberSetting, Setting, SettingValue, SwitchSetting, TextSetting,
-};
+use crate::redis::config::{apply_file, has_settings, Setting, SettingKind, SettingValue};
 use crate::redis::context::Context;
 use crate::redis::load::has_clients;
 use commands::definitions;
 use commands::environment::Environment;
-use commands::settings::{read_number, read_switch, read_zone, DEFAULT_TIMEZONE};
+use commands::settings::{read_zone, NumberSetting, Switch, DEFAULT_TIMEZONE};
 use std::ffi::CStr;
 
 /// A setting, and how load arguments give it.
@@ -35,25 +28,21 @@ pub struct SettingRow {
 /// The setting that lets MODULE UNLOAD lose the others.
 const PERMISSION: &CStr = c"allow-unload";
 pub static SETTINGS: [SettingRow; 11] = [
-    row(number(&WINDOW_ENTRIES)),
-    row(number(&LEASE_MS)),
-    row(number(&MAX_RESERVATIONS)),
-    row(number(&MAX_WAITERS)),
-    row(Setting::new(c"timezone", SettingValue::Text(TIMEZONE))),
-    row(switch(c"policies-only", &POLICIES_ONLY)),
+    row(number(&NUMBERS.window_entries)),
+    row(number(&NUMBERS.lease_ms)),
+    row(number(&NUMBERS.max_reservations)),
+    row(number(&NUMBERS.max_waiters)),
+    row(Setting::new(c"timezone", &TIMEZONE)),
+    row(Setting::new(c"policies-only", &POLICIES_ONLY)),
     // With another number of keys, counting starts again.
     SettingRow {
         decides: false,
-        ..row(Setting { before_change: keys::forget_top, ..number(&TOP_KEYS) })
+        ..row(Setting { after_change: keys::forget_top, ..number(&NUMBERS.top_keys) })
     },
-    SettingRow { decides: false, ..row(switch(c"notify-denied", &NOTIFY_DENIED)) },
-    SettingRow { decides: false, ..row(switch(PERMISSION, &ALLOW_UNLOAD)) },
-    row(Setting { at_load_only: true, ..switch(c"cl-throttle", &CL_THROTTLE) }),
-    SettingRow {
-        takes_rest: true,
-        decides: false,
-        ..row(Setting::new(c"policies", SettingValue::Text(POLICIES)))
-    },
+    SettingRow { decides: false, ..row(Setting::new(c"notify-denied", &NOTIFY_DENIED)) },
+    SettingRow { decides: false, ..row(Setting::new(PERMISSION, &ALLOW_UNLOAD)) },
+    row(Setting { at_load_only: true, ..Setting::new(c"cl-throttle", &CL_THROTTLE) }),
+    SettingRow { takes_rest: true, decides: false, ..row(Setting::new(c"policies", &POLICIES)) },
 ];
 
 const fn row(setting: Setting) -> SettingRow {
@@ -61,14 +50,62 @@ const fn row(setting: Setting) -> SettingRow {
 }
 
 const fn number(number: &'static NumberSetting) -> Setting {
-    Setting::new(number.name, SettingValue::Number(number))
+    Setting::new(number.name, number)
 }
 
-const fn switch(name: &'static CStr, switch: &'static SwitchSetting) -> Setting {
-    Setting::new(name, SettingValue::Switch(switch))
+impl SettingValue for NumberSetting {
+    fn kind(&self) -> SettingKind {
+        SettingKind::Number { min: self.min, max: self.max }
+    }
+    fn default(&self) -> Vec<u8> {
+        self.default.to_string().into_bytes()
+    }
+    fn get(&self) -> Vec<u8> {
+        NumberSetting::get(self).to_string().into_bytes()
+    }
+    fn set(&self, value: &[u8]) -> Result<(), String> {
+        NumberSetting::set(self, value)
+    }
 }
 
-const TIMEZONE: TextSetting = TextSetting {
+impl SettingValue for Switch {
+    fn kind(&self) -> SettingKind {
+        SettingKind::Switch
+    }
+    fn default(&self) -> Vec<u8> {
+        Switch::off().text().to_vec()
+    }
+    fn get(&self) -> Vec<u8> {
+        self.text().to_vec()
+    }
+    fn set(&self, value: &[u8]) -> Result<(), String> {
+        Switch::set(self, value)
+    }
+}
+
+/// A setting whose value another part of the module keeps.
+struct TextSetting {
+    default: &'static [u8],
+    get: fn() -> Vec<u8>,
+    set: fn(&[u8]) -> Result<(), String>,
+}
+
+impl SettingValue for TextSetting {
+    fn kind(&self) -> SettingKind {
+        SettingKind::Text
+    }
+    fn default(&self) -> Vec<u8> {
+        self.default.to_vec()
+    }
+    fn get(&self) -> Vec<u8> {
+        (self.get)()
+    }
+    fn set(&self, value: &[u8]) -> Result<(), String> {
+        (self.set)(value)
+    }
+}
+
+static TIMEZONE: TextSetting = TextSetting {
     default: DEFAULT_TIMEZONE,
     get: || {
         let zone = ServerEnvironment.timezone();
@@ -78,7 +115,7 @@ const TIMEZONE: TextSetting = TextSetting {
     set: |value| read_zone(value, &ServerEnvironment).map(set_timezone),
 };
 
-const POLICIES: TextSetting = TextSetting {
+static POLICIES: TextSetting = TextSetting {
     default: b"",
     get: || policies(|table| table.text().to_vec()),
     set: |value| {
@@ -109,7 +146,7 @@ pub fn not_default() -> Vec<(&'static str, Vec<u8>)> {
     let settings = SETTINGS.iter().map(|row| &row.setting);
     settings
         .filter(|setting| setting.name != PERMISSION && !setting.is_default())
-        .map(|setting| (setting.name.to_str().unwrap_or_default(), setting.shown()))
+        .map(|setting| (setting.name.to_str().unwrap_or_default(), setting.value.get()))
         .collect()
 }
 
@@ -117,18 +154,15 @@ pub fn not_default() -> Vec<(&'static str, Vec<u8>)> {
 pub fn decisive() -> Vec<u8> {
     let settings = SETTINGS.iter().filter(|row| row.decides).map(|row| &row.setting);
     settings
-        .flat_map(|setting| [setting.name.to_bytes(), b" ", &setting.shown(), b";"].concat())
+        .flat_map(|setting| [setting.name.to_bytes(), b" ", &setting.value.get(), b";"].concat())
         .collect()
 }
 
-/// Resets numbers and switches before the module is unloaded. The texts are dropped with the policies and zones.
+/// Resets all settings before the module is unloaded.
 pub fn reset() {
-    for row in &SETTINGS {
-        match row.setting.value {
-            SettingValue::Number(number) => number.set(number.default),
-            SettingValue::Switch(switch) => switch.set(false),
-            SettingValue::Text(_) => {}
-        }
+    for SettingRow { setting, .. } in &SETTINGS {
+        // Every default is allowed.
+        let _ = setting.set(&setting.value.default());
     }
 }
 
@@ -139,7 +173,7 @@ pub type TakenArguments<'r> = Vec<(&'r Setting, Vec<u8>)>;
 /// only logged: CONFIG REWRITE writes a new value into the file next to a `loadmodule` line with the old one, and the server
 /// must start with that file. A client that sends MODULE LOADEX has given both values.
 pub fn refuse_lost(ctx: Context, taken: &TakenArguments) -> Result<(), String> {
-    let Some((setting, _)) = taken.iter().find(|(one, value)| one.shown() != *value) else {
+    let Some((setting, _)) = taken.iter().find(|(one, value)| one.value.get() != *value) else {
         return Ok(());
     };
     let name = setting.name.to_string_lossy();
@@ -174,8 +208,8 @@ pub fn take_arguments<'r>(
             return Err(format!("load argument {name} {value_text}: no such setting"));
         };
         let (taken, after) = match takes_rest {
-            true => (set_from_text(setting, &rest.join(&b' ')), [].as_slice()),
-            false => (set_from_text(setting, value), after),
+            true => (setting.set(&rest.join(&b' ')), [].as_slice()),
+            false => (setting.set(value), after),
         };
         taken.map_err(|why| match takes_rest {
             // The server cuts long lines, and a table of policies is long.
@@ -183,24 +217,10 @@ pub fn take_arguments<'r>(
             false => format!("load argument {name} {value_text}: {why}"),
         })?;
         all.retain(|(other, _)| other.name != setting.name);
-        all.push((setting, setting.shown()));
+        all.push((setting, setting.value.get()));
         arguments = after;
     }
     Ok(all)
-}
-
-/// Changes a setting to a value that is given as text, or says what is allowed.
-fn set_from_text(setting: &Setting, value: &[u8]) -> Result<(), String> {
-    match setting.value {
-        SettingValue::Number(number) => {
-            let value = read_number(value, number.range())?;
-            (setting.before_change)();
-            number.set(value);
-        }
-        SettingValue::Switch(switch) => switch.set(read_switch(value)?),
-        SettingValue::Text(text) => (text.set)(value)?,
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -211,18 +231,18 @@ mod tests {
     #[test]
     fn a_setting_that_takes_the_rest_gets_all_words_after_its_name() {
         static TEXT: Mutex<Vec<u8>> = Mutex::new(Vec::new());
-        static SWITCH: SwitchSetting = SwitchSetting::off();
-        let text = SettingValue::Text(TextSetting {
+        static SWITCH: Switch = Switch::off();
+        static VALUE: TextSetting = TextSetting {
             default: b"",
             get: || TEXT.lock().unwrap().clone(),
             set: |value| {
                 *TEXT.lock().unwrap() = value.to_vec();
                 Ok(())
             },
-        });
+        };
         let rows = [
-            row(switch(c"switch", &SWITCH)),
-            SettingRow { takes_rest: true, ..row(Setting::new(c"all", text)) },
+            row(Setting::new(c"switch", &SWITCH)),
+            SettingRow { takes_rest: true, ..row(Setting::new(c"all", &VALUE)) },
         ];
         let take = |line: &str| {
             let words: Vec<_> = line.split(' ').map(str::as_bytes).collect();

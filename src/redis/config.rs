@@ -7,93 +7,39 @@ use super::text::{bytes_of, OwnedString};
 use super::under_lock::UnderLock;
 use redis_module::raw;
 use std::ffi::{c_char, c_int, c_longlong, c_void, CStr, CString};
-use std::ops::RangeInclusive;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 /// A setting. The server puts the name of the module before its name.
 pub struct Setting {
     pub name: &'static CStr,
     /// Whether CONFIG SET refuses it, so that only redis.conf and load arguments set it.
     pub at_load_only: bool,
-    /// What is done before a number changes.
-    pub before_change: fn(),
-    pub value: SettingValue,
+    /// What is done after the value has changed.
+    pub after_change: fn(),
+    pub value: &'static dyn SettingValue,
 }
 
-/// The value of a setting.
+/// The value of a setting, which is read and changed as text.
+pub trait SettingValue: Sync {
+    /// What CONFIG SET accepts.
+    fn kind(&self) -> SettingKind;
+    /// The default of the module. Load arguments and redis.conf do not change it.
+    fn default(&self) -> Vec<u8>;
+    /// The current value, as CONFIG GET shows it.
+    fn get(&self) -> Vec<u8>;
+    /// Changes the value, or says what is allowed.
+    fn set(&self, value: &[u8]) -> Result<(), String>;
+}
+
+/// What CONFIG SET accepts.
 #[derive(Clone, Copy)]
-pub enum SettingValue {
-    /// An integer.
-    Number(&'static NumberSetting),
+pub enum SettingKind {
+    /// An integer within this range.
+    Number { min: i64, max: i64 },
     /// `yes` or `no`.
-    Switch(&'static SwitchSetting),
+    Switch,
     /// Any text.
-    Text(TextSetting),
-}
-
-/// An integer within a range.
-pub struct NumberSetting {
-    /// The name of the setting.
-    pub name: &'static CStr,
-    /// Its default.
-    pub default: i64,
-    min: i64,
-    max: i64,
-    value: AtomicI64,
-}
-
-/// A switch, which is off by default.
-pub struct SwitchSetting(AtomicBool);
-
-/// A text that the module keeps.
-#[derive(Clone, Copy)]
-pub struct TextSetting {
-    /// Its default.
-    pub default: &'static [u8],
-    /// Returns the current value.
-    pub get: fn() -> Vec<u8>,
-    /// Changes the value, or says why it cannot.
-    pub set: fn(&[u8]) -> Result<(), String>,
-}
-
-impl NumberSetting {
-    /// A setting with its default value.
-    pub const fn new(name: &'static CStr, default: i64, min: i64, max: i64) -> NumberSetting {
-        NumberSetting { name, default, min, max, value: AtomicI64::new(default) }
-    }
-
-    /// The allowed values.
-    pub fn range(&self) -> RangeInclusive<i64> {
-        self.min..=self.max
-    }
-
-    /// The current value. No setting is negative.
-    pub fn get(&self) -> u64 {
-        self.value.load(Ordering::Relaxed).unsigned_abs()
-    }
-
-    /// Changes the value, which must be in range.
-    pub fn set(&self, value: i64) {
-        self.value.store(value, Ordering::Relaxed);
-    }
-}
-
-impl SwitchSetting {
-    /// A switch that is off.
-    pub const fn off() -> SwitchSetting {
-        SwitchSetting(AtomicBool::new(false))
-    }
-
-    /// Whether it is on.
-    pub fn get(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    /// Turns it on or off.
-    pub fn set(&self, on: bool) {
-        self.0.store(on, Ordering::Relaxed);
-    }
+    Text,
 }
 
 /// Whether this server has settings of modules (7.0). Otherwise there are only load arguments.
@@ -109,26 +55,30 @@ pub fn apply_file(ctx: Context) -> bool {
 
 impl Setting {
     /// A setting that CONFIG SET can change.
-    pub const fn new(name: &'static CStr, value: SettingValue) -> Setting {
-        Setting { name, at_load_only: false, before_change: || {}, value }
+    pub const fn new(name: &'static CStr, value: &'static dyn SettingValue) -> Setting {
+        Setting { name, at_load_only: false, after_change: || {}, value }
     }
 
-    /// The current value, as CONFIG GET shows it.
-    pub fn shown(&self) -> Vec<u8> {
-        match self.value {
-            SettingValue::Number(number) => number.get().to_string().into_bytes(),
-            SettingValue::Switch(switch) => if switch.get() { b"yes" } else { &b"no"[..] }.to_vec(),
-            SettingValue::Text(text) => (text.get)(),
-        }
-    }
-
-    /// Whether the current value is the default of the module. Load arguments do not change that default.
+    /// Whether the value is the default of the module.
     pub fn is_default(&self) -> bool {
-        match self.value {
-            SettingValue::Number(number) => i64::try_from(number.get()) == Ok(number.default),
-            SettingValue::Switch(switch) => !switch.get(),
-            SettingValue::Text(text) => (text.get)() == text.default,
-        }
+        self.value.get() == self.value.default()
+    }
+
+    /// Changes the value, or says what is allowed.
+    pub fn set(&self, value: &[u8]) -> Result<(), String> {
+        self.value.set(value)?;
+        (self.after_change)();
+        Ok(())
+    }
+
+    /// The value of a number.
+    fn number(&self) -> Option<i64> {
+        std::str::from_utf8(&self.value.get()).ok()?.parse().ok()
+    }
+
+    /// Whether a switch is on.
+    fn is_on(&self) -> bool {
+        self.value.get() == b"yes"
     }
 
     /// Registers the setting with its current value as the default. Returns false if the server refuses.
@@ -143,43 +93,30 @@ impl Setting {
         };
         let (ctx, name) = (ctx.raw(), self.name.as_ptr());
         let data = std::ptr::from_ref(self).cast_mut().cast();
-        let status = match self.value {
-            SettingValue::Number(number) => {
+        let status = match self.value.kind() {
+            SettingKind::Number { min, max } => {
                 let (get, set) = (Some(get_number as _), Some(set_number as _));
-                let value = i64::try_from(number.get()).ok()?;
+                let value = self.number()?;
                 let register = optional!(RedisModule_RegisterNumericConfig)?;
-                let (min, max) = (number.min, number.max);
                 // SAFETY: the context is live; the name is copied; the functions and the setting are static.
                 unsafe { register(ctx, name, value, flags, min, max, get, set, None, data) }
             }
-            SettingValue::Switch(switch) => {
+            SettingKind::Switch => {
                 let (get, set) = (Some(get_switch as _), Some(set_switch as _));
+                let value = self.is_on().into();
                 let register = optional!(RedisModule_RegisterBoolConfig)?;
                 // SAFETY: as above.
-                unsafe { register(ctx, name, switch.get().into(), flags, get, set, None, data) }
+                unsafe { register(ctx, name, value, flags, get, set, None, data) }
             }
-            SettingValue::Text(text) => {
+            SettingKind::Text => {
                 let (get, set) = (Some(get_text as _), Some(set_text as _));
-                let value = CString::new((text.get)()).ok()?;
+                let value = CString::new(self.value.get()).ok()?;
                 let register = optional!(RedisModule_RegisterStringConfig)?;
                 // SAFETY: as above; the value is copied too.
                 unsafe { register(ctx, name, value.as_ptr(), flags, get, set, None, data) }
             }
         };
         Some(status)
-    }
-
-    /// Changes a number or a switch. Returns false for another value.
-    fn set_integer(&self, value: i64) -> bool {
-        match self.value {
-            SettingValue::Number(number) if number.range().contains(&value) => {
-                (self.before_change)();
-                number.set(value);
-            }
-            SettingValue::Switch(switch) => switch.set(value != 0),
-            SettingValue::Number(_) | SettingValue::Text(_) => return false,
-        }
-        true
     }
 }
 
@@ -190,40 +127,55 @@ unsafe fn setting(data: *mut c_void) -> &'static Setting {
     unsafe { &*data.cast::<Setting>() }
 }
 
+/// Changes a setting for the server. If the value is refused, `error` is set to the reason.
+///
+/// # Safety
+/// As for [`setting`]. `error` is null, or the place of a string that the server takes over.
+unsafe fn change(data: *mut c_void, value: &[u8], error: *mut RawString) -> c_int {
+    // SAFETY: the caller's promise.
+    let setting = unsafe { setting(data) };
+    match guard(None, || setting.set(value)) {
+        Some(Ok(())) => return OK,
+        // SAFETY: the caller's promise.
+        Some(Err(why)) if !error.is_null() => unsafe {
+            *error = OwnedString::new(why.as_bytes()).into_raw();
+        },
+        _ => {}
+    }
+    ERR
+}
+
 unsafe extern "C" fn get_number(_name: *const c_char, data: *mut c_void) -> c_longlong {
     // SAFETY: the server passes what was registered.
-    let SettingValue::Number(number) = (unsafe { setting(data) }).value else { return 0 };
-    guard(None, || number.value.load(Ordering::Relaxed)).unwrap_or(0)
+    let setting = unsafe { setting(data) };
+    guard(None, || setting.number()).flatten().unwrap_or(0)
 }
 
 unsafe extern "C" fn set_number(
     _name: *const c_char,
     value: c_longlong,
     data: *mut c_void,
-    _error: *mut RawString,
+    error: *mut RawString,
 ) -> c_int {
-    // SAFETY: the server passes what was registered. It has checked the range, and words what is wrong.
-    let setting = unsafe { setting(data) };
-    match guard(None, || setting.set_integer(value)) {
-        Some(true) => OK,
-        _ => ERR,
-    }
+    // SAFETY: the server passes what was registered.
+    unsafe { change(data, value.to_string().as_bytes(), error) }
 }
 
 unsafe extern "C" fn get_switch(_name: *const c_char, data: *mut c_void) -> c_int {
     // SAFETY: the server passes what was registered.
-    let SettingValue::Switch(switch) = (unsafe { setting(data) }).value else { return 0 };
-    c_int::from(guard(None, || switch.get()).unwrap_or(false))
+    let setting = unsafe { setting(data) };
+    guard(None, || setting.is_on()).unwrap_or(false).into()
 }
 
 unsafe extern "C" fn set_switch(
-    name: *const c_char,
+    _name: *const c_char,
     value: c_int,
     data: *mut c_void,
     error: *mut RawString,
 ) -> c_int {
+    let value = if value == 0 { &b"no"[..] } else { b"yes" };
     // SAFETY: the server passes what was registered.
-    unsafe { set_number(name, value.into(), data, error) }
+    unsafe { change(data, value, error) }
 }
 
 /// The text that the server asked for last. The server copies it and does not take it over.
@@ -238,7 +190,7 @@ unsafe extern "C" fn get_text(_name: *const c_char, data: *mut c_void) -> RawStr
     // SAFETY: the server passes what was registered.
     let setting = unsafe { setting(data) };
     let shown = guard(None, || {
-        let value = OwnedString::new(&setting.shown());
+        let value = OwnedString::new(&setting.value.get());
         let raw = value.raw();
         drop(SHOWN.with(|shown| shown.replace(value)));
         raw
@@ -252,17 +204,6 @@ unsafe extern "C" fn set_text(
     data: *mut c_void,
     error: *mut RawString,
 ) -> c_int {
-    // SAFETY: the server passes what was registered.
-    let SettingValue::Text(text) = (unsafe { setting(data) }).value else { return ERR };
-    // SAFETY: the server keeps the value during the call.
-    let value = unsafe { bytes_of(value) };
-    match guard(None, || (text.set)(value)) {
-        Some(Ok(())) => return OK,
-        // SAFETY: the server takes the string over.
-        Some(Err(why)) if !error.is_null() => unsafe {
-            *error = OwnedString::new(why.as_bytes()).into_raw();
-        },
-        _ => {}
-    }
-    ERR
+    // SAFETY: the server passes what was registered, and keeps the value during the call.
+    unsafe { change(data, bytes_of(value), error) }
 }

@@ -326,9 +326,11 @@ fn manner(options: &Options) -> Manner {
 fn reserve(options: &Options, rule: &Rule, environment: &impl Environment) -> Reserve {
     Reserve {
         count_lapsed: options.has(OptionSet::COUNTLAPSED) && !matches!(rule, Rule::Semaphore),
-        lease_ms: options.number(OptionSet::LEASE).unwrap_or_else(|| environment.lease_ms()),
+        lease_ms: options
+            .number(OptionSet::LEASE)
+            .unwrap_or_else(|| environment.numbers().lease_ms.get()),
         id: options.word(OptionSet::ID).map(Id::from),
-        most: environment.max_reservations(),
+        most: environment.numbers().max_reservations.get(),
     }
 }
 

@@ -1,18 +1,14 @@
 //! What arguments mean on a server: its settings, policies and time zones.
 
 use crate::policies::Policy;
-use crate::settings::DEFAULT_TIMEZONE;
+use crate::settings::{Numbers, DEFAULT_TIMEZONE};
 use engine::calendar::Zone;
 use std::sync::Arc;
 
 /// What the arguments of a call mean where it came to.
 pub trait Environment {
-    /// Entries that a sliding window may use where a call does not say BUCKETS.
-    fn window_entries(&self) -> u32;
-    /// How long a reservation lasts where a call does not say LEASE, in milliseconds.
-    fn lease_ms(&self) -> u64;
-    /// The most reservations in one key.
-    fn max_reservations(&self) -> u64;
+    /// The settings that are numbers.
+    fn numbers(&self) -> &Numbers;
     /// Whether limits must be given as policies.
     fn policies_only(&self) -> bool;
     /// The zone that the setting `timezone` was set to, if it was.
@@ -21,6 +17,11 @@ pub trait Environment {
     fn zone_named(&self, name: &[u8]) -> Option<Zone>;
     /// The policy of this name.
     fn policy(&self, name: &[u8]) -> Option<Arc<Policy>>;
+
+    /// Entries that a sliding window may use where a call does not say BUCKETS.
+    fn window_entries(&self) -> u32 {
+        u32::try_from(self.numbers().window_entries.get()).unwrap_or(u32::MAX)
+    }
 
     /// The zone of calendar windows where a call does not say TZ.
     fn timezone(&self) -> Option<Zone> {
@@ -32,6 +33,8 @@ pub trait Environment {
 #[cfg(test)]
 #[derive(Default)]
 pub struct TestEnvironment {
+    /// The settings that are numbers.
+    pub numbers: Numbers,
     /// The zones that were named.
     pub zones: std::cell::RefCell<engine::calendar::Zones>,
     /// The table of policies.
@@ -40,16 +43,8 @@ pub struct TestEnvironment {
 
 #[cfg(test)]
 impl Environment for TestEnvironment {
-    fn window_entries(&self) -> u32 {
-        4096
-    }
-
-    fn lease_ms(&self) -> u64 {
-        20_000
-    }
-
-    fn max_reservations(&self) -> u64 {
-        65_536
+    fn numbers(&self) -> &Numbers {
+        &self.numbers
     }
 
     fn policies_only(&self) -> bool {

@@ -28,13 +28,13 @@ pub use value::Value;
 use crate::call::{run, CallResult};
 use crate::error::Error;
 use crate::policies::PolicyTable;
+use crate::settings::{Numbers, Switch};
 use crate::table::{CommandRow, COMMANDS};
 use call::{KeyMoment, MemoryCall};
 use engine::calendar::Zone;
 use engine::heavy::RecentHeavy;
 use engine::line::Lines;
 use engine::memory::Memory;
-use settings::MemorySettings;
 use std::cell::{Cell, RefCell};
 use value::ValueBuilder;
 use waiting::{EndedWait, MemoryLineTypes, WaitClock};
@@ -57,7 +57,8 @@ type FillRandom = dyn FnMut(&mut [u8]) + Send;
 /// server, so that it takes no more memory than the limits that are in use.
 pub struct MemoryServer {
     keys: Memory,
-    settings: MemorySettings,
+    numbers: Numbers,
+    policies_only: Switch,
     timezone: Option<Zone>,
     policies: PolicyTable,
     /// The keys that are denied most.
@@ -74,7 +75,8 @@ impl MemoryServer {
     pub fn new(random: impl FnMut(&mut [u8]) + Send + 'static) -> MemoryServer {
         MemoryServer {
             keys: Memory::default(),
-            settings: MemorySettings::default(),
+            numbers: Numbers::new(),
+            policies_only: Switch::off(),
             timezone: None,
             policies: PolicyTable::new(),
             top: RefCell::new(None),
@@ -185,7 +187,7 @@ impl MemoryServer {
 
     /// The keys that are denied most, if they are counted.
     fn top<T>(&self, body: impl FnOnce(&mut RecentHeavy) -> T) -> Option<T> {
-        let most = usize::try_from(self.settings.top_keys).ok().filter(|most| *most > 0)?;
+        let most = usize::try_from(self.numbers.top_keys.get()).ok().filter(|most| *most > 0)?;
         let mut top = self.top.borrow_mut();
         Some(body(top.get_or_insert_with(|| RecentHeavy::new(most))))
     }

@@ -1,4 +1,4 @@
-//! What the settings of the module and those of a server in memory share: names, ranges and defaults, and how a value is read.
+//! The settings that the module and a server in memory share: names, defaults, ranges and values.
 
 use crate::environment::Environment;
 use crate::error::Error;
@@ -6,11 +6,11 @@ use engine::calendar::Zone;
 use engine::decimal::parse_i64;
 use engine::reservation::YEAR_MS;
 use std::ffi::CStr;
-use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// A setting that is a number.
-#[derive(Clone, Copy, Debug)]
-pub struct NumberRow {
+/// A setting that is a number from 0 on.
+#[derive(Debug)]
+pub struct NumberSetting {
     /// Its name, without `ratelimit.`.
     pub name: &'static CStr,
     /// The value where nobody set another.
@@ -19,47 +19,121 @@ pub struct NumberRow {
     pub min: i64,
     /// The highest value.
     pub max: i64,
+    value: AtomicU64,
 }
 
-const fn row(name: &'static CStr, default: i64, min: i64, max: i64) -> NumberRow {
-    NumberRow { name, default, min, max }
+impl NumberSetting {
+    const fn new(name: &'static CStr, default: i64, min: i64, max: i64) -> NumberSetting {
+        NumberSetting { name, default, min, max, value: AtomicU64::new(default.unsigned_abs()) }
+    }
+
+    /// The value.
+    pub fn get(&self) -> u64 {
+        self.value.load(Ordering::Relaxed)
+    }
+
+    /// Changes the value to the number that this text spells.
+    ///
+    /// # Errors
+    ///
+    /// Says what is allowed. Nothing changes then.
+    pub fn set(&self, text: &[u8]) -> Result<(), String> {
+        let (min, max) = (self.min, self.max);
+        let value = parse_i64(text).filter(|value| (min..=max).contains(value));
+        let value = value.ok_or_else(|| format!("must be an integer from {min} to {max}"))?;
+        self.value.store(value.unsigned_abs(), Ordering::Relaxed);
+        Ok(())
+    }
 }
 
-/// Entries that a sliding window may use where a call does not say BUCKETS.
-pub const WINDOW_ENTRIES: NumberRow = row(c"window-entries", 4096, 1, 65_536);
-/// How long a reservation lasts where a call does not say LEASE, in milliseconds.
-pub const LEASE_MS: NumberRow = row(c"lease", 20_000, 1, YEAR_MS as i64);
-/// The most reservations in one key.
-pub const MAX_RESERVATIONS: NumberRow = row(c"max-reservations", 65_536, 1, 1_048_576);
-/// The most calls that wait at one time, over all keys.
-pub const MAX_WAITERS: NumberRow = row(c"max-waiters", 10_000, 0, 1_000_000);
-/// The number of keys that RL.TOP counts; 0 counts none.
-pub const TOP_KEYS: NumberRow = row(c"top-keys", 128, 0, 10_000);
+/// The settings that are numbers. To add one, add a field, its row in [`Numbers::new`], and its place in [`Numbers::all`].
+#[derive(Debug)]
+pub struct Numbers {
+    /// Entries that a sliding window may use where a call does not say BUCKETS.
+    pub window_entries: NumberSetting,
+    /// How long a reservation lasts where a call does not say LEASE, in milliseconds.
+    pub lease_ms: NumberSetting,
+    /// The most reservations in one key.
+    pub max_reservations: NumberSetting,
+    /// The most calls that wait at one time, over all keys.
+    pub max_waiters: NumberSetting,
+    /// The number of keys that RL.TOP counts; 0 counts none.
+    pub top_keys: NumberSetting,
+}
+
+impl Numbers {
+    /// All at their defaults.
+    pub const fn new() -> Numbers {
+        Numbers {
+            window_entries: NumberSetting::new(c"window-entries", 4096, 1, 65_536),
+            lease_ms: NumberSetting::new(c"lease", 20_000, 1, YEAR_MS as i64),
+            max_reservations: NumberSetting::new(c"max-reservations", 65_536, 1, 1_048_576),
+            max_waiters: NumberSetting::new(c"max-waiters", 10_000, 0, 1_000_000),
+            top_keys: NumberSetting::new(c"top-keys", 128, 0, 10_000),
+        }
+    }
+
+    /// All of them.
+    pub fn all(&self) -> [&NumberSetting; 5] {
+        let Numbers { window_entries, lease_ms, max_reservations, max_waiters, top_keys } = self;
+        [window_entries, lease_ms, max_reservations, max_waiters, top_keys]
+    }
+}
+
+impl Default for Numbers {
+    fn default() -> Numbers {
+        Numbers::new()
+    }
+}
+
+/// A setting that is `yes` or `no`.
+#[derive(Debug, Default)]
+pub struct Switch(AtomicBool);
+
+impl Switch {
+    /// A switch that is off, the default of all.
+    pub const fn off() -> Switch {
+        Switch(AtomicBool::new(false))
+    }
+
+    /// Whether it is on.
+    pub fn get(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// The value as text.
+    pub fn text(&self) -> &'static [u8] {
+        if self.get() {
+            b"yes"
+        } else {
+            b"no"
+        }
+    }
+
+    /// Turns it on for `yes` and off for `no`, in any case.
+    ///
+    /// # Errors
+    ///
+    /// Says what is allowed. Nothing changes then.
+    pub fn set(&self, text: &[u8]) -> Result<(), String> {
+        let on = match text.to_ascii_lowercase().as_slice() {
+            b"yes" => true,
+            b"no" => false,
+            _ => return Err("must be yes or no".into()),
+        };
+        self.0.store(on, Ordering::Relaxed);
+        Ok(())
+    }
+}
 
 /// The zone of calendar windows until somebody sets another.
 pub const DEFAULT_TIMEZONE: &[u8] = b"UTC";
 
-/// The number that a setting of this range is set to.
+/// The zone that the setting `timezone` is set to.
 ///
 /// # Errors
 ///
-/// Says what is allowed, as the next two do.
-pub fn read_number(value: &[u8], range: RangeInclusive<i64>) -> Result<i64, String> {
-    let number = parse_i64(value).filter(|number| range.contains(number));
-    let (least, most) = range.into_inner();
-    number.ok_or_else(|| format!("must be an integer from {least} to {most}"))
-}
-
-/// Whether a switch is set to `yes` or to `no`, in any case.
-pub fn read_switch(value: &[u8]) -> Result<bool, String> {
-    match value.to_ascii_lowercase().as_slice() {
-        b"yes" => Ok(true),
-        b"no" => Ok(false),
-        _ => Err("must be yes or no".into()),
-    }
-}
-
-/// The zone that the setting `timezone` is set to.
+/// Says what is allowed.
 pub fn read_zone(value: &[u8], environment: &impl Environment) -> Result<Zone, String> {
     environment.zone_named(value).ok_or_else(|| {
         let why = Error::Zone.to_string();

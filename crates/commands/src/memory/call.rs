@@ -8,6 +8,7 @@ use crate::environment::Environment;
 use crate::error::Error;
 use crate::policies::{ListedPolicy, Policy, PolicyVerdict};
 use crate::report::MAX_TOP_KEY;
+use crate::settings::Numbers;
 use engine::calendar::Zone;
 use engine::db_key::DbKey;
 use engine::decide::Mode;
@@ -44,25 +45,13 @@ impl<'a> KeyMoment<'a> {
     }
 }
 
-fn unsigned(number: i64) -> u64 {
-    number.unsigned_abs()
-}
-
 impl Environment for &MemoryServer {
-    fn window_entries(&self) -> u32 {
-        u32::try_from(self.settings.window_entries).unwrap_or(u32::MAX)
-    }
-
-    fn lease_ms(&self) -> u64 {
-        unsigned(self.settings.lease_ms)
-    }
-
-    fn max_reservations(&self) -> u64 {
-        unsigned(self.settings.max_reservations)
+    fn numbers(&self) -> &Numbers {
+        &self.numbers
     }
 
     fn policies_only(&self) -> bool {
-        self.settings.policies_only
+        self.policies_only.get()
     }
 
     fn chosen_timezone(&self) -> Option<Zone> {

@@ -127,7 +127,7 @@ impl MemoryServer {
         block_ms: u64,
         wait_us: Option<u64>,
     ) -> Result<Ticket, Error> {
-        let most = self.settings.max_waiters.unsigned_abs();
+        let most = self.numbers.max_waiters.get();
         let mut lines = self.lines.borrow_mut();
         let ticket = lines.admit(most).ok_or(Error::TooManyWaiters)?;
         let passed_us = self.clock.passed_us;
