@@ -72,7 +72,7 @@ functions! {
         RedisModule_ValueLength RedisModule_StringDMA RedisModule_StringTruncate
         RedisModule_GetAbsExpire RedisModule_SetAbsExpire RedisModule_SignalModifiedKey
         RedisModule_ZsetAdd RedisModule_ZsetRem RedisModule_ZsetFirstInScoreRange
-        RedisModule_ZsetLastInScoreRange RedisModule_ZsetFirstInLexRange
+        RedisModule_ZsetLastInScoreRange
         RedisModule_ZsetRangeStop RedisModule_ZsetRangeEndReached RedisModule_ZsetRangeNext
         RedisModule_ZsetRangePrev RedisModule_ZsetRangeCurrentElement
         RedisModule_Replicate RedisModule_Call RedisModule_FreeCallReply

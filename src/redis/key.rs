@@ -5,7 +5,6 @@ use super::api::{api, RawString, OK};
 use super::call_reply::CallReply;
 use super::context::{Context, KeyName, UNTOUCHED};
 use super::text::OwnedString;
-use engine::text::Text;
 use redis_module::raw;
 use std::ops::{Deref, DerefMut};
 use std::os::raw::{c_int, c_longlong};
@@ -73,9 +72,6 @@ pub struct WriteKey<'c> {
     key: ReadKey<'c>,
     changed: bool,
 }
-
-/// The maximum length of a bound in a search by members, with its mark. That of an id of 64 bytes takes 70.
-const MAX_BOUND: usize = 80;
 
 /// Replicates a command on an open key. The format describes the arguments after the key's name.
 macro_rules! replicate {
@@ -188,24 +184,6 @@ impl<'c> ReadKey<'c> {
     ) -> Elements<'_, 'c> {
         let begun = !self.raw.is_null() && begin(self.raw) == OK;
         Elements { key: self, begun, started: false, backwards }
-    }
-
-    /// The first element whose member is at least `from` and less than `to`, which must be shorter than [`MAX_BOUND`]. The
-    /// members up to it must be in order, as they are among equal scores.
-    pub fn first_by_member(&mut self, from: &[u8], to: &[u8]) -> Option<Element> {
-        let bound = |mark: &[u8], member: &[u8]| {
-            debug_assert!(member.len() < MAX_BOUND, "a bound would be cut short");
-            let mut text = Text::<MAX_BOUND>::new();
-            text.push(mark);
-            text.push(member);
-            OwnedString::new(text.as_bytes())
-        };
-        let (min, max) = (bound(b"[", from), bound(b"(", to));
-        let mut found = self.search(false, |raw| {
-            // SAFETY: the key is open, the bounds outlive the call.
-            unsafe { api!(RedisModule_ZsetFirstInLexRange(raw, min.raw(), max.raw())) }
-        });
-        found.next()
     }
 }
 

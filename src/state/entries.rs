@@ -11,8 +11,6 @@ use engine::store::Entries;
 /// The score of reservations.
 pub const RESERVED: f64 = f64::NEG_INFINITY;
 
-/// The range of reservations.
-pub const RESERVATIONS: Scores = Scores { from: RESERVED, to: RESERVED };
 pub const ALL: Scores = Scores { from: RESERVED, to: f64::INFINITY };
 
 /// All scores except that of reservations: events and foreign entries.

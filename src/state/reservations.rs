@@ -12,8 +12,12 @@ use commands::error::Error;
 use engine::ban::Ban;
 use engine::held::{FirstGone, Hold, Holds, SortedHolds};
 use engine::index::{next_order_us, HeldIndex, Index, IndexBuilder};
-use engine::reservation::{id_of, prefix, ReservationMember, ReservationRef, ReservationView};
+use engine::reservation::{
+    id_of, HeldReservation, ReservationMember, ReservationRef, ReservationView,
+};
 use engine::store;
+use foldhash::quality::RandomState;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The reservations of a key. An index is put back when this is dropped.
@@ -200,17 +204,58 @@ impl<'c> ServerReservations<'c> {
         }
     }
 
-    /// Removes the live reservations with these ids, which may repeat, from the index, and returns their members.
+    /// The member of the reservation `id`, if it is live.
+    pub fn find_live(&self, id: &[u8], now_us: u64) -> Result<Option<OwnedString>, Error> {
+        let one = match &self.0 {
+            Listed(listed) => {
+                // If another program wrote an id a second time, the first one counts.
+                let mut members = listed.members.iter();
+                let found = members.find(|member| id_of(member.as_bytes()) == Some(id));
+                found.map(reservation).transpose()?.filter(|one| one.live(now_us))
+            }
+            Indexed(indexed) => indexed.held.get_live(id),
+        };
+        Ok(one.map(|one| OwnedString::new(one.member().as_bytes())))
+    }
+
+    /// Takes the live reservations with these ids, which may repeat, and returns their members. Those that are left are only
+    /// known in an index.
     pub fn take_live(&mut self, ids: &[&[u8]]) -> Vec<OwnedString> {
-        let mut members = Vec::new();
-        let Indexed(IndexedReservations { held, len, .. }) = &mut self.0 else { return members };
-        for id in ids {
-            let Some(one) = held.get_live(id) else { continue };
-            members.push(OwnedString::new(one.member().as_bytes()));
-            held.remove(id);
+        match &mut self.0 {
+            Listed(listed) => {
+                let now_us = listed.now_us;
+                let mut members = std::mem::take(&mut listed.members);
+                // There may be far more ids than members.
+                let mut positions = HashMap::<_, _, RandomState>::default();
+                for (at, member) in members.iter().enumerate() {
+                    // If another program wrote an id a second time, the first one counts, as in a search.
+                    positions.entry(id_of(member.as_bytes())).or_insert(at);
+                }
+                let mut is_named = vec![false; members.len()];
+                for id in ids {
+                    let at = positions.get(&Some(*id));
+                    if let Some(is_named) = at.and_then(|at| is_named.get_mut(*at)) {
+                        *is_named = true;
+                    }
+                }
+                let mut is_named = is_named.into_iter();
+                members.retain(|member| {
+                    is_named.next() == Some(true)
+                        && reservation(member).is_ok_and(|one| one.live(now_us))
+                });
+                members
+            }
+            Indexed(IndexedReservations { held, len, .. }) => {
+                let mut members = Vec::new();
+                for id in ids {
+                    let Some(one) = held.get_live(id) else { continue };
+                    members.push(OwnedString::new(one.member().as_bytes()));
+                    held.remove(id);
+                }
+                *len = len.saturating_sub(members.len());
+                members
+            }
         }
-        *len = len.saturating_sub(members.len());
-        members
     }
 
     /// Adds a new reservation.
@@ -221,13 +266,21 @@ impl<'c> ServerReservations<'c> {
         }
     }
 
-    /// The live reservations of an index, the oldest first.
-    pub fn oldest_first(&self) -> impl Iterator<Item = ReservationRef<'_>> {
-        let held = match &self.0 {
-            Listed(_) => None,
-            Indexed(indexed) => Some(&indexed.held),
-        };
-        held.into_iter().flat_map(HeldIndex::oldest_first)
+    /// The live reservations, the oldest first.
+    pub fn list_live(&self, now_us: u64) -> Vec<HeldReservation> {
+        match &self.0 {
+            Listed(listed) => {
+                let live = listed.members.iter().flat_map(reservation);
+                let live = live.filter(|one| one.live(now_us));
+                HeldReservation::oldest_first(
+                    live.map(|one| HeldReservation::of(&one, now_us)).collect(),
+                )
+            }
+            Indexed(indexed) => {
+                let live = indexed.held.oldest_first();
+                live.map(|one| HeldReservation::of(&one, now_us)).collect()
+            }
+        }
     }
 
     /// Remembers how many elements the set has after the call. An index is used again only if the set still has that many.
@@ -454,31 +507,4 @@ fn seen<'m>(one: &ReservationRef<'m>, now_us: u64) -> ReservationRef<'m> {
         true => zones(|zones| ReservationView::at(now_us, zones).seen(one)),
         false => *one,
     }
-}
-
-/// The member of the reservation `id`, if it is live. Searches `known`, or the open key if nothing is known yet.
-pub fn find_live(
-    known: Option<&ServerReservations>,
-    key: &mut ReadKey,
-    id: &[u8],
-    now_us: u64,
-) -> Result<Option<OwnedString>, Error> {
-    match known.map(|known| &known.0) {
-        Some(Indexed(indexed)) => {
-            let one = indexed.held.get_live(id);
-            return Ok(one.map(|one| OwnedString::new(one.member().as_bytes())));
-        }
-        Some(Listed(listed)) => {
-            // If another program wrote an id a second time, the first one counts, as in a search.
-            let found = listed.members.iter().find(|member| id_of(member.as_bytes()) == Some(id));
-            let Some(member) = found else { return Ok(None) };
-            let live = reservation(member)?.live(now_us);
-            return Ok(live.then(|| OwnedString::new(member.as_bytes())));
-        }
-        None => {}
-    }
-    let (from, to) = (prefix(id, b':'), prefix(id, b';'));
-    let Some(found) = key.first_by_member(from.as_bytes(), to.as_bytes()) else { return Ok(None) };
-    let live = reservation(&found.member)?.live(now_us);
-    Ok(live.then_some(found.member))
 }

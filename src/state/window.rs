@@ -7,10 +7,8 @@
 //!
 //! Nothing is written until everything that the call reads or removes has been checked to be ours.
 
-use super::entries::{
-    after, ban, entry, reservation, EntryReader, KnownEvents, FOREIGN, RESERVATIONS, RESERVED,
-};
-use super::reservations::{find_live, ReadBudget, ServerReservations};
+use super::entries::{after, entry, reservation, EntryReader, KnownEvents, FOREIGN, RESERVED};
+use super::reservations::{ReadBudget, ServerReservations};
 use super::{indexes, KeyContext, Open, ServerKey};
 use crate::redis::key::{remove_highest, KeyValue, ReadKey, Scores, WriteKey};
 use crate::redis::text::OwnedString;
@@ -18,11 +16,9 @@ use commands::error::Error;
 use engine::ban::Ban;
 use engine::decide::Mode;
 use engine::entry::{score, Entry};
-use engine::reservation::{id_of, HeldReservation};
+use engine::reservation::HeldReservation;
 use engine::store::{self, BanEdit, Change};
 use engine::window::Edit;
-use foldhash::quality::RandomState;
-use std::collections::HashMap;
 
 /// A sorted set of events and reservations, for one call.
 pub struct ServerWindow<'c> {
@@ -37,26 +33,6 @@ pub struct ServerWindow<'c> {
     events: KnownEvents,
 }
 
-fn open(key_ctx: KeyContext, mode: Mode) -> Result<Open, Error> {
-    let mut key = Open::new(key_ctx, mode)?;
-    match key.reader().value() {
-        KeyValue::Empty | KeyValue::Zset => Ok(key),
-        KeyValue::String(_) | KeyValue::Other => {
-            // The server does not notify us of every value that replaces a set.
-            indexes::forget(key_ctx.ctx.db(), key_ctx.name.as_bytes());
-            Err(Error::NotZset)
-        }
-    }
-}
-
-/// Refuses a foreign sorted set: one with positive scores.
-fn refuse_foreign(key: &mut ReadKey) -> Result<(), Error> {
-    match key.lowest(FOREIGN) {
-        Some(_) => Err(Error::NotEntry),
-        None => Ok(()),
-    }
-}
-
 impl<'c> ServerWindow<'c> {
     /// A key that has not been read yet.
     pub fn new(at: ServerKey<'_, 'c>) -> ServerWindow<'c> {
@@ -69,6 +45,14 @@ impl<'c> ServerWindow<'c> {
             reservations: ServerReservations::default(),
             events: KnownEvents::default(),
         }
+    }
+
+    /// A key that has been read.
+    fn read(key_ctx: KeyContext<'c>, mode: Mode) -> Result<ServerWindow<'c>, Error> {
+        let key = ServerKey { key_ctx, mode, of_several: false, emptied: None };
+        let mut window = ServerWindow::new(key);
+        store::WindowKey::read(&mut window, None)?;
+        Ok(window)
     }
 }
 
@@ -86,8 +70,13 @@ impl<'c> store::WindowKey for ServerWindow<'c> {
             return Ok(());
         }
         let key_ctx = self.key_ctx;
-        self.key = open(key_ctx, self.mode)?;
+        self.key = Open::new(key_ctx, self.mode)?;
         let reader = self.key.reader();
+        if let KeyValue::String(_) | KeyValue::Other = reader.value() {
+            // The server does not notify us of every value that replaces a set.
+            indexes::forget(key_ctx.ctx.db(), key_ctx.name.as_bytes());
+            return Err(Error::NotZset);
+        }
         match ServerReservations::from_index(key_ctx, reader, id) {
             Some(reservations) => self.reservations = reservations,
             None => {
@@ -108,10 +97,10 @@ impl<'c> store::WindowKey for ServerWindow<'c> {
         self.events.len = reader.len().saturating_sub(self.reservations.elements());
         // Unless an index was found, the newest entry has been read and is ours.
         let read = usize::from(self.events.newest.is_some());
-        if self.events.len > read {
-            refuse_foreign(reader)?;
+        match self.events.len > read && reader.lowest(FOREIGN).is_some() {
+            true => Err(Error::NotEntry),
+            false => Ok(()),
         }
-        Ok(())
     }
 
     fn reservations(&self) -> &ServerReservations<'c> {
@@ -131,7 +120,7 @@ impl<'c> store::WindowKey for ServerWindow<'c> {
     }
 
     fn find_live(&mut self, id: &[u8]) -> Result<Option<OwnedString>, Error> {
-        find_live(Some(&self.reservations), self.key.reader(), id, self.key_ctx.now_us)
+        self.reservations.find_live(id, self.key_ctx.now_us)
     }
 
     fn write(&mut self, change: Change<'_, OwnedString>) -> usize {
@@ -253,22 +242,21 @@ fn collect(key: &mut ReadKey, scores: Scores, members: &mut Vec<OwnedString>) {
 /// A key whose elements have all been released but are still stored, so that a waiter who is granted something can add to
 /// the key without the key vanishing first. It counts as empty. If nothing is written to it, it is deleted on drop.
 pub struct EmptiedKey<'c> {
-    key_ctx: KeyContext<'c>,
-    /// Open for writing, until it is taken.
-    key: Open<'c>,
+    /// `None` once it was taken.
+    key: Option<WriteKey<'c>>,
     released: Vec<OwnedString>,
 }
 
 impl<'c> EmptiedKey<'c> {
     /// Takes the open key, and the members to remove from it after the new ones were added.
     fn take(&mut self) -> (Option<WriteKey<'c>>, Vec<OwnedString>) {
-        (self.key.take(self.key_ctx), std::mem::take(&mut self.released))
+        (self.key.take(), std::mem::take(&mut self.released))
     }
 }
 
 impl Drop for EmptiedKey<'_> {
     fn drop(&mut self) {
-        if let Open::Write(key) = &mut self.key {
+        if let Some(key) = &mut self.key {
             key.delete();
         }
     }
@@ -280,97 +268,18 @@ pub fn release<'c>(
     key_ctx: KeyContext<'c>,
     ids: &[&[u8]],
 ) -> Result<(usize, Option<EmptiedKey<'c>>), Error> {
-    let Open::Write(mut key) = open(key_ctx, Mode::Final)? else { return Ok((0, None)) };
-    let len = key.len();
-    let mut index = match len {
-        0..=MAX_READ => None,
-        _ => ServerReservations::from_index(key_ctx, &mut key, None),
-    };
-    let released = match &mut index {
-        Some(index) => {
-            refuse_foreign(&mut key)?;
-            index.take_live(ids)
-        }
-        None => find_all_live(key_ctx, &mut key, ids)?,
-    };
+    let mut window = ServerWindow::read(key_ctx, Mode::Final)?;
+    let Some(mut key) = window.key.take(key_ctx) else { return Ok((0, None)) };
+    let released = window.reservations.take_live(ids);
     let number = released.len();
-    if number > 0 && number == len {
-        return Ok((number, Some(EmptiedKey { key_ctx, key: Open::Write(key), released })));
+    if number > 0 && number == key.len() {
+        return Ok((number, Some(EmptiedKey { key: Some(key), released })));
     }
     key.remove(&released);
     Ok((number, None))
 }
 
-/// A set of up to this many elements is read from its beginning, not searched. It has no index.
-const MAX_READ: usize = 4;
-
-/// Up to this many ids are searched for one by one in a larger set.
-const MAX_SEARCHED: usize = 8;
-
-/// Searching the set for one id costs about as much as reading this many reservations.
-const READ_PER_SEARCH: usize = 16;
-
-/// The members of the live reservations with these ids, in a key without an index.
-fn find_all_live(
-    key_ctx: KeyContext,
-    key: &mut ReadKey,
-    ids: &[&[u8]],
-) -> Result<Vec<OwnedString>, Error> {
-    let len = key.len();
-    let mut members = Vec::new();
-    if len > MAX_READ && ids.len() <= MAX_SEARCHED.max(len / READ_PER_SEARCH) {
-        refuse_foreign(key)?;
-        let mut ids = ids.to_vec();
-        ids.sort_unstable();
-        ids.dedup();
-        for id in ids {
-            members.extend(find_live(None, key, id, key_ctx.now_us)?);
-        }
-        return Ok(members);
-    }
-    collect(key, RESERVATIONS, &mut members);
-    if members.len() < len {
-        refuse_foreign(key)?;
-    }
-    let mut positions = HashMap::<_, _, RandomState>::default();
-    for (at, member) in members.iter().enumerate() {
-        // If another program wrote an id a second time, the first one counts, as in a search.
-        positions.entry(id_of(member.as_bytes())).or_insert(at);
-    }
-    let mut is_released = vec![false; members.len()];
-    for id in ids {
-        let at = positions.get(&Some(*id));
-        if let Some(is_released) = at.and_then(|at| is_released.get_mut(*at)) {
-            *is_released = true;
-        }
-    }
-    for (member, is_released) in members.iter().zip(&mut is_released) {
-        *is_released = *is_released && reservation(member)?.live(key_ctx.now_us);
-    }
-    let mut is_released = is_released.into_iter();
-    members.retain(|_| is_released.next() == Some(true));
-    Ok(members)
-}
-
 /// The live reservations of a key, the oldest first.
 pub fn list_held(key_ctx: KeyContext) -> Result<Vec<HeldReservation>, Error> {
-    let mut key = open(key_ctx, Mode::Look)?;
-    refuse_foreign(key.reader())?;
-    let now_us = key_ctx.now_us;
-    if let Some(indexed) = ServerReservations::from_index(key_ctx, key.reader(), None) {
-        let mut live = Vec::with_capacity(indexed.len());
-        live.extend(indexed.oldest_first().map(|one| HeldReservation::of(&one, now_us)));
-        return Ok(live);
-    }
-    let mut live = Vec::new();
-    for element in key.reader().ascending(RESERVATIONS) {
-        if ban(&element.member)?.is_some() {
-            continue;
-        }
-        let one = reservation(&element.member)?;
-        if one.live(now_us) {
-            live.push(HeldReservation::of(&one, now_us));
-        }
-    }
-    Ok(HeldReservation::oldest_first(live))
+    Ok(ServerWindow::read(key_ctx, Mode::Look)?.reservations.list_live(key_ctx.now_us))
 }
