@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::limits::{LimitSpec, WindowKind};
 use crate::options::{spells, OptionSet, Options};
 use crate::policies::Policy;
+use crate::share::Share;
 use engine::decimal::parse_i64;
 use engine::decision::{Manner, Quantity, TimeUnit};
 use engine::period::{Length, Period, PeriodError};
@@ -167,7 +168,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         let policy = self.policy(environment, family)?;
         let spec = match &policy {
             Some(policy) => policy.limit,
-            None => self.limit(family)?,
+            None => self.limit(family, environment.share())?,
         };
         let error = if least < 0 { Error::SignedQuantity } else { Error::Quantity };
         let quantity = self.quantity(least, error)?;
@@ -193,6 +194,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         request.ask.quantity = Quantity::from_signed(quantity);
         if options.any() {
             request.ask.leave = options.number(OptionSet::LEAVE).unwrap_or(0);
+            request.ask.leave = environment.share().of_leave(request.ask.leave);
             request.ask.manner = manner(options);
             request.count_denied = options.has(OptionSet::COUNTDENIED);
             request.ban_ms = options.number(OptionSet::BAN);
@@ -233,19 +235,19 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         }
     }
 
-    /// The numbers of a limit.
+    /// A share of the limit that numbers give.
     #[inline]
-    pub fn limit(&mut self, family: Family) -> Result<LimitSpec, Error> {
+    pub fn limit(&mut self, family: Family, share: Share) -> Result<LimitSpec, Error> {
         match family {
-            Family::Throttle => Ok(LimitSpec::Rate(self.rate()?)),
-            Family::Window => self.window(false),
-            Family::Acquire => self.window(true),
+            Family::Throttle => Ok(LimitSpec::Rate(self.rate(share)?)),
+            Family::Window => self.window(false, share),
+            Family::Acquire => self.window(true, share),
         }
     }
 
     /// `max_burst count period`
     #[inline]
-    fn rate(&mut self) -> Result<Rate, Error> {
+    fn rate(&mut self, share: Share) -> Result<Rate, Error> {
         let max_burst = self.unsigned(0, Error::MaxBurst)?;
         if max_burst == i64::MAX.unsigned_abs() {
             return Err(Error::MaxBurst);
@@ -255,12 +257,14 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
             Length::Ms(ms) => ms,
             Length::Months(_) => return Err(Error::PlainPeriod),
         };
-        Rate::new(max_burst, count, period_ms).ok_or(Error::BucketTooLong)
+        let at_once = share.of_limit(max_burst.saturating_add(1));
+        let (count, period_ms) = share.of_rate(count, period_ms);
+        Rate::new(at_once.saturating_sub(1), count, period_ms).ok_or(Error::BucketTooLong)
     }
 
     /// `limit period`; with `semaphore` the period may be 0, which is no window at all.
-    fn window(&mut self, semaphore: bool) -> Result<LimitSpec, Error> {
-        let limit = self.unsigned(0, Error::Limit)?;
+    fn window(&mut self, semaphore: bool, share: Share) -> Result<LimitSpec, Error> {
+        let limit = share.of_limit(self.unsigned(0, Error::Limit)?);
         if semaphore && self.word == Some(b"0") {
             self.pass();
             return Ok(LimitSpec::Window { limit, period: None });

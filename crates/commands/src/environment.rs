@@ -2,6 +2,7 @@
 
 use crate::policies::Policy;
 use crate::settings::{Numbers, DEFAULT_TIMEZONE};
+use crate::share::Share;
 use engine::calendar::Zone;
 use std::sync::Arc;
 
@@ -17,6 +18,11 @@ pub trait Environment {
     fn zone_named(&self, name: &[u8]) -> Option<Zone>;
     /// The policy of this name.
     fn policy(&self, name: &[u8]) -> Option<Arc<Policy>>;
+
+    /// How much of each limit a call may use.
+    fn share(&self) -> Share {
+        Share::ALL
+    }
 
     /// Entries that a sliding window may use where a call does not say BUCKETS.
     fn window_entries(&self) -> u32 {

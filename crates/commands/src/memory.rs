@@ -29,6 +29,7 @@ use crate::call::{run, CallResult};
 use crate::error::Error;
 use crate::policies::PolicyTable;
 use crate::settings::{Numbers, Switch};
+use crate::share::Share;
 use crate::table::{CommandRow, COMMANDS};
 use call::{KeyMoment, MemoryCall};
 use engine::calendar::Zone;
@@ -57,6 +58,7 @@ type FillRandom = dyn FnMut(&mut [u8]) + Send;
 /// server, so that it takes no more memory than the limits that are in use.
 pub struct MemoryServer {
     keys: Memory,
+    share: Share,
     numbers: Numbers,
     policies_only: Switch,
     timezone: Option<Zone>,
@@ -73,7 +75,16 @@ impl MemoryServer {
     /// A server without keys, with the default settings. `random` fills bytes with random ones, for the ids of
     /// reservations that callers do not name.
     pub fn new(random: impl FnMut(&mut [u8]) + Send + 'static) -> MemoryServer {
+        MemoryServer::with_share(Share::ALL, random)
+    }
+
+    /// The same for a process that may use only a share of each limit.
+    pub fn with_share(
+        share: Share,
+        random: impl FnMut(&mut [u8]) + Send + 'static,
+    ) -> MemoryServer {
         MemoryServer {
+            share,
             keys: Memory::default(),
             numbers: Numbers::new(),
             policies_only: Switch::off(),

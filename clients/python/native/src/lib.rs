@@ -30,7 +30,6 @@ struct Waits {
 #[pyclass(frozen, module = "redis_ratelimit._engine")]
 struct Engine {
     server: Mutex<MemoryServer>,
-    share: Option<Share>,
 }
 
 /// Random bytes of Python's own source.
@@ -102,12 +101,11 @@ impl Engine {
     #[new]
     #[pyo3(signature = (share=1.0))]
     fn new(share: f64) -> PyResult<Engine> {
-        let found = Share::nearest(share).ok_or_else(|| {
+        let share = Share::nearest(share).ok_or_else(|| {
             let range = "above 0 (from 1/10000) and at most 1";
             PyValueError::new_err(format!("share must be {range}, not {share}"))
         })?;
-        let share = (!found.is_all()).then_some(found);
-        Ok(Engine { server: Mutex::new(MemoryServer::new(fill_random)), share })
+        Ok(Engine { server: Mutex::new(MemoryServer::with_share(share, fill_random)) })
     }
 
     /// The reply to a command at a time in Unix microseconds; the system's time if none is given.
@@ -124,11 +122,7 @@ impl Engine {
             Word::Text(text) => *text,
             Word::Number(number) => number.as_bytes(),
         });
-        let mut argv: Vec<&[u8]> = argv.collect();
-        let scaled = self.share.map(|share| share.of_call(&argv));
-        if let Some(scaled) = &scaled {
-            argv = scaled.iter().map(AsRef::as_ref).collect();
-        }
+        let argv: Vec<&[u8]> = argv.collect();
         let outcome = self.server().call(&argv, now_us.unwrap_or_else(real_us));
         match outcome {
             Outcome::Reply(value) => shown(py, value),

@@ -21,7 +21,6 @@ const WAITS: i32 = -2;
 #[derive(Default)]
 struct Instance {
     server: Option<MemoryServer>,
-    share: Option<Share>,
     input: Vec<u8>,
     output: String,
     numbers: Vec<f64>,
@@ -62,8 +61,7 @@ pub extern "C" fn start(seed: u64, share: f64) -> bool {
     let Some(share) = Share::nearest(share) else { return false };
     let mut random = Random(seed);
     with(|instance| {
-        instance.share = (!share.is_all()).then_some(share);
-        instance.server = Some(MemoryServer::new(move |bytes| random.fill(bytes)));
+        instance.server = Some(MemoryServer::with_share(share, move |bytes| random.fill(bytes)));
     });
     true
 }
@@ -173,15 +171,7 @@ pub extern "C" fn call(len: usize, now: f64) -> i32 {
     with(|instance| {
         let argv = words(instance.input.get(..len).unwrap_or_default());
         let Some(server) = &mut instance.server else { return JSON };
-        let outcome = match instance.share {
-            None => server.call(&argv, us(now)),
-            Some(share) => {
-                let scaled = share.of_call(&argv);
-                let argv: Vec<&[u8]> = scaled.iter().map(AsRef::as_ref).collect();
-                server.call(&argv, us(now))
-            }
-        };
-        match outcome {
+        match server.call(&argv, us(now)) {
             Outcome::Reply(value) => instance.put(&value),
             Outcome::Waits(ticket) => {
                 instance.numbers.clear();

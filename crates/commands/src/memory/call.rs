@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::policies::{ListedPolicy, Policy, PolicyVerdict};
 use crate::report::MAX_TOP_KEY;
 use crate::settings::Numbers;
+use crate::share::Share;
 use engine::calendar::Zone;
 use engine::db_key::DbKey;
 use engine::decide::Mode;
@@ -48,6 +49,10 @@ impl<'a> KeyMoment<'a> {
 impl Environment for &MemoryServer {
     fn numbers(&self) -> &Numbers {
         &self.numbers
+    }
+
+    fn share(&self) -> Share {
+        self.share
     }
 
     fn policies_only(&self) -> bool {
