@@ -1,7 +1,6 @@
 //! Values that belong to the thread that holds the server's lock.
 
-use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, TryLockError};
 
 /// A value that is used under the server's lock. A server has one lock around all commands, timers and callbacks of modules.
 /// The main thread holds it, and lends it to a thread of another module that calls a command or changes a key
@@ -12,28 +11,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 ///
 /// A use within another use panics, and so does one without the lock during another. The guard turns that into an error for
 /// the client and a line in the log.
-pub struct UnderLock<T> {
-    in_use: AtomicBool,
-    value: UnsafeCell<T>,
-}
-
-// SAFETY: `with` is the only access to the value, and allows one use at a time. The value moves between threads, so it has
-// to be `Send`.
-unsafe impl<T: Send> Sync for UnderLock<T> {}
-
-/// Ends a use on drop, even if the use panics.
-struct InUse<'a>(&'a AtomicBool);
-
-impl Drop for InUse<'_> {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
-    }
-}
+pub struct UnderLock<T>(Mutex<T>);
 
 impl<T> UnderLock<T> {
     /// A value that is not in use.
     pub const fn new(value: T) -> UnderLock<T> {
-        UnderLock { in_use: AtomicBool::new(false), value: UnsafeCell::new(value) }
+        UnderLock(Mutex::new(value))
     }
 
     /// Uses the value. `body` must not call a function of the server that may call the module back, such as a command, a
@@ -41,12 +24,13 @@ impl<T> UnderLock<T> {
     pub fn with<R>(&self, body: impl FnOnce(&mut T) -> R) -> R {
         #[cfg(test)]
         let _turn = tests::ThreadTurn::take();
-        if self.in_use.swap(true, Ordering::Acquire) {
-            refuse();
-        }
-        let _use = InUse(&self.in_use);
-        // SAFETY: nothing else uses the value before `_use` is dropped, and the reference does not outlive `body`.
-        body(unsafe { &mut *self.value.get() })
+        let mut value = match self.0.try_lock() {
+            Ok(value) => value,
+            // A use that panicked does not keep others from the value.
+            Err(TryLockError::Poisoned(value)) => value.into_inner(),
+            Err(TryLockError::WouldBlock) => refuse(),
+        };
+        body(&mut value)
     }
 }
 
