@@ -1,7 +1,7 @@
 //! A call on the server, as the commands see it.
 
 use crate::blocking;
-use crate::environment::{policies, ServerEnvironment};
+use crate::environment::{ServerEnvironment, POLICIES};
 use crate::keys::{self, ServerKeys};
 use crate::redis::call::Call;
 use crate::redis::clock;
@@ -53,13 +53,13 @@ impl<'a> ServerCall<'a> for Call<'a> {
         ServerEnvironment
     }
     fn sink(&self) -> Context<'a> {
-        self.context()
+        self.ctx
     }
     fn now_us(&self) -> u64 {
         clock::command_time_us()
     }
     fn key(&self, at: usize, now_us: u64) -> Option<KeyContext<'a>> {
-        Some(KeyContext { ctx: self.context(), name: self.key_at(at)?, now_us })
+        Some(KeyContext { ctx: self.ctx, name: self.key_at(at)?, now_us })
     }
 
     fn expires_at_ms(&self, key: KeyContext<'a>) -> Option<u64> {
@@ -92,7 +92,7 @@ impl<'a> ServerCall<'a> for Call<'a> {
     }
 
     fn may_block(&self) -> bool {
-        self.context().may_block()
+        self.ctx.may_block()
     }
 
     // Kept out of the way of the many calls that do not wait.
@@ -116,7 +116,7 @@ impl<'a> ServerCall<'a> for Call<'a> {
     }
 
     fn policies(&self) -> Vec<ListedPolicy> {
-        policies(|table| table.list())
+        POLICIES.with(|table| table.list())
     }
 
     fn most_denied(&self, most: usize) -> Vec<HeavyRow> {

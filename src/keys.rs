@@ -2,7 +2,7 @@
 //! denied keys, and keyspace events.
 
 use crate::config;
-use crate::environment::policies;
+use crate::environment::POLICIES;
 use crate::redis::events::notify;
 use crate::redis::random;
 use crate::redis::under_lock::UnderLock;
@@ -62,7 +62,7 @@ impl<'e, 'c> Keyspace for ServerKeys<'e, 'c> {
     }
 
     fn count_policy(&self, id: u64, ended: PolicyVerdict) {
-        policies(|table| table.count(id, ended));
+        POLICIES.with(|table| table.count(id, ended));
     }
 
     /// Counts the denial for RL.TOP, and publishes a keyspace event.

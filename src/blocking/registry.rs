@@ -72,6 +72,8 @@ static LINES: UnderLock<ServerLines> = UnderLock::new(ServerLines::new());
 static LINE_COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// Asks the lines a question.
+// Kept out of the way of the many calls while there are no lines.
+#[inline(never)]
 pub fn look<T>(question: impl FnOnce(&ServerLines) -> T) -> T {
     LINES.with(|lines| question(lines))
 }
@@ -111,9 +113,17 @@ fn is_empty() -> bool {
     LINE_COUNT.load(Ordering::Relaxed) == 0
 }
 
+/// Asks the lines a question whose answer is the default while there are none.
+fn ask<T: Default>(question: impl FnOnce(&ServerLines) -> T) -> T {
+    if is_empty() {
+        return T::default();
+    }
+    look(question)
+}
+
 /// Whether a waiter comes before a call that arrives at the key now with this LEAVE.
 pub fn is_barred(key_ctx: KeyContext, leave: u64) -> bool {
-    !is_empty() && is_barred_by_line(key_ctx, leave)
+    ask(|lines| lines.is_barred(key_ctx.db_key(), leave))
 }
 
 /// Whether a call waits on the key.
@@ -122,21 +132,14 @@ pub fn is_awaited(key_ctx: KeyContext) -> bool {
     is_barred(key_ctx, u64::MAX)
 }
 
-#[inline(never)]
-fn is_barred_by_line(key_ctx: KeyContext, leave: u64) -> bool {
-    look(|lines| lines.is_barred(key_ctx.db_key(), leave))
-}
-
 /// Whether a call that waits on the key will use this id for its reservation.
 pub fn id_waits(key_ctx: KeyContext, id: &[u8]) -> bool {
-    !is_empty() && look(|lines| lines.id_waits(key_ctx.db_key(), id))
+    ask(|lines| lines.id_waits(key_ctx.db_key(), id))
 }
 
 /// How many calls wait on the key.
 pub fn waiting_on(key_ctx: KeyContext) -> u64 {
-    let ask = |lines: &ServerLines| lines.waiting_on(key_ctx.db_key());
-    let waiting = if is_empty() { 0 } else { look(ask) };
-    u64::try_from(waiting).unwrap_or(u64::MAX)
+    u64::try_from(ask(|lines| lines.waiting_on(key_ctx.db_key()))).unwrap_or(u64::MAX)
 }
 
 /// How many calls wait.

@@ -35,8 +35,7 @@ pub fn join(
     let ticket = admitted.ok_or(Error::TooManyWaiters)?;
     let blocked = Blocked::client(call, blocking_key(key.name).as_bytes(), ticket.number());
     let blocked = blocked.ok_or(Error::internal())?;
-    let waits =
-        WaitingCall { request: *request, command: call.command(), client: call.context().client() };
+    let waits = WaitingCall { request: *request, command: call.command, client: call.ctx.client() };
     count_turns();
     change(|lines, now_us| {
         let deadline_us = deadline_us(now_us, block_ms);

@@ -2,7 +2,7 @@
 
 use super::log::{log_notice, PREFIX};
 use super::settings;
-use crate::environment::policies;
+use crate::environment::POLICIES;
 use crate::redis::context::Context;
 use std::ffi::{c_int, CStr};
 
@@ -38,7 +38,7 @@ const MAX_LINE: usize = 900;
 /// Logs the version, the number of policies, and the settings that are not at their defaults.
 pub fn log_load(ctx: Context) {
     let (version, commit) = (VERSION.to_string_lossy(), COMMIT.to_string_lossy());
-    let policies = policies(|table| table.list().len());
+    let policies = POLICIES.with(|table| table.list().len());
     let mut line = format!("version {version}, commit {commit}, {policies} policies");
     let changed = settings::not_default();
     // The table of policies is long, so only their number is logged.

@@ -2,7 +2,7 @@
 
 use super::{build, settings};
 use crate::blocking;
-use crate::environment::policies;
+use crate::environment::POLICIES;
 use crate::redis::info::{Info, Report};
 use crate::state::indexes;
 use crate::stats;
@@ -54,7 +54,7 @@ fn report_configuration(info: &Info) {
         }
     };
     text("settings_digest".into(), digest(&settings::decisive()));
-    let listed = policies(|table| table.list());
+    let listed = POLICIES.with(|table| table.list());
     let lines = listed.iter().map(|one| [&one.name, " ", &one.definition, ";"].concat());
     text("policies_digest".into(), digest(lines.collect::<String>().as_bytes()));
     for policy in listed {

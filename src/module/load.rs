@@ -10,7 +10,7 @@ use crate::keys;
 use crate::redis::context::Context;
 use crate::redis::events;
 use crate::redis::handlers::{self, Handlers};
-use crate::redis::load::{export, promise, Module, Promises};
+use crate::redis::load::{export, promise, Module};
 use crate::redis::{declaration, event_loop, info};
 use crate::state::{indexes, reservations};
 use commands::error::Error;
@@ -69,7 +69,7 @@ impl Module for Ratelimit {
 
 /// Registers everything with the server, or says why that failed.
 fn load(ctx: Context, arguments: &[&[u8]]) -> Result<(), String> {
-    promise(ctx, Promises::all());
+    promise(ctx);
     let category = declaration::add_category(ctx, Ratelimit::NAME);
     let category = category.then_some(Ratelimit::NAME);
     registration::register(ctx, category, false)?;

@@ -26,19 +26,19 @@ impl Commands for CommandTable {
     // Inlined into each entry, where the number of the command is known.
     #[inline(always)]
     fn run(call: &Call) {
-        let Some(command) = find(call.command()) else { return };
+        let Some(command) = find(call.command) else { return };
         if Traits::of(command.row.command).keys.answer(call) {
             return;
         }
         let result = run(command.row.command, command.row.options, call);
-        end_and_log(call.context(), command, result);
+        end_and_log(call.ctx, command, result);
     }
 
     fn panicked(call: &Call) {
-        let Some(command) = find(call.command()) else { return };
+        let Some(command) = find(call.command) else { return };
         command.stats.count(&Err(Error::internal()));
         // The guard has logged it.
-        reply_error(call.context(), Error::internal());
+        reply_error(call.ctx, Error::internal());
     }
 }
 
@@ -312,7 +312,7 @@ mod tests {
 
     impl Commands for Fails {
         fn run(call: &Call) {
-            end_and_log(call.context(), row_of(c"rl.held"), Err(Error::internal()));
+            end_and_log(call.ctx, row_of(c"rl.held"), Err(Error::internal()));
         }
 
         fn panicked(_: &Call) {}
@@ -334,7 +334,7 @@ mod tests {
 
     impl Commands for Fires {
         fn run(call: &Call) {
-            blocking::serve_timer(call.context());
+            blocking::serve_timer(call.ctx);
         }
 
         fn panicked(_: &Call) {}
@@ -391,7 +391,7 @@ mod tests {
     impl Commands for Several {
         fn run(call: &Call) {
             if !Keys::Counted(Access::Update).answer(call) {
-                call.context().reply_nil();
+                call.ctx.reply_nil();
             }
         }
 

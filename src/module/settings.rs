@@ -5,7 +5,7 @@
 
 use super::log::log_warning;
 use crate::config::{ALLOW_UNLOAD, CL_THROTTLE, NOTIFY_DENIED, NUMBERS, POLICIES_ONLY};
-use crate::environment::{policies, set_timezone, zones, ServerEnvironment};
+use crate::environment::{self, ServerEnvironment, ZONES};
 use crate::keys;
 use crate::redis::config::{apply_file, has_settings, Setting, SettingKind, SettingValue};
 use crate::redis::context::Context;
@@ -109,18 +109,20 @@ static TIMEZONE: TextSetting = TextSetting {
     default: DEFAULT_TIMEZONE,
     get: || {
         let zone = ServerEnvironment.timezone();
-        let zone = zone.map(|zone| zones(|zones| zones.name(zone).as_bytes().to_vec()));
+        let zone = zone.map(|zone| ZONES.with(|zones| zones.name(zone).as_bytes().to_vec()));
         zone.unwrap_or_else(|| DEFAULT_TIMEZONE.to_vec())
     },
-    set: |value| read_zone(value, &ServerEnvironment).map(set_timezone),
+    set: |value| {
+        read_zone(value, &ServerEnvironment).map(|zone| environment::TIMEZONE.set(Some(zone)))
+    },
 };
 
 static POLICIES: TextSetting = TextSetting {
     default: b"",
-    get: || policies(|table| table.text().to_vec()),
+    get: || environment::POLICIES.with(|table| table.text().to_vec()),
     set: |value| {
         let definitions = definitions::parse(value, &ServerEnvironment)?;
-        policies(|table| table.replace(value, definitions));
+        environment::POLICIES.with(|table| table.replace(value, definitions));
         Ok(())
     },
 };

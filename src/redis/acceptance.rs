@@ -2,8 +2,7 @@
 //! a timer, nor for what a command without the flag deny-oom grants to waiters.
 
 use super::api::{api, optional};
-use super::call_reply::CallReply;
-use super::context::{Context, KeyName};
+use super::context::{CallReply, Context, KeyName};
 use redis_module::raw;
 use std::ffi::c_char;
 use std::io::Error;
@@ -62,13 +61,13 @@ pub fn accepts_write_to(ctx: Context, key: KeyName) -> Acceptance {
 }
 
 /// Whether the server accepts a write to this key in a command on it. If a client has sent that command, the server has
-/// checked it like any write. Then only memory is left to check, because not every command has the flag deny-oom.
+/// checked it like any write; another module may call one without a client. Then only memory is left to check, because not every command has the flag deny-oom.
 pub fn accepts_write_in_command(ctx: Context, key: KeyName) -> bool {
     let unchecked = raw::REDISMODULE_CTX_FLAGS_MULTI
         | raw::REDISMODULE_CTX_FLAGS_LUA
         | raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING
         | raw::REDISMODULE_CTX_FLAGS_OOM;
-    if ctx.flags() & unchecked == 0 && ctx.is_of_connected_client() {
+    if ctx.flags() & unchecked == 0 && ctx.client().is_connected() {
         return ctx.is_master() && !ctx.is_paused();
     }
     accepts_writes(ctx) && accepts_write_to(ctx, key) == Acceptance::Accepted

@@ -1,7 +1,7 @@
 //! The functions of the module API. The module checks once, on load, that the required ones exist.
 
 use redis_module::raw;
-use std::ffi::c_int;
+use std::ffi::{c_int, CStr};
 
 /// The server's handles of contexts and strings.
 pub(super) type RawContext = *mut raw::RedisModuleCtx;
@@ -100,4 +100,15 @@ functions! {
         RedisModule_RegisterNumericConfig RedisModule_RegisterStringConfig
         RedisModule_RegisterBoolConfig RedisModule_LoadConfigs RedisModule_ReplyWithMap
     }
+}
+
+/// A function of the API that only a Valkey has, from 8.0 on. Before that Valkey is Redis 7.2 in all that matters here.
+pub(super) fn valkey_function(name: &CStr) -> Option<unsafe extern "C" fn() -> c_int> {
+    let mut function: Option<unsafe extern "C" fn() -> c_int> = None;
+    if let Some(get) = optional!(RedisModule_GetApi) {
+        // SAFETY: the server writes the address of the function to the place, or leaves the place as it is. All functions
+        // that are asked for here take nothing and return a C integer.
+        unsafe { get(name.as_ptr(), (&raw mut function).cast()) };
+    }
+    function
 }

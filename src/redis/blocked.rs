@@ -28,7 +28,7 @@ unsafe impl Send for Blocked {}
 impl Blocked {
     /// Blocks the client of `call`, which must allow that, on `key`.
     pub fn client(call: &Call, key: &[u8], wait: WaitNumber) -> Option<Blocked> {
-        let ctx = call.context().raw();
+        let ctx = call.ctx.raw();
         let key = OwnedString::new(key);
         let mut keys = [key.raw()];
         // SAFETY: the context is a command's; the server keeps its own reference of the key; the private data is a

@@ -13,17 +13,12 @@ pub struct CommandNumber(pub usize);
 
 /// A running command.
 pub struct Call<'a> {
-    ctx: Context<'a>,
+    pub ctx: Context<'a>,
     arguments: &'a [RawString],
-    command: CommandNumber,
+    pub command: CommandNumber,
 }
 
 impl<'a> Call<'a> {
-    /// The context of the call.
-    pub fn context(&self) -> Context<'a> {
-        self.ctx
-    }
-
     /// The number of arguments, including the name of the command.
     pub fn len(&self) -> usize {
         self.arguments.len()
@@ -44,11 +39,6 @@ impl<'a> Call<'a> {
     /// Some of the arguments, to be passed on.
     pub(super) fn raw_arguments(&self, range: Range<usize>) -> &'a [RawString] {
         self.arguments.get(range).unwrap_or_default()
-    }
-
-    /// The number of the command.
-    pub fn command(&self) -> CommandNumber {
-        self.command
     }
 
     /// Whether the server only asks for the positions of the keys. See [`super::declaration::Keys::Counted`].

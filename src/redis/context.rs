@@ -1,7 +1,6 @@
-//! The context of a command or a callback, how it replies, and the names of keys.
+//! The context of a command or a callback, how it replies, the replies to its own calls, and the names of keys.
 
 use super::api::{api, optional, RawContext, RawString, OK};
-use super::call_reply::CallReply;
 use super::text::{bytes_of, OwnedString};
 use redis_module::raw;
 use std::ffi::{c_int, c_long, CString};
@@ -47,11 +46,6 @@ impl Context<'_> {
             | raw::REDISMODULE_CTX_FLAGS_LUA
             | raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING;
         self.flags() & never == 0 && self.is_master()
-    }
-
-    /// Whether a connected client sent the command. Another module may call one without a client.
-    pub fn is_of_connected_client(self) -> bool {
-        self.client().is_connected()
     }
 
     /// The client of the running command.
@@ -157,6 +151,36 @@ impl Context<'_> {
     pub fn reply_wrong_arity(self) {
         // SAFETY: the context is live.
         unsafe { api!(RedisModule_WrongArity(self.raw())) };
+    }
+}
+
+/// The server's reply to a command that the module called. It is freed when this is dropped.
+pub(super) struct CallReply(NonNull<raw::RedisModuleCallReply>);
+
+impl CallReply {
+    /// Takes over the result of RedisModule_Call. `None` if the server did not make the call.
+    pub(super) fn adopt(raw: *mut raw::RedisModuleCallReply) -> Option<CallReply> {
+        NonNull::new(raw).map(CallReply)
+    }
+
+    /// The text of an error or a string. Empty for any other reply.
+    pub(super) fn text(&self) -> &[u8] {
+        let mut len = 0;
+        // SAFETY: the reply is ours, and its text lives as long. Any other reply gives null.
+        unsafe {
+            let start = api!(RedisModule_CallReplyStringPtr(self.0.as_ptr(), &mut len));
+            if start.is_null() {
+                return &[];
+            }
+            std::slice::from_raw_parts(start.cast(), len)
+        }
+    }
+}
+
+impl Drop for CallReply {
+    fn drop(&mut self) {
+        // SAFETY: the reply is ours to free, once.
+        unsafe { api!(RedisModule_FreeCallReply(self.0.as_ptr())) };
     }
 }
 

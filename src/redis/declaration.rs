@@ -1,9 +1,8 @@
 //! Registering commands, with what COMMAND INFO, COMMAND DOCS and ACLs show of them.
 
-use super::api::{api, optional, OK};
+use super::api::{api, optional, valkey_function, OK};
 use super::call::{Call, EntryPoint};
 use super::context::Context;
-use super::server::asks_for_keys_on_main_thread;
 use redis_module::raw::{
     self, RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_BLOCK as BLOCK,
     RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_INTEGER as INTEGER,
@@ -34,6 +33,19 @@ pub enum Keys {
     First(Access),
     /// The first argument is the number of the keys that follow it.
     Counted(Access),
+}
+
+/// The first Redis that finds the keys of commands in I/O threads: 8.2, whose previews are called 8.1.
+const KEYS_IN_THREADS_SINCE: c_int = 0x0008_0100;
+
+/// Whether this server asks for the keys of a command with the flag `getkeys-api` only on its main thread: Redis before 8.2.
+/// Redis 8.2 and Valkey 8 ask in I/O threads while the main thread runs another command. Neither the context that they pass
+/// nor this module can bear that, and the server dies. Unknown servers are treated alike.
+fn asks_for_keys_on_main_thread() -> bool {
+    // SAFETY: takes nothing.
+    let version = optional!(RedisModule_GetServerVersion).map(|version| unsafe { version() });
+    version.is_some_and(|version| version < KEYS_IN_THREADS_SINCE)
+        && valkey_function(c"ValkeyModule_GetServerVersion").is_none()
 }
 
 impl Access {

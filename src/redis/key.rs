@@ -2,8 +2,7 @@
 //! differ.
 
 use super::api::{api, RawString, OK};
-use super::call_reply::CallReply;
-use super::context::{Context, KeyName, UNTOUCHED};
+use super::context::{CallReply, Context, KeyName, UNTOUCHED};
 use super::text::OwnedString;
 use redis_module::raw;
 use std::ops::{Deref, DerefMut};

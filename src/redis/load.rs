@@ -1,13 +1,11 @@
 //! MODULE LOAD and UNLOAD.
 
-use super::api::{api, missing, RawContext, RawString, ERR, OK};
+use super::api::{api, missing, valkey_function, RawContext, RawString, ERR, OK};
 use super::call::arguments;
 use super::context::Context;
 use super::guard::{guard, log, set_panic_line};
-use super::server::valkey_function;
 use super::text::bytes_of;
 use super::{config, key};
-use bitflags::bitflags;
 use redis_module::raw;
 use std::ffi::{c_int, c_void, CStr};
 use std::ptr::null_mut;
@@ -181,47 +179,32 @@ fn unload<M: Module>() {
     config::unload();
 }
 
-bitflags! {
-    /// The module options: what a module promises to the server.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct Promises: u32 {
-        /// It has no data types, or handles errors while one is read.
-        const HANDLE_IO_ERRORS = raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS;
-        /// It signals itself which keys it has modified.
-        const SIGNAL_MODIFIED = raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED;
-        /// It works while a replica serves reads and loads a new data set.
-        const HANDLE_REPL_ASYNC_LOAD = raw::REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD;
-        /// It works while slots move to another node atomically. Only Valkey has this option.
-        const HANDLE_ATOMIC_SLOT_MIGRATION = 1 << 5;
-        /// It replicates only commands that the server has, so the server need not look them up. Only Valkey has this
-        /// option, from 8.1 on.
-        const SKIP_COMMAND_VALIDATION = 1 << 4;
-    }
+/// What the module promises to every server: it has no data types that could fail to be read, signals itself which keys it has
+/// modified, and works while a replica serves reads and loads a new data set.
+const PROMISES: u32 = raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS
+    | raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED
+    | raw::REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD;
+
+/// It replicates only commands that the server has, so the server need not look them up (from 8.1 on).
+const SKIP_COMMAND_VALIDATION: u32 = 1 << 4;
+
+/// It works while slots move to another node atomically.
+const HANDLE_ATOMIC_SLOT_MIGRATION: u32 = 1 << 5;
+
+/// What the module promises to a server. Only Valkey has the last two options, and reports all that it knows. Redis does not
+/// report its options, and may use the same bits for others.
+fn promises(options_of_valkey: u32) -> u32 {
+    PROMISES | ((SKIP_COMMAND_VALIDATION | HANDLE_ATOMIC_SLOT_MIGRATION) & options_of_valkey)
 }
 
-impl Promises {
-    /// Those that the server knows, given all options of a Valkey. Redis does not report its options, and may use the same
-    /// bits for others.
-    fn known_to(self, options_of_valkey: Promises) -> Promises {
-        let of_valkey = Promises::HANDLE_ATOMIC_SLOT_MIGRATION | Promises::SKIP_COMMAND_VALIDATION;
-        self.difference(of_valkey.difference(options_of_valkey))
-    }
-}
-
-/// Makes those of the promises that the server knows.
-pub fn promise(ctx: Context, promises: Promises) {
-    let known = promises.known_to(options_of_valkey());
-    let options = c_int::try_from(known.bits()).unwrap_or(0);
-    // SAFETY: the context is live.
-    unsafe { api!(RedisModule_SetModuleOptions(ctx.raw(), options)) };
-}
-
-/// All module options that this server knows, if it is a Valkey.
-fn options_of_valkey() -> Promises {
+/// Makes the promises that the server knows.
+pub fn promise(ctx: Context) {
     let get = valkey_function(c"ValkeyModule_GetModuleOptionsAll");
     // SAFETY: takes nothing.
-    let options = get.map_or(0, |get| unsafe { get() });
-    Promises::from_bits_retain(options.unsigned_abs())
+    let options_of_valkey = get.map_or(0, |get| unsafe { get() }).unsigned_abs();
+    let options = c_int::try_from(promises(options_of_valkey)).unwrap_or(0);
+    // SAFETY: the context is live.
+    unsafe { api!(RedisModule_SetModuleOptions(ctx.raw(), options)) };
 }
 
 #[cfg(test)]
@@ -230,18 +213,15 @@ mod tests {
 
     #[test]
     fn options_of_valkey_are_promised_to_no_other_server() {
-        let of_all = Promises::from_bits_retain(0b1111);
-        let (skip, migrate) =
-            (Promises::SKIP_COMMAND_VALIDATION, Promises::HANDLE_ATOMIC_SLOT_MIGRATION);
+        let of_all = 0b1111;
+        let (skip, migrate) = (SKIP_COMMAND_VALIDATION, HANDLE_ATOMIC_SLOT_MIGRATION);
         for (server, options, known) in [
-            ("Redis", Promises::empty(), Promises::empty()),
-            ("Valkey 8.0", of_all, Promises::empty()),
+            ("Redis", 0, 0),
+            ("Valkey 8.0", of_all, 0),
             ("Valkey 8.1", of_all | skip, skip),
             ("Valkey 9.0", of_all | skip | migrate, skip | migrate),
         ] {
-            let promised = Promises::all().known_to(options);
-            assert_eq!(promised & (skip | migrate), known, "{server}");
-            assert!(promised.contains(Promises::SIGNAL_MODIFIED | Promises::HANDLE_IO_ERRORS));
+            assert_eq!(promises(options), PROMISES | known, "{server}");
         }
     }
 }

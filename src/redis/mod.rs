@@ -4,14 +4,13 @@
 //! The server calls us under its lock: on its main thread, or on a thread of another module that has taken the lock. What is
 //! kept between calls is in an [`under_lock::UnderLock`]. Two functions may be called without the lock. A crashing server
 //! asks for INFO on the thread that crashed. Some servers ask for the keys of a command with the flag `getkeys-api` in their
-//! I/O threads, so they do not get that flag (see `server`).
+//! I/O threads, so they do not get that flag (see `declaration`).
 #![allow(unsafe_code)]
 
 pub mod acceptance;
 mod api;
 pub mod blocked;
 pub mod call;
-mod call_reply;
 pub mod clock;
 pub mod config;
 pub mod context;
@@ -26,7 +25,6 @@ pub mod info;
 pub mod key;
 pub mod load;
 pub mod random;
-mod server;
 pub mod slot;
 pub mod spread;
 pub mod text;

@@ -20,7 +20,7 @@ pub enum Spread {
 
 /// Where the keys are that these arguments of a call name. The server has accepted the call for the first of them.
 pub fn spread(call: &Call, keys: Range<usize>) -> Spread {
-    let ctx = call.context();
+    let ctx = call.ctx;
     if keys.len() < 2 || !ctx.is_in_cluster() {
         return Spread::Together;
     }
@@ -42,5 +42,5 @@ pub fn spread(call: &Call, keys: Range<usize>) -> Spread {
 /// whether the client has sent ASKING, which the API does not report.
 fn are_served(call: &Call, keys: Range<usize>) -> bool {
     // SAFETY: the running call keeps its arguments.
-    unsafe { call.context().lets_pass(call.raw_arguments(keys)) }
+    unsafe { call.ctx.lets_pass(call.raw_arguments(keys)) }
 }

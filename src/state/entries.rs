@@ -30,15 +30,8 @@ pub struct KnownEvents {
 
 /// Reads the entries of events in an open key.
 pub struct EntryReader<'k, 'c> {
-    key: &'k mut ReadKey<'c>,
-    known: &'k KnownEvents,
-}
-
-impl<'k, 'c> EntryReader<'k, 'c> {
-    /// Reads from `key`, about which this much is known.
-    pub fn new(key: &'k mut ReadKey<'c>, known: &'k KnownEvents) -> EntryReader<'k, 'c> {
-        EntryReader { key, known }
-    }
+    pub key: &'k mut ReadKey<'c>,
+    pub known: &'k KnownEvents,
 }
 
 impl Entries for EntryReader<'_, '_> {

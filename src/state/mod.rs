@@ -15,7 +15,7 @@ pub mod indexes;
 pub mod reservations;
 pub mod window;
 
-use crate::environment::zones;
+use crate::environment::ZONES;
 use crate::redis::context::{Context, KeyName};
 use crate::redis::key::{ReadKey, WriteKey};
 use bucket::ServerBucket;
@@ -73,7 +73,7 @@ impl<'c> Store for ServerKey<'_, 'c> {
     }
 
     fn zones<T>(&self, body: impl FnOnce(&mut Zones) -> T) -> T {
-        zones(body)
+        ZONES.with(body)
     }
 
     fn bucket(self) -> ServerBucket<'c> {

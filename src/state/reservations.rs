@@ -2,7 +2,7 @@
 
 use super::entries::{ban, reservation, ALL, RESERVED};
 use super::{indexes, KeyContext};
-use crate::environment::zones;
+use crate::environment::ZONES;
 use crate::redis::clock;
 use crate::redis::context::{Context, KeyName};
 use crate::redis::events::KeyChange;
@@ -93,7 +93,7 @@ impl<'c> ServerReservations<'c> {
 
     fn new(index: Box<Index>, key_ctx: KeyContext<'c>, len: usize, id: Option<&[u8]>) -> Self {
         let KeyContext { ctx, name, now_us } = key_ctx;
-        let held = zones(|zones| HeldIndex::at(index, now_us, id, zones));
+        let held = ZONES.with(|zones| HeldIndex::at(index, now_us, id, zones));
         ServerReservations(Indexed(IndexedReservations { held, ctx, name, len }))
     }
 
@@ -200,7 +200,7 @@ impl<'c> ServerReservations<'c> {
                     listed.future = listed.future.saturating_sub(1);
                 }
             }
-            Indexed(indexed) => zones(|zones| indexed.held.remove_settled(one, zones)),
+            Indexed(indexed) => ZONES.with(|zones| indexed.held.remove_settled(one, zones)),
         }
     }
 
@@ -371,7 +371,7 @@ impl IndexedReservations<'_> {
             cleaning.add.extend(new.map(member));
             cleaning.dropped = cleaning.dropped.saturating_add(usize::from(new.is_none()));
         };
-        zones(|zones| self.held.clean(zones, cleaned));
+        ZONES.with(|zones| self.held.clean(zones, cleaned));
         cleaning
     }
 }
@@ -504,7 +504,7 @@ fn read_ahead(key_ctx: KeyContext) {
 /// A reservation as seen at `now_us`: one from the future ends one lease from now.
 fn seen<'m>(one: &ReservationRef<'m>, now_us: u64) -> ReservationRef<'m> {
     match one.is_from_future(now_us) {
-        true => zones(|zones| ReservationView::at(now_us, zones).seen(one)),
+        true => ZONES.with(|zones| ReservationView::at(now_us, zones).seen(one)),
         false => *one,
     }
 }

@@ -112,7 +112,8 @@ impl<'c> store::WindowKey for ServerWindow<'c> {
     }
 
     fn split(&mut self) -> (EntryReader<'_, 'c>, &ServerReservations<'c>) {
-        (EntryReader::new(self.key.reader(), &self.events), &self.reservations)
+        let events = EntryReader { key: self.key.reader(), known: &self.events };
+        (events, &self.reservations)
     }
 
     fn running(&mut self) -> usize {
