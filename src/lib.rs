@@ -13,8 +13,6 @@
     )
 )]
 
-#[cfg(test)]
-mod allocation;
 mod blocking;
 mod call;
 mod config;
@@ -25,6 +23,8 @@ mod redis;
 mod reply;
 mod state;
 mod stats;
+#[cfg(test)]
+mod tests;
 
 /// Allocates the server's memory, so that it is part of `used_memory` and counts against `maxmemory`. Unit tests run without
 /// a server.

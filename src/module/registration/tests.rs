@@ -1,0 +1,183 @@
+use super::*;
+use crate::redis::declaration::Access;
+use crate::redis::fake::{FakeServer, ReplyElement};
+
+const NOW_US: i64 = 1_700_000_000_000_000;
+
+fn row_of(name: &CStr) -> ServerCommand {
+    let mut all = (0..COMMANDS.len()).flat_map(|number| find(CommandNumber(number)));
+    all.find(|command| command.row.name == name).unwrap()
+}
+
+/// A command that no other test calls.
+const LAST: usize = COMMANDS.len() - 1;
+
+/// Panics in each call, and then replies like the module.
+struct Panics;
+
+impl Commands for Panics {
+    fn run(_: &Call) {
+        panic!("as a bug would");
+    }
+
+    fn panicked(call: &Call) {
+        CommandTable::panicked(call);
+    }
+}
+
+#[test]
+fn a_panic_becomes_an_error_and_a_line_in_the_log() {
+    let mut server = FakeServer::at(NOW_US);
+    let errors = || BY_COMMAND[LAST].errors.get();
+    let before = errors();
+    let replies = server.call(entry::<Panics, LAST>, "any");
+    assert_eq!(replies, [ReplyElement::Error(Error::internal().to_string())]);
+    assert_eq!(server.log.len(), 1);
+    assert_eq!(errors(), before + 1);
+    // The next call works.
+    let replies = server.call(entry_of("rl.held"), "RL.HELD k");
+    assert_eq!(replies, [ReplyElement::Array(0)]);
+}
+
+/// Fails in each call like a bug that is noticed.
+struct Fails;
+
+impl Commands for Fails {
+    fn run(call: &Call) {
+        end_and_log(call.ctx, row_of(c"rl.held"), Err(Error::internal()));
+    }
+
+    fn panicked(_: &Call) {}
+}
+
+#[test]
+fn a_noticed_bug_is_logged_with_its_location() {
+    let mut server = FakeServer::at(NOW_US);
+    let replies = server.call(entry::<Fails, 0>, "any");
+    let text = "ERR internal error of redis-ratelimit, see the server's log";
+    assert_eq!(replies, [ReplyElement::Error(text.into())]);
+    let [line] = server.log.try_into().unwrap();
+    assert!(line.starts_with("redis-ratelimit: internal error in rl.held at src/"), "{line}");
+    assert!(line.contains("registration/tests.rs:"), "{line}");
+}
+
+/// Serves the timer in each call.
+struct Fires;
+
+impl Commands for Fires {
+    fn run(call: &Call) {
+        blocking::serve_timer(call.ctx);
+    }
+
+    fn panicked(_: &Call) {}
+}
+
+#[test]
+fn waiters_on_a_key_that_the_server_has_in_use_wait_until_it_is_free() {
+    let mut server = FakeServer::at(NOW_US);
+    let throttle = entry_of("rl.throttle");
+    // The waiter could be granted by the clock of the timer.
+    let fire = |server: &mut FakeServer| {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        server.call(entry::<Fires, 0>, "fire");
+        server.unblocked()
+    };
+    let replies = server.call(throttle, "RL.THROTTLE in_use 0 1 60");
+    assert_eq!(replies.get(1), Some(&ReplyElement::Integer(0)));
+    let before = server.get("in_use");
+    assert_eq!(server.call(throttle, "RL.THROTTLE in_use 0 1 60 1 BLOCK 3600000"), []);
+    server.keys_in_use = true;
+    for _ in 0..3 {
+        assert_eq!(fire(&mut server), 0);
+    }
+    let text = "TRYAGAIN the server does not let the key be written just now: call again";
+    let replies = server.call(throttle, "RL.THROTTLE in_use 0 1 60");
+    assert_eq!(replies, [ReplyElement::Error(text.into())]);
+    assert_eq!((server.get("in_use"), server.unblocked()), (before, 0));
+    server.keys_in_use = false;
+    assert_eq!(fire(&mut server), 1);
+}
+
+#[test]
+fn calls_are_counted_once_as_allowed_denied_or_errors() {
+    let mut server = FakeServer::at(NOW_US);
+    let stats = &row_of(c"rl.window").stats;
+    let counts = || [stats.allowed.get(), stats.denied.get(), stats.errors.get()];
+    let before = counts();
+    let mut call = |words: &str| server.call(entry_of("rl.window"), words);
+    let integers = |values: [i64; 5]| {
+        let values = values.map(ReplyElement::Integer);
+        [&[ReplyElement::Array(5)], values.as_slice()].concat()
+    };
+    assert_eq!(call("RL.WINDOW k 1 60"), integers([0, 1, 0, -1, 60]));
+    assert_eq!(call("RL.WINDOW k 1 60"), integers([1, 1, 0, 60, 60]));
+    assert_eq!(call("RL.WINDOW k 1"), [ReplyElement::WrongArity]);
+    assert!(matches!(call("RL.WINDOW k 1 x").as_slice(), [ReplyElement::Error(_)]));
+    let after = counts();
+    assert_eq!([0, 1, 2].map(|at| after[at] - before[at]), [1, 1, 2]);
+}
+
+/// A command on several keys.
+struct Several;
+
+impl Commands for Several {
+    fn run(call: &Call) {
+        if !Keys::Counted(Access::Update).answer(call) {
+            call.ctx.reply_nil();
+        }
+    }
+
+    fn panicked(_: &Call) {}
+}
+
+#[test]
+fn a_command_on_counted_keys_reports_their_positions() {
+    for (words, keys) in [
+        ("C 2 a b c", &[2, 3][..]),
+        ("C 1 a", &[2]),
+        ("C 3 a b", &[]),
+        ("C -1 a", &[]),
+        ("C x a", &[]),
+        ("C 18446744073709551615 a", &[]),
+        ("C", &[]),
+    ] {
+        let mut server = FakeServer::at(NOW_US);
+        assert_eq!(server.call(entry::<Several, 0>, words), [ReplyElement::Nil]);
+        server.asks_for_keys = true;
+        assert_eq!(server.call(entry::<Several, 0>, words), []);
+        let positions = server.key_positions.iter();
+        assert_eq!(positions.clone().map(|key| key.0).collect::<Vec<_>>(), keys, "{words}");
+        assert!(positions.clone().all(|key| key.1 != 0));
+    }
+}
+
+#[test]
+fn options_that_exclude_each_other_are_one_argument_in_the_order_of_the_table() {
+    let known = OptionSet::BUCKETS
+        | OptionSet::FIXED
+        | OptionSet::FROM
+        | OptionSet::TZ
+        | OptionSet::BLOCK
+        | OptionSet::MS;
+    let names = |arguments: &[Argument]| {
+        let names = arguments.iter().map(|one| one.name.to_string_lossy().into_owned());
+        names.collect::<Vec<_>>().join(" ")
+    };
+    let shown = options(known);
+    assert_eq!(names(&shown), "kind block-ms ms");
+    let [window, block, ms] = shown.as_slice() else { panic!("{shown:?}") };
+    assert_eq!(names(&window.parts), "buckets calendar");
+    assert_eq!(window.parts[1].parts.len(), 3);
+    assert_eq!((block.token, ms.token), (Some(c"BLOCK"), Some(c"MS")));
+}
+
+#[test]
+fn each_choice_of_options_has_a_name() {
+    for command in &COMMANDS {
+        for choice in options(command.options).iter().filter(|one| one.parts.len() > 1) {
+            let is_name = |byte: &u8| byte.is_ascii_lowercase();
+            let name = &choice.name;
+            assert!(name.to_bytes().iter().all(is_name), "{:?}: {name:?}", command.name);
+        }
+    }
+}

@@ -1,0 +1,32 @@
+use super::*;
+use std::sync::Mutex;
+
+#[test]
+fn a_setting_that_takes_the_rest_gets_all_words_after_its_name() {
+    static TEXT: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+    static SWITCH: Switch = Switch::off();
+    static VALUE: TextSetting = TextSetting {
+        default: b"",
+        get: || TEXT.lock().unwrap().clone(),
+        set: |value| {
+            *TEXT.lock().unwrap() = value.to_vec();
+            Ok(())
+        },
+    };
+    let rows = [
+        row(Setting::new(c"switch", &SWITCH)),
+        SettingRow { takes_rest: true, ..row(Setting::new(c"all", &VALUE)) },
+    ];
+    let take = |line: &str| {
+        let words: Vec<_> = line.split(' ').map(str::as_bytes).collect();
+        take_arguments(&rows, &words).map(|taken| taken.len())
+    };
+    assert_eq!(take("switch YES ratelimit.all a 1 2; switch no"), Ok(2));
+    assert_eq!(*TEXT.lock().unwrap(), b"a 1 2; switch no");
+    assert!(SWITCH.get());
+    assert_eq!(take("switch yes switch no"), Ok(1));
+    assert!(!SWITCH.get());
+    assert!(take("switch").is_err());
+    assert!(take("switch 1").is_err());
+    assert!(take("all").is_err());
+}

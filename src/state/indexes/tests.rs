@@ -1,0 +1,133 @@
+use super::*;
+use engine::reservation::Reservation;
+
+fn index(reservations: usize) -> Box<Index> {
+    let mut index = Box::<Index>::default();
+    for number in 0..reservations as u64 {
+        let id = number.to_string();
+        let (id, rule) = (id.as_bytes(), &b"-"[..]);
+        let (quantity, lease_ms, lease_end_us, order_us) = (1, 1, number, number);
+        let gone_us = lease_end_us;
+        let one = Reservation { id, quantity, lease_ms, lease_end_us, gone_us, order_us, rule };
+        assert!(index.insert(&one));
+    }
+    index
+}
+
+fn key(number: usize) -> Vec<u8> {
+    format!("key:{number}").into_bytes()
+}
+
+/// Puts an index in, and checks the bound.
+fn put(all: &mut Indexes, number: usize, reservations: usize) {
+    all.put(0, &key(number), index(reservations), reservations, true);
+    assert!(all.small_reservations <= all.max_in_small);
+}
+
+fn has(all: &Indexes, number: usize) -> bool {
+    let key = key(number);
+    all.entries.iter().any(|entry| entry.belongs_to(0, &key))
+}
+
+/// The keys of the small indexes, the least recently used first.
+fn listed(all: &Indexes) -> Vec<Vec<u8>> {
+    let key_at = |(used, hash): (&u64, &u64)| {
+        all.entries.find(*hash, |entry| entry.used == *used).unwrap().key.to_vec()
+    };
+    all.uses.iter().map(key_at).collect()
+}
+
+#[test]
+fn the_least_recently_used_small_indexes_are_dropped() {
+    let fit = 9;
+    let mut all = Indexes::new(fit * SMALL);
+    (0..fit).for_each(|number| put(&mut all, number, SMALL));
+    assert_eq!((all.entries.len(), all.small_reservations), (fit, fit * SMALL));
+    // The first is used again, so the second is now the oldest.
+    assert!(all.take(0, &key(0), SMALL).is_some());
+    put(&mut all, 0, SMALL);
+    put(&mut all, fit, SMALL);
+    assert!(has(&all, 0) && !has(&all, 1) && has(&all, 2) && has(&all, fit));
+    assert_eq!(all.entries.len(), fit);
+    // A short index replaces a longer one, and only one is dropped.
+    put(&mut all, fit + 1, 8);
+    assert!(!has(&all, 2) && has(&all, 3));
+    put(&mut all, fit + 2, SMALL - 8);
+    assert!(has(&all, 3));
+}
+
+/// When one bound held for all indexes, each call read one of seventeen keys of 65,535 again.
+#[test]
+fn large_indexes_are_not_dropped_for_others() {
+    let (large, fit) = (3, 9);
+    let mut all = Indexes::new(fit * SMALL);
+    (0..large).for_each(|number| put(&mut all, number, 2 * fit * SMALL));
+    (large..50).for_each(|number| put(&mut all, number, SMALL));
+    assert_eq!(all.entries.len(), large + fit);
+    for number in 0..large {
+        assert!(all.take(0, &key(number), 2 * fit * SMALL).is_some(), "{number}");
+        put(&mut all, number, 2 * fit * SMALL);
+    }
+    // One that has become small may be dropped, and one that has become large stays.
+    put(&mut all, 0, 8);
+    put(&mut all, 49, SMALL + 1);
+    (50..99).for_each(|number| put(&mut all, number, SMALL));
+    assert!(!has(&all, 0) && has(&all, 1) && has(&all, 49) && !has(&all, 50));
+}
+
+#[test]
+fn small_indexes_are_ordered_by_use_whatever_is_added_and_removed() {
+    let (mut all, mut model) = (Indexes::new(MAX_IN_SMALL), Vec::<(usize, usize)>::new());
+    let mut random = 1_u64;
+    for _ in 0..5_000 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let number = (random >> 40) as usize % 300;
+        model.retain(|(other, _)| *other != number);
+        match (random >> 33) % 64 {
+            0 => {
+                // Most are dropped at once, so that the table shrinks.
+                for (other, _) in model.drain(model.len().min(9)..) {
+                    all.remove(0, &key(other));
+                }
+                all.remove(0, &key(number));
+            }
+            1..=20 => drop(all.remove(0, &key(number))),
+            some => {
+                let reservations = if some < 24 { SMALL + 1 } else { 8 + some as usize % 5 };
+                put(&mut all, number, reservations);
+                model.push((number, reservations));
+            }
+        }
+        let small = || model.iter().filter(|(_, reservations)| *reservations <= SMALL);
+        assert_eq!(listed(&all), small().map(|(other, _)| key(*other)).collect::<Vec<_>>());
+        assert_eq!(all.small_reservations, small().map(|(_, many)| many).sum::<usize>());
+        assert_eq!(all.entries.len(), model.len());
+        assert!(all.entries.allocation_size() <= 2 * PER_KEY * (16 + 8 * model.len()));
+        assert!(model.iter().all(|(other, _)| has(&all, *other)));
+    }
+    model.iter().for_each(|(number, _)| drop(all.remove(0, &key(*number))));
+    assert_eq!((all.entries.len(), all.bytes, all.small_reservations), (0, 0, 0));
+}
+
+#[test]
+fn an_unchanged_index_that_is_put_back_is_the_most_recently_used() {
+    let mut all = Indexes::new(MAX_IN_SMALL);
+    (0..3).for_each(|number| put(&mut all, number, 9));
+    let bytes = all.bytes;
+    let taken = all.take(0, &key(0), 9).unwrap();
+    all.put(0, &key(0), taken, 12, false);
+    assert_eq!(listed(&all), [key(1), key(2), key(0)]);
+    assert_eq!((all.bytes, all.take(0, &key(0), 12).is_some()), (bytes, true));
+}
+
+#[test]
+fn an_index_belongs_to_one_database_and_to_a_number_of_elements() {
+    let mut all = Indexes::new(MAX_IN_SMALL);
+    all.put(0, b"k", index(9), 12, true);
+    all.put(1, b"k", index(10), 10, true);
+    assert_eq!(all.take(0, b"k", 12).map(|index| index.len()), Some(9));
+    assert!(all.take(0, b"k", 12).is_none(), "it is out");
+    assert!(all.take(1, b"k", 11).is_none(), "the set was changed");
+    assert!(all.take(1, b"k", 10).is_none(), "and so it was dropped");
+    assert_eq!(all.entries.len(), 1);
+}
