@@ -161,27 +161,24 @@ impl<'c> ReadKey<'c> {
 
     /// The elements with these scores, the lowest first.
     pub fn ascending(&mut self, scores: Scores) -> Elements<'_, 'c> {
-        let Scores { from, to } = scores;
-        self.search(false, |raw| {
-            // SAFETY: the key is open; on another type than a sorted set this fails.
-            unsafe { api!(RedisModule_ZsetFirstInScoreRange(raw, from, to, 0, 0)) }
-        })
+        self.search(scores, false)
     }
 
     /// The elements with these scores, the highest first.
     pub fn descending(&mut self, scores: Scores) -> Elements<'_, 'c> {
-        let Scores { from, to } = scores;
-        self.search(true, |raw| {
-            // SAFETY: as above.
-            unsafe { api!(RedisModule_ZsetLastInScoreRange(raw, from, to, 0, 0)) }
-        })
+        self.search(scores, true)
     }
-    fn search(
-        &mut self,
-        backwards: bool,
-        begin: impl FnOnce(*mut raw::RedisModuleKey) -> c_int,
-    ) -> Elements<'_, 'c> {
-        let begun = !self.raw.is_null() && begin(self.raw) == OK;
+
+    fn search(&mut self, Scores { from, to }: Scores, backwards: bool) -> Elements<'_, 'c> {
+        let raw = self.raw;
+        // SAFETY: the key is open; on another type than a sorted set this fails.
+        let begin = || unsafe {
+            match backwards {
+                false => api!(RedisModule_ZsetFirstInScoreRange(raw, from, to, 0, 0)),
+                true => api!(RedisModule_ZsetLastInScoreRange(raw, from, to, 0, 0)),
+            }
+        };
+        let begun = !raw.is_null() && begin() == OK;
         Elements { key: self, begun, started: false, backwards }
     }
 }
