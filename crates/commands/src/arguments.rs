@@ -67,30 +67,6 @@ impl Family {
     }
 }
 
-/// What may follow the key of a call, or the first word of a clause.
-pub struct Syntax {
-    family: Family,
-    /// The least quantity.
-    least: i64,
-    /// The options that it knows.
-    known: OptionSet,
-    /// Whether it is a clause, which ends where the next one begins.
-    in_clause: bool,
-}
-
-impl Syntax {
-    /// A command of this family that knows these options.
-    pub fn command(family: Family, known: OptionSet) -> Syntax {
-        let least = if family == Family::Acquire { 0 } else { i64::MIN };
-        Syntax { family, least, known, in_clause: false }
-    }
-
-    /// A clause of this family.
-    fn clause(family: Family) -> Syntax {
-        Syntax { family, least: 0, known: family.of_clause(), in_clause: true }
-    }
-}
-
 /// Reads arguments one after the other.
 pub struct Arguments<'c, 'a, W: ?Sized> {
     words: &'c W,
@@ -146,7 +122,8 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         group: usize,
     ) -> Result<Clause, Error> {
         let mut options = Options::new();
-        let mut request = self.request(environment, &Syntax::clause(family), &mut options)?;
+        let known = family.of_clause();
+        let mut request = self.request(environment, family, known, true, &mut options)?;
         let check = options.has(OptionSet::CHECK);
         if let (true, Limit::Reserve(_, reserve)) = (check, &mut request.limit) {
             // It makes no reservation.
@@ -157,20 +134,26 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         Ok(Clause { request, check, shadow, group })
     }
 
-    /// Reads a limit, the quantity and options, which are left in `options`.
+    /// Reads a limit of this family, the quantity, and those of the options `known` that are given, which are left in
+    /// `options`. With `in_clause` it ends where the next clause begins.
     pub fn request(
         &mut self,
         environment: &impl Environment,
-        syntax: &Syntax,
+        family: Family,
+        known: OptionSet,
+        in_clause: bool,
         options: &mut Options<'a>,
     ) -> Result<Request, Error> {
-        let Syntax { family, least, known, in_clause } = *syntax;
+        let may_give_back = family != Family::Acquire && !in_clause;
+        let (least, error) = match may_give_back {
+            true => (i64::MIN, Error::SignedQuantity),
+            false => (0, Error::Quantity),
+        };
         let policy = self.policy(environment, family)?;
         let spec = match &policy {
             Some(policy) => policy.limit,
             None => self.limit(family, environment.share())?,
         };
-        let error = if least < 0 { Error::SignedQuantity } else { Error::Quantity };
         let quantity = self.quantity(least, error)?;
         if self.remaining() > 0 {
             self.options(environment, options, known, in_clause)?;
@@ -416,7 +399,7 @@ mod tests {
             let mut arguments = Arguments::from(&words[..], 0);
             match self {
                 Taker::Command(family, known) => arguments
-                    .request(environment, &Syntax::command(family, known), &mut Options::new())
+                    .request(environment, family, known, false, &mut Options::new())
                     .map(|_| ()),
                 Taker::Clause(family) => arguments.clause(environment, family, 0).map(|_| ()),
             }

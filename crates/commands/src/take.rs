@@ -1,6 +1,6 @@
 //! RL.THROTTLE, RL.WINDOW, RL.ACQUIRE, and their forms that only look.
 
-use crate::arguments::{Arguments, Family, Syntax};
+use crate::arguments::{Arguments, Family};
 use crate::call::{first_key, CallResult, ServerCall};
 use crate::decide::{decide, note_end, Decided, Keyspace};
 use crate::error::Error;
@@ -27,9 +27,9 @@ pub(crate) fn take<'a, C: ServerCall<'a>>(
     family: Family,
     known: OptionSet,
 ) -> Result<CallResult, Error> {
-    let (mut options, syntax) = (Options::new(), Syntax::command(family, known));
+    let mut options = Options::new();
     let mut arguments = Arguments::after_key(call);
-    let request = &arguments.request(&call.environment(), &syntax, &mut options)?;
+    let request = &arguments.request(&call.environment(), family, known, false, &mut options)?;
     let (key, now_us) = first_key(call)?;
     let takes = request.takes();
     if takes {
@@ -83,8 +83,8 @@ pub(crate) fn look<'a, C: ServerCall<'a>>(
     known: OptionSet,
 ) -> Result<CallResult, Error> {
     let mut arguments = Arguments::after_key(call);
-    let syntax = Syntax::command(family, known);
-    let request = arguments.request(&call.environment(), &syntax, &mut Options::new())?;
+    let environment = call.environment();
+    let request = arguments.request(&environment, family, known, false, &mut Options::new())?;
     let (key, _) = first_key(call)?;
     let mut looked = decide(&call.keys(), key, &request, false, Mode::Look)?;
     looked.conclude(&request);
