@@ -21,7 +21,7 @@ pub fn is_else(word: &[u8]) -> bool {
     spells(word, b"ELSE")
 }
 
-/// A command that takes, or looks at what it would take.
+/// The commands with the same limit: one that takes, and its _RO form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// RL.THROTTLE
@@ -37,9 +37,9 @@ pub enum Family {
 pub struct Clause {
     /// What it asks for.
     pub request: Request,
-    /// It must be allowed, and takes nothing.
+    /// Whether it must be allowed but takes nothing (CHECK).
     pub check: bool,
-    /// It is in the reply, but never denies the call.
+    /// Whether it is in the reply but never denies the call (SHADOW).
     pub shadow: bool,
     /// The number of its group: clauses that ELSE joins have the same.
     pub group: usize,
@@ -186,7 +186,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
             }
         }
         if let Some(policy) = &policy {
-            // Its ban is void where the call must not have one.
+            // The policy's ban has no effect on a call that must not have BAN.
             let permits =
                 known.contains(OptionSet::BAN) && options.permit(OptionSet::BAN, quantity);
             request.ban_ms = policy.ban_ms.filter(|_| permits);
@@ -195,7 +195,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         Ok(request)
     }
 
-    /// The policy whose name stands in the place of the limit; `None` where numbers do.
+    /// The policy that is named in place of the limit. `None` if the limit is given as numbers.
     fn policy(
         &mut self,
         environment: &impl Environment,
@@ -245,7 +245,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         Rate::new(at_once.saturating_sub(1), count, period_ms).ok_or(Error::BucketTooLong)
     }
 
-    /// `limit period`; with `semaphore` the period may be 0, which is no window at all.
+    /// `limit period`. With `semaphore` the period may be 0, for a limit without a window.
     fn window(&mut self, semaphore: bool, share: Share) -> Result<LimitSpec, Error> {
         let limit = share.of_limit(self.unsigned(0, Error::Limit)?);
         if semaphore && self.word == Some(b"0") {
@@ -269,7 +269,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         Ok(integer(text, least).ok_or(error)?.unsigned_abs())
     }
 
-    /// The quantity, if one comes next: whatever does not begin like the name of an option.
+    /// The quantity, if the next word does not begin with a letter, as the names of options do.
     fn quantity(&mut self, least: i64, error: Error) -> Result<i64, Error> {
         match self.word.map(<[u8]>::first) {
             None => Ok(1),
@@ -309,7 +309,7 @@ fn manner(options: &Options) -> Manner {
     }
 }
 
-/// The reservation that is made. The period of a policy may be 0: there COUNTLAPSED means nothing.
+/// The reservation that is made. COUNTLAPSED has no effect on a policy with period 0.
 fn reserve(options: &Options, rule: &Rule, environment: &impl Environment) -> Reserve {
     Reserve {
         count_lapsed: options.has(OptionSet::COUNTLAPSED) && !matches!(rule, Rule::Semaphore),

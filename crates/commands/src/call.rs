@@ -1,4 +1,4 @@
-//! A call of a command, and the server that it came to, as the commands see them.
+//! A call of a command, and the server that received it, as the commands see them.
 
 use crate::arguments::Family;
 use crate::decide::Keyspace;
@@ -17,7 +17,7 @@ use engine::settle::Applied;
 use engine::store::Refused;
 use std::ops::Range;
 
-/// Words: the arguments of a call after the command's name, which is word 0, or a definition.
+/// The words of a call, where word 0 is the name of the command, or of a definition.
 #[allow(clippy::len_without_is_empty, reason = "a call has at least one word")]
 pub trait Words<'a> {
     /// The number of words.
@@ -49,7 +49,8 @@ pub trait ServerCall<'a>: Words<'a> {
 
     /// The keys of the server.
     fn keys(&self) -> Self::Keys;
-    /// The same for one call over the keys that these words name. Refuses keys of which the server cannot hold all.
+    /// The keys of the server, for one call over the keys that these words name. Refuses keys that are not all on this
+    /// server.
     fn keys_of_several(&self, words: Range<usize>) -> Result<Self::Keys, Error>;
     /// What its arguments mean.
     fn environment(&self) -> Self::Environment;
@@ -62,23 +63,23 @@ pub trait ServerCall<'a>: Words<'a> {
     /// When a key expires, in Unix milliseconds. `None` if it never does, or there is none.
     fn expires_at_ms(&self, key: Self::Key) -> Option<u64>;
 
-    /// Gives the live reservations of these ids back, and then grants to those who wait on the key. Returns how many there
-    /// were.
+    /// Releases the live reservations with these ids, and then wakes the waiters on the key. Returns how many it released.
     fn release(&self, key: Self::Key, ids: &[&[u8]]) -> Result<usize, Error>;
     /// The live reservations of a key, the oldest first.
     fn held(&self, key: Self::Key) -> Result<Vec<HeldReservation>, Error>;
 
-    /// Grants to those who wait on the key, as far as that is possible.
+    /// Grants what is available to the waiters on the key.
     fn wake(&self, key: Self::Key);
-    /// Whether somebody stands before a call that comes to the key now with this LEAVE.
+    /// Whether a waiter comes before a call that arrives at the key now with this LEAVE.
     fn is_barred(&self, key: Self::Key, leave: u64) -> bool;
-    /// Whether a call waits on the key that will give this id to its reservation.
+    /// Whether a call that waits on the key will use this id for its reservation.
     fn id_waits(&self, key: Self::Key, id: &[u8]) -> bool;
     /// How many calls wait on the key.
     fn waiting_on(&self, key: Self::Key) -> u64;
     /// Whether the call may wait.
     fn may_block(&self) -> bool;
-    /// Lets the call wait in the line of its key, after it was denied for `wait_us`: for `block_ms` milliseconds, 0 for ever.
+    /// Adds the call, which was denied for `wait_us`, to the line of its key. It waits for at most `block_ms` milliseconds,
+    /// or for ever if that is 0.
     fn join(
         &self,
         key: Self::Key,
@@ -91,7 +92,7 @@ pub trait ServerCall<'a>: Words<'a> {
     fn count_settled(&self, how: Applied, number: u64);
     /// All policies, in the order of the bytes of their names.
     fn policies(&self) -> Vec<ListedPolicy>;
-    /// Up to this many of the keys that are denied most, the most denied first.
+    /// At most this many of the keys that are denied most, the most denied first.
     fn most_denied(&self, most: usize) -> Vec<HeavyRow>;
     /// Forgets which keys were denied.
     fn forget_denied(&self);
@@ -101,11 +102,11 @@ pub trait ServerCall<'a>: Words<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum CallResult {
-    /// It was allowed, or only looked.
+    /// It was allowed, or it only looked.
     Allowed,
     /// It was denied.
     Denied,
-    /// Nothing yet: it waits.
+    /// It waits.
     Later,
 }
 
@@ -120,11 +121,11 @@ impl CallResult {
     }
 }
 
-/// Carries out a call of a command that knows the options `known`: replies to it, lets it wait, or returns the error to reply.
+/// Executes a call of a command with the options `known`: replies to it, lets it wait, or returns an error.
 ///
 /// # Errors
 ///
-/// What to reply to the client.
+/// The reply to the client.
 #[inline(always)]
 pub fn run<'a, C: ServerCall<'a>>(
     command: Command,

@@ -1,4 +1,4 @@
-//! A request on one key of a server: decided, written, and noted.
+//! Decides a request on one key of a server, writes the result, and notes how the call ended.
 
 use crate::error::Error;
 use crate::policies::PolicyVerdict;
@@ -13,16 +13,16 @@ use std::slice;
 
 /// The keys of a server, and where it notes how calls on them ended.
 pub trait Keyspace {
-    /// Names a key, at the time of a call.
+    /// Names a key at the time of a call.
     type Key: Copy;
     /// A key, opened to read or to write.
     type Store: Store<Error: Into<Error>>;
 
     /// A key, for a call in this mode.
     fn store(&self, key: Self::Key, mode: Mode) -> Self::Store;
-    /// The id of a reservation that its caller did not name.
+    /// Makes the id of a reservation that its caller did not name.
     fn new_id(&self) -> Id;
-    /// Counts reservations that were dropped because they had ended.
+    /// Counts reservations that were dropped because they were gone.
     fn count_dropped(&self, number: usize);
     /// Counts how a call on the policy of this number ended.
     fn count_policy(&self, id: u64, ended: PolicyVerdict);
@@ -39,8 +39,8 @@ pub struct Decided {
     pub id: Option<Id>,
     /// How many reservations the key holds whose lease runs, where RL.ACQUIRE has ATMOST.
     pub running: Option<usize>,
-    /// Earliest grant, ignoring reservations and waiters, in Unix microseconds. `None` if it can never be granted, and unless the
-    /// request was denied in [`Mode::Try`].
+    /// The earliest grant, ignoring reservations and waiters, in Unix microseconds. `None` if the request can never be
+    /// granted, or was not denied in [`Mode::Try`].
     pub earliest_grant_us: Option<u64>,
 }
 
@@ -57,7 +57,7 @@ impl Decided {
         self.decision.verdict.allowed()
     }
 
-    /// Ends the call: a denial under a policy with SHADOW becomes an allowed call. Returns what its policy counts.
+    /// Ends the call: a denial under a policy with SHADOW becomes a reply that says allowed. Returns what the policy counts.
     pub fn conclude(&mut self, request: &Request) -> PolicyVerdict {
         let ended = match self.allowed() {
             true => PolicyVerdict::Allowed,
@@ -76,7 +76,7 @@ impl Decided {
     }
 }
 
-/// Decides a request on its key, and writes what follows. With `barred` others wait on the key and came before.
+/// Decides a request on its key, and writes the result. With `barred`, other calls on the key come before it.
 ///
 /// # Errors
 ///
@@ -116,7 +116,7 @@ pub fn note_end<K: Keyspace>(
     ended
 }
 
-/// Gives back what was granted at `granted_us` to a client that was gone before it was notified.
+/// Gives back what was granted, at `granted_us`, to a client that disconnected before it was notified.
 ///
 /// # Errors
 ///

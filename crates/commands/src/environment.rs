@@ -1,4 +1,4 @@
-//! What arguments mean on a server: its settings, policies and time zones.
+//! What the arguments of a call refer to: settings, policies and time zones.
 
 use crate::policies::Policy;
 use crate::settings::{Numbers, DEFAULT_TIMEZONE};
@@ -6,17 +6,17 @@ use crate::share::Share;
 use engine::calendar::Zone;
 use std::sync::Arc;
 
-/// What the arguments of a call mean where it came to.
+/// The settings, policies and time zones that the arguments of a call refer to.
 pub trait Environment {
     /// The settings that are numbers.
     fn numbers(&self) -> &Numbers;
     /// Whether limits must be given as policies.
     fn policies_only(&self) -> bool;
-    /// The zone that the setting `timezone` was set to, if it was.
+    /// The zone that the setting `timezone` was set to, if any.
     fn chosen_timezone(&self) -> Option<Zone>;
-    /// The zone of this name, if there is one.
+    /// The zone with this name, if there is one.
     fn zone_named(&self, name: &[u8]) -> Option<Zone>;
-    /// The policy of this name.
+    /// The policy with this name, if there is one.
     fn policy(&self, name: &[u8]) -> Option<Arc<Policy>>;
 
     /// How much of each limit a call may use.
@@ -24,12 +24,12 @@ pub trait Environment {
         Share::ALL
     }
 
-    /// Entries that a sliding window may use where a call does not say BUCKETS.
+    /// The number of entries that a sliding window may use if the call does not say BUCKETS.
     fn window_entries(&self) -> u32 {
         u32::try_from(self.numbers().window_entries.get()).unwrap_or(u32::MAX)
     }
 
-    /// The zone of calendar windows where a call does not say TZ.
+    /// The zone of calendar windows if the call does not say TZ.
     fn timezone(&self) -> Option<Zone> {
         self.chosen_timezone().or_else(|| self.zone_named(DEFAULT_TIMEZONE))
     }

@@ -228,8 +228,8 @@ impl fmt::Display for Error {
                 let unit = if *least_ms == 0 { "" } else { "ms" };
                 write!(
                     f,
-                    "ERR {option} must be whole milliseconds, or a number with a unit of ms, s, min, h, d or w, from {least_ms}{unit} \
-                     to a year ({YEAR_MS}ms)"
+                    "ERR {option} must be whole milliseconds, or a number with a unit of ms, s, min, h, d or w, \
+                     from {least_ms}{unit} to a year ({YEAR_MS}ms)"
                 )
             }
             Error::Twice(option) => {
@@ -248,7 +248,8 @@ impl fmt::Display for Error {
                 let (periods, anchors) = (unfit.periods, unfit.anchors);
                 write!(
                     f,
-                    "ERR FROM {anchor} must be used with {periods}; with this period FROM must be {anchors}"
+                    "ERR FROM {anchor} must be used with {periods}; with this period FROM must be \
+                     {anchors}"
                 )
             }
             Error::BesidePolicy(option) => {

@@ -17,7 +17,7 @@ pub enum LimitSpec {
     Rate(Rate),
     /// A window; without a period a semaphore.
     Window {
-        /// The most that there may be at one time.
+        /// The maximum at any time.
         limit: u64,
         /// The period.
         period: Option<Period>,
@@ -27,12 +27,12 @@ pub enum LimitSpec {
 /// Which kind of window the options ask for.
 #[derive(Clone, Copy, Debug)]
 pub enum WindowKind {
-    /// It slides.
+    /// A sliding window.
     Sliding {
         /// `BUCKETS`: at most this many entries; `None` for the setting `window-entries`.
         buckets: Option<u32>,
     },
-    /// `FIXED`: it follows the calendar.
+    /// `FIXED`: a window of the calendar.
     Fixed {
         /// `FROM`: where its windows start; `None` for the unit of the period.
         start: Option<Start>,

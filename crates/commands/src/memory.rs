@@ -45,14 +45,14 @@ use waiting::{EndedWait, MemoryLineTypes, WaitClock};
 pub enum Outcome {
     /// Its reply.
     Reply(Value),
-    /// It waits (BLOCK). [`MemoryServer::take_ended`] returns its reply.
+    /// The ticket of a call that waits (BLOCK). [`MemoryServer::take_ended`] returns its reply.
     Waits(Ticket),
 }
 
 /// Fills bytes with random ones.
 type FillRandom = dyn FnMut(&mut [u8]) + Send;
 
-/// Keys in memory, and what else a server has: policies, settings, and lines of calls that wait.
+/// Keys in memory, with policies, settings, and lines of waiting calls.
 ///
 /// It has no clock: each call says the time, in Unix microseconds. Nothing happens between two calls. Keys expire as on a
 /// server, so that it takes no more memory than the limits that are in use.
@@ -78,7 +78,7 @@ impl MemoryServer {
         MemoryServer::with_share(Share::ALL, random)
     }
 
-    /// The same for a process that may use only a share of each limit.
+    /// A server for a process that may use only a share of each limit.
     pub fn with_share(
         share: Share,
         random: impl FnMut(&mut [u8]) + Send + 'static,
@@ -98,7 +98,7 @@ impl MemoryServer {
         }
     }
 
-    /// Carries out a call: the command's name and its arguments. Beside the RL.* commands and CL.THROTTLE it knows
+    /// Executes a call: the name of a command and its arguments. In addition to the RL.* commands and CL.THROTTLE it has
     /// `DEL key [key ...]`, and `CONFIG GET` and `CONFIG SET` for `ratelimit.*`.
     pub fn call(&mut self, argv: &[&[u8]], now_us: u64) -> Outcome {
         self.see_time(now_us);

@@ -16,7 +16,8 @@ use engine::reservation::YEAR_MS;
 use smallvec::SmallVec;
 use std::ffi::CStr;
 
-/// Whether `word` is this name, in any case. Most write it as the documentation does, which is compared first.
+/// Whether `word` is this name, in any case. The spelling of the documentation is compared first, because most callers use
+/// it.
 #[inline]
 pub fn spells(word: &[u8], name: &[u8]) -> bool {
     word == name || word.eq_ignore_ascii_case(name)
@@ -82,7 +83,7 @@ options! {
         says_limit: true,
         ..OptionRow::PLAIN
     };
-    /// `LEAVE n`: keep so much for others.
+    /// `LEAVE n`: keep this much for others.
     LEAVE = OptionRow {
         value: Some(OptionValue::Integer { least: 0, most: MAX_NUMBER }),
         value_name: c"leave",
@@ -90,9 +91,9 @@ options! {
         least_quantity: 0,
         ..OptionRow::PLAIN
     };
-    /// `ATMOST`: take less where there is less.
+    /// `ATMOST`: take what is available, up to the quantity.
     ATMOST = OptionRow { least_quantity: 0, choice: Some(c"manner"), ..OptionRow::PLAIN };
-    /// `FORCE`: take also where there is not enough.
+    /// `FORCE`: take even if not enough is available.
     FORCE = OptionRow {
         excludes: set!(LEAVE | ATMOST | BLOCK | COUNTDENIED | AHEAD),
         least_quantity: 0,
@@ -100,28 +101,28 @@ options! {
     };
     /// `COUNTDENIED`: denied calls count as well.
     COUNTDENIED = OptionRow::PLAIN;
-    /// `LEASE ms`: how long a reservation lasts.
+    /// `LEASE ms`: how long the reservation holds.
     LEASE = OptionRow {
         value: Some(OptionValue::Duration { least_ms: 1 }),
         value_name: c"lease-ms",
         ..OptionRow::PLAIN
     };
-    /// `COUNTLAPSED`: a reservation whose lease ends counts as an event of that moment.
+    /// `COUNTLAPSED`: a reservation whose lease ends counts as an event at that moment.
     COUNTLAPSED = OptionRow { period_0: Some(Error::SemaphoreCounts), ..OptionRow::PLAIN };
-    /// `ID id`: what the caller calls it.
+    /// `ID id`: the id of the reservation.
     ID = OptionRow {
         value: Some(OptionValue::Id),
         value_name: c"id",
         ..OptionRow::PLAIN
     };
-    /// `BLOCK ms`: wait so long at most; 0 is for ever.
+    /// `BLOCK ms`: wait at most this long; 0 is for ever.
     BLOCK = OptionRow {
         value: Some(OptionValue::Duration { least_ms: 0 }),
         value_name: c"block-ms",
         choice: Some(c"wait"),
         ..OptionRow::PLAIN
     };
-    /// `AHEAD ms`: take what can be had within that time.
+    /// `AHEAD ms`: book what becomes available within that time.
     AHEAD = OptionRow {
         value: Some(OptionValue::Duration { least_ms: 1 }),
         value_name: c"ahead-ms",
@@ -129,7 +130,7 @@ options! {
         least_quantity: 0,
         ..OptionRow::PLAIN
     };
-    /// `BAN ms`: a denial closes the key for so long.
+    /// `BAN ms`: a denial closes the key for this long.
     BAN = OptionRow {
         value: Some(OptionValue::Duration { least_ms: 1 }),
         value_name: c"ban-ms",
@@ -179,7 +180,7 @@ impl OptionSet {
         self.difference(set!(ATMOST | FORCE | BLOCK | AHEAD | MS)).union(set!(CHECK | SHADOW))
     }
 
-    /// Of the definitions of policies that stand for the limit of a command with these.
+    /// Of the definitions of policies for a command that takes these.
     pub fn in_policy(self) -> OptionSet {
         let says_limit = self.rows().filter(|row| row.says_limit).map(|row| row.option);
         says_limit.chain([OptionSet::SHADOW]).collect()
@@ -202,7 +203,7 @@ fn row_of(bits: u32) -> Option<&'static OptionRow> {
     TABLE.get(usize::try_from(bits.trailing_zeros()).ok()?)
 }
 
-/// The largest integer that Redis knows.
+/// The largest integer of Redis.
 const MAX_NUMBER: u64 = i64::MAX.unsigned_abs();
 
 /// An option: what follows its name, and what it may be combined with.
@@ -220,7 +221,7 @@ pub struct OptionRow {
     pub value_name: &'static CStr,
     /// The error for a wrong value.
     pub error: Error,
-    /// Its value 0 is as if the option were not there.
+    /// Whether the value 0 means the same as leaving the option out.
     pub void_at_0: bool,
     /// The options that it excludes. Of two that exclude each other, only one row says so.
     pub excludes: OptionSet,
@@ -393,7 +394,7 @@ enum Parsed<'a> {
     Word(&'a [u8]),
 }
 
-/// More values than any call has, as each option is given once.
+/// At least the number of options with a value that any one call can have.
 const MAX_VALUES: usize = 8;
 
 /// The options of a call.
@@ -401,7 +402,7 @@ const MAX_VALUES: usize = 8;
 pub struct Options<'a> {
     /// Those that were read.
     read: OptionSet,
-    /// Of these, those that matter: without `LEAVE 0`.
+    /// Those that were read, except `LEAVE 0`.
     given: OptionSet,
     /// The values of those that have one.
     values: SmallVec<[(OptionSet, Parsed<'a>); MAX_VALUES]>,
@@ -413,7 +414,7 @@ impl<'a> Options<'a> {
         Options::default()
     }
 
-    /// Adds the option `name`, if it is one of `known`. Its value, if it has one, is asked from `next`.
+    /// Adds the option `name`, if it is one of `known`. `next` returns its value, if it has one.
     pub fn add(
         &mut self,
         environment: &impl Environment,
@@ -462,7 +463,7 @@ impl<'a> Options<'a> {
         self.given.contains(option)
     }
 
-    /// The number that was given with this option; of a length of time the milliseconds.
+    /// The number that was given with this option; for a duration, milliseconds.
     #[inline]
     pub fn number(&self, option: OptionSet) -> Option<u64> {
         let Parsed::Number(number) = self.value(option)? else { return None };

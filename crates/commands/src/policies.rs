@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// A limit with a name.
 #[derive(Debug)]
 pub struct Policy {
-    /// Its number in the table, which no other name is given. 0 before it is in the table.
+    /// Its number, which no other policy gets. 0 before it is in the table.
     pub id: u64,
     /// The limit.
     pub limit: LimitSpec,

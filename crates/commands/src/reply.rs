@@ -5,7 +5,7 @@ use crate::decide::Decided;
 use engine::decision::{Decision, Manner, TimeUnit, Verdict};
 use engine::request::{Limit, Request};
 
-/// Takes a reply, element by element.
+/// Receives a reply, element by element.
 pub trait ReplySink {
     /// Begins an array of `len` elements, which follow.
     fn array(&self, len: usize);
@@ -18,7 +18,7 @@ pub trait ReplySink {
     /// Nil.
     fn nil(&self);
 
-    /// An integer from 0 on; what passes 2^63 - 1 saturates.
+    /// An unsigned integer, at most 2^63 - 1.
     #[inline]
     fn unsigned(&self, value: u64) {
         self.integer(i64::try_from(value).unwrap_or(i64::MAX));
@@ -56,7 +56,7 @@ pub fn write(sink: &impl ReplySink, request: &Request, decided: &Decided) -> Cal
     CallResult::of(decided.allowed())
 }
 
-/// Replies the five integers of a decision, with these two in the places of its own.
+/// Writes the five integers of a decision, with this `limited` and `retry_after` instead of its own.
 pub(crate) fn integers(
     sink: &impl ReplySink,
     decision: &Decision,
@@ -74,7 +74,7 @@ pub(crate) fn integers(
     sink.unsigned(unit.round_up(decision.reset_after_us));
 }
 
-/// Replies how many reservations were settled.
+/// Writes how many reservations were settled.
 pub(crate) fn settled(sink: &impl ReplySink, settled: u64) -> CallResult {
     sink.unsigned(settled);
     CallResult::of(settled > 0)

@@ -8,12 +8,12 @@ use engine::reservation::YEAR_MS;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// A setting that is a number from 0 on.
+/// A setting that is an unsigned number.
 #[derive(Debug)]
 pub struct NumberSetting {
     /// Its name, without `ratelimit.`.
     pub name: &'static CStr,
-    /// The value where nobody set another.
+    /// The value unless it is set.
     pub default: i64,
     /// The lowest value.
     pub min: i64,
@@ -49,15 +49,15 @@ impl NumberSetting {
 /// The settings that are numbers. To add one, add a field, its row in [`Numbers::new`], and its place in [`Numbers::all`].
 #[derive(Debug)]
 pub struct Numbers {
-    /// Entries that a sliding window may use where a call does not say BUCKETS.
+    /// The number of entries that a sliding window may use if the call does not say BUCKETS.
     pub window_entries: NumberSetting,
-    /// How long a reservation lasts where a call does not say LEASE, in milliseconds.
+    /// How long a reservation holds if the call does not say LEASE, in milliseconds.
     pub lease_ms: NumberSetting,
-    /// The most reservations in one key.
+    /// The maximum number of reservations in one key.
     pub max_reservations: NumberSetting,
-    /// The most calls that wait at one time, over all keys.
+    /// The maximum number of calls that wait at the same time, over all keys.
     pub max_waiters: NumberSetting,
-    /// The number of keys that RL.TOP counts; 0 counts none.
+    /// The number of keys that RL.TOP counts. 0 turns counting off.
     pub top_keys: NumberSetting,
 }
 
@@ -91,7 +91,7 @@ impl Default for Numbers {
 pub struct Switch(AtomicBool);
 
 impl Switch {
-    /// A switch that is off, the default of all.
+    /// A switch that is off, which is the default of every switch.
     pub const fn off() -> Switch {
         Switch(AtomicBool::new(false))
     }
@@ -126,7 +126,7 @@ impl Switch {
     }
 }
 
-/// The zone of calendar windows until somebody sets another.
+/// The zone of calendar windows unless another is set.
 pub const DEFAULT_TIMEZONE: &[u8] = b"UTC";
 
 /// The zone that the setting `timezone` is set to.

@@ -24,11 +24,11 @@ impl LineTypes for MemoryLineTypes {
     type Write = Infallible;
 }
 
-/// A wait that is over, whose caller has not got the reply yet.
+/// A wait that has ended, whose reply has not been taken yet.
 pub(super) struct EndedWait {
     ticket: Ticket,
     reply: Value,
-    /// What was granted, as it may have to be given back.
+    /// What was granted, in case it has to be given back.
     granted: Option<EndedGrant>,
 }
 
@@ -44,7 +44,7 @@ struct EndedGrant {
     granted_us: u64,
 }
 
-/// A clock that only goes on, made of one that may be set.
+/// A clock that never goes back, derived from one that may be set.
 #[derive(Default)]
 pub(super) struct WaitClock {
     /// The last time that was seen.
@@ -69,8 +69,8 @@ impl WaitClock {
 }
 
 impl MemoryServer {
-    /// The calls that waited and are over at `now_us`: granted, or denied as their time is up. To be asked at
-    /// [`MemoryServer::next_us`].
+    /// Returns the replies to the calls whose wait has ended by `now_us`: granted, or denied because their time is up. Call it
+    /// at [`MemoryServer::next_us`].
     pub fn take_ended(&mut self, now_us: u64) -> Vec<(Ticket, Value)> {
         self.see_time(now_us);
         let passed_us = self.clock.passed_us;
@@ -87,7 +87,7 @@ impl MemoryServer {
         ended.into_iter().map(|one| (one.ticket, one.reply)).collect()
     }
 
-    /// When [`MemoryServer::take_ended`] should be asked next, in Unix microseconds; `None` while nobody waits. Each call may
+    /// When [`MemoryServer::take_ended`] should be called next, in Unix microseconds. `None` while no call waits. Each call may
     /// change it.
     pub fn next_us(&self) -> Option<u64> {
         let WaitClock { wall_us, passed_us } = self.clock;
@@ -98,7 +98,7 @@ impl MemoryServer {
         Some(wall_us.saturating_add(due_us.saturating_sub(passed_us)))
     }
 
-    /// Ends a wait without a reply, because the caller is gone. A grant that the caller has not got is given back.
+    /// Ends a wait without a reply, because the caller is gone. A grant that the caller did not receive is given back.
     pub fn withdraw(&mut self, ticket: Ticket, now_us: u64) {
         self.see_time(now_us);
         let passed_us = self.clock.passed_us;
@@ -137,7 +137,7 @@ impl MemoryServer {
         Ok(ticket)
     }
 
-    /// Grants to the head of the line on the key, and to the next, as long as they can be had.
+    /// Tries the head of the line on the key, and after each grant the next.
     pub(super) fn wake_line(&self, key: KeyMoment) {
         let line = self.lines.borrow_mut().wake(key.db_key(), self.clock.passed_us);
         let Some(line) = line else { return };
@@ -150,7 +150,7 @@ impl MemoryServer {
         }
     }
 
-    /// Does what is due in a line; whether there was anything.
+    /// Does what is due in a line. Returns whether anything was.
     fn visit(&self, line: LineId, key: KeyMoment) -> bool {
         let mut any = false;
         loop {
