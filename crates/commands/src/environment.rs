@@ -35,37 +35,7 @@ pub trait Environment {
     }
 }
 
-/// The defaults of a server, for tests of arguments.
 #[cfg(test)]
-#[derive(Default)]
-pub struct TestEnvironment {
-    /// The settings that are numbers.
-    pub numbers: Numbers,
-    /// The zones that were named.
-    pub zones: std::cell::RefCell<engine::calendar::Zones>,
-    /// The table of policies.
-    pub policies: std::cell::RefCell<crate::policies::PolicyTable>,
-}
-
+mod tests;
 #[cfg(test)]
-impl Environment for TestEnvironment {
-    fn numbers(&self) -> &Numbers {
-        &self.numbers
-    }
-
-    fn policies_only(&self) -> bool {
-        false
-    }
-
-    fn chosen_timezone(&self) -> Option<Zone> {
-        None
-    }
-
-    fn zone_named(&self, name: &[u8]) -> Option<Zone> {
-        self.zones.borrow_mut().named(name)
-    }
-
-    fn policy(&self, name: &[u8]) -> Option<Arc<Policy>> {
-        self.policies.borrow().named(name)
-    }
-}
+pub use tests::TestEnvironment;
