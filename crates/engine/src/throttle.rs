@@ -453,11 +453,8 @@ fn split_ns(time: Attos) -> (u64, u64) {
     (((high / DIVISOR) << 32) | (low / DIVISOR), low % DIVISOR)
 }
 
-/// Microseconds, rounded up. Saturates.
+/// Microseconds, rounded up, of a time of at most [`LAST_TAT`]: no wait is longer than a bucket and a debt.
 fn us_up(time: Attos) -> u64 {
-    if time > LAST_TAT {
-        return saturate(time.div_ceil(ATTOS_PER_US));
-    }
     split_ns(time.saturating_add(ATTOS_PER_US - 1)).0 / 1_000
 }
 
