@@ -17,8 +17,8 @@ use super::reservation::YEAR_MS;
 /// is the only byte of its kind.
 pub const BAN_PREFIX: u8 = b'!';
 
-/// Room for the longest text of a ban, which has 33 bytes: `!`, 20 digits, `~`, and 11 digits.
-pub const MAX_BAN_BYTES: usize = 40;
+/// Room for the longest text of a ban: `!`, 13 digits, `~`, and 11 digits.
+pub const MAX_BAN_BYTES: usize = 26;
 
 /// The stored form of a ban: a member of a sorted set, or the end of a bucket's string.
 pub type BanText = Text<MAX_BAN_BYTES>;
@@ -219,6 +219,7 @@ mod tests {
             "!1~1~1",
             "!-1~1",
             "!1~31557600001",
+            "!9038756854741~1",
             "!18446744073709551615~1",
             "#1~1",
         ] {

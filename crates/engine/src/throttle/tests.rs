@@ -217,6 +217,8 @@ fn a_bucket_shorter_than_the_resolution_forgets_a_state_from_the_future() {
         assert_eq!(decide(&rate, future, START_US, &ask).1, next, "{quantity}");
         assert_eq!(decide(&rate, None, START_US, &ask).1, BucketEdit::Keep, "{quantity}");
     }
+    // It is full and empty at the same time.
+    assert_eq!(look(&rate, None, START_US, &ask(1)).remaining, 4);
 }
 
 #[test]
@@ -621,27 +623,69 @@ fn a_take_that_would_lie_past_the_last_time_is_an_error_and_admits_nothing() {
     assert_eq!(key.take(11).verdict, Verdict::Never);
     assert_eq!(key.take(0).remaining, 2);
     assert_eq!(key.take(-1).remaining, 3);
+    // The last time itself can be stored.
+    let rate = Rate::new(9, 1, 1000).unwrap();
+    let state = Some(stored("9999999998999999999.999999999"));
+    for take in [ask(1), force(1)] {
+        let (_, next) = decide(&rate, state, 9_999_999_995_000_000, &take);
+        assert_eq!(next, BucketEdit::Store(tat(LAST_TAT)), "{take:?}");
+    }
 }
 
 #[test]
-fn a_bucket_is_full_at_the_first_whole_millisecond() {
-    for (ns, attos, ms) in [
-        (1_700_000_000_000_000_000, 0, 1_700_000_000_000),
-        (1_700_000_000_000_000_000, 1, 1_700_000_000_001),
-        (1_700_000_000_000_000_000, 999_999_999, 1_700_000_000_001),
-        (1_700_000_000_000_000_001, 0, 1_700_000_000_001),
-        (1_700_000_000_000_999_999, 1, 1_700_000_000_001),
-        (1_700_000_000_001_000_000, 0, 1_700_000_000_001),
+fn a_denied_call_writes_only_what_heals_or_bans() {
+    let rate = rate(2, 1, 1000);
+    let banned = Ban::starting(START_US, 5_000);
+    for (value, ask, healed, bans) in [
+        ("1700000003000000000", ask(1), None, true),
+        ("1700000005000000000+2000000000", ask(1), None, true),
+        ("1700000003000000000.000000001", ask(1), Some("1700000003000000000"), true),
+        ("1700000001000000000", ask(3), None, true),
+        // Only its LEAVE denies it.
+        ("1700000001000000000", leaving(2, 1, false), None, false),
+        ("1700000001000000000", ask(4), None, false),
     ] {
-        assert_eq!(Stored { ns, attos, debt_ns: 0, ban: None }.full_at_ms(), ms, "{ns}.{attos}");
+        let mut bucket = Bucket::at(&rate, Some(stored(value)), START_US);
+        let verdict = bucket.judge(&ask, false).unwrap();
+        let next = |text: Option<&str>| {
+            text.map_or(BucketEdit::Keep, |text| BucketEdit::Store(stored(text)))
+        };
+        assert_eq!(bucket.deny(&ask, verdict, None).1, next(healed), "{value} {ask:?}");
+        let with_ban = format!("{}!{}~5000", healed.unwrap_or(value), banned.end_ms());
+        let expected = next(if bans { Some(&with_ban) } else { healed });
+        assert_eq!(bucket.deny(&ask, verdict, Some(5_000)).1, expected, "{value} {ask:?}");
+    }
+}
+
+#[test]
+fn a_bucket_is_full_at_the_first_whole_microsecond_or_millisecond() {
+    for (ns, attos, us, ms) in [
+        (1_700_000_000_000_000_000, 0, 1_700_000_000_000_000, 1_700_000_000_000),
+        (1_700_000_000_000_000_000, 1, 1_700_000_000_000_001, 1_700_000_000_001),
+        (1_700_000_000_000_000_000, 999_999_999, 1_700_000_000_000_001, 1_700_000_000_001),
+        (1_700_000_000_000_000_001, 0, 1_700_000_000_000_001, 1_700_000_000_001),
+        (1_700_000_000_000_001_000, 0, 1_700_000_000_000_001, 1_700_000_000_001),
+        (1_700_000_000_000_999_999, 1, 1_700_000_000_001_000, 1_700_000_000_001),
+        (1_700_000_000_001_000_000, 0, 1_700_000_000_001_000, 1_700_000_000_001),
+    ] {
+        let stored = Stored { ns, attos, debt_ns: 0, ban: None };
+        assert_eq!((stored.full_at_us(), stored.full_at_ms()), (us, ms), "{ns}.{attos}");
+        // A ban that ends later keeps the value, one that ends sooner does not.
+        for (end_ms, void_at_ms) in [(ms - 1, ms), (ms + 1, ms + 1)] {
+            let ban = Ban::starting((end_ms - 1) * 1_000, 1);
+            let stored = Stored { ban: Some(ban), ..stored };
+            assert_eq!(stored.void_at_ms(), void_at_ms, "{ns}.{attos} {end_ms}");
+        }
     }
 }
 
 #[test]
 fn a_value_as_long_as_can_be_is_read_and_a_longer_one_is_refused() {
-    let ban = "!1700000005000~5000";
+    let ban = "!9038756854740~31557600000";
     let longest = format!("1700000000000000000.123456789+3155760000000000000{ban}");
+    assert_eq!(longest.len(), MAX_VALUE);
     assert_eq!(stored(&longest).encode().as_bytes(), longest.as_bytes());
+    assert_eq!(stored(&longest).ban(), Ban::decode(ban.as_bytes()));
     for tail in ["0", "!", "x"] {
         let long = longest.clone() + &tail.repeat(MAX_VALUE);
         assert_eq!(Stored::decode(long.as_bytes()), None);
@@ -658,7 +702,7 @@ fn debts_are_read_as_they_are_written_and_others_are_refused() {
         ("0000000000000000000+7", 7),
     ] {
         let stored = stored(value);
-        assert_eq!(stored.debt_ns, debt_ns, "{value}");
+        assert_eq!(stored.debt_ns(), debt_ns, "{value}");
         assert_eq!(stored.encode().as_bytes(), value.as_bytes());
     }
     for value in [
