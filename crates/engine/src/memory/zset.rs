@@ -1,6 +1,6 @@
 //! A sorted set of entries, in memory.
 
-use crate::entry::{Entry, LAST_US};
+use crate::entry::Entry;
 use crate::store::{Entries, Refused};
 use crate::window::Edit;
 use std::cmp::Ordering;
@@ -112,7 +112,7 @@ impl Zset {
             self.remove_between(from_us.checked_sub(1), Some(to_us));
             debug_assert!(self.len() < before, "nothing lay between {from_us} and {to_us}");
         }
-        if let Some(from_us) = edit.future_from.filter(|from_us| *from_us < LAST_US) {
+        if let Some(from_us) = edit.future_from {
             self.remove_between(Some(from_us), edit.future_until);
         }
         for _ in 0..edit.trim {
@@ -167,6 +167,8 @@ impl Entries for Zset {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::properties::cases;
+    use proptest::prelude::*;
 
     #[test]
     fn entries_that_are_gone_take_no_memory() {
@@ -174,10 +176,38 @@ mod tests {
         for at in 1..=10_000 {
             set.add(&Entry { newest_us: at, span_us: 0, total: at, weight: 1, denied: false });
         }
-        for _ in 0..99 {
-            set.apply(&Edit { trim: 100, ..Edit::default() });
+        let mut room = set.newest_first.capacity();
+        while set.len() > 4 {
+            set.apply(&Edit { trim: 4, ..Edit::default() });
+            // Half of it, once three quarters are free: seldom.
+            let shrinks = room > FEW_ENTRIES && set.len() < room / 4;
+            room = if shrinks { room / 2 } else { room };
+            assert_eq!(set.newest_first.capacity(), room, "{}", set.len());
         }
-        assert_eq!(set.len(), 100);
-        assert!(set.newest_first.capacity() < 1_000, "{}", set.newest_first.capacity());
+        assert_eq!(room, FEW_ENTRIES);
+    }
+
+    proptest! {
+        #![proptest_config(cases(500))]
+
+        #[test]
+        fn a_set_has_each_member_once_and_keeps_the_order_of_the_server(
+            adds in proptest::collection::vec((0..6u64, 1..9u64, 1..3u64), 1..20),
+        ) {
+            let (mut set, mut list) = (Zset::default(), Vec::<Entry>::new());
+            for (newest_us, total, weight) in adds {
+                let entry = Entry { newest_us, span_us: 0, total, weight, denied: false };
+                let mut next = list.clone();
+                next.retain(|one| one.member().as_bytes() != entry.member().as_bytes());
+                next.push(entry);
+                next.sort_by(in_order);
+                // Totals grow from entry to entry.
+                if next.iter().all(|one| one.total <= next[0].total) {
+                    set.add(&entry);
+                    list = next;
+                }
+                assert!(set.entries().rev().eq(list.iter().copied()), "{set:?}");
+            }
+        }
     }
 }
