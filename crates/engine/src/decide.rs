@@ -235,9 +235,11 @@ pub fn decide<'p, 'r, S: Store>(
 mod tests {
     use super::*;
     use crate::calendar::Zones;
-    use crate::memory::Memory;
-    use crate::request::WindowLimit;
+    use crate::decision::{Ask, Quantity};
+    use crate::memory::{Memory, Saved, SavedValue};
+    use crate::request::{Reserve, WindowLimit};
     use crate::rule::Rule;
+    use crate::store::Refused;
     use crate::throttle::Rate;
 
     const NOW_US: u64 = 1_700_000_000_000_000;
@@ -249,7 +251,7 @@ mod tests {
         let one = Limit::Bucket(Rate::new(0, 1, 1_000).unwrap());
         let allowed = Request::new(one);
         let mut never = allowed;
-        never.ask.quantity = crate::decision::Quantity::Take(2);
+        never.ask.quantity = Quantity::Take(2);
         let names: Vec<_> = (0..limits.len()).map(|at| at.to_string()).collect();
         let parts = limits.iter().zip(&names).map(|((group, is_allowed, shadow), name)| {
             let request = if *is_allowed { &allowed } else { &never };
@@ -293,8 +295,7 @@ mod tests {
     /// What a denied call with COUNTDENIED counts, which is the last word only where nobody waits and none will be waited for.
     #[test]
     fn only_a_final_denial_with_no_line_before_it_is_counted() {
-        let rule = Rule::parse(b"60s", &mut Zones::new()).unwrap();
-        let limit = |limit| Limit::Window(WindowLimit { limit, rule, most_entries: 9 });
+        let limit = |limit| Limit::Window(window("60s", limit));
         let take = Request { count_denied: true, ..Request::new(limit(1)) };
         for (mode, barred, counted) in [
             (Mode::Final, false, 2),
@@ -319,5 +320,169 @@ mod tests {
             let looked = memory.look(b"k", &Request::new(limit(9)), NOW_US).unwrap();
             assert_eq!(looked.remaining, 9 - counted, "{mode:?} {barred}");
         }
+    }
+
+    fn window(period: &str, limit: u64) -> WindowLimit {
+        let rule = Rule::parse(period.as_bytes(), &mut Zones::new()).unwrap();
+        WindowLimit { limit, rule, most_entries: 9 }
+    }
+
+    fn taking(limit: Limit, quantity: u64, leave: u64, ban_ms: Option<u64>) -> Request {
+        let ask = Ask { leave, ..Ask::of(Quantity::Take(quantity)) };
+        Request { ask, ban_ms, ..Request::new(limit) }
+    }
+
+    fn reserving(window: WindowLimit, id: &str) -> Request {
+        let id = Some(Id::from(id.as_bytes()));
+        let reserve = Reserve { lease_ms: 20_000, count_lapsed: false, id, most: 9 };
+        Request::new(Limit::Reserve(window, reserve))
+    }
+
+    /// Makes a call on the key `k`. Returns whether it is allowed, and whether it writes to a window.
+    fn call(memory: &Memory, request: &Request, now_us: u64) -> (bool, bool) {
+        let mut part = Part::new(memory.key(b"k", now_us), request);
+        let parts = std::slice::from_mut(&mut part);
+        decide(parts, Mode::Final, || unreachable!()).unwrap().write();
+        let writes = matches!(&part.key, KeyState::Window(window) if window.planned.is_some());
+        (part.decided().allowed, writes)
+    }
+
+    #[test]
+    fn a_denied_call_heals_the_keys_that_it_would_take_from() {
+        let bucket = Limit::Bucket(Rate::new(1, 1, 1_000).unwrap());
+        let never = taking(bucket, 3, 0, None);
+        for limit in [bucket, Limit::Window(window("60s", 9))] {
+            for (quantity, heals) in
+                [(Quantity::Look, false), (Quantity::GiveBack(1), false), (Quantity::Take(1), true)]
+            {
+                let memory = Memory::default();
+                for _ in 0..2 {
+                    assert!(call(&memory, &Request::new(limit), NOW_US).0);
+                }
+                let before = memory.save(b"k");
+                let back_us = NOW_US - 60_000_000;
+                let request = Request { ask: Ask::of(quantity), ..Request::new(limit) };
+                let mut parts = [
+                    Part::new(memory.key(b"k", back_us), &request),
+                    Part::new(memory.key(b"never", back_us), &never),
+                ];
+                parts[1].group = 1;
+                let plan = decide(&mut parts, Mode::Final, || unreachable!()).unwrap();
+                assert!(!plan.allowed);
+                plan.write();
+                drop(parts);
+                assert_eq!(memory.save(b"k") != before, heals, "{limit:?} {quantity:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn all_that_a_clock_left_in_the_future_is_healed_at_once_where_it_is_not_much() {
+        let (memory, request) = (Memory::default(), Request::new(Limit::Window(window("60s", 9))));
+        for second in 0..5 {
+            assert!(call(&memory, &request, NOW_US + second * 1_000_000).0);
+        }
+        assert!(call(&memory, &request, NOW_US - 1_000_000).0);
+        let Some(Saved { value: SavedValue::Window { entries, .. }, .. }) = memory.save(b"k")
+        else {
+            panic!("a window")
+        };
+        assert_eq!(
+            entries.iter().map(|(score, _)| *score).collect::<Vec<_>>(),
+            [1_000_000 - NOW_US as i64]
+        );
+        assert_eq!(memory.look(b"k", &request, NOW_US).unwrap().remaining, 3);
+    }
+
+    #[test]
+    fn a_clock_beyond_what_a_score_holds_is_refused() {
+        const LAST: u64 = 9_007_199_254_740_991;
+        for limit in
+            [Limit::Bucket(Rate::new(0, 1, 1_000).unwrap()), Limit::Window(window("60s", 1))]
+        {
+            let look = |now_us| Memory::default().look(b"k", &Request::new(limit), now_us).err();
+            let refused = [LAST - 1, LAST, LAST + 1, LAST + 2].map(look);
+            assert_eq!(
+                refused,
+                [None, None, Some(Refused::Clock), Some(Refused::Clock)],
+                "{limit:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_earliest_grant_ignores_reservations_and_the_line() {
+        let bucket = |limit: u64| Limit::Bucket(Rate::new(limit - 1, 1, 1_000).unwrap());
+        let count = |limit| Limit::Window(window("60s", limit));
+        let (full, banned) = (NOW_US + 60_000_000, NOW_US + 90_000_000);
+        // The call before, the ban of a denied call after it, the call that is tried, and its earliest grant.
+        for (before, ban_ms, asks, earliest_us) in [
+            (bucket(1), None, Request::new(bucket(2)), Some(NOW_US)),
+            (bucket(1), None, Request::new(bucket(1)), Some(NOW_US + 1_000_000)),
+            (bucket(1), None, taking(bucket(1), 2, 0, None), None),
+            (bucket(1), Some(90_000), Request::new(bucket(1)), Some(banned)),
+            (count(1), None, Request::new(count(2)), Some(NOW_US)),
+            (count(1), None, Request::new(count(1)), Some(full)),
+            (count(1), None, taking(count(1), 2, 0, None), None),
+            (count(1), Some(90_000), Request::new(count(1)), Some(banned)),
+            (count(1), Some(90_000), Request::new(count(2)), Some(banned)),
+            (count(1), Some(9_000), Request::new(count(1)), Some(full)),
+            (
+                reserving(window("-", 1), "a").limit,
+                None,
+                reserving(window("-", 1), "b"),
+                Some(NOW_US),
+            ),
+            (
+                reserving(window("-", 1), "a").limit,
+                None,
+                reserving(window("60s", 1), "b"),
+                Some(NOW_US),
+            ),
+        ] {
+            let memory = Memory::default();
+            assert!(call(&memory, &Request::new(before), NOW_US).0);
+            if ban_ms.is_some() {
+                assert!(!call(&memory, &taking(before, 1, 0, ban_ms), NOW_US).0);
+            }
+            let mut part = Part::new(memory.key(b"k", NOW_US), &asks);
+            part.barred = true;
+            let parts = std::slice::from_mut(&mut part);
+            decide(parts, Mode::Try, || unreachable!()).unwrap().write();
+            assert_eq!(part.decided().earliest_grant_us, earliest_us, "{asks:?}");
+        }
+    }
+
+    #[test]
+    fn a_ban_begins_once_ends_with_a_grant_and_is_not_for_a_leave() {
+        let of = |limit| Limit::Window(window("60s", limit));
+        let give_back = Request { ask: Ask::of(Quantity::GiveBack(1)), ..Request::new(of(2)) };
+        let has_mark = |memory: &Memory| match memory.save(b"k").map(|saved| saved.value) {
+            Some(SavedValue::Window { reserved, .. }) => {
+                reserved.first().is_some_and(|member| member.starts_with(b"!"))
+            }
+            _ => false,
+        };
+        let (over_us, again) = (NOW_US + 5_000_000, taking(of(1), 1, 0, Some(5_000)));
+        let memory = Memory::default();
+        assert_eq!(call(&memory, &Request::new(of(1)), NOW_US), (true, true));
+        // Its quantity is there, and only its LEAVE is not.
+        assert_eq!(call(&memory, &taking(of(2), 1, 1, Some(5_000)), NOW_US), (false, false));
+        assert_eq!(call(&memory, &again, NOW_US), (false, true));
+        // Denied costs nothing, while the ban runs and afterwards.
+        for now_us in [NOW_US + 1, over_us - 1, over_us] {
+            assert_eq!(call(&memory, &again, now_us), (false, false), "{now_us}");
+            assert!(has_mark(&memory));
+        }
+        // A reservation is a grant.
+        assert_eq!(call(&memory, &reserving(window("60s", 2), "a"), over_us), (true, true));
+        assert!(!has_mark(&memory));
+        assert_eq!(call(&memory, &taking(of(2), 2, 0, Some(5_000)), over_us), (false, true));
+        assert!(has_mark(&memory));
+        // The key is as good as new once all is given back.
+        let over_us = over_us + 5_000_000;
+        assert_eq!(memory.release(b"k", &Id::from(&b"a"[..]), over_us), Ok(true));
+        assert_eq!(call(&memory, &give_back, over_us), (true, true));
+        assert!(memory.is_empty());
     }
 }
