@@ -998,3 +998,69 @@ fn an_entry_that_a_clock_goes_back_into_keeps_its_beginning() {
         assert_eq!(world.entries(), entries, "{at_us}");
     }
 }
+
+/// Looking for dead entries costs, so a call does it only where there may be enough of them.
+#[test]
+fn a_call_looks_for_dead_entries_where_there_may_be_enough() {
+    let rule = rule("10ms");
+    for (dead, live, weight, most_entries, trimmed) in [
+        (3, 9, 1, 99, 0),
+        (4, 9, 1, 99, 4),
+        // Weights hide how many are dead.
+        (5, 9, 2, 99, 0),
+        (7, 9, 2, 99, 7),
+        // More entries than the rule needs.
+        (1, 3, 1, 3, 0),
+        (1, 4, 1, 3, 1),
+        // The dead and the living sum up to all that may be counted, and to one more.
+        (1, 1, MAX_SUM - 1, 99, 0),
+        (1, 1, MAX_SUM, 99, 1),
+    ] {
+        let (mut zset, mut total) = (Zset::default(), 0u64);
+        for (at, weight) in (0..dead + live).map(|at| (at, if at < dead { 1 } else { weight })) {
+            total = total.wrapping_add(weight);
+            let newest_us = START_US + at + if at < dead { 0 } else { 20_000 };
+            zset.add(&Entry { newest_us, span_us: 0, total, weight, denied: false });
+        }
+        let rule_now = rule.at(START_US + 20_000 + dead + live).unwrap();
+        let mut count = WindowCount::read(&mut zset, rule_now).unwrap();
+        count.trim(&mut zset, most_entries).unwrap();
+        assert_eq!(count.planned().trim, trimmed, "{dead} {live} {weight}");
+    }
+}
+
+#[test]
+fn what_cannot_be_a_sum_of_events_is_foreign() {
+    let rule = rule("10ms");
+    let watched = trim::WATCHED;
+    for (number, total, is_foreign) in [
+        // The newest total, where the oldest entry counts the most and each other one.
+        (64, MAX_SUM + 63, true),
+        (65, MAX_SUM + 64, false),
+        (2, watched - 1, false),
+        (2, watched, true),
+    ] {
+        let mut zset = Zset::default();
+        for at in (0..number).rev() {
+            let (newest_us, total) = (START_US - at, total.wrapping_sub(at));
+            let weight = if at == number - 1 { MAX_SUM } else { 1 };
+            zset.add(&Entry { newest_us, span_us: 0, total, weight, denied: false });
+        }
+        let count = WindowCount::read(&mut zset, rule.at(START_US).unwrap());
+        assert_eq!(count.is_err(), is_foreign, "{number} {total}");
+    }
+}
+
+#[test]
+fn what_is_left_when_older_events_are_given_back_is_not_written_again() {
+    let rule = rule("1s");
+    let mut world = WindowWorld::new();
+    let oldest_us = world.now_us;
+    for _ in 0..2 {
+        world.call(&rule, 5, &ask(1), ModelCommand::Count);
+        world.pass(300);
+    }
+    let edit = world.call(&rule, 5, &ask(-1), ModelCommand::Count).edit.unwrap();
+    let given_back = Some((oldest_us, oldest_us));
+    assert_eq!(edit, Edit { given_back, ..Edit::default() });
+}
