@@ -315,6 +315,7 @@ mod tests {
             ("1970-01-01", "1970-01-01"),
             ("2255-12-31", "2255-12-31"),
             ("2024-02-29", "2024-02-29"),
+            ("2000-02-29", "2000-02-29"),
         ] {
             assert_eq!(written(text), Ok(out.into()), "{text}");
         }
@@ -367,6 +368,7 @@ mod tests {
             ("06-31@09:00", NoSuchDay),
             ("2026-02-29", NoSuchDay),
             ("2100-02-29", NoSuchDay),
+            ("2200-02-29", NoSuchDay),
             ("2100-02-29@09:00", NoSuchDay),
             ("2026-02-30", NoSuchDay),
             ("2026-13-01", NoSuchDay),
@@ -428,6 +430,25 @@ mod tests {
             let period = Period::parse(period.as_bytes()).unwrap();
             let unfit = Anchor::parse(anchor.as_bytes()).unwrap().series(period).unwrap_err();
             assert_eq!((unfit.periods, unfit.anchors), (periods, anchors), "{anchor}");
+        }
+    }
+
+    /// Days are counted on the wall clock, and so are seconds that are a day or a week.
+    #[test]
+    fn periods_are_counted_in_seconds_or_days_or_months() {
+        for (period, spacing) in [
+            ("86400", Spacing::Wall(86_400)),
+            ("604800", Spacing::Wall(604_800)),
+            ("2d", Spacing::Wall(172_800)),
+            ("3w", Spacing::Wall(1_814_400)),
+            ("172800", Spacing::Elapsed(172_800)),
+            ("24h", Spacing::Elapsed(86_400)),
+            ("90min", Spacing::Elapsed(5_400)),
+            ("5mo", Spacing::Months(5)),
+            ("2y", Spacing::Months(24)),
+        ] {
+            let parsed = Period::parse(period.as_bytes()).unwrap();
+            assert_eq!(Spacing::of(parsed, PeriodKind::of(parsed)), spacing, "{period}");
         }
     }
 

@@ -130,6 +130,30 @@ mod tests {
         }
     }
 
+    #[test]
+    fn two_digits_are_a_number_and_nothing_else_is() {
+        for (text, number) in [
+            (b"00", Some(0)),
+            (b"42", Some(42)),
+            (b"99", Some(99)),
+            (b":0", None),
+            (b"0:", None),
+            (b"/0", None),
+        ] {
+            assert_eq!(two_digits(text[0], text[1]), number);
+        }
+        for (text, number) in
+            [("0", Some(0)), ("9", Some(9)), ("a", Some(10)), ("z", Some(35)), ("10", Some(36))]
+        {
+            let mut out = Text::<32>::new();
+            out.push_base36(number.unwrap());
+            assert_eq!((parse_base36(text.as_bytes()), out.as_bytes()), (number, text.as_bytes()));
+        }
+        assert!(["", "00", "01", "A", "{", "/", "3w5e11264sgsg"]
+            .iter()
+            .all(|text| parse_base36(text.as_bytes()).is_none()));
+    }
+
     proptest! {
         #![proptest_config(cases(2_000))]
 
@@ -143,6 +167,9 @@ mod tests {
             prop_assert_eq!(parse_digits(out.as_bytes()), Some(value));
             let plain = value.to_string();
             prop_assert_eq!(parse_u64(plain.as_bytes()), Some(value));
+            let mut base36 = Text::<32>::new();
+            base36.push_base36(value);
+            prop_assert_eq!(parse_base36(base36.as_bytes()), Some(value));
             let signed = value as i64;
             prop_assert_eq!(parse_i64(signed.to_string().as_bytes()), Some(signed));
         }

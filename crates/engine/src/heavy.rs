@@ -305,6 +305,8 @@ mod tests {
             recent.add(named(b"a"), start_us);
             recent.add(named(b"b"), start_us + quiet_us);
             assert_eq!(recent.heaviest(start_us + quiet_us, 9).len(), 1 + left, "{quiet_us}");
+            // What came then belongs to the generation that begins with it.
+            assert_eq!(recent.heaviest(start_us + quiet_us + GENERATION_US, 9).len(), 1);
         }
     }
 

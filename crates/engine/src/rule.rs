@@ -506,12 +506,12 @@ mod tests {
                 );
             }
         }
-        let rule_now = rule_now("1d@UTC", START_US);
-        let end_us = rule_now.leaves_us(START_US);
-        assert_eq!(
-            (rule_now.horizon_us_at(end_us - 1), rule_now.horizon_us_at(end_us)),
-            (None, Some(u64::MAX))
-        );
+        for text in ["1d@UTC", "10s^first"] {
+            let now = rule_now(text, START_US);
+            let end_us = now.leaves_us(START_US);
+            let horizons = (now.horizon_us_at(end_us - 1), now.horizon_us_at(end_us));
+            assert_eq!(horizons, (None, Some(u64::MAX)), "{text}");
+        }
     }
 
     #[test]

@@ -221,6 +221,20 @@ fn the_last_two_windows_of_each_of_many_divisions_are_remembered() {
     }
     assert_eq!(wall.zones.known[0].windows.len(), 31);
     assert_eq!(wall.zones.known[0].windows.capacity(), CACHED);
+    // Where there is no room, the one that came first goes.
+    let mut divisions: Vec<Division> =
+        wall.zones.known[0].windows.iter().map(|(division, _)| *division).collect();
+    for seconds in 1..=2 * CACHED {
+        let period = Period::parse(seconds.to_string().as_bytes()).unwrap();
+        let anchor = Anchor::parse(b"2026-11-02").unwrap();
+        wall.calendar = Calendar::anchored(period, anchor, wall.calendar.zone()).unwrap();
+        assert_eq!(wall.window_at(now_us), wall.fresh_window_at(now_us), "{seconds}");
+        divisions.push(wall.calendar.division);
+        let known = &wall.zones.known[0].windows;
+        let kept = &divisions[divisions.len().saturating_sub(CACHED)..];
+        assert_eq!(known.len(), kept.len());
+        assert!(kept.iter().all(|division| known.iter().any(|(one, _)| one == division)));
+    }
 }
 
 #[test]
@@ -351,6 +365,9 @@ fn zones_are_found_in_any_case_and_once() {
 
 #[test]
 fn what_names_no_zone_is_refused() {
+    // A short name is stored as it is.
+    assert!(Zones::new().coded(&zone_code(b"Israel")).is_none());
+    assert!(Zones::new().coded(&zone_code(b"Iceland")).is_some());
     let zones = &mut Zones::new();
     let long = "A".repeat(64);
     let longer = "A".repeat(65);
