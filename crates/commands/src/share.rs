@@ -38,9 +38,6 @@ impl Share {
     /// to 10,000; a number that is no such fraction is rounded down. `None` unless it is from 1/10,000 to 1.
     pub fn nearest(share: f64) -> Option<Share> {
         const MOST: u32 = 10_000;
-        if !(share > 0.0 && share <= 1.0) {
-            return None;
-        }
         let exact = (1..=MOST).find_map(|whole| {
             let part = share * f64::from(whole);
             let is_near = (part - part.round()).abs() < 1e-9 * f64::from(whole);
