@@ -166,6 +166,10 @@ fn the_number_of_keys_of_a_call_has_bounds() {
         ("RL.INFO k k", "ERR wrong number of arguments for 'rl.info' command"),
         ("CONFIG NONSENSE ratelimit.lease 1", "ERR unknown"),
         ("XY.WINDOW k 5 60", "ERR unknown command"),
+        ("RL.ALL 1 k MS WINDOW 5 60", "ERR syntax error: a clause must begin with "),
+        ("RL.ALL 2 a b WINDOW 5 60 MS WINDOW 5 60", "ERR syntax error: unknown option MS"),
+        ("RL.WINDOW k 5 60 1.5", "ERR quantity must be an integer from -9223372036854775808"),
+        ("RL.ACQUIRE k 5 60 -1", "ERR quantity must be an integer from 0"),
     ] {
         check_error(&mut world, line, begins);
     }
@@ -210,12 +214,14 @@ fn clauses_with_policies_are_counted_by_how_they_ended() {
         "RL.ALL 2 a c WINDOW @day ELSE WINDOW @wide",
         "RL.ALL 1 a WINDOW @day",
         "RL.ALL_RO 1 a WINDOW @day",
+        // The second one would be allowed, and is counted nowhere.
+        "RL.ALL 2 a c WINDOW @day WINDOW @wide",
     ] {
         assert!(matches!(world.call(line), Outcome::Reply(Value::Array(_))), "{line}");
     }
     let policies =
-        "[[day WINDOW 1 60s 1 1 0] [try WINDOW 0 60s SHADOW 0 0 1] [wide WINDOW 9 60s 1 0 0]]";
-    world.check(&[("RL.POLICIES", policies), ("RL.TOP", "[[a 0 1 0]]")]);
+        "[[day WINDOW 1 60s 1 2 0] [try WINDOW 0 60s SHADOW 0 0 1] [wide WINDOW 9 60s 1 0 0]]";
+    world.check(&[("RL.POLICIES", policies), ("RL.TOP", "[[a 0 2 0]]")]);
     // Set to what it was, the table keeps its counts; with another text between, they are gone.
     world.check(&[
         ("CONFIG SET ratelimit.policies day~WINDOW~1~60s", "OK"),
@@ -233,6 +239,9 @@ fn the_ban_of_a_policy_begins_only_where_a_call_may_have_one() {
     for (line, bans) in [
         ("RL.WINDOW k @p 1", true),
         ("RL.WINDOW k @p 1 FORCE", false),
+        ("RL.WINDOW k @p 1 ATMOST", false),
+        ("RL.WINDOW k @p 1 BLOCK 1", false),
+        ("RL.ALL 1 k WINDOW @p CHECK", false),
         ("RL.WINDOW k @p 0 LEAVE 1", false),
         ("RL.ACQUIRE k @p 1", false),
         ("RL.WINDOW_RO k @p 1", false),
@@ -262,6 +271,14 @@ fn an_id_of_a_waiting_call_is_refused_in_clauses_too_and_the_line_is_counted() {
         panic!("it waits")
     };
     assert!(matches!(reply, Value::Array(_)), "{reply:?}");
+    // A call that only looks ignores the line, and one that takes does not.
+    world.check(&[("RL.ACQUIRE n 3 0 2 LEASE 1h", "[0 3 1 -1 3600 HHHHHHHHHHHHHHHH]")]);
+    assert!(matches!(world.call("RL.ACQUIRE n 3 0 2 BLOCK 0"), Outcome::Waits(_)));
+    world.check(&[
+        ("RL.ALL_RO 1 n ACQUIRE 3 0 1 MS", "[0 3 1 -1 3600000 1 [[0 3 1 -1 3600000 nil]]]"),
+        ("RL.ALL 1 n ACQUIRE 3 0 0 MS", "[0 3 1 -1 3600000 1 [[0 3 1 -1 3600000 nil]]]"),
+        ("RL.ALL 1 n ACQUIRE 3 0 1 MS", "[2 3 1 1 3600000 1 [[2 3 1 1 3600000 nil]]]"),
+    ]);
     let Outcome::Reply(info) = world.call("RL.INFO k") else { panic!("RL.INFO waits") };
     assert!(spelled(&info).contains("waiting 1"), "{info:?}");
 }
@@ -334,8 +351,9 @@ fn a_call_that_cannot_be_granted_in_time_is_denied_and_counts_as_without_block()
 fn calls_that_take_nothing_and_shadows_do_not_wait() {
     let mut world = World::new();
     world.check(&[
-        ("CONFIG SET ratelimit.policies try~WINDOW~0~60s~SHADOW", "OK"),
-        ("RL.WINDOW k @try 1 BLOCK 1s MS", "[0 0 0 -1 0]"),
+        ("CONFIG SET ratelimit.policies try~WINDOW~1~60s~SHADOW", "OK"),
+        ("RL.WINDOW s @try 1 BLOCK 1h MS", "[0 1 0 -1 60000]"),
+        ("RL.WINDOW s @try 1 BLOCK 1h MS", "[0 1 0 -1 60000]"),
         ("RL.WINDOW k 1 60s 1 MS", "[0 1 0 -1 60000]"),
         ("RL.WINDOW k 1 60s 0 BLOCK 0 MS", "[0 1 0 -1 60000]"),
     ]);
@@ -396,5 +414,93 @@ fn a_value_that_an_option_does_not_take_is_an_error_that_names_the_option() {
             panic!("{options}")
         };
         assert!(error.starts_with(begins), "{options}: {error}");
+    }
+}
+
+#[test]
+fn a_limit_that_needs_no_more_entries_than_it_may_is_exact() {
+    // With a limit of 3, what comes within half a period shares an entry.
+    for (limit, remaining) in [(2, 1), (3, 1)] {
+        let mut world = World::new();
+        let line = |quantity| format!("RL.WINDOW k {limit} 10s {quantity} BUCKETS 2 MS");
+        for at_us in [0, 4_000_000] {
+            world.at_us = at_us;
+            world.call(&line(1));
+        }
+        world.at_us = 10_000_000;
+        world.check(&[(&line(0), &format!("[0 {limit} {remaining} -1 4000]"))]);
+    }
+}
+
+#[test]
+fn reset_and_another_number_of_top_keys_forget_the_denials() {
+    let mut world = World::new();
+    world.check(&[
+        ("RL.WINDOW k 0 60", "[1 0 0 -1 0]"),
+        ("CONFIG SET ratelimit.lease 5000", "OK"),
+        ("RL.TOP RESET", "[[k 0 1 0]]"),
+        ("RL.TOP", "[]"),
+        ("RL.WINDOW k 0 60", "[1 0 0 -1 0]"),
+        ("RL.TOP", "[[k 0 1 0]]"),
+        ("CONFIG SET ratelimit.top-keys 5", "OK"),
+        ("RL.TOP", "[]"),
+    ]);
+}
+
+#[test]
+fn waiters_are_granted_before_a_call_over_several_limits() {
+    let mut world = World::new();
+    world.check(&[("RL.WINDOW k 2 1s 2 MS", "[0 2 0 -1 1000]")]);
+    assert!(matches!(world.call("RL.WINDOW k 2 1s 1 BLOCK 0"), Outcome::Waits(_)));
+    // Both are free again: one for the waiter, one for this call.
+    world.at_us = 1_000_000;
+    world.check(&[("RL.ALL 1 k WINDOW 2 1s MS", "[0 2 0 -1 1000 1 [[0 2 0 -1 1000]]]")]);
+}
+
+#[test]
+fn a_clock_that_is_set_back_makes_the_heads_of_lines_due() {
+    let mut world = World::new();
+    for (key, line) in [("a", "RL.WINDOW a 1 1s 1"), ("b", "RL.WINDOW b 1 1s 1")] {
+        world.check(&[(line, "[0 1 0 -1 1]")]);
+        let wait = format!("{line} BLOCK 0");
+        assert!(matches!(world.call(&wait), Outcome::Waits(_)), "{key}");
+    }
+    let mut due = |at_us| {
+        world.at_us = at_us;
+        world.check(&[("RL.WINDOW other 1 1s 0", "[0 1 1 -1 0]")]);
+        world.server.next_us().unwrap() - (NOW_US + at_us)
+    };
+    for at_us in [10, 10, 20] {
+        assert!(due(at_us) > 0, "{at_us}");
+    }
+    assert_eq!(due(19), 0);
+    // All that is due is done at once.
+    assert!(world.server.take_ended(NOW_US + 19).is_empty());
+    assert_eq!(world.server.take_ended(NOW_US + 1_000_019).len(), 2);
+}
+
+#[test]
+fn settling_is_denied_where_nothing_was_held() {
+    for (number, result) in
+        [(0, CallResult::Denied), (1, CallResult::Allowed), (2, CallResult::Allowed)]
+    {
+        let builder = ValueBuilder::default();
+        assert_eq!(crate::reply::settled(&&builder, number), result);
+        assert_eq!(builder.take(), Some(Value::Integer(number as i64)));
+    }
+}
+
+/// Servers before 7.0 do not know the arity of a command.
+#[test]
+fn commands_refuse_a_word_too_many_that_a_server_let_pass() {
+    let world = World::new();
+    for name in ["RL.HELD", "RL.INFO"] {
+        let words: [&[u8]; 3] = [name.as_bytes(), b"k", b"x"];
+        let is_named = |row: &&CommandRow| row.name.to_bytes().eq_ignore_ascii_case(words[0]);
+        let row = COMMANDS.iter().find(is_named).unwrap();
+        let reply = &ValueBuilder::default();
+        let (server, words, ticket) = (&world.server, &words[..], Cell::new(None));
+        let call = MemoryCall { server, words, now_us: NOW_US, reply, ticket };
+        assert!(matches!(run(row.command, row.options, &call), Err(Error::Arity)), "{name}");
     }
 }
