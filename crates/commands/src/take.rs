@@ -39,8 +39,8 @@ pub(crate) fn take<'a, C: ServerCall<'a>>(
     if request.id().is_some_and(|id| call.id_waits(key, id)) {
         return Err(Error::Duplicate);
     }
-    let block_ms = options.number(OptionSet::BLOCK);
-    let block_ms = block_ms.filter(|_| takes && !request.shadow && call.may_block());
+    // A call that takes nothing is never denied, and one under SHADOW has no earliest grant: neither waits.
+    let block_ms = options.number(OptionSet::BLOCK).filter(|_| call.may_block());
     let mode = if block_ms.is_some() { Mode::Try } else { Mode::Final };
     let keys = &call.keys();
     let mut decided = decide(keys, key, request, barred, mode)?;
