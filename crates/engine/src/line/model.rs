@@ -139,6 +139,7 @@ impl LineWorld {
                 if let Some(one) = self.pick(which) {
                     self.lines.withdraw(one.ticket, self.now_us);
                     self.waiting.retain(|other| other.ticket != one.ticket);
+                    assert_eq!(self.lines.waiting(), self.waiting.len());
                     let forgotten = self.lines.forget(one.ticket, self.now_us).unwrap();
                     assert_eq!((forgotten.reply, forgotten.answered), (None, false));
                 }
@@ -196,6 +197,7 @@ impl LineWorld {
             assert_eq!(self.waiting.len(), 20);
             return;
         };
+        assert_eq!(Ticket::of(ticket.number()), ticket);
         assert!(ticket.number() > 0 && self.waiting.iter().all(|one| one.ticket < ticket));
         let deadline_us = block_us.map(|us| self.now_us + us);
         let call = wants.clone();
@@ -342,6 +344,10 @@ impl LineWorld {
     fn check(&self) {
         assert_eq!(self.lines.waiting(), self.waiting.len());
         assert_eq!(self.lines.oldest_since_us().is_some(), !self.waiting.is_empty());
+        for one in &self.waiting {
+            let key = DbKey { db: one.at.0, name: &[one.at.1] };
+            assert_eq!(self.lines.waiting_on(key), self.line(one.at).len());
+        }
         let works = !self.waiting.is_empty() || self.given_back > 0;
         assert_eq!(self.timer_us.is_some(), works, "a timer runs as long as there is work");
         assert_eq!(self.lines.lines() > 0, works);
@@ -421,7 +427,8 @@ fn the_smallest_leave_comes_first_and_then_who_came_first() {
 
 #[test]
 fn a_call_with_a_smaller_leave_than_all_who_wait_is_not_barred() {
-    let lines = line_of(&[3, 7]);
+    let mut lines = line_of(&[3, 7]);
+    assert!(lines.admit(2).is_none() && lines.admit(3).is_some());
     for (leave, barred) in [(0, false), (2, false), (3, true), (4, true), (7, true), (8, true)] {
         assert_eq!(lines.is_barred(KEY, leave), barred, "LEAVE {leave}");
     }
@@ -499,10 +506,11 @@ fn a_wall_clock_that_is_set_forward_makes_all_heads_due() {
     lines.end_work(10);
     let line = lines.wake(KEY, 10).unwrap();
     lines.record_denial(line, None, 10);
-    lines.begin_work(Cause::Timer, 0, 1_000_100, 110);
+    // Clocks are read one after the other, so a little is no step.
+    lines.begin_work(Cause::Timer, 0, 1_000_100 + STEP_US, 110);
     assert!(lines.next_line(110).is_none());
     lines.end_work(110);
-    lines.begin_work(Cause::Timer, 0, 1_050_200, 210);
+    lines.begin_work(Cause::Timer, 0, 1_000_201 + 2 * STEP_US, 210);
     assert!(lines.next_line(210).is_some());
     lines.end_work(210);
 }
@@ -518,4 +526,79 @@ fn a_request_stands_in_line_by_its_leave_and_with_its_id() {
     assert_eq!((LineCall::leave(&request), LineCall::id(&request)), (3, Some(&b"job"[..])));
     let unnamed = Request::new(Limit::Window(window));
     assert_eq!((LineCall::leave(&unnamed), LineCall::id(&unnamed)), (0, None));
+}
+
+#[test]
+fn a_head_is_tried_when_its_denial_said_so_or_the_next_poll_is_due() {
+    let mut lines: Lines<Test> = Lines::new();
+    let mut join = |leave, wait_us, now_us| {
+        let ticket = lines.admit(u64::MAX).unwrap();
+        let wants = Wants { leave, quantity: 1, id: None };
+        let joins = Joining { wait_us, ..joining(wants, ticket, None) };
+        lines.join(ticket, KEY, joins, now_us);
+        (ticket, lines.due_us())
+    };
+    assert_eq!(join(5, Some(7_000), 0).1, Some(7_000));
+    // One behind the head changes nothing, and a new head has its own time.
+    let (behind, due_us) = join(9, Some(1_000), 0);
+    assert_eq!(due_us, Some(7_000));
+    let (head, due_us) = join(0, Some(u64::MAX), 100);
+    assert_eq!(due_us, Some(100 + POLL_US));
+    // The same holds when a waiter leaves.
+    lines.withdraw(behind, 200);
+    assert_eq!(lines.due_us(), Some(100 + POLL_US));
+    lines.withdraw(head, 300);
+    assert_eq!(lines.due_us(), Some(300));
+}
+
+#[test]
+fn a_line_whose_key_may_not_be_written_is_postponed() {
+    let mut lines = line_of(&[0]);
+    let line = lines.wake(KEY, 50).unwrap();
+    assert_eq!(lines.due_us(), Some(50));
+    lines.postpone(line, 50);
+    assert_eq!(lines.due_us(), Some(50 + REFUSED_US));
+    assert!(lines.next_line(49 + REFUSED_US).is_none());
+    assert!(lines.next_line(50 + REFUSED_US).is_some());
+}
+
+#[test]
+fn writes_are_dropped_where_another_server_owns_the_key() {
+    let other = DbKey { name: b"l", ..KEY };
+    for all in [false, true] {
+        let mut lines = line_of(&[0]);
+        lines.add_write(KEY, GiveBack(1), 0);
+        lines.add_write(other, GiveBack(2), 0);
+        assert_eq!(lines.lines(), 2);
+        match all {
+            true => lines.drop_all_writes(),
+            false => lines.drop_writes(lines.line_on(other).unwrap()),
+        }
+        // The line that has a waiter stays.
+        assert_eq!((lines.lines(), lines.waiting_on(KEY)), (1, 1));
+        let line = lines.wake(KEY, 0).unwrap();
+        let step = lines.next_step(line, true, 0);
+        assert_eq!(matches!(step, Some(LineStep::Write(GiveBack(1)))), !all);
+    }
+}
+
+#[test]
+fn a_head_that_was_tried_when_another_wait_ended_is_not_tried_again() {
+    let mut lines = line_of(&[0]);
+    let ticket = lines.admit(u64::MAX).unwrap();
+    let wants = Wants { leave: 0, quantity: 1, id: None };
+    lines.join(ticket, KEY, joining(wants, ticket, Some(50)), 0);
+    let line = lines.wake(KEY, 0).unwrap();
+    for (denied_us, dismisses) in [(49, false), (50, true)] {
+        lines.record_denial(line, None, denied_us);
+        let step = lines.next_step(line, true, 50);
+        assert_eq!(matches!(step, Some(LineStep::Dismiss { .. })), dismisses, "{denied_us}");
+    }
+}
+
+#[test]
+fn a_deadline_is_the_length_of_block_after_the_start_and_0_is_none() {
+    for (block_ms, end_us) in [(0, None), (1, Some(1_007)), (u64::MAX, Some(u64::MAX))] {
+        assert_eq!(deadline_us(7, block_ms), end_us);
+    }
 }
