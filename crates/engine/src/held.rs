@@ -112,6 +112,12 @@ mod tests {
         // There is none of this.
         holds.remove(hold(9, 1));
         assert_eq!((holds.len(), holds.total(), holds.last_gone_us()), (2, 3, Some(9)));
+        assert!(!holds.is_empty());
+        // What is added has its place in the order.
+        holds.add(hold(7, 4));
+        let found = holds.first_gone(|_, gone| Ok::<bool, ()>(gone >= 2));
+        assert_eq!((found, holds.last_gone_us()), (Ok((Some(7), 1)), Some(9)));
+        holds.remove(hold(7, 4));
         holds.remove(hold(5, 1));
         holds.remove(hold(9, 2));
         assert!(holds.is_empty());

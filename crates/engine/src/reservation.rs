@@ -412,6 +412,25 @@ mod tests {
     }
 
     #[test]
+    fn sixteen_random_bytes_are_sixteen_characters() {
+        let bytes = [0, 25, 26, 51, 52, 61, 62, 63, 64, 90, 127, 128, 200, 254, 255, 1];
+        assert_eq!(&spelled_id(bytes), b"AZaz09-_Aa_AI-_B");
+    }
+
+    /// A reservation of a semaphore holds after its lease only if somebody else wrote it so.
+    #[test]
+    fn a_rule_without_events_keeps_the_time_that_it_finds() {
+        let one = Reservation::decode(b"#01:x:1:1000:1795223819544558+7::-").unwrap();
+        let zones = &mut Zones::new();
+        for (start_us, now_us) in [(one.start_us(), one.start_us()), (START_US, START_US)] {
+            let seen = ReservationView::at(now_us, zones).seen(&one);
+            assert_eq!(seen.lease_end_us, start_us + 1_000_000);
+            assert_eq!(seen.gone_us, seen.lease_end_us + 7);
+            assert!(!seen.is_from_future(now_us));
+        }
+    }
+
+    #[test]
     fn the_usual_member_stays_within_a_listpack() {
         let one =
             Reservation { id: &b"0123456789abcdef"[..], ..Reservation::decode(MEMBER).unwrap() };
@@ -450,6 +469,8 @@ mod tests {
         ] {
             assert!(Reservation::decode(member.as_bytes()).is_none(), "{member}");
         }
+        let longest = b"#05:job-1:2:20000:1795223819544558+3158438400000000::60s";
+        assert!(Reservation::decode(longest).is_some());
     }
 
     #[test]

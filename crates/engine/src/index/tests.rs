@@ -2,6 +2,7 @@
 
 use super::super::properties::{cases, START_US};
 use super::super::reservation::YEAR_MS;
+use super::super::store::Reservations;
 use super::*;
 use proptest::prelude::*;
 use std::convert::Infallible;
@@ -267,7 +268,47 @@ fn a_search_does_not_find_what_is_gone_at_this_very_moment() {
         (START_US + 9, (None, 0)),
     ] {
         assert_eq!(first_gone(&index.live(now_us), 1, u64::MAX).0, found);
+        let last_us = Some(START_US + 9).filter(|_| now_us < START_US + 9);
+        assert_eq!(index.live(now_us).last_gone_us(), last_us);
     }
+}
+
+#[test]
+fn a_call_sees_what_is_live_and_drops_what_is_gone() {
+    const GONE: u64 = 2 * MAX_DROPPED as u64;
+    let now_us = START_US + 1_000;
+    let mut list: Vec<Own> = (0..GONE).map(|id| Own::new(id, 1, START_US + id)).collect();
+    let live = |id, order_us| Own { order_us, ..Own::new(id, 1, now_us + 1_000) };
+    list.extend([live(GONE, START_US + 9), live(GONE + 1, START_US + 8)]);
+    let last = (GONE - 1).to_string();
+    let zones = &mut Zones::new();
+    let mut held = HeldIndex::at(Box::new(built(&list)), now_us, Some(last.as_bytes()), zones);
+    assert!(!held.is_changed() && !held.has_id());
+    let ids: Vec<&[u8]> = held.oldest_first().map(|one| one.id).collect();
+    assert_eq!(ids, [list[GONE as usize + 1].id.as_slice(), &list[GONE as usize].id]);
+    assert_eq!(held.live_len(), 2);
+    // The index learns the ends of all leases when it is first asked.
+    let before = held.index().bytes();
+    assert_eq!(held.running(), 2);
+    assert!(held.is_changed());
+    assert!(held.index().bytes() >= before + 16 * list.len());
+    let index = held.into_index();
+    let mut held = HeldIndex::at(index, now_us, Some(last.as_bytes()), zones);
+    assert_eq!((held.running(), held.is_changed()), (2, false));
+    // The one whose id is asked for makes room, and of the others the first.
+    let mut dropped = Vec::new();
+    held.clean(zones, |old, new| {
+        assert!(new.is_none());
+        dropped.push(Reservation::decode(old.as_bytes()).unwrap().id.to_vec());
+    });
+    let expected = std::iter::once(last.into_bytes());
+    let expected = expected.chain(list.iter().take(MAX_DROPPED).map(|one| one.id.clone()));
+    assert!(held.is_changed() && dropped.into_iter().eq(expected));
+    // One that is live is held, and stays.
+    let id = list[GONE as usize].id.clone();
+    let mut held = HeldIndex::at(Box::new(built(&list[GONE as usize..])), now_us, Some(&id), zones);
+    held.clean(zones, |_, _| panic!("nothing is gone"));
+    assert!(held.has_id() && held.get_live(&id).is_some());
 }
 
 #[test]
@@ -397,6 +438,7 @@ fn what_was_removed_takes_no_memory() {
     let mut index = filled(NUMBER);
     let (small, large) = (filled(8).bytes(), index.bytes());
     assert!(large > 100 * small);
+    assert!(large >= NUMBER as usize * std::mem::size_of::<OwnedReservation>());
     for left in (8..NUMBER).rev() {
         let before = index.bytes();
         assert!(index.remove(left.to_string().as_bytes()));
