@@ -1,0 +1,180 @@
+//! Whether to ask a server, by how it answered before.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Failures in a row that open it: one or two may be the fault of a connection.
+pub(crate) const FAILURES: u32 = 3;
+/// From a probe that failed to the next. A server that is back decides again within this and one probe.
+pub(crate) const PAUSE: Duration = Duration::from_millis(200);
+/// The longest that a probe waits for its answer.
+pub(crate) const PROBE: Duration = Duration::from_secs(1);
+
+/// Closed, it lets every call through. Once calls have failed in a row it opens: further ones are not sent, and one at a time
+/// may probe whether the server is back. An answer of any kind, an error too, closes it.
+///
+/// Calls that ran at the same time fail for the same reason, so they count as one failure: one that began before the last
+/// failure was counted adds nothing. Nor does one during which the server answered another call.
+pub(crate) struct Breaker {
+    is_open: AtomicBool,
+    failures: AtomicU32,
+    state: Mutex<State>,
+}
+
+struct State {
+    answered_at: Option<Instant>,
+    counted_at: Option<Instant>,
+    probe_at: Option<Instant>,
+    is_probing: bool,
+    reason: String,
+}
+
+impl Breaker {
+    pub fn new() -> Breaker {
+        let state = State {
+            answered_at: None,
+            counted_at: None,
+            probe_at: None,
+            is_probing: false,
+            reason: String::new(),
+        };
+        Breaker {
+            is_open: AtomicBool::new(false),
+            failures: AtomicU32::new(0),
+            state: Mutex::new(state),
+        }
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        // Nothing panics while it is held.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.is_open.load(Relaxed)
+    }
+
+    /// Whether the last call got no answer.
+    pub fn has_failed(&self) -> bool {
+        self.failures.load(Relaxed) > 0
+    }
+
+    /// When the server last answered.
+    pub fn answered_at(&self) -> Option<Instant> {
+        self.state().answered_at
+    }
+
+    /// Why the last call failed.
+    pub fn reason(&self) -> String {
+        self.state().reason.clone()
+    }
+
+    /// A call was answered.
+    pub fn answered(&self, now: Instant) {
+        let mut state = self.state();
+        state.answered_at = Some(now);
+        if self.failures.load(Relaxed) > 0 {
+            self.failures.store(0, Relaxed);
+            self.is_open.store(false, Relaxed);
+        }
+    }
+
+    /// A call that began at `began` got no answer. True if that opens the breaker.
+    pub fn failed(&self, began: Instant, now: Instant, reason: &str) -> bool {
+        let mut state = self.state();
+        reason.clone_into(&mut state.reason);
+        let is_counted = state.counted_at.is_some_and(|counted| began < counted);
+        let is_answering = state.answered_at.is_some_and(|answered| began <= answered);
+        if is_counted || is_answering {
+            return false;
+        }
+        state.counted_at = Some(now);
+        let failures = self.failures.load(Relaxed).saturating_add(1);
+        self.failures.store(failures, Relaxed);
+        if self.is_open() || failures < FAILURES {
+            return false;
+        }
+        self.is_open.store(true, Relaxed);
+        state.probe_at = now.checked_add(PAUSE);
+        true
+    }
+
+    /// While open: whether this call is the one that probes. If so, `probe_ended` must be called.
+    pub fn may_probe(&self, now: Instant) -> bool {
+        let mut state = self.state();
+        if state.is_probing || state.probe_at.is_some_and(|at| now < at) {
+            return false;
+        }
+        state.is_probing = true;
+        true
+    }
+
+    /// The probe was answered, failed or was given up. `answered` or `failed` is called with the outcome.
+    pub fn probe_ended(&self, now: Instant) {
+        let mut state = self.state();
+        state.is_probing = false;
+        state.probe_at = now.checked_add(PAUSE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn it_opens_after_three_failures_in_a_row() {
+        let (breaker, start) = (Breaker::new(), Instant::now());
+        assert!(!breaker.failed(start, start + MS, ""));
+        assert!(!breaker.failed(start + MS * 2, start + MS * 3, ""));
+        breaker.answered(start + MS * 4);
+        assert!(!breaker.failed(start + MS * 5, start + MS * 6, ""));
+        assert!(!breaker.failed(start + MS * 7, start + MS * 8, ""));
+        assert!(breaker.failed(start + MS * 9, start + MS * 10, "gone"));
+        assert!(breaker.is_open());
+        assert_eq!(breaker.reason(), "gone");
+    }
+
+    #[test]
+    fn calls_that_fail_at_the_same_time_count_as_one() {
+        let (breaker, start) = (Breaker::new(), Instant::now());
+        for _ in 0..10 {
+            assert!(!breaker.failed(start, start + MS, ""));
+        }
+        assert!(!breaker.is_open());
+    }
+
+    #[test]
+    fn a_call_during_which_another_was_answered_counts_nothing() {
+        let (breaker, start) = (Breaker::new(), Instant::now());
+        for round in 0..10 {
+            let began = start + MS * round;
+            breaker.answered(began);
+            assert!(!breaker.failed(began, began + MS, ""));
+        }
+        assert!(!breaker.has_failed());
+    }
+
+    #[test]
+    fn one_at_a_time_probes_and_pauses_after_it() {
+        let (breaker, start) = (Breaker::new(), Instant::now());
+        let times = [start, start + MS, start + MS * 2, start + MS * 3];
+        times.windows(2).for_each(|pair| {
+            breaker.failed(pair[0], pair[1], "");
+        });
+        let opened = start + MS * 3;
+        assert!(breaker.is_open());
+        assert!(!breaker.may_probe(opened + PAUSE - MS));
+        assert!(breaker.may_probe(opened + PAUSE));
+        assert!(!breaker.may_probe(opened + PAUSE));
+        breaker.probe_ended(opened + PAUSE * 2);
+        assert!(!breaker.may_probe(opened + PAUSE * 3 - MS));
+        assert!(breaker.may_probe(opened + PAUSE * 3));
+        breaker.answered(opened + PAUSE * 3);
+        assert!(!breaker.is_open());
+    }
+}

@@ -1,0 +1,523 @@
+//! What is sent for each call, and what its reply means. Does no I/O.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clause::{Groups, Part};
+use crate::limit::{whole_ms, Limit, Reserve, Take};
+use crate::reply::{self, Id};
+use crate::transport::{Command, ErrorReply, Value};
+use crate::{AllReply, Error, Reply};
+
+/// What a call sends, and what must be known of it to send it.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub first: Command,
+    /// Commands that are sent with the first, as one transaction. Their keys lie in its slot.
+    pub more: Vec<Command>,
+    /// Which word of the first command is its key; `None` for a command that every node of a cluster answers for itself.
+    pub key_at: Option<usize>,
+    /// How long the server may let the call wait; zero is without end.
+    pub block: Option<Duration>,
+    /// Whether a limit is given by the name of a policy.
+    pub has_policy: bool,
+    /// Whether there is something to answer while no server does.
+    pub is_decision: bool,
+    /// What gives back what the call took, if its caller is gone.
+    pub undo: Undo,
+}
+
+/// What gives back what a call took.
+#[derive(Clone, Debug)]
+pub(crate) enum Undo {
+    /// It takes nothing, or counts what was used.
+    Nothing,
+    /// It takes a quantity by RL.THROTTLE or RL.WINDOW.
+    Take(Taken),
+    /// It reserves with an id of the client's.
+    Release(Id),
+    /// It takes of several limits.
+    All(Arc<Groups>),
+}
+
+/// Where the quantity and the limit stand in a command that takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Taken {
+    /// What is taken, unless the reply says what was granted.
+    pub quantity: u64,
+    pub is_at_most: bool,
+    /// Which word is the quantity.
+    pub quantity_at: usize,
+    /// Which word is the first behind the options of the limit, which follow the quantity.
+    pub options_at: usize,
+}
+
+impl Request {
+    fn new(first: Command, key_at: Option<usize>) -> Request {
+        Request {
+            first,
+            more: Vec::new(),
+            key_at,
+            block: None,
+            has_policy: false,
+            is_decision: false,
+            undo: Undo::Nothing,
+        }
+    }
+
+    /// Commands that are carried out as one.
+    fn together(commands: impl IntoIterator<Item = Command>) -> Request {
+        let mut commands = commands.into_iter();
+        let first = commands.next().unwrap_or_else(|| Command::new("PING"));
+        Request { more: commands.collect(), ..Request::new(first, Some(1)) }
+    }
+
+    /// The key that says which node of a cluster the call is for.
+    pub fn key(&self) -> Option<&[u8]> {
+        self.first.word(self.key_at?)
+    }
+
+    /// What gives back what the call took, if its caller is gone. `reply` is `None` if it was lost.
+    pub fn undoing(&self, reply: Option<&Value>) -> Option<Request> {
+        let commands = match (&self.undo, reply) {
+            (Undo::Nothing, _) | (Undo::Take(_), None) => return None,
+            (Undo::Take(taken), Some(value)) => {
+                Reply::read(value).ok().filter(Reply::is_allowed)?;
+                let granted = match taken.is_at_most {
+                    true => Reply::read_granted(value).ok()?.granted.unwrap_or_default(),
+                    false => taken.quantity,
+                };
+                let name = self.first.word(0)?;
+                vec![give_back(&[name], self.first.word(1)?, &self.first, 2, taken, granted)?]
+            }
+            (Undo::Release(id), reply) => {
+                let is_denied = |reply: Reply| reply.id.is_none();
+                if reply.and_then(|value| Reply::read_id(value).ok()).is_some_and(is_denied) {
+                    return None;
+                }
+                vec![release_command(self.first.word(1)?, [id])]
+            }
+            (Undo::All(groups), reply) => match reply {
+                Some(value) => groups.give_back(&AllReply::read(value).ok()?),
+                None => groups.release_all(),
+            },
+        };
+        (!commands.is_empty()).then(|| Request::together(commands))
+    }
+}
+
+/// A command that gives back a quantity of what `taking` took. The limit begins at the word `limit_at`.
+pub(crate) fn give_back(
+    name: &[&[u8]],
+    key: &[u8],
+    taking: &Command,
+    limit_at: usize,
+    taken: &Taken,
+    quantity: u64,
+) -> Option<Command> {
+    if quantity == 0 {
+        return None;
+    }
+    let mut command = Command::new("");
+    command.clear();
+    command.arg_parts(name).arg(key);
+    for at in limit_at..taken.quantity_at {
+        command.arg(taking.word(at)?);
+    }
+    command.number(i128::from(quantity).saturating_neg());
+    for at in taken.quantity_at.checked_add(1)?..taken.options_at {
+        command.arg(taking.word(at)?);
+    }
+    command.arg(b"MS");
+    Some(command)
+}
+
+/// The options of a call or a clause, which follow the quantity.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Options {
+    pub leave: u64,
+    pub lease: Option<Duration>,
+    pub count_lapsed: bool,
+    pub id: Option<Id>,
+    pub at_most: bool,
+    pub force: bool,
+    pub count_denied: bool,
+    pub check: bool,
+    pub shadow: bool,
+    pub ahead: Option<Duration>,
+    pub block: Option<Duration>,
+}
+
+impl Options {
+    /// Whether a denied call may close the key.
+    fn may_ban(&self, quantity: i64) -> bool {
+        quantity > 0
+            && !self.at_most
+            && !self.force
+            && !self.check
+            && self.block.is_none()
+            && self.ahead.is_none()
+    }
+
+    fn write(&self, command: &mut Command, ban: Option<Duration>) {
+        let length = |command: &mut Command, word: &[u8], length: Option<Duration>| {
+            if let Some(length) = length {
+                command.arg(word).number(whole_ms(length));
+            }
+        };
+        let flag = |command: &mut Command, word: &[u8], is_set: bool| {
+            if is_set {
+                command.arg(word);
+            }
+        };
+        if self.leave > 0 {
+            command.arg(b"LEAVE").number(self.leave);
+        }
+        length(command, b"LEASE", self.lease);
+        flag(command, b"COUNTLAPSED", self.count_lapsed);
+        if let Some(id) = &self.id {
+            command.arg(b"ID").arg(id.as_ref());
+        }
+        flag(command, b"ATMOST", self.at_most);
+        flag(command, b"FORCE", self.force);
+        flag(command, b"COUNTDENIED", self.count_denied);
+        flag(command, b"CHECK", self.check);
+        flag(command, b"SHADOW", self.shadow);
+        length(command, b"BAN", ban);
+        length(command, b"AHEAD", self.ahead);
+        length(command, b"BLOCK", self.block);
+    }
+}
+
+/// Adds the limit, the quantity and the options, and says where they stand.
+pub(crate) fn write_limit<L: Limit>(
+    command: &mut Command,
+    limit: &L,
+    quantity: i64,
+    options: &Options,
+    takes: bool,
+) -> Taken {
+    limit.write(command);
+    let quantity_at = command.words().len();
+    command.number(quantity);
+    limit.write_options(command);
+    let options_at = command.words().len();
+    let ban = limit.ban_length().filter(|_| takes && options.may_ban(quantity));
+    options.write(command, ban);
+    Taken {
+        quantity: u64::try_from(quantity).unwrap_or(0),
+        is_at_most: options.at_most,
+        quantity_at,
+        options_at,
+    }
+}
+
+fn command<L: Limit>(
+    name: &str,
+    key: &[u8],
+    limit: &L,
+    quantity: i64,
+    options: &Options,
+    takes: bool,
+) -> (Request, Taken) {
+    let mut command = Command::new(name);
+    command.arg(key);
+    let taken = write_limit(&mut command, limit, quantity, options, takes);
+    command.arg(b"MS");
+    let request = Request {
+        block: options.block,
+        has_policy: limit.is_policy(),
+        is_decision: true,
+        ..Request::new(command, Some(1))
+    };
+    (request, taken)
+}
+
+/// RL.THROTTLE or RL.WINDOW.
+pub(crate) fn take<L: Take>(key: &[u8], limit: &L, quantity: i64, options: &Options) -> Request {
+    let name = match L::COMMAND {
+        "THROTTLE" => "RL.THROTTLE",
+        _ => "RL.WINDOW",
+    };
+    let (mut request, taken) = command(name, key, limit, quantity, options, true);
+    // FORCE counts what was used, and that stays.
+    if taken.quantity > 0 && !options.force {
+        request.undo = Undo::Take(taken);
+    }
+    request
+}
+
+/// Reads what `take` answers.
+pub(crate) fn read_take(value: &Value, options: &Options) -> Result<Reply, Error> {
+    match options {
+        Options { at_most: true, .. } => Reply::read_granted(value),
+        Options { ahead: Some(_), .. } => Reply::read_wait(value),
+        _ => Reply::read(value),
+    }
+}
+
+/// What is answered to `take` or `acquire` while no server does.
+pub(crate) fn unreached(allow: bool, quantity: i64, options: &Options) -> Reply {
+    // What a server would never deny is not denied here either.
+    let is_allowed = allow || options.force || quantity <= 0;
+    let granted = if is_allowed { u64::try_from(quantity).unwrap_or(0) } else { 0 };
+    Reply {
+        granted: options.at_most.then_some(granted),
+        wait: options.ahead.filter(|_| is_allowed).map(|_| Duration::ZERO),
+        ..Reply::unreached(is_allowed)
+    }
+}
+
+/// RL.THROTTLE_RO, RL.WINDOW_RO or RL.ACQUIRE_RO.
+pub(crate) fn look<L: Limit>(
+    key: &[u8],
+    limit: &L,
+    quantity: i64,
+    leave: u64,
+    reserves: bool,
+) -> Request {
+    let name = match L::COMMAND {
+        "THROTTLE" => "RL.THROTTLE_RO",
+        "WINDOW" if !reserves => "RL.WINDOW_RO",
+        _ => "RL.ACQUIRE_RO",
+    };
+    let options = Options { leave, ..Options::default() };
+    command(name, key, limit, quantity, &options, false).0
+}
+
+/// RL.ACQUIRE. An id of the client's lets it give back a reservation of which the reply is lost.
+pub(crate) fn acquire<L: Reserve>(
+    key: &[u8],
+    limit: &L,
+    quantity: u64,
+    options: &Options,
+) -> Request {
+    let quantity = i64::try_from(quantity).unwrap_or(i64::MAX);
+    let (mut request, _) = command("RL.ACQUIRE", key, limit, quantity, options, false);
+    if let Some(id) = options.id.clone().filter(|_| quantity > 0) {
+        request.undo = Undo::Release(id);
+    }
+    request
+}
+
+/// Reads what `acquire` answers.
+pub(crate) fn read_acquire(value: &Value, options: &Options) -> Result<Reply, Error> {
+    if options.at_most {
+        Reply::read_id_and_granted(value)
+    } else {
+        Reply::read_id(value)
+    }
+}
+
+fn apply_command(key: &[u8], id: &Id, quantity: Option<u64>) -> Command {
+    let mut command = Command::new("RL.APPLY");
+    command.arg(key).arg(id.as_ref());
+    if let Some(quantity) = quantity {
+        command.number(quantity);
+    }
+    command
+}
+
+pub(crate) fn release_command<'a>(key: &[u8], ids: impl IntoIterator<Item = &'a Id>) -> Command {
+    let mut command = Command::new("RL.RELEASE");
+    command.arg(key);
+    for id in ids {
+        command.arg(id.as_ref());
+    }
+    command
+}
+
+fn renew_command(key: &[u8], id: &Id, lease: Option<Duration>) -> Command {
+    let mut command = Command::new("RL.RENEW");
+    command.arg(key).arg(id.as_ref());
+    if let Some(lease) = lease {
+        command.arg(b"LEASE").number(whole_ms(lease));
+    }
+    command
+}
+
+/// RL.APPLY.
+pub(crate) fn apply(key: &[u8], id: &Id, quantity: Option<u64>) -> Request {
+    Request::new(apply_command(key, id, quantity), Some(1))
+}
+
+/// RL.RELEASE.
+pub(crate) fn release<'a>(key: &[u8], ids: impl IntoIterator<Item = &'a Id>) -> Request {
+    Request::new(release_command(key, ids), Some(1))
+}
+
+/// RL.RENEW.
+pub(crate) fn renew(key: &[u8], id: &Id, lease: Option<Duration>) -> Request {
+    Request::new(renew_command(key, id, lease), Some(1))
+}
+
+/// RL.HELD, RL.INFO or DEL: a command with nothing but a key.
+pub(crate) fn of_key(name: &str, key: &[u8]) -> Request {
+    let mut command = Command::new(name);
+    command.arg(key);
+    Request::new(command, Some(1))
+}
+
+/// RL.TOP.
+pub(crate) fn top(count: u64, reset: bool) -> Request {
+    let mut command = Command::new("RL.TOP");
+    command.arg(b"COUNT").number(count);
+    if reset {
+        command.arg(b"RESET");
+    }
+    Request::new(command, None)
+}
+
+/// RL.POLICIES.
+pub(crate) fn policies() -> Request {
+    Request::new(Command::new("RL.POLICIES"), None)
+}
+
+/// RL.ALL, or RL.ALL_RO if it only looks.
+pub(crate) fn all(groups: &Arc<Groups>, takes: bool) -> Request {
+    let mut command = Command::new(if takes { "RL.ALL" } else { "RL.ALL_RO" });
+    command.number(u64::try_from(groups.parts().count()).unwrap_or(u64::MAX));
+    for clause in groups.parts() {
+        command.arg(&clause.key);
+    }
+    for group in groups.iter() {
+        for (at, clause) in group.iter().enumerate() {
+            if at > 0 {
+                command.arg(b"ELSE");
+            }
+            for word in clause.words.words() {
+                command.arg(word);
+            }
+        }
+    }
+    command.arg(b"MS");
+    Request {
+        has_policy: groups.parts().any(|clause| clause.is_policy),
+        is_decision: true,
+        undo: if takes { Undo::All(Arc::clone(groups)) } else { Undo::Nothing },
+        ..Request::new(command, Some(2))
+    }
+}
+
+/// RL.THROTTLE and RL.WINDOW with FORCE, one for each limit, as one step.
+pub(crate) fn charge(groups: &Groups) -> Request {
+    let command = |clause: &Part| {
+        let mut command = Command::new("");
+        command.clear();
+        for (at, word) in clause.words.words().enumerate() {
+            match at {
+                0 => command.arg_parts(&[b"RL.", word]).arg(&clause.key),
+                _ => command.arg(word),
+            };
+        }
+        command.arg(b"FORCE").arg(b"MS");
+        command
+    };
+    Request {
+        has_policy: groups.parts().any(|clause| clause.is_policy),
+        is_decision: true,
+        ..Request::together(groups.parts().map(command))
+    }
+}
+
+/// Reads what `charge` answers.
+pub(crate) fn read_charge(values: &[Value], groups: &Groups) -> Result<AllReply, Error> {
+    let names = groups.parts().map(|clause| clause.name.as_str());
+    without_errors(names.zip(values))?;
+    let answers = values.iter().map(Reply::read).collect::<Result<Vec<_>, _>>()?;
+    // As RL.ALL decides: by what the least is left of, compared to what was asked. What asks for nothing comes last.
+    let left = |(clause, answer): (&Part, &Reply)| {
+        answer.remaining.checked_div(clause.taken.quantity).unwrap_or(u64::MAX)
+    };
+    let deciding = groups.parts().zip(&answers).map(left).enumerate().min_by_key(|(_, left)| *left);
+    let at = deciding.map_or(0, |(at, _)| at);
+    let reply = answers.get(at).cloned().unwrap_or_else(|| Reply::unreached(true));
+    let paying = groups.parts().filter(|clause| clause.taken.quantity > 0);
+    let paid = paying.map(|clause| clause.name.clone()).collect();
+    Ok(AllReply { reply, clause: at.saturating_add(1), answers, paid })
+}
+
+/// The first error reply among the answers; its text names the limits of all of them.
+fn without_errors<'a>(answers: impl Iterator<Item = (&'a str, &'a Value)>) -> Result<(), Error> {
+    let mut first: Option<ErrorReply> = None;
+    for (name, answer) in answers {
+        let Value::Error(error) = answer else { continue };
+        match &mut first {
+            None => {
+                let message = format!("{} (limit {name})", error.message);
+                first = Some(ErrorReply { code: error.code.clone(), message });
+            }
+            Some(first) => first.message.push_str(&format!("; {error} (limit {name})")),
+        }
+    }
+    first.map_or(Ok(()), |error| Err(Error::Server(error)))
+}
+
+/// A reservation of one limit.
+#[derive(Clone, Debug)]
+pub(crate) struct Reserved {
+    pub name: String,
+    pub key: Vec<u8>,
+    pub id: Id,
+    pub is_semaphore: bool,
+    pub is_policy: bool,
+}
+
+/// How reservations are settled.
+#[derive(Clone, Debug)]
+pub(crate) enum Settle {
+    /// Counts them, or the true costs of those that are named.
+    Apply(HashMap<String, u64>),
+    Release,
+    Renew(Option<Duration>),
+}
+
+impl Settle {
+    fn commands(&self, each: &Reserved) -> Vec<Command> {
+        match self {
+            Settle::Apply(costs) => {
+                let cost = costs.get(&each.name).copied();
+                let applied = apply_command(&each.key, &each.id, cost);
+                let released = release_command(&each.key, [&each.id]);
+                match cost {
+                    Some(_) => vec![applied],
+                    None if each.is_semaphore => vec![released],
+                    // Only the server knows what a policy is. Where it is a window, nothing is left to release.
+                    None if each.is_policy => vec![applied, released],
+                    None => vec![applied],
+                }
+            }
+            Settle::Release => vec![release_command(&each.key, [&each.id])],
+            Settle::Renew(lease) => vec![renew_command(&each.key, &each.id, *lease)],
+        }
+    }
+
+    /// The commands for all reservations, as one step.
+    pub fn request(&self, reserved: &[Reserved]) -> Request {
+        Request::together(reserved.iter().flat_map(|each| self.commands(each)))
+    }
+
+    /// The names of the limits whose reservation is not held.
+    pub fn read(&self, values: &[Value], reserved: &[Reserved]) -> Result<Vec<String>, Error> {
+        let mut rest = values.iter();
+        let mut outcomes = Vec::with_capacity(reserved.len());
+        for each in reserved {
+            let own: Vec<&Value> = rest.by_ref().take(self.commands(each).len()).collect();
+            // A policy that turned out to be a semaphore is not applied, but released by the command that follows.
+            let outcome = own.iter().rev().find(|value| ***value == Value::Integer(1));
+            let Some(outcome) = outcome.or(own.first()) else {
+                return Err(Error::unexpected("more replies", &values));
+            };
+            outcomes.push((each.name.as_str(), *outcome));
+        }
+        without_errors(outcomes.iter().copied())?;
+        let is_lapsed = |(_, outcome): &&(&str, &Value)| **outcome != Value::Integer(1);
+        Ok(outcomes.iter().filter(is_lapsed).map(|(name, _)| (*name).to_owned()).collect())
+    }
+}
+
+/// Reads how many there were.
+pub(crate) fn read_count(value: &Value) -> Result<u64, Error> {
+    Ok(u64::try_from(reply::integer(value)?).unwrap_or(0))
+}

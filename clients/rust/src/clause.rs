@@ -1,0 +1,325 @@
+//! Several limits that are asked as one.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use crate::calls::{give_back, release_command, write_limit, Options, Taken};
+use crate::limit::{LimitWords, Rate, Reserve, Semaphore, Take, Window};
+use crate::reply::Id;
+use crate::transport::Command;
+use crate::{AllReply, Error, Reply};
+
+/// One limit of a call that asks several, see [`Limiter::all`](crate::Limiter::all).
+///
+/// Its name, by default its key, says in replies, errors and costs which limit is meant. Keys of one call lie in one slot of a
+/// cluster: give them the same `{tag}`.
+///
+/// ```
+/// use redis_ratelimit_client::{Clause, Semaphore, Window};
+///
+/// let plan = Window::per("1000/month")?.fixed();
+/// let credits = Window::per("500/y")?;
+/// let limits = [
+///     Clause::take("{u1}:rpm", &Window::per("60/min")?),
+///     // The plan is spent first, and the credits only when nothing is left of it.
+///     Clause::take("{u1}:plan", &plan).or_else(Clause::take("{u1}:credits", &credits)),
+///     Clause::acquire("{u1}:jobs", &Semaphore::new(5)).name("jobs"),
+/// ];
+/// # Ok::<(), redis_ratelimit_client::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Clause {
+    key: Vec<u8>,
+    name: Option<String>,
+    limit: AnyLimit,
+    acquires: bool,
+    quantity: i64,
+    options: Options,
+    alternatives: Vec<Clause>,
+}
+
+impl Clause {
+    fn new(key: &[u8], limit: AnyLimit, acquires: bool) -> Clause {
+        Clause {
+            key: key.into(),
+            name: None,
+            limit,
+            acquires,
+            quantity: 1,
+            options: Options::default(),
+            alternatives: Vec::new(),
+        }
+    }
+
+    /// Takes of a rate or a window.
+    pub fn take(key: impl AsRef<[u8]>, limit: &impl Take) -> Clause {
+        Clause::new(key.as_ref(), limit.to_any(), false)
+    }
+
+    /// Reserves in a window, or of a semaphore. All reservations of a call are settled as one, see
+    /// [`Limiter::acquire_all`](crate::Limiter::acquire_all).
+    pub fn acquire(key: impl AsRef<[u8]>, limit: &impl Reserve) -> Clause {
+        Clause::new(key.as_ref(), limit.to_any(), true)
+    }
+
+    /// What the limit is called, instead of its key.
+    pub fn name(mut self, name: impl Into<String>) -> Clause {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// How much it takes; 1 if not given, and 0 only looks.
+    pub fn quantity(mut self, quantity: u64) -> Clause {
+        self.quantity = i64::try_from(quantity).unwrap_or(i64::MAX);
+        self
+    }
+
+    /// How much must be left for others.
+    pub fn leave(mut self, leave: u64) -> Clause {
+        self.options.leave = leave;
+        self
+    }
+
+    /// Counts denied calls too. Only for a window that is taken of.
+    pub fn count_denied(mut self) -> Clause {
+        self.options.count_denied = true;
+        self
+    }
+
+    /// The limit must allow the call, but nothing is taken.
+    pub fn check(mut self) -> Clause {
+        self.options.check = true;
+        self
+    }
+
+    /// The limit is decided and reported, but never denies the call.
+    pub fn shadow(mut self) -> Clause {
+        self.options.shadow = true;
+        self
+    }
+
+    /// How long the reservation lasts if it is not renewed, from 1 ms to a year. The server's default is 20 s.
+    pub fn lease(mut self, lease: Duration) -> Clause {
+        self.options.lease = Some(lease);
+        self
+    }
+
+    /// A reservation whose lease ends unsettled counts.
+    pub fn count_lapsed(mut self) -> Clause {
+        self.options.count_lapsed = true;
+        self
+    }
+
+    /// The id of the reservation, unique within its key. The limiter makes one if it is not given.
+    pub fn id(mut self, id: impl Into<Id>) -> Clause {
+        self.options.id = Some(id.into());
+        self
+    }
+
+    /// Another limit that is taken of if this one denies: of the limits that are joined so, the first that allows the call.
+    pub fn or_else(mut self, mut other: Clause) -> Clause {
+        let others = std::mem::take(&mut other.alternatives);
+        self.alternatives.push(other);
+        self.alternatives.extend(others);
+        self
+    }
+
+    fn command(&self) -> &'static str {
+        match (&self.limit, self.acquires) {
+            (AnyLimit::Rate(_), _) => "THROTTLE",
+            (_, false) => "WINDOW",
+            (_, true) => "ACQUIRE",
+        }
+    }
+
+    /// The clause as it is sent, with an id of its own if `has_ids` and it reserves.
+    fn part(mut self, has_ids: bool) -> Result<Part, Error> {
+        let name = match self.name.take() {
+            Some(name) => name,
+            None => String::from_utf8_lossy(&self.key).into_owned(),
+        };
+        let kind = self.command();
+        let options = &mut self.options;
+        let misused = [
+            ("count_denied", options.count_denied && kind != "WINDOW"),
+            ("lease", options.lease.is_some() && !self.acquires),
+            ("count_lapsed", options.count_lapsed && !self.acquires),
+            ("id", options.id.is_some() && !self.acquires),
+        ];
+        if let Some((option, _)) = misused.iter().find(|(_, is_misused)| *is_misused) {
+            return Err(Error::option_of_clause(option, kind, &name));
+        }
+        let reserves = self.acquires && !options.check && self.quantity > 0;
+        if reserves && has_ids && options.id.is_none() {
+            options.id = Some(Id::random()?);
+        }
+        let mut words = Command::new(kind);
+        let mut taken = self.limit.write(&mut words, self.quantity, options, !self.acquires);
+        let is_plain = !self.acquires && words.words().len() == taken.options_at;
+        if options.check {
+            taken.quantity = 0;
+        }
+        Ok(Part {
+            name,
+            words,
+            taken,
+            reserves,
+            is_plain,
+            is_shadow: options.shadow,
+            is_policy: self.limit.is_policy(),
+            is_semaphore: matches!(self.limit, AnyLimit::Semaphore(_)),
+            lease: options.lease,
+            id: options.id.take(),
+            key: self.key,
+        })
+    }
+}
+
+/// A clause as it is sent, and what a client has to know of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    pub key: Vec<u8>,
+    pub name: String,
+    /// The clause of RL.ALL.
+    pub words: Command,
+    /// What it takes; of quantity 0 if it only checks.
+    pub taken: Taken,
+    /// Whether it makes a reservation, which is settled when the work is done.
+    pub reserves: bool,
+    /// Whether it takes and has no options of its own.
+    pub is_plain: bool,
+    pub is_shadow: bool,
+    pub is_policy: bool,
+    /// Whether its reservation can only be released. What a policy is, only the server knows.
+    pub is_semaphore: bool,
+    pub lease: Option<Duration>,
+    pub id: Option<Id>,
+}
+
+impl Part {
+    /// The command that gives back what the clause took by this answer.
+    fn give_back(&self, answer: &Reply) -> Option<Command> {
+        match (self.reserves, &answer.id) {
+            (true, Some(id)) => Some(release_command(&self.key, [id])),
+            (true, None) => None,
+            (false, _) => {
+                let name = [b"RL.".as_slice(), self.words.word(0)?];
+                let is_taken = answer.is_allowed() && self.words.word(0)? != b"ACQUIRE";
+                let quantity = if is_taken { self.taken.quantity } else { 0 };
+                give_back(&name, &self.key, &self.words, 1, &self.taken, quantity)
+            }
+        }
+    }
+}
+
+/// The limits of a call, checked: a clause by itself is a group of one.
+#[derive(Clone, Debug)]
+pub(crate) struct Groups(Vec<Vec<Part>>);
+
+impl Groups {
+    /// `has_ids` gives each reservation an id, so that it can be given back if its reply is lost.
+    pub fn new(clauses: impl IntoIterator<Item = Clause>, has_ids: bool) -> Result<Groups, Error> {
+        let group = |mut clause: Clause| {
+            let alternatives = std::mem::take(&mut clause.alternatives);
+            let all = std::iter::once(clause).chain(alternatives);
+            all.map(|each| each.part(has_ids)).collect::<Result<Vec<_>, _>>()
+        };
+        let groups = clauses.into_iter().map(group).collect::<Result<Vec<_>, _>>()?;
+        let groups = Groups(groups);
+        let mut names = HashSet::new();
+        if let Some(twice) = groups.parts().find(|part| !names.insert(part.name.as_str())) {
+            return Err(Error::same_name(&twice.name));
+        }
+        if groups.0.is_empty() {
+            return Err(Error::no_clauses());
+        }
+        Ok(groups)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &[Part]> {
+        self.0.iter().map(Vec::as_slice)
+    }
+
+    pub fn parts(&self) -> impl Iterator<Item = &Part> {
+        self.0.iter().flatten()
+    }
+
+    /// The limit that reserves, if one does.
+    pub fn reserving(&self) -> Option<&Part> {
+        self.parts().find(|part| part.reserves)
+    }
+
+    /// Refuses what is not charged as it is.
+    pub fn check_plain(&self) -> Result<(), Error> {
+        let mut groups = self.iter();
+        let other = groups.find_map(|group| match group {
+            [part] if part.is_plain => None,
+            _ => group.first(),
+        });
+        other.map_or(Ok(()), |part| Err(Error::charge_of_options(&part.name)))
+    }
+
+    /// Of each group the clause that is its choice in an allowed call, with its answer.
+    fn choices<'a>(&'a self, reply: &'a AllReply) -> impl Iterator<Item = (&'a Part, &'a Reply)> {
+        let mut answers = reply.answers.iter();
+        self.0.iter().filter_map(move |group| {
+            let own: Vec<_> = group.iter().zip(answers.by_ref().take(group.len())).collect();
+            own.into_iter().find(|(part, answer)| answer.is_allowed() || part.is_shadow)
+        })
+    }
+
+    /// The names of the limits that took: the choices, unless they only check, or are in shadow and would have been denied.
+    pub fn paid(&self, reply: &AllReply, has_taken: bool) -> Vec<String> {
+        if !reply.is_allowed() {
+            return Vec::new();
+        }
+        let has_paid = |(part, answer): &(&Part, &Reply)| {
+            let is_missing = has_taken && part.reserves && answer.id.is_none();
+            answer.is_allowed() && part.taken.quantity > 0 && !is_missing
+        };
+        self.choices(reply).filter(has_paid).map(|(part, _)| part.name.clone()).collect()
+    }
+
+    /// The commands that give back what an allowed call took.
+    pub fn give_back(&self, reply: &AllReply) -> Vec<Command> {
+        if !reply.is_allowed() {
+            return Vec::new();
+        }
+        self.choices(reply).filter_map(|(part, answer)| part.give_back(answer)).collect()
+    }
+
+    /// The commands that release all that may have been reserved.
+    pub fn release_all(&self) -> Vec<Command> {
+        let release = |part: &Part| Some(release_command(&part.key, [part.id.as_ref()?]));
+        self.parts().filter(|part| part.reserves).filter_map(release).collect()
+    }
+}
+
+/// Any limit.
+#[derive(Clone, Debug)]
+pub enum AnyLimit {
+    /// A rate.
+    Rate(Rate),
+    /// A window.
+    Window(Window),
+    /// A semaphore.
+    Semaphore(Semaphore),
+}
+
+impl AnyLimit {
+    fn write(&self, command: &mut Command, quantity: i64, options: &Options, takes: bool) -> Taken {
+        match self {
+            AnyLimit::Rate(rate) => write_limit(command, rate, quantity, options, takes),
+            AnyLimit::Window(window) => write_limit(command, window, quantity, options, takes),
+            AnyLimit::Semaphore(limit) => write_limit(command, limit, quantity, options, takes),
+        }
+    }
+
+    fn is_policy(&self) -> bool {
+        match self {
+            AnyLimit::Rate(rate) => rate.is_policy(),
+            AnyLimit::Window(window) => window.is_policy(),
+            AnyLimit::Semaphore(semaphore) => semaphore.is_policy(),
+        }
+    }
+}

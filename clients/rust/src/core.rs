@@ -1,0 +1,454 @@
+//! How a call is sent, and what it is answered when no server answers.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::{pin, Pin};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::task::yield_now;
+use tokio::time::{sleep, Instant};
+
+use crate::calls::{Request, Undo};
+use crate::server::{bounded, is_nobody_served, Attempt, Server, Trouble};
+use crate::servers::{Route, Routes};
+use crate::transport::{BoxFuture, Command, ErrorReply, Servers, Value};
+use crate::{Error, Limiter};
+
+/// More often than this no call is redirected: a cluster whose nodes disagree answers MOVED without end.
+const REDIRECTS: usize = 5;
+/// An answer to another call within this part of a call's time does not show that the server still answers at its end.
+const EARLY: u32 = 5;
+/// What was reserved for a caller that is gone is released a second time after this: the server may have granted it while it
+/// was told that nobody waits any more.
+const SECOND_RELEASE: Duration = Duration::from_millis(50);
+
+/// What a limiter answers while no server does. Error replies are always errors, and so are calls that settle, list or look
+/// into keys.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub enum Unreachable {
+    /// [`Error::Unreachable`].
+    #[default]
+    Error,
+    /// Allows what is asked, and counts nothing.
+    Allow,
+    /// Denies what is asked.
+    Deny,
+    /// What another limiter decides. It settles what it reserved.
+    Limiter(Limiter),
+}
+
+/// Is told of reservations that could not be settled in the background.
+pub(crate) type Hook = Arc<dyn Fn(&Error) + Send + Sync>;
+
+/// A limiter without its methods.
+pub(crate) struct Core {
+    routes: Routes,
+    pub unreachable: Unreachable,
+    deadline: Option<Duration>,
+    pub on_unsettled: Option<Hook>,
+}
+
+/// What a call came to.
+pub(crate) enum Outcome {
+    /// The replies of the server: one, or one for each command of a transaction, or one of each node.
+    Replies(Vec<Value>),
+    /// Those of the limiter that decides in the server's place.
+    Fallback(Vec<Value>, Limiter),
+    /// No server answers: whether to allow.
+    Chosen(bool),
+}
+
+/// There are no replies to commands that were sent together.
+#[allow(dead_code)] // For limits in the process, which come next.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    pub error: Error,
+    /// The server may have been asked.
+    pub is_sent: bool,
+}
+
+impl Core {
+    pub fn new(
+        servers: Servers,
+        unreachable: Unreachable,
+        deadline: Option<Duration>,
+        on_unsettled: Option<Hook>,
+    ) -> Core {
+        Core { routes: Routes::new(servers, deadline), unreachable, deadline, on_unsettled }
+    }
+
+    /// Sends a call, and answers what `unreachable` says if no server does.
+    pub fn send(self: &Arc<Core>, request: Request) -> Sending {
+        let within = match request.block {
+            Some(block) if block.is_zero() => None,
+            Some(block) => self.deadline.map(|deadline| deadline.saturating_add(block)),
+            None => self.deadline,
+        };
+        let call = Arc::new(Call { request, attempt: Attempt::new(within) });
+        let work = Box::pin(Arc::clone(self).run(Arc::clone(&call)));
+        Sending { work: Some(work), call, core: Arc::clone(self) }
+    }
+
+    async fn run(self: Arc<Core>, call: Arc<Call>) -> Result<Outcome, Error> {
+        let Call { request, attempt } = &*call;
+        let result = bounded(attempt.until, pin!(self.ask(request, attempt))).await;
+        let error = match result {
+            Some(Ok(replies)) => return Ok(Outcome::Replies(replies)),
+            Some(Err(trouble)) => self.error_of(trouble, request, attempt),
+            None => self.late(attempt),
+        };
+        if !request.is_decision || !error.is_unreachable() {
+            return Err(error);
+        }
+        match &self.unreachable {
+            Unreachable::Error => Err(error),
+            Unreachable::Allow => Ok(Outcome::Chosen(true)),
+            Unreachable::Deny => Ok(Outcome::Chosen(false)),
+            Unreachable::Limiter(limiter) => match limiter.core().send(request.clone()).await? {
+                Outcome::Replies(replies) => Ok(Outcome::Fallback(replies, limiter.clone())),
+                other => Ok(other),
+            },
+        }
+    }
+
+    /// The replies to commands on one key that are sent together, error replies among them. No `unreachable` applies.
+    #[allow(dead_code)] // For limits in the process, which come next.
+    pub async fn send_together(&self, commands: &[Command]) -> Result<Vec<Value>, Failed> {
+        let attempt = Attempt::new(self.deadline);
+        let Some(first) = commands.first() else { return Ok(Vec::new()) };
+        let result =
+            bounded(attempt.until, pin!(self.ask_together(first, commands, &attempt))).await;
+        let error = match result {
+            Some(Ok(replies)) => return Ok(replies),
+            Some(Err(trouble)) => self.error(trouble, &attempt),
+            None => self.late(&attempt),
+        };
+        Err(Failed { error, is_sent: attempt.is_sent.load(Relaxed) })
+    }
+
+    async fn ask(&self, request: &Request, attempt: &Attempt) -> Result<Vec<Value>, Trouble> {
+        let Some(key) = request.key() else { return self.ask_each(&request.first, attempt).await };
+        if request.more.is_empty() {
+            let commands = std::slice::from_ref(&request.first);
+            let is_alone = request.block.is_some();
+            return self.redirecting(key, commands, is_alone, attempt).await;
+        }
+        let own = std::iter::once(&request.first).chain(&request.more);
+        if !self.routes.are_in_one_slot(own.clone().filter_map(|command| command.word(1))) {
+            let error = Error::cross_slot();
+            let reply = ErrorReply::new(&error.to_string());
+            return Err(Trouble::Answer(reply));
+        }
+        let (multi, exec) = (Command::new("MULTI"), Command::new("EXEC"));
+        let all = std::iter::once(multi).chain(own.cloned()).chain([exec]);
+        let commands: Vec<_> = all.collect();
+        let replies = self.redirecting(key, &commands, false, attempt).await?;
+        match replies.into_iter().last() {
+            Some(Value::Array(replies)) => Ok(replies),
+            // Nothing is watched, so no server aborts it without an error.
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// The replies of the server that commands are for, wherever it is redirected to. An error reply to any of them means that
+    /// none was carried out.
+    async fn redirecting(
+        &self,
+        key: &[u8],
+        commands: &[Command],
+        is_alone: bool,
+        attempt: &Attempt,
+    ) -> Result<Vec<Value>, Trouble> {
+        let server = self.routes.find(key, attempt).await?;
+        let mut route = Route { server, asking: false };
+        let mut redirects = 0;
+        loop {
+            let mut replies = self.exchange(&route, commands, is_alone, attempt).await?;
+            let error = replies.iter().position(|reply| matches!(reply, Value::Error(_)));
+            let Some(at) = error else { return Ok(replies) };
+            let Value::Error(error) = replies.swap_remove(at) else { return Ok(replies) };
+            self.note_read_only(&error, &route.server);
+            match self.routes.redirected(&error, &route.server) {
+                Some(elsewhere) if redirects < REDIRECTS => route = elsewhere,
+                _ => return Err(Trouble::Answer(error)),
+            }
+            redirects = redirects.saturating_add(1);
+        }
+    }
+
+    async fn ask_together(
+        &self,
+        first: &Command,
+        commands: &[Command],
+        attempt: &Attempt,
+    ) -> Result<Vec<Value>, Trouble> {
+        let server = self.routes.find(first.word(1).unwrap_or_default(), attempt).await?;
+        let mut route = Route { server, asking: false };
+        let mut replies: Vec<Value> = vec![Value::Nil; commands.len()];
+        let mut left: Vec<usize> = (0..commands.len()).collect();
+        for redirects in 0..=REDIRECTS {
+            // Only those that were redirected are sent again.
+            let own: Vec<_> = left.iter().filter_map(|at| commands.get(*at).cloned()).collect();
+            let found = self.exchange(&route, &own, false, attempt).await?;
+            let mut again = Vec::new();
+            let mut elsewhere = None;
+            for (at, reply) in left.iter().zip(found) {
+                if let Value::Error(error) = &reply {
+                    self.note_read_only(error, &route.server);
+                    match self.routes.redirected(error, &route.server) {
+                        Some(target) if redirects < REDIRECTS => {
+                            again.push(*at);
+                            elsewhere = Some(target);
+                        }
+                        _ if is_nobody_served(error) => return Err(Trouble::Answer(error.clone())),
+                        _ => {}
+                    }
+                }
+                if let Some(place) = replies.get_mut(*at) {
+                    *place = reply;
+                }
+            }
+            let Some(target) = elsewhere else { break };
+            (route, left) = (target, again);
+        }
+        Ok(replies)
+    }
+
+    /// One reply of each node of a cluster.
+    async fn ask_each(&self, command: &Command, attempt: &Attempt) -> Result<Vec<Value>, Trouble> {
+        let mut all = Vec::new();
+        for server in self.routes.all(attempt).await? {
+            let route = Route { server, asking: false };
+            let commands = std::slice::from_ref(command);
+            for reply in self.exchange(&route, commands, false, attempt).await? {
+                match reply {
+                    Value::Error(error) => return Err(Trouble::Answer(error)),
+                    reply => all.push(reply),
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// The replies of one server, error replies among them.
+    async fn exchange(
+        &self,
+        route: &Route,
+        commands: &[Command],
+        is_alone: bool,
+        attempt: &Attempt,
+    ) -> Result<Vec<Value>, Trouble> {
+        let server = &route.server;
+        attempt.is_for(server);
+        if server.breaker.is_open() {
+            server.probe().await?;
+        }
+        if !route.asking {
+            return match is_alone {
+                true => server.send_alone(commands, attempt).await,
+                false => server.send(commands, attempt).await,
+            };
+        }
+        // ASKING is for one command, or for a transaction.
+        let is_transaction = commands.first().is_some_and(|first| first.word(0) == Some(b"MULTI"));
+        let mut all = Vec::new();
+        for (at, command) in commands.iter().enumerate() {
+            if at == 0 || !is_transaction {
+                all.push(Command::new("ASKING"));
+            }
+            all.push(command.clone());
+        }
+        let replies = match is_alone {
+            true => server.send_alone(&all, attempt).await?,
+            false => server.send(&all, attempt).await?,
+        };
+        let is_own = |at: usize| if is_transaction { at > 0 } else { at % 2 == 1 };
+        let own = replies.into_iter().enumerate().filter(|(at, _)| is_own(*at));
+        Ok(own.map(|(_, reply)| reply).collect())
+    }
+
+    /// A server that became a replica is left, so that the next call finds the master anew.
+    fn note_read_only(&self, error: &ErrorReply, server: &Server) {
+        if error.code == "READONLY" {
+            server.leave();
+            self.routes.failed();
+        }
+    }
+
+    /// The error of a call, with what an error reply does not say by itself.
+    fn error_of(&self, trouble: Trouble, request: &Request, attempt: &Attempt) -> Error {
+        match self.error(trouble, attempt) {
+            Error::Server(reply) if reply.code == "NOPOLICY" && request.has_policy => {
+                Error::UnknownPolicy(reply)
+            }
+            other => other,
+        }
+    }
+
+    /// The error of a call that ended before its time was over. Updates the breaker.
+    fn error(&self, trouble: Trouble, attempt: &Attempt) -> Error {
+        let now = Instant::now();
+        let server = attempt.used().map(|(server, _)| server);
+        let name = server.as_ref().map_or_else(|| "the cluster".into(), |server| server.name());
+        let is_sent = attempt.is_sent.load(Relaxed);
+        let answered = |server: &Option<Arc<Server>>| {
+            if let Some(server) = server {
+                server.breaker.answered(now);
+            }
+        };
+        match trouble {
+            Trouble::Answer(reply) => {
+                answered(&server);
+                if is_nobody_served(&reply) {
+                    self.routes.failed();
+                    return Error::lost(&name, &reply.to_string(), false);
+                }
+                // Redis has no code of its own for this.
+                let message = reply.message.to_ascii_lowercase();
+                if reply.code == "ERR" && message.starts_with("unknown command") {
+                    return Error::MissingModule { server: name, reply };
+                }
+                Error::Server(reply)
+            }
+            Trouble::Login(reason) => {
+                answered(&server);
+                Error::Login(reason)
+            }
+            Trouble::Full => {
+                answered(&server);
+                Error::server_is_full(&name)
+            }
+            Trouble::Open => {
+                let reason = server.map(|server| server.breaker.reason()).unwrap_or_default();
+                Error::failed_before(&name, &reason)
+            }
+            Trouble::Lost(reason) | Trouble::Refused(reason) => {
+                if server.as_ref().is_some_and(|server| server.is_full()) {
+                    return Error::server_is_full(&name);
+                }
+                self.count_failure(&reason, attempt, now);
+                Error::lost(&name, &reason, is_sent)
+            }
+        }
+    }
+
+    /// The error of a call whose time is over.
+    fn late(&self, attempt: &Attempt) -> Error {
+        let now = Instant::now();
+        let waited = now.saturating_duration_since(attempt.began);
+        let is_sent = attempt.is_sent.load(Relaxed);
+        let Some((server, link)) = attempt.used() else {
+            return Error::late("the cluster", waited, is_sent);
+        };
+        if server.is_full() && !is_sent {
+            return Error::server_is_full(&server.name());
+        }
+        let early = waited.checked_div(EARLY).and_then(|early| attempt.began.checked_add(early));
+        if server.breaker.answered_at().is_some_and(|at| at > early.unwrap_or(now)) {
+            return Error::answers_others(&server.name(), waited);
+        }
+        if let Some(link) = link.filter(|link| link.answered_at() < attempt.began) {
+            server.retire(&link);
+        }
+        let error = Error::late(&server.name(), waited, is_sent);
+        if !server.breaker.is_open() {
+            self.count_failure(&error.to_string(), attempt, now);
+        }
+        error
+    }
+
+    fn count_failure(&self, reason: &str, attempt: &Attempt, now: Instant) {
+        self.routes.failed();
+        if let Some((server, _)) = attempt.used() {
+            if server.breaker.failed(attempt.began, now, reason) {
+                // Its connections are as dead as the others.
+                server.leave();
+            }
+        }
+    }
+
+    /// Gives back what a call took whose caller is gone. What no server answers ends with its period or lease.
+    async fn undo(self: Arc<Core>, call: Arc<Call>, replies: Option<Vec<Value>>) {
+        let reply = replies.as_ref().and_then(|replies| replies.first());
+        let Some(undoing) = call.request.undoing(reply) else { return };
+        let again = (reply.is_none() && call.request.block.is_some()).then(|| undoing.clone());
+        let _ = self.send(undoing).await;
+        if let Some(again) = again {
+            sleep(SECOND_RELEASE).await;
+            let _ = self.send(again).await;
+        }
+    }
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Core").field("deadline", &self.deadline).finish_non_exhaustive()
+    }
+}
+
+/// A call that is under way.
+struct Call {
+    request: Request,
+    attempt: Attempt,
+}
+
+/// What a call comes to. If it is dropped, the call is given up: its place in the line too, and what it takes all the same is
+/// given back.
+pub(crate) struct Sending {
+    work: Option<BoxFuture<'static, Result<Outcome, Error>>>,
+    call: Arc<Call>,
+    core: Arc<Core>,
+}
+
+impl Future for Sending {
+    type Output = Result<Outcome, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(work) = &mut self.work else { return Poll::Pending };
+        let polled = work.as_mut().poll(context);
+        if polled.is_ready() {
+            self.work = None;
+        }
+        polled
+    }
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        let Some(mut work) = self.work.take() else { return };
+        let is_sent = self.call.attempt.is_sent.load(Relaxed);
+        if !is_sent || matches!(self.call.request.undo, Undo::Nothing) {
+            return;
+        }
+        // Without a runtime nothing is under way.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let (core, call) = (Arc::clone(&self.core), Arc::clone(&self.call));
+        runtime.spawn(async move {
+            let outcome = if call.request.block.is_some() {
+                // A reply that has arrived already is read before its connection is closed.
+                yield_now().await;
+                let polled =
+                    std::future::poll_fn(|context| Poll::Ready(work.as_mut().poll(context)));
+                match polled.await {
+                    Poll::Ready(outcome) => Some(outcome),
+                    Poll::Pending => None,
+                }
+            } else {
+                Some(work.as_mut().await)
+            };
+            drop(work);
+            let replies = match outcome {
+                Some(Ok(Outcome::Replies(replies))) => Some(replies),
+                // Another limiter decided: what it took ends with its period or lease.
+                Some(Ok(Outcome::Fallback(..) | Outcome::Chosen(_))) => return,
+                Some(Err(error)) if error.code().is_some() => return,
+                _ => None,
+            };
+            core.undo(call, replies).await;
+        });
+    }
+}

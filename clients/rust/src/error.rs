@@ -1,0 +1,237 @@
+//! What can go wrong, and every text of it.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::transport::ErrorReply;
+use crate::AllReply;
+
+/// Why there is no answer.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// A limit or an argument is not valid. Nothing was sent.
+    InvalidArgument(String),
+    /// A reservation was denied. The reply says why, and when to try again. Of a single limit it has one answer.
+    Denied(Box<AllReply>),
+    /// The lease of these limits ended before the reservation was settled, so nothing was counted or given back for them.
+    Lapsed {
+        /// The limits by name; a single limit is named after its key.
+        limits: Vec<String>,
+    },
+    /// The call was not answered in time by a server that answers others. What the limiter was told to answer for an
+    /// unreachable server does not apply, so that a flood is not let through. The answer to an HTTP request is 503.
+    Busy(String),
+    /// No server answered. The call may have been counted, unless `is_sent` is false.
+    Unreachable {
+        /// What happened.
+        reason: String,
+        /// Whether the call was sent.
+        is_sent: bool,
+    },
+    /// The server does not know the command: it has no redis-ratelimit, or one that is older than the command.
+    MissingModule {
+        /// Its host and port.
+        server: String,
+        /// The server's error.
+        reply: ErrorReply,
+    },
+    /// The server has no policy of the name that the call gives.
+    UnknownPolicy(ErrorReply),
+    /// Another error reply. It means that the program or the setup is wrong.
+    Server(ErrorReply),
+    /// The server did not let the client in, such as for a wrong password.
+    Login(String),
+    /// The reply is not one of redis-ratelimit.
+    UnexpectedReply(String),
+}
+
+impl Error {
+    /// Whether the server answered others, or did not answer at all: the call may be tried again later.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Error::Busy(_) | Error::Unreachable { .. })
+    }
+
+    /// The code of an error reply, such as `WRONGTYPE`.
+    pub fn code(&self) -> Option<&str> {
+        match self {
+            Error::MissingModule { reply, .. }
+            | Error::UnknownPolicy(reply)
+            | Error::Server(reply) => Some(&reply.code),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn is_unreachable(&self) -> bool {
+        matches!(self, Error::Unreachable { .. })
+    }
+
+    pub(crate) fn per(text: &str) -> Error {
+        let is_ambiguous = text.trim_end().to_ascii_lowercase().ends_with("/m");
+        let hint = if is_ambiguous { ", and not m, which may be min or mo" } else { "" };
+        Error::InvalidArgument(format!(
+            "{text:?} must be a count, / and a period, such as \"30/min\" or \"5/10s\", with a unit of ms, s, min, h, d, w, \
+             mo, y{hint}"
+        ))
+    }
+
+    pub(crate) fn period(text: &str) -> Error {
+        Error::InvalidArgument(format!(
+            "{text:?} must be seconds, or a number with a unit of ms, s, min, h, d, w, mo, y"
+        ))
+    }
+
+    pub(crate) fn rate_of_zero(text: &str) -> Error {
+        Error::InvalidArgument(format!("the count of a rate must be at least 1, not {text:?}"))
+    }
+
+    pub(crate) fn capacity_of_zero() -> Error {
+        Error::InvalidArgument("capacity must be at least 1, not 0".into())
+    }
+
+    pub(crate) fn policy_has_numbers(name: &str) -> Error {
+        Error::InvalidArgument(format!("the server sets the capacity of the policy {name:?}"))
+    }
+
+    pub(crate) fn unit(unit: &str) -> Error {
+        Error::InvalidArgument(format!(
+            "unit must be printable ASCII such as \"tokens\", not {unit:?}"
+        ))
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) fn address(error: &dyn fmt::Display) -> Error {
+        Error::InvalidArgument(format!("the server's address is not valid: {error}"))
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) fn no_servers(what: &str) -> Error {
+        Error::InvalidArgument(format!("there must be at least one {what}"))
+    }
+
+    pub(crate) fn deadline() -> Error {
+        Error::InvalidArgument("deadline must be above 0".into())
+    }
+
+    pub(crate) fn no_clauses() -> Error {
+        Error::InvalidArgument("there must be at least one limit".into())
+    }
+
+    pub(crate) fn same_name(name: &str) -> Error {
+        Error::InvalidArgument(format!("two limits must not have the same name, which is {name:?}"))
+    }
+
+    pub(crate) fn option_of_clause(option: &str, command: &str, name: &str) -> Error {
+        Error::InvalidArgument(format!(
+            "{option} must not be used with {command}, as for the limit {name:?}"
+        ))
+    }
+
+    pub(crate) fn charge_of_options(name: &str) -> Error {
+        Error::InvalidArgument(format!(
+            "a charge takes rates and windows without options and groups, unlike the limit {name:?}"
+        ))
+    }
+
+    pub(crate) fn must_be_acquired(name: &str) -> Error {
+        Error::InvalidArgument(format!("the limit {name:?} reserves: use acquire_all"))
+    }
+
+    pub(crate) fn reserves_nothing() -> Error {
+        Error::InvalidArgument(
+            "acquire_all must have at least one limit made by Clause::acquire that takes something"
+                .into(),
+        )
+    }
+
+    pub(crate) fn unknown_limit<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Error {
+        let names: Vec<_> = names.map(|each| format!("{each:?}")).collect();
+        Error::InvalidArgument(format!("there is no limit {name:?}, but {}", names.join(", ")))
+    }
+
+    pub(crate) fn cost_of_several() -> Error {
+        Error::InvalidArgument("the cost of several limits must be set for each by name".into())
+    }
+
+    pub(crate) fn cost_of_counted(name: &str) -> Error {
+        Error::InvalidArgument(format!(
+            "the limit {name:?} reserves nothing: it was counted when it was asked"
+        ))
+    }
+
+    pub(crate) fn cost_of_semaphore(name: &str) -> Error {
+        Error::InvalidArgument(format!(
+            "the limit {name:?} is a semaphore, which is only given back"
+        ))
+    }
+
+    pub(crate) fn late(server: &str, waited: Duration, is_sent: bool) -> Error {
+        Error::Unreachable {
+            reason: format!("{server} did not answer within {} ms", waited.as_millis()),
+            is_sent,
+        }
+    }
+
+    pub(crate) fn failed_before(server: &str, reason: &str) -> Error {
+        Error::Unreachable { reason: format!("{server} does not answer: {reason}"), is_sent: false }
+    }
+
+    pub(crate) fn lost(server: &str, reason: &str, is_sent: bool) -> Error {
+        Error::Unreachable { reason: format!("{server}: {reason}"), is_sent }
+    }
+
+    pub(crate) fn answers_others(server: &str, waited: Duration) -> Error {
+        Error::Busy(format!(
+            "{server} answers, but did not answer this call within {} ms",
+            waited.as_millis()
+        ))
+    }
+
+    pub(crate) fn server_is_full(server: &str) -> Error {
+        Error::Busy(format!("{server} has no connection to give: max number of clients reached"))
+    }
+
+    pub(crate) fn cross_slot() -> Error {
+        Error::Server(ErrorReply::new("CROSSSLOT the keys of one step must lie in one slot"))
+    }
+
+    pub(crate) fn unexpected(what: &str, value: &dyn fmt::Debug) -> Error {
+        Error::UnexpectedReply(format!("{what} must be part of the reply, not {value:?}"))
+    }
+
+    pub(crate) fn runtime_ended() -> Error {
+        let reason = "there is no runtime to settle the reservation in".into();
+        Error::Unreachable { reason, is_sent: false }
+    }
+
+    pub(crate) fn no_random() -> Error {
+        Error::InvalidArgument("the operating system has no random bytes for an id".into())
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::InvalidArgument(text)
+            | Error::Busy(text)
+            | Error::Login(text)
+            | Error::UnexpectedReply(text)
+            | Error::Unreachable { reason: text, .. } => f.write_str(text),
+            Error::Denied(reply) => match reply.retry_after {
+                Some(wait) => write!(f, "denied; allowed in {} ms", wait.as_millis()),
+                None => f.write_str("denied, and never allowed"),
+            },
+            Error::Lapsed { limits } => {
+                let names: Vec<_> = limits.iter().map(|each| format!("{each:?}")).collect();
+                write!(f, "the lease ended before its work did: {}", names.join(", "))
+            }
+            Error::MissingModule { server, reply } => write!(
+                f,
+                "{server} has no redis-ratelimit, or one that does not know this command: {reply}"
+            ),
+            Error::UnknownPolicy(reply) | Error::Server(reply) => write!(f, "{reply}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,570 @@
+//! The limits: rates, windows and semaphores.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::clause::AnyLimit;
+use crate::transport::Command;
+use crate::Error;
+
+/// The length of a window, or the time in which a rate's count is given out.
+///
+/// Made from a [`Duration`], rounded up to whole milliseconds, or parsed from a number with a unit of `ms`, `s`, `min`, `h`,
+/// `d`, `w`, `mo` or `y`. From 1 ms to 100 years; a [`Rate`] takes no months and years.
+///
+/// ```
+/// use redis_ratelimit_client::Period;
+/// use std::time::Duration;
+///
+/// let month: Period = "1mo".parse()?;
+/// assert_eq!(month.to_string(), "1mo");
+/// assert_eq!(Period::from(Duration::from_millis(1500)).to_string(), "1500ms");
+/// # Ok::<(), redis_ratelimit_client::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Period {
+    count: u64,
+    unit: Unit,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Unit {
+    /// A number alone is seconds.
+    Plain,
+    Milliseconds,
+    Seconds,
+    Minutes,
+    Hours,
+    Days,
+    Weeks,
+    Months,
+    Years,
+}
+
+/// Each unit as the server knows it, followed by its names in words.
+const UNITS: [(Unit, &[&str]); 8] = [
+    (Unit::Milliseconds, &["ms", "millisecond", "milliseconds"]),
+    (Unit::Seconds, &["s", "sec", "second", "seconds"]),
+    (Unit::Minutes, &["min", "minute", "minutes"]),
+    (Unit::Hours, &["h", "hour", "hours"]),
+    (Unit::Days, &["d", "day", "days"]),
+    (Unit::Weeks, &["w", "week", "weeks"]),
+    (Unit::Months, &["mo", "month", "months"]),
+    (Unit::Years, &["y", "year", "years"]),
+];
+
+impl Unit {
+    fn symbol(self) -> &'static str {
+        let found = UNITS.iter().find(|(unit, _)| *unit == self);
+        found.and_then(|(_, names)| names.first().copied()).unwrap_or("")
+    }
+
+    fn named(name: &str) -> Option<Unit> {
+        let is_name = |other: &&str| other.eq_ignore_ascii_case(name);
+        UNITS.iter().find(|(_, names)| names.iter().any(is_name)).map(|(unit, _)| *unit)
+    }
+
+    /// The length in milliseconds; of months and years the shortest that they can have.
+    fn least_ms(self) -> u64 {
+        const SECOND: u64 = 1000;
+        const DAY: u64 = 86_400 * SECOND;
+        match self {
+            Unit::Milliseconds => 1,
+            Unit::Plain | Unit::Seconds => SECOND,
+            Unit::Minutes => 60 * SECOND,
+            Unit::Hours => 3600 * SECOND,
+            Unit::Days => DAY,
+            Unit::Weeks => 7 * DAY,
+            Unit::Months => 28 * DAY,
+            Unit::Years => 365 * DAY,
+        }
+    }
+}
+
+impl Period {
+    /// Calendar months, as in "the 15th of the next month".
+    pub const fn months(count: u64) -> Period {
+        Period { count, unit: Unit::Months }
+    }
+
+    /// Calendar years.
+    pub const fn years(count: u64) -> Period {
+        Period { count, unit: Unit::Years }
+    }
+
+    /// The length; `None` for months and years, which have no fixed length.
+    pub fn as_duration(&self) -> Option<Duration> {
+        let is_fixed = !matches!(self.unit, Unit::Months | Unit::Years);
+        is_fixed.then(|| self.least_duration())
+    }
+
+    /// The length, where months last 28 days and years 365.
+    pub fn least_duration(&self) -> Duration {
+        Duration::from_millis(self.count.saturating_mul(self.unit.least_ms()))
+    }
+}
+
+impl From<Duration> for Period {
+    fn from(length: Duration) -> Period {
+        let ms = whole_ms(length);
+        match ms % 1000 {
+            0 => Period { count: ms / 1000, unit: Unit::Plain },
+            _ => Period { count: ms, unit: Unit::Milliseconds },
+        }
+    }
+}
+
+impl FromStr for Period {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Period, Error> {
+        let (digits, name) = split_number(text);
+        let unit = if name.is_empty() { Some(Unit::Plain) } else { Unit::named(name) };
+        match (digits.parse(), unit) {
+            (Ok(count), Some(unit)) => Ok(Period { count, unit }),
+            _ => Err(Error::period(text)),
+        }
+    }
+}
+
+impl fmt::Display for Period {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.count, self.unit.symbol())
+    }
+}
+
+/// Whole milliseconds, rounded up.
+pub(crate) fn whole_ms(length: Duration) -> u64 {
+    let ms = length.as_nanos().div_ceil(1_000_000);
+    u64::try_from(ms).unwrap_or(u64::MAX)
+}
+
+/// The digits at the front, and the rest.
+fn split_number(text: &str) -> (&str, &str) {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    text.split_at(end)
+}
+
+/// The count and the period of a text such as "30/min" or "5 per 10s".
+fn parse_per(text: &str) -> Result<(u64, Period), Error> {
+    let parse = || {
+        let (count, rest) = split_number(text.trim());
+        let trimmed = rest.trim_start();
+        let period = match trimmed.strip_prefix('/') {
+            Some(period) => period,
+            // Blanks are needed around the word.
+            None => {
+                let (word, period) = trimmed.split_once(char::is_whitespace)?;
+                let is_word = word.eq_ignore_ascii_case("per") && trimmed.len() < rest.len();
+                is_word.then_some(period)?
+            }
+        };
+        let (periods, name) = split_number(period.trim());
+        let periods = if periods.is_empty() { 1 } else { periods.parse().ok()? };
+        let unit = Unit::named(name.trim_start())?;
+        Some((count.parse().ok()?, Period { count: periods, unit }))
+    };
+    parse().ok_or_else(|| Error::per(text))
+}
+
+/// A steady rate with bursts, by GCRA (a token bucket): RL.THROTTLE.
+///
+/// ```
+/// use redis_ratelimit_client::Rate;
+/// use std::time::Duration;
+///
+/// // 30 a minute, and up to 10 at once.
+/// let rate = Rate::per("30/min")?.capacity(10)?;
+/// // The same in the terms of RL.THROTTLE: max_burst, count and period.
+/// assert_eq!(rate, Rate::new(9, 30, "1min".parse::<redis_ratelimit_client::Period>()?));
+/// // A denied call closes the key for an hour.
+/// let strict = rate.ban(Duration::from_secs(3600));
+/// // A policy of the server.
+/// let free = Rate::policy("free");
+/// # Ok::<(), redis_ratelimit_client::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Rate {
+    numbers: RateNumbers,
+    ban: Option<Duration>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum RateNumbers {
+    Given { max_burst: u64, count: u64, period: Period },
+    Policy(Box<str>),
+}
+
+impl Rate {
+    /// `count` for each `period` in the long run, and up to `max_burst + 1` at once. The server refuses what is out of range.
+    pub fn new(max_burst: u64, count: u64, period: impl Into<Period>) -> Rate {
+        let period = period.into();
+        Rate { numbers: RateNumbers::Given { max_burst, count, period }, ban: None }
+    }
+
+    /// A rate in words: "30/min" is 30 a minute, "5/10s" is 5 in 10 seconds, "100 per hour" 100 an hour. As many are
+    /// available at once, see [`Rate::capacity`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`] if the text is anything else, or the count is 0.
+    pub fn per(text: &str) -> Result<Rate, Error> {
+        let (count, period) = parse_per(text)?;
+        let max_burst = count.checked_sub(1).ok_or_else(|| Error::rate_of_zero(text))?;
+        Ok(Rate::new(max_burst, count, period))
+    }
+
+    /// A policy of the server by its name, without the `@`.
+    pub fn policy(name: &str) -> Rate {
+        Rate { numbers: RateNumbers::Policy(name.into()), ban: None }
+    }
+
+    /// How much is available at once, from 1.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`] if it is 0, or the rate is a policy.
+    pub fn capacity(mut self, capacity: u64) -> Result<Rate, Error> {
+        let burst = capacity.checked_sub(1).ok_or_else(Error::capacity_of_zero)?;
+        match &mut self.numbers {
+            RateNumbers::Given { max_burst, .. } => *max_burst = burst,
+            RateNumbers::Policy(name) => return Err(Error::policy_has_numbers(name)),
+        }
+        Ok(self)
+    }
+
+    /// How long a denied call closes the key, from 1 ms to a year. Calls that may not ban, such as those with `block`, ignore
+    /// it.
+    pub fn ban(mut self, length: Duration) -> Rate {
+        self.ban = Some(length);
+        self
+    }
+
+    /// `max_burst`, `count` and period; `None` for a policy.
+    pub fn numbers(&self) -> Option<(u64, u64, Period)> {
+        match self.numbers {
+            RateNumbers::Given { max_burst, count, period } => Some((max_burst, count, period)),
+            RateNumbers::Policy(_) => None,
+        }
+    }
+}
+
+/// At most a limit in any period, or in each period of the calendar: RL.WINDOW and RL.ACQUIRE.
+///
+/// ```
+/// use redis_ratelimit_client::Window;
+///
+/// // At most 5 in any minute.
+/// let sliding = Window::per("5/min")?;
+/// // 1000 from the 15th of a month to the next, in Shanghai.
+/// let plan = Window::per("1000/month")?.fixed().from("15").zone("Asia/Shanghai");
+/// // The sliding-window counter, in 60 buckets. In HTTP headers tokens are counted.
+/// let tokens = Window::per("1000000/h")?.buckets(60).unit("tokens")?;
+/// let day = Window::policy("day");
+/// # Ok::<(), redis_ratelimit_client::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Window {
+    numbers: WindowNumbers,
+    ban: Option<Duration>,
+    unit: Option<Box<str>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum WindowNumbers {
+    Given { limit: u64, period: Period, shape: Shape },
+    Policy(Box<str>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Shape {
+    Sliding { buckets: Option<u32> },
+    Fixed { from: Option<Box<str>>, zone: Option<Box<str>> },
+}
+
+impl Window {
+    /// At most `limit` in any `period`. The server refuses what is out of range.
+    pub fn new(limit: u64, period: impl Into<Period>) -> Window {
+        let shape = Shape::Sliding { buckets: None };
+        Window {
+            numbers: WindowNumbers::Given { limit, period: period.into(), shape },
+            ban: None,
+            unit: None,
+        }
+    }
+
+    /// A window in words: "5/min" is at most 5 in any minute, "3/10s" at most 3 in any 10 seconds.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`] if the text is anything else.
+    pub fn per(text: &str) -> Result<Window, Error> {
+        let (limit, period) = parse_per(text)?;
+        Ok(Window::new(limit, period))
+    }
+
+    /// A policy of the server by its name, without the `@`. Numbers and shape are the server's: methods that set them have no
+    /// effect.
+    pub fn policy(name: &str) -> Window {
+        Window { numbers: WindowNumbers::Policy(name.into()), ban: None, unit: None }
+    }
+
+    fn set_shape(&mut self, new: Shape) {
+        if let WindowNumbers::Given { shape, .. } = &mut self.numbers {
+            *shape = new;
+        }
+    }
+
+    /// The most entries that the window keeps, from 1 to 65536: fewer need less memory, and the limit is never exceeded. The
+    /// window is a sliding one.
+    pub fn buckets(mut self, buckets: u32) -> Window {
+        self.set_shape(Shape::Sliding { buckets: Some(buckets) });
+        self
+    }
+
+    /// Uses the windows of the calendar: a period of a day begins at midnight, a month on the 1st.
+    pub fn fixed(mut self) -> Window {
+        let (from, zone) = self.take_anchor();
+        self.set_shape(Shape::Fixed { from, zone });
+        self
+    }
+
+    /// Says where fixed windows begin: a time of day ("09:00"), a day of the week, the month or the year with or without one
+    /// ("sun", "15@09:00", "04-06"), a date ("2026-11-02"), or "first", the first event that is counted.
+    pub fn from(mut self, anchor: &str) -> Window {
+        let (_, zone) = self.take_anchor();
+        self.set_shape(Shape::Fixed { from: Some(anchor.into()), zone });
+        self
+    }
+
+    /// The time zone of fixed windows: a name such as "Asia/Shanghai", or an offset such as "+08:00".
+    pub fn zone(mut self, zone: &str) -> Window {
+        let (from, _) = self.take_anchor();
+        self.set_shape(Shape::Fixed { from, zone: Some(zone.into()) });
+        self
+    }
+
+    fn take_anchor(&mut self) -> (Option<Box<str>>, Option<Box<str>>) {
+        match &mut self.numbers {
+            WindowNumbers::Given { shape: Shape::Fixed { from, zone }, .. } => {
+                (from.take(), zone.take())
+            }
+            _ => (None, None),
+        }
+    }
+
+    /// How long a denied call closes the key, from 1 ms to a year. Calls that may not ban, such as those with `block`, and
+    /// reservations ignore it.
+    pub fn ban(mut self, length: Duration) -> Window {
+        self.ban = Some(length);
+        self
+    }
+
+    /// What is counted, for HTTP headers: "tokens". Requests if it is not given.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`] if it is empty or no printable ASCII.
+    pub fn unit(mut self, unit: &str) -> Result<Window, Error> {
+        if unit.is_empty() || !unit.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
+            return Err(Error::unit(unit));
+        }
+        self.unit = Some(unit.into());
+        Ok(self)
+    }
+
+    /// Limit and period; `None` for a policy.
+    pub fn numbers(&self) -> Option<(u64, Period)> {
+        match self.numbers {
+            WindowNumbers::Given { limit, period, .. } => Some((limit, period)),
+            WindowNumbers::Policy(_) => None,
+        }
+    }
+
+    /// Whether the windows are those of the calendar. False for a policy, which only the server knows.
+    pub fn is_fixed(&self) -> bool {
+        matches!(self.numbers, WindowNumbers::Given { shape: Shape::Fixed { .. }, .. })
+    }
+
+    /// Where fixed windows begin, see [`Window::from`].
+    pub fn anchor(&self) -> Option<&str> {
+        match &self.numbers {
+            WindowNumbers::Given { shape: Shape::Fixed { from, .. }, .. } => from.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// What is counted, see [`Window::unit`].
+    pub fn counted_unit(&self) -> Option<&str> {
+        self.unit.as_deref()
+    }
+}
+
+/// At most this many held at one time: RL.ACQUIRE with the period 0.
+///
+/// ```
+/// use redis_ratelimit_client::Semaphore;
+///
+/// let jobs = Semaphore::new(5);
+/// let named = Semaphore::policy("jobs");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Semaphore(SemaphoreNumbers);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum SemaphoreNumbers {
+    Limit(u64),
+    Policy(Box<str>),
+}
+
+impl Semaphore {
+    /// At most `limit` held at one time.
+    pub const fn new(limit: u64) -> Semaphore {
+        Semaphore(SemaphoreNumbers::Limit(limit))
+    }
+
+    /// A policy of the server with the period 0 by its name, without the `@`.
+    pub fn policy(name: &str) -> Semaphore {
+        Semaphore(SemaphoreNumbers::Policy(name.into()))
+    }
+}
+
+/// A limit: [`Rate`], [`Window`] or [`Semaphore`].
+pub trait Limit: LimitWords {}
+
+/// A limit of which [`Limiter::take`](crate::Limiter::take) takes: [`Rate`] or [`Window`].
+pub trait Take: Limit {}
+
+/// A limit of which [`Limiter::acquire`](crate::Limiter::acquire) reserves: [`Window`] or [`Semaphore`].
+pub trait Reserve: Limit {}
+
+impl Limit for Rate {}
+impl Limit for Window {}
+impl Limit for Semaphore {}
+impl Take for Rate {}
+impl Take for Window {}
+impl Reserve for Window {}
+impl Reserve for Semaphore {}
+
+/// How a limit is written in a command. Nothing outside this crate implements it.
+#[doc(hidden)]
+pub trait LimitWords: Send + Sync + 'static {
+    /// The command that takes or reserves, without `RL.`.
+    const COMMAND: &'static str;
+    /// Whether a reservation can only be released.
+    const IS_SEMAPHORE: bool = false;
+
+    /// Writes what stands in the limit's place.
+    fn write(&self, command: &mut Command);
+
+    /// Writes what the limit adds to the options.
+    fn write_options(&self, _: &mut Command) {}
+
+    /// The ban of a denied call.
+    fn ban_length(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Whether it is a policy.
+    fn is_policy(&self) -> bool;
+
+    /// The same limit without its type.
+    fn to_any(&self) -> AnyLimit;
+}
+
+fn write_policy(command: &mut Command, name: &str) {
+    command.arg_parts(&[b"@", name.as_bytes()]);
+}
+
+impl LimitWords for Rate {
+    const COMMAND: &'static str = "THROTTLE";
+
+    fn write(&self, command: &mut Command) {
+        match &self.numbers {
+            RateNumbers::Given { max_burst, count, period } => {
+                command.number(*max_burst).number(*count);
+                command.number_with_unit(period.count, period.unit.symbol());
+            }
+            RateNumbers::Policy(name) => write_policy(command, name),
+        }
+    }
+
+    fn ban_length(&self) -> Option<Duration> {
+        self.ban
+    }
+
+    fn is_policy(&self) -> bool {
+        matches!(self.numbers, RateNumbers::Policy(_))
+    }
+
+    fn to_any(&self) -> AnyLimit {
+        AnyLimit::Rate(self.clone())
+    }
+}
+
+impl LimitWords for Window {
+    const COMMAND: &'static str = "WINDOW";
+
+    fn write(&self, command: &mut Command) {
+        match &self.numbers {
+            WindowNumbers::Given { limit, period, .. } => {
+                command.number(*limit).number_with_unit(period.count, period.unit.symbol());
+            }
+            WindowNumbers::Policy(name) => write_policy(command, name),
+        }
+    }
+
+    fn write_options(&self, command: &mut Command) {
+        let WindowNumbers::Given { shape, .. } = &self.numbers else { return };
+        match shape {
+            Shape::Sliding { buckets: Some(buckets) } => {
+                command.arg(b"BUCKETS").number(u64::from(*buckets));
+            }
+            Shape::Sliding { buckets: None } => {}
+            Shape::Fixed { from, zone } => {
+                command.arg(b"FIXED");
+                if let Some(from) = from {
+                    command.arg(b"FROM").arg(from.as_bytes());
+                }
+                if let Some(zone) = zone {
+                    command.arg(b"TZ").arg(zone.as_bytes());
+                }
+            }
+        }
+    }
+
+    fn ban_length(&self) -> Option<Duration> {
+        self.ban
+    }
+
+    fn is_policy(&self) -> bool {
+        matches!(self.numbers, WindowNumbers::Policy(_))
+    }
+
+    fn to_any(&self) -> AnyLimit {
+        AnyLimit::Window(self.clone())
+    }
+}
+
+impl LimitWords for Semaphore {
+    const COMMAND: &'static str = "ACQUIRE";
+    const IS_SEMAPHORE: bool = true;
+
+    fn write(&self, command: &mut Command) {
+        match &self.0 {
+            SemaphoreNumbers::Limit(limit) => {
+                command.number(*limit).number(0);
+            }
+            SemaphoreNumbers::Policy(name) => write_policy(command, name),
+        }
+    }
+
+    fn is_policy(&self) -> bool {
+        matches!(self.0, SemaphoreNumbers::Policy(_))
+    }
+
+    fn to_any(&self) -> AnyLimit {
+        AnyLimit::Semaphore(self.clone())
+    }
+}

@@ -1,0 +1,463 @@
+//! What the commands answer.
+
+use std::fmt;
+use std::ops::Deref;
+use std::time::Duration;
+
+use crate::transport::Value;
+use crate::Error;
+
+/// Whether a call was allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Decision {
+    /// It took what it asked for.
+    Allowed,
+    /// It took nothing.
+    Denied,
+    /// It took nothing, only because others hold the capacity, or wait for it, and may give it back: wait with `block` rather
+    /// than coming back later. Only reservations are answered so.
+    Held,
+}
+
+/// The answer to a call that asks a limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Reply {
+    /// Whether the call was allowed.
+    pub decision: Decision,
+    /// The most that is available at once.
+    pub limit: u64,
+    /// How much is left after this call.
+    pub remaining: u64,
+    /// The wait after which the same call is allowed, if no other takes anything. `None` if it was allowed, or never can be.
+    pub retry_after: Option<Duration>,
+    /// The wait until the key is as good as new.
+    pub reset_after: Duration,
+    /// What was taken, with `at_most`.
+    pub granted: Option<u64>,
+    /// How many reservations whose lease runs the key holds, of a reservation with `at_most`.
+    pub reservations: Option<u64>,
+    /// The id of the reservation. `None` if nothing was reserved.
+    pub id: Option<Id>,
+    /// The wait after which the caller may go on, with `ahead`. `None` if it was denied.
+    pub wait: Option<Duration>,
+    /// False if the server could not be reached, and this is what the limiter was told to answer then.
+    pub reachable: bool,
+}
+
+impl Reply {
+    /// Whether the call was allowed.
+    pub fn is_allowed(&self) -> bool {
+        self.decision == Decision::Allowed
+    }
+
+    /// What is answered in the place of an unreachable server.
+    pub(crate) fn unreached(is_allowed: bool) -> Reply {
+        Reply {
+            decision: if is_allowed { Decision::Allowed } else { Decision::Denied },
+            limit: 0,
+            remaining: 0,
+            retry_after: None,
+            reset_after: Duration::ZERO,
+            granted: None,
+            reservations: None,
+            id: None,
+            wait: None,
+            reachable: false,
+        }
+    }
+
+    /// Reads the five integers that all replies begin with.
+    pub(crate) fn read(value: &Value) -> Result<Reply, Error> {
+        let Value::Array(elements) = value else {
+            return Err(Error::unexpected("an array", value));
+        };
+        let [Value::Integer(limited), Value::Integer(limit), Value::Integer(remaining), Value::Integer(retry_after), Value::Integer(reset_after), ..] =
+            elements.as_slice()
+        else {
+            return Err(Error::unexpected("five integers", value));
+        };
+        let decision = match limited {
+            0 => Decision::Allowed,
+            2 => Decision::Held,
+            _ => Decision::Denied,
+        };
+        Ok(Reply {
+            decision,
+            limit: unsigned(*limit),
+            remaining: unsigned(*remaining),
+            retry_after: time(*retry_after),
+            reset_after: time(*reset_after).unwrap_or_default(),
+            reachable: true,
+            ..Reply::unreached(false)
+        })
+    }
+
+    /// Reads the granted quantity, the sixth element of RL.THROTTLE and RL.WINDOW with ATMOST.
+    pub(crate) fn read_granted(value: &Value) -> Result<Reply, Error> {
+        let granted = Some(unsigned(integer_at(value, 5)?));
+        Ok(Reply { granted, ..Reply::read(value)? })
+    }
+
+    /// Reads the wait, the sixth element with AHEAD.
+    pub(crate) fn read_wait(value: &Value) -> Result<Reply, Error> {
+        let wait = time(integer_at(value, 5)?);
+        Ok(Reply { wait, ..Reply::read(value)? })
+    }
+
+    /// Reads the id, the sixth element of RL.ACQUIRE.
+    pub(crate) fn read_id(value: &Value) -> Result<Reply, Error> {
+        let id = match element(value, 5) {
+            Some(Value::Nil) => None,
+            Some(Value::Bytes(id)) => Some(Id::from(id.as_slice())),
+            Some(Value::Integer(id)) => Some(Id::from(id.to_string())),
+            _ => return Err(Error::unexpected("an id", value)),
+        };
+        Ok(Reply { id, ..Reply::read(value)? })
+    }
+
+    /// Reads the id, the granted quantity and how many reservations there are, of RL.ACQUIRE with ATMOST.
+    pub(crate) fn read_id_and_granted(value: &Value) -> Result<Reply, Error> {
+        let granted = Some(unsigned(integer_at(value, 6)?));
+        let reservations = Some(unsigned(integer_at(value, 7)?));
+        Ok(Reply { granted, reservations, ..Reply::read_id(value)? })
+    }
+}
+
+/// The answer to a call that asks several limits: that of the limit that decides, to which this dereferences, and each limit's
+/// own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AllReply {
+    /// The answer of the call.
+    pub reply: Reply,
+    /// The number of the limit that decides, from 1; 0 if the server could not be reached.
+    pub clause: usize,
+    /// Each limit's own answer, in their order, those of a group one after the other: the first of a group that is allowed is
+    /// the one that took. Empty if the server could not be reached.
+    pub answers: Vec<Reply>,
+    /// The names of the limits that took, in their order; of a group one at most. Empty if the call was denied, or the server
+    /// could not be reached.
+    pub paid: Vec<String>,
+}
+
+impl Deref for AllReply {
+    type Target = Reply;
+
+    fn deref(&self) -> &Reply {
+        &self.reply
+    }
+}
+
+impl AllReply {
+    pub(crate) fn unreached(is_allowed: bool) -> AllReply {
+        let reply = Reply::unreached(is_allowed);
+        AllReply { reply, clause: 0, answers: Vec::new(), paid: Vec::new() }
+    }
+
+    /// The answer of a single limit.
+    pub(crate) fn single(reply: Reply) -> AllReply {
+        AllReply { clause: 1, answers: vec![reply.clone()], paid: Vec::new(), reply }
+    }
+
+    /// Reads the reply of RL.ALL. `paid` stays empty.
+    pub(crate) fn read(value: &Value) -> Result<AllReply, Error> {
+        let clause = usize::try_from(integer_at(value, 5)?).unwrap_or(0);
+        let Some(Value::Array(elements)) = element(value, 6) else {
+            return Err(Error::unexpected("an array of answers", value));
+        };
+        // Only the answer of ACQUIRE has a sixth element, its id.
+        let read = |answer: &Value| match element(answer, 5) {
+            Some(_) => Reply::read_id(answer),
+            None => Reply::read(answer),
+        };
+        let answers = elements.iter().map(read).collect::<Result<_, _>>()?;
+        Ok(AllReply { reply: Reply::read(value)?, clause, answers, paid: Vec::new() })
+    }
+}
+
+/// The id of a reservation, unique within its key.
+///
+/// ```
+/// use redis_ratelimit_client::Id;
+///
+/// assert_eq!(Id::from("job-17").to_string(), "job-17");
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Id(Box<[u8]>);
+
+impl Id {
+    /// A random id of 96 bits.
+    pub(crate) fn random() -> Result<Id, Error> {
+        const LETTERS: &[u8; 64] =
+            b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes).map_err(|_| Error::no_random())?;
+        let letter = |byte: u8| LETTERS.get(usize::from(byte & 63)).copied().unwrap_or(b'A');
+        Ok(Id(Box::new(bytes.map(letter))))
+    }
+}
+
+impl AsRef<[u8]> for Id {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl From<&[u8]> for Id {
+    fn from(id: &[u8]) -> Id {
+        Id(id.into())
+    }
+}
+
+impl From<&str> for Id {
+    fn from(id: &str) -> Id {
+        Id(id.as_bytes().into())
+    }
+}
+
+impl From<String> for Id {
+    fn from(id: String) -> Id {
+        Id(id.into_bytes().into())
+    }
+}
+
+impl From<&Id> for Id {
+    fn from(id: &Id) -> Id {
+        id.clone()
+    }
+}
+
+impl PartialEq<str> for Id {
+    fn eq(&self, other: &str) -> bool {
+        *self.0 == *other.as_bytes()
+    }
+}
+
+impl PartialEq<&str> for Id {
+    fn eq(&self, other: &&str) -> bool {
+        self == *other
+    }
+}
+
+impl fmt::Display for Id {
+    /// Bytes that are no UTF-8 are replaced.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&String::from_utf8_lossy(&self.0))
+    }
+}
+
+impl fmt::Debug for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Id({:?})", self.to_string())
+    }
+}
+
+/// A live reservation, from [`Limiter::held`](crate::Limiter::held).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Held {
+    /// Its id.
+    pub id: Id,
+    /// The units that it holds.
+    pub quantity: u64,
+    /// What is left of its lease.
+    pub left: Duration,
+}
+
+/// The state of a key, from [`Limiter::info`](crate::Limiter::info).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct KeyInfo {
+    /// What kind of limit it belongs to.
+    pub state: KeyState,
+    /// What is left of the ban; zero without one.
+    pub ban: Duration,
+    /// Calls that wait for the key.
+    pub waiting: u64,
+    /// What is left of the key's time to live.
+    pub ttl: Duration,
+}
+
+/// What a key holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum KeyState {
+    /// The bucket of a rate.
+    #[non_exhaustive]
+    Bucket {
+        /// The time until it is full.
+        full_in: Duration,
+        /// What it owes, as a time, as it was last written.
+        debt: Duration,
+    },
+    /// The events and the reservations of a window, or of a semaphore.
+    #[non_exhaustive]
+    Window {
+        /// Events, with those that ended and were not removed yet.
+        events: u64,
+        /// How many of the events are denied calls.
+        denied: u64,
+        /// Entries that keep the events.
+        entries: u64,
+        /// The age of the oldest event. `None` without events.
+        oldest: Option<Duration>,
+        /// The age of the newest event. `None` without events.
+        newest: Option<Duration>,
+        /// Units that reservations hold.
+        held: u64,
+        /// How many reservations there are.
+        reservations: u64,
+    },
+}
+
+/// A key that was denied often, from [`Limiter::top`](crate::Limiter::top).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TopKey {
+    /// The key, of which the server keeps 256 bytes.
+    pub key: Vec<u8>,
+    /// Its database.
+    pub db: u64,
+    /// How many calls were denied: at most `over` too many, and never too few.
+    pub denials: u64,
+    /// See `denials`.
+    pub over: u64,
+}
+
+/// A policy of the server, from [`Limiter::policies`](crate::Limiter::policies).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Policy {
+    /// Its name, without the `@`.
+    pub name: String,
+    /// Its kind and numbers, as in the server's setting.
+    pub definition: String,
+    /// How many calls it allowed.
+    pub allowed: u64,
+    /// How many calls it denied.
+    pub denied: u64,
+    /// How many calls it would have denied, were it not in shadow.
+    pub shadow_denied: u64,
+}
+
+pub(crate) fn read_held(value: &Value) -> Result<Vec<Held>, Error> {
+    let read = |each: &Value| {
+        let [id, quantity, left] = fields(each)?;
+        let left = time(integer(left)?).unwrap_or_default();
+        Ok(Held { id: Id(bytes(id)?.into()), quantity: unsigned(integer(quantity)?), left })
+    };
+    array(value)?.iter().map(read).collect()
+}
+
+pub(crate) fn read_info(value: &Value) -> Result<Option<KeyInfo>, Error> {
+    let pairs = array(value)?;
+    if pairs.is_empty() {
+        return Ok(None);
+    }
+    let field = |name: &str| {
+        let is_name =
+            |pair: &&[Value]| matches!(pair, [Value::Bytes(found), _] if found == name.as_bytes());
+        match pairs.chunks(2).find(is_name) {
+            Some([_, value]) => Ok(value),
+            _ => Err(Error::unexpected(name, value)),
+        }
+    };
+    let count = |name: &str| Ok::<_, Error>(unsigned(integer(field(name)?)?));
+    let age = |name: &str| Ok::<_, Error>(time(integer(field(name)?)?));
+    let length = |name: &str| Ok::<_, Error>(age(name)?.unwrap_or_default());
+    let state = match bytes(field("kind")?)? {
+        b"bucket" => KeyState::Bucket { full_in: length("full_in")?, debt: length("debt")? },
+        b"window" => KeyState::Window {
+            events: count("events")?,
+            denied: count("denied")?,
+            entries: count("entries")?,
+            oldest: age("oldest")?,
+            newest: age("newest")?,
+            held: count("held")?,
+            reservations: count("reservations")?,
+        },
+        _ => return Err(Error::unexpected("a kind", value)),
+    };
+    let (ban, ttl) = (length("ban")?, length("ttl")?);
+    Ok(Some(KeyInfo { state, ban, waiting: count("waiting")?, ttl }))
+}
+
+pub(crate) fn read_top(value: &Value) -> Result<Vec<TopKey>, Error> {
+    let read = |each: &Value| {
+        let [key, db, denials, over] = fields(each)?;
+        Ok(TopKey {
+            key: bytes(key)?.to_vec(),
+            db: unsigned(integer(db)?),
+            denials: unsigned(integer(denials)?),
+            over: unsigned(integer(over)?),
+        })
+    };
+    array(value)?.iter().map(read).collect()
+}
+
+pub(crate) fn read_policies(value: &Value) -> Result<Vec<Policy>, Error> {
+    let read = |each: &Value| {
+        let [name, definition, allowed, denied, shadow_denied] = fields(each)?;
+        Ok(Policy {
+            name: text(name)?,
+            definition: text(definition)?,
+            allowed: unsigned(integer(allowed)?),
+            denied: unsigned(integer(denied)?),
+            shadow_denied: unsigned(integer(shadow_denied)?),
+        })
+    };
+    array(value)?.iter().map(read).collect()
+}
+
+pub(crate) fn array(value: &Value) -> Result<&[Value], Error> {
+    match value {
+        Value::Array(elements) => Ok(elements),
+        _ => Err(Error::unexpected("an array", value)),
+    }
+}
+
+fn fields<const N: usize>(value: &Value) -> Result<&[Value; N], Error> {
+    let elements = array(value)?;
+    let first = elements.get(..N).and_then(|first| first.try_into().ok());
+    first.ok_or_else(|| Error::unexpected("more elements", value))
+}
+
+pub(crate) fn integer(value: &Value) -> Result<i64, Error> {
+    match value {
+        Value::Integer(number) => Ok(*number),
+        _ => Err(Error::unexpected("an integer", value)),
+    }
+}
+
+pub(crate) fn bytes(value: &Value) -> Result<&[u8], Error> {
+    match value {
+        Value::Bytes(bytes) => Ok(bytes),
+        _ => Err(Error::unexpected("text", value)),
+    }
+}
+
+pub(crate) fn text(value: &Value) -> Result<String, Error> {
+    Ok(String::from_utf8_lossy(bytes(value)?).into_owned())
+}
+
+fn element(value: &Value, at: usize) -> Option<&Value> {
+    match value {
+        Value::Array(elements) => elements.get(at),
+        _ => None,
+    }
+}
+
+fn integer_at(value: &Value, at: usize) -> Result<i64, Error> {
+    element(value, at).map_or_else(|| Err(Error::unexpected("more elements", value)), integer)
+}
+
+/// Quantities are never negative.
+fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
+}
+
+/// Milliseconds; -1 is none.
+fn time(ms: i64) -> Option<Duration> {
+    u64::try_from(ms).ok().map(Duration::from_millis)
+}

@@ -1,0 +1,373 @@
+//! A reservation while its work is done, or those of several limits as one.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+use tokio::time::sleep;
+
+use crate::calls::{Reserved, Settle};
+use crate::clause::Groups;
+use crate::core::Outcome;
+use crate::limit::Reserve;
+use crate::reply::Id;
+use crate::{AllReply, Error, Limiter};
+
+/// While work runs, a lease is renewed this often.
+pub(crate) const RENEWALS_PER_LEASE: u32 = 3;
+/// The default of the server's setting ratelimit.lease, for reservations that were made without a lease of their own.
+pub(crate) const DEFAULT_LEASE: Duration = Duration::from_secs(20);
+/// The shortest pause between two renewals.
+pub(crate) const LEAST_RENEWAL: Duration = Duration::from_millis(5);
+
+/// What was really used: of one limit a quantity, of several the quantities by the names of the limits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cost(CostOf);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum CostOf {
+    One(u64),
+    Named(Vec<(String, u64)>),
+}
+
+impl From<u64> for Cost {
+    fn from(quantity: u64) -> Cost {
+        Cost(CostOf::One(quantity))
+    }
+}
+
+impl<N: Into<String>, const COUNT: usize> From<[(N, u64); COUNT]> for Cost {
+    fn from(costs: [(N, u64); COUNT]) -> Cost {
+        costs.into_iter().collect()
+    }
+}
+
+impl<N: Into<String>> FromIterator<(N, u64)> for Cost {
+    fn from_iter<I: IntoIterator<Item = (N, u64)>>(costs: I) -> Cost {
+        let named = costs.into_iter().map(|(name, quantity)| (name.into(), quantity));
+        Cost(CostOf::Named(named.collect()))
+    }
+}
+
+/// What a reservation has to know of the limits that were asked.
+pub(crate) struct Limits(Vec<AskedLimit>);
+
+struct AskedLimit {
+    name: String,
+    key: Vec<u8>,
+    reserves: bool,
+    is_semaphore: bool,
+    is_policy: bool,
+    lease: Option<Duration>,
+}
+
+impl Limits {
+    pub fn single<L: Reserve>(key: &[u8], limit: &L, lease: Option<Duration>) -> Limits {
+        Limits(vec![AskedLimit {
+            name: String::from_utf8_lossy(key).into_owned(),
+            key: key.into(),
+            reserves: true,
+            is_semaphore: L::IS_SEMAPHORE,
+            is_policy: limit.is_policy(),
+            lease,
+        }])
+    }
+
+    pub fn several(groups: &Groups) -> Limits {
+        let asked = groups.parts().map(|part| AskedLimit {
+            name: part.name.clone(),
+            key: part.key.clone(),
+            reserves: part.reserves,
+            is_semaphore: part.is_semaphore,
+            is_policy: part.is_policy,
+            lease: part.lease,
+        });
+        Limits(asked.collect())
+    }
+
+    /// What was reserved, and the shortest of its leases.
+    fn reserved(&self, reply: &AllReply) -> (Vec<Reserved>, Duration) {
+        let with_ids = self.0.iter().zip(&reply.answers);
+        let with_ids: Vec<_> =
+            with_ids.filter_map(|(limit, answer)| Some((limit, answer.id.clone()?))).collect();
+        let leases = with_ids.iter().map(|(limit, _)| limit.lease.unwrap_or(DEFAULT_LEASE));
+        let lease = leases.min().unwrap_or(DEFAULT_LEASE);
+        let reserved = with_ids.into_iter().map(|(limit, id)| Reserved {
+            name: limit.name.clone(),
+            key: limit.key.clone(),
+            id,
+            is_semaphore: limit.is_semaphore,
+            is_policy: limit.is_policy,
+        });
+        (reserved.collect(), lease)
+    }
+
+    /// The costs by name.
+    fn check(&self, cost: Cost) -> Result<Vec<(String, u64)>, Error> {
+        let named = match (cost.0, self.0.as_slice()) {
+            (CostOf::Named(named), _) => named,
+            (CostOf::One(quantity), [limit]) => vec![(limit.name.clone(), quantity)],
+            (CostOf::One(_), _) => return Err(Error::cost_of_several()),
+        };
+        for (name, _) in &named {
+            let limit = self.0.iter().find(|limit| limit.name == *name);
+            match limit {
+                None => {
+                    let names = self.0.iter().map(|limit| limit.name.as_str());
+                    return Err(Error::unknown_limit(name, names));
+                }
+                Some(limit) if !limit.reserves => return Err(Error::cost_of_counted(name)),
+                Some(limit) if limit.is_semaphore => return Err(Error::cost_of_semaphore(name)),
+                Some(_) => {}
+            }
+        }
+        Ok(named)
+    }
+}
+
+/// What is reserved, by [`Limiter::acquire`] or [`Limiter::acquire_all`].
+///
+/// End it with [`Reservation::apply`], which counts it, or with [`Reservation::release`], which gives it back. If it is
+/// dropped, as where an error returns early, that happens in the background: what was [set](Reservation::set) is applied, and
+/// without that all is given back. [`Builder::on_unsettled`](crate::Builder::on_unsettled) is told if it fails.
+///
+/// Its leases are renewed as long as it lives.
+///
+/// ```no_run
+/// # use redis_ratelimit_client::{Error, Limiter, Window};
+/// # async fn ask_model() -> Result<u64, Error> { Ok(0) }
+/// # async fn example(limiter: Limiter) -> Result<(), Error> {
+/// let tokens = Window::per("100000/min")?;
+/// let mut reservation = limiter.acquire("tokens", &tokens).quantity(4000).await?;
+/// // If this fails, all is given back.
+/// let used = ask_model().await?;
+/// reservation.set(used)?;
+/// reservation.apply().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "what is reserved is given back when it is dropped"]
+pub struct Reservation {
+    limits: Limits,
+    reply: AllReply,
+    costs: HashMap<String, u64>,
+    held: Arc<HeldLimits>,
+    renewal: Option<AbortHandle>,
+    is_renewed: bool,
+    is_settled: bool,
+}
+
+/// What is reserved, and who settles it.
+struct HeldLimits {
+    limiter: Limiter,
+    reserved: Vec<Reserved>,
+}
+
+impl HeldLimits {
+    /// Settles all, as one step. Returns the names of the limits whose reservation is not held.
+    async fn settle(&self, how: &Settle) -> Result<Vec<String>, Error> {
+        if self.reserved.is_empty() {
+            return Ok(Vec::new());
+        }
+        let request = how.request(&self.reserved);
+        match self.limiter.core().send(request).await? {
+            Outcome::Replies(values) | Outcome::Fallback(values, _) => {
+                how.read(&values, &self.reserved)
+            }
+            Outcome::Chosen(_) => Ok(Vec::new()),
+        }
+    }
+
+    /// The same, as an error if something is not held.
+    async fn settle_held(&self, how: &Settle) -> Result<(), Error> {
+        match self.settle(how).await? {
+            limits if limits.is_empty() => Ok(()),
+            limits => Err(Error::Lapsed { limits }),
+        }
+    }
+
+    fn tell(&self, error: &Error) {
+        if let Some(told) = &self.limiter.core().on_unsettled {
+            told(error);
+        }
+    }
+}
+
+impl fmt::Debug for Reservation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reservation")
+            .field("reply", &self.reply)
+            .field("costs", &self.costs)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Reservation {
+    pub(crate) fn new(
+        limiter: Limiter,
+        limits: Limits,
+        reply: AllReply,
+        is_renewed: bool,
+    ) -> Result<Reservation, Error> {
+        if !reply.is_allowed() {
+            return Err(Error::Denied(Box::new(reply)));
+        }
+        let (reserved, lease) = limits.reserved(&reply);
+        let mut reservation = Reservation {
+            limits,
+            reply,
+            costs: HashMap::new(),
+            held: Arc::new(HeldLimits { limiter, reserved }),
+            renewal: None,
+            is_renewed,
+            is_settled: false,
+        };
+        reservation.renew_every(lease);
+        Ok(reservation)
+    }
+
+    /// Renews the leases until the reservation is settled, or nothing is held.
+    fn renew_every(&mut self, lease: Duration) {
+        self.stop_renewing();
+        let Ok(runtime) = Handle::try_current() else { return };
+        if !self.is_renewed || self.held.reserved.is_empty() {
+            return;
+        }
+        let pause = lease.checked_div(RENEWALS_PER_LEASE).unwrap_or(lease).max(LEAST_RENEWAL);
+        let held = Arc::clone(&self.held);
+        let renewing = runtime.spawn(async move {
+            loop {
+                sleep(pause).await;
+                // There is another try before the leases end.
+                let lapsed = held.settle(&Settle::Renew(None)).await.unwrap_or_default();
+                if lapsed.len() == held.reserved.len() {
+                    return;
+                }
+            }
+        });
+        self.renewal = Some(renewing.abort_handle());
+    }
+
+    fn stop_renewing(&mut self) {
+        if let Some(renewal) = self.renewal.take() {
+            renewal.abort();
+        }
+    }
+
+    /// The answer to the call that reserved. Of a single limit it has one answer.
+    pub fn reply(&self) -> &AllReply {
+        &self.reply
+    }
+
+    /// The id of a single reservation. `None` if nothing is reserved: of quantity 0, by a policy in shadow, or while no server
+    /// answers.
+    pub fn id(&self) -> Option<&Id> {
+        match self.held.reserved.as_slice() {
+            [reserved] => Some(&reserved.id),
+            _ => None,
+        }
+    }
+
+    /// The names of the limits that are reserved, and the ids of the reservations.
+    pub fn ids(&self) -> impl Iterator<Item = (&str, &Id)> {
+        self.held.reserved.iter().map(|each| (each.name.as_str(), &each.id))
+    }
+
+    /// Notes what was really used, which [`Reservation::apply`] counts. Later figures take the place of earlier ones, and a
+    /// limit without one keeps what was reserved.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`] if there is no such limit, it reserves nothing, or it is a semaphore.
+    pub fn set(&mut self, cost: impl Into<Cost>) -> Result<(), Error> {
+        let costs = self.limits.check(cost.into())?;
+        self.costs.extend(costs);
+        Ok(())
+    }
+
+    /// Counts the reservation, or what was [set](Reservation::set). A semaphore is given back. Several limits are settled in one
+    /// step.
+    ///
+    /// It goes on in the background if the future is dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lapsed`] if the lease had ended, so that nothing was counted; others as for every call.
+    pub async fn apply(mut self) -> Result<(), Error> {
+        let how = Settle::Apply(std::mem::take(&mut self.costs));
+        self.settle(how).await
+    }
+
+    /// Gives back what was reserved.
+    ///
+    /// It goes on in the background if the future is dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lapsed`] if the lease had ended, so that there was nothing to give back; others as for every call.
+    pub async fn release(mut self) -> Result<(), Error> {
+        self.settle(Settle::Release).await
+    }
+
+    /// Restarts the leases, and from then on renews them three times in `lease`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lapsed`] if a lease had ended; others as for every call.
+    pub async fn renew(&mut self, lease: impl Into<Option<Duration>>) -> Result<(), Error> {
+        let lease = lease.into();
+        if let Some(lease) = lease {
+            self.renew_every(lease);
+        }
+        self.held.settle_held(&Settle::Renew(lease)).await
+    }
+
+    /// Leaves the reservation to be settled by its id, as by another process: see [`Limiter::apply`] and [`Limiter::release`].
+    /// Its lease is not renewed any more.
+    pub fn detach(mut self) -> AllReply {
+        self.stop_renewing();
+        self.is_settled = true;
+        self.reply.clone()
+    }
+
+    async fn settle(&mut self, how: Settle) -> Result<(), Error> {
+        self.stop_renewing();
+        self.is_settled = true;
+        let held = Arc::clone(&self.held);
+        let (report, settled) = oneshot::channel();
+        tokio::spawn(async move {
+            if let Err(Err(error)) = report.send(held.settle_held(&how).await) {
+                held.tell(&error);
+            }
+        });
+        settled.await.unwrap_or_else(|_| Err(Error::runtime_ended()))
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.stop_renewing();
+        if self.is_settled || self.held.reserved.is_empty() {
+            return;
+        }
+        let held = Arc::clone(&self.held);
+        let costs = std::mem::take(&mut self.costs);
+        let Ok(runtime) = Handle::try_current() else {
+            return held.tell(&Error::runtime_ended());
+        };
+        runtime.spawn(async move {
+            let is_applied = !costs.is_empty();
+            let how = if is_applied { Settle::Apply(costs) } else { Settle::Release };
+            match held.settle_held(&how).await {
+                // What had lapsed was given back already.
+                Err(Error::Lapsed { .. }) if !is_applied => {}
+                Err(error) => held.tell(&error),
+                Ok(()) => {}
+            }
+        });
+    }
+}

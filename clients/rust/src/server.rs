@@ -1,0 +1,602 @@
+//! One server: its connections, and how it answered before.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{watch, Semaphore};
+use tokio::task::yield_now;
+use tokio::time::{sleep, timeout_at, Instant};
+
+use crate::breaker::{Breaker, PROBE};
+use crate::transport::{
+    Address, Command, Connection, ErrorReply, Failure, FailureKind, Transport, Value,
+};
+
+/// How many calls are under way on a connection at most. Others wait, and are not sent if they are given up.
+const MOST_UNDER_WAY: usize = 256;
+/// How many connections for calls that wait are kept for the next such call.
+const MOST_SPARE: usize = 16;
+/// The pauses between two tries to connect to a server that hangs up: each is twice as long as the one before.
+const LEAST_PAUSE: Duration = Duration::from_millis(10);
+const MOST_PAUSE: Duration = Duration::from_millis(100);
+/// If a server that hangs up has said within this time that it has no connection to give, that is taken to be the reason.
+const FULL: Duration = Duration::from_secs(1);
+/// How long an attempt to connect may take without a deadline.
+const LONG_ATTEMPT: Duration = Duration::from_secs(5);
+/// No attempt to connect takes longer.
+const DAY: Duration = Duration::from_secs(86_400);
+/// For this long after a reply a connection is taken to be open without a look: the server cannot have closed it much earlier
+/// than the next command would arrive.
+const FRESH: Duration = Duration::from_micros(100);
+/// Turns of the runtime in which a connection that the server closed is noticed: one reads from the network, the next ends the
+/// task that has the connection.
+const TURNS: usize = 3;
+/// How long no sentinel is asked after none answered.
+const SENTINEL_PAUSE: Duration = Duration::from_millis(500);
+
+/// Why a call got no reply, or an error reply.
+#[derive(Clone, Debug)]
+pub(crate) enum Trouble {
+    /// An error reply.
+    Answer(ErrorReply),
+    /// The server did not let the client in.
+    Login(String),
+    /// The server has no connection to give.
+    Full,
+    /// There is no connection, or no longer.
+    Lost(String),
+    /// No server listens.
+    Refused(String),
+    /// Calls before this one failed, so this one was not sent.
+    Open,
+}
+
+impl Trouble {
+    /// Whether another try to connect may go better.
+    fn may_pass(&self) -> bool {
+        matches!(self, Trouble::Full | Trouble::Lost(_))
+    }
+}
+
+impl From<Failure> for Trouble {
+    fn from(failure: Failure) -> Trouble {
+        let reason = failure.message;
+        match failure.kind {
+            FailureKind::Refused => Trouble::Refused(reason),
+            FailureKind::Login if is_full(&reason) => Trouble::Full,
+            FailureKind::Login => Trouble::Login(reason),
+            FailureKind::NotSent | FailureKind::Lost => Trouble::Lost(reason),
+        }
+    }
+}
+
+/// The server has no code of its own for this.
+fn is_full(text: &str) -> bool {
+    text.contains("max number of clients reached")
+}
+
+/// Error replies that mean that no call can be served now: a server that loads its data, a replica without its master, a
+/// cluster without a slot's master, a slot that moves with only some of a call's keys.
+pub(crate) fn is_nobody_served(reply: &ErrorReply) -> bool {
+    matches!(reply.code.as_str(), "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN")
+}
+
+/// An open connection.
+pub(crate) struct Link {
+    connection: Arc<dyn Connection>,
+    opened: Instant,
+    /// When the last reply came, in microseconds since it was opened.
+    answered: AtomicU64,
+    under_way: AtomicUsize,
+    /// No call is to be sent on it any more.
+    is_retired: AtomicBool,
+}
+
+impl Link {
+    fn new(connection: Arc<dyn Connection>) -> Link {
+        Link {
+            connection,
+            opened: Instant::now(),
+            answered: AtomicU64::new(0),
+            under_way: AtomicUsize::new(0),
+            is_retired: AtomicBool::new(false),
+        }
+    }
+
+    /// When the last reply came.
+    pub fn answered_at(&self) -> Instant {
+        let since = Duration::from_micros(self.answered.load(Relaxed));
+        self.opened.checked_add(since).unwrap_or(self.opened)
+    }
+
+    fn is_idle(&self) -> bool {
+        self.under_way.load(Relaxed) == 0 && self.answered_at().elapsed() > FRESH
+    }
+
+    /// Sends commands. Before, what the server has done to an idle connection gets time to be noticed.
+    async fn send(&self, commands: &[Command], sent: &AtomicBool) -> Result<Vec<Value>, Failure> {
+        if self.is_idle() {
+            for _ in 0..TURNS {
+                yield_now().await;
+            }
+        }
+        sent.store(true, Relaxed);
+        let under_way = UnderWay::begin(&self.under_way);
+        let replies = self.connection.send(commands).await;
+        drop(under_way);
+        match &replies {
+            Ok(_) => {
+                let since = u64::try_from(self.opened.elapsed().as_micros()).unwrap_or(u64::MAX);
+                self.answered.store(since, Relaxed);
+            }
+            Err(Failure { kind: FailureKind::NotSent, .. }) => sent.store(false, Relaxed),
+            Err(_) => {}
+        }
+        replies
+    }
+}
+
+/// Counts a call that is under way, also if it is given up.
+struct UnderWay<'a>(&'a AtomicUsize);
+
+impl UnderWay<'_> {
+    fn begin(count: &AtomicUsize) -> UnderWay<'_> {
+        count.fetch_add(1, Relaxed);
+        UnderWay(count)
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+/// What an attempt to open the shared connection came to; `None` while it runs.
+type Opening = watch::Receiver<Option<Result<Arc<Link>, Trouble>>>;
+
+/// Finds the master of a service.
+pub(crate) struct Sentinels {
+    pub service: String,
+    /// The one that answered last is asked first.
+    pub all: Vec<Arc<dyn Transport>>,
+}
+
+/// One server, or the master that sentinels name.
+pub(crate) struct Server {
+    name: String,
+    transport: Arc<dyn Transport>,
+    /// Where a node of a cluster is; `None` if the transport knows.
+    address: Option<Address>,
+    sentinels: Option<Mutex<Sentinels>>,
+    pub breaker: Breaker,
+    permits: Semaphore,
+    state: Mutex<State>,
+    /// The longest that an attempt to connect takes.
+    patience: Duration,
+}
+
+#[derive(Default)]
+struct State {
+    link: Option<Arc<Link>>,
+    spare: Vec<Arc<Link>>,
+    opening: Option<Opening>,
+    full_at: Option<Instant>,
+    /// Where sentinels said that the master is.
+    master: Option<Address>,
+    /// Until then no sentinel is asked, as none answered.
+    silent_until: Option<Instant>,
+}
+
+impl Server {
+    pub fn new(
+        transport: Arc<dyn Transport>,
+        address: Option<Address>,
+        sentinels: Option<Sentinels>,
+        deadline: Option<Duration>,
+    ) -> Server {
+        let name = match (&address, &sentinels) {
+            (Some(address), _) => address.to_string(),
+            (None, Some(sentinels)) => format!("the master of {}", sentinels.service),
+            (None, None) => transport.name(),
+        };
+        Server {
+            name,
+            transport,
+            address,
+            sentinels: sentinels.map(Mutex::new),
+            breaker: Breaker::new(),
+            permits: Semaphore::new(MOST_UNDER_WAY),
+            state: Mutex::default(),
+            patience: deadline.unwrap_or(LONG_ATTEMPT).clamp(PROBE, DAY),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing panics while it is held.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The server in error messages.
+    pub fn name(&self) -> String {
+        match &self.state().master {
+            Some(master) => format!("{} at {master}", self.name),
+            None => self.name.clone(),
+        }
+    }
+
+    /// The host that a node means which does not know its own.
+    pub fn host(&self) -> String {
+        match &self.address {
+            Some(address) => address.host.clone(),
+            None => self.transport.host(),
+        }
+    }
+
+    pub fn has_sentinels(&self) -> bool {
+        self.sentinels.is_some()
+    }
+
+    /// Whether the server said a moment ago that it has no connection to give.
+    pub fn is_full(&self) -> bool {
+        self.state().full_at.is_some_and(|at| at.elapsed() < FULL)
+    }
+
+    /// Sends commands on the connection that all calls share. Waits for a turn where many calls are under way.
+    pub async fn send(
+        self: &Arc<Self>,
+        commands: &[Command],
+        attempt: &Attempt,
+    ) -> Result<Vec<Value>, Trouble> {
+        let Ok(_permit) = self.permits.acquire().await else {
+            return Err(Trouble::Open);
+        };
+        loop {
+            let link = match self.ready_link() {
+                Some(link) => link,
+                None => self.opened().await?,
+            };
+            attempt.uses(self, &link);
+            match link.send(commands, &attempt.is_sent).await {
+                // The server had closed it while it was idle.
+                Err(Failure { kind: FailureKind::NotSent, .. }) => self.retire(&link),
+                Err(failure) => {
+                    self.retire(&link);
+                    return Err(failure.into());
+                }
+                Ok(replies) => {
+                    self.breaker.answered(Instant::now());
+                    return Ok(replies);
+                }
+            }
+        }
+    }
+
+    /// Sends commands of which one may wait, on a connection of their own. It is closed if the call is given up.
+    pub async fn send_alone(
+        self: &Arc<Self>,
+        commands: &[Command],
+        attempt: &Attempt,
+    ) -> Result<Vec<Value>, Trouble> {
+        loop {
+            let spare = self.state().spare.pop();
+            let link = match spare {
+                Some(link) => link,
+                None => self.open_patiently(after(self.patience)).await?,
+            };
+            attempt.uses(self, &link);
+            match link.send(commands, &attempt.is_sent).await {
+                Err(Failure { kind: FailureKind::NotSent, .. }) => {}
+                Err(failure) => return Err(failure.into()),
+                Ok(replies) => {
+                    self.breaker.answered(Instant::now());
+                    let mut state = self.state();
+                    if state.spare.len() < MOST_SPARE && !link.is_retired.load(Relaxed) {
+                        state.spare.push(link);
+                    }
+                    return Ok(replies);
+                }
+            }
+        }
+    }
+
+    /// The reply to one command on a connection that is made for it alone.
+    pub async fn ask_once(&self, command: Command) -> Result<Value, Trouble> {
+        let connection = self.transport.connect(self.address.clone()).await?;
+        let replies = connection.send(&[command]).await?;
+        replies.into_iter().next().ok_or_else(no_reply)
+    }
+
+    /// The shared connection, if it is open.
+    fn ready_link(&self) -> Option<Arc<Link>> {
+        self.state().link.clone()
+    }
+
+    /// No call is sent on a connection any more. Those that are under way on it have their time.
+    pub fn retire(&self, link: &Arc<Link>) {
+        link.is_retired.store(true, Relaxed);
+        let mut state = self.state();
+        if state.link.as_ref().is_some_and(|current| Arc::ptr_eq(current, link)) {
+            state.link = None;
+        }
+    }
+
+    /// The server was silent or became a replica: all its connections are closed.
+    pub fn leave(&self) {
+        let mut state = self.state();
+        for link in state.link.take().into_iter().chain(state.spare.drain(..)) {
+            link.is_retired.store(true, Relaxed);
+        }
+        state.master = None;
+    }
+
+    /// Opens the shared connection. It is opened once, however many calls want it, and by a task of its own: to connect may
+    /// take longer than the deadline of a call.
+    async fn opened(self: &Arc<Self>) -> Result<Arc<Link>, Trouble> {
+        loop {
+            let mut opening = self.opening();
+            let outcome = opening.wait_for(Option::is_some).await;
+            let outcome = outcome.map(|outcome| outcome.clone());
+            match outcome {
+                Ok(Some(result)) => return result,
+                // The runtime of the task has ended: another one opens it.
+                _ => self.state().opening = None,
+            }
+        }
+    }
+
+    fn opening(self: &Arc<Self>) -> Opening {
+        let mut state = self.state();
+        if let Some(link) = &state.link {
+            return watch::channel(Some(Ok(Arc::clone(link)))).1;
+        }
+        if let Some(opening) = &state.opening {
+            return opening.clone();
+        }
+        let (report, opening) = watch::channel(None);
+        state.opening = Some(opening.clone());
+        drop(state);
+        let server = Arc::clone(self);
+        tokio::spawn(async move {
+            let result = server.open_patiently(after(server.patience)).await;
+            let mut state = server.state();
+            state.opening = None;
+            if let Ok(link) = &result {
+                state.link = Some(Arc::clone(link));
+            }
+            drop(state);
+            report.send_replace(Some(result));
+        });
+        opening
+    }
+
+    /// A new connection. A server that accepts one and hangs up at once is asked again while there is time.
+    async fn open_patiently(&self, until: Instant) -> Result<Arc<Link>, Trouble> {
+        let mut pause = LEAST_PAUSE;
+        loop {
+            let result = match timeout_at(until, self.open()).await {
+                Ok(result) => result,
+                Err(_) => return Err(not_connected()),
+            };
+            match result {
+                Err(trouble) if trouble.may_pass() && after(pause) < until => {
+                    sleep(pause).await;
+                    pause = MOST_PAUSE.min(pause.saturating_mul(2));
+                }
+                other => return other.map(Arc::new),
+            }
+        }
+    }
+
+    /// Connects, and asks the server whether it serves.
+    async fn open(&self) -> Result<Link, Trouble> {
+        let address = match self.sentinels {
+            Some(_) => Some(self.locate().await?),
+            None => self.address.clone(),
+        };
+        let result = self.open_at(address).await;
+        if let Err(Trouble::Full) = result {
+            self.state().full_at = Some(Instant::now());
+            self.breaker.answered(Instant::now());
+        }
+        result
+    }
+
+    async fn open_at(&self, address: Option<Address>) -> Result<Link, Trouble> {
+        let connection = self.transport.connect(address).await?;
+        let replies = connection.send(&[Command::new("PING")]).await?;
+        match replies.into_iter().next() {
+            Some(Value::Error(error)) if is_full(&error.message) => Err(Trouble::Full),
+            Some(Value::Error(error)) if error.code == "NOAUTH" => {
+                Err(Trouble::Login(error.to_string()))
+            }
+            Some(Value::Error(error)) if is_nobody_served(&error) => Err(Trouble::Answer(error)),
+            // A user who may not send PING is served all the same.
+            Some(_) => Ok(Link::new(connection)),
+            None => Err(no_reply()),
+        }
+    }
+
+    /// Where the master is. Each new connection asks, as it may have changed; if no sentinel answers, it goes where the last one
+    /// went.
+    async fn locate(&self) -> Result<Address, Trouble> {
+        let Some(sentinels) = &self.sentinels else { return Err(not_connected()) };
+        let (service, all) = {
+            let sentinels = sentinels.lock().unwrap_or_else(PoisonError::into_inner);
+            (sentinels.service.clone(), sentinels.all.clone())
+        };
+        let known = {
+            let state = self.state();
+            let is_silent = state.silent_until.is_some_and(|until| Instant::now() < until);
+            match &state.master {
+                Some(master) if is_silent => return Ok(master.clone()),
+                known => known.clone(),
+            }
+        };
+        let mut command = Command::new("SENTINEL");
+        command.arg(b"GET-MASTER-ADDR-BY-NAME").arg(service.as_bytes());
+        // Time is left for the others, and for the way to the master.
+        let each = self.patience.checked_div(4).unwrap_or_default();
+        let mut reason = format!("no sentinel knows the master of {service}");
+        for (at, sentinel) in all.iter().enumerate() {
+            let ask = async {
+                let connection = sentinel.connect(None).await?;
+                connection.send(std::slice::from_ref(&command)).await
+            };
+            match timeout_at(after(each), ask).await {
+                Ok(Ok(replies)) => {
+                    if let Some(address) = replies.first().and_then(address_of) {
+                        let mut sentinels =
+                            sentinels.lock().unwrap_or_else(PoisonError::into_inner);
+                        if at < sentinels.all.len() {
+                            sentinels.all.swap(0, at);
+                        }
+                        self.state().master = Some(address.clone());
+                        return Ok(address);
+                    }
+                }
+                Ok(Err(failure)) => reason = format!("{}: {}", sentinel.name(), failure.message),
+                Err(_) => reason = format!("{} does not answer", sentinel.name()),
+            }
+        }
+        let Some(known) = known else { return Err(Trouble::Lost(reason)) };
+        // A server that is no master any more says so.
+        self.state().silent_until = Some(after(SENTINEL_PAUSE));
+        Ok(known)
+    }
+
+    /// While the breaker is open: lets one call at a time ask whether the server is back. Returns if so.
+    ///
+    /// The call that began the probe is answered at its deadline like any other. The probe goes on: to connect may take longer
+    /// than a deadline, and what it has connected is there for the calls that follow.
+    pub async fn probe(self: &Arc<Self>) -> Result<(), Trouble> {
+        if !self.breaker.may_probe(Instant::now()) {
+            return Err(Trouble::Open);
+        }
+        let server = Arc::clone(self);
+        let probing = tokio::spawn(async move {
+            let began = Instant::now();
+            let guard = ProbeGuard(&server.breaker);
+            let opened = timeout_at(after(PROBE), server.open()).await;
+            match opened.unwrap_or_else(|_| Err(not_connected())) {
+                Ok(link) => {
+                    server.state().link = Some(Arc::new(link));
+                    server.breaker.answered(Instant::now());
+                }
+                Err(Trouble::Answer(_) | Trouble::Login(_) | Trouble::Full) => {
+                    server.breaker.answered(Instant::now());
+                }
+                Err(Trouble::Lost(reason) | Trouble::Refused(reason)) => {
+                    server.breaker.failed(began, Instant::now(), &reason);
+                }
+                Err(Trouble::Open) => {}
+            }
+            drop(guard);
+        });
+        // The task does not panic, and its runtime may have ended.
+        let _ = probing.await;
+        if self.breaker.is_open() {
+            return Err(Trouble::Open);
+        }
+        Ok(())
+    }
+}
+
+/// Ends a probe, also where its runtime ends before it does.
+struct ProbeGuard<'a>(&'a Breaker);
+
+impl Drop for ProbeGuard<'_> {
+    fn drop(&mut self) {
+        self.0.probe_ended(Instant::now());
+    }
+}
+
+/// The time that is this far ahead, at most a day.
+fn after(length: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(length.min(DAY)).unwrap_or(now)
+}
+
+fn not_connected() -> Trouble {
+    Trouble::Lost("no connection in time".into())
+}
+
+fn no_reply() -> Trouble {
+    Trouble::Lost("no reply".into())
+}
+
+/// The host and the port that a sentinel answers.
+fn address_of(value: &Value) -> Option<Address> {
+    let Value::Array(elements) = value else { return None };
+    let [Value::Bytes(host), port] = elements.as_slice() else { return None };
+    let port = match port {
+        Value::Bytes(port) => std::str::from_utf8(port).ok()?.parse().ok()?,
+        Value::Integer(port) => u16::try_from(*port).ok()?,
+        _ => return None,
+    };
+    Some(Address { host: String::from_utf8_lossy(host).into_owned(), port })
+}
+
+/// The server that a call is for, and the connection that it was sent on.
+type Used = (Arc<Server>, Option<Arc<Link>>);
+
+/// What is known of a call while it is under way.
+pub(crate) struct Attempt {
+    pub began: Instant,
+    pub until: Option<Instant>,
+    /// Something was sent, and may have been executed.
+    pub is_sent: AtomicBool,
+    used: Mutex<Option<Used>>,
+}
+
+impl Attempt {
+    pub fn new(within: Option<Duration>) -> Attempt {
+        let began = Instant::now();
+        Attempt {
+            began,
+            until: within.and_then(|within| began.checked_add(within)),
+            is_sent: AtomicBool::new(false),
+            used: Mutex::new(None),
+        }
+    }
+
+    /// The call is for this server.
+    pub fn is_for(&self, server: &Arc<Server>) {
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some((Arc::clone(server), None));
+    }
+
+    fn uses(&self, server: &Arc<Server>, link: &Arc<Link>) {
+        let used = Some((Arc::clone(server), Some(Arc::clone(link))));
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = used;
+    }
+
+    /// The server and the connection that the call was sent to last.
+    pub fn used(&self) -> Option<Used> {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Polls a future until a time, and then for some turns of the runtime more: a program that was busy for long has its timers
+/// called before it reads what has arrived.
+pub(crate) async fn bounded<T>(
+    until: Option<Instant>,
+    mut work: Pin<&mut (impl Future<Output = T> + Send)>,
+) -> Option<T> {
+    let Some(until) = until else { return Some(work.await) };
+    if let Ok(done) = timeout_at(until, work.as_mut()).await {
+        return Some(done);
+    }
+    for _ in 0..TURNS {
+        yield_now().await;
+        let polled =
+            std::future::poll_fn(|context| std::task::Poll::Ready(work.as_mut().poll(context)));
+        if let std::task::Poll::Ready(done) = polled.await {
+            return Some(done);
+        }
+    }
+    None
+}

@@ -1,0 +1,310 @@
+//! Where a call goes: the one server, or the node of a cluster that has the key's slot.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::{timeout_at, Instant};
+
+use crate::reply::{array, bytes, integer};
+use crate::server::{Attempt, Sentinels, Server, Trouble};
+use crate::transport::{Address, Command, ErrorReply, Kind, Servers, Transport, Value};
+use crate::Error;
+
+/// The time between two readings of the table of slots.
+const PAUSE: Duration = Duration::from_millis(500);
+const SLOTS: usize = 16384;
+
+/// Where a call goes.
+#[derive(Clone)]
+pub(crate) struct Route {
+    pub server: Arc<Server>,
+    /// After ASKING, as the call's key moves to this server.
+    pub asking: bool,
+}
+
+/// All servers of a limiter.
+pub(crate) enum Routes {
+    One(Arc<Server>),
+    Cluster(Box<Cluster>),
+}
+
+impl Routes {
+    pub fn new(servers: Servers, deadline: Option<Duration>) -> Routes {
+        match servers.0 {
+            Kind::Single(transport) => {
+                Routes::One(Arc::new(Server::new(transport, None, None, deadline)))
+            }
+            Kind::Sentinel { service, sentinels, node } => {
+                let sentinels = Some(Sentinels { service, all: sentinels });
+                Routes::One(Arc::new(Server::new(node, None, sentinels, deadline)))
+            }
+            Kind::Cluster { first, others } => {
+                Routes::Cluster(Box::new(Cluster::new(first, others, deadline)))
+            }
+        }
+    }
+
+    /// The server that a call for a key is sent to.
+    pub async fn find(&self, key: &[u8], attempt: &Attempt) -> Result<Arc<Server>, Trouble> {
+        match self {
+            Routes::One(server) => Ok(Arc::clone(server)),
+            Routes::Cluster(cluster) => cluster.find(slot_of(key), attempt).await,
+        }
+    }
+
+    /// All servers that serve keys.
+    pub async fn all(&self, attempt: &Attempt) -> Result<Vec<Arc<Server>>, Trouble> {
+        match self {
+            Routes::One(server) => Ok(vec![Arc::clone(server)]),
+            Routes::Cluster(cluster) => cluster.all(attempt).await,
+        }
+    }
+
+    /// Where to send a call instead that `server` refused; `None` if it has to do with that answer.
+    pub fn redirected(&self, error: &ErrorReply, server: &Arc<Server>) -> Option<Route> {
+        match self {
+            // The master became a replica. It has not carried the call out.
+            Routes::One(server) => (error.code == "READONLY" && server.has_sentinels())
+                .then(|| Route { server: Arc::clone(server), asking: false }),
+            Routes::Cluster(cluster) => cluster.redirected(error, server),
+        }
+    }
+
+    /// A server did not answer.
+    pub fn failed(&self) {
+        if let Routes::Cluster(cluster) = self {
+            cluster.state().is_stale = true;
+        }
+    }
+
+    /// Whether commands for these keys may be one step.
+    pub fn are_in_one_slot<'a>(&self, mut keys: impl Iterator<Item = &'a [u8]>) -> bool {
+        match self {
+            Routes::One(_) => true,
+            Routes::Cluster(_) => {
+                let first = keys.next().map(slot_of);
+                keys.all(|key| Some(slot_of(key)) == first)
+            }
+        }
+    }
+}
+
+/// The nodes of a cluster. The table of slots is read again when a node says MOVED or does not answer.
+pub(crate) struct Cluster {
+    /// A node that was given, which has the settings of all.
+    first: Arc<dyn Transport>,
+    others: Vec<Arc<dyn Transport>>,
+    deadline: Option<Duration>,
+    state: Mutex<State>,
+    /// One call at a time reads the table.
+    reading: tokio::sync::Mutex<()>,
+}
+
+struct State {
+    servers: HashMap<Address, Arc<Server>>,
+    slots: Vec<Option<Arc<Server>>>,
+    is_stale: bool,
+    read_at: Option<Instant>,
+}
+
+impl Cluster {
+    fn new(
+        first: Arc<dyn Transport>,
+        others: Vec<Arc<dyn Transport>>,
+        deadline: Option<Duration>,
+    ) -> Cluster {
+        let state =
+            State { servers: HashMap::new(), slots: Vec::new(), is_stale: true, read_at: None };
+        let reading = tokio::sync::Mutex::new(());
+        Cluster { first, others, deadline, state: Mutex::new(state), reading }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing panics while it is held.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn find(&self, slot: usize, attempt: &Attempt) -> Result<Arc<Server>, Trouble> {
+        if self.state().is_stale {
+            self.refresh(attempt).await?;
+        }
+        let found = self.state().slots.get(slot).cloned().flatten();
+        let reason = || format!("no node of the cluster serves the slot {slot}");
+        found.ok_or_else(|| Trouble::Lost(reason()))
+    }
+
+    async fn all(&self, attempt: &Attempt) -> Result<Vec<Arc<Server>>, Trouble> {
+        if self.state().is_stale {
+            self.refresh(attempt).await?;
+        }
+        let mut all: Vec<Arc<Server>> = Vec::new();
+        for server in self.state().slots.iter().flatten() {
+            if !all.iter().any(|known| Arc::ptr_eq(known, server)) {
+                all.push(Arc::clone(server));
+            }
+        }
+        Ok(all)
+    }
+
+    fn redirected(&self, error: &ErrorReply, server: &Arc<Server>) -> Option<Route> {
+        let asking = error.code == "ASK";
+        if !asking && error.code != "MOVED" {
+            return None;
+        }
+        let (slot, address) = error.message.split_once(' ')?;
+        let (host, port) = address.rsplit_once(':')?;
+        let host = if host.is_empty() { server.host() } else { host.to_owned() };
+        let target = self.server(Address { host, port: port.parse().ok()? });
+        if !asking {
+            let mut state = self.state();
+            let slot = slot.parse::<usize>().ok()?;
+            if let Some(entry) = state.slots.get_mut(slot) {
+                *entry = Some(Arc::clone(&target));
+            }
+            state.is_stale = true;
+        }
+        Some(Route { server: target, asking })
+    }
+
+    fn server(&self, address: Address) -> Arc<Server> {
+        let mut state = self.state();
+        if let Some(server) = state.servers.get(&address) {
+            return Arc::clone(server);
+        }
+        let settings = Arc::clone(&self.first);
+        let server = Server::new(settings, Some(address.clone()), None, self.deadline);
+        let server = Arc::new(server);
+        state.servers.insert(address, Arc::clone(&server));
+        server
+    }
+
+    /// Reads the table of slots, unless another call does. One that has no table yet waits for it.
+    async fn refresh(&self, attempt: &Attempt) -> Result<(), Trouble> {
+        let has_table = !self.state().slots.is_empty();
+        let reading = match self.reading.try_lock() {
+            Ok(reading) => reading,
+            Err(_) if has_table => return Ok(()),
+            Err(_) => self.reading.lock().await,
+        };
+        {
+            let state = self.state();
+            let is_recent = state.read_at.is_some_and(|at| at.elapsed() < PAUSE);
+            if !state.is_stale || (has_table && is_recent) {
+                return Ok(());
+            }
+        }
+        let result = self.read(attempt).await;
+        self.state().read_at = Some(Instant::now());
+        drop(reading);
+        match result {
+            Err(_) if has_table => Ok(()),
+            other => other,
+        }
+    }
+
+    async fn read(&self, attempt: &Attempt) -> Result<(), Trouble> {
+        // Those that answered are asked first.
+        let mut known: Vec<_> = self.state().servers.values().cloned().collect();
+        known.sort_by_key(|server| {
+            (server.breaker.has_failed(), std::cmp::Reverse(server.breaker.answered_at()))
+        });
+        let startup = std::iter::once(&self.first).chain(&self.others).map(|transport| {
+            Arc::new(Server::new(Arc::clone(transport), None, None, self.deadline))
+        });
+        let mut trouble = None;
+        for server in known.into_iter().chain(startup) {
+            let mut command = Command::new("CLUSTER");
+            command.arg(b"SLOTS");
+            let asking = server.ask_once(command);
+            let result = match half_until(attempt) {
+                Some(until) => match timeout_at(until, asking).await {
+                    Ok(result) => result,
+                    Err(_) => Err(Trouble::Lost(format!("{} does not answer", server.name()))),
+                },
+                None => asking.await,
+            };
+            match result {
+                Ok(Value::Error(error)) => trouble = Some(Trouble::Answer(error)),
+                Ok(table) => match self.keep(&table, &server) {
+                    Ok(()) => return Ok(()),
+                    Err(error) => trouble = Some(Trouble::Lost(error.to_string())),
+                },
+                Err(lost) => trouble = Some(lost),
+            }
+        }
+        Err(trouble.unwrap_or(Trouble::Open))
+    }
+
+    fn keep(&self, table: &Value, asked: &Server) -> Result<(), Error> {
+        let mut slots: Vec<Option<Arc<Server>>> = vec![None; SLOTS];
+        for range in array(table)? {
+            let [first, last, master, ..] = array(range)? else {
+                return Err(Error::unexpected("a range of slots", range));
+            };
+            let [host, port, ..] = array(master)? else {
+                return Err(Error::unexpected("a node", master));
+            };
+            // A node that does not know its own name means the one that was asked.
+            let host = match bytes(host) {
+                Ok(host) if !host.is_empty() => String::from_utf8_lossy(host).into_owned(),
+                _ => asked.host(),
+            };
+            let port =
+                u16::try_from(integer(port)?).map_err(|_| Error::unexpected("a port", master))?;
+            let server = self.server(Address { host, port });
+            let (first, last) = (slot_number(first)?, slot_number(last)?);
+            let range = slots.get_mut(first..=last.max(first));
+            range.unwrap_or_default().fill(Some(server));
+        }
+        let mut state = self.state();
+        state.slots = slots;
+        state.is_stale = false;
+        Ok(())
+    }
+}
+
+fn slot_number(value: &Value) -> Result<usize, Error> {
+    let slot = usize::try_from(integer(value)?).ok().filter(|slot| *slot < SLOTS);
+    slot.ok_or_else(|| Error::unexpected("a slot", value))
+}
+
+/// An end for one of several tries: what is left is shared with those that follow.
+fn half_until(attempt: &Attempt) -> Option<Instant> {
+    let now = Instant::now();
+    let left = attempt.until?.saturating_duration_since(now);
+    now.checked_add(left.checked_div(2)?)
+}
+
+/// The slot of a key: CRC16 of what stands between the first braces, if anything does.
+pub(crate) fn slot_of(key: &[u8]) -> usize {
+    let tag = || {
+        let begin = key.iter().position(|byte| *byte == b'{')?.checked_add(1)?;
+        let rest = key.get(begin..)?;
+        let end = rest.iter().position(|byte| *byte == b'}').filter(|end| *end > 0)?;
+        rest.get(..end)
+    };
+    let mut crc: u16 = 0;
+    for byte in tag().unwrap_or(key) {
+        crc ^= u16::from(*byte) << 8;
+        for _ in 0..8 {
+            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
+        }
+    }
+    usize::from(crc) & (SLOTS - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::slot_of;
+
+    #[test]
+    fn slots_are_those_of_the_server() {
+        // From CLUSTER KEYSLOT.
+        assert_eq!(slot_of(b"foo"), 12182);
+        assert_eq!(slot_of(b"{user1000}.following"), slot_of(b"user1000"));
+        assert_eq!(slot_of(b"foo{}{bar}"), 8363);
+        assert_eq!(slot_of(b"foo{{bar}}zap"), slot_of(b"{bar"));
+        assert_eq!(slot_of(b"123456789"), 0x31C3);
+    }
+}

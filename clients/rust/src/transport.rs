@@ -1,0 +1,294 @@
+//! How commands reach a server. Everything else of this crate is built on the two traits here.
+//!
+//! [`Servers`] says which servers a limiter asks. With the feature `redis`, which is on by default, it is made of what the crate
+//! [redis](https://docs.rs/redis) connects to. Another client library needs an implementation of [`Transport`] and
+//! [`Connection`].
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+#[cfg(feature = "redis")]
+mod redis;
+
+/// A future that a trait object returns.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// The host and the port of a server.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Address {
+    /// A name or an IP address.
+    pub host: String,
+    /// The TCP port.
+    pub port: u16,
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}
+
+/// Opens connections to a server, with the settings that it was made with.
+pub trait Transport: Send + Sync + 'static {
+    /// Opens a connection, logs in and selects the database. `address` takes the place of the host and the port of the
+    /// settings, for the nodes of a cluster and the master that Sentinel names.
+    ///
+    /// The future is dropped if it takes too long. It must not try again by itself, nor must the connection.
+    fn connect(
+        &self,
+        address: Option<Address>,
+    ) -> BoxFuture<'static, Result<Arc<dyn Connection>, Failure>>;
+
+    /// The server for error messages: host and port, or a path.
+    fn name(&self) -> String;
+
+    /// The host of the settings, in place of one that a node of a cluster does not know of itself.
+    fn host(&self) -> String;
+}
+
+/// An open connection, on which several calls may be under way. It is closed when it is dropped.
+pub trait Connection: Send + Sync + 'static {
+    /// Sends commands, without others between them, and returns one reply for each. An error reply is a
+    /// [`Value::Error`].
+    ///
+    /// If the future is dropped, the replies are ignored when they arrive, and the connection goes on to work.
+    fn send<'a>(&'a self, commands: &'a [Command]) -> BoxFuture<'a, Result<Vec<Value>, Failure>>;
+}
+
+/// Why a connection could not be opened, or brought no reply.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// What happened.
+    pub kind: FailureKind,
+    /// The same in words.
+    pub message: String,
+}
+
+/// What happened to a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FailureKind {
+    /// No server listens at the address.
+    Refused,
+    /// The server did not let the client in: a wrong password, or settings that it does not accept.
+    Login,
+    /// The connection was closed before anything was sent.
+    NotSent,
+    /// The connection was lost. What was sent may have been executed.
+    Lost,
+}
+
+/// A command: its name and its arguments.
+///
+/// ```
+/// use redis_ratelimit_client::transport::Command;
+///
+/// let mut command = Command::new("RL.HELD");
+/// command.arg(b"jobs");
+/// assert_eq!(command.to_string(), "RL.HELD jobs");
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct Command {
+    bytes: Vec<u8>,
+    ends: Vec<u32>,
+}
+
+impl Command {
+    /// A command without arguments.
+    pub fn new(name: &str) -> Command {
+        let mut command = Command { bytes: Vec::with_capacity(128), ends: Vec::with_capacity(16) };
+        command.arg(name.as_bytes());
+        command
+    }
+
+    /// Removes all words.
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+    }
+
+    /// Adds an argument.
+    pub fn arg(&mut self, argument: &[u8]) -> &mut Command {
+        self.arg_parts(&[argument])
+    }
+
+    /// Adds an argument that is made of parts.
+    pub(crate) fn arg_parts(&mut self, parts: &[&[u8]]) -> &mut Command {
+        for part in parts {
+            self.bytes.extend_from_slice(part);
+        }
+        // A command of 4 GiB is beyond what a server accepts.
+        self.ends.push(u32::try_from(self.bytes.len()).unwrap_or(u32::MAX));
+        self
+    }
+
+    /// Adds a decimal number.
+    pub(crate) fn number(&mut self, number: impl Into<i128>) -> &mut Command {
+        self.number_with_unit(number, "")
+    }
+
+    /// Adds a decimal number that a unit follows.
+    pub(crate) fn number_with_unit(&mut self, number: impl Into<i128>, unit: &str) -> &mut Command {
+        let number: i128 = number.into();
+        let mut digits = [0; 40];
+        let mut begin = digits.len();
+        let mut rest = number.unsigned_abs();
+        // Nearly all numbers are small, and 128 bits are slow to divide.
+        while rest > u128::from(u64::MAX) {
+            begin = put_digit(&mut digits, begin, (rest % 10) as u8);
+            rest /= 10;
+        }
+        let mut rest = rest as u64;
+        loop {
+            begin = put_digit(&mut digits, begin, (rest % 10) as u8);
+            rest /= 10;
+            if rest == 0 {
+                break;
+            }
+        }
+        let sign: &[u8] = if number < 0 { b"-" } else { b"" };
+        let digits = digits.get(begin..).unwrap_or_default();
+        self.arg_parts(&[sign, digits, unit.as_bytes()])
+    }
+
+    /// The name and the arguments.
+    pub fn words(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        (0..self.ends.len()).map(|at| self.word(at).unwrap_or_default())
+    }
+
+    /// The name (0) or an argument.
+    pub fn word(&self, at: usize) -> Option<&[u8]> {
+        let end = *self.ends.get(at)? as usize;
+        let begin = at
+            .checked_sub(1)
+            .and_then(|before| self.ends.get(before))
+            .map_or(0, |end| *end as usize);
+        self.bytes.get(begin..end)
+    }
+
+    /// How many bytes all words have together.
+    pub fn size(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
+fn put_digit(digits: &mut [u8], before: usize, digit: u8) -> usize {
+    let at = before.saturating_sub(1);
+    if let Some(place) = digits.get_mut(at) {
+        *place = b'0'.wrapping_add(digit);
+    }
+    at
+}
+
+impl fmt::Display for Command {
+    /// The words with blanks between them.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, word) in self.words().enumerate() {
+            let blank = if at == 0 { "" } else { " " };
+            write!(f, "{blank}{}", String::from_utf8_lossy(word))?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Command({:?})", self.to_string())
+    }
+}
+
+/// A reply of a server. Maps are arrays of names and values, as in RESP2.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Value {
+    /// No value.
+    Nil,
+    /// An integer.
+    Integer(i64),
+    /// Text or bytes.
+    Bytes(Vec<u8>),
+    /// Several values.
+    Array(Vec<Value>),
+    /// An error reply.
+    Error(ErrorReply),
+}
+
+/// An error reply. It begins with a code, which decides what it means.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ErrorReply {
+    /// The first word: `ERR`, `WRONGTYPE`.
+    pub code: String,
+    /// What follows it.
+    pub message: String,
+}
+
+impl ErrorReply {
+    /// Of a whole line, such as `WRONGTYPE the key holds another type`.
+    pub fn new(line: &str) -> ErrorReply {
+        let (code, message) = line.split_once(' ').unwrap_or((line, ""));
+        ErrorReply { code: code.into(), message: message.into() }
+    }
+}
+
+impl fmt::Display for ErrorReply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.code, self.message)
+    }
+}
+
+/// The servers that a limiter asks: one, the master that Sentinel names, or a cluster.
+///
+/// Connections are opened when they are needed.
+#[derive(Clone)]
+pub struct Servers(pub(crate) Kind);
+
+#[derive(Clone)]
+pub(crate) enum Kind {
+    Single(Arc<dyn Transport>),
+    Sentinel { service: String, sentinels: Vec<Arc<dyn Transport>>, node: Arc<dyn Transport> },
+    Cluster { first: Arc<dyn Transport>, others: Vec<Arc<dyn Transport>> },
+}
+
+impl Servers {
+    /// One server.
+    pub fn single(transport: impl Transport) -> Servers {
+        Servers(Kind::Single(Arc::new(transport)))
+    }
+
+    /// The master of `service`, which `sentinels` name. `node` connects to it, with its address in the place of its own.
+    pub fn sentinel(
+        service: impl Into<String>,
+        sentinels: impl IntoIterator<Item = Arc<dyn Transport>>,
+        node: impl Transport,
+    ) -> Servers {
+        let sentinels = sentinels.into_iter().collect();
+        Servers(Kind::Sentinel { service: service.into(), sentinels, node: Arc::new(node) })
+    }
+
+    /// A cluster, of which some nodes are known. All nodes have the settings of the first.
+    pub fn cluster(
+        first: Arc<dyn Transport>,
+        others: impl IntoIterator<Item = Arc<dyn Transport>>,
+    ) -> Servers {
+        Servers(Kind::Cluster { first, others: others.into_iter().collect() })
+    }
+}
+
+impl fmt::Debug for Servers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = |all: &[Arc<dyn Transport>]| -> Vec<String> {
+            all.iter().map(|each| each.name()).collect()
+        };
+        match &self.0 {
+            Kind::Single(one) => f.debug_tuple("Single").field(&one.name()).finish(),
+            Kind::Sentinel { service, sentinels, .. } => {
+                f.debug_tuple("Sentinel").field(service).field(&names(sentinels)).finish()
+            }
+            Kind::Cluster { first, others } => {
+                f.debug_tuple("Cluster").field(&first.name()).field(&names(others)).finish()
+            }
+        }
+    }
+}
