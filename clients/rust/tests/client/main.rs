@@ -1,0 +1,5 @@
+//! The client against the tables in clients/spec, and against real servers.
+
+mod scripted;
+
+mod spec;

@@ -1,0 +1,608 @@
+//! The tables that the clients of all languages share.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use redis_ratelimit_client::{
+    AllReply, Clause, Decision, Error, KeyState, Limiter, Period, Rate, Reply, Reservation,
+    Semaphore, Window,
+};
+use serde_json::{json, Map, Value as Json};
+
+use super::scripted::{value_of, Script};
+
+/// A table of clients/spec.
+pub fn table(name: &str) -> Vec<Json> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../spec");
+    let text = fs::read_to_string(folder.join(name)).unwrap();
+    match serde_json::from_str(&text).unwrap() {
+        Json::Array(cases) => cases,
+        object => vec![object],
+    }
+}
+
+enum AnyLimit {
+    Rate(Rate),
+    Window(Window),
+    Semaphore(Semaphore),
+}
+
+fn period(json: &Json) -> Period {
+    match json {
+        Json::Number(seconds) => Duration::from_secs(seconds.as_u64().unwrap()).into(),
+        text => text.as_str().unwrap().parse().unwrap(),
+    }
+}
+
+fn set_options(mut window: Window, options: &Json) -> Window {
+    if let Some(buckets) = options["buckets"].as_u64() {
+        window = window.buckets(buckets as u32);
+    }
+    if options["fixed"] == json!(true) {
+        window = window.fixed();
+    }
+    if let Some(start) = options["start"].as_str() {
+        window = window.from(start);
+    }
+    if let Some(zone) = options["tz"].as_str() {
+        window = window.zone(zone);
+    }
+    window
+}
+
+fn rate_of(rate: &Json) -> Rate {
+    Rate::new(rate[0].as_u64().unwrap(), rate[1].as_u64().unwrap(), period(&rate[2]))
+}
+
+fn window_of(window: &Json) -> Window {
+    let sliding = Window::new(window[0].as_u64().unwrap(), period(&window[1]));
+    set_options(sliding, &window[2])
+}
+
+/// The limit of a call or of a clause, with the ban that is among its options.
+fn limit_of(case: &Json, takes_rate: bool) -> AnyLimit {
+    let ban = case["options"].get("ban").map(length);
+    let limit = &case["limit"];
+    if let Some(name) = limit.as_str().and_then(|text| text.strip_prefix('@')) {
+        return match takes_rate {
+            true => AnyLimit::Rate(Rate::policy(name)),
+            false => AnyLimit::Window(match ban {
+                Some(ban) => Window::policy(name).ban(ban),
+                None => Window::policy(name),
+            }),
+        };
+    }
+    if let Some(rate) = limit.get("rate") {
+        let rate = rate_of(rate);
+        return AnyLimit::Rate(match ban {
+            Some(ban) => rate.ban(ban),
+            None => rate,
+        });
+    }
+    let window = &limit["window"];
+    if window[1] == json!(0) {
+        return AnyLimit::Semaphore(Semaphore::new(window[0].as_u64().unwrap()));
+    }
+    let window = window_of(window);
+    AnyLimit::Window(match ban {
+        Some(ban) => window.ban(ban),
+        None => window,
+    })
+}
+
+fn length(json: &Json) -> Duration {
+    match json {
+        Json::Number(ms) => Duration::from_millis(ms.as_u64().unwrap()),
+        text => {
+            text.as_str().unwrap().parse::<Period>().unwrap().as_duration().expect("a fixed length")
+        }
+    }
+}
+
+/// Lengths of options are sent in milliseconds, however the table writes them.
+fn in_milliseconds(words: &str) -> String {
+    let mut words: Vec<String> = words.split(' ').map(str::to_owned).collect();
+    for at in 1..words.len() {
+        if ["LEASE", "BAN", "AHEAD", "BLOCK"].contains(&words[at - 1].as_str()) {
+            let is_plain = words[at].bytes().all(|byte| byte.is_ascii_digit());
+            if !is_plain {
+                words[at] = length(&json!(words[at])).as_millis().to_string();
+            }
+        }
+    }
+    words.join(" ")
+}
+
+/// Without the ids that the limiter makes where the caller gives none.
+fn without_made_ids(words: &str, expected: &str) -> String {
+    let mut left = Vec::new();
+    let mut words = words.split(' ');
+    while let Some(word) = words.next() {
+        let mut rest = words.clone();
+        let is_made =
+            word == "ID" && rest.next().is_some_and(|id| id.len() == 16 && !expected.contains(id));
+        if is_made {
+            words = rest;
+        } else {
+            left.push(word);
+        }
+    }
+    left.join(" ")
+}
+
+fn quantity(case: &Json) -> i64 {
+    case["quantity"].as_i64().unwrap_or(1)
+}
+
+fn ms(length: Option<Duration>) -> Json {
+    length.map_or(Json::Null, |length| json!(length.as_millis() as u64))
+}
+
+fn reply_as_json(reply: &Reply) -> Json {
+    json!({
+        "limited": match reply.decision { Decision::Allowed => 0, Decision::Denied => 1, Decision::Held => 2 },
+        "limit": reply.limit,
+        "remaining": reply.remaining,
+        "retry_after_ms": ms(reply.retry_after),
+        "reset_after_ms": ms(Some(reply.reset_after)),
+        "allowed": reply.is_allowed(),
+        "granted": reply.granted,
+        "reservations": reply.reservations,
+        "id": reply.id.as_ref().map(ToString::to_string),
+        "wait_ms": ms(reply.wait),
+        "reachable": reply.reachable,
+    })
+}
+
+fn all_as_json(reply: &AllReply) -> Json {
+    let mut json = reply_as_json(reply);
+    json["clause"] = json!(reply.clause);
+    json["answers"] = reply.answers.iter().map(reply_as_json).collect();
+    json
+}
+
+/// Whether all that is expected is there.
+fn assert_means(found: &Json, expected: &Json, case: &Json) {
+    match expected {
+        Json::Object(fields) => {
+            fields.iter().for_each(|(name, value)| assert_means(&found[name], value, case));
+        }
+        Json::Array(all) => {
+            assert_eq!(found.as_array().unwrap().len(), all.len(), "{case}");
+            all.iter().enumerate().for_each(|(at, value)| assert_means(&found[at], value, case));
+        }
+        other => assert_eq!(found, other, "{case}"),
+    }
+}
+
+macro_rules! set {
+    ($call:ident, $options:expr, flag $name:ident) => {
+        if $options.get(stringify!($name)) == Some(&json!(true)) {
+            $call = $call.$name();
+        }
+    };
+    ($call:ident, $options:expr, length $name:ident) => {
+        if let Some(value) = $options.get(stringify!($name)) {
+            $call = $call.$name(length(value));
+        }
+    };
+    ($call:ident, $options:expr, number $name:ident) => {
+        if let Some(value) = $options.get(stringify!($name)).and_then(Json::as_u64) {
+            $call = $call.$name(value);
+        }
+    };
+    ($call:ident, $options:expr, text $name:ident) => {
+        if let Some(value) = $options.get(stringify!($name)).and_then(Json::as_str) {
+            $call = $call.$name(value);
+        }
+    };
+}
+
+fn clause_of(case: &Json) -> Clause {
+    let key = case["key"].as_str().unwrap();
+    let mut clause =
+        match (case["clause"].as_str().unwrap(), limit_of(case, case["clause"] == "throttle")) {
+            ("acquire", AnyLimit::Window(window)) => Clause::acquire(key, &window),
+            ("acquire", AnyLimit::Semaphore(semaphore)) => Clause::acquire(key, &semaphore),
+            (_, AnyLimit::Window(window)) => Clause::take(key, &window),
+            (_, AnyLimit::Rate(rate)) => Clause::take(key, &rate),
+            _ => panic!("{case}"),
+        };
+    let empty = Map::new();
+    let options = case["options"].as_object().unwrap_or(&empty);
+    clause = clause.quantity(quantity(case) as u64);
+    set!(clause, options, text name);
+    set!(clause, options, number leave);
+    set!(clause, options, flag count_denied);
+    set!(clause, options, flag check);
+    set!(clause, options, flag shadow);
+    set!(clause, options, length lease);
+    set!(clause, options, flag count_lapsed);
+    set!(clause, options, text id);
+    clause
+}
+
+fn clauses_of(case: &Json) -> Vec<Clause> {
+    let clause = |each: &Json| match each.as_array() {
+        Some(group) => group.iter().map(clause_of).reduce(Clause::or_else).unwrap(),
+        None => clause_of(each),
+    };
+    case["clauses"].as_array().unwrap().iter().map(clause).collect()
+}
+
+fn acquired(result: Result<Reservation, Error>) -> AllReply {
+    match result {
+        // Nothing more is to be sent.
+        Ok(reservation) => reservation.detach(),
+        Err(Error::Denied(reply)) => *reply,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+async fn take(limiter: &Limiter, case: &Json) -> Reply {
+    let key = case["key"].as_str().unwrap();
+    let empty = Map::new();
+    let options = case["options"].as_object().unwrap_or(&empty);
+    match limit_of(case, case["call"] == "throttle") {
+        AnyLimit::Rate(rate) => {
+            let mut call = limiter.take(key, &rate).quantity(quantity(case));
+            set!(call, options, number leave);
+            if options.get("atmost") == Some(&json!(true)) {
+                call = call.at_most();
+            }
+            set!(call, options, flag force);
+            set!(call, options, length block);
+            set!(call, options, length ahead);
+            call.await.unwrap()
+        }
+        AnyLimit::Window(window) => {
+            let mut call = limiter.take(key, &window).quantity(quantity(case));
+            set!(call, options, number leave);
+            if options.get("atmost") == Some(&json!(true)) {
+                call = call.at_most();
+            }
+            set!(call, options, flag force);
+            set!(call, options, flag count_denied);
+            set!(call, options, length block);
+            call.await.unwrap()
+        }
+        AnyLimit::Semaphore(_) => panic!("{case}"),
+    }
+}
+
+async fn reserve(limiter: &Limiter, case: &Json) -> Reply {
+    let key = case["key"].as_str().unwrap();
+    let empty = Map::new();
+    let options = case["options"].as_object().unwrap_or(&empty);
+    macro_rules! send {
+        ($limit:expr) => {{
+            let mut call = limiter.acquire(key, &$limit).quantity(quantity(case) as u64);
+            set!(call, options, number leave);
+            if options.get("atmost") == Some(&json!(true)) {
+                call = call.at_most();
+            }
+            set!(call, options, length lease);
+            set!(call, options, flag count_lapsed);
+            set!(call, options, text id);
+            set!(call, options, length block);
+            acquired(call.renewed(false).await).answers.remove(0)
+        }};
+    }
+    match limit_of(case, false) {
+        AnyLimit::Window(window) => send!(window),
+        AnyLimit::Semaphore(semaphore) => send!(semaphore),
+        AnyLimit::Rate(_) => panic!("{case}"),
+    }
+}
+
+async fn look(limiter: &Limiter, case: &Json) -> Reply {
+    let key = case["key"].as_str().unwrap();
+    let leave = case["options"]["leave"].as_u64().unwrap_or(0);
+    let quantity = quantity(case);
+    match limit_of(case, case["call"] == "throttle_ro") {
+        AnyLimit::Rate(rate) => limiter.look(key, &rate).quantity(quantity).leave(leave).await,
+        AnyLimit::Window(window) if case["call"] == "acquire_ro" => {
+            limiter.look(key, &window).reserving().quantity(quantity).leave(leave).await
+        }
+        AnyLimit::Window(window) => {
+            limiter.look(key, &window).quantity(quantity).leave(leave).await
+        }
+        AnyLimit::Semaphore(semaphore) => {
+            limiter.look(key, &semaphore).quantity(quantity).leave(leave).await
+        }
+    }
+    .unwrap()
+}
+
+async fn answer(limiter: &Limiter, case: &Json) -> Json {
+    let key = case["key"].as_str().unwrap_or_default();
+    let ids: Vec<&str> = match case["ids"].as_array() {
+        Some(ids) => ids.iter().map(|id| id.as_str().unwrap()).collect(),
+        None => Vec::new(),
+    };
+    match case["call"].as_str().unwrap() {
+        "throttle" | "window" => reply_as_json(&take(limiter, case).await),
+        "throttle_ro" | "window_ro" | "acquire_ro" => reply_as_json(&look(limiter, case).await),
+        "reserve" => reply_as_json(&reserve(limiter, case).await),
+        "apply" => json!(limiter.apply(key, ids[0], case["quantity"].as_u64()).await.unwrap()),
+        "release" => json!(limiter.release(key, ids).await.unwrap()),
+        "renew" => {
+            let lease = case["options"].get("lease").map(length);
+            json!(limiter.renew(key, ids[0], lease).await.unwrap())
+        }
+        "held" => {
+            let held = limiter.held(key).await.unwrap();
+            let fields = held.iter().map(|each| json!({"id": each.id.to_string(), "quantity": each.quantity, "left_ms": ms(Some(each.left))}));
+            fields.collect()
+        }
+        "all_ro" => all_as_json(&limiter.all(clauses_of(case)).look().await.unwrap()),
+        "all" => match limiter.all(clauses_of(case)).await {
+            Ok(reply) => all_as_json(&reply),
+            // It reserves.
+            Err(Error::InvalidArgument(_)) => {
+                all_as_json(&acquired(limiter.acquire_all(clauses_of(case)).renewed(false).await))
+            }
+            Err(error) => panic!("{error}"),
+        },
+        "reset" => json!(limiter.reset(key).await.unwrap()),
+        "info" => match limiter.info(key).await.unwrap() {
+            None => Json::Null,
+            Some(info) => {
+                let mut fields = match info.state {
+                    KeyState::Bucket { full_in, debt, .. } => {
+                        json!({"kind": "bucket", "full_in_ms": ms(Some(full_in)), "debt_ms": ms(Some(debt))})
+                    }
+                    KeyState::Window {
+                        events,
+                        denied,
+                        entries,
+                        oldest,
+                        newest,
+                        held,
+                        reservations,
+                        ..
+                    } => json!({
+                        "kind": "window", "events": events, "denied": denied, "entries": entries, "oldest_ms": ms(oldest),
+                        "newest_ms": ms(newest), "held": held, "reservations": reservations
+                    }),
+                    _ => panic!("{info:?}"),
+                };
+                fields["ban_ms"] = ms(Some(info.ban));
+                fields["waiting"] = json!(info.waiting);
+                fields["ttl_ms"] = ms(Some(info.ttl));
+                fields
+            }
+        },
+        "top" => {
+            let options = &case["options"];
+            let top = limiter
+                .top(options["count"].as_u64().unwrap(), options["reset"] == true)
+                .await
+                .unwrap();
+            let fields = top.iter().map(|each| {
+                json!({"key": String::from_utf8_lossy(&each.key), "db": each.db, "denials": each.denials, "over": each.over})
+            });
+            fields.collect()
+        }
+        "policies" => {
+            let policies = limiter.policies().await.unwrap();
+            let fields = policies.iter().map(|each| {
+                json!({"name": each.name, "definition": each.definition, "allowed": each.allowed, "denied": each.denied,
+                    "shadow_denied": each.shadow_denied})
+            });
+            fields.collect()
+        }
+        other => panic!("no such call: {other}"),
+    }
+}
+
+async fn run(name: &str) {
+    for case in table(name) {
+        let script = Script::default();
+        let limiter = script.limiter([value_of(&case["reply"])]);
+        let found = answer(&limiter, &case).await;
+        let expected = case["words"].as_str().unwrap();
+        let sent = script.sent();
+        let sent: Vec<_> = sent.iter().map(|words| without_made_ids(words, expected)).collect();
+        assert_eq!(sent, [in_milliseconds(expected)], "{case}");
+        assert_means(&found, &case["means"], &case);
+    }
+}
+
+#[tokio::test]
+async fn calls_send_what_the_table_says_and_mean_what_it_says() {
+    run("cases.json").await;
+}
+
+#[tokio::test]
+async fn calls_that_look_into_keys_do_too() {
+    run("insight.json").await;
+}
+
+#[test]
+fn limits_in_words_are_the_limits_of_the_table() {
+    for case in table("spoken.json") {
+        let (say, options) = (case["say"].as_str().unwrap(), &case["options"]);
+        if case["error"] == true {
+            assert!(matches!(Rate::per(say), Err(Error::InvalidArgument(_))), "{case}");
+            // A window may admit nobody.
+            let admits_nobody =
+                Window::per(say).is_ok_and(|window| window.numbers().unwrap().0 == 0);
+            assert!(admits_nobody || Window::per(say).is_err(), "{case}");
+        }
+        if let Some(rate) = case.get("rate") {
+            let said = Rate::per(say).unwrap();
+            let said = match options["capacity"].as_u64() {
+                Some(capacity) => said.capacity(capacity).unwrap(),
+                None => said,
+            };
+            assert_eq!(said, rate_of(rate), "{case}");
+        }
+        if let Some(window) = case.get("window") {
+            assert_eq!(
+                set_options(Window::per(say).unwrap(), options),
+                window_of(window),
+                "{case}"
+            );
+        }
+    }
+}
+
+#[test]
+fn what_is_no_limit_is_refused() {
+    let refused = |result: Result<Rate, Error>| match result {
+        Err(Error::InvalidArgument(text)) => text,
+        other => panic!("{other:?}"),
+    };
+    let text = refused(Rate::per("30/m"));
+    assert!(text.contains("not m, which may be min or mo"), "{text}");
+    let capacity = |capacity| Rate::per("30/min").unwrap().capacity(capacity);
+    assert_eq!(refused(capacity(0)), "capacity must be at least 1, not 0");
+    let policy = Rate::policy("free").capacity(1);
+    assert_eq!(refused(policy), "the server sets the capacity of the policy \"free\"");
+    for unit in ["", "tökens", "a\nb"] {
+        let window = Window::new(5, Duration::from_secs(60));
+        assert!(matches!(window.unit(unit), Err(Error::InvalidArgument(_))), "{unit:?}");
+    }
+}
+
+#[tokio::test]
+async fn several_limits_are_settled_and_charged_as_the_table_says() {
+    for case in table("several.json") {
+        let script = Script::default();
+        let sent: Vec<String> = case["sent"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|words| in_milliseconds(words.as_str().unwrap()))
+            .collect();
+        let replies: Vec<_> = case["replies"].as_array().unwrap().iter().map(value_of).collect();
+        if case["force"] == true {
+            let limiter = script.limiter([]);
+            script.will_reply(replies);
+            let reply = limiter.all(clauses_of(&case)).force().await.unwrap();
+            assert_eq!(script.sent(), sent, "{case}");
+            assert_eq!(json!(reply.paid), case["paid"], "{case}");
+            assert_means(&all_as_json(&reply), &case["means"], &case);
+            continue;
+        }
+        let limiter = script.limiter([value_of(&case["reply"])]);
+        let reservation = limiter.acquire_all(clauses_of(&case)).renewed(false).await;
+        let mut reservation = reservation.unwrap();
+        assert_eq!(json!(reservation.reply().paid), case["paid"], "{case}");
+        let ids: Map<String, Json> =
+            reservation.ids().map(|(name, id)| (name.into(), json!(id.to_string()))).collect();
+        assert_eq!(json!(ids), case["ids"], "{case}");
+        script.sent();
+        script.will_reply(replies);
+        let result = match case["then"].as_str().unwrap() {
+            "renew" => {
+                let result = reservation.renew(case.get("lease").map(length)).await;
+                reservation.detach();
+                result
+            }
+            "release" => reservation.release().await,
+            _ => {
+                let cost = case["cost"].as_object().unwrap();
+                let cost = cost.iter().map(|(name, cost)| (name.as_str(), cost.as_u64().unwrap()));
+                reservation.set(cost.collect::<redis_ratelimit_client::Cost>()).unwrap();
+                reservation.apply().await
+            }
+        };
+        assert_eq!(script.sent(), sent, "{case}");
+        match (result, &case["means"]) {
+            (Ok(()), Json::Bool(true)) => {}
+            (Err(Error::Lapsed { limits }), Json::Bool(false)) => assert_eq!(limits.len(), 1),
+            (Err(Error::Server(reply)), Json::Null) => {
+                assert_eq!(json!(reply.to_string()), case["raises"]);
+            }
+            (result, _) => panic!("{result:?}: {case}"),
+        }
+    }
+}
+
+fn error_of<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
+    match result {
+        Err(Error::InvalidArgument(text)) => text,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn clauses_that_do_not_fit_are_refused_before_anything_is_sent() {
+    let limiter = Script::default().limiter([]);
+    let window = Window::per("5/min").unwrap();
+    let jobs = Semaphore::new(5);
+    let all = |clauses: Vec<Clause>| async { error_of(limiter.all(clauses).await) };
+    assert_eq!(all(vec![]).await, "there must be at least one limit");
+    let twice = vec![Clause::take("a", &window), Clause::take("b", &window).name("a")];
+    assert_eq!(all(twice).await, "two limits must not have the same name, which is \"a\"");
+    assert_eq!(
+        all(vec![Clause::acquire("a", &jobs)]).await,
+        "the limit \"a\" reserves: use acquire_all"
+    );
+    for (clause, option) in [
+        (Clause::take("a", &window).lease(Duration::from_secs(1)), "lease"),
+        (Clause::take("a", &window).id("x"), "id"),
+        (Clause::take("a", &window).count_lapsed(), "count_lapsed"),
+        (Clause::acquire("a", &window).count_denied(), "count_denied"),
+    ] {
+        let text = all(vec![clause]).await;
+        assert!(text.starts_with(&format!("{option} must not be used with ")), "{text}");
+    }
+    let nothing = limiter.acquire_all([Clause::take("a", &window)]).await;
+    assert!(error_of(nothing).starts_with("acquire_all must have at least one limit"));
+    for clause in [
+        Clause::take("a", &window).leave(1),
+        Clause::acquire("a", &window),
+        Clause::take("a", &window).or_else(Clause::take("b", &window)),
+    ] {
+        let text = error_of(limiter.all([clause]).force().await);
+        assert!(text.starts_with("a charge takes rates and windows without options"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn costs_that_do_not_fit_are_refused() {
+    let script = Script::default();
+    let answers = json!([
+        0,
+        9,
+        8,
+        -1,
+        9,
+        1,
+        [[0, 9, 8, -1, 9], [0, 9, 8, -1, 9, "x"], [0, 9, 8, -1, 9, "y"]]
+    ]);
+    let limiter = script.limiter([value_of(&answers)]);
+    let window = Window::per("9/min").unwrap();
+    let clauses = [
+        Clause::take("a", &window),
+        Clause::acquire("b", &window),
+        Clause::acquire("c", &Semaphore::new(9)),
+    ];
+    let mut reservation = limiter.acquire_all(clauses).renewed(false).await.unwrap();
+    for (cost, text) in [
+        ("d", "there is no limit \"d\", but \"a\", \"b\", \"c\""),
+        ("a", "the limit \"a\" reserves nothing: it was counted when it was asked"),
+        ("c", "the limit \"c\" is a semaphore, which is only given back"),
+    ] {
+        assert_eq!(error_of(reservation.set([(cost, 1)])), text);
+    }
+    assert_eq!(
+        error_of(reservation.set(1)),
+        "the cost of several limits must be set for each by name"
+    );
+    reservation.set([("b", 1)]).unwrap();
+    reservation.detach();
+}
+
+#[tokio::test]
+async fn an_answer_that_is_none_of_redis_ratelimit_is_an_error() {
+    for reply in [json!(1), json!([]), json!([0, 1, 2, 3]), json!([0, 1, 2, 3, "x"]), json!(null)] {
+        let limiter = Script::default().limiter([value_of(&reply)]);
+        let result = limiter.take("k", &Rate::per("5/min").unwrap()).await;
+        assert!(matches!(result, Err(Error::UnexpectedReply(_))), "{result:?}");
+    }
+}
