@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -28,11 +28,7 @@ const FULL: Duration = Duration::from_secs(1);
 const LONG_ATTEMPT: Duration = Duration::from_secs(5);
 /// No attempt to connect takes longer.
 const DAY: Duration = Duration::from_secs(86_400);
-/// For this long after a reply a connection is taken to be open without a look: the server cannot have closed it much earlier
-/// than the next command would arrive.
-const FRESH: Duration = Duration::from_micros(100);
-/// Turns of the runtime in which a connection that the server closed is noticed: one reads from the network, the next ends the
-/// task that has the connection.
+/// Turns of the runtime in which a reply that has arrived is read: one reads from the network, the next hands it on.
 const TURNS: usize = 3;
 /// How long no sentinel is asked after none answered.
 const SENTINEL_PAUSE: Duration = Duration::from_millis(500);
@@ -90,7 +86,6 @@ pub(crate) struct Link {
     opened: Instant,
     /// When the last reply came, in microseconds since it was opened.
     answered: AtomicU64,
-    under_way: AtomicUsize,
     /// No call is to be sent on it any more.
     is_retired: AtomicBool,
 }
@@ -101,7 +96,6 @@ impl Link {
             connection,
             opened: Instant::now(),
             answered: AtomicU64::new(0),
-            under_way: AtomicUsize::new(0),
             is_retired: AtomicBool::new(false),
         }
     }
@@ -112,21 +106,10 @@ impl Link {
         self.opened.checked_add(since).unwrap_or(self.opened)
     }
 
-    fn is_idle(&self) -> bool {
-        self.under_way.load(Relaxed) == 0 && self.answered_at().elapsed() > FRESH
-    }
-
-    /// Sends commands. Before, what the server has done to an idle connection gets time to be noticed.
+    /// Sends commands.
     async fn send(&self, commands: &[Command], sent: &AtomicBool) -> Result<Vec<Value>, Failure> {
-        if self.is_idle() {
-            for _ in 0..TURNS {
-                yield_now().await;
-            }
-        }
         sent.store(true, Relaxed);
-        let under_way = UnderWay::begin(&self.under_way);
         let replies = self.connection.send(commands).await;
-        drop(under_way);
         match &replies {
             Ok(_) => {
                 let since = u64::try_from(self.opened.elapsed().as_micros()).unwrap_or(u64::MAX);
@@ -136,22 +119,6 @@ impl Link {
             Err(_) => {}
         }
         replies
-    }
-}
-
-/// Counts a call that is under way, also if it is given up.
-struct UnderWay<'a>(&'a AtomicUsize);
-
-impl UnderWay<'_> {
-    fn begin(count: &AtomicUsize) -> UnderWay<'_> {
-        count.fetch_add(1, Relaxed);
-        UnderWay(count)
-    }
-}
-
-impl Drop for UnderWay<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
     }
 }
 
@@ -175,6 +142,7 @@ pub(crate) struct Server {
     pub breaker: Breaker,
     permits: Semaphore,
     state: Mutex<State>,
+    deadline: Option<Duration>,
     /// The longest that an attempt to connect takes.
     patience: Duration,
 }
@@ -211,6 +179,7 @@ impl Server {
             breaker: Breaker::new(),
             permits: Semaphore::new(MOST_UNDER_WAY),
             state: Mutex::default(),
+            deadline,
             patience: deadline.unwrap_or(LONG_ATTEMPT).clamp(PROBE, DAY),
         }
     }
@@ -285,7 +254,8 @@ impl Server {
             let spare = self.state().spare.pop();
             let link = match spare {
                 Some(link) => link,
-                None => self.open_patiently(after(self.patience)).await?,
+                // A call that waits without end does not wait so for a connection.
+                None => self.open_patiently(after(self.deadline.unwrap_or(self.patience))).await?,
             };
             attempt.uses(self, &link);
             match link.send(commands, &attempt.is_sent).await {

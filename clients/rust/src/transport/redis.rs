@@ -1,15 +1,27 @@
 //! Connections of the crate redis: a multiplexed connection each, which is not opened again when it breaks.
 
-use std::future::poll_fn;
-use std::pin::pin;
+use std::future::{poll_fn, Future};
+use std::io;
+use std::mem::MaybeUninit;
+use std::pin::{pin, Pin};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use ::redis::aio::{ConnectionLike, MultiplexedConnection};
+use ::redis::io::tcp::TcpSettings;
 use ::redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind,
     IntoConnectionInfo, Pipeline, RedisError, Value as RedisValue,
 };
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+#[cfg(unix)]
+use tokio::net::UnixStream;
+use tokio::task::{yield_now, AbortHandle};
 
 use super::{
     Address, BoxFuture, Command, Connection, ErrorReply, Failure, FailureKind, Servers, Transport,
@@ -19,6 +31,12 @@ use crate::Error;
 
 /// How many calls may wait to be written to a connection.
 const BUFFERED_CALLS: usize = 256;
+/// For this long after a reply a connection is taken to be open without a look: the server cannot have closed it much earlier
+/// than the next command would arrive.
+const FRESH: Duration = Duration::from_micros(100);
+/// Turns of the runtime in which a connection that the server closed is noticed: one reads from the network, the next ends the
+/// task that has the connection.
+const TURNS: usize = 3;
 
 /// Opens connections of the crate redis.
 struct RedisTransport(ConnectionInfo);
@@ -28,11 +46,6 @@ impl Transport for RedisTransport {
         &self,
         address: Option<Address>,
     ) -> BoxFuture<'static, Result<Arc<dyn Connection>, Failure>> {
-        // The limiter has its own deadline, and asks the server by itself whether it is there.
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(None)
-            .set_response_timeout(None)
-            .set_pipeline_buffer_size(BUFFERED_CALLS);
         let redis_settings = self.0.redis_settings().clone().set_skip_set_lib_name();
         let mut info = self.0.clone().set_redis_settings(redis_settings);
         if let Some(Address { host, port }) = address {
@@ -44,11 +57,7 @@ impl Transport for RedisTransport {
             };
             info = info.set_addr(addr);
         }
-        Box::pin(async move {
-            let client = Client::open(info).map_err(failure)?;
-            let connection = client.get_multiplexed_async_connection_with_config(&config).await;
-            Ok(Arc::new(RedisConnection(connection.map_err(failure)?)) as Arc<dyn Connection>)
-        })
+        Box::pin(async move { Ok(Arc::new(connect(info).await?) as Arc<dyn Connection>) })
     }
 
     fn name(&self) -> String {
@@ -63,16 +72,77 @@ impl Transport for RedisTransport {
     }
 }
 
-struct RedisConnection(MultiplexedConnection);
+async fn connect(info: ConnectionInfo) -> Result<RedisConnection, Failure> {
+    // The limiter has its own deadline, and asks the server by itself whether it is there.
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(None)
+        .set_response_timeout(None)
+        .set_pipeline_buffer_size(BUFFERED_CALLS);
+    let stream = match info.addr() {
+        ConnectionAddr::Tcp(host, port) => {
+            connect_tcp(host, *port, info.tcp_settings()).await.map(Stream::Tcp)
+        }
+        #[cfg(unix)]
+        ConnectionAddr::Unix(path) => UnixStream::connect(path).await.map(Stream::Unix),
+        // How TLS is spoken only the crate knows.
+        _ => {
+            let client = Client::open(info).map_err(failure)?;
+            let connection = client.get_multiplexed_async_connection_with_config(&config).await;
+            let connection = connection.map_err(failure)?;
+            return Ok(RedisConnection { connection, watched: None });
+        }
+    };
+    let stream = stream.map_err(|error| failure(error.into()))?;
+    let written = Arc::new(AtomicU64::new(0));
+    let stream = WatchedStream { stream, written: Arc::clone(&written), read_at: Instant::now() };
+    let settings = info.redis_settings();
+    let made = MultiplexedConnection::new_with_config(settings, stream, config).await;
+    let (connection, driver) = made.map_err(failure)?;
+    let driver = tokio::spawn(driver).abort_handle();
+    Ok(RedisConnection { connection, watched: Some(Watched { written, driver }) })
+}
+
+async fn connect_tcp(host: &str, port: u16, settings: &TcpSettings) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect((host, port)).await?;
+    // Each call is written at once, whatever is under way.
+    stream.set_nodelay(true)?;
+    let socket = SockRef::from(&stream);
+    if let Some(keepalive) = settings.keepalive() {
+        socket.set_tcp_keepalive(keepalive)?;
+    }
+    #[cfg(any(target_os = "android", target_os = "linux"))]
+    socket.set_tcp_user_timeout(settings.user_timeout())?;
+    Ok(stream)
+}
+
+struct RedisConnection {
+    connection: MultiplexedConnection,
+    /// `None` for TLS.
+    watched: Option<Watched>,
+}
+
+/// What is known of a connection whose stream is the limiter's own.
+struct Watched {
+    /// How many bytes were written.
+    written: Arc<AtomicU64>,
+    /// The task that has the stream.
+    driver: AbortHandle,
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
 
 impl Connection for RedisConnection {
     fn send<'a>(&'a self, commands: &'a [Command]) -> BoxFuture<'a, Result<Vec<Value>, Failure>> {
-        let mut connection = self.0.clone();
+        let mut connection = self.connection.clone();
         Box::pin(async move {
             match commands {
                 [command] => {
                     let command = cmd_of(command);
-                    let reply = noting_unsent(connection.send_packed_command(&command)).await?;
+                    let reply = self.sent(connection.send_packed_command(&command)).await?;
                     Ok(vec![value_of(reply)])
                 }
                 _ => {
@@ -82,7 +152,7 @@ impl Connection for RedisConnection {
                     }
                     let count = commands.len();
                     let sending = connection.req_packed_commands(&pipeline, 0, count);
-                    let replies = noting_unsent(sending).await?;
+                    let replies = self.sent(sending).await?;
                     Ok(replies.into_iter().map(value_of).collect())
                 }
             }
@@ -90,21 +160,114 @@ impl Connection for RedisConnection {
     }
 }
 
-/// What becomes of sending. The crate gives an error at once if the connection was closed before the command was handed to
-/// it, and only then: whatever was handed to it is waited for.
-async fn noting_unsent<T>(
-    sending: impl std::future::Future<Output = Result<T, RedisError>>,
-) -> Result<T, Failure> {
-    let mut sending = pin!(sending);
-    let first = poll_fn(|context| Poll::Ready(sending.as_mut().poll(context))).await;
-    match first {
-        Poll::Ready(Err(error)) => {
+impl RedisConnection {
+    /// What becomes of sending. Where nothing was written since it began, nothing was sent.
+    ///
+    /// With TLS the crate is relied on: it gives an error at once if the connection was closed before the command was handed
+    /// to it. What the server has done gets some turns of the runtime to be noticed.
+    async fn sent<T>(
+        &self,
+        sending: impl Future<Output = Result<T, RedisError>>,
+    ) -> Result<T, Failure> {
+        let unsent = |error| {
             let failure = failure(error);
-            let is_lost = failure.kind == FailureKind::Lost;
-            Err(if is_lost { Failure { kind: FailureKind::NotSent, ..failure } } else { failure })
+            match failure.kind {
+                FailureKind::Lost => Failure { kind: FailureKind::NotSent, ..failure },
+                _ => failure,
+            }
+        };
+        if let Some(Watched { written, .. }) = &self.watched {
+            let before = written.load(Acquire);
+            return sending.await.map_err(|error| match written.load(Acquire) {
+                after if after == before => unsent(error),
+                _ => failure(error),
+            });
         }
-        Poll::Ready(Ok(reply)) => Ok(reply),
-        Poll::Pending => sending.await.map_err(failure),
+        for _ in 0..TURNS {
+            yield_now().await;
+        }
+        let mut sending = pin!(sending);
+        match poll_fn(|context| Poll::Ready(sending.as_mut().poll(context))).await {
+            Poll::Ready(result) => result.map_err(unsent),
+            Poll::Pending => sending.await.map_err(failure),
+        }
+    }
+}
+
+/// A stream that is not written to once the server has closed it, also before the runtime has noticed that.
+struct WatchedStream {
+    stream: Stream,
+    written: Arc<AtomicU64>,
+    /// When something was read last.
+    read_at: Instant,
+}
+
+enum Stream {
+    Tcp(TcpStream),
+    #[cfg(unix)]
+    Unix(UnixStream),
+}
+
+/// Calls a method of the stream, whatever it is.
+macro_rules! with_stream {
+    ($watched:expr, $stream:ident => $call:expr) => {
+        match &mut $watched.stream {
+            Stream::Tcp($stream) => $call,
+            #[cfg(unix)]
+            Stream::Unix($stream) => $call,
+        }
+    };
+}
+
+impl WatchedStream {
+    /// An error if the server has closed the stream.
+    fn check_open(&mut self) -> io::Result<()> {
+        let mut byte = [MaybeUninit::uninit()];
+        let peeked = with_stream!(self, stream => SockRef::from(&*stream).peek(&mut byte));
+        match peeked {
+            Ok(0) => Err(io::ErrorKind::BrokenPipe.into()),
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl AsyncRead for WatchedStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let polled = with_stream!(self, stream => Pin::new(stream).poll_read(context, buffer));
+        if polled.is_ready() {
+            self.read_at = Instant::now();
+        }
+        polled
+    }
+}
+
+impl AsyncWrite for WatchedStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        if self.read_at.elapsed() > FRESH {
+            self.check_open()?;
+        }
+        let polled = with_stream!(self, stream => Pin::new(stream).poll_write(context, bytes));
+        if let Poll::Ready(Ok(size)) = polled {
+            self.written.fetch_add(u64::try_from(size).unwrap_or(1), Release);
+        }
+        polled
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        with_stream!(self, stream => Pin::new(stream).poll_flush(context))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        with_stream!(self, stream => Pin::new(stream).poll_shutdown(context))
     }
 }
 

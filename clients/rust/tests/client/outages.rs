@@ -1,0 +1,500 @@
+//! What a limiter answers, and after how long, while Redis does not answer.
+//!
+//! The first test writes the table into the page that OUTAGES_TABLE names.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::fmt;
+use std::fs;
+use std::future::IntoFuture;
+use std::time::{Duration, Instant};
+
+use redis_ratelimit_client::transport::Servers;
+use redis_ratelimit_client::{Error, Limiter, Rate, Reply, Semaphore, Unreachable, Window};
+use support::{all_clients, error_line, root, unless_stalled, Conn, Server, Stop, Value};
+use tokio::runtime::Runtime;
+use tokio::time::sleep;
+
+use super::proxy::Proxy;
+
+const MS: Duration = Duration::from_millis(1);
+const DEADLINE: Duration = Duration::from_millis(250);
+/// What a call may take beyond its deadline on a machine that does not stand still.
+const SLACK: Duration = Duration::from_millis(50);
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How calls were answered, and after how long.
+#[derive(Default)]
+struct Answers {
+    kinds: BTreeMap<&'static str, usize>,
+    times: Vec<Duration>,
+}
+
+impl Answers {
+    fn add(&mut self, answer: Result<Reply, Error>, took: Duration) {
+        let kind = match answer {
+            Ok(reply) if reply.reachable => "decided",
+            Ok(reply) if reply.is_allowed() => "allowed",
+            Ok(_) => "denied",
+            Err(Error::Busy(_)) => "Busy",
+            Err(Error::Unreachable { .. }) => "Unreachable",
+            Err(Error::Server(reply)) if reply.code == "READONLY" => "READONLY",
+            Err(error) => panic!("{error:?}"),
+        };
+        *self.kinds.entry(kind).or_default() += 1;
+        self.times.push(took);
+    }
+
+    fn p50(&self) -> Duration {
+        let mut times = self.times.clone();
+        times.sort_unstable();
+        times[times.len() / 2]
+    }
+
+    fn max(&self) -> Duration {
+        *self.times.iter().max().unwrap()
+    }
+
+    #[track_caller]
+    fn assert_all(&self, kind: &str) {
+        assert!(self.kinds.keys().eq([kind].iter()), "{self:?}, not {kind}");
+    }
+
+    #[track_caller]
+    fn assert_within(&self, most: Duration) {
+        assert!(self.max() < most, "{self:?}, not within {most:?}");
+    }
+}
+
+impl fmt::Debug for Answers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} p50 {:?} max {:?}", self.kinds, self.p50(), self.max())
+    }
+}
+
+fn rate() -> Rate {
+    Rate::new(1_000_000_000, 1_000_000, Duration::from_secs(1))
+}
+
+/// A limiter, used from outside of its runtime.
+struct Caller {
+    limiter: Limiter,
+    runtime: Runtime,
+}
+
+impl Caller {
+    fn new(port: u16, unreachable: Unreachable, deadline: Duration) -> Caller {
+        let servers = Servers::open(format!("redis://127.0.0.1:{port}/")).unwrap();
+        Caller::of(servers, unreachable, deadline)
+    }
+
+    fn of(servers: Servers, unreachable: Unreachable, deadline: Duration) -> Caller {
+        let builder = Limiter::builder(servers).unreachable(unreachable).deadline(deadline);
+        let runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = { runtime }.worker_threads(2).enable_all().build().unwrap();
+        Caller { limiter: builder.build().unwrap(), runtime }
+    }
+
+    /// Answers "allowed" while no server does.
+    fn allowing(port: u16) -> Caller {
+        Caller::new(port, Unreachable::Allow, DEADLINE)
+    }
+
+    fn one_by_one(&self, times: usize) -> Answers {
+        let (mut answers, rate) = (Answers::default(), rate());
+        self.runtime.block_on(async {
+            for _ in 0..times {
+                let begin = Instant::now();
+                let answer = self.limiter.take("k", &rate).await;
+                answers.add(answer, begin.elapsed());
+            }
+        });
+        answers
+    }
+
+    fn at_once(&self, times: usize) -> Answers {
+        self.at_once_of(times, |limiter| async move { limiter.take("k", &rate()).await })
+    }
+
+    fn at_once_of<F>(&self, times: usize, call: impl Fn(Limiter) -> F) -> Answers
+    where
+        F: std::future::Future<Output = Result<Reply, Error>> + Send + 'static,
+    {
+        let begun = |_| {
+            let call = call(self.limiter.clone());
+            self.runtime.spawn(async move {
+                let begin = Instant::now();
+                (call.await, begin.elapsed())
+            })
+        };
+        let calls: Vec<_> = (0..times).map(begun).collect();
+        let mut answers = Answers::default();
+        for call in calls {
+            let (answer, took) = self.runtime.block_on(call).unwrap();
+            answers.add(answer, took);
+        }
+        answers
+    }
+
+    /// Calls until the server decides as many at once.
+    fn until_decided(&self, times: usize) {
+        let begin = Instant::now();
+        while self.at_once(times).kinds.get("decided") != Some(&times) {
+            assert!(begin.elapsed() < PATIENCE, "waited in vain for decisions");
+        }
+    }
+
+    /// How long it takes until the server decides again, which begins now.
+    #[track_caller]
+    fn decides_again(&self, within: Duration) -> Duration {
+        let begin = Instant::now();
+        while !self.one_by_one(1).kinds.contains_key("decided") {
+            assert!(begin.elapsed() < within + SLACK, "not decided within {within:?}");
+            std::thread::sleep(MS * 10);
+        }
+        begin.elapsed()
+    }
+}
+
+/// The rows of the table.
+#[derive(Default)]
+struct Table(Vec<String>);
+
+impl Table {
+    fn row(&mut self, what: &str, says: &str, answers: &Answers) {
+        eprintln!("{what:36} {answers:?}");
+        let ms = |time: Duration| format!("{:.2} ms", time.as_secs_f64() * 1000.0);
+        self.0.push(format!("| {what} | {says} | {} | {} |", ms(answers.p50()), ms(answers.max())));
+    }
+
+    /// Writes the table into a page, or looks that it has the rows.
+    fn write(self) {
+        let path = root().join("clients/README.md");
+        let page = fs::read_to_string(&path).unwrap();
+        let (begin, end) = ("<!-- outages: rust -->\n", "<!-- /outages: rust -->");
+        let (head, rest) = page.split_once(begin).expect("a table for Rust");
+        let (table, tail) = rest.split_once(end).unwrap();
+        if env::var("OUTAGES_TABLE").is_ok_and(|page| root().join(page) == path) {
+            let rows = self.0.join("\n");
+            let names = "| what happens | what a call answers | p50 | max |\n|---|---|---|---|";
+            fs::write(path, format!("{head}{begin}\n{names}\n{rows}\n\n{end}{tail}")).unwrap();
+            return;
+        }
+        let found = table.lines().filter(|line| line.starts_with("| ")).skip(1);
+        let names = |row: &str| row.split(" | ").take(2).collect::<Vec<_>>().join(" | ");
+        let found: Vec<_> = found.map(names).collect();
+        let own: Vec<_> = self.0.iter().map(|row| names(row)).collect();
+        assert_eq!(found, own);
+    }
+}
+
+/// A server that goes away and comes back, and calls meanwhile.
+fn away(
+    table: &mut Table,
+    name: &str,
+    begin: impl FnOnce(&mut Server, &Proxy),
+    end: impl FnOnce(&mut Server, &Proxy),
+) {
+    let mut server = Server::start();
+    let proxy = Proxy::start(server.port());
+    let is_dropped = name == "packets dropped";
+    let caller = Caller::allowing(if is_dropped { proxy.port() } else { server.port() });
+    caller.until_decided(20);
+    begin(&mut server, &proxy);
+    let answers = caller.one_by_one(3);
+    answers.assert_all("allowed");
+    answers.assert_within(DEADLINE + SLACK);
+    table.row(name, "as `unreachable` says", &answers);
+    let opened = caller.one_by_one(2000);
+    opened.assert_all("allowed");
+    assert!(opened.p50() < MS / 10, "{opened:?}");
+    table.row(&format!("{name}, breaker open"), "as `unreachable` says, at once", &opened);
+    for times in [200, 600] {
+        caller.at_once(times).assert_all("allowed");
+    }
+    end(&mut server, &proxy);
+    eprintln!("  decided again after {:?}", caller.decides_again(Duration::from_secs(2)));
+    caller.until_decided(50);
+}
+
+fn start_again(server: &mut Server) {
+    server.restart(Stop::Kill);
+}
+
+/// First calls after something that closed the connections: the server decides each, once.
+fn first_calls(table: &mut Table, name: &str, mut server: Server, happen: impl Fn(&mut Server)) {
+    let caller = Caller::new(server.port(), Unreachable::Allow, Duration::from_secs(5));
+    let rounds = if all_clients() { 20 } else { 4 };
+    let mut all = Answers::default();
+    for _ in 0..rounds {
+        caller.until_decided(50);
+        happen(&mut server);
+        server.conn().cmd("DEL w");
+        let limit = || Window::new(1_000_000, Duration::from_secs(86_400));
+        let call = |limiter: Limiter| async move { limiter.take("w", &limit()).await };
+        let found = caller.at_once_of(50, call);
+        let looked = caller.runtime.block_on(async { caller.limiter.look("w", &limit()).await });
+        assert_eq!(looked.unwrap().remaining, 1_000_000 - 50, "each is counted once");
+        found.assert_all("decided");
+        *all.kinds.entry("decided").or_default() += 50;
+        all.times.extend(found.times);
+    }
+    table.row(name, "what the server decides", &all);
+}
+
+#[test]
+fn the_table_of_outages() {
+    unless_stalled(SLACK / 2, || {
+        let mut table = Table::default();
+        let rows = &mut table;
+        away(rows, "killed", |server, _| server.stop(Stop::Kill), |server, _| start_again(server));
+        let frozen = std::cell::RefCell::new(None);
+        away(
+            rows,
+            "stopped (SIGSTOP)",
+            |server, _| *frozen.borrow_mut() = Some(server.freeze()),
+            |_, _| drop(frozen.borrow_mut().take()),
+        );
+        for times in [200, 600] {
+            let server = Server::start();
+            let caller = Caller::allowing(server.port());
+            caller.until_decided(20);
+            let frozen = server.freeze();
+            let answers = caller.at_once(times);
+            answers.assert_all("allowed");
+            rows.row(&format!("stopped, {times} calls at once"), "as `unreachable` says", &answers);
+            drop(frozen);
+        }
+        away(rows, "packets dropped", |_, proxy| proxy.drops(true), |_, proxy| proxy.drops(false));
+        first_calls(rows, "restarted", Server::start(), start_again);
+        let impatient = Server::builder().config("timeout 1").config("hz 100").start();
+        first_calls(rows, "idle connections closed (timeout 1)", impatient, |server| {
+            let mut conn = server.conn();
+            let begin = Instant::now();
+            while conn.text("CLIENT LIST TYPE normal").lines().count() > 1 {
+                assert!(begin.elapsed() < PATIENCE);
+                std::thread::sleep(MS * 20);
+            }
+        });
+        first_calls(rows, "CLIENT KILL", Server::start(), |server| {
+            server.conn().cmd("CLIENT KILL TYPE normal SKIPME yes");
+        });
+        maxclients(rows);
+        loading(rows);
+        slow(rows);
+        healthy(rows);
+        table.write();
+    });
+}
+
+fn maxclients(table: &mut Table) {
+    let server = Server::builder().config("maxclients 4").start();
+    let caller = Caller::allowing(server.port());
+    let others: Vec<Conn> = (0..4)
+        .map(|_| {
+            let mut conn = server.conn();
+            conn.cmd("PING");
+            conn
+        })
+        .collect();
+    let answers = caller.one_by_one(4);
+    table.row("maxclients", "`Error::Busy`", &answers);
+    answers.assert_all("Busy");
+    answers.assert_within(DEADLINE + SLACK);
+    drop(others);
+    caller.decides_again(Duration::from_secs(2));
+}
+
+fn loading(table: &mut Table) {
+    let mut server = Server::builder()
+        .config("enable-debug-command yes")
+        .config("loading-process-events-interval-bytes 1024")
+        .start();
+    let (port, caller) = (server.port(), Caller::allowing(server.port()));
+    caller.until_decided(1);
+    server.conn().cmd("DEBUG POPULATE 20000");
+    server.conn().cmd("CONFIG SET key-load-delay 500");
+    server.conn().cmd("CONFIG REWRITE");
+    server.conn().cmd("SAVE");
+    server.stop(Stop::Kill);
+    // It is started in a thread, as that waits until it has loaded.
+    let starting = std::thread::spawn(move || {
+        server.restart(Stop::Kill);
+        server
+    });
+    let ask = |command: &str| Conn::open(port).and_then(|mut conn| conn.try_cmd(command)).ok();
+    let is_loading = || match ask("PING") {
+        Some(reply @ Value::ServerError(_)) => error_line(&reply).starts_with("LOADING"),
+        _ => false,
+    };
+    support::eventually(PATIENCE, is_loading);
+    let answers = caller.one_by_one(20);
+    assert!(is_loading());
+    table.row("LOADING", "as `unreachable` says", &answers);
+    answers.assert_all("allowed");
+    answers.assert_within(DEADLINE + SLACK);
+    ask("CONFIG SET key-load-delay 0");
+    support::eventually(PATIENCE, || !is_loading());
+    // The breaker did not open because of error replies: the next call is decided.
+    caller.one_by_one(1).assert_all("decided");
+    drop(starting.join().unwrap());
+}
+
+fn slow(table: &mut Table) {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port());
+    let caller = Caller::allowing(proxy.port());
+    caller.until_decided(1);
+    proxy.delay(MS * 40);
+    let answers = caller.at_once(3000);
+    table.row(
+        "too many calls for a slow server",
+        "decided, or `Error::Busy` past the deadline",
+        &answers,
+    );
+    assert!(answers.kinds.keys().all(|kind| ["Busy", "decided"].contains(kind)), "{answers:?}");
+    assert!(answers.kinds["Busy"] > 0 && answers.kinds["decided"] > 0, "{answers:?}");
+    answers.assert_within(DEADLINE + SLACK * 4);
+    caller.decides_again(Duration::from_secs(1));
+}
+
+fn healthy(table: &mut Table) {
+    let server = Server::start();
+    let caller = Caller::allowing(server.port());
+    for times in [200, 600] {
+        let answers = caller.at_once(times);
+        answers.assert_all("decided");
+        table.row(&format!("healthy, {times} calls at once"), "decided", &answers);
+    }
+}
+
+#[test]
+fn a_server_that_became_a_replica_is_left() {
+    let (first, second) = (Server::start(), Server::start());
+    let proxy = Proxy::start(first.port());
+    let caller = Caller::new(proxy.port(), Unreachable::Error, PATIENCE);
+    caller.until_decided(20);
+    first.conn().cmd(format!("REPLICAOF 127.0.0.1 {}", second.port()));
+    // The name leads to another master by then.
+    proxy.lead_to(second.port());
+    caller.one_by_one(1).assert_all("READONLY");
+    caller.one_by_one(20).assert_all("decided");
+    assert_eq!(second.conn().int("EXISTS k"), 1);
+}
+
+#[test]
+fn the_error_is_returned_or_calls_are_denied_if_that_was_chosen() {
+    let server = Server::start();
+    let frozen = server.freeze();
+    let deny = Caller::new(server.port(), Unreachable::Deny, MS * 50).one_by_one(5);
+    deny.assert_all("denied");
+    let raise = Caller::new(server.port(), Unreachable::Error, MS * 50).one_by_one(5);
+    raise.assert_all("Unreachable");
+    drop(frozen);
+}
+
+#[test]
+fn what_would_never_be_denied_is_not_denied_while_no_server_answers() {
+    let server = Server::start();
+    let frozen = server.freeze();
+    let caller = Caller::new(server.port(), Unreachable::Deny, MS * 20);
+    caller.runtime.block_on(async {
+        let (limiter, rate) = (&caller.limiter, rate());
+        assert!(limiter.take("k", &rate).force().await.unwrap().is_allowed());
+        assert!(limiter.take("k", &rate).quantity(-1).await.unwrap().is_allowed());
+        assert!(limiter.take("k", &rate).quantity(0).await.unwrap().is_allowed());
+        let denied = limiter.take("k", &rate).quantity(9).at_most().await.unwrap();
+        assert_eq!((denied.is_allowed(), denied.granted), (false, Some(0)));
+        let denied = limiter.take("k", &rate).ahead(MS).await.unwrap();
+        assert_eq!((denied.is_allowed(), denied.wait), (false, None));
+    });
+    drop(frozen);
+}
+
+#[test]
+fn a_call_that_waits_has_that_much_more_time() {
+    unless_stalled(SLACK / 2, || {
+        let server = Server::start();
+        let caller = Caller::allowing(server.port());
+        caller.runtime.block_on(async {
+            let (limiter, one) = (&caller.limiter, Semaphore::new(1));
+            let _permit = limiter.acquire("s", &one).await.unwrap();
+            let begin = Instant::now();
+            let denied = limiter.acquire("s", &one).block(MS * 400).await;
+            assert!(matches!(denied, Err(Error::Denied(reply)) if reply.reachable));
+            let took = begin.elapsed();
+            assert!(took >= MS * 400 && took < MS * 400 + DEADLINE + SLACK, "{took:?}");
+            let frozen = server.freeze();
+            let begin = Instant::now();
+            let reservation = limiter.acquire("s", &one).block(MS * 400).await.unwrap();
+            assert!(!reservation.reply().reachable);
+            let took = begin.elapsed();
+            assert!(took >= MS * 640 && took < MS * 400 + DEADLINE + SLACK, "{took:?}");
+            drop(frozen);
+        });
+    });
+}
+
+#[test]
+fn a_call_that_waits_without_end_does_not_wait_so_for_a_connection() {
+    let server = Server::start();
+    let frozen = server.freeze();
+    let caller = Caller::allowing(server.port());
+    let answers = caller.at_once_of(1, |limiter| async move {
+        limiter.take("k", &rate()).block(Duration::ZERO).await
+    });
+    answers.assert_all("allowed");
+    answers.assert_within(DEADLINE + SLACK * 4);
+    drop(frozen);
+}
+
+#[test]
+fn a_server_so_far_away_that_connecting_takes_longer_than_a_deadline() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port());
+    proxy.delay(MS * 200);
+    // A login, so that there are two steps to wait for.
+    let servers = Servers::open(format!("redis://127.0.0.1:{}/1", proxy.port())).unwrap();
+    let caller = Caller::of(servers, Unreachable::Allow, DEADLINE);
+    let answers = caller.one_by_one(1);
+    answers.assert_all("allowed");
+    answers.assert_within(DEADLINE + SLACK);
+    caller.decides_again(Duration::from_secs(2));
+    caller.one_by_one(3).assert_all("decided");
+}
+
+#[test]
+fn a_reply_that_stops_in_its_middle() {
+    unless_stalled(SLACK / 2, || {
+        let server = Server::start();
+        let proxy = Proxy::start(server.port());
+        let caller = Caller::allowing(proxy.port());
+        caller.until_decided(1);
+        proxy.cut(7);
+        let answers = caller.one_by_one(1);
+        answers.assert_all("allowed");
+        answers.assert_within(DEADLINE + SLACK);
+    });
+}
+
+#[test]
+fn a_call_that_was_sent_is_never_sent_again() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port());
+    let caller = Caller::new(proxy.port(), Unreachable::Error, PATIENCE);
+    caller.until_decided(1);
+    proxy.delay(MS * 100);
+    let lost = caller.runtime.block_on(async {
+        let window = Window::new(10, Duration::from_secs(86_400));
+        let call = caller.limiter.take("w", &window).into_future();
+        let call = tokio::spawn(call);
+        sleep(MS * 50).await;
+        // The reply is on its way when the connection breaks.
+        proxy.drops(true);
+        server.conn().cmd("CLIENT KILL TYPE normal SKIPME yes");
+        proxy.hang_up();
+        call.await.unwrap()
+    });
+    assert!(matches!(lost, Err(Error::Unreachable { is_sent: true, .. })), "{lost:?}");
+    assert_eq!(server.conn().int("ZCARD w"), 1);
+}

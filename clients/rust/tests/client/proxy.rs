@@ -1,0 +1,103 @@
+//! A way to a server that can be slow, or drop what goes over it without a word.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread::{sleep, spawn};
+use std::time::Duration;
+
+#[derive(Clone)]
+pub struct Proxy {
+    port: u16,
+    how: Arc<Mutex<How>>,
+    open: Arc<Mutex<Vec<TcpStream>>>,
+}
+
+#[derive(Clone, Copy)]
+struct How {
+    target: u16,
+    delay: Duration,
+    drops: bool,
+    cut: Option<usize>,
+}
+
+impl Proxy {
+    pub fn start(target: u16) -> Proxy {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let how = How { target, delay: Duration::ZERO, drops: false, cut: None };
+        let port = listener.local_addr().unwrap().port();
+        let proxy = Proxy { port, how: Arc::new(Mutex::new(how)), open: Arc::default() };
+        let own = proxy.clone();
+        // Ends with the test program.
+        spawn(move || {
+            for near in listener.incoming() {
+                let (near, target) = (near.unwrap(), own.how().target);
+                let Ok(far) = TcpStream::connect(("127.0.0.1", target)) else { continue };
+                own.open.lock().unwrap().push(near.try_clone().unwrap());
+                for (here, there, is_back) in [(&near, &far, false), (&far, &near, true)] {
+                    let (here, there) = (here.try_clone().unwrap(), there.try_clone().unwrap());
+                    there.set_nodelay(true).unwrap();
+                    let own = own.clone();
+                    spawn(move || own.pass(here, there, is_back));
+                }
+            }
+        });
+        proxy
+    }
+
+    fn how(&self) -> How {
+        *self.how.lock().unwrap()
+    }
+
+    fn pass(&self, mut here: TcpStream, mut there: TcpStream, is_back: bool) {
+        let mut buffer = vec![0; 65536];
+        while let Ok(size @ 1..) = here.read(&mut buffer) {
+            let how = self.how();
+            if is_back {
+                sleep(how.delay);
+            }
+            if self.how().drops {
+                continue;
+            }
+            let size = how.cut.filter(|_| is_back).map_or(size, |cut| cut.min(size));
+            if there.write_all(&buffer[..size]).is_err() {
+                break;
+            }
+        }
+        if !self.how().drops {
+            let _ = here.shutdown(Shutdown::Both);
+            let _ = there.shutdown(Shutdown::Both);
+        }
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// How late replies are.
+    pub fn delay(&self, delay: Duration) {
+        self.how.lock().unwrap().delay = delay;
+    }
+
+    /// Whether nothing arrives any more.
+    pub fn drops(&self, drops: bool) {
+        self.how.lock().unwrap().drops = drops;
+    }
+
+    /// How many bytes of each reply pass before the rest is dropped.
+    pub fn cut(&self, cut: usize) {
+        self.how.lock().unwrap().cut = Some(cut);
+    }
+
+    /// Ends all connections.
+    pub fn hang_up(&self) {
+        for stream in self.open.lock().unwrap().drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Leads new connections to another port. Those that are open stay.
+    pub fn lead_to(&self, target: u16) {
+        self.how.lock().unwrap().target = target;
+    }
+}

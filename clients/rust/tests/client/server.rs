@@ -1,0 +1,514 @@
+//! The client on a real server.
+
+use std::future::{poll_fn, Future, IntoFuture};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use redis_ratelimit_client::transport::Servers;
+use redis_ratelimit_client::{
+    Clause, Decision, Error, KeyState, Limiter, Rate, Semaphore, Unreachable, Window,
+};
+use support::{Server, Stop};
+use tokio::time::{sleep, timeout};
+
+use super::proxy::Proxy;
+
+const MS: Duration = Duration::from_millis(1);
+/// For what takes milliseconds on a machine that has nothing else to do.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn limiter_of(server: &Server) -> Limiter {
+    limiter_at(server.port())
+}
+
+/// One that does not give up while this machine is busy.
+fn limiter_at(port: u16) -> Limiter {
+    let servers = Servers::open(format!("redis://127.0.0.1:{port}/")).unwrap();
+    Limiter::builder(servers).deadline(PATIENCE).build().unwrap()
+}
+
+/// Waits until something is true.
+async fn until<F: Future<Output = bool>>(mut holds: impl FnMut() -> F) {
+    let begin = Instant::now();
+    while !holds().await {
+        assert!(begin.elapsed() < PATIENCE, "waited in vain");
+        sleep(MS).await;
+    }
+}
+
+/// Polls once.
+async fn is_ready(future: &mut (impl Future + Unpin)) -> bool {
+    poll_fn(|context| Poll::Ready(Pin::new(&mut *future).poll(context).is_ready())).await
+}
+
+/// How much of a window is counted or held.
+async fn used(limiter: &Limiter, key: &str, window: &Window) -> u64 {
+    let reply = limiter.look(key, window).quantity(0).await.unwrap();
+    reply.limit - reply.remaining
+}
+
+async fn waiting(limiter: &Limiter, key: &str) -> u64 {
+    limiter.info(key).await.unwrap().map_or(0, |info| info.waiting)
+}
+
+fn per_day(limit: u64) -> Window {
+    Window::new(limit, Duration::from_secs(86_400))
+}
+
+#[tokio::test]
+async fn rates_and_windows_admit_what_they_say() {
+    let server = Server::start();
+    let limiter = limiter_of(&server);
+    let rate = Rate::per("2/day").unwrap();
+    for left in [1, 0] {
+        let reply = limiter.take("rate", &rate).await.unwrap();
+        assert!(reply.is_allowed() && reply.reachable);
+        assert_eq!((reply.limit, reply.remaining, reply.retry_after), (2, left, None));
+    }
+    let denied = limiter.take("rate", &rate).await.unwrap();
+    assert_eq!(denied.decision, Decision::Denied);
+    assert!(denied.retry_after.unwrap() > Duration::from_secs(3600 * 11));
+    let reply = limiter.take("rate", &rate).quantity(-2).await.unwrap();
+    assert_eq!(reply.remaining, 2);
+
+    let window = per_day(10);
+    let key = String::from("window");
+    assert!(!limiter.take(&key, &window).quantity(9).leave(2).await.unwrap().is_allowed());
+    assert_eq!(limiter.take(&key, &window).quantity(8).leave(2).await.unwrap().remaining, 2);
+    let reply = limiter.take(&key, &window).quantity(5).at_most().await.unwrap();
+    assert_eq!((reply.is_allowed(), reply.granted), (true, Some(2)));
+    assert!(limiter.take(&key, &window).quantity(7).force().await.unwrap().is_allowed());
+    let looked = limiter.look(&key, &window).await.unwrap();
+    assert_eq!((looked.is_allowed(), looked.remaining), (false, 0));
+    assert!(limiter.reset(&key).await.unwrap());
+    assert!(!limiter.reset(&key).await.unwrap());
+    assert_eq!(used(&limiter, &key, &window).await, 0);
+
+    let paced = Rate::new(0, 1, Duration::from_secs(10));
+    let now = limiter.take("paced", &paced).ahead(Duration::from_secs(15)).await.unwrap();
+    assert_eq!(now.wait, Some(Duration::ZERO));
+    let later = limiter.take("paced", &paced).ahead(Duration::from_secs(15)).await.unwrap();
+    assert!(later.wait.unwrap() > Duration::from_secs(8));
+}
+
+#[tokio::test]
+async fn a_denied_call_closes_the_key_for_the_length_of_the_ban() {
+    let server = Server::start();
+    let limiter = limiter_of(&server);
+    let strict = Window::per("1/s").unwrap().ban(Duration::from_secs(3600));
+    assert!(limiter.take("k", &strict).await.unwrap().is_allowed());
+    let denied = limiter.take("k", &strict).await.unwrap();
+    assert!(denied.retry_after.unwrap() > Duration::from_secs(3500));
+    // Calls that may not ban are sent without it.
+    let waiting = limiter.take("free", &strict).block(MS).await.unwrap();
+    assert!(waiting.is_allowed());
+    assert!(!limiter.take("free", &strict).at_most().await.unwrap().is_allowed());
+    let window = limiter.look("free", &strict).await.unwrap();
+    assert!(window.retry_after.unwrap() < Duration::from_secs(10));
+}
+
+#[tokio::test]
+async fn a_reservation_counts_what_was_used() {
+    let server = Server::start();
+    let (limiter, window) = (limiter_of(&server), per_day(100));
+    let mut reservation = limiter.acquire("k", &window).quantity(40).await.unwrap();
+    assert_eq!(reservation.reply().remaining, 60);
+    assert_eq!(limiter.held("k").await.unwrap()[0].id, *reservation.id().unwrap());
+    reservation.set(13).unwrap();
+    reservation.apply().await.unwrap();
+    assert_eq!(used(&limiter, "k", &window).await, 13);
+
+    let all = limiter.acquire("k", &window).quantity(5).await.unwrap();
+    all.apply().await.unwrap();
+    assert_eq!(used(&limiter, "k", &window).await, 18);
+
+    let none = limiter.acquire("k", &window).quantity(5).await.unwrap();
+    none.release().await.unwrap();
+    assert_eq!(used(&limiter, "k", &window).await, 18);
+
+    let part = limiter.acquire("k", &window).quantity(500).at_most().await.unwrap();
+    assert_eq!(part.reply().answers[0].granted, Some(82));
+    drop(part);
+    match limiter.acquire("k", &window).quantity(101).await {
+        Err(Error::Denied(reply)) => assert_eq!(reply.retry_after, None),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_reservation_that_is_dropped_is_settled_in_the_background() {
+    let server = Server::start();
+    let (limiter, window) = (limiter_of(&server), per_day(100));
+    drop(limiter.acquire("k", &window).quantity(40).await.unwrap());
+    until(|| async { used(&limiter, "k", &window).await == 0 }).await;
+
+    let mut reservation = limiter.acquire("k", &window).quantity(40).await.unwrap();
+    reservation.set(7).unwrap();
+    drop(reservation);
+    until(|| async { used(&limiter, "k", &window).await == 7 }).await;
+
+    // The future of a settlement may be dropped as well.
+    let reservation = limiter.acquire("k", &window).quantity(40).await.unwrap();
+    let mut settling = Box::pin(reservation.apply());
+    assert!(!is_ready(&mut settling).await);
+    drop(settling);
+    until(|| async { used(&limiter, "k", &window).await == 47 }).await;
+}
+
+#[tokio::test]
+async fn a_reservation_that_could_not_be_settled_in_the_background_is_told() {
+    let mut server = Server::start();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let telling = Arc::clone(&told);
+    let limiter = Limiter::builder(Servers::open(server.url()).unwrap())
+        .deadline(PATIENCE)
+        .on_unsettled(move |error| telling.lock().unwrap().push(error.clone()))
+        .build()
+        .unwrap();
+    let window = per_day(100);
+    let mut lapsed = limiter.acquire("k", &window).lease(MS * 20).renewed(false).await.unwrap();
+    let given_back = limiter.acquire("k", &window).lease(MS * 20).renewed(false).await.unwrap();
+    let lost = limiter.acquire("k", &window).renewed(false).await.unwrap();
+    until(|| async { used(&limiter, "k", &window).await == 1 }).await;
+    lapsed.set(5).unwrap();
+    drop(lapsed);
+    until(|| async { told.lock().unwrap().len() == 1 }).await;
+    assert!(matches!(&told.lock().unwrap()[0], Error::Lapsed { limits } if limits == &["k"]));
+    // What had lapsed needs no giving back.
+    drop(given_back);
+    sleep(MS * 100).await;
+    assert_eq!(told.lock().unwrap().len(), 1);
+    server.stop(Stop::Kill);
+    drop(lost);
+    until(|| async { told.lock().unwrap().len() == 2 }).await;
+    assert!(told.lock().unwrap()[1].is_transient());
+}
+
+#[tokio::test]
+async fn leases_are_renewed_while_the_work_runs() {
+    let server = Server::start();
+    let (limiter, jobs) = (limiter_of(&server), Semaphore::new(5));
+    let begin = Instant::now();
+    let renewed = limiter.acquire("jobs", &jobs).lease(MS * 600).await.unwrap();
+    let lapsing = limiter.acquire("jobs", &jobs).lease(MS * 600).renewed(false).await.unwrap();
+    until(|| async { limiter.held("jobs").await.unwrap().len() == 1 }).await;
+    assert!(begin.elapsed() >= MS * 600);
+    sleep(MS * 700).await;
+    assert_eq!(limiter.held("jobs").await.unwrap()[0].id, *renewed.id().unwrap());
+    assert!(matches!(lapsing.release().await, Err(Error::Lapsed { .. })));
+    // A lease of its own, and detached it is not renewed any more.
+    let mut renewed = renewed;
+    renewed.renew(MS * 900).await.unwrap();
+    assert!(limiter.held("jobs").await.unwrap()[0].left > MS * 600);
+    let id = renewed.detach().answers[0].id.clone().unwrap();
+    assert!(limiter.renew("jobs", &id, Some(MS * 100)).await.unwrap());
+    until(|| async { limiter.held("jobs").await.unwrap().is_empty() }).await;
+    assert!(!limiter.renew("jobs", &id, None).await.unwrap());
+    assert_eq!(limiter.release("jobs", [id]).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn a_semaphore_holds_up_those_who_come_later() {
+    let server = Server::start();
+    let (limiter, jobs) = (limiter_of(&server), Semaphore::new(1));
+    let permit = limiter.acquire("jobs", &jobs).await.unwrap();
+    match limiter.acquire("jobs", &jobs).await {
+        Err(Error::Denied(reply)) => assert_eq!(reply.decision, Decision::Held),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(limiter.look("jobs", &jobs).await.unwrap().decision, Decision::Held);
+    let begin = Instant::now();
+    let waited = limiter.acquire("jobs", &jobs).block(MS * 50).await;
+    assert!(matches!(waited, Err(Error::Denied(_))));
+    assert!(begin.elapsed() >= MS * 50);
+    let next = tokio::spawn(limiter.acquire("jobs", &jobs).block(PATIENCE).into_future());
+    until(|| async { waiting(&limiter, "jobs").await == 1 }).await;
+    permit.apply().await.unwrap();
+    next.await.unwrap().unwrap().release().await.unwrap();
+    assert_eq!(limiter.held("jobs").await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_policy_that_is_a_semaphore_is_given_back_as_one() {
+    let server = Server::builder().config("ratelimit.policies jobs WINDOW 2 0").start();
+    let limiter = limiter_of(&server);
+    for _ in 0..3 {
+        limiter.acquire("jobs", &Window::policy("jobs")).await.unwrap().apply().await.unwrap();
+        limiter.acquire("jobs", &Semaphore::policy("jobs")).await.unwrap().apply().await.unwrap();
+    }
+    assert_eq!(limiter.held("jobs").await.unwrap(), []);
+    let policies = limiter.policies().await.unwrap();
+    assert_eq!((policies[0].name.as_str(), policies[0].allowed), ("jobs", 6));
+    assert_eq!(policies[0].definition, "WINDOW 2 0");
+}
+
+#[tokio::test]
+async fn a_call_that_is_dropped_gives_up_its_place_in_the_line() {
+    let server = Server::start();
+    let (limiter, jobs) = (limiter_of(&server), Semaphore::new(1));
+    let permit = limiter.acquire("jobs", &jobs).await.unwrap();
+    let mut waits = Box::pin(limiter.acquire("jobs", &jobs).block(PATIENCE).into_future());
+    assert!(timeout(MS * 50, &mut waits).await.is_err());
+    until(|| async { waiting(&limiter, "jobs").await == 1 }).await;
+    drop(waits);
+    until(|| async { waiting(&limiter, "jobs").await == 0 }).await;
+    permit.release().await.unwrap();
+    assert_eq!(limiter.held("jobs").await.unwrap(), []);
+    // The same with a window, whose call takes nothing then.
+    let window = Window::per("1/s").unwrap();
+    limiter.take("w", &window).await.unwrap();
+    let mut waits = Box::pin(limiter.take("w", &window).block(PATIENCE).into_future());
+    assert!(timeout(MS, &mut waits).await.is_err());
+    drop(waits);
+    until(|| async { waiting(&limiter, "w").await == 0 }).await;
+    sleep(MS * 1100).await;
+    assert_eq!(used(&limiter, "w", &window).await, 0);
+}
+
+#[tokio::test]
+async fn what_is_granted_to_a_call_that_was_dropped_is_given_back() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port());
+    let (limiter, direct) = (limiter_at(proxy.port()), limiter_of(&server));
+    let (window, rate, jobs) = (per_day(10), Rate::per("10/day").unwrap(), Semaphore::new(10));
+    limiter.take("other", &window).await.unwrap();
+    proxy.delay(MS * 200);
+    macro_rules! drop_soon {
+        ($call:expr) => {{
+            let mut call = Box::pin($call.into_future());
+            assert!(timeout(MS * 50, &mut call).await.is_err());
+            drop(call);
+        }};
+    }
+    drop_soon!(limiter.take("{k}w", &window).quantity(3));
+    drop_soon!(limiter.take("{k}r", &rate).quantity(3));
+    drop_soon!(limiter.take("{k}m", &window).quantity(30).at_most());
+    drop_soon!(limiter.acquire("{k}a", &window).quantity(3));
+    let clauses = [
+        Clause::take("{k}1", &window).quantity(2),
+        Clause::acquire("{k}2", &jobs).quantity(2),
+        Clause::take("{k}3", &rate),
+    ];
+    drop_soon!(limiter.acquire_all(clauses));
+    // What was used stays.
+    drop_soon!(limiter.take("{k}forced", &window).quantity(3).force());
+    until(|| async { used(&direct, "{k}forced", &window).await == 3 }).await;
+    // They were sent in this order on one connection.
+    until(|| async {
+        let mut left = 0;
+        for key in ["{k}w", "{k}m", "{k}a", "{k}1"] {
+            left += used(&direct, key, &window).await;
+        }
+        for key in ["{k}r", "{k}3"] {
+            left += 10 - direct.look(key, &rate).quantity(0).await.unwrap().remaining;
+        }
+        left + direct.held("{k}2").await.unwrap().len() as u64 == 0
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_granted_to_a_call_that_waited_and_was_dropped_is_given_back() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port());
+    let (limiter, direct) = (limiter_at(proxy.port()), limiter_of(&server));
+    let jobs = Semaphore::new(1);
+    for _ in 0..5 {
+        let permit = direct.acquire("jobs", &jobs).await.unwrap();
+        let mut waits = Box::pin(limiter.acquire("jobs", &jobs).block(PATIENCE).into_future());
+        assert!(timeout(MS * 50, &mut waits).await.is_err());
+        until(|| async { waiting(&direct, "jobs").await == 1 }).await;
+        // The grant is on its way when the caller goes.
+        proxy.delay(MS * 100);
+        permit.release().await.unwrap();
+        until(|| async { direct.held("jobs").await.unwrap().len() == 1 }).await;
+        drop(waits);
+        until(|| async { direct.held("jobs").await.unwrap().is_empty() }).await;
+        proxy.delay(Duration::ZERO);
+    }
+}
+
+#[tokio::test]
+async fn several_limits_are_taken_and_settled_as_one() {
+    let server = Server::start();
+    let limiter = limiter_of(&server);
+    let (plan, credits, tokens) = (per_day(1), per_day(5), per_day(100));
+    let calls = Semaphore::new(2);
+    let clauses = || {
+        [
+            Clause::take("{u}plan", &plan)
+                .name("plan")
+                .or_else(Clause::take("{u}credits", &credits).name("credits")),
+            Clause::acquire("{u}tokens", &tokens).quantity(40).name("tokens"),
+            Clause::acquire("{u}calls", &calls),
+        ]
+    };
+    let mut first = limiter.acquire_all(clauses()).await.unwrap();
+    assert_eq!(first.reply().paid, ["plan", "tokens", "{u}calls"]);
+    let second = limiter.acquire_all(clauses()).await.unwrap();
+    assert_eq!(second.reply().paid, ["credits", "tokens", "{u}calls"]);
+    match limiter.acquire_all(clauses()).await {
+        Err(Error::Denied(reply)) => {
+            assert_eq!((reply.answers.len(), reply.paid.len()), (4, 0));
+            assert_eq!(reply.decision, Decision::Held);
+        }
+        other => panic!("{other:?}"),
+    }
+    first.set([("tokens", 12)]).unwrap();
+    first.apply().await.unwrap();
+    drop(second);
+    until(|| async { used(&limiter, "{u}tokens", &tokens).await == 12 }).await;
+    assert_eq!(limiter.held("{u}calls").await.unwrap(), []);
+    // What no reservation has is not given back by that.
+    assert_eq!(used(&limiter, "{u}credits", &credits).await, 1);
+
+    let charged = [
+        Clause::take("{u}plan", &plan).quantity(3),
+        Clause::take("{u}tokens", &tokens).quantity(500),
+    ];
+    let reply = limiter.all(charged).force().await.unwrap();
+    assert_eq!((reply.is_allowed(), reply.remaining), (true, 0));
+    assert!(!limiter.all([Clause::take("{u}tokens", &tokens)]).await.unwrap().is_allowed());
+    assert_eq!(limiter.all([Clause::take("{u}new", &tokens)]).look().await.unwrap().remaining, 100);
+}
+
+#[tokio::test]
+async fn keys_tell_what_they_hold_and_which_were_denied() {
+    let server = Server::start();
+    let limiter = limiter_of(&server);
+    assert_eq!(limiter.info("k").await.unwrap(), None);
+    let window = per_day(2);
+    for _ in 0..5 {
+        limiter.take("k", &window).await.unwrap();
+    }
+    match limiter.info("k").await.unwrap().unwrap().state {
+        KeyState::Window { events, oldest, .. } => assert!(events == 2 && oldest.is_some()),
+        other => panic!("{other:?}"),
+    }
+    limiter.take("bucket", &Rate::per("2/day").unwrap()).await.unwrap();
+    let info = limiter.info("bucket").await.unwrap().unwrap();
+    assert!(matches!(info.state, KeyState::Bucket { full_in, .. } if full_in > PATIENCE));
+    let top = limiter.top(10, true).await.unwrap();
+    assert_eq!((top[0].key.as_slice(), top[0].denials), (b"k".as_slice(), 3));
+    assert_eq!(limiter.top(10, false).await.unwrap(), []);
+    assert_eq!(limiter.policies().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn errors_say_what_is_wrong_by_their_code() {
+    let server = Server::start();
+    let limiter = limiter_of(&server);
+    let error = limiter.take("k", &Rate::policy("gold")).await.unwrap_err();
+    assert!(matches!(&error, Error::UnknownPolicy(_)), "{error:?}");
+    assert!(error.to_string().ends_with("no policy has the name gold"), "{error}");
+    let error = limiter.all([Clause::take("k", &Window::policy("gold"))]).await.unwrap_err();
+    assert!(matches!(error, Error::UnknownPolicy(_)));
+    server.conn().cmd("CONFIG SET ratelimit.policies-only yes");
+    let error = limiter.take("k", &per_day(1)).await.unwrap_err();
+    assert!(matches!(&error, Error::Server(reply) if reply.code == "NOPOLICY"), "{error:?}");
+    server.conn().cmd("CONFIG SET ratelimit.policies-only no");
+    server.conn().cmd("LPUSH list x");
+    let error = limiter.take("list", &per_day(1)).await.unwrap_err();
+    assert_eq!(error.code(), Some("WRONGTYPE"));
+    assert!(!error.is_transient());
+
+    let bare = Server::builder().module(false).start();
+    let limiter = limiter_of(&bare);
+    let address = format!("127.0.0.1:{}", bare.port());
+    match limiter.take("k", &per_day(1)).await {
+        Err(Error::MissingModule { server, .. }) => assert_eq!(server, address),
+        other => panic!("{other:?}"),
+    }
+    let text = limiter.held("k").await.unwrap_err().to_string();
+    assert!(text.starts_with(&format!("{address} has no redis-ratelimit, or one that")), "{text}");
+    let protected = Server::builder().config("requirepass secret").start();
+    let error = limiter_of(&protected).take("k", &per_day(1)).await.unwrap_err();
+    assert!(matches!(error, Error::Login(_)), "{error:?}");
+    let url = format!("redis://:wrong@127.0.0.1:{}/", protected.port());
+    let error = Limiter::open(url).unwrap().take("k", &per_day(1)).await.unwrap_err();
+    assert!(matches!(error, Error::Login(_)), "{error:?}");
+    let url = format!("redis://:secret@127.0.0.1:{}/3", protected.port());
+    let limiter = Limiter::open(url).unwrap();
+    assert!(limiter.take("k", &per_day(1)).await.unwrap().is_allowed());
+    assert_eq!(limiter.top(1, false).await.unwrap(), []);
+    limiter.take("k", &per_day(1)).await.unwrap();
+    assert_eq!(limiter.top(1, false).await.unwrap()[0].db, 3);
+}
+
+#[tokio::test]
+async fn resp3_answers_the_same() {
+    let server = Server::start();
+    let limiter = Limiter::open(format!("{}?protocol=resp3", server.url())).unwrap();
+    limiter.take("k", &per_day(5)).await.unwrap();
+    let reservation = limiter.acquire("k", &per_day(5)).await.unwrap();
+    let info = limiter.info("k").await.unwrap().unwrap();
+    assert!(matches!(info.state, KeyState::Window { events: 1, held: 1, .. }), "{info:?}");
+    reservation.apply().await.unwrap();
+    assert_eq!(used(&limiter, "k", &per_day(5)).await, 2);
+}
+
+#[tokio::test]
+async fn another_limiter_decides_while_the_server_is_away_and_settles_what_it_reserved() {
+    let (mut away, here) = (Server::start(), Server::start());
+    let fallback = limiter_of(&here);
+    let limiter = Limiter::builder(Servers::open(away.url()).unwrap())
+        .unreachable(Unreachable::Limiter(fallback.clone()))
+        .build()
+        .unwrap();
+    let window = per_day(100);
+    let before = limiter.acquire("k", &window).quantity(3).await.unwrap();
+    away.stop(Stop::Kill);
+    let reply = limiter.take("k", &window).quantity(10).await.unwrap();
+    assert!(reply.is_allowed() && !reply.reachable && reply.remaining == 90);
+    let mut reservation = limiter.acquire("k", &window).quantity(40).await.unwrap();
+    assert!(!reservation.reply().reachable);
+    reservation.set(5).unwrap();
+    reservation.apply().await.unwrap();
+    assert_eq!(used(&fallback, "k", &window).await, 15);
+    let clauses = [Clause::acquire("k", &window).quantity(7)];
+    limiter.acquire_all(clauses).await.unwrap().apply().await.unwrap();
+    assert_eq!(used(&fallback, "k", &window).await, 22);
+    // By its id too, but not what the server holds that is away.
+    let detached = limiter.acquire("k", &window).id("mine").await.unwrap();
+    assert_eq!(detached.detach().answers[0].id.clone().unwrap(), "mine");
+    assert!(limiter.apply("k", "mine", None).await.unwrap());
+    let error = limiter.apply("k", before.id().unwrap(), None).await.unwrap_err();
+    assert!(matches!(error, Error::Unreachable { .. }), "{error:?}");
+    before.detach();
+    // An error reply of the fallback is one.
+    here.conn().cmd("LPUSH list x");
+    assert_eq!(limiter.take("list", &window).await.unwrap_err().code(), Some("WRONGTYPE"));
+}
+
+#[test]
+fn a_limiter_outlives_the_runtimes_that_use_it() {
+    let server = Server::start();
+    let (limiter, window) = (limiter_of(&server), per_day(100));
+    for round in 1..=5 {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let left = runtime.block_on(async {
+            let reply = limiter.take("k", &window).block(MS).await.unwrap();
+            assert!(reply.reachable);
+            limiter.take("k", &window).await.unwrap().remaining
+        });
+        assert_eq!(left, 100 - 2 * round);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_calls_at_once_are_each_decided_once() {
+    let server = Server::start();
+    let (limiter, window) = (limiter_of(&server), per_day(100_000));
+    let calls: Vec<_> = (0..2000)
+        .map(|_| {
+            let (limiter, window) = (limiter.clone(), window.clone());
+            tokio::spawn(async move { limiter.take("k", &window).await.unwrap().is_allowed() })
+        })
+        .collect();
+    for call in calls {
+        assert!(call.await.unwrap());
+    }
+    assert_eq!(used(&limiter, "k", &window).await, 2000);
+}
