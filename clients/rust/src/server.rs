@@ -469,7 +469,7 @@ impl Server {
         // The task does not panic, and its runtime may have ended.
         let _ = probing.await;
         if self.breaker.is_open() {
-            return Err(Trouble::Open);
+            return Err(Trouble::Lost(self.breaker.reason()));
         }
         Ok(())
     }

@@ -5,3 +5,4 @@ mod proxy;
 mod scripted;
 mod server;
 mod spec;
+mod topologies;

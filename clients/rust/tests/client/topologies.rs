@@ -1,0 +1,254 @@
+//! Masters that Sentinel names, and clusters.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use redis_ratelimit_client::transport::Servers;
+use redis_ratelimit_client::{Clause, Error, Limiter, Rate, Semaphore, Unreachable, Window};
+use support::{eventually, server_binary, wait_for_sync, Cluster, Conn, Server};
+use tokio::time::sleep;
+
+const MS: Duration = Duration::from_millis(1);
+const PATIENCE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_millis(250);
+
+fn rate() -> Rate {
+    Rate::new(1_000_000_000, 1_000_000, Duration::from_secs(1))
+}
+
+fn per_day(limit: u64) -> Window {
+    Window::new(limit, Duration::from_secs(86_400))
+}
+
+fn url(port: u16) -> String {
+    format!("redis://127.0.0.1:{port}/")
+}
+
+/// A Sentinel that watches a master by the name "limits". It is killed when it is dropped.
+struct Sentinel {
+    process: Child,
+    port: u16,
+    folder: PathBuf,
+}
+
+impl Sentinel {
+    fn start(master: &Server) -> Sentinel {
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let folder = std::env::temp_dir().join(format!("ratelimit-sentinel-{port}"));
+        fs::create_dir_all(&folder).unwrap();
+        let config = folder.join("sentinel.conf");
+        let lines = format!(
+            "port {port}\nbind 127.0.0.1\ndir {}\nsentinel monitor limits 127.0.0.1 {} 1\n\
+             sentinel down-after-milliseconds limits 1000\nsentinel failover-timeout limits 5000\n",
+            folder.display(),
+            master.port()
+        );
+        fs::write(&config, lines).unwrap();
+        let mut command = Command::new(server_binary());
+        let command = command.arg(&config).arg("--sentinel").stdout(Stdio::null());
+        let sentinel = Sentinel { process: command.spawn().unwrap(), port, folder };
+        eventually(PATIENCE, || sentinel.try_ask("PING").is_some());
+        sentinel
+    }
+
+    fn try_ask(&self, command: &str) -> Option<support::Value> {
+        Conn::open(self.port).and_then(|mut conn| conn.try_cmd(command)).ok()
+    }
+
+    fn servers(&self) -> Servers {
+        Servers::open_sentinel("limits", [url(self.port)], "redis://master").unwrap()
+    }
+}
+
+impl Drop for Sentinel {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Calls until one is decided by a server.
+async fn until_decided(limiter: &Limiter, key: &str, within: Duration) {
+    let begin = Instant::now();
+    while !limiter.take(key, &rate()).await.is_ok_and(|reply| reply.reachable) {
+        assert!(begin.elapsed() < within, "not decided within {within:?}");
+        sleep(MS * 10).await;
+    }
+}
+
+#[tokio::test]
+async fn calls_go_to_the_new_master_after_a_failover() {
+    let master = Server::start();
+    let replica = Server::replica_of(&master, true);
+    let sentinel = Sentinel::start(&master);
+    eventually(PATIENCE, || {
+        let replicas = sentinel.try_ask("SENTINEL REPLICAS limits");
+        matches!(replicas, Some(support::Value::Array(all)) if all.len() == 1)
+    });
+    let builder = Limiter::builder(sentinel.servers()).deadline(DEADLINE);
+    let limiter = builder.unreachable(Unreachable::Allow).build().unwrap();
+    until_decided(&limiter, "k", PATIENCE).await;
+    let frozen = master.freeze();
+    for _ in 0..4 {
+        let begin = Instant::now();
+        assert!(!limiter.take("k", &rate()).await.unwrap().reachable);
+        assert!(begin.elapsed() < DEADLINE + MS * 200);
+    }
+    eventually(PATIENCE, || replica.conn().text("INFO replication").contains("role:master"));
+    until_decided(&limiter, "k", Duration::from_secs(4)).await;
+    let reply = limiter.take("after", &per_day(5)).await.unwrap();
+    assert!(reply.reachable);
+    assert_eq!(replica.conn().int("EXISTS after"), 1);
+    drop(frozen);
+}
+
+#[tokio::test]
+async fn a_master_that_became_a_replica_is_left_and_the_call_goes_to_the_new_one() {
+    let (first, second) = (Server::start(), Server::start());
+    let sentinel = Sentinel::start(&first);
+    let limiter = Limiter::builder(sentinel.servers()).deadline(PATIENCE).build().unwrap();
+    assert!(limiter.take("k", &rate()).await.unwrap().reachable);
+    // As a failover does, but at one moment.
+    sentinel.try_ask("SENTINEL REMOVE limits").unwrap();
+    let monitor = format!("SENTINEL MONITOR limits 127.0.0.1 {} 1", second.port());
+    sentinel.try_ask(&monitor).unwrap();
+    first.conn().cmd(format!("REPLICAOF 127.0.0.1 {}", second.port()));
+    assert!(limiter.take("k", &rate()).await.unwrap().reachable);
+    assert_eq!(second.conn().int("EXISTS k"), 1);
+    // Without a Sentinel connections go where they went before.
+    drop(sentinel);
+    second.conn().cmd("CLIENT KILL TYPE normal SKIPME yes");
+    assert!(limiter.take("k", &rate()).await.unwrap().reachable);
+}
+
+#[tokio::test]
+async fn a_sentinel_that_hangs_is_given_up_at_the_deadline() {
+    // Accepts connections and says nothing.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let sentinels = [url(silent.local_addr().unwrap().port())];
+    let servers = Servers::open_sentinel("limits", sentinels, "redis://master").unwrap();
+    let builder = Limiter::builder(servers).deadline(DEADLINE);
+    let limiter = builder.unreachable(Unreachable::Allow).build().unwrap();
+    for _ in 0..3 {
+        let begin = Instant::now();
+        assert!(!limiter.take("k", &rate()).await.unwrap().reachable);
+        assert!(begin.elapsed() < DEADLINE + MS * 200);
+    }
+    // One that answers is asked although another is silent.
+    let master = Server::start();
+    let sentinel = Sentinel::start(&master);
+    let sentinels = [url(silent.local_addr().unwrap().port()), url(sentinel.port)];
+    let servers = Servers::open_sentinel("limits", sentinels, "redis://master").unwrap();
+    let limiter = Limiter::builder(servers).deadline(PATIENCE / 10).build().unwrap();
+    assert!(limiter.take("k", &rate()).await.unwrap().reachable);
+}
+
+#[tokio::test]
+async fn calls_in_a_cluster_find_the_node_of_their_key() {
+    let cluster = Cluster::of(3, 0);
+    let servers = Servers::open_cluster([url(cluster.node(1).port())]).unwrap();
+    let limiter = Limiter::builder(servers).deadline(PATIENCE).build().unwrap();
+    let window = per_day(1000);
+    for key in 0..50 {
+        let key = format!("user:{key}");
+        assert_eq!(limiter.take(&key, &window).await.unwrap().remaining, 999);
+        let node = cluster.node(cluster.master_of(&key));
+        assert_eq!(node.conn().int(format!("EXISTS {key}")), 1);
+    }
+    let jobs = Semaphore::new(1);
+    let permit = limiter.acquire("{u}jobs", &jobs).await.unwrap();
+    let denied = limiter.acquire("{u}jobs", &jobs).block(MS * 20).await;
+    assert!(matches!(denied, Err(Error::Denied(_))));
+    permit.release().await.unwrap();
+    let limits =
+        || [Clause::acquire("{u}tokens", &window).quantity(10), Clause::acquire("{u}jobs", &jobs)];
+    let mut both = limiter.acquire_all(limits()).await.unwrap();
+    both.set([("{u}tokens", 3)]).unwrap();
+    both.apply().await.unwrap();
+    assert_eq!(limiter.look("{u}tokens", &window).await.unwrap().remaining, 997);
+    let charge = [Clause::take("{u}tokens", &window), Clause::take("elsewhere", &window)];
+    let error = limiter.all(charge.clone()).force().await.unwrap_err();
+    assert_eq!(error.code(), Some("CROSSSLOT"));
+    let error = limiter.all(charge).await.unwrap_err();
+    assert_eq!(error.code(), Some("CROSSSLOT"));
+    // Each node counts its own denials.
+    let none = per_day(0);
+    for key in ["a", "b", "c", "d", "b"] {
+        limiter.take(key, &none).await.unwrap();
+    }
+    let top = limiter.top(2, true).await.unwrap();
+    assert_eq!((top.len(), top[0].denials), (2, 2));
+    for node in 0..3 {
+        cluster.node(node).conn().cmd(["CONFIG", "SET", "ratelimit.policies", "p WINDOW 1 1d"]);
+    }
+    for key in 0..20 {
+        limiter.take(&format!("p{key}"), &Window::policy("p")).await.unwrap();
+    }
+    let policies = limiter.policies().await.unwrap();
+    assert_eq!((policies.len(), policies[0].allowed), (1, 20));
+}
+
+#[tokio::test]
+async fn a_slot_that_moves_is_followed_and_no_call_is_lost() {
+    let cluster = Cluster::of(3, 0);
+    let servers = Servers::open_cluster([url(cluster.node(0).port())]).unwrap();
+    let limiter = Limiter::builder(servers).deadline(PATIENCE).build().unwrap();
+    let window = per_day(1000);
+    assert_eq!(limiter.take("b", &window).await.unwrap().remaining, 999);
+    let from = cluster.master_of("b");
+    let to = (from + 1) % 3;
+    let (source, target) = (cluster.node(from), cluster.node(to));
+    for key in ["{b}x", "{b}y"] {
+        limiter.take(key, &window).await.unwrap();
+    }
+    let slot = source.conn().int("CLUSTER KEYSLOT b");
+    let (source_id, target_id) = (cluster.id(from), cluster.id(to));
+    target.conn().cmd(format!("CLUSTER SETSLOT {slot} IMPORTING {source_id}"));
+    source.conn().cmd(format!("CLUSTER SETSLOT {slot} MIGRATING {target_id}"));
+    for key in ["b", "{b}x", "{b}y"] {
+        source.conn().cmd(format!("MIGRATE 127.0.0.1 {} {key} 0 5000", target.port()));
+    }
+    // ASK, by which one call goes to the other node.
+    assert_eq!(limiter.take("b", &window).await.unwrap().remaining, 998);
+    let charged = [Clause::take("b", &window)];
+    assert_eq!(limiter.all(charged).force().await.unwrap().remaining, 997);
+    let reservation = limiter.acquire("b", &window).block(MS).await.unwrap();
+    reservation.apply().await.unwrap();
+    // In a transaction too.
+    let both = ["{b}x", "{b}y"].map(|key| Clause::acquire(key, &window));
+    limiter.acquire_all(both).await.unwrap().apply().await.unwrap();
+    for node in [target, source] {
+        node.conn().cmd(format!("CLUSTER SETSLOT {slot} NODE {target_id}"));
+    }
+    // MOVED.
+    assert_eq!(limiter.take("b", &window).await.unwrap().remaining, 995);
+    assert_eq!(limiter.take("b", &window).await.unwrap().remaining, 994);
+    assert_eq!(limiter.look("{b}y", &window).await.unwrap().remaining, 998);
+}
+
+#[tokio::test]
+async fn a_node_that_is_away_takes_no_other_with_it_and_its_replica_takes_over() {
+    let mut cluster = Cluster::of(3, 1);
+    cluster.notice_the_dead();
+    let nodes: Vec<_> = (0..6).map(|node| url(cluster.node(node).port())).collect();
+    let builder = Limiter::builder(Servers::open_cluster(nodes).unwrap()).deadline(DEADLINE);
+    let limiter = builder.unreachable(Unreachable::Allow).build().unwrap();
+    for key in ["a", "b"] {
+        until_decided(&limiter, key, PATIENCE).await;
+    }
+    let (lost, other) = (cluster.master_of("b"), cluster.master_of("a"));
+    assert_ne!(lost, other);
+    wait_for_sync(cluster.node(lost), cluster.node(cluster.replica_of(lost)));
+    cluster.kill(lost);
+    for _ in 0..5 {
+        let begin = Instant::now();
+        assert!(!limiter.take("b", &rate()).await.unwrap().reachable);
+        assert!(begin.elapsed() < DEADLINE + MS * 200);
+        let reply = limiter.take("a", &rate()).await.unwrap();
+        assert!(reply.reachable, "another node decides as ever");
+    }
+    until_decided(&limiter, "b", PATIENCE).await;
+}
