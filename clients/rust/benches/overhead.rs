@@ -1,0 +1,115 @@
+//! What a call of the limiter costs beside the same command sent by the crate redis: CPU time of the client's thread, and
+//! allocations. The two take turns, and medians are compared.
+//!
+//!     cargo bench -p redis-ratelimit-client
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::fs;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use redis_ratelimit_client::transport::Servers;
+use redis_ratelimit_client::{Limiter, Rate};
+use support::Server;
+
+/// Counts allocations.
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: hands everything to the allocator of the system.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Relaxed);
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const ROUNDS: usize = 41;
+const CALLS: u32 = 2000;
+
+/// What a round of calls used.
+#[derive(Clone, Copy)]
+struct Used {
+    cpu_ns: u64,
+    allocations: u64,
+}
+
+/// Of this thread, on which everything but the server runs.
+fn used() -> Used {
+    let stat = fs::read_to_string("/proc/thread-self/schedstat").expect("Linux");
+    let cpu_ns = stat.split(' ').next().and_then(|text| text.parse().ok()).expect("nanoseconds");
+    Used { cpu_ns, allocations: ALLOCATIONS.load(Relaxed) }
+}
+
+fn since(before: Used) -> Used {
+    let now = used();
+    let each = |now: u64, before: u64| (now - before) / u64::from(CALLS);
+    Used {
+        cpu_ns: each(now.cpu_ns, before.cpu_ns),
+        allocations: each(now.allocations, before.allocations),
+    }
+}
+
+fn median(mut all: Vec<u64>) -> u64 {
+    all.sort_unstable();
+    all[all.len() / 2]
+}
+
+fn main() {
+    let server = Server::start();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let client = redis::Client::open(server.url()).unwrap();
+        let mut conn = client.get_multiplexed_async_connection().await.unwrap();
+        let servers = Servers::from(client);
+        let limiter = Limiter::builder(servers).deadline(Duration::from_millis(500)).build();
+        let limiter = limiter.unwrap();
+        let rate = Rate::new(1_000_000_000, 1_000_000, Duration::from_secs(1));
+        let (mut bare, mut ours) = (Vec::new(), Vec::new());
+        for _ in 0..ROUNDS {
+            let before = used();
+            for _ in 0..CALLS {
+                let mut command = redis::cmd("RL.THROTTLE");
+                command.arg("k").arg(1_000_000_000).arg(1_000_000).arg(1).arg(1).arg("MS");
+                let (limited, ..): (i64, i64, i64, i64, i64) =
+                    command.query_async(&mut conn).await.unwrap();
+                assert_eq!(limited, 0);
+            }
+            bare.push(since(before));
+            let before = used();
+            for _ in 0..CALLS {
+                assert!(limiter.take("k", &rate).await.unwrap().is_allowed());
+            }
+            ours.push(since(before));
+        }
+        let cpu = |all: &[Used]| median(all.iter().map(|each| each.cpu_ns).collect());
+        let allocations = |all: &[Used]| median(all.iter().map(|each| each.allocations).collect());
+        let added: Vec<_> = bare
+            .iter()
+            .zip(&ours)
+            .map(|(bare, ours)| ours.cpu_ns.saturating_sub(bare.cpu_ns))
+            .collect();
+        println!("{ROUNDS} rounds of {CALLS} calls, one after the other");
+        println!(
+            "the crate redis  {:>6} ns of CPU, {:>2} allocations",
+            cpu(&bare),
+            allocations(&bare)
+        );
+        println!(
+            "the limiter      {:>6} ns of CPU, {:>2} allocations",
+            cpu(&ours),
+            allocations(&ours)
+        );
+        println!("added            {:>6} ns of CPU, the median of the rounds", median(added));
+    });
+}
