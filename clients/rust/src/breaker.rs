@@ -13,8 +13,8 @@ pub(crate) const PAUSE: Duration = Duration::from_millis(200);
 /// The longest that a probe waits for its answer.
 pub(crate) const PROBE: Duration = Duration::from_secs(1);
 
-/// Closed, it lets every call through. Once calls have failed in a row it opens: further ones are not sent, and one at a time
-/// may probe whether the server is back. An answer of any kind, an error too, closes it.
+/// Closed, it lets every call through. Once calls have failed in a row it opens: further ones are not sent, and one at a
+/// time may probe whether the server is back. An answer of any kind, an error too, closes it.
 ///
 /// Calls that ran at the same time fail for the same reason, so they count as one failure: one that began before the last
 /// failure was counted adds nothing. Nor does one during which the server answered another call.

@@ -150,6 +150,15 @@ pub(crate) struct Options {
 }
 
 impl Options {
+    /// How long a call waits. To the server zero is without end.
+    pub fn set_block(&mut self, longest: Duration) {
+        self.block = match longest {
+            Duration::ZERO => None,
+            Duration::MAX => Some(Duration::ZERO),
+            _ => Some(longest),
+        };
+    }
+
     /// Whether a denied call may close the key.
     fn may_ban(&self, quantity: i64) -> bool {
         quantity > 0

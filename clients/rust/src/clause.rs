@@ -11,8 +11,8 @@ use crate::{AllReply, Error, Reply};
 
 /// One limit of a call that asks several, see [`Limiter::all`](crate::Limiter::all).
 ///
-/// Its name, by default its key, says in replies, errors and costs which limit is meant. Keys of one call lie in one slot of a
-/// cluster: give them the same `{tag}`.
+/// Its name, by default its key, says in replies, errors and costs which limit is meant. Keys of one call lie in one slot of
+/// a cluster: give them the same `{tag}`.
 ///
 /// ```
 /// use redis_ratelimit_client::{Clause, Semaphore, Window};

@@ -27,6 +27,17 @@ const SECOND_RELEASE: Duration = Duration::from_millis(50);
 
 /// What a limiter answers while no server does. Error replies are always errors, and so are calls that settle, list or look
 /// into keys.
+///
+/// ```
+/// use redis_ratelimit_client::transport::Servers;
+/// use redis_ratelimit_client::{Limiter, Unreachable};
+///
+/// let elsewhere = Limiter::open("redis://10.0.0.2/")?;
+/// let limiter = Limiter::builder(Servers::open("redis://10.0.0.1/")?)
+///     .unreachable(Unreachable::Limiter(elsewhere))
+///     .build()?;
+/// # Ok::<(), redis_ratelimit_client::Error>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub enum Unreachable {
@@ -154,8 +165,8 @@ impl Core {
         }
     }
 
-    /// The replies of the server that commands are for, wherever it is redirected to. An error reply to any of them means that
-    /// none was carried out.
+    /// The replies of the server that commands are for, wherever it is redirected to. An error reply to any of them means
+    /// that none was carried out.
     async fn redirecting(
         &self,
         key: &[u8],
@@ -396,8 +407,8 @@ struct Call {
     attempt: Attempt,
 }
 
-/// What a call comes to. If it is dropped, the call is given up: its place in the line too, and what it takes all the same is
-/// given back.
+/// What a call comes to. If it is dropped, the call is given up: its place in the line too, and what it takes all the same
+/// is given back.
 pub(crate) struct Sending {
     work: Option<BoxFuture<'static, Result<Outcome, Error>>>,
     call: Arc<Call>,
@@ -441,6 +452,7 @@ impl Drop for Sending {
                 Some(work.as_mut().await)
             };
             drop(work);
+            call.attempt.hang_up();
             let replies = match outcome {
                 Some(Ok(Outcome::Replies(replies))) => Some(replies),
                 // Another limiter decided: what it took ends with its period or lease.

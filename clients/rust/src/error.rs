@@ -7,6 +7,20 @@ use crate::transport::ErrorReply;
 use crate::AllReply;
 
 /// Why there is no answer.
+///
+/// ```no_run
+/// use redis_ratelimit_client::{Error, Limiter, Semaphore};
+///
+/// # async fn example(limiter: Limiter) -> Result<(), Error> {
+/// match limiter.acquire("jobs", &Semaphore::new(5)).await {
+///     Ok(permit) => permit.release().await?,
+///     Err(Error::Denied(reply)) => println!("come back in {:?}", reply.retry_after),
+///     Err(error) if error.is_transient() => println!("answer 503: {error}"),
+///     Err(error) => return Err(error),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Error {

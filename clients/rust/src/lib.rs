@@ -1,6 +1,4 @@
-//! Rate limits, reservations and semaphores of [redis-ratelimit], the module for Redis and Valkey.
-//!
-//! [redis-ratelimit]: https://github.com/redis-ratelimit/redis-ratelimit
+#![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -16,6 +14,7 @@
 )]
 
 mod breaker;
+mod builders;
 mod calls;
 mod clause;
 mod core;
@@ -28,12 +27,45 @@ mod server;
 mod servers;
 pub mod transport;
 
+pub use builders::{AcquireAllCall, AcquireCall, AllCall, Answer, LookCall, TakeCall};
 pub use clause::Clause;
 pub use core::Unreachable;
 pub use error::Error;
 pub use limit::{Limit, Period, Rate, Reserve, Semaphore, Take, Window};
-pub use limiter::{
-    AcquireAllCall, AcquireCall, AllCall, Answer, Builder, Limiter, LookCall, TakeCall,
-};
+pub use limiter::{Builder, Limiter};
 pub use reply::{AllReply, Decision, Held, Id, KeyInfo, KeyState, Policy, Reply, TopKey};
 pub use reservation::{Cost, Reservation};
+
+/// The programs of the project's pages.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../../README.md")]
+    mod readme {}
+    #[doc = include_str!("../../../docs/recipes.md")]
+    mod recipes {}
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+    use std::time::Duration;
+
+    use super::{breaker, reservation};
+
+    #[test]
+    fn numbers_are_those_of_the_other_clients() {
+        let table = Path::new(env!("CARGO_MANIFEST_DIR")).join("../spec/numbers.json");
+        let table: serde_json::Value =
+            serde_json::from_str(&fs::read_to_string(table).unwrap()).unwrap();
+        let ms = |length: Duration| length.as_millis() as u64;
+        let breaker = &table["breaker"];
+        assert_eq!(breaker["failures"], breaker::FAILURES);
+        assert_eq!(breaker["pause_ms"], ms(breaker::PAUSE));
+        assert_eq!(breaker["probe_ms"], ms(breaker::PROBE));
+        let renewal = &table["renewal"];
+        assert_eq!(renewal["per_lease"], reservation::RENEWALS_PER_LEASE);
+        assert_eq!(renewal["default_lease_ms"], ms(reservation::DEFAULT_LEASE));
+        assert_eq!(renewal["least_ms"], ms(reservation::LEAST_RENEWAL));
+    }
+}

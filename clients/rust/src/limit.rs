@@ -197,7 +197,8 @@ enum RateNumbers {
 }
 
 impl Rate {
-    /// `count` for each `period` in the long run, and up to `max_burst + 1` at once. The server refuses what is out of range.
+    /// `count` for each `period` in the long run, and up to `max_burst + 1` at once. The server refuses what is out of
+    /// range.
     pub fn new(max_burst: u64, count: u64, period: impl Into<Period>) -> Rate {
         let period = period.into();
         Rate { numbers: RateNumbers::Given { max_burst, count, period }, ban: None }
@@ -234,8 +235,8 @@ impl Rate {
         Ok(self)
     }
 
-    /// How long a denied call closes the key, from 1 ms to a year. Calls that may not ban, such as those with `block`, ignore
-    /// it.
+    /// How long a denied call closes the key, from 1 ms to a year. Calls that may not ban, such as those with `block`,
+    /// ignore it.
     pub fn ban(mut self, length: Duration) -> Rate {
         self.ban = Some(length);
         self
@@ -304,8 +305,8 @@ impl Window {
         Ok(Window::new(limit, period))
     }
 
-    /// A policy of the server by its name, without the `@`. Numbers and shape are the server's: methods that set them have no
-    /// effect.
+    /// A policy of the server by its name, without the `@`. Numbers and shape are the server's: methods that set them have
+    /// no effect.
     pub fn policy(name: &str) -> Window {
         Window { numbers: WindowNumbers::Policy(name.into()), ban: None, unit: None }
     }

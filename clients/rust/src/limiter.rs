@@ -2,22 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::future::{Future, IntoFuture};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
+use crate::builders::{AcquireAllCall, AcquireCall, AllCall, AllKind, LookCall, TakeCall};
 use crate::calls::{self, Options, Request};
-use crate::clause::{Clause, Groups};
-use crate::core::{Core, Hook, Outcome, Sending};
-use crate::limit::{Limit, Rate, Reserve, Take, Window};
+use crate::clause::Clause;
+use crate::core::{Core, Hook, Outcome};
+use crate::limit::{Limit, Reserve, Take};
 use crate::reply::{
     read_held, read_info, read_policies, read_top, Held, Id, KeyInfo, Policy, TopKey,
 };
-use crate::reservation::{Limits, Reservation};
-use crate::transport::{BoxFuture, Servers, Value};
-use crate::{AllReply, Error, Reply, Unreachable};
+use crate::transport::{Servers, Value};
+use crate::{Error, Unreachable};
 
 /// The deadline of a limiter that is given none.
 const DEADLINE: Duration = Duration::from_millis(500);
@@ -28,8 +25,8 @@ const DEADLINE: Duration = Duration::from_millis(500);
 /// is asked within a deadline, see [`Builder::deadline`], and [`Builder::unreachable`] says what a call is answered while it
 /// does not answer.
 ///
-/// A call that is dropped before it was answered takes nothing: its place in the line is given up, and what was taken all the
-/// same is given back.
+/// A call that is dropped before it was answered takes nothing: its place in the line is given up, and what was taken all
+/// the same is given back.
 ///
 /// ```no_run
 /// use redis_ratelimit_client::{Limiter, Rate};
@@ -192,7 +189,7 @@ impl Limiter {
         LookCall { limiter: self, key, limit, quantity: 1, leave: 0, reserves: false }
     }
 
-    /// Reserves 1 in a window or of a semaphore (RL.ACQUIRE) for as long as the [`Reservation`] lives.
+    /// Reserves 1 in a window or of a semaphore (RL.ACQUIRE) for as long as the [`Reservation`](crate::Reservation) lives.
     ///
     /// # Errors
     ///
@@ -245,7 +242,7 @@ impl Limiter {
     }
 
     /// Takes and reserves of several limits, all or nothing (RL.ALL). What is reserved is settled as one, by one
-    /// [`Reservation`].
+    /// [`Reservation`](crate::Reservation).
     ///
     /// # Errors
     ///
@@ -271,7 +268,7 @@ impl Limiter {
     }
 
     /// Counts a reservation, or what was really used (RL.APPLY); false if it is not held. For what another process reserved,
-    /// see [`Reservation::detach`].
+    /// see [`Reservation::detach`](crate::Reservation::detach).
     ///
     /// # Errors
     ///
@@ -414,7 +411,8 @@ impl Limiter {
         read_info(&self.ask(calls::of_key("RL.INFO", key.as_ref())).await?)
     }
 
-    /// The keys with the most denials in the last 10 to 20 minutes (RL.TOP), most first, at most `count`. `reset` forgets them.
+    /// The keys with the most denials in the last 10 to 20 minutes (RL.TOP), most first, at most `count`. `reset` forgets
+    /// them.
     ///
     /// Each node of a cluster counts its own denials: all nodes are asked.
     ///
@@ -488,390 +486,5 @@ impl Limiter {
     async fn ask(&self, request: Request) -> Result<Value, Error> {
         let values = self.ask_nodes(request).await?;
         values.into_iter().next().ok_or_else(|| Error::unexpected("a value", &Value::Nil))
-    }
-}
-
-/// A call of [`Limiter::take`], which is sent when it is awaited.
-#[derive(Clone, Debug)]
-#[must_use = "a call is sent when it is awaited"]
-pub struct TakeCall<'a, L> {
-    limiter: &'a Limiter,
-    key: &'a [u8],
-    limit: &'a L,
-    quantity: i64,
-    options: Options,
-}
-
-impl<L: Take> TakeCall<'_, L> {
-    /// How much to take. 0 only looks, and a negative quantity gives back what was taken.
-    pub fn quantity(mut self, quantity: i64) -> Self {
-        self.quantity = quantity;
-        self
-    }
-
-    /// How much must be left for others, such as for calls that are more important.
-    pub fn leave(mut self, leave: u64) -> Self {
-        self.options.leave = leave;
-        self
-    }
-
-    /// Takes as much of the quantity as is available. It is denied only if that is nothing.
-    pub fn at_most(mut self) -> Self {
-        self.options.at_most = true;
-        self
-    }
-
-    /// Counts the quantity even if there is not enough, for what was used and is known only afterwards. Later calls wait until
-    /// it is repaid.
-    pub fn force(mut self) -> Self {
-        self.options.force = true;
-        self
-    }
-
-    /// Waits in line for up to this time instead of being denied; zero waits without end.
-    pub fn block(mut self, longest: Duration) -> Self {
-        self.options.block = Some(longest);
-        self
-    }
-}
-
-impl TakeCall<'_, Rate> {
-    /// Takes now what is available within this time. The reply's `wait` says after which time to go on.
-    pub fn ahead(mut self, longest: Duration) -> Self {
-        self.options.ahead = Some(longest);
-        self
-    }
-}
-
-impl TakeCall<'_, Window> {
-    /// Counts the call also if it is denied, so that only callers who pause get on.
-    pub fn count_denied(mut self) -> Self {
-        self.options.count_denied = true;
-        self
-    }
-}
-
-impl<L: Take> IntoFuture for TakeCall<'_, L> {
-    type Output = Result<Reply, Error>;
-    type IntoFuture = Answer;
-
-    fn into_future(self) -> Answer {
-        let request = calls::take(self.key, self.limit, self.quantity, &self.options);
-        Answer::new(self.limiter, request, self.quantity, self.options, calls::read_take)
-    }
-}
-
-/// A call of [`Limiter::look`], which is sent when it is awaited.
-#[derive(Clone, Debug)]
-#[must_use = "a call is sent when it is awaited"]
-pub struct LookCall<'a, L> {
-    limiter: &'a Limiter,
-    key: &'a [u8],
-    limit: &'a L,
-    quantity: i64,
-    leave: u64,
-    reserves: bool,
-}
-
-impl<L: Limit> LookCall<'_, L> {
-    /// How much would be taken.
-    pub fn quantity(mut self, quantity: i64) -> Self {
-        self.quantity = quantity;
-        self
-    }
-
-    /// How much would have to be left for others.
-    pub fn leave(mut self, leave: u64) -> Self {
-        self.leave = leave;
-        self
-    }
-}
-
-impl LookCall<'_, Window> {
-    /// What a reservation would be answered, instead of a call that takes.
-    pub fn reserving(mut self) -> Self {
-        self.reserves = true;
-        self
-    }
-}
-
-impl<L: Limit> IntoFuture for LookCall<'_, L> {
-    type Output = Result<Reply, Error>;
-    type IntoFuture = Answer;
-
-    fn into_future(self) -> Answer {
-        let request = calls::look(self.key, self.limit, self.quantity, self.leave, self.reserves);
-        let read = match request.first.word(0) {
-            Some(b"RL.ACQUIRE_RO") => |value: &Value, _: &Options| Reply::read_id(value),
-            _ => |value: &Value, _: &Options| Reply::read(value),
-        };
-        Answer::new(self.limiter, request, self.quantity, Options::default(), read)
-    }
-}
-
-/// The answer to [`TakeCall`] or [`LookCall`], when it has come.
-#[must_use = "futures do nothing unless they are awaited"]
-pub struct Answer {
-    sending: Sending,
-    quantity: i64,
-    options: Options,
-    read: fn(&Value, &Options) -> Result<Reply, Error>,
-}
-
-impl fmt::Debug for Answer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Answer").field("options", &self.options).finish_non_exhaustive()
-    }
-}
-
-impl Answer {
-    fn new(
-        limiter: &Limiter,
-        request: Request,
-        quantity: i64,
-        options: Options,
-        read: fn(&Value, &Options) -> Result<Reply, Error>,
-    ) -> Answer {
-        Answer { sending: limiter.0.send(request), quantity, options, read }
-    }
-
-    /// The reply, and the limiter that settles what was reserved if it was not this one.
-    fn reply(&self, outcome: Outcome) -> Result<(Reply, Option<Limiter>), Error> {
-        let read = |values: &[Value]| {
-            let value = values.first().unwrap_or(&Value::Nil);
-            (self.read)(value, &self.options)
-        };
-        match outcome {
-            Outcome::Replies(values) => Ok((read(&values)?, None)),
-            Outcome::Fallback(values, limiter) => {
-                Ok((Reply { reachable: false, ..read(&values)? }, Some(limiter)))
-            }
-            Outcome::Chosen(allow) => {
-                Ok((calls::unreached(allow, self.quantity, &self.options), None))
-            }
-        }
-    }
-}
-
-impl Future for Answer {
-    type Output = Result<Reply, Error>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let outcome = std::task::ready!(Pin::new(&mut self.sending).poll(context));
-        Poll::Ready(outcome.and_then(|outcome| self.reply(outcome)).map(|(reply, _)| reply))
-    }
-}
-
-/// A call of [`Limiter::acquire`], which is sent when it is awaited.
-#[derive(Clone, Debug)]
-#[must_use = "a call is sent when it is awaited"]
-pub struct AcquireCall<'a, L> {
-    limiter: &'a Limiter,
-    key: &'a [u8],
-    limit: &'a L,
-    quantity: u64,
-    options: Options,
-    is_renewed: bool,
-}
-
-impl<L: Reserve> AcquireCall<'_, L> {
-    /// How much to reserve; 0 only looks.
-    pub fn quantity(mut self, quantity: u64) -> Self {
-        self.quantity = quantity;
-        self
-    }
-
-    /// How much must be left for others, such as for calls that are more important.
-    pub fn leave(mut self, leave: u64) -> Self {
-        self.options.leave = leave;
-        self
-    }
-
-    /// Reserves as much of the quantity as is available, which the reply's `granted` says. It is denied only if that is
-    /// nothing.
-    pub fn at_most(mut self) -> Self {
-        self.options.at_most = true;
-        self
-    }
-
-    /// How long the reservation lasts if it is not renewed, from 1 ms to a year. The server's default is 20 s.
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.options.lease = Some(lease);
-        self
-    }
-
-    /// Whether the lease is renewed while the [`Reservation`] lives, three times in its length; true if not given.
-    pub fn renewed(mut self, is_renewed: bool) -> Self {
-        self.is_renewed = is_renewed;
-        self
-    }
-
-    /// A reservation whose lease ends unsettled counts.
-    pub fn count_lapsed(mut self) -> Self {
-        self.options.count_lapsed = true;
-        self
-    }
-
-    /// The id of the reservation, unique within its key. The limiter makes one if it is not given.
-    pub fn id(mut self, id: impl Into<Id>) -> Self {
-        self.options.id = Some(id.into());
-        self
-    }
-
-    /// Waits in line for up to this time instead of being denied; zero waits without end.
-    pub fn block(mut self, longest: Duration) -> Self {
-        self.options.block = Some(longest);
-        self
-    }
-}
-
-impl<L: Reserve> IntoFuture for AcquireCall<'_, L> {
-    type Output = Result<Reservation, Error>;
-    type IntoFuture = BoxFuture<'static, Self::Output>;
-
-    fn into_future(mut self) -> Self::IntoFuture {
-        if self.options.id.is_none() && self.quantity > 0 {
-            match Id::random() {
-                Ok(id) => self.options.id = Some(id),
-                Err(error) => return Box::pin(std::future::ready(Err(error))),
-            }
-        }
-        let request = calls::acquire(self.key, self.limit, self.quantity, &self.options);
-        let quantity = i64::try_from(self.quantity).unwrap_or(i64::MAX);
-        let limits = Limits::single(self.key, self.limit, self.options.lease);
-        let options = self.options;
-        let mut answer = Answer::new(self.limiter, request, quantity, options, calls::read_acquire);
-        let limiter = self.limiter.clone();
-        let is_renewed = self.is_renewed;
-        Box::pin(async move {
-            let outcome = (&mut answer.sending).await?;
-            let (reply, by) = answer.reply(outcome)?;
-            let settling = by.unwrap_or(limiter);
-            Reservation::new(settling, limits, AllReply::single(reply), is_renewed)
-        })
-    }
-}
-
-/// How several limits are asked.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum AllKind {
-    Take,
-    Look,
-    Charge,
-}
-
-/// A call of [`Limiter::all`], which is sent when it is awaited.
-#[derive(Clone, Debug)]
-#[must_use = "a call is sent when it is awaited"]
-pub struct AllCall<'a> {
-    limiter: &'a Limiter,
-    clauses: Vec<Clause>,
-    kind: AllKind,
-}
-
-impl AllCall<'_> {
-    /// Only says what the call would be answered now (RL.ALL_RO), and takes nothing.
-    pub fn look(mut self) -> Self {
-        self.kind = AllKind::Look;
-        self
-    }
-
-    /// Counts afterwards what was used, as one step and also where there is not enough. The clauses are rates and windows
-    /// without options and groups.
-    pub fn force(mut self) -> Self {
-        self.kind = AllKind::Charge;
-        self
-    }
-
-    fn request(&self, groups: &Arc<Groups>) -> Result<Request, Error> {
-        if self.kind == AllKind::Charge {
-            groups.check_plain()?;
-            return Ok(calls::charge(groups));
-        }
-        let takes = self.kind == AllKind::Take;
-        match groups.reserving().filter(|_| takes) {
-            Some(part) => Err(Error::must_be_acquired(&part.name)),
-            None => Ok(calls::all(groups, takes)),
-        }
-    }
-}
-
-/// Reads what several limits answer.
-fn read_all(
-    groups: &Groups,
-    outcome: Outcome,
-    kind: AllKind,
-) -> Result<(AllReply, Option<Limiter>), Error> {
-    let read = |values: &[Value]| {
-        if kind == AllKind::Charge {
-            return calls::read_charge(values, groups);
-        }
-        let mut reply = AllReply::read(values.first().unwrap_or(&Value::Nil))?;
-        reply.paid = groups.paid(&reply, kind == AllKind::Take);
-        Ok(reply)
-    };
-    match outcome {
-        Outcome::Replies(values) => Ok((read(&values)?, None)),
-        Outcome::Fallback(values, limiter) => {
-            let mut reply = read(&values)?;
-            reply.reply.reachable = false;
-            Ok((reply, Some(limiter)))
-        }
-        // What was used already is not denied.
-        Outcome::Chosen(allow) => Ok((AllReply::unreached(allow || kind == AllKind::Charge), None)),
-    }
-}
-
-impl IntoFuture for AllCall<'_> {
-    type Output = Result<AllReply, Error>;
-    type IntoFuture = BoxFuture<'static, Self::Output>;
-
-    fn into_future(mut self) -> Self::IntoFuture {
-        let groups = Groups::new(std::mem::take(&mut self.clauses), false).map(Arc::new);
-        let made = groups.and_then(|groups| Ok((self.request(&groups)?, groups)));
-        let (request, groups) = match made {
-            Ok(made) => made,
-            Err(error) => return Box::pin(std::future::ready(Err(error))),
-        };
-        let (sending, kind) = (self.limiter.0.send(request), self.kind);
-        Box::pin(async move { read_all(&groups, sending.await?, kind).map(|(reply, _)| reply) })
-    }
-}
-
-/// A call of [`Limiter::acquire_all`], which is sent when it is awaited.
-#[derive(Clone, Debug)]
-#[must_use = "a call is sent when it is awaited"]
-pub struct AcquireAllCall<'a> {
-    limiter: &'a Limiter,
-    clauses: Vec<Clause>,
-    is_renewed: bool,
-}
-
-impl AcquireAllCall<'_> {
-    /// Whether the leases are renewed while the [`Reservation`] lives, three times in the shortest; true if not given.
-    pub fn renewed(mut self, is_renewed: bool) -> Self {
-        self.is_renewed = is_renewed;
-        self
-    }
-}
-
-impl IntoFuture for AcquireAllCall<'_> {
-    type Output = Result<Reservation, Error>;
-    type IntoFuture = BoxFuture<'static, Self::Output>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        let groups = match Groups::new(self.clauses, true) {
-            Ok(groups) if groups.reserving().is_some() => Arc::new(groups),
-            Ok(_) => return Box::pin(std::future::ready(Err(Error::reserves_nothing()))),
-            Err(error) => return Box::pin(std::future::ready(Err(error))),
-        };
-        let sending = self.limiter.0.send(calls::all(&groups, true));
-        let limiter = self.limiter.clone();
-        let is_renewed = self.is_renewed;
-        Box::pin(async move {
-            let (reply, by) = read_all(&groups, sending.await?, AllKind::Take)?;
-            let settling = by.unwrap_or(limiter);
-            Reservation::new(settling, Limits::several(&groups), reply, is_renewed)
-        })
     }
 }

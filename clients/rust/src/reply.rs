@@ -14,12 +14,24 @@ pub enum Decision {
     Allowed,
     /// It took nothing.
     Denied,
-    /// It took nothing, only because others hold the capacity, or wait for it, and may give it back: wait with `block` rather
-    /// than coming back later. Only reservations are answered so.
+    /// It took nothing, only because others hold the capacity, or wait for it, and may give it back: wait with `block`
+    /// rather than coming back later. Only reservations are answered so.
     Held,
 }
 
 /// The answer to a call that asks a limit.
+///
+/// ```no_run
+/// # use redis_ratelimit_client::{Error, Limiter, Decision, Rate};
+/// # async fn example(limiter: Limiter) -> Result<(), Error> {
+/// let reply = limiter.take("user:1", &Rate::per("30/min")?).await?;
+/// match reply.decision {
+///     Decision::Allowed => println!("{} of {} are left", reply.remaining, reply.limit),
+///     _ => println!("come back in {:?}", reply.retry_after),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Reply {
@@ -72,9 +84,19 @@ impl Reply {
         let Value::Array(elements) = value else {
             return Err(Error::unexpected("an array", value));
         };
-        let [Value::Integer(limited), Value::Integer(limit), Value::Integer(remaining), Value::Integer(retry_after), Value::Integer(reset_after), ..] =
-            elements.as_slice()
-        else {
+        let integer = |element| match element {
+            &Value::Integer(number) => Some(number),
+            _ => None,
+        };
+        let first = || {
+            let [limited, limit, remaining, retry_after, reset_after, ..] = elements.as_slice()
+            else {
+                return None;
+            };
+            let times = (integer(retry_after)?, integer(reset_after)?);
+            Some((integer(limited)?, integer(limit)?, integer(remaining)?, times))
+        };
+        let Some((limited, limit, remaining, (retry_after, reset_after))) = first() else {
             return Err(Error::unexpected("five integers", value));
         };
         let decision = match limited {
@@ -84,10 +106,10 @@ impl Reply {
         };
         Ok(Reply {
             decision,
-            limit: unsigned(*limit),
-            remaining: unsigned(*remaining),
-            retry_after: time(*retry_after),
-            reset_after: time(*reset_after).unwrap_or_default(),
+            limit: unsigned(limit),
+            remaining: unsigned(remaining),
+            retry_after: time(retry_after),
+            reset_after: time(reset_after).unwrap_or_default(),
             reachable: true,
             ..Reply::unreached(false)
         })
@@ -124,8 +146,21 @@ impl Reply {
     }
 }
 
-/// The answer to a call that asks several limits: that of the limit that decides, to which this dereferences, and each limit's
-/// own.
+/// The answer to a call that asks several limits: that of the limit that decides, to which this dereferences, and each
+/// limit's own.
+///
+/// ```no_run
+/// # use redis_ratelimit_client::{Error, Limiter, Clause, Window};
+/// # async fn example(limiter: Limiter) -> Result<(), Error> {
+/// let plan = Clause::take("{u1}:plan", &Window::per("1000/month")?);
+/// let credits = Clause::take("{u1}:credits", &Window::per("500/y")?);
+/// let reply = limiter.all([plan.or_else(credits)]).await?;
+/// if reply.is_allowed() {
+///     println!("{:?} paid", reply.paid);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AllReply {
@@ -133,11 +168,11 @@ pub struct AllReply {
     pub reply: Reply,
     /// The number of the limit that decides, from 1; 0 if the server could not be reached.
     pub clause: usize,
-    /// Each limit's own answer, in their order, those of a group one after the other: the first of a group that is allowed is
-    /// the one that took. Empty if the server could not be reached.
+    /// Each limit's own answer, in their order, those of a group one after the other: the first of a group that is allowed
+    /// is the one that took. Empty if the server could not be reached.
     pub answers: Vec<Reply>,
-    /// The names of the limits that took, in their order; of a group one at most. Empty if the call was denied, or the server
-    /// could not be reached.
+    /// The names of the limits that took, in their order; of a group one at most. Empty if the call was denied, or the
+    /// server could not be reached.
     pub paid: Vec<String>,
 }
 

@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use crate::calls::{Reserved, Settle};
 use crate::clause::Groups;
-use crate::core::Outcome;
+use crate::core::{Hook, Outcome};
 use crate::limit::Reserve;
 use crate::reply::Id;
 use crate::{AllReply, Error, Limiter};
@@ -25,6 +25,14 @@ pub(crate) const DEFAULT_LEASE: Duration = Duration::from_secs(20);
 pub(crate) const LEAST_RENEWAL: Duration = Duration::from_millis(5);
 
 /// What was really used: of one limit a quantity, of several the quantities by the names of the limits.
+///
+/// ```
+/// use redis_ratelimit_client::Cost;
+///
+/// let of_one = Cost::from(1234);
+/// let of_several = Cost::from([("tokens", 1234), ("dollars", 90)]);
+/// let collected: Cost = vec![("tokens", 1234)].into_iter().collect();
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cost(CostOf);
 
@@ -132,8 +140,8 @@ impl Limits {
 /// What is reserved, by [`Limiter::acquire`] or [`Limiter::acquire_all`].
 ///
 /// End it with [`Reservation::apply`], which counts it, or with [`Reservation::release`], which gives it back. If it is
-/// dropped, as where an error returns early, that happens in the background: what was [set](Reservation::set) is applied, and
-/// without that all is given back. [`Builder::on_unsettled`](crate::Builder::on_unsettled) is told if it fails.
+/// dropped, as where an error returns early, that happens in the background: what was [set](Reservation::set) is applied,
+/// and without that all is given back. [`Builder::on_unsettled`](crate::Builder::on_unsettled) is told if it fails.
 ///
 /// Its leases are renewed as long as it lives.
 ///
@@ -164,6 +172,8 @@ pub struct Reservation {
 /// What is reserved, and who settles it.
 struct HeldLimits {
     limiter: Limiter,
+    /// Is told what could not be settled in the background.
+    told: Option<Hook>,
     reserved: Vec<Reserved>,
 }
 
@@ -191,7 +201,7 @@ impl HeldLimits {
     }
 
     fn tell(&self, error: &Error) {
-        if let Some(told) = &self.limiter.core().on_unsettled {
+        if let Some(told) = &self.told {
             told(error);
         }
     }
@@ -207,8 +217,10 @@ impl fmt::Debug for Reservation {
 }
 
 impl Reservation {
+    /// Of a call of `limiter`, which `by` answered in its place if no server did.
     pub(crate) fn new(
         limiter: Limiter,
+        by: Option<Limiter>,
         limits: Limits,
         reply: AllReply,
         is_renewed: bool,
@@ -221,7 +233,11 @@ impl Reservation {
             limits,
             reply,
             costs: HashMap::new(),
-            held: Arc::new(HeldLimits { limiter, reserved }),
+            held: Arc::new(HeldLimits {
+                told: limiter.core().on_unsettled.clone(),
+                limiter: by.unwrap_or(limiter),
+                reserved,
+            }),
             renewal: None,
             is_renewed,
             is_settled: false,
@@ -263,8 +279,8 @@ impl Reservation {
         &self.reply
     }
 
-    /// The id of a single reservation. `None` if nothing is reserved: of quantity 0, by a policy in shadow, or while no server
-    /// answers.
+    /// The id of a single reservation. `None` if nothing is reserved: of quantity 0, by a policy in shadow, or while no
+    /// server answers.
     pub fn id(&self) -> Option<&Id> {
         match self.held.reserved.as_slice() {
             [reserved] => Some(&reserved.id),
@@ -289,8 +305,8 @@ impl Reservation {
         Ok(())
     }
 
-    /// Counts the reservation, or what was [set](Reservation::set). A semaphore is given back. Several limits are settled in one
-    /// step.
+    /// Counts the reservation, or what was [set](Reservation::set). A semaphore is given back. Several limits are settled in
+    /// one step.
     ///
     /// It goes on in the background if the future is dropped.
     ///
@@ -315,6 +331,14 @@ impl Reservation {
 
     /// Restarts the leases, and from then on renews them three times in `lease`.
     ///
+    /// ```no_run
+    /// # use redis_ratelimit_client::{Error, Reservation};
+    /// # async fn example(mut reservation: Reservation) -> Result<(), Error> {
+    /// reservation.renew(std::time::Duration::from_secs(120)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::Lapsed`] if a lease had ended; others as for every call.
@@ -326,8 +350,20 @@ impl Reservation {
         self.held.settle_held(&Settle::Renew(lease)).await
     }
 
-    /// Leaves the reservation to be settled by its id, as by another process: see [`Limiter::apply`] and [`Limiter::release`].
-    /// Its lease is not renewed any more.
+    /// Leaves the reservation to be settled by its id, as by another process: see [`Limiter::apply`] and
+    /// [`Limiter::release`]. Its lease is not renewed any more.
+    ///
+    /// ```no_run
+    /// # use redis_ratelimit_client::{Error, Limiter, Semaphore};
+    /// # async fn example(limiter: Limiter) -> Result<(), Error> {
+    /// let reply = limiter.acquire("jobs", &Semaphore::new(5)).await?.detach();
+    /// // Later, or elsewhere.
+    /// if let Some(id) = &reply.answers[0].id {
+    ///     limiter.release("jobs", [id]).await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn detach(mut self) -> AllReply {
         self.stop_renewing();
         self.is_settled = true;

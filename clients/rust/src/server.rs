@@ -311,6 +311,8 @@ impl Server {
             let outcome = opening.wait_for(Option::is_some).await;
             let outcome = outcome.map(|outcome| outcome.clone());
             match outcome {
+                // The next attempt may go better, and the call ends at its deadline.
+                Ok(Some(Err(trouble))) if trouble.may_pass() && self.deadline.is_some() => {}
                 Ok(Some(result)) => return result,
                 // The runtime of the task has ended: another one opens it.
                 _ => self.state().opening = None,
@@ -390,8 +392,8 @@ impl Server {
         }
     }
 
-    /// Where the master is. Each new connection asks, as it may have changed; if no sentinel answers, it goes where the last one
-    /// went.
+    /// Where the master is. Each new connection asks, as it may have changed; if no sentinel answers, it goes where the last
+    /// one went.
     async fn locate(&self) -> Result<Address, Trouble> {
         let Some(sentinels) = &self.sentinels else { return Err(not_connected()) };
         let (service, all) = {
@@ -440,8 +442,8 @@ impl Server {
 
     /// While the breaker is open: lets one call at a time ask whether the server is back. Returns if so.
     ///
-    /// The call that began the probe is answered at its deadline like any other. The probe goes on: to connect may take longer
-    /// than a deadline, and what it has connected is there for the calls that follow.
+    /// The call that began the probe is answered at its deadline like any other. The probe goes on: to connect may take
+    /// longer than a deadline, and what it has connected is there for the calls that follow.
     pub async fn probe(self: &Arc<Self>) -> Result<(), Trouble> {
         if !self.breaker.may_probe(Instant::now()) {
             return Err(Trouble::Open);
@@ -476,7 +478,7 @@ impl Server {
 }
 
 /// Ends a probe, also where its runtime ends before it does.
-struct ProbeGuard<'a>(&'a Breaker);
+pub(crate) struct ProbeGuard<'a>(pub &'a Breaker);
 
 impl Drop for ProbeGuard<'_> {
     fn drop(&mut self) {
@@ -542,6 +544,11 @@ impl Attempt {
     fn uses(&self, server: &Arc<Server>, link: &Arc<Link>) {
         let used = Some((Arc::clone(server), Some(Arc::clone(link))));
         *self.used.lock().unwrap_or_else(PoisonError::into_inner) = used;
+    }
+
+    /// Lets go of the connection, which is closed if it was the call's own.
+    pub fn hang_up(&self) {
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// The server and the connection that the call was sent to last.

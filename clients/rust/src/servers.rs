@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use tokio::time::{timeout_at, Instant};
 
+use crate::breaker::Breaker;
 use crate::reply::{array, bytes, integer};
-use crate::server::{Attempt, Sentinels, Server, Trouble};
+use crate::server::{Attempt, ProbeGuard, Sentinels, Server, Trouble};
 use crate::transport::{Address, Command, ErrorReply, Kind, Servers, Transport, Value};
 use crate::Error;
 
@@ -97,6 +98,8 @@ pub(crate) struct Cluster {
     others: Vec<Arc<dyn Transport>>,
     deadline: Option<Duration>,
     state: Mutex<State>,
+    /// For a cluster of which no node answers while its slots are not known yet.
+    breaker: Breaker,
     /// One call at a time reads the table.
     reading: tokio::sync::Mutex<()>,
 }
@@ -117,7 +120,8 @@ impl Cluster {
         let state =
             State { servers: HashMap::new(), slots: Vec::new(), is_stale: true, read_at: None };
         let reading = tokio::sync::Mutex::new(());
-        Cluster { first, others, deadline, state: Mutex::new(state), reading }
+        let (state, breaker) = (Mutex::new(state), Breaker::new());
+        Cluster { first, others, deadline, state, breaker, reading }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -194,8 +198,21 @@ impl Cluster {
                 return Ok(());
             }
         }
+        let is_probe = !has_table && self.breaker.is_open();
+        if is_probe && !self.breaker.may_probe(Instant::now()) {
+            return Err(Trouble::Lost(self.breaker.reason()));
+        }
+        let probe = is_probe.then(|| ProbeGuard(&self.breaker));
         let result = self.read(attempt).await;
-        self.state().read_at = Some(Instant::now());
+        drop(probe);
+        let now = Instant::now();
+        match &result {
+            Err(Trouble::Lost(reason) | Trouble::Refused(reason)) => {
+                self.breaker.failed(attempt.began, now, reason);
+            }
+            _ => self.breaker.answered(now),
+        }
+        self.state().read_at = Some(now);
         drop(reading);
         match result {
             Err(_) if has_table => Ok(()),

@@ -1,7 +1,7 @@
 //! How commands reach a server. Everything else of this crate is built on the two traits here.
 //!
-//! [`Servers`] says which servers a limiter asks. With the feature `redis`, which is on by default, it is made of what the crate
-//! [redis](https://docs.rs/redis) connects to. Another client library needs an implementation of [`Transport`] and
+//! [`Servers`] says which servers a limiter asks. With the feature `redis`, which is on by default, it is made of what the
+//! crate [redis](https://docs.rs/redis) connects to. Another client library needs an implementation of [`Transport`] and
 //! [`Connection`].
 
 use std::fmt;
@@ -31,6 +31,44 @@ impl fmt::Display for Address {
 }
 
 /// Opens connections to a server, with the settings that it was made with.
+///
+/// ```
+/// use redis_ratelimit_client::transport::*;
+/// use redis_ratelimit_client::{Limiter, Rate};
+/// use std::sync::Arc;
+///
+/// /// Allows everything.
+/// struct Always;
+///
+/// impl Transport for Always {
+///     fn connect(&self, _: Option<Address>) -> BoxFuture<'static, Result<Arc<dyn Connection>, Failure>> {
+///         Box::pin(async { Ok(Arc::new(Always) as Arc<dyn Connection>) })
+///     }
+///
+///     fn name(&self) -> String {
+///         "always".into()
+///     }
+///
+///     fn host(&self) -> String {
+///         "always".into()
+///     }
+/// }
+///
+/// impl Connection for Always {
+///     fn send<'a>(&'a self, commands: &'a [Command]) -> BoxFuture<'a, Result<Vec<Value>, Failure>> {
+///         let reply = [0, 1, 1, -1, 0].map(Value::Integer);
+///         let replies = commands.iter().map(|_| Value::Array(reply.to_vec())).collect();
+///         Box::pin(async { Ok(replies) })
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+/// let limiter = Limiter::new(Servers::single(Always));
+/// assert!(limiter.take("k", &Rate::per("1/d")?).await?.is_allowed());
+/// # Ok(())
+/// # }
+/// ```
 pub trait Transport: Send + Sync + 'static {
     /// Opens a connection, logs in and selects the database. `address` takes the place of the host and the port of the
     /// settings, for the nodes of a cluster and the master that Sentinel names.
@@ -216,6 +254,14 @@ pub enum Value {
 }
 
 /// An error reply. It begins with a code, which decides what it means.
+///
+/// ```
+/// use redis_ratelimit_client::transport::ErrorReply;
+///
+/// let reply = ErrorReply::new("WRONGTYPE the key holds another type");
+/// assert_eq!(reply.code, "WRONGTYPE");
+/// assert_eq!(reply.message, "the key holds another type");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ErrorReply {
     /// The first word: `ERR`, `WRONGTYPE`.

@@ -31,11 +31,11 @@ use crate::Error;
 
 /// How many calls may wait to be written to a connection.
 const BUFFERED_CALLS: usize = 256;
-/// For this long after a reply a connection is taken to be open without a look: the server cannot have closed it much earlier
-/// than the next command would arrive.
+/// For this long after a reply a connection is taken to be open without a look: the server cannot have closed it much
+/// earlier than the next command would arrive.
 const FRESH: Duration = Duration::from_micros(100);
-/// Turns of the runtime in which a connection that the server closed is noticed: one reads from the network, the next ends the
-/// task that has the connection.
+/// Turns of the runtime in which a connection that the server closed is noticed: one reads from the network, the next ends
+/// the task that has the connection.
 const TURNS: usize = 3;
 
 /// Opens connections of the crate redis.

@@ -219,6 +219,8 @@ async fn a_semaphore_holds_up_those_who_come_later() {
         other => panic!("{other:?}"),
     }
     assert_eq!(limiter.look("jobs", &jobs).await.unwrap().decision, Decision::Held);
+    let at_once = limiter.acquire("jobs", &jobs).block(Duration::ZERO).await;
+    assert!(matches!(at_once, Err(Error::Denied(_))), "zero does not wait");
     let begin = Instant::now();
     let waited = limiter.acquire("jobs", &jobs).block(MS * 50).await;
     assert!(matches!(waited, Err(Error::Denied(_))));

@@ -93,6 +93,8 @@ fn limit_of(case: &Json, takes_rate: bool) -> AnyLimit {
 
 fn length(json: &Json) -> Duration {
     match json {
+        // BLOCK 0.
+        Json::Number(ms) if ms.as_u64() == Some(0) => Duration::MAX,
         Json::Number(ms) => Duration::from_millis(ms.as_u64().unwrap()),
         text => {
             text.as_str().unwrap().parse::<Period>().unwrap().as_duration().expect("a fixed length")
@@ -333,7 +335,10 @@ async fn answer(limiter: &Limiter, case: &Json) -> Json {
         }
         "held" => {
             let held = limiter.held(key).await.unwrap();
-            let fields = held.iter().map(|each| json!({"id": each.id.to_string(), "quantity": each.quantity, "left_ms": ms(Some(each.left))}));
+            let fields = held.iter().map(|each| {
+                let left = ms(Some(each.left));
+                json!({"id": each.id.to_string(), "quantity": each.quantity, "left_ms": left})
+            });
             fields.collect()
         }
         "all_ro" => all_as_json(&limiter.all(clauses_of(case)).look().await.unwrap()),

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use redis_ratelimit_client::transport::Servers;
 use redis_ratelimit_client::{Clause, Error, Limiter, Rate, Semaphore, Unreachable, Window};
-use support::{eventually, server_binary, wait_for_sync, Cluster, Conn, Server};
+use support::{eventually, server_binary, text, wait_for_sync, Cluster, Conn, Server};
 use tokio::time::sleep;
 
 const MS: Duration = Duration::from_millis(1);
@@ -97,7 +97,9 @@ async fn calls_go_to_the_new_master_after_a_failover() {
         assert!(!limiter.take("k", &rate()).await.unwrap().reachable);
         assert!(begin.elapsed() < DEADLINE + MS * 200);
     }
-    eventually(PATIENCE, || replica.conn().text("INFO replication").contains("role:master"));
+    // A server that changes its role hangs up.
+    let replication = || replica.try_ask("INFO replication").map(|reply| text(&reply));
+    eventually(PATIENCE, || replication().is_some_and(|text| text.contains("role:master")));
     until_decided(&limiter, "k", Duration::from_secs(4)).await;
     let reply = limiter.take("after", &per_day(5)).await.unwrap();
     assert!(reply.reachable);
@@ -189,6 +191,23 @@ async fn calls_in_a_cluster_find_the_node_of_their_key() {
     }
     let policies = limiter.policies().await.unwrap();
     assert_eq!((policies.len(), policies[0].allowed), (1, 20));
+}
+
+#[tokio::test]
+async fn a_cluster_of_which_no_node_answers_is_not_asked_by_every_call() {
+    // Accepts connections and says nothing.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let servers = Servers::open_cluster([url(silent.local_addr().unwrap().port())]).unwrap();
+    let builder = Limiter::builder(servers).deadline(MS * 100);
+    let limiter = builder.unreachable(Unreachable::Deny).build().unwrap();
+    for _ in 0..3 {
+        assert!(!limiter.take("k", &rate()).await.unwrap().reachable);
+    }
+    let begin = Instant::now();
+    for _ in 0..100 {
+        assert!(!limiter.take("k", &rate()).await.unwrap().reachable);
+    }
+    assert!(begin.elapsed() < MS * 90, "{:?}", begin.elapsed());
 }
 
 #[tokio::test]
