@@ -42,6 +42,7 @@ test-clients: ## Run the tests of all clients and examples, with every version o
 	cargo build --release
 	cargo clippy --locked --all-targets --manifest-path $(rust_clients) --target-dir $(clients)/cargo -- -D warnings
 	$(with_server) CLIENTS=all RATELIMIT_CALLS=$${RATELIMIT_CALLS:-30000} cargo test --test programs
+	$(with_server) CLIENTS=all cargo test --locked --package redis-ratelimit-client --all-features
 
 test-oldest: ## Run the client tests that need no server on the oldest supported Python (3.10) and Node (18); needs pip and npm
 	@$(install) cargo python3-venv node npm
@@ -71,9 +72,12 @@ check: ## Run what CI runs: format, lints, dependencies, tests, the package, and
 	cargo fmt --check --manifest-path $(rust_clients)
 	cargo fmt --check --manifest-path clients/python/native/Cargo.toml
 	cargo clippy --locked --workspace --all-targets -- -D warnings
+	cargo clippy --locked --package redis-ratelimit-client --no-default-features -- -D warnings
+	cargo clippy --locked --package redis-ratelimit-client --all-features --all-targets -- -D warnings
 	cargo clippy --locked --manifest-path fuzz/Cargo.toml -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --locked --no-deps --workspace --document-private-items
 	scripts/check-layers.sh
+	scripts/check-crates.sh
 	for script in $(shell_scripts); do bash -n $$script || exit 1; done
 	shellcheck $(shell_scripts)
 	cargo deny --locked check bans licenses sources
@@ -92,6 +96,7 @@ bench: ## Measure, and write docs/benchmarks.md and its charts (BENCH="section .
 	@$(install) cargo cc libclang redis-server valgrind
 	cargo build --release
 	$(with_server) cargo bench --bench decisions -- $(BENCH)
+	$(if $(BENCH),,$(with_server) cargo bench --package redis-ratelimit-client)
 
 bench-adapters: ## Compare the adapters with the stores that they replace, and write docs/python.md and clients/typescript/ADAPTERS.md
 	@$(install) cargo cc libclang redis-server python3-venv node npm

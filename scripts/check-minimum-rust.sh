@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds the module with the oldest Rust that Cargo.toml states (rust-version), and loads it in a server.
+# Builds the module and the Rust client with the oldest Rust that Cargo.toml states (rust-version), and loads the module in a
+# server.
 #
 #   scripts/check-minimum-rust.sh
 #
@@ -22,5 +23,6 @@ found=$(rustup run "$version" rustc --version)
 
 target=$(mkdir -p "${CARGO_TARGET_DIR:-target}/minimum-rust" && cd "${CARGO_TARGET_DIR:-target}/minimum-rust" && pwd)
 CARGO_TARGET_DIR=$target rustup run "$version" cargo build --locked --lib
+CARGO_TARGET_DIR=$target rustup run "$version" cargo check --locked --package redis-ratelimit-client
 RATELIMIT_SO=$target/debug/libredis_ratelimit.so REDIS_SERVER=$(scripts/find-server.sh) cargo test --test server throttle::
-echo "$found builds the module."
+echo "$found builds the module and the Rust client."

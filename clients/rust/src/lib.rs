@@ -39,8 +39,6 @@ pub use reservation::{Cost, Reservation};
 /// The programs of the project's pages.
 #[cfg(doctest)]
 mod pages {
-    #[doc = include_str!("../../../README.md")]
-    mod readme {}
     #[doc = include_str!("../../../docs/recipes.md")]
     mod recipes {}
 }
