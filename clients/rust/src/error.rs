@@ -118,7 +118,7 @@ impl Error {
         Error::InvalidArgument(format!("the server's address is not valid: {error}"))
     }
 
-    #[cfg(feature = "redis")]
+    #[cfg(any(feature = "redis", feature = "fred"))]
     pub(crate) fn no_servers(what: &str) -> Error {
         Error::InvalidArgument(format!("there must be at least one {what}"))
     }

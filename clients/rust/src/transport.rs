@@ -1,14 +1,16 @@
 //! How commands reach a server. Everything else of this crate is built on the two traits here.
 //!
 //! [`Servers`] says which servers a limiter asks. With the feature `redis`, which is on by default, it is made of what the
-//! crate [redis](https://docs.rs/redis) connects to. Another client library needs an implementation of [`Transport`] and
-//! [`Connection`].
+//! crate [redis](https://docs.rs/redis) connects to; with the feature `fred` it can be made of a configuration of the crate
+//! [fred](https://docs.rs/fred). Another client library needs an implementation of [`Transport`] and [`Connection`].
 
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+#[cfg(feature = "fred")]
+mod fred;
 #[cfg(feature = "redis")]
 mod redis;
 

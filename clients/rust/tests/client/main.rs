@@ -1,5 +1,7 @@
 //! The client against the tables in clients/spec, and against real servers.
 
+#[cfg(feature = "fred")]
+mod fred;
 mod outages;
 mod proxy;
 mod scripted;

@@ -1,0 +1,251 @@
+//! Connections of the crate fred: a client each, which does not connect again when it breaks.
+
+use std::future::{poll_fn, Future};
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
+
+use ::fred::clients::Client;
+use ::fred::error::{Error as FredError, ErrorKind};
+use ::fred::interfaces::{ClientLike, Resp3Frame};
+use ::fred::types::config::{Config, ConnectionConfig, Server, ServerConfig};
+use ::fred::types::{ConnectHandle, CustomCommand, Value as FredValue};
+use tokio::net::TcpStream;
+use tokio::task::yield_now;
+
+use super::{
+    Address, BoxFuture, Command, Connection, ErrorReply, Failure, FailureKind, Servers, Transport,
+    Value,
+};
+use crate::Error;
+
+/// Turns of the runtime in which a connection that the server closed is noticed: one reads from the network, the next ends
+/// the task that has the connection.
+const TURNS: usize = 3;
+
+/// Opens connections of the crate fred to one server.
+struct FredTransport(Config);
+
+impl FredTransport {
+    /// With the settings of `config`, to another server.
+    fn of(config: &Config, server: &Server) -> FredTransport {
+        FredTransport(Config {
+            server: ServerConfig::Centralized { server: server.clone() },
+            fail_fast: true,
+            ..config.clone()
+        })
+    }
+
+    fn server(&self) -> Option<&Server> {
+        match &self.0.server {
+            ServerConfig::Centralized { server } => Some(server),
+            _ => None,
+        }
+    }
+}
+
+impl Transport for FredTransport {
+    fn connect(
+        &self,
+        address: Option<Address>,
+    ) -> BoxFuture<'static, Result<Arc<dyn Connection>, Failure>> {
+        let mut config = self.0.clone();
+        if let Some(Address { host, port }) = address {
+            config.server = ServerConfig::Centralized { server: Server::new(host, port) };
+        }
+        let address = match &config.server {
+            ServerConfig::Centralized { server } => Some((server.host.to_string(), server.port)),
+            _ => None,
+        };
+        let connection = ConnectionConfig {
+            max_command_attempts: 1,
+            max_redirections: 0,
+            auto_client_setname: false,
+            ..ConnectionConfig::default()
+        };
+        Box::pin(async move {
+            // Without a policy it never connects again.
+            let client = Client::new(config, None, Some(connection), None);
+            let driver = match client.init().await {
+                Ok(driver) => driver,
+                Err(error) => return Err(failed_to_connect(error, address).await),
+            };
+            let connection = FredConnection { client, driver, order: Mutex::new(()) };
+            Ok(Arc::new(connection) as Arc<dyn Connection>)
+        })
+    }
+
+    fn name(&self) -> String {
+        self.server().map_or_else(|| format!("{:?}", self.0.server), ToString::to_string)
+    }
+
+    fn host(&self) -> String {
+        self.server().map(|server| server.host.to_string()).unwrap_or_default()
+    }
+}
+
+struct FredConnection {
+    client: Client,
+    /// The task that has the connection.
+    driver: ConnectHandle,
+    /// Commands that are sent together are handed to the task one after the other.
+    order: Mutex<()>,
+}
+
+impl Drop for FredConnection {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+type Reply<'a> = BoxFuture<'a, Result<Resp3Frame, FredError>>;
+
+impl FredConnection {
+    fn reply_to<'a>(&'a self, command: &Command) -> Reply<'a> {
+        let mut words = command.words();
+        let name = words.next().map(String::from_utf8_lossy).unwrap_or_default().into_owned();
+        let arguments: Vec<FredValue> =
+            words.map(|word| FredValue::Bytes(word.to_vec().into())).collect();
+        Box::pin(self.client.custom_raw(CustomCommand::new(name, None, false), arguments))
+    }
+
+    /// The replies that are there at once. A future of the crate hands its command on when it is polled first.
+    fn begin(&self, context: &mut std::task::Context<'_>, replies: &mut [Sent<'_>]) {
+        let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        for reply in replies {
+            reply.poll(context);
+        }
+    }
+}
+
+/// A command that was handed on, and its reply when it has come.
+struct Sent<'a> {
+    future: Reply<'a>,
+    reply: Option<Result<Resp3Frame, FredError>>,
+}
+
+impl Sent<'_> {
+    fn poll(&mut self, context: &mut std::task::Context<'_>) {
+        if self.reply.is_none() {
+            if let Poll::Ready(reply) = Pin::new(&mut self.future).poll(context) {
+                self.reply = Some(reply);
+            }
+        }
+    }
+}
+
+impl Connection for FredConnection {
+    fn send<'a>(&'a self, commands: &'a [Command]) -> BoxFuture<'a, Result<Vec<Value>, Failure>> {
+        Box::pin(async move {
+            for _ in 0..TURNS {
+                yield_now().await;
+            }
+            if self.driver.is_finished() || !self.client.is_connected() {
+                let message = "the connection was closed".into();
+                return Err(Failure { kind: FailureKind::NotSent, message });
+            }
+            let sent = |command| Sent { future: self.reply_to(command), reply: None };
+            let mut all: Vec<_> = commands.iter().map(sent).collect();
+            poll_fn(|context| {
+                self.begin(context, &mut all);
+                Poll::Ready(())
+            })
+            .await;
+            // An error at once means that the connection had been closed before.
+            let is_unsent = all.iter().all(|sent| matches!(sent.reply, Some(Err(_))));
+            poll_fn(|context| {
+                all.iter_mut().for_each(|sent| sent.poll(context));
+                match all.iter().all(|sent| sent.reply.is_some()) {
+                    true => Poll::Ready(()),
+                    false => Poll::Pending,
+                }
+            })
+            .await;
+            let replies = all.into_iter().filter_map(|sent| sent.reply);
+            replies.map(|reply| value_of_reply(reply, is_unsent)).collect()
+        })
+    }
+}
+
+/// An error reply is a value, wherever the crate makes an error of it.
+fn value_of_reply(reply: Result<Resp3Frame, FredError>, is_unsent: bool) -> Result<Value, Failure> {
+    let error = match reply {
+        Ok(frame) => return Ok(value_of(frame)),
+        Err(error) => error,
+    };
+    match error.kind() {
+        ErrorKind::IO | ErrorKind::Canceled | ErrorKind::Timeout | ErrorKind::Protocol => {
+            let kind = if is_unsent { FailureKind::NotSent } else { FailureKind::Lost };
+            Err(Failure { kind, message: error.details().into() })
+        }
+        _ => Ok(Value::Error(ErrorReply::new(error.details()))),
+    }
+}
+
+fn value_of(frame: Resp3Frame) -> Value {
+    match frame {
+        Resp3Frame::Number { data, .. } => Value::Integer(data),
+        Resp3Frame::Boolean { data, .. } => Value::Integer(i64::from(data)),
+        Resp3Frame::BlobString { data, .. }
+        | Resp3Frame::SimpleString { data, .. }
+        | Resp3Frame::VerbatimString { data, .. } => Value::Bytes(data.to_vec()),
+        Resp3Frame::SimpleError { data, .. } => Value::Error(ErrorReply::new(&data)),
+        Resp3Frame::BlobError { data, .. } => {
+            Value::Error(ErrorReply::new(&String::from_utf8_lossy(&data)))
+        }
+        Resp3Frame::Array { data, .. } => Value::Array(data.into_iter().map(value_of).collect()),
+        Resp3Frame::Set { data, .. } => Value::Array(data.into_iter().map(value_of).collect()),
+        Resp3Frame::Map { data, .. } => {
+            let flat = data.into_iter().flat_map(|(name, value)| [name, value]);
+            Value::Array(flat.map(value_of).collect())
+        }
+        _ => Value::Nil,
+    }
+}
+
+/// Why there is no connection. That nobody listens the crate says only in words, so it is looked at.
+async fn failed_to_connect(error: FredError, address: Option<(String, u16)>) -> Failure {
+    let kind = match (error.kind(), address) {
+        (ErrorKind::Auth | ErrorKind::Config, _) => FailureKind::Login,
+        (_, Some(address)) => match TcpStream::connect(address).await {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => FailureKind::Refused,
+            _ => FailureKind::Lost,
+        },
+        _ => FailureKind::Lost,
+    };
+    Failure { kind, message: error.details().into() }
+}
+
+impl TryFrom<Config> for Servers {
+    type Error = Error;
+
+    /// What the crate fred connects to by this configuration: one server, the master that Sentinel names, or a cluster. Of
+    /// the other settings those that log in, select a database and speak TLS are used.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`] if there are no hosts.
+    fn try_from(config: Config) -> Result<Servers, Error> {
+        let transport =
+            |server: &Server| Arc::new(FredTransport::of(&config, server)) as Arc<dyn Transport>;
+        match &config.server {
+            ServerConfig::Clustered { hosts, .. } => {
+                let mut nodes = hosts.iter().map(transport);
+                let first = nodes.next().ok_or_else(|| Error::no_servers("node"))?;
+                Ok(Servers::cluster(first, nodes))
+            }
+            ServerConfig::Sentinel { hosts, service_name, .. } => {
+                let first = hosts.first().ok_or_else(|| Error::no_servers("sentinel"))?;
+                let sentinel =
+                    Config { username: None, password: None, database: None, ..config.clone() };
+                let own =
+                    |server| Arc::new(FredTransport::of(&sentinel, server)) as Arc<dyn Transport>;
+                let sentinels: Vec<_> = hosts.iter().map(own).collect();
+                let node = FredTransport::of(&config, first);
+                Ok(Servers::sentinel(service_name.clone(), sentinels, node))
+            }
+            _ => Ok(Servers::single(FredTransport(config))),
+        }
+    }
+}
