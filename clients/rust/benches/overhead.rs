@@ -1,4 +1,4 @@
-//! What a call of the limiter costs beside the same command sent by the crate redis: CPU time of the client's thread, and
+//! What a call of the limiter costs, compared with the same command sent by the crate redis: CPU time of the thread, and
 //! allocations. The two take turns, and medians are compared.
 //!
 //!     cargo bench -p redis-ratelimit-client

@@ -26,7 +26,7 @@ use crate::{AllReply, Error, Limiter, Reply};
 /// // As much as there is, but 2000 are left for others.
 /// let part = limiter.take("tokens", &tokens).quantity(5000).at_most().leave(2000).await?;
 /// println!("{:?} granted", part.granted);
-/// // Who goes on knocking stays out.
+/// // Counts denied calls too: a client that does not pause stays out.
 /// limiter.take("login", &Window::per("5/min")?).count_denied().await?;
 /// // Books a turn within the next minute.
 /// let rate = Rate::per("1/s")?.capacity(1)?;
@@ -91,7 +91,7 @@ impl TakeCall<'_, Rate> {
 }
 
 impl TakeCall<'_, Window> {
-    /// Counts the call also if it is denied, so that only callers who pause get on.
+    /// Counts the call also if it is denied, so that a client that does not pause stays out.
     pub fn count_denied(mut self) -> Self {
         self.options.count_denied = true;
         self

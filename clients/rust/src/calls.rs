@@ -24,11 +24,11 @@ pub(crate) struct Request {
     pub has_policy: bool,
     /// Whether there is something to answer while no server does.
     pub is_decision: bool,
-    /// What gives back what the call took, if its caller is gone.
+    /// Gives back what the call took if its future is dropped.
     pub undo: Undo,
 }
 
-/// What gives back what a call took.
+/// How to give back what a call took.
 #[derive(Clone, Debug)]
 pub(crate) enum Undo {
     /// It takes nothing, or counts what was used.
@@ -78,7 +78,7 @@ impl Request {
         self.first.word(self.key_at?)
     }
 
-    /// What gives back what the call took, if its caller is gone. `reply` is `None` if it was lost.
+    /// Gives back what the call took if its future is dropped. `reply` is `None` if it was lost.
     pub fn undoing(&self, reply: Option<&Value>) -> Option<Request> {
         let commands = match (&self.undo, reply) {
             (Undo::Nothing, _) | (Undo::Take(_), None) => return None,

@@ -21,8 +21,8 @@ use crate::{Error, Limiter};
 const REDIRECTS: usize = 5;
 /// An answer to another call within this part of a call's time does not show that the server still answers at its end.
 const EARLY: u32 = 5;
-/// What was reserved for a caller that is gone is released a second time after this: the server may have granted it while it
-/// was told that nobody waits any more.
+/// A call that waited and was dropped releases its reservation a second time after this pause: the server may have granted
+/// it before it noticed that the connection was closed.
 const SECOND_RELEASE: Duration = Duration::from_millis(50);
 
 /// What a limiter answers while no server does. Error replies are always errors, and so are calls that settle, list or look
@@ -52,7 +52,7 @@ pub enum Unreachable {
     Limiter(Limiter),
 }
 
-/// Is told of reservations that could not be settled in the background.
+/// Called with the errors of settling in the background.
 pub(crate) type Hook = Arc<dyn Fn(&Error) + Send + Sync>;
 
 /// A limiter without its methods.
@@ -282,7 +282,7 @@ impl Core {
         Ok(own.map(|(_, reply)| reply).collect())
     }
 
-    /// A server that became a replica is left, so that the next call finds the master anew.
+    /// Leaves a server that became a replica, so that the next call looks for the master again.
     fn note_read_only(&self, error: &ErrorReply, server: &Server) {
         if error.code == "READONLY" {
             server.leave();
@@ -382,7 +382,7 @@ impl Core {
         }
     }
 
-    /// Gives back what a call took whose caller is gone. What no server answers ends with its period or lease.
+    /// Gives back what a dropped call took. If no server answers, it ends with its period or lease.
     async fn undo(self: Arc<Core>, call: Arc<Call>, replies: Option<Vec<Value>>) {
         let reply = replies.as_ref().and_then(|replies| replies.first());
         let Some(undoing) = call.request.undoing(reply) else { return };

@@ -33,8 +33,8 @@ pub enum Error {
         /// The limits by name; a single limit is named after its key.
         limits: Vec<String>,
     },
-    /// The call was not answered in time by a server that answers others. What the limiter was told to answer for an
-    /// unreachable server does not apply, so that a flood is not let through. The answer to an HTTP request is 503.
+    /// The call was not answered in time by a server that answers others. [`Unreachable`](crate::Unreachable) does not
+    /// apply, so that a flood is not let through. The answer to an HTTP request is 503.
     Busy(String),
     /// No server answered. The call may have been counted, unless `is_sent` is false.
     Unreachable {

@@ -82,9 +82,9 @@ impl Builder {
         self
     }
 
-    /// Is called with the error if a reservation that was dropped could not be settled.
-    pub fn on_unsettled(mut self, told: impl Fn(&Error) + Send + Sync + 'static) -> Builder {
-        self.on_unsettled = Some(Arc::new(told));
+    /// Called with the error if a reservation that was dropped could not be settled.
+    pub fn on_unsettled(mut self, hook: impl Fn(&Error) + Send + Sync + 'static) -> Builder {
+        self.on_unsettled = Some(Arc::new(hook));
         self
     }
 

@@ -53,7 +53,7 @@ pub struct Reply {
     pub id: Option<Id>,
     /// The wait after which the caller may go on, with `ahead`. `None` if it was denied.
     pub wait: Option<Duration>,
-    /// False if the server could not be reached, and this is what the limiter was told to answer then.
+    /// False if no server answered, and this is what [`Unreachable`](crate::Unreachable) says.
     pub reachable: bool,
 }
 

@@ -141,7 +141,7 @@ impl Limits {
 ///
 /// End it with [`Reservation::apply`], which counts it, or with [`Reservation::release`], which gives it back. If it is
 /// dropped, as where an error returns early, that happens in the background: what was [set](Reservation::set) is applied,
-/// and without that all is given back. [`Builder::on_unsettled`](crate::Builder::on_unsettled) is told if it fails.
+/// and without that all is given back. [`Builder::on_unsettled`](crate::Builder::on_unsettled) is called if it fails.
 ///
 /// Its leases are renewed as long as it lives.
 ///
@@ -169,11 +169,11 @@ pub struct Reservation {
     is_settled: bool,
 }
 
-/// What is reserved, and who settles it.
+/// What is reserved, and the limiter that settles it.
 struct HeldLimits {
     limiter: Limiter,
-    /// Is told what could not be settled in the background.
-    told: Option<Hook>,
+    /// Called with the errors of settling in the background.
+    hook: Option<Hook>,
     reserved: Vec<Reserved>,
 }
 
@@ -200,9 +200,9 @@ impl HeldLimits {
         }
     }
 
-    fn tell(&self, error: &Error) {
-        if let Some(told) = &self.told {
-            told(error);
+    fn report(&self, error: &Error) {
+        if let Some(hook) = &self.hook {
+            hook(error);
         }
     }
 }
@@ -234,7 +234,7 @@ impl Reservation {
             reply,
             costs: HashMap::new(),
             held: Arc::new(HeldLimits {
-                told: limiter.core().on_unsettled.clone(),
+                hook: limiter.core().on_unsettled.clone(),
                 limiter: by.unwrap_or(limiter),
                 reserved,
             }),
@@ -377,7 +377,7 @@ impl Reservation {
         let (report, settled) = oneshot::channel();
         tokio::spawn(async move {
             if let Err(Err(error)) = report.send(held.settle_held(&how).await) {
-                held.tell(&error);
+                held.report(&error);
             }
         });
         settled.await.unwrap_or_else(|_| Err(Error::runtime_ended()))
@@ -393,7 +393,7 @@ impl Drop for Reservation {
         let held = Arc::clone(&self.held);
         let costs = std::mem::take(&mut self.costs);
         let Ok(runtime) = Handle::try_current() else {
-            return held.tell(&Error::runtime_ended());
+            return held.report(&Error::runtime_ended());
         };
         runtime.spawn(async move {
             let is_applied = !costs.is_empty();
@@ -401,7 +401,7 @@ impl Drop for Reservation {
             match held.settle_held(&how).await {
                 // What had lapsed was given back already.
                 Err(Error::Lapsed { .. }) if !is_applied => {}
-                Err(error) => held.tell(&error),
+                Err(error) => held.report(&error),
                 Ok(()) => {}
             }
         });

@@ -386,7 +386,7 @@ impl Server {
                 Err(Trouble::Login(error.to_string()))
             }
             Some(Value::Error(error)) if is_nobody_served(&error) => Err(Trouble::Answer(error)),
-            // A user who may not send PING is served all the same.
+            // A user without permission to send PING may send other commands.
             Some(_) => Ok(Link::new(connection)),
             None => Err(no_reply()),
         }

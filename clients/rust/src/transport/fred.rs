@@ -204,7 +204,7 @@ fn value_of(frame: Resp3Frame) -> Value {
     }
 }
 
-/// Why there is no connection. That nobody listens the crate says only in words, so it is looked at.
+/// Why there is no connection. The crate says only in words that a connection was refused, so another one is tried.
 async fn failed_to_connect(error: FredError, address: Option<(String, u16)>) -> Failure {
     let kind = match (error.kind(), address) {
         (ErrorKind::Auth | ErrorKind::Config, _) => FailureKind::Login,
