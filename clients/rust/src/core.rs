@@ -353,7 +353,7 @@ impl Core {
         let waited = now.saturating_duration_since(attempt.began);
         let is_sent = attempt.is_sent.load(Relaxed);
         let Some((server, link)) = attempt.used() else {
-            return Error::late("the cluster", waited, is_sent);
+            return Error::late("the cluster", waited, is_sent, None);
         };
         if server.is_full() && !is_sent {
             return Error::server_is_full(&server.name());
@@ -365,7 +365,8 @@ impl Core {
         if let Some(link) = link.filter(|link| link.answered_at() < attempt.began) {
             server.retire(&link);
         }
-        let error = Error::late(&server.name(), waited, is_sent);
+        let trouble = server.trouble().filter(|_| !is_sent);
+        let error = Error::late(&server.name(), waited, is_sent, trouble);
         if !server.breaker.is_open() {
             self.count_failure(&error.to_string(), attempt, now);
         }

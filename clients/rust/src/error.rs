@@ -179,11 +179,16 @@ impl Error {
         ))
     }
 
-    pub(crate) fn late(server: &str, waited: Duration, is_sent: bool) -> Error {
-        Error::Unreachable {
-            reason: format!("{server} did not answer within {} ms", waited.as_millis()),
-            is_sent,
-        }
+    /// `trouble` says why there was no connection.
+    pub(crate) fn late(
+        server: &str,
+        waited: Duration,
+        is_sent: bool,
+        trouble: Option<String>,
+    ) -> Error {
+        let trouble = trouble.map(|trouble| format!(": {trouble}")).unwrap_or_default();
+        let reason = format!("{server} did not answer within {} ms{trouble}", waited.as_millis());
+        Error::Unreachable { reason, is_sent }
     }
 
     pub(crate) fn failed_before(server: &str, reason: &str) -> Error {

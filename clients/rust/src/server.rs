@@ -153,6 +153,8 @@ struct State {
     spare: Vec<Arc<Link>>,
     opening: Option<Opening>,
     full_at: Option<Instant>,
+    /// Why the last attempt to connect failed.
+    trouble: Option<String>,
     /// Where sentinels said that the master is.
     master: Option<Address>,
     /// Until then no sentinel is asked, as none answered.
@@ -212,6 +214,11 @@ impl Server {
     /// Whether the server said a moment ago that it has no connection to give.
     pub fn is_full(&self) -> bool {
         self.state().full_at.is_some_and(|at| at.elapsed() < FULL)
+    }
+
+    /// Why there is no connection.
+    pub fn trouble(&self) -> Option<String> {
+        self.state().trouble.clone()
     }
 
     /// Sends commands on the connection that all calls share. Waits for a turn where many calls are under way.
@@ -370,6 +377,10 @@ impl Server {
             None => self.address.clone(),
         };
         let result = self.open_at(address).await;
+        self.state().trouble = match &result {
+            Err(Trouble::Lost(reason)) => Some(reason.clone()),
+            _ => None,
+        };
         if let Err(Trouble::Full) = result {
             self.state().full_at = Some(Instant::now());
             self.breaker.answered(Instant::now());

@@ -476,6 +476,20 @@ fn a_server_so_far_away_that_connecting_takes_longer_than_a_deadline() {
 }
 
 #[test]
+fn an_error_says_why_there_is_no_connection() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    // Hangs up at once. It ends with the test program.
+    std::thread::spawn(move || listener.incoming().for_each(drop));
+    let caller = Caller::new(port, Unreachable::Error, MS * 50);
+    let error = caller.runtime.block_on(async { caller.limiter.take("k", &rate()).await });
+    let text = error.unwrap_err().to_string();
+    let (waited, trouble) = text.split_once(" ms: ").expect("a reason");
+    assert!(waited.starts_with(&format!("127.0.0.1:{port} did not answer within ")), "{text}");
+    assert!(!trouble.is_empty());
+}
+
+#[test]
 fn a_reply_that_stops_in_its_middle() {
     unless_stalled(SLACK / 2, || {
         let server = Server::start();
