@@ -323,6 +323,25 @@ fn a_call_that_waits_is_told_when_it_is_granted_or_its_time_is_up() {
     assert_eq!(ended(2_000_000), [(third, "[0 1 0 -1 1000]".to_string())]);
 }
 
+#[test]
+fn the_reply_to_one_call_is_taken_and_what_another_was_granted_can_still_be_given_back() {
+    let mut world = World::new();
+    world.check(&[("RL.WINDOW k 2 1s 2 MS", "[0 2 0 -1 1000]")]);
+    let wait = |world: &mut World| match world.call("RL.WINDOW k 2 1s 1 BLOCK 5s MS") {
+        Outcome::Waits(ticket) => ticket,
+        Outcome::Reply(reply) => panic!("{reply:?}"),
+    };
+    let (first, second) = (wait(&mut world), wait(&mut world));
+    assert_eq!(world.server.take_reply(first, NOW_US + 999_999), None);
+    world.at_us = 1_000_000;
+    let reply = world.server.take_reply(first, NOW_US + world.at_us).unwrap();
+    assert_eq!(spelled(&reply), "[0 2 1 -1 1000]");
+    assert_eq!(world.server.take_reply(first, NOW_US + world.at_us), None);
+    world.check(&[("RL.WINDOW_RO k 2 1s 0 MS", "[0 2 0 -1 1000]")]);
+    world.server.withdraw(second, NOW_US + world.at_us);
+    world.check(&[("RL.WINDOW_RO k 2 1s 0 MS", "[0 2 1 -1 1000]")]);
+}
+
 /// A call that could only be granted after its wait is denied immediately, as if it had no BLOCK.
 #[test]
 fn a_call_that_cannot_be_granted_in_time_is_denied_and_counts_as_without_block() {

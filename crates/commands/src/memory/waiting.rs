@@ -72,6 +72,22 @@ impl MemoryServer {
     /// Returns the replies to the calls whose wait has ended by `now_us`: granted, or denied because their time is up. Call it
     /// at [`MemoryServer::next_us`].
     pub fn take_ended(&mut self, now_us: u64) -> Vec<(Ticket, Value)> {
+        self.end_due(now_us);
+        let ended = std::mem::take(&mut *self.ended.borrow_mut());
+        ended.into_iter().map(|one| (one.ticket, one.reply)).collect()
+    }
+
+    /// The reply to one call that waited, if it is over at `now_us`. Those of others stay, so that each can still be withdrawn
+    /// with what it was granted.
+    pub fn take_reply(&mut self, ticket: Ticket, now_us: u64) -> Option<Value> {
+        self.end_due(now_us);
+        let mut ended = self.ended.borrow_mut();
+        let at = ended.iter().position(|one| one.ticket == ticket)?;
+        Some(ended.remove(at).reply)
+    }
+
+    /// Ends the waits that are over at `now_us`.
+    fn end_due(&mut self, now_us: u64) {
         self.see_time(now_us);
         let passed_us = self.clock.passed_us;
         loop {
@@ -83,8 +99,6 @@ impl MemoryServer {
                 break;
             }
         }
-        let ended = std::mem::take(&mut *self.ended.borrow_mut());
-        ended.into_iter().map(|one| (one.ticket, one.reply)).collect()
     }
 
     /// When [`MemoryServer::take_ended`] should be called next, in Unix microseconds. `None` while no call waits. Each call may
