@@ -7,11 +7,15 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+#[cfg(feature = "memory")]
+use std::time::SystemTime;
 
 use tokio::task::yield_now;
 use tokio::time::{sleep, Instant};
 
 use crate::calls::{Request, Undo};
+#[cfg(feature = "memory")]
+use crate::memory::Memory;
 use crate::server::{bounded, is_nobody_served, Attempt, Server, Trouble};
 use crate::servers::{Route, Routes};
 use crate::transport::{BoxFuture, Command, ErrorReply, Servers, Value};
@@ -55,12 +59,19 @@ pub enum Unreachable {
 /// Called with the errors of settling in the background.
 pub(crate) type Hook = Arc<dyn Fn(&Error) + Send + Sync>;
 
+/// A clock that a test holds.
+#[cfg(feature = "memory")]
+pub(crate) type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
+
 /// A limiter without its methods.
 pub(crate) struct Core {
     routes: Routes,
     pub unreachable: Unreachable,
     deadline: Option<Duration>,
     pub on_unsettled: Option<Hook>,
+    /// The keys in memory, if those are what it asks.
+    #[cfg(feature = "memory")]
+    pub memory: Option<Arc<Memory>>,
 }
 
 /// What a call came to.
@@ -89,11 +100,22 @@ impl Core {
         deadline: Option<Duration>,
         on_unsettled: Option<Hook>,
     ) -> Core {
-        Core { routes: Routes::new(servers, deadline), unreachable, deadline, on_unsettled }
+        Core {
+            routes: Routes::new(servers, deadline),
+            unreachable,
+            deadline,
+            on_unsettled,
+            #[cfg(feature = "memory")]
+            memory: None,
+        }
     }
 
     /// Sends a call, and answers what `unreachable` says if no server does.
     pub fn send(self: &Arc<Core>, request: Request) -> Sending {
+        #[cfg(feature = "memory")]
+        if self.memory.is_some() && request.block.is_none() {
+            return Sending { work: Some(Work::Decide(request)), core: Arc::clone(self) };
+        }
         let within = match request.block {
             Some(block) if block.is_zero() => None,
             Some(block) => self.deadline.map(|deadline| deadline.saturating_add(block)),
@@ -101,7 +123,23 @@ impl Core {
         };
         let call = Arc::new(Call { request, attempt: Attempt::new(within) });
         let work = Box::pin(Arc::clone(self).run(Arc::clone(&call)));
-        Sending { work: Some(work), call, core: Arc::clone(self) }
+        Sending { work: Some(Work::UnderWay(work, call)), core: Arc::clone(self) }
+    }
+
+    /// What a call that does not wait comes to on keys in memory.
+    #[cfg(feature = "memory")]
+    fn decide(&self, request: &Request) -> Result<Outcome, Error> {
+        let Some(memory) = &self.memory else { return Ok(Outcome::Chosen(false)) };
+        if !request.more.is_empty() {
+            let commands = std::iter::once(&request.first).chain(&request.more);
+            return Ok(Outcome::Replies(memory.ask_together(commands)));
+        }
+        match memory.ask_now(&request.first) {
+            Value::Error(reply) => {
+                Err(self.error_of(Trouble::Answer(reply), request, &Attempt::new(None)))
+            }
+            value => Ok(Outcome::Replies(vec![value])),
+        }
     }
 
     async fn run(self: Arc<Core>, call: Arc<Call>) -> Result<Outcome, Error> {
@@ -411,17 +449,28 @@ struct Call {
 /// What a call comes to. If it is dropped, the call is given up: its place in the line too, and what it takes all the same
 /// is given back.
 pub(crate) struct Sending {
-    work: Option<BoxFuture<'static, Result<Outcome, Error>>>,
-    call: Arc<Call>,
+    work: Option<Work>,
     core: Arc<Core>,
+}
+
+enum Work {
+    /// It is decided in the process when it is polled.
+    #[cfg(feature = "memory")]
+    Decide(Request),
+    UnderWay(BoxFuture<'static, Result<Outcome, Error>>, Arc<Call>),
 }
 
 impl Future for Sending {
     type Output = Result<Outcome, Error>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Some(work) = &mut self.work else { return Poll::Pending };
-        let polled = work.as_mut().poll(context);
+        let sending = &mut *self;
+        let polled = match &mut sending.work {
+            None => return Poll::Pending,
+            Some(Work::UnderWay(work, _)) => work.as_mut().poll(context),
+            #[cfg(feature = "memory")]
+            Some(Work::Decide(request)) => Poll::Ready(sending.core.decide(request)),
+        };
         if polled.is_ready() {
             self.work = None;
         }
@@ -431,14 +480,15 @@ impl Future for Sending {
 
 impl Drop for Sending {
     fn drop(&mut self) {
-        let Some(mut work) = self.work.take() else { return };
-        let is_sent = self.call.attempt.is_sent.load(Relaxed);
-        if !is_sent || matches!(self.call.request.undo, Undo::Nothing) {
+        // What is decided in the process is not begun before it is polled.
+        let Some(Work::UnderWay(mut work, call)) = self.work.take() else { return };
+        let is_sent = call.attempt.is_sent.load(Relaxed);
+        if !is_sent || matches!(call.request.undo, Undo::Nothing) {
             return;
         }
         // Without a runtime nothing is under way.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let (core, call) = (Arc::clone(&self.core), Arc::clone(&self.call));
+        let core = Arc::clone(&self.core);
         runtime.spawn(async move {
             let outcome = if call.request.block.is_some() {
                 // A reply that has arrived already is read before its connection is closed.

@@ -223,6 +223,16 @@ impl Error {
         Error::Unreachable { reason, is_sent: false }
     }
 
+    #[cfg(feature = "memory")]
+    pub(crate) fn share(part: u32, whole: u32) -> Error {
+        Error::InvalidArgument(format!("a share must be above 0 and at most 1, not {part}/{whole}"))
+    }
+
+    #[cfg(feature = "memory")]
+    pub(crate) fn setting(name: &str, value: &str, why: &str) -> Error {
+        Error::InvalidArgument(format!("{name} must not be {value:?}: {why}"))
+    }
+
     pub(crate) fn no_random() -> Error {
         Error::InvalidArgument("the operating system has no random bytes for an id".into())
     }

@@ -21,6 +21,8 @@ mod core;
 mod error;
 mod limit;
 mod limiter;
+#[cfg(feature = "memory")]
+mod memory;
 mod reply;
 mod reservation;
 mod server;
@@ -33,6 +35,9 @@ pub use core::Unreachable;
 pub use error::Error;
 pub use limit::{Limit, Period, Rate, Reserve, Semaphore, Take, Window};
 pub use limiter::{Builder, Limiter};
+#[cfg(feature = "memory")]
+#[cfg_attr(docsrs, doc(cfg(feature = "memory")))]
+pub use memory::{MemoryLimiter, MemoryLimiterBuilder};
 pub use reply::{AllReply, Decision, Held, Id, KeyInfo, KeyState, Policy, Reply, TopKey};
 pub use reservation::{Cost, Reservation};
 

@@ -143,6 +143,11 @@ impl Limiter {
         }
     }
 
+    #[cfg(feature = "memory")]
+    pub(crate) fn with_core(core: Core) -> Limiter {
+        Limiter(Arc::new(core))
+    }
+
     pub(crate) fn core(&self) -> &Arc<Core> {
         &self.0
     }

@@ -1,0 +1,337 @@
+//! A limiter without a server: the engine of the server's module decides in the process, on keys in memory.
+
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use commands::memory::{MemoryServer, Outcome, Ticket, Value as MemoryValue};
+use commands::share::Share;
+use tokio::sync::Notify;
+
+use crate::core::{Clock, Core};
+use crate::transport::{
+    Address, BoxFuture, Command, Connection, ErrorReply, Failure, Servers, Transport, Value,
+};
+use crate::{Error, Limiter, Unreachable};
+
+/// How often a clock that a test sets is read while a call waits.
+const POLL: Duration = Duration::from_millis(3);
+/// The system's clock may be set while a call waits.
+const MAX_SLEEP: Duration = Duration::from_secs(1);
+/// A call whose turn another must take first does not keep a runtime from running that one.
+const MIN_SLEEP: Duration = Duration::from_millis(1);
+
+/// A limiter without a server, with the methods of [`Limiter`] and the replies of a server: the engine that runs in the
+/// server's module decides in the process.
+///
+/// In tests a clock that the test holds takes the place of sleeping. As the answer of another limiter while Redis is away
+/// ([`Unreachable::Limiter`]), each process keeps the limit by itself, or a share of it.
+///
+/// Clones share the keys. Keys that are as good as new are forgotten, so it takes no more memory than the limits in use.
+///
+/// ```
+/// use redis_ratelimit_client::{MemoryLimiter, Rate};
+/// use std::sync::atomic::{AtomicU64, Ordering};
+/// use std::sync::Arc;
+/// use std::time::{Duration, UNIX_EPOCH};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+/// let now = Arc::new(AtomicU64::new(1_800_000_000));
+/// let clock = Arc::clone(&now);
+/// let limiter = MemoryLimiter::builder()
+///     .clock(move || UNIX_EPOCH + Duration::from_secs(clock.load(Ordering::Relaxed)))
+///     .build();
+///
+/// let rate = Rate::per("1/min")?;
+/// assert!(limiter.take("user:1", &rate).await?.is_allowed());
+/// let denied = limiter.take("user:1", &rate).await?;
+/// assert_eq!(denied.retry_after, Some(Duration::from_secs(60)));
+/// now.fetch_add(60, Ordering::Relaxed);
+/// assert!(limiter.take("user:1", &rate).await?.is_allowed());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct MemoryLimiter(Limiter);
+
+impl MemoryLimiter {
+    /// A limiter with the system's clock.
+    pub fn new() -> MemoryLimiter {
+        MemoryLimiter::builder().build()
+    }
+
+    /// Sets a clock, a share, policies and settings first.
+    pub fn builder() -> MemoryLimiterBuilder {
+        MemoryLimiterBuilder { clock: None, share: Share::ALL, settings: Vec::new() }
+    }
+}
+
+impl Default for MemoryLimiter {
+    fn default() -> MemoryLimiter {
+        MemoryLimiter::new()
+    }
+}
+
+impl Deref for MemoryLimiter {
+    type Target = Limiter;
+
+    fn deref(&self) -> &Limiter {
+        &self.0
+    }
+}
+
+impl From<MemoryLimiter> for Limiter {
+    fn from(limiter: MemoryLimiter) -> Limiter {
+        limiter.0
+    }
+}
+
+/// What a [`MemoryLimiter`] is to be like.
+#[must_use]
+pub struct MemoryLimiterBuilder {
+    clock: Option<Clock>,
+    share: Share,
+    /// Names and values that a server accepts.
+    settings: Vec<(String, String)>,
+}
+
+impl MemoryLimiterBuilder {
+    /// Takes the time from `clock` instead of [`SystemTime::now`]. While a call waits it is read every 3 ms.
+    pub fn clock(mut self, clock: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
+        self.clock = Some(Arc::new(clock));
+        self
+    }
+
+    /// Keeps a part of each limit, for several processes without a server: with `share(1, 4)` what is available at once is a
+    /// quarter, rounded down but at least 1, so that four processes together never admit more than a limit of 4 and above.
+    /// What a rate gives for each period is a quarter exactly. `leave` is rounded up, and a limit of 0 stays 0.
+    ///
+    /// ```
+    /// use redis_ratelimit_client::{MemoryLimiter, Window};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    /// let limiter = MemoryLimiter::builder().share(1, 4)?.build();
+    /// assert_eq!(limiter.take("user:1", &Window::per("100/min")?).await?.limit, 25);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`] unless `part` is above 0 and at most `whole`.
+    pub fn share(mut self, part: u32, whole: u32) -> Result<Self, Error> {
+        self.share = Share::new(part, whole).ok_or_else(|| Error::share(part, whole))?;
+        Ok(self)
+    }
+
+    /// The limits by name, in the words of the server's setting `ratelimit.policies`: "free WINDOW 2 1d; pro THROTTLE 9 30
+    /// 60".
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`] if the server would refuse them.
+    pub fn policies(self, policies: &str) -> Result<Self, Error> {
+        self.setting("policies", policies)
+    }
+
+    /// Another setting of the server, with or without `ratelimit.` before its name, such as `timezone`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`] if there is no setting of this name, or the server would refuse the value.
+    pub fn setting(mut self, name: &str, value: &str) -> Result<Self, Error> {
+        let set = MemoryServer::new(fill_random).set(name.as_bytes(), value.as_bytes());
+        set.map_err(|why| Error::setting(name, value, &why))?;
+        self.settings.push((name.to_owned(), value.to_owned()));
+        Ok(self)
+    }
+
+    /// The limiter.
+    pub fn build(self) -> MemoryLimiter {
+        let MemoryLimiterBuilder { clock, share, settings } = self;
+        let mut server = MemoryServer::with_share(share, fill_random);
+        for (name, value) in settings {
+            // The server of `setting` accepted it, and a share of a valid limit is valid.
+            let _: Result<(), String> = server.set(name.as_bytes(), value.as_bytes());
+        }
+        let state = Mutex::new(State { server, waiting: 0 });
+        let memory = Arc::new(Memory { state, clock, changed: Notify::new() });
+        let servers = Servers::single(MemoryTransport(Arc::clone(&memory)));
+        let mut core = Core::new(servers, Unreachable::Error, None, None);
+        core.memory = Some(memory);
+        MemoryLimiter(Limiter::with_core(core))
+    }
+}
+
+impl std::fmt::Debug for MemoryLimiterBuilder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MemoryLimiterBuilder")
+            .field("share", &self.share)
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}
+
+fn fill_random(bytes: &mut [u8]) {
+    // The limiter names its reservations by itself.
+    let _ = getrandom::fill(bytes);
+}
+
+/// Keys in memory, the commands on them, and the calls that wait.
+pub(crate) struct Memory {
+    state: Mutex<State>,
+    clock: Option<Clock>,
+    /// Something has changed for calls that wait.
+    changed: Notify,
+}
+
+struct State {
+    server: MemoryServer,
+    /// How many calls wait.
+    waiting: usize,
+}
+
+impl Memory {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now_us(&self) -> u64 {
+        let now = self.clock.as_ref().map_or_else(SystemTime::now, |clock| clock());
+        let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+    }
+
+    fn call(&self, state: &mut State, command: &Command) -> Outcome {
+        let words: Vec<&[u8]> = command.words().collect();
+        let outcome = state.server.call(&words, self.now_us());
+        if state.waiting > 0 {
+            self.changed.notify_waiters();
+        }
+        outcome
+    }
+
+    /// The reply to a command that does not wait.
+    pub(crate) fn ask_now(&self, command: &Command) -> Value {
+        self.reply(&mut self.lock(), command)
+    }
+
+    /// The replies to commands that do not wait, without others between them.
+    pub(crate) fn ask_together<'a>(
+        &self,
+        commands: impl IntoIterator<Item = &'a Command>,
+    ) -> Vec<Value> {
+        let mut state = self.lock();
+        commands.into_iter().map(|command| self.reply(&mut state, command)).collect()
+    }
+
+    fn reply(&self, state: &mut State, command: &Command) -> Value {
+        match self.call(state, command) {
+            Outcome::Reply(value) => value_of(value),
+            // No caller sends BLOCK here.
+            Outcome::Waits(ticket) => {
+                state.server.withdraw(ticket, self.now_us());
+                Value::Nil
+            }
+        }
+    }
+
+    /// The reply to a command that may wait.
+    async fn ask(&self, command: &Command) -> Value {
+        let ticket = {
+            let mut state = self.lock();
+            match self.call(&mut state, command) {
+                Outcome::Reply(value) => return value_of(value),
+                Outcome::Waits(ticket) => {
+                    state.waiting = state.waiting.saturating_add(1);
+                    ticket
+                }
+            }
+        };
+        let waiter = Waiter { memory: self, ticket };
+        loop {
+            let changed = self.changed.notified();
+            let sleep = {
+                let mut state = self.lock();
+                let now_us = self.now_us();
+                if let Some(reply) = state.server.take_reply(waiter.ticket, now_us) {
+                    return value_of(reply);
+                }
+                let next_us = state.server.next_us().unwrap_or(u64::MAX);
+                let left = Duration::from_micros(next_us.saturating_sub(now_us));
+                let longest = if self.clock.is_some() { POLL } else { MAX_SLEEP };
+                left.clamp(MIN_SLEEP, longest)
+            };
+            let _ = tokio::time::timeout(sleep, changed).await;
+        }
+    }
+}
+
+/// What takes the place of a connection, for calls that wait and for leases. Other calls are decided without it.
+struct MemoryTransport(Arc<Memory>);
+
+impl Transport for MemoryTransport {
+    fn connect(
+        &self,
+        _: Option<Address>,
+    ) -> BoxFuture<'static, Result<Arc<dyn Connection>, Failure>> {
+        let connection: Arc<dyn Connection> = Arc::new(MemoryTransport(Arc::clone(&self.0)));
+        Box::pin(std::future::ready(Ok(connection)))
+    }
+
+    fn name(&self) -> String {
+        "this process".into()
+    }
+
+    fn host(&self) -> String {
+        String::new()
+    }
+}
+
+impl Connection for MemoryTransport {
+    fn send<'a>(&'a self, commands: &'a [Command]) -> BoxFuture<'a, Result<Vec<Value>, Failure>> {
+        Box::pin(async move {
+            Ok(match commands {
+                [command] => vec![self.0.ask(command).await],
+                _ => self.0.ask_together(commands),
+            })
+        })
+    }
+}
+
+/// A call that waits. When it is dropped it leaves its line, and what it was granted is given back unless it got the reply.
+struct Waiter<'a> {
+    memory: &'a Memory,
+    ticket: Ticket,
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        let mut state = self.memory.lock();
+        state.waiting = state.waiting.saturating_sub(1);
+        state.server.withdraw(self.ticket, self.memory.now_us());
+        if state.waiting > 0 {
+            self.memory.changed.notify_waiters();
+        }
+    }
+}
+
+fn value_of(value: MemoryValue) -> Value {
+    match value {
+        MemoryValue::Nil => Value::Nil,
+        MemoryValue::Integer(number) => Value::Integer(number),
+        MemoryValue::Bulk(bytes) => Value::Bytes(bytes),
+        MemoryValue::Array(values) => Value::Array(values.into_iter().map(value_of).collect()),
+        MemoryValue::Error(line) => Value::Error(ErrorReply::new(&line)),
+    }
+}
+
+/// The examples of the page are run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/testing.md")]
+struct TestingPage;
+
+#[cfg(test)]
+mod tests;
