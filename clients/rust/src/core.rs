@@ -6,9 +6,7 @@ use std::pin::{pin, Pin};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
-#[cfg(feature = "memory")]
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use tokio::task::yield_now;
 use tokio::time::{sleep, Instant};
@@ -60,7 +58,6 @@ pub enum Unreachable {
 pub(crate) type Hook = Arc<dyn Fn(&Error) + Send + Sync>;
 
 /// A clock that a test holds.
-#[cfg(feature = "memory")]
 pub(crate) type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
 
 /// A limiter without its methods.
@@ -108,6 +105,14 @@ impl Core {
             #[cfg(feature = "memory")]
             memory: None,
         }
+    }
+
+    /// The clock that a test holds, if there is one.
+    pub fn clock(&self) -> Option<Clock> {
+        #[cfg(feature = "memory")]
+        return self.memory.as_ref().and_then(|memory| memory.clock());
+        #[cfg(not(feature = "memory"))]
+        None
     }
 
     /// Sends a call, and answers what `unreachable` says if no server does.
@@ -165,14 +170,29 @@ impl Core {
     }
 
     /// The replies to commands on one key that are sent together, error replies among them. No `unreachable` applies.
-    #[allow(dead_code)] // For limits in the process, which come next.
-    pub async fn send_together(&self, commands: &[Command]) -> Result<Vec<Value>, Failed> {
+    pub async fn send_together(
+        &self,
+        commands: &[Command],
+    ) -> Result<Vec<Result<Value, Error>>, Failed> {
         let attempt = Attempt::new(self.deadline);
         let Some(first) = commands.first() else { return Ok(Vec::new()) };
         let result =
             bounded(attempt.until, pin!(self.ask_together(first, commands, &attempt))).await;
         let error = match result {
-            Some(Ok(replies)) => return Ok(replies),
+            Some(Ok(replies)) => {
+                let own = |reply| match reply {
+                    Value::Error(error) => {
+                        Err(match self.error(Trouble::Answer(error), &attempt) {
+                            Error::Server(reply) if reply.code == "NOPOLICY" => {
+                                Error::UnknownPolicy(reply)
+                            }
+                            other => other,
+                        })
+                    }
+                    reply => Ok(reply),
+                };
+                return Ok(replies.into_iter().map(own).collect());
+            }
             Some(Err(trouble)) => self.error(trouble, &attempt),
             None => self.late(&attempt),
         };

@@ -223,6 +223,33 @@ impl Error {
         Error::Unreachable { reason, is_sent: false }
     }
 
+    pub(crate) fn lease_of_semaphore() -> Error {
+        Error::InvalidArgument(
+            "a lease is of a window, and not of a semaphore: the period must not be 0".into(),
+        )
+    }
+
+    pub(crate) fn short_lease(least_ms: u64, ms: u64) -> Error {
+        Error::InvalidArgument(format!("lease must be at least {least_ms} ms, not {ms} ms"))
+    }
+
+    pub(crate) fn late_batches(lease_ms: u64) -> Error {
+        let reason = format!("no batch arrived within its lease of {lease_ms} ms");
+        Error::Unreachable { reason, is_sent: true }
+    }
+
+    pub(crate) fn quantity_of_zero() -> Error {
+        Error::InvalidArgument("quantity must be at least 1, not 0".into())
+    }
+
+    pub(crate) fn local_is_closed() -> Error {
+        Error::InvalidArgument("the local limit is closed".into())
+    }
+
+    pub(crate) fn no_runtime() -> Error {
+        Error::InvalidArgument("a local limit needs a tokio runtime to ask the server".into())
+    }
+
     #[cfg(feature = "memory")]
     pub(crate) fn share(part: u32, whole: u32) -> Error {
         Error::InvalidArgument(format!("a share must be above 0 and at most 1, not {part}/{whole}"))

@@ -1,5 +1,5 @@
 #![doc = include_str!("../README.md")]
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 #![deny(missing_docs)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
@@ -19,10 +19,13 @@ mod calls;
 mod clause;
 mod core;
 mod error;
+mod leases;
 mod limit;
 mod limiter;
+mod local;
 #[cfg(feature = "memory")]
 mod memory;
+mod process;
 mod reply;
 mod reservation;
 mod server;
@@ -35,6 +38,7 @@ pub use core::Unreachable;
 pub use error::Error;
 pub use limit::{Limit, Period, Rate, Reserve, Semaphore, Take, Window};
 pub use limiter::{Builder, Limiter};
+pub use local::{Local, LocalBuilder};
 #[cfg(feature = "memory")]
 #[cfg_attr(docsrs, doc(cfg(feature = "memory")))]
 pub use memory::{MemoryLimiter, MemoryLimiterBuilder};

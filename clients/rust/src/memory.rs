@@ -194,6 +194,11 @@ struct State {
 }
 
 impl Memory {
+    /// The clock that a test holds, if there is one.
+    pub(crate) fn clock(&self) -> Option<Clock> {
+        self.clock.clone()
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,0 +1,501 @@
+//! A limit that is decided in the process: sends what its leases ask for, and answers the calls that wait. See `leases`.
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+
+use crate::calls::{self, Options};
+use crate::core::{Core, Failed, Unreachable};
+use crate::leases::{Clock, IsSemaphore, Leases, Plan, Refused, Terms};
+use crate::transport::Value;
+use crate::{process, Error, Id, Limiter, Reply, Window};
+
+/// How often a take waits for the server before it gives up because others spend what arrives.
+const ROUNDS: usize = 20;
+/// How long a batch may be spent if nothing else is said.
+const LEASE: Duration = Duration::from_millis(100);
+/// How often closing tries to settle.
+const TRIES: u64 = 3;
+
+/// The clocks that decide when a lease ends.
+enum Clocks {
+    System {
+        start: Instant,
+    },
+    /// A test's, for both.
+    Set(crate::core::Clock),
+}
+
+fn since_1970_ns(time: SystemTime) -> i64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+}
+
+impl Clock for Clocks {
+    fn monotonic_ns(&self) -> i64 {
+        match self {
+            Clocks::System { start } => {
+                i64::try_from(start.elapsed().as_nanos()).unwrap_or(i64::MAX)
+            }
+            Clocks::Set(clock) => since_1970_ns(clock()),
+        }
+    }
+
+    fn wall_ns(&self) -> i64 {
+        match self {
+            Clocks::System { .. } => since_1970_ns(SystemTime::now()),
+            Clocks::Set(clock) => since_1970_ns(clock()),
+        }
+    }
+}
+
+struct State {
+    leases: Leases,
+    /// Whether a task carries out what the leases ask for.
+    has_worker: bool,
+    /// Where that task runs if a take that needs it is made outside of a runtime.
+    runtime: Option<Handle>,
+    /// Once it is closed: with which failure to stop trying to settle.
+    last_failure: Option<u64>,
+}
+
+/// What one process holds. A forked child has one of its own, as what its parent holds is not the child's.
+struct Process {
+    id: u32,
+    state: Mutex<State>,
+    /// There is something to plan.
+    due: Notify,
+    /// A round is over, or the worker has ended.
+    answered: Notify,
+    child: OnceLock<Box<Process>>,
+}
+
+impl Process {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct Shared {
+    core: Arc<Core>,
+    terms: Terms,
+    clocks: Clocks,
+    first: Process,
+}
+
+impl Shared {
+    fn new(core: Arc<Core>, terms: Terms) -> Result<Shared, Error> {
+        process::watch();
+        let clocks = match core.clock() {
+            Some(clock) => Clocks::Set(clock),
+            None => Clocks::System { start: Instant::now() },
+        };
+        let first = Shared::process(&terms, &clocks, Id::random()?, Handle::try_current().ok());
+        Ok(Shared { core, terms, clocks, first })
+    }
+
+    fn process(terms: &Terms, clocks: &Clocks, prefix: Id, runtime: Option<Handle>) -> Process {
+        let leases = Leases::new(terms.clone(), prefix.to_string(), clocks.now());
+        Process {
+            id: process::id(),
+            state: Mutex::new(State { leases, has_worker: false, runtime, last_failure: None }),
+            due: Notify::new(),
+            answered: Notify::new(),
+            child: OnceLock::new(),
+        }
+    }
+
+    /// What this process holds.
+    #[inline]
+    fn current(&self) -> Result<&Process, Error> {
+        if self.first.id == process::id() {
+            return Ok(&self.first);
+        }
+        let mut found = &self.first;
+        while found.id != process::id() {
+            let child = match found.child.get() {
+                Some(child) => child,
+                None => {
+                    let prefix = Id::random()?;
+                    let made =
+                        || Box::new(Shared::process(&self.terms, &self.clocks, prefix, None));
+                    found.child.get_or_init(made)
+                }
+            };
+            found = child;
+        }
+        Ok(found)
+    }
+
+    /// Whether the user chose an answer for when the server cannot be reached.
+    fn is_forgiven(&self, error: &Error) -> bool {
+        error.is_unreachable() && !matches!(self.core.unreachable, Unreachable::Error)
+    }
+
+    /// The answer to a take that the server did not answer.
+    async fn instead_of(&self, error: Error, quantity: u64) -> Result<Reply, Error> {
+        if !self.is_forgiven(&error) {
+            return Err(error);
+        }
+        let quantity = i64::try_from(quantity).unwrap_or(i64::MAX);
+        let chosen = |allow| Ok(calls::unreached(allow, quantity, &Options::default()));
+        match &self.core.unreachable {
+            Unreachable::Error => Err(error),
+            Unreachable::Allow => chosen(true),
+            Unreachable::Deny => chosen(false),
+            Unreachable::Limiter(limiter) => {
+                let (key, window) = (self.terms.key(), self.terms.window());
+                let take = limiter.take(key, window).quantity(quantity);
+                let reply = take.leave(self.terms.leave()).await?;
+                Ok(Reply { reachable: false, ..reply })
+            }
+        }
+    }
+
+    /// Has a task carry out what the leases ask for, if there is anything. False if there is no runtime for it.
+    fn wake(self: &Arc<Shared>, process: &Process, mut state: MutexGuard<'_, State>) -> bool {
+        if !state.leases.take_due() {
+            return true;
+        }
+        if state.has_worker {
+            process.due.notify_one();
+            return true;
+        }
+        let Some(runtime) = Handle::try_current().ok().or_else(|| state.runtime.clone()) else {
+            return false;
+        };
+        state.has_worker = true;
+        // A runtime that is shutting down drops the task, and the task's end takes the lock.
+        drop(state);
+        let worker = Worker { shared: Arc::clone(self), plan: None, is_done: false };
+        runtime.spawn(worker.work());
+        true
+    }
+}
+
+/// The task that carries out what the leases ask for, until there is nothing more to do.
+struct Worker {
+    shared: Arc<Shared>,
+    /// What is under way.
+    plan: Option<Plan>,
+    /// Whether it ended by itself.
+    is_done: bool,
+}
+
+impl Worker {
+    async fn work(mut self) {
+        let shared = Arc::clone(&self.shared);
+        let Ok(process) = shared.current() else { return };
+        loop {
+            let next_at_ns = {
+                let mut state = process.lock();
+                let now = shared.clocks.now();
+                state.leases.take_due();
+                let is_given_up =
+                    state.last_failure.is_some_and(|last| state.leases.failures >= last);
+                self.plan = if is_given_up { None } else { state.leases.plan(now) };
+                let next_at_ns = state.leases.next_at(now).filter(|_| !is_given_up);
+                if self.plan.is_none() {
+                    if next_at_ns.is_none() {
+                        state.has_worker = false;
+                        self.is_done = true;
+                    }
+                    process.answered.notify_waiters();
+                }
+                next_at_ns.map(|at_ns| at_ns.saturating_sub(now.monotonic_ns))
+            };
+            if self.is_done {
+                return;
+            }
+            match &self.plan {
+                Some(plan) => {
+                    let outcome = shared.core.send_together(&plan.commands).await;
+                    self.report(process, outcome);
+                }
+                None => {
+                    let wait_ns = next_at_ns.unwrap_or(0).max(0).unsigned_abs();
+                    let due = process.due.notified();
+                    let _ = tokio::time::timeout(Duration::from_nanos(wait_ns), due).await;
+                }
+            }
+        }
+    }
+
+    fn report(&mut self, process: &Process, outcome: Result<Vec<Result<Value, Error>>, Failed>) {
+        let Some(plan) = self.plan.take() else { return };
+        let mut state = process.lock();
+        let now = self.shared.clocks.now();
+        match outcome {
+            Ok(answers) => state.leases.receive(plan, answers, now),
+            Err(Failed { error, is_sent }) => state.leases.fail(plan, error, is_sent, now),
+        }
+        process.answered.notify_waiters();
+    }
+}
+
+impl Drop for Worker {
+    /// The runtime was shut down.
+    fn drop(&mut self) {
+        if self.is_done {
+            return;
+        }
+        let shared = Arc::clone(&self.shared);
+        let Ok(process) = shared.current() else { return };
+        self.report(process, Err(Failed { error: Error::runtime_ended(), is_sent: true }));
+        process.lock().has_worker = false;
+        process.answered.notify_waiters();
+    }
+}
+
+/// A limit that is decided in the process, see [`Limiter::local`](crate::Limiter::local).
+///
+/// Threads and tasks may share it. Its work with the server runs in a task of the tokio runtime in which it is used. Without
+/// a runtime nothing is settled, and what is held counts as spent. A child made by fork(2) holds nothing of its parent's,
+/// and needs a runtime of its own.
+///
+/// When it is dropped, what it holds is settled in the background; [`Local::close`] waits for that.
+pub struct Local {
+    shared: Arc<Shared>,
+}
+
+impl std::fmt::Debug for Local {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Local").field("terms", &self.shared.terms).finish_non_exhaustive()
+    }
+}
+
+impl Limiter {
+    /// A limit that is decided in the process, for a window: a [`Local`] reserves a batch of the window, decides by itself
+    /// in less than a microsecond while the lease of the batch lasts, and settles what it spent together with the next
+    /// batch. Over all processes no period ever has more than the limit.
+    ///
+    /// A process that dies burns its batch for the whole period. The batches follow demand, as much as is expected within
+    /// half a lease: keep leases short where periods are long.
+    ///
+    /// ```no_run
+    /// use redis_ratelimit_client::{Limiter, Window};
+    /// use std::time::Duration;
+    ///
+    /// # async fn example(limiter: Limiter) -> Result<(), redis_ratelimit_client::Error> {
+    /// let window = Window::per("100000/min")?;
+    /// let local = limiter.local("ingest", &window).lease(Duration::from_millis(200)).build()?;
+    /// if local.take(1).await?.is_allowed() {
+    ///     // ...
+    /// }
+    /// local.close().await?; // settles what is held
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn local<'a, K>(&'a self, key: &'a K, window: &'a Window) -> LocalBuilder<'a>
+    where
+        K: AsRef<[u8]> + ?Sized,
+    {
+        LocalBuilder { core: self.core(), key: key.as_ref(), window, lease: LEASE, leave: 0 }
+    }
+}
+
+/// What a [`Local`] is to be like, see [`Limiter::local`].
+#[derive(Debug)]
+#[must_use]
+pub struct LocalBuilder<'a> {
+    core: &'a Arc<Core>,
+    key: &'a [u8],
+    window: &'a Window,
+    lease: Duration,
+    leave: u64,
+}
+
+impl LocalBuilder<'_> {
+    /// How long a batch may be spent, from 20 ms; 100 ms if not given. A tenth of it at its end, and at least 2 ms, is not
+    /// used.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// How much must be left for others.
+    pub fn leave(mut self, leave: u64) -> Self {
+        self.leave = leave;
+        self
+    }
+
+    /// The limit in the process. Nothing is reserved yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`] if the window's period is 0 or the lease is too short.
+    pub fn build(self) -> Result<Local, Error> {
+        let terms = Terms::new(self.key, self.window, self.lease, self.leave)?;
+        Ok(Local { shared: Arc::new(Shared::new(Arc::clone(self.core), terms)?) })
+    }
+}
+
+impl Local {
+    /// Decides at once; `None` if the server must be asked, which is begun. A caller may try any number of times: what it
+    /// asks for counts as demand when it is decided.
+    ///
+    /// `limit`, `remaining` and `reset_after` of the reply are from the server's last reply.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`] if `quantity` is 0, the policy is a semaphore's, or the limit was closed.
+    #[inline]
+    pub fn try_take(&self, quantity: u64) -> Result<Option<Reply>, Error> {
+        self.try_take_counting(quantity, true)
+    }
+
+    #[inline]
+    fn try_take_counting(&self, quantity: u64, wants: bool) -> Result<Option<Reply>, Error> {
+        if quantity == 0 {
+            return Err(Error::quantity_of_zero());
+        }
+        let process = self.shared.current()?;
+        let mut state = process.lock();
+        // The lock comes first, so that nothing is settled between the look at the clock and the decision.
+        let taken = state.leases.take(quantity, false, &self.shared.clocks);
+        let reply = taken.map_err(|IsSemaphore| Error::lease_of_semaphore())?;
+        if reply.is_none() && wants {
+            let wanted = state.leases.want(quantity, true, self.shared.clocks.now());
+            wanted.map_err(refused)?;
+        }
+        if state.leases.is_due() {
+            self.shared.wake(process, state);
+        }
+        Ok(reply)
+    }
+
+    /// Decides in the process if what it holds is enough, and else asks the server.
+    ///
+    /// Dropping the future gives up the wait. What was fetched for it is there for others, and given back when its lease
+    /// ends.
+    ///
+    /// # Errors
+    ///
+    /// As [`Local::try_take`]; an error reply of the server; and what the limiter was told to return while no server
+    /// answers.
+    pub async fn take(&self, quantity: u64) -> Result<Reply, Error> {
+        match self.try_take_counting(quantity, false)? {
+            Some(reply) => Ok(reply),
+            // In a box, so that the future of a decision stays small.
+            None => Box::pin(self.ask(quantity)).await,
+        }
+    }
+
+    async fn ask(&self, quantity: u64) -> Result<Reply, Error> {
+        let shared = &self.shared;
+        let process = shared.current()?;
+        for turn in 0..ROUNDS {
+            let awaited = {
+                let mut state = process.lock();
+                let wanted = state.leases.want(quantity, turn > 0, shared.clocks.now());
+                wanted.map_err(refused)?
+            };
+            self.until(process, |state| state.leases.rounds >= awaited).await?;
+            let error = {
+                let mut state = process.lock();
+                let taken = state.leases.take(quantity, true, &shared.clocks);
+                let reply = taken.map_err(|IsSemaphore| Error::lease_of_semaphore())?;
+                let error = state.leases.error_since(awaited).cloned();
+                if state.leases.is_due() {
+                    shared.wake(process, state);
+                }
+                if let Some(reply) = reply {
+                    return Ok(reply);
+                }
+                error
+            };
+            if let Some(error) = error {
+                return shared.instead_of(error, quantity).await;
+            }
+        }
+        let outrun = process.lock().leases.outrun_reply();
+        Ok(outrun)
+    }
+
+    /// Waits until the worker has brought it about.
+    async fn until(
+        &self,
+        process: &Process,
+        is_reached: impl Fn(&State) -> bool,
+    ) -> Result<(), Error> {
+        loop {
+            let answered = process.answered.notified();
+            if self.is_over(process, &is_reached)? {
+                return Ok(());
+            }
+            answered.await;
+        }
+    }
+
+    /// Whether it is brought about. If not, a worker is at it.
+    fn is_over(
+        &self,
+        process: &Process,
+        is_reached: impl Fn(&State) -> bool,
+    ) -> Result<bool, Error> {
+        let mut state = process.lock();
+        if is_reached(&state) {
+            return Ok(true);
+        }
+        if !state.has_worker {
+            // The runtime of the last one has ended.
+            state.leases.set_due();
+        }
+        match self.shared.wake(process, state) {
+            true => Ok(false),
+            false => Err(Error::no_runtime()),
+        }
+    }
+
+    /// Settles what is held, and waits until the server has answered.
+    ///
+    /// # Errors
+    ///
+    /// That of the server, or that it cannot be reached, unless the limiter was told what to answer then. What was held
+    /// counts when its lease ends.
+    pub async fn close(self) -> Result<(), Error> {
+        let process = self.shared.current()?;
+        begin_closing(&mut process.lock());
+        let is_over = |state: &State| {
+            let is_given_up = state.last_failure.is_some_and(|last| state.leases.failures >= last);
+            state.leases.is_settled() || is_given_up
+        };
+        self.until(process, is_over).await?;
+        let state = process.lock();
+        match state.leases.error() {
+            Some(error) if !state.leases.is_settled() && !self.shared.is_forgiven(error) => {
+                Err(error.clone())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn refused(why: Refused) -> Error {
+    match why {
+        Refused::Closed => Error::local_is_closed(),
+        Refused::IsSemaphore => Error::lease_of_semaphore(),
+    }
+}
+
+fn begin_closing(state: &mut State) {
+    if !state.leases.is_closing() {
+        state.leases.close();
+        state.last_failure = Some(state.leases.failures.saturating_add(TRIES));
+    }
+}
+
+impl Drop for Local {
+    fn drop(&mut self) {
+        // In a child that never used it there is nothing to settle.
+        let Ok(process) = self.shared.current() else { return };
+        let mut state = process.lock();
+        begin_closing(&mut state);
+        self.shared.wake(process, state);
+    }
+}
+
+#[cfg(all(test, feature = "memory"))]
+mod tests;

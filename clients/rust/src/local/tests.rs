@@ -1,0 +1,259 @@
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use super::*;
+use crate::transport::{
+    Address, BoxFuture, Command, Connection, Failure, FailureKind, Servers, Transport,
+};
+use crate::{Decision, MemoryLimiter};
+
+#[tokio::test]
+async fn a_batch_is_spent_in_the_process_and_settled_when_it_is_closed() {
+    let limiter = MemoryLimiter::new();
+    let window = Window::per("100/min").unwrap();
+    let local = limiter.local("k", &window).lease(Duration::from_secs(60)).build().unwrap();
+    assert!(local.try_take(10).unwrap().is_none(), "the server must be asked first");
+    assert!(local.take(10).await.unwrap().is_allowed());
+    assert_eq!(limiter.held("k").await.unwrap().len(), 1);
+    local.close().await.unwrap();
+    assert!(limiter.held("k").await.unwrap().is_empty());
+    assert_eq!(limiter.look("k", &window).await.unwrap().remaining, 90);
+}
+
+#[tokio::test]
+async fn several_tasks_and_threads_never_spend_more_than_the_limit() {
+    let limiter = MemoryLimiter::new();
+    let window = Window::per("200/h").unwrap();
+    let local = Arc::new(limiter.local("k", &window).build().unwrap());
+    let spent = Arc::new(AtomicUsize::new(0));
+    let tasks: Vec<_> = (0..8)
+        .map(|_| {
+            let (local, spent) = (Arc::clone(&local), Arc::clone(&spent));
+            tokio::spawn(async move {
+                for _ in 0..50 {
+                    if local.take(1).await.unwrap().is_allowed() {
+                        spent.fetch_add(1, Relaxed);
+                    }
+                }
+            })
+        })
+        .collect();
+    let thread = {
+        let (local, spent) = (Arc::clone(&local), Arc::clone(&spent));
+        std::thread::spawn(move || {
+            for _ in 0..50 {
+                if local.try_take(1).unwrap().is_some_and(|reply| reply.is_allowed()) {
+                    spent.fetch_add(1, Relaxed);
+                }
+                std::thread::yield_now();
+            }
+        })
+    };
+    for task in tasks {
+        task.await.unwrap();
+    }
+    thread.join().unwrap();
+    assert_eq!(spent.load(Relaxed), 200);
+}
+
+#[tokio::test]
+async fn what_is_dropped_is_settled_in_the_background() {
+    let limiter = MemoryLimiter::new();
+    let window = Window::per("100/min").unwrap();
+    let local = limiter.local("k", &window).lease(Duration::from_secs(3600)).build().unwrap();
+    local.take(3).await.unwrap();
+    drop(local);
+    let settled = async {
+        while !limiter.held("k").await.unwrap().is_empty() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), settled).await.unwrap();
+    assert_eq!(limiter.look("k", &window).await.unwrap().remaining, 97);
+}
+
+#[test]
+fn it_may_be_used_in_several_runtimes_one_after_the_other() {
+    let limiter = MemoryLimiter::new();
+    let window = Window::per("100/min").unwrap();
+    let lease = Duration::from_secs(3600);
+    let local = limiter.local("k", &window).lease(lease).build().unwrap();
+    // Outside of a runtime nothing is asked.
+    assert!(local.try_take(1).unwrap().is_none());
+    for _ in 0..3 {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        // More than is held, so that the server must be asked.
+        assert!(runtime.block_on(local.take(5)).unwrap().is_allowed());
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        local.close().await.unwrap();
+        assert_eq!(limiter.look("k", &window).await.unwrap().remaining, 85);
+    });
+}
+
+#[tokio::test]
+async fn the_clock_that_a_test_holds_ends_the_lease() {
+    let ms = Arc::new(AtomicU64::new(1_800_000_000_000));
+    let clock = Arc::clone(&ms);
+    let limiter = MemoryLimiter::builder()
+        .clock(move || UNIX_EPOCH + Duration::from_millis(clock.load(Relaxed)))
+        .build();
+    let window = Window::per("2/min").unwrap();
+    let local = limiter.local("k", &window).build().unwrap();
+    assert!(local.take(1).await.unwrap().is_allowed());
+    assert!(local.take(1).await.unwrap().is_allowed());
+    let denied = local.take(1).await.unwrap();
+    assert_eq!(denied.decision, Decision::Denied);
+    assert!(denied.retry_after.unwrap() > Duration::from_secs(50));
+    ms.fetch_add(61_000, Relaxed);
+    assert!(local.take(1).await.unwrap().is_allowed());
+}
+
+#[tokio::test]
+async fn what_cannot_be_is_refused() {
+    let limiter = MemoryLimiter::builder().policies("jobs WINDOW 3 0").unwrap().build();
+    let window = Window::per("5/s").unwrap();
+    let refused = |built: Result<Local, Error>| built.unwrap_err().to_string();
+    let short = limiter.local("k", &window).lease(Duration::from_millis(19)).build();
+    assert!(refused(short).contains("at least 20 ms"));
+    let local = limiter.local("k", &window).build().unwrap();
+    assert!(local.take(0).await.unwrap_err().to_string().contains("at least 1"));
+    assert!(!local.take(6).await.unwrap().is_allowed());
+    let unknown = Window::policy("gold");
+    let unknown = limiter.local("k", &unknown).build().unwrap().take(1).await.unwrap_err();
+    assert!(matches!(unknown, Error::UnknownPolicy(_)), "{unknown:?}");
+    let semaphore = Window::policy("jobs");
+    let local = limiter.local("jobs", &semaphore).build().unwrap();
+    assert!(local.take(1).await.unwrap().is_allowed());
+    let refused = loop {
+        match local.take(1).await {
+            Ok(_) => tokio::task::yield_now().await,
+            Err(error) => break error,
+        }
+    };
+    assert!(refused.to_string().contains("semaphore"), "{refused}");
+    local.close().await.unwrap();
+    assert!(limiter.held("jobs").await.unwrap().is_empty());
+}
+
+/// A server that can be taken away.
+struct Line {
+    memory: MemoryLimiter,
+    is_cut: Arc<AtomicBool>,
+}
+
+impl Transport for Line {
+    fn connect(
+        &self,
+        _: Option<Address>,
+    ) -> BoxFuture<'static, Result<Arc<dyn Connection>, Failure>> {
+        let line = Line { memory: self.memory.clone(), is_cut: Arc::clone(&self.is_cut) };
+        let connected: Result<Arc<dyn Connection>, Failure> = match self.is_cut.load(Relaxed) {
+            true => Err(Failure { kind: FailureKind::Refused, message: "cut".into() }),
+            false => Ok(Arc::new(line)),
+        };
+        Box::pin(std::future::ready(connected))
+    }
+
+    fn name(&self) -> String {
+        "line".into()
+    }
+
+    fn host(&self) -> String {
+        "line".into()
+    }
+}
+
+impl Connection for Line {
+    fn send<'a>(&'a self, commands: &'a [Command]) -> BoxFuture<'a, Result<Vec<Value>, Failure>> {
+        Box::pin(async move {
+            if self.is_cut.load(Relaxed) {
+                return Err(Failure { kind: FailureKind::Lost, message: "cut".into() });
+            }
+            let memory = self.memory.core().memory.as_ref().unwrap();
+            Ok(memory.ask_together(commands))
+        })
+    }
+}
+
+#[tokio::test]
+async fn while_redis_is_away_what_is_held_is_spent_and_then_unreachable_decides() {
+    let is_cut = Arc::new(AtomicBool::new(false));
+    let memory = MemoryLimiter::new();
+    let window = Window::per("100/min").unwrap();
+    let line = |unreachable| {
+        let line = Line { memory: memory.clone(), is_cut: Arc::clone(&is_cut) };
+        let builder = Limiter::builder(Servers::single(line)).unreachable(unreachable);
+        builder.deadline(Duration::from_millis(50)).build().unwrap()
+    };
+    let other = MemoryLimiter::builder().share(1, 10).unwrap().build();
+    let cases = [
+        (Unreachable::Allow, Some((true, 0))),
+        (Unreachable::Deny, Some((false, 0))),
+        (Unreachable::Limiter(other.into()), Some((true, 10))),
+        (Unreachable::Error, None),
+    ];
+    for (unreachable, expected) in cases {
+        is_cut.store(false, Relaxed);
+        let limiter = line(unreachable);
+        let lease = Duration::from_secs(3600);
+        let local = limiter.local("k", &window).lease(lease).build().unwrap();
+        assert!(local.take(1).await.unwrap().is_allowed());
+        // A batch for the next take, which is given up.
+        let fetched = tokio::time::timeout(Duration::from_secs(10), async {
+            while local.try_take(1).unwrap().is_none() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        });
+        fetched.await.unwrap();
+        is_cut.store(true, Relaxed);
+        while local.try_take(1).unwrap().is_some() {}
+        match (local.take(1).await, expected) {
+            (Ok(reply), Some((is_allowed, limit))) => {
+                assert_eq!(
+                    (reply.is_allowed(), reply.limit, reply.reachable),
+                    (is_allowed, limit, false)
+                );
+            }
+            (Err(error), None) => assert!(error.is_transient(), "{error}"),
+            (found, _) => panic!("{found:?}"),
+        }
+        assert_eq!(local.close().await.is_err(), expected.is_none());
+    }
+}
+
+#[cfg(unix)]
+#[test]
+#[allow(unsafe_code)]
+fn a_forked_child_holds_nothing_of_its_parents() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let limiter = MemoryLimiter::new();
+    let window = Window::per("100/min").unwrap();
+    let local = limiter.local("k", &window).lease(Duration::from_secs(3600)).build().unwrap();
+    runtime.block_on(async {
+        assert!(local.try_take(9).unwrap().is_none());
+        let fetched = async {
+            while local.try_take(1).unwrap().is_none() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), fetched).await.unwrap();
+    });
+    // Another thread holds the lock while the process forks.
+    let process = local.shared.current().unwrap();
+    let lock = process.lock();
+    // SAFETY: the child takes no lock that a thread of its parent may hold, and ends by _exit.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let is_new = local.shared.current().is_ok_and(|own| !std::ptr::eq(own, process));
+        let holds_nothing = local.try_take(1).is_ok_and(|reply| reply.is_none());
+        // SAFETY: ends the child at once.
+        unsafe { libc::_exit(i32::from(!(is_new && holds_nothing))) };
+    }
+    drop(lock);
+    let mut status = 0;
+    // SAFETY: the status is this function's own.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert_eq!(status, 0);
+    assert!(local.try_take(1).unwrap().is_some(), "the parent goes on");
+}
