@@ -134,10 +134,29 @@ fn the_python_client_answers_in_every_outage_as_its_table_says() {
     python_tests(&tools, &["test_outages"], true);
 }
 
+/// The command of a process of the Rust client that spends the limit of the proof: a test of its own.
+fn rust_spender() -> String {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+    cargo.args(["test", "--locked", "--no-run", "--lib", "--package", "redis-ratelimit-client"]);
+    let built = run(cargo.arg("--message-format=json").current_dir(root()));
+    let mut programs = built.lines().filter_map(|line| {
+        let message: serde_json::Value = serde_json::from_str(line).ok()?;
+        message["executable"].as_str().map(String::from)
+    });
+    let program = programs.next_back().expect("a program of tests");
+    format!("{program} --ignored --exact local::proof::a_process_spends_the_limit_of_the_proof")
+}
+
 #[test]
 fn the_processes_of_the_python_client_never_spend_more_than_the_limit() {
     let Some(tools) = installed("python", "requirements.txt") else { return };
-    python_tests(&tools, &["test_leases", "test_proof"], true);
+    let mut others = vec![("PROOF_RUST", rust_spender())];
+    if let Some(tools) = typescript() {
+        let spender = tools.join("build/test/leases.js");
+        others.push(("PROOF_NODE", format!("node {} spend", spender.display())));
+    }
+    let others: Vec<_> = others.iter().map(|(name, command)| (*name, Path::new(command))).collect();
+    python_tests_with(&tools, &["test_leases", "test_proof"], true, &others);
 }
 
 /// Builds the engine of a client's MemoryLimiter, unless it is up to date. False, and says so, if there is no compiler for

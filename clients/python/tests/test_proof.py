@@ -1,13 +1,16 @@
 """The proof of leases: processes that spend one limit on real servers, some of them killed, some stopped for a while. Each
 writes down each unit that it spends, with the clock readings on which that was decided. Then every period is looked at.
 
-LEASES_SECONDS is for how long, PROOF_SEED where chance begins.
+LEASES_SECONDS is for how long, PROOF_SEED where chance begins. PROOF_RUST and PROOF_NODE are the commands of processes of
+the other clients, which spend the same limit.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import shlex
 import signal
 import tempfile
 import time
@@ -29,6 +32,10 @@ SECONDS = float(os.environ.get("LEASES_SECONDS", "6"))
 SEED = int(os.environ.get("PROOF_SEED", "1"))
 
 
+#: The commands of processes of the other clients, as far as they are there.
+OTHERS = [shlex.split(os.environ[name]) for name in ("PROOF_RUST", "PROOF_NODE") if name in os.environ]
+
+
 def most_in_a_fixed_window(spent: list[Spent], seconds: float) -> int:
     """The most that was spent in any window of the wall clock that begins at a multiple of its length."""
     sums: dict[int, int] = {}
@@ -41,8 +48,11 @@ def most_in_a_fixed_window(spent: list[Spent], seconds: float) -> int:
 class Crowd:
     """Processes that spend one limit."""
 
-    def __init__(self, port: int, window: Window, lease: int, pace: Pace, seconds: float) -> None:
+    def __init__(
+        self, port: int, window: Window, lease: int, pace: Pace, seconds: float, others: list[list[str]] | None = None
+    ) -> None:
         self._words = port, window, lease, pace
+        self._others = others or []
         self._lease = lease / 1000
         self._folder = tempfile.TemporaryDirectory()
         self._files: list[str] = []
@@ -54,11 +64,14 @@ class Crowd:
     def _begin(self, at: int) -> int:
         # A fork, as a new interpreter takes longer to begin than most of these live.
         self._files.append(str(Path(self._folder.name) / str(len(self._files))))
+        other = at % (len(self._others) + 1) - 1
         child = os.fork()
         if child == 0:
             outcome = 1
             try:
                 port, window, lease, pace = self._words
+                if other >= 0:
+                    self._become(self._others[other])
                 spend = spender.spend if at % 2 else spender.spend_soon
                 spend(port, self._files[-1], window, lease, pace, self.end)
                 outcome = 0
@@ -67,6 +80,21 @@ class Crowd:
             finally:
                 os._exit(outcome)
         return child
+
+    def _become(self, command: list[str]) -> None:
+        """Goes on as a process of another client, which learns from its environment what to spend."""
+        port, window, lease, pace = self._words
+        spend = {
+            "port": port,
+            "file": self._files[-1],
+            "limit": window.limit,
+            "period": window.period,
+            "fixed": window.fixed,
+            "lease_ms": lease,
+            "per_second": pace(time.monotonic()),
+            "until": self.end,
+        }
+        os.execvpe(command[0], command, {**os.environ, "PROOF_SPEND": json.dumps(spend)})
 
     def disturb(self, chance: random.Random) -> None:
         """Kills a process, stops one or lets it be, and lets some go on that were stopped for long enough."""
@@ -128,6 +156,7 @@ class Proof(unittest.TestCase):
         *,
         lasts: float = SECONDS,
         happen: Callable[[Pair, random.Random], Loss | None] = lambda pair, chance: pair.fail_over(),
+        others: list[list[str]] | None = None,
     ) -> None:
         """Asks for one and a half times the limit, with a third of the processes killed and others stopped, while
         something happens to the servers."""
@@ -135,7 +164,7 @@ class Proof(unittest.TestCase):
         chance = random.Random(SEED)
         per_second = 1.5 * limit / seconds / PROCESSES / 1.33
         lost: Loss | None = None
-        with Pair() as pair, Crowd(pair.port, window, lease, lambda now: per_second, lasts) as crowd:
+        with Pair() as pair, Crowd(pair.port, window, lease, lambda now: per_second, lasts, others) as crowd:
             moment = crowd.end - lasts * chance.uniform(0.3, 0.7)
             has_happened = False
             while time.monotonic() < crowd.end:
@@ -167,6 +196,10 @@ class Proof(unittest.TestCase):
 
     def test_no_period_has_more_than_the_limit_whatever_dies(self) -> None:
         self.prove(Window(1000, "1s"), 1.0, 50)
+
+    @unittest.skipUnless(OTHERS, "PROOF_RUST and PROOF_NODE say what the other clients run")
+    def test_nor_has_one_that_processes_of_several_clients_share(self) -> None:
+        self.prove(Window(1000, "1s"), 1.0, 50, others=OTHERS)
 
     def test_nor_where_a_period_is_as_short_as_leases_are(self) -> None:
         self.prove(Window(300, "300ms"), 0.3, 100, lasts=SECONDS / 2)

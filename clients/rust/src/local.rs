@@ -497,5 +497,7 @@ impl Drop for Local {
     }
 }
 
+#[cfg(all(test, unix, feature = "redis"))]
+mod proof;
 #[cfg(all(test, feature = "memory"))]
 mod tests;

@@ -7,6 +7,7 @@
  *     node leases.js proof SECONDS [SEED] [FIXED]  prints what was spent; fails if a window is over
  *     node leases.js reach LIMIT PERCENT SECONDS   what is admitted of what one key admits, and what it costs
  *     node leases.js decide                        how long a decision takes, and a round trip
+ *     node leases.js spend                         is a process of clients/python/tests/test_proof.py
  *
  * RATELIMIT_SO is the module, LEASES_PROCESSES the number of processes (16), LEASES_LIMIT the limit of the proof (400).
  */
@@ -46,6 +47,17 @@ export interface Taken {
   at: number;
   wall: number;
   allowed: boolean;
+}
+
+/** The bytes of a record: both times in seconds and what was spent, as those of the Python client's proof. */
+const RECORD_BYTES = 24;
+
+function recordOf({ at, wall, allowed }: Taken): Buffer {
+  const record = Buffer.alloc(RECORD_BYTES);
+  record.writeDoubleLE(at / 1000);
+  record.writeDoubleLE(wall / 1000, 8);
+  record.writeBigInt64LE(allowed ? 1n : 0n, 16);
+  return record;
 }
 
 /** The most that is spent in any (t - period, t]. */
@@ -95,8 +107,20 @@ interface Settings {
   file: string;
   /** Windows of the calendar. */
   fixed: boolean;
+  /** When to begin and to end, if the process that started this one does not say so later. */
+  span?: Span;
   /** Asks the server by take, and writes at the end. Else each unit is written at once, and only tryTake decides. */
   isMeasured: boolean;
+}
+
+function spanOfParent(): Promise<Span> {
+  return new Promise<Span>((resolve) => {
+    process.once("message", (span) => {
+      process.disconnect();
+      resolve(span as Span);
+    });
+    process.send?.("ready");
+  });
 }
 
 /** A process that takes at random moments. */
@@ -117,18 +141,14 @@ async function work(settings: Settings): Promise<void> {
   const window = fixed ? { limit, period: `${PERIOD_MS / 1000}s`, fixed } : { limit, period: `${PERIOD_MS}ms` };
   const local = limiter.local("proof", window, { lease: LEASE_MS });
   const random = randomOf(seed);
-  const records: number[] = [];
+  const records: Buffer[] = [];
   const out = openSync(file, "a");
   const record = (at: number, wall: number, allowed: boolean) => {
-    if (isMeasured) records.push(at, wall, allowed ? 1 : 0);
-    else if (allowed) writeSync(out, Buffer.from(Float64Array.of(at, wall, 1).buffer));
+    if (isMeasured) records.push(recordOf({ at, wall, allowed }));
+    else if (allowed) writeSync(out, recordOf({ at, wall, allowed }));
   };
   const pending = new Set<Promise<void>>();
-  const { begin, end } = await new Promise<Span>((resolve) => {
-    process.once("message", (span) => resolve(span as Span));
-    process.send?.("ready");
-  });
-  process.disconnect();
+  const { begin, end } = settings.span ?? (await spanOfParent());
   let next = Math.max(begin, machineMs());
   while (machineMs() < end) {
     while (next <= machineMs() && machineMs() < end) {
@@ -156,10 +176,26 @@ async function work(settings: Settings): Promise<void> {
   }
   await Promise.all(pending);
   await local.close();
-  if (records.length > 0) writeSync(out, Buffer.from(Float64Array.from(records).buffer));
+  writeSync(out, Buffer.concat(records));
   closeSync(out);
   limiter.close();
   redis.disconnect();
+}
+
+/** What clients/python/tests/test_proof.py wants of a process. */
+interface Spend {
+  port: number;
+  file: string;
+  limit: number;
+  fixed: boolean;
+  per_second: number;
+  /** The second of the machine's clock in which it ends. */
+  until: number;
+}
+
+function spend({ port, file, limit, fixed, per_second: rate, until }: Spend): Promise<void> {
+  const span = { begin: machineMs(), end: until * 1000 };
+  return work({ port, limit, rate, seed: process.pid, file, fixed, span, isMeasured: false });
 }
 
 /** Starts a process. It begins when all are ready. */
@@ -182,13 +218,9 @@ function readAll(folder: string): Taken[] {
   const taken: Taken[] = [];
   for (const name of readdirSync(folder)) {
     const bytes = readFileSync(join(folder, name));
-    for (let at = 0; at + 24 <= bytes.length; at += 24) {
-      const [when, wall, allowed] = [0, 8, 16].map((offset) => bytes.readDoubleLE(at + offset)) as [
-        number,
-        number,
-        number,
-      ];
-      taken.push({ at: when, wall, allowed: allowed === 1 });
+    for (let at = 0; at + RECORD_BYTES <= bytes.length; at += RECORD_BYTES) {
+      const [when, wall] = [bytes.readDoubleLE(at) * 1000, bytes.readDoubleLE(at + 8) * 1000];
+      taken.push({ at: when, wall, allowed: bytes.readBigInt64LE(at + 16) === 1n });
     }
   }
   return taken.sort((one, other) => one.at - other.at);
@@ -359,6 +391,7 @@ if (process.argv[1] === fileURLToPath(import.meta.url)) {
   const [what, ...given] = process.argv.slice(2);
   const [one = 0, two = 0, three = 0] = given.map(Number);
   if (what === "work") await work(JSON.parse(given[0] as string) as Settings);
+  else if (what === "spend") await spend(JSON.parse(process.env["PROOF_SPEND"] ?? "") as Spend);
   else if (what === "reach") await reach(one, two, three);
   else if (what === "decide") console.log(await decide());
   else if (what === "proof") {
@@ -367,5 +400,6 @@ if (process.argv[1] === fileURLToPath(import.meta.url)) {
     const found = await proof(one, seed, fixed);
     console.log({ seed, ...found });
     if ((fixed ? found.worstFixed : Math.max(found.worst, found.worstFixed)) > found.limit) process.exitCode = 1;
-  } else throw new Error("usage: leases.js proof SECONDS [SEED] [FIXED] | reach LIMIT PERCENT SECONDS | decide");
+  } else
+    throw new Error("usage: leases.js proof SECONDS [SEED] [FIXED] | reach LIMIT PERCENT SECONDS | decide | spend");
 }
