@@ -4,6 +4,8 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use crate::calls::{give_back, release_command, write_limit, Options, Taken};
+#[cfg(feature = "tower")]
+use crate::http::Quota;
 use crate::limit::{LimitWords, Rate, Reserve, Semaphore, Take, Window};
 use crate::reply::Id;
 use crate::transport::Command;
@@ -122,6 +124,15 @@ impl Clause {
         self.alternatives.push(other);
         self.alternatives.extend(others);
         self
+    }
+
+    /// The name of each limit in replies, and what headers say of it.
+    #[cfg(feature = "tower")]
+    pub(crate) fn quotas(&self) -> impl Iterator<Item = (String, Quota)> + '_ {
+        std::iter::once(self).chain(&self.alternatives).map(|clause| {
+            let key = || String::from_utf8_lossy(&clause.key).into_owned();
+            (clause.name.clone().unwrap_or_else(key), Quota::of_any(&clause.limit))
+        })
     }
 
     fn command(&self) -> &'static str {
@@ -313,6 +324,14 @@ impl AnyLimit {
             AnyLimit::Window(window) => write_limit(command, window, quantity, options, takes),
             AnyLimit::Semaphore(limit) => write_limit(command, limit, quantity, options, takes),
         }
+    }
+
+    /// The name of the policy, if it is one.
+    pub(crate) fn policy_name(&self) -> Option<String> {
+        let mut words = Command::new("");
+        self.write(&mut words, 0, &Options::default(), false);
+        let (_, name) = words.word(1).filter(|_| self.is_policy())?.split_first()?;
+        Some(String::from_utf8_lossy(name).into_owned())
     }
 
     fn is_policy(&self) -> bool {

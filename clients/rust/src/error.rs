@@ -260,6 +260,12 @@ impl Error {
         Error::InvalidArgument(format!("{name} must not be {value:?}: {why}"))
     }
 
+    pub(crate) fn header_name(name: &str) -> Error {
+        Error::InvalidArgument(format!(
+            "a name in HTTP headers must be printable ASCII, not {name:?}"
+        ))
+    }
+
     pub(crate) fn no_random() -> Error {
         Error::InvalidArgument("the operating system has no random bytes for an id".into())
     }

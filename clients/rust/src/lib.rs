@@ -19,6 +19,7 @@ mod calls;
 mod clause;
 mod core;
 mod error;
+pub mod http;
 mod leases;
 mod limit;
 mod limiter;
@@ -30,6 +31,9 @@ mod reply;
 mod reservation;
 mod server;
 mod servers;
+#[cfg(feature = "tower")]
+#[cfg_attr(docsrs, doc(cfg(feature = "tower")))]
+pub mod tower;
 pub mod transport;
 
 pub use builders::{AcquireAllCall, AcquireCall, AllCall, Answer, LookCall, TakeCall};

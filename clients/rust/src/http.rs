@@ -1,0 +1,514 @@
+//! HTTP headers that say how a client stands, and the problem details of a denial.
+//!
+//! [`headers`] writes `RateLimit` and `RateLimit-Policy` of draft-ietf-httpapi-ratelimit-headers-10, `X-RateLimit-Limit`,
+//! `X-RateLimit-Remaining` and `X-RateLimit-Reset`, and `Retry-After`. [`Problem`] is the body of a denial, as RFC 9457
+//! defines it.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clause::AnyLimit;
+use crate::limit::{whole_ms, Limit};
+use crate::{AllReply, Error, Period, Reply};
+
+/// The media type of a [`Problem`].
+pub const PROBLEM_TYPE: &str = "application/problem+json";
+
+/// The largest integer of RFC 9651.
+const MAX_INTEGER: u128 = 999_999_999_999_999;
+
+/// A reply, and what else its headers say.
+///
+/// ```
+/// use redis_ratelimit_client::http::{headers, ReplyWithOptions};
+/// use redis_ratelimit_client::{MemoryLimiter, Window};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+/// let limit = Window::per("5/min")?.unit("requests")?;
+/// let reply = MemoryLimiter::new().take("user:1", &limit).await?;
+/// let headers = headers(&[ReplyWithOptions::new(reply).limit(&limit).name("free")?]);
+/// assert_eq!(headers[0], ("ratelimit-policy", r#""free";q=5;qu="requests";w=60"#.to_owned()));
+/// assert_eq!(headers[1], ("ratelimit", r#""free";r=4;t=60"#.to_owned()));
+/// assert_eq!(headers[2], ("x-ratelimit-limit", "5".to_owned()));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct ReplyWithOptions {
+    /// The reply; of several limits that of the one that decides.
+    reply: Reply,
+    /// What each limit answered.
+    answers: Vec<Reply>,
+    limits: Vec<Arc<Quota>>,
+    names: Vec<String>,
+    keys: Vec<Vec<u8>>,
+    standard: bool,
+    x_ratelimit: bool,
+}
+
+/// A reply of one limit, or of several.
+pub trait AnyReply {
+    #[doc(hidden)]
+    fn parts(self) -> (Reply, Vec<Reply>);
+}
+
+impl AnyReply for Reply {
+    fn parts(self) -> (Reply, Vec<Reply>) {
+        (self.clone(), vec![self])
+    }
+}
+
+impl AnyReply for AllReply {
+    fn parts(self) -> (Reply, Vec<Reply>) {
+        (self.reply, self.answers)
+    }
+}
+
+impl ReplyWithOptions {
+    /// A reply whose headers say nothing of its limits but what the reply says.
+    pub fn new(reply: impl AnyReply) -> ReplyWithOptions {
+        let (reply, answers) = reply.parts();
+        ReplyWithOptions {
+            reply,
+            answers,
+            limits: Vec::new(),
+            names: Vec::new(),
+            keys: Vec::new(),
+            standard: true,
+            x_ratelimit: true,
+        }
+    }
+
+    /// The limit that was asked, for the quota, the window and the unit in `RateLimit-Policy`. A policy's name names it. Of
+    /// several limits, this is called once for each, in their order.
+    #[must_use]
+    pub fn limit(self, limit: &impl Limit) -> Self {
+        self.quota(Arc::new(Quota::of(limit)))
+    }
+
+    pub(crate) fn quota(mut self, quota: Arc<Quota>) -> Self {
+        self.limits.push(quota);
+        self
+    }
+
+    /// The name of the limit in the headers. Of several limits, this is called once for each, in their order. The default is
+    /// the name of the policy, or `default`, or `limit-1` and so on. The second of a name is called `name-2`.
+    ///
+    /// # Errors
+    ///
+    /// A name that is not printable ASCII.
+    pub fn name(mut self, name: impl Into<String>) -> Result<Self, Error> {
+        self.names.push(checked_name(name.into())?);
+        Ok(self)
+    }
+
+    /// The partition key: who or what the quota is kept for, such as a tenant. Clients see it. Of several limits, this is
+    /// called once for all, or once for each.
+    #[must_use]
+    pub fn partition_key(mut self, key: impl Into<Vec<u8>>) -> Self {
+        self.keys.push(key.into());
+        self
+    }
+
+    /// Whether `RateLimit` and `RateLimit-Policy` are written; the default is true.
+    #[must_use]
+    pub fn standard(mut self, written: bool) -> Self {
+        self.standard = written;
+        self
+    }
+
+    /// Whether `X-RateLimit-*` are written; the default is true.
+    #[must_use]
+    pub fn x_ratelimit(mut self, written: bool) -> Self {
+        self.x_ratelimit = written;
+        self
+    }
+
+    /// What was answered; of several limits, by the one that decides.
+    pub fn reply(&self) -> &Reply {
+        &self.reply
+    }
+
+    fn items(&self) -> impl Iterator<Item = Item<'_>> {
+        let is_one = self.answers.len() == 1;
+        self.answers.iter().enumerate().map(move |(at, reply)| {
+            let quota = self.limits.get(at).map(AsRef::as_ref);
+            let policy = quota.and_then(|quota| quota.policy.as_deref());
+            let name = match (self.names.get(at), policy) {
+                (Some(name), _) => Cow::Borrowed(name.as_str()),
+                (None, Some(policy)) => Cow::Borrowed(policy),
+                (None, None) if is_one => Cow::Borrowed("default"),
+                (None, None) => Cow::Owned(format!("limit-{}", at.saturating_add(1))),
+            };
+            let key = match self.keys.as_slice() {
+                [one] => Some(one.as_slice()),
+                each => each.get(at).map(Vec::as_slice),
+            };
+            Item { name, quota, reply, key }
+        })
+    }
+}
+
+/// Whether a name can stand in HTTP headers.
+pub(crate) fn is_name(name: &str) -> bool {
+    name.bytes().all(|byte| (b' '..=b'~').contains(&byte))
+}
+
+pub(crate) fn checked_name(name: String) -> Result<String, Error> {
+    if is_name(&name) {
+        Ok(name)
+    } else {
+        Err(Error::header_name(&name))
+    }
+}
+
+/// What headers say of a limit.
+#[derive(Clone, Debug)]
+pub(crate) struct Quota {
+    /// The name of the policy, if it is one.
+    policy: Option<String>,
+    /// What is counted, if it is not requests.
+    unit: Option<String>,
+    flow: Flow,
+}
+
+/// How a quota comes back.
+#[derive(Clone, Debug)]
+enum Flow {
+    /// Only the server knows, or it is given back.
+    Unknown,
+    /// `count` for each `period_ms`, none of which is 0, up to `capacity`.
+    Rate { capacity: u128, count: u128, period_ms: u128 },
+    /// After this many seconds; `None` if that is no whole number, as of months.
+    Window { seconds: Option<u64> },
+}
+
+impl Quota {
+    pub(crate) fn of(limit: &impl Limit) -> Quota {
+        Quota::of_any(&limit.to_any())
+    }
+
+    pub(crate) fn of_any(limit: &AnyLimit) -> Quota {
+        let policy = limit.policy_name();
+        let (unit, flow) = match limit {
+            AnyLimit::Rate(rate) => (None, rate.numbers().map_or(Flow::Unknown, Flow::of_rate)),
+            AnyLimit::Window(window) => {
+                let flow = window.numbers().map_or(Flow::Unknown, |(_, period)| {
+                    let ms = period.as_duration().map_or(0, whole_ms);
+                    let is_whole = ms > 0 && ms % 1000 == 0;
+                    Flow::Window { seconds: is_whole.then_some(ms / 1000) }
+                });
+                (window.counted_unit().map(Into::into), flow)
+            }
+            AnyLimit::Semaphore(_) if policy.is_some() => (None, Flow::Unknown),
+            AnyLimit::Semaphore(_) => (Some("concurrent-requests".into()), Flow::Unknown),
+        };
+        Quota { policy, unit, flow }
+    }
+}
+
+impl Flow {
+    fn of_rate((max_burst, count, period): (u64, u64, Period)) -> Flow {
+        match period.as_duration().map_or(0, whole_ms) {
+            // The server refuses it.
+            0 => Flow::Unknown,
+            period_ms => Flow::Rate {
+                capacity: u128::from(max_burst).saturating_add(1),
+                count: u128::from(count).max(1),
+                period_ms: period_ms.into(),
+            },
+        }
+    }
+}
+
+/// One limit in the headers, and how it stands.
+struct Item<'a> {
+    name: Cow<'a, str>,
+    quota: Option<&'a Quota>,
+    reply: &'a Reply,
+    key: Option<&'a [u8]>,
+}
+
+impl Item<'_> {
+    /// What RateLimit-Policy has of it.
+    fn write_policy(&self, text: &mut String) {
+        let (quota, window) = self.quota();
+        write_string(text, &self.name);
+        let _ = write!(text, ";q={}", quota.min(MAX_INTEGER));
+        if let Some(unit) = self.quota.and_then(|quota| quota.unit.as_deref()) {
+            text.push_str(";qu=");
+            write_string(text, unit);
+        }
+        if let Some(window) = window {
+            let _ = write!(text, ";w={}", window.min(MAX_INTEGER));
+        }
+        self.write_key(text);
+    }
+
+    /// What RateLimit has of it.
+    fn write_standing(&self, text: &mut String) {
+        write_string(text, &self.name);
+        let _ = write!(text, ";r={}", u128::from(self.reply.remaining).min(MAX_INTEGER));
+        let wait = self.seconds_until_more();
+        if wait > 0 {
+            let _ = write!(text, ";t={}", wait.min(MAX_INTEGER));
+        }
+        self.write_key(text);
+    }
+
+    fn write_key(&self, text: &mut String) {
+        if let Some(key) = self.key {
+            text.push_str(";pk=:");
+            write_base64(text, key);
+            text.push(':');
+        }
+    }
+
+    /// How much in how many seconds. A client that divides the two never finds a rate below the true one.
+    fn quota(&self) -> (u128, Option<u128>) {
+        let most = u128::from(self.reply.limit);
+        match self.quota.map(|quota| &quota.flow) {
+            Some(Flow::Rate { capacity, count, period_ms }) => {
+                // The time in which the whole bucket fills. A bucket of 1 that gets 3 a second is full after a third of a
+                // second: "1 in a second" would be too little.
+                let (capacity, count, ms) = (*capacity, *count, *period_ms);
+                let window = capacity.saturating_mul(ms).div_ceil(count.saturating_mul(1000));
+                let within = count.saturating_mul(window).saturating_mul(1000).div_ceil(ms);
+                (most.max(within), Some(window))
+            }
+            Some(Flow::Window { seconds: Some(seconds) }) => (most, Some((*seconds).into())),
+            _ => (most, None),
+        }
+    }
+
+    /// The wait until more is available in whole seconds, as far as the reply says; 0 if nothing more will be.
+    fn seconds_until_more(&self) -> u128 {
+        let Reply { limit, remaining, retry_after, reset_after, .. } = *self.reply;
+        let denied = retry_after.map(seconds);
+        // A ban is a long wait for everything.
+        let is_banned = remaining == 0 && retry_after.is_some_and(|wait| wait >= reset_after);
+        let (count, ms) = match self.quota.map(|quota| &quota.flow) {
+            Some(Flow::Rate { count, period_ms, .. }) if !is_banned => (*count, *period_ms),
+            _ => return denied.unwrap_or_else(|| seconds(reset_after)),
+        };
+        let Some(others) = limit.saturating_sub(remaining).checked_sub(1) else { return 0 };
+        // The bucket is full in reset_after. The next unit is there when all but the others that are missing have come. Both
+        // times are rounded up, so one may be a millisecond behind the other.
+        let others = u128::from(others).saturating_mul(ms);
+        let left = reset_after.as_millis().saturating_mul(count).saturating_sub(others);
+        let exact = left.div_ceil(count.saturating_mul(1000)).max(1);
+        // What was denied may have been more than one.
+        denied.map_or(exact, |denied| denied.min(exact))
+    }
+}
+
+/// Whole seconds, rounded up, so that waiting for them is enough.
+fn seconds(wait: Duration) -> u128 {
+    wait.as_millis().div_ceil(1000)
+}
+
+/// A String of RFC 9651.
+fn write_string(text: &mut String, value: &str) {
+    text.push('"');
+    for letter in value.chars() {
+        if matches!(letter, '"' | '\\') {
+            text.push('\\');
+        }
+        text.push(letter);
+    }
+    text.push('"');
+}
+
+fn write_base64(text: &mut String, bytes: &[u8]) {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    for chunk in bytes.chunks(3) {
+        let byte = |at: usize| u32::from(chunk.get(at).copied().unwrap_or(0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for (at, shift) in [18, 12, 6, 0].into_iter().enumerate() {
+            let digit = DIGITS.get((bits >> shift & 63) as usize).filter(|_| at <= chunk.len());
+            text.push(digit.map_or('=', |digit| char::from(*digit)));
+        }
+    }
+}
+
+/// The items of all answers of a server, no two with one name, each with its reply.
+fn named(replies: &[ReplyWithOptions]) -> Vec<(&ReplyWithOptions, Item<'_>)> {
+    let mut found: Vec<(&ReplyWithOptions, Item<'_>)> = Vec::new();
+    for each in replies.iter().filter(|each| each.reply.reachable) {
+        for mut item in each.items() {
+            let base = item.name.clone();
+            let mut number = 1;
+            while found.iter().any(|(_, other)| other.name == item.name) {
+                number = u64::saturating_add(number, 1);
+                item.name = Cow::Owned(format!("{base}-{number}"));
+            }
+            found.push((each, item));
+        }
+    }
+    found
+}
+
+/// What a client has to go by: the reply that denies longest, or else the one with the least left.
+pub(crate) fn tightest<'a>(replies: impl Iterator<Item = &'a Reply>) -> Option<&'a Reply> {
+    // The first of those that are alike.
+    replies.reduce(|best, each| {
+        let is_tighter = match (best.is_allowed(), each.is_allowed()) {
+            (true, true) => each.remaining < best.remaining,
+            (false, false) => wait(each) > wait(best),
+            (is_allowed, _) => is_allowed,
+        };
+        if is_tighter {
+            each
+        } else {
+            best
+        }
+    })
+}
+
+/// How long a denial lasts.
+fn wait(reply: &Reply) -> Duration {
+    reply.retry_after.unwrap_or(Duration::MAX)
+}
+
+/// One set of headers for all limits of a request, such as those of a middleware and of a route: names in lower case, with
+/// their values.
+///
+/// `RateLimit` and `RateLimit-Policy` have an item for each limit, no two with one name. `X-RateLimit-*` are of the
+/// tightest: the one that denies the longest, else the one with the least left. `Retry-After` comes with a denial that has
+/// an end: after this many seconds all limits that deny have room. A reply from when Redis could not be reached adds
+/// nothing.
+pub fn headers(replies: &[ReplyWithOptions]) -> Vec<(&'static str, String)> {
+    let mut found = Vec::with_capacity(6);
+    let (mut policies, mut standings) = (String::new(), String::new());
+    for (_, item) in named(replies).iter().filter(|(each, _)| each.standard) {
+        if !policies.is_empty() {
+            policies.push_str(", ");
+            standings.push_str(", ");
+        }
+        item.write_policy(&mut policies);
+        item.write_standing(&mut standings);
+    }
+    if !policies.is_empty() {
+        found.push(("ratelimit-policy", policies));
+        found.push(("ratelimit", standings));
+    }
+    let reached = || replies.iter().filter(|each| each.reply.reachable);
+    let shown = reached().filter(|each| each.x_ratelimit).map(|each| &each.reply);
+    if let Some(reply) = tightest(shown) {
+        found.push(("x-ratelimit-limit", reply.limit.to_string()));
+        found.push(("x-ratelimit-remaining", reply.remaining.to_string()));
+        found.push(("x-ratelimit-reset", seconds(reply.reset_after).to_string()));
+    }
+    let decides = tightest(reached().map(|each| &each.reply)).filter(|reply| !reply.is_allowed());
+    if let Some(wait) = decides.and_then(|reply| reply.retry_after) {
+        found.push(("retry-after", seconds(wait).to_string()));
+    }
+    found
+}
+
+/// The body of the response to a request that was denied, and its status. Its `Display` is JSON, to be sent as
+/// [`PROBLEM_TYPE`].
+///
+/// ```
+/// use redis_ratelimit_client::http::Problem;
+///
+/// let problem = Problem::reduced_capacity();
+/// assert_eq!(problem.status(), 503);
+/// assert!(problem.to_string().contains("#temporary-reduced-capacity"));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    kind: ProblemKind,
+    /// The names of the limits that denied.
+    violated: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ProblemKind {
+    Quota,
+    Capacity,
+    Internal,
+}
+
+impl Problem {
+    /// The problem of a request that these replies deny; `None` if they allow it.
+    ///
+    /// A denial by a limit is `quota-exceeded` with status 429, and names the limits that deny. If one was denied because
+    /// Redis could not be reached, it is [`Problem::reduced_capacity`].
+    pub fn of(replies: &[ReplyWithOptions]) -> Option<Problem> {
+        let mut denied = replies.iter().filter(|each| !each.reply.is_allowed()).peekable();
+        denied.peek()?;
+        if denied.any(|each| !each.reply.reachable) {
+            return Some(Problem::reduced_capacity());
+        }
+        // A reply that allows has no denial, whatever limits in it only watch.
+        let items = named(replies).into_iter().filter(|(each, _)| !each.reply.is_allowed());
+        let violated = items.filter(|(_, item)| !item.reply.is_allowed());
+        let violated = violated.map(|(_, item)| item.name.into_owned()).collect();
+        Some(Problem { kind: ProblemKind::Quota, violated })
+    }
+
+    /// The problem of a request that no server could decide, because Redis could not be reached or had no time for it
+    /// ([`Error::Busy`]): `temporary-reduced-capacity` with status 503.
+    pub fn reduced_capacity() -> Problem {
+        Problem { kind: ProblemKind::Capacity, violated: Vec::new() }
+    }
+
+    /// The problem of a request that could not be decided because the program or the setup is wrong: status 500.
+    pub fn internal() -> Problem {
+        Problem { kind: ProblemKind::Internal, violated: Vec::new() }
+    }
+
+    /// The status of the response: 429, 503, or 500 where the program or the setup is wrong.
+    pub fn status(&self) -> u16 {
+        match self.kind {
+            ProblemKind::Quota => 429,
+            ProblemKind::Capacity => 503,
+            ProblemKind::Internal => 500,
+        }
+    }
+
+    /// The names of the limits that denied.
+    pub fn violated_policies(&self) -> &[String] {
+        &self.violated
+    }
+}
+
+impl std::fmt::Display for Problem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        const TYPES: &str = "https://iana.org/assignments/http-problem-types";
+        let title = match self.kind {
+            ProblemKind::Quota => "Request cannot be satisfied as assigned quota has been exceeded",
+            ProblemKind::Capacity => {
+                "Request cannot be satisfied due to temporary server capacity constraints"
+            }
+            ProblemKind::Internal => {
+                let title = "Internal Server Error";
+                return write!(f, r#"{{"type":"about:blank","title":"{title}","status":500}}"#);
+            }
+        };
+        let name = match self.kind {
+            ProblemKind::Quota => "quota-exceeded",
+            _ => "temporary-reduced-capacity",
+        };
+        let mut violated = String::new();
+        for name in &self.violated {
+            if !violated.is_empty() {
+                violated.push(',');
+            }
+            // In JSON a string of printable ASCII is written as in RFC 9651.
+            write_string(&mut violated, name);
+        }
+        let status = self.status();
+        write!(
+            f,
+            "{{\"type\":\"{TYPES}#{name}\",\"title\":\"{title}\",\"status\":{status},\"violated-policies\":[{violated}]}}"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests;

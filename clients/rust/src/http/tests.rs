@@ -1,0 +1,156 @@
+//! The tables that all clients share.
+
+use serde_json::Value as Json;
+
+use super::*;
+use crate::{Decision, Rate, Semaphore, Window};
+
+fn table(name: &str) -> Vec<Json> {
+    let path = format!("{}/../spec/{name}", env!("CARGO_MANIFEST_DIR"));
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+fn text(of: &Json) -> String {
+    of.as_str().map_or_else(|| of.to_string(), Into::into)
+}
+
+fn period(of: &Json) -> Period {
+    text(of).parse().unwrap()
+}
+
+fn reply(case: &Json) -> Reply {
+    let ms = |name: &str| case[name].as_u64().map(Duration::from_millis);
+    Reply {
+        decision: match case["limited"].as_u64() {
+            Some(0) => Decision::Allowed,
+            Some(1) => Decision::Denied,
+            _ => Decision::Held,
+        },
+        limit: case["limit"].as_u64().unwrap(),
+        remaining: case["remaining"].as_u64().unwrap(),
+        retry_after: ms("retry_after_ms"),
+        reset_after: ms("reset_after_ms").unwrap(),
+        reachable: case["reachable"] != false,
+        ..Reply::unreached(false)
+    }
+}
+
+fn list(given: &Json) -> Vec<Json> {
+    match given {
+        Json::Null => Vec::new(),
+        Json::Array(each) => each.clone(),
+        one => vec![one.clone()],
+    }
+}
+
+fn with_limit(reply: ReplyWithOptions, case: &Json) -> ReplyWithOptions {
+    if let Some(policy) = case.as_str() {
+        return reply.limit(&Window::policy(policy.trim_start_matches('@')));
+    }
+    if let Some([burst, count, length]) = case["rate"].as_array().map(Vec::as_slice) {
+        let (burst, count) = (burst.as_u64().unwrap(), count.as_u64().unwrap());
+        return reply.limit(&Rate::new(burst, count, period(length)));
+    }
+    let [limit, length, options] = case["window"].as_array().unwrap().as_slice() else { panic!() };
+    let limit = limit.as_u64().unwrap();
+    if *length == 0 && options["unit"].is_null() {
+        return reply.limit(&Semaphore::new(limit));
+    }
+    let mut window = Window::new(limit, period(length));
+    if let Some(unit) = options["unit"].as_str() {
+        window = window.unit(unit).unwrap();
+    }
+    if options["fixed"] == true {
+        window = window.fixed();
+    }
+    reply.limit(&window)
+}
+
+fn asked(case: &Json) -> ReplyWithOptions {
+    let given = &case["reply"];
+    let mut made = match given["answers"].as_array() {
+        None => ReplyWithOptions::new(reply(given)),
+        Some(answers) => {
+            let mut all = AllReply::single(reply(given));
+            all.answers = answers.iter().map(reply).collect();
+            ReplyWithOptions::new(all)
+        }
+    };
+    for limit in list(&case["limits"]) {
+        made = with_limit(made, &limit);
+    }
+    for name in list(&case["names"]) {
+        made = made.name(text(&name)).unwrap();
+    }
+    for key in list(&case["pk"]) {
+        made = made.partition_key(text(&key));
+    }
+    made
+}
+
+fn written(replies: &[ReplyWithOptions]) -> Json {
+    let all = headers(replies).into_iter().map(|(name, value)| (name.into(), value.into()));
+    Json::Object(all.collect())
+}
+
+fn expected(case: &Json) -> Json {
+    let headers = case["headers"].as_object().unwrap();
+    Json::Object(headers.iter().map(|(name, value)| (name.to_lowercase(), value.clone())).collect())
+}
+
+#[test]
+fn each_reply_gives_the_headers_of_its_case() {
+    for case in table("headers.json") {
+        assert_eq!(written(&[asked(&case)]), expected(&case), "{case}");
+    }
+}
+
+#[test]
+fn several_limits_of_a_request_give_one_set_of_headers_and_one_problem() {
+    for case in table("http.json") {
+        let replies: Vec<_> = list(&case["asked"]).iter().map(asked).collect();
+        assert_eq!(written(&replies), expected(&case), "{case}");
+        let problem = Problem::of(&replies);
+        let status = problem.as_ref().map_or(200, Problem::status);
+        assert_eq!(case["status"], status, "{case}");
+        if let Some(problem) = problem {
+            let body: Json = serde_json::from_str(&problem.to_string()).unwrap();
+            assert_eq!(body["status"], status);
+            assert_eq!(body["violated-policies"], case["violated"], "{case}");
+            let kind = if status == 429 { "quota-exceeded" } else { "temporary-reduced-capacity" };
+            let uri = format!("https://iana.org/assignments/http-problem-types#{kind}");
+            assert_eq!(body["type"], uri);
+        }
+    }
+}
+
+#[test]
+fn each_kind_of_header_can_be_left_out() {
+    let denied = Reply {
+        limit: 5,
+        retry_after: Some(Duration::from_millis(1500)),
+        reachable: true,
+        ..Reply::unreached(false)
+    };
+    let reply = ReplyWithOptions::new(denied).standard(false).x_ratelimit(false);
+    assert_eq!(headers(&[reply]), [("retry-after", "2".to_owned())]);
+}
+
+#[test]
+fn a_name_that_no_header_can_hold_is_refused() {
+    let reply = || ReplyWithOptions::new(Reply::unreached(true));
+    assert!(reply().name("k\u{e4}ufer").unwrap_err().to_string().contains("printable ASCII"));
+    assert!(reply().name("a\r\nb").is_err());
+    assert!(reply().name("a \"b\" \\").is_ok());
+}
+
+#[test]
+fn bytes_of_a_partition_key_are_base64() {
+    let written = |bytes: &[u8]| {
+        let mut text = String::new();
+        write_base64(&mut text, bytes);
+        text
+    };
+    let found = [&b""[..], b"f", b"fo", b"foo", b"foob", b"\x00\xff\xbf"].map(written);
+    assert_eq!(found, ["", "Zg==", "Zm8=", "Zm9v", "Zm9vYg==", "AP+/"]);
+}

@@ -1,0 +1,376 @@
+//! A middleware for [tower](https://docs.rs/tower): limits requests, and says in headers how a client stands.
+//!
+//! [`RateLimitLayer`] asks a limiter before a request reaches the inner service. A request that is denied is answered 429,
+//! or 503 where no server could decide, with problem details. Several layers on one request end in one set of headers. What
+//! was decided is in the extensions of the request as [`RateLimits`], which is an extractor of axum too, with the feature
+//! `axum`.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use ::http::header::{HeaderName, HeaderValue, CONTENT_TYPE};
+use ::http::request::Parts;
+use ::http::{Request, Response, StatusCode};
+use tower_layer::Layer;
+use tower_service::Service;
+
+use crate::clause::Clause;
+use crate::http::{
+    checked_name, headers, is_name, tightest, Problem, Quota, ReplyWithOptions, PROBLEM_TYPE,
+};
+use crate::limit::Take;
+use crate::transport::BoxFuture;
+use crate::{Error, Limiter, Reply};
+
+/// Asks the limits of one request; `None` if it has none.
+type Ask =
+    dyn Fn(&Parts) -> Option<BoxFuture<'static, Result<ReplyWithOptions, Error>>> + Send + Sync;
+/// The partition key of one request.
+type PartitionKey = dyn Fn(&Parts) -> Option<Vec<u8>> + Send + Sync;
+
+/// Limits the requests to a service.
+///
+/// ```
+/// use http::{Request, Response};
+/// use redis_ratelimit_client::tower::{RateLimitLayer, RateLimits};
+/// use redis_ratelimit_client::{MemoryLimiter, Rate};
+/// use tower::{service_fn, Layer, ServiceExt};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+/// let limiter = MemoryLimiter::new(); // or Limiter::open("redis://127.0.0.1/")
+/// let layer = RateLimitLayer::new(&limiter, &Rate::per("1/min")?, |request| {
+///     let user = request.headers.get("x-user")?.to_str().ok()?; // no limit without a user
+///     Some(format!("web:{user}"))
+/// })
+/// .name("site")?;
+///
+/// let hello = service_fn(|request: Request<String>| async move {
+///     let limits: &RateLimits = request.extensions().get().expect("put there by the layer");
+///     let left = limits.tightest().map_or(0, |reply| reply.remaining);
+///     Ok::<_, std::convert::Infallible>(Response::new(format!("{left} left")))
+/// });
+/// let service = layer.layer(hello);
+/// let ask = || Request::builder().header("x-user", "1").body(String::new());
+///
+/// let response = service.clone().oneshot(ask()?).await?;
+/// assert_eq!(response.body(), "0 left");
+/// assert_eq!(response.headers()["ratelimit"], r#""site";r=0;t=60"#);
+/// let denied = service.oneshot(ask()?).await?;
+/// assert_eq!(denied.status(), 429);
+/// assert_eq!(denied.headers()["retry-after"], "60");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+#[must_use]
+pub struct RateLimitLayer<R = ProblemResponse> {
+    ask: Arc<Ask>,
+    partition_key: Option<Arc<PartitionKey>>,
+    name: Option<String>,
+    standard: bool,
+    x_ratelimit: bool,
+    respond: R,
+}
+
+impl<R> fmt::Debug for RateLimitLayer<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RateLimitLayer").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl RateLimitLayer {
+    fn asking(ask: Arc<Ask>) -> RateLimitLayer {
+        RateLimitLayer {
+            ask,
+            partition_key: None,
+            name: None,
+            standard: true,
+            x_ratelimit: true,
+            respond: ProblemResponse,
+        }
+    }
+
+    /// Takes 1 of `limit` for each request. `key` makes the key; a request for which it returns `None` is not limited.
+    pub fn new<L, K, F>(limiter: &Limiter, limit: &L, key: F) -> RateLimitLayer
+    where
+        L: Take + Clone,
+        K: AsRef<[u8]> + Send + 'static,
+        F: Fn(&Parts) -> Option<K> + Send + Sync + 'static,
+    {
+        let (limiter, limit) = (limiter.clone(), Arc::new(limit.clone()));
+        let quota = Arc::new(Quota::of(&*limit));
+        RateLimitLayer::asking(Arc::new(move |request| {
+            let key = key(request)?;
+            let (limiter, limit) = (limiter.clone(), Arc::clone(&limit));
+            let quota = Arc::clone(&quota);
+            Some(Box::pin(async move {
+                let reply = limiter.take(key.as_ref(), &*limit).await?;
+                Ok(ReplyWithOptions::new(reply).quota(quota))
+            }))
+        }))
+    }
+
+    /// Asks several limits for each request as [`Limiter::all`] does. `clauses` says which; a request for which it returns
+    /// `None` is not limited. In the headers the limits have the names of their clauses.
+    ///
+    /// ```
+    /// use redis_ratelimit_client::tower::RateLimitLayer;
+    /// use redis_ratelimit_client::{Clause, MemoryLimiter, Window};
+    ///
+    /// let (minute, day) = (Window::per("60/min")?, Window::per("1000/day")?);
+    /// let layer = RateLimitLayer::all(&MemoryLimiter::new(), move |request| {
+    ///     let user = request.headers.get("x-user")?.to_str().ok()?;
+    ///     Some(vec![
+    ///         Clause::take(format!("{{{user}}}:minute"), &minute).name("minute"),
+    ///         Clause::take(format!("{{{user}}}:day"), &day).name("day"),
+    ///     ])
+    /// });
+    /// # Ok::<(), redis_ratelimit_client::Error>(())
+    /// ```
+    pub fn all<F>(limiter: &Limiter, clauses: F) -> RateLimitLayer
+    where
+        F: Fn(&Parts) -> Option<Vec<Clause>> + Send + Sync + 'static,
+    {
+        let limiter = limiter.clone();
+        RateLimitLayer::asking(Arc::new(move |request| {
+            let clauses = clauses(request)?;
+            let limiter = limiter.clone();
+            Some(Box::pin(async move {
+                let named: Vec<_> = clauses.iter().flat_map(Clause::quotas).collect();
+                let reply = limiter.all(clauses).await?;
+                let mut made = ReplyWithOptions::new(reply);
+                for (name, quota) in named {
+                    // A clause without a name has that of its key, which may be any bytes.
+                    let name =
+                        if is_name(&name) { name } else { name.escape_default().to_string() };
+                    made = made.name(name)?.quota(Arc::new(quota));
+                }
+                Ok(made)
+            }))
+        }))
+    }
+}
+
+impl<R> RateLimitLayer<R> {
+    /// The name of a single limit in the headers; the default is the policy's, or `default`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`] for a name that is not printable ASCII.
+    pub fn name(mut self, name: impl Into<String>) -> Result<Self, Error> {
+        self.name = Some(checked_name(name.into())?);
+        Ok(self)
+    }
+
+    /// Adds to the headers who or what the quota of a request is kept for, such as a tenant. Clients see it.
+    pub fn partition_key(
+        mut self,
+        key: impl Fn(&Parts) -> Option<Vec<u8>> + Send + Sync + 'static,
+    ) -> Self {
+        self.partition_key = Some(Arc::new(key));
+        self
+    }
+
+    /// Whether `RateLimit` and `RateLimit-Policy` are written; the default is true.
+    pub fn standard(mut self, written: bool) -> Self {
+        self.standard = written;
+        self
+    }
+
+    /// Whether `X-RateLimit-*` are written; the default is true.
+    pub fn x_ratelimit(mut self, written: bool) -> Self {
+        self.x_ratelimit = written;
+        self
+    }
+
+    /// Answers what is refused with another response, to which the headers are added. A function of a [`Problem`] will do:
+    ///
+    /// ```
+    /// use http::Response;
+    /// use redis_ratelimit_client::http::Problem;
+    /// use redis_ratelimit_client::tower::RateLimitLayer;
+    /// use redis_ratelimit_client::{MemoryLimiter, Rate};
+    ///
+    /// let layer = RateLimitLayer::new(&MemoryLimiter::new(), &Rate::per("5/s")?, |_| Some("all"))
+    ///     .respond(|problem: &Problem| {
+    ///         let response = Response::builder().status(problem.status());
+    ///         response.body("slow down".to_owned()).expect("a valid response")
+    ///     });
+    /// # Ok::<(), redis_ratelimit_client::Error>(())
+    /// ```
+    pub fn respond<N>(self, respond: N) -> RateLimitLayer<N> {
+        let RateLimitLayer { ask, partition_key, name, standard, x_ratelimit, .. } = self;
+        RateLimitLayer { ask, partition_key, name, standard, x_ratelimit, respond }
+    }
+
+    /// Asks the limits of a request, with what the headers say of them.
+    fn ask(
+        &self,
+        request: &Parts,
+    ) -> Option<impl Future<Output = Result<ReplyWithOptions, Error>> + Send + 'static> {
+        let asking = (self.ask)(request)?;
+        let key = self.partition_key.as_ref().and_then(|key| key(request));
+        let name = self.name.clone();
+        let (standard, x_ratelimit) = (self.standard, self.x_ratelimit);
+        Some(async move {
+            let mut made = asking.await?.standard(standard).x_ratelimit(x_ratelimit);
+            if let Some(name) = name {
+                made = made.name(name)?;
+            }
+            Ok(match key {
+                Some(key) => made.partition_key(key),
+                None => made,
+            })
+        })
+    }
+}
+
+impl<S, R: Clone> Layer<S> for RateLimitLayer<R> {
+    type Service = RateLimit<S, R>;
+
+    fn layer(&self, inner: S) -> RateLimit<S, R> {
+        RateLimit { inner, layer: self.clone() }
+    }
+}
+
+/// A service whose requests are limited, see [`RateLimitLayer`].
+#[derive(Clone, Debug)]
+pub struct RateLimit<S, R = ProblemResponse> {
+    inner: S,
+    layer: RateLimitLayer<R>,
+}
+
+/// Makes the response to a request that is refused.
+pub trait Respond<B> {
+    /// The response, to which the headers of the limits are added.
+    fn respond(&self, problem: &Problem) -> Response<B>;
+}
+
+/// Responds with problem details: [`Problem`] as JSON.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ProblemResponse;
+
+impl<B: From<String>> Respond<B> for ProblemResponse {
+    fn respond(&self, problem: &Problem) -> Response<B> {
+        let mut response = Response::new(B::from(problem.to_string()));
+        let status = StatusCode::from_u16(problem.status());
+        *response.status_mut() = status.unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
+        let kind = HeaderValue::from_static(PROBLEM_TYPE);
+        response.headers_mut().insert(CONTENT_TYPE, kind);
+        response
+    }
+}
+
+impl<B, F: Fn(&Problem) -> Response<B>> Respond<B> for F {
+    fn respond(&self, problem: &Problem) -> Response<B> {
+        self(problem)
+    }
+}
+
+impl<S, R, Body, Answer> Service<Request<Body>> for RateLimit<S, R>
+where
+    S: Service<Request<Body>, Response = Response<Answer>> + Clone + Send + 'static,
+    S::Future: Send,
+    R: Respond<Answer> + Clone + Send + Sync + 'static,
+    Body: Send + 'static,
+{
+    type Response = Response<Answer>;
+    type Error = S::Error;
+    type Future = BoxFuture<'static, Result<Response<Answer>, S::Error>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        // The service that is ready answers, and its clone is made ready for the next request.
+        let clone = self.inner.clone();
+        let mut inner = std::mem::replace(&mut self.inner, clone);
+        let (mut parts, body) = request.into_parts();
+        let Some(asking) = self.layer.ask(&parts) else {
+            return Box::pin(inner.call(Request::from_parts(parts, body)));
+        };
+        let respond = self.layer.respond.clone();
+        let is_outermost = parts.extensions.get::<RateLimits>().is_none();
+        let limits = parts.extensions.get_or_insert_with(RateLimits::default).clone();
+        Box::pin(async move {
+            let mut response = match limits.refusal(asking.await) {
+                None => inner.call(Request::from_parts(parts, body)).await?,
+                Some((problem, error)) => {
+                    let mut response = respond.respond(&problem);
+                    if let Some(error) = error {
+                        response.extensions_mut().insert(error);
+                    }
+                    response
+                }
+            };
+            if is_outermost {
+                limits.write(&mut response);
+            }
+            Ok(response)
+        })
+    }
+}
+
+/// What the limits of a request answered, in the extensions of the request, and of its response.
+///
+/// With the feature `axum` handlers take it as an argument. It is empty if no limit was asked.
+#[derive(Clone, Debug, Default)]
+pub struct RateLimits(Arc<Mutex<Vec<ReplyWithOptions>>>);
+
+impl RateLimits {
+    fn lock(&self) -> MutexGuard<'_, Vec<ReplyWithOptions>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The replies of all layers so far, the outermost first.
+    pub fn replies(&self) -> Vec<Reply> {
+        self.lock().iter().map(|each| each.reply().clone()).collect()
+    }
+
+    /// The reply that a client has to go by: the one that denies longest, or else the one with the least left.
+    pub fn tightest(&self) -> Option<Reply> {
+        tightest(self.lock().iter().map(ReplyWithOptions::reply)).cloned()
+    }
+
+    /// Adds an answer. What the request is refused with, if it is.
+    fn refusal(&self, asked: Result<ReplyWithOptions, Error>) -> Option<(Problem, Option<Error>)> {
+        match asked {
+            Ok(reply) => {
+                let is_allowed = reply.reply().is_allowed();
+                let mut all = self.lock();
+                all.push(reply);
+                Problem::of(&all).filter(|_| !is_allowed).map(|problem| (problem, None))
+            }
+            Err(error) if error.is_transient() => Some((Problem::reduced_capacity(), Some(error))),
+            Err(error) => Some((Problem::internal(), Some(error))),
+        }
+    }
+
+    /// Writes the headers, and keeps the answers with the response.
+    fn write<B>(&self, response: &mut Response<B>) {
+        for (name, value) in headers(&self.lock()) {
+            if let Ok(value) = HeaderValue::try_from(value) {
+                response.headers_mut().insert(HeaderName::from_static(name), value);
+            }
+        }
+        response.extensions_mut().insert(self.clone());
+    }
+}
+
+#[cfg(feature = "axum")]
+#[cfg_attr(docsrs, doc(cfg(feature = "axum")))]
+impl<S: Sync> axum_core::extract::FromRequestParts<S> for RateLimits {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<RateLimits, Infallible> {
+        Ok(parts.extensions.get().cloned().unwrap_or_default())
+    }
+}
+
+#[cfg(all(test, feature = "memory"))]
+mod tests;
