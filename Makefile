@@ -3,7 +3,7 @@ export PORT ?= 6379
 install := scripts/install-tools.sh
 with_server := REDIS_SERVER="$$(scripts/find-server.sh)"
 clients := $(or $(CARGO_TARGET_DIR),target)/clients
-rust_clients := tests/clients/rust/Cargo.toml
+rust_clients := tests/clients/rust/Cargo.toml examples/rust/Cargo.toml
 export PAGE_PORT ?= 8000
 shell_scripts := $(wildcard scripts/*.sh packaging/tests/*.sh) .ci/run
 
@@ -40,7 +40,8 @@ test-clients: ## Run the tests of all clients and examples, with every version o
 	@$(install) cargo cc libclang redis-server python3-venv node npm chromium
 	@scripts/install-clients.sh --versions
 	cargo build --release
-	cargo clippy --locked --all-targets --manifest-path $(rust_clients) --target-dir $(clients)/cargo -- -D warnings
+	for manifest in $(rust_clients); do \
+		cargo clippy --locked --all-targets --manifest-path $$manifest --target-dir $(clients)/cargo -- -D warnings || exit 1; done
 	$(with_server) CLIENTS=all RATELIMIT_CALLS=$${RATELIMIT_CALLS:-30000} cargo test --test programs
 	$(with_server) CLIENTS=all cargo test --locked --package redis-ratelimit-client --all-features
 
@@ -69,7 +70,7 @@ check: ## Run what CI runs: format, lints, dependencies, tests, the package, and
 	@$(install) cargo rustfmt clippy cargo-deny cc c++ libclang python3 redis-server shellcheck
 	cargo fmt --all --check
 	cargo fmt --check --manifest-path fuzz/Cargo.toml
-	cargo fmt --check --manifest-path $(rust_clients)
+	for manifest in $(rust_clients); do cargo fmt --check --manifest-path $$manifest || exit 1; done
 	cargo fmt --check --manifest-path clients/python/native/Cargo.toml
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	cargo clippy --locked --package redis-ratelimit-client --no-default-features -- -D warnings

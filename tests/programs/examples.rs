@@ -43,6 +43,18 @@ fn each_is_short_and_begins_with_how_to_run_it() {
     assert_eq!(names, all, "each has a test here");
 }
 
+/// They are a crate of their own, which needs more than all other tests do.
+#[test]
+fn those_of_the_rust_client_limit_axum_tonic_and_reqwest() {
+    if !all_clients() {
+        return skip("examples/rust", "not built");
+    }
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/rust/Cargo.toml");
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+    cargo.args(["test", "--quiet", "--locked", "--manifest-path"]).arg(manifest);
+    print!("{}", run(cargo.arg("--target-dir").arg(clients_dir().join("cargo"))));
+}
+
 /// What the web handler answers: the status, and headers and body in lower case.
 fn get(port: u16) -> (u16, String) {
     get_with(port, "")
