@@ -6,7 +6,7 @@
 #   scripts/install-clients.sh [--if-possible] [--versions | --node-only]
 #
 # --if-possible says what it leaves out and why, instead of failing. --versions also installs the older versions of
-# clients/python/versions.txt, and the source archive of limits. --node-only leaves Python out.
+# clients/python/versions.txt, LiteLLM, and the source archive of limits. --node-only leaves Python out.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -97,6 +97,8 @@ else
         leave_out clients/python "pip could not install clients/python/requirements-test.txt"
     if [ "$versions" = yes ]; then
         install_versions || leave_out clients/python "pip could not install clients/python/versions.txt"
+        install_python "$clients/litellm" clients/python/requirements-litellm.txt ||
+            leave_out clients/python "pip could not install clients/python/requirements-litellm.txt"
         install_limits_tests || leave_out clients/python "pip could not download the source archive of limits"
     fi
     build_engine python

@@ -40,6 +40,7 @@ INTERNAL = {
     "calls",
     "connecting",
     "core",
+    "gateway",
     "headers",
     "http",
     "io",
@@ -48,6 +49,8 @@ INTERNAL = {
     "leases",
     "libraries",
     "limiter",
+    # It has no functions for programs: docs/litellm.md.
+    "litellm",
     "local",
     "memory",
     "methods",
@@ -56,6 +59,7 @@ INTERNAL = {
     "replies",
     "reservation",
     "servers",
+    "uris",
 }
 HEAD = """# Reference of the Python client
 

@@ -27,7 +27,7 @@ if ! cmp -s clients/python/requirements-test.txt "$oldest/requirements.txt"; the
 fi
 "$python" --version
 (cd clients/python && PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=src "$python" -m unittest \
-    tests.test_calls tests.test_http tests.test_leases tests.test_numbers tests.test_pool)
+    tests.test_calls tests.test_gateway tests.test_http tests.test_leases tests.test_numbers tests.test_pool)
 
 # ---- Node ----
 

@@ -96,6 +96,7 @@ fn the_python_client_works_with_redis_py_and_valkey_py() {
             "test_several",
             "test_pool",
             "test_http",
+            "test_gateway",
             "test_numbers",
             "test_server",
             "test_readme",
@@ -125,6 +126,21 @@ fn the_storage_for_limits_passes_the_tests_of_limits() {
         &["test_limits_upstream"],
         true,
         &[("LIMITS_ARCHIVE", &archive.unwrap())],
+    );
+}
+
+/// It starts four proxies, which takes two minutes, and needs many packages.
+#[test]
+fn the_callback_of_litellm_keeps_limits_and_budgets() {
+    if !all_clients() {
+        return skip("the callback of LiteLLM", "LiteLLM is not installed");
+    }
+    let tools = installed("litellm", "requirements.txt").unwrap();
+    python_tests_with(
+        &tools,
+        &["test_litellm"],
+        true,
+        &[("LITELLM_LOCAL_MODEL_COST_MAP", Path::new("True"))],
     );
 }
 

@@ -146,6 +146,14 @@ class Core(Connector[IOType]):
         released: int = await core.send(calls.release(key, *own), name, (), {})
         return cast(T, released + await self.send(calls.release(key, *others), name, (), {}))
 
+    async def attempt(self, call: Call[T]) -> T | Failed:
+        """The answer to a call that no fallback can answer, or why there is none."""
+        attempt = self._begin(call)
+        try:
+            return await self.io.bounded(self._ask(call, attempt), attempt.until)
+        except Exception as error:
+            return Failed(self._raised(error, call, attempt) or error, attempt.is_sent)
+
     async def send_all(self, key: Any, commands: list[tuple[Word, ...]]) -> list[Any] | Failed:
         """The replies to commands on one key that are sent together, error replies among them."""
         call: Call[Any] = Call(commands[0], list, key, more=tuple(commands[1:]))

@@ -18,14 +18,13 @@ from functools import lru_cache
 from importlib import import_module
 from threading import Lock
 from typing import Any, Generic, NamedTuple, TypeVar
-from urllib.parse import SplitResult, unquote, urlsplit
 
 import limits.aio.storage
 import limits.limits
 import limits.storage
 from limits.errors import ConfigurationError
 
-from . import asyncio
+from . import asyncio, uris
 from .core import Unreachable
 from .io import run
 from .limiter import Limiter
@@ -140,62 +139,21 @@ class _Look:
         return _Oldest(count, wait / 1000)
 
 
-def _parts(uri: str) -> tuple[str, str, SplitResult]:
-    """The library, the kind of server, and the URI without what is ours."""
-    split = urlsplit(uri.removeprefix("async+").removeprefix("ratelimit+"))
-    library = "valkey" if split.scheme.startswith("valkey") else "redis"
-    kind = split.scheme.removeprefix(library).lstrip("+")
-    return library, kind, split
-
-
-def _places(split: SplitResult, uri: str) -> list[tuple[str, int]]:
-    places = []
-    for place in split.netloc.rpartition("@")[2].split(","):
-        found = urlsplit(f"//{place.strip()}")
-        if not found.hostname or not found.port:
-            raise ConfigurationError(f"{uri} must have hosts with ports, such as host:26379, not {place!r}")
-        places.append((found.hostname, found.port))
-    return places
+def _plain(uri: str) -> str:
+    """The URI without what is ours."""
+    return uri.removeprefix("async+").removeprefix("ratelimit+")
 
 
 def _client(uri: str, options: dict[str, Any], *, asynchronous: bool) -> Any:
     """A client for a URI."""
-    name, kind, split = _parts(uri)
-    folder = f"{name}.asyncio" if asynchronous else name
     try:
-        library = import_module(folder)
-    except ImportError as error:
-        raise ConfigurationError(f"{uri} needs the package {name}") from error
-    client = {"redis": "Redis", "valkey": "Valkey"}[name]
-    if kind in ("", "s", "unix"):
-        if "connection_pool" in options:
-            return getattr(library, client)(**options)
-        scheme = "unix" if kind == "unix" else split.scheme
-        return library.from_url(f"{scheme}://{uri.partition('://')[2]}", **options)
-    auth = {
-        setting: unquote(value)
-        for setting, value in (("username", split.username), ("password", split.password))
-        if value
-    }
-    if kind == "cluster":
-        node = import_module(f"{folder}.cluster").ClusterNode
-        startup = {} if "startup_nodes" in options else {"startup_nodes": [node(*it) for it in _places(split, uri)]}
-        return getattr(library, f"{client}Cluster")(**{**startup, **auth, **options})
-    options = dict(options)
-    service = split.path.strip("/") or options.pop("service_name", None)
-    options.pop("service_name", None)
-    # All calls decide or must see the newest decisions: there is nothing to ask replicas.
-    options.pop("use_replicas", None)
-    if not service:
-        raise ConfigurationError(f"{uri} must name the service, such as /mymaster, or service_name must be given")
-    sentinel_options = {**auth, **options.pop("sentinel_kwargs", {})}
-    sentinel = import_module(f"{folder}.sentinel").Sentinel
-    made = sentinel(_places(split, uri), sentinel_kwargs=sentinel_options, **{**auth, **options})
-    return made.master_for(service)
+        return uris.client_of(_plain(uri), options, asynchronous=asynchronous)
+    except (ImportError, ValueError) as error:
+        raise ConfigurationError(str(error)) from error
 
 
 def _error_of(uri: str) -> type[Exception]:
-    name = _parts(uri)[0]
+    name = uris.parts(_plain(uri))[0]
     error: type[Exception] = getattr(import_module(f"{name}.exceptions"), f"{name.capitalize()}Error")
     return error
 

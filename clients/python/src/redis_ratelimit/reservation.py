@@ -9,7 +9,7 @@ from typing import Any, Literal, Union
 
 from . import calls
 from .calls import Call, Clause, Reserved
-from .core import Core
+from .core import Core, Failed
 from .parameters import Duration, milliseconds, whole
 from .replies import AllReply, Denied, Id, Lapsed, Reply
 
@@ -154,6 +154,14 @@ class Settling:
             self.set(cost)
         self._settled = True
         return not await self._lapsed("apply")
+
+    async def _try_to_apply(self) -> list[str] | Failed:
+        """Settles several limits like apply(), and may be called again if that failed. Answers the names of the limits
+        whose lease had ended."""
+        self._settled = True
+        if self._theirs is not None or not self._reserved:
+            return await self._lapsed("apply")
+        return await self._core.attempt(calls.apply_all(self._reserved, self._costs))
 
     async def _release(self) -> bool:
         self._settled = True

@@ -1,0 +1,639 @@
+"""Rate limits and budgets for the proxy of LiteLLM, which redis-ratelimit counts.
+
+litellm_settings:
+  callbacks: [redis_ratelimit.litellm.limiter]
+callback_settings:
+  redis_ratelimit:
+    url: redis://localhost:6379
+    limits:
+      - {per: key, tokens: 100000/min}
+      - {per: team, dollars: 50/1mo, fixed: true}
+
+The limits and the other settings are described in docs/litellm.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import re
+import sys
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import suppress
+from contextvars import ContextVar
+from functools import lru_cache
+from pathlib import Path as FilePath
+from typing import Any
+from uuid import uuid4
+
+import litellm
+import yaml
+from fastapi import HTTPException
+from litellm._logging import verbose_proxy_logger as logger
+from litellm.constants import NON_INFERENCE_CALL_TYPES
+from litellm.integrations.custom_logger import CustomLogger
+from litellm.proxy.common_utils.proxy_rate_limit_error import ProxyRateLimitError
+
+from . import uris
+from .asyncio import Limiter, MemoryLimiter, Reservation
+from .calls import Clause
+from .core import Failed
+from .gateway import (
+    MILLION,
+    Asked,
+    ConfigurationError,
+    Path,
+    Settings,
+    Usage,
+    check_policies,
+    denial,
+    headers_of,
+    microdollars,
+    read_settings,
+    reserve,
+    written,
+)
+from .limiter import Limiter as BlockingLimiter
+from .replies import AllReply, Busy, Denied, MissingModule
+
+__all__ = ["ConfigurationError", "RateLimiter"]
+
+#: Where the settings stand in the configuration of the proxy.
+SECTION = "callback_settings", "redis_ratelimit"
+#: A request that ended without a word of what it used is settled after this time: LiteLLM reports in the background, which
+#: may take long where there is much to do.
+GRACE_SECONDS = 20.0
+#: The end of an answer whose call occupies a place waits this long for it to be free, so that the next call finds it.
+PLACE_SECONDS = 0.25
+#: What a request used is reported to the server for so long while that is away.
+SETTLE_SECONDS = 600.0
+SETTLE_PAUSES = 0.1, 5.0
+#: The maximum of an answer of a model of which LiteLLM knows none.
+UNKNOWN_MAX_TOKENS = 4096
+#: Texts that are longer are counted in another thread.
+LONG_TEXT = 20_000
+#: Characters of a token, where LiteLLM cannot count.
+TOKEN_CHARACTERS = 3
+#: What holds no text.
+_NO_TEXT = frozenset(
+    {"image_url", "url", "data", "file_data", "file_id", "input_audio", "source", "type", "id", "role"}
+)
+#: Calls that ask for no work of a model.
+_IS_FREE = re.compile(r"a?(list|get|retrieve|delete|cancel|update|upload|file|vector_store)_|.*mcp")
+#: Calls whose answer is text that a model writes.
+_WRITES = re.compile(r".*(completion|responses|messages|generate_content|pass_?through|realtime|interaction|message)")
+
+#: Where LiteLLM keeps the metadata of a key and of who it belongs to.
+_METADATA = {"key": "metadata"} | {owner: f"{owner}_metadata" for owner in ("user", "team", "organization", "end_user")}
+
+#: The request that runs in the context. LiteLLM's own hooks and its background work have the same.
+_current: ContextVar[_Request | None] = ContextVar("redis_ratelimit_request", default=None)
+
+
+class _Request:
+    """A request, from before it is sent to a model until what it used is settled."""
+
+    def __init__(self, call_id: str, asked: Sequence[Asked], estimate: Usage, data: Mapping[str, Any]) -> None:
+        self.call_id = call_id
+        self.asked = asked
+        self.estimate = estimate
+        #: What a token costs, in dollars, of the input and of the answer.
+        self.prices = 0.0, 0.0
+        self.model = str(data.get("model") or "")
+        self.logging = data.get("litellm_logging_obj")
+        #: The answer of the limiter; None if nobody could decide.
+        self.reply: AllReply | None = None
+        self.reservation: Reservation | None = None
+        self.settled = asyncio.Event()
+        self.is_streaming = False
+        #: What was streamed so far.
+        self.streamed: list[str] = []
+
+    @property
+    def was_sent(self) -> bool:
+        """Whether a model was asked."""
+        details = getattr(self.logging, "model_call_details", None) or {}
+        return bool(self.streamed) or details.get("first_api_call_start_time") is not None
+
+    async def wait_for_place(self) -> None:
+        """Waits a moment for LiteLLM to report what was used, if the request occupies a place."""
+        # With guardrails LiteLLM reports only after the end.
+        is_deferred = getattr(self.logging, "defer_async_logging", False) or getattr(
+            self.logging, "_on_deferred_stream_complete", None
+        )
+        if not is_deferred and any(each.limit.unit == "calls" for each in self.asked):
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self.settled.wait(), PLACE_SECONDS)
+
+    def usage_so_far(self) -> Usage:
+        """What was used up to now: the input, and what was streamed."""
+        if not self.was_sent:
+            return Usage()
+        output = _count(self.model, "".join(self.streamed))
+        return _usage(self.estimate.input_tokens, output, self.prices)
+
+
+def _usage(input_tokens: int, output_tokens: int, prices: tuple[float, float]) -> Usage:
+    cost = input_tokens * prices[0] + output_tokens * prices[1]
+    return Usage(input_tokens, output_tokens, microdollars(cost))
+
+
+class RateLimiter(CustomLogger):  # type: ignore[misc]
+    """The callback of LiteLLM's proxy that asks the limits.
+
+    Before a request is sent to a model, one RL.ALL reserves what the request may use at most, on all limits or on none.
+    While the request runs, the leases are renewed. When it ends, one transaction counts what it used, or gives everything
+    back if it failed. If the proxy is killed, the leases end by themselves.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__()
+        self.settings = settings
+        unreachable: Any = settings.unreachable
+        if not isinstance(unreachable, str):
+            unreachable = MemoryLimiter(share=unreachable)
+        client = uris.client_of(settings.url, {}, asynchronous=True)
+        self.limiter = Limiter(client, unreachable=unreachable, deadline=settings.deadline)
+        self._running: dict[str, _Request] = {}
+        #: The loop keeps no task alive by itself.
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # The hooks, in the order in which they are called.
+
+    async def async_pre_call_hook(self, user_api_key_dict: Any, cache: Any, data: Any, call_type: str) -> None:
+        """Reserves what a request may use, or denies it."""
+        if user_api_key_dict is None or call_type in NON_INFERENCE_CALL_TYPES or _IS_FREE.match(call_type):
+            return
+        limits = self.settings.asked(lambda dimension: _value(dimension, user_api_key_dict, data))
+        if not limits:
+            return
+        earlier = _current.get()
+        if earlier is not None and earlier.call_id == _call_id(data):
+            # LiteLLM tries another model, as one of its own limits denied the first.
+            await self._settle(earlier, None)
+        request = await self._estimated(limits, data, call_type)
+        _current.set(request)
+        reservation = self.limiter.acquire([each.clause(self.settings.lease) for each in request.asked])
+        try:
+            await reservation.__aenter__()
+        except Denied as denied:
+            request.reply = _all_reply(denied.reply)
+            raise self._denied(request) from None
+        except Busy:
+            raise _unavailable() from None
+        request.reply = _all_reply(reservation.reply)
+        request.reservation = reservation
+        self._running.setdefault(request.call_id, request)
+        task = asyncio.current_task()
+        assert task is not None
+        task.add_done_callback(lambda _: self._settle_later(request))
+
+    async def async_post_call_response_headers_hook(
+        self, data: Any, user_api_key_dict: Any, response: Any, request_headers: Any = None, **more: Any
+    ) -> dict[str, str] | None:
+        """Tells the client how it stands."""
+        request = self._request_of(data)
+        return None if request is None or request.reply is None else headers_of(request.asked, request.reply)
+
+    async def async_post_call_success_hook(self, data: Any, user_api_key_dict: Any, response: Any) -> None:
+        """Settles a request that was answered at once."""
+        request = self._request_of(data)
+        usage = _usage_of_response(response)
+        if request is None:
+            return
+        if usage is None:
+            await request.wait_for_place()
+        else:
+            await self._settle(request, usage)
+
+    async def async_post_call_streaming_iterator_hook(
+        self, user_api_key_dict: Any, response: Any, request_data: Any
+    ) -> AsyncGenerator[Any, None]:
+        """Notes what is streamed."""
+        request = self._request_of(request_data)
+        if request is None:
+            async for chunk in response:
+                yield chunk
+            return
+        request.is_streaming = True
+        is_empty = True
+        try:
+            async for chunk in response:
+                is_empty = False
+                request.streamed.extend(_streamed(chunk))
+                yield chunk
+        except (GeneratorExit, asyncio.CancelledError):
+            if is_empty:
+                # LiteLLM has nothing to report.
+                request.is_streaming = False
+                self._spawn(self._settle_unheard(request))
+            raise
+        finally:
+            request.is_streaming = False
+            self._settle_later(request)
+        await request.wait_for_place()
+
+    async def async_post_call_failure_hook(
+        self, request_data: Any, original_exception: Exception, user_api_key_dict: Any, traceback_str: Any = None
+    ) -> None:
+        """Settles a request that failed: what the provider counted is counted, else everything is given back."""
+        request = self._request_of(request_data)
+        if request is None:
+            return
+        # Of a request that was not answered LiteLLM only guesses what it cost.
+        found = _tokens(request_data.get("combined_usage_object"))
+        if found is not None and found.output_tokens:
+            await self._settle(request, _with_cost(found, request_data.get("response_cost")))
+        else:
+            await self._settle(request, request.usage_so_far() if request.streamed else None)
+
+    async def async_log_success_event(self, kwargs: Any, response_obj: Any, start_time: Any, end_time: Any) -> None:
+        """Settles a request by what LiteLLM accounts for it: a stream that ended, or was cancelled by the client."""
+        request = self._request_of(kwargs)
+        payload = kwargs.get("standard_logging_object")
+        if request is None or payload is None:
+            return
+        found = _tokens(payload) or Usage()
+        if request.streamed and not found.of("tokens"):
+            # Of some streams LiteLLM accounts nothing.
+            await self._settle(request, request.usage_so_far())
+            return
+        cost = kwargs.get("response_cost")
+        # LiteLLM has no price for some answers that tell their tokens.
+        known = (
+            _usage(found.input_tokens, found.output_tokens, request.prices).dollars / MILLION if cost is None else cost
+        )
+        await self._settle(request, _with_cost(found, known))
+
+    # What the hooks do.
+
+    def _request_of(self, data: Mapping[str, Any]) -> _Request | None:
+        """The request that a hook is called for. Calls of other models that LiteLLM makes for it have other ids."""
+        call_id = _call_id(data)
+        current = _current.get()
+        if current is not None and call_id in (None, current.call_id):
+            return current
+        return None if call_id is None else self._running.get(call_id)
+
+    async def _estimated(self, limits: Sequence[tuple[Any, str]], data: Any, call_type: str) -> _Request:
+        """The request, with what it may use at most."""
+        usage, prices, is_bounded = Usage(), (0.0, 0.0), True
+        if any(limit.unit not in ("requests", "calls") for limit, _ in limits):
+            model = str(data.get("model") or "")
+            info = _model_info(model)
+            prices = _number(info, "input_cost_per_token"), _number(info, "output_cost_per_token")
+            output = 0
+            if _WRITES.match(call_type):
+                most = _most_tokens(data)
+                is_bounded = most is not None
+                if most is None:
+                    most = self.settings.max_tokens or int(_number(info, "max_output_tokens")) or UNKNOWN_MAX_TOKENS
+                output = most * _answers(data)
+            usage = _usage(await _input_tokens(model, data), output, prices)
+        call_id = _call_id(data)
+        if call_id is None:
+            call_id = data["litellm_call_id"] = str(uuid4())
+        least = None if is_bounded else _usage(usage.input_tokens, 0, prices)
+        request = _Request(call_id, reserve(limits, usage, least), usage, data)
+        request.prices = prices
+        return request
+
+    def _denied(self, request: _Request) -> HTTPException:
+        reply = request.reply
+        if reply is None or not reply.reachable or not reply.clause:
+            return _unavailable()
+        return ProxyRateLimitError(  # type: ignore[no-any-return]
+            detail=denial(request.asked, reply), headers=headers_of(request.asked, reply), model=request.model
+        )
+
+    def _settle_later(self, request: _Request) -> None:
+        """Settles a request of which nothing more is heard."""
+        if not request.settled.is_set():
+            loop = asyncio.get_running_loop()
+            loop.call_later(GRACE_SECONDS, lambda: self._spawn(self._settle_unheard(request)))
+
+    async def _settle_unheard(self, request: _Request) -> None:
+        if not request.is_streaming:
+            await self._settle(request, request.usage_so_far() if request.was_sent else None)
+
+    async def _settle(self, request: _Request, usage: Usage | None) -> None:
+        """Counts what a request used, or gives everything back. Only the first call for a request has an effect."""
+        reservation, request.reservation = request.reservation, None
+        if reservation is None:
+            return
+        if self._running.get(request.call_id) is request:
+            del self._running[request.call_id]
+        # A task of its own, as the caller may be cancelled.
+        self._spawn(self._settle_reserved(request, reservation, usage))
+        await request.settled.wait()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _settle_reserved(self, request: _Request, reservation: Reservation, usage: Usage | None) -> None:
+        try:
+            if usage is None:
+                await reservation.release()
+            else:
+                await self._apply(request, reservation, usage)
+        except Exception as error:
+            # The leases end by themselves.
+            logger.error("redis_ratelimit: a request was not settled: %s", error)
+        finally:
+            request.settled.set()
+
+    async def _apply(self, request: _Request, reservation: Reservation, usage: Usage) -> None:
+        costs = {each.limit.name: usage.of(each.limit.unit) for each in request.asked if each.limit.unit != "calls"}
+        reserved = reservation.ids
+        reservation.set({name: cost for name, cost in costs.items() if name in reserved})
+        loop = asyncio.get_running_loop()
+        until, pause = loop.time() + SETTLE_SECONDS, SETTLE_PAUSES[0]
+        was_sent = False
+        while True:
+            found = await reservation._try_to_apply()
+            if not isinstance(found, Failed):
+                break
+            is_temporary = self.limiter._core.is_away(found.error) or isinstance(found.error, Busy)
+            if not is_temporary or loop.time() > until:
+                raise found.error
+            was_sent = was_sent or found.is_sent
+            # It is tried again in the background. An RL.APPLY that is sent twice counts once: the first takes the id.
+            request.settled.set()
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, SETTLE_PAUSES[1])
+        # What was sent by an earlier try may have counted what is not reserved any longer.
+        missing = [] if was_sent else found
+        if not reserved and not reservation.reply.reachable:
+            # The request was allowed without a decision.
+            missing = list(costs)
+        charged = [
+            Clause.window(each.key, each.limit.window, costs[each.limit.name], name=each.limit.name)
+            for each in request.asked
+            if each.limit.name in missing and costs.get(each.limit.name) and not each.limit.shadow
+        ]
+        if charged and not (await self.limiter.all(charged, force=True)).reachable:
+            logger.error("redis_ratelimit: Redis could not be reached, so what a request used was not counted")
+
+
+def _all_reply(reply: Any) -> AllReply:
+    assert isinstance(reply, AllReply)
+    return reply
+
+
+def _unavailable() -> HTTPException:
+    return HTTPException(503, "The rate limiter cannot be reached. Try again later.", {"retry-after": "1"})
+
+
+def _call_id(data: Mapping[str, Any]) -> str | None:
+    found = data.get("litellm_call_id") or getattr(data.get("litellm_logging_obj"), "litellm_call_id", None)
+    return found if isinstance(found, str) else None
+
+
+def _value(dimension: str, auth: Any, data: Mapping[str, Any]) -> str | None:
+    """The value of a dimension of a request."""
+    owner, dot, field = dimension.partition(".")
+    found: Any = None
+    if owner == "metadata":
+        for name in ("metadata", "litellm_metadata"):
+            if isinstance(data.get(name), dict) and field in data[name]:
+                found = data[name][field]
+    elif dot:
+        # What LiteLLM keeps of it comes after what the operator has written down.
+        found = (getattr(auth, _METADATA[owner], None) or {}).get(field)
+        if found is None:
+            found = getattr(auth, field if owner == "key" else f"{owner}_{field}", None)
+    elif owner == "model":
+        found = data.get("model")
+    elif owner == "key":
+        found = _key_of(auth)
+    else:
+        found = getattr(auth, "org_id" if owner == "organization" else f"{owner}_id", None)
+    if isinstance(found, (str, int, float)) and found != "":
+        return written(found)
+    return None
+
+
+def _key_of(auth: Any) -> str | None:
+    """The hash of the key, as LiteLLM has it. Custom authentication may give the key itself."""
+    key = getattr(auth, "token", None) or getattr(auth, "api_key", None)
+    if not key or re.fullmatch("[0-9a-f]{64}", key):
+        return key or None
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def _model_info(model: str) -> Any:
+    """What LiteLLM knows of a model: the largest figures of all deployments of its name."""
+    with suppress(Exception):
+        router = getattr(sys.modules.get("litellm.proxy.proxy_server"), "llm_router", None)
+        info = None if router is None else router.cached_model_group_info(model)
+        return litellm.model_cost.get(model) if info is None else info
+    return None
+
+
+def _number(info: Any, name: str) -> float:
+    found = info.get(name) if isinstance(info, dict) else getattr(info, name, None)
+    return float(found or 0)
+
+
+def _most_tokens(data: Mapping[str, Any]) -> int | None:
+    """The maximum that a request sets for its answer."""
+    places: list[Any] = [data, data.get("generationConfig"), data.get("config")]
+    names = "max_completion_tokens", "max_tokens", "max_output_tokens", "maxOutputTokens"
+    found = [place.get(name) for place in places if isinstance(place, dict) for name in names]
+    numbers = [each for each in found if isinstance(each, int) and not isinstance(each, bool) and each >= 0]
+    return max(numbers, default=None)
+
+
+def _answers(data: Mapping[str, Any]) -> int:
+    found = [data.get(name) for name in ("n", "best_of")]
+    return max([1, *(each for each in found if isinstance(each, int))])
+
+
+def _texts(value: Any) -> Iterator[str | int]:
+    """The texts in the body of a request, and how many tokens it has that were counted by the client."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        if value and all(type(each) is int for each in value):
+            yield len(value)
+        else:
+            for each in value:
+                yield from _texts(each)
+    elif isinstance(value, dict):
+        for name, each in value.items():
+            if name not in _NO_TEXT:
+                yield from _texts(each)
+
+
+async def _input_tokens(model: str, data: Mapping[str, Any]) -> int:
+    """The tokens of the input, by LiteLLM's counters."""
+    names = "prompt", "input", "instructions", "system", "contents", "query", "documents"
+    parts = [*_texts([data.get(name) for name in names if data.get(name) is not None])]
+    counted = sum(part for part in parts if isinstance(part, int))
+    text = "\n".join(part for part in parts if isinstance(part, str))
+    messages, tools = data.get("messages"), data.get("tools")
+
+    def count() -> int:
+        total = counted + _count(model, text)
+        if isinstance(messages, list) and messages:
+            with suppress(Exception):
+                return total + int(
+                    litellm.token_counter(
+                        model=model,
+                        messages=messages,
+                        tools=tools,
+                        tool_choice=data.get("tool_choice"),
+                        use_default_image_token_count=True,
+                    )
+                )
+            total += _length([messages, tools]) // TOKEN_CHARACTERS
+        return total
+
+    # Counting takes long only where texts are long.
+    if _length([messages, text, tools]) < LONG_TEXT:
+        return count()
+    return await asyncio.to_thread(count)
+
+
+def _length(value: Any) -> int:
+    return sum(len(part) for part in _texts(value) if isinstance(part, str))
+
+
+def _count(model: str, text: str) -> int:
+    if not text:
+        return 0
+    with suppress(Exception):
+        return int(litellm.token_counter(model=model, text=text))
+    return -(-len(text) // TOKEN_CHARACTERS)
+
+
+def _field(value: Any, *names: str) -> Any:
+    """The first field that there is, of a mapping or an object."""
+    for name in names:
+        found = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+        if found is not None:
+            return found
+    return None
+
+
+def _tokens(usage: Any) -> Usage | None:
+    """The tokens that a provider counted; None if it says nothing."""
+    prompt = _field(usage, "prompt_tokens", "input_tokens")
+    output = _field(usage, "completion_tokens", "output_tokens")
+    total = _field(usage, "total_tokens")
+    if not any(isinstance(each, int) for each in (prompt, output, total)):
+        return None
+    return Usage(int(prompt or 0), int(output or 0), 0, int(total or 0) or None)
+
+
+def _with_cost(usage: Usage, cost: Any) -> Usage:
+    return Usage(usage.input_tokens, usage.output_tokens, microdollars(float(cost or 0)), usage.total_tokens)
+
+
+def _usage_of_response(response: Any) -> Usage | None:
+    """What an answer says that it used; None if LiteLLM has to say it."""
+    usage = _tokens(_field(response, "usage"))
+    cost = _field(_field(response, "_hidden_params"), "response_cost")
+    return None if usage is None or cost is None else _with_cost(usage, cost)
+
+
+def _streamed(chunk: Any) -> Iterator[str]:
+    """The text of a chunk: an object, a mapping, or server-sent events of the protocol of OpenAI or Anthropic."""
+    if isinstance(chunk, (bytes, str)):
+        text = chunk.decode("utf-8", "replace") if isinstance(chunk, bytes) else chunk
+        for line in text.splitlines():
+            with suppress(ValueError):
+                if line.startswith("data:"):
+                    yield from _streamed(json.loads(line.removeprefix("data:")))
+        return
+    for choice in _field(chunk, "choices") or ():
+        delta = _field(choice, "delta")
+        for text in (
+            _field(delta, "content"),
+            _field(delta, "reasoning_content"),
+            _field(choice, "text"),
+            *(_field(_field(call, "function"), "arguments") for call in _field(delta, "tool_calls") or ()),
+        ):
+            if isinstance(text, str) and text:
+                yield text
+    delta = _field(chunk, "delta")
+    for text in (delta, *(_field(delta, name) for name in ("text", "thinking", "partial_json"))):
+        if isinstance(text, str):
+            yield text
+
+
+@lru_cache(maxsize=1)
+def _callback(settings: Settings) -> RateLimiter:
+    """One for the settings of the proxy, however often it is asked for."""
+    return RateLimiter(settings)
+
+
+def _configured() -> RateLimiter:
+    """The callback that the configuration of the running proxy describes."""
+    sections = getattr(litellm, SECTION[0], None)
+    section = sections.get(SECTION[1]) if isinstance(sections, dict) else None
+    file = getattr(sys.modules.get("litellm.proxy.proxy_server"), "user_config_file_path", None)
+    if section is None:
+        raise ConfigurationError(f"{file or 'the configuration'}: {'.'.join(SECTION)} is missing")
+
+    def where(path: Path) -> str:
+        return _place(file, path)
+
+    settings = read_settings(section, where)
+    _check_server(settings, where)
+    return _callback(settings)
+
+
+def _check_server(settings: Settings, where: Callable[[Path], str]) -> None:
+    """ConfigurationError if the server is none with the module, or has not the policies."""
+    try:
+        client = uris.client_of(settings.url, {}, asynchronous=False)
+    except (ImportError, ValueError) as error:
+        raise ConfigurationError(f"{where(('url',))}: {error}") from None
+    with BlockingLimiter(client, deadline=settings.deadline) as limiter:
+        try:
+            check_policies(settings, limiter.policies(), where)
+        except MissingModule as error:
+            raise ConfigurationError(f"{where(('url',))}: {error}") from None
+        except ConfigurationError:
+            raise
+        except Exception as error:
+            # It may be away when the proxy starts, and the user may not be allowed to ask.
+            logger.warning("redis_ratelimit: the policies of the server were not checked: %s", error)
+
+
+def _place(file: str | None, path: Path) -> str:
+    """Where something stands in the section: the file and the line, if the section is in the file."""
+    whole: Path = (*SECTION, *path)
+    name = "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in whole).lstrip(".")
+    with suppress(OSError, yaml.YAMLError):
+        line = _line(yaml.compose(FilePath(file or "").read_text("utf-8"), yaml.SafeLoader), whole)
+        if line is not None:
+            return f"{file}, line {line}: {name}"
+    return name
+
+
+def _line(node: Any, path: Path) -> int | None:
+    """The line of the last key or item of a path; None if the path is not in the document."""
+    line = None
+    for at, step in enumerate(path):
+        if isinstance(node, yaml.MappingNode):
+            found = next((pair for pair in node.value if pair[0].value == str(step)), None)
+        elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+            found = (node.value[step], node.value[step])
+        else:
+            found = None
+        if found is None:
+            return line if at >= len(SECTION) else None
+        line, node = found[0].start_mark.line + 1, found[1]
+    return line
+
+
+def __getattr__(name: str) -> Any:
+    if name != "limiter":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # LiteLLM takes it by its name, when it has read its configuration.
+    return _configured()

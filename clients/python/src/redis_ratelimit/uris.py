@@ -1,0 +1,62 @@
+"""Clients for URIs."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+from urllib.parse import SplitResult, unquote, urlsplit
+
+
+def parts(uri: str) -> tuple[str, str, SplitResult]:
+    """The library, the kind of server ("", "s", "unix", "sentinel" or "cluster"), and the URI in its parts."""
+    split = urlsplit(uri)
+    library = "valkey" if split.scheme.startswith("valkey") else "redis"
+    kind = split.scheme.removeprefix(library).lstrip("+")
+    return library, kind, split
+
+
+def _places(split: SplitResult, uri: str) -> list[tuple[str, int]]:
+    places = []
+    for place in split.netloc.rpartition("@")[2].split(","):
+        found = urlsplit(f"//{place.strip()}")
+        if not found.hostname or not found.port:
+            raise ValueError(f"{uri} must have hosts with ports, such as host:26379, not {place!r}")
+        places.append((found.hostname, found.port))
+    return places
+
+
+def client_of(uri: str, options: dict[str, Any], *, asynchronous: bool) -> Any:
+    """A client of redis-py or valkey-py. ValueError for a URI that names no server, ImportError if its library is not
+    installed."""
+    name, kind, split = parts(uri)
+    folder = f"{name}.asyncio" if asynchronous else name
+    try:
+        library = import_module(folder)
+    except ImportError as error:
+        raise ImportError(f"{uri} needs the package {name}") from error
+    client = {"redis": "Redis", "valkey": "Valkey"}[name]
+    if kind in ("", "s", "unix"):
+        if "connection_pool" in options:
+            return getattr(library, client)(**options)
+        scheme = "unix" if kind == "unix" else split.scheme
+        return library.from_url(f"{scheme}://{uri.partition('://')[2]}", **options)
+    auth = {
+        setting: unquote(value)
+        for setting, value in (("username", split.username), ("password", split.password))
+        if value
+    }
+    if kind == "cluster":
+        node = import_module(f"{folder}.cluster").ClusterNode
+        startup = {} if "startup_nodes" in options else {"startup_nodes": [node(*it) for it in _places(split, uri)]}
+        return getattr(library, f"{client}Cluster")(**{**startup, **auth, **options})
+    options = dict(options)
+    service = split.path.strip("/") or options.pop("service_name", None)
+    options.pop("service_name", None)
+    # All calls decide or must see the newest decisions: there is nothing to ask replicas.
+    options.pop("use_replicas", None)
+    if not service:
+        raise ValueError(f"{uri} must name the service, such as /mymaster, or service_name must be given")
+    sentinel_options = {**auth, **options.pop("sentinel_kwargs", {})}
+    sentinel = import_module(f"{folder}.sentinel").Sentinel
+    made = sentinel(_places(split, uri), sentinel_kwargs=sentinel_options, **{**auth, **options})
+    return made.master_for(service)

@@ -1,0 +1,672 @@
+"""The callback of LiteLLM's proxy, with the real proxy. RATELIMIT_PORT is the port of a server with the module, which is
+flushed, RATELIMIT_CLUSTER_PORT that of a node of a cluster.
+
+It runs in an environment of its own, which has LiteLLM, with LITELLM_LOCAL_MODEL_COST_MAP=True: without a network LiteLLM
+does not look for newer prices.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import time
+import unittest
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+from uuid import uuid4
+
+import yaml
+
+from redis_ratelimit import Busy, Limiter, Window, litellm
+from redis_ratelimit.core import Failed
+from redis_ratelimit.gateway import read_settings
+
+from .fixtures import make
+from .llm import MASTER_KEY, Gateway, Provider, chat, key
+from .servers import PATIENCE, Proxy, Server, until
+
+PORT = int(os.environ["RATELIMIT_PORT"])
+CLUSTER_PORT = int(os.environ["RATELIMIT_CLUSTER_PORT"])
+#: What the hooks raise, as FastAPI is not installed where types are checked.
+Refused: type[Any] = vars(litellm)["HTTPException"]
+PAGE = Path(__file__).parents[3] / "docs" / "litellm.md"
+
+#: The limits of a test are for keys of its plan.
+CONFIG = """
+model_list:
+  - model_name: fake
+    litellm_params: {{model: openai/gpt-4o, api_base: "{url}", api_key: none}}
+    model_info: {{input_cost_per_token: 0.00001, output_cost_per_token: 0.00002, max_output_tokens: 100}}
+  - model_name: second
+    litellm_params: {{model: openai/gpt-4o, api_base: "{url}", api_key: none}}
+  - model_name: embed
+    litellm_params: {{model: openai/text-embedding-3-small, api_base: "{url}", api_key: none}}
+router_settings:
+  num_retries: 2
+  retry_after: 0
+  fallbacks: [{{fake: [second]}}]
+general_settings:
+  custom_auth: own_auth.auth
+litellm_settings:
+  callbacks: [redis_ratelimit.litellm.limiter]
+callback_settings:
+  redis_ratelimit:
+    url: redis://127.0.0.1:{port}
+    lease: 1s
+    deadline: 30
+    limits:
+      - {{name: all, tokens: 1000000/1h}}
+      - {{name: requests, per: key, requests: 3/1h, only: {{key.plan: requests}}}}
+      - {{name: tokens, per: key, tokens: 200/1h, only: {{key.plan: tokens}}}}
+      - {{name: input, per: key, input_tokens: 1000/1h, only: {{key.plan: usage}}}}
+      - {{name: output, per: key, output_tokens: 1000/1h, only: {{key.plan: usage}}}}
+      - {{name: total, per: key, tokens: 1000/1h, only: {{key.plan: usage}}}}
+      - {{name: dollars, per: key, dollars: 0.50/1d, fixed: true, tz: Europe/Berlin, only: {{key.plan: usage}}}}
+      - {{name: places, per: key, calls: 1, only: {{key.plan: places}}}}
+      - {{name: user, per: user, requests: 100/1h, only: {{key.plan: by}}}}
+      - {{name: team, per: team, requests: 100/1h, only: {{key.plan: by}}}}
+      - {{name: organization, per: organization, requests: 100/1h, only: {{key.plan: by}}}}
+      - {{name: end_user, per: end_user, requests: 100/1h, only: {{key.plan: by}}}}
+      - {{name: both, per: [team, model], requests: 100/1h, only: {{key.plan: by}}}}
+      - {{name: key_field, per: key.grade, requests: 100/1h, only: {{key.plan: by}}}}
+      - {{name: team_field, per: team.unit, requests: 100/1h, only: {{key.plan: by}}}}
+      - {{name: field, per: metadata.feature, requests: 100/1h, only: {{key.plan: by}}}}
+      - {{name: never, per: key, requests: 100/1h, only: {{key.plan: by, model: "gpt-*"}}}}
+      - {{name: model, per: key, requests: 1/1h, only: {{key.plan: fallback, model: fake}}}}
+      - {{name: shadow, per: key, requests: 0/1h, shadow: true, only: {{key.plan: shadow}}}}
+"""
+#: The windows of the limits whose count is looked at.
+ALL = Window(10**6, "1h")
+HOUR = Window(1000, "1h")
+DAY = Window(500_000, "1d", fixed=True, tz="Europe/Berlin")
+
+
+@cache
+def shared() -> tuple[Provider, Gateway]:
+    """One proxy for all tests: it takes long to start."""
+    provider = Provider()
+    gateway = Gateway(CONFIG.format(url=provider.url, port=PORT))
+    unittest.addModuleCleanup(gateway.__exit__)
+    unittest.addModuleCleanup(provider.__exit__)
+    return provider, gateway
+
+
+class WithGateway(unittest.TestCase):
+    provider: Provider
+    gateway: Gateway
+    limiter: Limiter
+    plain: Any
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.plain = make("redis", port=PORT)
+        cls.limiter = Limiter(make("redis", port=PORT))
+        cls.addClassCleanup(cls.limiter.close)
+        cls.provider, cls.gateway = shared()
+
+    def keys(self, name: str) -> list[str]:
+        """The keys of a limit."""
+        found = [each.decode() for each in self.plain.keys("{llm}:*")]
+        return sorted(each for each in found if name in ("*", each.split(":")[1]))
+
+    def key_of(self, name: str) -> str:
+        (found,) = self.keys(name)
+        return found
+
+    def setUp(self) -> None:
+        self.plain.flushall()
+
+    def used(self, name: str, window: Window = HOUR) -> int:
+        """What is counted, once nothing is reserved."""
+        until(lambda: all(not self.limiter.held(each) for each in self.keys(name)), "settling")
+        keys = self.keys(name)
+        return window.limit - self.limiter.window_ro(keys[0], window).remaining if keys else 0
+
+
+class Counting(WithGateway):
+    def test_each_unit_counts_what_the_answer_used(self) -> None:
+        for stream in False, True:
+            with self.subTest(stream=stream):
+                self.plain.flushall()
+                answer = self.gateway.chat(key(metadata={"plan": "usage"}), stream=stream, words=20, prompt=30)
+                self.assertEqual(answer.status, 200, answer.text)
+                found = [self.used(name) for name in ("input", "output", "total")]
+                self.assertEqual(found, [30, 20, 50])
+                self.assertEqual(self.used("dollars", DAY), 30 * 10 + 20 * 20)
+
+    def test_an_answer_that_is_longer_than_its_maximum_is_counted_in_full(self) -> None:
+        answer = self.gateway.chat(key(metadata={"plan": "tokens"}), most=10, words=300)
+        self.assertEqual(answer.status, 200, answer.text)
+        self.assertEqual(self.used("tokens", Window(1000, "1h")), 310)
+        self.assertEqual(self.gateway.chat(key(metadata={"plan": "tokens"}), most=1).status, 429)
+
+    def test_all_endpoints_that_write_texts_are_counted(self) -> None:
+        order = json.dumps({"words": 20, "prompt": 30})
+        owner = key(metadata={"plan": "usage"})
+        for path, body in {
+            "/v1/messages": {"messages": [{"role": "user", "content": order}], "max_tokens": 50},
+            "/v1/completions": {"prompt": order, "max_tokens": 50},
+            "/v1/responses": {"input": order, "max_output_tokens": 50},
+        }.items():
+            for stream in False, True:
+                with self.subTest(path=path, stream=stream):
+                    self.plain.flushall()
+                    answer = self.gateway.ask("POST", path, {"model": "fake", **body, "stream": stream}, owner)
+                    self.assertEqual(answer.status, 200, answer.text)
+                    self.assertIn('"output";q=1000', answer.headers["ratelimit-policy"])
+                    found = [self.used(name) for name in ("input", "output", "total")]
+                    if path == "/v1/completions" and stream:
+                        # LiteLLM accounts nothing of it, so that the tokens are counted here.
+                        self.assertTrue(5 <= found[0] <= 40 and 15 <= found[1] <= 25, found)
+                    else:
+                        self.assertEqual(found, [30, 20, 50])
+                        self.assertEqual(self.used("dollars", DAY), 700)
+
+    def test_embeddings_count_their_input(self) -> None:
+        body = {"model": "embed", "input": ["one two", "three"]}
+        answer = self.gateway.ask("POST", "/v1/embeddings", body, key(metadata={"plan": "usage"}))
+        self.assertEqual(answer.status, 200, answer.text)
+        self.assertEqual([self.used(name) for name in ("input", "output", "total")], [7, 0, 7])
+
+    def test_each_dimension_has_its_own_count(self) -> None:
+        owner = key(
+            user_id="ada",
+            team_id="red:1",
+            org_id="acme",
+            end_user_id="eve",
+            metadata={"plan": "by", "grade": 3},
+            team_metadata={"unit": "{x}"},
+        )
+        body = {**chat(), "metadata": {"feature": "search"}}
+        self.assertEqual(self.gateway.ask("POST", "/v1/chat/completions", body, owner).status, 200)
+        found = {each.split(":")[1]: each.split(":", 2)[2] for each in self.keys("*") if each != "{llm}:all"}
+        expected = {
+            "user": "ada",
+            "team": "red%3A1",
+            "organization": "acme",
+            "end_user": "eve",
+            "both": "red%3A1:fake",
+            "key_field": "3",
+            "team_field": "%7Bx%7D",
+            "field": "search",
+        }
+        self.assertEqual(found, expected)
+
+    def test_a_request_without_a_value_is_not_limited_by_it(self) -> None:
+        self.assertEqual(self.gateway.chat(key(metadata={"plan": "by"}, team_id="red")).status, 200)
+        self.assertEqual({each.split(":")[1] for each in self.keys("*")}, {"all", "team", "both"})
+
+    def test_the_key_of_a_client_is_kept_as_a_hash(self) -> None:
+        owner = key(metadata={"plan": "requests"})
+        self.gateway.chat(owner)
+        self.assertRegex(self.key_of("requests"), r"^\{llm\}:requests:[0-9a-f]{64}$")
+
+    def test_a_limit_in_shadow_denies_nothing(self) -> None:
+        answer = self.gateway.chat(key(metadata={"plan": "shadow"}))
+        self.assertEqual(answer.status, 200)
+        self.assertIn('"shadow";r=0', answer.headers["ratelimit"])
+
+
+class Denials(WithGateway):
+    def test_a_denial_tells_which_limit_and_when_to_come_back(self) -> None:
+        owner = key(metadata={"plan": "requests"})
+        answers = [self.gateway.chat(owner) for _ in range(4)]
+        self.assertEqual([each.status for each in answers], [200, 200, 200, 429])
+        denied = answers[3]
+        error = denied.json()["error"]
+        self.assertEqual(error["code"], "429")
+        self.assertIn("'requests' reached: 3 requests in 1h for each key, of which 0 are left", error["message"])
+        self.assertTrue(3500 < int(denied.headers["retry-after"]) <= 3600, denied.headers)
+        self.assertTrue(3_500_000 < int(denied.headers["retry-after-ms"]) <= 3_600_000, denied.headers)
+        self.assertIn('"requests";q=3;w=3600', denied.headers["ratelimit-policy"])
+        for at, answer in enumerate(answers):
+            self.assertEqual(answer.headers["x-ratelimit-limit-requests"], "3")
+            self.assertEqual(answer.headers["x-ratelimit-remaining-requests"], str(max(0, 2 - at)))
+        self.assertRegex(denied.headers["x-ratelimit-reset-requests"], r"^59m\d|^1h0m0s$")
+
+    def test_what_can_never_be_allowed_tells_not_to_try_again(self) -> None:
+        answer = self.gateway.chat(key(metadata={"plan": "tokens"}), most=5000)
+        self.assertEqual(answer.status, 429)
+        self.assertNotIn("retry-after", answer.headers)
+        self.assertEqual(answer.headers["x-should-retry"], "false")
+        self.assertIn("can never be allowed", answer.json()["error"]["message"])
+
+    def test_a_denied_request_costs_nothing_and_reaches_no_model(self) -> None:
+        owner = key(metadata={"plan": "tokens"})
+        self.assertEqual(self.gateway.chat(owner, words=100, most=100).status, 200)
+        before, asked = self.used("all", ALL), len(self.provider.asked)
+        for _ in range(3):
+            self.assertEqual(self.gateway.chat(owner, most=150).status, 429)
+        self.assertEqual((self.used("all", ALL), len(self.provider.asked)), (before, asked))
+
+    def test_a_fallback_of_the_router_takes_over_from_a_model_that_is_denied(self) -> None:
+        owner = key(metadata={"plan": "fallback"})
+        answers = [self.gateway.chat(owner, words=3) for _ in range(2)]
+        self.assertEqual([each.status for each in answers], [200, 200], answers[1].text)
+        self.assertEqual([each.headers["x-litellm-model-group"] for each in answers], ["fake", "second"])
+        # Each is counted once, and the model that was denied costs nothing.
+        self.assertEqual([self.used("model", Window(1, "1h")), self.used("all", ALL)], [1, 26])
+
+    def test_a_request_without_a_maximum_asks_for_no_more_than_the_limit(self) -> None:
+        owner = key(metadata={"plan": "tokens"})
+        self.assertEqual(self.gateway.chat(owner, most=None, words=3).status, 200)
+        self.assertEqual(self.used("tokens", Window(200, "1h")), 13)
+
+
+class Endings(WithGateway):
+    def test_a_request_that_fails_gives_everything_back(self) -> None:
+        orders: list[dict[str, Any]] = [{"fail": 500}, {"fail": 400}, {"fail": 500, "stream": True}]
+        for order in orders:
+            with self.subTest(**order):
+                answer = self.gateway.chat(key(metadata={"plan": "requests"}), **order)
+                self.assertGreaterEqual(answer.status, 400)
+                self.assertEqual([self.used("requests", Window(3, "1h")), self.used("all", ALL)], [0, 0])
+
+    def test_a_request_is_counted_once_however_often_it_is_tried(self) -> None:
+        asked = len(self.provider.asked)
+        answer = self.gateway.chat(key(metadata={"plan": "requests"}), fail=500, times=2, words=3, id=str(uuid4()))
+        self.assertEqual(answer.status, 200, answer.text)
+        self.assertEqual(len(self.provider.asked) - asked, 3)
+        self.assertEqual([self.used("requests", Window(3, "1h")), self.used("all", ALL)], [1, 13])
+
+    def test_a_stream_that_is_cancelled_counts_what_was_streamed(self) -> None:
+        owner = key(metadata={"plan": "usage"})
+        order = json.dumps({"words": 500, "pause": 0.02})
+        for path, body in {
+            "/v1/chat/completions": chat(most=500, words=500, pause=0.02),
+            "/v1/messages": {"messages": [{"role": "user", "content": order}], "max_tokens": 500},
+            "/v1/responses": {"input": order, "max_output_tokens": 500},
+        }.items():
+            with self.subTest(path=path):
+                self.plain.flushall()
+                body = {**body, "model": "fake", "stream": True}
+                with self.gateway.sent("POST", path, body, owner) as connection:
+                    response = connection.getresponse()
+                    while response.readline().count(b"word") == 0:
+                        pass
+                    for _ in range(20):
+                        response.readline()
+                output = self.used("output")
+                self.assertTrue(3 <= output <= 200, output)
+                self.assertGreaterEqual(self.used("input"), 5)
+
+    def test_a_stream_that_breaks_off_counts_what_was_streamed(self) -> None:
+        answer = self.gateway.chat(key(metadata={"plan": "usage"}), "second", stream=True, words=50, break_after=9)
+        self.assertEqual(answer.text.count("word"), 9, answer.text)
+        output = self.used("output")
+        self.assertTrue(5 <= output <= 12, output)
+
+    def test_a_stream_is_renewed_while_it_runs_and_its_place_is_free_at_its_end(self) -> None:
+        owner = key(metadata={"plan": "places"})
+        # Longer than two leases.
+        body = chat(stream=True, words=30, pause=0.1)
+        with self.gateway.sent("POST", "/v1/chat/completions", body, owner) as connection:
+            response = connection.getresponse()
+            began = time.monotonic()
+            while time.monotonic() - began < 2.2:
+                response.readline()
+            self.assertEqual(self.gateway.chat(owner).status, 429)
+            response.read()
+        message = {"model": "fake", "messages": [{"role": "user", "content": "{}"}], "max_tokens": 50}
+        for _ in range(3):
+            self.assertEqual(self.gateway.chat(owner, stream=True).status, 200)
+            self.assertEqual(self.gateway.chat(owner).status, 200)
+            self.assertEqual(self.gateway.ask("POST", "/v1/messages", message, owner).status, 200)
+
+    def test_a_proxy_that_is_killed_leaves_nothing_behind(self) -> None:
+        with Gateway(CONFIG.format(url=self.provider.url, port=PORT)) as gateway:
+            owner = key(metadata={"plan": "places"})
+            # Its first answer may take longer than a lease.
+            self.assertEqual(gateway.chat(owner).status, 200)
+            body = chat(stream=True, words=500, pause=0.1)
+            with gateway.sent("POST", "/v1/chat/completions", body, owner) as connection:
+                connection.getresponse().readline()
+                self.assertEqual(self.gateway.chat(owner).status, 429)
+                gateway.kill()
+        until(lambda: not self.limiter.held(self.key_of("places")), "the end of the lease")
+        self.assertEqual(self.gateway.chat(owner).status, 200)
+
+
+class Starting(unittest.TestCase):
+    def test_the_lines_of_the_page_limit_the_calls_of_a_proxy(self) -> None:
+        block = re.search(r"^```yaml\n(.*?)^```", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+        assert block is not None
+        self.assertLessEqual(len(block[1].splitlines()), 10)
+        config = block[1].replace("localhost:6379", f"127.0.0.1:{PORT}")
+        plain = make("redis", port=PORT)
+        plain.flushall()
+        with Provider() as provider, Gateway(config, OPENAI_API_KEY="none", OPENAI_BASE_URL=provider.url) as gateway:
+            answer = gateway.chat(MASTER_KEY, model="gpt-4o")
+            self.assertEqual(answer.status, 200, answer.text)
+            self.assertIn('qu="tokens"', answer.headers["ratelimit-policy"])
+            self.assertEqual(gateway.chat(MASTER_KEY, model="gpt-4o", most=10**6).status, 429)
+
+    def test_every_configuration_of_the_page_is_read(self) -> None:
+        blocks = re.findall(r"^```yaml\n(.*?)^```", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+        self.assertEqual(len(blocks), 2)
+        for block in blocks:
+            read_settings(yaml.safe_load(block)["callback_settings"]["redis_ratelimit"], str)
+
+    def test_a_mistake_in_the_configuration_stops_the_proxy_and_names_the_line(self) -> None:
+        config = CONFIG.format(url="http://127.0.0.1:1", port=PORT).replace("tokens: 200/1h", "tokens: 200/m")
+        line = next(at for at, text in enumerate(config.splitlines(), 1) if "200/m" in text)
+        with Gateway(config, wait=False) as gateway:
+            self.assertNotEqual(gateway.process.wait(3 * PATIENCE), 0)
+            place = f"config.yaml, line {line}: callback_settings.redis_ratelimit.limits[2].tokens: '200/m' must be"
+            self.assertIn(place, gateway.log)
+
+
+def auth(**fields: Any) -> Any:
+    """What LiteLLM knows of a key."""
+    return SimpleNamespace(**{"token": "a" * 64, "metadata": {}, "team_metadata": None, **fields})
+
+
+def data(**fields: Any) -> dict[str, Any]:
+    """A request as the hooks of LiteLLM see it."""
+    logging = SimpleNamespace(model_call_details={"first_api_call_start_time": 1})
+    return {"litellm_call_id": str(uuid4()), "litellm_logging_obj": logging, **chat(), **fields}
+
+
+def answered(**usage: int) -> Any:
+    """An answer of a model."""
+    return SimpleNamespace(usage=usage, _hidden_params={"response_cost": 0.001})
+
+
+class Hooks(unittest.IsolatedAsyncioTestCase):
+    """The hooks of LiteLLM, called one by one."""
+
+    def setUp(self) -> None:
+        self.plain = make("redis", port=PORT)
+        self.plain.flushall()
+        self.plain.config_resetstat()
+
+    async def asyncSetUp(self) -> None:
+        # It would tell of all that takes long, such as the import of a tokenizer.
+        asyncio.get_running_loop().set_debug(False)
+
+    def limiter(self, *limits: Any, port: int = PORT, **more: Any) -> litellm.RateLimiter:
+        section = {"url": f"redis://127.0.0.1:{port}", "deadline": 30, "limits": list(limits), **more}
+        made = litellm.RateLimiter(read_settings(section, str))
+        self.addAsyncCleanup(made.limiter.aclose)
+        return made
+
+    async def begin(self, limiter: litellm.RateLimiter, request: dict[str, Any], **owner: Any) -> None:
+        await limiter.async_pre_call_hook(auth(**owner), None, request, "acompletion")
+
+    async def used(self, limiter: litellm.RateLimiter, key: str, window: Window) -> int:
+        """What is counted, once nothing is reserved and nothing is being settled."""
+        end = time.monotonic() + PATIENCE
+        while limiter._tasks or await limiter.limiter.held(key):
+            self.assertLess(time.monotonic(), end)
+            await asyncio.sleep(0.01)
+        return window.limit - (await limiter.limiter.window_ro(key, window)).remaining
+
+    async def test_a_request_takes_one_round_trip_before_and_one_after_for_64_limits(self) -> None:
+        limiter = self.limiter(*({"name": f"limit-{at}", "tokens": "1000/h"} for at in range(64)))
+        await asyncio.create_task(self.one_request(limiter, data()))
+        self.plain.config_resetstat()
+        await asyncio.create_task(self.one_request(limiter, data()))
+        reads = self.plain.info("stats")["total_reads_processed"]
+        told = self.plain.info("commandstats")
+        own = {name: told[f"cmdstat_{name}"]["calls"] for name in ("rl.all", "multi", "rl.apply", "exec")}
+        self.assertEqual(own, {"rl.all": 1, "multi": 1, "rl.apply": 64, "exec": 1})
+        # That of INFO is one more.
+        self.assertEqual(reads, 2 + 1)
+        self.assertEqual(await self.used(limiter, "{llm}:limit-63", Window(1000, "1h")), 6)
+
+    async def one_request(self, limiter: litellm.RateLimiter, request: dict[str, Any]) -> None:
+        await self.begin(limiter, request)
+        await limiter.async_post_call_success_hook(request, auth(), answered(prompt_tokens=1, completion_tokens=2))
+
+    async def test_the_limits_of_a_request_lie_in_one_slot_of_a_cluster(self) -> None:
+        limits = {"tokens": "1000/h", "per": "user"}, {"tokens": "1000/h"}, {"calls": 5, "per": "key"}
+        url = f"redis+cluster://127.0.0.1:{CLUSTER_PORT}"
+        tags_of: list[dict[str, Any]] = [{}, {"tag": "organization"}]
+        for tag in tags_of:
+            limiter = self.limiter(*limits, url=url, prefix=f"litellm-{uuid4()}", **tag)
+            for organization in "acme", "umbrella":
+                request = data()
+                await self.begin(limiter, request, user_id="ada", org_id=organization)
+                await limiter.async_post_call_success_hook(request, auth(), answered(total_tokens=7))
+            tags = ["acme", "umbrella"] if tag else [None]
+            for each in tags:
+                name = f"{{{limiter.settings.prefix}{':' + each if each else ''}}}:user-tokens-1h:ada"
+                found = await self.used(limiter, name, Window(1000, "1h"))
+                self.assertEqual(found, 14 // len(tags), name)
+
+    async def test_while_redis_is_away_requests_are_denied_or_allowed_as_the_configuration_says(self) -> None:
+        with Server() as server:
+            server.kill()
+            deny = self.limiter({"tokens": "1000/h"}, port=server.port, deadline=0.5)
+            with self.assertRaises(Refused) as raised:
+                await self.begin(deny, data())
+            self.assertEqual((raised.exception.status_code, raised.exception.headers), (503, {"retry-after": "1"}))
+            allow = self.limiter({"tokens": "1000/h"}, port=server.port, deadline=0.5, unreachable="allow")
+            request = data()
+            await self.begin(allow, request)
+            self.assertEqual(await allow.async_post_call_response_headers_hook(request, auth(), None), {})
+            server.start()
+            until(lambda: server.ask("PING") == "PONG", "the server")
+            await asyncio.sleep(0.3)
+            # What it used is counted, now that the server is back.
+            await allow.async_post_call_success_hook(request, auth(), answered(prompt_tokens=9, completion_tokens=1))
+            self.assertEqual(await self.used(allow, "{llm}:tokens-1h", Window(1000, "1h")), 10)
+
+    @unittest.skipUnless(find_spec("redis_ratelimit._engine"), "the engine is not built")
+    async def test_while_redis_is_away_the_process_may_keep_a_share(self) -> None:
+        with Server() as server:
+            server.kill()
+            share = self.limiter({"requests": "8/h"}, port=server.port, deadline=0.5, unreachable={"share": "1/4"})
+            for _ in range(2):
+                request = data()
+                await self.begin(share, request)
+                await share.async_post_call_success_hook(request, auth(), answered(total_tokens=1))
+            with self.assertRaises(Refused) as raised:
+                await self.begin(share, data())
+            self.assertEqual(raised.exception.status_code, 503)
+
+    async def test_what_a_request_used_is_counted_when_redis_is_back(self) -> None:
+        with Server("--appendonly", "yes", "--appendfsync", "always") as server:
+            limiter = self.limiter({"tokens": "1000/h"}, port=server.port)
+            request = data()
+            await self.begin(limiter, request)
+            server.kill()
+            # The answer does not wait for it.
+            await asyncio.wait_for(
+                limiter.async_post_call_success_hook(request, auth(), answered(prompt_tokens=3, completion_tokens=4)),
+                20,
+            )
+            server.start()
+            self.assertEqual(await self.used(limiter, "{llm}:tokens-1h", Window(1000, "1h")), 7)
+
+    async def test_what_a_request_used_is_counted_when_redis_has_time(self) -> None:
+        limiter = self.limiter({"tokens": "1000/h"})
+        request = data()
+        await self.begin(limiter, request)
+        attempt, busy = limiter.limiter._core.attempt, [Failed(Busy("a test"), False)]
+
+        async def busy_once(call: Any) -> Any:
+            return busy.pop() if busy else await attempt(call)
+
+        with mock.patch.object(limiter.limiter._core, "attempt", busy_once):
+            await limiter.async_post_call_success_hook(request, auth(), answered(prompt_tokens=3, completion_tokens=4))
+            self.assertEqual(await self.used(limiter, "{llm}:tokens-1h", Window(1000, "1h")), 7)
+        self.assertEqual(busy, [])
+
+    async def test_a_settlement_whose_reply_was_lost_counts_once(self) -> None:
+        with Proxy(PORT) as way:
+            limiter = self.limiter({"tokens": "1000/h"}, port=way.port, deadline=0.5)
+            request = data()
+            await self.begin(limiter, request)
+            way.cut = 0
+            await limiter.async_post_call_success_hook(request, auth(), answered(prompt_tokens=3, completion_tokens=4))
+            until(lambda: self.plain.info("commandstats").get("cmdstat_rl.apply"), "the first try")
+            way.cut = None
+            other = self.limiter({"tokens": "1000/h"})
+            while limiter._tasks:
+                await asyncio.sleep(0.01)
+            self.assertEqual(await self.used(other, "{llm}:tokens-1h", Window(1000, "1h")), 7)
+            self.assertGreaterEqual(self.plain.info("commandstats")["cmdstat_rl.apply"]["calls"], 2)
+            self.assertNotIn("cmdstat_rl.window", self.plain.info("commandstats"))
+
+    async def test_what_is_not_reserved_any_longer_is_counted_all_the_same(self) -> None:
+        limiter = self.limiter({"tokens": "1000/h"}, {"calls": 5})
+        request = data()
+        await self.begin(limiter, request)
+        for name in "{llm}:tokens-1h", "{llm}:calls":
+            (held,) = await limiter.limiter.held(name)
+            await limiter.limiter.release(name, held.id)
+        await limiter.async_post_call_success_hook(request, auth(), answered(prompt_tokens=3, completion_tokens=4))
+        self.assertEqual(await self.used(limiter, "{llm}:tokens-1h", Window(1000, "1h")), 7)
+        self.assertEqual(self.plain.zcard("{llm}:calls"), 0)
+
+    async def test_a_stream_of_which_nothing_is_heard_counts_its_input_and_what_was_streamed(self) -> None:
+        limiter = self.limiter({"input_tokens": "1000/h"}, {"output_tokens": "1000/h"}, {"requests": "9/h"})
+        for chunks, is_sent, counts in ((0, True, [1, 0, 1]), (3, True, [1, 3, 2]), (0, False, [0, 0, 2])):
+            with self.subTest(chunks=chunks, is_sent=is_sent), mock.patch.object(litellm, "GRACE_SECONDS", 0.05):
+                request = data()
+                if not is_sent:
+                    request["litellm_logging_obj"].model_call_details.clear()
+                await asyncio.create_task(self.cancelled(limiter, request, chunks))
+                await asyncio.sleep(0.1)
+                found = [
+                    await self.used(limiter, f"{{llm}}:{name}-1h", window)
+                    for name, window in (
+                        ("input_tokens", Window(1000, "1h")),
+                        ("output_tokens", Window(1000, "1h")),
+                        ("requests", Window(9, "1h")),
+                    )
+                ]
+                self.assertEqual([min(found[0], 1), *found[1:]], counts)
+                self.plain.delete("{llm}:input_tokens-1h", "{llm}:output_tokens-1h")
+
+    async def cancelled(self, limiter: litellm.RateLimiter, request: dict[str, Any], chunks: int) -> None:
+        async def stream() -> Any:
+            while True:
+                yield {"choices": [{"delta": {"content": " word"}}]}
+
+        await self.begin(limiter, request)
+        iterator = limiter.async_post_call_streaming_iterator_hook(auth(), stream(), request)
+        for _ in range(chunks):
+            await iterator.__anext__()
+        await iterator.aclose()
+
+    async def test_a_request_that_is_asked_for_again_is_reserved_once(self) -> None:
+        limiter = self.limiter({"requests": "9/h"})
+        request = data()
+        await self.begin(limiter, request)
+        # LiteLLM tries a fallback, as a hook that comes later denied the model.
+        await self.begin(limiter, {**request, "model": "second"})
+        self.assertEqual(len(await limiter.limiter.held("{llm}:requests-1h")), 1)
+        await limiter.async_post_call_failure_hook(request, OSError(), auth())
+        self.assertEqual(await self.used(limiter, "{llm}:requests-1h", Window(9, "1h")), 0)
+
+    async def test_two_requests_of_one_id_do_not_disturb_each_other(self) -> None:
+        # Clients may choose the id.
+        limiter = self.limiter({"tokens": "1000/h"})
+        request = data(litellm_call_id="mine")
+        await asyncio.gather(*(asyncio.create_task(self.one_request(limiter, dict(request))) for _ in range(5)))
+        self.assertEqual(await self.used(limiter, "{llm}:tokens-1h", Window(1000, "1h")), 15)
+
+    async def test_calls_of_other_models_for_a_request_settle_nothing(self) -> None:
+        limiter = self.limiter({"tokens": "1000/h"})
+        request, payload = data(), {"prompt_tokens": 500, "completion_tokens": 0, "total_tokens": 500}
+        await self.begin(limiter, request)
+        await limiter.async_log_success_event({**data(), "standard_logging_object": payload}, None, None, None)
+        self.assertEqual(len(await limiter.limiter.held("{llm}:tokens-1h")), 1)
+        await limiter.async_post_call_success_hook(request, auth(), answered(prompt_tokens=3, completion_tokens=4))
+        await limiter.async_log_success_event({**request, "standard_logging_object": payload}, None, None, None)
+        self.assertEqual(await self.used(limiter, "{llm}:tokens-1h", Window(1000, "1h")), 7)
+
+    async def test_what_asks_no_model_is_not_limited(self) -> None:
+        limiter = self.limiter({"requests": "0/h"})
+        for call_type in "aget_responses", "alist_batches", "afile_content", "call_mcp_tool", "avector_store_search":
+            await limiter.async_pre_call_hook(auth(), None, data(), call_type)
+        await limiter.async_pre_call_hook(None, None, data(), "acompletion")
+        with self.assertRaises(Refused):
+            await self.begin(limiter, data())
+
+    async def test_the_estimate_has_the_whole_input_and_the_maximum_of_the_answer(self) -> None:
+        limiter = self.limiter({"input_tokens": "100000/h"}, {"output_tokens": "100000/h"}, max_tokens=77)
+
+        async def estimate(call_type: str, **body: Any) -> list[int]:
+            request = {"litellm_call_id": str(uuid4()), "model": "gpt-4o", **body}
+            return [each.quantity for each in (await limiter._estimated(limits, request, call_type)).asked]
+
+        limits = limiter.settings.asked(lambda _: None)
+        long = "word " * 10_000
+        picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 99_999}}
+        message = {"role": "user", "content": "hello there"}
+        few = (await estimate("acompletion", messages=[message]))[0]
+        self.assertTrue(5 <= few <= 20, few)
+        cases: list[tuple[str, dict[str, Any], tuple[int, int], int]] = [
+            ("acompletion", {"messages": [message]}, (few, few), 77),
+            ("acompletion", {"messages": [message], "max_tokens": 5, "n": 3}, (few, few), 15),
+            ("acompletion", {"messages": [message], "max_completion_tokens": 9}, (few, few), 9),
+            ("acompletion", {"messages": [{"role": "user", "content": [picture]}]}, (1, 2000), 77),
+            (
+                "acompletion",
+                {
+                    "messages": [message],
+                    "tools": [
+                        {"type": "function", "function": {"name": "f", "description": long[:500], "parameters": {}}}
+                    ],
+                },
+                (few + 90, few + 300),
+                77,
+            ),
+            ("atext_completion", {"prompt": long}, (9_900, 10_100), 77),
+            ("aembedding", {"input": [long, long]}, (19_800, 20_200), 1),
+            ("aembedding", {"input": [[1, 2, 3], [4, 5]]}, (5, 5), 1),
+            ("aresponses", {"input": long, "instructions": "be kind", "max_output_tokens": 3}, (9_900, 10_200), 3),
+            ("anthropic_messages", {"system": long, "messages": [message], "max_tokens": 3}, (9_900, 10_200), 3),
+            (
+                "agenerate_content",
+                {"contents": [{"parts": [{"text": long}]}], "generationConfig": {"maxOutputTokens": 4}},
+                (9_900, 10_200),
+                4,
+            ),
+            ("arerank", {"query": "which", "documents": [long]}, (9_900, 10_200), 1),
+        ]
+        for call_type, body, (least, most), output in cases:
+            with self.subTest(call_type=call_type, keys=[*body]):
+                found = await estimate(call_type, **body)
+                self.assertTrue(least <= found[0] <= most, found)
+                self.assertEqual(found[1], output)
+
+    def test_the_server_is_checked_when_the_proxy_starts(self) -> None:
+        def check(port: int, limit: str) -> None:
+            section = {"url": f"redis://127.0.0.1:{port}", "limits": [{"tokens": limit}]}
+            litellm._check_server(read_settings(section, str), lambda path: "/".join(map(str, path)))
+
+        self.plain.config_set("ratelimit.policies", "free WINDOW 5 60")
+        self.addCleanup(self.plain.config_set, "ratelimit.policies", "")
+        check(PORT, "@free")
+        with self.assertRaisesRegex(litellm.ConfigurationError, "limits/0/tokens: the server has no policy '@gold'"):
+            check(PORT, "@gold")
+        with Server(module=False) as server:
+            with self.assertRaisesRegex(litellm.ConfigurationError, "url: .* has no redis-ratelimit"):
+                check(server.port, "5/min")
+            server.kill()
+            with self.assertLogs("LiteLLM Proxy", "WARNING"):
+                check(server.port, "5/min")
+
+    def test_a_key_that_is_no_hash_is_hashed(self) -> None:
+        for owner in auth(token="secret"), auth(token=None, api_key="secret"):
+            self.assertRegex(litellm._value("key", owner, {}) or "", "^[0-9a-f]{64}$")
+        self.assertIsNone(litellm._value("key", auth(token=None, api_key=None), {}))
+
+    def test_fields_are_those_of_the_operator_before_those_of_litellm(self) -> None:
+        owner = auth(metadata={"plan": True, "list": []}, tpm_limit=5, team_metadata={"rpm_limit": 1}, team_rpm_limit=2)
+        found = {
+            name: litellm._value(name, owner, {"litellm_metadata": {"job": "x"}})
+            for name in ("key.plan", "key.list", "key.tpm_limit", "team.rpm_limit", "user.rpm_limit", "metadata.job")
+        }
+        expected = {"key.plan": "true", "key.list": None, "key.tpm_limit": "5", "team.rpm_limit": "1"}
+        self.assertEqual(found, {**expected, "user.rpm_limit": None, "metadata.job": "x"})
