@@ -122,10 +122,11 @@ def signature_of(item: Any, types: Mapping[str, str] = MappingProxyType({})) -> 
         for each in signature.parameters.values()
         if each.name not in ("self", "cls")
     ]
-    answers = signature.empty if inspect.isclass(item) else annotation_of(signature.return_annotation)
-    if answers in types:
-        answers = Plain(types[answers])
-    return str(signature.replace(parameters=parameters, return_annotation=answers))
+    result = signature.empty if inspect.isclass(item) else annotation_of(signature.return_annotation)
+    if result in types:
+        result = Plain(types[result])
+    shown = str(signature.replace(parameters=parameters, return_annotation=result))
+    return shown.replace("redis_ratelimit.replies.", "")
 
 
 def comments_of(cls: type) -> dict[str, str]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from functools import wraps
 from types import TracebackType
-from typing import Any, ParamSpec, cast
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from . import calls
 from .calls import Call, Key, Reserved
@@ -18,13 +19,14 @@ from .leases import Plan
 from .libraries import Client
 from .local import InProcess
 from .memory import MemoryBase, MemoryCore, plain_words
-from .methods import Method, Methods, like
-from .parameters import Duration, Rate, Window
+from .methods import Methods, describe, name_of
+from .parameters import Duration, Rate, TypedLimit, Window
 from .replies import Reply
 from .reservation import Cost, Settling
 from .servers import Servers
 
 P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class _LoopCore(Core[Awaiting]):
@@ -239,22 +241,23 @@ class Reservation(Settling):
         await self._exit(error)
 
 
-def _method(make: Callable[..., Call[Any]], name: str) -> Any:
-    """A method that sends the call which `make` makes, to be awaited."""
+def _method(make: Callable[P, Call[T]]) -> Callable[Concatenate[Limiter, P], Coroutine[Any, Any, T]]:
+    """Returns a method that sends the call that `make` returns. It has the parameters and the docstring of `make`."""
+    name = name_of(make)
 
-    async def method(self: Limiter, /, *args: Any, **kwargs: Any) -> Any:
+    async def method(self: Limiter, /, *args: P.args, **kwargs: P.kwargs) -> T:
         self._core.enter_loop()
         call = make(*args, **kwargs)
         reply = await self._core.send(call, name, args, kwargs)
-        if call.reserving:
+        if call.reserving and isinstance(reply, Reply):
             Reservation(self._core, call.reserving)._hold(reply)
         return reply
 
-    like(method, make, name)
+    describe(method, make)
     return method
 
 
-class Limiter(Methods[Local, Reservation], method=_method):
+class Limiter(Methods[Local, Reservation]):
     """Asks limits of a server with redis-ratelimit.
 
     The limiter opens connections of its own, with the settings of `client`, that never send a call twice. `deadline` is
@@ -268,11 +271,29 @@ class Limiter(Methods[Local, Reservation], method=_method):
     A limiter may be made before there is an event loop, and used in several loops, one after the other.
     """
 
+    _core: _LoopCore
     _local = Local
     _reservation = Reservation
 
     def __init__(self, client: Client, *, unreachable: Unreachable = "raise", deadline: float | None = None) -> None:
         self._core = _LoopCore(Awaiting(), client, asynchronous=True, unreachable=unreachable, deadline=deadline)
+
+    throttle = _method(calls.throttle)
+    throttle_ro = _method(calls.throttle_ro)
+    window = _method(calls.window)
+    window_ro = _method(calls.window_ro)
+    reserve = _method(calls.reserve)
+    acquire_ro = _method(calls.acquire_ro)
+    apply = _method(calls.apply)
+    release = _method(calls.release)
+    renew = _method(calls.renew)
+    held = _method(calls.held)
+    all = _method(calls.all_)
+    all_ro = _method(calls.all_ro)
+    reset = _method(calls.reset)
+    info = _method(calls.info)
+    top = _method(calls.top)
+    policies = _method(calls.policies)
 
     async def aclose(self) -> None:
         """Closes the limiter's own connections."""
@@ -287,6 +308,10 @@ class Limiter(Methods[Local, Reservation], method=_method):
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
+
+
+#: A method that asks one limit.
+Method = Callable[Concatenate[Limiter, P], Coroutine[Any, Any, Reply]]
 
 
 class _TaskSignal:
@@ -312,19 +337,18 @@ class _TaskCore(MemoryCore):
         signal.event.clear()
 
 
-def _lean(command: str, kind: type[Any], make: Callable[P, Call[Reply]]) -> Method[P, Reply]:
-    """A method for what is asked most, without what only other calls need."""
-    name = make.__name__
-    usual = getattr(Limiter, name)
+def _fast_method(command: str, kind: type[TypedLimit], method: Method[P]) -> Method[P]:
+    """Returns a method for the usual arguments of throttle or window. It leaves all others to `method`."""
+    usual: Callable[..., Any] = method
 
-    async def method(self: MemoryLimiter, key: Key, limit: Any, quantity: Any = 1, **options: Any) -> Any:
+    @wraps(usual)
+    async def fast(self: MemoryLimiter, key: Key, limit: Any, quantity: Any = 1, **options: Any) -> Any:
         words = None if options else plain_words(command, kind, key, limit, quantity)
         if words is None:
             return await usual(self, key, limit, quantity, **options)
         return self._memory.decide(words)
 
-    like(method, make, name)
-    return cast("Method[P, Reply]", method)
+    return cast("Method[P]", fast)
 
 
 class MemoryLimiter(MemoryBase, Limiter):
@@ -335,5 +359,5 @@ class MemoryLimiter(MemoryBase, Limiter):
     async def aclose(self) -> None:
         """Nothing is open."""
 
-    throttle = _lean("RL.THROTTLE", Rate, calls.throttle)
-    window = _lean("RL.WINDOW", Window, calls.window)
+    throttle = _fast_method("RL.THROTTLE", Rate, Limiter.throttle)
+    window = _fast_method("RL.WINDOW", Window, Limiter.window)

@@ -1,7 +1,7 @@
 """Builds the words of each command, reads its reply, and has the answer for when Redis cannot be reached. Does no I/O.
 
-The functions have the names and arguments of the limiter's methods, which are built from them. all() and all_ro() are called
-every() and every_ro() here, so as not to hide Python's own all().
+The limiter's methods are made of these functions, and have their names and parameters. Only all() is called all_() here, so
+as not to hide Python's own.
 """
 
 from __future__ import annotations
@@ -322,7 +322,7 @@ def several(name: str, clauses: Clauses, given: tuple[Any, ...]) -> Call[Any]:
         raise TypeError(f"a key must be str or bytes, and several limits a list of clauses, not {clauses!r}")
     if given != (None, 1, 0, False, None, False, None, None):
         raise TypeError(f"{name}() of several limits takes only their clauses, which have the options")
-    call = every(clauses)
+    call = all_(clauses)
     if not call.reserving:
         raise TypeError(f"{name}() must have at least one limit made by Clause.acquire that takes something")
     return call
@@ -384,7 +384,7 @@ def _all_unreached(allow: bool) -> AllReply:
     return AllReply(**vars(unreached(allow, quantity=1)))
 
 
-def _every(command: str, clauses: Clauses) -> Call[AllReply]:
+def _all(command: str, clauses: Clauses) -> Call[AllReply]:
     groups = _groups(clauses)
     flat = [clause for group in groups for clause in group]
     words: list[Word] = [command, len(flat), *(clause.key for clause in flat)]
@@ -429,7 +429,7 @@ def _group(clauses: Any) -> list[Clause]:
     return list(clauses)
 
 
-def every(clauses: Clauses, *, force: bool = False) -> Call[AllReply]:
+def all_(clauses: Clauses, *, force: bool = False) -> Call[AllReply]:
     """RL.ALL: several limits, all or nothing. A list in the place of a clause is a group, joined by ELSE: the first of its
     clauses that would be allowed is the one that takes. The reply's `paid` names the limits that took, and its
     `reservation` settles all that was reserved.
@@ -437,12 +437,12 @@ def every(clauses: Clauses, *, force: bool = False) -> Call[AllReply]:
     `force` counts afterwards, as one step, what was used: also where there is not enough. It takes rates and windows
     without options and groups.
     """
-    return _charge(clauses) if force else _every("RL.ALL", clauses)
+    return _charge(clauses) if force else _all("RL.ALL", clauses)
 
 
-def every_ro(clauses: Clauses) -> Call[AllReply]:
+def all_ro(clauses: Clauses) -> Call[AllReply]:
     """RL.ALL_RO: what all() would answer now."""
-    return _every("RL.ALL_RO", clauses)
+    return _all("RL.ALL_RO", clauses)
 
 
 def _charge(given: Clauses) -> Call[AllReply]:

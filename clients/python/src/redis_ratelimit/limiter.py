@@ -8,18 +8,22 @@ import weakref
 from collections.abc import Callable
 from time import monotonic
 from types import TracebackType
-from typing import Any
+from typing import Concatenate, ParamSpec, TypeVar
 
+from . import calls
 from .calls import Call
 from .core import Core, Unreachable
 from .io import run
 from .io_threads import Blocking
 from .libraries import Client
 from .local import InProcess
-from .methods import Methods, like
+from .methods import Methods, describe, name_of
 from .parameters import Duration
 from .replies import Reply
 from .reservation import Cost, Settling
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _limiters: weakref.WeakSet[Limiter] = weakref.WeakSet()
 _locals: weakref.WeakSet[Local] = weakref.WeakSet()
@@ -209,21 +213,22 @@ class _Renewals:
 _renewals = _Renewals()
 
 
-def _method(make: Callable[..., Call[Any]], name: str) -> Any:
-    """A method that sends the call which `make` makes, and answers."""
+def _method(make: Callable[P, Call[T]]) -> Callable[Concatenate[Limiter, P], T]:
+    """Returns a method that sends the call that `make` returns. It has the parameters and the docstring of `make`."""
+    name = name_of(make)
 
-    def method(self: Limiter, /, *args: Any, **kwargs: Any) -> Any:
+    def method(self: Limiter, /, *args: P.args, **kwargs: P.kwargs) -> T:
         call = make(*args, **kwargs)
         reply = run(self._core.send(call, name, args, kwargs))
-        if call.reserving:
+        if call.reserving and isinstance(reply, Reply):
             Reservation(self._core, call.reserving)._hold(reply)
         return reply
 
-    like(method, make, name)
+    describe(method, make)
     return method
 
 
-class Limiter(Methods[Local, Reservation], method=_method):
+class Limiter(Methods[Local, Reservation]):
     """Asks limits of a server with redis-ratelimit.
 
     The limiter opens connections of its own, with the settings of `client`, that never send a call twice. `deadline` is
@@ -240,6 +245,23 @@ class Limiter(Methods[Local, Reservation], method=_method):
     def __init__(self, client: Client, *, unreachable: Unreachable = "raise", deadline: float | None = None) -> None:
         self._core = Core(Blocking(), client, asynchronous=False, unreachable=unreachable, deadline=deadline)
         remember(self)
+
+    throttle = _method(calls.throttle)
+    throttle_ro = _method(calls.throttle_ro)
+    window = _method(calls.window)
+    window_ro = _method(calls.window_ro)
+    reserve = _method(calls.reserve)
+    acquire_ro = _method(calls.acquire_ro)
+    apply = _method(calls.apply)
+    release = _method(calls.release)
+    renew = _method(calls.renew)
+    held = _method(calls.held)
+    all = _method(calls.all_)
+    all_ro = _method(calls.all_ro)
+    reset = _method(calls.reset)
+    info = _method(calls.info)
+    top = _method(calls.top)
+    policies = _method(calls.policies)
 
     def close(self) -> None:
         """Closes the limiter's own connections."""

@@ -11,21 +11,23 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from functools import cache
+from functools import cache, wraps
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, ParamSpec, Protocol, TypeVar, Union, cast
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Union, cast
 
-from . import calls, limiter
+from . import limiter
 from .calls import Call, Key
 from .libraries import LIBRARIES, code_of, unknown_policy_of
 from .limiter import Limiter
-from .methods import Method, like
-from .parameters import Rate, Window, Word
+from .parameters import Rate, TypedLimit, Window, Word
 from .replies import Reply, five
 
 T = TypeVar("T")
 P = ParamSpec("P")
+
+#: A method that asks one limit.
+Method = Callable[Concatenate[Limiter, P], Reply]
 
 #: Seconds since 1970, as time.time counts them.
 Clock = Callable[[], float]
@@ -344,19 +346,18 @@ def plain_words(command: str, kind: type[Any], key: Any, limit: Any, quantity: A
     return command, key, *limit.words(), quantity, "MS"
 
 
-def _lean(command: str, kind: type[Any], make: Callable[P, Call[Reply]]) -> Method[P, Reply]:
-    """A method for what is asked most, without what only other calls need."""
-    name = make.__name__
-    usual = getattr(Limiter, name)
+def _fast_method(command: str, kind: type[TypedLimit], method: Method[P]) -> Method[P]:
+    """Returns a method for the usual arguments of throttle or window. It leaves all others to `method`."""
+    usual: Callable[..., Any] = method
 
-    def method(self: MemoryLimiter, key: Key, limit: Any, quantity: Any = 1, **options: Any) -> Any:
+    @wraps(usual)
+    def fast(self: MemoryLimiter, key: Key, limit: Any, quantity: Any = 1, **options: Any) -> Any:
         words = None if options else plain_words(command, kind, key, limit, quantity)
         if words is None:
             return usual(self, key, limit, quantity, **options)
         return self._memory.decide(words)
 
-    like(method, make, name)
-    return cast("Method[P, Reply]", method)
+    return cast("Method[P]", fast)
 
 
 class MemoryBase:
@@ -412,5 +413,5 @@ class MemoryLimiter(MemoryBase, Limiter):
         super()._use(memory)
         limiter.remember(self)
 
-    throttle = _lean("RL.THROTTLE", Rate, calls.throttle)
-    window = _lean("RL.WINDOW", Window, calls.window)
+    throttle = _fast_method("RL.THROTTLE", Rate, Limiter.throttle)
+    window = _fast_method("RL.WINDOW", Window, Limiter.window)

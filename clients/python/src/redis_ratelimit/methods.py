@@ -1,91 +1,49 @@
-"""The methods of both limiters, made of the functions of calls.py: those of one answer, those of the other are awaited."""
+"""What both limiters share: how a method is made of a function of calls.py, and the methods that do not send one call."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, overload
+from collections.abc import Callable
+from functools import update_wrapper
+from typing import Any, Generic, TypeVar, cast, get_args, get_type_hints
 
 from . import calls
 from .calls import Call, Clause, Clauses, Key
+from .core import Core
 from .local import InProcess
 from .parameters import Duration, WindowLike
 from .replies import Id
 from .reservation import Settle, Settling
 
-if TYPE_CHECKING:
-    from . import asyncio, limiter
-
-P = ParamSpec("P")
-T = TypeVar("T")
 LocalType = TypeVar("LocalType", bound=InProcess)
 ReservationType = TypeVar("ReservationType", bound=Settling)
 
 
-def like(method: Any, make: Callable[..., Any], name: str) -> None:
-    """Gives a method the name, the arguments and the description of the function that it was made of."""
-    method.__name__ = name
-    method.__qualname__ = f"Limiter.{name}"
-    method.__doc__ = make.__doc__
+def name_of(make: Callable[..., Call[Any]]) -> str:
+    """Returns the name of the method that sends the call of `make`. Only calls.all_ has another name."""
+    return make.__name__.removesuffix("_")
+
+
+def describe(method: Any, make: Callable[..., Call[Any]]) -> None:
+    """Gives a method the name, the parameters and the docstring of the function that makes its call."""
+    update_wrapper(method, make)
+    method.__name__ = name_of(make)
+    method.__qualname__ = f"Limiter.{method.__name__}"
     signature = inspect.signature(make)
     itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
-    # The method answers what the call reads.
-    answers = str(signature.return_annotation).removeprefix("Call[").removesuffix("]")
+    # The method returns what the call reads: the T of Call[T].
+    (result,) = get_args(get_type_hints(make)["return"])
     method.__signature__ = signature.replace(
-        parameters=[itself, *signature.parameters.values()], return_annotation=answers
+        parameters=[itself, *signature.parameters.values()], return_annotation=result
     )
 
 
-class Method(Generic[P, T]):
-    """A method that sends the call which `make` makes. Its place is taken by a function, see Methods."""
-
-    def __init__(self, make: Callable[P, Call[T]]) -> None:
-        self.make = make
-
-    @overload
-    def __get__(self, instance: limiter.Limiter, owner: Any) -> Callable[P, T]: ...
-
-    @overload
-    def __get__(self, instance: asyncio.Limiter, owner: Any) -> Callable[P, Coroutine[Any, Any, T]]: ...
-
-    @overload
-    def __get__(self, instance: None, owner: Any) -> Callable[..., Any]: ...
-
-    def __get__(self, instance: Any, owner: Any) -> Any:
-        return self
-
-
 class Methods(Generic[LocalType, ReservationType]):
-    """What both limiters have in common: all methods that ask a server. Each limiter says of which function a method is
-    made, and of which classes it makes local limits and reservations."""
+    """The base class of both limiters, which say of which classes local limits and reservations are."""
 
-    _core: Any
+    _core: Core[Any]
     _local: type[LocalType]
     _reservation: type[ReservationType]
-
-    def __init_subclass__(cls, *, method: Callable[[Callable[..., Call[Any]], str], Any] | None = None) -> None:
-        super().__init_subclass__()
-        if method is not None:
-            for name, value in vars(Methods).items():
-                if isinstance(value, Method):
-                    setattr(cls, name, method(value.make, name))
-
-    throttle = Method(calls.throttle)
-    throttle_ro = Method(calls.throttle_ro)
-    window = Method(calls.window)
-    window_ro = Method(calls.window_ro)
-    reserve = Method(calls.reserve)
-    acquire_ro = Method(calls.acquire_ro)
-    apply = Method(calls.apply)
-    release = Method(calls.release)
-    renew = Method(calls.renew)
-    held = Method(calls.held)
-    all = Method(calls.every)
-    all_ro = Method(calls.every_ro)
-    reset = Method(calls.reset)
-    info = Method(calls.info)
-    top = Method(calls.top)
-    policies = Method(calls.policies)
 
     def local(self, key: Key, window: WindowLike, *, lease: Duration = "100ms", leave: int = 0) -> LocalType:
         """Decides a window in the process, in microseconds: the process reserves a batch of the limit for the time of a
@@ -121,7 +79,7 @@ class Methods(Generic[LocalType, ReservationType]):
             if settle is not None:
                 raise TypeError("settle must be used with a single limit")
             own = calls.with_own_ids(key)
-            call = calls.every(own)
+            call = calls.all_(own)
             return self._reservation(self._core, call.reserving, call, (own,))
         kwargs: dict[str, Any] = {"quantity": quantity, "leave": leave, "lease": lease, "id": id, "block": block}
         # A fallback of the caller's own need not know these.
