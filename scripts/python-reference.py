@@ -201,9 +201,9 @@ def with_internal_bases(cls: type) -> dict[str, Any]:
 
 
 def is_made_by_programs(value: Any) -> bool:
-    """Not so are errors, and what methods of a limiter make."""
+    """Returns False for errors, and for what other classes of the client make: clauses, reservations, local limits."""
     if inspect.isclass(value):
-        return not issubclass(value, BaseException) and "core" not in inspect.signature(value).parameters
+        return not issubclass(value, BaseException) and not {"core", "_traits"} & {*inspect.signature(value).parameters}
     return callable(value)
 
 

@@ -79,17 +79,8 @@ class Clause:
 
     key: Key
     words: tuple[Word, ...]
-    name: str = ""
-    _traits: Traits = field(default=Traits(1, False), init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.key, (str, bytes)):
-            raise TypeError(f"a key must be str or bytes, not {self.key!r}")
-        if not isinstance(self.name, str):
-            raise TypeError(f"name must be a str, not {self.name!r}")
-        if not self.name:
-            name = self.key if isinstance(self.key, str) else self.key.decode("utf-8", "backslashreplace")
-            object.__setattr__(self, "name", name)
+    name: str
+    _traits: Traits = field(repr=False)
 
     @property
     def _reserves(self) -> bool:
@@ -164,13 +155,17 @@ class Clause:
 
 
 def _clause(key: Key, words: tuple[Word, ...], name: str, traits: Traits) -> Clause:
-    clause = Clause(key, words, name)
-    object.__setattr__(clause, "_traits", traits)
-    return clause
+    """Returns a clause. Checks the key and the name, which is the key by default."""
+    if not isinstance(key, (str, bytes)):
+        raise TypeError(f"a key must be str or bytes, not {key!r}")
+    if not isinstance(name, str):
+        raise TypeError(f"name must be a str, not {name!r}")
+    key_text = key if isinstance(key, str) else key.decode("utf-8", "backslashreplace")
+    return Clause(key, words, name or key_text, traits)
 
 
 def _options(
-    limit: Rate | Window | str,
+    limit: Rate | Window | str | None,
     *,
     leave: int = 0,
     atmost: bool = False,
@@ -301,12 +296,17 @@ def reserve(
 
     A list of clauses in the place of the key reserves several limits, see all().
     """
-    if not isinstance(key, (str, bytes)):
-        given = window, quantity, leave, atmost, lease, count_lapsed, id, block
-        return several("reserve", key, given)
-    if window is None:
-        raise TypeError("the limit must be a Window or the name of a policy, such as '@free', not None")
     options = _options(window, leave=leave, atmost=atmost, lease=lease, count_lapsed=count_lapsed, id=id, block=block)
+    if isinstance(key, (str, bytes)):
+        return _reserve_one(key, window, quantity, options, atmost=atmost, block=block)
+    if window is not None or quantity != 1 or options:
+        raise TypeError("a reservation of several limits takes only their clauses, which have the options")
+    return _reserve_several(key)
+
+
+def _reserve_one(
+    key: Key, window: WindowLike | None, quantity: int, options: list[Word], *, atmost: bool, block: Duration | None
+) -> Call[Reply]:
     return Call(
         ("RL.ACQUIRE", key, *limit_words(window, Window), whole("quantity", quantity), *options, "MS"),
         replies.with_id_and_granted if atmost else replies.with_id,
@@ -316,15 +316,12 @@ def reserve(
     )
 
 
-def several(name: str, clauses: Clauses, given: tuple[Any, ...]) -> Call[Any]:
-    """The call of reserve() or acquire() for several limits. `given` are the arguments that are for one limit."""
+def _reserve_several(clauses: Clauses) -> Call[Any]:
     if not isinstance(clauses, (list, tuple)):
         raise TypeError(f"a key must be str or bytes, and several limits a list of clauses, not {clauses!r}")
-    if given != (None, 1, 0, False, None, False, None, None):
-        raise TypeError(f"{name}() of several limits takes only their clauses, which have the options")
     call = all_(clauses)
     if not call.reserving:
-        raise TypeError(f"{name}() must have at least one limit made by Clause.acquire that takes something")
+        raise TypeError("one limit at least must be made by Clause.acquire and take something")
     return call
 
 
@@ -337,7 +334,7 @@ def _with_own_id(clause: Clause) -> Clause:
     if not clause._reserves or clause._traits.id is not None:
         return clause
     id = token_urlsafe(12)
-    return _clause(clause.key, (*clause.words, "ID", id), clause.name, clause._traits._replace(id=id))
+    return replace(clause, words=(*clause.words, "ID", id), _traits=clause._traits._replace(id=id))
 
 
 def _look(command: str, key: Key, limit: Rate | Window | str, quantity: int, leave: int) -> Call[Reply]:

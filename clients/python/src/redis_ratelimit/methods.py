@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import update_wrapper
-from typing import Any, Generic, TypeVar, cast, get_args, get_type_hints
+from typing import Any, Generic, TypeVar, get_args, get_type_hints
 
 from . import calls
 from .calls import Call, Clause, Clauses, Key
@@ -74,19 +74,22 @@ class Methods(Generic[LocalType, ReservationType]):
         A list of clauses in the place of the key reserves several limits as one, by RL.ALL. They are settled in one step,
         and their leases are renewed while the block runs.
         """
-        if not isinstance(key, (str, bytes)):
-            calls.several("acquire", key, (window, quantity, leave, atmost, lease, count_lapsed, id, block))
-            if settle is not None:
-                raise TypeError("settle must be used with a single limit")
-            own = calls.with_own_ids(key)
-            call = calls.all_(own)
-            return self._reservation(self._core, call.reserving, call, (own,))
-        kwargs: dict[str, Any] = {"quantity": quantity, "leave": leave, "lease": lease, "id": id, "block": block}
+        options: dict[str, Any] = {"quantity": quantity, "leave": leave, "lease": lease, "id": id, "block": block}
         # A fallback of the caller's own need not know these.
         if atmost:
-            kwargs["atmost"] = True
+            options["atmost"] = True
         if count_lapsed:
-            kwargs["count_lapsed"] = True
-        made = calls.reserve(key, window, **kwargs)
-        limit = Clause.acquire(key, cast("WindowLike", window))
-        return self._reservation(self._core, [limit], made, (key, window), kwargs=kwargs, settle=settle)
+            options["count_lapsed"] = True
+        call = calls.reserve(key, window, **options)
+        if not isinstance(key, (str, bytes)):
+            if settle is not None:
+                raise TypeError("settle must be used with a single limit")
+            return self._acquire_several(key)
+        assert window is not None  # calls.reserve refuses it.
+        limit = Clause.acquire(key, window)
+        return self._reservation(self._core, [limit], call, (key, window), kwargs=options, settle=settle)
+
+    def _acquire_several(self, clauses: Clauses) -> ReservationType:
+        own = calls.with_own_ids(clauses)
+        call = calls.reserve(own)
+        return self._reservation(self._core, call.reserving, call, (own,))

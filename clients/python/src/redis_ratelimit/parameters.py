@@ -246,7 +246,7 @@ RateLike = Union[Rate, str]
 WindowLike = Union[Window, str]
 
 
-def limit_words(limit: Rate | Window | str, kind: type[Rate] | type[Window]) -> tuple[Word, ...]:
+def limit_words(limit: Rate | Window | str | None, kind: type[Rate] | type[Window]) -> tuple[Word, ...]:
     """What stands in the limit's place. TypeError if the limit is not of the kind that the command takes."""
     if isinstance(limit, kind):
         return limit.words()
