@@ -28,7 +28,7 @@ from .parameters import (
     period_ms,
     whole,
 )
-from .replies import Reply
+from .replies import Reply, make_reply
 
 #: The shortest lease: below it too little would be left of it, as it is given up early.
 LEAST_LEASE_MS = 20
@@ -275,15 +275,7 @@ class Leases:
                     left = batch.left = batch.left - quantity
                     if left <= batch.low:
                         self._refill(batch)
-                    made = object.__new__(Reply)
-                    made.__dict__.update(
-                        limited=0,
-                        limit=self._limit,
-                        remaining=self._remaining + left,
-                        retry_after_ms=None,
-                        reset_after_ms=self._reset_ms,
-                    )
-                    return made
+                    return make_reply(0, self._limit or 0, self._remaining + left, None, self._reset_ms)
             reply = self._take_slowly(quantity, now)
             if reply is not None and not is_counted:
                 self._count(quantity, now)
