@@ -22,7 +22,7 @@ export class Breaker {
   #failures = 0;
   #lastFailure = -Infinity;
   #lastAnswer = -Infinity;
-  #trouble: unknown = undefined;
+  #lastError: unknown = undefined;
   #pause: NodeJS.Timeout | undefined;
   #probing = false;
   #open = false;
@@ -43,7 +43,7 @@ export class Breaker {
 
   /** The error of a call that is answered at once. */
   refusal(): Unreachable {
-    return new Unreachable("Redis did not answer the calls before this one", { cause: this.#trouble });
+    return new Unreachable("Redis did not answer the calls before this one", { cause: this.#lastError });
   }
 
   /** The server answered: a reply, or an error reply of one that serves. */
@@ -55,7 +55,7 @@ export class Breaker {
 
   /** A call that began at `began` was not answered until `now`. */
   failed(began: number, now: number, error: unknown): void {
-    this.#trouble = error;
+    this.#lastError = error;
     if (this.#open || began < this.#lastFailure || began <= this.#lastAnswer) return;
     this.#lastFailure = now;
     this.#failures += 1;
@@ -87,7 +87,7 @@ export class Breaker {
       (error: unknown) => {
         this.#probing = false;
         if (!this.#open) return;
-        this.#trouble = error;
+        this.#lastError = error;
         // The pause alone does not keep a program running.
         this.#pause = setTimeout(() => this.#look(), PAUSE_MS).unref();
       },

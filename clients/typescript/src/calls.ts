@@ -1,6 +1,6 @@
 /** Each command as words to send, a reply to read, and an answer for when Redis cannot be reached. No I/O is done here. */
 
-import { checkFlag, checkOptions, checkSignal, checkText, duration, integer, shown, toMilliseconds } from "./check.js";
+import { checkFlag, checkOptions, checkSignal, checkText, duration, integer, quote, toMilliseconds } from "./check.js";
 import {
   checkRate,
   checkWindow,
@@ -17,17 +17,17 @@ import {
 } from "./limits.js";
 import { randomName } from "./random.js";
 import {
-  five,
-  ofAll,
-  ofHeld,
-  ofInfo,
-  ofPolicies,
-  ofTop,
+  readReply,
+  readAll,
+  readHeld,
+  readInfo,
+  readPolicies,
+  readTop,
   unreached,
-  withGranted,
-  withId,
-  withIdAndGranted,
-  withWait,
+  readGranted,
+  readId,
+  readIdAndGranted,
+  readWait,
   type AllReply,
   type Held,
   type Info,
@@ -261,7 +261,7 @@ function clauseOf(
   checkOptions(name, given, allowed);
   const { name: called, quantity = 1, ...options }: ClauseOptions & Options = given;
   if (called !== undefined && typeof called !== "string") {
-    throw new TypeError(`name must be a string, not ${shown(called)}`);
+    throw new TypeError(`name must be a string, not ${quote(called)}`);
   }
   const words = [kind, ...limitCallWords(limit, quantity, options)];
   const undo = ({ limited, id }: Reply): Command[] => {
@@ -337,7 +337,7 @@ function limitCall(
     key,
     words: [command, key, ...limitCallWords(limit, quantity, options), "MS"],
     readonly: command.endsWith("_RO"),
-    read: five,
+    read: readReply,
     unreached: (allow) => unreached(isAllowed(allow, given)),
     blockMs: options.block === undefined ? undefined : toMilliseconds("block", options.block),
     policies: policyOf(limit),
@@ -352,7 +352,7 @@ function limitCall(
 function withAtmost(
   call: Call<Reply>,
   { atmost, quantity = 1 }: Pick<ThrottleOptions, "atmost" | "quantity">,
-  read = withGranted,
+  read = readGranted,
 ): Call<Reply> {
   if (!atmost) return call;
   const granted = (allow: boolean) =>
@@ -369,7 +369,7 @@ export function throttle(key: Key, rate: Rate | Policy, options: ThrottleOptions
     const isBooked = isAllowed(allow, options);
     return unreached(isBooked, { waitMs: isBooked ? 0 : null });
   };
-  return { ...call, read: withWait, unreached: booked };
+  return { ...call, read: readWait, unreached: booked };
 }
 
 export function window(key: Key, limit: Window | Policy, options: WindowOptions): Call<Reply> {
@@ -384,8 +384,8 @@ export function reserve(key: Key, limit: Window | Policy, options: ReserveOption
   // Without an id of its own a reservation whose answer is lost could not be given back.
   const { signal, id = signal && randomName() } = options;
   const undo = (answer: Reply | undefined) => releaseOf(key, answer === undefined ? id : answer.id);
-  const call = { ...limitCall("RL.ACQUIRE", key, limit, { ...options, id }), read: withId, undo };
-  return withAtmost(call, options, withIdAndGranted);
+  const call = { ...limitCall("RL.ACQUIRE", key, limit, { ...options, id }), read: readId, undo };
+  return withAtmost(call, options, readIdAndGranted);
 }
 
 export function throttleRo(key: Key, rate: Rate | Policy, options: LookOptions): Call<Reply> {
@@ -403,20 +403,20 @@ export function windowRo(key: Key, limit: Window | Policy, options: LookOptions)
 export function acquireRo(key: Key, limit: Window | Policy, options: LookOptions): Call<Reply> {
   checkWindow("acquireRo", limit);
   checkOptions("acquireRo", options, LOOK_OPTIONS);
-  return { ...limitCall("RL.ACQUIRE_RO", key, limit, options), read: withId };
+  return { ...limitCall("RL.ACQUIRE_RO", key, limit, options), read: readId };
 }
 
 function checkClause(given: unknown): void {
   const { key, words } = (typeof given === "object" && given !== null ? given : {}) as Partial<Clause>;
   if (key === undefined || !Array.isArray(words)) {
     throw new TypeError(
-      `all takes clauses made by clause.throttle, clause.window and clause.acquire, not ${shown(given)}`,
+      `all takes clauses made by clause.throttle, clause.window and clause.acquire, not ${quote(given)}`,
     );
   }
 }
 
 function notClauses(given: unknown): never {
-  throw new TypeError(`all takes an array of clauses, not ${shown(given)}`);
+  throw new TypeError(`all takes an array of clauses, not ${quote(given)}`);
 }
 
 /** A clause by itself is a group of one. */
@@ -433,7 +433,7 @@ function groupsOf(given: Clauses): Group[] {
   clauses.forEach(checkClause);
   const names = new Set<string>();
   for (const { name } of clauses) {
-    if (names.has(name)) throw new TypeError(`two limits must not have the same name, which is ${shown(name)}`);
+    if (names.has(name)) throw new TypeError(`two limits must not have the same name, which is ${quote(name)}`);
     names.add(name);
   }
   return groups;
@@ -454,7 +454,7 @@ const policiesOf = (clauses: readonly Clause[]): string[] =>
 
 const allUnreached = (allow: boolean): AllReply => ({ ...unreached(allow), clause: 0, answers: [], paid: [] });
 
-function every(method: "all" | "allRo", given: Clauses, options: CallOptions): Call<AllReply> {
+function allCall(method: "all" | "allRo", given: Clauses, options: CallOptions): Call<AllReply> {
   const signal = checkCallOptions(method, options);
   const command = method === "all" ? "RL.ALL" : "RL.ALL_RO";
   const isTaking = method === "all";
@@ -472,8 +472,8 @@ function every(method: "all" | "allRo", given: Clauses, options: CallOptions): C
     signal,
     undo,
     read: (reply) => {
-      const answer = ofAll(reply);
-      return { ...answer, paid: answer.allowed ? paidBy(groups, answer.answers, isTaking) : [] };
+      const answer = readAll(reply);
+      return { ...answer, paid: answer.allowed ? limitsThatTook(groups, answer.answers, isTaking) : [] };
     },
     unreached: allUnreached,
     policies: policiesOf(clauses),
@@ -482,31 +482,31 @@ function every(method: "all" | "allRo", given: Clauses, options: CallOptions): C
 
 export function all(clauses: Clauses, { force, ...options }: AllOptions): Call<AllReply> {
   checkFlag("force", force);
-  return force ? charge(clauses, options) : every("all", clauses, options);
+  return force ? forceAll(clauses, options) : allCall("all", clauses, options);
 }
 
-export const allRo = (clauses: Clauses, options: CallOptions) => every("allRo", clauses, options);
+export const allRo = (clauses: Clauses, options: CallOptions) => allCall("allRo", clauses, options);
 
 /** RL.ALL of limits of which at least one reserves. */
 export function several(clauses: Clauses, options: CallOptions): Call<AllReply> {
   if (!groupsOf(clauses).some((group) => group.some(({ reserves }) => reserves))) {
     throw new TypeError("several limits to reserve must have at least one of clause.acquire that takes something");
   }
-  return every("all", clauses, options);
+  return allCall("all", clauses, options);
 }
 
 /** RL.THROTTLE and RL.WINDOW with FORCE, for each limit one, as one step. */
-function charge(given: Clauses, options: CallOptions): Call<AllReply> {
+function forceAll(given: Clauses, options: CallOptions): Call<AllReply> {
   const signal = checkCallOptions("all", options);
   const clauses = groupsOf(given).flat();
   if (given.some((each) => Array.isArray(each)) || !clauses.every(({ isPlain }) => isPlain)) {
     throw new TypeError("force must be used with rates and windows without options and groups");
   }
   for (const { name, takes = 0 } of clauses) {
-    if (takes < 0) throw new RangeError(`the quantity of ${shown(name)} must be at least 0 with force, not ${takes}`);
+    if (takes < 0) throw new RangeError(`the quantity of ${quote(name)} must be at least 0 with force, not ${takes}`);
   }
   const read = (replies: unknown[]): AllReply => {
-    const answers = withoutErrors(clauses, replies).map(five);
+    const answers = withoutErrors(clauses, replies).map(readReply);
     // As RL.ALL decides: by what the least is left of, compared to what was asked. What asks for nothing comes last.
     const ratios = answers.map(({ remaining }, at) => {
       const takes = Number(clauses[at]?.takes);
@@ -523,12 +523,12 @@ function charge(given: Clauses, options: CallOptions): Call<AllReply> {
     "FORCE",
     "MS",
   ]);
-  const call = together(clauses, commands, read);
+  const call = transaction(clauses, commands, read);
   return { ...call, signal, unreached: () => allUnreached(true), policies: policiesOf(clauses) };
 }
 
 /** Commands that are carried out as one. What is read is a list of replies, also of a single command. */
-function together<T>(
+function transaction<T>(
   limits: readonly { key: Key }[],
   [words = [], ...more]: Word[][],
   read: (replies: unknown[]) => T,
@@ -574,7 +574,7 @@ function forEach(
     const held = withoutErrors(reserved, outcomes);
     return reserved.filter((_, at) => Number(held[at]) !== 1).map(({ name }) => name);
   };
-  return { ...together(reserved, commands.flat(), read), signal };
+  return { ...transaction(reserved, commands.flat(), read), signal };
 }
 
 /** What was really used of limits, by their names. */
@@ -614,7 +614,7 @@ function choicesOf(groups: readonly Group[], answers: readonly Reply[]): [Clause
 }
 
 /** The names of the limits that took: choices, unless they only check, or are in shadow and would have been denied. */
-function paidBy(groups: readonly Group[], answers: readonly Reply[], isTaking: boolean): string[] {
+function limitsThatTook(groups: readonly Group[], answers: readonly Reply[], isTaking: boolean): string[] {
   return choicesOf(groups, answers)
     .filter(([{ takes = 0, reserves }, { limited, id }]) => {
       const isMissing = isTaking && reserves && id === null;
@@ -661,12 +661,12 @@ export function renew(key: Key, id: string, options: RenewOptions): Call<boolean
 
 export function held(key: Key, options: CallOptions): Call<Held[]> {
   const signal = checkCallOptions("held", options);
-  return { key, words: ["RL.HELD", ...settling(key, [])], readonly: true, read: ofHeld, signal };
+  return { key, words: ["RL.HELD", ...settling(key, [])], readonly: true, read: readHeld, signal };
 }
 
 export function info(key: Key, options: CallOptions): Call<Info | null> {
   const signal = checkCallOptions("info", options);
-  return { key, words: ["RL.INFO", ...settling(key, [])], readonly: true, read: ofInfo, signal };
+  return { key, words: ["RL.INFO", ...settling(key, [])], readonly: true, read: readInfo, signal };
 }
 
 export function reset(key: Key, options: CallOptions): Call<boolean> {
@@ -686,7 +686,7 @@ export function top(options: TopOptions): Call<TopKey[]> {
       .flat()
       .sort((one, other) => other.denials - one.denials)
       .slice(0, Number(options.count ?? 10));
-  return { key: undefined, words, readonly: true, read: ofTop, merge, signal: options.signal };
+  return { key: undefined, words, readonly: true, read: readTop, merge, signal: options.signal };
 }
 
 /** Policies of several nodes as one list. Those of one name that are not the same stay apart. */
@@ -708,5 +708,5 @@ function sumOfPolicies(nodes: PolicyCounts[][]): PolicyCounts[] {
 
 export function policies(options: CallOptions): Call<PolicyCounts[]> {
   const signal = checkCallOptions("policies", options);
-  return { key: undefined, words: ["RL.POLICIES"], readonly: true, read: ofPolicies, merge: sumOfPolicies, signal };
+  return { key: undefined, words: ["RL.POLICIES"], readonly: true, read: readPolicies, merge: sumOfPolicies, signal };
 }

@@ -1,7 +1,7 @@
 /** Checks of what plain JavaScript may pass: what TypeScript would refuse is a TypeError before anything is sent. */
 
 /** How a value is shown in an error. */
-export function shown(value: unknown): string {
+export function quote(value: unknown): string {
   if (typeof value === "bigint") return `${value}n`;
   if (typeof value === "function") return "a function";
   try {
@@ -14,11 +14,11 @@ export function shown(value: unknown): string {
 /** TypeError unless `given` is an object that has no fields but `allowed`. */
 export function checkOptions(what: string, given: unknown, allowed: readonly string[]): void {
   if (typeof given !== "object" || given === null || Array.isArray(given)) {
-    throw new TypeError(`the options of ${what} must be an object, not ${shown(given)}`);
+    throw new TypeError(`the options of ${what} must be an object, not ${quote(given)}`);
   }
   for (const name of Object.keys(given)) {
     if (!allowed.includes(name)) {
-      throw new TypeError(`${what} has no option ${shown(name)}; it has ${allowed.join(", ")}`);
+      throw new TypeError(`${what} has no option ${quote(name)}; it has ${allowed.join(", ")}`);
     }
   }
 }
@@ -26,14 +26,14 @@ export function checkOptions(what: string, given: unknown, allowed: readonly str
 /** TypeError unless `given` is a key or an id: a string or bytes. */
 export function checkText(what: string, given: unknown): void {
   if (typeof given !== "string" && !(given instanceof Uint8Array)) {
-    throw new TypeError(`the ${what} must be a string or a Buffer, not ${shown(given)}`);
+    throw new TypeError(`the ${what} must be a string or a Buffer, not ${quote(given)}`);
   }
 }
 
 /** TypeError unless `given` is true, false or left out. */
 export function checkFlag(what: string, given: unknown): void {
   if (given !== undefined && typeof given !== "boolean") {
-    throw new TypeError(`${what} must be true or false, not ${shown(given)}`);
+    throw new TypeError(`${what} must be true or false, not ${quote(given)}`);
   }
 }
 
@@ -42,13 +42,13 @@ export function checkSignal(given: unknown): void {
   if (given === undefined) return;
   const { aborted, addEventListener } = (given ?? {}) as Partial<AbortSignal>;
   if (typeof aborted === "boolean" && typeof addEventListener === "function") return;
-  throw new TypeError(`signal must be an AbortSignal, not ${shown(given)}`);
+  throw new TypeError(`signal must be an AbortSignal, not ${quote(given)}`);
 }
 
 /** A whole number as it is sent. */
 export function integer(what: string, value: unknown): string {
   if (typeof value === "bigint") return String(value);
-  if (typeof value !== "number") throw new TypeError(`${what} must be a number or a bigint, not ${shown(value)}`);
+  if (typeof value !== "number") throw new TypeError(`${what} must be a number or a bigint, not ${quote(value)}`);
   if (!Number.isSafeInteger(value))
     throw new RangeError(`${what} must be a whole number, and a bigint beyond 2^53, not ${value}`);
   return String(value);
@@ -87,7 +87,7 @@ export function toMilliseconds(what: string, value: unknown): number {
   if (typeof value !== "string") return Number(integer(what, value));
   const ms = lengthMs(value, UNIT_MS, "ms");
   if (ms === null) {
-    throw new RangeError(`${what} must be milliseconds, or a number with ms, s, min, h, d or w, not ${shown(value)}`);
+    throw new RangeError(`${what} must be milliseconds, or a number with ms, s, min, h, d or w, not ${quote(value)}`);
   }
   return Number(ms);
 }

@@ -1,6 +1,6 @@
 /** What the limiter is given: which client it is. */
 
-import { shown } from "./check.js";
+import { quote } from "./check.js";
 import type { Command } from "./calls.js";
 import {
   IoredisCluster,
@@ -51,7 +51,7 @@ export function transportFor(client: Client, deadline: number | undefined): Tran
   }
   const hint =
     typeof given === "string" ? ": make a client of the URL, by createClient({ url }) or new Redis(url)" : "";
-  throw new TypeError(`the client must be one of node-redis or ioredis, not ${shown(client)}${hint}`);
+  throw new TypeError(`the client must be one of node-redis or ioredis, not ${quote(client)}${hint}`);
 }
 
 /** A client of a kind that is not known: it is used as it is. */

@@ -30,7 +30,7 @@ export interface OneTimeClient {
   isReady(): boolean;
   close(): void;
   /** What an error event said. */
-  trouble: unknown;
+  lastError: unknown;
 }
 
 /** Where the limiter's own clients come from. */
@@ -104,8 +104,8 @@ class Connection {
       // What the server said is worth more than that the connection was closed, and may come a moment later.
       await new Promise(setImmediate);
       client.close();
-      const { trouble } = client;
-      throw [refusal, error, trouble].find((each) => isErrorReply(each) || isServerFull(each)) ?? trouble ?? error;
+      const { lastError } = client;
+      throw [refusal, error, lastError].find((each) => isErrorReply(each) || isServerFull(each)) ?? lastError ?? error;
     }
   }
 
@@ -217,7 +217,7 @@ export class Connections implements Transport {
   #opening: Promise<Connection> | undefined;
   #spare: Connection[] = [];
   /** What went wrong when a connection was opened last. */
-  trouble: unknown = undefined;
+  lastError: unknown = undefined;
 
   constructor(source: Source, deadline: number | undefined) {
     this.#source = source;
@@ -296,22 +296,22 @@ export class Connections implements Transport {
     return isUnreachable(error) || error instanceof Busy;
   }
 
-  /** A new connection; `trouble` is why there is none. */
+  /** A new connection; `lastError` is why there is none. */
   async #open(): Promise<Connection> {
     const closed = this.#closed;
     const withinMs = this.#attemptMs;
     try {
       const connection = await Connection.open(await this.#source.makeClient(withinMs), withinMs);
-      this.trouble = undefined;
+      this.lastError = undefined;
       if (closed === this.#closed) return connection;
       connection.close();
       throw new Error("the limiter was closed");
     } catch (error) {
       const full = isServerFull(error);
-      this.trouble = full
+      this.lastError = full
         ? new Busy(`the server has no more connections to give: ${error.message}`, { cause: error })
         : error;
-      throw this.trouble;
+      throw this.lastError;
     }
   }
 

@@ -2,7 +2,7 @@
 
 import { Breaker } from "./breaker.js";
 import type { Call, Key } from "./calls.js";
-import { checkOptions, shown } from "./check.js";
+import { checkOptions, quote } from "./check.js";
 import { transportFor, type Client } from "./clients.js";
 import {
   Busy,
@@ -53,13 +53,13 @@ function checkUnreachable(given: unknown): void {
   if (isObject && typeof (given as { throttle?: unknown }).throttle === "function") return;
   if (given === "raise" || given === "allow" || given === "deny") return;
   throw new TypeError(
-    `unreachable must be "raise", "allow", "deny" or an object with a limiter's methods, not ${shown(given)}`,
+    `unreachable must be "raise", "allow", "deny" or an object with a limiter's methods, not ${quote(given)}`,
   );
 }
 
 function checkDeadline(given: unknown): void {
   if (given === undefined) return;
-  if (typeof given !== "number") throw new TypeError(`deadline must be a number of milliseconds, not ${shown(given)}`);
+  if (typeof given !== "number") throw new TypeError(`deadline must be a number of milliseconds, not ${quote(given)}`);
   if (!(given > 0 && given <= LONGEST_MS)) {
     throw new RangeError(`deadline must be milliseconds above 0 and up to ${LONGEST_MS}, not ${given}`);
   }
@@ -231,13 +231,13 @@ export class Core {
 
   /** The error of a call whose time is over. */
   #expired(key: Key | undefined, breaker: Breaker, began: number, withinMs: number): Error {
-    const { trouble } = this.#transport;
+    const { lastError } = this.#transport;
     if (breaker.lastAnswer > began + withinMs * EARLY) {
       return new Busy(`no reply within ${withinMs} ms, as many calls are under way; the server answers others`);
     }
-    if (trouble instanceof Busy) return trouble;
+    if (lastError instanceof Busy) return lastError;
     this.#transport.silent(key, began);
-    const error = new DeadlinePassed(`no reply within ${withinMs} ms`, { cause: trouble });
+    const error = new DeadlinePassed(`no reply within ${withinMs} ms`, { cause: lastError });
     breaker.failed(began, performance.now(), error);
     return error;
   }

@@ -21,7 +21,7 @@ export class Lapsed extends Error {
   override readonly name: string = "Lapsed";
 }
 
-/** Redis cannot be reached. `cause` is the last trouble with the connection, if any is known. */
+/** Redis cannot be reached. `cause` is the last error of the connection, if any is known. */
 export class Unreachable extends Error {
   /** The name of the class. */
   override readonly name: string = "Unreachable";

@@ -4,7 +4,7 @@
  * @module express-rate-limit
  */
 
-import { checkOptions, shown } from "./check.js";
+import { checkOptions, quote } from "./check.js";
 import { counting, countOf, limiterOf, type ClientOrLimits } from "./counting.js";
 import type { Limits } from "./limiter.js";
 import type { Window } from "./limits.js";
@@ -50,7 +50,7 @@ export class RatelimitStore {
   constructor(client: ClientOrLimits, options: RatelimitStoreOptions = {}) {
     checkOptions("RatelimitStore", options, ["prefix"]);
     const { prefix = "erl:" } = options;
-    if (typeof prefix !== "string") throw new TypeError(`prefix must be a string, not ${shown(prefix)}`);
+    if (typeof prefix !== "string") throw new TypeError(`prefix must be a string, not ${quote(prefix)}`);
     this.prefix = prefix;
     this.#limiter = limiterOf(client);
   }
@@ -59,7 +59,7 @@ export class RatelimitStore {
   init(options: { windowMs: number }): void {
     const { windowMs } = options;
     if (!(Number.isFinite(windowMs) && windowMs > 0)) {
-      throw new RangeError(`windowMs must be milliseconds above 0, not ${shown(windowMs)}`);
+      throw new RangeError(`windowMs must be milliseconds above 0, not ${quote(windowMs)}`);
     }
     this.#window = counting(windowMs);
   }

@@ -4,11 +4,11 @@
  * @module express
  */
 
-import { checkMiddleware, bodyOf, PROBLEM_TYPE, askLimit, type Checked } from "./http.js";
+import { checkMiddleware, bodyOf, PROBLEM_TYPE, askLimit, type CheckResult } from "./http.js";
 import type { HeaderOptions } from "./headers.js";
 import type { Reply } from "./replies.js";
 
-export type { Checked } from "./http.js";
+export type { CheckResult } from "./http.js";
 
 /** What the middleware needs of a response. */
 export interface ResponseLike {
@@ -35,21 +35,21 @@ export interface MiddlewareOptions<Request, Res> extends HeaderOptions {
  *     app.use(rateLimit((request) => limiter.throttle(`web:${request.ip}`, RATE), { limits: RATE }));
  */
 export function rateLimit<Request, Res extends ResponseLike>(
-  check: (request: Request) => Promise<Checked> | Checked,
+  check: (request: Request) => Promise<CheckResult> | CheckResult,
   options: MiddlewareOptions<Request, Res> = {},
 ): (request: Request, response: Res, next: (error?: unknown) => void) => Promise<void> {
   checkMiddleware("rateLimit", check, options, ["denied"]);
-  const { denied, ...shown } = options;
+  const { denied, ...headerOptions } = options;
   return async (request, response, next) => {
-    let standing;
+    let outcome;
     try {
-      standing = await askLimit(response, () => check(request), shown);
-      for (const [name, value] of Object.entries(standing.headers)) response.setHeader(name, value);
+      outcome = await askLimit(response, () => check(request), headerOptions);
+      for (const [name, value] of Object.entries(outcome.headers)) response.setHeader(name, value);
     } catch (error) {
       next(error);
       return;
     }
-    const { reply, problem } = standing;
+    const { reply, problem } = outcome;
     if (problem === undefined) {
       next();
     } else if (denied !== undefined && reply !== null) {

@@ -6,11 +6,11 @@
 
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 
-import { checkMiddleware, PROBLEM_TYPE, askLimit, bodyOf, type Checked } from "./http.js";
+import { checkMiddleware, PROBLEM_TYPE, askLimit, bodyOf, type CheckResult } from "./http.js";
 import type { HeaderOptions } from "./headers.js";
 import type { Reply } from "./replies.js";
 
-export type { Checked } from "./http.js";
+export type { CheckResult } from "./http.js";
 
 /** Options of rateLimitHook. */
 export interface FastifyHookOptions extends HeaderOptions {
@@ -21,7 +21,7 @@ export interface FastifyHookOptions extends HeaderOptions {
 /** Options of the plugin. */
 export interface FastifyRateLimitOptions extends FastifyHookOptions {
   /** Asks the limiter. It answers a reply, or null for a request without a limit. */
-  check: (request: FastifyRequest) => Promise<Checked> | Checked;
+  check: (request: FastifyRequest) => Promise<CheckResult> | CheckResult;
 }
 
 /**
@@ -30,13 +30,13 @@ export interface FastifyRateLimitOptions extends FastifyHookOptions {
  *     app.get("/search", { onRequest: rateLimitHook((request) => limiter.window(`search:${request.ip}`, SEARCH)) }, search);
  */
 export function rateLimitHook(
-  check: (request: FastifyRequest) => Promise<Checked> | Checked,
+  check: (request: FastifyRequest) => Promise<CheckResult> | CheckResult,
   options: FastifyHookOptions = {},
 ): (request: FastifyRequest, response: FastifyReply) => Promise<unknown> {
   checkMiddleware("rateLimitHook", check, options, ["denied"]);
-  const { denied, ...shown } = options;
+  const { denied, ...headerOptions } = options;
   return async (request, response) => {
-    const { reply, headers, problem } = await askLimit(response.raw, () => check(request), shown);
+    const { reply, headers, problem } = await askLimit(response.raw, () => check(request), headerOptions);
     response.headers(headers);
     if (problem === undefined) return undefined;
     if (denied !== undefined && reply !== null) await denied(request, response, reply);

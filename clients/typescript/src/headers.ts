@@ -1,6 +1,6 @@
 /** HTTP headers and problems that tell a client how it stands, as draft-ietf-httpapi-ratelimit-headers says. */
 
-import { checkFlag, checkOptions, periodMs, shown } from "./check.js";
+import { checkFlag, checkOptions, periodMs, quote } from "./check.js";
 import type { Limit } from "./limits.js";
 import type { AllReply, Reply } from "./replies.js";
 
@@ -87,7 +87,7 @@ function untilMore(limit: Limit | undefined, reply: Reply): number {
 
 function quoted(what: string, text: unknown): string {
   if (typeof text !== "string" || !/^[ -~]*$/.test(text)) {
-    throw new TypeError(`the ${what} ${shown(text)} must be printable ASCII`);
+    throw new TypeError(`the ${what} ${quote(text)} must be printable ASCII`);
   }
   return `"${text.replace(/[\\"]/g, "\\$&")}"`;
 }
@@ -95,7 +95,7 @@ function quoted(what: string, text: unknown): string {
 function partition(pk: PartitionKey | undefined): string {
   if (pk === undefined) return "";
   if (typeof pk !== "string" && !(pk instanceof Uint8Array)) {
-    throw new TypeError(`pk must be a string or bytes, not ${shown(pk)}`);
+    throw new TypeError(`pk must be a string or bytes, not ${quote(pk)}`);
   }
   return `;pk=:${Buffer.from(pk as string).toString("base64")}:`;
 }
@@ -133,7 +133,7 @@ function list<T>(given: T | readonly T[] | undefined): readonly T[] {
 function checkLimit(limit: unknown): void {
   if (limit === undefined || (typeof limit === "string" && limit.startsWith("@"))) return;
   if (typeof limit === "object" && limit !== null && "period" in limit) return;
-  throw new TypeError(`limits are rates, windows and "@policy", not ${shown(limit)}`);
+  throw new TypeError(`limits are rates, windows and "@policy", not ${quote(limit)}`);
 }
 
 function itemsOf({ reply, ...options }: ReplyWithOptions): Item[] {
@@ -171,7 +171,7 @@ function checkReplies(what: string, replies: readonly ReplyWithOptions[]): reado
     checkFlag("standard", options.standard);
     checkFlag("xRateLimit", options.xRateLimit);
     if (options.version !== undefined && options.version !== 10) {
-      throw new RangeError(`version must be 10, the draft that this package knows, not ${shown(options.version)}`);
+      throw new RangeError(`version must be 10, the draft that this package knows, not ${quote(options.version)}`);
     }
   }
   return replies.filter(({ reply }) => reply.reachable);

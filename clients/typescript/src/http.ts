@@ -15,10 +15,10 @@ import {
 import type { AllReply, Reply } from "./replies.js";
 
 /** A reply of the limiter, or null for a request without a limit. */
-export type Checked = Reply | AllReply | null;
+export type CheckResult = Reply | AllReply | null;
 
 /** How a request stands after a limit was asked. */
-export interface Standing {
+export interface RequestOutcome {
   /** The answer; null without a limit, and for a call that had no turn. */
   reply: Reply | AllReply | null;
   /** One set for all limits of the request so far. */
@@ -54,11 +54,11 @@ export function checkMiddleware(what: string, check: unknown, options: object, m
  */
 export async function askLimit(
   response: object,
-  check: () => Promise<Checked> | Checked,
+  check: () => Promise<CheckResult> | CheckResult,
   options: HeaderOptions,
-): Promise<Standing> {
-  const replies = repliesOn(response);
-  let reply: Checked;
+): Promise<RequestOutcome> {
+  const asked = repliesOn(response);
+  let reply: CheckResult;
   try {
     reply = await check();
   } catch (error) {
@@ -68,16 +68,16 @@ export async function askLimit(
   if (reply === null) return { reply, headers: {}, problem: undefined };
   const now = { reply, ...options, by: options };
   // A middleware that asks twice, for the application and for a route, counts with its last reply.
-  const before = replies.findIndex(({ by }) => by === options);
-  if (before < 0) replies.push(now);
-  else replies[before] = now;
-  const shown = replies.map(({ by: _, ...each }) => each);
-  return { reply, headers: mergedHeaders(shown), problem: reply.allowed ? undefined : refusal(reply, shown) };
+  const before = asked.findIndex(({ by }) => by === options);
+  if (before < 0) asked.push(now);
+  else asked[before] = now;
+  const replies = asked.map(({ by: _, ...each }) => each);
+  return { reply, headers: mergedHeaders(replies), problem: reply.allowed ? undefined : refusal(reply, replies) };
 }
 
 /** Names every limit that denied, even if the program let the request pass there. */
-function refusal(reply: Reply | AllReply, shown: readonly ReplyWithOptions[]): Problem {
-  return reply.reachable ? problem(shown) : REDUCED_CAPACITY;
+function refusal(reply: Reply | AllReply, replies: readonly ReplyWithOptions[]): Problem {
+  return reply.reachable ? problem(replies) : REDUCED_CAPACITY;
 }
 
 /** The body of a refusal. */

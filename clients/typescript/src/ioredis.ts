@@ -83,9 +83,9 @@ function oneTimeIoredis(client: IoredisClient, connectTimeout: number): OneTimeC
     },
     isReady: () => own.status === "ready",
     close: () => own.disconnect(),
-    trouble: undefined,
+    lastError: undefined,
   };
-  own.on("error", (error) => (oneTime.trouble = error));
+  own.on("error", (error) => (oneTime.lastError = error));
   return oneTime;
 }
 
@@ -201,7 +201,7 @@ export class IoredisCluster extends ClusterTransport<IoredisClusterClient> {
     while (!attempt.over) {
       if (this.#own === undefined || this.#own.status === "end") {
         this.#own = this.#duplicate();
-        this.#own.connect().catch((error: unknown) => (this.trouble = error));
+        this.#own.connect().catch((error: unknown) => (this.lastError = error));
       }
       if (this.#own.status === "ready") return this.#own;
       await sleep(POLL_MS);
@@ -228,8 +228,8 @@ export class IoredisCluster extends ClusterTransport<IoredisClusterClient> {
         keyPrefix: "",
       },
     });
-    own.on("error", (error) => (this.trouble = error));
-    own.on("node error", (error) => (this.trouble = error));
+    own.on("error", (error) => (this.lastError = error));
+    own.on("node error", (error) => (this.lastError = error));
     return own;
   }
 

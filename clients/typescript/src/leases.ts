@@ -15,7 +15,7 @@
  */
 
 import { limitCallWords, type Key } from "./calls.js";
-import { checkOptions, checkText, integer, leastPeriodMs, shown, toMilliseconds } from "./check.js";
+import { checkOptions, checkText, integer, leastPeriodMs, quote, toMilliseconds } from "./check.js";
 import { codeOf, DeadlinePassed } from "./errors.js";
 import {
   checkWindow,
@@ -27,7 +27,7 @@ import {
   type Word,
 } from "./limits.js";
 import { randomName } from "./random.js";
-import { replyWith, withId, withIdAndGranted, type Reply } from "./replies.js";
+import { replyWith, readId, readIdAndGranted, type Reply } from "./replies.js";
 
 /** Options of Limiter.local. */
 export interface LocalOptions {
@@ -242,7 +242,7 @@ export class Leases {
     if (isSemaphore(window)) throw new RangeError("local takes a window with a period; 0 is a semaphore");
     const leaseMs = toMilliseconds("lease", lease);
     if (leaseMs < LEAST_LEASE_MS) {
-      throw new RangeError(`lease must be from ${LEAST_LEASE_MS} ms on, not ${shown(lease)}`);
+      throw new RangeError(`lease must be from ${LEAST_LEASE_MS} ms on, not ${quote(lease)}`);
     }
     [this.key, this.window, this.#leave, this.leaseMs] = [key, window, leave, leaseMs];
     [this.#clock, this.#wake] = [clock, wake];
@@ -283,7 +283,7 @@ export class Leases {
 
   #refuseSemaphore(): void {
     if (!this.#isSemaphore) return;
-    throw new RangeError(`local takes a window with a period; ${shown(this.window)} is a semaphore`);
+    throw new RangeError(`local takes a window with a period; ${quote(this.window)} is a semaphore`);
   }
 
   #takeSlowly(quantity: number, now: number): Reply | undefined {
@@ -502,7 +502,7 @@ export class Leases {
           this.#forces.push({ kind: "force", quantity });
         }
       } else if (item.kind === "asked") {
-        this.#read(plan, item, item.exactly ? withId(answer) : withIdAndGranted(answer), now);
+        this.#read(plan, item, item.exactly ? readId(answer) : readIdAndGranted(answer), now);
       }
     });
     if (this.#isSemaphore) {

@@ -15,7 +15,7 @@ import type {
   TopOptions,
   WindowOptions,
 } from "./calls.js";
-import { checkOptions, shown } from "./check.js";
+import { checkOptions, quote } from "./check.js";
 import type { Client } from "./clients.js";
 import { Core, type LimiterOptions } from "./core.js";
 import { codeOf, Denied, Lapsed, throwIfAborted } from "./errors.js";
@@ -138,7 +138,7 @@ export class Limiter {
       return this.#acquireOne(key as Key, window as Window | Policy, options as AcquireOptions, work);
     }
     if (options !== undefined && typeof options !== "function") {
-      throw new TypeError(`acquire of several limits takes the work as a function, not ${shown(options)}`);
+      throw new TypeError(`acquire of several limits takes the work as a function, not ${quote(options)}`);
     }
     const clauses = key as Clauses;
     const reply = await this.#several("reserve", clauses, window as CallOptions, calls.several);
@@ -152,11 +152,11 @@ export class Limiter {
   }
 
   async #acquireOne<T>(key: Key, window: Window | Policy, options: AcquireOptions, work: unknown): Promise<T> {
-    if (typeof work !== "function") throw new TypeError(`acquire takes the work as a function, not ${shown(work)}`);
+    if (typeof work !== "function") throw new TypeError(`acquire takes the work as a function, not ${quote(work)}`);
     checkOptions("acquire", options, [...calls.RESERVE_OPTIONS, "settle"]);
     const { settle, ...reserve } = options;
     if (settle !== undefined && settle !== "apply" && settle !== "release") {
-      throw new TypeError(`settle must be "apply" or "release", not ${shown(settle)}`);
+      throw new TypeError(`settle must be "apply" or "release", not ${quote(settle)}`);
     }
     const { value: reply, by = this } = await this.#core.answer("reserve", [key, window, reserve], calls.reserve);
     if (!reply.allowed) throw new Denied(reply);
@@ -204,7 +204,7 @@ export class Limiter {
     }
     if (lapsed.length === 0) return;
     const { id } = reservation;
-    const what = id === null ? `what was reserved of ${lapsed.map(shown).join(", ")}` : `the reservation ${id}`;
+    const what = id === null ? `what was reserved of ${lapsed.map(quote).join(", ")}` : `the reservation ${id}`;
     throw new Lapsed(`${what} had lapsed when its work was done`);
   }
 

@@ -1,6 +1,6 @@
 /** Limits, and how they are written in a command. */
 
-import { checkFlag, checkOptions, integer, isPeriod, shown } from "./check.js";
+import { checkFlag, checkOptions, integer, isPeriod, quote } from "./check.js";
 
 /** One word of a command. */
 export type Word = string | Buffer;
@@ -68,7 +68,7 @@ const UNITS: Record<string, string> = {
 
 /** A limit as people say it: "30/min", "5/10s", "100 per hour". */
 function spoken(text: unknown): [bigint, string] {
-  const wrong = (why: string) => `a limit is written as "30/min", "5/10s" or "100 per hour", not ${shown(text)}${why}`;
+  const wrong = (why: string) => `a limit is written as "30/min", "5/10s" or "100 per hour", not ${quote(text)}${why}`;
   if (typeof text !== "string") throw new TypeError(wrong(""));
   const [, count, number = "1", word = ""] = /^\s*(\d+)\s*(?:\/|\bper\b)\s*(\d+)?\s*([a-z]+)\s*$/i.exec(text) ?? [];
   if (count === undefined) throw new RangeError(wrong(""));
@@ -87,7 +87,7 @@ export const Rate = {
     checkOptions("Rate.per", options, ["capacity"]);
     const [count, period] = spoken(text);
     const capacity = BigInt(integer("capacity", options.capacity ?? count));
-    if (count < 1n) throw new RangeError(`the number of a rate must be from 1 on, not ${shown(text)}`);
+    if (count < 1n) throw new RangeError(`the number of a rate must be from 1 on, not ${quote(text)}`);
     if (capacity < 1n) throw new RangeError(`capacity must be from 1 on, not ${capacity}`);
     return { burst: plain(capacity - 1n), count: plain(count), period };
   },
@@ -119,7 +119,7 @@ const isRate = (given: object): given is Rate => isOfFields(given, RATE_FIELDS, 
 const isWindow = (given: object): given is Window => isOfFields(given, ["limit", "period"], WINDOW_FIELDS);
 
 function checkPolicy(given: string): void {
-  if (!given.startsWith("@")) throw new TypeError(`the policy ${shown(given)} must begin with @`);
+  if (!given.startsWith("@")) throw new TypeError(`the policy ${quote(given)} must begin with @`);
 }
 
 /** TypeError unless `given` is a rate or a policy. `what` is the method. */
@@ -127,7 +127,7 @@ export function checkRate(what: string, given: unknown): void {
   if (typeof given === "string") checkPolicy(given);
   else if (typeof given !== "object" || given === null || !isRate(given)) {
     const kind = typeof given === "object" && given !== null && isWindow(given) ? "the window " : "";
-    throw new TypeError(`${what} takes a rate { burst, count, period } or "@policy", not ${kind}${shown(given)}`);
+    throw new TypeError(`${what} takes a rate { burst, count, period } or "@policy", not ${kind}${quote(given)}`);
   }
 }
 
@@ -137,7 +137,7 @@ export function checkWindow(what: string, given: unknown): void {
   else if (typeof given !== "object" || given === null || !isWindow(given)) {
     const kind = typeof given === "object" && given !== null && isRate(given) ? "the rate " : "";
     throw new TypeError(
-      `${what} takes a window { limit, period, buckets?, fixed?, start?, tz?, unit? } or "@policy", not ${kind}${shown(given)}`,
+      `${what} takes a window { limit, period, buckets?, fixed?, start?, tz?, unit? } or "@policy", not ${kind}${quote(given)}`,
     );
   }
 }
@@ -146,7 +146,7 @@ function periodWord(period: Period): string {
   if (isPeriod(period)) return period;
   if (typeof period === "string") {
     const units = '"10s", with one of the units ms, s, min, h, d, w, mo and y';
-    throw new RangeError(`period must be seconds, or a text such as ${units}, not ${shown(period)}`);
+    throw new RangeError(`period must be seconds, or a text such as ${units}, not ${quote(period)}`);
   }
   return integer("period", period);
 }
@@ -161,8 +161,8 @@ export function limitWords(limit: Limit): string[] {
 /** A unit is not sent. It stands in HTTP headers. */
 function checkUnit(unit: unknown): void {
   if (unit === undefined) return;
-  if (typeof unit !== "string") throw new TypeError(`unit must be a text such as "tokens", not ${shown(unit)}`);
-  if (!/^[ -~]+$/.test(unit)) throw new RangeError(`unit must be printable ASCII such as "tokens", not ${shown(unit)}`);
+  if (typeof unit !== "string") throw new TypeError(`unit must be a text such as "tokens", not ${quote(unit)}`);
+  if (!/^[ -~]+$/.test(unit)) throw new RangeError(`unit must be printable ASCII such as "tokens", not ${quote(unit)}`);
 }
 
 /** What the limit adds to the options. */
@@ -173,7 +173,7 @@ export function limitOptions(limit: Limit): string[] {
   checkFlag("fixed", fixed);
   for (const [name, value] of Object.entries({ start, tz })) {
     if (value === undefined) continue;
-    if (typeof value !== "string") throw new TypeError(`${name} must be a string, not ${shown(value)}`);
+    if (typeof value !== "string") throw new TypeError(`${name} must be a string, not ${quote(value)}`);
     if (!fixed) throw new TypeError(`${name} must be used with fixed`);
   }
   if (buckets !== undefined && fixed) throw new TypeError("buckets and fixed must not be used together");

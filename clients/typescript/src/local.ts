@@ -1,7 +1,7 @@
 /** A limit that is decided in the process: sends what its leases ask for, and answers the calls that wait. See leases.ts. */
 
 import { checkCallOptions, type Call, type CallOptions, type Key } from "./calls.js";
-import { shown } from "./check.js";
+import { quote } from "./check.js";
 import { isErrorReply, servesNobody, throwIfAborted } from "./errors.js";
 import { Leases, type Clock, type LocalOptions, type Plan } from "./leases.js";
 import type { Policy, Window } from "./limits.js";
@@ -147,7 +147,7 @@ export class Local {
 
   #check(quantity: number): void {
     if (!Number.isSafeInteger(quantity) || quantity < 1) {
-      throw new RangeError(`quantity must be a whole number from 1 on, not ${shown(quantity)}`);
+      throw new RangeError(`quantity must be a whole number from 1 on, not ${quote(quantity)}`);
     }
     if (this.#closing !== undefined) throw new Error("the local limit was closed");
   }

@@ -1,14 +1,14 @@
 /** A limiter without a server: the engine of the server's module decides in the process. */
 
 import type { Command, Key, ThrottleOptions, WindowOptions } from "./calls.js";
-import { checkOptions, isPeriod, shown } from "./check.js";
+import { checkOptions, isPeriod, quote } from "./check.js";
 import type { NodeRedis } from "./clients.js";
 import { Engine, engineModule, ReplyError, Ticket } from "./engine.js";
 import { HOLDS } from "./core.js";
 import { Limiter } from "./limiter.js";
 import type { Policy, Rate, Window, Word } from "./limits.js";
 import { SYSTEM_TIMER, type Timer } from "./local.js";
-import { five, type Reply } from "./replies.js";
+import { readReply, type Reply } from "./replies.js";
 import { gone, OWN_TRANSPORT, type Attempt, type Transport } from "./transport.js";
 
 /** What {@link MemoryLimiter} is made with. */
@@ -35,7 +35,7 @@ const LONGEST_WAIT_MS = 1000;
 
 function checkClock(given: unknown): void {
   if (given === undefined || typeof given === "function") return;
-  throw new TypeError(`clock must be a function that returns milliseconds, as Date.now does, not ${shown(given)}`);
+  throw new TypeError(`clock must be a function that returns milliseconds, as Date.now does, not ${quote(given)}`);
 }
 
 function settingsOf({ policies, settings = {} }: MemoryLimiterOptions): [string, string][] {
@@ -47,7 +47,7 @@ function settingsOf({ policies, settings = {} }: MemoryLimiterOptions): [string,
       : policies;
   const all = { ...settings, ...(written !== undefined && { policies: written }) };
   return Object.entries(all).map(([name, value]) => {
-    if (typeof value !== "string") throw new TypeError(`the setting ${name} must be a string, not ${shown(value)}`);
+    if (typeof value !== "string") throw new TypeError(`the setting ${name} must be a string, not ${quote(value)}`);
     return [`ratelimit.${name.replace(/^ratelimit\./, "")}`, value];
   });
 }
@@ -60,7 +60,7 @@ interface Waiter {
 /** Keys in memory in the place of a server. */
 class MemoryTransport implements Transport {
   readonly name = "the memory of this process";
-  readonly trouble = undefined;
+  readonly lastError = undefined;
   readonly clock: () => number;
   readonly #settings: [string, string][];
   readonly #share: number;
@@ -104,7 +104,7 @@ class MemoryTransport implements Transport {
   #now(): number {
     const now = this.clock();
     if (!(now >= 0 && now < Infinity)) {
-      throw new RangeError(`clock must return milliseconds since 1970, not ${shown(now)}`);
+      throw new RangeError(`clock must return milliseconds since 1970, not ${quote(now)}`);
     }
     return Math.round(now * 1000);
   }
@@ -223,7 +223,7 @@ class MemoryClient implements NodeRedis {
     checkOptions("MemoryLimiter", options, ["clock", "share", "policies", "settings"]);
     checkClock(options.clock);
     const { share = 1 } = options;
-    if (typeof share !== "number") throw new TypeError(`share must be a number, as 1 / 4, not ${shown(share)}`);
+    if (typeof share !== "number") throw new TypeError(`share must be a number, as 1 / 4, not ${quote(share)}`);
     if (!(share > 0 && share <= 1)) throw new RangeError(`share must be above 0 and at most 1, not ${share}`);
     this[OWN_TRANSPORT] = new MemoryTransport(options);
   }
@@ -289,7 +289,7 @@ export class MemoryLimiter extends Limiter {
   // An error is a rejection, as of the other methods.
   // eslint-disable-next-line @typescript-eslint/require-await
   async #decide(words: Word[]): Promise<Reply> {
-    return five(this.#memory.atOnce({ words, blockMs: undefined }));
+    return readReply(this.#memory.atOnce({ words, blockMs: undefined }));
   }
 
   /** Whether a reservation was made here. */

@@ -8,18 +8,18 @@ import * as nest from "@nestjs/common";
 import type { CanActivate, ExecutionContext } from "@nestjs/common";
 
 import { ofApplication } from "./application.js";
-import { checkMiddleware, PROBLEM_TYPE, askLimit, type Checked } from "./http.js";
+import { checkMiddleware, PROBLEM_TYPE, askLimit, type CheckResult } from "./http.js";
 import type { HeaderOptions, Problem } from "./headers.js";
 
 const { HttpException, UseGuards } = ofApplication("@nestjs/common", nest);
 
-export type { Checked } from "./http.js";
+export type { CheckResult } from "./http.js";
 export type { ClientOrLimits } from "./counting.js";
 export { RatelimitThrottlerStorage } from "./throttler-storage.js";
 export type { ThrottlerRecord, ThrottlerStorageOptions } from "./throttler-storage.js";
 
 /** Asks the limiter. It answers a reply, or null for a request without a limit. */
-export type GuardCheck<Request> = (request: Request, context: ExecutionContext) => Promise<Checked> | Checked;
+export type GuardCheck<Request> = (request: Request, context: ExecutionContext) => Promise<CheckResult> | CheckResult;
 
 /** What a denied request is answered: 429, or 503 where Redis could not be reached or the call had no turn (Busy). */
 export class RateLimitException extends HttpException {

@@ -55,9 +55,9 @@ function oneTimeNodeRedis(client: NodeRedisClient, connectTimeout: number): OneT
         // It is closed already.
       }
     },
-    trouble: undefined,
+    lastError: undefined,
   };
-  own.on("error", (error) => (oneTime.trouble = error));
+  own.on("error", (error) => (oneTime.lastError = error));
   return oneTime;
 }
 

@@ -137,7 +137,7 @@ export const replyWith = (
   reachable: true,
 });
 
-export function five(reply: unknown): Reply {
+export function readReply(reply: unknown): Reply {
   const [limited, limit, remaining, retryAfter, resetAfter] = reply as unknown[];
   const kind = Number(limited) as Reply["limited"];
   return replyWith(kind, Number(limit), Number(remaining), orNull(retryAfter), Number(resetAfter));
@@ -145,22 +145,22 @@ export function five(reply: unknown): Reply {
 
 const sixth = (reply: unknown): unknown => (reply as unknown[])[5];
 
-export const withGranted = (reply: unknown): Reply => ({ ...five(reply), granted: Number(sixth(reply)) });
-export const withWait = (reply: unknown): Reply => ({ ...five(reply), waitMs: orNull(sixth(reply)) });
-export const withId = (reply: unknown): Reply => ({ ...five(reply), id: text(sixth(reply)) });
+export const readGranted = (reply: unknown): Reply => ({ ...readReply(reply), granted: Number(sixth(reply)) });
+export const readWait = (reply: unknown): Reply => ({ ...readReply(reply), waitMs: orNull(sixth(reply)) });
+export const readId = (reply: unknown): Reply => ({ ...readReply(reply), id: text(sixth(reply)) });
 
-export function withIdAndGranted(reply: unknown): Reply {
+export function readIdAndGranted(reply: unknown): Reply {
   const [granted, reservations] = (reply as unknown[]).slice(6);
-  return { ...withId(reply), granted: Number(granted), reservations: Number(reservations) };
+  return { ...readId(reply), granted: Number(granted), reservations: Number(reservations) };
 }
 
-export function ofAll(reply: unknown): AllReply {
+export function readAll(reply: unknown): AllReply {
   const answers = (reply as unknown[])[6] as unknown[];
   // Only a clause of ACQUIRE answers a sixth element, its id.
-  return { ...five(reply), clause: Number(sixth(reply)), answers: answers.map(withId), paid: [] };
+  return { ...readReply(reply), clause: Number(sixth(reply)), answers: answers.map(readId), paid: [] };
 }
 
-export function ofHeld(reply: unknown): Held[] {
+export function readHeld(reply: unknown): Held[] {
   return (reply as unknown[][]).map(([id, quantity, left]) => ({
     id: String(id),
     quantity: Number(quantity),
@@ -175,7 +175,7 @@ function fields(reply: unknown): Map<string, unknown> {
   return new Map(reply.flatMap((name, at) => (at % 2 === 0 ? [[String(name), reply[at + 1]] as const] : [])));
 }
 
-export function ofInfo(reply: unknown): Info | null {
+export function readInfo(reply: unknown): Info | null {
   const found = fields(reply);
   if (found.size === 0) return null;
   const number = (name: string): number | null => (found.has(name) ? Number(found.get(name)) : null);
@@ -197,7 +197,7 @@ export function ofInfo(reply: unknown): Info | null {
   };
 }
 
-export function ofTop(reply: unknown): TopKey[] {
+export function readTop(reply: unknown): TopKey[] {
   return (reply as unknown[][]).map(([key, db, denials, over]) => ({
     key: String(key),
     db: Number(db),
@@ -206,7 +206,7 @@ export function ofTop(reply: unknown): TopKey[] {
   }));
 }
 
-export function ofPolicies(reply: unknown): PolicyCounts[] {
+export function readPolicies(reply: unknown): PolicyCounts[] {
   return (reply as unknown[][]).map(([name, definition, allowed, denied, shadowDenied]) => ({
     name: String(name),
     definition: String(definition),

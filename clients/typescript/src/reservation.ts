@@ -2,14 +2,14 @@
 
 import * as calls from "./calls.js";
 import type { Call, CallOptions, Clause, Costs, RenewOptions, Reserved } from "./calls.js";
-import { integer, shown, toMilliseconds } from "./check.js";
+import { integer, quote, toMilliseconds } from "./check.js";
 import { throwIfAborted } from "./errors.js";
 import type { Limits } from "./limiter.js";
 import type { Integer } from "./limits.js";
 import type { AllReply, Reply } from "./replies.js";
 
 /** What settles a reservation. */
-export type Settles = Pick<Limits, "apply" | "release" | "renew">;
+export type Settler = Pick<Limits, "apply" | "release" | "renew">;
 
 /** While work runs, a lease is renewed this often. */
 export const RENEWALS_PER_LEASE = 3;
@@ -19,17 +19,17 @@ export const DEFAULT_LEASE_MS = 20_000;
 export const LEAST_RENEWAL_MS = 5;
 
 /** Sends what settles the reservations of several limits as one step. */
-export type SettlesAll = (call: Call<string[]>) => Promise<string[]>;
+export type SettleAll = (call: Call<string[]>) => Promise<string[]>;
 
 /** A reservation while its work is done, or the reservations of several limits as one, see Limiter.acquire. */
 export class Reservation {
   /** Settles a reservation by itself. */
-  readonly #limiter: Settles;
+  readonly #limiter: Settler;
   readonly #limits: readonly Clause[];
   /** Undefined for a single limit. */
-  readonly #settlesAll: SettlesAll | undefined;
+  readonly #settleAll: SettleAll | undefined;
   /** What settles the reservations of several limits that a fallback made. */
-  readonly #theirs: Reservation | undefined;
+  readonly #fallbackReservation: Reservation | undefined;
   readonly #reserved: Reserved[];
   #costs: Record<string, Integer> = {};
   #isSet = false;
@@ -40,16 +40,16 @@ export class Reservation {
 
   /** @internal */
   constructor(
-    limiter: Settles,
+    limiter: Settler,
     limits: readonly Clause[],
     /** The answer to RL.ACQUIRE or RL.ALL. */
     readonly reply: Reply | AllReply,
-    settlesAll?: SettlesAll,
+    settleAll?: SettleAll,
   ) {
     this.#limiter = limiter;
     this.#limits = limits;
-    this.#settlesAll = settlesAll;
-    this.#theirs = "answers" in reply ? reply.reservation : undefined;
+    this.#settleAll = settleAll;
+    this.#fallbackReservation = "answers" in reply ? reply.reservation : undefined;
     const answers = "answers" in reply ? reply.answers : [reply];
     this.#reserved = limits.flatMap(({ name, key, isSemaphore = false, words }, at) => {
       const id = answers[at]?.id;
@@ -92,7 +92,7 @@ export class Reservation {
   #costOfOne(cost: Integer): Costs {
     const [limit, ...others] = this.#limits;
     if (limit === undefined || others.length > 0) {
-      throw new TypeError(`the cost of several limits must be a quantity for each name, not ${shown(cost)}`);
+      throw new TypeError(`the cost of several limits must be a quantity for each name, not ${quote(cost)}`);
     }
     return { [limit.name]: cost };
   }
@@ -101,14 +101,14 @@ export class Reservation {
     const limit = this.#limits.find((each) => each.name === name);
     if (limit === undefined) {
       throw new TypeError(
-        `there is no limit ${shown(name)}, but ${this.#limits.map((each) => shown(each.name)).join(", ")}`,
+        `there is no limit ${quote(name)}, but ${this.#limits.map((each) => quote(each.name)).join(", ")}`,
       );
     }
     if (!limit.reserves)
-      throw new TypeError(`the limit ${shown(name)} reserves nothing: it was counted when it was asked`);
-    if (limit.isSemaphore) throw new TypeError(`the limit ${shown(name)} is a semaphore, which is only given back`);
-    integer(`the cost of ${shown(name)}`, quantity);
-    if (quantity < 0) throw new RangeError(`the cost of ${shown(name)} must be at least 0, not ${quantity}`);
+      throw new TypeError(`the limit ${quote(name)} reserves nothing: it was counted when it was asked`);
+    if (limit.isSemaphore) throw new TypeError(`the limit ${quote(name)} is a semaphore, which is only given back`);
+    integer(`the cost of ${quote(name)}`, quantity);
+    if (quantity < 0) throw new RangeError(`the cost of ${quote(name)} must be at least 0, not ${quantity}`);
   }
 
   /**
@@ -139,23 +139,23 @@ export class Reservation {
   /** @internal Applies or releases. The answer has the names of the limits whose reservation was not held. */
   settle(how: "apply" | "release", options: CallOptions = {}): Promise<string[]> {
     this.#settled = true;
-    this.#renewNoMore();
+    this.#stopRenewing();
     return this.#lapsed(how, options);
   }
 
   async #lapsed(how: "apply" | "release" | "renew", options: CallOptions & RenewOptions): Promise<string[]> {
     const reserved = this.#reserved;
     if (reserved.length === 0) return [];
-    if (this.#theirs !== undefined) {
+    if (this.#fallbackReservation !== undefined) {
       // Reserved by the fallback, so settled there.
-      const theirs = this.#theirs;
+      const theirs = this.#fallbackReservation;
       const held = how === "apply" ? await theirs.apply(this.#costs, options) : await theirs[how](options);
       return held ? [] : Object.keys(this.ids);
     }
-    if (this.#settlesAll !== undefined && this.reply.reachable) {
-      if (how === "apply") return this.#settlesAll(calls.applyAll(reserved, this.#costs, options));
+    if (this.#settleAll !== undefined && this.reply.reachable) {
+      if (how === "apply") return this.#settleAll(calls.applyAll(reserved, this.#costs, options));
       const make = how === "release" ? calls.releaseAll : calls.renewAll;
-      return this.#settlesAll(make(reserved, options));
+      return this.#settleAll(make(reserved, options));
     }
     const lapsed: string[] = [];
     for (const each of reserved) if (!(await this.#isHeld(how, each, options))) lapsed.push(each.name);
@@ -168,7 +168,7 @@ export class Reservation {
     options: CallOptions & RenewOptions,
   ): Promise<boolean> {
     if (how === "renew") return this.#limiter.renew(key, id, options);
-    const isReleased = how === "release" || (this.#settlesAll !== undefined && isSemaphore);
+    const isReleased = how === "release" || (this.#settleAll !== undefined && isSemaphore);
     if (isReleased) return (await this.#limiter.release(key, id, options)) === 1;
     return this.#limiter.apply(key, id, this.#costs[name], options);
   }
@@ -180,7 +180,7 @@ export class Reservation {
 
   /** @internal Renews the leases of several limits until they are settled. */
   renewWhileWorkRuns(): void {
-    if (this.#settlesAll === undefined || this.#reserved.length === 0) return;
+    if (this.#settleAll === undefined || this.#reserved.length === 0) return;
     this.#isRenewing = true;
     this.#renewLater();
   }
@@ -198,7 +198,7 @@ export class Reservation {
     if (this.#isRenewing && lapsed.length < this.#reserved.length) this.#renewLater();
   }
 
-  #renewNoMore(): void {
+  #stopRenewing(): void {
     this.#isRenewing = false;
     clearTimeout(this.#timer);
   }

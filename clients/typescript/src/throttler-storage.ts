@@ -1,6 +1,6 @@
 /** A storage for the package @nestjs/throttler. */
 
-import { checkOptions, shown } from "./check.js";
+import { checkOptions, quote } from "./check.js";
 import { limiterOf, type ClientOrLimits } from "./counting.js";
 import type { Limits } from "./limiter.js";
 import type { Reply } from "./replies.js";
@@ -39,7 +39,7 @@ export class RatelimitThrottlerStorage {
   constructor(client: ClientOrLimits, options: ThrottlerStorageOptions = {}) {
     checkOptions("RatelimitThrottlerStorage", options, ["prefix"]);
     const { prefix = "throttler:" } = options;
-    if (typeof prefix !== "string") throw new TypeError(`prefix must be a string, not ${shown(prefix)}`);
+    if (typeof prefix !== "string") throw new TypeError(`prefix must be a string, not ${quote(prefix)}`);
     this.#prefix = prefix;
     this.#limiter = limiterOf(client);
   }

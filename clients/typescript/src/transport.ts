@@ -25,7 +25,7 @@ export interface Transport {
   /** The server in errors. */
   readonly name: string;
   /** What went wrong last with a connection. */
-  readonly trouble: unknown;
+  readonly lastError: unknown;
   /** The node that has a key; each node has a breaker of its own. */
   nodeOf(key: Key | undefined): string;
   send(call: Command, attempt: Attempt): Promise<unknown>;
@@ -93,7 +93,7 @@ export const gone = (): Unreachable => new Unreachable("the connection came too 
 /** Sends calls through a client that the limiter does not open by itself. */
 export abstract class ClientTransport<Given> implements Transport {
   protected readonly client: Given;
-  trouble: unknown = undefined;
+  lastError: unknown = undefined;
 
   constructor(client: Given) {
     this.client = client;

@@ -197,18 +197,16 @@ class Reservation(Settling):
         return await self._renew(lease)
 
     def _renew_later(self, seconds: float) -> None:
-        self._renew_no_more()
+        self._stop_renewing()
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(
-            seconds, lambda: setattr(self, "_renewal", loop.create_task(self._go_on_renewing()))
-        )
+        self._timer = loop.call_later(seconds, lambda: setattr(self, "_renewal", loop.create_task(self._renew_again())))
 
-    def _renew_no_more(self) -> None:
+    def _stop_renewing(self) -> None:
         # One that is under way is answered; what was settled before it is not held.
         if self._timer is not None:
             self._timer.cancel()
 
-    async def _go_on_renewing(self) -> None:
+    async def _renew_again(self) -> None:
         if await self._renew_while_work_runs():
             self._begin_renewing()
 

@@ -244,7 +244,7 @@ def throttle(
     options = _options(rate, leave=leave, atmost=atmost, force=force, block=block, ahead=ahead, ban=ban)
     return Call(
         ("RL.THROTTLE", key, *limit_words(rate, Rate), whole("quantity", quantity), *options, "MS"),
-        replies.with_granted if atmost else replies.five if ahead is None else replies.with_wait,
+        replies.read_granted if atmost else replies.read_reply if ahead is None else replies.read_wait,
         key,
         partial(unreached, quantity=quantity, force=force, atmost=atmost, ahead=ahead is not None),
         None if block is None else milliseconds("block", block),
@@ -268,7 +268,7 @@ def window(
     options = _options(window, leave=leave, atmost=atmost, force=force, count_denied=count_denied, block=block, ban=ban)
     return Call(
         ("RL.WINDOW", key, *limit_words(window, Window), whole("quantity", quantity), *options, "MS"),
-        replies.with_granted if atmost else replies.five,
+        replies.read_granted if atmost else replies.read_reply,
         key,
         partial(unreached, quantity=quantity, force=force, atmost=atmost),
         None if block is None else milliseconds("block", block),
@@ -309,7 +309,7 @@ def _reserve_one(
 ) -> Call[Reply]:
     return Call(
         ("RL.ACQUIRE", key, *limit_words(window, Window), whole("quantity", quantity), *options, "MS"),
-        replies.with_id_and_granted if atmost else replies.with_id,
+        replies.read_id_and_granted if atmost else replies.read_id,
         key,
         partial(unreached, quantity=quantity, atmost=atmost),
         None if block is None else milliseconds("block", block),
@@ -339,7 +339,7 @@ def _with_own_id(clause: Clause) -> Clause:
 
 def _look(command: str, key: Key, limit: Rate | Window | str, quantity: int, leave: int) -> Call[Reply]:
     kind = Rate if command == "RL.THROTTLE_RO" else Window
-    read = replies.with_id if command == "RL.ACQUIRE_RO" else replies.five
+    read = replies.read_id if command == "RL.ACQUIRE_RO" else replies.read_reply
     options = _options(limit, leave=leave)
     words = (command, key, *limit_words(limit, kind), whole("quantity", quantity), *options, "MS")
     return Call(words, read, key, partial(unreached, quantity=quantity))
@@ -394,13 +394,13 @@ def _all(command: str, clauses: Clauses) -> Call[AllReply]:
     reserving = flat if command == "RL.ALL" and any(clause._reserves for clause in flat) else ()
 
     def read(reply: Sequence[Any]) -> AllReply:
-        answer = replies.of_all(reply)
-        return replace(answer, paid=tuple(_paid(groups, answer, command == "RL.ALL")))
+        answer = replies.read_all(reply)
+        return replace(answer, paid=tuple(_limits_that_took(groups, answer, command == "RL.ALL")))
 
     return Call(tuple(words), read, flat[0].key, _all_unreached, reserving=reserving)
 
 
-def _paid(groups: list[list[Clause]], reply: AllReply, has_taken: bool) -> Iterator[str]:
+def _limits_that_took(groups: list[list[Clause]], reply: AllReply, has_taken: bool) -> Iterator[str]:
     """The names of the limits that took. Of a group that is its choice, unless that only checks, or is in shadow and
     would have been denied."""
     answers = iter(reply.answers)
@@ -434,7 +434,7 @@ def all_(clauses: Clauses, *, force: bool = False) -> Call[AllReply]:
     `force` counts afterwards, as one step, what was used: also where there is not enough. It takes rates and windows
     without options and groups.
     """
-    return _charge(clauses) if force else _all("RL.ALL", clauses)
+    return _force_all(clauses) if force else _all("RL.ALL", clauses)
 
 
 def all_ro(clauses: Clauses) -> Call[AllReply]:
@@ -442,7 +442,7 @@ def all_ro(clauses: Clauses) -> Call[AllReply]:
     return _all("RL.ALL_RO", clauses)
 
 
-def _charge(given: Clauses) -> Call[AllReply]:
+def _force_all(given: Clauses) -> Call[AllReply]:
     """RL.THROTTLE and RL.WINDOW with FORCE, for each limit one, as one step."""
     clauses = [clause for group in _groups(given) for clause in group]
     if not all(isinstance(each, Clause) and each._traits.is_plain for each in given):
@@ -454,7 +454,7 @@ def _charge(given: Clauses) -> Call[AllReply]:
             )
 
     def read(found: list[Any]) -> AllReply:
-        answers = tuple(replies.five(reply) for reply in _without_errors(clauses, found))
+        answers = tuple(replies.read_reply(reply) for reply in _without_errors(clauses, found))
         # As RL.ALL decides: by what the least is left of, compared to what was asked. What asks for nothing comes last.
         ratios = [
             answer.remaining // clause._traits.takes if clause._traits.takes else float("inf")
@@ -465,10 +465,10 @@ def _charge(given: Clauses) -> Call[AllReply]:
         return AllReply(**{**vars(answers[at]), "clause": at + 1, "answers": answers, "paid": paid})
 
     commands = [("RL." + str(clause.words[0]), clause.key, *clause.words[1:], "FORCE", "MS") for clause in clauses]
-    return _together(commands, read, lambda _: _all_unreached(True))
+    return _transaction(commands, read, lambda _: _all_unreached(True))
 
 
-def _together(
+def _transaction(
     commands: Sequence[tuple[Word, ...]],
     read: Callable[[list[Any]], T],
     unreached: Callable[[bool], T] | None = None,
@@ -516,7 +516,7 @@ def _settle(reserved: Sequence[Reserved], commands_of: Callable[[Reserved], list
             each.name for each, held in zip(reserved, _without_errors(reserved, outcomes), strict=True) if held != 1
         ]
 
-    return _together([command for each in commands for command in each], read)
+    return _transaction([command for each in commands for command in each], read)
 
 
 def apply_all(reserved: Sequence[Reserved], costs: Mapping[str, int]) -> Call[list[str]]:
@@ -564,7 +564,7 @@ def renew(key: Key, id: Id, lease: Duration | None = None) -> Call[bool]:
 
 def held(key: Key) -> Call[list[Held]]:
     """RL.HELD: the live reservations, oldest first."""
-    return Call(("RL.HELD", key), replies.of_held, key)
+    return Call(("RL.HELD", key), replies.read_held, key)
 
 
 def reset(key: Key) -> Call[bool]:
@@ -574,7 +574,7 @@ def reset(key: Key) -> Call[bool]:
 
 def info(key: Key) -> Call[Info | None]:
     """RL.INFO: the state of a key, for a person who asks why it is limited; None if the key does not exist."""
-    return Call(("RL.INFO", key), replies.of_info, key)
+    return Call(("RL.INFO", key), replies.read_info, key)
 
 
 def top(count: int = 10, *, reset: bool = False) -> Call[list[TopKey]]:
@@ -588,7 +588,7 @@ def top(count: int = 10, *, reset: bool = False) -> Call[list[TopKey]]:
         keys = [key for answer in answers for key in answer]
         return sorted(keys, key=lambda key: -key.denials)[:count]
 
-    return Call(words, replies.of_top, None, merge=merge)
+    return Call(words, replies.read_top, None, merge=merge)
 
 
 def policies() -> Call[list[Policy]]:
@@ -605,4 +605,4 @@ def policies() -> Call[list[Policy]]:
                 sum_[at] += count
         return [Policy(*policy, *counts) for policy, counts in sorted(sums.items())]
 
-    return Call(("RL.POLICIES",), replies.of_policies, None, merge=merge)
+    return Call(("RL.POLICIES",), replies.read_policies, None, merge=merge)

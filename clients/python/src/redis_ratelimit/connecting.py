@@ -228,7 +228,7 @@ class Connector(Generic[IOType]):
             pass
         except BaseException as error:
             await self.io.drop(connection)
-            if isinstance(error, Exception) and self.library.is_nobody_served(error):
+            if isinstance(error, Exception) and self.library.is_not_serving(error):
                 server.breaker.answered(monotonic())
             raise
         return connection

@@ -169,7 +169,7 @@ class Core(Connector[IOType]):
     def is_away(self, error: Exception) -> bool:
         """Whether an error means that Redis cannot be reached, so that `unreachable` decides."""
         library = self.library
-        return library.is_late(error) or library.is_lost(error) or library.is_nobody_served(error)
+        return library.is_late(error) or library.is_lost(error) or library.is_not_serving(error)
 
     def _raised(self, error: Exception, call: Call[Any], attempt: Attempt) -> Exception | None:
         """What a call raises that ended with an error; None if `unreachable` says what it answers. Updates the breaker."""
@@ -184,10 +184,10 @@ class Core(Connector[IOType]):
             if server is not None and not isinstance(error, Unsent):
                 self._count_failure(error, server, attempt)
         else:
-            nobody_served = library.is_nobody_served(error)
-            if server is not None and (nobody_served or library.is_answer(error)):
+            is_down = library.is_not_serving(error)
+            if server is not None and (is_down or library.is_answer(error)):
                 server.breaker.answered(monotonic())
-            if not nobody_served:
+            if not is_down:
                 return self._explained(error, call, server)
         return None if self._is_answered(call) else error
 
@@ -286,7 +286,7 @@ class Core(Connector[IOType]):
 
     def _is_about_command(self, reply: Exception) -> bool:
         """Whether an error is about one command, and not about what the server can do now."""
-        return isinstance(reply, self.library.reply_error) and not self.library.is_nobody_served(reply)
+        return isinstance(reply, self.library.reply_error) and not self.library.is_not_serving(reply)
 
     async def _reply_of(self, route: Route, call: Call[Any], attempt: Attempt) -> Any:
         """The reply of a server to a call. One that has several commands is a transaction, and has a list of replies."""

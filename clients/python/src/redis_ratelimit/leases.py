@@ -497,7 +497,7 @@ class Leases:
                 if answer == 0 and item.spent and not item.tried and self._is_held(item, now):
                     self._forces.append(Force(item.spent))
             elif isinstance(item, Asked):
-                read = replies.with_id if item.exactly else replies.with_id_and_granted
+                read = replies.read_id if item.exactly else replies.read_id_and_granted
                 self._read(plan, item, read(answer), now)
         if self._is_semaphore:
             # Only this gives them back.

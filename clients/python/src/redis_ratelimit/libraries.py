@@ -20,7 +20,7 @@ class Client(Protocol):
 
 Errors = tuple[type[BaseException], ...]
 
-NOBODY_SERVED = "LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN"
+NOT_SERVING = "LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN"
 
 
 class Redirect(NamedTuple):
@@ -74,7 +74,7 @@ class Library:
         self._mistakes = self._classes(
             "AuthenticationError", "AuthenticationWrongNumberOfArgsError", "AuthorizationError"
         )
-        self._nobody_served = self._classes("BusyLoadingError", "ClusterDownError", "MasterDownError", "TryAgainError")
+        self._not_serving = self._classes("BusyLoadingError", "ClusterDownError", "MasterDownError", "TryAgainError")
 
     def _classes(self, *names: str) -> Errors:
         return tuple(getattr(self.errors, name) for name in names if hasattr(self.errors, name))
@@ -90,17 +90,17 @@ class Library:
     def is_lost(self, error: BaseException) -> bool:
         """Whether an error means that there is no connection, or no longer."""
         return isinstance(error, (self.connection_error, OSError)) and not isinstance(
-            error, (*self._mistakes, *self._nobody_served)
+            error, (*self._mistakes, *self._not_serving)
         )
 
     def is_answer(self, error: BaseException) -> bool:
         """Whether an error is what the server answered, to a call or to a login."""
         return isinstance(error, (self.reply_error, *self._mistakes))
 
-    def is_nobody_served(self, error: BaseException) -> bool:
+    def is_not_serving(self, error: BaseException) -> bool:
         """Whether an error reply means that no call can be served now: a server that loads its data, a replica without its
         master, a cluster without a slot's master, a slot that moves with only some of a call's keys."""
-        return isinstance(error, self._nobody_served) or self.code(error) in NOBODY_SERVED
+        return isinstance(error, self._not_serving) or self.code(error) in NOT_SERVING
 
     def is_full(self, error: BaseException) -> bool:
         """Whether the server has no connection to give. It is there, and a flood must not be let through."""

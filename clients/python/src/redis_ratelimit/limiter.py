@@ -140,10 +140,10 @@ class Reservation(Settling):
     def _renew_later(self, seconds: float) -> None:
         _renewals.add(self, seconds)
 
-    def _renew_no_more(self) -> None:
+    def _stop_renewing(self) -> None:
         _renewals.remove(self)
 
-    def _go_on_renewing(self) -> float | None:
+    def _renew_again(self) -> float | None:
         """Renews. Answers in how many seconds to do so again; None if there is nothing left."""
         return self._renewal_seconds if run(self._renew_while_work_runs()) else None
 
@@ -189,7 +189,7 @@ class _Renewals:
 
     def _work(self) -> None:
         while (reservation := self._wait()) is not None:
-            seconds = reservation._go_on_renewing()
+            seconds = reservation._renew_again()
             with self._changed:
                 if seconds is None:
                     self._due.pop(reservation, None)

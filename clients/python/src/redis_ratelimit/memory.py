@@ -21,7 +21,7 @@ from .calls import Call, Key
 from .libraries import LIBRARIES, code_of, unknown_policy_of
 from .limiter import Limiter
 from .parameters import Rate, TypedLimit, Window, Word
-from .replies import Reply, five
+from .replies import Reply, read_reply
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -158,7 +158,7 @@ class Memory:
             self.settle()
         if type(reply) is self.error_reply:
             raise error_of(reply.text)
-        return five(reply)
+        return read_reply(reply)
 
     def begin(self, words: tuple[Word, ...], make_signal: Callable[[], Signal]) -> Any:
         """The reply to a command that may wait; its ticket and Waiter if it does."""

@@ -212,7 +212,7 @@ def _or_none(ms: int) -> int | None:
     return None if ms < 0 else ms
 
 
-def five(reply: Sequence[Any]) -> Reply:
+def read_reply(reply: Sequence[Any]) -> Reply:
     limited, limit, remaining, retry_after, reset_after = reply[:5]
     return make_reply(limited, limit, remaining, None if retry_after < 0 else retry_after, reset_after)
 
@@ -221,29 +221,29 @@ def _with(reply: Reply, **more: Any) -> Reply:
     return Reply(**{**vars(reply), **more})
 
 
-def with_granted(reply: Sequence[Any]) -> Reply:
-    return _with(five(reply), granted=int(reply[5]))
+def read_granted(reply: Sequence[Any]) -> Reply:
+    return _with(read_reply(reply), granted=int(reply[5]))
 
 
-def with_wait(reply: Sequence[Any]) -> Reply:
-    return _with(five(reply), wait_ms=_or_none(int(reply[5])))
+def read_wait(reply: Sequence[Any]) -> Reply:
+    return _with(read_reply(reply), wait_ms=_or_none(int(reply[5])))
 
 
-def with_id(reply: Sequence[Any]) -> Reply:
-    return _with(five(reply), id=_id(reply[5]))
+def read_id(reply: Sequence[Any]) -> Reply:
+    return _with(read_reply(reply), id=_id(reply[5]))
 
 
-def with_id_and_granted(reply: Sequence[Any]) -> Reply:
-    return _with(with_id(reply), granted=int(reply[6]), reservations=int(reply[7]))
+def read_id_and_granted(reply: Sequence[Any]) -> Reply:
+    return _with(read_id(reply), granted=int(reply[6]), reservations=int(reply[7]))
 
 
-def of_all(reply: Sequence[Any]) -> AllReply:
+def read_all(reply: Sequence[Any]) -> AllReply:
     # Only a clause of ACQUIRE answers a sixth element, its id.
-    answers = tuple(with_id(answer) if len(answer) > 5 else five(answer) for answer in reply[6])
-    return AllReply(**{**vars(five(reply)), "clause": int(reply[5]), "answers": answers})
+    answers = tuple(read_id(answer) if len(answer) > 5 else read_reply(answer) for answer in reply[6])
+    return AllReply(**{**vars(read_reply(reply)), "clause": int(reply[5]), "answers": answers})
 
 
-def of_held(reply: Sequence[Any]) -> list[Held]:
+def read_held(reply: Sequence[Any]) -> list[Held]:
     return [Held(_id(id) or "", int(quantity), int(left)) for id, quantity, left in reply]
 
 
@@ -263,7 +263,7 @@ _INFO = {
 _INFO.update({name: name for name in ("events", "denied", "entries", "held", "reservations", "waiting")})
 
 
-def of_info(reply: Any) -> Info | None:
+def read_info(reply: Any) -> Info | None:
     """Of a map, or of the flat array that stands for one in RESP2. None if there is no such key."""
     pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
     values = {_text(name): value for name, value in pairs}
@@ -277,9 +277,9 @@ def _age(name: str, value: int) -> int | None:
     return _or_none(value) if name in ("oldest_ms", "newest_ms") else value
 
 
-def of_top(reply: Sequence[Any]) -> list[TopKey]:
+def read_top(reply: Sequence[Any]) -> list[TopKey]:
     return [TopKey(_id(key) or "", int(db), int(denials), int(over)) for key, db, denials, over in reply]
 
 
-def of_policies(reply: Sequence[Any]) -> list[Policy]:
+def read_policies(reply: Sequence[Any]) -> list[Policy]:
     return [Policy(_text(name), _text(definition), *map(int, counts)) for name, definition, *counts in reply]

@@ -56,7 +56,7 @@ class Settling:
         #: What was reserved.
         self._reserved: list[Reserved] = []
         #: What settles the reservations of several limits that a fallback made.
-        self._theirs: Any = None
+        self._fallback_reservation: Any = None
         self._costs: dict[str, int] = {}
         self._settled = False
         self._is_entered = False
@@ -69,7 +69,7 @@ class Settling:
         answers: Sequence[Reply] = [reply]
         if isinstance(reply, AllReply):
             answers = reply.answers
-            self._theirs = reply.reservation
+            self._fallback_reservation = reply.reservation
             reply._keep_reservation(self if reply.allowed else None)
         self._reserved = [
             Reserved(limit.name, limit.key, answer.id, limit._traits.is_semaphore, limit._is_policy)
@@ -124,7 +124,7 @@ class Settling:
         reserved = self._reserved
         if not reserved:
             return []
-        theirs = self._theirs
+        theirs = self._fallback_reservation
         if not self._is_several or not (self.reply.reachable or theirs):
             return [each.name for each in reserved if not await self._is_held(name, each, lease)]
         if theirs is not None:
@@ -198,7 +198,7 @@ class Settling:
     def _renew_later(self, seconds: float) -> None:
         raise NotImplementedError
 
-    def _renew_no_more(self) -> None:
+    def _stop_renewing(self) -> None:
         raise NotImplementedError
 
     async def _succeed(self) -> list[str]:
@@ -217,7 +217,7 @@ class Settling:
 
     async def _exit(self, error: BaseException | None) -> None:
         self._is_entered = False
-        self._renew_no_more()
+        self._stop_renewing()
         if self._settled:
             return
         try:
@@ -226,9 +226,9 @@ class Settling:
             else:
                 await self._release()
                 return
-        except Exception as trouble:
+        except Exception as failure:
             # The work's own exception says more, and the lease ends by itself.
-            if error is not None or self._core.is_forgiven(trouble):
+            if error is not None or self._core.is_forgiven(failure):
                 return
             raise
         if lapsed:
