@@ -488,7 +488,7 @@ export function all(clauses: Clauses, { force, ...options }: AllOptions): Call<A
 export const allRo = (clauses: Clauses, options: CallOptions) => allCall("allRo", clauses, options);
 
 /** RL.ALL of limits of which at least one reserves. */
-export function several(clauses: Clauses, options: CallOptions): Call<AllReply> {
+export function reserveSeveral(clauses: Clauses, options: CallOptions): Call<AllReply> {
   if (!groupsOf(clauses).some((group) => group.some(({ reserves }) => reserves))) {
     throw new TypeError("several limits to reserve must have at least one of clause.acquire that takes something");
   }

@@ -29,7 +29,7 @@ export { headers, mergedHeaders, problem } from "./headers.js";
 export type { HeaderOptions, PartitionKey, Problem, ReplyWithOptions } from "./headers.js";
 export type { LimiterOptions } from "./core.js";
 export { Limiter } from "./limiter.js";
-export type { AcquireOptions, Limits } from "./limiter.js";
+export type { AcquireOptions, Limits, Work } from "./limiter.js";
 export { Reservation } from "./reservation.js";
 export type { Settler } from "./reservation.js";
 export { Rate, semaphore, Window } from "./limits.js";

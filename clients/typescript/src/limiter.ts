@@ -60,6 +60,21 @@ export interface AcquireOptions extends ReserveOptions {
   settle?: "apply" | "release" | undefined;
 }
 
+/** What is done while a reservation is held. */
+export type Work<T> = (reservation: Reservation) => T | PromiseLike<T>;
+
+type AcquireOne<T> = [key: Key, window: Window | Policy, options: AcquireOptions, work: Work<T>];
+type AcquireSeveral<T> = [clauses: Clauses, options?: CallOptions | undefined, work?: Work<T>];
+type ReserveOne = [key: Key, window: Window | Policy, options?: ReserveOptions | undefined];
+type ReserveSeveral = [clauses: Clauses, options?: CallOptions | undefined];
+
+/** Whether arguments begin with clauses instead of a key. */
+function isForSeveral<One extends [Key, ...unknown[]], Several extends [Clauses, ...unknown[]]>(
+  args: One | Several,
+): args is Several {
+  return Array.isArray(args[0]);
+}
+
 /** Asks limits of a server with redis-ratelimit, through a client of node-redis or ioredis. */
 export class Limiter {
   readonly #core: Core;
@@ -111,47 +126,33 @@ export class Limiter {
    * work; an error of the work itself comes first. A `signal` ends the wait for the reservation. To stop the work as well, let
    * it watch the signal and throw.
    */
-  acquire<T>(
-    key: Key,
-    window: Window | Policy,
-    options: AcquireOptions,
-    work: (reservation: Reservation) => T | PromiseLike<T>,
-  ): Promise<T>;
+  acquire<T>(key: Key, window: Window | Policy, options: AcquireOptions, work: Work<T>): Promise<T>;
   /**
    * RL.ALL: reserves several limits, does the work and settles them as one step. While the work runs their leases are renewed.
    * Work that fails gives all reservations back; else what was set is applied, and semaphores are given back.
    */
-  acquire<T>(
-    clauses: Clauses,
-    options: CallOptions,
-    work: (reservation: Reservation) => T | PromiseLike<T>,
-  ): Promise<T>;
+  acquire<T>(clauses: Clauses, options: CallOptions, work: Work<T>): Promise<T>;
   /** The same for `await using`, or to be settled by hand. Until then the leases are renewed. */
   acquire(clauses: Clauses, options?: CallOptions): Promise<Reservation>;
-  async acquire<T>(
-    key: Key | Clauses,
-    window: Window | Policy | CallOptions = {},
-    options?: AcquireOptions | ((reservation: Reservation) => T | PromiseLike<T>),
-    work?: (reservation: Reservation) => T | PromiseLike<T>,
-  ): Promise<T | Reservation> {
-    if (!Array.isArray(key)) {
-      return this.#acquireOne(key as Key, window as Window | Policy, options as AcquireOptions, work);
+  acquire<T>(...args: AcquireOne<T> | AcquireSeveral<T>): Promise<T | Reservation> {
+    return isForSeveral<AcquireOne<T>, AcquireSeveral<T>>(args)
+      ? this.#acquireSeveral(...args)
+      : this.#acquireOne(...args);
+  }
+
+  async #acquireSeveral<T>(clauses: Clauses, options: CallOptions = {}, work?: Work<T>): Promise<T | Reservation> {
+    if (work !== undefined && typeof work !== "function") {
+      throw new TypeError(`acquire of several limits takes the work as a function, not ${quote(work)}`);
     }
-    if (options !== undefined && typeof options !== "function") {
-      throw new TypeError(`acquire of several limits takes the work as a function, not ${quote(options)}`);
-    }
-    const clauses = key as Clauses;
-    const reply = await this.#several("reserve", clauses, window as CallOptions, calls.several);
+    const reply = await this.#askSeveral("reserve", clauses, options, calls.reserveSeveral);
     const { reservation } = reply;
     if (reservation === undefined) throw new Denied(reply);
     reservation.renewWhileWorkRuns();
-    if (options === undefined) return reservation;
-    return this.#work(reservation, (window as CallOptions).signal, options, () =>
-      this.#settle(reservation, "apply", false),
-    );
+    if (work === undefined) return reservation;
+    return this.#work(reservation, options.signal, work, () => this.#settle(reservation, "apply", false));
   }
 
-  async #acquireOne<T>(key: Key, window: Window | Policy, options: AcquireOptions, work: unknown): Promise<T> {
+  async #acquireOne<T>(key: Key, window: Window | Policy, options: AcquireOptions, work: Work<T>): Promise<T> {
     if (typeof work !== "function") throw new TypeError(`acquire takes the work as a function, not ${quote(work)}`);
     checkOptions("acquire", options, [...calls.RESERVE_OPTIONS, "settle"]);
     const { settle, ...reserve } = options;
@@ -165,14 +166,14 @@ export class Limiter {
     const isUnsure = settle === undefined && typeof window === "string";
     const how = settle ?? (isSemaphore(window) ? "release" : "apply");
     const end = () => this.#settle(reservation, how, isUnsure && !reservation.isSet);
-    return this.#work(reservation, reserve.signal, work as (reservation: Reservation) => T | PromiseLike<T>, end);
+    return this.#work(reservation, reserve.signal, work, end);
   }
 
   /** Does the work, and gives back what was reserved if it fails. `end` settles otherwise. */
   async #work<T>(
     reservation: Reservation,
     signal: AbortSignal | undefined,
-    work: (reservation: Reservation) => T | PromiseLike<T>,
+    work: Work<T>,
     end: () => Promise<void>,
   ): Promise<T> {
     let result: T;
@@ -209,7 +210,7 @@ export class Limiter {
   }
 
   /** Asks several limits as one, and gives the reply what settles them. */
-  async #several(
+  async #askSeveral(
     name: "all" | "reserve",
     clauses: Clauses,
     options: AllOptions,
@@ -229,15 +230,16 @@ export class Limiter {
   reserve(key: Key, window: Window | Policy, options?: ReserveOptions): Promise<Reply>;
   /** RL.ALL: reserves several limits, for the caller to settle with the `reservation` of the reply. */
   reserve(clauses: Clauses, options?: CallOptions): Promise<AllReply>;
-  reserve(
-    key: Key | Clauses,
-    window: Window | Policy | CallOptions = {},
-    options: ReserveOptions = {},
-  ): Promise<Reply | AllReply> {
-    if (Array.isArray(key)) {
-      return this.#several("reserve", key as Clauses, window as CallOptions, calls.several);
-    }
-    return this.#core.send("reserve", [key as Key, window as Window | Policy, options], calls.reserve);
+  reserve(...args: ReserveOne | ReserveSeveral): Promise<Reply | AllReply> {
+    return isForSeveral<ReserveOne, ReserveSeveral>(args) ? this.#reserveSeveral(...args) : this.#reserveOne(...args);
+  }
+
+  #reserveOne(key: Key, window: Window | Policy, options: ReserveOptions = {}): Promise<Reply> {
+    return this.#core.send("reserve", [key, window, options], calls.reserve);
+  }
+
+  #reserveSeveral(clauses: Clauses, options: CallOptions = {}): Promise<AllReply> {
+    return this.#askSeveral("reserve", clauses, options, calls.reserveSeveral);
   }
 
   /** RL.ACQUIRE_RO: what acquire would find now. */
@@ -318,7 +320,7 @@ export class Limiter {
    * settles all that was reserved.
    */
   all(clauses: Clauses, options: AllOptions = {}): Promise<AllReply> {
-    return this.#several("all", clauses, options, calls.all);
+    return this.#askSeveral("all", clauses, options, calls.all);
   }
 
   /** RL.ALL_RO: what all would answer now. */
