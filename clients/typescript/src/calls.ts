@@ -422,18 +422,19 @@ function notClauses(given: unknown): never {
 /** A clause by itself is a group of one. */
 function groupOf(given: Clause | Group): Group {
   if (!Array.isArray(given)) return [given as Clause];
-  if (given.length === 0) throw new TypeError("a group of all has no clauses; it takes one or more");
+  if (given.length === 0) throw new RangeError("a group must have at least one clause");
   return given as Group;
 }
 
 /** The groups of all, checked. */
 function groupsOf(given: Clauses): Group[] {
   const groups = Array.isArray(given) ? (given as Clauses).map(groupOf) : notClauses(given);
+  if (groups.length === 0) throw new RangeError("there must be at least one clause");
   const clauses = groups.flat();
   clauses.forEach(checkClause);
   const names = new Set<string>();
   for (const { name } of clauses) {
-    if (names.has(name)) throw new TypeError(`two limits must not have the same name, which is ${quote(name)}`);
+    if (names.has(name)) throw new RangeError(`two limits must not have the same name, which is ${quote(name)}`);
     names.add(name);
   }
   return groups;
@@ -500,7 +501,7 @@ function forceAll(given: Clauses, options: CallOptions): Call<AllReply> {
   const signal = checkCallOptions("all", options);
   const clauses = groupsOf(given).flat();
   if (given.some((each) => Array.isArray(each)) || !clauses.every(({ isPlain }) => isPlain)) {
-    throw new TypeError("force must be used with rates and windows without options and groups");
+    throw new RangeError("force must be used with rates and windows without options and groups");
   }
   for (const { name, takes = 0 } of clauses) {
     if (takes < 0) throw new RangeError(`the quantity of ${quote(name)} must be at least 0 with force, not ${takes}`);

@@ -93,18 +93,21 @@ export class Core {
     return this.#unreachable !== "raise" && isUnreachable(error);
   }
 
-  /** The answer to a call. `name` and `given` say how it was called, for a fallback; `make` makes it. */
+  /**
+   * Returns the reply to the call that `make` makes of `given`. A fallback is called by the method `name`; settling several
+   * reservations has none.
+   */
   async send<Given extends unknown[], T>(
-    name: keyof Limits,
+    name: keyof Limits | undefined,
     given: Given,
     make: (...given: Given) => Call<T>,
   ): Promise<T> {
     return (await this.answer(name, given, make)).value;
   }
 
-  /** The same, and which limiter gave it. */
+  /** Returns the reply, and the fallback if that gave it. */
   async answer<Given extends unknown[], T>(
-    name: keyof Limits,
+    name: keyof Limits | undefined,
     given: Given,
     make: (...given: Given) => Call<T>,
   ): Promise<Answer<T>> {
@@ -142,12 +145,12 @@ export class Core {
   }
 
   /** What `unreachable` says in the place of an answer. Throws errors that do not mean that Redis cannot be reached. */
-  fallback<T>(name: keyof Limits, given: unknown[], call: Call<T>, error: unknown): Answer<T | Promise<T>> {
+  fallback<T>(name: keyof Limits | undefined, given: unknown[], call: Call<T>, error: unknown): Answer<T | Promise<T>> {
     if (!isUnreachable(error)) throw this.#explained(call, error);
     const unreachable = this.#unreachable;
     if (call.unreached === undefined || unreachable === "raise") throw error;
     if (typeof unreachable === "object") {
-      const method = unreachable[name] as ((...given: unknown[]) => Promise<T>) | undefined;
+      const method = name && (unreachable[name] as ((...given: unknown[]) => Promise<T>) | undefined);
       if (method === undefined) throw error;
       return { value: marked(method.apply(unreachable, given)), by: unreachable };
     }

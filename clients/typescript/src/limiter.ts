@@ -220,7 +220,7 @@ export class Limiter {
     const limits: Clause[] = clauses.flat();
     const reserves = options.force !== true && limits.some((limit) => limit.reserves);
     if (reserves && reply.allowed) {
-      const settleAll = (call: Call<string[]>) => this.#core.send("apply", [], () => call);
+      const settleAll = (call: Call<string[]>) => this.#core.send(undefined, [], () => call);
       keepReservation(reply, new Reservation(by, limits, reply, settleAll));
     }
     return reply;

@@ -100,13 +100,13 @@ export class Reservation {
   #check(name: string, quantity: Integer): void {
     const limit = this.#limits.find((each) => each.name === name);
     if (limit === undefined) {
-      throw new TypeError(
+      throw new RangeError(
         `there is no limit ${quote(name)}, but ${this.#limits.map((each) => quote(each.name)).join(", ")}`,
       );
     }
     if (!limit.reserves)
-      throw new TypeError(`the limit ${quote(name)} reserves nothing: it was counted when it was asked`);
-    if (limit.isSemaphore) throw new TypeError(`the limit ${quote(name)} is a semaphore, which is only given back`);
+      throw new RangeError(`the limit ${quote(name)} reserves nothing: it was counted when it was asked`);
+    if (limit.isSemaphore) throw new RangeError(`the limit ${quote(name)} is a semaphore, which is only given back`);
     integer(`the cost of ${quote(name)}`, quantity);
     if (quantity < 0) throw new RangeError(`the cost of ${quote(name)} must be at least 0, not ${quantity}`);
   }

@@ -274,7 +274,6 @@ suite("calls", () => {
         "start must be a string, not 9",
         () => limiter.window("k", { limit: 1, period: "1d", fixed: true, start: 9 } as never),
       ],
-      ["a group of all has no clauses", () => limiter.all([[]])],
       [
         "all takes clauses made by clause.throttle, clause.window and clause.acquire, not []",
         () => limiter.all([[clause.window("k", "@day"), [] as never]]),

@@ -60,6 +60,14 @@ export interface SeveralCase {
   raises?: string;
 }
 export const SEVERAL: SeveralCase[] = load("several.json");
+/** Mistakes with several limits: "type" is a TypeError, "value" a RangeError. */
+export const MISTAKES: {
+  says: string;
+  clauses?: (Case | Case[])[];
+  force?: true;
+  cost?: Record<string, number>;
+  error: "type" | "value";
+}[] = load("mistakes.json");
 
 /** Answers with their headers. */
 export const HEADERS: (HeadersCase & { headers: Record<string, string> })[] = load("headers.json");

@@ -180,13 +180,13 @@ class Reservation(Settling):
     #: The loop keeps no task alive by itself.
     _renewal: asyncio.Future[None] | None = None
 
-    async def apply(self, quantity: Cost | None = None) -> bool:
-        """Settles now: counts the reservation, or what was really used; False if it had lapsed.
+    async def apply(self, cost: Cost | None = None, *, quantity: Cost | None = None) -> bool:
+        """Settles now: counts what was reserved, or `cost`, what was really used. Returns False if the lease had ended.
 
-        Of several limits `quantity` has what was used by name. A limit without one keeps what was reserved, and a
-        semaphore is given back.
+        For several limits, `cost` maps their names to what was used. A limit that it does not name keeps what was reserved,
+        and a semaphore is released. `quantity` is another name of `cost`.
         """
-        return await self._apply(quantity)
+        return await self._apply(cost if quantity is None else quantity)
 
     async def release(self) -> bool:
         """Settles now: gives the reservation back; False if it had lapsed."""
@@ -231,7 +231,7 @@ class Reservation(Settling):
         ]
         if self._reserved:
             with suppress(Exception):
-                await self._core.send(calls.release_all(self._reserved), "settle", (), {})
+                await self._core.send(calls.release_all(self._reserved))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from time import monotonic
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar, Union, cast
 
 from . import calls
@@ -97,8 +98,15 @@ class Core(Connector[IOType]):
         """Forgets all connections without closing them: they are those of another process."""
         self.servers = make_servers(self, self._client)
 
-    async def send(self, call: Call[T], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
-        """The answer to a call. `name`, `args` and `kwargs` say how it was called, for a fallback."""
+    async def send(
+        self,
+        call: Call[T],
+        name: str = "",
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] = MappingProxyType({}),
+    ) -> T:
+        """Returns the reply to a call. A fallback is called by the method `name`, with `args` and `kwargs`; settling several
+        reservations has none."""
         if call.key is not None and not isinstance(call.key, (str, bytes)):
             raise TypeError(f"a key must be str or bytes, not {call.key!r}")
         if self._memory is not None and name in _SETTLING:

@@ -121,13 +121,13 @@ class Local(InProcess):
 class Reservation(Settling):
     """A reservation while its work is done, see Limiter.acquire."""
 
-    def apply(self, quantity: Cost | None = None) -> bool:
-        """Settles now: counts the reservation, or what was really used; False if it had lapsed.
+    def apply(self, cost: Cost | None = None, *, quantity: Cost | None = None) -> bool:
+        """Settles now: counts what was reserved, or `cost`, what was really used. Returns False if the lease had ended.
 
-        Of several limits `quantity` has what was used by name. A limit without one keeps what was reserved, and a
-        semaphore is given back.
+        For several limits, `cost` maps their names to what was used. A limit that it does not name keeps what was reserved,
+        and a semaphore is released. `quantity` is another name of `cost`.
         """
-        return run(self._apply(quantity))
+        return run(self._apply(cost if quantity is None else quantity))
 
     def release(self) -> bool:
         """Settles now: gives the reservation back; False if it had lapsed."""

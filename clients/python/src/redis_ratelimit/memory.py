@@ -262,7 +262,8 @@ class MemoryCore:
         self.memory = memory
         self.clock = memory.clock
 
-    async def send(self, call: Call[T], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
+    async def send(self, call: Call[T], *_: object) -> T:
+        """Returns the reply to a call. There is no fallback, so how it was called makes no difference."""
         if call.key is not None and not isinstance(call.key, (str, bytes)):
             raise TypeError(f"a key must be str or bytes, not {call.key!r}")
         memory = self.memory

@@ -135,7 +135,7 @@ class Settling:
             call = calls.apply_all(reserved, self._costs)
         else:
             call = calls.release_all(reserved) if name == "release" else calls.renew_all(reserved, lease)
-        lapsed: list[str] = await self._core.send(call, "settle", (), {})
+        lapsed: list[str] = await self._core.send(call)
         return lapsed
 
     async def _is_held(self, name: str, each: Reserved, lease: Duration | None) -> bool:
