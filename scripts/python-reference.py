@@ -76,6 +76,11 @@ def text_of(item: Any, name: str) -> str:
     text = inspect.getdoc(item)
     if not text:
         raise Undocumented(f"{name} has no docstring")
+    # Arguments become a list.
+    head, mark, arguments = text.partition("\nArgs:\n")
+    if mark:
+        arguments = re.sub(r"^ {4}(?! )([^:]+): ", r"- `\1`: ", arguments, flags=re.MULTILINE)
+        text = head + "\n" + re.sub(r"^ {8}", "  ", arguments, flags=re.MULTILINE)
     # Code that is indented, or that stands at the end after a line that ends with a sentence, is a block.
     lines, found, is_code = text.splitlines(), [], False
     for line in lines:

@@ -1,4 +1,4 @@
-/** Each command as words to send, a reply to read, and an answer for when Redis cannot be reached. No I/O is done here. */
+/** Builds the words of each command, reads its reply, and decides when Redis cannot be reached. Does no I/O. */
 
 import { checkFlag, checkOptions, checkSignal, checkText, duration, integer, quote, toMilliseconds } from "./check.js";
 import {
@@ -39,13 +39,13 @@ import {
 /** The key of a limit. */
 export type Key = string | Buffer;
 
-/** What is sent. */
+/** A command as it is sent. */
 export interface Command {
-  /** Undefined where the command is about no key. */
+  /** Undefined if the command has no key. */
   key: Key | undefined;
   words: Word[];
   readonly: boolean;
-  /** How long the server may let the command wait; 0 is without end. */
+  /** How long the command may wait on the server; 0 is without end. */
   blockMs?: number | undefined;
   /**
    * Commands on keys of the same slot. With them it is one transaction, and the reply is a list: the replies to all commands,
@@ -54,10 +54,10 @@ export interface Command {
   more?: Word[][] | undefined;
 }
 
-/** A command, and what is made of its reply. */
+/** A command, and how its reply is read. */
 export interface Call<T> extends Command {
   read: (reply: unknown) => T;
-  /** The answer if Redis cannot be reached: to allow (true) or to deny (false). */
+  /** Returns the reply if Redis cannot be reached, given whether to allow. */
   unreached?: (allow: boolean) => T;
   /** Makes one answer of those of all nodes of a cluster, which are asked then. */
   merge?: (answers: T[]) => T;
@@ -75,13 +75,13 @@ export interface Call<T> extends Command {
 /** Options of every call. */
 export interface CallOptions {
   /**
-   * Gives the call up: it rejects with the reason of the signal. A call that has not been sent is not sent, one that waits
+   * Cancels the call, which rejects with the reason of the signal. A call that has not been sent is not sent, one that waits
    * (`block`) leaves the line, and what is granted too late is given back.
    */
   signal?: AbortSignal | undefined;
 }
 
-/** What is looked at. */
+/** Options of the calls that take nothing, such as Limiter.throttleRo. */
 export interface LookOptions extends CallOptions {
   /** Default 1. */
   quantity?: Integer | undefined;
@@ -91,9 +91,9 @@ export interface LookOptions extends CallOptions {
 
 /** Options of Limiter.throttle. */
 export interface ThrottleOptions extends LookOptions {
-  /** Takes as much of the quantity as there is. */
+  /** Takes as much of the quantity as is available. */
   atmost?: boolean | undefined;
-  /** Counts the quantity even where there is not enough. */
+  /** Counts the quantity even if that exceeds the limit. */
   force?: boolean | undefined;
   /** How long the call may wait to be allowed; 0 is without end. */
   block?: Duration | undefined;
@@ -105,9 +105,9 @@ export interface ThrottleOptions extends LookOptions {
 
 /** Options of Limiter.window. */
 export interface WindowOptions extends LookOptions {
-  /** Takes as much of the quantity as there is. */
+  /** Takes as much of the quantity as is available. */
   atmost?: boolean | undefined;
-  /** Counts the quantity even where there is not enough. */
+  /** Counts the quantity even if that exceeds the limit. */
   force?: boolean | undefined;
   /** Counts the call even if it is denied. */
   countDenied?: boolean | undefined;
@@ -133,7 +133,7 @@ export interface ReserveOptions extends LookOptions {
 
 /** Options of every clause. */
 export interface ClauseOptions extends Omit<LookOptions, "signal"> {
-  /** How the limit is called in replies, errors and true costs. Default: its key. */
+  /** The name of the limit in replies, errors and costs. Default: its key. */
   name?: string | undefined;
   /** Must be allowed, takes nothing. */
   check?: boolean | undefined;
@@ -145,21 +145,21 @@ export interface ClauseOptions extends Omit<LookOptions, "signal"> {
 export interface Clause {
   /** Its key. */
   key: Key;
-  /** How the limit is called in replies, errors and true costs. */
+  /** The name of the limit in replies, errors and costs. */
   name: string;
-  /** What is sent of it. */
+  /** Its words in the command. */
   words: Word[];
   /** @internal The commands that give back what it took. */
   undo?: (answer: Reply) => Command[];
   /** @internal Whether it never denies, and so is the choice of its group if none before it is. */
   shadow?: boolean | undefined;
-  /** @internal What it takes; 0 if it only checks. */
+  /** @internal The quantity that it takes; 0 if it only checks. */
   takes?: Integer | undefined;
   /** @internal Whether it has no options of its own. */
   isPlain?: boolean | undefined;
   /** @internal Whether it makes a reservation, which is settled when the work is done. */
   reserves?: boolean | undefined;
-  /** @internal Whether its reservation can only be released. What a policy is, only the server knows. */
+  /** @internal Whether its reservation can only be released. Only the server knows this about a policy. */
   isSemaphore?: boolean | undefined;
   /** @internal The lease of its reservation, if it is not the server's default. */
   leaseMs?: number | undefined;
@@ -167,7 +167,7 @@ export interface Clause {
   id?: string | undefined;
 }
 
-/** Clauses of which the first takes that would be allowed: "the plan's quota, else credits". */
+/** Clauses of which the first that would be allowed takes: "the plan's quota, else credits". */
 export type Group = readonly Clause[];
 
 /** The limits of all: a clause by itself is a group of one. */
@@ -176,8 +176,8 @@ export type Clauses = readonly (Clause | Group)[];
 /** Options of Limiter.all. */
 export interface AllOptions extends CallOptions {
   /**
-   * Counts afterwards, as one step, what was used: also where there is not enough. For rates and windows without options and
-   * groups.
+   * Counts what was used, in one step, even if that exceeds a limit. All clauses must then be rates and windows, without
+   * options and groups.
    */
   force?: boolean | undefined;
 }
@@ -381,7 +381,7 @@ export function window(key: Key, limit: Window | Policy, options: WindowOptions)
 export function reserve(key: Key, limit: Window | Policy, options: ReserveOptions): Call<Reply> {
   checkWindow("reserve", limit);
   checkOptions("reserve", options, RESERVE_OPTIONS);
-  // Without an id of its own a reservation whose answer is lost could not be given back.
+  // Without an id of its own, a reservation whose reply is lost could not be released.
   const { signal, id = signal && randomName() } = options;
   const undo = (answer: Reply | undefined) => releaseOf(key, answer === undefined ? id : answer.id);
   const call = { ...limitCall("RL.ACQUIRE", key, limit, { ...options, id }), read: readId, undo };
@@ -426,7 +426,7 @@ function groupOf(given: Clause | Group): Group {
   return given as Group;
 }
 
-/** The groups of all, checked. */
+/** Checks the clauses of all, and returns their groups. */
 function groupsOf(given: Clauses): Group[] {
   const groups = Array.isArray(given) ? (given as Clauses).map(groupOf) : notClauses(given);
   if (groups.length === 0) throw new RangeError("there must be at least one clause");
@@ -442,7 +442,7 @@ function groupsOf(given: Clauses): Group[] {
 
 const withElse = (group: Group): Word[] => group.flatMap(({ words }, at) => (at === 0 ? words : ["ELSE", ...words]));
 
-/** Without an id of its own a reservation whose answer is lost could not be given back. */
+/** Adds an id to a clause that reserves. Without one, a reservation whose reply is lost could not be released. */
 function withOwnId(clause: Clause): Clause {
   if (!clause.reserves || clause.id !== undefined) return clause;
   const id = randomName();
@@ -488,7 +488,7 @@ export function all(clauses: Clauses, { force, ...options }: AllOptions): Call<A
 
 export const allRo = (clauses: Clauses, options: CallOptions) => allCall("allRo", clauses, options);
 
-/** RL.ALL of limits of which at least one reserves. */
+/** Returns the call of RL.ALL. Throws a TypeError unless at least one limit reserves. */
 export function reserveSeveral(clauses: Clauses, options: CallOptions): Call<AllReply> {
   if (!groupsOf(clauses).some((group) => group.some(({ reserves }) => reserves))) {
     throw new TypeError("several limits to reserve must have at least one of clause.acquire that takes something");
@@ -496,7 +496,7 @@ export function reserveSeveral(clauses: Clauses, options: CallOptions): Call<All
   return allCall("all", clauses, options);
 }
 
-/** RL.THROTTLE and RL.WINDOW with FORCE, for each limit one, as one step. */
+/** Counts each limit by RL.THROTTLE or RL.WINDOW with FORCE, in one transaction. */
 function forceAll(given: Clauses, options: CallOptions): Call<AllReply> {
   const signal = checkCallOptions("all", options);
   const clauses = groupsOf(given).flat();
@@ -508,7 +508,7 @@ function forceAll(given: Clauses, options: CallOptions): Call<AllReply> {
   }
   const read = (replies: unknown[]): AllReply => {
     const answers = withoutErrors(clauses, replies).map(readReply);
-    // As RL.ALL decides: by what the least is left of, compared to what was asked. What asks for nothing comes last.
+    // Chosen as RL.ALL does: the limit with the least left in proportion to its quantity. A quantity of 0 comes last.
     const ratios = answers.map(({ remaining }, at) => {
       const takes = Number(clauses[at]?.takes);
       return takes > 0 ? Math.floor(remaining / takes) : Infinity;
@@ -528,7 +528,7 @@ function forceAll(given: Clauses, options: CallOptions): Call<AllReply> {
   return { ...call, signal, unreached: () => allUnreached(true), policies: policiesOf(clauses) };
 }
 
-/** Commands that are carried out as one. What is read is a list of replies, also of a single command. */
+/** Returns the call of a transaction. `read` takes the list of replies, even for a single command. */
 function transaction<T>(
   limits: readonly { key: Key }[],
   [words = [], ...more]: Word[][],
@@ -539,12 +539,12 @@ function transaction<T>(
   return { key, words, more, readonly: false, read: (replies) => read(replies as unknown[]) };
 }
 
-/** The replies. Throws the first error among them; its text names the limits of all. */
+/** Returns the replies. Throws the first error, with all errors and the names of their limits in its text. */
 function withoutErrors(limits: readonly { name: string }[], replies: readonly unknown[]): readonly unknown[] {
   const failed = replies.flatMap((reply, at) => (reply instanceof Error ? [{ reply, name: limits[at]?.name }] : []));
   const [first] = failed;
   if (first === undefined) return replies;
-  // The code stays in front.
+  // The text still begins with the error code.
   first.reply.message = failed.map(({ reply, name }) => `${reply.message} (limit ${name})`).join("; ");
   throw first.reply;
 }
@@ -558,7 +558,7 @@ export interface Reserved {
   isPolicy: boolean;
 }
 
-/** Commands for each reservation, as one step. The answer has the names of the limits whose reservation is not held. */
+/** Returns the call that sends commands for each reservation in one transaction, and reads the names of those that ended. */
 function forEach(
   reserved: readonly Reserved[],
   signal: AbortSignal | undefined,
@@ -578,7 +578,7 @@ function forEach(
   return { ...transaction(reserved, commands.flat(), read), signal };
 }
 
-/** What was really used of limits, by their names. */
+/** What was really used, by the names of the limits. */
 export type Costs = Readonly<Record<string, Integer>>;
 
 /** RL.APPLY for each reservation, with the true cost of those that are named; RL.RELEASE for a semaphore's. */
@@ -588,7 +588,7 @@ export function applyAll(reserved: readonly Reserved[], costs: Costs, options: C
     const cost = costs[name];
     if (cost !== undefined) return [[...applied, integer("quantity", cost)]];
     if (isSemaphore) return [["RL.RELEASE", key, id]];
-    // Only the server knows what a policy is. Where it is a window, there is nothing left to release.
+    // Only the server knows what a policy is. If it is a window, RL.RELEASE finds nothing left to release.
     return isPolicy ? [applied, ["RL.RELEASE", key, id]] : [applied];
   });
 }
@@ -603,7 +603,7 @@ export function renewAll(reserved: readonly Reserved[], options: RenewOptions): 
   return forEach(reserved, options.signal, ({ key, id }) => [renew(key, id, options).words]);
 }
 
-/** The clause of each group that is its choice, and its answer. */
+/** Returns the clause that each group chose, and its reply. */
 function choicesOf(groups: readonly Group[], answers: readonly Reply[]): [Clause, Reply][] {
   let next = 0;
   return groups.flatMap((group) => {
@@ -614,7 +614,7 @@ function choicesOf(groups: readonly Group[], answers: readonly Reply[]): [Clause
   });
 }
 
-/** The names of the limits that took: choices, unless they only check, or are in shadow and would have been denied. */
+/** Returns the names of the limits that took: choices, unless they only check or only their shadow allowed them. */
 function limitsThatTook(groups: readonly Group[], answers: readonly Reply[], isTaking: boolean): string[] {
   return choicesOf(groups, answers)
     .filter(([{ takes = 0, reserves }, { limited, id }]) => {
@@ -624,7 +624,7 @@ function limitsThatTook(groups: readonly Group[], answers: readonly Reply[], isT
     .map(([{ name }]) => name);
 }
 
-/** The commands that give back what each group's choice took. */
+/** Returns the commands that give back what each group's choice took. */
 function takenOf(groups: readonly Group[], answers: readonly Reply[]): Command[] {
   return choicesOf(groups, answers).flatMap(([clause, answer]) => clause.undo?.(answer) ?? []);
 }
@@ -690,7 +690,7 @@ export function top(options: TopOptions): Call<TopKey[]> {
   return { key: undefined, words, readonly: true, read: readTop, merge, signal: options.signal };
 }
 
-/** Policies of several nodes as one list. Those of one name that are not the same stay apart. */
+/** Merges the policies of several nodes. Policies with the same name and different definitions stay apart. */
 function sumOfPolicies(nodes: PolicyCounts[][]): PolicyCounts[] {
   const sums = new Map<string, PolicyCounts>();
   for (const each of nodes.flat()) {

@@ -1,6 +1,6 @@
 /** Checks of what plain JavaScript may pass: what TypeScript would refuse is a TypeError before anything is sent. */
 
-/** How a value is shown in an error. */
+/** Returns a value as errors quote it. */
 export function quote(value: unknown): string {
   if (typeof value === "bigint") return `${value}n`;
   if (typeof value === "function") return "a function";
@@ -11,7 +11,7 @@ export function quote(value: unknown): string {
   }
 }
 
-/** TypeError unless `given` is an object that has no fields but `allowed`. */
+/** Throws a TypeError unless `given` is an object that has no fields but `allowed`. */
 export function checkOptions(what: string, given: unknown, allowed: readonly string[]): void {
   if (typeof given !== "object" || given === null || Array.isArray(given)) {
     throw new TypeError(`the options of ${what} must be an object, not ${quote(given)}`);
@@ -23,21 +23,21 @@ export function checkOptions(what: string, given: unknown, allowed: readonly str
   }
 }
 
-/** TypeError unless `given` is a key or an id: a string or bytes. */
+/** Throws a TypeError unless `given` is a key or an id: a string or bytes. */
 export function checkText(what: string, given: unknown): void {
   if (typeof given !== "string" && !(given instanceof Uint8Array)) {
     throw new TypeError(`the ${what} must be a string or a Buffer, not ${quote(given)}`);
   }
 }
 
-/** TypeError unless `given` is true, false or left out. */
+/** Throws a TypeError unless `given` is true, false or undefined. */
 export function checkFlag(what: string, given: unknown): void {
   if (given !== undefined && typeof given !== "boolean") {
     throw new TypeError(`${what} must be true or false, not ${quote(given)}`);
   }
 }
 
-/** TypeError unless `given` is an AbortSignal or left out. It may be one of another library, or of another realm. */
+/** Throws a TypeError unless `given` is an AbortSignal, perhaps of another library or realm, or undefined. */
 export function checkSignal(given: unknown): void {
   if (given === undefined) return;
   const { aborted, addEventListener } = (given ?? {}) as Partial<AbortSignal>;
@@ -45,7 +45,7 @@ export function checkSignal(given: unknown): void {
   throw new TypeError(`signal must be an AbortSignal, not ${quote(given)}`);
 }
 
-/** A whole number as it is sent. */
+/** Returns a whole number as it is sent. Throws a TypeError for other types, and a RangeError for other numbers. */
 export function integer(what: string, value: unknown): string {
   if (typeof value === "bigint") return String(value);
   if (typeof value !== "number") throw new TypeError(`${what} must be a number or a bigint, not ${quote(value)}`);
@@ -63,26 +63,26 @@ const UNIT_MS = new Map([
   ["d", 86_400_000],
   ["w", 604_800_000],
 ]);
-/** Months and years have no fixed length. This is the least. */
+/** Months and years have no fixed length: these are the shortest. */
 const LEAST_UNIT_MS = new Map([...UNIT_MS, ["mo", 28 * 86_400_000], ["y", 365 * 86_400_000]]);
 
-/** The milliseconds of a number with one of the units, or with none, which stands for `plain`; null if it is none. */
+/** Returns the milliseconds of a number with one of the units, by default `plain`; null for any other text. */
 function lengthMs(text: string, units: ReadonlyMap<string, number>, plain: string): bigint | null {
   const [, count, unit] = /^(\d+)([a-z]*)$/i.exec(text) ?? [];
   const unitMs = units.get(unit?.toLowerCase() || plain);
   return count === undefined || unitMs === undefined ? null : BigInt(count) * BigInt(unitMs);
 }
 
-/** Whether a text is a number, or a number with a unit. Whether there is such a unit is for the server to say. */
+/** Returns whether a text is a number, or a number with a unit. The server checks the unit. */
 export const isPeriod = (text: unknown): text is string => typeof text === "string" && /^\d+[a-z]*$/i.test(text);
 
-/** The milliseconds of a period; null for months and years, which have no fixed length, and for what is no period. */
+/** Returns the milliseconds of a period; null for months and years, which have no fixed length, and for other texts. */
 export const periodMs = (period: number | string): bigint | null => lengthMs(String(period), UNIT_MS, "s");
 
-/** The milliseconds that a period has at least; null for what is no period. */
+/** Returns the milliseconds that a period has at least; null for what is not a period. */
 export const leastPeriodMs = (period: number | string): bigint | null => lengthMs(String(period), LEAST_UNIT_MS, "s");
 
-/** The milliseconds of a number, or of a number with a unit such as "5s". */
+/** Returns the milliseconds of a number, or of a number with a unit such as "5s". */
 export function toMilliseconds(what: string, value: unknown): number {
   if (typeof value !== "string") return Number(integer(what, value));
   const ms = lengthMs(value, UNIT_MS, "ms");
@@ -92,7 +92,7 @@ export function toMilliseconds(what: string, value: unknown): number {
   return Number(ms);
 }
 
-/** A length of time from `least` milliseconds on as it is sent. */
+/** Returns a length of time of at least `least` milliseconds as it is sent. */
 export function duration(what: string, value: unknown, least: number): string {
   if (toMilliseconds(what, value) < least) {
     throw new RangeError(`${what} must be milliseconds from ${least} on, not ${String(value)}`);

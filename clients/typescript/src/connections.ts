@@ -33,7 +33,7 @@ export interface OneTimeClient {
   lastError: unknown;
 }
 
-/** Where the limiter's own clients come from. */
+/** Creates the limiter's own clients. */
 export interface Source {
   /** A client with the settings of the one that the limiter was given, which is not connected yet. */
   makeClient(connectTimeout: number): Promise<OneTimeClient>;
@@ -41,7 +41,7 @@ export interface Source {
   settings(): Record<string, unknown> | undefined;
 }
 
-/** Where a client connects to. */
+/** The address that a client connects to. */
 function addressOf(options: Record<string, unknown> | undefined): string {
   const at = (options?.["socket"] ?? options ?? {}) as { host?: string; port?: number; path?: string };
   if (options?.["sentinels"]) return `the master ${String(options["name"])} of the sentinels`;
@@ -51,7 +51,7 @@ function addressOf(options: Record<string, unknown> | undefined): string {
 /** Whether a connection that answered so still serves: an error that is about the command says that it does. */
 const serves = (error: unknown): boolean => isErrorReply(error) && !isUnreachable(error) && !isServerFull(error);
 
-/** How long a PING takes, in milliseconds; 0 where it is not allowed. Throws unless the server serves. */
+/** Returns how long a PING takes, in milliseconds; 0 if it is not allowed. Throws unless the server serves. */
 async function roundTripOf(client: OneTimeClient): Promise<number> {
   const began = performance.now();
   try {
@@ -325,7 +325,7 @@ export class Connections implements Transport {
     }
   }
 
-  /** Tries until it has a connection on which the server answers, or the caller has given up. */
+  /** Tries until it has a connection on which the server answers, or the call is cancelled. */
   async #patiently(attempt: Attempt, take: () => Promise<Connection | undefined>): Promise<Connection> {
     for (;;) {
       try {
@@ -351,7 +351,7 @@ export class Connections implements Transport {
     });
   }
 
-  /** Whether the server has not closed an idle connection. */
+  /** Returns whether an idle connection is still open. */
   async #stillThere(connection: Connection): Promise<boolean> {
     // Far away a PING would take what the call has.
     const isNear = this.#deadline === undefined || connection.roundTripMs * 8 < this.#deadline;

@@ -22,9 +22,9 @@ import type { Attempt, Transport } from "./transport.js";
 /** Options of a Limiter. */
 export interface LimiterOptions {
   /**
-   * What a call answers while Redis cannot be reached: throws the error, is allowed, is denied, or is answered by another
-   * object with the same methods. Error replies are always thrown, and so is what calls end with that settle, list or look
-   * into keys. Default "raise".
+   * What a call returns while Redis cannot be reached: "raise" throws the error, "allow" and "deny" decide without Redis, and
+   * another limiter decides in its place. Error replies are always thrown, and so are the errors of calls that settle, list or
+   * inspect keys. Default "raise".
    */
   unreachable?: "raise" | "allow" | "deny" | Limits | undefined;
   /**
@@ -34,15 +34,15 @@ export interface LimiterOptions {
   deadline?: number | undefined;
 }
 
-/** The method of a limiter in the server's place that says whether it made a reservation, which it then settles too. */
+/** The method of a fallback that returns whether it made a reservation, which it must then settle too. */
 export const HOLDS = Symbol.for("redis-ratelimit-client.holds");
 
-/** What a timer can wait at most. */
+/** The longest wait of a timer. */
 const LONGEST_MS = 2 ** 31 - 1;
-/** An answer within this part of a call's time does not show that the server still answers at its end. */
+/** An answer in this first part of a call's time does not show that the server still answers at its end. */
 const EARLY = 0.2;
 
-/** An answer, and the object that gave it in the server's place, if one did. */
+/** A reply, and the fallback if that gave it. */
 export interface Answer<T> {
   value: T;
   by: Limits | undefined;
@@ -65,7 +65,7 @@ function checkDeadline(given: unknown): void {
   }
 }
 
-/** A limiter without its methods. */
+/** Everything of a limiter but its methods. */
 export class Core {
   readonly #transport: Transport;
   readonly #breakers = new Map<string, Breaker>();
@@ -88,7 +88,7 @@ export class Core {
     this.#transport.close();
   }
 
-  /** Whether an error of settling is hidden: the user chose an answer for when Redis cannot be reached. */
+  /** Returns whether an error of settling is hidden, as `unreachable` says what to do while Redis cannot be reached. */
   isForgiven(error: unknown): boolean {
     return this.#unreachable !== "raise" && isUnreachable(error);
   }
@@ -122,7 +122,7 @@ export class Core {
     }
   }
 
-  /** The answer of the server alone. `attempt` shows afterwards whether the call was sent. */
+  /** Returns the server's reply, without a fallback. `attempt` tells afterwards whether the call was sent. */
   async ask<T>(call: Call<T>, attempt: Attempt = { over: false }): Promise<T> {
     throwIfAborted(call.signal);
     const atOnce = this.#transport.atOnce?.(call);
@@ -131,12 +131,12 @@ export class Core {
     return call.merge === undefined ? call.read(reply) : call.merge((reply as unknown[]).map(call.read));
   }
 
-  /** Gives back what a call took whose caller is gone. What Redis does not answer ends with its period or lease. */
+  /** Gives back what a cancelled call took. If Redis does not answer, it ends with its period or lease. */
   async #undo<T>(call: Call<T>, answer: T | undefined): Promise<void> {
     for (const command of call.undo?.(answer) ?? []) await this.ask({ ...command, read: Number }).catch(() => 0);
   }
 
-  /** Those of the reservations that a MemoryLimiter made while Redis could not be reached, and which it settles. */
+  /** Returns the reservations that a MemoryLimiter made while Redis could not be reached, and that limiter. */
   ownReservations(key: Key, ids: readonly string[]): { by: Limits; own: string[] } | undefined {
     const unreachable = this.#unreachable;
     if (typeof unreachable !== "object" || !(HOLDS in unreachable)) return undefined;
@@ -144,7 +144,7 @@ export class Core {
     return own.length > 0 ? { by: unreachable, own } : undefined;
   }
 
-  /** What `unreachable` says in the place of an answer. Throws errors that do not mean that Redis cannot be reached. */
+  /** Returns what `unreachable` decides. Throws an error that does not mean that Redis cannot be reached. */
   fallback<T>(name: keyof Limits | undefined, given: unknown[], call: Call<T>, error: unknown): Answer<T | Promise<T>> {
     if (!isUnreachable(error)) throw this.#explained(call, error);
     const unreachable = this.#unreachable;
@@ -157,7 +157,7 @@ export class Core {
     return { value: call.unreached(unreachable === "allow"), by: undefined };
   }
 
-  /** An error reply with what the server cannot know. */
+  /** Returns the error to throw for an error reply: a clearer one for an unknown command or policy. */
   #explained(call: Pick<Call<unknown>, "words" | "policies">, error: unknown): unknown {
     if (isServerFull(error) && !(error instanceof Busy)) return new Busy(error.message, { cause: error });
     if (!isErrorReply(error)) return error;
@@ -167,7 +167,7 @@ export class Core {
       const what = `${this.#transport.name} has no redis-ratelimit, or one that does not know ${String(call.words[0])}`;
       return new MissingModule(`${what}: ${message}`, { cause: error });
     }
-    // A call without a policy is refused where the server takes only policies.
+    // A server that takes only policies also refuses calls without one.
     const isUnknownPolicy = codeOf(error) === "NOPOLICY" && (call.policies ?? []).length > 0;
     return isUnknownPolicy ? new UnknownPolicy(message, { cause: error }) : error;
   }
@@ -182,7 +182,7 @@ export class Core {
     return breaker;
   }
 
-  /** The server's reply within the deadline; those of all nodes to a call whose answers are merged. */
+  /** Returns the server's reply within the deadline; the replies of all nodes to a call that merges them. */
   #exchange<T>(call: Call<T>, attempt: Attempt): Promise<unknown> {
     const breaker = this.#breakerFor(call.key);
     if (breaker.isOpen) return Promise.reject(breaker.refusal());
@@ -232,7 +232,7 @@ export class Core {
     });
   }
 
-  /** The error of a call whose time is over. */
+  /** Returns the error of a call whose deadline has passed. */
   #expired(key: Key | undefined, breaker: Breaker, began: number, withinMs: number): Error {
     const { lastError } = this.#transport;
     if (breaker.lastAnswer > began + withinMs * EARLY) {
@@ -246,7 +246,7 @@ export class Core {
   }
 }
 
-/** Gives a call up when its time is over. The function that it answers stops the timer. */
+/** Abandons a call when its deadline passes. Returns a function that stops the timer. */
 function startTimer(withinMs: number, attempt: Attempt, expire: () => void): () => void {
   if (withinMs > LONGEST_MS) return () => {};
   let isStopped = false;
@@ -264,7 +264,7 @@ function startTimer(withinMs: number, attempt: Attempt, expire: () => void): () 
   };
 }
 
-/** What is answered in the server's place says so. */
+/** Marks the reply of a fallback with reachable: false. */
 async function marked<T>(answer: T | Promise<T>): Promise<T> {
   const given = await answer;
   const reply = { ...given, reachable: false };

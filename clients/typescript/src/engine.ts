@@ -35,7 +35,7 @@ const decoder = new TextDecoder();
 
 let compiled: WebAssembly.Module | Promise<WebAssembly.Module> | undefined;
 
-/** The engine, compiled once: at once where its file can be read so. */
+/** The engine, compiled once: synchronously if its file can be read so. */
 export function engineModule(): WebAssembly.Module | Promise<WebAssembly.Module> {
   if (compiled !== undefined) return compiled;
   const bytes = engineBytes();
@@ -51,7 +51,7 @@ function seed(): bigint {
   return BigInt(high) * 2n ** 32n + BigInt(low);
 }
 
-/** An error of the engine as an Error, also where it stands in an array of replies. */
+/** Makes an Error of an error of the engine, also in an array of replies. */
 function revive(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(revive);
   if (typeof value === "object" && value !== null) return new ReplyError((value as { error: string }).error);
@@ -100,7 +100,7 @@ export class Engine {
     return this.#exports.next_us();
   }
 
-  /** Ends a wait whose caller is gone. */
+  /** Ends the wait of a call that was cancelled. */
   withdraw(ticket: number, nowUs: number): void {
     this.#exports.withdraw(ticket, nowUs);
   }
@@ -119,7 +119,7 @@ export class Engine {
     return JSON.parse(decoder.decode(this.#bytes.subarray(at, at + this.#exports.output_len())));
   }
 
-  /** Writes the words where the engine reads them: each behind its length. Answers how long they are together. */
+  /** Writes the words for the engine to read, each after its length. Returns their total length. */
   #put(words: readonly Word[]): number {
     let room = 0;
     // A letter of a string has three bytes at most.

@@ -40,7 +40,7 @@ export class DeadlinePassed extends Unreachable {
 export class Busy extends Error {
   /** The name of the class. */
   override readonly name: string = "Busy";
-  /** For Express, which answers with the status of an error. */
+  /** For Express, which sends the status of an error. */
   readonly status = 503;
 }
 

@@ -22,15 +22,15 @@ export interface ResponseLike {
 
 /** Options of rateLimit. */
 export interface MiddlewareOptions<Request, Res> extends HeaderOptions {
-  /** Answers a denied request instead of a plain 429, or 503 where Redis could not be reached. */
+  /** Sends the response to a denied request, instead of a 429, or a 503 if Redis could not be reached. */
   denied?: ((request: Request, response: Res, reply: Reply) => void) | undefined;
 }
 
 /**
- * Asks `check` before each request, and reports the limits in headers. `check` answers a reply of the limiter, or null
- * for a request without a limit. A denial is answered 429, and 503 where Redis could not be reached or the call had no turn
- * (Busy), with a problem as JSON; other errors are passed on. Several on one request, such as one of the application and one
- * of a route, end in one set of headers.
+ * Calls `check` before each request, and reports the limits in headers. `check` returns a reply of the limiter, or null for a
+ * request without a limit. A denied request is answered 429, or 503 if Redis could not be reached or the limiter threw Busy,
+ * with problem details as JSON. Other errors are passed to `next`. Several limits on one request, such as one of the
+ * application and one of a route, share one set of headers.
  *
  *     app.use(rateLimit((request) => limiter.throttle(`web:${request.ip}`, RATE), { limits: RATE }));
  */

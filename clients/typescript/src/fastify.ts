@@ -14,13 +14,13 @@ export type { CheckResult } from "./http.js";
 
 /** Options of rateLimitHook. */
 export interface FastifyHookOptions extends HeaderOptions {
-  /** Answers a denied request instead of a plain 429, or 503 where Redis could not be reached. */
+  /** Sends the response to a denied request, instead of a 429, or a 503 if Redis could not be reached. */
   denied?: ((request: FastifyRequest, response: FastifyReply, reply: Reply) => unknown) | undefined;
 }
 
 /** Options of the plugin. */
 export interface FastifyRateLimitOptions extends FastifyHookOptions {
-  /** Asks the limiter. It answers a reply, or null for a request without a limit. */
+  /** Asks the limiter. Returns its reply, or null for a request without a limit. */
   check: (request: FastifyRequest) => Promise<CheckResult> | CheckResult;
 }
 
@@ -46,8 +46,8 @@ export function rateLimitHook(
 }
 
 /**
- * The plugin: asks `check` before each request of the instance that it is registered on, and reports the limits in headers.
- * A denial is answered 429, and 503 where Redis could not be reached or the call had no turn (Busy), with a problem as JSON.
+ * The plugin: calls `check` before each request of the instance that it is registered on, and reports the limits in headers.
+ * A denied request is answered 429, or 503 if Redis could not be reached or the limiter threw Busy, with problem details.
  *
  *     await app.register(rateLimit, { check: (request) => limiter.throttle(`web:${request.ip}`, RATE), limits: RATE });
  */

@@ -180,7 +180,7 @@ function checkReplies(what: string, replies: readonly ReplyWithOptions[]): reado
 /** The milliseconds until a denied call can be allowed; Infinity if it can never be. */
 const waitMs = (reply: Reply): number => reply.retryAfterMs ?? Infinity;
 
-/** Of several answers the one that denies the longest; if none denies, the one with the least left. */
+/** Returns the reply that denies the longest; if none denies, the one with the least left. */
 function tightest(given: readonly ReplyWithOptions[]): Reply | undefined {
   const replies = given.map(({ reply }) => reply);
   const denials = replies.filter(({ allowed }) => !allowed);
@@ -240,8 +240,8 @@ export const REDUCED_CAPACITY: Problem = {
 };
 
 /**
- * The body of the answer to a denied request, and its status: 429 `quota-exceeded`, or 503 `temporary-reduced-capacity`
- * where it was denied because Redis could not be reached. Several answers of one request are given as for mergedHeaders.
+ * Returns the problem details of a denied request, with its status: 429 `quota-exceeded`, or 503 `temporary-reduced-capacity`
+ * if Redis could not be reached. Several replies for one request are given as for mergedHeaders.
  */
 export function problem(denied: Reply | AllReply | readonly ReplyWithOptions[], options: HeaderOptions = {}): Problem {
   const replies = Array.isArray(denied)

@@ -1,4 +1,4 @@
-/** What the middleware of all frameworks does: asks, gathers what the limits of one request answered, and refuses. */
+/** What the middleware of all frameworks shares: it asks limits, collects the replies for one request, and refuses. */
 
 import { checkOptions } from "./check.js";
 import { Busy } from "./errors.js";
@@ -17,41 +17,38 @@ import type { AllReply, Reply } from "./replies.js";
 /** A reply of the limiter, or null for a request without a limit. */
 export type CheckResult = Reply | AllReply | null;
 
-/** How a request stands after a limit was asked. */
+/** The state of a request after a limit was asked. */
 export interface RequestOutcome {
-  /** The answer; null without a limit, and for a call that had no turn. */
+  /** The reply; null without a limit, and if the limiter threw Busy. */
   reply: Reply | AllReply | null;
   /** One set for all limits of the request so far. */
   headers: Record<string, string>;
-  /** What the request is refused with, if it is. */
+  /** The problem to refuse the request with, if any. */
   problem: Problem | undefined;
 }
 
 // Another copy of this package, such as that of require next to that of import, adds to the same list.
 const REPLIES = Symbol.for("redis-ratelimit-client.replies");
 
-/** An answer, and which middleware asked. */
+/** A reply, and the middleware that asked. */
 interface MiddlewareReply extends ReplyWithOptions {
   by: object;
 }
 
-/** The replies of a request's limits so far. They are kept on its response. */
+/** Returns the replies for a request so far. They are kept on its response. */
 function repliesOn(response: object): MiddlewareReply[] {
   const holder = response as { [REPLIES]?: MiddlewareReply[] };
   holder[REPLIES] ??= [];
   return holder[REPLIES];
 }
 
-/** TypeError unless what a middleware is made of is right. */
+/** Throws a TypeError unless the arguments of a middleware are right. */
 export function checkMiddleware(what: string, check: unknown, options: object, more: readonly string[] = []): void {
   if (typeof check !== "function") throw new TypeError(`${what} takes a function that asks the limiter`);
   checkOptions(what, options, [...HEADER_OPTIONS, ...more]);
 }
 
-/**
- * Asks a limit for a request. `response` is what all limits of the request share. Busy is a refusal; other errors are
- * thrown.
- */
+/** Asks a limit for a request. All limits of the request share `response`. Busy refuses it; other errors are thrown. */
 export async function askLimit(
   response: object,
   check: () => Promise<CheckResult> | CheckResult,
@@ -75,11 +72,11 @@ export async function askLimit(
   return { reply, headers: mergedHeaders(replies), problem: reply.allowed ? undefined : refusal(reply, replies) };
 }
 
-/** Names every limit that denied, even if the program let the request pass there. */
+/** Returns the problem of a denied request. It names every limit that denied, even if the program ignored that. */
 function refusal(reply: Reply | AllReply, replies: readonly ReplyWithOptions[]): Problem {
   return reply.reachable ? problem(replies) : REDUCED_CAPACITY;
 }
 
-/** The body of a refusal. */
+/** Returns the body of a refusal. */
 export const bodyOf = (given: Problem): string => JSON.stringify(given);
 export { PROBLEM_TYPE };

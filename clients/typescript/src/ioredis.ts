@@ -176,7 +176,7 @@ export class IoredisCluster extends ClusterTransport<IoredisClusterClient> {
     try {
       reply = await (node ?? client).call(String(command), ...rest);
     } catch (error) {
-      // A slot that moved: the client finds the node, and learns where it is.
+      // A slot that moved: the client finds its node, and remembers it.
       if (node === undefined || !["MOVED", "ASK"].includes(codeOf(error) ?? "")) throw error;
       reply = await client.call(String(command), ...rest);
     }

@@ -180,8 +180,8 @@ function countedMs(window: Window | Policy): number {
 /**
  * The batches of one key.
  *
- * A caller tries take(). Where it has no answer, the caller calls want(), and tries again after the next round. Whoever does
- * the I/O sends what plan() says and reports the outcome with receive() or fail(), until plan() has nothing. Then it waits
+ * A caller tries take(). If that returns nothing, the caller calls want(), and tries again after the next round. What does the
+ * I/O sends what plan() returns and reports the outcome with receive() or fail(), until plan() returns nothing. Then it waits
  * until nextAt(), or until wake() is called.
  */
 export class Leases {
@@ -482,7 +482,7 @@ export class Leases {
 
   // The outcome of a plan.
 
-  /** The server answered. Error replies are among the answers. */
+  /** Reads the replies to a plan, error replies among them. */
   receive(plan: Plan, answers: readonly unknown[]): void {
     const now = this.#clock.monotonic();
     this.#roundTripMs += (now - plan.sentAt - this.#roundTripMs) / 8;
@@ -548,7 +548,7 @@ export class Leases {
     // A take that needs more than it got asks for all of the rest.
     this.#short = granted > 0 ? Math.max(0, asked.need - granted) : 0;
     if (!reply.allowed) {
-      // Where less would have done, even 1 was denied.
+      // If less would have been enough, even 1 was denied.
       const short = asked.exactly ? asked.quantity : 1;
       this.#denial = { reply, short, at: now, until: now + Math.min(DENIAL_MS, reply.retryAfterMs ?? DENIAL_MS) };
     } else if (granted > 0) {

@@ -33,7 +33,7 @@ import {
 } from "./replies.js";
 import { Reservation } from "./reservation.js";
 
-/** The methods that ask a server, or an object that answers in its place. */
+/** The methods that ask a server, for a fallback to have as well. */
 export type Limits = Pick<
   Limiter,
   | "throttle"
@@ -91,8 +91,8 @@ export class Limiter {
   }
 
   /**
-   * Closes the connections that the limiter opened. They are closed with the client as well. What a local limit holds counts
-   * as spent unless that was closed before.
+   * Closes the connections that the limiter opened. Closing the client does so too. What a local limit holds counts as spent
+   * unless the local limit was closed before.
    */
   close(): void {
     for (const local of this.#locals) local.drop();
@@ -105,7 +105,7 @@ export class Limiter {
     return this.#core.send("throttle", [key, rate, options], calls.throttle);
   }
 
-  /** RL.THROTTLE_RO: what throttle would answer now. */
+  /** RL.THROTTLE_RO: what throttle would return now. */
   throttleRo(key: Key, rate: Rate | Policy, options: LookOptions = {}): Promise<Reply> {
     return this.#core.send("throttleRo", [key, rate, options], calls.throttleRo);
   }
@@ -115,24 +115,24 @@ export class Limiter {
     return this.#core.send("window", [key, window, options], calls.window);
   }
 
-  /** RL.WINDOW_RO: what window would answer now. */
+  /** RL.WINDOW_RO: what window would return now. */
   windowRo(key: Key, window: Window | Policy, options: LookOptions = {}): Promise<Reply> {
     return this.#core.send("windowRo", [key, window, options], calls.windowRo);
   }
 
   /**
-   * RL.ACQUIRE: reserves, does the work and settles. Throws Denied if it cannot be reserved. Work that fails gives the
-   * reservation back; else it is applied, or given back if it is a semaphore's. Throws Lapsed if the lease ended before the
-   * work; an error of the work itself comes first. A `signal` ends the wait for the reservation. To stop the work as well, let
-   * it watch the signal and throw.
+   * RL.ACQUIRE: reserves, does the work and settles. Throws Denied if the reservation is denied. If the work fails, the
+   * reservation is released; otherwise it is applied, or released if it is a semaphore's. Throws Lapsed if the lease ended
+   * before the work did, unless the work itself threw. A `signal` ends the wait for the reservation. To stop the work as well,
+   * let it watch the signal and throw.
    */
   acquire<T>(key: Key, window: Window | Policy, options: AcquireOptions, work: Work<T>): Promise<T>;
   /**
-   * RL.ALL: reserves several limits, does the work and settles them as one step. While the work runs their leases are renewed.
-   * Work that fails gives all reservations back; else what was set is applied, and semaphores are given back.
+   * RL.ALL: reserves several limits, does the work and settles them in one step. While the work runs, their leases are renewed.
+   * If the work fails, all reservations are released; otherwise what was set is applied, and semaphores are released.
    */
   acquire<T>(clauses: Clauses, options: CallOptions, work: Work<T>): Promise<T>;
-  /** The same for `await using`, or to be settled by hand. Until then the leases are renewed. */
+  /** RL.ALL: reserves several limits, for `await using`, or to be settled by hand. Until then their leases are renewed. */
   acquire(clauses: Clauses, options?: CallOptions): Promise<Reservation>;
   acquire<T>(...args: AcquireOne<T> | AcquireSeveral<T>): Promise<T | Reservation> {
     return isForSeveral<AcquireOne<T>, AcquireSeveral<T>>(args)
@@ -169,7 +169,7 @@ export class Limiter {
     return this.#work(reservation, reserve.signal, work, end);
   }
 
-  /** Does the work, and gives back what was reserved if it fails. `end` settles otherwise. */
+  /** Does the work, and releases what was reserved if it fails. Otherwise calls `end`, which settles. */
   async #work<T>(
     reservation: Reservation,
     signal: AbortSignal | undefined,
@@ -181,7 +181,7 @@ export class Limiter {
       throwIfAborted(signal);
       result = await work(reservation);
     } catch (error) {
-      // The work's own error says more than that of giving back, and the lease ends by itself.
+      // The error of the work says more, and the lease ends by itself.
       if (!reservation.settled) await reservation.release().catch(() => false);
       throw error;
     }
@@ -189,14 +189,14 @@ export class Limiter {
     return result;
   }
 
-  /** Settles after work that succeeded. Where one `isUnsure` how, what turns out to be a semaphore is given back. */
+  /** Settles after work that succeeded. With `isUnsure` it releases what turns out to be a semaphore. */
   async #settle(reservation: Reservation, how: "apply" | "release", isUnsure: boolean): Promise<void> {
     let lapsed: string[];
     try {
       lapsed = await reservation.settle(how);
     } catch (error) {
       if (isUnsure && codeOf(error) === "ERR") {
-        // An RL.APPLY without a quantity has no mistake that is an ERR, but to name a semaphore's reservation.
+        // The only ERR of an RL.APPLY without a quantity is that the reservation is a semaphore's.
         await this.#settle(reservation, "release", false);
         return;
       }
@@ -209,7 +209,7 @@ export class Limiter {
     throw new Lapsed(`${what} had lapsed when its work was done`);
   }
 
-  /** Asks several limits as one, and gives the reply what settles them. */
+  /** Asks several limits by RL.ALL, and adds the reservation to the reply. */
   async #askSeveral(
     name: "all" | "reserve",
     clauses: Clauses,
@@ -248,8 +248,8 @@ export class Limiter {
   }
 
   /**
-   * A limit whose takes are decided in the process: a batch is reserved on the server, spent here while its lease lasts, and
-   * settled with what was spent. Over all processes no period has more than the limit, whatever dies.
+   * Returns a limit that is decided in the process: a batch is reserved on the server, spent here while its lease lasts, and
+   * settled with what was spent. All processes together never spend more than the limit, even if some of them die.
    */
   local(key: Key, window: Window | Policy, options: LocalOptions = {}): Local {
     const local = new Local(
@@ -271,14 +271,14 @@ export class Limiter {
     return local;
   }
 
-  /** RL.APPLY: counts a reservation, or what was really used; false if it is not held. */
+  /** RL.APPLY: counts a reservation, or what was really used. Returns false if the reservation is not held. */
   apply(key: Key, id: string, quantity?: Integer, options: CallOptions = {}): Promise<boolean> {
     const own = this.#core.ownReservations(key, [id]);
     if (own !== undefined) return own.by.apply(key, id, quantity, options);
     return this.#core.send("apply", [key, id, quantity, options], calls.apply);
   }
 
-  /** RL.RELEASE: gives reservations back, and answers how many were held. Options may follow the ids. */
+  /** RL.RELEASE: gives reservations back. Returns how many were held. Options may follow the ids. */
   release(key: Key, ...ids: string[] | [...ids: string[], options: CallOptions]): Promise<number> {
     const last = ids.at(-1);
     const options = typeof last === "object" && !(last instanceof Uint8Array) ? last : {};
@@ -292,7 +292,7 @@ export class Limiter {
     return this.#core.send("release", [key, ids, options], calls.release);
   }
 
-  /** RL.RENEW: restarts the lease; false if the reservation is not held. */
+  /** RL.RENEW: restarts the lease. Returns false if the reservation is not held. */
   renew(key: Key, id: string, options: RenewOptions = {}): Promise<boolean> {
     const own = this.#core.ownReservations(key, [id]);
     if (own !== undefined) return own.by.renew(key, id, options);
@@ -310,40 +310,40 @@ export class Limiter {
     return released + (others.length > 0 ? await this.#release(key, others, options) : 0);
   }
 
-  /** RL.HELD: the live reservations, oldest first. */
+  /** RL.HELD: returns the live reservations, oldest first. */
   held(key: Key, options: CallOptions = {}): Promise<Held[]> {
     return this.#core.send("held", [key, options], calls.held);
   }
 
   /**
-   * RL.ALL: several limits, all or nothing. The reply's `paid` has the names of the limits that took, and its `reservation`
-   * settles all that was reserved.
+   * RL.ALL: several limits, all or nothing. The reply's `paid` names the limits that took, and its `reservation` settles all
+   * that was reserved.
    */
   all(clauses: Clauses, options: AllOptions = {}): Promise<AllReply> {
     return this.#askSeveral("all", clauses, options, calls.all);
   }
 
-  /** RL.ALL_RO: what all would answer now. */
+  /** RL.ALL_RO: what all would return now. */
   allRo(clauses: Clauses, options: CallOptions = {}): Promise<AllReply> {
     return this.#core.send("allRo", [clauses, options], calls.allRo);
   }
 
-  /** DEL: the limit is as new; false if nothing was counted under the key. */
+  /** DEL: resets the limit of a key. Returns false if nothing was stored. */
   reset(key: Key, options: CallOptions = {}): Promise<boolean> {
     return this.#core.send("reset", [key, options], calls.reset);
   }
 
-  /** RL.INFO: the state of a key, for a person who asks why it is limited; null if the key does not exist. */
+  /** RL.INFO: returns the state of a key, which shows why it is limited; null if the key does not exist. */
   info(key: Key, options: CallOptions = {}): Promise<Info | null> {
     return this.#core.send("info", [key, options], calls.info);
   }
 
-  /** RL.TOP: the keys that were denied most in the last 10 to 20 minutes, most first. A cluster is asked node by node. */
+  /** RL.TOP: returns the keys with the most denials in the last 10 to 20 minutes, most first. Asks all nodes of a cluster. */
   top(options: TopOptions = {}): Promise<TopKey[]> {
     return this.#core.send("top", [options], calls.top);
   }
 
-  /** RL.POLICIES: the policies, and what became of the calls that named them. A cluster's nodes are added up. */
+  /** RL.POLICIES: returns the policies, with how many calls each allowed and denied. Adds up the nodes of a cluster. */
   policies(options: CallOptions = {}): Promise<PolicyCounts[]> {
     return this.#core.send("policies", [options], calls.policies);
   }

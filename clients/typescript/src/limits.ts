@@ -35,7 +35,7 @@ export interface Window {
   period: Period;
   /** The number of entries that the window keeps at most. */
   buckets?: number | undefined;
-  /** The windows of the calendar instead of one that slides. */
+  /** Uses fixed windows of the calendar instead of a sliding one. */
   fixed?: boolean | undefined;
   /**
    * Where fixed windows start: "15@09:00" in a month, "sun" in a week, "04-06" in a year, "2026-11-02" with any period, or
@@ -53,7 +53,7 @@ export type Limit = Rate | Window | Policy;
 
 /** Options of Rate.per. */
 export interface RateOptions {
-  /** How many are available at once, from 1; by default the number before the slash. */
+  /** How many are available at once, at least 1; by default the number before the slash. */
   capacity?: Integer | undefined;
 }
 
@@ -66,7 +66,7 @@ const UNITS: Record<string, string> = {
   ...{ w: "w", week: "w", weeks: "w", mo: "mo", month: "mo", months: "mo", y: "y", year: "y", years: "y" },
 };
 
-/** A limit as people say it: "30/min", "5/10s", "100 per hour". */
+/** Parses a limit as people write it: "30/min", "5/10s", "100 per hour". */
 function spoken(text: unknown): [bigint, string] {
   const wrong = (why: string) => `a limit is written as "30/min", "5/10s" or "100 per hour", not ${quote(text)}${why}`;
   if (typeof text !== "string") throw new TypeError(wrong(""));

@@ -15,7 +15,7 @@ const TRIES = 3;
 export interface Port {
   /** `attempt` shows afterwards whether the call was sent. */
   ask<T>(call: Call<T>, attempt: Attempt): Promise<T>;
-  /** Whether an error of settling is hidden: the user chose an answer for when Redis cannot be reached. */
+  /** Returns whether an error of settling is hidden, as `unreachable` says what to do while Redis cannot be reached. */
   isForgiven(error: unknown): boolean;
   /** The answer to a take that the server did not answer; throws what is not about the connection. */
   fallback(quantity: number, error: unknown): Reply | Promise<Reply>;

@@ -89,7 +89,7 @@ class MemoryTransport implements Transport {
     return (this.#engine = engine);
   }
 
-  /** Where the engine's file is fetched. */
+  /** The URL of the engine's file. */
   #load(): Promise<Engine> {
     this.#loading ??= Promise.resolve(engineModule()).then(
       (module) => this.#engine ?? this.#start(module),
@@ -159,7 +159,7 @@ class MemoryTransport implements Transport {
     return reply;
   }
 
-  /** Tells those whose wait is over, and looks again when the next may be. */
+  /** Ends the waits that are over, and sets the timer for the next one. */
   #settle(): void {
     const engine = this.#engine;
     if (engine === undefined) return;
@@ -259,10 +259,10 @@ function plainWindow(key: Key, window: Window | Policy): Word[] | undefined {
 }
 
 /**
- * A limiter without a server, with the same methods and the same answers. A test sets its `clock`. As `unreachable` of a
+ * A limiter without a server, with the same methods and the same replies. A test sets its `clock`. As `unreachable` of a
  * Limiter it decides while Redis is away: then each process keeps the limit by itself, or a `share` of it.
  *
- * Where the engine's file cannot be read at once, as in a browser, the first call waits for it.
+ * If the engine's file cannot be read synchronously, as in a browser, the first call waits for it.
  */
 export class MemoryLimiter extends Limiter {
   readonly #memory: MemoryTransport;

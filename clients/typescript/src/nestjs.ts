@@ -18,10 +18,10 @@ export type { ClientOrLimits } from "./counting.js";
 export { RatelimitThrottlerStorage } from "./throttler-storage.js";
 export type { ThrottlerRecord, ThrottlerStorageOptions } from "./throttler-storage.js";
 
-/** Asks the limiter. It answers a reply, or null for a request without a limit. */
+/** Asks the limiter. Returns its reply, or null for a request without a limit. */
 export type GuardCheck<Request> = (request: Request, context: ExecutionContext) => Promise<CheckResult> | CheckResult;
 
-/** What a denied request is answered: 429, or 503 where Redis could not be reached or the call had no turn (Busy). */
+/** The error of a denied request: 429, or 503 if Redis could not be reached or the limiter threw Busy. */
 export class RateLimitException extends HttpException {
   constructor(
     /** The body. */

@@ -110,7 +110,7 @@ function signalOf(attempt: Attempt): AbortSignal {
   return controller.signal;
 }
 
-/** Commands as one, which answers a list of their replies, error replies among them. */
+/** Sends commands as a transaction. Returns the list of their replies, error replies among them. */
 function scriptOf(commands: Word[][]): Word[] {
   const script =
     "local at, replies = 1, {} while ARGV[at] do local last = at + tonumber(ARGV[at])" +

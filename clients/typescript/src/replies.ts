@@ -1,47 +1,47 @@
-/** What the commands answer, with names. */
+/** The replies of the commands. */
 
 import type { Reservation } from "./reservation.js";
 
-/** The answer to a call that asks a limit. */
+/** The reply to a call that asks a limit. */
 export interface Reply {
   /** Whether limited is 0. */
   allowed: boolean;
-  /** 0 allowed, 1 denied; from acquire also 2: denied only because others hold, or wait for, what they may give back. */
+  /** 0: allowed. 1: denied. 2, only from acquire: denied because others hold the capacity or wait for it, and may return it. */
   limited: 0 | 1 | 2;
   /** The most that is available at once. */
   limit: number;
   /** How much is left after this call. */
   remaining: number;
-  /** The wait after which the same call is allowed if no other call takes anything. Null if it was allowed, or never can be. */
+  /** The wait after which this call would be allowed if no other takes anything. Null if it was allowed, or never can be. */
   retryAfterMs: number | null;
-  /** The wait until the key is as good as new. */
+  /** The wait until the limit is unused again. */
   resetAfterMs: number;
   /** What was taken, with atmost. */
   granted: number | null;
-  /** How many reservations whose lease runs the key holds, from reserve and acquire with atmost. */
+  /** How many live reservations the key holds, from reserve and acquire with atmost. */
   reservations: number | null;
   /** The id of the reservation, from acquire and reserve; null if nothing was reserved. */
   id: string | null;
   /** The wait after which the caller may go on, with ahead; null if denied. */
   waitMs: number | null;
-  /** False if Redis could not be reached and this answer was chosen instead of one of its own. */
+  /** False if Redis could not be reached, so that `unreachable` decided. */
   reachable: boolean;
 }
 
-/** The answer to all: that of the clause that decides, and each clause's own. */
+/** The reply to all: that of the clause that decides, and each clause's own. */
 export interface AllReply extends Reply {
   /** The number of the clause that decides, from 1; 0 if Redis could not be reached. */
   clause: number;
-  /** Each clause's own answer, in their order; empty if Redis could not be reached. */
+  /** Each clause's own reply, in order; empty if Redis could not be reached. */
   answers: Reply[];
   /**
-   * The names of the limits that took, in their order; of a group that is one at most. Empty if the call was denied, or Redis
-   * could not be reached.
+   * The names of the limits that took, in order, at most one of each group. Empty if the call was denied, or Redis could not be
+   * reached.
    */
   paid: string[];
   /**
-   * Settles all that was reserved; undefined if the call was denied, or no limit reserves. It is no part of what was answered,
-   * and not enumerable.
+   * Settles all that was reserved; undefined if the call was denied, or no limit reserves. Not enumerable, as it is not part of
+   * the reply.
    */
   readonly reservation?: Reservation | undefined;
 }
@@ -56,7 +56,7 @@ export interface Held {
   leftMs: number;
 }
 
-/** What lies under a key, see Limiter.info. Fields of the other kind are null. Durations are milliseconds. */
+/** The state of a key, see Limiter.info. Fields of the other kind are null. Durations are milliseconds. */
 export interface Info {
   /** A bucket of RL.THROTTLE, or a window of RL.WINDOW and RL.ACQUIRE. */
   kind: "bucket" | "window";
@@ -64,9 +64,9 @@ export interface Info {
   fullInMs: number | null;
   /** A bucket: the debt that force or ahead wrote, as it was last written. */
   debtMs: number | null;
-  /** A window: what is counted in it. */
+  /** A window: the events that are counted in it. */
   events: number | null;
-  /** A window: of what is counted, the denied calls. */
+  /** A window: how many of the events are denied calls. */
   denied: number | null;
   /** A window: the entries of the key. */
   entries: number | null;
@@ -98,7 +98,7 @@ export interface TopKey {
   over: number;
 }
 
-/** A policy of the server, and what became of the calls that named it. */
+/** A policy of the server, and how many calls it allowed and denied. */
 export interface PolicyCounts {
   /** Its name, without the @. */
   name: string;
@@ -113,10 +113,10 @@ export interface PolicyCounts {
 }
 
 const orNull = (ms: unknown): number | null => (Number(ms) < 0 ? null : Number(ms));
-// A Buffer, where there are any.
+// In Node, bytes are a Buffer.
 const text = (id: unknown): string | null => (typeof id === "string" || id instanceof Uint8Array ? String(id) : null);
 
-/** An answer with what every command answers. */
+/** Returns a reply with the fields that every command has. */
 export const replyWith = (
   limited: Reply["limited"],
   limit: number,
@@ -156,7 +156,7 @@ export function readIdAndGranted(reply: unknown): Reply {
 
 export function readAll(reply: unknown): AllReply {
   const answers = (reply as unknown[])[6] as unknown[];
-  // Only a clause of ACQUIRE answers a sixth element, its id.
+  // Only the reply of an ACQUIRE clause has a sixth element, its id.
   return { ...readReply(reply), clause: Number(sixth(reply)), answers: answers.map(readId), paid: [] };
 }
 
@@ -168,7 +168,7 @@ export function readHeld(reply: unknown): Held[] {
   }));
 }
 
-/** The fields of a map, which RESP2 has as a flat array. */
+/** Returns the fields of a map, which is a flat array in RESP2. */
 function fields(reply: unknown): Map<string, unknown> {
   if (reply instanceof Map) return new Map([...reply].map(([name, value]) => [String(name), value]));
   if (!Array.isArray(reply)) return new Map(Object.entries(reply ?? {}));
@@ -221,7 +221,7 @@ export function keepReservation(reply: AllReply, reservation: Reservation | unde
   Object.defineProperty(reply, "reservation", { value: reservation, configurable: true });
 }
 
-/** The answer that was chosen for when Redis cannot be reached. */
+/** Returns the reply to a call while Redis cannot be reached. */
 export function unreached(allowed: boolean, more: Partial<Reply> = {}): Reply {
   return { ...replyWith(allowed ? 0 : 1, 0, 0, null, 0), reachable: false, ...more };
 }

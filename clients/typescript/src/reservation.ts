@@ -42,7 +42,7 @@ export class Reservation {
   constructor(
     limiter: Settler,
     limits: readonly Clause[],
-    /** The answer to RL.ACQUIRE or RL.ALL. */
+    /** The reply to RL.ACQUIRE or RL.ALL. */
     readonly reply: Reply | AllReply,
     settleAll?: SettleAll,
   ) {
@@ -61,8 +61,8 @@ export class Reservation {
   }
 
   /**
-   * The id of a single reservation. Null if nothing is reserved: of quantity 0, by a policy's SHADOW, or while Redis cannot be
-   * reached.
+   * The id of a single reservation. Null if nothing is reserved: for a quantity of 0, by a policy's SHADOW, or while Redis
+   * cannot be reached.
    */
   get id(): string | null {
     return this.reply.id;
@@ -79,8 +79,8 @@ export class Reservation {
   }
 
   /**
-   * Notes what was really used, which the end of the work applies: of several limits the quantities by their names. Later
-   * figures take the place of earlier ones. A limit without one keeps what was reserved.
+   * Sets what was really used, for the end of the work to apply: a quantity, or for several limits the quantities by their
+   * names. A later call replaces what an earlier one set. A limit that is not named keeps what was reserved.
    */
   set(cost: Integer | Costs): void {
     const costs = typeof cost === "object" && cost !== null ? cost : this.#costOfOne(cost);
@@ -112,8 +112,9 @@ export class Reservation {
   }
 
   /**
-   * Settles now: counts the reservation, or what was really used; false if it had lapsed. Of several limits `cost` has what
-   * was used by name. A limit without one keeps what was reserved, and a semaphore is given back.
+   * Settles now: counts what was reserved, or `cost`, what was really used. Returns false if the lease had ended. For several
+   * limits, `cost` has the quantities by their names. A limit that it does not name keeps what was reserved, and a semaphore is
+   * released.
    */
   async apply(cost?: Integer | Costs, options: CallOptions = {}): Promise<boolean> {
     throwIfAborted(options.signal);
@@ -121,13 +122,13 @@ export class Reservation {
     return (await this.settle("apply", options)).length === 0;
   }
 
-  /** Settles now: gives the reservation back; false if it had lapsed. */
+  /** Settles now: releases the reservation. Returns false if the lease had ended. */
   async release(options: CallOptions = {}): Promise<boolean> {
     throwIfAborted(options.signal);
     return (await this.settle("release", options)).length === 0;
   }
 
-  /** Restarts the lease; false if it has lapsed. */
+  /** Restarts the lease. Returns false if it has ended. */
   async renew(options: RenewOptions = {}): Promise<boolean> {
     if (options.lease !== undefined) {
       this.#renewalMs = renewalMsOf(toMilliseconds("lease", options.lease));
@@ -136,7 +137,7 @@ export class Reservation {
     return (await this.#lapsed("renew", options)).length === 0;
   }
 
-  /** @internal Applies or releases. The answer has the names of the limits whose reservation was not held. */
+  /** @internal Applies or releases. Returns the names of the limits whose reservation had ended. */
   settle(how: "apply" | "release", options: CallOptions = {}): Promise<string[]> {
     this.#settled = true;
     this.#stopRenewing();
@@ -204,8 +205,8 @@ export class Reservation {
   }
 
   /**
-   * The end of `await using`, which does not tell whether the work failed: what was set is applied. Without any of it all is
-   * given back. What was settled already stays so.
+   * Ends `await using`, which does not tell whether the work failed: applies what was set, or releases everything if nothing
+   * was set. Does nothing if the reservation was settled already.
    */
   async [Symbol.asyncDispose](): Promise<void> {
     if (!this.#settled) await (this.#isSet ? this.apply() : this.release());

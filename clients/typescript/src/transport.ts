@@ -17,7 +17,7 @@ export interface Attempt {
   isSent?: boolean;
 }
 
-/** Where an object that stands for a client has a transport of its own. */
+/** The property of a stand-in for a client that has its own transport. */
 export const OWN_TRANSPORT = Symbol.for("redis-ratelimit-client.transport");
 
 /** How calls go to a server or a cluster. */
@@ -134,7 +134,7 @@ export abstract class ClientTransport<Given> implements Transport {
   }
 }
 
-/** More often than this a transaction is not redirected: a cluster whose nodes disagree answers MOVED without end. */
+/** The most redirections of a transaction: a cluster whose nodes disagree answers MOVED without end. */
 const MOST_REDIRECTS = 5;
 
 /** Carries a transaction out on a node of a cluster, after ASKING if its slot moves there. */
@@ -172,7 +172,7 @@ export abstract class ClusterTransport<Given extends object> extends ClientTrans
         return await node(commands, isAsking);
       } catch (error) {
         const code = codeOf(error);
-        // Nothing was carried out where one of its commands was redirected.
+        // Nothing was executed if one of its commands was redirected.
         if ((code !== "MOVED" && code !== "ASK") || redirects === MOST_REDIRECTS) throw error;
         isAsking = code === "ASK";
         address = (error as Error).message.split(" ")[2] ?? "";

@@ -18,12 +18,12 @@ PartitionKeyOf = Union[PartitionKey, Callable[[Scope], Union[PartitionKey, None]
 
 #: The messages that begin a response, and so carry its headers.
 _STARTS = ("http.response.start", "websocket.accept", "websocket.http.response.start")
-#: How a WebSocket connection is refused where the server cannot send a response: a policy was violated, or try again later.
+#: The codes that close a WebSocket connection if the server cannot send a response: policy violated, and try again later.
 _POLICY_VIOLATION, _TRY_AGAIN_LATER = 1008, 1013
 
 
 def client_address(scope: Scope) -> str:
-    """The address of the peer. Behind a proxy let the server put the real one there, such as uvicorn --proxy-headers."""
+    """Returns the address of the peer. Behind a proxy, let the server replace it, such as uvicorn with --proxy-headers."""
     client = scope.get("client")
     return client[0] if client else ""
 
@@ -36,14 +36,16 @@ class RateLimitMiddleware:
 
         app.add_middleware(RateLimitMiddleware, check=check, limits=RATE)
 
-    `check` answers a reply of the limiter, or None for a request without a limit. A denied request is answered 429, or
-    503 if it was denied because Redis could not be reached, or if the limiter raised Busy, with problem details
-    (application/problem+json). A denied WebSocket connection gets the same answer where the server can send it, else it is
-    closed with 1008 or 1013. `denied` is an application that answers denials instead. `limits`, `names`, `pk`,
-    `version`, `standard` and `x_ratelimit` are for the headers, see headers(); `pk` may be a function of the scope.
+    A denied request is answered 429, or 503 if Redis could not be reached or the limiter raised Busy, with problem details
+    (application/problem+json). A denied WebSocket connection is answered the same way if the server can do so, and is closed
+    with 1008 or 1013 if not. Several limits on one request, such as those of another middleware or a dependency of a route,
+    share one set of headers.
 
-    Several limits on one request, such as a second middleware or a dependency of a route, end in one set of headers.
-    Without `check` the middleware only writes what others ask.
+    Args:
+        check: Returns a reply of the limiter, or None for a request without a limit. Without it, the middleware only writes
+            the headers of the limits that are checked elsewhere.
+        denied: An application that answers denied requests instead.
+        limits, names, pk, version, standard, x_ratelimit: See headers(). `pk` may be a function of the scope.
     """
 
     def __init__(
@@ -99,7 +101,7 @@ class RateLimitMiddleware:
 
 
 def with_headers(exchange: Exchange, present: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """The headers of a response, with those of the limits of its request."""
+    """Returns the headers of a response, with those of the limits of its request."""
     old: dict[str, str] = {}
     for name, value in present:
         text = name.decode("latin-1").lower()

@@ -80,7 +80,7 @@ class Local(InProcess):
             _finish(self._due)
 
     async def take(self, quantity: int = 1) -> Reply:
-        """Decides like window(), in the process if it can. Where too little is held the server is asked."""
+        """Decides like window(), in the process if it can. Asks the server if the process holds too little."""
         leases = self._leases
         if os.getpid() != leases.pid:
             self._start_over()
@@ -147,8 +147,8 @@ class Local(InProcess):
             self._due = None
 
     async def aclose(self) -> None:
-        """Settles what is held. Raises if that is not possible and `unreachable` says nothing else; what was held then
-        counts when its lease ends."""
+        """Settles what is held. Raises if the server does not answer and `unreachable` is "raise"; what was held then counts
+        when its lease ends."""
         leases = self._leases
         if os.getpid() != leases.pid:
             self._start_over()
@@ -169,7 +169,7 @@ class Local(InProcess):
         await self.aclose()
 
 
-#: What was reserved for callers that are gone is being given back.
+#: The tasks that release what was reserved for calls that were cancelled.
 _giving_back: set[asyncio.Future[None]] = set()
 
 
@@ -189,11 +189,11 @@ class Reservation(Settling):
         return await self._apply(cost if quantity is None else quantity)
 
     async def release(self) -> bool:
-        """Settles now: gives the reservation back; False if it had lapsed."""
+        """Settles now: releases the reservation. Returns False if the lease had ended."""
         return await self._release()
 
     async def renew(self, lease: Duration | None = None) -> bool:
-        """Restarts the lease; False if it has lapsed."""
+        """Restarts the lease. Returns False if it has ended."""
         return await self._renew(lease)
 
     def _renew_later(self, seconds: float) -> None:
@@ -223,7 +223,7 @@ class Reservation(Settling):
         return self
 
     async def _give_back(self) -> None:
-        """Releases all that may have been reserved for a caller that is gone."""
+        """Releases all that may have been reserved for a call that was cancelled."""
         self._reserved = [
             Reserved(limit.name, limit.key, limit._traits.id, False, False)
             for limit in self._limits.values()
@@ -258,15 +258,18 @@ def _method(make: Callable[P, Call[T]]) -> Callable[Concatenate[Limiter, P], Cor
 class Limiter(Methods[Local, Reservation]):
     """Asks limits of a server with redis-ratelimit.
 
-    The limiter opens connections of its own, with the settings of `client`, that never send a call twice. `deadline` is
-    the longest that a call takes, in seconds; None takes the socket_timeout of `client`. A call with block= takes that
-    much longer. When as many calls run as there are connections (50, or the max_connections of `client`), others wait
-    for one. `unreachable` says what a call answers while Redis does not answer: "raise" the error, "allow", "deny", or
-    what another limiter answers. A call that a server does not answer in time which answers others raises Busy, so that
-    a flood is not let through. Error replies are always raised. A cancelled call hangs up, and takes nothing if it still
-    waits.
+    The limiter opens its own connections, with the settings of `client`, and never sends a call twice. If all of them are
+    in use (50, or the max_connections of `client`), a call waits for one. Error replies are always raised. If the server
+    answers other calls but not this one before the deadline, the call raises Busy: `unreachable="allow"` must not let an
+    overload through. A call that is cancelled closes its connection, and takes nothing if it was still waiting.
 
-    A limiter may be made before there is an event loop, and used in several loops, one after the other.
+    A limiter may be created before there is an event loop, and used in several loops, one after the other.
+
+    Args:
+        client: A client of redis-py or valkey-py, for a server, a Sentinel service or a cluster.
+        unreachable: What a call returns while Redis does not answer: "raise" raises the error, "allow" and "deny" decide
+            without Redis, and another limiter decides in its place.
+        deadline: The longest that a call takes, in seconds, plus its block=. By default the socket_timeout of `client`.
     """
 
     _core: _LoopCore
@@ -313,7 +316,7 @@ Method = Callable[Concatenate[Limiter, P], Coroutine[Any, Any, Reply]]
 
 
 class _TaskSignal:
-    """What a task waits for. Any thread may wake it."""
+    """An event that a task waits for, and that any thread may set."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -355,7 +358,7 @@ class MemoryLimiter(MemoryBase, Limiter):
     _core_class = _TaskCore
 
     async def aclose(self) -> None:
-        """Nothing is open."""
+        """Does nothing: no connection is open."""
 
     throttle = _fast_method("RL.THROTTLE", Rate, Limiter.throttle)
     window = _fast_method("RL.WINDOW", Window, Limiter.window)

@@ -1,4 +1,4 @@
-"""Whether to ask a server, by how it answered before."""
+"""Decides whether to ask a server, by how it answered before."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Breaker:
         return self._failures > 0
 
     def answered(self, now: float) -> None:
-        """A call was answered."""
+        """Notes that a call was answered."""
         self.answered_at = now
         if self._failures:
             with self._lock:
@@ -47,7 +47,7 @@ class Breaker:
                 self.is_open = False
 
     def failed(self, began: float, now: float, error: Exception) -> bool:
-        """A call that began at `began` got no answer. True if that opens the breaker."""
+        """Notes that a call that began at `began` got no answer. Returns whether that opens the breaker."""
         with self._lock:
             self.error = error
             if began < self._counted_at or began <= self.answered_at:
@@ -61,7 +61,7 @@ class Breaker:
             return True
 
     def may_probe(self, now: float) -> bool:
-        """While open: whether this call is the one that probes. If so, probe_ended must be called."""
+        """Returns whether this call is the one that probes, while open. If so, probe_ended must be called."""
         with self._lock:
             if self._probing or now < self._probe_at:
                 return False
@@ -69,7 +69,7 @@ class Breaker:
             return True
 
     def probe_ended(self, now: float) -> None:
-        """The probe was answered, failed or was given up. answered() or failed() is called with the outcome."""
+        """Notes that the probe ended. answered() or failed() is called with the outcome."""
         with self._lock:
             self._probing = False
             self._probe_at = now + self.PAUSE_SECONDS

@@ -1,4 +1,4 @@
-"""Builds the words of each command, reads its reply, and has the answer for when Redis cannot be reached. Does no I/O.
+"""Builds the words of each command, reads its reply, and decides when Redis cannot be reached. Does no I/O.
 
 The limiter's methods are made of these functions, and have their names and parameters. Only all() is called all_() here, so
 as not to hide Python's own.
@@ -34,17 +34,17 @@ Key = Union[str, bytes]
 
 @dataclass(slots=True)
 class Call(Generic[T]):
-    """What is sent for a call of a method, and how its answer is read."""
+    """The commands that a method sends, and how their reply is read."""
 
     words: tuple[Word, ...]
     read: Callable[[Any], T]
-    #: Where a cluster sends it; None for a call that every node answers for itself.
+    #: The key that chooses the node of a cluster; None for a call that goes to every node.
     key: Key | None
-    #: The answer if Redis cannot be reached: to allow (True) or to deny (False). None: there is no such answer.
+    #: Returns the reply if Redis cannot be reached, given whether to allow. None for a call that has no such reply.
     unreached: Callable[[bool], T] | None = None
-    #: How long the server may let the call wait; 0 is without end, None is not at all.
+    #: How long the call may wait on the server; 0 is without end, None is not at all.
     block_ms: int | None = None
-    #: Makes one answer of those of all nodes of a cluster.
+    #: Merges the replies of all nodes of a cluster.
     merge: Callable[[list[T]], T] | None = None
     #: Commands that are sent with the first, on its key or on keys of its slot. Core.send makes one transaction of all of
     #: them, and reads a list: the replies, error replies among them.
@@ -54,7 +54,7 @@ class Call(Generic[T]):
 
 
 class Traits(NamedTuple):
-    """What a client has to know of a clause."""
+    """What a client has to know about a clause."""
 
     #: What it takes; 0 if it only checks.
     takes: int
@@ -62,7 +62,7 @@ class Traits(NamedTuple):
     shadow: bool
     #: Whether it has no options of its own.
     is_plain: bool = False
-    #: Whether its reservation can only be released. What a policy is, only the server knows.
+    #: Whether its reservation can only be released. Only the server knows this about a policy.
     is_semaphore: bool = False
     #: The lease of its reservation, if it is not the server's default.
     lease_ms: int | None = None
@@ -104,7 +104,8 @@ class Clause:
         shadow: bool = False,
         ban: Duration | None = None,
     ) -> Clause:
-        """A rate. `check` must be allowed and takes nothing; `shadow` is decided and reported, but never denies a call."""
+        """Returns the clause of a rate. With `check` it must be allowed, but takes nothing; with `shadow` it is decided and
+        reported, but never denies a call."""
         words = "THROTTLE", *limit_words(rate, Rate), whole("quantity", quantity)
         options = _options(rate, leave=leave, check=check, shadow=shadow, ban=ban)
         traits = Traits(0 if check else quantity, shadow, is_plain=not options)
@@ -123,7 +124,8 @@ class Clause:
         shadow: bool = False,
         ban: Duration | None = None,
     ) -> Clause:
-        """A window. `check` must be allowed and takes nothing; `shadow` is decided and reported, but never denies a call."""
+        """Returns the clause of a window. With `check` it must be allowed, but takes nothing; with `shadow` it is decided
+        and reported, but never denies a call."""
         words = "WINDOW", *limit_words(window, Window), whole("quantity", quantity)
         options = _options(window, leave=leave, count_denied=count_denied, check=check, shadow=shadow, ban=ban)
         traits = Traits(0 if check else quantity, shadow, is_plain=options == _options(window))
@@ -143,8 +145,8 @@ class Clause:
         check: bool = False,
         shadow: bool = False,
     ) -> Clause:
-        """A reservation in a window, or of a semaphore. All reservations of a call are settled as one, see
-        Limiter.acquire."""
+        """Returns the clause of a reservation in a window or of a semaphore. All reservations of a call are settled in one
+        step, see Limiter.acquire."""
         words = "ACQUIRE", *limit_words(window, Window), whole("quantity", quantity)
         options = _options(
             window, leave=leave, lease=lease, count_lapsed=count_lapsed, id=id, check=check, shadow=shadow
@@ -180,7 +182,7 @@ def _options(
     shadow: bool = False,
     ban: Duration | None = None,
 ) -> list[Word]:
-    """The options that follow the quantity, except MS. Only those that were given are sent."""
+    """Returns the options that follow the quantity, except MS. Only those that were given are sent."""
     words: list[Word] = []
     if type(limit) is Window:
         words += limit.options()
@@ -212,7 +214,7 @@ def _options(
 
 
 def unreached(allow: bool, *, quantity: int, force: bool = False, atmost: bool = False, ahead: bool = False) -> Reply:
-    """The answer to a call while Redis cannot be reached."""
+    """Returns the reply to a call while Redis cannot be reached."""
     # What Redis would never deny is not denied here either.
     allow = allow or force or quantity <= 0
     return Reply(
@@ -294,7 +296,7 @@ def reserve(
     """RL.ACQUIRE: reserves, for the caller to settle with apply() or release(). With `count_lapsed` a reservation that
     is not settled counts when its lease ends.
 
-    A list of clauses in the place of the key reserves several limits, see all().
+    A list of clauses instead of the key reserves several limits, see all().
     """
     options = _options(window, leave=leave, atmost=atmost, lease=lease, count_lapsed=count_lapsed, id=id, block=block)
     if isinstance(key, (str, bytes)):
@@ -326,7 +328,7 @@ def _reserve_several(clauses: Clauses) -> Call[Any]:
 
 
 def with_own_ids(clauses: Clauses) -> Clauses:
-    """The same limits, each with an id if it reserves, so that what is granted too late can be given back."""
+    """Adds an id to each clause that reserves, so that a reservation that is granted too late can be released."""
     return [_with_own_id(each) if isinstance(each, Clause) else [*map(_with_own_id, each)] for each in clauses]
 
 
@@ -346,12 +348,12 @@ def _look(command: str, key: Key, limit: Rate | Window | str, quantity: int, lea
 
 
 def throttle_ro(key: Key, rate: RateLike, quantity: int = 1, *, leave: int = 0) -> Call[Reply]:
-    """RL.THROTTLE_RO: what throttle() would answer now."""
+    """RL.THROTTLE_RO: what throttle() would return now."""
     return _look("RL.THROTTLE_RO", key, rate, quantity, leave)
 
 
 def window_ro(key: Key, window: WindowLike, quantity: int = 1, *, leave: int = 0) -> Call[Reply]:
-    """RL.WINDOW_RO: what window() would answer now."""
+    """RL.WINDOW_RO: what window() would return now."""
     return _look("RL.WINDOW_RO", key, window, quantity, leave)
 
 
@@ -361,7 +363,7 @@ def acquire_ro(key: Key, window: WindowLike, quantity: int = 1, *, leave: int = 
 
 
 def _groups(clauses: Clauses) -> list[list[Clause]]:
-    """The groups of all(), checked. A clause by itself is a group of one."""
+    """Checks the clauses of all(), and returns their groups. A clause that is not in a list is a group of one."""
     groups = [[each] if isinstance(each, Clause) else _group(each) for each in clauses]
     names = set()
     for clause in (clause for group in groups for clause in group):
@@ -401,8 +403,8 @@ def _all(command: str, clauses: Clauses) -> Call[AllReply]:
 
 
 def _limits_that_took(groups: list[list[Clause]], reply: AllReply, has_taken: bool) -> Iterator[str]:
-    """The names of the limits that took. Of a group that is its choice, unless that only checks, or is in shadow and
-    would have been denied."""
+    """Yields the names of the limits that took: the one that each group chose, unless it only checks, or would have been
+    denied without its shadow."""
     answers = iter(reply.answers)
     for group in groups:
         own = list(zip(group, answers, strict=False))
@@ -427,23 +429,23 @@ def _group(clauses: Any) -> list[Clause]:
 
 
 def all_(clauses: Clauses, *, force: bool = False) -> Call[AllReply]:
-    """RL.ALL: several limits, all or nothing. A list in the place of a clause is a group, joined by ELSE: the first of its
-    clauses that would be allowed is the one that takes. The reply's `paid` names the limits that took, and its
-    `reservation` settles all that was reserved.
+    """RL.ALL: several limits, all or nothing. A list of clauses instead of a clause is a group, joined by ELSE: the first of
+    its clauses that would be allowed takes. The reply's `paid` names the limits that took, and its `reservation` settles
+    all that was reserved.
 
-    `force` counts afterwards, as one step, what was used: also where there is not enough. It takes rates and windows
+    `force` counts what was used, in one step, even if that exceeds a limit. All clauses must then be rates and windows,
     without options and groups.
     """
     return _force_all(clauses) if force else _all("RL.ALL", clauses)
 
 
 def all_ro(clauses: Clauses) -> Call[AllReply]:
-    """RL.ALL_RO: what all() would answer now."""
+    """RL.ALL_RO: what all() would return now."""
     return _all("RL.ALL_RO", clauses)
 
 
 def _force_all(given: Clauses) -> Call[AllReply]:
-    """RL.THROTTLE and RL.WINDOW with FORCE, for each limit one, as one step."""
+    """Counts each limit by RL.THROTTLE or RL.WINDOW with FORCE, in one transaction."""
     clauses = [clause for group in _groups(given) for clause in group]
     if not all(isinstance(each, Clause) and each._traits.is_plain for each in given):
         raise ValueError("force must be used with rates and windows without options and groups")
@@ -455,7 +457,7 @@ def _force_all(given: Clauses) -> Call[AllReply]:
 
     def read(found: list[Any]) -> AllReply:
         answers = tuple(replies.read_reply(reply) for reply in _without_errors(clauses, found))
-        # As RL.ALL decides: by what the least is left of, compared to what was asked. What asks for nothing comes last.
+        # Chosen as RL.ALL does: the limit with the least left in proportion to its quantity. A quantity of 0 comes last.
         ratios = [
             answer.remaining // clause._traits.takes if clause._traits.takes else float("inf")
             for clause, answer in zip(clauses, answers, strict=True)
@@ -473,19 +475,19 @@ def _transaction(
     read: Callable[[list[Any]], T],
     unreached: Callable[[bool], T] | None = None,
 ) -> Call[T]:
-    """Commands that are carried out as one. What is read is a list of replies, also of a single command."""
+    """Returns the call of a transaction. `read` takes the list of replies, even for a single command."""
     first, *more = commands
     read_one = read if more else (lambda reply: read([reply]))
     return Call(first, read_one, cast(Key, first[1]), unreached, more=tuple(more))
 
 
 def _without_errors(limits: Sequence[Clause | Reserved], answers: Sequence[Any]) -> Sequence[Any]:
-    """The answers. Raises the first error reply among them; its text names the limits of all."""
+    """Returns the replies. Raises the first error reply, with all errors and the names of their limits in its text."""
     failed = [
         (limit.name, answer) for limit, answer in zip(limits, answers, strict=True) if isinstance(answer, Exception)
     ]
     if failed:
-        # The code stays in front.
+        # The text still begins with the error code.
         text = "; ".join(f"{error} (limit {name})" for name, error in failed)
         error = failed[0][1]
         error.args = (text,)
@@ -504,7 +506,8 @@ class Reserved(NamedTuple):
 
 
 def _settle(reserved: Sequence[Reserved], commands_of: Callable[[Reserved], list[tuple[Word, ...]]]) -> Call[list[str]]:
-    """Commands for each reservation, as one step. Answers the names of the limits whose reservation is not held."""
+    """Returns the call that sends commands for each reservation in one transaction, and reads the names of the limits whose
+    reservation had ended."""
     commands = [commands_of(each) for each in reserved]
 
     def read(answers: list[Any]) -> list[str]:
@@ -529,7 +532,7 @@ def apply_all(reserved: Sequence[Reserved], costs: Mapping[str, int]) -> Call[li
             return [(*applied, cost)]
         if each.is_semaphore:
             return [released]
-        # Only the server knows what a policy is. Where it is a window, there is nothing left to release.
+        # Only the server knows what a policy is. If it is a window, RL.RELEASE finds nothing left to release.
         return [applied, released] if each.is_policy else [applied]
 
     return _settle(reserved, commands_of)
@@ -546,41 +549,41 @@ def renew_all(reserved: Sequence[Reserved], lease: Duration | None) -> Call[list
 
 
 def apply(key: Key, id: Id, quantity: int | None = None) -> Call[bool]:
-    """RL.APPLY: counts a reservation, or what was really used; False if it is not held."""
+    """RL.APPLY: counts a reservation, or what was really used. Returns False if the reservation is not held."""
     words = () if quantity is None else (whole("quantity", quantity),)
     return Call(("RL.APPLY", key, id, *words), bool, key)
 
 
 def release(key: Key, *ids: Id) -> Call[int]:
-    """RL.RELEASE: gives reservations back, and answers how many were held."""
+    """RL.RELEASE: gives reservations back. Returns how many were held."""
     return Call(("RL.RELEASE", key, *ids), int, key)
 
 
 def renew(key: Key, id: Id, lease: Duration | None = None) -> Call[bool]:
-    """RL.RENEW: restarts the lease; False if the reservation is not held."""
+    """RL.RENEW: restarts the lease. Returns False if the reservation is not held."""
     words = () if lease is None else ("LEASE", duration_word("lease", lease))
     return Call(("RL.RENEW", key, id, *words), bool, key)
 
 
 def held(key: Key) -> Call[list[Held]]:
-    """RL.HELD: the live reservations, oldest first."""
+    """RL.HELD: returns the live reservations, oldest first."""
     return Call(("RL.HELD", key), replies.read_held, key)
 
 
 def reset(key: Key) -> Call[bool]:
-    """DEL: resets the limit of a key; False if nothing was stored."""
+    """DEL: resets the limit of a key. Returns False if nothing was stored."""
     return Call(("DEL", key), bool, key)
 
 
 def info(key: Key) -> Call[Info | None]:
-    """RL.INFO: the state of a key, for a person who asks why it is limited; None if the key does not exist."""
+    """RL.INFO: returns the state of a key, which shows why it is limited; None if the key does not exist."""
     return Call(("RL.INFO", key), replies.read_info, key)
 
 
 def top(count: int = 10, *, reset: bool = False) -> Call[list[TopKey]]:
-    """RL.TOP: the keys with the most denials in the last 10 to 20 minutes, most first. `reset` forgets them.
+    """RL.TOP: returns the keys with the most denials in the last 10 to 20 minutes, most first. `reset` forgets them.
 
-    Each node of a cluster counts its own denials: all nodes are asked.
+    In a cluster all nodes are asked, as each counts its own denials.
     """
     words = ("RL.TOP", "COUNT", whole("count", count), *(("RESET",) if reset else ()))
 
@@ -592,9 +595,9 @@ def top(count: int = 10, *, reset: bool = False) -> Call[list[TopKey]]:
 
 
 def policies() -> Call[list[Policy]]:
-    """RL.POLICIES: the server's policies by name, with what was allowed and denied by them.
+    """RL.POLICIES: returns the server's policies by name, with how many calls each allowed and denied.
 
-    Each node of a cluster has its own: all nodes are asked, and the counts of equal policies are added up.
+    In a cluster all nodes are asked, and the counts of equal policies are added up.
     """
 
     def merge(answers: list[list[Policy]]) -> list[Policy]:

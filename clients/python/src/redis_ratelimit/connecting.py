@@ -25,7 +25,7 @@ FULL_SECONDS = 1.0
 
 
 class Attempt:
-    """What is known of a call while it is under way."""
+    """The state of a call while it is under way."""
 
     __slots__ = ("began", "is_full", "is_sent", "server", "until")
 
@@ -68,7 +68,7 @@ class Connector(Generic[IOType]):
         return make
 
     async def connection(self, server: Server, lender: Lender, attempt: Attempt) -> Any:
-        """A connection of a server that answers. It is given back to the lender."""
+        """Returns a connection of a server that answers. It is given back to the lender."""
         if server.breaker.is_open:
             await self._probe(server, attempt)
         if attempt.until < FOREVER or self.deadline is None:
@@ -96,14 +96,14 @@ class Connector(Generic[IOType]):
                 return connection
 
     async def _made(self, server: Server, lender: Lender, attempt: Attempt) -> Any:
-        """A new connection."""
+        """Returns a new connection."""
         try:
             return await self._connect(server, attempt)
         finally:
             lender.connected()
 
     async def _checked(self, server: Server, connection: Any, attempt: Attempt) -> Any | None:
-        """An idle connection if it is open, and goes where the server is; else it is closed."""
+        """Returns an idle connection if it is open and leads to the server; else closes it."""
         is_usable = False
         try:
             is_usable = connection.ratelimit_address == server.address and await self.io.is_alive(
@@ -129,7 +129,7 @@ class Connector(Generic[IOType]):
         raise self.unanswered(str(server), server.breaker)
 
     async def _connect(self, server: Server, attempt: Attempt) -> Any:
-        """A new connection, or one that another call has given back meanwhile.
+        """Returns a new connection, or one that another call has given back meanwhile.
 
         A server that accepts a connection and hangs up at once is asked again while there is time.
         """
@@ -158,7 +158,7 @@ class Connector(Generic[IOType]):
                     return connection
 
     async def _try_to_connect(self, server: Server, attempt: Attempt) -> Any | None:
-        """A new connection; None if the server hung up and the call has time for another try."""
+        """Returns a new connection; None if the server hung up and the call has time for another try."""
         connection = server.make()
         try:
             address = await self.servers.locate(attempt.until)
@@ -174,7 +174,8 @@ class Connector(Generic[IOType]):
         return connection
 
     def _has_hung_up(self, server: Server, connection: Any, error: Exception, attempt: Attempt) -> bool:
-        """Whether the server accepted a connection only to close it. Then it may have none to give, which is noted."""
+        """Returns whether the server accepted a connection only to close it. Then it may accept no
+        more, which is noted."""
         library, now = self.library, monotonic()
         if library.is_full(error):
             attempt.is_full, server.full_at = True, now
@@ -234,7 +235,7 @@ class Connector(Generic[IOType]):
         return connection
 
     async def ask_once(self, make: Callable[..., Any], words: tuple[Word, ...], until: float) -> Any:
-        """The reply on a connection that is made for it alone."""
+        """Returns the reply on a connection that is made for it alone."""
 
         async def work() -> Any:
             connection = make()
@@ -247,17 +248,17 @@ class Connector(Generic[IOType]):
         return await self.io.bounded(work(), until)
 
     def unanswered(self, name: str, breaker: Breaker) -> Exception:
-        """The error of a call that is not sent, as others failed."""
+        """Returns the error of a call that is not sent, as others failed."""
         return self.library.unsent_error(f"{name} does not answer: {breaker.error}")
 
     def give_up(self, server: Server) -> None:
-        """The breaker opened: idle connections are as dead as the others, and no call needs to wait any longer."""
+        """Closes the idle connections and dismisses the calls that wait, as the breaker opened."""
         server.pool.dismiss()
         for connection in server.pool.clear():
             self.io.abandon(connection)
 
     def leave(self, server: Server) -> None:
-        """The server became a replica: closes its connections, so that the next call connects again and finds the master."""
+        """Closes the connections to a server that became a replica, so that the next call finds the master."""
         server.generation += 1
         self.servers.failed()
         for connection in server.pool.clear():
@@ -271,7 +272,7 @@ class Connector(Generic[IOType]):
 
 
 def _is_full(server: Server) -> bool:
-    """Whether the server said a moment ago that it has no connection to give."""
+    """Returns whether the server has just refused a connection because it has too many."""
     return monotonic() - server.full_at < FULL_SECONDS
 
 

@@ -1,4 +1,4 @@
-"""How a call is sent, and what it returns when no server answers: once, for both limiters (see io.py)."""
+"""Sends calls, and decides what they return if no server answers. Written once, for both limiters (see io.py)."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ T = TypeVar("T")
 
 #: The methods that settle a reservation.
 _SETTLING = "apply", "release", "renew"
-#: More often than this no call is redirected: a cluster whose nodes disagree answers MOVED without end.
+#: The most redirections of a call: a cluster whose nodes disagree answers MOVED without end.
 REDIRECTS = 5
 
 
 class Fallback(Protocol):
-    """A limiter that decides while Redis does not: an object with the methods of a limiter, sync or asyncio."""
+    """An object with the methods of a limiter, sync or asyncio, that decides while Redis does not answer."""
 
     def throttle(self, key: Any, rate: Any, quantity: int = 1) -> Any: ...
 
@@ -57,7 +57,7 @@ def _check_deadline(given: Any) -> None:
 
 
 class Failed(NamedTuple):
-    """There are no replies."""
+    """The outcome of commands that got no replies."""
 
     error: Exception
     #: The server may have been asked.
@@ -65,7 +65,7 @@ class Failed(NamedTuple):
 
 
 class Core(Connector[IOType]):
-    """A limiter without its methods."""
+    """Everything of a limiter but its methods."""
 
     #: Leases read the clocks of the system.
     clock: Callable[[], float] | None = None
@@ -87,7 +87,7 @@ class Core(Connector[IOType]):
         self.servers = make_servers(self, client)
 
     def _socket_timeout(self, client: Any) -> float | None:
-        """The socket_timeout of the client's connections, which is a setting or the library's default."""
+        """Returns the socket_timeout of the client's connections, which is a setting or the library's default."""
         pool = getattr(client, "connection_pool", None)
         settings = client.get_connection_kwargs() if pool is None else pool.connection_kwargs
         if pool is None or "socket_timeout" in settings:
@@ -95,7 +95,7 @@ class Core(Connector[IOType]):
         return cast("float | None", pool.connection_class(**settings).socket_timeout)
 
     def renew_servers(self) -> None:
-        """Forgets all connections without closing them: they are those of another process."""
+        """Forgets all connections without closing them, as they belong to another process."""
         self.servers = make_servers(self, self._client)
 
     async def send(
@@ -146,7 +146,8 @@ class Core(Connector[IOType]):
         return Attempt(began, began + self.deadline + (call.block_ms or 0) / 1000)
 
     async def _settle_own(self, call: Call[T], name: str, own: list[Any], others: list[Any]) -> T:
-        """Settles what a MemoryLimiter reserved while Redis did not answer, and what else is released with it."""
+        """Settles what a MemoryLimiter reserved while Redis did not answer, and sends the server the ids that it does not
+        hold."""
         core = cast(Any, self.unreachable)._core
         if not others:
             return cast(T, await core.send(call, name, (), {}))
@@ -163,7 +164,7 @@ class Core(Connector[IOType]):
             return Failed(self._raised(error, call, attempt) or error, attempt.is_sent)
 
     async def send_all(self, key: Any, commands: list[tuple[Word, ...]]) -> list[Any] | Failed:
-        """The replies to commands on one key that are sent together, error replies among them."""
+        """Sends commands on one key together, and returns their replies, error replies among them."""
         call: Call[Any] = Call(commands[0], list, key, more=tuple(commands[1:]))
         attempt = self._begin(call)
         try:
@@ -175,12 +176,12 @@ class Core(Connector[IOType]):
         ]
 
     def is_away(self, error: Exception) -> bool:
-        """Whether an error means that Redis cannot be reached, so that `unreachable` decides."""
+        """Returns whether an error means that Redis cannot be reached, so that `unreachable` decides."""
         library = self.library
         return library.is_late(error) or library.is_lost(error) or library.is_not_serving(error)
 
     def _raised(self, error: Exception, call: Call[Any], attempt: Attempt) -> Exception | None:
-        """What a call raises that ended with an error; None if `unreachable` says what it answers. Updates the breaker."""
+        """Updates the breaker after an error, and returns what the call raises; None if `unreachable` decides instead."""
         library, server = self.library, attempt.server
         busy = self._busy(error, attempt)
         if busy is not None:
@@ -200,7 +201,7 @@ class Core(Connector[IOType]):
         return None if self._is_answered(call) else error
 
     def _busy(self, error: Exception, attempt: Attempt) -> Busy | None:
-        """The error for a call that had no turn, though the server is there."""
+        """Returns Busy if the server is up but did not get to this call; else None."""
         library, server = self.library, attempt.server
         is_late, is_full = library.is_late(error), library.is_full(error)
         if is_full or (is_late and attempt.is_full):
@@ -218,23 +219,23 @@ class Core(Connector[IOType]):
         return call.unreached is not None and self.unreachable != "raise"
 
     def is_forgiven(self, error: Exception) -> bool:
-        """Whether an error of settling is hidden: the user chose an answer for when Redis cannot be reached."""
+        """Returns whether an error of settling is hidden, as `unreachable` says what to do while Redis cannot be reached."""
         return self.unreachable != "raise" and self.is_away(error)
 
     def _explained(self, error: Exception, call: Call[Any], server: Server | None) -> Exception:
-        """An error reply, with what it does not say by itself."""
+        """Returns the error to raise for an error reply: a clearer one for an unknown command or policy."""
         text, code = str(error), self.library.code(error)
         # Redis has no code of its own for this.
         if code == "ERR" and text.lower().startswith("unknown command"):
             return MissingModule(f"{server} has no redis-ratelimit, or one that does not know this command: {text}")
-        # A call without a policy is refused where the server takes only policies.
+        # A server that takes only policies also refuses calls without one.
         words = [word for words in (call.words, *call.more) for word in words]
         if code == "NOPOLICY" and any(isinstance(word, str) and word.startswith("@") for word in words):
             return self.library.unknown_policy(text)
         return error
 
     async def _ask(self, call: Call[T], attempt: Attempt) -> T:
-        """The answer of the server that a call is for, wherever it is redirected to."""
+        """Sends a call to its server, follows redirections, and returns the reply."""
         servers = self.servers
         if isinstance(servers, ByCluster):
             if call.key is None:
@@ -254,13 +255,13 @@ class Core(Connector[IOType]):
             redirects += 1
 
     async def _ask_each(self, servers: ByCluster, call: Call[T], attempt: Attempt) -> T:
-        """One answer of those of all nodes of a cluster."""
+        """Sends a call to all nodes of a cluster, and returns their merged replies."""
         answers = [call.read(await self._reply_of(Route(node), call, attempt)) for node in await servers.all(attempt)]
         assert call.merge is not None
         return call.merge(answers)
 
     async def _ask_all(self, call: Call[Any], attempt: Attempt) -> list[Any]:
-        """The replies to the commands of a call. Those that were redirected are sent again, and only those."""
+        """Returns the replies to the commands of a call. Sends again the commands that were redirected, and only those."""
         servers = self.servers
         commands = [call.words, *call.more]
         replies: list[Any] = [None] * len(commands)
@@ -293,11 +294,11 @@ class Core(Connector[IOType]):
         return replies
 
     def _is_about_command(self, reply: Exception) -> bool:
-        """Whether an error is about one command, and not about what the server can do now."""
+        """Returns whether an error is about one command, and not about the state of the server."""
         return isinstance(reply, self.library.reply_error) and not self.library.is_not_serving(reply)
 
     async def _reply_of(self, route: Route, call: Call[Any], attempt: Attempt) -> Any:
-        """The reply of a server to a call. One that has several commands is a transaction, and has a list of replies."""
+        """Sends a call to a server, and returns its reply. Several commands are a transaction, whose reply is a list."""
         attempt.server = route.server
         async with Borrowed(self, route.server, call, attempt) as connection:
             if route.asking:
@@ -306,7 +307,7 @@ class Core(Connector[IOType]):
                 return await self.io.exchange(connection, call.words, attempt.until)
             commands = [("MULTI",), call.words, *call.more, ("EXEC",)]
             found = await self.io.exchange_all(connection, commands, attempt.until, self.library.reply_error)
-            # A command that was refused before EXEC says why nothing was carried out, which EXEC does not.
+            # The error of a command that was refused before EXEC says why nothing was executed; the error of EXEC does not.
             for reply in found:
                 if isinstance(reply, Exception):
                     raise reply
@@ -315,7 +316,7 @@ class Core(Connector[IOType]):
     async def _replies_of(
         self, route: Route, call: Call[Any], attempt: Attempt, commands: list[tuple[Word, ...]]
     ) -> list[Any]:
-        """The replies of a server to some commands of a call, error replies among them."""
+        """Sends some commands of a call to a server, and returns the replies, error replies among them."""
         attempt.server = route.server
         # ASKING is for one command.
         sent = [words for command in commands for words in (("ASKING",), command)] if route.asking else commands

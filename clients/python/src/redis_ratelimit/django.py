@@ -23,7 +23,7 @@ View = TypeVar("View", bound=Callable[..., Any])
 
 
 def client_address(request: HttpRequest) -> str:
-    """The address of the peer. Behind a proxy that is the proxy: read what it says of the client in the key instead."""
+    """Returns the address of the peer. Behind a proxy that is the proxy: let `key` read the header that it sets instead."""
     return str(request.META.get("REMOTE_ADDR", ""))
 
 
@@ -39,7 +39,7 @@ class RateLimit:
 
     `limiter` is a redis_ratelimit.Limiter; for views that are coroutine functions one of redis_ratelimit.asyncio. `limit`
     is a Rate, a Window or the name of a policy, with `kind` "throttle" or "window". `key` makes the key in Redis of the
-    request: limits with one key share what is counted. It answers None for a request without a limit. `quantity` is how
+    request: limits with one key share what is counted. It returns None for a request without a limit. `quantity` is how
     much a request takes. `name` names the limit in the headers, `pk` is the partition key or makes it of the request.
 
     A denied request is answered 429, or 503 if no server could decide.

@@ -26,12 +26,12 @@ __all__ = ["RateLimit", "RateLimited", "client_address", "setup"]
 
 
 def client_address(request: HTTPConnection) -> str:
-    """The address of the peer. Behind a proxy let the server put the real one there, such as uvicorn --proxy-headers."""
+    """Returns the address of the peer. Behind a proxy, let the server replace it, such as uvicorn with --proxy-headers."""
     return request.client.host if request.client else ""
 
 
 class RateLimited(HTTPException):
-    """A request was denied. Without setup() FastAPI answers it with the status and the headers; `detail` is the problem."""
+    """Raised for a denied request. Without setup() FastAPI sends its status and headers; `detail` is the problem."""
 
     def __init__(self, exchange: Exchange) -> None:
         self.exchange = exchange
@@ -39,7 +39,7 @@ class RateLimited(HTTPException):
 
 
 async def answer_denied(request: Request, denied: Exception) -> Response:
-    """The handler of RateLimited: problem details with the headers."""
+    """Handles RateLimited: returns problem details with the headers."""
     assert isinstance(denied, RateLimited)
     exchange = denied.exchange
     return Response(exchange.body(), exchange.status, exchange.headers(), media_type=PROBLEM)
@@ -57,7 +57,7 @@ class RateLimit:
 
     `limiter` is one of redis_ratelimit.asyncio. `limit` is a Rate, a Window or the name of a policy, with `kind`
     "throttle" or "window". `key` makes the key in Redis of the request: limits with one key share what is counted. It may
-    be a coroutine function, and answers None for a request without a limit. `quantity` is how much a request takes. `name`
+    be a coroutine function, and returns None for a request without a limit. `quantity` is how much a request takes. `name`
     names the limit in the headers, `pk` is the partition key or makes it of the request.
 
     A denied request is answered 429, or 503 if no server could decide; a WebSocket connection is closed with 1008 or 1013.

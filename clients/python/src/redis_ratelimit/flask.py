@@ -34,7 +34,7 @@ class RateLimit:
     """A decorator that asks a limit before a view.
 
     `limiter` is a redis_ratelimit.Limiter. `limit` is a Rate, a Window or the name of a policy, with `kind` "throttle" or
-    "window". `key` makes the key in Redis of the current request: limits with one key share what is counted. It answers
+    "window". `key` makes the key in Redis of the current request: limits with one key share what is counted. It returns
     None for a request without a limit. `quantity` is how much a request takes. `name` names the limit in the headers, `pk`
     is the partition key or makes it of the current request.
 
@@ -61,7 +61,7 @@ class RateLimit:
         self._rule = Rule(limiter, limit, key, quantity, name, kind, pk, Options(standard, x_ratelimit, version))
 
     def check(self) -> flask.Response | None:
-        """Asks the limit of the current request: the answer to a denied one, or None."""
+        """Asks the limit of the current request. Returns the response to a denied one, or None."""
         rule = self._rule
         key = rule.key()
         if key is None:

@@ -1,4 +1,4 @@
-"""HTTP headers that tell a client how it stands, and the problem details that tell it why it was denied."""
+"""HTTP headers that report the state of limits, and the problem details of denials."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def seconds(ms: int | Fraction) -> int:
 
 
 def _quota(limit: Limit | None, reply: Reply) -> tuple[int, int | None]:
-    """How much in how many seconds. A client that divides the two never finds a rate below the true one."""
+    """Returns how much in how many seconds. A client that divides the two never finds a rate below the true one."""
     ms = None if limit is None or isinstance(limit, str) else period_ms(limit.period)
     if not ms:
         return reply.limit, None
@@ -45,7 +45,7 @@ def _quota(limit: Limit | None, reply: Reply) -> tuple[int, int | None]:
 
 
 def _more_in_ms(limit: Limit | None, reply: Reply) -> int | Fraction:
-    """The wait until more is available, as far as the reply says; 0 if nothing more will be."""
+    """Returns the wait until more is available, as far as the reply says; 0 if nothing more will be."""
     retry, reset = reply.retry_after_ms, reply.reset_after_ms
     # A ban is a long wait for everything.
     is_banned = retry is not None and reply.remaining == 0 and retry >= reset
@@ -63,7 +63,7 @@ def _more_in_ms(limit: Limit | None, reply: Reply) -> int | Fraction:
 
 
 def structured_string(text: str) -> str:
-    """A String of RFC 9651."""
+    """Returns a String of RFC 9651."""
     if not all(" " <= letter <= "~" for letter in text):
         raise ValueError(f"the name {text!r} must be printable ASCII")
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
@@ -114,7 +114,7 @@ def items_of(
     names: str | Sequence[str] = (),
     pk: PartitionKey | Sequence[PartitionKey | None] | None = None,
 ) -> list[Item]:
-    """The limits in a reply, with names that are not yet unique."""
+    """Returns the limits in a reply, with names that are not yet unique."""
     of_limits: list[Any] = []
     if isinstance(limits, Sequence) and not isinstance(limits, str):
         of_limits = list(limits)
@@ -141,7 +141,7 @@ def items_of(
 
 
 def with_unique_names(items: Sequence[Item], taken: Sequence[str] = ()) -> list[Item]:
-    """The second of a name is called name-2, and so on."""
+    """Returns the items with unique names: the second of a name is called name-2, and so on."""
     used = set(taken)
     named = []
     for item in items:
@@ -155,7 +155,7 @@ def with_unique_names(items: Sequence[Item], taken: Sequence[str] = ()) -> list[
 
 
 def check_version(version: int) -> None:
-    """ValueError for a version of the draft that is not known."""
+    """Raises ValueError for an unknown version of the draft."""
     if version not in VERSIONS:
         raise ValueError(f"version must be one of {', '.join(map(str, VERSIONS))}, not {version!r}")
 
@@ -170,13 +170,13 @@ def headers(
     standard: bool = True,
     x_ratelimit: bool = True,
 ) -> dict[str, str]:
-    """The headers for an answer; none if Redis could not be reached.
+    """Returns the headers for a reply; none if Redis could not be reached.
 
     RateLimit and RateLimit-Policy (`standard`) are those of draft-ietf-httpapi-ratelimit-headers in `version`, with one
     item for each limit; X-RateLimit-Limit, -Remaining and -Reset (`x_ratelimit`) are of the limit that decides, the last
     in seconds from now. Retry-After comes with a denial that has an end. `limits` are those that were asked, for the
     window and the unit of the policy; a policy's name names its item, or `names` do, and the second of a name is called
-    name-2. `pk` is the partition key: who or what the quota is kept for. Everybody who gets the response can read it.
+    name-2. `pk` is the partition key: who or what the quota is for. Every recipient of the response can read it.
     """
     check_version(version)
     if not reply.reachable:
@@ -215,9 +215,9 @@ def problem(
     limits: Limit | Sequence[AnyLimit | None] | None = None,
     names: str | Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The problem details (RFC 9457) of a denial, to be sent as application/problem+json with their status.
+    """Returns the problem details (RFC 9457) of a denial, to be sent as application/problem+json with their status.
 
-    A denial by a limit is 429 and quota-exceeded, with the names of the limits that deny in violated-policies. Where Redis
+    A denial by a limit is 429 and quota-exceeded, with the names of the limits that denied in violated-policies. If Redis
     could not be reached, and for Busy (no reply), it is 503 and temporary-reduced-capacity. The arguments are those of
     headers().
     """
@@ -227,7 +227,7 @@ def problem(
 
 
 def quota_exceeded(items: Sequence[Item]) -> dict[str, Any]:
-    """The problem of a request that these limits deny."""
+    """Returns the problem of a request that these limits deny."""
     return {
         "type": f"{_PROBLEM_TYPES}quota-exceeded",
         "title": "Request cannot be satisfied as assigned quota has been exceeded",
@@ -237,7 +237,7 @@ def quota_exceeded(items: Sequence[Item]) -> dict[str, Any]:
 
 
 def reduced_capacity() -> dict[str, Any]:
-    """The problem of a request that no server could decide."""
+    """Returns the problem of a request that no server could decide."""
     return {
         "type": f"{_PROBLEM_TYPES}temporary-reduced-capacity",
         "title": "Request cannot be satisfied due to temporary server capacity constraints",

@@ -1,4 +1,4 @@
-"""What one HTTP request was asked to pass: several limits, one set of headers. The adapters of frameworks share this."""
+"""The limits that one HTTP request was checked against, and their headers. The adapters of frameworks share this."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ class Exchange:
     #: What was written last, and what of it a handler wrote by itself.
     _written: dict[str, str] = field(default_factory=dict)
     _foreign: dict[str, str] = field(default_factory=dict)
-    #: Nobody could decide: the limiter raised Busy.
+    #: Whether the limiter raised Busy.
     is_busy: bool = False
 
     @staticmethod
     def of(kept: Any) -> Exchange:
-        """The exchange that is kept in a mapping; a new one if there is none."""
+        """Returns the exchange that is kept in a mapping; a new one if there is none."""
         exchange = kept.get(Exchange.NAME)
         if exchange is None:
             exchange = kept[Exchange.NAME] = Exchange()
@@ -95,7 +95,7 @@ class Exchange:
 
     @contextmanager
     def noting_busy(self) -> Iterator[None]:
-        """Where a limiter is asked: that it raises Busy is one of the ways in which a request is denied."""
+        """Runs a block that asks a limiter. Busy denies the request instead of being raised."""
         try:
             yield
         except Busy:
@@ -110,8 +110,8 @@ class Exchange:
         return 429 if denied else 200
 
     def headers(self, present: Mapping[str, str] | None = None) -> dict[str, str]:
-        """The headers to be set on a response instead of those of the same name. `present` are those that it has, with
-        names in lower case: what a handler wrote by itself is kept."""
+        """Returns the headers to be set on a response instead of those of the same name. `present` are those that it has,
+        with names in lower case: what a handler wrote by itself is kept."""
         reached = [asked for asked in self._asked if asked.reply.reachable]
         foreign = {}
         for name, value in (present or {}).items():
@@ -137,20 +137,20 @@ class Exchange:
         return found
 
     def problem(self) -> dict[str, Any]:
-        """The problem details of a denial."""
+        """Returns the problem details of a denial."""
         if self.status != 429:
             return reduced_capacity()
         # A reply that allows has no denial, whatever limits in it only watch.
         return quota_exceeded([item for asked, item in self._named() if not asked.reply.allowed])
 
     def _named(self) -> list[tuple[_Asked, Item]]:
-        """The limits of which there are answers, no two with one name."""
+        """Returns the limits that have replies, with unique names."""
         found = [(asked, item) for asked in self._asked if asked.reply.reachable for item in asked.items]
         names = with_unique_names([item for _, item in found])
         return [(asked, item) for (asked, _), item in zip(found, names, strict=True)]
 
     def body(self) -> bytes:
-        """The problem details as they are sent."""
+        """Returns the problem details as they are sent."""
         return json.dumps(self.problem()).encode()
 
 
@@ -168,7 +168,7 @@ class ReplyWithOptions:
 
 
 def merged_headers(replies: Iterable[ReplyWithOptions]) -> dict[str, str]:
-    """One set of headers for all limits of a request, such as those of a middleware and of a route.
+    """Returns one set of headers for all limits of a request, such as those of a middleware and of a route.
 
     RateLimit and RateLimit-Policy have an item for each limit, no two with one name. X-RateLimit-* are of the tightest: the
     one that denies the longest, else the one with the least left. Retry-After comes with a denial that has an end: after
@@ -182,7 +182,7 @@ def merged_headers(replies: Iterable[ReplyWithOptions]) -> dict[str, str]:
 
 
 def _tightest(replies: list[Reply]) -> Reply:
-    """The one that a client has to go by: what denies longest, or else what has the least left."""
+    """Returns the limit that a client must obey: the one that denies longest, or else the one with the least left."""
     denied = [reply for reply in replies if not reply.allowed]
     if denied:
         return max(denied, key=lambda reply: float("inf") if reply.retry_after_ms is None else reply.retry_after_ms)
@@ -204,12 +204,12 @@ _NAME = re.compile(r'"((?:[^"\\]|\\.)*)"')
 
 
 def _split(text: str) -> list[str]:
-    """The members of a list of structured fields."""
+    """Returns the members of a list of structured fields."""
     return [member.strip() for member in _MEMBER.findall(text) if member.strip()]
 
 
 def _renamed(beside: dict[str, list[str]], taken: set[str]) -> dict[str, list[str]]:
-    """The members that a handler wrote, under names that ours do not have."""
+    """Returns the members that a handler wrote, under names that ours do not have."""
     names: dict[str, str] = {}
     used = set(taken)
     found: dict[str, list[str]] = {}
@@ -273,7 +273,7 @@ class Rule:
             raise TypeError(f"key must be a function that makes a key, not {self.key!r}")
 
     def ask(self, key: Any) -> Any:
-        """The reply to a request of this key, or what becomes it when it is awaited."""
+        """Returns the reply to a request of this key, or what becomes it when it is awaited."""
         return getattr(self.limiter, str(self.kind))(key, self.limit, self.quantity)
 
     def note(self, exchange: Exchange, key: Any, reply: Reply, *request: Any) -> None:

@@ -25,22 +25,22 @@ class IO(Protocol):
 
     @property
     def signal(self) -> type[Signal]:
-        """Makes what a call waits for."""
+        """Returns a signal for a call to wait for."""
 
     @property
     def settings(self) -> dict[str, Any]:
         """Settings of connections."""
 
     def connection_class(self, base: Any) -> type[Any]:
-        """A class of connections, made of the client's own."""
+        """Returns a class of connections, made of the client's own."""
 
     def bounded(self, work: Coroutine[Any, Any, T], until: float) -> Awaitable[T]:
-        """Does the work; Late when the time is over."""
+        """Does the work. Raises Late when the time is over."""
 
     async def connect(self, connection: Any, address: Address | None, until: float) -> None: ...
 
     async def is_alive(self, connection: Any, until: float) -> bool:
-        """Whether an idle connection can be used: the server has not closed it."""
+        """Returns whether an idle connection can be used: the server has not closed it."""
 
     async def exchange(self, connection: Any, words: tuple[Word, ...], until: float) -> Any:
         """Sends a command and reads its reply."""
@@ -56,7 +56,7 @@ class IO(Protocol):
         """Closes a connection without waiting for it."""
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Begins work that goes on by itself."""
+        """Starts work in the background."""
 
     async def wait(self, signal: Any, until: float) -> None: ...
 
@@ -67,7 +67,7 @@ IOType = TypeVar("IOType", bound=IO)
 
 
 def pack(words: tuple[Word, ...], connection: Any) -> bytes:
-    """A command as it is sent. The client library's own way is for more kinds of values, and takes twice as long."""
+    """Returns a command as it is sent. The client library takes more kinds of values, and twice as long."""
     parts = [b"*%d\r\n" % len(words)]
     for word in words:
         if type(word) is str:
@@ -83,7 +83,7 @@ def pack(words: tuple[Word, ...], connection: Any) -> bytes:
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Drives to its end what never suspends."""
+    """Runs a coroutine that never suspends."""
     try:
         work.send(None)
     except StopIteration as done:

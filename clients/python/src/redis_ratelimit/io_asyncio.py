@@ -20,7 +20,7 @@ FRESH_SECONDS = 0.0001
 
 
 class _Signal:
-    """What a task waits for."""
+    """A future that a task waits for."""
 
     def __init__(self) -> None:
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -91,7 +91,7 @@ class _Alarm:
         self._handle.cancel()
 
     def was_cancelled_otherwise(self) -> bool:
-        """After it has rung: whether the task was also cancelled by others."""
+        """Returns whether the task was also cancelled by others, after the alarm has rung."""
         uncancel = getattr(self._task, "uncancel", None)  # From Python 3.11 on.
         return uncancel is not None and uncancel() > 0
 
@@ -185,7 +185,7 @@ class Awaiting:
         task.add_done_callback(self._tasks.discard)
 
     async def cancel_spawned(self) -> None:
-        """Ends what goes on by itself in the running loop."""
+        """Cancels the background work of the running loop."""
         loop = asyncio.get_running_loop()
         tasks = [task for task in self._tasks if task.get_loop() is loop]
         for task in tasks:

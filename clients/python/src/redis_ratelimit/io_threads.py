@@ -16,12 +16,12 @@ from .parameters import Word
 
 T = TypeVar("T")
 
-#: How much longer than its deadline a call may take at most where that saves a look at the connection.
+#: The most that a call may exceed its deadline by, if that saves a check of the connection.
 NEARLY_SECONDS = 0.01
 
 
 class _Signal:
-    """What a thread waits for."""
+    """A lock that a thread waits for."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -96,7 +96,7 @@ class _Bounded:
 
 @cache
 def _bounded_class(base: Any) -> type[Any]:
-    # Where the library takes a time-out with each reply, one that stops in its middle ends in time, too.
+    # If the library takes a timeout for each reply, a reply that stops halfway ends in time too.
     takes_timeout = "timeout" in inspect.signature(base.read_response).parameters
     return type(f"Bounded{base.__name__}", (_Bounded, base), {"ratelimit_takes_timeout": takes_timeout})
 

@@ -52,7 +52,7 @@ MOST_LATE = 3
 
 
 def batch_size(expected: float, needed: int, limit: int | None, reservations: int) -> int:
-    """How much is asked for: what is `expected` to be spent within half a lease, and at least what is `needed`.
+    """Returns how much is asked for: what is `expected` to be spent within half a lease, and at least what is `needed`.
 
     It is no more than the limit, nor than twice the even part of each of the `reservations` in the key. Before the first
     answer (`limit` is None) their number is unknown, and it is only what is needed.
@@ -85,12 +85,12 @@ class Batch:
         return self.granted - self.left
 
     def has_ended(self, now: float, wall: float) -> bool:
-        """A batch that was asked for later may end earlier by the wall clock."""
+        """Returns whether the batch has ended. A batch that was asked for later may end earlier by the wall clock."""
         return now >= self.until or wall >= self.wall_until
 
 
 class Lost(NamedTuple):
-    """A reservation that may have been made: its answer was lost. It is released twice."""
+    """A reservation that may have been made, as its reply was lost. It is released twice."""
 
     id: str
     #: When it is released the second time; None before the first.
@@ -117,7 +117,7 @@ Item = Union[Lost, Batch, Force, Asked]
 
 
 class Plan(NamedTuple):
-    """What is sent together: a command for each item."""
+    """The commands of one pipeline, one for each item."""
 
     sent_at: float
     wall_sent_at: float
@@ -126,7 +126,7 @@ class Plan(NamedTuple):
 
 
 class Demand:
-    """How much is asked for: a moving average over a lease."""
+    """The demand: a moving average over a lease."""
 
     def __init__(self, lease: float, now: float) -> None:
         self._lease = lease
@@ -158,7 +158,7 @@ class Denial(NamedTuple):
     until: float
 
     def reply_to(self, quantity: int, leave: int, left: int, now: float) -> Reply:
-        """The answer to a take while `left` is held."""
+        """Returns the reply to a take while `left` is held."""
         reply = self.reply
         passed_ms = int((now - self.at) * 1000)
         retry_ms = reply.retry_after_ms
@@ -171,9 +171,9 @@ class Leases:
     """The batches of one key. Methods are called with the lock held. start_over(), take() and outrun_reply() are called
     without it, and is_settled may be read without it.
 
-    A caller tries take(). Where it has no answer, the caller calls want(), and tries again after the next round. Whoever
-    does the I/O sends what plan() says and reports the outcome with receive() or fail(), until plan() answers None. Then
-    it waits until next_at(), or until wake() is called.
+    A caller tries take(). If that returns None, the caller calls want(), and tries again after the next round. The thread or
+    task that does the I/O sends what plan() returns and reports the outcome with receive() or fail(), until plan() returns
+    None. Then it waits until next_at(), or until wake() is called.
     """
 
     def __init__(
@@ -209,7 +209,7 @@ class Leases:
         #: The error of a take whose batches arrive too late.
         self.late_error: type[Exception] = TimeoutError
         self._spendable_seconds = self.lease - max(self.lease * MARGIN, LEAST_MARGIN_SECONDS)
-        # Where windows are the calendar's, a reservation that lapsed may leave with the end of its lease.
+        # In a fixed window, a reservation that lapsed may leave at the end of its lease.
         least_ms = period_ms(window.period, least=True) if isinstance(window, Window) else None
         calendar = isinstance(window, Window) and window.fixed and (window.start or "").lower() != "first"
         #: How long after it was asked for a reservation cannot have ended by itself.
@@ -217,7 +217,7 @@ class Leases:
         self.start_over()
 
     def start_over(self) -> None:
-        """Forgets everything: what was held is another process's."""
+        """Forgets everything: what was held belongs to another process."""
         self.lock = Lock()
         self.pid = os.getpid()
         self._prefix = secrets.token_hex(12)
@@ -260,7 +260,7 @@ class Leases:
     # Spending.
 
     def take(self, quantity: int, is_counted: bool = False) -> Reply | None:
-        """Decides; None if the server must be asked. What is decided counts as demand, unless want() counted it."""
+        """Returns a decision; None if the server must be asked. Counts it as demand, unless want() did."""
         with self.lock:
             # Within the lock, so that nothing is settled between the look at the clock and the decision.
             now = self.monotonic()
@@ -282,7 +282,7 @@ class Leases:
             return reply
 
     def _refill(self, batch: Batch) -> None:
-        """Settles a batch that is spent, and has the next one fetched."""
+        """Settles a batch if it is spent, and wakes what fetches the next one."""
         if batch.left == 0:
             self._batches.popleft()
             self._settle(batch)
@@ -319,7 +319,7 @@ class Leases:
         return sum(batch.left for batch in self._batches)
 
     def _is_too_much(self, quantity: int, now: float) -> bool:
-        """Whether a take can never be allowed."""
+        """Returns whether a take can never be allowed."""
         limit = self._limit if now < self._limit_until else None
         if isinstance(self.window, Window):
             limit = self.window.limit
@@ -331,7 +331,7 @@ class Leases:
             self._demand.asked += quantity
 
     def _drop_ended(self, now: float) -> bool:
-        """Stops spending what has ended. Answers whether there was any."""
+        """Stops spending what has ended. Returns whether there was any."""
         if not self._batches:
             return False
         wall = self.wall()
@@ -346,7 +346,7 @@ class Leases:
             self._done.append(batch)
 
     def want(self, quantity: int, is_counted: bool = False) -> int:
-        """A take waits for the server. It tries again when `rounds` is what this answers."""
+        """Notes that a take waits for the server. Returns the value of `rounds` at which it tries again."""
         if self._closing:
             raise RuntimeError("the limit in the process is closed")
         self._refuse_semaphore()
@@ -357,11 +357,11 @@ class Leases:
         return self.rounds + 1
 
     def outrun_reply(self) -> Reply:
-        """The answer to a take for which nothing was left each time that something came."""
+        """Returns the reply to a take whose batches were spent by others each time."""
         return Reply(2, self._limit or 0, 0, 1, self._reset_ms)
 
     def close(self) -> None:
-        """What is held is to be settled, and nothing more to be asked for."""
+        """Begins to settle what is held. Nothing more is asked for."""
         self._closing = True
         if self.is_settled:
             return
@@ -443,7 +443,7 @@ class Leases:
         return self._request(self._wanted - left, exactly=is_rest)
 
     def _is_needed_soon(self, left: int, now: float, is_idle: bool) -> bool:
-        """Whether the next batch is to be fetched while the last is spent."""
+        """Returns whether the next batch is to be fetched while the last is spent."""
         denied_until = float("-inf") if self._denial is None else self._denial.until
         if is_idle or self._expected() < 1 or self._is_full or now < max(denied_until, self._retry_at):
             return False
@@ -452,7 +452,7 @@ class Leases:
         return left <= self._low() or ends - now <= soon
 
     def _low(self) -> int:
-        """How much is spent until the next batch is there."""
+        """Returns how much is spent until the next batch is there."""
         return int(self._demand.rate * self._ahead_seconds())
 
     def _expected(self) -> float:
@@ -465,7 +465,7 @@ class Leases:
         return Asked(f"{self._prefix}-{self._made}", size, need, exactly)
 
     def next_at(self) -> float | None:
-        """When plan() will have something to do by itself; None if never."""
+        """Returns when plan() will have something to do by itself; None if never."""
         now = self.monotonic()
         times = [self._retry_at if lost.again_at is None else lost.again_at for lost in self._lost]
         if self._done or self._forces:
@@ -480,7 +480,7 @@ class Leases:
     # The outcome of a plan.
 
     def receive(self, plan: Plan, answers: list[Any]) -> None:
-        """The server answered. Error replies are among the answers."""
+        """Reads the replies to a plan, error replies among them."""
         now = self.monotonic()
         self._round_trip += (now - plan.sent_at - self._round_trip) / 8
         if isinstance(plan.items[-1], Asked):
@@ -507,12 +507,12 @@ class Leases:
         self._finish_plan()
 
     def _is_held(self, batch: Batch, now: float) -> bool:
-        """Whether its reservation cannot have ended by itself."""
+        """Returns whether its reservation cannot have ended by itself."""
         more = self.held_seconds - self._spendable_seconds
         return now < batch.until + more and self.wall() < batch.wall_until + more
 
     def _keep_refused(self, batch: Batch, error: Exception, now: float) -> None:
-        """An error came instead of a settlement."""
+        """Notes an error reply to a settlement."""
         if isinstance(self.window, str) and self.code(error) == "ERR":
             # The only ERR of an RL.APPLY that is written right: the reservation is a semaphore's.
             self._is_semaphore = True
@@ -539,7 +539,7 @@ class Leases:
         # A take that needs more than it got asks for all of the rest.
         self._short = max(0, asked.need - granted) if granted else 0
         if not reply.allowed:
-            # Where less would have done, even 1 was denied.
+            # If less would have been enough, even 1 was denied.
             short = asked.quantity if asked.exactly else 1
             retry = DENIAL_SECONDS if reply.retry_after_ms is None else reply.retry_after_ms / 1000
             self._denial = Denial(reply, short, now, now + min(DENIAL_SECONDS, retry))
@@ -568,7 +568,7 @@ class Leases:
         self._batches.append(batch)
 
     def fail(self, plan: Plan, error: Exception, is_sent: bool) -> None:
-        """There was no answer. `is_sent` says whether the server may have been asked."""
+        """Notes that a plan got no replies. `is_sent` says whether the server may have received it."""
         self._keep_error(error)
         self._retry_at = self.monotonic() + RETRY_SECONDS
         for item in plan.items:

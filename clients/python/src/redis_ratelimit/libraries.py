@@ -1,4 +1,4 @@
-"""What is known of the client libraries: which of them a client is of, and what their errors mean."""
+"""The client libraries: which of them a client belongs to, and what their errors mean."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOT_SERVING = "LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN"
 
 
 class Redirect(NamedTuple):
-    """Where a cluster says that a key is. `asking`: for this one call, after ASKING."""
+    """The address that a cluster redirects a key to. With `asking`, only this call goes there, after ASKING."""
 
     slot: int
     host: str
@@ -33,21 +33,21 @@ class Redirect(NamedTuple):
 
 
 class Late(Exception):
-    """The time for a call was over."""
+    """The deadline of a call passed."""
 
 
 class Unsent(Exception):
-    """Marks the errors of calls that were not sent, as others failed."""
+    """Marks the errors of calls that were not sent because others had failed."""
 
 
 def code_of(text: str) -> str:
-    """The code of an error reply: its first word, or ERR, which the client libraries take off."""
+    """Returns the code of an error reply: its first word, or ERR, which the client libraries take off."""
     code, space, _ = text.partition(" ")
     return code if space and code.isalpha() and code.isupper() else "ERR"
 
 
 def unknown_policy_of(reply_error: type[Exception]) -> type[Exception]:
-    """The class of UnknownPolicy that is an error reply as well. `reply_error` is the class of error replies."""
+    """Returns the class of UnknownPolicy that is an error reply as well. `reply_error` is the class of error replies."""
     return type(UnknownPolicy.__name__, (UnknownPolicy, reply_error), {"__module__": UnknownPolicy.__module__})
 
 
@@ -80,35 +80,36 @@ class Library:
         return tuple(getattr(self.errors, name) for name in names if hasattr(self.errors, name))
 
     def code(self, error: BaseException) -> str | None:
-        """The code of an error reply that the client library has no class for; None for any other error."""
+        """Returns the code of an error reply that the client library has no class for; None for any other error."""
         return code_of(str(error)) if type(error) is self.reply_error else None
 
     def is_late(self, error: BaseException) -> bool:
-        """Whether an error means that time was over."""
+        """Returns whether an error means that time was over."""
         return isinstance(error, (Late, self.timeout_error, TimeoutError))
 
     def is_lost(self, error: BaseException) -> bool:
-        """Whether an error means that there is no connection, or no longer."""
+        """Returns whether an error means that there is no connection, or no longer."""
         return isinstance(error, (self.connection_error, OSError)) and not isinstance(
             error, (*self._mistakes, *self._not_serving)
         )
 
     def is_answer(self, error: BaseException) -> bool:
-        """Whether an error is what the server answered, to a call or to a login."""
+        """Returns whether an error is what the server answered, to a call or to a login."""
         return isinstance(error, (self.reply_error, *self._mistakes))
 
     def is_not_serving(self, error: BaseException) -> bool:
-        """Whether an error reply means that no call can be served now: a server that loads its data, a replica without its
-        master, a cluster without a slot's master, a slot that moves with only some of a call's keys."""
+        """Returns whether an error reply means that no call can be served now: a server that loads its data, a replica
+        without its master, a cluster without a slot's master, a slot that moves with only some of a call's keys."""
         return isinstance(error, self._not_serving) or self.code(error) in NOT_SERVING
 
     def is_full(self, error: BaseException) -> bool:
-        """Whether the server has no connection to give. It is there, and a flood must not be let through."""
+        """Returns whether the server accepts no more connections. It is up, so an overload must not be let through."""
         # The code is ERR, and older versions of the libraries have no class for it.
         return "max number of clients reached" in str(error)
 
     def is_read_only(self, error: BaseException) -> bool:
-        """Whether the server is a replica now. Connections found by Sentinel turn this reply into a ConnectionError."""
+        """Returns whether the server is a replica now. Connections found by Sentinel turn this reply into a
+        ConnectionError."""
         read_only: type[BaseException] = self.errors.ReadOnlyError
         return isinstance(error, read_only) or isinstance(error.__context__, read_only)
 
@@ -125,7 +126,7 @@ def _library(name: str, asynchronous: bool) -> Library:
 
 
 def library_of(client: Any, *, asynchronous: bool) -> Library:
-    """The library of a client; TypeError for anything but a client of the wanted kind."""
+    """Returns the library of a client. Raises TypeError for anything but a client of the wanted kind."""
     if isinstance(client, (str, bytes)):
         raise TypeError(f"a limiter takes a client, not the URL {client!r}: give it Redis.from_url({client!r})")
     for base in type(client).__mro__:

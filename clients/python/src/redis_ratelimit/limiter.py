@@ -30,7 +30,7 @@ _locals: weakref.WeakSet[Local] = weakref.WeakSet()
 
 
 def remember(limiter: Limiter) -> None:
-    """A forked child starts over with it."""
+    """Adds a limiter to those whose connections a forked child forgets."""
     _limiters.add(limiter)
 
 
@@ -54,7 +54,7 @@ class Local(InProcess):
             self._due.notify()
 
     def take(self, quantity: int = 1) -> Reply:
-        """Decides like window(), in the process if it can. Where too little is held the server is asked."""
+        """Decides like window(), in the process if it can. Asks the server if the process holds too little."""
         leases = self._leases
         if os.getpid() != leases.pid:
             self._start_over()
@@ -99,8 +99,8 @@ class Local(InProcess):
                 answered.notify_all()
 
     def close(self) -> None:
-        """Settles what is held. Raises if that is not possible and `unreachable` says nothing else; what was held then
-        counts when its lease ends."""
+        """Settles what is held. Raises if the server does not answer and `unreachable` is "raise"; what was held then counts
+        when its lease ends."""
         leases = self._leases
         if os.getpid() != leases.pid:
             self._start_over()
@@ -130,11 +130,11 @@ class Reservation(Settling):
         return run(self._apply(cost if quantity is None else quantity))
 
     def release(self) -> bool:
-        """Settles now: gives the reservation back; False if it had lapsed."""
+        """Settles now: releases the reservation. Returns False if the lease had ended."""
         return run(self._release())
 
     def renew(self, lease: Duration | None = None) -> bool:
-        """Restarts the lease; False if it has lapsed."""
+        """Restarts the lease. Returns False if it has ended."""
         return run(self._renew(lease))
 
     def _renew_later(self, seconds: float) -> None:
@@ -144,7 +144,7 @@ class Reservation(Settling):
         _renewals.remove(self)
 
     def _renew_again(self) -> float | None:
-        """Renews. Answers in how many seconds to do so again; None if there is nothing left."""
+        """Renews. Returns the seconds until the next renewal; None if there is nothing left to renew."""
         return self._renewal_seconds if run(self._renew_while_work_runs()) else None
 
     def __enter__(self) -> Reservation:
@@ -167,7 +167,7 @@ class _Renewals:
         self.start_over()
 
     def start_over(self) -> None:
-        """Forgets what runs, as in a forked child, which has not the thread."""
+        """Forgets all reservations, as in a forked child, which does not have the thread."""
         self._changed = threading.Condition()
         #: When each is due.
         self._due: dict[Reservation, float] = {}
@@ -197,7 +197,7 @@ class _Renewals:
                     self._due[reservation] = monotonic() + seconds
 
     def _wait(self) -> Reservation | None:
-        """The next that is due; None if there was nothing to do for a while."""
+        """Waits until a reservation is due, and returns it; None if there was nothing to do for a while."""
         with self._changed:
             while True:
                 first = min(self._due, key=self._due.__getitem__, default=None)
@@ -231,12 +231,16 @@ def _method(make: Callable[P, Call[T]]) -> Callable[Concatenate[Limiter, P], T]:
 class Limiter(Methods[Local, Reservation]):
     """Asks limits of a server with redis-ratelimit.
 
-    The limiter opens connections of its own, with the settings of `client`, that never send a call twice. `deadline` is
-    the longest that a call takes, in seconds; None takes the socket_timeout of `client`. A call with block= takes that
-    much longer. When as many calls run as there are connections (50, or the max_connections of `client`), others wait
-    for one. `unreachable` says what a call answers while Redis does not answer: "raise" the error, "allow", "deny", or
-    what another limiter answers. A call that a server does not answer in time which answers others raises Busy, so that
-    a flood is not let through. Error replies are always raised.
+    The limiter opens its own connections, with the settings of `client`, and never sends a call twice. If all of them are
+    in use (50, or the max_connections of `client`), a call waits for one. Error replies are always raised. If the server
+    answers other calls but not this one before the deadline, the call raises Busy: `unreachable="allow"` must not let an
+    overload through.
+
+    Args:
+        client: A client of redis-py or valkey-py, for a server, a Sentinel service or a cluster.
+        unreachable: What a call returns while Redis does not answer: "raise" raises the error, "allow" and "deny" decide
+            without Redis, and another limiter decides in its place.
+        deadline: The longest that a call takes, in seconds, plus its block=. By default the socket_timeout of `client`.
     """
 
     _local = Local

@@ -84,7 +84,7 @@ class _LastUsed(Generic[T]):
 
 
 def _period_in(key: str) -> int | None:
-    """The period of a key that an item of `limits` made: its end is amount/multiples/granularity."""
+    """Returns the period of a key that an item of `limits` made: its end is amount/multiples/granularity."""
     parts = key.rsplit("/", 3)
     item = limits.limits.GRANULARITIES.get(parts[-1])
     if len(parts) < 3 or item is None or not parts[-2].isdecimal():
@@ -125,7 +125,7 @@ class _Look:
         return self._guess + 1
 
     def take(self, reply: Reply) -> _Oldest | None:
-        """The answer; None if the server must be asked for another quantity."""
+        """Returns the result; None if the server must be asked for another quantity."""
         if _is_unknown(reply):
             return _Oldest(0 if reply.allowed else self.window.limit, 0.0)
         self._looks += 1
@@ -140,12 +140,12 @@ class _Look:
 
 
 def _plain(uri: str) -> str:
-    """The URI without what is ours."""
+    """Returns the URI without what is ours."""
     return uri.removeprefix("async+").removeprefix("ratelimit+")
 
 
 def _client(uri: str, options: dict[str, Any], *, asynchronous: bool) -> Any:
-    """A client for a URI."""
+    """Returns a client for a URI."""
     try:
         return uris.client_of(_plain(uri), options, asynchronous=asynchronous)
     except (ImportError, ValueError) as error:
@@ -159,14 +159,14 @@ def _error_of(uri: str) -> type[Exception]:
 
 
 def _moving_window(found: _Oldest, expiry: int) -> tuple[float, int]:
-    """When the oldest entry came, and how many there are."""
+    """Returns when the oldest entry came, and how many there are."""
     now = time.time()
     return (now + found.leaves_in - expiry, found.entries) if found.entries else (now, 0)
 
 
 def _sliding_window(found: _Oldest, expiry: int) -> tuple[int, float, int, float]:
-    """All that a window counts, as if it were of the current one. The time is that of the oldest, below the period, as
-    whole periods count as nothing in `limits`."""
+    """Returns all that a window counts, as if it were of the current one. The time is that of the oldest, below the period,
+    as whole periods count as nothing in `limits`."""
     if not found.entries:
         return 0, 0.0, 0, 0.0
     return 0, 0.0, found.entries, min(found.leaves_in, expiry - 0.001)
@@ -183,7 +183,7 @@ class _Shared:
         self._remaining: _LastUsed[int] = _LastUsed()
 
     def prefixed_key(self, key: str) -> str:
-        """The key in Redis."""
+        """Returns the key in Redis."""
         return f"{self.key_prefix}:{key}"
 
     @property
@@ -196,7 +196,7 @@ class _Shared:
             self._periods.put(key, expiry)
 
     def window_of(self, key: str) -> Window:
-        """The fixed window of a key. A look at it has no period to give, but must have it."""
+        """Returns the fixed window of a key. A look at it has no period to give, but must have it."""
         period = self._periods.get(key) or _period_in(key)
         if period is None:
             raise LookupError(
@@ -206,7 +206,7 @@ class _Shared:
         return _fixed(period)
 
     def took(self, key: str, reply: Reply) -> bool:
-        """Whether an entry was had; what is left is kept for the next look."""
+        """Returns whether an entry was taken, and keeps what is left for the next look."""
         if reply.reachable:
             self._remaining.put(key, reply.remaining)
         return reply.allowed
@@ -221,17 +221,17 @@ class _Shared:
         return f"{prefix}:*"
 
     async def incr(self, key: str, expiry: int, amount: int = 1) -> int:
-        """Counts in a fixed window that begins with its first hit, and answers how much it has."""
+        """Counts in a fixed window that begins with its first hit. Returns its count."""
         self.remember(key, expiry)
         return _count(await self._window(self.prefixed_key(key), _fixed(expiry), amount))
 
     async def get(self, key: str) -> int:
-        """How much a fixed window has."""
+        """Returns how much a fixed window has."""
         # Of one, as a look of nothing is never denied, not even without Redis.
         return _count(await self._window_ro(self.prefixed_key(key), self.window_of(key), 1))
 
     async def get_expiry(self, key: str) -> float:
-        """When a fixed window ends, in Unix seconds of this machine."""
+        """Returns when a fixed window ends, in Unix seconds of this machine."""
         reply = await self._window_ro(self.prefixed_key(key), self.window_of(key), 0)
         return time.time() + reply.reset_after_ms / 1000
 
@@ -240,7 +240,7 @@ class _Shared:
         return self.took(key, await self._window(self.prefixed_key(key), _moving(limit, expiry), amount))
 
     async def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
-        """When the oldest entry of a moving window came, in Unix seconds of this machine, and how many there are."""
+        """Returns when the oldest entry of a moving window came, in Unix seconds of this machine, and how many there are."""
         return _moving_window(await self._oldest(key, _moving(limit, expiry)), expiry)
 
     async def acquire_sliding_window_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
@@ -248,7 +248,7 @@ class _Shared:
         return (await self._window(self.prefixed_key(key), _counter(limit, expiry), amount)).allowed
 
     async def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
-        """Nothing in the previous window, and all that the last period has in the current one."""
+        """Returns 0 for the previous window, and the count of the last period for the current one."""
         return _sliding_window(await self._oldest(key, _counter(ENDLESS_LIMIT, expiry)), expiry)
 
     async def _oldest(self, key: str, window: Window) -> _Oldest:
@@ -259,14 +259,14 @@ class _Shared:
                 return found
 
     async def check(self) -> bool:
-        """Whether the server answers, and has redis-ratelimit."""
+        """Returns whether the server answers and has redis-ratelimit."""
         try:
             return (await self._window_ro(self.prefixed_key("check"), _moving(1, 1), 0)).reachable
         except self.errors:
             return False
 
     async def clear(self, key: str) -> None:
-        """Forgets a key."""
+        """Deletes a key."""
         await self._call("reset", self.prefixed_key(key))
 
     async def _window(self, *args: Any) -> Reply:
@@ -315,15 +315,15 @@ class RateLimitStorage(
         return self._shared.errors
 
     def incr(self, key: str, expiry: int, amount: int = 1) -> int:
-        """Counts in a fixed window that begins with its first hit, and answers how much it has."""
+        """Counts in a fixed window that begins with its first hit. Returns its count."""
         return run(self._shared.incr(key, expiry, amount))
 
     def get(self, key: str) -> int:
-        """How much a fixed window has."""
+        """Returns how much a fixed window has."""
         return run(self._shared.get(key))
 
     def get_expiry(self, key: str) -> float:
-        """When a fixed window ends, in Unix seconds of this machine."""
+        """Returns when a fixed window ends, in Unix seconds of this machine."""
         return run(self._shared.get_expiry(key))
 
     def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
@@ -331,7 +331,7 @@ class RateLimitStorage(
         return run(self._shared.acquire_entry(key, limit, expiry, amount))
 
     def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
-        """When the oldest entry of a moving window came, in Unix seconds of this machine, and how many there are."""
+        """Returns when the oldest entry of a moving window came, in Unix seconds of this machine, and how many there are."""
         return run(self._shared.get_moving_window(key, limit, expiry))
 
     def acquire_sliding_window_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
@@ -339,19 +339,19 @@ class RateLimitStorage(
         return run(self._shared.acquire_sliding_window_entry(key, limit, expiry, amount))
 
     def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
-        """Nothing in the previous window, and all that the last period has in the current one."""
+        """Returns 0 for the previous window, and the count of the last period for the current one."""
         return run(self._shared.get_sliding_window(key, expiry))
 
     def clear_sliding_window(self, key: str, expiry: int) -> None:
-        """Forgets a key."""
+        """Deletes a key."""
         run(self._shared.clear(key))
 
     def check(self) -> bool:
-        """Whether the server answers, and has redis-ratelimit."""
+        """Returns whether the server answers and has redis-ratelimit."""
         return run(self._shared.check())
 
     def reset(self) -> int | None:
-        """Forgets all keys of the storage, and answers how many there were."""
+        """Deletes all keys of the storage. Returns how many there were."""
         count = 0
         keys: list[Any] = []
         for key in self.storage.scan_iter(match=self._shared.pattern, count=1000):
@@ -362,7 +362,7 @@ class RateLimitStorage(
         return count + (int(self.storage.delete(*keys)) if keys else 0)
 
     def clear(self, key: str) -> None:
-        """Forgets a key."""
+        """Deletes a key."""
         run(self._shared.clear(key))
 
 
@@ -402,15 +402,15 @@ class AsyncRateLimitStorage(
         return self._shared.errors
 
     async def incr(self, key: str, expiry: int, amount: int = 1) -> int:
-        """Counts in a fixed window that begins with its first hit, and answers how much it has."""
+        """Counts in a fixed window that begins with its first hit. Returns its count."""
         return await self._shared.incr(key, expiry, amount)
 
     async def get(self, key: str) -> int:
-        """How much a fixed window has."""
+        """Returns how much a fixed window has."""
         return await self._shared.get(key)
 
     async def get_expiry(self, key: str) -> float:
-        """When a fixed window ends, in Unix seconds of this machine."""
+        """Returns when a fixed window ends, in Unix seconds of this machine."""
         return await self._shared.get_expiry(key)
 
     async def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
@@ -418,7 +418,7 @@ class AsyncRateLimitStorage(
         return await self._shared.acquire_entry(key, limit, expiry, amount)
 
     async def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
-        """When the oldest entry of a moving window came, in Unix seconds of this machine, and how many there are."""
+        """Returns when the oldest entry of a moving window came, in Unix seconds of this machine, and how many there are."""
         return await self._shared.get_moving_window(key, limit, expiry)
 
     async def acquire_sliding_window_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
@@ -426,19 +426,19 @@ class AsyncRateLimitStorage(
         return await self._shared.acquire_sliding_window_entry(key, limit, expiry, amount)
 
     async def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
-        """Nothing in the previous window, and all that the last period has in the current one."""
+        """Returns 0 for the previous window, and the count of the last period for the current one."""
         return await self._shared.get_sliding_window(key, expiry)
 
     async def clear_sliding_window(self, key: str, expiry: int) -> None:
-        """Forgets a key."""
+        """Deletes a key."""
         await self._shared.clear(key)
 
     async def check(self) -> bool:
-        """Whether the server answers, and has redis-ratelimit."""
+        """Returns whether the server answers and has redis-ratelimit."""
         return await self._shared.check()
 
     async def reset(self) -> int | None:
-        """Forgets all keys of the storage, and answers how many there were."""
+        """Deletes all keys of the storage. Returns how many there were."""
         uri, options = self._made
         # A client of its own, as one for asyncio belongs to the event loop that it was first used in.
         client = _client(uri, options, asynchronous=True)
@@ -451,5 +451,5 @@ class AsyncRateLimitStorage(
         return count
 
     async def clear(self, key: str) -> None:
-        """Forgets a key."""
+        """Deletes a key."""
         await self._shared.clear(key)

@@ -1,4 +1,4 @@
-"""What both limits in the process share: everything but waiting, and when the server is asked."""
+"""What the local limits of both limiters share."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ class InProcess:
         self._reset()
 
     def _wake(self) -> None:
-        """There is something to send. Called with the lock held."""
+        """Starts or wakes what sends commands. Called with the lock held."""
         raise NotImplementedError
 
     def _reset(self) -> None:
-        """Forgets what carried the work on in another process."""
+        """Forgets the thread or the task of another process."""
         raise NotImplementedError
 
     def _start_over(self) -> None:
-        """In a child process after a fork: what its parent holds is not its own."""
+        """Drops what the process inherited by a fork: it belongs to its parent."""
         self._leases.start_over()
         self._reset()
 
@@ -61,7 +61,7 @@ class InProcess:
             self._leases.receive(plan, replies)
 
     async def _answer_instead(self, error: Exception, quantity: int) -> Reply:
-        """The answer to a take that the server did not answer."""
+        """Returns what `unreachable` decides about a take that the server did not answer, or raises the error."""
         core, leases = self._core, self._leases
         if core.unreachable == "raise" or not core.is_away(error):
             raise error

@@ -1,7 +1,7 @@
-"""Limits in the process: the engine that runs in the server's module, with keys in memory, and a limiter on it.
+"""A limiter without a server: the engine of the server's module, with keys in memory.
 
-The limiters send it the very commands that they send to Redis. Calls that wait (block=) stand in the engine's lines.
-They are over when another call gives back, or when time passes: one of the waiting calls keeps the time for all.
+It takes the commands that are sent to Redis. A call with block= waits in a line of the engine, until another call gives back
+or time passes. One of the waiting calls keeps the time for all.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ LONGEST_WAIT_SECONDS = 1.0
 
 @cache
 def native() -> Any:
-    """The extension module. It has no part in what asks a server, so it may be missing."""
+    """Imports the extension module. Only MemoryLimiter needs it, so it may be missing."""
     try:
         return import_module("redis_ratelimit._engine")
     except ImportError as error:
@@ -56,19 +56,19 @@ def native() -> Any:
 
 @cache
 def reply_error() -> type[Exception]:
-    """The class of error replies: a ResponseError of each client library that is installed."""
+    """Returns the class of error replies, derived from the ResponseError of each client library that is installed."""
     bases = [import_module(f"{name}.exceptions").ResponseError for name in LIBRARIES if find_spec(name)]
     return type("ResponseError", tuple(bases) or (Exception,), {"__module__": __name__})
 
 
 @cache
 def unknown_policy() -> type[Exception]:
-    """The class of error replies about a policy that is not there."""
+    """Returns the class of error replies about an unknown policy."""
     return unknown_policy_of(reply_error())
 
 
 def error_of(text: str) -> Exception:
-    """An error reply as the limiters raise it, without the code ERR."""
+    """Returns an error reply as the limiters raise it, without the code ERR."""
     kind = unknown_policy() if code_of(text) == "NOPOLICY" else reply_error()
     return kind(text.removeprefix("ERR "))
 
@@ -80,7 +80,7 @@ def share_of(share: Any) -> float:
 
 
 class Signal(Protocol):
-    """What a call waits for. It may be woken more than once, by any thread."""
+    """Wakes a call that waits. Any thread may do so, more than once."""
 
     def wake(self) -> None: ...
 
@@ -118,9 +118,9 @@ class Memory:
         self._waits = module.Waits
         #: Guards the calls that wait. Tickets are given and taken back with it held.
         self._lock = threading.Lock()
-        #: Who waits, by ticket.
+        #: The calls that wait, by ticket.
         self.waiting: dict[int, Waiter] = {}
-        #: Who keeps the time for all, and until when it sleeps.
+        #: The call that keeps the time for all, and until when it sleeps.
         self._keeper: Waiter | None = None
         self._planned_us: int | None = None
         for name, value in (settings or {}).items():
@@ -135,7 +135,7 @@ class Memory:
             raise ValueError(reply.text.removeprefix("ERR "))
 
     def now_us(self) -> int:
-        """The time in Unix microseconds. Without a clock it is that of time.time, looked up here: a test may patch it."""
+        """Returns the time in Unix microseconds. Without a clock it looks up time.time, which a test may patch."""
         clock = self.clock
         if clock is None:
             return int(time.time() * 1_000_000)
@@ -145,14 +145,14 @@ class Memory:
         return round(now * 1_000_000)
 
     def ask(self, words: tuple[Word, ...]) -> Any:
-        """The reply to a command that does not wait."""
+        """Returns the reply to a command that does not wait."""
         reply = self.call(words, self.now_us())
         if self.waiting:
             self.settle()
         return reply
 
     def decide(self, words: tuple[Word, ...]) -> Reply:
-        """The same, of a command that answers the five integers."""
+        """Returns the Reply to a command that does not wait and whose reply is five integers."""
         reply = self.call(words, self.now_us())
         if self.waiting:
             self.settle()
@@ -161,7 +161,7 @@ class Memory:
         return read_reply(reply)
 
     def begin(self, words: tuple[Word, ...], make_signal: Callable[[], Signal]) -> Any:
-        """The reply to a command that may wait; its ticket and Waiter if it does."""
+        """Returns the reply to a command that may wait; its ticket and Waiter if it waits."""
         with self._lock:
             reply = self.call(words, self.now_us())
             if type(reply) is not self._waits:
@@ -175,7 +175,7 @@ class Memory:
         return reply.ticket, waiter
 
     def settle(self) -> None:
-        """Tells those whose wait is over."""
+        """Wakes the calls whose wait is over."""
         with self._lock:
             self._settle()
             if self._keeper is not None and self.engine.next_us() != self._planned_us:
@@ -190,7 +190,7 @@ class Memory:
                 self._hand_over(waiter)
 
     def turn(self, waiter: Waiter) -> float | None:
-        """Settles. How long the waiter is to sleep if it is not over then; None until it is woken."""
+        """Wakes the calls whose wait is over. Returns how long this one sleeps if it still waits; None until it is woken."""
         with self._lock:
             self._settle()
             if self._keeper is None and not waiter.is_over:
@@ -204,7 +204,7 @@ class Memory:
             return min(max(0.0, left), LONGEST_WAIT_SECONDS)
 
     def withdraw(self, ticket: int) -> None:
-        """Ends the wait of a caller that is gone."""
+        """Ends the wait of a call that was cancelled."""
         with self._lock:
             waiter = self.waiting.pop(ticket, None)
             if waiter is not None:
@@ -214,7 +214,7 @@ class Memory:
             self.settle()
 
     def _hand_over(self, waiter: Waiter) -> None:
-        """Another keeps the time."""
+        """Lets another waiting call keep the time, if `waiter` kept it."""
         if self._keeper is waiter:
             self._keeper = None
             for other in self.waiting.values():
@@ -222,14 +222,14 @@ class Memory:
                 break
 
     def start_over_after_fork(self) -> None:
-        """In a child process: the threads that waited are not here. What is counted is the child's own copy."""
+        """Ends all waits in a forked child, which does not have their threads. It goes on with its copy of the keys."""
         self._lock = threading.Lock()
         tickets, self.waiting, self._keeper = list(self.waiting), {}, None
         for ticket in tickets:
             self.engine.withdraw(ticket, self.now_us())
 
     def holds(self, key: Key, id: Any) -> bool:
-        """Whether a reservation was made here."""
+        """Returns whether a reservation was made here."""
         reply = self.call(("RL.HELD", key), self.now_us())
         wanted = id.encode() if isinstance(id, str) else id
         return type(reply) is list and any(held[0] == wanted for held in reply)
@@ -240,7 +240,7 @@ def _written(policies: Mapping[str, str]) -> str:
 
 
 class _Library:
-    """What stands for a client library."""
+    """The part of a client library that a core needs."""
 
     timeout_error: type[Exception] = TimeoutError
 
@@ -253,7 +253,7 @@ class _Library:
 
 
 class MemoryCore:
-    """What a limiter's core does, by a Memory."""
+    """The core of a limiter without a server."""
 
     unreachable = "raise"
     library = _Library()
@@ -299,7 +299,7 @@ class MemoryCore:
         raise NotImplementedError
 
     async def sleep(self, signal: Any, seconds: float | None) -> None:
-        """Until the signal is woken, or the time is over."""
+        """Waits until the signal is woken, or the time is over."""
         raise NotImplementedError
 
     def is_away(self, error: Exception) -> bool:
@@ -336,7 +336,7 @@ class ThreadCore(MemoryCore):
 
 
 def plain_words(command: str, kind: type[Any], key: Any, limit: Any, quantity: Any) -> tuple[Word, ...] | None:
-    """The words of a call without options; None if it is none of the usual ones."""
+    """Returns the words of a call without options; None if its arguments are not the usual ones."""
     if type(key) is not str or type(quantity) is not int or type(limit) is not kind:
         return None
     if kind is Rate:
@@ -362,7 +362,7 @@ def _fast_method(command: str, kind: type[TypedLimit], method: Method[P]) -> Met
 
 
 class MemoryBase:
-    """What both limiters without a server share: this one and that of asyncio."""
+    """The base class of both limiters without a server: this one and that of asyncio."""
 
     _core: Any
     _core_class: type[MemoryCore]
@@ -382,7 +382,7 @@ class MemoryBase:
         self._core = self._core_class(memory)
 
     def _twin(self, asynchronous: bool) -> Any:
-        """A limiter of the wanted kind on the same keys."""
+        """Returns a limiter for asyncio, or a synchronous one, on the same keys."""
         from .asyncio import MemoryLimiter as Asynchronous
 
         wanted = Asynchronous if asynchronous else MemoryLimiter
@@ -396,16 +396,19 @@ class MemoryBase:
 class MemoryLimiter(MemoryBase, Limiter):
     """A limiter without a server: the engine of the server's module decides in the process.
 
-    It answers what a server would. As a test double it takes a `clock`, a function that returns seconds as time.time
-    does: a test sets the time instead of sleeping. As `unreachable=` of a Limiter it decides while Redis is away: then each
-    process keeps the limit by itself, or a `share` of it. `policies` are the limits by name, in the words of the setting
-    ratelimit.policies, or a definition for each name; `settings` are further settings, such as {"timezone": "Asia/Tokyo"}.
+    It returns what a server would. A test passes a `clock` and sets the time instead of sleeping. As `unreachable=` of a
+    Limiter it decides while Redis is away: then each process keeps the limit by itself, or a `share` of it.
 
     Several threads may use it. A forked child goes on with a copy.
 
-    With share=1/4 what is available at once (a window's limit, a rate's burst + 1, a semaphore's places) is a quarter,
-    rounded down but at least 1, so that four processes together never admit more than a limit of 4 and above; what a rate
-    gives for each period is a quarter exactly. `leave` is rounded up. A limit of 0 stays 0.
+    Args:
+        clock: Returns the time in seconds, as time.time does. By default the time of the system.
+        share: The part of each limit that this process has, above 0 and at most 1. With 1/4, what is available at once (a
+            window's limit, a rate's burst + 1, a semaphore's places) is a quarter, rounded down but at least 1, so that four
+            processes together never admit more than a limit of 4 or more. What a rate gives in each period is exactly a
+            quarter. `leave` is rounded up. A limit of 0 stays 0.
+        policies: The policies, as the setting ratelimit.policies is written, or a definition for each name.
+        settings: Other settings of the module, such as {"timezone": "Asia/Tokyo"}.
     """
 
     _core_class = ThreadCore

@@ -39,17 +39,17 @@ def describe(method: Any, make: Callable[..., Call[Any]]) -> None:
 
 
 class Methods(Generic[LocalType, ReservationType]):
-    """The base class of both limiters, which say of which classes local limits and reservations are."""
+    """The base class of both limiters. Each sets the classes of its local limits and its reservations."""
 
     _core: Core[Any]
     _local: type[LocalType]
     _reservation: type[ReservationType]
 
     def local(self, key: Key, window: WindowLike, *, lease: Duration = "100ms", leave: int = 0) -> LocalType:
-        """Decides a window in the process, in microseconds: the process reserves a batch of the limit for the time of a
+        """Returns a limit that is decided in the process, in microseconds. The process reserves a batch of the window for a
         lease, spends it by itself, and settles what it spent. All processes together never spend more than the limit.
 
-        If a process dies, its batch counts as spent for a whole period. `lease` is from 20 ms on; `leave` is as elsewhere.
+        If a process dies, its batch counts as spent for a whole period. `lease` is at least 20 ms.
         """
         return self._local(self._core, key, window, lease, leave)
 
@@ -67,12 +67,12 @@ class Methods(Generic[LocalType, ReservationType]):
         block: Duration | None = None,
         settle: Settle | None = None,
     ) -> ReservationType:
-        """RL.ACQUIRE as a context manager: reserves when it is entered, or raises Denied. An exception gives the
-        reservation back; else it is applied, or given back if it is a semaphore's. `settle` says which of the two. With
-        `atmost` the reply's `granted` says how much was reserved.
+        """RL.ACQUIRE as a context manager: entering it reserves, or raises Denied. An exception in the block releases the
+        reservation. Otherwise the end of the block applies it, or releases a semaphore's; `settle` chooses one of the two.
+        With `atmost` the reply's `granted` says how much was reserved.
 
-        A list of clauses in the place of the key reserves several limits as one, by RL.ALL. They are settled in one step,
-        and their leases are renewed while the block runs.
+        A list of clauses instead of the key reserves several limits by RL.ALL. They are settled in one step, and their
+        leases are renewed while the block runs.
         """
         options: dict[str, Any] = {"quantity": quantity, "leave": leave, "lease": lease, "id": id, "block": block}
         # A fallback of the caller's own need not know these.

@@ -29,7 +29,7 @@ _UNIT_OF = {word: unit for unit, words in _UNITS.items() for word in (unit, *wor
 
 
 def whole(name: str, value: Any) -> int:
-    """An integer; TypeError if it is none, such as 0.5 or True."""
+    """Returns `value` if it is an integer, and raises TypeError otherwise, also for True."""
     if type(value) is int or (isinstance(value, int) and not isinstance(value, bool)):
         return value
     raise TypeError(f"{name} must be an integer, not {value!r}")
@@ -39,29 +39,29 @@ def whole(name: str, value: Any) -> int:
 UNIT_MS = {"ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 
 
-#: The least that a month and a year last.
+#: The shortest month and the shortest year.
 _LEAST_MS = {"mo": 28 * UNIT_MS["d"], "y": 365 * UNIT_MS["d"]}
 
 
 def _length_ms(text: str, units: dict[str, int]) -> int | None:
-    """The length of a text such as "5min", of which the unit must be one of `units`; None if it is no such text."""
+    """Returns the length of a text such as "5min" whose unit is one of `units`; None for any other text."""
     found = re.fullmatch(r"(\d+)([a-z]*)", text, re.IGNORECASE | re.ASCII)
     unit = units.get(found[2].lower()) if found else None
     return None if found is None or unit is None else int(found[1]) * unit
 
 
 def period_ms(period: Period, least: bool = False) -> int | None:
-    """A period in milliseconds. With `least` months and years count as the shortest of their kind, else they are None, as
-    they have no fixed length. What is no period is None too: the server refuses it."""
+    """Returns a period in milliseconds. Months and years have no fixed length: they are the shortest of their kind with
+    `least`, else None. What is not a period is None too: the server refuses it."""
     if isinstance(period, timedelta):
         return milliseconds("period", period)
     return _length_ms(str(period), {"": UNIT_MS["s"], **UNIT_MS, **(_LEAST_MS if least else {})})
 
 
 def milliseconds(name: str, duration: Duration) -> int:
-    """A duration in whole milliseconds.
+    """Returns a duration in whole milliseconds.
 
-    TypeError if it is neither an int, a text nor a timedelta, ValueError if it is no whole number or has another unit.
+    Raises TypeError unless it is an int, a str or a timedelta, and ValueError if it is not whole or has another unit.
     """
     if isinstance(duration, str):
         length = _length_ms(duration, UNIT_MS)
@@ -81,7 +81,7 @@ def milliseconds(name: str, duration: Duration) -> int:
 
 
 def duration_word(name: str, duration: Duration) -> Word:
-    """A duration as it is sent: a text as it was written."""
+    """Returns a duration as it is sent. A text is sent as it is."""
     ms = milliseconds(name, duration)
     return duration if isinstance(duration, str) else ms
 
@@ -92,7 +92,7 @@ def period_word(period: Period) -> Word:
         return f"{ms}ms" if ms % 1000 else ms // 1000
     if isinstance(period, bool) or not isinstance(period, (int, str)):
         raise TypeError(f"period must be an integer of seconds, a text such as '5min' or a timedelta, not {period!r}")
-    # Whether there is such a unit is for the server to say: it knows what "1m" may stand for.
+    # The server checks the unit: it knows what "1m" may stand for.
     if isinstance(period, str) and not re.fullmatch(r"\d+[a-z]*", period, re.IGNORECASE | re.ASCII):
         raise ValueError(f"period must be seconds, or a number with a unit of {', '.join(_UNITS)}, not {period!r}")
     return period
@@ -108,7 +108,7 @@ def _check_unit(unit: str | None) -> None:
 
 
 def _per(text: str) -> tuple[int, str]:
-    """The count and the period of a text such as "30/min"."""
+    """Returns the count and the period of a text such as "30/min"."""
     if not isinstance(text, str):
         raise TypeError(f"a limit must be a text such as '30/min', not {text!r}")
     found = re.fullmatch(r"\s*(\d+)\s*(?:/|\s+per\s+)\s*(\d*)\s*([a-z]+)\s*", text, re.IGNORECASE | re.ASCII)
@@ -123,7 +123,7 @@ def _per(text: str) -> tuple[int, str]:
 
 
 class TypedLimit:
-    """A Rate or a Window. A list of both has this type, so that it needs no annotation."""
+    """The base class of Rate and Window, so that a list of both needs no annotation."""
 
 
 @dataclass(frozen=True)
@@ -137,14 +137,14 @@ class Rate(TypedLimit):
     def __post_init__(self) -> None:
         whole("burst", self.burst)
         whole("count", self.count)
-        # Kept, as a rate is made once and asked often.
+        # Cached, as a rate is created once and used often.
         object.__setattr__(self, "_words", (self.burst, self.count, period_word(self.period)))
 
     @staticmethod
     def per(text: str, *, capacity: int | None = None) -> Rate:
-        """A rate as people say it: "30/min" is 30 a minute, "5/10s" is 5 in 10 seconds.
+        """Returns the rate that a text stands for: "30/min" is 30 a minute, "5/10s" is 5 in 10 seconds.
 
-        `capacity`, from 1, is how much is available at once; by default it is the count.
+        `capacity`, at least 1, is how much is available at once; by default it is the count.
         """
         count, period = _per(text)
         if count < 1:
@@ -156,7 +156,7 @@ class Rate(TypedLimit):
         return Rate(capacity - 1, count, period)
 
     def words(self) -> tuple[Word, ...]:
-        """What stands in the limit's place in a command."""
+        """Returns the words of the limit in a command."""
         words: tuple[Word, ...] = self.__dict__["_words"]
         return words
 
@@ -208,16 +208,17 @@ class Window(TypedLimit):
         start: str | None = None,
         unit: str | None = None,
     ) -> Window:
-        """A window as people say it: "5/min" is at most 5 in any minute, "3/10s" at most 3 in any 10 seconds."""
+        """Returns the window that a text stands for: "5/min" is at most 5 in any minute, "3/10s" at most 3 in any 10
+        seconds."""
         limit, period = _per(text)
         return Window(limit, period, buckets, fixed, tz, start, unit)
 
     def words(self) -> tuple[Word, ...]:
-        """What stands in the limit's place in a command."""
+        """Returns the words of the limit in a command."""
         return self.limit, period_word(self.period)
 
     def options(self) -> tuple[Word, ...]:
-        """What the window adds to the options of a command."""
+        """Returns the options that the window adds to a command."""
         words: tuple[Word, ...] = ()
         if self.buckets is not None:
             words += ("BUCKETS", self.buckets)
@@ -231,12 +232,12 @@ class Window(TypedLimit):
 
 
 def semaphore(limit: int) -> Window:
-    """At most `limit` held at one time."""
+    """Returns a semaphore: at most `limit` units are held at one time."""
     return Window(limit, 0)
 
 
 def is_semaphore(limit: Rate | Window | str | None) -> bool:
-    """Whether a reservation can only be released. What a policy is, only the server knows."""
+    """Returns whether a reservation can only be released. Only the server knows this about a policy."""
     return isinstance(limit, Window) and limit.words()[1] in (0, "0")
 
 
@@ -247,7 +248,7 @@ WindowLike = Union[Window, str]
 
 
 def limit_words(limit: Rate | Window | str | None, kind: type[Rate] | type[Window]) -> tuple[Word, ...]:
-    """What stands in the limit's place. TypeError if the limit is not of the kind that the command takes."""
+    """Returns the words of a limit in a command. Raises TypeError if the command does not take this kind of limit."""
     if isinstance(limit, kind):
         return limit.words()
     if isinstance(limit, str):

@@ -14,7 +14,7 @@ CONNECTING = 16
 
 
 class Signal(Protocol):
-    """What a call waits for: a lock for threads, a future for asyncio."""
+    """Wakes a call that waits: a lock for threads, a future for asyncio."""
 
     def wake(self) -> None: ...
 
@@ -33,7 +33,7 @@ class MayConnect:
 
 
 class Dismissed:
-    """The call waits in vain: no server answers."""
+    """The call stops waiting, as no server answers."""
 
 
 class Turn(Generic[S]):
@@ -57,11 +57,11 @@ class Lender(Protocol):
         """Lends a connection, which ends with give() even if none is made, or puts the call into the line."""
 
     def connected(self) -> None:
-        """A call that may connect has done so, or failed."""
+        """Notes that a call that may connect has done so, or failed."""
 
     def give(self, connection: Any | None) -> bool:
-        """Ends what take() began. None stands for a connection that cannot be used again. Answers whether the connection is
-        kept: else the caller closes it."""
+        """Ends what take() began. None stands for a connection that cannot be used again. Returns whether the connection
+        is kept; if not, the caller closes it."""
 
 
 class Pool:
@@ -81,7 +81,7 @@ class Pool:
         self.beside = _Beside(self)
 
     def take(self, signal: type[Signal]) -> Idle | MayConnect | Turn[Any]:
-        """A place, or a turn in the line for one."""
+        """Returns a place, or a turn in the line for one."""
         with self._lock:
             lent = None if self._line else self._lend()
             if lent is not None:
@@ -91,7 +91,7 @@ class Pool:
             return turn
 
     def connected(self) -> None:
-        """A connection was made, or could not be made."""
+        """Notes that a connection was made, or could not be made."""
         with self._lock:
             self._connecting -= 1
             self._serve()
@@ -106,12 +106,12 @@ class Pool:
             return connection is not None
 
     def pop_idle(self) -> Any | None:
-        """An idle connection for a call that holds its place already; None if there is none."""
+        """Returns an idle connection for a call that holds its place already; None if there is none."""
         with self._lock:
             return self._idle.pop() if self._idle else None
 
     def give_surplus(self, connection: Any) -> bool:
-        """Offers a connection that holds no place. Answers whether it is kept: not if there are enough."""
+        """Offers a connection that holds no place. Returns whether it is kept: not if there are enough."""
         with self._lock:
             if len(self._idle) + self._taken >= self._places:
                 return False
@@ -120,7 +120,7 @@ class Pool:
             return True
 
     def leave(self, turn: Turn[Any]) -> None:
-        """A call does not wait any longer. What it was given at the last moment goes to the next."""
+        """Takes a call out of the line. What it was given at the last moment goes to the next."""
         with self._lock:
             given = turn.given
             if given is None:
@@ -141,7 +141,7 @@ class Pool:
             return idle
 
     def dismiss(self) -> None:
-        """Ends the line: no server answers."""
+        """Dismisses all calls in the line, as no server answers."""
         with self._lock:
             for turn in self._line:
                 turn.given = _DISMISSED
@@ -162,7 +162,7 @@ class Pool:
         return _MAY_CONNECT
 
     def _serve(self) -> None:
-        """Gives the first of the line what there is."""
+        """Gives what is available to the first call in the line."""
         while self._line:
             lent = self._lend()
             if lent is None:
@@ -179,12 +179,12 @@ class _Beside:
         self._pool = pool
 
     def take(self, signal: type[Signal]) -> Idle | MayConnect:
-        """An idle connection, or leave to make one."""
+        """Returns an idle connection, or allows the call to make one."""
         connection = self._pool.pop_idle()
         return _MAY_CONNECT if connection is None else Idle(connection)
 
     def connected(self) -> None:
-        """Nobody counts them."""
+        """Does nothing, as these connections are not counted."""
 
     def give(self, connection: Any | None) -> bool:
         """Leaves the connection to the pool, unless that has enough."""

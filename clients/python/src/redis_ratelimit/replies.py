@@ -1,4 +1,4 @@
-"""What the commands answer, with names."""
+"""The replies of the commands, and the errors of calls."""
 
 from __future__ import annotations
 
@@ -20,27 +20,28 @@ def _timedelta(ms: int | None) -> timedelta | None:
 
 @dataclass(frozen=True)
 class Reply:
-    """The answer to a call that asks a limit."""
+    """The reply to a call that asks a limit."""
 
-    #: 0 allowed, 1 denied; from acquire() also 2: denied only because others hold, or wait for, what they may give back.
+    #: 0: allowed. 1: denied. 2, only from acquire(): denied because others hold the capacity, or wait for it, and may
+    #: return it.
     limited: int
     #: The most that is available at once.
     limit: int
     #: How much is left after this call.
     remaining: int
-    #: The wait after which the same call is allowed, if no other takes anything. None if it was allowed, or never can be.
+    #: The wait after which this call would be allowed if no other takes anything. None if it was allowed, or never can be.
     retry_after_ms: int | None
-    #: The wait until the key is as good as new.
+    #: The wait until the limit is unused again.
     reset_after_ms: int
     #: What was taken, with atmost=True.
     granted: int | None = None
-    #: How many reservations whose lease runs the key holds, from reserve() with atmost=True.
+    #: How many live reservations the key holds, from reserve() with atmost=True.
     reservations: int | None = None
     #: The id of the reservation, from acquire() and reserve(); None if nothing was reserved.
     id: Id | None = None
     #: The wait after which the caller may go on, with ahead=; None if denied.
     wait_ms: int | None = None
-    #: False if Redis could not be reached and this answer was chosen instead of one of its own.
+    #: False if Redis could not be reached, so that `unreachable` decided.
     reachable: bool = True
 
     @property
@@ -83,18 +84,18 @@ def make_reply(limited: int, limit: int, remaining: int, retry_after_ms: int | N
 
 @dataclass(frozen=True)
 class AllReply(Reply):
-    """The answer to all(): that of the clause that decides, and each clause's own."""
+    """The reply to all(): that of the clause that decides, and each clause's own."""
 
     #: The number of the clause that decides, from 1; 0 if Redis could not be reached.
     clause: int = 0
-    #: Each clause's own answer, in their order, those of a group one after the other: the first of a group that says
-    #: limited 0 is the one that took. Empty if Redis could not be reached.
+    #: Each clause's own reply, in order. Of a group, the first whose `limited` is 0 took. Empty if Redis could not be
+    #: reached.
     answers: tuple[Reply, ...] = ()
-    #: The names of the limits that took, in their order. Of a group that is one at most. Empty if the call was denied, or
-    #: Redis could not be reached.
+    #: The names of the limits that took, in order, at most one of each group. Empty if the call was denied, or Redis could
+    #: not be reached.
     paid: tuple[str, ...] = ()
 
-    # No field: it is no part of what was answered, and is neither compared nor copied.
+    # Not a field, as it is not part of the reply: it is neither compared nor copied.
     __slots__ = ("_reservation",)
 
     @property
@@ -120,7 +121,7 @@ class Held(NamedTuple):
 
 @dataclass(frozen=True)
 class Info:
-    """What lies under a key, from info(). Fields that the kind does not have are None."""
+    """The state of a key, from info(). Fields that its kind does not have are None."""
 
     #: "bucket" or "window".
     kind: str
@@ -128,7 +129,7 @@ class Info:
     full_in_ms: int | None = None
     #: What the bucket owes, as a time, as it was last written.
     debt_ms: int | None = None
-    #: Events in the window, with those that ended and were not removed yet.
+    #: Events in the window, including those that have left it but are still stored.
     events: int | None = None
     #: How many of the events are denied calls.
     denied: int | None = None
@@ -151,7 +152,7 @@ class Info:
 
 
 class TopKey(NamedTuple):
-    """A key that was denied much, from top()."""
+    """A key with many denials, from top()."""
 
     key: Id
     db: int
@@ -179,8 +180,8 @@ class Denied(Exception):
 
 
 class Busy(Exception):
-    """The call was not answered in time by a server that answers others, so `unreachable` does not apply: a flood is not
-    let through. The answer to an HTTP request is 503."""
+    """The server answered other calls, but not this one before its deadline. `unreachable` does not apply, so that it does
+    not let an overload through. An HTTP request is answered 503."""
 
 
 class Lapsed(Exception):
@@ -188,11 +189,11 @@ class Lapsed(Exception):
 
 
 class MissingModule(Exception):
-    """The server does not know the command: it has no redis-ratelimit, or one that is older than the command."""
+    """The server does not know the command: it does not have redis-ratelimit, or only an older version."""
 
 
 class UnknownPolicy(Exception):
-    """The server has no policy of the name that a call gives. The error is also a ResponseError of the client library."""
+    """The server has no policy with this name. The error is also a ResponseError of the client library."""
 
     # What is raised is of a class that was made for the client library, which pickle does not find.
     def __reduce__(self) -> tuple[type[UnknownPolicy], tuple[Any, ...]]:
@@ -238,7 +239,7 @@ def read_id_and_granted(reply: Sequence[Any]) -> Reply:
 
 
 def read_all(reply: Sequence[Any]) -> AllReply:
-    # Only a clause of ACQUIRE answers a sixth element, its id.
+    # Only the reply of an ACQUIRE clause has a sixth element, its id.
     answers = tuple(read_id(answer) if len(answer) > 5 else read_reply(answer) for answer in reply[6])
     return AllReply(**{**vars(read_reply(reply)), "clause": int(reply[5]), "answers": answers})
 
@@ -264,7 +265,7 @@ _INFO.update({name: name for name in ("events", "denied", "entries", "held", "re
 
 
 def read_info(reply: Any) -> Info | None:
-    """Of a map, or of the flat array that stands for one in RESP2. None if there is no such key."""
+    """Reads a map, or the flat array that RESP2 has instead. Returns None if there is no such key."""
     pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
     values = {_text(name): value for name, value in pairs}
     if not values:

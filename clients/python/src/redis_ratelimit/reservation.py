@@ -1,4 +1,4 @@
-"""What both reservations share: everything but the awaiting."""
+"""What the synchronous reservation and that of asyncio share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .replies import AllReply, Denied, Id, Lapsed, Reply
 
 Settle = Literal["apply", "release"]
 
-#: What was really used: of one limit the quantity, of several the quantities by the names of the limits.
+#: What was really used: a quantity, or for several limits the quantities by their names.
 Cost = Union[int, Mapping[str, int]]
 
 #: While work runs, a lease is renewed this often.
@@ -29,7 +29,7 @@ LEAST_RENEWAL_MS = 5
 class Settling:
     """A reservation while its work is done, or the reservations of several limits as one."""
 
-    #: The answer to RL.ACQUIRE or RL.ALL, from when the context is entered.
+    #: The reply to RL.ACQUIRE or RL.ALL, once the context is entered.
     reply: Reply
 
     def __init__(
@@ -42,7 +42,7 @@ class Settling:
         kwargs: dict[str, Any] | None = None,
         settle: Settle | None = None,
     ) -> None:
-        """`call` reserves when the context is entered; `args` and `kwargs` say how reserve() is called, for a fallback."""
+        """`call` reserves when the context is entered. `args` and `kwargs` are those of a fallback's reserve()."""
         if settle not in (None, "apply", "release"):
             raise ValueError(f"settle must be 'apply' or 'release', not {settle!r}")
         self._core = core
@@ -63,7 +63,7 @@ class Settling:
         self._renewal_seconds = 0.0
 
     def _hold(self, reply: Reply) -> None:
-        """Takes note of what was reserved."""
+        """Stores the reply and what it reserved."""
         self.reply = reply
         self._settled, self._costs = False, {}
         answers: Sequence[Reply] = [reply]
@@ -85,8 +85,8 @@ class Settling:
 
     @property
     def id(self) -> Id | None:
-        """The id of a single reservation. None if nothing is reserved: of quantity 0, by a policy's SHADOW, or while Redis
-        cannot be reached."""
+        """The id of a single reservation. None if nothing is reserved: for a quantity of 0, by a policy's SHADOW, or while
+        Redis cannot be reached."""
         return self.reply.id
 
     @property
@@ -95,9 +95,9 @@ class Settling:
         return {each.name: each.id for each in self._reserved}
 
     def set(self, cost: Cost) -> None:
-        """Notes what was really used, which the end of the block applies. Later figures take the place of earlier ones.
+        """Sets what was really used, for the end of the block to apply. A later call replaces what an earlier one set.
 
-        Of several limits `cost` has the quantities by name, and a limit without one keeps what was reserved.
+        For several limits, `cost` maps their names to what was used. A limit that it does not name keeps what was reserved.
         """
         self._costs.update(self._checked(cost))
 
@@ -119,8 +119,8 @@ class Settling:
         return dict(cost)
 
     async def _lapsed(self, name: str, lease: Duration | None = None) -> list[str]:
-        """Applies, releases or renews all that is reserved, as `name` says: the names of the limits whose reservation is not
-        held."""
+        """Applies, releases or renews all reservations, as `name` says. Returns the names of the limits whose reservation
+        had ended."""
         reserved = self._reserved
         if not reserved:
             return []
@@ -139,7 +139,7 @@ class Settling:
         return lapsed
 
     async def _is_held(self, name: str, each: Reserved, lease: Duration | None) -> bool:
-        """The same for one limit, by the method that settles one. A fallback settles what it reserved."""
+        """Applies, releases or renews one reservation, by the fallback if that made it. Returns whether it was held."""
         if name == "apply" and self._is_several and each.is_semaphore:
             name = "release"
         more: dict[str, list[Any]] = {"apply": [self._costs.get(each.name)], "release": [], "renew": [lease]}
@@ -174,7 +174,7 @@ class Settling:
         return not await self._lapsed("renew", lease)
 
     async def _renew_while_work_runs(self) -> bool:
-        """Restarts the leases. Answers whether there is something left to renew."""
+        """Restarts the leases. Returns whether there is something left to renew."""
         if self._settled:
             return False
         with suppress(Exception):
@@ -191,7 +191,7 @@ class Settling:
         self._begin_renewing()
 
     def _begin_renewing(self) -> None:
-        """Renews what several limits reserved while the block runs."""
+        """Starts to renew the leases of several limits while the block runs."""
         if self._is_entered and self._is_several and self._reserved and not self._settled:
             self._renew_later(self._renewal_seconds)
 
@@ -210,7 +210,7 @@ class Settling:
         try:
             return await self._lapsed("apply")
         except self._core.library.reply_error as error:
-            # An RL.APPLY without a quantity has no mistake that is an ERR, but to name a semaphore's reservation.
+            # The only ERR of an RL.APPLY without a quantity is that the reservation is a semaphore's.
             if is_sure or self._costs or not limit._is_policy or self._core.library.code(error) != "ERR":
                 raise
             return await self._lapsed("release")
@@ -227,7 +227,7 @@ class Settling:
                 await self._release()
                 return
         except Exception as failure:
-            # The work's own exception says more, and the lease ends by itself.
+            # The exception of the block says more, and the lease ends by itself.
             if error is not None or self._core.is_forgiven(failure):
                 return
             raise
@@ -239,5 +239,5 @@ class Settling:
 
 
 async def _awaited(answer: Any) -> Any:
-    """The answer of a fallback, which may be a limiter of either kind."""
+    """Awaits the reply of a fallback, if that is a limiter for asyncio."""
     return await answer if inspect.isawaitable(answer) else answer

@@ -41,7 +41,7 @@ class Server:
 
 
 class Route(NamedTuple):
-    """Where a call goes."""
+    """The server that a call is sent to."""
 
     server: Server
     #: After ASKING, as the call's key moves to this server.
@@ -49,30 +49,30 @@ class Route(NamedTuple):
 
 
 class Servers(ABC):
-    """Which server a call is for."""
+    """Chooses the server of a call."""
 
     @abstractmethod
     def known(self, call: Call[Any]) -> Server | None:
-        """The server, if it is known without asking one."""
+        """Returns the server if it is known without asking one; else None."""
 
     async def find(self, call: Call[Any], attempt: Attempt) -> Server:
-        """The server. Called where known() does not know."""
+        """Finds the server by asking one, if known() returned None."""
         raise NotImplementedError
 
     async def locate(self, until: float) -> Address | None:
-        """Where a connection is to go; None if it knows."""
+        """Returns the address for a new connection; None if the connection has its own."""
         return None
 
     def redirected(self, error: Exception, server: Server) -> Route | None:
-        """Where to send a call instead that `server` refused; None if it has to do with that answer."""
+        """Returns where to send a call that `server` redirected; None if the error is the call's own."""
         return None
 
     def failed(self) -> None:  # noqa: B027
-        """A server did not answer."""
+        """Notes that a server did not answer."""
 
     @abstractmethod
     def every(self) -> list[Server]:
-        """All servers that are known."""
+        """Returns all servers that are known."""
 
 
 class One(Servers):
@@ -89,8 +89,8 @@ class One(Servers):
 
 
 class BySentinel(One):
-    """The master of a service. Each new connection asks where it is, as it may have changed. If no Sentinel answers, it goes
-    where the last one went."""
+    """The master of a service. Each new connection asks for its address, which may have changed. If no Sentinel answers, it
+    goes to the last known one."""
 
     #: Seconds without asking after no Sentinel answered.
     PAUSE_SECONDS = 0.5
@@ -176,11 +176,11 @@ class ByCluster(Servers):
         return server
 
     def is_in_one_slot(self, call: Call[Any]) -> bool:
-        """Whether all commands of a call are for one node, wherever that is."""
+        """Returns whether all commands of a call are for one node, wherever that is."""
         return len({self._slot_of(self._encode(words[1])) for words in (call.words, *call.more)}) == 1
 
     async def all(self, attempt: Attempt) -> list[Server]:
-        """The nodes that serve slots."""
+        """Returns the nodes that serve slots."""
         if self._stale:
             await self._refresh(attempt)
         return list({server.name: server for server in self._slots if server}.values())
@@ -277,7 +277,7 @@ class ByCluster(Servers):
 
 
 def _half(until: float) -> float:
-    """An end for one of several tries: what is left is shared with those that follow."""
+    """Returns an end for one of several tries: what is left is shared with those that follow."""
     now = monotonic()
     return now + (until - now) / 2
 
@@ -287,7 +287,7 @@ def _text(value: Any) -> str:
 
 
 def make_servers(core: Connector[Any], client: Any) -> Servers:
-    """The servers of a client, by the settings of its connections."""
+    """Returns the servers of a client, by the settings of its connections."""
     pool = getattr(client, "connection_pool", None)
     if pool is None:
         return _of_cluster(core, client)
