@@ -828,6 +828,14 @@ fn no_line_within_a_paragraph_is_shown_as_an_item_of_a_list() {
 }
 
 #[test]
+fn each_step_of_a_numbered_list_begins_a_line() {
+    let has_step = |line: &str| (2..10).any(|number| line.contains(&format!(". {number}. ")));
+    let joined = prose().into_iter().filter(|(_, line)| has_step(line));
+    let joined: Vec<_> = joined.map(|(place, _)| place).collect();
+    assert!(joined.is_empty(), "a step goes on with the next one: {joined:?}");
+}
+
+#[test]
 fn every_link_leads_somewhere() {
     let anchor = |heading: &str| {
         let plain = heading.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
