@@ -362,6 +362,7 @@ fn a_slot_that_moves_away_takes_its_waiters_along() {
         format!("MIGRATE 127.0.0.1 {} k 0 5000", second.port()),
     ]);
     assert_eq!(replies, [Value::Int(1), Value::Okay, Value::Okay]);
+    // Past the end of the lease. In real time, because the timers that would grant it are not held with the clock.
     sleep(ms(800));
     // It is neither granted nor made here.
     assert_eq!(limited(&times_out.recv()), 2);

@@ -199,7 +199,7 @@ fn replies_when_the_cluster_goes_down(reads: &str) -> Option<Vec<Value>> {
         return None;
     }
     assert!(conn.err("RL.WINDOW {k}w 1 500ms").starts_with("CLUSTERDOWN "));
-    // Within a second the server stops blocking them.
+    // Within a second the server stops blocking them. It does so by a timer, which is not held with the clock.
     sleep(ms(1_500));
     let replies = waiters.iter_mut().filter_map(|waiter| match waiter.silent_for(ms(1)) {
         true => None,
