@@ -7,7 +7,7 @@ rust_clients := tests/clients/rust/Cargo.toml examples/rust/Cargo.toml
 export PAGE_PORT ?= 8000
 shell_scripts := $(wildcard scripts/*.sh packaging/tests/*.sh) .ci/run
 
-.PHONY: help build run playground test test-servers test-clients test-oldest test-metrics package python-wheels test-packages check fuzz valgrind mutants minimum-rust advisories soak prove bench \
+.PHONY: help build run playground test test-servers test-clients test-oldest test-metrics package python-wheels test-packages lint check fuzz valgrind mutants minimum-rust advisories soak prove bench \
 	bench-adapters reference pictures clean
 
 help: ## List the targets
@@ -64,10 +64,8 @@ python-wheels: ## Build the Python client in target/package/python, and try what
 test-packages: ## Install the packages and images on clean systems, for amd64 and arm64, and build them a second time; needs root
 	scripts/test-packages.sh $(CASES)
 
-check: export SKIPPED := $(abspath $(or $(CARGO_TARGET_DIR),target))/skipped
-check: ## Run what CI runs: format, lints, dependencies, tests, the package, and the server tests on Redis 7.0 and Valkey 9.1 (STRICT=1: skip nothing)
-	@mkdir -p $(dir $(SKIPPED)) && : >$(SKIPPED)
-	@$(install) cargo rustfmt clippy cargo-deny cc c++ libclang python3 redis-server shellcheck
+lint: ## Check format, lints, doc comments, layers and shell scripts: run it before each commit
+	@$(install) cargo rustfmt clippy cc c++ libclang shellcheck
 	cargo fmt --all --check
 	cargo fmt --check --manifest-path fuzz/Cargo.toml
 	for manifest in $(rust_clients); do cargo fmt --check --manifest-path $$manifest || exit 1; done
@@ -81,6 +79,11 @@ check: ## Run what CI runs: format, lints, dependencies, tests, the package, and
 	scripts/check-crates.sh
 	for script in $(shell_scripts); do bash -n $$script || exit 1; done
 	shellcheck $(shell_scripts)
+
+check: export SKIPPED := $(abspath $(or $(CARGO_TARGET_DIR),target))/skipped
+check: lint ## Run what CI runs: make lint, dependencies, tests, the package, and the server tests on Redis 7.0 and Valkey 9.1 (STRICT=1: skip nothing)
+	@mkdir -p $(dir $(SKIPPED)) && : >$(SKIPPED)
+	@$(install) cargo cargo-deny cc libclang python3 redis-server
 	cargo deny --locked check bans licenses sources
 	@if timeout 120 cargo deny --locked fetch db >/dev/null 2>&1; then cargo deny --locked check advisories; \
 		else scripts/skip.sh advisories "their database could not be fetched: make advisories"; fi
