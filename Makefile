@@ -64,8 +64,9 @@ python-wheels: ## Build the Python client in target/package/python, and try what
 test-packages: ## Install the packages and images on clean systems, for amd64 and arm64, and build them a second time; needs root
 	scripts/test-packages.sh $(CASES)
 
-lint: ## Check format, lints, doc comments, layers and shell scripts: run it before each commit
+lint: ## Check format, lints, doc comments, layers, shell scripts and subjects of commits: run it before each commit
 	@$(install) cargo rustfmt clippy cc c++ libclang shellcheck
+	scripts/check-commits.sh
 	cargo fmt --all --check
 	cargo fmt --check --manifest-path fuzz/Cargo.toml
 	for manifest in $(rust_clients); do cargo fmt --check --manifest-path $$manifest || exit 1; done

@@ -350,6 +350,60 @@ fn make_check_ends_with_what_it_left_out_and_fails_then_if_it_is_strict() {
 }
 
 #[test]
+fn a_commit_whose_subject_has_the_wrong_form_or_that_is_a_merge_is_refused() {
+    let subject = |length: usize| format!("1|0|area: {}", "x".repeat(length - "area: ".len()));
+    for (commit, passes) in [
+        ("1|0|area: do one thing", true),
+        ("1||area: begin with no parent", true),
+        ("1|0|engine, clients/python: do one thing", true),
+        (&subject(72), true),
+        (&subject(73), false),
+        ("1|0|Do one thing", false),
+        ("1|0|fixup! area: do one thing", false),
+        ("1|0|area: do one thing.", false),
+        ("1|0 2|area: do one thing", false),
+    ] {
+        let host = ScriptsHost::bare();
+        host.program("git", &format!("[ $1 != log ] || echo '{commit}'"));
+        let mut check = host.script("check-commits.sh", true);
+        let check = check.env_remove("COMMITS").output().unwrap();
+        assert_eq!(check.status.success(), passes, "{commit}: {}{}", out(&check), err(&check));
+        assert_eq!(out(&check).starts_with("1 "), !passes, "{commit}: {}", out(&check));
+    }
+}
+
+#[test]
+fn new_commits_are_those_of_the_push_or_those_that_main_lacks() {
+    for (known, commits, range) in [
+        ("a..b origin/main", "a..b", "a..b"),
+        ("origin/main", "a..b", "origin/main..HEAD"),
+        ("origin/main", "", "origin/main..HEAD"),
+        ("", "", "added..HEAD"),
+    ] {
+        let host = ScriptsHost::bare();
+        // The subject of the only commit is the range that was asked for, so it is refused and shown.
+        let git = format!(
+            "for last; do :; done\ncase \"$1 $2\" in\n'rev-parse --show-cdup') ;;\n\
+             'log --diff-filter=A') echo added ;;\nlog*) echo \"1|0|$3\" ;;\n\
+             *) case ' {known} ' in *\" $last \"*) ;; *) exit 1 ;; esac ;;\nesac"
+        );
+        host.program("git", &git);
+        let mut check = host.script("check-commits.sh", true);
+        let check = check.env("COMMITS", commits).output().unwrap();
+        assert!(out(&check).starts_with(&format!("1 {range}: ")), "{}{}", out(&check), err(&check));
+    }
+    // No git, no checkout, and an archive in the checkout of another project.
+    for git in [None, Some("exit 128"), Some("[ $1 != log ] || echo '1|0|x'; echo ../")] {
+        let host = ScriptsHost::bare();
+        if let Some(git) = git {
+            host.program("git", git);
+        }
+        let check = host.script("check-commits.sh", true).env("COMMITS", "a..b").output().unwrap();
+        assert!(check.status.success(), "{git:?}: {}{}", out(&check), err(&check));
+    }
+}
+
+#[test]
 fn make_check_lists_the_package_where_its_linker_cannot_be_fetched_and_fails_where_it_cannot_be_built(
 ) {
     let unreachable = "echo 'ERROR: No matching distribution found for ziglang' >&2; exit 1";
