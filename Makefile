@@ -20,7 +20,7 @@ build: ## Build target/release/libredis_ratelimit.so
 run: ## Build, then serve the module on 127.0.0.1 until Ctrl-C (PORT=6379)
 	@scripts/run.sh
 
-playground: ## Serve docs/playground, which shows in a browser what a limit admits, on 127.0.0.1 until Ctrl-C (PAGE_PORT=8000)
+playground: ## Serve docs/playground, a page that shows what a limit admits, on 127.0.0.1 until Ctrl-C (PAGE_PORT=8000)
 	@$(install) cargo python3
 	@scripts/build-engine.sh typescript
 	@echo "http://127.0.0.1:$(PAGE_PORT)/playground/"
@@ -57,7 +57,7 @@ test-metrics: ## Scrape a server with redis_exporter and Prometheus, and check t
 package: ## Build a release in target/package/dist, reproducibly: .tar.gz, .deb, Dockerfile, SBOM, checksums (TARGETS="amd64 arm64")
 	scripts/package.sh $(TARGETS)
 
-python-wheels: ## Build the Python client in target/package/python, and try what runs here (WHEELS="sdist amd64 arm64")
+python-wheels: ## Build the Python client in target/package/python, and try those that run here (WHEELS="sdist amd64 arm64")
 	@$(install) cargo cc python3-venv
 	scripts/package-python.sh $(or $(WHEELS),sdist amd64 arm64)
 
@@ -103,7 +103,7 @@ bench: ## Measure, and write docs/benchmarks.md and its charts (BENCH="section .
 	$(with_server) cargo bench --bench decisions -- $(BENCH)
 	$(if $(BENCH),,$(with_server) cargo bench --package redis-ratelimit-client)
 
-bench-adapters: ## Compare the adapters with the stores that they replace, and write docs/python.md and clients/typescript/ADAPTERS.md
+bench-adapters: ## Compare the adapters with the stores they replace, and write docs/python.md and clients/typescript/ADAPTERS.md
 	@$(install) cargo cc libclang redis-server python3-venv node npm
 	@scripts/install-clients.sh
 	cargo build --release
@@ -128,7 +128,7 @@ fuzz: ## Fuzz every parser and algorithm with libFuzzer, each for T seconds (T=6
 valgrind: ## Run the core of the server tests under valgrind, and fail on invalid accesses and leaks of the module
 	@scripts/valgrind.sh
 
-mutants: ## Run cargo-mutants on the engine and the commands, and fail if the tests notice fewer than 95 % of the changes (SHARD=0/4: a quarter)
+mutants: ## Run cargo-mutants on the engine and the commands, and fail if the tests catch fewer than 95 % of the mutants (SHARD=0/4: a quarter)
 	@$(install) cargo cc python3
 	scripts/mutants.sh $(if $(SHARD),--shard $(SHARD) --sharding round-robin)
 
