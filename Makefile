@@ -77,7 +77,6 @@ lint: ## Check format, lints, doc comments, layers, shell scripts and subjects o
 	cargo clippy --locked --manifest-path fuzz/Cargo.toml -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --locked --no-deps --workspace --document-private-items
 	scripts/check-layers.sh
-	scripts/check-crates.sh
 	for script in $(shell_scripts); do bash -n $$script || exit 1; done
 	shellcheck $(shell_scripts)
 
@@ -85,6 +84,7 @@ check: export SKIPPED := $(abspath $(or $(CARGO_TARGET_DIR),target))/skipped
 check: lint ## Run what CI runs: make lint, dependencies, tests, the package, and the server tests on Redis 7.0 and Valkey 9.1 (STRICT=1: skip nothing)
 	@mkdir -p $(dir $(SKIPPED)) && : >$(SKIPPED)
 	@$(install) cargo cargo-deny cc libclang python3 redis-server
+	scripts/check-crates.sh
 	cargo deny --locked check bans licenses sources
 	@if timeout 120 cargo deny --locked fetch db >/dev/null 2>&1; then cargo deny --locked check advisories; \
 		else scripts/skip.sh advisories "their database could not be fetched: make advisories"; fi
