@@ -417,7 +417,7 @@ def _limits_that_took(groups: list[list[Clause]], reply: AllReply, has_taken: bo
             yield clause.name
 
 
-def _group(clauses: Any) -> list[Clause]:
+def _group(clauses: Sequence[Clause]) -> list[Clause]:
     if not isinstance(clauses, (list, tuple)):
         raise TypeError(
             "each clause must be made by Clause.throttle, Clause.window or Clause.acquire, or be a list of such clauses, "

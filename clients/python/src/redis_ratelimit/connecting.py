@@ -10,7 +10,7 @@ from typing import Any, Generic
 from .breaker import Breaker
 from .calls import Call
 from .io import FOREVER, IOType
-from .libraries import Late, Library
+from .libraries import Connection, Late, Library
 from .parameters import Word
 from .pool import Idle, Lender, MayConnect, Signal, Turn
 from .servers import Server, Servers
@@ -102,7 +102,7 @@ class Connector(Generic[IOType]):
         finally:
             lender.connected()
 
-    async def _checked(self, server: Server, connection: Any, attempt: Attempt) -> Any | None:
+    async def _checked(self, server: Server, connection: Connection, attempt: Attempt) -> Connection | None:
         """Returns an idle connection if it is open and leads to the server; else closes it."""
         is_usable = False
         try:
@@ -157,7 +157,7 @@ class Connector(Generic[IOType]):
                 if connection is not None:
                     return connection
 
-    async def _try_to_connect(self, server: Server, attempt: Attempt) -> Any | None:
+    async def _try_to_connect(self, server: Server, attempt: Attempt) -> Connection | None:
         """Returns a new connection; None if the server hung up and the call has time for another try."""
         connection = server.make()
         try:
@@ -173,7 +173,7 @@ class Connector(Generic[IOType]):
             server.address = address
         return connection
 
-    def _has_hung_up(self, server: Server, connection: Any, error: Exception, attempt: Attempt) -> bool:
+    def _has_hung_up(self, server: Server, connection: Connection, error: Exception, attempt: Attempt) -> bool:
         """Returns whether the server accepted a connection only to close it. Then it may accept no
         more, which is noted."""
         library, now = self.library, monotonic()

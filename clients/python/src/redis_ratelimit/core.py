@@ -39,7 +39,7 @@ class Fallback(Protocol):
 Unreachable = Union[Literal["raise", "allow", "deny"], Fallback]
 
 
-def _check_unreachable(given: Any) -> None:
+def _check_unreachable(given: object) -> None:
     if isinstance(given, str):
         if given not in ("raise", "allow", "deny"):
             raise ValueError(f"unreachable must be 'raise', 'allow', 'deny' or a limiter, not {given!r}")
@@ -47,7 +47,7 @@ def _check_unreachable(given: Any) -> None:
         raise TypeError(f"unreachable must be 'raise', 'allow', 'deny' or a limiter, not {given!r}")
 
 
-def _check_deadline(given: Any) -> None:
+def _check_deadline(given: object) -> None:
     if given is None:
         return
     if isinstance(given, bool) or not isinstance(given, (int, float)):
@@ -156,14 +156,14 @@ class Core(Connector[IOType]):
         return cast(T, released + await self.send(calls.release(key, *others), name, (), {}))
 
     async def attempt(self, call: Call[T]) -> T | Failed:
-        """The answer to a call that no fallback can answer, or why there is none."""
+        """Returns the reply to a call that no fallback can answer, or why there is none."""
         attempt = self._begin(call)
         try:
             return await self.io.bounded(self._ask(call, attempt), attempt.until)
         except Exception as error:
             return Failed(self._raised(error, call, attempt) or error, attempt.is_sent)
 
-    async def send_all(self, key: Any, commands: list[tuple[Word, ...]]) -> list[Any] | Failed:
+    async def send_all(self, key: Key, commands: list[tuple[Word, ...]]) -> list[Any] | Failed:
         """Sends commands on one key together, and returns their replies, error replies among them."""
         call: Call[Any] = Call(commands[0], list, key, more=tuple(commands[1:]))
         attempt = self._begin(call)

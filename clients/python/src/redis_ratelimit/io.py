@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Coroutine
 from typing import Any, Protocol, TypeVar
 
+from .libraries import Connection
 from .parameters import Word
 from .pool import Signal
 
@@ -37,22 +38,22 @@ class IO(Protocol):
     def bounded(self, work: Coroutine[Any, Any, T], until: float) -> Awaitable[T]:
         """Does the work. Raises Late when the time is over."""
 
-    async def connect(self, connection: Any, address: Address | None, until: float) -> None: ...
+    async def connect(self, connection: Connection, address: Address | None, until: float) -> None: ...
 
-    async def is_alive(self, connection: Any, until: float) -> bool:
+    async def is_alive(self, connection: Connection, until: float) -> bool:
         """Returns whether an idle connection can be used: the server has not closed it."""
 
-    async def exchange(self, connection: Any, words: tuple[Word, ...], until: float) -> Any:
+    async def exchange(self, connection: Connection, words: tuple[Word, ...], until: float) -> Any:
         """Sends a command and reads its reply."""
 
     async def exchange_all(
-        self, connection: Any, commands: list[tuple[Word, ...]], until: float, errors: type[Exception]
+        self, connection: Connection, commands: list[tuple[Word, ...]], until: float, errors: type[Exception]
     ) -> list[Any]:
         """Sends commands together and reads their replies; errors of the class `errors` are among them."""
 
-    async def drop(self, connection: Any) -> None: ...
+    async def drop(self, connection: Connection) -> None: ...
 
-    def abandon(self, connection: Any) -> None:
+    def abandon(self, connection: Connection) -> None:
         """Closes a connection without waiting for it."""
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -66,7 +67,7 @@ class IO(Protocol):
 IOType = TypeVar("IOType", bound=IO)
 
 
-def pack(words: tuple[Word, ...], connection: Any) -> bytes:
+def pack(words: tuple[Word, ...], connection: Connection) -> bytes:
     """Returns a command as it is sent. The client library takes more kinds of values, and twice as long."""
     parts = [b"*%d\r\n" % len(words)]
     for word in words:

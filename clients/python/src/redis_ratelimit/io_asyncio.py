@@ -9,7 +9,7 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from .io import FOREVER, Address, pack
-from .libraries import Late
+from .libraries import Connection, Late
 from .parameters import Word
 
 T = TypeVar("T")
@@ -123,14 +123,14 @@ class Awaiting:
         finally:
             alarm.cancel()
 
-    async def connect(self, connection: Any, address: Address | None, until: float) -> None:
+    async def connect(self, connection: Connection, address: Address | None, until: float) -> None:
         connection.ratelimit_address = address
         if address is None:
             await connection.connect()
         else:
             await connection.connect_to(address)
 
-    async def is_alive(self, connection: Any, until: float) -> bool:
+    async def is_alive(self, connection: Connection, until: float) -> bool:
         if monotonic() - connection.ratelimit_read_at < FRESH_SECONDS:
             return True
         try:
@@ -151,14 +151,14 @@ class Awaiting:
             return False
         return True
 
-    async def exchange(self, connection: Any, words: tuple[Word, ...], until: float) -> Any:
+    async def exchange(self, connection: Connection, words: tuple[Word, ...], until: float) -> Any:
         await connection.send_packed_command([pack(words, connection)], check_health=False)
         reply = await connection.read_response()
         connection.ratelimit_read_at = monotonic()
         return reply
 
     async def exchange_all(
-        self, connection: Any, commands: list[tuple[Word, ...]], until: float, errors: type[Exception]
+        self, connection: Connection, commands: list[tuple[Word, ...]], until: float, errors: type[Exception]
     ) -> list[Any]:
         await connection.send_packed_command(
             [b"".join([pack(words, connection) for words in commands])], check_health=False
@@ -172,10 +172,10 @@ class Awaiting:
         connection.ratelimit_read_at = monotonic()
         return replies
 
-    async def drop(self, connection: Any) -> None:
+    async def drop(self, connection: Connection) -> None:
         await connection.disconnect(nowait=True)
 
-    def abandon(self, connection: Any) -> None:
+    def abandon(self, connection: Connection) -> None:
         self.spawn(connection.disconnect(nowait=True))
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:

@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from .io import FOREVER, Address, pack, run
-from .libraries import Late
+from .libraries import Connection, Late
 from .parameters import Word
 
 T = TypeVar("T")
@@ -113,7 +113,7 @@ class Blocking:
     def bounded(self, work: Coroutine[Any, Any, T], until: float) -> Awaitable[T]:
         return work
 
-    async def connect(self, connection: Any, address: Address | None, until: float) -> None:
+    async def connect(self, connection: Connection, address: Address | None, until: float) -> None:
         connection.ratelimit_until = until
         connection.ratelimit_connecting = True
         connection.ratelimit_address = address
@@ -122,7 +122,7 @@ class Blocking:
         else:
             connection.connect_to(address)
 
-    async def is_alive(self, connection: Any, until: float) -> bool:
+    async def is_alive(self, connection: Connection, until: float) -> bool:
         connection.ratelimit_until = until
         try:
             if connection.can_read(0):
@@ -133,13 +133,13 @@ class Blocking:
             return False
         return True
 
-    async def exchange(self, connection: Any, words: tuple[Word, ...], until: float) -> Any:
+    async def exchange(self, connection: Connection, words: tuple[Word, ...], until: float) -> Any:
         connection.ratelimit_until = until
         connection.send_packed_command([pack(words, connection)], check_health=False)
         return connection.read_response()
 
     async def exchange_all(
-        self, connection: Any, commands: list[tuple[Word, ...]], until: float, errors: type[Exception]
+        self, connection: Connection, commands: list[tuple[Word, ...]], until: float, errors: type[Exception]
     ) -> list[Any]:
         connection.ratelimit_until = until
         connection.send_packed_command([b"".join([pack(words, connection) for words in commands])], check_health=False)
@@ -151,10 +151,10 @@ class Blocking:
                 replies.append(error)
         return replies
 
-    async def drop(self, connection: Any) -> None:
+    async def drop(self, connection: Connection) -> None:
         connection.disconnect()
 
-    def abandon(self, connection: Any) -> None:
+    def abandon(self, connection: Connection) -> None:
         connection.disconnect()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:

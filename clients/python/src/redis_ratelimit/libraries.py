@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 from functools import cache
 from importlib import import_module
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from .replies import UnknownPolicy
 
 LIBRARIES = "redis", "valkey"
+
+
+#: A connection of a client library. The libraries have no common type for it.
+Connection: TypeAlias = Any
 
 
 class Client(Protocol):

@@ -73,7 +73,7 @@ def error_of(text: str) -> Exception:
     return kind(text.removeprefix("ERR "))
 
 
-def share_of(share: Any) -> float:
+def share_of(share: object) -> float:
     if isinstance(share, bool) or not isinstance(share, (int, float, Fraction)):
         raise TypeError(f"share must be a number above 0 and at most 1, such as 1/4, not {share!r}")
     return float(share)
@@ -228,7 +228,7 @@ class Memory:
         for ticket in tickets:
             self.engine.withdraw(ticket, self.now_us())
 
-    def holds(self, key: Key, id: Any) -> bool:
+    def holds(self, key: Key, id: object) -> bool:
         """Returns whether a reservation was made here."""
         reply = self.call(("RL.HELD", key), self.now_us())
         wanted = id.encode() if isinstance(id, str) else id
@@ -279,7 +279,7 @@ class MemoryCore:
             raise error_of(reply.text)
         return call.read(reply)
 
-    async def send_all(self, key: Any, commands: list[tuple[Word, ...]]) -> list[Any]:
+    async def send_all(self, key: Key | None, commands: list[tuple[Word, ...]]) -> list[Any]:
         replies = [self.memory.ask(words) for words in commands]
         return [error_of(each.text) if type(each) is self.memory.error_reply else each for each in replies]
 
@@ -335,7 +335,7 @@ class ThreadCore(MemoryCore):
         signal.event.clear()
 
 
-def plain_words(command: str, kind: type[Any], key: Any, limit: Any, quantity: Any) -> tuple[Word, ...] | None:
+def plain_words(command: str, kind: type[Any], key: object, limit: Any, quantity: object) -> tuple[Word, ...] | None:
     """Returns the words of a call without options; None if its arguments are not the usual ones."""
     if type(key) is not str or type(quantity) is not int or type(limit) is not kind:
         return None

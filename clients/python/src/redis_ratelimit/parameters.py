@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Union
+from typing import Union
 
 Word = Union[str, bytes, int]
 
@@ -28,7 +28,7 @@ _UNITS = {
 _UNIT_OF = {word: unit for unit, words in _UNITS.items() for word in (unit, *words)}
 
 
-def whole(name: str, value: Any) -> int:
+def whole(name: str, value: object) -> int:
     """Returns `value` if it is an integer, and raises TypeError otherwise, also for True."""
     if type(value) is int or (isinstance(value, int) and not isinstance(value, bool)):
         return value

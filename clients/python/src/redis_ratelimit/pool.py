@@ -6,6 +6,8 @@ from collections import deque
 from threading import Lock
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
+from .libraries import Connection
+
 #: Connections for calls that do not wait.
 PLACES = 50
 #: Connections that are made at the same time. Not all of them: a burst of calls is answered sooner by some connections that
@@ -25,7 +27,7 @@ S = TypeVar("S", bound=Signal)
 class Idle(NamedTuple):
     """The call has this connection, which was used before. The server may have closed it."""
 
-    connection: Any
+    connection: Connection
 
 
 class MayConnect:
@@ -59,7 +61,7 @@ class Lender(Protocol):
     def connected(self) -> None:
         """Notes that a call that may connect has done so, or failed."""
 
-    def give(self, connection: Any | None) -> bool:
+    def give(self, connection: Connection | None) -> bool:
         """Ends what take() began. None stands for a connection that cannot be used again. Returns whether the connection
         is kept; if not, the caller closes it."""
 
@@ -96,7 +98,7 @@ class Pool:
             self._connecting -= 1
             self._serve()
 
-    def give(self, connection: Any | None) -> bool:
+    def give(self, connection: Connection | None) -> bool:
         """Gives a place back, and with it its connection if that can be used again."""
         with self._lock:
             self._taken -= 1
@@ -105,12 +107,12 @@ class Pool:
             self._serve()
             return connection is not None
 
-    def pop_idle(self) -> Any | None:
+    def pop_idle(self) -> Connection | None:
         """Returns an idle connection for a call that holds its place already; None if there is none."""
         with self._lock:
             return self._idle.pop() if self._idle else None
 
-    def give_surplus(self, connection: Any) -> bool:
+    def give_surplus(self, connection: Connection) -> bool:
         """Offers a connection that holds no place. Returns whether it is kept: not if there are enough."""
         with self._lock:
             if len(self._idle) + self._taken >= self._places:
@@ -186,6 +188,6 @@ class _Beside:
     def connected(self) -> None:
         """Does nothing, as these connections are not counted."""
 
-    def give(self, connection: Any | None) -> bool:
+    def give(self, connection: Connection | None) -> bool:
         """Leaves the connection to the pool, unless that has enough."""
         return connection is not None and self._pool.give_surplus(connection)

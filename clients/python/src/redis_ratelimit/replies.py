@@ -200,7 +200,7 @@ class UnknownPolicy(Exception):
         return UnknownPolicy, self.args
 
 
-def _id(value: Any) -> Id | None:
+def _id(value: object) -> Id | None:
     if isinstance(value, bytes):
         try:
             return value.decode()
@@ -248,7 +248,7 @@ def read_held(reply: Sequence[Any]) -> list[Held]:
     return [Held(_id(id) or "", int(quantity), int(left)) for id, quantity, left in reply]
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 

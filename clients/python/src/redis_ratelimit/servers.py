@@ -282,7 +282,7 @@ def _half(until: float) -> float:
     return now + (until - now) / 2
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
