@@ -65,6 +65,7 @@ install_node() {
     cmp -s "$pins/package-lock.json" "$clients/node_modules/installed.json" && return
     cp "$pins/package.json" "$pins/package-lock.json" "$clients/"
     npm ci --prefix "$clients" --ignore-scripts --no-audit --no-fund --loglevel error &&
+        ln -s ../typescript "$clients/node_modules/redis-ratelimit-client" &&
         cp "$pins/package-lock.json" "$clients/node_modules/installed.json"
 }
 

@@ -5,12 +5,16 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::mpsc::{channel, Receiver};
+use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use support::*;
+
+use crate::helpers::typescript;
 
 const NOW_US: i64 = 1_795_238_388_000_000;
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -39,7 +43,16 @@ fn each_is_short_and_begins_with_how_to_run_it() {
         names.push(name);
     }
     names.sort();
-    let all = ["crawler.py", "llm_caller.mjs", "login.py", "shaper.rs", "web.py", "worker.py"];
+    let all = [
+        "ai_sdk.mts",
+        "anthropic_chat.py",
+        "crawler.py",
+        "login.py",
+        "openai_chat.py",
+        "shaper.rs",
+        "web.py",
+        "worker.py",
+    ];
     assert_eq!(names, all, "each has a test here");
 }
 
@@ -346,21 +359,20 @@ fn fails_without_the_module(program: &mut Command) -> String {
 #[test]
 fn without_the_module_each_ends_with_an_error_and_allows_nothing() {
     let server = Server::builder().module(false).start();
-    let programs: [(_, _, &[&str]); 5] = [
+    let programs: [(_, _, &[&str]); 4] = [
         (Language::Python, "examples/web.py", &[]),
         (Language::Python, "examples/login.py", &[]),
         (Language::Python, "examples/worker.py", &["job"]),
         (Language::Python, "examples/crawler.py", &["http://127.0.0.1:1/"]),
-        (Language::Node, "examples/llm_caller.mjs", &["Why is the sky blue?"]),
     ];
     let mut ran = vec![shaper(&server, &["anna"])];
     for (language, path, args) in programs {
         let Some(mut program) = language.script(path) else { continue };
         program.args(args).env("REDIS_URL", server.url()).env("PORT", "0");
-        // Nobody answers there: a call of the model would be another error.
-        program.env("LLM_URL", "http://127.0.0.1:1/v1");
         ran.push(program);
     }
+    // Nobody answers there: asking the model would be another error.
+    ran.extend(SDKS.iter().filter_map(|sdk| sdk.program(&server, "http://127.0.0.1:1")));
     for mut program in ran {
         assert_eq!(fails_without_the_module(&mut program), "", "{program:?}");
     }
@@ -422,92 +434,275 @@ fn held_count(conn: &mut Conn) -> usize {
     }
 }
 
-/// A model that answers these statuses in turn, having used 300 tokens each time.
-fn model(statuses: &'static [u16]) -> String {
-    model_after(statuses, || {})
+/// What a provider of language models answers to a request.
+struct Answer {
+    status: u16,
+    content_type: &'static str,
+    body: String,
+    /// The connection breaks off before the body ends.
+    breaks_off: bool,
 }
 
-/// The same, but it first does something each time.
-fn model_after(statuses: &'static [u16], mut first: impl FnMut() + Send + 'static) -> String {
+impl Answer {
+    fn json(status: u16, body: &str) -> Answer {
+        let body = body.to_owned();
+        Answer { status, content_type: "application/json", body, breaks_off: false }
+    }
+
+    /// Server-sent events. Those of Anthropic have names, which they repeat in their data.
+    fn stream(events: &[&str]) -> Answer {
+        let event = |data: &&str| match data.strip_prefix(r#"{"type":""#) {
+            Some(rest) => format!("event: {}\ndata: {data}\n\n", rest.split('"').next().unwrap()),
+            None => format!("data: {data}\n\n"),
+        };
+        let body = events.iter().map(event).collect();
+        Answer { status: 200, content_type: "text/event-stream", body, breaks_off: false }
+    }
+
+    fn that_breaks_off(self) -> Answer {
+        Answer { breaks_off: true, ..self }
+    }
+}
+
+/// A provider that gives these answers in turn: its address, and the path and body of each request.
+fn provider(answers: Vec<Answer>) -> (String, Receiver<(String, String)>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}/v1", listener.local_addr().unwrap());
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let (sender, requests) = channel();
     thread::spawn(move || {
-        for status in statuses {
+        for Answer { status, content_type, body, breaks_off } in answers {
             let mut stream = BufReader::new(listener.accept().unwrap().0);
-            let (mut line, mut length) = (String::new(), 0);
-            while stream.read_line(&mut line).unwrap() > 2 {
-                let header = line.to_lowercase();
-                if let Some(value) = header.strip_prefix("content-length:") {
+            let (mut head, mut length) = (String::new(), 0);
+            while stream.read_line(&mut head).unwrap() > 2 {
+                let last = head.lines().last().unwrap().to_lowercase();
+                if let Some(value) = last.strip_prefix("content-length:") {
                     length = value.trim().parse().unwrap();
                 }
-                line.clear();
             }
-            stream.read_exact(&mut vec![0; length]).unwrap();
-            first();
-            let body = r#"{"choices": [{"message": {"content": "blue"}}], "usage": {"total_tokens": 300}}"#;
-            let length = body.len();
-            let head =
-                format!("HTTP/1.1 {status} x\r\nconnection: close\r\ncontent-length: {length}");
-            stream.get_mut().write_all(format!("{head}\r\n\r\n{body}").as_bytes()).unwrap();
+            let mut request = vec![0; length];
+            stream.read_exact(&mut request).unwrap();
+            let path = head.split(' ').nth(1).unwrap().to_owned();
+            sender.send((path, String::from_utf8(request).unwrap())).unwrap();
+            let length = body.len() + if breaks_off { 1 } else { 0 };
+            let head = format!(
+                "HTTP/1.1 {status} x\r\nconnection: close\r\nretry-after-ms: 1\r\n\
+                 content-type: {content_type}\r\ncontent-length: {length}\r\n\r\n"
+            );
+            stream.get_mut().write_all(format!("{head}{body}").as_bytes()).unwrap();
         }
     });
-    url
+    (url, requests)
 }
 
-#[test]
-fn llm_caller_counts_what_was_used_and_nothing_for_a_call_that_fails() {
-    let Some(mut caller) = Language::Node.script("examples/llm_caller.mjs") else { return };
-    let server = Server::start();
-    let mut conn = server.conn();
-    caller.env("REDIS_URL", server.url()).env("LLM_MODEL", "test");
-    let remaining = |conn: &mut Conn| conn.ints("RL.WINDOW_RO {llm}:tokens 10000 1min")[2];
-    let requests = |conn: &mut Conn| conn.ints("RL.WINDOW_RO {llm}:requests 60 1min")[2];
+/// The examples that ask a model through an SDK.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Sdk {
+    OpenAi,
+    Anthropic,
+    Ai,
+    /// The same without streaming.
+    AiWhole,
+}
 
-    // Two that succeed.
-    let prompts = ["Why is the sky blue?", "And the sea?"];
-    let output_of_two =
-        "blue\n(300 tokens of 1010 reserved)\nblue\n(300 tokens of 1006 reserved)\n";
-    assert_eq!(run(caller.env("LLM_URL", model(&[200, 200])).args(prompts)), output_of_two);
-    assert_eq!((remaining(&mut conn), requests(&mut conn)), (10_000 - 600, 58));
-    // One that fails.
-    let output = caller.env("LLM_URL", model(&[503])).output().unwrap();
-    let error = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && error == "the model answered 503\n", "{error}");
-    assert_eq!((remaining(&mut conn), requests(&mut conn)), (10_000 - 600, 58));
-    // One that asks again until another settles for less, and one until there is a place.
-    conn.cmd("RL.ACQUIRE {llm}:tokens 10000 1min 9000 LEASE 600000 ID other");
-    conn.cmd("RL.ACQUIRE {llm}:calls 4 0 4 LEASE 600000 ID others");
-    let waiting = thread::spawn(move || run(caller.env("LLM_URL", model(&[200, 200]))));
-    let denied_more = |server: &Server, than: u64| {
-        let denied = || server.info("ratelimit_all_denied").unwrap().parse::<u64>().unwrap();
-        eventually(PATIENCE, || denied() > than);
-        denied()
+const SDKS: [Sdk; 4] = [Sdk::OpenAi, Sdk::Anthropic, Sdk::Ai, Sdk::AiWhole];
+
+impl Sdk {
+    /// The program, which asks this server and this provider.
+    fn program(self, server: &Server, provider: &str) -> Option<Command> {
+        let mut program = match self {
+            Sdk::OpenAi => Language::Python.script("examples/openai_chat.py")?,
+            Sdk::Anthropic => Language::Python.script("examples/anthropic_chat.py")?,
+            Sdk::Ai | Sdk::AiWhole => ai_sdk()?,
+        };
+        let v1 = format!("{provider}/v1");
+        program.env("REDIS_URL", server.url()).env("MODEL", "test").arg("Why is the sky blue?");
+        program.env("OPENAI_API_KEY", "x").env("OPENAI_BASE_URL", &v1).env("LLM_URL", v1);
+        program.env("ANTHROPIC_API_KEY", "x").env("ANTHROPIC_BASE_URL", provider);
+        program.env("STREAM", if self == Sdk::AiWhole { "no" } else { "yes" });
+        Some(program)
+    }
+
+    /// The model calls the tool. It takes 280 tokens in and 20 out.
+    fn calls_tool(self) -> Answer {
+        match self {
+            Sdk::OpenAi | Sdk::Ai => Answer::stream(&[
+                r#"{"id":"1","object":"chat.completion.chunk","created":1,"model":"test","choices":[{"index":0,"delta":{"role":"assistant","content":null,"tool_calls":[{"index":0,"id":"call_1","type":"function","function":{"name":"clock","arguments":""}}]},"finish_reason":null}]}"#,
+                r#"{"id":"1","object":"chat.completion.chunk","created":1,"model":"test","choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{}"}}]},"finish_reason":null}]}"#,
+                r#"{"id":"1","object":"chat.completion.chunk","created":1,"model":"test","choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}"#,
+                r#"{"id":"1","object":"chat.completion.chunk","created":1,"model":"test","choices":[],"usage":{"prompt_tokens":280,"completion_tokens":20,"total_tokens":300}}"#,
+                "[DONE]",
+            ]),
+            Sdk::AiWhole => Answer::json(
+                200,
+                r#"{"id":"1","object":"chat.completion","created":1,"model":"test","choices":[{"index":0,"message":{"role":"assistant","content":null,"tool_calls":[{"id":"call_1","type":"function","function":{"name":"clock","arguments":"{}"}}]},"finish_reason":"tool_calls"}],"usage":{"prompt_tokens":280,"completion_tokens":20,"total_tokens":300}}"#,
+            ),
+            Sdk::Anthropic => Answer::stream(&[
+                r#"{"type":"message_start","message":{"id":"1","type":"message","role":"assistant","model":"test","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":280,"output_tokens":1}}}"#,
+                r#"{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"call_1","name":"clock","input":{}}}"#,
+                r#"{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"{}"}}"#,
+                r#"{"type":"content_block_stop","index":0}"#,
+                r#"{"type":"message_delta","delta":{"stop_reason":"tool_use","stop_sequence":null},"usage":{"output_tokens":20}}"#,
+                r#"{"type":"message_stop"}"#,
+            ]),
+        }
+    }
+
+    /// The model says "blue". It takes 400 tokens in and 20 out.
+    fn says_blue(self) -> Answer {
+        match self {
+            Sdk::OpenAi | Sdk::Ai => Answer::stream(&[
+                r#"{"id":"2","object":"chat.completion.chunk","created":1,"model":"test","choices":[{"index":0,"delta":{"role":"assistant","content":"bl"},"finish_reason":null}]}"#,
+                r#"{"id":"2","object":"chat.completion.chunk","created":1,"model":"test","choices":[{"index":0,"delta":{"content":"ue"},"finish_reason":null}]}"#,
+                r#"{"id":"2","object":"chat.completion.chunk","created":1,"model":"test","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#,
+                r#"{"id":"2","object":"chat.completion.chunk","created":1,"model":"test","choices":[],"usage":{"prompt_tokens":400,"completion_tokens":20,"total_tokens":420}}"#,
+                "[DONE]",
+            ]),
+            Sdk::AiWhole => Answer::json(
+                200,
+                r#"{"id":"2","object":"chat.completion","created":1,"model":"test","choices":[{"index":0,"message":{"role":"assistant","content":"blue"},"finish_reason":"stop"}],"usage":{"prompt_tokens":400,"completion_tokens":20,"total_tokens":420}}"#,
+            ),
+            Sdk::Anthropic => Answer::stream(&[
+                r#"{"type":"message_start","message":{"id":"2","type":"message","role":"assistant","model":"test","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":400,"output_tokens":1}}}"#,
+                r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}"#,
+                r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"bl"}}"#,
+                r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"ue"}}"#,
+                r#"{"type":"content_block_stop","index":0}"#,
+                r#"{"type":"message_delta","delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":{"output_tokens":20}}"#,
+                r#"{"type":"message_stop"}"#,
+            ]),
+        }
+    }
+
+    /// The begin of that answer.
+    fn says_blue_and_breaks_off(self) -> Answer {
+        let mut answer = self.says_blue();
+        let end = answer.body.find("ue\"").unwrap();
+        answer.body.truncate(answer.body[end..].find("\n\n").unwrap() + end + 2);
+        answer.that_breaks_off()
+    }
+
+    fn error(self, status: u16) -> Answer {
+        let body =
+            r#"{"type":"error","error":{"type":"api_error","message":"no"},"request_id":"1"}"#;
+        Answer::json(status, body)
+    }
+}
+
+/// What was counted: requests, tokens, and millionths of dollars. Nothing may be reserved any more.
+fn counted(conn: &mut Conn) -> (i64, i64, i64) {
+    let mut used = |key: &str| {
+        let key = format!("{{llm}}:{key}");
+        assert!(conn.held(&key).is_empty(), "{key}");
+        1_000_000 - conn.ints(format!("RL.WINDOW_RO {key} 1000000 1min"))[2]
     };
-    let denied = denied_more(&server, 0);
-    assert_eq!(conn.int("RL.APPLY {llm}:tokens other 10"), 1);
-    denied_more(&server, denied + 1);
-    // Nothing is counted of a call that is denied.
-    assert_eq!((remaining(&mut conn), requests(&mut conn)), (10_000 - 610, 58));
-    assert_eq!(conn.int("RL.RELEASE {llm}:calls others"), 1);
-    assert_eq!(waiting.join().unwrap(), output_of_two);
-    assert_eq!((remaining(&mut conn), requests(&mut conn)), (10_000 - 1_210, 56));
-    assert!(conn.held("{llm}:calls").is_empty() && conn.held("{llm}:tokens").is_empty());
+    used("calls");
+    let (requests, tokens) = (used("requests"), used("tokens"));
+    (requests, tokens, 5_000_000 - conn.ints("RL.WINDOW_RO {llm}:dollars 5000000 1d FIXED")[2])
+}
+
+/// examples/ai_sdk.mts after the compiler, as `node` runs TypeScript by itself only from version 24 on.
+fn ai_sdk() -> Option<Command> {
+    static COMPILED: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let compile = || {
+        let compiler = typescript()?.join("node_modules/.bin/tsc");
+        let types = typescript()?.join("node_modules/@types");
+        // By the link, so that the compiler finds packages in target/clients/node_modules.
+        let link = clients_dir().join("examples/ai_sdk.mts");
+        let compiled = clients_dir().join("compiled");
+        let mut command = Command::new(compiler);
+        command.args(["--ignoreConfig", "--target", "es2022", "--module", "nodenext", "--strict"]);
+        command.args(["--skipLibCheck", "--preserveSymlinks", "--types", "node", "--typeRoots"]);
+        run(command.arg(types).arg("--outDir").arg(&compiled).arg(link));
+        Some(compiled.join("ai_sdk.mjs"))
+    };
+    let program = COMPILED.get_or_init(compile).as_ref()?;
+    let mut command = Command::new("node");
+    command.arg(program);
+    Some(command)
 }
 
 #[test]
-fn llm_caller_reports_what_it_could_not_count() {
-    let Some(mut caller) = Language::Node.script("examples/llm_caller.mjs") else { return };
-    let server = Server::start();
-    let mut conn = server.conn();
-    caller.env("REDIS_URL", server.url()).env("LLM_MODEL", "test").arg("Why is the sky blue?");
-    // The reservation is gone before the model answers, as if its lease had ended.
-    caller.env("LLM_URL", model_after(&[200], move || drop(conn.cmd("DEL {llm}:tokens"))));
-    let output = caller.output().unwrap();
-    let error = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(
-        output.status.success() && error.ends_with(": 300 tokens are not counted\n"),
-        "{error}"
-    );
+fn sdk_callers_reserve_once_for_each_request_and_settle_its_usage() {
+    for sdk in SDKS {
+        let server = Server::start();
+        // The SDK retries the first.
+        let answers = vec![sdk.error(503), sdk.calls_tool(), sdk.says_blue()];
+        let (url, requests) = provider(answers);
+        let Some(mut program) = sdk.program(&server, &url) else { continue };
+        assert_eq!(run(&mut program).trim_end(), "blue", "{sdk:?}");
+        let requests: Vec<_> = requests.try_iter().collect();
+        let path = if sdk == Sdk::Anthropic { "/v1/messages" } else { "/v1/chat/completions" };
+        assert!(requests.len() == 3 && requests.iter().all(|(at, _)| at == path), "{requests:?}");
+        assert_eq!(requests[0].1, requests[1].1, "{sdk:?}");
+        assert!(requests[2].1.contains("call_1"), "the result of the tool: {requests:?}");
+        // The requests are counted that were answered.
+        let dollars = if sdk == Sdk::Anthropic { 3 * 680 + 15 * 40 } else { 0 };
+        assert_eq!(counted(&mut server.conn()), (2, 720, dollars), "{sdk:?}");
+        // The AI SDK's own retries are outside of what it lets a middleware do.
+        let reserved = if matches!(sdk, Sdk::Ai | Sdk::AiWhole) { "3" } else { "2" };
+        assert_eq!(server.info("ratelimit_all_allowed").unwrap(), reserved, "{sdk:?}");
+    }
+}
+
+#[test]
+fn sdk_callers_count_nothing_for_a_request_that_fails() {
+    for sdk in SDKS {
+        let server = Server::start();
+        let (url, requests) = provider(vec![sdk.error(400)]);
+        let Some(mut program) = sdk.program(&server, &url) else { continue };
+        let output = program.output().unwrap();
+        assert!(!output.status.success() && output.stdout.is_empty(), "{sdk:?}: {output:?}");
+        assert_eq!(requests.try_iter().count(), 1, "{sdk:?}");
+        assert_eq!(counted(&mut server.conn()), (0, 0, 0), "{sdk:?}");
+        assert_eq!(server.info("ratelimit_all_allowed").unwrap(), "1", "{sdk:?}");
+    }
+}
+
+#[test]
+fn sdk_callers_count_what_was_streamed_before_a_stream_broke_off() {
+    for sdk in [Sdk::OpenAi, Sdk::Anthropic, Sdk::Ai] {
+        let server = Server::start();
+        let (url, _requests) = provider(vec![sdk.says_blue_and_breaks_off()]);
+        let Some(mut program) = sdk.program(&server, &url) else { continue };
+        let output = program.output().unwrap();
+        assert!(!output.status.success(), "{sdk:?}: {output:?}");
+        assert_eq!(String::from_utf8_lossy(&output.stdout).trim_end(), "blue", "{sdk:?}");
+        let (requests, tokens, dollars) = counted(&mut server.conn());
+        assert!(requests == 1 && (50..1_000).contains(&tokens), "{sdk:?}: {tokens}");
+        assert_eq!(dollars > 0, sdk == Sdk::Anthropic, "{dollars}");
+    }
+}
+
+#[test]
+fn sdk_callers_ask_no_model_while_the_limits_are_used_up() {
+    for sdk in SDKS {
+        let server = held();
+        let mut conn = server.conn();
+        conn.cmd("RL.ACQUIRE {llm}:calls 4 0 4 LEASE 1000 ID others");
+        let (url, requests) = provider(vec![sdk.says_blue()]);
+        let Some(mut program) = sdk.program(&server, &url) else { continue };
+        let denied = || server.info("ratelimit_all_denied").unwrap() != "0";
+        if matches!(sdk, Sdk::Ai | Sdk::AiWhole) {
+            // It tries again when it has waited for as long as the denial said.
+            let begin = Instant::now();
+            let running = thread::spawn(move || run(&mut program));
+            eventually(PATIENCE, denied);
+            server.clock().advance_ms(1_000);
+            assert_eq!(running.join().unwrap().trim_end(), "blue", "{sdk:?}");
+            assert!((Duration::from_secs(1)..PATIENCE).contains(&begin.elapsed()), "{sdk:?}");
+            assert_eq!(requests.try_iter().count(), 1, "{sdk:?}");
+            assert_eq!(counted(&mut conn), (1, 420, 0), "{sdk:?}");
+        } else {
+            let output = program.output().unwrap();
+            let error = String::from_utf8_lossy(&output.stderr).into_owned();
+            let says = "the limits are used up, try again after 0:00:";
+            assert!(!output.status.success() && error.starts_with(says), "{sdk:?}: {error}");
+            assert!(requests.try_recv().is_err(), "{sdk:?}");
+            conn.cmd("RL.RELEASE {llm}:calls others");
+            assert_eq!(counted(&mut conn), (0, 0, 0), "{sdk:?}");
+        }
+        assert!(denied(), "{sdk:?}");
+    }
 }
 
 /// The shaper with these addresses.
