@@ -8,7 +8,7 @@ export PAGE_PORT ?= 8000
 shell_scripts := $(wildcard scripts/*.sh packaging/tests/*.sh) .ci/run
 
 .PHONY: help build run playground test test-servers test-clients test-oldest test-metrics package python-wheels test-packages lint check fuzz valgrind mutants minimum-rust advisories soak prove bench \
-	bench-adapters reference pictures clean
+	bench-adapters bench-litellm reference pictures clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-15s%s\n", $$1, $$2}' Makefile
@@ -111,6 +111,14 @@ bench-adapters: ## Compare the adapters with the stores they replace, and write 
 		PYTHONPATH=clients/python/src:clients/python PYTHONDONTWRITEBYTECODE=1 \
 		$(clients)/python/bin/python -m tests.measure_limits docs/python.md
 	$(with_server) scripts/bench-adapters.sh --write clients/typescript/ADAPTERS.md
+
+bench-litellm: ## Compare LiteLLM's own limiter with ours in RUNS runs with random kills, write docs/litellm.md, and fail if ours overspends or leaks (RUNS=10 SEED=1)
+	@$(install) cargo cc libclang redis-server python3-venv
+	@scripts/install-clients.sh --versions
+	cargo build --release
+	RATELIMIT_SERVER="$$(scripts/find-server.sh)" RATELIMIT_MODULE="$(abspath $(or $(CARGO_TARGET_DIR),target))/release/libredis_ratelimit.so" \
+		PYTHONPATH=clients/python/src:clients/python PYTHONDONTWRITEBYTECODE=1 RUNS=$${RUNS:-10} SEED=$${SEED:-1} \
+		$(clients)/litellm/bin/python -m tests.measure_litellm docs/litellm.md
 
 reference: ## Write the references of the clients: docs/python-reference.md, and target/clients/reference for TypeScript
 	@scripts/install-clients.sh --if-possible
