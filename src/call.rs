@@ -24,6 +24,7 @@ impl<'a> Words<'a> for Call<'a> {
     fn len(&self) -> usize {
         Call::len(self)
     }
+
     fn word(&self, at: usize) -> Option<&'a [u8]> {
         self.argument(at)
     }
@@ -52,12 +53,15 @@ impl<'a> ServerCall<'a> for Call<'a> {
     fn environment(&self) -> ServerEnvironment {
         ServerEnvironment
     }
+
     fn sink(&self) -> Context<'a> {
         self.ctx
     }
+
     fn now_us(&self) -> u64 {
         clock::command_time_us()
     }
+
     fn key(&self, at: usize, now_us: u64) -> Option<KeyContext<'a>> {
         Some(KeyContext { ctx: self.ctx, name: self.key_at(at)?, now_us })
     }
@@ -83,6 +87,7 @@ impl<'a> ServerCall<'a> for Call<'a> {
     fn is_barred(&self, key: KeyContext<'a>, leave: u64) -> bool {
         blocking::is_barred(key, leave)
     }
+
     fn id_waits(&self, key: KeyContext<'a>, id: &[u8]) -> bool {
         blocking::id_waits(key, id)
     }
@@ -107,6 +112,7 @@ impl<'a> ServerCall<'a> for Call<'a> {
     ) -> Result<(), Error> {
         blocking::join(self, key, request, block_ms, wait_us)
     }
+
     fn count_settled(&self, how: Applied, number: u64) {
         match how {
             Applied::NotHeld => {}

@@ -7,15 +7,19 @@ impl ReplySink for Context<'_> {
     fn array(&self, len: usize) {
         self.reply_array(len);
     }
+
     fn map(&self, fields: usize) {
         self.reply_map(fields);
     }
+
     fn integer(&self, value: i64) {
         self.reply_integer(value);
     }
+
     fn text(&self, text: &[u8]) {
         self.reply_text(text);
     }
+
     fn nil(&self) {
         self.reply_nil();
     }

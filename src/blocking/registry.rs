@@ -13,6 +13,8 @@ use commands::error::Error;
 use engine::line::{self, Cause, Timer};
 use engine::request::Request;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// A blocked call, as the lines of waiters keep it.
 #[derive(Clone, Copy)]
 pub struct WaitingCall {
     pub request: Request,
@@ -162,6 +164,7 @@ pub struct WorkGuard(());
 static LONGEST_WORK_US: AtomicU64 = AtomicU64::new(0);
 
 impl WorkGuard {
+    /// Begins a stretch of work on waiters, which `cause` started.
     pub fn begin(cause: Cause) -> WorkGuard {
         change(|lines, now_us| lines.begin_work(cause, turn(), wall_time_us(), now_us));
         WorkGuard(())

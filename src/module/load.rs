@@ -29,6 +29,7 @@ static HANDLERS: Handlers = Handlers {
     all_changed: indexes::drop_all,
     reply_internal_error: |ctx| ctx.reply_error(&Error::internal().to_string()),
 };
+
 struct Ratelimit;
 
 impl Module for Ratelimit {

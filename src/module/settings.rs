@@ -27,6 +27,8 @@ pub struct SettingRow {
 
 /// The setting that lets MODULE UNLOAD lose the others.
 const PERMISSION: &CStr = c"allow-unload";
+
+/// All settings of the module.
 pub static SETTINGS: [SettingRow; 11] = [
     row(number(&NUMBERS.window_entries)),
     row(number(&NUMBERS.lease_ms)),
@@ -57,12 +59,15 @@ impl SettingValue for NumberSetting {
     fn kind(&self) -> SettingKind {
         SettingKind::Number { min: self.min, max: self.max }
     }
+
     fn default(&self) -> Vec<u8> {
         self.default.to_string().into_bytes()
     }
+
     fn get(&self) -> Vec<u8> {
         NumberSetting::get(self).to_string().into_bytes()
     }
+
     fn set(&self, value: &[u8]) -> Result<(), String> {
         NumberSetting::set(self, value)
     }
@@ -72,12 +77,15 @@ impl SettingValue for Switch {
     fn kind(&self) -> SettingKind {
         SettingKind::Switch
     }
+
     fn default(&self) -> Vec<u8> {
         Switch::off().text().to_vec()
     }
+
     fn get(&self) -> Vec<u8> {
         self.text().to_vec()
     }
+
     fn set(&self, value: &[u8]) -> Result<(), String> {
         Switch::set(self, value)
     }
@@ -94,12 +102,15 @@ impl SettingValue for TextSetting {
     fn kind(&self) -> SettingKind {
         SettingKind::Text
     }
+
     fn default(&self) -> Vec<u8> {
         self.default.to_vec()
     }
+
     fn get(&self) -> Vec<u8> {
         (self.get)()
     }
+
     fn set(&self, value: &[u8]) -> Result<(), String> {
         (self.set)(value)
     }

@@ -23,10 +23,13 @@ pub struct Setting {
 pub trait SettingValue: Sync {
     /// What CONFIG SET accepts.
     fn kind(&self) -> SettingKind;
+
     /// The default of the module. Load arguments and redis.conf do not change it.
     fn default(&self) -> Vec<u8>;
+
     /// The current value, as CONFIG GET shows it.
     fn get(&self) -> Vec<u8>;
+
     /// Changes the value, or says what is allowed.
     fn set(&self, value: &[u8]) -> Result<(), String>;
 }

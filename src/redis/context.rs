@@ -126,15 +126,21 @@ impl Context<'_> {
         // SAFETY: the context is live.
         unsafe { reply(self.raw(), fields) };
     }
+
+    /// Replies with an integer.
     pub fn reply_integer(self, value: i64) {
         // SAFETY: the context is live.
         unsafe { api!(RedisModule_ReplyWithLongLong(self.raw(), value)) };
     }
+
+    /// Replies with a bulk string.
     pub fn reply_text(self, text: &[u8]) {
         let (start, len) = (text.as_ptr().cast(), text.len());
         // SAFETY: the context is live; the bytes are copied.
         unsafe { api!(RedisModule_ReplyWithStringBuffer(self.raw(), start, len)) };
     }
+
+    /// Replies with nil.
     pub fn reply_nil(self) {
         // SAFETY: the context is live.
         unsafe { api!(RedisModule_ReplyWithNull(self.raw())) };

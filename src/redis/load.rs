@@ -15,10 +15,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 pub trait Module {
     /// Its name.
     const NAME: &'static CStr;
+
     /// Its version, as MODULE LIST shows it.
     const VERSION: c_int;
+
     /// The line that is logged when it panics.
     const PANIC_LINE: &'static CStr;
+
     /// The line that is logged when the server already has a module with this name.
     const TAKEN_LINE: &'static CStr;
 

@@ -11,6 +11,7 @@ use engine::store::Entries;
 /// The score of reservations.
 pub const RESERVED: f64 = f64::NEG_INFINITY;
 
+/// All scores that the module writes, and those of foreign entries.
 pub const ALL: Scores = Scores { from: RESERVED, to: f64::INFINITY };
 
 /// All scores except that of reservations: events and foreign entries.
@@ -79,6 +80,8 @@ pub fn after(us: Option<u64>) -> Option<Scores> {
         Some(us) => Some(Scores { to: score(us.saturating_add(1)), ..EVENTS }),
     }
 }
+
+/// Decodes an event. Refuses an entry that the module did not write.
 pub fn entry(element: &Element) -> Result<Entry, Error> {
     Entry::decode(element.score, element.member.as_bytes()).ok_or(Error::NotEntry)
 }
@@ -90,6 +93,8 @@ pub fn ban(member: &OwnedString) -> Result<Option<Ban>, Error> {
         _ => Ok(None),
     }
 }
+
+/// Decodes a reservation. Refuses a member that the module did not write.
 pub fn reservation(member: &OwnedString) -> Result<ReservationRef<'_>, Error> {
     Reservation::decode(member.as_bytes()).ok_or(Error::NotEntry)
 }

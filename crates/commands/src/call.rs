@@ -22,6 +22,7 @@ use std::ops::Range;
 pub trait Words<'a> {
     /// The number of words.
     fn len(&self) -> usize;
+
     /// The word at `at`, counted from 0.
     fn word(&self, at: usize) -> Option<&'a [u8]>;
 }
@@ -49,35 +50,47 @@ pub trait ServerCall<'a>: Words<'a> {
 
     /// The keys of the server.
     fn keys(&self) -> Self::Keys;
+
     /// The keys of the server, for one call over the keys that these words name. Refuses keys that are not all on this
     /// server.
     fn keys_of_several(&self, words: Range<usize>) -> Result<Self::Keys, Error>;
+
     /// What its arguments mean.
     fn environment(&self) -> Self::Environment;
+
     /// What takes its reply.
     fn sink(&self) -> Self::Sink;
+
     /// The time, in Unix microseconds.
     fn now_us(&self) -> u64;
+
     /// The key that the word at `at` names, at this time.
     fn key(&self, at: usize, now_us: u64) -> Option<Self::Key>;
+
     /// When a key expires, in Unix milliseconds. `None` if it never does, or there is none.
     fn expires_at_ms(&self, key: Self::Key) -> Option<u64>;
 
     /// Releases the live reservations with these ids, and then wakes the waiters on the key. Returns how many it released.
     fn release(&self, key: Self::Key, ids: &[&[u8]]) -> Result<usize, Error>;
+
     /// The live reservations of a key, the oldest first.
     fn held(&self, key: Self::Key) -> Result<Vec<HeldReservation>, Error>;
 
     /// Grants what is available to the waiters on the key.
     fn wake(&self, key: Self::Key);
+
     /// Whether a waiter comes before a call that arrives at the key now with this LEAVE.
     fn is_barred(&self, key: Self::Key, leave: u64) -> bool;
+
     /// Whether a call that waits on the key will use this id for its reservation.
     fn id_waits(&self, key: Self::Key, id: &[u8]) -> bool;
+
     /// How many calls wait on the key.
     fn waiting_on(&self, key: Self::Key) -> u64;
+
     /// Whether the call may wait.
     fn may_block(&self) -> bool;
+
     /// Adds the call, which was denied for `wait_us`, to the line of its key. It waits for at most `block_ms` milliseconds,
     /// or for ever if that is 0.
     fn join(
@@ -90,10 +103,13 @@ pub trait ServerCall<'a>: Words<'a> {
 
     /// Counts reservations that were settled in this way.
     fn count_settled(&self, how: Applied, number: u64);
+
     /// All policies, in the order of the bytes of their names.
     fn policies(&self) -> Vec<ListedPolicy>;
+
     /// At most this many of the keys that are denied most, the most denied first.
     fn most_denied(&self, most: usize) -> Vec<HeavyRow>;
+
     /// Forgets which keys were denied.
     fn forget_denied(&self);
 }

@@ -20,12 +20,16 @@ pub trait Keyspace {
 
     /// A key, for a call in this mode.
     fn store(&self, key: Self::Key, mode: Mode) -> Self::Store;
+
     /// Makes the id of a reservation that its caller did not name.
     fn new_id(&self) -> Id;
+
     /// Counts reservations that were dropped because they were gone.
     fn count_dropped(&self, number: usize);
+
     /// Counts how a call on the policy of this number ended.
     fn count_policy(&self, id: u64, ended: PolicyVerdict);
+
     /// Notes a denial of a call that takes.
     fn note_denial(&self, key: Self::Key);
 }

@@ -14,6 +14,7 @@ use crate::policies::{Policies, Policy};
 
 /// The most policies of a table.
 const MAX_POLICIES: usize = 1_000;
+
 /// The longest name, in bytes.
 const MAX_NAME: usize = 64;
 

@@ -10,12 +10,16 @@ use std::sync::Arc;
 pub trait Environment {
     /// The settings that are numbers.
     fn numbers(&self) -> &Numbers;
+
     /// Whether limits must be given as policies.
     fn policies_only(&self) -> bool;
+
     /// The zone that the setting `timezone` was set to, if any.
     fn chosen_timezone(&self) -> Option<Zone>;
+
     /// The zone with this name, if there is one.
     fn zone_named(&self, name: &[u8]) -> Option<Zone>;
+
     /// The policy with this name, if there is one.
     fn policy(&self, name: &[u8]) -> Option<Arc<Policy>>;
 

@@ -59,6 +59,7 @@ options! {
         choice: Some(c"kind"),
         ..OptionRow::PLAIN
     };
+
     /// `FIXED`: windows of the calendar.
     FIXED = OptionRow {
         excludes: OptionSet::BUCKETS,
@@ -67,6 +68,7 @@ options! {
         group: Some(c"calendar"),
         ..OptionRow::PLAIN
     };
+
     /// `FROM anchor`: windows start there, or with the first event.
     FROM = OptionRow {
         value: Some(OptionValue::Start),
@@ -75,6 +77,7 @@ options! {
         says_limit: true,
         ..OptionRow::PLAIN
     };
+
     /// `TZ zone`: in this zone.
     TZ = OptionRow {
         value: Some(OptionValue::Zone),
@@ -83,6 +86,7 @@ options! {
         says_limit: true,
         ..OptionRow::PLAIN
     };
+
     /// `LEAVE n`: keep this much for others.
     LEAVE = OptionRow {
         value: Some(OptionValue::Integer { least: 0, most: MAX_NUMBER }),
@@ -91,6 +95,7 @@ options! {
         least_quantity: 0,
         ..OptionRow::PLAIN
     };
+
     /// `ATMOST`: take what is available, up to the quantity.
     ATMOST = OptionRow { least_quantity: 0, choice: Some(c"manner"), ..OptionRow::PLAIN };
     /// `FORCE`: take even if not enough is available.
@@ -99,6 +104,7 @@ options! {
         least_quantity: 0,
         ..OptionRow::PLAIN
     };
+
     /// `COUNTDENIED`: denied calls count as well.
     COUNTDENIED = OptionRow::PLAIN;
     /// `LEASE ms`: how long the reservation holds.
@@ -107,6 +113,7 @@ options! {
         value_name: c"lease-ms",
         ..OptionRow::PLAIN
     };
+
     /// `COUNTLAPSED`: a reservation whose lease ends counts as an event at that moment.
     COUNTLAPSED = OptionRow { period_0: Some(Error::SemaphoreCounts), ..OptionRow::PLAIN };
     /// `ID id`: the id of the reservation.
@@ -115,6 +122,7 @@ options! {
         value_name: c"id",
         ..OptionRow::PLAIN
     };
+
     /// `BLOCK ms`: wait at most this long; 0 is for ever.
     BLOCK = OptionRow {
         value: Some(OptionValue::Duration { least_ms: 0 }),
@@ -122,6 +130,7 @@ options! {
         choice: Some(c"wait"),
         ..OptionRow::PLAIN
     };
+
     /// `AHEAD ms`: book what becomes available within that time.
     AHEAD = OptionRow {
         value: Some(OptionValue::Duration { least_ms: 1 }),
@@ -130,6 +139,7 @@ options! {
         least_quantity: 0,
         ..OptionRow::PLAIN
     };
+
     /// `BAN ms`: a denial closes the key for this long.
     BAN = OptionRow {
         value: Some(OptionValue::Duration { least_ms: 1 }),
@@ -139,11 +149,13 @@ options! {
         says_limit: true,
         ..OptionRow::PLAIN
     };
+
     /// `CHECK`: must be allowed, and takes nothing.
     CHECK = OptionRow {
         excludes: set!(ID | LEASE | COUNTLAPSED | COUNTDENIED | BAN | SHADOW),
         ..OptionRow::PLAIN
     };
+
     /// `SHADOW`: the clause is in the reply, but never denies the call.
     SHADOW = OptionRow { excludes: OptionSet::COUNTDENIED, ..OptionRow::PLAIN };
     /// `COUNT n`: at most this many rows.
@@ -152,6 +164,7 @@ options! {
         value_name: c"count",
         ..OptionRow::PLAIN
     };
+
     /// `RESET`: forget what is shown.
     RESET = OptionRow::PLAIN;
     /// `MS`: times in milliseconds.

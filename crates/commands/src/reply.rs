@@ -9,12 +9,16 @@ use engine::request::{Limit, Request};
 pub trait ReplySink {
     /// Begins an array of `len` elements, which follow.
     fn array(&self, len: usize);
+
     /// Begins a map with this many fields. Two elements follow for each.
     fn map(&self, fields: usize);
+
     /// An integer.
     fn integer(&self, value: i64);
+
     /// A string.
     fn text(&self, text: &[u8]);
+
     /// Nil.
     fn nil(&self);
 

@@ -96,8 +96,10 @@ const CLAUSES: &[Positional] = &[Joined(c"ELSE", c"clause")];
 
 /// For commands that search a key's events and reservations.
 const SEARCHES: &CStr = c"O(log(N)) with N the entries of events and the reservations in the key";
+
 /// For commands that find a reservation by its id.
 const FINDS: &CStr = c"O(log(N)) for each id, with N the entries in the key";
+
 /// For the command that lists reservations.
 const LISTS: &CStr = c"O(M*log(M)) with M the reservations in the key";
 

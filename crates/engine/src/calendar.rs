@@ -11,9 +11,11 @@ use std::collections::BTreeMap;
 
 /// The name of a zone; the longest there is has 32 bytes.
 pub type ZoneName = Text<64>;
+
 /// How many ways of dividing a zone's calendar have their windows remembered: one for each day of the month, on which
 /// customers may be billed.
 const CACHED: usize = 32;
+
 /// Most corrections of a guessed window number, by one each. A guess is off by one where the day or the hour of the anchor
 /// has not come yet, and by one more where clocks are set. That makes two; four leave room.
 const MAX_CORRECTIONS: usize = 4;

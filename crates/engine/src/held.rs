@@ -26,8 +26,10 @@ pub type FirstGone = (Option<u64>, u128);
 pub trait Holds {
     /// The sum of their quantities.
     fn total(&self) -> u128;
+
     /// When the last of them is gone; `None` if there is none.
     fn last_gone_us(&self) -> Option<u64>;
+
     /// The first, in the order in which they are gone, for which `enough` is true of that time and of what is gone by then,
     /// itself included. `enough` stays true once it is. Without such a one the second part is all that is held.
     fn first_gone<E>(

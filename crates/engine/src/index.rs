@@ -107,6 +107,7 @@ impl Index {
     pub fn bytes(&self) -> usize {
         /// What the allocator adds to an id.
         const PER_ID: usize = 16;
+
         /// A rule and its place in the set.
         const PER_RULE: usize = 64;
         let ids = self.len().saturating_mul(PER_ID).saturating_add(self.id_bytes);

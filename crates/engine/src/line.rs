@@ -44,13 +44,17 @@ pub struct LineId(u64);
 /// The longest time between two tries of a head. Changes to its key by others must be noticed within 100 ms; the rest allows
 /// for timers that fire late.
 pub const POLL_US: u64 = 80_000;
+
 /// How long no head is tried after the server has refused a write.
 pub const REFUSED_US: u64 = 5_000;
+
 /// The most microseconds that the timer spends on waiters each time it fires. All commands between two firings share a budget
 /// of the same size.
 pub const BUDGET_US: u64 = 1_000;
+
 /// If the wall clock gains more than this between two beginnings of work, it was set forward.
 const STEP_US: u64 = 1_000;
+
 /// Commands get a new budget after this time, even if no turn of the event loop was seen to end.
 const BUDGET_RENEWED_US: u64 = 20_000;
 
@@ -70,6 +74,7 @@ pub trait LineTypes {
 pub trait LineCall: Clone {
     /// The call's LEAVE. Calls with a smaller one come first.
     fn leave(&self) -> u64;
+
     /// The id that the call will give to its reservation.
     fn id(&self) -> Option<&[u8]>;
 }

@@ -4,7 +4,8 @@ use proptest::test_runner::{Config, RngSeed};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
 
-/// When tests begin, in Unix microseconds: on 21 November 2026, at the start of no millisecond and of no period.
+/// When tests begin, in Unix microseconds: 21 November 2026, 01:16:39.544558 UTC, at the start of no millisecond and of no
+/// period.
 pub const START_US: u64 = 1_795_223_799_544_558;
 
 /// What the cases of this run are made from: another number each time, unless `RATELIMIT_SEED` names it.

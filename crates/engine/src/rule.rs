@@ -318,7 +318,6 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// 21 November 2026, 01:16:39.544558 UTC.
     fn rule(text: &str, zones: &mut Zones) -> Rule {
         Rule::parse(text.as_bytes(), zones).unwrap_or_else(|| panic!("{text}"))
     }

@@ -67,32 +67,40 @@ pub trait Store: Copy {
 
     /// The wall clock, in Unix microseconds.
     fn now_us(&self) -> u64;
+
     /// Lends the time zones that the store knows. `body` must not ask for them again.
     fn zones<T>(&self, body: impl FnOnce(&mut Zones) -> T) -> T;
+
     /// A rule as it stands now. `None` only outside of the years that a calendar knows.
     #[inline]
     fn rule_now(&self, rule: &Rule) -> Option<RuleNow> {
         self.zones(|zones| rule.at(self.now_us(), zones))
     }
+
     /// When an event that happens at `event_us`, now or later, leaves by a rule. `None` only outside of the years that a
     /// calendar knows.
     fn leaves_us(&self, rule: &Rule, event_us: u64) -> Option<u64> {
         self.zones(|zones| rule.leaves_us(event_us, zones))
     }
+
     /// About the most entries from the future that a call merges after the clock was set back: they take some 3 milliseconds.
     fn heal_most(&self) -> usize {
         10_000
     }
+
     /// A rule as text, for a reservation to remember.
     fn write_rule(&self, rule: &Rule) -> RuleText {
         self.zones(|zones| rule.write(zones))
     }
+
     /// The rule that a reservation remembers; `None` for one that the module did not write.
     fn parse_rule(&self, text: &[u8]) -> Option<Rule> {
         self.zones(|zones| Rule::parse(text, zones))
     }
+
     /// The key as a bucket that has not been read.
     fn bucket(self) -> Self::Bucket;
+
     /// The key as a window that has not been read.
     fn window(self) -> Self::Window;
 }
@@ -104,6 +112,7 @@ pub trait BucketKey {
 
     /// Opens the key; `None` where it is missing.
     fn read(&mut self) -> Result<Option<Stored>, Self::Error>;
+
     /// Writes what was planned. Nothing, where the key was opened for reading.
     fn write(&mut self, next: BucketEdit);
 }
@@ -115,14 +124,18 @@ pub trait Entries {
 
     /// How many there are.
     fn len(&self) -> usize;
+
     /// Whether there is none.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
+
     /// The newest entry of at most `until_us`; the newest of all for `None`.
     fn newest(&mut self, until_us: Option<u64>) -> Result<Option<Entry>, Self::Error>;
+
     /// The oldest entry after `after_us`; the oldest of all for `None`.
     fn oldest(&mut self, after_us: Option<u64>) -> Result<Option<Entry>, Self::Error>;
+
     /// Shows the entries after `after_us` and up to `until_us` to `visit`, the oldest first, until it returns false. `None`
     /// is no bound.
     fn scan(
@@ -162,10 +175,13 @@ impl<E: Entries> Entries for &mut E {
 pub trait Reservations: Holds {
     /// Whether the id that was asked for is held.
     fn has_id(&self) -> bool;
+
     /// How many are live.
     fn live_len(&self) -> usize;
+
     /// The place of a new one in the order of arrival.
     fn next_order_us(&self, now_us: u64) -> u64;
+
     /// Whether even a denied call writes: to start leases again after the clock was set back, or to drop many that are gone.
     fn must_write(&self) -> bool;
 }
@@ -185,20 +201,27 @@ pub trait WindowKey {
 
     /// Opens the key, reads what is reserved, and notes whether `id` is held. Refuses a key that somebody else keeps.
     fn read(&mut self, id: Option<&[u8]>) -> Result<(), Self::Error>;
+
     /// Its events.
     fn events(&mut self) -> Self::Events<'_> {
         self.split().0
     }
+
     /// What is reserved.
     fn reservations(&self) -> &Self::Reservations;
+
     /// The ban that is stored, or the mark that a past one left.
     fn ban(&self) -> Option<Ban>;
+
     /// Its events, and what is reserved.
     fn split(&mut self) -> (Self::Events<'_>, &Self::Reservations);
+
     /// How many reservations have a lease that runs.
     fn running(&mut self) -> usize;
+
     /// The stored form of the reservation `id`, if it is live.
     fn find_live(&mut self, id: &[u8]) -> Result<Option<Self::Member>, Self::Error>;
+
     /// Writes what was planned; returns how many reservations were dropped because they were gone. Nothing, where the key was
     /// opened for reading.
     fn write(&mut self, change: Change<'_, Self::Member>) -> usize;

@@ -33,6 +33,7 @@ const ATTOS_IN_NS: NonZeroU128 = NonZeroU128::MIN.saturating_add(999_999_999);
 const ATTOS_PER_NS: u128 = ATTOS_IN_NS.get();
 const ATTOS_PER_US: u128 = 1_000_000_000_000;
 const NS_PER_MS: u64 = 1_000_000;
+
 /// Nineteen nines of nanoseconds and nine of attoseconds: the last time that a value can spell.
 const LAST_TAT: Attos = 9_999_999_999_999_999_999_999_999_999;
 const TAT_DIGITS: usize = 19;
@@ -40,6 +41,7 @@ const FRACTION_DIGITS: usize = 9;
 
 /// The longest debt: 100 years in nanoseconds.
 const MAX_DEBT_NS: u64 = MAX_PERIOD_MS * NS_PER_MS;
+
 /// The digits of [`MAX_DEBT_NS`].
 const DEBT_DIGITS: usize = 19;
 const _: () = assert!(MAX_DEBT_NS < 10u64.pow(DEBT_DIGITS as u32));

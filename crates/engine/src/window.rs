@@ -45,16 +45,22 @@ pub struct Edit {
 mod trim {
     /// From this many dead entries on a call drops them. In a key that has more entries than its rule needs, from one on.
     pub const ENOUGH: usize = 8;
+
     /// The same in a set of up to [`SMALL`] entries, where every search walks past the dead ones.
     pub const ENOUGH_IN_SMALL: usize = 4;
+
     /// Up to this many entries the server keeps a sorted set in one piece, unless it is configured otherwise.
     pub const SMALL: usize = 128;
+
     /// Where events have weights, a call looks for dead entries only if the number of entries is a multiple of this.
     pub const EVERY: usize = 16;
+
     /// The most dead entries that a call drops, unless their sum stands in the way of counting.
     pub const MAX: usize = 64;
+
     /// The most that it drops then: about half a millisecond.
     pub const MAX_IN_THE_WAY: usize = 1_000;
+
     /// From this running total on, before a call or after it, the call looks whether dead entries stand in the way of
     /// counting: whether all together would pass [`MAX_SUM`](super::MAX_SUM). Below it entries cannot sum up past that,
     /// unless the total wrapped at 2^64; then they pass it by less than 2^62. Where more entries are in the way than a call

@@ -198,7 +198,7 @@ impl<'r, S: Store> WindowState<'r, S> {
         Ok(())
     }
 
-    /// Plans to give back up to `amount` of the newest events.
+    /// Plans to give back up to `amount` of the oldest events.
     fn give_back(&mut self, amount: u64) -> Result<(), S::Error> {
         if self.count.uncount(&mut self.key.events(), amount)? {
             self.count.close_gap(&mut self.key.events())?;

@@ -23,6 +23,7 @@ pub struct HeldIndex {
 
 /// The most gone reservations that a call drops, and the number from which denied calls drop them too.
 pub const MAX_DROPPED: usize = 64;
+
 /// The most reservations that a call rewrites after the clock was set back.
 pub const MAX_HEALED: usize = 256;
 

@@ -17,6 +17,7 @@ pub(super) struct WindowValue {
 }
 
 impl WindowValue {
+    /// Returns whether it holds no event, reservation or ban, so that the key can be removed.
     pub fn is_empty(&self) -> bool {
         let holds = |index: &Index| !index.is_empty() || index.ban().is_some();
         self.events.is_empty() && !self.reservations.as_deref().is_some_and(holds)
