@@ -95,16 +95,17 @@ const WINDOW: &[Positional] =
 const CLAUSES: &[Positional] = &[Joined(c"ELSE", c"clause")];
 
 /// For commands that search a key's events and reservations.
-const SEARCHES: &CStr = c"O(log(N)) with N the entries of events and the reservations in the key";
+const SEARCHES: &CStr =
+    c"O(log(N)) where N is the number of event entries and reservations in the key";
 
 /// For commands that find a reservation by its id.
-const FINDS: &CStr = c"O(log(N)) for each id, with N the entries in the key";
+const FINDS: &CStr = c"O(log(N)) for each id, where N is the number of entries in the key";
 
 /// For the command that lists reservations.
-const LISTS: &CStr = c"O(M*log(M)) with M the reservations in the key";
+const LISTS: &CStr = c"O(M*log(M)) where M is the number of reservations in the key";
 
 /// For the commands over several limits.
-const FOR_EACH: &CStr = c"What the command of each clause costs on its key";
+const FOR_EACH: &CStr = c"The sum of the complexities of its clauses";
 
 /// All commands.
 pub static COMMANDS: [CommandRow; 16] = [
@@ -119,7 +120,7 @@ pub static COMMANDS: [CommandRow; 16] = [
     CommandRow {
         name: c"rl.throttle_ro",
         command: Command::Look(Family::Throttle),
-        summary: c"Answers what RL.THROTTLE would, and changes nothing.",
+        summary: c"Returns what RL.THROTTLE would reply, without changing the key.",
         positional: RATE,
         options: OptionSet::THROTTLE_RO,
         ..CommandRow::PLAIN
@@ -128,7 +129,7 @@ pub static COMMANDS: [CommandRow; 16] = [
         name: c"rl.window",
         command: Command::Take(Family::Window),
         summary:
-            c"Counts an event, if a window that slides or follows the calendar has room for it.",
+            c"Counts an event if it fits in a sliding or calendar window.",
         complexity: SEARCHES,
         positional: WINDOW,
         options: OptionSet::WINDOW,
@@ -137,7 +138,7 @@ pub static COMMANDS: [CommandRow; 16] = [
     CommandRow {
         name: c"rl.window_ro",
         command: Command::Look(Family::Window),
-        summary: c"Answers what RL.WINDOW would, and changes nothing.",
+        summary: c"Returns what RL.WINDOW would reply, without changing the key.",
         complexity: SEARCHES,
         positional: WINDOW,
         options: OptionSet::WINDOW_RO,
@@ -146,7 +147,7 @@ pub static COMMANDS: [CommandRow; 16] = [
     CommandRow {
         name: c"rl.acquire",
         command: Command::Take(Family::Acquire),
-        summary: c"Reserves a place in a window, or with period 0 in a semaphore.",
+        summary: c"Reserves a quantity of a window, or of a semaphore if the period is 0.",
         complexity: SEARCHES,
         positional: WINDOW,
         options: OptionSet::ACQUIRE,
@@ -155,7 +156,7 @@ pub static COMMANDS: [CommandRow; 16] = [
     CommandRow {
         name: c"rl.acquire_ro",
         command: Command::Look(Family::Acquire),
-        summary: c"Answers what RL.ACQUIRE would, and changes nothing.",
+        summary: c"Returns what RL.ACQUIRE would reply, without changing the key.",
         complexity: SEARCHES,
         positional: WINDOW,
         options: OptionSet::WINDOW_RO,
@@ -164,7 +165,7 @@ pub static COMMANDS: [CommandRow; 16] = [
     CommandRow {
         name: c"rl.apply",
         command: Command::Apply,
-        summary: c"Turns a reservation into a counted event, of what was really used.",
+        summary: c"Turns a reservation into a counted event of the quantity that was used.",
         complexity: FINDS,
         positional: &[Text(c"id"), OptionalInteger(c"quantity")],
         ..CommandRow::PLAIN
@@ -180,7 +181,7 @@ pub static COMMANDS: [CommandRow; 16] = [
     CommandRow {
         name: c"rl.renew",
         command: Command::Renew,
-        summary: c"Starts the lease of a reservation anew.",
+        summary: c"Restarts the lease of a reservation.",
         complexity: FINDS,
         positional: &[Text(c"id")],
         options: OptionSet::LEASE,
@@ -196,14 +197,14 @@ pub static COMMANDS: [CommandRow; 16] = [
     CommandRow {
         name: c"rl.info",
         command: Command::Info,
-        summary: c"Tells what lies under a key, whatever kind of limit it is.",
-        complexity: c"O(N+M) with N the entries of events and M the reservations in the key",
+        summary: c"Returns the state of a limit of any kind.",
+        complexity: c"O(N+M) where N is the number of event entries and M the number of reservations in the key",
         ..CommandRow::PLAIN
     },
     CommandRow {
         name: c"rl.all",
         command: Command::All,
-        summary: c"Takes from several limits, all or nothing.",
+        summary: c"Checks several limits and takes from all of them, or from none.",
         complexity: FOR_EACH,
         positional: CLAUSES,
         options: OptionSet::MS,
@@ -212,7 +213,7 @@ pub static COMMANDS: [CommandRow; 16] = [
     CommandRow {
         name: c"rl.all_ro",
         command: Command::AllRo,
-        summary: c"Answers what RL.ALL would, and changes nothing.",
+        summary: c"Returns what RL.ALL would reply, without changing the keys.",
         complexity: FOR_EACH,
         positional: CLAUSES,
         options: OptionSet::MS,
@@ -221,22 +222,22 @@ pub static COMMANDS: [CommandRow; 16] = [
     CommandRow {
         name: c"rl.policies",
         command: Command::Policies,
-        summary: c"Lists the policies, and what became of the calls that used them.",
-        complexity: c"O(N) with N the policies",
+        summary: c"Lists the policies with counts of the allowed and the denied calls that used them.",
+        complexity: c"O(N) where N is the number of policies",
         ..CommandRow::PLAIN
     },
     CommandRow {
         name: c"rl.top",
         command: Command::Top,
-        summary: c"Lists the keys that were denied most in the last 10 to 20 minutes.",
-        complexity: c"O(N*log(N)) with N the setting ratelimit.top-keys",
+        summary: c"Lists the keys with the most denials in the last 10 to 20 minutes.",
+        complexity: c"O(N*log(N)) where N is the setting ratelimit.top-keys",
         options: OptionSet::COUNT.union(OptionSet::RESET),
         ..CommandRow::PLAIN
     },
     CommandRow {
         name: c"cl.throttle",
         command: Command::ClThrottle,
-        summary: c"RL.THROTTLE for the clients of redis-cell.",
+        summary: c"Runs RL.THROTTLE for clients of redis-cell.",
         positional: &[
             Integer(c"max-burst"),
             Integer(c"count"),
