@@ -285,7 +285,7 @@ const tests = {
 
   async "what is wrong is said before a call and after it"(page) {
     await type(page, "RL.WINDOW user:1 5 1m");
-    const wrong = /period has the unit m/;
+    const wrong = /period has the ambiguous unit m/;
     assert.match(await page.locator("#understood.wrong").textContent(), wrong);
     assert.equal(await page.locator("#command").getAttribute("aria-invalid"), "true");
     await page.locator("#command").press("Enter");

@@ -103,7 +103,10 @@ fn ahead_is_refused_with_what_it_contradicts_and_where_it_makes_no_sense() {
         ("RL.THROTTLE k 4 1 1 1 AHEAD 1m", "ERR AHEAD must be whole milliseconds, "),
         ("RL.THROTTLE k 4 1 1 1 AHEAD 1mo", "ERR AHEAD must be whole milliseconds, "),
         ("RL.THROTTLE k 4 1 1 1 AHEAD 366d", "ERR AHEAD must be whole milliseconds, "),
-        ("RL.THROTTLE k 4 1 1 1 AHEAD 5 AHEAD 5", "ERR syntax error: AHEAD may be given once"),
+        (
+            "RL.THROTTLE k 4 1 1 1 AHEAD 5 AHEAD 5",
+            "ERR syntax error: AHEAD is given more than once",
+        ),
         ("RL.THROTTLE k 4 1 1 -1 AHEAD 5", "ERR AHEAD must not be used with a quantity below 0"),
         ("RL.THROTTLE k 4 1 1 1 AHEAD 5 ATMOST", "ERR ATMOST and AHEAD must not be used together"),
         ("RL.THROTTLE k 4 1 1 1 AHEAD 5 BLOCK 5", "ERR BLOCK and AHEAD must not be used together"),

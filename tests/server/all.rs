@@ -145,11 +145,7 @@ fn an_error_in_any_clause_changes_nothing_and_the_first_is_returned() {
         ),
         ("{u}:held", "ACQUIRE 9 0 1 ID dup", "DUPLICATE "),
         ("{u}:d", "WINDOW x 60", "ERR limit must be an integer from 0 "),
-        (
-            "{u}:d",
-            "WINDOW 5 1m",
-            "ERR period has the unit m, which may mean 1min or 1mo: say which",
-        ),
+        ("{u}:d", "WINDOW 5 1m", "ERR period has the ambiguous unit m: use 1min or 1mo"),
         ("{u}:d", "WINDOW 5 60 -1", "ERR quantity must be an integer from 0 "),
         ("{u}:d", "WINDOW 5 60 ATMOST", "ERR syntax error: unknown option ATMOST"),
         ("{u}:d", "WINDOW 5 60 FORCE", "ERR syntax error: unknown option FORCE"),
@@ -168,7 +164,7 @@ fn an_error_in_any_clause_changes_nothing_and_the_first_is_returned() {
         ),
         ("{u}:d", "ACQUIRE 5 0 1 CHECK ID x", "ERR ID and CHECK must not be used together"),
         ("{u}:d", "ACQUIRE 5 0 1 CHECK LEASE 5", "ERR LEASE and CHECK must not be used together"),
-        ("{u}:a", "WINDOW 5 60", "ERR a key must be given once"),
+        ("{u}:a", "WINDOW 5 60", "ERR duplicate key: each key may be given only once"),
     ] {
         for at in 0..=good.len() {
             let mut all = good.to_vec();
@@ -183,7 +179,7 @@ fn an_error_in_any_clause_changes_nothing_and_the_first_is_returned() {
     for (call, error) in [
         ("RL.ALL", "ERR wrong number of arguments"),
         ("RL.ALL 1", "ERR wrong number of arguments"),
-        ("RL.ALL 1 k", "ERR there must be one clause for each key"),
+        ("RL.ALL 1 k", "ERR the number of clauses must equal the number of keys"),
         ("RL.ALL 0 WINDOW 5 60", "ERR numkeys must be an integer from 1 to 64"),
         ("RL.ALL -1 k WINDOW 5 60", "ERR numkeys must be an integer from 1 to 64"),
         ("RL.ALL x k WINDOW 5 60", "ERR numkeys must be an integer from 1 to 64"),
@@ -192,8 +188,11 @@ fn an_error_in_any_clause_changes_nothing_and_the_first_is_returned() {
             "RL.ALL 2 k WINDOW 5 60",
             "ERR syntax error: a clause must begin with THROTTLE, WINDOW or ACQUIRE",
         ),
-        ("RL.ALL 2 k l WINDOW 5 60", "ERR there must be one clause for each key"),
-        ("RL.ALL 1 k WINDOW 5 60 WINDOW 5 60", "ERR there must be one clause for each key"),
+        ("RL.ALL 2 k l WINDOW 5 60", "ERR the number of clauses must equal the number of keys"),
+        (
+            "RL.ALL 1 k WINDOW 5 60 WINDOW 5 60",
+            "ERR the number of clauses must equal the number of keys",
+        ),
         (
             "RL.ALL 1 k PING",
             "ERR syntax error: a clause must begin with THROTTLE, WINDOW or ACQUIRE",

@@ -201,7 +201,7 @@ const WRONG: &[(&str, &str)] = &[
     ("1d FROM first BUCKETS 3", "ERR FROM must be used with FIXED"),
     ("1d FROM 09:00 TZ UTC", "ERR FROM must be used with FIXED"),
     ("1d FIXED FROM", "ERR FROM needs a value: FROM must be first, HH:MM, "),
-    ("1d FIXED FROM 09:00 FROM 09:00", "ERR syntax error: FROM may be given once"),
+    ("1d FIXED FROM 09:00 FROM 09:00", "ERR syntax error: FROM is given more than once"),
     ("1d FIXED FROM 09:00 BUCKETS 3", "ERR BUCKETS and FIXED must not be used together"),
     ("1d FIXED FROM 09:00 TZ Mars/Olympus", "ERR TZ must be an IANA time zone"),
     ("1d FIXED FROM FIXED", "ERR FROM must be first, "),
@@ -362,11 +362,11 @@ fn policies_have_anchors_and_a_call_on_one_does_not() {
         for options in ["FROM first", "FROM 15", "FIXED FROM 15"] {
             let error = conn.err(format!("RL.WINDOW k {policy} {options}"));
             let option = options.split(' ').next().unwrap();
-            assert_eq!(error, format!("ERR {option} must not be used beside a policy"));
+            assert_eq!(error, format!("ERR {option} must not be used with a policy"));
         }
         assert_eq!(
             conn.err(format!("RL.ALL 1 k ACQUIRE {policy} 1 FROM first")),
-            "ERR FROM must not be used beside a policy"
+            "ERR FROM must not be used with a policy"
         );
     }
     for _ in 0..2 {

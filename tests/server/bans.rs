@@ -247,7 +247,9 @@ fn a_ban_and_many_reservations_share_a_key() {
     server.clock().advance_ms(BAN);
     conn.cmd("RL.RELEASE k 7");
     assert_eq!(conn.acquire("RL.ACQUIRE k 100 1min 1 ID new").limited(), 0);
-    assert!(conn.err("RL.ACQUIRE k 100 1min 1 ID more").starts_with("ERR the key holds as many"));
+    assert!(conn
+        .err("RL.ACQUIRE k 100 1min 1 ID more")
+        .starts_with("ERR the key already holds as many"));
     assert_eq!(held(&conn.cmd("RL.HELD k")).len(), 20);
 }
 
@@ -401,7 +403,7 @@ fn a_policy_may_bring_it() {
     }
     assert_eq!(conn.acquire("RL.ACQUIRE k @login 1 MS").numbers[3], 60_000);
     assert_eq!(conn.ints("RL.WINDOW k @login 1 MS")[3], BAN);
-    assert_eq!(conn.err("RL.WINDOW k @login 1 BAN 1s"), "ERR BAN must not be used beside a policy");
+    assert_eq!(conn.err("RL.WINDOW k @login 1 BAN 1s"), "ERR BAN must not be used with a policy");
 }
 
 #[test]
@@ -413,7 +415,7 @@ fn wrong_uses_are_errors_that_change_nothing() {
         ("RL.WINDOW k 1 60 1 BAN 0", "ERR BAN must be whole milliseconds, "),
         ("RL.WINDOW k 1 60 1 BAN", "ERR BAN needs a value: BAN must be whole milliseconds, "),
         ("RL.WINDOW k 1 60 1 BAN 1mo", "ERR BAN must be whole milliseconds, "),
-        ("RL.WINDOW k 1 60 1 BAN 1s BAN 1s", "ERR syntax error: BAN may be given once"),
+        ("RL.WINDOW k 1 60 1 BAN 1s BAN 1s", "ERR syntax error: BAN is given more than once"),
         ("RL.WINDOW k 1 60 1 BAN 1s ATMOST", "ERR ATMOST and BAN must not be used together"),
         ("RL.WINDOW k 1 60 1 BAN 1s FORCE", "ERR FORCE and BAN must not be used together"),
         ("RL.WINDOW k 1 60 1 BLOCK 1 BAN 1s", "ERR BLOCK and BAN must not be used together"),

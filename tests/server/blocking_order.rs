@@ -473,7 +473,7 @@ fn a_bad_block_is_an_error() {
     let mut conn = server.conn();
     let length = "ERR BLOCK must be whole milliseconds, ";
     let missing = "ERR BLOCK needs a value: BLOCK must be whole milliseconds, ";
-    let twice = "ERR syntax error: BLOCK may be given once";
+    let twice = "ERR syntax error: BLOCK is given more than once";
     let unknown = "ERR syntax error: unknown option BLOCK";
     for call in
         ["RL.THROTTLE k 1 1 1h", "RL.WINDOW k 1 1h", "RL.ACQUIRE k 1 1h", "RL.ACQUIRE k 1 0"]

@@ -865,7 +865,7 @@ fn several_limits_are_asked_to_come_back_while_only_some_of_their_keys_have_move
 
 /// What the module says where the server does not.
 const MOVING: &str =
-    "TRYAGAIN the keys of one call must be on one node, and their slot is moving: ask again when it has moved";
+    "TRYAGAIN the keys of one call must be on one node, but their slot is being migrated: call again after the migration";
 const APART: &str =
     "CROSSSLOT the keys of one call must be in one slot: give them the same hash tag";
 

@@ -349,7 +349,10 @@ fn it_counts_for_max_reservations_until_it_is_gone() {
         }
         for ms in [0, 1_000, 60_999] {
             at_ms(&server, ms);
-            conn.refuses("RL.ACQUIRE k 99 60 ID x", "ERR the key holds as many reservations as ");
+            conn.refuses(
+                "RL.ACQUIRE k 99 60 ID x",
+                "ERR the key already holds as many reservations as ",
+            );
         }
         at_ms(&server, 61_000);
         assert_eq!(conn.acquire("RL.ACQUIRE k 99 60 ID x").limited(), 0);
@@ -662,9 +665,9 @@ fn it_is_refused_where_it_means_nothing() {
         ),
         (
             "RL.ACQUIRE k 5 60 COUNTLAPSED COUNTLAPSED",
-            "ERR syntax error: COUNTLAPSED may be given once",
+            "ERR syntax error: COUNTLAPSED is given more than once",
         ),
-        ("RL.ACQUIRE k 5 60 ATMOST ATMOST", "ERR syntax error: ATMOST may be given once"),
+        ("RL.ACQUIRE k 5 60 ATMOST ATMOST", "ERR syntax error: ATMOST is given more than once"),
         ("RL.ACQUIRE k 5 60 COUNTLAPSED 1", "ERR syntax error: unknown option 1"),
         ("RL.ACQUIRE k 5 60 FORCE", "ERR syntax error: unknown option FORCE"),
         ("RL.ACQUIRE k 5 60 COUNTDENIED", "ERR syntax error: unknown option COUNTDENIED"),

@@ -708,7 +708,7 @@ fn every_documented_error_occurs_and_no_other() {
     let unmet: Vec<_> = documented.iter().filter(|documented| !met.contains(*documented)).collect();
     // No server keeps a key in use so far.
     let never = [
-        "TRYAGAIN the server does not let the key be written just now: call again",
+        "TRYAGAIN the server cannot write the key at the moment: call again",
         "ERR internal error of redis-ratelimit, see the server's log",
     ];
     assert_eq!(unmet, never.iter().collect::<Vec<_>>());

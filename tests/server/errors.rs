@@ -81,8 +81,8 @@ fn with_several_limits_errors_in_arguments_come_before_errors_in_stored_values()
         ("WINDOW x 60", "ERR limit must be an integer from 0 to 9223372036854775807"),
         ("WINDOW 5 60 NONSENSE", "ERR syntax error: unknown option NONSENSE"),
         ("WINDOW @none", "NOPOLICY no policy has the name none"),
-        ("WINDOW 5 60 WINDOW 5 60", "ERR there must be one clause for each key"),
-        ("", "ERR there must be one clause for each key"),
+        ("WINDOW 5 60 WINDOW 5 60", "ERR the number of clauses must equal the number of keys"),
+        ("", "ERR the number of clauses must equal the number of keys"),
     ] {
         for (key, first) in [
             ("text", "WINDOW 5 60"),
@@ -116,7 +116,7 @@ fn an_invalid_number_of_keys_is_reported_with_the_valid_range() {
             assert_eq!(conn.err(format!("{command} {rest}")), error, "{rest}");
         }
         for rest in ["1 x", "2 x y", "3 x y"] {
-            let error = "ERR there must be one clause for each key";
+            let error = "ERR the number of clauses must equal the number of keys";
             assert_eq!(conn.err(format!("{command} {rest}")), error, "{rest}");
         }
         assert!(conn.err(format!("{command} 1")).contains("wrong number of arguments"));
@@ -168,7 +168,7 @@ fn a_foreign_string_is_unchanged_after_an_error() {
         {
             conn.refuses(
                 call.replace(" k ", &format!(" {key} ")),
-                "WRONGTYPE the key holds no sorted set",
+                "WRONGTYPE the key does not hold a window (a sorted set)",
             );
         }
         assert_eq!(conn.text(format!("OBJECT ENCODING {key}")), encoding);

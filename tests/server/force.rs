@@ -172,7 +172,7 @@ fn force_is_refused_with_what_it_contradicts() {
         ("RL.THROTTLE k 4 1 1 1 FORCE ATMOST", "ERR ATMOST and FORCE must not be used together"),
         ("RL.THROTTLE k 4 1 1 1 FORCE BLOCK 5", "ERR BLOCK and FORCE must not be used together"),
         ("RL.THROTTLE k 4 1 1 1 FORCE AHEAD 5", "ERR AHEAD and FORCE must not be used together"),
-        ("RL.THROTTLE k 4 1 1 1 FORCE FORCE", "ERR syntax error: FORCE may be given once"),
+        ("RL.THROTTLE k 4 1 1 1 FORCE FORCE", "ERR syntax error: FORCE is given more than once"),
         ("RL.THROTTLE_RO k 4 1 1 1 FORCE", "ERR syntax error: unknown option FORCE"),
         ("RL.WINDOW k 4 60 -1 FORCE", "ERR FORCE must not be used with a quantity below 0"),
         ("RL.WINDOW k 4 60 1 FORCE LEAVE 1", "ERR LEAVE and FORCE must not be used together"),

@@ -32,7 +32,7 @@ fn the_plan_is_spent_before_the_credits() {
 #[test]
 fn else_stands_between_two_clauses() {
     let (_server, mut conn) = Server::held();
-    let error = "ERR syntax error: ELSE must stand between two clauses";
+    let error = "ERR syntax error: ELSE must be between two clauses";
     for call in [
         "RL.ALL 1 a ELSE WINDOW 1 1",
         "RL.ALL 1 a WINDOW 1 1 ELSE",
@@ -53,7 +53,11 @@ fn else_stands_between_two_clauses() {
     }
     // ELSE is no clause.
     for call in ["RL.ALL 2 a b WINDOW 1 1", "RL.ALL 1 a WINDOW 1 1 ELSE WINDOW 1 1"] {
-        assert_eq!(conn.err(call), "ERR there must be one clause for each key", "{call}");
+        assert_eq!(
+            conn.err(call),
+            "ERR the number of clauses must equal the number of keys",
+            "{call}"
+        );
     }
 }
 
@@ -128,7 +132,8 @@ fn errors_are_met_in_all_clauses_and_too_many_reservations_only_in_a_choice() {
     let (_server, mut conn) = Server::builder().module_args(["max-reservations", "1"]).held();
     conn.cmd("RL.ACQUIRE {u}:jobs 9 0 1 ID x");
     conn.cmd("SET {u}:text no");
-    let full = "ERR the key holds as many reservations as ratelimit.max-reservations allows";
+    let full =
+        "ERR the key already holds as many reservations as ratelimit.max-reservations allows";
     for (call, error) in [
         ("RL.ALL 2 {u}:free {u}:jobs WINDOW 5 60 ELSE ACQUIRE 9 0", None),
         ("RL.ALL 2 {u}:jobs {u}:free ACQUIRE 9 0 ELSE WINDOW 5 60", Some(full)),

@@ -76,7 +76,10 @@ fn a_foreign_value_is_an_error() {
         ("ZADD k 5 member", "ERR the key's sorted set has an entry"),
         ("ZADD k -5 member", "ERR the key's sorted set has an entry"),
         ("ZADD k -inf member", "ERR the key's sorted set has an entry"),
-        ("RPUSH k x", "WRONGTYPE the key holds neither a string nor a sorted set"),
+        (
+            "RPUSH k x",
+            "WRONGTYPE the key does not hold a bucket (a string) or a window (a sorted set)",
+        ),
     ] {
         conn.cmd("DEL k");
         conn.cmd(write);

@@ -85,7 +85,7 @@ fn leave_is_refused_with_what_it_contradicts_and_out_of_range() {
         ("LEAVE +1", range),
         ("LEAVE x", range),
         ("LEAVE 1.5", range),
-        ("LEAVE 1 LEAVE 1", "ERR syntax error: LEAVE may be given once"),
+        ("LEAVE 1 LEAVE 1", "ERR syntax error: LEAVE is given more than once"),
     ] {
         for call in [
             "RL.THROTTLE k 4 1 1 1",

@@ -77,18 +77,21 @@ fn a_table_is_refused_as_a_whole_with_the_name_and_the_reason() {
     set(&mut conn, good);
     let long = "n".repeat(65);
     for (part, why) in [
-        ("bad", "policy bad: a policy must be a name, THROTTLE or WINDOW, and a limit"),
-        ("bad ACQUIRE 5 60", "policy bad: a policy must be a name, THROTTLE or WINDOW"),
-        ("bad 5 60", "policy bad: a policy must be a name, THROTTLE or WINDOW"),
-        ("bad BUCKET 1 1 1", "policy bad: a policy must be a name, THROTTLE or WINDOW"),
-        ("bad THROTTLE", "policy bad: its limit must be max_burst, count and period"),
-        ("bad THROTTLE 15 30", "policy bad: its limit must be max_burst, count and period"),
-        ("bad WINDOW 5", "policy bad: its limit must be max_burst, count and period, or limit"),
+        ("bad", "policy bad: a policy must consist of a name, THROTTLE or WINDOW, and a limit"),
+        ("bad ACQUIRE 5 60", "policy bad: a policy must consist of a name, THROTTLE or WINDOW"),
+        ("bad 5 60", "policy bad: a policy must consist of a name, THROTTLE or WINDOW"),
+        ("bad BUCKET 1 1 1", "policy bad: a policy must consist of a name, THROTTLE or WINDOW"),
+        ("bad THROTTLE", "policy bad: a limit must consist of max_burst, count and period"),
+        ("bad THROTTLE 15 30", "policy bad: a limit must consist of max_burst, count and period"),
+        (
+            "bad WINDOW 5",
+            "policy bad: a limit must consist of max_burst, count and period, or of limit",
+        ),
         ("bad THROTTLE -1 30 60", "policy bad: max_burst must be an integer from 0"),
         ("bad THROTTLE 15 0 60", "policy bad: count must be an integer from 1"),
         ("bad THROTTLE 15 30 0", "policy bad: period must be"),
         ("bad THROTTLE 15 30 1mo", "policy bad: period must be"),
-        ("bad THROTTLE 15 30 1m", "policy bad: period has the unit m"),
+        ("bad THROTTLE 15 30 1m", "policy bad: period has the ambiguous unit m"),
         ("bad THROTTLE 9223372036854775806 1 1", "policy bad: (max_burst + 1) * period / count"),
         ("bad WINDOW x 60", "policy bad: limit must be an integer from 0"),
         ("bad WINDOW +5 60", "policy bad: limit must be an integer from 0"),
@@ -100,12 +103,15 @@ fn a_table_is_refused_as_a_whole_with_the_name_and_the_reason() {
         ("bad WINDOW 5 1d TZ UTC", "policy bad: TZ must be used with FIXED"),
         ("bad WINDOW 5 60 BUCKETS 0", "policy bad: BUCKETS must be an integer from 1 to 65536"),
         ("bad WINDOW 5 1d BUCKETS 3 FIXED", "policy bad: BUCKETS and FIXED"),
-        ("bad WINDOW 5 60 SHADOW SHADOW", "policy bad: syntax error: SHADOW may be given once"),
+        (
+            "bad WINDOW 5 60 SHADOW SHADOW",
+            "policy bad: syntax error: SHADOW is given more than once",
+        ),
         ("bad WINDOW 5 60 MS", "policy bad: "),
         ("bad WINDOW 5 60 LEAVE 1", "policy bad: "),
         ("bad WINDOW 5 60 1", "policy bad: "),
         ("bad THROTTLE 15 30 60 BUCKETS 3", "policy bad: "),
-        ("good WINDOW 5 60", "policy good: the name is given twice"),
+        ("good WINDOW 5 60", "policy good: the name is given more than once"),
         ("@bad WINDOW 5 60", "policy @bad: a name must have 1 to 64 letters, digits"),
         ("b@d WINDOW 5 60", "policy b@d: a name must have 1 to 64 letters"),
         ("b/d WINDOW 5 60", "policy b/d: a name must have 1 to 64 letters"),
@@ -304,7 +310,7 @@ fn a_load_argument_that_is_no_table_is_refused_with_the_name_and_the_reason() {
     let mut conn = server.conn();
     for (table, why) in [
         ("a WINDOW 5 60; b WINDOW x 60", "policy b: limit must be an integer from 0"),
-        ("a WINDOW 5 60; a WINDOW 5 60", "policy a: the name is given twice"),
+        ("a WINDOW 5 60; a WINDOW 5 60", "policy a: the name is given more than once"),
         ("a THROTTLE 5 60 lease 8", "policy a: period must be"),
     ] {
         let load = format!("MODULE LOAD {} lease 7 policies {table}", module_path());
@@ -391,10 +397,10 @@ fn a_name_stands_where_the_limit_stands() {
 #[test]
 fn a_policy_of_another_kind_is_refused_and_the_error_says_so() {
     let (_server, mut conn) = with(KINDS);
-    let throttle =
-        "ERR the policy is of the kind WINDOW, and RL.THROTTLE takes those of the kind THROTTLE";
-    let window = "ERR the policy is of the kind THROTTLE, and RL.WINDOW and RL.ACQUIRE take those of the kind WINDOW";
-    let semaphore = "ERR the policy has period 0, a semaphore, which only RL.ACQUIRE takes";
+    let throttle = "ERR RL.THROTTLE needs a THROTTLE policy, but this one is a WINDOW policy";
+    let window =
+        "ERR RL.WINDOW and RL.ACQUIRE need a WINDOW policy, but this one is a THROTTLE policy";
+    let semaphore = "ERR only RL.ACQUIRE accepts a policy with period 0 (a semaphore)";
     let none = "NOPOLICY no policy has the name none";
     for (call, error) in [
         ("RL.THROTTLE k @win", throttle),
@@ -437,7 +443,7 @@ fn what_a_policy_says_must_not_be_repeated_with_its_name() {
         ("RL.ALL 1 k WINDOW @win BUCKETS 3", "BUCKETS"),
         ("RL.ALL 1 k ACQUIRE @day FIXED", "FIXED"),
     ] {
-        assert_eq!(conn.err(call), format!("ERR {word} must not be used beside a policy"));
+        assert_eq!(conn.err(call), format!("ERR {word} must not be used with a policy"));
     }
     // The name stands only where the limit stands.
     for (call, error) in [

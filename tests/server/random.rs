@@ -279,9 +279,9 @@ impl FamiliesRun {
     /// What changes nothing: errors, and foreign keys.
     fn odd(&mut self) {
         let (line, error) = self.random.pick(&[
-            ("RL.WINDOW x 6 3s", "WRONGTYPE the key holds no sorted set"),
+            ("RL.WINDOW x 6 3s", "WRONGTYPE the key does not hold a window (a sorted set)"),
             ("RL.THROTTLE x 4 4 1s", "ERR the key holds a string that RL.THROTTLE did not write"),
-            ("RL.WINDOW w 6 1m", "ERR period has the unit m"),
+            ("RL.WINDOW w 6 1m", "ERR period has the ambiguous unit m"),
             ("RL.APPLY s a b c", "ERR wrong number of arguments"),
             ("RL.ACQUIRE w -1 3s", "ERR limit must be an integer from 0 "),
             ("RL.RENEW w", "ERR wrong number of arguments"),

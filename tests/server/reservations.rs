@@ -500,7 +500,8 @@ fn a_key_holds_no_more_reservations_than_allowed() {
         conn.cmd(format!("RL.ACQUIRE k 9 60 ID {lease_ms} LEASE {lease_ms}"));
     }
     let before = state(&mut conn, "k");
-    let full = "ERR the key holds as many reservations as ratelimit.max-reservations allows";
+    let full =
+        "ERR the key already holds as many reservations as ratelimit.max-reservations allows";
     conn.refuses("RL.ACQUIRE k 9 60", full);
     assert_eq!(state(&mut conn, "k"), before);
     // What would be denied anyway is, and looking always works.
@@ -541,7 +542,7 @@ fn bad_arguments_are_errors_that_change_nothing() {
         ("RL.ACQUIRE k 9 -1", "ERR period must be 0 for a semaphore, "),
         ("RL.ACQUIRE k 9 00", "ERR period must be 0 for a semaphore, "),
         ("RL.ACQUIRE k 9 0s", "ERR period must be 0 for a semaphore, "),
-        ("RL.ACQUIRE k 9 1m", "ERR period has the unit m, which may mean 1min or 1mo: say which"),
+        ("RL.ACQUIRE k 9 1m", "ERR period has the ambiguous unit m: use 1min or 1mo"),
         ("RL.ACQUIRE k 9 101y", "ERR period must be 0 for a semaphore, "),
         (&format!("RL.ACQUIRE k 9 {beyond}"), "ERR period must be 0 for a semaphore, "),
         ("RL.ACQUIRE k 9 60 -1", "ERR quantity must be an integer from 0 "),
@@ -550,14 +551,14 @@ fn bad_arguments_are_errors_that_change_nothing() {
         (&format!("RL.ACQUIRE k 9 60 {beyond}"), "ERR quantity must be an integer from 0 "),
         ("RL.ACQUIRE k 9 60 1 2", "ERR syntax error: unknown option 2"),
         ("RL.ACQUIRE k 9 60 MS 1", "ERR syntax error: unknown option 1"),
-        ("RL.ACQUIRE k 9 60 MS MS", "ERR syntax error: MS may be given once"),
+        ("RL.ACQUIRE k 9 60 MS MS", "ERR syntax error: MS is given more than once"),
         ("RL.ACQUIRE k 9 60 NOSUCH", "ERR syntax error: unknown option NOSUCH"),
         ("RL.ACQUIRE k 9 60 ATMOST 2", "ERR syntax error: unknown option 2"),
-        ("RL.ACQUIRE k 9 60 ATMOST ATMOST", "ERR syntax error: ATMOST may be given once"),
+        ("RL.ACQUIRE k 9 60 ATMOST ATMOST", "ERR syntax error: ATMOST is given more than once"),
         ("RL.ACQUIRE k 9 60 COUNTLAPSED 2", "ERR syntax error: unknown option 2"),
         (
             "RL.ACQUIRE k 9 60 COUNTLAPSED COUNTLAPSED",
-            "ERR syntax error: COUNTLAPSED may be given once",
+            "ERR syntax error: COUNTLAPSED is given more than once",
         ),
         ("RL.ACQUIRE k 9 60 COUNTDENIED", "ERR syntax error: unknown option COUNTDENIED"),
         ("RL.ACQUIRE k 9 60 LEASE", "ERR LEASE needs a value: LEASE must be whole milliseconds, "),
@@ -566,9 +567,9 @@ fn bad_arguments_are_errors_that_change_nothing() {
         ("RL.ACQUIRE k 9 60 LEASE x", "ERR LEASE must be whole milliseconds, "),
         ("RL.ACQUIRE k 9 60 LEASE 1mo", "ERR LEASE must be whole milliseconds, "),
         ("RL.ACQUIRE k 9 60 LEASE 31557600001", "ERR LEASE must be whole milliseconds, "),
-        ("RL.ACQUIRE k 9 60 LEASE 1 LEASE 1", "ERR syntax error: LEASE may be given once"),
+        ("RL.ACQUIRE k 9 60 LEASE 1 LEASE 1", "ERR syntax error: LEASE is given more than once"),
         ("RL.ACQUIRE k 9 60 ID", "ERR ID needs a value: an id must have 1 to 64 bytes"),
-        ("RL.ACQUIRE k 9 60 ID b ID b", "ERR syntax error: ID may be given once"),
+        ("RL.ACQUIRE k 9 60 ID b ID b", "ERR syntax error: ID is given more than once"),
         (
             "RL.ACQUIRE k 9 60 BUCKETS",
             "ERR BUCKETS needs a value: BUCKETS must be an integer from 1 to 65536",
@@ -618,7 +619,7 @@ fn bad_arguments_are_errors_that_change_nothing() {
         ("RL.RENEW k a LEASE 0", "ERR LEASE must be whole milliseconds, "),
         ("RL.RENEW k a LEASE -1", "ERR LEASE must be whole milliseconds, "),
         ("RL.RENEW k a LEASE 31557600001", "ERR LEASE must be whole milliseconds, "),
-        ("RL.RENEW k a LEASE 1 LEASE 1", "ERR syntax error: LEASE may be given once"),
+        ("RL.RENEW k a LEASE 1 LEASE 1", "ERR syntax error: LEASE is given more than once"),
         ("RL.RENEW k a MS", "ERR syntax error: unknown option MS"),
         ("RL.RENEW k a COUNTLAPSED", "ERR syntax error: unknown option COUNTLAPSED"),
         ("RL.RENEW k a LEASE 1 1", "ERR syntax error: unknown option 1"),

@@ -70,8 +70,11 @@ fn each_denied_reply_counts_once_and_nothing_else_does() {
         assert!(!matches!(conn.cmd(call), Value::ServerError(_)), "{call}");
     }
     conn.cmd("SET string x");
-    conn.refuses("RL.WINDOW string 1 60", "WRONGTYPE the key holds no sorted set");
-    conn.refuses("RL.ACQUIRE s 1 0 1 ID x", "DUPLICATE the id is held ");
+    conn.refuses(
+        "RL.WINDOW string 1 60",
+        "WRONGTYPE the key does not hold a window (a sorted set)",
+    );
+    conn.refuses("RL.ACQUIRE s 1 0 1 ID x", "DUPLICATE the id is already held ");
     assert_eq!(all(&mut conn), []);
 
     for (call, limited) in [
@@ -123,8 +126,8 @@ fn count_is_ten_by_default_and_at_least_one() {
         ("RL.TOP COUNT x", "ERR COUNT must be an integer from 1 to 9223372036854775807"),
         ("RL.TOP COUNT 9223372036854775808", "ERR COUNT must be an integer from 1"),
         ("RL.TOP COUNT", "ERR COUNT needs a value: COUNT must be an integer from 1 to"),
-        ("RL.TOP COUNT 1 COUNT 2", "ERR syntax error: COUNT may be given once"),
-        ("RL.TOP RESET RESET", "ERR syntax error: RESET may be given once"),
+        ("RL.TOP COUNT 1 COUNT 2", "ERR syntax error: COUNT is given more than once"),
+        ("RL.TOP RESET RESET", "ERR syntax error: RESET is given more than once"),
         ("RL.TOP 10", "ERR syntax error"),
         ("RL.TOP KEYS", "ERR syntax error"),
         ("RL.TOP RESET KEYS", "ERR syntax error"),

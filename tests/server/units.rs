@@ -187,9 +187,9 @@ fn an_option_that_is_unknown_or_given_twice_is_named() {
         ("RL.WINDOW k 9 60 1 COUNTLAPSED", "unknown option COUNTLAPSED"),
         ("RL.ACQUIRE k 9 60 1 1", "unknown option 1"),
         ("RL.RENEW k x BLOCK 5", "unknown option BLOCK"),
-        ("RL.THROTTLE k 9 1 1 MS ms", "MS may be given once"),
-        ("RL.WINDOW k 9 60 BUCKETS 5 BUCKETS 5", "BUCKETS may be given once"),
-        ("RL.ACQUIRE k 9 60 ID x ID y", "ID may be given once"),
+        ("RL.THROTTLE k 9 1 1 MS ms", "MS is given more than once"),
+        ("RL.WINDOW k 9 60 BUCKETS 5 BUCKETS 5", "BUCKETS is given more than once"),
+        ("RL.ACQUIRE k 9 60 ID x ID y", "ID is given more than once"),
     ] {
         let reply = conn.err(call);
         assert!(

@@ -42,7 +42,7 @@ pub fn parse(text: &[u8], environment: &impl Environment) -> Result<Policies, St
             }
         };
         if policies.insert(name.to_vec(), policy).is_some() {
-            return refuse("the name is given twice");
+            return refuse("the name is given more than once");
         }
         if policies.len() > MAX_POLICIES {
             return Err(format!("there must be at most {MAX_POLICIES} policies"));

@@ -124,7 +124,7 @@ errors! {
     /// Not a period of a fixed length.
     PlainPeriod = "ERR period must be a whole number of seconds, or one with a unit of ms, s, min, h, d or w, from 1ms to 36525d",
     /// `1m`.
-    PeriodM = "ERR period has the unit m, which may mean 1min or 1mo: say which",
+    PeriodM = "ERR period has the ambiguous unit m: use 1min or 1mo",
     /// The bucket would take longer than 100 years to fill.
     BucketTooLong = "ERR (max_burst + 1) * period / count must be at most 100 years of 365.25 days",
     /// FORCE would leave a debt that is too long, or a take a time that 19 digits cannot spell.
@@ -140,7 +140,7 @@ errors! {
     /// Neither `first` nor an anchor.
     From = "ERR FROM must be first, HH:MM, a weekday (mon), a day of the month (15), MM-DD, or YYYY-MM-DD from 1970 to 2255; a day may have @HH:MM, a time :SS",
     /// A day of no year, or not of that year.
-    NoSuchDay = "ERR FROM must be a day that exists: 02-29 is one, 2026-02-29 and 02-30 are none",
+    NoSuchDay = "ERR FROM must be a day that exists: 02-29 does, 2026-02-29 and 02-30 do not",
     /// BUCKETS or FIXED for a semaphore.
     SemaphoreWindow = "ERR BUCKETS and FIXED must not be used with period 0, which has no window",
     /// COUNTLAPSED for a semaphore.
@@ -148,19 +148,19 @@ errors! {
     /// The period does not divide the calendar.
     Calendar = "ERR FIXED must have a period of 1d, 1w, 1y, N seconds or N minutes where N divides 60, Nh where N divides 24, or Nmo where N divides 12; FROM YYYY-MM-DD and FROM first take others",
     /// The id is held or waiting.
-    Duplicate = "DUPLICATE the id is held or waiting: it must be another, or applied or released first",
+    Duplicate = "DUPLICATE the id is already held or waiting: use another id, or apply or release it first",
     /// As many reservations as are allowed in one key.
-    TooManyReservations = "ERR the key holds as many reservations as ratelimit.max-reservations allows",
+    TooManyReservations = "ERR the key already holds as many reservations as ratelimit.max-reservations allows",
     /// RL.APPLY on a semaphore's reservation.
     ApplySemaphore = "ERR the reservation is a semaphore's and must be given back with RL.RELEASE",
     /// The key is no sorted set.
-    NotZset = "WRONGTYPE the key holds no sorted set, which is what RL.WINDOW and RL.ACQUIRE keep",
+    NotZset = "WRONGTYPE the key does not hold a window (a sorted set)",
     /// The key is neither a string nor a sorted set.
-    NotLimit = "WRONGTYPE the key holds neither a string nor a sorted set, which are what RL.THROTTLE and RL.WINDOW keep",
+    NotLimit = "WRONGTYPE the key does not hold a bucket (a string) or a window (a sorted set)",
     /// An entry of the sorted set is none of ours.
     NotEntry = "ERR the key's sorted set has an entry that RL.WINDOW or RL.ACQUIRE did not write",
     /// The key is no string.
-    NotString = "WRONGTYPE the key holds no string, which is what RL.THROTTLE keeps",
+    NotString = "WRONGTYPE the key does not hold a bucket (a string)",
     /// The string is no time of ours.
     NotTat = "ERR the key holds a string that RL.THROTTLE did not write: it must be 19 digits of Unix nanoseconds",
     /// The server's clock shows a time that cannot be counted with.
@@ -168,33 +168,33 @@ errors! {
     /// numkeys is no number of its range.
     NumKeys = "ERR numkeys must be an integer from 1 to 64",
     /// ELSE without a clause on each side.
-    Else = "ERR syntax error: ELSE must stand between two clauses",
+    Else = "ERR syntax error: ELSE must be between two clauses",
     /// A key of RL.ALL is given twice.
-    KeyTwice = "ERR a key must be given once",
+    KeyTwice = "ERR duplicate key: each key may be given only once",
     /// The keys of RL.ALL are in different slots of a cluster.
     CrossSlot = "CROSSSLOT the keys of one call must be in one slot: give them the same hash tag",
     /// Some keys of RL.ALL are on another node, or nobody knows, as their slot is on its way.
-    TryAgain = "TRYAGAIN the keys of one call must be on one node, and their slot is moving: ask again when it has moved",
+    TryAgain = "TRYAGAIN the keys of one call must be on one node, but their slot is being migrated: call again after the migration",
     /// The reservations of the keys of RL.ALL are too many to be read in one call.
     Unread = "TRYAGAIN the keys hold more reservations than one call may read: call again to read the rest",
     /// A clause of RL.ALL begins with another word.
     NoClause = "ERR syntax error: a clause must begin with THROTTLE, WINDOW or ACQUIRE",
     /// RL.ALL has more or fewer clauses than keys.
-    Clauses = "ERR there must be one clause for each key",
+    Clauses = "ERR the number of clauses must equal the number of keys",
     /// Limits in numbers are refused.
     PoliciesOnly = "NOPOLICY limits must be given as @policy",
     /// A policy of the kind WINDOW in RL.THROTTLE.
-    WindowPolicy = "ERR the policy is of the kind WINDOW, and RL.THROTTLE takes those of the kind THROTTLE",
+    WindowPolicy = "ERR RL.THROTTLE needs a THROTTLE policy, but this one is a WINDOW policy",
     /// A policy of the kind THROTTLE in RL.WINDOW or RL.ACQUIRE.
-    RatePolicy = "ERR the policy is of the kind THROTTLE, and RL.WINDOW and RL.ACQUIRE take those of the kind WINDOW",
+    RatePolicy = "ERR RL.WINDOW and RL.ACQUIRE need a WINDOW policy, but this one is a THROTTLE policy",
     /// A policy with period 0 in RL.WINDOW.
-    SemaphorePolicy = "ERR the policy has period 0, a semaphore, which only RL.ACQUIRE takes",
+    SemaphorePolicy = "ERR only RL.ACQUIRE accepts a policy with period 0 (a semaphore)",
     /// A policy begins with another word than a kind.
-    PolicyKind = "ERR a policy must be a name, THROTTLE or WINDOW, and a limit",
+    PolicyKind = "ERR a policy must consist of a name, THROTTLE or WINDOW, and a limit",
     /// A policy lacks a part of its limit.
-    PolicyLimit = "ERR its limit must be max_burst, count and period, or limit and period",
+    PolicyLimit = "ERR a limit must consist of max_burst, count and period, or of limit and period",
     /// The server has the key in use, and does not let it be written.
-    InUse = "TRYAGAIN the server does not let the key be written just now: call again",
+    InUse = "TRYAGAIN the server cannot write the key at the moment: call again",
 }
 
 /// The reply if the module has a bug. The server's log has the details.
@@ -233,7 +233,7 @@ impl fmt::Display for Error {
                 )
             }
             Error::Twice(option) => {
-                write!(f, "ERR syntax error: {option} may be given once")
+                write!(f, "ERR syntax error: {option} is given more than once")
             }
             Error::NotTogether(one, other) => {
                 write!(f, "ERR {one} and {other} must not be used together")
@@ -253,7 +253,7 @@ impl fmt::Display for Error {
                 )
             }
             Error::BesidePolicy(option) => {
-                write!(f, "ERR {option} must not be used beside a policy")
+                write!(f, "ERR {option} must not be used with a policy")
             }
             Error::NoPolicy(name) => {
                 write!(f, "NOPOLICY no policy has the name {name}")

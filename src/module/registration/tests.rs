@@ -90,7 +90,7 @@ fn waiters_on_a_key_that_the_server_has_in_use_wait_until_it_is_free() {
     for _ in 0..3 {
         assert_eq!(fire(&mut server), 0);
     }
-    let text = "TRYAGAIN the server does not let the key be written just now: call again";
+    let text = "TRYAGAIN the server cannot write the key at the moment: call again";
     let replies = server.call(throttle, "RL.THROTTLE in_use 0 1 60");
     assert_eq!(replies, [ReplyElement::Error(text.into())]);
     assert_eq!((server.get("in_use"), server.unblocked()), (before, 0));

@@ -50,7 +50,7 @@ fn errors_name_the_option_at_fault() {
             Error::OptionDuration("LEASE", 1),
             "ERR LEASE must be whole milliseconds, or a number with a unit of ms, s, min, h, d or w, from 1ms to a year (31557600000ms)",
         ),
-        (Error::Twice("MS"), "ERR syntax error: MS may be given once"),
+        (Error::Twice("MS"), "ERR syntax error: MS is given more than once"),
         (
             Error::NotTogether("BUCKETS", "FIXED"),
             "ERR BUCKETS and FIXED must not be used together",

@@ -159,7 +159,7 @@ fn the_number_of_keys_of_a_call_has_bounds() {
     let mut world = World::new();
     for (line, begins) in [
         ("RL.ALL 1", "ERR wrong number of arguments for 'rl.all' command"),
-        ("RL.ALL 1 k", "ERR there must be one clause for each key"),
+        ("RL.ALL 1 k", "ERR the number of clauses must equal the number of keys"),
         ("RL.ALL 1 k WINDOW 5 60 NONSENSE", "ERR syntax error: unknown option NONSENSE"),
         ("RL.TOP NONSENSE", "ERR syntax error: unknown option NONSENSE"),
         ("RL.HELD k k", "ERR wrong number of arguments for 'rl.held' command"),
