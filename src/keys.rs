@@ -78,7 +78,7 @@ impl<'e, 'c> Keyspace for ServerKeys<'e, 'c> {
     }
 }
 
-/// At most `most` of the keys that are denied most at `now_us`, the most denied first.
+/// Returns at most `most` of the keys that are denied most at `now_us`, the most denied first.
 pub fn most_denied(now_us: u64, most: usize) -> Vec<HeavyRow> {
     match config::NUMBERS.top_keys.get() {
         0 => Vec::new(),

@@ -123,33 +123,33 @@ fn ask<T: Default>(question: impl FnOnce(&ServerLines) -> T) -> T {
     look(question)
 }
 
-/// Whether a waiter comes before a call that arrives at the key now with this LEAVE.
+/// Returns whether a waiter comes before a call that arrives at the key now with this LEAVE.
 pub fn is_barred(key_ctx: KeyContext, leave: u64) -> bool {
     ask(|lines| lines.is_barred(key_ctx.db_key(), leave))
 }
 
-/// Whether a call waits on the key.
+/// Returns whether a call waits on the key.
 pub fn is_awaited(key_ctx: KeyContext) -> bool {
     // Every waiter comes before a call with this LEAVE.
     is_barred(key_ctx, u64::MAX)
 }
 
-/// Whether a call that waits on the key will use this id for its reservation.
+/// Returns whether a call that waits on the key will use this id for its reservation.
 pub fn id_waits(key_ctx: KeyContext, id: &[u8]) -> bool {
     ask(|lines| lines.id_waits(key_ctx.db_key(), id))
 }
 
-/// How many calls wait on the key.
+/// Returns how many calls wait on the key.
 pub fn waiting_on(key_ctx: KeyContext) -> u64 {
     u64::try_from(ask(|lines| lines.waiting_on(key_ctx.db_key()))).unwrap_or(u64::MAX)
 }
 
-/// How many calls wait.
+/// Returns how many calls wait.
 pub fn waiting() -> u64 {
     u64::try_from(look(ServerLines::waiting)).unwrap_or(u64::MAX)
 }
 
-/// How long the oldest waiter has been waiting, in milliseconds. 0 if no call waits.
+/// Returns how long the oldest waiter has been waiting, in milliseconds. 0 if no call waits.
 pub fn oldest_wait_ms() -> u64 {
     let since_us = look(ServerLines::oldest_since_us);
     since_us.map_or(0, |since_us| monotonic_us().saturating_sub(since_us)) / 1_000
@@ -170,7 +170,7 @@ impl WorkGuard {
         WorkGuard(())
     }
 
-    /// Whether there is time for another step.
+    /// Returns whether there is time for another step.
     pub fn has_time(&self) -> bool {
         look(|lines| lines.has_time(monotonic_us()))
     }
@@ -182,7 +182,7 @@ impl Drop for WorkGuard {
     }
 }
 
-/// The longest time spent on waiters at a stretch since the module was loaded, in microseconds.
+/// Returns the longest time spent on waiters at a stretch since the module was loaded, in microseconds.
 pub fn longest_work_us() -> u64 {
     LONGEST_WORK_US.load(Ordering::Relaxed)
 }

@@ -102,7 +102,7 @@ const SECRET_LEN: usize = 16;
 /// The secret, which is drawn when the first call waits.
 static SECRET: UnderLock<Option<[u8; SECRET_LEN]>> = UnderLock::new(None);
 
-/// The key on which the server blocks calls that wait on `key`. It is in the same slot and never exists.
+/// Returns the key on which the server blocks calls that wait on `key`. It is in the same slot and never exists.
 fn blocking_key(key: &[u8]) -> Text<{ SECRET_LEN + 4 }> {
     let secret = SECRET.get().unwrap_or_else(|| {
         let drawn = spelled_id(random::bytes());

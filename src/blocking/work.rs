@@ -180,8 +180,8 @@ fn visit(
     acceptance != Acceptance::Refused
 }
 
-/// Whether the server accepts a write to this key. `accepted` is its answer without a key; in a cluster the answer depends
-/// on the key.
+/// Returns whether the server accepts a write to this key. `accepted` is its answer without a key; in a cluster the answer
+/// depends on the key.
 fn acceptance_at(key_ctx: KeyContext, db: i32, accepted: bool) -> Acceptance {
     // Select the database even if writing is refused: calls that time out are still decided in it.
     let selected = key_ctx.ctx.select_db(db);

@@ -64,7 +64,7 @@ fn report_configuration(info: &Info) {
     }
 }
 
-/// The 64-bit FNV-1a hash, or 0 for no bytes.
+/// Returns the 64-bit FNV-1a hash, or 0 for no bytes.
 fn digest(bytes: &[u8]) -> String {
     const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0000_0100_0000_01b3;

@@ -195,7 +195,7 @@ impl Traits {
     }
 }
 
-/// What COMMAND DOCS shows of an argument.
+/// Returns what COMMAND DOCS shows of an argument.
 fn positional(argument: &Positional) -> Vec<Argument> {
     vec![match argument {
         Positional::Integer(name) => Argument::integer(name),
@@ -215,8 +215,8 @@ fn positional(argument: &Positional) -> Vec<Argument> {
     }]
 }
 
-/// The options of a command in the order of their table. Neighbours that exclude each other are one argument, and so are an
-/// option and those that need it.
+/// Returns the options of a command in the order of their table. Neighbours that exclude each other are one argument, and so
+/// are an option and those that need it.
 fn options(known: OptionSet) -> Vec<Argument> {
     let mut choices: Vec<Vec<&OptionRow>> = Vec::new();
     for row in known.rows().filter(|row| row.needs.is_empty()) {
@@ -257,7 +257,7 @@ fn option(row: &OptionRow) -> Argument {
     value.after(row.token)
 }
 
-/// The entry of the command with this name.
+/// Returns the entry of the command with this name.
 #[cfg(test)]
 pub fn entry_of(name: &str) -> EntryPoint {
     let named = |row: &CommandRow| row.name.to_bytes() == name.as_bytes();

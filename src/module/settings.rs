@@ -1,5 +1,5 @@
-//! The settings `ratelimit.*`. To add one, add its value to [`crate::config`], or a number to [`Numbers`], and a row here. If
-//! it concerns keys in memory and is no number, also add it to the commands' memory/settings.rs.
+//! The settings `ratelimit.*`. To add one, add its value to [`crate::config`], or a number to [`Numbers`], and a row here.
+//! If it concerns keys in memory and is no number, also add it to the commands' memory/settings.rs.
 //!
 //! [`Numbers`]: commands::settings::Numbers
 
@@ -153,8 +153,8 @@ pub fn register(ctx: Context) -> Result<(), String> {
     }
 }
 
-/// The names and values of the settings that are not at their defaults. The permission to lose them is left out: it is given
-/// for a single MODULE UNLOAD.
+/// Returns the names and values of the settings that are not at their defaults. The permission to lose them is left out: it
+/// is given for a single MODULE UNLOAD.
 pub fn not_default() -> Vec<(&'static str, Vec<u8>)> {
     let settings = SETTINGS.iter().map(|row| &row.setting);
     settings
@@ -163,7 +163,7 @@ pub fn not_default() -> Vec<(&'static str, Vec<u8>)> {
         .collect()
 }
 
-/// The names and values of the settings that change how calls are answered, in the order of [`SETTINGS`].
+/// Returns the names and values of the settings that change how calls are answered, in the order of [`SETTINGS`].
 pub fn decisive() -> Vec<u8> {
     let settings = SETTINGS.iter().filter(|row| row.decides).map(|row| &row.setting);
     settings

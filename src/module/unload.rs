@@ -10,7 +10,7 @@ use crate::redis::load::own_path;
 /// The maximum length of the piece of a command in one line of the log. Servers cut lines at 1,024 bytes.
 const PIECE: usize = 880;
 
-/// Whether MODULE UNLOAD may go on: all settings are at their defaults, or `allow-unload` permits it.
+/// Returns whether MODULE UNLOAD may go on: all settings are at their defaults, or `allow-unload` permits it.
 pub fn may_unload(ctx: Context) -> bool {
     let changed = settings::not_default();
     if changed.is_empty() {
@@ -51,8 +51,8 @@ pub fn may_unload(ctx: Context) -> bool {
     permitted
 }
 
-/// The command that loads the module with these settings. On servers without settings of modules it is MODULE LOAD with load
-/// arguments, including the permission to unload, which cannot be set later there.
+/// Returns the command that loads the module with these settings. On servers without settings of modules it is MODULE LOAD
+/// with load arguments, including the permission to unload, which cannot be set later there.
 fn load_line(path: &[u8], changed: &[(&str, Vec<u8>)], has_settings: bool) -> String {
     let (command, before, permission) = match has_settings {
         true => ("MODULE LOADEX", " CONFIG ratelimit.", ""),

@@ -30,8 +30,8 @@ pub enum Acceptance {
     Elsewhere,
 }
 
-/// Whether the server accepts writes: it is a master, no CLIENT PAUSE or failover is in force, memory is not short, and
-/// (from 7.0) it replies neither NOREPLICAS nor MISCONF. In a cluster, check [`accepts_write_to`] as well.
+/// Returns whether the server accepts writes: it is a master, no CLIENT PAUSE or failover is in force, memory is not short,
+/// and (from 7.0) it replies neither NOREPLICAS nor MISCONF. In a cluster, check [`accepts_write_to`] as well.
 pub fn accepts_writes(ctx: Context) -> bool {
     let flags = ctx.flags();
     if flags & raw::REDISMODULE_CTX_FLAGS_MASTER == 0 || ctx.is_paused() {
@@ -46,8 +46,8 @@ pub fn accepts_writes(ctx: Context) -> bool {
     !is_asked || probe(ctx, b"", is_full) == Some(Acceptance::Accepted)
 }
 
-/// Whether the server accepts a write to this key, if [`accepts_writes`] holds. In a cluster, a probe of the key covers the
-/// node, the state of the cluster, and (from 7.0) everything that [`accepts_writes`] probes elsewhere.
+/// Returns whether the server accepts a write to this key, if [`accepts_writes`] holds. In a cluster, a probe of the key
+/// covers the node, the state of the cluster, and (from 7.0) everything that [`accepts_writes`] probes elsewhere.
 pub fn accepts_write_to(ctx: Context, key: KeyName) -> Acceptance {
     let flags = ctx.flags();
     if flags & raw::REDISMODULE_CTX_FLAGS_CLUSTER == 0 {
@@ -60,8 +60,9 @@ pub fn accepts_write_to(ctx: Context, key: KeyName) -> Acceptance {
     })
 }
 
-/// Whether the server accepts a write to this key in a command on it. If a client has sent that command, the server has
-/// checked it like any write; another module may call one without a client. Then only memory is left to check, because not every command has the flag deny-oom.
+/// Returns whether the server accepts a write to this key in a command on it. If a client has sent that command, the server
+/// has checked it like any write; another module may call one without a client. Then only memory is left to check, because
+/// not every command has the flag deny-oom.
 pub fn accepts_write_in_command(ctx: Context, key: KeyName) -> bool {
     let unchecked = raw::REDISMODULE_CTX_FLAGS_MULTI
         | raw::REDISMODULE_CTX_FLAGS_LUA
@@ -73,7 +74,7 @@ pub fn accepts_write_in_command(ctx: Context, key: KeyName) -> bool {
     accepts_writes(ctx) && accepts_write_to(ctx, key) == Acceptance::Accepted
 }
 
-/// Whether RedisModule_Call can check what the server checks for clients.
+/// Returns whether RedisModule_Call can check what the server checks for clients.
 fn has_checks() -> bool {
     // SAFETY: takes nothing.
     optional!(RedisModule_GetServerVersion)
@@ -114,7 +115,7 @@ fn probe(ctx: Context, key: &[u8], is_full: bool) -> Option<Acceptance> {
     meaning(reply.text())
 }
 
-/// What the server's reply to the probe means.
+/// Returns what the server's reply to the probe means.
 fn meaning(text: &[u8]) -> Option<Acceptance> {
     let has = |part: &[u8]| text.windows(part.len()).any(|window| window == part);
     if has(NOT_LOCAL) {

@@ -28,7 +28,7 @@ macro_rules! functions {
             $(pub struct $optional;)*
         }
 
-        /// The name of a required function that this server lacks. To be called after RedisModule_Init.
+        /// Returns the name of a required function that this server lacks. To be called after RedisModule_Init.
         pub(super) fn missing() -> Option<&'static str> {
             $(
                 // SAFETY: RedisModule_Init wrote the pointer, and nothing writes it later.

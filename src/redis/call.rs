@@ -19,12 +19,12 @@ pub struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// The number of arguments, including the name of the command.
+    /// Returns the number of arguments, including the name of the command.
     pub fn len(&self) -> usize {
         self.arguments.len()
     }
 
-    /// The bytes of argument `at`. Argument 0 is the name of the command.
+    /// Returns the bytes of argument `at`. Argument 0 is the name of the command.
     pub fn argument(&self, at: usize) -> Option<&'a [u8]> {
         // SAFETY: the server keeps the arguments of a running command.
         self.arguments.get(at).map(|&raw| unsafe { bytes_of(raw) })
@@ -41,7 +41,7 @@ impl<'a> Call<'a> {
         self.arguments.get(range).unwrap_or_default()
     }
 
-    /// Whether the server only asks for the positions of the keys. See [`super::declaration::Keys::Counted`].
+    /// Returns whether the server only asks for the positions of the keys. See [`super::declaration::Keys::Counted`].
     pub fn asks_for_keys(&self) -> bool {
         // SAFETY: the context is live.
         unsafe { api!(RedisModule_IsKeysPositionRequest(self.ctx.raw())) != 0 }
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn entry<C: Commands, const NUMBER: usize>(
     OK
 }
 
-/// The arguments of a call.
+/// Returns the arguments of a call.
 ///
 /// # Safety
 /// `argv` holds `argc` strings that outlive `'a`.

@@ -3,7 +3,8 @@
 use super::api::{api, optional};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The time of the running command in Unix microseconds. Redis from 7.2 on and Valkey freeze it for the whole command.
+/// Returns the time of the running command in Unix microseconds. Redis from 7.2 on and Valkey freeze it for the whole
+/// command.
 pub fn command_time_us() -> u64 {
     match optional!(RedisModule_CachedMicroseconds) {
         // SAFETY: takes nothing.
@@ -12,7 +13,7 @@ pub fn command_time_us() -> u64 {
     }
 }
 
-/// The wall clock in Unix microseconds, for callbacks outside of commands, which have no frozen time of their own.
+/// Returns the wall clock in Unix microseconds, for callbacks outside of commands, which have no frozen time of their own.
 pub fn wall_time_us() -> u64 {
     clock_us(libc::CLOCK_REALTIME)
 }

@@ -21,13 +21,13 @@ pub struct Setting {
 
 /// The value of a setting, which is read and changed as text.
 pub trait SettingValue: Sync {
-    /// What CONFIG SET accepts.
+    /// Returns what CONFIG SET accepts.
     fn kind(&self) -> SettingKind;
 
-    /// The default of the module. Load arguments and redis.conf do not change it.
+    /// Returns the default of the module. Load arguments and redis.conf do not change it.
     fn default(&self) -> Vec<u8>;
 
-    /// The current value, as CONFIG GET shows it.
+    /// Returns the current value, as CONFIG GET shows it.
     fn get(&self) -> Vec<u8>;
 
     /// Changes the value, or says what is allowed.
@@ -45,7 +45,7 @@ pub enum SettingKind {
     Text,
 }
 
-/// Whether this server has settings of modules (7.0). Otherwise there are only load arguments.
+/// Returns whether this server has settings of modules (7.0). Otherwise there are only load arguments.
 pub fn has_settings() -> bool {
     optional!(RedisModule_LoadConfigs).is_some()
 }
@@ -57,12 +57,12 @@ pub fn apply_file(ctx: Context) -> bool {
 }
 
 impl Setting {
-    /// A setting that CONFIG SET can change.
+    /// Creates a setting that CONFIG SET can change.
     pub const fn new(name: &'static CStr, value: &'static dyn SettingValue) -> Setting {
         Setting { name, at_load_only: false, after_change: || {}, value }
     }
 
-    /// Whether the value is the default of the module.
+    /// Returns whether the value is the default of the module.
     pub fn is_default(&self) -> bool {
         self.value.get() == self.value.default()
     }
@@ -74,12 +74,12 @@ impl Setting {
         Ok(())
     }
 
-    /// The value of a number.
+    /// Returns the value of a number.
     fn number(&self) -> Option<i64> {
         std::str::from_utf8(&self.value.get()).ok()?.parse().ok()
     }
 
-    /// Whether a switch is on.
+    /// Returns whether a switch is on.
     fn is_on(&self) -> bool {
         self.value.get() == b"yes"
     }

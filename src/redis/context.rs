@@ -27,7 +27,7 @@ impl Context<'_> {
         self.raw.as_ptr()
     }
 
-    /// The number of the selected database.
+    /// Returns the number of the selected database.
     pub fn db(self) -> i32 {
         // SAFETY: the context is live.
         unsafe { api!(RedisModule_GetSelectedDb(self.raw())) }
@@ -39,8 +39,8 @@ impl Context<'_> {
         unsafe { api!(RedisModule_SelectDb(self.raw(), db)) == OK }
     }
 
-    /// Whether the client may be blocked. It may not in MULTI, in scripts and functions, if another module calls, and on a
-    /// replica, where only clients of that replica would wake it.
+    /// Returns whether the client may be blocked. It may not in MULTI, in scripts and functions, if another module calls,
+    /// and on a replica, where only clients of that replica would wake it.
     pub fn may_block(self) -> bool {
         let never = raw::REDISMODULE_CTX_FLAGS_MULTI
             | raw::REDISMODULE_CTX_FLAGS_LUA
@@ -48,35 +48,36 @@ impl Context<'_> {
         self.flags() & never == 0 && self.is_master()
     }
 
-    /// The client of the running command.
+    /// Returns the client of the running command.
     pub fn client(self) -> ClientId {
         // SAFETY: the context is live.
         ClientId(unsafe { api!(RedisModule_GetClientId(self.raw())) })
     }
 
-    /// Whether CLIENT PAUSE or a failover is in force. Then the server asserts that nothing is replicated.
+    /// Returns whether CLIENT PAUSE or a failover is in force. Then the server asserts that nothing is replicated.
     pub fn is_paused(self) -> bool {
         // SAFETY: takes nothing.
         unsafe { api!(RedisModule_AvoidReplicaTraffic()) != 0 }
     }
 
-    /// Whether this server is a master.
+    /// Returns whether this server is a master.
     pub fn is_master(self) -> bool {
         self.flags() & raw::REDISMODULE_CTX_FLAGS_MASTER != 0
     }
 
-    /// Whether this server is a node of a cluster.
+    /// Returns whether this server is a node of a cluster.
     pub fn is_in_cluster(self) -> bool {
         self.flags() & raw::REDISMODULE_CTX_FLAGS_CLUSTER != 0
     }
 
-    /// Whether this node serves `key`. While its slot is migrating, only if the key is here. Outside of a cluster always.
+    /// Returns whether this node serves `key`. While its slot is migrating, only if the key is here. Outside of a cluster
+    /// always.
     pub fn serves(self, key: KeyName) -> bool {
         // SAFETY: the name is live.
         !self.is_in_cluster() || unsafe { self.lets_pass(&[key.raw()]) }
     }
 
-    /// Whether the server would accept a command on these keys because it serves their slot.
+    /// Returns whether the server would accept a command on these keys because it serves their slot.
     ///
     /// # Safety
     /// The names are live.
@@ -101,7 +102,7 @@ impl Context<'_> {
 pub struct ClientId(u64);
 
 impl ClientId {
-    /// Whether the client is still connected, as far as the server knows.
+    /// Returns whether the client is still connected, as far as the server knows.
     pub fn is_connected(self) -> bool {
         // SAFETY: without a place for what is known about the client, the server only looks for it.
         unsafe { api!(RedisModule_GetClientInfoById(null_mut(), self.0)) == OK }
@@ -169,7 +170,7 @@ impl CallReply {
         NonNull::new(raw).map(CallReply)
     }
 
-    /// The text of an error or a string. Empty for any other reply.
+    /// Returns the text of an error or a string. Empty for any other reply.
     pub(super) fn text(&self) -> &[u8] {
         let mut len = 0;
         // SAFETY: the reply is ours, and its text lives as long. Any other reply gives null.
@@ -211,7 +212,7 @@ impl<'a> KeyName<'a> {
         KeyName { raw: name.raw(), modes: UNTOUCHED as usize, lifetime: PhantomData }
     }
 
-    /// The key that is an argument of a call.
+    /// Returns the key that is an argument of a call.
     ///
     /// # Safety
     /// `raw` is a live string that outlives `'a`.
@@ -219,7 +220,7 @@ impl<'a> KeyName<'a> {
         KeyName { raw, modes: 0, lifetime: PhantomData }
     }
 
-    /// The key of an event, like [`KeyName::polled`].
+    /// Returns the key of an event, like [`KeyName::polled`].
     ///
     /// # Safety
     /// `raw` is a live string that outlives `'a`.
@@ -227,12 +228,12 @@ impl<'a> KeyName<'a> {
         KeyName { raw, modes: UNTOUCHED as usize, lifetime: PhantomData }
     }
 
-    /// Whether opening the key does not count as a use.
+    /// Returns whether opening the key does not count as a use.
     pub(super) fn is_polled(self) -> bool {
         self.modes != 0
     }
 
-    /// The modes in which the key is opened, including `mode`.
+    /// Returns the modes in which the key is opened, including `mode`.
     pub(super) fn open_mode(self, mode: u32) -> c_int {
         // All modes are bits of a C integer.
         self.modes as c_int | mode as c_int

@@ -38,9 +38,9 @@ pub enum Keys {
 /// The first Redis that finds the keys of commands in I/O threads: 8.2, whose previews are called 8.1.
 const KEYS_IN_THREADS_SINCE: c_int = 0x0008_0100;
 
-/// Whether this server asks for the keys of a command with the flag `getkeys-api` only on its main thread: Redis before 8.2.
-/// Redis 8.2 and Valkey 8 ask in I/O threads while the main thread runs another command. Neither the context that they pass
-/// nor this module can bear that, and the server dies. Unknown servers are treated alike.
+/// Returns whether this server asks for the keys of a command with the flag `getkeys-api` only on its main thread: Redis
+/// before 8.2. Redis 8.2 and Valkey 8 ask in I/O threads while the main thread runs another command. Neither the context
+/// that they pass nor this module can bear that, and the server dies. Unknown servers are treated alike.
 fn asks_for_keys_on_main_thread() -> bool {
     // SAFETY: takes nothing.
     let version = optional!(RedisModule_GetServerVersion).map(|version| unsafe { version() });
@@ -62,9 +62,9 @@ impl Access {
 }
 
 impl Keys {
-    /// The flag with which the server asks the module for the keys of a command. Redis 6.2 has no key specs, and 7.x and 8.0
-    /// route by [`Keys::range`] alone: only with this flag do they check that all keys are in one slot on this node. Servers
-    /// that would ask in other threads do not get it.
+    /// Returns the flag with which the server asks the module for the keys of a command. Redis 6.2 has no key specs, and 7.x
+    /// and 8.0 route by [`Keys::range`] alone: only with this flag do they check that all keys are in one slot on this node.
+    /// Servers that would ask in other threads do not get it.
     fn flag(self) -> Option<&'static str> {
         match self {
             Keys::Counted(_) if asks_for_keys_on_main_thread() => Some("getkeys-api"),
@@ -72,7 +72,8 @@ impl Keys {
         }
     }
 
-    /// The first key, the last key and the step between keys, for servers before 7.0. All 0 if the keys have no fixed place.
+    /// Returns the first key, the last key and the step between keys, for servers before 7.0. All 0 if the keys have no
+    /// fixed place.
     fn range(self) -> [c_int; 3] {
         match self {
             Keys::None => [0, 0, 0],
@@ -83,7 +84,7 @@ impl Keys {
         }
     }
 
-    /// Where the keys are, for servers from 7.0 on. ACLs and COMMAND GETKEYS use the first spec.
+    /// Returns where the keys are, for servers from 7.0 on. ACLs and COMMAND GETKEYS use the first spec.
     fn specs(self) -> Vec<raw::RedisModuleCommandKeySpec> {
         match self {
             Keys::None => vec![],
@@ -177,7 +178,7 @@ impl Argument {
         Argument { kind, name: name.into(), token: None, parts, flags: 0 }
     }
 
-    /// The key.
+    /// Returns the key.
     pub fn key() -> Argument {
         Argument::new(KEY, c"key", vec![])
     }
@@ -208,22 +209,22 @@ impl Argument {
         Argument::new(BLOCK, name, parts)
     }
 
-    /// The same after a word, such as `LEASE ms`.
+    /// Makes it follow a word, as in `LEASE ms`.
     pub fn after(self, token: &'static CStr) -> Argument {
         Argument { token: Some(token), ..self }
     }
 
-    /// The same if it may be left out.
+    /// Makes it optional.
     pub fn optional(self) -> Argument {
         Argument { flags: self.flags | raw::REDISMODULE_CMD_ARG_OPTIONAL, ..self }
     }
 
-    /// The same if it may be repeated.
+    /// Allows it to be repeated.
     pub fn multiple(self) -> Argument {
         Argument { flags: self.flags | raw::REDISMODULE_CMD_ARG_MULTIPLE, ..self }
     }
 
-    /// The server's form of these arguments. What it points to is in `arguments` and `nested`.
+    /// Returns the server's form of these arguments. What it points to is in `arguments` and `nested`.
     fn convert(arguments: &[Argument], nested: &mut Vec<RawArguments>) -> RawArguments {
         let mut raw: RawArguments = Vec::new();
         for argument in arguments {

@@ -23,7 +23,7 @@ pub enum KeyChange {
 }
 
 impl KeyChange {
-    /// The meaning of an event. `None` if the value stays as it was.
+    /// Returns the meaning of an event. `None` if the value stays as it was.
     fn from_event(event: &[u8]) -> Option<KeyChange> {
         match event {
             b"expire" | b"persist" => None,

@@ -24,7 +24,7 @@ pub struct Handlers {
     pub serve_timer: fn(Context),
     /// The wall clock was set back.
     pub restart_timer: fn(),
-    /// Somebody else changed this key in the selected database.
+    /// Another client or module changed this key in the selected database.
     pub key_changed: fn(Context, KeyName, KeyChange),
     /// Any key may have changed: databases were emptied, swapped or loaded, or this server changed its role.
     pub all_changed: fn(),
@@ -65,7 +65,7 @@ pub fn unload() {
 /// The module's own context, for timers and events that are started outside of commands.
 static OWN_CONTEXT: AtomicPtr<raw::RedisModuleCtx> = AtomicPtr::new(null_mut());
 
-/// The module's own context, which outlives what is started with it.
+/// Returns the module's own context, which outlives what is started with it.
 pub(super) fn own_context() -> RawContext {
     OWN_CONTEXT.load(Ordering::Relaxed)
 }

@@ -26,8 +26,8 @@ pub enum KeyValue<'k, 'c> {
 pub struct StringValue<'k, 'c>(&'k ReadKey<'c>);
 
 impl<'k> StringValue<'k, '_> {
-    /// The bytes of the string. Reading them makes the server store numbers and short strings in another form, so it is only
-    /// done if the string may be ours.
+    /// Returns the bytes of the string. Reading them makes the server store numbers and short strings in another form, so it
+    /// is only done if the string may be ours.
     pub fn bytes(self) -> &'k [u8] {
         let (mut len, read) = (0, raw::REDISMODULE_READ as c_int);
         // SAFETY: the key is open and holds a string. The pointer is valid until the key is written or closed, which needs
@@ -103,7 +103,7 @@ fn open<'c>(ctx: Context<'c>, name: KeyName<'c>, mode: u32) -> ReadKey<'c> {
     ReadKey { raw: raw.cast(), ctx, name }
 }
 
-/// Whether a key exists, without counting as a use or in the server's statistics.
+/// Returns whether a key exists, without counting as a use or in the server's statistics.
 pub fn is_here(ctx: Context, name: KeyName) -> bool {
     let traceless =
         UNTOUCHED | raw::REDISMODULE_OPEN_KEY_NONOTIFY | raw::REDISMODULE_OPEN_KEY_NOEXPIRE;
@@ -121,7 +121,7 @@ impl<'c> ReadKey<'c> {
         ReadKey { raw: null_mut(), ctx, name }
     }
 
-    /// What the key holds.
+    /// Returns what the key holds.
     pub fn value(&self) -> KeyValue<'_, 'c> {
         // SAFETY: null is allowed, and means "empty".
         let kind = unsafe { api!(RedisModule_KeyType(self.raw)) };
@@ -134,7 +134,7 @@ impl<'c> ReadKey<'c> {
         }
     }
 
-    /// When the key expires, in Unix milliseconds. `None` for a missing key or one without a TTL.
+    /// Returns when the key expires, in Unix milliseconds. `None` for a missing key or one without a TTL.
     pub fn expires_at_ms(&self) -> Option<u64> {
         if self.raw.is_null() {
             return None;
@@ -143,28 +143,28 @@ impl<'c> ReadKey<'c> {
         u64::try_from(unsafe { api!(RedisModule_GetAbsExpire(self.raw)) }).ok()
     }
 
-    /// The number of elements in a sorted set, or the length of another value.
+    /// Returns the number of elements in a sorted set, or the length of another value.
     pub fn len(&self) -> usize {
         // SAFETY: null is allowed, and has length 0.
         unsafe { api!(RedisModule_ValueLength(self.raw)) }
     }
 
-    /// The element with the lowest of these scores.
+    /// Returns the element with the lowest of these scores.
     pub fn lowest(&mut self, scores: Scores) -> Option<Element> {
         self.ascending(scores).next()
     }
 
-    /// The element with the highest of these scores.
+    /// Returns the element with the highest of these scores.
     pub fn highest(&mut self, scores: Scores) -> Option<Element> {
         self.descending(scores).next()
     }
 
-    /// The elements with these scores, the lowest first.
+    /// Returns the elements with these scores, the lowest first.
     pub fn ascending(&mut self, scores: Scores) -> Elements<'_, 'c> {
         self.search(scores, false)
     }
 
-    /// The elements with these scores, the highest first.
+    /// Returns the elements with these scores, the highest first.
     pub fn descending(&mut self, scores: Scores) -> Elements<'_, 'c> {
         self.search(scores, true)
     }
@@ -392,7 +392,7 @@ impl Drop for WriteKey<'_> {
 /// Whether the server is running a command that we called.
 static CALLING: AtomicBool = AtomicBool::new(false);
 
-/// Whether the server is running a command that this module called.
+/// Returns whether the server is running a command that this module called.
 pub fn is_calling() -> bool {
     CALLING.load(Ordering::Relaxed)
 }

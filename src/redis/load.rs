@@ -29,7 +29,7 @@ pub trait Module {
     /// required function that the server lacks.
     fn load(ctx: Context, arguments: &[&[u8]], missing: Option<&str>) -> bool;
 
-    /// Whether MODULE UNLOAD may go on. If not, the module logs why, and the server replies with an error.
+    /// Returns whether MODULE UNLOAD may go on. If not, the module logs why, and the server replies with an error.
     fn may_unload(ctx: Context) -> bool;
 
     /// Frees what is kept between calls before the module is unloaded.
@@ -134,18 +134,18 @@ pub(super) fn tick() {
     HAS_TICKED.store(true, Ordering::Relaxed);
 }
 
-/// Whether the command that loaded the module has ended.
+/// Returns whether the command that loaded the module has ended.
 fn has_settled(ctx: Context) -> bool {
     HAS_TICKED.load(Ordering::Relaxed)
         || commands_processed(ctx) != COMMANDS_BEFORE.load(Ordering::Relaxed)
 }
 
-/// The number of commands that the server has run, without the current one.
+/// Returns the number of commands that the server has run, without the current one.
 fn commands_processed(ctx: Context) -> u64 {
     server_number(ctx, c"stats", c"total_commands_processed")
 }
 
-/// Whether any client is connected. None is while the server starts; one is that sends MODULE LOAD.
+/// Returns whether any client is connected. None is while the server starts; one is that sends MODULE LOAD.
 pub fn has_clients(ctx: Context) -> bool {
     server_number(ctx, c"clients", c"connected_clients") > 0
 }
@@ -162,7 +162,7 @@ fn server_number(ctx: Context, section: &CStr, field: &CStr) -> u64 {
     }
 }
 
-/// The path of the module's file, as the server was given it.
+/// Returns the path of the module's file, as the server was given it.
 pub fn own_path() -> Option<Vec<u8>> {
     // SAFETY: all zeros is a value of this struct of pointers.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
@@ -182,8 +182,8 @@ fn unload<M: Module>() {
     config::unload();
 }
 
-/// What the module promises to every server: it has no data types that could fail to be read, signals itself which keys it has
-/// modified, and works while a replica serves reads and loads a new data set.
+/// What the module promises to every server: it has no data types that could fail to be read, signals itself which keys it
+/// has modified, and works while a replica serves reads and loads a new data set.
 const PROMISES: u32 = raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS
     | raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED
     | raw::REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD;
@@ -194,8 +194,8 @@ const SKIP_COMMAND_VALIDATION: u32 = 1 << 4;
 /// It works while slots move to another node atomically.
 const HANDLE_ATOMIC_SLOT_MIGRATION: u32 = 1 << 5;
 
-/// What the module promises to a server. Only Valkey has the last two options, and reports all that it knows. Redis does not
-/// report its options, and may use the same bits for others.
+/// Returns what the module promises to a server. Only Valkey has the last two options, and reports all that it knows. Redis
+/// does not report its options, and may use the same bits for others.
 fn promises(options_of_valkey: u32) -> u32 {
     PROMISES | ((SKIP_COMMAND_VALIDATION | HANDLE_ATOMIC_SLOT_MIGRATION) & options_of_valkey)
 }

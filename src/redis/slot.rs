@@ -4,7 +4,7 @@
 const SLOTS: u16 = 16_384;
 const POLYNOMIAL: u16 = 0x1021;
 
-/// The slot of a key.
+/// Returns the slot of a key.
 pub fn key_slot(key: &[u8]) -> u16 {
     crc16(hash_tag(key)) % SLOTS
 }
@@ -16,7 +16,7 @@ pub fn slot_tag(slot: u16) -> [u8; 2] {
     crcs.map(with_crc16).find(|pair| !pair.contains(&b'}')).unwrap_or_default()
 }
 
-/// What is between the first `{` and the next `}`, or the whole key if that is nothing.
+/// Returns what is between the first `{` and the next `}`, or the whole key if that is nothing.
 fn hash_tag(key: &[u8]) -> &[u8] {
     let inside = || {
         let open = key.iter().position(|&byte| byte == b'{')?;
@@ -35,7 +35,7 @@ fn crc16(bytes: &[u8]) -> u16 {
     })
 }
 
-/// The two bytes with this CRC, found by running its 16 steps backwards.
+/// Returns the two bytes with this CRC, found by running its 16 steps backwards.
 fn with_crc16(crc: u16) -> [u8; 2] {
     let back = |crc: u16, _| {
         if crc & 1 == 0 {

@@ -18,7 +18,7 @@ pub enum Spread {
     AcrossNodes,
 }
 
-/// Where the keys are that these arguments of a call name. The server has accepted the call for the first of them.
+/// Returns where the keys are that these arguments of a call name. The server has accepted the call for the first of them.
 pub fn spread(call: &Call, keys: Range<usize>) -> Spread {
     let ctx = call.ctx;
     if keys.len() < 2 || !ctx.is_in_cluster() {
@@ -38,8 +38,8 @@ pub fn spread(call: &Call, keys: Range<usize>) -> Spread {
     }
 }
 
-/// Whether the server would accept a command of this client on these keys. That depends on whether the slot is migrating and
-/// whether the client has sent ASKING, which the API does not report.
+/// Returns whether the server would accept a command of this client on these keys. That depends on whether the slot is
+/// migrating and whether the client has sent ASKING, which the API does not report.
 fn are_served(call: &Call, keys: Range<usize>) -> bool {
     // SAFETY: the running call keeps its arguments.
     unsafe { call.ctx.lets_pass(call.raw_arguments(keys)) }

@@ -13,7 +13,7 @@ pub struct OwnedString(NonNull<raw::RedisModuleString>);
 unsafe impl Send for OwnedString {}
 
 impl OwnedString {
-    /// A new string with these bytes.
+    /// Creates a new string with these bytes.
     pub fn new(bytes: &[u8]) -> OwnedString {
         let (start, len) = (bytes.as_ptr().cast(), bytes.len());
         // SAFETY: the bytes are copied; without a context the server does not free the string on its own.
@@ -36,7 +36,7 @@ impl OwnedString {
         std::mem::ManuallyDrop::new(self).raw()
     }
 
-    /// The bytes of the string.
+    /// Returns the bytes of the string.
     pub fn as_bytes(&self) -> &[u8] {
         // SAFETY: the string lives as long as `self`, and nothing changes it.
         unsafe { bytes_of(self.raw()) }
@@ -56,7 +56,7 @@ impl Drop for OwnedString {
     }
 }
 
-/// The bytes of a server's string.
+/// Returns the bytes of a server's string.
 ///
 /// # Safety
 /// `raw` is a live string that outlives `'a` and is not modified meanwhile.

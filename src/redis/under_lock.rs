@@ -14,7 +14,7 @@ use std::sync::{Mutex, TryLockError};
 pub struct UnderLock<T>(Mutex<T>);
 
 impl<T> UnderLock<T> {
-    /// A value that is not in use.
+    /// Creates a value that is not in use.
     pub const fn new(value: T) -> UnderLock<T> {
         UnderLock(Mutex::new(value))
     }

@@ -15,7 +15,7 @@ pub struct ServerBucket<'c> {
 }
 
 impl<'c> ServerBucket<'c> {
-    /// A key that has not been read yet.
+    /// Creates a key that has not been read yet.
     pub fn new(key_ctx: KeyContext<'c>, mode: Mode) -> ServerBucket<'c> {
         ServerBucket { key_ctx, mode, key: Open::closed(key_ctx) }
     }

@@ -72,7 +72,7 @@ impl Entries for EntryReader<'_, '_> {
     }
 }
 
-/// The range of events after `us`. `None` if no score can be that late.
+/// Returns the range of events after `us`. `None` if no score can be that late.
 pub fn after(us: Option<u64>) -> Option<Scores> {
     match us {
         None => Some(EVENTS),
@@ -86,7 +86,7 @@ pub fn entry(element: &Element) -> Result<Entry, Error> {
     Entry::decode(element.score, element.member.as_bytes()).ok_or(Error::NotEntry)
 }
 
-/// The ban in `member`. `None` if it is a reservation.
+/// Returns the ban in `member`. `None` if it is a reservation.
 pub fn ban(member: &OwnedString) -> Result<Option<Ban>, Error> {
     match member.as_bytes() {
         text @ [BAN_PREFIX, ..] => Ok(Some(Ban::decode(text).ok_or(Error::NotEntry)?)),

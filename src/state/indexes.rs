@@ -4,7 +4,7 @@
 //! nearly every change by others (see [`crate::redis::events`]). Then the index is dropped, and the next call reads the set
 //! again. As a last guard, the set must still have the number of elements that it had.
 //!
-//! Reading a large set takes as long as a thousand calls. So a large index stays until its key is deleted or somebody
+//! Reading a large set takes as long as a thousand calls. So a large index stays until its key is deleted or another client
 //! changes it: it takes about twice the memory of the set, and `maxmemory` bounds both. Small indexes are read again
 //! quickly. All of them together hold at most 2^20 reservations; beyond that the least recently used are dropped.
 
@@ -86,13 +86,13 @@ fn indexes<T>(body: impl FnOnce(&mut Indexes) -> T) -> T {
     })
 }
 
-/// The number of indexes, and about how many bytes they take together, including the names of their keys.
+/// Returns the number of indexes, and about how many bytes they take together, including the names of their keys.
 pub fn totals() -> (u64, u64) {
     let number = |number| u64::try_from(number).unwrap_or(u64::MAX);
     indexes(|all| (number(all.entries.len()), number(all.bytes)))
 }
 
-/// Whether no key has an index.
+/// Returns whether no key has an index.
 pub fn is_empty() -> bool {
     NUMBER.load(Ordering::Relaxed) == 0
 }

@@ -39,7 +39,7 @@ pub struct KeyContext<'c> {
 }
 
 impl KeyContext<'_> {
-    /// The key with the selected database.
+    /// Returns the key with the selected database.
     pub fn db_key(&self) -> DbKey<'_> {
         DbKey { db: self.ctx.db(), name: self.name.as_bytes() }
     }
@@ -53,7 +53,7 @@ pub struct ServerKey<'e, 'c> {
     pub mode: Mode,
     /// Whether it is one of several keys of a call.
     pub of_several: bool,
-    /// Holds the key if a release has just emptied it. Whoever opens it first takes it from there.
+    /// Holds the key if a release has just emptied it. The first part of the call that opens it takes it from there.
     pub emptied: Option<&'e Cell<Option<EmptiedKey<'c>>>>,
 }
 

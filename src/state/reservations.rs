@@ -77,7 +77,7 @@ pub struct Cleaning {
 }
 
 impl<'c> ServerReservations<'c> {
-    /// The reservations in the index of the key, if there is one.
+    /// Returns the reservations in the index of the key, if there is one.
     pub fn from_index(
         key_ctx: KeyContext<'c>,
         key: &mut ReadKey<'c>,
@@ -128,7 +128,7 @@ impl<'c> ServerReservations<'c> {
         Ok((ServerReservations(Listed(listed)), behind))
     }
 
-    /// The ban of the key.
+    /// Returns the ban of the key.
     pub fn ban(&self) -> Option<Ban> {
         match &self.0 {
             Listed(listed) => listed.ban,
@@ -144,7 +144,7 @@ impl<'c> ServerReservations<'c> {
         }
     }
 
-    /// The number of reservations, live and gone.
+    /// Returns the number of reservations, live and gone.
     pub fn len(&self) -> usize {
         match &self.0 {
             Listed(listed) => listed.members.len(),
@@ -152,12 +152,12 @@ impl<'c> ServerReservations<'c> {
         }
     }
 
-    /// The number of elements in the set that are reservations or the ban.
+    /// Returns the number of elements in the set that are reservations or the ban.
     pub fn elements(&self) -> usize {
         self.len().saturating_add(usize::from(self.ban().is_some()))
     }
 
-    /// The number of leases that are running.
+    /// Returns the number of leases that are running.
     pub fn running(&mut self) -> usize {
         match &mut self.0 {
             Listed(listed) => listed.running,
@@ -165,8 +165,8 @@ impl<'c> ServerReservations<'c> {
         }
     }
 
-    /// When the last reservation stops needing the key. One whose lease lies in the future and is not rewritten may hold
-    /// until its stored end, whatever the clock does.
+    /// Returns when the last reservation stops needing the key. One whose lease lies in the future and is not rewritten may
+    /// hold until its stored end, whatever the clock does.
     pub fn needed_until_us(&self) -> Option<u64> {
         match &self.0 {
             Listed(listed) => {
@@ -204,7 +204,7 @@ impl<'c> ServerReservations<'c> {
         }
     }
 
-    /// The member of the reservation `id`, if it is live.
+    /// Returns the member of the reservation `id`, if it is live.
     pub fn find_live(&self, id: &[u8], now_us: u64) -> Result<Option<OwnedString>, Error> {
         let one = match &self.0 {
             Listed(listed) => {
@@ -266,7 +266,7 @@ impl<'c> ServerReservations<'c> {
         }
     }
 
-    /// The live reservations, the oldest first.
+    /// Returns the live reservations, the oldest first.
     pub fn list_live(&self, now_us: u64) -> Vec<HeldReservation> {
         match &self.0 {
             Listed(listed) => {
@@ -336,7 +336,7 @@ impl ListedReservations {
         Ok(())
     }
 
-    /// The reservations whose lease ends later than one lease from now.
+    /// Returns the reservations whose lease ends later than one lease from now.
     fn future_ones(&self) -> impl Iterator<Item = ReservationRef<'_>> {
         let members = if self.future > 0 { self.members.as_slice() } else { &[] };
         let all = members.iter().flat_map(reservation);

@@ -34,7 +34,7 @@ pub struct ServerWindow<'c> {
 }
 
 impl<'c> ServerWindow<'c> {
-    /// A key that has not been read yet.
+    /// Creates a key that has not been read yet.
     pub fn new(at: ServerKey<'_, 'c>) -> ServerWindow<'c> {
         ServerWindow {
             key_ctx: at.key_ctx,
@@ -280,7 +280,7 @@ pub fn release<'c>(
     Ok((number, None))
 }
 
-/// The live reservations of a key, the oldest first.
+/// Returns the live reservations of a key, the oldest first.
 pub fn list_held(key_ctx: KeyContext) -> Result<Vec<HeldReservation>, Error> {
     Ok(ServerWindow::read(key_ctx, Mode::Look)?.reservations.list_live(key_ctx.now_us))
 }

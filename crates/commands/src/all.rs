@@ -65,8 +65,8 @@ type StoreOf<'a, C> = <<C as ServerCall<'a>>::Keys as Keyspace>::Store;
 /// What became of each clause.
 type Parts = SmallVec<[PartDecision; FEW_KEYS]>;
 
-/// A clause on its key, and what those who wait on the key mean for it: nothing where it only looks.
-// Inlined, so that it is made in its place: it is large.
+/// A clause on its key, and what waiters on the key mean for it: nothing if it only looks.
+// Inlined so that the large value is built in the caller's frame, not copied.
 #[inline(always)]
 fn part<'a, 'r, C: ServerCall<'a>>(
     call: &C,
@@ -157,7 +157,7 @@ impl<K: Keyspace> CallKeys<K> {
     }
 }
 
-/// The keys of a call.
+/// Returns the keys of a call.
 fn read_keys<'a, C: ServerCall<'a>>(call: &C) -> Result<CallKeys<C::Keys>, Error> {
     // Before 7.0 the server does not know the arity.
     if call.len() < 3 {

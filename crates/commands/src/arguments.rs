@@ -16,7 +16,7 @@ use engine::rule::Rule;
 use engine::throttle::Rate;
 use std::sync::Arc;
 
-/// Whether a word between two clauses joins them to a group.
+/// Returns whether a word between two clauses joins them to a group.
 pub fn is_else(word: &[u8]) -> bool {
     spells(word, b"ELSE")
 }
@@ -46,7 +46,7 @@ pub struct Clause {
 }
 
 impl Family {
-    /// The family whose clauses begin with `word`.
+    /// Returns the family whose clauses begin with `word`.
     pub fn named(word: &[u8]) -> Option<Family> {
         const NAMES: [(&[u8], Family); 3] = [
             (b"THROTTLE", Family::Throttle),
@@ -57,7 +57,7 @@ impl Family {
         found.map(|(_, family)| *family)
     }
 
-    /// The options of a clause.
+    /// Returns the options of a clause.
     fn of_clause(self) -> OptionSet {
         match self {
             Family::Throttle => const { OptionSet::THROTTLE.in_clause() },
@@ -95,7 +95,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         last
     }
 
-    /// The next argument.
+    /// Returns the next argument.
     pub fn next_word(&mut self) -> Option<&'a [u8]> {
         let word = self.word?;
         self.pass();
@@ -109,7 +109,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         self.word = self.words.word(self.next);
     }
 
-    /// How many arguments are left.
+    /// Returns how many arguments are left.
     pub fn remaining(&self) -> usize {
         self.words.len().saturating_sub(self.next)
     }
@@ -195,7 +195,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         Ok(request)
     }
 
-    /// The policy that is named in place of the limit. `None` if the limit is given as numbers.
+    /// Returns the policy that is named in place of the limit. `None` if the limit is given as numbers.
     fn policy(
         &mut self,
         environment: &impl Environment,
@@ -263,13 +263,13 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         })
     }
 
-    /// The next argument as an integer from 0 to 2^63 - 1, but at least `least`, or else `error`.
+    /// Returns the next argument as an integer from 0 to 2^63 - 1, but at least `least`, or else `error`.
     pub fn unsigned(&mut self, least: i64, error: Error) -> Result<u64, Error> {
         let text = self.next_word().ok_or(Error::Arity)?;
         Ok(integer(text, least).ok_or(error)?.unsigned_abs())
     }
 
-    /// The quantity, if the next word does not begin with a letter, as the names of options do.
+    /// Returns the quantity, if the next word does not begin with a letter, as the names of options do.
     fn quantity(&mut self, least: i64, error: Error) -> Result<i64, Error> {
         match self.word.map(<[u8]>::first) {
             None => Ok(1),
@@ -309,7 +309,7 @@ fn manner(options: &Options) -> Manner {
     }
 }
 
-/// The reservation that is made. COUNTLAPSED has no effect on a policy with period 0.
+/// Returns the reservation that is made. COUNTLAPSED has no effect on a policy with period 0.
 fn reserve(options: &Options, rule: &Rule, environment: &impl Environment) -> Reserve {
     Reserve {
         count_lapsed: options.has(OptionSet::COUNTLAPSED) && !matches!(rule, Rule::Semaphore),

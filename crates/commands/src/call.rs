@@ -20,10 +20,10 @@ use std::ops::Range;
 /// The words of a call, where word 0 is the name of the command, or of a definition.
 #[allow(clippy::len_without_is_empty, reason = "a call has at least one word")]
 pub trait Words<'a> {
-    /// The number of words.
+    /// Returns the number of words.
     fn len(&self) -> usize;
 
-    /// The word at `at`, counted from 0.
+    /// Returns the word at `at`, counted from 0.
     fn word(&self, at: usize) -> Option<&'a [u8]>;
 }
 
@@ -48,47 +48,47 @@ pub trait ServerCall<'a>: Words<'a> {
     /// What takes its reply.
     type Sink: ReplySink;
 
-    /// The keys of the server.
+    /// Returns the keys of the server.
     fn keys(&self) -> Self::Keys;
 
-    /// The keys of the server, for one call over the keys that these words name. Refuses keys that are not all on this
-    /// server.
+    /// Returns the keys of the server, for one call over the keys that these words name. Refuses keys that are not all on
+    /// this server.
     fn keys_of_several(&self, words: Range<usize>) -> Result<Self::Keys, Error>;
 
-    /// What its arguments mean.
+    /// Returns the settings, policies and time zones that its arguments refer to.
     fn environment(&self) -> Self::Environment;
 
-    /// What takes its reply.
+    /// Returns the sink that its reply is written to.
     fn sink(&self) -> Self::Sink;
 
-    /// The time, in Unix microseconds.
+    /// Returns the time, in Unix microseconds.
     fn now_us(&self) -> u64;
 
-    /// The key that the word at `at` names, at this time.
+    /// Returns the key that the word at `at` names, at this time.
     fn key(&self, at: usize, now_us: u64) -> Option<Self::Key>;
 
-    /// When a key expires, in Unix milliseconds. `None` if it never does, or there is none.
+    /// Returns when a key expires, in Unix milliseconds. `None` if it never does, or there is none.
     fn expires_at_ms(&self, key: Self::Key) -> Option<u64>;
 
     /// Releases the live reservations with these ids, and then wakes the waiters on the key. Returns how many it released.
     fn release(&self, key: Self::Key, ids: &[&[u8]]) -> Result<usize, Error>;
 
-    /// The live reservations of a key, the oldest first.
+    /// Returns the live reservations of a key, the oldest first.
     fn held(&self, key: Self::Key) -> Result<Vec<HeldReservation>, Error>;
 
     /// Grants what is available to the waiters on the key.
     fn wake(&self, key: Self::Key);
 
-    /// Whether a waiter comes before a call that arrives at the key now with this LEAVE.
+    /// Returns whether a waiter comes before a call that arrives at the key now with this LEAVE.
     fn is_barred(&self, key: Self::Key, leave: u64) -> bool;
 
-    /// Whether a call that waits on the key will use this id for its reservation.
+    /// Returns whether a call that waits on the key will use this id for its reservation.
     fn id_waits(&self, key: Self::Key, id: &[u8]) -> bool;
 
-    /// How many calls wait on the key.
+    /// Returns how many calls wait on the key.
     fn waiting_on(&self, key: Self::Key) -> u64;
 
-    /// Whether the call may wait.
+    /// Returns whether the call may wait.
     fn may_block(&self) -> bool;
 
     /// Adds the call, which was denied for `wait_us`, to the line of its key. It waits for at most `block_ms` milliseconds,
@@ -104,10 +104,10 @@ pub trait ServerCall<'a>: Words<'a> {
     /// Counts reservations that were settled in this way.
     fn count_settled(&self, how: Applied, number: u64);
 
-    /// All policies, in the order of the bytes of their names.
+    /// Returns all policies, in the order of the bytes of their names.
     fn policies(&self) -> Vec<ListedPolicy>;
 
-    /// At most this many of the keys that are denied most, the most denied first.
+    /// Returns at most this many of the keys that are denied most, the most denied first.
     fn most_denied(&self, most: usize) -> Vec<HeavyRow>;
 
     /// Forgets which keys were denied.
@@ -164,13 +164,13 @@ pub fn run<'a, C: ServerCall<'a>>(
     }
 }
 
-/// The key of a call, which is its first argument, and the time.
+/// Returns the key of a call, which is its first argument, and the time.
 pub(crate) fn first_key<'a, C: ServerCall<'a>>(call: &C) -> Result<(C::Key, u64), Error> {
     let now_us = command_us(call)?;
     Ok((call.key(1, now_us).ok_or(Error::Arity)?, now_us))
 }
 
-/// The time of a call, in Unix microseconds.
+/// Returns the time of a call, in Unix microseconds.
 pub(crate) fn command_us<'a, C: ServerCall<'a>>(call: &C) -> Result<u64, Error> {
     let now_us = call.now_us();
     Refused::check_clock(now_us)?;

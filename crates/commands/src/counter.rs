@@ -18,7 +18,7 @@ impl Counter {
         self.0.store(self.get().wrapping_add(by), Ordering::Relaxed);
     }
 
-    /// The present number.
+    /// Returns the present number.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

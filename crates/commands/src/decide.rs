@@ -56,7 +56,7 @@ impl From<&PartDecision> for Decided {
 }
 
 impl Decided {
-    /// Whether the call got what it asked for.
+    /// Returns whether the call got what it asked for.
     pub fn allowed(&self) -> bool {
         self.decision.verdict.allowed()
     }

@@ -8,32 +8,32 @@ use std::sync::Arc;
 
 /// The settings, policies and time zones that the arguments of a call refer to.
 pub trait Environment {
-    /// The settings that are numbers.
+    /// Returns the settings that are numbers.
     fn numbers(&self) -> &Numbers;
 
-    /// Whether limits must be given as policies.
+    /// Returns whether limits must be given as policies.
     fn policies_only(&self) -> bool;
 
-    /// The zone that the setting `timezone` was set to, if any.
+    /// Returns the zone that the setting `timezone` was set to, if any.
     fn chosen_timezone(&self) -> Option<Zone>;
 
-    /// The zone with this name, if there is one.
+    /// Returns the zone with this name, if there is one.
     fn zone_named(&self, name: &[u8]) -> Option<Zone>;
 
-    /// The policy with this name, if there is one.
+    /// Returns the policy with this name, if there is one.
     fn policy(&self, name: &[u8]) -> Option<Arc<Policy>>;
 
-    /// How much of each limit a call may use.
+    /// Returns how much of each limit a call may use.
     fn share(&self) -> Share {
         Share::ALL
     }
 
-    /// The number of entries that a sliding window may use if the call does not say BUCKETS.
+    /// Returns the number of entries that a sliding window may use if the call does not say BUCKETS.
     fn window_entries(&self) -> u32 {
         u32::try_from(self.numbers().window_entries.get()).unwrap_or(u32::MAX)
     }
 
-    /// The zone of calendar windows if the call does not say TZ.
+    /// Returns the zone of calendar windows if the call does not say TZ.
     fn timezone(&self) -> Option<Zone> {
         self.chosen_timezone().or_else(|| self.zone_named(DEFAULT_TIMEZONE))
     }

@@ -95,7 +95,7 @@ macro_rules! errors {
         const TEXTS: &[&str] = &[$($text,)*];
 
         impl Error {
-            /// The text of an error that has no words of its own.
+            /// Returns the text of an error that has no words of its own.
             fn plain(self) -> Option<&'static str> {
                 match self {
                     $(Error::$name => Some($text),)*
@@ -201,7 +201,7 @@ errors! {
 const INTERNAL: &str = "ERR internal error of redis-ratelimit, see the server's log";
 
 impl Error {
-    /// A bug of ours, here.
+    /// Returns an internal error that names the caller's place in the source.
     #[track_caller]
     pub const fn internal() -> Error {
         Error::Internal(Location::caller())

@@ -10,7 +10,7 @@ use engine::decide::Mode;
 use engine::held::Holds;
 use engine::store::{BucketKey, Entries, Reservations, Store, WindowKey};
 
-/// A field of the reply, which is -1 where there is nothing to tell.
+/// A field of the reply, which is -1 if there is nothing to tell.
 type Field = (&'static str, Option<u64>);
 
 /// What a key holds.
@@ -52,7 +52,7 @@ pub(crate) fn info<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Error>
     Ok(CallResult::Allowed)
 }
 
-/// What a key holds. `None` if there is no key. O(entries + reservations).
+/// Returns what a key holds. `None` if there is no key. O(entries + reservations).
 fn read<K: Keyspace>(keys: &K, key: K::Key) -> Result<Option<KeyContents>, Error> {
     let store = keys.store(key, Mode::Look);
     match store.bucket().read().map_err(Into::into) {
@@ -78,7 +78,7 @@ fn read<K: Keyspace>(keys: &K, key: K::Key) -> Result<Option<KeyContents>, Error
     }
 }
 
-/// What is in a window, dead entries too.
+/// Returns what is in a window, dead entries too.
 fn window_fields<K: WindowKey>(window: &mut K, now_us: u64) -> Result<Vec<Field>, K::Error> {
     let number = |len: usize| Some(u64::try_from(len).unwrap_or(u64::MAX));
     let (mut counted, mut denied) = (0_u64, 0_u64);

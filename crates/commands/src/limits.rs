@@ -42,7 +42,7 @@ pub enum WindowKind {
 }
 
 impl WindowKind {
-    /// The kind that checked options ask for.
+    /// Returns the kind that checked options ask for.
     pub fn new(options: &Options) -> WindowKind {
         if options.has(OptionSet::FIXED) {
             let (start, zone) = (options.start(OptionSet::FROM), options.zone(OptionSet::TZ));
@@ -52,7 +52,7 @@ impl WindowKind {
         WindowKind::Sliding { buckets: buckets.and_then(|buckets| u32::try_from(buckets).ok()) }
     }
 
-    /// The window of `limit` in each `period`; without a period a semaphore.
+    /// Returns the window of `limit` in each `period`; without a period a semaphore.
     pub fn window(
         self,
         limit: u64,
@@ -76,7 +76,7 @@ impl WindowKind {
     }
 }
 
-/// The rule of FIXED, FROM and TZ.
+/// Returns the rule of FIXED, FROM and TZ.
 fn fixed(
     period: Period,
     start: Option<Start>,

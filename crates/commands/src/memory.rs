@@ -72,13 +72,13 @@ pub struct MemoryServer {
 }
 
 impl MemoryServer {
-    /// A server without keys, with the default settings. `random` fills bytes with random ones, for the ids of
+    /// Creates a server without keys, with the default settings. `random` fills bytes with random ones, for the ids of
     /// reservations that callers do not name.
     pub fn new(random: impl FnMut(&mut [u8]) + Send + 'static) -> MemoryServer {
         MemoryServer::with_share(Share::ALL, random)
     }
 
-    /// A server for a process that may use only a share of each limit.
+    /// Creates a server for a process that may use only a share of each limit.
     pub fn with_share(
         share: Share,
         random: impl FnMut(&mut [u8]) + Send + 'static,
@@ -196,7 +196,7 @@ impl MemoryServer {
         Value::Bulk(b"OK".to_vec())
     }
 
-    /// The keys that are denied most, if they are counted.
+    /// Returns the keys that are denied most, if they are counted.
     fn top<T>(&self, body: impl FnOnce(&mut RecentHeavy) -> T) -> Option<T> {
         let most = usize::try_from(self.numbers.top_keys.get()).ok().filter(|most| *most > 0)?;
         let mut top = self.top.borrow_mut();
@@ -204,7 +204,7 @@ impl MemoryServer {
     }
 }
 
-/// Whether a command of this arity takes this many words.
+/// Returns whether a command of this arity takes this many words.
 fn takes(arity: i32, words: usize) -> bool {
     let least = usize::try_from(arity.unsigned_abs()).unwrap_or(usize::MAX);
     words == least || (arity < 0 && words > least)
@@ -215,7 +215,7 @@ fn wrong_arity(name: &[u8]) -> Value {
     Value::Error(format!("ERR wrong number of arguments for '{name}' command"))
 }
 
-/// The error of servers for a command that they do not know.
+/// Returns the error of servers for a command that they do not know.
 fn unknown(name: &[u8], words: &[&[u8]]) -> Value {
     const MOST: usize = 128;
     let cut = |word: &[u8]| {

@@ -16,8 +16,8 @@ use engine::reservation::YEAR_MS;
 use smallvec::SmallVec;
 use std::ffi::CStr;
 
-/// Whether `word` is this name, in any case. The spelling of the documentation is compared first, because most callers use
-/// it.
+/// Returns whether `word` is this name, in any case. The spelling of the documentation is compared first, because most
+/// callers use it.
 #[inline]
 pub fn spells(word: &[u8], name: &[u8]) -> bool {
     word == name || word.eq_ignore_ascii_case(name)
@@ -199,7 +199,7 @@ impl OptionSet {
         says_limit.chain([OptionSet::SHADOW]).collect()
     }
 
-    /// The rows of these options, in the order of [`TABLE`].
+    /// Returns the rows of these options, in the order of [`TABLE`].
     pub fn rows(self) -> impl Iterator<Item = &'static OptionRow> {
         let mut left = self.bits();
         std::iter::from_fn(move || {
@@ -210,7 +210,7 @@ impl OptionSet {
     }
 }
 
-/// The row of the lowest flag in `bits`.
+/// Returns the row of the lowest flag in `bits`.
 #[inline]
 fn row_of(bits: u32) -> Option<&'static OptionRow> {
     TABLE.get(usize::try_from(bits.trailing_zeros()).ok()?)
@@ -226,7 +226,7 @@ pub struct OptionRow {
     pub option: OptionSet,
     /// Its name, in upper case.
     pub name: &'static str,
-    /// The same for COMMAND DOCS.
+    /// Its name in COMMAND DOCS.
     pub token: &'static CStr,
     /// What follows its name.
     pub value: Option<OptionValue>,
@@ -295,7 +295,7 @@ impl OptionRow {
         group: None,
     };
 
-    /// Whether the options of both rows exclude each other.
+    /// Returns whether the options of both rows exclude each other.
     pub fn clashes_with(&self, other: &OptionRow) -> bool {
         self.excludes.contains(other.option) || other.excludes.contains(self.option)
     }
@@ -327,7 +327,7 @@ impl OptionRow {
         }
     }
 
-    /// The value that `word` spells, of the kind of `value`.
+    /// Returns the value that `word` spells, of the kind of `value`.
     fn read<'w>(
         &self,
         value: OptionValue,
@@ -458,44 +458,44 @@ impl<'a> Options<'a> {
         self.given.rows().try_for_each(|row| row.check(self.given, quantity, limit))
     }
 
-    /// Whether the option could be added to those that were given, with this quantity.
+    /// Returns whether the option could be added to those that were given, with this quantity.
     pub fn permit(&self, option: OptionSet, quantity: i64) -> bool {
         let clashes = |row: &OptionRow| self.given.rows().any(|other| row.clashes_with(other));
         option.rows().all(|row| quantity >= row.least_quantity && !clashes(row))
     }
 
-    /// Whether any option was given.
+    /// Returns whether any option was given.
     #[inline]
     pub fn any(&self) -> bool {
         !self.given.is_empty()
     }
 
-    /// Whether this option was given.
+    /// Returns whether this option was given.
     #[inline]
     pub fn has(&self, option: OptionSet) -> bool {
         self.given.contains(option)
     }
 
-    /// The number that was given with this option; for a duration, milliseconds.
+    /// Returns the number that was given with this option; for a duration, milliseconds.
     #[inline]
     pub fn number(&self, option: OptionSet) -> Option<u64> {
         let Parsed::Number(number) = self.value(option)? else { return None };
         Some(number)
     }
 
-    /// The start of windows that was given with this option.
+    /// Returns the start of windows that was given with this option.
     pub fn start(&self, option: OptionSet) -> Option<Start> {
         let Parsed::Start(start) = self.value(option)? else { return None };
         Some(start)
     }
 
-    /// The time zone that was given with this option.
+    /// Returns the time zone that was given with this option.
     pub fn zone(&self, option: OptionSet) -> Option<Zone> {
         let Parsed::Zone(zone) = self.value(option)? else { return None };
         Some(zone)
     }
 
-    /// The word that was given with this option.
+    /// Returns the word that was given with this option.
     pub fn word(&self, option: OptionSet) -> Option<&'a [u8]> {
         let Parsed::Word(word) = self.value(option)? else { return None };
         Some(word)

@@ -96,12 +96,12 @@ impl PolicyTable {
         }
     }
 
-    /// The policy of this name.
+    /// Returns the policy of this name.
     pub fn named(&self, name: &[u8]) -> Option<Arc<Policy>> {
         self.rows.get(name).map(|row| Arc::clone(&row.policy))
     }
 
-    /// The value of the setting that defines the policies.
+    /// Returns the value of the setting that defines the policies.
     pub fn text(&self) -> &[u8] {
         &self.text
     }
@@ -149,7 +149,7 @@ impl PolicyTable {
         *self = PolicyTable { last_id: self.last_id, ..PolicyTable::new() };
     }
 
-    /// All policies, in the order of the bytes of their names.
+    /// Returns all policies, in the order of the bytes of their names.
     pub fn list(&self) -> Vec<ListedPolicy> {
         let listed = self.rows.iter().map(|(name, row)| {
             let Counts { allowed, denied, shadow_denied } = &*row.counts;

@@ -27,7 +27,7 @@ impl NumberSetting {
         NumberSetting { name, default, min, max, value: AtomicU64::new(default.unsigned_abs()) }
     }
 
-    /// The value.
+    /// Returns the value.
     pub fn get(&self) -> u64 {
         self.value.load(Ordering::Relaxed)
     }
@@ -73,7 +73,7 @@ impl Numbers {
         }
     }
 
-    /// All of them.
+    /// Returns all of them.
     pub fn all(&self) -> [&NumberSetting; 5] {
         let Numbers { window_entries, lease_ms, max_reservations, max_waiters, top_keys } = self;
         [window_entries, lease_ms, max_reservations, max_waiters, top_keys]
@@ -96,12 +96,12 @@ impl Switch {
         Switch(AtomicBool::new(false))
     }
 
-    /// Whether it is on.
+    /// Returns whether it is on.
     pub fn get(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// The value as text.
+    /// Returns the value as text.
     pub fn text(&self) -> &'static [u8] {
         if self.get() {
             b"yes"
@@ -129,7 +129,7 @@ impl Switch {
 /// The zone of calendar windows unless another is set.
 pub const DEFAULT_TIMEZONE: &[u8] = b"UTC";
 
-/// The zone that the setting `timezone` is set to.
+/// Returns the zone that the setting `timezone` is set to.
 ///
 /// # Errors
 ///

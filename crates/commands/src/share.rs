@@ -12,9 +12,9 @@
 //! ```
 //!
 //! What can be had at once is rounded down, so the shares of all processes together are never more than the limit, with one
-//! exception: it is at least 1, or a limit would admit nothing where there are more processes than it has units. A limit of 0
-//! stays 0. The number of a rate for each period is not rounded: where it would be no whole number the period is made longer.
-//! LEAVE is rounded up. Quantities, waits and leases stay as they are.
+//! exception: it is at least 1, or a limit would admit nothing where there are more processes than it has units. A limit of
+//! 0 stays 0. The number of a rate for each period is not rounded: where it would be no whole number the period is made
+//! longer. LEAVE is rounded up. Quantities, waits and leases stay as they are.
 
 use engine::period::MAX_PERIOD_MS;
 
@@ -34,8 +34,8 @@ impl Share {
         (part > 0 && part <= whole).then_some(Share { part, whole })
     }
 
-    /// The share that a number from a program says: 0.25 is 1 of 4, and what comes next to a third is 1 of 3. The whole is up
-    /// to 10,000; a number that is no such fraction is rounded down. `None` unless it is from 1/10,000 to 1.
+    /// Returns the share that a number from a program says: 0.25 is 1 of 4, and what comes next to a third is 1 of 3. The
+    /// whole is up to 10,000; a number that is no such fraction is rounded down. `None` unless it is from 1/10,000 to 1.
     pub fn nearest(share: f64) -> Option<Share> {
         const MOST: u32 = 10_000;
         let exact = (1..=MOST).find_map(|whole| {
@@ -46,20 +46,20 @@ impl Share {
         exact.or_else(|| Share::new((share * f64::from(MOST)) as u32, MOST))
     }
 
-    /// The share of a limit, which is the most that can be had at once.
+    /// Returns the share of a limit, which is the most that can be had at once.
     #[inline]
     pub(crate) fn of_limit(self, limit: u64) -> u64 {
         self.floor(limit).max(limit.min(1))
     }
 
-    /// The share of what LEAVE keeps for others.
+    /// Returns the share of what LEAVE keeps for others.
     #[inline]
     pub(crate) fn of_leave(self, leave: u64) -> u64 {
         let leave = u128::from(leave).saturating_mul(self.part.into());
         u64::try_from(leave.div_ceil(u128::from(self.whole).max(1))).unwrap_or(u64::MAX)
     }
 
-    /// The share of `count` in each `period_ms`, as a count and a period.
+    /// Returns the share of `count` in each `period_ms`, as a count and a period.
     #[inline]
     pub(crate) fn of_rate(self, count: u64, period_ms: u64) -> (u64, u64) {
         let part = u128::from(count).saturating_mul(self.part.into());

@@ -1,5 +1,5 @@
-//! The table of commands. A row says what a command is. Its arity is derived from that here, and its key spec, ACL categories
-//! and COMMAND DOCS in the module's module/registration.rs.
+//! The table of commands. A row says what a command is. Its arity is derived from that here, and its key spec, ACL
+//! categories and COMMAND DOCS in the module's module/registration.rs.
 
 use crate::arguments::Family;
 use crate::options::OptionSet;
@@ -12,7 +12,7 @@ pub enum Command {
     Take(Family),
     /// RL.THROTTLE_RO, RL.WINDOW_RO or RL.ACQUIRE_RO
     Look(Family),
-    /// CL.THROTTLE, which is registered only where the setting `cl-throttle` says so.
+    /// CL.THROTTLE, which is registered only if the setting `cl-throttle` says so.
     ClThrottle,
     /// RL.APPLY
     Apply,
@@ -249,7 +249,7 @@ pub static COMMANDS: [CommandRow; 16] = [
 ];
 
 impl CommandRow {
-    /// The number of words of a call with its name: exactly this many, or at least that many if negative.
+    /// Returns the number of words of a call with its name: exactly this many, or at least that many if negative.
     pub fn arity(&self) -> i32 {
         let optional = |argument: &Positional| matches!(argument, OptionalInteger(_));
         // A limit may be one word, the name of a policy.
@@ -259,7 +259,7 @@ impl CommandRow {
         let needed = |argument: &Positional| !optional(argument);
         let (keys, counted) = match self.command {
             Command::Policies | Command::Top => (0, false),
-            // Where there are no keys, RL.ALL itself says how many there may be.
+            // If there are no keys, RL.ALL itself says how many there may be.
             Command::All | Command::AllRo => (1, true),
             _ => (1, false),
         };

@@ -56,14 +56,14 @@ pub(crate) fn take<'a, C: ServerCall<'a>>(
         }
     }
     if !takes {
-        // This call may have given back. One that takes frees nothing, and whoever stood before it was tried above.
+        // This call may have given back. One that takes frees nothing, and the waiters before it were tried above.
         call.wake(key);
     }
     note_end(keys, key, request, &mut decided);
     Ok(reply::write(&call.sink(), request, &decided))
 }
 
-// Few calls come here, and all others are smaller without it.
+// Cold: kept out of line so that the common path stays small.
 #[cold]
 #[inline(never)]
 fn decide_again<K: Keyspace>(keys: &K, key: K::Key, request: &Request) -> Result<Decided, Error> {

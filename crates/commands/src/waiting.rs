@@ -14,7 +14,7 @@ pub trait WaitingServer: Keyspace {
     /// Makes a transition of the lines, which is given their time.
     fn change<T>(&self, transition: impl FnOnce(&mut Lines<Self::Types>, u64) -> T) -> T;
 
-    /// How many microseconds ago the time of the call was read.
+    /// Returns how many microseconds ago the time of the call was read.
     fn age_us(&self, key: Self::Key) -> u64;
 
     /// Ends a wait with this result.

@@ -16,7 +16,7 @@ use super::reservation::Id;
 pub struct PartDecision {
     /// What it decided, as the call leaves it.
     pub decision: Decision,
-    /// How much was asked of it; 0 where it only looks, or only checks.
+    /// How much was asked of it; 0 if it only looks, or only checks.
     pub quantity: u64,
     /// Told, but never the reason of a denial (SHADOW).
     pub shadow: bool,
@@ -32,8 +32,8 @@ pub struct PartDecision {
     pub id: Option<Id>,
     /// How many leases of the key run after the call, where ATMOST makes a reservation.
     pub running: Option<usize>,
-    /// Earliest grant, ignoring reservations and waiters, in Unix microseconds. `None` if it can never be granted, and unless a
-    /// call was denied in [`Mode::Try`](crate::decide::Mode::Try).
+    /// Earliest grant, ignoring reservations and waiters, in Unix microseconds. `None` if it can never be granted, and
+    /// unless a call was denied in [`Mode::Try`](crate::decide::Mode::Try).
     pub earliest_grant_us: Option<u64>,
 }
 
@@ -48,7 +48,7 @@ pub struct WholeReply {
     pub retry_after_us: Option<u64>,
 }
 
-/// The decision about a call over `parts`. `allowed` is as it was before a denial was counted.
+/// Returns the decision about a call over `parts`. `allowed` is as it was before a denial was counted.
 pub fn whole_reply(parts: &[PartDecision], allowed: bool) -> WholeReply {
     if allowed {
         let choices = || parts.iter().enumerate().filter(|(_, part)| part.choice);
@@ -92,7 +92,7 @@ pub fn denials(parts: &[PartDecision]) -> impl Iterator<Item = (usize, &PartDeci
     })
 }
 
-/// How many more such calls there is room for; limits of which nothing was asked come last.
+/// Returns how many more such calls there is room for; limits of which nothing was asked come last.
 fn room(part: &PartDecision) -> (bool, u64) {
     match part.decision.remaining.checked_div(part.quantity) {
         Some(calls) => (false, calls),
@@ -100,7 +100,7 @@ fn room(part: &PartDecision) -> (bool, u64) {
     }
 }
 
-/// The wait of a denied part; never is the longest.
+/// Returns the wait of a denied part; never is the longest.
 fn wait(part: &PartDecision) -> (bool, u64) {
     match part.decision.verdict.retry_after_us() {
         Some(us) => (false, us),

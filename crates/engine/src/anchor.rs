@@ -125,7 +125,7 @@ impl Anchor {
         Ok(Anchor { kind, start: date.to_datetime(time) })
     }
 
-    /// The windows of `period` from this anchor on, and before it.
+    /// Returns the windows of `period` from this anchor on, and before it.
     pub fn series(&self, period: Period) -> Result<Series, Unfit> {
         let kind = PeriodKind::of(period);
         let is_part_of_year = matches!(kind, PeriodKind::Months | PeriodKind::Year);
@@ -174,8 +174,8 @@ impl Display for Anchor {
 }
 
 impl Series {
-    /// The windows of `period`, one of which starts at `start_s`. `None` for a period in milliseconds, and a start that no
-    /// anchor has.
+    /// Returns the windows of `period`, one of which starts at `start_s`. `None` for a period in milliseconds, and a start
+    /// that no anchor has.
     pub fn starting(period: Period, start_s: i64) -> Option<Series> {
         let kind = PeriodKind::of(period);
         let after_last = Date::new(YEARS.end().saturating_add(1), 1, 1).ok()?;
@@ -265,7 +265,7 @@ impl PeriodKind {
         }
     }
 
-    /// The anchors that fit such a period.
+    /// Returns the anchors that fit such a period.
     fn anchors(self) -> &'static str {
         match self {
             PeriodKind::Milliseconds => "first",

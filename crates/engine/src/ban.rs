@@ -13,8 +13,8 @@ use super::decimal::{parse_u64, split_once, Text};
 use super::entry::LAST_US;
 use super::reservation::YEAR_MS;
 
-/// The first byte of a stored ban. As a member of a sorted set it comes before all reservations; in the string of a bucket it
-/// is the only byte of its kind.
+/// The first byte of a stored ban. As a member of a sorted set it comes before all reservations; in the string of a bucket
+/// it is the only byte of its kind.
 pub const BAN_PREFIX: u8 = b'!';
 
 /// Room for the longest text of a ban: `!`, 13 digits, `~`, and 11 digits.
@@ -63,25 +63,25 @@ impl Ban {
         text.push_number(self.length_ms, 1);
     }
 
-    /// The stored form.
+    /// Returns the stored form.
     pub fn text(&self) -> BanText {
         let mut text = BanText::new();
         self.write(&mut text);
         text
     }
 
-    /// The ban seen from `now_us`: it ends at most its own length ahead, also after the clock was set back.
+    /// Returns the ban seen from `now_us`: it ends at most its own length ahead, also after the clock was set back.
     pub fn seen_at(self, now_us: u64) -> Ban {
         let latest = Ban::starting(now_us, self.length_ms);
         Ban { end_ms: self.end_ms.min(latest.end_ms), ..self }
     }
 
-    /// When it ends, in Unix microseconds.
+    /// Returns when it ends, in Unix microseconds.
     pub fn end_us(&self) -> u64 {
         self.end_ms.saturating_mul(1_000)
     }
 
-    /// When it ends, in Unix milliseconds.
+    /// Returns when it ends, in Unix milliseconds.
     pub fn end_ms(&self) -> u64 {
         self.end_ms
     }
@@ -92,14 +92,14 @@ impl Ban {
 pub struct BanNow {
     /// The ban or its mark, as seen now.
     seen: Option<Ban>,
-    /// Microseconds until it ends; 0 where it is over, or there is none.
+    /// Microseconds until it ends; 0 if it is over, or there is none.
     left_us: u64,
     /// Whether its stored end is too far ahead.
     is_from_future: bool,
 }
 
 impl BanNow {
-    /// The stored ban or mark, as it is seen at `now_us`.
+    /// Returns the stored ban or mark, as it is seen at `now_us`.
     pub fn at(stored: Option<Ban>, now_us: u64) -> BanNow {
         let Some(stored) = stored else { return BanNow::default() };
         let seen = stored.seen_at(now_us);
@@ -107,12 +107,12 @@ impl BanNow {
         BanNow { seen: Some(seen), left_us, is_from_future: seen != stored }
     }
 
-    /// The ban that begins at `now_us`.
+    /// Returns the ban that begins at `now_us`.
     pub fn starting(now_us: u64, length_ms: u64) -> BanNow {
         BanNow::at(Some(Ban::starting(now_us, length_ms)), now_us)
     }
 
-    /// The ban that runs, or the mark that a past one left.
+    /// Returns the ban that runs, or the mark that a past one left.
     pub fn seen(&self) -> Option<Ban> {
         self.seen
     }
@@ -122,23 +122,23 @@ impl BanNow {
         self.left_us
     }
 
-    /// Whether a ban runs.
+    /// Returns whether a ban runs.
     pub fn runs(&self) -> bool {
         self.left_us > 0
     }
 
-    /// Whether it must be rewritten because the clock was set back.
+    /// Returns whether it must be rewritten because the clock was set back.
     pub fn is_from_future(&self) -> bool {
         self.is_from_future
     }
 
-    /// What stays after this call: a ban that runs, or the mark of a past one unless something is `granted` or the key is as
-    /// good as new.
+    /// Returns what stays after this call: a ban that runs, or the mark of a past one unless something is `granted` or the
+    /// key is as good as new.
     pub fn kept(&self, granted: bool, as_new: bool) -> Option<Ban> {
         self.seen.filter(|_| self.runs() || !(granted || as_new))
     }
 
-    /// Whether a denied call may ban the key.
+    /// Returns whether a denied call may ban the key.
     pub fn may_begin(&self) -> bool {
         self.seen.is_none()
     }

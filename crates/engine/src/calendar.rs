@@ -17,7 +17,7 @@ pub type ZoneName = Text<64>;
 const CACHED: usize = 32;
 
 /// Most corrections of a guessed window number, by one each. A guess is off by one where the day or the hour of the anchor
-/// has not come yet, and by one more where clocks are set. That makes two; four leave room.
+/// has not come yet, and by one more if clocks are set. That makes two; four leave room.
 const MAX_CORRECTIONS: usize = 4;
 
 /// A time zone: its number among the [`Zones`] that were named. There are some hundreds of names, and twice as many
@@ -31,7 +31,7 @@ struct KnownZone {
     rules: TimeZone,
     /// The last two windows of each division that were worked out, as most calls fall into the same ones.
     windows: Vec<(Division, [CalendarWindow; 2])>,
-    /// Which division goes next where there is no room.
+    /// Which division goes next if there is no room.
     oldest: usize,
 }
 
@@ -49,7 +49,7 @@ impl Zones {
         Zones { known: Vec::new(), by_name: BTreeMap::new() }
     }
 
-    /// The zone of an IANA name, in any case, or an offset such as `+08:00`. `None` if there is no such zone.
+    /// Returns the zone of an IANA name, in any case, or an offset such as `+08:00`. `None` if there is no such zone.
     pub fn named(&mut self, name: &[u8]) -> Option<Zone> {
         let mut lower = ZoneName::from(name);
         if lower.as_bytes().len() != name.len() {
@@ -74,7 +74,7 @@ impl Zones {
         Some(zone)
     }
 
-    /// The zone with this code, see [`zone_code`]. `None` if there is no such zone.
+    /// Returns the zone with this code, see [`zone_code`]. `None` if there is no such zone.
     pub fn coded(&mut self, code: &[u8]) -> Option<Zone> {
         let is_meant = |name: &[u8]| name.len() > SHORT_ZONE_NAME && zone_code(name) == code;
         if let Some(at) = self.known.iter().position(|zone| is_meant(zone.name.as_bytes())) {
@@ -84,12 +84,12 @@ impl Zones {
         self.named(name.as_bytes())
     }
 
-    /// The name of a zone, as [`Zones::named`] takes it.
+    /// Returns the name of a zone, as [`Zones::named`] takes it.
     pub fn name(&self, zone: Zone) -> ZoneName {
         self.known.get(zone.0).map_or(ZoneName::new(), |zone| zone.name)
     }
 
-    /// The window of `calendar` that contains `now_us`. `None` only outside of the years that a calendar knows.
+    /// Returns the window of `calendar` that contains `now_us`. `None` only outside of the years that a calendar knows.
     pub fn window_at(&mut self, calendar: &Calendar, now_us: u64) -> Option<CalendarWindow> {
         self.known.get_mut(calendar.zone.0)?.window_at(calendar.division, now_us)
     }
@@ -101,8 +101,8 @@ const MONDAY_S: i64 = 4 * 86_400;
 /// Names of zones that are no longer than this, such as `UTC` and offsets, are stored as they are.
 pub const SHORT_ZONE_NAME: usize = 6;
 
-/// Four characters that stand for a longer name where room is short: its FNV-1a hash, folded to 24 bits as the authors of FNV
-/// advise. No two zones of the database have the same code.
+/// Four characters that stand for a longer name where room is short: its FNV-1a hash, folded to 24 bits as the authors of
+/// FNV advise. No two zones of the database have the same code.
 pub fn zone_code(name: &[u8]) -> [u8; 4] {
     let mix = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
     let hash = name.iter().fold(0x811c_9dc5, mix);
@@ -187,20 +187,21 @@ impl Calendar {
         Some(Calendar { period, division, is_anchored: false, zone })
     }
 
-    /// Windows that are counted from `anchor` in both directions: lengths of time in seconds, minutes and hours, else days
+    /// Creates windows that are counted from `anchor` in both directions: lengths of time in seconds, minutes and hours, else days
     /// and months on the wall.
     pub fn anchored(period: Period, anchor: Anchor, zone: Zone) -> Result<Calendar, Unfit> {
         let division = Division::Series(anchor.series(period)?);
         Ok(Calendar { period, division, is_anchored: true, zone })
     }
 
-    /// The same, where one of them starts when the wall clock shows `start_s` seconds after midnight on 1 January 1970.
+    /// Returns the windows of [`Calendar::anchored`] for the anchor at which the wall clock shows `start_s` seconds after
+    /// midnight on 1 January 1970. `None` if no anchor is there.
     pub fn starting(period: Period, start_s: i64, zone: Zone) -> Option<Calendar> {
         let division = Division::Series(Series::starting(period, start_s)?);
         Some(Calendar { period, division, is_anchored: true, zone })
     }
 
-    /// What the wall clock shows where one of the windows starts, if they are counted from an anchor.
+    /// Returns what the wall clock shows where one of the windows starts, if they are counted from an anchor.
     pub fn start_s(&self) -> Option<i64> {
         match self.division {
             Division::Series(series) if self.is_anchored => Some(series.start_s),
@@ -208,12 +209,12 @@ impl Calendar {
         }
     }
 
-    /// The period as it was given.
+    /// Returns the period as it was given.
     pub fn period(&self) -> Period {
         self.period
     }
 
-    /// The zone.
+    /// Returns the zone.
     pub fn zone(&self) -> Zone {
         self.zone
     }
@@ -262,9 +263,9 @@ impl Division {
     }
 }
 
-/// The window that holds `now_s`, where windows last up to an hour: one starts each time that the wall shows its start. So an
-/// hour that the wall shows twice has its windows twice. Where clocks are set in the middle of a window, it goes on if the wall
-/// still shows the same window.
+/// Returns the window that holds `now_s`, where windows last up to an hour: one starts each time that the wall shows its
+/// start. So an hour that the wall shows twice has its windows twice. If clocks are set in the middle of a window, it goes
+/// on if the wall still shows the same window.
 fn part_at(seconds: i64, zone: &TimeZone, now_s: i64) -> Option<(i64, i64)> {
     // What the wall shows at the start of a window, and for how long it has shown that window.
     let wall_part = |at_s: i64| {
@@ -293,8 +294,8 @@ fn part_at(seconds: i64, zone: &TimeZone, now_s: i64) -> Option<(i64, i64)> {
     Some((start_s, end_s))
 }
 
-/// The window of a series that holds `now_s`. It starts when the wall shows its start, or a time after it, for the first time.
-/// Where clocks skip a whole day, a window may be empty: then it is none.
+/// Returns the window of a series that holds `now_s`. It starts when the wall shows its start, or a time after it, for the
+/// first time. If clocks skip a whole day, a window may be empty: then it is none.
 fn series_at(series: Series, zone: &TimeZone, now_s: i64) -> Option<(i64, i64)> {
     if let Spacing::Elapsed(seconds) = series.spacing {
         let anchor_s = first_shown(zone, series.start_s)?;
@@ -319,8 +320,8 @@ fn series_at(series: Series, zone: &TimeZone, now_s: i64) -> Option<(i64, i64)> 
     (start_s <= now_s && now_s < end_s).then_some((start_s, end_s))
 }
 
-/// What the wall shows at the start of window `number`; that of the anchor is 0. Each is counted from the anchor, so a day
-/// that a shorter month lacks comes back in the next.
+/// Returns what the wall shows at the start of window `number`; that of the anchor is 0. Each is counted from the anchor, so
+/// a day that a shorter month lacks comes back in the next.
 fn start_on_wall(series: Series, number: i64) -> Option<i64> {
     let Series { start_s, spacing } = series;
     match spacing {
@@ -334,7 +335,7 @@ fn start_on_wall(series: Series, number: i64) -> Option<i64> {
     }
 }
 
-/// The number of the window in which the wall shows `now_s`, or one of its neighbours'.
+/// Returns the number of the window in which the wall shows `now_s`, or one of its neighbours'.
 fn guess_number(series: Series, now_s: i64) -> Option<i64> {
     let Series { start_s, spacing } = series;
     match spacing {
@@ -351,18 +352,19 @@ fn guess_number(series: Series, now_s: i64) -> Option<i64> {
     }
 }
 
-/// The date and time this many seconds after midnight on 1 January 1970.
+/// Returns the date and time this many seconds after midnight on 1 January 1970.
 fn civil(second: i64) -> Option<DateTime> {
     Some(Offset::UTC.to_datetime(Timestamp::from_second(second).ok()?))
 }
 
-/// What the wall shows at an instant, in seconds.
+/// Returns what the wall shows at an instant, in seconds.
 fn shown_at(zone: &TimeZone, instant_s: i64) -> Option<i64> {
     let offset = zone.to_offset(Timestamp::from_second(instant_s).ok()?);
     instant_s.checked_add(offset.seconds().into())
 }
 
-/// When the wall shows `wall_s` for the first time; where clocks are set forward over it, the instant at which they are.
+/// Returns when the wall shows `wall_s` for the first time; if clocks are set forward over it, the instant at which they
+/// are.
 fn first_shown(zone: &TimeZone, wall_s: i64) -> Option<i64> {
     let instant = |offset: Offset| wall_s.checked_sub(offset.seconds().into());
     match zone.to_ambiguous_timestamp(civil(wall_s)?).offset() {
@@ -375,8 +377,8 @@ fn first_shown(zone: &TimeZone, wall_s: i64) -> Option<i64> {
     }
 }
 
-/// When clocks are set between two instants at which the wall shows different times. (jiff's own search for that, `preceding`,
-/// misses the last transition before the zone's rule for the future takes over.)
+/// Returns when clocks are set between two instants at which the wall shows different times. (jiff's own search for that,
+/// `preceding`, misses the last transition before the zone's rule for the future takes over.)
 fn transition_between(zone: &TimeZone, from_s: i64, to_s: i64) -> Option<i64> {
     let offset = |instant_s: i64| shown_at(zone, instant_s)?.checked_sub(instant_s);
     let (mut low_s, mut high_s, after_s) = (from_s, to_s, offset(to_s)?);

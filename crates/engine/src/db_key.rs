@@ -19,7 +19,7 @@ pub struct OwnedDbKey {
 }
 
 impl OwnedDbKey {
-    /// The key itself.
+    /// Returns the key itself.
     #[inline]
     pub fn borrowed(&self) -> DbKey<'_> {
         DbKey { db: self.db, name: &self.name }

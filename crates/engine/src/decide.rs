@@ -50,7 +50,7 @@ pub enum Mode {
     Try,
     /// All that [`Mode::Try`] writes, a denial that counts, and a ban.
     Final,
-    /// A denial that counts, even where the call could be granted by now: for a wait that ended where nothing could be
+    /// A denial that counts, even if the call could be granted by now: for a wait that ended while nothing could be
     /// written.
     Deny,
 }
@@ -94,7 +94,7 @@ pub(crate) enum KeyState<'r, S: Store> {
 }
 
 impl<'r, S: Store> Part<'r, S> {
-    /// A limit by itself, on a key that has not been read yet.
+    /// Creates a part for the only limit of a call, on a key that has not been read yet.
     #[inline(always)]
     pub fn new(store: S, request: &'r Request) -> Part<'r, S> {
         let key = match &request.limit {
@@ -115,17 +115,17 @@ impl<'r, S: Store> Part<'r, S> {
         }
     }
 
-    /// What was decided, once [`decide`] has returned.
+    /// Returns what was decided, once [`decide`] has returned.
     pub fn decision(&self) -> &Decision {
         &self.decided.decision
     }
 
-    /// The same, with what a call over several limits needs to know.
+    /// Returns the decision with the other facts that a call over several limits needs.
     pub fn decided(&self) -> &PartDecision {
         &self.decided
     }
 
-    /// What follows for this limit from the verdicts on all.
+    /// Returns what follows for this limit from the verdicts on all.
     #[inline]
     fn action(&self, mode: Mode, allowed: bool) -> Action {
         if mode == Mode::Look {
@@ -135,7 +135,7 @@ impl<'r, S: Store> Part<'r, S> {
             let takes = self.decided.choice && !self.check;
             return if takes { Action::Grant } else { Action::Look };
         }
-        // Counting a denial, or a ban, would take from those who wait. Under SHADOW the caller does not see the denial.
+        // Counting a denial, or a ban, would take from waiters. Under SHADOW the caller does not see the denial.
         let is_final = mode == Mode::Final && !allowed && !self.barred && !self.shadow;
         // Only a group that denies the call bans.
         let ban_ms = self.request.ban_ms.filter(|_| is_final && !self.decided.group_allowed);
@@ -163,8 +163,8 @@ impl<S: Store> Plan<'_, '_, S> {
     }
 }
 
-/// Decides a call over these limits, all or nothing, and plans what to write. `new_id` makes the id of a reservation that the
-/// caller did not name.
+/// Decides a call over these limits, all or nothing, and plans what to write. `new_id` makes the id of a reservation that
+/// the caller did not name.
 ///
 /// # Errors
 ///
@@ -244,8 +244,8 @@ mod tests {
 
     const NOW_US: u64 = 1_700_000_000_000_000;
 
-    /// Whether a call over these limits is allowed, and which of them are choices. Each limit says its group, whether it would
-    /// be allowed, and whether it is a shadow.
+    /// Whether a call over these limits is allowed, and which of them are choices. Each limit says its group, whether it
+    /// would be allowed, and whether it is a shadow.
     fn choices(limits: &[(usize, bool, bool)]) -> (bool, Vec<bool>) {
         let memory = Memory::default();
         let one = Limit::Bucket(Rate::new(0, 1, 1_000).unwrap());
@@ -292,7 +292,8 @@ mod tests {
         }
     }
 
-    /// What a denied call with COUNTDENIED counts, which is the last word only where nobody waits and none will be waited for.
+    /// What a denied call with COUNTDENIED counts, which is the last word only where nobody waits and none will be waited
+    /// for.
     #[test]
     fn only_a_final_denial_with_no_line_before_it_is_counted() {
         let limit = |limit| Limit::Window(window("60s", limit));

@@ -2,7 +2,7 @@
 
 pub use crate::text::Text;
 
-/// The integer that `text` spells, or `None` where Redis itself would refuse it: a sign `+`, blanks,
+/// Returns the integer that `text` spells, or `None` if Redis itself would refuse it: a sign `+`, blanks,
 /// leading zeros, `-0`, an exponent, or a value outside the 64 bits.
 pub fn parse_i64(text: &[u8]) -> Option<i64> {
     match text.split_first() {
@@ -33,7 +33,7 @@ pub fn parse_base36(text: &[u8]) -> Option<u64> {
     })
 }
 
-/// The character of `A-Z a-z 0-9 - _` that stands for the last six bits of `byte`.
+/// Returns the character of `A-Z a-z 0-9 - _` that stands for the last six bits of `byte`.
 pub fn spelled(byte: u8) -> u8 {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     ALPHABET.get(usize::from(byte & 63)).copied().unwrap_or(b'A')
@@ -47,18 +47,18 @@ pub fn leading_u64(text: &[u8]) -> Option<(u64, &[u8])> {
     }
 }
 
-/// The number that two digits spell; `None` where one is no digit.
+/// Returns the number that two digits spell; `None` if one is no digit.
 pub fn two_digits(tens: u8, ones: u8) -> Option<i8> {
     i8::try_from(digit(tens)?.wrapping_mul(10).wrapping_add(digit(ones)?)).ok()
 }
 
-/// The text before the first `mark`, and the text after it; `None` without a mark.
+/// Returns the text before the first `mark`, and the text after it; `None` without a mark.
 pub fn split_once(text: &[u8], mark: u8) -> Option<(&[u8], &[u8])> {
     let at = text.iter().position(|&byte| byte == mark)?;
     Some((text.get(..at)?, text.get(at.checked_add(1)?..)?))
 }
 
-/// The value of a run of digits; leading zeros are welcome. `None` for no digits, anything else than
+/// Returns the value of a run of digits; leading zeros are welcome. `None` for no digits, anything else than
 /// digits, or more than 64 bits.
 pub fn parse_digits(text: &[u8]) -> Option<u64> {
     match text.len() {

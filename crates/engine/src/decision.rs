@@ -8,7 +8,7 @@ pub const LEAST_WAIT_IN_LINE_US: u64 = 1_000;
 pub enum Verdict {
     /// It may.
     Allowed {
-        /// How much a grant takes: the quantity, less with ATMOST, 0 where the call looks or gives back.
+        /// How much a grant takes: the quantity, less with ATMOST, 0 if the call looks or gives back.
         taken: u64,
         /// With AHEAD: microseconds until the caller may go on. Otherwise 0.
         go_after_us: u64,
@@ -40,12 +40,12 @@ impl Verdict {
         Verdict::Allowed { taken, go_after_us: 0 }
     }
 
-    /// The verdict where others wait in line before the call: denied, for a millisecond at least.
+    /// Returns the verdict if others wait in line before the call: denied, for a millisecond at least.
     pub fn in_line(self, by: Obstacle) -> Verdict {
         self.denied_for(LEAST_WAIT_IN_LINE_US, by)
     }
 
-    /// The verdict on a key that a ban closes for `left_us`: denied, until both waits are over. 0 is no ban.
+    /// Returns the verdict on a key that a ban closes for `left_us`: denied, until both waits are over. 0 is no ban.
     pub fn closed_for(self, left_us: u64) -> Verdict {
         if left_us == 0 {
             return self;
@@ -63,12 +63,12 @@ impl Verdict {
         Verdict::Denied { wait_us: wait_us.max(least_us), by }
     }
 
-    /// Whether the call got what it asked for.
+    /// Returns whether the call got what it asked for.
     pub fn allowed(self) -> bool {
         matches!(self, Verdict::Allowed { .. })
     }
 
-    /// The reply's `limited`: 0 allowed, 1 denied, 2 denied only because others hold.
+    /// Returns the reply's `limited`: 0 allowed, 1 denied, 2 denied only because others hold.
     pub fn limited(self) -> u64 {
         match self {
             Verdict::Allowed { .. } => 0,
@@ -85,7 +85,7 @@ impl Verdict {
         }
     }
 
-    /// How much was taken.
+    /// Returns how much was taken.
     pub fn taken(self) -> u64 {
         match self {
             Verdict::Allowed { taken, .. } => taken,
@@ -128,7 +128,7 @@ impl Quantity {
         }
     }
 
-    /// How much is to be taken.
+    /// Returns how much is to be taken.
     pub fn wanted(self) -> u64 {
         match self {
             Quantity::Take(wanted) => wanted,
@@ -136,7 +136,7 @@ impl Quantity {
         }
     }
 
-    /// Whether something is to be taken.
+    /// Returns whether something is to be taken.
     pub fn takes(self) -> bool {
         matches!(self, Quantity::Take(_))
     }
@@ -176,14 +176,14 @@ impl Ask {
         Ask { quantity, leave: 0, manner: Manner::Whole }
     }
 
-    /// Whether it takes something, and not by FORCE: lines, bans and marks of bans are for such calls.
+    /// Returns whether it takes something, and not by FORCE: lines, bans and marks of bans are for such calls.
     #[inline]
     pub fn takes_unforced(&self) -> bool {
         self.quantity.takes() && self.manner != Manner::Force
     }
 
-    /// The least that has to be there for the call to be allowed: what it must get, and what it leaves. `None` if that
-    /// is more than `limit`.
+    /// Returns the least that has to be there for the call to be allowed: what it must get, and what it leaves. `None` if
+    /// that is more than `limit`.
     pub fn least(&self, limit: u64) -> Option<u64> {
         let wanted = if self.manner == Manner::AtMost { 1 } else { self.quantity.wanted() };
         wanted.checked_add(self.leave).filter(|least| *least <= limit)

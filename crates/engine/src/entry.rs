@@ -42,12 +42,12 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The total before this entry.
+    /// Returns the total before this entry.
     pub fn before(&self) -> u64 {
         self.total.wrapping_sub(self.weight)
     }
 
-    /// When its first event happened.
+    /// Returns when its first event happened.
     pub fn first_us(&self) -> u64 {
         self.newest_us.saturating_sub(self.span_us)
     }
@@ -57,7 +57,7 @@ impl Entry {
         self.total.wrapping_sub(first.before())
     }
 
-    /// The score of the entry.
+    /// Returns the score of the entry.
     pub fn score(&self) -> f64 {
         score(self.newest_us)
     }
@@ -77,7 +77,7 @@ impl Entry {
         Some(Entry { newest_us, span_us, total, weight, denied })
     }
 
-    /// The member that [`Entry::decode`] reads.
+    /// Returns the member that [`Entry::decode`] reads.
     pub fn member(&self) -> EntryMember {
         let mut text = EntryMember::new();
         text.push_number(self.total, 1);
@@ -96,7 +96,7 @@ impl Entry {
     }
 }
 
-/// What stands behind the total: the weight, the span, and whether all are denied calls. An entry is removed by the
+/// Returns what stands behind the total: the weight, the span, and whether all are denied calls. An entry is removed by the
 /// member that it would be written with, so there is one way to write it.
 fn decode_marks(mut marks: &[u8]) -> Option<(u64, u64, bool)> {
     let (mut weight, mut span_us) = (1, 0);
@@ -119,12 +119,12 @@ fn decode_marks(mut marks: &[u8]) -> Option<(u64, u64, bool)> {
     }
 }
 
-/// The score of an entry whose newest event happened at `us` Unix microseconds.
+/// Returns the score of an entry whose newest event happened at `us` Unix microseconds.
 pub fn score(us: u64) -> f64 {
     -(us.min(LAST_US) as f64)
 }
 
-/// The time that a score stands for, if it is the score of an entry.
+/// Returns the time that a score stands for, if it is the score of an entry.
 fn whole_us(score: f64) -> Option<u64> {
     // The comparison is false for NaN. There and back is cheaper than asking for the fraction, which is a call.
     let in_range = (-(LAST_US as f64)..=0.0).contains(&score);

@@ -20,14 +20,14 @@ pub struct Expiry {
 }
 
 impl Expiry {
-    /// The same for a key that is also needed until `until_us`, where that is known.
+    /// Extends it to a key that is also needed until `until_us`, if that is known.
     pub fn reaching(self, until_us: Option<u64>) -> Expiry {
         Expiry { needed_us: self.needed_us.max(until_us.unwrap_or(0)), ..self }
     }
 
-    /// What the TTL becomes once a change was written to a window; `None` if it stays. The key is also needed for what is
-    /// reserved, until `reserved_until_us`, and for its ban, until `ban_until_us`. Where a reservation was settled, it would
-    /// have held until `settled_us`.
+    /// Returns what the TTL becomes once a change was written to a window; `None` if it stays. The key is also needed for
+    /// what is reserved, until `reserved_until_us`, and for its ban, until `ban_until_us`. Where a reservation was settled,
+    /// it would have held until `settled_us`.
     pub fn moved(
         self,
         reserved_until_us: Option<u64>,
@@ -50,14 +50,15 @@ impl Expiry {
         self.needed_ms().saturating_add(GRACE_MS).saturating_add(self.in_use_us / 1_000)
     }
 
-    /// What the TTL is to be changed to, if `current_ms` will not do.
+    /// Returns what the TTL is to be changed to, if `current_ms` will not do.
     pub fn after(&self, current_ms: Option<u64>) -> Option<u64> {
         let range = self.needed_ms()..=self.latest_ms();
         let stays = current_ms.is_some_and(|current_ms| range.contains(&current_ms));
         (!stays).then(|| self.latest_ms())
     }
 
-    /// The same after a lease that was to end at `settled_us` was settled. The TTL becomes shorter only where that lease
+    /// Returns the new TTL after a lease that was to end at `settled_us` was settled; `None` if it stays. The TTL becomes shorter
+    /// only if that lease
     /// alone kept the key: others may need it longer.
     pub fn after_settling(&self, settled_us: u64, current_ms: Option<u64>) -> Option<u64> {
         let lease = Expiry { needed_us: settled_us, in_use_us: 0 };

@@ -111,7 +111,7 @@ impl Summary {
         by_hash.insert_unique(hash, at, |at| entries.get(*at).map_or(0, |entry| entry.hash));
     }
 
-    /// The entry with the least count, and that count. It is noted as having one more from now on.
+    /// Returns the entry with the least count, and that count. It is noted as having one more from now on.
     fn raise_least(&mut self) -> Option<(usize, u64)> {
         loop {
             let mut first = self.by_count.peek_mut()?;
@@ -126,13 +126,13 @@ impl Summary {
         }
     }
 
-    /// How often a key may have occurred that is not counted: as often as the one with the least count.
+    /// Returns how often a key may have occurred that is not counted: as often as the one with the least count.
     fn least_count(&self) -> u64 {
         let least = self.entries.iter().map(|entry| entry.count).min();
         least.filter(|_| self.entries.len() >= self.most).unwrap_or(0)
     }
 
-    /// How often `key` occurred, where `least` is [`Summary::least_count`].
+    /// Returns how often `key` occurred, where `least` is [`Summary::least_count`].
     fn estimate(&self, key: DbKey, least: u64) -> HeavyCount {
         let hash = self.hash(key);
         match self.find(key, hash).and_then(|at| self.entries.get(at)) {
@@ -178,7 +178,7 @@ impl RecentHeavy {
         self.now.add(key);
     }
 
-    /// The heaviest keys at `now_us`, the heaviest first.
+    /// Returns the heaviest keys at `now_us`, the heaviest first.
     pub fn heaviest(&mut self, now_us: u64, most: usize) -> Vec<HeavyRow> {
         self.turn(now_us);
         let is_new = |entry: &&HeavyEntry| {

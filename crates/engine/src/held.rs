@@ -1,5 +1,5 @@
-//! What the live reservations of a key hold, in the order in which they stop holding: most of them at the end of their lease,
-//! and those with COUNTLAPSED later.
+//! What the live reservations of a key hold, in the order in which they stop holding: most of them at the end of their
+//! lease, and those with COUNTLAPSED later.
 
 use super::reservation::Reservation;
 
@@ -13,7 +13,7 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// What a reservation holds, as it is seen at one moment.
+    /// Returns what a reservation holds, as it is seen at one moment.
     pub fn of<I, R>(seen: &Reservation<I, R>) -> Hold {
         Hold { gone_us: seen.gone_us, quantity: seen.quantity }
     }
@@ -24,14 +24,14 @@ pub type FirstGone = (Option<u64>, u128);
 
 /// What live reservations hold.
 pub trait Holds {
-    /// The sum of their quantities.
+    /// Returns the sum of their quantities.
     fn total(&self) -> u128;
 
-    /// When the last of them is gone; `None` if there is none.
+    /// Returns when the last of them is gone; `None` if there is none.
     fn last_gone_us(&self) -> Option<u64>;
 
-    /// The first, in the order in which they are gone, for which `enough` is true of that time and of what is gone by then,
-    /// itself included. `enough` stays true once it is. Without such a one the second part is all that is held.
+    /// Returns the first, in the order in which they are gone, for which `enough` is true of that time and of what is gone
+    /// by then, itself included. `enough` stays true once it is. Without such a one the second part is all that is held.
     fn first_gone<E>(
         &self,
         enough: impl FnMut(u64, u128) -> Result<bool, E>,
@@ -58,12 +58,12 @@ impl SortedHolds {
         }
     }
 
-    /// How many there are.
+    /// Returns how many there are.
     pub fn len(&self) -> usize {
         self.holds.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there is none.
     pub fn is_empty(&self) -> bool {
         self.holds.is_empty()
     }

@@ -30,13 +30,13 @@ use tree::{Position, Side, Tree};
 /// A reservation with an id and a rule of its own. The rule is one of [`Index::rules`].
 type OwnedReservation = Reservation<Box<[u8]>, Arc<[u8]>>;
 
-/// The id of the reservation in a position.
+/// Returns the id of the reservation in a position.
 fn id_at(held: &Tree, position: Position) -> &[u8] {
     held.get(position).map_or(&[], |one| &one.id)
 }
 
-/// All that a call reads of the index if it changes nothing. Most tries for calls that wait change nothing. It fills one line
-/// of the processor's cache: where many keys are tried in turn, each line that is read costs more than the rest of the
+/// All that a call reads of the index if it changes nothing. Most tries for calls that wait change nothing. It fills one
+/// line of the processor's cache: where many keys are tried in turn, each line that is read costs more than the rest of the
 /// work on the index.
 #[derive(Debug, Default)]
 #[repr(align(64))]
@@ -45,7 +45,7 @@ struct IndexSummary {
     total: u128,
     /// The one that stops holding first.
     first: Hold,
-    /// When the last one stops holding; 0 where there is none.
+    /// When the last one stops holding; 0 if there is none.
     last_gone_us: u64,
     /// At least the latest start of a lease.
     latest_start_us: u64,
@@ -93,17 +93,17 @@ impl Default for Index {
 }
 
 impl Index {
-    /// How many reservations there are.
+    /// Returns how many reservations there are.
     pub fn len(&self) -> usize {
         self.summary.len
     }
 
-    /// Whether there is none.
+    /// Returns whether there is none.
     pub fn is_empty(&self) -> bool {
         self.summary.len == 0
     }
 
-    /// About how many bytes it takes.
+    /// Returns about how many bytes it takes.
     pub fn bytes(&self) -> usize {
         /// What the allocator adds to an id.
         const PER_ID: usize = 16;
@@ -117,7 +117,7 @@ impl Index {
         [self.held.bytes(), ids, rules, by_id, ends].into_iter().fold(0, usize::saturating_add)
     }
 
-    /// The ban of the key.
+    /// Returns the ban of the key.
     pub fn ban(&self) -> Option<Ban> {
         self.summary.ban.as_deref().copied()
     }
@@ -143,8 +143,8 @@ impl Index {
         true
     }
 
-    /// Adds a reservation to the tree with `add`, and all that is known of it but its place in the order. False, and nothing is
-    /// added, if its id is there or no position is left.
+    /// Adds a reservation to the tree with `add`, and all that is known of it but its place in the order. False, and nothing
+    /// is added, if its id is there or no position is left.
     fn enter(
         &mut self,
         one: &ReservationRef,
@@ -214,26 +214,26 @@ impl Index {
         (self.newest_order_us, self.summary.ban) = (newest_order_us, ban.map(Box::new));
     }
 
-    /// The reservation `id`, live or gone.
+    /// Returns the reservation `id`, live or gone.
     pub fn get(&self, id: &[u8]) -> Option<ReservationRef<'_>> {
         let is_it = |position: &Position| id_at(&self.held, *position) == id;
         let position = *self.by_id.find(self.secret.hash_one(id), is_it)?;
         self.held.get(position).map(OwnedReservation::borrowed)
     }
 
-    /// All reservations, in any order.
+    /// Returns all reservations, in any order.
     pub fn iter(&self) -> impl Iterator<Item = ReservationRef<'_>> {
         self.held.iter().map(OwnedReservation::borrowed)
     }
 
-    /// All reservations in the order of their arrival. Sorts references: the reservations themselves are larger.
+    /// Returns all reservations in the order of their arrival. Sorts references: the reservations themselves are larger.
     fn oldest_first(&self) -> impl Iterator<Item = ReservationRef<'_>> {
         let mut all: Vec<_> = self.held.iter().map(|kept| (kept.order_us, kept)).collect();
         all.sort_by_key(|(order_us, _)| *order_us);
         all.into_iter().map(|(_, kept)| kept.borrowed())
     }
 
-    /// How many have a lease that runs at `now_us`.
+    /// Returns how many have a lease that runs at `now_us`.
     pub fn running(&mut self, now_us: u64) -> usize {
         let held = &self.held;
         let ends = self.lease_ends.get_or_insert_with(|| {
@@ -244,7 +244,7 @@ impl Index {
         self.summary.len.saturating_sub(ends.ended(now_us))
     }
 
-    /// The quantities of all that are gone at `us`, and how many they are.
+    /// Returns the quantities of all that are gone at `us`, and how many they are.
     fn gone(&self, us: u64) -> (u128, usize) {
         // Nearly always none.
         if self.none_gone(us) {
@@ -253,13 +253,13 @@ impl Index {
         self.held.gone(us)
     }
 
-    /// How many reservations are gone at `now_us`.
+    /// Returns how many reservations are gone at `now_us`.
     #[inline]
     pub fn count_gone(&self, now_us: u64) -> usize {
         self.gone(now_us).1
     }
 
-    /// The reservation that goes first, if it is gone at `now_us`.
+    /// Returns the reservation that goes first, if it is gone at `now_us`.
     fn first_to_go(&self, now_us: u64) -> Option<ReservationRef<'_>> {
         if self.none_gone(now_us) {
             return None;
@@ -267,12 +267,13 @@ impl Index {
         self.held.outermost(Side::Left).map(OwnedReservation::borrowed)
     }
 
-    /// Whether all still hold at `us`.
+    /// Returns whether all still hold at `us`.
     fn none_gone(&self, us: u64) -> bool {
         self.summary.len == 0 || self.summary.first.gone_us > us
     }
 
-    /// Whether a lease ends later than one lease from `now_us`, because the clock was set back. O(n) where that may be.
+    /// Returns whether a lease ends later than one lease from `now_us`, because the clock was set back. O(n) where that may
+    /// be.
     pub fn has_future(&mut self, now_us: u64) -> bool {
         if self.summary.latest_start_us > now_us {
             self.find_latest_start();
@@ -285,25 +286,25 @@ impl Index {
         self.summary.latest_start_us = self.iter().map(|one| one.start_us()).max().unwrap_or(0);
     }
 
-    /// Up to `most` reservations whose lease ends later than one lease from `now_us`. O(n).
+    /// Returns up to `most` reservations whose lease ends later than one lease from `now_us`. O(n).
     pub fn future(&mut self, now_us: u64, most: usize) -> Vec<ReservationRef<'_>> {
         self.find_latest_start();
         self.iter().filter(|one| one.start_us() > now_us).take(most).collect()
     }
 
-    /// The place of a new reservation in the order of arrival: `now_us`, or just behind the newest where that came in
-    /// the same microsecond or before the clock was set back.
+    /// Returns the place of a new reservation in the order of arrival: `now_us`, or just behind the newest where that came
+    /// in the same microsecond or before the clock was set back.
     pub fn next_order_us(&self, now_us: u64) -> u64 {
         next_order_us(self.newest_order_us, now_us)
     }
 
-    /// What is live at `now_us`, if none is from the future.
+    /// Returns what is live at `now_us`, if none is from the future.
     pub fn live(&self, now_us: u64) -> Live<'_> {
         let (gone, _) = self.gone(now_us);
         Live { index: self, now_us, gone }
     }
 
-    /// The same as a list, as they are seen from now. O(n).
+    /// Lists what is live, as it is seen from `now_us`. O(n).
     pub fn listed(&self, now_us: u64, zones: &mut Zones) -> SortedHolds {
         let mut view = ReservationView::at(now_us, zones);
         let live = self.iter().filter(|one| one.live(now_us));
@@ -330,7 +331,7 @@ impl IndexBuilder {
         self.0.enter(one, Tree::push)
     }
 
-    /// The index of all that were added.
+    /// Returns the index of all that were added.
     pub fn build(mut self) -> Box<Index> {
         self.0.held.link();
         self.0.find_ends();
@@ -338,7 +339,7 @@ impl IndexBuilder {
     }
 }
 
-/// The place of a new reservation in the order of arrival, behind the newest.
+/// Returns the place of a new reservation in the order of arrival, behind the newest.
 pub fn next_order_us(newest_order_us: Option<u64>, now_us: u64) -> u64 {
     newest_order_us.map_or(0, |newest_us| newest_us.saturating_add(1)).max(now_us)
 }

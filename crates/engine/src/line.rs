@@ -26,7 +26,7 @@ use std::sync::Arc;
 pub struct Ticket(u64);
 
 impl Ticket {
-    /// The ticket with this number, for callers that can only store a number.
+    /// Returns the ticket with this number, for callers that can only store a number.
     pub const fn of(number: u64) -> Ticket {
         Ticket(number)
     }
@@ -48,8 +48,8 @@ pub const POLL_US: u64 = 80_000;
 /// How long no head is tried after the server has refused a write.
 pub const REFUSED_US: u64 = 5_000;
 
-/// The most microseconds that the timer spends on waiters each time it fires. All commands between two firings share a budget
-/// of the same size.
+/// The most microseconds that the timer spends on waiters each time it fires. All commands between two firings share a
+/// budget of the same size.
 pub const BUDGET_US: u64 = 1_000;
 
 /// If the wall clock gains more than this between two beginnings of work, it was set forward.
@@ -72,10 +72,10 @@ pub trait LineTypes {
 
 /// What a line needs to know of a call that waits.
 pub trait LineCall: Clone {
-    /// The call's LEAVE. Calls with a smaller one come first.
+    /// Returns the call's LEAVE. Calls with a smaller one come first.
     fn leave(&self) -> u64;
 
-    /// The id that the call will give to its reservation.
+    /// Returns the id that the call will give to its reservation.
     fn id(&self) -> Option<&[u8]>;
 }
 
@@ -89,13 +89,14 @@ impl LineCall for Request {
     }
 }
 
-/// The deadline of a call that begins to wait at `now_us` for `block_ms` milliseconds. `None` for 0, which waits forever.
+/// Returns the deadline of a call that begins to wait at `now_us` for `block_ms` milliseconds. `None` for 0, which waits
+/// forever.
 pub fn deadline_us(now_us: u64, block_ms: u64) -> Option<u64> {
     (block_ms > 0).then(|| now_us.saturating_add(block_ms.saturating_mul(1_000)))
 }
 
-/// All lines, and every waiter until it is forgotten. They can be copied, compared and hashed where all that waits in them can,
-/// so that a search through all states of a small world can tell one from another.
+/// All lines, and every waiter until it is forgotten. They can be copied, compared and hashed where all that waits in them
+/// can, so that a search through all states of a small world can tell one from another.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Lines<P: LineTypes> {
     /// The last number that a ticket or a line got.
@@ -182,8 +183,8 @@ pub struct Joining<P: LineTypes> {
     pub handle: P::Handle,
     /// When it stops waiting. `None` for never.
     pub deadline_us: Option<u64>,
-    /// After how many microseconds it could be granted, according to its denial. `None` if it was not tried, or if that is not
-    /// known.
+    /// After how many microseconds it could be granted, according to its denial. `None` if it was not tried, or if that is
+    /// not known.
     pub wait_us: Option<u64>,
 }
 
@@ -298,39 +299,39 @@ impl<P: LineTypes> Lines<P> {
         }
     }
 
-    /// The number of lines.
+    /// Returns the number of lines.
     pub fn lines(&self) -> usize {
         self.lines.len()
     }
 
-    /// The number of calls that wait in a line.
+    /// Returns the number of calls that wait in a line.
     pub fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// When the call that has waited longest began to wait.
+    /// Returns when the call that has waited longest began to wait.
     pub fn oldest_since_us(&self) -> Option<u64> {
         let in_line = self.waiters.values().find(|one| matches!(one.state, WaitState::InLine(_)));
         in_line.map(|waiter| waiter.since_us)
     }
 
-    /// Whether a new call on the key with this LEAVE would come after a waiter.
+    /// Returns whether a new call on the key with this LEAVE would come after a waiter.
     pub fn is_barred(&self, key: DbKey, leave: u64) -> bool {
         let head = self.line_of(key).and_then(|line| line.order.first());
         head.is_some_and(|(least, _)| *least <= leave)
     }
 
-    /// Whether a call waiting on the key will give this id to its reservation.
+    /// Returns whether a call waiting on the key will give this id to its reservation.
     pub fn id_waits(&self, key: DbKey, id: &[u8]) -> bool {
         self.line_of(key).is_some_and(|line| line.ids.contains(id))
     }
 
-    /// The number of calls that wait on the key.
+    /// Returns the number of calls that wait on the key.
     pub fn waiting_on(&self, key: DbKey) -> usize {
         self.line_of(key).map_or(0, |line| line.order.len())
     }
 
-    /// The ticket of a call that is going to wait. `None` if `most` calls wait already.
+    /// Returns the ticket of a call that is going to wait. `None` if `most` calls wait already.
     pub fn admit(&mut self, most: u64) -> Option<Ticket> {
         let waiting = u64::try_from(self.waiting).unwrap_or(u64::MAX);
         (waiting < most).then(|| Ticket(self.new_number()))
@@ -440,7 +441,7 @@ impl<P: LineTypes> Lines<P> {
         self.work = Some(Work { cause, began_us: now_us });
     }
 
-    /// Whether the budget allows another step.
+    /// Returns whether the budget allows another step.
     pub fn has_time(&self, now_us: u64) -> bool {
         let Some(work) = &self.work else { return false };
         let spent_us = now_us.saturating_sub(work.began_us);
@@ -469,13 +470,14 @@ impl<P: LineTypes> Lines<P> {
         Some(id)
     }
 
-    /// The head of a line.
+    /// Returns the head of a line.
     pub fn head(&self, id: LineId) -> Option<(Ticket, P::Call)> {
         let (_, ticket) = self.lines.get(&id)?.order.first()?;
         self.waiters.get(ticket).map(|waiter| (*ticket, waiter.call.clone()))
     }
 
-    /// Records that the head of a line was tried and denied. It can be granted after `wait_us`, or `None` if that is not known.
+    /// Records that the head of a line was tried and denied. It can be granted after `wait_us`, or `None` if that is not
+    /// known.
     pub fn record_denial(&mut self, id: LineId, wait_us: Option<u64>, now_us: u64) {
         self.change(id, |line| {
             line.try_us = now_us.saturating_add(wait_us.unwrap_or(POLL_US).min(POLL_US));
@@ -505,7 +507,7 @@ impl<P: LineTypes> Lines<P> {
         owing.into_iter().for_each(|id| self.drop_writes(id));
     }
 
-    /// The line that has been due for the longest time.
+    /// Returns the line that has been due for the longest time.
     pub fn next_line(&self, now_us: u64) -> Option<(LineId, Arc<OwnedDbKey>)> {
         let tries = self.tries.first().filter(|_| self.paused_until_us.is_none());
         let due = tries.into_iter().chain(self.deadlines.first()).min()?;
@@ -514,8 +516,8 @@ impl<P: LineTypes> Lines<P> {
         Some((id, Arc::clone(&line.key)))
     }
 
-    /// What to do next in a line at `now_us`. `None` if nothing is due. The head is tried before waiters behind it are
-    /// dismissed. Without `may_write` waiters are only dismissed.
+    /// Returns what to do next in a line at `now_us`. `None` if nothing is due. The head is tried before waiters behind it
+    /// are dismissed. Without `may_write` waiters are only dismissed.
     pub fn next_step(&mut self, id: LineId, may_write: bool, now_us: u64) -> Option<LineStep<P>> {
         let line = self.lines.get_mut(&id)?;
         let overdue = line.deadlines.first().copied().filter(|(due_us, _)| *due_us <= now_us);
@@ -556,7 +558,7 @@ impl<P: LineTypes> Lines<P> {
         self.try_all(now_us);
     }
 
-    /// When the next step is due.
+    /// Returns when the next step is due.
     pub fn due_us(&self) -> Option<u64> {
         let at_us = |entry: Option<&(u64, LineId)>| entry.map(|(at_us, _)| *at_us);
         let tries = at_us(self.tries.first());
@@ -564,7 +566,7 @@ impl<P: LineTypes> Lines<P> {
         tries.into_iter().chain(at_us(self.deadlines.first())).min()
     }
 
-    /// What to do with the timer after any other transition, so that it fires when the next step is due.
+    /// Returns what to do with the timer after any other transition, so that it fires when the next step is due.
     pub fn timer(&mut self, now_us: u64) -> Timer {
         if self.work.is_some() {
             return Timer::Keep;
@@ -609,7 +611,7 @@ impl<P: LineTypes> Lines<P> {
         self.lines.get(&self.line_on(key)?)
     }
 
-    /// The line on a key, which is created if there is none.
+    /// Returns the line on a key, which is created if there is none.
     fn open(&mut self, key: DbKey, now_us: u64) -> LineId {
         if let Some(id) = self.line_on(key) {
             return id;

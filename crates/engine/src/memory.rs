@@ -58,7 +58,7 @@ struct MemoryRecord {
     expires_at_ms: u64,
 }
 
-/// Whether a key has expired. As on a server it still lives in the millisecond `expires_at_ms`.
+/// Returns whether a key has expired. As on a server it still lives in the millisecond `expires_at_ms`.
 fn has_expired(expires_at_ms: u64, now_us: u64) -> bool {
     now_us / 1_000 > expires_at_ms
 }
@@ -83,7 +83,7 @@ pub enum MemoryKind {
 }
 
 impl Memory {
-    /// The live reservations of a key, the oldest first.
+    /// Returns the live reservations of a key, the oldest first.
     ///
     /// # Errors
     ///
@@ -106,12 +106,12 @@ impl Memory {
         body(&mut self.zones.borrow_mut())
     }
 
-    /// How many keys there are, expired ones that were not looked for yet among them.
+    /// Returns how many keys there are, expired ones that were not looked for yet among them.
     pub fn len(&self) -> usize {
         self.keys.borrow().len()
     }
 
-    /// Whether there is no key.
+    /// Returns whether there is no key.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -121,7 +121,7 @@ impl Memory {
         MemoryKey { memory: self, name, now_us }
     }
 
-    /// When a key expires, in Unix milliseconds; `None` where there is none.
+    /// Returns when a key expires, in Unix milliseconds; `None` if there is none.
     pub fn expires_at_ms(&self, name: &[u8], now_us: u64) -> Option<u64> {
         let keys = self.keys.borrow();
         keys.get(name)
@@ -129,7 +129,7 @@ impl Memory {
             .filter(|at_ms| !has_expired(*at_ms, now_us))
     }
 
-    /// Which kind of limit a key holds; `None` where there is none. An expired key is dropped.
+    /// Returns which kind of limit a key holds; `None` if there is none. An expired key is dropped.
     pub fn kind(&self, name: &[u8], now_us: u64) -> Option<MemoryKind> {
         let mut keys = self.keys.borrow_mut();
         let record = keys.get(name)?;
@@ -154,7 +154,7 @@ impl Memory {
         }
     }
 
-    /// Takes a window out, with its name and the time at which it expires; `None` where there is no key. An expired key is
+    /// Takes a window out, with its name and the time at which it expires; `None` if there is no key. An expired key is
     /// dropped.
     fn take_window(&self, name: &[u8], now_us: u64) -> Result<Option<TakenWindow>, Refused> {
         let mut keys = self.keys.borrow_mut();

@@ -38,7 +38,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// The suffixes, and milliseconds in one unit (`None` where only the calendar knows).
+    /// The suffixes, and milliseconds in one unit (`None` if only the calendar knows).
     const ALL: [(&'static str, Unit, Option<u64>); 8] = [
         ("ms", Unit::Millisecond, Some(1)),
         ("s", Unit::Second, Some(1_000)),
@@ -127,17 +127,17 @@ impl Period {
         Ok(Period { count, unit, length })
     }
 
-    /// How long it is.
+    /// Returns how long it is.
     pub fn length(&self) -> Length {
         self.length
     }
 
-    /// How many of the unit.
+    /// Returns how many of the unit.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// The unit it was written in.
+    /// Returns the unit it was written in.
     pub fn unit(&self) -> Unit {
         self.unit
     }
@@ -150,7 +150,7 @@ impl Period {
 }
 
 impl Length {
-    /// When an event of `event_us` leaves a sliding window of this length. With months, that is the same day
+    /// Returns when an event of `event_us` leaves a sliding window of this length. With months, that is the same day
     /// and time that many months later (UTC), and where that day does not exist the first instant of the
     /// month after it.
     pub fn leaves_us(self, event_us: u64) -> u64 {
@@ -165,8 +165,8 @@ impl Length {
         }
     }
 
-    /// The horizon: the latest event time that has left a sliding window of this length at `now_us`, the largest `e`
-    /// with `leaves_us(e) <= now_us`. `None` where that lies before 1970.
+    /// Returns the horizon: the latest event time that has left a sliding window of this length at `now_us`, the largest `e`
+    /// with `leaves_us(e) <= now_us`. `None` if that lies before 1970.
     pub fn horizon_us(self, now_us: u64) -> Option<u64> {
         match self {
             Length::Ms(ms) => now_us.checked_sub(ms.saturating_mul(1_000)),

@@ -36,7 +36,7 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// The reservation that a grant makes; `None` where it makes none.
+    /// Returns the reservation that a grant makes; `None` if it makes none.
     #[inline]
     pub(crate) fn reserve(&self) -> Option<&Reserve> {
         match self {
@@ -84,17 +84,17 @@ impl Request {
         }
     }
 
-    /// Whether it takes something, so that it has to stand in line and may wait.
+    /// Returns whether it takes something, so that it has to stand in line and may wait.
     pub fn takes(&self) -> bool {
         self.ask.quantity.takes()
     }
 
-    /// How much it leaves for others, which is its place in a line.
+    /// Returns how much it leaves for others, which is its place in a line.
     pub fn leave(&self) -> u64 {
         self.ask.leave
     }
 
-    /// The id that the caller gave to the reservation.
+    /// Returns the id that the caller gave to the reservation.
     pub fn id(&self) -> Option<&[u8]> {
         self.limit.reserve().and_then(|reserve| reserve.id.as_ref()).map(|id| id.as_bytes())
     }

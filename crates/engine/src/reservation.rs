@@ -107,7 +107,7 @@ impl<'m> ReservationRef<'m> {
         let (gone_us, rest) = (lease_end_us.checked_add(after_us)?, rest.strip_prefix(b":")?);
         let (order_us, rule) = match rest.strip_prefix(b":") {
             Some(rule) => (start_us(lease_end_us, lease_ms), rule),
-            // Written only where it differs: there is one way to write a reservation.
+            // Written only if it differs: there is one way to write a reservation.
             None => number(rest)
                 .filter(|(order_us, _)| *order_us != start_us(lease_end_us, lease_ms))?,
         };
@@ -128,7 +128,7 @@ impl<'m> ReservationRef<'m> {
 }
 
 impl<I: AsRef<[u8]>, R: AsRef<[u8]>> Reservation<I, R> {
-    /// The member that [`Reservation::decode`] reads.
+    /// Returns the member that [`Reservation::decode`] reads.
     pub fn member(&self) -> ReservationMember {
         let mut text = ReservationMember::new();
         push_prefix(&mut text, self.id.as_ref(), b':');
@@ -150,7 +150,7 @@ impl<I: AsRef<[u8]>, R: AsRef<[u8]>> Reservation<I, R> {
         text
     }
 
-    /// The same reservation with its id and its rule borrowed.
+    /// Borrows its id and its rule.
     pub fn borrowed(&self) -> ReservationRef<'_> {
         let Reservation { ref id, quantity, lease_ms, lease_end_us, gone_us, order_us, ref rule } =
             *self;
@@ -160,32 +160,33 @@ impl<I: AsRef<[u8]>, R: AsRef<[u8]>> Reservation<I, R> {
 }
 
 impl<I, R> Reservation<I, R> {
-    /// When its lease began.
+    /// Returns when its lease began.
     pub fn start_us(&self) -> u64 {
         start_us(self.lease_end_us, self.lease_ms)
     }
 
-    /// Whether it still holds when its lease has ended (COUNTLAPSED).
+    /// Returns whether it still holds when its lease has ended (COUNTLAPSED).
     pub fn counts_lapsed(&self) -> bool {
         self.gone_us > self.lease_end_us
     }
 
-    /// Whether its lease begins after `now_us`, because the clock was set back.
+    /// Returns whether its lease begins after `now_us`, because the clock was set back.
     pub fn is_from_future(&self, now_us: u64) -> bool {
         self.start_us() > now_us
     }
 
-    /// When its lease ends, seen from `now_us`: at its end, and after the clock was set back at most one lease from now.
+    /// Returns when its lease ends, seen from `now_us`: at its end, and after the clock was set back at most one lease from
+    /// now.
     pub fn seen_lease_end_us(&self, now_us: u64) -> u64 {
         self.lease_end_us.min(lease_end_us(now_us, self.lease_ms))
     }
 
-    /// Whether its lease runs at `now_us`.
+    /// Returns whether its lease runs at `now_us`.
     pub fn runs(&self, now_us: u64) -> bool {
         self.seen_lease_end_us(now_us) > now_us
     }
 
-    /// Whether it holds its quantity at `now_us`.
+    /// Returns whether it holds its quantity at `now_us`.
     pub fn live(&self, now_us: u64) -> bool {
         self.runs(now_us) || self.gone_us > now_us
     }
@@ -206,7 +207,7 @@ impl<'z> ReservationView<'z> {
         ReservationView { now_us, zones, last: None }
     }
 
-    /// The reservation as it must be rewritten if it is from the future, otherwise as it is.
+    /// Returns the reservation as it must be rewritten if it is from the future, otherwise as it is.
     pub fn seen<'m>(&mut self, one: &ReservationRef<'m>) -> ReservationRef<'m> {
         if !one.is_from_future(self.now_us) {
             return *one;
@@ -219,8 +220,8 @@ impl<'z> ReservationView<'z> {
         Reservation { lease_end_us, gone_us, ..*one }
     }
 
-    /// When a reservation whose lease ends at `lease_end_us` stops holding. Where its rule says nothing, as outside of the years
-    /// that a calendar knows, as long after the end as before.
+    /// Returns when a reservation whose lease ends at `lease_end_us` stops holding. Where its rule says nothing, as outside
+    /// of the years that a calendar knows, as long after the end as before.
     fn gone_us(&mut self, one: &ReservationRef, lease_end_us: u64) -> u64 {
         let known = self.last.as_ref().filter(|(text, _)| text.as_bytes() == one.rule);
         let rule = match known {
@@ -245,7 +246,7 @@ pub struct HeldReservation {
     pub id: Id,
     /// How much it holds.
     pub quantity: u64,
-    /// Microseconds until its lease ends; 0 where it has ended, and the reservation still holds.
+    /// Microseconds until its lease ends; 0 if it has ended, and the reservation still holds.
     pub left_us: u64,
     /// Its place in the order of arrival.
     order_us: u64,
@@ -269,12 +270,12 @@ impl HeldReservation {
     }
 }
 
-/// The id in a member; `None` where the module writes no member that begins so. The rest of the member is not checked.
+/// Returns the id in a member; `None` if the module writes no member that begins so. The rest of the member is not checked.
 pub fn id_of(member: &[u8]) -> Option<&[u8]> {
     split_id(member).map(|(id, _)| id)
 }
 
-/// The id in a member, and what follows it.
+/// Returns the id in a member, and what follows it.
 fn split_id(member: &[u8]) -> Option<(&[u8], &[u8])> {
     let &[MEMBER_PREFIX, tens, ones, b':', ref rest @ ..] = member else { return None };
     let length = usize::try_from(parse_digits(&[tens, ones])?).ok()?;
@@ -282,7 +283,7 @@ fn split_id(member: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((id, rest.strip_prefix(b":")?))
 }
 
-/// When a lease that begins at `start_us` ends.
+/// Returns when a lease that begins at `start_us` ends.
 pub fn lease_end_us(start_us: u64, lease_ms: u64) -> u64 {
     start_us.saturating_add(lease_ms.saturating_mul(1_000))
 }
@@ -291,7 +292,7 @@ fn start_us(lease_end_us: u64, lease_ms: u64) -> u64 {
     lease_end_us.saturating_sub(lease_ms.saturating_mul(1_000))
 }
 
-/// The members of the reservation `id` begin with `prefix(id, b':')`, and no others lie between that and
+/// Returns the members of the reservation `id` begin with `prefix(id, b':')`, and no others lie between that and
 /// `prefix(id, b';')`, the next in order.
 pub fn prefix(id: &[u8], mark: u8) -> Prefix {
     let mut text = Prefix::new();

@@ -14,8 +14,8 @@ use super::period::{Length, Period};
 /// About the most entries for what is counted coarsely: denied calls, and what lies beyond the limit.
 const MAX_COARSE_ENTRIES: u32 = 4096;
 
-/// Room for the longest text of a rule, about 70 bytes: 13 digits and a unit, a zone's name of 32 bytes, an anchor of 19, and
-/// two marks.
+/// Room for the longest text of a rule, about 70 bytes: 13 digits and a unit, a zone's name of 32 bytes, an anchor of 19,
+/// and two marks.
 pub const MAX_RULE: usize = 96;
 
 /// A rule as text.
@@ -79,10 +79,10 @@ impl Rule {
         Some(Rule::Sliding { period: Period::parse(period).ok()?, buckets })
     }
 
-    /// The rule as text: `-`, `60s`, `60s/10`, `60s^first`, `1d@UTC`, or `1mo~QFzl=quo0`. The last is `1mo FIXED FROM 15@12:00
-    /// TZ Europe/Berlin`: a [code](zone_code) for a zone with a long name, and where windows start, in seconds after 1970 by
-    /// the wall clock, in base 36. It is short because the server keeps a small sorted set in one piece, a listpack, only while
-    /// none of its members is longer than 64 bytes.
+    /// Returns the rule as text: `-`, `60s`, `60s/10`, `60s^first`, `1d@UTC`, or `1mo~QFzl=quo0`. The last is `1mo FIXED
+    /// FROM 15@12:00 TZ Europe/Berlin`: a [code](zone_code) for a zone with a long name, and where windows start, in seconds
+    /// after 1970 by the wall clock, in base 36. It is short because the server keeps a small sorted set in one piece, a
+    /// listpack, only while none of its members is longer than 64 bytes.
     pub fn write(&self, zones: &Zones) -> RuleText {
         let mut text = RuleText::new();
         match self {
@@ -118,7 +118,7 @@ impl Rule {
         text
     }
 
-    /// The rule as it stands at `now_us`. `None` only outside of the years that a calendar knows.
+    /// Returns the rule as it stands at `now_us`. `None` only outside of the years that a calendar knows.
     pub fn at(&self, now_us: u64, zones: &mut Zones) -> Option<RuleNow> {
         let span = match self {
             Rule::Sliding { period, buckets } => {
@@ -137,17 +137,17 @@ impl Rule {
         Some(RuleNow { now_us, span, coarse_entries: MAX_COARSE_ENTRIES })
     }
 
-    /// When an event that happens at `event_us` leaves, where nothing else is counted then. `None` only outside of the years
-    /// that a calendar knows.
+    /// Returns when an event that happens at `event_us` leaves, if nothing else is counted then. `None` only outside of the
+    /// years that a calendar knows.
     pub fn leaves_us(&self, event_us: u64, zones: &mut Zones) -> Option<u64> {
         Some(self.at(event_us, zones)?.leaves_us(event_us))
     }
 }
 
-/// Stands for an anchor where the first event opens a window.
+/// Stands for an anchor if the first event opens a window.
 const FIRST: &[u8] = b"first";
 
-/// The period and the zone of `1d@UTC` and `1d~QFzl`; `None` for anything else.
+/// Returns the period and the zone of `1d@UTC` and `1d~QFzl`; `None` for anything else.
 fn split_zone(text: &[u8], zones: &mut Zones) -> Option<(Period, Zone)> {
     let (period, zone) = match split_once(text, b'~') {
         Some((period, code)) => (period, zones.coded(code)?),
@@ -159,7 +159,7 @@ fn split_zone(text: &[u8], zones: &mut Zones) -> Option<(Period, Zone)> {
     Some((Period::parse(period).ok()?, zone))
 }
 
-/// A rule at one moment. Where the first event opens a window, [`see_newest`](RuleNow::see_newest) decides whether one is
+/// A rule at one moment. If the first event opens a window, [`see_newest`](RuleNow::see_newest) decides whether one is
 /// open.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RuleNow {
@@ -181,7 +181,7 @@ enum Span {
     },
     FirstHit {
         length: Length,
-        /// When the window that is open ends; `None` where the next event opens one.
+        /// When the window that is open ends; `None` if the next event opens one.
         open_until_us: Option<u64>,
         /// All entries but the newest, which alone counts, are of this time or before.
         horizon_us: Option<u64>,
@@ -191,18 +191,18 @@ enum Span {
 }
 
 impl RuleNow {
-    /// The same, with at most about `entries` for what is counted coarsely.
+    /// Limits what is counted coarsely to about `entries` entries.
     pub fn with_entries(mut self, entries: u32) -> RuleNow {
         self.coarse_entries = entries.min(MAX_COARSE_ENTRIES);
         self
     }
 
-    /// Whether only a key's newest entry counts: where its first event opens the window.
+    /// Returns whether only a key's newest entry counts: where its first event opens the window.
     pub fn counts_newest_alone(&self) -> bool {
         matches!(self.span, Span::FirstHit { .. })
     }
 
-    /// Takes note of the newest entry, and returns whether it counts. Where the first event opens a window, this decides
+    /// Takes note of the newest entry, and returns whether it counts. If the first event opens a window, this decides
     /// whether one is open. All other entries are older than `stored_until_us`.
     pub fn see_newest(&mut self, newest: &Entry, stored_until_us: u64) -> bool {
         let now_us = self.now_us;
@@ -217,12 +217,12 @@ impl RuleNow {
         }
     }
 
-    /// The moment itself, in Unix microseconds.
+    /// Returns the moment itself, in Unix microseconds.
     pub fn now_us(&self) -> u64 {
         self.now_us
     }
 
-    /// The horizon: the latest event time that no longer counts; `None` if all do.
+    /// Returns the horizon: the latest event time that no longer counts; `None` if all do.
     pub fn horizon_us(&self) -> Option<u64> {
         match self.span {
             Span::Sliding { horizon_us, .. } => horizon_us,
@@ -232,7 +232,7 @@ impl RuleNow {
         }
     }
 
-    /// The horizon at a later time, among the events that count now.
+    /// Returns the horizon at a later time, among the events that count now.
     pub fn horizon_us_at(&self, then_us: u64) -> Option<u64> {
         match self.span {
             Span::Sliding { length, .. } => length.horizon_us(then_us),
@@ -242,8 +242,8 @@ impl RuleNow {
         }
     }
 
-    /// When an event of `event_us`, which counts now, stops counting. Where the first event opens a window and none is open,
-    /// the event opens it.
+    /// Returns when an event of `event_us`, which counts now, stops counting. If the first event opens a window and none is
+    /// open, the event opens it.
     pub fn leaves_us(&self, event_us: u64) -> u64 {
         match self.span {
             Span::Sliding { length, .. } => length.leaves_us(event_us),
@@ -255,17 +255,17 @@ impl RuleNow {
         }
     }
 
-    /// Whether events are counted at all.
+    /// Returns whether events are counted at all.
     pub fn counts(&self) -> bool {
         !matches!(self.span, Span::Nothing)
     }
 
-    /// Whether the window slides.
+    /// Returns whether the window slides.
     pub fn is_sliding(&self) -> bool {
         matches!(self.span, Span::Sliding { .. })
     }
 
-    /// The length of a sliding window in microseconds; 0 for other rules.
+    /// Returns the length of a sliding window in microseconds; 0 for other rules.
     pub fn sliding_period_us(&self) -> u64 {
         match self.span {
             Span::Sliding { horizon_us, .. } => self.now_us.saturating_sub(horizon_us.unwrap_or(0)),
@@ -273,7 +273,7 @@ impl RuleNow {
         }
     }
 
-    /// The most entries that live events need under this rule; `None` where it depends on the limit.
+    /// Returns the most entries that live events need under this rule; `None` if it depends on the limit.
     pub fn most_entries(&self) -> Option<u32> {
         match self.span {
             Span::Sliding { buckets, .. } => buckets,
@@ -282,15 +282,15 @@ impl RuleNow {
         }
     }
 
-    /// The most entries that live at one time where events are folded into about `entries`: in a sliding window the oldest
-    /// of them has begun to leave.
+    /// Returns the most entries that live at one time where events are folded into about `entries`: in a sliding window the
+    /// oldest of them has begun to leave.
     pub fn most_live(&self, entries: u32) -> usize {
         let whole = matches!(self.span, Span::Calendar { .. } | Span::FirstHit { .. });
         let leaving = u32::from(!whole);
         usize::try_from(entries.saturating_add(leaving)).unwrap_or(usize::MAX)
     }
 
-    /// Whether a new event shares the newest entry, which began at `first_us`. With `coarse` both are denied calls
+    /// Returns whether a new event shares the newest entry, which began at `first_us`. With `coarse` both are denied calls
     /// or lie beyond the limit.
     ///
     /// Under an exact rule an admitted event must leave on time, so it never joins another, and a coarse one joins an entry

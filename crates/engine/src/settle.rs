@@ -53,7 +53,7 @@ pub fn apply<S: Store>(
 }
 
 /// Gives the reservation `id` back; whether it was held. With `lease_end_us` only if its lease ends then: it may have been
-/// released, and somebody else may have taken the id.
+/// released, and another client may have taken the id.
 ///
 /// # Errors
 ///
@@ -94,8 +94,8 @@ fn settle<K: WindowKey>(
     key.write(Change { edit, reserve: renewed, settle: Some(member), clean, ban, expiry });
 }
 
-/// Starts the lease of the reservation `id` again, with `lease_ms` or its own length; whether it is held, and its lease has not
-/// ended.
+/// Starts the lease of the reservation `id` again, with `lease_ms` or its own length; whether it is held, and its lease has
+/// not ended.
 ///
 /// # Errors
 ///

@@ -6,7 +6,7 @@
 //!       --window()--> WindowKey --read--> events and reservations --write-->
 //! ```
 //!
-//! Reading may fail: somebody else may have written the key. Writing what was planned cannot.
+//! Reading may fail: another client may have written the key. Writing what was planned cannot.
 
 use super::ban::Ban;
 use super::calendar::Zones;
@@ -65,7 +65,7 @@ pub trait Store: Copy {
     /// Its window.
     type Window: WindowKey<Error = Self::Error>;
 
-    /// The wall clock, in Unix microseconds.
+    /// Returns the wall clock, in Unix microseconds.
     fn now_us(&self) -> u64;
 
     /// Lends the time zones that the store knows. `body` must not ask for them again.
@@ -77,13 +77,14 @@ pub trait Store: Copy {
         self.zones(|zones| rule.at(self.now_us(), zones))
     }
 
-    /// When an event that happens at `event_us`, now or later, leaves by a rule. `None` only outside of the years that a
-    /// calendar knows.
+    /// Returns when an event that happens at `event_us`, now or later, leaves by a rule. `None` only outside of the years
+    /// that a calendar knows.
     fn leaves_us(&self, rule: &Rule, event_us: u64) -> Option<u64> {
         self.zones(|zones| rule.leaves_us(event_us, zones))
     }
 
-    /// About the most entries from the future that a call merges after the clock was set back: they take some 3 milliseconds.
+    /// About the most entries from the future that a call merges after the clock was set back: they take some 3
+    /// milliseconds.
     fn heal_most(&self) -> usize {
         10_000
     }
@@ -93,15 +94,15 @@ pub trait Store: Copy {
         self.zones(|zones| rule.write(zones))
     }
 
-    /// The rule that a reservation remembers; `None` for one that the module did not write.
+    /// Returns the rule that a reservation remembers; `None` for one that the module did not write.
     fn parse_rule(&self, text: &[u8]) -> Option<Rule> {
         self.zones(|zones| Rule::parse(text, zones))
     }
 
-    /// The key as a bucket that has not been read.
+    /// Returns the key as a bucket that has not been read.
     fn bucket(self) -> Self::Bucket;
 
-    /// The key as a window that has not been read.
+    /// Returns the key as a window that has not been read.
     fn window(self) -> Self::Window;
 }
 
@@ -110,10 +111,10 @@ pub trait BucketKey {
     /// What reading can fail with.
     type Error;
 
-    /// Opens the key; `None` where it is missing.
+    /// Opens the key; `None` if it is missing.
     fn read(&mut self) -> Result<Option<Stored>, Self::Error>;
 
-    /// Writes what was planned. Nothing, where the key was opened for reading.
+    /// Writes what was planned. Does nothing if the key was opened for reading.
     fn write(&mut self, next: BucketEdit);
 }
 
@@ -122,18 +123,18 @@ pub trait Entries {
     /// What reading can fail with.
     type Error: From<Refused>;
 
-    /// How many there are.
+    /// Returns how many there are.
     fn len(&self) -> usize;
 
-    /// Whether there is none.
+    /// Returns whether there is none.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The newest entry of at most `until_us`; the newest of all for `None`.
+    /// Returns the newest entry of at most `until_us`; the newest of all for `None`.
     fn newest(&mut self, until_us: Option<u64>) -> Result<Option<Entry>, Self::Error>;
 
-    /// The oldest entry after `after_us`; the oldest of all for `None`.
+    /// Returns the oldest entry after `after_us`; the oldest of all for `None`.
     fn oldest(&mut self, after_us: Option<u64>) -> Result<Option<Entry>, Self::Error>;
 
     /// Shows the entries after `after_us` and up to `until_us` to `visit`, the oldest first, until it returns false. `None`
@@ -173,16 +174,17 @@ impl<E: Entries> Entries for &mut E {
 
 /// The reservations of a key, at one moment.
 pub trait Reservations: Holds {
-    /// Whether the id that was asked for is held.
+    /// Returns whether the id that was asked for is held.
     fn has_id(&self) -> bool;
 
-    /// How many are live.
+    /// Returns how many are live.
     fn live_len(&self) -> usize;
 
-    /// The place of a new one in the order of arrival.
+    /// Returns the place of a new one in the order of arrival.
     fn next_order_us(&self, now_us: u64) -> u64;
 
-    /// Whether even a denied call writes: to start leases again after the clock was set back, or to drop many that are gone.
+    /// Returns whether even a denied call writes: to start leases again after the clock was set back, or to drop many that
+    /// are gone.
     fn must_write(&self) -> bool;
 }
 
@@ -199,7 +201,7 @@ pub trait WindowKey {
     /// The stored form of a reservation, which [`Reservation::decode`](crate::reservation::Reservation::decode) reads.
     type Member: AsRef<[u8]>;
 
-    /// Opens the key, reads what is reserved, and notes whether `id` is held. Refuses a key that somebody else keeps.
+    /// Opens the key, reads what is reserved, and notes whether `id` is held. Refuses a key that the module did not write.
     fn read(&mut self, id: Option<&[u8]>) -> Result<(), Self::Error>;
 
     /// Its events.
@@ -207,23 +209,23 @@ pub trait WindowKey {
         self.split().0
     }
 
-    /// What is reserved.
+    /// Returns what is reserved.
     fn reservations(&self) -> &Self::Reservations;
 
-    /// The ban that is stored, or the mark that a past one left.
+    /// Returns the ban that is stored, or the mark that a past one left.
     fn ban(&self) -> Option<Ban>;
 
     /// Its events, and what is reserved.
     fn split(&mut self) -> (Self::Events<'_>, &Self::Reservations);
 
-    /// How many reservations have a lease that runs.
+    /// Returns how many reservations have a lease that runs.
     fn running(&mut self) -> usize;
 
-    /// The stored form of the reservation `id`, if it is live.
+    /// Returns the stored form of the reservation `id`, if it is live.
     fn find_live(&mut self, id: &[u8]) -> Result<Option<Self::Member>, Self::Error>;
 
-    /// Writes what was planned; returns how many reservations were dropped because they were gone. Nothing, where the key was
-    /// opened for reading.
+    /// Writes what was planned; returns how many reservations were dropped because they were gone. Does nothing if the key
+    /// was opened for reading.
     fn write(&mut self, change: Change<'_, Self::Member>) -> usize;
 }
 
@@ -240,7 +242,7 @@ pub enum BanEdit {
 }
 
 impl BanEdit {
-    /// What is there after this edit, where `ban` was there before.
+    /// Returns what is there after this edit, where `ban` was there before.
     pub fn after(self, ban: Option<Ban>) -> Option<Ban> {
         match self {
             BanEdit::Keep => ban,

@@ -21,7 +21,7 @@ impl<const N: usize> Text<N> {
         Text { bytes: [0; N], len: 0 }
     }
 
-    /// What was written so far.
+    /// Returns what was written so far.
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..usize::from(self.len)).unwrap_or_default()
     }

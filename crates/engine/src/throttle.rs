@@ -69,7 +69,7 @@ impl Stored {
     /// Reads a stored value: 19 digits of Unix nanoseconds, perhaps a point and one to nine digits of their
     /// fraction, perhaps a plus sign and a debt in nanoseconds, and perhaps a ban. `None` for anything else.
     pub fn decode(value: &[u8]) -> Option<Stored> {
-        // Somebody else's string may have 512 MB: it is not searched.
+        // Another client's string may have 512 MB: it is not searched.
         if value.len() > MAX_VALUE {
             return None;
         }
@@ -114,7 +114,7 @@ impl Stored {
         u128::from(self.ns).saturating_mul(ATTOS_PER_NS).saturating_add(u128::from(self.attos))
     }
 
-    /// The stored form. A fraction only where there is one, without trailing zeros.
+    /// Returns the stored form. A fraction only if there is one, without trailing zeros.
     pub fn encode(self) -> StoredText {
         let mut text = StoredText::new();
         text.push_number(self.ns, TAT_DIGITS);
@@ -138,32 +138,33 @@ impl Stored {
         text
     }
 
-    /// The ban that runs, or the mark that a past one left.
+    /// Returns the ban that runs, or the mark that a past one left.
     pub fn ban(self) -> Option<Ban> {
         self.ban
     }
 
-    /// The first whole Unix millisecond at which the value does not matter any more: the bucket is full, and no ban runs.
+    /// Returns the first whole Unix millisecond at which the value does not matter any more: the bucket is full, and no ban
+    /// runs.
     pub fn void_at_ms(self) -> u64 {
         self.full_at_ms().max(self.ban.map_or(0, |ban| ban.end_ms()))
     }
 
-    /// The last Unix millisecond in which its key lives.
+    /// Returns the last Unix millisecond in which its key lives.
     pub fn expires_at_ms(self) -> u64 {
         self.void_at_ms().saturating_add(GRACE_MS)
     }
 
-    /// When the bucket is full, in Unix microseconds, rounded up.
+    /// Returns when the bucket is full, in Unix microseconds, rounded up.
     pub fn full_at_us(self) -> u64 {
         self.ns.saturating_add(u64::from(self.attos > 0)).div_ceil(1_000)
     }
 
-    /// By how much the time may pass "empty", in nanoseconds.
+    /// Returns by how much the time may pass "empty", in nanoseconds.
     pub fn debt_ns(self) -> u64 {
         self.debt_ns
     }
 
-    /// The first whole Unix millisecond at which the bucket is full.
+    /// Returns the first whole Unix millisecond at which the bucket is full.
     pub fn full_at_ms(self) -> u64 {
         self.ns.saturating_add(u64::from(self.attos > 0)).div_ceil(NS_PER_MS)
     }
@@ -220,7 +221,7 @@ impl Rate {
         self.cost(quantity).saturating_add(dropped)
     }
 
-    /// The largest quantity whose cost is at most `room`, which is at most the bucket.
+    /// Returns the largest quantity whose cost is at most `room`, which is at most the bucket.
     fn affordable(&self, room: Attos) -> u64 {
         if room >= self.bucket {
             return self.limit;
@@ -271,7 +272,7 @@ pub struct Bucket<'r> {
 }
 
 impl<'r> Bucket<'r> {
-    /// The bucket of `rate` at `now_us` Unix microseconds, where `stored` lies in its key (`None`: no key).
+    /// Returns the bucket of `rate` at `now_us` Unix microseconds, where `stored` lies in its key (`None` if there is no key).
     pub fn at(rate: &'r Rate, stored: Option<Stored>, now_us: u64) -> Bucket<'r> {
         let now = u128::from(now_us).saturating_mul(ATTOS_PER_US);
         let empty = now.saturating_add(rate.bucket);
@@ -297,7 +298,7 @@ impl<'r> Bucket<'r> {
         }
     }
 
-    /// The moment at which it is looked at, in Unix microseconds.
+    /// Returns the moment at which it is looked at, in Unix microseconds.
     pub fn now_us(&self) -> u64 {
         self.now_us
     }
@@ -343,12 +344,12 @@ impl<'r> Bucket<'r> {
         Ok(if barred { verdict.in_line(Obstacle::Counted) } else { verdict })
     }
 
-    /// How much time the bucket lacks for `quantity`.
+    /// Returns how much time the bucket lacks for `quantity`.
     fn missing(&self, quantity: u64) -> Attos {
         self.tat.saturating_add(self.rate.cost(quantity)).saturating_sub(self.empty)
     }
 
-    /// How far `tat` is beyond an empty bucket, in whole nanoseconds, rounded up.
+    /// Returns how far `tat` is beyond an empty bucket, in whole nanoseconds, rounded up.
     fn debt_ns(&self, tat: Attos) -> u128 {
         // Most buckets have none.
         if tat <= self.empty {
@@ -357,7 +358,7 @@ impl<'r> Bucket<'r> {
         tat.saturating_sub(self.empty).div_ceil(ATTOS_PER_NS)
     }
 
-    /// How much is left when the arrival time is `tat`.
+    /// Returns how much is left when the arrival time is `tat`.
     fn remaining(&self, tat: Attos) -> u64 {
         if tat > self.empty || self.ban.runs() {
             return 0;
@@ -366,7 +367,7 @@ impl<'r> Bucket<'r> {
     }
 
     /// The decision about an allowed call, and what to write.
-    // Inlined, as what it returns would be copied twice.
+    // Inlined so that the large result is not copied twice.
     #[inline(always)]
     pub fn grant(&self, ask: &Ask, verdict: Verdict) -> (Decision, BucketEdit) {
         let after = match ask.quantity {
@@ -396,8 +397,8 @@ impl<'r> Bucket<'r> {
     }
 
     /// Carries out a denied call. A state from the future is written back, so that the wait in the reply is the wait that is
-    /// needed. The call may close the key for `ban_ms`: it does if the bucket holds less than the call's quantity, and nothing
-    /// was granted since the last ban.
+    /// needed. The call may close the key for `ban_ms`: it does if the bucket holds less than the call's quantity, and
+    /// nothing was granted since the last ban.
     pub fn deny(
         &mut self,
         ask: &Ask,
@@ -422,7 +423,7 @@ impl<'r> Bucket<'r> {
         self.store(self.tat.min(LAST_TAT), self.ban.seen())
     }
 
-    /// The decision about a call with this verdict on the bucket as it is.
+    /// Returns the decision about a call with this verdict on the bucket as it is.
     pub fn look(&self, verdict: Verdict) -> Decision {
         self.decision(verdict, self.tat)
     }

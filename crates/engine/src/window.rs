@@ -28,8 +28,8 @@ pub struct Edit {
     pub put: Option<Entry>,
     /// The entry that `put` replaces, or that is given back whole.
     pub replaced: Option<Entry>,
-    /// An entry that changes, and what it becomes: one that is given back in part, or that stays in the future and takes what
-    /// is counted.
+    /// An entry that changes, and what it becomes: one that is given back in part, or that stays in the future and takes
+    /// what is counted.
     pub changed: Option<(Entry, Entry)>,
     /// All entries between these two times, both included, are given back.
     pub given_back: Option<(u64, u64)>,
@@ -46,13 +46,13 @@ mod trim {
     /// From this many dead entries on a call drops them. In a key that has more entries than its rule needs, from one on.
     pub const ENOUGH: usize = 8;
 
-    /// The same in a set of up to [`SMALL`] entries, where every search walks past the dead ones.
+    /// [`ENOUGH`] for a set of up to [`SMALL`] entries, where every search walks past the dead ones.
     pub const ENOUGH_IN_SMALL: usize = 4;
 
     /// Up to this many entries the server keeps a sorted set in one piece, unless it is configured otherwise.
     pub const SMALL: usize = 128;
 
-    /// Where events have weights, a call looks for dead entries only if the number of entries is a multiple of this.
+    /// If events have weights, a call looks for dead entries only if the number of entries is a multiple of this.
     pub const EVERY: usize = 16;
 
     /// The most dead entries that a call drops, unless their sum stands in the way of counting.
@@ -121,8 +121,8 @@ pub struct WindowCount {
 }
 
 impl WindowCount {
-    /// Reads what counts now; nothing under the rule of a semaphore, whatever the key holds. Events from the future, as after
-    /// the clock was set back, count as happening now.
+    /// Reads what counts now; nothing under the rule of a semaphore, whatever the key holds. Events from the future, as
+    /// after the clock was set back, count as happening now.
     pub fn read<E: Entries>(entries: &mut E, rule_now: RuleNow) -> Result<WindowCount, E::Error> {
         let mut window_count = WindowCount { rule_now, ..WindowCount::default() };
         if rule_now.counts() {
@@ -180,7 +180,7 @@ impl WindowCount {
         Ok(())
     }
 
-    /// The newest entry, which alone counts, as one that happens now. `prior` no longer counts, and goes.
+    /// Returns the newest entry, which alone counts, as one that happens now. `prior` no longer counts, and goes.
     fn merge_alone(&mut self, newest: &Entry, prior: Option<Entry>) -> Result<Entry, Refused> {
         if prior.is_some_and(|prior| prior.total == newest.total) {
             return Err(Refused::Foreign);
@@ -191,8 +191,8 @@ impl WindowCount {
         Ok(Entry { newest_us: now_us, span_us, ..*newest })
     }
 
-    /// The entries from `oldest` to `newest` as one that happens now. It shares the entry before as a new event would: so a
-    /// clock that swings makes no more entries.
+    /// Returns the entries from `oldest` to `newest` as one that happens now. It shares the entry before as a new event
+    /// would: so a clock that swings makes no more entries.
     fn merge_into_prior(&mut self, oldest: &Entry, newest: &Entry, prior: Option<Entry>) -> Entry {
         let now_us = self.rule_now.now_us();
         let merged = Entry {
@@ -225,12 +225,12 @@ impl WindowCount {
         }
     }
 
-    /// The rule as it stands at the moment of the count.
+    /// Returns the rule as it stands at the moment of the count.
     pub fn rule_now(&self) -> &RuleNow {
         &self.rule_now
     }
 
-    /// The sum of the events in the window, at most [`MAX_SUM`].
+    /// Returns the sum of the events in the window, at most [`MAX_SUM`].
     pub fn counted(&self) -> u64 {
         match (&self.first, &self.tail) {
             (Some(first), Some(tail)) => tail.sum_since(first).min(MAX_SUM),
@@ -238,7 +238,7 @@ impl WindowCount {
         }
     }
 
-    /// Whether there were events from the future. Then the [`Edit`] is carried out, whatever is decided.
+    /// Returns whether there were events from the future. Then the [`Edit`] is carried out, whatever is decided.
     pub fn has_future(&self) -> bool {
         self.edit.future_from.is_some()
     }
@@ -263,7 +263,7 @@ impl WindowCount {
                 entry.weight = tail.weight.saturating_add(weight);
                 entry.denied = tail.denied && denied;
             }
-            // Where the newest entry alone counts, the new one also replaces one whose window has ended.
+            // If the newest entry alone counts, the new one also replaces one whose window has ended.
             if (shares || self.rule_now.counts_newest_alone()) && self.edit.put.is_none() {
                 self.edit.replaced = Some(tail);
             }
@@ -278,7 +278,7 @@ impl WindowCount {
     }
 
     /// Whether an event that is counted now shares the newest entry, where `counted` counts so far.
-    // Inlined, as it is in the way of every grant.
+    // Inlined: it is on the hot path of every grant.
     #[inline(always)]
     fn shares_tail(&self, tail: &Entry, counted: u64, denied: bool, limit: u64) -> bool {
         let before_tail = counted.saturating_sub(tail.weight);
@@ -354,7 +354,7 @@ impl WindowCount {
         }
     }
 
-    /// What the events need of the key's TTL.
+    /// Returns what the events need of the key's TTL.
     pub fn expiry(&self) -> Expiry {
         let now_us = self.rule_now.now_us();
         let in_use_us = self.first.map_or(0, |first| now_us.saturating_sub(first.first_us()));
@@ -366,13 +366,13 @@ impl WindowCount {
         }
     }
 
-    /// When the last of the counted events leaves; `None` if there is none.
+    /// Returns when the last of the counted events leaves; `None` if there is none.
     pub fn empty_at_us(&self) -> Option<u64> {
         self.first?;
         self.tail.map(|tail| self.rule_now.leaves_us(tail.newest_us))
     }
 
-    /// When `need` of what counts will have left; `None` if less than that counts.
+    /// Returns when `need` of what counts will have left; `None` if less than that counts.
     fn events_freed_at_us<E: Entries>(
         &self,
         entries: &mut E,
@@ -417,7 +417,7 @@ impl WindowCount {
         Ok(Some(self.rule_now.leaves_us(found.newest_us)))
     }
 
-    /// How much of what counts will have left at `then_us`.
+    /// Returns how much of what counts will have left at `then_us`.
     fn events_freed_until<E: Entries>(
         &self,
         entries: &mut E,
@@ -476,9 +476,9 @@ impl WindowCount {
         Ok(())
     }
 
-    /// The least number of dead entries that are dropped, of `len` entries with `tail` as the newest; `None` where it is not
+    /// The least number of dead entries that are dropped, of `len` entries with `tail` as the newest; `None` if it is not
     /// worth looking for them.
-    // Inlined, as it is in the way of every grant.
+    // Inlined: it is on the hot path of every grant.
     #[inline(always)]
     fn least_dropped(&self, len: usize, tail: &Entry, most_entries: u32) -> Option<usize> {
         // A live entry counts at least 1, so there are no more live entries than the sum.
@@ -501,8 +501,8 @@ impl WindowCount {
     /// ---|----f----f---f---f---f----|---f---f----f---f--F--> time, and running totals
     /// ```
     ///
-    /// What this call counts must have a larger total than those that stay, so it cannot come before them: it joins the newest.
-    /// There it counts for too long rather than too short, until another call merges that too.
+    /// What this call counts must have a larger total than those that stay, so it cannot come before them: it joins the
+    /// newest. There it counts for too long rather than too short, until another call merges that too.
     pub fn plan_healing<E: Entries>(
         &mut self,
         entries: &mut E,
@@ -563,13 +563,13 @@ impl WindowCount {
         self.edit.changed = (after != newest).then_some((newest, after));
     }
 
-    /// What is to be written, once [`WindowCount::plan_healing`] is done.
+    /// Returns what is to be written, once [`WindowCount::plan_healing`] is done.
     pub fn planned(&self) -> &Edit {
         &self.edit
     }
 }
 
-/// The most that the entries up to and with this one can sum up to in a set of `len` entries, see [`trim::WATCHED`].
+/// Returns the most that the entries up to and with this one can sum up to in a set of `len` entries, see [`trim::WATCHED`].
 fn most_counted(len: usize, newest: &Entry) -> u64 {
     if len > trim::MAX {
         return u64::MAX;
@@ -624,20 +624,20 @@ impl WindowUse {
         UntimedVerdict::Wanting { need, by }
     }
 
-    /// Whether only its LEAVE denies the call.
+    /// Returns whether only its LEAVE denies the call.
     pub fn only_leave_denies(&self, ask: &Ask) -> bool {
         let allows = |ask: &Ask| matches!(self.judge(ask, false), UntimedVerdict::Allowed(_));
         !allows(ask) && allows(&Ask { leave: 0, ..*ask })
     }
 
-    /// How much is left now.
+    /// Returns how much is left now.
     pub fn remaining(&self) -> u64 {
         let free = self.limit.saturating_sub(self.counted);
         u64::try_from(u128::from(free).saturating_sub(self.held)).unwrap_or(0)
     }
 }
 
-/// When `need` will be free by itself, as events leave and reservations go. `None` if there is less than that.
+/// Returns when `need` will be free by itself, as events leave and reservations go. `None` if there is less than that.
 pub fn freed_at_us<E: Entries>(
     entries: &mut E,
     window_count: &WindowCount,

@@ -40,7 +40,7 @@ pub struct KeyMoment<'a> {
 }
 
 impl<'a> KeyMoment<'a> {
-    /// The key, in the only database.
+    /// Returns the key, in the only database.
     pub(super) fn db_key(&self) -> DbKey<'a> {
         DbKey { db: 0, name: self.name }
     }

@@ -15,7 +15,7 @@ pub(super) fn plain_name(name: &[u8]) -> Vec<u8> {
 }
 
 impl MemoryServer {
-    /// The number of this plain name.
+    /// Returns the number of this plain name.
     fn number_named(&self, name: &[u8]) -> Option<&NumberSetting> {
         self.numbers.all().into_iter().find(|number| number.name.to_bytes() == name)
     }
@@ -47,7 +47,7 @@ impl MemoryServer {
         Ok(())
     }
 
-    /// The value of a setting, as CONFIG GET shows it; `None` where there is none of this name.
+    /// Returns the value of a setting, as CONFIG GET shows it; `None` if there is none of this name.
     pub fn get(&self, name: &[u8]) -> Option<Vec<u8>> {
         let name = plain_name(name);
         if let Some(number) = self.number_named(&name) {

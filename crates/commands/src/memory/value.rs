@@ -47,7 +47,7 @@ impl PartialReply {
 }
 
 impl ValueBuilder {
-    /// The whole reply, if it was written.
+    /// Returns the whole reply, if it was written.
     pub(super) fn take(&self) -> Option<Value> {
         self.written.borrow_mut().done.take()
     }

@@ -1,5 +1,5 @@
-//! Calls that wait (BLOCK). The lines are the engine's; what is due is done when the caller asks for it, and before and after
-//! the calls that may change a key.
+//! Calls that wait (BLOCK). The lines are the engine's; what is due is done when the caller asks for it, and before and
+//! after the calls that may change a key.
 
 use super::call::KeyMoment;
 use super::value::{Value, ValueBuilder};
@@ -54,7 +54,7 @@ pub(super) struct WaitClock {
 }
 
 impl WaitClock {
-    /// The last time that was seen, in Unix microseconds.
+    /// Returns the last time that was seen, in Unix microseconds.
     pub(super) fn wall_us(&self) -> u64 {
         self.wall_us
     }
@@ -69,16 +69,16 @@ impl WaitClock {
 }
 
 impl MemoryServer {
-    /// Returns the replies to the calls whose wait has ended by `now_us`: granted, or denied because their time is up. Call it
-    /// at [`MemoryServer::next_us`].
+    /// Returns the replies to the calls whose wait has ended by `now_us`: granted, or denied because their time is up. Call
+    /// it at [`MemoryServer::next_us`].
     pub fn take_ended(&mut self, now_us: u64) -> Vec<(Ticket, Value)> {
         self.end_due(now_us);
         let ended = std::mem::take(&mut *self.ended.borrow_mut());
         ended.into_iter().map(|one| (one.ticket, one.reply)).collect()
     }
 
-    /// The reply to one call that waited, if it is over at `now_us`. Those of others stay, so that each can still be withdrawn
-    /// with what it was granted.
+    /// Returns the reply to one call that waited, if it is over at `now_us`. Those of others stay, so that each can still be
+    /// withdrawn with what it was granted.
     pub fn take_reply(&mut self, ticket: Ticket, now_us: u64) -> Option<Value> {
         self.end_due(now_us);
         let mut ended = self.ended.borrow_mut();
@@ -101,8 +101,8 @@ impl MemoryServer {
         }
     }
 
-    /// When [`MemoryServer::take_ended`] should be called next, in Unix microseconds. `None` while no call waits. Each call may
-    /// change it.
+    /// Returns when [`MemoryServer::take_ended`] should be called next, in Unix microseconds. `None` while no call waits.
+    /// Each call may change it.
     pub fn next_us(&self) -> Option<u64> {
         let WaitClock { wall_us, passed_us } = self.clock;
         if !self.ended.borrow().is_empty() {

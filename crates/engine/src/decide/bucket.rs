@@ -15,7 +15,7 @@ pub(crate) struct BucketState<'r, S: Store> {
 }
 
 impl<'r, S: Store> BucketState<'r, S> {
-    /// A request on a key that has not been read yet.
+    /// Creates a request on a key that has not been read yet.
     #[inline(always)]
     pub(super) fn new(store: S, request: &'r Request, rate: &'r Rate) -> BucketState<'r, S> {
         let (key, bucket) = (store.bucket(), Bucket::at(rate, None, store.now_us()));
@@ -32,8 +32,8 @@ impl<'r, S: Store> BucketState<'r, S> {
         Ok(self.bucket.judge(&self.request.ask, barred)?)
     }
 
-    /// The earliest grant in Unix microseconds, ignoring waiters; `None` if never. Nothing is held in a bucket, and a ban is part
-    /// of its verdict: so this is the verdict on a call that nobody bars.
+    /// Returns the earliest grant in Unix microseconds, ignoring waiters; `None` if never. Nothing is held in a bucket, and
+    /// a ban is part of its verdict: so this is the verdict on a call that nobody bars.
     pub(super) fn earliest_grant_us(&mut self) -> Result<Option<u64>, S::Error> {
         let now_us = self.bucket.now_us();
         Ok(match self.bucket.judge(&self.request.ask, false)? {
@@ -52,7 +52,7 @@ impl<'r, S: Store> BucketState<'r, S> {
             Action::Deny { ban_ms, .. } if ask.quantity.takes() => {
                 self.bucket.deny(ask, verdict, ban_ms)
             }
-            // What takes nothing is denied only where another limit of its call denies.
+            // What takes nothing is denied only if another limit of its call denies.
             Action::Look | Action::Deny { .. } => (self.bucket.look(verdict), BucketEdit::Keep),
         };
         self.planned = planned;

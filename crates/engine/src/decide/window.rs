@@ -15,7 +15,7 @@ use crate::window::{freed_at_us, UntimedVerdict, WindowCount, WindowUse};
 pub(crate) struct WindowState<'r, S: Store> {
     request: &'r Request,
     window: &'r WindowLimit,
-    /// Asks for a reservation; `None` where the call counts an event.
+    /// Asks for a reservation; `None` if the call counts an event.
     reserve: Option<&'r Reserve>,
     store: S,
     key: S::Window,
@@ -36,7 +36,7 @@ pub(crate) struct WindowWrite {
 }
 
 impl WindowWrite {
-    /// What a call writes that takes, or that heals the key.
+    /// Returns what a call writes that takes, or that heals the key.
     fn new(ban: BanEdit) -> WindowWrite {
         WindowWrite { reserve: None, ban, gives_back: false }
     }
@@ -44,7 +44,7 @@ impl WindowWrite {
 
 impl<'r, S: Store> WindowState<'r, S> {
     /// A request on a key that has not been read yet.
-    // Inlined, so that it is made in its place: it is large.
+    // Inlined so that the large value is built in the caller's frame, not copied.
     #[inline(always)]
     pub(super) fn new(
         store: S,
@@ -66,13 +66,13 @@ impl<'r, S: Store> WindowState<'r, S> {
         }
     }
 
-    /// How much of the limit is in use now.
+    /// Returns how much of the limit is in use now.
     fn used(&self) -> WindowUse {
         let held = self.key.reservations().total();
         WindowUse { limit: self.window.limit, counted: self.count.counted(), held }
     }
 
-    /// The verdict with its times. Only reservations distinguish what is held from what is counted.
+    /// Returns the verdict with its times. Only reservations distinguish what is held from what is counted.
     fn verdict(&mut self, untimed: UntimedVerdict) -> Result<Verdict, S::Error> {
         let verdict = match untimed {
             UntimedVerdict::Allowed(taken) => Verdict::taking(taken),
@@ -95,7 +95,7 @@ impl<'r, S: Store> WindowState<'r, S> {
         Ok(if bannable { verdict.closed_for(self.ban.left_us()) } else { verdict })
     }
 
-    /// The decision about a call with this verdict, with the planned reservation.
+    /// Returns the decision about a call with this verdict, with the planned reservation.
     fn decision(&self, verdict: Verdict) -> Decision {
         let mut after = self.used();
         let mut empty_at_us = self.count.empty_at_us().max(self.key.reservations().last_gone_us());
@@ -113,8 +113,8 @@ impl<'r, S: Store> WindowState<'r, S> {
         }
     }
 
-    /// Begins a ban of `ban_ms`, if what is counted leaves less than this request's quantity, and something was granted since
-    /// the last ban.
+    /// Begins a ban of `ban_ms`, if what is counted leaves less than this request's quantity, and something was granted
+    /// since the last ban.
     #[inline(always)]
     fn begin_ban(&mut self, verdict: Verdict, ban_ms: Option<u64>) {
         let Some(length_ms) = ban_ms else { return };
@@ -126,7 +126,7 @@ impl<'r, S: Store> WindowState<'r, S> {
         }
     }
 
-    /// What is written so that the key's ban becomes `ban`.
+    /// Returns what is written so that the key's ban becomes `ban`.
     fn ban_edit(&self, ban: Option<Ban>) -> BanEdit {
         match ban {
             _ if ban == self.key.ban() => BanEdit::Keep,
@@ -135,19 +135,19 @@ impl<'r, S: Store> WindowState<'r, S> {
         }
     }
 
-    /// The same in a granted call, or one that gives back.
+    /// Returns the edit of the ban in a granted call, or in one that gives back.
     fn ban_edit_of_grant(&self) -> BanEdit {
         self.ban_edit(self.ban.kept(self.request.ask.takes_unforced(), self.is_as_new()))
     }
 
-    /// Whether nothing is counted or held.
+    /// Returns whether nothing is counted or held.
     fn is_as_new(&self) -> bool {
         let used = self.used();
         used.counted == 0 && used.held == 0
     }
 
-    /// Plans what is to be written to the entries of events; if `trims`, those that have left go with it. Reads all that will be
-    /// removed: what this module did not write is an error here, before anything is written.
+    /// Plans what is to be written to the entries of events; if `trims`, those that have left go with it. Reads all that
+    /// will be removed: what this module did not write is an error here, before anything is written.
     fn plan_events(&mut self, trims: bool) -> Result<(), S::Error> {
         let mut events = self.key.events();
         if trims {
@@ -157,7 +157,7 @@ impl<'r, S: Store> WindowState<'r, S> {
         Ok(())
     }
 
-    /// When the key's ban is over; now if none runs.
+    /// Returns when the key's ban is over; now if none runs.
     fn open_at_us(&self) -> u64 {
         self.count.rule_now().now_us().saturating_add(self.ban.left_us())
     }
@@ -240,7 +240,7 @@ impl<'r, S: Store> WindowState<'r, S> {
         }
     }
 
-    /// The earliest grant in Unix microseconds, ignoring reservations and waiters; `None` if never.
+    /// Returns the earliest grant in Unix microseconds, ignoring reservations and waiters; `None` if never.
     pub(super) fn earliest_grant_us(&mut self) -> Result<Option<u64>, S::Error> {
         match (WindowUse { held: 0, ..self.used() }).judge(&self.request.ask, false) {
             UntimedVerdict::Never => Ok(None),
@@ -253,13 +253,13 @@ impl<'r, S: Store> WindowState<'r, S> {
         }
     }
 
-    /// How many reservations of the key have a lease that runs, where the reply says so (ATMOST).
+    /// Returns how many reservations of the key have a lease that runs, if the reply says so (ATMOST).
     pub(super) fn running(&mut self) -> Option<usize> {
         let is_told = self.reserve.is_some() && self.request.ask.manner == Manner::AtMost;
         is_told.then(|| self.key.running())
     }
 
-    /// Whether a denial of this request counts (COUNTDENIED).
+    /// Returns whether a denial of this request counts (COUNTDENIED).
     pub(crate) fn counts_denial(&self) -> bool {
         let (ask, limit) = (&self.request.ask, self.window.limit);
         self.request.count_denied
@@ -333,7 +333,7 @@ impl<'r, S: Store> WindowState<'r, S> {
         Ok(self.decision(verdict))
     }
 
-    /// The id of the reservation that is planned.
+    /// Returns the id of the reservation that is planned.
     pub(super) fn planned_id(&self) -> Option<&Id> {
         Some(&self.planned.as_ref()?.reserve.as_ref()?.id)
     }

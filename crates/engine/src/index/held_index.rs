@@ -17,7 +17,8 @@ pub struct HeldIndex {
     gone_id: Option<Box<ReservationMember>>,
     /// Whether the index was changed.
     is_changed: bool,
-    /// All live leases as they are seen now, where some come from the future: those end one lease from now, healed or not yet.
+    /// All live leases as they are seen now, where some come from the future: those end one lease from now, healed or not
+    /// yet.
     listed: Option<SortedHolds>,
 }
 
@@ -28,7 +29,7 @@ pub const MAX_DROPPED: usize = 64;
 pub const MAX_HEALED: usize = 256;
 
 impl HeldIndex {
-    /// The index at `now_us`, and whether `id` is held.
+    /// Returns the index at `now_us`, and whether `id` is held.
     pub fn at(
         mut index: Box<Index>,
         now_us: u64,
@@ -43,28 +44,28 @@ impl HeldIndex {
         HeldIndex { index, now_us, has_id, gone_id, is_changed: false, listed }
     }
 
-    /// The index itself.
+    /// Returns the index itself.
     pub fn index(&self) -> &Index {
         &self.index
     }
 
-    /// The reservation `id`, if it is live.
+    /// Returns the reservation `id`, if it is live.
     #[inline]
     pub fn get_live(&self, id: &[u8]) -> Option<ReservationRef<'_>> {
         self.index.get(id).filter(|one| one.live(self.now_us))
     }
 
-    /// The live reservations, the oldest first.
+    /// Returns the live reservations, the oldest first.
     pub fn oldest_first(&self) -> impl Iterator<Item = ReservationRef<'_>> {
         self.index.oldest_first().filter(|one| one.live(self.now_us))
     }
 
-    /// The index, once the call is done.
+    /// Returns the index, once the call is done.
     pub fn into_index(self) -> Box<Index> {
         self.index
     }
 
-    /// Whether it was changed since it was made.
+    /// Returns whether it was changed since it was made.
     pub fn is_changed(&self) -> bool {
         self.is_changed
     }
@@ -81,7 +82,7 @@ impl HeldIndex {
         self.index.live(self.now_us).last_gone_us()
     }
 
-    /// How many have a lease that runs.
+    /// Returns how many have a lease that runs.
     pub fn running(&mut self) -> usize {
         // The first such question makes the index larger.
         self.is_changed |= self.index.lease_ends.is_none();

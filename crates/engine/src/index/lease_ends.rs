@@ -14,7 +14,7 @@ pub struct LeaseEnds {
 }
 
 impl LeaseEnds {
-    /// About how many bytes it takes.
+    /// Returns about how many bytes it takes.
     pub fn bytes(&self) -> usize {
         /// A time and a number, in nodes that are at least half full.
         const PER_END: usize = 32;
@@ -39,7 +39,7 @@ impl LeaseEnds {
         }
     }
 
-    /// How many have ended at `now_us`. Each end is passed once, as long as the clock goes on.
+    /// Returns how many have ended at `now_us`. Each end is passed once, as long as the clock goes on.
     pub fn ended(&mut self, now_us: u64) -> usize {
         use std::ops::Bound::{Excluded, Included};
         let before_us = self.as_of_us;

@@ -1,9 +1,9 @@
 //! A search tree whose nodes know the totals of their subtrees.
 //!
-//! It is a randomized binary search tree (Martínez and Roura, "Randomized binary search trees", 1998): each node of a subtree
-//! is equally likely to be its root, whatever was inserted and removed before. Callers choose the keys, so the random numbers
-//! come from a secret: who knew them could make the tree a chain. Nothing recurses along a tree that callers have shaped, so
-//! that no depth overflows the stack.
+//! It is a randomized binary search tree (Martínez and Roura, "Randomized binary search trees", 1998): each node of a
+//! subtree is equally likely to be its root, whatever was inserted and removed before. Callers choose the keys, so the
+//! random numbers come from a secret: who knew them could make the tree a chain. Nothing recurses along a tree that callers
+//! have shaped, so that no depth overflows the stack.
 //!
 //! ```text
 //!                key 40, total 9
@@ -23,18 +23,18 @@ const NONE: Position = Position::MAX;
 /// The order of the reservations: by the time at which they are gone, and then by position.
 type Key = (u64, Position);
 
-/// The quantities of some reservations and, from [`ONE`] on, how many they are: both are added at once. 2^32 quantities of 63
-/// bits do not reach that far.
+/// The quantities of some reservations and, from [`ONE`] on, how many they are: both are added at once. 2^32 quantities of
+/// 63 bits do not reach that far.
 type Total = u128;
 
 const ONE: Total = 1 << 96;
 
-/// The quantities in a total.
+/// Returns the quantities in a total.
 fn quantity(total: Total) -> u128 {
     total & (ONE - 1)
 }
 
-/// How many reservations a total is of.
+/// Returns how many reservations a total is of.
 fn number(total: Total) -> u32 {
     (total / ONE) as u32
 }
@@ -58,7 +58,7 @@ pub enum Side {
 }
 
 impl Node {
-    /// A node by itself.
+    /// Creates a node by itself.
     fn new(reservation: OwnedReservation) -> Node {
         let total = ONE.saturating_add(u128::from(reservation.quantity));
         Node { reservation, left: NONE, right: NONE, total }
@@ -95,12 +95,12 @@ impl Tree {
         Tree { nodes: Slab::new(), root: NONE, random: secret | 1 }
     }
 
-    /// About how many bytes it takes, without ids and rules.
+    /// Returns about how many bytes it takes, without ids and rules.
     pub fn bytes(&self) -> usize {
         self.nodes.capacity().saturating_mul(size_of::<Node>())
     }
 
-    /// Whether most of its memory is for reservations that were removed.
+    /// Returns whether most of its memory is for reservations that were removed.
     pub fn is_sparse(&self) -> bool {
         /// A tree with room for this many is never sparse.
         const FEW: usize = 32;
@@ -108,17 +108,17 @@ impl Tree {
         room > FEW && self.nodes.len() < room / 4
     }
 
-    /// The reservation at a position.
+    /// Returns the reservation at a position.
     pub fn get(&self, position: Position) -> Option<&OwnedReservation> {
         self.node(position).map(|node| &node.reservation)
     }
 
-    /// All reservations, in any order.
+    /// Returns all reservations, in any order.
     pub fn iter(&self) -> impl Iterator<Item = &OwnedReservation> {
         self.nodes.iter().map(|(_, node)| &node.reservation)
     }
 
-    /// The reservation that is gone first, or last.
+    /// Returns the reservation that is gone first, or last.
     pub fn outermost(&self, side: Side) -> Option<&OwnedReservation> {
         let (mut found, mut at) = (None, self.root);
         while let Some(node) = self.node(at) {
@@ -131,14 +131,14 @@ impl Tree {
         found
     }
 
-    /// The quantities of all that are gone at `us`, and how many they are.
+    /// Returns the quantities of all that are gone at `us`, and how many they are.
     pub fn gone(&self, us: u64) -> (u128, usize) {
         let total = self.total_before(self.root, (us, NONE));
         (quantity(total), number(total) as usize)
     }
 
-    /// When the first reservation is gone for which `enough` is true of that time and of the quantities up to and with it, and
-    /// the quantities before it. `enough` stays true once it is.
+    /// Returns when the first reservation is gone for which `enough` is true of that time and of the quantities up to and
+    /// with it, and the quantities before it. `enough` stays true once it is.
     pub fn first_where<E>(
         &self,
         mut enough: impl FnMut(u64, u128) -> Result<bool, E>,
@@ -160,8 +160,8 @@ impl Tree {
         Ok(found)
     }
 
-    /// Adds a reservation without its order, which [`Tree::link`] finds for all, and returns its position. `None`, and nothing
-    /// is added, if the tree is full.
+    /// Adds a reservation without its order, which [`Tree::link`] finds for all, and returns its position. `None`, and
+    /// nothing is added, if the tree is full.
     pub fn push(&mut self, reservation: OwnedReservation) -> Option<Position> {
         let place = self.nodes.vacant_entry();
         let position = Position::try_from(place.key()).ok().filter(|at| *at != NONE)?;
@@ -270,8 +270,8 @@ impl Tree {
         *self.link_from(gap.parent) = if first == NONE { second } else { first };
     }
 
-    /// Puts a node and its child on the other side into a gap. The gap is then below it, on this side, where the child that it
-    /// had there is returned.
+    /// Puts a node and its child on the other side into a gap. The gap is then below it, on this side, where the child that
+    /// it had there is returned.
     fn fill(&mut self, gap: &mut Gap, at: Position, side: Side) -> Position {
         *self.link_from(gap.parent) = at;
         let Some(node) = self.node_mut(at) else { return NONE };
@@ -281,7 +281,7 @@ impl Tree {
         child
     }
 
-    /// The total of all in a subtree that come before `key`.
+    /// Returns the total of all in a subtree that come before `key`.
     fn total_before(&self, mut at: Position, key: Key) -> Total {
         let mut before: Total = 0;
         while let Some(node) = self.node(at) {
@@ -305,7 +305,7 @@ impl Tree {
         }
     }
 
-    /// What links to the child of a node, or to the root.
+    /// Returns what links to the child of a node, or to the root.
     fn link_from(&mut self, parent: Option<(Position, Side)>) -> &mut Position {
         let child =
             parent.and_then(|(at, side)| Some(self.nodes.get_mut(at as usize)?.child(side)));

@@ -35,14 +35,14 @@ pub struct MemoryWindow<'m> {
 }
 
 impl<'m> MemoryWindow<'m> {
-    /// The window of a key that has not been read.
+    /// Returns the window of a key that has not been read.
     pub(super) fn unread(key: MemoryKey<'m>) -> MemoryWindow<'m> {
         let (events, held) = (Zset::default(), MemoryHeld(None));
         MemoryWindow { key, events, held, expires_at_ms: 0, name: None }
     }
 }
 
-/// What is reserved in a window in memory; `None` where nothing ever was, and no ban.
+/// What is reserved in a window in memory; `None` if nothing ever was, and no ban.
 pub struct MemoryHeld(Option<HeldIndex>);
 
 impl MemoryHeld {
@@ -55,7 +55,7 @@ impl MemoryHeld {
         self.index().into_iter().flat_map(Index::iter)
     }
 
-    /// The index, which is made if there is none.
+    /// Returns the index, which is made if there is none.
     fn made(&mut self, now_us: u64) -> &mut HeldIndex {
         let new = || HeldIndex::at(Box::default(), now_us, None, &mut Zones::new());
         self.0.get_or_insert_with(new)

@@ -30,12 +30,12 @@ pub struct Zset {
 /// The list is not made shorter below this length.
 const FEW_ENTRIES: usize = 64;
 
-/// Whether two entries have the same member, whose bytes say all but the time.
+/// Returns whether two entries have the same member, whose bytes say all but the time.
 fn same_member(one: &Entry, other: &Entry) -> bool {
     one.total == other.total && Entry { newest_us: other.newest_us, ..*one } == *other
 }
 
-/// The order of a sorted set.
+/// Returns the order of a sorted set.
 fn in_order(one: &Entry, other: &Entry) -> Ordering {
     let by_time = other.newest_us.cmp(&one.newest_us);
     by_time.then_with(|| one.member().as_bytes().cmp(other.member().as_bytes()))
@@ -74,7 +74,7 @@ impl Zset {
         found.and_then(|at| list.remove(at)).is_some()
     }
 
-    /// The places of the entries that are newer than `after_us` and not newer than `until_us`. `None` is no bound.
+    /// Returns the places of the entries that are newer than `after_us` and not newer than `until_us`. `None` is no bound.
     fn between(&self, after_us: Option<u64>, until_us: Option<u64>) -> Range<usize> {
         let list = &self.newest_first;
         let newer = |than: u64| list.partition_point(|one| one.newest_us > than);
@@ -125,7 +125,7 @@ impl Zset {
         }
     }
 
-    /// The entries, the oldest first.
+    /// Returns the entries, the oldest first.
     pub fn entries(&self) -> impl DoubleEndedIterator<Item = Entry> + '_ {
         self.newest_first.iter().rev().copied()
     }
