@@ -17,7 +17,7 @@ use commands::policies::ListedPolicy;
 use engine::heavy::HeavyRow;
 use engine::request::Request;
 use engine::reservation::HeldReservation;
-use engine::settle::Applied;
+use engine::settle::SettleOutcome;
 use std::ops::Range;
 
 impl<'a> Words<'a> for Call<'a> {
@@ -113,11 +113,11 @@ impl<'a> ServerCall<'a> for Call<'a> {
         blocking::join(self, key, request, block_ms, wait_us)
     }
 
-    fn count_settled(&self, how: Applied, number: u64) {
+    fn count_settled(&self, how: SettleOutcome, number: u64) {
         match how {
-            Applied::NotHeld => {}
-            Applied::Released => stats::RELEASED.add(number),
-            Applied::Counted => stats::APPLIED.add(number),
+            SettleOutcome::NotHeld => {}
+            SettleOutcome::Released => stats::RELEASED.add(number),
+            SettleOutcome::Counted => stats::APPLIED.add(number),
         }
     }
 

@@ -11,8 +11,8 @@ use engine::held::{Hold, Holds, SortedHolds};
 use engine::memory::Zset;
 use engine::model::{ModelCall, ModelCommand, ModelReply};
 use engine::rule::{Rule, RuleNow};
-use engine::store::Refused;
-use engine::window::{Edit, WindowCount};
+use engine::store::Refusal;
+use engine::window::{EventEdit, WindowCount};
 use libfuzzer_sys::fuzz_target;
 
 const RULES: [&str; 14] = [
@@ -123,7 +123,7 @@ impl FuzzedWindow {
         ask: &Ask,
         kind: ModelCommand,
         barred: bool,
-    ) -> Result<ModelReply, Refused> {
+    ) -> Result<ModelReply, Refusal> {
         let (rule_now, held) = (self.rule_now(now_us), self.held(now_us));
         let (limit, most_entries, heal_most) = (self.limit, 4096, usize::MAX);
         let call = ModelCall { rule_now, limit, most_entries, heal_most, ask: *ask, kind, barred };
@@ -152,7 +152,7 @@ impl FuzzedWindow {
     }
 
     /// Writes into the lists what a call wrote. `times` are those of the entries before it.
-    fn note(&mut self, rule_now: &RuleNow, edit: &Edit, times: &[u64]) {
+    fn note(&mut self, rule_now: &RuleNow, edit: &EventEdit, times: &[u64]) {
         let now_us = rule_now.now_us();
         if let Some(last) = edit.trim.checked_sub(1) {
             assert!(!live(rule_now, times[last]), "a live entry is dropped");
@@ -174,7 +174,7 @@ impl FuzzedWindow {
         let first = self.zset.entries().find(|one| live(&rule_now, one.newest_us));
         let held = self.held(now_us).total();
         let done = match self.call(now_us, ask, kind, barred) {
-            Err(Refused::SumTooLarge) => return assert_eq!(ask.manner, Manner::Force),
+            Err(Refusal::SumTooLarge) => return assert_eq!(ask.manner, Manner::Force),
             done => done.expect("no contradiction"),
         };
         if !semaphore {

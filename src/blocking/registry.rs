@@ -43,7 +43,7 @@ pub struct TimedReply {
 
 /// A write that has to wait, because a wait ended in a callback that must not write.
 #[derive(Clone, Copy)]
-pub enum LateWrite {
+pub enum PendingWrite {
     /// Give back what was granted to a client that disconnected before it was notified.
     GiveBack {
         request: Request,
@@ -63,7 +63,7 @@ impl line::LineTypes for ServerLineTypes {
     type Call = WaitingCall;
     type Handle = Blocked;
     type Reply = TimedReply;
-    type Write = LateWrite;
+    type Write = PendingWrite;
 }
 
 type ServerLines = line::Lines<ServerLineTypes>;
@@ -123,15 +123,14 @@ fn ask<T: Default>(question: impl FnOnce(&ServerLines) -> T) -> T {
     look(question)
 }
 
-/// Returns whether a waiter comes before a call that arrives at the key now with this LEAVE.
+/// Returns whether a call that arrives at the key now with this LEAVE is barred: a waiter comes first.
 pub fn is_barred(key_ctx: KeyContext, leave: u64) -> bool {
     ask(|lines| lines.is_barred(key_ctx.db_key(), leave))
 }
 
 /// Returns whether a call waits on the key.
-pub fn is_awaited(key_ctx: KeyContext) -> bool {
-    // Every waiter comes before a call with this LEAVE.
-    is_barred(key_ctx, u64::MAX)
+pub fn has_waiter(key_ctx: KeyContext) -> bool {
+    ask(|lines| lines.has_waiter(key_ctx.db_key()))
 }
 
 /// Returns whether a call that waits on the key will use this id for its reservation.

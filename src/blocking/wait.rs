@@ -1,6 +1,6 @@
 //! A single wait: it begins, the server asks for the reply, and the server lets the client go.
 
-use super::registry::{change, LateWrite, TimedReply, WaitingCall};
+use super::registry::{change, PendingWrite, TimedReply, WaitingCall};
 use crate::config;
 use crate::keys::ServerKeys;
 use crate::redis::blocked::Blocked;
@@ -13,7 +13,7 @@ use crate::redis::under_lock::UnderLock;
 use crate::redis::{clock, random, slot};
 use crate::state::KeyContext;
 use crate::stats;
-use commands::decide::{decide, note_end, Decided};
+use commands::decide::{decide_and_write, note_end, Decided};
 use commands::error::Error;
 use engine::decide::Mode;
 use engine::line::{deadline_us, Joining, Ticket, WaiterReply};
@@ -63,10 +63,10 @@ pub fn answer(ctx: Context, wait: WaitNumber) -> Option<(WaitingCall, Result<Dec
     let key = OwnedString::new(&line_key.name);
     let key_ctx = KeyContext { ctx, name: KeyName::polled(&key), now_us: clock::command_time_us() };
     let keys = ServerKeys::default();
-    let mut denied = decide(&keys, key_ctx, &call.request, true, Mode::Look);
+    let mut denied = decide_and_write(&keys, key_ctx, &call.request, true, Mode::Look);
     if let Ok(denied) = &mut denied {
         if was_head && call.request.count_denied {
-            let write = LateWrite::CountDenial(call.request);
+            let write = PendingWrite::CountDenial(call.request);
             change(|lines, now_us| lines.add_write(line_key.borrowed(), write, now_us));
         }
         note_end(&keys, key_ctx, &call.request, denied);
@@ -89,7 +89,7 @@ pub fn forget(wait: WaitNumber, cut_off: bool) {
     let notified = !cut_off || (forgotten.answered && forgotten.call.client.is_connected());
     if !notified && granted.allowed() {
         let write =
-            LateWrite::GiveBack { request: forgotten.call.request, granted, granted_us: at_us };
+            PendingWrite::GiveBack { request: forgotten.call.request, granted, granted_us: at_us };
         change(|lines, now_us| lines.add_write(forgotten.key.borrowed(), write, now_us));
     }
 }

@@ -6,7 +6,7 @@
 //! the command or timer that tries the head, and then the client is unblocked.
 
 use super::registry::{
-    change, is_awaited, look, LateWrite, ServerLineTypes, TimedReply, WorkGuard,
+    change, has_waiter, look, PendingWrite, ServerLineTypes, TimedReply, WorkGuard,
 };
 use crate::keys::ServerKeys;
 use crate::redis::acceptance::{
@@ -19,7 +19,7 @@ use crate::redis::text::OwnedString;
 use crate::state::window::EmptiedKey;
 use crate::state::KeyContext;
 use crate::stats;
-use commands::decide::{decide, give_back, note_end, Decided};
+use commands::decide::{decide_and_write, give_back, note_end, Decided};
 use commands::error::Error;
 use commands::waiting::{try_head, WaitingServer};
 use engine::db_key::OwnedDbKey;
@@ -35,7 +35,7 @@ const STEPS_IN_A_ROW: usize = 8;
 /// rest. Called before a command takes, and after one that may have given something back, which hands over a key that it
 /// `emptied`.
 pub fn wake<'c>(key_ctx: KeyContext<'c>, emptied: Option<EmptiedKey<'c>>) {
-    if is_awaited(key_ctx) {
+    if has_waiter(key_ctx) {
         wake_line(key_ctx, emptied);
     }
 }
@@ -165,7 +165,7 @@ fn visit(
             Some(LineStep::Dismiss { ticket, call }) => {
                 let mode = if may_write { Mode::Try } else { Mode::Look };
                 let keys = ServerKeys::default();
-                let mut denied = decide(&keys, key_ctx, &call.request, true, mode);
+                let mut denied = decide_and_write(&keys, key_ctx, &call.request, true, mode);
                 stats::WAITED_TIMED_OUT.add(1);
                 if let Ok(denied) = &mut denied {
                     note_end(&keys, key_ctx, &call.request, denied);
@@ -194,14 +194,14 @@ fn acceptance_at(key_ctx: KeyContext, db: i32, accepted: bool) -> Acceptance {
 }
 
 /// Makes a write that the end of a wait has left. If the key has changed so that this is impossible, the write is dropped.
-fn carry_out(key_ctx: KeyContext, write: LateWrite) -> Result<(), Error> {
+fn carry_out(key_ctx: KeyContext, write: PendingWrite) -> Result<(), Error> {
     let keys = ServerKeys::default();
     match write {
-        LateWrite::GiveBack { request, granted, granted_us } => {
+        PendingWrite::GiveBack { request, granted, granted_us } => {
             give_back(&keys, key_ctx, &request, &granted, granted_us)
         }
-        LateWrite::CountDenial(request) => {
-            decide(&keys, key_ctx, &request, true, Mode::Deny).map(|_| ())
+        PendingWrite::CountDenial(request) => {
+            decide_and_write(&keys, key_ctx, &request, true, Mode::Deny).map(|_| ())
         }
     }
 }

@@ -17,8 +17,8 @@ use engine::ban::Ban;
 use engine::decide::Mode;
 use engine::entry::{score, Entry};
 use engine::reservation::HeldReservation;
-use engine::store::{self, BanEdit, Change};
-use engine::window::Edit;
+use engine::store::{self, BanEdit, WindowEdit};
+use engine::window::EventEdit;
 
 /// A sorted set of events and reservations, for one call.
 pub struct ServerWindow<'c> {
@@ -124,7 +124,7 @@ impl<'c> store::WindowKey for ServerWindow<'c> {
         self.reservations.find_live(id, self.key_ctx.now_us)
     }
 
-    fn write(&mut self, change: Change<'_, OwnedString>) -> usize {
+    fn write(&mut self, change: WindowEdit<'_, OwnedString>) -> usize {
         let KeyContext { ctx, name, now_us } = self.key_ctx;
         let (key, mut remove) = match &mut self.emptied {
             Some(emptied) => emptied.take(),
@@ -220,7 +220,7 @@ impl ServerWindow<'_> {
 /// Adds the members of the events that an edit removes to `remove`: those that were given back, and those from before the
 /// clock was set back.
 #[inline(always)]
-fn collect_removed(key: &mut ReadKey, edit: &Edit, remove: &mut Vec<OwnedString>) {
+fn collect_removed(key: &mut ReadKey, edit: &EventEdit, remove: &mut Vec<OwnedString>) {
     if let Some((from_us, to_us)) = edit.given_back {
         collect(key, Scores { from: score(to_us), to: score(from_us) }, remove);
     }

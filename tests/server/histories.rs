@@ -24,7 +24,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use engine::decision::{Manner, Quantity};
 use engine::memory::{Memory, Saved};
-use engine::request::{Limit, Request, Reserve, WindowLimit};
+use engine::request::{Limit, NewReservation, Request, WindowLimit};
 use engine::reservation::Id;
 use engine::rule::Rule;
 use engine::throttle::Rate;
@@ -171,7 +171,7 @@ fn random_call(
             let least_ms = if key.is_long { 1_000 } else { 100 };
             let lease_ms = least_ms * (1 + random.below(4) as u64);
             let id_of_engine = Some(Id::from(id.as_bytes()));
-            let reserve = Reserve { lease_ms, count_lapsed, id: id_of_engine, most: 65_536 };
+            let reserve = NewReservation { lease_ms, count_lapsed, id: id_of_engine, most: 65_536 };
             let window = window(limit, &format!("{seconds}s"));
             let what = taking(Limit::Reserve(window, reserve), quantity, manner);
             let lapsed = if count_lapsed { "COUNTLAPSED" } else { "" };

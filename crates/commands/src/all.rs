@@ -90,7 +90,8 @@ fn reply_to_all(
     allowed: bool,
 ) -> Result<CallResult, Error> {
     let reply = whole_reply(parts, allowed);
-    let (clause, decides) = clauses.iter().zip(parts).nth(reply.decides).ok_or(Error::internal())?;
+    let (clause, decides) =
+        clauses.iter().zip(parts).nth(reply.deciding_part).ok_or(Error::internal())?;
     sink.array(7);
     reply::integers(
         sink,
@@ -99,7 +100,7 @@ fn reply_to_all(
         reply.limited,
         reply.retry_after_us,
     );
-    sink.unsigned(u64::try_from(reply.decides).unwrap_or(u64::MAX).saturating_add(1));
+    sink.unsigned(u64::try_from(reply.deciding_part).unwrap_or(u64::MAX).saturating_add(1));
     sink.array(parts.len());
     for (clause, part) in clauses.iter().zip(parts) {
         let _ = reply::write(sink, &clause.request, &Decided::from(part));
@@ -117,7 +118,7 @@ fn note<'a, C: ServerCall<'a>>(
     allowed: bool,
 ) {
     for (clause, part) in clauses.iter().zip(parts) {
-        let ended = match (part.choice, part.allowed) {
+        let ended = match (part.is_choice, part.allowed) {
             (true, true) if allowed => PolicyVerdict::Allowed,
             (true, false) => PolicyVerdict::ShadowDenied,
             (false, _) if !part.group_allowed => PolicyVerdict::Denied,

@@ -10,7 +10,7 @@ use crate::share::Share;
 use engine::decimal::parse_i64;
 use engine::decision::{Manner, Quantity, TimeUnit};
 use engine::period::{Length, Period, PeriodError};
-use engine::request::{Limit, Request, Reserve};
+use engine::request::{Limit, NewReservation, Request};
 use engine::reservation::{Id, MAX_ID};
 use engine::rule::Rule;
 use engine::throttle::Rate;
@@ -310,8 +310,8 @@ fn manner(options: &Options) -> Manner {
 }
 
 /// Returns the reservation that is made. COUNTLAPSED has no effect on a policy with period 0.
-fn reserve(options: &Options, rule: &Rule, environment: &impl Environment) -> Reserve {
-    Reserve {
+fn reserve(options: &Options, rule: &Rule, environment: &impl Environment) -> NewReservation {
+    NewReservation {
         count_lapsed: options.has(OptionSet::COUNTLAPSED) && !matches!(rule, Rule::Semaphore),
         lease_ms: options
             .number(OptionSet::LEASE)

@@ -13,8 +13,8 @@ use engine::decide::Mode;
 use engine::heavy::HeavyRow;
 use engine::request::Request;
 use engine::reservation::HeldReservation;
-use engine::settle::Applied;
-use engine::store::Refused;
+use engine::settle::SettleOutcome;
+use engine::store::Refusal;
 use std::ops::Range;
 
 /// The words of a call, where word 0 is the name of the command, or of a definition.
@@ -79,7 +79,7 @@ pub trait ServerCall<'a>: Words<'a> {
     /// Grants what is available to the waiters on the key.
     fn wake(&self, key: Self::Key);
 
-    /// Returns whether a waiter comes before a call that arrives at the key now with this LEAVE.
+    /// Returns whether a call that arrives at the key now with this LEAVE is barred: a waiter comes first.
     fn is_barred(&self, key: Self::Key, leave: u64) -> bool;
 
     /// Returns whether a call that waits on the key will use this id for its reservation.
@@ -102,7 +102,7 @@ pub trait ServerCall<'a>: Words<'a> {
     ) -> Result<(), Error>;
 
     /// Counts reservations that were settled in this way.
-    fn count_settled(&self, how: Applied, number: u64);
+    fn count_settled(&self, how: SettleOutcome, number: u64);
 
     /// Returns all policies, in the order of the bytes of their names.
     fn policies(&self) -> Vec<ListedPolicy>;
@@ -173,6 +173,6 @@ pub(crate) fn first_key<'a, C: ServerCall<'a>>(call: &C) -> Result<(C::Key, u64)
 /// Returns the time of a call, in Unix microseconds.
 pub(crate) fn command_us<'a, C: ServerCall<'a>>(call: &C) -> Result<u64, Error> {
     let now_us = call.now_us();
-    Refused::check_clock(now_us)?;
+    Refusal::check_clock(now_us)?;
     Ok(now_us)
 }

@@ -80,13 +80,13 @@ impl Decided {
     }
 }
 
-/// Decides a request on its key, and writes the result. With `barred`, other calls on the key come before it.
+/// Decides a request on its key, and writes the result. With `barred` a waiter comes first.
 ///
 /// # Errors
 ///
 /// As [`engine::decide::decide`]. Nothing changes then.
 #[inline]
-pub fn decide<K: Keyspace>(
+pub fn decide_and_write<K: Keyspace>(
     keys: &K,
     key: K::Key,
     request: &Request,
@@ -134,7 +134,8 @@ pub fn give_back<K: Keyspace>(
 ) -> Result<(), Error> {
     let Limit::Reserve(_, reserve) = &request.limit else {
         let ask = Ask::of(Quantity::GiveBack(granted.decision.verdict.taken()));
-        return decide(keys, key, &Request { ask, ..*request }, false, Mode::Final).map(|_| ());
+        return decide_and_write(keys, key, &Request { ask, ..*request }, false, Mode::Final)
+            .map(|_| ());
     };
     if let Some(id) = &granted.id {
         let lease_end_us = lease_end_us(granted_us, reserve.lease_ms);

@@ -3,7 +3,7 @@
 
 use engine::anchor::Unfit;
 use engine::reservation::YEAR_MS;
-use engine::store::Refused;
+use engine::store::Refusal;
 use std::fmt;
 use std::panic::Location;
 
@@ -39,18 +39,18 @@ impl<const N: usize> fmt::Display for Repeated<N> {
     }
 }
 
-impl From<Refused> for Error {
-    fn from(refused: Refused) -> Error {
+impl From<Refusal> for Error {
+    fn from(refused: Refusal) -> Error {
         match refused {
-            Refused::NotBucket => Error::NotString,
-            Refused::NotWindow => Error::NotZset,
-            Refused::Foreign => Error::NotEntry,
-            Refused::Clock => Error::Clock,
-            Refused::DebtTooLong => Error::DebtTooLong,
-            Refused::SumTooLarge => Error::SumTooLarge,
-            Refused::Duplicate => Error::Duplicate,
-            Refused::TooManyReservations => Error::TooManyReservations,
-            Refused::Semaphore => Error::ApplySemaphore,
+            Refusal::NotBucket => Error::NotString,
+            Refusal::NotWindow => Error::NotZset,
+            Refusal::Foreign => Error::NotEntry,
+            Refusal::Clock => Error::Clock,
+            Refusal::DebtTooLong => Error::DebtTooLong,
+            Refusal::SumTooLarge => Error::SumTooLarge,
+            Refusal::Duplicate => Error::Duplicate,
+            Refusal::TooManyReservations => Error::TooManyReservations,
+            Refusal::Semaphore => Error::ApplySemaphore,
         }
     }
 }

@@ -54,8 +54,8 @@ options! {
     BUCKETS = OptionRow {
         value: Some(OptionValue::Integer { least: 1, most: 65_536 }),
         value_name: c"buckets",
-        says_limit: true,
-        period_0: Some(Error::SemaphoreWindow),
+        part_of_limit: true,
+        semaphore_error: Some(Error::SemaphoreWindow),
         choice: Some(c"kind"),
         ..OptionRow::PLAIN
     };
@@ -63,8 +63,8 @@ options! {
     /// `FIXED`: windows of the calendar.
     FIXED = OptionRow {
         excludes: OptionSet::BUCKETS,
-        says_limit: true,
-        period_0: Some(Error::SemaphoreWindow),
+        part_of_limit: true,
+        semaphore_error: Some(Error::SemaphoreWindow),
         group: Some(c"calendar"),
         ..OptionRow::PLAIN
     };
@@ -74,7 +74,7 @@ options! {
         value: Some(OptionValue::Start),
         value_name: c"anchor",
         needs: OptionSet::FIXED,
-        says_limit: true,
+        part_of_limit: true,
         ..OptionRow::PLAIN
     };
 
@@ -83,7 +83,7 @@ options! {
         value: Some(OptionValue::Zone),
         value_name: c"zone",
         needs: OptionSet::FIXED,
-        says_limit: true,
+        part_of_limit: true,
         ..OptionRow::PLAIN
     };
 
@@ -91,7 +91,7 @@ options! {
     LEAVE = OptionRow {
         value: Some(OptionValue::Integer { least: 0, most: MAX_NUMBER }),
         value_name: c"leave",
-        void_at_0: true,
+        zero_means_absent: true,
         least_quantity: 0,
         ..OptionRow::PLAIN
     };
@@ -115,7 +115,7 @@ options! {
     };
 
     /// `COUNTLAPSED`: a reservation whose lease ends counts as an event at that moment.
-    COUNTLAPSED = OptionRow { period_0: Some(Error::SemaphoreCounts), ..OptionRow::PLAIN };
+    COUNTLAPSED = OptionRow { semaphore_error: Some(Error::SemaphoreCounts), ..OptionRow::PLAIN };
     /// `ID id`: the id of the reservation.
     ID = OptionRow {
         value: Some(OptionValue::Id),
@@ -146,7 +146,7 @@ options! {
         value_name: c"ban-ms",
         excludes: set!(ATMOST | FORCE | BLOCK | AHEAD),
         least_quantity: 1,
-        says_limit: true,
+        part_of_limit: true,
         ..OptionRow::PLAIN
     };
 
@@ -195,8 +195,8 @@ impl OptionSet {
 
     /// Of the definitions of policies for a command that takes these.
     pub fn in_policy(self) -> OptionSet {
-        let says_limit = self.rows().filter(|row| row.says_limit).map(|row| row.option);
-        says_limit.chain([OptionSet::SHADOW]).collect()
+        let part_of_limit = self.rows().filter(|row| row.part_of_limit).map(|row| row.option);
+        part_of_limit.chain([OptionSet::SHADOW]).collect()
     }
 
     /// Returns the rows of these options, in the order of [`TABLE`].
@@ -235,7 +235,7 @@ pub struct OptionRow {
     /// The error for a wrong value.
     pub error: Error,
     /// Whether the value 0 means the same as leaving the option out.
-    pub void_at_0: bool,
+    pub zero_means_absent: bool,
     /// The options that it excludes. Of two that exclude each other, only one row says so.
     pub excludes: OptionSet,
     /// The option that it needs, or empty.
@@ -243,9 +243,9 @@ pub struct OptionRow {
     /// The least quantity that it may be combined with.
     pub least_quantity: i64,
     /// Whether it is a part of the limit. Then the definition of a policy may have it, and a call with `@policy` may not.
-    pub says_limit: bool,
+    pub part_of_limit: bool,
     /// The error if it is combined with period 0, a semaphore. `None` if that is allowed.
-    pub period_0: Option<Error>,
+    pub semaphore_error: Option<Error>,
     /// The name in COMMAND DOCS of a choice between options that exclude each other and whose rows are neighbours. The first
     /// of these rows has it.
     pub choice: Option<&'static CStr>,
@@ -285,12 +285,12 @@ impl OptionRow {
         value: None,
         value_name: c"",
         error: Error::internal(),
-        void_at_0: false,
+        zero_means_absent: false,
         excludes: OptionSet::empty(),
         needs: OptionSet::empty(),
         least_quantity: i64::MIN,
-        says_limit: false,
-        period_0: None,
+        part_of_limit: false,
+        semaphore_error: None,
         choice: None,
         group: None,
     };
@@ -310,7 +310,7 @@ impl OptionRow {
         if quantity < self.least_quantity {
             return Err(Error::QuantityBelow(self.name, self.least_quantity));
         }
-        if self.says_limit && limit.is_none() {
+        if self.part_of_limit && limit.is_none() {
             return Err(Error::BesidePolicy(self.name));
         }
         if let Some(excluded) = self.excludes.intersection(others).rows().next() {
@@ -319,7 +319,7 @@ impl OptionRow {
         if let Some(needed) = self.needs.difference(others).rows().next() {
             return Err(Error::Needs(self.name, needed.name));
         }
-        match self.period_0 {
+        match self.semaphore_error {
             Some(error) if matches!(limit, Some(LimitSpec::Window { period: None, .. })) => {
                 Err(error)
             }
@@ -444,7 +444,7 @@ impl<'a> Options<'a> {
         if let Some(value) = row.value {
             let word = next().ok_or(Error::NoValue(row.name, &row.error))?;
             let value = row.read(value, word, environment)?;
-            if row.void_at_0 && matches!(value, Parsed::Number(0)) {
+            if row.zero_means_absent && matches!(value, Parsed::Number(0)) {
                 return Ok(());
             }
             self.values.push((row.option, value));

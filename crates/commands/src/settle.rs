@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::options::{OptionSet, Options};
 use crate::reply::{self, ReplySink};
 use engine::decide::Mode;
-use engine::settle::{self, Applied};
+use engine::settle::{self, SettleOutcome};
 
 /// `RL.APPLY key id [quantity]`
 pub(crate) fn apply<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Error> {
@@ -25,7 +25,7 @@ pub(crate) fn apply<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Error
     let applied = settle::apply(store, &id, quantity, most_entries).map_err(Into::into)?;
     call.count_settled(applied, 1);
     call.wake(key);
-    Ok(reply::settled(&call.sink(), u64::from(applied != Applied::NotHeld)))
+    Ok(reply::settled(&call.sink(), u64::from(applied != SettleOutcome::NotHeld)))
 }
 
 /// `RL.RELEASE key id [id ...]`
@@ -41,7 +41,7 @@ pub(crate) fn release<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Err
     }
     let (key, _) = first_key(call)?;
     let released = u64::try_from(call.release(key, &ids)?).unwrap_or(u64::MAX);
-    call.count_settled(Applied::Released, released);
+    call.count_settled(SettleOutcome::Released, released);
     Ok(reply::settled(&call.sink(), released))
 }
 

@@ -2,7 +2,7 @@
 
 use crate::arguments::{Arguments, Family};
 use crate::call::{first_key, CallResult, ServerCall};
-use crate::decide::{decide, note_end, Decided, Keyspace};
+use crate::decide::{decide_and_write, note_end, Decided, Keyspace};
 use crate::error::Error;
 use crate::options::{OptionSet, Options};
 use crate::reply;
@@ -43,7 +43,7 @@ pub(crate) fn take<'a, C: ServerCall<'a>>(
     let block_ms = options.number(OptionSet::BLOCK).filter(|_| call.may_block());
     let mode = if block_ms.is_some() { Mode::Try } else { Mode::Final };
     let keys = &call.keys();
-    let mut decided = decide(keys, key, request, barred, mode)?;
+    let mut decided = decide_and_write(keys, key, request, barred, mode)?;
     if let Some(ms) = block_ms.filter(|_| !decided.allowed()) {
         let last_us = deadline_us(now_us, ms).unwrap_or(u64::MAX);
         if decided.earliest_grant_us.is_some_and(|grant_us| grant_us <= last_us) {
@@ -67,7 +67,7 @@ pub(crate) fn take<'a, C: ServerCall<'a>>(
 #[cold]
 #[inline(never)]
 fn decide_again<K: Keyspace>(keys: &K, key: K::Key, request: &Request) -> Result<Decided, Error> {
-    decide(keys, key, request, false, Mode::Final)
+    decide_and_write(keys, key, request, false, Mode::Final)
 }
 
 /// Executes a call of a command that replies what the one that takes would reply:
@@ -86,7 +86,7 @@ pub(crate) fn look<'a, C: ServerCall<'a>>(
     let environment = call.environment();
     let request = arguments.request(&environment, family, known, false, &mut Options::new())?;
     let (key, _) = first_key(call)?;
-    let mut looked = decide(&call.keys(), key, &request, false, Mode::Look)?;
+    let mut looked = decide_and_write(&call.keys(), key, &request, false, Mode::Look)?;
     looked.conclude(&request);
     Ok(reply::write(&call.sink(), &request, &looked))
 }

@@ -1,6 +1,6 @@
 //! Calls that wait (BLOCK): the head of a line is tried. The lines are those of [`engine::line`].
 
-use crate::decide::{decide, Decided, Keyspace};
+use crate::decide::{decide_and_write, Decided, Keyspace};
 use crate::error::Error;
 use engine::decide::Mode;
 use engine::line::{LineId, LineTypes, Lines, Ticket};
@@ -37,7 +37,7 @@ pub fn try_head<S: WaitingServer>(
     is_overdue: bool,
 ) -> bool {
     let mode = if is_overdue { Mode::Final } else { Mode::Try };
-    match decide(server, key, request, false, mode) {
+    match decide_and_write(server, key, request, false, mode) {
         Ok(decided) if !decided.allowed() && !is_overdue => {
             let wait_us = decided.decision.verdict.retry_after_us();
             let wait_us = wait_us.map(|wait_us| wait_us.saturating_sub(server.age_us(key)));

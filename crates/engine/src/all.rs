@@ -8,8 +8,8 @@
 //! A call is allowed if each group is, and a group if one of its limits would be. A limit that never denies (SHADOW) is
 //! always allowed in its group.
 
-use super::decision::Decision;
-use super::reservation::Id;
+use crate::decision::Decision;
+use crate::reservation::Id;
 
 /// What became of one limit of a call.
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,7 +23,7 @@ pub struct PartDecision {
     /// The number of its group.
     pub group: usize,
     /// Whether it was the choice of its group: the first limit that would be allowed.
-    pub choice: bool,
+    pub is_choice: bool,
     /// Whether its group has a choice.
     pub group_allowed: bool,
     /// Whether it was allowed, before a denial was counted.
@@ -43,7 +43,7 @@ pub struct WholeReply {
     /// 0 allowed, 1 denied, 2 denied only because others hold.
     pub limited: u64,
     /// The limit that decides, counted from 0.
-    pub decides: usize,
+    pub deciding_part: usize,
     /// Microseconds after which the same call is allowed; `None` if it was, or can never be.
     pub retry_after_us: Option<u64>,
 }
@@ -51,11 +51,11 @@ pub struct WholeReply {
 /// Returns the decision about a call over `parts`. `allowed` is as it was before a denial was counted.
 pub fn whole_reply(parts: &[PartDecision], allowed: bool) -> WholeReply {
     if allowed {
-        let choices = || parts.iter().enumerate().filter(|(_, part)| part.choice);
+        let choices = || parts.iter().enumerate().filter(|(_, part)| part.is_choice);
         let all_shadows = choices().all(|(_, part)| part.shadow);
         let enforced = choices().filter(|(_, part)| all_shadows || !part.shadow);
-        let decides = enforced.min_by_key(|(_, part)| room(part)).map_or(0, |(at, _)| at);
-        return WholeReply { limited: 0, decides, retry_after_us: None };
+        let deciding_part = enforced.min_by_key(|(_, part)| room(part)).map_or(0, |(at, _)| at);
+        return WholeReply { limited: 0, deciding_part, retry_after_us: None };
     }
     // The first of the longest.
     let (mut longest, mut all_held): (Option<(usize, &PartDecision)>, bool) = (None, true);
@@ -67,7 +67,7 @@ pub fn whole_reply(parts: &[PartDecision], allowed: bool) -> WholeReply {
     }
     WholeReply {
         limited: if all_held { 2 } else { 1 },
-        decides: longest.map_or(0, |(at, _)| at),
+        deciding_part: longest.map_or(0, |(at, _)| at),
         retry_after_us: longest.and_then(|(_, part)| part.decision.verdict.retry_after_us()),
     }
 }
@@ -110,8 +110,8 @@ fn wait(part: &PartDecision) -> (bool, u64) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::decision::{Obstacle, Verdict};
     use super::*;
+    use crate::decision::{Obstacle, Verdict};
 
     fn part(verdict: Verdict, remaining: u64, quantity: u64, shadow: bool) -> PartDecision {
         let decision = Decision { verdict, limit: 100, remaining, reset_after_us: 0 };
@@ -127,7 +127,7 @@ mod tests {
         for group in parts.chunk_by_mut(|one, next| one.group == next.group) {
             let first =
                 group.iter().position(|part| part.shadow || part.decision.verdict.allowed());
-            first.into_iter().for_each(|at| group[at].choice = true);
+            first.into_iter().for_each(|at| group[at].is_choice = true);
         }
         whole_reply(&parts, allowed)
     }
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn of_an_allowed_call_the_limit_with_the_least_room_decides() {
-        for (parts, decides) in [
+        for (parts, deciding_part) in [
             (vec![part(YES, 9, 1, false), part(YES, 8, 1, false)], 1),
             // 9 / 3 is less than 8 / 1; 11 / 3 is 3 as well, and later.
             (vec![part(YES, 8, 1, false), part(YES, 9, 3, false), part(YES, 11, 3, false)], 1),
@@ -157,7 +157,7 @@ mod tests {
             (vec![part(YES, 9, 1, true), part(Verdict::Never, 0, 1, true)], 1),
         ] {
             let answer = alone(parts.clone(), true);
-            let expected = WholeReply { limited: 0, decides, retry_after_us: None };
+            let expected = WholeReply { limited: 0, deciding_part, retry_after_us: None };
             assert_eq!(answer, expected, "{parts:?}");
         }
     }
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn of_a_denied_call_the_limit_with_the_longest_wait_decides() {
         let (counted, held) = (Obstacle::Counted, Obstacle::Held);
-        for (parts, limited, decides, retry_after_us) in [
+        for (parts, limited, deciding_part, retry_after_us) in [
             (vec![part(YES, 9, 1, false), part(denied(5, counted), 0, 1, false)], 1, 1, Some(5)),
             (
                 vec![part(denied(5, held), 0, 1, false), part(denied(7, counted), 0, 1, false)],
@@ -193,7 +193,7 @@ mod tests {
             ),
         ] {
             let answer = alone(parts.clone(), false);
-            let expected = WholeReply { limited, decides, retry_after_us };
+            let expected = WholeReply { limited, deciding_part, retry_after_us };
             assert_eq!(answer, expected, "{parts:?}");
         }
     }
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn only_choices_decide_an_allowed_call() {
         let (no, counted) = (denied(5, Obstacle::Counted), Obstacle::Counted);
-        for (groups, parts, decides) in [
+        for (groups, parts, deciding_part) in [
             (&[2][..], vec![part(no, 0, 1, false), part(YES, 9, 1, false)], 1),
             // The second would have less room, but nothing is taken of it.
             (&[2], vec![part(YES, 9, 1, false), part(YES, 1, 1, false)], 0),
@@ -222,7 +222,7 @@ mod tests {
             ),
             (&[2], vec![part(denied(5, counted), 0, 1, true), part(YES, 1, 1, false)], 0),
         ] {
-            let expected = WholeReply { limited: 0, decides, retry_after_us: None };
+            let expected = WholeReply { limited: 0, deciding_part, retry_after_us: None };
             assert_eq!(whole_reply_of(groups, parts.clone(), true), expected, "{parts:?}");
         }
     }
@@ -232,7 +232,7 @@ mod tests {
         let no = |wait_us| part(denied(wait_us, Obstacle::Counted), 0, 1, false);
         let held = |wait_us| part(denied(wait_us, Obstacle::Held), 0, 1, false);
         let never = part(Verdict::Never, 0, 1, false);
-        for (groups, parts, limited, decides, retry_after_us) in [
+        for (groups, parts, limited, deciding_part, retry_after_us) in [
             (&[2][..], vec![no(7), no(5)], 1, 1, Some(5)),
             (&[2], vec![no(5), no(5)], 1, 0, Some(5)),
             (&[2], vec![never, no(5)], 1, 1, Some(5)),
@@ -247,7 +247,7 @@ mod tests {
             // A group with a shadow denies nothing.
             (&[1, 2], vec![no(6), no(9), part(Verdict::Never, 0, 1, true)], 1, 0, Some(6)),
         ] {
-            let expected = WholeReply { limited, decides, retry_after_us };
+            let expected = WholeReply { limited, deciding_part, retry_after_us };
             assert_eq!(whole_reply_of(groups, parts.clone(), false), expected, "{parts:?}");
         }
     }

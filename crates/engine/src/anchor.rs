@@ -1,7 +1,7 @@
 //! Anchors, from which windows are counted: `09:00`, `sun`, `mon@09:00`, `15`, `31@09:00`, `04-06`, `2026-01-31@09:00:30`.
 
-use super::decimal::{parse_u64, split_once, two_digits};
-use super::period::{Length, Period, Unit, DAY_S, WEEK_S};
+use crate::decimal::{parse_u64, split_once, two_digits};
+use crate::period::{Length, Period, Unit, DAY_S, WEEK_S};
 use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::Offset;
 use std::fmt::{Display, Formatter};
@@ -280,8 +280,8 @@ impl PeriodKind {
 
 #[cfg(test)]
 mod tests {
-    use super::super::properties::cases;
     use super::*;
+    use crate::properties::cases;
     use proptest::prelude::*;
 
     fn written(text: &str) -> Result<String, AnchorError> {

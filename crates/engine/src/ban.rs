@@ -9,9 +9,9 @@
 //! is as good as new for a moment, whether or not a call comes at that moment. Until then nobody is banned again, so that
 //! waiting for the retry_after of a denial suffices.
 
-use super::decimal::{parse_u64, split_once, Text};
-use super::entry::LAST_US;
-use super::reservation::YEAR_MS;
+use crate::decimal::{parse_u64, split_once, Text};
+use crate::entry::LAST_US;
+use crate::reservation::YEAR_MS;
 
 /// The first byte of a stored ban. As a member of a sorted set it comes before all reservations; in the string of a bucket
 /// it is the only byte of its kind.
@@ -157,8 +157,8 @@ mod model;
 
 #[cfg(test)]
 mod tests {
-    use super::super::properties::{cases, START_US};
     use super::*;
+    use crate::properties::{cases, START_US};
     use proptest::prelude::*;
 
     #[test]

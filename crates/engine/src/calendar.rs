@@ -1,9 +1,9 @@
 //! Windows of the calendar: minutes, hours, days, weeks, months and years as the clock on the wall of a time
 //! zone shows them. The rules of the zones are those of the IANA database that the crate jiff carries.
 
-use super::anchor::{wall_s, Anchor, Series, Spacing, Unfit};
-use super::decimal::{spelled, two_digits, Text};
-use super::period::{Length, Period, Unit, DAY_S, WEEK_S};
+use crate::anchor::{wall_s, Anchor, Series, Spacing, Unfit};
+use crate::decimal::{spelled, two_digits, Text};
+use crate::period::{Length, Period, Unit, DAY_S, WEEK_S};
 use jiff::civil::DateTime;
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
 use jiff::{Span, Timestamp};
@@ -187,8 +187,8 @@ impl Calendar {
         Some(Calendar { period, division, is_anchored: false, zone })
     }
 
-    /// Creates windows that are counted from `anchor` in both directions: lengths of time in seconds, minutes and hours, else days
-    /// and months on the wall.
+    /// Creates windows that are counted from `anchor` in both directions: lengths of time in seconds, minutes and hours,
+    /// else days and months on the wall.
     pub fn anchored(period: Period, anchor: Anchor, zone: Zone) -> Result<Calendar, Unfit> {
         let division = Division::Series(anchor.series(period)?);
         Ok(Calendar { period, division, is_anchored: true, zone })

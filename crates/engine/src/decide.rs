@@ -79,7 +79,7 @@ pub struct Part<'r, S: Store> {
     pub shadow: bool,
     /// The number of its group. The limits of a group follow each other.
     pub group: usize,
-    /// Others wait on the key and came before: nothing is granted to a call that takes.
+    /// The call is barred, because a waiter comes first: nothing is granted to it if it takes.
     pub barred: bool,
     request: &'r Request,
     pub(crate) key: KeyState<'r, S>,
@@ -132,7 +132,7 @@ impl<'r, S: Store> Part<'r, S> {
             return Action::Look;
         }
         if allowed && self.decided.allowed {
-            let takes = self.decided.choice && !self.check;
+            let takes = self.decided.is_choice && !self.check;
             return if takes { Action::Grant } else { Action::Look };
         }
         // Counting a denial, or a ban, would take from waiters. Under SHADOW the caller does not see the denial.
@@ -168,7 +168,7 @@ impl<S: Store> Plan<'_, '_, S> {
 ///
 /// # Errors
 ///
-/// The store's own, and every [`Refused`](crate::store::Refused) but that of a semaphore. Nothing changes then.
+/// The store's own, and every [`Refusal`](crate::store::Refusal) but that of a semaphore. Nothing changes then.
 #[inline]
 pub fn decide<'p, 'r, S: Store>(
     parts: &'p mut [Part<'r, S>],
@@ -188,8 +188,8 @@ pub fn decide<'p, 'r, S: Store>(
             let decided = &mut part.decided;
             decided.decision.verdict = verdict;
             decided.allowed = verdict.allowed();
-            decided.choice = !group_allowed && (part.shadow || decided.allowed);
-            if decided.choice {
+            decided.is_choice = !group_allowed && (part.shadow || decided.allowed);
+            if decided.is_choice {
                 group_allowed = true;
                 if let KeyState::Window(window) = &part.key {
                     window.check_room(verdict)?;
@@ -199,7 +199,7 @@ pub fn decide<'p, 'r, S: Store>(
         allowed &= group_allowed;
     }
     for group in parts.chunk_by_mut(|one, next| one.group == next.group) {
-        let group_allowed = group.iter().any(|part| part.decided.choice);
+        let group_allowed = group.iter().any(|part| part.decided.is_choice);
         for part in group {
             part.decided.group_allowed = group_allowed;
             let (action, verdict) = (part.action(mode, allowed), part.decided.decision.verdict);
@@ -237,9 +237,9 @@ mod tests {
     use crate::calendar::Zones;
     use crate::decision::{Ask, Quantity};
     use crate::memory::{Memory, Saved, SavedValue};
-    use crate::request::{Reserve, WindowLimit};
+    use crate::request::{NewReservation, WindowLimit};
     use crate::rule::Rule;
-    use crate::store::Refused;
+    use crate::store::Refusal;
     use crate::throttle::Rate;
 
     const NOW_US: u64 = 1_700_000_000_000_000;
@@ -266,13 +266,13 @@ mod tests {
         let is_taken = |name: &String| memory.save(name.as_bytes()).is_some();
         for (part, name) in parts.iter().zip(&names) {
             let decided = part.decided();
-            let takes = call_allowed && decided.choice && decided.allowed;
+            let takes = call_allowed && decided.is_choice && decided.allowed;
             assert_eq!(is_taken(name), takes, "{limits:?}");
             let of_group = parts.iter().filter(|other| other.group == part.group);
-            let has_choice = of_group.filter(|other| other.decided().choice).count() == 1;
+            let has_choice = of_group.filter(|other| other.decided().is_choice).count() == 1;
             assert_eq!(decided.group_allowed, has_choice, "{limits:?}");
         }
-        (call_allowed, parts.iter().map(|part| part.decided().choice).collect())
+        (call_allowed, parts.iter().map(|part| part.decided().is_choice).collect())
     }
 
     #[test]
@@ -335,7 +335,7 @@ mod tests {
 
     fn reserving(window: WindowLimit, id: &str) -> Request {
         let id = Some(Id::from(id.as_bytes()));
-        let reserve = Reserve { lease_ms: 20_000, count_lapsed: false, id, most: 9 };
+        let reserve = NewReservation { lease_ms: 20_000, count_lapsed: false, id, most: 9 };
         Request::new(Limit::Reserve(window, reserve))
     }
 
@@ -405,7 +405,7 @@ mod tests {
             let refused = [LAST - 1, LAST, LAST + 1, LAST + 2].map(look);
             assert_eq!(
                 refused,
-                [None, None, Some(Refused::Clock), Some(Refused::Clock)],
+                [None, None, Some(Refusal::Clock), Some(Refusal::Clock)],
                 "{limit:?}"
             );
         }

@@ -1,6 +1,6 @@
 //! What a call asks for, and the numbers of its reply, in microseconds.
 
-/// The shortest wait, in microseconds, in the reply to a call while others wait before it.
+/// The shortest wait, in microseconds, in the reply to a barred call.
 pub const LEAST_WAIT_IN_LINE_US: u64 = 1_000;
 
 /// Whether a request may have what it asks. Nothing is carried out yet.
@@ -40,7 +40,7 @@ impl Verdict {
         Verdict::Allowed { taken, go_after_us: 0 }
     }
 
-    /// Returns the verdict if others wait in line before the call: denied, for a millisecond at least.
+    /// Returns the verdict on a barred call: denied, for at least a millisecond.
     pub fn in_line(self, by: Obstacle) -> Verdict {
         self.denied_for(LEAST_WAIT_IN_LINE_US, by)
     }

@@ -15,7 +15,7 @@
 //! Plain digits are what a small sorted set stores smallest. The total runs modulo 2^64. The entries of one key, dead
 //! ones among them, always sum up to less, so differences are exact.
 
-use super::decimal::{leading_u64, Text};
+use crate::decimal::{leading_u64, Text};
 
 /// Longest member: 20 digits of total, 19 of weight, 16 of span, three marks.
 pub type EntryMember = Text<58>;
@@ -134,8 +134,8 @@ fn whole_us(score: f64) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::properties::{cases, START_US};
     use super::*;
+    use crate::properties::{cases, START_US};
     use proptest::prelude::*;
 
     proptest! {

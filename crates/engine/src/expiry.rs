@@ -57,9 +57,8 @@ impl Expiry {
         (!stays).then(|| self.latest_ms())
     }
 
-    /// Returns the new TTL after a lease that was to end at `settled_us` was settled; `None` if it stays. The TTL becomes shorter
-    /// only if that lease
-    /// alone kept the key: others may need it longer.
+    /// Returns the new TTL after a lease that was to end at `settled_us` was settled; `None` if it stays. The TTL becomes
+    /// shorter only if that lease alone kept the key: others may need it longer.
     pub fn after_settling(&self, settled_us: u64, current_ms: Option<u64>) -> Option<u64> {
         let lease = Expiry { needed_us: settled_us, in_use_us: 0 };
         let kept_by_lease = self.needed_us < settled_us && lease.after(current_ms).is_none();
@@ -73,8 +72,8 @@ impl Expiry {
 
 #[cfg(test)]
 mod tests {
-    use super::super::properties::START_US;
     use super::*;
+    use crate::properties::START_US;
 
     #[test]
     fn a_ttl_moves_only_when_it_is_too_short_or_too_long() {

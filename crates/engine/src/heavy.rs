@@ -9,7 +9,7 @@
 //! n = 2    a:5 b:3   c comes   a:5 c:4 (3 of them perhaps not its own)
 //! ```
 
-use super::db_key::DbKey;
+use crate::db_key::DbKey;
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use std::cmp::Reverse;
@@ -226,8 +226,8 @@ impl RecentHeavy {
 
 #[cfg(test)]
 mod tests {
-    use super::super::properties::cases;
     use super::*;
+    use crate::properties::cases;
     use proptest::prelude::*;
     use std::collections::HashMap;
 

@@ -1,7 +1,7 @@
 //! What the live reservations of a key hold, in the order in which they stop holding: most of them at the end of their
 //! lease, and those with COUNTLAPSED later.
 
-use super::reservation::Reservation;
+use crate::reservation::Reservation;
 
 /// What one live reservation holds, and until when.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

@@ -15,10 +15,10 @@ mod tree;
 
 pub use held_index::{HeldIndex, MAX_DROPPED, MAX_HEALED};
 
-use super::ban::Ban;
-use super::calendar::Zones;
-use super::held::{FirstGone, Hold, Holds, SortedHolds};
-use super::reservation::{Reservation, ReservationRef, ReservationView};
+use crate::ban::Ban;
+use crate::calendar::Zones;
+use crate::held::{FirstGone, Hold, Holds, SortedHolds};
+use crate::reservation::{Reservation, ReservationRef, ReservationView};
 use foldhash::quality::RandomState;
 use hashbrown::HashTable;
 use lease_ends::LeaseEnds;

@@ -16,8 +16,8 @@
 //!
 //! All times are microseconds of a monotonic clock.
 
-use super::db_key::{DbKey, OwnedDbKey};
-use super::request::Request;
+use crate::db_key::{DbKey, OwnedDbKey};
+use crate::request::Request;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -98,16 +98,16 @@ pub fn deadline_us(now_us: u64, block_ms: u64) -> Option<u64> {
 /// All lines, and every waiter until it is forgotten. They can be copied, compared and hashed where all that waits in them
 /// can, so that a search through all states of a small world can tell one from another.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Lines<P: LineTypes> {
+pub struct Lines<T: LineTypes> {
     /// The last number that a ticket or a line got.
     last_number: u64,
     /// The number of waiters that are in a line.
     waiting: usize,
     /// The waiters that are in a line, and those whose wait is over but that are not forgotten yet.
     #[expect(clippy::type_complexity, reason = "derives find the bounds that they need in it")]
-    waiters: BTreeMap<Ticket, Waiter<P::Call, P::Handle, P::Reply>>,
+    waiters: BTreeMap<Ticket, Waiter<T::Call, T::Handle, T::Reply>>,
     /// The lines that have a waiter or a write.
-    lines: BTreeMap<LineId, Line<P::Write>>,
+    lines: BTreeMap<LineId, Line<T::Write>>,
     /// The line on each key, by database and name.
     line_on: BTreeMap<i32, BTreeMap<Box<[u8]>, LineId>>,
     /// When to try the head of each line next.
@@ -128,7 +128,7 @@ pub struct Lines<P: LineTypes> {
     spent_us: u64,
     budget_since_us: u64,
     /// The turn of the event loop in which commands got their budget.
-    event_loop: u64,
+    event_loop_turn: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -176,11 +176,11 @@ struct Line<W> {
 }
 
 /// A call that begins to wait.
-pub struct Joining<P: LineTypes> {
+pub struct Joining<T: LineTypes> {
     /// The call.
-    pub call: P::Call,
+    pub call: T::Call,
     /// What ends its wait.
-    pub handle: P::Handle,
+    pub handle: T::Handle,
     /// When it stops waiting. `None` for never.
     pub deadline_us: Option<u64>,
     /// After how many microseconds it could be granted, according to its denial. `None` if it was not tried, or if that is
@@ -204,15 +204,15 @@ struct Work {
 }
 
 /// What to do next in a line.
-pub enum LineStep<P: LineTypes> {
+pub enum LineStep<T: LineTypes> {
     /// Make this write.
-    Write(P::Write),
+    Write(T::Write),
     /// Try the head. Then call [`Lines::end`] if it was granted or `is_overdue`, otherwise [`Lines::record_denial`].
     Try {
         /// The head's ticket.
         ticket: Ticket,
         /// The head's call.
-        call: P::Call,
+        call: T::Call,
         /// Whether its deadline has passed.
         is_overdue: bool,
     },
@@ -221,23 +221,23 @@ pub enum LineStep<P: LineTypes> {
         /// The waiter's ticket.
         ticket: Ticket,
         /// The waiter's call.
-        call: P::Call,
+        call: T::Call,
     },
 }
 
 /// What to reply to a waiter.
-pub enum WaiterReply<P: LineTypes> {
+pub enum WaiterReply<T: LineTypes> {
     /// Its wait was ended with a reply.
     Ended {
         /// The call that waited.
-        call: P::Call,
+        call: T::Call,
         /// The reply.
-        reply: P::Reply,
+        reply: T::Reply,
     },
     /// The server itself ended the wait. The reply is a denial.
     Unblocked {
         /// The call that waited.
-        call: P::Call,
+        call: T::Call,
         /// The key that it waited on.
         key: Arc<OwnedDbKey>,
         /// Whether it was the head.
@@ -246,13 +246,13 @@ pub enum WaiterReply<P: LineTypes> {
 }
 
 /// A waiter that was forgotten.
-pub struct ForgottenWaiter<P: LineTypes> {
+pub struct ForgottenWaiter<T: LineTypes> {
     /// The call that waited.
-    pub call: P::Call,
+    pub call: T::Call,
     /// The key that it waited on.
     pub key: Arc<OwnedDbKey>,
     /// The reply that ended its wait. `None` if the server itself ended it.
-    pub reply: Option<P::Reply>,
+    pub reply: Option<T::Reply>,
     /// Whether the server has taken the reply.
     pub answered: bool,
 }
@@ -271,15 +271,15 @@ pub enum Timer {
     },
 }
 
-impl<P: LineTypes> Default for Lines<P> {
+impl<T: LineTypes> Default for Lines<T> {
     fn default() -> Self {
         Lines::new()
     }
 }
 
-impl<P: LineTypes> Lines<P> {
+impl<T: LineTypes> Lines<T> {
     /// No lines.
-    pub const fn new() -> Lines<P> {
+    pub const fn new() -> Lines<T> {
         Lines {
             last_number: 0,
             waiting: 0,
@@ -295,7 +295,7 @@ impl<P: LineTypes> Lines<P> {
             last_passed_us: 0,
             spent_us: 0,
             budget_since_us: 0,
-            event_loop: 0,
+            event_loop_turn: 0,
         }
     }
 
@@ -315,10 +315,15 @@ impl<P: LineTypes> Lines<P> {
         in_line.map(|waiter| waiter.since_us)
     }
 
-    /// Returns whether a new call on the key with this LEAVE would come after a waiter.
+    /// Returns whether a new call on the key with this LEAVE is barred: a waiter comes first.
     pub fn is_barred(&self, key: DbKey, leave: u64) -> bool {
         let head = self.line_of(key).and_then(|line| line.order.first());
         head.is_some_and(|(least, _)| *least <= leave)
+    }
+
+    /// Returns whether a call waits on the key.
+    pub fn has_waiter(&self, key: DbKey) -> bool {
+        self.line_of(key).is_some_and(|line| !line.order.is_empty())
     }
 
     /// Returns whether a call waiting on the key will give this id to its reservation.
@@ -338,7 +343,7 @@ impl<P: LineTypes> Lines<P> {
     }
 
     /// Puts a call into the line on its key, in the order of LEAVE and then of tickets.
-    pub fn join(&mut self, ticket: Ticket, key: DbKey, joins: Joining<P>, now_us: u64) {
+    pub fn join(&mut self, ticket: Ticket, key: DbKey, joins: Joining<T>, now_us: u64) {
         let Joining { call, handle, deadline_us, wait_us } = joins;
         let id = self.open(key, now_us);
         let Some(line) = self.lines.get_mut(&id) else { return };
@@ -366,7 +371,7 @@ impl<P: LineTypes> Lines<P> {
     }
 
     /// Ends a wait with this reply. Returns its handle, or `None` if the wait is over already.
-    pub fn end(&mut self, ticket: Ticket, reply: P::Reply, now_us: u64) -> Option<P::Handle> {
+    pub fn end(&mut self, ticket: Ticket, reply: T::Reply, now_us: u64) -> Option<T::Handle> {
         let handle = self.step_out(ticket, now_us)?;
         let waiter = self.waiters.get_mut(&ticket)?;
         waiter.state = WaitState::Ended(reply);
@@ -379,7 +384,7 @@ impl<P: LineTypes> Lines<P> {
     }
 
     /// Takes the reply to a waiter, and ends its wait if it is still in line. `None` if the reply was taken before.
-    pub fn take_reply(&mut self, ticket: Ticket, now_us: u64) -> Option<WaiterReply<P>> {
+    pub fn take_reply(&mut self, ticket: Ticket, now_us: u64) -> Option<WaiterReply<T>> {
         let waiter = self.waiters.get_mut(&ticket)?;
         let call = waiter.call.clone();
         let (key, line) = (Arc::clone(&waiter.key), waiter.line);
@@ -400,7 +405,7 @@ impl<P: LineTypes> Lines<P> {
     }
 
     /// Forgets a waiter whose client the server no longer blocks, and returns what it was.
-    pub fn forget(&mut self, ticket: Ticket, now_us: u64) -> Option<ForgottenWaiter<P>> {
+    pub fn forget(&mut self, ticket: Ticket, now_us: u64) -> Option<ForgottenWaiter<T>> {
         self.step_out(ticket, now_us);
         let Waiter { call, key, state, .. } = self.waiters.remove(&ticket)?;
         let (reply, answered) = match state {
@@ -412,7 +417,7 @@ impl<P: LineTypes> Lines<P> {
     }
 
     /// Adds a write to make as soon as the server accepts writes.
-    pub fn add_write(&mut self, key: DbKey, write: P::Write, now_us: u64) {
+    pub fn add_write(&mut self, key: DbKey, write: T::Write, now_us: u64) {
         let id = self.open(key, now_us);
         self.change(id, |line| {
             line.writes.push_back(write);
@@ -421,8 +426,8 @@ impl<P: LineTypes> Lines<P> {
     }
 
     /// Begins to work on waiters. Until [`Lines::end_work`] the timer stays as it is. If the wall clock (`wall_us`) was set
-    /// forward since work last began, all heads become due. Commands get a new budget when `event_loop` has changed.
-    pub fn begin_work(&mut self, cause: Cause, event_loop: u64, wall_us: u64, now_us: u64) {
+    /// forward since work last began, all heads become due. Commands get a new budget when `event_loop_turn` has changed.
+    pub fn begin_work(&mut self, cause: Cause, event_loop_turn: u64, wall_us: u64, now_us: u64) {
         let ahead_us = wall_us.saturating_sub(now_us);
         let before_us = std::mem::replace(&mut self.ahead_us, ahead_us);
         if ahead_us > before_us.saturating_add(STEP_US) {
@@ -432,9 +437,9 @@ impl<P: LineTypes> Lines<P> {
             Cause::Timer => (self.timer_us, self.paused_until_us) = (None, None),
             Cause::Command => {
                 let is_old = now_us.saturating_sub(self.budget_since_us) >= BUDGET_RENEWED_US;
-                if is_old || self.event_loop != event_loop {
+                if is_old || self.event_loop_turn != event_loop_turn {
                     (self.spent_us, self.budget_since_us) = (0, now_us);
-                    self.event_loop = event_loop;
+                    self.event_loop_turn = event_loop_turn;
                 }
             }
         }
@@ -471,7 +476,7 @@ impl<P: LineTypes> Lines<P> {
     }
 
     /// Returns the head of a line.
-    pub fn head(&self, id: LineId) -> Option<(Ticket, P::Call)> {
+    pub fn head(&self, id: LineId) -> Option<(Ticket, T::Call)> {
         let (_, ticket) = self.lines.get(&id)?.order.first()?;
         self.waiters.get(ticket).map(|waiter| (*ticket, waiter.call.clone()))
     }
@@ -518,7 +523,7 @@ impl<P: LineTypes> Lines<P> {
 
     /// Returns what to do next in a line at `now_us`. `None` if nothing is due. The head is tried before waiters behind it
     /// are dismissed. Without `may_write` waiters are only dismissed.
-    pub fn next_step(&mut self, id: LineId, may_write: bool, now_us: u64) -> Option<LineStep<P>> {
+    pub fn next_step(&mut self, id: LineId, may_write: bool, now_us: u64) -> Option<LineStep<T>> {
         let line = self.lines.get_mut(&id)?;
         let overdue = line.deadlines.first().copied().filter(|(due_us, _)| *due_us <= now_us);
         if may_write {
@@ -590,7 +595,7 @@ impl<P: LineTypes> Lines<P> {
         }
     }
 
-    fn change(&mut self, id: LineId, change: impl FnOnce(&mut Line<P::Write>)) {
+    fn change(&mut self, id: LineId, change: impl FnOnce(&mut Line<T::Write>)) {
         if let Some(line) = self.lines.get_mut(&id) {
             change(line);
             self.schedule(id);
@@ -607,7 +612,7 @@ impl<P: LineTypes> Lines<P> {
         self.line_on.get(&key.db)?.get(key.name).copied()
     }
 
-    fn line_of(&self, key: DbKey) -> Option<&Line<P::Write>> {
+    fn line_of(&self, key: DbKey) -> Option<&Line<T::Write>> {
         self.lines.get(&self.line_on(key)?)
     }
 
@@ -634,7 +639,7 @@ impl<P: LineTypes> Lines<P> {
     }
 
     /// Takes a waiter out of its line if it is still there. If it was the head, the new head becomes due.
-    fn step_out(&mut self, ticket: Ticket, now_us: u64) -> Option<P::Handle> {
+    fn step_out(&mut self, ticket: Ticket, now_us: u64) -> Option<T::Handle> {
         let waiter = self.waiters.get_mut(&ticket)?;
         let state = std::mem::replace(&mut waiter.state, WaitState::Withdrawn);
         let WaitState::InLine(handle) = state else {

@@ -33,7 +33,7 @@ pub use zset::Zset;
 
 use crate::calendar::Zones;
 use crate::reservation::HeldReservation;
-use crate::store::{BucketKey, Refused, Store, WindowKey};
+use crate::store::{BucketKey, Refusal, Store, WindowKey};
 use crate::throttle::{BucketEdit, Stored};
 use foldhash::quality::RandomState;
 use std::cell::{Cell, RefCell};
@@ -87,8 +87,8 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// [`Refused::NotWindow`].
-    pub fn held(&self, name: &[u8], now_us: u64) -> Result<Vec<HeldReservation>, Refused> {
+    /// [`Refusal::NotWindow`].
+    pub fn held(&self, name: &[u8], now_us: u64) -> Result<Vec<HeldReservation>, Refusal> {
         let mut key = self.key(name, now_us).window();
         key.read(None)?;
         let live = key.reservations().iter().filter(|one| one.live(now_us));
@@ -156,7 +156,7 @@ impl Memory {
 
     /// Takes a window out, with its name and the time at which it expires; `None` if there is no key. An expired key is
     /// dropped.
-    fn take_window(&self, name: &[u8], now_us: u64) -> Result<Option<TakenWindow>, Refused> {
+    fn take_window(&self, name: &[u8], now_us: u64) -> Result<Option<TakenWindow>, Refusal> {
         let mut keys = self.keys.borrow_mut();
         let Some((name, record)) = keys.remove_entry(name) else { return Ok(None) };
         if has_expired(record.expires_at_ms, now_us) {
@@ -166,7 +166,7 @@ impl Memory {
             MemoryValue::Window(window) => Ok(Some((name, window, record.expires_at_ms))),
             MemoryValue::Bucket(_) => {
                 keys.insert(name, record);
-                Err(Refused::NotWindow)
+                Err(Refusal::NotWindow)
             }
         }
     }
@@ -192,7 +192,7 @@ pub struct MemoryKey<'m> {
 }
 
 impl<'m> Store for MemoryKey<'m> {
-    type Error = Refused;
+    type Error = Refusal;
     type Bucket = MemoryBucket<'m>;
     type Window = MemoryWindow<'m>;
 
@@ -219,14 +219,14 @@ pub struct MemoryBucket<'m> {
 }
 
 impl BucketKey for MemoryBucket<'_> {
-    type Error = Refused;
+    type Error = Refusal;
 
-    fn read(&mut self) -> Result<Option<Stored>, Refused> {
+    fn read(&mut self) -> Result<Option<Stored>, Refusal> {
         let MemoryKey { memory, name, now_us } = self.key;
         match memory.keys.borrow().get(name) {
             Some(record) if has_expired(record.expires_at_ms, now_us) => Ok(None),
             Some(MemoryRecord { value: MemoryValue::Bucket(stored), .. }) => Ok(Some(*stored)),
-            Some(MemoryRecord { value: MemoryValue::Window(_), .. }) => Err(Refused::NotBucket),
+            Some(MemoryRecord { value: MemoryValue::Window(_), .. }) => Err(Refusal::NotBucket),
             None => Ok(None),
         }
     }
@@ -251,7 +251,7 @@ mod tests {
     use crate::all::PartDecision;
     use crate::decide::{decide, KeyState, Mode, Part};
     use crate::decision::{Manner, Obstacle, Quantity, Verdict};
-    use crate::request::{Limit, Request, Reserve, WindowLimit};
+    use crate::request::{Limit, NewReservation, Request, WindowLimit};
     use crate::reservation::Id;
     use crate::rule::Rule;
     use crate::settle;
@@ -271,7 +271,7 @@ mod tests {
         let id = Some(Id::from(id.as_bytes()));
         Request::new(Limit::Reserve(
             window,
-            Reserve { lease_ms, count_lapsed: false, id, most: 99 },
+            NewReservation { lease_ms, count_lapsed: false, id, most: 99 },
         ))
     }
 
@@ -280,7 +280,7 @@ mod tests {
         memory: &Memory,
         request: &Request,
         now_us: u64,
-    ) -> Result<(PartDecision, bool, usize), Refused> {
+    ) -> Result<(PartDecision, bool, usize), Refusal> {
         let mut part = Part::new(memory.key(b"k", now_us), request);
         let plan = decide(std::slice::from_mut(&mut part), Mode::Final, || unreachable!())?;
         let dropped = plan.write();
@@ -299,17 +299,17 @@ mod tests {
         let memory = Memory::default();
         for (after_us, id, refused) in [
             (0, "a", None),
-            (0, "a", Some(Refused::Duplicate)),
+            (0, "a", Some(Refusal::Duplicate)),
             (1, "b", None),
-            (1, "c", Some(Refused::TooManyReservations)),
-            (19_999_999, "c", Some(Refused::TooManyReservations)),
+            (1, "c", Some(Refusal::TooManyReservations)),
+            (19_999_999, "c", Some(Refusal::TooManyReservations)),
             // The first one is gone, then the second one too.
             (20_000_000, "c", None),
-            (20_000_000, "d", Some(Refused::TooManyReservations)),
+            (20_000_000, "d", Some(Refusal::TooManyReservations)),
             (20_000_001, "b", None),
             // The clock was set back.
-            (-5_000_000, "c", Some(Refused::Duplicate)),
-            (-5_000_000, "d", Some(Refused::TooManyReservations)),
+            (-5_000_000, "c", Some(Refusal::Duplicate)),
+            (-5_000_000, "d", Some(Refusal::TooManyReservations)),
         ] {
             let mut request = acquire(window("60s", 9), id, 20_000);
             if let Limit::Reserve(_, reserve) = &mut request.limit {
@@ -443,10 +443,10 @@ mod tests {
         ] {
             let value = SavedValue::Window { reserved, entries };
             let foreign = Saved { value, expires_at_ms: u64::MAX };
-            assert_eq!(other.restore(b"k", &foreign), Err(Refused::Foreign));
+            assert_eq!(other.restore(b"k", &foreign), Err(Refusal::Foreign));
         }
         let foreign = Saved { value: SavedValue::Bucket(b"x".to_vec()), expires_at_ms: u64::MAX };
-        assert_eq!(other.restore(b"k", &foreign), Err(Refused::Foreign));
+        assert_eq!(other.restore(b"k", &foreign), Err(Refusal::Foreign));
         assert_eq!(other.save(b"k"), Some(saved));
     }
 
@@ -469,7 +469,7 @@ mod tests {
             assert_eq!(memory.expires_at_ms(b"k", end_us), None);
             // Another kind of limit may have the key from then on.
             if kind == MemoryKind::Window {
-                assert_eq!(memory.look(b"k", &bucket, end_us - 1), Err(Refused::NotBucket));
+                assert_eq!(memory.look(b"k", &bucket, end_us - 1), Err(Refusal::NotBucket));
                 assert!(memory.look(b"k", &bucket, end_us).is_ok());
             }
             assert_eq!(memory.kind(b"k", end_us - 1), Some(kind));
@@ -514,7 +514,7 @@ mod tests {
             let rule = Rule::parse(period, &mut Zones::new()).unwrap();
             WindowLimit { limit: 2, rule, most_entries: 9 }
         };
-        let reserve = Reserve { lease_ms: 20_000, count_lapsed: false, id: None, most: 9 };
+        let reserve = NewReservation { lease_ms: 20_000, count_lapsed: false, id: None, most: 9 };
         for (limit, lives_us) in [
             (Limit::Reserve(window(b"-"), reserve), 20_000_000),
             (Limit::Reserve(window(b"60s"), reserve), 20_000_000),
@@ -566,7 +566,7 @@ mod tests {
         let id = Id::from(&b"x"[..]);
         for (count_lapsed, holds_on_us) in [(false, 0), (true, 60_000_000)] {
             let memory = Memory::default();
-            let reserve = Reserve { lease_ms: 20_000, count_lapsed, id: Some(id), most: 9 };
+            let reserve = NewReservation { lease_ms: 20_000, count_lapsed, id: Some(id), most: 9 };
             let request = Request::new(Limit::Reserve(window, reserve));
             memory.decide(b"k", &request, now_us, || unreachable!()).unwrap();
             for (after_us, lease_ms, left_us) in

@@ -7,25 +7,25 @@ use crate::decide::{decide, KeyState, Mode, Part, WindowState};
 use crate::decision::{Ask, Decision};
 use crate::held::SortedHolds;
 use crate::memory::Zset;
-use crate::request::{Limit, Request, Reserve, WindowLimit};
+use crate::request::{Limit, NewReservation, Request, WindowLimit};
 use crate::reservation::Id;
 use crate::rule::{Rule, RuleNow, RuleText};
-use crate::store::{BucketKey, Change, Refused, Reservations, Store, WindowKey};
+use crate::store::{BucketKey, Refusal, Reservations, Store, WindowEdit, WindowKey};
 use crate::throttle::{Bucket, BucketEdit, Rate, Stored};
-use crate::window::{Edit, WindowCount};
+use crate::window::{EventEdit, WindowCount};
 use std::cell::{RefCell, RefMut};
 
 /// One call on the bucket `stored`: its decision, and what is stored after it.
 ///
 /// # Errors
 ///
-/// [`Refused::DebtTooLong`].
+/// [`Refusal::DebtTooLong`].
 pub fn throttle(
     rate: &Rate,
     stored: Option<Stored>,
     now_us: u64,
     ask: &Ask,
-) -> Result<(Decision, BucketEdit), Refused> {
+) -> Result<(Decision, BucketEdit), Refusal> {
     let mut bucket = Bucket::at(rate, stored, now_us);
     let verdict = bucket.judge(ask, false)?;
     Ok(if verdict.allowed() { bucket.grant(ask, verdict) } else { bucket.deny(ask, verdict, None) })
@@ -68,7 +68,7 @@ pub struct ModelCall {
     pub ask: Ask,
     /// The command.
     pub kind: ModelCommand,
-    /// Whether others wait in line before the call.
+    /// Whether the call is barred.
     pub barred: bool,
 }
 
@@ -82,7 +82,7 @@ pub struct ModelReply {
     /// What counts after it.
     pub window_count: WindowCount,
     /// What was written; `None` for nothing.
-    pub edit: Option<Edit>,
+    pub edit: Option<EventEdit>,
     /// Whether it was counted though denied.
     pub denial_counted: bool,
 }
@@ -92,14 +92,15 @@ impl ModelCall {
     ///
     /// # Errors
     ///
-    /// [`Refused::Foreign`] and [`Refused::SumTooLarge`].
-    pub fn make(&self, zset: &mut Zset, leases: &SortedHolds) -> Result<ModelReply, Refused> {
+    /// [`Refusal::Foreign`] and [`Refusal::SumTooLarge`].
+    pub fn make(&self, zset: &mut Zset, leases: &SortedHolds) -> Result<ModelReply, Refusal> {
         let ModelCall { rule_now, limit, most_entries, heal_most, ask, kind, .. } = *self;
         // The rule and the period of the lease are the model's.
         let window = WindowLimit { limit, rule: Rule::Semaphore, most_entries };
         let limit = match kind {
             ModelCommand::Hold(lease_ms) => {
-                let reserve = Reserve { lease_ms, count_lapsed: false, id: None, most: u64::MAX };
+                let reserve =
+                    NewReservation { lease_ms, count_lapsed: false, id: None, most: u64::MAX };
                 Limit::Reserve(window, reserve)
             }
             ModelCommand::Count | ModelCommand::CountDenied | ModelCommand::Look => {
@@ -114,7 +115,7 @@ impl ModelCall {
         done
     }
 
-    fn make_on(&self, key: ModelKey, request: &Request) -> Result<ModelReply, Refused> {
+    fn make_on(&self, key: ModelKey, request: &Request) -> Result<ModelReply, Refusal> {
         let is_look = self.kind == ModelCommand::Look;
         let mut looked = Part::new(key, request);
         looked.barred = self.barred;
@@ -143,10 +144,10 @@ impl ModelCall {
 /// The window as it was read, and what is to be written to it.
 fn window_state<'p, 'm>(
     part: &'p Part<'m, ModelKey<'m>>,
-) -> Result<&'p WindowState<'m, ModelKey<'m>>, Refused> {
+) -> Result<&'p WindowState<'m, ModelKey<'m>>, Refusal> {
     match &part.key {
         KeyState::Window(window) => Ok(window),
-        KeyState::Bucket(_) => Err(Refused::NotWindow),
+        KeyState::Bucket(_) => Err(Refusal::NotWindow),
     }
 }
 
@@ -169,7 +170,7 @@ struct ModelWindow<'m> {
 struct NoBucket;
 
 impl<'m> Store for ModelKey<'m> {
-    type Error = Refused;
+    type Error = Refusal;
     type Bucket = NoBucket;
     type Window = ModelWindow<'m>;
 
@@ -211,17 +212,17 @@ impl<'m> Store for ModelKey<'m> {
 }
 
 impl BucketKey for NoBucket {
-    type Error = Refused;
+    type Error = Refusal;
 
-    fn read(&mut self) -> Result<Option<Stored>, Refused> {
-        Err(Refused::NotBucket)
+    fn read(&mut self) -> Result<Option<Stored>, Refusal> {
+        Err(Refusal::NotBucket)
     }
 
     fn write(&mut self, _next: BucketEdit) {}
 }
 
 impl WindowKey for ModelWindow<'_> {
-    type Error = Refused;
+    type Error = Refusal;
     type Events<'k>
         = &'k mut Zset
     where
@@ -229,7 +230,7 @@ impl WindowKey for ModelWindow<'_> {
     type Reservations = SortedHolds;
     type Member = Vec<u8>;
 
-    fn read(&mut self, _id: Option<&[u8]>) -> Result<(), Refused> {
+    fn read(&mut self, _id: Option<&[u8]>) -> Result<(), Refusal> {
         Ok(())
     }
 
@@ -249,11 +250,11 @@ impl WindowKey for ModelWindow<'_> {
         self.leases.len()
     }
 
-    fn find_live(&mut self, _id: &[u8]) -> Result<Option<Vec<u8>>, Refused> {
+    fn find_live(&mut self, _id: &[u8]) -> Result<Option<Vec<u8>>, Refusal> {
         Ok(None)
     }
 
-    fn write(&mut self, change: Change<'_, Vec<u8>>) -> usize {
+    fn write(&mut self, change: WindowEdit<'_, Vec<u8>>) -> usize {
         self.set.apply(change.edit);
         0
     }

@@ -1,6 +1,6 @@
 //! Periods: `60`, `500ms`, `10s`, `5min`, `2h`, `1d`, `1w`, `1mo`, `1y`.
 
-use super::decimal::{parse_u64, Text};
+use crate::decimal::{parse_u64, Text};
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{Span, Timestamp};
@@ -204,8 +204,8 @@ fn utc_us(datetime: DateTime) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::properties::cases;
     use super::*;
+    use crate::properties::cases;
     use proptest::prelude::*;
 
     proptest! {

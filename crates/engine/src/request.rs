@@ -1,9 +1,9 @@
 //! What one call asks of one key.
 
-use super::decision::{Ask, Quantity, TimeUnit};
-use super::reservation::Id;
-use super::rule::Rule;
-use super::throttle::Rate;
+use crate::decision::{Ask, Quantity, TimeUnit};
+use crate::reservation::Id;
+use crate::rule::Rule;
+use crate::throttle::Rate;
 
 /// A checked call of a taking or a looking command, without its key.
 #[derive(Clone, Copy, Debug)]
@@ -32,13 +32,13 @@ pub enum Limit {
     /// Events in a window.
     Window(WindowLimit),
     /// Reservations in a window, or a semaphore.
-    Reserve(WindowLimit, Reserve),
+    Reserve(WindowLimit, NewReservation),
 }
 
 impl Limit {
     /// Returns the reservation that a grant makes; `None` if it makes none.
     #[inline]
-    pub(crate) fn reserve(&self) -> Option<&Reserve> {
+    pub(crate) fn reserve(&self) -> Option<&NewReservation> {
         match self {
             Limit::Reserve(_, reserve) => Some(reserve),
             Limit::Bucket(_) | Limit::Window(_) => None,
@@ -59,7 +59,7 @@ pub struct WindowLimit {
 
 /// The reservation that a grant makes.
 #[derive(Clone, Copy, Debug)]
-pub struct Reserve {
+pub struct NewReservation {
     /// How long it lasts, in milliseconds.
     pub lease_ms: u64,
     /// It still holds when its lease has ended, until an event of that moment would have left (COUNTLAPSED).

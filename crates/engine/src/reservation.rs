@@ -25,11 +25,11 @@
 //! `#` comes before the digits in ASCII, so every reservation sorts before every event by its member too. A search by
 //! member relies on that.
 
-use super::calendar::Zones;
-use super::decimal::{leading_u64, parse_digits, spelled, Text};
-use super::entry::MAX_SUM;
-use super::period::MAX_PERIOD_MS;
-use super::rule::{Rule, RuleText, MAX_RULE};
+use crate::calendar::Zones;
+use crate::decimal::{leading_u64, parse_digits, spelled, Text};
+use crate::entry::MAX_SUM;
+use crate::period::MAX_PERIOD_MS;
+use crate::rule::{Rule, RuleText, MAX_RULE};
 
 /// The longest id, in bytes.
 pub const MAX_ID: usize = 64;
@@ -82,7 +82,7 @@ pub struct Reservation<I, R> {
     pub gone_us: u64,
     /// Orders reservations by arrival.
     pub order_us: u64,
-    /// The rule of its window, which [`super::rule::Rule::parse`] reads.
+    /// The rule of its window, which [`crate::rule::Rule::parse`] reads.
     pub rule: R,
 }
 
@@ -310,8 +310,8 @@ fn push_prefix<const N: usize>(text: &mut Text<N>, id: &[u8], mark: u8) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::properties::{cases, START_US};
     use super::*;
+    use crate::properties::{cases, START_US};
     use proptest::prelude::*;
 
     proptest! {

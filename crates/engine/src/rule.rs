@@ -5,11 +5,11 @@
 //! what the caller says         what a reservation remembers     what has left, what leaves when, what shares an entry
 //! ```
 
-use super::anchor::Anchor;
-use super::calendar::{zone_code, Calendar, Zone, Zones, SHORT_ZONE_NAME};
-use super::decimal::{parse_base36, parse_u64, split_once, Text};
-use super::entry::Entry;
-use super::period::{Length, Period};
+use crate::anchor::Anchor;
+use crate::calendar::{zone_code, Calendar, Zone, Zones, SHORT_ZONE_NAME};
+use crate::decimal::{parse_base36, parse_u64, split_once, Text};
+use crate::entry::Entry;
+use crate::period::{Length, Period};
 
 /// About the most entries for what is counted coarsely: denied calls, and what lies beyond the limit.
 const MAX_COARSE_ENTRIES: u32 = 4096;
@@ -314,8 +314,8 @@ impl RuleNow {
 
 #[cfg(test)]
 mod tests {
-    use super::super::properties::{cases, START_US};
     use super::*;
+    use crate::properties::{cases, START_US};
     use proptest::prelude::*;
 
     fn rule(text: &str, zones: &mut Zones) -> Rule {

@@ -1,14 +1,14 @@
 //! What becomes of one reservation: applied, given back, renewed.
 
-use super::expiry::Expiry;
-use super::reservation::{lease_end_us, Id, Reservation, ReservationRef};
-use super::rule::Rule;
-use super::store::{BanEdit, Change, Entries, Refused, Store, WindowKey};
-use super::window::{Edit, WindowCount};
+use crate::expiry::Expiry;
+use crate::reservation::{lease_end_us, Id, Reservation, ReservationRef};
+use crate::rule::Rule;
+use crate::store::{BanEdit, Entries, Refusal, Store, WindowEdit, WindowKey};
+use crate::window::{EventEdit, WindowCount};
 
 /// What RL.APPLY did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Applied {
+pub enum SettleOutcome {
     /// The id is not held.
     NotHeld,
     /// It was given back.
@@ -22,26 +22,26 @@ pub enum Applied {
 ///
 /// # Errors
 ///
-/// The key's own, [`Refused::Foreign`], [`Refused::Semaphore`] and [`Refused::Clock`].
+/// The key's own, [`Refusal::Foreign`], [`Refusal::Semaphore`] and [`Refusal::Clock`].
 pub fn apply<S: Store>(
     store: S,
     id: &Id,
     quantity: Option<u64>,
     most_entries: u32,
-) -> Result<Applied, S::Error> {
+) -> Result<SettleOutcome, S::Error> {
     let mut key = store.window();
-    let Some(member) = find_live(&mut key, id)? else { return Ok(Applied::NotHeld) };
-    let reserved = Reservation::decode(member.as_ref()).ok_or(Refused::Foreign)?;
-    let rule = store.parse_rule(reserved.rule).ok_or(Refused::Foreign)?;
+    let Some(member) = find_live(&mut key, id)? else { return Ok(SettleOutcome::NotHeld) };
+    let reserved = Reservation::decode(member.as_ref()).ok_or(Refusal::Foreign)?;
+    let rule = store.parse_rule(reserved.rule).ok_or(Refusal::Foreign)?;
     if matches!(rule, Rule::Semaphore) {
-        return Err(Refused::Semaphore.into());
+        return Err(Refusal::Semaphore.into());
     }
     let quantity = quantity.unwrap_or(reserved.quantity);
     if quantity == 0 {
         give_back(&mut key, member);
-        return Ok(Applied::Released);
+        return Ok(SettleOutcome::Released);
     }
-    let rule_now = store.rule_now(&rule).ok_or(Refused::Clock)?;
+    let rule_now = store.rule_now(&rule).ok_or(Refusal::Clock)?;
     let most_entries = rule_now.most_entries().unwrap_or(most_entries);
     let mut count = WindowCount::read(&mut key.events(), rule_now.with_entries(most_entries))?;
     // The limit is not known here, so all is counted as within it. What is applied was reserved, so few events lie beyond.
@@ -49,7 +49,7 @@ pub fn apply<S: Store>(
     count.trim(&mut key.events(), most_entries)?;
     count.plan_healing(&mut key.events(), store.heal_most())?;
     settle(&mut key, member, count.planned(), None, Some(count.expiry()));
-    Ok(Applied::Counted)
+    Ok(SettleOutcome::Counted)
 }
 
 /// Gives the reservation `id` back; whether it was held. With `lease_end_us` only if its lease ends then: it may have been
@@ -62,7 +62,7 @@ pub fn release<S: Store>(store: S, id: &Id, lease_end_us: Option<u64>) -> Result
     let mut key = store.window();
     let Some(member) = find_live(&mut key, id)? else { return Ok(false) };
     if lease_end_us.is_some() {
-        let found = Reservation::decode(member.as_ref()).ok_or(Refused::Foreign)?;
+        let found = Reservation::decode(member.as_ref()).ok_or(Refusal::Foreign)?;
         if lease_end_us != Some(found.lease_end_us) {
             return Ok(false);
         }
@@ -78,7 +78,7 @@ fn find_live<K: WindowKey>(key: &mut K, id: &Id) -> Result<Option<K::Member>, K:
 }
 
 fn give_back<K: WindowKey>(key: &mut K, member: K::Member) {
-    settle(key, member, &Edit::default(), None, None);
+    settle(key, member, &EventEdit::default(), None, None);
 }
 
 /// Removes a reservation and writes what replaces it: an event, a renewed reservation, or nothing. All others stay as they
@@ -86,12 +86,12 @@ fn give_back<K: WindowKey>(key: &mut K, member: K::Member) {
 fn settle<K: WindowKey>(
     key: &mut K,
     member: K::Member,
-    edit: &Edit,
+    edit: &EventEdit,
     renewed: Option<ReservationRef>,
     expiry: Option<Expiry>,
 ) {
     let (ban, clean) = (BanEdit::Keep, false);
-    key.write(Change { edit, reserve: renewed, settle: Some(member), clean, ban, expiry });
+    key.write(WindowEdit { edit, reserve: renewed, settle: Some(member), clean, ban, expiry });
 }
 
 /// Starts the lease of the reservation `id` again, with `lease_ms` or its own length; whether it is held, and its lease has
@@ -99,19 +99,19 @@ fn settle<K: WindowKey>(
 ///
 /// # Errors
 ///
-/// The key's own, [`Refused::Foreign`] and [`Refused::Clock`].
+/// The key's own, [`Refusal::Foreign`] and [`Refusal::Clock`].
 pub fn renew<S: Store>(store: S, id: &Id, lease_ms: Option<u64>) -> Result<bool, S::Error> {
     let mut key = store.window();
     let Some(member) = find_live(&mut key, id)? else { return Ok(false) };
-    let old = Reservation::decode(member.as_ref()).ok_or(Refused::Foreign)?;
+    let old = Reservation::decode(member.as_ref()).ok_or(Refusal::Foreign)?;
     let (now_us, lease_ms) = (store.now_us(), lease_ms.unwrap_or(old.lease_ms));
     if !old.runs(now_us) {
         return Ok(false);
     }
-    let rule = store.parse_rule(old.rule).ok_or(Refused::Foreign)?;
+    let rule = store.parse_rule(old.rule).ok_or(Refusal::Foreign)?;
     let lease_end_us = lease_end_us(now_us, lease_ms);
     let gone_us = match old.counts_lapsed() {
-        true => store.leaves_us(&rule, lease_end_us).ok_or(Refused::Clock)?,
+        true => store.leaves_us(&rule, lease_end_us).ok_or(Refusal::Clock)?,
         false => lease_end_us,
     };
     let new = Reservation { lease_ms, lease_end_us, gone_us, ..old };
@@ -119,8 +119,8 @@ pub fn renew<S: Store>(store: S, id: &Id, lease_ms: Option<u64>) -> Result<bool,
     if text.as_bytes() == member.as_ref() {
         return Ok(true);
     }
-    let new = Reservation::decode(text.as_bytes()).ok_or(Refused::Foreign)?;
-    let rule_now = store.rule_now(&rule).ok_or(Refused::Clock)?;
+    let new = Reservation::decode(text.as_bytes()).ok_or(Refusal::Foreign)?;
+    let rule_now = store.rule_now(&rule).ok_or(Refusal::Clock)?;
     let count = WindowCount::read(&mut key.events(), rule_now)?;
     let mut expiry = count.expiry();
     if count.has_future() {
@@ -129,7 +129,7 @@ pub fn renew<S: Store>(store: S, id: &Id, lease_ms: Option<u64>) -> Result<bool,
         let leaves_us = newest.and_then(|newest| store.leaves_us(&rule, newest.newest_us));
         expiry = expiry.reaching(leaves_us);
     }
-    settle(&mut key, member, &Edit::default(), Some(new), Some(expiry));
+    settle(&mut key, member, &EventEdit::default(), Some(new), Some(expiry));
     Ok(true)
 }
 

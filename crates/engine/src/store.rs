@@ -1,5 +1,5 @@
 //! What a key holds, as the engine sees it. The product has two implementations: the server's key (src/state of
-//! the module) and a key in memory ([`super::memory`]).
+//! the module) and a key in memory ([`crate::memory`]).
 //!
 //! ```text
 //! Store --bucket()--> BucketKey --read--> the stored time --write-->
@@ -8,19 +8,19 @@
 //!
 //! Reading may fail: another client may have written the key. Writing what was planned cannot.
 
-use super::ban::Ban;
-use super::calendar::Zones;
-use super::entry::{Entry, LAST_US};
-use super::expiry::Expiry;
-use super::held::Holds;
-use super::reservation::ReservationRef;
-use super::rule::{Rule, RuleNow, RuleText};
-use super::throttle::{BucketEdit, Stored};
-use super::window::Edit;
+use crate::ban::Ban;
+use crate::calendar::Zones;
+use crate::entry::{Entry, LAST_US};
+use crate::expiry::Expiry;
+use crate::held::Holds;
+use crate::reservation::ReservationRef;
+use crate::rule::{Rule, RuleNow, RuleText};
+use crate::throttle::{BucketEdit, Stored};
+use crate::window::EventEdit;
 
 /// Why a call is an error, apart from its arguments. Nothing changes then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum Refusal {
     /// The key holds something else than a bucket.
     NotBucket,
     /// The key holds something else than events and reservations.
@@ -41,16 +41,16 @@ pub enum Refused {
     Semaphore,
 }
 
-impl Refused {
+impl Refusal {
     /// Refuses a time that scores do not hold exactly.
     ///
     /// # Errors
     ///
-    /// [`Refused::Clock`] after [`LAST_US`].
+    /// [`Refusal::Clock`] after [`LAST_US`].
     #[inline]
-    pub fn check_clock(now_us: u64) -> Result<(), Refused> {
+    pub fn check_clock(now_us: u64) -> Result<(), Refusal> {
         if now_us > LAST_US {
-            return Err(Refused::Clock);
+            return Err(Refusal::Clock);
         }
         Ok(())
     }
@@ -59,7 +59,7 @@ impl Refused {
 /// A key of a store, at one moment.
 pub trait Store: Copy {
     /// What reading can fail with.
-    type Error: From<Refused>;
+    type Error: From<Refusal>;
     /// Its bucket.
     type Bucket: BucketKey<Error = Self::Error>;
     /// Its window.
@@ -121,7 +121,7 @@ pub trait BucketKey {
 /// Reads a key's entries of events by their times.
 pub trait Entries {
     /// What reading can fail with.
-    type Error: From<Refused>;
+    type Error: From<Refusal>;
 
     /// Returns how many there are.
     fn len(&self) -> usize;
@@ -191,7 +191,7 @@ pub trait Reservations: Holds {
 /// A key that holds events and reservations, or nothing.
 pub trait WindowKey {
     /// What reading can fail with.
-    type Error: From<Refused>;
+    type Error: From<Refusal>;
     /// The entries of its events.
     type Events<'k>: Entries<Error = Self::Error>
     where
@@ -226,7 +226,7 @@ pub trait WindowKey {
 
     /// Writes what was planned; returns how many reservations were dropped because they were gone. Does nothing if the key
     /// was opened for reading.
-    fn write(&mut self, change: Change<'_, Self::Member>) -> usize;
+    fn write(&mut self, change: WindowEdit<'_, Self::Member>) -> usize;
 }
 
 /// What becomes of a key's ban.
@@ -254,9 +254,9 @@ impl BanEdit {
 
 /// What is to be written to a window.
 #[derive(Debug)]
-pub struct Change<'p, M> {
+pub struct WindowEdit<'p, M> {
     /// The entries of events.
-    pub edit: &'p Edit,
+    pub edit: &'p EventEdit,
     /// A reservation to add.
     pub reserve: Option<ReservationRef<'p>>,
     /// A reservation to remove: it was applied, given back or renewed.

@@ -52,7 +52,7 @@ impl<const N: usize> Text<N> {
         self.push(digits);
     }
 
-    /// Appends `value` in base 36, as [`super::decimal::parse_base36`] reads it.
+    /// Appends `value` in base 36, as [`crate::decimal::parse_base36`] reads it.
     pub fn push_base36(&mut self, value: u64) {
         if value >= 36 {
             self.push_base36(value / 36);

@@ -17,12 +17,12 @@
 //!             |<------------- bucket ------------>|<-debt->|
 //! ```
 
-use super::ban::{Ban, BanNow, BAN_PREFIX, MAX_BAN_BYTES};
-use super::decimal::{parse_digits, parse_u64, split_once, Text};
-use super::decision::{Ask, Decision, Manner, Obstacle, Quantity, Verdict};
-use super::expiry::GRACE_MS;
-use super::period::MAX_PERIOD_MS;
-use super::store::Refused;
+use crate::ban::{Ban, BanNow, BAN_PREFIX, MAX_BAN_BYTES};
+use crate::decimal::{parse_digits, parse_u64, split_once, Text};
+use crate::decision::{Ask, Decision, Manner, Obstacle, Quantity, Verdict};
+use crate::expiry::GRACE_MS;
+use crate::period::MAX_PERIOD_MS;
+use crate::store::Refusal;
 use std::num::{NonZeroU128, NonZeroU64};
 
 /// Attoseconds, 1e-18 s. Fine enough that rounding an interval down to them costs less than one part in
@@ -272,7 +272,8 @@ pub struct Bucket<'r> {
 }
 
 impl<'r> Bucket<'r> {
-    /// Returns the bucket of `rate` at `now_us` Unix microseconds, where `stored` lies in its key (`None` if there is no key).
+    /// Returns the bucket of `rate` at `now_us` Unix microseconds, where `stored` lies in its key (`None` if there is no
+    /// key).
     pub fn at(rate: &'r Rate, stored: Option<Stored>, now_us: u64) -> Bucket<'r> {
         let now = u128::from(now_us).saturating_mul(ATTOS_PER_US);
         let empty = now.saturating_add(rate.bucket);
@@ -303,19 +304,19 @@ impl<'r> Bucket<'r> {
         self.now_us
     }
 
-    /// Judges what is asked. With `barred` others wait in line before the call.
+    /// Judges what is asked. With `barred` a waiter comes first.
     ///
     /// # Errors
     ///
-    /// [`Refused::DebtTooLong`].
-    pub fn judge(&self, ask: &Ask, barred: bool) -> Result<Verdict, Refused> {
+    /// [`Refusal::DebtTooLong`].
+    pub fn judge(&self, ask: &Ask, barred: bool) -> Result<Verdict, Refusal> {
         let Quantity::Take(wanted) = ask.quantity else { return Ok(Verdict::taking(0)) };
         let within_us = match ask.manner {
             Manner::Ahead { within_us } => within_us,
             Manner::Force => {
                 let after = self.tat.saturating_add(self.rate.cost(wanted));
                 if self.debt_ns(after) > u128::from(MAX_DEBT_NS) || after > LAST_TAT {
-                    return Err(Refused::DebtTooLong);
+                    return Err(Refusal::DebtTooLong);
                 }
                 return Ok(Verdict::taking(wanted));
             }
@@ -337,7 +338,7 @@ impl<'r> Bucket<'r> {
             // Only in the far future the time may pass the last one that can be stored.
             let may_pass = self.empty.saturating_add(ahead) > LAST_TAT;
             if may_pass && self.tat.saturating_add(self.rate.cost(taken)) > LAST_TAT {
-                return Err(Refused::DebtTooLong);
+                return Err(Refusal::DebtTooLong);
             }
             Verdict::Allowed { taken, go_after_us: us_up(missing) }
         };

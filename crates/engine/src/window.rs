@@ -6,24 +6,24 @@
 //!        horizon           counted = tail.total - first.before()
 //! ```
 //!
-//! A running total in every entry (see [`super::entry`]) makes the sum one subtraction, and the search for the
+//! A running total in every entry (see [`crate::entry`]) makes the sum one subtraction, and the search for the
 //! moment at which enough has left a bisection over time.
 //!
 //! ```text
-//! WindowCount::read -> judge -> record | uncount, close_gap -> trim -> plan_healing -> Edit
+//! WindowCount::read -> judge -> record | uncount, close_gap -> trim -> plan_healing -> EventEdit
 //! what counts         verdict  takes  | gives back            the dead  the future     what is to be written
 //! ```
 
-use super::decision::{Ask, Manner, Obstacle, Quantity};
-use super::entry::{Entry, MAX_SUM};
-use super::expiry::Expiry;
-use super::held::Holds;
-use super::rule::RuleNow;
-use super::store::{Entries, Refused};
+use crate::decision::{Ask, Manner, Obstacle, Quantity};
+use crate::entry::{Entry, MAX_SUM};
+use crate::expiry::Expiry;
+use crate::held::Holds;
+use crate::rule::RuleNow;
+use crate::store::{Entries, Refusal};
 
 /// What is to be written to the entries of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Edit {
+pub struct EventEdit {
     /// The entry to add. Where a removed entry has the same member, that one only gets a new score.
     pub put: Option<Entry>,
     /// The entry that `put` replaces, or that is given back whole.
@@ -62,10 +62,11 @@ mod trim {
     pub const MAX_IN_THE_WAY: usize = 1_000;
 
     /// From this running total on, before a call or after it, the call looks whether dead entries stand in the way of
-    /// counting: whether all together would pass [`MAX_SUM`](super::MAX_SUM). Below it entries cannot sum up past that,
-    /// unless the total wrapped at 2^64; then they pass it by less than 2^62. Where more entries are in the way than a call
-    /// drops, the sum may pass [`MAX_SUM`](super::MAX_SUM) for a while, but never 2^64, so that the difference of two totals
-    /// is always their sum. More than [`MAX`] entries are left then: a smaller set with such a sum is not ours.
+    /// counting: whether all together would pass [`MAX_SUM`](crate::entry::MAX_SUM). Below it entries cannot sum up past
+    /// that, unless the total wrapped at 2^64; then they pass it by less than 2^62. Where more entries are in the way than a
+    /// call drops, the sum may pass [`MAX_SUM`](crate::entry::MAX_SUM) for a while, but never 2^64, so that the difference
+    /// of two totals is always their sum. More than [`MAX`] entries are left then: a smaller set with such a sum is not
+    /// ours.
     pub const WATCHED: u64 = 1 << 62;
 }
 
@@ -117,7 +118,7 @@ pub struct WindowCount {
     uncounted: u64,
     /// The time of the newest entry that stays in the future; `None` if none does.
     stays_us: Option<u64>,
-    edit: Edit,
+    edit: EventEdit,
 }
 
 impl WindowCount {
@@ -155,7 +156,7 @@ impl WindowCount {
         self.first = Some(first);
         let least = tail.weight.max(first.weight);
         if !(least..=most_counted(entries.len(), &tail)).contains(&tail.sum_since(&first)) {
-            return Err(Refused::Foreign.into());
+            return Err(Refusal::Foreign.into());
         }
         Ok(())
     }
@@ -163,7 +164,7 @@ impl WindowCount {
     /// Takes all entries after now as one that happens now.
     fn merge_future<E: Entries>(&mut self, entries: &mut E, newest: Entry) -> Result<(), E::Error> {
         let now_us = self.rule_now.now_us();
-        let oldest = entries.oldest(Some(now_us))?.ok_or(Refused::Foreign)?;
+        let oldest = entries.oldest(Some(now_us))?.ok_or(Refusal::Foreign)?;
         let prior = entries.newest(Some(now_us))?;
         let mut merged = if self.rule_now.counts_newest_alone() {
             self.merge_alone(&newest, prior)?
@@ -171,7 +172,7 @@ impl WindowCount {
             self.merge_into_prior(&oldest, &newest, prior)
         };
         if !(1..=most_counted(entries.len(), &newest)).contains(&merged.weight) {
-            return Err(Refused::Foreign.into());
+            return Err(Refusal::Foreign.into());
         }
         merged.weight = merged.weight.min(MAX_SUM);
         self.edit.future_from = Some(now_us);
@@ -181,9 +182,9 @@ impl WindowCount {
     }
 
     /// Returns the newest entry, which alone counts, as one that happens now. `prior` no longer counts, and goes.
-    fn merge_alone(&mut self, newest: &Entry, prior: Option<Entry>) -> Result<Entry, Refused> {
+    fn merge_alone(&mut self, newest: &Entry, prior: Option<Entry>) -> Result<Entry, Refusal> {
         if prior.is_some_and(|prior| prior.total == newest.total) {
-            return Err(Refused::Foreign);
+            return Err(Refusal::Foreign);
         }
         self.edit.replaced = prior;
         let now_us = self.rule_now.now_us();
@@ -238,7 +239,7 @@ impl WindowCount {
         }
     }
 
-    /// Returns whether there were events from the future. Then the [`Edit`] is carried out, whatever is decided.
+    /// Returns whether there were events from the future. Then the [`EventEdit`] is carried out, whatever is decided.
     pub fn has_future(&self) -> bool {
         self.edit.future_from.is_some()
     }
@@ -431,7 +432,7 @@ impl WindowCount {
         if horizon_us < first.newest_us {
             return Ok(0);
         }
-        let last = entries.newest(Some(horizon_us))?.ok_or(Refused::Foreign)?;
+        let last = entries.newest(Some(horizon_us))?.ok_or(Refusal::Foreign)?;
         // An entry that `tail` has replaced leaves with `tail`.
         Ok(last.sum_since(&first).min(tail.before().wrapping_sub(first.before())))
     }
@@ -468,7 +469,7 @@ impl WindowCount {
             drop
         })?;
         if !fits {
-            return Err(Refused::SumTooLarge.into());
+            return Err(Refusal::SumTooLarge.into());
         }
         if dead >= least {
             self.edit.trim = dead;
@@ -527,14 +528,14 @@ impl WindowCount {
             true
         })?;
         let (Some(last), Some(put), false) = (last, self.edit.put, is_all) else { return Ok(()) };
-        let newest = entries.newest(None)?.ok_or(Refused::Foreign)?;
+        let newest = entries.newest(None)?.ok_or(Refusal::Foreign)?;
         if alone {
             self.edit.future_until = Some(last.newest_us);
             self.leave_in_future(newest);
             return Ok(());
         }
         if !(1..=most_counted(entries.len(), &newest)).contains(&merged_weight) {
-            return Err(Refused::Foreign.into());
+            return Err(Refusal::Foreign.into());
         }
         self.edit.put =
             Some(Entry { total: last.total, weight: merged_weight.min(MAX_SUM), ..put });
@@ -564,7 +565,7 @@ impl WindowCount {
     }
 
     /// Returns what is to be written, once [`WindowCount::plan_healing`] is done.
-    pub fn planned(&self) -> &Edit {
+    pub fn planned(&self) -> &EventEdit {
         &self.edit
     }
 }
@@ -606,7 +607,7 @@ pub enum UntimedVerdict {
 }
 
 impl WindowUse {
-    /// Judges what is asked. With `barred` others wait in line before the call.
+    /// Judges what is asked. With `barred` a waiter comes first.
     pub fn judge(&self, ask: &Ask, barred: bool) -> UntimedVerdict {
         let Quantity::Take(wanted) = ask.quantity else { return UntimedVerdict::Allowed(0) };
         if ask.manner == Manner::Force {

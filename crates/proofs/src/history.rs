@@ -29,8 +29,8 @@ use engine::entry::Entry;
 use engine::memory::{Memory, Saved, SavedValue};
 use engine::request::{Limit, Request};
 use engine::reservation::{Id, Reservation};
-use engine::settle::Applied;
-use engine::store::Refused;
+use engine::settle::SettleOutcome;
+use engine::store::Refusal;
 use engine::throttle::Stored;
 
 const KEY: &[u8] = b"k";
@@ -493,14 +493,14 @@ pub fn apply(
         What::Take(request) => {
             match memory.decide(KEY, request, now_us, || Id::from(&b"made"[..])) {
                 Ok(attempt) => reply(request, &attempt.decision, attempt.id.is_some()),
-                Err(Refused::Duplicate) => vec![DUPLICATE],
+                Err(Refusal::Duplicate) => vec![DUPLICATE],
                 Err(other) => panic!("{other:?}"),
             }
         }
         What::Apply(id) => {
             let applied =
                 memory.apply(KEY, id, None, 4096, now_us).expect("a window's reservation");
-            vec![i64::from(applied != Applied::NotHeld)]
+            vec![i64::from(applied != SettleOutcome::NotHeld)]
         }
         What::Release(id) => vec![i64::from(memory.release(KEY, id, now_us).expect("a window"))],
         What::Failover { .. } => unreachable!("no call"),

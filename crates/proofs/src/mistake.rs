@@ -4,9 +4,9 @@
 use engine::ban::Ban;
 use engine::calendar::Zones;
 use engine::rule::Rule;
-use engine::store::{BanEdit, BucketKey, Change, Store, WindowKey};
+use engine::store::{BanEdit, BucketKey, Store, WindowEdit, WindowKey};
 use engine::throttle::{BucketEdit, Stored};
-use engine::window::Edit;
+use engine::window::EventEdit;
 
 /// A planted mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -182,12 +182,12 @@ impl<K: WindowKey> WindowKey for FaultyKey<K> {
         self.inner.find_live(id)
     }
 
-    fn write(&mut self, change: Change<'_, K::Member>) -> usize {
-        let nothing = Edit::default();
-        let mut change: Change<'_, K::Member> = Change { ..change };
+    fn write(&mut self, change: WindowEdit<'_, K::Member>) -> usize {
+        let nothing = EventEdit::default();
+        let mut change: WindowEdit<'_, K::Member> = WindowEdit { ..change };
         match self.mistake {
             Some(Mistake::LostWrite) if self.client == 1 => {
-                change = Change { edit: &nothing, ..change };
+                change = WindowEdit { edit: &nothing, ..change };
             }
             Some(Mistake::SettledStays) => change.settle = None,
             Some(Mistake::LongLease) => {

@@ -12,7 +12,7 @@ use engine::line::{
     Cause, Joining, LineCall, LineId, LineStep, LineTypes, Lines, Ticket, Timer, POLL_US,
 };
 use engine::memory::{Memory, Saved};
-use engine::request::{Limit, Request, Reserve, WindowLimit};
+use engine::request::{Limit, NewReservation, Request, WindowLimit};
 use engine::reservation::Id;
 use engine::rule::Rule;
 use engine::{decision::Quantity, settle};
@@ -47,7 +47,7 @@ impl BlockedCall {
     fn request(&self, limit: u64, lease_ms: u64) -> Request {
         let window = WindowLimit { limit, rule: Rule::Semaphore, most_entries: 4096 };
         let id = Some(Id::from(&self.id[..]));
-        let reserve = Reserve { lease_ms, count_lapsed: false, id, most: 100 };
+        let reserve = NewReservation { lease_ms, count_lapsed: false, id, most: 100 };
         let mut request = Request::new(Limit::Reserve(window, reserve));
         request.ask.quantity = Quantity::Take(self.quantity);
         request.ask.leave = self.leave;

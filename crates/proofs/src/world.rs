@@ -22,8 +22,8 @@ use engine::decision::{Ask, Decision, Manner, Quantity, Verdict};
 use engine::memory::{Memory, Saved, SavedValue};
 use engine::request::{Limit, Request};
 use engine::reservation::Id;
-use engine::settle::{self, Applied};
-use engine::store::{Refused, Store};
+use engine::settle::{self, SettleOutcome};
+use engine::store::{Refusal, Store};
 use stateright::{Model, Property};
 use std::cmp::Reverse;
 use std::slice;
@@ -419,7 +419,7 @@ impl World {
         key: usize,
         client: usize,
         now_us: u64,
-    ) -> impl Store<Error = Refused> + 'm {
+    ) -> impl Store<Error = Refusal> + 'm {
         FaultyStore { inner: memory.key(NAMES[key], now_us), mistake: self.mistake, client }
     }
 
@@ -649,12 +649,15 @@ impl World {
                     let store = self.store(memory, at, client, now_us);
                     let applied = settle::apply(store, &id, *quantity, 4096).ok()?;
                     let units = quantity.unwrap_or(lease.quantity);
-                    (applied != Applied::NotHeld, (applied == Applied::Counted).then_some(units))
+                    (
+                        applied != SettleOutcome::NotHeld,
+                        (applied == SettleOutcome::Counted).then_some(units),
+                    )
                 }
                 ClientCall::ApplySpent(_) => {
                     let store = self.store(memory, at, client, now_us);
                     let applied = settle::apply(store, &id, Some(lease.spent), 4096).ok()?;
-                    (applied != Applied::NotHeld, None)
+                    (applied != SettleOutcome::NotHeld, None)
                 }
                 ClientCall::Release(_) => {
                     (settle::release(self.store(memory, at, client, now_us), &id, None).ok()?, None)
@@ -812,12 +815,12 @@ impl World {
 }
 
 /// RL.ALL on a store, with a mistake or without: whether it is allowed, and what each limit says.
-fn decide_all<S: Store<Error = Refused>>(
+fn decide_all<S: Store<Error = Refusal>>(
     mistake: Option<Mistake>,
     clauses: &[WorldClause],
     requests: &[Request],
     store: impl Fn(usize) -> S,
-) -> Result<(bool, Vec<PartDecision>), Refused> {
+) -> Result<(bool, Vec<PartDecision>), Refusal> {
     let part = |at: usize| {
         let WorldClause { key, check, shadow, group, .. } = clauses[at];
         let mut part = Part::new(store(key), &requests[at]);
@@ -836,7 +839,7 @@ fn decide_all<S: Store<Error = Refused>>(
     drop(parts);
     for (at, one) in order.into_iter().zip(&decided).filter(|(_, one)| one.allowed) {
         let takes_by_mistake = match mistake {
-            Some(Mistake::AllOfGroupTake) => allowed && !one.choice,
+            Some(Mistake::AllOfGroupTake) => allowed && !one.is_choice,
             Some(Mistake::NotAtomic) => !allowed,
             _ => false,
         };

@@ -5,7 +5,7 @@ use crate::waiting::WaitingWorld;
 use crate::world::{BookKind, ClientCall, World, WorldClause, WorldKey};
 use engine::calendar::Zones;
 use engine::decision::{Manner, Quantity};
-use engine::request::{Limit, Request, Reserve, WindowLimit};
+use engine::request::{Limit, NewReservation, Request, WindowLimit};
 use engine::rule::Rule;
 use engine::throttle::Rate;
 
@@ -74,7 +74,7 @@ fn banning(request: Request, ban_ms: u64) -> Request {
 
 fn reserving(key: &WorldKey, quantity: i64, lease_ms: u64, count_lapsed: bool) -> Request {
     let Limit::Window(window) = key.limit else { unreachable!("a bucket reserves nothing") };
-    let reserve = Reserve { lease_ms, count_lapsed, id: None, most: 100 };
+    let reserve = NewReservation { lease_ms, count_lapsed, id: None, most: 100 };
     Request { limit: Limit::Reserve(window, reserve), ..ask(key, quantity) }
 }
 

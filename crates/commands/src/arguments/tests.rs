@@ -227,7 +227,8 @@ fn an_option_that_says_the_limit_stands_in_a_policy_and_not_beside_it() {
     for taker in TAKERS {
         let policy = if taker.family() == Family::Throttle { "@rate" } else { "@window" };
         for row in taker.known().rows().filter(|row| row.needs.is_empty()) {
-            let wanted = if row.says_limit { Err(Error::BesidePolicy(row.name)) } else { Ok(()) };
+            let wanted =
+                if row.part_of_limit { Err(Error::BesidePolicy(row.name)) } else { Ok(()) };
             let words = format!("{policy} {}", spelled(row));
             assert_eq!(taker.read_in(&environment, &words), wanted, "{taker:?} {words}");
         }
@@ -244,7 +245,7 @@ fn an_option_that_says_the_limit_stands_in_a_policy_and_not_beside_it() {
 fn an_option_that_needs_a_window_does_not_stand_beside_period_0() {
     for taker in TAKERS.into_iter().filter(|taker| taker.family() == Family::Acquire) {
         for row in taker.known().rows().filter(|row| row.needs.is_empty()) {
-            let wanted = row.period_0.map_or(Ok(()), Err);
+            let wanted = row.semaphore_error.map_or(Ok(()), Err);
             let words = format!("5 0 {}", spelled(row));
             assert_eq!(taker.read(&words), wanted, "{taker:?} {words}");
         }

@@ -17,7 +17,7 @@ use engine::heavy::HeavyRow;
 use engine::memory::MemoryKey;
 use engine::request::Request;
 use engine::reservation::{spelled_id, HeldReservation, Id};
-use engine::settle::{release, Applied};
+use engine::settle::{release, SettleOutcome};
 use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
@@ -187,7 +187,7 @@ impl<'a> ServerCall<'a> for MemoryCall<'a> {
         Ok(())
     }
 
-    fn count_settled(&self, _how: Applied, _number: u64) {}
+    fn count_settled(&self, _how: SettleOutcome, _number: u64) {}
 
     fn policies(&self) -> Vec<ListedPolicy> {
         self.server.policies.list()

@@ -4,7 +4,7 @@
 use super::call::KeyMoment;
 use super::value::{Value, ValueBuilder};
 use super::MemoryServer;
-use crate::decide::{decide, give_back, note_end, Decided};
+use crate::decide::{decide_and_write, give_back, note_end, Decided};
 use crate::error::Error;
 use crate::policies::PolicyVerdict;
 use crate::reply;
@@ -176,7 +176,7 @@ impl MemoryServer {
                     try_head(&self, line, (ticket, &call), key, is_overdue);
                 }
                 Some(LineStep::Dismiss { ticket, call }) => {
-                    let denied = decide(&self, key, &call, true, Mode::Try);
+                    let denied = decide_and_write(&self, key, &call, true, Mode::Try);
                     (&self).end(ticket, key, &call, denied);
                 }
             }

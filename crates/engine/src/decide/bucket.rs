@@ -3,7 +3,7 @@
 use super::Action;
 use crate::decision::{Decision, Verdict};
 use crate::request::Request;
-use crate::store::{BucketKey, Refused, Store};
+use crate::store::{BucketKey, Refusal, Store};
 use crate::throttle::{Bucket, BucketEdit, Rate};
 
 /// A request on a bucket, and the bucket.
@@ -25,7 +25,7 @@ impl<'r, S: Store> BucketState<'r, S> {
     /// Reads the key and judges the request.
     #[inline]
     pub(super) fn read(&mut self, barred: bool) -> Result<Verdict, S::Error> {
-        Refused::check_clock(self.bucket.now_us())?;
+        Refusal::check_clock(self.bucket.now_us())?;
         if let Some(stored) = self.key.read()? {
             self.bucket.set(stored);
         }
@@ -33,7 +33,7 @@ impl<'r, S: Store> BucketState<'r, S> {
     }
 
     /// Returns the earliest grant in Unix microseconds, ignoring waiters; `None` if never. Nothing is held in a bucket, and
-    /// a ban is part of its verdict: so this is the verdict on a call that nobody bars.
+    /// a ban is part of its verdict: so this is the verdict on a call that is not barred.
     pub(super) fn earliest_grant_us(&mut self) -> Result<Option<u64>, S::Error> {
         let now_us = self.bucket.now_us();
         Ok(match self.bucket.judge(&self.request.ask, false)? {

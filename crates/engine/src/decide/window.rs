@@ -5,10 +5,10 @@ use crate::ban::{Ban, BanNow};
 use crate::decision::{Decision, Manner, Obstacle, Quantity, Verdict};
 use crate::entry::MAX_SUM;
 use crate::held::{Holds, SortedHolds};
-use crate::request::{Request, Reserve, WindowLimit};
+use crate::request::{NewReservation, Request, WindowLimit};
 use crate::reservation::{lease_end_us, Id, Reservation};
 use crate::rule::RuleText;
-use crate::store::{BanEdit, Change, Refused, Reservations, Store, WindowKey};
+use crate::store::{BanEdit, Refusal, Reservations, Store, WindowEdit, WindowKey};
 use crate::window::{freed_at_us, UntimedVerdict, WindowCount, WindowUse};
 
 /// A request on a window, and the window.
@@ -16,29 +16,29 @@ pub(crate) struct WindowState<'r, S: Store> {
     request: &'r Request,
     window: &'r WindowLimit,
     /// Asks for a reservation; `None` if the call counts an event.
-    reserve: Option<&'r Reserve>,
+    reserve: Option<&'r NewReservation>,
     store: S,
     key: S::Window,
     pub(crate) count: WindowCount,
     ban: BanNow,
-    /// Others wait in line before the call.
+    /// The call is barred.
     barred: bool,
     /// What is to be written; `None` for nothing.
-    pub(crate) planned: Option<WindowWrite>,
+    pub(crate) planned: Option<WindowPlan>,
 }
 
 /// What to write to a window in addition to the entries of events, which its count plans.
-pub(crate) struct WindowWrite {
+pub(crate) struct WindowPlan {
     reserve: Option<Reservation<Id, RuleText>>,
     ban: BanEdit,
     /// The call gives back: reservations and the TTL stay as they are.
     gives_back: bool,
 }
 
-impl WindowWrite {
+impl WindowPlan {
     /// Returns what a call writes that takes, or that heals the key.
-    fn new(ban: BanEdit) -> WindowWrite {
-        WindowWrite { reserve: None, ban, gives_back: false }
+    fn new(ban: BanEdit) -> WindowPlan {
+        WindowPlan { reserve: None, ban, gives_back: false }
     }
 }
 
@@ -166,19 +166,19 @@ impl<'r, S: Store> WindowState<'r, S> {
     fn record(&mut self, taken: u64) -> Result<(), S::Error> {
         let sum = u128::from(self.count.counted()).saturating_add(u128::from(taken));
         if self.request.ask.manner == Manner::Force && sum > u128::from(MAX_SUM) {
-            return Err(Refused::SumTooLarge.into());
+            return Err(Refusal::SumTooLarge.into());
         }
         let ban = self.ban_edit_of_grant();
         self.count.record(taken, false, self.window.limit);
         self.plan_events(true)?;
-        self.planned = Some(WindowWrite::new(ban));
+        self.planned = Some(WindowPlan::new(ban));
         Ok(())
     }
 
     /// Plans a reservation of `quantity`.
     fn reserve(
         &mut self,
-        reserve: &Reserve,
+        reserve: &NewReservation,
         quantity: u64,
         new_id: impl FnOnce() -> Id,
     ) -> Result<(), S::Error> {
@@ -186,7 +186,7 @@ impl<'r, S: Store> WindowState<'r, S> {
         let order_us = self.key.reservations().next_order_us(now_us);
         let lease_end_us = lease_end_us(now_us, lease_ms);
         let gone_us = match reserve.count_lapsed {
-            true => self.store.leaves_us(&self.window.rule, lease_end_us).ok_or(Refused::Clock)?,
+            true => self.store.leaves_us(&self.window.rule, lease_end_us).ok_or(Refusal::Clock)?,
             false => lease_end_us,
         };
         self.plan_events(true)?;
@@ -194,7 +194,7 @@ impl<'r, S: Store> WindowState<'r, S> {
         let id = reserve.id.unwrap_or_else(new_id);
         let rule = self.store.write_rule(&self.window.rule);
         let new = Reservation { id, quantity, lease_ms, lease_end_us, gone_us, order_us, rule };
-        self.planned = Some(WindowWrite { reserve: Some(new), ..WindowWrite::new(ban) });
+        self.planned = Some(WindowPlan { reserve: Some(new), ..WindowPlan::new(ban) });
         Ok(())
     }
 
@@ -204,20 +204,20 @@ impl<'r, S: Store> WindowState<'r, S> {
             self.count.close_gap(&mut self.key.events())?;
             self.plan_events(false)?;
             let ban = self.ban_edit_of_grant();
-            self.planned = Some(WindowWrite { gives_back: true, ..WindowWrite::new(ban) });
+            self.planned = Some(WindowPlan { gives_back: true, ..WindowPlan::new(ban) });
         }
         Ok(())
     }
 
-    /// Reads the key and judges the request. With `barred` others wait in line before it.
+    /// Reads the key and judges the request. With `barred` a waiter comes first.
     pub(super) fn read(&mut self, barred: bool) -> Result<Verdict, S::Error> {
         self.barred = barred;
-        Refused::check_clock(self.store.now_us())?;
-        let rule_now = self.store.rule_now(&self.window.rule).ok_or(Refused::Clock)?;
+        Refusal::check_clock(self.store.now_us())?;
+        let rule_now = self.store.rule_now(&self.window.rule).ok_or(Refusal::Clock)?;
         let rule_now = rule_now.with_entries(self.window.most_entries);
         self.key.read(self.reserve.and_then(|reserve| reserve.id.as_ref()).map(Id::as_bytes))?;
         if self.key.reservations().has_id() {
-            return Err(Refused::Duplicate.into());
+            return Err(Refusal::Duplicate.into());
         }
         if let Some(ban) = self.key.ban() {
             self.ban = BanNow::at(Some(ban), rule_now.now_us());
@@ -231,12 +231,12 @@ impl<'r, S: Store> WindowState<'r, S> {
     }
 
     /// Refuses to make one reservation more than the key may hold.
-    pub(super) fn check_room(&self, verdict: Verdict) -> Result<(), Refused> {
+    pub(super) fn check_room(&self, verdict: Verdict) -> Result<(), Refusal> {
         let makes_one = matches!(verdict, Verdict::Allowed { taken: 1.., .. });
         let Some(reserve) = self.reserve.filter(|_| makes_one) else { return Ok(()) };
         match u64::try_from(self.key.reservations().live_len()) {
             Ok(live) if live < reserve.most => Ok(()),
-            Ok(_) | Err(_) => Err(Refused::TooManyReservations),
+            Ok(_) | Err(_) => Err(Refusal::TooManyReservations),
         }
     }
 
@@ -311,7 +311,7 @@ impl<'r, S: Store> WindowState<'r, S> {
         let decision = self.decision(verdict);
         if heals && writes {
             self.plan_events(false)?;
-            self.planned = Some(WindowWrite::new(ban));
+            self.planned = Some(WindowPlan::new(ban));
         }
         Ok(decision)
     }
@@ -329,7 +329,7 @@ impl<'r, S: Store> WindowState<'r, S> {
         let untimed = self.used().judge(ask, self.barred);
         self.plan_events(true)?;
         let verdict = self.verdict(untimed)?;
-        self.planned = Some(WindowWrite::new(ban));
+        self.planned = Some(WindowPlan::new(ban));
         Ok(self.decision(verdict))
     }
 
@@ -344,6 +344,6 @@ impl<'r, S: Store> WindowState<'r, S> {
         let reserve = planned.reserve.as_ref().map(Reservation::borrowed);
         let (edit, ban, clean) = (count.planned(), planned.ban, !planned.gives_back);
         let expiry = clean.then(|| count.expiry());
-        key.write(Change { edit, reserve, settle: None, clean, ban, expiry })
+        key.write(WindowEdit { edit, reserve, settle: None, clean, ban, expiry })
     }
 }

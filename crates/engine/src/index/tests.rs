@@ -1,9 +1,9 @@
 //! The index compared with a sorted list that is read from end to end.
 
-use super::super::properties::{cases, START_US};
-use super::super::reservation::YEAR_MS;
-use super::super::store::Reservations;
 use super::*;
+use crate::properties::{cases, START_US};
+use crate::reservation::YEAR_MS;
+use crate::store::Reservations;
 use proptest::prelude::*;
 use std::convert::Infallible;
 

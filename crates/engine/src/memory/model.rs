@@ -11,8 +11,8 @@ use crate::entry::Entry;
 use crate::index::Index;
 use crate::request::Request;
 use crate::reservation::{Id, Reservation};
-use crate::settle::{self, Applied};
-use crate::store::Refused;
+use crate::settle::{self, SettleOutcome};
+use crate::store::Refusal;
 use crate::throttle::Stored;
 
 /// A key as a server keeps it, in a form that can be compared, hashed, kept and moved.
@@ -38,8 +38,8 @@ pub enum SavedValue {
     },
 }
 
-fn decode_entry((score, member): &(i64, Vec<u8>)) -> Result<Entry, Refused> {
-    Entry::decode(*score as f64, member).ok_or(Refused::Foreign)
+fn decode_entry((score, member): &(i64, Vec<u8>)) -> Result<Entry, Refusal> {
+    Entry::decode(*score as f64, member).ok_or(Refusal::Foreign)
 }
 
 /// A score as a whole number, which those of entries are.
@@ -53,14 +53,14 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// Every [`Refused`] but that of a semaphore.
+    /// Every [`Refusal`] but that of a semaphore.
     pub fn decide(
         &self,
         name: &[u8],
         request: &Request,
         now_us: u64,
         new_id: impl FnMut() -> Id,
-    ) -> Result<PartDecision, Refused> {
+    ) -> Result<PartDecision, Refusal> {
         self.forget_expired(now_us);
         self.decide_in(Mode::Final, name, request, now_us, new_id)
     }
@@ -70,7 +70,7 @@ impl Memory {
     /// # Errors
     ///
     /// The same.
-    pub fn look(&self, name: &[u8], request: &Request, now_us: u64) -> Result<Decision, Refused> {
+    pub fn look(&self, name: &[u8], request: &Request, now_us: u64) -> Result<Decision, Refusal> {
         let looked = self.decide_in(Mode::Look, name, request, now_us, Id::default)?;
         Ok(looked.decision)
     }
@@ -82,7 +82,7 @@ impl Memory {
         request: &Request,
         now_us: u64,
         new_id: impl FnMut() -> Id,
-    ) -> Result<PartDecision, Refused> {
+    ) -> Result<PartDecision, Refusal> {
         let mut part = Part::new(self.key(name, now_us), request);
         decide(std::slice::from_mut(&mut part), mode, new_id)?.write();
         Ok(*part.decided())
@@ -100,7 +100,7 @@ impl Memory {
         quantity: Option<u64>,
         most_entries: u32,
         now_us: u64,
-    ) -> Result<Applied, Refused> {
+    ) -> Result<SettleOutcome, Refusal> {
         settle::apply(self.key(name, now_us), id, quantity, most_entries)
     }
 
@@ -109,7 +109,7 @@ impl Memory {
     /// # Errors
     ///
     /// As [`settle::release`].
-    pub fn release(&self, name: &[u8], id: &Id, now_us: u64) -> Result<bool, Refused> {
+    pub fn release(&self, name: &[u8], id: &Id, now_us: u64) -> Result<bool, Refusal> {
         settle::release(self.key(name, now_us), id, None)
     }
 
@@ -124,7 +124,7 @@ impl Memory {
         id: &Id,
         lease_ms: Option<u64>,
         now_us: u64,
-    ) -> Result<bool, Refused> {
+    ) -> Result<bool, Refusal> {
         settle::renew(self.key(name, now_us), id, lease_ms)
     }
 
@@ -170,11 +170,11 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// [`Refused::Foreign`] where the module would not have written it.
-    pub fn restore(&self, name: &[u8], saved: &Saved) -> Result<(), Refused> {
+    /// [`Refusal::Foreign`] where the module would not have written it.
+    pub fn restore(&self, name: &[u8], saved: &Saved) -> Result<(), Refusal> {
         let value = match &saved.value {
             SavedValue::Bucket(text) => {
-                MemoryValue::Bucket(Stored::decode(text).ok_or(Refused::Foreign)?)
+                MemoryValue::Bucket(Stored::decode(text).ok_or(Refusal::Foreign)?)
             }
             SavedValue::Window { reserved, entries } => {
                 let mut window = WindowValue::default();
@@ -184,7 +184,7 @@ impl Memory {
                         index.set_ban(Some(ban));
                         continue;
                     }
-                    let one = Reservation::decode(member).ok_or(Refused::Foreign)?;
+                    let one = Reservation::decode(member).ok_or(Refusal::Foreign)?;
                     index.insert(&one);
                 }
                 for pair in entries {

@@ -6,7 +6,7 @@ use crate::calendar::Zones;
 use crate::held::{FirstGone, Holds};
 use crate::index::{HeldIndex, Index};
 use crate::reservation::{Reservation, ReservationRef};
-use crate::store::{Change, Entries, Refused, Reservations, WindowKey};
+use crate::store::{Entries, Refusal, Reservations, WindowEdit, WindowKey};
 
 /// A window in memory.
 #[derive(Debug, Default)]
@@ -98,7 +98,7 @@ impl Reservations for MemoryHeld {
 }
 
 impl WindowKey for MemoryWindow<'_> {
-    type Error = Refused;
+    type Error = Refusal;
     type Events<'k>
         = &'k mut Zset
     where
@@ -106,7 +106,7 @@ impl WindowKey for MemoryWindow<'_> {
     type Reservations = MemoryHeld;
     type Member = Vec<u8>;
 
-    fn read(&mut self, id: Option<&[u8]>) -> Result<(), Refused> {
+    fn read(&mut self, id: Option<&[u8]>) -> Result<(), Refusal> {
         let MemoryKey { memory, name, now_us } = self.key;
         if let Some((name, window, expires_at_ms)) = memory.take_window(name, now_us)? {
             self.events = window.events;
@@ -134,12 +134,12 @@ impl WindowKey for MemoryWindow<'_> {
         self.held.0.as_mut().map_or(0, HeldIndex::running)
     }
 
-    fn find_live(&mut self, id: &[u8]) -> Result<Option<Vec<u8>>, Refused> {
+    fn find_live(&mut self, id: &[u8]) -> Result<Option<Vec<u8>>, Refusal> {
         let live = self.held.0.as_ref().and_then(|held| held.get_live(id));
         Ok(live.map(|one| one.member().as_bytes().to_vec()))
     }
 
-    fn write(&mut self, change: Change<'_, Vec<u8>>) -> usize {
+    fn write(&mut self, change: WindowEdit<'_, Vec<u8>>) -> usize {
         let settled = change.settle.as_deref().and_then(Reservation::decode);
         let MemoryKey { memory, now_us, .. } = self.key;
         let mut dropped: usize = 0;

@@ -1,8 +1,8 @@
 //! A sorted set of entries, in memory.
 
 use crate::entry::Entry;
-use crate::store::{Entries, Refused};
-use crate::window::Edit;
+use crate::store::{Entries, Refusal};
+use crate::window::EventEdit;
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -93,7 +93,7 @@ impl Zset {
     }
 
     /// Carries out an edit. Whatever it names must be there, and it drops no entry that it does not name.
-    pub fn apply(&mut self, edit: &Edit) {
+    pub fn apply(&mut self, edit: &EventEdit) {
         let (before, after) = edit.changed.unzip();
         for entry in [edit.put, after].into_iter().flatten() {
             debug_assert_eq!(
@@ -132,18 +132,18 @@ impl Zset {
 }
 
 impl Entries for Zset {
-    type Error = Refused;
+    type Error = Refusal;
 
     fn len(&self) -> usize {
         self.newest_first.len()
     }
 
-    fn newest(&mut self, until_us: Option<u64>) -> Result<Option<Entry>, Refused> {
+    fn newest(&mut self, until_us: Option<u64>) -> Result<Option<Entry>, Refusal> {
         let at = self.between(None, until_us).start;
         Ok(self.newest_first.get(at).copied())
     }
 
-    fn oldest(&mut self, after_us: Option<u64>) -> Result<Option<Entry>, Refused> {
+    fn oldest(&mut self, after_us: Option<u64>) -> Result<Option<Entry>, Refusal> {
         let places = self.between(after_us, None);
         Ok(places.last().and_then(|at| self.newest_first.get(at)).copied())
     }
@@ -153,7 +153,7 @@ impl Entries for Zset {
         after_us: Option<u64>,
         until_us: Option<u64>,
         mut visit: impl FnMut(Entry) -> bool,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), Refusal> {
         let places = self.between(after_us, until_us);
         for entry in self.newest_first.range(places).rev() {
             if !visit(*entry) {
@@ -178,7 +178,7 @@ mod tests {
         }
         let mut room = set.newest_first.capacity();
         while set.len() > 4 {
-            set.apply(&Edit { trim: 4, ..Edit::default() });
+            set.apply(&EventEdit { trim: 4, ..EventEdit::default() });
             // Half of it, once three quarters are free: seldom.
             let shrinks = room > FEW_ENTRIES && set.len() < room / 4;
             room = if shrinks { room / 2 } else { room };

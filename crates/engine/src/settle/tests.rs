@@ -1,12 +1,12 @@
 //! The promise of COUNTLAPSED, by brute force: holders take batches, spend them unit by unit while their leases run, and
 //! settle what they spent, in time, late or never. No period, and no window of the calendar, has more than limit spent.
 
-use super::super::decision::{Ask, Manner, Quantity};
-use super::super::memory::Memory;
-use super::super::properties::{cases, START_US};
-use super::super::request::{Limit, Request, Reserve, WindowLimit};
-use super::super::reservation::Id;
-use super::super::rule::Rule;
+use crate::decision::{Ask, Manner, Quantity};
+use crate::memory::Memory;
+use crate::properties::{cases, START_US};
+use crate::request::{Limit, NewReservation, Request, WindowLimit};
+use crate::reservation::Id;
+use crate::rule::Rule;
 use proptest::prelude::*;
 
 const KEY: &[u8] = b"api";
@@ -128,7 +128,8 @@ impl PromiseWorld {
             PromiseStep::Acquire { quantity, atmost, lease_ms } => {
                 self.made += 1;
                 let id = Id::from(self.made.to_string().as_bytes());
-                let reserve = Reserve { lease_ms, count_lapsed, id: Some(id), most: u64::MAX };
+                let reserve =
+                    NewReservation { lease_ms, count_lapsed, id: Some(id), most: u64::MAX };
                 let request = self.ask(Limit::Reserve(self.window, reserve), quantity, atmost);
                 let told = self.memory.decide(KEY, &request, server_us, || unreachable!());
                 let told = told.unwrap();
@@ -157,7 +158,7 @@ impl PromiseWorld {
                     _ => {
                         let most = self.window.most_entries;
                         let applied = self.memory.apply(KEY, id, Some(spent), most, server_us);
-                        let counted = applied.unwrap() == super::Applied::Counted;
+                        let counted = applied.unwrap() == super::SettleOutcome::Counted;
                         if counted {
                             self.count();
                         }

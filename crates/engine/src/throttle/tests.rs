@@ -1,8 +1,8 @@
 //! The case table that other implementations share, tests of single promises, and random calls compared with a model.
 
-use super::super::decision::TimeUnit;
-use super::super::model::{stored_after, throttle};
 use super::*;
+use crate::decision::TimeUnit;
+use crate::model::{stored_after, throttle};
 
 mod lemmas;
 mod properties;
@@ -69,7 +69,7 @@ impl TestKey {
         TestKey { rate, stored: None, now_us: START_US }
     }
 
-    fn call(&mut self, ask: &Ask) -> Result<Decision, Refused> {
+    fn call(&mut self, ask: &Ask) -> Result<Decision, Refusal> {
         let (decision, next) = throttle(&self.rate, self.stored, self.now_us, ask)?;
         self.stored = stored_after(self.stored, next);
         if let Some(stored) = self.stored {
@@ -594,14 +594,14 @@ fn no_debt_is_longer_than_a_hundred_years() {
     );
     // Nothing is written for what is an error, and what comes in meanwhile can be forced again.
     let before = key.stored;
-    assert_eq!(key.call(&force(1)), Err(Refused::DebtTooLong));
+    assert_eq!(key.call(&force(1)), Err(Refusal::DebtTooLong));
     assert_eq!(key.stored, before);
     key.now_us += SECOND_US;
     assert!(key.call(&force(1)).is_ok());
-    assert_eq!(key.call(&force(1)), Err(Refused::DebtTooLong));
+    assert_eq!(key.call(&force(1)), Err(Refusal::DebtTooLong));
     // A time that nineteen digits cannot spell is one too.
     key = TestKey { now_us: 7_258_118_400_000_000, ..TestKey::new(rate) };
-    assert_eq!(key.call(&force(YEARS_S)), Err(Refused::DebtTooLong));
+    assert_eq!(key.call(&force(YEARS_S)), Err(Refusal::DebtTooLong));
     assert_eq!(key.stored, None);
     assert!(key.call(&force(YEARS_S / 2)).is_ok());
 }
@@ -615,7 +615,7 @@ fn a_take_that_would_lie_past_the_last_time_is_an_error_and_admits_nothing() {
     let before = key.stored;
     let ahead = Ask { manner: Manner::Ahead { within_us: SECOND_US }, ..ask(1) };
     for take in [ask(1), ask(2), asking(5, true), force(1), ahead] {
-        assert_eq!(key.call(&take), Err(Refused::DebtTooLong), "{take:?}");
+        assert_eq!(key.call(&take), Err(Refusal::DebtTooLong), "{take:?}");
         assert_eq!(key.stored, before);
     }
     // What cannot be had is denied as ever, and looking and giving back are not concerned.

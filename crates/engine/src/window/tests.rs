@@ -1,15 +1,15 @@
 //! The product compared with an obvious model: a list of events and a list of leases, read from end to end.
 
-use super::super::calendar::Zones;
-use super::super::decision::{Decision, Verdict};
-use super::super::entry::LAST_US;
-use super::super::held::{Hold, SortedHolds};
-use super::super::memory::Zset;
-use super::super::model::{ModelCall, ModelCommand, ModelReply};
-use super::super::period::Length;
-use super::super::properties::START_US;
-use super::super::rule::Rule;
 use super::*;
+use crate::calendar::Zones;
+use crate::decision::{Decision, Verdict};
+use crate::entry::LAST_US;
+use crate::held::{Hold, SortedHolds};
+use crate::memory::Zset;
+use crate::model::{ModelCall, ModelCommand, ModelReply};
+use crate::period::Length;
+use crate::properties::START_US;
+use crate::rule::Rule;
 use std::cell::RefCell;
 
 mod first_hit;
@@ -124,7 +124,7 @@ fn held_at(leases: &[Reserved], us: u64) -> u64 {
     leases.iter().filter(|one| one.end_us > us).map(|one| one.quantity).sum()
 }
 
-/// A call by whom nobody bars, which heals as much as there is.
+/// A call that is not barred, which heals as much as there is.
 fn plain(rule_now: RuleNow, limit: u64, ask: Ask, kind: ModelCommand) -> ModelCall {
     let (most_entries, heal_most) = (MAX_ENTRIES, usize::MAX);
     ModelCall { rule_now, limit, most_entries, heal_most, ask, kind, barred: false }
@@ -197,7 +197,7 @@ impl WindowWorld {
     }
 
     /// Only what is dead may be trimmed, and the list forgets it too.
-    fn forget_trimmed(&mut self, rule_now: &RuleNow, edit: &Edit, times: &[u64]) {
+    fn forget_trimmed(&mut self, rule_now: &RuleNow, edit: &EventEdit, times: &[u64]) {
         let Some(last_us) = edit.trim.checked_sub(1).map(|last| times[last]) else { return };
         assert!(
             rule_now.horizon_us().is_some_and(|horizon_us| last_us <= horizon_us),
@@ -336,7 +336,7 @@ impl WindowWorld {
     }
 
     /// Takes events from the future as happening now, as far as an edit does; returns when what it counts happens.
-    fn heal(&mut self, edit: &Edit) -> u64 {
+    fn heal(&mut self, edit: &EventEdit) -> u64 {
         let now_us = self.now_us;
         let until_us = edit.future_until.unwrap_or(u64::MAX);
         for event in self.list.iter_mut().filter(|event| event.at_us <= until_us) {

@@ -45,7 +45,7 @@ impl Model {
         self.interval = whole(period_ms) * whole(1000u64) / whole(count);
     }
 
-    fn call(&mut self, now_us: u64, ask: &Ask) -> Result<Decision, Refused> {
+    fn call(&mut self, now_us: u64, ask: &Ask) -> Result<Decision, Refusal> {
         let now = whole(now_us);
         let empty = &now + &self.interval * whole(self.limit);
         let last = &empty + whole(self.debt_ns) / whole(1000u64);
@@ -72,7 +72,7 @@ impl Model {
             Quantity::Take(wanted) if ask.manner == Manner::Force => {
                 let after = &tat + cost(wanted);
                 if &after - &empty > whole(MAX_DEBT_NS) / whole(1000u64) {
-                    return Err(Refused::DebtTooLong);
+                    return Err(Refusal::DebtTooLong);
                 }
                 (Verdict::taking(wanted), Some(after))
             }

@@ -1,7 +1,7 @@
 //! Random calls: the product says what the lists say.
 
-use super::super::super::properties::cases;
 use super::*;
+use crate::properties::cases;
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -400,7 +400,7 @@ proptest! {
             let call = ModelCall { heal_most, ..plain(rule_now, act.limit, ask, act.kind) };
             match call.make(&mut world.zset, &SortedHolds::default()) {
                 Ok(_) => {}
-                Err(refused) => prop_assert_eq!((refused, manner), (Refused::SumTooLarge, Manner::Force)),
+                Err(refused) => prop_assert_eq!((refused, manner), (Refusal::SumTooLarge, Manner::Force)),
             }
         }
     }

@@ -525,9 +525,9 @@ fn no_force_passes_the_largest_sum() {
         call.make(&mut world.zset, &SortedHolds::default()).map(|done| done.window_count.counted())
     };
     assert_eq!(forced(MAX_SUM - 1), Ok(MAX_SUM - 1));
-    assert_eq!(forced(2), Err(Refused::SumTooLarge));
+    assert_eq!(forced(2), Err(Refusal::SumTooLarge));
     assert_eq!(forced(1), Ok(MAX_SUM));
-    assert_eq!(forced(1), Err(Refused::SumTooLarge));
+    assert_eq!(forced(1), Err(Refusal::SumTooLarge));
 }
 
 // ---- LEAVE ----
@@ -948,7 +948,7 @@ fn dead_entries_that_stand_in_the_way_go_a_thousand_at_a_time() {
     let rule_now = rule.at(world.now_us).unwrap();
     let forced = plain(rule_now, MAX_SUM, ask(i64::MAX), ModelCommand::Count);
     let held = world.held(world.now_us);
-    assert_eq!(forced.make(&mut world.zset, &held).unwrap_err(), Refused::SumTooLarge);
+    assert_eq!(forced.make(&mut world.zset, &held).unwrap_err(), Refusal::SumTooLarge);
     for left in [1_502, 503] {
         plain_call(&mut world, &rule, MAX_SUM, &ask(1), ModelCommand::Count);
         assert_eq!(world.zset.len(), left);
@@ -1062,5 +1062,5 @@ fn what_is_left_when_older_events_are_given_back_is_not_written_again() {
     }
     let edit = world.call(&rule, 5, &ask(-1), ModelCommand::Count).edit.unwrap();
     let given_back = Some((oldest_us, oldest_us));
-    assert_eq!(edit, Edit { given_back, ..Edit::default() });
+    assert_eq!(edit, EventEdit { given_back, ..EventEdit::default() });
 }
