@@ -146,7 +146,7 @@ impl ServerCommand {
     }
 }
 
-/// All arguments of a command after its name, as COMMAND DOCS shows them.
+/// Returns the arguments of a command after its name, as COMMAND DOCS shows them.
 fn arguments(row: &CommandRow, keys: Keys) -> Vec<Argument> {
     let keys = match keys {
         Keys::None => vec![],
@@ -237,7 +237,7 @@ fn options(known: OptionSet) -> Vec<Argument> {
     choices.into_iter().filter_map(one).collect()
 }
 
-/// An option with those of `known` that need it.
+/// Returns an option with those of `known` that need it.
 fn group(row: &OptionRow, known: OptionSet) -> Argument {
     let needing = known.rows().filter(|other| other.needs == row.option);
     let needing: Vec<_> = needing.map(|other| option(other).optional()).collect();

@@ -65,7 +65,7 @@ fn load_line(path: &[u8], changed: &[(&str, Vec<u8>)], has_settings: bool) -> St
     line
 }
 
-/// A word of a command, in quotes if redis-cli needs them.
+/// Returns a word of a command, in quotes if redis-cli needs them.
 fn quoted(word: &[u8]) -> String {
     let is_plain = |byte: &u8| byte.is_ascii_graphic() && !b"\"'\\".contains(byte);
     if !word.is_empty() && word.iter().all(is_plain) {

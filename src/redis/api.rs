@@ -102,7 +102,8 @@ functions! {
     }
 }
 
-/// A function of the API that only a Valkey has, from 8.0 on. Before that Valkey is Redis 7.2 in all that matters here.
+/// Looks up a function of the API that only a Valkey has, from 8.0 on. Before that Valkey is Redis 7.2 in all that matters
+/// here.
 pub(super) fn valkey_function(name: &CStr) -> Option<unsafe extern "C" fn() -> c_int> {
     let mut function: Option<unsafe extern "C" fn() -> c_int> = None;
     if let Some(get) = optional!(RedisModule_GetApi) {

@@ -30,13 +30,13 @@ impl<'a> Call<'a> {
         self.arguments.get(at).map(|&raw| unsafe { bytes_of(raw) })
     }
 
-    /// Argument `at` as the name of a key.
+    /// Returns argument `at` as the name of a key.
     pub fn key_at(&self, at: usize) -> Option<KeyName<'a>> {
         // SAFETY: the server keeps the arguments of a running command.
         self.arguments.get(at).map(|&raw| unsafe { KeyName::from_argument(raw) })
     }
 
-    /// Some of the arguments, to be passed on.
+    /// Returns some of the arguments, to be passed on.
     pub(super) fn raw_arguments(&self, range: Range<usize>) -> &'a [RawString] {
         self.arguments.get(range).unwrap_or_default()
     }

@@ -18,7 +18,7 @@ pub fn wall_time_us() -> u64 {
     clock_us(libc::CLOCK_REALTIME)
 }
 
-/// A clock that cannot be set, in microseconds, to measure how long a call has waited.
+/// Returns the time of a clock that cannot be set, in microseconds, to measure how long a call has waited.
 pub fn monotonic_us() -> u64 {
     clock_us(libc::CLOCK_MONOTONIC)
 }

@@ -15,7 +15,7 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// `None` for null, which some callbacks are given.
+    /// Returns `None` for null, which some callbacks are given.
     ///
     /// # Safety
     /// `raw` is null, or a live context for as long as the value is used.
@@ -206,8 +206,8 @@ pub struct KeyName<'a> {
 }
 
 impl<'a> KeyName<'a> {
-    /// A key that the module looks at on its own account. Opening it changes neither its LRU and LFU nor, from 7.2 on, the
-    /// server's counts of hits and misses.
+    /// Names a key that the module looks at on its own account. Opening it changes neither its LRU and LFU nor, from 7.2 on,
+    /// the server's counts of hits and misses.
     pub fn polled(name: &'a OwnedString) -> KeyName<'a> {
         KeyName { raw: name.raw(), modes: UNTOUCHED as usize, lifetime: PhantomData }
     }

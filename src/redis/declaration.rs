@@ -110,7 +110,7 @@ impl Keys {
     }
 }
 
-/// A key spec that begins at argument `at` and finds nothing yet.
+/// Returns a key spec that begins at argument `at` and finds nothing yet.
 fn spec_from(at: c_int, flags: u32) -> raw::RedisModuleCommandKeySpec {
     // SAFETY: all zero is how the header initialises this structure; it holds integers, pointers and unions of both.
     let mut spec: raw::RedisModuleCommandKeySpec = unsafe { std::mem::zeroed() };
@@ -120,7 +120,7 @@ fn spec_from(at: c_int, flags: u32) -> raw::RedisModuleCommandKeySpec {
     spec
 }
 
-/// Argument `at` is a key.
+/// Returns the spec of a key in argument `at`.
 fn one_key(at: c_int, flags: u32) -> raw::RedisModuleCommandKeySpec {
     let mut spec = spec_from(at, flags);
     spec.find_keys_type = raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_RANGE;
@@ -132,7 +132,7 @@ fn one_key(at: c_int, flags: u32) -> raw::RedisModuleCommandKeySpec {
     spec
 }
 
-/// Argument 1 is the number of the keys that follow it.
+/// Returns the spec of keys that follow their number in argument 1.
 fn counted_keys(access: Access) -> raw::RedisModuleCommandKeySpec {
     let mut spec = spec_from(1, access.flags());
     spec.find_keys_type = raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_KEYNUM;
@@ -183,28 +183,28 @@ impl Argument {
         Argument::new(KEY, c"key", vec![])
     }
 
-    /// A number.
+    /// Declares a number.
     pub fn integer(name: &'static CStr) -> Argument {
         Argument::new(INTEGER, name, vec![])
     }
 
-    /// Any text.
+    /// Declares any text.
     pub fn text(name: &'static CStr) -> Argument {
         Argument::new(STRING, name, vec![])
     }
 
-    /// A bare word, such as `MS`.
+    /// Declares a bare word, such as `MS`.
     pub fn word(token: &'static CStr) -> Argument {
         let name = CString::new(token.to_bytes().to_ascii_lowercase()).unwrap_or_default();
         Argument::new(PURE_TOKEN, name, vec![]).after(token)
     }
 
-    /// One of several.
+    /// Declares a choice of one of several.
     pub fn one_of(name: &'static CStr, choices: Vec<Argument>) -> Argument {
         Argument::new(ONE_OF, name, choices)
     }
 
-    /// Several in a row.
+    /// Declares several in a row.
     pub fn group(name: &'static CStr, parts: Vec<Argument>) -> Argument {
         Argument::new(BLOCK, name, parts)
     }

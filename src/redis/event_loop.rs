@@ -26,7 +26,7 @@ static TURNS: AtomicU64 = AtomicU64::new(0);
 
 static COUNTED: AtomicBool = AtomicBool::new(false);
 
-/// A number that changes with each iteration of the event loop, from 7.0 on and after [`count_turns`].
+/// Returns a number that changes with each iteration of the event loop, from 7.0 on and after [`count_turns`].
 pub fn turn() -> u64 {
     TURNS.load(Ordering::Relaxed)
 }

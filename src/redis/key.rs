@@ -116,7 +116,7 @@ impl<'c> ReadKey<'c> {
         open(ctx, name, raw::REDISMODULE_READ)
     }
 
-    /// A key that is not open, which looks as if it were missing.
+    /// Returns a key that is not open, which looks as if it were missing.
     pub fn closed(ctx: Context<'c>, name: KeyName<'c>) -> ReadKey<'c> {
         ReadKey { raw: null_mut(), ctx, name }
     }
@@ -248,7 +248,7 @@ impl<'c> WriteKey<'c> {
         is_open.then_some(WriteKey { key, changed: false })
     }
 
-    /// `SET key value PXAT expire_at_ms`, on a missing key or a string.
+    /// Executes `SET key value PXAT expire_at_ms`, on a missing key or a string.
     pub fn set(&mut self, value: &[u8], expire_at_ms: u64) {
         let expire_at = c_longlong::try_from(expire_at_ms).unwrap_or(c_longlong::MAX);
         // Text of ours and a kept word save the server two allocations, compared with numbers and C strings.
@@ -275,7 +275,7 @@ impl<'c> WriteKey<'c> {
         replicate!(self, c"SET", "bsb", value.as_ptr(), value.len(), PXAT.get(), text, len);
     }
 
-    /// `DEL key`.
+    /// Executes `DEL key`.
     pub fn delete(&mut self) {
         self.changed = true;
         // SAFETY: the key is open for writing.
@@ -285,7 +285,7 @@ impl<'c> WriteKey<'c> {
         replicate!(self, c"DEL", "");
     }
 
-    /// `ZADD key score member`. The score is a whole number above -2^53 and at most 0, or -inf.
+    /// Executes `ZADD key score member`. The score is a whole number above -2^53 and at most 0, or -inf.
     pub fn add(&mut self, score: f64, member: &[u8]) {
         let member = OwnedString::new(member);
         self.changed = true;
@@ -303,7 +303,7 @@ impl<'c> WriteKey<'c> {
         replicate!(self, c"ZADD", "bs", text, len, member.raw());
     }
 
-    /// `ZREM key member [member ...]`. The key vanishes with its last element.
+    /// Executes `ZREM key member [member ...]`. The key vanishes with its last element.
     pub fn remove<'m>(&mut self, members: impl IntoIterator<Item = &'m OwnedString>) {
         // The pointers are on the stack, so a bounded number at a time.
         const PIECE: usize = 64;
@@ -327,7 +327,7 @@ impl<'c> WriteKey<'c> {
         }
     }
 
-    /// `PEXPIREAT key at_ms`. Nothing on a missing key.
+    /// Executes `PEXPIREAT key at_ms`. Nothing on a missing key.
     pub fn expire_at(&mut self, at_ms: u64) {
         let at = c_longlong::try_from(at_ms).unwrap_or(c_longlong::MAX);
         let mut buffer = itoa::Buffer::new();

@@ -150,7 +150,7 @@ pub fn has_clients(ctx: Context) -> bool {
     server_number(ctx, c"clients", c"connected_clients") > 0
 }
 
-/// A number in INFO.
+/// Returns a number in INFO.
 fn server_number(ctx: Context, section: &CStr, field: &CStr) -> u64 {
     let (section, field) = (section.as_ptr(), field.as_ptr());
     // SAFETY: the context is live, the texts end in NUL, and the information is freed once. The last argument may be null.

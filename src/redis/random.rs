@@ -37,7 +37,7 @@ impl Pool {
     }
 }
 
-/// 16 random bytes.
+/// Returns 16 random bytes.
 pub fn bytes() -> [u8; DRAWN] {
     POOL.with(Pool::next)
 }

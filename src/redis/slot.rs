@@ -9,7 +9,7 @@ pub fn key_slot(key: &[u8]) -> u16 {
     crc16(hash_tag(key)) % SLOTS
 }
 
-/// A hash tag of two bytes whose keys are in `slot`.
+/// Returns a hash tag of two bytes whose keys are in `slot`.
 pub fn slot_tag(slot: u16) -> [u8; 2] {
     // Each CRC belongs to one pair of bytes, so each slot has four pairs. At least one of them does not contain a `}`.
     let crcs = (0..4).map(|at: u16| slot | at.wrapping_mul(SLOTS));

@@ -156,7 +156,7 @@ pub fn drop_all() {
 }
 
 impl Indexes {
-    /// No indexes. The small ones may hold at most `max_in_small` reservations together.
+    /// Creates an empty set of indexes. The small ones may hold at most `max_in_small` reservations together.
     fn new(max_in_small: usize) -> Indexes {
         Indexes {
             entries: HashTable::new(),

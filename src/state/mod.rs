@@ -104,7 +104,7 @@ impl<'c> Open<'c> {
         WriteKey::open(key_ctx.ctx, key_ctx.name).map(Open::Write).ok_or(Error::InUse)
     }
 
-    /// A key that is not open yet, or no longer.
+    /// Returns a key that is not open yet, or no longer.
     fn closed(key_ctx: KeyContext<'c>) -> Open<'c> {
         Open::Read(ReadKey::closed(key_ctx.ctx, key_ctx.name))
     }

@@ -302,8 +302,8 @@ impl Drop for ServerReservations<'_> {
     }
 }
 
-/// An index of these members. `None` if an id occurs twice, which only another program can have written: an index knows each
-/// id once.
+/// Builds an index of these members. `None` if an id occurs twice, which only another program can have written: an index
+/// knows each id once.
 fn build_index(members: &[OwnedString]) -> Result<Option<Box<Index>>, Error> {
     let (mut builder, mut is_unique) = (IndexBuilder::default(), true);
     for member in members {
@@ -501,7 +501,7 @@ fn read_ahead(key_ctx: KeyContext) {
     }
 }
 
-/// A reservation as seen at `now_us`: one from the future ends one lease from now.
+/// Returns a reservation as seen at `now_us`: one from the future ends one lease from now.
 fn seen<'m>(one: &ReservationRef<'m>, now_us: u64) -> ReservationRef<'m> {
     match one.is_from_future(now_us) {
         true => ZONES.with(|zones| ReservationView::at(now_us, zones).seen(one)),

@@ -47,7 +47,7 @@ impl<'c> ServerWindow<'c> {
         }
     }
 
-    /// A key that has been read.
+    /// Reads a key.
     fn read(key_ctx: KeyContext<'c>, mode: Mode) -> Result<ServerWindow<'c>, Error> {
         let key = ServerKey { key_ctx, mode, of_several: false, emptied: None };
         let mut window = ServerWindow::new(key);

@@ -218,7 +218,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         }
     }
 
-    /// A share of the limit that numbers give.
+    /// Reads a limit in numbers, and takes a share of it.
     #[inline]
     pub fn limit(&mut self, family: Family, share: Share) -> Result<LimitSpec, Error> {
         match family {
@@ -228,7 +228,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         }
     }
 
-    /// `max_burst count period`
+    /// Reads `max_burst count period`.
     #[inline]
     fn rate(&mut self, share: Share) -> Result<Rate, Error> {
         let max_burst = self.unsigned(0, Error::MaxBurst)?;
@@ -245,7 +245,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         Rate::new(at_once.saturating_sub(1), count, period_ms).ok_or(Error::BucketTooLong)
     }
 
-    /// `limit period`. With `semaphore` the period may be 0, for a limit without a window.
+    /// Reads `limit period`. With `semaphore` the period may be 0, for a limit without a window.
     fn window(&mut self, semaphore: bool, share: Share) -> Result<LimitSpec, Error> {
         let limit = share.of_limit(self.unsigned(0, Error::Limit)?);
         if semaphore && self.word == Some(b"0") {
@@ -299,7 +299,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
     }
 }
 
-/// How the quantity is taken.
+/// Returns how the quantity is taken.
 fn manner(options: &Options) -> Manner {
     match options.number(OptionSet::AHEAD) {
         Some(ms) => Manner::Ahead { within_us: ms.saturating_mul(1_000) },
@@ -321,12 +321,12 @@ fn reserve(options: &Options, rule: &Rule, environment: &impl Environment) -> Ne
     }
 }
 
-/// An integer of at least `least`.
+/// Parses an integer of at least `least`.
 fn integer(text: &[u8], least: i64) -> Option<i64> {
     parse_i64(text).filter(|value| *value >= least)
 }
 
-/// An id of 1 to 64 bytes.
+/// Checks an id, which must have 1 to 64 bytes.
 pub fn checked_id(id: &[u8]) -> Result<Id, Error> {
     check_id(id).map(|()| Id::from(id))
 }

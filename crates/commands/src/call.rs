@@ -127,7 +127,7 @@ pub enum CallResult {
 }
 
 impl CallResult {
-    /// Allowed or denied.
+    /// Returns the result of a call that was allowed or denied.
     pub fn of(allowed: bool) -> CallResult {
         if allowed {
             CallResult::Allowed

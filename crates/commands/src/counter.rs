@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Zero.
+    /// Creates a counter at zero.
     pub const fn new() -> Counter {
         Counter(AtomicU64::new(0))
     }

@@ -18,7 +18,7 @@ pub trait Keyspace {
     /// A key, opened to read or to write.
     type Store: Store<Error: Into<Error>>;
 
-    /// A key, for a call in this mode.
+    /// Opens a key for a call in this mode.
     fn store(&self, key: Self::Key, mode: Mode) -> Self::Store;
 
     /// Makes the id of a reservation that its caller did not name.
@@ -41,7 +41,7 @@ pub struct Decided {
     pub decision: Decision,
     /// The id of the reservation that was made.
     pub id: Option<Id>,
-    /// How many reservations the key holds whose lease runs, where RL.ACQUIRE has ATMOST.
+    /// How many reservations the key holds whose lease runs, if RL.ACQUIRE has ATMOST.
     pub running: Option<usize>,
     /// The earliest grant, ignoring reservations and waiters, in Unix microseconds. `None` if the request can never be
     /// granted, or was not denied in [`Mode::Try`].

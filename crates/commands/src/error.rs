@@ -85,7 +85,7 @@ macro_rules! errors {
             BesidePolicy(&'static str),
             /// No policy has this name.
             NoPolicy(PolicyText),
-            /// A bug of ours, caught, and where.
+            /// A bug of the module that was caught, and its place in the source.
             Internal(&'static Location<'static>),
             $($(#[doc = $doc])+ $name,)*
         }

@@ -135,7 +135,7 @@ impl MemoryServer {
         Outcome::Reply(reply)
     }
 
-    /// A command that is not the module's.
+    /// Answers a command that is not the module's.
     fn other(&mut self, name: &[u8], argv: &[&[u8]]) -> Value {
         let (lower, words) = (name.to_ascii_lowercase(), argv.get(1..).unwrap_or_default());
         match (lower.as_slice(), words) {

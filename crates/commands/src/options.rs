@@ -188,12 +188,12 @@ impl OptionSet {
     /// Of RL.ACQUIRE.
     pub const ACQUIRE: OptionSet = set!(WINDOW_RO | ATMOST | LEASE | COUNTLAPSED | ID | BLOCK);
 
-    /// Of the clauses of RL.ALL whose command takes these.
+    /// Returns the options of clauses of RL.ALL whose command takes these.
     pub const fn in_clause(self) -> OptionSet {
         self.difference(set!(ATMOST | FORCE | BLOCK | AHEAD | MS)).union(set!(CHECK | SHADOW))
     }
 
-    /// Of the definitions of policies for a command that takes these.
+    /// Returns the options in definitions of policies for a command that takes these.
     pub fn in_policy(self) -> OptionSet {
         let part_of_limit = self.rows().filter(|row| row.part_of_limit).map(|row| row.option);
         part_of_limit.chain([OptionSet::SHADOW]).collect()
@@ -376,7 +376,7 @@ const fn named_row(
     OptionRow { option, name, token, error, ..row }
 }
 
-/// Milliseconds, or a number with a unit.
+/// Parses milliseconds, or a number with a unit.
 fn duration_ms(text: &[u8]) -> Option<u64> {
     if let Some(ms) = parse_i64(text) {
         return u64::try_from(ms).ok();
@@ -422,7 +422,7 @@ pub struct Options<'a> {
 }
 
 impl<'a> Options<'a> {
-    /// No options.
+    /// Creates an empty set of options.
     pub fn new() -> Options<'a> {
         Options::default()
     }

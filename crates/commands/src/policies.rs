@@ -85,7 +85,7 @@ impl Default for PolicyTable {
 }
 
 impl PolicyTable {
-    /// No policies.
+    /// Creates an empty table.
     pub const fn new() -> PolicyTable {
         PolicyTable {
             text: Vec::new(),

@@ -13,16 +13,16 @@ pub trait ReplySink {
     /// Begins a map with this many fields. Two elements follow for each.
     fn map(&self, fields: usize);
 
-    /// An integer.
+    /// Writes an integer.
     fn integer(&self, value: i64);
 
-    /// A string.
+    /// Writes a string.
     fn text(&self, text: &[u8]);
 
-    /// Nil.
+    /// Writes nil.
     fn nil(&self);
 
-    /// An unsigned integer, at most 2^63 - 1.
+    /// Writes an unsigned integer, at most 2^63 - 1.
     #[inline]
     fn unsigned(&self, value: u64) {
         self.integer(i64::try_from(value).unwrap_or(i64::MAX));

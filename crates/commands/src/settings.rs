@@ -62,7 +62,7 @@ pub struct Numbers {
 }
 
 impl Numbers {
-    /// All at their defaults.
+    /// Creates the settings with their defaults.
     pub const fn new() -> Numbers {
         Numbers {
             window_entries: NumberSetting::new(c"window-entries", 4096, 1, 65_536),
@@ -73,7 +73,7 @@ impl Numbers {
         }
     }
 
-    /// Returns all of them.
+    /// Returns all settings that are numbers.
     pub fn all(&self) -> [&NumberSetting; 5] {
         let Numbers { window_entries, lease_ms, max_reservations, max_waiters, top_keys } = self;
         [window_entries, lease_ms, max_reservations, max_waiters, top_keys]
@@ -91,7 +91,7 @@ impl Default for Numbers {
 pub struct Switch(AtomicBool);
 
 impl Switch {
-    /// A switch that is off, which is the default of every switch.
+    /// Creates a switch that is off, which is the default of every switch.
     pub const fn off() -> Switch {
         Switch(AtomicBool::new(false))
     }

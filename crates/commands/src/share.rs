@@ -29,7 +29,7 @@ impl Share {
     /// All of it.
     pub const ALL: Share = Share { part: 1, whole: 1 };
 
-    /// `part` of `whole`; `None` unless it is above 0 and at most all of it.
+    /// Creates a share of `part` of `whole`. `None` unless it is above 0 and at most all of it.
     pub fn new(part: u32, whole: u32) -> Option<Share> {
         (part > 0 && part <= whole).then_some(Share { part, whole })
     }

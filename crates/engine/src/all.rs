@@ -30,7 +30,7 @@ pub struct PartDecision {
     pub allowed: bool,
     /// The id of the reservation that was made.
     pub id: Option<Id>,
-    /// How many leases of the key run after the call, where ATMOST makes a reservation.
+    /// How many leases of the key run after the call, if ATMOST makes a reservation.
     pub running: Option<usize>,
     /// Earliest grant, ignoring reservations and waiters, in Unix microseconds. `None` if it can never be granted, and
     /// unless a call was denied in [`Mode::Try`](crate::decide::Mode::Try).
@@ -72,8 +72,8 @@ pub fn whole_reply(parts: &[PartDecision], allowed: bool) -> WholeReply {
     }
 }
 
-/// Of each group that denies, the limit that speaks for it: the first of those with the shortest wait. With it, where it
-/// stands among all, and whether the group is denied only because others hold.
+/// Returns, for each group that denies, the limit that speaks for it: the first of those with the shortest wait. With it
+/// come its place among all, and whether the group is denied only because others hold.
 pub fn denials(parts: &[PartDecision]) -> impl Iterator<Item = (usize, &PartDecision, bool)> {
     let groups =
         parts.chunk_by(|one, other| one.group == other.group).scan(0usize, |begin, group| {
@@ -118,7 +118,7 @@ mod tests {
         PartDecision { decision, quantity, shadow, ..PartDecision::default() }
     }
 
-    /// The answer where these limits stand in groups of so many.
+    /// Returns the answer if these limits form groups of these sizes.
     fn whole_reply_of(groups: &[usize], mut parts: Vec<PartDecision>, allowed: bool) -> WholeReply {
         let numbers = groups.iter().enumerate().flat_map(|(group, len)| vec![group; *len]);
         for (part, group) in parts.iter_mut().zip(numbers) {
@@ -132,7 +132,7 @@ mod tests {
         whole_reply(&parts, allowed)
     }
 
-    /// The same where each limit is a group by itself.
+    /// Returns the answer if each limit is a group by itself.
     fn alone(parts: Vec<PartDecision>, allowed: bool) -> WholeReply {
         whole_reply_of(&vec![1; parts.len()], parts, allowed)
     }
@@ -153,7 +153,7 @@ mod tests {
             (vec![part(YES, 0, 0, false), part(YES, 50, 1, false)], 1),
             (vec![part(YES, 0, 1, true), part(YES, 50, 1, false)], 1),
             (vec![part(YES, 7, 0, false), part(YES, 5, 0, false)], 0),
-            // Where all are shadows, they count.
+            // If all are shadows, they count.
             (vec![part(YES, 9, 1, true), part(Verdict::Never, 0, 1, true)], 1),
         ] {
             let answer = alone(parts.clone(), true);
@@ -210,7 +210,7 @@ mod tests {
                 vec![part(YES, 9, 1, false), part(no, 0, 1, false), part(YES, 8, 1, false)],
                 2,
             ),
-            // A shadow decides only where every choice is one.
+            // A shadow decides only if every choice is one.
             (
                 &[1, 2],
                 vec![

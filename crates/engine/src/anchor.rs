@@ -190,7 +190,7 @@ pub fn wall_s(wall: DateTime) -> Option<i64> {
     Some(Offset::UTC.to_timestamp(wall).ok()?.as_second())
 }
 
-/// `HH:MM` or `HH:MM:SS`.
+/// Parses `HH:MM` or `HH:MM:SS`.
 fn parse_time(text: &[u8]) -> Option<Time> {
     let (hour, minute, second) = match *text {
         [h1, h2, b':', m1, m2] => (two_digits(h1, h2)?, two_digits(m1, m2)?, 0),

@@ -33,7 +33,7 @@ pub struct Ban {
 }
 
 impl Ban {
-    /// A ban that begins at `now_us` and lasts `length_ms`, 1 to [`YEAR_MS`]. Its end is rounded down.
+    /// Creates a ban that begins at `now_us` and lasts `length_ms`, 1 to [`YEAR_MS`]. Its end is rounded down.
     pub fn starting(now_us: u64, length_ms: u64) -> Ban {
         Ban { end_ms: (now_us / 1_000).saturating_add(length_ms), length_ms }
     }
@@ -117,7 +117,7 @@ impl BanNow {
         self.seen
     }
 
-    /// Microseconds until the ban ends; 0 where none runs.
+    /// Microseconds until the ban ends; 0 if none runs.
     pub fn left_us(&self) -> u64 {
         self.left_us
     }

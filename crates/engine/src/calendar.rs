@@ -44,7 +44,7 @@ pub struct Zones {
 }
 
 impl Zones {
-    /// No zone yet.
+    /// Creates an empty list of zones.
     pub const fn new() -> Zones {
         Zones { known: Vec::new(), by_name: BTreeMap::new() }
     }
@@ -101,8 +101,8 @@ const MONDAY_S: i64 = 4 * 86_400;
 /// Names of zones that are no longer than this, such as `UTC` and offsets, are stored as they are.
 pub const SHORT_ZONE_NAME: usize = 6;
 
-/// Four characters that stand for a longer name where room is short: its FNV-1a hash, folded to 24 bits as the authors of
-/// FNV advise. No two zones of the database have the same code.
+/// Returns four characters that stand for a longer name where room is short: its FNV-1a hash, folded to 24 bits as the
+/// authors of FNV advise. No two zones of the database have the same code.
 pub fn zone_code(name: &[u8]) -> [u8; 4] {
     let mix = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
     let hash = name.iter().fold(0x811c_9dc5, mix);
@@ -110,7 +110,7 @@ pub fn zone_code(name: &[u8]) -> [u8; 4] {
     [18, 12, 6, 0].map(|shift| spelled((hash >> shift) as u8))
 }
 
-/// `+08:00`, `-05:30`: hours up to 23 and minutes.
+/// Parses `+08:00` or `-05:30`: hours up to 23 and minutes.
 fn offset(text: &[u8]) -> Option<Offset> {
     let &[sign @ (b'+' | b'-'), h1, h2, b':', m1, m2] = text else { return None };
     let (hours, minutes) = (two_digits(h1, h2)?, two_digits(m1, m2)?);

@@ -14,7 +14,7 @@ pub fn parse_i64(text: &[u8]) -> Option<i64> {
     }
 }
 
-/// As [`parse_i64`], for integers without a sign, up to 2^64 - 1.
+/// Like [`parse_i64`], for integers without a sign, up to 2^64 - 1.
 pub fn parse_u64(text: &[u8]) -> Option<u64> {
     match text {
         [b'0', _, ..] => None,
@@ -22,7 +22,7 @@ pub fn parse_u64(text: &[u8]) -> Option<u64> {
     }
 }
 
-/// As [`parse_u64`], in base 36: digits, then `a` to `z`.
+/// Like [`parse_u64`], in base 36: digits, then `a` to `z`.
 pub fn parse_base36(text: &[u8]) -> Option<u64> {
     if text.is_empty() || (text.len() > 1 && text.starts_with(b"0")) {
         return None;
@@ -39,7 +39,7 @@ pub fn spelled(byte: u8) -> u8 {
     ALPHABET.get(usize::from(byte & 63)).copied().unwrap_or(b'A')
 }
 
-/// As [`parse_u64`], for the number that `text` begins with; and what follows it.
+/// Like [`parse_u64`], for the number that `text` begins with; and what follows it.
 pub fn leading_u64(text: &[u8]) -> Option<(u64, &[u8])> {
     match text {
         [b'0', b'0'..=b'9', ..] => None,
@@ -70,7 +70,7 @@ pub fn parse_digits(text: &[u8]) -> Option<u64> {
     }
 }
 
-/// As [`parse_digits`], for the digits that `text` begins with; and what follows them.
+/// Like [`parse_digits`], for the digits that `text` begins with; and what follows them.
 fn leading_digits(text: &[u8]) -> Option<(u64, &[u8])> {
     let (mut value, mut rest) = (0u64, text);
     while let Some((byte, after)) = rest.split_first() {

@@ -35,7 +35,7 @@ pub enum Obstacle {
 }
 
 impl Verdict {
-    /// Allowed, and this much taken now.
+    /// Returns the verdict of a call that is allowed and takes this much now.
     pub fn taking(taken: u64) -> Verdict {
         Verdict::Allowed { taken, go_after_us: 0 }
     }
@@ -53,7 +53,7 @@ impl Verdict {
         self.denied_for(left_us, Obstacle::Counted)
     }
 
-    /// Denied for at least this long because of `by`, unless it can never be allowed.
+    /// Makes it denied for at least this long because of `by`, unless it can never be allowed.
     fn denied_for(self, least_us: u64, by: Obstacle) -> Verdict {
         let wait_us = match self {
             Verdict::Never => return self,
@@ -150,7 +150,7 @@ pub enum Manner {
     Whole,
     /// As much of it as there is (ATMOST).
     AtMost,
-    /// All of it, also where there is not enough (FORCE).
+    /// All of it, even if there is not enough (FORCE).
     Force,
     /// All of it now, or booked if it will be available soon enough (AHEAD).
     Ahead {
@@ -171,7 +171,7 @@ pub struct Ask {
 }
 
 impl Ask {
-    /// All of `quantity`, leaving nothing.
+    /// Asks for all of `quantity`, leaving nothing.
     pub const fn of(quantity: Quantity) -> Ask {
         Ask { quantity, leave: 0, manner: Manner::Whole }
     }
@@ -201,7 +201,7 @@ pub enum TimeUnit {
 }
 
 impl TimeUnit {
-    /// `us` microseconds in this unit, rounded up.
+    /// Converts `us` microseconds to this unit, rounded up.
     pub fn round_up(self, us: u64) -> u64 {
         match self {
             TimeUnit::Seconds => us.div_ceil(1_000_000),

@@ -52,7 +52,7 @@ impl Entry {
         self.newest_us.saturating_sub(self.span_us)
     }
 
-    /// Everything counted in the entries from `first` to this one.
+    /// Returns everything that was counted in the entries from `first` to this one.
     pub fn sum_since(&self, first: &Entry) -> u64 {
         self.total.wrapping_sub(first.before())
     }

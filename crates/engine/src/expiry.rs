@@ -26,7 +26,7 @@ impl Expiry {
     }
 
     /// Returns what the TTL becomes once a change was written to a window; `None` if it stays. The key is also needed for
-    /// what is reserved, until `reserved_until_us`, and for its ban, until `ban_until_us`. Where a reservation was settled,
+    /// what is reserved, until `reserved_until_us`, and for its ban, until `ban_until_us`. If a reservation was settled,
     /// it would have held until `settled_us`.
     pub fn moved(
         self,

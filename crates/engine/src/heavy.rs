@@ -205,7 +205,7 @@ impl RecentHeavy {
         heavy
     }
 
-    /// Begins a new generation where the present one is over. If the clock was set back before it, it begins again with what
+    /// Begins a new generation if the present one is over. If the clock was set back before it, it begins again with what
     /// it counted: two small steps back would forget what came a moment ago, if each began another.
     fn turn(&mut self, now_us: u64) {
         let Some(age_us) = now_us.checked_sub(self.since_us) else {
@@ -300,7 +300,7 @@ mod tests {
             let mut recent = RecentHeavy::new(2);
             recent.add(named(b"a"), start_us);
             assert_eq!(recent.heaviest(start_us + quiet_us, 9).len(), left, "{quiet_us}");
-            // And forgotten where another key is counted then.
+            // And forgotten if another key is counted then.
             let mut recent = RecentHeavy::new(2);
             recent.add(named(b"a"), start_us);
             recent.add(named(b"b"), start_us + quiet_us);

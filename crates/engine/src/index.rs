@@ -272,7 +272,7 @@ impl Index {
         self.summary.len == 0 || self.summary.first.gone_us > us
     }
 
-    /// Returns whether a lease ends later than one lease from `now_us`, because the clock was set back. O(n) where that may
+    /// Returns whether a lease ends later than one lease from `now_us`, because the clock was set back. O(n) if that may
     /// be.
     pub fn has_future(&mut self, now_us: u64) -> bool {
         if self.summary.latest_start_us > now_us {
@@ -292,7 +292,7 @@ impl Index {
         self.iter().filter(|one| one.start_us() > now_us).take(most).collect()
     }
 
-    /// Returns the place of a new reservation in the order of arrival: `now_us`, or just behind the newest where that came
+    /// Returns the place of a new reservation in the order of arrival: `now_us`, or just behind the newest if that came
     /// in the same microsecond or before the clock was set back.
     pub fn next_order_us(&self, now_us: u64) -> u64 {
         next_order_us(self.newest_order_us, now_us)

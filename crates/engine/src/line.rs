@@ -95,7 +95,7 @@ pub fn deadline_us(now_us: u64, block_ms: u64) -> Option<u64> {
     (block_ms > 0).then(|| now_us.saturating_add(block_ms.saturating_mul(1_000)))
 }
 
-/// All lines, and every waiter until it is forgotten. They can be copied, compared and hashed where all that waits in them
+/// All lines, and every waiter until it is forgotten. They can be copied, compared and hashed if all that waits in them
 /// can, so that a search through all states of a small world can tell one from another.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Lines<T: LineTypes> {
@@ -278,7 +278,7 @@ impl<T: LineTypes> Default for Lines<T> {
 }
 
 impl<T: LineTypes> Lines<T> {
-    /// No lines.
+    /// Creates an empty set of lines.
     pub const fn new() -> Lines<T> {
         Lines {
             last_number: 0,

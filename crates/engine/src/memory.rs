@@ -116,7 +116,7 @@ impl Memory {
         self.len() == 0
     }
 
-    /// A key, as a store at this time.
+    /// Returns a key as a store at this time.
     pub fn key<'m>(&'m self, name: &'m [u8], now_us: u64) -> MemoryKey<'m> {
         MemoryKey { memory: self, name, now_us }
     }

@@ -107,7 +107,7 @@ impl Period {
         Period::new(parse_u64(number).ok_or(PeriodError::Range)?, unit, ms)
     }
 
-    /// `count` of a unit that has `ms` milliseconds, if it has a fixed length.
+    /// Creates a period of `count` of a unit that has `ms` milliseconds, if it has a fixed length.
     fn new(count: u64, unit: Unit, ms: Option<u64>) -> Result<Period, PeriodError> {
         let length = match ms {
             Some(ms) => match count.checked_mul(ms) {
@@ -151,7 +151,7 @@ impl Period {
 
 impl Length {
     /// Returns when an event of `event_us` leaves a sliding window of this length. With months, that is the same day
-    /// and time that many months later (UTC), and where that day does not exist the first instant of the
+    /// and time that many months later (UTC), and if that day does not exist the first instant of the
     /// month after it.
     pub fn leaves_us(self, event_us: u64) -> u64 {
         match self {
@@ -184,7 +184,7 @@ enum Shifted {
     NextMonth(u64),
 }
 
-/// `us` moved by calendar months in UTC; `None` outside of 1970 to 9999.
+/// Moves `us` by calendar months in UTC; `None` outside of 1970 to 9999.
 fn shifted(us: u64, months: i64) -> Option<Shifted> {
     let from = Timestamp::from_microsecond(i64::try_from(us).ok()?).ok()?;
     let from = from.to_zoned(TimeZone::UTC).datetime();

@@ -202,7 +202,7 @@ pub struct ReservationView<'z> {
 }
 
 impl<'z> ReservationView<'z> {
-    /// As seen at `now_us`.
+    /// Creates a view of reservations as seen at `now_us`.
     pub fn at(now_us: u64, zones: &'z mut Zones) -> ReservationView<'z> {
         ReservationView { now_us, zones, last: None }
     }
@@ -220,7 +220,7 @@ impl<'z> ReservationView<'z> {
         Reservation { lease_end_us, gone_us, ..*one }
     }
 
-    /// Returns when a reservation whose lease ends at `lease_end_us` stops holding. Where its rule says nothing, as outside
+    /// Returns when a reservation whose lease ends at `lease_end_us` stops holding. If its rule says nothing, as outside
     /// of the years that a calendar knows, as long after the end as before.
     fn gone_us(&mut self, one: &ReservationRef, lease_end_us: u64) -> u64 {
         let known = self.last.as_ref().filter(|(text, _)| text.as_bytes() == one.rule);
@@ -253,7 +253,7 @@ pub struct HeldReservation {
 }
 
 impl HeldReservation {
-    /// A live reservation as it is at `now_us`.
+    /// Returns a live reservation as it is at `now_us`.
     pub fn of(one: &ReservationRef, now_us: u64) -> HeldReservation {
         HeldReservation {
             id: Id::from(one.id),
@@ -418,7 +418,7 @@ mod tests {
         assert_eq!(&spelled_id(bytes), b"AZaz09-_Aa_AI-_B");
     }
 
-    /// A reservation of a semaphore holds after its lease only if somebody else wrote it so.
+    /// A reservation of a semaphore holds after its lease only if another client wrote it so.
     #[test]
     fn a_rule_without_events_keeps_the_time_that_it_finds() {
         let one = Reservation::decode(b"#01:x:1:1000:1795223819544558+7::-").unwrap();

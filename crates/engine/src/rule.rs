@@ -197,7 +197,7 @@ impl RuleNow {
         self
     }
 
-    /// Returns whether only a key's newest entry counts: where its first event opens the window.
+    /// Returns whether only a key's newest entry counts: if its first event opens the window.
     pub fn counts_newest_alone(&self) -> bool {
         matches!(self.span, Span::FirstHit { .. })
     }
@@ -282,7 +282,7 @@ impl RuleNow {
         }
     }
 
-    /// Returns the most entries that live at one time where events are folded into about `entries`: in a sliding window the
+    /// Returns the most entries that live at one time if events are folded into about `entries`: in a sliding window the
     /// oldest of them has begun to leave.
     pub fn most_live(&self, entries: u32) -> usize {
         let whole = matches!(self.span, Span::Calendar { .. } | Span::FirstHit { .. });
@@ -294,8 +294,8 @@ impl RuleNow {
     /// or lie beyond the limit.
     ///
     /// Under an exact rule an admitted event must leave on time, so it never joins another, and a coarse one joins an entry
-    /// that began less than period / 4096 before. Where entries are folded, all events join within period / n, and coarse
-    /// ones within period / 4096 where that is longer.
+    /// that began less than period / 4096 before. If entries are folded, all events join within period / n, and coarse
+    /// ones within period / 4096 if that is longer.
     pub fn joins_newest(&self, first_us: u64, coarse: bool) -> bool {
         let buckets = match self.span {
             Span::Nothing => return false,

@@ -18,7 +18,7 @@ pub enum SettleOutcome {
 }
 
 /// Turns the reservation `id` into an event of `quantity`, or of its own quantity; 0 gives it back. Events that live
-/// need at most `most_entries` entries, where the reservation's rule does not say.
+/// need at most `most_entries` entries, if the reservation's rule does not say.
 ///
 /// # Errors
 ///

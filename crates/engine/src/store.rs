@@ -71,7 +71,7 @@ pub trait Store: Copy {
     /// Lends the time zones that the store knows. `body` must not ask for them again.
     fn zones<T>(&self, body: impl FnOnce(&mut Zones) -> T) -> T;
 
-    /// A rule as it stands now. `None` only outside of the years that a calendar knows.
+    /// Returns a rule as it stands now. `None` only outside of the years that a calendar knows.
     #[inline]
     fn rule_now(&self, rule: &Rule) -> Option<RuleNow> {
         self.zones(|zones| rule.at(self.now_us(), zones))
@@ -83,13 +83,13 @@ pub trait Store: Copy {
         self.zones(|zones| rule.leaves_us(event_us, zones))
     }
 
-    /// About the most entries from the future that a call merges after the clock was set back: they take some 3
+    /// Returns about the most entries from the future that a call merges after the clock was set back: they take some 3
     /// milliseconds.
     fn heal_most(&self) -> usize {
         10_000
     }
 
-    /// A rule as text, for a reservation to remember.
+    /// Returns a rule as text, for a reservation to remember.
     fn write_rule(&self, rule: &Rule) -> RuleText {
         self.zones(|zones| rule.write(zones))
     }

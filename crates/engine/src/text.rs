@@ -15,7 +15,7 @@ impl<const N: usize> Default for Text<N> {
 }
 
 impl<const N: usize> Text<N> {
-    /// No text yet.
+    /// Creates an empty text.
     pub const fn new() -> Self {
         const { assert!(N <= u16::MAX as usize, "the length fits") };
         Text { bytes: [0; N], len: 0 }

@@ -180,8 +180,8 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// `count` units every `period_ms` milliseconds, and up to `max_burst` (below 2^63 - 1) more than one at once. `None` if
-    /// `count` or `period_ms` is 0, or if an empty bucket takes more than 100 years to fill:
+    /// Creates a rate of `count` units every `period_ms` milliseconds, and up to `max_burst` (below 2^63 - 1) more than one at
+    /// once. `None` if `count` or `period_ms` is 0, or if an empty bucket takes more than 100 years to fill:
     /// `(max_burst + 1) * period / count`.
     #[inline]
     pub fn new(max_burst: u64, count: u64, period_ms: u64) -> Option<Rate> {
@@ -198,7 +198,7 @@ impl Rate {
         Some(Rate { bucket: rate.cost(limit), ..rate })
     }
 
-    /// `quantity * period / count`, rounded down once and not for each unit. Saturates.
+    /// Returns `quantity * period / count`, rounded down once and not for each unit. Saturates.
     fn cost(&self, quantity: u64) -> Attos {
         if let Some(product) = self.period_ns.get().checked_mul(quantity) {
             let (whole, rest) = (product / self.count, product % self.count);
@@ -212,7 +212,7 @@ impl Rate {
         whole.saturating_mul(ATTOS_PER_NS).saturating_add(rest.saturating_mul(ATTOS_PER_NS) / count)
     }
 
-    /// `quantity * period / count`, rounded up: what giving back takes off, so that the stored time is rounded
+    /// Returns `quantity * period / count`, rounded up: what giving back takes off, so that the stored time is rounded
     /// down here as well.
     fn refund(&self, quantity: u64) -> Attos {
         let product = u128::from(self.period_ns.get()).saturating_mul(u128::from(quantity));
@@ -447,8 +447,8 @@ impl<'r> Bucket<'r> {
     }
 }
 
-/// Whole nanoseconds of a time of at most [`LAST_TAT`], and the attoseconds that are left: a long division in base 2^32,
-/// as that of the compiler for 128 bits costs four times as much.
+/// Returns the whole nanoseconds of a time of at most [`LAST_TAT`], and the attoseconds that are left: a long division in
+/// base 2^32, as that of the compiler for 128 bits costs four times as much.
 fn split_ns(time: Attos) -> (u64, u64) {
     const DIVISOR: u64 = ATTOS_PER_NS as u64;
     // Nothing is lost: the time is below 2^94, both quotients and the remainder are below 2^32.
@@ -457,7 +457,7 @@ fn split_ns(time: Attos) -> (u64, u64) {
     (((high / DIVISOR) << 32) | (low / DIVISOR), low % DIVISOR)
 }
 
-/// Microseconds, rounded up, of a time of at most [`LAST_TAT`]: no wait is longer than a bucket and a debt.
+/// Returns the microseconds, rounded up, of a time of at most [`LAST_TAT`]: no wait is longer than a bucket and a debt.
 fn us_up(time: Attos) -> u64 {
     split_ns(time.saturating_add(ATTOS_PER_US - 1)).0 / 1_000
 }

@@ -24,7 +24,7 @@ use crate::store::{Entries, Refusal};
 /// What is to be written to the entries of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EventEdit {
-    /// The entry to add. Where a removed entry has the same member, that one only gets a new score.
+    /// The entry to add. If a removed entry has the same member, that one only gets a new score.
     pub put: Option<Entry>,
     /// The entry that `put` replaces, or that is given back whole.
     pub replaced: Option<Entry>,
@@ -63,7 +63,7 @@ mod trim {
 
     /// From this running total on, before a call or after it, the call looks whether dead entries stand in the way of
     /// counting: whether all together would pass [`MAX_SUM`](crate::entry::MAX_SUM). Below it entries cannot sum up past
-    /// that, unless the total wrapped at 2^64; then they pass it by less than 2^62. Where more entries are in the way than a
+    /// that, unless the total wrapped at 2^64; then they pass it by less than 2^62. If more entries are in the way than a
     /// call drops, the sum may pass [`MAX_SUM`](crate::entry::MAX_SUM) for a while, but never 2^64, so that the difference
     /// of two totals is always their sum. More than [`MAX`] entries are left then: a smaller set with such a sum is not
     /// ours.
@@ -76,7 +76,7 @@ const MAX_SCANNED: u64 = 64;
 /// What counts at one moment, and what a call makes of it. Only the oldest and the newest entry that count are read; what is
 /// between them is the difference of their running totals.
 ///
-/// - `first` and `tail` are both there, or neither. They are the same where one entry counts.
+/// - `first` and `tail` are both there, or neither. They are the same if one entry counts.
 /// - No entry that counts is after the moment: events from the future are merged into `tail`, and `edit` says so.
 /// - `edit` always is what turns the stored entries into those that are counted here. Nothing else is written.
 ///
@@ -216,7 +216,7 @@ impl WindowCount {
         Entry { span_us, weight, denied, ..merged }
     }
 
-    /// From this time on all entries are in `tail`. Earlier ones are in the key as they were.
+    /// Returns the time from which on all entries are in `tail`. Earlier ones are in the key as they were.
     fn stored_until_us(&self) -> u64 {
         match (self.edit.replaced, self.edit.put, self.tail) {
             (Some(replaced), _, _) => replaced.newest_us,
@@ -318,7 +318,7 @@ impl WindowCount {
         Ok(true)
     }
 
-    /// Plans to drop all dead entries, where they are few. What was uncounted stays in the running totals, as a gap between
+    /// Plans to drop all dead entries if they are few. What was uncounted stays in the running totals, as a gap between
     /// the dead and the living. A clock that goes back makes the dead count again, and would count the gap with them.
     pub fn close_gap<E: Entries>(&mut self, entries: &mut E) -> Result<(), E::Error> {
         // In a window that does not slide one entry counts at most, and dead ones do not count again.

@@ -13,11 +13,11 @@ pub struct HeldIndex {
     index: Box<Index>,
     now_us: u64,
     has_id: bool,
-    /// The reservation of the id that was asked for, where that is gone: it makes room for a new one.
+    /// The reservation of the id that was asked for, if that is gone: it makes room for a new one.
     gone_id: Option<Box<ReservationMember>>,
     /// Whether the index was changed.
     is_changed: bool,
-    /// All live leases as they are seen now, where some come from the future: those end one lease from now, healed or not
+    /// All live leases as they are seen now, if some come from the future: those end one lease from now, healed or not
     /// yet.
     listed: Option<SortedHolds>,
 }
@@ -76,8 +76,8 @@ impl HeldIndex {
         self.index.set_ban(ban);
     }
 
-    /// Until when the key is needed for them. What lies in the future and is not rewritten may hold as long as it says,
-    /// wherever the clock goes.
+    /// Returns until when the key is needed for them. What lies in the future and is not rewritten may hold as long as it
+    /// says, wherever the clock goes.
     pub fn needed_until_us(&self) -> Option<u64> {
         self.index.live(self.now_us).last_gone_us()
     }
@@ -113,7 +113,7 @@ impl HeldIndex {
     }
 
     /// Removes those that are gone, and starts those again that are from the future: a bounded number of both. Shows each
-    /// that goes to `cleaned`, with what takes its place: nothing where it is gone, itself where it is healed.
+    /// that goes to `cleaned`, with what takes its place: nothing if it is gone, itself if it is healed.
     pub fn clean(
         &mut self,
         zones: &mut Zones,

@@ -90,7 +90,7 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// No reservations. The shape of the tree follows from `secret`.
+    /// Creates a tree without reservations. The shape of the tree follows from `secret`.
     pub fn new(secret: u64) -> Tree {
         Tree { nodes: Slab::new(), root: NONE, random: secret | 1 }
     }
@@ -297,7 +297,7 @@ impl Tree {
         before
     }
 
-    /// On which side of a node `key` is.
+    /// Returns the side of a node on which `key` is.
     fn side(&self, at: Position, key: Key) -> Side {
         match self.node(at) {
             Some(node) if (node.reservation.gone_us, at) < key => Side::Right,
@@ -324,7 +324,7 @@ impl Tree {
         self.nodes.get_mut(position as usize)
     }
 
-    /// A random number below `end`. Xorshift (Marsaglia, "Xorshift RNGs", 2003): nobody sees the numbers.
+    /// Returns a random number below `end`. Xorshift (Marsaglia, "Xorshift RNGs", 2003): nobody sees the numbers.
     fn random_below(&mut self, end: u32) -> u32 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;

@@ -50,7 +50,7 @@ impl MemoryHeld {
         self.0.as_ref().map(HeldIndex::index)
     }
 
-    /// All, live and gone, in any order.
+    /// Returns all reservations, live and gone, in any order.
     pub(super) fn iter(&self) -> impl Iterator<Item = ReservationRef<'_>> {
         self.index().into_iter().flat_map(Index::iter)
     }

@@ -42,7 +42,7 @@ fn in_order(one: &Entry, other: &Entry) -> Ordering {
 }
 
 impl Zset {
-    /// Adds an entry; where its member is there already, it gets the new score.
+    /// Adds an entry. If its member is there already, it gets the new score.
     pub fn add(&mut self, entry: &Entry) {
         // Totals grow from entry to entry, so this one is not there if it is above all others.
         let is_above = |front: &Entry| {
