@@ -250,7 +250,7 @@ mod tests {
     use super::*;
     use crate::all::PartDecision;
     use crate::decide::{decide, KeyState, Mode, Part};
-    use crate::decision::{Manner, Obstacle, Quantity, Verdict};
+    use crate::decision::{Ask, Manner, Obstacle, Quantity, Verdict};
     use crate::request::{Limit, NewReservation, Request, WindowLimit};
     use crate::reservation::Id;
     use crate::rule::Rule;
@@ -359,6 +359,12 @@ mod tests {
             let denied = call(&memory, &Request::new(Limit::Window(short)), now_us).unwrap();
             let dropped = if writes { gone } else { 0 };
             assert_eq!((denied.0.allowed, denied.1, denied.2), (false, writes, dropped), "{gone}");
+            // Giving back changes nothing else.
+            let expires_at_ms = memory.expires_at_ms(b"k", now_us);
+            let give_back = Request { ask: Ask::of(Quantity::GiveBack(1)), ..take };
+            let given_back = call(&memory, &give_back, now_us).unwrap();
+            assert_eq!((given_back.1, given_back.2), (true, 0), "{gone}");
+            assert_eq!(memory.expires_at_ms(b"k", now_us), expires_at_ms);
             let granted = call(&memory, &acquire(long, "new", 1_000), now_us).unwrap();
             assert_eq!((granted.0.allowed, granted.2), (true, gone - dropped), "{gone}");
             assert_eq!(held(&memory, now_us), ["new"]);

@@ -332,6 +332,7 @@ mod tests {
             let member = one.member();
             prop_assert!(member.as_bytes().starts_with(prefix(&id, b':').as_bytes()));
             prop_assert!(member.as_bytes() < prefix(&id, b';').as_bytes());
+            prop_assert_eq!(id_of(member.as_bytes()), Some(&id[..]));
             let back = Reservation::decode(member.as_bytes()).unwrap();
             let fields = |one: &ReservationRef| {
                 (one.quantity, one.lease_ms, one.lease_end_us, one.gone_us, one.order_us)
