@@ -118,6 +118,15 @@ fn every_setting_is_shown_as_it_was_set_and_wrong_ones_change_nothing() {
 }
 
 #[test]
+fn settings_apply_to_the_calls_that_follow() {
+    World::new().check(&[
+        ("RL.ACQUIRE a 2 0 1 ID x MS", "[0 2 1 -1 20000 x]"),
+        ("CONFIG SET ratelimit.lease 5000", "OK"),
+        ("RL.ACQUIRE b 2 0 1 ID x MS", "[0 2 1 -1 5000 x]"),
+    ]);
+}
+
+#[test]
 fn a_policy_limits_by_its_name_and_is_counted() {
     let mut world = World::new();
     world.check(&[

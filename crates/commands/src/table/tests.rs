@@ -23,3 +23,19 @@ fn the_arity_is_derived_from_the_arguments() {
     ];
     assert_eq!(arities, expected);
 }
+
+#[test]
+fn every_command_says_what_it_does_costs_and_takes() {
+    for row in &COMMANDS {
+        assert!(row.summary.to_bytes().ends_with(b"."), "{:?} says nothing", row.name);
+        // Only a bucket takes the same time however much its key holds.
+        let is_constant = matches!(
+            row.command,
+            Command::Take(Family::Throttle) | Command::Look(Family::Throttle) | Command::ClThrottle
+        );
+        assert_eq!(row.complexity == c"O(1)", is_constant, "{:?}", row.name);
+        // The other options are in the clauses.
+        let has_clauses = matches!(row.command, Command::All | Command::AllRo);
+        assert!(!has_clauses || row.options == OptionSet::MS, "{:?}", row.name);
+    }
+}
