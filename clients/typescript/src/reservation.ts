@@ -11,7 +11,7 @@ import type { AllReply, Reply } from "./replies.js";
 /** What settles a reservation. */
 export type Settler = Pick<Limits, "apply" | "release" | "renew">;
 
-/** While work runs, a lease is renewed this often. */
+/** How often a lease is renewed within its length, where leases are renewed. */
 export const RENEWALS_PER_LEASE = 3;
 /** The default of the server's setting ratelimit.lease, for reservations that were made without a lease of their own. */
 export const DEFAULT_LEASE_MS = 20_000;
@@ -57,7 +57,7 @@ export class Reservation {
       return typeof id === "string" ? [{ name, key, id, isSemaphore, isPolicy }] : [];
     });
     const leases = limits.filter(({ name }) => name in this.ids).map(({ leaseMs = DEFAULT_LEASE_MS }) => leaseMs);
-    this.#renewalMs = renewalMsOf(Math.min(...leases, DEFAULT_LEASE_MS));
+    this.#renewalMs = renewalMsOf(leases.length > 0 ? Math.min(...leases) : DEFAULT_LEASE_MS);
   }
 
   /**

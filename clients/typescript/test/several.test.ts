@@ -174,6 +174,18 @@ suite("several limits as one", () => {
     assert.deepEqual(released, ["RL.RELEASE a x", "RL.RELEASE b y"]);
   });
 
+  test("a lease that is longer than the default is renewed three times within its length", async (context) => {
+    const timeout = context.mock.method(globalThis, "setTimeout");
+    const leased = (name: string, lease: number | "1min" | "2min") => clause.acquire(name, NINE, { lease });
+    for (const [lease, pause] of [["1min", 20_000] as const, [600, 200] as const]) {
+      timeout.mock.resetCalls();
+      const limiter = new Limiter(new Recorder(RESERVED, ...QUEUED, [1, 1]));
+      await limiter.acquire([leased("a", lease), leased("b", "2min")], {}, async () => {});
+      const pauses = timeout.mock.calls.map((call) => call.arguments[1]);
+      assert.ok(pauses.includes(pause), `${lease}: ${pauses.join(", ")}`);
+    }
+  });
+
   for (const { says, clauses, force, cost, error } of MISTAKES) {
     test(`an error is thrown before anything is sent if ${says}`, async () => {
       const recorder = new Recorder(RESERVED);

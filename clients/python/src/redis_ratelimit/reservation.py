@@ -156,10 +156,10 @@ class Settling:
         return not await self._lapsed("apply")
 
     async def _try_to_apply(self) -> list[str] | Failed:
-        """Settles several limits like apply(), and may be called again if that failed. Answers the names of the limits
+        """Settles several limits like apply(), and may be called again if that failed. Returns the names of the limits
         whose lease had ended."""
         self._settled = True
-        if self._theirs is not None or not self._reserved:
+        if self._fallback_reservation is not None or not self._reserved:
             return await self._lapsed("apply")
         return await self._core.attempt(calls.apply_all(self._reserved, self._costs))
 
