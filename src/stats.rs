@@ -7,9 +7,9 @@ use commands::table::COMMANDS;
 /// How the calls of one command have ended since the module was loaded.
 #[derive(Debug)]
 pub struct CommandStats {
-    /// Calls that were allowed, or that only looked.
+    /// Calls that were allowed or would be, or that settled something.
     pub allowed: Counter,
-    /// Calls that were denied.
+    /// Calls that were denied or would be, or that found nothing to settle.
     pub denied: Counter,
     /// Calls that returned an error.
     pub errors: Counter,

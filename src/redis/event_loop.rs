@@ -21,7 +21,7 @@ pub fn unload() {
     COUNTED.store(false, Ordering::Relaxed);
 }
 
-/// The number of iterations that have begun since they have been counted.
+/// Grows twice in each iteration since they have been counted: before the server waits, and after.
 static TURNS: AtomicU64 = AtomicU64::new(0);
 
 static COUNTED: AtomicBool = AtomicBool::new(false);

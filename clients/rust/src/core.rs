@@ -81,8 +81,7 @@ pub(crate) enum Outcome {
     Chosen(bool),
 }
 
-/// There are no replies to commands that were sent together.
-#[allow(dead_code)] // For limits in the process, which come next.
+/// Why commands that were sent together got no replies.
 #[derive(Debug)]
 pub(crate) struct Failed {
     pub error: Error,

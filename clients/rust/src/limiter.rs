@@ -25,8 +25,8 @@ const DEADLINE: Duration = Duration::from_millis(500);
 /// is asked within a deadline, see [`Builder::deadline`], and [`Builder::unreachable`] says what a call is answered while it
 /// does not answer.
 ///
-/// A call that is dropped before it was answered takes nothing: its place in the line is given up, and what was taken all
-/// the same is given back.
+/// If a call is dropped before it was answered, its place in the line is given up, and a grant of a call that waited is given
+/// back if the reply still arrives. What was taken otherwise ends with its period or lease.
 ///
 /// ```no_run
 /// use redis_ratelimit_client::{Limiter, Rate};

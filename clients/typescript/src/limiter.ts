@@ -129,7 +129,8 @@ export class Limiter {
   acquire<T>(key: Key, window: Window | Policy, options: AcquireOptions, work: Work<T>): Promise<T>;
   /**
    * RL.ALL: reserves several limits, does the work and settles them in one step. While the work runs, their leases are renewed.
-   * If the work fails, all reservations are released; otherwise what was set is applied, and semaphores are released.
+   * If the work fails, all reservations are released. Otherwise all are applied, with what was set or else with what was
+   * reserved, and semaphores are released.
    */
   acquire<T>(clauses: Clauses, options: CallOptions, work: Work<T>): Promise<T>;
   /** RL.ALL: reserves several limits, for `await using`, or to be settled by hand. Until then their leases are renewed. */

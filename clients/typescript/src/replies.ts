@@ -6,7 +6,10 @@ import type { Reservation } from "./reservation.js";
 export interface Reply {
   /** Whether limited is 0. */
   allowed: boolean;
-  /** 0: allowed. 1: denied. 2, only from acquire: denied because others hold the capacity or wait for it, and may return it. */
+  /**
+   * 0: allowed. 1: denied. 2, where reservations are asked for: denied because others hold the capacity or wait for it, and may
+   * return it.
+   */
   limited: 0 | 1 | 2;
   /** The most that is available at once. */
   limit: number;
@@ -18,7 +21,7 @@ export interface Reply {
   resetAfterMs: number;
   /** What was taken, with atmost. */
   granted: number | null;
-  /** How many live reservations the key holds, from reserve and acquire with atmost. */
+  /** How many reservations of the key have a lease that runs, from reserve and acquire with atmost. */
   reservations: number | null;
   /** The id of the reservation, from acquire and reserve; null if nothing was reserved. */
   id: string | null;
@@ -64,7 +67,7 @@ export interface Info {
   fullInMs: number | null;
   /** A bucket: the debt that force or ahead wrote, as it was last written. */
   debtMs: number | null;
-  /** A window: the events that are counted in it. */
+  /** A window: the events that are stored, with those that have left it but are not removed yet. */
   events: number | null;
   /** A window: how many of the events are denied calls. */
   denied: number | null;

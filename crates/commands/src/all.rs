@@ -36,7 +36,7 @@ type Clauses = SmallVec<[Clause; FEW_KEYS]>;
 /// `RL.ALL_RO numkeys key [key ...] clause [[ELSE] clause ...] [MS]`
 pub(crate) fn all<'a, C: ServerCall<'a>>(call: &C, mode: Mode) -> Result<CallResult, Error> {
     let keys = read_keys(call)?;
-    // All errors of arguments come before those of the keys.
+    // CROSSSLOT and TRYAGAIN come first, then errors of arguments, then those of what the keys hold.
     let clauses = read_clauses(call, &keys)?;
     if mode != Mode::Look {
         // Calls that wait come first.

@@ -118,9 +118,9 @@ pub trait ServerCall<'a>: Words<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum CallResult {
-    /// It was allowed, or it only looked.
+    /// It was allowed, or a look found that it would be, or it settled something.
     Allowed,
-    /// It was denied.
+    /// It was denied, or a look found that it would be, or it found nothing to settle.
     Denied,
     /// It waits.
     Later,

@@ -120,7 +120,7 @@ pub static COMMANDS: [CommandRow; 16] = [
     CommandRow {
         name: c"rl.throttle_ro",
         command: Command::Look(Family::Throttle),
-        summary: c"Returns what RL.THROTTLE would reply, without changing the key.",
+        summary: c"Returns what RL.THROTTLE would reply if nobody waited, without changing the key.",
         positional: RATE,
         options: OptionSet::THROTTLE_RO,
         ..CommandRow::PLAIN
@@ -138,7 +138,7 @@ pub static COMMANDS: [CommandRow; 16] = [
     CommandRow {
         name: c"rl.window_ro",
         command: Command::Look(Family::Window),
-        summary: c"Returns what RL.WINDOW would reply, without changing the key.",
+        summary: c"Returns what RL.WINDOW would reply if nobody waited, without changing the key.",
         complexity: SEARCHES,
         positional: WINDOW,
         options: OptionSet::WINDOW_RO,
@@ -156,7 +156,7 @@ pub static COMMANDS: [CommandRow; 16] = [
     CommandRow {
         name: c"rl.acquire_ro",
         command: Command::Look(Family::Acquire),
-        summary: c"Returns what RL.ACQUIRE would reply, without changing the key.",
+        summary: c"Returns what RL.ACQUIRE would reply if nobody waited, without changing the key.",
         complexity: SEARCHES,
         positional: WINDOW,
         options: OptionSet::WINDOW_RO,
@@ -213,7 +213,7 @@ pub static COMMANDS: [CommandRow; 16] = [
     CommandRow {
         name: c"rl.all_ro",
         command: Command::AllRo,
-        summary: c"Returns what RL.ALL would reply, without changing the keys.",
+        summary: c"Returns what RL.ALL would reply if nobody waited, without changing the keys.",
         complexity: FOR_EACH,
         positional: CLAUSES,
         options: OptionSet::MS,

@@ -70,7 +70,7 @@ fn decide_again<K: Keyspace>(keys: &K, key: K::Key, request: &Request) -> Result
     decide_and_write(keys, key, request, false, Mode::Final)
 }
 
-/// Executes a call of a command that replies what the one that takes would reply:
+/// Executes a call of a command that replies what the one that takes would reply if nobody waited:
 ///
 /// `RL.THROTTLE_RO key <max_burst count period | @policy> [quantity] [LEAVE n] [MS]`
 ///

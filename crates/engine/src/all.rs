@@ -30,7 +30,7 @@ pub struct PartDecision {
     pub allowed: bool,
     /// The id of the reservation that was made.
     pub id: Option<Id>,
-    /// How many leases of the key run after the call, if ATMOST makes a reservation.
+    /// How many leases of the key run after the call, for RL.ACQUIRE with ATMOST, allowed or not.
     pub running: Option<usize>,
     /// Earliest grant, ignoring reservations and waiters, in Unix microseconds. `None` if it can never be granted, and
     /// unless a call was denied in [`Mode::Try`](crate::decide::Mode::Try).

@@ -48,8 +48,8 @@ pub const POLL_US: u64 = 80_000;
 /// How long no head is tried after the server has refused a write.
 pub const REFUSED_US: u64 = 5_000;
 
-/// The most microseconds that the timer spends on waiters each time it fires. All commands between two firings share a
-/// budget of the same size.
+/// The most microseconds that the timer spends on waiters each time it fires. Commands share a budget of the same size, which
+/// begins again with each turn of the event loop and after `BUDGET_RENEWED_US`.
 pub const BUDGET_US: u64 = 1_000;
 
 /// If the wall clock gains more than this between two beginnings of work, it was set forward.
@@ -426,7 +426,8 @@ impl<T: LineTypes> Lines<T> {
     }
 
     /// Begins to work on waiters. Until [`Lines::end_work`] the timer stays as it is. If the wall clock (`wall_us`) was set
-    /// forward since work last began, all heads become due. Commands get a new budget when `event_loop_turn` has changed.
+    /// forward since work last began, all heads become due. Commands get a new budget when `event_loop_turn` has changed,
+    /// and after `BUDGET_RENEWED_US`.
     pub fn begin_work(&mut self, cause: Cause, event_loop_turn: u64, wall_us: u64, now_us: u64) {
         let ahead_us = wall_us.saturating_sub(now_us);
         let before_us = std::mem::replace(&mut self.ahead_us, ahead_us);

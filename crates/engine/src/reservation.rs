@@ -292,8 +292,8 @@ fn start_us(lease_end_us: u64, lease_ms: u64) -> u64 {
     lease_end_us.saturating_sub(lease_ms.saturating_mul(1_000))
 }
 
-/// Returns the members of the reservation `id` begin with `prefix(id, b':')`, and no others lie between that and
-/// `prefix(id, b';')`, the next in order.
+/// Returns how a member with this `id` begins: `#`, the length of the id, the id and `mark`. The members of the reservation
+/// lie between `prefix(id, b':')` and `prefix(id, b';')`, and no others do.
 pub fn prefix(id: &[u8], mark: u8) -> Prefix {
     let mut text = Prefix::new();
     push_prefix(&mut text, id, mark);

@@ -6,7 +6,7 @@ use crate::rule::Rule;
 use crate::store::{BanEdit, Entries, Refusal, Store, WindowEdit, WindowKey};
 use crate::window::{EventEdit, WindowCount};
 
-/// What RL.APPLY did.
+/// What became of a reservation that was to be applied or released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SettleOutcome {
     /// The id is not held.

@@ -22,8 +22,8 @@ def _timedelta(ms: int | None) -> timedelta | None:
 class Reply:
     """The reply to a call that asks a limit."""
 
-    #: 0: allowed. 1: denied. 2, only from acquire(): denied because others hold the capacity, or wait for it, and may
-    #: return it.
+    #: 0: allowed. 1: denied. 2, where reservations are asked for: denied because others hold the capacity, or wait for it,
+    #: and may return it.
     limited: int
     #: The most that is available at once.
     limit: int
@@ -35,7 +35,7 @@ class Reply:
     reset_after_ms: int
     #: What was taken, with atmost=True.
     granted: int | None = None
-    #: How many live reservations the key holds, from reserve() with atmost=True.
+    #: How many reservations of the key have a lease that runs, from reserve() with atmost=True.
     reservations: int | None = None
     #: The id of the reservation, from acquire() and reserve(); None if nothing was reserved.
     id: Id | None = None
