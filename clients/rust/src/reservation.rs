@@ -164,6 +164,8 @@ pub struct Reservation {
     reply: AllReply,
     costs: HashMap<String, u64>,
     held: Arc<HeldLimits>,
+    /// The shortest lease, as the server is known to have it.
+    lease: Duration,
     renewal: Option<AbortHandle>,
     is_renewed: bool,
     is_settled: bool,
@@ -238,6 +240,7 @@ impl Reservation {
                 limiter: by.unwrap_or(limiter),
                 reserved,
             }),
+            lease,
             renewal: None,
             is_renewed,
             is_settled: false,
@@ -343,11 +346,15 @@ impl Reservation {
     ///
     /// [`Error::Lapsed`] if a lease had ended; others as for every call.
     pub async fn renew(&mut self, lease: impl Into<Option<Duration>>) -> Result<(), Error> {
-        let lease = lease.into();
-        if let Some(lease) = lease {
-            self.renew_every(lease);
-        }
-        self.held.settle_held(&Settle::Renew(lease)).await
+        let Some(lease) = lease.into() else {
+            return self.held.settle_held(&Settle::Renew(None)).await;
+        };
+        // Until the server has replied, either lease may be in force.
+        self.renew_every(self.lease.min(lease));
+        self.held.settle_held(&Settle::Renew(Some(lease))).await?;
+        self.lease = lease;
+        self.renew_every(lease);
+        Ok(())
     }
 
     /// Leaves the reservation to be settled by its id, as by another process: see [`Limiter::apply`] and
@@ -371,11 +378,12 @@ impl Reservation {
     }
 
     async fn settle(&mut self, how: Settle) -> Result<(), Error> {
+        let Ok(runtime) = Handle::try_current() else { return Err(Error::runtime_ended()) };
         self.stop_renewing();
         self.is_settled = true;
         let held = Arc::clone(&self.held);
         let (report, settled) = oneshot::channel();
-        tokio::spawn(async move {
+        runtime.spawn(async move {
             if let Err(Err(error)) = report.send(held.settle_held(&how).await) {
                 held.report(&error);
             }

@@ -130,11 +130,14 @@ export class Reservation {
 
   /** Restarts the lease. Returns false if it has ended. */
   async renew(options: RenewOptions = {}): Promise<boolean> {
-    if (options.lease !== undefined) {
-      this.#renewalMs = renewalMsOf(toMilliseconds("lease", options.lease));
-      if (this.#isRenewing) this.#renewLater();
-    }
-    return (await this.#lapsed("renew", options)).length === 0;
+    if (options.lease === undefined) return (await this.#lapsed("renew", options)).length === 0;
+    const renewalMs = renewalMsOf(toMilliseconds("lease", options.lease));
+    // Until the server has replied, either lease may be in force.
+    this.#renewalMs = Math.min(this.#renewalMs, renewalMs);
+    if (this.#isRenewing) this.#renewLater();
+    const isHeld = (await this.#lapsed("renew", options)).length === 0;
+    this.#renewalMs = renewalMs;
+    return isHeld;
   }
 
   /** @internal Applies or releases. Returns the names of the limits whose reservation had ended. */

@@ -168,10 +168,17 @@ class Settling:
         return not await self._lapsed("release")
 
     async def _renew(self, lease: Duration | None) -> bool:
-        if lease is not None:
-            self._renew_within(milliseconds("lease", lease))
-            self._begin_renewing()
-        return not await self._lapsed("renew", lease)
+        if lease is None:
+            return not await self._lapsed("renew")
+        before = self._renewal_seconds
+        self._renew_within(milliseconds("lease", lease))
+        after = self._renewal_seconds
+        # Until the server has replied, either lease may be in force.
+        self._renewal_seconds = min(before, after)
+        self._begin_renewing()
+        is_held = not await self._lapsed("renew", lease)
+        self._renewal_seconds = after
+        return is_held
 
     async def _renew_while_work_runs(self) -> bool:
         """Restarts the leases. Returns whether there is something left to renew."""
