@@ -11,9 +11,9 @@
 //! assert_eq!(reply, Outcome::Reply(Value::Array(integers.to_vec())));
 //! ```
 //!
-//! What can be had at once is rounded down, so the shares of all processes together are never more than the limit, with one
-//! exception: it is at least 1, or a limit would admit nothing where there are more processes than it has units. A limit of
-//! 0 stays 0. The number of a rate for each period is not rounded: where it would be no whole number the period is made
+//! What is available at once is rounded down, so the shares of all processes together are never more than the limit, with
+//! one exception: it is at least 1, or a limit would admit nothing where there are more processes than it has units. A limit
+//! of 0 stays 0. The number of a rate for each period is not rounded: where it would be no whole number the period is made
 //! longer. LEAVE is rounded up. Quantities, waits and leases stay as they are.
 
 use engine::period::MAX_PERIOD_MS;
@@ -46,7 +46,7 @@ impl Share {
         exact.or_else(|| Share::new((share * f64::from(MOST)) as u32, MOST))
     }
 
-    /// Returns the share of a limit, which is the most that can be had at once.
+    /// Returns the share of a limit: the most that is available at once.
     #[inline]
     pub(crate) fn of_limit(self, limit: u64) -> u64 {
         self.floor(limit).max(limit.min(1))

@@ -59,19 +59,19 @@ from .replies import AllReply, Busy, Denied, MissingModule
 
 __all__ = ["ConfigurationError", "RateLimiter"]
 
-#: Where the settings stand in the configuration of the proxy.
+#: The section of the proxy's configuration that has the settings.
 SECTION = "callback_settings", "redis_ratelimit"
-#: A request that ended without a word of what it used is settled after this time: LiteLLM reports in the background, which
-#: may take long where there is much to do.
+#: A request that ended without a report of its usage is settled after this time: LiteLLM reports in the background, which
+#: may take long under load.
 GRACE_SECONDS = 20.0
 #: The end of an answer whose call occupies a place waits this long for it to be free, so that the next call finds it.
 PLACE_SECONDS = 0.25
-#: What a request used is reported to the server for so long while that is away.
+#: How long settling a request is retried while the server is away or busy.
 SETTLE_SECONDS = 600.0
 SETTLE_PAUSES = 0.1, 5.0
-#: The maximum of an answer of a model of which LiteLLM knows none.
+#: The longest answer, in tokens, of a model whose maximum LiteLLM does not know.
 UNKNOWN_MAX_TOKENS = 4096
-#: Texts that are longer are counted in another thread.
+#: The tokens of longer texts are counted in another thread.
 LONG_TEXT = 20_000
 #: Characters of a token, where LiteLLM cannot count.
 TOKEN_CHARACTERS = 3
