@@ -22,6 +22,7 @@ export class Breaker {
   #failures = 0;
   #lastFailure = -Infinity;
   #lastAnswer = -Infinity;
+  #isServing = true;
   #lastError: unknown = undefined;
   #pause: NodeJS.Timeout | undefined;
   #probing = false;
@@ -41,14 +42,20 @@ export class Breaker {
     return this.#lastAnswer;
   }
 
+  /** Whether the last answer was from a server that serves calls, and not an error reply such as LOADING. */
+  get isServing(): boolean {
+    return this.#isServing;
+  }
+
   /** The error of a call that is answered at once. */
   refusal(): Unreachable {
     return new Unreachable("Redis did not answer the calls before this one", { cause: this.#lastError });
   }
 
-  /** The server answered: a reply, or an error reply of one that serves. */
-  answered(now: number): void {
+  /** The server answered. An error reply is an answer too, even if it says that no call can be served now. */
+  answered(now: number, isServing = true): void {
     this.#lastAnswer = now;
+    this.#isServing = isServing;
     this.#failures = 0;
     if (this.#open) this.#close();
   }

@@ -48,17 +48,15 @@ function addressOf(options: Record<string, unknown> | undefined): string {
   return at.path ?? `${at.host ?? "localhost"}:${at.port ?? 6379}`;
 }
 
-/** Whether a connection that answered so still serves: an error that is about the command says that it does. */
-const serves = (error: unknown): boolean => isErrorReply(error) && !isUnreachable(error) && !isServerFull(error);
-
-/** Returns how long a PING takes, in milliseconds; 0 if it is not allowed. Throws unless the server serves. */
+/** Returns the duration of a PING in milliseconds; 0 if the reply is an error. Throws if there is no reply. */
 async function roundTripOf(client: OneTimeClient): Promise<number> {
   const began = performance.now();
   try {
     await client.send(["PING"]);
     return performance.now() - began;
   } catch (error) {
-    if (serves(error)) return 0;
+    // Such as NOPERM or LOADING: the calls that follow are answered too. A full server hangs up.
+    if (isErrorReply(error) && !isServerFull(error)) return 0;
     throw error;
   }
 }
@@ -292,7 +290,7 @@ export class Connections implements Transport {
 
   /** Whether another attempt may go better, as long as the caller waits. If no server is there it need not wait. */
   #mayPass(error: unknown): boolean {
-    if (this.#deadline === undefined || isRefused(error)) return false;
+    if (this.#deadline === undefined || isRefused(error) || isErrorReply(error)) return false;
     return isUnreachable(error) || error instanceof Busy;
   }
 

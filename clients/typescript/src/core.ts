@@ -12,6 +12,7 @@ import {
   isServerFull,
   isUnreachable,
   MissingModule,
+  servesNobody,
   throwIfAborted,
   UnknownPolicy,
 } from "./errors.js";
@@ -224,8 +225,8 @@ export class Core {
           stop();
           if (isAborted && attempt.isSent && !isErrorReply(error)) void this.#undo(call, undefined);
           if (attempt.over) return;
-          if (isUnreachable(error)) breaker.failed(began, performance.now(), error);
-          else if (isErrorReply(error)) breaker.answered(performance.now());
+          if (isErrorReply(error)) breaker.answered(performance.now(), !servesNobody(error));
+          else if (isUnreachable(error)) breaker.failed(began, performance.now(), error);
           reject(error);
         },
       );
@@ -235,7 +236,7 @@ export class Core {
   /** Returns the error of a call whose deadline has passed. */
   #expired(key: Key | undefined, breaker: Breaker, began: number, withinMs: number): Error {
     const { lastError } = this.#transport;
-    if (breaker.lastAnswer > began + withinMs * EARLY) {
+    if (breaker.isServing && breaker.lastAnswer > began + withinMs * EARLY) {
       return new Busy(`no reply within ${withinMs} ms, as many calls are under way; the server answers others`);
     }
     if (lastError instanceof Busy) return lastError;

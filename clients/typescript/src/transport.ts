@@ -3,7 +3,7 @@
 import { PROBE_MS } from "./breaker.js";
 import type { Command, Key } from "./calls.js";
 import { ReplyError } from "./engine.js";
-import { codeOf, isErrorReply, servesNobody, Unreachable } from "./errors.js";
+import { codeOf, isErrorReply, Unreachable } from "./errors.js";
 import type { Word } from "./limits.js";
 import { slotOf } from "./slot.js";
 
@@ -117,7 +117,7 @@ export abstract class ClientTransport<Given> implements Transport {
         return gone();
       });
     } catch (error) {
-      if (!isErrorReply(error) || servesNobody(error)) throw error;
+      if (!isErrorReply(error)) throw error;
     }
   }
 

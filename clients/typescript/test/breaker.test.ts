@@ -43,6 +43,17 @@ test("it opens after failures in a row, and says why", () => {
   assert.equal(breaker.refusal().cause, ERROR);
 });
 
+test("an error reply that says that no call can be served is an answer", () => {
+  const { breaker } = new Probed();
+  for (let call = 1; call <= 2 * FAILURES; call += 1) {
+    breaker.failed(call * 1000, call * 1000 + 500, ERROR);
+    breaker.answered(call * 1000 + 700, false);
+    assert.deepEqual([breaker.isOpen, breaker.isServing], [false, false]);
+  }
+  breaker.answered(9000);
+  assert.equal(breaker.isServing, true);
+});
+
 test("an answer between begins the row anew", () => {
   const { breaker } = new Probed();
   breaker.failed(1000, 1500, ERROR);

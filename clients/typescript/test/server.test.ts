@@ -17,6 +17,7 @@ import { createClient, createClientPool, createCluster } from "redis";
 import { createClient as createClient50 } from "redis-5.0";
 import { createClient as createClient6, createCluster as createCluster6 } from "redis-6";
 
+import { FAILURES } from "../src/breaker.js";
 import {
   clause,
   Denied,
@@ -516,7 +517,10 @@ for (const [kind, open] of KINDS) {
 }
 
 /** A server that sets connections up, counts calls of RL.*, and answers them as told: undefined hangs up. */
-async function fake(answer: () => string | undefined): Promise<{ port: number; calls: () => number; close(): void }> {
+async function fake(
+  answer: () => string | undefined,
+  pong = "+PONG\r\n",
+): Promise<{ port: number; calls: () => number; close(): void }> {
   const sockets = new Set<Socket>();
   let calls = 0;
   const server = createServer((socket) => {
@@ -533,6 +537,8 @@ async function fake(answer: () => string | undefined): Promise<{ port: number; c
           const reply = answer();
           if (reply === undefined) socket.destroy();
           else socket.write(reply);
+        } else if (/PING\r/i.test(command)) {
+          socket.write(pong);
         } else {
           socket.write(/INFO\r/i.test(command) ? "$9\r\nloading:0\r\n" : "+OK\r\n");
         }
@@ -558,8 +564,9 @@ for (const [kind, open] of SINGLE) {
       answer: () => string | undefined,
       options: LimiterOptions,
       body: (limiter: Limiter, calls: () => number) => Promise<void>,
+      pong?: string,
     ) {
-      const server = await fake(answer);
+      const server = await fake(answer, pong);
       const opened = await open(server.port);
       const limiter = new Limiter(opened.client, options);
       try {
@@ -613,14 +620,25 @@ for (const [kind, open] of SINGLE) {
         },
       ));
 
-    test("a server that still loads its data is out of reach", () =>
-      against(
-        () => "-LOADING Redis is loading the dataset in memory\r\n",
-        { unreachable: "allow" },
-        async (limiter) => {
-          assert.equal((await limiter.throttle("k", "@free")).reachable, false);
-        },
-      ));
+    test("error replies never open the breaker: each call is sent, and answered as chosen", async () => {
+      for (const code of ["LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN"]) {
+        for (const pong of ["+PONG\r\n", `-${code} the reply to PING\r\n`]) {
+          const begin = performance.now();
+          await against(
+            () => `-${code} the reply to a call\r\n`,
+            { unreachable: "allow", deadline: 10_000 },
+            async (limiter, calls) => {
+              for (let call = 1; call <= 2 * FAILURES; call += 1) {
+                assert.equal((await limiter.throttle("k", "@free")).reachable, false);
+                assert.equal(calls(), call, `${code}: a call was not sent`);
+              }
+            },
+            pong,
+          );
+          assert.ok(performance.now() - begin < 5000, `${code}: no call waits for its deadline`);
+        }
+      }
+    });
 
     test("where nobody listens any more each call is answered as chosen", async () => {
       const server = await fake(() => "");
