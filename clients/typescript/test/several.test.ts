@@ -42,15 +42,15 @@ const QUEUED = ["OK", "QUEUED", "QUEUED"];
 /** Answers with what it is given, in turn. */
 class Recorder {
   sent: string[] = [];
-  readonly #replies: unknown[];
+  readonly replies: unknown[];
 
   constructor(...replies: unknown[]) {
-    this.#replies = replies;
+    this.replies = replies;
   }
 
   async sendCommand(words: unknown[]): Promise<unknown> {
     this.sent.push(words.join(" "));
-    const reply = this.#replies.shift();
+    const reply = this.replies.shift();
     if (reply instanceof Error) throw reply;
     return reply;
   }
@@ -184,6 +184,44 @@ suite("several limits as one", () => {
       const pauses = timeout.mock.calls.map((call) => call.arguments[1]);
       assert.ok(pauses.includes(pause), `${lease}: ${pauses.join(", ")}`);
     }
+  });
+
+  test("a longer lease slows renewals only once the server knows it, a shorter one speeds them up at once", async (context) => {
+    const timers: { call: () => void; ms: number }[] = [];
+    context.mock.method(globalThis, "setTimeout", (call: () => void, ms: number) => {
+      timers.push({ call, ms });
+      return { unref: () => {} };
+    });
+    const pause = () => timers.at(-1)!.ms;
+    const turn = () => new Promise(setImmediate);
+    const renewed = [1, 1];
+    let answer = (_: unknown) => {};
+    const late = () => new Promise((resolve) => (answer = resolve));
+    const recorder = new Recorder(RESERVED, ...QUEUED, late(), ...QUEUED, renewed);
+    const leased = [clause.acquire("a", NINE, { lease: 600 }), clause.acquire("b", NINE, { lease: "2min" })];
+    const reservation = await new Limiter(recorder).acquire(leased);
+    assert.equal(pause(), 200);
+
+    let renewing = reservation.renew({ lease: "1min" });
+    assert.equal(pause(), 200);
+    answer(renewed);
+    assert.equal(await renewing, true);
+    timers.at(-1)!.call();
+    await turn();
+    assert.equal(pause(), 20_000);
+
+    recorder.replies.push(...QUEUED, late());
+    renewing = reservation.renew({ lease: 300 });
+    assert.equal(pause(), 100);
+    answer(renewed);
+    await renewing;
+
+    // The server may not have heard of the longer lease.
+    recorder.replies.push(...QUEUED, refused(), ...QUEUED, renewed);
+    await assert.rejects(reservation.renew({ lease: "1min" }), /ECONNREFUSED/);
+    timers.at(-1)!.call();
+    await turn();
+    assert.equal(pause(), 100);
   });
 
   for (const { says, clauses, force, cost, error } of MISTAKES) {
