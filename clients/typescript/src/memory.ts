@@ -70,6 +70,8 @@ class MemoryTransport implements Transport {
   #timer: ReturnType<typeof setTimeout> | undefined;
   #timerAt = Infinity;
   readonly #isReal: boolean;
+  /** The last time of the clock, in microseconds. */
+  #lastUs = 0;
 
   constructor(options: MemoryLimiterOptions) {
     this.clock = options.clock ?? Date.now;
@@ -89,7 +91,7 @@ class MemoryTransport implements Transport {
     return (this.#engine = engine);
   }
 
-  /** The URL of the engine's file. */
+  /** Compiles the engine, where its file cannot be read at once. */
   #load(): Promise<Engine> {
     this.#loading ??= Promise.resolve(engineModule()).then(
       (module) => this.#engine ?? this.#start(module),
@@ -106,7 +108,7 @@ class MemoryTransport implements Transport {
     if (!(now >= 0 && now < Infinity)) {
       throw new RangeError(`clock must return milliseconds since 1970, not ${quote(now)}`);
     }
-    return Math.round(now * 1000);
+    return (this.#lastUs = Math.round(now * 1000));
   }
 
   nodeOf(): string {
@@ -186,10 +188,13 @@ class MemoryTransport implements Transport {
     try {
       this.#settle();
     } catch (error) {
-      // The clock of a test threw.
-      const waiting = [...this.#waiting.values()];
+      // The clock of a test failed: there is no time at which the calls that wait could be decided.
+      const waiting = [...this.#waiting];
       this.#waiting.clear();
-      for (const { reject } of waiting) reject(error);
+      for (const [ticket, { reject }] of waiting) {
+        this.#engine?.withdraw(ticket, this.#lastUs);
+        reject(error);
+      }
     }
   }
 

@@ -167,6 +167,57 @@ test("a call that is given up leaves the line, and takes nothing", async () => {
   assert.deepEqual(await limiter.held("s"), []);
 });
 
+test("a call that is given up between its grant and its reply keeps nothing", async () => {
+  const window = { limit: 3, period: "1h" };
+  const rate = { burst: 2, count: 3, period: "1h" };
+  const [two, five] = [
+    { quantity: 2, block: "2h" },
+    { quantity: 5, block: "2h", atmost: true },
+  ];
+  const calls: [string, (limiter: MemoryLimiter, signal: AbortSignal) => Promise<Reply>][] = [
+    ["throttle", (limiter, signal) => limiter.throttle("k", rate, { ...two, signal })],
+    ["throttle atmost", (limiter, signal) => limiter.throttle("k", rate, { ...five, signal })],
+    ["window", (limiter, signal) => limiter.window("k", window, { ...two, signal })],
+    ["window atmost", (limiter, signal) => limiter.window("k", window, { ...five, signal })],
+    ["reserve", (limiter, signal) => limiter.reserve("k", window, { ...two, signal })],
+    ["reserve atmost", (limiter, signal) => limiter.reserve("k", window, { ...five, signal })],
+  ];
+  for (const [name, ask] of calls) {
+    const outcomes = new Set<boolean>();
+    // The reply passes some promises on its way to the caller, and the signal may fire at each of them.
+    for (let turns = 0; turns < 6; turns += 1) {
+      const { limiter, clock } = held();
+      const isRate = name.startsWith("throttle");
+      const all = { quantity: 3 };
+      assert.ok((await (isRate ? limiter.throttle("k", rate, all) : limiter.window("k", window, all))).allowed);
+      const controller = new AbortController();
+      const asked = ask(limiter, controller.signal).catch(() => undefined);
+      clock.now += 3_600_000;
+      // Any call lets the engine grant what is due.
+      void limiter.held("other");
+      for (let turn = 0; turn < turns; turn += 1) await Promise.resolve();
+      controller.abort();
+      const reply = await asked;
+      await sleep(5);
+      const taken = reply === undefined ? 0 : (reply.granted ?? 2);
+      const left = await (isRate ? limiter.throttleRo("k", rate) : limiter.windowRo("k", window));
+      assert.equal(left.remaining, 3 - taken, `${name}, given up after ${turns} turns`);
+      outcomes.add(reply === undefined);
+    }
+    assert.deepEqual([...outcomes], [true, false], `${name} was given up before its reply, and after it`);
+  }
+});
+
+test("a clock that fails ends the calls that wait, and they leave the line", async () => {
+  const { limiter, clock } = held();
+  await limiter.reserve("s", semaphore(1));
+  const second = limiter.reserve("s", semaphore(1), { block: 0 });
+  clock.now = NaN;
+  await assert.rejects(second, /clock must return milliseconds/);
+  clock.now = NOON;
+  assert.equal((await limiter.info("s"))?.waiting, 0);
+});
+
 test("leases are decided in the process too", async () => {
   const limiter = new MemoryLimiter();
   const local = limiter.local("k", { limit: 5, period: "1h" }, { lease: "1min" });
