@@ -75,6 +75,7 @@ function spoken(text: unknown): [bigint, string] {
   if (word.toLowerCase() === "m") throw new RangeError(wrong(": m is min or mo"));
   const unit = UNITS[word.toLowerCase()];
   if (unit === undefined) throw new RangeError(wrong(": the unit is one of ms, s, min, h, d, w, mo, y"));
+  if (BigInt(number) === 0n) throw new RangeError(wrong(": the period must be above 0"));
   return [BigInt(count), `${BigInt(number)}${unit}`];
 }
 
@@ -86,6 +87,9 @@ export const Rate = {
   per(text: string, options: RateOptions = {}): Rate {
     checkOptions("Rate.per", options, ["capacity"]);
     const [count, period] = spoken(text);
+    if (/(mo|y)$/.test(period)) {
+      throw new RangeError(`a rate has no period in months or years, which differ in length, such as ${quote(text)}`);
+    }
     const capacity = BigInt(integer("capacity", options.capacity ?? count));
     if (count < 1n) throw new RangeError(`the number of a rate must be from 1 on, not ${quote(text)}`);
     if (capacity < 1n) throw new RangeError(`capacity must be from 1 on, not ${capacity}`);
@@ -118,22 +122,24 @@ function isOfFields(given: object, needed: readonly string[], allowed: readonly 
 const isRate = (given: object): given is Rate => isOfFields(given, RATE_FIELDS, RATE_FIELDS);
 const isWindow = (given: object): given is Window => isOfFields(given, ["limit", "period"], WINDOW_FIELDS);
 
-function checkPolicy(given: string): void {
-  if (!given.startsWith("@")) throw new TypeError(`the policy ${quote(given)} must begin with @`);
+function checkPolicy(given: string, maker: "Rate.per" | "Window.per"): void {
+  if (given.startsWith("@")) return;
+  if (/^\s*\d/.test(given)) throw new TypeError(`a limit in words must be made by ${maker}(${quote(given)})`);
+  throw new TypeError(`the policy ${quote(given)} must begin with @`);
 }
 
-/** TypeError unless `given` is a rate or a policy. `what` is the method. */
+/** Throws a TypeError unless `given` is a rate or a policy. `what` is the method. */
 export function checkRate(what: string, given: unknown): void {
-  if (typeof given === "string") checkPolicy(given);
+  if (typeof given === "string") checkPolicy(given, "Rate.per");
   else if (typeof given !== "object" || given === null || !isRate(given)) {
     const kind = typeof given === "object" && given !== null && isWindow(given) ? "the window " : "";
     throw new TypeError(`${what} takes a rate { burst, count, period } or "@policy", not ${kind}${quote(given)}`);
   }
 }
 
-/** TypeError unless `given` is a window or a policy. `what` is the method. */
+/** Throws a TypeError unless `given` is a window or a policy. `what` is the method. */
 export function checkWindow(what: string, given: unknown): void {
-  if (typeof given === "string") checkPolicy(given);
+  if (typeof given === "string") checkPolicy(given, "Window.per");
   else if (typeof given !== "object" || given === null || !isWindow(given)) {
     const kind = typeof given === "object" && given !== null && isRate(given) ? "the rate " : "";
     throw new TypeError(

@@ -346,17 +346,38 @@ suite("calls", () => {
     for (const { say, options, rate, window, error } of SPOKEN) {
       const given = inCamelCase(options ?? {}) as object;
       if (error) {
-        assert.throws(
-          () => Rate.per(say, given),
-          told(RangeError, say === "0/min" ? "the number of a rate" : "a limit is written as"),
-          say,
-        );
+        assert.throws(() => Rate.per(say, given), told(RangeError, ""), say);
         continue;
       }
       if (rate) assert.deepEqual(Rate.per(say, given), limit({ rate }), say);
       if (window) assert.deepEqual(Window.per(say, given), limit({ window }), say);
     }
     assert.throws(() => Rate.per(30 as never), told(TypeError, "a limit is written as"));
+    for (const [make, text] of [
+      [() => Rate.per("30/m"), /^a limit is written as "30\/min", .*, not "30\/m": m is min or mo$/],
+      [() => Rate.per("30"), /^a limit is written as "30\/min"/],
+      [() => Rate.per("0/min"), /^the number of a rate must be from 1 on/],
+      [() => Rate.per("30/month"), /^a rate has no period in months or years/],
+      [() => Rate.per("30 per 2 years"), /^a rate has no period in months or years/],
+      [() => Rate.per("30/0s"), /: the period must be above 0$/],
+      [() => Window.per("30/0 min"), /: the period must be above 0$/],
+    ] as const) {
+      assert.throws(make, (error: Error) => error instanceof RangeError && text.test(error.message), `${text}`);
+    }
+  });
+
+  test("a limit in words where a limit belongs says what to call", async () => {
+    const recorder = new Recorder();
+    const limiter = new Limiter(recorder);
+    for (const [call, maker] of [
+      [() => limiter.window("k", "5/min" as never), 'Window.per("5/min")'],
+      [() => limiter.reserve("k", " 5 per minute" as never), 'Window.per(" 5 per minute")'],
+      [() => limiter.throttle("k", "30/min" as never), 'Rate.per("30/min")'],
+      [async () => clause.throttle("k", "30/min" as never), 'Rate.per("30/min")'],
+    ] as const) {
+      await assert.rejects(call, told(TypeError, `a limit in words must be made by ${maker}`));
+    }
+    assert.deepEqual(recorder.sent, []);
   });
 
   test("a period is seconds, or a number with one of the server's units", async () => {
