@@ -17,13 +17,16 @@ const estimate = (it: unknown) => Math.ceil(JSON.stringify(it).length / 2); // h
 const total = (usage: any): number => usage.inputTokens.total + usage.outputTokens.total; // NaN if it is not reported
 
 function reserve(most: number) {
-  const tokens = clause.acquire("{llm}:tokens", Window.per("10000/min"), { name: "tokens", quantity: most });
-  const requests = clause.acquire("{llm}:requests", Window.per("60/min"));
-  return limiter.acquire([requests, tokens, clause.acquire("{llm}:calls", semaphore(4))]).catch((error: unknown) => {
+  const tokens = clause.acquire("{ai-sdk}:tokens", Window.per("10000/min"), { name: "tokens", quantity: most });
+  const requests = clause.acquire("{ai-sdk}:requests", Window.per("60/min"));
+  return limiter.acquire([requests, tokens, clause.acquire("{ai-sdk}:calls", semaphore(4))]).catch((error: unknown) => {
     if (!(error instanceof Denied)) throw error;
-    const wait = error.reply.retryAfterMs; // null if the prompt is too long for the limit
-    const what = { isRetryable: wait !== null, responseHeaders: { "retry-after-ms": `${wait}` } };
-    throw new APICallError({ message: "the limits are used up", url: LLM_URL, requestBodyValues: {}, ...what });
+    const wait = error.reply.retryAfterMs; // null if the request can never be allowed
+    const why =
+      wait === null
+        ? { message: "the prompt is too long for the limit", isRetryable: false }
+        : { message: "the limits are used up", isRetryable: true, responseHeaders: { "retry-after-ms": `${wait}` } };
+    throw new APICallError({ url: LLM_URL, requestBodyValues: {}, ...why });
   });
 }
 

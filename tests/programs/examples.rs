@@ -507,15 +507,28 @@ enum Sdk {
 const SDKS: [Sdk; 4] = [Sdk::OpenAi, Sdk::Anthropic, Sdk::Ai, Sdk::AiWhole];
 
 impl Sdk {
+    /// The hash tag of its keys.
+    fn tag(self) -> &'static str {
+        match self {
+            Sdk::OpenAi | Sdk::Anthropic => "{llm}",
+            Sdk::Ai | Sdk::AiWhole => "{ai-sdk}",
+        }
+    }
+
     /// The program, which asks this server and this provider.
     fn program(self, server: &Server, provider: &str) -> Option<Command> {
+        self.program_with(server, provider, "Why is the sky blue?")
+    }
+
+    /// The program, which asks with this prompt.
+    fn program_with(self, server: &Server, provider: &str, prompt: &str) -> Option<Command> {
         let mut program = match self {
             Sdk::OpenAi => Language::Python.script("examples/openai_chat.py")?,
             Sdk::Anthropic => Language::Python.script("examples/anthropic_chat.py")?,
             Sdk::Ai | Sdk::AiWhole => ai_sdk()?,
         };
         let v1 = format!("{provider}/v1");
-        program.env("REDIS_URL", server.url()).env("MODEL", "test").arg("Why is the sky blue?");
+        program.env("REDIS_URL", server.url()).env("MODEL", "test").arg(prompt);
         program.env("OPENAI_API_KEY", "x").env("OPENAI_BASE_URL", &v1).env("LLM_URL", v1);
         program.env("ANTHROPIC_API_KEY", "x").env("ANTHROPIC_BASE_URL", provider);
         program.env("STREAM", if self == Sdk::AiWhole { "no" } else { "yes" });
@@ -589,15 +602,17 @@ impl Sdk {
 }
 
 /// What was counted: requests, tokens, and millionths of dollars. Nothing may be reserved any more.
-fn counted(conn: &mut Conn) -> (i64, i64, i64) {
+fn counted(conn: &mut Conn, sdk: Sdk) -> (i64, i64, i64) {
+    let tag = sdk.tag();
     let mut used = |key: &str| {
-        let key = format!("{{llm}}:{key}");
+        let key = format!("{tag}:{key}");
         assert!(conn.held(&key).is_empty(), "{key}");
         1_000_000 - conn.ints(format!("RL.WINDOW_RO {key} 1000000 1min"))[2]
     };
     used("calls");
     let (requests, tokens) = (used("requests"), used("tokens"));
-    (requests, tokens, 5_000_000 - conn.ints("RL.WINDOW_RO {llm}:dollars 5000000 1d FIXED")[2])
+    let dollars = conn.ints(format!("RL.WINDOW_RO {tag}:dollars 5000000 1d FIXED"))[2];
+    (requests, tokens, 5_000_000 - dollars)
 }
 
 /// examples/ai_sdk.mts after the compiler, as `node` runs TypeScript by itself only from version 24 on.
@@ -637,7 +652,7 @@ fn sdk_callers_reserve_once_for_each_request_and_settle_its_usage() {
         assert!(requests[2].1.contains("call_1"), "the result of the tool: {requests:?}");
         // The requests are counted that were answered.
         let dollars = if sdk == Sdk::Anthropic { 3 * 680 + 15 * 40 } else { 0 };
-        assert_eq!(counted(&mut server.conn()), (2, 720, dollars), "{sdk:?}");
+        assert_eq!(counted(&mut server.conn(), sdk), (2, 720, dollars), "{sdk:?}");
         // The AI SDK's own retries are outside of what it lets a middleware do.
         let reserved = if matches!(sdk, Sdk::Ai | Sdk::AiWhole) { "3" } else { "2" };
         assert_eq!(server.info("ratelimit_all_allowed").unwrap(), reserved, "{sdk:?}");
@@ -653,7 +668,7 @@ fn sdk_callers_count_nothing_for_a_request_that_fails() {
         let output = program.output().unwrap();
         assert!(!output.status.success() && output.stdout.is_empty(), "{sdk:?}: {output:?}");
         assert_eq!(requests.try_iter().count(), 1, "{sdk:?}");
-        assert_eq!(counted(&mut server.conn()), (0, 0, 0), "{sdk:?}");
+        assert_eq!(counted(&mut server.conn(), sdk), (0, 0, 0), "{sdk:?}");
         assert_eq!(server.info("ratelimit_all_allowed").unwrap(), "1", "{sdk:?}");
     }
 }
@@ -667,7 +682,7 @@ fn sdk_callers_count_what_was_streamed_before_a_stream_broke_off() {
         let output = program.output().unwrap();
         assert!(!output.status.success(), "{sdk:?}: {output:?}");
         assert_eq!(String::from_utf8_lossy(&output.stdout).trim_end(), "blue", "{sdk:?}");
-        let (requests, tokens, dollars) = counted(&mut server.conn());
+        let (requests, tokens, dollars) = counted(&mut server.conn(), sdk);
         assert!(requests == 1 && (50..1_000).contains(&tokens), "{sdk:?}: {tokens}");
         assert_eq!(dollars > 0, sdk == Sdk::Anthropic, "{dollars}");
     }
@@ -678,7 +693,7 @@ fn sdk_callers_ask_no_model_while_the_limits_are_used_up() {
     for sdk in SDKS {
         let server = held();
         let mut conn = server.conn();
-        conn.cmd("RL.ACQUIRE {llm}:calls 4 0 4 LEASE 1000 ID others");
+        conn.cmd(format!("RL.ACQUIRE {}:calls 4 0 4 LEASE 1000 ID others", sdk.tag()));
         let (url, requests) = provider(vec![sdk.says_blue()]);
         let Some(mut program) = sdk.program(&server, &url) else { continue };
         let denied = || server.info("ratelimit_all_denied").unwrap() != "0";
@@ -691,18 +706,32 @@ fn sdk_callers_ask_no_model_while_the_limits_are_used_up() {
             assert_eq!(running.join().unwrap().trim_end(), "blue", "{sdk:?}");
             assert!((Duration::from_secs(1)..PATIENCE).contains(&begin.elapsed()), "{sdk:?}");
             assert_eq!(requests.try_iter().count(), 1, "{sdk:?}");
-            assert_eq!(counted(&mut conn), (1, 420, 0), "{sdk:?}");
+            assert_eq!(counted(&mut conn, sdk), (1, 420, 0), "{sdk:?}");
         } else {
             let output = program.output().unwrap();
             let error = String::from_utf8_lossy(&output.stderr).into_owned();
             let says = "the limits are used up, try again after 0:00:";
             assert!(!output.status.success() && error.starts_with(says), "{sdk:?}: {error}");
             assert!(requests.try_recv().is_err(), "{sdk:?}");
-            conn.cmd("RL.RELEASE {llm}:calls others");
-            assert_eq!(counted(&mut conn), (0, 0, 0), "{sdk:?}");
+            conn.cmd(format!("RL.RELEASE {}:calls others", sdk.tag()));
+            assert_eq!(counted(&mut conn, sdk), (0, 0, 0), "{sdk:?}");
         }
         assert!(denied(), "{sdk:?}");
     }
+}
+
+#[test]
+fn sdk_callers_do_not_wait_for_a_prompt_that_is_too_long() {
+    let server = Server::start();
+    let (url, requests) = provider(Vec::new());
+    let prompt = "blue ".repeat(5_000);
+    let Some(mut program) = Sdk::Ai.program_with(&server, &url, &prompt) else { return };
+    let output = program.output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    let says = "the prompt is too long for the limit";
+    assert!(!output.status.success() && error.contains(says), "{error}");
+    assert!(requests.try_recv().is_err());
+    assert_eq!(server.info("ratelimit_all_denied").unwrap(), "1");
 }
 
 /// The shaper with these addresses.
