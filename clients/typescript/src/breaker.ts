@@ -1,21 +1,22 @@
-/** Remembers whether a server answers, so that calls need not wait for one that does not. */
+/** Decides whether to ask a server, by whether it answered before. */
 
 import { Unreachable } from "./errors.js";
 
-/** So many calls must fail one after the other before further ones are answered at once. */
+/** The number of failures in a row that open the breaker: one may be due to a connection, three are not. */
 export const FAILURES = 3;
-/** The pause between two probes. A server that is back decides again within this and the length of a probe. */
+/** The pause between two probes. A server that is back decides again after this pause and one probe at the latest. */
 export const PAUSE_MS = 200;
-/** The longest that a probe waits for its answer. With a longer deadline a single server has as long as that. */
+/** The longest time that a probe waits for an answer. For a single server it is the deadline, if that is longer. */
 export const PROBE_MS = 1000;
 
 /**
- * Closed while the server answers. Open after three calls in a row that it did not answer: then a call is answered at once,
- * without the network, while one probe at a time looks whether the server is back.
+ * The state of a server. It is closed while the server answers: all calls are sent. After FAILURES calls in a row without an
+ * answer it is open: no call is sent, and one probe at a time checks whether the server is back. Any answer closes it, also
+ * an error reply.
  *
- * Calls that fail at the same time count as one, as a connection that breaks takes all calls on it along. Three failures in
- * a row are three calls each of which began after the one before it had failed. A call during which the server answered
- * another counts nothing. Times are those of performance.now().
+ * Calls fail together when their connection breaks, so calls that were under way at the same time count as one failure: a
+ * call counts only if it began after the last failure that was counted. A call does not count either if the server answered
+ * another one meanwhile. Times are those of performance.now().
  */
 export class Breaker {
   readonly #probe: () => Promise<void>;
@@ -28,7 +29,7 @@ export class Breaker {
   #probing = false;
   #open = false;
 
-  /** `probe` resolves once the server answers. */
+  /** `probe` resolves when the server has answered. */
   constructor(probe: () => Promise<void>) {
     this.#probe = probe;
   }
@@ -37,22 +38,22 @@ export class Breaker {
     return this.#open;
   }
 
-  /** When the server last answered, by performance.now(). */
+  /** The time of the server's last answer. */
   get lastAnswer(): number {
     return this.#lastAnswer;
   }
 
-  /** Whether the last answer was from a server that serves calls, and not an error reply such as LOADING. */
+  /** False if the last answer was an error reply that says that no call can be served now, such as LOADING. */
   get isServing(): boolean {
     return this.#isServing;
   }
 
-  /** The error of a call that is answered at once. */
+  /** Returns the error of a call that is not sent. */
   refusal(): Unreachable {
     return new Unreachable("Redis did not answer the calls before this one", { cause: this.#lastError });
   }
 
-  /** The server answered. An error reply is an answer too, even if it says that no call can be served now. */
+  /** Records an answer of the server. `isServing` is false for an error reply that says that no call can be served now. */
   answered(now: number, isServing = true): void {
     this.#lastAnswer = now;
     this.#isServing = isServing;
@@ -60,7 +61,7 @@ export class Breaker {
     if (this.#open) this.#close();
   }
 
-  /** A call that began at `began` was not answered until `now`. */
+  /** Records that a call that began at `began` got no answer until `now`. */
   failed(began: number, now: number, error: unknown): void {
     this.#lastError = error;
     if (this.#open || began < this.#lastFailure || began <= this.#lastAnswer) return;
@@ -68,10 +69,10 @@ export class Breaker {
     this.#failures += 1;
     if (this.#failures < FAILURES) return;
     this.#open = true;
-    this.#look();
+    this.#sendProbe();
   }
 
-  /** Stops probing. The next call is sent. */
+  /** Closes the breaker and stops probing. */
   reset(): void {
     this.#failures = 0;
     this.#close();
@@ -83,7 +84,7 @@ export class Breaker {
     this.#pause = undefined;
   }
 
-  #look(): void {
+  #sendProbe(): void {
     if (this.#probing) return;
     this.#probing = true;
     this.#probe().then(
@@ -95,8 +96,8 @@ export class Breaker {
         this.#probing = false;
         if (!this.#open) return;
         this.#lastError = error;
-        // The pause alone does not keep a program running.
-        this.#pause = setTimeout(() => this.#look(), PAUSE_MS).unref();
+        // It must not keep the program running.
+        this.#pause = setTimeout(() => this.#sendProbe(), PAUSE_MS).unref();
       },
     );
   }

@@ -48,10 +48,10 @@ export interface Command {
   /** How long the command may wait on the server; 0 is without end. */
   blockMs?: number | undefined;
   /**
-   * Commands on keys of the same slot. With them it is one transaction, and the reply is a list: the replies to all commands,
-   * error replies among them.
+   * Several commands that are executed as one transaction, with `words` as the first. Their keys are in the same slot. The
+   * reply is the list of their replies, with error replies.
    */
-  more?: Word[][] | undefined;
+  transaction?: Word[][] | undefined;
 }
 
 /** A command, and how its reply is read. */
@@ -529,14 +529,10 @@ function forceAll(given: Clauses, options: CallOptions): Call<AllReply> {
 }
 
 /** Returns the call of a transaction. `read` takes the list of replies, even for a single command. */
-function transaction<T>(
-  limits: readonly { key: Key }[],
-  [words = [], ...more]: Word[][],
-  read: (replies: unknown[]) => T,
-): Call<T> {
-  const key = limits[0]?.key ?? "";
-  if (more.length === 0) return { key, words, readonly: false, read: (reply) => read([reply]) };
-  return { key, words, more, readonly: false, read: (replies) => read(replies as unknown[]) };
+function transaction<T>(limits: readonly { key: Key }[], commands: Word[][], read: (replies: unknown[]) => T): Call<T> {
+  const call = { key: limits[0]?.key ?? "", words: commands[0] ?? [], readonly: false };
+  if (commands.length === 1) return { ...call, read: (reply) => read([reply]) };
+  return { ...call, transaction: commands, read: (replies) => read(replies as unknown[]) };
 }
 
 /** Returns the replies. Throws the first error, with all errors and the names of their limits in its text. */

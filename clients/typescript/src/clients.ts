@@ -1,8 +1,9 @@
-/** What the limiter is given: which client it is. */
+/** Chooses the transport for the client that a limiter is given. */
 
 import { quote } from "./check.js";
 import type { Command } from "./calls.js";
 import {
+  callWith,
   IoredisCluster,
   singleIoredis,
   type Ioredis,
@@ -19,52 +20,46 @@ import {
   type NodeRedisClusterClient,
   type NodeRedisPool,
 } from "./node-redis.js";
-import type { Word } from "./limits.js";
-import { ClientTransport, OWN_TRANSPORT, transaction, type Transport } from "./transport.js";
+import { ClientTransport, OWN_TRANSPORT, sendCommands, type Transport } from "./transport.js";
 
 export type { Ioredis } from "./ioredis.js";
 export type { NodeRedis } from "./node-redis.js";
 
-/** What a limiter sends its calls through. */
+/** A client, cluster client, sentinel client or pool of node-redis or ioredis. */
 export type Client = NodeRedis | Ioredis;
 
-const isFunction = (given: unknown): boolean => typeof given === "function";
+const isFunction = (value: unknown): boolean => typeof value === "function";
 
-/** The transport for a client; TypeError if it is none. */
+/** Returns the transport for a client. Throws a TypeError for anything else. */
 export function transportFor(client: Client, deadline: number | undefined): Transport {
-  const given = client as unknown as Record<string, unknown>;
-  const isObject = typeof given === "object" && given !== null;
-  if (isObject && OWN_TRANSPORT in given) return given[OWN_TRANSPORT] as Transport;
-  if (isObject && isFunction(given["call"])) {
-    if (given["isCluster"] === true) return new IoredisCluster(client as unknown as IoredisClusterClient, deadline);
-    return isFunction(given["duplicate"])
+  const members = client as unknown as Record<string, unknown>;
+  const isObject = typeof members === "object" && members !== null;
+  if (isObject && OWN_TRANSPORT in members) return members[OWN_TRANSPORT] as Transport;
+  if (isObject && isFunction(members["call"])) {
+    if (members["isCluster"] === true) return new IoredisCluster(client as unknown as IoredisClusterClient, deadline);
+    return isFunction(members["duplicate"])
       ? singleIoredis(client as unknown as IoredisClient, deadline)
-      : new AsGiven(client);
+      : new UnknownClient(client);
   }
-  if (isObject && isFunction(given["sendCommand"])) {
-    if ("nodeByAddress" in given) return new NodeRedisCluster(client as unknown as NodeRedisClusterClient);
-    if ("getSentinelNode" in given) return new NodeRedisSentinel(client as NodeRedis);
-    if (isFunction(given["execute"])) return poolOfNodeRedis(client as unknown as NodeRedisPool, deadline);
-    return isFunction(given["duplicate"])
+  if (isObject && isFunction(members["sendCommand"])) {
+    if ("nodeByAddress" in members) return new NodeRedisCluster(client as unknown as NodeRedisClusterClient);
+    if ("getSentinelNode" in members) return new NodeRedisSentinel(client as NodeRedis);
+    if (isFunction(members["execute"])) return poolOfNodeRedis(client as unknown as NodeRedisPool, deadline);
+    return isFunction(members["duplicate"])
       ? singleNodeRedis(client as unknown as NodeRedisClient, deadline)
-      : new AsGiven(client);
+      : new UnknownClient(client);
   }
   const hint =
-    typeof given === "string" ? ": make a client of the URL, by createClient({ url }) or new Redis(url)" : "";
+    typeof members === "string" ? ": make a client of the URL, by createClient({ url }) or new Redis(url)" : "";
   throw new TypeError(`the client must be one of node-redis or ioredis, not ${quote(client)}${hint}`);
 }
 
-/** A client of a kind that is not known: it is used as it is. */
-class AsGiven extends ClientTransport<Client> {
+/** Sends calls through a client of an unknown kind, which cannot be duplicated. */
+class UnknownClient extends ClientTransport<Client> {
   readonly name = "the server";
 
-  send({ words, more }: Command): Promise<unknown> {
-    return more === undefined ? this.#send(words) : transaction([words, ...more], (each) => this.#send(each));
-  }
-
-  #send(words: Word[]): Promise<unknown> {
-    if (!("call" in this.client)) return this.client.sendCommand(words);
-    const [command, ...rest] = words;
-    return this.client.call(String(command), ...rest);
+  send(command: Command): Promise<unknown> {
+    const { client } = this;
+    return sendCommands(command, (words) => ("call" in client ? callWith(client, words) : client.sendCommand(words)));
   }
 }

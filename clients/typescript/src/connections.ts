@@ -1,7 +1,22 @@
 /**
- * Connections of the limiter's own to one server, or to the master that sentinels name. They are made by the client's
- * duplicate() with settings that are public options of the client library. A connection that breaks is thrown away and
- * another is opened, so nothing is ever sent twice, and nothing that was given up is sent later.
+ * The limiter's own connections to one server, or to the master that sentinels name.
+ *
+ * They are made by the client's duplicate(), with settings that are public options of its library. Each is opened only once.
+ * When it breaks it is dropped and another one is opened, so no call is sent twice, and none is sent after its caller has
+ * stopped waiting.
+ *
+ *     opening ---> ready <---> idle
+ *                    |           |
+ *                    +-----------+---> retired ---> closed
+ *
+ * - Opening: it connects and waits for the reply to a PING. All callers wait for the same attempt.
+ * - Ready: it answers. Calls are sent at once, up to MAX_UNDER_WAY at the same time.
+ * - Idle: no call is under way, so the server may have closed it unnoticed. That is checked before the next call is sent.
+ * - Retired: no more calls are sent on it. It is closed after the calls under way have had their time. A connection is
+ *   retired if it was silent for a whole deadline, if it is closed or its server became a replica, or if a probe has opened
+ *   another.
+ *
+ * A call with `block` would hold up the calls behind it, so it has a connection to itself. A few of these are kept.
  */
 
 import type { Command, Key } from "./calls.js";
@@ -9,18 +24,19 @@ import { Busy, codeOf, isErrorReply, isRefused, isServerFull, isUnreachable, Unr
 import type { Word } from "./limits.js";
 import {
   attemptMsOf,
+  closeWith,
   gone,
-  MOST_SPARE,
+  MAX_SPARE,
+  sendCommands,
   sleep,
-  transaction,
   within,
   type Attempt,
   type Transport,
 } from "./transport.js";
 
-/** So many calls are under way on a connection at most. Others wait, and are not sent if they are given up. */
-const MOST_UNDER_WAY = 256;
-/** The pause before another attempt to connect. */
+/** The maximum number of calls under way on a connection. Others wait, and are not sent if they are given up meanwhile. */
+const MAX_UNDER_WAY = 256;
+/** The pause before the next attempt to connect. */
 const RETRY_MS = 20;
 
 /** A client of either library that connects once. */
@@ -29,27 +45,27 @@ export interface OneTimeClient {
   send(words: Word[]): Promise<unknown>;
   isReady(): boolean;
   close(): void;
-  /** What an error event said. */
+  /** The error of the last error event. */
   lastError: unknown;
 }
 
 /** Creates the limiter's own clients. */
-export interface Source {
-  /** A client with the settings of the one that the limiter was given, which is not connected yet. */
+export interface ClientSource {
+  /** Creates a client with the settings of the application's client. It is not connected yet. */
   makeClient(connectTimeout: number): Promise<OneTimeClient>;
-  /** Those settings, as far as they are known. */
+  /** Returns the settings of the application's client, if they are known. */
   settings(): Record<string, unknown> | undefined;
 }
 
-/** The address that a client connects to. */
+/** Returns the address that a client connects to, for errors. */
 function addressOf(options: Record<string, unknown> | undefined): string {
-  const at = (options?.["socket"] ?? options ?? {}) as { host?: string; port?: number; path?: string };
+  const socket = (options?.["socket"] ?? options ?? {}) as { host?: string; port?: number; path?: string };
   if (options?.["sentinels"]) return `the master ${String(options["name"])} of the sentinels`;
-  return at.path ?? `${at.host ?? "localhost"}:${at.port ?? 6379}`;
+  return socket.path ?? `${socket.host ?? "localhost"}:${socket.port ?? 6379}`;
 }
 
 /** Returns the duration of a PING in milliseconds; 0 if the reply is an error. Throws if there is no reply. */
-async function roundTripOf(client: OneTimeClient): Promise<number> {
+async function ping(client: OneTimeClient): Promise<number> {
   const began = performance.now();
   try {
     await client.send(["PING"]);
@@ -61,45 +77,43 @@ async function roundTripOf(client: OneTimeClient): Promise<number> {
   }
 }
 
-/** What is sent of a command. */
-type Sent = Pick<Command, "words" | "more">;
-
 /** An open connection. It is never opened again. */
 class Connection {
   readonly #client: OneTimeClient;
-  /** How long a PING took when it was opened. */
+  /** The duration of the PING that was sent when the connection was opened. */
   readonly roundTripMs: number;
   #lastAnswer = performance.now();
+  #hasAnsweredThisTurn = false;
   #underWay = 0;
-  #isFresh = false;
+  /** Sends the calls that wait until fewer are under way. */
+  #queue: (() => void)[] = [];
+  #idleCheck: Promise<boolean> | undefined;
   #isClosed = false;
   #isReplica = false;
-  #check: Promise<boolean> | undefined;
-  #queue: (() => void)[] = [];
 
   private constructor(client: OneTimeClient, roundTripMs: number) {
     this.#client = client;
     this.roundTripMs = roundTripMs;
-    this.#answered();
+    this.#noteAnswer();
   }
 
-  /** Connects, and asks the server whether it serves. */
+  /** Connects, and waits until the server answers a PING. */
   static async open(client: OneTimeClient, withinMs: number): Promise<Connection> {
     const connected = client.connect();
     let refusal: unknown;
-    // Sent with the first bytes, so that what the server says when it hangs up at once is the answer to it.
-    const asked = roundTripOf(client).catch((error: unknown) => {
+    // Sent with the first bytes, so that a server that hangs up at once can say why in its reply.
+    const pinged = ping(client).catch((error: unknown) => {
       refusal = error;
       throw error;
     });
     try {
       const late = () => new Unreachable(`no connection within ${withinMs} ms`);
-      const [roundTripMs] = await within(withinMs, Promise.all([asked, connected]), late);
+      const [roundTripMs] = await within(withinMs, Promise.all([pinged, connected]), late);
       return new Connection(client, roundTripMs);
     } catch (error) {
-      asked.catch(() => {});
+      pinged.catch(() => {});
       connected.catch(() => {});
-      // What the server said is worth more than that the connection was closed, and may come a moment later.
+      // The reply of the server says more than the end of the connection, and may arrive a moment later.
       await new Promise(setImmediate);
       client.close();
       const { lastError } = client;
@@ -119,78 +133,75 @@ class Connection {
     return this.#underWay;
   }
 
-  /**
-   * Whether it may have been closed unnoticed: Node reports that some turns of the event loop later. It is not idle with
-   * calls under way, nor in the turn in which it answered.
-   */
+  /** Whether the server may have closed it unnoticed: Node reports that some turns of the event loop later. */
   get isIdle(): boolean {
-    return this.#underWay === 0 && !this.#isFresh;
+    return this.#underWay === 0 && !this.#hasAnsweredThisTurn;
   }
 
-  /** Whether the server answers on it. One that the server closed while it was idle does not. */
-  answers(withinMs: number): Promise<boolean> {
-    this.#check ??= this.#ask(withinMs).finally(() => (this.#check = undefined));
-    return this.#check;
+  /** Sends a PING on an idle connection. Returns false if the server has closed the connection. */
+  checkIdle(withinMs: number): Promise<boolean> {
+    this.#idleCheck ??= this.#ping(withinMs).finally(() => (this.#idleCheck = undefined));
+    return this.#idleCheck;
   }
 
-  async #ask(withinMs: number): Promise<boolean> {
+  async #ping(withinMs: number): Promise<boolean> {
     const timer = setTimeout(() => this.close(), withinMs);
     try {
-      await roundTripOf(this.#client);
+      await ping(this.#client);
     } catch (error) {
       if (isErrorReply(error)) throw error;
       return false;
     } finally {
       clearTimeout(timer);
     }
-    this.#answered();
+    this.#noteAnswer();
     return true;
   }
 
-  #answered(): void {
+  #noteAnswer(): void {
     this.#lastAnswer = performance.now();
-    if (this.#isFresh) return;
-    this.#isFresh = true;
-    setImmediate(() => (this.#isFresh = false));
+    if (this.#hasAnsweredThisTurn) return;
+    this.#hasAnsweredThisTurn = true;
+    setImmediate(() => (this.#hasAnsweredThisTurn = false));
   }
 
-  /** Sends a call, once there is room for it. */
-  send(call: Sent, attempt: Attempt): Promise<unknown> {
-    if (this.#underWay < MOST_UNDER_WAY) return this.#send(call, attempt);
+  /** Sends a call, as soon as fewer than MAX_UNDER_WAY are under way. */
+  send(command: Command, attempt: Attempt): Promise<unknown> {
+    if (attempt.over) return Promise.reject(gone());
+    if (this.#underWay < MAX_UNDER_WAY) return this.#send(command, attempt);
     return new Promise((resolve, reject) => {
       this.#queue.push(() => {
-        if (attempt.over) this.#next();
-        else this.#send(call, attempt).then(resolve, reject);
+        if (attempt.over) this.#sendNext();
+        else this.#send(command, attempt).then(resolve, reject);
       });
     });
   }
 
-  #send({ words, more }: Sent, attempt: Attempt): Promise<unknown> {
+  #send(command: Command, attempt: Attempt): Promise<unknown> {
     attempt.isSent = true;
     this.#underWay += 1;
-    const reply =
-      more === undefined ? this.#client.send(words) : transaction([words, ...more], (each) => this.#client.send(each));
-    reply.then(this.#heard, this.#failed);
+    const reply = sendCommands(command, (words) => this.#client.send(words));
+    reply.then(this.#onReply, this.#onError);
     return reply;
   }
 
-  readonly #heard = (): void => {
-    this.#answered();
+  readonly #onReply = (): void => {
+    this.#noteAnswer();
     this.#underWay -= 1;
-    this.#next();
+    this.#sendNext();
   };
 
-  readonly #failed = (error: unknown): void => {
+  readonly #onError = (error: unknown): void => {
     if (isErrorReply(error)) {
-      this.#answered();
-      // A master that became a replica: the next connection asks the sentinels again. Other errors may follow on this one.
+      this.#noteAnswer();
+      // The next connection asks the sentinels for the master again. Other replies may still follow on this one.
       this.#isReplica ||= codeOf(error) === "READONLY";
     }
     this.#underWay -= 1;
-    this.#next();
+    this.#sendNext();
   };
 
-  #next(): void {
+  #sendNext(): void {
     this.#queue.shift()?.();
   }
 
@@ -198,26 +209,27 @@ class Connection {
     if (this.#isClosed) return;
     this.#isClosed = true;
     this.#client.close();
-    // What still waits for room fails with the connection.
-    for (const each of this.#queue.splice(0)) each();
+    // Sent on a closed connection, these calls fail.
+    for (const sendQueued of this.#queue.splice(0)) sendQueued();
   }
 }
 
-/** The limiter's own connections to a single server: one for all calls that do not wait, and one for each that does. */
+/** The limiter's own connections to a single server: a shared one, and one for each call with `block`. */
 export class Connections implements Transport {
-  readonly #source: Source;
+  readonly #source: ClientSource;
   readonly #deadline: number | undefined;
-  /** How long an attempt to connect, or a PING, may take. */
+  /** The longest duration of an attempt to connect, and of a PING. */
   readonly #attemptMs: number;
-  /** How many times it was closed. */
-  #closed = 0;
-  #current: Connection | undefined;
+  #timesClosed = 0;
+  /** The connection for all calls without `block`. */
+  #shared: Connection | undefined;
   #opening: Promise<Connection> | undefined;
+  /** Connections for calls with `block` on which no call waits. */
   #spare: Connection[] = [];
-  /** What went wrong when a connection was opened last. */
+  /** The error of the last attempt to connect; undefined if it succeeded. */
   lastError: unknown = undefined;
 
-  constructor(source: Source, deadline: number | undefined) {
+  constructor(source: ClientSource, deadline: number | undefined) {
     this.#source = source;
     this.#deadline = deadline;
     this.#attemptMs = attemptMsOf(deadline);
@@ -231,154 +243,142 @@ export class Connections implements Transport {
     return "";
   }
 
-  async sendToAll(call: Command, attempt: Attempt): Promise<unknown[]> {
-    return [await this.send(call, attempt)];
+  async sendToAll(command: Command, attempt: Attempt): Promise<unknown[]> {
+    return [await this.send(command, attempt)];
   }
 
-  send(call: Command, attempt: Attempt): Promise<unknown> {
-    if (call.blockMs !== undefined) return this.#sendWaiting(call, attempt);
-    const connection = this.#current;
-    if (connection?.isReady && !connection.isIdle) return connection.send(call, attempt);
-    return this.#serving(attempt).then((found) => found.send(call, attempt));
+  send(command: Command, attempt: Attempt): Promise<unknown> {
+    if (command.blockMs !== undefined) return this.#sendBlocking(command, attempt);
+    const shared = this.#shared;
+    if (shared?.isReady && !shared.isIdle) return shared.send(command, attempt);
+    return this.#readyShared(attempt).then((connection) => connection.send(command, attempt));
   }
 
-  /** Opens another connection and resolves once the server answers on it. */
+  /** Opens another shared connection. Resolves when the server has answered on it. */
   async probe(): Promise<void> {
-    const before = this.#current;
-    await this.#reopen();
-    if (before !== undefined) this.#retire(before);
+    const previous = this.#shared;
+    await this.#openShared();
+    if (previous !== undefined) this.#retire(previous);
   }
 
-  /** A call that began at `began` had no answer in time. Its connection is not used again if it was silent all the time. */
+  /** Retires the shared connection if it has been silent since `began`, when a call began that got no answer in time. */
   silent(_: Key | undefined, began: number): void {
-    if (this.#current !== undefined && this.#current.lastAnswer < began) this.#retire(this.#current);
+    if (this.#shared !== undefined && this.#shared.lastAnswer < began) this.#retire(this.#shared);
   }
 
-  /** Closes them. The next call opens one again. */
+  /** Closes the connections. The next call opens one again. */
   close(): void {
-    this.#closed += 1;
-    this.#current?.close();
-    this.#current = undefined;
+    this.#timesClosed += 1;
+    this.#shared?.close();
+    this.#shared = undefined;
     for (const connection of this.#spare.splice(0)) connection.close();
   }
 
-  /** No call is sent on a connection any more. */
   #retire(connection: Connection): void {
-    if (this.#current === connection) this.#current = undefined;
+    if (this.#shared === connection) this.#shared = undefined;
     if (connection.underWay === 0) connection.close();
-    // The calls that are still under way on it have their time.
     else setTimeout(() => connection.close(), this.#attemptMs).unref();
   }
 
-  /** A new connection for all calls that do not wait. It is opened once, however many want it. */
-  #reopen(): Promise<Connection> {
-    this.#opening ??= this.#open().then(
-      (connection) => {
-        this.#opening = undefined;
-        this.#current = connection;
-        return connection;
-      },
-      async (error: unknown) => {
-        // One pause for all that wait for it.
-        if (this.#mayPass(error)) await sleep(RETRY_MS);
-        this.#opening = undefined;
-        throw error;
-      },
-    );
+  #openShared(): Promise<Connection> {
+    this.#opening ??= this.#open()
+      .then((connection) => (this.#shared = connection))
+      .finally(() => (this.#opening = undefined));
     return this.#opening;
   }
 
-  /** Whether another attempt may go better, as long as the caller waits. If no server is there it need not wait. */
-  #mayPass(error: unknown): boolean {
-    if (this.#deadline === undefined || isRefused(error) || isErrorReply(error)) return false;
-    return isUnreachable(error) || error instanceof Busy;
-  }
-
-  /** A new connection; `lastError` is why there is none. */
+  /** Opens a connection. After an error that may pass there is a pause, as the callers then try again. */
   async #open(): Promise<Connection> {
-    const closed = this.#closed;
-    const withinMs = this.#attemptMs;
+    const timesClosed = this.#timesClosed;
     try {
-      const connection = await Connection.open(await this.#source.makeClient(withinMs), withinMs);
+      const client = await this.#source.makeClient(this.#attemptMs);
+      const connection = await Connection.open(client, this.#attemptMs);
       this.lastError = undefined;
-      if (closed === this.#closed) return connection;
+      if (timesClosed === this.#timesClosed) return connection;
       connection.close();
       throw new Error("the limiter was closed");
-    } catch (error) {
-      const full = isServerFull(error);
-      this.lastError = full
-        ? new Busy(`the server has no more connections to give: ${error.message}`, { cause: error })
-        : error;
-      throw this.lastError;
-    }
-  }
-
-  /** A new connection. Before an error that may pass is thrown there is a pause, as another attempt follows. */
-  async #openOrPause(): Promise<Connection> {
-    try {
-      return await this.#open();
-    } catch (error) {
+    } catch (cause) {
+      const error = isServerFull(cause)
+        ? new Busy(`the server has no more connections to give: ${cause.message}`, { cause })
+        : cause;
+      this.lastError = error;
       if (this.#mayPass(error)) await sleep(RETRY_MS);
       throw error;
     }
   }
 
-  /** Tries until it has a connection on which the server answers, or the call is cancelled. */
-  async #patiently(attempt: Attempt, take: () => Promise<Connection | undefined>): Promise<Connection> {
+  /** Returns whether another attempt may succeed before the deadline. It is not made if no server is there. */
+  #mayPass(error: unknown): boolean {
+    if (this.#deadline === undefined || isRefused(error) || isErrorReply(error)) return false;
+    return isUnreachable(error) || error instanceof Busy;
+  }
+
+  /** Calls `find` until it returns a connection, fails for good, or fails when the call was given up. */
+  async #retry(attempt: Attempt, find: () => Promise<Connection | undefined>): Promise<Connection> {
     for (;;) {
       try {
-        const connection = await take();
-        if (connection !== undefined) {
-          if (attempt.over) throw gone();
-          return connection;
-        }
+        const connection = await find();
+        if (connection !== undefined) return connection;
       } catch (error) {
         if (attempt.over || !this.#mayPass(error)) throw error;
       }
     }
   }
 
-  /** The connection for all calls that do not wait, on which the server answers. */
-  #serving(attempt: Attempt): Promise<Connection> {
-    return this.#patiently(attempt, async () => {
-      const connection = this.#current;
-      if (connection === undefined) return this.#reopen();
-      if (connection.isReady && (!connection.isIdle || (await this.#stillThere(connection)))) return connection;
-      this.#retire(connection);
+  /** Returns the shared connection when the server answers on it. */
+  #readyShared(attempt: Attempt): Promise<Connection> {
+    return this.#retry(attempt, async () => {
+      const shared = this.#shared;
+      if (shared === undefined) return this.#openShared();
+      if (shared.isReady && (!shared.isIdle || (await this.#isStillOpen(shared)))) return shared;
+      this.#retire(shared);
       return undefined;
     });
   }
 
-  /** Returns whether an idle connection is still open. */
-  async #stillThere(connection: Connection): Promise<boolean> {
-    // Far away a PING would take what the call has.
-    const isNear = this.#deadline === undefined || connection.roundTripMs * 8 < this.#deadline;
-    if (isNear) return connection.answers(this.#attemptMs);
-    // What has arrived from the network is read in one turn of the event loop, and acted on in the next.
+  async #isStillOpen(idle: Connection): Promise<boolean> {
+    // If the server is far away, a PING would take too much of the call's time.
+    const isNear = this.#deadline === undefined || idle.roundTripMs * 8 < this.#deadline;
+    if (isNear) return idle.checkIdle(this.#attemptMs);
+    // The event loop reads what has arrived in one turn, and acts on it in the next.
     for (let turn = 0; turn < 3; turn += 1) await new Promise(setImmediate);
-    return connection.isReady;
+    return idle.isReady;
   }
 
-  /** Sends a call that waits, on a connection of its own. */
-  async #sendWaiting(call: Command, attempt: Attempt): Promise<unknown> {
-    const connection = await this.#patiently(attempt, async () => {
+  /** Sends a call with `block` on a connection of its own. */
+  async #sendBlocking(command: Command, attempt: Attempt): Promise<unknown> {
+    const connection = await this.#retry(attempt, async () => {
       const spare = this.#spare.pop();
-      const found = spare ?? (await this.#openOrPause());
-      const serves = spare === undefined || (spare.isReady && (await spare.answers(this.#attemptMs)));
-      if (serves && !attempt.over) return found;
-      found.close();
-      return serves ? Promise.reject(gone()) : undefined;
+      if (spare === undefined) return this.#open();
+      if (spare.isReady && (await spare.checkIdle(this.#attemptMs))) return spare;
+      spare.close();
+      return undefined;
     });
-    const closed = this.#closed;
-    // A call that is given up hangs up: then it takes nothing.
+    const timesClosed = this.#timesClosed;
+    // The server takes nothing for a call whose connection is closed while it waits.
     attempt.abandon = () => connection.close();
     try {
-      return await connection.send(call, attempt);
+      return await connection.send(command, attempt);
     } finally {
       attempt.abandon = undefined;
-      const isWanted = closed === this.#closed && !attempt.over && this.#spare.length < MOST_SPARE;
+      const isWanted = timesClosed === this.#timesClosed && !attempt.over && this.#spare.length < MAX_SPARE;
       if (isWanted && connection.isReady) this.#spare.push(connection);
       else connection.close();
     }
   }
+}
+
+/** Returns connections with the settings of a client, which are closed with it. */
+export function connectionsLike<Given extends { readonly options?: Record<string, unknown> | undefined }>(
+  client: Given,
+  makeClient: (client: Given, connectTimeout: number) => OneTimeClient,
+  deadline: number | undefined,
+): Connections {
+  const source: ClientSource = {
+    makeClient: (connectTimeout) => Promise.resolve(makeClient(client, connectTimeout)),
+    settings: () => client.options,
+  };
+  const connections = new Connections(source, deadline);
+  closeWith(client, () => connections.close());
+  return connections;
 }

@@ -1,4 +1,4 @@
-/** How a call is sent, and what it is answered when Redis does not answer. */
+/** Sends calls within the deadline, and decides what they return when Redis cannot be reached. */
 
 import { Breaker } from "./breaker.js";
 import type { Call, Key } from "./calls.js";
@@ -23,9 +23,9 @@ import type { Attempt, Transport } from "./transport.js";
 /** Options of a Limiter. */
 export interface LimiterOptions {
   /**
-   * What a call returns while Redis cannot be reached: "raise" throws the error, "allow" and "deny" decide without Redis, and
-   * another limiter decides in its place. Error replies are always thrown, and so are the errors of calls that settle, list or
-   * inspect keys. Default "raise".
+   * What a call returns while Redis cannot be reached: "raise" throws the error, "allow" and "deny" decide without Redis,
+   * and another limiter decides in its place. Error replies are always thrown, and so are the errors of calls that settle,
+   * list or inspect keys. Default "raise".
    */
   unreachable?: "raise" | "allow" | "deny" | Limits | undefined;
   /**
@@ -35,38 +35,38 @@ export interface LimiterOptions {
   deadline?: number | undefined;
 }
 
-/** The method of a fallback that returns whether it made a reservation, which it must then settle too. */
+/** A method of MemoryLimiter. It returns whether a reservation was made there, so that it must be settled there. */
 export const HOLDS = Symbol.for("redis-ratelimit-client.holds");
 
-/** The longest wait of a timer. */
-const LONGEST_MS = 2 ** 31 - 1;
-/** An answer in this first part of a call's time does not show that the server still answers at its end. */
+/** The longest delay of setTimeout. */
+const MAX_TIMEOUT_MS = 2 ** 31 - 1;
+/** The first part of a call's time. An answer to another call within it does not show that the server still answers. */
 const EARLY = 0.2;
 
-/** A reply, and the fallback if that gave it. */
+/** A result, and the fallback if it is from there. */
 export interface Answer<T> {
   value: T;
-  by: Limits | undefined;
+  fallback: Limits | undefined;
 }
 
-function checkUnreachable(given: unknown): void {
-  const isObject = typeof given === "object" && given !== null;
-  if (isObject && typeof (given as { throttle?: unknown }).throttle === "function") return;
-  if (given === "raise" || given === "allow" || given === "deny") return;
+function checkUnreachable(value: unknown): void {
+  const isObject = typeof value === "object" && value !== null;
+  if (isObject && typeof (value as { throttle?: unknown }).throttle === "function") return;
+  if (value === "raise" || value === "allow" || value === "deny") return;
   throw new TypeError(
-    `unreachable must be "raise", "allow", "deny" or an object with a limiter's methods, not ${quote(given)}`,
+    `unreachable must be "raise", "allow", "deny" or an object with a limiter's methods, not ${quote(value)}`,
   );
 }
 
-function checkDeadline(given: unknown): void {
-  if (given === undefined) return;
-  if (typeof given !== "number") throw new TypeError(`deadline must be a number of milliseconds, not ${quote(given)}`);
-  if (!(given > 0 && given <= LONGEST_MS)) {
-    throw new RangeError(`deadline must be milliseconds above 0 and up to ${LONGEST_MS}, not ${given}`);
+function checkDeadline(value: unknown): void {
+  if (value === undefined) return;
+  if (typeof value !== "number") throw new TypeError(`deadline must be a number of milliseconds, not ${quote(value)}`);
+  if (!(value > 0 && value <= MAX_TIMEOUT_MS)) {
+    throw new RangeError(`deadline must be milliseconds above 0 and up to ${MAX_TIMEOUT_MS}, not ${value}`);
   }
 }
 
-/** Everything of a limiter but its methods. */
+/** The part of a limiter that sends calls. */
 export class Core {
   readonly #transport: Transport;
   readonly #breakers = new Map<string, Breaker>();
@@ -83,47 +83,47 @@ export class Core {
     this.#deadline = deadline;
   }
 
-  /** Closes the connections, and forgets that servers did not answer. */
+  /** Closes the connections and all breakers. */
   close(): void {
     for (const breaker of this.#breakers.values()) breaker.reset();
     this.#transport.close();
   }
 
-  /** Returns whether an error of settling is hidden, as `unreachable` says what to do while Redis cannot be reached. */
+  /** Returns whether an error of settling is ignored: Redis cannot be reached, and `unreachable` is not "raise". */
   isForgiven(error: unknown): boolean {
     return this.#unreachable !== "raise" && isUnreachable(error);
   }
 
   /**
-   * Returns the reply to the call that `make` makes of `given`. A fallback is called by the method `name`; settling several
-   * reservations has none.
+   * Returns the reply to the call that `makeCall` creates from `args`. A fallback is asked by its method `name`; settling
+   * several reservations has no such method.
    */
-  async send<Given extends unknown[], T>(
+  async send<Args extends unknown[], T>(
     name: keyof Limits | undefined,
-    given: Given,
-    make: (...given: Given) => Call<T>,
+    args: Args,
+    makeCall: (...args: Args) => Call<T>,
   ): Promise<T> {
-    return (await this.answer(name, given, make)).value;
+    return (await this.answer(name, args, makeCall)).value;
   }
 
-  /** Returns the reply, and the fallback if that gave it. */
-  async answer<Given extends unknown[], T>(
+  /** Does the same, and also returns the fallback if the reply is from there. */
+  async answer<Args extends unknown[], T>(
     name: keyof Limits | undefined,
-    given: Given,
-    make: (...given: Given) => Call<T>,
+    args: Args,
+    makeCall: (...args: Args) => Call<T>,
   ): Promise<Answer<T>> {
-    const call = make(...given);
+    const call = makeCall(...args);
     try {
-      return { value: await this.ask(call), by: undefined };
+      return { value: await this.ask(call), fallback: undefined };
     } catch (error) {
-      // The reason of a signal is often one of the errors that mean that Redis cannot be reached, such as a TimeoutError.
+      // The reason of a signal may look like an outage: AbortSignal.timeout() has a TimeoutError.
       throwIfAborted(call.signal);
-      const { value, by } = this.fallback<T>(name, given, call, error);
-      return { value: await value, by };
+      const { value, fallback } = this.answerWithoutServer<T>(name, args, call, error);
+      return { value: await value, fallback };
     }
   }
 
-  /** Returns the server's reply, without a fallback. `attempt` tells afterwards whether the call was sent. */
+  /** Returns the server's reply; no fallback is asked. Afterwards `attempt` shows whether the call was sent. */
   async ask<T>(call: Call<T>, attempt: Attempt = { over: false }): Promise<T> {
     throwIfAborted(call.signal);
     const atOnce = this.#transport.atOnce?.(call);
@@ -132,41 +132,48 @@ export class Core {
     return call.merge === undefined ? call.read(reply) : call.merge((reply as unknown[]).map(call.read));
   }
 
-  /** Gives back what a cancelled call took. If Redis does not answer, it ends with its period or lease. */
+  /** Gives back what a cancelled call took. If that fails, it counts until its period or lease ends. */
   async #undo<T>(call: Call<T>, answer: T | undefined): Promise<void> {
     for (const command of call.undo?.(answer) ?? []) await this.ask({ ...command, read: Number }).catch(() => 0);
   }
 
-  /** Returns the reservations that a MemoryLimiter made while Redis could not be reached, and that limiter. */
-  ownReservations(key: Key, ids: readonly string[]): { by: Limits; own: string[] } | undefined {
-    const unreachable = this.#unreachable;
-    if (typeof unreachable !== "object" || !(HOLDS in unreachable)) return undefined;
-    const own = ids.filter((id) => (unreachable[HOLDS] as (key: Key, id: string) => boolean)(key, id));
-    return own.length > 0 ? { by: unreachable, own } : undefined;
+  /** Returns those of the ids that a MemoryLimiter reserved while Redis could not be reached, and that limiter. */
+  fallbackReservations(key: Key, ids: readonly string[]): { fallback: Limits; reserved: string[] } | undefined {
+    const fallback = this.#unreachable;
+    if (typeof fallback !== "object" || !(HOLDS in fallback)) return undefined;
+    const reserved = ids.filter((id) => (fallback[HOLDS] as (key: Key, id: string) => boolean)(key, id));
+    return reserved.length > 0 ? { fallback, reserved } : undefined;
   }
 
-  /** Returns what `unreachable` decides. Throws an error that does not mean that Redis cannot be reached. */
-  fallback<T>(name: keyof Limits | undefined, given: unknown[], call: Call<T>, error: unknown): Answer<T | Promise<T>> {
+  /**
+   * Returns what `unreachable` decides after an error. Throws the error if it does not mean that Redis cannot be reached.
+   */
+  answerWithoutServer<T>(
+    name: keyof Limits | undefined,
+    args: unknown[],
+    call: Call<T>,
+    error: unknown,
+  ): Answer<T | Promise<T>> {
     if (!isUnreachable(error)) throw this.#explained(call, error);
     const unreachable = this.#unreachable;
     if (call.unreached === undefined || unreachable === "raise") throw error;
     if (typeof unreachable === "object") {
-      const method = name && (unreachable[name] as ((...given: unknown[]) => Promise<T>) | undefined);
+      const method = name && (unreachable[name] as ((...args: unknown[]) => Promise<T>) | undefined);
       if (method === undefined) throw error;
-      return { value: marked(method.apply(unreachable, given)), by: unreachable };
+      return { value: markUnreachable(method.apply(unreachable, args)), fallback: unreachable };
     }
-    return { value: call.unreached(unreachable === "allow"), by: undefined };
+    return { value: call.unreached(unreachable === "allow"), fallback: undefined };
   }
 
-  /** Returns the error to throw for an error reply: a clearer one for an unknown command or policy. */
+  /** Returns the error to throw: a clearer one if the server is full, or does not know a command or a policy. */
   #explained(call: Pick<Call<unknown>, "words" | "policies">, error: unknown): unknown {
     if (isServerFull(error) && !(error instanceof Busy)) return new Busy(error.message, { cause: error });
     if (!isErrorReply(error)) return error;
     const { message } = error;
-    // Redis has no code of its own for this.
+    // Its code is ERR, as that of many other errors.
     if (/unknown command/i.test(message) && String(call.words[0]).startsWith("RL.")) {
-      const what = `${this.#transport.name} has no redis-ratelimit, or one that does not know ${String(call.words[0])}`;
-      return new MissingModule(`${what}: ${message}`, { cause: error });
+      const reason = `${this.#transport.name} has no redis-ratelimit, or one that does not know ${String(call.words[0])}`;
+      return new MissingModule(`${reason}: ${message}`, { cause: error });
     }
     // A server that takes only policies also refuses calls without one.
     const isUnknownPolicy = codeOf(error) === "NOPOLICY" && (call.policies ?? []).length > 0;
@@ -183,14 +190,17 @@ export class Core {
     return breaker;
   }
 
-  /** Returns the server's reply within the deadline; the replies of all nodes to a call that merges them. */
+  /**
+   * Returns the server's reply within the deadline. A call with `merge` is sent to all nodes, and their replies are
+   * returned.
+   */
   #exchange<T>(call: Call<T>, attempt: Attempt): Promise<unknown> {
     const breaker = this.#breakerFor(call.key);
     if (breaker.isOpen) return Promise.reject(breaker.refusal());
     const began = performance.now();
-    const isForOne = call.merge === undefined;
-    const reply = isForOne ? this.#transport.send(call, attempt) : this.#transport.sendToAll(call, attempt);
-    // BLOCK 0 waits without end.
+    const isForOneNode = call.merge === undefined;
+    const reply = isForOneNode ? this.#transport.send(call, attempt) : this.#transport.sendToAll(call, attempt);
+    // BLOCK 0 waits without a limit.
     const withinMs =
       this.#deadline === undefined || call.blockMs === 0 ? Infinity : this.#deadline + (call.blockMs ?? 0);
     return new Promise((resolve, reject) => {
@@ -201,7 +211,7 @@ export class Core {
         stopTimer();
         isAborted = attempt.over = true;
         reject(signal?.reason);
-        // An answer that has arrived already is read before its connection is closed.
+        // If the reply has arrived already, it is read before the connection is closed.
         if (call.blockMs === undefined) attempt.abandon?.();
         else setImmediate(() => attempt.abandon?.());
       };
@@ -218,7 +228,7 @@ export class Core {
         (answer) => {
           stop();
           breaker.answered(performance.now());
-          if (isAborted) void this.#undo(call, isForOne ? call.read(answer) : undefined);
+          if (isAborted) void this.#undo(call, isForOneNode ? call.read(answer) : undefined);
           else resolve(answer);
         },
         (error: unknown) => {
@@ -249,7 +259,7 @@ export class Core {
 
 /** Abandons a call when its deadline passes. Returns a function that stops the timer. */
 function startTimer(withinMs: number, attempt: Attempt, expire: () => void): () => void {
-  if (withinMs > LONGEST_MS) return () => {};
+  if (withinMs > MAX_TIMEOUT_MS) return () => {};
   let isStopped = false;
   const giveUp = () => {
     if (isStopped) return;
@@ -257,7 +267,7 @@ function startTimer(withinMs: number, attempt: Attempt, expire: () => void): () 
     attempt.abandon?.();
     expire();
   };
-  // A program that was busy for long has its timers called before it reads what has arrived: that comes first.
+  // After the program was busy, timers run before the replies that have arrived are read. Those are read first.
   const timer = setTimeout(() => setImmediate(giveUp), withinMs);
   return () => {
     isStopped = true;
@@ -265,12 +275,12 @@ function startTimer(withinMs: number, attempt: Attempt, expire: () => void): () 
   };
 }
 
-/** Marks the reply of a fallback with reachable: false. */
-async function marked<T>(answer: T | Promise<T>): Promise<T> {
-  const given = await answer;
-  const reply = { ...given, reachable: false };
-  // What was reserved there is settled there.
-  const { reservation } = given as Partial<AllReply>;
+/** Returns the reply of a fallback with `reachable: false`. */
+async function markUnreachable<T>(answer: T | Promise<T>): Promise<T> {
+  const original = await answer;
+  const reply = { ...original, reachable: false };
+  // The spread does not copy it, as it is not enumerable.
+  const { reservation } = original as Partial<AllReply>;
   if (reservation !== undefined) keepReservation(reply as unknown as AllReply, reservation);
   return reply;
 }

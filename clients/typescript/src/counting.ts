@@ -1,7 +1,7 @@
 /**
  * What the adapters have in common. The stores that they replace count every hit, allowed or not, and leave the decision to
- * their caller. So they count in a window that is never full: its limit is beyond what can be counted, and what is counted is
- * what is missing of it. A window starts with its first hit (FIXED FROM first), as INCR with EXPIRE.
+ * their caller. So they count in a window that is never full: its limit is beyond what can be counted, and what is counted
+ * is what is missing of it. A window starts with its first hit (FIXED FROM first), as INCR with EXPIRE.
  */
 
 import type { Client } from "./clients.js";

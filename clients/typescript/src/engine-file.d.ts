@@ -1,4 +1,7 @@
-/** The file engine.wasm next to the compiled modules. wasm/ has the JavaScript, as each kind of module finds files differently. */
+/**
+ * The file engine.wasm next to the compiled modules. wasm/ has the JavaScript, as each kind of module finds files
+ * differently.
+ */
 
 /** Where it is. */
 export const FILE: string | URL;

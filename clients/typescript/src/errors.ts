@@ -2,61 +2,61 @@
 
 import type { Reply } from "./replies.js";
 
-/** A reservation was denied. `reply` says why, and when to try again. */
+/** Thrown if a reservation is denied. */
 export class Denied extends Error {
   /** The name of the class. */
   override readonly name: string = "Denied";
 
   constructor(
-    /** The denial. */
+    /** The reply, which says why, and when to try again. */
     readonly reply: Reply,
   ) {
     super(`denied: ${JSON.stringify(reply)}`);
   }
 }
 
-/** The lease ended before the work did, so there was no reservation left to settle. */
+/** Thrown if the lease ended before the work did, so that there was no reservation left to settle. */
 export class Lapsed extends Error {
   /** The name of the class. */
   override readonly name: string = "Lapsed";
 }
 
-/** Redis cannot be reached. `cause` is the last error of the connection, if any is known. */
+/** Thrown if Redis cannot be reached. `cause` is the last error of the connection, if there is one. */
 export class Unreachable extends Error {
   /** The name of the class. */
   override readonly name: string = "Unreachable";
 }
 
-/** Redis did not answer within the limiter's deadline. */
+/** Thrown if Redis does not answer within the limiter's deadline. */
 export class DeadlinePassed extends Unreachable {
   /** The name of the class. */
   override readonly name: string = "DeadlinePassed";
 }
 
 /**
- * The server answers, but this call had no turn within the deadline: too many calls are under way, or the server accepts no
- * more connections. `unreachable` does not apply, so that no flood is let through. The answer to a request is 503.
+ * Thrown if the server answers, but did not get to this call within the deadline: too many calls are under way, or the
+ * server accepts no more connections. `unreachable` does not apply, so that a flood is not let through.
  */
 export class Busy extends Error {
   /** The name of the class. */
   override readonly name: string = "Busy";
-  /** For Express, which sends the status of an error. */
+  /** The status of the HTTP response. Express uses it. */
   readonly status = 503;
 }
 
-/** The server does not know a command: it has no redis-ratelimit, or one that is too old. */
+/** Thrown if the server does not know a command: it has no redis-ratelimit, or one that is too old. */
 export class MissingModule extends Error {
   /** The name of the class. */
   override readonly name: string = "MissingModule";
 }
 
-/** The server has no policy of the name that a call gives. */
+/** Thrown if the server has no policy with the name in a call. */
 export class UnknownPolicy extends Error {
   /** The name of the class. */
   override readonly name: string = "UnknownPolicy";
 }
 
-/** Throws the reason of a signal that has given the call up. */
+/** Throws the reason of a signal that is aborted. */
 export function throwIfAborted(signal: AbortSignal | undefined): void {
   if (signal?.aborted) throw signal.reason;
 }
@@ -86,15 +86,15 @@ const CLASSES = new Set([
   "ClusterAllFailedError",
   "MaxRetriesPerRequestError",
 ]);
-// The libraries have no classes for these.
+// The libraries throw these as plain errors.
 const TEXTS = new RegExp(
   "^(Connection is closed\\.|Command timed out|Stream isn't writeable|Cluster isn't ready|Cluster is |None of startup nodes" +
     "|None of the sentinels|All sentinels are unreachable|no valid master node|Socket timeout|connect ETIMEDOUT)",
 );
-// The server answers, but no call can be served: it loads its data, or lost its master, or a slot's, or only some of a
-// call's keys have moved with their slot.
+// The server loads its data; it has lost its master; a slot has no node; only some of a call's keys have moved with their
+// slot.
 const NOBODY_SERVED = ["LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN"];
-// The code is ERR, and the libraries have no class for it.
+// Its code is ERR, as that of many other errors.
 const NO_MORE_CONNECTIONS = /max number of clients reached/i;
 
 function classNames(error: Error): string[] {
@@ -107,24 +107,24 @@ function classNames(error: Error): string[] {
 
 const isReplyClass = (name: string): boolean => name === "ErrorReply" || name === "ReplyError";
 
-/** Whether the server answered with an error. */
+/** Returns whether an error is a reply of the server. */
 export function isErrorReply(error: unknown): error is Error {
   return error instanceof Error && classNames(error).some(isReplyClass);
 }
 
-/** The code of an error reply, which is its first word. Undefined for other errors. */
+/** Returns the code of an error reply, which is its first word; undefined for other errors. */
 export function codeOf(error: unknown): string | undefined {
   return isErrorReply(error) ? error.message.split(" ", 1)[0] : undefined;
 }
 
-/** Whether the server refuses the connection because it has as many as its maxclients. */
+/** Returns whether the server refused a connection because it already has maxclients. */
 export function isServerFull(error: unknown): error is Error {
   return error instanceof Error && NO_MORE_CONNECTIONS.test(error.message);
 }
 
 /**
- * Whether a connection was refused: nothing listens on the port or path, at any address of the host. Where a network is down,
- * or a server accepts and hangs up, the next attempt may be served.
+ * Returns whether a connection was refused, as nothing listens on the port or path at any address of the host. If the
+ * network is down, or a server accepts the connection and hangs up, the next attempt may succeed.
  */
 export function isRefused(error: unknown): boolean {
   if (error instanceof AggregateError) return error.errors.length > 0 && error.errors.every(isRefused);
@@ -132,19 +132,19 @@ export function isRefused(error: unknown): boolean {
   return typeof code === "string" && REFUSALS.includes(code);
 }
 
-/** Whether the server answers, but cannot serve any call now. */
+/** Returns whether an error reply says that the server cannot serve calls now. */
 export function servesNobody(error: unknown): boolean {
   return NOBODY_SERVED.includes(codeOf(error) ?? "");
 }
 
-/** Whether an error means that Redis cannot be reached. Any other error reply is a mistake in the program or setup. */
+/** Returns whether an error means that Redis cannot be reached. Other error replies are due to the program or the setup. */
 export function isUnreachable(error: unknown): error is Error {
   if (!(error instanceof Error)) return false;
   const { message } = error;
   if (NO_MORE_CONNECTIONS.test(message)) return false;
   const names = classNames(error);
   if (names.some(isReplyClass)) return servesNobody(error);
-  // A pool of node-redis has no client to give: the server is there, and a flood must not be let through.
+  // All clients of a pool of node-redis are in use. The server is there, and a flood must not be let through.
   if (message.startsWith("Timeout waiting for a client")) return false;
   const { code } = error as { code?: unknown };
   if (typeof code === "string" && CODES.has(code)) return true;

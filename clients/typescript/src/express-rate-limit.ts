@@ -27,8 +27,8 @@ export interface HitCount {
 }
 
 /**
- * How much a hit counts. Taking a hit back leaves 1 of it, as a window that counts nothing ends, and the next hit would start
- * another. There is room for 67 million hits in a window, and half as many that are taken back.
+ * How much a hit counts. Taking a hit back leaves 1 of it, as a window that counts nothing ends, and the next hit would
+ * start another. There is room for 67 million hits in a window, and half as many that are taken back.
  */
 const HIT = 2 ** 25;
 

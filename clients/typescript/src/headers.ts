@@ -54,7 +54,9 @@ const atMost = (value: number | bigint): bigint => (BigInt(value) > MOST ? MOST 
 const seconds = (ms: number): number => Math.max(0, Math.ceil(ms / 1000));
 const divideUp = (one: bigint, other: bigint): bigint => (one + other - 1n) / other;
 
-/** The quota, and the whole seconds in which it comes back: a client that divides them never finds less than the true rate. */
+/**
+ * The quota, and the whole seconds in which it comes back: a client that divides them never finds less than the true rate.
+ */
 function quota(limit: Limit | undefined, reply: Reply): { q: bigint; w?: bigint } {
   const q = BigInt(reply.limit);
   if (limit === undefined || typeof limit === "string") return { q };
@@ -240,8 +242,9 @@ export const REDUCED_CAPACITY: Problem = {
 };
 
 /**
- * Returns the problem details of a denied request, with its status: 429 `quota-exceeded`, or 503 `temporary-reduced-capacity`
- * if Redis could not be reached. Several replies for one request are given as for mergedHeaders.
+ * Returns the problem details of a denied request, with its status: 429 `quota-exceeded`, or 503
+ * `temporary-reduced-capacity` if Redis could not be reached. Several replies for one request are given as for
+ * mergedHeaders.
  */
 export function problem(denied: Reply | AllReply | readonly ReplyWithOptions[], options: HeaderOptions = {}): Problem {
   const replies = Array.isArray(denied)

@@ -1,7 +1,7 @@
-/** What is known of ioredis: its clients, also by sentinels, and its clusters. */
+/** Transports for ioredis: clients, also those that find their server by sentinels, and clusters. */
 
 import type { Command, Key } from "./calls.js";
-import { Connections, type OneTimeClient, type Source } from "./connections.js";
+import { connectionsLike, type OneTimeClient } from "./connections.js";
 import { codeOf } from "./errors.js";
 import type { Word } from "./limits.js";
 import { slotOf } from "./slot.js";
@@ -10,14 +10,14 @@ import {
   closeWith,
   ClusterTransport,
   gone,
+  sendTransaction,
   sleep,
-  transaction,
   type Attempt,
   type Transact,
   type Transport,
 } from "./transport.js";
 
-/** How often a call that waits for a cluster client checks whether it is ready. */
+/** The pause between two checks whether a cluster client is ready. */
 const POLL_MS = 5;
 
 /** A client or cluster client of ioredis. */
@@ -27,19 +27,26 @@ export interface Ioredis {
   call(command: string, ...args: any[]): Promise<any>;
 }
 
-/** A single client of ioredis, as far as it is used here. */
-export interface IoredisClient {
+/** Sends the words of a command through a client. */
+export function callWith(client: Ioredis, [command, ...rest]: readonly Word[]): Promise<unknown> {
+  return client.call(String(command), ...rest);
+}
+
+/** The members of a single client of ioredis that are used here. */
+export interface IoredisClient extends Ioredis {
   readonly status: string;
   readonly stream?: { cork?(): void; uncork?(): void } | undefined;
   readonly options: Record<string, unknown>;
-  call(command: string, ...rest: Word[]): Promise<unknown>;
   connect(): Promise<unknown>;
   disconnect(): void;
   duplicate(overrides: object): IoredisClient;
   on(event: string, listener: (error: unknown) => void): unknown;
 }
 
-/** ioredis writes each command by itself, and each write wakes the server: those of one turn are written together. */
+/**
+ * Returns a function to call before each command. The commands of one turn of the event loop are then written together:
+ * ioredis writes each by itself, and each write wakes the server.
+ */
 function corkOf(client: IoredisClient): () => void {
   let isCorked = false;
   return () => {
@@ -55,7 +62,7 @@ function corkOf(client: IoredisClient): () => void {
 }
 
 function oneTimeIoredis(client: IoredisClient, connectTimeout: number): OneTimeClient {
-  const own = client.duplicate({
+  const duplicate = client.duplicate({
     connectTimeout,
     lazyConnect: true,
     retryStrategy: () => null,
@@ -65,7 +72,7 @@ function oneTimeIoredis(client: IoredisClient, connectTimeout: number): OneTimeC
     maxRetriesPerRequest: null,
     enableOfflineQueue: true,
     enableAutoPipelining: false,
-    // The limiter asks by itself whether the server serves. By sentinels the client looks whether it found the master.
+    // The limiter sends a PING itself. With sentinels, the client checks whether it has found the master.
     enableReadyCheck: Boolean(client.options["sentinels"]),
     maxLoadingRetryTime: 200,
     commandTimeout: undefined,
@@ -74,33 +81,26 @@ function oneTimeIoredis(client: IoredisClient, connectTimeout: number): OneTimeC
     disableClientInfo: true,
     keyPrefix: "",
   });
-  const cork = corkOf(own);
+  const cork = corkOf(duplicate);
   const oneTime: OneTimeClient = {
-    connect: () => own.connect(),
-    send: ([command, ...rest]) => {
+    connect: () => duplicate.connect(),
+    send: (words) => {
       cork();
-      return own.call(String(command), ...rest);
+      return callWith(duplicate, words);
     },
-    isReady: () => own.status === "ready",
-    close: () => own.disconnect(),
+    isReady: () => duplicate.status === "ready",
+    close: () => duplicate.disconnect(),
     lastError: undefined,
   };
-  own.on("error", (error) => (oneTime.lastError = error));
+  duplicate.on("error", (error) => (oneTime.lastError = error));
   return oneTime;
 }
 
-/** One client, also by sentinels. */
-export function singleIoredis(client: IoredisClient, deadline: number | undefined): Transport {
-  const source: Source = {
-    makeClient: (connectTimeout) => Promise.resolve(oneTimeIoredis(client, connectTimeout)),
-    settings: () => client.options,
-  };
-  const connections = new Connections(source, deadline);
-  closeWith(client, () => connections.close());
-  return connections;
-}
+/** Returns the transport for a single client. */
+export const singleIoredis = (client: IoredisClient, deadline: number | undefined): Transport =>
+  connectionsLike(client, oneTimeIoredis, deadline);
 
-/** A cluster client, as far as it is used here. */
+/** The members of a cluster client that are used here. */
 export interface IoredisClusterClient extends Ioredis {
   readonly status: string;
   readonly options: { redisOptions?: object | undefined };
@@ -119,22 +119,22 @@ interface IoredisNode extends Ioredis {
 }
 
 /**
- * The node of a cluster client at an address. The client does not know the keys of RL.* commands, and would ask any node for
- * the way: one that does not answer would hold up the calls of all others.
+ * Returns the node of a cluster client at an address. Calls go to their node, as the client does not know the keys of RL.*
+ * commands: it would send them to any node to be redirected, and a node that does not answer would hold up all calls.
  */
 function nodeAt(client: IoredisClusterClient, address: string | undefined): IoredisNode | undefined {
   return client.nodes("all").find(({ options }) => `${options.host}:${options.port}` === address);
 }
 
 /**
- * A cluster client of ioredis, made by duplicate() of the one that is given, as that one sends a call again whose connection
- * was lost.
+ * Sends calls through a duplicate of a cluster client of ioredis. The application's own client would send a call again if
+ * the connection is lost.
  */
 export class IoredisCluster extends ClusterTransport<IoredisClusterClient> {
   readonly #connectTimeout: number;
-  #own: IoredisClusterClient | undefined;
-  /** When each node last answered. */
-  readonly #answers = new Map<string, number>();
+  #duplicate: IoredisClusterClient | undefined;
+  /** The time of the last answer of each node, by its address. */
+  readonly #lastAnswers = new Map<string, number>();
 
   constructor(client: IoredisClusterClient, deadline: number | undefined) {
     super(client);
@@ -143,15 +143,16 @@ export class IoredisCluster extends ClusterTransport<IoredisClusterClient> {
   }
 
   override nodeOf(key: Key | undefined): string {
-    return key === undefined ? "" : (this.#own?.slots?.[slotOf(key)]?.[0] ?? "");
+    return key === undefined ? "" : (this.#duplicate?.slots?.[slotOf(key)]?.[0] ?? "");
   }
 
-  async send(call: Command, attempt: Attempt): Promise<unknown> {
-    if (call.blockMs !== undefined) return this.sendWaiting(call, attempt);
-    const own = await this.#ready(attempt);
-    if (call.more === undefined) return this.ask(own, call, attempt);
-    const replies = await this.transact(own, call, attempt);
-    this.#answers.set(this.nodeOf(call.key), performance.now());
+  async send(command: Command, attempt: Attempt): Promise<unknown> {
+    const { key = "", blockMs, transaction } = command;
+    if (blockMs !== undefined) return this.sendBlocking(command, attempt);
+    const client = await this.#ready(attempt);
+    if (transaction === undefined) return this.ask(client, command, attempt);
+    const replies = await this.transact(client, key, transaction, attempt);
+    this.#lastAnswers.set(this.nodeOf(key), performance.now());
     return replies;
   }
 
@@ -161,59 +162,59 @@ export class IoredisCluster extends ClusterTransport<IoredisClusterClient> {
     attempt: Attempt,
   ): Promise<Transact | undefined> {
     const node = nodeAt(client, address);
-    // What is given to a node that is not connected is sent whenever it is.
+    // A node that is not connected yet would keep the transaction, and send it even if the caller has given up.
     if (node !== undefined && node.status !== "ready" && !attempt.over) await node.call("PING");
     if (node === undefined) return undefined;
-    return (commands, isAsking) =>
-      transaction(commands, ([command, ...rest]) => node.call(String(command), ...rest), isAsking);
+    return (commands, isAsking) => sendTransaction(commands, (words) => callWith(node, words), isAsking);
   }
 
   protected async ask(client: IoredisClusterClient, { key, words }: Command, attempt: Attempt): Promise<unknown> {
     attempt.isSent = true;
-    const [command, ...rest] = words;
     const node = key === undefined ? undefined : nodeAt(client, client.slots?.[slotOf(key)]?.[0]);
     let reply: unknown;
     try {
-      reply = await (node ?? client).call(String(command), ...rest);
+      reply = await callWith(node ?? client, words);
     } catch (error) {
-      // A slot that moved: the client finds its node, and remembers it.
+      // The slot has moved: the client finds its node, and remembers it.
       if (node === undefined || !["MOVED", "ASK"].includes(codeOf(error) ?? "")) throw error;
-      reply = await client.call(String(command), ...rest);
+      reply = await callWith(client, words);
     }
-    this.#answers.set(this.nodeOf(key), performance.now());
+    this.#lastAnswers.set(this.nodeOf(key), performance.now());
     return reply;
   }
 
   override silent(key: Key | undefined, began: number): void {
     const address = this.nodeOf(key);
-    if ((this.#answers.get(address) ?? 0) >= began) return;
-    if (this.#own !== undefined) nodeAt(this.#own, address)?.disconnect();
+    if ((this.#lastAnswers.get(address) ?? 0) >= began) return;
+    if (this.#duplicate !== undefined) nodeAt(this.#duplicate, address)?.disconnect();
   }
 
   override async sendToAll({ words }: Command, attempt: Attempt): Promise<unknown[]> {
-    const own = await this.#ready(attempt);
-    const [command, ...rest] = words;
-    return Promise.all(own.nodes("master").map((node) => node.call(String(command), ...rest)));
+    const client = await this.#ready(attempt);
+    return Promise.all(client.nodes("master").map((node) => callWith(node, words)));
   }
 
-  /** Nothing is given to a client that is not ready, as it would be sent whenever it becomes ready. */
+  /**
+   * Returns the duplicate when it is connected. It would keep calls until then, and send them even if their callers have
+   * given up.
+   */
   async #ready(attempt: Attempt): Promise<IoredisClusterClient> {
     while (!attempt.over) {
-      if (this.#own === undefined || this.#own.status === "end") {
-        this.#own = this.#duplicate();
-        this.#own.connect().catch((error: unknown) => (this.lastError = error));
+      if (this.#duplicate === undefined || this.#duplicate.status === "end") {
+        this.#duplicate = this.#makeDuplicate();
+        this.#duplicate.connect().catch((error: unknown) => (this.lastError = error));
       }
-      if (this.#own.status === "ready") return this.#own;
+      if (this.#duplicate.status === "ready") return this.#duplicate;
       await sleep(POLL_MS);
     }
     throw gone();
   }
 
-  #duplicate(): IoredisClusterClient {
-    const own = this.client.duplicate([], {
+  #makeDuplicate(): IoredisClusterClient {
+    const duplicate = this.client.duplicate([], {
       lazyConnect: true,
       clusterRetryStrategy: () => 100,
-      // A call whose connection was lost is not sent again.
+      // A call is not sent again if its connection is lost.
       retryDelayOnFailover: 0,
       retryDelayOnClusterDown: 0,
       enableOfflineQueue: true,
@@ -228,13 +229,13 @@ export class IoredisCluster extends ClusterTransport<IoredisClusterClient> {
         keyPrefix: "",
       },
     });
-    own.on("error", (error) => (this.lastError = error));
-    own.on("node error", (error) => (this.lastError = error));
-    return own;
+    duplicate.on("error", (error) => (this.lastError = error));
+    duplicate.on("node error", (error) => (this.lastError = error));
+    return duplicate;
   }
 
   protected async open(): Promise<IoredisClusterClient> {
-    const client = this.#duplicate();
+    const client = this.#makeDuplicate();
     await client.connect();
     return client;
   }
@@ -245,7 +246,7 @@ export class IoredisCluster extends ClusterTransport<IoredisClusterClient> {
 
   override close(): void {
     super.close();
-    this.#own?.disconnect();
-    this.#own = undefined;
+    this.#duplicate?.disconnect();
+    this.#duplicate = undefined;
   }
 }

@@ -1,17 +1,34 @@
 /**
- * What a process holds of a limit, and how it spends and settles it. No I/O is done here, and no timer is set: see local.ts.
+ * The leases of one key: the batches that a process has reserved of a limit, how it spends them, and how it settles them.
+ * This file does no I/O and sets no timers, see local.ts.
  *
- * A batch is a reservation with COUNTLAPSED: the server holds it until it is settled, or counts it when its lease ends. So it
- * may be spent bit by bit without a call, as long as the clock is read within the lease. What a process does not settle
- * before it dies counts as spent, so that no period ever has more than the limit, whatever dies.
+ * A batch is a reservation with COUNTLAPSED. The server holds it until it is settled, and counts all of it if its lease ends
+ * first. So it can be spent without the server while the lease lasts. Whatever a process has not settled when it dies counts
+ * as spent, so no period ever has more than the limit.
  *
  *     reserve        spend, without the server        settle
  *     |--------------------------------------|---|
  *     ACQUIRE 20     take take take .. take    ^   APPLY 17
  *                                              the margin: the lease ends on the server, not here
  *
- * Invariants: a unit is spent only if the clock, read first, says that the lease lasts; a batch is taken out of the list
- * before it is settled, so nothing is spent of it afterwards; an APPLY is sent with the same units each time.
+ * The states of a batch:
+ *
+ *     requested ---granted---> held ---spent, ended or idle---> settling ---answered---> gone
+ *         |                                                      |    ^
+ *         | no reply                                    no reply |    | after RETRY_MS
+ *         v                                                      +----+
+ *       lost ---released twice---> gone
+ *
+ * - Requested: RL.ACQUIRE is in the round that is under way.
+ * - Held: it is in #batches, oldest first, and take() spends it.
+ * - Settling: it is in #settling, or in the round that is under way. RL.APPLY counts what was spent; RL.RELEASE is sent if
+ *   that is nothing. If the reply is 0 although the reservation cannot have ended, the server has lost the reservation, and
+ *   RL.WINDOW with FORCE counts what was spent.
+ * - Lost: it is in #lost. The server may have executed the RL.ACQUIRE, or may still do so. So RL.RELEASE is sent now, and
+ *   again LOST_MS after the end of the lease.
+ *
+ * Invariants: a unit is spent only if the clock, read first, says that the lease lasts. A batch leaves #batches before it is
+ * settled, so nothing more is spent of it. Each RL.APPLY of a batch has the same quantity.
  */
 
 import { limitCallWords, type Key } from "./calls.js";
@@ -31,135 +48,132 @@ import { replyWith, readId, readIdAndGranted, type Reply } from "./replies.js";
 
 /** Options of Limiter.local. */
 export interface LocalOptions {
-  /** How long a batch may be spent in the process, from 20 ms on. Default "100ms". */
+  /** The length of the lease in which the process may spend a batch, at least 20 ms. Default "100ms". */
   lease?: Duration | undefined;
-  /** How much is kept in reserve for others. Default 0. */
+  /** The quantity that must remain for others. Default 0. */
   leave?: Integer | undefined;
 }
 
-/** The clocks, in milliseconds. A test has its own. */
+/** Clocks, in milliseconds. Tests have their own. */
 export interface Clock {
-  /** Never goes back, and may stand still while the machine sleeps. */
+  /** Never goes back. It may stand still while the machine sleeps. */
   monotonic(): number;
+  /** The time of day, which may be set. */
   wall(): number;
 }
 
-/** The shortest lease: below it too little would be left of it, as it is given up early. */
-export const LEAST_LEASE_MS = 20;
-/** The longest that a denial is remembered: others may give back before its retry_after. */
+/** The shortest lease. Of a shorter one too little would be left, as a lease is given up early. */
+export const MIN_LEASE_MS = 20;
+/** The longest time that a denial is remembered: others may give something back before retry_after. */
 export const DENIAL_MS = 100;
-/** From a settlement that got no answer to the next try. */
+/** The pause before settling again after no reply. */
 export const RETRY_MS = 100;
 /**
- * A reservation whose answer was lost is given back at once, and again this long after its lease, as the command may have
- * been carried out in between.
+ * A reservation whose reply was lost is released at once, and again this long after its lease, as the server may have
+ * executed RL.ACQUIRE after the first RL.RELEASE.
  */
 export const LOST_MS = 1000;
-/** The part of a lease at its end that is not used, and its least length: clocks differ in speed. */
+/** The part at the end of a lease that is not used, as clocks differ in speed, and its shortest length. */
 export const MARGIN = 0.1;
-export const LEAST_MARGIN_MS = 2;
-/**
- * The next batch is fetched this many round trips plus this many milliseconds before it is needed, and at most this part of
- * a lease before.
- */
+export const MIN_MARGIN_MS = 2;
+/** The next batch is fetched this many round trips plus AHEAD_MS before it is needed, but at most MAX_AHEAD of a lease. */
 export const AHEAD_ROUND_TRIPS = 2;
 export const AHEAD_MS = 2;
-export const AHEAD_MOST = 0.25;
-/** A take is not answered by the server after this many batches in a row that arrived when their leases were over. */
-export const MOST_LATE = 3;
+export const MAX_AHEAD = 0.25;
+/** After this many batches in a row that arrived after their lease, the calls that wait are answered without the server. */
+export const MAX_LATE = 3;
 
 /**
- * How much is asked for: what is `expected` to be spent within half a lease, and at least what is `needed`. It is no more
- * than the limit, nor than twice the even part of each of the `reservations` in the key. Before the first answer (`limit` is
- * undefined) their number is unknown, and it is only what is needed.
+ * Returns the quantity to reserve: what is `expected` to be spent within half a lease, and at least what is `needed`. It is
+ * at most the limit, and twice the limit divided by the number of `reservations` in the key. Before the first reply, when
+ * `limit` is undefined, it is what is needed.
  */
 export function batchSize(expected: number, needed: number, limit: number | undefined, reservations: number): number {
   if (limit === undefined) return Math.max(1, needed);
-  const most = Math.floor((2 * limit) / Math.max(1, reservations));
-  return Math.max(1, needed, Math.min(Math.ceil(expected), most, limit));
+  const fairShare = Math.floor((2 * limit) / Math.max(1, reservations));
+  return Math.max(1, needed, Math.min(Math.ceil(expected), fairShare, limit));
 }
 
-/** What one reservation holds. */
+/** A reservation that is held or settled. */
 interface Batch {
   readonly kind: "batch";
-  /** Null: nothing is reserved, as a policy's SHADOW lets everything pass. */
+  /** Null if nothing is reserved, because the SHADOW of a policy lets everything pass. */
   readonly id: string | null;
   readonly granted: number;
   left: number;
   /** When the process stops spending it, by the monotonic and by the wall clock. */
   readonly until: number;
   readonly wallUntil: number;
-  /** The next batch is fetched when this much is left. */
+  /** The next batch is fetched when no more than this is left. */
   low: number;
-  /** Its settlement was sent and not answered. */
+  /** Whether its settlement was sent before and got no reply. */
   tried: boolean;
 }
 
-/** A reservation that may have been made: its answer was lost. It is released twice. */
-interface Lost {
+/** A reservation whose reply was lost. */
+interface LostReservation {
   readonly kind: "lost";
   readonly id: string;
-  /** When it is released the second time; undefined before the first. */
+  /** When it is released the second time; undefined before the first time. */
   readonly againAt?: number;
 }
 
-/** A reservation that is asked for, and how much of it a take waits for. */
-interface Asked {
-  readonly kind: "asked";
+/** A reservation to make. */
+interface Request {
+  readonly kind: "request";
   readonly id: string;
   readonly quantity: number;
-  readonly need: number;
-  /** All of it or nothing: a denial says when all of it is available. */
+  /** The part of the quantity that a call waits for. */
+  readonly needed: number;
+  /** Whether to reserve the whole quantity or nothing. A denial then says when the whole quantity is available. */
   readonly exactly: boolean;
 }
 
-/** What was spent of a reservation that the server lost. */
-interface Force {
+/** What was spent of a reservation that the server has lost. */
+interface ForcedCount {
   readonly kind: "force";
   readonly quantity: number;
 }
 
-type Item = Lost | Batch | Force | Asked;
+type Item = LostReservation | Batch | ForcedCount | Request;
 
-/** What is sent together: a command for each item. */
-export interface Plan {
+/** Commands to send together, one for each item. */
+export interface Round {
   readonly sentAt: number;
   readonly wallSentAt: number;
   readonly items: readonly Item[];
   readonly commands: readonly Word[][];
 }
 
-/** How much is asked for: a moving average over a lease. */
+/** The quantity that is asked for in each millisecond, as a moving average over a lease. */
 class Demand {
-  readonly #lease: number;
-  /** In a millisecond. */
+  readonly #leaseMs: number;
   rate = 0;
   #updatedAt: number;
-  /** What was asked for since. */
+  /** The quantity since the last update. */
   asked = 0;
   /** When something was last asked for. */
   askedAt = -Infinity;
 
-  constructor(lease: number, now: number) {
-    this.#lease = lease;
+  constructor(leaseMs: number, now: number) {
+    this.#leaseMs = leaseMs;
     this.#updatedAt = now;
   }
 
-  /** Brings the average up to date. */
   update(now: number): void {
-    // A clock that a test sets may go back.
+    // The clock of a test may go back.
     const passed = Math.max(0, now - this.#updatedAt);
-    const kept = Math.exp(-passed / this.#lease);
-    this.rate = this.rate * kept + (passed > 0 ? (this.asked * (1 - kept)) / passed : this.asked / this.#lease);
+    const weight = Math.exp(-passed / this.#leaseMs);
+    this.rate = this.rate * weight + (passed > 0 ? (this.asked * (1 - weight)) / passed : this.asked / this.#leaseMs);
     this.asked = 0;
     this.#updatedAt = now;
   }
 }
 
-/** A denial while it is remembered. */
+/** A denial that is remembered. */
 interface Denial {
   readonly reply: Reply;
-  /** How much more than what is held was denied. */
+  /** The quantity beyond what is held that was denied. */
   readonly short: number;
   readonly at: number;
   readonly until: number;
@@ -167,10 +181,13 @@ interface Denial {
 
 const spentOf = ({ granted, left }: Batch): number => granted - left;
 
-/** A batch that was asked for later may end earlier by the wall clock. */
+/** Returns whether a batch must not be spent any more. By the wall clock, a newer batch may end before an older one. */
 const hasEnded = ({ until, wallUntil }: Batch, now: number, wall: number): boolean => now >= until || wall >= wallUntil;
 
-/** How long a window counts an event at least; 0 for a policy, and for a window of the calendar, which may end at any time. */
+/**
+ * Returns the shortest time that a window counts an event; 0 for a policy, and for a window of the calendar, which may end
+ * at any time.
+ */
 function countedMs(window: Window | Policy): number {
   if (typeof window === "string") return 0;
   if (window.fixed && window.start?.toLowerCase() !== "first") return 0;
@@ -178,61 +195,61 @@ function countedMs(window: Window | Policy): number {
 }
 
 /**
- * The batches of one key.
+ * The leases of one key.
  *
- * A caller tries take(). If that returns nothing, the caller calls want(), and tries again after the next round. What does the
- * I/O sends what plan() returns and reports the outcome with receive() or fail(), until plan() returns nothing. Then it waits
- * until nextAt(), or until wake() is called.
+ * A caller tries take(). If that returns undefined, it calls want(), and tries again after the next round. The caller that
+ * does the I/O sends what nextRound() returns and reports the outcome by receive() or fail(), until nextRound() returns
+ * undefined. Then it waits until nextAt(), or until wake() is called.
  */
 export class Leases {
   readonly key: Key;
   readonly window: Window | Policy;
   readonly leaseMs: number;
-  /** How long after it was asked for a reservation cannot have ended by itself. */
+  /** The time after its request in which a reservation cannot have ended by itself: it is held, or counted as lapsed. */
   readonly heldMs: number;
   readonly #leave: Integer;
   readonly #clock: Clock;
-  /** Is called when plan() has something to do. It returns at once. */
+  /** Called when nextRound() has something to send. */
   readonly #wake: () => void;
+  /** The part of a lease in which a batch is spent. */
   readonly #spendableMs: number;
-  /** What the ids of its reservations begin with. */
+  /** The begin of the ids of its reservations. */
   readonly #prefix = randomName();
-  #made = 0;
-  /** Oldest first. */
+  #requests = 0;
   #batches: Batch[] = [];
-  /** To be settled. */
-  #done: Batch[] = [];
-  #lost: Lost[] = [];
-  #forces: Force[] = [];
-  /** The most that a take needs which waits for the server. */
+  #settling: Batch[] = [];
+  #lost: LostReservation[] = [];
+  #forced: ForcedCount[] = [];
+  /** The largest quantity for which a call waits. */
   #wanted = 0;
-  /** What a take still lacks after the server gave what it had. */
+  /** The quantity that a call still lacks after the server granted a part. */
   #short = 0;
   #closing = false;
-  /** The policy turned out to be a semaphore's, which only the server knows: nothing more is reserved. */
+  /** Whether the policy turned out to be a semaphore, as only the server knows. Then nothing more is reserved. */
   #isSemaphore = false;
-  /** Goes up with each of the plans that failed. */
+  /** The number of rounds that failed. */
   failures = 0;
-  /** What went wrong with the last plan. */
+  /** The error of the last round. */
   error: unknown;
   #underWay = false;
   #retryAt = -Infinity;
   readonly #demand: Demand;
   #roundTripMs = 1;
-  /** Whether the server gave less than was asked for the last time: then nothing is fetched ahead. */
+  /** Whether the server granted less than the last request. Then nothing is fetched ahead. */
   #isFull = false;
-  /** How many batches in a row arrived when their leases were over. */
+  /** The number of batches in a row that arrived after their lease. */
   #late = 0;
   #denial: Denial | undefined;
-  /** From the server's last reply: the limit, the reservations in the key, what is available beyond what is held. */
+  // From the server's last reply.
   #limit: number | undefined;
-  /** Until then a policy's limit is believed to be what the server said, as the policy may be changed. */
-  #limitUntil = -Infinity;
   #reservations = 1;
+  /** What is available in addition to what is held. */
   #remaining = 0;
   #resetMs = 0;
+  /** Until then the limit of a policy is taken from the server's reply. Later it may have been changed. */
+  #limitUntil = -Infinity;
 
-  /** TypeError or RangeError for what is no window, or no lease of one. */
+  /** Throws a TypeError or RangeError if `window` or `options` are wrong. */
   constructor(key: Key, window: Window | Policy, options: LocalOptions, clock: Clock, wake: () => void) {
     checkText("key", key);
     checkWindow("local", window);
@@ -241,21 +258,24 @@ export class Leases {
     integer("leave", leave);
     if (isSemaphore(window)) throw new RangeError("local takes a window with a period; 0 is a semaphore");
     const leaseMs = toMilliseconds("lease", lease);
-    if (leaseMs < LEAST_LEASE_MS) {
-      throw new RangeError(`lease must be from ${LEAST_LEASE_MS} ms on, not ${quote(lease)}`);
+    if (leaseMs < MIN_LEASE_MS) {
+      throw new RangeError(`lease must be from ${MIN_LEASE_MS} ms on, not ${quote(lease)}`);
     }
     [this.key, this.window, this.#leave, this.leaseMs] = [key, window, leave, leaseMs];
     [this.#clock, this.#wake] = [clock, wake];
     this.heldMs = leaseMs + countedMs(window);
-    this.#spendableMs = leaseMs - Math.max(leaseMs * MARGIN, LEAST_MARGIN_MS);
+    this.#spendableMs = leaseMs - Math.max(leaseMs * MARGIN, MIN_MARGIN_MS);
     this.#demand = new Demand(leaseMs, clock.monotonic());
-    // What no command can say is refused now.
-    this.#command({ kind: "asked", id: this.#prefix, quantity: 1, need: 1, exactly: false });
+    // Throws now if the window or an option cannot be put into a command.
+    this.#command({ kind: "request", id: this.#prefix, quantity: 1, needed: 1, exactly: false });
   }
 
   // Spending.
 
-  /** Decides; undefined if the server must be asked. What is decided counts as demand, unless want() counted it. */
+  /**
+   * Decides. Returns undefined if the server must be asked. The quantity counts as demand, unless it `isCounted` already
+   * because want() was called for it.
+   */
   take(quantity: number, isCounted = false): Reply | undefined {
     const now = this.#clock.monotonic();
     const demand = this.#demand;
@@ -272,7 +292,7 @@ export class Leases {
     return reply;
   }
 
-  /** Settles a batch that is spent, and has the next one fetched. */
+  /** Settles a batch that is spent, and requests the next one. */
   #refill(batch: Batch): void {
     if (batch.left === 0) {
       this.#batches.shift();
@@ -293,9 +313,9 @@ export class Leases {
     if (quantity <= left) {
       for (let rest = quantity; rest > 0;) {
         const batch = this.#batches[0] as Batch;
-        const part = Math.min(rest, batch.left);
-        batch.left -= part;
-        rest -= part;
+        const taken = Math.min(rest, batch.left);
+        batch.left -= taken;
+        rest -= taken;
         if (batch.left <= batch.low) this.#refill(batch);
       }
       return replyWith(0, this.#limit ?? 0, this.#remaining + left - quantity, null, this.#resetMs);
@@ -309,7 +329,7 @@ export class Leases {
     return this.#denied(denial, quantity, left, now);
   }
 
-  /** The answer to a take while `left` is held, and a denial is remembered. */
+  /** Returns the reply to a take by a remembered denial, while `left` is held. */
   #denied({ reply, at }: Denial, quantity: number, left: number, now: number): Reply {
     const passedMs = Math.floor(now - at);
     let retryMs = reply.retryAfterMs;
@@ -323,7 +343,7 @@ export class Leases {
     return this.#batches.reduce((sum, { left }) => sum + left, 0);
   }
 
-  /** Whether a take can never be allowed. */
+  /** Returns whether a take can never be allowed. */
   #isTooMuch(quantity: number, now: number): boolean {
     let limit = now < this.#limitUntil ? this.#limit : undefined;
     if (typeof this.window !== "string") limit = Number(this.window.limit);
@@ -331,11 +351,11 @@ export class Leases {
   }
 
   #count(quantity: number, now: number): void {
-    // What can never be allowed makes no batch larger.
+    // Calls that can never be allowed do not make batches larger.
     if (!this.#isTooMuch(quantity, now)) this.#demand.asked += quantity;
   }
 
-  /** Stops spending what has ended. Answers whether there was any. */
+  /** Stops spending the batches that have ended. Returns whether there were any. */
   #dropEnded(now: number): boolean {
     if (this.#batches.length === 0) return false;
     const wall = this.#clock.wall();
@@ -347,10 +367,10 @@ export class Leases {
   }
 
   #settle(batch: Batch): void {
-    if (batch.id !== null) this.#done.push(batch);
+    if (batch.id !== null) this.#settling.push(batch);
   }
 
-  /** A take waits for the server. It tries again after the next round. */
+  /** Requests what a take needs. The caller tries the take again after the next round. */
   want(quantity: number, isCounted = false): void {
     if (this.#closing) throw new Error("the local limit was closed");
     this.#refuseSemaphore();
@@ -359,7 +379,7 @@ export class Leases {
     this.#wake();
   }
 
-  /** What is held is to be settled, and nothing more to be asked for. */
+  /** Settles what is held, and requests nothing more. */
   close(): void {
     this.#closing = true;
     if (this.isSettled) return;
@@ -368,20 +388,20 @@ export class Leases {
     this.#wake();
   }
 
-  /** Whether nothing is held, and nothing under way. */
+  /** Whether nothing is held or being settled. */
   get isSettled(): boolean {
-    const kept = [this.#batches, this.#done, this.#lost, this.#forces];
-    return !this.#underWay && kept.every(({ length }) => length === 0);
+    const unsettled = [this.#batches, this.#settling, this.#lost, this.#forced];
+    return !this.#underWay && unsettled.every(({ length }) => length === 0);
   }
 
-  // Planning.
+  // Rounds.
 
   #aheadMs(): number {
-    return Math.min(AHEAD_ROUND_TRIPS * this.#roundTripMs + AHEAD_MS, this.leaseMs * AHEAD_MOST);
+    return Math.min(AHEAD_ROUND_TRIPS * this.#roundTripMs + AHEAD_MS, this.leaseMs * MAX_AHEAD);
   }
 
-  /** What to send now, if anything. */
-  plan(): Plan | undefined {
+  /** Returns what is to be sent now; undefined if there is nothing. */
+  nextRound(): Round | undefined {
     const now = this.#clock.monotonic();
     const wall = this.#clock.wall();
     this.#demand.update(now);
@@ -390,19 +410,19 @@ export class Leases {
     if (this.#closing || (isIdle && this.#wanted === 0)) {
       for (const batch of this.#batches.splice(0)) this.#settle(batch);
     }
-    const asked = this.#nextRequest(now, isIdle);
+    const request = this.#nextRequest(now, isIdle);
     const items: Item[] = [];
-    if (asked !== undefined || now >= this.#retryAt) {
-      const isDue = ({ againAt }: Lost) => this.#closing || againAt === undefined || now >= againAt;
-      items.push(...this.#lost.filter(isDue), ...this.#done, ...this.#forces);
+    if (request !== undefined || now >= this.#retryAt) {
+      const isDue = ({ againAt }: LostReservation) => this.#closing || againAt === undefined || now >= againAt;
+      items.push(...this.#lost.filter(isDue), ...this.#settling, ...this.#forced);
     }
-    if (asked !== undefined) items.push(asked);
+    if (request !== undefined) items.push(request);
     if (items.length === 0) {
       this.#endRound();
       return undefined;
     }
-    this.#done = [];
-    this.#forces = [];
+    this.#settling = [];
+    this.#forced = [];
     this.#lost = this.#lost.filter((lost) => !items.includes(lost));
     this.#wanted = 0;
     this.#underWay = true;
@@ -424,17 +444,16 @@ export class Leases {
   }
 
   #endRound(): void {
-    // Whoever waits has what it needs by now, or will not get it.
+    // The calls that wait have what they need by now, or will not get it.
     if (this.#wanted > 0) [this.#wanted, this.error] = [0, undefined];
   }
 
-  /** What to ask the server for. */
-  #nextRequest(now: number, isIdle: boolean): Asked | undefined {
+  #nextRequest(now: number, isIdle: boolean): Request | undefined {
     if (this.#closing || this.#isSemaphore) return undefined;
     const left = this.#left();
     if (this.#wanted <= left) return this.#isNeededSoon(left, now, isIdle) ? this.#request(0) : undefined;
     if (this.#limit !== undefined && this.#wanted + Number(this.#leave) > this.#limit) {
-      // Of a policy, which may have more by now.
+      // It is the limit of a policy, which may be higher by now.
       return this.#request(this.#wanted, true);
     }
     const isRest = this.#short > 0;
@@ -442,37 +461,37 @@ export class Leases {
     return this.#request(this.#wanted - left, isRest);
   }
 
-  /** Whether the next batch is to be fetched while the last is spent. */
+  /** Returns whether to fetch the next batch while the last one is being spent. */
   #isNeededSoon(left: number, now: number, isIdle: boolean): boolean {
     const deniedUntil = this.#denial?.until ?? -Infinity;
     if (isIdle || this.#expected() < 1 || this.#isFull || now < Math.max(deniedUntil, this.#retryAt)) return false;
-    const ends = this.#batches.reduce((last, { until }) => Math.max(last, until), now);
-    return left <= this.#low() || ends - now <= this.#aheadMs();
+    const end = this.#batches.reduce((latest, { until }) => Math.max(latest, until), now);
+    return left <= this.#low() || end - now <= this.#aheadMs();
   }
 
-  /** How much is spent until the next batch is there. */
+  /** Returns the quantity that is expected to be spent until the next batch arrives. */
   #low(): number {
     return Math.floor(this.#demand.rate * this.#aheadMs());
   }
 
-  /** What is expected to be asked for within half a lease. */
+  /** Returns the quantity that is expected to be asked for within half a lease. */
   #expected(): number {
     return (this.#demand.rate * this.leaseMs) / 2;
   }
 
-  #request(need: number, exactly = false): Asked {
-    this.#made += 1;
-    const quantity = exactly ? need : batchSize(this.#expected(), need, this.#limit, this.#reservations);
-    return { kind: "asked", id: `${this.#prefix}-${this.#made}`, quantity, need, exactly };
+  #request(needed: number, exactly = false): Request {
+    this.#requests += 1;
+    const quantity = exactly ? needed : batchSize(this.#expected(), needed, this.#limit, this.#reservations);
+    return { kind: "request", id: `${this.#prefix}-${this.#requests}`, quantity, needed, exactly };
   }
 
-  /** When plan() will have something to do by itself; undefined if never. */
+  /** Returns when nextRound() should be called next if wake() is not called before; undefined if it need not. */
   nextAt(): number | undefined {
     const now = this.#clock.monotonic();
     const times = this.#lost.map(({ againAt }) => againAt ?? this.#retryAt);
-    if (this.#done.length + this.#forces.length > 0) times.push(Math.max(now, this.#retryAt));
+    if (this.#settling.length + this.#forced.length > 0) times.push(Math.max(now, this.#retryAt));
     if (this.#batches.length > 0) {
-      // The wall clock may end a batch earlier. Then take() sees it, and nothing more is spent.
+      // A batch may end earlier by the wall clock. take() reads that clock, so nothing more is spent then.
       const ends = this.#batches.map(({ until }) => until);
       const soon = Math.max(...ends) - this.#aheadMs();
       times.push(Math.min(...ends), this.#demand.askedAt + this.leaseMs, ...(soon > now ? [soon] : []));
@@ -480,121 +499,120 @@ export class Leases {
     return times.length === 0 ? undefined : Math.min(...times);
   }
 
-  // The outcome of a plan.
+  // The outcome of a round.
 
-  /** Reads the replies to a plan, error replies among them. */
-  receive(plan: Plan, answers: readonly unknown[]): void {
+  /** Reads the replies to a round, error replies among them. */
+  receive(round: Round, replies: readonly unknown[]): void {
     const now = this.#clock.monotonic();
-    this.#roundTripMs += (now - plan.sentAt - this.#roundTripMs) / 8;
+    this.#roundTripMs += (now - round.sentAt - this.#roundTripMs) / 8;
     this.error = undefined;
-    plan.items.forEach((item, at) => {
-      const answer = answers[at];
-      if (answer instanceof Error) {
-        this.error = answer;
-        if (item.kind === "batch") this.#keepRefused(item, answer, now);
+    round.items.forEach((item, at) => {
+      const reply = replies[at];
+      if (reply instanceof Error) {
+        this.error = reply;
+        if (item.kind === "batch") this.#keepRefused(item, reply, now);
       } else if (item.kind === "lost") {
-        if (Number(answer) === 0 && item.againAt === undefined) {
+        if (Number(reply) === 0 && item.againAt === undefined) {
           this.#lost.push({ kind: "lost", id: item.id, againAt: now + this.leaseMs + LOST_MS });
         }
       } else if (item.kind === "batch") {
         const quantity = spentOf(item);
-        if (Number(answer) === 0 && quantity > 0 && !item.tried && this.#isHeld(item, now)) {
-          this.#forces.push({ kind: "force", quantity });
+        if (Number(reply) === 0 && quantity > 0 && !item.tried && this.#isHeld(item, now)) {
+          this.#forced.push({ kind: "force", quantity });
         }
-      } else if (item.kind === "asked") {
-        this.#read(plan, item, item.exactly ? readId(answer) : readIdAndGranted(answer), now);
+      } else if (item.kind === "request") {
+        this.#read(round, item, item.exactly ? readId(reply) : readIdAndGranted(reply), now);
       }
     });
     if (this.#isSemaphore) {
-      // Only this gives them back.
-      for (const { id } of [...this.#batches.splice(0), ...this.#done.splice(0)]) {
+      // Reservations of a semaphore can only be released.
+      for (const { id } of [...this.#batches.splice(0), ...this.#settling.splice(0)]) {
         if (id !== null) this.#lost.push({ kind: "lost", id });
       }
     }
     this.#underWay = false;
   }
 
-  /** Whether its reservation cannot have ended by itself. */
+  /** Returns whether the reservation of a batch cannot have ended by itself. */
   #isHeld({ until, wallUntil }: Batch, now: number): boolean {
-    const moreMs = this.heldMs - this.#spendableMs;
-    return now < until + moreMs && this.#clock.wall() < wallUntil + moreMs;
+    const afterSpendingMs = this.heldMs - this.#spendableMs;
+    return now < until + afterSpendingMs && this.#clock.wall() < wallUntil + afterSpendingMs;
   }
 
-  /** An error came instead of a settlement. */
+  /** Decides about a batch that could not be settled because of an error reply. */
   #keepRefused(batch: Batch, error: Error, now: number): void {
     if (typeof this.window === "string" && codeOf(error) === "ERR") {
-      // The only ERR of an RL.APPLY that is written right: the reservation is a semaphore's.
+      // A correct RL.APPLY replies ERR only if the reservation is a semaphore's.
       this.#isSemaphore = true;
-      this.#done.push(batch);
+      this.#settling.push(batch);
     } else if (spentOf(batch) === 0) {
       this.#lost.push({ kind: "lost", id: batch.id as string });
     } else if (this.#isHeld(batch, now) && !this.#closing) {
-      // Such as by a server that has just become a replica. What was spent is not given back: it is settled later, or
-      // counted when the server finds its lease over.
-      this.#done.push(batch);
+      // Such as READONLY of a server that became a replica. What was spent is settled later, or counted when the lease ends.
+      this.#settling.push(batch);
       this.#retryAt = now + RETRY_MS;
     }
   }
 
-  /** Reads the answer to what was asked for. */
-  #read(plan: Plan, asked: Asked, reply: Reply, now: number): void {
-    const granted = asked.exactly ? (reply.allowed ? asked.quantity : 0) : (reply.granted ?? 0);
+  /** Reads the reply to a request. */
+  #read(round: Round, request: Request, reply: Reply, now: number): void {
+    const granted = request.exactly ? (reply.allowed ? request.quantity : 0) : (reply.granted ?? 0);
     this.#limit = reply.limit;
     this.#limitUntil = now + DENIAL_MS;
-    if (!asked.exactly) this.#reservations = Math.max(1, reply.reservations ?? 0);
+    if (!request.exactly) this.#reservations = Math.max(1, reply.reservations ?? 0);
     this.#remaining = reply.remaining;
     this.#resetMs = reply.resetAfterMs;
-    this.#isFull = granted < asked.quantity;
-    // A take that needs more than it got asks for all of the rest.
-    this.#short = granted > 0 ? Math.max(0, asked.need - granted) : 0;
+    this.#isFull = granted < request.quantity;
+    // The next request of a call that needs more is for all of the rest.
+    this.#short = granted > 0 ? Math.max(0, request.needed - granted) : 0;
     if (!reply.allowed) {
-      // If less would have been enough, even 1 was denied.
-      const short = asked.exactly ? asked.quantity : 1;
+      // With ATMOST, even 1 was denied.
+      const short = request.exactly ? request.quantity : 1;
       this.#denial = { reply, short, at: now, until: now + Math.min(DENIAL_MS, reply.retryAfterMs ?? DENIAL_MS) };
     } else if (granted > 0) {
-      this.#hold(plan, asked, reply, granted, now);
+      this.#hold(round, request, reply, granted, now);
     }
   }
 
-  #hold(plan: Plan, asked: Asked, reply: Reply, granted: number, now: number): void {
+  #hold(round: Round, request: Request, reply: Reply, granted: number, now: number): void {
     const batch: Batch = {
       kind: "batch",
-      id: reply.id === null ? null : asked.id,
+      id: reply.id === null ? null : request.id,
       granted,
       left: granted,
-      until: plan.sentAt + this.#spendableMs,
-      wallUntil: plan.wallSentAt + this.#spendableMs,
+      until: round.sentAt + this.#spendableMs,
+      wallUntil: round.wallSentAt + this.#spendableMs,
       low: this.#isFull ? 0 : Math.min(granted - 1, this.#low()),
       tried: false,
     };
     this.#denial = undefined;
     this.#late = hasEnded(batch, now, this.#clock.wall()) ? this.#late + 1 : 0;
-    if (this.#late === MOST_LATE) {
+    if (this.#late === MAX_LATE) {
       this.#late = 0;
       this.error = new DeadlinePassed(`no batch arrived within its lease of ${this.leaseMs} ms`);
     }
-    if (this.#isTooMuch(asked.need, now)) {
-      // It was for a take that can never be allowed.
+    if (this.#isTooMuch(request.needed, now)) {
+      // It was for a call that can never be allowed.
       this.#settle(batch);
       return;
     }
-    for (const each of this.#batches) each.low = 0;
+    for (const older of this.#batches) older.low = 0;
     this.#batches.push(batch);
   }
 
-  /** There was no answer. `isSent` says whether the server may have been asked. */
-  fail(plan: Plan, error: unknown, isSent: boolean): void {
+  /** Records that a round got no replies. `isSent` is whether the server may have executed it. */
+  fail(round: Round, error: unknown, isSent: boolean): void {
     this.error = error;
     this.#retryAt = this.#clock.monotonic() + RETRY_MS;
-    for (const item of plan.items) {
+    for (const item of round.items) {
       if (item.kind === "batch") {
         item.tried ||= isSent;
-        this.#done.push(item);
+        this.#settling.push(item);
       } else if (item.kind === "lost") {
         this.#lost.push(item);
       } else if (item.kind === "force") {
-        // It may have been counted.
-        if (!isSent) this.#forces.push(item);
+        // If it was sent, it may have been counted.
+        if (!isSent) this.#forced.push(item);
       } else if (isSent) {
         this.#lost.push({ kind: "lost", id: item.id });
       }

@@ -1,4 +1,4 @@
-/** The limiter: a method for each command. */
+/** The limiter, with a method for each command. */
 
 import * as calls from "./calls.js";
 import type {
@@ -33,7 +33,7 @@ import {
 } from "./replies.js";
 import { Reservation } from "./reservation.js";
 
-/** The methods that ask a server, for a fallback to have as well. */
+/** The methods of a limiter that send calls. An object with them can be the fallback of another limiter. */
 export type Limits = Pick<
   Limiter,
   | "throttle"
@@ -56,11 +56,13 @@ export type Limits = Pick<
 
 /** Options of Limiter.acquire. */
 export interface AcquireOptions extends ReserveOptions {
-  /** What is done with the reservation when the work succeeds. Default: "release" for a semaphore, else "apply". */
+  /**
+   * Whether to apply or release the reservation when the work succeeds. Default: "release" for a semaphore, else "apply".
+   */
   settle?: "apply" | "release" | undefined;
 }
 
-/** What is done while a reservation is held. */
+/** Runs while a reservation is held. */
 export type Work<T> = (reservation: Reservation) => T | PromiseLike<T>;
 
 type AcquireOne<T> = [key: Key, window: Window | Policy, options: AcquireOptions, work: Work<T>];
@@ -68,18 +70,18 @@ type AcquireSeveral<T> = [clauses: Clauses, options?: CallOptions | undefined, w
 type ReserveOne = [key: Key, window: Window | Policy, options?: ReserveOptions | undefined];
 type ReserveSeveral = [clauses: Clauses, options?: CallOptions | undefined];
 
-/** Whether arguments begin with clauses instead of a key. */
+/** Returns whether arguments begin with clauses instead of a key. */
 function isForSeveral<One extends [Key, ...unknown[]], Several extends [Clauses, ...unknown[]]>(
   args: One | Several,
 ): args is Several {
   return Array.isArray(args[0]);
 }
 
-/** Asks limits of a server with redis-ratelimit, through a client of node-redis or ioredis. */
+/** Asks limits on a server with redis-ratelimit, through a client of node-redis or ioredis. */
 export class Limiter {
   readonly #core: Core;
   readonly #locals = new Set<Local>();
-  /** The clocks of leases, if they are not the system's. */
+  /** The clocks and the timer of leases; undefined for those of the system. */
   readonly #timer: Timer | undefined;
 
   constructor(client: Client, options?: LimiterOptions);
@@ -123,14 +125,14 @@ export class Limiter {
   /**
    * RL.ACQUIRE: reserves, does the work and settles. Throws Denied if the reservation is denied. If the work fails, the
    * reservation is released; otherwise it is applied, or released if it is a semaphore's. Throws Lapsed if the lease ended
-   * before the work did, unless the work itself threw. A `signal` ends the wait for the reservation. To stop the work as well,
-   * let it watch the signal and throw.
+   * before the work did, unless the work itself threw. A `signal` ends the wait for the reservation. To stop the work as
+   * well, let it watch the signal and throw.
    */
   acquire<T>(key: Key, window: Window | Policy, options: AcquireOptions, work: Work<T>): Promise<T>;
   /**
-   * RL.ALL: reserves several limits, does the work and settles them in one step. While the work runs, their leases are renewed.
-   * If the work fails, all reservations are released. Otherwise all are applied, with what was set or else with what was
-   * reserved, and semaphores are released.
+   * RL.ALL: reserves several limits, does the work and settles them in one step. While the work runs, their leases are
+   * renewed. If the work fails, all reservations are released. Otherwise all are applied, with what was set or else with
+   * what was reserved, and semaphores are released.
    */
   acquire<T>(clauses: Clauses, options: CallOptions, work: Work<T>): Promise<T>;
   /** RL.ALL: reserves several limits, for `await using`, or to be settled by hand. Until then their leases are renewed. */
@@ -150,7 +152,7 @@ export class Limiter {
     if (reservation === undefined) throw new Denied(reply);
     reservation.renewWhileWorkRuns();
     if (work === undefined) return reservation;
-    return this.#work(reservation, options.signal, work, () => this.#settle(reservation, "apply", false));
+    return this.#run(work, reservation, options.signal, () => this.#settle(reservation, "apply", false));
   }
 
   async #acquireOne<T>(key: Key, window: Window | Policy, options: AcquireOptions, work: Work<T>): Promise<T> {
@@ -160,44 +162,48 @@ export class Limiter {
     if (settle !== undefined && settle !== "apply" && settle !== "release") {
       throw new TypeError(`settle must be "apply" or "release", not ${quote(settle)}`);
     }
-    const { value: reply, by = this } = await this.#core.answer("reserve", [key, window, reserve], calls.reserve);
+    const args: [Key, Window | Policy, ReserveOptions] = [key, window, reserve];
+    const { value: reply, fallback } = await this.#core.answer("reserve", args, calls.reserve);
     if (!reply.allowed) throw new Denied(reply);
-    const reservation = new Reservation(by, [calls.clause.acquire(key, window)], reply);
-    // Only the server knows what a policy is.
-    const isUnsure = settle === undefined && typeof window === "string";
-    const how = settle ?? (isSemaphore(window) ? "release" : "apply");
-    const end = () => this.#settle(reservation, how, isUnsure && !reservation.isSet);
-    return this.#work(reservation, reserve.signal, work, end);
+    const reservation = new Reservation(fallback ?? this, [calls.clause.acquire(key, window)], reply);
+    const method = settle ?? (isSemaphore(window) ? "release" : "apply");
+    // Only the server knows whether a policy is a semaphore.
+    const mayBeSemaphore = settle === undefined && typeof window === "string";
+    return this.#run(work, reservation, reserve.signal, () =>
+      this.#settle(reservation, method, mayBeSemaphore && !reservation.isSet),
+    );
   }
 
-  /** Does the work, and releases what was reserved if it fails. Otherwise calls `end`, which settles. */
-  async #work<T>(
+  /**
+   * Runs the work. If it fails, releases what was reserved. Otherwise calls `settle`, unless the work has settled already.
+   */
+  async #run<T>(
+    work: Work<T>,
     reservation: Reservation,
     signal: AbortSignal | undefined,
-    work: Work<T>,
-    end: () => Promise<void>,
+    settle: () => Promise<void>,
   ): Promise<T> {
     let result: T;
     try {
       throwIfAborted(signal);
       result = await work(reservation);
     } catch (error) {
-      // The error of the work says more, and the lease ends by itself.
+      // The error of the work is more useful than one of releasing, and the lease ends by itself.
       if (!reservation.settled) await reservation.release().catch(() => false);
       throw error;
     }
-    if (!reservation.settled) await end();
+    if (!reservation.settled) await settle();
     return result;
   }
 
-  /** Settles after work that succeeded. With `isUnsure` it releases what turns out to be a semaphore. */
-  async #settle(reservation: Reservation, how: "apply" | "release", isUnsure: boolean): Promise<void> {
+  /** Settles after work that succeeded. If `mayBeSemaphore`, releases a reservation that cannot be applied. */
+  async #settle(reservation: Reservation, method: "apply" | "release", mayBeSemaphore: boolean): Promise<void> {
     let lapsed: string[];
     try {
-      lapsed = await reservation.settle(how);
+      lapsed = await reservation.settle(method);
     } catch (error) {
-      if (isUnsure && codeOf(error) === "ERR") {
-        // The only ERR of an RL.APPLY without a quantity is that the reservation is a semaphore's.
+      if (mayBeSemaphore && codeOf(error) === "ERR") {
+        // RL.APPLY without a quantity replies ERR only if the reservation is a semaphore's.
         await this.#settle(reservation, "release", false);
         return;
       }
@@ -206,8 +212,8 @@ export class Limiter {
     }
     if (lapsed.length === 0) return;
     const { id } = reservation;
-    const what = id === null ? `what was reserved of ${lapsed.map(quote).join(", ")}` : `the reservation ${id}`;
-    throw new Lapsed(`${what} had lapsed when its work was done`);
+    const subject = id === null ? `what was reserved of ${lapsed.map(quote).join(", ")}` : `the reservation ${id}`;
+    throw new Lapsed(`${subject} had lapsed when its work was done`);
   }
 
   /** Asks several limits by RL.ALL, and adds the reservation to the reply. */
@@ -215,14 +221,14 @@ export class Limiter {
     name: "all" | "reserve",
     clauses: Clauses,
     options: AllOptions,
-    make: (clauses: Clauses, options: AllOptions) => Call<AllReply>,
+    makeCall: (clauses: Clauses, options: AllOptions) => Call<AllReply>,
   ): Promise<AllReply> {
-    const { value: reply, by = this } = await this.#core.answer(name, [clauses, options], make);
+    const { value: reply, fallback } = await this.#core.answer(name, [clauses, options], makeCall);
     const limits: Clause[] = clauses.flat();
     const reserves = options.force !== true && limits.some((limit) => limit.reserves);
     if (reserves && reply.allowed) {
       const settleAll = (call: Call<string[]>) => this.#core.send(undefined, [], () => call);
-      keepReservation(reply, new Reservation(by, limits, reply, settleAll));
+      keepReservation(reply, new Reservation(fallback ?? this, limits, reply, settleAll));
     }
     return reply;
   }
@@ -243,7 +249,7 @@ export class Limiter {
     return this.#askSeveral("reserve", clauses, options, calls.reserveSeveral);
   }
 
-  /** RL.ACQUIRE_RO: what acquire would find now. */
+  /** RL.ACQUIRE_RO: what reserve would return now, without an id. */
   acquireRo(key: Key, window: Window | Policy, options: LookOptions = {}): Promise<Reply> {
     return this.#core.send("acquireRo", [key, window, options], calls.acquireRo);
   }
@@ -258,9 +264,9 @@ export class Limiter {
         ask: (call, attempt) => this.#core.ask(call, attempt),
         isForgiven: (error) => this.#core.isForgiven(error),
         closed: (closed) => this.#locals.delete(closed),
-        fallback: (quantity, error) => {
-          const given = [key, window, { quantity, leave: options.leave }] as const;
-          return this.#core.fallback<Reply>("window", [...given], calls.window(...given), error).value;
+        answerWithoutServer: (quantity, error) => {
+          const args: [Key, Window | Policy, WindowOptions] = [key, window, { quantity, leave: options.leave }];
+          return this.#core.answerWithoutServer<Reply>("window", args, calls.window(...args), error).value;
         },
       },
       key,
@@ -274,8 +280,8 @@ export class Limiter {
 
   /** RL.APPLY: counts a reservation, or what was really used. Returns false if the reservation is not held. */
   apply(key: Key, id: string, quantity?: Integer, options: CallOptions = {}): Promise<boolean> {
-    const own = this.#core.ownReservations(key, [id]);
-    if (own !== undefined) return own.by.apply(key, id, quantity, options);
+    const elsewhere = this.#core.fallbackReservations(key, [id]);
+    if (elsewhere !== undefined) return elsewhere.fallback.apply(key, id, quantity, options);
     return this.#core.send("apply", [key, id, quantity, options], calls.apply);
   }
 
@@ -283,32 +289,23 @@ export class Limiter {
   release(key: Key, ...ids: string[] | [...ids: string[], options: CallOptions]): Promise<number> {
     const last = ids.at(-1);
     const options = typeof last === "object" && !(last instanceof Uint8Array) ? last : {};
-    const own = (options === last ? ids.slice(0, -1) : ids) as string[];
-    return this.#release(key, own, options);
+    return this.#release(key, (options === last ? ids.slice(0, -1) : ids) as string[], options);
   }
 
-  #release(key: Key, ids: string[], options: CallOptions): Promise<number> {
-    const own = this.#core.ownReservations(key, ids);
-    if (own !== undefined) return this.#releaseOwn(own, key, ids, options);
-    return this.#core.send("release", [key, ids, options], calls.release);
+  async #release(key: Key, ids: string[], options: CallOptions): Promise<number> {
+    const elsewhere = this.#core.fallbackReservations(key, ids);
+    if (elsewhere === undefined) return this.#core.send("release", [key, ids, options], calls.release);
+    const { fallback, reserved } = elsewhere;
+    const released = await fallback.release(key, ...reserved, options);
+    const others = ids.filter((id) => !reserved.includes(id));
+    return released + (others.length > 0 ? await this.#release(key, others, options) : 0);
   }
 
   /** RL.RENEW: restarts the lease. Returns false if the reservation is not held. */
   renew(key: Key, id: string, options: RenewOptions = {}): Promise<boolean> {
-    const own = this.#core.ownReservations(key, [id]);
-    if (own !== undefined) return own.by.renew(key, id, options);
+    const elsewhere = this.#core.fallbackReservations(key, [id]);
+    if (elsewhere !== undefined) return elsewhere.fallback.renew(key, id, options);
     return this.#core.send("renew", [key, id, options], calls.renew);
-  }
-
-  async #releaseOwn(
-    { by, own }: { by: Limits; own: string[] },
-    key: Key,
-    ids: string[],
-    options: CallOptions,
-  ): Promise<number> {
-    const others = ids.filter((id) => !own.includes(id));
-    const released = await by.release(key, ...own, options);
-    return released + (others.length > 0 ? await this.#release(key, others, options) : 0);
   }
 
   /** RL.HELD: returns the live reservations, oldest first. */
@@ -339,7 +336,9 @@ export class Limiter {
     return this.#core.send("info", [key, options], calls.info);
   }
 
-  /** RL.TOP: returns the keys with the most denials in the last 10 to 20 minutes, most first. Asks all nodes of a cluster. */
+  /**
+   * RL.TOP: returns the keys with the most denials in the last 10 to 20 minutes, most first. Asks all nodes of a cluster.
+   */
   top(options: TopOptions = {}): Promise<TopKey[]> {
     return this.#core.send("top", [options], calls.top);
   }

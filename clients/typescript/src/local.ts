@@ -1,30 +1,36 @@
-/** A limit that is decided in the process: sends what its leases ask for, and answers the calls that wait. See leases.ts. */
+/** A limit that is decided in the process. It does the I/O of its leases, see leases.ts, and answers the calls that wait. */
 
 import { checkCallOptions, type Call, type CallOptions, type Key } from "./calls.js";
 import { quote } from "./check.js";
 import { isErrorReply, servesNobody, throwIfAborted } from "./errors.js";
-import { Leases, type Clock, type LocalOptions, type Plan } from "./leases.js";
+import { Leases, type Clock, type LocalOptions, type Round } from "./leases.js";
 import type { Policy, Window } from "./limits.js";
 import type { Reply } from "./replies.js";
 import type { Attempt } from "./transport.js";
 
-/** How often close() tries to settle. */
-const TRIES = 3;
+/** The number of times that close() tries to settle. */
+const CLOSE_TRIES = 3;
 
-/** How a Local reaches the server, and reports that it was closed. */
+/** The limiter that a Local belongs to. */
 export interface Port {
-  /** `attempt` shows afterwards whether the call was sent. */
+  /** Returns the server's reply. Afterwards `attempt` shows whether the call was sent. */
   ask<T>(call: Call<T>, attempt: Attempt): Promise<T>;
-  /** Returns whether an error of settling is hidden, as `unreachable` says what to do while Redis cannot be reached. */
+  /** Returns whether an error of settling is ignored: Redis cannot be reached, and `unreachable` is not "raise". */
   isForgiven(error: unknown): boolean;
-  /** The answer to a take that the server did not answer; throws what is not about the connection. */
-  fallback(quantity: number, error: unknown): Reply | Promise<Reply>;
+  /**
+   * Returns what `unreachable` decides after an error. Throws the error if it does not mean that Redis cannot be reached.
+   */
+  answerWithoutServer(quantity: number, error: unknown): Reply | Promise<Reply>;
+  /** Called when the Local was closed. */
   closed(local: Local): void;
 }
 
-/** The clocks with a timer. A test has its own. */
+/** Clocks and a timer. Tests have their own. */
 export interface Timer extends Clock {
-  /** Calls back after this time, and keeps no program running unless it `isAwaited`. The returned function cancels it. */
+  /**
+   * Calls back after `ms` milliseconds. Only if it `isAwaited`, the program keeps running for it. Returns a function to
+   * cancel.
+   */
   after(ms: number, callback: () => void, isAwaited: boolean): () => void;
 }
 
@@ -39,7 +45,7 @@ export const SYSTEM_TIMER: Timer = {
   },
 };
 
-/** A take that waits for the server. */
+/** A call of take() that waits for the server. */
 interface Waiter {
   quantity: number;
   resolve: (reply: Reply | Promise<Reply>) => void;
@@ -51,12 +57,12 @@ export class Local {
   readonly #port: Port;
   readonly #timer: Timer;
   readonly #leases: Leases;
-  /** They are answered in their order. */
+  /** First come, first served. */
   #waiters: Waiter[] = [];
-  /** Whether plans are made and sent. */
+  /** Whether rounds are being sent. */
   #isBusy = false;
-  /** Called when a plan has its outcome, or there is none. */
-  #rounds: (() => void)[] = [];
+  /** Called at the end of the round that is under way, or at once if there is nothing to send. */
+  #onRoundEnd: (() => void)[] = [];
   #cancelTimer: (() => void) | undefined;
   #closing: Promise<void> | undefined;
   #isStopped = false;
@@ -68,18 +74,18 @@ export class Local {
   }
 
   /**
-   * Decides at once, without the server; undefined if it must be asked, which is begun. `limit`, `remaining` and
-   * `resetAfterMs` are from the server's last reply, and before that the window's limit and 0.
+   * Decides at once, without the server. Returns undefined if the server must be asked, and begins to ask it. `limit`,
+   * `remaining` and `resetAfterMs` of the reply are from the server's last reply, and before that the window's limit and 0.
    */
   tryTake(quantity = 1): Reply | undefined {
     this.#check(quantity);
     const reply = this.#leases.take(quantity);
-    // It is demand when it is decided: until then the caller may try any number of times.
+    // It counts as demand when it is decided: until then the caller may try any number of times.
     if (reply === undefined) this.#leases.want(quantity, true);
     return reply;
   }
 
-  /** Decides in the process if it can, else asks the server. */
+  /** Decides in the process if possible, else asks the server. */
   async take(quantity = 1, options: CallOptions = {}): Promise<Reply> {
     const signal = checkCallOptions("take", options);
     this.#check(quantity);
@@ -94,22 +100,24 @@ export class Local {
     });
   }
 
-  /** A signal ends the wait of a take. What was fetched for it is there for others, and given back when its lease ends. */
+  /**
+   * Ends the wait when the signal fires. What is fetched for it is left to others, and is given back when its lease ends.
+   */
   #leaveOn(signal: AbortSignal, waiter: Waiter): void {
     const { resolve, reject } = waiter;
     const leave = () => {
       this.#waiters = this.#waiters.filter((each) => each !== waiter);
       reject(signal.reason);
     };
-    const stayed = () => signal.removeEventListener("abort", leave);
-    waiter.resolve = (reply) => (stayed(), resolve(reply));
-    waiter.reject = (error) => (stayed(), reject(error));
+    const stopListening = () => signal.removeEventListener("abort", leave);
+    waiter.resolve = (reply) => (stopListening(), resolve(reply));
+    waiter.reject = (error) => (stopListening(), reject(error));
     signal.addEventListener("abort", leave);
   }
 
   /**
-   * Settles what is held, and resolves when the server has answered. Rejects if it does not, unless `unreachable` says what
-   * is answered then: what was held counts when its lease ends.
+   * Settles what is held, and resolves when the server has answered. If the server does not answer, what was held counts
+   * when its lease ends, and the promise rejects only if `unreachable` is "raise".
    */
   close(): Promise<void> {
     this.#closing ??= this.#close();
@@ -120,7 +128,7 @@ export class Local {
     const leases = this.#leases;
     while (this.#waiters.length > 0) await this.#round();
     leases.close();
-    const last = leases.failures + TRIES;
+    const last = leases.failures + CLOSE_TRIES;
     while (!leases.isSettled && leases.failures < last && !this.#isStopped) await this.#round();
     if (this.#isStopped) return;
     this.#stop();
@@ -130,10 +138,10 @@ export class Local {
   }
 
   #round(): Promise<void> {
-    return new Promise((resolve) => this.#rounds.push(resolve));
+    return new Promise((resolve) => this.#onRoundEnd.push(resolve));
   }
 
-  /** Forgets what is held, as the connections are closed: it counts as spent. */
+  /** Stops without settling, as the connections are closed. What is held counts as spent. */
   drop(): void {
     this.#closing ??= Promise.resolve();
     this.#stop();
@@ -152,60 +160,63 @@ export class Local {
     if (this.#closing !== undefined) throw new Error("the local limit was closed");
   }
 
-  /** Sends at the end of this turn, so that what is asked for in one turn is sent together. */
+  /** Begins to send rounds when the code that runs now has finished, so that all its takes are sent together. */
   #wake(): void {
     if (this.#isBusy || this.#isStopped) return;
     this.#isBusy = true;
-    queueMicrotask(() => void this.#work());
+    queueMicrotask(() => void this.#sendRounds());
   }
 
-  async #work(): Promise<void> {
+  /** Sends rounds until there is nothing more to send, and sets the timer for the next one. */
+  async #sendRounds(): Promise<void> {
     this.#cancelTimer?.();
-    let plan: Plan | undefined;
+    let round: Round | undefined;
     do {
-      plan = this.#isStopped ? undefined : this.#leases.plan();
-      if (plan !== undefined) await this.#exchange(plan);
-      this.#isBusy = plan !== undefined;
+      round = this.#isStopped ? undefined : this.#leases.nextRound();
+      if (round !== undefined) await this.#exchange(round);
+      this.#isBusy = round !== undefined;
       this.#serve();
       this.#endRound();
-    } while (plan !== undefined);
+    } while (round !== undefined);
     const at = this.#leases.nextAt();
     if (at === undefined || this.#isBusy || this.#isStopped) return;
     const ms = Math.max(1, Math.ceil(at - this.#timer.monotonic()));
     this.#cancelTimer = this.#timer.after(ms, () => this.#wake(), this.#closing !== undefined);
   }
 
-  /** Sends a plan, and reports its outcome. */
-  async #exchange(plan: Plan): Promise<void> {
+  /** Sends the commands of a round together, and hands the replies to the leases. */
+  async #exchange(round: Round): Promise<void> {
     const leases = this.#leases;
-    const attempts = plan.commands.map((): Attempt => ({ over: false }));
     const read = (reply: unknown) => reply;
-    let lost: { error: unknown } | undefined;
-    const asked = plan.commands.map((words, at) =>
-      this.#port.ask({ key: leases.key, words, readonly: false, read }, attempts[at] as Attempt).catch((error) => {
-        if (!isErrorReply(error) || servesNobody(error)) lost = { error };
-        return error as unknown;
+    let failure: { error: unknown } | undefined;
+    let isSent = false;
+    const replies = await Promise.all(
+      round.commands.map(async (words) => {
+        const attempt: Attempt = { over: false };
+        try {
+          return await this.#port.ask({ key: leases.key, words, readonly: false, read }, attempt);
+        } catch (error) {
+          if (!isErrorReply(error) || servesNobody(error)) failure = { error };
+          return error;
+        } finally {
+          isSent ||= attempt.isSent === true;
+        }
       }),
     );
-    const answers = await Promise.all(asked);
-    if (lost === undefined) leases.receive(plan, answers);
-    else
-      leases.fail(
-        plan,
-        lost.error,
-        attempts.some(({ isSent }) => isSent),
-      );
+    if (failure === undefined) leases.receive(round, replies);
+    else leases.fail(round, failure.error, isSent);
   }
 
-  /** Answers the calls that wait, and asks again for the first that cannot be answered. */
+  /** Answers the calls that wait, in their order. Asks the server again for the first one that cannot be answered yet. */
   #serve(): void {
     const leases = this.#leases;
     for (let first = this.#waiters[0]; first !== undefined; first = this.#waiters[0]) {
       try {
         const reply = leases.take(first.quantity, true);
         if (reply !== undefined) first.resolve(reply);
-        else if (leases.error !== undefined) first.resolve(this.#port.fallback(first.quantity, leases.error));
-        else if (this.#isStopped) throw new Error("the local limit was closed");
+        else if (leases.error !== undefined) {
+          first.resolve(this.#port.answerWithoutServer(first.quantity, leases.error));
+        } else if (this.#isStopped) throw new Error("the local limit was closed");
         else return leases.want(first.quantity, true);
       } catch (error) {
         first.reject(error);
@@ -215,6 +226,6 @@ export class Local {
   }
 
   #endRound(): void {
-    for (const resolve of this.#rounds.splice(0)) resolve();
+    for (const resolve of this.#onRoundEnd.splice(0)) resolve();
   }
 }

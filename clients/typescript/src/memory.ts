@@ -16,10 +16,10 @@ export interface MemoryLimiterOptions {
   /** Milliseconds since 1970, as Date.now counts them, which is the default. A test sets the time instead of sleeping. */
   clock?: (() => number) | undefined;
   /**
-   * The part of each limit that this process keeps, above 0 and at most 1, as in 1 / 4. What is available at once (a window's
-   * limit, a rate's burst + 1, a semaphore's places) is rounded down, but is at least 1, so that four processes together never
-   * admit more than a limit of 4 and above; what a rate gives for each period is a quarter exactly. `leave` is rounded up. A
-   * limit of 0 stays 0. Default 1.
+   * The part of each limit that this process keeps, above 0 and at most 1, as in 1 / 4. What is available at once (a
+   * window's limit, a rate's burst + 1, a semaphore's places) is rounded down, but is at least 1, so that four processes
+   * together never admit more than a limit of 4 and above; what a rate gives for each period is a quarter exactly. `leave`
+   * is rounded up. A limit of 0 stays 0. Default 1.
    */
   share?: number | undefined;
   /** The limits by name, in the words of the setting ratelimit.policies, or a definition for each name. */
@@ -121,9 +121,9 @@ class MemoryTransport implements Transport {
   }
 
   /** The reply, or undefined if it must be waited for. */
-  atOnce({ words, blockMs, more }: Pick<Command, "words" | "blockMs" | "more">): unknown {
+  atOnce({ words, blockMs, transaction }: Pick<Command, "words" | "blockMs" | "transaction">): unknown {
     if (this.#engine === undefined || blockMs !== undefined) return undefined;
-    if (more !== undefined) return this.#callEach(this.#engine, [words, ...more]);
+    if (transaction !== undefined) return this.#callEach(this.#engine, transaction);
     const reply = this.#engine.call(words, this.#now());
     if (this.#waiting.size > 0) this.#settle();
     if (reply instanceof ReplyError) throw reply;
@@ -138,10 +138,10 @@ class MemoryTransport implements Transport {
     return replies;
   }
 
-  async send({ words, more }: Command, attempt: Attempt): Promise<unknown> {
+  async send({ words, transaction }: Command, attempt: Attempt): Promise<unknown> {
     const engine = this.#engine ?? (await this.#load());
     if (attempt.over) throw gone();
-    if (more !== undefined) return this.#callEach(engine, [words, ...more]);
+    if (transaction !== undefined) return this.#callEach(engine, transaction);
     const reply = engine.call(words, this.#now());
     if (reply instanceof Ticket) {
       return new Promise((resolve, reject) => {

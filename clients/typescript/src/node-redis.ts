@@ -1,7 +1,7 @@
-/** What is known of node-redis: its clients, pools, sentinels and clusters. */
+/** Transports for node-redis: clients, pools, sentinels and clusters. */
 
 import type { Command, Key } from "./calls.js";
-import { Connections, type OneTimeClient, type Source } from "./connections.js";
+import { Connections, connectionsLike, type ClientSource, type OneTimeClient } from "./connections.js";
 import type { Word } from "./limits.js";
 import { slotOf } from "./slot.js";
 import {
@@ -20,7 +20,7 @@ export interface NodeRedis {
   sendCommand(...args: any[]): Promise<any>;
 }
 
-/** A single client of node-redis, as far as it is used here. */
+/** The members of a single client that are used here. */
 export interface NodeRedisClient {
   readonly isReady: boolean;
   readonly options?: Record<string, unknown> | undefined;
@@ -31,70 +31,66 @@ export interface NodeRedisClient {
   sendCommand(words: Word[]): Promise<unknown>;
 }
 
+/** Closes a client, which throws if it is closed already. */
+function destroy(client: { destroy(): unknown }): void {
+  try {
+    client.destroy();
+  } catch {
+    // It is closed.
+  }
+}
+
 function oneTimeNodeRedis(client: NodeRedisClient, connectTimeout: number): OneTimeClient {
   const socket = { ...(client.options?.["socket"] as object | undefined), connectTimeout };
-  const own = client.duplicate({
+  const duplicate = client.duplicate({
     socket: { ...socket, reconnectStrategy: false, socketTimeout: undefined },
     commandOptions: undefined,
     commandsQueueMaxLength: undefined,
     disableOfflineQueue: false,
-    // Its answer would swallow the error of a server that has no more connections to give.
+    // Its reply would hide the error of a server that accepts no more connections.
     disableClientInfo: true,
     pingInterval: undefined,
     clientSideCache: undefined,
     emitInvalidate: undefined,
   });
   const oneTime: OneTimeClient = {
-    connect: () => own.connect(),
-    send: (words) => own.sendCommand(words),
-    isReady: () => own.isReady,
-    close: () => {
-      try {
-        own.destroy();
-      } catch {
-        // It is closed already.
-      }
-    },
+    connect: () => duplicate.connect(),
+    send: (words) => duplicate.sendCommand(words),
+    isReady: () => duplicate.isReady,
+    close: () => destroy(duplicate),
     lastError: undefined,
   };
-  own.on("error", (error) => (oneTime.lastError = error));
+  duplicate.on("error", (error) => (oneTime.lastError = error));
   return oneTime;
 }
 
-/** One client. */
-export function singleNodeRedis(client: NodeRedisClient, deadline: number | undefined): Transport {
-  const source: Source = {
-    makeClient: (connectTimeout) => Promise.resolve(oneTimeNodeRedis(client, connectTimeout)),
-    settings: () => client.options,
-  };
-  const connections = new Connections(source, deadline);
-  closeWith(client, () => connections.close());
-  return connections;
-}
+/** Returns the transport for a single client. */
+export const singleNodeRedis = (client: NodeRedisClient, deadline: number | undefined): Transport =>
+  connectionsLike(client, oneTimeNodeRedis, deadline);
 
-/** A pool, as far as it is used here. */
+/** The members of a pool that are used here. */
 export interface NodeRedisPool {
   readonly isOpen: boolean;
   execute<T>(use: (client: NodeRedisClient) => T): Promise<T>;
 }
 
-/** A pool. One of its clients knows the settings of its connections, and when it is closed. */
+/** Returns the transport for a pool. One of its clients has the settings, and reports that the pool is closed. */
 export function poolOfNodeRedis(pool: NodeRedisPool, deadline: number | undefined): Transport {
   let member: NodeRedisClient | undefined;
   const findMember = async (): Promise<NodeRedisClient> => {
     if (member === undefined) {
-      const { client } = await pool.execute((each) => ({ client: each }));
+      const { client } = await pool.execute((free) => ({ client: free }));
       member = client;
       client.on("end", () => setImmediate(lookAgain));
     }
     return member;
   };
-  const source: Source = {
+  const source: ClientSource = {
     makeClient: async (connectTimeout) => oneTimeNodeRedis(await findMember(), connectTimeout),
     settings: () => member?.options,
   };
   const connections = new Connections(source, deadline);
-  // A pool closes clients also when it has more than it needs.
+  // A pool also closes clients that it does not need.
   const lookAgain = () => {
     member = undefined;
     if (pool.isOpen) findMember().catch(() => {});
@@ -103,35 +99,33 @@ export function poolOfNodeRedis(pool: NodeRedisPool, deadline: number | undefine
   return connections;
 }
 
-/** A signal that takes what node-redis has not sent yet out of its queue. */
+/** Returns a signal that removes a call from the queue of node-redis, as long as it is not sent. */
 function signalOf(attempt: Attempt): AbortSignal {
   const controller = new AbortController();
   attempt.abandon = () => controller.abort();
   return controller.signal;
 }
 
-/** Sends commands as a transaction. Returns the list of their replies, error replies among them. */
+/** Returns a call of EVAL that executes commands at once. Its reply is the list of their replies, with error replies. */
 function scriptOf(commands: Word[][]): Word[] {
   const script =
     "local at, replies = 1, {} while ARGV[at] do local last = at + tonumber(ARGV[at])" +
     " replies[#replies + 1] = redis.pcall(unpack(ARGV, at + 1, last)) at = last + 1 end return replies";
   const keys = commands.map(([, key = ""]) => key);
-  const words = commands.flatMap((each) => [String(each.length), ...each]);
+  const words = commands.flatMap((command) => [String(command.length), ...command]);
   return ["EVAL", script, String(keys.length), ...keys, ...words];
 }
 
-/** The master that sentinels name. The client finds it. */
+/** Sends calls through a sentinel client, which finds the master. */
 export class NodeRedisSentinel extends ClientTransport<NodeRedis> {
   readonly name = "the master of the sentinels";
 
-  send({ words: first, readonly, more }: Command, attempt: Attempt): Promise<unknown> {
-    // Which of its connections a command takes is the client's own choice, so that MULTI and EXEC may part.
-    const words = more === undefined ? first : scriptOf([first, ...more]);
+  send({ words, readonly, transaction }: Command, attempt: Attempt): Promise<unknown> {
     const signal = signalOf(attempt);
     attempt.isSent = true;
     let isSent = false;
-    // The client sends a call again whose connection was lost. It reads the options each time: the second time it finds
-    // that the call is aborted.
+    // If the connection is lost, the client sends the call again. It reads the options each time, and the second time they
+    // say that the call is aborted.
     const options = {
       get abortSignal(): AbortSignal {
         if (isSent) return AbortSignal.abort();
@@ -139,11 +133,12 @@ export class NodeRedisSentinel extends ClientTransport<NodeRedis> {
         return signal;
       },
     };
-    return this.client.sendCommand(readonly, words, options);
+    // A script instead of MULTI and EXEC, which the client might send on different connections.
+    return this.client.sendCommand(readonly, transaction === undefined ? words : scriptOf(transaction), options);
   }
 }
 
-/** The client of a node of a cluster, as far as it is used here. */
+/** The members of the client of a cluster's node that are used here. */
 interface NodeRedisNode extends NodeRedis {
   readonly isReady: boolean;
   multi(): NodeRedisMulti;
@@ -154,7 +149,7 @@ interface NodeRedisMulti {
   exec(): Promise<unknown>;
 }
 
-/** A cluster client, as far as it is used here. */
+/** The members of a cluster client that are used here. */
 export interface NodeRedisClusterClient extends NodeRedis {
   readonly slots: readonly ({ master: { address: string } } | undefined)[];
   readonly masters: readonly object[];
@@ -166,7 +161,7 @@ export interface NodeRedisClusterClient extends NodeRedis {
   on(event: string, listener: () => void): unknown;
 }
 
-/** A cluster. */
+/** Sends calls through a cluster client. */
 export class NodeRedisCluster extends ClusterTransport<NodeRedisClusterClient> {
   constructor(client: NodeRedisClusterClient) {
     super(client);
@@ -177,10 +172,14 @@ export class NodeRedisCluster extends ClusterTransport<NodeRedisClusterClient> {
     return key === undefined ? "" : (this.client.slots?.[slotOf(key)]?.master.address ?? "");
   }
 
-  send(call: Command, attempt: Attempt): Promise<unknown> {
-    if (call.blockMs !== undefined && typeof this.client.duplicate === "function")
-      return this.sendWaiting(call, attempt);
-    return call.more === undefined ? this.ask(this.client, call, attempt) : this.transact(this.client, call, attempt);
+  send(command: Command, attempt: Attempt): Promise<unknown> {
+    const { key = "", blockMs, transaction } = command;
+    if (blockMs !== undefined && typeof this.client.duplicate === "function") {
+      return this.sendBlocking(command, attempt);
+    }
+    return transaction === undefined
+      ? this.ask(this.client, command, attempt)
+      : this.transact(this.client, key, transaction, attempt);
   }
 
   protected override async nodeAt(
@@ -188,18 +187,18 @@ export class NodeRedisCluster extends ClusterTransport<NodeRedisClusterClient> {
     address: string,
     attempt: Attempt,
   ): Promise<Transact | undefined> {
-    const found = client.nodeByAddress.get(address);
-    if (found === undefined) return undefined;
-    const node = await client.nodeClient(found);
-    // What is given to a node that is not connected is sent whenever it is.
+    const nodeInfo = client.nodeByAddress.get(address);
+    if (nodeInfo === undefined) return undefined;
+    const node = await client.nodeClient(nodeInfo);
+    // A client that is not connected yet would keep the transaction, and send it even if the caller has given up.
     if (!node.isReady) await node.sendCommand(["PING"], { abortSignal: signalOf(attempt) });
     return async (commands, isAsking) => {
-      // By its own transactions, as it sends nothing of one whose connection was lost in the middle.
+      // The library's transactions: if the connection is lost in the middle of one, nothing of it is sent again.
       const multi = node.multi();
       for (const words of commands) multi.addCommand(words);
-      const asked = isAsking ? node.sendCommand(["ASKING"]) : undefined;
+      const asking = isAsking ? node.sendCommand(["ASKING"]) : undefined;
       try {
-        const [replies] = await Promise.all([multi.exec(), asked]);
+        const [replies] = await Promise.all([multi.exec(), asking]);
         return replies;
       } catch (error) {
         const { replies } = error as { replies?: unknown };
@@ -227,10 +226,6 @@ export class NodeRedisCluster extends ClusterTransport<NodeRedisClusterClient> {
   }
 
   protected hangUp(client: NodeRedisClusterClient): void {
-    try {
-      client.destroy();
-    } catch {
-      // It is closed already.
-    }
+    destroy(client);
   }
 }

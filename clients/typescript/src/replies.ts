@@ -7,8 +7,8 @@ export interface Reply {
   /** Whether limited is 0. */
   allowed: boolean;
   /**
-   * 0: allowed. 1: denied. 2, where reservations are asked for: denied because others hold the capacity or wait for it, and may
-   * return it.
+   * 0: allowed. 1: denied. 2, where reservations are asked for: denied because others hold the capacity or wait for it, and
+   * may return it.
    */
   limited: 0 | 1 | 2;
   /** The most that is available at once. */
@@ -38,13 +38,13 @@ export interface AllReply extends Reply {
   /** Each clause's own reply, in order; empty if Redis could not be reached. */
   answers: Reply[];
   /**
-   * The names of the limits that took, in order, at most one of each group. Empty if the call was denied, or Redis could not be
-   * reached.
+   * The names of the limits that took, in order, at most one of each group. Empty if the call was denied, or Redis could not
+   * be reached.
    */
   paid: string[];
   /**
-   * Settles all that was reserved; undefined if the call was denied, or no limit reserves. Not enumerable, as it is not part of
-   * the reply.
+   * Settles all that was reserved; undefined if the call was denied, or no limit reserves. Not enumerable, as it is not part
+   * of the reply.
    */
   readonly reservation?: Reservation | undefined;
 }

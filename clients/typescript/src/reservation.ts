@@ -112,9 +112,9 @@ export class Reservation {
   }
 
   /**
-   * Settles now: counts what was reserved, or `cost`, what was really used. Returns false if the lease had ended. For several
-   * limits, `cost` has the quantities by their names. A limit that it does not name keeps what was reserved, and a semaphore is
-   * released.
+   * Settles now: counts what was reserved, or `cost`, what was really used. Returns false if the lease had ended. For
+   * several limits, `cost` has the quantities by their names. A limit that it does not name keeps what was reserved, and a
+   * semaphore is released.
    */
   async apply(cost?: Integer | Costs, options: CallOptions = {}): Promise<boolean> {
     throwIfAborted(options.signal);

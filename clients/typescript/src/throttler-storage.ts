@@ -27,7 +27,8 @@ const inSeconds = (ms: number): number => Math.ceil(ms / 1000);
 
 /**
  * A `ThrottlerStorage` of @nestjs/throttler on a server with redis-ratelimit. Each request is one RL.WINDOW, which counts in
- * a window that starts with its first hit (FIXED FROM first), and closes the key for the block duration when it denies (BAN).
+ * a window that starts with its first hit (FIXED FROM first), and closes the key for the block duration when it denies
+ * (BAN).
  *
  *     ThrottlerModule.forRoot({ throttlers: [{ ttl: 60_000, limit: 10 }], storage: new RatelimitThrottlerStorage(client) })
  */

@@ -1,4 +1,4 @@
-/** How calls go to a server or a cluster, whatever the client is. */
+/** How calls are sent to a server or a cluster, through any of the clients. */
 
 import { PROBE_MS } from "./breaker.js";
 import type { Command, Key } from "./calls.js";
@@ -7,90 +7,92 @@ import { codeOf, isErrorReply, Unreachable } from "./errors.js";
 import type { Word } from "./limits.js";
 import { slotOf } from "./slot.js";
 
-/** What is reported to the sender of a call while it waits. */
+/** The state of one call, shared between its caller and the transport that sends it. */
 export interface Attempt {
-  /** The caller has its answer already: nothing is to be sent any more. */
+  /** Whether the caller has its result already. Then nothing more may be sent. */
   over: boolean;
-  /** Called when that happens. */
+  /** Called by the caller when it sets `over`. */
   abandon?: (() => void) | undefined;
-  /** Whether the server may have been asked: the call was given to a connection. */
+  /** Whether the call was given to a connection, so that the server may have executed it. */
   isSent?: boolean;
 }
 
-/** The property of a stand-in for a client that has its own transport. */
+/** The property of a stand-in for a client that holds its transport. */
 export const OWN_TRANSPORT = Symbol.for("redis-ratelimit-client.transport");
 
-/** How calls go to a server or a cluster. */
+/** Sends calls to a server or a cluster. */
 export interface Transport {
-  /** The server in errors. */
+  /** The name of the server in errors. */
   readonly name: string;
-  /** What went wrong last with a connection. */
+  /** The error of the last attempt to connect, if it failed. */
   readonly lastError: unknown;
-  /** The node that has a key; each node has a breaker of its own. */
+  /** Returns the node that has a key. Each node has its own breaker. */
   nodeOf(key: Key | undefined): string;
-  send(call: Command, attempt: Attempt): Promise<unknown>;
-  /** The reply if it is available without waiting, else undefined. */
-  atOnce?(call: Command): unknown;
-  /** Resolves once the node of a key answers. */
+  send(command: Command, attempt: Attempt): Promise<unknown>;
+  /** Returns the reply if it is available without waiting, else undefined. */
+  atOnce?(command: Command): unknown;
+  /** Resolves when the node of a key answers. */
   probe(key: Key | undefined): Promise<void>;
-  /** A call that began at `began` (performance.now) had no answer in time. */
+  /** Called if a call that began at `began`, by performance.now(), got no answer in time. */
   silent(key: Key | undefined, began: number): void;
   /** Sends a call to each node that takes writes. */
-  sendToAll(call: Command, attempt: Attempt): Promise<unknown[]>;
+  sendToAll(command: Command, attempt: Attempt): Promise<unknown[]>;
   close(): void;
 }
 
-/** What work comes to. When the time is over it fails with the error that `late` makes. */
+/** Resolves as `work` does. After `ms` milliseconds it rejects with the error that `late` creates. */
 export async function within<T>(ms: number, work: Promise<T>, late: () => Error): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
-  const over = new Promise<never>((_, reject) => {
+  const timeout = new Promise<never>((_, reject) => {
     timer = setTimeout(() => reject(late()), ms);
   });
   try {
-    return await Promise.race([work, over]);
+    return await Promise.race([work, timeout]);
   } finally {
     clearTimeout(timer);
   }
 }
 
-/** Closes what the limiter opened when the client is closed that it was given. */
+/** Calls `close` when the application closes its client. */
 export function closeWith(client: object, close: () => void): void {
   const { on } = client as { on?: (event: string, listener: () => void) => unknown };
   on?.call(client, "end", close);
 }
 
-/** How many connections for calls that wait are kept for the next such call. */
-export const MOST_SPARE = 16;
-/** How long an attempt to connect may take without a deadline. */
+/** The maximum number of connections for calls with `block` that are kept while no call waits on them. */
+export const MAX_SPARE = 16;
+/** The longest attempt to connect without a deadline. */
 const LONG_ATTEMPT_MS = 5000;
 
-/** How long an attempt to connect may take: as long as a call, but at least as long as a probe. */
+/** Returns the longest duration of an attempt to connect: that of a call, but at least that of a probe. */
 export const attemptMsOf = (deadline: number | undefined): number =>
   deadline === undefined ? LONG_ATTEMPT_MS : Math.max(PROBE_MS, deadline);
 
 export const sleep = (ms: number): Promise<void> => new Promise((done) => setTimeout(done, ms));
 
+type Send = (words: Word[]) => Promise<unknown>;
+
 /**
- * Sends commands as one transaction, all in this turn of the event loop, so that no others come between them. The answer is
- * the reply of EXEC.
+ * Sends commands as one transaction, and returns the reply of EXEC. They are all sent in this turn of the event loop, so
+ * that no others come between them.
  */
-export async function transaction(
-  commands: Word[][],
-  send: (words: Word[]) => Promise<unknown>,
-  isAsking = false,
-): Promise<unknown> {
+export async function sendTransaction(commands: Word[][], send: Send, isAsking = false): Promise<unknown> {
   const before = isAsking ? [["ASKING"], ["MULTI"]] : [["MULTI"]];
   const replies = await Promise.allSettled([...before, ...commands, ["EXEC"]].map(send));
-  // A command that was refused before EXEC says why nothing was carried out, which EXEC does not.
+  // The error of a command that was refused before EXEC says why nothing was executed; the error of EXEC does not.
   const refused = replies.find((reply) => reply.status === "rejected");
   if (refused !== undefined) throw refused.reason;
   return (replies.at(-1) as PromiseFulfilledResult<unknown>).value;
 }
 
-/** The error of a call that was given up before it could be sent. */
+/** Sends the words of a call, or its transaction. */
+export const sendCommands = ({ words, transaction }: Command, send: Send): Promise<unknown> =>
+  transaction === undefined ? send(words) : sendTransaction(transaction, send);
+
+/** Returns the error of a call that was given up before it could be sent. */
 export const gone = (): Unreachable => new Unreachable("the connection came too late");
 
-/** Sends calls through a client that the limiter does not open by itself. */
+/** Sends calls through a client whose connections the limiter does not manage. */
 export abstract class ClientTransport<Given> implements Transport {
   protected readonly client: Given;
   lastError: unknown = undefined;
@@ -105,7 +107,7 @@ export abstract class ClientTransport<Given> implements Transport {
     return "";
   }
 
-  abstract send(call: Command, attempt: Attempt): Promise<unknown>;
+  abstract send(command: Command, attempt: Attempt): Promise<unknown>;
 
   async probe(key: Key | undefined): Promise<void> {
     const attempt: Attempt = { over: false };
@@ -122,76 +124,77 @@ export abstract class ClientTransport<Given> implements Transport {
   }
 
   silent(_key: Key | undefined, _began: number): void {
-    // Its connections are the client's.
+    // The client manages its connections.
   }
 
-  async sendToAll(call: Command, attempt: Attempt): Promise<unknown[]> {
-    return [await this.send(call, attempt)];
+  async sendToAll(command: Command, attempt: Attempt): Promise<unknown[]> {
+    return [await this.send(command, attempt)];
   }
 
   close(): void {
-    // Nothing was opened.
+    // The application closes its client.
   }
 }
 
-/** The most redirections of a transaction: a cluster whose nodes disagree answers MOVED without end. */
-const MOST_REDIRECTS = 5;
+/** The maximum number of redirections of a transaction: a cluster whose nodes disagree replies MOVED without end. */
+const MAX_REDIRECTS = 5;
 
-/** Carries a transaction out on a node of a cluster, after ASKING if its slot moves there. */
+/** Executes a transaction on a node of a cluster, after ASKING if the slot is being moved to that node. */
 export type Transact = (commands: Word[][], isAsking: boolean) => Promise<unknown>;
 
 /**
- * Sends calls through a cluster client. Calls that wait have others of their own, as such a call holds up whatever comes
- * after it on its connection.
+ * Sends calls through a cluster client. A call with `block` would hold up the calls behind it on its connection, so it has a
+ * duplicate of the client to itself. A few duplicates are kept for the next such call.
  */
 export abstract class ClusterTransport<Given extends object> extends ClientTransport<Given> {
   readonly name = "the cluster";
   #spare: Given[] = [];
-  #closed = 0;
+  #timesClosed = 0;
 
+  /** Creates and connects a duplicate of the client. */
   protected abstract open(): Promise<Given>;
   protected abstract hangUp(client: Given): void;
-  protected abstract ask(client: Given, call: Command, attempt: Attempt): Promise<unknown>;
-  /** The node at an address, once it is connected; undefined if the client does not know it. */
+  /** Sends a single command through a client. */
+  protected abstract ask(client: Given, command: Command, attempt: Attempt): Promise<unknown>;
+  /** Returns the node at an address, connected; undefined if the client does not know the address. */
   protected abstract nodeAt(client: Given, address: string, attempt: Attempt): Promise<Transact | undefined>;
 
-  /** A transaction on the node that has its keys, wherever it is redirected to. */
-  protected async transact(client: Given, call: Command, attempt: Attempt): Promise<unknown> {
-    const { key = "", words, more = [] } = call;
-    const commands = [words, ...more];
-    if (new Set(commands.map(([, each = ""]) => slotOf(each))).size > 1) {
+  /** Executes a transaction on the node that has its keys, and follows redirections. */
+  protected async transact(client: Given, key: Key, commands: Word[][], attempt: Attempt): Promise<unknown> {
+    if (new Set(commands.map(([, keyOfCommand = ""]) => slotOf(keyOfCommand))).size > 1) {
       throw new ReplyError("CROSSSLOT the keys of one step must lie in one slot");
     }
     let address = this.nodeOf(key);
     let isAsking = false;
     for (let redirects = 0; ; redirects += 1) {
-      const node = await this.#known(client, address, key, attempt);
+      const execute = await this.#connectedNode(client, address, key, attempt);
       if (attempt.over) throw gone();
       attempt.isSent = true;
       try {
-        return await node(commands, isAsking);
+        return await execute(commands, isAsking);
       } catch (error) {
         const code = codeOf(error);
-        // Nothing was executed if one of its commands was redirected.
-        if ((code !== "MOVED" && code !== "ASK") || redirects === MOST_REDIRECTS) throw error;
+        // If one of the commands was redirected, none was executed.
+        if ((code !== "MOVED" && code !== "ASK") || redirects === MAX_REDIRECTS) throw error;
         isAsking = code === "ASK";
         address = (error as Error).message.split(" ")[2] ?? "";
       }
     }
   }
 
-  async #known(client: Given, address: string, key: Key, attempt: Attempt): Promise<Transact> {
+  async #connectedNode(client: Given, address: string, key: Key, attempt: Attempt): Promise<Transact> {
     const node = await this.nodeAt(client, address, attempt);
     if (node !== undefined) return node;
-    // The client learns of its nodes when it is redirected.
+    // A client that is redirected looks at the cluster again.
     await this.ask(client, { key, words: ["EXISTS", key], readonly: true }, attempt);
-    const learned = await this.nodeAt(client, address || this.nodeOf(key), attempt);
-    if (learned === undefined) throw new Unreachable(`the cluster's client does not know the node ${address}`);
-    return learned;
+    const discovered = await this.nodeAt(client, address || this.nodeOf(key), attempt);
+    if (discovered === undefined) throw new Unreachable(`the cluster's client does not know the node ${address}`);
+    return discovered;
   }
 
-  protected async sendWaiting(call: Command, attempt: Attempt): Promise<unknown> {
-    const closed = this.#closed;
+  /** Sends a call with `block` through a duplicate of the client. */
+  protected async sendBlocking(command: Command, attempt: Attempt): Promise<unknown> {
+    const timesClosed = this.#timesClosed;
     const client = this.#spare.pop() ?? (await this.open());
     if (attempt.over) {
       this.hangUp(client);
@@ -199,24 +202,24 @@ export abstract class ClusterTransport<Given extends object> extends ClientTrans
     }
     attempt.abandon = () => this.hangUp(client);
     attempt.isSent = true;
-    let isWhole = false;
+    let isAnswered = false;
     try {
-      const reply = await this.ask(client, call, { over: false });
-      isWhole = true;
+      const reply = await this.ask(client, command, { over: false });
+      isAnswered = true;
       return reply;
     } catch (error) {
-      isWhole = isErrorReply(error);
+      isAnswered = isErrorReply(error);
       throw error;
     } finally {
       attempt.abandon = undefined;
-      if (isWhole && !attempt.over && closed === this.#closed && this.#spare.length < MOST_SPARE)
-        this.#spare.push(client);
+      const isWanted = timesClosed === this.#timesClosed && !attempt.over && this.#spare.length < MAX_SPARE;
+      if (isAnswered && isWanted) this.#spare.push(client);
       else this.hangUp(client);
     }
   }
 
   override close(): void {
-    this.#closed += 1;
+    this.#timesClosed += 1;
     for (const client of this.#spare.splice(0)) this.hangUp(client);
   }
 }

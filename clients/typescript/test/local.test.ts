@@ -6,7 +6,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 import type { Call } from "../src/calls.js";
 import { DeadlinePassed, Limiter, type LimiterOptions, type Reply, type Window } from "../src/index.js";
-import { Leases, type LocalOptions, type Plan } from "../src/leases.js";
+import { Leases, type LocalOptions, type Round } from "../src/leases.js";
 import { Local, type Timer } from "../src/local.js";
 import type { Attempt } from "../src/transport.js";
 import { LEASES, limit as limitOf } from "./fixtures.js";
@@ -97,7 +97,7 @@ function local(options: LocalOptions = {}, window: Window | `@${string}` = WINDO
       return call.read(await server.send(call.words.map(String)));
     },
     isForgiven: () => state.isForgiving,
-    fallback: () => AWAY,
+    answerWithoutServer: () => AWAY,
     closed: () => {},
   };
   return { clock, server, state, limit: new Local(port, "k", window, options, clock) };
@@ -440,15 +440,15 @@ suite("leases with a held clock", () => {
     const leases = new Leases("k", { limit: 1000, period: "1h" }, { lease: "1h" }, clock, () => {});
     for (let at = 1; at <= 500; at += 1) {
       leases.want(1, true);
-      const plan = leases.plan()!;
+      const round = leases.nextRound()!;
       leases.receive(
-        plan,
-        plan.items.map(({ kind }) => (kind === "asked" ? [0, 1000, 0, -1, 0, "id", 1, 1] : refusal(READONLY))),
+        round,
+        round.items.map(({ kind }) => (kind === "request" ? [0, 1000, 0, -1, 0, "id", 1, 1] : refusal(READONLY))),
       );
       assert.ok(leases.take(1)?.allowed);
     }
     clock.now += 100;
-    for (const [command, , id] of leases.plan()!.commands) if (command === "RL.APPLY") applied.add(String(id));
+    for (const [command, , id] of leases.nextRound()!.commands) if (command === "RL.APPLY") applied.add(String(id));
     assert.equal(applied.size, 500);
   });
 
@@ -557,8 +557,8 @@ suite("leases with a held clock", () => {
 
 suite("the leases of each client send the same after the same events", () => {
   /** What came of an event: what the case says, or `given` if there is nothing to tell. */
-  function carryOut(leases: Leases, clock: Held, sent: Plan[], event: string, given: never): unknown {
-    const plan = sent.at(-1)!;
+  function carryOut(leases: Leases, clock: Held, sent: Round[], event: string, given: never): unknown {
+    const round = sent.at(-1)!;
     switch (event) {
       case "take":
         try {
@@ -569,7 +569,7 @@ suite("the leases of each client send the same after the same events", () => {
           return "refused";
         }
       case "plan": {
-        const next = leases.plan();
+        const next = leases.nextRound();
         if (next === undefined) return [];
         sent.push(next);
         return next.commands.map((words) => words.join(" ").replace(/\S{16}-(\d+)/, "#$1"));
@@ -587,10 +587,10 @@ suite("the leases of each client send the same after the same events", () => {
         leases.want(given, event === "want");
         break;
       case "receive":
-        leases.receive(plan, (given as unknown[]).map(answerOf));
+        leases.receive(round, (given as unknown[]).map(answerOf));
         break;
       case "fail":
-        leases.fail(plan, lost(), given);
+        leases.fail(round, lost(), given);
         break;
       case "close":
         leases.close();
@@ -606,7 +606,7 @@ suite("the leases of each client send the same after the same events", () => {
 
   for (const { name, limit, options, steps } of LEASES) {
     test(name, () => {
-      const [clock, sent]: [Held, Plan[]] = [new Held(), []];
+      const [clock, sent]: [Held, Round[]] = [new Held(), []];
       const leases = new Leases("k", limitOf(limit) as Window, options, clock, () => {});
       for (const step of steps) {
         const [[event, given]] = Object.entries(step) as [[string, never]];

@@ -17,19 +17,19 @@ suite("the numbers that all clients share", () => {
 
   test("leases have them", () => {
     const lease = {
-      least_ms: leases.LEAST_LEASE_MS,
+      least_ms: leases.MIN_LEASE_MS,
       margin: leases.MARGIN,
-      least_margin_ms: leases.LEAST_MARGIN_MS,
+      least_margin_ms: leases.MIN_MARGIN_MS,
       denial_ms: leases.DENIAL_MS,
       retry_ms: leases.RETRY_MS,
       lost_ms: leases.LOST_MS,
-      most_late: leases.MOST_LATE,
+      most_late: leases.MAX_LATE,
     };
     assert.deepEqual(lease, NUMBERS.lease);
     const ahead = {
       round_trips: leases.AHEAD_ROUND_TRIPS,
       least_ms: leases.AHEAD_MS,
-      most_of_lease: leases.AHEAD_MOST,
+      most_of_lease: leases.MAX_AHEAD,
     };
     assert.deepEqual(ahead, NUMBERS.ahead);
   });
