@@ -1,4 +1,4 @@
-/** Builds the words of each command, reads its reply, and decides when Redis cannot be reached. Does no I/O. */
+/** The calls of a limiter: the words of each command, and how its reply is read. This file does no I/O. */
 
 import { checkFlag, checkOptions, checkSignal, checkText, duration, integer, quote, toMilliseconds } from "./check.js";
 import {
@@ -39,13 +39,13 @@ import {
 /** The key of a limit. */
 export type Key = string | Buffer;
 
-/** A command as it is sent. */
+/** A command to send. */
 export interface Command {
-  /** Undefined if the command has no key. */
+  /** The first key; undefined if the command has none. */
   key: Key | undefined;
   words: Word[];
   readonly: boolean;
-  /** How long the command may wait on the server; 0 is without end. */
+  /** The longest time that the command waits on the server; 0 is without limit. */
   blockMs?: number | undefined;
   /**
    * Several commands that are executed as one transaction, with `words` as the first. Their keys are in the same slot. The
@@ -54,29 +54,29 @@ export interface Command {
   transaction?: Word[][] | undefined;
 }
 
-/** A command, and how its reply is read. */
+/** A command with a function that reads its reply. */
 export interface Call<T> extends Command {
   read: (reply: unknown) => T;
-  /** Returns the reply if Redis cannot be reached, given whether to allow. */
+  /** Returns the result while Redis cannot be reached. Without it, an error is thrown then. */
   unreached?: (allow: boolean) => T;
-  /** Makes one answer of those of all nodes of a cluster, which are asked then. */
-  merge?: (answers: T[]) => T;
-  /** The policies that it names. */
+  /** Merges the results of several nodes. If it is present, the call is sent to all nodes of a cluster. */
+  merge?: (results: T[]) => T;
+  /** The policies in the call. */
   policies?: string[];
-  /** Gives the call up. */
+  /** Cancels the call. */
   signal?: AbortSignal | undefined;
   /**
-   * The commands that give back what the server granted to a caller that no longer waits for it. The answer is undefined if
-   * the connection was closed before it came.
+   * Returns the commands that give back what was granted to a caller that no longer waits. The result is undefined if the
+   * reply was lost.
    */
-  undo?: (answer: T | undefined) => Command[];
+  undo?: (result: T | undefined) => Command[];
 }
 
 /** Options of every call. */
 export interface CallOptions {
   /**
-   * Cancels the call, which rejects with the reason of the signal. A call that has not been sent is not sent, one that waits
-   * (`block`) leaves the line, and what is granted too late is given back.
+   * Cancels the call, which rejects with the reason of the signal. The call is not sent any more, or leaves the line in
+   * which it waits (`block`). What is granted too late is given back.
    */
   signal?: AbortSignal | undefined;
 }
@@ -85,7 +85,7 @@ export interface CallOptions {
 export interface LookOptions extends CallOptions {
   /** Default 1. */
   quantity?: Integer | undefined;
-  /** How much is kept in reserve for others. */
+  /** The quantity that must remain for others. Default 0. */
   leave?: Integer | undefined;
 }
 
@@ -95,11 +95,11 @@ export interface ThrottleOptions extends LookOptions {
   atmost?: boolean | undefined;
   /** Counts the quantity even if that exceeds the limit. */
   force?: boolean | undefined;
-  /** How long the call may wait to be allowed; 0 is without end. */
+  /** The longest time to wait until the call is allowed; 0 is without limit. Default: the call does not wait. */
   block?: Duration | undefined;
-  /** Books what becomes available within this time; the reply has the wait. */
+  /** Books what becomes available within this time. The reply has `waitMs`. */
   ahead?: Duration | undefined;
-  /** How long the key is closed if the call is denied. */
+  /** Closes the key for this time if the call is denied. */
   ban?: Duration | undefined;
 }
 
@@ -111,23 +111,25 @@ export interface WindowOptions extends LookOptions {
   force?: boolean | undefined;
   /** Counts the call even if it is denied. */
   countDenied?: boolean | undefined;
-  /** How long the key is closed if the call is denied. */
+  /** Closes the key for this time if the call is denied. */
   ban?: Duration | undefined;
-  /** How long the call may wait to be allowed; 0 is without end. */
+  /** The longest time to wait until the call is allowed; 0 is without limit. Default: the call does not wait. */
   block?: Duration | undefined;
 }
 
 /** Options of Limiter.reserve. */
 export interface ReserveOptions extends LookOptions {
-  /** Reserves as much of the quantity as is available; the reply has `granted` and `reservations`. */
+  /** Reserves as much of the quantity as is available. The reply has `granted` and `reservations`. */
   atmost?: boolean | undefined;
-  /** How long the reservation is held unless it is settled or renewed. */
+  /**
+   * The length of the lease, which ends unless the reservation is settled or renewed. Default: the server's ratelimit.lease.
+   */
   lease?: Duration | undefined;
-  /** A reservation that is not settled counts when its lease ends. Not with a semaphore. */
+  /** Counts the reservation if its lease ends before it is settled. Not with a semaphore. */
   countLapsed?: boolean | undefined;
-  /** 1 to 64 bytes; without it the server makes one. */
+  /** The id of the reservation, 1 to 64 bytes. Default: one that the server makes. */
   id?: string | undefined;
-  /** How long the call may wait to be allowed; 0 is without end. */
+  /** The longest time to wait until the call is allowed; 0 is without limit. Default: the call does not wait. */
   block?: Duration | undefined;
 }
 
@@ -135,64 +137,64 @@ export interface ReserveOptions extends LookOptions {
 export interface ClauseOptions extends Omit<LookOptions, "signal"> {
   /** The name of the limit in replies, errors and costs. Default: its key. */
   name?: string | undefined;
-  /** Must be allowed, takes nothing. */
+  /** Denies the call if there is not enough, but takes nothing. */
   check?: boolean | undefined;
-  /** Decided and reported, but never denies the call. */
+  /** Never denies the call. The reply says whether it would have. */
   shadow?: boolean | undefined;
 }
 
-/** One limit of all, made by clause.throttle, clause.window or clause.acquire. */
+/** One of several limits, created by clause.throttle, clause.window or clause.acquire. */
 export interface Clause {
-  /** Its key. */
+  /** The key of the limit. */
   key: Key;
   /** The name of the limit in replies, errors and costs. */
   name: string;
-  /** Its words in the command. */
+  /** The words in the command. */
   words: Word[];
-  /** @internal The commands that give back what it took. */
+  /** @internal Returns the commands that give back what the clause took. */
   undo?: (answer: Reply) => Command[];
-  /** @internal Whether it never denies, and so is the choice of its group if none before it is. */
+  /** @internal Whether the clause never denies. It is the choice of its group if no clause before it is. */
   shadow?: boolean | undefined;
-  /** @internal The quantity that it takes; 0 if it only checks. */
+  /** @internal The quantity that the clause takes; 0 if it only checks. */
   takes?: Integer | undefined;
-  /** @internal Whether it has no options of its own. */
+  /** @internal Whether the clause has no options. */
   isPlain?: boolean | undefined;
-  /** @internal Whether it makes a reservation, which is settled when the work is done. */
+  /** @internal Whether the clause makes a reservation, which has to be settled. */
   reserves?: boolean | undefined;
-  /** @internal Whether its reservation can only be released. Only the server knows this about a policy. */
+  /** @internal Whether the reservation can only be released. Only the server knows this about a policy. */
   isSemaphore?: boolean | undefined;
-  /** @internal The lease of its reservation, if it is not the server's default. */
+  /** @internal The lease of the reservation, if it is not the server's default. */
   leaseMs?: number | undefined;
-  /** @internal The id of its reservation, if the caller chose it. */
+  /** @internal The id of the reservation, if the caller chose it. */
   id?: string | undefined;
 }
 
-/** Clauses of which the first that would be allowed takes: "the plan's quota, else credits". */
+/** Clauses of which only one takes: the first that would be allowed, as in "the quota of the plan, else credits". */
 export type Group = readonly Clause[];
 
-/** The limits of all: a clause by itself is a group of one. */
+/** Several limits. A clause by itself is a group of one. */
 export type Clauses = readonly (Clause | Group)[];
 
 /** Options of Limiter.all. */
 export interface AllOptions extends CallOptions {
   /**
-   * Counts what was used, in one step, even if that exceeds a limit. All clauses must then be rates and windows, without
-   * options and groups.
+   * Counts what was used in one step, even if that exceeds a limit. All clauses must be rates and windows without options,
+   * and not in groups.
    */
   force?: boolean | undefined;
 }
 
 /** Options of Limiter.renew. */
 export interface RenewOptions extends CallOptions {
-  /** The length of the lease from now on. Default: as long as it was. */
+  /** The length of the lease from now on. Default: its length so far. */
   lease?: Duration | undefined;
 }
 
 /** Options of Limiter.top. */
 export interface TopOptions extends CallOptions {
-  /** How many keys, from 1. Default 10. */
+  /** The maximum number of keys, from 1. Default 10. */
   count?: number | undefined;
-  /** Forgets them after the answer. */
+  /** Forgets all denials after the reply. */
   reset?: boolean | undefined;
 }
 
@@ -204,7 +206,7 @@ const CLAUSE_OPTIONS = ["name", "quantity", "leave", "check", "shadow"];
 
 type Options = Omit<ThrottleOptions & WindowOptions & ReserveOptions & ClauseOptions, "quantity" | "name">;
 
-/** The options of a method that has no others. */
+/** Checks the options of a method that has only those of every call, and returns the signal. */
 export function checkCallOptions(method: string, options: CallOptions): AbortSignal | undefined {
   checkOptions(method, options, ["signal"]);
   checkSignal(options.signal);
@@ -214,24 +216,25 @@ export function checkCallOptions(method: string, options: CallOptions): AbortSig
 const releaseOf = (key: Key, id: string | null | undefined): Command[] =>
   typeof id === "string" ? [{ key, words: ["RL.RELEASE", key, id], readonly: false }] : [];
 
-/** Gives back what RL.THROTTLE or RL.WINDOW took. FORCE counts what was used already, and that stays. */
+/** Returns the command that gives back what RL.THROTTLE or RL.WINDOW took. What FORCE counted was used, so it stays. */
 function giveBack(command: string, key: Key, limit: Limit, quantity: Integer, options: Options): Command[] {
   if (quantity <= 0 || options.force) return [];
   return [{ key, words: [command, key, ...limitCallWords(limit, -quantity, {})], readonly: false }];
 }
 
-/** The limit, the quantity and the options, MS apart. Only the options that were asked for are sent. */
+/** Returns the words of a limit, a quantity and options, without MS. */
 export function limitCallWords(limit: Limit, quantity: Integer, options: Options): Word[] {
   const words: Word[] = [...limitWords(limit), integer("quantity", quantity), ...limitOptions(limit)];
-  const flag = (word: string, name: string, given: boolean | undefined) => {
-    checkFlag(name, given);
-    if (given) words.push(word);
+  const flag = (word: string, name: string, value: boolean | undefined) => {
+    checkFlag(name, value);
+    if (value) words.push(word);
   };
-  const time = (word: string, name: string, given: Duration | undefined, least: number) => {
-    if (given !== undefined) words.push(word, duration(name, given, least));
+  const time = (word: string, name: string, value: Duration | undefined, minMs: number) => {
+    if (value !== undefined) words.push(word, duration(name, value, minMs));
   };
-  if (options.leave !== undefined && integer("leave", options.leave) !== "0")
+  if (options.leave !== undefined && integer("leave", options.leave) !== "0") {
     words.push("LEAVE", String(options.leave));
+  }
   time("LEASE", "lease", options.lease, 1);
   flag("COUNTLAPSED", "countLapsed", options.countLapsed);
   if (options.id !== undefined) {
@@ -249,19 +252,18 @@ export function limitCallWords(limit: Limit, quantity: Integer, options: Options
   return words;
 }
 
-function clauseOf(
-  kind: string,
-  name: string,
+function makeClause(
+  kind: "THROTTLE" | "WINDOW" | "ACQUIRE",
   key: Key,
   limit: Limit,
-  given: ClauseOptions,
-  allowed: readonly string[],
+  allOptions: ClauseOptions,
+  ownOptions: readonly string[],
 ): Clause {
   checkText("key", key);
-  checkOptions(name, given, allowed);
-  const { name: called, quantity = 1, ...options }: ClauseOptions & Options = given;
-  if (called !== undefined && typeof called !== "string") {
-    throw new TypeError(`name must be a string, not ${quote(called)}`);
+  checkOptions(`clause.${kind.toLowerCase()}`, allOptions, [...CLAUSE_OPTIONS, ...ownOptions]);
+  const { name, quantity = 1, ...options }: ClauseOptions & Options = allOptions;
+  if (name !== undefined && typeof name !== "string") {
+    throw new TypeError(`name must be a string, not ${quote(name)}`);
   }
   const words = [kind, ...limitCallWords(limit, quantity, options)];
   const undo = ({ limited, id }: Reply): Command[] => {
@@ -271,7 +273,7 @@ function clauseOf(
   const takes = options.check ? 0 : quantity;
   return {
     key,
-    name: called ?? String(key),
+    name: name ?? String(key),
     words,
     undo,
     shadow: options.shadow,
@@ -284,12 +286,12 @@ function clauseOf(
   };
 }
 
-/** The limits of all, one for each key. */
+/** Creates the clauses of Limiter.all and of reservations of several limits, one for each key. */
 export const clause = {
   /** A clause of RL.THROTTLE. */
   throttle(key: Key, rate: Rate | Policy, options: ClauseOptions & Pick<ThrottleOptions, "ban"> = {}): Clause {
     checkRate("clause.throttle", rate);
-    return clauseOf("THROTTLE", "clause.throttle", key, rate, options, [...CLAUSE_OPTIONS, "ban"]);
+    return makeClause("THROTTLE", key, rate, options, ["ban"]);
   },
   /** A clause of RL.WINDOW. */
   window(
@@ -298,7 +300,7 @@ export const clause = {
     options: ClauseOptions & Pick<WindowOptions, "countDenied" | "ban"> = {},
   ): Clause {
     checkWindow("clause.window", window);
-    return clauseOf("WINDOW", "clause.window", key, window, options, [...CLAUSE_OPTIONS, "countDenied", "ban"]);
+    return makeClause("WINDOW", key, window, options, ["countDenied", "ban"]);
   },
   /** A clause of RL.ACQUIRE. */
   acquire(
@@ -307,18 +309,13 @@ export const clause = {
     options: ClauseOptions & Pick<ReserveOptions, "lease" | "countLapsed" | "id"> = {},
   ): Clause {
     checkWindow("clause.acquire", window);
-    return clauseOf("ACQUIRE", "clause.acquire", key, window, options, [
-      ...CLAUSE_OPTIONS,
-      "lease",
-      "countLapsed",
-      "id",
-    ]);
+    return makeClause("ACQUIRE", key, window, options, ["lease", "countLapsed", "id"]);
   },
 };
 
 const policyOf = (limit: Limit): string[] => (typeof limit === "string" ? [limit] : []);
 
-/** What is answered while Redis cannot be reached: what Redis would never deny is not denied then either. */
+/** Returns whether a call is allowed while Redis cannot be reached. What Redis never denies is always allowed. */
 const isAllowed = (
   allow: boolean,
   { quantity = 1, force }: { quantity?: Integer | undefined; force?: boolean | undefined },
@@ -328,22 +325,23 @@ function limitCall(
   command: string,
   key: Key,
   limit: Limit,
-  given: Options & { quantity?: Integer | undefined },
+  allOptions: Options & { quantity?: Integer | undefined },
 ): Call<Reply> {
   checkText("key", key);
-  checkSignal(given.signal);
-  const { quantity = 1, ...options } = given;
+  const { quantity = 1, ...options } = allOptions;
+  const { signal } = options;
+  checkSignal(signal);
   const call: Call<Reply> = {
     key,
     words: [command, key, ...limitCallWords(limit, quantity, options), "MS"],
     readonly: command.endsWith("_RO"),
     read: readReply,
-    unreached: (allow) => unreached(isAllowed(allow, given)),
+    unreached: (allow) => unreached(isAllowed(allow, allOptions)),
     blockMs: options.block === undefined ? undefined : toMilliseconds("block", options.block),
     policies: policyOf(limit),
-    signal: given.signal,
+    signal,
   };
-  if (call.readonly || call.signal === undefined) return call;
+  if (call.readonly || signal === undefined) return call;
   const undo = (answer: Reply | undefined) =>
     answer?.allowed ? giveBack(command, key, limit, answer.granted ?? quantity, options) : [];
   return { ...call, undo };
@@ -381,7 +379,7 @@ export function window(key: Key, limit: Window | Policy, options: WindowOptions)
 export function reserve(key: Key, limit: Window | Policy, options: ReserveOptions): Call<Reply> {
   checkWindow("reserve", limit);
   checkOptions("reserve", options, RESERVE_OPTIONS);
-  // Without an id of its own, a reservation whose reply is lost could not be released.
+  // With an id of our own, a reservation whose reply is lost can be released.
   const { signal, id = signal && randomName() } = options;
   const undo = (answer: Reply | undefined) => releaseOf(key, answer === undefined ? id : answer.id);
   const call = { ...limitCall("RL.ACQUIRE", key, limit, { ...options, id }), read: readId, undo };
@@ -406,43 +404,36 @@ export function acquireRo(key: Key, limit: Window | Policy, options: LookOptions
   return { ...limitCall("RL.ACQUIRE_RO", key, limit, options), read: readId };
 }
 
-function checkClause(given: unknown): void {
-  const { key, words } = (typeof given === "object" && given !== null ? given : {}) as Partial<Clause>;
+function checkClause(value: unknown): void {
+  const { key, words } = (typeof value === "object" && value !== null ? value : {}) as Partial<Clause>;
   if (key === undefined || !Array.isArray(words)) {
     throw new TypeError(
-      `all takes clauses made by clause.throttle, clause.window and clause.acquire, not ${quote(given)}`,
+      `all takes clauses made by clause.throttle, clause.window and clause.acquire, not ${quote(value)}`,
     );
   }
 }
 
-function notClauses(given: unknown): never {
-  throw new TypeError(`all takes an array of clauses, not ${quote(given)}`);
-}
-
-/** A clause by itself is a group of one. */
-function groupOf(given: Clause | Group): Group {
-  if (!Array.isArray(given)) return [given as Clause];
-  if (given.length === 0) throw new RangeError("a group must have at least one clause");
-  return given as Group;
-}
-
-/** Checks the clauses of all, and returns their groups. */
-function groupsOf(given: Clauses): Group[] {
-  const groups = Array.isArray(given) ? (given as Clauses).map(groupOf) : notClauses(given);
+/** Checks clauses, and returns them in groups. */
+function groupsOf(clauses: Clauses): Group[] {
+  if (!Array.isArray(clauses)) throw new TypeError(`all takes an array of clauses, not ${quote(clauses)}`);
+  const groups = (clauses as Clauses).map((member) => (Array.isArray(member) ? (member as Group) : [member as Clause]));
   if (groups.length === 0) throw new RangeError("there must be at least one clause");
-  const clauses = groups.flat();
-  clauses.forEach(checkClause);
   const names = new Set<string>();
-  for (const { name } of clauses) {
-    if (names.has(name)) throw new RangeError(`two limits must not have the same name, which is ${quote(name)}`);
-    names.add(name);
+  for (const group of groups) {
+    if (group.length === 0) throw new RangeError("a group must have at least one clause");
+    for (const member of group) {
+      checkClause(member);
+      const { name } = member;
+      if (names.has(name)) throw new RangeError(`two limits must not have the same name, which is ${quote(name)}`);
+      names.add(name);
+    }
   }
   return groups;
 }
 
 const withElse = (group: Group): Word[] => group.flatMap(({ words }, at) => (at === 0 ? words : ["ELSE", ...words]));
 
-/** Adds an id to a clause that reserves. Without one, a reservation whose reply is lost could not be released. */
+/** Adds an id to a clause that reserves, so that a reservation whose reply is lost can be released. */
 function withOwnId(clause: Clause): Clause {
   if (!clause.reserves || clause.id !== undefined) return clause;
   const id = randomName();
@@ -455,20 +446,20 @@ const policiesOf = (clauses: readonly Clause[]): string[] =>
 
 const allUnreached = (allow: boolean): AllReply => ({ ...unreached(allow), clause: 0, answers: [], paid: [] });
 
-function allCall(method: "all" | "allRo", given: Clauses, options: CallOptions): Call<AllReply> {
+function allCall(method: "all" | "allRo", clauses: Clauses, options: CallOptions): Call<AllReply> {
   const signal = checkCallOptions(method, options);
   const command = method === "all" ? "RL.ALL" : "RL.ALL_RO";
   const isTaking = method === "all";
-  const groups = groupsOf(given).map((group) => (isTaking && signal ? group.map(withOwnId) : group));
-  const clauses = groups.flat();
-  const keys = clauses.map((each) => each.key);
-  const undo = (answer: AllReply | undefined): Command[] => {
-    if (answer?.allowed) return takenOf(groups, answer.answers);
-    return answer === undefined ? clauses.flatMap(({ key, id }) => releaseOf(key, id)) : [];
+  const groups = groupsOf(clauses).map((group) => (isTaking && signal ? group.map(withOwnId) : group));
+  const limits = groups.flat();
+  const keys = limits.map(({ key }) => key);
+  const undo = (reply: AllReply | undefined): Command[] => {
+    if (reply?.allowed) return undoChoices(groups, reply.answers);
+    return reply === undefined ? limits.flatMap(({ key, id }) => releaseOf(key, id)) : [];
   };
   return {
     key: keys[0] ?? "",
-    words: [command, String(clauses.length), ...keys, ...groups.flatMap(withElse), "MS"],
+    words: [command, String(limits.length), ...keys, ...groups.flatMap(withElse), "MS"],
     readonly: !isTaking,
     signal,
     undo,
@@ -477,7 +468,7 @@ function allCall(method: "all" | "allRo", given: Clauses, options: CallOptions):
       return { ...answer, paid: answer.allowed ? limitsThatTook(groups, answer.answers, isTaking) : [] };
     },
     unreached: allUnreached,
-    policies: policiesOf(clauses),
+    policies: policiesOf(limits),
   };
 }
 
@@ -497,35 +488,29 @@ export function reserveSeveral(clauses: Clauses, options: CallOptions): Call<All
 }
 
 /** Counts each limit by RL.THROTTLE or RL.WINDOW with FORCE, in one transaction. */
-function forceAll(given: Clauses, options: CallOptions): Call<AllReply> {
+function forceAll(clauses: Clauses, options: CallOptions): Call<AllReply> {
   const signal = checkCallOptions("all", options);
-  const clauses = groupsOf(given).flat();
-  if (given.some((each) => Array.isArray(each)) || !clauses.every(({ isPlain }) => isPlain)) {
+  const limits = groupsOf(clauses).flat();
+  if (clauses.some((member) => Array.isArray(member)) || !limits.every(({ isPlain }) => isPlain)) {
     throw new RangeError("force must be used with rates and windows without options and groups");
   }
-  for (const { name, takes = 0 } of clauses) {
+  for (const { name, takes = 0 } of limits) {
     if (takes < 0) throw new RangeError(`the quantity of ${quote(name)} must be at least 0 with force, not ${takes}`);
   }
   const read = (replies: unknown[]): AllReply => {
-    const answers = withoutErrors(clauses, replies).map(readReply);
-    // Chosen as RL.ALL does: the limit with the least left in proportion to its quantity. A quantity of 0 comes last.
-    const ratios = answers.map(({ remaining }, at) => {
-      const takes = Number(clauses[at]?.takes);
+    const answers = withoutErrors(limits, replies).map(readReply);
+    // As in RL.ALL, the limit with the least left in proportion to its quantity decides. A quantity of 0 comes last.
+    const ratios = answers.map(({ remaining }, index) => {
+      const takes = Number(limits[index]?.takes);
       return takes > 0 ? Math.floor(remaining / takes) : Infinity;
     });
-    const at = ratios.indexOf(Math.min(...ratios));
-    const paid = clauses.filter(({ takes = 0 }) => takes > 0).map(({ name }) => name);
-    return { ...(answers[at] ?? unreached(true)), clause: at + 1, answers, paid };
+    const deciding = ratios.indexOf(Math.min(...ratios));
+    const paid = limits.filter(({ takes = 0 }) => takes > 0).map(({ name }) => name);
+    return { ...(answers[deciding] ?? unreached(true)), clause: deciding + 1, answers, paid };
   };
-  const commands = clauses.map(({ key, words: [kind, ...rest] }) => [
-    `RL.${String(kind)}`,
-    key,
-    ...rest,
-    "FORCE",
-    "MS",
-  ]);
-  const call = transaction(clauses, commands, read);
-  return { ...call, signal, unreached: () => allUnreached(true), policies: policiesOf(clauses) };
+  const commands = limits.map(({ key, words: [kind, ...rest] }) => [`RL.${String(kind)}`, key, ...rest, "FORCE", "MS"]);
+  const call = transaction(limits, commands, read);
+  return { ...call, signal, unreached: () => allUnreached(true), policies: policiesOf(limits) };
 }
 
 /** Returns the call of a transaction. `read` takes the list of replies, even for a single command. */
@@ -535,9 +520,11 @@ function transaction<T>(limits: readonly { key: Key }[], commands: Word[][], rea
   return { ...call, transaction: commands, read: (replies) => read(replies as unknown[]) };
 }
 
-/** Returns the replies. Throws the first error, with all errors and the names of their limits in its text. */
+/** Returns the replies. If there are errors, throws the first, with the texts of all and the names of their limits. */
 function withoutErrors(limits: readonly { name: string }[], replies: readonly unknown[]): readonly unknown[] {
-  const failed = replies.flatMap((reply, at) => (reply instanceof Error ? [{ reply, name: limits[at]?.name }] : []));
+  const failed = replies.flatMap((reply, index) =>
+    reply instanceof Error ? [{ reply, name: limits[index]?.name }] : [],
+  );
   const [first] = failed;
   if (first === undefined) return replies;
   // The text still begins with the error code.
@@ -545,8 +532,9 @@ function withoutErrors(limits: readonly { name: string }[], replies: readonly un
   throw first.reply;
 }
 
-/** A reservation of one limit, and the limit's name. */
+/** The reservation of one of several limits. */
 export interface Reserved {
+  /** The name of the limit. */
   name: string;
   key: Key;
   id: string;
@@ -554,38 +542,40 @@ export interface Reserved {
   isPolicy: boolean;
 }
 
-/** Returns the call that sends commands for each reservation in one transaction, and reads the names of those that ended. */
+/**
+ * Returns a transaction with commands for each reservation. The result has the names of the limits whose lease had ended.
+ */
 function forEach(
   reserved: readonly Reserved[],
   signal: AbortSignal | undefined,
-  commandsOf: (each: Reserved) => Word[][],
+  commandsOf: (reservation: Reserved) => Word[][],
 ): Call<string[]> {
   const commands = reserved.map(commandsOf);
   const read = (replies: unknown[]): string[] => {
     let next = 0;
     const outcomes = commands.map(({ length }) => {
-      const own = replies.slice(next, (next += length));
-      // A policy that turned out to be a semaphore is not applied, but released by the command that follows.
-      return own.at(-1) === 1 ? 1 : own[0];
+      const outcome = replies.slice(next, (next += length));
+      // A policy that is a semaphore cannot be applied, and is released by the command that follows.
+      return outcome.at(-1) === 1 ? 1 : outcome[0];
     });
     const held = withoutErrors(reserved, outcomes);
-    return reserved.filter((_, at) => Number(held[at]) !== 1).map(({ name }) => name);
+    return reserved.filter((_, index) => Number(held[index]) !== 1).map(({ name }) => name);
   };
   return { ...transaction(reserved, commands.flat(), read), signal };
 }
 
-/** What was really used, by the names of the limits. */
+/** The quantities that were really used, by the names of the limits. */
 export type Costs = Readonly<Record<string, Integer>>;
 
-/** RL.APPLY for each reservation, with the true cost of those that are named; RL.RELEASE for a semaphore's. */
+/** RL.APPLY for each reservation, with its cost if `costs` has one; RL.RELEASE for a semaphore. */
 export function applyAll(reserved: readonly Reserved[], costs: Costs, options: CallOptions): Call<string[]> {
   return forEach(reserved, checkCallOptions("apply", options), ({ name, key, id, isSemaphore, isPolicy }) => {
-    const applied = ["RL.APPLY", key, id];
+    const applyWords = ["RL.APPLY", key, id];
     const cost = costs[name];
-    if (cost !== undefined) return [[...applied, integer("quantity", cost)]];
+    if (cost !== undefined) return [[...applyWords, integer("quantity", cost)]];
     if (isSemaphore) return [["RL.RELEASE", key, id]];
-    // Only the server knows what a policy is. If it is a window, RL.RELEASE finds nothing left to release.
-    return isPolicy ? [applied, ["RL.RELEASE", key, id]] : [applied];
+    // Only the server knows whether a policy is a semaphore. If it is not, RL.RELEASE has nothing left to release.
+    return isPolicy ? [applyWords, ["RL.RELEASE", key, id]] : [applyWords];
   });
 }
 
@@ -603,31 +593,33 @@ export function renewAll(reserved: readonly Reserved[], options: RenewOptions): 
 function choicesOf(groups: readonly Group[], answers: readonly Reply[]): [Clause, Reply][] {
   let next = 0;
   return groups.flatMap((group) => {
-    const own = answers.slice(next, (next += group.length));
-    const at = own.findIndex(({ limited }, each) => limited === 0 || group[each]?.shadow);
-    const [choice, answer] = [group[at], own[at]];
+    const groupAnswers = answers.slice(next, (next += group.length));
+    const chosen = groupAnswers.findIndex(({ limited }, index) => limited === 0 || group[index]?.shadow);
+    const [choice, answer] = [group[chosen], groupAnswers[chosen]];
     return choice === undefined || answer === undefined ? [] : [[choice, answer] as [Clause, Reply]];
   });
 }
 
-/** Returns the names of the limits that took: choices, unless they only check or only their shadow allowed them. */
+/**
+ * Returns the names of the limits that took: the choices, but not those that only check, or were allowed only by `shadow`.
+ */
 function limitsThatTook(groups: readonly Group[], answers: readonly Reply[], isTaking: boolean): string[] {
   return choicesOf(groups, answers)
     .filter(([{ takes = 0, reserves }, { limited, id }]) => {
-      const isMissing = isTaking && reserves && id === null;
-      return limited === 0 && takes > 0 && !isMissing;
+      const hasNoReservation = isTaking && reserves && id === null;
+      return limited === 0 && takes > 0 && !hasNoReservation;
     })
     .map(([{ name }]) => name);
 }
 
-/** Returns the commands that give back what each group's choice took. */
-function takenOf(groups: readonly Group[], answers: readonly Reply[]): Command[] {
+/** Returns the commands that give back what the choice of each group took. */
+function undoChoices(groups: readonly Group[], answers: readonly Reply[]): Command[] {
   return choicesOf(groups, answers).flatMap(([clause, answer]) => clause.undo?.(answer) ?? []);
 }
 
 const toBoolean = (reply: unknown): boolean => Number(reply) === 1;
 
-function settling(key: Key, ids: readonly string[]): Word[] {
+function keyAndIds(key: Key, ids: readonly string[]): Word[] {
   checkText("key", key);
   for (const id of ids) checkText("id", id);
   return [key, ...ids];
@@ -637,7 +629,7 @@ export function apply(key: Key, id: string, quantity: Integer | undefined, optio
   const signal = checkCallOptions("apply", options);
   const words = [
     "RL.APPLY",
-    ...settling(key, [id]),
+    ...keyAndIds(key, [id]),
     ...(quantity === undefined ? [] : [integer("quantity", quantity)]),
   ];
   return { key, words, readonly: false, read: toBoolean, signal };
@@ -645,30 +637,30 @@ export function apply(key: Key, id: string, quantity: Integer | undefined, optio
 
 export function release(key: Key, ids: readonly string[], options: CallOptions): Call<number> {
   const signal = checkCallOptions("release", options);
-  return { key, words: ["RL.RELEASE", ...settling(key, ids)], readonly: false, read: Number, signal };
+  return { key, words: ["RL.RELEASE", ...keyAndIds(key, ids)], readonly: false, read: Number, signal };
 }
 
 export function renew(key: Key, id: string, options: RenewOptions): Call<boolean> {
   checkOptions("renew", options, ["lease", "signal"]);
   checkSignal(options.signal);
   const lease = options.lease === undefined ? [] : ["LEASE", duration("lease", options.lease, 1)];
-  const words = ["RL.RENEW", ...settling(key, [id]), ...lease];
+  const words = ["RL.RENEW", ...keyAndIds(key, [id]), ...lease];
   return { key, words, readonly: false, read: toBoolean, signal: options.signal };
 }
 
 export function held(key: Key, options: CallOptions): Call<Held[]> {
   const signal = checkCallOptions("held", options);
-  return { key, words: ["RL.HELD", ...settling(key, [])], readonly: true, read: readHeld, signal };
+  return { key, words: ["RL.HELD", ...keyAndIds(key, [])], readonly: true, read: readHeld, signal };
 }
 
 export function info(key: Key, options: CallOptions): Call<Info | null> {
   const signal = checkCallOptions("info", options);
-  return { key, words: ["RL.INFO", ...settling(key, [])], readonly: true, read: readInfo, signal };
+  return { key, words: ["RL.INFO", ...keyAndIds(key, [])], readonly: true, read: readInfo, signal };
 }
 
 export function reset(key: Key, options: CallOptions): Call<boolean> {
   const signal = checkCallOptions("reset", options);
-  return { key, words: ["DEL", ...settling(key, [])], readonly: false, read: toBoolean, signal };
+  return { key, words: ["DEL", ...keyAndIds(key, [])], readonly: false, read: toBoolean, signal };
 }
 
 export function top(options: TopOptions): Call<TopKey[]> {
@@ -686,18 +678,18 @@ export function top(options: TopOptions): Call<TopKey[]> {
   return { key: undefined, words, readonly: true, read: readTop, merge, signal: options.signal };
 }
 
-/** Merges the policies of several nodes. Policies with the same name and different definitions stay apart. */
+/** Adds up the policies of several nodes. Policies with the same name and different definitions are not added. */
 function sumOfPolicies(nodes: PolicyCounts[][]): PolicyCounts[] {
   const sums = new Map<string, PolicyCounts>();
-  for (const each of nodes.flat()) {
-    const policy = `${each.name} ${each.definition}`;
-    const sum = sums.get(policy);
+  for (const policy of nodes.flat()) {
+    const nameAndDefinition = `${policy.name} ${policy.definition}`;
+    const sum = sums.get(nameAndDefinition);
     if (sum === undefined) {
-      sums.set(policy, { ...each });
+      sums.set(nameAndDefinition, { ...policy });
     } else {
-      sum.allowed += each.allowed;
-      sum.denied += each.denied;
-      sum.shadowDenied += each.shadowDenied;
+      sum.allowed += policy.allowed;
+      sum.denied += policy.denied;
+      sum.shadowDenied += policy.shadowDenied;
     }
   }
   return [...sums.values()];

@@ -1,6 +1,6 @@
-/** Checks of what plain JavaScript may pass: what TypeScript would refuse is a TypeError before anything is sent. */
+/** Checks of arguments, before anything is sent. In plain JavaScript, what TypeScript refuses is a TypeError. */
 
-/** Returns a value as errors quote it. */
+/** Returns a value as it is shown in errors. */
 export function quote(value: unknown): string {
   if (typeof value === "bigint") return `${value}n`;
   if (typeof value === "function") return "a function";
@@ -11,50 +11,50 @@ export function quote(value: unknown): string {
   }
 }
 
-/** Throws a TypeError unless `given` is an object that has no fields but `allowed`. */
-export function checkOptions(what: string, given: unknown, allowed: readonly string[]): void {
-  if (typeof given !== "object" || given === null || Array.isArray(given)) {
-    throw new TypeError(`the options of ${what} must be an object, not ${quote(given)}`);
+/** Throws a TypeError unless `value` is an object with no other fields than `allowed`. */
+export function checkOptions(owner: string, value: unknown, allowed: readonly string[]): void {
+  if (typeof value !== "object" || value === null || Array.isArray(value)) {
+    throw new TypeError(`the options of ${owner} must be an object, not ${quote(value)}`);
   }
-  for (const name of Object.keys(given)) {
+  for (const name of Object.keys(value)) {
     if (!allowed.includes(name)) {
-      throw new TypeError(`${what} has no option ${quote(name)}; it has ${allowed.join(", ")}`);
+      throw new TypeError(`${owner} has no option ${quote(name)}; it has ${allowed.join(", ")}`);
     }
   }
 }
 
-/** Throws a TypeError unless `given` is a key or an id: a string or bytes. */
-export function checkText(what: string, given: unknown): void {
-  if (typeof given !== "string" && !(given instanceof Uint8Array)) {
-    throw new TypeError(`the ${what} must be a string or a Buffer, not ${quote(given)}`);
+/** Throws a TypeError unless `value` is a key or an id: a string or bytes. */
+export function checkText(name: string, value: unknown): void {
+  if (typeof value !== "string" && !(value instanceof Uint8Array)) {
+    throw new TypeError(`the ${name} must be a string or a Buffer, not ${quote(value)}`);
   }
 }
 
-/** Throws a TypeError unless `given` is true, false or undefined. */
-export function checkFlag(what: string, given: unknown): void {
-  if (given !== undefined && typeof given !== "boolean") {
-    throw new TypeError(`${what} must be true or false, not ${quote(given)}`);
+/** Throws a TypeError unless `value` is true, false or undefined. */
+export function checkFlag(name: string, value: unknown): void {
+  if (value !== undefined && typeof value !== "boolean") {
+    throw new TypeError(`${name} must be true or false, not ${quote(value)}`);
   }
 }
 
-/** Throws a TypeError unless `given` is an AbortSignal, perhaps of another library or realm, or undefined. */
-export function checkSignal(given: unknown): void {
-  if (given === undefined) return;
-  const { aborted, addEventListener } = (given ?? {}) as Partial<AbortSignal>;
+/** Throws a TypeError unless `value` is an AbortSignal or undefined. It may be one of another realm. */
+export function checkSignal(value: unknown): void {
+  if (value === undefined) return;
+  const { aborted, addEventListener } = (value ?? {}) as Partial<AbortSignal>;
   if (typeof aborted === "boolean" && typeof addEventListener === "function") return;
-  throw new TypeError(`signal must be an AbortSignal, not ${quote(given)}`);
+  throw new TypeError(`signal must be an AbortSignal, not ${quote(value)}`);
 }
 
-/** Returns a whole number as it is sent. Throws a TypeError for other types, and a RangeError for other numbers. */
-export function integer(what: string, value: unknown): string {
+/** Returns the word for a whole number. Throws a TypeError for other types, and a RangeError for other numbers. */
+export function integer(name: string, value: unknown): string {
   if (typeof value === "bigint") return String(value);
-  if (typeof value !== "number") throw new TypeError(`${what} must be a number or a bigint, not ${quote(value)}`);
+  if (typeof value !== "number") throw new TypeError(`${name} must be a number or a bigint, not ${quote(value)}`);
   if (!Number.isSafeInteger(value))
-    throw new RangeError(`${what} must be a whole number, and a bigint beyond 2^53, not ${value}`);
+    throw new RangeError(`${name} must be a whole number, and a bigint beyond 2^53, not ${value}`);
   return String(value);
 }
 
-/** The units of a length of time, in milliseconds. */
+/** The milliseconds of each unit of time. */
 const UNIT_MS = new Map([
   ["ms", 1],
   ["s", 1000],
@@ -63,39 +63,39 @@ const UNIT_MS = new Map([
   ["d", 86_400_000],
   ["w", 604_800_000],
 ]);
-/** Months and years have no fixed length: these are the shortest. */
+/** The same with months and years, which differ in length: the shortest. */
 const LEAST_UNIT_MS = new Map([...UNIT_MS, ["mo", 28 * 86_400_000], ["y", 365 * 86_400_000]]);
 
-/** Returns the milliseconds of a number with one of the units, by default `plain`; null for any other text. */
-function lengthMs(text: string, units: ReadonlyMap<string, number>, plain: string): bigint | null {
+/** Returns the milliseconds of a number with a unit, or without one in `defaultUnit`; null for other texts. */
+function lengthMs(text: string, units: ReadonlyMap<string, number>, defaultUnit: string): bigint | null {
   const [, count, unit] = /^(\d+)([a-z]*)$/i.exec(text) ?? [];
-  const unitMs = units.get(unit?.toLowerCase() || plain);
+  const unitMs = units.get(unit?.toLowerCase() || defaultUnit);
   return count === undefined || unitMs === undefined ? null : BigInt(count) * BigInt(unitMs);
 }
 
 /** Returns whether a text is a number, or a number with a unit. The server checks the unit. */
 export const isPeriod = (text: unknown): text is string => typeof text === "string" && /^\d+[a-z]*$/i.test(text);
 
-/** Returns the milliseconds of a period; null for months and years, which have no fixed length, and for other texts. */
+/** Returns the milliseconds of a period; null for months and years, which differ in length, and for other texts. */
 export const periodMs = (period: number | string): bigint | null => lengthMs(String(period), UNIT_MS, "s");
 
-/** Returns the milliseconds that a period has at least; null for what is not a period. */
+/** Returns the shortest length of a period in milliseconds; null for other texts. */
 export const leastPeriodMs = (period: number | string): bigint | null => lengthMs(String(period), LEAST_UNIT_MS, "s");
 
 /** Returns the milliseconds of a number, or of a number with a unit such as "5s". */
-export function toMilliseconds(what: string, value: unknown): number {
-  if (typeof value !== "string") return Number(integer(what, value));
+export function toMilliseconds(name: string, value: unknown): number {
+  if (typeof value !== "string") return Number(integer(name, value));
   const ms = lengthMs(value, UNIT_MS, "ms");
   if (ms === null) {
-    throw new RangeError(`${what} must be milliseconds, or a number with ms, s, min, h, d or w, not ${quote(value)}`);
+    throw new RangeError(`${name} must be milliseconds, or a number with ms, s, min, h, d or w, not ${quote(value)}`);
   }
   return Number(ms);
 }
 
-/** Returns a length of time of at least `least` milliseconds as it is sent. */
-export function duration(what: string, value: unknown, least: number): string {
-  if (toMilliseconds(what, value) < least) {
-    throw new RangeError(`${what} must be milliseconds from ${least} on, not ${String(value)}`);
+/** Returns the word for a duration. Throws a RangeError if it is shorter than `minMs` milliseconds. */
+export function duration(name: string, value: unknown, minMs: number): string {
+  if (toMilliseconds(name, value) < minMs) {
+    throw new RangeError(`${name} must be milliseconds from ${minMs} on, not ${String(value)}`);
   }
   return String(value);
 }

@@ -1,50 +1,50 @@
-/** Limits, and how they are written in a command. */
+/** Limits, and their words in commands. */
 
 import { checkFlag, checkOptions, integer, isPeriod, quote } from "./check.js";
 
 /** One word of a command. */
 export type Word = string | Buffer;
 
-/** Whole numbers beyond 2^53 are given as bigint. */
+/** A whole number. Beyond 2^53 it must be a bigint. */
 export type Integer = number | bigint;
 
-/** Seconds, or a number with a unit: "500ms", "10s", "5min", "2h", "1d", "1w", "1mo", "1y". */
+/** Seconds, or a text with a unit: "500ms", "10s", "5min", "2h", "1d", "1w", "1mo", "1y". */
 export type Period = number | string;
 
-/** Milliseconds, or a number with a unit: "500ms", "10s", "5min", "2h", "1d", "1w". */
+/** Milliseconds, or a text with a unit: "500ms", "10s", "5min", "2h", "1d", "1w". */
 export type Duration = number | string;
 
 /** The name of a policy of the server, such as "@free". */
 export type Policy = `@${string}`;
 
-/** `count` for each `period` in the long run, and up to `burst` + 1 at once. RL.THROTTLE takes it. */
+/** At most `count` in each `period` in the long run, and up to `burst` + 1 at once. For RL.THROTTLE. */
 export interface Rate {
-  /** One less than what is available at once. */
+  /** One less than the quantity that is available at once. */
   burst: Integer;
-  /** How many come back in a period, from 1. */
+  /** The quantity that is added in each period, from 1. */
   count: Integer;
-  /** The period. */
+  /** The period, not in months or years. */
   period: Period;
 }
 
-/** At most `limit` in any `period`. RL.WINDOW and RL.ACQUIRE take it. */
+/** At most `limit` in any `period`. For RL.WINDOW and RL.ACQUIRE. */
 export interface Window {
-  /** The most that a period allows; 0 allows nothing. */
+  /** The largest quantity in a period; 0 allows nothing. */
   limit: Integer;
-  /** The period. 0 has no window and is a semaphore: at most `limit` held at one time. */
+  /** The period. With 0 it is a semaphore: at most `limit` are held at the same time. */
   period: Period;
-  /** The number of entries that the window keeps at most. */
+  /** The maximum number of entries that the key keeps. Without it the window is exact. */
   buckets?: number | undefined;
-  /** Uses fixed windows of the calendar instead of a sliding one. */
+  /** Whether windows are those of the calendar, instead of sliding. */
   fixed?: boolean | undefined;
   /**
-   * Where fixed windows start: "15@09:00" in a month, "sun" in a week, "04-06" in a year, "2026-11-02" with any period, or
-   * "first", with the first call that is counted.
+   * The start of fixed windows: "15@09:00" in a month, "sun" in a week, "04-06" in a year, "2026-11-02" for any period, or
+   * "first" for the first call that is counted.
    */
   start?: string | undefined;
-  /** The time zone of fixed windows: "Asia/Shanghai" or "+08:00". */
+  /** The time zone of fixed windows, such as "Asia/Shanghai" or "+08:00". */
   tz?: string | undefined;
-  /** What is counted, such as "tokens". It is for HTTP headers and is not sent to the server. */
+  /** The unit of the limit, such as "tokens", for HTTP headers. It is not sent to the server. */
   unit?: string | undefined;
 }
 
@@ -53,7 +53,7 @@ export type Limit = Rate | Window | Policy;
 
 /** Options of Rate.per. */
 export interface RateOptions {
-  /** How many are available at once, at least 1; by default the number before the slash. */
+  /** The quantity that is available at once, at least 1. Default: the number before the slash. */
   capacity?: Integer | undefined;
 }
 
@@ -66,8 +66,8 @@ const UNITS: Record<string, string> = {
   ...{ w: "w", week: "w", weeks: "w", mo: "mo", month: "mo", months: "mo", y: "y", year: "y", years: "y" },
 };
 
-/** Parses a limit as people write it: "30/min", "5/10s", "100 per hour". */
-function spoken(text: unknown): [bigint, string] {
+/** Parses a limit in words: "30/min", "5/10s", "100 per hour". Returns the number and the period. */
+function parseWords(text: unknown): [bigint, string] {
   const wrong = (why: string) => `a limit is written as "30/min", "5/10s" or "100 per hour", not ${quote(text)}${why}`;
   if (typeof text !== "string") throw new TypeError(wrong(""));
   const [, count, number = "1", word = ""] = /^\s*(\d+)\s*(?:\/|\bper\b)\s*(\d+)?\s*([a-z]+)\s*$/i.exec(text) ?? [];
@@ -81,12 +81,12 @@ function spoken(text: unknown): [bigint, string] {
 
 const plain = (count: bigint): Integer => (count <= BigInt(Number.MAX_SAFE_INTEGER) ? Number(count) : count);
 
-/** Makes rates. */
+/** Creates rates. */
 export const Rate = {
   /** `Rate.per("30/min", { capacity: 10 })`: 30 a minute in the long run, and up to 10 at once. */
   per(text: string, options: RateOptions = {}): Rate {
     checkOptions("Rate.per", options, ["capacity"]);
-    const [count, period] = spoken(text);
+    const [count, period] = parseWords(text);
     if (/(mo|y)$/.test(period)) {
       throw new RangeError(`a rate has no period in months or years, which differ in length, such as ${quote(text)}`);
     }
@@ -97,17 +97,17 @@ export const Rate = {
   },
 };
 
-/** Makes windows. */
+/** Creates windows. */
 export const Window = {
   /** `Window.per("5/min")`: at most 5 in any minute. */
   per(text: string, options: PerWindowOptions = {}): Window {
     checkOptions("Window.per", options, ["buckets", "fixed", "start", "tz", "unit"]);
-    const [limit, period] = spoken(text);
+    const [limit, period] = parseWords(text);
     return { limit: plain(limit), period, ...options };
   },
 };
 
-/** At most `limit` held at one time. */
+/** Returns the window of a semaphore: at most `limit` are held at the same time. */
 export function semaphore(limit: Integer): Window {
   return { limit, period: 0 };
 }
@@ -115,36 +115,36 @@ export function semaphore(limit: Integer): Window {
 const RATE_FIELDS = ["burst", "count", "period"];
 const WINDOW_FIELDS = ["limit", "period", "buckets", "fixed", "start", "tz", "unit"];
 
-function isOfFields(given: object, needed: readonly string[], allowed: readonly string[]): boolean {
-  return needed.every((name) => name in given) && Object.keys(given).every((name) => allowed.includes(name));
+function hasFields(value: unknown, required: readonly string[], allowed: readonly string[]): boolean {
+  if (typeof value !== "object" || value === null) return false;
+  return required.every((name) => name in value) && Object.keys(value).every((name) => allowed.includes(name));
 }
 
-const isRate = (given: object): given is Rate => isOfFields(given, RATE_FIELDS, RATE_FIELDS);
-const isWindow = (given: object): given is Window => isOfFields(given, ["limit", "period"], WINDOW_FIELDS);
+const isRate = (value: unknown): boolean => hasFields(value, RATE_FIELDS, RATE_FIELDS);
+const isWindow = (value: unknown): boolean => hasFields(value, ["limit", "period"], WINDOW_FIELDS);
 
-function checkPolicy(given: string, maker: "Rate.per" | "Window.per"): void {
-  if (given.startsWith("@")) return;
-  if (/^\s*\d/.test(given)) throw new TypeError(`a limit in words must be made by ${maker}(${quote(given)})`);
-  throw new TypeError(`the policy ${quote(given)} must begin with @`);
+function checkPolicy(text: string, parser: "Rate.per" | "Window.per"): void {
+  if (text.startsWith("@")) return;
+  if (/^\s*\d/.test(text)) throw new TypeError(`a limit in words must be made by ${parser}(${quote(text)})`);
+  throw new TypeError(`the policy ${quote(text)} must begin with @`);
 }
 
-/** Throws a TypeError unless `given` is a rate or a policy. `what` is the method. */
-export function checkRate(what: string, given: unknown): void {
-  if (typeof given === "string") checkPolicy(given, "Rate.per");
-  else if (typeof given !== "object" || given === null || !isRate(given)) {
-    const kind = typeof given === "object" && given !== null && isWindow(given) ? "the window " : "";
-    throw new TypeError(`${what} takes a rate { burst, count, period } or "@policy", not ${kind}${quote(given)}`);
+/** Throws a TypeError unless `limit` is a rate or a policy. */
+export function checkRate(method: string, limit: unknown): void {
+  if (typeof limit === "string") checkPolicy(limit, "Rate.per");
+  else if (!isRate(limit)) {
+    const actual = `${isWindow(limit) ? "the window " : ""}${quote(limit)}`;
+    throw new TypeError(`${method} takes a rate { burst, count, period } or "@policy", not ${actual}`);
   }
 }
 
-/** Throws a TypeError unless `given` is a window or a policy. `what` is the method. */
-export function checkWindow(what: string, given: unknown): void {
-  if (typeof given === "string") checkPolicy(given, "Window.per");
-  else if (typeof given !== "object" || given === null || !isWindow(given)) {
-    const kind = typeof given === "object" && given !== null && isRate(given) ? "the rate " : "";
-    throw new TypeError(
-      `${what} takes a window { limit, period, buckets?, fixed?, start?, tz?, unit? } or "@policy", not ${kind}${quote(given)}`,
-    );
+/** Throws a TypeError unless `limit` is a window or a policy. */
+export function checkWindow(method: string, limit: unknown): void {
+  if (typeof limit === "string") checkPolicy(limit, "Window.per");
+  else if (!isWindow(limit)) {
+    const fields = "limit, period, buckets?, fixed?, start?, tz?, unit?";
+    const actual = `${isRate(limit) ? "the rate " : ""}${quote(limit)}`;
+    throw new TypeError(`${method} takes a window { ${fields} } or "@policy", not ${actual}`);
   }
 }
 
@@ -157,21 +157,21 @@ function periodWord(period: Period): string {
   return integer("period", period);
 }
 
-/** What stands in the limit's place. */
+/** Returns the words of a limit that come before the quantity. */
 export function limitWords(limit: Limit): string[] {
   if (typeof limit === "string") return [limit];
   if ("burst" in limit) return [integer("burst", limit.burst), integer("count", limit.count), periodWord(limit.period)];
   return [integer("limit", limit.limit), periodWord(limit.period)];
 }
 
-/** A unit is not sent. It stands in HTTP headers. */
+/** Throws unless `unit` can be put into HTTP headers. */
 function checkUnit(unit: unknown): void {
   if (unit === undefined) return;
   if (typeof unit !== "string") throw new TypeError(`unit must be a text such as "tokens", not ${quote(unit)}`);
   if (!/^[ -~]+$/.test(unit)) throw new RangeError(`unit must be printable ASCII such as "tokens", not ${quote(unit)}`);
 }
 
-/** What the limit adds to the options. */
+/** Returns the words of a limit that are among the options. */
 export function limitOptions(limit: Limit): string[] {
   if (typeof limit === "string" || "burst" in limit) return [];
   const { buckets, fixed, start, tz } = limit;
@@ -190,7 +190,7 @@ export function limitOptions(limit: Limit): string[] {
   return words;
 }
 
-/** Whether a reservation can only be released. What a policy is, only the server knows. */
+/** Returns whether a window is a semaphore; false for a policy, of which only the server knows. */
 export function isSemaphore(window: Window | Policy): boolean {
   return typeof window !== "string" && String(window.period) === "0";
 }

@@ -4,47 +4,47 @@ import type { Reservation } from "./reservation.js";
 
 /** The reply to a call that asks a limit. */
 export interface Reply {
-  /** Whether limited is 0. */
+  /** Whether the call was allowed, so that `limited` is 0. */
   allowed: boolean;
   /**
-   * 0: allowed. 1: denied. 2, where reservations are asked for: denied because others hold the capacity or wait for it, and
-   * may return it.
+   * 0 if the call was allowed, 1 if it was denied. For reservations, 2 if it was denied because others hold the capacity or
+   * wait for it, and may give it back.
    */
   limited: 0 | 1 | 2;
-  /** The most that is available at once. */
+  /** The largest quantity that can be available at once. */
   limit: number;
-  /** How much is left after this call. */
+  /** The quantity that is left after this call. */
   remaining: number;
-  /** The wait after which this call would be allowed if no other takes anything. Null if it was allowed, or never can be. */
+  /** The wait after which this call would be allowed if no others take anything. Null if it was allowed, or can never be. */
   retryAfterMs: number | null;
   /** The wait until the limit is unused again. */
   resetAfterMs: number;
-  /** What was taken, with atmost. */
+  /** The quantity that was taken, with `atmost`. */
   granted: number | null;
-  /** How many reservations of the key have a lease that runs, from reserve and acquire with atmost. */
+  /** The number of reservations in the key whose lease has not ended, from reserve and acquire with `atmost`. */
   reservations: number | null;
   /** The id of the reservation, from acquire and reserve; null if nothing was reserved. */
   id: string | null;
-  /** The wait after which the caller may go on, with ahead; null if denied. */
+  /** The wait after which the caller may go on, with `ahead`; null if denied. */
   waitMs: number | null;
   /** False if Redis could not be reached, so that `unreachable` decided. */
   reachable: boolean;
 }
 
-/** The reply to all: that of the clause that decides, and each clause's own. */
+/** The reply to several limits: that of the clause that decides, and those of all clauses. */
 export interface AllReply extends Reply {
   /** The number of the clause that decides, from 1; 0 if Redis could not be reached. */
   clause: number;
-  /** Each clause's own reply, in order; empty if Redis could not be reached. */
+  /** The replies of all clauses, in order; empty if Redis could not be reached. */
   answers: Reply[];
   /**
-   * The names of the limits that took, in order, at most one of each group. Empty if the call was denied, or Redis could not
-   * be reached.
+   * The names of the limits that took something, in order, at most one of each group. Empty if the call was denied, or Redis
+   * could not be reached.
    */
   paid: string[];
   /**
-   * Settles all that was reserved; undefined if the call was denied, or no limit reserves. Not enumerable, as it is not part
-   * of the reply.
+   * Settles everything that was reserved. Undefined if the call was denied, or no limit reserves. It is not enumerable, as
+   * the server's reply does not have it.
    */
   readonly reservation?: Reservation | undefined;
 }
@@ -53,70 +53,70 @@ export interface AllReply extends Reply {
 export interface Held {
   /** Its id. */
   id: string;
-  /** How much it holds. */
+  /** The quantity that it holds. */
   quantity: number;
-  /** What is left of its lease; 0 of one that has lapsed and counts. */
+  /** The rest of its lease; 0 if it has lapsed and counts (`countLapsed`). */
   leftMs: number;
 }
 
 /** The state of a key, see Limiter.info. Fields of the other kind are null. Durations are milliseconds. */
 export interface Info {
-  /** A bucket of RL.THROTTLE, or a window of RL.WINDOW and RL.ACQUIRE. */
+  /** "bucket" for RL.THROTTLE, "window" for RL.WINDOW and RL.ACQUIRE. */
   kind: "bucket" | "window";
-  /** A bucket: until it is full. */
+  /** Of a bucket: the time until it is full. */
   fullInMs: number | null;
-  /** A bucket: the debt that force or ahead wrote, as it was last written. */
+  /** Of a bucket: the debt of `force` or `ahead`, as it was last written. */
   debtMs: number | null;
-  /** A window: the events that are stored, with those that have left it but are not removed yet. */
+  /** Of a window: the number of stored events, with those that have left it but are not removed yet. */
   events: number | null;
-  /** A window: how many of the events are denied calls. */
+  /** Of a window: the number of events that are denied calls. */
   denied: number | null;
-  /** A window: the entries of the key. */
+  /** Of a window: the number of entries of the key. */
   entries: number | null;
-  /** A window: the age of the oldest event; null without events. */
+  /** Of a window: the age of the oldest event; null without events. */
   oldestMs: number | null;
-  /** A window: the age of the newest event; null without events. */
+  /** Of a window: the age of the newest event; null without events. */
   newestMs: number | null;
-  /** A window: how much is reserved. */
+  /** Of a window: the quantity that is reserved. */
   held: number | null;
-  /** A window: in how many reservations. */
+  /** Of a window: the number of reservations. */
   reservations: number | null;
-  /** What is left of a ban. */
+  /** The rest of a ban; 0 if there is none. */
   banMs: number;
-  /** How many calls wait in the key's line. */
+  /** The number of calls that wait in the key's line. */
   waiting: number;
-  /** Until the key expires. */
+  /** The time until the key expires. */
   ttlMs: number;
 }
 
 /** A key that was denied often, see Limiter.top. */
 export interface TopKey {
-  /** The key; of a long one its first 256 bytes. */
+  /** The key. A long key is cut after 256 bytes. */
   key: string;
   /** Its database. */
   db: number;
-  /** At most `over` too many, and never too few. */
+  /** The number of denials, which may be up to `over` too high but never too low. */
   denials: number;
-  /** By how many `denials` may be too many. */
+  /** The largest possible error of `denials`. */
   over: number;
 }
 
-/** A policy of the server, and how many calls it allowed and denied. */
+/** A policy of the server, and the numbers of calls that it allowed and denied. */
 export interface PolicyCounts {
   /** Its name, without the @. */
   name: string;
   /** The policy as it is configured, without the name. */
   definition: string;
-  /** Calls that were allowed. */
+  /** The number of calls that were allowed. */
   allowed: number;
-  /** Calls that were denied. */
+  /** The number of calls that were denied. */
   denied: number;
-  /** Calls that its SHADOW let pass. */
+  /** The number of calls that were allowed only by its SHADOW. */
   shadowDenied: number;
 }
 
 const orNull = (ms: unknown): number | null => (Number(ms) < 0 ? null : Number(ms));
-// In Node, bytes are a Buffer.
+// Bytes are a Buffer, whose toString() decodes UTF-8.
 const text = (id: unknown): string | null => (typeof id === "string" || id instanceof Uint8Array ? String(id) : null);
 
 /** Returns a reply with the fields that every command has. */
@@ -175,7 +175,7 @@ export function readHeld(reply: unknown): Held[] {
 function fields(reply: unknown): Map<string, unknown> {
   if (reply instanceof Map) return new Map([...reply].map(([name, value]) => [String(name), value]));
   if (!Array.isArray(reply)) return new Map(Object.entries(reply ?? {}));
-  return new Map(reply.flatMap((name, at) => (at % 2 === 0 ? [[String(name), reply[at + 1]] as const] : [])));
+  return new Map(reply.flatMap((name, index) => (index % 2 === 0 ? [[String(name), reply[index + 1]] as const] : [])));
 }
 
 export function readInfo(reply: unknown): Info | null {
@@ -219,12 +219,12 @@ export function readPolicies(reply: unknown): PolicyCounts[] {
   }));
 }
 
-/** Not enumerable: a reply is compared, spread and written without it. */
+/** Adds a reservation to a reply, as a property that is not enumerable: comparing, spreading and printing leave it out. */
 export function keepReservation(reply: AllReply, reservation: Reservation | undefined): void {
   Object.defineProperty(reply, "reservation", { value: reservation, configurable: true });
 }
 
 /** Returns the reply to a call while Redis cannot be reached. */
-export function unreached(allowed: boolean, more: Partial<Reply> = {}): Reply {
-  return { ...replyWith(allowed ? 0 : 1, 0, 0, null, 0), reachable: false, ...more };
+export function unreached(allowed: boolean, fields: Partial<Reply> = {}): Reply {
+  return { ...replyWith(allowed ? 0 : 1, 0, 0, null, 0), reachable: false, ...fields };
 }

@@ -1,4 +1,4 @@
-/** A reservation while its work is done, or the reservations of several limits as one. */
+/** A reservation that is held while work runs, or the reservations of several limits as one. */
 
 import * as calls from "./calls.js";
 import type { Call, CallOptions, Clause, Costs, RenewOptions, Reserved } from "./calls.js";
@@ -8,27 +8,27 @@ import type { Limits } from "./limiter.js";
 import type { Integer } from "./limits.js";
 import type { AllReply, Reply } from "./replies.js";
 
-/** What settles a reservation. */
+/** The methods of a limiter that settle or renew a reservation. */
 export type Settler = Pick<Limits, "apply" | "release" | "renew">;
 
-/** How often a lease is renewed within its length, where leases are renewed. */
+/** The number of renewals within the length of a lease, for reservations of several limits. */
 export const RENEWALS_PER_LEASE = 3;
-/** The default of the server's setting ratelimit.lease, for reservations that were made without a lease of their own. */
+/** The lease of a reservation without a lease of its own: the default of the server's setting ratelimit.lease. */
 export const DEFAULT_LEASE_MS = 20_000;
 /** The shortest pause between two renewals. */
 export const LEAST_RENEWAL_MS = 5;
 
-/** Sends what settles the reservations of several limits as one step. */
+/** Sends a transaction that settles or renews several reservations. */
 export type SettleAll = (call: Call<string[]>) => Promise<string[]>;
 
-/** A reservation while its work is done, or the reservations of several limits as one, see Limiter.acquire. */
+/** A reservation that is held while work runs, or the reservations of several limits as one, see Limiter.acquire. */
 export class Reservation {
-  /** Settles a reservation by itself. */
+  /** The limiter that settles a single reservation. */
   readonly #limiter: Settler;
   readonly #limits: readonly Clause[];
   /** Undefined for a single limit. */
   readonly #settleAll: SettleAll | undefined;
-  /** What settles the reservations of several limits that a fallback made. */
+  /** The reservation of the fallback, if several limits were reserved there. */
   readonly #fallbackReservation: Reservation | undefined;
   readonly #reserved: Reserved[];
   #costs: Record<string, Integer> = {};
@@ -51,8 +51,8 @@ export class Reservation {
     this.#settleAll = settleAll;
     this.#fallbackReservation = "answers" in reply ? reply.reservation : undefined;
     const answers = "answers" in reply ? reply.answers : [reply];
-    this.#reserved = limits.flatMap(({ name, key, isSemaphore = false, words }, at) => {
-      const id = answers[at]?.id;
+    this.#reserved = limits.flatMap(({ name, key, isSemaphore = false, words }, index) => {
+      const id = answers[index]?.id;
       const isPolicy = String(words[1]).startsWith("@");
       return typeof id === "string" ? [{ name, key, id, isSemaphore, isPolicy }] : [];
     });
@@ -61,8 +61,8 @@ export class Reservation {
   }
 
   /**
-   * The id of a single reservation. Null if nothing is reserved: for a quantity of 0, by a policy's SHADOW, or while Redis
-   * cannot be reached.
+   * The id of a single reservation. Null if nothing is reserved: the quantity is 0, the SHADOW of a policy allowed the call,
+   * or Redis cannot be reached.
    */
   get id(): string | null {
     return this.reply.id;
@@ -73,14 +73,15 @@ export class Reservation {
     return Object.fromEntries(this.#reserved.map(({ name, id }) => [name, id]));
   }
 
-  /** Whether it was applied or released already. */
+  /** Whether apply or release was called. */
   get settled(): boolean {
     return this.#settled;
   }
 
   /**
-   * Sets what was really used, for the end of the work to apply: a quantity, or for several limits the quantities by their
-   * names. A later call replaces what an earlier one set. A limit that is not named keeps what was reserved.
+   * Sets the quantity that was really used, to be applied when the work ends. For several limits, `cost` has the quantities
+   * by the names of the limits, and the whole reservation of the others is applied. A later call replaces what an earlier
+   * one set.
    */
   set(cost: Integer | Costs): void {
     const costs = typeof cost === "object" && cost !== null ? cost : this.#costOfOne(cost);
@@ -98,23 +99,23 @@ export class Reservation {
   }
 
   #check(name: string, quantity: Integer): void {
-    const limit = this.#limits.find((each) => each.name === name);
+    const limit = this.#limits.find((candidate) => candidate.name === name);
     if (limit === undefined) {
-      throw new RangeError(
-        `there is no limit ${quote(name)}, but ${this.#limits.map((each) => quote(each.name)).join(", ")}`,
-      );
+      const names = this.#limits.map((candidate) => quote(candidate.name)).join(", ");
+      throw new RangeError(`there is no limit ${quote(name)}, but ${names}`);
     }
-    if (!limit.reserves)
+    if (!limit.reserves) {
       throw new RangeError(`the limit ${quote(name)} reserves nothing: it was counted when it was asked`);
+    }
     if (limit.isSemaphore) throw new RangeError(`the limit ${quote(name)} is a semaphore, which is only given back`);
     integer(`the cost of ${quote(name)}`, quantity);
     if (quantity < 0) throw new RangeError(`the cost of ${quote(name)} must be at least 0, not ${quantity}`);
   }
 
   /**
-   * Settles now: counts what was reserved, or `cost`, what was really used. Returns false if the lease had ended. For
-   * several limits, `cost` has the quantities by their names. A limit that it does not name keeps what was reserved, and a
-   * semaphore is released.
+   * Counts `cost`, the quantity that was really used, or else what was reserved. For several limits, `cost` has the
+   * quantities by the names of the limits; what was reserved of the others is counted, and semaphores are released. Returns
+   * false if a lease had ended.
    */
   async apply(cost?: Integer | Costs, options: CallOptions = {}): Promise<boolean> {
     throwIfAborted(options.signal);
@@ -122,13 +123,13 @@ export class Reservation {
     return (await this.settle("apply", options)).length === 0;
   }
 
-  /** Settles now: releases the reservation. Returns false if the lease had ended. */
+  /** Gives back what was reserved. Returns false if a lease had ended. */
   async release(options: CallOptions = {}): Promise<boolean> {
     throwIfAborted(options.signal);
     return (await this.settle("release", options)).length === 0;
   }
 
-  /** Restarts the lease. Returns false if it has ended. */
+  /** Restarts the leases. Returns false if one had ended. */
   async renew(options: RenewOptions = {}): Promise<boolean> {
     if (options.lease === undefined) return (await this.#lapsed("renew", options)).length === 0;
     const renewalMs = renewalMsOf(toMilliseconds("lease", options.lease));
@@ -140,44 +141,45 @@ export class Reservation {
     return isHeld;
   }
 
-  /** @internal Applies or releases. Returns the names of the limits whose reservation had ended. */
-  settle(how: "apply" | "release", options: CallOptions = {}): Promise<string[]> {
+  /** @internal Applies or releases. Returns the names of the limits whose lease had ended. */
+  settle(method: "apply" | "release", options: CallOptions = {}): Promise<string[]> {
     this.#settled = true;
     this.#stopRenewing();
-    return this.#lapsed(how, options);
+    return this.#lapsed(method, options);
   }
 
-  async #lapsed(how: "apply" | "release" | "renew", options: CallOptions & RenewOptions): Promise<string[]> {
+  /** Settles or renews all reservations. Returns the names of the limits whose lease had ended. */
+  async #lapsed(method: keyof Settler, options: RenewOptions): Promise<string[]> {
     const reserved = this.#reserved;
     if (reserved.length === 0) return [];
-    if (this.#fallbackReservation !== undefined) {
-      // Reserved by the fallback, so settled there.
-      const theirs = this.#fallbackReservation;
-      const held = how === "apply" ? await theirs.apply(this.#costs, options) : await theirs[how](options);
-      return held ? [] : Object.keys(this.ids);
+    const fallback = this.#fallbackReservation;
+    if (fallback !== undefined) {
+      const isHeld = method === "apply" ? await fallback.apply(this.#costs, options) : await fallback[method](options);
+      return isHeld ? [] : Object.keys(this.ids);
     }
     if (this.#settleAll !== undefined && this.reply.reachable) {
-      if (how === "apply") return this.#settleAll(calls.applyAll(reserved, this.#costs, options));
-      const make = how === "release" ? calls.releaseAll : calls.renewAll;
-      return this.#settleAll(make(reserved, options));
+      if (method === "apply") return this.#settleAll(calls.applyAll(reserved, this.#costs, options));
+      const makeCall = method === "release" ? calls.releaseAll : calls.renewAll;
+      return this.#settleAll(makeCall(reserved, options));
     }
     const lapsed: string[] = [];
-    for (const each of reserved) if (!(await this.#isHeld(how, each, options))) lapsed.push(each.name);
+    for (const one of reserved) if (!(await this.#isHeld(method, one, options))) lapsed.push(one.name);
     return lapsed;
   }
 
+  /** Settles or renews one reservation. Returns whether it was still held. */
   async #isHeld(
-    how: "apply" | "release" | "renew",
+    method: keyof Settler,
     { name, key, id, isSemaphore }: Reserved,
-    options: CallOptions & RenewOptions,
+    options: RenewOptions,
   ): Promise<boolean> {
-    if (how === "renew") return this.#limiter.renew(key, id, options);
-    const isReleased = how === "release" || (this.#settleAll !== undefined && isSemaphore);
+    if (method === "renew") return this.#limiter.renew(key, id, options);
+    const isReleased = method === "release" || (this.#settleAll !== undefined && isSemaphore);
     if (isReleased) return (await this.#limiter.release(key, id, options)) === 1;
     return this.#limiter.apply(key, id, this.#costs[name], options);
   }
 
-  /** @internal Whether a cost was set. */
+  /** @internal Whether set() was called. */
   get isSet(): boolean {
     return this.#isSet;
   }
@@ -192,12 +194,12 @@ export class Reservation {
   #renewLater(): void {
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => void this.#renewOnce(), this.#renewalMs);
-    // The work keeps the process alive, if anything does.
+    // The timer must not keep the process running. The work does, if it has to.
     (this.#timer as { unref?: () => void }).unref?.();
   }
 
   async #renewOnce(): Promise<void> {
-    // There is another try before the leases end.
+    // If it fails, there is time for another try before the leases end.
     const lapsed = await this.#lapsed("renew", {}).catch(() => []);
     if (this.#isRenewing && lapsed.length < this.#reserved.length) this.#renewLater();
   }
@@ -208,8 +210,8 @@ export class Reservation {
   }
 
   /**
-   * Ends `await using`, which does not tell whether the work failed: applies what was set, or releases everything if nothing
-   * was set. Does nothing if the reservation was settled already.
+   * Ends `await using`, which does not say whether the work failed: applies if set() was called, else releases everything.
+   * Does nothing if the reservation is settled already.
    */
   async [Symbol.asyncDispose](): Promise<void> {
     if (!this.#settled) await (this.#isSet ? this.apply() : this.release());
