@@ -1,4 +1,4 @@
-/** Packages as the application has them. */
+/** Finds the application's copy of a package. */
 
 import { createRequire } from "node:module";
 import { dirname, join, sep } from "node:path";
@@ -6,27 +6,27 @@ import { dirname, join, sep } from "node:path";
 import { FILE } from "./engine-file.js";
 
 /**
- * A package whose classes the application looks for by instanceof. Where this package is linked into the application, as
- * `npm install` of a folder does, Node finds the copy that this package is developed with, which is `own`. Its classes are
- * others, so the application's copy is taken instead.
+ * Returns the application's copy of a package whose classes it compares by instanceof. If this package is linked into the
+ * application, as by `npm install` of a folder, an import finds another copy, the one that this package is developed with.
+ * That copy is `imported`.
  */
-export function ofApplication<T>(name: string, own: T): T {
+export function ofApplication<T>(name: string, imported: T): T {
   const here = createRequire(FILE);
   try {
     const manifest = here.resolve("../package.json");
-    const { name: found } = here(manifest) as { name?: unknown };
+    const { name: nameHere } = here(manifest) as { name?: unknown };
     const isLinked = here.resolve(name).startsWith(join(dirname(manifest), "node_modules") + sep);
-    if (found !== "redis-ratelimit-client" || !isLinked) return own;
+    if (nameHere !== "redis-ratelimit-client" || !isLinked) return imported;
   } catch {
-    // Such as in a bundle.
-    return own;
+    // In a bundle, for example.
+    return imported;
   }
-  for (const from of [process.argv[1], join(process.cwd(), "index.js")]) {
+  for (const path of [process.argv[1], join(process.cwd(), "index.js")]) {
     try {
-      if (from !== undefined) return createRequire(from)(name) as T;
+      if (path !== undefined) return createRequire(path)(name) as T;
     } catch {
-      // It is not found from there.
+      // The package is not found from there.
     }
   }
-  return own;
+  return imported;
 }

@@ -153,15 +153,15 @@ export interface Clause {
   words: Word[];
   /** @internal Returns the commands that give back what the clause took. */
   undo?: (answer: Reply) => Command[];
-  /** @internal Whether the clause never denies. It is the choice of its group if no clause before it is. */
+  /** @internal True if the clause never denies. It is the choice of its group if no clause before it is. */
   shadow?: boolean | undefined;
   /** @internal The quantity that the clause takes; 0 if it only checks. */
   takes?: Integer | undefined;
-  /** @internal Whether the clause has no options. */
+  /** @internal True if the clause has no options. */
   isPlain?: boolean | undefined;
-  /** @internal Whether the clause makes a reservation, which has to be settled. */
+  /** @internal True if the clause makes a reservation, which has to be settled. */
   reserves?: boolean | undefined;
-  /** @internal Whether the reservation can only be released. Only the server knows this about a policy. */
+  /** @internal True if the reservation can only be released. Only the server knows this about a policy. */
   isSemaphore?: boolean | undefined;
   /** @internal The lease of the reservation, if it is not the server's default. */
   leaseMs?: number | undefined;

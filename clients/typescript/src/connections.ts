@@ -133,7 +133,7 @@ class Connection {
     return this.#underWay;
   }
 
-  /** Whether the server may have closed it unnoticed: Node reports that some turns of the event loop later. */
+  /** True if the server may have closed it unnoticed: Node reports that some turns of the event loop later. */
   get isIdle(): boolean {
     return this.#underWay === 0 && !this.#hasAnsweredThisTurn;
   }

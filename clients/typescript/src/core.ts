@@ -23,7 +23,7 @@ import type { Attempt, Transport } from "./transport.js";
 /** Options of a Limiter. */
 export interface LimiterOptions {
   /**
-   * What a call returns while Redis cannot be reached: "raise" throws the error, "allow" and "deny" decide without Redis,
+   * The result of calls while Redis cannot be reached: "raise" throws the error, "allow" and "deny" decide without Redis,
    * and another limiter decides in its place. Error replies are always thrown, and so are the errors of calls that settle,
    * list or inspect keys. Default "raise".
    */

@@ -1,7 +1,7 @@
 /**
- * What the adapters have in common. The stores that they replace count every hit, allowed or not, and leave the decision to
- * their caller. So they count in a window that is never full: its limit is beyond what can be counted, and what is counted
- * is what is missing of it. A window starts with its first hit (FIXED FROM first), as INCR with EXPIRE.
+ * The windows of the adapters. The stores that they replace count every hit, allowed or not, and leave the decision to their
+ * caller. So an adapter counts in a window whose limit is never reached, and computes the count from what remains. A window
+ * starts with its first hit (FIXED FROM first), like a counter of INCR with EXPIRE.
  */
 
 import type { Client } from "./clients.js";
@@ -13,14 +13,14 @@ import type { Reply } from "./replies.js";
 /** A client of node-redis or ioredis, or a limiter, or an object with a limiter's methods. */
 export type ClientOrLimits = Client | Limits;
 
-/** One for each client, as programs make many stores with one client, and a limiter opens a connection. */
+/** The limiter of each client. Programs make many stores with one client, and each limiter opens a connection. */
 const limiters = new WeakMap<Client, Limiter>();
 
-/** The limiter to ask. One that is made here throws while Redis cannot be reached: the adapter's user decides then. */
-export function limiterOf(given: ClientOrLimits): Limits {
-  if (typeof (given as Partial<Limits> | undefined)?.throttle === "function") return given as Limits;
-  const client = given as Client;
-  let limiter = typeof given === "object" && given !== null ? limiters.get(client) : undefined;
+/** Returns the limiter to ask. If it is made from a client, it throws while Redis cannot be reached, as the stores do. */
+export function limiterOf(clientOrLimits: ClientOrLimits): Limits {
+  if (typeof (clientOrLimits as Partial<Limits> | undefined)?.throttle === "function") return clientOrLimits as Limits;
+  const client = clientOrLimits as Client;
+  let limiter = typeof client === "object" && client !== null ? limiters.get(client) : undefined;
   if (limiter === undefined) {
     limiter = new Limiter(client);
     limiters.set(client, limiter);
@@ -28,18 +28,18 @@ export function limiterOf(given: ClientOrLimits): Limits {
   return limiter;
 }
 
-/** Beyond all counts. Twice of it is still a whole number in a double. */
+/** A limit that is never reached. Twice this number is still exact in a double. */
 export const BEYOND = 2 ** 51;
 
-/** The longest period of the server: 100 years. It stands for "never". */
+/** The longest period of the server, 100 years, for windows without an end. */
 export const NEVER = "36525d";
 
-/** A window that counts. 0 ms is without end. */
+/** Returns a window that only counts. With a period of 0 it has no end. */
 export function counting(periodMs: number): Window {
   return { limit: BEYOND, period: periodMs > 0 ? `${Math.ceil(periodMs)}ms` : NEVER, fixed: true, start: "first" };
 }
 
-/** How much is counted. An answer that was chosen because Redis could not be reached counts what was asked for. */
+/** Returns the count of a window. If Redis could not be reached and the call was allowed, it is the quantity of the call. */
 export function countOf(reply: Reply, quantity: number): number {
   if (reply.reachable) return reply.limit - reply.remaining;
   if (!reply.allowed) throw new Unreachable("Redis cannot be reached, and the limiter denies then");

@@ -1,10 +1,10 @@
 /**
- * The file engine.wasm next to the compiled modules. wasm/ has the JavaScript, as each kind of module finds files
+ * The file engine.wasm next to the compiled modules. The JavaScript is in wasm/, as ES modules and CommonJS find files
  * differently.
  */
 
-/** Where it is. */
+/** The path or URL of the file. */
 export const FILE: string | URL;
 
-/** Its bytes: at once where files can be read so, else a promise of them. */
+/** Returns the bytes of the file; a promise where files cannot be read synchronously. */
 export function engineBytes(): Uint8Array | Promise<ArrayBuffer | Uint8Array>;

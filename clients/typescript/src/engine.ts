@@ -1,4 +1,4 @@
-/** The engine of the server's module as WebAssembly: words in, a reply out. An instance is one server in memory. */
+/** The engine of the server's module, as WebAssembly. */
 
 import { engineBytes } from "./engine-file.js";
 import type { Word } from "./limits.js";
@@ -17,15 +17,15 @@ interface Exports {
   withdraw(ticket: number, nowUs: number): void;
 }
 
-/** What `call` returns for a reply that is not an array of integers. For an array it returns the length. */
+/** The result of `call` for a reply that is not an array of integers. For an array it is the length. */
 const JSON_REPLY = -1;
 
-/** A call that waits. */
+/** The ticket of a call that waits. */
 export class Ticket {
   constructor(readonly number: number) {}
 }
 
-/** An error reply. Its name is that of the client libraries. */
+/** An error reply, with the name that the client libraries give to theirs. */
 export class ReplyError extends Error {
   override readonly name = "ReplyError";
 }
@@ -35,15 +35,15 @@ const decoder = new TextDecoder();
 
 let compiled: WebAssembly.Module | Promise<WebAssembly.Module> | undefined;
 
-/** The engine, compiled once: synchronously if its file can be read so. */
+/** Returns the engine, which is compiled once; a promise where its file cannot be read synchronously. */
 export function engineModule(): WebAssembly.Module | Promise<WebAssembly.Module> {
   if (compiled !== undefined) return compiled;
   const bytes = engineBytes();
   if (!(bytes instanceof Promise)) return (compiled = new WebAssembly.Module(bytes as BufferSource));
-  const later = bytes.then(async (each) => (compiled = await WebAssembly.compile(each as BufferSource)));
-  // What failed is tried again.
-  later.catch(() => (compiled = undefined));
-  return (compiled = later);
+  const compiling = bytes.then(async (source) => (compiled = await WebAssembly.compile(source as BufferSource)));
+  // After a failure, the next caller tries again.
+  compiling.catch(() => (compiled = undefined));
+  return (compiled = compiling);
 }
 
 function seed(): bigint {
@@ -51,20 +51,22 @@ function seed(): bigint {
   return BigInt(high) * 2n ** 32n + BigInt(low);
 }
 
-/** Makes an Error of an error of the engine, also in an array of replies. */
+/** Replaces the errors in a JSON reply by ReplyErrors. */
 function revive(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(revive);
   if (typeof value === "object" && value !== null) return new ReplyError((value as { error: string }).error);
   return value;
 }
 
+/** An instance of the engine: a server in memory. Times are Unix microseconds. */
 export class Engine {
   readonly #exports: Exports;
-  /** The engine's memory, which moves when it grows. */
+  /** A view of the engine's memory, like #numbers. When the memory grows, the view has no length any more. */
   #bytes: Uint8Array;
   #numbers: Float64Array;
+  /** The offset of the input in the memory, and its length. */
   #input = 0;
-  #room = 0;
+  #inputLength = 0;
 
   constructor(module: WebAssembly.Module, share: number) {
     this.#exports = new WebAssembly.Instance(module, {}).exports as unknown as Exports;
@@ -75,27 +77,29 @@ export class Engine {
     this.#numbers = new Float64Array(this.#exports.memory.buffer);
   }
 
-  /** The reply as client libraries give it, an error reply as a ReplyError; or a Ticket. The time is Unix microseconds. */
+  /**
+   * Executes a command. Returns its reply as client libraries do, an error reply as a ReplyError, or a Ticket if it waits.
+   */
   call(words: readonly Word[], nowUs: number): unknown {
     const exports = this.#exports;
-    const length = exports.call(this.#put(words), nowUs);
+    const length = exports.call(this.#write(words), nowUs);
     if (length === JSON_REPLY) return revive(this.#json());
-    this.#look();
-    const at = exports.numbers() / 8;
+    this.#refreshViews();
+    const begin = exports.numbers() / 8;
     const numbers = this.#numbers;
-    if (length < 0) return new Ticket(numbers[at] as number);
+    if (length < 0) return new Ticket(numbers[begin] as number);
     const reply = new Array<number>(length);
-    for (let each = 0; each < length; each += 1) reply[each] = numbers[at + each] as number;
+    for (let index = 0; index < length; index += 1) reply[index] = numbers[begin + index] as number;
     return reply;
   }
 
-  /** The waits that are over: tickets and replies. */
+  /** Returns the tickets of the calls whose wait is over, with their replies. */
   takeEnded(nowUs: number): [number, unknown][] {
     if (this.#exports.take_ended(nowUs) === 0) return [];
     return revive(this.#json()) as [number, unknown][];
   }
 
-  /** When takeEnded should be asked next; below 0 while no call waits. */
+  /** Returns when to call takeEnded next; below 0 while no call waits. */
   nextUs(): number {
     return this.#exports.next_us();
   }
@@ -105,8 +109,7 @@ export class Engine {
     this.#exports.withdraw(ticket, nowUs);
   }
 
-  #look(): void {
-    // What was seen of the memory has no length any more once that has moved.
+  #refreshViews(): void {
     if (this.#bytes.length > 0) return;
     const { buffer } = this.#exports.memory;
     this.#bytes = new Uint8Array(buffer);
@@ -114,48 +117,47 @@ export class Engine {
   }
 
   #json(): unknown {
-    this.#look();
-    const at = this.#exports.output();
-    return JSON.parse(decoder.decode(this.#bytes.subarray(at, at + this.#exports.output_len())));
+    this.#refreshViews();
+    const begin = this.#exports.output();
+    return JSON.parse(decoder.decode(this.#bytes.subarray(begin, begin + this.#exports.output_len())));
   }
 
-  /** Writes the words for the engine to read, each after its length. Returns their total length. */
-  #put(words: readonly Word[]): number {
-    let room = 0;
-    // A letter of a string has three bytes at most.
-    for (const word of words) room += 4 + (typeof word === "string" ? 3 * word.length : word.byteLength);
-    if (room > this.#room) {
-      this.#room = Math.max(room, 1024);
-      this.#input = this.#exports.input(this.#room);
+  /** Writes words to the input, each with its length in front. Returns the number of bytes. */
+  #write(words: readonly Word[]): number {
+    let maxLength = 0;
+    // A UTF-16 code unit becomes at most three bytes.
+    for (const word of words) maxLength += 4 + (typeof word === "string" ? 3 * word.length : word.byteLength);
+    if (maxLength > this.#inputLength) {
+      this.#inputLength = Math.max(maxLength, 1024);
+      this.#input = this.#exports.input(this.#inputLength);
     }
-    this.#look();
+    this.#refreshViews();
     const bytes = this.#bytes;
-    const begin = this.#input;
-    let at = begin;
+    let end = this.#input;
     for (const word of words) {
-      const head = at;
-      at += 4;
+      const begin = end;
+      end += 4;
       let length: number;
       if (typeof word === "string") {
         length = word.length;
-        for (let each = 0; each < length; each += 1) {
-          const code = word.charCodeAt(each);
+        for (let index = 0; index < length; index += 1) {
+          const code = word.charCodeAt(index);
           if (code >= 0x80) {
-            length = encoder.encodeInto(word, bytes.subarray(at, at + 3 * word.length)).written;
+            length = encoder.encodeInto(word, bytes.subarray(end, end + 3 * word.length)).written;
             break;
           }
-          bytes[at + each] = code;
+          bytes[end + index] = code;
         }
       } else {
-        bytes.set(word, at);
+        bytes.set(word, end);
         length = word.byteLength;
       }
-      bytes[head] = length;
-      bytes[head + 1] = length >> 8;
-      bytes[head + 2] = length >> 16;
-      bytes[head + 3] = length >> 24;
-      at += length;
+      bytes[begin] = length;
+      bytes[begin + 1] = length >> 8;
+      bytes[begin + 2] = length >> 16;
+      bytes[begin + 3] = length >> 24;
+      end += length;
     }
-    return at - begin;
+    return end - this.#input;
   }
 }

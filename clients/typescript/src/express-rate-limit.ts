@@ -14,21 +14,21 @@ export type { ClientOrLimits } from "./counting.js";
 
 /** Options of the store. */
 export interface RatelimitStoreOptions {
-  /** What the keys begin with in Redis. Default "erl:". */
+  /** The prefix of the keys in Redis. Default "erl:". */
   prefix?: string | undefined;
 }
 
-/** What a key has counted, and when its window ends. */
+/** The hits of a key, and the end of its window. */
 export interface HitCount {
-  /** The hits of the window so far. */
+  /** The number of hits in the window so far. */
   totalHits: number;
   /** The end of the window, by the clock of this process. */
   resetTime: Date | undefined;
 }
 
 /**
- * How much a hit counts. Taking a hit back leaves 1 of it, as a window that counts nothing ends, and the next hit would
- * start another. There is room for 67 million hits in a window, and half as many that are taken back.
+ * The quantity of a hit. When a hit is taken back, 1 of it stays, because a window without events ends and the next hit
+ * would start a new one. A window has room for 67 million hits, half of which may be taken back.
  */
 const HIT = 2 ** 25;
 
@@ -39,9 +39,9 @@ const HIT = 2 ** 25;
  *     rateLimit({ windowMs: 60_000, limit: 100, store: new RatelimitStore(client) });
  */
 export class RatelimitStore {
-  /** Other processes count under the same keys. */
+  /** False, as other processes count in the same keys. */
   readonly localKeys = false;
-  /** What the keys begin with in Redis. */
+  /** The prefix of the keys in Redis. */
   readonly prefix: string;
   readonly #limiter: Limits;
   #window: Window | undefined;
@@ -55,7 +55,7 @@ export class RatelimitStore {
     this.#limiter = limiterOf(client);
   }
 
-  /** Called by express-rate-limit with its options, of which the store needs the length of the window. */
+  /** Called by express-rate-limit with its options. The store needs the length of the window. */
   init(options: { windowMs: number }): void {
     const { windowMs } = options;
     if (!(Number.isFinite(windowMs) && windowMs > 0)) {
@@ -64,28 +64,29 @@ export class RatelimitStore {
     this.#window = counting(windowMs);
   }
 
-  /** What a key has counted in its window; undefined without a hit. Nothing is counted by it. */
+  /** Returns the hits of a key; undefined if there are none. Counts nothing. */
   async get(key: string): Promise<HitCount | undefined> {
-    const found = this.#found(await this.#limiter.windowRo(this.#key(key), this.#opened()), 0);
-    return found.totalHits === 0 ? undefined : found;
+    const hits = this.#hitCount(await this.#limiter.windowRo(this.#key(key), this.#initializedWindow()), 0);
+    return hits.totalHits === 0 ? undefined : hits;
   }
 
   /** Counts a hit. */
   async increment(key: string): Promise<HitCount> {
-    return this.#found(await this.#limiter.window(this.#key(key), this.#opened(), { quantity: HIT }), HIT);
+    const reply = await this.#limiter.window(this.#key(key), this.#initializedWindow(), { quantity: HIT });
+    return this.#hitCount(reply, HIT);
   }
 
-  /** Takes a hit back, never below 0. The window ends when it would have ended. */
+  /** Takes a hit back, never below 0. The end of the window stays. */
   async decrement(key: string): Promise<void> {
-    await this.#limiter.window(this.#key(key), this.#opened(), { quantity: 1 - HIT });
+    await this.#limiter.window(this.#key(key), this.#initializedWindow(), { quantity: 1 - HIT });
   }
 
-  /** Forgets what a key has counted. */
+  /** Resets the hits of a key. */
   async resetKey(key: string): Promise<void> {
     await this.#limiter.reset(this.#key(key));
   }
 
-  #found(reply: Reply, quantity: number): HitCount {
+  #hitCount(reply: Reply, quantity: number): HitCount {
     return {
       totalHits: Math.floor(countOf(reply, quantity) / HIT),
       resetTime: new Date(Date.now() + reply.resetAfterMs),
@@ -96,9 +97,10 @@ export class RatelimitStore {
     return this.prefix + key;
   }
 
-  #opened(): Window {
-    if (this.#window === undefined)
+  #initializedWindow(): Window {
+    if (this.#window === undefined) {
       throw new Error("the store was not initialized: rateLimit() calls init with windowMs");
+    }
     return this.#window;
   }
 }

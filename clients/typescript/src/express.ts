@@ -1,5 +1,5 @@
 /**
- * Middleware for Express, and for whatever else has requests, responses and next.
+ * Middleware for Express, and for other frameworks with requests, responses and `next`.
  *
  * @module express
  */
@@ -10,13 +10,13 @@ import type { Reply } from "./replies.js";
 
 export type { CheckResult } from "./http.js";
 
-/** What the middleware needs of a response. */
+/** The members of a response that the middleware uses. */
 export interface ResponseLike {
-  /** 429 or 503 if the request is denied. */
+  /** The status, which is set to 429 or 503 if the request is denied. */
   statusCode: number;
   /** Sets a header. */
   setHeader(name: string, value: string): unknown;
-  /** Ends a denied request. */
+  /** Ends the response to a denied request. */
   end(body: string): unknown;
 }
 

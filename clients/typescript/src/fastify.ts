@@ -25,7 +25,8 @@ export interface FastifyRateLimitOptions extends FastifyHookOptions {
 }
 
 /**
- * An `onRequest` or `preHandler` hook for single routes. Together with the plugin a request gets one set of headers.
+ * Returns an `onRequest` or `preHandler` hook for single routes. With the plugin it shares one set of headers for each
+ * request.
  *
  *     app.get("/search", { onRequest: rateLimitHook((request) => limiter.window(`search:${request.ip}`, SEARCH)) }, search);
  */
@@ -57,16 +58,16 @@ export function rateLimit(
   done: (error?: Error) => void,
 ): void {
   // Fastify adds these to the options of every plugin.
-  const { prefix: _, logLevel: __, logSerializers: ___, ...own } = options as Record<string, unknown>;
+  const { prefix: _, logLevel: __, logSerializers: ___, ...hookOptions } = options as Record<string, unknown>;
   try {
-    instance.addHook("onRequest", rateLimitHook(check, own));
+    instance.addHook("onRequest", rateLimitHook(check, hookOptions));
     done();
   } catch (error) {
     done(error as Error);
   }
 }
 
-// The hook is for the instance that registers the plugin, as with fastify-plugin.
+// The hook applies to the instance that registers the plugin, and not to a child of it, as with fastify-plugin.
 Object.assign(rateLimit, {
   [Symbol.for("skip-override")]: true,
   [Symbol.for("fastify.display-name")]: "redis-ratelimit-client",

@@ -1,43 +1,43 @@
-/** HTTP headers and problems that tell a client how it stands, as draft-ietf-httpapi-ratelimit-headers says. */
+/** HTTP headers and problem details of replies, as in draft-ietf-httpapi-ratelimit-headers. */
 
 import { checkFlag, checkOptions, periodMs, quote } from "./check.js";
 import type { Limit } from "./limits.js";
 import type { AllReply, Reply } from "./replies.js";
 
-/** What the headers say in addition to the reply. */
+/** Options of headers. */
 export interface HeaderOptions {
-  /** The limits that were asked, for the quota, the window and the unit of each item. A policy's name names its item. */
+  /** The limits that were asked. They give each item its quota, window and unit, and a policy gives it a name. */
   limits?: Limit | readonly (Limit | undefined)[] | undefined;
-  /** The names of the items. A name that comes twice gets a number: "web", "web-2". */
+  /** The names of the items. A name that occurs twice gets a number: "web", "web-2". */
   names?: string | readonly string[] | undefined;
-  /** What each limit is counted by, such as a tenant: the partition key `pk` of the items. Clients see it. */
+  /** The partition key of each limit, such as the tenant that it is counted by, or one for all. Clients can read it. */
   pk?: PartitionKey | readonly (PartitionKey | undefined)[] | undefined;
-  /** RateLimit and RateLimit-Policy. Default true. */
+  /** Sets RateLimit and RateLimit-Policy. Default true. */
   standard?: boolean | undefined;
-  /** The version of the draft that these two follow. Today there is 10, the default. */
+  /** The version of the draft for these two. Only 10, the default, is known. */
   version?: 10 | undefined;
-  /** X-RateLimit-Limit, -Remaining and -Reset, the last in seconds from now. Default true. */
+  /** Sets X-RateLimit-Limit, -Remaining and -Reset, the last in seconds from now. Default true. */
   xRateLimit?: boolean | undefined;
 }
 
-/** Bytes, or a text as UTF-8. */
+/** A partition key: bytes, or a text, which is encoded as UTF-8. */
 export type PartitionKey = string | Uint8Array;
 
-/** A reply, and what else its headers say. */
+/** A reply with the options of its headers. */
 export interface ReplyWithOptions extends HeaderOptions {
-  /** What the limiter answered. */
+  /** The reply of the limiter. */
   reply: Reply | AllReply;
 }
 
-/** The body of a denial, as RFC 9457 says: application/problem+json. */
+/** The body of the response to a denied request: problem details of RFC 9457. */
 export interface Problem {
-  /** The URI of the kind of problem. */
+  /** The URI of the type of problem. */
   type: string;
-  /** The same for people. */
+  /** The type of problem in words. */
   title: string;
   /** The status of the response. */
   status: 429 | 503;
-  /** The names of the limits that denied; none of a 503. */
+  /** The names of the limits that denied; empty with 503. */
   "violated-policies": string[];
 }
 
@@ -46,55 +46,52 @@ export const PROBLEM_TYPE = "application/problem+json";
 
 export const HEADER_OPTIONS = ["limits", "names", "pk", "standard", "version", "xRateLimit"];
 
-// The largest integer of RFC 9651.
-const MOST = 999_999_999_999_999n;
-const SECOND = 1000n;
+/** The largest integer in a structured field, RFC 9651. */
+const MAX_INTEGER = 999_999_999_999_999n;
+const SECOND_MS = 1000n;
 
-const atMost = (value: number | bigint): bigint => (BigInt(value) > MOST ? MOST : BigInt(value));
-const seconds = (ms: number): number => Math.max(0, Math.ceil(ms / 1000));
-const divideUp = (one: bigint, other: bigint): bigint => (one + other - 1n) / other;
+const capped = (value: number | bigint): bigint => (BigInt(value) > MAX_INTEGER ? MAX_INTEGER : BigInt(value));
+const inSeconds = (ms: number): number => Math.max(0, Math.ceil(ms / 1000));
+const divideUp = (dividend: bigint, divisor: bigint): bigint => (dividend + divisor - 1n) / divisor;
 
-/**
- * The quota, and the whole seconds in which it comes back: a client that divides them never finds less than the true rate.
- */
-function quota(limit: Limit | undefined, reply: Reply): { q: bigint; w?: bigint } {
-  const q = BigInt(reply.limit);
-  if (limit === undefined || typeof limit === "string") return { q };
+/** Returns the quota, and the window in whole seconds. Their quotient is never below the true rate. */
+function quotaOf(limit: Limit | undefined, reply: Reply): { quota: bigint; windowSeconds?: bigint } {
+  const quota = BigInt(reply.limit);
+  if (limit === undefined || typeof limit === "string") return { quota };
   const ms = periodMs(limit.period);
-  if (!ms) return { q };
-  // The draft's windows are whole seconds.
-  if (!("burst" in limit)) return ms % SECOND === 0n ? { q, w: ms / SECOND } : { q };
-  // The time in which the whole bucket fills. A bucket of 1 that gets 3 a second is full after a third of a second: "1 in a
-  // second" would be too little.
+  if (!ms) return { quota };
+  if (!("burst" in limit)) return ms % SECOND_MS === 0n ? { quota, windowSeconds: ms / SECOND_MS } : { quota };
+  // The time in which the whole bucket fills, rounded up. A bucket of 1 that gets 3 in a second is full after a third of
+  // one: a quota of 1 in a second would be too low.
   const count = BigInt(limit.count);
-  const w = divideUp((BigInt(limit.burst) + 1n) * ms, count * SECOND);
-  const within = divideUp(count * w * SECOND, ms);
-  return { q: within > q ? within : q, w };
+  const windowSeconds = divideUp((BigInt(limit.burst) + 1n) * ms, count * SECOND_MS);
+  const added = divideUp(count * windowSeconds * SECOND_MS, ms);
+  return { quota: added > quota ? added : quota, windowSeconds };
 }
 
-/** The milliseconds until more is available, as far as the reply says. */
+/** Returns the milliseconds until more is available, as far as the reply says. */
 function untilMore(limit: Limit | undefined, reply: Reply): number {
   const { retryAfterMs, resetAfterMs } = reply;
-  // What was denied may have been more than one: then some is available earlier. During a ban nothing is.
   const isRate = typeof limit === "object" && "burst" in limit;
   const isBanned = retryAfterMs !== null && reply.remaining === 0 && retryAfterMs >= resetAfterMs;
   const ms = isRate ? periodMs(limit.period) : null;
   if (!isRate || ms === null || isBanned) return retryAfterMs ?? resetAfterMs;
-  // The bucket is full at the end of reset_after, and one less before each interval.
+  // The bucket is full after reset_after, and one less in each interval before. If the call was denied for more than one,
+  // some is available before retry_after.
   const missing = Math.max(0, reply.limit - reply.remaining - 1);
   const exact = resetAfterMs - (missing * Number(ms)) / Number(limit.count);
-  // Both times are rounded up, so one may be a millisecond behind the other.
+  // Both times are rounded up, so either may be a millisecond too long.
   return Math.min(Math.max(exact, reply.remaining < reply.limit ? 1 : 0), retryAfterMs ?? Infinity);
 }
 
-function quoted(what: string, text: unknown): string {
+function quoted(field: string, text: unknown): string {
   if (typeof text !== "string" || !/^[ -~]*$/.test(text)) {
-    throw new TypeError(`the ${what} ${quote(text)} must be printable ASCII`);
+    throw new TypeError(`the ${field} ${quote(text)} must be printable ASCII`);
   }
   return `"${text.replace(/[\\"]/g, "\\$&")}"`;
 }
 
-function partition(pk: PartitionKey | undefined): string {
+function partitionParameter(pk: PartitionKey | undefined): string {
   if (pk === undefined) return "";
   if (typeof pk !== "string" && !(pk instanceof Uint8Array)) {
     throw new TypeError(`pk must be a string or bytes, not ${quote(pk)}`);
@@ -102,7 +99,13 @@ function partition(pk: PartitionKey | undefined): string {
   return `;pk=:${Buffer.from(pk as string).toString("base64")}:`;
 }
 
-/** One limit's part of the headers. */
+function unitParameter(limit: Limit | undefined): string {
+  if (limit === undefined || typeof limit === "string" || "burst" in limit) return "";
+  if (limit.unit !== undefined) return `;qu=${quoted("unit", limit.unit)}`;
+  return String(limit.period) === "0" ? ';qu="concurrent-requests"' : "";
+}
+
+/** One limit in RateLimit and in RateLimit-Policy. */
 interface Item {
   name: string;
   limit: Limit | undefined;
@@ -110,26 +113,22 @@ interface Item {
   pk: PartitionKey | undefined;
 }
 
-function quotaUnit(limit: Limit | undefined): string {
-  if (limit === undefined || typeof limit === "string" || "burst" in limit) return "";
-  if (limit.unit !== undefined) return `;qu=${quoted("unit", limit.unit)}`;
-  return String(limit.period) === "0" ? ';qu="concurrent-requests"' : "";
+/** Returns an item of RateLimit-Policy. */
+function policyItem({ name, limit, reply, pk }: Item): string {
+  const { quota, windowSeconds } = quotaOf(limit, reply);
+  const window = windowSeconds === undefined ? "" : `;w=${capped(windowSeconds)}`;
+  return `${quoted("name", name)};q=${capped(quota)}${unitParameter(limit)}${window}${partitionParameter(pk)}`;
 }
 
-function policy({ name, limit, reply, pk }: Item): string {
-  const { q, w } = quota(limit, reply);
-  const window = w === undefined ? "" : `;w=${atMost(w)}`;
-  return `${quoted("name", name)};q=${atMost(q)}${quotaUnit(limit)}${window}${partition(pk)}`;
+/** Returns an item of RateLimit. */
+function limitItem({ name, limit, reply, pk }: Item): string {
+  const wait = inSeconds(untilMore(limit, reply));
+  const reset = wait === 0 ? "" : `;t=${capped(wait)}`;
+  return `${quoted("name", name)};r=${capped(reply.remaining)}${reset}${partitionParameter(pk)}`;
 }
 
-function serviceLimit({ name, limit, reply, pk }: Item): string {
-  const wait = seconds(untilMore(limit, reply));
-  const reset = wait === 0 ? "" : `;t=${atMost(wait)}`;
-  return `${quoted("name", name)};r=${atMost(reply.remaining)}${reset}${partition(pk)}`;
-}
-
-function list<T>(given: T | readonly T[] | undefined): readonly T[] {
-  return given === undefined ? [] : Array.isArray(given) ? (given as readonly T[]) : [given as T];
+function toArray<T>(values: T | readonly T[] | undefined): readonly T[] {
+  return values === undefined ? [] : Array.isArray(values) ? (values as readonly T[]) : [values as T];
 }
 
 function checkLimit(limit: unknown): void {
@@ -139,26 +138,24 @@ function checkLimit(limit: unknown): void {
 }
 
 function itemsOf({ reply, ...options }: ReplyWithOptions): Item[] {
-  const limits = list<Limit | undefined>(options.limits);
+  const limits = toArray<Limit | undefined>(options.limits);
   limits.forEach(checkLimit);
-  const names = list(options.names);
-  const keys = list<PartitionKey | undefined>(options.pk);
-  // One partition key is that of all limits.
-  const keyAt = (at: number) => (Array.isArray(options.pk) ? keys[at] : keys[0]);
+  const names = toArray(options.names);
+  const keys = toArray<PartitionKey | undefined>(options.pk);
   const answers = "answers" in reply ? reply.answers : [reply];
-  return answers.map((answer, at) => {
-    const limit = limits[at];
-    const made = answers.length === 1 ? "default" : `limit-${at + 1}`;
-    const name = names[at] ?? (typeof limit === "string" ? limit.slice(1) : made);
-    return { name, limit, reply: answer, pk: keyAt(at) };
+  return answers.map((answer, index) => {
+    const limit = limits[index];
+    const defaultName = answers.length === 1 ? "default" : `limit-${index + 1}`;
+    const name = names[index] ?? (typeof limit === "string" ? limit.slice(1) : defaultName);
+    return { name, limit, reply: answer, pk: Array.isArray(options.pk) ? keys[index] : keys[0] };
   });
 }
 
-/** The items of all answers, no two with one name. */
+/** Returns the items of each reply. No two items have the same name. */
 function uniqueItems(replies: readonly ReplyWithOptions[]): Item[][] {
   const taken = new Set<string>();
-  return replies.map((each) =>
-    itemsOf(each).map((item) => {
+  return replies.map((reply) =>
+    itemsOf(reply).map((item) => {
       let name = item.name;
       for (let count = 2; taken.has(name); count += 1) name = `${item.name}-${count}`;
       taken.add(name);
@@ -167,9 +164,10 @@ function uniqueItems(replies: readonly ReplyWithOptions[]): Item[][] {
   );
 }
 
-function checkReplies(what: string, replies: readonly ReplyWithOptions[]): readonly ReplyWithOptions[] {
+/** Checks the options of replies. Returns the replies that are from a server, as the others say nothing about limits. */
+function checkReplies(method: string, replies: readonly ReplyWithOptions[]): readonly ReplyWithOptions[] {
   for (const { reply: _, ...options } of replies) {
-    checkOptions(what, options, HEADER_OPTIONS);
+    checkOptions(method, options, HEADER_OPTIONS);
     checkFlag("standard", options.standard);
     checkFlag("xRateLimit", options.xRateLimit);
     if (options.version !== undefined && options.version !== 10) {
@@ -179,63 +177,58 @@ function checkReplies(what: string, replies: readonly ReplyWithOptions[]): reado
   return replies.filter(({ reply }) => reply.reachable);
 }
 
-/** The milliseconds until a denied call can be allowed; Infinity if it can never be. */
-const waitMs = (reply: Reply): number => reply.retryAfterMs ?? Infinity;
-
-/** Returns the reply that denies the longest; if none denies, the one with the least left. */
-function tightest(given: readonly ReplyWithOptions[]): Reply | undefined {
-  const replies = given.map(({ reply }) => reply);
+/** Returns the reply that denies for the longest time; if none denies, the one with the least left. */
+function tightest(repliesWithOptions: readonly ReplyWithOptions[]): Reply | undefined {
+  const replies = repliesWithOptions.map(({ reply }) => reply);
   const denials = replies.filter(({ allowed }) => !allowed);
-  const pick = (from: Reply[], isTighter: (one: Reply, other: Reply) => boolean): Reply | undefined =>
-    from.reduce<Reply | undefined>(
-      (best, each) => (best === undefined || isTighter(each, best) ? each : best),
-      undefined,
-    );
-  if (denials.length > 0) return pick(denials, (one, other) => waitMs(one) > waitMs(other));
-  return pick(replies, (one, other) => one.remaining < other.remaining);
+  const waitMs = ({ retryAfterMs }: Reply): number => retryAfterMs ?? Infinity;
+  const [first, ...others] = denials.length > 0 ? denials : replies;
+  const isTighter = (one: Reply, other: Reply): boolean =>
+    denials.length > 0 ? waitMs(one) > waitMs(other) : one.remaining < other.remaining;
+  return others.reduce<Reply | undefined>((best, reply) => (best && isTighter(reply, best) ? reply : best), first);
 }
 
 /**
- * One set of headers for all limits of a request, such as those of a middleware and of a route: RateLimit and
- * RateLimit-Policy have an item for each limit, X-RateLimit-* are of the tightest: the one that denies the longest, else the
- * one with the least left. Retry-After comes with a denial that has an end. An answer from when Redis could not be reached
- * says nothing.
+ * Returns one set of headers for all limits of a request, such as those of a middleware and of a route. RateLimit and
+ * RateLimit-Policy have an item for each limit. X-RateLimit-* are of the tightest limit: the one that denies for the longest
+ * time, or else the one with the least left. Retry-After is set if the request is denied and can be allowed later. Replies
+ * without a server are left out.
  */
 export function mergedHeaders(replies: readonly ReplyWithOptions[]): Record<string, string> {
   const reached = checkReplies("mergedHeaders", replies);
-  const found: Record<string, string> = {};
-  const items = uniqueItems(reached).flatMap((each, at) => ((reached[at]?.standard ?? true) ? each : []));
+  const fields: Record<string, string> = {};
+  const items = uniqueItems(reached).flatMap((group, index) => ((reached[index]?.standard ?? true) ? group : []));
   if (items.length > 0) {
-    found["RateLimit-Policy"] = items.map(policy).join(", ");
-    found["RateLimit"] = items.map(serviceLimit).join(", ");
+    fields["RateLimit-Policy"] = items.map(policyItem).join(", ");
+    fields["RateLimit"] = items.map(limitItem).join(", ");
   }
-  const shownBy = tightest(reached.filter(({ xRateLimit }) => xRateLimit ?? true));
-  if (shownBy !== undefined) {
-    found["X-RateLimit-Limit"] = String(shownBy.limit);
-    found["X-RateLimit-Remaining"] = String(shownBy.remaining);
-    found["X-RateLimit-Reset"] = String(seconds(shownBy.resetAfterMs));
+  const shown = tightest(reached.filter(({ xRateLimit }) => xRateLimit ?? true));
+  if (shown !== undefined) {
+    fields["X-RateLimit-Limit"] = String(shown.limit);
+    fields["X-RateLimit-Remaining"] = String(shown.remaining);
+    fields["X-RateLimit-Reset"] = String(inSeconds(shown.resetAfterMs));
   }
-  const decides = tightest(reached);
-  if (decides !== undefined && !decides.allowed && decides.retryAfterMs !== null) {
-    found["Retry-After"] = String(seconds(decides.retryAfterMs));
+  const deciding = tightest(reached);
+  if (deciding !== undefined && !deciding.allowed && deciding.retryAfterMs !== null) {
+    fields["Retry-After"] = String(inSeconds(deciding.retryAfterMs));
   }
-  return found;
+  return fields;
 }
 
 /**
- * The headers for an answer; none if Redis could not be reached. RateLimit and RateLimit-Policy have one item for each
- * limit, X-RateLimit-* are of the limit that decides. Retry-After comes with a denial that has an end.
+ * Returns the headers for a reply; none if Redis could not be reached. RateLimit and RateLimit-Policy have an item for each
+ * limit. X-RateLimit-* are of the limit that decides. Retry-After is set if the call was denied and can be allowed later.
  */
 export function headers(reply: Reply | AllReply, options: HeaderOptions = {}): Record<string, string> {
   checkOptions("headers", options, HEADER_OPTIONS);
   return mergedHeaders([{ reply, ...options }]);
 }
 
-const PROBLEMS = "https://iana.org/assignments/http-problem-types#";
+const PROBLEM_TYPES = "https://iana.org/assignments/http-problem-types#";
 
-/** The problem of a call that had no turn, or that no server answered: 503. */
+/** The problem if the server did not get to a call, or could not be reached. */
 export const REDUCED_CAPACITY: Problem = {
-  type: `${PROBLEMS}temporary-reduced-capacity`,
+  type: `${PROBLEM_TYPES}temporary-reduced-capacity`,
   title: "Request cannot be satisfied due to temporary server capacity constraints",
   status: 503,
   "violated-policies": [],
@@ -243,8 +236,7 @@ export const REDUCED_CAPACITY: Problem = {
 
 /**
  * Returns the problem details of a denied request, with its status: 429 `quota-exceeded`, or 503
- * `temporary-reduced-capacity` if Redis could not be reached. Several replies for one request are given as for
- * mergedHeaders.
+ * `temporary-reduced-capacity` if Redis could not be reached. Several replies for one request are given as to mergedHeaders.
  */
 export function problem(denied: Reply | AllReply | readonly ReplyWithOptions[], options: HeaderOptions = {}): Problem {
   const replies = Array.isArray(denied)
@@ -252,9 +244,9 @@ export function problem(denied: Reply | AllReply | readonly ReplyWithOptions[], 
     : [{ reply: denied as Reply, ...options }];
   const reached = checkReplies("problem", replies);
   if (reached.every(({ reply }) => reply.allowed)) return REDUCED_CAPACITY;
-  const items = uniqueItems(reached).flatMap((each, at) => (reached[at]?.reply.allowed ? [] : each));
+  const items = uniqueItems(reached).flatMap((group, index) => (reached[index]?.reply.allowed ? [] : group));
   return {
-    type: `${PROBLEMS}quota-exceeded`,
+    type: `${PROBLEM_TYPES}quota-exceeded`,
     title: "Request cannot be satisfied as assigned quota has been exceeded",
     status: 429,
     "violated-policies": items.filter(({ reply }) => !reply.allowed).map(({ name }) => name),

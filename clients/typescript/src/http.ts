@@ -1,4 +1,4 @@
-/** What the middleware of all frameworks shares: it asks limits, collects the replies for one request, and refuses. */
+/** The part of the middleware that all frameworks share. It asks limits, and collects the replies for one request. */
 
 import { checkOptions } from "./check.js";
 import { Busy } from "./errors.js";
@@ -19,42 +19,47 @@ export type CheckResult = Reply | AllReply | null;
 
 /** The state of a request after a limit was asked. */
 export interface RequestOutcome {
-  /** The reply; null without a limit, and if the limiter threw Busy. */
+  /** The reply; null if the request has no limit, or the limiter threw Busy. */
   reply: Reply | AllReply | null;
-  /** One set for all limits of the request so far. */
+  /** The headers for all limits that were asked for the request so far. */
   headers: Record<string, string>;
-  /** The problem to refuse the request with, if any. */
+  /** The body of a refusal; undefined if the request is allowed. */
   problem: Problem | undefined;
 }
 
-// Another copy of this package, such as that of require next to that of import, adds to the same list.
+// It is shared by all copies of this package, such as that of `require` and that of `import`.
 const REPLIES = Symbol.for("redis-ratelimit-client.replies");
 
-/** A reply, and the middleware that asked. */
+/** A reply with the middleware that asked, which is known by its options. */
 interface MiddlewareReply extends ReplyWithOptions {
-  by: object;
+  middleware: HeaderOptions;
 }
 
-/** Returns the replies for a request so far. They are kept on its response. */
+/** Returns the list of replies for a request, which is kept on its response. */
 function repliesOn(response: object): MiddlewareReply[] {
   const holder = response as { [REPLIES]?: MiddlewareReply[] };
   holder[REPLIES] ??= [];
   return holder[REPLIES];
 }
 
-/** Throws a TypeError unless the arguments of a middleware are right. */
-export function checkMiddleware(what: string, check: unknown, options: object, more: readonly string[] = []): void {
-  if (typeof check !== "function") throw new TypeError(`${what} takes a function that asks the limiter`);
-  checkOptions(what, options, [...HEADER_OPTIONS, ...more]);
+/** Throws a TypeError if the arguments of a middleware are wrong. `ownOptions` are those that are not about headers. */
+export function checkMiddleware(
+  name: string,
+  check: unknown,
+  options: object,
+  ownOptions: readonly string[] = [],
+): void {
+  if (typeof check !== "function") throw new TypeError(`${name} takes a function that asks the limiter`);
+  checkOptions(name, options, [...HEADER_OPTIONS, ...ownOptions]);
 }
 
-/** Asks a limit for a request. All limits of the request share `response`. Busy refuses it; other errors are thrown. */
+/** Asks a limit for the request with this `response`. If the limiter throws Busy, the request is refused. */
 export async function askLimit(
   response: object,
   check: () => Promise<CheckResult> | CheckResult,
   options: HeaderOptions,
 ): Promise<RequestOutcome> {
-  const asked = repliesOn(response);
+  const entries = repliesOn(response);
   let reply: CheckResult;
   try {
     reply = await check();
@@ -63,20 +68,20 @@ export async function askLimit(
     return { reply: null, headers: {}, problem: REDUCED_CAPACITY };
   }
   if (reply === null) return { reply, headers: {}, problem: undefined };
-  const now = { reply, ...options, by: options };
-  // A middleware that asks twice, for the application and for a route, counts with its last reply.
-  const before = asked.findIndex(({ by }) => by === options);
-  if (before < 0) asked.push(now);
-  else asked[before] = now;
-  const replies = asked.map(({ by: _, ...each }) => each);
+  const entry = { reply, ...options, middleware: options };
+  // If a middleware asks twice, for the application and for a route, its last reply counts.
+  const previous = entries.findIndex(({ middleware }) => middleware === options);
+  if (previous < 0) entries.push(entry);
+  else entries[previous] = entry;
+  const replies = entries.map(({ middleware: _, ...replyWithOptions }) => replyWithOptions);
   return { reply, headers: mergedHeaders(replies), problem: reply.allowed ? undefined : refusal(reply, replies) };
 }
 
-/** Returns the problem of a denied request. It names every limit that denied, even if the program ignored that. */
+/** Returns the problem of a denied request. It names all limits that denied, even those that the program ignored. */
 function refusal(reply: Reply | AllReply, replies: readonly ReplyWithOptions[]): Problem {
   return reply.reachable ? problem(replies) : REDUCED_CAPACITY;
 }
 
 /** Returns the body of a refusal. */
-export const bodyOf = (given: Problem): string => JSON.stringify(given);
+export const bodyOf = (refused: Problem): string => JSON.stringify(refused);
 export { PROBLEM_TYPE };

@@ -101,12 +101,12 @@ interface Batch {
   readonly id: string | null;
   readonly granted: number;
   left: number;
-  /** When the process stops spending it, by the monotonic and by the wall clock. */
+  /** The time at which the process stops spending it, by the monotonic and by the wall clock. */
   readonly until: number;
   readonly wallUntil: number;
   /** The next batch is fetched when no more than this is left. */
   low: number;
-  /** Whether its settlement was sent before and got no reply. */
+  /** True if its settlement was sent before and got no reply. */
   tried: boolean;
 }
 
@@ -114,7 +114,7 @@ interface Batch {
 interface LostReservation {
   readonly kind: "lost";
   readonly id: string;
-  /** When it is released the second time; undefined before the first time. */
+  /** The time of the second release; undefined before the first. */
   readonly againAt?: number;
 }
 
@@ -125,11 +125,11 @@ interface Request {
   readonly quantity: number;
   /** The part of the quantity that a call waits for. */
   readonly needed: number;
-  /** Whether to reserve the whole quantity or nothing. A denial then says when the whole quantity is available. */
+  /** Reserves the whole quantity or nothing. A denial then says when the whole quantity is available. */
   readonly exactly: boolean;
 }
 
-/** What was spent of a reservation that the server has lost. */
+/** The quantity that was spent of a reservation that the server has lost. */
 interface ForcedCount {
   readonly kind: "force";
   readonly quantity: number;
@@ -152,7 +152,7 @@ class Demand {
   #updatedAt: number;
   /** The quantity since the last update. */
   asked = 0;
-  /** When something was last asked for. */
+  /** The time of the last take. */
   askedAt = -Infinity;
 
   constructor(leaseMs: number, now: number) {
@@ -213,7 +213,7 @@ export class Leases {
   readonly #wake: () => void;
   /** The part of a lease in which a batch is spent. */
   readonly #spendableMs: number;
-  /** The begin of the ids of its reservations. */
+  /** The start of the ids of its reservations. */
   readonly #prefix = randomName();
   #requests = 0;
   #batches: Batch[] = [];
@@ -225,7 +225,7 @@ export class Leases {
   /** The quantity that a call still lacks after the server granted a part. */
   #short = 0;
   #closing = false;
-  /** Whether the policy turned out to be a semaphore, as only the server knows. Then nothing more is reserved. */
+  /** True if the policy turned out to be a semaphore, as only the server knows. Then nothing more is reserved. */
   #isSemaphore = false;
   /** The number of rounds that failed. */
   failures = 0;
@@ -235,7 +235,7 @@ export class Leases {
   #retryAt = -Infinity;
   readonly #demand: Demand;
   #roundTripMs = 1;
-  /** Whether the server granted less than the last request. Then nothing is fetched ahead. */
+  /** True if the server granted less than the last request. Then nothing is fetched ahead. */
   #isFull = false;
   /** The number of batches in a row that arrived after their lease. */
   #late = 0;
@@ -243,7 +243,7 @@ export class Leases {
   // From the server's last reply.
   #limit: number | undefined;
   #reservations = 1;
-  /** What is available in addition to what is held. */
+  /** The quantity that is available in addition to what is held. */
   #remaining = 0;
   #resetMs = 0;
   /** Until then the limit of a policy is taken from the server's reply. Later it may have been changed. */
@@ -388,7 +388,7 @@ export class Leases {
     this.#wake();
   }
 
-  /** Whether nothing is held or being settled. */
+  /** True if nothing is held or being settled. */
   get isSettled(): boolean {
     const unsettled = [this.#batches, this.#settling, this.#lost, this.#forced];
     return !this.#underWay && unsettled.every(({ length }) => length === 0);

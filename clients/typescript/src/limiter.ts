@@ -57,7 +57,7 @@ export type Limits = Pick<
 /** Options of Limiter.acquire. */
 export interface AcquireOptions extends ReserveOptions {
   /**
-   * Whether to apply or release the reservation when the work succeeds. Default: "release" for a semaphore, else "apply".
+   * The method that settles the reservation when the work succeeds. Default: "release" for a semaphore, else "apply".
    */
   settle?: "apply" | "release" | undefined;
 }

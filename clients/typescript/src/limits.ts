@@ -35,7 +35,7 @@ export interface Window {
   period: Period;
   /** The maximum number of entries that the key keeps. Without it the window is exact. */
   buckets?: number | undefined;
-  /** Whether windows are those of the calendar, instead of sliding. */
+  /** Uses the windows of the calendar instead of a sliding window. */
   fixed?: boolean | undefined;
   /**
    * The start of fixed windows: "15@09:00" in a month, "sun" in a week, "04-06" in a year, "2026-11-02" for any period, or

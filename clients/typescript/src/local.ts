@@ -59,7 +59,7 @@ export class Local {
   readonly #leases: Leases;
   /** First come, first served. */
   #waiters: Waiter[] = [];
-  /** Whether rounds are being sent. */
+  /** True while rounds are sent. */
   #isBusy = false;
   /** Called at the end of the round that is under way, or at once if there is nothing to send. */
   #onRoundEnd: (() => void)[] = [];

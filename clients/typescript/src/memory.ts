@@ -1,4 +1,4 @@
-/** A limiter without a server: the engine of the server's module decides in the process. */
+/** A limiter without a server. The engine of the server's module decides in the process. */
 
 import type { Command, Key, ThrottleOptions, WindowOptions } from "./calls.js";
 import { checkOptions, isPeriod, quote } from "./check.js";
@@ -11,42 +11,43 @@ import { SYSTEM_TIMER, type Timer } from "./local.js";
 import { readReply, type Reply } from "./replies.js";
 import { gone, OWN_TRANSPORT, type Attempt, type Transport } from "./transport.js";
 
-/** What {@link MemoryLimiter} is made with. */
+/** Options of {@link MemoryLimiter}. */
 export interface MemoryLimiterOptions {
-  /** Milliseconds since 1970, as Date.now counts them, which is the default. A test sets the time instead of sleeping. */
+  /** Returns the time in milliseconds since 1970. Default: Date.now. A test can set the time instead of sleeping. */
   clock?: (() => number) | undefined;
   /**
-   * The part of each limit that this process keeps, above 0 and at most 1, as in 1 / 4. What is available at once (a
-   * window's limit, a rate's burst + 1, a semaphore's places) is rounded down, but is at least 1, so that four processes
-   * together never admit more than a limit of 4 and above; what a rate gives for each period is a quarter exactly. `leave`
-   * is rounded up. A limit of 0 stays 0. Default 1.
+   * The part of each limit that this process has, above 0 and at most 1, such as 1 / 4. The quantity that is available at
+   * once (the limit of a window, burst + 1 of a rate) is rounded down, but is at least 1: four processes together never
+   * admit more than a limit of 4 or above. The quantity that a rate adds in a period is exactly the part. `leave` is rounded
+   * up, and a limit of 0 stays 0. Default 1.
    */
   share?: number | undefined;
-  /** The limits by name, in the words of the setting ratelimit.policies, or a definition for each name. */
+  /** The policies, as in the setting ratelimit.policies, or as an object with a definition for each name. */
   policies?: string | Readonly<Record<string, string>> | undefined;
-  /** Further settings of the server by their names, such as { timezone: "Asia/Tokyo" }. */
+  /** Other settings of the server by their names, such as { timezone: "Asia/Tokyo" }. */
   settings?: Readonly<Record<string, string>> | undefined;
 }
 
-/** How often a clock that a test sets is read while a call waits. */
+/** The pause between two reads of a test's clock while a call waits. */
 const POLL_MS = 3;
-/** The system's clock may be set while a call waits. */
-const LONGEST_WAIT_MS = 1000;
+/** The longest pause between two reads of the system's clock, which may be set while a call waits. */
+const MAX_WAIT_MS = 1000;
 
-function checkClock(given: unknown): void {
-  if (given === undefined || typeof given === "function") return;
-  throw new TypeError(`clock must be a function that returns milliseconds, as Date.now does, not ${quote(given)}`);
+function checkClock(clock: unknown): void {
+  if (clock === undefined || typeof clock === "function") return;
+  throw new TypeError(`clock must be a function that returns milliseconds, as Date.now does, not ${quote(clock)}`);
 }
 
+/** Returns the names and values for CONFIG SET. */
 function settingsOf({ policies, settings = {} }: MemoryLimiterOptions): [string, string][] {
-  const written =
+  const policiesText =
     typeof policies === "object"
       ? Object.entries(policies)
           .map(([name, definition]) => `${name} ${definition}`)
           .join("; ")
       : policies;
-  const all = { ...settings, ...(written !== undefined && { policies: written }) };
-  return Object.entries(all).map(([name, value]) => {
+  const allSettings = { ...settings, ...(policiesText !== undefined && { policies: policiesText }) };
+  return Object.entries(allSettings).map(([name, value]) => {
     if (typeof value !== "string") throw new TypeError(`the setting ${name} must be a string, not ${quote(value)}`);
     return [`ratelimit.${name.replace(/^ratelimit\./, "")}`, value];
   });
@@ -57,7 +58,7 @@ interface Waiter {
   reject: (error: unknown) => void;
 }
 
-/** Keys in memory in the place of a server. */
+/** Executes commands on keys in memory. */
 class MemoryTransport implements Transport {
   readonly name = "the memory of this process";
   readonly lastError = undefined;
@@ -66,9 +67,11 @@ class MemoryTransport implements Transport {
   readonly #share: number;
   #engine: Engine | undefined;
   #loading: Promise<Engine> | undefined;
+  /** The calls that wait, by their tickets. */
   readonly #waiting = new Map<number, Waiter>();
   #timer: ReturnType<typeof setTimeout> | undefined;
   #timerAt = Infinity;
+  /** True if the clock is the system's. */
   readonly #isReal: boolean;
   /** The last time of the clock, in microseconds. */
   #lastUs = 0;
@@ -115,26 +118,26 @@ class MemoryTransport implements Transport {
     return "";
   }
 
-  /** Whether calls are answered at once. */
+  /** True if the engine is loaded, so that calls that do not wait can be answered synchronously. */
   get isReady(): boolean {
     return this.#engine !== undefined;
   }
 
-  /** The reply, or undefined if it must be waited for. */
+  /** Returns the reply; undefined if the call may wait, or the engine is not loaded. */
   atOnce({ words, blockMs, transaction }: Pick<Command, "words" | "blockMs" | "transaction">): unknown {
     if (this.#engine === undefined || blockMs !== undefined) return undefined;
     if (transaction !== undefined) return this.#callEach(this.#engine, transaction);
     const reply = this.#engine.call(words, this.#now());
-    if (this.#waiting.size > 0) this.#settle();
+    if (this.#waiting.size > 0) this.#resolveEnded();
     if (reply instanceof ReplyError) throw reply;
     return reply;
   }
 
-  /** The replies to commands that do not wait, error replies among them. */
+  /** Executes commands that do not wait. Returns their replies, with error replies. */
   #callEach(engine: Engine, commands: Word[][]): unknown[] {
     const now = this.#now();
     const replies = commands.map((words) => engine.call(words, now));
-    if (this.#waiting.size > 0) this.#settle();
+    if (this.#waiting.size > 0) this.#resolveEnded();
     return replies;
   }
 
@@ -153,16 +156,16 @@ class MemoryTransport implements Transport {
           this.#ring();
           reject(gone());
         };
-        this.#settle();
+        this.#resolveEnded();
       });
     }
-    if (this.#waiting.size > 0) this.#settle();
+    if (this.#waiting.size > 0) this.#resolveEnded();
     if (reply instanceof ReplyError) throw reply;
     return reply;
   }
 
-  /** Ends the waits that are over, and sets the timer for the next one. */
-  #settle(): void {
+  /** Resolves the calls whose wait is over, and sets the timer for the next one. */
+  #resolveEnded(): void {
     const engine = this.#engine;
     if (engine === undefined) return;
     for (const [ticket, reply] of engine.takeEnded(this.#now())) {
@@ -178,7 +181,7 @@ class MemoryTransport implements Transport {
     } else if (nextMs !== this.#timerAt || !this.#isReal) {
       clearTimeout(this.#timer);
       this.#timerAt = nextMs;
-      const left = nextMs < 0 ? LONGEST_WAIT_MS : Math.min(Math.max(0, nextMs - this.clock()), LONGEST_WAIT_MS);
+      const left = nextMs < 0 ? MAX_WAIT_MS : Math.min(Math.max(0, nextMs - this.clock()), MAX_WAIT_MS);
       this.#timer = setTimeout(() => this.#ring(), this.#isReal ? Math.ceil(left) : POLL_MS);
     }
   }
@@ -186,7 +189,7 @@ class MemoryTransport implements Transport {
   #ring(): void {
     this.#timerAt = NaN;
     try {
-      this.#settle();
+      this.#resolveEnded();
     } catch (error) {
       // The clock of a test failed: there is no time at which the calls that wait could be decided.
       const waiting = [...this.#waiting];
@@ -198,17 +201,18 @@ class MemoryTransport implements Transport {
     }
   }
 
+  /** Returns whether a reservation is held here. */
   holds(key: Key, id: string): boolean {
     const reply = this.#engine?.call(["RL.HELD", key], this.#now());
     return Array.isArray(reply) && reply.some((held) => (held as unknown[])[0] === id);
   }
 
   async probe(): Promise<void> {
-    // It is always there.
+    // The engine always answers.
   }
 
   silent(): void {
-    // It never is.
+    // The engine always answers.
   }
 
   async sendToAll(call: Command, attempt: Attempt): Promise<unknown[]> {
@@ -216,11 +220,11 @@ class MemoryTransport implements Transport {
   }
 
   close(): void {
-    // Nothing is open. What is counted stays.
+    // No connection is open, and the counts stay.
   }
 }
 
-/** In the place of a client. */
+/** A stand-in for a client. */
 class MemoryClient implements NodeRedis {
   readonly [OWN_TRANSPORT]: MemoryTransport;
 
@@ -238,7 +242,9 @@ class MemoryClient implements NodeRedis {
   }
 }
 
-/** The words of a call of throttle without options, made quickly; undefined if it is none of the usual ones. */
+/**
+ * Returns the words of `throttle` without options, for the usual types of a rate; undefined for others. It is a fast path.
+ */
 function plainRate(key: Key, rate: Rate | Policy): Word[] | undefined {
   if (typeof key !== "string" || typeof rate !== "object" || rate === null) return undefined;
   let fields = 0;
@@ -252,7 +258,7 @@ function plainRate(key: Key, rate: Rate | Policy): Word[] | undefined {
     : undefined;
 }
 
-/** The same of window, for sliding windows without buckets. */
+/** Does the same for `window` with sliding windows without buckets. */
 function plainWindow(key: Key, window: Window | Policy): Word[] | undefined {
   if (typeof key !== "string" || typeof window !== "object" || window === null) return undefined;
   let fields = 0;
@@ -264,8 +270,9 @@ function plainWindow(key: Key, window: Window | Policy): Word[] | undefined {
 }
 
 /**
- * A limiter without a server, with the same methods and the same replies. A test sets its `clock`. As `unreachable` of a
- * Limiter it decides while Redis is away: then each process keeps the limit by itself, or a `share` of it.
+ * A limiter without a server, with the methods and replies of {@link Limiter}. In a test, the `clock` can be set. As the
+ * `unreachable` of a Limiter it decides while Redis cannot be reached: each process then has the limit, or a `share` of it,
+ * to itself.
  *
  * If the engine's file cannot be read synchronously, as in a browser, the first call waits for it.
  */
@@ -291,13 +298,13 @@ export class MemoryLimiter extends Limiter {
     return words === undefined ? super.window(key, window, options) : this.#decide(words);
   }
 
-  // An error is a rejection, as of the other methods.
+  // It is async so that errors are rejections, as with the other methods.
   // eslint-disable-next-line @typescript-eslint/require-await
   async #decide(words: Word[]): Promise<Reply> {
     return readReply(this.#memory.atOnce({ words, blockMs: undefined }));
   }
 
-  /** Whether a reservation was made here. */
+  /** Returns whether a reservation is held here. */
   [HOLDS](key: Key, id: string): boolean {
     return this.#memory.holds(key, id);
   }

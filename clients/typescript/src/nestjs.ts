@@ -1,5 +1,5 @@
 /**
- * For NestJS: a guard and a decorator, and a storage for @nestjs/throttler.
+ * A guard and a decorator for NestJS, and a storage for @nestjs/throttler.
  *
  * @module nestjs
  */
@@ -21,10 +21,10 @@ export type { ThrottlerRecord, ThrottlerStorageOptions } from "./throttler-stora
 /** Asks the limiter. Returns its reply, or null for a request without a limit. */
 export type GuardCheck<Request> = (request: Request, context: ExecutionContext) => Promise<CheckResult> | CheckResult;
 
-/** The error of a denied request: 429, or 503 if Redis could not be reached or the limiter threw Busy. */
+/** Thrown for a denied request: 429, or 503 if Redis could not be reached or the limiter threw Busy. */
 export class RateLimitException extends HttpException {
   constructor(
-    /** The body. */
+    /** The body of the response. */
     readonly problem: Problem,
   ) {
     super({ ...problem }, problem.status);
@@ -32,7 +32,7 @@ export class RateLimitException extends HttpException {
 }
 
 interface HttpResponse {
-  /** Of Fastify: the response of Node. */
+  /** In Fastify, the response of Node. */
   raw?: object;
   header?: (name: string, value: string) => unknown;
   setHeader?: (name: string, value: string) => unknown;
@@ -45,7 +45,7 @@ function setHeader(response: HttpResponse, name: string, value: string): void {
 
 /**
  * A guard that asks `check` before each HTTP request, and reports the limits in headers. It throws a RateLimitException,
- * whose body is a problem as JSON. In contexts that have no HTTP response `check` is asked, and no headers are set.
+ * whose body has the problem details as JSON. In contexts without an HTTP response no headers are set.
  *
  *     app.useGlobalGuards(new RateLimitGuard((request) => limiter.throttle(`web:${request.ip}`, RATE), { limits: RATE }));
  */
@@ -74,7 +74,7 @@ export class RateLimitGuard<Request = never> implements CanActivate {
 }
 
 /**
- * A limit for a controller or for one of its methods.
+ * Returns a decorator that limits a controller or one of its methods.
  *
  *     @RateLimit((request: Request) => limiter.window(`search:${request.ip}`, SEARCH), { limits: SEARCH, names: "search" })
  */

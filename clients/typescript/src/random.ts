@@ -1,9 +1,9 @@
-/** Random numbers, wherever the program runs. */
+/** Random numbers and names, in Node and in browsers. */
 
-/** 32 random bits each. */
+/** Returns random numbers of 32 bits. */
 export function randomNumbers(count: number): number[] {
   const numbers = new Uint32Array(count);
-  // Node 18 has no global one.
+  // Node 18 has no global `crypto`.
   const { crypto } = globalThis as { crypto?: Crypto };
   if (crypto === undefined) return Array.from(numbers, () => Math.floor(Math.random() * 2 ** 32));
   return [...crypto.getRandomValues(numbers)];
@@ -11,7 +11,7 @@ export function randomNumbers(count: number): number[] {
 
 const LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/** 16 random letters and digits: 96 bits. A longer id takes more memory on a server. */
+/** Returns 16 random letters and digits, 96 bits. A longer id would take more memory on the server. */
 export const randomName = (): string =>
   randomNumbers(16)
     .map((number) => LETTERS[number % 64])

@@ -14,7 +14,7 @@ import type { Reply } from "./replies.js";
 
 export type { ClientOrLimits } from "./counting.js";
 
-/** Options of the limiter: those of RateLimiterStoreAbstract. */
+/** Options of RateLimiterRatelimit: those of RateLimiterStoreAbstract. */
 export interface RateLimiterRatelimitOptions extends IRateLimiterStoreOptions {
   /** A client of node-redis or ioredis, or a Limiter. */
   storeClient: ClientOrLimits;
@@ -23,7 +23,7 @@ export interface RateLimiterRatelimitOptions extends IRateLimiterStoreOptions {
 /** The state of a key, as the store returns it. */
 interface Stored {
   consumed: number;
-  /** -1 is never. */
+  /** The time until the window or block ends; -1 if it has no end. */
   msBeforeNext: number;
 }
 
@@ -32,9 +32,9 @@ const { RateLimiterRedis, RateLimiterRes: Res } = ofApplication("rate-limiter-fl
 const StoreAbstract = Object.getPrototypeOf(RateLimiterRedis) as typeof RateLimiterStoreAbstract;
 
 /**
- * The units that a point counts as. A reward gives back one unit less than a point, because a window without any units ends
- * and the next point would start a new one. A window has room for MOST_POINTS. 4,096 rewards in one window leave a whole
- * point counted.
+ * The number of units in a point. A reward gives back one unit less than a point, because a window without units ends, and
+ * the next point would start a new one. A window has room for MAX_POINTS. 4,096 rewards in one window leave a whole point
+ * counted.
  */
 const POINT = 2 ** 12;
 /** The longest lease of the server: a year. */
@@ -46,7 +46,7 @@ const LONGEST_LEASE_MS = 365 * 86_400_000;
 const BLOCKED = 2 ** 40;
 const BLOCKED_FOREVER = BLOCKED / 2;
 /** The most points that are stored; more are stored as this many. */
-const MOST_POINTS = BLOCKED_FOREVER - 1;
+const MAX_POINTS = BLOCKED_FOREVER - 1;
 /** RateLimiterRedis stores strings under its keys, so that a key of the same name would have the wrong type. */
 const PREFIX = "ratelimit:";
 
@@ -61,9 +61,9 @@ function wholePoints(points: unknown): number {
 }
 
 /**
- * A limiter of rate-limiter-flexible on a server with redis-ratelimit, in the place of its RateLimiterRedis. To consume is
- * one RL.WINDOW, which counts in a window that starts with its first points. Unions, queues, insurance and blocks in memory
- * are the package's own, and work as with its stores.
+ * A limiter of rate-limiter-flexible on a server with redis-ratelimit, instead of RateLimiterRedis. Consuming points is one
+ * RL.WINDOW, in a window that starts with its first points. Unions, queues, insurance and blocks in memory are those of the
+ * package, and work as with its stores.
  *
  *     new RateLimiterRatelimit({ storeClient: client, points: 5, duration: 1 });
  */
@@ -76,31 +76,31 @@ export class RateLimiterRatelimit extends StoreAbstract {
     this.#limiter = limiterOf(options.storeClient);
   }
 
-  /** Called by the package: adds points to what is counted, or with `isSet` writes what is counted. */
+  /** Called by the package. Adds points to the count, or with `isSet` replaces the count. */
   protected async _upsert(rlKey: string, points: unknown, msDuration: number, isSet = false): Promise<Stored> {
     const quantity = wholePoints(points);
     if (isSet) return this.#write(rlKey, quantity, msDuration);
-    // A blocked key leaves too little, so nothing is counted in it.
+    // In a blocked key less remains, so nothing is counted.
     const leave = quantity > 0 ? BLOCKED : 0;
-    const most = Math.min(Math.max(quantity, -MOST_POINTS), MOST_POINTS);
-    const counted = most * POINT + (quantity < 0 ? 1 : 0);
-    const reply = await this.#limiter.window(PREFIX + rlKey, counting(msDuration), { quantity: counted, leave });
-    return stored(reply, quantity, msDuration);
+    const capped = Math.min(Math.max(quantity, -MAX_POINTS), MAX_POINTS);
+    const units = capped * POINT + (quantity < 0 ? 1 : 0);
+    const reply = await this.#limiter.window(PREFIX + rlKey, counting(msDuration), { quantity: units, leave });
+    return storedFrom(reply, quantity, msDuration);
   }
 
-  /** Called by the package: what is counted, or null. Nothing is counted by it. */
+  /** Called by the package. Returns what is counted, or null if that is nothing. Counts nothing. */
   protected async _get(rlKey: string): Promise<Stored | null> {
     const reply = await this.#limiter.windowRo(PREFIX + rlKey, counting(this.msDuration), { leave: BLOCKED });
-    const found = stored(reply, 0, this.msDuration);
-    return found.consumed === 0 ? null : found;
+    const stored = storedFrom(reply, 0, this.msDuration);
+    return stored.consumed === 0 ? null : stored;
   }
 
-  /** Called by the package: forgets what is counted; false if there was nothing. */
+  /** Called by the package. Resets the count. Returns false if there was none. */
   protected _delete(rlKey: string): Promise<boolean> {
     return this.#limiter.reset(PREFIX + rlKey);
   }
 
-  /** Called by the package: an answer of the store in its own terms. */
+  /** Called by the package. Converts a result of the store into one of the package. */
   protected _getRateLimiterRes(_rlKey: string, changedPoints: number | string, stored: Stored): RateLimiterRes {
     const { consumed, msBeforeNext } = stored;
     const isFirst = consumed === Number(changedPoints);
@@ -108,38 +108,38 @@ export class RateLimiterRatelimit extends StoreAbstract {
   }
 
   /**
-   * Writes what is counted, whatever it was. A window of the limiter's own duration is written as counted (FORCE). Another
-   * duration than the one that later calls name can only be a reservation's, which ends by its own lease.
+   * Replaces the count. With the limiter's own duration it is counted in a window (FORCE). Another duration would not be
+   * that of later calls, so it is reserved with a lease of that length.
    */
   async #write(rlKey: string, points: number, msDuration: number): Promise<Stored> {
     if (points < 0) throw new RangeError(`points from 0 on can be written, not ${points}`);
     const key = PREFIX + rlKey;
     const window = counting(msDuration);
-    const most = Math.min(points, MOST_POINTS);
-    const written: Promise<unknown>[] = [this.#limiter.reset(key)];
+    const units = Math.min(points, MAX_POINTS) * POINT;
+    const writes: Promise<unknown>[] = [this.#limiter.reset(key)];
     if (points > 0 && msDuration === this.msDuration) {
-      written.push(this.#limiter.window(key, window, { quantity: most * POINT, force: true }));
+      writes.push(this.#limiter.window(key, window, { quantity: units, force: true }));
     } else if (points > 0) {
       const lease = msDuration > 0 ? Math.min(Math.ceil(msDuration), LONGEST_LEASE_MS) : LONGEST_LEASE_MS;
-      const quantity = points > this.points ? BEYOND - leftWhenBlocked(points, msDuration) : most * POINT;
-      // Twice the limit, so that what others count in between does not deny it.
-      written.push(this.#limiter.reserve(key, { ...window, limit: 2 * BEYOND }, { quantity, lease }));
+      const quantity = points > this.points ? BEYOND - leftWhenBlocked(points, msDuration) : units;
+      // The limit is doubled, so that what others count meanwhile does not deny it.
+      writes.push(this.#limiter.reserve(key, { ...window, limit: 2 * BEYOND }, { quantity, lease }));
     }
-    await Promise.all(written);
+    await Promise.all(writes);
     return { consumed: points, msBeforeNext: msDuration > 0 ? msDuration : -1 };
   }
 }
 
-/** How much a block leaves. */
+/** Returns the quantity that a block leaves. */
 function leftWhenBlocked(consumed: number, msDuration: number): number {
-  return (msDuration > 0 ? BLOCKED : BLOCKED_FOREVER) - 1 - Math.min(consumed, MOST_POINTS);
+  return (msDuration > 0 ? BLOCKED : BLOCKED_FOREVER) - 1 - Math.min(consumed, MAX_POINTS);
 }
 
-/** An answer of the server as what is counted. A blocked key counts what blocked it, and what is asked for now. */
-function stored(reply: Reply, quantity: number, msDuration: number): Stored {
+/** Returns the state of a key from a reply. The count of a blocked key is what blocked it and the points of this call. */
+function storedFrom(reply: Reply, quantity: number, msDuration: number): Stored {
   if (!reply.reachable || reply.remaining >= BLOCKED) {
     const consumed = Math.floor(countOf(reply, quantity * POINT) / POINT);
-    // Points for which there is no room are denied by the server. Its answer does not count them.
+    // If the points are denied because the window has no room for them, the server has not counted them.
     const missing = reply.allowed ? 0 : Math.max(quantity, 0);
     return { consumed: consumed + missing, msBeforeNext: msDuration > 0 ? reply.resetAfterMs : -1 };
   }

@@ -4,7 +4,7 @@ import type { Reservation } from "./reservation.js";
 
 /** The reply to a call that asks a limit. */
 export interface Reply {
-  /** Whether the call was allowed, so that `limited` is 0. */
+  /** True if the call was allowed, so that `limited` is 0. */
   allowed: boolean;
   /**
    * 0 if the call was allowed, 1 if it was denied. For reservations, 2 if it was denied because others hold the capacity or

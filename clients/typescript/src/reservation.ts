@@ -73,7 +73,7 @@ export class Reservation {
     return Object.fromEntries(this.#reserved.map(({ name, id }) => [name, id]));
   }
 
-  /** Whether apply or release was called. */
+  /** True if apply or release was called. */
   get settled(): boolean {
     return this.#settled;
   }
@@ -179,7 +179,7 @@ export class Reservation {
     return this.#limiter.apply(key, id, this.#costs[name], options);
   }
 
-  /** @internal Whether set() was called. */
+  /** @internal True if set() was called. */
   get isSet(): boolean {
     return this.#isSet;
   }

@@ -1,10 +1,10 @@
-/** The slot of a key in a cluster. */
+/** Slots of keys in a cluster. */
 
 import type { Key } from "./calls.js";
 
 const SLOTS = 16_384;
 
-/** CRC16 (XMODEM), bit by bit. */
+/** Returns the CRC16 (XMODEM). */
 function crc16(bytes: Uint8Array): number {
   let crc = 0;
   for (const byte of bytes) {
@@ -14,7 +14,7 @@ function crc16(bytes: Uint8Array): number {
   return crc;
 }
 
-/** Of a key with a hash tag, as in `{user:1}:day`, only the tag counts. */
+/** Returns the slot of a key. In a key with a hash tag, such as `{user:1}:day`, only the tag counts. */
 export function slotOf(key: Key): number {
   const bytes = Buffer.from(key as string);
   const open = bytes.indexOf("{");

@@ -7,19 +7,19 @@ import type { Reply } from "./replies.js";
 
 /** Options of the storage. */
 export interface ThrottlerStorageOptions {
-  /** What the keys begin with in Redis. Default "throttler:". */
+  /** The prefix of the keys in Redis. Default "throttler:". */
   prefix?: string | undefined;
 }
 
-/** How a tracker stands. Times are in seconds, rounded up. */
+/** The state of a key. Times are in seconds, rounded up. */
 export interface ThrottlerRecord {
-  /** The hits of the window so far; one more than the limit of a denied request. */
+  /** The number of hits in the window so far; for a denied request, one more than the limit. */
   totalHits: number;
-  /** Until the key is as new. */
+  /** The time until the window of the key ends. */
   timeToExpire: number;
-  /** Whether the request is denied. */
+  /** True if the request is denied. */
   isBlocked: boolean;
-  /** Until a request is allowed again; 0 if it was allowed. */
+  /** The time until a request is allowed again; 0 if this one was. */
   timeToBlockExpire: number;
 }
 
@@ -53,21 +53,21 @@ export class RatelimitThrottlerStorage {
     blockDuration: number,
     throttlerName: string,
   ): Promise<ThrottlerRecord> {
-    const most = Math.max(0, Math.floor(limit));
+    const wholeLimit = Math.max(0, Math.floor(limit));
     const ban = blockDuration > 0 ? Math.ceil(blockDuration) : undefined;
     const reply = await this.#limiter.window(
       `${this.#prefix}${key}:${throttlerName}`,
-      { limit: most, period: `${Math.max(1, Math.ceil(ttl))}ms`, fixed: true, start: "first" },
+      { limit: wholeLimit, period: `${Math.max(1, Math.ceil(ttl))}ms`, fixed: true, start: "first" },
       { ban },
     );
-    return recordOf(reply, most, ban ?? 0);
+    return recordOf(reply, wholeLimit, ban ?? 0);
   }
 }
 
 function recordOf(reply: Reply, limit: number, banMs: number): ThrottlerRecord {
   const timeToExpire = inSeconds(reply.resetAfterMs);
   if (reply.allowed) {
-    // An answer that was chosen because Redis could not be reached knows no count.
+    // If Redis could not be reached, the count is not known.
     const totalHits = reply.reachable ? limit - reply.remaining : 1;
     return { totalHits, timeToExpire, isBlocked: false, timeToBlockExpire: 0 };
   }

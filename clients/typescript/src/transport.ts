@@ -1,4 +1,4 @@
-/** How calls are sent to a server or a cluster, through any of the clients. */
+/** Transports: they send calls to a server or a cluster, through any of the clients. */
 
 import { PROBE_MS } from "./breaker.js";
 import type { Command, Key } from "./calls.js";
@@ -9,11 +9,11 @@ import { slotOf } from "./slot.js";
 
 /** The state of one call, shared between its caller and the transport that sends it. */
 export interface Attempt {
-  /** Whether the caller has its result already. Then nothing more may be sent. */
+  /** True if the caller has its result already. Then nothing more may be sent. */
   over: boolean;
   /** Called by the caller when it sets `over`. */
   abandon?: (() => void) | undefined;
-  /** Whether the call was given to a connection, so that the server may have executed it. */
+  /** True if the call was given to a connection, so that the server may have executed it. */
   isSent?: boolean;
 }
 

@@ -1,4 +1,4 @@
-/** Puts next to the compiler's output what the compiler does not make: node wasm/assemble.mjs dist | build */
+/** Adds the files that the compiler does not make to its output: node wasm/assemble.mjs dist | build */
 
 import { copyFileSync, existsSync, rmSync, writeFileSync } from "node:fs";
 

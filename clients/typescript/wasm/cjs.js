@@ -1,4 +1,4 @@
-/** Becomes engine-file.js of the CommonJS modules. */
+/** The file engine-file.js of the CommonJS modules. */
 
 const { existsSync, readFileSync } = require("node:fs");
 const { join } = require("node:path");

@@ -1,4 +1,4 @@
-/** Becomes engine-file.js of the ES modules. */
+/** The file engine-file.js of the ES modules. */
 
 export const FILE = new URL("../engine.wasm", import.meta.url);
 
@@ -9,12 +9,12 @@ function read({ existsSync, readFileSync }) {
 
 export function engineBytes() {
   if (FILE.protocol !== "file:") {
-    return fetch(FILE).then((answer) => {
-      if (!answer.ok) throw new Error(`${FILE} could not be fetched: ${answer.status}`);
-      return answer.arrayBuffer();
+    return fetch(FILE).then((response) => {
+      if (!response.ok) throw new Error(`${FILE} could not be fetched: ${response.status}`);
+      return response.arrayBuffer();
     });
   }
-  // Not imported at the top: a browser has no such module.
+  // Not imported at the top, as browsers have no such module.
   const files = globalThis.process?.getBuiltinModule?.("node:fs");
   return files === undefined ? import("node:fs").then(read) : read(files);
 }

@@ -1,10 +1,10 @@
-//! The server in memory as a WebAssembly module without imports: time and randomness are passed in. An instance is one
-//! server.
+//! The server in memory as a WebAssembly module without imports: the time and random numbers are arguments. An instance of the
+//! module is one server.
 //!
-//! The words of a call are written to [`input`]: for each word its length, as four little-endian bytes, and its bytes.
+//! The words of a command are written to [`input`]: for each word its length, as four little-endian bytes, and its bytes.
 //! [`call`] returns the length of a reply that is an array of integers, which are 64-bit floats at [`numbers`]. Any other
 //! reply is JSON at [`output`], and [`call`] returns -1. If the call waits, it returns -2, and its ticket is at [`numbers`].
-// Nothing here is unsafe but to give exports their names.
+// The only unsafe code is the attribute that gives exports their names.
 #![deny(unsafe_op_in_unsafe_fn)]
 
 use std::cell::RefCell;
@@ -13,9 +13,9 @@ use std::fmt::Write;
 use commands::memory::{MemoryServer, Outcome, Ticket, Value};
 use commands::share::Share;
 
-/// [`call`] returns this if the reply is JSON at [`output`], [`output_len`] bytes long.
+/// The result of [`call`] for a reply that is JSON at [`output`], [`output_len`] bytes long.
 const JSON: i32 = -1;
-/// [`call`] returns this if the call waits. Its ticket is the number at [`numbers`].
+/// The result of [`call`] if the call waits. Its ticket is the number at [`numbers`].
 const WAITS: i32 = -2;
 
 #[derive(Default)]
@@ -34,7 +34,7 @@ fn with<T>(body: impl FnOnce(&mut Instance) -> T) -> T {
     INSTANCE.with_borrow_mut(body)
 }
 
-/// Random numbers from a seed (SplitMix64): they only keep the ids of one instance apart.
+/// Generates random numbers from a seed (SplitMix64). They only have to tell the ids of one instance apart.
 struct Random(u64);
 
 impl Random {
@@ -51,11 +51,11 @@ impl Random {
 }
 
 fn us(time: f64) -> u64 {
-    // Saturates, which is right for both ends.
+    // The cast saturates, which is right at both ends.
     time as u64
 }
 
-/// Begins the instance's server, with a share of each limit. False if that is no share.
+/// Creates the server of the instance, with a share of each limit. Returns false if the share is not valid.
 #[no_mangle]
 pub extern "C" fn start(seed: u64, share: f64) -> bool {
     let Some(share) = Share::nearest(share) else { return false };
@@ -66,7 +66,7 @@ pub extern "C" fn start(seed: u64, share: f64) -> bool {
     true
 }
 
-/// Where words are to be written, with room for `len` bytes. Writing moves nothing; another call of this may.
+/// Returns the address at which words are to be written, with room for `len` bytes. The next call of this may move it.
 #[no_mangle]
 pub extern "C" fn input(len: usize) -> *mut u8 {
     with(|instance| {
@@ -77,19 +77,19 @@ pub extern "C" fn input(len: usize) -> *mut u8 {
     })
 }
 
-/// Where the last numbers lie.
+/// Returns the address of the last numbers.
 #[no_mangle]
 pub extern "C" fn numbers() -> *const f64 {
     with(|instance| instance.numbers.as_ptr())
 }
 
-/// Where the last output lies.
+/// Returns the address of the last output.
 #[no_mangle]
 pub extern "C" fn output() -> *const u8 {
     with(|instance| instance.output.as_ptr())
 }
 
-/// How long the last output is, in bytes.
+/// Returns the length of the last output in bytes.
 #[no_mangle]
 pub extern "C" fn output_len() -> usize {
     with(|instance| instance.output.len())
@@ -121,7 +121,7 @@ fn quoted(text: &str, out: &mut String) {
     out.push('"');
 }
 
-/// Nil is null, an error an object with its text.
+/// Appends a reply as JSON. Nil becomes null, and an error becomes an object with its text.
 fn json(value: &Value, out: &mut String) {
     match value {
         Value::Nil => out.push_str("null"),
@@ -165,7 +165,7 @@ impl Instance {
     }
 }
 
-/// Carries out the command whose words are the first `len` bytes of the input, at a time in Unix microseconds.
+/// Executes the command whose words are the first `len` bytes of the input, at a time in Unix microseconds.
 #[no_mangle]
 pub extern "C" fn call(len: usize, now: f64) -> i32 {
     with(|instance| {
@@ -182,7 +182,7 @@ pub extern "C" fn call(len: usize, now: f64) -> i32 {
     })
 }
 
-/// Puts the waits that are over as JSON: `[[ticket, reply], ...]`. How many they are.
+/// Writes the calls whose wait is over to the output, as JSON: `[[ticket, reply], ...]`. Returns their number.
 #[no_mangle]
 pub extern "C" fn take_ended(now: f64) -> usize {
     with(|instance| {
@@ -191,15 +191,17 @@ pub extern "C" fn take_ended(now: f64) -> usize {
             None => Vec::new(),
         };
         let count = ended.len();
-        let ticket = |of: Ticket| Value::Integer(i64::try_from(of.number()).unwrap_or(i64::MAX));
-        let pairs = ended.into_iter().map(|(of, reply)| Value::Array(vec![ticket(of), reply]));
+        let number =
+            |ticket: Ticket| Value::Integer(i64::try_from(ticket.number()).unwrap_or(i64::MAX));
+        let pairs =
+            ended.into_iter().map(|(ticket, reply)| Value::Array(vec![number(ticket), reply]));
         instance.output.clear();
         json(&Value::Array(pairs.collect()), &mut instance.output);
         count
     })
 }
 
-/// When [`take_ended`] should be asked next, in Unix microseconds; below 0 while nobody waits.
+/// Returns when [`take_ended`] should be called next, in Unix microseconds; below 0 while no call waits.
 #[no_mangle]
 pub extern "C" fn next_us() -> f64 {
     with(|instance| match instance.server.as_ref().and_then(MemoryServer::next_us) {
@@ -208,7 +210,7 @@ pub extern "C" fn next_us() -> f64 {
     })
 }
 
-/// Ends a wait whose caller is gone.
+/// Ends the wait of a call that was cancelled.
 #[no_mangle]
 pub extern "C" fn withdraw(ticket: f64, now: f64) {
     with(|instance| {
