@@ -407,29 +407,8 @@ fn a_policy_may_bring_it() {
 }
 
 #[test]
-fn wrong_uses_are_errors_that_change_nothing() {
+fn a_value_that_no_ban_has_is_an_error() {
     let (_server, mut conn) = Server::held();
-    for (call, error) in [
-        ("RL.WINDOW k 1 60 0 BAN 1s", "ERR BAN must not be used with a quantity below 1"),
-        ("RL.WINDOW k 1 60 -1 BAN 1s", "ERR BAN must not be used with a quantity below 1"),
-        ("RL.WINDOW k 1 60 1 BAN 0", "ERR BAN must be whole milliseconds, "),
-        ("RL.WINDOW k 1 60 1 BAN", "ERR BAN needs a value: BAN must be whole milliseconds, "),
-        ("RL.WINDOW k 1 60 1 BAN 1mo", "ERR BAN must be whole milliseconds, "),
-        ("RL.WINDOW k 1 60 1 BAN 1s BAN 1s", "ERR syntax error: BAN is given more than once"),
-        ("RL.WINDOW k 1 60 1 BAN 1s ATMOST", "ERR ATMOST and BAN must not be used together"),
-        ("RL.WINDOW k 1 60 1 BAN 1s FORCE", "ERR FORCE and BAN must not be used together"),
-        ("RL.WINDOW k 1 60 1 BLOCK 1 BAN 1s", "ERR BLOCK and BAN must not be used together"),
-        ("RL.THROTTLE k 1 1 60 1 BAN 1s AHEAD 1s", "ERR AHEAD and BAN must not be used together"),
-        ("RL.THROTTLE k 1 1 60 0 BAN 1s", "ERR BAN must not be used with a quantity below 1"),
-        ("RL.WINDOW_RO k 1 60 1 BAN 1s", "ERR syntax error: unknown option BAN"),
-        ("RL.ACQUIRE k 1 60 1 BAN 1s", "ERR syntax error: unknown option BAN"),
-        ("RL.ALL 1 k WINDOW 1 60 1 BAN 1s CHECK", "ERR BAN and CHECK must not be used together"),
-        ("RL.ALL 1 k ACQUIRE 1 60 1 BAN 1s", "ERR syntax error: unknown option BAN"),
-    ] {
-        conn.refuses(call, error);
-    }
-    assert_eq!(conn.int("EXISTS k"), 0);
-    // A foreign string there is not a ban.
     let not_entry =
         "ERR the key's sorted set has an entry that RL.WINDOW or RL.ACQUIRE did not write";
     let not_tat = "ERR the key holds a string that RL.THROTTLE did not write: it must be 19 digits";

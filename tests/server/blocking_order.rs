@@ -467,60 +467,6 @@ fn countdenied_does_not_count_whose_time_is_up_behind_the_head() {
     assert_eq!(counted(&mut conn), 5);
 }
 
-#[test]
-fn a_bad_block_is_an_error() {
-    let server = Server::start();
-    let mut conn = server.conn();
-    let length = "ERR BLOCK must be whole milliseconds, ";
-    let missing = "ERR BLOCK needs a value: BLOCK must be whole milliseconds, ";
-    let twice = "ERR syntax error: BLOCK is given more than once";
-    let unknown = "ERR syntax error: unknown option BLOCK";
-    for call in
-        ["RL.THROTTLE k 1 1 1h", "RL.WINDOW k 1 1h", "RL.ACQUIRE k 1 1h", "RL.ACQUIRE k 1 0"]
-    {
-        for (block, error) in [
-            ("BLOCK", missing),
-            ("BLOCK -1", length),
-            ("BLOCK x", length),
-            ("BLOCK 1.5", length),
-            ("BLOCK +1", length),
-            ("BLOCK 01", length),
-            ("BLOCK 1mo", length),
-            ("BLOCK 31557600001", length),
-            ("BLOCK 9223372036854775808", length),
-            ("BLOCK -9223372036854775808", length),
-            ("BLOCK MS", length),
-            ("BLOCK 1 BLOCK 1", twice),
-            ("BLOCK 1 block 2", twice),
-            ("1 BLOCK", missing),
-            ("1 MS BLOCK", missing),
-        ] {
-            conn.refuses(format!("{call} {block}"), error);
-        }
-        let said = conn.err(format!("{call} BLOCK -1"));
-        assert!(said.contains("BLOCK") && said.contains("0") && said.contains("31557600000"));
-        for blank in ["", " 1", "1 ", "1\0"] {
-            let mut words = call.words();
-            words.extend([b"BLOCK".to_vec(), blank.as_bytes().to_vec()]);
-            conn.refuses(&words, length);
-        }
-        assert_eq!(conn.int("EXISTS k"), 0);
-        assert_eq!(limited(&conn.cmd(format!("{call} bLoCk 31557600000"))), 0);
-        conn.cmd("DEL k");
-    }
-    for call in ["RL.THROTTLE_RO k 1 1 1h", "RL.WINDOW_RO k 1 1h", "RL.ACQUIRE_RO k 1 1h"] {
-        conn.refuses(format!("{call} BLOCK 1"), unknown);
-    }
-    for (call, error) in [
-        ("RL.APPLY k x BLOCK 1", "ERR wrong number of arguments"),
-        ("RL.RENEW k x BLOCK 1", unknown),
-        ("RL.HELD k BLOCK 1", "ERR wrong number of arguments"),
-    ] {
-        conn.refuses(call, error);
-    }
-    server.expect_no_waiting_calls();
-}
-
 // ---- How many may wait ----
 
 #[test]

@@ -160,38 +160,6 @@ fn twenty_thousand_forced_events_stay_bounded_in_entries() {
 }
 
 #[test]
-fn force_is_refused_with_what_it_contradicts() {
-    let (_server, mut conn) = Server::held();
-    for call in ["RL.THROTTLE k 4 1 1 force MS", "RL.WINDOW k 4 60 1 MS FORCE BUCKETS 5"] {
-        assert_eq!(conn.ints(call)[0], 0, "{call}");
-        conn.cmd("DEL k");
-    }
-    for (call, error) in [
-        ("RL.THROTTLE k 4 1 1 -1 FORCE", "ERR FORCE must not be used with a quantity below 0"),
-        ("RL.THROTTLE k 4 1 1 1 FORCE LEAVE 1", "ERR LEAVE and FORCE must not be used together"),
-        ("RL.THROTTLE k 4 1 1 1 FORCE ATMOST", "ERR ATMOST and FORCE must not be used together"),
-        ("RL.THROTTLE k 4 1 1 1 FORCE BLOCK 5", "ERR BLOCK and FORCE must not be used together"),
-        ("RL.THROTTLE k 4 1 1 1 FORCE AHEAD 5", "ERR AHEAD and FORCE must not be used together"),
-        ("RL.THROTTLE k 4 1 1 1 FORCE FORCE", "ERR syntax error: FORCE is given more than once"),
-        ("RL.THROTTLE_RO k 4 1 1 1 FORCE", "ERR syntax error: unknown option FORCE"),
-        ("RL.WINDOW k 4 60 -1 FORCE", "ERR FORCE must not be used with a quantity below 0"),
-        ("RL.WINDOW k 4 60 1 FORCE LEAVE 1", "ERR LEAVE and FORCE must not be used together"),
-        ("RL.WINDOW k 4 60 1 ATMOST FORCE", "ERR ATMOST and FORCE must not be used together"),
-        ("RL.WINDOW k 4 60 1 BLOCK 5 FORCE", "ERR BLOCK and FORCE must not be used together"),
-        (
-            "RL.WINDOW k 4 60 1 COUNTDENIED FORCE",
-            "ERR COUNTDENIED and FORCE must not be used together",
-        ),
-        ("RL.WINDOW k 4 60 1 FORCE AHEAD 5", "ERR syntax error: unknown option AHEAD"),
-        ("RL.WINDOW_RO k 4 60 1 FORCE", "ERR syntax error: unknown option FORCE"),
-        ("RL.ACQUIRE k 4 60 1 FORCE", "ERR syntax error: unknown option FORCE"),
-    ] {
-        conn.refuses(call, error);
-    }
-    assert_eq!(conn.int("EXISTS k"), 0);
-}
-
-#[test]
 fn force_does_not_queue_behind_waiting_calls() {
     let server = Server::start();
     let mut conn = server.conn();

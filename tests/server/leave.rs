@@ -71,41 +71,6 @@ fn what_only_leave_denies_is_not_counted_by_countdenied() {
     assert_eq!(conn.ints("RL.WINDOW k 5 60 4 LEAVE 1 COUNTDENIED")[..3], [1, 5, 0]);
 }
 
-#[test]
-fn leave_is_refused_with_what_it_contradicts_and_out_of_range() {
-    let (_server, mut conn) = Server::held();
-    for call in ["RL.THROTTLE k 4 1 1 leave 4 MS", "RL.WINDOW k 4 60 1 MS LEAVE 3 ATMOST"] {
-        assert_eq!(conn.ints(call)[0], 0, "{call}");
-        conn.cmd("DEL k");
-    }
-    let range = "ERR LEAVE must be an integer from 0 to 9223372036854775807";
-    for (options, error) in [
-        ("LEAVE", "ERR LEAVE needs a value: LEAVE must be an integer from 0 "),
-        ("LEAVE -1", range),
-        ("LEAVE +1", range),
-        ("LEAVE x", range),
-        ("LEAVE 1.5", range),
-        ("LEAVE 1 LEAVE 1", "ERR syntax error: LEAVE is given more than once"),
-    ] {
-        for call in [
-            "RL.THROTTLE k 4 1 1 1",
-            "RL.THROTTLE_RO k 4 1 1 1",
-            "RL.WINDOW k 4 60 1",
-            "RL.WINDOW_RO k 4 60 1",
-            "RL.ACQUIRE k 4 60 1",
-            "RL.ACQUIRE_RO k 4 60 1",
-        ] {
-            conn.refuses(format!("{call} {options}"), error);
-        }
-    }
-    for call in ["RL.THROTTLE k 4 1 1 -1 LEAVE 1", "RL.WINDOW k 4 60 -1 LEAVE 1"] {
-        conn.refuses(call, "ERR LEAVE must not be used with a quantity below 0");
-    }
-    // The word after LEAVE is its value, whatever it says.
-    conn.refuses("RL.WINDOW k 4 60 1 LEAVE MS", range);
-    assert_eq!(conn.int("EXISTS k"), 0);
-}
-
 /// A call with LEAVE answers what a look at quantity + n does, and takes what the plain call takes.
 #[test]
 fn a_call_with_leave_is_decided_as_a_larger_one_but_takes_its_own_quantity() {
