@@ -161,15 +161,6 @@ fn scripts_transactions_and_any_key_work() {
 }
 
 #[test]
-fn what_redis_cell_stored_goes_on() {
-    let (server, mut conn) = cell();
-    // Its value is the theoretical arrival time in nanoseconds.
-    let tat = (server.clock().now_us() + 4_000_000) * 1_000;
-    conn.cmd(format!("SET k {tat} PX 5000"));
-    assert_eq!(conn.ints("CL.THROTTLE k 15 30 60 1"), [0, 16, 13, -1, 6]);
-}
-
-#[test]
 fn effects_are_replicated_and_not_the_command() {
     let (server, mut conn) = Server::builder().module_args(["cl-throttle", "yes"]).aof().held();
     let mut written = server.aof_grows_by(|| {

@@ -8,15 +8,6 @@ use std::time::{Duration, Instant};
 
 use support::*;
 
-/// Name, default, least and most.
-const NUMBERS: [(&str, i64, i64, i64); 5] = [
-    ("window-entries", 4_096, 1, 65_536),
-    ("lease", 20_000, 1, 31_557_600_000),
-    ("max-reservations", 65_536, 1, 1_048_576),
-    ("max-waiters", 10_000, 0, 1_000_000),
-    ("top-keys", 128, 0, 10_000),
-];
-
 fn get(conn: &mut Conn, name: &str) -> String {
     match conn.cmd(format!("CONFIG GET ratelimit.{name}")) {
         Value::Array(pair) if pair.len() == 2 => text(&pair[1]),
@@ -34,50 +25,6 @@ fn is_in_shanghai(conn: &mut Conn) -> bool {
     conn.cmd("DEL a b");
     let left = |conn: &mut Conn, call| conn.ints(call)[4];
     left(conn, "RL.WINDOW a 1 1d FIXED") == left(conn, "RL.WINDOW b 1 1d FIXED TZ Asia/Shanghai")
-}
-
-#[test]
-fn config_get_lists_all_settings_with_their_defaults() {
-    let server = Server::start();
-    if !has_settings() {
-        return;
-    }
-    let mut conn = server.conn();
-    for (name, default, _, _) in NUMBERS {
-        assert_eq!(get(&mut conn, name), default.to_string());
-    }
-    let others = [("timezone", "UTC"), ("policies", "")];
-    let switches = ["policies-only", "notify-denied", "cl-throttle", "allow-unload"];
-    let switches = switches.map(|name| (name, "no"));
-    for (name, default) in others.into_iter().chain(switches) {
-        assert_eq!(get(&mut conn, name), default, "{name}");
-    }
-    let Value::Array(all) = conn.cmd("CONFIG GET ratelimit.*") else { panic!("no array") };
-    assert_eq!(all.len(), 2 * 11);
-}
-
-#[test]
-fn config_set_takes_the_whole_range_and_nothing_beyond() {
-    let server = Server::start();
-    if !has_settings() {
-        return;
-    }
-    let mut conn = server.conn();
-    for (name, _, least, most) in NUMBERS {
-        for value in [least, most] {
-            assert_eq!(conn.text(format!("CONFIG SET ratelimit.{name} {value}")), "OK", "{name}");
-            assert_eq!(get(&mut conn, name), value.to_string());
-        }
-        let range = format!("argument must be between {least} and {most} inclusive");
-        let outside = [least - 1, most + 1, i64::MIN].map(|value| (value.to_string(), &*range));
-        let no_number = ["x", "1x", "9223372036854775808"]
-            .map(|value| (value.to_string(), "argument couldn't be parsed into an integer"));
-        for (value, why) in outside.into_iter().chain(no_number) {
-            let error = conn.err(format!("CONFIG SET ratelimit.{name} {value}"));
-            assert!(error.ends_with(why), "{name} {value}: {error}");
-            assert_eq!(get(&mut conn, name), most.to_string(), "{name} {value}");
-        }
-    }
 }
 
 #[test]

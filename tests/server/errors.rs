@@ -107,38 +107,6 @@ fn with_several_limits_errors_in_arguments_come_before_errors_in_stored_values()
 }
 
 #[test]
-fn an_invalid_number_of_keys_is_reported_with_the_valid_range() {
-    let server = Server::start();
-    let mut conn = server.conn();
-    let error = "ERR numkeys must be an integer from 1 to 64";
-    for command in ["RL.ALL", "RL.ALL_RO"] {
-        for rest in ["0 x", "0 x WINDOW 5 60", "-1 x", "65 x", "x y", "1.5 x", "+1 x WINDOW 5 60"] {
-            assert_eq!(conn.err(format!("{command} {rest}")), error, "{rest}");
-        }
-        for rest in ["1 x", "2 x y", "3 x y"] {
-            let error = "ERR the number of clauses must equal the number of keys";
-            assert_eq!(conn.err(format!("{command} {rest}")), error, "{rest}");
-        }
-        assert!(conn.err(format!("{command} 1")).contains("wrong number of arguments"));
-    }
-}
-
-#[test]
-fn an_unknown_policy_is_named_up_to_64_bytes_of_it() {
-    let server = Server::start();
-    let mut conn = server.conn();
-    for (name, shown) in [
-        ("gold".to_owned(), "gold".to_owned()),
-        ("n".repeat(64), "n".repeat(64)),
-        ("n".repeat(65), "n".repeat(64)),
-        ("a\r\nb c\u{e9}".into(), "a??b?c??".into()),
-    ] {
-        let error = conn.err(["RL.WINDOW", "k", &format!("@{name}")]);
-        assert_eq!(error, format!("NOPOLICY no policy has the name {shown}"));
-    }
-}
-
-#[test]
 fn a_take_past_2286_is_an_error_and_writes_nothing() {
     let (server, mut conn) = Server::held();
     server.clock().set_us(unix_us("2250-01-01T00:00:00"));
