@@ -3,13 +3,8 @@
 //! what the scripts in tests/clients try on purpose.
 
 use std::fs;
-use std::net::TcpListener;
-use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use support::*;
-
-const DEADLINE: Duration = Duration::from_secs(60);
 
 /// What the scripts try on purpose, as ACL LOG names it.
 const REFUSED: [&str; 3] = ["other", "del", "get"];
@@ -46,7 +41,7 @@ fn run_scripts(how: &str, port: u16, servers: &[&Server]) {
         print!("{}", run(script.args([how, &port.to_string()])));
         for server in servers {
             let mut conn = server.conn();
-            let Value::Array(entries) = conn.cmd("ACL LOG") else { panic!("no ACL LOG") };
+            let entries = conn.array("ACL LOG");
             for entry in &entries {
                 let fields = flat(entry);
                 let object = fields.iter().position(|field| field == "object").unwrap();
@@ -139,36 +134,14 @@ fn the_users_for_sentinel_are_enough_for_them() {
     let servers = [&master, &replica];
     servers.iter().for_each(|server| make_user("one server", server));
 
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let config = master.dir().join("sentinel.conf");
-    let lines = format!(
-        "bind 127.0.0.1\nport {port}\ndir {:?}\nsentinel monitor limits 127.0.0.1 {} 1\n",
-        master.dir(),
-        master.port()
-    );
-    fs::write(&config, lines).unwrap();
-    let binary = server_binary();
-    let mut command = Command::new(binary);
-    command.arg(&config).arg("--sentinel").stdin(Stdio::null()).stdout(Stdio::null());
-    let _sentinel = Running::start(&mut command);
-    let ask = |line: &str| -> Option<Value> {
-        let client = redis::Client::open(format!("redis://127.0.0.1:{port}/")).unwrap();
-        let mut conn = client.get_connection().ok()?;
-        let mut words = line.split(' ');
-        let mut command = redis::cmd(words.next()?);
-        words.for_each(|word| {
-            command.arg(word);
-        });
-        command.query(&mut conn).ok()
-    };
-    eventually(DEADLINE, || {
-        let known = ask("SENTINEL REPLICAS limits");
-        matches!(known, Some(Value::Array(replicas)) if replicas.len() == 1)
-    });
+    let sentinel = Sentinel::start(&master, &master, 1, &[]);
+    sentinel.wait_until_knows(1, 0);
     let line = user("on Sentinels", master.version());
-    assert_eq!(ask(&line), Some(Value::Okay), "{line}");
-    let outcome = std::panic::catch_unwind(|| run_scripts("sentinel", port, &servers));
-    let Some(Value::Array(entries)) = ask("ACL LOG") else { panic!("no ACL LOG of Sentinel") };
+    assert_eq!(sentinel.ask(&line), Some(Value::Okay), "{line}");
+    let outcome = std::panic::catch_unwind(|| run_scripts("sentinel", sentinel.port(), &servers));
+    let Some(Value::Array(entries)) = sentinel.ask("ACL LOG") else {
+        panic!("no ACL LOG of Sentinel")
+    };
     let mut refused: Vec<_> = entries.iter().map(flat).collect();
     refused.retain(|fields| {
         master.version().is_from(7, 0) || !fields.iter().any(|field| field == "client")

@@ -57,20 +57,6 @@ fn quantity_0_looks_and_beyond_the_limit_is_denied_for_good() {
 }
 
 #[test]
-fn it_works_in_transactions_and_scripts_and_outlives_a_restart() {
-    let mut server = Server::builder().aof().clock(true).start();
-    server.clock().set_us(START_US);
-    let mut conn = server.conn();
-    conn.pipeline(["MULTI", "RL.THROTTLE k 0 1 1 1 AHEAD 5s", "RL.THROTTLE k 0 1 1 1 AHEAD 5s"]);
-    let Value::Array(replies) = conn.cmd("EXEC") else { panic!("no replies") };
-    assert_eq!(replies.iter().map(ints).map(|reply| reply[5]).collect::<Vec<_>>(), [0, 1]);
-    let script = "return redis.call('RL.THROTTLE', KEYS[1], 0, 1, 1, 1, 'AHEAD', '5s')";
-    assert_eq!(conn.ints(["EVAL", script, "1", "k"])[5], 2);
-    server.restart(Stop::Kill);
-    assert_eq!(server.conn().ints("RL.THROTTLE k 0 1 1 1 AHEAD 5s")[5], 3);
-}
-
-#[test]
 fn while_others_wait_it_is_denied() {
     let server = Server::start();
     let mut conn = server.conn();

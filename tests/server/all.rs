@@ -254,10 +254,7 @@ fn the_server_finds_its_keys() {
             let call = format!("{numkeys} a b WINDOW 5 60");
             assert!(matches!(keys(call, &mut conn), Value::ServerError(_)), "{name} {numkeys}");
         }
-        let Value::Array(infos) = conn.cmd(format!("COMMAND INFO {name}")) else {
-            panic!("{name}")
-        };
-        let Value::Array(parts) = &infos[0] else { panic!("{name}: {infos:?}") };
+        let parts = conn.command_info(name);
         let flags = flat(&parts[2]);
         for (flag, is_there) in [
             ("movablekeys", true),
@@ -310,9 +307,7 @@ fn a_tracking_client_hears_of_a_change_of_the_first_key() {
 #[test]
 fn a_user_needs_the_right_to_every_key() {
     let (server, mut conn) = Server::held();
-    conn.cmd("ACL SETUSER some on nopass +@all ~mine:*");
-    let mut some = server.conn();
-    some.cmd("AUTH some x");
+    let mut some = server.as_user("+@all ~mine:*");
     assert_eq!(
         all_reply(&some.cmd("RL.ALL 2 mine:a mine:b WINDOW 5 60 WINDOW 5 60")).numbers[0],
         0
@@ -331,9 +326,7 @@ fn a_user_needs_the_right_to_every_key() {
     }
     if server.version().is_from(7, 0) {
         // To read a key is enough for RL.ALL_RO, and not for RL.ALL.
-        conn.cmd("ACL SETUSER looks on nopass +@all ~mine:* %R~theirs:*");
-        let mut looks = server.conn();
-        looks.cmd("AUTH looks x");
+        let mut looks = server.as_user("+@all ~mine:* %R~theirs:*");
         for keys in ["mine:a theirs:b", "theirs:b mine:a"] {
             let look = format!("RL.ALL_RO 2 {keys} WINDOW 5 60 WINDOW 5 60");
             assert_eq!(all_reply(&looks.cmd(&look)).numbers[0], 0);
@@ -346,10 +339,8 @@ fn a_user_needs_the_right_to_every_key() {
 
 #[test]
 fn its_effects_are_one_transaction_of_plain_commands() {
-    let server = Server::builder().aof().clock(true).start();
-    server.clock().set_us(START_US);
+    let (server, mut conn) = Server::builder().aof().held();
     let replica = Server::replica_of(&server, false);
-    let mut conn = server.conn();
     let call = "RL.ALL 3 {u}a {u}b {u}c THROTTLE 4 1 1 WINDOW 5 60 ACQUIRE 5 0";
     let grown = server.aof_grows_by(|| conn.cmd(call));
     assert_eq!((grown[0].as_str(), grown.last().unwrap().as_str()), ("MULTI", "EXEC"));

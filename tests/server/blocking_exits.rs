@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use support::*;
 
-const SOON: Duration = Duration::from_secs(20);
 const A_WHILE: Duration = Duration::from_millis(120);
 
 fn ms(number: u64) -> Duration {
@@ -26,9 +25,7 @@ fn one_leaves(leave: impl FnOnce(&Server, Conn, i64)) {
     let server = Server::start();
     let mut conn = server.conn();
     hold(&mut conn);
-    let mut first = server.conn();
-    let id = first.id();
-    let first = server.wait_on(first, waits("a"));
+    let (first, id) = server.wait_with_id(waits("a"));
     let mut second = server.wait_in_line(waits("b"));
     let mut third = server.wait_in_line(waits("c"));
     leave(&server, first, id);
@@ -99,9 +96,7 @@ fn client_unblock_error_answers_an_error() {
 
 #[test]
 fn client_unblock_returns_each_command_s_denial() {
-    let server = Server::builder().clock(true).start();
-    server.clock().set_us(1_700_000_000_000_000);
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::held();
     conn.cmd("RL.THROTTLE t 4 1 1h 4");
     conn.cmd("RL.WINDOW w 5 1h 4");
     for (call, expected) in [
@@ -130,9 +125,7 @@ fn a_denial_by_client_unblock_is_counted_like_any_other() {
     let server = Server::start();
     let mut conn = server.conn();
     conn.cmd("RL.WINDOW k 3 1h 3");
-    let mut waiter = server.conn();
-    let id = waiter.id();
-    let mut waiter = server.wait_on(waiter, "RL.WINDOW k 3 1h 2 COUNTDENIED BLOCK 0");
+    let (mut waiter, id) = server.wait_with_id("RL.WINDOW k 3 1h 2 COUNTDENIED BLOCK 0");
     conn.cmd(format!("CLIENT UNBLOCK {id}"));
     assert_eq!(limited(&waiter.recv()), 1);
     eventually(SOON, || conn.ints("RL.WINDOW_RO k 1000 1h 0")[2] == 995);
@@ -240,8 +233,7 @@ fn a_shutdown_that_waits_for_a_replica_grants_nothing_and_may_be_called_off() {
     conn.cmd("RL.ACQUIRE k 1 0 1 ID holder LEASE 600000");
     waiter.send(waits("a"));
     master.wait_until_waiting(1);
-    // SAFETY: stops and continues a process that this test started.
-    unsafe { libc::kill(replica.pid(), libc::SIGSTOP) };
+    let frozen = replica.freeze();
     conn.cmd("SET lag 1");
     let mut shutdown = master.conn();
     shutdown.send("RL.RENEW k holder LEASE 500");
@@ -252,8 +244,7 @@ fn a_shutdown_that_waits_for_a_replica_grants_nothing_and_may_be_called_off() {
     assert!(master.is_running());
     assert_eq!(text(&conn.cmd("SHUTDOWN ABORT")), "OK");
     assert_refused(&shutdown.recv(), "ERR Errors trying to SHUTDOWN", "SHUTDOWN NOSAVE");
-    // SAFETY: as above.
-    unsafe { libc::kill(replica.pid(), libc::SIGCONT) };
+    drop(frozen);
     assert_eq!(acquired(&waiter.recv()).id(), "a");
     wait_for_sync(&master, &replica);
     assert_eq!(replica.conn().held_ids("k"), ["a"]);
@@ -281,37 +272,6 @@ fn the_module_is_unloaded_only_when_no_call_waits() {
 }
 
 // ---- Slots that move ----
-
-/// Two nodes that know each other: the first has all slots, the second none.
-fn two_nodes() -> (Server, Server, String) {
-    let node = || Server::builder().config("cluster-node-timeout 1000");
-    let first = node().cluster().start();
-    let second = node().config("cluster-enabled yes").start();
-    let mut there = second.conn();
-    there.cmd(format!("CLUSTER MEET 127.0.0.1 {}", first.port()));
-    let id = there.text("CLUSTER MYID");
-    let mut here = first.conn();
-    let first_id = here.text("CLUSTER MYID");
-    eventually(SOON, || {
-        let linked = |conn: &mut Conn, id: &str| {
-            let nodes = conn.text("CLUSTER NODES");
-            nodes.lines().any(|line| {
-                line.contains(id)
-                    && line.contains("master")
-                    && line.contains(" connected")
-                    && !line.contains("handshake")
-            })
-        };
-        linked(&mut here, &id)
-            && linked(&mut there, &first_id)
-            && there.text("CLUSTER INFO").contains("cluster_state:ok")
-    });
-    // So short that they come together soon; from now on none is to be missed.
-    for conn in [&mut here, &mut there] {
-        conn.cmd("CONFIG SET cluster-node-timeout 60000");
-    }
-    (first, second, id)
-}
 
 #[test]
 fn in_a_cluster_all_that_wakes_elsewhere_wakes() {
@@ -343,25 +303,26 @@ fn in_a_cluster_all_that_wakes_elsewhere_wakes() {
 
 #[test]
 fn a_slot_that_moves_away_takes_its_waiters_along() {
-    let (first, second, second_id) = two_nodes();
-    let first_id = first.conn().text("CLUSTER MYID");
+    let cluster = Cluster::of(3, 0);
+    let from = cluster.master_of("k");
+    let to = (from + 1) % 3;
+    let (first, second) = (cluster.node(from), cluster.node(to));
     let (mut here, mut there) = (first.conn(), second.conn());
     let slot = here.int("CLUSTER KEYSLOT k");
     // A lease lapses while the key moves: it must not be granted here.
     here.cmd("RL.ACQUIRE k 1 0 1 ID holder LEASE 600000");
+    let taken = ["RL.THROTTLE {k}t 0 1 1h 1", "RL.WINDOW {k}w 1 1h 1"];
+    taken.iter().for_each(|call| assert_eq!(limited(&here.cmd(call)), 0));
     let mut line = [
         first.wait_in_line(waits("a")),
         first.wait_in_line("RL.ACQUIRE k 1 0 1 ID b LEASE 600000 BLOCK 60000"),
+        first.wait_in_line(format!("{} BLOCK 0", taken[0])),
+        first.wait_in_line(format!("{} BLOCK 0", taken[1])),
     ];
     let mut times_out = first.wait_in_line("RL.ACQUIRE k 1 0 1 ID c LEASE 600000 BLOCK 3000");
-    let import = format!("CLUSTER SETSLOT {slot} IMPORTING {first_id}");
-    assert_eq!(there.text(import), "OK");
-    let replies = here.pipeline([
-        "RL.RENEW k holder LEASE 600".to_owned(),
-        format!("CLUSTER SETSLOT {slot} MIGRATING {second_id}"),
-        format!("MIGRATE 127.0.0.1 {} k 0 5000", second.port()),
-    ]);
-    assert_eq!(replies, [Value::Int(1), Value::Okay, Value::Okay]);
+    cluster.begin_move(slot, from, to);
+    assert_eq!(here.int("RL.RENEW k holder LEASE 600"), 1);
+    cluster.move_keys(from, to, &["k", "{k}t", "{k}w"]);
     // Past the end of the lease. In real time, because the timers that would grant it are not held with the clock.
     sleep(ms(800));
     // It is neither granted nor made here.
@@ -370,8 +331,7 @@ fn a_slot_that_moves_away_takes_its_waiters_along() {
     for waiter in &mut line {
         assert!(waiter.silent_for(ms(1)));
     }
-    assert_eq!(there.text(format!("CLUSTER SETSLOT {slot} NODE {second_id}")), "OK");
-    assert_eq!(here.text(format!("CLUSTER SETSLOT {slot} NODE {second_id}")), "OK");
+    cluster.end_move(slot, from, to);
     for waiter in &mut line {
         let moved = error_line(&waiter.recv());
         assert_eq!(moved, format!("MOVED {slot} 127.0.0.1:{}", second.port()));
@@ -379,19 +339,22 @@ fn a_slot_that_moves_away_takes_its_waiters_along() {
     first.expect_no_waiting_calls();
     assert_eq!(here.int(format!("CLUSTER COUNTKEYSINSLOT {slot}")), 0);
     // There it goes on.
+    taken.iter().for_each(|call| assert_eq!(limited(&there.cmd(call)), 1));
     there.cmd("RL.ACQUIRE k 1 0 1 ID holder LEASE 600000");
     let mut waiter = second.wait_in_line(waits("a"));
     there.cmd("RL.RELEASE k holder");
     assert_eq!(acquired(&waiter.recv()).id(), "a");
-    can_be_unloaded(&first);
+    can_be_unloaded(first);
 }
 
 #[test]
 fn a_client_waiting_on_a_key_of_any_name_is_redirected_when_its_slot_moves() {
-    let (first, second, second_id) = two_nodes();
-    let (mut here, mut there) = (first.conn(), second.conn());
-    let first_id = here.text("CLUSTER MYID");
+    let cluster = Cluster::of(3, 0);
     for key in ["plain", "", "a}b", "{}z", "{q}x", "x{w}y", "{", "}{"] {
+        let from = cluster.master_of(key);
+        let to = (from + 1) % 3;
+        let (first, second) = (cluster.node(from), cluster.node(to));
+        let mut here = first.conn();
         let slot = here.int(["CLUSTER", "KEYSLOT", key]);
         let hold = ["RL.ACQUIRE", key, "1", "0", "ID", "x", "LEASE", "600000"];
         assert_eq!(limited(&here.cmd(hold)), 0, "{key:?}");
@@ -399,16 +362,9 @@ fn a_client_waiting_on_a_key_of_any_name_is_redirected_when_its_slot_moves() {
         let mut line = [first.wait_in_line(waits), first.wait_in_line(waits)];
         here.cmd(["DEL", key]);
         assert_eq!(limited(&line[0].recv()), 0, "{key:?}");
-        let import = format!("CLUSTER SETSLOT {slot} IMPORTING {first_id}");
-        assert_eq!(there.text(import), "OK");
-        let migrating = format!("CLUSTER SETSLOT {slot} MIGRATING {second_id}");
-        assert_eq!(here.text(migrating), "OK");
-        let port = second.port().to_string();
-        let migrate = ["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS", key];
-        assert_eq!(here.text(migrate), "OK", "{key:?}");
-        for conn in [&mut there, &mut here] {
-            assert_eq!(conn.text(format!("CLUSTER SETSLOT {slot} NODE {second_id}")), "OK");
-        }
+        cluster.begin_move(slot, from, to);
+        cluster.move_keys(from, to, &[key]);
+        cluster.end_move(slot, from, to);
         let moved = error_line(&line[1].recv());
         assert_eq!(moved, format!("MOVED {slot} 127.0.0.1:{}", second.port()), "{key:?}");
         first.expect_no_waiting_calls();
@@ -421,9 +377,7 @@ fn a_dead_client_s_grant_is_not_given_back_in_place_of_another() {
     let server = Server::start();
     let mut conn = server.conn();
     conn.cmd("RL.ACQUIRE k 1 0 1 ID holder LEASE 600000");
-    let mut dies = server.conn();
-    let id = dies.id();
-    let _dies = server.wait_on(dies, "RL.ACQUIRE k 1 0 1 ID x LEASE 600000 BLOCK 0");
+    let (_dies, id) = server.wait_with_id("RL.ACQUIRE k 1 0 1 ID x LEASE 600000 BLOCK 0");
     conn.cmd("MULTI");
     for line in [
         "RL.RELEASE k holder".to_owned(),
@@ -433,7 +387,7 @@ fn a_dead_client_s_grant_is_not_given_back_in_place_of_another() {
     ] {
         conn.cmd(line);
     }
-    let Value::Array(replies) = conn.cmd("EXEC") else { panic!("no replies") };
+    let replies = conn.array("EXEC");
     assert_eq!(acquired(&replies[3]).id(), "x");
     sleep(ms(50));
     assert_eq!(conn.held_ids("k"), ["x"]);

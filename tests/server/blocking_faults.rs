@@ -7,8 +7,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use support::*;
 
-const SOON: Duration = Duration::from_secs(20);
-
 fn ms(number: u64) -> Duration {
     Duration::from_millis(number)
 }
@@ -82,12 +80,10 @@ fn a_failover_that_is_called_off_goes_on_granting() {
     let master = Server::start();
     let replica = Server::replica_of(&master, true);
     // It never catches up.
-    // SAFETY: stops and continues a process that this test started.
-    unsafe { libc::kill(replica.pid(), libc::SIGSTOP) };
+    let frozen = replica.freeze();
     nothing_is_granted_during(&master, &replica, "FAILOVER", || {
         assert_eq!(master.conn().text("FAILOVER ABORT"), "OK");
-        // SAFETY: as above.
-        unsafe { libc::kill(replica.pid(), libc::SIGCONT) };
+        drop(frozen);
     });
 }
 
@@ -97,14 +93,10 @@ fn a_client_that_goes_during_a_pause_is_no_harm() {
     let replica = Server::replica_of(&master, true);
     let mut conn = master.conn();
     conn.cmd("RL.ACQUIRE k 1 0 1 ID holder LEASE 600000");
-    let mut first = master.conn();
-    let first_id = first.id();
-    let first = master.wait_on(first, waits("a"));
+    let (first, first_id) = master.wait_with_id(waits("a"));
     let second = master.wait_in_line(waits("b"));
     let mut third = master.wait_in_line(waits("c"));
-    let mut fourth = master.conn();
-    let fourth_id = fourth.id();
-    let mut fourth = master.wait_on(fourth, waits("d"));
+    let (mut fourth, fourth_id) = master.wait_with_id(waits("d"));
     conn.pipeline(["RL.RENEW k holder LEASE 100", "CLIENT PAUSE 60000 WRITE"]);
     sleep(ms(200));
     drop(second);
@@ -227,9 +219,7 @@ fn what_is_given_back_for_a_dead_client_is_what_it_took() {
     let mut conn = server.conn();
     let mut kill_after = |fill: &str, waits: &str, transaction: &[&str]| {
         conn.cmd(fill);
-        let mut waiter = server.conn();
-        let id = waiter.id();
-        let mut waiter = server.wait_on(waiter, waits);
+        let (mut waiter, id) = server.wait_with_id(waits);
         let mut lines = vec!["MULTI".to_owned()];
         lines.extend(transaction.iter().map(|line| (*line).to_owned()));
         lines.extend([format!("CLIENT KILL ID {id}"), "EXEC".to_owned()]);
@@ -681,7 +671,7 @@ fn the_memory_of_2000_waiters_comes_back_and_one_release_costs_no_more_than_with
     allow_many_files();
     let server = Server::start();
     let mut conn = server.conn();
-    let used = || server.info("used_memory").unwrap().parse::<i64>().unwrap();
+    let used = || server.number("used_memory");
     let hold = |conn: &mut Conn, key: &str| {
         let holder = conn.acquire(format!("RL.ACQUIRE {key} 1 0 1 ID holder LEASE 600000"));
         assert_eq!(holder.limited(), 0);
@@ -746,7 +736,7 @@ fn the_memory_of_2000_waiters_comes_back_and_one_release_costs_no_more_than_with
     conn.cmd("DEL k");
     // Servers keep what blocking a module's client took for the next; from 7.0 on they free it little by little.
     if server.version().is_from(7, 0) {
-        eventually(SOON * 2, || used() - before < 1_000_000);
+        eventually(SOON, || used() - before < 1_000_000);
     }
     assert_eq!(server.figure("waiting"), 0);
     eventually(SOON, || conn.cmd("MODULE UNLOAD ratelimit") == Value::Okay);

@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use support::*;
 
-const SOON: Duration = Duration::from_secs(20);
 const A_WHILE: Duration = Duration::from_millis(120);
 
 /// A call that is denied because another holds the only slot of `key`, in milliseconds.
@@ -523,17 +522,13 @@ fn a_denial_does_not_count_while_others_wait_for_the_room() {
     const CALL: &str = "RL.WINDOW k 1 2 1 COUNTDENIED";
     let (server, mut conn) = Server::held();
     conn.cmd(CALL);
-    let mut head = server.conn();
-    let head_id = head.id();
-    let mut head = server.wait_on(head, format!("{CALL} BLOCK 60000"));
+    let (mut head, head_id) = server.wait_with_id(format!("{CALL} BLOCK 60000"));
     // They stay connected: on some servers a timer that a disconnection sets would wait for the held clock.
     let mut gone = Vec::new();
     for _ in 0..4 {
         server.clock().advance_ms(450);
         assert_eq!(limited(&conn.cmd(CALL)), 1);
-        let mut behind = server.conn();
-        let id = behind.id();
-        let mut behind = server.wait_on(behind, format!("{CALL} BLOCK 60000"));
+        let (mut behind, id) = server.wait_with_id(format!("{CALL} BLOCK 60000"));
         assert_eq!(conn.int(format!("CLIENT UNBLOCK {id}")), 1);
         assert_eq!(limited(&behind.recv()), 1);
         gone.push(behind);
@@ -548,7 +543,7 @@ fn a_denial_does_not_count_while_others_wait_for_the_room() {
     assert_eq!(conn.int(format!("CLIENT UNBLOCK {head_id}")), 1);
     assert_eq!(limited(&next.recv()), 1);
     server.clock().advance_ms(100);
-    eventually(Duration::from_secs(20), || {
+    eventually(SOON, || {
         server.clock().advance_ms(1);
         conn.cmd("ZRANGE k 0 0 WITHSCORES") != newest
     });
@@ -568,7 +563,7 @@ fn a_command_that_settles_nothing_lets_the_head_in_too() {
         conn.cmd(["EVAL", remove, "1", "k"]);
         conn.cmd(command);
         conn.cmd("RL.HELD k");
-        let Value::Array(replies) = conn.cmd("EXEC") else { panic!("no replies") };
+        let replies = conn.array("EXEC");
         let ids: Vec<_> = held(&replies[2]).into_iter().map(|one| one.id).collect();
         assert_eq!(ids, [b"second"], "{command}");
         assert_eq!(limited(&waiter.recv()), 0, "{command}");

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use support::*;
 
-const SOON: Duration = Duration::from_secs(20);
 const A_WHILE: Duration = Duration::from_millis(300);
 
 fn ms(number: u64) -> Duration {

@@ -22,8 +22,7 @@ fn it_is_unknown_unless_the_setting_says_so() {
         assert!(conn.err("CL.THROTTLE k 15 30 60 1").contains("unknown command"));
         assert_eq!(conn.ints("RL.THROTTLE k 15 30 60 1")[0], 0);
         if server.version().is_from(7, 0) {
-            let Value::Array(pair) = conn.cmd("CONFIG GET ratelimit.cl-throttle") else { panic!() };
-            assert_eq!(text(&pair[1]), "no");
+            assert_eq!(conn.setting("ratelimit.cl-throttle"), "no");
         }
     }
     // Nobody sets it later.
@@ -151,10 +150,7 @@ fn scripts_transactions_and_any_key_work() {
     assert_eq!(conn.ints(["CL.THROTTLE", "", "15", "30", "60"]), [0, 16, 14, -1, 4]);
     assert_eq!(conn.int(["EXISTS", ""]), 1);
     assert_eq!(conn.ints(["cl.throttle", "\0\r\n@x", "15", "30", "60"]), [0, 16, 15, -1, 2]);
-    conn.cmd("MULTI");
-    conn.cmd("CL.THROTTLE m 0 1 60");
-    conn.cmd("CL.THROTTLE m 0 1 60");
-    let Value::Array(replies) = conn.cmd("EXEC") else { panic!("no replies") };
+    let replies = conn.transaction(["CL.THROTTLE m 0 1 60", "CL.THROTTLE m 0 1 60"]);
     assert_eq!([limited(&replies[0]), limited(&replies[1])], [0, 1]);
     let mut resp3 = server.conn_resp3();
     assert_eq!(resp3.ints("CL.THROTTLE r 15 30 60"), [0, 16, 15, -1, 2]);
@@ -176,8 +172,7 @@ fn effects_are_replicated_and_not_the_command() {
 #[test]
 fn command_info_lists_its_flags_and_its_key() {
     let (server, mut conn) = cell();
-    let Value::Array(infos) = conn.cmd("COMMAND INFO cl.throttle") else { panic!("no array") };
-    let Value::Array(parts) = &infos[0] else { panic!("{infos:?}") };
+    let parts = conn.command_info("cl.throttle");
     assert_eq!(text(&parts[0]), "cl.throttle");
     assert_eq!([&parts[3], &parts[4], &parts[5]], [&Value::Int(1); 3]);
     let flags = flat(&parts[2]);
@@ -200,9 +195,7 @@ fn command_info_lists_its_flags_and_its_key() {
         assert!(flat(&conn.cmd("ACL CAT ratelimit")).contains(&"cl.throttle".to_owned()));
     }
     // An ACL by keys holds.
-    conn.cmd("ACL SETUSER mine on nopass +@all ~mine:*");
-    let mut other = server.conn();
-    other.cmd("AUTH mine x");
+    let mut other = server.as_user("+@all ~mine:*");
     assert!(other.err("CL.THROTTLE k 15 30 60").starts_with("NOPERM"));
     assert_eq!(other.ints("CL.THROTTLE mine:k 15 30 60")[0], 0);
 }

@@ -13,7 +13,6 @@ use support::redis::cluster_routing::{Route, RoutingInfo, SingleNodeRoutingInfo,
 use support::redis::RedisResult;
 use support::*;
 
-const DEADLINE: Duration = Duration::from_secs(60);
 const LIMIT: i64 = 30;
 
 /// A key for each kind of limit in each of these slots.
@@ -190,7 +189,7 @@ fn while_workers_wait(cluster: &mut Cluster, key: &str, work: impl FnOnce(&mut C
 /// replica (-UNBLOCKED), and when the nodes have long sent it from one to the other (-MOVED), as they do not agree yet.
 fn until_answered(clients: &ClusterClient, call: &str) -> (ClusterConnection, Value) {
     let mut answered = None;
-    eventually(DEADLINE, || {
+    eventually(SOON, || {
         answered = match connect(clients) {
             Ok(mut conn) => match ask(&mut conn, call) {
                 Ok(reply) => Some((conn, reply)),
@@ -223,49 +222,6 @@ fn every_limit_holds_while_its_slot_is_resharded() {
     books.close(&cluster, &tags);
 }
 
-#[test]
-fn a_waiter_is_not_served_where_its_key_has_left_and_is_sent_after_it() {
-    let cluster = Cluster::start();
-    let (from, to) = (cluster.master_of("{bar}"), cluster.master_of("{foo}"));
-    assert_ne!(from, to);
-    let (mut source, mut target) = (cluster.node(from).conn(), cluster.node(to).conn());
-    let slot = source.int("CLUSTER KEYSLOT {bar}");
-    let calls = [
-        "RL.THROTTLE {bar}t 0 1 10s 1 BLOCK 60000",
-        "RL.WINDOW {bar}w 1 10s 1 BLOCK 60000",
-        "RL.ACQUIRE {bar}a 1 0 1 LEASE 10000 BLOCK 60000",
-    ];
-    let mut waiters: Vec<_> = calls
-        .iter()
-        .map(|call| {
-            source.cmd(call);
-            cluster.node(from).wait_in_line(call)
-        })
-        .collect();
-    let (from_id, to_id, port) = (cluster.id(from), cluster.id(to), cluster.node(to).port());
-    assert_eq!(target.text(format!("CLUSTER SETSLOT {slot} IMPORTING {from_id}")), "OK");
-    assert_eq!(source.text(format!("CLUSTER SETSLOT {slot} MIGRATING {to_id}")), "OK");
-    let migrate = format!("MIGRATE 127.0.0.1 {port} \"\" 0 5000 KEYS {{bar}}t {{bar}}w {{bar}}a");
-    let words: Vec<_> = migrate.split(' ').map(|word| word.trim_matches('"')).collect();
-    assert_eq!(source.text(words), "OK");
-    // The source has no such keys now: full buckets and empty windows, were they its own.
-    for waiter in &mut waiters {
-        assert!(waiter.silent_for(Duration::from_millis(300)));
-    }
-    assert_eq!(source.int(format!("CLUSTER COUNTKEYSINSLOT {slot}")), 0);
-    assert_eq!(target.int(format!("CLUSTER COUNTKEYSINSLOT {slot}")), 3);
-    for conn in [&mut target, &mut source] {
-        assert_eq!(conn.text(format!("CLUSTER SETSLOT {slot} NODE {to_id}")), "OK");
-    }
-    for (waiter, call) in waiters.iter_mut().zip(calls) {
-        let reply = waiter.recv();
-        assert_eq!(error_line(&reply), format!("MOVED {slot} 127.0.0.1:{port}"));
-        let denied = target.cmd(call.split(" BLOCK").next().unwrap());
-        assert!(limited(&denied) > 0, "{call}: {denied:?}");
-    }
-    cluster.node(from).expect_no_waiting_calls();
-}
-
 // ---- Slots that move as a whole ----
 
 #[test]
@@ -294,7 +250,7 @@ fn every_limit_holds_while_its_slots_move_as_a_whole() {
 #[track_caller]
 fn expect_empty(cluster: &Cluster, node: usize, slots: std::ops::Range<i64>) {
     let mut conn = cluster.node(node).conn();
-    eventually(DEADLINE, || {
+    eventually(SOON, || {
         slots.clone().all(|slot| conn.int(format!("CLUSTER COUNTKEYSINSLOT {slot}")) == 0)
     });
 }
@@ -348,7 +304,7 @@ impl Migration {
 
     #[track_caller]
     fn wait_until(&self, state: &str) {
-        eventually(DEADLINE, || self.cluster.migration(self.from, self.to) == state);
+        eventually(SOON, || self.cluster.migration(self.from, self.to) == state);
     }
 
     /// Lets it come to its end, after which the source has no such keys and no calls that wait for them.
@@ -400,9 +356,7 @@ fn a_slot_that_moves_as_a_whole_takes_along_what_happens_meanwhile() {
     let unblocked_id = unblocked.id();
     let call = "RL.WINDOW {bar}counts 9 1h 2 COUNTDENIED BLOCK 0";
     let mut unblocked = source.wait_on(unblocked, call);
-    let mut killed = source.conn();
-    let killed_id = killed.id();
-    let mut killed = source.wait_on(killed, wait("{bar}dies", "dead"));
+    let (mut killed, killed_id) = source.wait_with_id(wait("{bar}dies", "dead"));
     let mut after_it = source.wait_in_line(wait("{bar}dies", "living"));
     let mut left = [
         source.wait_in_line("RL.THROTTLE {bar}t 4 7 1h 5 BLOCK 0"),
@@ -436,7 +390,7 @@ fn a_slot_that_moves_as_a_whole_takes_along_what_happens_meanwhile() {
     // A denial that counts.
     here.cmd(format!("CLIENT UNBLOCK {unblocked_id}"));
     assert_eq!(limited(&unblocked.recv()), 1);
-    eventually(DEADLINE, || here.ints("RL.WINDOW_RO {bar}counts 1000 1h 0")[2] == 989);
+    eventually(SOON, || here.ints("RL.WINDOW_RO {bar}counts 1000 1h 0")[2] == 989);
 
     let keys = ["t", "w", "a", "drains", "slides", "counts", "lapses", "dies", "left", "new"];
     let keys = keys.map(|key| format!("{{bar}}{key}"));
@@ -468,9 +422,7 @@ fn while_a_slot_stands_still_before_it_moves_nothing_is_granted() {
     here.cmd("RL.ACQUIRE {bar} 1 0 1 ID holder LEASE 600000");
     let mut first = source.wait_in_line(wait("a"));
     let dropped = source.wait_in_line(wait("b"));
-    let mut unblocked = source.conn();
-    let id = unblocked.id();
-    let mut unblocked = source.wait_on(unblocked, wait("c"));
+    let (mut unblocked, id) = source.wait_with_id(wait("c"));
     let mut last = source.wait_in_line(wait("d"));
     let mut overdue = source.wait_in_line("RL.ACQUIRE {bar} 1 0 1 BLOCK 1000");
     migration.begin();
@@ -537,7 +489,7 @@ fn a_failover_that_was_asked_for_loses_nothing() {
         books = under_load(cluster, &tags, || {
             sleep(Duration::from_millis(200));
             assert_eq!(cluster.node(replica).conn().text("CLUSTER FAILOVER"), "OK");
-            eventually(DEADLINE, || cluster.is_master(replica) && !cluster.is_master(master));
+            eventually(SOON, || cluster.is_master(replica) && !cluster.is_master(master));
             cluster.wait_until_agreed();
         });
     });
@@ -571,7 +523,7 @@ fn a_killed_master_takes_with_it_only_what_it_had_not_replicated() {
     assert_eq!((replicated, lost), (70, 50));
     cluster.kill(master);
     drop(frozen);
-    eventually(DEADLINE, || cluster.is_master(replica));
+    eventually(SOON, || cluster.is_master(replica));
     cluster.wait_until_agreed();
     let mut client = cluster.client();
     assert_eq!(counted(&mut client, "{bar}w", LIMIT), replicated);
@@ -686,10 +638,10 @@ fn what_a_replica_confirmed_outlives_a_killed_master() {
                     scope.spawn(move || take_with_care(clients, slot, worker, so_far))
                 })
                 .collect();
-            eventually(DEADLINE, || so_far.load(SeqCst) >= CAREFUL / 3);
+            eventually(SOON, || so_far.load(SeqCst) >= CAREFUL / 3);
             cluster.notice_the_dead();
             cluster.kill(master);
-            eventually(DEADLINE, || cluster.is_master(replica));
+            eventually(SOON, || cluster.is_master(replica));
             // Not before: it would come back empty, and as a master.
             cluster.start_again(master);
             for worker in workers {
@@ -739,16 +691,6 @@ fn ask_by_key(conn: &mut ClusterConnection, key: &str, call: &str) -> RedisResul
     conn.route_command(&command, RoutingInfo::SingleNode(node))
 }
 
-/// The id that RL.ALL returned for its third clause, if the call was allowed.
-#[track_caller]
-fn allowed_id(reply: &Value) -> Option<String> {
-    let Value::Array(parts) = reply else { panic!("{reply:?}") };
-    let Value::Array(clauses) = &parts[6] else { panic!("{reply:?}") };
-    let Value::Array(place) = &clauses[2] else { panic!("{reply:?}") };
-    assert_eq!(parts[0] == Value::Int(0), place[5] != Value::Nil, "{reply:?}");
-    (place[5] != Value::Nil).then(|| text(&place[5]))
-}
-
 #[test]
 fn several_limits_admit_what_the_tightest_does_while_their_slot_is_resharded() {
     let cluster = Cluster::of(3, 0);
@@ -759,7 +701,7 @@ fn several_limits_admit_what_the_tightest_does_while_their_slot_is_resharded() {
     let ask_one = |conn: &mut ClusterConnection, tag: &str, by_key: bool| {
         let call = all_of(tag);
         let reply = if by_key { ask_by_key(conn, tag, &call) } else { ask(conn, &call) };
-        allowed_id(&reply.unwrap_or_else(|error| panic!("{call}: {error}")))
+        all_reply(&reply.unwrap_or_else(|error| panic!("{call}: {error}"))).ids.swap_remove(2)
     };
     thread::scope(|scope| {
         let clients: Vec<_> = [true, false]
@@ -829,36 +771,29 @@ fn several_limits_are_asked_to_come_back_while_only_some_of_their_keys_have_move
     let slot = source.int("CLUSTER KEYSLOT {bar}");
     let call = "RL.ALL 2 {bar}a {bar}b WINDOW 5 1h THROTTLE 4 1 1d";
     assert_eq!(flat(&source.cmd(call))[0], "0");
-    let (from_id, to_id, port) = (cluster.id(from), cluster.id(to), cluster.node(to).port());
-    assert_eq!(target.text(format!("CLUSTER SETSLOT {slot} IMPORTING {from_id}")), "OK");
-    assert_eq!(source.text(format!("CLUSTER SETSLOT {slot} MIGRATING {to_id}")), "OK");
+    let port = cluster.node(to).port();
+    cluster.begin_move(slot, from, to);
     let asking = |target: &mut Conn, call: &str| {
         target.cmd("ASKING");
         target.cmd(call)
     };
-    let move_key = |source: &mut Conn, key: &str| {
-        let port = port.to_string();
-        assert_eq!(source.text(["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]), "OK");
-    };
     // While all of them are here, this node answers.
     assert_eq!(flat(&source.cmd(call))[2], "3");
-    move_key(&mut source, "{bar}a");
+    cluster.move_keys(from, to, &["{bar}a"]);
     let before = [target.cmd("DUMP {bar}a"), source.cmd("DUMP {bar}b")];
     // Redis 6.2 and Valkey send to the other node, which answers the same as newer Redis does at once.
     let error = source.err(call);
     assert!(error.starts_with("TRYAGAIN ") || error.starts_with("ASK "), "{error}");
     assert!(error_line(&asking(&mut target, call)).starts_with("TRYAGAIN "));
     assert_eq!([target.cmd("DUMP {bar}a"), source.cmd("DUMP {bar}b")], before);
-    move_key(&mut source, "{bar}b");
+    cluster.move_keys(from, to, &["{bar}b"]);
     assert_eq!(source.err(call), format!("ASK {slot} 127.0.0.1:{port}"));
     assert_eq!(flat(&asking(&mut target, call))[2], "2");
     // Keys that do not exist yet have to wait for the end, as the target cannot know that the source does not have them.
     let new = call.replace("{bar}a {bar}b", "{bar}c {bar}d");
     assert_eq!(source.err(&new), format!("ASK {slot} 127.0.0.1:{port}"));
     assert!(error_line(&asking(&mut target, &new)).starts_with("TRYAGAIN "));
-    for conn in [&mut target, &mut source] {
-        assert_eq!(conn.text(format!("CLUSTER SETSLOT {slot} NODE {to_id}")), "OK");
-    }
+    cluster.end_move(slot, from, to);
     assert_eq!(flat(&target.cmd(&new))[2], "4");
     assert_eq!(flat(&target.cmd(call))[2], "1");
 }
@@ -876,17 +811,11 @@ fn several_limits_are_taken_nowhere_while_their_keys_are_on_two_nodes() {
     let (from, to) = (cluster.master_of("{bar}"), cluster.master_of("{foo}"));
     let (mut source, mut target) = (cluster.node(from).conn(), cluster.node(to).conn());
     let slot = source.int("CLUSTER KEYSLOT {bar}");
-    let port = cluster.node(to).port().to_string();
     for key in ["1st", "2st", "1ts", "2ts", "1ss", "2ss", "1tt", "2tt"] {
         source.cmd(format!("RL.WINDOW {{bar}}{key} 5 1h"));
     }
-    let (from_id, to_id) = (cluster.id(from), cluster.id(to));
-    assert_eq!(target.text(format!("CLUSTER SETSLOT {slot} IMPORTING {from_id}")), "OK");
-    assert_eq!(source.text(format!("CLUSTER SETSLOT {slot} MIGRATING {to_id}")), "OK");
-    for key in ["2st", "1ts", "1tt", "2tt"] {
-        let key = format!("{{bar}}{key}");
-        assert_eq!(source.text(["MIGRATE", "127.0.0.1", &port, &key, "0", "5000"]), "OK");
-    }
+    cluster.begin_move(slot, from, to);
+    cluster.move_keys(from, to, &["2st", "1ts", "1tt", "2tt"].map(|key| format!("{{bar}}{key}")));
     let version = cluster.node(from).version();
     for (name, left) in [("RL.ALL_RO", "4"), ("RL.ALL", "3")] {
         let call =

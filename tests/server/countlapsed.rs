@@ -109,9 +109,7 @@ fn a_call_with_atmost_waits_only_while_there_is_nothing() {
     let part = conn.acquire_part("RL.ACQUIRE k 5 60 4 ATMOST BLOCK 0 ID b LEASE 60000");
     assert_eq!((part.granted, part.running), (2, 2));
     let mut waiter = server.wait_in_line("RL.ACQUIRE k 5 60 4 ATMOST BLOCK 0 ID c LEASE 60000");
-    let mut late = server.conn();
-    let id = late.id();
-    let mut late = server.wait_on(late, "RL.ACQUIRE k 5 60 4 ATMOST BLOCK 0 ID d LEASE 60000");
+    let (mut late, id) = server.wait_with_id("RL.ACQUIRE k 5 60 4 ATMOST BLOCK 0 ID d LEASE 60000");
     assert_eq!(conn.int("RL.RELEASE k a"), 1);
     let part = acquired_part(&waiter.recv());
     assert_eq!((part.numbers[..3].to_vec(), part.granted, part.running), (vec![0, 5, 0], 3, 2));
@@ -200,7 +198,7 @@ fn it_holds_until_an_event_at_the_end_of_its_lease_would_have_left() {
                 assert_eq!(held.len() as i64, 1 + others);
                 assert_eq!(held[others as usize], ("a".into(), (lease_ms - ms).max(0)));
                 conn.refuses(call("1 ID a"), "DUPLICATE ");
-                assert_eq!(server.info("ratelimit_reservations_lapsed").unwrap(), "0");
+                assert_eq!(server.figure("reservations_lapsed"), 0);
             }
             server.clock().set_us(START_US + gone_ms * 1_000 - 1);
             assert_eq!(conn.acquire(call("1 ID b")).numbers[..4], [2, limit, 0, 1]);
@@ -208,7 +206,7 @@ fn it_holds_until_an_event_at_the_end_of_its_lease_would_have_left() {
             at_ms(&server, gone_ms);
             assert_eq!(left(&mut conn, "k").len() as i64, others);
             assert_eq!(conn.acquire(call("4 ID a")).numbers[..4], [0, limit, 0, -1]);
-            assert_eq!(server.info("ratelimit_reservations_lapsed").unwrap(), "1");
+            assert_eq!(server.figure("reservations_lapsed"), 1);
         }
     }
 }
@@ -527,7 +525,7 @@ fn the_reservation_of_a_waiter_counts_when_it_lapses() {
     // A waiter that disconnects before it gets its reply gives back.
     let gone = server.wait_in_line("RL.ACQUIRE k 1 60 ID c LEASE 60000 COUNTLAPSED ATMOST BLOCK 0");
     drop(gone);
-    eventually(Duration::from_secs(20), || server.waiting() == 0);
+    eventually(SOON, || server.waiting() == 0);
     assert_eq!(conn.int("RL.RELEASE k b"), 1);
     assert_eq!(conn.acquire("RL.ACQUIRE k 1 60 ID d").limited(), 0);
 }
@@ -547,7 +545,7 @@ fn a_clause_of_rl_all_counts_when_it_lapses() {
     let denied = "RL.ALL 2 a b WINDOW 9 60 ACQUIRE 3 60 2 ID y MS";
     let looked = denied.replace("RL.ALL", "RL.ALL_RO");
     for call in [denied, &looked] {
-        let Value::Array(parts) = conn.cmd(call) else { panic!("{call}") };
+        let parts = conn.array(call);
         assert_eq!(ints(&Value::Array(parts[..6].to_vec())), [2, 3, 1, 60_000, 60_000, 2]);
     }
     let duplicate = "RL.ALL 2 a b WINDOW 9 60 ACQUIRE 3 60 1 ID x COUNTLAPSED";
@@ -574,12 +572,12 @@ fn scripts_and_transactions_settle_it_late() {
     let had = conn.cmd(["EVAL", script, "1", "k"]);
     assert_eq!(ints(&had), [0, 9, 1, 61_000]);
     at_ms(&server, 1_000);
-    conn.cmd("MULTI");
-    conn.cmd("RL.RENEW k a");
-    conn.cmd("RL.APPLY k a 4");
-    conn.cmd("RL.ACQUIRE k 9 60 9 ATMOST BLOCK 0 COUNTLAPSED ID b MS");
-    conn.cmd("RL.ACQUIRE k 9 60 9 ATMOST BLOCK 0 COUNTLAPSED ID c MS");
-    let Value::Array(replies) = conn.cmd("EXEC") else { panic!("no replies") };
+    let replies = conn.transaction([
+        "RL.RENEW k a",
+        "RL.APPLY k a 4",
+        "RL.ACQUIRE k 9 60 9 ATMOST BLOCK 0 COUNTLAPSED ID b MS",
+        "RL.ACQUIRE k 9 60 9 ATMOST BLOCK 0 COUNTLAPSED ID c MS",
+    ]);
     assert_eq!((&replies[0], &replies[1]), (&Value::Int(0), &Value::Int(1)));
     let had = acquired_part(&replies[2]);
     assert_eq!((had.numbers, had.granted, had.running), ([0, 9, 0, -1, 80_000], 5, 1));
@@ -625,9 +623,7 @@ fn a_crash_a_restart_and_a_failover_do_not_change_when_it_is_gone() {
 
 #[test]
 fn the_effects_are_plain_commands_and_nothing_happens_at_the_end_of_a_lease() {
-    let server = Server::builder().clock(true).aof().start();
-    server.clock().set_us(START_US);
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::builder().aof().held();
     let lines = server.aof_grows_by(|| {
         conn.cmd("RL.ACQUIRE k 5 60 9 ATMOST ID a LEASE 1000 COUNTLAPSED");
     });

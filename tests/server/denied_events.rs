@@ -64,8 +64,7 @@ fn it_is_off_by_default_and_needs_the_event_class() {
     conn.cmd("RL.WINDOW w 0 60");
     assert_eq!(events(&mut subscriber), []);
     if server.version().is_from(7, 0) {
-        let Value::Array(pair) = conn.cmd("CONFIG GET ratelimit.notify-denied") else { panic!() };
-        assert_eq!(text(&pair[1]), "no");
+        assert_eq!(conn.setting("ratelimit.notify-denied"), "no");
         assert_eq!(conn.text("CONFIG SET ratelimit.notify-denied yes"), "OK");
         conn.cmd("RL.WINDOW w 0 60");
         assert_eq!(events(&mut subscriber), [denied(0, "w")]);
@@ -118,7 +117,7 @@ fn there_is_one_event_for_each_denial_that_rl_top_counts() {
         assert_eq!(event, "rl.denied");
         *counted.entry((db, key)).or_default() += 1;
     }
-    let Value::Array(rows) = conn.cmd("RL.TOP COUNT 1000") else { panic!("no array") };
+    let rows = conn.array("RL.TOP COUNT 1000");
     let row = |row: &Value| {
         let words = flat(row);
         let number = |at: usize| words[at].parse::<i64>().unwrap();

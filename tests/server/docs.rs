@@ -492,7 +492,7 @@ fn the_syntax_of_each_command_is_the_one_that_the_server_shows() {
         return;
     }
     let mut conn = server.conn();
-    let Value::Array(ours) = conn.cmd("COMMAND LIST FILTERBY MODULE ratelimit") else { panic!() };
+    let ours = conn.array("COMMAND LIST FILTERBY MODULE ratelimit");
     let ours: BTreeSet<_> = ours.iter().map(|name| text(name).to_uppercase()).collect();
     assert_eq!(command_names().into_iter().collect::<BTreeSet<_>>(), ours);
     let page = read("docs/commands.md");

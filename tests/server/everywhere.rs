@@ -1,8 +1,6 @@
 //! The commands in transactions, scripts, clusters and under short memory, by any client and with few rights, and what
 //! the server tells about them.
 
-use std::time::Duration;
-
 use support::*;
 
 /// For each family: a taking call on the key `k` that is allowed once, the call that looks, and a call that is an error.
@@ -26,7 +24,7 @@ fn it_works_in_multi() {
     let calls = ["MULTI", "RL.THROTTLE k 1 1 1", "RL.THROTTLE k 1 1 1", "RL.THROTTLE k 1 1 1"];
     conn.pipeline(calls);
     conn.pipeline(["RL.THROTTLE_RO k 1 1 1", "SET counter 5", "RL.THROTTLE counter 1 1 1"]);
-    let Value::Array(replies) = conn.cmd("EXEC") else { panic!("EXEC") };
+    let replies = conn.array("EXEC");
     let expected = [[0, 2, 1, -1, 1], [0, 2, 0, -1, 2], [1, 2, 0, 1, 2], [1, 2, 0, 1, 2]];
     for (reply, expected) in replies.iter().zip(expected) {
         assert_eq!(ints(reply), expected);
@@ -151,9 +149,7 @@ const CALLS: [&str; 11] = [
 
 #[test]
 fn a_cluster_routes_each_command_by_its_one_key() {
-    let server = Server::builder().clock(true).cluster().start();
-    server.clock().set_us(START_US);
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::builder().cluster().held();
     for call in CALLS {
         let key = call.split(' ').nth(1).unwrap();
         assert_eq!(flat(&conn.cmd(format!("COMMAND GETKEYS {call}"))), [key]);
@@ -172,10 +168,10 @@ fn a_cluster_routes_each_command_by_its_one_key() {
     }
     let id = there.text("CLUSTER MYID");
     conn.cmd(format!("CLUSTER MEET 127.0.0.1 {}", second.port()));
-    eventually(Duration::from_secs(20), || conn.text("CLUSTER NODES").contains(&id));
+    eventually(SOON, || conn.text("CLUSTER NODES").contains(&id));
     let empty = conn.int("CLUSTER KEYSLOT other");
     let give = format!("CLUSTER SETSLOT {empty} NODE {id}");
-    eventually(Duration::from_secs(20), || matches!(conn.cmd(&give), Value::Okay));
+    eventually(SOON, || matches!(conn.cmd(&give), Value::Okay));
     let several = ["RL.ALL", "RL.ALL_RO"]
         .map(|name| format!("{name} 2 {{user}}:4 {{user}}:5 WINDOW 5 60 WINDOW 5 60"));
     assert!(several.iter().all(|call| matches!(conn.cmd(call), Value::Array(_))));
@@ -235,9 +231,7 @@ fn a_user_with_read_permissions_may_look() {
 #[test]
 fn a_user_needs_the_right_to_the_key() {
     let (server, mut conn) = Server::held();
-    conn.cmd("ACL SETUSER elsewhere on nopass +@all ~mine:*");
-    let mut elsewhere = server.conn();
-    elsewhere.cmd("AUTH elsewhere x");
+    let mut elsewhere = server.as_user("+@all ~mine:*");
     for [take, look, ..] in FAMILIES {
         assert_eq!(limited(&elsewhere.cmd(take.replacen(" k ", " mine:k ", 1))), 0, "{take}");
         elsewhere.cmd("DEL mine:k");
@@ -269,10 +263,7 @@ fn the_acl_categories_are_listed_where_the_server_has_them() {
         ("rl.top", "admin dangerous slow"),
     ] {
         let is_own = has_own && !categories.contains("admin");
-        let Value::Array(infos) = conn.cmd(format!("COMMAND INFO {command}")) else {
-            panic!("{command}")
-        };
-        let Value::Array(parts) = &infos[0] else { panic!("{command}: {infos:?}") };
+        let parts = conn.command_info(command);
         let mut results = flat(&parts[6]);
         results.sort();
         let mut expected: Vec<_> = categories.split(' ').map(|name| format!("@{name}")).collect();
@@ -311,10 +302,7 @@ const COMMANDS: [(&str, i64, &str); 11] = [
 fn command_info_lists_flags_and_keys() {
     let (server, mut conn) = Server::held();
     for (name, arity, flags) in COMMANDS {
-        let Value::Array(infos) = conn.cmd(format!("COMMAND INFO {name}")) else {
-            panic!("{name}")
-        };
-        let Value::Array(parts) = &infos[0] else { panic!("{name}: {infos:?}") };
+        let parts = conn.command_info(name);
         assert_eq!(text(&parts[0]), name);
         assert_eq!([&parts[3], &parts[4], &parts[5]], [&Value::Int(1); 3], "{name}");
         let shown = flat(&parts[2]);

@@ -2,9 +2,6 @@
 //! `cargo test --test server failovers:: -- --include-ignored --nocapture`.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::net::TcpListener;
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
@@ -16,7 +13,6 @@ const CLIENTS: u64 = 8;
 /// The clients together use up the limit in about four seconds.
 const PAUSE: Duration = Duration::from_millis(15);
 const CHANGE_AFTER: Duration = Duration::from_secs(1);
-const SOON: Duration = Duration::from_secs(30);
 
 /// All replies to the clients: how often each reply came, by its first word.
 type Replies = BTreeMap<String, u64>;
@@ -127,38 +123,17 @@ enum Tell {
 /// A master with a replica, and three Sentinels, two of which must agree that the master is down.
 fn failover_under_sentinel(tell: Tell, config: &[&str]) -> Replies {
     let servers = pair(config);
-    let mut ports = Vec::new();
-    let _sentinels: Vec<_> = (0..3)
-        .map(|number| {
-            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-            ports.push(port);
-            let file = servers[0].dir().join(format!("sentinel-{number}.conf"));
-            let lines = format!(
-                "bind 127.0.0.1\nport {port}\ndir {:?}\nsentinel monitor limits 127.0.0.1 {} 2\n",
-                servers[0].dir(),
-                servers[0].port()
-            );
-            fs::write(&file, lines).unwrap();
-            let mut command = Command::new(server_binary());
-            command.arg(&file).arg("--sentinel").stdin(Stdio::null()).stdout(Stdio::null());
-            Running::start(&mut command)
-        })
-        .collect();
-    let ask = |port, line: &str| Conn::open(port).ok()?.try_cmd(line).ok();
-    let knows = |port, what: &str, number| matches!(ask(port, &format!("SENTINEL {what} limits")), Some(Value::Array(all)) if all.len() == number);
-    for port in &ports {
-        eventually(SOON, || knows(*port, "REPLICAS", 1) && knows(*port, "SENTINELS", 2));
-    }
-    let master = || match ask(ports[0], "SENTINEL GET-MASTER-ADDR-BY-NAME limits") {
-        Some(address @ Value::Array(_)) => flat(&address)[1].parse().expect("a port"),
-        _ => servers[0].port(),
-    };
+    let sentinels = [(); 3].map(|()| Sentinel::start(&servers[0], &servers[0], 2, &[]));
+    sentinels.iter().for_each(|sentinel| sentinel.wait_until_knows(1, 2));
+    let master = || sentinels[0].master_port().unwrap_or(servers[0].port());
     replies_during(&master, || {
         let begin = Instant::now();
         // Sentinel may have to learn first how the replica is.
         match tell {
             Tell::Sentinel => {
-                eventually(SOON, || ask(ports[0], "SENTINEL FAILOVER limits") == Some(Value::Okay));
+                eventually(SOON, || {
+                    sentinels[0].ask("SENTINEL FAILOVER limits") == Some(Value::Okay)
+                });
             }
             Tell::Master => assert_eq!(servers[0].conn().cmd("FAILOVER"), Value::Okay),
         }
@@ -167,7 +142,7 @@ fn failover_under_sentinel(tell: Tell, config: &[&str]) -> Replies {
         eventually(SOON, || role(&servers[0]) == "slave");
         let two_masters = begin.elapsed().saturating_sub(promoted);
         // It waits until it is sure that the master did not change by mistake.
-        eventually(4 * SOON, || master() == servers[1].port());
+        eventually(2 * SOON, || master() == servers[1].port());
         println!(
             "two masters for {:.1} s, Sentinel names the new one after {:.1} s",
             two_masters.as_secs_f64(),

@@ -109,28 +109,6 @@ fn any_period_will_do() {
 }
 
 #[test]
-fn it_is_what_incr_with_expire_counts() {
-    let (server, mut conn) = Server::held();
-    let mut random = Random::new(7);
-    let (mut count, mut ends_us) = (0, 0);
-    for _ in 0..300 {
-        server.clock().advance_us(random.below(1_500_000));
-        let now_us = server.clock().now_us();
-        if now_us >= ends_us {
-            (count, ends_us) = (0, now_us + 10_000_000);
-        }
-        let allowed = count < 5;
-        count += i64::from(allowed);
-        let left_ms = (ends_us - now_us + 999) / 1_000;
-        let retry_ms = if allowed { -1 } else { left_ms };
-        let reply = conn.ints("RL.WINDOW k 5 10s FIXED FROM first MS");
-        assert_eq!(reply, [i64::from(!allowed), 5, 5 - count, retry_ms, left_ms]);
-        assert_eq!(conn.int("ZCARD k"), 1);
-        assert!((left_ms..=left_ms + 1_000).contains(&conn.int("PTTL k")));
-    }
-}
-
-#[test]
 fn a_reservation_starts_no_window_and_counts_in_that_of_its_moment() {
     let (server, mut conn) = Server::held();
     let call = "RL.ACQUIRE k 3 10s FIXED FROM first LEASE 30000 MS";
@@ -233,63 +211,13 @@ fn it_waits_for_the_end_of_the_window() {
     assert!(waited < Duration::from_secs(20), "{waited:?}");
 }
 
-// ---- Everywhere ----
-
-/// Calls with their answers, at START_US.
-const CALLS: [(&str, [i64; 5]); 4] = [
-    ("RL.WINDOW {u}f 2 10s FIXED FROM first MS", [0, 2, 1, -1, 10_000]),
-    ("RL.WINDOW {u}f 2 10s 2 FIXED FROM first MS", [1, 2, 1, 10_000, 10_000]),
-    ("RL.WINDOW {u}a 2 1d FIXED FROM 2026-11-21@12:00 TZ +08:00", [0, 2, 1, -1, 81_612]),
-    ("RL.WINDOW_RO {u}a 2 1d FIXED FROM 12:00 TZ +08:00", [0, 2, 1, -1, 81_612]),
-];
-
-fn started() -> (Server, Conn) {
-    let (server, conn) = Server::held();
-    // 13:19:48 in Shanghai.
-    server.clock().set_us(unix_us("2026-11-21T05:19:48"));
-    (server, conn)
-}
-
-#[test]
-fn it_works_in_multi_and_in_lua_and_over_resp3() {
-    let (server, mut conn) = started();
-    conn.cmd("MULTI");
-    for (call, _) in CALLS {
-        assert_eq!(text(&conn.cmd(call)), "QUEUED");
-    }
-    let Value::Array(replies) = conn.cmd("EXEC") else { panic!("EXEC") };
-    for (reply, (call, answer)) in replies.iter().zip(CALLS) {
-        assert_eq!(ints(reply), answer, "{call}");
-    }
-    let mut third = server.conn_resp3();
-    for mut conn in [server.conn(), server.conn_resp3()] {
-        third.cmd("FLUSHALL");
-        for (call, answer) in CALLS {
-            let words: Vec<String> = call.split(' ').map(|word| format!("'{word}'")).collect();
-            let script = format!("return redis.call({})", words.join(", "));
-            assert_eq!(conn.ints(["EVAL", &script, "0"]), answer, "{call}");
-        }
-        third.cmd("FLUSHALL");
-        for (call, answer) in CALLS {
-            assert_eq!(conn.ints(call), answer, "{call}");
-        }
-    }
-    // One moment rules the whole of it, also at a window's end.
-    let call = "RL.WINDOW {u}f 2 10s FIXED FROM first MS";
-    server.clock().advance_ms(10_000);
-    conn.pipeline(["MULTI", call, call, call]);
-    let Value::Array(replies) = conn.cmd("EXEC") else { panic!("EXEC") };
-    let remaining: Vec<_> = replies.iter().map(|reply| ints(reply)[2]).collect();
-    assert_eq!(remaining, [1, 0, 0]);
-}
-
 #[test]
 fn rl_all_takes_of_all_kinds_at_once_or_of_none() {
-    let (_server, mut conn) = started();
+    let (_server, mut conn) = Server::held();
     let call =
         "RL.ALL 3 {u}f {u}a {u}r WINDOW 2 10s FIXED FROM first ACQUIRE 2 1w FIXED FROM sun ID x \
                 WINDOW 2 1mo FIXED FROM 31 MS";
-    let Value::Array(parts) = conn.cmd(call) else { panic!("{call}") };
+    let parts = conn.array(call);
     let Value::Array(answers) = &parts[6] else { panic!("{call}") };
     assert_eq!(ints(&answers[0]), [0, 2, 1, -1, 10_000]);
     assert_eq!(acquired(&answers[1]).numbers[..4], [0, 2, 1, -1]);
@@ -297,61 +225,12 @@ fn rl_all_takes_of_all_kinds_at_once_or_of_none() {
     // Only to look, and with a denial that takes nothing of the others.
     let denied =
         "RL.ALL 2 {u}f {u}r WINDOW 2 10s 2 FIXED FROM first WINDOW 2 1mo 1 FIXED FROM 31 MS";
-    let Value::Array(parts) = conn.cmd(denied) else { panic!("{denied}") };
+    let parts = conn.array(denied);
     assert_eq!((parts[0].clone(), parts[3].clone()), (Value::Int(1), Value::Int(10_000)));
     assert_eq!(conn.ints("RL.WINDOW_RO {u}r 2 1mo FIXED FROM 31")[2], 1);
     let Value::Array(parts) = conn.cmd(denied.replacen("RL.ALL", "RL.ALL_RO", 1)) else { panic!() };
     assert_eq!((parts[0].clone(), parts[3].clone()), (Value::Int(1), Value::Int(10_000)));
     assert_eq!(conn.int("RL.APPLY {u}a x"), 1);
-}
-
-#[test]
-fn a_cluster_routes_it_by_its_key() {
-    let server = Server::builder().clock(true).cluster().start();
-    server.clock().set_us(unix_us("2026-11-21T05:19:48"));
-    let mut conn = server.conn();
-    for (call, answer) in CALLS {
-        let key = call.split(' ').nth(1).unwrap();
-        assert_eq!(flat(&conn.cmd(format!("COMMAND GETKEYS {call}"))), [key]);
-        assert_eq!(conn.ints(call), answer, "{call}");
-    }
-}
-
-#[test]
-fn a_replica_the_aof_and_the_rdb_have_the_same_counts() {
-    let mut server = Server::builder().aof().clock(true).start();
-    server.clock().set_us(unix_us("2026-11-21T05:19:48"));
-    let replica = Server::replica_of(&server, false);
-    let mut conn = server.conn();
-    let written = server.aof_grows_by(|| {
-        for _ in 0..3 {
-            server.clock().advance_ms(400);
-            conn.cmd("RL.WINDOW f 9 1s FIXED FROM first");
-            conn.cmd("RL.WINDOW a 9 1mo FIXED FROM 31@09:00 TZ Asia/Tokyo");
-        }
-        // The next window of the one, and a clock that goes back for both.
-        server.clock().advance_ms(400);
-        conn.cmd("RL.WINDOW f 9 1s FIXED FROM first");
-        server.clock().advance_ms(-900);
-        conn.cmd("RL.WINDOW f 9 1s FIXED FROM first");
-        conn.cmd("RL.WINDOW a 9 1mo FIXED FROM 31@09:00 TZ Asia/Tokyo");
-        conn.cmd("RL.WINDOW f 9 1s -1 FIXED FROM first");
-        conn.cmd("RL.ACQUIRE a 9 1mo FIXED FROM 31@09:00 TZ Asia/Tokyo ID x");
-    });
-    assert!(written.iter().all(|line| !line.to_uppercase().contains("RL.")), "{written:?}");
-    assert_eq!(conn.int("WAIT 1 20000"), 1);
-    let keys = |conn: &mut Conn| ["f", "a"].map(|key| state(conn, key));
-    let before = keys(&mut conn);
-    assert_eq!(conn.int("ZCARD f"), 1);
-    assert_eq!(keys(&mut replica.conn()), before);
-    server.restart(Stop::Kill);
-    assert_eq!(keys(&mut server.conn()), before);
-    server.conn().cmd("DEBUG RELOAD");
-    let mut conn = server.conn();
-    assert_eq!(keys(&mut conn), before);
-    assert_eq!(conn.ints("RL.WINDOW_RO f 9 1s FIXED FROM first MS")[2], 8);
-    assert_eq!(conn.int("RL.APPLY a x"), 1);
-    assert_eq!(conn.ints("RL.WINDOW_RO a 9 1mo FIXED FROM 31@09:00 TZ Asia/Tokyo")[2], 4);
 }
 
 #[test]

@@ -175,10 +175,8 @@ fn force_does_not_queue_behind_waiting_calls() {
 
 #[test]
 fn debts_and_forced_events_survive_a_crash_and_reach_a_replica_without_the_module() {
-    let mut server = Server::builder().aof().clock(true).start();
-    server.clock().set_us(START_US);
+    let (mut server, mut conn) = Server::builder().aof().held();
     let replica = Server::replica_of(&server, false);
-    let mut conn = server.conn();
     let grown = server.aof_grows_by(|| {
         conn.cmd("RL.THROTTLE t 4 1 1 9 FORCE");
         conn.cmd("RL.WINDOW w 4 60 9 FORCE");

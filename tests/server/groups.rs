@@ -158,15 +158,8 @@ fn a_clause_with_a_line_is_no_choice() {
     conn.cmd("RL.ACQUIRE {u}:a 1 0 1 ID x");
     let _waits = server.wait_in_line("RL.ACQUIRE {u}:a 1 0 1 ID y BLOCK 0");
     conn.cmd("RL.ALL 2 {u}:a {u}:b ACQUIRE 1 0 ELSE ACQUIRE 1 0 1 ID z");
-    assert_eq!(ids(&mut conn, "{u}:b"), ["z"]);
-    assert_eq!(ids(&mut conn, "{u}:a"), ["x"]);
-}
-
-fn ids(conn: &mut Conn, key: &str) -> Vec<String> {
-    held(&conn.cmd(["RL.HELD", key]))
-        .into_iter()
-        .map(|one| String::from_utf8(one.id).unwrap())
-        .collect()
+    assert_eq!(conn.held_ids("{u}:b"), ["z"]);
+    assert_eq!(conn.held_ids("{u}:a"), ["x"]);
 }
 
 /// One clause of a random call, and what single commands say of it.

@@ -15,8 +15,6 @@
 
 use std::collections::BTreeMap;
 use std::env;
-use std::fs;
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, RwLock};
 use std::thread::{scope, sleep};
@@ -33,7 +31,6 @@ use support::*;
 
 const CLIENTS: usize = 8;
 const TICK_US: u64 = 20_000;
-const SOON: Duration = Duration::from_secs(60);
 /// A pause of a whole server. Far below the time after which it is taken for dead.
 const LONGEST_PAUSE_MS: i64 = 250;
 
@@ -839,23 +836,9 @@ fn cluster_history(seconds: u64, least_calls: u64, seed: u64, kills: bool) -> St
 
 // ---- A set under Sentinel ----
 
-struct SentinelNodes {
-    sentinel: u16,
-}
-
-impl SentinelNodes {
-    fn master(&self) -> Option<u16> {
-        let reply = Conn::open(self.sentinel)
-            .ok()?
-            .try_cmd("SENTINEL GET-MASTER-ADDR-BY-NAME limits")
-            .ok()?;
-        flat(&reply).get(1)?.parse().ok()
-    }
-}
-
-impl Nodes for SentinelNodes {
+impl Nodes for Sentinel {
     fn first(&self, _: &mut Random) -> Option<u16> {
-        self.master()
+        self.master_port()
     }
 }
 
@@ -867,37 +850,16 @@ fn sentinel_history(seconds: u64, least_calls: u64, seed: u64) -> String {
         wait_for_sync(&servers[0], &replica);
         servers.push(replica);
     }
-    let sentinel = std::net::TcpListener::bind("127.0.0.1:0")
-        .and_then(|at| at.local_addr())
-        .expect("a port")
-        .port();
-    let config = servers[0].dir().join("sentinel.conf");
-    let lines = [
-        "bind 127.0.0.1".to_owned(),
-        format!("port {sentinel}"),
-        format!("dir {:?}", servers[0].dir()),
-        format!("sentinel monitor limits 127.0.0.1 {} 1", servers[0].port()),
-        "sentinel down-after-milliseconds limits 2000".to_owned(),
-        "sentinel failover-timeout limits 6000".to_owned(),
-    ];
-    fs::write(&config, lines.join("\n") + "\n").expect("write Sentinel's configuration");
-    let binary = server_binary();
-    let mut command = Command::new(binary);
-    command.arg(&config).arg("--sentinel").stdin(Stdio::null()).stdout(Stdio::null());
-    let _sentinel = Running::start(&mut command);
-    let nodes = SentinelNodes { sentinel };
-    eventually(SOON, || {
-        let replicas = Conn::open(sentinel)
-            .ok()
-            .and_then(|mut conn| conn.try_cmd("SENTINEL REPLICAS limits").ok());
-        matches!(replicas, Some(Value::Array(replicas)) if replicas.len() == 2)
-    });
+    let config =
+        ["sentinel down-after-milliseconds limits 2000", "sentinel failover-timeout limits 6000"];
+    let sentinel = Sentinel::start(&servers[0], &servers[0], 1, &config);
+    sentinel.wait_until_knows(2, 0);
     let clock = servers[0].shared_clock();
     let keys: Vec<_> = (0..16)
         .map(|number| HistoryKey { name: format!("s{number}"), key_use: KeyUse::ALL[number % 8] })
         .collect();
     let limits = (seconds, least_calls);
-    let history = record(&nodes, &clock, &keys, limits, seed, |ns, over, faults| {
+    let history = record(&sentinel, &clock, &keys, limits, seed, |ns, over, faults| {
         let mut random = Random::new(seed);
         let mut turn = seed;
         let at_port = |servers: &[Server], port: u16| {
@@ -918,8 +880,8 @@ fn sentinel_history(seconds: u64, least_calls: u64, seed: u64) -> String {
                     let from_ns = ns() + DETECTION_NS;
                     servers[master].stop(Stop::Kill);
                     drop(frozen);
-                    eventually(SOON, || nodes.master().is_some_and(|now| now != before));
-                    expected = nodes.master().expect("a master");
+                    eventually(SOON, || sentinel.master_port().is_some_and(|now| now != before));
+                    expected = sentinel.master_port().expect("a master");
                     let new = at_port(&servers, expected);
                     eventually(SOON, || info(&servers[new], "role").as_deref() == Some("master"));
                     let to_ns = ns();
@@ -945,7 +907,7 @@ fn sentinel_history(seconds: u64, least_calls: u64, seed: u64) -> String {
                     faults.count("CLIENT PAUSE", 1);
                 }
             }
-            let now = nodes.master().unwrap_or(expected);
+            let now = sentinel.master_port().unwrap_or(expected);
             if now != expected {
                 faults.unforeseen(before_ns, ns());
             }

@@ -177,15 +177,8 @@ impl Lab {
         }
     }
 
-    fn indexes(&mut self) -> i64 {
-        self.figure("ratelimit_indexes")
-    }
-
-    /// A number in INFO ratelimit.
-    fn figure(&mut self, name: &str) -> i64 {
-        let info = self.conn.text("INFO ratelimit");
-        let value = |line: &str| line.strip_prefix(name)?.strip_prefix(':')?.parse().ok();
-        info.lines().find_map(value).expect("a field of INFO ratelimit")
+    fn indexes(&self) -> i64 {
+        self.server.figure("indexes")
     }
 
     fn now_us(&self) -> i64 {
@@ -548,8 +541,6 @@ fn no_sequence_of_changes_by_hand_leaves_an_index_that_is_wrong() {
     }
 }
 
-const PATIENCE: Duration = Duration::from_secs(20);
-
 #[test]
 fn an_index_does_not_outlive_a_reload() {
     // The second one replaces keys and empties no database.
@@ -617,7 +608,7 @@ fn an_index_does_not_outlive_its_module() {
     let first = lab.members("k").swap_remove(0);
     let text = first.text_of(&mut lab.conn, "k");
     for _ in 0..3 {
-        eventually(PATIENCE, || lab.conn.cmd("MODULE UNLOAD ratelimit") == Value::Okay);
+        eventually(SOON, || lab.conn.cmd("MODULE UNLOAD ratelimit") == Value::Okay);
         let mut other = first.clone();
         (other.id, other.quantity) = (lab.new_id(), 50);
         lab.conn.int(["ZREM", "k", &text]);
@@ -654,7 +645,7 @@ fn a_key_that_expires_under_an_index_starts_over() {
 fn the_memory_of_indexes_goes_with_their_keys() {
     let (server, conn) = Server::held();
     let mut lab = Lab::of(server, conn, "0");
-    assert_eq!((lab.indexes(), lab.figure("ratelimit_index_bytes")), (0, 0));
+    assert_eq!((lab.indexes(), lab.server.figure("index_bytes")), (0, 0));
     let all: Vec<_> = (0..400).map(|n| format!("r{n}")).collect();
     let release = format!("RL.RELEASE k {}", all.join(" "));
     let ends = ["DEL k", "UNLINK k", "PEXPIRE k 0", "FLUSHALL", "SWAPDB 0 1", &release];
@@ -663,21 +654,21 @@ fn the_memory_of_indexes_goes_with_their_keys() {
         lab.fill("k", 0, 400);
         lab.conn.acquire("RL.ACQUIRE_RO k 1 0");
         assert_eq!(lab.indexes(), 1, "{end}");
-        let bytes = lab.figure("ratelimit_index_bytes");
+        let bytes = lab.server.figure("index_bytes");
         assert!((400 * 60..400 * 400).contains(&bytes), "{bytes}");
         lab.conn.cmd(end);
-        assert_eq!((lab.indexes(), lab.figure("ratelimit_index_bytes")), (0, 0), "{end}");
+        assert_eq!((lab.indexes(), lab.server.figure("index_bytes")), (0, 0), "{end}");
     }
     lab.conn.text("FLUSHALL");
     lab.fill("k", 0, 400);
     lab.server.clock().advance_us(100_000_000);
-    eventually(PATIENCE, || lab.indexes() == 0 && lab.figure("ratelimit_index_bytes") == 0);
+    eventually(SOON, || lab.indexes() == 0 && lab.server.figure("index_bytes") == 0);
 }
 
 #[test]
 fn an_index_counts_what_it_allocates() {
     let (server, mut conn) = Server::builder().config("slowlog-log-slower-than -1").held();
-    let used = || server.info("used_memory").unwrap().parse::<i64>().unwrap();
+    let used = || server.number("used_memory");
     let acquire =
         |n: i64, period: i64| format!("RL.ACQUIRE k 1000000 {period}ms 1 ID r{n} LEASE 1h");
     for n in 0..500 {
@@ -811,10 +802,10 @@ fn seventy_thousand_that_hold_are_tampered_with() {
         assert_eq!(answer.numbers[2], 1_000_000 - ids - extra, "{line}");
         println!("{change}: {:?}", begin.elapsed());
     }
-    let bytes = lab.figure("ratelimit_index_bytes");
+    let bytes = lab.server.figure("index_bytes");
     assert!((4_000_000..30_000_000).contains(&bytes), "{bytes}");
     lab.conn.int("UNLINK k");
-    assert_eq!(lab.figure("ratelimit_index_bytes"), 0);
+    assert_eq!(lab.server.figure("index_bytes"), 0);
 }
 
 /// Sixteen keys of 65,536 kept the server for three seconds.
@@ -879,12 +870,9 @@ fn a_slot_that_leaves_and_comes_back_is_read_again() {
         let (mut from, mut into) = (cluster.node(at).conn(), cluster.node(to).conn());
         from.acquire("RL.ACQUIRE_RO k 1000000 0");
         assert_eq!(from.int("RL.RENEW k r1"), 1);
-        into.text(format!("CLUSTER SETSLOT {slot} IMPORTING {}", cluster.id(at)));
-        from.text(format!("CLUSTER SETSLOT {slot} MIGRATING {}", cluster.id(to)));
-        from.text(format!("MIGRATE 127.0.0.1 {} k 0 10000", cluster.node(to).port()));
-        for node in [&mut into, &mut from] {
-            node.text(format!("CLUSTER SETSLOT {slot} NODE {}", cluster.id(to)));
-        }
+        cluster.begin_move(slot, at, to);
+        cluster.move_keys(at, to, &["k"]);
+        cluster.end_move(slot, at, to);
         cluster.wait_until_agreed();
         let info = from.text("INFO ratelimit");
         assert!(info.contains("ratelimit_indexes:0\r"), "the key is gone: {info}");
@@ -936,34 +924,29 @@ fn a_denied_call_drops_leases_where_many_have_lapsed() {
     }
 }
 
-/// A number in INFO ratelimit.
-fn figure(server: &Server, name: &str) -> i64 {
-    server.info(name).unwrap().parse().unwrap()
-}
-
 #[test]
 fn the_index_of_a_key_that_became_another_type_is_forgotten() {
     let (server, mut conn) = Server::held();
     crowd(&mut conn, "k", 20, "1h");
-    assert_eq!(figure(&server, "ratelimit_indexes"), 1);
+    assert_eq!(server.figure("indexes"), 1);
     // The server does not tell of this change.
     assert_eq!(conn.text("SET k x"), "OK");
     for call in ["RL.ACQUIRE k 20 0", "RL.HELD k"] {
         assert!(conn.err(call).starts_with("WRONGTYPE "));
     }
-    assert_eq!(figure(&server, "ratelimit_indexes"), 0);
-    assert_eq!(figure(&server, "ratelimit_index_bytes"), 0);
+    assert_eq!(server.figure("indexes"), 0);
+    assert_eq!(server.figure("index_bytes"), 0);
 }
 
 #[test]
 fn the_bytes_of_indexes_have_the_names_of_their_keys() {
     let (server, mut conn) = Server::held();
     crowd(&mut conn, "k", 20, "1h");
-    let short = figure(&server, "ratelimit_index_bytes");
+    let short = server.figure("index_bytes");
     let name = "n".repeat(100_000);
     crowd(&mut conn, &name, 20, "1h");
-    let both = figure(&server, "ratelimit_index_bytes");
+    let both = server.figure("index_bytes");
     assert!(both - 2 * short >= 99_999, "{short} {both}");
     assert_eq!(conn.int(format!("DEL {name}")), 1);
-    assert_eq!(figure(&server, "ratelimit_index_bytes"), short);
+    assert_eq!(server.figure("index_bytes"), short);
 }

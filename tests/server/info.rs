@@ -1,6 +1,5 @@
 //! RL.INFO: what a key holds.
 
-use std::time::Duration;
 use support::*;
 
 /// The fields of a reply, as `name=value` in their order.
@@ -65,7 +64,7 @@ fn waiting_calls_are_counted() {
     conn.cmd("RL.ACQUIRE k 1 0");
     let mut waiters = [server.conn(), server.conn()];
     waiters.iter_mut().for_each(|one| one.send("RL.ACQUIRE k 1 0 1 BLOCK 0"));
-    eventually(Duration::from_secs(10), || info(&mut conn, "k").contains(" waiting=2 "));
+    eventually(SOON, || info(&mut conn, "k").contains(" waiting=2 "));
 }
 
 #[test]

@@ -1,7 +1,5 @@
 //! Policies: limits by name, SHADOW, policies-only, RL.POLICIES and its counters.
 
-use std::fs;
-
 use support::*;
 
 /// Whether there are settings of modules; without, there are load arguments alone.
@@ -20,14 +18,6 @@ fn set(conn: &mut Conn, table: &str) {
     assert_eq!(conn.text(["CONFIG", "SET", "ratelimit.policies", table]), "OK");
 }
 
-/// The table as CONFIG GET shows it.
-fn shown(conn: &mut Conn) -> String {
-    match conn.cmd("CONFIG GET ratelimit.policies") {
-        Value::Array(pair) if pair.len() == 2 => text(&pair[1]),
-        other => panic!("{other:?}"),
-    }
-}
-
 /// A row of RL.POLICIES.
 #[derive(Debug, PartialEq)]
 struct CountedPolicy {
@@ -39,7 +29,7 @@ struct CountedPolicy {
 
 #[track_caller]
 fn rows(conn: &mut Conn) -> Vec<CountedPolicy> {
-    let Value::Array(rows) = conn.cmd("RL.POLICIES") else { panic!("no array") };
+    let rows = conn.array("RL.POLICIES");
     let row = |row: &Value| match row {
         Value::Array(parts) if parts.len() == 5 => CountedPolicy {
             name: text(&parts[0]),
@@ -87,30 +77,19 @@ fn a_table_is_refused_as_a_whole_with_the_name_and_the_reason() {
             "bad WINDOW 5",
             "policy bad: a limit must consist of max_burst, count and period, or of limit",
         ),
-        ("bad THROTTLE -1 30 60", "policy bad: max_burst must be an integer from 0"),
-        ("bad THROTTLE 15 0 60", "policy bad: count must be an integer from 1"),
-        ("bad THROTTLE 15 30 0", "policy bad: period must be"),
-        ("bad THROTTLE 15 30 1mo", "policy bad: period must be"),
         ("bad THROTTLE 15 30 1m", "policy bad: period has the ambiguous unit m"),
         ("bad THROTTLE 9223372036854775806 1 1", "policy bad: (max_burst + 1) * period / count"),
         ("bad WINDOW x 60", "policy bad: limit must be an integer from 0"),
-        ("bad WINDOW +5 60", "policy bad: limit must be an integer from 0"),
-        ("bad WINDOW 5 60x", "policy bad: period must be"),
         ("bad WINDOW 5 7d FIXED", "policy bad: FIXED must have a period"),
-        ("bad WINDOW 5 0 FIXED", "policy bad: BUCKETS and FIXED must not be used with period 0"),
-        ("bad WINDOW 5 1d FIXED TZ Mars/Olympus", "policy bad: TZ must be an IANA time zone"),
-        ("bad WINDOW 5 1d FIXED TZ", "policy bad: "),
-        ("bad WINDOW 5 1d TZ UTC", "policy bad: TZ must be used with FIXED"),
-        ("bad WINDOW 5 60 BUCKETS 0", "policy bad: BUCKETS must be an integer from 1 to 65536"),
+        ("bad WINDOW 5 1d FIXED TZ", "policy bad: TZ needs a value"),
+        ("bad WINDOW 5 1d FROM 09:00", "policy bad: FROM must be used with FIXED"),
         ("bad WINDOW 5 1d BUCKETS 3 FIXED", "policy bad: BUCKETS and FIXED"),
         (
             "bad WINDOW 5 60 SHADOW SHADOW",
             "policy bad: syntax error: SHADOW is given more than once",
         ),
-        ("bad WINDOW 5 60 MS", "policy bad: "),
-        ("bad WINDOW 5 60 LEAVE 1", "policy bad: "),
-        ("bad WINDOW 5 60 1", "policy bad: "),
-        ("bad THROTTLE 15 30 60 BUCKETS 3", "policy bad: "),
+        ("bad WINDOW 5 60 MS", "policy bad: syntax error: unknown option MS"),
+        ("bad WINDOW 5 60 1", "policy bad: syntax error: unknown option 1"),
         ("good WINDOW 5 60", "policy good: the name is given more than once"),
         ("@bad WINDOW 5 60", "policy @bad: a name must have 1 to 64 letters, digits"),
         ("b@d WINDOW 5 60", "policy b@d: a name must have 1 to 64 letters"),
@@ -125,33 +104,13 @@ fn a_table_is_refused_as_a_whole_with_the_name_and_the_reason() {
         {
             let error = conn.err(["CONFIG", "SET", "ratelimit.policies", &table]);
             assert!(error.contains(why), "{part}: {error}");
-            assert_eq!(shown(&mut conn), good, "{part}");
+            assert_eq!(conn.setting("ratelimit.policies"), good, "{part}");
             assert_eq!(rows(&mut conn).len(), 1, "{part}");
         }
     }
     // A kind and options are words in any case, a name is not.
     set(&mut conn, "a throttle 15 30 60 shadow; A Window 5 1D fixed tz asia/shanghai");
     assert_eq!(rows(&mut conn).len(), 2);
-}
-
-#[test]
-fn a_thousand_policies_are_taken_and_one_more_is_refused() {
-    let table = |number: usize| {
-        let one = |number| format!("p{number:04} WINDOW {} 60", number + 1);
-        (0..number).map(one).collect::<Vec<_>>().join("; ")
-    };
-    let (server, mut conn) = with(&table(1_000));
-    let names: Vec<_> = rows(&mut conn).into_iter().map(|row| row.name).collect();
-    assert_eq!(names, (0..1_000).map(|number| format!("p{number:04}")).collect::<Vec<_>>());
-    assert_eq!(conn.ints("RL.WINDOW k @p0999 3 MS"), [0, 1_000, 997, -1, 60_000]);
-    assert_eq!(counts(&server, "p0999"), [1, 0, 0]);
-    if server.version().is_from(7, 0) {
-        let error = conn.err(["CONFIG", "SET", "ratelimit.policies", &table(1_001)]);
-        assert!(error.contains("at most 1000 policies"), "{error}");
-        assert_eq!(rows(&mut conn).len(), 1_000);
-        set(&mut conn, &table(1_000).replace(" 60", " 61"));
-        assert_eq!(rows(&mut conn)[999].definition, "WINDOW 1000 61");
-    }
 }
 
 #[test]
@@ -178,7 +137,7 @@ fn empty_parts_are_skipped_and_an_empty_text_is_an_empty_table() {
         assert_eq!(conn.ints("RL.WINDOW k @a 0")[1], 5);
         set(&mut conn, empty);
         assert_eq!(rows(&mut conn), []);
-        assert_eq!(shown(&mut conn), empty);
+        assert_eq!(conn.setting("ratelimit.policies"), empty);
         assert_eq!(conn.err("RL.WINDOW k @a 0"), "NOPOLICY no policy has the name a");
     }
 }
@@ -232,7 +191,7 @@ fn a_table_outlives_config_rewrite_and_a_restart() {
         for _ in 0..2 {
             assert_eq!(server.conn().text("CONFIG REWRITE"), "OK");
             server.restart(Stop::NoSave);
-            assert_eq!(shown(&mut server.conn()), table);
+            assert_eq!(server.conn().setting("ratelimit.policies"), table);
             assert_eq!(rows(&mut server.conn()), before);
         }
         // An empty table is kept as well as another one.
@@ -256,13 +215,13 @@ fn a_table_of_redis_conf_is_taken_and_replaced_by_config_rewrite() {
     ] {
         let mut server = Server::builder().config(&line).start();
         let mut conn = server.conn();
-        assert_eq!(shown(&mut conn), table, "{line}");
+        assert_eq!(conn.setting("ratelimit.policies"), table, "{line}");
         assert_eq!(conn.ints("RL.WINDOW k @a 0")[1], 5);
         set(&mut conn, "c WINDOW 7 60");
         conn.cmd("CONFIG SET ratelimit.policies-only yes");
         assert_eq!(conn.text("CONFIG REWRITE"), "OK");
         server.restart(Stop::NoSave);
-        assert_eq!(shown(&mut server.conn()), "c WINDOW 7 60");
+        assert_eq!(server.conn().setting("ratelimit.policies"), "c WINDOW 7 60");
         let error = server.conn().err("RL.WINDOW k 5 60");
         assert_eq!(error, "NOPOLICY limits must be given as @policy");
         assert_eq!(server.conn().ints("RL.WINDOW k @c 0")[1], 7);
@@ -320,27 +279,6 @@ fn a_load_argument_that_is_no_table_is_refused_with_the_name_and_the_reason() {
         assert!(line.is_some_and(|line| line.contains(why)), "{table}: {line:?}");
     }
     conn.refuses(format!("MODULE LOAD {} policies", module_path()), LOAD_FAILED);
-}
-
-#[test]
-fn a_bad_table_of_redis_conf_keeps_the_server_from_starting_and_says_why() {
-    if !has_settings() {
-        return;
-    }
-    let server = Server::builder().module(false).start();
-    let config = server.dir().join("bad.conf");
-    let lines = format!(
-        "port 0\nunixsocket bad.socket\nloadmodule {}\nratelimit.policies \"a WINDOW 5 60; b WINDOW x 60\"\n",
-        module_path()
-    );
-    fs::write(&config, lines).unwrap();
-    let binary = server_binary();
-    let output =
-        std::process::Command::new(binary).arg(&config).current_dir(server.dir()).output().unwrap();
-    assert!(!output.status.success());
-    let said = String::from_utf8_lossy(&output.stdout).into_owned()
-        + &String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("policy b: limit must be an integer from 0"), "{said}");
 }
 
 // ---- Names in calls ----
@@ -829,7 +767,7 @@ fn a_config_set_that_fails_at_another_setting_loses_no_counters() {
             words,
             "ERR CONFIG SET failed (possibly related to argument 'ratelimit.lease')",
         );
-        assert_eq!(shown(&mut conn), "a WINDOW 1 60; b WINDOW 0 60");
+        assert_eq!(conn.setting("ratelimit.policies"), "a WINDOW 1 60; b WINDOW 0 60");
         assert_eq!(counts(&server, "a"), [1, 0, 0]);
         assert_eq!(counts(&server, "b"), [0, 1, 0]);
     }
@@ -856,9 +794,7 @@ fn a_call_that_waited_is_counted_once_and_by_its_end() {
     // By the end of its time, and by CLIENT UNBLOCK.
     conn.cmd("RL.ACQUIRE s @sem");
     assert_eq!(conn.acquire("RL.ACQUIRE s @sem 1 BLOCK 60").limited(), 2);
-    let mut idle = server.conn();
-    let id = idle.id();
-    let mut waits = server.wait_on(idle, "RL.ACQUIRE s @sem 1 BLOCK 0");
+    let (mut waits, id) = server.wait_with_id("RL.ACQUIRE s @sem 1 BLOCK 0");
     assert_eq!(conn.int(format!("CLIENT UNBLOCK {id}")), 1);
     assert_eq!(limited(&waits.recv()), 2);
     assert_eq!(counts(&server, "sem"), [1, 2, 0]);

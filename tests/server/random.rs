@@ -6,13 +6,10 @@
 //! plays n seeds, each longer than the one that runs by default.
 
 use std::fmt::Write;
-use std::time::Duration;
 
 use support::*;
 
 const STEPS: usize = 250;
-const SOON: Duration = Duration::from_secs(20);
-
 /// RL.THROTTLE with an interval of whole microseconds: the model's times are exact.
 const BURST: i64 = 4;
 const INTERVAL_US: i64 = 250_000;

@@ -61,8 +61,7 @@ fn a_crash_between_acquire_and_apply_loses_nothing() {
 
 #[test]
 fn a_lease_that_ends_while_the_server_is_down_is_over() {
-    let mut server = Server::builder().clock(true).aof().start();
-    server.clock().set_us(START_US);
+    let (mut server, _) = Server::builder().aof().held();
     server.conn().cmd("RL.ACQUIRE sem 1 0 ID a LEASE 1000");
     server.stop(Stop::Kill);
     server.clock().advance_ms(1_000);
@@ -74,10 +73,8 @@ fn a_lease_that_ends_while_the_server_is_down_is_over() {
 
 #[test]
 fn a_failover_moves_no_lease() {
-    let master = Server::builder().clock(true).start();
-    master.clock().set_us(START_US);
+    let (master, mut conn) = Server::held();
     let replica = Server::replica_of(&master, true);
-    let mut conn = master.conn();
     reserve(&mut conn);
     wait_for_sync(&master, &replica);
     master.clock().advance_ms(10_000);
@@ -95,8 +92,7 @@ fn a_failover_moves_no_lease() {
 
 #[test]
 fn a_replica_without_the_module_carries_everything() {
-    let master = Server::builder().clock(true).start();
-    master.clock().set_us(START_US);
+    let (master, _) = Server::held();
     let plain = Server::replica_of(&master, false);
     reserve(&mut master.conn());
     wait_for_sync(&master, &plain);
@@ -111,8 +107,7 @@ fn a_replica_without_the_module_carries_everything() {
 
 #[test]
 fn a_server_without_the_module_loads_the_file() {
-    let mut server = Server::builder().clock(true).aof().start();
-    server.clock().set_us(START_US);
+    let (mut server, _) = Server::builder().aof().held();
     reserve(&mut server.conn());
     let before = state(&server, &mut server.conn(), "k");
     server.stop(Stop::Kill);
@@ -122,9 +117,7 @@ fn a_server_without_the_module_loads_the_file() {
 
 #[test]
 fn only_plain_commands_are_written_to_the_file() {
-    let server = Server::builder().clock(true).aof().start();
-    server.clock().set_us(START_US);
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::builder().aof().held();
     let written = server.aof_grows_by(|| reserve(&mut conn));
     let names: Vec<_> = written.iter().map(|line| line.split(' ').next().unwrap()).collect();
     assert!(
@@ -143,8 +136,7 @@ fn a_replica_equals_its_master_after_each_of_many_calls() {
     for seed in 0..4 {
         println!("seed {seed}");
         let mut random = Random::new(seed);
-        let master = Server::builder().clock(true).start();
-        master.clock().set_us(START_US);
+        let (master, _) = Server::held();
         let replica = Server::replica_of(&master, seed % 2 == 0);
         let (mut one, mut two) = (master.conn(), replica.conn());
         let options = random.pick(&["10s #", "1min # FIXED", "10s # BUCKETS 3", "0 #"]);

@@ -10,11 +10,8 @@ use std::os::unix::fs::{symlink, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::time::Duration;
 
 use support::*;
-
-const DEADLINE: Duration = Duration::from_secs(60);
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -541,7 +538,7 @@ fn make_run_serves_again_after_a_rewrite_and_the_tracked_file_stays_as_it_is() {
         assert!(written.contains("maxmemory-samples 7"), "{written}");
         // SAFETY: sends a signal to a child that is not reaped yet, as Ctrl-C does.
         unsafe { libc::kill(server.0.id() as i32, libc::SIGINT) };
-        eventually(DEADLINE, || server.0.try_wait().unwrap().is_some());
+        eventually(SOON, || server.0.try_wait().unwrap().is_some());
     }
     assert_eq!(fs::read(&example).unwrap(), before);
     assert_eq!(files(), files_before);

@@ -16,7 +16,6 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use support::*;
 
 const WORKERS: u64 = 16;
-const SOON: Duration = Duration::from_secs(60);
 /// The server's time may be that of the moment at which it woke, a little before a call was sent.
 const SLACK_US: i64 = 20_000;
 /// Between the beginning and the end: names of time zones, tables that do not shrink.

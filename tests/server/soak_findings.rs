@@ -8,9 +8,7 @@ const NOW_US: i64 = 1_700_000_000_000_000;
 /// and by whatever healed it after a clock went back.
 #[test]
 fn a_reservation_whose_rule_has_no_room_is_refused_and_stays_as_it_is() {
-    let server = Server::builder().clock(true).start();
-    server.clock().set_us(NOW_US);
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::held();
     for end_us in [NOW_US + 1_000_000, NOW_US + 90_000_000] {
         let member = format!("#01:a:1:20000:{end_us}::{}s", "9".repeat(300));
         conn.cmd(["ZADD", "k", "-inf", &member]);
@@ -41,7 +39,7 @@ fn a_module_that_is_refused_leaves_no_memory_behind() {
         for _ in 0..times {
             conn.refuses(format!("MODULE LOAD {module} lease 0"), LOAD_FAILED);
         }
-        server.info("used_memory").unwrap().parse::<i64>().unwrap()
+        server.number("used_memory")
     };
     let before = refuse(10);
     let left = (refuse(CYCLES) - before) / CYCLES;

@@ -177,27 +177,6 @@ fn the_largest_numbers_are_taken() {
     assert_eq!(conn.ints(format!("RL.THROTTLE g 0 {max} {hundred_years}")), [0, 1, 0, -1, 1]);
 }
 
-#[test]
-fn every_unit_of_the_period_is_taken_in_either_case() {
-    let (_server, mut conn) = Server::held();
-    for (period, seconds) in [
-        ("1500ms", 2),
-        ("500ms", 1),
-        ("60", 60),
-        ("10s", 10),
-        ("5min", 300),
-        ("2h", 7200),
-        ("1d", 86_400),
-        ("1w", 604_800),
-    ] {
-        for period in [period.to_owned(), period.to_uppercase()] {
-            conn.cmd("DEL k");
-            let call = format!("RL.THROTTLE k 0 1 {period}");
-            assert_eq!(conn.ints(call), [0, 1, 0, -1, seconds], "{period}");
-        }
-    }
-}
-
 // ---- Bad arguments ----
 
 #[test]
@@ -320,14 +299,6 @@ fn the_value_is_the_arrival_time_with_a_fraction_only_where_there_is_one() {
     assert_eq!(conn.text("GET k"), "1700000002000000000");
     conn.cmd("RL.THROTTLE k 4 3 1");
     assert_eq!(conn.text("GET k"), "1700000002333333333.333333333");
-}
-
-#[test]
-fn del_resets() {
-    let (_server, mut conn) = Server::held();
-    conn.cmd("RL.THROTTLE k 4 1 1 5");
-    assert_eq!(conn.int("DEL k"), 1);
-    assert_eq!(conn.ints("RL.THROTTLE k 4 1 1 5"), [0, 5, 0, -1, 5]);
 }
 
 // ---- Time to live ----

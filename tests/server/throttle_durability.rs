@@ -1,7 +1,6 @@
 //! What RL.THROTTLE leaves in files, on replicas and for a module that is loaded again.
 
 use std::fs;
-use std::time::Duration;
 
 use support::*;
 
@@ -57,7 +56,7 @@ fn a_rewritten_aof_and_an_rdb_file_answer_the_same() {
     let expected = look(&mut conn);
     let states = keys.map(|key| value_and_ttl(&mut conn, key));
     conn.cmd("BGREWRITEAOF");
-    eventually(Duration::from_secs(20), || {
+    eventually(SOON, || {
         server.info("aof_rewrite_in_progress").as_deref() == Some("0")
             && server.info("aof_rewrite_scheduled").as_deref() == Some("0")
     });

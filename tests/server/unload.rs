@@ -20,14 +20,12 @@ fn a_module_that_is_unloaded_takes_its_memory_along() {
             conn.cmd(format!("RL.WINDOW w 1 1d FIXED TZ {zone}"));
         }
         conn.cmd("FLUSHALL");
-        eventually(std::time::Duration::from_secs(20), || {
-            conn.cmd("MODULE UNLOAD ratelimit") == Value::Okay
-        });
+        eventually(SOON, || conn.cmd("MODULE UNLOAD ratelimit") == Value::Okay);
         conn.cmd(format!("MODULE LOAD {module}"));
     };
     // The first ones fill buffers of the server.
     (0..5).for_each(|_| cycle());
-    let used = || server.info("used_memory").unwrap().parse::<i64>().unwrap();
+    let used = || server.number("used_memory");
     // Buffers of clients grow and shrink when the server likes, so the one in the middle counts.
     let mut left: Vec<_> = (0..5)
         .map(|_| {
@@ -204,7 +202,7 @@ fn a_module_that_the_server_is_not_content_with_goes_though_its_settings_differ(
         assert!(!format!("{:?}", conn.cmd("MODULE LIST")).contains("ratelimit"), "{round}");
         // Nothing of it is left.
         assert_eq!(conn.text(format!("MODULE LOAD {path}")), "OK");
-        assert_eq!(flat(&conn.cmd("CONFIG GET ratelimit.lease"))[1], "20000");
+        assert_eq!(conn.setting("ratelimit.lease"), "20000");
         assert_eq!(conn.text("MODULE UNLOAD ratelimit"), "OK");
     }
 }

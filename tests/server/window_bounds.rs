@@ -32,9 +32,7 @@ fn a_million_a_minute_costs_kilobytes() {
 
 #[test]
 fn a_large_limit_never_needs_more_than_window_entries() {
-    let server = Server::builder().clock(true).module_args(["window-entries", "8"]).start();
-    server.clock().set_us(START_US);
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::builder().module_args(["window-entries", "8"]).held();
     for round in 0..1_000 {
         server.clock().advance_us(1_000 + round % 7 * 977);
         assert_eq!(conn.ints("RL.WINDOW k 9 10ms 1")[0] & !1, 0);
@@ -186,10 +184,8 @@ fn folded_calls_write_a_constant_number_of_commands() {
 
 #[test]
 fn denied_and_looking_calls_write_nothing() {
-    let server = Server::builder().aof().clock(true).start();
-    server.clock().set_us(START_US);
+    let (server, mut conn) = Server::builder().aof().held();
     let replica = Server::replica_of(&server, false);
-    let mut conn = server.conn();
     for options in ["", "BUCKETS 3", "FIXED"] {
         conn.cmd("FLUSHALL");
         for _ in 0..3 {

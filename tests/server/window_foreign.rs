@@ -17,14 +17,21 @@ fn a_key_of_another_type_is_a_wrongtype_error_and_stays() {
     for key in ["string", "tat", "list", "hash", "set", "stream", "hll"] {
         let before = conn.cmd(format!("DUMP {key}"));
         for call in [
-            format!("RL.WINDOW {key} 5 60"),
-            format!("RL.WINDOW {key} 5 60 0"),
-            format!("RL.WINDOW {key} 5 60 9"),
-            format!("RL.WINDOW {key} 0 60 BUCKETS 3 COUNTDENIED"),
-            format!("RL.WINDOW {key} 5 60 FIXED ATMOST"),
-            format!("RL.WINDOW_RO {key} 5 60"),
+            "RL.WINDOW k 5 60",
+            "RL.WINDOW k 5 60 0",
+            "RL.WINDOW k 5 60 9",
+            "RL.WINDOW k 0 60 BUCKETS 3 COUNTDENIED",
+            "RL.WINDOW k 5 60 FIXED ATMOST",
+            "RL.WINDOW_RO k 5 60",
+            "RL.ACQUIRE k 9 60",
+            "RL.ACQUIRE k 9 0 0 ID a",
+            "RL.ACQUIRE_RO k 9 60",
+            "RL.APPLY k a",
+            "RL.RELEASE k a b",
+            "RL.RENEW k a",
+            "RL.HELD k",
         ] {
-            assert!(conn.err(&call).starts_with("WRONGTYPE "), "{call}");
+            conn.refuses(call.replacen(" k", &format!(" {key}"), 1), "WRONGTYPE ");
         }
         assert_eq!(conn.cmd(format!("DUMP {key}")), before);
     }

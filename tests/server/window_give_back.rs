@@ -34,9 +34,7 @@ fn of_a_larger_entry_the_rest_stays_with_its_time() {
 
 #[test]
 fn where_nothing_is_counted_not_one_byte_is_written() {
-    let server = Server::builder().aof().clock(true).start();
-    server.clock().set_us(START_US);
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::builder().aof().held();
     let nothing: [String; 0] = [];
     for options in ["", "BUCKETS 3", "FIXED"] {
         let call = format!("RL.WINDOW k 5 60 -1 {options}");

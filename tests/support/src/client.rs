@@ -128,6 +128,42 @@ impl Conn {
         packed.iter().map(|_| self.recv()).collect()
     }
 
+    /// The replies to commands in a transaction.
+    #[track_caller]
+    pub fn transaction<W: CommandWords>(
+        &mut self,
+        commands: impl IntoIterator<Item = W>,
+    ) -> Vec<Value> {
+        self.cmd("MULTI");
+        self.pipeline(commands);
+        self.array("EXEC")
+    }
+
+    /// The elements of a reply that is an array.
+    #[track_caller]
+    pub fn array(&mut self, words: impl CommandWords) -> Vec<Value> {
+        match self.cmd(words) {
+            Value::Array(values) => values,
+            other => panic!("not an array: {other:?}"),
+        }
+    }
+
+    /// The value of a setting, as CONFIG GET has it.
+    #[track_caller]
+    pub fn setting(&mut self, name: &str) -> String {
+        let pair = self.array(["CONFIG", "GET", name]);
+        text(pair.get(1).unwrap_or_else(|| panic!("there is no setting {name}")))
+    }
+
+    /// What COMMAND INFO says of a command.
+    #[track_caller]
+    pub fn command_info(&mut self, name: &str) -> Vec<Value> {
+        match self.array(["COMMAND", "INFO", name]).swap_remove(0) {
+            Value::Array(parts) => parts,
+            other => panic!("no command {name}: {other:?}"),
+        }
+    }
+
     /// Sends a command without waiting for its reply.
     #[track_caller]
     pub fn send(&mut self, words: impl CommandWords) {

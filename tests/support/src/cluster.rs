@@ -9,9 +9,7 @@ use redis_client::cluster::{ClusterClient, ClusterConnection};
 use redis_client::{RedisResult, Value};
 
 use super::client::{error_line, text, CommandWords};
-use super::{eventually, wait_for_sync, Server, Stop};
-
-const DEADLINE: Duration = Duration::from_secs(60);
+use super::{eventually, wait_for_sync, Server, Stop, SOON};
 
 /// How soon a dead master is noticed, by those clusters in which one dies.
 const NOTICED_MS: u32 = 2_000;
@@ -163,6 +161,34 @@ impl Cluster {
         self.cli(&[&words[..], &["--cluster-slots", &slots, "--cluster-yes"]].concat());
     }
 
+    /// Begins to move a slot by hand. Its keys go over by [`Cluster::move_keys`], and [`Cluster::end_move`] ends it.
+    #[track_caller]
+    pub fn begin_move(&self, slot: i64, from: usize, to: usize) {
+        for (node, what, other) in [(to, "IMPORTING", from), (from, "MIGRATING", to)] {
+            let set = format!("CLUSTER SETSLOT {slot} {what} {}", self.id(other));
+            assert_eq!(self.nodes[node].conn().text(set), "OK");
+        }
+    }
+
+    /// Moves keys of a slot that is being moved.
+    #[track_caller]
+    pub fn move_keys(&self, from: usize, to: usize, keys: &[impl AsRef<str>]) {
+        let port = self.nodes[to].port().to_string();
+        let migrate = ["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
+        let keys = keys.iter().map(AsRef::as_ref);
+        let words: Vec<&str> = migrate.into_iter().chain(keys).collect();
+        assert_eq!(self.nodes[from].conn().text(words), "OK");
+    }
+
+    /// Gives the slot to the other master.
+    #[track_caller]
+    pub fn end_move(&self, slot: i64, from: usize, to: usize) {
+        for node in [to, from] {
+            let set = format!("CLUSTER SETSLOT {slot} NODE {}", self.id(to));
+            assert_eq!(self.nodes[node].conn().text(set), "OK");
+        }
+    }
+
     /// Has one master begin to move slots to another as a whole, as Valkey 9.0 and Redis 8.4 can.
     #[track_caller]
     pub fn begin_migration(&self, from: usize, to: usize, slots: RangeInclusive<u32>) {
@@ -209,7 +235,7 @@ impl Cluster {
     #[track_caller]
     pub fn wait_until_migrated(&self, from: usize, to: usize) {
         let over = ["success", "completed"];
-        eventually(DEADLINE, || over.contains(&self.migration(from, to).as_str()));
+        eventually(SOON, || over.contains(&self.migration(from, to).as_str()));
         self.wait_until_agreed();
     }
 
@@ -219,7 +245,7 @@ impl Cluster {
     pub fn wait_until_agreed(&self) {
         let begin = Instant::now();
         while !self.agrees() {
-            if begin.elapsed() > DEADLINE {
+            if begin.elapsed() > SOON {
                 let tell = |node: usize| {
                     let mut conn = self.nodes[node].conn();
                     format!("{}{}", conn.text("CLUSTER INFO"), conn.text("CLUSTER NODES"))
@@ -291,7 +317,7 @@ impl Cluster {
 pub fn connect(client: &ClusterClient) -> RedisResult<ClusterConnection> {
     let conn = client.get_connection()?;
     // A reply that does not come fails the test instead of hanging it.
-    conn.set_read_timeout(Some(DEADLINE))?;
+    conn.set_read_timeout(Some(SOON))?;
     Ok(conn)
 }
 

@@ -1,15 +1,14 @@
 use std::fs;
-use std::time::Duration;
 
 use redis_client::{Parser, Value};
 
 use super::client::{as_line, text};
-use super::{eventually, Conn, Server};
+use super::{eventually, Conn, Server, SOON};
 
 /// Waits until `replica` has everything that `master` has sent.
 #[track_caller]
 pub fn wait_for_sync(master: &Server, replica: &Server) {
-    eventually(Duration::from_secs(20), || {
+    eventually(SOON, || {
         replica.info("master_link_status").as_deref() == Some("up")
             && replica.repl_offset() == master.repl_offset()
     });
@@ -36,7 +35,7 @@ impl Server {
 
     /// Bytes of the replication stream until now. A server that never had a replica counts none.
     pub fn repl_offset(&self) -> i64 {
-        self.info("master_repl_offset").unwrap().parse().unwrap()
+        self.number("master_repl_offset")
     }
 
     /// Bytes that `work` adds to the replication stream. Have a replica attached, see `repl_offset`.

@@ -14,10 +14,7 @@ use redis_client::Value;
 
 use super::client::{error_line, text};
 use super::wait::slowness;
-use super::{eventually, root, target_dir, Clock, Conn};
-
-/// Long enough for a server under valgrind on a busy machine.
-const DEADLINE: Duration = Duration::from_secs(60);
+use super::{eventually, root, target_dir, Clock, Conn, SOON};
 
 /// How a server goes down.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -356,14 +353,19 @@ impl Server {
         if self.version.is_from(7, 0) {
             rules.push("+@all %R~*".into());
         }
-        let reader = |(number, rule): (usize, String)| {
-            let user = format!("ACL SETUSER reader{number} reset on nopass {rule}");
-            assert_eq!(self.conn().text(user), "OK");
-            let mut conn = self.conn();
-            assert_eq!(conn.text(format!("AUTH reader{number} x")), "OK");
-            (rule, conn)
-        };
-        rules.into_iter().enumerate().map(reader).collect()
+        let reader = |rule: String| (rule.clone(), self.as_user(&rule));
+        rules.into_iter().map(reader).collect()
+    }
+
+    /// A connection of a user with these rules, as ACL SETUSER has them.
+    #[track_caller]
+    pub fn as_user(&self, rules: &str) -> Conn {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("user{}", COUNT.fetch_add(1, Relaxed));
+        assert_eq!(self.conn().text(format!("ACL SETUSER {name} on nopass {rules}")), "OK");
+        let mut conn = self.conn();
+        assert_eq!(conn.text(format!("AUTH {name} x")), "OK");
+        conn
     }
 
     /// The value of a field of INFO.
@@ -371,6 +373,12 @@ impl Server {
         let info = self.conn().text("INFO everything");
         let value = |line: &str| line.strip_prefix(field)?.strip_prefix(':').map(str::to_owned);
         info.lines().find_map(value)
+    }
+
+    /// The value of a field of INFO that is a number.
+    #[track_caller]
+    pub fn number(&self, field: &str) -> i64 {
+        self.info(field).unwrap_or_else(|| panic!("INFO has no {field}")).parse().unwrap()
     }
 
     /// Everything the server has logged.
@@ -393,7 +401,7 @@ impl Server {
             Stop::NoSave => self.shutdown("SHUTDOWN NOSAVE"),
         }
         let process = self.process.as_mut().unwrap();
-        eventually(DEADLINE, || process.try_wait().unwrap().is_some());
+        eventually(SOON, || process.try_wait().unwrap().is_some());
         self.process = None;
     }
 
@@ -403,7 +411,7 @@ impl Server {
         self.stop(how);
         let begin = Instant::now();
         while !self.spawn() {
-            assert!(begin.elapsed() < DEADLINE, "port {} stays taken", self.port);
+            assert!(begin.elapsed() < SOON, "port {} stays taken", self.port);
         }
         if self.builder.cluster {
             self.wait_for_cluster();
@@ -427,7 +435,7 @@ impl Server {
         // SAFETY: sends a signal. The process that started this one is not reaped yet.
         unsafe { libc::kill(self.pid, libc::SIGTERM) };
         let begin = Instant::now();
-        while matches!(process.try_wait(), Ok(None)) && begin.elapsed() < DEADLINE {
+        while matches!(process.try_wait(), Ok(None)) && begin.elapsed() < SOON {
             sleep(Duration::from_millis(10));
         }
     }
@@ -510,7 +518,7 @@ impl Server {
                 self.pid = pid.trim().parse().unwrap();
                 return true;
             }
-            assert!(begin.elapsed() < DEADLINE * slowness(), "the server does not answer");
+            assert!(begin.elapsed() < SOON * slowness(), "the server does not answer");
             sleep(Duration::from_millis(1));
         }
     }
@@ -538,7 +546,7 @@ impl Server {
 
     fn wait_for_cluster(&self) {
         let mut conn = self.conn();
-        eventually(DEADLINE, || conn.text("CLUSTER INFO").contains("cluster_state:ok"));
+        eventually(SOON, || conn.text("CLUSTER INFO").contains("cluster_state:ok"));
     }
 }
 

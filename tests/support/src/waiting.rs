@@ -3,28 +3,31 @@ use std::time::{Duration, Instant};
 
 use redis_client::Value;
 
-use super::{error_line, eventually, CommandWords, Conn, Server};
-
-/// Long enough for anything that is to happen at once, on a machine that does much else.
-const SOON: Duration = Duration::from_secs(20);
+use super::{error_line, eventually, CommandWords, Conn, Server, SOON};
 
 impl Server {
     /// How many calls wait, as INFO ratelimit says.
     pub fn waiting(&self) -> usize {
-        let field = self.info("ratelimit_waiting").expect("INFO has the number of waiting calls");
-        field.parse().unwrap()
+        self.figure("waiting") as usize
     }
 
     /// A number of INFO ratelimit.
     pub fn figure(&self, field: &str) -> i64 {
-        let field = self.info(&format!("ratelimit_{field}")).expect("a field of INFO ratelimit");
-        field.parse().unwrap()
+        self.number(&format!("ratelimit_{field}"))
     }
 
     /// A new connection on which this call waits, behind all calls that wait already.
     #[track_caller]
     pub fn wait_in_line(&self, words: impl CommandWords) -> Conn {
         self.wait_on(self.conn(), words)
+    }
+
+    /// The same, and the number of the connection, as in CLIENT KILL ID and CLIENT UNBLOCK.
+    #[track_caller]
+    pub fn wait_with_id(&self, words: impl CommandWords) -> (Conn, i64) {
+        let mut conn = self.conn();
+        let id = conn.id();
+        (self.wait_on(conn, words), id)
     }
 
     /// `wait_in_line` where the wait may be short: it is not asked whether it has begun.
