@@ -6,14 +6,11 @@ use std::sync::RwLockWriteGuard;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::ms;
 use support::*;
 
 /// A turn of the event loop spends about two milliseconds on waiters. The rest is for a machine that does much else.
 const LONGEST_SILENCE: Duration = Duration::from_millis(100);
-
-fn ms(number: u64) -> Duration {
-    Duration::from_millis(number)
-}
 
 /// Allows many connections to a test that runs by itself: each measures how long the server is busy.
 fn alone() -> RwLockWriteGuard<'static, ()> {
@@ -146,10 +143,8 @@ fn thousands_of_lines_that_come_due_at_one_time_are_all_served_and_delay_no_othe
     let mut conn = server.conn();
     let fill = |key: usize| format!("RL.ACQUIRE k{key} 1 0 LEASE 600000 ID x");
     conn.pipeline((0..MANY).map(fill));
-    let mut line = wait_all(
-        &server,
-        (0..MANY).map(|key| format!("RL.ACQUIRE k{key} 1 0 BLOCK 0 LEASE 600000")),
-    );
+    let waits = |key: usize| format!("RL.ACQUIRE k{key} 1 0 BLOCK 0 LEASE 600000");
+    let mut line = wait_all(&server, (0..MANY).map(waits));
     nobody_is_kept_waiting(&server, || {
         conn.cmd("FLUSHALL");
         for waiter in &mut line {
@@ -158,10 +153,7 @@ fn thousands_of_lines_that_come_due_at_one_time_are_all_served_and_delay_no_othe
     });
     // Commands share one budget with each other.
     drop(line);
-    let mut line = wait_all(
-        &server,
-        (0..MANY).map(|key| format!("RL.ACQUIRE k{key} 1 0 BLOCK 0 LEASE 600000")),
-    );
+    let mut line = wait_all(&server, (0..MANY).map(waits));
     let ids: Vec<_> = (0..MANY).map(|key| conn.held_ids(&format!("k{key}")).remove(0)).collect();
     nobody_is_kept_waiting(&server, || {
         let release = |(key, id): (usize, &String)| format!("RL.RELEASE k{key} {id}");

@@ -3,22 +3,16 @@
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
-use super::with_others;
+use super::{ms, with_others};
 use support::*;
 
-/// What the contract promises for RL.* commands and for what leaves by itself.
+/// What is promised for RL.* commands and for what leaves by itself.
 const WAKES_WITHIN_MS: u64 = 10;
 /// And for every other change to a key.
 const NOTICES_WITHIN_MS: u64 = 100;
-/// Long enough for anything that is to happen at once, and far from what it would be otherwise.
-const SOON: Duration = Duration::from_secs(20);
 /// So often is measured, and the middle counts.
 const MANY: usize = 15;
 const SOME: usize = 5;
-
-fn ms(number: u64) -> Duration {
-    Duration::from_millis(number)
-}
 
 /// How long after `due` it is now; nothing before.
 fn since(due: Instant) -> Duration {
@@ -27,38 +21,36 @@ fn since(due: Instant) -> Duration {
 
 // ---- On a command ----
 
-/// A call waits on what `fill` took, `free` is called, and the waiter is to be allowed at once.
-#[track_caller]
-fn a_command_wakes(fill: &str, waits: &str, free: &str) {
+#[test]
+fn a_command_that_frees_something_wakes() {
+    let _guard = with_others();
     let server = Server::start();
     let mut conn = server.conn();
     let mut waiter = server.conn();
-    assert_median_ms(WAKES_WITHIN_MS, MANY, || {
-        conn.cmd("FLUSHALL");
-        assert_eq!(limited(&conn.cmd(fill)), 0);
-        waiter.send(waits);
-        server.wait_until_waiting(1);
-        let begin = Instant::now();
-        conn.cmd(free);
-        let reply = waiter.recv();
-        assert_eq!(limited(&reply), 0, "{reply:?}");
-        begin.elapsed()
-    });
-}
-
-#[test]
-fn a_release_wakes() {
-    let _guard = with_others();
-    let waits = "RL.ACQUIRE k 1 0 BLOCK 60000";
-    a_command_wakes("RL.ACQUIRE k 1 0 ID x LEASE 600000", waits, "RL.RELEASE k x");
-}
-
-#[test]
-fn an_apply_of_less_wakes() {
-    let _guard = with_others();
-    let waits = "RL.WINDOW k 3 1h 2 BLOCK 60000";
-    a_command_wakes("RL.ACQUIRE k 3 1h 3 ID x LEASE 600000", waits, "RL.APPLY k x 1");
-    a_command_wakes("RL.ACQUIRE k 3 1h 3 ID x LEASE 600000", waits, "RL.APPLY k x 0");
+    let three = "RL.ACQUIRE k 3 1h 3 ID x LEASE 600000";
+    for (fill, waits, free) in [
+        ("RL.ACQUIRE k 1 0 ID x LEASE 600000", WAITS, "RL.RELEASE k x"),
+        (three, "RL.WINDOW k 3 1h 2 BLOCK 60000", "RL.APPLY k x 1"),
+        (three, "RL.WINDOW k 3 1h 2 BLOCK 60000", "RL.APPLY k x 0"),
+        (
+            "RL.THROTTLE k 4 1 1h 5",
+            "RL.THROTTLE k 4 1 1h 2 BLOCK 20000000",
+            "RL.THROTTLE k 4 1 1h -2",
+        ),
+    ] {
+        println!("{waits}, {free}:");
+        assert_median_ms(WAKES_WITHIN_MS, MANY, || {
+            conn.cmd("FLUSHALL");
+            assert_eq!(limited(&conn.cmd(fill)), 0, "{fill}");
+            waiter.send(waits);
+            server.wait_until_waiting(1);
+            let begin = Instant::now();
+            conn.cmd(free);
+            let reply = waiter.recv();
+            assert_eq!(limited(&reply), 0, "{free}: {reply:?}");
+            begin.elapsed()
+        });
+    }
 }
 
 #[test]
@@ -81,13 +73,6 @@ fn a_shorter_renewal_wakes_when_the_new_lease_lapses() {
 }
 
 #[test]
-fn a_give_back_wakes() {
-    let _guard = with_others();
-    let waits = "RL.THROTTLE k 4 1 1h 2 BLOCK 20000000";
-    a_command_wakes("RL.THROTTLE k 4 1 1h 5", waits, "RL.THROTTLE k 4 1 1h -2");
-}
-
-#[test]
 fn a_call_with_a_higher_limit_wakes_no_call_with_a_lower_one() {
     let _guard = with_others();
     let server = Server::start();
@@ -102,35 +87,34 @@ fn a_call_with_a_higher_limit_wakes_no_call_with_a_lower_one() {
 
 // ---- By itself ----
 
-/// A call waits for what leaves `after` milliseconds after `fill`, and not sooner.
-#[track_caller]
-fn wakes_after(after: u64, fill: &str, waits: &str) {
+#[test]
+fn what_leaves_by_itself_wakes_and_not_sooner() {
+    let _guard = with_others();
     let server = Server::start();
     let mut conn = server.conn();
     let mut waiter = server.conn();
-    assert_median_ms(WAKES_WITHIN_MS, MANY, || {
-        conn.cmd("FLUSHALL");
-        let begin = Instant::now();
-        assert_eq!(limited(&conn.cmd(fill)), 0);
-        let filled = Instant::now();
-        assert_eq!(limited(&waiter.cmd(waits)), 0);
-        assert!(begin.elapsed() >= ms(after), "{:?}", begin.elapsed());
-        since(filled + ms(after))
-    });
-}
-
-#[test]
-fn a_lease_that_lapses_wakes() {
-    let _guard = with_others();
-    wakes_after(33, "RL.ACQUIRE k 1 0 LEASE 33", "RL.ACQUIRE k 1 0 BLOCK 60000");
-    wakes_after(33, "RL.ACQUIRE k 1 1h LEASE 33", "RL.WINDOW k 1 1h BLOCK 0");
-}
-
-#[test]
-fn an_event_that_slides_out_wakes() {
-    let _guard = with_others();
-    wakes_after(37, "RL.WINDOW k 1 37ms", "RL.WINDOW k 1 37ms BLOCK 60000");
-    wakes_after(37, "RL.WINDOW k 3 37ms 3", "RL.ACQUIRE k 3 37ms 2 BLOCK 0");
+    for (after, fill, waits) in [
+        // A lease that lapses,
+        (33, "RL.ACQUIRE k 1 0 LEASE 33", WAITS),
+        (33, "RL.ACQUIRE k 1 1h LEASE 33", "RL.WINDOW k 1 1h BLOCK 0"),
+        // an event that slides out,
+        (37, "RL.WINDOW k 1 37ms", "RL.WINDOW k 1 37ms BLOCK 60000"),
+        (37, "RL.WINDOW k 3 37ms 3", "RL.ACQUIRE k 3 37ms 2 BLOCK 0"),
+        // and a bucket that has drained enough.
+        (40, "RL.THROTTLE k 0 25 1s", "RL.THROTTLE k 0 25 1s BLOCK 60000"),
+        (30, "RL.THROTTLE k 9 100 1s 10", "RL.THROTTLE k 9 100 1s 3 BLOCK 0"),
+    ] {
+        println!("{waits}:");
+        assert_median_ms(WAKES_WITHIN_MS, MANY, || {
+            conn.cmd("FLUSHALL");
+            let begin = Instant::now();
+            assert_eq!(limited(&conn.cmd(fill)), 0, "{fill}");
+            let filled = Instant::now();
+            assert_eq!(limited(&waiter.cmd(waits)), 0, "{waits}");
+            assert!(begin.elapsed() >= ms(after), "{waits}: {:?}", begin.elapsed());
+            since(filled + ms(after))
+        });
+    }
 }
 
 #[test]
@@ -153,13 +137,6 @@ fn a_window_of_the_calendar_that_begins_wakes() {
         assert!(now_us >= next_us, "{now_us} is before {next_us}");
         Duration::from_micros(now_us - next_us)
     });
-}
-
-#[test]
-fn a_bucket_that_has_drained_enough_wakes() {
-    let _guard = with_others();
-    wakes_after(40, "RL.THROTTLE k 0 25 1s", "RL.THROTTLE k 0 25 1s BLOCK 60000");
-    wakes_after(30, "RL.THROTTLE k 9 100 1s 10", "RL.THROTTLE k 9 100 1s 3 BLOCK 0");
 }
 
 /// When each of forty calls for one of twenty a second is granted.
@@ -209,75 +186,44 @@ fn twenty_a_second_come_fifty_milliseconds_apart() {
 const HOLDS: &str = "RL.ACQUIRE k 1 0 LEASE 600000";
 const WAITS: &str = "RL.ACQUIRE k 1 0 BLOCK 60000";
 
-/// A change to `k` is noticed by a reservation's waiter and by a throttle's.
-#[track_caller]
-fn a_change_is_noticed(prepare: &[&str], change: &str) {
+/// A call of each type that takes all of `k`, and one that waits for it.
+const KINDS: [(&str, &str); 3] = [
+    (HOLDS, WAITS),
+    ("RL.THROTTLE k 0 1 1h", "RL.THROTTLE k 0 1 1h 1 BLOCK 60000000"),
+    ("RL.WINDOW k 1 1h", "RL.WINDOW k 1 1h BLOCK 0"),
+];
+
+#[test]
+fn a_key_that_goes_is_noticed() {
+    let _guard = with_others();
     let server = Server::start();
     let mut conn = server.conn();
     let mut waiter = server.conn();
-    for (holds, waits) in [
-        (HOLDS, WAITS),
-        ("RL.THROTTLE k 0 1 1h", "RL.THROTTLE k 0 1 1h 1 BLOCK 60000000"),
-        ("RL.WINDOW k 1 1h", "RL.WINDOW k 1 1h BLOCK 0"),
+    for change in [
+        "DEL k",
+        "UNLINK k",
+        "FLUSHALL",
+        "FLUSHDB ASYNC",
+        "RENAME k elsewhere",
+        "MOVE k 5",
+        "SWAPDB 0 7",
+        "PEXPIRE k 1",
     ] {
-        assert_median_ms(NOTICES_WITHIN_MS, SOME, || {
-            conn.cmd("FLUSHALL");
-            for line in prepare {
-                assert!(!matches!(conn.cmd(line), Value::ServerError(_)), "{line}");
-            }
-            assert_eq!(limited(&conn.cmd(holds)), 0);
-            waiter.send(waits);
-            server.wait_until_waiting(1);
-            assert!(waiter.silent_for(ms(20)));
-            let begin = Instant::now();
-            assert!(!matches!(conn.cmd(change), Value::ServerError(_)), "{change}");
-            assert_eq!(limited(&waiter.recv()), 0, "{change}");
-            begin.elapsed()
-        });
+        for (holds, waits) in KINDS {
+            println!("{waits}, {change}:");
+            assert_median_ms(NOTICES_WITHIN_MS, SOME, || {
+                conn.cmd("FLUSHALL");
+                assert_eq!(limited(&conn.cmd(holds)), 0);
+                waiter.send(waits);
+                server.wait_until_waiting(1);
+                assert!(waiter.silent_for(ms(20)));
+                let begin = Instant::now();
+                assert!(!matches!(conn.cmd(change), Value::ServerError(_)), "{change}");
+                assert_eq!(limited(&waiter.recv()), 0, "{change}");
+                begin.elapsed()
+            });
+        }
     }
-}
-
-#[test]
-fn del_is_noticed() {
-    let _guard = with_others();
-    a_change_is_noticed(&[], "DEL k");
-}
-
-#[test]
-fn unlink_is_noticed() {
-    let _guard = with_others();
-    a_change_is_noticed(&[], "UNLINK k");
-}
-
-#[test]
-fn flushall_and_flushdb_are_noticed() {
-    let _guard = with_others();
-    a_change_is_noticed(&[], "FLUSHALL");
-    a_change_is_noticed(&[], "FLUSHDB ASYNC");
-}
-
-#[test]
-fn renaming_it_away_is_noticed() {
-    let _guard = with_others();
-    a_change_is_noticed(&[], "RENAME k elsewhere");
-}
-
-#[test]
-fn moving_it_away_is_noticed() {
-    let _guard = with_others();
-    a_change_is_noticed(&[], "MOVE k 5");
-}
-
-#[test]
-fn swapdb_is_noticed() {
-    let _guard = with_others();
-    a_change_is_noticed(&[], "SWAPDB 0 7");
-}
-
-#[test]
-fn its_expiry_is_noticed() {
-    let _guard = with_others();
-    a_change_is_noticed(&[], "PEXPIRE k 1");
 }
 
 /// Waiting calls look at the key many times before, and leave its TTL as it is.
@@ -288,11 +234,7 @@ fn its_expiry_after_a_while_is_noticed() {
     let server = Server::start();
     let mut conn = server.conn();
     let mut waiter = server.conn();
-    for (holds, waits) in [
-        (HOLDS, WAITS),
-        ("RL.THROTTLE k 0 1 1h", "RL.THROTTLE k 0 1 1h 1 BLOCK 60000000"),
-        ("RL.WINDOW k 1 1h", "RL.WINDOW k 1 1h BLOCK 0"),
-    ] {
+    for (holds, waits) in KINDS {
         assert_median_ms(NOTICES_WITHIN_MS, 3, || {
             conn.cmd("FLUSHALL");
             assert_eq!(limited(&conn.cmd(holds)), 0);
@@ -359,24 +301,13 @@ fn a_key_that_became_another_type_ends_all_waits_with_wrongtype() {
     let _guard = with_others();
     let server = Server::start();
     let mut conn = server.conn();
-    for (holds, waits, change) in [
-        (HOLDS, WAITS, "SET k v"),
-        (HOLDS, WAITS, "SET k 1700000000000000000"),
-        (
-            "RL.WINDOW k 1 1h",
-            "RL.WINDOW k 1 1h BLOCK 0",
-            "EVAL redis.call('del','k')redis.call('lpush','k',1) 0",
-        ),
-        (
-            "RL.THROTTLE k 0 1 1h",
-            "RL.THROTTLE k 0 1 1h 1 BLOCK 0",
-            "EVAL redis.call('del','k')redis.call('zadd','k',1,1) 0",
-        ),
-        (
-            "RL.THROTTLE k 0 1 1h",
-            "RL.THROTTLE k 0 1 1h 1 BLOCK 0",
-            "EVAL redis.call('del','k')redis.call('xadd','k','*','a',1) 0",
-        ),
+    let [reservation, throttle, window] = KINDS;
+    for ((holds, waits), change) in [
+        (reservation, "SET k v"),
+        (reservation, "SET k 1700000000000000000"),
+        (window, "EVAL redis.call('del','k')redis.call('lpush','k',1) 0"),
+        (throttle, "EVAL redis.call('del','k')redis.call('zadd','k',1,1) 0"),
+        (throttle, "EVAL redis.call('del','k')redis.call('xadd','k','*','a',1) 0"),
     ] {
         assert_median_ms(NOTICES_WITHIN_MS, SOME, || {
             conn.cmd("DEL k");

@@ -94,11 +94,8 @@ fn chosen_leases_cost_as_much_as_any() {
     };
     let chosen = along_known_priorities(NUMBER);
     let mut random: Vec<u64> = chosen.clone();
-    let mut state = 1_u64;
-    for at in (1..NUMBER).rev() {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        random.swap(at, (state >> 33) as usize % (at + 1));
-    }
+    let mut draw = Random::new(1);
+    (1..NUMBER).rev().for_each(|at| random.swap(at, draw.below(at as i64 + 1) as usize));
     // Filling takes many times as long as the calls, so each is compared by itself.
     let mut calls = [Duration::ZERO; 2];
     assert_of_least(
