@@ -4,7 +4,6 @@
 
 #[path = "../clients/cases.rs"]
 mod cases;
-use std::path::Path;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
@@ -14,21 +13,16 @@ use serde_json::{json, Value as Json};
 use support::redis::{cmd, pipe, Client, Cmd, Connection, RedisError};
 use support::*;
 
-/// As docs/commands.md.
-const NOW_US: i64 = 1_795_238_388_000_000;
-
 /// A server whose clock stands still, for the cases, and one that lives by real time, for what waits.
 fn servers() -> [Server; 2] {
-    let held = Server::builder().clock(true).start();
-    held.clock().set_us(NOW_US);
-    [held, Server::start()]
+    [Server::builder().held_at(DOCS_US), Server::start()]
 }
 
 /// Gives the servers' ports to a program that checks its client by itself.
 fn pass(command: &mut Command) {
     let servers = servers();
     command.args(servers.iter().map(|server| server.port().to_string()));
-    print!("{}", run(command));
+    run_and_print(command);
 }
 
 #[test]
@@ -62,36 +56,21 @@ fn cluster_clients_of_node_and_python_find_the_node_of_each_key() {
     }
     let cluster = Cluster::of(3, 0);
     for mut script in scripts.into_iter().flatten() {
-        print!("{}", run(script.arg(cluster.node(0).port().to_string())));
+        run_and_print(script.arg(cluster.node(0).port().to_string()));
     }
 }
 
-/// They are a crate of their own: what they depend on is more than all other tests do.
 #[test]
 fn fred_and_redis_rs_with_tokio_run_every_command_and_wait() {
-    if !all_clients() {
-        return skip("fred, redis-rs with tokio", "not built");
-    }
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/rust/Cargo.toml");
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
-    cargo.args(["run", "--quiet", "--locked", "--manifest-path"]).arg(manifest);
-    cargo.arg("--target-dir").arg(clients_dir().join("cargo")).arg("--");
-    pass(&mut cargo);
+    cargo_apart("run", "tests/clients/rust").iter_mut().for_each(|cargo| pass(cargo.arg("--")));
 }
 
-/// A crate that was written for redis-cell, a crate of its own as well.
+/// A crate that was written for redis-cell.
 #[test]
 fn a_client_of_redis_cell_understands_cl_throttle() {
-    if !all_clients() {
-        return skip("redis-cell-rs", "not built");
-    }
-    let crate_dir = "tests/clients/redis_cell/Cargo.toml";
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join(crate_dir);
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
-    cargo.args(["run", "--quiet", "--locked", "--manifest-path"]).arg(manifest);
-    cargo.arg("--target-dir").arg(clients_dir().join("cargo")).arg("--");
+    let Some(mut cargo) = cargo_apart("run", "tests/clients/redis_cell") else { return };
     let (server, _conn) = Server::builder().module_args(["cl-throttle", "yes"]).held();
-    print!("{}", run(cargo.arg(server.port().to_string())));
+    run_and_print(cargo.args(["--", &server.port().to_string()]));
 }
 
 /// A reply as the cases have it.
@@ -118,8 +97,7 @@ fn command(words: &[String]) -> Cmd {
 /// redis-rs, which this repository's tests depend on anyway, without an executor.
 #[test]
 fn redis_rs_runs_every_command() {
-    let server = Server::builder().clock(true).start();
-    server.clock().set_us(NOW_US);
+    let server = Server::builder().held_at(DOCS_US);
     for protocol in ["resp2", "resp3"] {
         let url = format!("{}?protocol={protocol}", server.url());
         let mut conn = Client::open(url).unwrap().get_connection().unwrap();

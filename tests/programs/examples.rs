@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{channel, Receiver};
 use std::sync::OnceLock;
@@ -16,20 +16,14 @@ use support::*;
 
 use crate::helpers::typescript;
 
-const NOW_US: i64 = 1_795_238_388_000_000;
-const PATIENCE: Duration = Duration::from_secs(60);
-
 fn held() -> Server {
-    let server = Server::builder().clock(true).start();
-    server.clock().set_us(NOW_US);
-    server
+    Server::builder().held_at(DOCS_US)
 }
 
 #[test]
 fn each_is_short_and_begins_with_how_to_run_it() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
     let mut names = Vec::new();
-    for entry in fs::read_dir(folder).unwrap() {
+    for entry in fs::read_dir(root().join("examples")).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
         if !path.is_file() {
@@ -43,29 +37,14 @@ fn each_is_short_and_begins_with_how_to_run_it() {
         names.push(name);
     }
     names.sort();
-    let all = [
-        "ai_sdk.mts",
-        "anthropic_chat.py",
-        "crawler.py",
-        "login.py",
-        "openai_chat.py",
-        "shaper.rs",
-        "web.py",
-        "worker.py",
-    ];
-    assert_eq!(names, all, "each has a test here");
+    let all = "ai_sdk.mts anthropic_chat.py crawler.py login.py openai_chat.py shaper.rs web.py worker.py";
+    assert_eq!(names.join(" "), all, "each has a test here");
 }
 
-/// They are a crate of their own, which needs more than all other tests do.
 #[test]
 fn those_of_the_rust_client_limit_axum_tonic_and_reqwest() {
-    if !all_clients() {
-        return skip("examples/rust", "not built");
-    }
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/rust/Cargo.toml");
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
-    cargo.args(["test", "--quiet", "--locked", "--manifest-path"]).arg(manifest);
-    print!("{}", run(cargo.arg("--target-dir").arg(clients_dir().join("cargo"))));
+    let Some(mut cargo) = cargo_apart("test", "examples/rust") else { return };
+    run_and_print(&mut cargo);
 }
 
 /// What the web handler answers: the status, and headers and body in lower case.
@@ -76,7 +55,7 @@ fn get(port: u16) -> (u16, String) {
 /// The same, with header lines in the request.
 fn get_with(port: u16, headers: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(SOON)).unwrap();
     stream.write_all(format!("GET / HTTP/1.0\r\n{headers}\r\n").as_bytes()).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
@@ -132,10 +111,9 @@ fn web_refuses_what_its_connections_cannot_carry_while_redis_hangs() {
     let server = held();
     let Some((_web, port)) = start_web(&server) else { return };
     // 50 at a time wait for half a second each, and the others for a connection, for two seconds at most.
-    let paused = server.pid();
-    assert!(Command::new("kill").args(["-STOP", &paused.to_string()]).status().unwrap().success());
+    let frozen = server.freeze();
     let statuses = flood(port);
-    assert!(Command::new("kill").args(["-CONT", &paused.to_string()]).status().unwrap().success());
+    drop(frozen);
     assert!(statuses.keys().all(|status| [200, 503].contains(status)), "{statuses:?}");
     assert!(statuses.contains_key(&200) && statuses.contains_key(&503), "{statuses:?}");
     // It limits again as soon as Redis goes on.
@@ -219,15 +197,14 @@ fn web_reports_the_limit_that_decides_and_counts_nothing_that_one_of_them_denies
     assert_eq!(status, 429);
     assert!(head.contains("ratelimit-limit: 5000\r\n"), "{head}");
     assert!(head.ends_with("slow down: 5000 a day\n"), "{head}");
-    // NOW_US is 05:19:48 UTC, and a minute has passed.
+    // DOCS_US is 05:19:48 UTC, and a minute has passed.
     let midnight = 86_400 - (5 * 3_600 + 19 * 60 + 48) - 60;
     assert!(head.contains(&format!("retry-after: {midnight}\r\n")), "{head}");
 }
 
 /// Writes a program of docs/recipes.md to target/clients, and answers how to start it.
 fn recipe(language: Language, fence: &str, name: &str) -> Option<Command> {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/recipes.md");
-    let page = fs::read_to_string(page).unwrap();
+    let page = file("docs/recipes.md");
     let (_, program) = page.split_once(&format!("```{fence}\n")).unwrap();
     let (program, rest) = program.split_once("```\n").unwrap();
     assert!(!rest.contains(&format!("```{fence}\n")), "there are two, and which is {name}?");
@@ -259,7 +236,7 @@ fn the_recipes_of_fastapi_and_express_let_ten_of_a_flood_through() {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         program.env("REDIS_URL", server.url()).env("PORT", port.to_string());
         let _running = Running::start(program.stdout(Stdio::null()).stderr(Stdio::null()));
-        eventually(PATIENCE, || TcpStream::connect(("127.0.0.1", port)).is_ok());
+        eventually(SOON, || TcpStream::connect(("127.0.0.1", port)).is_ok());
         assert_ten_pass(&flood(port), trouble, name);
         let (_, head) = get(port);
         assert!(head.contains("retry-after: 60\r\n"), "{name}: {head}");
@@ -307,8 +284,7 @@ fn login_counts_denied_tries_so_that_hammering_keeps_the_door_shut() {
 fn login_looks_at_no_more_passwords_than_the_limit_in_a_flood() {
     let Some(mut flood) = Language::Python.script("tests/clients/flood.py") else { return };
     let server = held();
-    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
-    let answers = run(flood.arg(examples).env("REDIS_URL", server.url()));
+    let answers = run(flood.arg(root().join("examples")).env("REDIS_URL", server.url()));
     let count = |begin: &str| answers.lines().filter(|line| line.starts_with(begin)).count();
     assert_eq!((count("wrong: "), count("locked: ")), (5, FLOOD - 5), "{answers}");
 }
@@ -390,7 +366,7 @@ fn workers_run_two_jobs_at_a_time_and_survive_one_that_dies() {
     };
     // One is killed while it holds both places.
     let mut dying = Running::start(worker(&["a", "b"], "1000").stdout(Stdio::null()));
-    eventually(PATIENCE, || held_count(&mut conn) == 2);
+    eventually(SOON, || conn.held_ids("jobs").len() == 2);
     let first = thread::spawn({
         let mut worker = worker(&["c", "d", "e"], "0.3");
         move || run(&mut worker)
@@ -400,19 +376,14 @@ fn workers_run_two_jobs_at_a_time_and_survive_one_that_dies() {
         move || run(&mut worker)
     });
     // The leases are renewed: for longer than a lease no other caller gets a place.
-    eventually(PATIENCE, || server.info("ratelimit_waiting").as_deref() == Some("5"));
-    let Value::Array(before) = conn.cmd("RL.HELD jobs") else { panic!() };
+    server.wait_until_waiting(5);
+    let before = conn.held_ids("jobs");
     thread::sleep(Duration::from_millis(2_500));
-    let Value::Array(after) = conn.cmd("RL.HELD jobs") else { panic!() };
-    let id = |held: &Value| match held {
-        Value::Array(held) => text(&held[0]),
-        other => panic!("{other:?}"),
-    };
-    assert_eq!(before.iter().map(id).collect::<Vec<_>>(), after.iter().map(id).collect::<Vec<_>>());
+    assert_eq!(conn.held_ids("jobs"), before);
     dying.kill();
     let mut most = 0;
-    eventually(PATIENCE, || {
-        most = most.max(held_count(&mut conn));
+    eventually(SOON, || {
+        most = most.max(conn.held_ids("jobs").len());
         first.is_finished() && second.is_finished()
     });
     assert_eq!(most, 2);
@@ -424,14 +395,7 @@ fn workers_run_two_jobs_at_a_time_and_survive_one_that_dies() {
             lines = lines.replacen(&line, "", 1);
         }
     }
-    assert_eq!((lines.as_str(), held_count(&mut conn)), ("", 0));
-}
-
-fn held_count(conn: &mut Conn) -> usize {
-    match conn.cmd("RL.HELD jobs") {
-        Value::Array(held) => held.len(),
-        other => panic!("{other:?}"),
-    }
+    assert_eq!((lines.as_str(), conn.held_ids("jobs").len()), ("", 0));
 }
 
 /// What a provider of language models answers to a request.
@@ -654,8 +618,8 @@ fn sdk_callers_reserve_once_for_each_request_and_settle_its_usage() {
         let dollars = if sdk == Sdk::Anthropic { 3 * 680 + 15 * 40 } else { 0 };
         assert_eq!(counted(&mut server.conn(), sdk), (2, 720, dollars), "{sdk:?}");
         // The AI SDK's own retries are outside of what it lets a middleware do.
-        let reserved = if matches!(sdk, Sdk::Ai | Sdk::AiWhole) { "3" } else { "2" };
-        assert_eq!(server.info("ratelimit_all_allowed").unwrap(), reserved, "{sdk:?}");
+        let reserved = if matches!(sdk, Sdk::Ai | Sdk::AiWhole) { 3 } else { 2 };
+        assert_eq!(server.figure("all_allowed"), reserved, "{sdk:?}");
     }
 }
 
@@ -669,7 +633,7 @@ fn sdk_callers_count_nothing_for_a_request_that_fails() {
         assert!(!output.status.success() && output.stdout.is_empty(), "{sdk:?}: {output:?}");
         assert_eq!(requests.try_iter().count(), 1, "{sdk:?}");
         assert_eq!(counted(&mut server.conn(), sdk), (0, 0, 0), "{sdk:?}");
-        assert_eq!(server.info("ratelimit_all_allowed").unwrap(), "1", "{sdk:?}");
+        assert_eq!(server.figure("all_allowed"), 1, "{sdk:?}");
     }
 }
 
@@ -696,15 +660,15 @@ fn sdk_callers_ask_no_model_while_the_limits_are_used_up() {
         conn.cmd(format!("RL.ACQUIRE {}:calls 4 0 4 LEASE 1000 ID others", sdk.tag()));
         let (url, requests) = provider(vec![sdk.says_blue()]);
         let Some(mut program) = sdk.program(&server, &url) else { continue };
-        let denied = || server.info("ratelimit_all_denied").unwrap() != "0";
+        let denied = || server.figure("all_denied") > 0;
         if matches!(sdk, Sdk::Ai | Sdk::AiWhole) {
             // It tries again when it has waited for as long as the denial said.
             let begin = Instant::now();
             let running = thread::spawn(move || run(&mut program));
-            eventually(PATIENCE, denied);
+            eventually(SOON, denied);
             server.clock().advance_ms(1_000);
             assert_eq!(running.join().unwrap().trim_end(), "blue", "{sdk:?}");
-            assert!((Duration::from_secs(1)..PATIENCE).contains(&begin.elapsed()), "{sdk:?}");
+            assert!((Duration::from_secs(1)..SOON).contains(&begin.elapsed()), "{sdk:?}");
             assert_eq!(requests.try_iter().count(), 1, "{sdk:?}");
             assert_eq!(counted(&mut conn, sdk), (1, 420, 0), "{sdk:?}");
         } else {
@@ -731,14 +695,13 @@ fn sdk_callers_do_not_wait_for_a_prompt_that_is_too_long() {
     let says = "the prompt is too long for the limit";
     assert!(!output.status.success() && error.contains(says), "{error}");
     assert!(requests.try_recv().is_err());
-    assert_eq!(server.info("ratelimit_all_denied").unwrap(), "1");
+    assert_eq!(server.figure("all_denied"), 1);
 }
 
 /// The shaper with these addresses.
 fn shaper(server: &Server, addresses: &[&str]) -> Command {
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
-    cargo.args(["run", "--quiet", "--locked", "--example", "shaper", "--"]).args(addresses);
-    cargo.current_dir(env!("CARGO_MANIFEST_DIR")).env("REDIS_URL", server.url());
+    let mut cargo = cargo("run");
+    cargo.args(["--example", "shaper", "--"]).args(addresses).env("REDIS_URL", server.url());
     cargo
 }
 
@@ -812,7 +775,7 @@ fn crawlers_take_turns_at_each_host_and_sleep_for_the_returned_time() {
     };
     assert_eq!(sleeps(&one), [0, 300, 600, 900, 1_200, 1_500], "{output}");
     assert_eq!(sleeps(&other), [0, 300], "{output}");
-    assert!((Duration::from_millis(1_500)..PATIENCE).contains(&took), "{took:?}");
+    assert!((Duration::from_millis(1_500)..SOON).contains(&took), "{took:?}");
 }
 
 #[test]
@@ -825,12 +788,11 @@ fn crawlers_ask_again_when_the_turns_of_a_minute_are_taken() {
     (0..121).for_each(|_| assert_eq!(server.conn().ints(&book)[0], 0));
     crawler.arg(format!("http://{host}/")).env("REDIS_URL", server.url()).env("PAUSE", "500ms");
     let mut crawler = Running::start(crawler.stdout(Stdio::null()));
-    let counts = |field: &str| server.info(field).unwrap().parse::<u64>().unwrap();
     // The reply says to ask again half a second later, and it does, but the server's clock stands still.
-    eventually(PATIENCE, || counts("ratelimit_throttle_denied") >= 2);
-    assert_eq!(counts("ratelimit_throttle_allowed"), 121);
+    eventually(SOON, || server.figure("throttle_denied") >= 2);
+    assert_eq!(server.figure("throttle_allowed"), 121);
     server.clock().advance_ms(500);
-    eventually(PATIENCE, || counts("ratelimit_throttle_allowed") == 122);
+    eventually(SOON, || server.figure("throttle_allowed") == 122);
     // The turn is a minute away, so nothing has been fetched yet.
     assert!(crawler.0.try_wait().unwrap().is_none());
 }

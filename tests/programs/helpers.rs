@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use support::*;
 
 fn sources() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("clients")
+    root().join("clients")
 }
 
 /// Where a client's tools are installed; none, which is said, if they are not.
@@ -28,8 +28,7 @@ fn installed(client: &str, mark: &str) -> Option<PathBuf> {
 fn on_servers(command: &mut Command) {
     let server = Server::start();
     // Its clock stands still at the time that the tests of MemoryLimiter set.
-    let held = Server::builder().clock(true).start();
-    held.clock().set_us(1_795_238_388_000_000);
+    let held = Server::builder().held_at(DOCS_US);
     let cluster = Cluster::of(3, 0);
     command.env("RATELIMIT_PORT", server.port().to_string());
     command.env("RATELIMIT_HELD_PORT", held.port().to_string());
@@ -55,25 +54,20 @@ fn the_types_of_the_python_client_hold() {
     run(python(&tools, "mypy").arg("--cache-dir").arg(cache));
 }
 
-/// Runs test modules of the Python client with what is installed in a folder. `everything` is what takes long as well, in
-/// `make test-clients`.
+/// Runs test modules of the Python client with what is installed in a folder, and with more in the environment.
+/// `everything` is what takes long as well, in `make test-clients`.
 #[track_caller]
-fn python_tests(tools: &Path, modules: &[&str], everything: bool) {
-    python_tests_with(tools, modules, everything, &[]);
-}
-
-/// The same, with more in the environment.
-#[track_caller]
-fn python_tests_with(tools: &Path, modules: &[&str], everything: bool, more: &[(&str, &Path)]) {
-    let mut command = python(tools, "python");
+fn python_tests(folder: &str, modules: &str, everything: bool, more: &[(&str, &str)]) {
+    let Some(tools) = installed(folder, "requirements.txt") else { return };
+    let mut command = python(&tools, "python");
     command.envs(more.iter().copied());
-    command.args(["-m", "unittest"]).args(modules.iter().map(|name| format!("tests.{name}")));
+    command.args(["-m", "unittest"]).args(modules.split(' ').map(|name| format!("tests.{name}")));
     let server = server_binary();
     command.env("RATELIMIT_SERVER", server).env("RATELIMIT_MODULE", module_path());
-    if !everything {
+    if everything {
+        fill_outages_table(&mut command);
+    } else {
         command.env_remove("CLIENTS").env_remove("OUTAGES_TABLE");
-    } else if let Some(page) = std::env::var_os("OUTAGES_TABLE") {
-        command.env("OUTAGES_TABLE", Path::new(env!("CARGO_MANIFEST_DIR")).join(page));
     }
     // The tests of a machine that does other things as well. By hand the slack is 50 ms.
     // In `make soak` it says itself for how long.
@@ -86,29 +80,23 @@ fn python_tests_with(tools: &Path, modules: &[&str], everything: bool, more: &[(
     on_servers(&mut command);
 }
 
+/// OUTAGES_TABLE=clients/README.md writes what a client's tests measure into that page.
+fn fill_outages_table(command: &mut Command) {
+    if let Some(page) = std::env::var_os("OUTAGES_TABLE") {
+        command.env("OUTAGES_TABLE", root().join(page));
+    }
+}
+
 #[test]
 fn the_python_client_works_with_redis_py_and_valkey_py() {
-    let Some(tools) = installed("python", "requirements.txt") else { return };
-    python_tests(
-        &tools,
-        &[
-            "test_calls",
-            "test_several",
-            "test_pool",
-            "test_http",
-            "test_gateway",
-            "test_numbers",
-            "test_server",
-            "test_readme",
-        ],
-        true,
-    );
+    let modules =
+        "test_calls test_several test_pool test_http test_gateway test_numbers test_server test_readme";
+    python_tests("python", modules, true, &[]);
 }
 
 #[test]
 fn the_python_client_limits_the_requests_of_frameworks() {
-    let Some(tools) = installed("python", "requirements.txt") else { return };
-    python_tests(&tools, &["test_frameworks", "test_limits", "test_recipes"], true);
+    python_tests("python", "test_frameworks test_limits test_recipes", true, &[]);
 }
 
 /// What the package `limits` tests of its own storage for Redis. It takes four minutes, as most of it sleeps.
@@ -117,16 +105,12 @@ fn the_storage_for_limits_passes_the_tests_of_limits() {
     if !all_clients() {
         return skip("the tests of limits", "they take four minutes");
     }
-    let tools = installed("python", "requirements.txt").unwrap();
     let archives = fs::read_dir(clients_dir().join("limits")).unwrap();
-    let archive =
-        archives.map(|it| it.unwrap().path()).find(|it| it.extension() == Some("gz".as_ref()));
-    python_tests_with(
-        &tools,
-        &["test_limits_upstream"],
-        true,
-        &[("LIMITS_ARCHIVE", &archive.unwrap())],
-    );
+    let archive = archives
+        .map(|it| it.unwrap().path().into_os_string().into_string().unwrap())
+        .find(|it| it.ends_with(".gz"));
+    let more = [("LIMITS_ARCHIVE", archive.as_deref().unwrap())];
+    python_tests("python", "test_limits_upstream", true, &more);
 }
 
 /// It starts four proxies, which takes two minutes, and needs many packages.
@@ -135,26 +119,19 @@ fn the_callback_of_litellm_keeps_limits_and_budgets() {
     if !all_clients() {
         return skip("the callback of LiteLLM", "LiteLLM is not installed");
     }
-    let tools = installed("litellm", "requirements.txt").unwrap();
-    python_tests_with(
-        &tools,
-        &["test_litellm"],
-        true,
-        &[("LITELLM_LOCAL_MODEL_COST_MAP", Path::new("True"))],
-    );
+    python_tests("litellm", "test_litellm", true, &[("LITELLM_LOCAL_MODEL_COST_MAP", "True")]);
 }
 
 #[test]
 fn the_python_client_answers_in_every_outage_as_its_table_says() {
-    let Some(tools) = installed("python", "requirements.txt") else { return };
-    python_tests(&tools, &["test_outages"], true);
+    python_tests("python", "test_outages", true, &[]);
 }
 
 /// The command of a process of the Rust client that spends the limit of the proof: a test of its own.
 fn rust_spender() -> String {
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
-    cargo.args(["test", "--locked", "--no-run", "--lib", "--package", "redis-ratelimit-client"]);
-    let built = run(cargo.arg("--message-format=json").current_dir(root()));
+    let mut cargo = cargo("test");
+    cargo.args(["--no-run", "--lib", "--package", "redis-ratelimit-client"]);
+    let built = run(cargo.arg("--message-format=json"));
     let mut programs = built.lines().filter_map(|line| {
         let message: serde_json::Value = serde_json::from_str(line).ok()?;
         message["executable"].as_str().map(String::from)
@@ -165,20 +142,20 @@ fn rust_spender() -> String {
 
 #[test]
 fn the_processes_of_the_python_client_never_spend_more_than_the_limit() {
-    let Some(tools) = installed("python", "requirements.txt") else { return };
+    let Some(_) = installed("python", "requirements.txt") else { return };
     let mut others = vec![("PROOF_RUST", rust_spender())];
     if let Some(tools) = typescript() {
         let spender = tools.join("build/test/leases.js");
         others.push(("PROOF_NODE", format!("node {} spend", spender.display())));
     }
-    let others: Vec<_> = others.iter().map(|(name, command)| (*name, Path::new(command))).collect();
-    python_tests_with(&tools, &["test_leases", "test_proof"], true, &others);
+    let others: Vec<_> = others.iter().map(|(name, command)| (*name, command.as_str())).collect();
+    python_tests("python", "test_leases test_proof", true, &others);
 }
 
 /// Builds the engine of a client's MemoryLimiter, unless it is up to date. False, and says so, if there is no compiler for
 /// it.
 pub(crate) fn has_engine(client: &str) -> bool {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/build-engine.sh");
+    let script = root().join("scripts/build-engine.sh");
     let output = Command::new(script).arg(client).output().unwrap();
     let reason = String::from_utf8_lossy(&output.stderr);
     match output.status.code() {
@@ -194,11 +171,9 @@ pub(crate) fn has_engine(client: &str) -> bool {
 
 #[test]
 fn the_memory_limiter_of_the_python_client_answers_as_a_server_does() {
-    let Some(tools) = installed("python", "requirements.txt") else { return };
-    if !has_engine("python") {
-        return;
+    if has_engine("python") {
+        python_tests("python", "test_memory test_testing", true, &[]);
     }
-    python_tests(&tools, &["test_memory", "test_testing"], true);
 }
 
 /// The oldest versions that the package allows, and the last of each major one.
@@ -207,10 +182,10 @@ fn the_python_client_works_with_older_versions_of_its_libraries() {
     if !all_clients() {
         return skip("older versions of redis-py and valkey-py", "not installed");
     }
-    let versions = fs::read_to_string(sources().join("python/versions.txt")).unwrap();
+    let versions = file("clients/python/versions.txt");
     for version in versions.lines().filter(|line| !line.starts_with('#')) {
-        let tools = installed(&format!("python-versions/{version}"), "requirements.txt").unwrap();
-        python_tests(&tools, &["test_calls", "test_server", "test_outages"], false);
+        let folder = format!("python-versions/{version}");
+        python_tests(&folder, "test_calls test_server test_outages", false, &[]);
     }
 }
 
@@ -242,18 +217,8 @@ fn build_typescript() -> Option<PathBuf> {
         let _ = fs::remove_dir_all(tools.join(stale));
     }
     copy(&sources().join("spec"), &clients_dir().join("spec"));
-    let parts = [
-        "src",
-        "test",
-        "wasm",
-        "README.md",
-        "ADAPTERS.md",
-        "package.json",
-        "tsconfig.json",
-        "tsconfig.cjs.json",
-        "tsconfig.test.json",
-    ];
-    for part in parts {
+    let parts = "src test wasm README.md ADAPTERS.md package.json tsconfig.json tsconfig.cjs.json tsconfig.test.json";
+    for part in parts.split(' ') {
         copy(&sources().join("typescript").join(part), &tools.join(part));
     }
     for script in ["build", "check"] {
@@ -263,66 +228,51 @@ fn build_typescript() -> Option<PathBuf> {
 }
 
 /// Node's test runner on files of the TypeScript client.
-fn node(tools: &Path, tests: &[&str]) -> Command {
+fn node(tests: &str) -> Option<Command> {
     let mut command = Command::new("node");
     command.args(["--test", "--test-reporter=spec"]);
-    command.args(tests.iter().map(|test| format!("build/test/{test}.test.js")));
+    command.args(tests.split(' ').map(|test| format!("build/test/{test}.test.js")));
     // For the servers that the tests start by themselves.
-    command.env("RATELIMIT_SO", module_path()).current_dir(tools);
-    let checkout = Path::new(env!("CARGO_MANIFEST_DIR"));
-    command.env("RATELIMIT_CHECKOUT", checkout);
-    command.env("RATELIMIT_TESTING_PAGE", checkout.join("docs/testing.md"));
-    command
+    command.env("RATELIMIT_SO", module_path()).current_dir(typescript()?);
+    command.env("RATELIMIT_CHECKOUT", root());
+    command.env("RATELIMIT_TESTING_PAGE", root().join("docs/testing.md"));
+    Some(command)
 }
 
 #[test]
 fn the_typescript_client_compiles_and_works_with_node_redis_and_ioredis() {
-    let Some(tools) = typescript() else { return };
-    on_servers(&mut node(
-        tools,
-        &[
-            "breaker", "calls", "http", "machine", "numbers", "several", "server", "readme",
-            "memory", "testing",
-        ],
-    ));
+    let tests = "breaker calls http machine numbers several server readme memory testing";
+    node(tests).iter_mut().for_each(on_servers);
 }
 
 #[test]
 fn the_typescript_client_follows_sentinels_and_clusters() {
-    let Some(tools) = typescript() else { return };
-    print!("{}", run(&mut node(tools, &["topologies"])));
+    node("topologies").iter_mut().for_each(run_and_print);
 }
 
 #[test]
 fn the_stores_of_the_typescript_client_count_as_their_interfaces_ask() {
-    let Some(tools) = typescript() else { return };
-    print!("{}", run(&mut node(tools, &["adapters"])));
+    node("adapters").iter_mut().for_each(run_and_print);
 }
 
 #[test]
 fn the_leases_of_the_typescript_client_hold() {
-    let Some(tools) = typescript() else { return };
-    print!("{}", run(&mut node(tools, &["local"])));
+    node("local").iter_mut().for_each(run_and_print);
 }
 
 /// Half a minute of it in `make test-clients`, or as long as LEASES_SECONDS says, as in `make soak`.
 #[test]
 fn the_processes_of_the_typescript_client_never_spend_more_than_the_limit() {
-    let Some(tools) = typescript() else { return };
-    let mut command = node(tools, &["leases"]);
+    let Some(mut command) = node("leases") else { return };
     if all_clients() && std::env::var_os("LEASES_SECONDS").is_none() {
         command.env("LEASES_SECONDS", "30");
     }
-    print!("{}", run(&mut command));
+    run_and_print(&mut command);
 }
 
-/// OUTAGES_TABLE=clients/README.md writes what it measures into that page.
 #[test]
 fn the_typescript_client_answers_in_every_outage() {
-    let Some(tools) = typescript() else { return };
-    let mut command = node(tools, &["outages"]);
-    if let Some(page) = std::env::var_os("OUTAGES_TABLE") {
-        command.env("OUTAGES_TABLE", Path::new(env!("CARGO_MANIFEST_DIR")).join(page));
-    }
-    print!("{}", run(&mut command));
+    let Some(mut command) = node("outages") else { return };
+    fill_outages_table(&mut command);
+    run_and_print(&mut command);
 }

@@ -3,7 +3,6 @@
 //!
 //! `RATELIMIT_CALLS=100000 cargo test --test programs memory_limiter::` makes so many, `RATELIMIT_SEED=n` others.
 
-use std::env;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -77,7 +76,6 @@ fn recorded() -> PathBuf {
 /// One test, as both replay the same recording.
 #[test]
 fn the_engines_in_python_and_javascript_answer_random_calls_as_a_server_does() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let python = clients_dir().join("python/bin/python");
     let has_node = clients_dir().join("node_modules/installed.json").exists();
     let has_python = python.exists();
@@ -90,13 +88,16 @@ fn the_engines_in_python_and_javascript_answer_random_calls_as_a_server_does() {
     } else if has_engine("python") {
         let mut command = Command::new(python);
         command.args(["-m", "tests.replay"]).arg(&file);
-        command.current_dir(root.join("clients/python")).env("PYTHONPATH", "src");
-        print!("{}", run(command.env("PYTHONDONTWRITEBYTECODE", "1")));
+        command.current_dir(root().join("clients/python")).env("PYTHONPATH", "src");
+        run_and_print(command.env("PYTHONDONTWRITEBYTECODE", "1"));
     }
     if !has_node {
         skip("MemoryLimiter in JavaScript", "not installed");
     } else if has_engine("typescript") {
         let mut command = Command::new("node");
-        print!("{}", run(command.arg(root.join("clients/typescript/test/replay.mjs")).arg(&file)));
+        print!(
+            "{}",
+            run(command.arg(root().join("clients/typescript/test/replay.mjs")).arg(&file))
+        );
     }
 }

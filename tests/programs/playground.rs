@@ -1,7 +1,7 @@
 //! docs/playground, the page that shows what a limit admits: in headless Chromium, driven as a person does.
 
 use std::env;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use support::*;
 
@@ -26,7 +26,7 @@ fn the_playground_shows_which_calls_are_allowed_and_when() {
     if !has_engine("typescript") {
         return;
     }
-    script.arg(Path::new(env!("CARGO_MANIFEST_DIR"))).arg(chromium);
+    script.arg(root()).arg(chromium);
     script.args(env::var_os("PICTURES"));
-    print!("{}", run(&mut script));
+    run_and_print(&mut script);
 }

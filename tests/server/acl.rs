@@ -2,8 +2,6 @@
 //! that it does by itself, such as health checks and finding the nodes of a cluster, and no server notes a refusal but of
 //! what the scripts in tests/clients try on purpose.
 
-use std::fs;
-
 use support::*;
 
 /// What the scripts try on purpose, as ACL LOG names it.
@@ -11,8 +9,7 @@ const REFUSED: [&str; 3] = ["other", "del", "get"];
 
 /// The first line of the block of the page that is marked so.
 fn marked(mark: &str) -> String {
-    let page =
-        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/commands.md")).unwrap();
+    let page = file("docs/commands.md");
     let (_, after) = page.split_once(&format!("<!-- {mark} -->\n```text\n")).unwrap();
     after.lines().next().unwrap().to_owned()
 }

@@ -258,8 +258,8 @@ fn log_of_a_start_that_fails(other: &Server, lines: &str) -> String {
 
 #[test]
 fn a_misspelled_setting_is_reported_as_docs_operations_says() {
-    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operations.md"));
-    let page = page.unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
+    let page = file("docs/operations.md");
+    let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
     let documented = |message: &str, found: &str| {
         assert!(page.contains(message), "docs/operations.md does not have: {message}");
         assert!(found.contains(message), "not reported: {message}: {found}");

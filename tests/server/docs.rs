@@ -8,17 +8,15 @@ use std::time::Duration;
 
 use support::*;
 
-/// 21 November 2026, 05:19:48 UTC, which is 13:19:48 in Shanghai: docs/commands.md says so.
-const NOW_US: i64 = 1_795_238_388_000_000;
 /// How long to wait for a reply before the clock of a call that waits is moved on.
 const TURN: Duration = Duration::from_millis(20);
 const PROMPT: &str = "127.0.0.1:6379> ";
 
 /// README.md, CONTRIBUTING.md, SECURITY.md and all pages in docs/.
 fn pages() -> Vec<String> {
-    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
-    let names =
-        fs::read_dir(docs).unwrap().map(|it| it.unwrap().file_name().into_string().unwrap());
+    let names = fs::read_dir(root().join("docs"))
+        .unwrap()
+        .map(|it| it.unwrap().file_name().into_string().unwrap());
     let mut pages: Vec<_> =
         names.filter(|it| it.ends_with(".md")).map(|name| format!("docs/{name}")).collect();
     pages.extend(["README.md", "CONTRIBUTING.md", "SECURITY.md"].map(str::to_owned));
@@ -48,11 +46,6 @@ impl Block {
     fn waits(&self) -> bool {
         self.lines.iter().any(|line| line.starts_with(PROMPT) && line.contains(" BLOCK "))
     }
-}
-
-fn read(path: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
-    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path:?}: {error}"))
 }
 
 fn blocks(page: &str, text: &str) -> Vec<Block> {
@@ -207,7 +200,7 @@ fn run(block: &Block, reader: Reader, server: &Server, conn: &mut Conn) -> Resul
 
 /// A server whose clock is held, with the settings that docs/commands.md says its examples use.
 fn server() -> Server {
-    let page = read("docs/commands.md");
+    let page = file("docs/commands.md");
     let block = blocks("docs/commands.md", &page).into_iter().find(|it| it.language == "conf");
     // `policies` takes all arguments that follow it.
     let mut settings: Vec<_> = block
@@ -218,14 +211,12 @@ fn server() -> Server {
         .map(|(name, value)| [name.replace("ratelimit.", ""), value.trim_matches('"').to_owned()])
         .collect();
     settings.sort_by_key(|[name, _]| name == "policies");
-    let server = Server::builder().clock(true).module_args(settings.concat()).start();
-    server.clock().set_us(NOW_US);
-    server
+    Server::builder().module_args(settings.concat()).held_at(DOCS_US)
 }
 
 /// Resets the server for the next example.
 fn reset(server: &Server, conn: &mut Conn) {
-    server.clock().set_us(NOW_US);
+    server.clock().set_us(DOCS_US);
     conn.cmd("FLUSHALL");
 }
 
@@ -258,7 +249,7 @@ fn every_example_gets_the_reply_that_is_printed_under_it() {
         let reader = if PASTED.contains(&page.as_str()) { Reader::Pastes } else { Reader::Types };
         let mut server = server();
         let mut conn = server.conn();
-        let blocks = blocks(page, &read(page));
+        let blocks = blocks(page, &file(page));
         for (at, block) in blocks.iter().enumerate() {
             match block.language.as_str() {
                 "redis" => {
@@ -302,7 +293,7 @@ fn every_example_gets_the_reply_that_is_printed_under_it() {
             }
         }
         // Times in seconds are what they are on paper only if no second passes on a page.
-        assert!(server.clock().now_us() - NOW_US < 1_000_000, "{page} waits for too long");
+        assert!(server.clock().now_us() - DOCS_US < 1_000_000, "{page} waits for too long");
     }
     assert!(failures.is_empty(), "{}", failures.join("\n\n"));
     assert!(run_blocks >= 30 && commands >= 80, "{run_blocks} blocks of {commands} commands");
@@ -425,7 +416,7 @@ fn replies_are_printed_as_redis_cli_does() {
 /// The syntax of each command, as docs/commands.md lists it at its head. A line that begins with a blank goes on with the
 /// one before it.
 fn head() -> Vec<String> {
-    let head = blocks("docs/commands.md", &read("docs/commands.md")).swap_remove(0);
+    let head = blocks("docs/commands.md", &file("docs/commands.md")).swap_remove(0);
     let mut syntaxes: Vec<String> = Vec::new();
     for line in head.lines {
         let words = line.split_ascii_whitespace().collect::<Vec<_>>().join(" ");
@@ -495,7 +486,7 @@ fn the_syntax_of_each_command_is_the_one_that_the_server_shows() {
     let ours = conn.array("COMMAND LIST FILTERBY MODULE ratelimit");
     let ours: BTreeSet<_> = ours.iter().map(|name| text(name).to_uppercase()).collect();
     assert_eq!(command_names().into_iter().collect::<BTreeSet<_>>(), ours);
-    let page = read("docs/commands.md");
+    let page = file("docs/commands.md");
     for (documented, name) in head().into_iter().zip(command_names()) {
         let docs = map(&conn.cmd(format!("COMMAND DOCS {name}")));
         let docs = map(docs.values().next().unwrap());
@@ -527,7 +518,7 @@ fn a_command_says_since_which_version_there_is_one() {
     if server.version().lacks("COMMAND DOCS", (7, 0)) {
         return;
     }
-    let (mut conn, changelog) = (server.conn(), read("CHANGELOG.md"));
+    let (mut conn, changelog) = (server.conn(), file("CHANGELOG.md"));
     for name in command_names() {
         let docs = map(&conn.cmd(format!("COMMAND DOCS {name}")));
         let since = text(&map(docs.values().next().unwrap())["since"]);
@@ -578,7 +569,7 @@ fn the_comment_about_clauses_is_their_syntax() {
     let lines: Vec<&str> = HANDLERS[1].lines().collect();
     let fences = |line: &&str| line.starts_with("//! ```");
     let shown = comment(lines.split(fences).nth(1).unwrap(), "//!");
-    let all = blocks("docs/commands.md", &read("docs/commands.md"));
+    let all = blocks("docs/commands.md", &file("docs/commands.md"));
     let documented = all.into_iter().find(|block| block.lines[0].starts_with("THROTTLE ")).unwrap();
     let documented = comment(&documented.lines.iter().map(String::as_str).collect::<Vec<_>>(), "");
     let documented =
@@ -681,12 +672,11 @@ fn matches(pattern: &str, text: &str) -> bool {
 
 #[test]
 fn every_documented_error_occurs_and_no_other() {
-    let page = read("docs/commands.md");
+    let page = file("docs/commands.md");
     let table = page.split("The module's are:").nth(1).unwrap().split("\n#").next().unwrap();
     let rows = table.lines().filter(|line| line.starts_with("| ") && line.contains('`'));
     let documented: Vec<_> = rows.map(|row| row.split('`').nth(1).unwrap()).collect();
-    let server = Server::builder().clock(true).module_args(REFUSING).start();
-    server.clock().set_us(NOW_US);
+    let server = Server::builder().module_args(REFUSING).held_at(DOCS_US);
     let mut conn = server.conn();
     let mut met = BTreeSet::new();
     for (number, call) in (1..).zip(REFUSED) {
@@ -721,7 +711,7 @@ fn every_documented_reason_to_refuse_policies_occurs() {
     if server.version().lacks("CONFIG for modules", (7, 0)) {
         return;
     }
-    let page = read("docs/commands.md");
+    let page = file("docs/commands.md");
     let table = page.split("\n| reason | where |\n").nth(1).unwrap().split("\n\n").next().unwrap();
     let mut documented: BTreeSet<_> = table.split('`').skip(1).step_by(2).collect();
     let many: String = (0..=1_000).map(|number| format!("n{number} WINDOW 1 1;")).collect();
@@ -736,7 +726,7 @@ fn every_documented_reason_to_refuse_policies_occurs() {
 #[test]
 fn every_field_of_info_is_documented_and_no_other() {
     let mut documented = BTreeSet::new();
-    let page = read("docs/commands.md");
+    let page = file("docs/commands.md");
     for field in page.split('`').filter(|code| code.starts_with("ratelimit_")) {
         for name in command_names() {
             let name = name.to_lowercase().replace("rl.", "").replace('.', "_");
@@ -769,7 +759,7 @@ fn prose() -> Vec<(String, String)> {
     let mut prose = vec![];
     for page in pages {
         let mut in_block = false;
-        for (number, line) in (1..).zip(read(&page).lines()) {
+        for (number, line) in (1..).zip(file(&page).lines()) {
             let start = line.trim_start();
             let is_fence = start.starts_with("```");
             in_block ^= is_fence;
@@ -789,7 +779,7 @@ fn every_duration_of_an_example_has_a_unit() {
     pages.retain(|page| !["docs/commands.md", "docs/python-reference.md"].contains(&page.as_str()));
     pages.extend(OTHER_PAGES.map(str::to_owned));
     for page in pages.iter().filter(|page| *page != "CHANGELOG.md") {
-        for (number, line) in (1..).zip(read(page).lines()) {
+        for (number, line) in (1..).zip(file(page).lines()) {
             let words: Vec<_> = line.split([' ', '`', '"', ',', '|', ')']).collect();
             for pair in words.windows(2) {
                 let takes_one = ["BLOCK", "LEASE", "AHEAD", "BAN"].contains(&pair[0]);
@@ -844,21 +834,20 @@ fn every_link_leads_somewhere() {
     };
     let mut links = 0;
     for page in &pages() {
-        for link in read(page).split("](").skip(1) {
+        for link in file(page).split("](").skip(1) {
             let link = link.split(')').next().unwrap();
             if link.starts_with("https://") {
                 continue;
             }
             links += 1;
-            let (file, part) = link.split_once('#').unwrap_or((link, ""));
+            let (file_name, part) = link.split_once('#').unwrap_or((link, ""));
             let folder = Path::new(page).parent().unwrap();
-            let file = if file.is_empty() { page.into() } else { folder.join(file) };
+            let path = if file_name.is_empty() { page.into() } else { folder.join(file_name) };
             if part.is_empty() {
-                let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
-                assert!(path.exists(), "{page}: {link}");
+                assert!(root().join(path).exists(), "{page}: {link}");
                 continue;
             }
-            let text = read(file.to_str().unwrap());
+            let text = file(path.to_str().unwrap());
             let found = text.lines().any(|line| line.starts_with('#') && anchor(line) == part);
             assert!(found, "{page}: {link}");
         }
@@ -874,7 +863,7 @@ struct ExampleSetting {
 }
 
 fn settings() -> Vec<ExampleSetting> {
-    let file = read("redis.conf.example");
+    let file = file("redis.conf.example");
     let mut settings = Vec::new();
     let mut comment = String::new();
     for line in file.lines() {
@@ -908,14 +897,14 @@ fn config(conn: &mut Conn, pattern: &str) -> BTreeMap<String, String> {
 
 #[test]
 fn a_server_starts_with_the_example_file_whether_its_settings_are_comments_or_not() {
-    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("redis.conf.example");
+    let own = root().join("redis.conf.example");
     let server = Server::builder().config(format!("include {}", own.to_str().unwrap())).start();
     assert_eq!(server.conn().ints("RL.THROTTLE user:1 15 30 60 1"), [0, 16, 15, -1, 2]);
     if server.version().lacks("CONFIG for modules", (7, 0)) {
         return;
     }
     let before = config(&mut server.conn(), "*");
-    let all = read("redis.conf.example").replace("# ratelimit.", "ratelimit.");
+    let all = file("redis.conf.example").replace("# ratelimit.", "ratelimit.");
     let file = server.dir().join("all.conf");
     fs::write(&file, all).unwrap();
     let other = Server::builder().config(format!("include {}", file.to_str().unwrap())).start();
@@ -939,7 +928,7 @@ fn each_setting_has_the_documented_default_and_range() {
         return;
     }
     let mut conn = server.conn();
-    let page = read("docs/commands.md");
+    let page = file("docs/commands.md");
     let all = config(&mut conn, "ratelimit.*");
     let settings = settings();
     assert_eq!(all.len(), settings.len());
@@ -1005,8 +994,8 @@ fn a_server_short_of_memory_accepts_settlements_outside_of_a_transaction() {
 }
 
 /// The text of each function of this name in a file.
-fn functions(file: &str, name: &str) -> Vec<String> {
-    let text = read(file);
+fn functions(path: &str, name: &str) -> Vec<String> {
+    let text = file(path);
     let lines: Vec<&str> = text.lines().collect();
     let starts = (0..lines.len()).filter(|&at| {
         let rest = lines[at].split_once("fn ").and_then(|(_, rest)| rest.strip_prefix(name));
@@ -1033,7 +1022,7 @@ fn calls(text: &str, name: &str) -> bool {
 
 #[test]
 fn the_paths_of_calls_in_the_design_are_those_of_the_code() {
-    let page = read("docs/design.md");
+    let page = file("docs/design.md");
     let (_, section) = page.split_once("### Three calls, function by function\n").unwrap();
     let (section, _) = section.split_once("\n## ").unwrap();
     let documented = section.lines().filter_map(|line| {

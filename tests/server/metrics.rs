@@ -1,14 +1,11 @@
 //! The script of examples/metrics/ turns INFO ratelimit and RL.TOP into names and numbers, on every server.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
 
 use support::*;
 
 fn script() -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/metrics/ratelimit.lua");
-    fs::read_to_string(path).unwrap()
+    file("examples/metrics/ratelimit.lua")
 }
 
 /// What the script returns, as redis_exporter reads it: bulk strings, names and numbers in turn.
@@ -82,9 +79,7 @@ fn the_script_exports_every_number_of_info() {
 
 #[test]
 fn the_page_explains_every_alert_and_names_no_other() {
-    let read =
-        |name: &str| fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap();
-    let (rules, page) = (read("examples/metrics/alerts.yml"), read("docs/operations.md"));
+    let (rules, page) = (file("examples/metrics/alerts.yml"), file("docs/operations.md"));
     let alerts: Vec<_> =
         rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
     assert!(alerts.len() >= 18, "{alerts:?}");

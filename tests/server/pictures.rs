@@ -4,7 +4,6 @@
 mod drawn;
 
 use std::fs;
-use std::path::Path;
 
 use support::*;
 
@@ -13,8 +12,7 @@ fn pictures_and_tables_are_what_runs_draw() {
     let files = drawn::files();
     assert_eq!(files.len(), 6);
     for (path, text) in files {
-        let committed = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(&path));
-        let committed = committed.unwrap_or_else(|error| panic!("{path}: {error}"));
+        let committed = file(&path);
         let lines = || committed.lines().zip(text.lines());
         let differs = lines().find(|(committed, drawn)| committed != drawn);
         assert!(committed == text, "{path} is not what `make pictures` writes: {differs:#?}");
@@ -23,7 +21,7 @@ fn pictures_and_tables_are_what_runs_draw() {
 
 /// The names and texts of the committed files in a folder of docs.
 fn committed(folder: &str) -> Vec<(String, String)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(folder);
+    let folder = root().join("docs").join(folder);
     let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     files
         .map(|path| {
@@ -129,7 +127,7 @@ fn a_logarithmic_axis_says_so() {
 fn every_line_that_a_reader_may_copy_is_answered() {
     let mut lines = 0;
     for page in ["docs/choosing.md", "docs/operations.md"] {
-        let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(page)).unwrap();
+        let text = file(page);
         // The table of what is never exceeded has names in place of numbers, and so has the syntax.
         let copied = |row: &&str| {
             row.starts_with('|') && !row.contains("key b ") && !row.contains("key limit")

@@ -184,9 +184,10 @@ const ROUNDS: [i64; 7] =
 
 #[test]
 fn state_of_every_release_is_answered_as_that_release_did() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/state");
-    let mut files: Vec<_> =
-        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut files: Vec<_> = fs::read_dir(root().join("tests/state"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
     files.sort();
     assert!(!files.is_empty());
     for file in files {

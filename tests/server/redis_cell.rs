@@ -1,7 +1,6 @@
 //! docs/redis-cell.md: moving from redis-cell to this module, and which rates can go back.
 
 use std::fs;
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 use support::*;
@@ -10,8 +9,7 @@ const MINUTE: &str = "60";
 const HOUR: &str = "3600";
 
 fn page() -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/redis-cell.md");
-    fs::read_to_string(path).unwrap()
+    file("docs/redis-cell.md")
 }
 
 fn with_cl_throttle() -> Server {

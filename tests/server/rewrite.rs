@@ -8,8 +8,7 @@ use support::*;
 /// The line that redis.conf.example recommends, for this module's file: without settings, or for servers that have no
 /// settings of modules.
 fn recommended_line() -> String {
-    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/redis.conf.example");
-    let example = fs::read_to_string(example).unwrap();
+    let example = file("redis.conf.example");
     let path = "/usr/lib/redis/modules/libredis_ratelimit.so";
     let has_arguments = !Version::under_test().is_from(7, 0);
     let lines = example.lines().map(|line| line.trim_start_matches(['#', ' ']));

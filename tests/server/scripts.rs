@@ -7,15 +7,11 @@ use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::os::unix::fs::{symlink, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use support::*;
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
 
 /// A folder with programs, and a target folder of its own. It is removed when dropped.
 struct ScriptsHost {

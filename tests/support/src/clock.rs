@@ -105,6 +105,8 @@ fn preload() -> &'static Path {
 
 /// Where a clock begins that a test holds: 14 November 2023, 22:13:20 UTC.
 pub const START_US: i64 = 1_700_000_000_000_000;
+/// The time of the examples in docs/commands.md: 21 November 2026, 05:19:48 UTC, which is 13:19:48 in Shanghai.
+pub const DOCS_US: i64 = 1_795_238_388_000_000;
 
 impl Server {
     /// A server whose clock stands at [`START_US`], and a connection.
@@ -118,10 +120,17 @@ impl Builder {
     /// The same of a server that is described.
     #[track_caller]
     pub fn held(self) -> (Server, Conn) {
-        let server = self.clock(true).start();
-        server.clock().set_us(START_US);
+        let server = self.held_at(START_US);
         let conn = server.conn();
         (server, conn)
+    }
+
+    /// A server whose clock stands at a time.
+    #[track_caller]
+    pub fn held_at(self, now_us: i64) -> Server {
+        let server = self.clock(true).start();
+        server.clock().set_us(now_us);
+        server
     }
 }
 

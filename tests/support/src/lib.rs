@@ -31,12 +31,14 @@ mod wait;
 mod waiting;
 
 pub use client::{assert_refused, error_line, flat, ints, text, CommandWords, Conn, LOAD_FAILED};
-pub use clock::{unix_us, Clock, START_US};
+pub use clock::{unix_us, Clock, DOCS_US, START_US};
 pub use cluster::{ask, connect, Cluster};
 pub use library::library;
 pub use machine::{assert_median_ms, assert_of_least, assert_takes, unless_stalled, Machine};
-pub use paths::{root, target_dir};
-pub use program::{all_clients, clients_dir, run, skip, Language, Running};
+pub use paths::{file, root, target_dir};
+pub use program::{
+    all_clients, cargo, cargo_apart, clients_dir, run, run_and_print, skip, Language, Running,
+};
 pub use random::{env_number, seeds, show_end, Random};
 pub use random_calls::RandomCalls;
 pub use redis_client::{self as redis, Value};

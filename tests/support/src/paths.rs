@@ -1,10 +1,17 @@
 use std::env;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The project's folder.
 pub fn root() -> &'static Path {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.ancestors().nth(2).expect("tests/support lies in the project")
+}
+
+/// What a file of the project holds, a page for instance.
+#[track_caller]
+pub fn file(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
 /// Where cargo builds: the program that runs lies in its folder debug/deps or release/deps.

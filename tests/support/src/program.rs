@@ -62,6 +62,26 @@ impl Language {
     }
 }
 
+/// A cargo command for the project, with what Cargo.lock says.
+pub fn cargo(command: &str) -> Command {
+    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or("cargo".into()));
+    cargo.args([command, "--quiet", "--locked"]).current_dir(root());
+    cargo
+}
+
+/// The same for a crate of its own, which needs more than all other tests do and is built below target/clients; none,
+/// which is said, outside of `make test-clients`.
+pub fn cargo_apart(command: &str, folder: &str) -> Option<Command> {
+    if !all_clients() {
+        skip(folder, "not built");
+        return None;
+    }
+    let mut cargo = cargo(command);
+    cargo.arg("--manifest-path").arg(root().join(folder).join("Cargo.toml"));
+    cargo.arg("--target-dir").arg(clients_dir().join("cargo"));
+    Some(cargo)
+}
+
 /// Runs a program to its end and returns what it printed; one that fails fails the test.
 #[track_caller]
 pub fn run(command: &mut Command) -> String {
@@ -70,6 +90,12 @@ pub fn run(command: &mut Command) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert!(status.success(), "{command:?}: {status}\n{}{}", text(&stdout), text(&stderr));
     text(&stdout)
+}
+
+/// The same, and prints it.
+#[track_caller]
+pub fn run_and_print(command: &mut Command) {
+    print!("{}", run(command));
 }
 
 /// A program that runs during the test. It is killed when dropped.
