@@ -267,6 +267,19 @@ class Waiting(unittest.TestCase):
         self.assertEqual(limiter.reserve("s", semaphore(1), block=100).limited, 2)
         self.assertGreaterEqual(time.monotonic() - began, 0.09)
 
+    def test_a_call_that_is_interrupted_after_its_grant_gives_it_back(self) -> None:
+        limiter = MemoryLimiter(Clock())
+        limiter.reserve("s", semaphore(1), id="first")
+
+        async def interrupted(signal: Any, seconds: float | None) -> None:
+            # The release grants the place to the call that waits, which has not seen it yet.
+            limiter.release("s", "first")
+            raise KeyboardInterrupt
+
+        with mock.patch.object(limiter._core, "sleep", interrupted), self.assertRaises(KeyboardInterrupt):
+            limiter.reserve("s", semaphore(1), id="second", block=0)
+        self.assertEqual(limiter.held("s"), [])
+
     def test_many_threads_never_take_more_than_the_limit(self) -> None:
         limiter = MemoryLimiter(Clock())
         taken: list[int] = []
@@ -341,6 +354,33 @@ class Asyncio(unittest.TestCase):
             self.assertFalse(tasks[2].done())
             await limiter.release("s", "third")
             self.assertEqual((await asyncio.wait_for(tasks[2], 60)).id, "fourth")
+
+        asyncio.run(check())
+
+    def test_a_task_that_is_cancelled_after_its_grant_gives_it_back_to_the_next(self) -> None:
+        async def check() -> None:
+            limiter = redis_ratelimit.asyncio.MemoryLimiter(Clock())
+            day = Window(2, "1d")
+            await limiter.reserve("s", semaphore(1), id="first")
+            await limiter.window("w", day, 2)
+            waiting: list[asyncio.Future[Reply]] = []
+            for call in (
+                limiter.reserve("s", semaphore(1), id="second", block=0),
+                limiter.reserve("s", semaphore(1), id="third", block=0),
+                limiter.window("w", day, 2, block=0),
+            ):
+                waiting.append(asyncio.ensure_future(call))
+                await asyncio.sleep(0.01)
+            # Each of these grants to a task that waits. That task is cancelled before it runs.
+            await limiter.release("s", "first")
+            await limiter.reset("w")
+            for task in waiting[0], waiting[2]:
+                task.cancel()
+            await asyncio.gather(waiting[0], waiting[2], return_exceptions=True)
+            self.assertEqual([task.cancelled() for task in waiting], [True, False, True])
+            self.assertEqual((await asyncio.wait_for(waiting[1], 60)).id, "third")
+            self.assertEqual([held.id for held in await limiter.held("s")], ["third"])
+            self.assertEqual((await limiter.window_ro("w", day)).remaining, 2)
 
         asyncio.run(check())
 

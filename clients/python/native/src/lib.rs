@@ -13,7 +13,7 @@ use pyo3::types::{PyBytes, PyInt, PyList, PyString, PyTuple};
 /// An error reply.
 #[pyclass(frozen, module = "redis_ratelimit._engine")]
 struct ErrorReply {
-    /// Its text, which begins with its code.
+    /// The text of the error. It begins with the error's code.
     #[pyo3(get)]
     text: String,
 }
@@ -21,18 +21,18 @@ struct ErrorReply {
 /// A call that waits.
 #[pyclass(frozen, module = "redis_ratelimit._engine")]
 struct Waits {
-    /// The number by which take_ended() and withdraw() name it.
+    /// The number that identifies the call in ended(), take_reply() and withdraw().
     #[pyo3(get)]
     ticket: u64,
 }
 
-/// Keys in memory, and the commands on them.
+/// A server in memory: its keys, and the commands on them.
 #[pyclass(frozen, module = "redis_ratelimit._engine")]
 struct Engine {
     server: Mutex<MemoryServer>,
 }
 
-/// Random bytes of Python's own source.
+/// Fills bytes with random ones from os.urandom.
 fn fill_random(bytes: &mut [u8]) {
     Python::attach(|py| {
         let made = py.import("os").and_then(|os| os.call_method1("urandom", (bytes.len(),)));
@@ -42,37 +42,40 @@ fn fill_random(bytes: &mut [u8]) {
     });
 }
 
+/// Returns the system's time in Unix microseconds.
 fn real_us() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// A word of a command. Numbers are written out.
+/// A word of a command, as bytes. A number is kept as its decimal digits.
 enum Word<'a> {
     Text(&'a [u8]),
     Number(String),
 }
 
-fn word<'a>(given: &'a Bound<'_, PyAny>) -> PyResult<Word<'a>> {
-    if let Ok(text) = given.cast::<PyString>() {
+/// Reads a word of a command: a str, bytes or an int.
+fn word<'a>(value: &'a Bound<'_, PyAny>) -> PyResult<Word<'a>> {
+    if let Ok(text) = value.cast::<PyString>() {
         return Ok(Word::Text(text.to_str()?.as_bytes()));
     }
-    if given.cast_exact::<PyInt>().is_ok() {
-        return Ok(Word::Number(match given.extract::<i64>() {
+    if value.cast_exact::<PyInt>().is_ok() {
+        return Ok(Word::Number(match value.extract::<i64>() {
             Ok(number) => number.to_string(),
-            Err(_) => given.str()?.to_string(),
+            Err(_) => value.str()?.to_string(),
         }));
     }
-    if let Ok(bytes) = given.cast::<PyBytes>() {
+    if let Ok(bytes) = value.cast::<PyBytes>() {
         return Ok(Word::Text(bytes.as_bytes()));
     }
-    let shown = given.repr()?;
+    let repr = value.repr()?;
     Err(PyTypeError::new_err(format!(
-        "a key, an id and a time zone must be str or bytes, not {shown}"
+        "a key, an id and a time zone must be str or bytes, not {repr}"
     )))
 }
 
-fn shown<'py>(py: Python<'py>, value: Value) -> PyResult<Bound<'py, PyAny>> {
+/// Converts a reply into objects of Python.
+fn to_python<'py>(py: Python<'py>, value: Value) -> PyResult<Bound<'py, PyAny>> {
     Ok(match value {
         Value::Nil => py.None().into_bound(py),
         Value::Integer(number) => number.into_pyobject(py)?.into_any(),
@@ -80,7 +83,7 @@ fn shown<'py>(py: Python<'py>, value: Value) -> PyResult<Bound<'py, PyAny>> {
         Value::Array(values) => {
             let list = PyList::empty(py);
             for value in values {
-                list.append(shown(py, value)?)?;
+                list.append(to_python(py, value)?)?;
             }
             list.into_any()
         }
@@ -89,7 +92,7 @@ fn shown<'py>(py: Python<'py>, value: Value) -> PyResult<Bound<'py, PyAny>> {
 }
 
 impl Engine {
-    /// A call that panicked left its key as it was or as it should be: others go on.
+    /// Locks the server. A call that panicked left its key either unchanged or completely written, so others may go on.
     fn server(&self) -> MutexGuard<'_, MemoryServer> {
         self.server.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -97,7 +100,7 @@ impl Engine {
 
 #[pymethods]
 impl Engine {
-    /// `share` is a number above 0 and at most 1.
+    /// Creates a server that has a share of each limit, above 0 and at most 1.
     #[new]
     #[pyo3(signature = (share=1.0))]
     fn new(share: f64) -> PyResult<Engine> {
@@ -108,7 +111,8 @@ impl Engine {
         Ok(Engine { server: Mutex::new(MemoryServer::with_share(share, fill_random)) })
     }
 
-    /// The reply to a command at a time in Unix microseconds; the system's time if none is given.
+    /// Executes a command at a time in Unix microseconds, by default the system's. Returns its reply; `Waits` if the call
+    /// waits.
     #[pyo3(signature = (words, now_us=None))]
     fn call<'py>(
         &self,
@@ -116,8 +120,8 @@ impl Engine {
         words: &Bound<'py, PyTuple>,
         now_us: Option<u64>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let given: Vec<_> = words.iter().collect();
-        let words = given.iter().map(word).collect::<PyResult<Vec<_>>>()?;
+        let objects: Vec<_> = words.iter().collect();
+        let words = objects.iter().map(word).collect::<PyResult<Vec<_>>>()?;
         let argv = words.iter().map(|word| match word {
             Word::Text(text) => *text,
             Word::Number(number) => number.as_bytes(),
@@ -125,34 +129,39 @@ impl Engine {
         let argv: Vec<&[u8]> = argv.collect();
         let outcome = self.server().call(&argv, now_us.unwrap_or_else(real_us));
         match outcome {
-            Outcome::Reply(value) => shown(py, value),
+            Outcome::Reply(value) => to_python(py, value),
             Outcome::Waits(ticket) => {
                 Ok(Bound::new(py, Waits { ticket: ticket.number() })?.into_any())
             }
         }
     }
 
-    /// The waits that are over, each with its reply.
+    /// Returns the tickets of the calls whose wait is over and whose reply was not taken yet.
     #[pyo3(signature = (now_us=None))]
-    fn take_ended<'py>(
-        &self,
-        py: Python<'py>,
-        now_us: Option<u64>,
-    ) -> PyResult<Bound<'py, PyList>> {
-        let ended = self.server().take_ended(now_us.unwrap_or_else(real_us));
-        let list = PyList::empty(py);
-        for (ticket, value) in ended {
-            list.append((ticket.number(), shown(py, value)?))?;
-        }
-        Ok(list)
+    fn ended(&self, now_us: Option<u64>) -> Vec<u64> {
+        let ended = self.server().ended(now_us.unwrap_or_else(real_us));
+        ended.into_iter().map(Ticket::number).collect()
     }
 
-    /// When take_ended() should be asked next, in Unix microseconds; None while nobody waits.
+    /// Takes the reply to a call that waited; None if its wait is not over. From then on withdraw() gives nothing back.
+    #[pyo3(signature = (ticket, now_us=None))]
+    fn take_reply<'py>(
+        &self,
+        py: Python<'py>,
+        ticket: u64,
+        now_us: Option<u64>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let now_us = now_us.unwrap_or_else(real_us);
+        let reply = self.server().take_reply(Ticket::of(ticket), now_us);
+        reply.map(|value| to_python(py, value)).transpose()
+    }
+
+    /// Returns when ended() should be called next, in Unix microseconds; None while no call waits.
     fn next_us(&self) -> Option<u64> {
         self.server().next_us()
     }
 
-    /// Ends a wait whose caller is gone.
+    /// Ends the wait of a call whose caller is gone. A grant whose reply was not taken is given back.
     #[pyo3(signature = (ticket, now_us=None))]
     fn withdraw(&self, ticket: u64, now_us: Option<u64>) {
         self.server().withdraw(Ticket::of(ticket), now_us.unwrap_or_else(real_us));

@@ -333,8 +333,13 @@ class _TaskCore(MemoryCore):
         return _TaskSignal()
 
     async def sleep(self, signal: Any, seconds: float | None) -> None:
-        with suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(signal.event.wait(), seconds)
+        # Not asyncio.wait_for, which up to Python 3.11 may lose a cancellation.
+        timer = None if seconds is None else asyncio.get_running_loop().call_later(seconds, signal.event.set)
+        try:
+            await signal.event.wait()
+        finally:
+            if timer is not None:
+                timer.cancel()
         signal.event.clear()
 
 

@@ -1,7 +1,8 @@
 """A limiter without a server: the engine of the server's module, with keys in memory.
 
-It takes the commands that are sent to Redis. A call with block= waits in a line of the engine, until another call gives back
-or time passes. One of the waiting calls keeps the time for all.
+It takes the commands that are sent to Redis. A call with block= waits in a line of the engine until another call gives
+something back or enough time has passed. One of the waiting calls, the timekeeper, sleeps until the next wait ends, and
+then wakes the calls whose wait is over.
 """
 
 from __future__ import annotations
@@ -36,13 +37,15 @@ Policies = Union[str, Mapping[str, str]]
 
 #: How often a clock that a test sets is read while a call waits.
 POLL_SECONDS = 0.003
-#: The system's clock may be set while a call waits.
-LONGEST_WAIT_SECONDS = 1.0
+#: The longest sleep of the timekeeper, as the system's clock may be set while it sleeps.
+LONGEST_SLEEP_SECONDS = 1.0
+#: The shortest sleep of the timekeeper, so that it does not spin until a call that was granted has taken its reply.
+SHORTEST_SLEEP_SECONDS = 0.001
 
 
 @cache
 def native() -> Any:
-    """Imports the extension module. Only MemoryLimiter needs it, so it may be missing."""
+    """Imports the extension module, which only MemoryLimiter needs."""
     try:
         return import_module("redis_ratelimit._engine")
     except ImportError as error:
@@ -74,6 +77,7 @@ def error_of(text: str) -> Exception:
 
 
 def share_of(share: object) -> float:
+    """Returns a share as a float. Raises TypeError if it is not a number; the engine checks its range."""
     if isinstance(share, bool) or not isinstance(share, (int, float, Fraction)):
         raise TypeError(f"share must be a number above 0 and at most 1, such as 1/4, not {share!r}")
     return float(share)
@@ -86,18 +90,21 @@ class Signal(Protocol):
 
 
 class Waiter:
-    """A call that waits."""
+    """A call that waits. Once its wait is over, it takes its reply from the engine."""
 
-    __slots__ = ("is_over", "reply", "signal")
+    __slots__ = ("is_over", "signal")
 
     def __init__(self, signal: Signal) -> None:
         self.signal = signal
         self.is_over = False
-        self.reply: Any = None
 
 
 class Memory:
-    """Keys in memory, the commands on them, and the calls that wait."""
+    """A server in memory: its keys, the commands on them, and the calls that wait.
+
+    A grant stays with the engine until the call takes its reply. So a call that is cancelled after its grant can still give
+    it back.
+    """
 
     def __init__(
         self,
@@ -116,13 +123,13 @@ class Memory:
         self.call = self.engine.call
         self.error_reply = module.ErrorReply
         self._waits = module.Waits
-        #: Guards the calls that wait. Tickets are given and taken back with it held.
+        #: Guards `waiting` and the timekeeper. It is held while a ticket is issued, its reply is taken, or it is withdrawn.
         self._lock = threading.Lock()
-        #: The calls that wait, by ticket.
+        #: The calls that wait or have not taken their replies yet, by ticket.
         self.waiting: dict[int, Waiter] = {}
-        #: The call that keeps the time for all, and until when it sleeps.
-        self._keeper: Waiter | None = None
-        self._planned_us: int | None = None
+        self._timekeeper: Waiter | None = None
+        #: When the timekeeper will wake up.
+        self._wake_us: int | None = None
         for name, value in (settings or {}).items():
             self.set(name, value)
         if policies is not None:
@@ -148,20 +155,20 @@ class Memory:
         """Returns the reply to a command that does not wait."""
         reply = self.call(words, self.now_us())
         if self.waiting:
-            self.settle()
+            self.wake_ended()
         return reply
 
     def decide(self, words: tuple[Word, ...]) -> Reply:
         """Returns the Reply to a command that does not wait and whose reply is five integers."""
         reply = self.call(words, self.now_us())
         if self.waiting:
-            self.settle()
+            self.wake_ended()
         if type(reply) is self.error_reply:
             raise error_of(reply.text)
         return read_reply(reply)
 
     def begin(self, words: tuple[Word, ...], make_signal: Callable[[], Signal]) -> Any:
-        """Returns the reply to a command that may wait; its ticket and Waiter if it waits."""
+        """Returns the reply to a command that may wait. If it waits, returns its ticket and its Waiter instead."""
         with self._lock:
             reply = self.call(words, self.now_us())
             if type(reply) is not self._waits:
@@ -170,66 +177,74 @@ class Memory:
                 waiter = self.waiting[reply.ticket] = Waiter(make_signal())
         if waiter is None:
             if self.waiting:
-                self.settle()
+                self.wake_ended()
             return reply
         return reply.ticket, waiter
 
-    def settle(self) -> None:
-        """Wakes the calls whose wait is over."""
+    def wake_ended(self) -> None:
+        """Wakes the calls whose wait is over, and the timekeeper if it would wake up at the wrong time."""
         with self._lock:
-            self._settle()
-            if self._keeper is not None and self.engine.next_us() != self._planned_us:
-                self._keeper.signal.wake()
+            self._wake_ended()
+            if self._timekeeper is not None and self.engine.next_us() != self._wake_us:
+                self._timekeeper.signal.wake()
 
-    def _settle(self) -> None:
-        for ticket, reply in self.engine.take_ended(self.now_us()):
-            waiter = self.waiting.pop(ticket, None)
-            if waiter is not None:
-                waiter.reply, waiter.is_over = reply, True
+    def _wake_ended(self) -> None:
+        for ticket in self.engine.ended(self.now_us()):
+            waiter = self.waiting.get(ticket)
+            if waiter is not None and not waiter.is_over:
+                waiter.is_over = True
                 waiter.signal.wake()
                 self._hand_over(waiter)
 
-    def turn(self, waiter: Waiter) -> float | None:
-        """Wakes the calls whose wait is over. Returns how long this one sleeps if it still waits; None until it is woken."""
+    def sleep_seconds(self, waiter: Waiter) -> float | None:
+        """Wakes the calls whose wait is over. Returns how long a call that still waits sleeps; None until it is woken."""
         with self._lock:
-            self._settle()
-            if self._keeper is None and not waiter.is_over:
-                self._keeper = waiter
-            if self._keeper is not waiter:
+            self._wake_ended()
+            if self._timekeeper is None and not waiter.is_over:
+                self._timekeeper = waiter
+            if self._timekeeper is not waiter:
                 return None
-            next_us = self._planned_us = self.engine.next_us()
+            next_us = self._wake_us = self.engine.next_us()
             if self.clock is not None:
                 return POLL_SECONDS
-            left = LONGEST_WAIT_SECONDS if next_us is None else next_us / 1_000_000 - time.time()
-            return min(max(0.0, left), LONGEST_WAIT_SECONDS)
+            seconds = LONGEST_SLEEP_SECONDS if next_us is None else next_us / 1_000_000 - time.time()
+            return min(max(SHORTEST_SLEEP_SECONDS, seconds), LONGEST_SLEEP_SECONDS)
+
+    def take_reply(self, ticket: int) -> Any:
+        """Returns the reply to a call whose wait is over."""
+        with self._lock:
+            reply = self.engine.take_reply(ticket, self.now_us())
+            del self.waiting[ticket]
+            return reply
 
     def withdraw(self, ticket: int) -> None:
-        """Ends the wait of a call that was cancelled."""
+        """Ends the wait of a call that was cancelled. What it was granted meanwhile is given back."""
         with self._lock:
             waiter = self.waiting.pop(ticket, None)
             if waiter is not None:
                 self.engine.withdraw(ticket, self.now_us())
                 self._hand_over(waiter)
         if self.waiting:
-            self.settle()
+            self.wake_ended()
 
     def _hand_over(self, waiter: Waiter) -> None:
-        """Lets another waiting call keep the time, if `waiter` kept it."""
-        if self._keeper is waiter:
-            self._keeper = None
+        """Makes another waiting call the timekeeper if `waiter` was it."""
+        if self._timekeeper is waiter:
+            self._timekeeper = None
             for other in self.waiting.values():
-                other.signal.wake()
-                break
+                if not other.is_over:
+                    other.signal.wake()
+                    break
 
     def start_over_after_fork(self) -> None:
-        """Ends all waits in a forked child, which does not have their threads. It goes on with its copy of the keys."""
+        """Ends all waits in a forked child, which does not have their threads. It continues with a copy of the keys."""
         self._lock = threading.Lock()
-        tickets, self.waiting, self._keeper = list(self.waiting), {}, None
+        tickets, self.waiting, self._timekeeper = list(self.waiting), {}, None
         for ticket in tickets:
             self.engine.withdraw(ticket, self.now_us())
 
     def holds(self, key: Key, id: object) -> bool:
-        """Returns whether a reservation was made here."""
+        """Returns whether a reservation is held here."""
         reply = self.call(("RL.HELD", key), self.now_us())
         wanted = id.encode() if isinstance(id, str) else id
         return type(reply) is list and any(held[0] == wanted for held in reply)
@@ -240,7 +255,7 @@ def _written(policies: Mapping[str, str]) -> str:
 
 
 class _Library:
-    """The part of a client library that a core needs."""
+    """Stands for the client library of a core without a server."""
 
     timeout_error: type[Exception] = TimeoutError
 
@@ -253,7 +268,7 @@ class _Library:
 
 
 class MemoryCore:
-    """The core of a limiter without a server."""
+    """The core of a limiter without a server. A subclass makes calls wait as its limiter does."""
 
     unreachable = "raise"
     library = _Library()
@@ -263,7 +278,7 @@ class MemoryCore:
         self.clock = memory.clock
 
     async def send(self, call: Call[T], *_: object) -> T:
-        """Returns the reply to a call. There is no fallback, so how it was called makes no difference."""
+        """Returns the reply to a call. The arguments after the call are those of a fallback, which is never needed."""
         if call.key is not None and not isinstance(call.key, (str, bytes)):
             raise TypeError(f"a key must be str or bytes, not {call.key!r}")
         memory = self.memory
@@ -287,19 +302,19 @@ class MemoryCore:
         memory = self.memory
         try:
             while not waiter.is_over:
-                seconds = memory.turn(waiter)
+                seconds = memory.sleep_seconds(waiter)
                 if not waiter.is_over:
                     await self.sleep(waiter.signal, seconds)
+            return memory.take_reply(ticket)
         except BaseException:
             memory.withdraw(ticket)
             raise
-        return waiter.reply
 
     def make_signal(self) -> Signal:
         raise NotImplementedError
 
     async def sleep(self, signal: Any, seconds: float | None) -> None:
-        """Waits until the signal is woken, or the time is over."""
+        """Waits until the signal is woken or the time is up."""
         raise NotImplementedError
 
     def is_away(self, error: Exception) -> bool:
@@ -336,7 +351,7 @@ class ThreadCore(MemoryCore):
 
 
 def plain_words(command: str, kind: type[Any], key: object, limit: Any, quantity: object) -> tuple[Word, ...] | None:
-    """Returns the words of a call without options; None if its arguments are not the usual ones."""
+    """Returns the words of a call whose arguments are of the usual types; None for any other call."""
     if type(key) is not str or type(quantity) is not int or type(limit) is not kind:
         return None
     if kind is Rate:
@@ -348,7 +363,7 @@ def plain_words(command: str, kind: type[Any], key: object, limit: Any, quantity
 
 
 def _fast_method(command: str, kind: type[TypedLimit], method: Method[P]) -> Method[P]:
-    """Returns a method for the usual arguments of throttle or window. It leaves all others to `method`."""
+    """Returns a faster throttle() or window() for the usual arguments. It passes all others on to `method`."""
     usual: Callable[..., Any] = method
 
     @wraps(usual)
@@ -399,7 +414,7 @@ class MemoryLimiter(MemoryBase, Limiter):
     It returns what a server would. A test passes a `clock` and sets the time instead of sleeping. As `unreachable=` of a
     Limiter it decides while Redis is away: then each process keeps the limit by itself, or a `share` of it.
 
-    Several threads may use it. A forked child goes on with a copy.
+    Several threads may use it. A forked child continues with a copy.
 
     Args:
         clock: Returns the time in seconds, as time.time does. By default the time of the system.

@@ -342,10 +342,15 @@ fn the_reply_to_one_call_is_taken_and_what_another_was_granted_can_still_be_give
     };
     let (first, second) = (wait(&mut world), wait(&mut world));
     assert_eq!(world.server.take_reply(first, NOW_US + 999_999), None);
+    assert!(world.server.ended(NOW_US + 999_999).is_empty());
     world.at_us = 1_000_000;
+    for _ in 0..2 {
+        assert_eq!(world.server.ended(NOW_US + world.at_us), [first, second]);
+    }
     let reply = world.server.take_reply(first, NOW_US + world.at_us).unwrap();
     assert_eq!(spelled(&reply), "[0 2 1 -1 1000]");
     assert_eq!(world.server.take_reply(first, NOW_US + world.at_us), None);
+    assert_eq!(world.server.ended(NOW_US + world.at_us), [second]);
     world.check(&[("RL.WINDOW_RO k 2 1s 0 MS", "[0 2 0 -1 1000]")]);
     world.server.withdraw(second, NOW_US + world.at_us);
     world.check(&[("RL.WINDOW_RO k 2 1s 0 MS", "[0 2 1 -1 1000]")]);

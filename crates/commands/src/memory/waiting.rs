@@ -77,6 +77,13 @@ impl MemoryServer {
         ended.into_iter().map(|one| (one.ticket, one.reply)).collect()
     }
 
+    /// Returns the calls whose wait has ended by `now_us` and whose reply was not taken yet. Use it with
+    /// [`MemoryServer::take_reply`] where a caller may still be withdrawn after its grant.
+    pub fn ended(&mut self, now_us: u64) -> Vec<Ticket> {
+        self.end_due(now_us);
+        self.ended.borrow().iter().map(|one| one.ticket).collect()
+    }
+
     /// Returns the reply to one call that waited, if it is over at `now_us`. Those of others stay, so that each can still be
     /// withdrawn with what it was granted.
     pub fn take_reply(&mut self, ticket: Ticket, now_us: u64) -> Option<Value> {
