@@ -11,12 +11,14 @@ import copy
 import inspect
 import os
 import pickle
+import threading
 import time
 import unittest
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
 from importlib import import_module
 from typing import Any
+from unittest import mock
 
 import redis_ratelimit
 import redis_ratelimit.asyncio
@@ -455,6 +457,50 @@ class OnAServer(unittest.TestCase):
             self.assertIs(await done(reply.reservation.apply({"tokens": 4})), False)
 
         self.each(body)
+
+    def test_until_a_renewal_is_answered_the_shorter_lease_sets_the_pace(self) -> None:
+        async def check(module: Any, before: str, after: str, executed_first: bool) -> None:
+            limiter, answer = module.MemoryLimiter(), threading.Event()
+            send, renewals = limiter._core.send, 0
+
+            async def slow(call: calls.Call[Any], *args: Any) -> Any:
+                """Sends a call. The reply to a renewal with a lease is late, or the renewal itself is."""
+                nonlocal renewals
+                renewals += call.words[0] == "RL.RENEW"
+                if "LEASE" not in call.words:
+                    return await send(call, *args)
+                reply = await send(call, *args) if executed_first else None
+                while not answer.wait(0 if module is redis_ratelimit.asyncio else 0.01):
+                    if module is redis_ratelimit.asyncio:
+                        await asyncio.sleep(0.01)
+                return reply if executed_first else await send(call, *args)
+
+            async with entered(limiter.acquire([Clause.acquire("a", TOKENS, lease=before)])) as job:
+                with mock.patch.object(limiter._core, "send", slow):
+                    synchronous = module is redis_ratelimit
+                    renewal = asyncio.to_thread(job.renew, after) if synchronous else job.renew(after)
+                    renewing = asyncio.ensure_future(renewal)
+                    try:
+                        await asyncio.sleep(1.5)
+                        self.assertEqual(len(await done(limiter.held("a"))), 1, (before, after))
+                    finally:
+                        answer.set()
+                    self.assertIs(await renewing, True, (before, after))
+                    renewals = 0
+                    await asyncio.sleep(1)
+            # From then on the new lease does, once the renewal that was planned already is done.
+            if after == "1min":
+                self.assertLessEqual(renewals, 1)
+            else:
+                self.assertGreaterEqual(renewals, 2)
+
+        async def run() -> None:
+            modules = redis_ratelimit, redis_ratelimit.asyncio
+            longer = [check(module, "900ms", "1min", False) for module in modules]
+            shorter = [check(module, "1min", "900ms", True) for module in modules]
+            await asyncio.gather(*longer, *shorter)
+
+        asyncio.run(run())
 
     def test_a_policy_among_the_limits_is_applied_or_given_back(self) -> None:
         plain.config_set("ratelimit.policies", "jobs WINDOW 2 0; day WINDOW 9 1d")
