@@ -8,10 +8,11 @@ import pickle
 import unittest
 from datetime import timedelta
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import redis_ratelimit.asyncio
 from redis_ratelimit import (
+    AllReply,
     Clause,
     Denied,
     Info,
@@ -21,6 +22,7 @@ from redis_ratelimit import (
     Policy,
     Rate,
     Reply,
+    Reservation,
     TopKey,
     UnknownPolicy,
     Window,
@@ -29,6 +31,9 @@ from redis_ratelimit import (
 from redis_ratelimit.parameters import milliseconds, period_ms
 
 from .fixtures import CASES, LIBRARIES, SPOKEN, AsyncRecorder, Recorder, arguments, differences, limit, make
+
+if TYPE_CHECKING:
+    from typing_extensions import assert_type
 
 errors = import_module(f"{LIBRARIES[0]}.exceptions")
 ConnectionError = errors.ConnectionError
@@ -399,7 +404,7 @@ class Settling(unittest.TestCase):
             self.sent(RESERVED, refused, window="@jobs", settle="apply"), ["RL.APPLY k job", "ResponseError"]
         )
         with self.assertRaisesRegex(ValueError, "settle must be"):
-            Recorder().limiter().acquire("k", "@jobs", settle="no")  # type: ignore[arg-type]
+            Recorder().limiter().acquire("k", "@jobs", settle="no")  # type: ignore[call-overload]
 
     def test_what_was_used_is_applied_once(self) -> None:
         self.assertEqual(self.sent(RESERVED, 1, work=lambda job: job.apply(37)), ["RL.APPLY k job 37", "done"])
@@ -544,3 +549,49 @@ class OutOfReach(unittest.TestCase):
             lambda limiter: limiter.held("k"),
         ):
             self.assertRaises(ConnectionError, self.ask, ConnectionError(), "allow", call)
+
+
+if TYPE_CHECKING:
+    # Nothing of this runs. mypy checks the types, and that what is ignored is an error.
+
+    def the_synchronous_limiter(limiter: Limiter, memory: redis_ratelimit.MemoryLimiter) -> None:
+        window, clauses = Window(3, 60), [Clause.acquire("a", Window(3, 60)), Clause.window("b", "@day")]
+        for each in limiter, memory:
+            assert_type(each.window("k", window), Reply)
+            assert_type(each.throttle("k", Rate.per("5/min"), block="5s"), Reply)
+        assert_type(limiter.reserve("k", window, atmost=True), Reply)
+        assert_type(limiter.reserve(clauses), AllReply[Reservation])
+        assert_type(limiter.all(clauses), AllReply[Reservation])
+        assert_type(limiter.all([clauses]).reservation, "Reservation | None")
+        a_program_that_names_no_reservation(limiter.all(clauses))
+        with limiter.acquire(clauses) as several, limiter.acquire("k", window, settle="apply") as one:
+            assert_type(several, Reservation)
+            assert_type(one.apply(2), bool)
+        limiter.throttle("k", window)  # type: ignore[arg-type]
+        limiter.window("k", window, blok=5)  # type: ignore[call-arg]
+        limiter.reserve("k")  # type: ignore[arg-type]
+        limiter.reserve(clauses, window)  # type: ignore[call-overload]
+        limiter.acquire("k")  # type: ignore[arg-type]
+        limiter.acquire(clauses, lease="5s")  # type: ignore[call-overload]
+        limiter.all(clauses).reservation.apply()  # type: ignore[union-attr]
+
+    def a_program_that_names_no_reservation(reply: AllReply) -> None:
+        assert_type(reply.reservation, "Any | None")
+
+    async def the_limiter_for_asyncio(
+        limiter: redis_ratelimit.asyncio.Limiter, memory: redis_ratelimit.asyncio.MemoryLimiter
+    ) -> None:
+        window, clauses = Window(3, 60), [Clause.acquire("a", Window(3, 60))]
+        for each in limiter, memory:
+            assert_type(await each.window("k", window), Reply)
+        assert_type(await limiter.reserve("k", window), Reply)
+        reply = await limiter.reserve(clauses)
+        assert_type(reply, AllReply[redis_ratelimit.asyncio.Reservation])
+        assert_type(await limiter.all(clauses), AllReply[redis_ratelimit.asyncio.Reservation])
+        if reply.reservation is not None:
+            assert_type(await reply.reservation.apply({"a": 2}), bool)
+        a_program_that_names_no_reservation(reply)
+        async with limiter.acquire(clauses) as several:
+            assert_type(several, redis_ratelimit.asyncio.Reservation)
+        await limiter.reserve("k")  # type: ignore[arg-type]
+        limiter.acquire("k")  # type: ignore[arg-type]

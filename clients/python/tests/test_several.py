@@ -23,12 +23,14 @@ from unittest import mock
 import redis_ratelimit
 import redis_ratelimit.asyncio
 from redis_ratelimit import (
+    AllReply,
     Clause,
     Denied,
     Lapsed,
     Limiter,
     MemoryLimiter,
     Rate,
+    Reservation,
     UnknownPolicy,
     Window,
     calls,
@@ -69,6 +71,11 @@ def llm_call(tag: str, tokens: int = 400, dollars: int = 900) -> list[Clause]:
         Clause.acquire(f"{tag}:usd", DOLLARS, dollars, name="dollars"),
         Clause.acquire(f"{tag}:calls", semaphore(2), name="calls"),
     ]
+
+
+def reservation_of(reply: AllReply[Reservation]) -> Reservation:
+    assert reply.reservation is not None
+    return reply.reservation
 
 
 async def done(answer: Any) -> Any:
@@ -539,7 +546,7 @@ class OnAServer(unittest.TestCase):
         plain.delete("u:tpm")
         plain.set("u:tpm", "something else")
         with self.assertRaisesRegex(errors.ResponseError, r"^WRONGTYPE .*\(limit tokens\)$"):
-            reply.reservation.apply({"dollars": 1})
+            reservation_of(reply).apply({"dollars": 1})
         self.assertEqual(limiter.window_ro("u:usd", DOLLARS).remaining, 4999)
         self.assertEqual(limiter.held("u:calls"), [])
         limiter.close()
@@ -548,7 +555,7 @@ class OnAServer(unittest.TestCase):
         limiter = Limiter(make(LIBRARIES[0], port=PORT))
         reply = limiter.all(llm_call("u"))
         before = plain.info("commandstats")
-        reply.reservation.apply()
+        reservation_of(reply).apply()
         after = plain.info("commandstats")
         counts = [
             after[name]["calls"] - before.get(name, {"calls": 0})["calls"] for name in ("cmdstat_multi", "cmdstat_exec")
@@ -575,7 +582,7 @@ class OnAServer(unittest.TestCase):
             right = servers.known(calls.held(f"{tag}:tpm"))
             # As if the slot had moved from another node.
             servers._slots[:] = [next(each for each in servers.every() if each is not right)] * 16384
-            self.assertIs(reply.reservation.apply({"tokens": 7}), True)
+            self.assertIs(reservation_of(reply).apply({"tokens": 7}), True)
             self.assertEqual(limiter.window_ro(f"{tag}:tpm", TOKENS).remaining, 993)
             limiter.close()
 

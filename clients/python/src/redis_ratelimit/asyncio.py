@@ -19,9 +19,9 @@ from .leases import Plan
 from .libraries import Client
 from .local import InProcess
 from .memory import MemoryBase, MemoryCore, plain_words
-from .methods import Methods, describe, name_of
+from .methods import Methods, Reserve, describe, name_of
 from .parameters import Duration, Rate, TypedLimit, Window
-from .replies import Reply
+from .replies import AllReply, Reply
 from .reservation import Cost, Settling
 from .servers import Servers
 
@@ -255,6 +255,12 @@ def _method(make: Callable[P, Call[T]]) -> Callable[Concatenate[Limiter, P], Cor
     return method
 
 
+def _method_of_several(
+    make: Callable[P, Call[AllReply]],
+) -> Callable[Concatenate[Limiter, P], Coroutine[Any, Any, AllReply[Reservation]]]:
+    return _method(make)
+
+
 class Limiter(Methods[Local, Reservation]):
     """Asks limits of a server with redis-ratelimit.
 
@@ -283,13 +289,15 @@ class Limiter(Methods[Local, Reservation]):
     throttle_ro = _method(calls.throttle_ro)
     window = _method(calls.window)
     window_ro = _method(calls.window_ro)
-    reserve = _method(calls.reserve)
+    reserve = cast(
+        "Reserve[Coroutine[Any, Any, Reply], Coroutine[Any, Any, AllReply[Reservation]]]", _method(calls.reserve)
+    )
     acquire_ro = _method(calls.acquire_ro)
     apply = _method(calls.apply)
     release = _method(calls.release)
     renew = _method(calls.renew)
     held = _method(calls.held)
-    all = _method(calls.all_)
+    all = _method_of_several(calls.all_)
     all_ro = _method(calls.all_ro)
     reset = _method(calls.reset)
     info = _method(calls.info)

@@ -296,7 +296,7 @@ def reserve(
     """RL.ACQUIRE: reserves, for the caller to settle with apply() or release(). With `count_lapsed` a reservation that
     is not settled counts when its lease ends.
 
-    A list of clauses instead of the key reserves several limits, see all().
+    A list of clauses instead of the key reserves several limits, and returns the AllReply of all().
     """
     options = _options(window, leave=leave, atmost=atmost, lease=lease, count_lapsed=count_lapsed, id=id, block=block)
     if isinstance(key, (str, bytes)):

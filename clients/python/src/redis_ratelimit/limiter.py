@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable
 from time import monotonic
 from types import TracebackType
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar, cast
 
 from . import calls
 from .calls import Call
@@ -17,9 +17,9 @@ from .io import run
 from .io_threads import Blocking
 from .libraries import Client
 from .local import InProcess
-from .methods import Methods, describe, name_of
+from .methods import Methods, Reserve, describe, name_of
 from .parameters import Duration
-from .replies import Reply
+from .replies import AllReply, Reply
 from .reservation import Cost, Settling
 
 P = ParamSpec("P")
@@ -228,6 +228,10 @@ def _method(make: Callable[P, Call[T]]) -> Callable[Concatenate[Limiter, P], T]:
     return method
 
 
+def _method_of_several(make: Callable[P, Call[AllReply]]) -> Callable[Concatenate[Limiter, P], AllReply[Reservation]]:
+    return _method(make)
+
+
 class Limiter(Methods[Local, Reservation]):
     """Asks limits of a server with redis-ratelimit.
 
@@ -254,13 +258,13 @@ class Limiter(Methods[Local, Reservation]):
     throttle_ro = _method(calls.throttle_ro)
     window = _method(calls.window)
     window_ro = _method(calls.window_ro)
-    reserve = _method(calls.reserve)
+    reserve = cast("Reserve[Reply, AllReply[Reservation]]", _method(calls.reserve))
     acquire_ro = _method(calls.acquire_ro)
     apply = _method(calls.apply)
     release = _method(calls.release)
     renew = _method(calls.renew)
     held = _method(calls.held)
-    all = _method(calls.all_)
+    all = _method_of_several(calls.all_)
     all_ro = _method(calls.all_ro)
     reset = _method(calls.reset)
     info = _method(calls.info)

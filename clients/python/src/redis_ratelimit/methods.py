@@ -1,11 +1,12 @@
-"""What both limiters share: how a method is made of a function of calls.py, and the methods that do not send one call."""
+"""The parts that both limiters share: how methods are made from the functions of calls.py, and the methods that send more
+than one call."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
 from functools import update_wrapper
-from typing import Any, Generic, TypeVar, get_args, get_type_hints
+from typing import Any, Generic, Protocol, TypeVar, get_args, get_type_hints, overload
 
 from . import calls
 from .calls import Call, Clause, Clauses, Key
@@ -17,11 +18,35 @@ from .reservation import Settle, Settling
 
 LocalType = TypeVar("LocalType", bound=InProcess)
 ReservationType = TypeVar("ReservationType", bound=Settling)
+ReplyType_co = TypeVar("ReplyType_co", covariant=True)
+AllReplyType_co = TypeVar("AllReplyType_co", covariant=True)
 
 
 def name_of(make: Callable[..., Call[Any]]) -> str:
-    """Returns the name of the method that sends the call of `make`. Only calls.all_ has another name."""
+    """Returns the name of the method that sends the call of `make`: that of the function, but all for calls.all_."""
     return make.__name__.removesuffix("_")
+
+
+class Reserve(Protocol[ReplyType_co, AllReplyType_co]):
+    """The type of the method reserve(), which returns another reply for a list of clauses."""
+
+    @overload
+    def __call__(
+        self,
+        key: Key,
+        window: WindowLike,
+        quantity: int = 1,
+        *,
+        leave: int = 0,
+        atmost: bool = False,
+        lease: Duration | None = None,
+        count_lapsed: bool = False,
+        id: Id | None = None,
+        block: Duration | None = None,
+    ) -> ReplyType_co: ...
+
+    @overload
+    def __call__(self, key: Clauses) -> AllReplyType_co: ...
 
 
 def describe(method: Any, make: Callable[..., Call[Any]]) -> None:
@@ -52,6 +77,25 @@ class Methods(Generic[LocalType, ReservationType]):
         If a process dies, its batch counts as spent for a whole period. `lease` is at least 20 ms.
         """
         return self._local(self._core, key, window, lease, leave)
+
+    @overload
+    def acquire(
+        self,
+        key: Key,
+        window: WindowLike,
+        quantity: int = 1,
+        *,
+        leave: int = 0,
+        atmost: bool = False,
+        lease: Duration | None = None,
+        count_lapsed: bool = False,
+        id: Id | None = None,
+        block: Duration | None = None,
+        settle: Settle | None = None,
+    ) -> ReservationType: ...
+
+    @overload
+    def acquire(self, key: Clauses) -> ReservationType: ...
 
     def acquire(
         self,
@@ -90,6 +134,6 @@ class Methods(Generic[LocalType, ReservationType]):
         return self._reservation(self._core, [limit], call, (key, window), kwargs=options, settle=settle)
 
     def _acquire_several(self, clauses: Clauses) -> ReservationType:
-        own = calls.with_own_ids(clauses)
-        call = calls.reserve(own)
-        return self._reservation(self._core, call.reserving, call, (own,))
+        clauses = calls.with_own_ids(clauses)
+        call = calls.reserve(clauses)
+        return self._reservation(self._core, call.reserving, call, (clauses,))

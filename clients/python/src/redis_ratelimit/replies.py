@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple, Union
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Union
 
 if TYPE_CHECKING:
+    # Type checkers know this module even if it is not installed. typing.TypeVar has defaults only from Python 3.13 on.
+    from typing_extensions import TypeVar
+
     Id = Union[str, bytes]
+    ReservationType_co = TypeVar("ReservationType_co", covariant=True, default=Any)
 else:
+    from typing import TypeVar
+
     # Litestar injects a reply by the types of its fields. It refuses a field that may be str or bytes.
     Id = Any
+    ReservationType_co = TypeVar("ReservationType_co", covariant=True)
 
 
 def _timedelta(ms: int | None) -> timedelta | None:
@@ -83,8 +90,11 @@ def make_reply(limited: int, limit: int, remaining: int, retry_after_ms: int | N
 
 
 @dataclass(frozen=True)
-class AllReply(Reply):
-    """The reply to all(): that of the clause that decides, and each clause's own."""
+class AllReply(Reply, Generic[ReservationType_co]):
+    """The reply to all(): that of the clause that decides, and each clause's own.
+
+    For type checkers it is generic in the class of its `reservation`. An annotation may leave that out.
+    """
 
     #: The number of the clause that decides, from 1; 0 if Redis could not be reached.
     clause: int = 0
@@ -99,9 +109,9 @@ class AllReply(Reply):
     __slots__ = ("_reservation",)
 
     @property
-    def reservation(self) -> Any:
-        """The Reservation that settles all that was reserved, of the limiter's kind; None if the call was denied, or no
-        limit reserves."""
+    def reservation(self) -> ReservationType_co | None:
+        """The Reservation that settles all that was reserved, of the same kind as the limiter. None if the call was denied,
+        or no limit reserves."""
         return getattr(self, "_reservation", None)
 
     def _keep_reservation(self, reservation: Any) -> None:
