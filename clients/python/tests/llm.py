@@ -196,11 +196,7 @@ class Provider:
             time.sleep(order.get("pause", 0) * made.words)
             self._send(handler, 200, made.whole())
             return
-        handler.send_response(200)
-        handler.send_header("Content-Type", "text/event-stream")
-        handler.send_header("Connection", "close")
-        handler.end_headers()
-        handler.close_connection = True
+        self._begin_stream(handler)
 
         def send(events: Any) -> None:
             handler.wfile.write(b"".join(f"data: {json.dumps(event)}\n\n".encode() for event in events))
@@ -215,6 +211,13 @@ class Provider:
             self.sent += 1
         send(made.end())
         handler.wfile.write(b"data: [DONE]\n\n")
+
+    def _begin_stream(self, handler: Any) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Type", "text/event-stream")
+        handler.send_header("Connection", "close")
+        handler.end_headers()
+        handler.close_connection = True
 
     def _send(self, handler: Any, status: int, body: Any) -> None:
         text = json.dumps(body).encode()

@@ -109,11 +109,7 @@ class Billing(Provider):
             self._send(handler, 200, {**head, "object": "chat.completion", "choices": [choice], "usage": usage})
             bill[1] += words
             return
-        handler.send_response(200)
-        handler.send_header("Content-Type", "text/event-stream")
-        handler.send_header("Connection", "close")
-        handler.end_headers()
-        handler.close_connection = True
+        self._begin_stream(handler)
         head["object"] = "chat.completion.chunk"
         for at in range(words):
             time.sleep(pause)

@@ -90,8 +90,9 @@ class Configuration(unittest.TestCase):
             deadline=0.5,
             max_tokens=7,
             unreachable={"share": "1/4"},
+            count_lapsed=True,
         )
-        expected = Settings(made.limits, "redis://h:1", "p", ("organization",), "10s", 0.5, Fraction(1, 4), 7)
+        expected = Settings(made.limits, "redis://h:1", "p", ("organization",), "10s", 0.5, Fraction(1, 4), 7, True)
         self.assertEqual(made, expected)
         self.assertEqual(settings({"calls": 1}, unreachable="allow").unreachable, "allow")
 
@@ -110,6 +111,7 @@ class Configuration(unittest.TestCase):
             ({"limits": [good], "max_tokens": 0}, "^max_tokens: max_tokens must be an integer from 1"),
             ({"limits": [good], "unreachable": "raise"}, "^unreachable: unreachable must be allow, deny or a share"),
             ({"limits": [good], "unreachable": {"share": 2}}, "^unreachable: "),
+            ({"limits": [good], "count_lapsed": 1}, "^count_lapsed: count_lapsed must be true or false, not 1"),
             ({"limits": [good], "tag": "nation"}, "^tag: there is no 'nation' to count by, but key, user"),
             ({"limits": ["x"]}, "^limits/0: a limit must be a mapping"),
             ({"limits": [good, good]}, "^limits/1: there are two limits 'calls'"),
@@ -225,6 +227,13 @@ class Calls(unittest.TestCase):
         self.assertEqual(quantities(Usage(30, 4000, 9000), Usage(30, 0, 5001)), [1000, 100, 9000, 4000])
         self.assertEqual(quantities(Usage(30, 4000, 9000), None), [4030, 4000, 9000, 4000])
 
+    def test_what_a_killed_gateway_reserved_counts_if_that_was_chosen(self) -> None:
+        entries = {"tokens": "9/h"}, {"calls": 5}, {"requests": "@free"}
+        for count_lapsed, counting in (False, []), (True, ["tokens-1h", "requests-@free"]):
+            made = settings(*entries, count_lapsed=count_lapsed)
+            clauses = [each.clause(made) for each in reserve(made.asked(values()), Usage(1, 1), None)]
+            self.assertEqual([each.name for each in clauses if "COUNTLAPSED" in each.words], counting)
+
     def test_dollars_are_rounded_up(self) -> None:
         cases = {0.0: 0, 2e-07: 1, 0.00022500000000000002: 225, 0.0000011: 2, 12.5: 12_500_000, -1.0: 0}
         self.assertEqual({cost: microdollars(cost) for cost in cases}, cases)
@@ -284,8 +293,7 @@ class Answers(unittest.TestCase):
         never = replied(fine, fine, fine, Reply(1, 500_000, 500_000, None, 0), clause=4)
         self.assertEqual(
             denial(self.asked, never),
-            "Rate limit 'd' reached: $0.50 in 1d, of which $0.50 is left. This request may take $0.02. It can never be "
-            "allowed.",
+            "Rate limit 'd' can never allow this request: the request may take $0.02, and the limit is $0.50 in 1d.",
         )
         found = headers_of(self.asked, never)
         self.assertEqual((found.get("retry-after"), found["x-should-retry"]), (None, "false"))

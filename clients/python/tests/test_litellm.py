@@ -235,7 +235,9 @@ class Denials(WithGateway):
         self.assertEqual(answer.status, 429)
         self.assertNotIn("retry-after", answer.headers)
         self.assertEqual(answer.headers["x-should-retry"], "false")
-        self.assertIn("can never be allowed", answer.json()["error"]["message"])
+        message = answer.json()["error"]["message"]
+        self.assertRegex(message, "'tokens' can never allow this request: .* may take 50[0-9]{2}, .* 200 tokens in 1h")
+        self.assertNotIn("reached", message)
 
     def test_a_denied_request_costs_nothing_and_reaches_no_model(self) -> None:
         owner = key(metadata={"plan": "tokens"})
@@ -485,11 +487,22 @@ class Hooks(unittest.IsolatedAsyncioTestCase):
             server.start()
             self.assertEqual(await self.used(limiter, "{llm}:tokens-1h", Window(1000, "1h")), 7)
 
+    async def test_what_a_failed_request_reserved_is_free_again_when_redis_is_back(self) -> None:
+        with Server("--appendonly", "yes", "--appendfsync", "always") as server:
+            limiter = self.limiter({"tokens": "1000/h"}, port=server.port, lease="1h", count_lapsed=True)
+            request = data()
+            await self.begin(limiter, request)
+            server.kill()
+            failure = RuntimeError("the provider failed")
+            await asyncio.wait_for(limiter.async_post_call_failure_hook(request, failure, auth()), 20)
+            server.start()
+            self.assertEqual(await self.used(limiter, "{llm}:tokens-1h", Window(1000, "1h")), 0)
+
     async def test_what_a_request_used_is_counted_when_redis_has_time(self) -> None:
         limiter = self.limiter({"tokens": "1000/h"})
         request = data()
         await self.begin(limiter, request)
-        attempt, busy = limiter.limiter._core.attempt, [Failed(Busy("a test"), False)]
+        attempt, busy = limiter.limiter._core.attempt, [Failed(Busy("a test"), False, is_temporary=True)]
 
         async def busy_once(call: Any) -> Any:
             return busy.pop() if busy else await attempt(call)
@@ -514,6 +527,33 @@ class Hooks(unittest.IsolatedAsyncioTestCase):
             self.assertEqual(await self.used(other, "{llm}:tokens-1h", Window(1000, "1h")), 7)
             self.assertGreaterEqual(self.plain.info("commandstats")["cmdstat_rl.apply"]["calls"], 2)
             self.assertNotIn("cmdstat_rl.window", self.plain.info("commandstats"))
+
+    async def test_what_a_proxy_held_that_is_cut_off_is_free_or_counts_as_the_configuration_says(self) -> None:
+        limits: list[dict[str, Any]] = [{"tokens": "1000/1h"}, {"calls": 5}]
+        other = self.limiter(*limits)
+        for count_lapsed in False, True:
+            with self.subTest(count_lapsed=count_lapsed), Proxy(PORT) as way:
+                self.plain.flushall()
+                limiter = self.limiter(*limits, port=way.port, lease="1s", deadline=0.5, count_lapsed=count_lapsed)
+                await self.begin(limiter, data(max_tokens=100))
+                (held,) = await other.limiter.held("{llm}:tokens-1h")
+                # As if the proxy were killed: from now on the server hears nothing of it.
+                way.cut = 0
+                until(lambda: not self.plain.execute_command("RL.HELD", "{llm}:calls"), "the end of the lease")
+                reply = await other.limiter.window_ro("{llm}:tokens-1h", Window(1000, "1h"))
+                self.assertEqual(reply.remaining, 1000 - held.quantity * count_lapsed)
+                self.assertGreater(held.quantity, 100)
+
+    async def test_a_server_that_lost_the_module_is_named_with_what_to_do(self) -> None:
+        with Server(module=False) as server:
+            limiter = self.limiter({"tokens": "1000/h"}, port=server.port)
+            with self.assertLogs("LiteLLM Proxy", "ERROR") as logged, self.assertRaises(Refused) as raised:
+                await self.begin(limiter, data())
+        self.assertEqual(raised.exception.status_code, 500)
+        self.assertRegex(
+            raised.exception.detail, "no redis-ratelimit. Load the module .* loadmodule .*redis_ratelimit.url"
+        )
+        self.assertRegex(logged.output[0], f"localhost:{server.port}|127.0.0.1:{server.port}")
 
     async def test_what_is_not_reserved_any_longer_is_counted_all_the_same(self) -> None:
         limiter = self.limiter({"tokens": "1000/h"}, {"calls": 5})
@@ -651,7 +691,7 @@ class Hooks(unittest.IsolatedAsyncioTestCase):
         with self.assertRaisesRegex(litellm.ConfigurationError, "limits/0/tokens: the server has no policy '@gold'"):
             check(PORT, "@gold")
         with Server(module=False) as server:
-            with self.assertRaisesRegex(litellm.ConfigurationError, "url: .* has no redis-ratelimit"):
+            with self.assertRaisesRegex(litellm.ConfigurationError, "url: .* has no redis-ratelimit.* Load the module"):
                 check(server.port, "5/min")
             server.kill()
             with self.assertLogs("LiteLLM Proxy", "WARNING"):

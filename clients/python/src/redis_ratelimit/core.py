@@ -60,8 +60,10 @@ class Failed(NamedTuple):
     """The outcome of commands that got no replies."""
 
     error: Exception
-    #: The server may have been asked.
+    #: The server may have received the commands.
     is_sent: bool
+    #: Redis is away or busy, so a later try may succeed.
+    is_temporary: bool = False
 
 
 class Core(Connector[IOType]):
@@ -161,7 +163,7 @@ class Core(Connector[IOType]):
         try:
             return await self.io.bounded(self._ask(call, attempt), attempt.until)
         except Exception as error:
-            return Failed(self._raised(error, call, attempt) or error, attempt.is_sent)
+            return self._failed(error, call, attempt)
 
     async def send_all(self, key: Key, commands: list[tuple[Word, ...]]) -> list[Any] | Failed:
         """Sends commands on one key together, and returns their replies, error replies among them."""
@@ -170,10 +172,14 @@ class Core(Connector[IOType]):
         try:
             replies = await self.io.bounded(self._ask_all(call, attempt), attempt.until)
         except Exception as error:
-            return Failed(self._raised(error, call, attempt) or error, attempt.is_sent)
+            return self._failed(error, call, attempt)
         return [
             self._explained(each, call, attempt.server) if isinstance(each, Exception) else each for each in replies
         ]
+
+    def _failed(self, error: Exception, call: Call[Any], attempt: Attempt) -> Failed:
+        error = self._raised(error, call, attempt) or error
+        return Failed(error, attempt.is_sent, is_temporary=isinstance(error, Busy) or self.is_away(error))
 
     def is_away(self, error: Exception) -> bool:
         """Returns whether an error means that Redis cannot be reached, so that `unreachable` decides."""

@@ -1,4 +1,4 @@
-"""Limits of the calls of a gateway to language models, as its configuration has them. See litellm.py for the calls."""
+"""Limits for a gateway to language models: their configuration, and what clients are told. litellm.py makes the calls."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ from .replies import AllReply, Policy
 
 T = TypeVar("T")
 
-#: What a limit may count. Dollars are kept in millionths. `calls` are those that run at the same time.
+#: The units that a limit may count. Dollars are counted in millionths. `calls` are calls that run at the same time.
 UNITS = "requests", "tokens", "input_tokens", "output_tokens", "dollars", "calls"
-#: What the unit of a window is called in HTTP headers.
+#: The names of units in HTTP headers.
 _HEADER_UNITS = {
     "tokens": "tokens",
     "input_tokens": "input-tokens",
     "output_tokens": "output-tokens",
     "dollars": "microdollars",
 }
-#: What a limit may count by.
+#: The dimensions by which a limit may count.
 DIMENSIONS = "key", "user", "team", "organization", "end_user", "model"
-#: What has fields, such as key.plan. Those of metadata are what the client sends.
+#: The owners of fields, such as key.plan. Fields of metadata are set by the client.
 _OWNERS = "key", "user", "team", "organization", "end_user", "metadata"
-#: RL.ALL takes as many.
+#: The most limits that RL.ALL takes.
 MOST_LIMITS = 64
 MILLION = 1_000_000
-#: A request that says it needs more asks for this much, which no limit has.
+#: The most that a call asks for. It is more than any limit has.
 MOST_QUANTITY = 2**62
-#: A value that is longer stands in keys as its hash.
+#: Longer values are replaced by their hash in keys.
 LONGEST_VALUE = 200
 
-#: Where something stands in the configuration: the keys and the indices that lead there.
+#: A place in the configuration: the keys and the indices that lead there.
 Path: TypeAlias = "tuple[str | int, ...]"
-#: The value of a dimension of a call; None if the call has none.
+#: Returns the value of a dimension of a call; None if the call has none.
 ValueOf = Callable[[str], "str | None"]
 
 
@@ -59,17 +59,17 @@ class _Mistake(Exception):
 
 @dataclass(frozen=True)
 class Usage:
-    """What a call costs: an estimate, or what it did cost."""
+    """The usage of a call, or an estimate of it."""
 
     input_tokens: int = 0
     output_tokens: int = 0
-    #: In millionths.
+    #: In millionths of a dollar.
     dollars: int = 0
-    #: As the provider counts them; by default the sum.
+    #: The total that the provider reports; None if that is the sum of both.
     total_tokens: int | None = None
 
     def of(self, unit: str) -> int:
-        """How much of a unit."""
+        """Returns the usage of a unit."""
         if unit == "tokens":
             return self.input_tokens + self.output_tokens if self.total_tokens is None else self.total_tokens
         if unit in ("requests", "calls"):
@@ -79,7 +79,7 @@ class Usage:
 
 
 def microdollars(dollars: float) -> int:
-    """Dollars in whole millionths, rounded up."""
+    """Returns dollars in whole millionths, rounded up."""
     # Sums of prices are not exact: 0.000225 may come as 0.00022500000000000002.
     exact = Decimal(repr(round(dollars, 12)))
     return max(0, int((exact * MILLION).to_integral_value(ROUND_CEILING)))
@@ -92,16 +92,17 @@ class Limit:
     name: str
     unit: str
     window: WindowLike
-    #: Each combination of their values has a count of its own.
+    #: The dimensions, each combination of whose values has a count of its own.
     per: tuple[str, ...]
-    #: Patterns, one of which the value of each dimension must match.
+    #: For each of these dimensions, the patterns of which its value must match one.
     only: tuple[tuple[str, tuple[str, ...]], ...] = ()
     shadow: bool = False
-    #: The field that has the limit, if it is not the same for all.
+    #: The field that has the number of the limit, if that differs from call to call.
     field: str | None = None
 
     def of_call(self, value_of: ValueOf) -> Limit | None:
-        """The limit that a call has; None if its field is empty. ValueError if the field is no number."""
+        """Returns the limit with the number that a call has; None if its field is empty. Raises ValueError if the field is
+        not a number."""
         if self.field is None:
             return self
         value = value_of(self.field)
@@ -117,7 +118,7 @@ class Limit:
         return replace(self, window=replace(self.window, limit=int(amount)))
 
     def values(self, value_of: ValueOf) -> list[str] | None:
-        """The values of its dimensions; None if the limit is not for the call."""
+        """Returns the values of the limit's dimensions; None if the limit does not apply to the call."""
         for dimension, patterns in self.only:
             value = value_of(dimension)
             if value is None or not any(fnmatchcase(value, pattern) for pattern in patterns):
@@ -127,11 +128,11 @@ class Limit:
 
     @property
     def most(self) -> int | None:
-        """What is available at most; None if only the server knows."""
+        """The number of the limit; None if only the server knows it."""
         return self.window.limit if isinstance(self.window, Window) else None
 
     def amount(self, quantity: int) -> str:
-        """A quantity as a person reads it."""
+        """Returns a quantity as a person reads it."""
         if self.unit != "dollars":
             return str(quantity)
         return f"${Decimal(quantity) / MILLION:{'.2f' if quantity % 10_000 == 0 else 'f'}}"
@@ -139,56 +140,67 @@ class Limit:
 
 @dataclass(frozen=True)
 class Asked:
-    """A limit that a call is asked for, and what it takes of it at most."""
+    """A limit that applies to a call, and the most that the call may take of it."""
 
     limit: Limit
     key: str
     quantity: int
 
-    def clause(self, lease: Duration) -> Clause:
-        """The clause of RL.ALL that reserves it."""
+    def clause(self, settings: Settings) -> Clause:
+        """Returns the clause of RL.ALL that reserves it."""
         limit = self.limit
-        return Clause.acquire(self.key, limit.window, self.quantity, name=limit.name, lease=lease, shadow=limit.shadow)
+        return Clause.acquire(
+            self.key,
+            limit.window,
+            self.quantity,
+            name=limit.name,
+            lease=settings.lease,
+            # A place that a call occupies is free again: it has no period in which it could count.
+            count_lapsed=settings.count_lapsed and limit.unit != "calls",
+            shadow=limit.shadow,
+        )
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The whole configuration."""
+    """The settings of a gateway."""
 
     limits: tuple[Limit, ...]
     url: str = "redis://localhost:6379"
     prefix: str = "llm"
-    #: Limits are kept for each value of these by itself, in one slot of a cluster.
+    #: Each combination of the values of these dimensions has limits of its own, in one slot of a cluster.
     tag: tuple[str, ...] = ()
     lease: Duration = "30s"
     #: Seconds.
     deadline: float = 5.0
     unreachable: str | Fraction = "deny"
-    #: What is reserved for an answer where the call sets no maximum; None is what the model can give at most.
+    #: The tokens that are reserved for an answer if the call sets no maximum. None: the maximum of the model.
     max_tokens: int | None = None
+    #: Whether a reservation whose lease ends unsettled counts for the period of its limit.
+    count_lapsed: bool = False
 
     def asked(self, value_of: ValueOf) -> list[tuple[Limit, str]]:
-        """The limits that are for a call, and their keys."""
+        """Returns the limits that apply to a call, and their keys."""
         tag = ":".join([self.prefix, *(_quoted(value_of(dimension) or "") for dimension in self.tag)])
         found = []
         for limit in self.limits:
             values = limit.values(value_of)
-            own = None if values is None else limit.of_call(value_of)
-            if values is not None and own is not None:
-                found.append((own, ":".join([f"{{{tag}}}", limit.name, *map(_quoted, values)])))
+            limit_of_call = None if values is None else limit.of_call(value_of)
+            if values is not None and limit_of_call is not None:
+                found.append((limit_of_call, ":".join([f"{{{tag}}}", limit.name, *map(_quoted, values)])))
         return found
 
 
 def _quoted(value: str) -> str:
     if len(value) > LONGEST_VALUE:
         value = "sha256-" + hashlib.sha256(value.encode("utf-8", "surrogatepass")).hexdigest()
-    # Neither ":" nor a brace, which have a meaning in a key.
+    # Colons and braces have a meaning in keys.
     return quote(value, safe="@ ", errors="surrogatepass")
 
 
 def reserve(limits: Sequence[tuple[Limit, str]], estimate: Usage, least: Usage | None) -> list[Asked]:
-    """What a call reserves. `least` is what a call that names no maximum for its answer uses at least, its input: such a
-    call asks for no more than a limit has, unless `least` is more. None if the call names a maximum."""
+    """Returns what a call reserves of each limit. `least` is the least that a call without a maximum for its answer uses,
+    which is its input: the call asks for no more than a limit has, unless `least` is more. None if there is a maximum."""
     asked = []
     for limit, key in limits:
         quantity = min(max(1, estimate.of(limit.unit)), MOST_QUANTITY)
@@ -199,7 +211,7 @@ def reserve(limits: Sequence[tuple[Limit, str]], estimate: Usage, least: Usage |
 
 
 def read_settings(section: Any, where: Callable[[Path], str]) -> Settings:
-    """The settings of a section of a configuration. `where` names a place in it, for errors."""
+    """Returns the settings in a section of a configuration. `where` names a place in it, for errors."""
     try:
         return _settings(section)
     except _Mistake as mistake:
@@ -207,7 +219,7 @@ def read_settings(section: Any, where: Callable[[Path], str]) -> Settings:
 
 
 def check_policies(settings: Settings, policies: Sequence[Policy], where: Callable[[Path], str]) -> None:
-    """ConfigurationError for a limit whose policy the server does not have, or has of another kind."""
+    """Raises ConfigurationError if the server lacks the policy of a limit, or the policy is not a window."""
     kinds = {policy.name: policy.definition.split()[0] for policy in policies}
     for at, limit in enumerate(settings.limits):
         if not isinstance(limit.window, str):
@@ -220,88 +232,96 @@ def check_policies(settings: Settings, policies: Sequence[Policy], where: Callab
             raise ConfigurationError(f"{place}: the policy {limit.window!r} must be a WINDOW, not a {kind}")
 
 
-def _known(given: Any, allowed: Sequence[str], path: Path, what: str) -> dict[str, Any]:
-    if not isinstance(given, dict):
-        raise _Mistake(path, f"{what} must be a mapping, not {given!r}")
-    for name in given:
+def _mapping(value: Any, allowed: Sequence[str], path: Path, what: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise _Mistake(path, f"{what} must be a mapping, not {value!r}")
+    for name in value:
         if name not in allowed:
             raise _Mistake((*path, name), f"there is no {name!r}; {what} has {', '.join(allowed)}")
-    return given
+    return value
 
 
 def _settings(section: Any) -> Settings:
-    allowed = "limits", "url", "prefix", "tag", "lease", "deadline", "unreachable", "max_tokens"
-    given = _known(section, allowed, (), "the section")
-    entries = given.get("limits")
+    allowed = "limits", "url", "prefix", "tag", "lease", "deadline", "unreachable", "max_tokens", "count_lapsed"
+    fields = _mapping(section, allowed, (), "the section")
+    entries = fields.get("limits")
     if not isinstance(entries, list) or not 1 <= len(entries) <= MOST_LIMITS:
-        raise _Mistake(("limits",) if "limits" in given else (), f"limits must be a list of 1 to {MOST_LIMITS} limits")
+        raise _Mistake(("limits",) if "limits" in fields else (), f"limits must be a list of 1 to {MOST_LIMITS} limits")
     limits: dict[str, Limit] = {}
     for at, entry in enumerate(entries):
         limit = _limit(entry, ("limits", at))
         if limit.name in limits:
             raise _Mistake(("limits", at), f"there are two limits {limit.name!r}: give one of them another name")
         limits[limit.name] = limit
-    made: dict[str, Any] = {"limits": tuple(limits.values())}
+    settings: dict[str, Any] = {"limits": tuple(limits.values())}
     for name in ("url", "prefix"):
-        if name in given:
-            made[name] = _text(given[name], (name,))
-    if "tag" in given:
-        made["tag"] = _dimensions(given["tag"], ("tag",))
-    if "lease" in given:
-        made["lease"] = given["lease"]
-        if _checked(("lease",), lambda: milliseconds("lease", given["lease"])) < 1:
+        if name in fields:
+            settings[name] = _text(fields[name], (name,))
+    if "tag" in fields:
+        settings["tag"] = _dimensions(fields["tag"], ("tag",))
+    if "lease" in fields:
+        settings["lease"] = fields["lease"]
+        if _checked(("lease",), lambda: milliseconds("lease", fields["lease"])) < 1:
             raise _Mistake(("lease",), "lease must be at least 1 ms")
-    if "deadline" in given:
-        made["deadline"] = _number(given["deadline"], ("deadline",), "a number of seconds above 0")
-    if "max_tokens" in given:
-        if type(given["max_tokens"]) is not int or given["max_tokens"] < 1:
-            raise _Mistake(("max_tokens",), f"max_tokens must be an integer from 1, not {given['max_tokens']!r}")
-        made["max_tokens"] = given["max_tokens"]
-    if "unreachable" in given:
-        made["unreachable"] = _unreachable(given["unreachable"])
-    return Settings(**made)
+    if "deadline" in fields:
+        settings["deadline"] = _number(fields["deadline"], ("deadline",), "a number of seconds above 0")
+    if "max_tokens" in fields:
+        if type(fields["max_tokens"]) is not int or fields["max_tokens"] < 1:
+            raise _Mistake(("max_tokens",), f"max_tokens must be an integer from 1, not {fields['max_tokens']!r}")
+        settings["max_tokens"] = fields["max_tokens"]
+    if "unreachable" in fields:
+        settings["unreachable"] = _unreachable(fields["unreachable"])
+    if "count_lapsed" in fields:
+        settings["count_lapsed"] = _flag(fields["count_lapsed"], ("count_lapsed",))
+    return Settings(**settings)
 
 
 def _checked(path: Path, make: Callable[[], T]) -> T:
-    """What is made of a value of the configuration."""
+    """Returns what `make` makes of a value of the configuration. An error of it is a mistake at `path`."""
     try:
         return make()
     except (TypeError, ValueError) as error:
         raise _Mistake(path, str(error)) from None
 
 
-def _text(given: Any, path: Path) -> str:
-    if not isinstance(given, str) or not given:
-        raise _Mistake(path, f"{path[-1]} must be a text, in quotes if it is not read as one, not {given!r}")
-    return given
+def _text(value: Any, path: Path) -> str:
+    if not isinstance(value, str) or not value:
+        raise _Mistake(path, f"{path[-1]} must be a text, in quotes if it is not read as one, not {value!r}")
+    return value
 
 
-def _number(given: Any, path: Path, what: str) -> float:
-    if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 < given < float("inf"):
-        raise _Mistake(path, f"{path[-1]} must be {what}, not {given!r}")
-    return given
+def _flag(value: Any, path: Path) -> bool:
+    if not isinstance(value, bool):
+        raise _Mistake(path, f"{path[-1]} must be true or false, not {value!r}")
+    return value
 
 
-def _unreachable(given: Any) -> str | Fraction:
-    if given in ("allow", "deny"):
-        return str(given)
+def _number(value: Any, path: Path, what: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
+        raise _Mistake(path, f"{path[-1]} must be {what}, not {value!r}")
+    return value
+
+
+def _unreachable(value: Any) -> str | Fraction:
+    if value in ("allow", "deny"):
+        return str(value)
     share = None
-    if isinstance(given, dict) and [*given] == ["share"]:
+    if isinstance(value, dict) and [*value] == ["share"]:
         try:
-            share = Fraction(str(given["share"]))
+            share = Fraction(str(value["share"]))
         except (ValueError, ZeroDivisionError):
             share = None
     if share is None or not 0 < share <= 1:
         raise _Mistake(
-            ("unreachable",), f"unreachable must be allow, deny or a share such as {{share: 1/4}}, not {given!r}"
+            ("unreachable",), f"unreachable must be allow, deny or a share such as {{share: 1/4}}, not {value!r}"
         )
     return share
 
 
-def _dimensions(given: Any, path: Path) -> tuple[str, ...]:
-    names = [given] if isinstance(given, str) else given
+def _dimensions(value: Any, path: Path) -> tuple[str, ...]:
+    names = [value] if isinstance(value, str) else value
     if not isinstance(names, list) or not names:
-        raise _Mistake(path, f"{path[-1]} must be one or a list of {', '.join(DIMENSIONS)}, not {given!r}")
+        raise _Mistake(path, f"{path[-1]} must be one or a list of {', '.join(DIMENSIONS)}, not {value!r}")
     for name in names:
         _dimension(name, path)
     if len(set(names)) < len(names):
@@ -323,29 +343,29 @@ _OPTIONS = "name", "per", "only", "fixed", "start", "tz", "buckets", "shadow"
 
 
 def _limit(entry: Any, path: Path) -> Limit:
-    given = _known(entry, (*UNITS, *_OPTIONS), path, "a limit")
-    units = [unit for unit in UNITS if unit in given]
+    fields = _mapping(entry, (*UNITS, *_OPTIONS), path, "a limit")
+    units = [unit for unit in UNITS if unit in fields]
     if len(units) != 1:
         raise _Mistake(path, f"a limit must have one of {', '.join(UNITS)}, not {' and '.join(units) or 'none'}")
     unit = units[0]
-    per = _dimensions(given["per"], (*path, "per")) if "per" in given else ()
+    per = _dimensions(fields["per"], (*path, "per")) if "per" in fields else ()
     for flag in ("fixed", "shadow"):
-        if not isinstance(given.get(flag, False), bool):
-            raise _Mistake((*path, flag), f"{flag} must be true or false, not {given[flag]!r}")
-    amount, field = _reference(given[unit])
-    window = _window(unit, amount, given, path)
-    name = _text(given["name"], (*path, "name")) if "name" in given else _name(unit, per, window)
+        _flag(fields.get(flag, False), (*path, flag))
+    amount, field = _reference(fields[unit])
+    window = _window(unit, amount, fields, path)
+    name = _text(fields["name"], (*path, "name")) if "name" in fields else _name(unit, per, window)
     if not all(" " <= letter <= "~" and letter not in "{}:" for letter in name):
         raise _Mistake((*path, "name"), f"name must be printable ASCII without braces and colons, not {name!r}")
-    only = _only(given.get("only", {}), (*path, "only"))
-    return Limit(name, unit, window, per, only, given.get("shadow", False), field)
+    only = _only(fields.get("only", {}), (*path, "only"))
+    return Limit(name, unit, window, per, only, fields.get("shadow", False), field)
 
 
 _REFERENCE = re.compile(rf"\s*((?:{'|'.join(_OWNERS[:-1])})\.[\w-]+)\s*(/.*)?", re.ASCII)
 
 
 def _reference(amount: Any) -> tuple[Any, str | None]:
-    """A limit with 1 in the place of the field that has the amount, such as key.tpm_limit/min, and the field."""
+    """Returns a limit with its number, and the field that has the number of each call: 1/min and key.tpm_limit for
+    key.tpm_limit/min."""
     found = _REFERENCE.fullmatch(amount) if isinstance(amount, str) else None
     if found is None:
         return amount, None
@@ -353,16 +373,16 @@ def _reference(amount: Any) -> tuple[Any, str | None]:
 
 
 def _name(unit: str, per: tuple[str, ...], window: WindowLike) -> str:
-    """A name that stays when other limits come and go, as it is part of the keys."""
+    """Returns the default name of a limit. It does not depend on other limits, as it is part of the keys."""
     period = window if isinstance(window, str) else "" if unit == "calls" else str(window.period)
     return "-".join(part for part in (*per, unit, period) if part)
 
 
-def _only(given: Any, path: Path) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    if not isinstance(given, dict):
-        raise _Mistake(path, f"only must be a mapping of what is counted by and values, not {given!r}")
+def _only(value: Any, path: Path) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    if not isinstance(value, dict):
+        raise _Mistake(path, f"only must be a mapping of dimensions to values, not {value!r}")
     found = []
-    for name, values in given.items():
+    for name, values in value.items():
         _dimension(name, (*path, name))
         patterns = values if isinstance(values, list) else [values]
         if not patterns or any(isinstance(each, (dict, list)) or each is None for each in patterns):
@@ -372,13 +392,13 @@ def _only(given: Any, path: Path) -> tuple[tuple[str, tuple[str, ...]], ...]:
 
 
 def written(value: Any) -> str:
-    """A value of metadata as a text. Booleans are as YAML and JSON write them."""
+    """Returns a value of metadata as a text. Booleans are written as in YAML and JSON."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _window(unit: str, amount: Any, given: dict[str, Any], path: Path) -> WindowLike:
+def _window(unit: str, amount: Any, fields: dict[str, Any], path: Path) -> WindowLike:
     place = (*path, unit)
-    calendar = [name for name in ("fixed", "start", "tz", "buckets") if name in given]
+    calendar = [name for name in ("fixed", "start", "tz", "buckets") if name in fields]
     if (isinstance(amount, str) and amount.startswith("@")) or unit == "calls":
         if calendar:
             raise _Mistake((*path, calendar[0]), f"{calendar[0]} must be used with a limit that has a period")
@@ -390,7 +410,7 @@ def _window(unit: str, amount: Any, given: dict[str, Any], path: Path) -> Window
             raise _Mistake(place, f"calls must be how many may run at the same time, or a policy, not {amount!r}")
         return semaphore(amount)
     text = _checked(place, lambda: _in_millionths(amount)) if unit == "dollars" else amount
-    options = {name: given[name] for name in calendar}
+    options = {name: fields[name] for name in calendar}
     if "start" in options:
         options["start"] = _start(options["start"], (*path, "start"))
     if "tz" in options:
@@ -402,19 +422,19 @@ def _window(unit: str, amount: Any, given: dict[str, Any], path: Path) -> Window
     )
 
 
-def _start(given: Any, path: Path) -> str:
-    # YAML reads a day of the month as a number, and a date as one, with or without a time of day.
-    if isinstance(given, datetime):
-        if given.tzinfo is not None or given.microsecond:
+def _start(value: Any, path: Path) -> str:
+    # YAML reads a day of the month as an integer, and a date, with or without a time of day, as a date.
+    if isinstance(value, datetime):
+        if value.tzinfo is not None or value.microsecond:
             raise _Mistake(
-                path, f"start must be a date and time without a zone, such as 2026-11-02 09:00:00, not {given}"
+                path, f"start must be a date and time without a zone, such as 2026-11-02 09:00:00, not {value}"
             )
-        return given.isoformat("@")
-    if isinstance(given, date):
-        return given.isoformat()
-    if type(given) is int and 1 <= given <= 31:
-        return str(given)
-    return _text(given, path)
+        return value.isoformat("@")
+    if isinstance(value, date):
+        return value.isoformat()
+    if type(value) is int and 1 <= value <= 31:
+        return str(value)
+    return _text(value, path)
 
 
 def _in_millionths(amount: Any) -> str:
@@ -430,17 +450,19 @@ def _in_millionths(amount: Any) -> str:
 
 
 def denial(asked: Sequence[Asked], reply: AllReply) -> str:
-    """Why a call is denied, in a sentence."""
-    one = asked[reply.clause - 1]
-    own, limit = reply.answers[reply.clause - 1], one.limit
-    text = (
-        f"Rate limit {limit.name!r} reached: {_described(limit, own.limit)}, of which {limit.amount(own.remaining)} "
-        f"{'is' if limit.unit == 'dollars' else 'are'} left."
-    )
-    if limit.unit not in ("requests", "calls"):
-        text += f" This request may take {limit.amount(one.quantity)}."
+    """Returns the text that tells a client why its call is denied."""
+    decisive, answer = asked[reply.clause - 1], reply.answers[reply.clause - 1]
+    limit = decisive.limit
+    quantity, described = limit.amount(decisive.quantity), _described(limit, answer.limit)
     if reply.retry_after_ms is None:
-        return f"{text} It can never be allowed."
+        return (
+            f"Rate limit {limit.name!r} can never allow this request: the request may take {quantity}, and the limit is "
+            f"{described}."
+        )
+    left = f"{limit.amount(answer.remaining)} {'is' if limit.unit == 'dollars' else 'are'} left"
+    text = f"Rate limit {limit.name!r} reached: {described}, of which {left}."
+    if limit.unit not in ("requests", "calls"):
+        text += f" This request may take {quantity}."
     return f"{text} Try again in {seconds(reply.retry_after_ms)} s."
 
 
@@ -454,13 +476,14 @@ def _described(limit: Limit, most: int) -> str:
 
 
 def headers_of(asked: Sequence[Asked], reply: AllReply) -> dict[str, str]:
-    """The headers of the response to a call: those of redis_ratelimit.headers(), and those that the SDKs of OpenAI know."""
+    """Returns the headers of the response to a call: those of redis_ratelimit.headers(), and those that OpenAI's SDKs
+    know."""
     found = headers(reply, [each.limit.window for each in asked], [each.limit.name for each in asked])
     found = {name.lower(): value for name, value in found.items()}
     for unit in ("requests", "tokens"):
-        own = [answer for each, answer in zip(asked, reply.answers, strict=False) if each.limit.unit == unit]
-        if own:
-            tightest = min(own, key=lambda answer: answer.remaining)
+        answers = [answer for each, answer in zip(asked, reply.answers, strict=False) if each.limit.unit == unit]
+        if answers:
+            tightest = min(answers, key=lambda answer: answer.remaining)
             found[f"x-ratelimit-limit-{unit}"] = str(tightest.limit)
             found[f"x-ratelimit-remaining-{unit}"] = str(tightest.remaining)
             found[f"x-ratelimit-reset-{unit}"] = go_duration(tightest.reset_after_ms)
@@ -473,7 +496,7 @@ def headers_of(asked: Sequence[Asked], reply: AllReply) -> dict[str, str]:
 
 
 def go_duration(ms: int) -> str:
-    """A duration as OpenAI's headers write it, such as 6m0s or 120ms."""
+    """Returns a duration as OpenAI's headers write it, such as 6m0s or 120ms."""
     if ms < 1000:
         return f"{ms}ms"
     left, ms = divmod(ms, 1000)

@@ -1,4 +1,4 @@
-"""Rate limits and budgets for the proxy of LiteLLM, which redis-ratelimit counts.
+"""Rate limits and budgets for the proxy of LiteLLM, counted by redis-ratelimit.
 
 litellm_settings:
   callbacks: [redis_ratelimit.litellm.limiter]
@@ -24,7 +24,7 @@ from contextlib import suppress
 from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path as FilePath
-from typing import Any
+from typing import Any, Literal
 from uuid import uuid4
 
 import litellm
@@ -56,69 +56,76 @@ from .gateway import (
 )
 from .limiter import Limiter as BlockingLimiter
 from .replies import AllReply, Busy, Denied, MissingModule
+from .reservation import try_to_settle
 
 __all__ = ["ConfigurationError", "RateLimiter"]
 
 #: The section of the proxy's configuration that has the settings.
 SECTION = "callback_settings", "redis_ratelimit"
-#: A request that ended without a report of its usage is settled after this time: LiteLLM reports in the background, which
-#: may take long under load.
+#: A request whose usage is not reported is settled this long after its end: LiteLLM reports in the background, which may
+#: take long under load.
 GRACE_SECONDS = 20.0
-#: The end of an answer whose call occupies a place waits this long for it to be free, so that the next call finds it.
+#: An answer waits this long at its end until the place of its call is free, so that the client's next call finds it free.
 PLACE_SECONDS = 0.25
-#: How long settling a request is retried while the server is away or busy.
+#: Settling a request is retried for this long while the server is away or busy.
 SETTLE_SECONDS = 600.0
+#: The first and the longest pause between two tries.
 SETTLE_PAUSES = 0.1, 5.0
 #: The longest answer, in tokens, of a model whose maximum LiteLLM does not know.
 UNKNOWN_MAX_TOKENS = 4096
-#: The tokens of longer texts are counted in another thread.
+#: Texts with more characters than this are tokenized in another thread.
 LONG_TEXT = 20_000
-#: Characters of a token, where LiteLLM cannot count.
+#: The characters of a token, as an estimate where LiteLLM cannot count.
 TOKEN_CHARACTERS = 3
-#: What holds no text.
+#: What to do if the server does not know the commands.
+_MISSING_MODULE = (
+    f"Load the module into that server, with loadmodule in its configuration, or set {'.'.join(SECTION)}.url to a server "
+    "that has it."
+)
+#: Fields of a request that have no text to tokenize.
 _NO_TEXT = frozenset(
     {"image_url", "url", "data", "file_data", "file_id", "input_audio", "source", "type", "id", "role"}
 )
-#: Calls that ask for no work of a model.
+#: Types of calls that are not sent to a model.
 _IS_FREE = re.compile(r"a?(list|get|retrieve|delete|cancel|update|upload|file|vector_store)_|.*mcp")
-#: Calls whose answer is text that a model writes.
+#: Types of calls that a model answers with text.
 _WRITES = re.compile(r".*(completion|responses|messages|generate_content|pass_?through|realtime|interaction|message)")
 
-#: Where LiteLLM keeps the metadata of a key and of who it belongs to.
+#: The attributes in which LiteLLM keeps the metadata of a key and of its owners.
 _METADATA = {"key": "metadata"} | {owner: f"{owner}_metadata" for owner in ("user", "team", "organization", "end_user")}
 
-#: The request that runs in the context. LiteLLM's own hooks and its background work have the same.
+#: The request of the current context. LiteLLM runs its hooks and its background work for a request in the same context.
 _current: ContextVar[_Request | None] = ContextVar("redis_ratelimit_request", default=None)
 
 
 class _Request:
-    """A request, from before it is sent to a model until what it used is settled."""
+    """The state of a request, from its estimate until it is settled."""
 
     def __init__(self, call_id: str, asked: Sequence[Asked], estimate: Usage, data: Mapping[str, Any]) -> None:
         self.call_id = call_id
         self.asked = asked
         self.estimate = estimate
-        #: What a token costs, in dollars, of the input and of the answer.
+        #: The prices, in dollars, of a token of the input and of the answer.
         self.prices = 0.0, 0.0
         self.model = str(data.get("model") or "")
         self.logging = data.get("litellm_logging_obj")
-        #: The answer of the limiter; None if nobody could decide.
+        #: The limiter's reply; None if it could not decide.
         self.reply: AllReply | None = None
         self.reservation: Reservation | None = None
         self.settled = asyncio.Event()
         self.is_streaming = False
-        #: What was streamed so far.
+        #: The texts that were streamed so far.
         self.streamed: list[str] = []
 
     @property
     def was_sent(self) -> bool:
-        """Whether a model was asked."""
+        """True if the request was sent to a model."""
         details = getattr(self.logging, "model_call_details", None) or {}
         return bool(self.streamed) or details.get("first_api_call_start_time") is not None
 
     async def wait_for_place(self) -> None:
-        """Waits a moment for LiteLLM to report what was used, if the request occupies a place."""
-        # With guardrails LiteLLM reports only after the end.
+        """Waits briefly for LiteLLM to report the usage if the request occupies a place."""
+        # With guardrails, LiteLLM reports only after the answer has ended.
         is_deferred = getattr(self.logging, "defer_async_logging", False) or getattr(
             self.logging, "_on_deferred_stream_complete", None
         )
@@ -127,7 +134,7 @@ class _Request:
                 await asyncio.wait_for(self.settled.wait(), PLACE_SECONDS)
 
     def usage_so_far(self) -> Usage:
-        """What was used up to now: the input, and what was streamed."""
+        """Returns the usage so far: the input and what was streamed."""
         if not self.was_sent:
             return Usage()
         output = _count(self.model, "".join(self.streamed))
@@ -156,10 +163,10 @@ class RateLimiter(CustomLogger):  # type: ignore[misc]
         client = uris.client_of(settings.url, {}, asynchronous=True)
         self.limiter = Limiter(client, unreachable=unreachable, deadline=settings.deadline)
         self._running: dict[str, _Request] = {}
-        #: The loop keeps no task alive by itself.
+        #: The tasks in the background, as the event loop does not keep them alive.
         self._tasks: set[asyncio.Task[None]] = set()
 
-    # The hooks, in the order in which they are called.
+    # The hooks, in the order in which LiteLLM calls them.
 
     async def async_pre_call_hook(self, user_api_key_dict: Any, cache: Any, data: Any, call_type: str) -> None:
         """Reserves what a request may use, or denies it."""
@@ -170,11 +177,11 @@ class RateLimiter(CustomLogger):  # type: ignore[misc]
             return
         earlier = _current.get()
         if earlier is not None and earlier.call_id == _call_id(data):
-            # LiteLLM tries another model, as one of its own limits denied the first.
+            # LiteLLM tries another model because one of LiteLLM's own limits denied the first.
             await self._settle(earlier, None)
         request = await self._estimated(limits, data, call_type)
         _current.set(request)
-        reservation = self.limiter.acquire([each.clause(self.settings.lease) for each in request.asked])
+        reservation = self.limiter.acquire([each.clause(self.settings) for each in request.asked])
         try:
             await reservation.__aenter__()
         except Denied as denied:
@@ -182,6 +189,10 @@ class RateLimiter(CustomLogger):  # type: ignore[misc]
             raise self._denied(request) from None
         except Busy:
             raise _unavailable() from None
+        except MissingModule as error:
+            logger.error("redis_ratelimit: %s", error)
+            text = f"The rate limiter cannot decide, because its server has no redis-ratelimit. {_MISSING_MODULE}"
+            raise HTTPException(500, text) from None
         request.reply = _all_reply(reservation.reply)
         request.reservation = reservation
         self._running.setdefault(request.call_id, request)
@@ -192,12 +203,12 @@ class RateLimiter(CustomLogger):  # type: ignore[misc]
     async def async_post_call_response_headers_hook(
         self, data: Any, user_api_key_dict: Any, response: Any, request_headers: Any = None, **more: Any
     ) -> dict[str, str] | None:
-        """Tells the client how it stands."""
+        """Returns the headers that report the limits of a request to its client."""
         request = self._request_of(data)
         return None if request is None or request.reply is None else headers_of(request.asked, request.reply)
 
     async def async_post_call_success_hook(self, data: Any, user_api_key_dict: Any, response: Any) -> None:
-        """Settles a request that was answered at once."""
+        """Settles a request whose answer is not a stream."""
         request = self._request_of(data)
         usage = _usage_of_response(response)
         if request is None:
@@ -210,7 +221,7 @@ class RateLimiter(CustomLogger):  # type: ignore[misc]
     async def async_post_call_streaming_iterator_hook(
         self, user_api_key_dict: Any, response: Any, request_data: Any
     ) -> AsyncGenerator[Any, None]:
-        """Notes what is streamed."""
+        """Passes a stream on and records what is streamed."""
         request = self._request_of(request_data)
         if request is None:
             async for chunk in response:
@@ -237,11 +248,11 @@ class RateLimiter(CustomLogger):  # type: ignore[misc]
     async def async_post_call_failure_hook(
         self, request_data: Any, original_exception: Exception, user_api_key_dict: Any, traceback_str: Any = None
     ) -> None:
-        """Settles a request that failed: what the provider counted is counted, else everything is given back."""
+        """Settles a request that failed: counts what the provider counted, or else gives everything back."""
         request = self._request_of(request_data)
         if request is None:
             return
-        # Of a request that was not answered LiteLLM only guesses what it cost.
+        # LiteLLM only guesses the cost of a request that was not answered.
         found = _tokens(request_data.get("combined_usage_object"))
         if found is not None and found.output_tokens:
             await self._settle(request, _with_cost(found, request_data.get("response_cost")))
@@ -249,27 +260,26 @@ class RateLimiter(CustomLogger):  # type: ignore[misc]
             await self._settle(request, request.usage_so_far() if request.streamed else None)
 
     async def async_log_success_event(self, kwargs: Any, response_obj: Any, start_time: Any, end_time: Any) -> None:
-        """Settles a request by what LiteLLM accounts for it: a stream that ended, or was cancelled by the client."""
+        """Settles a request by the usage that LiteLLM reports, such as that of a stream which ended or was cancelled."""
         request = self._request_of(kwargs)
         payload = kwargs.get("standard_logging_object")
         if request is None or payload is None:
             return
         found = _tokens(payload) or Usage()
         if request.streamed and not found.of("tokens"):
-            # Of some streams LiteLLM accounts nothing.
+            # For some streams LiteLLM reports no usage.
             await self._settle(request, request.usage_so_far())
             return
         cost = kwargs.get("response_cost")
-        # LiteLLM has no price for some answers that tell their tokens.
-        known = (
-            _usage(found.input_tokens, found.output_tokens, request.prices).dollars / MILLION if cost is None else cost
-        )
-        await self._settle(request, _with_cost(found, known))
+        if cost is None:
+            # For some answers LiteLLM reports the tokens but no cost.
+            cost = _usage(found.input_tokens, found.output_tokens, request.prices).dollars / MILLION
+        await self._settle(request, _with_cost(found, cost))
 
-    # What the hooks do.
+    # What the hooks share.
 
     def _request_of(self, data: Mapping[str, Any]) -> _Request | None:
-        """The request that a hook is called for. Calls of other models that LiteLLM makes for it have other ids."""
+        """Returns the request that a hook is called for. Calls that LiteLLM itself makes for a request have other ids."""
         call_id = _call_id(data)
         current = _current.get()
         if current is not None and call_id in (None, current.call_id):
@@ -277,7 +287,7 @@ class RateLimiter(CustomLogger):  # type: ignore[misc]
         return None if call_id is None else self._running.get(call_id)
 
     async def _estimated(self, limits: Sequence[tuple[Any, str]], data: Any, call_type: str) -> _Request:
-        """The request, with what it may use at most."""
+        """Returns a new request with an estimate of the most that it may use."""
         usage, prices, is_bounded = Usage(), (0.0, 0.0), True
         if any(limit.unit not in ("requests", "calls") for limit, _ in limits):
             model = str(data.get("model") or "")
@@ -308,7 +318,7 @@ class RateLimiter(CustomLogger):  # type: ignore[misc]
         )
 
     def _settle_later(self, request: _Request) -> None:
-        """Settles a request of which nothing more is heard."""
+        """Settles a request after a while, unless LiteLLM reports its usage before."""
         if not request.settled.is_set():
             loop = asyncio.get_running_loop()
             loop.call_later(GRACE_SECONDS, lambda: self._spawn(self._settle_unheard(request)))
@@ -318,13 +328,14 @@ class RateLimiter(CustomLogger):  # type: ignore[misc]
             await self._settle(request, request.usage_so_far() if request.was_sent else None)
 
     async def _settle(self, request: _Request, usage: Usage | None) -> None:
-        """Counts what a request used, or gives everything back. Only the first call for a request has an effect."""
+        """Counts what a request used, or gives everything back if `usage` is None. Only the first call for a request has an
+        effect."""
         reservation, request.reservation = request.reservation, None
         if reservation is None:
             return
         if self._running.get(request.call_id) is request:
             del self._running[request.call_id]
-        # A task of its own, as the caller may be cancelled.
+        # In a task of its own, as the caller may be cancelled.
         self._spawn(self._settle_reserved(request, reservation, usage))
         await request.settled.wait()
 
@@ -336,7 +347,7 @@ class RateLimiter(CustomLogger):  # type: ignore[misc]
     async def _settle_reserved(self, request: _Request, reservation: Reservation, usage: Usage | None) -> None:
         try:
             if usage is None:
-                await reservation.release()
+                await self._try_until_settled(request, reservation, "release")
             else:
                 await self._apply(request, reservation, usage)
         except Exception as error:
@@ -349,25 +360,9 @@ class RateLimiter(CustomLogger):  # type: ignore[misc]
         costs = {each.limit.name: usage.of(each.limit.unit) for each in request.asked if each.limit.unit != "calls"}
         reserved = reservation.ids
         reservation.set({name: cost for name, cost in costs.items() if name in reserved})
-        loop = asyncio.get_running_loop()
-        until, pause = loop.time() + SETTLE_SECONDS, SETTLE_PAUSES[0]
-        was_sent = False
-        while True:
-            found = await reservation._try_to_apply()
-            if not isinstance(found, Failed):
-                break
-            is_temporary = self.limiter._core.is_away(found.error) or isinstance(found.error, Busy)
-            if not is_temporary or loop.time() > until:
-                raise found.error
-            was_sent = was_sent or found.is_sent
-            # It is tried again in the background. An RL.APPLY that is sent twice counts once: the first takes the id.
-            request.settled.set()
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, SETTLE_PAUSES[1])
-        # What was sent by an earlier try may have counted what is not reserved any longer.
-        missing = [] if was_sent else found
+        missing = await self._try_until_settled(request, reservation, "apply")
         if not reserved and not reservation.reply.reachable:
-            # The request was allowed without a decision.
+            # The request was allowed while Redis was away, so nothing was reserved.
             missing = list(costs)
         charged = [
             Clause.window(each.key, each.limit.window, costs[each.limit.name], name=each.limit.name)
@@ -376,6 +371,27 @@ class RateLimiter(CustomLogger):  # type: ignore[misc]
         ]
         if charged and not (await self.limiter.all(charged, force=True)).reachable:
             logger.error("redis_ratelimit: Redis could not be reached, so what a request used was not counted")
+
+    async def _try_until_settled(
+        self, request: _Request, reservation: Reservation, name: Literal["apply", "release"]
+    ) -> list[str]:
+        """Settles a request. While Redis is away or busy, tries again in the background, which the answer to the client does
+        not wait for. Returns the names of the limits that were no longer reserved, and so were not counted."""
+        loop = asyncio.get_running_loop()
+        until, pause = loop.time() + SETTLE_SECONDS, SETTLE_PAUSES[0]
+        was_sent = False
+        while True:
+            lapsed = await try_to_settle(reservation, name)
+            if not isinstance(lapsed, Failed):
+                # An earlier try may have counted what is no longer reserved. Two tries never count twice, as the first that
+                # the server executes ends the reservation.
+                return [] if was_sent else lapsed
+            if not lapsed.is_temporary or loop.time() > until:
+                raise lapsed.error
+            was_sent = was_sent or lapsed.is_sent
+            request.settled.set()
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, SETTLE_PAUSES[1])
 
 
 def _all_reply(reply: Any) -> AllReply:
@@ -393,7 +409,7 @@ def _call_id(data: Mapping[str, Any]) -> str | None:
 
 
 def _value(dimension: str, auth: Any, data: Mapping[str, Any]) -> str | None:
-    """The value of a dimension of a request."""
+    """Returns the value of a dimension of a request; None if it has none."""
     owner, dot, field = dimension.partition(".")
     found: Any = None
     if owner == "metadata":
@@ -401,7 +417,7 @@ def _value(dimension: str, auth: Any, data: Mapping[str, Any]) -> str | None:
             if isinstance(data.get(name), dict) and field in data[name]:
                 found = data[name][field]
     elif dot:
-        # What LiteLLM keeps of it comes after what the operator has written down.
+        # Metadata that the operator has set takes precedence over LiteLLM's own fields.
         found = (getattr(auth, _METADATA[owner], None) or {}).get(field)
         if found is None:
             found = getattr(auth, field if owner == "key" else f"{owner}_{field}", None)
@@ -417,7 +433,7 @@ def _value(dimension: str, auth: Any, data: Mapping[str, Any]) -> str | None:
 
 
 def _key_of(auth: Any) -> str | None:
-    """The hash of the key, as LiteLLM has it. Custom authentication may give the key itself."""
+    """Returns the hash of a key, as LiteLLM computes it. Custom authentication may have set the key itself."""
     key = getattr(auth, "token", None) or getattr(auth, "api_key", None)
     if not key or re.fullmatch("[0-9a-f]{64}", key):
         return key or None
@@ -425,7 +441,7 @@ def _key_of(auth: Any) -> str | None:
 
 
 def _model_info(model: str) -> Any:
-    """What LiteLLM knows of a model: the largest figures of all deployments of its name."""
+    """Returns LiteLLM's information about a model: the largest numbers of all deployments with its name."""
     with suppress(Exception):
         router = getattr(sys.modules.get("litellm.proxy.proxy_server"), "llm_router", None)
         info = None if router is None else router.cached_model_group_info(model)
@@ -439,7 +455,7 @@ def _number(info: Any, name: str) -> float:
 
 
 def _most_tokens(data: Mapping[str, Any]) -> int | None:
-    """The maximum that a request sets for its answer."""
+    """Returns the maximum, in tokens, that a request sets for its answer; None if it sets none."""
     places: list[Any] = [data, data.get("generationConfig"), data.get("config")]
     names = "max_completion_tokens", "max_tokens", "max_output_tokens", "maxOutputTokens"
     found = [place.get(name) for place in places if isinstance(place, dict) for name in names]
@@ -448,12 +464,13 @@ def _most_tokens(data: Mapping[str, Any]) -> int | None:
 
 
 def _answers(data: Mapping[str, Any]) -> int:
+    """Returns how many answers a request asks for."""
     found = [data.get(name) for name in ("n", "best_of")]
     return max([1, *(each for each in found if isinstance(each, int))])
 
 
 def _texts(value: Any) -> Iterator[str | int]:
-    """The texts in the body of a request, and how many tokens it has that were counted by the client."""
+    """Yields the texts in the body of a request, and for each input of token ids how many they are."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):
@@ -469,7 +486,7 @@ def _texts(value: Any) -> Iterator[str | int]:
 
 
 async def _input_tokens(model: str, data: Mapping[str, Any]) -> int:
-    """The tokens of the input, by LiteLLM's counters."""
+    """Returns how many tokens the input has, by LiteLLM's tokenizers."""
     names = "prompt", "input", "instructions", "system", "contents", "query", "documents"
     parts = [*_texts([data.get(name) for name in names if data.get(name) is not None])]
     counted = sum(part for part in parts if isinstance(part, int))
@@ -492,7 +509,7 @@ async def _input_tokens(model: str, data: Mapping[str, Any]) -> int:
             total += _length([messages, tools]) // TOKEN_CHARACTERS
         return total
 
-    # Counting takes long only where texts are long.
+    # Only long texts take long to count.
     if _length([messages, text, tools]) < LONG_TEXT:
         return count()
     return await asyncio.to_thread(count)
@@ -511,7 +528,7 @@ def _count(model: str, text: str) -> int:
 
 
 def _field(value: Any, *names: str) -> Any:
-    """The first field that there is, of a mapping or an object."""
+    """Returns the first of these fields that a mapping or an object has."""
     for name in names:
         found = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
         if found is not None:
@@ -520,7 +537,7 @@ def _field(value: Any, *names: str) -> Any:
 
 
 def _tokens(usage: Any) -> Usage | None:
-    """The tokens that a provider counted; None if it says nothing."""
+    """Returns the tokens that a provider counted; None if it reports none."""
     prompt = _field(usage, "prompt_tokens", "input_tokens")
     output = _field(usage, "completion_tokens", "output_tokens")
     total = _field(usage, "total_tokens")
@@ -534,14 +551,14 @@ def _with_cost(usage: Usage, cost: Any) -> Usage:
 
 
 def _usage_of_response(response: Any) -> Usage | None:
-    """What an answer says that it used; None if LiteLLM has to say it."""
+    """Returns the usage that an answer reports; None if only LiteLLM can report it."""
     usage = _tokens(_field(response, "usage"))
     cost = _field(_field(response, "_hidden_params"), "response_cost")
     return None if usage is None or cost is None else _with_cost(usage, cost)
 
 
 def _streamed(chunk: Any) -> Iterator[str]:
-    """The text of a chunk: an object, a mapping, or server-sent events of the protocol of OpenAI or Anthropic."""
+    """Yields the texts of a chunk: an object, a mapping, or server-sent events of the protocol of OpenAI or Anthropic."""
     if isinstance(chunk, (bytes, str)):
         text = chunk.decode("utf-8", "replace") if isinstance(chunk, bytes) else chunk
         for line in text.splitlines():
@@ -567,12 +584,12 @@ def _streamed(chunk: Any) -> Iterator[str]:
 
 @lru_cache(maxsize=1)
 def _callback(settings: Settings) -> RateLimiter:
-    """One for the settings of the proxy, however often it is asked for."""
+    """Returns the callback for the settings of the proxy, which is created only once."""
     return RateLimiter(settings)
 
 
 def _configured() -> RateLimiter:
-    """The callback that the configuration of the running proxy describes."""
+    """Returns the callback that the configuration of the running proxy describes."""
     sections = getattr(litellm, SECTION[0], None)
     section = sections.get(SECTION[1]) if isinstance(sections, dict) else None
     file = getattr(sys.modules.get("litellm.proxy.proxy_server"), "user_config_file_path", None)
@@ -588,7 +605,7 @@ def _configured() -> RateLimiter:
 
 
 def _check_server(settings: Settings, where: Callable[[Path], str]) -> None:
-    """ConfigurationError if the server is none with the module, or has not the policies."""
+    """Raises ConfigurationError if the server lacks the module or one of the policies."""
     try:
         client = uris.client_of(settings.url, {}, asynchronous=False)
     except (ImportError, ValueError) as error:
@@ -597,16 +614,16 @@ def _check_server(settings: Settings, where: Callable[[Path], str]) -> None:
         try:
             check_policies(settings, limiter.policies(), where)
         except MissingModule as error:
-            raise ConfigurationError(f"{where(('url',))}: {error}") from None
+            raise ConfigurationError(f"{where(('url',))}: {error}. {_MISSING_MODULE}") from None
         except ConfigurationError:
             raise
         except Exception as error:
-            # It may be away when the proxy starts, and the user may not be allowed to ask.
+            # The server may be away when the proxy starts, and its user may not be allowed to list the policies.
             logger.warning("redis_ratelimit: the policies of the server were not checked: %s", error)
 
 
 def _place(file: str | None, path: Path) -> str:
-    """Where something stands in the section: the file and the line, if the section is in the file."""
+    """Returns the name of a place in the section, with the file and the line if the section is in the file."""
     whole: Path = (*SECTION, *path)
     name = "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in whole).lstrip(".")
     with suppress(OSError, yaml.YAMLError):
@@ -617,7 +634,7 @@ def _place(file: str | None, path: Path) -> str:
 
 
 def _line(node: Any, path: Path) -> int | None:
-    """The line of the last key or item of a path; None if the path is not in the document."""
+    """Returns the line of the last key or item of a path; None if the path is not in the document."""
     line = None
     for at, step in enumerate(path):
         if isinstance(node, yaml.MappingNode):
@@ -635,5 +652,5 @@ def _line(node: Any, path: Path) -> int | None:
 def __getattr__(name: str) -> Any:
     if name != "limiter":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # LiteLLM takes it by its name, when it has read its configuration.
+    # LiteLLM looks the callback up by this name after it has read its configuration.
     return _configured()

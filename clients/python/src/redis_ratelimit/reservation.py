@@ -155,14 +155,6 @@ class Settling:
         self._settled = True
         return not await self._lapsed("apply")
 
-    async def _try_to_apply(self) -> list[str] | Failed:
-        """Settles several limits like apply(), and may be called again if that failed. Returns the names of the limits
-        whose lease had ended."""
-        self._settled = True
-        if self._fallback_reservation is not None or not self._reserved:
-            return await self._lapsed("apply")
-        return await self._core.attempt(calls.apply_all(self._reserved, self._costs))
-
     async def _release(self) -> bool:
         self._settled = True
         return not await self._lapsed("release")
@@ -243,6 +235,18 @@ class Settling:
                 f"the reservation {self.id!r}" if self.id else f"what was reserved of {', '.join(map(repr, lapsed))}"
             )
             raise Lapsed(f"{which} had lapsed when its work was done")
+
+
+async def try_to_settle(reservation: Settling, name: Literal["apply", "release"]) -> list[str] | Failed:
+    """Applies or releases several limits, for a caller that tries again after a failure. Returns the names of the limits
+    whose lease had ended."""
+    reservation._settled = True
+    reserved = reservation._reserved
+    if reservation._fallback_reservation is not None or not reserved:
+        return await reservation._lapsed(name)
+    is_applied = name == "apply"
+    call = calls.apply_all(reserved, reservation._costs) if is_applied else calls.release_all(reserved)
+    return await reservation._core.attempt(call)
 
 
 async def _awaited(answer: Any) -> Any:
