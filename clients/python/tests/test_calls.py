@@ -195,7 +195,7 @@ class Calls(unittest.TestCase):
             options = case.get("options", {})
             with self.subTest(case=case):
                 if "error" in case:
-                    self.assertRaisesRegex(ValueError, "'30/min'|at least 1", Rate.per, case["say"])
+                    self.assertRaisesRegex(ValueError, "'30/min'|at least 1|above 0|months", Rate.per, case["say"])
                 if "rate" in case:
                     self.assertEqual(Rate.per(case["say"], **options), Rate(*case["rate"]))
                 if "window" in case:
@@ -203,6 +203,14 @@ class Calls(unittest.TestCase):
         self.assertRaisesRegex(ValueError, "min or mo", Window.per, "30/m")
         self.assertRaisesRegex(ValueError, "'30/min'", Window.per, "30")
         self.assertRaisesRegex(ValueError, "at least 1", Rate.per, "30/min", capacity=0)
+        for say in "30/month", "30/2 years":
+            self.assertRaisesRegex(ValueError, "must not be in months or years", Rate.per, say)
+        for month in "1MO", "1y":
+            self.assertRaisesRegex(ValueError, "must not be in months or years", Rate, 0, 30, month)
+        for per in Rate.per, Window.per:
+            self.assertRaisesRegex(ValueError, "must be above 0, not as in '30/0s'", per, "30/0s")
+        for nothing in 0, "0s", timedelta():
+            self.assertRaisesRegex(ValueError, "period of a rate must be above 0", Rate, 0, 30, nothing)
         fixed = Window.per("5/d", fixed=True, tz="Asia/Shanghai")
         self.assertEqual(fixed, Window(5, "1d", fixed=True, tz="Asia/Shanghai"))
         self.assertEqual(Window.per("5/d", buckets=3), Window(5, "1d", buckets=3))
@@ -237,6 +245,15 @@ class Calls(unittest.TestCase):
                     if inspect.iscoroutine(done):
                         asyncio.run(done)
                 self.assertEqual(recorder.sent, [])
+        for method, text in [
+            ("window", r"^for a limit in words use Window.per\('5/min'\)$"),
+            ("reserve", r"Window.per\('5/min'\)"),
+            ("throttle", r"Rate.per\('5/min'\)"),
+        ]:
+            with self.subTest(method=method), self.assertRaisesRegex(ValueError, text):
+                getattr(Recorder().limiter(), method)("k", "5/min")
+        with self.assertRaisesRegex(ValueError, "the policy 'free' must begin with @"):
+            Recorder().limiter().window("k", "free")
         for make_it, text in [
             (lambda: Clause.throttle("k", window), "must be a Rate"),  # type: ignore[arg-type]
             (lambda: Clause.window("k", rate), "must be a Window"),  # type: ignore[arg-type]

@@ -24,7 +24,7 @@ from .headers import (
     with_unique_names,
     x_headers,
 )
-from .parameters import Rate, Window
+from .parameters import Rate, Window, check_policy
 from .replies import Busy, Reply
 
 #: The content type of problem details.
@@ -233,22 +233,20 @@ def _renamed(beside: dict[str, list[str]], taken: set[str]) -> dict[str, list[st
 
 
 def kind_of(limit: Limit, kind: str | None) -> str:
-    """Which method asks a limit. Of a policy only the caller knows."""
+    """Returns the name of the method that asks a limit. For a policy, only the caller knows it."""
     if kind is not None and kind not in ("throttle", "window"):
         raise ValueError(f"kind must be 'throttle' or 'window', not {kind!r}")
-    if isinstance(limit, Rate):
-        found = "throttle"
-    elif isinstance(limit, Window):
-        found = "window"
-    elif not isinstance(limit, str):
-        raise TypeError(f"the limit must be a Rate, a Window or the name of a policy, not {limit!r}")
-    elif kind is None:
-        raise TypeError(f"kind must be 'throttle' or 'window' with the policy {limit!r}")
-    else:
+    if isinstance(limit, str):
+        check_policy(limit, "Rate", "Window")
+        if kind is None:
+            raise TypeError(f"kind must be 'throttle' or 'window' with the policy {limit!r}")
         return kind
-    if kind not in (None, found):
-        raise TypeError(f"a {type(limit).__name__} is asked by {found}, not by {kind}")
-    return found
+    if not isinstance(limit, (Rate, Window)):
+        raise TypeError(f"the limit must be a Rate, a Window or the name of a policy, not {limit!r}")
+    name = "throttle" if isinstance(limit, Rate) else "window"
+    if kind not in (None, name):
+        raise TypeError(f"a {type(limit).__name__} is asked by {name}, not by {kind}")
+    return name
 
 
 @dataclass(frozen=True)

@@ -119,7 +119,10 @@ def _per(text: str) -> tuple[int, str]:
             f"{text!r} must be a count, / and a period, such as '30/min' or '5/10s', with a unit of "
             f"{', '.join(_UNITS)}{hint}"
         )
-    return int(found[1]), f"{int(found[2] or 1)}{unit}"
+    number = int(found[2] or 1)
+    if number == 0:
+        raise ValueError(f"the period must be above 0, not as in {text!r}")
+    return int(found[1]), f"{number}{unit}"
 
 
 class TypedLimit:
@@ -137,8 +140,13 @@ class Rate(TypedLimit):
     def __post_init__(self) -> None:
         whole("burst", self.burst)
         whole("count", self.count)
+        word = period_word(self.period)
+        if re.fullmatch(r"\d+(mo|y)", str(word), re.IGNORECASE | re.ASCII):
+            raise ValueError(f"the period of a rate must not be in months or years, which differ in length: {word!r}")
+        if period_ms(self.period) == 0:
+            raise ValueError(f"the period of a rate must be above 0, not {self.period!r}")
         # Cached, as a rate is created once and used often.
-        object.__setattr__(self, "_words", (self.burst, self.count, period_word(self.period)))
+        object.__setattr__(self, "_words", (self.burst, self.count, word))
 
     @staticmethod
     def per(text: str, *, capacity: int | None = None) -> Rate:
@@ -247,12 +255,21 @@ RateLike = Union[Rate, str]
 WindowLike = Union[Window, str]
 
 
+def check_policy(name: str, *kinds: str) -> None:
+    """Raises ValueError unless a name begins with "@". For a limit in words, such as "5/min", the error says how to create
+    one of these kinds."""
+    if name.startswith("@"):
+        return
+    if re.match(r"\s*\d", name):
+        raise ValueError(f"for a limit in words use {' or '.join(f'{kind}.per({name!r})' for kind in kinds)}")
+    raise ValueError(f"the policy {name!r} must begin with @")
+
+
 def limit_words(limit: Rate | Window | str | None, kind: type[Rate] | type[Window]) -> tuple[Word, ...]:
     """Returns the words of a limit in a command. Raises TypeError if the command does not take this kind of limit."""
     if isinstance(limit, kind):
         return limit.words()
     if isinstance(limit, str):
-        if not limit.startswith("@"):
-            raise ValueError(f"the policy {limit!r} must begin with @")
+        check_policy(limit, kind.__name__)
         return (limit,)
     raise TypeError(f"the limit must be a {kind.__name__} or the name of a policy, such as '@free', not {limit!r}")
