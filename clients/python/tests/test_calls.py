@@ -481,6 +481,37 @@ class OutOfReach(unittest.TestCase):
                 self.assertEqual((allowed.limited, allowed.reachable), (0, False))
                 self.assertEqual((denied.limited, denied.reachable, denied.retry_after_ms), (1, False, None))
 
+    def test_a_server_that_cannot_serve_now_counts_as_one_that_answers(self) -> None:
+        for error in (
+            errors.BusyLoadingError("Redis is loading the dataset in memory"),
+            errors.MasterDownError("Link with MASTER is down"),
+            errors.ClusterDownError("The cluster is down"),
+            errors.TryAgainError("Multiple keys request during rehashing of slot"),
+            ResponseError("LOADING Redis is loading the dataset in memory"),
+        ):
+            for kind in Recorder, AsyncRecorder:
+                with self.subTest(error=error, kind=kind):
+                    lost = ConnectionError("lost")
+                    recorder = kind(*[error] * 5, lost, lost, error, lost, lost, lost)
+                    limiter = recorder.limiter(unreachable="allow")
+
+                    async def ask(times: int, limiter: Any = limiter) -> bool:
+                        """Returns whether the breaker is open after some calls that `unreachable` decides."""
+                        for _ in range(times):
+                            reply = limiter.throttle("k", "@free")
+                            reply = await reply if inspect.isawaitable(reply) else reply
+                            self.assertEqual((reply.allowed, reply.reachable), (True, False))
+                        return any(server.breaker.is_open for server in limiter._core.servers.every())
+
+                    async def run() -> None:
+                        self.assertFalse(await ask(5))
+                        # Between two calls that get no answer and two more, it resets the count of failures.
+                        self.assertFalse(await ask(5))
+                        self.assertEqual(len(recorder.sent), 10)
+                        self.assertTrue(await ask(1))
+
+                    asyncio.run(run())
+
     def test_error_replies_are_raised_whatever_was_chosen(self) -> None:
         for error in (
             ResponseError("NOPOLICY no policy has this name"),
