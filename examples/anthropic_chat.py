@@ -28,10 +28,10 @@ def cost(input_tokens, output_tokens):  # 3 and 15 dollars for a million tokens,
 def ask(messages):
     most, used = cost(len(str([messages, TOOLS]).encode()) // 2, ANSWER_TOKENS), None
     limits = [
-        Clause.acquire("{llm}:requests", Window.per("60/min")),
-        Clause.acquire("{llm}:tokens", Window.per("10000/min"), most["tokens"], name="tokens"),
-        Clause.acquire("{llm}:dollars", Window(5_000_000, "1d", fixed=True), most["dollars"], name="dollars"),
-        Clause.acquire("{llm}:calls", semaphore(4)),
+        Clause.acquire("{anthropic}:requests", Window.per("60/min")),
+        Clause.acquire("{anthropic}:tokens", Window.per("10000/min"), most["tokens"], name="tokens"),
+        Clause.acquire("{anthropic}:dollars", Window(5_000_000, "1d", fixed=True), most["dollars"], name="dollars"),
+        Clause.acquire("{anthropic}:calls", semaphore(4)),
     ]
     with limiter.acquire(limits) as reservation:  # an exception gives everything back
         try:
@@ -56,4 +56,5 @@ try:
         results = [{"type": "tool_result", "tool_use_id": id, "content": time.ctime()} for id in calls]
         messages.append({"role": "user", "content": results})
 except Denied as denied:
-    sys.exit(f"the limits are used up, try again after {denied.reply.retry_after}")
+    wait = denied.reply.retry_after  # None if the request can never be allowed
+    sys.exit(f"the limits are used up, try again after {wait}" if wait else "the prompt is too long for the limit")

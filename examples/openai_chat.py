@@ -30,9 +30,9 @@ def estimate(it):
 def ask(messages):
     prompt, used = estimate([messages, TOOLS]), 0
     limits = [
-        Clause.acquire("{llm}:requests", Window.per("60/min")),
-        Clause.acquire("{llm}:tokens", Window.per("10000/min"), prompt + ANSWER_TOKENS, name="tokens"),
-        Clause.acquire("{llm}:calls", semaphore(4)),
+        Clause.acquire("{openai}:requests", Window.per("60/min")),
+        Clause.acquire("{openai}:tokens", Window.per("10000/min"), prompt + ANSWER_TOKENS, name="tokens"),
+        Clause.acquire("{openai}:calls", semaphore(4)),
     ]
     with limiter.acquire(limits) as reservation:  # an exception gives everything back
         try:
@@ -55,4 +55,5 @@ try:
         results = [{"role": "tool", "tool_call_id": call.id, "content": time.ctime()} for call in message.tool_calls]
         messages += [message, *results]
 except Denied as denied:
-    sys.exit(f"the limits are used up, try again after {denied.reply.retry_after or 'a shorter prompt'}")
+    wait = denied.reply.retry_after  # None if the request can never be allowed
+    sys.exit(f"the limits are used up, try again after {wait}" if wait else "the prompt is too long for the limit")

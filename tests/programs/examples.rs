@@ -474,7 +474,8 @@ impl Sdk {
     /// The hash tag of its keys.
     fn tag(self) -> &'static str {
         match self {
-            Sdk::OpenAi | Sdk::Anthropic => "{llm}",
+            Sdk::OpenAi => "{openai}",
+            Sdk::Anthropic => "{anthropic}",
             Sdk::Ai | Sdk::AiWhole => "{ai-sdk}",
         }
     }
@@ -686,16 +687,18 @@ fn sdk_callers_ask_no_model_while_the_limits_are_used_up() {
 
 #[test]
 fn sdk_callers_do_not_wait_for_a_prompt_that_is_too_long() {
-    let server = Server::start();
-    let (url, requests) = provider(Vec::new());
     let prompt = "blue ".repeat(5_000);
-    let Some(mut program) = Sdk::Ai.program_with(&server, &url, &prompt) else { return };
-    let output = program.output().unwrap();
-    let error = String::from_utf8_lossy(&output.stderr);
-    let says = "the prompt is too long for the limit";
-    assert!(!output.status.success() && error.contains(says), "{error}");
-    assert!(requests.try_recv().is_err());
-    assert_eq!(server.figure("all_denied"), 1);
+    for sdk in [Sdk::OpenAi, Sdk::Anthropic, Sdk::Ai] {
+        let server = Server::start();
+        let (url, requests) = provider(Vec::new());
+        let Some(mut program) = sdk.program_with(&server, &url, &prompt) else { continue };
+        let output = program.output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        let says = "the prompt is too long for the limit";
+        assert!(!output.status.success() && error.contains(says), "{sdk:?}: {error}");
+        assert!(requests.try_recv().is_err(), "{sdk:?}");
+        assert_eq!(server.figure("all_denied"), 1, "{sdk:?}");
+    }
 }
 
 /// The shaper with these addresses.
