@@ -116,7 +116,7 @@ fuzz_target!(|input: ThrottleInput| {
         };
         let verdict = decision.verdict;
         let wanted = ask.quantity.wanted();
-        let seen = bucket.look(verdict);
+        let seen = bucket.decision(verdict);
         assert_eq!(bucket.judge(&ask, false), Ok(verdict));
         assert_eq!(decision.limit, limit);
         assert!(decision.remaining <= limit);

@@ -8,8 +8,8 @@ use crate::redis::event_loop::turn;
 use crate::redis::timer::{start_timer, stop_timer};
 use crate::redis::under_lock::UnderLock;
 use crate::state::KeyContext;
-use commands::decide::Decided;
 use commands::error::Error;
+use engine::decision::Decision;
 use engine::line::{self, Cause, Timer};
 use engine::request::Request;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -36,7 +36,7 @@ impl line::LineCall for WaitingCall {
 /// How a wait ended, and when.
 #[derive(Clone, Copy)]
 pub struct TimedReply {
-    pub result: Result<Decided, Error>,
+    pub result: Result<Decision, Error>,
     /// Unix microseconds.
     pub at_us: u64,
 }
@@ -48,7 +48,7 @@ pub enum PendingWrite {
     GiveBack {
         request: Request,
         /// What the client was not told.
-        granted: Decided,
+        granted: Decision,
         /// When it was granted, in Unix microseconds.
         granted_us: u64,
     },

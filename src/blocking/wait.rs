@@ -13,9 +13,10 @@ use crate::redis::under_lock::UnderLock;
 use crate::redis::{clock, random, slot};
 use crate::state::KeyContext;
 use crate::stats;
-use commands::decide::{decide_and_write, note_end, Decided};
+use commands::decide::{conclude, decide_and_write};
 use commands::error::Error;
 use engine::decide::Mode;
+use engine::decision::Decision;
 use engine::line::{deadline_us, Joining, Ticket, WaiterReply};
 use engine::request::Request;
 use engine::reservation::spelled_id;
@@ -51,7 +52,7 @@ pub fn join(
 
 /// Returns the reply to a waiter, whose wait was ended by us or by CLIENT UNBLOCK or a timeout. `None` if it was answered
 /// before: before 7.2, CLIENT UNBLOCK asks again if we ended the wait in the same transaction.
-pub fn answer(ctx: Context, wait: WaitNumber) -> Option<(WaitingCall, Result<Decided, Error>)> {
+pub fn answer(ctx: Context, wait: WaitNumber) -> Option<(WaitingCall, Result<Decision, Error>)> {
     let ticket = Ticket::of(wait);
     let asked = change(|lines, now_us| lines.take_reply(ticket, now_us))?;
     let (call, line_key, was_head) = match asked {
@@ -63,13 +64,13 @@ pub fn answer(ctx: Context, wait: WaitNumber) -> Option<(WaitingCall, Result<Dec
     let key = OwnedString::new(&line_key.name);
     let key_ctx = KeyContext { ctx, name: KeyName::polled(&key), now_us: clock::command_time_us() };
     let keys = ServerKeys::default();
-    let mut denied = decide_and_write(&keys, key_ctx, &call.request, true, Mode::Look);
-    if let Ok(denied) = &mut denied {
+    let denied = decide_and_write(&keys, key_ctx, &call.request, true, Mode::Look);
+    if let Ok(denied) = &denied {
         if was_head && call.request.count_denied {
             let write = PendingWrite::CountDenial(call.request);
             change(|lines, now_us| lines.add_write(line_key.borrowed(), write, now_us));
         }
-        note_end(&keys, key_ctx, &call.request, denied);
+        conclude(&keys, key_ctx, &call.request, denied);
     }
     Some((call, denied))
 }

@@ -19,11 +19,12 @@ use crate::redis::text::OwnedString;
 use crate::state::window::EmptiedKey;
 use crate::state::KeyContext;
 use crate::stats;
-use commands::decide::{decide_and_write, give_back, note_end, Decided};
+use commands::decide::{conclude, decide_and_write, give_back};
 use commands::error::Error;
 use commands::waiting::{try_head, WaitingServer};
 use engine::db_key::OwnedDbKey;
 use engine::decide::Mode;
+use engine::decision::Decision;
 use engine::line::{Cause, LineId, LineStep, Lines, Ticket};
 use engine::request::Request;
 use std::cell::Cell;
@@ -77,24 +78,23 @@ impl<'c> WaitingServer for ServerKeys<'_, 'c> {
         ticket: Ticket,
         key_ctx: KeyContext<'c>,
         request: &Request,
-        result: Result<Decided, Error>,
+        result: Result<Decision, Error>,
     ) {
-        let result = result.map(|mut decided| {
-            if decided.allowed() {
+        if let Ok(decision) = &result {
+            if decision.allowed() {
                 stats::WAITED_GRANTED.add(1);
                 touch(key_ctx.ctx, key_ctx.name);
             } else {
                 stats::WAITED_TIMED_OUT.add(1);
             }
-            note_end(self, key_ctx, request, &mut decided);
-            decided
-        });
+            conclude(self, key_ctx, request, decision);
+        }
         end(ticket, result, key_ctx);
     }
 }
 
 /// Ends a wait with this result.
-fn end(ticket: Ticket, result: Result<Decided, Error>, key_ctx: KeyContext) {
+fn end(ticket: Ticket, result: Result<Decision, Error>, key_ctx: KeyContext) {
     let reply = TimedReply { result, at_us: key_ctx.now_us };
     if let Some(blocked) = change(|lines, now_us| lines.end(ticket, reply, now_us)) {
         blocked.end();
@@ -165,10 +165,10 @@ fn visit(
             Some(LineStep::Dismiss { ticket, call }) => {
                 let mode = if may_write { Mode::Try } else { Mode::Look };
                 let keys = ServerKeys::default();
-                let mut denied = decide_and_write(&keys, key_ctx, &call.request, true, mode);
+                let denied = decide_and_write(&keys, key_ctx, &call.request, true, mode);
                 stats::WAITED_TIMED_OUT.add(1);
-                if let Ok(denied) = &mut denied {
-                    note_end(&keys, key_ctx, &call.request, denied);
+                if let Ok(denied) = &denied {
+                    conclude(&keys, key_ctx, &call.request, denied);
                 }
                 end(ticket, denied, key_ctx);
             }

@@ -10,7 +10,7 @@
 
 use crate::arguments::{is_else, Arguments, Clause, Family};
 use crate::call::{command_us, CallResult, ServerCall};
-use crate::decide::{Decided, Keyspace};
+use crate::decide::Keyspace;
 use crate::error::Error;
 use crate::policies::PolicyVerdict;
 use crate::reply::{self, ReplySink};
@@ -52,7 +52,7 @@ pub(crate) fn all<'a, C: ServerCall<'a>>(call: &C, mode: Mode) -> Result<CallRes
     let plan = decide(&mut parts, mode, || keys.keyspace.new_id()).map_err(Into::into)?;
     let allowed = plan.allowed;
     keys.keyspace.count_dropped(plan.write());
-    let parts: Parts = parts.iter().map(|part| *part.decided()).collect();
+    let parts: Parts = parts.iter().map(|part| *part.in_call()).collect();
     if mode != Mode::Look {
         note(call, &keys, &clauses, &parts, allowed);
     }
@@ -75,9 +75,9 @@ fn part<'a, 'r, C: ServerCall<'a>>(
     clause: &'r Clause,
     mode: Mode,
 ) -> Part<'r, StoreOf<'a, C>> {
-    let Clause { request, check, shadow, group } = clause;
+    let Clause { request, check, group } = clause;
     let mut part = Part::new(store, request);
-    (part.check, part.shadow, part.group) = (*check, *shadow, *group);
+    (part.check, part.group) = (*check, *group);
     part.barred = mode != Mode::Look && request.takes() && call.is_barred(key, request.leave());
     part
 }
@@ -103,7 +103,7 @@ fn reply_to_all(
     sink.unsigned(u64::try_from(reply.deciding_part).unwrap_or(u64::MAX).saturating_add(1));
     sink.array(parts.len());
     for (clause, part) in clauses.iter().zip(parts) {
-        let _ = reply::write(sink, &clause.request, &Decided::from(part));
+        let _ = reply::write(sink, &clause.request, &part.decision);
     }
     Ok(CallResult::of(allowed))
 }

@@ -39,8 +39,6 @@ pub struct Clause {
     pub request: Request,
     /// Whether it must be allowed but takes nothing (CHECK).
     pub check: bool,
-    /// Whether it is in the reply but never denies the call (SHADOW).
-    pub shadow: bool,
     /// The number of its group: clauses that ELSE joins have the same.
     pub group: usize,
 }
@@ -129,9 +127,8 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
             // It makes no reservation.
             reserve.most = u64::MAX;
         }
-        // A policy may be a shadow by itself.
-        let shadow = options.has(OptionSet::SHADOW) || request.shadow;
-        Ok(Clause { request, check, shadow, group })
+        request.shadow |= options.has(OptionSet::SHADOW);
+        Ok(Clause { request, check, group })
     }
 
     /// Reads a limit of this family, the quantity, and those of the options `known` that are given, which are left in

@@ -1,7 +1,6 @@
 //! How replies are written, element by element.
 
 use crate::call::CallResult;
-use crate::decide::Decided;
 use engine::decision::{Decision, Manner, TimeUnit, Verdict};
 use engine::request::{Limit, Request};
 
@@ -30,8 +29,7 @@ pub trait ReplySink {
 }
 
 /// Writes the reply to a request: five integers, and perhaps more elements.
-pub fn write(sink: &impl ReplySink, request: &Request, decided: &Decided) -> CallResult {
-    let Decided { decision, id, running, .. } = decided;
+pub fn write(sink: &impl ReplySink, request: &Request, decision: &Decision) -> CallResult {
     let (verdict, manner) = (decision.verdict, request.ask.manner);
     let reserves = matches!(request.limit, Limit::Reserve(..));
     sink.array(match (reserves, manner) {
@@ -41,7 +39,7 @@ pub fn write(sink: &impl ReplySink, request: &Request, decided: &Decided) -> Cal
     });
     integers(sink, decision, request.unit, verdict.limited(), verdict.retry_after_us());
     if reserves {
-        match id {
+        match &decision.id {
             Some(id) => sink.text(id.as_bytes()),
             None => sink.nil(),
         }
@@ -54,10 +52,10 @@ pub fn write(sink: &impl ReplySink, request: &Request, decided: &Decided) -> Cal
         }
         (Manner::Ahead { .. }, Verdict::Denied { .. } | Verdict::Never) => sink.integer(-1),
     }
-    if let Some(running) = running {
-        sink.unsigned(u64::try_from(*running).unwrap_or(u64::MAX));
+    if let Some(running) = decision.running {
+        sink.unsigned(u64::try_from(running).unwrap_or(u64::MAX));
     }
-    CallResult::of(decided.allowed())
+    CallResult::of(decision.allowed())
 }
 
 /// Writes the five integers of a decision, with this `limited` and `retry_after` instead of its own.

@@ -2,11 +2,12 @@
 
 use crate::arguments::{Arguments, Family};
 use crate::call::{first_key, CallResult, ServerCall};
-use crate::decide::{decide_and_write, note_end, Decided, Keyspace};
+use crate::decide::{conclude, decide_and_write, Keyspace};
 use crate::error::Error;
 use crate::options::{OptionSet, Options};
 use crate::reply;
 use engine::decide::Mode;
+use engine::decision::{Decision, Verdict};
 use engine::line::deadline_us;
 use engine::request::Request;
 
@@ -43,31 +44,42 @@ pub(crate) fn take<'a, C: ServerCall<'a>>(
     let block_ms = options.number(OptionSet::BLOCK).filter(|_| call.may_block());
     let mode = if block_ms.is_some() { Mode::Try } else { Mode::Final };
     let keys = &call.keys();
-    let mut decided = decide_and_write(keys, key, request, barred, mode)?;
-    if let Some(ms) = block_ms.filter(|_| !decided.allowed()) {
+    let mut decision = decide_and_write(keys, key, request, barred, mode)?;
+    if let Some(ms) = block_ms.filter(|_| !decision.allowed()) {
         let last_us = deadline_us(now_us, ms).unwrap_or(u64::MAX);
-        if decided.earliest_grant_us.is_some_and(|grant_us| grant_us <= last_us) {
-            let wait_us = decided.decision.verdict.retry_after_us();
+        if decision.earliest_grant_us.is_some_and(|grant_us| grant_us <= last_us) {
+            let wait_us = decision.verdict.retry_after_us();
             return call.join(key, request, ms, wait_us).map(|()| CallResult::Later);
         }
         if request.count_denied && !barred {
-            // It cannot be granted in time, so that its denial counts.
-            decided = decide_again(keys, key, request)?;
+            decision = count_denial(keys, key, request)?;
         }
     }
     if !takes {
         // This call may have given back. One that takes frees nothing, and the waiters before it were tried above.
         call.wake(key);
     }
-    note_end(keys, key, request, &mut decided);
-    Ok(reply::write(&call.sink(), request, &decided))
+    conclude(keys, key, request, &decision);
+    decision.verdict = shown(decision.verdict, request);
+    Ok(reply::write(&call.sink(), request, &decision))
 }
 
+/// Decides a request that cannot be granted in time once more, so that its denial counts (COUNTDENIED).
 // Cold: kept out of line so that the common path stays small.
 #[cold]
 #[inline(never)]
-fn decide_again<K: Keyspace>(keys: &K, key: K::Key, request: &Request) -> Result<Decided, Error> {
+fn count_denial<K: Keyspace>(keys: &K, key: K::Key, request: &Request) -> Result<Decision, Error> {
     decide_and_write(keys, key, request, false, Mode::Final)
+}
+
+/// Returns the verdict that the reply shows. Under SHADOW the caller gets what it asks for, whatever was decided.
+fn shown(verdict: Verdict, request: &Request) -> Verdict {
+    let go_after_us = match verdict {
+        _ if !request.shadow => return verdict,
+        Verdict::Allowed { go_after_us, .. } => go_after_us,
+        Verdict::Denied { .. } | Verdict::Never => 0,
+    };
+    Verdict::Allowed { taken: request.ask.quantity.wanted(), go_after_us }
 }
 
 /// Executes a call of a command that replies what the one that takes would reply if nobody waited:
@@ -86,7 +98,7 @@ pub(crate) fn look<'a, C: ServerCall<'a>>(
     let environment = call.environment();
     let request = arguments.request(&environment, family, known, false, &mut Options::new())?;
     let (key, _) = first_key(call)?;
-    let mut looked = decide_and_write(&call.keys(), key, &request, false, Mode::Look)?;
-    looked.conclude(&request);
-    Ok(reply::write(&call.sink(), &request, &looked))
+    let mut decision = decide_and_write(&call.keys(), key, &request, false, Mode::Look)?;
+    decision.verdict = shown(decision.verdict, &request);
+    Ok(reply::write(&call.sink(), &request, &decision))
 }

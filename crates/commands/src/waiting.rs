@@ -1,8 +1,9 @@
 //! Calls that wait (BLOCK): the head of a line is tried. The lines are those of [`engine::line`].
 
-use crate::decide::{decide_and_write, Decided, Keyspace};
+use crate::decide::{decide_and_write, Keyspace};
 use crate::error::Error;
 use engine::decide::Mode;
+use engine::decision::Decision;
 use engine::line::{LineId, LineTypes, Lines, Ticket};
 use engine::request::Request;
 
@@ -23,7 +24,7 @@ pub trait WaitingServer: Keyspace {
         ticket: Ticket,
         key: Self::Key,
         request: &Request,
-        result: Result<Decided, Error>,
+        result: Result<Decision, Error>,
     );
 }
 
@@ -38,8 +39,8 @@ pub fn try_head<S: WaitingServer>(
 ) -> bool {
     let mode = if is_overdue { Mode::Final } else { Mode::Try };
     match decide_and_write(server, key, request, false, mode) {
-        Ok(decided) if !decided.allowed() && !is_overdue => {
-            let wait_us = decided.decision.verdict.retry_after_us();
+        Ok(decision) if !decision.allowed() && !is_overdue => {
+            let wait_us = decision.verdict.retry_after_us();
             let wait_us = wait_us.map(|wait_us| wait_us.saturating_sub(server.age_us(key)));
             server.change(|lines, now_us| lines.record_denial(line, wait_us, now_us));
             false

@@ -9,32 +9,24 @@
 //! always allowed in its group.
 
 use crate::decision::Decision;
-use crate::reservation::Id;
 
-/// What became of one limit of a call.
+/// The decision about one limit, and its part in the call.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PartDecision {
-    /// What it decided, as the call leaves it.
+    /// The decision, as the call leaves the key.
     pub decision: Decision,
-    /// How much was asked of it; 0 if it only looks, or only checks.
+    /// The quantity that the call takes; 0 if it only looks or checks.
     pub quantity: u64,
-    /// Told, but never the reason of a denial (SHADOW).
+    /// The limit never denies the call (SHADOW).
     pub shadow: bool,
     /// The number of its group.
     pub group: usize,
-    /// Whether it was the choice of its group: the first limit that would be allowed.
+    /// The limit is the choice of its group: the first that would be allowed.
     pub is_choice: bool,
-    /// Whether its group has a choice.
+    /// Its group has a choice.
     pub group_allowed: bool,
-    /// Whether it was allowed, before a denial was counted.
+    /// The limit would allow the call, before a denial was counted.
     pub allowed: bool,
-    /// The id of the reservation that was made.
-    pub id: Option<Id>,
-    /// How many leases of the key run after the call, for RL.ACQUIRE with ATMOST, allowed or not.
-    pub running: Option<usize>,
-    /// Earliest grant, ignoring reservations and waiters, in Unix microseconds. `None` if it can never be granted, and
-    /// unless a call was denied in [`Mode::Try`](crate::decide::Mode::Try).
-    pub earliest_grant_us: Option<u64>,
 }
 
 /// The reply of all limits together.
@@ -114,7 +106,7 @@ mod tests {
     use crate::decision::{Obstacle, Verdict};
 
     fn part(verdict: Verdict, remaining: u64, quantity: u64, shadow: bool) -> PartDecision {
-        let decision = Decision { verdict, limit: 100, remaining, reset_after_us: 0 };
+        let decision = Decision { verdict, limit: 100, remaining, ..Decision::default() };
         PartDecision { decision, quantity, shadow, ..PartDecision::default() }
     }
 

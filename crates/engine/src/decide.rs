@@ -75,15 +75,13 @@ enum Action {
 pub struct Part<'r, S: Store> {
     /// The limit must allow the call, and nothing is taken from it (CHECK).
     pub check: bool,
-    /// The limit never denies the call (SHADOW).
-    pub shadow: bool,
     /// The number of its group. The limits of a group follow each other.
     pub group: usize,
     /// The call is barred, because a waiter comes first: nothing is granted to it if it takes.
     pub barred: bool,
     request: &'r Request,
     pub(crate) key: KeyState<'r, S>,
-    decided: PartDecision,
+    in_call: PartDecision,
 }
 
 /// What a key holds, as far as the request needs it, and what is to be written to it.
@@ -103,26 +101,18 @@ impl<'r, S: Store> Part<'r, S> {
                 KeyState::Window(WindowState::new(store, request, window))
             }
         };
-        let decided = PartDecision::default();
-        Part {
-            check: false,
-            shadow: request.shadow,
-            group: 0,
-            barred: false,
-            request,
-            key,
-            decided,
-        }
+        let in_call = PartDecision::default();
+        Part { check: false, group: 0, barred: false, request, key, in_call }
     }
 
-    /// Returns what was decided, once [`decide`] has returned.
+    /// Returns the decision, once [`decide`] has returned.
     pub fn decision(&self) -> &Decision {
-        &self.decided.decision
+        &self.in_call.decision
     }
 
-    /// Returns the decision with the other facts that a call over several limits needs.
-    pub fn decided(&self) -> &PartDecision {
-        &self.decided
+    /// Returns the decision and its part in a call over several limits, once [`decide`] has returned.
+    pub fn in_call(&self) -> &PartDecision {
+        &self.in_call
     }
 
     /// Returns what follows for this limit from the verdicts on all.
@@ -131,14 +121,14 @@ impl<'r, S: Store> Part<'r, S> {
         if mode == Mode::Look {
             return Action::Look;
         }
-        if allowed && self.decided.allowed {
-            let takes = self.decided.is_choice && !self.check;
+        if allowed && self.in_call.allowed {
+            let takes = self.in_call.is_choice && !self.check;
             return if takes { Action::Grant } else { Action::Look };
         }
         // Counting a denial, or a ban, would take from waiters. Under SHADOW the caller does not see the denial.
-        let is_final = mode == Mode::Final && !allowed && !self.barred && !self.shadow;
+        let is_final = mode == Mode::Final && !allowed && !self.barred && !self.request.shadow;
         // Only a group that denies the call bans.
-        let ban_ms = self.request.ban_ms.filter(|_| is_final && !self.decided.group_allowed);
+        let ban_ms = self.request.ban_ms.filter(|_| is_final && !self.in_call.group_allowed);
         Action::Deny { counts: is_final || mode == Mode::Deny, ban_ms }
     }
 }
@@ -185,11 +175,13 @@ pub fn decide<'p, 'r, S: Store>(
                 KeyState::Bucket(bucket) => bucket.read(barred)?,
                 KeyState::Window(window) => window.read(barred)?,
             };
-            let decided = &mut part.decided;
-            decided.decision.verdict = verdict;
-            decided.allowed = verdict.allowed();
-            decided.is_choice = !group_allowed && (part.shadow || decided.allowed);
-            if decided.is_choice {
+            let Part { request, in_call, check, group, .. } = part;
+            in_call.decision.verdict = verdict;
+            in_call.allowed = verdict.allowed();
+            in_call.is_choice = !group_allowed && (request.shadow || in_call.allowed);
+            in_call.quantity = if *check { 0 } else { request.ask.quantity.wanted() };
+            (in_call.shadow, in_call.group) = (request.shadow, *group);
+            if in_call.is_choice {
                 group_allowed = true;
                 if let KeyState::Window(window) = &part.key {
                     window.check_room(verdict)?;
@@ -199,33 +191,20 @@ pub fn decide<'p, 'r, S: Store>(
         allowed &= group_allowed;
     }
     for group in parts.chunk_by_mut(|one, next| one.group == next.group) {
-        let group_allowed = group.iter().any(|part| part.decided.is_choice);
+        let group_allowed = group.iter().any(|part| part.in_call.is_choice);
         for part in group {
-            part.decided.group_allowed = group_allowed;
-            let (action, verdict) = (part.action(mode, allowed), part.decided.decision.verdict);
-            let wants_time = mode == Mode::Try && !allowed;
-            let Part { key, decided, request, .. } = part;
-            match key {
-                KeyState::Bucket(bucket) => {
-                    if wants_time {
-                        decided.earliest_grant_us = bucket.earliest_grant_us()?;
-                    }
-                    decided.decision = bucket.plan(verdict, action);
-                }
-                KeyState::Window(window) => {
-                    if wants_time {
-                        decided.earliest_grant_us = window.earliest_grant_us()?;
-                    }
-                    decided.running = window.running();
-                    decided.decision = window.plan(verdict, action, &mut new_id)?;
-                    decided.id = window.planned_id().copied();
-                    if let (Some(running), Some(_)) = (&mut decided.running, decided.id) {
-                        *running = running.saturating_add(1);
-                    }
-                }
+            part.in_call.group_allowed = group_allowed;
+            let (action, verdict) = (part.action(mode, allowed), part.in_call.decision.verdict);
+            part.in_call.decision = match &mut part.key {
+                KeyState::Bucket(bucket) => bucket.plan(verdict, action),
+                KeyState::Window(window) => window.plan(verdict, action, &mut new_id)?,
+            };
+            if mode == Mode::Try && !allowed {
+                part.in_call.decision.earliest_grant_us = match &mut part.key {
+                    KeyState::Bucket(bucket) => bucket.earliest_grant_us()?,
+                    KeyState::Window(window) => window.earliest_grant_us()?,
+                };
             }
-            decided.quantity = if part.check { 0 } else { request.ask.quantity.wanted() };
-            (decided.shadow, decided.group) = (part.shadow, part.group);
         }
     }
     Ok(Plan { allowed, parts })
@@ -253,26 +232,33 @@ mod tests {
         let mut never = allowed;
         never.ask.quantity = Quantity::Take(2);
         let names: Vec<_> = (0..limits.len()).map(|at| at.to_string()).collect();
-        let parts = limits.iter().zip(&names).map(|((group, is_allowed, shadow), name)| {
-            let request = if *is_allowed { &allowed } else { &never };
-            let mut part = Part::new(memory.key(name.as_bytes(), NOW_US), request);
-            (part.group, part.shadow) = (*group, *shadow);
-            part
-        });
+        let requests: Vec<_> = limits
+            .iter()
+            .map(|(_, is_allowed, shadow)| {
+                let request = if *is_allowed { allowed } else { never };
+                Request { shadow: *shadow, ..request }
+            })
+            .collect();
+        let parts =
+            limits.iter().zip(&requests).zip(&names).map(|(((group, ..), request), name)| {
+                let mut part = Part::new(memory.key(name.as_bytes(), NOW_US), request);
+                part.group = *group;
+                part
+            });
         let mut parts: Vec<_> = parts.collect();
         let plan = decide(&mut parts, Mode::Final, || unreachable!()).unwrap();
         let call_allowed = plan.allowed;
         plan.write();
         let is_taken = |name: &String| memory.save(name.as_bytes()).is_some();
         for (part, name) in parts.iter().zip(&names) {
-            let decided = part.decided();
-            let takes = call_allowed && decided.is_choice && decided.allowed;
+            let in_call = part.in_call();
+            let takes = call_allowed && in_call.is_choice && in_call.allowed;
             assert_eq!(is_taken(name), takes, "{limits:?}");
             let of_group = parts.iter().filter(|other| other.group == part.group);
-            let has_choice = of_group.filter(|other| other.decided().is_choice).count() == 1;
-            assert_eq!(decided.group_allowed, has_choice, "{limits:?}");
+            let has_choice = of_group.filter(|other| other.in_call().is_choice).count() == 1;
+            assert_eq!(in_call.group_allowed, has_choice, "{limits:?}");
         }
-        (call_allowed, parts.iter().map(|part| part.decided().is_choice).collect())
+        (call_allowed, parts.iter().map(|part| part.in_call().is_choice).collect())
     }
 
     #[test]
@@ -314,7 +300,7 @@ mod tests {
             assert!(!outcome.allowed);
             outcome.write();
             // Only a call that may be tried again gets a wait.
-            let is_told = part.decided().earliest_grant_us.is_some();
+            let is_told = part.decision().earliest_grant_us.is_some();
             assert_eq!(is_told, mode == Mode::Try, "{mode:?} {barred}");
             // It has taken the key out.
             drop(part);
@@ -345,7 +331,7 @@ mod tests {
         let parts = std::slice::from_mut(&mut part);
         decide(parts, Mode::Final, || unreachable!()).unwrap().write();
         let writes = matches!(&part.key, KeyState::Window(window) if window.planned.is_some());
-        (part.decided().allowed, writes)
+        (part.in_call().allowed, writes)
     }
 
     #[test]
@@ -450,7 +436,7 @@ mod tests {
             part.barred = true;
             let parts = std::slice::from_mut(&mut part);
             decide(parts, Mode::Try, || unreachable!()).unwrap().write();
-            assert_eq!(part.decided().earliest_grant_us, earliest_us, "{asks:?}");
+            assert_eq!(part.decision().earliest_grant_us, earliest_us, "{asks:?}");
         }
     }
 

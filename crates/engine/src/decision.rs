@@ -1,4 +1,6 @@
-//! What a call asks for, and the numbers of its reply, in microseconds.
+//! What a call asks of one limit, and what is decided about it. Times are in microseconds.
+
+use crate::reservation::Id;
 
 /// The shortest wait, in microseconds, in the reply to a barred call.
 pub const LEAST_WAIT_IN_LINE_US: u64 = 1_000;
@@ -94,17 +96,31 @@ impl Verdict {
     }
 }
 
-/// The decision about one call on one key: its verdict and the numbers of the reply.
+/// The decision about one call on one key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
-    /// Allowed or not.
+    /// Whether the call is allowed.
     pub verdict: Verdict,
     /// The most that is ever available at once.
     pub limit: u64,
-    /// How much is left now, after this call.
+    /// The quantity that is left after this call.
     pub remaining: u64,
     /// Microseconds until the key is as good as new.
     pub reset_after_us: u64,
+    /// The id of the reservation that the call made.
+    pub id: Option<Id>,
+    /// The number of reservations of the key whose lease runs after this call. `None` unless it reserves with ATMOST.
+    pub running: Option<usize>,
+    /// The earliest grant in Unix microseconds if nobody held or waited for anything. `None` if the call can never be
+    /// granted, and unless it was denied in [`Mode::Try`](crate::decide::Mode::Try).
+    pub earliest_grant_us: Option<u64>,
+}
+
+impl Decision {
+    /// Returns whether the call got what it asked for.
+    pub fn allowed(&self) -> bool {
+        self.verdict.allowed()
+    }
 }
 
 /// How much a call asks for.

@@ -41,7 +41,7 @@ pub fn a_full_bucket_holds_max_burst_and_one() {
     let (rate, now_us): (Rate, u64) = (any_rate(), kani::any());
     kani::assume(now_us < 1 << 53);
     let bucket = Bucket::at(&rate, None, now_us);
-    let limit = bucket.look(crate::decision::Verdict::taking(0)).limit;
+    let limit = bucket.decision(crate::decision::Verdict::taking(0)).limit;
     let verdict = bucket.judge(&taking(limit), false);
     assert!(verdict.is_ok_and(|verdict| verdict.allowed()));
     let verdict = bucket.judge(&taking(limit + 1), false);
@@ -54,17 +54,18 @@ pub fn giving_back_gives_what_was_taken() {
     let (rate, now_us, quantity): (Rate, u64, u64) = (any_rate(), kani::any(), kani::any());
     kani::assume(now_us < 1 << 53 && quantity > 0 && quantity < 1 << 10);
     let ask = taking(quantity);
-    let bucket = Bucket::at(&rate, None, now_us);
+    let mut bucket = Bucket::at(&rate, None, now_us);
     let Ok(verdict) = bucket.judge(&ask, false) else { return };
     if !verdict.allowed() {
         return;
     }
-    let (_, next) = bucket.grant(&ask, verdict);
-    let stored = crate::model::stored_after(None, next);
+    let edit = bucket.grant(&ask, verdict);
+    let stored = crate::model::stored_after(None, edit);
     let back = Ask { quantity: Quantity::GiveBack(quantity), ..ask };
-    let bucket = Bucket::at(&rate, stored, now_us);
+    let mut bucket = Bucket::at(&rate, stored, now_us);
     let Ok(verdict) = bucket.judge(&back, false) else { return };
-    let (decision, _) = bucket.grant(&back, verdict);
+    bucket.grant(&back, verdict);
+    let decision = bucket.decision(verdict);
     assert!(decision.remaining == decision.limit && decision.reset_after_us == 0);
 }
 

@@ -248,9 +248,8 @@ impl BucketKey for MemoryBucket<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::all::PartDecision;
     use crate::decide::{decide, KeyState, Mode, Part};
-    use crate::decision::{Ask, Manner, Obstacle, Quantity, Verdict};
+    use crate::decision::{Ask, Decision, Manner, Obstacle, Quantity, Verdict};
     use crate::request::{Limit, NewReservation, Request, WindowLimit};
     use crate::reservation::Id;
     use crate::rule::Rule;
@@ -280,12 +279,12 @@ mod tests {
         memory: &Memory,
         request: &Request,
         now_us: u64,
-    ) -> Result<(PartDecision, bool, usize), Refusal> {
+    ) -> Result<(Decision, bool, usize), Refusal> {
         let mut part = Part::new(memory.key(b"k", now_us), request);
         let plan = decide(std::slice::from_mut(&mut part), Mode::Final, || unreachable!())?;
         let dropped = plan.write();
         let writes = matches!(&part.key, KeyState::Window(window) if window.planned.is_some());
-        Ok((*part.decided(), writes, dropped))
+        Ok((*part.decision(), writes, dropped))
     }
 
     /// The ids that the key holds, the oldest first.
@@ -324,7 +323,7 @@ mod tests {
             reserve.most = 2;
         }
         let (denied, ..) = call(&memory, &request, NOW_US + 20_000_001).unwrap();
-        assert!(!denied.allowed);
+        assert!(!denied.allowed());
     }
 
     #[test]
@@ -349,16 +348,20 @@ mod tests {
             let take = Request::new(Limit::Window(long));
             let mut five = take;
             five.ask.quantity = Quantity::Take(5);
-            assert!(call(&memory, &five, NOW_US).unwrap().0.allowed);
+            assert!(call(&memory, &five, NOW_US).unwrap().0.allowed());
             for id in 0..gone {
                 assert!(call(&memory, &acquire(long, &id.to_string(), 1_000), NOW_US).is_ok());
             }
             let now_us = NOW_US + SECOND_US;
             let denied = call(&memory, &Request::new(Limit::Window(short)), now_us - 1).unwrap();
-            assert_eq!((denied.0.allowed, denied.1, denied.2), (false, false, 0));
+            assert_eq!((denied.0.allowed(), denied.1, denied.2), (false, false, 0));
             let denied = call(&memory, &Request::new(Limit::Window(short)), now_us).unwrap();
             let dropped = if writes { gone } else { 0 };
-            assert_eq!((denied.0.allowed, denied.1, denied.2), (false, writes, dropped), "{gone}");
+            assert_eq!(
+                (denied.0.allowed(), denied.1, denied.2),
+                (false, writes, dropped),
+                "{gone}"
+            );
             // Giving back changes nothing else.
             let expires_at_ms = memory.expires_at_ms(b"k", now_us);
             let give_back = Request { ask: Ask::of(Quantity::GiveBack(1)), ..take };
@@ -366,7 +369,7 @@ mod tests {
             assert_eq!((given_back.1, given_back.2), (true, 0), "{gone}");
             assert_eq!(memory.expires_at_ms(b"k", now_us), expires_at_ms);
             let granted = call(&memory, &acquire(long, "new", 1_000), now_us).unwrap();
-            assert_eq!((granted.0.allowed, granted.2), (true, gone - dropped), "{gone}");
+            assert_eq!((granted.0.allowed(), granted.2), (true, gone - dropped), "{gone}");
             assert_eq!(held(&memory, now_us), ["new"]);
         }
     }
@@ -379,12 +382,13 @@ mod tests {
         let back_us = NOW_US - 60 * SECOND_US;
         let (denied, writes, dropped) = call(&memory, &acquire(one, "b", 20_000), back_us).unwrap();
         let verdict = Verdict::Denied { wait_us: 20 * SECOND_US, by: Obstacle::Held };
-        assert_eq!((denied.decision.verdict, writes, dropped), (verdict, true, 0));
+        assert_eq!((denied.verdict, writes, dropped), (verdict, true, 0));
         // It ends then, even if the clock goes forward again.
         assert_eq!(held(&memory, back_us + 20 * SECOND_US - 1), ["a"]);
-        assert!(
-            call(&memory, &acquire(one, "b", 20_000), back_us + 20 * SECOND_US).unwrap().0.allowed
-        );
+        assert!(call(&memory, &acquire(one, "b", 20_000), back_us + 20 * SECOND_US)
+            .unwrap()
+            .0
+            .allowed());
     }
 
     #[test]
@@ -428,7 +432,7 @@ mod tests {
         assert!(call(&memory, &take, NOW_US).is_ok() && call(&memory, &take, NOW_US + 7).is_ok());
         take.ban_ms = Some(10_000);
         take.ask.quantity = Quantity::Take(2);
-        assert!(!call(&memory, &take, NOW_US + 9).unwrap().0.allowed);
+        assert!(!call(&memory, &take, NOW_US + 9).unwrap().0.allowed());
         let saved = memory.save(b"k").unwrap();
         let SavedValue::Window { reserved, entries } = &saved.value else { panic!("a window") };
         assert_eq!(reserved[0], b"!1700000010000~10000");
@@ -492,7 +496,7 @@ mod tests {
     fn what_is_given_back_is_there_for_others() {
         let (memory, limit) = (Memory::default(), window("-", 1));
         let reserve =
-            |id, now_us| call(&memory, &acquire(limit, id, 20_000), now_us).unwrap().0.allowed;
+            |id, now_us| call(&memory, &acquire(limit, id, 20_000), now_us).unwrap().0.allowed();
         let [a, b] = [b"a", b"b"].map(|id| Id::from(&id[..]));
         assert!(reserve("a", NOW_US));
         assert_eq!(memory.release(b"k", &b, NOW_US), Ok(false));
@@ -542,7 +546,7 @@ mod tests {
         let (memory, request) = (Memory::default(), Request::new(Limit::Window(window("60s", 9))));
         for (at_s, lives_s) in [(0, 60), (20, 80 + 20), (50, 110 + 50), (75, 160), (300, 360)] {
             let now_us = NOW_US + at_s * SECOND_US;
-            assert!(call(&memory, &request, now_us).unwrap().0.allowed);
+            assert!(call(&memory, &request, now_us).unwrap().0.allowed());
             let last_ms = memory.expires_at_ms(b"k", now_us).unwrap();
             assert_eq!(last_ms, NOW_US / 1_000 + lives_s * 1_000 + 900, "{at_s}");
         }
@@ -553,11 +557,11 @@ mod tests {
         let memory = Memory::default();
         let of = |rule: &str| Request::new(Limit::Window(window(rule, 9)));
         for at_s in [0, 20] {
-            assert!(call(&memory, &of("60s"), NOW_US + at_s * SECOND_US).unwrap().0.allowed);
+            assert!(call(&memory, &of("60s"), NOW_US + at_s * SECOND_US).unwrap().0.allowed());
         }
         // The clock was set back, so the newest happens now. The other one goes.
         let (decided, ..) = call(&memory, &of("10s^first"), NOW_US + 15 * SECOND_US).unwrap();
-        assert_eq!((decided.allowed, decided.decision.remaining), (true, 7));
+        assert_eq!((decided.allowed(), decided.remaining), (true, 7));
         let SavedValue::Window { entries, .. } = memory.save(b"k").unwrap().value else {
             panic!("a window")
         };

@@ -28,7 +28,11 @@ pub fn throttle(
 ) -> Result<(Decision, BucketEdit), Refusal> {
     let mut bucket = Bucket::at(rate, stored, now_us);
     let verdict = bucket.judge(ask, false)?;
-    Ok(if verdict.allowed() { bucket.grant(ask, verdict) } else { bucket.deny(ask, verdict, None) })
+    let (verdict, edit) = match verdict.allowed() {
+        true => (verdict, bucket.grant(ask, verdict)),
+        false => bucket.deny(ask, verdict, None),
+    };
+    Ok((bucket.decision(verdict), edit))
 }
 
 /// What is stored after `next`.
@@ -122,7 +126,7 @@ impl ModelCall {
         decide(std::slice::from_mut(&mut looked), Mode::Look, Id::default)?.write();
         let window = window_state(&looked)?;
         let before = window.count;
-        let denies = !is_look && !self.barred && !looked.decided().allowed;
+        let denies = !is_look && !self.barred && !looked.in_call().allowed;
         let denial_counted = denies && window.counts_denial();
         drop(looked);
         let mut part = Part::new(key, request);

@@ -62,6 +62,14 @@ impl<const N: usize> Text<N> {
     }
 }
 
+impl<const N: usize> PartialEq for Text<N> {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_bytes() == other.as_bytes()
+    }
+}
+
+impl<const N: usize> Eq for Text<N> {}
+
 impl<const N: usize> std::fmt::Debug for Text<N> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
         write!(formatter, "\"{}\"", self.as_bytes().escape_ascii())

@@ -332,7 +332,7 @@ impl<'r> Bucket<'r> {
             Verdict::Denied { wait_us, by: Obstacle::Counted }
         } else {
             let taken = match ask.manner {
-                Manner::AtMost => wanted.min(self.remaining(self.tat).saturating_sub(ask.leave)),
+                Manner::AtMost => wanted.min(self.remaining().saturating_sub(ask.leave)),
                 _ => wanted,
             };
             // Only in the far future the time may pass the last one that can be stored.
@@ -359,74 +359,63 @@ impl<'r> Bucket<'r> {
         tat.saturating_sub(self.empty).div_ceil(ATTOS_PER_NS)
     }
 
-    /// Returns how much is left when the arrival time is `tat`.
-    fn remaining(&self, tat: Attos) -> u64 {
-        if tat > self.empty || self.ban.runs() {
+    /// Returns the quantity that is left.
+    fn remaining(&self) -> u64 {
+        if self.tat > self.empty || self.ban.runs() {
             return 0;
         }
-        self.rate.affordable(self.empty.saturating_sub(tat))
+        self.rate.affordable(self.empty.saturating_sub(self.tat))
     }
 
-    /// The decision about an allowed call, and what to write.
-    // Inlined so that the large result is not copied twice.
+    /// Grants an allowed call, and returns what to write.
     #[inline(always)]
-    pub fn grant(&self, ask: &Ask, verdict: Verdict) -> (Decision, BucketEdit) {
-        let after = match ask.quantity {
-            Quantity::Look => return (self.look(verdict), BucketEdit::Keep),
-            Quantity::GiveBack(given) => {
-                if self.tat == self.now && !self.is_from_future {
-                    return (self.look(verdict), BucketEdit::Keep);
-                }
-                self.tat.saturating_sub(self.rate.refund(given)).max(self.now)
+    pub fn grant(&mut self, ask: &Ask, verdict: Verdict) -> BucketEdit {
+        let is_full = self.tat == self.now && !self.is_from_future;
+        self.tat = match ask.quantity {
+            Quantity::Look => return BucketEdit::Keep,
+            Quantity::GiveBack(_) if is_full => return BucketEdit::Keep,
+            Quantity::GiveBack(quantity) => {
+                self.tat.saturating_sub(self.rate.refund(quantity)).max(self.now)
             }
             Quantity::Take(_) => {
                 self.tat.saturating_add(self.rate.cost(verdict.taken())).min(LAST_TAT)
             }
         };
-        let granted = ask.takes_unforced();
-        let ban = self.ban.kept(granted, after == self.now);
+        let ban = self.ban.kept(ask.takes_unforced(), self.tat == self.now);
         // Beyond 1e18 a second a unit, and the whole bucket, may last less than an attosecond.
-        let untouched = ask.quantity.takes() && after == self.now && !self.is_from_future;
-        let next = if untouched && ban == self.ban.seen() {
+        let untouched = ask.quantity.takes() && self.tat == self.now && !self.is_from_future;
+        if untouched && ban == self.ban.seen() {
             BucketEdit::Keep
-        } else if after > self.now || ban.is_some() {
-            self.store(after, ban)
+        } else if self.tat > self.now || ban.is_some() {
+            self.store(self.tat, ban)
         } else {
             BucketEdit::Delete
-        };
-        (self.decision(verdict, after), next)
+        }
     }
 
-    /// Carries out a denied call. A state from the future is written back, so that the wait in the reply is the wait that is
-    /// needed. The call may close the key for `ban_ms`: it does if the bucket holds less than the call's quantity, and
+    /// Denies a call, and returns its verdict and what to write. A state from the future is written back, so that the wait in
+    /// the reply is long enough. The call closes the key for `ban_ms` if the bucket holds less than the call's quantity, and
     /// nothing was granted since the last ban.
     pub fn deny(
         &mut self,
         ask: &Ask,
         verdict: Verdict,
         ban_ms: Option<u64>,
-    ) -> (Decision, BucketEdit) {
+    ) -> (Verdict, BucketEdit) {
         let denied = matches!(verdict, Verdict::Denied { .. });
         let bans =
             |_: &u64| denied && self.ban.may_begin() && self.missing(ask.quantity.wanted()) > 0;
         if let Some(ban_ms) = ban_ms.filter(bans) {
             self.ban = BanNow::starting(self.now_us, ban_ms);
-            let verdict = verdict.closed_for(self.ban.left_us());
-            return (self.look(verdict), self.store_as_it_is());
+            return (verdict.closed_for(self.ban.left_us()), self.store_as_it_is());
         }
         let is_from_future = self.is_from_future || self.ban.is_from_future();
         let heals = is_from_future && verdict != Verdict::Never;
-        let next = if heals { self.store_as_it_is() } else { BucketEdit::Keep };
-        (self.look(verdict), next)
+        (verdict, if heals { self.store_as_it_is() } else { BucketEdit::Keep })
     }
 
     fn store_as_it_is(&self) -> BucketEdit {
         self.store(self.tat.min(LAST_TAT), self.ban.seen())
-    }
-
-    /// Returns the decision about a call with this verdict on the bucket as it is.
-    pub fn look(&self, verdict: Verdict) -> Decision {
-        self.decision(verdict, self.tat)
     }
 
     #[inline(always)]
@@ -436,14 +425,13 @@ impl<'r> Bucket<'r> {
         BucketEdit::Store(Stored { ban, ..Stored::of(tat, debt_ns) })
     }
 
+    /// Returns the decision about a call with this verdict, on the bucket as it is now.
+    // Inlined so that the large result is not copied.
     #[inline(always)]
-    fn decision(&self, verdict: Verdict, tat: Attos) -> Decision {
-        Decision {
-            verdict,
-            limit: self.rate.limit,
-            remaining: self.remaining(tat),
-            reset_after_us: us_up(tat.saturating_sub(self.now)).max(self.ban.left_us()),
-        }
+    pub fn decision(&self, verdict: Verdict) -> Decision {
+        let reset_after_us = us_up(self.tat.saturating_sub(self.now)).max(self.ban.left_us());
+        let (limit, remaining) = (self.rate.limit, self.remaining());
+        Decision { verdict, limit, remaining, reset_after_us, ..Decision::default() }
     }
 }
 

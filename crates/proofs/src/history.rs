@@ -24,7 +24,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::rc::Rc;
 
-use engine::decision::{Manner, Quantity, TimeUnit};
+use engine::decision::{Decision, Manner, Quantity, TimeUnit};
 use engine::entry::Entry;
 use engine::memory::{Memory, Saved, SavedValue};
 use engine::request::{Limit, Request};
@@ -492,7 +492,7 @@ pub fn apply(
     let reply = match what {
         What::Take(request) => {
             match memory.decide(KEY, request, now_us, || Id::from(&b"made"[..])) {
-                Ok(attempt) => reply(request, &attempt.decision, attempt.id.is_some()),
+                Ok(decision) => reply(request, &decision),
                 Err(Refusal::Duplicate) => vec![DUPLICATE],
                 Err(other) => panic!("{other:?}"),
             }
@@ -508,7 +508,7 @@ pub fn apply(
     (reply, memory.save(KEY))
 }
 
-fn reply(request: &Request, decision: &engine::decision::Decision, has_id: bool) -> Vec<i64> {
+fn reply(request: &Request, decision: &Decision) -> Vec<i64> {
     let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
     let ms = |us: u64| number(TimeUnit::Milliseconds.round_up(us));
     let verdict = decision.verdict;
@@ -520,7 +520,7 @@ fn reply(request: &Request, decision: &engine::decision::Decision, has_id: bool)
         ms(decision.reset_after_us),
     ];
     match (&request.limit, request.ask.manner) {
-        (Limit::Reserve(..), _) => reply.push(i64::from(has_id)),
+        (Limit::Reserve(..), _) => reply.push(i64::from(decision.id.is_some())),
         (_, Manner::AtMost) => reply.push(number(verdict.taken())),
         _ => {}
     }

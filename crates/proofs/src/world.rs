@@ -79,8 +79,6 @@ pub struct WorldClause {
     pub request: Request,
     /// CHECK.
     pub check: bool,
-    /// SHADOW.
-    pub shadow: bool,
     /// The number of its group.
     pub group: usize,
 }
@@ -292,12 +290,7 @@ fn probe<T>(saved: &[Option<Saved>], key: usize, body: impl FnOnce(&Memory) -> T
 
 /// Makes a call on a copy of these keys.
 fn decide(saved: &[Option<Saved>], key: usize, request: &Request, now_us: u64) -> Option<Decision> {
-    probe(saved, key, |memory| {
-        memory
-            .decide(NAMES[key], request, now_us, || id_of(25))
-            .ok()
-            .map(|attempt| attempt.decision)
-    })
+    probe(saved, key, |memory| memory.decide(NAMES[key], request, now_us, || id_of(25)).ok())
 }
 
 /// A key's ban, or the mark that it left.
@@ -765,7 +758,7 @@ impl World {
         let groups: Vec<usize> = clauses.iter().map(|clause| clause.group).collect();
         for group in 0..=groups.last().copied().unwrap_or(0) {
             let of_group = (0..clauses.len()).filter(|at| groups[*at] == group);
-            let can = |at: &usize| clauses[*at].shadow || looks[*at].verdict.allowed();
+            let can = |at: &usize| clauses[*at].request.shadow || looks[*at].verdict.allowed();
             chosen.extend(of_group.into_iter().find(can));
         }
         let should = chosen.len() == groups.last().map_or(0, |last| last + 1);
@@ -822,9 +815,9 @@ fn decide_all<S: Store<Error = Refusal>>(
     store: impl Fn(usize) -> S,
 ) -> Result<(bool, Vec<PartDecision>), Refusal> {
     let part = |at: usize| {
-        let WorldClause { key, check, shadow, group, .. } = clauses[at];
+        let WorldClause { key, check, group, .. } = clauses[at];
         let mut part = Part::new(store(key), &requests[at]);
-        (part.check, part.shadow, part.group) = (check, shadow, group);
+        (part.check, part.group) = (check, group);
         part
     };
     let mut order: Vec<_> = (0..clauses.len()).collect();
@@ -835,7 +828,7 @@ fn decide_all<S: Store<Error = Refusal>>(
     let plan = decide::decide(&mut parts, Mode::Final, || id_of(25))?;
     let allowed = plan.allowed;
     plan.write();
-    let decided: Vec<_> = parts.iter().map(|part| *part.decided()).collect();
+    let decided: Vec<_> = parts.iter().map(|part| *part.in_call()).collect();
     drop(parts);
     for (at, one) in order.into_iter().zip(&decided).filter(|(_, one)| one.allowed) {
         let takes_by_mistake = match mistake {
@@ -1126,14 +1119,13 @@ impl World {
             };
             probe(&state.saved, at, |memory| {
                 let ask = |now_us| memory.decide(NAMES[at], &whole, now_us, || id_of(25));
-                let Ok(attempt) = ask(state.wall_us) else { return false };
-                match attempt.decision.verdict {
+                let Ok(decision) = ask(state.wall_us) else { return false };
+                match decision.verdict {
                     Verdict::Allowed { .. } => true,
                     Verdict::Never => false,
                     Verdict::Denied { wait_us, .. } => {
                         wait_us <= key.longest_wait_us
-                            && ask(state.wall_us + wait_us)
-                                .is_ok_and(|attempt| attempt.decision.verdict.allowed())
+                            && ask(state.wall_us + wait_us).is_ok_and(|decision| decision.allowed())
                     }
                 }
             })

@@ -372,7 +372,6 @@ fn groups(size: Size) -> World {
         key,
         request,
         check: false,
-        shadow: false,
         group,
     };
     let both = vec![
@@ -388,7 +387,7 @@ fn groups(size: Size) -> World {
     let checked = vec![
         WorldClause { check: true, ..clause(3, ask(&slots, 1), 0) },
         clause(0, ask(&rpm, 2), 1),
-        WorldClause { shadow: true, ..clause(1, ask(&plan, 1), 2) },
+        clause(1, Request { shadow: true, ..ask(&plan, 1) }, 2),
     ];
     let clients = vec![
         vec![ClientCall::All(both), ClientCall::Release(3)],

@@ -4,12 +4,12 @@
 use super::call::KeyMoment;
 use super::value::{Value, ValueBuilder};
 use super::MemoryServer;
-use crate::decide::{decide_and_write, give_back, note_end, Decided};
+use crate::decide::{conclude, decide_and_write, give_back};
 use crate::error::Error;
-use crate::policies::PolicyVerdict;
 use crate::reply;
 use crate::waiting::{try_head, WaitingServer};
 use engine::decide::Mode;
+use engine::decision::Decision;
 use engine::line::{deadline_us, Joining, LineId, LineStep, LineTypes, Lines, Ticket};
 use engine::request::Request;
 use std::convert::Infallible;
@@ -38,8 +38,7 @@ struct EndedGrant {
     name: Box<[u8]>,
     /// What was asked for.
     request: Request,
-    /// What was decided.
-    decided: Decided,
+    decision: Decision,
     /// When it was granted, in Unix microseconds.
     granted_us: u64,
 }
@@ -126,10 +125,10 @@ impl MemoryServer {
         self.lines.borrow_mut().forget(ticket, passed_us);
         let place = self.ended.borrow().iter().position(|one| one.ticket == ticket);
         let Some(ended) = place.map(|at| self.ended.borrow_mut().remove(at)) else { return };
-        if let Some(EndedGrant { name, request, decided, granted_us }) = ended.granted {
+        if let Some(EndedGrant { name, request, decision, granted_us }) = ended.granted {
             let key = KeyMoment { name: &name, now_us };
             // If the key was changed meanwhile so that this cannot be done, it is dropped.
-            let _ = give_back(&&*self, key, &request, &decided, granted_us);
+            let _ = give_back(&&*self, key, &request, &decision, granted_us);
             self.wake_line(key);
         }
     }
@@ -208,23 +207,24 @@ impl<'a> WaitingServer for &'a MemoryServer {
         ticket: Ticket,
         key: KeyMoment<'a>,
         request: &Request,
-        result: Result<Decided, Error>,
+        result: Result<Decision, Error>,
     ) {
         if self.change(|lines, passed_us| lines.forget(ticket, passed_us)).is_none() {
             return;
         }
         let (mut granted, builder) = (None, ValueBuilder::default());
         let reply = match result {
-            Ok(mut decided) => {
-                if note_end(self, key, request, &mut decided) == PolicyVerdict::Allowed {
+            Ok(decision) => {
+                conclude(self, key, request, &decision);
+                if decision.allowed() {
                     granted = Some(EndedGrant {
                         name: key.name.into(),
                         request: *request,
-                        decided,
+                        decision,
                         granted_us: key.now_us,
                     });
                 }
-                let _ = reply::write(&&builder, request, &decided);
+                let _ = reply::write(&&builder, request, &decision);
                 builder.take().unwrap_or(Value::Nil)
             }
             Err(error) => Value::Error(error.to_string()),

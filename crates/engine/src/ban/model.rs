@@ -136,7 +136,7 @@ fn check(limit: Limit, mut used: Used, acts: Vec<BanAct>) {
                 (request.ban_ms, request.count_denied) = (ban_ms, count_denied);
             }
         }
-        let told = memory.decide(b"k", &request, now_us, || unreachable!()).unwrap().decision;
+        let decision = memory.decide(b"k", &request, now_us, || unreachable!()).unwrap();
         let mut expected: Option<u64> = None;
         match act {
             BanAct::Pass(_) | BanAct::Look => {}
@@ -166,12 +166,16 @@ fn check(limit: Limit, mut used: Used, acts: Vec<BanAct>) {
         }
         let closed = ban_us.is_some_and(|end_us| end_us > now_us);
         let remaining = if closed { 0 } else { u64::try_from(used.free_at(now_us)).unwrap_or(0) };
-        assert_eq!(told.verdict.allowed(), expected.is_none(), "step {step}: {act:?} {told:?}");
-        assert_eq!(told.remaining, remaining, "step {step}: {act:?} {told:?} {used:?}");
+        assert_eq!(
+            decision.verdict.allowed(),
+            expected.is_none(),
+            "step {step}: {act:?} {decision:?}"
+        );
+        assert_eq!(decision.remaining, remaining, "step {step}: {act:?} {decision:?} {used:?}");
         let wait_us = expected.filter(|wait_us| *wait_us < u64::MAX);
-        assert_eq!(told.verdict.retry_after_us(), wait_us, "step {step}: {act:?} {used:?}");
+        assert_eq!(decision.verdict.retry_after_us(), wait_us, "step {step}: {act:?} {used:?}");
         let left_us = ban_us.map_or(0, |end_us| end_us.saturating_sub(now_us));
-        assert!(told.reset_after_us >= left_us, "step {step}: {act:?} {told:?}");
+        assert!(decision.reset_after_us >= left_us, "step {step}: {act:?} {decision:?}");
     }
 }
 
@@ -224,7 +228,7 @@ fn a_ban_counts_what_it_denies_with_any_leave() {
     let memory = Memory::default();
     let call = |ms: u64, request: &Request| {
         let now_us = START_US + ms * 1_000;
-        memory.decide(b"k", request, now_us, || unreachable!()).unwrap().decision
+        memory.decide(b"k", request, now_us, || unreachable!()).unwrap()
     };
     assert!(call(0, &ask_for_one()).verdict.allowed());
     let mut banning = ask_for_one();

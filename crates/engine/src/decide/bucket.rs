@@ -11,7 +11,7 @@ pub(crate) struct BucketState<'r, S: Store> {
     request: &'r Request,
     key: S::Bucket,
     bucket: Bucket<'r>,
-    planned: BucketEdit,
+    edit: BucketEdit,
 }
 
 impl<'r, S: Store> BucketState<'r, S> {
@@ -19,7 +19,7 @@ impl<'r, S: Store> BucketState<'r, S> {
     #[inline(always)]
     pub(super) fn new(store: S, request: &'r Request, rate: &'r Rate) -> BucketState<'r, S> {
         let (key, bucket) = (store.bucket(), Bucket::at(rate, None, store.now_us()));
-        BucketState { request, key, bucket, planned: BucketEdit::Keep }
+        BucketState { request, key, bucket, edit: BucketEdit::Keep }
     }
 
     /// Reads the key and judges the request.
@@ -34,7 +34,7 @@ impl<'r, S: Store> BucketState<'r, S> {
 
     /// Returns the earliest grant in Unix microseconds, ignoring waiters; `None` if never. Nothing is held in a bucket, and
     /// a ban is part of its verdict: so this is the verdict on a call that is not barred.
-    pub(super) fn earliest_grant_us(&mut self) -> Result<Option<u64>, S::Error> {
+    pub(super) fn earliest_grant_us(&self) -> Result<Option<u64>, S::Error> {
         let now_us = self.bucket.now_us();
         Ok(match self.bucket.judge(&self.request.ask, false)? {
             Verdict::Allowed { .. } => Some(now_us),
@@ -44,25 +44,26 @@ impl<'r, S: Store> BucketState<'r, S> {
     }
 
     /// Plans what to write, and returns the decision.
-    #[inline]
+    // Inlined so that the large decision is not copied.
+    #[inline(always)]
     pub(super) fn plan(&mut self, verdict: Verdict, action: Action) -> Decision {
         let ask = &self.request.ask;
-        let (decision, planned) = match action {
-            Action::Grant => self.bucket.grant(ask, verdict),
+        let (verdict, edit) = match action {
+            Action::Grant => (verdict, self.bucket.grant(ask, verdict)),
             Action::Deny { ban_ms, .. } if ask.quantity.takes() => {
                 self.bucket.deny(ask, verdict, ban_ms)
             }
             // What takes nothing is denied only if another limit of its call denies.
-            Action::Look | Action::Deny { .. } => (self.bucket.look(verdict), BucketEdit::Keep),
+            Action::Look | Action::Deny { .. } => (verdict, BucketEdit::Keep),
         };
-        self.planned = planned;
-        decision
+        self.edit = edit;
+        self.bucket.decision(verdict)
     }
 
     /// Writes what was planned; a bucket has no reservations to drop.
     #[inline]
     pub(super) fn write(&mut self) -> usize {
-        self.key.write(self.planned);
+        self.key.write(self.edit);
         0
     }
 }

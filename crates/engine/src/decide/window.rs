@@ -96,12 +96,16 @@ impl<'r, S: Store> WindowState<'r, S> {
     }
 
     /// Returns the decision about a call with this verdict, with the planned reservation.
-    fn decision(&self, verdict: Verdict) -> Decision {
+    fn decision(&mut self, verdict: Verdict) -> Decision {
         let mut after = self.used();
         let mut empty_at_us = self.count.empty_at_us().max(self.key.reservations().last_gone_us());
-        if let Some(new) = self.planned.as_ref().and_then(|planned| planned.reserve.as_ref()) {
+        let with_running = self.reserve.is_some() && self.request.ask.manner == Manner::AtMost;
+        let mut running = with_running.then(|| self.key.running());
+        let new = self.planned.as_ref().and_then(|planned| planned.reserve.as_ref());
+        if let Some(new) = new {
             after.held = after.held.saturating_add(u128::from(new.quantity));
             empty_at_us = empty_at_us.max(Some(new.gone_us));
+            running = running.map(|running| running.saturating_add(1));
         }
         let now_us = self.count.rule_now().now_us();
         let reset_after_us = empty_at_us.map_or(0, |then_us| then_us.saturating_sub(now_us));
@@ -110,6 +114,9 @@ impl<'r, S: Store> WindowState<'r, S> {
             limit: after.limit,
             remaining: if self.ban.runs() { 0 } else { after.remaining() },
             reset_after_us: reset_after_us.max(self.ban.left_us()),
+            id: new.map(|new| new.id),
+            running,
+            earliest_grant_us: None,
         }
     }
 
@@ -253,12 +260,6 @@ impl<'r, S: Store> WindowState<'r, S> {
         }
     }
 
-    /// Returns how many reservations of the key have a lease that runs, if the reply says so (ATMOST).
-    pub(super) fn running(&mut self) -> Option<usize> {
-        let is_told = self.reserve.is_some() && self.request.ask.manner == Manner::AtMost;
-        is_told.then(|| self.key.running())
-    }
-
     /// Returns whether a denial of this request counts (COUNTDENIED).
     pub(crate) fn counts_denial(&self) -> bool {
         let (ask, limit) = (&self.request.ask, self.window.limit);
@@ -331,11 +332,6 @@ impl<'r, S: Store> WindowState<'r, S> {
         let verdict = self.verdict(untimed)?;
         self.planned = Some(WindowPlan::new(ban));
         Ok(self.decision(verdict))
-    }
-
-    /// Returns the id of the reservation that is planned.
-    pub(super) fn planned_id(&self) -> Option<&Id> {
-        Some(&self.planned.as_ref()?.reserve.as_ref()?.id)
     }
 
     /// Writes what was planned; returns how many reservations were dropped because they had ended.

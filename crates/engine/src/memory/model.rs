@@ -3,7 +3,6 @@
 
 use super::window::WindowValue;
 use super::{Memory, MemoryRecord, MemoryValue};
-use crate::all::PartDecision;
 use crate::ban::Ban;
 use crate::decide::{decide, Mode, Part};
 use crate::decision::Decision;
@@ -60,7 +59,7 @@ impl Memory {
         request: &Request,
         now_us: u64,
         new_id: impl FnMut() -> Id,
-    ) -> Result<PartDecision, Refusal> {
+    ) -> Result<Decision, Refusal> {
         self.forget_expired(now_us);
         self.decide_in(Mode::Final, name, request, now_us, new_id)
     }
@@ -71,8 +70,7 @@ impl Memory {
     ///
     /// The same.
     pub fn look(&self, name: &[u8], request: &Request, now_us: u64) -> Result<Decision, Refusal> {
-        let looked = self.decide_in(Mode::Look, name, request, now_us, Id::default)?;
-        Ok(looked.decision)
+        self.decide_in(Mode::Look, name, request, now_us, Id::default)
     }
 
     fn decide_in(
@@ -82,10 +80,10 @@ impl Memory {
         request: &Request,
         now_us: u64,
         new_id: impl FnMut() -> Id,
-    ) -> Result<PartDecision, Refusal> {
+    ) -> Result<Decision, Refusal> {
         let mut part = Part::new(self.key(name, now_us), request);
         decide(std::slice::from_mut(&mut part), mode, new_id)?.write();
-        Ok(*part.decided())
+        Ok(*part.decision())
     }
 
     /// Turns a reservation into an event, as [`settle::apply`] does.

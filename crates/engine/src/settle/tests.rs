@@ -131,10 +131,10 @@ impl PromiseWorld {
                 let reserve =
                     NewReservation { lease_ms, count_lapsed, id: Some(id), most: u64::MAX };
                 let request = self.ask(Limit::Reserve(self.window, reserve), quantity, atmost);
-                let told = self.memory.decide(KEY, &request, server_us, || unreachable!());
-                let told = told.unwrap();
-                let granted = told.decision.verdict.taken();
-                assert_eq!(told.id.is_some(), granted > 0);
+                let decision = self.memory.decide(KEY, &request, server_us, || unreachable!());
+                let decision = decision.unwrap();
+                let granted = decision.verdict.taken();
+                assert_eq!(decision.id.is_some(), granted > 0);
                 assert!(granted == quantity || granted == 0 || atmost);
                 if granted > 0 {
                     let end_us = self.now_us + lease_ms * 1_000;
@@ -182,8 +182,8 @@ impl PromiseWorld {
             }
             PromiseStep::Window { quantity } => {
                 let request = self.ask(Limit::Window(self.window), quantity, true);
-                let told = self.memory.decide(KEY, &request, server_us, || unreachable!());
-                let taken = told.unwrap().decision.verdict.taken();
+                let decision = self.memory.decide(KEY, &request, server_us, || unreachable!());
+                let taken = decision.unwrap().verdict.taken();
                 self.spent.push((self.now_us, taken));
                 if taken > 0 {
                     self.count();

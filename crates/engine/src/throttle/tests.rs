@@ -54,7 +54,7 @@ fn decide(rate: &Rate, stored: Option<Stored>, now_us: u64, ask: &Ask) -> (Decis
 /// What _RO answers.
 fn look(rate: &Rate, stored: Option<Stored>, now_us: u64, ask: &Ask) -> Decision {
     let bucket = Bucket::at(rate, stored, now_us);
-    bucket.look(bucket.judge(ask, false).unwrap())
+    bucket.decision(bucket.judge(ask, false).unwrap())
 }
 
 /// One key and the clock.
@@ -142,7 +142,8 @@ fn quantity_0_looks_whatever_it_finds() {
             let ask = Ask { leave, manner, ..Ask::of(Quantity::Look) };
             let (decision, next) = decide(&rate, value.map(stored), START_US, &ask);
             let verdict = Verdict::taking(0);
-            let expected = Decision { verdict, limit: 3, remaining, reset_after_us };
+            let expected =
+                Decision { verdict, limit: 3, remaining, reset_after_us, ..Decision::default() };
             assert_eq!((decision, next), (expected, BucketEdit::Keep), "{value:?} {ask:?}");
         }
     }

@@ -102,7 +102,13 @@ impl Model {
             self.debt_ns = up(debt);
             self.tat = Some(after).filter(|after| *after > now);
         }
-        Ok(Decision { verdict, limit: self.limit, remaining, reset_after_us })
+        Ok(Decision {
+            verdict,
+            limit: self.limit,
+            remaining,
+            reset_after_us,
+            ..Decision::default()
+        })
     }
 }
 

