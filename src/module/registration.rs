@@ -27,7 +27,7 @@ impl Commands for CommandTable {
     #[inline(always)]
     fn run(call: &Call) {
         let Some(command) = find(call.command) else { return };
-        if Traits::of(command.row.command).keys.answer(call) {
+        if ServerTraits::of(command.row.command).keys.answer(call) {
             return;
         }
         let result = run(command.row.command, command.row.options, call);
@@ -115,7 +115,7 @@ impl ServerCommand {
         category: Option<&CStr>,
     ) -> Result<(), String> {
         let row = self.row;
-        let Traits { keys, flags, categories } = Traits::of(row.command);
+        let ServerTraits { keys, flags, categories } = ServerTraits::of(row.command);
         let name = row.name.to_string_lossy();
         let create = |flags: &str| Declaration::create(ctx, row.name, entry, flags, keys);
         // Servers before 7.0 do not know the flag "blocking" and refuse the whole command.
@@ -158,7 +158,7 @@ fn arguments(row: &CommandRow, keys: Keys) -> Vec<Argument> {
 }
 
 /// What the server has to know about a command, besides what its row says.
-struct Traits {
+struct ServerTraits {
     /// Where the keys are, and what the command does with them.
     keys: Keys,
     /// Flags of RedisModule_CreateCommand.
@@ -167,10 +167,10 @@ struct Traits {
     categories: &'static str,
 }
 
-impl Traits {
+impl ServerTraits {
     // Inlined into each entry, where the command is known and only the keys are used.
     #[inline(always)]
-    fn of(command: Command) -> Traits {
+    fn of(command: Command) -> ServerTraits {
         use Keys::{Counted, First};
         let (keys, flags, categories) = match command {
             Command::Take(_) => {
@@ -191,7 +191,7 @@ impl Traits {
                 (Keys::None, "readonly admin", "admin dangerous slow")
             }
         };
-        Traits { keys, flags, categories }
+        ServerTraits { keys, flags, categories }
     }
 }
 
