@@ -76,9 +76,10 @@ impl Commands for Fires {
 fn waiters_on_a_key_that_the_server_has_in_use_wait_until_it_is_free() {
     let mut server = FakeServer::at(NOW_US);
     let throttle = entry_of("rl.throttle");
-    // The waiter could be granted by the clock of the timer.
+    // By the clock of the timer, which is the real one, the waiter could be granted.
     let fire = |server: &mut FakeServer| {
-        std::thread::sleep(std::time::Duration::from_millis(10));
+        // Makes a head due that was postponed.
+        blocking::restart_timer();
         server.call(entry::<Fires, 0>, "fire");
         server.unblocked()
     };
