@@ -3,47 +3,43 @@
 use super::{build, settings};
 use crate::blocking;
 use crate::environment::POLICIES;
-use crate::redis::info::{Info, Report};
+use crate::redis::info::Info;
 use crate::state::indexes;
 use crate::stats;
 use commands::policies::ListedPolicy;
 use commands::table::COMMANDS;
 use std::ffi::CString;
 
-/// The module's section of INFO.
-pub struct Section;
-
-impl Report for Section {
-    fn report(info: &Info, crashed: bool) {
-        info.text(c"version", build::VERSION);
-        info.text(c"commit", build::COMMIT);
-        for (command, stats) in COMMANDS.iter().zip(&stats::BY_COMMAND) {
-            let name = command.name.to_string_lossy();
-            let name = name.trim_start_matches("rl.").replace('.', "_");
-            for (what, counter) in
-                [("allowed", &stats.allowed), ("denied", &stats.denied), ("errors", &stats.errors)]
-            {
-                if let Ok(field) = CString::new(format!("{name}_{what}")) {
-                    info.number(&field, counter.get());
-                }
+/// Writes the fields of the module's section. If `crashed`, the server is dying.
+pub fn write_fields(info: &Info, crashed: bool) {
+    info.text(c"version", build::VERSION);
+    info.text(c"commit", build::COMMIT);
+    for (command, stats) in COMMANDS.iter().zip(&stats::BY_COMMAND) {
+        let name = command.name.to_string_lossy();
+        let name = name.trim_start_matches("rl.").replace('.', "_");
+        for (what, counter) in
+            [("allowed", &stats.allowed), ("denied", &stats.denied), ("errors", &stats.errors)]
+        {
+            if let Ok(field) = CString::new(format!("{name}_{what}")) {
+                info.number(&field, counter.get());
             }
         }
-        // A crashing server asks on the thread that crashed, while the main thread may be using these.
-        if !crashed {
-            report_configuration(info);
-            let (indexes, bytes) = indexes::totals();
-            info.number(c"indexes", indexes);
-            info.number(c"index_bytes", bytes);
-            info.number(c"waiting", blocking::waiting());
-            info.number(c"waiting_oldest_ms", blocking::oldest_wait_ms());
-        }
-        info.number(c"waiting_longest_turn_us", blocking::longest_work_us());
-        info.number(c"waited_granted", stats::WAITED_GRANTED.get());
-        info.number(c"waited_timed_out", stats::WAITED_TIMED_OUT.get());
-        info.number(c"reservations_applied", stats::APPLIED.get());
-        info.number(c"reservations_released", stats::RELEASED.get());
-        info.number(c"reservations_lapsed", stats::LAPSED.get());
     }
+    // A crashing server asks on the thread that crashed, while the main thread may be using these.
+    if !crashed {
+        report_configuration(info);
+        let (indexes, bytes) = indexes::totals();
+        info.number(c"indexes", indexes);
+        info.number(c"index_bytes", bytes);
+        info.number(c"waiting", blocking::waiting());
+        info.number(c"waiting_oldest_ms", blocking::oldest_wait_ms());
+    }
+    info.number(c"waiting_longest_turn_us", blocking::longest_work_us());
+    info.number(c"waited_granted", stats::WAITED_GRANTED.get());
+    info.number(c"waited_timed_out", stats::WAITED_TIMED_OUT.get());
+    info.number(c"reservations_applied", stats::APPLIED.get());
+    info.number(c"reservations_released", stats::RELEASED.get());
+    info.number(c"reservations_lapsed", stats::LAPSED.get());
 }
 
 /// Reports the policies, and digests of policies and settings, so that servers can be compared.

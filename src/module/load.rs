@@ -1,6 +1,6 @@
 //! Loading and unloading the module.
 
-use super::info::Section;
+use super::info::write_fields;
 use super::log::log_warning;
 use super::{build, registration, settings, unload};
 use crate::blocking;
@@ -14,9 +14,8 @@ use crate::redis::load::{export, promise, Module};
 use crate::redis::{declaration, event_loop, info};
 use crate::state::{indexes, reservations};
 use commands::error::Error;
-use std::ffi::{c_int, CStr};
 
-export!(Ratelimit);
+export!(MODULE);
 
 /// What the server's callbacks call.
 static HANDLERS: Handlers = Handlers {
@@ -30,16 +29,13 @@ static HANDLERS: Handlers = Handlers {
     reply_internal_error: |ctx| ctx.reply_error(&Error::internal().to_string()),
 };
 
-struct Ratelimit;
-
-impl Module for Ratelimit {
-    const NAME: &'static CStr = c"ratelimit";
-    const VERSION: c_int = build::NUMBER;
-    const PANIC_LINE: &'static CStr = c"redis-ratelimit: internal error, please report it";
-    const TAKEN_LINE: &'static CStr =
-        c"redis-ratelimit: a module with the name ratelimit is loaded already: keep one loadmodule line, or send MODULE UNLOAD ratelimit first";
-
-    fn load(ctx: Context, arguments: &[&[u8]], missing: Option<&str>) -> bool {
+static MODULE: Module = Module {
+    name: c"ratelimit",
+    version: build::NUMBER,
+    panic_line: c"redis-ratelimit: internal error, please report it",
+    taken_line:
+        c"redis-ratelimit: a module with the name ratelimit is loaded already: keep one loadmodule line, or send MODULE UNLOAD ratelimit first",
+    load: |ctx, arguments, missing| {
         let loaded = match missing {
             None => load(ctx, arguments),
             Some(function) => {
@@ -50,13 +46,9 @@ impl Module for Ratelimit {
             log_warning(ctx, why);
         }
         loaded.is_ok()
-    }
-
-    fn may_unload(ctx: Context) -> bool {
-        unload::may_unload(ctx)
-    }
-
-    fn unload() {
+    },
+    may_unload: unload::may_unload,
+    unload: || {
         blocking::unload();
         keys::forget_top();
         indexes::drop_all();
@@ -65,14 +57,13 @@ impl Module for Ratelimit {
         environment::unload();
         event_loop::unload();
         handlers::unload();
-    }
-}
+    },
+};
 
 /// Registers everything with the server, or says why that failed.
 fn load(ctx: Context, arguments: &[&[u8]]) -> Result<(), String> {
     promise(ctx);
-    let category = declaration::add_category(ctx, Ratelimit::NAME);
-    let category = category.then_some(Ratelimit::NAME);
+    let category = declaration::add_category(ctx, MODULE.name).then_some(MODULE.name);
     registration::register(ctx, category, false)?;
     let taken = settings::take_arguments(&settings::SETTINGS, arguments)?;
     settings::register(ctx)?;
@@ -80,7 +71,7 @@ fn load(ctx: Context, arguments: &[&[u8]]) -> Result<(), String> {
     if config::CL_THROTTLE.get() {
         registration::register(ctx, category, true)?;
     }
-    info::register::<Section>(ctx);
+    info::register(ctx, write_fields);
     handlers::start(ctx, &HANDLERS);
     event_loop::start(ctx);
     events::register(ctx);

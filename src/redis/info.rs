@@ -6,12 +6,14 @@ use super::guard::guard;
 use redis_module::raw;
 use std::ffi::{c_int, CStr};
 use std::ptr::NonNull;
+use std::sync::OnceLock;
 
-/// Writes the section of a module.
-pub trait Report {
-    /// Writes the fields. If `crashed`, the server is dying, and may have stopped this module anywhere.
-    fn report(info: &Info, crashed: bool);
-}
+/// Writes the fields of the section. If the second argument is true, the server has crashed, perhaps while it was running
+/// this module.
+pub type WriteFields = fn(&Info, bool);
+
+/// A crashing server asks without its lock, so this is not among the handlers.
+static WRITE_FIELDS: OnceLock<WriteFields> = OnceLock::new();
 
 /// The section that is being written.
 pub struct Info(NonNull<raw::RedisModuleInfoCtx>);
@@ -32,17 +34,19 @@ impl Info {
 }
 
 /// Registers the section, which has the name of the module.
-pub fn register<R: Report>(ctx: Context) {
+pub fn register(ctx: Context, write_fields: WriteFields) {
+    // Set only once.
+    let _ = WRITE_FIELDS.set(write_fields);
     // SAFETY: the context is live; the function lives as long as the module.
-    unsafe { api!(RedisModule_RegisterInfoFunc(ctx.raw(), Some(report::<R>))) };
+    unsafe { api!(RedisModule_RegisterInfoFunc(ctx.raw(), Some(report))) };
 }
 
-unsafe extern "C" fn report<R: Report>(info: *mut raw::RedisModuleInfoCtx, crashed: c_int) {
-    let Some(info) = NonNull::new(info) else { return };
+unsafe extern "C" fn report(info: *mut raw::RedisModuleInfoCtx, crashed: c_int) {
+    let (Some(info), Some(write_fields)) = (NonNull::new(info), WRITE_FIELDS.get()) else { return };
     // SAFETY: the server keeps the section during the callback.
     let added = unsafe { api!(RedisModule_InfoAddSection(info.as_ptr(), c"".as_ptr())) };
     // The server refuses a section that was not asked for.
     if added == OK {
-        guard(None, || R::report(&Info(info), crashed != 0));
+        guard(None, || write_fields(&Info(info), crashed != 0));
     }
 }

@@ -12,33 +12,26 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// A module, as the server loads it.
-pub trait Module {
-    /// Its name.
-    const NAME: &'static CStr;
-
-    /// Its version, as MODULE LIST shows it.
-    const VERSION: c_int;
-
-    /// The line that is logged when it panics.
-    const PANIC_LINE: &'static CStr;
-
+pub struct Module {
+    pub name: &'static CStr,
+    /// The version in MODULE LIST.
+    pub version: c_int,
+    /// The line that is logged when the module panics.
+    pub panic_line: &'static CStr,
     /// The line that is logged when the server already has a module with this name.
-    const TAKEN_LINE: &'static CStr;
-
-    /// Registers everything with the server. If that fails, it logs why and returns false. `missing` is the name of a
-    /// required function that the server lacks.
-    fn load(ctx: Context, arguments: &[&[u8]], missing: Option<&str>) -> bool;
-
+    pub taken_line: &'static CStr,
+    /// Registers everything with the server, or logs why that failed and returns false. The arguments are those of MODULE
+    /// LOAD, and the name of a required function that the server lacks.
+    pub load: fn(Context, &[&[u8]], Option<&str>) -> bool,
     /// Returns whether MODULE UNLOAD may go on. If not, the module logs why, and the server replies with an error.
-    fn may_unload(ctx: Context) -> bool;
-
+    pub may_unload: fn(Context) -> bool,
     /// Frees what is kept between calls before the module is unloaded.
-    fn unload();
+    pub unload: fn(),
 }
 
 /// Exports a [`Module`] to the server.
 macro_rules! export {
-    ($module:ty) => {
+    ($module:expr) => {
         /// Called by the server on load.
         ///
         /// # Safety
@@ -51,7 +44,7 @@ macro_rules! export {
             argc: std::ffi::c_int,
         ) -> std::ffi::c_int {
             // SAFETY: called by the server.
-            unsafe { $crate::redis::load::on_load::<$module>(ctx, argv, argc) }
+            unsafe { $crate::redis::load::on_load(&$module, ctx, argv, argc) }
         }
 
         /// Called by the server on unload, when no client waits and no timer runs.
@@ -64,7 +57,7 @@ macro_rules! export {
             ctx: *mut redis_module::raw::RedisModuleCtx,
         ) -> std::ffi::c_int {
             // SAFETY: called by the server.
-            unsafe { $crate::redis::load::on_unload::<$module>(ctx) }
+            unsafe { $crate::redis::load::on_unload(&$module, ctx) }
         }
     };
 }
@@ -74,17 +67,23 @@ pub(crate) use export;
 ///
 /// # Safety
 /// Only [`export`] calls it, for the server.
-pub unsafe fn on_load<M: Module>(ctx: RawContext, argv: *mut RawString, argc: c_int) -> c_int {
-    let version = raw::REDISMODULE_APIVER_1 as c_int;
+pub unsafe fn on_load(
+    module: &Module,
+    ctx: RawContext,
+    argv: *mut RawString,
+    argc: c_int,
+) -> c_int {
+    let api_version = raw::REDISMODULE_APIVER_1 as c_int;
+    let (name, version) = (module.name.as_ptr(), module.version);
     // SAFETY: the context is live, and the name ends in NUL. Nothing may allocate before this call, because the allocator is
     // the server's.
-    if unsafe { raw::Export_RedisModule_Init(ctx, M::NAME.as_ptr(), M::VERSION, version) } != OK {
+    if unsafe { raw::Export_RedisModule_Init(ctx, name, version, api_version) } != OK {
         // It fails only if the name is taken. If that is by the same file, all statics belong to the loaded module.
-        log(None, c"warning", M::TAKEN_LINE);
+        log(None, c"warning", module.taken_line);
         return ERR;
     }
 
-    set_panic_line(M::PANIC_LINE);
+    set_panic_line(module.panic_line);
     // SAFETY: the context and the `argc` arguments are live until we return.
     let (ctx, arguments) = unsafe { (Context::new(ctx), arguments(argv, argc)) };
     let Some(ctx) = ctx else { return ERR };
@@ -93,7 +92,7 @@ pub unsafe fn on_load<M: Module>(ctx: RawContext, argv: *mut RawString, argc: c_
         let arguments = if missing.is_none() { arguments } else { &[] };
         // SAFETY: as for the slice that contains them.
         let arguments: Vec<_> = arguments.iter().map(|&raw| unsafe { bytes_of(raw) }).collect();
-        M::load(ctx, &arguments, missing)
+        (module.load)(ctx, &arguments, missing)
     });
     if loaded == Some(true) {
         HAS_TICKED.store(false, Ordering::Relaxed);
@@ -101,7 +100,7 @@ pub unsafe fn on_load<M: Module>(ctx: RawContext, argv: *mut RawString, argc: c_
         return OK;
     }
     // The server does not unload a module that did not load.
-    guard(Some(ctx), unload::<M>);
+    guard(Some(ctx), || unload(module));
     ERR
 }
 
@@ -109,17 +108,17 @@ pub unsafe fn on_load<M: Module>(ctx: RawContext, argv: *mut RawString, argc: c_
 ///
 /// # Safety
 /// Only [`export`] calls it, for the server.
-pub unsafe fn on_unload<M: Module>(ctx: RawContext) -> c_int {
+pub unsafe fn on_unload(module: &Module, ctx: RawContext) -> c_int {
     // SAFETY: the context is live until we return.
     let ctx = unsafe { Context::new(ctx) };
     // If the server rejects what the module did on load, it calls this at once. To refuse would leave the module loaded,
     // although MODULE LOADEX replies with an error.
     if let Some(ctx) = ctx.filter(|ctx| has_settled(*ctx)) {
-        if guard(Some(ctx), || M::may_unload(ctx)) == Some(false) {
+        if guard(Some(ctx), || (module.may_unload)(ctx)) == Some(false) {
             return ERR;
         }
     }
-    guard(ctx, unload::<M>);
+    guard(ctx, || unload(module));
     OK
 }
 
@@ -176,8 +175,8 @@ pub fn own_path() -> Option<Vec<u8>> {
     Some(unsafe { CStr::from_ptr(info.dli_fname) }.to_bytes().to_vec())
 }
 
-fn unload<M: Module>() {
-    M::unload();
+fn unload(module: &Module) {
+    (module.unload)();
     key::unload();
     config::unload();
 }
