@@ -1,14 +1,14 @@
 //! Keys. Every method that changes one also replicates the plain command with the same effect, so that the two cannot
 //! differ.
 
-use super::api::{api, RawString, OK};
+use super::api::{api, OK};
 use super::context::{CallReply, Context, KeyName, UNTOUCHED};
-use super::text::OwnedString;
+use super::text::{OwnedString, MINUS_INF, PXAT};
 use redis_module::raw;
 use std::ops::{Deref, DerefMut};
 use std::os::raw::{c_int, c_longlong};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What a key holds.
 #[derive(Clone, Copy)]
@@ -251,7 +251,7 @@ impl<'c> WriteKey<'c> {
     /// Executes `SET key value PXAT expire_at_ms`, on a missing key or a string.
     pub fn set(&mut self, value: &[u8], expire_at_ms: u64) {
         let expire_at = c_longlong::try_from(expire_at_ms).unwrap_or(c_longlong::MAX);
-        // Text of ours and a kept word save the server two allocations, compared with numbers and C strings.
+        // With a text of ours and a shared string the server allocates twice less than with a number and a C string.
         let mut buffer = itoa::Buffer::new();
         let at = buffer.format(expire_at_ms);
         let mut len = 0;
@@ -272,7 +272,7 @@ impl<'c> WriteKey<'c> {
         }
         self.changed = true;
         let (text, len) = (at.as_ptr(), at.len());
-        replicate!(self, c"SET", "bsb", value.as_ptr(), value.len(), PXAT.get(), text, len);
+        replicate!(self, c"SET", "bsb", value.as_ptr(), value.len(), PXAT.raw(), text, len);
     }
 
     /// Executes `DEL key`.
@@ -294,7 +294,7 @@ impl<'c> WriteKey<'c> {
         // It fails only on a key of another type, which the caller has refused, and for a score that is not a number.
         debug_assert_eq!(done, OK);
         if score.is_infinite() {
-            replicate!(self, c"ZADD", "ss", MINUS_INF.get(), member.raw());
+            replicate!(self, c"ZADD", "ss", MINUS_INF.raw(), member.raw());
             return;
         }
         let mut buffer = itoa::Buffer::new();
@@ -395,38 +395,4 @@ static CALLING: AtomicBool = AtomicBool::new(false);
 /// Returns whether the server is running a command that this module called.
 pub fn is_calling() -> bool {
     CALLING.load(Ordering::Relaxed)
-}
-
-/// A string that is created once and kept, because it is replicated again and again.
-struct KeptWord(&'static [u8], AtomicPtr<raw::RedisModuleString>);
-
-impl KeptWord {
-    const fn new(text: &'static [u8]) -> KeptWord {
-        KeptWord(text, AtomicPtr::new(null_mut()))
-    }
-
-    fn get(&self) -> RawString {
-        let kept = self.1.load(Ordering::Relaxed);
-        if !kept.is_null() {
-            return kept;
-        }
-        let made = OwnedString::new(self.0).into_raw();
-        self.1.store(made, Ordering::Relaxed);
-        made
-    }
-
-    fn forget(&self) {
-        drop(OwnedString::adopt(self.1.swap(null_mut(), Ordering::Relaxed)));
-    }
-}
-
-static PXAT: KeptWord = KeptWord::new(b"PXAT");
-
-/// The score of reservations.
-static MINUS_INF: KeptWord = KeptWord::new(b"-inf");
-
-/// Frees what is kept between calls before the module is unloaded.
-pub(super) fn unload() {
-    PXAT.forget();
-    MINUS_INF.forget();
 }

@@ -5,7 +5,7 @@ use super::call::arguments;
 use super::context::Context;
 use super::guard::{guard, log, set_panic_line};
 use super::text::bytes_of;
-use super::{config, key};
+use super::{config, text};
 use redis_module::raw;
 use std::ffi::{c_int, c_void, CStr};
 use std::ptr::null_mut;
@@ -177,7 +177,7 @@ pub fn own_path() -> Option<Vec<u8>> {
 
 fn unload(module: &Module) {
     (module.unload)();
-    key::unload();
+    text::unload();
     config::unload();
 }
 
