@@ -2,6 +2,7 @@
 
 use super::log::{log_notice, PREFIX};
 use super::settings;
+use crate::config::NUMBERS;
 use crate::environment::POLICIES;
 use crate::redis::context::Context;
 use std::ffi::{c_int, CStr};
@@ -45,7 +46,10 @@ pub fn log_load(ctx: Context) {
     let changed: Vec<_> = changed.iter().filter(|(name, _)| *name != "policies").collect();
     line.push_str(if changed.is_empty() { ", default settings" } else { ", settings:" });
     for (name, value) in changed {
-        line.push_str(&format!(" {name} {}", value.escape_ascii()));
+        let mut numbers = NUMBERS.all().into_iter();
+        let number = numbers.find(|number| number.name.to_bytes() == name.as_bytes());
+        let unit = number.map_or("", |number| number.unit);
+        line.push_str(&format!(" {name} {}{unit}", value.escape_ascii()));
     }
     line.truncate(MAX_LINE.saturating_sub(PREFIX.len()));
     log_notice(ctx, &line);

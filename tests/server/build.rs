@@ -31,7 +31,7 @@ fn the_log_has_the_number_of_policies_and_the_settings() {
     let arguments =
         ["lease", "5", "policies-only", "yes", "policies", "a WINDOW 5 60; b WINDOW 1 1"];
     let server = Server::builder().module_args(arguments).start();
-    let line = ", 2 policies, settings: lease 5 policies-only yes\n";
+    let line = ", 2 policies, settings: lease 5 ms policies-only yes\n";
     assert!(server.log().contains(line), "{}", server.log());
 }
 

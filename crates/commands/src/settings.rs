@@ -19,12 +19,15 @@ pub struct NumberSetting {
     pub min: i64,
     /// The highest value.
     pub max: i64,
+    /// The unit of the value as text, after a blank. Empty for a number without a unit.
+    pub unit: &'static str,
     value: AtomicU64,
 }
 
 impl NumberSetting {
     const fn new(name: &'static CStr, default: i64, min: i64, max: i64) -> NumberSetting {
-        NumberSetting { name, default, min, max, value: AtomicU64::new(default.unsigned_abs()) }
+        let value = AtomicU64::new(default.unsigned_abs());
+        NumberSetting { name, default, min, max, unit: "", value }
     }
 
     /// Returns the value.
@@ -38,9 +41,9 @@ impl NumberSetting {
     ///
     /// Says what is allowed. Nothing changes then.
     pub fn set(&self, text: &[u8]) -> Result<(), String> {
-        let (min, max) = (self.min, self.max);
+        let (min, max, unit) = (self.min, self.max, self.unit);
         let value = parse_i64(text).filter(|value| (min..=max).contains(value));
-        let value = value.ok_or_else(|| format!("must be an integer from {min} to {max}"))?;
+        let value = value.ok_or_else(|| format!("must be an integer from {min} to {max}{unit}"))?;
         self.value.store(value.unsigned_abs(), Ordering::Relaxed);
         Ok(())
     }
@@ -66,7 +69,10 @@ impl Numbers {
     pub const fn new() -> Numbers {
         Numbers {
             window_entries: NumberSetting::new(c"window-entries", 4096, 1, 65_536),
-            lease_ms: NumberSetting::new(c"lease", 20_000, 1, YEAR_MS as i64),
+            lease_ms: NumberSetting {
+                unit: " ms",
+                ..NumberSetting::new(c"lease", 20_000, 1, YEAR_MS as i64)
+            },
             max_reservations: NumberSetting::new(c"max-reservations", 65_536, 1, 1_048_576),
             max_waiters: NumberSetting::new(c"max-waiters", 10_000, 0, 1_000_000),
             top_keys: NumberSetting::new(c"top-keys", 128, 0, 10_000),
