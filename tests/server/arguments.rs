@@ -195,10 +195,15 @@ fn an_option_is_taken_once_in_any_case_by_the_commands_that_know_it() {
             let spelled = spelled(option);
             if !known.split(' ').any(|one| one == *option) {
                 // As the last word MS is RL.ALL's own.
-                if *option != "MS" || !call.starts_with("RL.ALL ") {
-                    let error = format!("ERR syntax error: unknown option {option}");
-                    conn.refuses(format!("{call} {spelled}"), &error);
-                }
+                let in_all = call.starts_with("RL.ALL ");
+                let error = match *option {
+                    "MS" if in_all => continue,
+                    "ATMOST" | "FORCE" | "BLOCK" | "AHEAD" if in_all => format!(
+                        "ERR {option} must not be used in RL.ALL, which takes all or nothing and does not wait"
+                    ),
+                    _ => format!("ERR syntax error: unknown option {option}"),
+                };
+                conn.refuses(format!("{call} {spelled}"), &error);
                 continue;
             }
             let fixed = if needs_fixed(option) { "FIXED" } else { "" };
@@ -314,7 +319,7 @@ fn the_value_of_an_option_has_a_range_and_no_other_spelling() {
                          ../../etc/passwd UTC+1 EST5EDT,M3.2.0,M11.1.0 Asia\\Shanghai"
                     .into(),
                 "ID" => "x".repeat(65),
-                _ => format!("{NO_LENGTHS} 1m 1M 1mo 1y 366d 53w 31557600001 MS"),
+                _ => format!("{NO_LENGTHS} 1mo 1y 366d 53w 31557600001 MS"),
             };
             let least = if ["LEASE", "AHEAD", "BAN"].contains(&option) { "0 0s" } else { "" };
             let odd: &[&[u8]] = if option == "ID" { &[b"", &[0; 65]] } else { &ODD };
@@ -325,6 +330,12 @@ fn the_value_of_an_option_has_a_range_and_no_other_spelling() {
                 words.extend(needs_fixed(option).then(|| b"FIXED".to_vec()));
                 words.extend([option.into(), value.to_vec()]);
                 conn.refuses(&words, &error);
+            }
+            if range(option).contains("whole milliseconds") {
+                for value in ["1m", "20M", "0m"] {
+                    let error = format!("ERR {option} has the ambiguous unit m: use min");
+                    conn.refuses(format!("{call} {option} {value}"), &error);
+                }
             }
         }
     }

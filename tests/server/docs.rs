@@ -627,10 +627,12 @@ const REFUSED: &[&str] = &[
     "RL.ACQUIRE one 5 0 ID b",
     "RL.APPLY one a",
     "RL.WINDOW k 5 60 BLOCK 2y",
+    "RL.WINDOW k 5 60 BLOCK 2m",
     "RL.ACQUIRE one 1 0 BLOCK 1",
     "RL.ALL 65 k WINDOW 5 60",
     "RL.ALL 2 k k WINDOW 5 60 WINDOW 5 60",
     "RL.ALL 1 k HELD",
+    "RL.ALL 1 k WINDOW 5 60 BLOCK 1s",
     "RL.ALL 2 k l WINDOW 5 60",
     "RL.WINDOW k @none",
     "RL.WINDOW k @free",
@@ -715,7 +717,14 @@ fn every_documented_reason_to_refuse_policies_occurs() {
     let table = page.split("\n| reason | where |\n").nth(1).unwrap().split("\n\n").next().unwrap();
     let mut documented: BTreeSet<_> = table.split('`').skip(1).step_by(2).collect();
     let many: String = (0..=1_000).map(|number| format!("n{number} WINDOW 1 1;")).collect();
-    for wrong in ["a! WINDOW 5 60", "a WINDOW 5 60; a WINDOW 5 60", "a", "a WINDOW 5", &many] {
+    for wrong in [
+        "a! WINDOW 5 60",
+        "a WINDOW 5 60; a WINDOW 5 60",
+        "a",
+        "a WINDOW 5",
+        "a WINDOW 5 60 b WINDOW 5 60",
+        &many,
+    ] {
         let error = server.conn().err(["CONFIG", "SET", "ratelimit.policies", wrong]);
         let found = documented.iter().copied().find(|documented| error.ends_with(*documented));
         assert!(found.is_some_and(|found| documented.remove(found)), "{wrong}: {error}");

@@ -81,6 +81,17 @@ fn with_several_limits_errors_in_arguments_come_before_errors_in_stored_values()
         ("WINDOW x 60", "ERR limit must be an integer from 0 to 9223372036854775807"),
         ("WINDOW 5 60 NONSENSE", "ERR syntax error: unknown option NONSENSE"),
         ("WINDOW @none", "NOPOLICY no policy has the name none"),
+        (
+            "WINDOW 5 60 BLOCK 1s",
+            "ERR BLOCK must not be used in RL.ALL, which takes all or nothing and does not wait",
+        ),
+        (
+            "WINDOW 5 60 1 force",
+            "ERR FORCE must not be used in RL.ALL, which takes all or nothing and does not wait",
+        ),
+        ("ACQUIRE 5 60 LEASE 5m", "ERR LEASE has the ambiguous unit m: use min"),
+        ("WINDOW 5 60 BAN 10M", "ERR BAN has the ambiguous unit m: use min"),
+        ("THROTTLE 5 1 1m", "ERR period has the ambiguous unit m: use 1min or 1mo"),
         ("WINDOW 5 60 WINDOW 5 60", "ERR the number of clauses must equal the number of keys"),
         ("", "ERR the number of clauses must equal the number of keys"),
     ] {

@@ -90,6 +90,12 @@ fn a_table_is_refused_as_a_whole_with_the_name_and_the_reason() {
         ),
         ("bad WINDOW 5 60 MS", "policy bad: syntax error: unknown option MS"),
         ("bad WINDOW 5 60 1", "policy bad: syntax error: unknown option 1"),
+        (
+            "bad WINDOW 5 60 other THROTTLE 1 1 1",
+            "policy bad: two policies must have a ';' between",
+        ),
+        ("bad THROTTLE 1 1 1 SHADOW c window 5 60", "policy bad: two policies must have a ';'"),
+        ("bad WINDOW 5 60 BAN 5m", "policy bad: BAN has the ambiguous unit m: use min"),
         ("good WINDOW 5 60", "policy good: the name is given more than once"),
         ("@bad WINDOW 5 60", "policy @bad: a name must have 1 to 64 letters, digits"),
         ("b@d WINDOW 5 60", "policy b@d: a name must have 1 to 64 letters"),
@@ -362,7 +368,7 @@ fn a_policy_of_another_kind_is_refused_and_the_error_says_so() {
         ("RL.ALL 1 k THROTTLE @none", none),
         ("RL.ALL_RO 1 k WINDOW @none", none),
     ] {
-        assert_eq!(conn.err(call), error, "{call}");
+        conn.refuses(call, error);
     }
     assert_eq!(conn.int("DBSIZE"), 0);
     assert!(rows(&mut conn).iter().all(|row| row.counts == [0, 0, 0]));
@@ -433,7 +439,7 @@ fn with_policies_only_limits_in_numbers_are_refused_in_every_command() {
         "CL.THROTTLE k 9 1 1",
         "CL.THROTTLE k 9 1 1 1",
     ] {
-        assert_eq!(conn.err(call), "NOPOLICY limits must be given as @policy", "{call}");
+        conn.refuses(call, "NOPOLICY limits must be given as @policy");
     }
     assert_eq!(conn.int("DBSIZE"), 0);
     assert_eq!(conn.ints("RL.THROTTLE r @rate")[0], 0);

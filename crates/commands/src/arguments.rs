@@ -290,7 +290,13 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
                 break;
             }
             self.pass();
-            options.add(environment, known, word, || self.next_word())?;
+            options.add(environment, known, word, || self.next_word()).map_err(|error| {
+                let mut not_in_clause = OptionSet::NOT_IN_CLAUSE.rows();
+                match not_in_clause.find(|row| in_clause && spells(word, row.name.as_bytes())) {
+                    Some(row) => Error::NotInAll(row.name),
+                    None => error,
+                }
+            })?;
         }
         Ok(())
     }

@@ -66,7 +66,13 @@ fn define(words: &[&[u8]], environment: &impl Environment) -> Result<Policy, Err
         other => other,
     })?;
     let mut options = Options::new();
-    arguments.options(environment, &mut options, known, false)?;
+    arguments.options(environment, &mut options, known, false).map_err(|error| {
+        // The unknown option is the name of the next policy if a kind follows.
+        match (error, arguments.next_word().and_then(Family::named)) {
+            (Error::UnknownOption(_), Some(_)) => Error::PolicySeparator,
+            (error, _) => error,
+        }
+    })?;
     // As the options of a call whose quantity is 1.
     options.check(1, Some(&limit))?;
     let window_kind = WindowKind::new(&options);

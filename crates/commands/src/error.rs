@@ -71,6 +71,10 @@ macro_rules! errors {
             OptionInteger(&'static str, u64, u64),
             /// The value of an option is not a duration from this many milliseconds to a year.
             OptionDuration(&'static str, u64),
+            /// The value of an option is a duration with the unit `m`.
+            AmbiguousUnit(&'static str),
+            /// An option of a command that its clause of RL.ALL does not take.
+            NotInAll(&'static str),
             /// An option given twice.
             Twice(&'static str),
             /// Two options that exclude each other.
@@ -193,6 +197,8 @@ errors! {
     PolicyKind = "ERR a policy must consist of a name, THROTTLE or WINDOW, and a limit",
     /// A policy lacks a part of its limit.
     PolicyLimit = "ERR a limit must consist of max_burst, count and period, or of limit and period",
+    /// A definition goes on where the next one seems to begin.
+    PolicySeparator = "ERR two policies must have a ';' between them",
     /// The server has the key in use, and does not let it be written.
     InUse = "TRYAGAIN the server cannot write the key at the moment: call again",
 }
@@ -231,6 +237,12 @@ impl fmt::Display for Error {
                     "ERR {option} must be whole milliseconds, or a number with a unit of ms, s, min, h, d or w, \
                      from {least_ms}{unit} to a year ({YEAR_MS}ms)"
                 )
+            }
+            Error::AmbiguousUnit(option) => {
+                write!(f, "ERR {option} has the ambiguous unit m: use min")
+            }
+            Error::NotInAll(option) => {
+                write!(f, "ERR {option} must not be used in RL.ALL, which takes all or nothing and does not wait")
             }
             Error::Twice(option) => {
                 write!(f, "ERR syntax error: {option} is given more than once")

@@ -11,7 +11,7 @@ use bitflags::bitflags;
 use engine::anchor::{AnchorError, Start};
 use engine::calendar::Zone;
 use engine::decimal::{parse_i64, Text};
-use engine::period::{Length, Period};
+use engine::period::{Length, Period, PeriodError};
 use engine::reservation::YEAR_MS;
 use smallvec::SmallVec;
 use std::ffi::CStr;
@@ -188,9 +188,12 @@ impl OptionSet {
     /// Of RL.ACQUIRE.
     pub const ACQUIRE: OptionSet = set!(WINDOW_RO | ATMOST | LEASE | COUNTLAPSED | ID | BLOCK);
 
-    /// Returns the options of clauses of RL.ALL whose command takes these.
+    /// Options that no clause of RL.ALL takes.
+    pub const NOT_IN_CLAUSE: OptionSet = set!(ATMOST | FORCE | BLOCK | AHEAD);
+
+    /// Returns the options of clauses of RL.ALL whose command takes these. MS may only end the whole call.
     pub const fn in_clause(self) -> OptionSet {
-        self.difference(set!(ATMOST | FORCE | BLOCK | AHEAD | MS)).union(set!(CHECK | SHADOW))
+        self.difference(OptionSet::NOT_IN_CLAUSE.union(OptionSet::MS)).union(set!(CHECK | SHADOW))
     }
 
     /// Returns the options in definitions of policies for a command that takes these.
@@ -340,6 +343,9 @@ impl OptionRow {
                 number.filter(|number| (least..=most).contains(number)).map(Parsed::Number)
             }
             OptionValue::Duration { least_ms } => {
+                if Period::parse(word) == Err(PeriodError::AmbiguousM) {
+                    return Err(Error::AmbiguousUnit(self.name));
+                }
                 let ms = duration_ms(word).filter(|ms| (least_ms..=YEAR_MS).contains(ms));
                 ms.map(Parsed::Number)
             }

@@ -404,7 +404,7 @@ async fn errors_say_what_is_wrong_by_their_code() {
     let limiter = limiter_of(&server);
     let error = limiter.take("k", &Rate::policy("gold")).await.unwrap_err();
     assert!(matches!(&error, Error::UnknownPolicy(_)), "{error:?}");
-    assert!(error.to_string().ends_with("no policy has the name gold"), "{error}");
+    assert!(error.to_string().contains("no policy has the name gold"), "{error}");
     let error = limiter.all([Clause::take("k", &Window::policy("gold"))]).await.unwrap_err();
     assert!(matches!(error, Error::UnknownPolicy(_)));
     server.conn().cmd("CONFIG SET ratelimit.policies-only yes");

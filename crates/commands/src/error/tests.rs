@@ -31,9 +31,15 @@ fn errors_name_the_option_at_fault() {
         ),
         (
             Error::NoPolicy(PolicyText::from(&[b'x'; 70][..])),
-            &format!("NOPOLICY no policy has the name {}", "x".repeat(64)),
+            &format!(
+                "NOPOLICY no policy has the name {}",
+                "x".repeat(64)
+            ),
         ),
-        (Error::NoPolicy(PolicyText::from(&b"a\r b"[..])), "NOPOLICY no policy has the name a??b"),
+        (
+            Error::NoPolicy(PolicyText::from(&b"a\r b"[..])),
+            "NOPOLICY no policy has the name a??b",
+        ),
         (
             Error::NoValue("BUCKETS", &Error::OptionInteger("BUCKETS", 1, 65_536)),
             "ERR BUCKETS needs a value: BUCKETS must be an integer from 1 to 65536",
