@@ -44,12 +44,12 @@ use window::WindowValue;
 #[derive(Debug)]
 enum MemoryValue {
     Bucket(Stored),
-    /// While a call uses a window, there is no key.
+    /// While a call uses a window, the key has an empty one.
     Window(WindowValue),
 }
 
-/// A window that a call has taken out, with its name and the time at which it expires.
-type TakenWindow = (Box<[u8]>, WindowValue, u64);
+/// A window that a call has taken out, with the time at which it expires.
+type TakenWindow = (WindowValue, u64);
 
 #[derive(Debug)]
 struct MemoryRecord {
@@ -154,20 +154,18 @@ impl Memory {
         }
     }
 
-    /// Takes a window out, with its name and the time at which it expires; `None` if there is no key. An expired key is
-    /// dropped.
+    /// Takes a window out, with the time at which it expires, and leaves an empty one; `None` if there is no key. An expired
+    /// key is dropped.
     fn take_window(&self, name: &[u8], now_us: u64) -> Result<Option<TakenWindow>, Refusal> {
         let mut keys = self.keys.borrow_mut();
-        let Some((name, record)) = keys.remove_entry(name) else { return Ok(None) };
+        let Some(record) = keys.get_mut(name) else { return Ok(None) };
         if has_expired(record.expires_at_ms, now_us) {
+            keys.remove(name);
             return Ok(None);
         }
-        match record.value {
-            MemoryValue::Window(window) => Ok(Some((name, window, record.expires_at_ms))),
-            MemoryValue::Bucket(_) => {
-                keys.insert(name, record);
-                Err(Refusal::NotWindow)
-            }
+        match &mut record.value {
+            MemoryValue::Window(window) => Ok(Some((std::mem::take(window), record.expires_at_ms))),
+            MemoryValue::Bucket(_) => Err(Refusal::NotWindow),
         }
     }
 

@@ -1,6 +1,6 @@
 //! A window in memory, at rest and during a call.
 
-use super::{MemoryKey, MemoryRecord, MemoryValue, Zset};
+use super::{MemoryKey, MemoryValue, Zset};
 use crate::ban::Ban;
 use crate::calendar::Zones;
 use crate::held::{FirstGone, Holds};
@@ -30,15 +30,15 @@ pub struct MemoryWindow<'m> {
     events: Zset,
     held: MemoryHeld,
     expires_at_ms: u64,
-    /// The name under which it was found.
-    name: Option<Box<[u8]>>,
+    /// Whether there was a window.
+    is_there: bool,
 }
 
 impl<'m> MemoryWindow<'m> {
     /// Returns the window of a key that has not been read.
     pub(super) fn unread(key: MemoryKey<'m>) -> MemoryWindow<'m> {
         let (events, held) = (Zset::default(), MemoryHeld(None));
-        MemoryWindow { key, events, held, expires_at_ms: 0, name: None }
+        MemoryWindow { key, events, held, expires_at_ms: 0, is_there: false }
     }
 }
 
@@ -108,12 +108,12 @@ impl WindowKey for MemoryWindow<'_> {
 
     fn read(&mut self, id: Option<&[u8]>) -> Result<(), Refusal> {
         let MemoryKey { memory, name, now_us } = self.key;
-        if let Some((name, window, expires_at_ms)) = memory.take_window(name, now_us)? {
+        if let Some((window, expires_at_ms)) = memory.take_window(name, now_us)? {
             self.events = window.events;
             let at_now = |index| memory.zones(|zones| HeldIndex::at(index, now_us, id, zones));
             self.held = MemoryHeld(window.reservations.map(at_now));
             self.expires_at_ms = expires_at_ms;
-            self.name = Some(name);
+            self.is_there = true;
         }
         Ok(())
     }
@@ -185,10 +185,9 @@ impl Drop for MemoryWindow<'_> {
         let reservations = self.held.0.take().map(HeldIndex::into_index);
         let window = WindowValue { events, reservations };
         if !window.is_empty() {
-            let name = self.name.take().unwrap_or_else(|| name.into());
-            let value = MemoryValue::Window(window);
-            let record = MemoryRecord { value, expires_at_ms: self.expires_at_ms };
-            memory.keys.borrow_mut().insert(name, record);
+            memory.put(name, MemoryValue::Window(window), self.expires_at_ms);
+        } else if self.is_there {
+            memory.delete(name);
         }
     }
 }

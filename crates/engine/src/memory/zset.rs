@@ -41,15 +41,26 @@ fn in_order(one: &Entry, other: &Entry) -> Ordering {
     by_time.then_with(|| one.member().as_bytes().cmp(other.member().as_bytes()))
 }
 
+/// Returns whether an entry has a larger total than the newest one. Totals grow from entry to entry, so its member is not
+/// in the set then.
+fn is_above(entry: &Entry, newest: &Entry) -> bool {
+    entry.total != newest.total && entry.total.wrapping_sub(newest.total) >> 63 == 0
+}
+
+fn debug_assert_readable(entry: &Entry) {
+    debug_assert_eq!(
+        Entry::decode(entry.score(), entry.member().as_bytes()).as_ref(),
+        Some(entry),
+        "this is written and cannot be read"
+    );
+}
+
 impl Zset {
     /// Adds an entry. If its member is there already, it gets the new score.
     pub fn add(&mut self, entry: &Entry) {
-        // Totals grow from entry to entry, so this one is not there if it is above all others.
-        let is_above = |front: &Entry| {
-            entry.total != front.total && entry.total.wrapping_sub(front.total) >> 63 == 0
-        };
+        debug_assert_readable(entry);
         let front = self.newest_first.front();
-        if front.is_some_and(|front| !is_above(front)) {
+        if front.is_some_and(|front| !is_above(entry, front)) {
             self.remove(entry);
         }
         let front = self.newest_first.front();
@@ -59,6 +70,21 @@ impl Zset {
         }
         let at = self.newest_first.partition_point(|one| in_order(one, entry).is_lt());
         self.newest_first.insert(at, *entry);
+    }
+
+    /// Replaces `old` with `new` if that is the newest entry before and afterwards, which is the usual case. Returns whether
+    /// it is.
+    fn replace_newest(&mut self, old: &Entry, new: &Entry) -> bool {
+        let stays_first =
+            self.newest_first.get(1).is_none_or(|second| second.newest_us < new.newest_us);
+        match self.newest_first.front_mut() {
+            Some(front) if front == old && stays_first && is_above(new, old) => {
+                debug_assert_readable(new);
+                *front = *new;
+                true
+            }
+            _ => false,
+        }
     }
 
     /// Removes the entry that has the member of `entry`; whether there was one.
@@ -94,17 +120,21 @@ impl Zset {
 
     /// Carries out an edit. Whatever it names must be there, and it drops no entry that it does not name.
     pub fn apply(&mut self, edit: &EventEdit) {
-        let (before, after) = edit.changed.unzip();
-        for entry in [edit.put, after].into_iter().flatten() {
-            debug_assert_eq!(
-                Entry::decode(entry.score(), entry.member().as_bytes()),
-                Some(entry),
-                "this is written and cannot be read"
-            );
-            self.add(&entry);
+        let (before, after) = match &edit.changed {
+            Some((before, after)) => (Some(before), Some(after)),
+            None => (None, None),
+        };
+        let (mut put, mut replaced) = (edit.put.as_ref(), edit.replaced.as_ref());
+        if let (Some(new), Some(old)) = (put, replaced) {
+            if self.replace_newest(old, new) {
+                (put, replaced) = (None, None);
+            }
         }
-        for entry in [edit.replaced, before].into_iter().flatten() {
-            let removed = self.remove(&entry);
+        for entry in [put, after].into_iter().flatten() {
+            self.add(entry);
+        }
+        for entry in [replaced, before].into_iter().flatten() {
+            let removed = self.remove(entry);
             debug_assert!(removed, "{entry:?} was not there");
         }
         if let Some((from_us, to_us)) = edit.given_back {
@@ -189,6 +219,28 @@ mod tests {
 
     proptest! {
         #![proptest_config(cases(500))]
+
+        #[test]
+        fn an_edit_that_replaces_the_newest_entry_is_an_addition_and_a_removal(
+            adds in proptest::collection::vec((0..6u64, 1..3u64), 1..6),
+            put in (0..8u64, 1..3u64),
+            at in 0..6usize,
+        ) {
+            let entry = |(newest_us, weight), total| {
+                Entry { newest_us, span_us: 0, total, weight, denied: false }
+            };
+            let mut set = Zset::default();
+            for (add, total) in adds.iter().zip(1..) {
+                set.add(&entry(*add, total));
+            }
+            let put = entry(put, 9);
+            let replaced = set.newest_first[at % set.len()];
+            let mut expected = set.clone();
+            expected.add(&put);
+            expected.remove(&replaced);
+            set.apply(&EventEdit { put: Some(put), replaced: Some(replaced), ..EventEdit::default() });
+            prop_assert_eq!(set.newest_first, expected.newest_first);
+        }
 
         #[test]
         fn a_set_has_each_member_once_and_keeps_the_order_of_the_server(
