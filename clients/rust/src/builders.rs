@@ -9,8 +9,12 @@ use std::time::Duration;
 
 use crate::calls::{self, Options, Request};
 use crate::clause::{Clause, Groups};
+#[cfg(feature = "memory")]
+use crate::core::Core;
 use crate::core::{Outcome, Sending};
 use crate::limit::{Limit, Rate, Reserve, Take, Window};
+#[cfg(feature = "memory")]
+use crate::memory::TypedCall;
 use crate::reply::Id;
 use crate::reservation::{Limits, Reservation};
 use crate::transport::{BoxFuture, Value};
@@ -103,8 +107,13 @@ impl<L: Take> IntoFuture for TakeCall<'_, L> {
     type IntoFuture = Answer;
 
     fn into_future(self) -> Answer {
-        let request = calls::take(self.key, self.limit, self.quantity, &self.options);
-        Answer::new(self.limiter, request, self.quantity, self.options, calls::read_take)
+        let TakeCall { limiter, key, limit, quantity, options } = self;
+        #[cfg(feature = "memory")]
+        if let Some(answer) = Answer::in_process(limiter, key, limit, quantity, &options, false) {
+            return answer;
+        }
+        let request = calls::take(key, limit, quantity, &options);
+        ServerAnswer::new(limiter, request, quantity, options, calls::read_take).into()
     }
 }
 
@@ -157,39 +166,108 @@ impl<L: Limit> IntoFuture for LookCall<'_, L> {
     type IntoFuture = Answer;
 
     fn into_future(self) -> Answer {
-        let request = calls::look(self.key, self.limit, self.quantity, self.leave, self.reserves);
+        let LookCall { limiter, key, limit, quantity, leave, reserves } = self;
+        let options = Options { leave, ..Options::default() };
+        #[cfg(feature = "memory")]
+        if !reserves {
+            if let Some(answer) = Answer::in_process(limiter, key, limit, quantity, &options, true)
+            {
+                return answer;
+            }
+        }
+        let request = calls::look(key, limit, quantity, &options, reserves);
         let read = match request.first.word(0) {
             Some(b"RL.ACQUIRE_RO") => |value: &Value, _: &Options| Reply::read_id(value),
             _ => |value: &Value, _: &Options| Reply::read(value),
         };
-        Answer::new(self.limiter, request, self.quantity, Options::default(), read)
+        ServerAnswer::new(limiter, request, quantity, options, read).into()
     }
 }
 
 /// The answer to [`TakeCall`] or [`LookCall`], when it has come.
 #[must_use = "futures do nothing unless they are awaited"]
-pub struct Answer {
+pub struct Answer(AnswerState);
+
+enum AnswerState {
+    /// A server is asked.
+    Server(Box<ServerAnswer>),
+    /// The engine in the process is asked when this is polled.
+    #[cfg(feature = "memory")]
+    Engine(Arc<Core>, TypedCall),
+    /// The engine has answered.
+    #[cfg(feature = "memory")]
+    Done,
+}
+
+impl fmt::Debug for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Answer").finish_non_exhaustive()
+    }
+}
+
+impl From<ServerAnswer> for Answer {
+    fn from(answer: ServerAnswer) -> Answer {
+        Answer(AnswerState::Server(Box::new(answer)))
+    }
+}
+
+impl Answer {
+    /// The answer of the engine; `None` if a server is asked, or the call has to be written as a command.
+    #[cfg(feature = "memory")]
+    fn in_process<L: Limit>(
+        limiter: &Limiter,
+        key: &[u8],
+        limit: &L,
+        quantity: i64,
+        options: &Options,
+        only_looks: bool,
+    ) -> Option<Answer> {
+        let core = limiter.core();
+        core.memory.as_ref()?;
+        let call = TypedCall::new(key, limit, quantity, options, only_looks)?;
+        Some(Answer(AnswerState::Engine(Arc::clone(core), call)))
+    }
+}
+
+impl Future for Answer {
+    type Output = Result<Reply, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut self.0 {
+            AnswerState::Server(answer) => {
+                let outcome = std::task::ready!(Pin::new(&mut answer.sending).poll(context));
+                let reply = outcome.and_then(|outcome| answer.reply(outcome));
+                Poll::Ready(reply.map(|(reply, _)| reply))
+            }
+            #[cfg(feature = "memory")]
+            AnswerState::Engine(core, call) => {
+                let reply = core.decide_typed(call);
+                self.0 = AnswerState::Done;
+                Poll::Ready(reply)
+            }
+            #[cfg(feature = "memory")]
+            AnswerState::Done => Poll::Pending,
+        }
+    }
+}
+
+/// The answer of a server to a call of one limit, when it has come.
+struct ServerAnswer {
     sending: Sending,
     quantity: i64,
     options: Options,
     read: fn(&Value, &Options) -> Result<Reply, Error>,
 }
 
-impl fmt::Debug for Answer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Answer").field("options", &self.options).finish_non_exhaustive()
-    }
-}
-
-impl Answer {
+impl ServerAnswer {
     fn new(
         limiter: &Limiter,
         request: Request,
         quantity: i64,
         options: Options,
         read: fn(&Value, &Options) -> Result<Reply, Error>,
-    ) -> Answer {
-        Answer { sending: limiter.core().send(request), quantity, options, read }
+    ) -> ServerAnswer {
+        ServerAnswer { sending: limiter.core().send(request), quantity, options, read }
     }
 
     /// The reply, and the limiter that settles what was reserved if it was not this one.
@@ -207,15 +285,6 @@ impl Answer {
                 Ok((calls::unreached(allow, self.quantity, &self.options), None))
             }
         }
-    }
-}
-
-impl Future for Answer {
-    type Output = Result<Reply, Error>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let outcome = std::task::ready!(Pin::new(&mut self.sending).poll(context));
-        Poll::Ready(outcome.and_then(|outcome| self.reply(outcome)).map(|(reply, _)| reply))
     }
 }
 
@@ -318,7 +387,8 @@ impl<L: Reserve> IntoFuture for AcquireCall<'_, L> {
         let quantity = i64::try_from(self.quantity).unwrap_or(i64::MAX);
         let limits = Limits::single(self.key, self.limit, self.options.lease);
         let options = self.options;
-        let mut answer = Answer::new(self.limiter, request, quantity, options, calls::read_acquire);
+        let read = calls::read_acquire;
+        let mut answer = ServerAnswer::new(self.limiter, request, quantity, options, read);
         let limiter = self.limiter.clone();
         let is_renewed = self.is_renewed;
         Box::pin(async move {

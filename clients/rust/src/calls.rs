@@ -159,6 +159,13 @@ impl Options {
         };
     }
 
+    /// Whether no other option than LEAVE is given to a call that takes or looks.
+    #[cfg(feature = "memory")]
+    pub fn has_only_leave(&self) -> bool {
+        let has_flag = self.at_most || self.force || self.count_denied;
+        !has_flag && self.ahead.is_none() && self.block.is_none()
+    }
+
     /// Whether a denied call may close the key.
     fn may_ban(&self, quantity: i64) -> bool {
         quantity > 0
@@ -283,7 +290,7 @@ pub(crate) fn look<L: Limit>(
     key: &[u8],
     limit: &L,
     quantity: i64,
-    leave: u64,
+    options: &Options,
     reserves: bool,
 ) -> Request {
     let name = match L::COMMAND {
@@ -291,8 +298,7 @@ pub(crate) fn look<L: Limit>(
         "WINDOW" if !reserves => "RL.WINDOW_RO",
         _ => "RL.ACQUIRE_RO",
     };
-    let options = Options { leave, ..Options::default() };
-    command(name, key, limit, quantity, &options, false).0
+    command(name, key, limit, quantity, options, false).0
 }
 
 /// RL.ACQUIRE. An id of the client's lets it give back a reservation of which the reply is lost.

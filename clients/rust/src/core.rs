@@ -13,10 +13,12 @@ use tokio::time::{sleep, Instant};
 
 use crate::calls::{Request, Undo};
 #[cfg(feature = "memory")]
-use crate::memory::Memory;
+use crate::memory::{Memory, TypedCall};
 use crate::server::{bounded, is_nobody_served, Attempt, Server, Trouble};
 use crate::servers::{Route, Routes};
 use crate::transport::{BoxFuture, Command, ErrorReply, Servers, Value};
+#[cfg(feature = "memory")]
+use crate::Reply;
 use crate::{Error, Limiter};
 
 /// More often than this no call is redirected: a cluster whose nodes disagree answers MOVED without end.
@@ -128,6 +130,14 @@ impl Core {
         let call = Arc::new(Call { request, attempt: Attempt::new(within) });
         let work = Box::pin(Arc::clone(self).run(Arc::clone(&call)));
         Sending { work: Some(Work::UnderWay(work, call)), core: Arc::clone(self) }
+    }
+
+    /// Decides a call without words on keys in memory.
+    #[cfg(feature = "memory")]
+    pub fn decide_typed(&self, call: &TypedCall) -> Result<Reply, Error> {
+        let Some(memory) = &self.memory else { return Ok(Reply::unreached(false)) };
+        let refused = |reply| self.error(Trouble::Answer(reply), &Attempt::new(None));
+        memory.decide(call).map_err(refused)
     }
 
     /// What a call that does not wait comes to on keys in memory.

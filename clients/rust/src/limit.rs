@@ -5,6 +5,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::clause::AnyLimit;
+#[cfg(feature = "memory")]
+use crate::memory::LimitNumbers;
 use crate::transport::Command;
 use crate::Error;
 
@@ -102,6 +104,25 @@ impl Period {
     /// The length, where months last 28 days and years 365.
     pub fn least_duration(&self) -> Duration {
         Duration::from_millis(self.count.saturating_mul(self.unit.least_ms()))
+    }
+}
+
+#[cfg(feature = "memory")]
+impl Period {
+    /// The period as the engine has it; `None` if it is out of range.
+    fn of_engine(self) -> Option<engine::period::Period> {
+        use engine::period::Unit as Engine;
+        let unit = match self.unit {
+            Unit::Milliseconds => Engine::Millisecond,
+            Unit::Plain | Unit::Seconds => Engine::Second,
+            Unit::Minutes => Engine::Minute,
+            Unit::Hours => Engine::Hour,
+            Unit::Days => Engine::Day,
+            Unit::Weeks => Engine::Week,
+            Unit::Months => Engine::Month,
+            Unit::Years => Engine::Year,
+        };
+        engine::period::Period::new(self.count, unit).ok()
     }
 }
 
@@ -462,6 +483,12 @@ pub trait LimitWords: Send + Sync + 'static {
     /// Writes what the limit adds to the options.
     fn write_options(&self, _: &mut Command) {}
 
+    /// The limit for the engine in the process; `None` if only a command can say it, or say what is wrong with it.
+    #[cfg(feature = "memory")]
+    fn numbers_of_engine(&self) -> Option<LimitNumbers> {
+        None
+    }
+
     /// The ban of a denied call.
     fn ban_length(&self) -> Option<Duration> {
         None
@@ -489,6 +516,12 @@ impl LimitWords for Rate {
             }
             RateNumbers::Policy(name) => write_policy(command, name),
         }
+    }
+
+    #[cfg(feature = "memory")]
+    fn numbers_of_engine(&self) -> Option<LimitNumbers> {
+        let RateNumbers::Given { max_burst, count, period } = self.numbers else { return None };
+        LimitNumbers::rate(max_burst, count, period.of_engine()?)
     }
 
     fn ban_length(&self) -> Option<Duration> {
@@ -532,6 +565,19 @@ impl LimitWords for Window {
                     command.arg(b"TZ").arg(zone.as_bytes());
                 }
             }
+        }
+    }
+
+    #[cfg(feature = "memory")]
+    fn numbers_of_engine(&self) -> Option<LimitNumbers> {
+        let WindowNumbers::Given { limit, period, shape } = &self.numbers else { return None };
+        let period = period.of_engine()?;
+        match shape {
+            Shape::Sliding { buckets } => LimitNumbers::sliding(*limit, period, *buckets),
+            Shape::Fixed { from, zone: None } => {
+                LimitNumbers::fixed(*limit, period, from.as_deref())
+            }
+            Shape::Fixed { .. } => None,
         }
     }
 

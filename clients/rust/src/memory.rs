@@ -1,5 +1,7 @@
 //! A limiter without a server: the engine of the server's module decides in the process, on keys in memory.
 
+mod typed;
+
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -12,7 +14,8 @@ use crate::core::{Clock, Core};
 use crate::transport::{
     Address, BoxFuture, Command, Connection, ErrorReply, Failure, Servers, Transport, Value,
 };
-use crate::{Error, Limiter, Unreachable};
+use crate::{Error, Limiter, Reply, Unreachable};
+pub(crate) use typed::{LimitNumbers, TypedCall};
 
 /// How often a clock that a test sets is read while a call waits.
 const POLL: Duration = Duration::from_millis(3);
@@ -206,7 +209,7 @@ impl Memory {
     fn now_us(&self) -> u64 {
         let now = self.clock.as_ref().map_or_else(SystemTime::now, |clock| clock());
         let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
-        u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+        since.as_secs().saturating_mul(1_000_000).saturating_add(since.subsec_micros().into())
     }
 
     fn call(&self, state: &mut State, command: &Command) -> Outcome {
@@ -241,6 +244,16 @@ impl Memory {
                 Value::Nil
             }
         }
+    }
+
+    /// Decides a call without words.
+    pub(crate) fn decide(&self, call: &TypedCall) -> Result<Reply, ErrorReply> {
+        let mut state = self.lock();
+        let decided = call.decide(&mut state.server, self.now_us());
+        if state.waiting > 0 {
+            self.changed.notify_waiters();
+        }
+        decided.map_err(|error| ErrorReply::new(&error.to_string()))
     }
 
     /// The reply to a command that may wait.

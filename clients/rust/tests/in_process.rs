@@ -93,8 +93,8 @@ fn least_ns(mut call: impl FnMut()) -> u128 {
 async fn decisions_in_the_process_take_less_than_a_microsecond() {
     let limiter = MemoryLimiter::new();
     let local = holding(&limiter, 10_000_000).await;
-    let (rate, window) =
-        (Rate::new(15, 30, Duration::from_secs(60)), Window::per("1000000/min").unwrap());
+    let rate = Rate::new(1_000_000, 1_000_000_000, Duration::from_secs(1));
+    let (empty, window) = (Rate::per("1/d").unwrap(), Window::per("1000000/min").unwrap());
     let clocks = least_ns(|| {
         black_box((Instant::now(), std::time::SystemTime::now()));
     });
@@ -106,8 +106,12 @@ async fn decisions_in_the_process_take_less_than_a_microsecond() {
             least_ns(|| drop(black_box(now(limiter.take("user:1", &rate).into_future())))),
         ),
         (
+            "memory, a denied rate",
+            least_ns(|| drop(black_box(now(limiter.take("user:2", &empty).into_future())))),
+        ),
+        (
             "memory, a window",
-            least_ns(|| drop(black_box(now(limiter.take("user:2", &window).into_future())))),
+            least_ns(|| drop(black_box(now(limiter.take("user:3", &window).into_future())))),
         ),
     ];
     println!("reading both clocks takes {clocks} ns");

@@ -237,9 +237,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
             Length::Ms(ms) => ms,
             Length::Months(_) => return Err(Error::PlainPeriod),
         };
-        let at_once = share.of_limit(max_burst.saturating_add(1));
-        let (count, period_ms) = share.of_rate(count, period_ms);
-        Rate::new(at_once.saturating_sub(1), count, period_ms).ok_or(Error::BucketTooLong)
+        share.rate(max_burst, count, period_ms).ok_or(Error::BucketTooLong)
     }
 
     /// Reads `limit period`. With `semaphore` the period may be 0, for a limit without a window.

@@ -26,6 +26,7 @@ pub use engine::line::Ticket;
 pub use value::Value;
 
 use crate::call::{run, CallResult};
+use crate::decide::{conclude, decide_and_write};
 use crate::error::Error;
 use crate::policies::PolicyTable;
 use crate::settings::{Numbers, Switch};
@@ -33,9 +34,13 @@ use crate::share::Share;
 use crate::table::{CommandRow, COMMANDS};
 use call::{KeyMoment, MemoryCall};
 use engine::calendar::Zone;
+use engine::decide::Mode;
+use engine::decision::Decision;
 use engine::heavy::RecentHeavy;
 use engine::line::Lines;
 use engine::memory::Memory;
+use engine::request::Request;
+use engine::store::Refusal;
 use std::cell::{Cell, RefCell};
 use value::ValueBuilder;
 use waiting::{EndedWait, MemoryLineTypes, WaitClock};
@@ -111,6 +116,39 @@ impl MemoryServer {
             Some(row) => self.run(row, argv, now_us),
             None => Outcome::Reply(self.other(name, argv)),
         }
+    }
+
+    /// Executes a call of RL.THROTTLE or RL.WINDOW whose arguments are checked, without words and without waiting. With
+    /// `only_looks` it is a call of RL.THROTTLE_RO or RL.WINDOW_RO.
+    ///
+    /// # Errors
+    ///
+    /// Those of the command. Nothing changes then.
+    pub fn decide(
+        &mut self,
+        name: &[u8],
+        request: &Request,
+        only_looks: bool,
+        now_us: u64,
+    ) -> Result<Decision, Error> {
+        self.see_time(now_us);
+        self.keys.forget_expired(now_us);
+        Refusal::check_clock(now_us)?;
+        let (keys, key) = (&&*self, KeyMoment { name, now_us });
+        if only_looks {
+            return decide_and_write(keys, key, request, false, Mode::Look);
+        }
+        let takes = request.takes();
+        if takes {
+            self.wake_line(key);
+        }
+        let barred = takes && self.lines.borrow().is_barred(key.db_key(), request.leave());
+        let decision = decide_and_write(keys, key, request, barred, Mode::Final)?;
+        if !takes {
+            self.wake_line(key);
+        }
+        conclude(keys, key, request, &decision);
+        Ok(decision)
     }
 
     fn run(&self, row: &CommandRow, argv: &[&[u8]], now_us: u64) -> Outcome {

@@ -17,6 +17,7 @@
 //! longer. LEAVE is rounded up. Quantities, waits and leases stay as they are.
 
 use engine::period::MAX_PERIOD_MS;
+use engine::throttle::Rate;
 
 /// A part of the whole: `part` of `whole`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,22 +47,30 @@ impl Share {
         exact.or_else(|| Share::new((share * f64::from(MOST)) as u32, MOST))
     }
 
+    /// Returns the share of a rate; `None` if its bucket would take longer than 100 years to fill.
+    #[inline]
+    pub fn rate(self, max_burst: u64, count: u64, period_ms: u64) -> Option<Rate> {
+        let at_once = self.of_limit(max_burst.saturating_add(1));
+        let (count, period_ms) = self.of_rate(count, period_ms);
+        Rate::new(at_once.saturating_sub(1), count, period_ms)
+    }
+
     /// Returns the share of a limit: the most that is available at once.
     #[inline]
-    pub(crate) fn of_limit(self, limit: u64) -> u64 {
+    pub fn of_limit(self, limit: u64) -> u64 {
         self.floor(limit).max(limit.min(1))
     }
 
     /// Returns the share of what LEAVE keeps for others.
     #[inline]
-    pub(crate) fn of_leave(self, leave: u64) -> u64 {
+    pub fn of_leave(self, leave: u64) -> u64 {
         let leave = u128::from(leave).saturating_mul(self.part.into());
         u64::try_from(leave.div_ceil(u128::from(self.whole).max(1))).unwrap_or(u64::MAX)
     }
 
     /// Returns the share of `count` in each `period_ms`, as a count and a period.
     #[inline]
-    pub(crate) fn of_rate(self, count: u64, period_ms: u64) -> (u64, u64) {
+    fn of_rate(self, count: u64, period_ms: u64) -> (u64, u64) {
         let part = u128::from(count).saturating_mul(self.part.into());
         if part.checked_rem(self.whole.into()) == Some(0) {
             return (self.floor(count), period_ms);

@@ -88,7 +88,7 @@ impl Period {
     pub fn parse(text: &[u8]) -> Result<Period, PeriodError> {
         // The usual way to write one.
         if let Some(count) = parse_u64(text) {
-            return Period::new(count, Unit::Second, Some(1_000));
+            return Period::of(count, Unit::Second, Some(1_000));
         }
         let digits = text.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
         let (number, suffix) = text.split_at_checked(digits).ok_or(PeriodError::Syntax)?;
@@ -104,11 +104,21 @@ impl Period {
             return Err(PeriodError::Syntax);
         }
         // All digits: what does not parse is too large.
-        Period::new(parse_u64(number).ok_or(PeriodError::Range)?, unit, ms)
+        Period::of(parse_u64(number).ok_or(PeriodError::Range)?, unit, ms)
+    }
+
+    /// Creates a period of `count` of a unit.
+    ///
+    /// # Errors
+    ///
+    /// [`PeriodError::Range`].
+    pub fn new(count: u64, unit: Unit) -> Result<Period, PeriodError> {
+        let ms = Unit::ALL.iter().find(|(_, other, _)| *other == unit).and_then(|(_, _, ms)| *ms);
+        Period::of(count, unit, ms)
     }
 
     /// Creates a period of `count` of a unit that has `ms` milliseconds, if it has a fixed length.
-    fn new(count: u64, unit: Unit, ms: Option<u64>) -> Result<Period, PeriodError> {
+    fn of(count: u64, unit: Unit, ms: Option<u64>) -> Result<Period, PeriodError> {
         let length = match ms {
             Some(ms) => match count.checked_mul(ms) {
                 Some(total @ 1..=MAX_PERIOD_MS) => Length::Ms(total),

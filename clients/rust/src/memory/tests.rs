@@ -1,7 +1,12 @@
+use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use support::{seeds, Random};
+
 use super::*;
-use crate::{Clause, Decision, Rate, Semaphore, Window};
+use crate::calls::Options;
+use crate::limit::Take;
+use crate::{Clause, Decision, Period, Rate, Semaphore, Window};
 
 /// A clock in milliseconds, and a limiter that goes by it.
 fn held(builder: MemoryLimiterBuilder) -> (Arc<AtomicU64>, MemoryLimiter) {
@@ -166,4 +171,185 @@ async fn it_decides_in_the_place_of_a_server_that_does_not_answer() {
         .unwrap();
     let reply = limiter.take("a", &Window::per("4/min").unwrap()).await.unwrap();
     assert_eq!((reply.limit, reply.remaining, reply.reachable), (2, 1, false));
+}
+
+/// Two limiters that go by the same clock: one decides without words where it can, the other is sent commands.
+struct Pair {
+    us: Arc<AtomicU64>,
+    typed: MemoryLimiter,
+    words: MemoryLimiter,
+    random: Random,
+}
+
+impl Pair {
+    fn new(seed: u64, builder: impl Fn() -> MemoryLimiterBuilder) -> Pair {
+        let us = Arc::new(AtomicU64::new(1_800_000_000_000_000));
+        let made = || {
+            let clock = Arc::clone(&us);
+            let now = move || UNIX_EPOCH + Duration::from_micros(clock.load(Relaxed));
+            builder().clock(now).build()
+        };
+        let (typed, words) = (made(), made());
+        Pair { us, typed, words, random: Random::new(seed) }
+    }
+
+    fn number(&mut self) -> u64 {
+        let numbers = [0, 1, 2, 3, 5, 9, 4097, i64::MAX as u64 - 1, i64::MAX as u64, u64::MAX];
+        let at = if self.random.one_in(8) { numbers.len() as i64 } else { 6 };
+        numbers[self.random.below(at) as usize]
+    }
+
+    fn period(&mut self) -> Period {
+        let usual = self.random.pick(&["1s", "1s", "3s", "500ms", "1min", "1mo", "1d", "2h"]);
+        let strange = self.random.pick(&["0", "7d", "1y", "101y", "1300mo", "9223372036854775807"]);
+        (if self.random.one_in(10) { strange } else { usual }).parse().unwrap()
+    }
+
+    fn rate(&mut self) -> Rate {
+        if self.random.one_in(9) {
+            return Rate::policy(self.random.pick(&["rate", "shadow", "window", "none"]));
+        }
+        let rate = Rate::new(self.number(), self.number(), self.period());
+        let ban = Duration::from_millis(self.random.pick(&[0, 700]));
+        if self.random.one_in(9) {
+            rate.ban(ban)
+        } else {
+            rate
+        }
+    }
+
+    fn window(&mut self) -> Window {
+        if self.random.one_in(9) {
+            return Window::policy(self.random.pick(&["window", "quiet", "rate", "none"]));
+        }
+        let window = Window::new(self.number(), self.period());
+        match self.random.below(12) {
+            0 => window.buckets(self.random.pick(&[0, 1, 4, 65_536, 65_537])),
+            1 | 2 => window.fixed(),
+            3 => window.from(self.random.pick(&["first", "09:00", "sun", "02-30", "x"])),
+            4 => window.zone(self.random.pick(&["Asia/Tokyo", "Moon"])),
+            5 => window.from("first").zone("UTC"),
+            6 => window.ban(Duration::from_millis(700)),
+            _ => window,
+        }
+    }
+
+    fn quantity(&mut self) -> i64 {
+        self.random.pick(&[1, 1, 1, 1, 2, 3, 0, -1, -2, 4000, i64::MAX, i64::MIN])
+    }
+
+    fn leave(&mut self) -> u64 {
+        if self.random.one_in(4) {
+            self.number()
+        } else {
+            0
+        }
+    }
+
+    /// Makes the same call of both. Returns whether the first decides it without words.
+    async fn call<L: Take>(&mut self, limit: &L, only_looks: bool) -> bool {
+        let is_rate = (L::COMMAND == "THROTTLE") != self.random.one_in(9);
+        let key: &[u8] = if is_rate { b"b" } else { b"a" };
+        let (quantity, leave) = (self.quantity(), self.leave());
+        let option = if only_looks { 9 } else { self.random.below(40) };
+        let options =
+            Options { leave, at_most: option == 0, force: option == 1, ..Options::default() };
+        let is_typed = TypedCall::new(key, limit, quantity, &options, only_looks).is_some();
+        let found = if only_looks {
+            self.typed.look(key, limit).quantity(quantity).leave(leave).await
+        } else {
+            let call = self.typed.take(key, limit).quantity(quantity).leave(leave);
+            match option {
+                0 => call.at_most().await,
+                1 => call.force().await,
+                _ => call.await,
+            }
+        };
+        let request = match only_looks {
+            true => crate::calls::look(key, limit, quantity, &options, false),
+            false => crate::calls::take(key, limit, quantity, &options),
+        };
+        let command = request.first.clone();
+        let expected = match self.words.core().send(request).await {
+            Ok(crate::core::Outcome::Replies(values)) => {
+                crate::calls::read_take(&values[0], &options)
+            }
+            Ok(_) => panic!("{command} is not decided in the process"),
+            Err(error) => Err(error),
+        };
+        assert_eq!(format!("{found:?}"), format!("{expected:?}"), "{command}");
+        is_typed
+    }
+
+    async fn assert_same(&self) {
+        for key in ["a", "b"] {
+            let [typed, words] = [&self.typed, &self.words].map(|limiter| limiter.info(key));
+            assert_eq!(format!("{:?}", typed.await), format!("{:?}", words.await));
+        }
+        let [typed, words] = [&self.typed, &self.words].map(|limiter| limiter.top(9, false));
+        assert_eq!(typed.await.unwrap(), words.await.unwrap());
+        let [typed, words] = [&self.typed, &self.words].map(|limiter| limiter.policies());
+        assert_eq!(typed.await.unwrap(), words.await.unwrap());
+    }
+}
+
+#[tokio::test]
+async fn a_call_without_words_is_decided_as_its_command_is() {
+    let policies = support::RandomCalls::POLICIES;
+    let builders: [&dyn Fn() -> MemoryLimiterBuilder; 3] = [
+        &|| MemoryLimiter::builder().policies(policies).unwrap(),
+        &|| {
+            let builder = MemoryLimiter::builder().share(1, 3).unwrap();
+            builder.setting("window-entries", "3").unwrap().policies(policies).unwrap()
+        },
+        &|| MemoryLimiter::builder().setting("policies-only", "yes").unwrap(),
+    ];
+    for (seed, builder) in seeds(1..5).into_iter().flat_map(|seed| builders.map(|b| (seed, b))) {
+        let mut pair = Pair::new(seed, builder);
+        let mut typed = 0;
+        let mut command = Command::new("RL.WINDOW");
+        for word in ["a", "3", "1", "1", "BLOCK", "5000", "MS"] {
+            command.arg(word.as_bytes());
+        }
+        let memories = [&pair.typed, &pair.words].map(|each| each.core().memory.clone().unwrap());
+        // Calls that stand in line until they are dropped.
+        let mut waiting = Vec::new();
+        for _ in 0..1500 {
+            let only_looks = pair.random.one_in(5);
+            let is_typed = match pair.random.one_in(2) {
+                true => {
+                    let rate = pair.rate();
+                    pair.call(&rate, only_looks).await
+                }
+                false => {
+                    let window = pair.window();
+                    pair.call(&window, only_looks).await
+                }
+            };
+            typed += u32::from(is_typed);
+            match pair.random.below(60) {
+                0..=2 => {
+                    for memory in &memories {
+                        let mut call = Box::pin(memory.ask(&command));
+                        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+                        if call.as_mut().poll(&mut context).is_pending() {
+                            waiting.push(call);
+                        }
+                    }
+                }
+                3 => waiting.clear(),
+                4 => {
+                    for limiter in [&pair.typed, &pair.words] {
+                        limiter.reset(pair.random.pick(&["a"])).await.unwrap();
+                        limiter.reset("b").await.unwrap();
+                    }
+                }
+                5..=30 => drop(pair.us.fetch_add(pair.random.below(900_000) as u64, Relaxed)),
+                31 => drop(pair.us.fetch_sub(pair.random.below(900_000) as u64, Relaxed)),
+                _ => {}
+            }
+            pair.assert_same().await;
+        }
+        assert!(typed > 300, "only {typed} calls went without words");
+    }
 }

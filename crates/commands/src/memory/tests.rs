@@ -1,6 +1,10 @@
 //! Replies of a server in memory. tests/in_process.rs compares it with a real server.
 
 use super::*;
+use engine::decision::{Ask, Quantity, TimeUnit};
+use engine::period::{Period, Unit};
+use engine::request::{Limit, WindowLimit};
+use engine::rule::Rule;
 
 const NOW_US: u64 = 1_795_223_799_544_558;
 
@@ -521,6 +525,50 @@ fn settling_is_denied_where_nothing_was_held() {
         assert_eq!(crate::reply::settled(&&builder, number), result);
         assert_eq!(builder.take(), Some(Value::Integer(number as i64)));
     }
+}
+
+/// A request for this quantity of a window of 2 a second.
+fn take_of_window(quantity: i64) -> Request {
+    let rule = Rule::Sliding { period: Period::new(1, Unit::Second).unwrap(), buckets: None };
+    let window = WindowLimit { limit: 2, rule, most_entries: 9 };
+    let ask = Ask::of(Quantity::from_signed(quantity));
+    Request { ask, unit: TimeUnit::Milliseconds, ..Request::new(Limit::Window(window)) }
+}
+
+/// The clients compare random calls without words with their commands.
+#[test]
+fn a_call_without_words_stands_behind_those_in_line_and_wakes_them() {
+    let mut world = World::new();
+    let mut decide = |at_us, quantity, only_looks| {
+        let request = take_of_window(quantity);
+        let decision = world.server.decide(b"k", &request, only_looks, NOW_US + at_us).unwrap();
+        (decision.verdict.limited(), decision.remaining)
+    };
+    assert_eq!(decide(0, 1, false), (0, 1));
+    assert_eq!(decide(0, 2, true), (1, 1));
+    world.check(&[("RL.TOP", "[]")]);
+    let wait = "RL.WINDOW k 2 1s 2 BLOCK 0";
+    let Outcome::Waits(ticket) = world.call(wait) else { panic!("{wait}") };
+    let mut decide = |at_us, quantity| {
+        let request = take_of_window(quantity);
+        let decision = world.server.decide(b"k", &request, false, NOW_US + at_us).unwrap();
+        (decision.verdict.limited(), decision.remaining)
+    };
+    assert_eq!(decide(1, 1), (1, 1));
+    assert_eq!(decide(2, -1), (0, 2));
+    // Now the waiting call has both.
+    assert_eq!(decide(3, 1), (1, 0));
+    assert!(world.server.take_reply(ticket, NOW_US + 3).is_some());
+    world.check(&[("RL.TOP", "[[k 0 2 0]]")]);
+    // Whatever has expired takes no memory.
+    assert_eq!(world.server.keys.len(), 1);
+    for at_us in [60_000_000, 60_000_000] {
+        let request = take_of_window(1);
+        assert!(world.server.decide(b"other", &request, false, NOW_US + at_us).is_ok());
+    }
+    assert_eq!(world.server.keys.len(), 1);
+    let late = world.server.decide(b"k", &take_of_window(1), false, u64::MAX);
+    assert_eq!(late.unwrap_err(), Error::Clock);
 }
 
 /// Servers before 7.0 do not know the arity of a command.

@@ -1,0 +1,129 @@
+//! Calls that the engine decides without words: of one limit in numbers, with no option but LEAVE. Other calls are written as
+//! a command, as for a server.
+
+use std::time::Duration;
+
+use commands::environment::Environment;
+use commands::error::Error;
+use commands::limits::WindowKind;
+use commands::memory::MemoryServer;
+use engine::anchor::Start;
+use engine::decision::{Decision as EngineDecision, Quantity, TimeUnit};
+use engine::period::{Length, Period};
+use engine::request::{Limit as EngineLimit, Request};
+
+use crate::calls::Options;
+use crate::limit::Limit;
+use crate::{Decision, Reply};
+
+/// The largest number that a server accepts.
+const MAX_NUMBER: u64 = i64::MAX.unsigned_abs();
+
+/// A limit in numbers, each of which is in the range that a server accepts.
+#[derive(Clone, Copy, Debug)]
+pub enum LimitNumbers {
+    /// `max_burst`, `count` and the period of a rate.
+    Rate { max_burst: u64, count: u64, period_ms: u64 },
+    /// The limit, the period and the kind of a window.
+    Window { limit: u64, period: Period, kind: WindowKind },
+}
+
+impl LimitNumbers {
+    /// A rate; `None` if a number is out of range.
+    pub fn rate(max_burst: u64, count: u64, period: Period) -> Option<LimitNumbers> {
+        let Length::Ms(period_ms) = period.length() else { return None };
+        let is_in_range = max_burst < MAX_NUMBER && (1..=MAX_NUMBER).contains(&count);
+        is_in_range.then_some(LimitNumbers::Rate { max_burst, count, period_ms })
+    }
+
+    /// A sliding window; `None` if a number is out of range.
+    pub fn sliding(limit: u64, period: Period, buckets: Option<u32>) -> Option<LimitNumbers> {
+        let is_in_range = limit <= MAX_NUMBER && buckets.is_none_or(|n| (1..=65_536).contains(&n));
+        let kind = WindowKind::Sliding { buckets };
+        is_in_range.then_some(LimitNumbers::Window { limit, period, kind })
+    }
+
+    /// A window of the calendar; `None` if the limit is out of range, or `from` is not valid.
+    pub fn fixed(limit: u64, period: Period, from: Option<&str>) -> Option<LimitNumbers> {
+        let start = from.map(|from| Start::parse(from.as_bytes())).transpose().ok()?;
+        let kind = WindowKind::Fixed { start, zone: None };
+        (limit <= MAX_NUMBER).then_some(LimitNumbers::Window { limit, period, kind })
+    }
+
+    /// The limit of the engine, with the share and the settings of `server`.
+    fn of(&self, server: &MemoryServer) -> Result<EngineLimit, Error> {
+        let share = server.share();
+        match *self {
+            LimitNumbers::Rate { max_burst, count, period_ms } => {
+                let rate = share.rate(max_burst, count, period_ms);
+                rate.map(EngineLimit::Bucket).ok_or(Error::BucketTooLong)
+            }
+            LimitNumbers::Window { limit, period, kind } => {
+                let window = kind.window(share.of_limit(limit), Some(period), &server);
+                window.map(EngineLimit::Window)
+            }
+        }
+    }
+}
+
+/// A call of [`Limiter::take`](crate::Limiter::take) or [`Limiter::look`](crate::Limiter::look).
+#[derive(Debug)]
+pub(crate) struct TypedCall {
+    key: Box<[u8]>,
+    limit: LimitNumbers,
+    quantity: i64,
+    leave: u64,
+    only_looks: bool,
+}
+
+impl TypedCall {
+    /// `None` if the call has to be written as a command, also because only that says what is wrong with it.
+    pub fn new<L: Limit>(
+        key: &[u8],
+        limit: &L,
+        quantity: i64,
+        options: &Options,
+        only_looks: bool,
+    ) -> Option<TypedCall> {
+        let leave = options.leave;
+        let may_leave = leave == 0 || (quantity >= 0 && leave <= MAX_NUMBER);
+        if !may_leave || !options.has_only_leave() || limit.ban_length().is_some() {
+            return None;
+        }
+        let limit = limit.numbers_of_engine()?;
+        Some(TypedCall { key: key.into(), limit, quantity, leave, only_looks })
+    }
+
+    /// Decides the call on the keys of `server`.
+    pub fn decide(&self, server: &mut MemoryServer, now_us: u64) -> Result<Reply, Error> {
+        let environment = &*server;
+        if environment.policies_only() {
+            return Err(Error::PoliciesOnly);
+        }
+        let mut request = Request::new(self.limit.of(environment)?);
+        request.ask.quantity = Quantity::from_signed(self.quantity);
+        request.ask.leave = environment.share().of_leave(self.leave);
+        request.unit = TimeUnit::Milliseconds;
+        let decision = server.decide(&self.key, &request, self.only_looks, now_us)?;
+        Ok(Reply::from(&decision))
+    }
+}
+
+impl From<&EngineDecision> for Reply {
+    fn from(decision: &EngineDecision) -> Reply {
+        let wait = |us| Duration::from_millis(TimeUnit::Milliseconds.round_up(us));
+        Reply {
+            decision: match decision.verdict.limited() {
+                0 => Decision::Allowed,
+                2 => Decision::Held,
+                _ => Decision::Denied,
+            },
+            limit: decision.limit,
+            remaining: decision.remaining,
+            retry_after: decision.verdict.retry_after_us().map(wait),
+            reset_after: wait(decision.reset_after_us),
+            reachable: true,
+            ..Reply::unreached(false)
+        }
+    }
+}
