@@ -26,7 +26,7 @@ class PoolTest(unittest.TestCase):
     def wait(self, pool: Pool) -> Turn[Signal]:
         turn = pool.take(Signal)
         assert isinstance(turn, Turn)
-        self.assertIsNone(turn.given)
+        self.assertIsNone(turn.lent)
         return turn
 
     def assert_lent(self, lent: Any, connection: str) -> None:
@@ -44,7 +44,7 @@ class PoolTest(unittest.TestCase):
         self.connect(pool)
         turn = self.wait(pool)
         pool.give("a")
-        self.assert_lent(turn.given, "a")
+        self.assert_lent(turn.lent, "a")
         self.assertEqual(turn.signal.times_woken, 1)
 
     def test_who_waits_may_connect_if_a_place_came_back_without_its_connection(self) -> None:
@@ -52,7 +52,7 @@ class PoolTest(unittest.TestCase):
         self.connect(pool)
         turn = self.wait(pool)
         self.assertFalse(pool.give(None))
-        self.assertIsInstance(turn.given, MayConnect)
+        self.assertIsInstance(turn.lent, MayConnect)
 
     def test_those_who_wait_are_served_in_their_order_and_before_who_comes_later(self) -> None:
         pool = Pool(1)
@@ -60,11 +60,11 @@ class PoolTest(unittest.TestCase):
         first, second = self.wait(pool), self.wait(pool)
         pool.give("a")
         third = self.wait(pool)
-        self.assert_lent(first.given, "a")
-        self.assertIsNone(second.given)
+        self.assert_lent(first.lent, "a")
+        self.assertIsNone(second.lent)
         pool.give("a")
-        self.assert_lent(second.given, "a")
-        self.assertIsNone(third.given)
+        self.assert_lent(second.lent, "a")
+        self.assertIsNone(third.lent)
 
     def test_so_many_connect_at_the_same_time_and_no_more(self) -> None:
         pool = Pool(2 * CONNECTING)
@@ -72,7 +72,7 @@ class PoolTest(unittest.TestCase):
             self.assertIsInstance(pool.take(Signal), MayConnect)
         turn = self.wait(pool)
         pool.connected()
-        self.assertIsInstance(turn.given, MayConnect)
+        self.assertIsInstance(turn.lent, MayConnect)
         self.assertEqual(turn.signal.times_woken, 1)
 
     def test_who_leaves_the_line_is_passed_over(self) -> None:
@@ -81,8 +81,8 @@ class PoolTest(unittest.TestCase):
         gone, next_one = self.wait(pool), self.wait(pool)
         pool.leave(gone)
         pool.give("a")
-        self.assertIsNone(gone.given)
-        self.assert_lent(next_one.given, "a")
+        self.assertIsNone(gone.lent)
+        self.assert_lent(next_one.lent, "a")
 
     def test_what_came_too_late_for_one_goes_to_the_next(self) -> None:
         pool = Pool(1)
@@ -90,7 +90,7 @@ class PoolTest(unittest.TestCase):
         late, next_one = self.wait(pool), self.wait(pool)
         pool.give("a")
         pool.leave(late)
-        self.assert_lent(next_one.given, "a")
+        self.assert_lent(next_one.lent, "a")
 
     def test_leave_to_connect_that_came_too_late_goes_to_the_next(self) -> None:
         pool = Pool(1)
@@ -98,7 +98,7 @@ class PoolTest(unittest.TestCase):
         late, next_one = self.wait(pool), self.wait(pool)
         pool.give(None)
         pool.leave(late)
-        self.assertIsInstance(next_one.given, MayConnect)
+        self.assertIsInstance(next_one.lent, MayConnect)
         pool.connected()
         pool.give("b")
         self.assert_lent(pool.take(Signal), "b")
@@ -108,7 +108,7 @@ class PoolTest(unittest.TestCase):
         self.connect(pool)
         turn = self.wait(pool)
         pool.dismiss()
-        self.assertIsInstance(turn.given, Dismissed)
+        self.assertIsInstance(turn.lent, Dismissed)
         self.assertEqual(turn.signal.times_woken, 1)
         pool.leave(turn)
         pool.give("a")
@@ -121,17 +121,17 @@ class PoolTest(unittest.TestCase):
         self.assertEqual(pool.clear(), ["a"])
         self.assertEqual(pool.clear(), [])
 
-    def test_calls_beside_take_no_place_and_leave_no_more_connections_than_there_are_places(self) -> None:
+    def test_calls_that_wait_take_no_place_and_leave_no_more_connections_than_there_are_places(self) -> None:
         pool = Pool(1)
-        beside: Lender = pool.beside
+        unlimited: Lender = pool.unlimited
         self.connect(pool)
-        self.assertIsInstance(beside.take(Signal), MayConnect)
-        beside.connected()
-        self.assertFalse(beside.give("b"), "the one place has a connection")
+        self.assertIsInstance(unlimited.take(Signal), MayConnect)
+        unlimited.connected()
+        self.assertFalse(unlimited.give("b"), "the one place has a connection")
         pool.give("a")
-        self.assert_lent(beside.take(Signal), "a")
-        self.assertTrue(beside.give("a"))
-        self.assertFalse(beside.give(None))
+        self.assert_lent(unlimited.take(Signal), "a")
+        self.assertTrue(unlimited.give("a"))
+        self.assertFalse(unlimited.give(None))
 
     def test_a_connection_that_is_left_over_goes_to_who_waits_for_a_place(self) -> None:
         pool = Pool(2 * CONNECTING)
@@ -139,7 +139,7 @@ class PoolTest(unittest.TestCase):
             pool.take(Signal)
         turn = self.wait(pool)
         self.assertTrue(pool.give_surplus("a"))
-        self.assert_lent(turn.given, "a")
+        self.assert_lent(turn.lent, "a")
 
 
 class BreakerTest(unittest.TestCase):

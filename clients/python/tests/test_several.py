@@ -579,9 +579,9 @@ class OnAServer(unittest.TestCase):
             tag = f"{{{os.getpid()}:{time.time_ns()}}}"
             reply = limiter.all(llm_call(tag))
             servers: Any = limiter._core.servers
-            right = servers.known(calls.held(f"{tag}:tpm"))
+            right = servers.known_server(calls.held(f"{tag}:tpm"))
             # As if the slot had moved from another node.
-            servers._slots[:] = [next(each for each in servers.every() if each is not right)] * 16384
+            servers._slots[:] = [next(each for each in servers.known_servers() if each is not right)] * 16384
             self.assertIs(reservation_of(reply).apply({"tokens": 7}), True)
             self.assertEqual(limiter.window_ro(f"{tag}:tpm", TOKENS).remaining, 993)
             limiter.close()

@@ -105,7 +105,7 @@ def with_headers(exchange: Exchange, present: Sequence[tuple[bytes, bytes]]) -> 
     old: dict[str, str] = {}
     for name, value in present:
         text = name.decode("latin-1").lower()
-        # What stands in several fields of one name is one list.
+        # Several fields with one name are one list.
         old[text] = f"{old[text]}, {value.decode('latin-1')}" if text in old else value.decode("latin-1")
     new = exchange.headers(old)
     replaced = {name.lower().encode("ascii") for name in new}
@@ -125,7 +125,7 @@ async def answer(exchange: Exchange, scope: Scope, receive: Receive, send: Send)
             await send({"type": "websocket.close", "code": code, "reason": exchange.problem()["title"]})
             return
         prefix = "websocket."
-    own = [(b"content-type", PROBLEM.encode("ascii")), (b"content-length", str(len(body)).encode("ascii"))]
-    start = {"type": f"{prefix}http.response.start", "status": status, "headers": with_headers(exchange, own)}
+    headers = [(b"content-type", PROBLEM.encode("ascii")), (b"content-length", str(len(body)).encode("ascii"))]
+    start = {"type": f"{prefix}http.response.start", "status": status, "headers": with_headers(exchange, headers)}
     await send(start)
     await send({"type": f"{prefix}http.response.body", "body": body})

@@ -1,4 +1,4 @@
-"""The limiter for asyncio: the twin of redis_ratelimit, with the same names."""
+"""The limiter for asyncio, with the same names as redis_ratelimit."""
 
 from __future__ import annotations
 
@@ -30,10 +30,12 @@ T = TypeVar("T")
 
 
 class _LoopCore(Core[Awaiting]):
-    """A core with servers for each event loop, as a connection belongs to the loop that it was made in."""
+    """A core that has servers for each event loop, because a connection belongs to the loop in which it was made."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._of_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Servers] = weakref.WeakKeyDictionary()
+        self._servers_of_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Servers] = (
+            weakref.WeakKeyDictionary()
+        )
         self._loop: weakref.ref[asyncio.AbstractEventLoop] | None = None
         super().__init__(*args, **kwargs)
 
@@ -41,10 +43,10 @@ class _LoopCore(Core[Awaiting]):
         loop = asyncio.get_running_loop()
         if self._loop is not None and self._loop() is loop:
             return
-        if loop not in self._of_loop:
+        if loop not in self._servers_of_loop:
             self.renew_servers()
-            self._of_loop[loop] = self.servers
-        self.servers = self._of_loop[loop]
+            self._servers_of_loop[loop] = self.servers
+        self.servers = self._servers_of_loop[loop]
         self._loop = weakref.ref(loop)
 
 
@@ -54,7 +56,7 @@ def _finish(future: asyncio.Future[None]) -> None:
 
 
 class Local(InProcess):
-    """A limit in the process, see Limiter.local. It may be used in several event loops, one after the other."""
+    """A limit that is decided in the process, see Limiter.local. Several event loops may use it, one after the other."""
 
     _core: _LoopCore
 
@@ -68,7 +70,7 @@ class Local(InProcess):
     def _wake(self) -> None:
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
-            # Another event loop ended in the middle of it.
+            # The event loop before this one may have ended while a plan was being executed.
             plan, self._plan = self._plan, None
             self._task, self._due, self._waiting = None, None, []
             self._loop = loop
@@ -80,7 +82,7 @@ class Local(InProcess):
             _finish(self._due)
 
     async def take(self, quantity: int = 1) -> Reply:
-        """Decides like window(), in the process if it can. Asks the server if the process holds too little."""
+        """Decides as window() does, but in the process if possible. Asks the server if the process holds too little."""
         leases = self._leases
         if os.getpid() != leases.pid:
             self._start_over()
@@ -136,7 +138,7 @@ class Local(InProcess):
             self._wake_waiting()
 
     async def _sleep(self, seconds: float) -> None:
-        """Waits until _wake() is called, or the time is over."""
+        """Waits until _wake() is called or the time is up."""
         loop = asyncio.get_running_loop()
         due = self._due = loop.create_future()
         timer = loop.call_later(max(0.0, seconds), _finish, due)
@@ -147,8 +149,8 @@ class Local(InProcess):
             self._due = None
 
     async def aclose(self) -> None:
-        """Settles what is held. Raises if the server does not answer and `unreachable` is "raise"; what was held then counts
-        when its lease ends."""
+        """Settles what is held. If the server does not answer, what is held counts when its lease ends, and the error is
+        raised if `unreachable` is "raise"."""
         leases = self._leases
         if os.getpid() != leases.pid:
             self._start_over()
@@ -159,7 +161,7 @@ class Local(InProcess):
             await self._wait_for_round()
         self._raise_unsettled()
 
-    #: The name that the synchronous one has.
+    #: The name of the method in the synchronous class.
     close = aclose
 
     async def __aenter__(self) -> Local:
@@ -169,27 +171,28 @@ class Local(InProcess):
         await self.aclose()
 
 
-#: The tasks that release what was reserved for calls that were cancelled.
+#: The tasks that release reservations of calls which were cancelled.
 _giving_back: set[asyncio.Future[None]] = set()
 
 
 class Reservation(Settling):
-    """A reservation while its work is done, see Limiter.acquire."""
+    """A reservation of one limit or of several limits, from Limiter.acquire or the reply to Limiter.all."""
 
     _timer: asyncio.TimerHandle | None = None
-    #: The loop keeps no task alive by itself.
+    #: The task in the background, as the event loop does not keep it alive.
     _renewal: asyncio.Future[None] | None = None
 
     async def apply(self, cost: Cost | None = None, *, quantity: Cost | None = None) -> bool:
-        """Settles now: counts what was reserved, or `cost`, what was really used. Returns False if the lease had ended.
+        """Settles the reservation now: counts what was reserved, or what was really used, which is `cost`. Returns False if
+        the lease had ended.
 
-        For several limits, `cost` maps their names to what was used. A limit that it does not name keeps what was reserved,
-        and a semaphore is released. `quantity` is another name of `cost`.
+        For several limits, `cost` maps their names to what was used. For a limit that it does not name, all that was
+        reserved counts. A semaphore is released. `quantity` is another name of `cost`.
         """
         return await self._apply(cost if quantity is None else quantity)
 
     async def release(self) -> bool:
-        """Settles now: releases the reservation. Returns False if the lease had ended."""
+        """Gives the reservation back now. Returns False if the lease had ended."""
         return await self._release()
 
     async def renew(self, lease: Duration | None = None) -> bool:
@@ -202,7 +205,7 @@ class Reservation(Settling):
         self._timer = loop.call_later(seconds, lambda: setattr(self, "_renewal", loop.create_task(self._renew_again())))
 
     def _stop_renewing(self) -> None:
-        # One that is under way is answered; what was settled before it is not held.
+        # A renewal that has been sent is not cancelled. It has no effect on what was settled before it.
         if self._timer is not None:
             self._timer.cancel()
 
@@ -215,7 +218,7 @@ class Reservation(Settling):
         try:
             await self._enter()
         except asyncio.CancelledError:
-            # What is granted too late is given back. The loop keeps no task alive by itself.
+            # A grant that comes too late is given back.
             self._renewal = asyncio.ensure_future(self._give_back())
             _giving_back.add(self._renewal)
             self._renewal.add_done_callback(_giving_back.discard)
@@ -223,7 +226,7 @@ class Reservation(Settling):
         return self
 
     async def _give_back(self) -> None:
-        """Releases all that may have been reserved for a call that was cancelled."""
+        """Releases what may have been reserved for a call that was cancelled."""
         self._reserved = [
             Reserved(limit.name, limit.key, limit._traits.id, False, False)
             for limit in self._limits.values()
@@ -240,7 +243,7 @@ class Reservation(Settling):
 
 
 def _method(make: Callable[P, Call[T]]) -> Callable[Concatenate[Limiter, P], Coroutine[Any, Any, T]]:
-    """Returns a method that sends the call that `make` returns. It has the parameters and the docstring of `make`."""
+    """Returns a method that sends the call which `make` returns. The method has the parameters and docstring of `make`."""
     name = name_of(make)
 
     async def method(self: Limiter, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -262,19 +265,19 @@ def _method_of_several(
 
 
 class Limiter(Methods[Local, Reservation]):
-    """Asks limits of a server with redis-ratelimit.
+    """A limiter whose limits are kept by a server with redis-ratelimit.
 
-    The limiter opens its own connections, with the settings of `client`, and never sends a call twice. If all of them are
-    in use (50, or the max_connections of `client`), a call waits for one. Error replies are always raised. If the server
-    answers other calls but not this one before the deadline, the call raises Busy: `unreachable="allow"` must not let an
-    overload through. A call that is cancelled closes its connection, and takes nothing if it was still waiting.
+    The limiter opens its own connections, with the settings of `client`, and never sends a call twice. If all connections
+    are in use (50, or the max_connections of `client`), a call waits for one. Error replies are always raised. If the server
+    answers other calls but not this one before the deadline, the call raises Busy, so that `unreachable="allow"` does not
+    let an overload through. A call that is cancelled closes its connection, and takes nothing if it was still waiting.
 
     A limiter may be created before there is an event loop, and used in several loops, one after the other.
 
     Args:
         client: A client of redis-py or valkey-py, for a server, a Sentinel service or a cluster.
-        unreachable: What a call returns while Redis does not answer: "raise" raises the error, "allow" and "deny" decide
-            without Redis, and another limiter decides in its place.
+        unreachable: The outcome of calls while Redis does not answer. "raise" raises the error, "allow" allows and "deny"
+            denies all calls, and another limiter decides in place of this one.
         deadline: The longest that a call takes, in seconds, plus its block=. By default the socket_timeout of `client`.
     """
 
@@ -324,14 +327,14 @@ Method = Callable[Concatenate[Limiter, P], Coroutine[Any, Any, Reply]]
 
 
 class _TaskSignal:
-    """An event that a task waits for, and that any thread may set."""
+    """Wakes a task that waits. Any thread may do so."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self.event = asyncio.Event()
 
     def wake(self) -> None:
-        # In a loop that was closed no call waits.
+        # If the loop was closed, no call waits any more.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self.event.set)
 
@@ -352,7 +355,7 @@ class _TaskCore(MemoryCore):
 
 
 def _fast_method(command: str, kind: type[TypedLimit], method: Method[P]) -> Method[P]:
-    """Returns a method for the usual arguments of throttle or window. It leaves all others to `method`."""
+    """Returns a faster throttle() or window() for the usual arguments. It passes all others on to `method`."""
     usual: Callable[..., Any] = method
 
     @wraps(usual)
@@ -366,12 +369,12 @@ def _fast_method(command: str, kind: type[TypedLimit], method: Method[P]) -> Met
 
 
 class MemoryLimiter(MemoryBase, Limiter):
-    """The twin of redis_ratelimit.MemoryLimiter: a limiter without a server, whose methods are awaited."""
+    """A limiter without a server, whose methods are awaited. See redis_ratelimit.MemoryLimiter."""
 
     _core_class = _TaskCore
 
     async def aclose(self) -> None:
-        """Does nothing: no connection is open."""
+        """Does nothing, because no connection is open."""
 
     throttle = _fast_method("RL.THROTTLE", Rate, Limiter.throttle)
     window = _fast_method("RL.WINDOW", Window, Limiter.window)

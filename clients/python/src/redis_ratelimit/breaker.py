@@ -1,4 +1,4 @@
-"""Decides whether to ask a server, by how it answered before."""
+"""A circuit breaker: it decides by a server's earlier answers whether to send it further calls."""
 
 from __future__ import annotations
 
@@ -6,26 +6,25 @@ from threading import Lock
 
 
 class Breaker:
-    """Closed, it lets every call through. Once calls have failed in a row it opens: further ones are not sent, and one at a
-    time may probe whether the server is back. An answer of any kind, an error too, closes it.
+    """The breaker of one server. While it is closed, all calls are sent. After several failures in a row it opens: no call
+    is sent any more, and one probe at a time asks whether the server is back. Any answer closes it, even an error reply.
 
-    Calls that ran at the same time fail for the same reason, so they count as one failure: `failed` takes the time when
-    the call began, and one that began before the last failure was counted adds nothing. Nor does one during which the
-    server answered another call.
+    Calls that run at the same time fail for the same reason, so they count as one failure: a call that began before the last
+    counted failure does not count. Nor does a call during which the server answered another.
     """
 
-    #: Failures in a row that open it: one may be an accident of a connection, three in a row are none.
+    #: The failures in a row that open it: one may be the fault of a single connection, three in a row hardly are.
     FAILURES = 3
-    #: Seconds from a probe that failed to the next. A server that is back decides again within this and PROBE_SECONDS.
+    #: Seconds between two probes. A server that is back is asked again within this time and PROBE_SECONDS.
     PAUSE_SECONDS = 0.2
     #: The longest that a probe waits for its answer.
     PROBE_SECONDS = 1.0
 
     def __init__(self) -> None:
         self.is_open = False
-        #: When the server last answered.
+        #: The time of the server's last answer, by time.monotonic.
         self.answered_at = float("-inf")
-        #: Why the last call failed.
+        #: The error of the last call that failed.
         self.error: Exception | None = None
         self._failures = 0
         self._counted_at = float("-inf")
@@ -35,11 +34,11 @@ class Breaker:
 
     @property
     def has_failed(self) -> bool:
-        """Whether the last call got no answer."""
+        """True if the last call got no answer."""
         return self._failures > 0
 
     def answered(self, now: float) -> None:
-        """Notes that a call was answered."""
+        """Records that a call was answered."""
         self.answered_at = now
         if self._failures:
             with self._lock:
@@ -47,7 +46,7 @@ class Breaker:
                 self.is_open = False
 
     def failed(self, began: float, now: float, error: Exception) -> bool:
-        """Notes that a call that began at `began` got no answer. Returns whether that opens the breaker."""
+        """Records that a call that began at `began` got no answer. Returns whether that opens the breaker."""
         with self._lock:
             self.error = error
             if began < self._counted_at or began <= self.answered_at:
@@ -61,7 +60,7 @@ class Breaker:
             return True
 
     def may_probe(self, now: float) -> bool:
-        """Returns whether this call is the one that probes, while open. If so, probe_ended must be called."""
+        """Returns whether the caller may probe the server of an open breaker. If so, it must call probe_ended()."""
         with self._lock:
             if self._probing or now < self._probe_at:
                 return False
@@ -69,7 +68,7 @@ class Breaker:
             return True
 
     def probe_ended(self, now: float) -> None:
-        """Notes that the probe ended. answered() or failed() is called with the outcome."""
+        """Records that the probe has ended. Its outcome is reported with answered() or failed()."""
         with self._lock:
             self._probing = False
             self._probe_at = now + self.PAUSE_SECONDS

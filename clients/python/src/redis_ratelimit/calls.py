@@ -1,7 +1,7 @@
 """Builds the words of each command, reads its reply, and decides when Redis cannot be reached. Does no I/O.
 
-The limiter's methods are made of these functions, and have their names and parameters. Only all() is called all_() here, so
-as not to hide Python's own.
+The limiter's methods are made from these functions and have their names and parameters. Only all() is called all_() here, so
+that it does not hide the built-in function.
 """
 
 from __future__ import annotations
@@ -34,39 +34,39 @@ Key = Union[str, bytes]
 
 @dataclass(slots=True)
 class Call(Generic[T]):
-    """The commands that a method sends, and how their reply is read."""
+    """The commands that a method sends, and the functions that read their replies."""
 
     words: tuple[Word, ...]
     read: Callable[[Any], T]
-    #: The key that chooses the node of a cluster; None for a call that goes to every node.
+    #: The key that determines the node of a cluster. None: the call is sent to every node.
     key: Key | None
-    #: Returns the reply if Redis cannot be reached, given whether to allow. None for a call that has no such reply.
+    #: Returns the reply while Redis cannot be reached; its argument is whether to allow. None: such a call raises an error.
     unreached: Callable[[bool], T] | None = None
-    #: How long the call may wait on the server; 0 is without end, None is not at all.
+    #: The longest that the call may wait on the server, in milliseconds. 0: without end. None: it does not wait.
     block_ms: int | None = None
     #: Merges the replies of all nodes of a cluster.
     merge: Callable[[list[T]], T] | None = None
-    #: Commands that are sent with the first, on its key or on keys of its slot. Core.send makes one transaction of all of
-    #: them, and reads a list: the replies, error replies among them.
-    more: tuple[tuple[Word, ...], ...] = ()
-    #: The limits of all(), if one of them reserves.
+    #: Further commands, on the same key or on keys of the same slot. Core.send sends all commands as one transaction, and
+    #: reads the list of their replies, which may have error replies.
+    further_commands: tuple[tuple[Word, ...], ...] = ()
+    #: The clauses of all() if one of them reserves; else empty.
     reserving: Sequence[Clause] = ()
 
 
 class Traits(NamedTuple):
-    """What a client has to know about a clause."""
+    """Properties of a clause that the client needs after the clause was sent."""
 
-    #: What it takes; 0 if it only checks.
+    #: The quantity that the clause takes; 0 if it only checks.
     takes: int
-    #: Whether it never denies.
+    #: True if the clause never denies a call.
     shadow: bool
-    #: Whether it has no options of its own.
+    #: True if the clause has no options.
     is_plain: bool = False
-    #: Whether its reservation can only be released. Only the server knows this about a policy.
+    #: True if the reservation can only be released, not applied. Only the server knows this about a policy.
     is_semaphore: bool = False
-    #: The lease of its reservation, if it is not the server's default.
+    #: The lease of the reservation. None: the server's default.
     lease_ms: int | None = None
-    #: The id of its reservation, if the client knows it beforehand.
+    #: The id of the reservation, if the client has chosen it.
     id: Id | None = None
 
 
@@ -74,7 +74,7 @@ class Traits(NamedTuple):
 class Clause:
     """One limit of all(): made by Clause.throttle, Clause.window or Clause.acquire.
 
-    Its `name`, by default its key, says in replies, errors and true costs which limit is meant.
+    Its `name` identifies the limit in replies, errors and true costs. By default it is the key.
     """
 
     key: Key
@@ -84,12 +84,12 @@ class Clause:
 
     @property
     def _reserves(self) -> bool:
-        """Whether it makes a reservation, which is settled when the work is done."""
+        """True if the clause makes a reservation, which has to be settled."""
         return self.words[0] == "ACQUIRE" and self._traits.takes > 0
 
     @property
     def _is_policy(self) -> bool:
-        """Whether its limit is a policy."""
+        """True if the limit is a policy."""
         return str(self.words[1]).startswith("@")
 
     @staticmethod
@@ -182,7 +182,7 @@ def _options(
     shadow: bool = False,
     ban: Duration | None = None,
 ) -> list[Word]:
-    """Returns the options that follow the quantity, except MS. Only those that were given are sent."""
+    """Returns the words of the options, except MS."""
     words: list[Word] = []
     if type(limit) is Window:
         words += limit.options()
@@ -215,7 +215,7 @@ def _options(
 
 def unreached(allow: bool, *, quantity: int, force: bool = False, atmost: bool = False, ahead: bool = False) -> Reply:
     """Returns the reply to a call while Redis cannot be reached."""
-    # What Redis would never deny is not denied here either.
+    # A call that Redis would never deny is allowed in any case.
     allow = allow or force or quantity <= 0
     return Reply(
         limited=0 if allow else 1,
@@ -241,8 +241,8 @@ def throttle(
     ahead: Duration | None = None,
     ban: Duration | None = None,
 ) -> Call[Reply]:
-    """RL.THROTTLE: a steady rate with bursts. A negative quantity gives back. `ban` is how long a
-    denied call closes the key."""
+    """RL.THROTTLE: a steady rate with bursts. A negative quantity gives back. With `ban`, a denied call closes the key for
+    that long."""
     options = _options(rate, leave=leave, atmost=atmost, force=force, block=block, ahead=ahead, ban=ban)
     return Call(
         ("RL.THROTTLE", key, *limit_words(rate, Rate), whole("quantity", quantity), *options, "MS"),
@@ -265,8 +265,8 @@ def window(
     block: Duration | None = None,
     ban: Duration | None = None,
 ) -> Call[Reply]:
-    """RL.WINDOW: at most `limit` in any period. A negative quantity gives back the oldest. `ban` is how long a denied call
-    closes the key."""
+    """RL.WINDOW: at most `limit` in any period. A negative quantity gives back the oldest events. With `ban`, a denied call
+    closes the key for that long."""
     options = _options(window, leave=leave, atmost=atmost, force=force, count_denied=count_denied, block=block, ban=ban)
     return Call(
         ("RL.WINDOW", key, *limit_words(window, Window), whole("quantity", quantity), *options, "MS"),
@@ -277,7 +277,7 @@ def window(
     )
 
 
-#: The limits of all(): a list in the place of a clause is a group.
+#: The limits of all(). A list in the place of a clause is a group.
 Clauses = Sequence[Union[Clause, Sequence[Clause]]]
 
 
@@ -293,8 +293,8 @@ def reserve(
     id: Id | None = None,
     block: Duration | None = None,
 ) -> Call[Reply]:
-    """RL.ACQUIRE: reserves, for the caller to settle with apply() or release(). With `count_lapsed` a reservation that
-    is not settled counts when its lease ends.
+    """RL.ACQUIRE: reserves a quantity, which the caller settles with apply() or release(). With `count_lapsed`, a
+    reservation that is not settled counts when its lease ends.
 
     A list of clauses instead of the key reserves several limits, and returns the AllReply of all().
     """
@@ -339,7 +339,7 @@ def _with_own_id(clause: Clause) -> Clause:
     return replace(clause, words=(*clause.words, "ID", id), _traits=clause._traits._replace(id=id))
 
 
-def _look(command: str, key: Key, limit: Rate | Window | str, quantity: int, leave: int) -> Call[Reply]:
+def _read_only(command: str, key: Key, limit: Rate | Window | str, quantity: int, leave: int) -> Call[Reply]:
     kind = Rate if command == "RL.THROTTLE_RO" else Window
     read = replies.read_id if command == "RL.ACQUIRE_RO" else replies.read_reply
     options = _options(limit, leave=leave)
@@ -348,18 +348,18 @@ def _look(command: str, key: Key, limit: Rate | Window | str, quantity: int, lea
 
 
 def throttle_ro(key: Key, rate: RateLike, quantity: int = 1, *, leave: int = 0) -> Call[Reply]:
-    """RL.THROTTLE_RO: what throttle() would return now."""
-    return _look("RL.THROTTLE_RO", key, rate, quantity, leave)
+    """RL.THROTTLE_RO: returns what throttle() would return now, and takes nothing."""
+    return _read_only("RL.THROTTLE_RO", key, rate, quantity, leave)
 
 
 def window_ro(key: Key, window: WindowLike, quantity: int = 1, *, leave: int = 0) -> Call[Reply]:
-    """RL.WINDOW_RO: what window() would return now."""
-    return _look("RL.WINDOW_RO", key, window, quantity, leave)
+    """RL.WINDOW_RO: returns what window() would return now, and takes nothing."""
+    return _read_only("RL.WINDOW_RO", key, window, quantity, leave)
 
 
 def acquire_ro(key: Key, window: WindowLike, quantity: int = 1, *, leave: int = 0) -> Call[Reply]:
-    """RL.ACQUIRE_RO: what reserve() would find now."""
-    return _look("RL.ACQUIRE_RO", key, window, quantity, leave)
+    """RL.ACQUIRE_RO: returns what reserve() would return now, without an id, and reserves nothing."""
+    return _read_only("RL.ACQUIRE_RO", key, window, quantity, leave)
 
 
 def _groups(clauses: Clauses) -> list[list[Clause]]:
@@ -403,12 +403,12 @@ def _all(command: str, clauses: Clauses) -> Call[AllReply]:
 
 
 def _limits_that_took(groups: list[list[Clause]], reply: AllReply, has_taken: bool) -> Iterator[str]:
-    """Yields the names of the limits that took: the one that each group chose, unless it only checks, or would have been
-    denied without its shadow."""
+    """Yields the names of the limits that took something: the choice of each group, unless it only checks, or is in shadow
+    and would have been denied."""
     answers = iter(reply.answers)
     for group in groups:
-        own = list(zip(group, answers, strict=False))
-        chosen = next((each for each in own if each[1].limited == 0 or each[0]._traits.shadow), None)
+        pairs = list(zip(group, answers, strict=False))
+        chosen = next((each for each in pairs if each[1].limited == 0 or each[0]._traits.shadow), None)
         if chosen is None or reply.limited != 0:
             continue
         clause, answer = chosen
@@ -429,25 +429,25 @@ def _group(clauses: Sequence[Clause]) -> list[Clause]:
 
 
 def all_(clauses: Clauses, *, force: bool = False) -> Call[AllReply]:
-    """RL.ALL: several limits, all or nothing. A list of clauses instead of a clause is a group, joined by ELSE: the first of
-    its clauses that would be allowed takes. The reply's `paid` names the limits that took, and its `reservation` settles
-    all that was reserved.
+    """RL.ALL: takes from several limits, or from none of them if one denies. A list of clauses in the place of a clause is
+    a group, joined by ELSE: only the first of its clauses that would be allowed takes. The reply's `paid` names the limits
+    that took, and its `reservation` settles all that was reserved.
 
-    `force` counts what was used, in one step, even if that exceeds a limit. All clauses must then be rates and windows,
-    without options and groups.
+    `force` counts what was already used, in one step, even if that exceeds a limit. All clauses must then be rates and
+    windows, without options and groups.
     """
     return _force_all(clauses) if force else _all("RL.ALL", clauses)
 
 
 def all_ro(clauses: Clauses) -> Call[AllReply]:
-    """RL.ALL_RO: what all() would return now."""
+    """RL.ALL_RO: returns what all() would return now, and takes nothing."""
     return _all("RL.ALL_RO", clauses)
 
 
-def _force_all(given: Clauses) -> Call[AllReply]:
+def _force_all(groups: Clauses) -> Call[AllReply]:
     """Counts each limit by RL.THROTTLE or RL.WINDOW with FORCE, in one transaction."""
-    clauses = [clause for group in _groups(given) for clause in group]
-    if not all(isinstance(each, Clause) and each._traits.is_plain for each in given):
+    clauses = [clause for group in _groups(groups) for clause in group]
+    if not all(isinstance(each, Clause) and each._traits.is_plain for each in groups):
         raise ValueError("force must be used with rates and windows without options and groups")
     for clause in clauses:
         if clause._traits.takes < 0:
@@ -455,9 +455,9 @@ def _force_all(given: Clauses) -> Call[AllReply]:
                 f"the quantity of {clause.name!r} must be at least 0 with force, not {clause._traits.takes}"
             )
 
-    def read(found: list[Any]) -> AllReply:
-        answers = tuple(replies.read_reply(reply) for reply in _without_errors(clauses, found))
-        # Chosen as RL.ALL does: the limit with the least left in proportion to its quantity. A quantity of 0 comes last.
+    def read(raw: list[Any]) -> AllReply:
+        answers = tuple(replies.read_reply(reply) for reply in _without_errors(clauses, raw))
+        # As in RL.ALL, the limit with the least left in proportion to its quantity decides. A quantity of 0 comes last.
         ratios = [
             answer.remaining // clause._traits.takes if clause._traits.takes else float("inf")
             for clause, answer in zip(clauses, answers, strict=True)
@@ -478,16 +478,16 @@ def _transaction(
     """Returns the call of a transaction. `read` takes the list of replies, even for a single command."""
     first, *more = commands
     read_one = read if more else (lambda reply: read([reply]))
-    return Call(first, read_one, cast(Key, first[1]), unreached, more=tuple(more))
+    return Call(first, read_one, cast(Key, first[1]), unreached, further_commands=tuple(more))
 
 
 def _without_errors(limits: Sequence[Clause | Reserved], answers: Sequence[Any]) -> Sequence[Any]:
-    """Returns the replies. Raises the first error reply, with all errors and the names of their limits in its text."""
+    """Returns the replies. If some are errors, raises the first of them, with the names and errors of all in its text."""
     failed = [
         (limit.name, answer) for limit, answer in zip(limits, answers, strict=True) if isinstance(answer, Exception)
     ]
     if failed:
-        # The text still begins with the error code.
+        # The text must begin with the error code.
         text = "; ".join(f"{error} (limit {name})" for name, error in failed)
         error = failed[0][1]
         error.args = (text,)
@@ -496,7 +496,7 @@ def _without_errors(limits: Sequence[Clause | Reserved], answers: Sequence[Any])
 
 
 class Reserved(NamedTuple):
-    """A reservation of one limit, and the limit's name."""
+    """A reservation of one limit, with the limit's name."""
 
     name: str
     key: Key
@@ -506,15 +506,15 @@ class Reserved(NamedTuple):
 
 
 def _settle(reserved: Sequence[Reserved], commands_of: Callable[[Reserved], list[tuple[Word, ...]]]) -> Call[list[str]]:
-    """Returns the call that sends commands for each reservation in one transaction, and reads the names of the limits whose
-    reservation had ended."""
+    """Returns the call that sends the commands for each reservation in one transaction. It reads the names of the limits
+    whose reservation had ended."""
     commands = [commands_of(each) for each in reserved]
 
     def read(answers: list[Any]) -> list[str]:
         rest = iter(answers)
-        own = [[next(rest) for _ in each] for each in commands]
-        # A policy that turned out to be a semaphore is not applied, but released by the command that follows.
-        outcomes = [each[-1] if each[-1] == 1 else each[0] for each in own]
+        answers_of_each = [[next(rest) for _ in each] for each in commands]
+        # If a policy is a semaphore, RL.APPLY fails and the RL.RELEASE after it releases the reservation.
+        outcomes = [each[-1] if each[-1] == 1 else each[0] for each in answers_of_each]
         return [
             each.name for each, held in zip(reserved, _without_errors(reserved, outcomes), strict=True) if held != 1
         ]
@@ -523,7 +523,7 @@ def _settle(reserved: Sequence[Reserved], commands_of: Callable[[Reserved], list
 
 
 def apply_all(reserved: Sequence[Reserved], costs: Mapping[str, int]) -> Call[list[str]]:
-    """RL.APPLY for each reservation, with the true cost of those that are named; RL.RELEASE for a semaphore's."""
+    """RL.APPLY for each reservation, with its true cost if `costs` has it; RL.RELEASE for a semaphore's."""
 
     def commands_of(each: Reserved) -> list[tuple[Word, ...]]:
         cost = costs.get(each.name)
@@ -532,7 +532,7 @@ def apply_all(reserved: Sequence[Reserved], costs: Mapping[str, int]) -> Call[li
             return [(*applied, cost)]
         if each.is_semaphore:
             return [released]
-        # Only the server knows what a policy is. If it is a window, RL.RELEASE finds nothing left to release.
+        # Only the server knows whether a policy is a semaphore. If it is not, RL.RELEASE finds nothing to release.
         return [applied, released] if each.is_policy else [applied]
 
     return _settle(reserved, commands_of)
@@ -549,13 +549,13 @@ def renew_all(reserved: Sequence[Reserved], lease: Duration | None) -> Call[list
 
 
 def apply(key: Key, id: Id, quantity: int | None = None) -> Call[bool]:
-    """RL.APPLY: counts a reservation, or what was really used. Returns False if the reservation is not held."""
+    """RL.APPLY: counts a reservation, or the `quantity` that was really used. Returns False if it is not held."""
     words = () if quantity is None else (whole("quantity", quantity),)
     return Call(("RL.APPLY", key, id, *words), bool, key)
 
 
 def release(key: Key, *ids: Id) -> Call[int]:
-    """RL.RELEASE: gives reservations back. Returns how many were held."""
+    """RL.RELEASE: gives reservations back. Returns how many of them were held."""
     return Call(("RL.RELEASE", key, *ids), int, key)
 
 
@@ -571,7 +571,7 @@ def held(key: Key) -> Call[list[Held]]:
 
 
 def reset(key: Key) -> Call[bool]:
-    """DEL: resets the limit of a key. Returns False if nothing was stored."""
+    """DEL: resets the limit of a key. Returns False if the key did not exist."""
     return Call(("DEL", key), bool, key)
 
 
@@ -581,7 +581,8 @@ def info(key: Key) -> Call[Info | None]:
 
 
 def top(count: int = 10, *, reset: bool = False) -> Call[list[TopKey]]:
-    """RL.TOP: returns the keys with the most denials in the last 10 to 20 minutes, most first. `reset` forgets them.
+    """RL.TOP: returns the `count` keys with the most denials in the last 10 to 20 minutes, most first. `reset` resets the
+    counts.
 
     In a cluster all nodes are asked, as each counts its own denials.
     """
@@ -595,7 +596,7 @@ def top(count: int = 10, *, reset: bool = False) -> Call[list[TopKey]]:
 
 
 def policies() -> Call[list[Policy]]:
-    """RL.POLICIES: returns the server's policies by name, with how many calls each allowed and denied.
+    """RL.POLICIES: returns the server's policies in the order of their names, with how many calls each allowed and denied.
 
     In a cluster all nodes are asked, and the counts of equal policies are added up.
     """

@@ -20,7 +20,7 @@ LEAST_PAUSE_SECONDS = 0.01
 MOST_PAUSE_SECONDS = 0.1
 #: The last of these tries begins this long before the deadline, so that it ends in time.
 LAST_TRY_SECONDS = 0.01
-#: If a server that hangs up has said within this time that it has no connection to give, that is taken to be the reason.
+#: If a server that hangs up said within this time that it accepts no more connections, that is taken to be the reason.
 FULL_SECONDS = 1.0
 
 
@@ -33,34 +33,35 @@ class Attempt:
         self.began = began
         self.until = until
         self.server: Server | None = None
-        #: The server said that it has no connection to give.
+        #: True if the server said that it accepts no more connections.
         self.is_full = False
-        #: Something was sent.
+        #: True if the server may have received the call.
         self.is_sent = False
 
 
 class Connector(Generic[IOType]):
-    """The part of a limiter's core that has the connections."""
+    """The part of a limiter's core that manages connections."""
 
     io: IOType
     library: Library
-    #: Which servers there are. Another event loop and a forked child have others.
+    #: The servers that calls are sent to. Each event loop and each forked child has its own.
     servers: Servers
     #: The longest that a call takes, in seconds.
     deadline: float | None
 
     def maker(self, connection_class: type[Any], settings: dict[str, Any]) -> Callable[..., Any]:
-        """What makes connections that suit a limiter, of the class and with the settings of the client's own.
+        """Returns a function that makes connections for a limiter, with the class and the settings of the client's
+        connections.
 
-        They never try again by themselves: a call whose reply was lost may have been counted.
+        The connections never retry by themselves: a call whose reply was lost may have been counted.
         """
-        chosen = self.io.connection_class(connection_class)
-        own = {"retry": self.library.no_retry, "retry_on_timeout": False, **self.io.settings}
+        wrapped_class = self.io.connection_class(connection_class)
+        overrides = {"retry": self.library.no_retry, "retry_on_timeout": False, **self.io.settings}
         deadline = self.deadline
         encoding = settings.get("encoding", "utf-8"), settings.get("encoding_errors", "strict")
 
         def make(**address: Any) -> Any:
-            connection = chosen(**{**settings, **own, **address})
+            connection = wrapped_class(**{**settings, **overrides, **address})
             connection.ratelimit_deadline = deadline
             connection.ratelimit_encoding = encoding
             return connection
@@ -68,17 +69,17 @@ class Connector(Generic[IOType]):
         return make
 
     async def connection(self, server: Server, lender: Lender, attempt: Attempt) -> Any:
-        """Returns a connection of a server that answers. It is given back to the lender."""
+        """Returns a connection to a server whose breaker is closed. The caller gives it back to the lender."""
         if server.breaker.is_open:
             await self._probe(server, attempt)
         if attempt.until < FOREVER or self.deadline is None:
             return await self._lent(server, lender, attempt)
-        # BLOCK 0 waits without end for its turn, but not for a connection.
+        # A call with BLOCK 0 waits for its grant without end, but not for a connection.
         until = monotonic() + self.deadline
         return await self.io.bounded(self._lent(server, lender, Attempt(attempt.began, until)), until)
 
     async def _lent(self, server: Server, lender: Lender, attempt: Attempt) -> Any:
-        """Takes what `lender` lends until it is a connection that can be used."""
+        """Borrows from the lender until it gets a usable connection."""
         while True:
             lent = lender.take(self.io.signal)
             if isinstance(lent, Turn):
@@ -96,14 +97,14 @@ class Connector(Generic[IOType]):
                 return connection
 
     async def _made(self, server: Server, lender: Lender, attempt: Attempt) -> Any:
-        """Returns a new connection."""
+        """Returns a new connection, and tells the lender when it is made."""
         try:
             return await self._connect(server, attempt)
         finally:
             lender.connected()
 
     async def _checked(self, server: Server, connection: Connection, attempt: Attempt) -> Connection | None:
-        """Returns an idle connection if it is open and leads to the server; else closes it."""
+        """Returns an idle connection if it is open and its address is still that of the server. Otherwise closes it."""
         is_usable = False
         try:
             is_usable = connection.ratelimit_address == server.address and await self.io.is_alive(
@@ -115,23 +116,23 @@ class Connector(Generic[IOType]):
         return connection if is_usable else None
 
     async def _in_line(self, server: Server, turn: Turn[Any], attempt: Attempt) -> Idle | MayConnect:
-        """Waits for a turn, and takes what it brings."""
+        """Waits for a turn in the line. Returns what the turn brings."""
         try:
             await self.io.wait(turn.signal, attempt.until)
         except BaseException:
             server.pool.leave(turn)
             raise
-        given = turn.given
-        if isinstance(given, (Idle, MayConnect)):
-            return given
+        lent = turn.lent
+        if isinstance(lent, (Idle, MayConnect)):
+            return lent
         if server.breaker.answered_at >= attempt.began:
             raise Late
         raise self.unanswered(str(server), server.breaker)
 
     async def _connect(self, server: Server, attempt: Attempt) -> Any:
-        """Returns a new connection, or one that another call has given back meanwhile.
+        """Returns a new connection, or one that another call has given back in the meantime.
 
-        A server that accepts a connection and hangs up at once is asked again while there is time.
+        If the server accepts a connection and closes it at once, tries again while there is time.
         """
         if _is_full(server) and attempt.until - monotonic() <= LAST_TRY_SECONDS:
             attempt.is_full = True
@@ -158,15 +159,15 @@ class Connector(Generic[IOType]):
                     return connection
 
     async def _try_to_connect(self, server: Server, attempt: Attempt) -> Connection | None:
-        """Returns a new connection; None if the server hung up and the call has time for another try."""
+        """Returns a new connection; None if the server closed it at once and the call has a deadline to try again until."""
         connection = server.make()
         try:
             address = await self.servers.locate(attempt.until)
             await self.io.connect(connection, address, attempt.until)
         except BaseException as error:
             await self.io.drop(connection)
-            may_pass = isinstance(error, Exception) and self._has_hung_up(server, connection, error, attempt)
-            if may_pass and attempt.until != FOREVER:
+            has_hung_up = isinstance(error, Exception) and self._has_hung_up(server, connection, error, attempt)
+            if has_hung_up and attempt.until != FOREVER:
                 return None
             raise
         if address is not None:
@@ -174,8 +175,8 @@ class Connector(Generic[IOType]):
         return connection
 
     def _has_hung_up(self, server: Server, connection: Connection, error: Exception, attempt: Attempt) -> bool:
-        """Returns whether the server accepted a connection only to close it. Then it may accept no
-        more, which is noted."""
+        """Returns whether the server accepted a connection only to close it, and records whether that is because it has too
+        many."""
         library, now = self.library, monotonic()
         if library.is_full(error):
             attempt.is_full, server.full_at = True, now
@@ -183,15 +184,15 @@ class Connector(Generic[IOType]):
             return True
         if not connection.ratelimit_accepted or not library.is_lost(error) or library.is_late(error):
             return False
-        # What a server says as it hangs up is sometimes lost, as the client was sending.
+        # The client may not see the error with which a server closes a connection, because it was sending at that moment.
         attempt.is_full = attempt.is_full or _is_full(server)
         return True
 
     async def _probe(self, server: Server, attempt: Attempt) -> None:
-        """Asks a server that did not answer whether it does now. Returns if so.
+        """Asks a server whose breaker is open whether it answers again. Raises an error if it does not.
 
-        The call that began the probe is answered at its deadline like any other. The probe goes on: to connect may take
-        longer than a deadline, and what it has connected is there for the calls that follow.
+        The call that started the probe ends at its deadline like any other. The probe continues: connecting may take longer
+        than a deadline, and later calls can use its connection.
         """
         breaker = server.breaker
         if not breaker.may_probe(monotonic()):
@@ -221,7 +222,7 @@ class Connector(Generic[IOType]):
             signal.wake()
 
     async def _ping(self, server: Server, until: float) -> Any:
-        # PING and not the call: what is sent to a server that hangs may still be carried out when it goes on.
+        # PING, not the call itself: a server that hangs may still execute it when it continues.
         connection = await self._connect(server, Attempt(monotonic(), until))
         try:
             await self.io.exchange(connection, ("PING",), until)
@@ -235,7 +236,7 @@ class Connector(Generic[IOType]):
         return connection
 
     async def ask_once(self, make: Callable[..., Any], words: tuple[Word, ...], until: float) -> Any:
-        """Returns the reply on a connection that is made for it alone."""
+        """Sends one command on a connection of its own. Returns the reply."""
 
         async def work() -> Any:
             connection = make()
@@ -248,17 +249,17 @@ class Connector(Generic[IOType]):
         return await self.io.bounded(work(), until)
 
     def unanswered(self, name: str, breaker: Breaker) -> Exception:
-        """Returns the error of a call that is not sent, as others failed."""
+        """Returns the error of a call that is not sent because earlier ones failed."""
         return self.library.unsent_error(f"{name} does not answer: {breaker.error}")
 
     def give_up(self, server: Server) -> None:
-        """Closes the idle connections and dismisses the calls that wait, as the breaker opened."""
+        """Closes the idle connections and dismisses the waiting calls, because the breaker has opened."""
         server.pool.dismiss()
         for connection in server.pool.clear():
             self.io.abandon(connection)
 
     def leave(self, server: Server) -> None:
-        """Closes the connections to a server that became a replica, so that the next call finds the master."""
+        """Closes the connections to a server that has become a replica, so that the next call finds the new master."""
         server.generation += 1
         self.servers.failed()
         for connection in server.pool.clear():
@@ -266,18 +267,18 @@ class Connector(Generic[IOType]):
 
     async def close(self) -> None:
         """Closes the idle connections."""
-        for server in self.servers.every():
+        for server in self.servers.known_servers():
             for connection in server.pool.clear():
                 await self.io.drop(connection)
 
 
 def _is_full(server: Server) -> bool:
-    """Returns whether the server has just refused a connection because it has too many."""
+    """Returns whether the server has recently refused a connection because it has too many."""
     return monotonic() - server.full_at < FULL_SECONDS
 
 
 class Borrowed:
-    """The connection that a call has from a server while it is asked: `async with Borrowed(..) as connection`."""
+    """A connection for one call, as a context manager: `async with Borrowed(..) as connection`."""
 
     __slots__ = ("_attempt", "_connection", "_connector", "_generation", "_lender", "_server")
 
@@ -286,7 +287,7 @@ class Borrowed:
         self._server = server
         self._attempt = attempt
         self._generation = server.generation
-        self._lender: Lender = server.pool if call.block_ms is None else server.pool.beside
+        self._lender: Lender = server.pool if call.block_ms is None else server.pool.unlimited
 
     async def __aenter__(self) -> Any:
         self._connection = await self._connector.connection(self._server, self._lender, self._attempt)
@@ -294,7 +295,7 @@ class Borrowed:
         return self._connection
 
     def leave_if_read_only(self, error: BaseException) -> None:
-        """Leaves the server if the error says that it is a replica now, unless another call has done so."""
+        """Leaves the server if the error says that it is now a replica, unless another call has already done so."""
         if self._is_current() and self._connector.library.is_read_only(error):
             self._connector.leave(self._server)
 

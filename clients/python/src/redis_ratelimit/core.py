@@ -1,4 +1,4 @@
-"""Sends calls, and decides what they return if no server answers. Written once, for both limiters (see io.py)."""
+"""The core of both limiters: it sends calls, and decides what they return if no server answers (see also io.py)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from .servers import ByCluster, Route, Server, make_servers
 
 T = TypeVar("T")
 
-#: The methods that settle a reservation.
+#: The names of the methods that settle a reservation.
 _SETTLING = "apply", "release", "renew"
-#: The most redirections of a call: a cluster whose nodes disagree answers MOVED without end.
+#: The most redirections of a call: a cluster whose nodes disagree would redirect it without end.
 REDIRECTS = 5
 
 
@@ -39,21 +39,21 @@ class Fallback(Protocol):
 Unreachable = Union[Literal["raise", "allow", "deny"], Fallback]
 
 
-def _check_unreachable(given: object) -> None:
-    if isinstance(given, str):
-        if given not in ("raise", "allow", "deny"):
-            raise ValueError(f"unreachable must be 'raise', 'allow', 'deny' or a limiter, not {given!r}")
-    elif not all(callable(getattr(given, name, None)) for name in ("throttle", "window", "reserve")):
-        raise TypeError(f"unreachable must be 'raise', 'allow', 'deny' or a limiter, not {given!r}")
+def _check_unreachable(unreachable: object) -> None:
+    if isinstance(unreachable, str):
+        if unreachable not in ("raise", "allow", "deny"):
+            raise ValueError(f"unreachable must be 'raise', 'allow', 'deny' or a limiter, not {unreachable!r}")
+    elif not all(callable(getattr(unreachable, name, None)) for name in ("throttle", "window", "reserve")):
+        raise TypeError(f"unreachable must be 'raise', 'allow', 'deny' or a limiter, not {unreachable!r}")
 
 
-def _check_deadline(given: object) -> None:
-    if given is None:
+def _check_deadline(deadline: object) -> None:
+    if deadline is None:
         return
-    if isinstance(given, bool) or not isinstance(given, (int, float)):
-        raise TypeError(f"deadline must be a number of seconds, not {given!r}")
-    if not given > 0:
-        raise ValueError(f"deadline must be above 0 seconds, not {given!r}")
+    if isinstance(deadline, bool) or not isinstance(deadline, (int, float)):
+        raise TypeError(f"deadline must be a number of seconds, not {deadline!r}")
+    if not deadline > 0:
+        raise ValueError(f"deadline must be above 0 seconds, not {deadline!r}")
 
 
 class Failed(NamedTuple):
@@ -67,9 +67,9 @@ class Failed(NamedTuple):
 
 
 class Core(Connector[IOType]):
-    """Everything of a limiter but its methods."""
+    """The core of a limiter on a server: everything except the limiter's methods."""
 
-    #: Leases read the clocks of the system.
+    #: A clock that a test sets, for local limits. None: the clocks of the system.
     clock: Callable[[], float] | None = None
 
     def __init__(
@@ -79,17 +79,17 @@ class Core(Connector[IOType]):
         _check_unreachable(unreachable)
         _check_deadline(deadline)
         self.io = io
-        # A MemoryLimiter of the other kind has a twin of this one, on the same keys.
+        # A MemoryLimiter of the other kind is replaced by its twin of this kind, which has the same keys.
         twin = getattr(unreachable, "_twin", None)
         self.unreachable: Unreachable = unreachable if twin is None else twin(asynchronous)
-        #: The MemoryLimiter's keys, if it is one that decides while Redis does not.
+        #: The keys of the MemoryLimiter that decides while Redis is away; None if `unreachable` is anything else.
         self._memory: Any = getattr(self.unreachable, "_memory", None)
         self.deadline = self._socket_timeout(client) if deadline is None else deadline
         self._client = client
         self.servers = make_servers(self, client)
 
     def _socket_timeout(self, client: Any) -> float | None:
-        """Returns the socket_timeout of the client's connections, which is a setting or the library's default."""
+        """Returns the socket_timeout of the client's connections: its setting, or else the library's default."""
         pool = getattr(client, "connection_pool", None)
         settings = client.get_connection_kwargs() if pool is None else pool.connection_kwargs
         if pool is None or "socket_timeout" in settings:
@@ -97,7 +97,7 @@ class Core(Connector[IOType]):
         return cast("float | None", pool.connection_class(**settings).socket_timeout)
 
     def renew_servers(self) -> None:
-        """Forgets all connections without closing them, as they belong to another process."""
+        """Forgets all connections without closing them, because they belong to another process."""
         self.servers = make_servers(self, self._client)
 
     async def send(
@@ -107,16 +107,16 @@ class Core(Connector[IOType]):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] = MappingProxyType({}),
     ) -> T:
-        """Returns the reply to a call. A fallback is called by the method `name`, with `args` and `kwargs`; settling several
-        reservations has none."""
+        """Sends a call and returns its reply. While Redis is away, a fallback's method `name` is called with `args` and
+        `kwargs`. Without a name, as for settling several reservations, there is no fallback."""
         if call.key is not None and not isinstance(call.key, (str, bytes)):
             raise TypeError(f"a key must be str or bytes, not {call.key!r}")
         if self._memory is not None and name in _SETTLING:
             # A reservation is settled where it was made.
             ids = call.words[2:] if name == "release" else call.words[2:3]
-            own = [id for id in ids if self._memory.holds(call.key, id)]
-            if own:
-                return await self._settle_own(call, name, own, [id for id in ids if id not in own])
+            in_memory = [id for id in ids if self._memory.holds(call.key, id)]
+            if in_memory:
+                return await self._settle_in_memory(call, name, in_memory, [id for id in ids if id not in in_memory])
         attempt = self._begin(call)
         try:
             return await self.io.bounded(self._ask(call, attempt), attempt.until)
@@ -137,7 +137,7 @@ class Core(Connector[IOType]):
             return cast(T, answer)
         marked: Reply = replace(answer, reachable=False)
         if isinstance(answer, AllReply) and isinstance(marked, AllReply):
-            # What was reserved there is settled there.
+            # A reservation of the fallback is settled by the fallback.
             marked._keep_reservation(answer.reservation)
         return cast(T, marked)
 
@@ -147,18 +147,17 @@ class Core(Connector[IOType]):
             return Attempt(began, FOREVER)
         return Attempt(began, began + self.deadline + (call.block_ms or 0) / 1000)
 
-    async def _settle_own(self, call: Call[T], name: str, own: list[Any], others: list[Any]) -> T:
-        """Settles what a MemoryLimiter reserved while Redis did not answer, and sends the server the ids that it does not
-        hold."""
+    async def _settle_in_memory(self, call: Call[T], name: str, in_memory: list[Any], others: list[Any]) -> T:
+        """Settles the reservations that the MemoryLimiter made while Redis was away. Sends the server the other ids."""
         core = cast(Any, self.unreachable)._core
         if not others:
             return cast(T, await core.send(call, name, (), {}))
         key = cast(Key, call.key)
-        released: int = await core.send(calls.release(key, *own), name, (), {})
+        released: int = await core.send(calls.release(key, *in_memory), name, (), {})
         return cast(T, released + await self.send(calls.release(key, *others), name, (), {}))
 
     async def attempt(self, call: Call[T]) -> T | Failed:
-        """Returns the reply to a call that no fallback can answer, or why there is none."""
+        """Sends a call that has no fallback. Returns its reply, or why there is none."""
         attempt = self._begin(call)
         try:
             return await self.io.bounded(self._ask(call, attempt), attempt.until)
@@ -166,8 +165,8 @@ class Core(Connector[IOType]):
             return self._failed(error, call, attempt)
 
     async def send_all(self, key: Key, commands: list[tuple[Word, ...]]) -> list[Any] | Failed:
-        """Sends commands on one key together, and returns their replies, error replies among them."""
-        call: Call[Any] = Call(commands[0], list, key, more=tuple(commands[1:]))
+        """Sends commands on one key together. Returns their replies, which may be errors, or why there are none."""
+        call: Call[Any] = Call(commands[0], list, key, further_commands=tuple(commands[1:]))
         attempt = self._begin(call)
         try:
             replies = await self.io.bounded(self._ask_all(call, attempt), attempt.until)
@@ -187,7 +186,7 @@ class Core(Connector[IOType]):
         return library.is_late(error) or library.is_lost(error) or library.is_not_serving(error)
 
     def _raised(self, error: Exception, call: Call[Any], attempt: Attempt) -> Exception | None:
-        """Updates the breaker after an error, and returns what the call raises; None if `unreachable` decides instead."""
+        """Updates the breaker after an error. Returns the error that the call raises; None if `unreachable` decides."""
         library, server = self.library, attempt.server
         busy = self._busy(error, attempt)
         if busy is not None:
@@ -207,7 +206,7 @@ class Core(Connector[IOType]):
         return None if self._is_answered(call) else error
 
     def _busy(self, error: Exception, attempt: Attempt) -> Busy | None:
-        """Returns Busy if the server is up but did not get to this call; else None."""
+        """Returns Busy if the server is up but did not answer this call in time; otherwise None."""
         library, server = self.library, attempt.server
         is_late, is_full = library.is_late(error), library.is_full(error)
         if is_full or (is_late and attempt.is_full):
@@ -225,17 +224,17 @@ class Core(Connector[IOType]):
         return call.unreached is not None and self.unreachable != "raise"
 
     def is_forgiven(self, error: Exception) -> bool:
-        """Returns whether an error of settling is hidden, as `unreachable` says what to do while Redis cannot be reached."""
+        """Returns whether an error of settling is hidden, because the program chose not to see that Redis is away."""
         return self.unreachable != "raise" and self.is_away(error)
 
     def _explained(self, error: Exception, call: Call[Any], server: Server | None) -> Exception:
         """Returns the error to raise for an error reply: a clearer one for an unknown command or policy."""
         text, code = str(error), self.library.code(error)
-        # Redis has no code of its own for this.
+        # Redis has no code for this error.
         if code == "ERR" and text.lower().startswith("unknown command"):
             return MissingModule(f"{server} has no redis-ratelimit, or one that does not know this command: {text}")
-        # A server that takes only policies also refuses calls without one.
-        words = [word for words in (call.words, *call.more) for word in words]
+        # With the setting ratelimit.policies-only, NOPOLICY also means that the call names no policy.
+        words = [word for words in (call.words, *call.further_commands) for word in words]
         if code == "NOPOLICY" and any(isinstance(word, str) and word.startswith("@") for word in words):
             return self.library.unknown_policy(text)
         return error
@@ -246,9 +245,9 @@ class Core(Connector[IOType]):
         if isinstance(servers, ByCluster):
             if call.key is None:
                 return await self._ask_each(servers, call, attempt)
-            if call.more and not servers.is_in_one_slot(call):
+            if call.further_commands and not servers.is_in_one_slot(call):
                 raise self.library.reply_error("CROSSSLOT the keys of one step must lie in one slot")
-        route = Route(servers.known(call) or await servers.find(call, attempt))
+        route = Route(servers.known_server(call) or await servers.find(call, attempt))
         redirects = 0
         while True:
             try:
@@ -262,29 +261,30 @@ class Core(Connector[IOType]):
 
     async def _ask_each(self, servers: ByCluster, call: Call[T], attempt: Attempt) -> T:
         """Sends a call to all nodes of a cluster, and returns their merged replies."""
-        answers = [call.read(await self._reply_of(Route(node), call, attempt)) for node in await servers.all(attempt)]
+        nodes = await servers.serving_nodes(attempt)
+        answers = [call.read(await self._reply_of(Route(node), call, attempt)) for node in nodes]
         assert call.merge is not None
         return call.merge(answers)
 
     async def _ask_all(self, call: Call[Any], attempt: Attempt) -> list[Any]:
-        """Returns the replies to the commands of a call. Sends again the commands that were redirected, and only those."""
+        """Returns the replies to the commands of a call. Commands that were redirected, and only those, are sent again."""
         servers = self.servers
-        commands = [call.words, *call.more]
+        commands = [call.words, *call.further_commands]
         replies: list[Any] = [None] * len(commands)
         left = list(range(len(commands)))
-        route = Route(servers.known(call) or await servers.find(call, attempt))
+        route = Route(servers.known_server(call) or await servers.find(call, attempt))
         for redirects in range(REDIRECTS + 1):
             elsewhere: Route | None = None
             again = []
             try:
-                found = await self._replies_of(route, call, attempt, [commands[at] for at in left])
+                answers = await self._replies_of(route, call, attempt, [commands[at] for at in left])
             except Exception as error:
                 elsewhere = servers.redirected(error, route.server)
                 if elsewhere is None or redirects == REDIRECTS:
                     raise
                 route = elsewhere
                 continue
-            for at, reply in zip(left, found, strict=True):
+            for at, reply in zip(left, answers, strict=True):
                 replies[at] = reply
                 if not isinstance(reply, Exception):
                     continue
@@ -300,7 +300,7 @@ class Core(Connector[IOType]):
         return replies
 
     def _is_about_command(self, reply: Exception) -> bool:
-        """Returns whether an error is about one command, and not about the state of the server."""
+        """Returns whether an error is about one command and not about the state of the server."""
         return isinstance(reply, self.library.reply_error) and not self.library.is_not_serving(reply)
 
     async def _reply_of(self, route: Route, call: Call[Any], attempt: Attempt) -> Any:
@@ -309,22 +309,22 @@ class Core(Connector[IOType]):
         async with Borrowed(self, route.server, call, attempt) as connection:
             if route.asking:
                 await self.io.exchange(connection, ("ASKING",), attempt.until)
-            if not call.more:
+            if not call.further_commands:
                 return await self.io.exchange(connection, call.words, attempt.until)
-            commands = [("MULTI",), call.words, *call.more, ("EXEC",)]
-            found = await self.io.exchange_all(connection, commands, attempt.until, self.library.reply_error)
-            # The error of a command that was refused before EXEC says why nothing was executed; the error of EXEC does not.
-            for reply in found:
+            commands = [("MULTI",), call.words, *call.further_commands, ("EXEC",)]
+            replies = await self.io.exchange_all(connection, commands, attempt.until, self.library.reply_error)
+            # If a command was refused before EXEC, its error says why nothing was executed. The error of EXEC does not.
+            for reply in replies:
                 if isinstance(reply, Exception):
                     raise reply
-            return found[-1]
+            return replies[-1]
 
     async def _replies_of(
         self, route: Route, call: Call[Any], attempt: Attempt, commands: list[tuple[Word, ...]]
     ) -> list[Any]:
-        """Sends some commands of a call to a server, and returns the replies, error replies among them."""
+        """Sends some commands of a call to a server, and returns their replies, which may be errors."""
         attempt.server = route.server
-        # ASKING is for one command.
+        # ASKING is valid for one command.
         sent = [words for command in commands for words in (("ASKING",), command)] if route.asking else commands
         borrowed = Borrowed(self, route.server, call, attempt)
         async with borrowed as connection:

@@ -27,7 +27,7 @@ def client_address(request: HttpRequest) -> str:
     return str(request.META.get("REMOTE_ADDR", ""))
 
 
-def _tell(exchange: Exchange, response: HttpResponse) -> HttpResponse:
+def _with_headers(exchange: Exchange, response: HttpResponse) -> HttpResponse:
     present = {name.lower(): value for name, value in response.items()}
     for name, value in exchange.headers(present).items():
         response[name] = value
@@ -35,17 +35,18 @@ def _tell(exchange: Exchange, response: HttpResponse) -> HttpResponse:
 
 
 class RateLimit:
-    """A decorator that asks a limit before a view, also with method_decorator; a middleware where MIDDLEWARE names it.
+    """A decorator that asks a limit before a view, also with method_decorator. It is a middleware if MIDDLEWARE names it.
 
-    `limiter` is a redis_ratelimit.Limiter; for views that are coroutine functions one of redis_ratelimit.asyncio. `limit`
-    is a Rate, a Window or the name of a policy, with `kind` "throttle" or "window". `key` makes the key in Redis of the
-    request: limits with one key share what is counted. It returns None for a request without a limit. `quantity` is how
-    much a request takes. `name` names the limit in the headers, `pk` is the partition key or makes it of the request.
+    `limiter` is a redis_ratelimit.Limiter, or for views that are coroutine functions a redis_ratelimit.asyncio.Limiter.
+    `limit` is a Rate, a Window or the name of a policy. A policy needs its `kind`, "throttle" or "window". `key` returns the
+    key in Redis for a request, or None if the request has no limit. Limits with the same key share their count. `quantity`
+    is the quantity that a request takes. `name` is the name of the limit in the headers. `pk` is the partition key, or a
+    function that returns it for a request.
 
     A denied request is answered 429, or 503 if no server could decide.
     """
 
-    #: As a middleware it is asked before the views run in a thread of theirs.
+    #: As a middleware it is synchronous. Under ASGI, Django runs it in a thread.
     async_capable = False
     sync_capable = True
 
@@ -68,7 +69,7 @@ class RateLimit:
     def _denied(self, exchange: Exchange, key: Any) -> HttpResponse | None:
         if key is None or exchange.status == 200:
             return None
-        return _tell(exchange, HttpResponse(exchange.body(), content_type=PROBLEM, status=exchange.status))
+        return _with_headers(exchange, HttpResponse(exchange.body(), content_type=PROBLEM, status=exchange.status))
 
     def __call__(self, view: View) -> View:
         is_asynchronous = isinstance(self._rule.limiter, asyncio.Limiter)
@@ -91,7 +92,7 @@ class RateLimit:
                 with exchange.noting_busy():
                     rule.note(exchange, key, rule.ask(key), request)
             denied = self._denied(exchange, key)
-            return _tell(exchange, view(request, *args, **kwargs)) if denied is None else denied
+            return _with_headers(exchange, view(request, *args, **kwargs)) if denied is None else denied
 
         return limited
 
@@ -106,6 +107,6 @@ class RateLimit:
                 with exchange.noting_busy():
                     rule.note(exchange, key, await rule.ask(key), request)
             denied = self._denied(exchange, key)
-            return _tell(exchange, await view(request, *args, **kwargs)) if denied is None else denied
+            return _with_headers(exchange, await view(request, *args, **kwargs)) if denied is None else denied
 
         return limited

@@ -7,8 +7,8 @@ setup(app)
 async def search(): ...
 """
 
-# Without `from __future__ import annotations`: FastAPI reads the annotations of dependencies. Others are texts, for
-# docs/python-reference.md.
+# Without `from __future__ import annotations`, because FastAPI reads the annotations of dependencies. All other annotations
+# are in quotes, for docs/python-reference.md.
 
 import inspect
 from collections.abc import Awaitable, Callable
@@ -46,8 +46,8 @@ async def answer_denied(request: Request, denied: Exception) -> Response:
 
 
 def setup(app: FastAPI) -> None:
-    """Denials of `app` become problem details, and all of its responses tell how the client stands, whatever they are made
-    by. Call it once, when the application is made."""
+    """Sets `app` up: denials are answered with problem details, and all responses report the limits of their requests in
+    headers. Call it once, when the application is created."""
     app.add_exception_handler(RateLimited, answer_denied)
     app.add_middleware(RateLimitMiddleware)
 
@@ -55,10 +55,10 @@ def setup(app: FastAPI) -> None:
 class RateLimit:
     """A dependency that asks a limit, for a route, a router or the whole application.
 
-    `limiter` is one of redis_ratelimit.asyncio. `limit` is a Rate, a Window or the name of a policy, with `kind`
-    "throttle" or "window". `key` makes the key in Redis of the request: limits with one key share what is counted. It may
-    be a coroutine function, and returns None for a request without a limit. `quantity` is how much a request takes. `name`
-    names the limit in the headers, `pk` is the partition key or makes it of the request.
+    `limiter` is a redis_ratelimit.asyncio.Limiter. `limit` is a Rate, a Window or the name of a policy. A policy needs its
+    `kind`, "throttle" or "window". `key` returns the key in Redis for a request, or None if the request has no limit; it may
+    be a coroutine function. Limits with the same key share their count. `quantity` is the quantity that a request takes.
+    `name` is the name of the limit in the headers. `pk` is the partition key, or a function that returns it for a request.
 
     A denied request is answered 429, or 503 if no server could decide; a WebSocket connection is closed with 1008 or 1013.
     """

@@ -22,7 +22,7 @@ __all__ = ["RateLimit"]
 View = TypeVar("View", bound=Callable[..., Any])
 
 
-def _tell(response: flask.Response) -> flask.Response:
+def _with_headers(response: flask.Response) -> flask.Response:
     exchange = Exchange.of(flask.request.environ)
     present = {name.lower(): ", ".join(response.headers.getlist(name)) for name in response.headers.keys()}  # noqa: SIM118
     for name, value in exchange.headers(present).items():
@@ -33,10 +33,10 @@ def _tell(response: flask.Response) -> flask.Response:
 class RateLimit:
     """A decorator that asks a limit before a view.
 
-    `limiter` is a redis_ratelimit.Limiter. `limit` is a Rate, a Window or the name of a policy, with `kind` "throttle" or
-    "window". `key` makes the key in Redis of the current request: limits with one key share what is counted. It returns
-    None for a request without a limit. `quantity` is how much a request takes. `name` names the limit in the headers, `pk`
-    is the partition key or makes it of the current request.
+    `limiter` is a redis_ratelimit.Limiter. `limit` is a Rate, a Window or the name of a policy. A policy needs its `kind`,
+    "throttle" or "window". `key` returns the key in Redis for the current request, or None if the request has no limit.
+    Limits with the same key share their count. `quantity` is the quantity that a request takes. `name` is the name of the
+    limit in the headers. `pk` is the partition key, or a function that returns it for the current request.
 
     A denied request is answered 429, or 503 if no server could decide. `app.before_request(RateLimit(...).check)` asks
     before every view.
@@ -70,7 +70,7 @@ class RateLimit:
         is_first = Exchange.NAME not in environ
         exchange = Exchange.of(environ)
         if is_first:
-            flask.after_this_request(_tell)
+            flask.after_this_request(_with_headers)
         with exchange.noting_busy():
             rule.note(exchange, key, rule.ask(key))
         if exchange.status == 200:

@@ -68,7 +68,7 @@ class Usage:
     #: The total that the provider reports; None if that is the sum of both.
     total_tokens: int | None = None
 
-    def of(self, unit: str) -> int:
+    def count(self, unit: str) -> int:
         """Returns the usage of a unit."""
         if unit == "tokens":
             return self.input_tokens + self.output_tokens if self.total_tokens is None else self.total_tokens
@@ -176,19 +176,19 @@ class Settings:
     unreachable: str | Fraction = "deny"
     #: The tokens that are reserved for an answer if the call sets no maximum. None: the maximum of the model.
     max_tokens: int | None = None
-    #: Whether a reservation whose lease ends unsettled counts for the period of its limit.
+    #: True if a reservation whose lease ends unsettled counts for the period of its limit.
     count_lapsed: bool = False
 
     def asked(self, value_of: ValueOf) -> list[tuple[Limit, str]]:
         """Returns the limits that apply to a call, and their keys."""
         tag = ":".join([self.prefix, *(_quoted(value_of(dimension) or "") for dimension in self.tag)])
-        found = []
+        applicable = []
         for limit in self.limits:
             values = limit.values(value_of)
             limit_of_call = None if values is None else limit.of_call(value_of)
             if values is not None and limit_of_call is not None:
-                found.append((limit_of_call, ":".join([f"{{{tag}}}", limit.name, *map(_quoted, values)])))
-        return found
+                applicable.append((limit_of_call, ":".join([f"{{{tag}}}", limit.name, *map(_quoted, values)])))
+        return applicable
 
 
 def _quoted(value: str) -> str:
@@ -203,8 +203,8 @@ def reserve(limits: Sequence[tuple[Limit, str]], estimate: Usage, least: Usage |
     which is its input: the call asks for no more than a limit has, unless `least` is more. None if there is a maximum."""
     asked = []
     for limit, key in limits:
-        quantity = min(max(1, estimate.of(limit.unit)), MOST_QUANTITY)
-        if least is not None and limit.most is not None and least.of(limit.unit) <= limit.most:
+        quantity = min(max(1, estimate.count(limit.unit)), MOST_QUANTITY)
+        if least is not None and limit.most is not None and least.count(limit.unit) <= limit.most:
             quantity = min(quantity, max(1, limit.most))
         asked.append(Asked(limit, key, quantity))
     return asked
@@ -366,10 +366,10 @@ _REFERENCE = re.compile(rf"\s*((?:{'|'.join(_OWNERS[:-1])})\.[\w-]+)\s*(/.*)?", 
 def _reference(amount: Any) -> tuple[Any, str | None]:
     """Returns a limit with its number, and the field that has the number of each call: 1/min and key.tpm_limit for
     key.tpm_limit/min."""
-    found = _REFERENCE.fullmatch(amount) if isinstance(amount, str) else None
-    if found is None:
+    match = _REFERENCE.fullmatch(amount) if isinstance(amount, str) else None
+    if match is None:
         return amount, None
-    return f"1{found[2]}" if found[2] else 1, found[1]
+    return f"1{match[2]}" if match[2] else 1, match[1]
 
 
 def _name(unit: str, per: tuple[str, ...], window: WindowLike) -> str:
@@ -381,14 +381,14 @@ def _name(unit: str, per: tuple[str, ...], window: WindowLike) -> str:
 def _only(value: Any, path: Path) -> tuple[tuple[str, tuple[str, ...]], ...]:
     if not isinstance(value, dict):
         raise _Mistake(path, f"only must be a mapping of dimensions to values, not {value!r}")
-    found = []
+    conditions = []
     for name, values in value.items():
         _dimension(name, (*path, name))
         patterns = values if isinstance(values, list) else [values]
         if not patterns or any(isinstance(each, (dict, list)) or each is None for each in patterns):
             raise _Mistake((*path, name), f"{name} must be one or a list of values, not {values!r}")
-        found.append((name, tuple(map(written, patterns))))
-    return tuple(found)
+        conditions.append((name, tuple(map(written, patterns))))
+    return tuple(conditions)
 
 
 def written(value: Any) -> str:
@@ -439,14 +439,14 @@ def _start(value: Any, path: Path) -> str:
 
 def _in_millionths(amount: Any) -> str:
     text = str(amount)
-    found = re.match(r"\s*\$?\s*(\d+(?:\.\d+)?)", text, re.ASCII)
+    match = re.match(r"\s*\$?\s*(\d+(?:\.\d+)?)", text, re.ASCII)
     try:
-        millionths = Decimal(found[1]) * MILLION if found else None
+        millionths = Decimal(match[1]) * MILLION if match else None
     except InvalidOperation:
         millionths = None
-    if found is None or millionths is None or millionths != millionths.to_integral_value():
+    if match is None or millionths is None or millionths != millionths.to_integral_value():
         raise ValueError(f"{text!r} must be dollars with six decimals at most, / and a period, such as '0.50/1d'")
-    return f"{int(millionths)}{text[found.end() :]}"
+    return f"{int(millionths)}{text[match.end() :]}"
 
 
 def denial(asked: Sequence[Asked], reply: AllReply) -> str:
@@ -478,21 +478,21 @@ def _described(limit: Limit, most: int) -> str:
 def headers_of(asked: Sequence[Asked], reply: AllReply) -> dict[str, str]:
     """Returns the headers of the response to a call: those of redis_ratelimit.headers(), and those that OpenAI's SDKs
     know."""
-    found = headers(reply, [each.limit.window for each in asked], [each.limit.name for each in asked])
-    found = {name.lower(): value for name, value in found.items()}
+    result = headers(reply, [each.limit.window for each in asked], [each.limit.name for each in asked])
+    result = {name.lower(): value for name, value in result.items()}
     for unit in ("requests", "tokens"):
         answers = [answer for each, answer in zip(asked, reply.answers, strict=False) if each.limit.unit == unit]
         if answers:
             tightest = min(answers, key=lambda answer: answer.remaining)
-            found[f"x-ratelimit-limit-{unit}"] = str(tightest.limit)
-            found[f"x-ratelimit-remaining-{unit}"] = str(tightest.remaining)
-            found[f"x-ratelimit-reset-{unit}"] = go_duration(tightest.reset_after_ms)
+            result[f"x-ratelimit-limit-{unit}"] = str(tightest.limit)
+            result[f"x-ratelimit-remaining-{unit}"] = str(tightest.remaining)
+            result[f"x-ratelimit-reset-{unit}"] = go_duration(tightest.reset_after_ms)
     if not reply.allowed and reply.reachable:
         if reply.retry_after_ms is None:
-            found["x-should-retry"] = "false"
+            result["x-should-retry"] = "false"
         else:
-            found["retry-after-ms"] = str(reply.retry_after_ms)
-    return found
+            result["retry-after-ms"] = str(reply.retry_after_ms)
+    return result
 
 
 def go_duration(ms: int) -> str:

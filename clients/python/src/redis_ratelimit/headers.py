@@ -25,12 +25,12 @@ _PROBLEM_TYPES = "https://iana.org/assignments/http-problem-types#"
 
 
 def seconds(ms: int | Fraction) -> int:
-    """Whole seconds, rounded up, so that waiting for them is enough."""
+    """Returns a duration in whole seconds, rounded up, so that waiting that long is enough."""
     return max(0, ceil(Fraction(ms) / 1000))
 
 
 def _quota(limit: Limit | None, reply: Reply) -> tuple[int, int | None]:
-    """Returns how much in how many seconds. A client that divides the two never finds a rate below the true one."""
+    """Returns a quantity and in how many seconds it is available. Their quotient is never below the true rate."""
     ms = None if limit is None or isinstance(limit, str) else period_ms(limit.period)
     if not ms:
         return reply.limit, None
@@ -38,14 +38,14 @@ def _quota(limit: Limit | None, reply: Reply) -> tuple[int, int | None]:
         # The draft's windows are whole seconds.
         return reply.limit, None if ms % 1000 else ms // 1000
     assert isinstance(limit, Rate)
-    # The time in which the whole bucket fills. A bucket of 1 that gets 3 a second is full after a third of a second:
-    # "1 in a second" would be too little.
+    # The time in which the empty bucket fills, in whole seconds. A bucket of 1 that gets 3 a second is full after a third of
+    # a second, but "1 in a second" would be too little.
     window = seconds(Fraction((limit.burst + 1) * ms, limit.count))
     return max(reply.limit, ceil(Fraction(limit.count * window * 1000, ms))), window
 
 
 def _more_in_ms(limit: Limit | None, reply: Reply) -> int | Fraction:
-    """Returns the wait until more is available, as far as the reply says; 0 if nothing more will be."""
+    """Returns the wait until more is available, as exactly as the reply allows; 0 if all is available."""
     retry, reset = reply.retry_after_ms, reply.reset_after_ms
     # A ban is a long wait for everything.
     is_banned = retry is not None and reply.remaining == 0 and retry >= reset
@@ -54,16 +54,16 @@ def _more_in_ms(limit: Limit | None, reply: Reply) -> int | Fraction:
         return reset if retry is None else retry
     if reply.remaining >= reply.limit:
         return 0
-    # The bucket is full in reset_after. The next unit is there when all but the others that are missing have come. Both
+    # The bucket is full in reset_after. The next unit comes earlier by the time that all other missing units need. Both
     # times are rounded up, so one may be a millisecond behind the other.
     others = reply.limit - reply.remaining - 1
     exact = max(Fraction(1), reset - Fraction(others * ms, limit.count))
-    # What was denied may have been more than one.
+    # The denied call may have asked for more than one.
     return exact if retry is None or exact < retry else retry
 
 
 def structured_string(text: str) -> str:
-    """Returns a String of RFC 9651."""
+    """Returns a text as a String of RFC 9651."""
     if not all(" " <= letter <= "~" for letter in text):
         raise ValueError(f"the name {text!r} must be printable ASCII")
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
@@ -75,7 +75,7 @@ def _bytes(pk: PartitionKey) -> str:
 
 @dataclass(frozen=True)
 class Item:
-    """One limit in the headers, and how it stands."""
+    """One limit in the headers."""
 
     name: str
     limit: Limit | None
@@ -83,7 +83,7 @@ class Item:
     pk: PartitionKey | None = None
 
     def policy(self) -> str:
-        """What RateLimit-Policy has of it."""
+        """Returns the item of the limit in RateLimit-Policy."""
         quota, window = _quota(self.limit, self.reply)
         unit = self.limit.unit if isinstance(self.limit, Window) else None
         if unit is None and is_semaphore(self.limit):
@@ -96,7 +96,7 @@ class Item:
         return text if self.pk is None else f"{text};pk={_bytes(self.pk)}"
 
     def service_limit(self) -> str:
-        """What RateLimit has of it."""
+        """Returns the item of the limit in RateLimit."""
         text = f"{structured_string(self.name)};r={min(self.reply.remaining, _MOST)}"
         wait = min(seconds(_more_in_ms(self.limit, self.reply)), _MOST)
         if wait:
@@ -104,8 +104,8 @@ class Item:
         return text if self.pk is None else f"{text};pk={_bytes(self.pk)}"
 
 
-def _list(given: Any, *single: type) -> list[Any]:
-    return [given] if isinstance(given, single) else list(given)
+def _list(value: Any, *single: type) -> list[Any]:
+    return [value] if isinstance(value, single) else list(value)
 
 
 def items_of(
@@ -114,7 +114,7 @@ def items_of(
     names: str | Sequence[str] = (),
     pk: PartitionKey | Sequence[PartitionKey | None] | None = None,
 ) -> list[Item]:
-    """Returns the limits in a reply, with names that are not yet unique."""
+    """Returns the limits in a reply. Their names need not be unique."""
     of_limits: list[Any] = []
     if isinstance(limits, Sequence) and not isinstance(limits, str):
         of_limits = list(limits)
@@ -181,18 +181,18 @@ def headers(
     check_version(version)
     if not reply.reachable:
         return {}
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     if standard:
-        found = standard_headers(with_unique_names(items_of(reply, limits, names, pk)))
+        result = standard_headers(with_unique_names(items_of(reply, limits, names, pk)))
     if x_ratelimit:
-        found |= x_headers(reply)
+        result |= x_headers(reply)
     if not reply.allowed and reply.retry_after_ms is not None:
-        found["Retry-After"] = str(seconds(reply.retry_after_ms))
-    return found
+        result["Retry-After"] = str(seconds(reply.retry_after_ms))
+    return result
 
 
 def standard_headers(items: Sequence[Item]) -> dict[str, str]:
-    """RateLimit-Policy and RateLimit."""
+    """Returns RateLimit-Policy and RateLimit."""
     if not items:
         return {}
     return {
@@ -202,7 +202,7 @@ def standard_headers(items: Sequence[Item]) -> dict[str, str]:
 
 
 def x_headers(reply: Reply) -> dict[str, str]:
-    """X-RateLimit-Limit, -Remaining and -Reset."""
+    """Returns X-RateLimit-Limit, -Remaining and -Reset."""
     return {
         "X-RateLimit-Limit": str(reply.limit),
         "X-RateLimit-Remaining": str(reply.remaining),

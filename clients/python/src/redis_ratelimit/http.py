@@ -1,4 +1,4 @@
-"""The limits that one HTTP request was checked against, and their headers. The adapters of frameworks share this."""
+"""The limits that an HTTP request was checked against, and their headers, for the adapters of all frameworks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PROBLEM = "application/problem+json"
 
 @dataclass(frozen=True)
 class Options:
-    """Which headers are written, see headers()."""
+    """Options of the headers, see headers()."""
 
     standard: bool = True
     x_ratelimit: bool = True
@@ -54,24 +54,25 @@ class _Asked:
 
 @dataclass
 class Exchange:
-    """The limits that a request was checked against, in order, and the headers that its response has for them."""
+    """The limits that a request was checked against, in order, and the headers that report them in its response."""
 
-    #: Where the exchange is kept, in an ASGI scope, a WSGI environment or the META of a Django request.
+    #: The name under which an ASGI scope, a WSGI environment or the META of a Django request has the exchange.
     NAME = "redis_ratelimit.exchange"
 
     _asked: list[_Asked] = field(default_factory=list)
-    #: What was written last, and what of it a handler wrote by itself.
+    #: The headers that headers() returned last.
     _written: dict[str, str] = field(default_factory=dict)
+    #: The headers of the same names that the application had set, which are merged into ours.
     _foreign: dict[str, str] = field(default_factory=dict)
-    #: Whether the limiter raised Busy.
+    #: True if the limiter raised Busy.
     is_busy: bool = False
 
     @staticmethod
-    def of(kept: Any) -> Exchange:
-        """Returns the exchange that is kept in a mapping; a new one if there is none."""
-        exchange = kept.get(Exchange.NAME)
+    def of(mapping: Any) -> Exchange:
+        """Returns the exchange in a mapping. Adds a new one if there is none."""
+        exchange = mapping.get(Exchange.NAME)
         if exchange is None:
-            exchange = kept[Exchange.NAME] = Exchange()
+            exchange = mapping[Exchange.NAME] = Exchange()
         return exchange  # type: ignore[no-any-return]
 
     def add(
@@ -84,7 +85,7 @@ class Exchange:
         options: Options | None = None,
         identity: object = None,
     ) -> None:
-        """Notes an answer. One about the same limit of the same key takes the place of an earlier one."""
+        """Adds a reply. It replaces an earlier reply about the same limit of the same key."""
         items = items_of(reply, limits, names, pk)
         asked = _Asked(reply, items, options or Options(), object() if identity is None else identity)
         for at, other in enumerate(self._asked):
@@ -95,7 +96,7 @@ class Exchange:
 
     @contextmanager
     def noting_busy(self) -> Iterator[None]:
-        """Runs a block that asks a limiter. Busy denies the request instead of being raised."""
+        """Runs a block that asks a limiter. If it raises Busy, the request is denied, and the error is not raised."""
         try:
             yield
         except Busy:
@@ -103,51 +104,51 @@ class Exchange:
 
     @property
     def status(self) -> int:
-        """200, or how the request is denied: 429 by a limit, 503 if no server could decide."""
+        """The status of the response: 200, 429 if a limit denies the request, or 503 if no server could decide."""
         denied = [asked.reply for asked in self._asked if not asked.reply.allowed]
         if self.is_busy or any(not reply.reachable for reply in denied):
             return 503
         return 429 if denied else 200
 
     def headers(self, present: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Returns the headers to be set on a response instead of those of the same name. `present` are those that it has,
-        with names in lower case: what a handler wrote by itself is kept."""
+        """Returns the headers that replace those of the same names in a response. `present` are the headers that the
+        response has, with names in lower case: what the application has set is kept."""
         reached = [asked for asked in self._asked if asked.reply.reachable]
         foreign = {}
         for name, value in (present or {}).items():
-            theirs = self._foreign.get(name) if self._written.get(name) == value else value
-            if theirs:
-                foreign[name] = theirs
+            foreign_value = self._foreign.get(name) if self._written.get(name) == value else value
+            if foreign_value:
+                foreign[name] = foreign_value
         self._foreign = foreign
-        found: dict[str, str] = {}
+        result: dict[str, str] = {}
         named = self._named()
         if items := [item for asked, item in named if asked.options.standard]:
-            beside = {name: _split(foreign.get(name.lower(), "")) for name in ("RateLimit-Policy", "RateLimit")}
-            renamed = _renamed(beside, {item.name for _, item in named})
+            foreign_items = {name: _split(foreign.get(name.lower(), "")) for name in ("RateLimit-Policy", "RateLimit")}
+            renamed = _renamed(foreign_items, {item.name for _, item in named})
             for name, value in standard_headers(items).items():
-                found[name] = ", ".join([value, *renamed[name]])
+                result[name] = ", ".join([value, *renamed[name]])
         if decided := [asked.reply for asked in reached if asked.options.x_ratelimit]:
-            found |= _tighter(x_headers(_tightest(decided)), foreign)
+            result |= _tighter(x_headers(_tightest(decided)), foreign)
         waits = [asked.reply.retry_after_ms for asked in reached if not asked.reply.allowed]
         if waits and None not in waits:
             wait = max(seconds(each) for each in waits if each is not None)
             other = foreign.get("retry-after", "")
-            found["Retry-After"] = str(max(wait, int(other))) if other.isdecimal() else str(wait)
-        self._written = {name.lower(): value for name, value in found.items()}
-        return found
+            result["Retry-After"] = str(max(wait, int(other))) if other.isdecimal() else str(wait)
+        self._written = {name.lower(): value for name, value in result.items()}
+        return result
 
     def problem(self) -> dict[str, Any]:
         """Returns the problem details of a denial."""
         if self.status != 429:
             return reduced_capacity()
-        # A reply that allows has no denial, whatever limits in it only watch.
+        # A reply that allows has denials only of limits in shadow.
         return quota_exceeded([item for asked, item in self._named() if not asked.reply.allowed])
 
     def _named(self) -> list[tuple[_Asked, Item]]:
         """Returns the limits that have replies, with unique names."""
-        found = [(asked, item) for asked in self._asked if asked.reply.reachable for item in asked.items]
-        names = with_unique_names([item for _, item in found])
-        return [(asked, item) for (asked, _), item in zip(found, names, strict=True)]
+        pairs = [(asked, item) for asked in self._asked if asked.reply.reachable for item in asked.items]
+        names = with_unique_names([item for _, item in pairs])
+        return [(asked, item) for (asked, _), item in zip(pairs, names, strict=True)]
 
     def body(self) -> bytes:
         """Returns the problem details as they are sent."""
@@ -156,7 +157,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class ReplyWithOptions:
-    """A reply, and what else its headers say: the arguments of headers()."""
+    """A reply with the other arguments of headers()."""
 
     reply: Reply
     limits: Limit | Sequence[AnyLimit | None] | None = None
@@ -182,7 +183,7 @@ def merged_headers(replies: Iterable[ReplyWithOptions]) -> dict[str, str]:
 
 
 def _tightest(replies: list[Reply]) -> Reply:
-    """Returns the limit that a client must obey: the one that denies longest, or else the one with the least left."""
+    """Returns the reply that a client must obey: the one that denies the longest, or else the one with the least left."""
     denied = [reply for reply in replies if not reply.allowed]
     if denied:
         return max(denied, key=lambda reply: float("inf") if reply.retry_after_ms is None else reply.retry_after_ms)
@@ -190,6 +191,7 @@ def _tightest(replies: list[Reply]) -> Reply:
 
 
 def _tighter(ours: dict[str, str], foreign: Mapping[str, str]) -> dict[str, str]:
+    """Returns our X-RateLimit-* headers, or those of the application if it has less left."""
     names = list(ours)
     theirs = [foreign.get(name.lower(), "") for name in names]
     if not all(value.isdecimal() for value in theirs):
@@ -208,17 +210,17 @@ def _split(text: str) -> list[str]:
     return [member.strip() for member in _MEMBER.findall(text) if member.strip()]
 
 
-def _renamed(beside: dict[str, list[str]], taken: set[str]) -> dict[str, list[str]]:
-    """Returns the members that a handler wrote, under names that ours do not have."""
+def _renamed(foreign_items: dict[str, list[str]], taken: set[str]) -> dict[str, list[str]]:
+    """Returns the items of the application, renamed where their names are taken."""
     names: dict[str, str] = {}
     used = set(taken)
-    found: dict[str, list[str]] = {}
-    for header, members in beside.items():
-        found[header] = []
+    result: dict[str, list[str]] = {}
+    for header, members in foreign_items.items():
+        result[header] = []
         for member in members:
             quoted = _NAME.match(member)
             if quoted is None:
-                found[header].append(member)
+                result[header].append(member)
                 continue
             old = re.sub(r"\\(.)", r"\1", quoted[1])
             if old not in names:
@@ -228,8 +230,8 @@ def _renamed(beside: dict[str, list[str]], taken: set[str]) -> dict[str, list[st
                     new = f"{old}-{number}"
                 names[old] = new
                 used.add(new)
-            found[header].append(structured_string(names[old]) + member[quoted.end() :])
-    return found
+            result[header].append(structured_string(names[old]) + member[quoted.end() :])
+    return result
 
 
 def kind_of(limit: Limit, kind: str | None) -> str:
@@ -251,7 +253,7 @@ def kind_of(limit: Limit, kind: str | None) -> str:
 
 @dataclass(frozen=True)
 class Rule:
-    """A limit, and how it is asked for a request: what the decorators and dependencies have in common."""
+    """A limit, and how it is asked for a request. The decorators and dependencies share it."""
 
     limiter: Any
     limit: Limit
@@ -259,7 +261,7 @@ class Rule:
     quantity: int = 1
     name: str | None = None
     kind: str | None = None
-    #: The partition key, or a function that makes it of what `key` takes.
+    #: The partition key, or a function that makes it from the argument of `key`.
     pk: Any = None
     options: Options = Options()
 
@@ -271,11 +273,11 @@ class Rule:
             raise TypeError(f"key must be a function that makes a key, not {self.key!r}")
 
     def ask(self, key: Any) -> Any:
-        """Returns the reply to a request of this key, or what becomes it when it is awaited."""
+        """Returns the reply to a request with this key, or an awaitable of it."""
         return getattr(self.limiter, str(self.kind))(key, self.limit, self.quantity)
 
     def note(self, exchange: Exchange, key: Any, reply: Reply, *request: Any) -> None:
-        """Keeps the reply for the headers. `request` is what `key` takes."""
+        """Adds the reply to the exchange. `request` is the argument of `key`, if it has one."""
         names = () if self.name is None else self.name
         pk = self.pk(*request) if callable(self.pk) else self.pk
         exchange.add(reply, self.limit, names, pk=pk, options=self.options, identity=(self.name, key, self.limit))

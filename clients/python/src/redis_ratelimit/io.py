@@ -1,7 +1,7 @@
-"""What differs between threads and asyncio: the I/O, as both do it, and what sends the words of a command.
+"""The interface of the I/O that differs between threads and asyncio, and the encoding of commands.
 
-What is built on it is written once, with async and await. Under the synchronous limiter nothing that is awaited ever
-suspends, as its I/O blocks, so run() drives a coroutine to its end in one step.
+The code above this interface is written once, with async and await. In the synchronous limiter no await ever suspends,
+because its I/O blocks. So run() executes a whole coroutine in one step.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ T = TypeVar("T")
 
 Address = tuple[str, int]
 
-#: The end of what has no end.
+#: The deadline of a call that may take any time.
 FOREVER = float("inf")
 
 
 class IO(Protocol):
-    """What differs between threads and asyncio. `until` is a time of time.monotonic."""
+    """The I/O of threads or of asyncio. `until` is a time of time.monotonic."""
 
     @property
     def signal(self) -> type[Signal]:
-        """Returns a signal for a call to wait for."""
+        """The class of signals that a call waits for."""
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Settings of connections."""
+        """Settings for all connections."""
 
     def connection_class(self, base: Any) -> type[Any]:
-        """Returns a class of connections, made of the client's own."""
+        """Returns a class of connections that is derived from the client's own."""
 
     def bounded(self, work: Coroutine[Any, Any, T], until: float) -> Awaitable[T]:
-        """Does the work. Raises Late when the time is over."""
+        """Runs a coroutine. Raises Late when the time is up."""
 
     async def connect(self, connection: Connection, address: Address | None, until: float) -> None: ...
 
     async def is_alive(self, connection: Connection, until: float) -> bool:
-        """Returns whether an idle connection can be used: the server has not closed it."""
+        """Returns whether an idle connection can be used, and was not closed by the server."""
 
     async def exchange(self, connection: Connection, words: tuple[Word, ...], until: float) -> Any:
         """Sends a command and reads its reply."""
@@ -49,7 +49,7 @@ class IO(Protocol):
     async def exchange_all(
         self, connection: Connection, commands: list[tuple[Word, ...]], until: float, errors: type[Exception]
     ) -> list[Any]:
-        """Sends commands together and reads their replies; errors of the class `errors` are among them."""
+        """Sends commands together and reads their replies. Errors of the class `errors` are returned among the replies."""
 
     async def drop(self, connection: Connection) -> None: ...
 
@@ -68,7 +68,7 @@ IOType = TypeVar("IOType", bound=IO)
 
 
 def pack(words: tuple[Word, ...], connection: Connection) -> bytes:
-    """Returns a command as it is sent. The client library takes more kinds of values, and twice as long."""
+    """Returns the bytes of a command. The client library accepts more types of values, but takes twice as long."""
     parts = [b"*%d\r\n" % len(words)]
     for word in words:
         if type(word) is str:
@@ -84,7 +84,7 @@ def pack(words: tuple[Word, ...], connection: Connection) -> bytes:
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Runs a coroutine that never suspends."""
+    """Runs a coroutine that never suspends, and returns its result."""
     try:
         work.send(None)
     except StopIteration as done:

@@ -1,4 +1,4 @@
-"""The I/O of asyncio: it is awaited, and an alarm ends what takes too long."""
+"""The I/O of asyncio. An alarm cancels what takes too long."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .parameters import Word
 
 T = TypeVar("T")
 
-#: For this long after a reply a connection is taken to be open without a look. A look lets the event loop turn, which
-#: costs as much as a call, and the server cannot have closed it much earlier than the next command would arrive.
+#: For this long after a reply a connection is assumed to be open. To check it, the event loop has to run once, which costs
+#: as much as a call, and in such a short time the server has hardly closed it.
 FRESH_SECONDS = 0.0001
 
 
@@ -31,12 +31,12 @@ class _Signal:
 
 
 class _Watched:
-    """Says whether the server accepted the connection. It comes before a connection class of the client library."""
+    """A mixin for a connection class of the client library. It records whether the server accepted the connection."""
 
     ratelimit_address: Address | None = None
     ratelimit_deadline: float | None = None
     ratelimit_accepted = False
-    #: When the last reply was read.
+    #: The time when the last reply was read.
     ratelimit_read_at = float("-inf")
 
     async def on_connect(self) -> None:
@@ -54,16 +54,16 @@ def _watched_class(base: Any) -> type[Any]:
 
 
 class _Alarm:
-    """Cancels a task when its time is over.
+    """Cancels a task when its time is up.
 
-    An event loop that is busy sees late that a reply has come. So the time by which the alarm itself is late is waited
-    for once more, and then some turns of the loop, in which replies that are there already are read.
+    A busy event loop reads replies late. So if the alarm itself is late, it waits for that much longer, and then for some
+    turns of the loop, in which replies that have already arrived are read.
     """
 
     __slots__ = ("_handle", "_loop", "_task", "_until", "has_rung")
 
     TURNS = 3
-    #: The most that is waited for once more.
+    #: The longest additional wait.
     GRACE_SECONDS = 0.02
 
     def __init__(self, loop: asyncio.AbstractEventLoop, until: float) -> None:
@@ -91,20 +91,20 @@ class _Alarm:
         self._handle.cancel()
 
     def was_cancelled_otherwise(self) -> bool:
-        """Returns whether the task was also cancelled by others, after the alarm has rung."""
+        """Returns whether the task was cancelled by the program as well, after the alarm had rung."""
         uncancel = getattr(self._task, "uncancel", None)  # From Python 3.11 on.
         return uncancel is not None and uncancel() > 0
 
 
 class Awaiting:
-    """I/O of asyncio."""
+    """The I/O of asyncio."""
 
     signal = _Signal
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
 
-    # Time is kept by alarms.
+    # Alarms take the place of the library's time-outs.
     settings: dict[str, Any] = {"socket_timeout": None, "socket_connect_timeout": None}
 
     def connection_class(self, base: Any) -> type[Any]:
@@ -134,7 +134,7 @@ class Awaiting:
         if monotonic() - connection.ratelimit_read_at < FRESH_SECONDS:
             return True
         try:
-            # The loop sees in the first turn that the server has closed the connection, and reports it in the second.
+            # In its first turn the loop finds that the server has closed the connection, and in its second it reports that.
             await asyncio.sleep(0)
             await asyncio.sleep(0)
             if not connection.is_connected:
@@ -142,7 +142,7 @@ class Awaiting:
             if hasattr(connection, "can_read"):
                 if await connection.can_read():
                     return False
-            # An empty answer is the end of the stream. False is no data.
+            # The result is False if there is no data, and empty at the end of the stream.
             elif await connection.can_read_destructive() is not False:
                 return False
             if connection.health_check_interval:
@@ -179,7 +179,7 @@ class Awaiting:
         self.spawn(connection.disconnect(nowait=True))
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        # The loop keeps no task alive by itself.
+        # The event loop does not keep tasks alive.
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

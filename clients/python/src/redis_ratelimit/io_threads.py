@@ -1,4 +1,4 @@
-"""The I/O of threads: it blocks."""
+"""The I/O of threads, which blocks."""
 
 from __future__ import annotations
 
@@ -35,23 +35,24 @@ class _Signal:
 
 
 class _Bounded:
-    """A connection whose every step ends at `ratelimit_until`. It comes before a connection class of the client library.
+    """A mixin for a connection class of the client library, whose steps all end at `ratelimit_until`.
 
-    The library reads its time-outs from these attributes when it connects, and waits for replies in read_response.
+    When the library connects, it reads its time-outs from the attributes that are overridden here. It waits for replies in
+    read_response.
     """
 
     ratelimit_address: Address | None = None
     ratelimit_deadline: float | None = None
     ratelimit_until = FOREVER
-    #: Whether the time-outs asked for are those of connecting.
+    #: True while the connection is being made.
     ratelimit_connecting = False
-    #: Whether the server accepted the connection.
+    #: True if the server accepted the connection.
     ratelimit_accepted = False
-    #: Whether read_response of the library takes a time-out.
+    #: True if the library's read_response has a parameter for a time-out.
     ratelimit_takes_timeout = False
 
     def _left(self) -> float | None:
-        # Not 0, which would be a socket that does not block.
+        # Never 0, which would make the socket non-blocking.
         return None if self.ratelimit_until == FOREVER else max(0.001, self.ratelimit_until - monotonic())
 
     @property
@@ -64,7 +65,7 @@ class _Bounded:
 
     @property
     def socket_timeout(self) -> float | None:
-        # What is read when the connection stands is kept for later calls.
+        # Once the connection is made, the socket keeps this time-out for later calls.
         return self._left() if self.ratelimit_connecting else self.ratelimit_deadline
 
     @socket_timeout.setter
@@ -82,7 +83,7 @@ class _Bounded:
     def read_response(self, *args: Any, **kwargs: Any) -> Any:
         if self.ratelimit_until != FOREVER:
             left = self.ratelimit_until - monotonic()
-            # The socket's own time-out is the deadline. It will do for a call that has just begun.
+            # The socket's time-out is the deadline, which is right for a call that has just begun.
             if self.ratelimit_deadline is None or not 0 <= self.ratelimit_deadline - left < NEARLY_SECONDS:
                 if not self.can_read(max(0.0, left)):  # type: ignore[attr-defined]
                     self.disconnect()  # type: ignore[attr-defined]
@@ -96,13 +97,13 @@ class _Bounded:
 
 @cache
 def _bounded_class(base: Any) -> type[Any]:
-    # If the library takes a timeout for each reply, a reply that stops halfway ends in time too.
+    # With a time-out for each reply, a reply that stops halfway is given up in time too.
     takes_timeout = "timeout" in inspect.signature(base.read_response).parameters
     return type(f"Bounded{base.__name__}", (_Bounded, base), {"ratelimit_takes_timeout": takes_timeout})
 
 
 class Blocking:
-    """I/O of threads."""
+    """The I/O of threads."""
 
     signal = _Signal
     settings: dict[str, Any] = {}

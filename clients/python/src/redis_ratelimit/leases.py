@@ -1,7 +1,7 @@
-"""What a process holds of a limit, and how it spends and settles it. No I/O is done here.
+"""Leases: the part of a limit that a process has reserved, spends by itself and settles. It does no I/O.
 
-A batch is a reservation with COUNTLAPSED: the server holds it until it is settled, or counts it when its lease ends. So it
-may be spent bit by bit without a call, as long as the clock is read within the lease.
+A batch is a reservation with COUNTLAPSED: the server holds it until it is settled, or counts it when its lease ends. So the
+process may spend it bit by bit without a call, as long as it reads its clock within the lease.
 """
 
 from __future__ import annotations
@@ -30,32 +30,33 @@ from .parameters import (
 )
 from .replies import Reply, make_reply
 
-#: The shortest lease: below it too little would be left of it, as it is given up early.
+#: The shortest lease. As leases are given up early, too little would be left of a shorter one.
 LEAST_LEASE_MS = 20
 #: The longest that a denial is remembered.
 DENIAL_SECONDS = 0.1
-#: From a settlement that got no answer to the next try.
+#: The pause between a settlement that got no reply and the next try.
 RETRY_SECONDS = 0.1
-#: A reservation whose answer was lost is given back at once, and again this long after its lease, as the command may have
-#: been carried out in between.
+#: A reservation whose reply was lost is released at once, and again this long after its lease, as the command may have been
+#: executed in between.
 LOST_SECONDS = 1.0
-#: The part of a lease at its end that is not used, and its least length: clocks differ in speed.
+#: The part at the end of a lease that is not used, and its least length. It allows for clocks that differ in speed.
 MARGIN = 0.1
 LEAST_MARGIN_SECONDS = 0.002
-#: The next batch is fetched this many round trips plus this many seconds before it is needed, and at most this part of a
-#: lease before.
+#: The next batch is fetched this many round trips plus this many seconds before it is needed, but no earlier than this part
+#: of a lease.
 AHEAD_ROUND_TRIPS = 2
 AHEAD_SECONDS = 0.002
 AHEAD_MOST = 0.25
-#: A take is not answered by the server after this many batches in a row that arrived when their leases were over.
+#: A take fails after this many batches in a row that arrived when their leases were over.
 MOST_LATE = 3
 
 
 def batch_size(expected: float, needed: int, limit: int | None, reservations: int) -> int:
-    """Returns how much is asked for: what is `expected` to be spent within half a lease, and at least what is `needed`.
+    """Returns the quantity of the next batch: what is `expected` to be spent within half a lease, and at least what is
+    `needed`.
 
-    It is no more than the limit, nor than twice the even part of each of the `reservations` in the key. Before the first
-    answer (`limit` is None) their number is unknown, and it is only what is needed.
+    Apart from what is needed, it is at most the limit, and at most twice the limit divided by the `reservations` in the key.
+    Before the first reply (`limit` is None) that number is unknown, and only what is needed is reserved.
     """
     if limit is None:
         return max(1, needed)
@@ -63,21 +64,21 @@ def batch_size(expected: float, needed: int, limit: int | None, reservations: in
 
 
 class Batch:
-    """What one reservation holds."""
+    """A reservation that the process spends."""
 
     __slots__ = ("granted", "id", "left", "low", "tried", "until", "wall_until")
 
     def __init__(self, id: str | None, granted: int, until: float, wall_until: float, low: int) -> None:
-        #: None: nothing is reserved, as a policy's SHADOW lets everything pass.
+        #: The id of the reservation. None: nothing is reserved, because the policy is in shadow and allows everything.
         self.id = id
         self.granted = granted
         self.left = granted
-        #: When the process stops spending it, by the monotonic and by the wall clock.
+        #: The times when the process stops spending it, by the monotonic and by the wall clock.
         self.until = until
         self.wall_until = wall_until
-        #: The next batch is fetched when this much is left.
+        #: The next batch is fetched when no more than this is left.
         self.low = low
-        #: Its settlement was sent and not answered.
+        #: True if its settlement was sent but not answered.
         self.tried = False
 
     @property
@@ -85,7 +86,7 @@ class Batch:
         return self.granted - self.left
 
     def has_ended(self, now: float, wall: float) -> bool:
-        """Returns whether the batch has ended. A batch that was asked for later may end earlier by the wall clock."""
+        """Returns whether the batch has ended. By the wall clock, a later batch may end before an earlier one."""
         return now >= self.until or wall >= self.wall_until
 
 
@@ -93,22 +94,23 @@ class Lost(NamedTuple):
     """A reservation that may have been made, as its reply was lost. It is released twice."""
 
     id: str
-    #: When it is released the second time; None before the first.
+    #: The time of the second release; None before the first.
     again_at: float | None = None
 
 
 class Asked(NamedTuple):
-    """A reservation that is asked for, and how much of it a take waits for."""
+    """A reservation that the server is asked for."""
 
     id: str
     quantity: int
+    #: The part of the quantity that a take waits for.
     need: int
-    #: All of it or nothing: a denial says when all of it is available.
+    #: True if less than all would not help. A denial then says when all is available.
     exactly: bool = False
 
 
 class Force(NamedTuple):
-    """What was spent of a reservation that the server lost."""
+    """The quantity that was spent of a reservation which the server has lost. It is counted with FORCE."""
 
     quantity: int
 
@@ -126,21 +128,21 @@ class Plan(NamedTuple):
 
 
 class Demand:
-    """The demand: a moving average over a lease."""
+    """The demand for a limit, as a moving average over a lease."""
 
     def __init__(self, lease: float, now: float) -> None:
         self._lease = lease
-        #: In a second.
+        #: The average, in units for each second.
         self.rate = 0.0
         self._updated_at = now
-        #: What was asked for since.
+        #: The quantity that was asked for since the last update.
         self.asked = 0
-        #: When something was last asked for.
+        #: The time of the last take.
         self.asked_at = float("-inf")
 
     def update(self, now: float) -> None:
         """Brings the average up to date."""
-        # A clock that a test sets may go back.
+        # A test may set its clock back.
         passed = max(0.0, now - self._updated_at)
         kept = exp(-passed / self._lease)
         self.rate = self.rate * kept + (self.asked * (1 - kept) / passed if passed else self.asked / self._lease)
@@ -152,13 +154,13 @@ class Denial(NamedTuple):
     """A denial while it is remembered."""
 
     reply: Reply
-    #: How much more than what is held was denied.
+    #: The least quantity, in addition to what is held, that was denied.
     short: int
     at: float
     until: float
 
     def reply_to(self, quantity: int, leave: int, left: int, now: float) -> Reply:
-        """Returns the reply to a take while `left` is held."""
+        """Returns the reply to a take at the time `now`, when the process still holds `left`."""
         reply = self.reply
         passed_ms = int((now - self.at) * 1000)
         retry_ms = reply.retry_after_ms
@@ -168,12 +170,12 @@ class Denial(NamedTuple):
 
 
 class Leases:
-    """The batches of one key. Methods are called with the lock held. start_over(), take() and outrun_reply() are called
-    without it, and is_settled may be read without it.
+    """The batches of one key. The lock must be held when a method is called, except for start_over(), take() and
+    outrun_reply(), which must be called without it. is_settled may be read without it.
 
-    A caller tries take(). If that returns None, the caller calls want(), and tries again after the next round. The thread or
+    A caller tries take(). If that returns None, the caller calls want() and tries again after the next round. The thread or
     task that does the I/O sends what plan() returns and reports the outcome with receive() or fail(), until plan() returns
-    None. Then it waits until next_at(), or until wake() is called.
+    None. Then it waits until next_at() or until wake() is called.
     """
 
     def __init__(
@@ -199,59 +201,60 @@ class Leases:
         self.leave = leave
         self.lease_ms = lease_ms
         self.lease = lease_ms / 1000
-        #: The clocks, which a test may set.
+        #: The clocks. A test may replace both.
         self.monotonic = clock or time.monotonic
         self.wall = clock or time.time
-        #: Is called, with the lock held, when plan() has something to do. It returns at once.
+        #: Called when plan() has something to do, with the lock held. It must not block.
         self.wake: Any = None
-        #: The code of an error reply.
+        #: Returns the code of an error reply.
         self.code: Callable[[Exception], str | None] = lambda _: None
-        #: The error of a take whose batches arrive too late.
+        #: The class of the error of a take whose batches arrive too late.
         self.late_error: type[Exception] = TimeoutError
         self._spendable_seconds = self.lease - max(self.lease * MARGIN, LEAST_MARGIN_SECONDS)
-        # In a fixed window, a reservation that lapsed may leave at the end of its lease.
+        # In a fixed window, a lapsed reservation may leave as early as the end of its lease.
         least_ms = period_ms(window.period, least=True) if isinstance(window, Window) else None
         calendar = isinstance(window, Window) and window.fixed and (window.start or "").lower() != "first"
-        #: How long after it was asked for a reservation cannot have ended by itself.
+        #: A reservation cannot have ended by itself within this time after it was asked for.
         self.held_seconds = self.lease + (0.0 if calendar else (least_ms or 0) / 1000)
         self.start_over()
 
     def start_over(self) -> None:
-        """Forgets everything: what was held belongs to another process."""
+        """Forgets everything, because it belongs to another process."""
         self.lock = Lock()
         self.pid = os.getpid()
         self._prefix = secrets.token_hex(12)
         self._made = 0
         self._batches: deque[Batch] = deque()
-        #: To be settled.
+        #: The batches to be settled.
         self._done: list[Batch] = []
         self._lost: list[Lost] = []
         self._forces: list[Force] = []
-        #: The most that a take needs which waits for the server.
+        #: The largest quantity of a take that waits for the server.
         self._wanted = 0
-        #: What a take still lacks after the server gave what it had.
+        #: The quantity that a take still lacks after the server has granted less than it needs.
         self._short = 0
         self._closing = False
-        #: The policy turned out to be a semaphore's, which only the server knows: nothing more is reserved.
+        #: True once the server has said that the policy is a semaphore. From then on nothing is reserved.
         self._is_semaphore = False
-        #: Goes up each time that waiting calls should try again, and with each of the plans that failed.
+        #: Increases each time that waiting takes should try again.
         self.rounds = 0
+        #: The number of plans that failed.
         self.failures = 0
-        #: What went wrong last, and in which round. A thread that waited for that round may look when the next is over.
+        #: The last error, and the round in which it occurred. A thread that waited for that round may read it a round later.
         self.error: Exception | None = None
         self._error_round = 0
         self._under_way = False
         self._retry_at = float("-inf")
         self._demand = Demand(self.lease, self.monotonic())
         self._round_trip = 0.001
-        #: Whether the server gave less than was asked for the last time: then nothing is fetched ahead.
+        #: True if the server last granted less than was asked for. Then nothing is fetched ahead.
         self._is_full = False
-        #: How many batches in a row arrived when their leases were over.
+        #: The number of batches in a row that arrived when their leases were over.
         self._late = 0
         self._denial: Denial | None = None
-        # From the server's last reply: the limit, the reservations in the key, what is available beyond what is held.
+        # From the server's last reply: the limit, the reservations in the key, and what is available beyond those.
         self._limit: int | None = None
-        #: Until then a policy's limit is believed to be what the server said, as the policy may be changed.
+        #: Until this time the limit of a policy is taken from the last reply. Later it may have been changed.
         self._limit_until = float("-inf")
         self._reservations = 1
         self._remaining = 0
@@ -260,9 +263,9 @@ class Leases:
     # Spending.
 
     def take(self, quantity: int, is_counted: bool = False) -> Reply | None:
-        """Returns a decision; None if the server must be asked. Counts it as demand, unless want() did."""
+        """Returns a decision; None if the server must be asked. Counts the quantity as demand, unless want() did."""
         with self.lock:
-            # Within the lock, so that nothing is settled between the look at the clock and the decision.
+            # The clock is read with the lock held, so that nothing is settled before the decision.
             now = self.monotonic()
             demand = self._demand
             demand.asked_at = now
@@ -282,7 +285,7 @@ class Leases:
             return reply
 
     def _refill(self, batch: Batch) -> None:
-        """Settles a batch if it is spent, and wakes what fetches the next one."""
+        """Settles a batch if it is spent, and wakes the thread or task that fetches the next one."""
         if batch.left == 0:
             self._batches.popleft()
             self._settle(batch)
@@ -301,9 +304,9 @@ class Leases:
             rest = quantity
             while rest:
                 batch = self._batches[0]
-                part = min(rest, batch.left)
-                batch.left -= part
-                rest -= part
+                taken = min(rest, batch.left)
+                batch.left -= taken
+                rest -= taken
                 if batch.left <= batch.low:
                     self._refill(batch)
             return Reply(0, self._limit or 0, self._remaining + left - quantity, None, self._reset_ms)
@@ -326,12 +329,12 @@ class Leases:
         return limit is not None and quantity + self.leave > limit
 
     def _count(self, quantity: int, now: float) -> None:
-        # What can never be allowed makes no batch larger.
+        # A quantity that can never be allowed must not make batches larger.
         if not self._is_too_much(quantity, now):
             self._demand.asked += quantity
 
     def _drop_ended(self, now: float) -> bool:
-        """Stops spending what has ended. Returns whether there was any."""
+        """Stops spending the batches that have ended. Returns whether there were any."""
         if not self._batches:
             return False
         wall = self.wall()
@@ -346,7 +349,7 @@ class Leases:
             self._done.append(batch)
 
     def want(self, quantity: int, is_counted: bool = False) -> int:
-        """Notes that a take waits for the server. Returns the value of `rounds` at which it tries again."""
+        """Records that a take waits for the server. Returns the value of `rounds` at which it tries again."""
         if self._closing:
             raise RuntimeError("the limit in the process is closed")
         self._refuse_semaphore()
@@ -357,11 +360,11 @@ class Leases:
         return self.rounds + 1
 
     def outrun_reply(self) -> Reply:
-        """Returns the reply to a take whose batches were spent by others each time."""
+        """Returns the reply to a take whose batches were always spent by others."""
         return Reply(2, self._limit or 0, 0, 1, self._reset_ms)
 
     def close(self) -> None:
-        """Begins to settle what is held. Nothing more is asked for."""
+        """Starts to settle what is held. From then on nothing more is reserved."""
         self._closing = True
         if self.is_settled:
             return
@@ -371,7 +374,7 @@ class Leases:
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing is held, and nothing under way."""
+        """True if nothing is held, and no plan is being executed."""
         return not (self._batches or self._done or self._lost or self._forces or self._under_way)
 
     # Planning.
@@ -380,7 +383,7 @@ class Leases:
         return min(AHEAD_ROUND_TRIPS * self._round_trip + AHEAD_SECONDS, self.lease * AHEAD_MOST)
 
     def plan(self) -> Plan | None:
-        """What to send now, if anything."""
+        """Returns what to send now; None if there is nothing to send."""
         now, wall = self.monotonic(), self.wall()
         self._demand.update(now)
         self._drop_ended(now)
@@ -423,27 +426,27 @@ class Leases:
         return "RL.ACQUIRE", self.key, *limit, item.quantity, *options, "COUNTLAPSED", "MS"
 
     def _end_round(self) -> None:
-        # Whoever waits has what it needs by now, or will not get it.
+        # A take that still waits now finds what it needs, or will not get it.
         if self._wanted:
             self._wanted = 0
             self.error = None
             self.rounds += 1
 
     def _next_request(self, now: float, is_idle: bool) -> Asked | None:
-        """What to ask the server for."""
+        """Returns what to ask the server for, if anything."""
         if self._closing or self._is_semaphore:
             return None
         left = self._left()
         if self._wanted <= left:
             return self._request(0) if self._is_needed_soon(left, now, is_idle) else None
         if self._limit is not None and self._wanted + self.leave > self._limit:
-            # Of a policy, which may have more by now.
+            # The limit is that of a policy, which may have been raised.
             return self._request(self._wanted, exactly=True)
         is_rest, self._short = self._short > 0, 0
         return self._request(self._wanted - left, exactly=is_rest)
 
     def _is_needed_soon(self, left: int, now: float, is_idle: bool) -> bool:
-        """Returns whether the next batch is to be fetched while the last is spent."""
+        """Returns whether to fetch the next batch while the last one is being spent."""
         denied_until = float("-inf") if self._denial is None else self._denial.until
         if is_idle or self._expected() < 1 or self._is_full or now < max(denied_until, self._retry_at):
             return False
@@ -452,11 +455,11 @@ class Leases:
         return left <= self._low() or ends - now <= soon
 
     def _low(self) -> int:
-        """Returns how much is spent until the next batch is there."""
+        """Returns the quantity that is expected to be spent until the next batch arrives."""
         return int(self._demand.rate * self._ahead_seconds())
 
     def _expected(self) -> float:
-        """What is expected to be asked for within half a lease."""
+        """Returns the quantity that is expected to be asked for within half a lease."""
         return self._demand.rate * self.lease / 2
 
     def _request(self, need: int, exactly: bool = False) -> Asked:
@@ -465,13 +468,13 @@ class Leases:
         return Asked(f"{self._prefix}-{self._made}", size, need, exactly)
 
     def next_at(self) -> float | None:
-        """Returns when plan() will have something to do by itself; None if never."""
+        """Returns when plan() will have something to do even if nothing is taken; None if never."""
         now = self.monotonic()
         times = [self._retry_at if lost.again_at is None else lost.again_at for lost in self._lost]
         if self._done or self._forces:
             times.append(max(now, self._retry_at))
         if self._batches:
-            # The wall clock may end a batch earlier. Then take() sees it, and nothing more is spent.
+            # By the wall clock a batch may end earlier. Then take() notices it and spends no more.
             ends = [batch.until for batch in self._batches]
             soon = max(ends) - self._ahead_seconds()
             times += [min(ends), self._demand.asked_at + self.lease, *([soon] if soon > now else [])]
@@ -480,7 +483,7 @@ class Leases:
     # The outcome of a plan.
 
     def receive(self, plan: Plan, answers: list[Any]) -> None:
-        """Reads the replies to a plan, error replies among them."""
+        """Reads the replies to a plan, some of which may be errors."""
         now = self.monotonic()
         self._round_trip += (now - plan.sent_at - self._round_trip) / 8
         if isinstance(plan.items[-1], Asked):
@@ -500,34 +503,34 @@ class Leases:
                 read = replies.read_id if item.exactly else replies.read_id_and_granted
                 self._read(plan, item, read(answer), now)
         if self._is_semaphore:
-            # Only this gives them back.
+            # A semaphore's reservations can only be released.
             self._lost += [Lost(batch.id) for batch in (*self._batches, *self._done) if batch.id is not None]
             self._batches.clear()
             self._done = []
         self._finish_plan()
 
     def _is_held(self, batch: Batch, now: float) -> bool:
-        """Returns whether its reservation cannot have ended by itself."""
-        more = self.held_seconds - self._spendable_seconds
-        return now < batch.until + more and self.wall() < batch.wall_until + more
+        """Returns whether the reservation of a batch cannot have ended by itself."""
+        margin = self.held_seconds - self._spendable_seconds
+        return now < batch.until + margin and self.wall() < batch.wall_until + margin
 
     def _keep_refused(self, batch: Batch, error: Exception, now: float) -> None:
-        """Notes an error reply to a settlement."""
+        """Handles an error reply to a settlement."""
         if isinstance(self.window, str) and self.code(error) == "ERR":
-            # The only ERR of an RL.APPLY that is written right: the reservation is a semaphore's.
+            # A correct RL.APPLY has the code ERR only if the reservation is a semaphore's.
             self._is_semaphore = True
             self._done.append(batch)
         elif not batch.spent:
             assert batch.id is not None
             self._lost.append(Lost(batch.id))
         elif self._is_held(batch, now) and not self._closing:
-            # Such as by a server that has just become a replica. What was spent is not given back: it is settled
-            # later, or counted when the server finds its lease over.
+            # The server may have just become a replica, for example. What was spent is not given back: it is settled
+            # later, or the server counts it when the lease has ended.
             self._done.append(batch)
             self._retry_at = now + RETRY_SECONDS
 
     def _read(self, plan: Plan, asked: Asked, reply: Reply, now: float) -> None:
-        """Reads the answer to what was asked for."""
+        """Reads the reply to a reservation that was asked for."""
         granted = (asked.quantity if reply.allowed else 0) if asked.exactly else reply.granted or 0
         self._limit = reply.limit
         self._limit_until = now + DENIAL_SECONDS
@@ -536,10 +539,10 @@ class Leases:
         self._remaining = reply.remaining
         self._reset_ms = reply.reset_after_ms
         self._is_full = granted < asked.quantity
-        # A take that needs more than it got asks for all of the rest.
+        # A take that got less than it needs then asks for exactly the rest.
         self._short = max(0, asked.need - granted) if granted else 0
         if not reply.allowed:
-            # If less would have been enough, even 1 was denied.
+            # With ATMOST, a denial means that not even one unit is available.
             short = asked.quantity if asked.exactly else 1
             retry = DENIAL_SECONDS if reply.retry_after_ms is None else reply.retry_after_ms / 1000
             self._denial = Denial(reply, short, now, now + min(DENIAL_SECONDS, retry))
@@ -560,7 +563,7 @@ class Leases:
             self._late = 0
             self._keep_error(self.late_error(f"no batch arrived within its lease of {self.lease_ms} ms"))
         if self._is_too_much(asked.need, now):
-            # It was for a take that can never be allowed.
+            # It was reserved for a take that can never be allowed.
             self._settle(batch)
             return
         for each in self._batches:
@@ -568,7 +571,7 @@ class Leases:
         self._batches.append(batch)
 
     def fail(self, plan: Plan, error: Exception, is_sent: bool) -> None:
-        """Notes that a plan got no replies. `is_sent` says whether the server may have received it."""
+        """Records that a plan got no replies. `is_sent` is true if the server may have received it."""
         self._keep_error(error)
         self._retry_at = self.monotonic() + RETRY_SECONDS
         for item in plan.items:
@@ -578,7 +581,7 @@ class Leases:
             elif isinstance(item, Lost):
                 self._lost.append(item)
             elif isinstance(item, Force):
-                # It may have been counted.
+                # If it was sent, it may have been counted.
                 if not is_sent:
                     self._forces.append(item)
             elif is_sent:
@@ -590,7 +593,7 @@ class Leases:
         self.error, self._error_round = error, self.rounds + 1
 
     def error_since(self, awaited: int) -> Exception | None:
-        """What went wrong in the round `awaited`, or later."""
+        """Returns the last error, if it occurred in the round `awaited` or later."""
         return self.error if self._error_round >= awaited else None
 
     def _finish_plan(self) -> None:

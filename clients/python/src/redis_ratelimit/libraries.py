@@ -1,4 +1,4 @@
-"""The client libraries: which of them a client belongs to, and what their errors mean."""
+"""The client libraries redis-py and valkey-py, and the meaning of their errors."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Redirect(NamedTuple):
 
 
 class Late(Exception):
-    """The deadline of a call passed."""
+    """The deadline of a call has passed."""
 
 
 class Unsent(Exception):
@@ -45,13 +45,13 @@ class Unsent(Exception):
 
 
 def code_of(text: str) -> str:
-    """Returns the code of an error reply: its first word, or ERR, which the client libraries take off."""
+    """Returns the code of an error reply: its first word, or ERR, which the client libraries remove."""
     code, space, _ = text.partition(" ")
     return code if space and code.isalpha() and code.isupper() else "ERR"
 
 
 def unknown_policy_of(reply_error: type[Exception]) -> type[Exception]:
-    """Returns the class of UnknownPolicy that is an error reply as well. `reply_error` is the class of error replies."""
+    """Returns a class that is an UnknownPolicy and an error reply. `reply_error` is the class of error replies."""
     return type(UnknownPolicy.__name__, (UnknownPolicy, reply_error), {"__module__": UnknownPolicy.__module__})
 
 
@@ -62,19 +62,19 @@ class Library:
         self.name = name
         self.asynchronous = asynchronous
         self.errors = import_module(f"{name}.exceptions")
-        #: An error reply. The connection that brought it is as good as before.
+        #: The class of error replies. After such an error a connection can still be used.
         self.reply_error: type[Exception] = self.errors.ResponseError
         self.unknown_policy = unknown_policy_of(self.reply_error)
         self.timeout_error: type[Exception] = self.errors.TimeoutError
         self.connection_error: type[Exception] = self.errors.ConnectionError
-        #: A ConnectionError, as programs catch it, that says that nothing was sent.
+        #: The ConnectionError of a call that was not sent.
         self.unsent_error: type[Exception] = type(
             "ConnectionError", (self.connection_error, Unsent), {"__module__": self.errors.__name__}
         )
         self.no_retry: Any = import_module(f"{name}{'.asyncio' if asynchronous else ''}.retry").Retry(
             import_module(f"{name}.backoff").NoBackoff(), 0
         )
-        # A wrong password is a mistake in the program, so it is raised although it is a ConnectionError.
+        # A wrong password is a mistake in the setup, so it is raised, although it is a ConnectionError.
         self._mistakes = self._classes(
             "AuthenticationError", "AuthenticationWrongNumberOfArgsError", "AuthorizationError"
         )
@@ -88,22 +88,22 @@ class Library:
         return code_of(str(error)) if type(error) is self.reply_error else None
 
     def is_late(self, error: BaseException) -> bool:
-        """Returns whether an error means that time was over."""
+        """Returns whether an error means that the time was up."""
         return isinstance(error, (Late, self.timeout_error, TimeoutError))
 
     def is_lost(self, error: BaseException) -> bool:
-        """Returns whether an error means that there is no connection, or no longer."""
+        """Returns whether an error means that a connection could not be made, or was lost."""
         return isinstance(error, (self.connection_error, OSError)) and not isinstance(
             error, (*self._mistakes, *self._not_serving)
         )
 
     def is_answer(self, error: BaseException) -> bool:
-        """Returns whether an error is what the server answered, to a call or to a login."""
+        """Returns whether an error is an answer of the server, to a call or to a login."""
         return isinstance(error, (self.reply_error, *self._mistakes))
 
     def is_not_serving(self, error: BaseException) -> bool:
-        """Returns whether an error reply means that no call can be served now: a server that loads its data, a replica
-        without its master, a cluster without a slot's master, a slot that moves with only some of a call's keys."""
+        """Returns whether an error reply means that the server cannot serve the call now: it loads its data, it is a replica
+        without its master, the slot has no master, or only some of the call's keys have moved with their slot."""
         return isinstance(error, self._not_serving) or self.code(error) in NOT_SERVING
 
     def is_full(self, error: BaseException) -> bool:
@@ -118,10 +118,10 @@ class Library:
         return isinstance(error, read_only) or isinstance(error.__context__, read_only)
 
     def redirect(self, error: BaseException) -> Redirect | None:
-        """What MOVED and ASK say; None for other errors."""
+        """Returns the redirection of an error MOVED or ASK; None for other errors."""
         text = {"MovedError": "MOVED ", "AskError": "ASK "}.get(type(error).__name__, "") + str(error)
-        found = re.match(r"(MOVED|ASK) (\d+) (.*):(\d+)", text)
-        return Redirect(int(found[2]), found[3], int(found[4]), found[1] == "ASK") if found else None
+        match = re.match(r"(MOVED|ASK) (\d+) (.*):(\d+)", text)
+        return Redirect(int(match[2]), match[3], int(match[4]), match[1] == "ASK") if match else None
 
 
 @cache
@@ -130,7 +130,7 @@ def _library(name: str, asynchronous: bool) -> Library:
 
 
 def library_of(client: Any, *, asynchronous: bool) -> Library:
-    """Returns the library of a client. Raises TypeError for anything but a client of the wanted kind."""
+    """Returns the library of a client. Raises TypeError unless it is a client of the wanted kind."""
     if isinstance(client, (str, bytes)):
         raise TypeError(f"a limiter takes a client, not the URL {client!r}: give it Redis.from_url({client!r})")
     for base in type(client).__mro__:

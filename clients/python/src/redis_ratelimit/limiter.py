@@ -30,12 +30,12 @@ _locals: weakref.WeakSet[Local] = weakref.WeakSet()
 
 
 def remember(limiter: Limiter) -> None:
-    """Adds a limiter to those whose connections a forked child forgets."""
+    """Adds a limiter to those that forget their connections in a forked child."""
     _limiters.add(limiter)
 
 
 class Local(InProcess):
-    """A limit in the process, see Limiter.local. Several threads may use it."""
+    """A limit that is decided in the process, see Limiter.local. Several threads may use it."""
 
     #: A background thread ends after this time without work.
     LINGER_SECONDS = 1.0
@@ -54,7 +54,7 @@ class Local(InProcess):
             self._due.notify()
 
     def take(self, quantity: int = 1) -> Reply:
-        """Decides like window(), in the process if it can. Asks the server if the process holds too little."""
+        """Decides as window() does, but in the process if possible. Asks the server if the process holds too little."""
         leases = self._leases
         if os.getpid() != leases.pid:
             self._start_over()
@@ -99,8 +99,8 @@ class Local(InProcess):
                 answered.notify_all()
 
     def close(self) -> None:
-        """Settles what is held. Raises if the server does not answer and `unreachable` is "raise"; what was held then counts
-        when its lease ends."""
+        """Settles what is held. If the server does not answer, what is held counts when its lease ends, and the error is
+        raised if `unreachable` is "raise"."""
         leases = self._leases
         if os.getpid() != leases.pid:
             self._start_over()
@@ -119,18 +119,19 @@ class Local(InProcess):
 
 
 class Reservation(Settling):
-    """A reservation while its work is done, see Limiter.acquire."""
+    """A reservation of one limit or of several limits, from Limiter.acquire or the reply to Limiter.all."""
 
     def apply(self, cost: Cost | None = None, *, quantity: Cost | None = None) -> bool:
-        """Settles now: counts what was reserved, or `cost`, what was really used. Returns False if the lease had ended.
+        """Settles the reservation now: counts what was reserved, or what was really used, which is `cost`. Returns False if
+        the lease had ended.
 
-        For several limits, `cost` maps their names to what was used. A limit that it does not name keeps what was reserved,
-        and a semaphore is released. `quantity` is another name of `cost`.
+        For several limits, `cost` maps their names to what was used. For a limit that it does not name, all that was
+        reserved counts. A semaphore is released. `quantity` is another name of `cost`.
         """
         return run(self._apply(cost if quantity is None else quantity))
 
     def release(self) -> bool:
-        """Settles now: releases the reservation. Returns False if the lease had ended."""
+        """Gives the reservation back now. Returns False if the lease had ended."""
         return run(self._release())
 
     def renew(self, lease: Duration | None = None) -> bool:
@@ -144,7 +145,7 @@ class Reservation(Settling):
         _renewals.remove(self)
 
     def _renew_again(self) -> float | None:
-        """Renews. Returns the seconds until the next renewal; None if there is nothing left to renew."""
+        """Renews the leases. Returns the seconds until the next renewal; None if there is nothing left to renew."""
         return self._renewal_seconds if run(self._renew_while_work_runs()) else None
 
     def __enter__(self) -> Reservation:
@@ -158,7 +159,7 @@ class Reservation(Settling):
 
 
 class _Renewals:
-    """Renews the leases of reservations while their work runs, all of them in one thread."""
+    """Renews the leases of all reservations while their work runs, in one thread."""
 
     #: The thread ends after this time without work.
     LINGER_SECONDS = 1.0
@@ -167,9 +168,9 @@ class _Renewals:
         self.start_over()
 
     def start_over(self) -> None:
-        """Forgets all reservations, as in a forked child, which does not have the thread."""
+        """Forgets all reservations. For a forked child, which does not have the thread."""
         self._changed = threading.Condition()
-        #: When each is due.
+        #: The reservations, and when the renewal of each is due.
         self._due: dict[Reservation, float] = {}
         self._next = float("inf")
         self._is_running = False
@@ -197,7 +198,7 @@ class _Renewals:
                     self._due[reservation] = monotonic() + seconds
 
     def _wait(self) -> Reservation | None:
-        """Waits until a reservation is due, and returns it; None if there was nothing to do for a while."""
+        """Waits until the renewal of a reservation is due, and returns the reservation; None after a time without work."""
         with self._changed:
             while True:
                 first = min(self._due, key=self._due.__getitem__, default=None)
@@ -214,7 +215,7 @@ _renewals = _Renewals()
 
 
 def _method(make: Callable[P, Call[T]]) -> Callable[Concatenate[Limiter, P], T]:
-    """Returns a method that sends the call that `make` returns. It has the parameters and the docstring of `make`."""
+    """Returns a method that sends the call which `make` returns. The method has the parameters and docstring of `make`."""
     name = name_of(make)
 
     def method(self: Limiter, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -233,17 +234,17 @@ def _method_of_several(make: Callable[P, Call[AllReply]]) -> Callable[Concatenat
 
 
 class Limiter(Methods[Local, Reservation]):
-    """Asks limits of a server with redis-ratelimit.
+    """A limiter whose limits are kept by a server with redis-ratelimit.
 
-    The limiter opens its own connections, with the settings of `client`, and never sends a call twice. If all of them are
-    in use (50, or the max_connections of `client`), a call waits for one. Error replies are always raised. If the server
-    answers other calls but not this one before the deadline, the call raises Busy: `unreachable="allow"` must not let an
-    overload through.
+    The limiter opens its own connections, with the settings of `client`, and never sends a call twice. If all connections
+    are in use (50, or the max_connections of `client`), a call waits for one. Error replies are always raised. If the server
+    answers other calls but not this one before the deadline, the call raises Busy, so that `unreachable="allow"` does not
+    let an overload through.
 
     Args:
         client: A client of redis-py or valkey-py, for a server, a Sentinel service or a cluster.
-        unreachable: What a call returns while Redis does not answer: "raise" raises the error, "allow" and "deny" decide
-            without Redis, and another limiter decides in its place.
+        unreachable: The outcome of calls while Redis does not answer. "raise" raises the error, "allow" allows and "deny"
+            denies all calls, and another limiter decides in place of this one.
         deadline: The longest that a call takes, in seconds, plus its block=. By default the socket_timeout of `client`.
     """
 

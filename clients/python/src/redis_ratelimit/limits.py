@@ -1,12 +1,12 @@
-"""A storage for the package `limits`, and so for slowapi and Flask-Limiter, that lets redis-ratelimit count.
+"""A storage for the package `limits`, and so for slowapi and Flask-Limiter, in which redis-ratelimit counts.
 
-import redis_ratelimit.limits  # makes the URIs known
+import redis_ratelimit.limits  # registers the schemes of the URIs
 
 storage = limits.storage.storage_from_string("ratelimit+redis://localhost:6379")
 
-The URIs are those of the storage for Redis of `limits` with `ratelimit+` before them: ratelimit+redis, ratelimit+rediss,
-ratelimit+redis+unix, ratelimit+redis+sentinel, ratelimit+redis+cluster, the same with valkey for redis, and each of them
-after `async+` for asyncio.
+The URIs are those of the storage for Redis in `limits`, with `ratelimit+` in front: ratelimit+redis, ratelimit+rediss,
+ratelimit+redis+unix, ratelimit+redis+sentinel, ratelimit+redis+cluster, and the same with valkey instead of redis. For
+asyncio, `async+` stands in front of that.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ T = TypeVar("T")
 
 #: A limit that is never reached, for methods of the interface that ask for a count without a limit.
 ENDLESS_LIMIT = 10**15
-#: Entries of a window in the place of a sliding window counter: it is exact to a 64th of its period.
+#: The entries of a window that replaces a sliding window counter. It is exact to a 64th of its period.
 BUCKETS = 64
-#: How many keys are remembered.
+#: The number of keys that are remembered.
 REMEMBERED = 10_000
-#: How often a window that others change meanwhile is looked at for one answer.
+#: The most calls to find the oldest event of a window that other calls change at the same time.
 LOOKS = 3
 _SCHEMES = [
     f"ratelimit+{library}{kind}"
@@ -66,25 +66,26 @@ def _counter(limit: int, expiry: int) -> Window:
 
 
 class _LastUsed(Generic[T]):
-    """A value for each of the keys that were used last."""
+    """A cache with a value for each of the keys that were used last."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._known: OrderedDict[str, T] = OrderedDict()
+        self._values: OrderedDict[str, T] = OrderedDict()
 
     def put(self, key: str, value: T) -> None:
         with self._lock:
-            self._known[key] = value
-            self._known.move_to_end(key)
-            if len(self._known) > REMEMBERED:
-                self._known.popitem(last=False)
+            self._values[key] = value
+            self._values.move_to_end(key)
+            if len(self._values) > REMEMBERED:
+                self._values.popitem(last=False)
 
     def get(self, key: str) -> T | None:
-        return self._known.get(key)
+        return self._values.get(key)
 
 
 def _period_in(key: str) -> int | None:
-    """Returns the period of a key that an item of `limits` made: its end is amount/multiples/granularity."""
+    """Returns the period of a key that an item of `limits` made, which ends in amount/multiples/granularity; None for
+    other keys."""
     parts = key.rsplit("/", 3)
     item = limits.limits.GRANULARITIES.get(parts[-1])
     if len(parts) < 3 or item is None or not parts[-2].isdecimal():
@@ -103,16 +104,16 @@ def _count(reply: Reply) -> int:
 
 
 class _Oldest(NamedTuple):
-    """A window: how many entries it has, and in how many seconds the oldest of them leaves."""
+    """The number of entries of a window, and the seconds until the oldest of them leaves."""
 
     entries: int
     leaves_in: float
 
 
 class _Look:
-    """Finds when the oldest event of a window leaves: the wait of a call that asks for one more than there is.
+    """Finds when the oldest event of a window leaves: that is the wait of a call that asks for one more than is left.
 
-    How much there is was answered by the last call on the key, so that one look will do unless others came between.
+    The last call on the key has reported how much is left. So one call is enough, unless other calls came in between.
     """
 
     def __init__(self, window: Window, remaining: int | None) -> None:
@@ -125,7 +126,7 @@ class _Look:
         return self._guess + 1
 
     def take(self, reply: Reply) -> _Oldest | None:
-        """Returns the result; None if the server must be asked for another quantity."""
+        """Reads a reply. Returns the result; None if the server must be asked for another quantity."""
         if _is_unknown(reply):
             return _Oldest(0 if reply.allowed else self.window.limit, 0.0)
         self._looks += 1
@@ -140,7 +141,7 @@ class _Look:
 
 
 def _plain(uri: str) -> str:
-    """Returns the URI without what is ours."""
+    """Returns the URI without the prefixes of this storage."""
     return uri.removeprefix("async+").removeprefix("ratelimit+")
 
 
@@ -158,22 +159,23 @@ def _error_of(uri: str) -> type[Exception]:
     return error
 
 
-def _moving_window(found: _Oldest, expiry: int) -> tuple[float, int]:
-    """Returns when the oldest entry came, and how many there are."""
+def _moving_window(oldest: _Oldest, expiry: int) -> tuple[float, int]:
+    """Returns the time of the oldest entry, and the number of entries."""
     now = time.time()
-    return (now + found.leaves_in - expiry, found.entries) if found.entries else (now, 0)
+    return (now + oldest.leaves_in - expiry, oldest.entries) if oldest.entries else (now, 0)
 
 
-def _sliding_window(found: _Oldest, expiry: int) -> tuple[int, float, int, float]:
-    """Returns all that a window counts, as if it were of the current one. The time is that of the oldest, below the period,
-    as whole periods count as nothing in `limits`."""
-    if not found.entries:
+def _sliding_window(oldest: _Oldest, expiry: int) -> tuple[int, float, int, float]:
+    """Returns the whole count of a window as that of the current window, and the time until its oldest event leaves. That
+    time is kept below the period, because `limits` takes a whole period for nothing."""
+    if not oldest.entries:
         return 0, 0.0, 0, 0.0
-    return 0, 0.0, found.entries, min(found.leaves_in, expiry - 0.001)
+    return 0, 0.0, oldest.entries, min(oldest.leaves_in, expiry - 0.001)
 
 
 class _Shared:
-    """What both storages are made of. `call` calls a method of the limiter: under the synchronous one it never suspends."""
+    """The implementation of both storages. `call` calls a method of the limiter. In the synchronous one it never suspends:
+    its I/O blocks."""
 
     def __init__(self, uri: str, key_prefix: str, call: Callable[..., Coroutine[Any, Any, Any]]) -> None:
         self._call = call
@@ -191,12 +193,12 @@ class _Shared:
         return self._error, Busy, MissingModule
 
     def remember(self, key: str, expiry: int) -> None:
-        """Keeps the period of a key that does not tell it by itself."""
+        """Remembers the period of a key whose name does not have it."""
         if _period_in(key) != expiry:
             self._periods.put(key, expiry)
 
     def window_of(self, key: str) -> Window:
-        """Returns the fixed window of a key. A look at it has no period to give, but must have it."""
+        """Returns the fixed window of a key, for methods of the interface that have no parameter for the period."""
         period = self._periods.get(key) or _period_in(key)
         if period is None:
             raise LookupError(
@@ -206,7 +208,7 @@ class _Shared:
         return _fixed(period)
 
     def took(self, key: str, reply: Reply) -> bool:
-        """Returns whether an entry was taken, and keeps what is left for the next look."""
+        """Returns whether an entry was taken, and remembers how much is left."""
         if reply.reachable:
             self._remaining.put(key, reply.remaining)
         return reply.allowed
@@ -216,47 +218,48 @@ class _Shared:
 
     @property
     def pattern(self) -> str:
-        """All keys of the storage, for SCAN."""
+        """The pattern of all keys of the storage, for SCAN."""
         prefix = "".join(f"\\{letter}" if letter in "*?[]^\\" else letter for letter in self.key_prefix)
         return f"{prefix}:*"
 
     async def incr(self, key: str, expiry: int, amount: int = 1) -> int:
-        """Counts in a fixed window that begins with its first hit. Returns its count."""
+        """Counts in a fixed window that starts with its first hit. Returns its count."""
         self.remember(key, expiry)
         return _count(await self._window(self.prefixed_key(key), _fixed(expiry), amount))
 
     async def get(self, key: str) -> int:
-        """Returns how much a fixed window has."""
-        # Of one, as a look of nothing is never denied, not even without Redis.
+        """Returns the count of a fixed window."""
+        # Asks for 1, because a call for 0 is never denied, not even while Redis is away.
         return _count(await self._window_ro(self.prefixed_key(key), self.window_of(key), 1))
 
     async def get_expiry(self, key: str) -> float:
-        """Returns when a fixed window ends, in Unix seconds of this machine."""
+        """Returns when a fixed window ends, in Unix seconds by the clock of this machine."""
         reply = await self._window_ro(self.prefixed_key(key), self.window_of(key), 0)
         return time.time() + reply.reset_after_ms / 1000
 
     async def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
-        """Takes entries of a moving window, all or none."""
+        """Takes entries of a moving window, all or none of them."""
         return self.took(key, await self._window(self.prefixed_key(key), _moving(limit, expiry), amount))
 
     async def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
-        """Returns when the oldest entry of a moving window came, in Unix seconds of this machine, and how many there are."""
+        """Returns the time of the oldest entry of a moving window, in Unix seconds by the clock of this machine, and the
+        number of entries."""
         return _moving_window(await self._oldest(key, _moving(limit, expiry)), expiry)
 
     async def acquire_sliding_window_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
-        """Takes entries of a moving window of 64 steps, all or none."""
+        """Takes entries of a moving window of 64 steps, all or none of them."""
         return (await self._window(self.prefixed_key(key), _counter(limit, expiry), amount)).allowed
 
     async def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
-        """Returns 0 for the previous window, and the count of the last period for the current one."""
+        """Returns 0 for the previous window, and the count of the last period for the current window."""
         return _sliding_window(await self._oldest(key, _counter(ENDLESS_LIMIT, expiry)), expiry)
 
     async def _oldest(self, key: str, window: Window) -> _Oldest:
         look = self.look(key, window, ENDLESS_LIMIT if window.limit == ENDLESS_LIMIT else None)
         while True:
-            found = look.take(await self._window_ro(self.prefixed_key(key), window, look.quantity))
-            if found is not None:
-                return found
+            oldest = look.take(await self._window_ro(self.prefixed_key(key), window, look.quantity))
+            if oldest is not None:
+                return oldest
 
     async def check(self) -> bool:
         """Returns whether the server answers and has redis-ratelimit."""
@@ -282,11 +285,11 @@ class _Shared:
 class RateLimitStorage(
     limits.storage.Storage, limits.storage.MovingWindowSupport, limits.storage.SlidingWindowCounterSupport
 ):
-    """The storage of synchronous programs: fixed windows, moving windows, and moving windows of 64 steps for the sliding
-    window counter.
+    """The storage for synchronous programs: fixed windows, moving windows, and moving windows of 64 steps instead of the
+    sliding window counter.
 
-    `key_prefix` begins all keys. `unreachable` and `deadline` are those of redis_ratelimit.Limiter. All other options are
-    those of the client, such as socket_timeout, connection_pool and, with Sentinel, service_name and sentinel_kwargs.
+    All keys begin with `key_prefix`. `unreachable` and `deadline` are those of redis_ratelimit.Limiter. All other options
+    are options of the client, such as socket_timeout, connection_pool and, with Sentinel, service_name and sentinel_kwargs.
     """
 
     STORAGE_SCHEME = list(_SCHEMES)
@@ -311,35 +314,36 @@ class RateLimitStorage(
 
     @property
     def base_exceptions(self) -> type[Exception] | tuple[type[Exception], ...]:
-        """What `limits` wraps if it is asked to."""
+        """The errors that `limits` wraps with wrap_exceptions."""
         return self._shared.errors
 
     def incr(self, key: str, expiry: int, amount: int = 1) -> int:
-        """Counts in a fixed window that begins with its first hit. Returns its count."""
+        """Counts in a fixed window that starts with its first hit. Returns its count."""
         return run(self._shared.incr(key, expiry, amount))
 
     def get(self, key: str) -> int:
-        """Returns how much a fixed window has."""
+        """Returns the count of a fixed window."""
         return run(self._shared.get(key))
 
     def get_expiry(self, key: str) -> float:
-        """Returns when a fixed window ends, in Unix seconds of this machine."""
+        """Returns when a fixed window ends, in Unix seconds by the clock of this machine."""
         return run(self._shared.get_expiry(key))
 
     def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
-        """Takes entries of a moving window, all or none."""
+        """Takes entries of a moving window, all or none of them."""
         return run(self._shared.acquire_entry(key, limit, expiry, amount))
 
     def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
-        """Returns when the oldest entry of a moving window came, in Unix seconds of this machine, and how many there are."""
+        """Returns the time of the oldest entry of a moving window, in Unix seconds by the clock of this machine, and the
+        number of entries."""
         return run(self._shared.get_moving_window(key, limit, expiry))
 
     def acquire_sliding_window_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
-        """Takes entries of a moving window of 64 steps, all or none."""
+        """Takes entries of a moving window of 64 steps, all or none of them."""
         return run(self._shared.acquire_sliding_window_entry(key, limit, expiry, amount))
 
     def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
-        """Returns 0 for the previous window, and the count of the last period for the current one."""
+        """Returns 0 for the previous window, and the count of the last period for the current window."""
         return run(self._shared.get_sliding_window(key, expiry))
 
     def clear_sliding_window(self, key: str, expiry: int) -> None:
@@ -351,7 +355,7 @@ class RateLimitStorage(
         return run(self._shared.check())
 
     def reset(self) -> int | None:
-        """Deletes all keys of the storage. Returns how many there were."""
+        """Deletes all keys of the storage. Returns their number."""
         count = 0
         keys: list[Any] = []
         for key in self.storage.scan_iter(match=self._shared.pattern, count=1000):
@@ -369,8 +373,8 @@ class RateLimitStorage(
 class AsyncRateLimitStorage(
     limits.aio.storage.Storage, limits.aio.storage.MovingWindowSupport, limits.aio.storage.SlidingWindowCounterSupport
 ):
-    """The storage of programs with asyncio: RateLimitStorage with methods to be awaited. It may be made when a module is
-    imported, and be used in several event loops, one after the other."""
+    """The storage for programs with asyncio: RateLimitStorage with methods that are awaited. It may be created when a module
+    is imported, and used in several event loops, one after the other."""
 
     STORAGE_SCHEME = [f"async+{scheme}" for scheme in _SCHEMES]
 
@@ -385,7 +389,7 @@ class AsyncRateLimitStorage(
         **options: Any,
     ) -> None:
         super().__init__(uri, wrap_exceptions=wrap_exceptions)
-        # An argument of the storage of `limits`, which has several clients to choose from.
+        # The storage in `limits` has this argument to choose a client library.
         options.pop("implementation", None)
         self._made = uri, options
         self.limiter = asyncio.Limiter(
@@ -398,35 +402,36 @@ class AsyncRateLimitStorage(
 
     @property
     def base_exceptions(self) -> type[Exception] | tuple[type[Exception], ...]:
-        """What `limits` wraps if it is asked to."""
+        """The errors that `limits` wraps with wrap_exceptions."""
         return self._shared.errors
 
     async def incr(self, key: str, expiry: int, amount: int = 1) -> int:
-        """Counts in a fixed window that begins with its first hit. Returns its count."""
+        """Counts in a fixed window that starts with its first hit. Returns its count."""
         return await self._shared.incr(key, expiry, amount)
 
     async def get(self, key: str) -> int:
-        """Returns how much a fixed window has."""
+        """Returns the count of a fixed window."""
         return await self._shared.get(key)
 
     async def get_expiry(self, key: str) -> float:
-        """Returns when a fixed window ends, in Unix seconds of this machine."""
+        """Returns when a fixed window ends, in Unix seconds by the clock of this machine."""
         return await self._shared.get_expiry(key)
 
     async def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
-        """Takes entries of a moving window, all or none."""
+        """Takes entries of a moving window, all or none of them."""
         return await self._shared.acquire_entry(key, limit, expiry, amount)
 
     async def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
-        """Returns when the oldest entry of a moving window came, in Unix seconds of this machine, and how many there are."""
+        """Returns the time of the oldest entry of a moving window, in Unix seconds by the clock of this machine, and the
+        number of entries."""
         return await self._shared.get_moving_window(key, limit, expiry)
 
     async def acquire_sliding_window_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
-        """Takes entries of a moving window of 64 steps, all or none."""
+        """Takes entries of a moving window of 64 steps, all or none of them."""
         return await self._shared.acquire_sliding_window_entry(key, limit, expiry, amount)
 
     async def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
-        """Returns 0 for the previous window, and the count of the last period for the current one."""
+        """Returns 0 for the previous window, and the count of the last period for the current window."""
         return await self._shared.get_sliding_window(key, expiry)
 
     async def clear_sliding_window(self, key: str, expiry: int) -> None:
@@ -438,9 +443,9 @@ class AsyncRateLimitStorage(
         return await self._shared.check()
 
     async def reset(self) -> int | None:
-        """Deletes all keys of the storage. Returns how many there were."""
+        """Deletes all keys of the storage. Returns their number."""
         uri, options = self._made
-        # A client of its own, as one for asyncio belongs to the event loop that it was first used in.
+        # A separate client, because one for asyncio belongs to the event loop in which it was first used.
         client = _client(uri, options, asynchronous=True)
         count = 0
         try:

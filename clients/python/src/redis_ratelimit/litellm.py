@@ -77,7 +77,7 @@ UNKNOWN_MAX_TOKENS = 4096
 LONG_TEXT = 20_000
 #: The characters of a token, as an estimate where LiteLLM cannot count.
 TOKEN_CHARACTERS = 3
-#: What to do if the server does not know the commands.
+#: The advice if the server does not know the commands.
 _MISSING_MODULE = (
     f"Load the module into that server, with loadmodule in its configuration, or set {'.'.join(SECTION)}.url to a server "
     "that has it."
@@ -201,7 +201,7 @@ class RateLimiter(CustomLogger):  # type: ignore[misc]
         task.add_done_callback(lambda _: self._settle_later(request))
 
     async def async_post_call_response_headers_hook(
-        self, data: Any, user_api_key_dict: Any, response: Any, request_headers: Any = None, **more: Any
+        self, data: Any, user_api_key_dict: Any, response: Any, request_headers: Any = None, **_: Any
     ) -> dict[str, str] | None:
         """Returns the headers that report the limits of a request to its client."""
         request = self._request_of(data)
@@ -253,9 +253,9 @@ class RateLimiter(CustomLogger):  # type: ignore[misc]
         if request is None:
             return
         # LiteLLM only guesses the cost of a request that was not answered.
-        found = _tokens(request_data.get("combined_usage_object"))
-        if found is not None and found.output_tokens:
-            await self._settle(request, _with_cost(found, request_data.get("response_cost")))
+        usage = _tokens(request_data.get("combined_usage_object"))
+        if usage is not None and usage.output_tokens:
+            await self._settle(request, _with_cost(usage, request_data.get("response_cost")))
         else:
             await self._settle(request, request.usage_so_far() if request.streamed else None)
 
@@ -265,18 +265,18 @@ class RateLimiter(CustomLogger):  # type: ignore[misc]
         payload = kwargs.get("standard_logging_object")
         if request is None or payload is None:
             return
-        found = _tokens(payload) or Usage()
-        if request.streamed and not found.of("tokens"):
+        usage = _tokens(payload) or Usage()
+        if request.streamed and not usage.count("tokens"):
             # For some streams LiteLLM reports no usage.
             await self._settle(request, request.usage_so_far())
             return
         cost = kwargs.get("response_cost")
         if cost is None:
             # For some answers LiteLLM reports the tokens but no cost.
-            cost = _usage(found.input_tokens, found.output_tokens, request.prices).dollars / MILLION
-        await self._settle(request, _with_cost(found, cost))
+            cost = _usage(usage.input_tokens, usage.output_tokens, request.prices).dollars / MILLION
+        await self._settle(request, _with_cost(usage, cost))
 
-    # What the hooks share.
+    # The methods that the hooks share.
 
     def _request_of(self, data: Mapping[str, Any]) -> _Request | None:
         """Returns the request that a hook is called for. Calls that LiteLLM itself makes for a request have other ids."""
@@ -357,7 +357,7 @@ class RateLimiter(CustomLogger):  # type: ignore[misc]
             request.settled.set()
 
     async def _apply(self, request: _Request, reservation: Reservation, usage: Usage) -> None:
-        costs = {each.limit.name: usage.of(each.limit.unit) for each in request.asked if each.limit.unit != "calls"}
+        costs = {each.limit.name: usage.count(each.limit.unit) for each in request.asked if each.limit.unit != "calls"}
         reserved = reservation.ids
         reservation.set({name: cost for name, cost in costs.items() if name in reserved})
         missing = await self._try_until_settled(request, reservation, "apply")
@@ -404,31 +404,31 @@ def _unavailable() -> HTTPException:
 
 
 def _call_id(data: Mapping[str, Any]) -> str | None:
-    found = data.get("litellm_call_id") or getattr(data.get("litellm_logging_obj"), "litellm_call_id", None)
-    return found if isinstance(found, str) else None
+    call_id = data.get("litellm_call_id") or getattr(data.get("litellm_logging_obj"), "litellm_call_id", None)
+    return call_id if isinstance(call_id, str) else None
 
 
 def _value(dimension: str, auth: Any, data: Mapping[str, Any]) -> str | None:
     """Returns the value of a dimension of a request; None if it has none."""
     owner, dot, field = dimension.partition(".")
-    found: Any = None
+    value: Any = None
     if owner == "metadata":
         for name in ("metadata", "litellm_metadata"):
             if isinstance(data.get(name), dict) and field in data[name]:
-                found = data[name][field]
+                value = data[name][field]
     elif dot:
         # Metadata that the operator has set takes precedence over LiteLLM's own fields.
-        found = (getattr(auth, _METADATA[owner], None) or {}).get(field)
-        if found is None:
-            found = getattr(auth, field if owner == "key" else f"{owner}_{field}", None)
+        value = (getattr(auth, _METADATA[owner], None) or {}).get(field)
+        if value is None:
+            value = getattr(auth, field if owner == "key" else f"{owner}_{field}", None)
     elif owner == "model":
-        found = data.get("model")
+        value = data.get("model")
     elif owner == "key":
-        found = _key_of(auth)
+        value = _key_of(auth)
     else:
-        found = getattr(auth, "org_id" if owner == "organization" else f"{owner}_id", None)
-    if isinstance(found, (str, int, float)) and found != "":
-        return written(found)
+        value = getattr(auth, "org_id" if owner == "organization" else f"{owner}_id", None)
+    if isinstance(value, (str, int, float)) and value != "":
+        return written(value)
     return None
 
 
@@ -450,23 +450,23 @@ def _model_info(model: str) -> Any:
 
 
 def _number(info: Any, name: str) -> float:
-    found = info.get(name) if isinstance(info, dict) else getattr(info, name, None)
-    return float(found or 0)
+    number = info.get(name) if isinstance(info, dict) else getattr(info, name, None)
+    return float(number or 0)
 
 
 def _most_tokens(data: Mapping[str, Any]) -> int | None:
     """Returns the maximum, in tokens, that a request sets for its answer; None if it sets none."""
     places: list[Any] = [data, data.get("generationConfig"), data.get("config")]
     names = "max_completion_tokens", "max_tokens", "max_output_tokens", "maxOutputTokens"
-    found = [place.get(name) for place in places if isinstance(place, dict) for name in names]
-    numbers = [each for each in found if isinstance(each, int) and not isinstance(each, bool) and each >= 0]
+    maximums = [place.get(name) for place in places if isinstance(place, dict) for name in names]
+    numbers = [each for each in maximums if isinstance(each, int) and not isinstance(each, bool) and each >= 0]
     return max(numbers, default=None)
 
 
 def _answers(data: Mapping[str, Any]) -> int:
     """Returns how many answers a request asks for."""
-    found = [data.get(name) for name in ("n", "best_of")]
-    return max([1, *(each for each in found if isinstance(each, int))])
+    counts = [data.get(name) for name in ("n", "best_of")]
+    return max([1, *(each for each in counts if isinstance(each, int))])
 
 
 def _texts(value: Any) -> Iterator[str | int]:
@@ -530,9 +530,9 @@ def _count(model: str, text: str) -> int:
 def _field(value: Any, *names: str) -> Any:
     """Returns the first of these fields that a mapping or an object has."""
     for name in names:
-        found = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
-        if found is not None:
-            return found
+        field = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+        if field is not None:
+            return field
     return None
 
 
@@ -638,14 +638,14 @@ def _line(node: Any, path: Path) -> int | None:
     line = None
     for at, step in enumerate(path):
         if isinstance(node, yaml.MappingNode):
-            found = next((pair for pair in node.value if pair[0].value == str(step)), None)
+            pair = next((each for each in node.value if each[0].value == str(step)), None)
         elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
-            found = (node.value[step], node.value[step])
+            pair = (node.value[step], node.value[step])
         else:
-            found = None
-        if found is None:
+            pair = None
+        if pair is None:
             return line if at >= len(SECTION) else None
-        line, node = found[0].start_mark.line + 1, found[1]
+        line, node = pair[0].start_mark.line + 1, pair[1]
     return line
 
 

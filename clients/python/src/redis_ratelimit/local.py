@@ -1,4 +1,4 @@
-"""What the local limits of both limiters share."""
+"""The base class of the local limits of both limiters."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .replies import Reply
 
 
 class InProcess:
-    """A limit that is decided in the process, by what the process holds of it."""
+    """A limit that is decided in the process, from what the process has reserved."""
 
-    #: How often a take waits for the server before it gives up because others spend what arrives.
+    #: The number of times that a take asks the server before it gives up because others spend what arrives.
     ROUNDS = 20
-    #: How often close() tries to settle.
+    #: The number of times that close() tries to settle.
     TRIES = 3
 
     def __init__(self, core: Core[Any], key: Key, window: WindowLike, lease: Duration, leave: int) -> None:
@@ -31,15 +31,15 @@ class InProcess:
         self._reset()
 
     def _wake(self) -> None:
-        """Starts or wakes what sends commands. Called with the lock held."""
+        """Starts or wakes the thread or task that sends commands. Called with the lock held."""
         raise NotImplementedError
 
     def _reset(self) -> None:
-        """Forgets the thread or the task of another process."""
+        """Forgets the thread or the task, which belongs to another process."""
         raise NotImplementedError
 
     def _start_over(self) -> None:
-        """Drops what the process inherited by a fork: it belongs to its parent."""
+        """Drops what a forked child inherited, because it belongs to the parent."""
         self._leases.start_over()
         self._reset()
 
@@ -61,14 +61,14 @@ class InProcess:
             self._leases.receive(plan, replies)
 
     async def _answer_instead(self, error: Exception, quantity: int) -> Reply:
-        """Returns what `unreachable` decides about a take that the server did not answer, or raises the error."""
+        """Returns the decision of `unreachable` about a take that the server did not answer, or raises the error."""
         core, leases = self._core, self._leases
         if core.unreachable == "raise" or not core.is_away(error):
             raise error
         if isinstance(core.unreachable, str):
             return calls.unreached(core.unreachable == "allow", quantity=quantity)
-        more: dict[str, Any] = {"leave": leases.leave} if leases.leave else {}
-        answer = core.unreachable.window(leases.key, leases.window, quantity, **more)
+        options: dict[str, Any] = {"leave": leases.leave} if leases.leave else {}
+        answer = core.unreachable.window(leases.key, leases.window, quantity, **options)
         if inspect.isawaitable(answer):
             answer = await answer
         decided: Reply = replace(answer, reachable=False)

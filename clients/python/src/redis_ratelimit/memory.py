@@ -35,7 +35,7 @@ Clock = Callable[[], float]
 #: The setting ratelimit.policies as it is written, or a definition for each name.
 Policies = Union[str, Mapping[str, str]]
 
-#: How often a clock that a test sets is read while a call waits.
+#: The pause between two readings of a clock that a test sets, while a call waits.
 POLL_SECONDS = 0.003
 #: The longest sleep of the timekeeper, as the system's clock may be set while it sleeps.
 LONGEST_SLEEP_SECONDS = 1.0
@@ -282,8 +282,8 @@ class MemoryCore:
         if call.key is not None and not isinstance(call.key, (str, bytes)):
             raise TypeError(f"a key must be str or bytes, not {call.key!r}")
         memory = self.memory
-        if call.more:
-            return call.read(await self.send_all(call.key, [call.words, *call.more]))
+        if call.further_commands:
+            return call.read(await self.send_all(call.key, [call.words, *call.further_commands]))
         if call.block_ms is None:
             reply = memory.ask(call.words)
         else:

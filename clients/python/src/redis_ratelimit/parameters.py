@@ -1,4 +1,4 @@
-"""Limits, and how they are written in a command."""
+"""Limits, and their words in a command."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _UNIT_OF = {word: unit for unit, words in _UNITS.items() for word in (unit, *wor
 
 
 def whole(name: str, value: object) -> int:
-    """Returns `value` if it is an integer, and raises TypeError otherwise, also for True."""
+    """Returns `value` if it is an integer. Raises TypeError for anything else, including True and False."""
     if type(value) is int or (isinstance(value, int) and not isinstance(value, bool)):
         return value
     raise TypeError(f"{name} must be an integer, not {value!r}")
 
 
-#: The units of a length of time, in milliseconds. Months and years have no fixed length.
+#: The lengths of the units, in milliseconds. Months and years have no fixed length.
 UNIT_MS = {"ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 
 
@@ -45,14 +45,14 @@ _LEAST_MS = {"mo": 28 * UNIT_MS["d"], "y": 365 * UNIT_MS["d"]}
 
 def _length_ms(text: str, units: dict[str, int]) -> int | None:
     """Returns the length of a text such as "5min" whose unit is one of `units`; None for any other text."""
-    found = re.fullmatch(r"(\d+)([a-z]*)", text, re.IGNORECASE | re.ASCII)
-    unit = units.get(found[2].lower()) if found else None
-    return None if found is None or unit is None else int(found[1]) * unit
+    match = re.fullmatch(r"(\d+)([a-z]*)", text, re.IGNORECASE | re.ASCII)
+    unit = units.get(match[2].lower()) if match else None
+    return None if match is None or unit is None else int(match[1]) * unit
 
 
 def period_ms(period: Period, least: bool = False) -> int | None:
-    """Returns a period in milliseconds. Months and years have no fixed length: they are the shortest of their kind with
-    `least`, else None. What is not a period is None too: the server refuses it."""
+    """Returns the length of a period in milliseconds. Months and years have no fixed length: it is the shortest one with
+    `least`, and None without. It is also None for a text that is not a period, which the server refuses."""
     if isinstance(period, timedelta):
         return milliseconds("period", period)
     return _length_ms(str(period), {"": UNIT_MS["s"], **UNIT_MS, **(_LEAST_MS if least else {})})
@@ -61,7 +61,8 @@ def period_ms(period: Period, least: bool = False) -> int | None:
 def milliseconds(name: str, duration: Duration) -> int:
     """Returns a duration in whole milliseconds.
 
-    Raises TypeError unless it is an int, a str or a timedelta, and ValueError if it is not whole or has another unit.
+    Raises TypeError unless it is an int, a str or a timedelta, and ValueError if it is not a whole number of milliseconds or
+    has an unknown unit.
     """
     if isinstance(duration, str):
         length = _length_ms(duration, UNIT_MS)
@@ -81,7 +82,7 @@ def milliseconds(name: str, duration: Duration) -> int:
 
 
 def duration_word(name: str, duration: Duration) -> Word:
-    """Returns a duration as it is sent. A text is sent as it is."""
+    """Returns the word of a duration in a command. A text is sent as it is."""
     ms = milliseconds(name, duration)
     return duration if isinstance(duration, str) else ms
 
@@ -92,7 +93,7 @@ def period_word(period: Period) -> Word:
         return f"{ms}ms" if ms % 1000 else ms // 1000
     if isinstance(period, bool) or not isinstance(period, (int, str)):
         raise TypeError(f"period must be an integer of seconds, a text such as '5min' or a timedelta, not {period!r}")
-    # The server checks the unit: it knows what "1m" may stand for.
+    # The server checks the unit. Its error for "1m" says that it may mean min or mo.
     if isinstance(period, str) and not re.fullmatch(r"\d+[a-z]*", period, re.IGNORECASE | re.ASCII):
         raise ValueError(f"period must be seconds, or a number with a unit of {', '.join(_UNITS)}, not {period!r}")
     return period
@@ -111,27 +112,27 @@ def _per(text: str) -> tuple[int, str]:
     """Returns the count and the period of a text such as "30/min"."""
     if not isinstance(text, str):
         raise TypeError(f"a limit must be a text such as '30/min', not {text!r}")
-    found = re.fullmatch(r"\s*(\d+)\s*(?:/|\s+per\s+)\s*(\d*)\s*([a-z]+)\s*", text, re.IGNORECASE | re.ASCII)
-    unit = _UNIT_OF.get(found[3].lower()) if found else None
-    if found is None or unit is None:
-        hint = ", and not m, which may be min or mo" if found and found[3].lower() == "m" else ""
+    match = re.fullmatch(r"\s*(\d+)\s*(?:/|\s+per\s+)\s*(\d*)\s*([a-z]+)\s*", text, re.IGNORECASE | re.ASCII)
+    unit = _UNIT_OF.get(match[3].lower()) if match else None
+    if match is None or unit is None:
+        hint = ", and not m, which may be min or mo" if match and match[3].lower() == "m" else ""
         raise ValueError(
             f"{text!r} must be a count, / and a period, such as '30/min' or '5/10s', with a unit of "
             f"{', '.join(_UNITS)}{hint}"
         )
-    number = int(found[2] or 1)
+    number = int(match[2] or 1)
     if number == 0:
         raise ValueError(f"the period must be above 0, not as in {text!r}")
-    return int(found[1]), f"{number}{unit}"
+    return int(match[1]), f"{number}{unit}"
 
 
 class TypedLimit:
-    """The base class of Rate and Window, so that a list of both needs no annotation."""
+    """The base class of Rate and Window. With it, type checkers infer the type of a list of both."""
 
 
 @dataclass(frozen=True)
 class Rate(TypedLimit):
-    """`count` for each `period` in the long run, and up to `burst` + 1 at once. RL.THROTTLE takes it."""
+    """A rate: `count` for each `period` in the long run, and up to `burst` + 1 at once. The limit of RL.THROTTLE."""
 
     burst: int
     count: int
@@ -145,14 +146,14 @@ class Rate(TypedLimit):
             raise ValueError(f"the period of a rate must not be in months or years, which differ in length: {word!r}")
         if period_ms(self.period) == 0:
             raise ValueError(f"the period of a rate must be above 0, not {self.period!r}")
-        # Cached, as a rate is created once and used often.
+        # Cached, because a rate is created once and used often.
         object.__setattr__(self, "_words", (self.burst, self.count, word))
 
     @staticmethod
     def per(text: str, *, capacity: int | None = None) -> Rate:
-        """Returns the rate that a text stands for: "30/min" is 30 a minute, "5/10s" is 5 in 10 seconds.
+        """Returns the rate in a text: "30/min" is 30 a minute, "5/10s" is 5 in 10 seconds.
 
-        `capacity`, at least 1, is how much is available at once; by default it is the count.
+        `capacity`, at least 1, is the quantity that is available at once. By default it is the count.
         """
         count, period = _per(text)
         if count < 1:
@@ -171,13 +172,13 @@ class Rate(TypedLimit):
 
 @dataclass(frozen=True)
 class Window(TypedLimit):
-    """At most `limit` in any `period`. RL.WINDOW and RL.ACQUIRE take it.
+    """A window: at most `limit` in any `period`. The limit of RL.WINDOW and RL.ACQUIRE.
 
-    `buckets` is the number of entries that the window keeps at most. `fixed` uses the windows of the calendar, in the
-    time zone `tz` if given. `start` says where they start: a time of day ("09:00"), a day of the week, the month or the
-    year with one or without ("sun", "15@09:00", "04-06"), a date ("2026-11-02"), or "first", the first event that is
-    counted. The period 0 has no window and is a semaphore, see semaphore(). `unit` says in HTTP headers what is counted,
-    such as "tokens"; requests if it is not given.
+    `buckets` is the greatest number of entries that the window keeps. With `fixed`, windows follow the calendar, in the time
+    zone `tz` if there is one. `start` says when they start: at a time of day ("09:00"), on a day of the week, the month or
+    the year, with or without a time of day ("sun", "15@09:00", "04-06"), on a date ("2026-11-02"), or with the first event
+    ("first"). The period 0 makes a semaphore, see semaphore(). `unit` is the name of the counted unit in HTTP headers, such
+    as "tokens". Without it, requests are counted.
     """
 
     limit: int
@@ -216,8 +217,7 @@ class Window(TypedLimit):
         start: str | None = None,
         unit: str | None = None,
     ) -> Window:
-        """Returns the window that a text stands for: "5/min" is at most 5 in any minute, "3/10s" at most 3 in any 10
-        seconds."""
+        """Returns the window in a text: "5/min" is at most 5 in any minute, "3/10s" at most 3 in any 10 seconds."""
         limit, period = _per(text)
         return Window(limit, period, buckets, fixed, tz, start, unit)
 
@@ -240,12 +240,13 @@ class Window(TypedLimit):
 
 
 def semaphore(limit: int) -> Window:
-    """Returns a semaphore: at most `limit` units are held at one time."""
+    """Returns a semaphore, of which at most `limit` units are held at one time."""
     return Window(limit, 0)
 
 
 def is_semaphore(limit: Rate | Window | str | None) -> bool:
-    """Returns whether a reservation can only be released. Only the server knows this about a policy."""
+    """Returns whether a limit is a semaphore, whose reservations can only be released. It returns False for a policy, of
+    which only the server knows that."""
     return isinstance(limit, Window) and limit.words()[1] in (0, "0")
 
 

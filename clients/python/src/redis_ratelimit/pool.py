@@ -1,4 +1,4 @@
-"""The connections to one server. No I/O is done here."""
+"""The pool of connections to one server. It does no I/O."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from .libraries import Connection
 
-#: Connections for calls that do not wait.
+#: The most connections for calls that do not wait (BLOCK).
 PLACES = 50
-#: Connections that are made at the same time. Not all of them: a burst of calls is answered sooner by some connections that
-#: are ready than by many that are all being made. Nor few: far away each takes several round trips.
+#: The most connections that are being made at the same time. Fewer than all: a burst of calls is answered sooner by a few
+#: connections that are ready than by many that are all being made. Yet several: to a distant server each takes several round
+#: trips.
 CONNECTING = 16
 
 
@@ -25,27 +26,27 @@ S = TypeVar("S", bound=Signal)
 
 
 class Idle(NamedTuple):
-    """The call has this connection, which was used before. The server may have closed it."""
+    """Lends a connection that was used before. The server may have closed it in the meantime."""
 
     connection: Connection
 
 
 class MayConnect:
-    """The call may make a connection. It calls connected() when it has tried."""
+    """Allows the call to make a connection. It calls connected() when that is done or has failed."""
 
 
 class Dismissed:
-    """The call stops waiting, as no server answers."""
+    """Ends the wait of a call because the server does not answer."""
 
 
 class Turn(Generic[S]):
-    """The place of a call in the line for a connection. The signal is woken when the call was given something."""
+    """The place of a call in the line for a connection. When its turn has come, `lent` is set and the signal is woken."""
 
-    __slots__ = ("given", "signal")
+    __slots__ = ("lent", "signal")
 
     def __init__(self, signal: S) -> None:
         self.signal = signal
-        self.given: Idle | MayConnect | Dismissed | None = None
+        self.lent: Idle | MayConnect | Dismissed | None = None
 
 
 _MAY_CONNECT = MayConnect()
@@ -53,24 +54,25 @@ _DISMISSED = Dismissed()
 
 
 class Lender(Protocol):
-    """Lends connections to calls: a Pool to those that do not wait (BLOCK), its `beside` to those that do."""
+    """Lends connections to calls: a Pool to calls that do not wait (BLOCK), its `unlimited` to calls that do."""
 
     def take(self, signal: type[Signal]) -> Idle | MayConnect | Turn[Any]:
-        """Lends a connection, which ends with give() even if none is made, or puts the call into the line."""
+        """Lends a connection, or puts the call into the line. The call ends the loan with give(), even if it got no
+        connection."""
 
     def connected(self) -> None:
-        """Notes that a call that may connect has done so, or failed."""
+        """Records that a call that was allowed to connect has done so, or failed."""
 
     def give(self, connection: Connection | None) -> bool:
-        """Ends what take() began. None stands for a connection that cannot be used again. Returns whether the connection
-        is kept; if not, the caller closes it."""
+        """Ends a loan. `connection` is None if it cannot be used again. Returns whether the connection is kept; if not, the
+        caller closes it."""
 
 
 class Pool:
     """Lends connections, first come, first served.
 
-    A call holds one of `places`, whatever happens to its connection, from take() to give(). Calls that wait (BLOCK) have no
-    place: they borrow of `beside`.
+    A call occupies one of the places from take() to give(), whatever happens to its connection. Calls that wait (BLOCK)
+    occupy no place: they borrow from `unlimited`.
     """
 
     def __init__(self, places: int) -> None:
@@ -80,10 +82,10 @@ class Pool:
         self._idle: deque[Any] = deque()
         self._line: deque[Turn[Any]] = deque()
         self._lock = Lock()
-        self.beside = _Beside(self)
+        self.unlimited = _Unlimited(self)
 
     def take(self, signal: type[Signal]) -> Idle | MayConnect | Turn[Any]:
-        """Returns a place, or a turn in the line for one."""
+        """Lends a connection, or returns a turn in the line for one."""
         with self._lock:
             lent = None if self._line else self._lend()
             if lent is not None:
@@ -93,13 +95,13 @@ class Pool:
             return turn
 
     def connected(self) -> None:
-        """Notes that a connection was made, or could not be made."""
+        """Records that a connection was made, or could not be made."""
         with self._lock:
             self._connecting -= 1
             self._serve()
 
     def give(self, connection: Connection | None) -> bool:
-        """Gives a place back, and with it its connection if that can be used again."""
+        """Ends a loan. Keeps the connection if there is one."""
         with self._lock:
             self._taken -= 1
             if connection is not None:
@@ -108,12 +110,12 @@ class Pool:
             return connection is not None
 
     def pop_idle(self) -> Connection | None:
-        """Returns an idle connection for a call that holds its place already; None if there is none."""
+        """Returns an idle connection for a call that already occupies a place, or needs none; None if there is none."""
         with self._lock:
             return self._idle.pop() if self._idle else None
 
     def give_surplus(self, connection: Connection) -> bool:
-        """Offers a connection that holds no place. Returns whether it is kept: not if there are enough."""
+        """Offers a connection of a call without a place. Returns whether it is kept, which it is not if there are enough."""
         with self._lock:
             if len(self._idle) + self._taken >= self._places:
                 return False
@@ -122,36 +124,36 @@ class Pool:
             return True
 
     def leave(self, turn: Turn[Any]) -> None:
-        """Takes a call out of the line. What it was given at the last moment goes to the next."""
+        """Removes a call from the line. If its turn has just come, the next call gets what it was lent."""
         with self._lock:
-            given = turn.given
-            if given is None:
+            lent = turn.lent
+            if lent is None:
                 self._line.remove(turn)
-            elif not isinstance(given, Dismissed):
+            elif not isinstance(lent, Dismissed):
                 self._taken -= 1
-                if isinstance(given, Idle):
-                    self._idle.append(given.connection)
+                if isinstance(lent, Idle):
+                    self._idle.append(lent.connection)
                 else:
                     self._connecting -= 1
                 self._serve()
 
     def clear(self) -> list[Any]:
-        """Takes out the idle connections, for the caller to close."""
+        """Removes the idle connections and returns them, for the caller to close."""
         with self._lock:
             idle = list(self._idle)
             self._idle.clear()
             return idle
 
     def dismiss(self) -> None:
-        """Dismisses all calls in the line, as no server answers."""
+        """Dismisses all calls in the line because the server does not answer."""
         with self._lock:
             for turn in self._line:
-                turn.given = _DISMISSED
+                turn.lent = _DISMISSED
                 turn.signal.wake()
             self._line.clear()
 
     def _lend(self) -> Idle | MayConnect | None:
-        """Takes a place; None if the call has to wait."""
+        """Occupies a place. Returns None if the call has to wait."""
         if self._taken >= self._places:
             return None
         if self._idle:
@@ -164,24 +166,24 @@ class Pool:
         return _MAY_CONNECT
 
     def _serve(self) -> None:
-        """Gives what is available to the first call in the line."""
+        """Lends what is available to the calls in the line, in their order."""
         while self._line:
             lent = self._lend()
             if lent is None:
                 return
             turn = self._line.popleft()
-            turn.given = lent
+            turn.lent = lent
             turn.signal.wake()
 
 
-class _Beside:
-    """Lends connections without a place and without a line. Those of the pool are borrowed first."""
+class _Unlimited:
+    """Lends any number of connections, without a line. Idle connections of the pool are used first."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
     def take(self, signal: type[Signal]) -> Idle | MayConnect:
-        """Returns an idle connection, or allows the call to make one."""
+        """Lends an idle connection of the pool, or allows the call to make one."""
         connection = self._pool.pop_idle()
         return _MAY_CONNECT if connection is None else Idle(connection)
 
@@ -189,5 +191,5 @@ class _Beside:
         """Does nothing, as these connections are not counted."""
 
     def give(self, connection: Connection | None) -> bool:
-        """Leaves the connection to the pool, unless that has enough."""
+        """Leaves the connection to the pool, unless that has enough of them."""
         return connection is not None and self._pool.give_surplus(connection)

@@ -1,4 +1,4 @@
-"""What the synchronous reservation and that of asyncio share."""
+"""The base class of the synchronous reservation and that of asyncio."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from .replies import AllReply, Denied, Id, Lapsed, Reply
 
 Settle = Literal["apply", "release"]
 
-#: What was really used: a quantity, or for several limits the quantities by their names.
+#: The true cost of some work: a quantity, or for several limits their quantities by name.
 Cost = Union[int, Mapping[str, int]]
 
-#: While work runs, a lease is renewed this often.
+#: The number of renewals in the time of one lease, while work runs.
 RENEWALS_PER_LEASE = 3
-#: The default of the server's setting ratelimit.lease, for reservations that were made without a lease of their own.
+#: The default of the server's setting ratelimit.lease, which is assumed for reservations without a lease of their own.
 DEFAULT_LEASE_MS = 20_000
 #: The shortest pause between two renewals.
 LEAST_RENEWAL_MS = 5
 
 
 class Settling:
-    """A reservation while its work is done, or the reservations of several limits as one."""
+    """A reservation of one limit, or the reservations of several limits as one."""
 
     #: The reply to RL.ACQUIRE or RL.ALL, once the context is entered.
     reply: Reply
@@ -42,7 +42,7 @@ class Settling:
         kwargs: dict[str, Any] | None = None,
         settle: Settle | None = None,
     ) -> None:
-        """`call` reserves when the context is entered. `args` and `kwargs` are those of a fallback's reserve()."""
+        """`call` is sent when the context is entered. `args` and `kwargs` are the arguments of a fallback's reserve()."""
         if settle not in (None, "apply", "release"):
             raise ValueError(f"settle must be 'apply' or 'release', not {settle!r}")
         self._core = core
@@ -51,11 +51,11 @@ class Settling:
         self._args = args
         self._kwargs = kwargs or {}
         self._settle = settle
-        #: Of several limits all that is reserved is settled as one.
+        #: True if the reservations are those of RL.ALL, which are settled as one.
         self._is_several = call is None or bool(call.reserving)
-        #: What was reserved.
+        #: The reservations that were made.
         self._reserved: list[Reserved] = []
-        #: What settles the reservations of several limits that a fallback made.
+        #: The fallback's own reservation of several limits, if the fallback reserved.
         self._fallback_reservation: Any = None
         self._costs: dict[str, int] = {}
         self._settled = False
@@ -63,7 +63,7 @@ class Settling:
         self._renewal_seconds = 0.0
 
     def _hold(self, reply: Reply) -> None:
-        """Stores the reply and what it reserved."""
+        """Stores the reply and the reservations that it made."""
         self.reply = reply
         self._settled, self._costs = False, {}
         answers: Sequence[Reply] = [reply]
@@ -85,19 +85,20 @@ class Settling:
 
     @property
     def id(self) -> Id | None:
-        """The id of a single reservation. None if nothing is reserved: for a quantity of 0, by a policy's SHADOW, or while
+        """The id of a single reservation. None if nothing is reserved: because the quantity is 0, a policy is in shadow, or
         Redis cannot be reached."""
         return self.reply.id
 
     @property
     def ids(self) -> dict[str, Id]:
-        """The ids of all reservations by the names of their limits."""
+        """The ids of all reservations, by the names of their limits."""
         return {each.name: each.id for each in self._reserved}
 
     def set(self, cost: Cost) -> None:
-        """Sets what was really used, for the end of the block to apply. A later call replaces what an earlier one set.
+        """Sets what was really used, which counts when the block ends. A later call replaces what an earlier one set.
 
-        For several limits, `cost` maps their names to what was used. A limit that it does not name keeps what was reserved.
+        For several limits, `cost` maps their names to what was used. For a limit that it does not name, all that was
+        reserved counts.
         """
         self._costs.update(self._checked(cost))
 
@@ -124,13 +125,13 @@ class Settling:
         reserved = self._reserved
         if not reserved:
             return []
-        theirs = self._fallback_reservation
-        if not self._is_several or not (self.reply.reachable or theirs):
+        fallback = self._fallback_reservation
+        if not self._is_several or not (self.reply.reachable or fallback):
             return [each.name for each in reserved if not await self._is_held(name, each, lease)]
-        if theirs is not None:
-            # Reserved by the fallback, so settled there.
-            more: dict[str, list[Any]] = {"apply": [self._costs], "release": [], "renew": [lease]}
-            return [] if await _awaited(getattr(theirs, name)(*more[name])) else list(self.ids)
+        if fallback is not None:
+            # The fallback settles what it reserved.
+            arguments: dict[str, list[Any]] = {"apply": [self._costs], "release": [], "renew": [lease]}
+            return [] if await _awaited(getattr(fallback, name)(*arguments[name])) else list(self.ids)
         if name == "apply":
             call = calls.apply_all(reserved, self._costs)
         else:
@@ -139,11 +140,11 @@ class Settling:
         return lapsed
 
     async def _is_held(self, name: str, each: Reserved, lease: Duration | None) -> bool:
-        """Applies, releases or renews one reservation, by the fallback if that made it. Returns whether it was held."""
+        """Applies, releases or renews one reservation, through the fallback if that made it. Returns whether it was held."""
         if name == "apply" and self._is_several and each.is_semaphore:
             name = "release"
-        more: dict[str, list[Any]] = {"apply": [self._costs.get(each.name)], "release": [], "renew": [lease]}
-        args = each.key, each.id, *more[name]
+        arguments: dict[str, list[Any]] = {"apply": [self._costs.get(each.name)], "release": [], "renew": [lease]}
+        args = each.key, each.id, *arguments[name]
         if self.reply.reachable:
             call: Call[Any] = getattr(calls, name)(*args)
             return bool(await self._core.send(call, name, args, {}) == 1)
@@ -165,7 +166,7 @@ class Settling:
         before = self._renewal_seconds
         self._renew_within(milliseconds("lease", lease))
         after = self._renewal_seconds
-        # Until the server has replied, either lease may be in force.
+        # Until the server has replied, either of the two leases may be in force.
         self._renewal_seconds = min(before, after)
         self._begin_renewing()
         is_held = not await self._lapsed("renew", lease)
@@ -173,12 +174,12 @@ class Settling:
         return is_held
 
     async def _renew_while_work_runs(self) -> bool:
-        """Restarts the leases. Returns whether there is something left to renew."""
+        """Restarts the leases. Returns whether anything is left to renew."""
         if self._settled:
             return False
         with suppress(Exception):
             return len(await self._lapsed("renew")) < len(self._reserved)
-        # There is another try before the leases end.
+        # There will be another try before the leases end.
         return True
 
     async def _enter(self) -> None:
@@ -190,7 +191,7 @@ class Settling:
         self._begin_renewing()
 
     def _begin_renewing(self) -> None:
-        """Starts to renew the leases of several limits while the block runs."""
+        """Starts to renew the leases of several limits, if the block runs."""
         if self._is_entered and self._is_several and self._reserved and not self._settled:
             self._renew_later(self._renewal_seconds)
 
@@ -209,7 +210,7 @@ class Settling:
         try:
             return await self._lapsed("apply")
         except self._core.library.reply_error as error:
-            # The only ERR of an RL.APPLY without a quantity is that the reservation is a semaphore's.
+            # RL.APPLY without a quantity has the code ERR only if the reservation is a semaphore's.
             if is_sure or self._costs or not limit._is_policy or self._core.library.code(error) != "ERR":
                 raise
             return await self._lapsed("release")
@@ -226,7 +227,7 @@ class Settling:
                 await self._release()
                 return
         except Exception as failure:
-            # The exception of the block says more, and the lease ends by itself.
+            # The exception of the block is more important, and the lease ends by itself.
             if error is not None or self._core.is_forgiven(failure):
                 return
             raise

@@ -1,4 +1,4 @@
-"""Where a call is sent: one server, the master that Sentinel names, or the node of a cluster that has the key's slot."""
+"""Finds the server for a call: a single server, the master of a Sentinel service, or the node that has the key's slot."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ Make = Callable[..., Any]
 
 
 class Server:
-    """One server, its connections and how it answered before."""
+    """A server with its connections and its breaker."""
 
     def __init__(self, name: str, make: Make, places: int) -> None:
         self.name = name
-        #: Makes a connection that is not connected yet.
+        #: Makes a connection, without connecting it.
         self.make = make
         self.pool = Pool(places)
         self.breaker = Breaker()
-        #: Where the last connection went, if the connection does not know that by itself.
+        #: The address of the last connection; None if connections have a fixed address.
         self.address: Address | None = None
-        #: When the server said that it has no connection to give.
+        #: The last time when the server said that it accepts no more connections.
         self.full_at = float("-inf")
-        #: Goes up when the server is left because it became a replica. Connections of an earlier generation are closed.
+        #: Increases when the server is left because it became a replica. Connections of earlier generations are closed.
         self.generation = 0
 
     def __str__(self) -> str:
@@ -41,38 +41,38 @@ class Server:
 
 
 class Route(NamedTuple):
-    """The server that a call is sent to."""
+    """The server to which a call is sent."""
 
     server: Server
-    #: After ASKING, as the call's key moves to this server.
+    #: True if ASKING must be sent before, because the slot of the call's key is moving to this server.
     asking: bool = False
 
 
 class Servers(ABC):
-    """Chooses the server of a call."""
+    """The servers of a limiter. Subclasses choose the server for a call."""
 
     @abstractmethod
-    def known(self, call: Call[Any]) -> Server | None:
-        """Returns the server if it is known without asking one; else None."""
+    def known_server(self, call: Call[Any]) -> Server | None:
+        """Returns the server for a call if that is known without asking a server; otherwise None."""
 
     async def find(self, call: Call[Any], attempt: Attempt) -> Server:
-        """Finds the server by asking one, if known() returned None."""
+        """Finds the server for a call by asking a server. Called if known_server() returned None."""
         raise NotImplementedError
 
     async def locate(self, until: float) -> Address | None:
-        """Returns the address for a new connection; None if the connection has its own."""
+        """Returns the address for a new connection; None if connections have a fixed address."""
         return None
 
     def redirected(self, error: Exception, server: Server) -> Route | None:
-        """Returns where to send a call that `server` redirected; None if the error is the call's own."""
+        """Returns the route of a call that `server` redirected; None if the error is not a redirection."""
         return None
 
     def failed(self) -> None:  # noqa: B027
-        """Notes that a server did not answer."""
+        """Records that a server did not answer."""
 
     @abstractmethod
-    def every(self) -> list[Server]:
-        """Returns all servers that are known."""
+    def known_servers(self) -> list[Server]:
+        """Returns all known servers."""
 
 
 class One(Servers):
@@ -81,18 +81,18 @@ class One(Servers):
     def __init__(self, server: Server) -> None:
         self._server = server
 
-    def known(self, call: Call[Any]) -> Server:
+    def known_server(self, call: Call[Any]) -> Server:
         return self._server
 
-    def every(self) -> list[Server]:
+    def known_servers(self) -> list[Server]:
         return [self._server]
 
 
 class BySentinel(One):
-    """The master of a service. Each new connection asks for its address, which may have changed. If no Sentinel answers, it
-    goes to the last known one."""
+    """The master of a Sentinel service. Its address is asked for each new connection, as it may have changed. If no Sentinel
+    answers, the last known address is used."""
 
-    #: Seconds without asking after no Sentinel answered.
+    #: If no Sentinel answers, none is asked again for this many seconds.
     PAUSE_SECONDS = 0.5
 
     def __init__(self, core: Connector[Any], server: Server, service: str, sentinels: list[Make]) -> None:
@@ -100,47 +100,47 @@ class BySentinel(One):
         self._core = core
         self._service = service
         self._sentinels = sentinels
-        #: Until then no Sentinel is asked, as none answered.
+        #: Until this time no Sentinel is asked, because none answered.
         self._silent_until = float("-inf")
 
     async def locate(self, until: float) -> Address:
         core = self._core
         words = "SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service
-        known = self._server.address
-        if known is not None:
+        last_address = self._server.address
+        if last_address is not None:
             if monotonic() < self._silent_until:
-                return known
-            # Time is left for the way to where the master was before.
+                return last_address
+            # This leaves time to connect to the last known address.
             until = _half(until)
         error: Exception | None = None
         for make in tuple(self._sentinels):
             try:
-                found = await core.ask_once(make, words, _half(until))
+                reply = await core.ask_once(make, words, _half(until))
             except Exception as lost:
                 error = lost
                 continue
-            if found:
-                # The one that answered is asked first the next time.
+            if reply:
+                # Next time, the Sentinel that answered is asked first.
                 self._sentinels = [make, *(other for other in self._sentinels if other is not make)]
-                return _text(found[0]), int(found[1])
-        if known is not None:
-            # A server that is no master any more says so.
+                return _text(reply[0]), int(reply[1])
+        if last_address is not None:
+            # If the server there is no longer a master, it will say so.
             self._silent_until = monotonic() + self.PAUSE_SECONDS
-            return known
+            return last_address
         raise core.library.connection_error(f"no Sentinel knows the master of {self._service}") from error
 
     def redirected(self, error: Exception, server: Server) -> Route | None:
         if not self._core.library.is_read_only(error):
             return None
-        # The master became a replica. It has not carried the call out.
+        # The master has become a replica. It has not executed the call.
         server.address = None
         return Route(server)
 
 
 class ByCluster(Servers):
-    """The nodes of a cluster. The table of slots is read again when a node says MOVED or does not answer."""
+    """The nodes of a cluster. The table of slots is read again when a node replies MOVED or does not answer."""
 
-    #: Seconds between two readings of the table.
+    #: The least number of seconds between two readings of the table.
     PAUSE_SECONDS = 0.5
 
     def __init__(self, core: Connector[Any], make: Make, startup: Iterable[Address], remap: Any, encode: Any) -> None:
@@ -157,10 +157,10 @@ class ByCluster(Servers):
         self._reading = False
         self._waiting: list[Any] = []
         self._lock = Lock()
-        #: For a cluster of which no node answers while its slots are not known yet.
+        #: The breaker of the whole cluster, until its slots are known.
         self._breaker = Breaker()
 
-    def known(self, call: Call[Any]) -> Server | None:
+    def known_server(self, call: Call[Any]) -> Server | None:
         if self._stale or call.key is None:
             return None
         return self._slots[self._slot_of(self._encode(call.key))]
@@ -176,31 +176,31 @@ class ByCluster(Servers):
         return server
 
     def is_in_one_slot(self, call: Call[Any]) -> bool:
-        """Returns whether all commands of a call are for one node, wherever that is."""
-        return len({self._slot_of(self._encode(words[1])) for words in (call.words, *call.more)}) == 1
+        """Returns whether the keys of all commands of a call have the same slot."""
+        return len({self._slot_of(self._encode(words[1])) for words in (call.words, *call.further_commands)}) == 1
 
-    async def all(self, attempt: Attempt) -> list[Server]:
+    async def serving_nodes(self, attempt: Attempt) -> list[Server]:
         """Returns the nodes that serve slots."""
         if self._stale:
             await self._refresh(attempt)
         return list({server.name: server for server in self._slots if server}.values())
 
     def redirected(self, error: Exception, server: Server) -> Route | None:
-        found = self._core.library.redirect(error)
-        if found is None:
+        redirect = self._core.library.redirect(error)
+        if redirect is None:
             return None
-        target = self._server(found.host or self._host_of(server), found.port)
-        if not found.asking:
+        target = self._server(redirect.host or self._host_of(server), redirect.port)
+        if not redirect.asking:
             with self._lock:
                 if self._slots:
-                    self._slots[found.slot] = target
+                    self._slots[redirect.slot] = target
             self._stale = True
-        return Route(target, found.asking)
+        return Route(target, redirect.asking)
 
     def failed(self) -> None:
         self._stale = True
 
-    def every(self) -> list[Server]:
+    def known_servers(self) -> list[Server]:
         return list(self._servers.values())
 
     def _server(self, host: str, port: int) -> Server:
@@ -221,7 +221,7 @@ class ByCluster(Servers):
         return server.name.rpartition(":")[0]
 
     async def _refresh(self, attempt: Attempt) -> None:
-        """Reads the table of slots, unless another call does. One that has no table yet waits for it."""
+        """Reads the table of slots, unless another call is doing so. If there is no table yet, waits for that call."""
         core, signal = self._core, None
         with self._lock:
             if self._slots and (self._reading or monotonic() - self._read_at < self.PAUSE_SECONDS):
@@ -258,9 +258,11 @@ class ByCluster(Servers):
     async def _read(self, until: float) -> None:
         core = self._core
         error: Exception | None = None
-        # Those that answered are asked first.
-        known = sorted(self.every(), key=lambda server: (server.breaker.has_failed, -server.breaker.answered_at))
-        for server in [*known, *(self._server(*address) for address in self._startup)]:
+        # The nodes that have answered most recently are asked first.
+        nodes = sorted(
+            self.known_servers(), key=lambda server: (server.breaker.has_failed, -server.breaker.answered_at)
+        )
+        for server in [*nodes, *(self._server(*address) for address in self._startup)]:
             try:
                 table = await core.ask_once(server.make, ("CLUSTER", "SLOTS"), _half(until))
             except Exception as lost:
@@ -268,7 +270,7 @@ class ByCluster(Servers):
                 continue
             slots: list[Server | None] = [None] * 16384
             for first, last, (host, port, *_), *_ in table:
-                # A node that does not know its own name means the one that was asked.
+                # An empty host stands for the node that was asked, which does not know its own address.
                 name = _text(host) if host else self._host_of(server)
                 slots[first : last + 1] = [self._server(name, int(port))] * (last - first + 1)
             self._slots, self._stale = slots, False
@@ -277,7 +279,7 @@ class ByCluster(Servers):
 
 
 def _half(until: float) -> float:
-    """Returns an end for one of several tries: what is left is shared with those that follow."""
+    """Returns a deadline for one of several tries, which leaves half of the time for the others."""
     now = monotonic()
     return now + (until - now) / 2
 
@@ -287,7 +289,7 @@ def _text(value: object) -> str:
 
 
 def make_servers(core: Connector[Any], client: Any) -> Servers:
-    """Returns the servers of a client, by the settings of its connections."""
+    """Returns the servers of a client, from the settings of its connections."""
     pool = getattr(client, "connection_pool", None)
     if pool is None:
         return _of_cluster(core, client)

@@ -1,4 +1,4 @@
-"""Clients for URIs."""
+"""Creates clients of redis-py and valkey-py from URIs."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 
 def parts(uri: str) -> tuple[str, str, SplitResult]:
-    """The library, the kind of server ("", "s", "unix", "sentinel" or "cluster"), and the URI in its parts."""
+    """Returns the library, the kind of server ("", "s", "unix", "sentinel" or "cluster"), and the parts of a URI."""
     split = urlsplit(uri)
     library = "valkey" if split.scheme.startswith("valkey") else "redis"
     kind = split.scheme.removeprefix(library).lstrip("+")
     return library, kind, split
 
 
-def _places(split: SplitResult, uri: str) -> list[tuple[str, int]]:
-    places = []
-    for place in split.netloc.rpartition("@")[2].split(","):
-        found = urlsplit(f"//{place.strip()}")
-        if not found.hostname or not found.port:
-            raise ValueError(f"{uri} must have hosts with ports, such as host:26379, not {place!r}")
-        places.append((found.hostname, found.port))
-    return places
+def _addresses(split: SplitResult, uri: str) -> list[tuple[str, int]]:
+    addresses = []
+    for text in split.netloc.rpartition("@")[2].split(","):
+        parsed = urlsplit(f"//{text.strip()}")
+        if not parsed.hostname or not parsed.port:
+            raise ValueError(f"{uri} must have hosts with ports, such as host:26379, not {text!r}")
+        addresses.append((parsed.hostname, parsed.port))
+    return addresses
 
 
 def client_of(uri: str, options: dict[str, Any], *, asynchronous: bool) -> Any:
-    """A client of redis-py or valkey-py. ValueError for a URI that names no server, ImportError if its library is not
-    installed."""
+    """Returns a client of redis-py or valkey-py. Raises ValueError for a URI without a server, and ImportError if the
+    library is not installed."""
     name, kind, split = parts(uri)
     folder = f"{name}.asyncio" if asynchronous else name
     try:
@@ -47,16 +47,16 @@ def client_of(uri: str, options: dict[str, Any], *, asynchronous: bool) -> Any:
     }
     if kind == "cluster":
         node = import_module(f"{folder}.cluster").ClusterNode
-        startup = {} if "startup_nodes" in options else {"startup_nodes": [node(*it) for it in _places(split, uri)]}
+        startup = {} if "startup_nodes" in options else {"startup_nodes": [node(*it) for it in _addresses(split, uri)]}
         return getattr(library, f"{client}Cluster")(**{**startup, **auth, **options})
     options = dict(options)
     service = split.path.strip("/") or options.pop("service_name", None)
     options.pop("service_name", None)
-    # All calls decide or must see the newest decisions: there is nothing to ask replicas.
+    # All calls decide or must see the latest decisions, so replicas are never asked.
     options.pop("use_replicas", None)
     if not service:
         raise ValueError(f"{uri} must name the service, such as /mymaster, or service_name must be given")
     sentinel_options = {**auth, **options.pop("sentinel_kwargs", {})}
     sentinel = import_module(f"{folder}.sentinel").Sentinel
-    made = sentinel(_places(split, uri), sentinel_kwargs=sentinel_options, **{**auth, **options})
-    return made.master_for(service)
+    sentinels = sentinel(_addresses(split, uri), sentinel_kwargs=sentinel_options, **{**auth, **options})
+    return sentinels.master_for(service)
