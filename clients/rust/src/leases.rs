@@ -89,6 +89,7 @@ impl Clock for Now {
 }
 
 /// An answer of the process.
+#[inline]
 fn answer(
     decision: Decision,
     limit: u64,
@@ -107,6 +108,21 @@ fn answer(
         id: None,
         wait: None,
         reachable: true,
+    }
+}
+
+/// The numbers of the reply to a take that was allowed. A [`Reply`] is four times as large, and takes longer to pass on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spent {
+    limit: u64,
+    remaining: u64,
+    reset_after: Duration,
+}
+
+impl From<Spent> for Reply {
+    #[inline]
+    fn from(spent: Spent) -> Reply {
+        answer(Decision::Allowed, spent.limit, spent.remaining, None, spent.reset_after)
     }
 }
 
@@ -442,13 +458,14 @@ impl Leases {
 
     // Spending.
 
-    /// Decides; `None` if the server must be asked. What is decided counts as demand, unless [`Leases::want`] counted it.
-    pub(crate) fn take(
+    /// Spends of the first batch, as nearly every take does; `None` if that is not enough.
+    #[inline]
+    pub(crate) fn spend(
         &mut self,
         quantity: u64,
         is_counted: bool,
         clock: &impl Clock,
-    ) -> Result<Option<Reply>, IsSemaphore> {
+    ) -> Option<Spent> {
         let now_ns = clock.monotonic_ns();
         self.demand.asked_at_ns = now_ns;
         if let Some(batch) = self.batches.front_mut() {
@@ -464,24 +481,37 @@ impl Leases {
                 if left <= low {
                     self.refill(left);
                 }
-                return Ok(Some(self.allowed(left)));
+                return Some(self.spent(left));
             }
         }
-        let reply = self.take_slowly(quantity, clock.now())?;
+        None
+    }
+
+    /// Decides; `None` if the server must be asked. What is decided counts as demand, unless [`Leases::want`] counted it.
+    pub(crate) fn take(
+        &mut self,
+        quantity: u64,
+        is_counted: bool,
+        clock: &impl Clock,
+    ) -> Result<Option<Reply>, IsSemaphore> {
+        if let Some(spent) = self.spend(quantity, is_counted, clock) {
+            return Ok(Some(spent.into()));
+        }
+        let now = clock.now();
+        let reply = self.take_slowly(quantity, now)?;
         if reply.is_some() && !is_counted {
-            self.count(quantity, now_ns);
+            self.count(quantity, now.monotonic_ns);
         }
         Ok(reply)
     }
 
-    fn allowed(&self, left: u64) -> Reply {
-        answer(
-            Decision::Allowed,
-            self.limit.unwrap_or(0),
-            self.remaining.saturating_add(left),
-            None,
-            self.reset_after,
-        )
+    #[inline]
+    fn spent(&self, left: u64) -> Spent {
+        Spent {
+            limit: self.limit.unwrap_or(0),
+            remaining: self.remaining.saturating_add(left),
+            reset_after: self.reset_after,
+        }
     }
 
     /// Settles the first batch if it is spent, and has the next one fetched.
@@ -514,7 +544,7 @@ impl Leases {
                     self.refill(left);
                 }
             }
-            return Ok(Some(self.allowed(left.saturating_sub(quantity))));
+            return Ok(Some(self.spent(left.saturating_sub(quantity)).into()));
         }
         if self.is_too_much(quantity, now.monotonic_ns) {
             let limit = self.terms.limit.or(self.limit).unwrap_or(0);

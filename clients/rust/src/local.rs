@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use crate::calls::{self, Options};
 use crate::core::{Core, Failed, Unreachable};
-use crate::leases::{Clock, IsSemaphore, Leases, Plan, Refused, Terms};
+use crate::leases::{Clock, IsSemaphore, Leases, Plan, Refused, Spent, Terms};
 use crate::transport::Value;
 use crate::{process, Error, Id, Limiter, Reply, Window};
 
@@ -28,21 +28,26 @@ enum Clocks {
     Set(crate::core::Clock),
 }
 
+fn as_ns(length: Duration) -> i64 {
+    // Faster than `as_nanos`, which has 128 bits.
+    let ns = length.as_secs().saturating_mul(1_000_000_000);
+    i64::try_from(ns.saturating_add(length.subsec_nanos().into())).unwrap_or(i64::MAX)
+}
+
 fn since_1970_ns(time: SystemTime) -> i64 {
-    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+    as_ns(time.duration_since(UNIX_EPOCH).unwrap_or_default())
 }
 
 impl Clock for Clocks {
+    #[inline]
     fn monotonic_ns(&self) -> i64 {
         match self {
-            Clocks::System { start } => {
-                i64::try_from(start.elapsed().as_nanos()).unwrap_or(i64::MAX)
-            }
+            Clocks::System { start } => as_ns(start.elapsed()),
             Clocks::Set(clock) => since_1970_ns(clock()),
         }
     }
 
+    #[inline]
     fn wall_ns(&self) -> i64 {
         match self {
             Clocks::System { .. } => since_1970_ns(SystemTime::now()),
@@ -73,6 +78,7 @@ struct Process {
 }
 
 impl Process {
+    #[inline]
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -343,14 +349,29 @@ impl Local {
     /// [`Error::InvalidArgument`] if `quantity` is 0, the policy is a semaphore's, or the limit was closed.
     #[inline]
     pub fn try_take(&self, quantity: u64) -> Result<Option<Reply>, Error> {
-        self.try_take_counting(quantity, true)
+        match self.spend(quantity)? {
+            Some(spent) => Ok(Some(spent.into())),
+            None => self.try_take_slowly(quantity, true),
+        }
     }
 
+    /// Spends of the first batch; `None` if that is not enough.
     #[inline]
-    fn try_take_counting(&self, quantity: u64, wants: bool) -> Result<Option<Reply>, Error> {
+    fn spend(&self, quantity: u64) -> Result<Option<Spent>, Error> {
         if quantity == 0 {
             return Err(Error::quantity_of_zero());
         }
+        let process = self.shared.current()?;
+        let mut state = process.lock();
+        // The lock comes first, so that nothing is settled between the look at the clock and the decision.
+        let spent = state.leases.spend(quantity, false, &self.shared.clocks);
+        if spent.is_some() && state.leases.is_due() {
+            self.shared.wake(process, state);
+        }
+        Ok(spent)
+    }
+
+    fn try_take_slowly(&self, quantity: u64, wants: bool) -> Result<Option<Reply>, Error> {
         let process = self.shared.current()?;
         let mut state = process.lock();
         // The lock comes first, so that nothing is settled between the look at the clock and the decision.
@@ -375,8 +396,12 @@ impl Local {
     ///
     /// As [`Local::try_take`]; an error reply of the server; and what the limiter was told to return while no server
     /// answers.
+    #[inline]
     pub async fn take(&self, quantity: u64) -> Result<Reply, Error> {
-        match self.try_take_counting(quantity, false)? {
+        if let Some(spent) = self.spend(quantity)? {
+            return Ok(spent.into());
+        }
+        match self.try_take_slowly(quantity, false)? {
             Some(reply) => Ok(reply),
             // In a box, so that the future of a decision stays small.
             None => Box::pin(self.ask(quantity)).await,
