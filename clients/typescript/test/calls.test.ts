@@ -27,24 +27,7 @@ import {
   type Reservation,
 } from "../src/index.js";
 import { isRefused } from "../src/errors.js";
-import { CASES, SPOKEN, inCamelCase, limit, means, run, told } from "./fixtures.js";
-
-/** Answers with what it is given, in turn. In the shape of node-redis, or of ioredis. */
-class Recorder {
-  sent: string[] = [];
-  readonly #replies: unknown[];
-
-  constructor(...replies: unknown[]) {
-    this.#replies = replies;
-  }
-
-  async sendCommand(words: unknown[]): Promise<unknown> {
-    this.sent.push(words.join(" "));
-    const reply = this.#replies.shift();
-    if (reply instanceof Error) throw reply;
-    return reply;
-  }
-}
+import { CASES, SPOKEN, inCamelCase, limit, means, Recorder, refused, run, told } from "./fixtures.js";
 
 class IoredisRecorder extends Recorder {
   call(...words: unknown[]): Promise<unknown> {
@@ -70,7 +53,6 @@ class ClusterRecorder extends Recorder {
 const ALLOWED = [0, 5, 4, -1, 1000];
 const RESERVED = [0, 3, 2, -1, 20000, "job"];
 const REFUSED = [2, 3, 0, 700, 20000, null];
-const refused = () => Object.assign(new Error("connect ECONNREFUSED 127.0.0.1:1"), { code: "ECONNREFUSED" });
 
 suite("calls", () => {
   test("a connection is refused only where no address has a listener", () => {

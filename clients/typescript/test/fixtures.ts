@@ -6,6 +6,27 @@ import { readFileSync } from "node:fs";
 import { clause, type Clause, type Limit, type Limiter } from "../src/index.js";
 import type { LocalOptions, Reply, ReplyWithOptions } from "../src/index.js";
 
+/** A client of node-redis that records commands and returns its replies in turn. A reply that is an Error is thrown. */
+export class Recorder {
+  sent: string[] = [];
+  readonly replies: unknown[];
+
+  constructor(...replies: unknown[]) {
+    this.replies = replies;
+  }
+
+  async sendCommand(words: unknown[]): Promise<unknown> {
+    this.sent.push(words.join(" "));
+    const reply = this.replies.shift();
+    if (reply instanceof Error) throw reply;
+    return reply;
+  }
+}
+
+/** The error of a connection to a port on which nothing listens. */
+export const refused = (): Error =>
+  Object.assign(new Error("connect ECONNREFUSED 127.0.0.1:1"), { code: "ECONNREFUSED" });
+
 const load = (name: string) => JSON.parse(readFileSync(new URL(`../../../spec/${name}`, import.meta.url), "utf8"));
 
 type LimitCase = string | { rate: [number, number, number | string] } | { window: [number, number | string, object] };

@@ -27,12 +27,11 @@ import {
   rateLimit,
   semaphore,
   UnknownPolicy,
-  type Client,
   type LimiterOptions,
   type Problem,
 } from "../src/index.js";
 
-import { Proxy } from "./servers.js";
+import { connected, Proxy, type Opened } from "./servers.js";
 
 const PORT = Number(process.env["RATELIMIT_PORT"]);
 const CLUSTER_PORT = Number(process.env["RATELIMIT_CLUSTER_PORT"]);
@@ -65,57 +64,23 @@ async function took(work: () => Promise<unknown>): Promise<number> {
   return performance.now() - begin;
 }
 
-interface Opened {
-  client: Client;
-  close(): unknown;
-}
-
-async function nodeRedis(port: number, RESP: 2 | 3, socketTimeout?: number): Promise<Opened> {
+const nodeRedis = (port: number, RESP: 2 | 3, socketTimeout?: number): Promise<Opened> => {
   const socket = { host: "127.0.0.1", port, ...(socketTimeout !== undefined && { socketTimeout }) };
-  const client = createClient({ socket, RESP });
-  client.on("error", () => {});
-  await client.connect();
-  return { client, close: () => client.destroy() };
-}
+  return connected(createClient({ socket, RESP }));
+};
 
-async function ioredis(port: number, options: object = {}): Promise<Opened> {
-  const client = new Redis(port, "127.0.0.1", { lazyConnect: true, autoResendUnfulfilledCommands: false, ...options });
-  client.on("error", () => {});
-  await client.connect();
-  return { client, close: () => client.disconnect() };
-}
-
-/** A client of another version of a library. */
-async function opened(client: Client & Connects): Promise<Opened> {
-  client.on("error", () => {});
-  await client.connect();
-  return { client, close: () => (client.destroy ? client.destroy() : client.disconnect?.()) };
-}
-
-interface Connects {
-  on(event: "error", listener: () => void): unknown;
-  connect(): Promise<unknown>;
-  destroy?(): unknown;
-  disconnect?(): unknown;
-}
+const ioredis = (port: number, options: object = {}): Promise<Opened> =>
+  connected(new Redis(port, "127.0.0.1", { lazyConnect: true, autoResendUnfulfilledCommands: false, ...options }));
 
 const KINDS: [string, (port: number) => Promise<Opened>][] = [
   ["node-redis over RESP2", (port) => nodeRedis(port, 2)],
   ["node-redis over RESP3", (port) => nodeRedis(port, 3)],
-  [
-    "a pool of node-redis",
-    async (port) => {
-      const client = createClientPool({ socket: { host: "127.0.0.1", port } });
-      client.on("error", () => {});
-      await client.connect();
-      return { client, close: () => client.destroy() };
-    },
-  ],
+  ["a pool of node-redis", (port) => connected(createClientPool({ socket: { host: "127.0.0.1", port } }))],
   ["ioredis", (port) => ioredis(port)],
-  ["node-redis 5.0", (port) => opened(createClient50({ socket: { host: "127.0.0.1", port } }))],
-  ["node-redis 6", (port) => opened(createClient6({ socket: { host: "127.0.0.1", port } }))],
-  ["ioredis 5.0", (port) => opened(new Ioredis50.default(port, "127.0.0.1", { lazyConnect: true }))],
-  ["ioredis 6", (port) => opened(new Redis6(port, "127.0.0.1", { lazyConnect: true }))],
+  ["node-redis 5.0", (port) => connected(createClient50({ socket: { host: "127.0.0.1", port } }))],
+  ["node-redis 6", (port) => connected(createClient6({ socket: { host: "127.0.0.1", port } }))],
+  ["ioredis 5.0", (port) => connected(new Ioredis50.default(port, "127.0.0.1", { lazyConnect: true }))],
+  ["ioredis 6", (port) => connected(new Redis6(port, "127.0.0.1", { lazyConnect: true }))],
 ];
 
 for (const [kind, open] of KINDS) {
@@ -737,15 +702,7 @@ suite("patience", () => {
 
 suite("in a cluster", () => {
   const CLUSTERS: [string, () => Promise<Opened>][] = [
-    [
-      "node-redis",
-      async () => {
-        const client = createCluster({ rootNodes: [{ url: `redis://127.0.0.1:${CLUSTER_PORT}` }] });
-        client.on("error", () => {});
-        await client.connect();
-        return { client, close: () => client.destroy() };
-      },
-    ],
+    ["node-redis", () => connected(createCluster({ rootNodes: [{ url: `redis://127.0.0.1:${CLUSTER_PORT}` }] }))],
     [
       "ioredis",
       async () => {
@@ -753,8 +710,8 @@ suite("in a cluster", () => {
         return { client, close: () => client.disconnect() };
       },
     ],
-    ["node-redis 6", () => opened(createCluster6({ rootNodes: [{ url: `redis://127.0.0.1:${CLUSTER_PORT}` }] }))],
-    ["ioredis 6", () => opened(new Cluster6([{ host: "127.0.0.1", port: CLUSTER_PORT }], { lazyConnect: true }))],
+    ["node-redis 6", () => connected(createCluster6({ rootNodes: [{ url: `redis://127.0.0.1:${CLUSTER_PORT}` }] }))],
+    ["ioredis 6", () => connected(new Cluster6([{ host: "127.0.0.1", port: CLUSTER_PORT }], { lazyConnect: true }))],
   ];
   // Nobody flushes a cluster, so each run has keys of its own.
   const run = `${process.pid}:${Date.now()}`;

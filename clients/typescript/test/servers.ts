@@ -191,7 +191,21 @@ export interface Opened {
   close(): unknown;
 }
 
-/** How each library makes a client of a single server. */
+interface Connectable {
+  on(event: "error", listener: () => void): unknown;
+  connect(): Promise<unknown>;
+  destroy?(): unknown;
+  disconnect?(): unknown;
+}
+
+/** Connects a client of any library and version. */
+export async function connected(client: Client & Connectable): Promise<Opened> {
+  client.on("error", () => {});
+  await client.connect();
+  return { client, close: () => (client.destroy ? client.destroy() : client.disconnect?.()) };
+}
+
+/** Creates a client of a single server with each library. */
 export const SINGLE: [string, (port: number) => Opened][] = [
   [
     "node-redis",

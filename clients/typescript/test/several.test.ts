@@ -25,7 +25,8 @@ import {
   type Reservation,
 } from "../src/index.js";
 import { slotOf } from "../src/slot.js";
-import { clausesOf, means, MISTAKES, SEVERAL, type SeveralCase } from "./fixtures.js";
+import { clausesOf, means, MISTAKES, Recorder, refused, SEVERAL, type SeveralCase } from "./fixtures.js";
+import { connected, type Opened } from "./servers.js";
 
 const PORT = Number(process.env["RATELIMIT_PORT"]);
 const CLUSTER_PORT = Number(process.env["RATELIMIT_CLUSTER_PORT"]);
@@ -38,25 +39,6 @@ const PAIR = [clause.acquire("a", NINE), clause.acquire("b", NINE)];
 const ANSWERS = ["x", "y"].map((id) => [0, 9, 8, -1, 20000, id]);
 const RESERVED = [0, 9, 8, -1, 20000, 1, ANSWERS];
 const QUEUED = ["OK", "QUEUED", "QUEUED"];
-
-/** Answers with what it is given, in turn. */
-class Recorder {
-  sent: string[] = [];
-  readonly replies: unknown[];
-
-  constructor(...replies: unknown[]) {
-    this.replies = replies;
-  }
-
-  async sendCommand(words: unknown[]): Promise<unknown> {
-    this.sent.push(words.join(" "));
-    const reply = this.replies.shift();
-    if (reply instanceof Error) throw reply;
-    return reply;
-  }
-}
-
-const refused = () => Object.assign(new Error("connect ECONNREFUSED 127.0.0.1:1"), { code: "ECONNREFUSED" });
 
 /** What a server answers to the commands that a case sends. */
 function repliesOf({ replies }: SeveralCase): unknown[] {
@@ -399,43 +381,25 @@ suite("several limits as one", () => {
   });
 });
 
-interface Opened {
-  client: Client;
-  close(): unknown;
-}
-
-async function connected<
-  T extends Client & { on(event: "error", listener: () => void): unknown; connect(): Promise<unknown> },
->(client: T, close: (client: T) => unknown): Promise<Opened> {
-  client.on("error", () => {});
-  await client.connect();
-  return { client, close: () => close(client) };
-}
-
 const plain = new Redis(PORT, { lazyConnect: true });
 before(() => plain.connect());
 after(() => plain.disconnect());
 
 const socket = { host: "127.0.0.1", port: PORT };
 const rootNodes = [{ url: `redis://127.0.0.1:${CLUSTER_PORT}` }];
+const CLUSTER = [{ host: "127.0.0.1", port: CLUSTER_PORT }];
 const KINDS: [string, () => Promise<Opened>][] = [
-  ["node-redis", () => connected(createClient({ socket }), (client) => client.destroy())],
-  ["node-redis over RESP3", () => connected(createClient({ socket, RESP: 3 }), (client) => client.destroy())],
-  ["a pool of node-redis", () => connected(createClientPool({ socket }), (client) => client.destroy())],
-  ["ioredis", () => connected(new Redis(PORT, { lazyConnect: true }), (client) => client.disconnect())],
-  ["a cluster of node-redis", () => connected(createCluster({ rootNodes }), (client) => client.destroy())],
-  ["a cluster of node-redis 6", () => connected(createCluster6({ rootNodes }), (client) => client.destroy())],
-  [
-    "a cluster of ioredis",
-    () => {
-      const cluster = new Redis.Cluster([{ host: "127.0.0.1", port: CLUSTER_PORT }], { lazyConnect: true });
-      return connected(cluster, (client) => client.disconnect());
-    },
-  ],
+  ["node-redis", () => connected(createClient({ socket }))],
+  ["node-redis over RESP3", () => connected(createClient({ socket, RESP: 3 }))],
+  ["a pool of node-redis", () => connected(createClientPool({ socket }))],
+  ["ioredis", () => connected(new Redis(PORT, { lazyConnect: true }))],
+  ["a cluster of node-redis", () => connected(createCluster({ rootNodes }))],
+  ["a cluster of node-redis 6", () => connected(createCluster6({ rootNodes }))],
+  ["a cluster of ioredis", () => connected(new Redis.Cluster(CLUSTER, { lazyConnect: true }))],
   [
     "sentinels of node-redis",
     async () => {
-      const { client, close } = await connected(createClient({ socket }), (each) => each.destroy());
+      const { client, close } = await connected(createClient({ socket }));
       const master = client as ReturnType<typeof createClient>;
       const sendCommand = (_: boolean, words: string[]) => master.sendCommand(words);
       return { client: { sendCommand, getSentinelNode: () => {} } as Client, close };

@@ -11,7 +11,7 @@ import { Limiter, semaphore, type Reply } from "../src/index.js";
 import { RatelimitThrottlerStorage } from "../src/nestjs.js";
 import { slotOf } from "../src/slot.js";
 import { testUnlessStopped } from "./machine.js";
-import { Proxy, Server, SINGLE, type Opened } from "./servers.js";
+import { connected, Proxy, Server, SINGLE, type Opened } from "./servers.js";
 
 const DEADLINE = 250;
 /** A machine that runs other tests at the same time is not measured here. */
@@ -124,12 +124,7 @@ suite("a master that became a replica is left", () => {
 const SENTINELS: [string, (port: number) => Promise<Opened>][] = [
   [
     "node-redis",
-    async (port) => {
-      const client = createSentinel({ name: "limits", sentinelRootNodes: [{ host: "127.0.0.1", port }] });
-      client.on("error", () => {});
-      await client.connect();
-      return { client, close: () => client.destroy() };
-    },
+    (port) => connected(createSentinel({ name: "limits", sentinelRootNodes: [{ host: "127.0.0.1", port }] })),
   ],
   [
     "ioredis",
@@ -229,15 +224,7 @@ suite("behind sentinels", () => {
 });
 
 const CLUSTERS: [string, (port: number) => Promise<Opened>][] = [
-  [
-    "node-redis",
-    async (port) => {
-      const client = createCluster({ rootNodes: [{ url: `redis://127.0.0.1:${port}` }] });
-      client.on("error", () => {});
-      await client.connect();
-      return { client, close: () => client.destroy() };
-    },
-  ],
+  ["node-redis", (port) => connected(createCluster({ rootNodes: [{ url: `redis://127.0.0.1:${port}` }] }))],
   [
     "ioredis",
     (port) => {
