@@ -64,8 +64,9 @@ python-wheels: ## Build the Python client in target/package/python, and try thos
 test-packages: ## Install the packages and images on clean systems, for amd64 and arm64, and build them a second time; needs root
 	scripts/test-packages.sh $(CASES)
 
-lint: ## Check format, lints, doc comments, layers, shell scripts and subjects of commits: run it before each commit
+lint: ## Check format, lints, types, doc comments, layers, shell scripts and subjects of commits: run it before each commit
 	@$(install) cargo rustfmt clippy cc c++ libclang shellcheck
+	@scripts/install-clients.sh --if-possible
 	scripts/check-commits.sh
 	cargo fmt --all --check
 	cargo fmt --check --manifest-path fuzz/Cargo.toml
@@ -79,18 +80,18 @@ lint: ## Check format, lints, doc comments, layers, shell scripts and subjects o
 	scripts/check-layers.sh
 	for script in $(shell_scripts); do bash -n $$script || exit 1; done
 	shellcheck $(shell_scripts)
+	scripts/check-python.sh --if-possible
+	scripts/lint-typescript.sh --if-possible
 
 check: export SKIPPED := $(abspath $(or $(CARGO_TARGET_DIR),target))/skipped
-check: lint ## Run what CI runs: make lint, dependencies, tests, the package, and the server tests on Redis 7.0 and Valkey 9.1 (STRICT=1: skip nothing)
+check: ## Run what CI runs: make lint, dependencies, tests, the package, and the server tests on Redis 7.0 and Valkey 9.1 (STRICT=1: skip nothing)
 	@mkdir -p $(dir $(SKIPPED)) && : >$(SKIPPED)
+	$(MAKE) lint
 	@$(install) cargo cargo-deny cc libclang python3 redis-server
 	scripts/check-crates.sh
 	cargo deny --locked check bans licenses sources
 	@if timeout 120 cargo deny --locked fetch db >/dev/null 2>&1; then cargo deny --locked check advisories; \
 		else scripts/skip.sh advisories "their database could not be fetched: make advisories"; fi
-	@scripts/install-clients.sh --if-possible
-	scripts/check-python.sh --if-possible
-	scripts/lint-typescript.sh --if-possible
 	$(MAKE) test
 	$(with_server) scripts/test-metrics.sh --if-possible
 	scripts/test-package.sh --if-possible

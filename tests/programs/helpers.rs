@@ -1,5 +1,5 @@
-//! The clients in clients/: their types hold, they send what clients/spec/cases.json says, and they work on a real server
-//! and a real cluster. `make test-clients` runs all of it; without what it installs, the rest is skipped by name.
+//! The clients in clients/: they send what clients/spec/cases.json says, and they work on a real server and a real
+//! cluster. `make test-clients` runs all of it; without what it installs, the rest is skipped by name.
 
 use std::fs;
 use std::io::{self, Write};
@@ -8,10 +8,6 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use support::*;
-
-fn sources() -> PathBuf {
-    root().join("clients")
-}
 
 /// Where a client's tools are installed; none, which is said, if they are not.
 fn installed(client: &str, mark: &str) -> Option<PathBuf> {
@@ -40,27 +36,14 @@ fn on_servers(command: &mut Command) {
     print!("{output}");
 }
 
-fn python(tools: &Path, program: &str) -> Command {
-    let mut command = Command::new(tools.join("bin").join(program));
-    command.current_dir(sources().join("python"));
-    command.env("PYTHONPATH", "src").env("PYTHONDONTWRITEBYTECODE", "1");
-    command
-}
-
-#[test]
-fn the_types_of_the_python_client_hold() {
-    let Some(tools) = installed("python", "requirements.txt") else { return };
-    let cache = clients_dir().join("mypy");
-    run(python(&tools, "mypy").arg("--cache-dir").arg(cache));
-}
-
 /// Runs test modules of the Python client with what is installed in a folder, and with more in the environment.
 /// `everything` is what takes long as well, in `make test-clients`.
 #[track_caller]
 fn python_tests(folder: &str, modules: &str, everything: bool, more: &[(&str, &str)]) {
     let Some(tools) = installed(folder, "requirements.txt") else { return };
-    let mut command = python(&tools, "python");
-    command.envs(more.iter().copied());
+    let mut command = Command::new(tools.join("bin/python"));
+    command.current_dir(root().join("clients/python")).envs(more.iter().copied());
+    command.env("PYTHONPATH", "src").env("PYTHONDONTWRITEBYTECODE", "1");
     command.args(["-m", "unittest"]).args(modules.split(' ').map(|name| format!("tests.{name}")));
     let server = server_binary();
     command.env("RATELIMIT_SERVER", server).env("RATELIMIT_MODULE", module_path());
@@ -216,10 +199,10 @@ fn build_typescript() -> Option<PathBuf> {
     for stale in ["src", "test", "wasm", "dist", "build"] {
         let _ = fs::remove_dir_all(tools.join(stale));
     }
-    copy(&sources().join("spec"), &clients_dir().join("spec"));
+    copy(&root().join("clients/spec"), &clients_dir().join("spec"));
     let parts = "src test wasm README.md ADAPTERS.md package.json tsconfig.json tsconfig.cjs.json tsconfig.test.json";
     for part in parts.split(' ') {
-        copy(&sources().join("typescript").join(part), &tools.join(part));
+        copy(&root().join("clients/typescript").join(part), &tools.join(part));
     }
     for script in ["build", "check"] {
         run(Command::new("npm").args(["run", "--silent", script]).current_dir(&tools));

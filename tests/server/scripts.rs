@@ -331,7 +331,8 @@ fn make_check_ends_with_what_it_left_out_and_fails_then_if_it_is_strict() {
         let lines: Vec<_> = shown.lines().collect();
         assert_eq!(lines[0], "make check left out:");
         assert!(
-            lines[1].starts_with("  lints and format of clients/python: no ruff in "),
+            lines[1]
+                .starts_with("  lints, format and types of clients/python: no ruff and mypy in "),
             "{shown}"
         );
         assert!(
