@@ -10,6 +10,7 @@ use crate::server::{cpu_us, Host, Time};
 use crate::throttle;
 use crate::time::{self, PlannedRow};
 use crate::workload::{allowed, denied, Workload};
+use support::Random;
 
 /// Connections that send at the same time.
 const CONNECTIONS: usize = 50;
@@ -116,18 +117,9 @@ fn cold(name: &str, keys: u64, scripts: &Scripts) -> Workload {
         _ => |_: &_| true,
     };
     let asked = name.to_string();
-    Workload::new(name, move |i| command(&asked, key(scattered(i) % keys)))
+    Workload::new(name, move |i| command(&asked, key(Random::new(i).draw() % keys)))
         .prepared_by(made)
         .expecting(expected)
-}
-
-/// A number that looks drawn at random: the same each run (Steele, Lea and Flood, "Fast splittable pseudorandom number
-/// generators", 2014).
-fn scattered(i: u64) -> u64 {
-    let mut z = i.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 /// Measures each command on this many keys in random order, in turn, `rounds` times, and takes the medians.

@@ -159,7 +159,7 @@ fn redis_rs_waits() {
             thread::spawn(move || call(&mut own, "RL.ACQUIRE job 1 0 ID second BLOCK 60000"));
         let waiting = |count: &str| {
             let is = || server.info("ratelimit_waiting").as_deref() == Some(count);
-            eventually(Duration::from_secs(20), is);
+            eventually(SOON, is);
         };
         waiting("1");
         assert_eq!(call(&mut conn, "RL.RELEASE job first"), 1);

@@ -18,10 +18,7 @@ fn each_takes_if_all_are_allowed_and_else_none_does() {
     assert!(conn.err(call).starts_with("DUPLICATE "));
     let second = all_reply(&conn.cmd(call.replace("job-17", "job-18")));
     assert_eq!(second.numbers[..2], [0, 2]);
-    let dumps = |conn: &mut Conn| {
-        ["{u}:rpm", "{u}:tpm", "{u}:jobs"]
-            .map(|key| (conn.cmd(["DUMP", key]), conn.cmd(["PTTL", key])))
-    };
+    let dumps = |conn: &mut Conn| ["{u}:rpm", "{u}:tpm", "{u}:jobs"].map(|key| conn.dumped(key));
     let before = dumps(&mut conn);
     let denied = all_reply(&conn.cmd(call.replace("job-17", "job-19")));
     // Both windows deny for the same time, so the first decides. The semaphore has its result on its own.

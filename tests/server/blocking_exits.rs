@@ -7,10 +7,6 @@ use support::*;
 
 const A_WHILE: Duration = Duration::from_millis(120);
 
-fn ms(number: u64) -> Duration {
-    Duration::from_millis(number)
-}
-
 fn hold(conn: &mut Conn) {
     assert_eq!(conn.acquire("RL.ACQUIRE k 1 0 1 ID holder LEASE 600000").limited(), 0);
 }

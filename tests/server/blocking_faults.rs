@@ -7,10 +7,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use support::*;
 
-fn ms(number: u64) -> Duration {
-    Duration::from_millis(number)
-}
-
 fn waits(id: &str) -> String {
     format!("RL.ACQUIRE k 1 0 1 ID {id} LEASE 600000 BLOCK 0")
 }
@@ -668,7 +664,7 @@ fn no_grant_is_lost_or_given_twice_in_1000_rounds_of_random_timing() {
 
 #[test]
 fn the_memory_of_2000_waiters_comes_back_and_one_release_costs_no_more_than_with_a_few() {
-    allow_many_files();
+    rlimit::increase_nofile_limit(u64::MAX).expect("raise the limit of open files");
     let server = Server::start();
     let mut conn = server.conn();
     let used = || server.number("used_memory");
@@ -740,16 +736,6 @@ fn the_memory_of_2000_waiters_comes_back_and_one_release_costs_no_more_than_with
     }
     assert_eq!(server.figure("waiting"), 0);
     eventually(SOON, || conn.cmd("MODULE UNLOAD ratelimit") == Value::Okay);
-}
-
-fn allow_many_files() {
-    // SAFETY: reads and sets a limit of this process.
-    unsafe {
-        let mut limit = std::mem::zeroed();
-        libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit);
-        limit.rlim_cur = limit.rlim_max;
-        libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
-    }
 }
 
 #[test]

@@ -7,10 +7,6 @@ use support::*;
 
 const A_WHILE: Duration = Duration::from_millis(300);
 
-fn ms(number: u64) -> Duration {
-    Duration::from_millis(number)
-}
-
 /// Three calls that wait for what comes free by itself after a second, and two whose time is up before the server accepts
 /// writes again. `refuse` and `accept` tell the server to refuse and to accept writes; a call is answered `code` meanwhile.
 #[track_caller]

@@ -8,11 +8,6 @@ const SECOND_US: i64 = 1_000_000;
 /// The clock begins 22:13:20 UTC, 14 November 2023.
 const TO_MIDNIGHT_MS: i64 = 6_400_000;
 
-/// Holds the clock so many milliseconds after the start.
-fn at_ms(server: &Server, ms: i64) {
-    server.clock().set_us(START_US + ms * 1_000);
-}
-
 /// The ids of RL.HELD with the milliseconds that are left.
 fn left(conn: &mut Conn, key: &str) -> Vec<(String, i64)> {
     let text = |one: Held| (String::from_utf8_lossy(&one.id).into_owned(), one.ms_left);
@@ -55,7 +50,7 @@ fn atmost_reserves_as_much_as_is_available_and_returns_how_many_leases_run() {
     assert_eq!(conn.int("RL.APPLY k60 a 10"), 1);
     let none = conn.acquire_part("RL.ACQUIRE k60 10 60 5 ATMOST MS");
     assert_eq!((none.numbers, none.granted, none.running), ([1, 10, 0, 60_000, 60_000], 0, 1));
-    at_ms(&server, 60_000);
+    server.at_ms(60_000);
     let all = conn.acquire_part("RL.ACQUIRE k60 10 60 12 ATMOST MS");
     assert_eq!((all.numbers, all.granted, all.running), ([0, 10, 0, -1, 20_000], 10, 1));
     assert!(all.id.is_some_and(|id| id.len() >= 16));
@@ -84,15 +79,15 @@ fn the_eighth_element_counts_leases_that_run_of_every_kind() {
         conn.cmd("RL.ACQUIRE k 100 0 ID place LEASE 3000");
         conn.cmd("RL.ACQUIRE k 100 60 ID settled LEASE 4000 COUNTLAPSED");
         for (ms, runs) in [(0, 4), (999, 4), (1_000, 3), (1_999, 3), (2_000, 2), (3_000, 1)] {
-            at_ms(&server, ms);
+            server.at_ms(ms);
             assert_eq!(running(&mut conn), runs, "{ms}");
         }
         // Back again: what was not cleared away runs again.
-        at_ms(&server, 1_500);
+        server.at_ms(1_500);
         assert_eq!(running(&mut conn), 3);
         assert_eq!(conn.int("RL.RENEW k counts LEASE 9000"), 1);
         assert_eq!(conn.int("RL.APPLY k settled"), 1);
-        at_ms(&server, 3_000);
+        server.at_ms(3_000);
         assert_eq!(running(&mut conn), 1);
         let made = conn.acquire_part("RL.ACQUIRE k 100 60 2 ATMOST COUNTLAPSED ID last");
         assert_eq!((made.granted, made.running), (2, 2 + others));
@@ -144,7 +139,7 @@ fn a_policy_that_only_shadows_answers_the_quantity_as_granted() {
         conn.acquire("RL.ACQUIRE z @z 2 COUNTLAPSED ID x MS").numbers,
         [0, 5, 3, -1, 20_000]
     );
-    at_ms(&server, 20_000);
+    server.at_ms(20_000);
     assert_eq!(conn.acquire("RL.ACQUIRE z @z 0 COUNTLAPSED MS").numbers, [0, 5, 5, -1, 0]);
 }
 
@@ -190,7 +185,7 @@ fn it_holds_until_an_event_at_the_end_of_its_lease_would_have_left() {
             let reset_ms = |ms: i64| if others > 0 { 365 * 86_400_000 - ms } else { gone_ms - ms };
             assert_eq!(had, [0, limit, 0, -1, reset_ms(0)], "{window} {lease_ms}");
             for ms in [0, lease_ms - 1, lease_ms, gone_ms - 1] {
-                at_ms(&server, ms);
+                server.at_ms(ms);
                 let denied = conn.acquire(call("1 ID b")).numbers;
                 let wanted = [2, limit, 0, gone_ms - ms, reset_ms(ms)];
                 assert_eq!(denied, wanted, "{window} {lease_ms}: {ms}");
@@ -203,7 +198,7 @@ fn it_holds_until_an_event_at_the_end_of_its_lease_would_have_left() {
             server.clock().set_us(START_US + gone_ms * 1_000 - 1);
             assert_eq!(conn.acquire(call("1 ID b")).numbers[..4], [2, limit, 0, 1]);
             assert_eq!(conn.int("RL.RENEW k a"), 0);
-            at_ms(&server, gone_ms);
+            server.at_ms(gone_ms);
             assert_eq!(left(&mut conn, "k").len() as i64, others);
             assert_eq!(conn.acquire(call("4 ID a")).numbers[..4], [0, limit, 0, -1]);
             assert_eq!(server.figure("reservations_lapsed"), 1);
@@ -216,16 +211,16 @@ fn without_it_a_lease_lapses_as_ever() {
     let (server, mut conn) = Server::held();
     conn.cmd("RL.ACQUIRE k 5 60 2 ID plain");
     conn.cmd("RL.ACQUIRE k 5 60 3 ID counts COUNTLAPSED");
-    at_ms(&server, 20_000);
+    server.at_ms(20_000);
     assert_eq!(left(&mut conn, "k"), [("counts".into(), 0)]);
     assert_eq!(conn.ints("RL.WINDOW k 5 60 2 MS"), [0, 5, 0, -1, 60_000]);
     // RL.WINDOW does not tell what is held from what is counted.
     assert_eq!(conn.ints("RL.WINDOW k 5 60 3 MS"), [1, 5, 0, 60_000, 60_000]);
     assert_eq!(conn.ints("RL.WINDOW_RO k 5 60 1 MS"), [1, 5, 0, 60_000, 60_000]);
     assert_eq!(conn.acquire("RL.ACQUIRE_RO k 5 60 1 MS").numbers, [2, 5, 0, 60_000, 60_000]);
-    at_ms(&server, 79_999);
+    server.at_ms(79_999);
     assert_eq!(conn.ints("RL.WINDOW k 5 60 3 MS"), [1, 5, 0, 1, 1]);
-    at_ms(&server, 80_000);
+    server.at_ms(80_000);
     assert_eq!(conn.ints("RL.WINDOW k 5 60 5 MS"), [0, 5, 0, -1, 60_000]);
 }
 
@@ -234,7 +229,7 @@ fn a_denial_is_a_2_unless_what_is_counted_leaves_too_little() {
     let (server, mut conn) = Server::held();
     conn.cmd("RL.WINDOW k 5 60 3");
     conn.cmd("RL.ACQUIRE k 5 60 2 ID a LEASE 1000 COUNTLAPSED");
-    at_ms(&server, 1_000);
+    server.at_ms(1_000);
     assert_eq!(conn.acquire("RL.ACQUIRE k 5 60 2 MS").numbers, [2, 5, 0, 59_000, 60_000]);
     assert_eq!(conn.acquire("RL.ACQUIRE k 5 60 3 MS").numbers, [1, 5, 0, 59_000, 60_000]);
     // The event leaves first, then the hold.
@@ -255,7 +250,7 @@ fn late_apply_counts_from_its_moment_and_late_release_gives_back() {
             conn.cmd(format!("RL.ACQUIRE k {limit} 60 2 ID {id} LEASE 1000 COUNTLAPSED"));
         }
         assert_eq!(conn.int("RL.APPLY k a 1"), 1);
-        at_ms(&server, 30_000);
+        server.at_ms(30_000);
         assert_eq!(conn.int("RL.RENEW k b"), 0);
         assert_eq!(conn.int("RL.RENEW k b LEASE 5000"), 0);
         assert_eq!(conn.int("RL.APPLY k b 1"), 1);
@@ -267,16 +262,16 @@ fn late_apply_counts_from_its_moment_and_late_release_gives_back() {
         // Settled ids are free.
         conn.cmd(format!("RL.ACQUIRE k {limit} 60 ID b"));
         assert_eq!(conn.int("RL.RELEASE k b"), 1);
-        at_ms(&server, 60_000);
+        server.at_ms(60_000);
         assert_eq!(conn.ints(&look)[..4], [0, limit, 7, -1]);
         assert_eq!(conn.int("RL.APPLY k e"), 1);
-        at_ms(&server, 61_000);
+        server.at_ms(61_000);
         assert_eq!(conn.ints(&look)[..4], [0, limit, 7, -1]);
-        at_ms(&server, 89_999);
+        server.at_ms(89_999);
         assert_eq!(conn.ints(&look)[2], 7);
-        at_ms(&server, 90_000);
+        server.at_ms(90_000);
         assert_eq!(conn.ints(&look)[2], 8);
-        at_ms(&server, 120_000);
+        server.at_ms(120_000);
         assert_eq!(conn.ints(&look)[2], 10);
         for (name, number) in [("applied", "3"), ("released", "3"), ("lapsed", "0")] {
             let field = format!("ratelimit_reservations_{name}");
@@ -293,7 +288,7 @@ fn nothing_settles_it_once_the_event_would_have_left() {
     }
     server.clock().set_us(START_US + 61 * SECOND_US - 1);
     assert_eq!(conn.int("RL.APPLY k a 1"), 1);
-    at_ms(&server, 61_000);
+    server.at_ms(61_000);
     assert_eq!(conn.int("RL.APPLY k b"), 0);
     assert_eq!(conn.int("RL.RELEASE k b c"), 0);
     assert_eq!(conn.int("RL.RENEW k c"), 0);
@@ -306,17 +301,17 @@ fn renew_moves_both_ends_and_keeps_that_it_counts() {
         let (server, mut conn) = Server::held();
         let look = format!("RL.ACQUIRE k 1 {period} {shape} ID x MS");
         conn.cmd(format!("RL.ACQUIRE k 1 {period} {shape} ID a LEASE 10000 COUNTLAPSED"));
-        at_ms(&server, 9_999);
+        server.at_ms(9_999);
         assert_eq!(conn.int("RL.RENEW k a LEASE 1"), 1);
-        at_ms(&server, 9_999);
+        server.at_ms(9_999);
         assert_eq!(conn.int("RL.RENEW k a LEASE 5001"), 1);
         assert_eq!(left(&mut conn, "k"), [("a".into(), 5_001)]);
         assert_eq!(conn.acquire(&look).numbers[..4], [2, 1, 0, gone_ms - 9_999]);
-        at_ms(&server, 15_000);
+        server.at_ms(15_000);
         assert_eq!(conn.int("RL.RENEW k a"), 0);
         assert_eq!(left(&mut conn, "k"), [("a".into(), 0)]);
         assert_eq!(conn.acquire(&look).numbers[..4], [2, 1, 0, gone_ms - 15_000]);
-        at_ms(&server, gone_ms);
+        server.at_ms(gone_ms);
         assert_eq!(conn.acquire(&look).numbers[0], 0);
     }
 }
@@ -326,12 +321,12 @@ fn in_a_fixed_window_it_counts_in_the_window_of_each_moment() {
     let (server, mut conn) = Server::held();
     // 40 seconds of this minute are left.
     conn.cmd("RL.ACQUIRE k 4 1min 3 FIXED ID a LEASE 50000 COUNTLAPSED");
-    at_ms(&server, 40_000);
+    server.at_ms(40_000);
     assert_eq!(conn.acquire("RL.ACQUIRE k 4 1min 2 FIXED MS").numbers, [2, 4, 1, 60_000, 60_000]);
-    at_ms(&server, 60_000);
+    server.at_ms(60_000);
     assert_eq!(conn.int("RL.APPLY k a 1"), 1);
     assert_eq!(conn.ints("RL.WINDOW k 4 1min 0 FIXED MS"), [0, 4, 3, -1, 40_000]);
-    at_ms(&server, 100_000);
+    server.at_ms(100_000);
     assert_eq!(conn.ints("RL.WINDOW k 4 1min 0 FIXED MS"), [0, 4, 4, -1, 0]);
 }
 
@@ -346,13 +341,13 @@ fn it_counts_for_max_reservations_until_it_is_gone() {
             conn.cmd(format!("RL.ACQUIRE k 99 60 ID {id} LEASE 1000 COUNTLAPSED"));
         }
         for ms in [0, 1_000, 60_999] {
-            at_ms(&server, ms);
+            server.at_ms(ms);
             conn.refuses(
                 "RL.ACQUIRE k 99 60 ID x",
                 "ERR the key already holds as many reservations as ",
             );
         }
-        at_ms(&server, 61_000);
+        server.at_ms(61_000);
         assert_eq!(conn.acquire("RL.ACQUIRE k 99 60 ID x").limited(), 0);
     }
 }
@@ -367,7 +362,7 @@ fn info_shows_it_until_it_is_gone() {
         fields[at + 1].clone()
     };
     for (ms, held, reservations) in [(0, "3", "1"), (60_999, "3", "1"), (61_000, "0", "0")] {
-        at_ms(&server, ms);
+        server.at_ms(ms);
         assert_eq!(field(&mut conn, "held"), held, "{ms}");
         assert_eq!(field(&mut conn, "reservations"), reservations, "{ms}");
     }
@@ -386,7 +381,7 @@ fn the_key_lives_until_it_is_gone() {
         let gone_ms = if shape.is_empty() { gone_ms + 1_000 } else { gone_ms };
         let ttl_ms = conn.int("PTTL k");
         assert!((gone_ms..=gone_ms + 1_000).contains(&ttl_ms), "{ttl_ms} for {gone_ms}");
-        at_ms(&server, 5_000);
+        server.at_ms(5_000);
         assert_eq!(conn.int("RL.APPLY k a"), 1);
         let needed_ms = if shape.is_empty() { 60_000 } else { gone_ms - 5_000 };
         let ttl_ms = conn.int("PTTL k");
@@ -404,7 +399,7 @@ fn a_member_has_the_end_of_the_lease_and_how_much_longer_it_holds() {
     conn.cmd("RL.ACQUIRE k 9 60 2 ID a");
     assert_eq!(members(&mut conn), ["#01:a:2:20000:1700000020000000::60s"]);
     // What was written before there was COUNTLAPSED goes on.
-    at_ms(&server, 20_000);
+    server.at_ms(20_000);
     assert_eq!(conn.int("RL.RELEASE k a"), 0);
     // What the module does not write is an error.
     conn.cmd("DEL k");
@@ -422,17 +417,17 @@ fn if_the_clock_is_set_back_before_the_end_the_lease_runs_again() {
             conn.cmd(format!("RL.ACQUIRE k 99 60 ID other:{other} LEASE 1d"));
         }
         conn.cmd("RL.ACQUIRE k 99 60 2 ID a LEASE 10000 COUNTLAPSED");
-        at_ms(&server, 50_000);
+        server.at_ms(50_000);
         assert_eq!(conn.held("k").last().unwrap().ms_left, 0);
         assert_eq!(conn.int("RL.RENEW k a"), 0);
-        at_ms(&server, 9_000);
+        server.at_ms(9_000);
         assert_eq!(conn.held("k").last().unwrap().ms_left, 1_000);
         assert_eq!(conn.int("RL.RENEW k a LEASE 2000"), 1);
-        at_ms(&server, 11_000);
+        server.at_ms(11_000);
         assert_eq!(conn.int("RL.RENEW k a"), 0);
-        at_ms(&server, 70_999);
+        server.at_ms(70_999);
         assert_eq!(conn.held("k").len() as i64, 1 + others);
-        at_ms(&server, 71_000);
+        server.at_ms(71_000);
         assert_eq!(conn.held("k").len() as i64, others);
     }
 }
@@ -455,14 +450,14 @@ fn after_the_clock_was_set_back_no_call_is_denied_for_longer_than_lease_and_peri
             }
             let call = format!("RL.ACQUIRE k {limit} {period} 2 {shape} LEASE 20000 COUNTLAPSED");
             assert_eq!(conn.acquire(format!("{call} ID a")).limited(), 0);
-            at_ms(&server, -back_ms);
+            server.at_ms(-back_ms);
             let gone_ms = gone_ms(period, shape, -back_ms);
             assert_eq!(conn.held("k").last().unwrap().ms_left, 20_000);
             let denied = conn.acquire(format!("{call} MS")).numbers;
             assert_eq!(denied[..4], [2, limit, 0, gone_ms], "{period} {shape} {back_ms}");
-            at_ms(&server, -back_ms + gone_ms - 1);
+            server.at_ms(-back_ms + gone_ms - 1);
             assert_eq!(conn.acquire(format!("{call} MS")).numbers[..4], [2, limit, 0, 1]);
-            at_ms(&server, -back_ms + gone_ms);
+            server.at_ms(-back_ms + gone_ms);
             assert_eq!(conn.acquire(format!("{call} MS")).numbers[..4], [0, limit, 0, -1]);
         }
     }
@@ -540,7 +535,7 @@ fn a_clause_of_rl_all_counts_when_it_lapses() {
     let Value::Array(clauses) = &answer[6] else { panic!("{answer:?}") };
     let had = acquired(&clauses[1]);
     assert_eq!((had.numbers, had.id), ([0, 3, 1, -1, 61_000], Some(b"x".to_vec())));
-    at_ms(&server, 1_000);
+    server.at_ms(1_000);
     assert_eq!(left(&mut conn, "b"), [("x".into(), 0)]);
     let denied = "RL.ALL 2 a b WINDOW 9 60 ACQUIRE 3 60 2 ID y MS";
     let looked = denied.replace("RL.ALL", "RL.ALL_RO");
@@ -558,9 +553,9 @@ fn a_clause_of_rl_all_counts_when_it_lapses() {
     assert_eq!(limited(&conn.cmd(shadow.replace("RL.ALL", "RL.ALL_RO"))), 0);
     assert_eq!(conn.int("EXISTS c"), 0);
     assert_eq!(limited(&conn.cmd(shadow)), 0);
-    at_ms(&server, 61_999);
+    server.at_ms(61_999);
     assert_eq!(left(&mut conn, "c"), [("z".into(), 0)]);
-    at_ms(&server, 62_000);
+    server.at_ms(62_000);
     assert_eq!(left(&mut conn, "c"), []);
 }
 
@@ -571,7 +566,7 @@ fn scripts_and_transactions_settle_it_late() {
         'COUNTLAPSED', 'LEASE', 1000, 'MS'); return {had[1], had[7], had[8], had[5]}";
     let had = conn.cmd(["EVAL", script, "1", "k"]);
     assert_eq!(ints(&had), [0, 9, 1, 61_000]);
-    at_ms(&server, 1_000);
+    server.at_ms(1_000);
     let replies = conn.transaction([
         "RL.RENEW k a",
         "RL.APPLY k a 4",
@@ -599,7 +594,7 @@ fn a_crash_a_restart_and_a_failover_do_not_change_when_it_is_gone() {
         conn.cmd("RL.ACQUIRE k 5 60 3 ID b LEASE 9000 COUNTLAPSED");
         assert_eq!(conn.int("RL.RENEW k b"), 1);
         let before = (flat(&conn.cmd("ZRANGE k 0 -1 WITHSCORES")), conn.int("PTTL k"));
-        at_ms(&server, 5_000);
+        server.at_ms(5_000);
         server.restart(how);
         let mut conn = server.conn();
         let after = (flat(&conn.cmd("ZRANGE k 0 -1 WITHSCORES")), conn.int("PTTL k") + 5_000);
@@ -609,13 +604,13 @@ fn a_crash_a_restart_and_a_failover_do_not_change_when_it_is_gone() {
         assert_eq!(conn.int("RL.RENEW k a"), 0);
 
         let replica = Server::replica_of(&server, true);
-        at_ms(&server, 20_000);
+        server.at_ms(20_000);
         let mut promoted = replica.conn();
         assert_eq!(left(&mut promoted, "k"), [("a".into(), 0), ("b".into(), 0)]);
         assert_eq!(promoted.text("REPLICAOF NO ONE"), "OK");
         assert_eq!(promoted.int("RL.APPLY k a 1"), 1);
         assert_eq!(promoted.acquire("RL.ACQUIRE k 5 60 MS").numbers[..3], [0, 5, 0]);
-        at_ms(&server, 69_000);
+        server.at_ms(69_000);
         assert_eq!(promoted.int("RL.RELEASE k b"), 0);
         assert_eq!(conn.int("RL.RELEASE k b"), 0);
     }
@@ -629,7 +624,7 @@ fn the_effects_are_plain_commands_and_nothing_happens_at_the_end_of_a_lease() {
     });
     assert!(lines.iter().all(|line| !line.contains("RL.")), "{lines:?}");
     assert!(lines.iter().any(|line| line.starts_with("ZADD k -inf #01:a:5:")), "{lines:?}");
-    at_ms(&server, 1_000);
+    server.at_ms(1_000);
     let lines = server.aof_grows_by(|| {
         assert_eq!(conn.int("RL.RENEW k a"), 0);
         assert_eq!(conn.acquire("RL.ACQUIRE k 5 60 ID b").limited(), 2);

@@ -12,16 +12,6 @@ fn start_with<const N: usize>(args: [&str; N]) -> (Server, Conn) {
     Server::builder().module_args(args).held()
 }
 
-/// Holds the clock so many milliseconds after the start.
-fn at_ms(server: &Server, ms: i64) {
-    server.clock().set_us(START_US + ms * 1000);
-}
-
-/// Value and expiry of `key`, to see that nothing touched it.
-fn state(conn: &mut Conn, key: &str) -> (Value, Value) {
-    (conn.cmd(["DUMP", key]), conn.cmd(["PTTL", key]))
-}
-
 #[track_caller]
 // ---- Reserve, then settle ----
 #[test]
@@ -58,7 +48,7 @@ fn three_renames_a_day_with_six_at_once() {
     assert!(replies[3..].iter().all(|reply| reply.id.is_none()));
     let [applies, releases, dies] = [0, 1, 2].map(|at| replies[at].id());
 
-    at_ms(&server, 1_000);
+    server.at_ms(1_000);
     let midnight_ms = SHANGHAI_MIDNIGHT_MS - 1_000;
     assert_eq!(conn.int(["RL.APPLY", "k", &applies]), 1);
     assert_eq!(look(&mut conn).numbers, [0, 3, 0, -1, midnight_ms]);
@@ -70,9 +60,9 @@ fn three_renames_a_day_with_six_at_once() {
     assert_eq!(conn.acquire(call).numbers, [2, 3, 0, 5_000, midnight_ms]);
     assert_eq!(conn.int(["RL.RELEASE", "k", &again.id()]), 1);
 
-    at_ms(&server, 19_999);
+    server.at_ms(19_999);
     assert_eq!(look(&mut conn).numbers[2], 1);
-    at_ms(&server, 20_000);
+    server.at_ms(20_000);
     assert_eq!(look(&mut conn).numbers[2], 2);
     for name in ["RL.APPLY", "RL.RELEASE", "RL.RENEW"] {
         assert_eq!(conn.int([name, "k", &dies]), 0, "{name}");
@@ -87,7 +77,7 @@ fn three_renames_a_day_with_six_at_once() {
 
     server.clock().set_us(START_US + SHANGHAI_MIDNIGHT_MS * 1000 - 1);
     assert_eq!(conn.acquire(call).numbers, [1, 3, 0, 1, 1]);
-    at_ms(&server, SHANGHAI_MIDNIGHT_MS);
+    server.at_ms(SHANGHAI_MIDNIGHT_MS);
     assert_eq!(conn.acquire(call).numbers, [0, 3, 2, -1, 20_000]);
 }
 
@@ -98,18 +88,18 @@ fn settling_with_less_or_more_counts_what_was_used() {
         conn.acquire("RL.ACQUIRE k 1000 60 800 ID a MS").numbers,
         [0, 1000, 200, -1, 20_000]
     );
-    at_ms(&server, 1_000);
+    server.at_ms(1_000);
     assert_eq!(conn.int("RL.APPLY k a 300"), 1);
     assert_eq!(conn.ints("RL.WINDOW k 1000 60 0 MS"), [0, 1000, 700, -1, 60_000]);
     assert_eq!(
         conn.acquire("RL.ACQUIRE k 1000 60 600 ID b MS").numbers,
         [0, 1000, 100, -1, 60_000]
     );
-    at_ms(&server, 10_000);
+    server.at_ms(10_000);
     assert_eq!(conn.int("RL.APPLY k b 900"), 1);
     assert_eq!(conn.acquire("RL.ACQUIRE k 1000 60 0 MS").numbers, [0, 1000, 0, -1, 60_000]);
     assert_eq!(conn.acquire("RL.ACQUIRE k 1000 60 1 MS").numbers, [1, 1000, 0, 51_000, 60_000]);
-    at_ms(&server, 61_000);
+    server.at_ms(61_000);
     assert_eq!(conn.acquire("RL.ACQUIRE k 1000 60 101 MS").numbers, [1, 1000, 100, 9_000, 9_000]);
     assert_eq!(conn.acquire("RL.ACQUIRE k 1000 60 100 MS").numbers, [0, 1000, 0, -1, 20_000]);
 }
@@ -119,10 +109,10 @@ fn settling_with_less_or_more_counts_what_was_used() {
 fn a_renewed_lease_keeps_a_key_with_events_from_the_future() {
     for (period, shape) in [("10", ""), ("1min", "FIXED")] {
         let (server, mut conn) = Server::held();
-        at_ms(&server, 50_000);
+        server.at_ms(50_000);
         conn.cmd(format!("RL.WINDOW k 5 {period} {shape}"));
         conn.cmd(format!("RL.ACQUIRE k 5 {period} {shape} ID a LEASE 1000"));
-        at_ms(&server, 30_000);
+        server.at_ms(30_000);
         assert_eq!(conn.int("RL.RENEW k a LEASE 5000"), 1);
         // The event may count until it leaves, wherever the clock goes.
         let needed_ms = if shape.is_empty() { 30_000 } else { 70_000 };
@@ -139,16 +129,16 @@ fn a_renewed_lease_keeps_a_key_with_events_from_the_future() {
 fn a_renewed_lease_keeps_a_key_with_leases_from_the_future() {
     for others in [0, 9] {
         let (server, mut conn) = Server::held();
-        at_ms(&server, 10_000);
+        server.at_ms(10_000);
         for id in 0..=others {
             conn.cmd(format!("RL.ACQUIRE k 20 0 ID {id} LEASE 9000"));
         }
         conn.cmd("RL.ACQUIRE k 20 0 ID long LEASE 90000");
-        at_ms(&server, 5_000);
+        server.at_ms(5_000);
         assert_eq!(conn.int("RL.RENEW k long LEASE 1"), 1);
         let ttl_ms = conn.int("PTTL k");
         assert!((14_000..=15_000).contains(&ttl_ms), "{ttl_ms}");
-        at_ms(&server, 9_999);
+        server.at_ms(9_999);
         assert_eq!(conn.held("k").len() as i64, 1 + others);
     }
 }
@@ -170,11 +160,11 @@ fn an_event_counts_from_the_moment_it_is_applied() {
     conn.cmd("RL.ACQUIRE sliding 1 60 ID a");
     // 40 seconds are left of the minute of the calendar.
     conn.cmd("RL.ACQUIRE fixed 1 1min FIXED ID a LEASE 60000");
-    at_ms(&server, 15_000);
+    server.at_ms(15_000);
     assert_eq!(conn.int("RL.APPLY sliding a"), 1);
-    at_ms(&server, 45_000);
+    server.at_ms(45_000);
     assert_eq!(conn.int("RL.APPLY fixed a"), 1);
-    at_ms(&server, 50_000);
+    server.at_ms(50_000);
     assert_eq!(conn.acquire("RL.ACQUIRE sliding 1 60 MS").numbers, [1, 1, 0, 25_000, 25_000]);
     assert_eq!(conn.acquire("RL.ACQUIRE fixed 1 1min FIXED MS").numbers, [1, 1, 0, 50_000, 50_000]);
 }
@@ -187,12 +177,12 @@ fn a_reservation_holds_across_a_windows_end() {
     conn.cmd(format!("{call} ID a LEASE 60000"));
     conn.cmd(format!("{call} ID b LEASE 45000"));
     assert_eq!(conn.acquire(call).numbers, [2, 3, 0, 40_000, 60_000]);
-    at_ms(&server, 40_000);
+    server.at_ms(40_000);
     assert_eq!(conn.acquire(format!("{call} ID c LEASE 1")).numbers, [0, 3, 0, -1, 20_000]);
     assert_eq!(conn.acquire(call).numbers, [2, 3, 0, 1, 20_000]);
-    at_ms(&server, 40_001);
+    server.at_ms(40_001);
     assert_eq!(conn.acquire("RL.ACQUIRE k 3 1min 2 FIXED MS").numbers, [2, 3, 1, 4_999, 19_999]);
-    at_ms(&server, 50_000);
+    server.at_ms(50_000);
     // Counts in the minute in which it is applied.
     assert_eq!(conn.int("RL.APPLY k a"), 1);
     assert_eq!(conn.acquire("RL.ACQUIRE k 3 1min 0 FIXED MS").numbers, [0, 3, 2, -1, 50_000]);
@@ -217,7 +207,7 @@ fn windows_and_reservations_on_one_key_see_each_other() {
         assert_eq!(seen, [1, 5, 0, 20_000, reset_ms], "{options}");
         assert_eq!(conn.int(["RL.APPLY", "k", &reply.id()]), 1);
         assert_eq!(conn.acquire(&acquire).numbers, [1, 5, 0, reset_ms, reset_ms], "{options}");
-        at_ms(&server, reset_ms);
+        server.at_ms(reset_ms);
         assert_eq!(conn.ints(&window), [0, 5, 3, -1, 60_000], "{options}");
     }
 }
@@ -252,7 +242,7 @@ fn looking_changes_nothing() {
     assert_eq!(conn.acquire("RL.ACQUIRE_RO k 5 60").numbers, [0, 5, 5, -1, 0]);
     assert_eq!(conn.int("DBSIZE"), 0);
     conn.cmd("RL.ACQUIRE k 5 60 ID a");
-    let before = state(&mut conn, "k");
+    let before = conn.dumped("k");
     // Also where the clock went back and something could be written.
     server.clock().advance_ms(-30_000);
     for line in
@@ -261,7 +251,7 @@ fn looking_changes_nothing() {
         conn.cmd(line);
     }
     server.clock().set_us(START_US);
-    assert_eq!(state(&mut conn, "k"), before);
+    assert_eq!(conn.dumped("k"), before);
 }
 
 #[test]
@@ -276,7 +266,7 @@ fn held_lists_the_oldest_first() {
     conn.cmd("EXEC");
     assert_eq!(conn.held_ids("k"), names);
     conn.cmd("RL.ACQUIRE k 20 60 ID last LEASE 4000");
-    at_ms(&server, 1);
+    server.at_ms(1);
     assert_eq!(conn.int("RL.RENEW k b"), 1);
     assert_eq!(conn.int("RL.RENEW k z LEASE 10"), 1);
     assert_eq!(conn.held_ids("k"), ["z", "b", "a", "c", "last"]);
@@ -298,7 +288,7 @@ fn held_keeps_its_order_when_the_clock_steps() {
     let mut names = Vec::new();
     for (number, ms) in [0, -5_000, -5_000, 300, -90_000, -89_000, -100_000].into_iter().enumerate()
     {
-        at_ms(&server, ms);
+        server.at_ms(ms);
         // Later names sort before earlier ones.
         let name = format!("{}", 9 - number);
         conn.cmd(format!("RL.ACQUIRE k 20 60 ID {name} LEASE 30000"));
@@ -313,7 +303,7 @@ fn renewing_starts_the_lease_over() {
     let (server, mut conn) = Server::held();
     let left = |conn: &mut Conn| conn.held("k").first().map(|one| one.ms_left);
     conn.cmd("RL.ACQUIRE k 1 60 ID a LEASE 5000");
-    at_ms(&server, 4_000);
+    server.at_ms(4_000);
     assert_eq!(conn.int("RL.RENEW k a"), 1);
     assert_eq!(left(&mut conn), Some(5_000));
     assert_eq!(conn.int("RL.RENEW k a lease 9000"), 1);
@@ -321,11 +311,11 @@ fn renewing_starts_the_lease_over() {
     assert_eq!(conn.int("RL.RENEW k a LEASE 100"), 1);
     assert_eq!(left(&mut conn), Some(100));
     assert_eq!(conn.acquire("RL.ACQUIRE k 1 60 MS").numbers, [2, 1, 0, 100, 100]);
-    at_ms(&server, 4_099);
+    server.at_ms(4_099);
     assert_eq!(conn.int("RL.RENEW k a LEASE 31557600000"), 1);
     assert_eq!(left(&mut conn), Some(31_557_600_000));
     assert_eq!(conn.int("RL.RENEW k a LEASE 1"), 1);
-    at_ms(&server, 4_100);
+    server.at_ms(4_100);
     assert_eq!(conn.int("RL.RENEW k a"), 0);
     assert_eq!(left(&mut conn), None);
 }
@@ -381,7 +371,7 @@ fn an_id_may_be_any_1_to_64_bytes() {
         assert_eq!(conn.held("k").len(), odd.len() - number - 1);
     }
     assert_eq!(conn.ints("RL.WINDOW k 100 60 0")[2], 100 - 2 * 8);
-    let before = state(&mut conn, "k");
+    let before = conn.dumped("k");
     for id in [&b""[..], &[b'a'; 65], &[b'a'; 1000]] {
         let error = "ERR an id must have 1 to 64 bytes";
         conn.refuses([&b"RL.ACQUIRE"[..], b"k", b"100", b"60", b"ID", id], error);
@@ -390,7 +380,7 @@ fn an_id_may_be_any_1_to_64_bytes() {
         conn.refuses([&b"RL.RELEASE"[..], b"k", b"a", id], error);
         conn.refuses([&b"RL.RENEW"[..], b"k", id], error);
     }
-    assert_eq!(state(&mut conn, "k"), before);
+    assert_eq!(conn.dumped("k"), before);
 }
 
 #[test]
@@ -437,7 +427,7 @@ fn an_id_that_is_held_is_a_duplicate_whatever_else_is_asked() {
     let (server, mut conn) = start_with(["max-reservations", "1"]);
     conn.cmd("RL.ACQUIRE k 2 60 ID a LEASE 30000");
     conn.cmd("RL.WINDOW k 2 60");
-    let before = state(&mut conn, "k");
+    let before = conn.dumped("k");
     for line in [
         "RL.ACQUIRE k 2 60 ID a",
         "RL.ACQUIRE k 2 60 0 ID a",
@@ -450,11 +440,11 @@ fn an_id_that_is_held_is_a_duplicate_whatever_else_is_asked() {
     ] {
         conn.refuses(line, "DUPLICATE ");
     }
-    assert_eq!(state(&mut conn, "k"), before);
+    assert_eq!(conn.dumped("k"), before);
     server.clock().advance_ms(-10_000);
     conn.refuses("RL.ACQUIRE k 2 60 ID a", "DUPLICATE ");
     server.clock().set_us(START_US);
-    assert_eq!(state(&mut conn, "k"), before);
+    assert_eq!(conn.dumped("k"), before);
 }
 
 #[test]
@@ -469,9 +459,9 @@ fn an_id_is_free_again_at_once() {
     // The lapsed one is not found in place of the new one, even where many have lapsed.
     conn.pipeline((0..200).map(|at| format!("RL.ACQUIRE k 900 60 ID b{at} LEASE 1000")));
     conn.cmd(acquire);
-    at_ms(&server, 999);
+    server.at_ms(999);
     conn.refuses(acquire, "DUPLICATE ");
-    at_ms(&server, 1_000);
+    server.at_ms(1_000);
     assert_eq!(conn.held("k"), []);
     assert_eq!(conn.acquire(acquire).id(), "a");
     assert_eq!(conn.held_ids("k"), ["a"]);
@@ -499,17 +489,17 @@ fn a_key_holds_no_more_reservations_than_allowed() {
     for lease_ms in [1_000, 2_000, 3_000] {
         conn.cmd(format!("RL.ACQUIRE k 9 60 ID {lease_ms} LEASE {lease_ms}"));
     }
-    let before = state(&mut conn, "k");
+    let before = conn.dumped("k");
     let full =
         "ERR the key already holds as many reservations as ratelimit.max-reservations allows";
     conn.refuses("RL.ACQUIRE k 9 60", full);
-    assert_eq!(state(&mut conn, "k"), before);
+    assert_eq!(conn.dumped("k"), before);
     // What would be denied anyway is, and looking always works.
     assert_eq!(conn.acquire("RL.ACQUIRE k 3 60").limited(), 2);
     assert_eq!(conn.acquire("RL.ACQUIRE k 9 60 0").limited(), 0);
     assert_eq!(conn.int("RL.RENEW k 1000"), 1);
     assert_eq!(conn.ints("RL.WINDOW k 9 60")[0], 0);
-    at_ms(&server, 1_000);
+    server.at_ms(1_000);
     assert_eq!(conn.acquire("RL.ACQUIRE k 9 60 ID next").limited(), 0);
     conn.refuses("RL.ACQUIRE k 9 60", full);
     assert_eq!(conn.acquire("RL.ACQUIRE other 9 60").limited(), 0);
@@ -542,12 +532,12 @@ fn entries_that_others_wrote_are_an_error_and_stay() {
         conn.cmd("DEL k");
         conn.cmd("RL.ACQUIRE k 9 60 ID a LEASE 1000");
         conn.cmd(["ZADD", "k", score, member]);
-        let before = state(&mut conn, "k");
+        let before = conn.dumped("k");
         let shown = format!("{score} {member}");
         for line in ["RL.ACQUIRE k 9 60", "RL.ACQUIRE_RO k 9 60", "RL.HELD k"] {
             if line != "RL.HELD k" || score == "-inf" {
                 conn.refuses(line, "ERR the key's sorted set has an entry that ");
-                assert_eq!(state(&mut conn, "k"), before, "{line} {shown}");
+                assert_eq!(conn.dumped("k"), before, "{line} {shown}");
             } else {
                 conn.cmd(line);
             }
@@ -598,7 +588,7 @@ fn quantities_near_the_largest_never_wrap() {
     assert_eq!(conn.acquire(format!("{call} {MAX}")).numbers, [2, MAX, 0, 20, 20]);
     assert_eq!(conn.int(format!("RL.APPLY k a {MAX}")), 1);
     assert_eq!(conn.acquire(format!("{call} {MAX}")).numbers, [1, MAX, 0, 60, 60]);
-    at_ms(&server, 60_000);
+    server.at_ms(60_000);
     for id in ["a", "b", "c"] {
         assert_eq!(conn.acquire(format!("{call} 1 ID {id}")).limited(), 0);
     }
@@ -607,7 +597,7 @@ fn quantities_near_the_largest_never_wrap() {
         assert_eq!(conn.acquire(&call).numbers[..3], [1, MAX, 0], "{id}");
         server.clock().advance_ms(1);
     }
-    at_ms(&server, 121_000);
+    server.at_ms(121_000);
     assert_eq!(conn.acquire(format!("{call} 0")).numbers, [0, MAX, MAX, -1, 0]);
     for _ in 0..10 {
         let id = conn.acquire(format!("{call} {MAX}")).id();
@@ -708,7 +698,7 @@ fn a_key_lives_as_long_as_its_state_matters() {
     for (steps, matters_ms) in CASES {
         conn.cmd("DEL k");
         for (ms, line) in *steps {
-            at_ms(&server, *ms);
+            server.at_ms(*ms);
             assert!(!matches!(conn.cmd(line), Value::ServerError(_)), "{line}");
         }
         let ttl_ms = conn.int("PTTL k");
@@ -722,11 +712,11 @@ fn a_key_lives_as_long_as_its_state_matters() {
 fn a_key_does_not_vanish_before_its_last_event_leaves() {
     let (server, mut conn) = Server::held();
     conn.cmd("RL.ACQUIRE k 1 1h ID a LEASE 1000");
-    at_ms(&server, 999);
+    server.at_ms(999);
     conn.cmd("RL.APPLY k a");
-    at_ms(&server, 999 + 3_600_000 - 1);
+    server.at_ms(999 + 3_600_000 - 1);
     assert_eq!(conn.acquire("RL.ACQUIRE k 1 1h MS").numbers, [1, 1, 0, 1, 1]);
-    at_ms(&server, 999 + 3_600_000 + 1_001);
+    server.at_ms(999 + 3_600_000 + 1_001);
     assert_eq!(conn.int("EXISTS k"), 0);
 }
 
@@ -734,8 +724,8 @@ fn a_key_does_not_vanish_before_its_last_event_leaves() {
 fn settling_never_makes_a_key_and_answers_of_0_write_nothing() {
     let (server, mut conn) = Server::builder().aof().held();
     conn.cmd("RL.ACQUIRE k 5 60 ID a LEASE 1000");
-    at_ms(&server, 1_000);
-    let before = state(&mut conn, "k");
+    server.at_ms(1_000);
+    let before = conn.dumped("k");
     let calls = [
         "APPLY k a",
         "APPLY k a 0",
@@ -751,7 +741,7 @@ fn settling_never_makes_a_key_and_answers_of_0_write_nothing() {
         }
     });
     assert_eq!(written, [""; 0]);
-    assert_eq!(state(&mut conn, "k"), before);
+    assert_eq!(conn.dumped("k"), before);
     assert_eq!(conn.int("EXISTS nokey"), 0);
 }
 
@@ -761,7 +751,7 @@ fn denied_calls_and_looks_write_nothing() {
     conn.cmd("RL.ACQUIRE k 2 60 2 ID a LEASE 50000");
     let written = server.aof_grows_by(|| {
         for ms in [0, 1_000, 40_000] {
-            at_ms(&server, ms);
+            server.at_ms(ms);
             for line in [
                 "RL.ACQUIRE k 2 60",
                 "RL.ACQUIRE k 2 60 9",
@@ -792,7 +782,7 @@ fn info_counts_what_became_of_reservations() {
         (info("applied"), info("released"), info("lapsed")),
         ("1".into(), "2".into(), "0".into())
     );
-    at_ms(&server, 10);
+    server.at_ms(10);
     conn.cmd("RL.ACQUIRE k 9 60");
     assert_eq!(info("lapsed"), "2");
     let command = |name: &str| server.info(&format!("ratelimit_{name}")).unwrap();

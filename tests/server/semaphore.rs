@@ -6,10 +6,6 @@ use std::time::{Duration, Instant};
 
 use support::*;
 
-fn at_ms(server: &Server, ms: i64) {
-    server.clock().set_us(START_US + ms * 1000);
-}
-
 #[test]
 fn at_most_limit_are_held_at_one_time() {
     let (server, mut conn) = Server::held();
@@ -26,9 +22,9 @@ fn at_most_limit_are_held_at_one_time() {
     assert_eq!(conn.acquire("RL.ACQUIRE_RO k 3 0 MS").numbers, [2, 3, 0, 5_000, 9_000]);
     assert_eq!(conn.int(["RL.RELEASE", "k", &first.id()]), 1);
     assert_eq!(conn.acquire(acquire(1)).numbers, [0, 3, 0, -1, 9_000]);
-    at_ms(&server, 1);
+    server.at_ms(1);
     assert_eq!(conn.acquire("RL.ACQUIRE k 3 0 0 MS").numbers, [0, 3, 1, -1, 8_999]);
-    at_ms(&server, 9_000);
+    server.at_ms(9_000);
     assert_eq!(conn.acquire("RL.ACQUIRE k 3 0 0 MS").numbers, [0, 3, 3, -1, 0]);
     assert_eq!(conn.acquire("RL.ACQUIRE k 3 0 3 MS").numbers, [0, 3, 0, -1, 20_000]);
 }
@@ -70,7 +66,7 @@ fn a_key_ends_with_its_last_holder() {
     assert_eq!(conn.int("RL.RELEASE k b a"), 2);
     assert_eq!(conn.int("EXISTS k"), 0);
     conn.cmd("RL.ACQUIRE k 2 0 LEASE 1500");
-    at_ms(&server, 2_501);
+    server.at_ms(2_501);
     assert_eq!(conn.int("EXISTS k"), 0);
 }
 
@@ -85,13 +81,13 @@ fn a_clock_that_steps_back_delays_no_call_for_longer_than_a_lease() {
     let left =
         |conn: &mut Conn| -> Vec<_> { conn.held("k").iter().map(|one| one.ms_left).collect() };
     // An hour back: every lease ends one lease from the call that sees it.
-    at_ms(&server, -3_600_000);
+    server.at_ms(-3_600_000);
     assert_eq!(left(&mut conn), [1_000, 5_000, 60_000]);
     assert_eq!(conn.acquire("RL.ACQUIRE k 3 0 MS").numbers, [2, 3, 0, 1_000, 60_000]);
-    at_ms(&server, -3_600_000 + 999);
+    server.at_ms(-3_600_000 + 999);
     assert_eq!(left(&mut conn), [1, 4_001, 59_001]);
     assert_eq!(conn.acquire("RL.ACQUIRE k 3 0 MS").numbers, [2, 3, 0, 1, 59_001]);
-    at_ms(&server, -3_600_000 + 1_000);
+    server.at_ms(-3_600_000 + 1_000);
     assert_eq!(
         conn.acquire("RL.ACQUIRE k 3 0 ID new LEASE 2000 MS").numbers,
         [0, 3, 0, -1, 59_000]
@@ -102,7 +98,7 @@ fn a_clock_that_steps_back_delays_no_call_for_longer_than_a_lease() {
         (-3_600_000 + 1_500, [4_000, 59_000, 1_000]),
         (-3_600_000 + 1_000, [4_500, 59_500, 1_500]),
     ] {
-        at_ms(&server, ms);
+        server.at_ms(ms);
         assert_eq!(conn.acquire("RL.ACQUIRE k 3 0 MS").limited(), 2, "{ms}");
         let now: Vec<_> = left(&mut conn);
         for (now, seen) in now.iter().zip(seen) {
@@ -111,7 +107,7 @@ fn a_clock_that_steps_back_delays_no_call_for_longer_than_a_lease() {
         assert_eq!(now.len(), 3);
     }
     // A step forward ends leases early.
-    at_ms(&server, 0);
+    server.at_ms(0);
     assert_eq!(conn.held("k"), []);
     assert_eq!(conn.acquire("RL.ACQUIRE k 3 0 3").limited(), 0);
 }
@@ -121,7 +117,7 @@ fn a_lease_that_a_step_back_lengthened_can_be_settled() {
     for (line, answer) in [("RL.RELEASE k a", 1), ("RL.RENEW k a", 1)] {
         let (server, mut conn) = Server::held();
         conn.cmd("RL.ACQUIRE k 1 0 ID a LEASE 1000");
-        at_ms(&server, -86_400_000);
+        server.at_ms(-86_400_000);
         assert_eq!(conn.int(line), answer, "{line}");
         let after = conn.acquire("RL.ACQUIRE k 1 0 MS").numbers;
         match line {
@@ -137,11 +133,11 @@ fn events_of_a_window_and_a_step_back_go_together() {
     conn.cmd("RL.ACQUIRE k 3 60 2 ID a LEASE 5000");
     conn.cmd("RL.APPLY k a");
     conn.cmd("RL.ACQUIRE k 3 60 ID b LEASE 5000");
-    at_ms(&server, -3_600_000);
+    server.at_ms(-3_600_000);
     assert_eq!(conn.acquire("RL.ACQUIRE k 3 60 MS").numbers, [2, 3, 0, 5_000, 60_000]);
-    at_ms(&server, -3_600_000 + 5_000);
+    server.at_ms(-3_600_000 + 5_000);
     assert_eq!(conn.acquire("RL.ACQUIRE k 3 60 2 MS").numbers, [1, 3, 1, 55_000, 55_000]);
-    at_ms(&server, -3_600_000 + 60_000);
+    server.at_ms(-3_600_000 + 60_000);
     assert_eq!(conn.acquire("RL.ACQUIRE k 3 60 3 MS").limited(), 0);
 }
 

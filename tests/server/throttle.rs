@@ -12,11 +12,6 @@ fn expires_at_ms(server: &Server, conn: &mut Conn, key: &str) -> i64 {
     }
 }
 
-/// Value and expiry of `key`, to see that nothing touched it.
-fn state(conn: &mut Conn, key: &str) -> (Value, Value) {
-    (conn.cmd(["DUMP", key]), conn.cmd(["PTTL", key]))
-}
-
 fn dbsize(conn: &mut Conn) -> i64 {
     conn.int("DBSIZE")
 }
@@ -52,7 +47,7 @@ fn looking_answers_for_the_quantity_asked_and_of_the_state_as_it_stands() {
     assert_eq!(conn.ints("RL.THROTTLE_RO k 4 1 1s 6"), [1, 5, 5, -1, 0]);
     assert_eq!(dbsize(&mut conn), 0);
     conn.cmd("RL.THROTTLE k 4 1 1s 2");
-    let before = state(&mut conn, "k");
+    let before = conn.dumped("k");
     assert_eq!(conn.ints("RL.THROTTLE_RO k 4 1 1s 0"), [0, 5, 3, -1, 2]);
     assert_eq!(conn.ints("RL.THROTTLE_RO k 4 1 1s 3"), [0, 5, 3, -1, 2]);
     assert_eq!(conn.ints("RL.THROTTLE_RO k 4 1 1s 4"), [1, 5, 3, 1, 2]);
@@ -62,7 +57,7 @@ fn looking_answers_for_the_quantity_asked_and_of_the_state_as_it_stands() {
         let call = format!("RL.THROTTLE_RO k 4 1 1s {quantity}");
         assert_eq!(conn.ints(call), [0, 5, 3, -1, 2], "{quantity}");
     }
-    assert_eq!(state(&mut conn, "k"), before);
+    assert_eq!(conn.dumped("k"), before);
 }
 
 #[test]
@@ -86,9 +81,9 @@ fn quantity_0_makes_no_key_and_moves_no_ttl() {
     assert_eq!(dbsize(&mut conn), 0);
     conn.cmd("RL.THROTTLE k 4 1 1s 5");
     server.clock().advance_ms(700);
-    let before = state(&mut conn, "k");
+    let before = conn.dumped("k");
     assert_eq!(conn.ints("RL.THROTTLE k 4 1 1s 0 MS"), [0, 5, 0, -1, 4300]);
-    assert_eq!(state(&mut conn, "k"), before);
+    assert_eq!(conn.dumped("k"), before);
 }
 
 #[test]
@@ -199,7 +194,7 @@ fn the_key_may_be_any_bytes() {
 /// Every kind of call fails with this error and leaves the value of `k` as it is.
 #[track_caller]
 fn is_refused_and_stays(conn: &mut Conn, error: &str) {
-    let before = state(conn, "k");
+    let before = conn.dumped("k");
     for call in [
         "RL.THROTTLE k 1 1 1",
         "RL.THROTTLE k 1 1 1 0",
@@ -211,7 +206,7 @@ fn is_refused_and_stays(conn: &mut Conn, error: &str) {
         let reply = conn.err(call);
         assert!(reply.starts_with(error), "{before:?} {call}: {reply}");
     }
-    assert_eq!(state(conn, "k"), before);
+    assert_eq!(conn.dumped("k"), before);
 }
 
 #[test]
@@ -333,9 +328,9 @@ fn the_ttl_moves_with_the_state_and_a_denied_call_leaves_it() {
         assert_eq!(conn.ints("RL.THROTTLE k 4 1 1s 1 MS")[4], reset_at - now_ms);
         let expires = expires_at_ms(&server, &mut conn, "k");
         assert!((reset_at..=reset_at + 1000).contains(&expires), "{wait_ms}: {expires}");
-        let before = state(&mut conn, "k");
+        let before = conn.dumped("k");
         assert_eq!(conn.ints("RL.THROTTLE k 4 1 1s 5")[0], 1);
-        assert_eq!(state(&mut conn, "k"), before);
+        assert_eq!(conn.dumped("k"), before);
     }
     conn.cmd("RL.THROTTLE k 4 1 1s -1");
     let expires = expires_at_ms(&server, &mut conn, "k");

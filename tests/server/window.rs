@@ -485,12 +485,9 @@ fn buckets_never_admit_more_than_the_limit_and_deny_early_by_at_most_one() {
         let call = format!("RL.WINDOW k {limit} {period_ms}ms BUCKETS {buckets} MS");
         let (period_us, late_us) = (period_ms * 1_000, period_ms * 1_000 / buckets + 1);
         let mut admitted: Vec<i64> = Vec::new();
-        let mut random = 0x2545_f491_4f6c_dd1d_u64 ^ buckets as u64;
+        let mut random = Random::new(buckets as u64);
         for _ in 0..1_500 {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            server.clock().advance_us((random % (period_us as u64 * 2 / limit as u64)) as i64 + 1);
+            server.clock().advance_us(random.below(period_us * 2 / limit) + 1);
             let now_us = server.clock().now_us();
             let within = |us: i64| admitted.iter().filter(|at| **at > now_us - us).count() as i64;
             let answer = conn.ints(&call);

@@ -153,41 +153,35 @@ fn a_foreign_entry_among_dead_ones_is_an_error_where_it_would_be_removed() {
 #[test]
 fn no_sorted_set_ends_the_server() {
     let (server, mut conn) = Server::held();
-    let mut random = 0x0123_4567_89ab_cdef_u64;
-    let mut below = |end: u64| {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        random % end
-    };
+    let mut random = Random::new(1);
     let totals =
         ["0", "1", "5", "9223372036854775807", "9223372036854775808", "18446744073709551615"];
     for _ in 0..1_500 {
         conn.cmd("DEL k");
-        for _ in 0..1 + below(6) {
-            let score = match below(8) {
+        for _ in 0..1 + random.below(6) {
+            let score = match random.below(8) {
                 0 => "inf".to_owned(),
                 1 => "-inf".to_owned(),
                 2 => "9007199254740992".to_owned(),
-                3 => format!("-{}", START_US as u64 + below(3)),
+                3 => format!("-{}", START_US + random.below(3)),
                 4 => "0".to_owned(),
-                _ => format!("-{}", START_US as u64 - 30_000_000 + below(60_000_000)),
+                _ => format!("-{}", START_US - 30_000_000 + random.below(60_000_000)),
             };
-            let mut member = totals[below(6) as usize].to_owned();
-            if below(2) == 0 {
-                member += &format!("x{}", totals[below(6) as usize]);
+            let mut member = random.pick(&totals).to_owned();
+            if random.one_in(2) {
+                member += &format!("x{}", random.pick(&totals));
             }
-            if below(3) == 0 {
-                member += &format!("~{}", below(100_000_000));
+            if random.one_in(3) {
+                member += &format!("~{}", random.below(100_000_000));
             }
-            if below(4) == 0 {
+            if random.one_in(4) {
                 member += "d";
             }
             conn.cmd(format!("ZADD k {score} {member}"));
         }
-        let limit = ["0", "3", "9223372036854775807"][below(3) as usize];
-        let quantity = ["1", "2", "9223372036854775807"][below(3) as usize];
-        let options = ["", "BUCKETS 1", "FIXED", "COUNTDENIED", "ATMOST"][below(5) as usize];
+        let limit = random.pick(&["0", "3", "9223372036854775807"]);
+        let quantity = random.pick(&["1", "2", "9223372036854775807"]);
+        let options = random.pick(&["", "BUCKETS 1", "FIXED", "COUNTDENIED", "ATMOST"]);
         let before = conn.cmd("DUMP k");
         let reply = conn.cmd(format!("RL.WINDOW k {limit} 60 {quantity} {options}"));
         if matches!(reply, Value::ServerError(_)) {

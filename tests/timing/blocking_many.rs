@@ -6,7 +6,6 @@ use std::sync::RwLockWriteGuard;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::ms;
 use support::*;
 
 /// A turn of the event loop spends about two milliseconds on waiters. The rest is for a machine that does much else.

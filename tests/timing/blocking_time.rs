@@ -3,7 +3,7 @@
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
-use super::{ms, with_others};
+use super::with_others;
 use support::*;
 
 /// What is promised for RL.* commands and for what leaves by itself.

@@ -6,11 +6,6 @@ mod blocking_time;
 mod stalls;
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::time::Duration;
-
-fn ms(number: u64) -> Duration {
-    Duration::from_millis(number)
-}
 
 static MACHINE: RwLock<()> = RwLock::new(());
 

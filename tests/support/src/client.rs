@@ -155,6 +155,11 @@ impl Conn {
         text(pair.get(1).unwrap_or_else(|| panic!("there is no setting {name}")))
     }
 
+    /// The value of a key and its expiry, to see that nothing touches it.
+    pub fn dumped(&mut self, key: &str) -> (Value, Value) {
+        (self.cmd(["DUMP", key]), self.cmd(["PTTL", key]))
+    }
+
     /// What COMMAND INFO says of a command.
     #[track_caller]
     pub fn command_info(&mut self, name: &str) -> Vec<Value> {

@@ -114,6 +114,11 @@ impl Server {
     pub fn held() -> (Server, Conn) {
         Server::builder().held()
     }
+
+    /// Holds the clock so many milliseconds after [`START_US`].
+    pub fn at_ms(&self, ms: i64) {
+        self.clock().set_us(START_US + ms * 1000);
+    }
 }
 
 impl Builder {

@@ -614,7 +614,7 @@ fn temporary_dir() -> PathBuf {
 }
 
 /// A port that is free now, with the cluster bus's port 10000 above it.
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     let port = |number| TcpListener::bind(("127.0.0.1", number))?.local_addr().map(|at| at.port());
     loop {
         let number: u16 = port(0).expect("a free port");

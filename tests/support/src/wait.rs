@@ -4,6 +4,11 @@ use std::time::{Duration, Instant};
 /// Long enough for anything that is to happen at once, on a machine that does much else.
 pub const SOON: Duration = Duration::from_secs(60);
 
+/// A number of milliseconds.
+pub fn ms(number: u64) -> Duration {
+    Duration::from_millis(number)
+}
+
 /// How many times slower everything may be than on an ordinary server: `RATELIMIT_TEST_SLOWNESS`, as under valgrind.
 pub(super) fn slowness() -> u32 {
     let factor = |text: String| text.parse().expect("RATELIMIT_TEST_SLOWNESS is a number");
