@@ -81,41 +81,6 @@ fn a_denied_call_of_the_largest_quantity_gets_the_exact_wait_next_to_a_reservati
 }
 
 #[test]
-fn every_wait_near_the_largest_sum_is_exact() {
-    let (server, mut conn) = Server::held();
-    for seed in seeds(1..=600) {
-        let mut random = Random::new(seed);
-        conn.cmd("FLUSHALL");
-        server.clock().set_us(START_US);
-        let near =
-            |random: &mut Random| random.pick(&[MAX, MAX - 1, MAX - 5, MAX / 2, MAX / 2 + 1, 1, 5]);
-        let options = random.pick(&["", "BUCKETS 3", "FIXED"]);
-        let mut history = String::new();
-        for _ in 0..2 + random.below(5) {
-            let quantity = near(&mut random);
-            let line = match random.below(3) {
-                0 => {
-                    let lease_ms = 10_000 + random.below(100_000);
-                    format!("RL.ACQUIRE k {MAX} 60 {quantity} LEASE {lease_ms} {options}")
-                }
-                1 => format!("RL.WINDOW k {MAX} 60 {quantity} {options}"),
-                _ => format!("RL.WINDOW k {MAX} 60 {quantity} COUNTDENIED {options}"),
-            };
-            history += &format!("{line} -> {:?}\n", conn.cmd(&line));
-            server.clock().advance_ms(random.below(20_000));
-        }
-        let quantity = near(&mut random);
-        let line = format!("RL.WINDOW k {MAX} 60 {quantity} COUNTDENIED MS {options}");
-        let answer = conn.ints(&line);
-        if answer[0] == 1 {
-            eprintln!("seed {seed}\n{history}{line} -> {answer:?}");
-            let look = format!("RL.WINDOW_RO k {MAX} 60 {quantity} {options}");
-            assert_exact(&server, &mut conn, &answer, &look);
-        }
-    }
-}
-
-#[test]
 fn an_event_of_a_period_of_decades_counts_for_decades() {
     const YEAR_S: i64 = 31_557_600;
     for call in [

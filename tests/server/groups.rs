@@ -189,7 +189,7 @@ fn groups_decide_as_their_definition_says() {
             call += &clause.text;
         }
         call += " MS";
-        let before: Vec<Vec<i64>> = clauses.iter().map(|one| conn.ints(&one.look)).collect();
+        let before: Vec<Vec<i64>> = clauses.iter().map(|one| look(&mut conn, one)).collect();
         let answer = all_reply(&conn.cmd(&call));
         let members = &groups;
         let group = |number: usize| (0..members.len()).filter(move |at| members[*at] == number);
@@ -205,7 +205,7 @@ fn groups_decide_as_their_definition_says() {
             let expected = before[at][2] - if takes { clause.quantity } else { 0 };
             assert_eq!(answer.clauses[at][0], before[at][0], "{call}");
             assert_eq!(answer.clauses[at][2], expected, "clause {at} of {call}: {answer:?}");
-            assert_eq!(conn.ints(&clause.look)[2], expected, "clause {at} of {call}");
+            assert_eq!(look(&mut conn, clause)[2], expected, "clause {at} of {call}");
         }
         let decides = answer.numbers[5] as usize - 1;
         if allowed {
@@ -227,6 +227,10 @@ fn groups_decide_as_their_definition_says() {
                 .filter(|number| choice[*number].is_none())
                 .map(|number| group(number).min_by_key(wait).unwrap())
                 .collect();
+            let only_held = speaks.iter().all(|at| before[*at][0] == 2);
+            if last + 1 == number {
+                assert_eq!(answer.numbers[0], 1 + i64::from(only_held), "{call}: {before:?}");
+            }
             let longest = speaks.iter().map(wait).max().unwrap();
             assert_eq!(
                 Some(&decides),
@@ -254,18 +258,25 @@ fn groups_decide_as_their_definition_says() {
     }
 }
 
+/// The five integers of a clause's look.
+fn look(conn: &mut Conn, clause: &Asked) -> Vec<i64> {
+    ints(&Value::Array(conn.array(&clause.look[..])[..5].to_vec()))
+}
+
 fn clause(random: &mut Random, key: &str) -> Asked {
     let quantity = random.below(4);
     // A key keeps its kind and its limit.
     let mut of_key = Random::new(key.bytes().fold(0, |sum, byte| sum * 31 + u64::from(byte)));
     let (limit, period) = (of_key.below(7), 200 + of_key.below(2_000));
-    let is_window = of_key.below(2) == 0;
     let leave = random.below(3);
     let check = random.below(5) == 0;
     let shadow = !check && random.below(5) == 0;
-    let (kind, numbers) = match is_window {
-        true => ("WINDOW", format!("{limit} {period}ms")),
-        false => ("THROTTLE", format!("{limit} 3 {period}ms")),
+    let (kind, numbers) = match of_key.below(5) {
+        0 => ("WINDOW", format!("{limit} {period}ms {quantity}")),
+        1 => ("WINDOW", format!("{limit} 1s {quantity} FIXED")),
+        2 => ("THROTTLE", format!("{limit} 3 {period}ms {quantity}")),
+        3 => ("ACQUIRE", format!("{limit} {period}ms {quantity}")),
+        _ => ("ACQUIRE", format!("{limit} 0 {quantity}")),
     };
     let word = match (check, shadow) {
         (true, _) => " CHECK",
@@ -273,8 +284,8 @@ fn clause(random: &mut Random, key: &str) -> Asked {
         (false, false) => "",
     };
     Asked {
-        text: format!("{kind} {numbers} {quantity} LEAVE {leave}{word}"),
-        look: format!("RL.{kind}_RO {key} {numbers} {quantity} LEAVE {leave} MS"),
+        text: format!("{kind} {numbers} LEAVE {leave}{word}"),
+        look: format!("RL.{kind}_RO {key} {numbers} LEAVE {leave} MS"),
         quantity,
         check,
         shadow,

@@ -71,44 +71,6 @@ fn what_only_leave_denies_is_not_counted_by_countdenied() {
     assert_eq!(conn.ints("RL.WINDOW k 5 60 4 LEAVE 1 COUNTDENIED")[..3], [1, 5, 0]);
 }
 
-/// A call with LEAVE answers what a look at quantity + n does, and takes what the plain call takes.
-#[test]
-fn a_call_with_leave_is_decided_as_a_larger_one_but_takes_its_own_quantity() {
-    let (server, mut conn) = Server::held();
-    let clock = server.clock();
-    for seed in seeds(1..=60) {
-        let mut random = Random::new(seed);
-        conn.cmd("FLUSHALL");
-        clock.set_us(START_US);
-        let (command, limit) = random.pick(&[
-            ("RL.THROTTLE", "9 3 7"),
-            ("RL.THROTTLE", "30 1 1"),
-            ("RL.WINDOW", "10 60"),
-            ("RL.WINDOW", "10 60 BUCKETS 4"),
-            ("RL.WINDOW", "10 1min FIXED"),
-        ]);
-        let (limit, options) = match limit.find(|c: char| c.is_ascii_uppercase()) {
-            Some(at) => limit.split_at(at),
-            None => (limit, ""),
-        };
-        for step in 0..150 {
-            clock.advance_us(random.below(6_000_000));
-            let (quantity, leave) = (1 + random.below(4), random.below(9));
-            let more = quantity + leave;
-            let look = conn.ints(format!("{command}_RO plain {limit} {more} MS {options}"));
-            let call = format!("{limit} {quantity} MS {options}");
-            let reply = conn.ints(format!("{command} leaves {call} LEAVE {leave}"));
-            let context = format!("seed {seed}, step {step}: {command} {call} LEAVE {leave}");
-            assert_eq!((reply[0], reply[3]), (look[0], look[3]), "{context}");
-            // Denied calls may drop what is dead, so the other key gets one as well.
-            let taken = if look[0] == 0 { quantity } else { more };
-            let plain = conn.ints(format!("{command} plain {limit} {taken} MS {options}"));
-            assert_eq!(reply, plain, "{context}");
-            assert_eq!(conn.cmd("DUMP leaves"), conn.cmd("DUMP plain"), "{context}");
-        }
-    }
-}
-
 #[test]
 fn a_line_is_in_the_order_of_leave_and_then_of_arrival() {
     let server = Server::start();
