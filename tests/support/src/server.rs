@@ -67,6 +67,11 @@ impl Version {
         self.is_skipped(!self.is_valkey || self.release < (9, 0), what)
     }
 
+    /// Says that this test is skipped, for another reason than the release.
+    pub fn skip(self, because: &str) {
+        self.is_skipped(true, because);
+    }
+
     /// Says so past the harness that keeps the output of tests which pass: scripts/test.sh counts the lines.
     fn is_skipped(self, is_skipped: bool, because: &str) -> bool {
         if is_skipped {

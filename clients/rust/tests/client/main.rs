@@ -7,4 +7,5 @@ mod proxy;
 mod scripted;
 mod server;
 mod spec;
+mod tls;
 mod topologies;
