@@ -4,6 +4,7 @@
 mod fred;
 mod outages;
 mod proxy;
+mod renewal;
 mod scripted;
 mod server;
 mod spec;

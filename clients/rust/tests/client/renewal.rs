@@ -1,0 +1,108 @@
+//! How often leases are renewed, on tokio's clock, which stands still until all tasks wait.
+
+use std::future::pending;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use redis_ratelimit_client::transport::{
+    Address, BoxFuture, Command, Connection, Failure, Servers, Transport, Value,
+};
+use redis_ratelimit_client::{Limiter, Semaphore};
+use tokio::time::{sleep, Instant};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A server that holds whatever is reserved. Renewals that change the length of a lease are lost while `loses_leases` is
+/// set.
+#[derive(Clone)]
+struct Holder {
+    start: Instant,
+    loses_leases: Arc<AtomicBool>,
+    /// When renewals arrived that do not change the length, in seconds.
+    renewed_at: Arc<Mutex<Vec<f64>>>,
+}
+
+impl Holder {
+    fn new() -> Holder {
+        Holder { start: Instant::now(), loses_leases: Arc::default(), renewed_at: Arc::default() }
+    }
+
+    /// When renewals arrived since the last time, in seconds after the start, in tenths.
+    fn renewed_at(&self) -> Vec<f64> {
+        std::mem::take(&mut self.renewed_at.lock().unwrap())
+    }
+}
+
+impl Transport for Holder {
+    fn connect(
+        &self,
+        _: Option<Address>,
+    ) -> BoxFuture<'static, Result<Arc<dyn Connection>, Failure>> {
+        let connection = Arc::new(self.clone()) as Arc<dyn Connection>;
+        Box::pin(async move { Ok(connection) })
+    }
+
+    fn name(&self) -> String {
+        "the holder".into()
+    }
+
+    fn host(&self) -> String {
+        "holder".into()
+    }
+}
+
+impl Connection for Holder {
+    fn send<'a>(&'a self, commands: &'a [Command]) -> BoxFuture<'a, Result<Vec<Value>, Failure>> {
+        Box::pin(async move {
+            let words: Vec<_> = commands[0].words().collect();
+            let reply = match words[0] {
+                b"RL.ACQUIRE" => {
+                    let mut reply = [0, 1, 0, -1, 3000].map(Value::Integer).to_vec();
+                    reply.push(Value::Bytes(b"id".to_vec()));
+                    Value::Array(reply)
+                }
+                b"RL.RENEW" if !words.contains(&&b"LEASE"[..]) => {
+                    let tenths = (self.start.elapsed().as_secs_f64() * 10.0).round();
+                    self.renewed_at.lock().unwrap().push(tenths / 10.0);
+                    Value::Integer(1)
+                }
+                b"RL.RENEW" if self.loses_leases.load(Relaxed) => pending().await,
+                _ => Value::Integer(1),
+            };
+            Ok(vec![reply])
+        })
+    }
+}
+
+/// Were renewals as rare as the new lease allows before the server knows it, the old one would end.
+#[tokio::test(start_paused = true)]
+async fn a_longer_lease_slows_renewals_only_when_the_server_has_confirmed_it() {
+    let server = Holder::new();
+    let limiter = Limiter::new(Servers::single(server.clone()));
+    let jobs = Semaphore::new(1);
+    let mut permit = limiter.acquire("jobs", &jobs).lease(3 * SECOND).await.unwrap();
+    sleep(SECOND / 2).await;
+    server.loses_leases.store(true, Relaxed);
+    // It ends with the limiter's deadline, at second 1.
+    permit.renew(30 * SECOND).await.unwrap_err();
+    sleep(3 * SECOND).await;
+    assert_eq!(server.renewed_at(), [1.5, 2.5, 3.5]);
+
+    server.loses_leases.store(false, Relaxed);
+    permit.renew(30 * SECOND).await.unwrap();
+    sleep(25 * SECOND).await;
+    assert_eq!(server.renewed_at(), [14.0, 24.0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shorter_lease_speeds_renewals_up_before_the_server_has_confirmed_it() {
+    let server = Holder::new();
+    let limiter = Limiter::new(Servers::single(server.clone()));
+    let jobs = Semaphore::new(1);
+    let mut permit = limiter.acquire("jobs", &jobs).lease(30 * SECOND).await.unwrap();
+    server.loses_leases.store(true, Relaxed);
+    permit.renew(3 * SECOND).await.unwrap_err();
+    sleep(3 * SECOND).await;
+    assert_eq!(server.renewed_at(), [1.0, 2.0, 3.0]);
+}
