@@ -112,6 +112,9 @@ impl<L: Take> IntoFuture for TakeCall<'_, L> {
         if let Some(answer) = Answer::in_process(limiter, key, limit, quantity, &options, false) {
             return answer;
         }
+        if let Err(error) = limit.check() {
+            return Answer(AnswerState::Refused(error));
+        }
         let request = calls::take(key, limit, quantity, &options);
         ServerAnswer::new(limiter, request, quantity, options, calls::read_take).into()
     }
@@ -175,6 +178,9 @@ impl<L: Limit> IntoFuture for LookCall<'_, L> {
                 return answer;
             }
         }
+        if let Err(error) = limit.check() {
+            return Answer(AnswerState::Refused(error));
+        }
         let request = calls::look(key, limit, quantity, &options, reserves);
         let read = match request.first.word(0) {
             Some(b"RL.ACQUIRE_RO") => |value: &Value, _: &Options| Reply::read_id(value),
@@ -197,6 +203,8 @@ enum AnswerState {
     /// The engine has answered.
     #[cfg(feature = "memory")]
     Done,
+    /// The limit is not valid. Nothing is sent.
+    Refused(Error),
 }
 
 impl fmt::Debug for Answer {
@@ -247,6 +255,7 @@ impl Future for Answer {
             }
             #[cfg(feature = "memory")]
             AnswerState::Done => Poll::Pending,
+            AnswerState::Refused(error) => Poll::Ready(Err(error.clone())),
         }
     }
 }
@@ -377,11 +386,14 @@ impl<L: Reserve> IntoFuture for AcquireCall<'_, L> {
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
     fn into_future(mut self) -> Self::IntoFuture {
-        if self.options.id.is_none() && self.quantity > 0 {
-            match Id::random() {
-                Ok(id) => self.options.id = Some(id),
-                Err(error) => return Box::pin(std::future::ready(Err(error))),
+        let checked = self.limit.check().and_then(|()| {
+            if self.options.id.is_none() && self.quantity > 0 {
+                self.options.id = Some(Id::random()?);
             }
+            Ok(())
+        });
+        if let Err(error) = checked {
+            return Box::pin(std::future::ready(Err(error)));
         }
         let request = calls::acquire(self.key, self.limit, self.quantity, &self.options);
         let quantity = i64::try_from(self.quantity).unwrap_or(i64::MAX);

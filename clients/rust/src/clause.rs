@@ -149,6 +149,7 @@ impl Clause {
             Some(name) => name,
             None => String::from_utf8_lossy(&self.key).into_owned(),
         };
+        self.limit.check()?;
         let kind = self.command();
         let options = &mut self.options;
         let misused = [
@@ -332,6 +333,14 @@ impl AnyLimit {
         self.write(&mut words, 0, &Options::default(), false);
         let (_, name) = words.word(1).filter(|_| self.is_policy())?.split_first()?;
         Some(String::from_utf8_lossy(name).into_owned())
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        match self {
+            AnyLimit::Rate(rate) => rate.check(),
+            AnyLimit::Window(window) => window.check(),
+            AnyLimit::Semaphore(semaphore) => semaphore.check(),
+        }
     }
 
     fn is_policy(&self) -> bool {

@@ -6,6 +6,9 @@ use std::time::Duration;
 use crate::transport::ErrorReply;
 use crate::AllReply;
 
+/// What to write instead of m.
+const NOT_M: &str = ", and not m, which may be min or mo";
+
 /// Why there is no answer.
 ///
 /// ```no_run
@@ -58,6 +61,12 @@ pub enum Error {
     Login(String),
     /// The reply is not one of redis-ratelimit.
     UnexpectedReply(String),
+    /// The [`Local`](crate::Local) was closed.
+    Closed,
+    /// The call needs a tokio runtime, and there is none.
+    NoRuntime,
+    /// The operating system has no random bytes for the id of a reservation.
+    NoRandomBytes,
 }
 
 impl Error {
@@ -80,31 +89,51 @@ impl Error {
         matches!(self, Error::Unreachable { .. })
     }
 
-    pub(crate) fn per(text: &str) -> Error {
-        let is_ambiguous = text.trim_end().to_ascii_lowercase().ends_with("/m");
-        let hint = if is_ambiguous { ", and not m, which may be min or mo" } else { "" };
+    /// With `has_m` the unit is m.
+    pub(crate) fn per(text: &str, has_m: bool) -> Error {
+        let hint = if has_m { NOT_M } else { "" };
         Error::InvalidArgument(format!(
             "{text:?} must be a count, / and a period, such as \"30/min\" or \"5/10s\", with a unit of ms, s, min, h, d, w, \
              mo, y{hint}"
         ))
     }
 
-    pub(crate) fn period(text: &str) -> Error {
+    /// With `has_m` the unit is m.
+    pub(crate) fn period(text: &str, has_m: bool) -> Error {
+        let hint = if has_m { NOT_M } else { "" };
         Error::InvalidArgument(format!(
-            "{text:?} must be seconds, or a number with a unit of ms, s, min, h, d, w, mo, y"
+            "{text:?} must be seconds, or a number with a unit of ms, s, min, h, d, w, mo, y{hint}"
         ))
     }
 
-    pub(crate) fn rate_of_zero(text: &str) -> Error {
-        Error::InvalidArgument(format!("the count of a rate must be at least 1, not {text:?}"))
+    pub(crate) fn period_of_zero(text: &str) -> Error {
+        Error::InvalidArgument(format!("the period must be above 0, not as in {text:?}"))
+    }
+
+    pub(crate) fn rate_without_period() -> Error {
+        Error::InvalidArgument("the period of a rate must be above 0".into())
+    }
+
+    pub(crate) fn rate_of_zero() -> Error {
+        Error::InvalidArgument("the count of a rate must be at least 1, not 0".into())
+    }
+
+    pub(crate) fn rate_of_months(period: impl fmt::Display) -> Error {
+        Error::InvalidArgument(format!(
+            "the period of a rate must not be in months or years, which differ in length: {period}"
+        ))
+    }
+
+    pub(crate) fn buckets_and_fixed() -> Error {
+        Error::InvalidArgument("a window must not have both buckets and fixed windows".into())
     }
 
     pub(crate) fn capacity_of_zero() -> Error {
         Error::InvalidArgument("capacity must be at least 1, not 0".into())
     }
 
-    pub(crate) fn policy_has_numbers(name: &str) -> Error {
-        Error::InvalidArgument(format!("the server sets the capacity of the policy {name:?}"))
+    pub(crate) fn set_by_policy(what: &str, name: &str) -> Error {
+        Error::InvalidArgument(format!("the server sets the {what} of the policy {name:?}"))
     }
 
     pub(crate) fn unit(unit: &str) -> Error {
@@ -219,8 +248,8 @@ impl Error {
     }
 
     pub(crate) fn runtime_ended() -> Error {
-        let reason = "there is no runtime to settle the reservation in".into();
-        Error::Unreachable { reason, is_sent: false }
+        let reason = "the runtime was shut down before the server answered".into();
+        Error::Unreachable { reason, is_sent: true }
     }
 
     pub(crate) fn lease_of_semaphore() -> Error {
@@ -242,14 +271,6 @@ impl Error {
         Error::InvalidArgument("quantity must be at least 1, not 0".into())
     }
 
-    pub(crate) fn local_is_closed() -> Error {
-        Error::InvalidArgument("the local limit is closed".into())
-    }
-
-    pub(crate) fn no_runtime() -> Error {
-        Error::InvalidArgument("a local limit needs a tokio runtime to ask the server".into())
-    }
-
     #[cfg(feature = "memory")]
     pub(crate) fn share(part: u32, whole: u32) -> Error {
         Error::InvalidArgument(format!("a share must be above 0 and at most 1, not {part}/{whole}"))
@@ -264,10 +285,6 @@ impl Error {
         Error::InvalidArgument(format!(
             "a name in HTTP headers must be printable ASCII, not {name:?}"
         ))
-    }
-
-    pub(crate) fn no_random() -> Error {
-        Error::InvalidArgument("the operating system has no random bytes for an id".into())
     }
 }
 
@@ -292,6 +309,11 @@ impl fmt::Display for Error {
                 "{server} has no redis-ratelimit, or one that does not know this command: {reply}"
             ),
             Error::UnknownPolicy(reply) | Error::Server(reply) => write!(f, "{reply}"),
+            Error::Closed => f.write_str("the local limit was closed"),
+            Error::NoRuntime => f.write_str("there is no tokio runtime to ask the server in"),
+            Error::NoRandomBytes => {
+                f.write_str("the operating system has no random bytes for the id of a reservation")
+            }
         }
     }
 }

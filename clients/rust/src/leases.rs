@@ -171,13 +171,14 @@ pub(crate) struct Terms {
 impl Terms {
     /// # Errors
     ///
-    /// [`Error::InvalidArgument`] if the period is 0 or the lease too short.
+    /// [`Error::InvalidArgument`] if the window is not valid, its period is 0, or the lease is too short.
     pub(crate) fn new(
         key: &[u8],
         window: &Window,
         lease: Duration,
         leave: u64,
     ) -> Result<Terms, Error> {
+        window.check()?;
         let numbers = window.numbers();
         if numbers.is_some_and(|(_, period)| period.least_duration().is_zero()) {
             return Err(Error::lease_of_semaphore());

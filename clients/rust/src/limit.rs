@@ -144,7 +144,7 @@ impl FromStr for Period {
         let unit = if name.is_empty() { Some(Unit::Plain) } else { Unit::named(name) };
         match (digits.parse(), unit) {
             (Ok(count), Some(unit)) => Ok(Period { count, unit }),
-            _ => Err(Error::period(text)),
+            _ => Err(Error::period(text, is_ambiguous(name))),
         }
     }
 }
@@ -167,9 +167,15 @@ fn split_number(text: &str) -> (&str, &str) {
     text.split_at(end)
 }
 
+/// Whether a unit may be minutes or months.
+fn is_ambiguous(unit: &str) -> bool {
+    unit.eq_ignore_ascii_case("m")
+}
+
 /// The count and the period of a text such as "30/min" or "5 per 10s".
 fn parse_per(text: &str) -> Result<(u64, Period), Error> {
-    let parse = || {
+    let mut has_m = false;
+    let mut parse = || {
         let (count, rest) = split_number(text.trim());
         let trimmed = rest.trim_start();
         let period = match trimmed.strip_prefix('/') {
@@ -182,11 +188,16 @@ fn parse_per(text: &str) -> Result<(u64, Period), Error> {
             }
         };
         let (periods, name) = split_number(period.trim());
-        let periods = if periods.is_empty() { 1 } else { periods.parse().ok()? };
-        let unit = Unit::named(name.trim_start())?;
-        Some((count.parse().ok()?, Period { count: periods, unit }))
+        let (periods, name) = (if periods.is_empty() { "1" } else { periods }, name.trim_start());
+        has_m = is_ambiguous(name);
+        let period = Period { count: periods.parse().ok()?, unit: Unit::named(name)? };
+        Some((count.parse().ok()?, period))
     };
-    parse().ok_or_else(|| Error::per(text))
+    match parse() {
+        None => Err(Error::per(text, has_m)),
+        Some((_, Period { count: 0, .. })) => Err(Error::period_of_zero(text)),
+        Some(found) => Ok(found),
+    }
 }
 
 /// A steady rate with bursts, by GCRA (a token bucket): RL.THROTTLE.
@@ -218,8 +229,10 @@ enum RateNumbers {
 }
 
 impl Rate {
-    /// `count` for each `period` in the long run, and up to `max_burst + 1` at once. The server refuses what is out of
-    /// range.
+    /// `count` for each `period` in the long run, and up to `max_burst + 1` at once.
+    ///
+    /// A count or a period of 0, and a period in months or years, is an [`Error::InvalidArgument`] of the calls that use the
+    /// rate. The server refuses what is out of range.
     pub fn new(max_burst: u64, count: u64, period: impl Into<Period>) -> Rate {
         let period = period.into();
         Rate { numbers: RateNumbers::Given { max_burst, count, period }, ban: None }
@@ -230,11 +243,12 @@ impl Rate {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidArgument`] if the text is anything else, or the count is 0.
+    /// [`Error::InvalidArgument`] if the text is anything else, the count or the period is 0, or the period is in months or
+    /// years.
     pub fn per(text: &str) -> Result<Rate, Error> {
         let (count, period) = parse_per(text)?;
-        let max_burst = count.checked_sub(1).ok_or_else(|| Error::rate_of_zero(text))?;
-        Ok(Rate::new(max_burst, count, period))
+        let rate = Rate::new(count.saturating_sub(1), count, period);
+        rate.check().map(|()| rate)
     }
 
     /// A policy of the server by its name, without the `@`.
@@ -251,7 +265,7 @@ impl Rate {
         let burst = capacity.checked_sub(1).ok_or_else(Error::capacity_of_zero)?;
         match &mut self.numbers {
             RateNumbers::Given { max_burst, .. } => *max_burst = burst,
-            RateNumbers::Policy(name) => return Err(Error::policy_has_numbers(name)),
+            RateNumbers::Policy(name) => return Err(Error::set_by_policy("capacity", name)),
         }
         Ok(self)
     }
@@ -291,6 +305,16 @@ pub struct Window {
     numbers: WindowNumbers,
     ban: Option<Duration>,
     unit: Option<Box<str>>,
+    conflict: Option<Conflict>,
+}
+
+/// What was set of a window although something else excludes it. Calls that use the window refuse it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Conflict {
+    /// Both buckets and fixed windows.
+    BucketsAndFixed,
+    /// The kind of window of a policy.
+    KindOfPolicy,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -313,6 +337,7 @@ impl Window {
             numbers: WindowNumbers::Given { limit, period: period.into(), shape },
             ban: None,
             unit: None,
+            conflict: None,
         }
     }
 
@@ -320,26 +345,37 @@ impl Window {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidArgument`] if the text is anything else.
+    /// [`Error::InvalidArgument`] if the text is anything else, or the period is 0.
     pub fn per(text: &str) -> Result<Window, Error> {
         let (limit, period) = parse_per(text)?;
         Ok(Window::new(limit, period))
     }
 
-    /// A policy of the server by its name, without the `@`. Numbers and shape are the server's: methods that set them have
-    /// no effect.
+    /// A policy of the server by its name, without the `@`. The server has its numbers and its kind: a call that uses a policy
+    /// with buckets or fixed windows is an [`Error::InvalidArgument`].
     pub fn policy(name: &str) -> Window {
-        Window { numbers: WindowNumbers::Policy(name.into()), ban: None, unit: None }
+        let numbers = WindowNumbers::Policy(name.into());
+        Window { numbers, ban: None, unit: None, conflict: None }
     }
 
     fn set_shape(&mut self, new: Shape) {
-        if let WindowNumbers::Given { shape, .. } = &mut self.numbers {
-            *shape = new;
-        }
+        let conflict = match (&mut self.numbers, &new) {
+            (WindowNumbers::Policy(_), _) => Some(Conflict::KindOfPolicy),
+            (WindowNumbers::Given { shape, .. }, _) => {
+                let is_conflict = matches!(
+                    (&*shape, &new),
+                    (Shape::Sliding { buckets: Some(_) }, Shape::Fixed { .. })
+                        | (Shape::Fixed { .. }, Shape::Sliding { .. })
+                );
+                *shape = new;
+                is_conflict.then_some(Conflict::BucketsAndFixed)
+            }
+        };
+        self.conflict = self.conflict.or(conflict);
     }
 
-    /// The most entries that the window keeps, from 1 to 65536: fewer need less memory, and the limit is never exceeded. The
-    /// window is a sliding one.
+    /// The most entries that a sliding window keeps, from 1 to 65536: fewer need less memory, and the limit is never
+    /// exceeded. A call that uses a window with both buckets and fixed windows is an [`Error::InvalidArgument`].
     pub fn buckets(mut self, buckets: u32) -> Window {
         self.set_shape(Shape::Sliding { buckets: Some(buckets) });
         self
@@ -477,6 +513,11 @@ pub trait LimitWords: Send + Sync + 'static {
     /// Whether a reservation can only be released.
     const IS_SEMAPHORE: bool = false;
 
+    /// Refuses a limit that no server takes.
+    fn check(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Writes what stands in the limit's place.
     fn write(&self, command: &mut Command);
 
@@ -524,6 +565,19 @@ impl LimitWords for Rate {
         LimitNumbers::rate(max_burst, count, period.of_engine()?)
     }
 
+    fn check(&self) -> Result<(), Error> {
+        match self.numbers {
+            RateNumbers::Given { count: 0, .. } => Err(Error::rate_of_zero()),
+            RateNumbers::Given { period: Period { count: 0, .. }, .. } => {
+                Err(Error::rate_without_period())
+            }
+            RateNumbers::Given { period, .. } if period.as_duration().is_none() => {
+                Err(Error::rate_of_months(period))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn ban_length(&self) -> Option<Duration> {
         self.ban
     }
@@ -568,9 +622,22 @@ impl LimitWords for Window {
         }
     }
 
+    fn check(&self) -> Result<(), Error> {
+        match (self.conflict, &self.numbers) {
+            (None, _) => Ok(()),
+            (Some(Conflict::KindOfPolicy), WindowNumbers::Policy(name)) => {
+                Err(Error::set_by_policy("kind of window", name))
+            }
+            (Some(_), _) => Err(Error::buckets_and_fixed()),
+        }
+    }
+
     #[cfg(feature = "memory")]
     fn numbers_of_engine(&self) -> Option<LimitNumbers> {
         let WindowNumbers::Given { limit, period, shape } = &self.numbers else { return None };
+        if self.conflict.is_some() {
+            return None;
+        }
         let period = period.of_engine()?;
         match shape {
             Shape::Sliding { buckets } => LimitNumbers::sliding(*limit, period, *buckets),

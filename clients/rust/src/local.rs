@@ -346,7 +346,7 @@ impl Local {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidArgument`] if `quantity` is 0, the policy is a semaphore's, or the limit was closed.
+    /// [`Error::InvalidArgument`] if `quantity` is 0 or the policy is a semaphore's, and [`Error::Closed`].
     #[inline]
     pub fn try_take(&self, quantity: u64) -> Result<Option<Reply>, Error> {
         match self.spend(quantity)? {
@@ -394,8 +394,8 @@ impl Local {
     ///
     /// # Errors
     ///
-    /// As [`Local::try_take`]; an error reply of the server; and what the limiter was told to return while no server
-    /// answers.
+    /// As [`Local::try_take`]; [`Error::NoRuntime`] if there is none to ask the server in; an error reply of the server; and
+    /// what the limiter was told to return while no server answers.
     #[inline]
     pub async fn take(&self, quantity: u64) -> Result<Reply, Error> {
         if let Some(spent) = self.spend(quantity)? {
@@ -470,17 +470,17 @@ impl Local {
         }
         match self.shared.wake(process, state) {
             true => Ok(false),
-            false => Err(Error::no_runtime()),
+            false => Err(Error::NoRuntime),
         }
     }
 
-    /// Settles what is held, and waits until the server has answered.
+    /// Settles what is held, and waits until the server has answered. Takes from then on are [`Error::Closed`].
     ///
     /// # Errors
     ///
     /// That of the server, or that it cannot be reached, unless the limiter was told what to answer then. What was held
     /// counts when its lease ends.
-    pub async fn close(self) -> Result<(), Error> {
+    pub async fn close(&self) -> Result<(), Error> {
         let process = self.shared.current()?;
         begin_closing(&mut process.lock());
         let is_over = |state: &State| {
@@ -500,7 +500,7 @@ impl Local {
 
 fn refused(why: Refused) -> Error {
     match why {
-        Refused::Closed => Error::local_is_closed(),
+        Refused::Closed => Error::Closed,
         Refused::IsSemaphore => Error::lease_of_semaphore(),
     }
 }

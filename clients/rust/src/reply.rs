@@ -227,7 +227,7 @@ impl Id {
         const LETTERS: &[u8; 64] =
             b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
         let mut bytes = [0; 16];
-        getrandom::fill(&mut bytes).map_err(|_| Error::no_random())?;
+        getrandom::fill(&mut bytes).map_err(|_| Error::NoRandomBytes)?;
         let letter = |byte: u8| LETTERS.get(usize::from(byte & 63)).copied().unwrap_or(b'A');
         Ok(Id(Box::new(bytes.map(letter))))
     }

@@ -202,9 +202,13 @@ impl HeldLimits {
         }
     }
 
-    fn report(&self, error: &Error) {
-        if let Some(hook) = &self.hook {
-            hook(error);
+    /// Reports an error of settling that no caller waits for.
+    fn report_unread(&self, how: &Settle, settled: Result<(), Error>) {
+        match (settled, how, &self.hook) {
+            // What had lapsed was given back already.
+            (Err(Error::Lapsed { .. }), Settle::Release, _) => {}
+            (Err(error), _, Some(hook)) => hook(&error),
+            _ => {}
         }
     }
 }
@@ -378,14 +382,14 @@ impl Reservation {
     }
 
     async fn settle(&mut self, how: Settle) -> Result<(), Error> {
-        let Ok(runtime) = Handle::try_current() else { return Err(Error::runtime_ended()) };
+        let Ok(runtime) = Handle::try_current() else { return Err(Error::NoRuntime) };
         self.stop_renewing();
         self.is_settled = true;
         let held = Arc::clone(&self.held);
         let (report, settled) = oneshot::channel();
         runtime.spawn(async move {
-            if let Err(Err(error)) = report.send(held.settle_held(&how).await) {
-                held.report(&error);
+            if let Err(settled) = report.send(held.settle_held(&how).await) {
+                held.report_unread(&how, settled);
             }
         });
         settled.await.unwrap_or_else(|_| Err(Error::runtime_ended()))
@@ -401,17 +405,11 @@ impl Drop for Reservation {
         let held = Arc::clone(&self.held);
         let costs = std::mem::take(&mut self.costs);
         let Ok(runtime) = Handle::try_current() else {
-            return held.report(&Error::runtime_ended());
+            return held.report_unread(&Settle::Release, Err(Error::NoRuntime));
         };
         runtime.spawn(async move {
-            let is_applied = !costs.is_empty();
-            let how = if is_applied { Settle::Apply(costs) } else { Settle::Release };
-            match held.settle_held(&how).await {
-                // What had lapsed was given back already.
-                Err(Error::Lapsed { .. }) if !is_applied => {}
-                Err(error) => held.report(&error),
-                Ok(()) => {}
-            }
+            let how = if costs.is_empty() { Settle::Release } else { Settle::Apply(costs) };
+            held.report_unread(&how, held.settle_held(&how).await);
         });
     }
 }

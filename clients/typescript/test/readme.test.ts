@@ -87,7 +87,7 @@ async function printed(name: string, heading: string): Promise<string> {
 
 testUnlessStopped("the programs without a web server run to their ends", async () => {
   assert.match(await printed("first.mjs", "redis-ratelimit-client for TypeScript"), /^done 0\ntrue 2 \[/);
-  assert.equal(await printed("signal.mjs", "Cancelling a call"), "true\n");
+  assert.equal(await printed("signal.mjs", "Cancel a call"), "true\n");
   assert.equal(await printed("local.mjs", "In the process"), "go ahead\n");
   assert.equal(await printed("memory.mjs", "Without a server"), "true\nfalse\ntrue\n");
 });
@@ -109,7 +109,7 @@ test("the program on the first page of the project runs", async (context) => {
 });
 
 test("each program of README.md is run here", () => {
-  const all = ["redis-ratelimit-client for TypeScript", "Cancelling a call", "In the process", "Without a server"];
+  const all = ["redis-ratelimit-client for TypeScript", "Cancel a call", "In the process", "Without a server"];
   assert.deepEqual([...PROGRAMS.keys()], [...all, "Express", "Fastify", "NestJS", "Another framework"]);
 });
 

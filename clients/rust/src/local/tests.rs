@@ -20,6 +20,20 @@ async fn a_batch_is_spent_in_the_process_and_settled_when_it_is_closed() {
 }
 
 #[tokio::test]
+async fn a_limit_that_others_share_can_be_closed() {
+    let limiter = MemoryLimiter::new();
+    let window = Window::per("100/min").unwrap();
+    let local = Arc::new(limiter.local("k", &window).build().unwrap());
+    let other = Arc::clone(&local);
+    assert!(other.take(3).await.unwrap().is_allowed());
+    local.close().await.unwrap();
+    assert_eq!(limiter.look("k", &window).await.unwrap().remaining, 97);
+    assert!(matches!(other.try_take(1), Err(Error::Closed)));
+    assert!(matches!(other.take(1).await, Err(Error::Closed)));
+    local.close().await.unwrap();
+}
+
+#[tokio::test]
 async fn several_tasks_and_threads_never_spend_more_than_the_limit() {
     let limiter = MemoryLimiter::new();
     let window = Window::per("200/h").unwrap();
@@ -79,6 +93,9 @@ fn it_may_be_used_in_several_runtimes_one_after_the_other() {
     let local = limiter.local("k", &window).lease(lease).build().unwrap();
     // Outside of a runtime nothing is asked.
     assert!(local.try_take(1).unwrap().is_none());
+    let context = &mut std::task::Context::from_waker(std::task::Waker::noop());
+    let outside = std::future::Future::poll(std::pin::pin!(local.take(1)), context);
+    assert!(matches!(outside, std::task::Poll::Ready(Err(Error::NoRuntime))));
     for _ in 0..3 {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         // More than is held, so that the server must be asked.

@@ -270,6 +270,10 @@ impl Pair {
             false => crate::calls::take(key, limit, quantity, &options),
         };
         let command = request.first.clone();
+        if let Err(error) = limit.check() {
+            assert_eq!(format!("{found:?}"), format!("{:?}", Err::<Reply, _>(error)));
+            return is_typed;
+        }
         let expected = match self.words.core().send(request).await {
             Ok(crate::core::Outcome::Replies(values)) => {
                 crate::calls::read_take(&values[0], &options)

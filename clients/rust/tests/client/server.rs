@@ -170,6 +170,7 @@ async fn a_reservation_that_could_not_be_settled_in_the_background_is_told() {
     let window = per_day(100);
     let mut lapsed = limiter.acquire("k", &window).lease(MS * 20).renewed(false).await.unwrap();
     let given_back = limiter.acquire("k", &window).lease(MS * 20).renewed(false).await.unwrap();
+    let released = limiter.acquire("k", &window).lease(MS * 20).renewed(false).await.unwrap();
     let lost = limiter.acquire("k", &window).renewed(false).await.unwrap();
     until(|| async { used(&limiter, "k", &window).await == 1 }).await;
     lapsed.set(5).unwrap();
@@ -178,6 +179,9 @@ async fn a_reservation_that_could_not_be_settled_in_the_background_is_told() {
     assert!(matches!(&told.lock().unwrap()[0], Error::Lapsed { limits } if limits == &["k"]));
     // What had lapsed needs no giving back.
     drop(given_back);
+    let mut releasing = Box::pin(released.release());
+    assert!(!is_ready(&mut releasing).await);
+    drop(releasing);
     sleep(MS * 100).await;
     assert_eq!(told.lock().unwrap().len(), 1);
     server.stop(Stop::Kill);

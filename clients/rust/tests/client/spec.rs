@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use redis_ratelimit_client::{
-    AllReply, Clause, Decision, Error, KeyState, Limiter, Period, Rate, Reply, Reservation,
-    Semaphore, Window,
+    AllReply, Clause, Decision, Error, KeyState, Limiter, MemoryLimiter, Period, Rate, Reply,
+    Reservation, Semaphore, Window,
 };
 use serde_json::{json, Map, Value as Json};
 
@@ -434,7 +434,8 @@ fn limits_in_words_are_the_limits_of_the_table() {
             // A window may admit nobody.
             let admits_nobody =
                 Window::per(say).is_ok_and(|window| window.numbers().unwrap().0 == 0);
-            assert!(admits_nobody || Window::per(say).is_err(), "{case}");
+            let is_window = case.get("window").is_some() || admits_nobody;
+            assert_eq!(Window::per(say).is_ok(), is_window, "{case}");
         }
         if let Some(rate) = case.get("rate") {
             let said = Rate::per(say).unwrap();
@@ -460,8 +461,16 @@ fn what_is_no_limit_is_refused() {
         Err(Error::InvalidArgument(text)) => text,
         other => panic!("{other:?}"),
     };
-    let text = refused(Rate::per("30/m"));
-    assert!(text.contains("not m, which may be min or mo"), "{text}");
+    for text in ["30/m", "5/10m", " 5 per  10 M "].map(|say| refused(Rate::per(say))) {
+        assert!(text.contains("not m, which may be min or mo"), "{text}");
+    }
+    let period = "10m".parse::<Period>().unwrap_err().to_string();
+    assert!(period.contains("not m, which may be min or mo"), "{period}");
+    assert!(!refused(Rate::per("30/fortnight")).contains("not m"));
+    assert!(
+        refused(Rate::per("30/month")).ends_with("months or years, which differ in length: 1mo")
+    );
+    assert_eq!(refused(Rate::per("3/0s")), "the period must be above 0, not as in \"3/0s\"");
     let capacity = |capacity| Rate::per("30/min").unwrap().capacity(capacity);
     assert_eq!(refused(capacity(0)), "capacity must be at least 1, not 0");
     let policy = Rate::policy("free").capacity(1);
@@ -525,6 +534,47 @@ async fn several_limits_are_settled_and_charged_as_the_table_says() {
             (result, _) => panic!("{result:?}: {case}"),
         }
     }
+}
+
+#[tokio::test]
+async fn limits_that_contradict_themselves_are_refused_before_anything_is_sent() {
+    let limiter = Script::default().limiter([]);
+    let per_second = |count| Rate::new(0, count, Duration::from_secs(1));
+    for (rate, text) in [
+        (per_second(0), "the count of a rate must be at least 1, not 0"),
+        (Rate::new(0, 1, Duration::ZERO), "the period of a rate must be above 0"),
+        (
+            Rate::new(0, 1, Period::months(1)),
+            "the period of a rate must not be in months or years, which differ in length: 1mo",
+        ),
+    ] {
+        assert_eq!(error_of(limiter.take("k", &rate).await), text);
+        assert_eq!(error_of(limiter.look("k", &rate).await), text);
+        assert_eq!(error_of(limiter.all([Clause::take("k", &rate)]).await), text);
+    }
+    let window = || Window::per("5/day").unwrap();
+    let (both, policy) = (
+        "a window must not have both buckets and fixed windows",
+        "the server sets the kind of window of the policy \"day\"",
+    );
+    for (window, text) in [
+        (window().buckets(9).fixed(), both),
+        (window().buckets(9).from("12:00"), both),
+        (window().zone("UTC").buckets(9), both),
+        (Window::policy("day").fixed(), policy),
+        (Window::policy("day").buckets(9), policy),
+    ] {
+        for limiter in [&limiter, &*MemoryLimiter::new()] {
+            assert_eq!(error_of(limiter.take("k", &window).await), text);
+            assert_eq!(error_of(limiter.look("k", &window).await), text);
+            assert_eq!(error_of(limiter.acquire("k", &window).await.map(drop)), text);
+            assert_eq!(error_of(limiter.local("k", &window).build().map(drop)), text);
+            let clauses = || [Clause::acquire("k", &window)];
+            assert_eq!(error_of(limiter.acquire_all(clauses()).await.map(drop)), text);
+        }
+    }
+    // A window that changes its mind in the same kind is fine.
+    assert_eq!(window().from("09:00").fixed().anchor(), Some("09:00"));
 }
 
 fn error_of<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
