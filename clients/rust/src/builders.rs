@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::calls::{self, Options, Request};
+use crate::calls::{self, option_methods, Options, Request};
 use crate::clause::{Clause, Groups};
 #[cfg(feature = "memory")]
 use crate::core::Core;
-use crate::core::{Outcome, Sending};
+use crate::core::{Outcome, PendingCall};
 use crate::limit::{Limit, Rate, Reserve, Take, Window};
 #[cfg(feature = "memory")]
 use crate::memory::TypedCall;
@@ -59,29 +59,12 @@ impl<L: Take> TakeCall<'_, L> {
         self
     }
 
-    /// How much must be left for others, such as for calls that are more important.
-    pub fn leave(mut self, leave: u64) -> Self {
-        self.options.leave = leave;
-        self
-    }
-
-    /// Takes as much of the quantity as is available. It is denied only if that is nothing.
-    pub fn at_most(mut self) -> Self {
-        self.options.at_most = true;
-        self
-    }
+    option_methods!(leave, at_most, block);
 
     /// Counts the quantity even if there is not enough, for what was used and is known only afterwards. Later calls wait
     /// until it is repaid.
     pub fn force(mut self) -> Self {
         self.options.force = true;
-        self
-    }
-
-    /// Waits in line for up to this time, at most a year, instead of being denied. [`Duration::MAX`] waits without end, and
-    /// zero does not wait.
-    pub fn block(mut self, longest: Duration) -> Self {
-        self.options.set_block(longest);
         self
     }
 }
@@ -138,7 +121,7 @@ pub struct LookCall<'a, L> {
     pub(crate) key: &'a [u8],
     pub(crate) limit: &'a L,
     pub(crate) quantity: i64,
-    pub(crate) leave: u64,
+    pub(crate) options: Options,
     pub(crate) reserves: bool,
 }
 
@@ -149,11 +132,7 @@ impl<L: Limit> LookCall<'_, L> {
         self
     }
 
-    /// How much would have to be left for others.
-    pub fn leave(mut self, leave: u64) -> Self {
-        self.leave = leave;
-        self
-    }
+    option_methods!(leave);
 }
 
 impl LookCall<'_, Window> {
@@ -169,8 +148,7 @@ impl<L: Limit> IntoFuture for LookCall<'_, L> {
     type IntoFuture = Answer;
 
     fn into_future(self) -> Answer {
-        let LookCall { limiter, key, limit, quantity, leave, reserves } = self;
-        let options = Options { leave, ..Options::default() };
+        let LookCall { limiter, key, limit, quantity, options, reserves } = self;
         #[cfg(feature = "memory")]
         if !reserves {
             if let Some(answer) = Answer::in_process(limiter, key, limit, quantity, &options, true)
@@ -243,7 +221,7 @@ impl Future for Answer {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.0 {
             AnswerState::Server(answer) => {
-                let outcome = std::task::ready!(Pin::new(&mut answer.sending).poll(context));
+                let outcome = std::task::ready!(Pin::new(&mut answer.pending).poll(context));
                 let reply = outcome.and_then(|outcome| answer.reply(outcome));
                 Poll::Ready(reply.map(|(reply, _)| reply))
             }
@@ -262,7 +240,7 @@ impl Future for Answer {
 
 /// The answer of a server to a call of one limit, when it has come.
 struct ServerAnswer {
-    sending: Sending,
+    pending: PendingCall,
     quantity: i64,
     options: Options,
     read: fn(&Value, &Options) -> Result<Reply, Error>,
@@ -276,7 +254,7 @@ impl ServerAnswer {
         options: Options,
         read: fn(&Value, &Options) -> Result<Reply, Error>,
     ) -> ServerAnswer {
-        ServerAnswer { sending: limiter.core().send(request), quantity, options, read }
+        ServerAnswer { pending: limiter.core().send(request), quantity, options, read }
     }
 
     /// The reply, and the limiter that settles what was reserved if it was not this one.
@@ -290,7 +268,7 @@ impl ServerAnswer {
             Outcome::Fallback(values, limiter) => {
                 Ok((Reply { reachable: false, ..read(&values)? }, Some(limiter)))
             }
-            Outcome::Chosen(allow) => {
+            Outcome::Unreached(allow) => {
                 Ok((calls::unreached(allow, self.quantity, &self.options), None))
             }
         }
@@ -336,47 +314,11 @@ impl<L: Reserve> AcquireCall<'_, L> {
         self
     }
 
-    /// How much must be left for others, such as for calls that are more important.
-    pub fn leave(mut self, leave: u64) -> Self {
-        self.options.leave = leave;
-        self
-    }
-
-    /// Reserves as much of the quantity as is available, which the reply's `granted` says. It is denied only if that is
-    /// nothing.
-    pub fn at_most(mut self) -> Self {
-        self.options.at_most = true;
-        self
-    }
-
-    /// How long the reservation lasts if it is not renewed, from 1 ms to a year. The server's default is 20 s.
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.options.lease = Some(lease);
-        self
-    }
+    option_methods!(leave, at_most, lease, count_lapsed, id, block);
 
     /// Whether the lease is renewed while the [`Reservation`] lives, three times in its length; true if not given.
     pub fn renewed(mut self, is_renewed: bool) -> Self {
         self.is_renewed = is_renewed;
-        self
-    }
-
-    /// A reservation whose lease ends unsettled counts.
-    pub fn count_lapsed(mut self) -> Self {
-        self.options.count_lapsed = true;
-        self
-    }
-
-    /// The id of the reservation, unique within its key. The limiter makes one if it is not given.
-    pub fn id(mut self, id: impl Into<Id>) -> Self {
-        self.options.id = Some(id.into());
-        self
-    }
-
-    /// Waits in line for up to this time, at most a year, instead of being denied. [`Duration::MAX`] waits without end, and
-    /// zero does not wait.
-    pub fn block(mut self, longest: Duration) -> Self {
-        self.options.set_block(longest);
         self
     }
 }
@@ -404,7 +346,7 @@ impl<L: Reserve> IntoFuture for AcquireCall<'_, L> {
         let limiter = self.limiter.clone();
         let is_renewed = self.is_renewed;
         Box::pin(async move {
-            let outcome = (&mut answer.sending).await?;
+            let outcome = (&mut answer.pending).await?;
             let (reply, by) = answer.reply(outcome)?;
             Reservation::new(limiter, by, limits, AllReply::single(reply), is_renewed)
         })
@@ -492,7 +434,9 @@ fn read_all(
             Ok((reply, Some(limiter)))
         }
         // What was used already is not denied.
-        Outcome::Chosen(allow) => Ok((AllReply::unreached(allow || kind == AllKind::Charge), None)),
+        Outcome::Unreached(allow) => {
+            Ok((AllReply::unreached(allow || kind == AllKind::Charge), None))
+        }
     }
 }
 
@@ -507,8 +451,8 @@ impl IntoFuture for AllCall<'_> {
             Ok(made) => made,
             Err(error) => return Box::pin(std::future::ready(Err(error))),
         };
-        let (sending, kind) = (self.limiter.core().send(request), self.kind);
-        Box::pin(async move { read_all(&groups, sending.await?, kind).map(|(reply, _)| reply) })
+        let (pending, kind) = (self.limiter.core().send(request), self.kind);
+        Box::pin(async move { read_all(&groups, pending.await?, kind).map(|(reply, _)| reply) })
     }
 }
 
@@ -549,11 +493,11 @@ impl IntoFuture for AcquireAllCall<'_> {
             Ok(_) => return Box::pin(std::future::ready(Err(Error::reserves_nothing()))),
             Err(error) => return Box::pin(std::future::ready(Err(error))),
         };
-        let sending = self.limiter.core().send(calls::all(&groups, true));
+        let pending = self.limiter.core().send(calls::all(&groups, true));
         let limiter = self.limiter.clone();
         let is_renewed = self.is_renewed;
         Box::pin(async move {
-            let (reply, by) = read_all(&groups, sending.await?, AllKind::Take)?;
+            let (reply, by) = read_all(&groups, pending.await?, AllKind::Take)?;
             Reservation::new(limiter, by, Limits::several(&groups), reply, is_renewed)
         })
     }

@@ -79,7 +79,7 @@ impl Request {
     }
 
     /// Gives back what the call took if its future is dropped. `reply` is `None` if it was lost.
-    pub fn undoing(&self, reply: Option<&Value>) -> Option<Request> {
+    pub fn undo_request(&self, reply: Option<&Value>) -> Option<Request> {
         let commands = match (&self.undo, reply) {
             (Undo::Nothing, _) | (Undo::Take(_), None) => return None,
             (Undo::Take(taken), Some(value)) => {
@@ -148,6 +148,56 @@ pub(crate) struct Options {
     pub ahead: Option<Duration>,
     pub block: Option<Duration>,
 }
+
+/// Writes the methods that set options, for each kind of call that has them.
+macro_rules! option_methods {
+    ($($option:ident),+) => { $(option_methods!(@$option);)+ };
+    (@leave) => {
+        /// Leaves at least this much for others, such as for calls that are more important.
+        pub fn leave(mut self, leave: u64) -> Self {
+            self.options.leave = leave;
+            self
+        }
+    };
+    (@at_most) => {
+        /// Takes as much of the quantity as is available, which the reply's `granted` says. The call is denied only if that
+        /// is nothing.
+        pub fn at_most(mut self) -> Self {
+            self.options.at_most = true;
+            self
+        }
+    };
+    (@block) => {
+        /// Waits in line for up to this time, at most a year, instead of being denied. [`Duration::MAX`] waits without end,
+        /// and zero does not wait.
+        pub fn block(mut self, longest: Duration) -> Self {
+            self.options.set_block(longest);
+            self
+        }
+    };
+    (@lease) => {
+        /// Sets how long the reservation lasts if it is not renewed, from 1 ms to a year. The server's default is 20 s.
+        pub fn lease(mut self, lease: Duration) -> Self {
+            self.options.lease = Some(lease);
+            self
+        }
+    };
+    (@count_lapsed) => {
+        /// Counts the reservation if its lease ends unsettled.
+        pub fn count_lapsed(mut self) -> Self {
+            self.options.count_lapsed = true;
+            self
+        }
+    };
+    (@id) => {
+        /// Names the reservation, uniquely within its key. The limiter makes an id if none is given.
+        pub fn id(mut self, id: impl Into<Id>) -> Self {
+            self.options.id = Some(id.into());
+            self
+        }
+    };
+}
+pub(crate) use option_methods;
 
 impl Options {
     /// How long a call waits. To the server zero is without end.
@@ -518,10 +568,10 @@ impl Settle {
         let mut rest = values.iter();
         let mut outcomes = Vec::with_capacity(reserved.len());
         for each in reserved {
-            let own: Vec<&Value> = rest.by_ref().take(self.commands(each).len()).collect();
+            let replies: Vec<&Value> = rest.by_ref().take(self.commands(each).len()).collect();
             // A policy that turned out to be a semaphore is not applied, but released by the command that follows.
-            let outcome = own.iter().rev().find(|value| ***value == Value::Integer(1));
-            let Some(outcome) = outcome.or(own.first()) else {
+            let outcome = replies.iter().rev().find(|value| ***value == Value::Integer(1));
+            let Some(outcome) = outcome.or(replies.first()) else {
                 return Err(Error::unexpected("more replies", &values));
             };
             outcomes.push((each.name.as_str(), *outcome));

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use crate::calls::{give_back, release_command, write_limit, Options, Taken};
+use crate::calls::{give_back, option_methods, release_command, write_limit, Options, Taken};
 #[cfg(feature = "tower")]
 use crate::http::Quota;
 use crate::limit::{LimitWords, Rate, Reserve, Semaphore, Take, Window};
@@ -76,11 +76,7 @@ impl Clause {
         self
     }
 
-    /// How much must be left for others.
-    pub fn leave(mut self, leave: u64) -> Clause {
-        self.options.leave = leave;
-        self
-    }
+    option_methods!(leave, lease, count_lapsed, id);
 
     /// Counts denied calls too. Only for a window that is taken of.
     pub fn count_denied(mut self) -> Clause {
@@ -97,24 +93,6 @@ impl Clause {
     /// The limit is decided and reported, but never denies the call.
     pub fn shadow(mut self) -> Clause {
         self.options.shadow = true;
-        self
-    }
-
-    /// How long the reservation lasts if it is not renewed, from 1 ms to a year. The server's default is 20 s.
-    pub fn lease(mut self, lease: Duration) -> Clause {
-        self.options.lease = Some(lease);
-        self
-    }
-
-    /// A reservation whose lease ends unsettled counts.
-    pub fn count_lapsed(mut self) -> Clause {
-        self.options.count_lapsed = true;
-        self
-    }
-
-    /// The id of the reservation, unique within its key. The limiter makes one if it is not given.
-    pub fn id(mut self, id: impl Into<Id>) -> Clause {
-        self.options.id = Some(id.into());
         self
     }
 
@@ -275,8 +253,8 @@ impl Groups {
     fn choices<'a>(&'a self, reply: &'a AllReply) -> impl Iterator<Item = (&'a Part, &'a Reply)> {
         let mut answers = reply.answers.iter();
         self.0.iter().filter_map(move |group| {
-            let own: Vec<_> = group.iter().zip(answers.by_ref().take(group.len())).collect();
-            own.into_iter().find(|(part, answer)| answer.is_allowed() || part.is_shadow)
+            let answered: Vec<_> = group.iter().zip(answers.by_ref().take(group.len())).collect();
+            answered.into_iter().find(|(part, answer)| answer.is_allowed() || part.is_shadow)
         })
     }
 

@@ -14,7 +14,7 @@ use tokio::time::{sleep, Instant};
 use crate::calls::{Request, Undo};
 #[cfg(feature = "memory")]
 use crate::memory::{Memory, TypedCall};
-use crate::server::{bounded, is_nobody_served, Attempt, Server, Trouble};
+use crate::server::{bounded, is_nobody_served, Attempt, SendError, Server};
 use crate::servers::{Route, Routes};
 use crate::transport::{BoxFuture, Command, ErrorReply, Servers, Value};
 #[cfg(feature = "memory")]
@@ -80,7 +80,7 @@ pub(crate) enum Outcome {
     /// Those of the limiter that decides in the server's place.
     Fallback(Vec<Value>, Limiter),
     /// No server answers: whether to allow.
-    Chosen(bool),
+    Unreached(bool),
 }
 
 /// Why commands that were sent together got no replies.
@@ -117,10 +117,10 @@ impl Core {
     }
 
     /// Sends a call, and answers what `unreachable` says if no server does.
-    pub fn send(self: &Arc<Core>, request: Request) -> Sending {
+    pub fn send(self: &Arc<Core>, request: Request) -> PendingCall {
         #[cfg(feature = "memory")]
         if self.memory.is_some() && request.block.is_none() {
-            return Sending { work: Some(Work::Decide(request)), core: Arc::clone(self) };
+            return PendingCall { work: Some(Work::Decide(request)), core: Arc::clone(self) };
         }
         let within = match request.block {
             Some(block) if block.is_zero() => None,
@@ -129,28 +129,28 @@ impl Core {
         };
         let call = Arc::new(Call { request, attempt: Attempt::new(within) });
         let work = Box::pin(Arc::clone(self).run(Arc::clone(&call)));
-        Sending { work: Some(Work::UnderWay(work, call)), core: Arc::clone(self) }
+        PendingCall { work: Some(Work::UnderWay(work, call)), core: Arc::clone(self) }
     }
 
     /// Decides a call without words on keys in memory.
     #[cfg(feature = "memory")]
     pub fn decide_typed(&self, call: &TypedCall) -> Result<Reply, Error> {
         let Some(memory) = &self.memory else { return Ok(Reply::unreached(false)) };
-        let refused = |reply| self.error(Trouble::Answer(reply), &Attempt::new(None));
+        let refused = |reply| self.error(SendError::Reply(reply), &Attempt::new(None));
         memory.decide(call).map_err(refused)
     }
 
     /// What a call that does not wait comes to on keys in memory.
     #[cfg(feature = "memory")]
     fn decide(&self, request: &Request) -> Result<Outcome, Error> {
-        let Some(memory) = &self.memory else { return Ok(Outcome::Chosen(false)) };
+        let Some(memory) = &self.memory else { return Ok(Outcome::Unreached(false)) };
         if !request.more.is_empty() {
             let commands = std::iter::once(&request.first).chain(&request.more);
             return Ok(Outcome::Replies(memory.ask_together(commands)));
         }
         match memory.ask_now(&request.first) {
             Value::Error(reply) => {
-                Err(self.error_of(Trouble::Answer(reply), request, &Attempt::new(None)))
+                Err(self.error_of(SendError::Reply(reply), request, &Attempt::new(None)))
             }
             value => Ok(Outcome::Replies(vec![value])),
         }
@@ -169,8 +169,8 @@ impl Core {
         }
         match &self.unreachable {
             Unreachable::Error => Err(error),
-            Unreachable::Allow => Ok(Outcome::Chosen(true)),
-            Unreachable::Deny => Ok(Outcome::Chosen(false)),
+            Unreachable::Allow => Ok(Outcome::Unreached(true)),
+            Unreachable::Deny => Ok(Outcome::Unreached(false)),
             Unreachable::Limiter(limiter) => match limiter.core().send(request.clone()).await? {
                 Outcome::Replies(replies) => Ok(Outcome::Fallback(replies, limiter.clone())),
                 other => Ok(other),
@@ -189,9 +189,9 @@ impl Core {
             bounded(attempt.until, pin!(self.ask_together(first, commands, &attempt))).await;
         let error = match result {
             Some(Ok(replies)) => {
-                let own = |reply| match reply {
+                let result = |reply| match reply {
                     Value::Error(error) => {
-                        Err(match self.error(Trouble::Answer(error), &attempt) {
+                        Err(match self.error(SendError::Reply(error), &attempt) {
                             Error::Server(reply) if reply.code == "NOPOLICY" => {
                                 Error::UnknownPolicy(reply)
                             }
@@ -200,7 +200,7 @@ impl Core {
                     }
                     reply => Ok(reply),
                 };
-                return Ok(replies.into_iter().map(own).collect());
+                return Ok(replies.into_iter().map(result).collect());
             }
             Some(Err(trouble)) => self.error(trouble, &attempt),
             None => self.late(&attempt),
@@ -208,22 +208,21 @@ impl Core {
         Err(Failed { error, is_sent: attempt.is_sent.load(Relaxed) })
     }
 
-    async fn ask(&self, request: &Request, attempt: &Attempt) -> Result<Vec<Value>, Trouble> {
+    async fn ask(&self, request: &Request, attempt: &Attempt) -> Result<Vec<Value>, SendError> {
         let Some(key) = request.key() else { return self.ask_each(&request.first, attempt).await };
         if request.more.is_empty() {
             let commands = std::slice::from_ref(&request.first);
             let is_alone = request.block.is_some();
             return self.redirecting(key, commands, is_alone, attempt).await;
         }
-        let own = std::iter::once(&request.first).chain(&request.more);
-        if !self.routes.are_in_one_slot(own.clone().filter_map(|command| command.word(1))) {
+        let parts = std::iter::once(&request.first).chain(&request.more);
+        if !self.routes.are_in_one_slot(parts.clone().filter_map(|command| command.word(1))) {
             let error = Error::cross_slot();
             let reply = ErrorReply::new(&error.to_string());
-            return Err(Trouble::Answer(reply));
+            return Err(SendError::Reply(reply));
         }
         let (multi, exec) = (Command::new("MULTI"), Command::new("EXEC"));
-        let all = std::iter::once(multi).chain(own.cloned()).chain([exec]);
-        let commands: Vec<_> = all.collect();
+        let commands: Vec<_> = std::iter::once(multi).chain(parts.cloned()).chain([exec]).collect();
         let replies = self.redirecting(key, &commands, false, attempt).await?;
         match replies.into_iter().last() {
             Some(Value::Array(replies)) => Ok(replies),
@@ -240,7 +239,7 @@ impl Core {
         commands: &[Command],
         is_alone: bool,
         attempt: &Attempt,
-    ) -> Result<Vec<Value>, Trouble> {
+    ) -> Result<Vec<Value>, SendError> {
         let server = self.routes.find(key, attempt).await?;
         let mut route = Route { server, asking: false };
         let mut redirects = 0;
@@ -252,7 +251,7 @@ impl Core {
             self.note_read_only(&error, &route.server);
             match self.routes.redirected(&error, &route.server) {
                 Some(elsewhere) if redirects < REDIRECTS => route = elsewhere,
-                _ => return Err(Trouble::Answer(error)),
+                _ => return Err(SendError::Reply(error)),
             }
             redirects = redirects.saturating_add(1);
         }
@@ -263,15 +262,16 @@ impl Core {
         first: &Command,
         commands: &[Command],
         attempt: &Attempt,
-    ) -> Result<Vec<Value>, Trouble> {
+    ) -> Result<Vec<Value>, SendError> {
         let server = self.routes.find(first.word(1).unwrap_or_default(), attempt).await?;
         let mut route = Route { server, asking: false };
         let mut replies: Vec<Value> = vec![Value::Nil; commands.len()];
         let mut left: Vec<usize> = (0..commands.len()).collect();
         for redirects in 0..=REDIRECTS {
             // Only those that were redirected are sent again.
-            let own: Vec<_> = left.iter().filter_map(|at| commands.get(*at).cloned()).collect();
-            let found = self.exchange(&route, &own, false, attempt).await?;
+            let unanswered: Vec<_> =
+                left.iter().filter_map(|at| commands.get(*at).cloned()).collect();
+            let found = self.exchange(&route, &unanswered, false, attempt).await?;
             let mut again = Vec::new();
             let mut elsewhere = None;
             for (at, reply) in left.iter().zip(found) {
@@ -282,7 +282,9 @@ impl Core {
                             again.push(*at);
                             elsewhere = Some(target);
                         }
-                        _ if is_nobody_served(error) => return Err(Trouble::Answer(error.clone())),
+                        _ if is_nobody_served(error) => {
+                            return Err(SendError::Reply(error.clone()))
+                        }
                         _ => {}
                     }
                 }
@@ -297,14 +299,18 @@ impl Core {
     }
 
     /// One reply of each node of a cluster.
-    async fn ask_each(&self, command: &Command, attempt: &Attempt) -> Result<Vec<Value>, Trouble> {
+    async fn ask_each(
+        &self,
+        command: &Command,
+        attempt: &Attempt,
+    ) -> Result<Vec<Value>, SendError> {
         let mut all = Vec::new();
         for server in self.routes.all(attempt).await? {
             let route = Route { server, asking: false };
             let commands = std::slice::from_ref(command);
             for reply in self.exchange(&route, commands, false, attempt).await? {
                 match reply {
-                    Value::Error(error) => return Err(Trouble::Answer(error)),
+                    Value::Error(error) => return Err(SendError::Reply(error)),
                     reply => all.push(reply),
                 }
             }
@@ -319,7 +325,7 @@ impl Core {
         commands: &[Command],
         is_alone: bool,
         attempt: &Attempt,
-    ) -> Result<Vec<Value>, Trouble> {
+    ) -> Result<Vec<Value>, SendError> {
         let server = &route.server;
         attempt.is_for(server);
         if server.breaker.is_open() {
@@ -344,9 +350,9 @@ impl Core {
             true => server.send_alone(&all, attempt).await?,
             false => server.send(&all, attempt).await?,
         };
-        let is_own = |at: usize| if is_transaction { at > 0 } else { at % 2 == 1 };
-        let own = replies.into_iter().enumerate().filter(|(at, _)| is_own(*at));
-        Ok(own.map(|(_, reply)| reply).collect())
+        let is_to_asking = |at: usize| if is_transaction { at == 0 } else { at % 2 == 0 };
+        let replies = replies.into_iter().enumerate().filter(|(at, _)| !is_to_asking(*at));
+        Ok(replies.map(|(_, reply)| reply).collect())
     }
 
     /// Leaves a server that became a replica, so that the next call looks for the master again.
@@ -358,7 +364,7 @@ impl Core {
     }
 
     /// The error of a call, with what an error reply does not say by itself.
-    fn error_of(&self, trouble: Trouble, request: &Request, attempt: &Attempt) -> Error {
+    fn error_of(&self, trouble: SendError, request: &Request, attempt: &Attempt) -> Error {
         match self.error(trouble, attempt) {
             Error::Server(reply) if reply.code == "NOPOLICY" && request.has_policy => {
                 Error::UnknownPolicy(reply)
@@ -368,7 +374,7 @@ impl Core {
     }
 
     /// The error of a call that ended before its time was over. Updates the breaker.
-    fn error(&self, trouble: Trouble, attempt: &Attempt) -> Error {
+    fn error(&self, trouble: SendError, attempt: &Attempt) -> Error {
         let now = Instant::now();
         let server = attempt.used().map(|(server, _)| server);
         let name = server.as_ref().map_or_else(|| "the cluster".into(), |server| server.name());
@@ -379,7 +385,7 @@ impl Core {
             }
         };
         match trouble {
-            Trouble::Answer(reply) => {
+            SendError::Reply(reply) => {
                 answered(&server);
                 if is_nobody_served(&reply) {
                     self.routes.failed();
@@ -392,19 +398,19 @@ impl Core {
                 }
                 Error::Server(reply)
             }
-            Trouble::Login(reason) => {
+            SendError::Login(reason) => {
                 answered(&server);
                 Error::Login(reason)
             }
-            Trouble::Full => {
+            SendError::Full => {
                 answered(&server);
                 Error::server_is_full(&name)
             }
-            Trouble::Open => {
+            SendError::BreakerOpen => {
                 let reason = server.map(|server| server.breaker.reason()).unwrap_or_default();
                 Error::failed_before(&name, &reason)
             }
-            Trouble::Lost(reason) | Trouble::Refused(reason) => {
+            SendError::Lost(reason) | SendError::Refused(reason) => {
                 if server.as_ref().is_some_and(|server| server.is_full()) {
                     return Error::server_is_full(&name);
                 }
@@ -453,9 +459,9 @@ impl Core {
     /// Gives back what a dropped call took. If no server answers, it ends with its period or lease.
     async fn undo(self: Arc<Core>, call: Arc<Call>, replies: Option<Vec<Value>>) {
         let reply = replies.as_ref().and_then(|replies| replies.first());
-        let Some(undoing) = call.request.undoing(reply) else { return };
-        let again = (reply.is_none() && call.request.block.is_some()).then(|| undoing.clone());
-        let _ = self.send(undoing).await;
+        let Some(undo) = call.request.undo_request(reply) else { return };
+        let again = (reply.is_none() && call.request.block.is_some()).then(|| undo.clone());
+        let _ = self.send(undo).await;
         if let Some(again) = again {
             sleep(SECOND_RELEASE).await;
             let _ = self.send(again).await;
@@ -477,7 +483,7 @@ struct Call {
 
 /// What a call comes to. If it is dropped, the call is given up: its place in the line too, and what it takes all the same
 /// is given back.
-pub(crate) struct Sending {
+pub(crate) struct PendingCall {
     work: Option<Work>,
     core: Arc<Core>,
 }
@@ -489,16 +495,16 @@ enum Work {
     UnderWay(BoxFuture<'static, Result<Outcome, Error>>, Arc<Call>),
 }
 
-impl Future for Sending {
+impl Future for PendingCall {
     type Output = Result<Outcome, Error>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let sending = &mut *self;
-        let polled = match &mut sending.work {
+        let call = &mut *self;
+        let polled = match &mut call.work {
             None => return Poll::Pending,
             Some(Work::UnderWay(work, _)) => work.as_mut().poll(context),
             #[cfg(feature = "memory")]
-            Some(Work::Decide(request)) => Poll::Ready(sending.core.decide(request)),
+            Some(Work::Decide(request)) => Poll::Ready(call.core.decide(request)),
         };
         if polled.is_ready() {
             self.work = None;
@@ -507,7 +513,7 @@ impl Future for Sending {
     }
 }
 
-impl Drop for Sending {
+impl Drop for PendingCall {
     fn drop(&mut self) {
         // What is decided in the process is not begun before it is polled.
         let Some(Work::UnderWay(mut work, call)) = self.work.take() else { return };
@@ -536,7 +542,7 @@ impl Drop for Sending {
             let replies = match outcome {
                 Some(Ok(Outcome::Replies(replies))) => Some(replies),
                 // Another limiter decided: what it took ends with its period or lease.
-                Some(Ok(Outcome::Fallback(..) | Outcome::Chosen(_))) => return,
+                Some(Ok(Outcome::Fallback(..) | Outcome::Unreached(_))) => return,
                 Some(Err(error)) if error.code().is_some() => return,
                 _ => None,
             };

@@ -218,13 +218,13 @@ fn parse_per(text: &str) -> Result<(u64, Period), Error> {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
-    numbers: RateNumbers,
+    source: RateSource,
     ban: Option<Duration>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum RateNumbers {
-    Given { max_burst: u64, count: u64, period: Period },
+enum RateSource {
+    Numbers { max_burst: u64, count: u64, period: Period },
     Policy(Box<str>),
 }
 
@@ -235,7 +235,7 @@ impl Rate {
     /// rate. The server refuses what is out of range.
     pub fn new(max_burst: u64, count: u64, period: impl Into<Period>) -> Rate {
         let period = period.into();
-        Rate { numbers: RateNumbers::Given { max_burst, count, period }, ban: None }
+        Rate { source: RateSource::Numbers { max_burst, count, period }, ban: None }
     }
 
     /// A rate in words: "30/min" is 30 a minute, "5/10s" is 5 in 10 seconds, "100 per hour" 100 an hour. As many are
@@ -253,7 +253,7 @@ impl Rate {
 
     /// A policy of the server by its name, without the `@`.
     pub fn policy(name: &str) -> Rate {
-        Rate { numbers: RateNumbers::Policy(name.into()), ban: None }
+        Rate { source: RateSource::Policy(name.into()), ban: None }
     }
 
     /// How much is available at once, from 1.
@@ -263,9 +263,9 @@ impl Rate {
     /// [`Error::InvalidArgument`] if it is 0, or the rate is a policy.
     pub fn capacity(mut self, capacity: u64) -> Result<Rate, Error> {
         let burst = capacity.checked_sub(1).ok_or_else(Error::capacity_of_zero)?;
-        match &mut self.numbers {
-            RateNumbers::Given { max_burst, .. } => *max_burst = burst,
-            RateNumbers::Policy(name) => return Err(Error::set_by_policy("capacity", name)),
+        match &mut self.source {
+            RateSource::Numbers { max_burst, .. } => *max_burst = burst,
+            RateSource::Policy(name) => return Err(Error::set_by_policy("capacity", name)),
         }
         Ok(self)
     }
@@ -279,9 +279,9 @@ impl Rate {
 
     /// `max_burst`, `count` and period; `None` for a policy.
     pub fn numbers(&self) -> Option<(u64, u64, Period)> {
-        match self.numbers {
-            RateNumbers::Given { max_burst, count, period } => Some((max_burst, count, period)),
-            RateNumbers::Policy(_) => None,
+        match self.source {
+            RateSource::Numbers { max_burst, count, period } => Some((max_burst, count, period)),
+            RateSource::Policy(_) => None,
         }
     }
 }
@@ -302,7 +302,7 @@ impl Rate {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Window {
-    numbers: WindowNumbers,
+    source: WindowSource,
     ban: Option<Duration>,
     unit: Option<Box<str>>,
     conflict: Option<Conflict>,
@@ -318,8 +318,8 @@ enum Conflict {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum WindowNumbers {
-    Given { limit: u64, period: Period, shape: Shape },
+enum WindowSource {
+    Numbers { limit: u64, period: Period, shape: Shape },
     Policy(Box<str>),
 }
 
@@ -334,7 +334,7 @@ impl Window {
     pub fn new(limit: u64, period: impl Into<Period>) -> Window {
         let shape = Shape::Sliding { buckets: None };
         Window {
-            numbers: WindowNumbers::Given { limit, period: period.into(), shape },
+            source: WindowSource::Numbers { limit, period: period.into(), shape },
             ban: None,
             unit: None,
             conflict: None,
@@ -354,14 +354,14 @@ impl Window {
     /// A policy of the server by its name, without the `@`. The server has its numbers and its kind: a call that uses a policy
     /// with buckets or fixed windows is an [`Error::InvalidArgument`].
     pub fn policy(name: &str) -> Window {
-        let numbers = WindowNumbers::Policy(name.into());
-        Window { numbers, ban: None, unit: None, conflict: None }
+        let source = WindowSource::Policy(name.into());
+        Window { source, ban: None, unit: None, conflict: None }
     }
 
     fn set_shape(&mut self, new: Shape) {
-        let conflict = match (&mut self.numbers, &new) {
-            (WindowNumbers::Policy(_), _) => Some(Conflict::KindOfPolicy),
-            (WindowNumbers::Given { shape, .. }, _) => {
+        let conflict = match (&mut self.source, &new) {
+            (WindowSource::Policy(_), _) => Some(Conflict::KindOfPolicy),
+            (WindowSource::Numbers { shape, .. }, _) => {
                 let is_conflict = matches!(
                     (&*shape, &new),
                     (Shape::Sliding { buckets: Some(_) }, Shape::Fixed { .. })
@@ -404,8 +404,8 @@ impl Window {
     }
 
     fn take_anchor(&mut self) -> (Option<Box<str>>, Option<Box<str>>) {
-        match &mut self.numbers {
-            WindowNumbers::Given { shape: Shape::Fixed { from, zone }, .. } => {
+        match &mut self.source {
+            WindowSource::Numbers { shape: Shape::Fixed { from, zone }, .. } => {
                 (from.take(), zone.take())
             }
             _ => (None, None),
@@ -434,21 +434,21 @@ impl Window {
 
     /// Limit and period; `None` for a policy.
     pub fn numbers(&self) -> Option<(u64, Period)> {
-        match self.numbers {
-            WindowNumbers::Given { limit, period, .. } => Some((limit, period)),
-            WindowNumbers::Policy(_) => None,
+        match self.source {
+            WindowSource::Numbers { limit, period, .. } => Some((limit, period)),
+            WindowSource::Policy(_) => None,
         }
     }
 
     /// Whether the windows are those of the calendar. False for a policy, which only the server knows.
     pub fn is_fixed(&self) -> bool {
-        matches!(self.numbers, WindowNumbers::Given { shape: Shape::Fixed { .. }, .. })
+        matches!(self.source, WindowSource::Numbers { shape: Shape::Fixed { .. }, .. })
     }
 
     /// Where fixed windows begin, see [`Window::from`].
     pub fn anchor(&self) -> Option<&str> {
-        match &self.numbers {
-            WindowNumbers::Given { shape: Shape::Fixed { from, .. }, .. } => from.as_deref(),
+        match &self.source {
+            WindowSource::Numbers { shape: Shape::Fixed { from, .. }, .. } => from.as_deref(),
             _ => None,
         }
     }
@@ -468,10 +468,10 @@ impl Window {
 /// let named = Semaphore::policy("jobs");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Semaphore(SemaphoreNumbers);
+pub struct Semaphore(SemaphoreSource);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum SemaphoreNumbers {
+enum SemaphoreSource {
     Limit(u64),
     Policy(Box<str>),
 }
@@ -479,12 +479,12 @@ enum SemaphoreNumbers {
 impl Semaphore {
     /// At most `limit` held at one time.
     pub const fn new(limit: u64) -> Semaphore {
-        Semaphore(SemaphoreNumbers::Limit(limit))
+        Semaphore(SemaphoreSource::Limit(limit))
     }
 
     /// A policy of the server with the period 0 by its name, without the `@`.
     pub fn policy(name: &str) -> Semaphore {
-        Semaphore(SemaphoreNumbers::Policy(name.into()))
+        Semaphore(SemaphoreSource::Policy(name.into()))
     }
 }
 
@@ -550,28 +550,28 @@ impl LimitWords for Rate {
     const COMMAND: &'static str = "THROTTLE";
 
     fn write(&self, command: &mut Command) {
-        match &self.numbers {
-            RateNumbers::Given { max_burst, count, period } => {
+        match &self.source {
+            RateSource::Numbers { max_burst, count, period } => {
                 command.number(*max_burst).number(*count);
                 command.number_with_unit(period.count, period.unit.symbol());
             }
-            RateNumbers::Policy(name) => write_policy(command, name),
+            RateSource::Policy(name) => write_policy(command, name),
         }
     }
 
     #[cfg(feature = "memory")]
     fn numbers_of_engine(&self) -> Option<LimitNumbers> {
-        let RateNumbers::Given { max_burst, count, period } = self.numbers else { return None };
+        let RateSource::Numbers { max_burst, count, period } = self.source else { return None };
         LimitNumbers::rate(max_burst, count, period.of_engine()?)
     }
 
     fn check(&self) -> Result<(), Error> {
-        match self.numbers {
-            RateNumbers::Given { count: 0, .. } => Err(Error::rate_of_zero()),
-            RateNumbers::Given { period: Period { count: 0, .. }, .. } => {
+        match self.source {
+            RateSource::Numbers { count: 0, .. } => Err(Error::rate_of_zero()),
+            RateSource::Numbers { period: Period { count: 0, .. }, .. } => {
                 Err(Error::rate_without_period())
             }
-            RateNumbers::Given { period, .. } if period.as_duration().is_none() => {
+            RateSource::Numbers { period, .. } if period.as_duration().is_none() => {
                 Err(Error::rate_of_months(period))
             }
             _ => Ok(()),
@@ -583,7 +583,7 @@ impl LimitWords for Rate {
     }
 
     fn is_policy(&self) -> bool {
-        matches!(self.numbers, RateNumbers::Policy(_))
+        matches!(self.source, RateSource::Policy(_))
     }
 
     fn to_any(&self) -> AnyLimit {
@@ -595,16 +595,16 @@ impl LimitWords for Window {
     const COMMAND: &'static str = "WINDOW";
 
     fn write(&self, command: &mut Command) {
-        match &self.numbers {
-            WindowNumbers::Given { limit, period, .. } => {
+        match &self.source {
+            WindowSource::Numbers { limit, period, .. } => {
                 command.number(*limit).number_with_unit(period.count, period.unit.symbol());
             }
-            WindowNumbers::Policy(name) => write_policy(command, name),
+            WindowSource::Policy(name) => write_policy(command, name),
         }
     }
 
     fn write_options(&self, command: &mut Command) {
-        let WindowNumbers::Given { shape, .. } = &self.numbers else { return };
+        let WindowSource::Numbers { shape, .. } = &self.source else { return };
         match shape {
             Shape::Sliding { buckets: Some(buckets) } => {
                 command.arg(b"BUCKETS").number(u64::from(*buckets));
@@ -623,9 +623,9 @@ impl LimitWords for Window {
     }
 
     fn check(&self) -> Result<(), Error> {
-        match (self.conflict, &self.numbers) {
+        match (self.conflict, &self.source) {
             (None, _) => Ok(()),
-            (Some(Conflict::KindOfPolicy), WindowNumbers::Policy(name)) => {
+            (Some(Conflict::KindOfPolicy), WindowSource::Policy(name)) => {
                 Err(Error::set_by_policy("kind of window", name))
             }
             (Some(_), _) => Err(Error::buckets_and_fixed()),
@@ -634,7 +634,7 @@ impl LimitWords for Window {
 
     #[cfg(feature = "memory")]
     fn numbers_of_engine(&self) -> Option<LimitNumbers> {
-        let WindowNumbers::Given { limit, period, shape } = &self.numbers else { return None };
+        let WindowSource::Numbers { limit, period, shape } = &self.source else { return None };
         if self.conflict.is_some() {
             return None;
         }
@@ -653,7 +653,7 @@ impl LimitWords for Window {
     }
 
     fn is_policy(&self) -> bool {
-        matches!(self.numbers, WindowNumbers::Policy(_))
+        matches!(self.source, WindowSource::Policy(_))
     }
 
     fn to_any(&self) -> AnyLimit {
@@ -667,15 +667,15 @@ impl LimitWords for Semaphore {
 
     fn write(&self, command: &mut Command) {
         match &self.0 {
-            SemaphoreNumbers::Limit(limit) => {
+            SemaphoreSource::Limit(limit) => {
                 command.number(*limit).number(0);
             }
-            SemaphoreNumbers::Policy(name) => write_policy(command, name),
+            SemaphoreSource::Policy(name) => write_policy(command, name),
         }
     }
 
     fn is_policy(&self) -> bool {
-        matches!(self.0, SemaphoreNumbers::Policy(_))
+        matches!(self.0, SemaphoreSource::Policy(_))
     }
 
     fn to_any(&self) -> AnyLimit {

@@ -190,8 +190,8 @@ impl Limiter {
         K: AsRef<[u8]> + ?Sized,
         L: Limit,
     {
-        let key = key.as_ref();
-        LookCall { limiter: self, key, limit, quantity: 1, leave: 0, reserves: false }
+        let (key, options) = (key.as_ref(), Options::default());
+        LookCall { limiter: self, key, limit, quantity: 1, options, reserves: false }
     }
 
     /// Reserves 1 in a window or of a semaphore (RL.ACQUIRE) for as long as the [`Reservation`](crate::Reservation) lives.
@@ -350,14 +350,14 @@ impl Limiter {
             Unreachable::Limiter(limiter) => Some((limiter, request.clone())),
             _ => None,
         };
-        let own = self.ask(request).await.and_then(|value| calls::read_count(&value));
-        let Some((limiter, request)) = fallback else { return own };
-        match own {
+        let settled = self.ask(request).await.and_then(|value| calls::read_count(&value));
+        let Some((limiter, request)) = fallback else { return settled };
+        match settled {
             Ok(settled) if settled == wanted => Ok(settled),
             Err(error) if !error.is_unreachable() => Err(error),
-            own => {
+            settled => {
                 let theirs = calls::read_count(&limiter.ask(request).await?)?;
-                match own {
+                match settled {
                     Ok(settled) => Ok(settled.saturating_add(theirs)),
                     Err(_) if theirs == wanted => Ok(theirs),
                     Err(error) => Err(error),
@@ -484,7 +484,7 @@ impl Limiter {
     async fn ask_nodes(&self, request: Request) -> Result<Vec<Value>, Error> {
         match self.0.send(request).await? {
             Outcome::Replies(values) | Outcome::Fallback(values, _) => Ok(values),
-            Outcome::Chosen(_) => Ok(Vec::new()),
+            Outcome::Unreached(_) => Ok(Vec::new()),
         }
     }
 

@@ -146,11 +146,11 @@ impl Shared {
             return Err(error);
         }
         let quantity = i64::try_from(quantity).unwrap_or(i64::MAX);
-        let chosen = |allow| Ok(calls::unreached(allow, quantity, &Options::default()));
+        let unreached = |allow| Ok(calls::unreached(allow, quantity, &Options::default()));
         match &self.core.unreachable {
             Unreachable::Error => Err(error),
-            Unreachable::Allow => chosen(true),
-            Unreachable::Deny => chosen(false),
+            Unreachable::Allow => unreached(true),
+            Unreachable::Deny => unreached(false),
             Unreachable::Limiter(limiter) => {
                 let (key, window) = (self.terms.key(), self.terms.window());
                 let take = limiter.take(key, window).quantity(quantity);

@@ -190,7 +190,7 @@ impl HeldLimits {
             Outcome::Replies(values) | Outcome::Fallback(values, _) => {
                 how.read(&values, &self.reserved)
             }
-            Outcome::Chosen(_) => Ok(Vec::new()),
+            Outcome::Unreached(_) => Ok(Vec::new()),
         }
     }
 

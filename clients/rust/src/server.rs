@@ -35,9 +35,9 @@ const SENTINEL_PAUSE: Duration = Duration::from_millis(500);
 
 /// Why a call got no reply, or an error reply.
 #[derive(Clone, Debug)]
-pub(crate) enum Trouble {
+pub(crate) enum SendError {
     /// An error reply.
-    Answer(ErrorReply),
+    Reply(ErrorReply),
     /// The server did not let the client in.
     Login(String),
     /// The server has no connection to give.
@@ -47,24 +47,24 @@ pub(crate) enum Trouble {
     /// No server listens.
     Refused(String),
     /// Calls before this one failed, so this one was not sent.
-    Open,
+    BreakerOpen,
 }
 
-impl Trouble {
+impl SendError {
     /// Whether another try to connect may go better.
     fn may_pass(&self) -> bool {
-        matches!(self, Trouble::Full | Trouble::Lost(_))
+        matches!(self, SendError::Full | SendError::Lost(_))
     }
 }
 
-impl From<Failure> for Trouble {
-    fn from(failure: Failure) -> Trouble {
+impl From<Failure> for SendError {
+    fn from(failure: Failure) -> SendError {
         let reason = failure.message;
         match failure.kind {
-            FailureKind::Refused => Trouble::Refused(reason),
-            FailureKind::Login if is_full(&reason) => Trouble::Full,
-            FailureKind::Login => Trouble::Login(reason),
-            FailureKind::NotSent | FailureKind::Lost => Trouble::Lost(reason),
+            FailureKind::Refused => SendError::Refused(reason),
+            FailureKind::Login if is_full(&reason) => SendError::Full,
+            FailureKind::Login => SendError::Login(reason),
+            FailureKind::NotSent | FailureKind::Lost => SendError::Lost(reason),
         }
     }
 }
@@ -123,7 +123,7 @@ impl Link {
 }
 
 /// What an attempt to open the shared connection came to; `None` while it runs.
-type Opening = watch::Receiver<Option<Result<Arc<Link>, Trouble>>>;
+type Opening = watch::Receiver<Option<Result<Arc<Link>, SendError>>>;
 
 /// Finds the master of a service.
 pub(crate) struct Sentinels {
@@ -226,9 +226,9 @@ impl Server {
         self: &Arc<Self>,
         commands: &[Command],
         attempt: &Attempt,
-    ) -> Result<Vec<Value>, Trouble> {
+    ) -> Result<Vec<Value>, SendError> {
         let Ok(_permit) = self.permits.acquire().await else {
-            return Err(Trouble::Open);
+            return Err(SendError::BreakerOpen);
         };
         loop {
             let link = match self.ready_link() {
@@ -256,7 +256,7 @@ impl Server {
         self: &Arc<Self>,
         commands: &[Command],
         attempt: &Attempt,
-    ) -> Result<Vec<Value>, Trouble> {
+    ) -> Result<Vec<Value>, SendError> {
         loop {
             let spare = self.state().spare.pop();
             let link = match spare {
@@ -281,7 +281,7 @@ impl Server {
     }
 
     /// The reply to one command on a connection that is made for it alone.
-    pub async fn ask_once(&self, command: Command) -> Result<Value, Trouble> {
+    pub async fn ask_once(&self, command: Command) -> Result<Value, SendError> {
         let connection = self.transport.connect(self.address.clone()).await?;
         let replies = connection.send(&[command]).await?;
         replies.into_iter().next().ok_or_else(no_reply)
@@ -312,7 +312,7 @@ impl Server {
 
     /// Opens the shared connection. It is opened once, however many calls want it, and by a task of its own: to connect may
     /// take longer than the deadline of a call.
-    async fn opened(self: &Arc<Self>) -> Result<Arc<Link>, Trouble> {
+    async fn opened(self: &Arc<Self>) -> Result<Arc<Link>, SendError> {
         loop {
             let mut opening = self.opening();
             let outcome = opening.wait_for(Option::is_some).await;
@@ -353,7 +353,7 @@ impl Server {
     }
 
     /// A new connection. A server that accepts one and hangs up at once is asked again while there is time.
-    async fn open_patiently(&self, until: Instant) -> Result<Arc<Link>, Trouble> {
+    async fn open_patiently(&self, until: Instant) -> Result<Arc<Link>, SendError> {
         let mut pause = LEAST_PAUSE;
         loop {
             let result = match timeout_at(until, self.open()).await {
@@ -371,32 +371,32 @@ impl Server {
     }
 
     /// Connects, and asks the server whether it serves.
-    async fn open(&self) -> Result<Link, Trouble> {
+    async fn open(&self) -> Result<Link, SendError> {
         let address = match self.sentinels {
             Some(_) => Some(self.locate().await?),
             None => self.address.clone(),
         };
         let result = self.open_at(address).await;
         self.state().trouble = match &result {
-            Err(Trouble::Lost(reason)) => Some(reason.clone()),
+            Err(SendError::Lost(reason)) => Some(reason.clone()),
             _ => None,
         };
-        if let Err(Trouble::Full) = result {
+        if let Err(SendError::Full) = result {
             self.state().full_at = Some(Instant::now());
             self.breaker.answered(Instant::now());
         }
         result
     }
 
-    async fn open_at(&self, address: Option<Address>) -> Result<Link, Trouble> {
+    async fn open_at(&self, address: Option<Address>) -> Result<Link, SendError> {
         let connection = self.transport.connect(address).await?;
         let replies = connection.send(&[Command::new("PING")]).await?;
         match replies.into_iter().next() {
-            Some(Value::Error(error)) if is_full(&error.message) => Err(Trouble::Full),
+            Some(Value::Error(error)) if is_full(&error.message) => Err(SendError::Full),
             Some(Value::Error(error)) if error.code == "NOAUTH" => {
-                Err(Trouble::Login(error.to_string()))
+                Err(SendError::Login(error.to_string()))
             }
-            Some(Value::Error(error)) if is_nobody_served(&error) => Err(Trouble::Answer(error)),
+            Some(Value::Error(error)) if is_nobody_served(&error) => Err(SendError::Reply(error)),
             // A user without permission to send PING may send other commands.
             Some(_) => Ok(Link::new(connection)),
             None => Err(no_reply()),
@@ -405,18 +405,18 @@ impl Server {
 
     /// Where the master is. Each new connection asks, as it may have changed; if no sentinel answers, it goes where the last
     /// one went.
-    async fn locate(&self) -> Result<Address, Trouble> {
+    async fn locate(&self) -> Result<Address, SendError> {
         let Some(sentinels) = &self.sentinels else { return Err(not_connected()) };
         let (service, all) = {
             let sentinels = sentinels.lock().unwrap_or_else(PoisonError::into_inner);
             (sentinels.service.clone(), sentinels.all.clone())
         };
-        let known = {
+        let last_master = {
             let state = self.state();
             let is_silent = state.silent_until.is_some_and(|until| Instant::now() < until);
             match &state.master {
                 Some(master) if is_silent => return Ok(master.clone()),
-                known => known.clone(),
+                master => master.clone(),
             }
         };
         let mut command = Command::new("SENTINEL");
@@ -445,19 +445,19 @@ impl Server {
                 Err(_) => reason = format!("{} does not answer", sentinel.name()),
             }
         }
-        let Some(known) = known else { return Err(Trouble::Lost(reason)) };
+        let Some(master) = last_master else { return Err(SendError::Lost(reason)) };
         // A server that is no master any more says so.
         self.state().silent_until = Some(after(SENTINEL_PAUSE));
-        Ok(known)
+        Ok(master)
     }
 
     /// While the breaker is open: lets one call at a time ask whether the server is back. Returns if so.
     ///
     /// The call that began the probe is answered at its deadline like any other. The probe goes on: to connect may take
     /// longer than a deadline, and what it has connected is there for the calls that follow.
-    pub async fn probe(self: &Arc<Self>) -> Result<(), Trouble> {
+    pub async fn probe(self: &Arc<Self>) -> Result<(), SendError> {
         if !self.breaker.may_probe(Instant::now()) {
-            return Err(Trouble::Open);
+            return Err(SendError::BreakerOpen);
         }
         let server = Arc::clone(self);
         let probing = tokio::spawn(async move {
@@ -469,20 +469,20 @@ impl Server {
                     server.state().link = Some(Arc::new(link));
                     server.breaker.answered(Instant::now());
                 }
-                Err(Trouble::Answer(_) | Trouble::Login(_) | Trouble::Full) => {
+                Err(SendError::Reply(_) | SendError::Login(_) | SendError::Full) => {
                     server.breaker.answered(Instant::now());
                 }
-                Err(Trouble::Lost(reason) | Trouble::Refused(reason)) => {
+                Err(SendError::Lost(reason) | SendError::Refused(reason)) => {
                     server.breaker.failed(began, Instant::now(), &reason);
                 }
-                Err(Trouble::Open) => {}
+                Err(SendError::BreakerOpen) => {}
             }
             drop(guard);
         });
         // The task does not panic, and its runtime may have ended.
         let _ = probing.await;
         if self.breaker.is_open() {
-            return Err(Trouble::Lost(self.breaker.reason()));
+            return Err(SendError::Lost(self.breaker.reason()));
         }
         Ok(())
     }
@@ -503,12 +503,12 @@ fn after(length: Duration) -> Instant {
     now.checked_add(length.min(DAY)).unwrap_or(now)
 }
 
-fn not_connected() -> Trouble {
-    Trouble::Lost("no connection in time".into())
+fn not_connected() -> SendError {
+    SendError::Lost("no connection in time".into())
 }
 
-fn no_reply() -> Trouble {
-    Trouble::Lost("no reply".into())
+fn no_reply() -> SendError {
+    SendError::Lost("no reply".into())
 }
 
 /// The host and the port that a sentinel answers.

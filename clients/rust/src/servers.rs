@@ -8,7 +8,7 @@ use tokio::time::{timeout_at, Instant};
 
 use crate::breaker::Breaker;
 use crate::reply::{array, bytes, integer};
-use crate::server::{Attempt, ProbeGuard, Sentinels, Server, Trouble};
+use crate::server::{Attempt, ProbeGuard, SendError, Sentinels, Server};
 use crate::transport::{Address, Command, ErrorReply, Kind, Servers, Transport, Value};
 use crate::Error;
 
@@ -47,7 +47,7 @@ impl Routes {
     }
 
     /// The server that a call for a key is sent to.
-    pub async fn find(&self, key: &[u8], attempt: &Attempt) -> Result<Arc<Server>, Trouble> {
+    pub async fn find(&self, key: &[u8], attempt: &Attempt) -> Result<Arc<Server>, SendError> {
         match self {
             Routes::One(server) => Ok(Arc::clone(server)),
             Routes::Cluster(cluster) => cluster.find(slot_of(key), attempt).await,
@@ -55,7 +55,7 @@ impl Routes {
     }
 
     /// All servers that serve keys.
-    pub async fn all(&self, attempt: &Attempt) -> Result<Vec<Arc<Server>>, Trouble> {
+    pub async fn all(&self, attempt: &Attempt) -> Result<Vec<Arc<Server>>, SendError> {
         match self {
             Routes::One(server) => Ok(vec![Arc::clone(server)]),
             Routes::Cluster(cluster) => cluster.all(attempt).await,
@@ -129,22 +129,22 @@ impl Cluster {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn find(&self, slot: usize, attempt: &Attempt) -> Result<Arc<Server>, Trouble> {
+    async fn find(&self, slot: usize, attempt: &Attempt) -> Result<Arc<Server>, SendError> {
         if self.state().is_stale {
             self.refresh(attempt).await?;
         }
         let found = self.state().slots.get(slot).cloned().flatten();
         let reason = || format!("no node of the cluster serves the slot {slot}");
-        found.ok_or_else(|| Trouble::Lost(reason()))
+        found.ok_or_else(|| SendError::Lost(reason()))
     }
 
-    async fn all(&self, attempt: &Attempt) -> Result<Vec<Arc<Server>>, Trouble> {
+    async fn all(&self, attempt: &Attempt) -> Result<Vec<Arc<Server>>, SendError> {
         if self.state().is_stale {
             self.refresh(attempt).await?;
         }
         let mut all: Vec<Arc<Server>> = Vec::new();
         for server in self.state().slots.iter().flatten() {
-            if !all.iter().any(|known| Arc::ptr_eq(known, server)) {
+            if !all.iter().any(|other| Arc::ptr_eq(other, server)) {
                 all.push(Arc::clone(server));
             }
         }
@@ -184,7 +184,7 @@ impl Cluster {
     }
 
     /// Reads the table of slots, unless another call does. One that has no table yet waits for it.
-    async fn refresh(&self, attempt: &Attempt) -> Result<(), Trouble> {
+    async fn refresh(&self, attempt: &Attempt) -> Result<(), SendError> {
         let has_table = !self.state().slots.is_empty();
         let reading = match self.reading.try_lock() {
             Ok(reading) => reading,
@@ -200,14 +200,14 @@ impl Cluster {
         }
         let is_probe = !has_table && self.breaker.is_open();
         if is_probe && !self.breaker.may_probe(Instant::now()) {
-            return Err(Trouble::Lost(self.breaker.reason()));
+            return Err(SendError::Lost(self.breaker.reason()));
         }
         let probe = is_probe.then(|| ProbeGuard(&self.breaker));
         let result = self.read(attempt).await;
         drop(probe);
         let now = Instant::now();
         match &result {
-            Err(Trouble::Lost(reason) | Trouble::Refused(reason)) => {
+            Err(SendError::Lost(reason) | SendError::Refused(reason)) => {
                 self.breaker.failed(attempt.began, now, reason);
             }
             _ => self.breaker.answered(now),
@@ -220,37 +220,37 @@ impl Cluster {
         }
     }
 
-    async fn read(&self, attempt: &Attempt) -> Result<(), Trouble> {
+    async fn read(&self, attempt: &Attempt) -> Result<(), SendError> {
         // Those that answered are asked first.
-        let mut known: Vec<_> = self.state().servers.values().cloned().collect();
-        known.sort_by_key(|server| {
+        let mut nodes: Vec<_> = self.state().servers.values().cloned().collect();
+        nodes.sort_by_key(|server| {
             (server.breaker.has_failed(), std::cmp::Reverse(server.breaker.answered_at()))
         });
         let startup = std::iter::once(&self.first).chain(&self.others).map(|transport| {
             Arc::new(Server::new(Arc::clone(transport), None, None, self.deadline))
         });
         let mut trouble = None;
-        for server in known.into_iter().chain(startup) {
+        for server in nodes.into_iter().chain(startup) {
             let mut command = Command::new("CLUSTER");
             command.arg(b"SLOTS");
             let asking = server.ask_once(command);
             let result = match half_until(attempt) {
                 Some(until) => match timeout_at(until, asking).await {
                     Ok(result) => result,
-                    Err(_) => Err(Trouble::Lost(format!("{} does not answer", server.name()))),
+                    Err(_) => Err(SendError::Lost(format!("{} does not answer", server.name()))),
                 },
                 None => asking.await,
             };
             match result {
-                Ok(Value::Error(error)) => trouble = Some(Trouble::Answer(error)),
+                Ok(Value::Error(error)) => trouble = Some(SendError::Reply(error)),
                 Ok(table) => match self.keep(&table, &server) {
                     Ok(()) => return Ok(()),
-                    Err(error) => trouble = Some(Trouble::Lost(error.to_string())),
+                    Err(error) => trouble = Some(SendError::Lost(error.to_string())),
                 },
                 Err(lost) => trouble = Some(lost),
             }
         }
-        Err(trouble.unwrap_or(Trouble::Open))
+        Err(trouble.unwrap_or(SendError::BreakerOpen))
     }
 
     fn keep(&self, table: &Value, asked: &Server) -> Result<(), Error> {

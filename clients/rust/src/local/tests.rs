@@ -262,7 +262,7 @@ fn a_forked_child_holds_nothing_of_its_parents() {
     // SAFETY: the child takes no lock that a thread of its parent may hold, and ends by _exit.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        let is_new = local.shared.current().is_ok_and(|own| !std::ptr::eq(own, process));
+        let is_new = local.shared.current().is_ok_and(|other| !std::ptr::eq(other, process));
         let holds_nothing = local.try_take(1).is_ok_and(|reply| reply.is_none());
         // SAFETY: ends the child at once.
         unsafe { libc::_exit(i32::from(!(is_new && holds_nothing))) };

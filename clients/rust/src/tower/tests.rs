@@ -122,8 +122,8 @@ async fn what_no_server_decides_is_answered_503_unless_it_is_allowed() {
         assert_eq!(response.status(), status);
         assert_eq!(count, usize::from(status == 200));
         assert_eq!(header(&response, "ratelimit"), "");
-        let told = response.extensions().get::<Error>().map(ToString::to_string);
-        assert_eq!(told, error);
+        let reported = response.extensions().get::<Error>().map(ToString::to_string);
+        assert_eq!(reported, error);
         if status == 503 {
             assert!(response.body().contains("temporary-reduced-capacity"));
         }
