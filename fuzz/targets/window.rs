@@ -12,7 +12,7 @@ use engine::memory::Zset;
 use engine::model::{ModelCall, ModelCommand, ModelReply};
 use engine::rule::{Rule, RuleNow};
 use engine::store::Refusal;
-use engine::window::{EventEdit, WindowCount};
+use engine::window::{EventChange, EventEdit, WindowCount};
 use libfuzzer_sys::fuzz_target;
 
 const RULES: [&str; 14] = [
@@ -154,7 +154,7 @@ impl FuzzedWindow {
     /// Writes into the lists what a call wrote. `times` are those of the entries before it.
     fn note(&mut self, rule_now: &RuleNow, edit: &EventEdit, times: &[u64]) {
         let now_us = rule_now.now_us();
-        if let Some(last) = edit.trim.checked_sub(1) {
+        if let Some(last) = edit.dropped.checked_sub(1) {
             assert!(!live(rule_now, times[last]), "a live entry is dropped");
             self.counted.retain(|one| one.at_us > times[last]);
         }
@@ -272,16 +272,14 @@ impl FuzzedWindow {
             WindowCount::read(&mut self.zset, rule_now).expect("no contradiction");
         let before = window_count.counted();
         self.compare(&rule_now, before);
-        window_count.record(weight, false, u64::MAX);
+        let times: Vec<u64> = self.zset.entries().map(|one| one.newest_us).collect();
+        let event = EventChange::Record { weight, denied: false, limit: u64::MAX };
+        let edit = *window_count.plan(&mut self.zset, event, usize::MAX).expect("no contradiction");
         // Events that were dead may count again, of a clock that went back, and then it is more.
         let added = weight.min(MAX_SUM.saturating_sub(before));
         assert_eq!(window_count.counted(), before + added);
-        let times: Vec<u64> = self.zset.entries().map(|one| one.newest_us).collect();
-        window_count.trim(&mut self.zset, 4096).expect("no contradiction");
-        window_count.plan_healing(&mut self.zset, usize::MAX).expect("no contradiction");
-        let edit = window_count.planned();
-        self.zset.apply(edit);
-        self.note(&rule_now, edit, &times);
+        self.zset.apply(&edit);
+        self.note(&rule_now, &edit, &times);
         if added > 0 {
             self.counted.push(FuzzedEvent { at_us: self.now_us, weight: added });
         }

@@ -73,7 +73,7 @@ impl Entries for EntryReader<'_, '_> {
 }
 
 /// Returns the range of events after `us`. `None` if no score can be that late.
-pub fn after(us: Option<u64>) -> Option<Scores> {
+fn after(us: Option<u64>) -> Option<Scores> {
     match us {
         None => Some(EVENTS),
         Some(us) if us >= LAST_US => None,

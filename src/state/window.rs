@@ -7,7 +7,7 @@
 //!
 //! Nothing is written until everything that the call reads or removes has been checked to be ours.
 
-use super::entries::{after, entry, reservation, EntryReader, KnownEvents, FOREIGN, RESERVED};
+use super::entries::{entry, reservation, EntryReader, KnownEvents, FOREIGN, RESERVED};
 use super::reservations::{ReadBudget, ServerReservations};
 use super::{indexes, KeyContext, Open, ServerKey};
 use crate::redis::key::{remove_highest, KeyValue, ReadKey, Scores, WriteKey};
@@ -15,7 +15,7 @@ use crate::redis::text::OwnedString;
 use commands::error::Error;
 use engine::ban::Ban;
 use engine::decide::Mode;
-use engine::entry::{score, Entry};
+use engine::entry::score;
 use engine::reservation::HeldReservation;
 use engine::store::{self, BanEdit, WindowEdit};
 use engine::window::EventEdit;
@@ -124,47 +124,45 @@ impl<'c> store::WindowKey for ServerWindow<'c> {
         self.reservations.find_live(id, self.key_ctx.now_us)
     }
 
-    fn write(&mut self, change: WindowEdit<'_, OwnedString>) -> usize {
+    fn write(&mut self, edit: WindowEdit<'_, OwnedString>) -> usize {
         let KeyContext { ctx, name, now_us } = self.key_ctx;
         let (key, mut remove) = match &mut self.emptied {
             Some(emptied) => emptied.take(),
             None => (self.key.take(self.key_ctx), Vec::new()),
         };
         let Some(mut key) = key else { return 0 };
-        let edit = change.edit;
+        let events = edit.events;
         let (mut dropped, mut settled_us) = (0, None);
         // This comes before cleaning up, so that a settled reservation is not rewritten.
-        if let Some(member) = change.settle {
+        if let Some(member) = edit.settled {
             if let Ok(one) = reservation(&member) {
                 settled_us = Some(one.gone_us);
                 self.reservations.remove_settled(&one, now_us);
             }
             remove.push(member);
         }
-        let cleaning = if change.clean { self.reservations.clean() } else { None };
+        let cleaning = if edit.clean { self.reservations.clean() } else { None };
         if let Some(mut cleaning) = cleaning {
             cleaning.add.iter().for_each(|member| key.add(RESERVED, member.as_bytes()));
             remove.append(&mut cleaning.remove);
             dropped = cleaning.dropped;
         }
-        let ban = self.write_ban(&mut key, change.ban, &mut remove);
-        collect_removed(&mut key, edit, &mut remove);
-        // A loop would copy both.
-        if let Some(put) = &edit.put {
-            key.add(put.score(), put.member().as_bytes());
-        }
-        if let Some((_, new)) = &edit.changed {
+        let ban = self.write_ban(&mut key, edit.ban, &mut remove);
+        collect_removed(&mut key, events, &mut remove);
+        let changes = [&events.newest, &events.other];
+        for new in changes.iter().filter_map(|change| change.new.as_ref()) {
             key.add(new.score(), new.member().as_bytes());
         }
-        if let Some(one) = &change.reserve {
+        if let Some(one) = &edit.new {
             let member = one.member();
             key.add(RESERVED, member.as_bytes());
             self.reservations.add(one);
             // An identical reservation may have been released.
             remove.retain(|old| old.as_bytes() != member.as_bytes());
         }
-        let member = |entry: Entry| OwnedString::new(entry.member().as_bytes());
-        match (edit.replaced.map(member), edit.changed.map(|(old, _)| member(old))) {
+        let old = changes
+            .map(|change| change.old.map(|entry| OwnedString::new(entry.member().as_bytes())));
+        match old.into() {
             (None, None) => {}
             // The usual case allocates nothing.
             (Some(one), None) | (None, Some(one)) if remove.is_empty() => {
@@ -175,7 +173,7 @@ impl<'c> store::WindowKey for ServerWindow<'c> {
         if !remove.is_empty() {
             key.remove(&remove);
         }
-        if let Some(expiry) = change.expiry {
+        if let Some(expiry) = edit.expiry {
             let moved_ms = expiry.moved(
                 self.reservations.needed_until_us(),
                 ban.map(|ban| ban.end_us()),
@@ -186,10 +184,10 @@ impl<'c> store::WindowKey for ServerWindow<'c> {
                 key.expire_at(at_ms);
             }
         }
-        self.reservations.set_elements(key.len().saturating_sub(edit.trim));
+        self.reservations.set_elements(key.len().saturating_sub(events.dropped));
         drop(key);
-        if edit.trim > 0 {
-            remove_highest(ctx, name, edit.trim);
+        if events.dropped > 0 {
+            remove_highest(ctx, name, events.dropped);
         }
         dropped
     }
@@ -217,27 +215,18 @@ impl ServerWindow<'_> {
     }
 }
 
-/// Adds the members of the events that an edit removes to `remove`: those that were given back, and those from before the
-/// clock was set back.
+/// Adds the members of the events that an edit removes to `remove`: those that are given back, and those from the future.
 #[inline(always)]
 fn collect_removed(key: &mut ReadKey, edit: &EventEdit, remove: &mut Vec<OwnedString>) {
-    if let Some((from_us, to_us)) = edit.given_back {
-        collect(key, Scores { from: score(to_us), to: score(from_us) }, remove);
+    for times in [edit.given_back, edit.merged].into_iter().flatten() {
+        let scores = Scores { from: score(times.to_us), to: score(times.from_us) };
+        remove.extend(key.ascending(scores).map(|element| element.member));
     }
-    if let Some(scores) = edit.future_from.and_then(|from_us| after(Some(from_us))) {
-        let until_us = edit.future_until.unwrap_or(u64::MAX);
-        collect(key, Scores { from: score(until_us), ..scores }, remove);
-        let put = edit.put.map(|put| put.member());
+    if edit.merged.is_some() {
+        let new = edit.newest.new.map(|new| new.member());
         // If the new entry has the same member as one of them, that one only gets a new score and must not be removed.
-        let moves =
-            |old: &OwnedString| put.as_ref().is_some_and(|put| put.as_bytes() == old.as_bytes());
-        remove.retain(|old| !moves(old));
+        remove.retain(|old| new.as_ref().is_none_or(|new| new.as_bytes() != old.as_bytes()));
     }
-}
-
-/// Adds the members of all entries with these scores to `members`.
-fn collect(key: &mut ReadKey, scores: Scores, members: &mut Vec<OwnedString>) {
-    members.extend(key.ascending(scores).map(|element| element.member));
 }
 
 /// A key whose elements have all been released but are still stored, so that a waiter who is granted something can add to

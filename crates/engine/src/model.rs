@@ -258,8 +258,8 @@ impl WindowKey for ModelWindow<'_> {
         Ok(None)
     }
 
-    fn write(&mut self, change: WindowEdit<'_, Vec<u8>>) -> usize {
-        self.set.apply(change.edit);
+    fn write(&mut self, edit: WindowEdit<'_, Vec<u8>>) -> usize {
+        self.set.apply(edit.events);
         0
     }
 }

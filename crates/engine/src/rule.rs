@@ -134,7 +134,7 @@ impl Rule {
             }
             Rule::Semaphore => Span::Nothing,
         };
-        Some(RuleNow { now_us, span, coarse_entries: MAX_COARSE_ENTRIES })
+        Some(RuleNow { now_us, span, most_entries: MAX_COARSE_ENTRIES })
     }
 
     /// Returns when an event that happens at `event_us` leaves, if nothing else is counted then. `None` only outside of the
@@ -165,7 +165,7 @@ fn split_zone(text: &[u8], zones: &mut Zones) -> Option<(Period, Zone)> {
 pub struct RuleNow {
     now_us: u64,
     span: Span,
-    coarse_entries: u32,
+    most_entries: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -191,10 +191,9 @@ enum Span {
 }
 
 impl RuleNow {
-    /// Limits what is counted coarsely to about `entries` entries.
-    pub fn with_entries(mut self, entries: u32) -> RuleNow {
-        self.coarse_entries = entries.min(MAX_COARSE_ENTRIES);
-        self
+    /// Sets the most entries that live events need, which is [`MAX_COARSE_ENTRIES`] otherwise.
+    pub fn with_entries(self, most_entries: u32) -> RuleNow {
+        RuleNow { most_entries, ..self }
     }
 
     /// Returns whether only a key's newest entry counts: if its first event opens the window.
@@ -273,8 +272,8 @@ impl RuleNow {
         }
     }
 
-    /// Returns the most entries that live events need under this rule; `None` if it depends on the limit.
-    pub fn most_entries(&self) -> Option<u32> {
+    /// Returns the most entries that live events need under this rule. `None` if that depends on the limit.
+    pub fn entries_of_rule(&self) -> Option<u32> {
         match self.span {
             Span::Sliding { buckets, .. } => buckets,
             Span::Calendar { .. } | Span::FirstHit { .. } => Some(1),
@@ -282,12 +281,11 @@ impl RuleNow {
         }
     }
 
-    /// Returns the most entries that live at one time if events are folded into about `entries`: in a sliding window the
-    /// oldest of them has begun to leave.
-    pub fn most_live(&self, entries: u32) -> usize {
+    /// Returns the most entries that live at one time: one more in a sliding window, whose oldest entry has begun to leave.
+    pub fn most_live(&self) -> usize {
         let whole = matches!(self.span, Span::Calendar { .. } | Span::FirstHit { .. });
         let leaving = u32::from(!whole);
-        usize::try_from(entries.saturating_add(leaving)).unwrap_or(usize::MAX)
+        usize::try_from(self.most_entries.saturating_add(leaving)).unwrap_or(usize::MAX)
     }
 
     /// Returns whether a new event shares the newest entry, which began at `first_us`. With `coarse` both are denied calls
@@ -303,7 +301,7 @@ impl RuleNow {
             Span::FirstHit { open_until_us, .. } => return open_until_us.is_some(),
             Span::Sliding { buckets: None, .. } if !coarse => return false,
             Span::Sliding { buckets, .. } if coarse => {
-                buckets.unwrap_or(u32::MAX).min(self.coarse_entries)
+                buckets.unwrap_or(u32::MAX).min(self.most_entries).min(MAX_COARSE_ENTRIES)
             }
             Span::Sliding { buckets, .. } => buckets.unwrap_or(u32::MAX),
         };
@@ -474,7 +472,7 @@ mod tests {
             if leave != u64::MAX {
                 assert_eq!(rule_now.leaves_us(START_US - 1), leave, "{text}");
             }
-            assert_eq!(rule_now.most_entries(), entries, "{text}");
+            assert_eq!(rule_now.entries_of_rule(), entries, "{text}");
         }
     }
 
@@ -487,7 +485,8 @@ mod tests {
             ("1d@UTC", 1, 1),
             ("1s^first", 1, 1),
         ] {
-            assert_eq!(rule_now(text, START_US).most_live(entries), live as usize, "{text}");
+            let rule_now = rule_now(text, START_US).with_entries(entries);
+            assert_eq!(rule_now.most_live(), live as usize, "{text}");
         }
     }
 

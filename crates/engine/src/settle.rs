@@ -4,7 +4,7 @@ use crate::expiry::Expiry;
 use crate::reservation::{lease_end_us, Id, Reservation, ReservationRef};
 use crate::rule::Rule;
 use crate::store::{BanEdit, Entries, Refusal, Store, WindowEdit, WindowKey};
-use crate::window::{EventEdit, WindowCount};
+use crate::window::{EventChange, EventEdit, WindowCount};
 
 /// What became of a reservation that was to be applied or released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,13 +42,12 @@ pub fn apply<S: Store>(
         return Ok(SettleOutcome::Released);
     }
     let rule_now = store.rule_now(&rule).ok_or(Refusal::Clock)?;
-    let most_entries = rule_now.most_entries().unwrap_or(most_entries);
+    let most_entries = rule_now.entries_of_rule().unwrap_or(most_entries);
     let mut count = WindowCount::read(&mut key.events(), rule_now.with_entries(most_entries))?;
     // The limit is not known here, so all is counted as within it. What is applied was reserved, so few events lie beyond.
-    count.record(quantity, false, u64::MAX);
-    count.trim(&mut key.events(), most_entries)?;
-    count.plan_healing(&mut key.events(), store.heal_most())?;
-    settle(&mut key, member, count.planned(), None, Some(count.expiry()));
+    let event = EventChange::Record { weight: quantity, denied: false, limit: u64::MAX };
+    let events = *count.plan(&mut key.events(), event, store.heal_most())?;
+    settle(&mut key, member, &events, None, Some(count.expiry()));
     Ok(SettleOutcome::Counted)
 }
 
@@ -86,12 +85,12 @@ fn give_back<K: WindowKey>(key: &mut K, member: K::Member) {
 fn settle<K: WindowKey>(
     key: &mut K,
     member: K::Member,
-    edit: &EventEdit,
+    events: &EventEdit,
     renewed: Option<ReservationRef>,
     expiry: Option<Expiry>,
 ) {
     let (ban, clean) = (BanEdit::Keep, false);
-    key.write(WindowEdit { edit, reserve: renewed, settle: Some(member), clean, ban, expiry });
+    key.write(WindowEdit { events, new: renewed, settled: Some(member), clean, ban, expiry });
 }
 
 /// Starts the lease of the reservation `id` again, with `lease_ms` or its own length; whether it is held, and its lease has

@@ -226,7 +226,7 @@ pub trait WindowKey {
 
     /// Writes what was planned; returns how many reservations were dropped because they were gone. Does nothing if the key
     /// was opened for reading.
-    fn write(&mut self, change: WindowEdit<'_, Self::Member>) -> usize;
+    fn write(&mut self, edit: WindowEdit<'_, Self::Member>) -> usize;
 }
 
 /// What becomes of a key's ban.
@@ -252,20 +252,19 @@ impl BanEdit {
     }
 }
 
-/// What is to be written to a window.
+/// The changes to write to a window.
 #[derive(Debug)]
 pub struct WindowEdit<'p, M> {
-    /// The entries of events.
-    pub edit: &'p EventEdit,
-    /// A reservation to add.
-    pub reserve: Option<ReservationRef<'p>>,
-    /// A reservation to remove: it was applied, given back or renewed.
-    pub settle: Option<M>,
-    /// Whether reservations that are gone are dropped, and those from the future are rewritten: a bounded number of
-    /// each.
+    /// The changes of the entries of events.
+    pub events: &'p EventEdit,
+    /// The reservation to add.
+    pub new: Option<ReservationRef<'p>>,
+    /// The reservation to remove, because it was applied, released or renewed.
+    pub settled: Option<M>,
+    /// Drops reservations that are gone, and rewrites those from the future: a bounded number of each.
     pub clean: bool,
-    /// What becomes of the ban.
+    /// The change of the ban.
     pub ban: BanEdit,
-    /// How long the events need the key; `None` leaves its TTL where it is, as something was given back.
+    /// The time for which the events need the key. `None` leaves the TTL as it is.
     pub expiry: Option<Expiry>,
 }

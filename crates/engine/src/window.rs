@@ -9,10 +9,8 @@
 //! A running total in every entry (see [`crate::entry`]) makes the sum one subtraction, and the search for the
 //! moment at which enough has left a bisection over time.
 //!
-//! ```text
-//! WindowCount::read -> judge -> record | uncount, close_gap -> trim -> plan_healing -> EventEdit
-//! what counts         verdict  takes  | gives back            the dead  the future     what is to be written
-//! ```
+//! [`WindowCount::read`] sums up what counts, [`WindowUse::judge`] gives the verdict, and [`WindowCount::plan`] plans what to
+//! write.
 
 use crate::decision::{Ask, Manner, Obstacle, Quantity};
 use crate::entry::{Entry, MAX_SUM};
@@ -21,29 +19,74 @@ use crate::held::Holds;
 use crate::rule::RuleNow;
 use crate::store::{Entries, Refusal};
 
-/// What is to be written to the entries of a key.
+/// Removes an entry, adds one, or replaces one with another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EntryChange {
+    /// The entry to remove.
+    pub old: Option<Entry>,
+    /// The entry to add. If its member is there already, that element only gets a new score.
+    pub new: Option<Entry>,
+}
+
+/// A range of times in Unix microseconds, both ends included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimeRange {
+    /// The earliest time.
+    pub from_us: u64,
+    /// The latest time.
+    pub to_us: u64,
+}
+
+/// The changes to write to the entries of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EventEdit {
-    /// The entry to add. If a removed entry has the same member, that one only gets a new score.
-    pub put: Option<Entry>,
-    /// The entry that `put` replaces, or that is given back whole.
-    pub replaced: Option<Entry>,
-    /// An entry that changes, and what it becomes: one that is given back in part, or that stays in the future and takes
-    /// what is counted.
-    pub changed: Option<(Entry, Entry)>,
-    /// All entries between these two times, both included, are given back.
-    pub given_back: Option<(u64, u64)>,
-    /// All entries after this time are removed: `put` holds what they held.
-    pub future_from: Option<u64>,
-    /// Only those up to this time are removed, as there are too many for one call.
-    pub future_until: Option<u64>,
-    /// How many of the oldest entries are removed, which are dead.
-    pub trim: usize,
+    /// The change of the newest entry.
+    pub newest: EntryChange,
+    /// The change of another entry: it is given back in part, or it stays in the future and takes what the call counts.
+    pub other: EntryChange,
+    /// The entries that are given back whole.
+    pub given_back: Option<TimeRange>,
+    /// The entries from the future, which are removed because the newest one now holds their events.
+    pub merged: Option<TimeRange>,
+    /// The number of dead entries to drop: the oldest ones.
+    pub dropped: usize,
+}
+
+/// What a call does to the events that count.
+#[derive(Clone, Copy, Debug)]
+pub enum EventChange {
+    /// Nothing, but events from the future are merged, as they are by each of the others.
+    Heal,
+    /// Drops dead entries, if there are enough.
+    CleanUp,
+    /// Counts an event now, and drops dead entries.
+    Record {
+        /// The quantity to count. The sum of all events saturates at [`MAX_SUM`].
+        weight: u64,
+        /// The event is a denied call.
+        denied: bool,
+        /// The limit. Events beyond it are counted coarsely.
+        limit: u64,
+    },
+    /// Uncounts at most this quantity, the oldest events first.
+    Uncount {
+        /// The quantity.
+        quantity: u64,
+    },
+}
+
+/// The effect of a change on the newest entry.
+#[derive(Default)]
+struct TailChange {
+    recorded: u64,
+    /// The event that was recorded is a denied call.
+    denied: bool,
+    uncounted: u64,
 }
 
 /// Bounds on the dead entries that a call drops.
-mod trim {
-    /// From this many dead entries on a call drops them. In a key that has more entries than its rule needs, from one on.
+mod dead {
+    /// A call drops dead entries if there are this many, or one in a key that has more entries than its rule needs.
     pub const ENOUGH: usize = 8;
 
     /// [`ENOUGH`] for a set of up to [`SMALL`] entries, where every search walks past the dead ones.
@@ -73,19 +116,19 @@ mod trim {
 /// How many entries are read one by one rather than searched for.
 const MAX_SCANNED: u64 = 64;
 
-/// What counts at one moment, and what a call makes of it. Only the oldest and the newest entry that count are read; what is
-/// between them is the difference of their running totals.
+/// The sum of the events that count at one moment. Only the oldest and the newest entry that count are read, as the difference
+/// of their running totals is the sum of all between them.
 ///
 /// - `first` and `tail` are both there, or neither. They are the same if one entry counts.
-/// - No entry that counts is after the moment: events from the future are merged into `tail`, and `edit` says so.
-/// - `edit` always is what turns the stored entries into those that are counted here. Nothing else is written.
+/// - No entry that counts is after the moment: events from the future are merged into `tail`.
+/// - `edit` turns the stored entries into those that are counted here.
 ///
 /// ```
 /// use redis_ratelimit_engine::calendar::Zones;
 /// use redis_ratelimit_engine::entry::Entry;
 /// use redis_ratelimit_engine::memory::Zset;
 /// use redis_ratelimit_engine::rule::Rule;
-/// use redis_ratelimit_engine::window::WindowCount;
+/// use redis_ratelimit_engine::window::{EventChange, WindowCount};
 ///
 /// let mut set = Zset::default();
 /// let entry = |newest_us, total, weight| Entry { newest_us, span_us: 0, total, weight, denied: false };
@@ -99,23 +142,19 @@ const MAX_SCANNED: u64 = 64;
 /// // The last 15 seconds: the events of second 20 and of second 30.
 /// let mut count = WindowCount::read(&mut set, now).unwrap();
 /// assert_eq!(count.counted(), 3);
-/// count.record(1, false, 5);
+/// let event = EventChange::Record { weight: 1, denied: false, limit: 5 };
+/// let edit = *count.plan(&mut set, event, 10_000).unwrap();
 /// assert_eq!(count.counted(), 4);
 /// // The total of the new entry goes on where the newest one ended.
-/// assert_eq!(count.planned().put.unwrap().total, 5);
+/// assert_eq!(edit.newest.new.unwrap().total, 5);
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WindowCount {
     rule_now: RuleNow,
     /// The oldest entry that counts.
     first: Option<Entry>,
-    /// The newest entry, with the events of the future in it.
+    /// The newest entry, with the events from the future in it.
     tail: Option<Entry>,
-    /// How much this call counted, and whether that is a denied call.
-    recorded: u64,
-    recorded_denied: bool,
-    /// How much of `tail` this call uncounted.
-    uncounted: u64,
     /// The time of the newest entry that stays in the future; `None` if none does.
     stays_us: Option<u64>,
     edit: EventEdit,
@@ -175,8 +214,8 @@ impl WindowCount {
             return Err(Refusal::Foreign.into());
         }
         merged.weight = merged.weight.min(MAX_SUM);
-        self.edit.future_from = Some(now_us);
-        self.edit.put = Some(merged);
+        self.edit.merged = Some(TimeRange { from_us: now_us.saturating_add(1), to_us: u64::MAX });
+        self.edit.newest.new = Some(merged);
         self.tail = Some(merged);
         Ok(())
     }
@@ -186,7 +225,7 @@ impl WindowCount {
         if prior.is_some_and(|prior| prior.total == newest.total) {
             return Err(Refusal::Foreign);
         }
-        self.edit.replaced = prior;
+        self.edit.newest.old = prior;
         let now_us = self.rule_now.now_us();
         let span_us = now_us.saturating_sub(newest.first_us());
         Ok(Entry { newest_us: now_us, span_us, ..*newest })
@@ -210,7 +249,7 @@ impl WindowCount {
         if prior.newest_us != now_us && !self.rule_now.joins_newest(prior.first_us(), denied) {
             return merged;
         }
-        self.edit.replaced = Some(prior);
+        self.edit.newest.old = Some(prior);
         let span_us = now_us.saturating_sub(prior.first_us());
         let weight = merged.weight.saturating_add(prior.weight);
         Entry { span_us, weight, denied, ..merged }
@@ -218,8 +257,8 @@ impl WindowCount {
 
     /// Returns the time from which on all entries are in `tail`. Earlier ones are in the key as they were.
     fn stored_until_us(&self) -> u64 {
-        match (self.edit.replaced, self.edit.put, self.tail) {
-            (Some(replaced), _, _) => replaced.newest_us,
+        match (self.edit.newest.old, self.edit.newest.new, self.tail) {
+            (Some(old), _, _) => old.newest_us,
             (None, Some(_), _) => self.rule_now.now_us().saturating_add(1),
             (None, None, Some(tail)) => tail.newest_us,
             (None, None, None) => 0,
@@ -239,22 +278,55 @@ impl WindowCount {
         }
     }
 
-    /// Returns whether there were events from the future. Then the [`EventEdit`] is carried out, whatever is decided.
+    /// Returns whether there were events from the future, which a denied call merges too.
     pub fn has_future(&self) -> bool {
-        self.edit.future_from.is_some()
+        self.edit.merged.is_some()
     }
 
-    /// Counts an event of `weight` now: a denied call, or an admitted one. What lies beyond `limit` is counted coarsely.
-    /// A sum beyond [`MAX_SUM`] saturates there.
-    pub fn record(&mut self, weight: u64, denied: bool, limit: u64) {
+    /// Plans a change, and returns what to write. Afterwards this counts what is left. Of the entries from the future it
+    /// merges about `heal_most` at most.
+    ///
+    /// # Errors
+    ///
+    /// The store's own, and [`Refusal::Foreign`]: every entry that will be removed is read, and one that the module did not
+    /// write is refused. [`Refusal::SumTooLarge`] if the entries sum up to more than running totals can tell apart.
+    pub fn plan<E: Entries>(
+        &mut self,
+        entries: &mut E,
+        change: EventChange,
+        heal_most: usize,
+    ) -> Result<&EventEdit, E::Error> {
+        let mut tail_change = TailChange::default();
+        match change {
+            EventChange::Heal => {}
+            EventChange::CleanUp => self.drop_dead(entries, 0)?,
+            EventChange::Record { weight, denied, limit } => {
+                let recorded = self.record(weight, denied, limit);
+                tail_change = TailChange { recorded, denied, ..tail_change };
+                self.drop_dead(entries, recorded)?;
+            }
+            EventChange::Uncount { quantity } => {
+                tail_change.uncounted = self.uncount(entries, quantity)?;
+                self.close_gap(entries)?;
+            }
+        }
+        self.heal(entries, &tail_change, heal_most)?;
+        Ok(&self.edit)
+    }
+
+    /// Returns what [`WindowCount::plan`] returned.
+    pub(crate) fn planned(&self) -> &EventEdit {
+        &self.edit
+    }
+
+    /// Counts an event of `weight` now, and returns by how much the sum grows.
+    fn record(&mut self, weight: u64, denied: bool, limit: u64) -> u64 {
         let now_us = self.rule_now.now_us();
         let counted = self.counted();
         let weight = weight.min(MAX_SUM.saturating_sub(counted));
         if weight == 0 {
-            return;
+            return 0;
         }
-        self.recorded = self.recorded.saturating_add(weight);
-        self.recorded_denied = denied;
         let mut entry = Entry { newest_us: now_us, span_us: 0, total: weight, weight, denied };
         if let Some(tail) = self.tail {
             entry.total = tail.total.wrapping_add(weight);
@@ -265,8 +337,8 @@ impl WindowCount {
                 entry.denied = tail.denied && denied;
             }
             // If the newest entry alone counts, the new one also replaces one whose window has ended.
-            if (shares || self.rule_now.counts_newest_alone()) && self.edit.put.is_none() {
-                self.edit.replaced = Some(tail);
+            if (shares || self.rule_now.counts_newest_alone()) && self.edit.newest.new.is_none() {
+                self.edit.newest.old = Some(tail);
             }
         }
         // The entry that was both first and last is now this one.
@@ -275,10 +347,11 @@ impl WindowCount {
             self.first = Some(entry);
         }
         self.tail = Some(entry);
-        self.edit.put = Some(entry);
+        self.edit.newest.new = Some(entry);
+        weight
     }
 
-    /// Whether an event that is counted now shares the newest entry, where `counted` counts so far.
+    /// Returns whether an event that is counted now shares the newest entry, where `counted` is the sum before it.
     // Inlined: it is on the hot path of every grant.
     #[inline(always)]
     fn shares_tail(&self, tail: &Entry, counted: u64, denied: bool, limit: u64) -> bool {
@@ -289,38 +362,54 @@ impl WindowCount {
         same_us || self.rule_now.joins_newest(tail.first_us(), coarse)
     }
 
-    /// Uncounts `amount` of what counts, the oldest first. Returns whether there was anything to uncount.
-    pub fn uncount<E: Entries>(&mut self, entries: &mut E, amount: u64) -> Result<bool, E::Error> {
-        let (Some(_), Some(tail)) = (self.first, self.tail) else { return Ok(false) };
+    /// Uncounts at most `quantity`, the oldest events first, and returns how much of it was in the newest entry.
+    fn uncount<E: Entries>(&mut self, entries: &mut E, quantity: u64) -> Result<u64, E::Error> {
+        let (Some(_), Some(tail)) = (self.first, self.tail) else { return Ok(0) };
         let until_us = self.stored_until_us();
-        let mut to_uncount = amount.min(self.counted());
-        let (mut given_back, mut first): (Option<(u64, u64)>, Option<Entry>) = (None, None);
+        let mut to_uncount = quantity.min(self.counted());
+        let (mut given_back, mut first): (Option<TimeRange>, Option<Entry>) = (None, None);
         entries.scan(self.rule_now.horizon_us(), until_us.checked_sub(1), |entry| {
             if entry.weight > to_uncount {
                 first = Some(entry);
                 return false;
             }
             to_uncount = to_uncount.saturating_sub(entry.weight);
-            let from_us = given_back.map_or(entry.newest_us, |(from_us, _)| from_us);
-            given_back = Some((from_us, entry.newest_us));
+            let to_us = entry.newest_us;
+            given_back.get_or_insert(TimeRange { from_us: to_us, to_us }).to_us = to_us;
             true
         })?;
         self.edit.given_back = given_back;
-        match first {
-            Some(entry) if to_uncount > 0 => {
-                let rest = Entry { weight: entry.weight.saturating_sub(to_uncount), ..entry };
-                self.edit.changed = Some((entry, rest));
-                self.first = Some(rest);
-            }
-            Some(entry) => self.first = Some(entry),
-            None => self.uncount_tail(tail, to_uncount),
+        let Some(entry) = first else {
+            self.uncount_tail(tail, to_uncount);
+            return Ok(to_uncount);
+        };
+        let rest = Entry { weight: entry.weight.saturating_sub(to_uncount), ..entry };
+        if rest != entry {
+            self.edit.other = EntryChange { old: Some(entry), new: Some(rest) };
         }
-        Ok(true)
+        self.first = Some(rest);
+        Ok(0)
     }
 
-    /// Plans to drop all dead entries if they are few. What was uncounted stays in the running totals, as a gap between
-    /// the dead and the living. A clock that goes back makes the dead count again, and would count the gap with them.
-    pub fn close_gap<E: Entries>(&mut self, entries: &mut E) -> Result<(), E::Error> {
+    fn uncount_tail(&mut self, tail: Entry, quantity: u64) {
+        let rest = Entry { weight: tail.weight.saturating_sub(quantity), ..tail };
+        if quantity > 0 && self.edit.newest.new.is_none() {
+            self.edit.newest.old = Some(tail);
+        }
+        if rest.weight == 0 {
+            self.edit.newest.new = None;
+            (self.first, self.tail) = (None, None);
+        } else {
+            if quantity > 0 {
+                self.edit.newest.new = Some(rest);
+            }
+            (self.first, self.tail) = (Some(rest), Some(rest));
+        }
+    }
+
+    /// Drops all dead entries if they are few. What was uncounted stays in the running totals, as a gap between the dead and
+    /// the living. If the clock is set back, the dead count again, and the gap would count with them.
+    fn close_gap<E: Entries>(&mut self, entries: &mut E) -> Result<(), E::Error> {
         // In a window that does not slide one entry counts at most, and dead ones do not count again.
         let Some(horizon_us) = self.rule_now.horizon_us().filter(|_| self.rule_now.is_sliding())
         else {
@@ -328,31 +417,14 @@ impl WindowCount {
         };
         let (mut dead, mut are_few): (usize, bool) = (0, true);
         entries.scan(None, Some(horizon_us), |_: Entry| {
-            are_few = dead < trim::MAX;
+            are_few = dead < dead::MAX;
             dead = dead.saturating_add(usize::from(are_few));
             are_few
         })?;
         if are_few {
-            self.edit.trim = dead;
+            self.edit.dropped = dead;
         }
         Ok(())
-    }
-
-    fn uncount_tail(&mut self, tail: Entry, amount: u64) {
-        let rest = Entry { weight: tail.weight.saturating_sub(amount), ..tail };
-        self.uncounted = amount;
-        if amount > 0 && self.edit.put.is_none() {
-            self.edit.replaced = Some(tail);
-        }
-        if rest.weight == 0 {
-            self.edit.put = None;
-            (self.first, self.tail) = (None, None);
-        } else {
-            if amount > 0 {
-                self.edit.put = Some(rest);
-            }
-            (self.first, self.tail) = (Some(rest), Some(rest));
-        }
     }
 
     /// Returns what the events need of the key's TTL.
@@ -437,16 +509,14 @@ impl WindowCount {
         Ok(last.sum_since(&first).min(tail.before().wrapping_sub(first.before())))
     }
 
-    /// Plans which dead entries to drop. Live events need at most `most_entries` entries. Most calls drop none, and do not
-    /// look for any.
-    pub fn trim<E: Entries>(&mut self, entries: &mut E, most_entries: u32) -> Result<(), E::Error> {
+    /// Drops dead entries after a call counted `recorded`. Most calls drop none, and do not look for any.
+    fn drop_dead<E: Entries>(&mut self, entries: &mut E, recorded: u64) -> Result<(), E::Error> {
         let (Some(horizon_us), Some(tail)) = (self.rule_now.horizon_us(), self.tail) else {
             return Ok(());
         };
-        let Some(mut least) = self.least_dropped(entries.len(), &tail, most_entries) else {
+        let Some(mut least) = self.least_dropped(entries.len(), &tail, recorded) else {
             return Ok(());
         };
-        let recorded = self.recorded;
         let total_before = tail.total.wrapping_sub(recorded);
         // What this call recorded and all from `entry` on sum up to.
         let sum_from = |entry: &Entry| {
@@ -458,8 +528,8 @@ impl WindowCount {
         entries.scan(None, Some(horizon_us), |entry| {
             let sum = sum_from(&entry);
             let in_the_way = sum > u128::from(MAX_SUM);
-            let few_left = len.saturating_sub(dead) <= trim::MAX;
-            let drop = dead < trim::MAX || in_the_way && (dead < trim::MAX_IN_THE_WAY || few_left);
+            let few_left = len.saturating_sub(dead) <= dead::MAX;
+            let drop = dead < dead::MAX || in_the_way && (dead < dead::MAX_IN_THE_WAY || few_left);
             if drop {
                 dead = dead.saturating_add(1);
                 least = if in_the_way { 1 } else { least };
@@ -472,49 +542,49 @@ impl WindowCount {
             return Err(Refusal::SumTooLarge.into());
         }
         if dead >= least {
-            self.edit.trim = dead;
+            self.edit.dropped = dead;
         }
         Ok(())
     }
 
-    /// The least number of dead entries that are dropped, of `len` entries with `tail` as the newest; `None` if it is not
-    /// worth looking for them.
+    /// Returns how many of the `len` entries must be dead for a call to drop them. `None` if it is not worth looking for them.
     // Inlined: it is on the hot path of every grant.
     #[inline(always)]
-    fn least_dropped(&self, len: usize, tail: &Entry, most_entries: u32) -> Option<usize> {
+    fn least_dropped(&self, len: usize, tail: &Entry, recorded: u64) -> Option<usize> {
         // A live entry counts at least 1, so there are no more live entries than the sum.
-        let counted_before = self.counted().saturating_sub(self.recorded);
+        let counted_before = self.counted().saturating_sub(recorded);
         let live = usize::try_from(counted_before).unwrap_or(usize::MAX);
         let surely_dead = len.saturating_sub(live);
-        let enough = if len <= trim::SMALL { trim::ENOUGH_IN_SMALL } else { trim::ENOUGH };
-        let many = surely_dead >= enough || (surely_dead == 0 && len % trim::EVERY == 0);
-        let full = len > self.rule_now.most_live(most_entries);
-        let total_before = tail.total.wrapping_sub(self.recorded);
-        let watched = tail.total.max(total_before) >= trim::WATCHED;
+        let enough = if len <= dead::SMALL { dead::ENOUGH_IN_SMALL } else { dead::ENOUGH };
+        let many = surely_dead >= enough || (surely_dead == 0 && len % dead::EVERY == 0);
+        let full = len > self.rule_now.most_live();
+        let total_before = tail.total.wrapping_sub(recorded);
+        let watched = tail.total.max(total_before) >= dead::WATCHED;
         (many || full || watched).then_some(if full { 1 } else { enough })
     }
 
-    /// Plans what heals after the clock was set back: merges the oldest of the entries from the future, about `heal_most` at
-    /// most. Reads all entries that go, as one that is not ours is an error. Comes last, before [`WindowCount::planned`].
+    /// Heals what is left after the clock was set back: merges the oldest of the entries from the future, about `heal_most` at
+    /// most. Reads all entries that go, as one that is not ours is an error.
     ///
     /// ```text
     ///   now   merged by this call   stay, with what this call counts
     /// ---|----f----f---f---f---f----|---f---f----f---f--F--> time, and running totals
     /// ```
     ///
-    /// What this call counts must have a larger total than those that stay, so it cannot come before them: it joins the
+    /// What this call counts must have a larger total than the entries that stay, so it cannot come before them: it joins the
     /// newest. There it counts for too long rather than too short, until another call merges that too.
-    pub fn plan_healing<E: Entries>(
+    fn heal<E: Entries>(
         &mut self,
         entries: &mut E,
+        tail_change: &TailChange,
         heal_most: usize,
     ) -> Result<(), E::Error> {
-        let Some(from_us) = self.edit.future_from else { return Ok(()) };
+        let Some(future) = self.edit.merged else { return Ok(()) };
         let alone = self.rule_now.counts_newest_alone();
-        let prior_weight = self.edit.replaced.map_or(0, |prior| prior.weight);
+        let prior_weight = self.edit.newest.old.map_or(0, |prior| prior.weight);
         let (mut merged, mut merged_weight, mut is_all) = (0_usize, 0, true);
         let (mut oldest, mut last): (Option<Entry>, Option<Entry>) = (None, None);
-        entries.scan(Some(from_us), None, |entry| {
+        entries.scan(future.from_us.checked_sub(1), None, |entry| {
             // What was uncounted must lie among those that are merged.
             if merged >= heal_most && (merged_weight > 0 || alone) {
                 is_all = false;
@@ -522,33 +592,34 @@ impl WindowCount {
             }
             let oldest = oldest.get_or_insert(entry);
             let sum = entry.sum_since(oldest).saturating_add(prior_weight);
-            merged_weight = sum.saturating_sub(self.uncounted);
+            merged_weight = sum.saturating_sub(tail_change.uncounted);
             merged = merged.saturating_add(1);
             last = Some(entry);
             true
         })?;
-        let (Some(last), Some(put), false) = (last, self.edit.put, is_all) else { return Ok(()) };
+        let newest = self.edit.newest.new;
+        let (Some(last), Some(merge), false) = (last, newest, is_all) else { return Ok(()) };
         let newest = entries.newest(None)?.ok_or(Refusal::Foreign)?;
+        self.edit.merged = Some(TimeRange { to_us: last.newest_us, ..future });
+        self.stays_us = Some(newest.newest_us);
         if alone {
-            self.edit.future_until = Some(last.newest_us);
             self.leave_in_future(newest);
             return Ok(());
         }
         if !(1..=most_counted(entries.len(), &newest)).contains(&merged_weight) {
             return Err(Refusal::Foreign.into());
         }
-        self.edit.put =
-            Some(Entry { total: last.total, weight: merged_weight.min(MAX_SUM), ..put });
-        self.edit.future_until = Some(last.newest_us);
-        self.stays_us = Some(newest.newest_us);
-        if self.recorded > 0 {
+        let weight = merged_weight.min(MAX_SUM);
+        self.edit.newest.new = Some(Entry { total: last.total, weight, ..merge });
+        let TailChange { recorded, denied, .. } = *tail_change;
+        if recorded > 0 {
             let grown = Entry {
-                total: newest.total.wrapping_add(self.recorded),
-                weight: newest.weight.saturating_add(self.recorded).min(MAX_SUM),
-                denied: newest.denied && self.recorded_denied,
+                total: newest.total.wrapping_add(recorded),
+                weight: newest.weight.saturating_add(recorded).min(MAX_SUM),
+                denied: newest.denied && denied,
                 ..newest
             };
-            self.edit.changed = Some((newest, grown));
+            self.edit.other = EntryChange { old: Some(newest), new: Some(grown) };
         }
         Ok(())
     }
@@ -557,25 +628,21 @@ impl WindowCount {
     /// what it uncounts.
     fn leave_in_future(&mut self, newest: Entry) {
         let Some(tail) = self.tail else { return };
-        self.edit.put = None;
-        self.stays_us = Some(newest.newest_us);
+        self.edit.newest.new = None;
         let newest_us = newest.newest_us;
         let after = Entry { newest_us, span_us: newest_us.saturating_sub(tail.first_us()), ..tail };
-        self.edit.changed = (after != newest).then_some((newest, after));
-    }
-
-    /// Returns what is to be written, once [`WindowCount::plan_healing`] is done.
-    pub fn planned(&self) -> &EventEdit {
-        &self.edit
+        if after != newest {
+            self.edit.other = EntryChange { old: Some(newest), new: Some(after) };
+        }
     }
 }
 
-/// Returns the most that the entries up to and with this one can sum up to in a set of `len` entries, see [`trim::WATCHED`].
+/// Returns the most that the entries up to and with this one can sum up to in a set of `len` entries, see [`dead::WATCHED`].
 fn most_counted(len: usize, newest: &Entry) -> u64 {
-    if len > trim::MAX {
+    if len > dead::MAX {
         return u64::MAX;
     }
-    let beyond = if newest.total < trim::WATCHED { trim::WATCHED } else { 0 };
+    let beyond = if newest.total < dead::WATCHED { dead::WATCHED } else { 0 };
     MAX_SUM.saturating_add(beyond)
 }
 

@@ -182,24 +182,24 @@ impl<K: WindowKey> WindowKey for FaultyKey<K> {
         self.inner.find_live(id)
     }
 
-    fn write(&mut self, change: WindowEdit<'_, K::Member>) -> usize {
+    fn write(&mut self, edit: WindowEdit<'_, K::Member>) -> usize {
         let nothing = EventEdit::default();
-        let mut change: WindowEdit<'_, K::Member> = WindowEdit { ..change };
+        let mut edit: WindowEdit<'_, K::Member> = WindowEdit { ..edit };
         match self.mistake {
             Some(Mistake::LostWrite) if self.client == 1 => {
-                change = WindowEdit { edit: &nothing, ..change };
+                edit = WindowEdit { events: &nothing, ..edit };
             }
-            Some(Mistake::SettledStays) => change.settle = None,
+            Some(Mistake::SettledStays) => edit.settled = None,
             Some(Mistake::LongLease) => {
-                if let Some(reserve) = &mut change.reserve {
-                    reserve.lease_end_us += 1_000_000;
-                    reserve.gone_us += 1_000_000;
-                    reserve.lease_ms += 1_000;
+                if let Some(new) = &mut edit.new {
+                    new.lease_end_us += 1_000_000;
+                    new.gone_us += 1_000_000;
+                    new.lease_ms += 1_000;
                 }
             }
-            Some(Mistake::BanLifted) if change.ban == BanEdit::Keep => change.ban = BanEdit::Remove,
+            Some(Mistake::BanLifted) if edit.ban == BanEdit::Keep => edit.ban = BanEdit::Remove,
             _ => {}
         }
-        self.inner.write(change)
+        self.inner.write(edit)
     }
 }

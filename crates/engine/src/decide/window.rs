@@ -9,7 +9,7 @@ use crate::request::{NewReservation, Request, WindowLimit};
 use crate::reservation::{lease_end_us, Id, Reservation};
 use crate::rule::RuleText;
 use crate::store::{BanEdit, Refusal, Reservations, Store, WindowEdit, WindowKey};
-use crate::window::{freed_at_us, UntimedVerdict, WindowCount, WindowUse};
+use crate::window::{freed_at_us, EventChange, UntimedVerdict, WindowCount, WindowUse};
 
 /// A request on a window, and the window.
 pub(crate) struct WindowState<'r, S: Store> {
@@ -27,18 +27,18 @@ pub(crate) struct WindowState<'r, S: Store> {
     pub(crate) planned: Option<WindowPlan>,
 }
 
-/// What to write to a window in addition to the entries of events, which its count plans.
+/// The changes to write to a window, next to those of its events, which the count keeps.
 pub(crate) struct WindowPlan {
-    reserve: Option<Reservation<Id, RuleText>>,
+    new: Option<Reservation<Id, RuleText>>,
     ban: BanEdit,
     /// The call gives back: reservations and the TTL stay as they are.
     gives_back: bool,
 }
 
 impl WindowPlan {
-    /// Returns what a call writes that takes, or that heals the key.
+    /// Returns the plan of a call that takes, or that heals the key.
     fn new(ban: BanEdit) -> WindowPlan {
-        WindowPlan { reserve: None, ban, gives_back: false }
+        WindowPlan { new: None, ban, gives_back: false }
     }
 }
 
@@ -101,7 +101,7 @@ impl<'r, S: Store> WindowState<'r, S> {
         let mut empty_at_us = self.count.empty_at_us().max(self.key.reservations().last_gone_us());
         let with_running = self.reserve.is_some() && self.request.ask.manner == Manner::AtMost;
         let mut running = with_running.then(|| self.key.running());
-        let new = self.planned.as_ref().and_then(|planned| planned.reserve.as_ref());
+        let new = self.planned.as_ref().and_then(|planned| planned.new.as_ref());
         if let Some(new) = new {
             after.held = after.held.saturating_add(u128::from(new.quantity));
             empty_at_us = empty_at_us.max(Some(new.gone_us));
@@ -153,14 +153,9 @@ impl<'r, S: Store> WindowState<'r, S> {
         used.counted == 0 && used.held == 0
     }
 
-    /// Plans what is to be written to the entries of events; if `trims`, those that have left go with it. Reads all that
-    /// will be removed: what this module did not write is an error here, before anything is written.
-    fn plan_events(&mut self, trims: bool) -> Result<(), S::Error> {
-        let mut events = self.key.events();
-        if trims {
-            self.count.trim(&mut events, self.window.most_entries)?;
-        }
-        self.count.plan_healing(&mut events, self.store.heal_most())?;
+    /// Plans a change of the events that count.
+    fn plan_events(&mut self, change: EventChange) -> Result<(), S::Error> {
+        self.count.plan(&mut self.key.events(), change, self.store.heal_most())?;
         Ok(())
     }
 
@@ -169,15 +164,16 @@ impl<'r, S: Store> WindowState<'r, S> {
         self.count.rule_now().now_us().saturating_add(self.ban.left_us())
     }
 
-    /// Plans to count `taken` as an event.
-    fn record(&mut self, taken: u64) -> Result<(), S::Error> {
-        let sum = u128::from(self.count.counted()).saturating_add(u128::from(taken));
+    /// Plans to count `quantity` as an event.
+    fn record(&mut self, quantity: u64) -> Result<(), S::Error> {
+        let sum = u128::from(self.count.counted()).saturating_add(u128::from(quantity));
         if self.request.ask.manner == Manner::Force && sum > u128::from(MAX_SUM) {
             return Err(Refusal::SumTooLarge.into());
         }
+        let limit = self.window.limit;
         let ban = self.ban_edit_of_grant();
-        self.count.record(taken, false, self.window.limit);
-        self.plan_events(true)?;
+        let event = EventChange::Record { weight: quantity, denied: false, limit };
+        self.plan_events(event)?;
         self.planned = Some(WindowPlan::new(ban));
         Ok(())
     }
@@ -196,23 +192,23 @@ impl<'r, S: Store> WindowState<'r, S> {
             true => self.store.leaves_us(&self.window.rule, lease_end_us).ok_or(Refusal::Clock)?,
             false => lease_end_us,
         };
-        self.plan_events(true)?;
+        self.plan_events(EventChange::CleanUp)?;
         let ban = self.ban_edit_of_grant();
         let id = reserve.id.unwrap_or_else(new_id);
         let rule = self.store.write_rule(&self.window.rule);
         let new = Reservation { id, quantity, lease_ms, lease_end_us, gone_us, order_us, rule };
-        self.planned = Some(WindowPlan { reserve: Some(new), ..WindowPlan::new(ban) });
+        self.planned = Some(WindowPlan { new: Some(new), ..WindowPlan::new(ban) });
         Ok(())
     }
 
-    /// Plans to give back up to `amount` of the oldest events.
-    fn give_back(&mut self, amount: u64) -> Result<(), S::Error> {
-        if self.count.uncount(&mut self.key.events(), amount)? {
-            self.count.close_gap(&mut self.key.events())?;
-            self.plan_events(false)?;
-            let ban = self.ban_edit_of_grant();
-            self.planned = Some(WindowPlan { gives_back: true, ..WindowPlan::new(ban) });
+    /// Plans to give back at most `quantity` of what is counted.
+    fn give_back(&mut self, quantity: u64) -> Result<(), S::Error> {
+        if self.count.counted() == 0 {
+            return Ok(());
         }
+        self.plan_events(EventChange::Uncount { quantity })?;
+        let ban = self.ban_edit_of_grant();
+        self.planned = Some(WindowPlan { gives_back: true, ..WindowPlan::new(ban) });
         Ok(())
     }
 
@@ -277,69 +273,68 @@ impl<'r, S: Store> WindowState<'r, S> {
         action: Action,
         new_id: impl FnOnce() -> Id,
     ) -> Result<Decision, S::Error> {
-        match action {
-            Action::Look => Ok(self.decision(verdict)),
-            Action::Grant => self.grant(verdict, new_id),
+        let verdict = match action {
+            Action::Look => verdict,
+            Action::Grant => self.grant(verdict, new_id)?,
             Action::Deny { counts: true, ban_ms } if self.counts_denial() => {
-                self.count_denial(verdict, ban_ms)
+                self.count_denial(verdict, ban_ms)?
             }
-            Action::Deny { ban_ms, .. } => self.deny(verdict, ban_ms),
-        }
+            Action::Deny { ban_ms, .. } => self.deny(verdict, ban_ms)?,
+        };
+        Ok(self.decision(verdict))
     }
 
     fn grant(
         &mut self,
         verdict: Verdict,
         new_id: impl FnOnce() -> Id,
-    ) -> Result<Decision, S::Error> {
+    ) -> Result<Verdict, S::Error> {
         match (self.request.ask.quantity, self.reserve) {
             (Quantity::Look, _) => {}
-            (Quantity::GiveBack(amount), _) => self.give_back(amount)?,
+            (Quantity::GiveBack(quantity), _) => self.give_back(quantity)?,
             (Quantity::Take(_), None) => self.record(verdict.taken())?,
             (Quantity::Take(_), Some(reserve)) => self.reserve(reserve, verdict.taken(), new_id)?,
         }
-        Ok(self.decision(verdict))
+        Ok(verdict)
     }
 
-    fn deny(&mut self, verdict: Verdict, ban_ms: Option<u64>) -> Result<Decision, S::Error> {
-        let heals = self.request.takes() && verdict != Verdict::Never;
+    fn deny(&mut self, verdict: Verdict, ban_ms: Option<u64>) -> Result<Verdict, S::Error> {
+        if !self.request.takes() || verdict == Verdict::Never {
+            return Ok(verdict);
+        }
         self.begin_ban(verdict, ban_ms);
         let ban = self.ban_edit(self.ban.seen());
-        let writes = self.count.has_future()
-            || self.key.reservations().must_write()
-            || matches!(ban, BanEdit::Put(_));
-        let verdict = if heals { verdict.closed_for(self.ban.left_us()) } else { verdict };
-        let decision = self.decision(verdict);
-        if heals && writes {
-            self.plan_events(false)?;
+        let must_write = self.key.reservations().must_write() || matches!(ban, BanEdit::Put(_));
+        if must_write || self.count.has_future() {
+            self.plan_events(EventChange::Heal)?;
             self.planned = Some(WindowPlan::new(ban));
         }
-        Ok(decision)
+        Ok(verdict.closed_for(self.ban.left_us()))
     }
 
-    fn count_denial(
-        &mut self,
-        verdict: Verdict,
-        ban_ms: Option<u64>,
-    ) -> Result<Decision, S::Error> {
+    fn count_denial(&mut self, verdict: Verdict, ban_ms: Option<u64>) -> Result<Verdict, S::Error> {
         // Whether the denial bans is decided before it counts, as the verdict was.
         self.begin_ban(verdict, ban_ms);
         let ban = self.ban_edit(self.ban.seen());
-        let ask = &self.request.ask;
-        self.count.record(ask.quantity.wanted(), true, self.window.limit);
-        let untimed = self.used().judge(ask, self.barred);
-        self.plan_events(true)?;
-        let verdict = self.verdict(untimed)?;
+        let (ask, limit) = (&self.request.ask, self.window.limit);
+        let event = EventChange::Record { weight: ask.quantity.wanted(), denied: true, limit };
+        self.plan_events(event)?;
         self.planned = Some(WindowPlan::new(ban));
-        Ok(self.decision(verdict))
+        let untimed = self.used().judge(ask, self.barred);
+        self.verdict(untimed)
     }
 
     /// Writes what was planned; returns how many reservations were dropped because they had ended.
     pub(super) fn write(&mut self) -> usize {
         let WindowState { key, count, planned: Some(planned), .. } = self else { return 0 };
-        let reserve = planned.reserve.as_ref().map(Reservation::borrowed);
-        let (edit, ban, clean) = (count.planned(), planned.ban, !planned.gives_back);
-        let expiry = clean.then(|| count.expiry());
-        key.write(WindowEdit { edit, reserve, settle: None, clean, ban, expiry })
+        let WindowPlan { new, ban, gives_back } = planned;
+        key.write(WindowEdit {
+            events: count.planned(),
+            new: new.as_ref().map(Reservation::borrowed),
+            settled: None,
+            clean: !*gives_back,
+            ban: *ban,
+            expiry: (!*gives_back).then(|| count.expiry()),
+        })
     }
 }

@@ -139,15 +139,15 @@ impl WindowKey for MemoryWindow<'_> {
         Ok(live.map(|one| one.member().as_bytes().to_vec()))
     }
 
-    fn write(&mut self, change: WindowEdit<'_, Vec<u8>>) -> usize {
-        let settled = change.settle.as_deref().and_then(Reservation::decode);
+    fn write(&mut self, edit: WindowEdit<'_, Vec<u8>>) -> usize {
+        let settled = edit.settled.as_deref().and_then(Reservation::decode);
         let MemoryKey { memory, now_us, .. } = self.key;
         let mut dropped: usize = 0;
         if let Some(held) = &mut self.held.0 {
             if let Some(one) = &settled {
                 memory.zones(|zones| held.remove_settled(one, zones));
             }
-            if change.clean {
+            if edit.clean {
                 memory.zones(|zones| {
                     held.clean(zones, |_, healed| {
                         dropped = dropped.saturating_add(usize::from(healed.is_none()));
@@ -155,16 +155,16 @@ impl WindowKey for MemoryWindow<'_> {
                 });
             }
         }
-        if let Some(one) = &change.reserve {
+        if let Some(one) = &edit.new {
             self.held.made(now_us).add(one);
         }
-        self.events.apply(change.edit);
+        self.events.apply(edit.events);
         let old_ban = self.ban();
-        let ban = change.ban.after(old_ban);
+        let ban = edit.ban.after(old_ban);
         if ban != old_ban {
             self.held.made(now_us).set_ban(ban);
         }
-        if let Some(expiry) = change.expiry {
+        if let Some(expiry) = edit.expiry {
             let reserved_until_us = self.held.0.as_ref().and_then(HeldIndex::needed_until_us);
             let moved_ms = expiry.moved(
                 reserved_until_us,

@@ -2,7 +2,7 @@
 
 use crate::entry::Entry;
 use crate::store::{Entries, Refusal};
-use crate::window::EventEdit;
+use crate::window::{EventEdit, TimeRange};
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -113,41 +113,38 @@ impl Zset {
         until_us.map_or(0, newer).min(end)..end
     }
 
-    fn remove_between(&mut self, after_us: Option<u64>, until_us: Option<u64>) {
-        let places = self.between(after_us, until_us);
+    fn remove_all_in(&mut self, times: TimeRange) {
+        let places = self.between(times.from_us.checked_sub(1), Some(times.to_us));
         self.newest_first.drain(places);
     }
 
     /// Carries out an edit. Whatever it names must be there, and it drops no entry that it does not name.
     pub fn apply(&mut self, edit: &EventEdit) {
-        let (before, after) = match &edit.changed {
-            Some((before, after)) => (Some(before), Some(after)),
-            None => (None, None),
+        let newest = edit.newest;
+        let is_replaced = match (&newest.old, &newest.new) {
+            (Some(old), Some(new)) => self.replace_newest(old, new),
+            _ => false,
         };
-        let (mut put, mut replaced) = (edit.put.as_ref(), edit.replaced.as_ref());
-        if let (Some(new), Some(old)) = (put, replaced) {
-            if self.replace_newest(old, new) {
-                (put, replaced) = (None, None);
-            }
-        }
-        for entry in [put, after].into_iter().flatten() {
+        let changes = [(!is_replaced).then_some(newest), Some(edit.other)];
+        let changes = changes.iter().flatten();
+        for entry in changes.clone().filter_map(|change| change.new.as_ref()) {
             self.add(entry);
         }
-        for entry in [replaced, before].into_iter().flatten() {
+        for entry in changes.filter_map(|change| change.old.as_ref()) {
             let removed = self.remove(entry);
             debug_assert!(removed, "{entry:?} was not there");
         }
-        if let Some((from_us, to_us)) = edit.given_back {
+        if let Some(times) = edit.given_back {
             let before = self.len();
-            self.remove_between(from_us.checked_sub(1), Some(to_us));
-            debug_assert!(self.len() < before, "nothing lay between {from_us} and {to_us}");
+            self.remove_all_in(times);
+            debug_assert!(self.len() < before, "there is no entry in {times:?}");
         }
-        if let Some(from_us) = edit.future_from {
-            self.remove_between(Some(from_us), edit.future_until);
+        if let Some(times) = edit.merged {
+            self.remove_all_in(times);
         }
-        for _ in 0..edit.trim {
+        for _ in 0..edit.dropped {
             let last = self.newest_first.pop_back();
-            debug_assert!(last.is_some(), "there is no entry to trim");
+            debug_assert!(last.is_some(), "there is no entry to drop");
         }
         let (len, room) = (self.newest_first.len(), self.newest_first.capacity());
         if room > FEW_ENTRIES && len < room / 4 {
@@ -198,6 +195,7 @@ impl Entries for Zset {
 mod tests {
     use super::*;
     use crate::properties::cases;
+    use crate::window::EntryChange;
     use proptest::prelude::*;
 
     #[test]
@@ -208,7 +206,7 @@ mod tests {
         }
         let mut room = set.newest_first.capacity();
         while set.len() > 4 {
-            set.apply(&EventEdit { trim: 4, ..EventEdit::default() });
+            set.apply(&EventEdit { dropped: 4, ..EventEdit::default() });
             // Half of it, once three quarters are free: seldom.
             let shrinks = room > FEW_ENTRIES && set.len() < room / 4;
             room = if shrinks { room / 2 } else { room };
@@ -238,7 +236,8 @@ mod tests {
             let mut expected = set.clone();
             expected.add(&put);
             expected.remove(&replaced);
-            set.apply(&EventEdit { put: Some(put), replaced: Some(replaced), ..EventEdit::default() });
+            let newest = EntryChange { old: Some(replaced), new: Some(put) };
+            set.apply(&EventEdit { newest, ..EventEdit::default() });
             prop_assert_eq!(set.newest_first, expected.newest_first);
         }
 

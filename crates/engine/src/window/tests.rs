@@ -63,6 +63,16 @@ fn rule(text: &str) -> Ruled {
     Ruled { rule, zones: RefCell::new(zones) }
 }
 
+/// An event that is counted whatever the limit.
+fn event(weight: u64) -> EventChange {
+    EventChange::Record { weight, denied: false, limit: u64::MAX }
+}
+
+/// Returns whether entries from the future stay after an edit.
+fn leaves_future(edit: &EventEdit) -> bool {
+    edit.merged.is_some_and(|merged| merged.to_us < u64::MAX)
+}
+
 fn exact(period_ms: u64) -> (Ruled, Obvious) {
     (rule(&format!("{period_ms}ms")), Obvious::Sliding(period_ms * 1_000))
 }
@@ -185,11 +195,11 @@ impl WindowWorld {
             }
         }
         if let Some(edit) = &done.edit {
-            self.forget_trimmed(&rule_now, edit, &times);
+            self.forget_dropped(&rule_now, edit, &times);
             self.written(rule, limit, ask, kind, &done);
         }
         let future_leases = self.leases.iter().any(|one| one.seen_from(now_us).end_us < one.end_us);
-        let healed = done.edit.is_some_and(|edit| edit.future_until.is_none());
+        let healed = done.edit.is_some_and(|edit| !leaves_future(&edit));
         if !future_leases && (!done.window_count.has_future() || healed) {
             self.waits_are_right(rule, limit, ask, kind, &done.decision);
         }
@@ -197,8 +207,8 @@ impl WindowWorld {
     }
 
     /// Only what is dead may be trimmed, and the list forgets it too.
-    fn forget_trimmed(&mut self, rule_now: &RuleNow, edit: &EventEdit, times: &[u64]) {
-        let Some(last_us) = edit.trim.checked_sub(1).map(|last| times[last]) else { return };
+    fn forget_dropped(&mut self, rule_now: &RuleNow, edit: &EventEdit, times: &[u64]) {
+        let Some(last_us) = edit.dropped.checked_sub(1).map(|last| times[last]) else { return };
         assert!(
             rule_now.horizon_us().is_some_and(|horizon_us| last_us <= horizon_us),
             "trims live"
@@ -221,7 +231,7 @@ impl WindowWorld {
             let again = again.unwrap();
             assert_eq!(again.counted(), done.window_count.counted(), "counted anew");
             assert_eq!(again.empty_at_us(), done.window_count.empty_at_us());
-            let stays = done.edit.is_some_and(|edit| edit.future_until.is_some());
+            let stays = done.edit.is_some_and(|edit| leaves_future(&edit));
             assert_eq!(again.has_future(), stays, "from the future");
         }
         if !done.decision.verdict.allowed() {
@@ -338,12 +348,12 @@ impl WindowWorld {
     /// Takes events from the future as happening now, as far as an edit does; returns when what it counts happens.
     fn heal(&mut self, edit: &EventEdit) -> u64 {
         let now_us = self.now_us;
-        let until_us = edit.future_until.unwrap_or(u64::MAX);
+        let until_us = edit.merged.map_or(u64::MAX, |merged| merged.to_us);
         for event in self.list.iter_mut().filter(|event| event.at_us <= until_us) {
             event.at_us = event.at_us.min(now_us);
         }
-        let joined = edit.changed.filter(|_| edit.future_until.is_some());
-        joined.map_or(now_us, |(_, grown)| grown.newest_us)
+        let joined = edit.other.new.filter(|_| leaves_future(edit));
+        joined.map_or(now_us, |grown| grown.newest_us)
     }
 
     /// A call on both, which must agree in everything.
@@ -380,13 +390,10 @@ impl WindowWorld {
             let rule_now = rule.at(now_us).unwrap();
             let times: Vec<u64> = self.zset.entries().map(|entry| entry.newest_us).collect();
             let mut window_count = WindowCount::read(&mut self.zset, rule_now).unwrap();
-            window_count.record(weight, false, u64::MAX);
-            window_count.trim(&mut self.zset, MAX_ENTRIES).unwrap();
-            window_count.plan_healing(&mut self.zset, self.heal_most).unwrap();
-            let edit = *window_count.planned();
-            self.zset.apply(&edit);
-            self.forget_trimmed(&rule_now, &edit, &times);
-            let at_us = self.heal(&edit);
+            let edit = window_count.plan(&mut self.zset, event(weight), self.heal_most).unwrap();
+            self.zset.apply(edit);
+            self.forget_dropped(&rule_now, edit, &times);
+            let at_us = self.heal(edit);
             self.list.push(Counted { at_us, weight, coarse: false });
         }
     }

@@ -217,10 +217,8 @@ impl HitWorld {
         self.reserved.remove(nth % self.reserved.len());
         let mut window_count =
             WindowCount::read(&mut self.zset, rule_now(&self.rule, self.now_us)).unwrap();
-        window_count.record(quantity, false, u64::MAX);
-        window_count.trim(&mut self.zset, MAX_ENTRIES).unwrap();
-        window_count.plan_healing(&mut self.zset, 64).unwrap();
-        self.zset.apply(window_count.planned());
+        let edit = window_count.plan(&mut self.zset, event(quantity), 64).unwrap();
+        self.zset.apply(edit);
         self.count(quantity);
     }
 

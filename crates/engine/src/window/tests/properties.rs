@@ -538,9 +538,9 @@ proptest! {
                 }
                 // What was written can be read again, unless there was nonsense between what counts.
                 let Ok(mut window_count) = WindowCount::read(&mut zset, rule_now) else { continue };
-                window_count.record(3, denied, limit);
-                if window_count.plan_healing(&mut zset, heal_most).is_ok() {
-                    zset.apply(window_count.planned());
+                let event = EventChange::Record { weight: 3, denied, limit };
+                if let Ok(edit) = window_count.plan(&mut zset, event, heal_most) {
+                    zset.apply(edit);
                 }
             }
         }

@@ -300,10 +300,9 @@ fn no_sum_passes_the_largest_number() {
         let now_us = START_US + step;
         let mut window_count = WindowCount::read(&mut zset, rule.at(now_us).unwrap()).unwrap();
         // More than any limit allows, as APPLY may.
-        window_count.record(MAX_SUM / 2 + 1, false, u64::MAX);
+        let edit = *window_count.plan(&mut zset, event(MAX_SUM / 2 + 1), usize::MAX).unwrap();
         assert!(window_count.counted() <= MAX_SUM);
-        window_count.plan_healing(&mut zset, usize::MAX).unwrap();
-        zset.apply(window_count.planned());
+        zset.apply(&edit);
     }
     let window_count = WindowCount::read(&mut zset, rule.at(START_US + 5).unwrap()).unwrap();
     assert_eq!(window_count.counted(), MAX_SUM);
@@ -858,9 +857,9 @@ fn many_dead_entries_go_a_bounded_number_at_a_time() {
     for call in 1..=20 {
         world.pass(1);
         let done = plain_call(&mut world, &rule, 1_000, &ask(1), ModelCommand::Count);
-        let trimmed = done.edit.unwrap().trim;
-        assert!(trimmed <= trim::MAX);
-        left -= trimmed;
+        let dropped = done.edit.unwrap().dropped;
+        assert!(dropped <= dead::MAX);
+        left -= dropped;
         assert_eq!(world.zset.len(), left + call);
     }
     assert!(left <= MAX_DEAD, "{left} dead entries");
@@ -879,7 +878,7 @@ fn dead_entries_go_four_at_a_time_from_a_small_set_and_eight_from_a_large_one() 
     let call = |world: &mut WindowWorld| {
         world.pass(20_000);
         let done = plain_call(world, &rule, 1_000, &ask(1), ModelCommand::Count);
-        done.edit.unwrap().trim
+        done.edit.unwrap().dropped
     };
     let trimmed: Vec<usize> = (0..10).map(|_| call(&mut world)).collect();
     assert_eq!(trimmed, [0, 0, 0, 0, 4, 0, 0, 0, 4, 0]);
@@ -897,7 +896,7 @@ fn dead_entries_go_four_at_a_time_from_a_small_set_and_eight_from_a_large_one() 
             WindowCount::read(&mut world.zset, rule.at(world.now_us).unwrap()).unwrap();
         most_dead = most_dead.max(world.zset.len() - window_count.counted() as usize);
     }
-    assert!(live > trim::SMALL && most_dead < trim::ENOUGH, "{live} {most_dead}");
+    assert!(live > dead::SMALL && most_dead < dead::ENOUGH, "{live} {most_dead}");
 }
 
 /// Dead entries whose sum leaves no room for what is counted go at once, also where they are more than a call drops otherwise.
@@ -916,7 +915,7 @@ fn dead_entries_that_stand_in_the_way_of_counting_go_at_once() {
     world.pass(20_000);
     let done = plain_call(&mut world, &rule, MAX_SUM, &ask(i64::MAX), ModelCommand::Count);
     assert!(done.decision.verdict.allowed());
-    assert_eq!((done.edit.unwrap().trim, world.zset.len()), (100, 1));
+    assert_eq!((done.edit.unwrap().dropped, world.zset.len()), (100, 1));
     assert_eq!(
         WindowCount::read(&mut world.zset, rule.at(world.now_us).unwrap()).unwrap().counted(),
         MAX_SUM
@@ -936,9 +935,9 @@ fn dead_entries_that_stand_in_the_way_go_a_thousand_at_a_time() {
         WindowCount::read(&mut world.zset, rule.at(world.now_us).unwrap()).unwrap().counted()
     };
     let huge = |world: &mut WindowWorld| {
-        plain_call(world, &rule, MAX_SUM, &ask(i64::MAX), ModelCommand::Count).edit.unwrap().trim
+        plain_call(world, &rule, MAX_SUM, &ask(i64::MAX), ModelCommand::Count).edit.unwrap().dropped
     };
-    assert_eq!((huge(&mut world), world.zset.len()), (trim::MAX_IN_THE_WAY, 2_501));
+    assert_eq!((huge(&mut world), world.zset.len()), (dead::MAX_IN_THE_WAY, 2_501));
     assert_eq!(count(&mut world), MAX_SUM);
     // Where the clock goes back the dead count again, and the sum saturates.
     let now_us = std::mem::replace(&mut world.now_us, START_US - 60_000);
@@ -966,19 +965,19 @@ fn a_huge_event_drops_what_died_before_the_total_began_anew() {
         let newest_us = START_US - us;
         Entry { newest_us, span_us: 0, total, weight, denied: false }
     };
-    let small = trim::WATCHED - 1;
+    let small = dead::WATCHED - 1;
     world.zset.add(&dead(0u64.wrapping_sub(1), MAX_SUM, 50_000));
     world.zset.add(&dead(small - 1, small, 40_000));
     // Not by a call that counts little.
     world.pass(1);
     assert_eq!(
-        plain_call(&mut world, &rule, MAX_SUM, &ask(1), ModelCommand::Count).edit.unwrap().trim,
+        plain_call(&mut world, &rule, MAX_SUM, &ask(1), ModelCommand::Count).edit.unwrap().dropped,
         0
     );
     world.pass(20_000);
     let done = plain_call(&mut world, &rule, MAX_SUM, &ask(i64::MAX), ModelCommand::Count);
     assert!(done.decision.verdict.allowed());
-    assert_eq!((done.edit.unwrap().trim, world.zset.len()), (3, 1));
+    assert_eq!((done.edit.unwrap().dropped, world.zset.len()), (3, 1));
 }
 
 /// An entry that began before now and ended after it lost its beginning, and took another bucket's events in.
@@ -1003,7 +1002,7 @@ fn an_entry_that_a_clock_goes_back_into_keeps_its_beginning() {
 #[test]
 fn a_call_looks_for_dead_entries_where_there_may_be_enough() {
     let rule = rule("10ms");
-    for (dead, live, weight, most_entries, trimmed) in [
+    for (dead, live, weight, most_entries, dropped) in [
         (3, 9, 1, 99, 0),
         (4, 9, 1, 99, 4),
         // Weights hide how many are dead.
@@ -1023,16 +1022,16 @@ fn a_call_looks_for_dead_entries_where_there_may_be_enough() {
             zset.add(&Entry { newest_us, span_us: 0, total, weight, denied: false });
         }
         let rule_now = rule.at(START_US + 20_000 + dead + live).unwrap();
-        let mut count = WindowCount::read(&mut zset, rule_now).unwrap();
-        count.trim(&mut zset, most_entries).unwrap();
-        assert_eq!(count.planned().trim, trimmed, "{dead} {live} {weight}");
+        let mut count = WindowCount::read(&mut zset, rule_now.with_entries(most_entries)).unwrap();
+        let edit = count.plan(&mut zset, EventChange::CleanUp, usize::MAX).unwrap();
+        assert_eq!(edit.dropped, dropped, "{dead} {live} {weight}");
     }
 }
 
 #[test]
 fn what_cannot_be_a_sum_of_events_is_foreign() {
     let rule = rule("10ms");
-    let watched = trim::WATCHED;
+    let watched = dead::WATCHED;
     for (number, total, is_foreign) in [
         // The newest total, where the oldest entry counts the most and each other one.
         (64, MAX_SUM + 63, true),
@@ -1061,6 +1060,6 @@ fn what_is_left_when_older_events_are_given_back_is_not_written_again() {
         world.pass(300);
     }
     let edit = world.call(&rule, 5, &ask(-1), ModelCommand::Count).edit.unwrap();
-    let given_back = Some((oldest_us, oldest_us));
+    let given_back = Some(TimeRange { from_us: oldest_us, to_us: oldest_us });
     assert_eq!(edit, EventEdit { given_back, ..EventEdit::default() });
 }
