@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::policies::PolicyVerdict;
 use crate::reply::{self, ReplySink};
 use engine::all::{denials, whole_reply, PartDecision};
-use engine::decide::{decide, Mode, Part};
+use engine::decide::{decide, Mode, Part, Place};
 use engine::decision::TimeUnit;
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -76,10 +76,8 @@ fn part<'a, 'r, C: ServerCall<'a>>(
     mode: Mode,
 ) -> Part<'r, StoreOf<'a, C>> {
     let Clause { request, check, group } = clause;
-    let mut part = Part::new(store, request);
-    (part.check, part.group) = (*check, *group);
-    part.barred = mode != Mode::Look && request.takes() && call.is_barred(key, request.leave());
-    part
+    let barred = mode != Mode::Look && request.takes() && call.is_barred(key, request.leave());
+    Part::with_place(store, request, Place { group: *group, check: *check, barred })
 }
 
 /// Replies the integers of the clause that decides, its number, and what each clause answers.

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::policies::PolicyVerdict;
-use engine::decide::{Mode, Part};
+use engine::decide::{Mode, Part, Place};
 use engine::decision::{Ask, Decision, Quantity};
 use engine::request::{Limit, Request};
 use engine::reservation::{lease_end_us, Id};
@@ -46,8 +46,8 @@ pub fn decide_and_write<K: Keyspace>(
     barred: bool,
     mode: Mode,
 ) -> Result<Decision, Error> {
-    let mut part = Part::new(keys.store(key, mode), request);
-    part.barred = barred;
+    let place = Place { barred, ..Place::default() };
+    let mut part = Part::with_place(keys.store(key, mode), request, place);
     let plan = engine::decide::decide(slice::from_mut(&mut part), mode, || keys.new_id());
     keys.count_dropped(plan.map_err(Into::into)?.write());
     Ok(*part.decision())

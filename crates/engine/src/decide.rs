@@ -9,7 +9,7 @@
 //! would be.
 //!
 //! ```
-//! use redis_ratelimit_engine::decide::{decide, Mode, Part};
+//! use redis_ratelimit_engine::decide::{decide, Mode, Part, Place};
 //! use redis_ratelimit_engine::memory::Memory;
 //! use redis_ratelimit_engine::request::{Limit, Request};
 //! use redis_ratelimit_engine::throttle::Rate;
@@ -18,9 +18,11 @@
 //! let ten_an_hour = Request::new(Limit::Bucket(Rate::new(9, 10, 3_600_000).unwrap()));
 //! let (memory, now_us) = (Memory::default(), 1_795_223_799_544_558);
 //! let mut remaining = || {
-//!     let short = Part::new(memory.key(b"short", now_us), &one_a_second);
-//!     let mut parts = [short, Part::new(memory.key(b"long", now_us), &ten_an_hour)];
-//!     parts[1].group = 1;
+//!     let second = Place { group: 1, ..Place::default() };
+//!     let mut parts = [
+//!         Part::new(memory.key(b"short", now_us), &one_a_second),
+//!         Part::with_place(memory.key(b"long", now_us), &ten_an_hour, second),
+//!     ];
 //!     let plan = decide(&mut parts, Mode::Final, || unreachable!()).unwrap();
 //!     plan.write();
 //!     parts.map(|part| part.decision().remaining)
@@ -30,16 +32,16 @@
 //! assert_eq!(remaining(), [0, 9]);
 //! ```
 
-mod bucket;
-mod window;
+mod bucket_call;
+mod window_call;
 
 use crate::all::PartDecision;
 use crate::decision::Decision;
 use crate::request::{Limit, Request};
 use crate::reservation::Id;
 use crate::store::Store;
-pub(crate) use bucket::BucketState;
-pub(crate) use window::WindowState;
+pub(crate) use bucket_call::BucketCall;
+pub(crate) use window_call::WindowCall;
 
 /// What a call may write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,38 +73,49 @@ enum Action {
     },
 }
 
-/// One limit of a call, on its key.
-pub struct Part<'r, S: Store> {
-    /// The limit must allow the call, and nothing is taken from it (CHECK).
-    pub check: bool,
+/// The place of a limit in its call. The default is that of the only limit.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Place {
     /// The number of its group. The limits of a group follow each other.
     pub group: usize,
-    /// The call is barred, because a waiter comes first: nothing is granted to it if it takes.
+    /// The limit must allow the call, but nothing is taken from it (CHECK).
+    pub check: bool,
+    /// A waiter comes first, so a call that takes is not granted anything.
     pub barred: bool,
+}
+
+/// One limit of a call, on its key.
+pub struct Part<'r, S: Store> {
     request: &'r Request,
-    pub(crate) key: KeyState<'r, S>,
+    place: Place,
+    pub(crate) key: KeyCall<'r, S>,
     in_call: PartDecision,
 }
 
-/// What a key holds, as far as the request needs it, and what is to be written to it.
+/// A request on a key: the state that was read, and the changes to write.
 #[expect(clippy::large_enum_variant, reason = "a call allocates nothing")]
-pub(crate) enum KeyState<'r, S: Store> {
-    Bucket(BucketState<'r, S>),
-    Window(WindowState<'r, S>),
+pub(crate) enum KeyCall<'r, S: Store> {
+    Bucket(BucketCall<'r, S>),
+    Window(WindowCall<'r, S>),
 }
 
 impl<'r, S: Store> Part<'r, S> {
     /// Creates a part for the only limit of a call, on a key that has not been read yet.
     #[inline(always)]
     pub fn new(store: S, request: &'r Request) -> Part<'r, S> {
+        Part::with_place(store, request, Place::default())
+    }
+
+    /// Creates a part for a limit with this place in its call, on a key that has not been read yet.
+    #[inline(always)]
+    pub fn with_place(store: S, request: &'r Request, place: Place) -> Part<'r, S> {
         let key = match &request.limit {
-            Limit::Bucket(rate) => KeyState::Bucket(BucketState::new(store, request, rate)),
+            Limit::Bucket(rate) => KeyCall::Bucket(BucketCall::new(store, request, rate)),
             Limit::Window(window) | Limit::Reserve(window, _) => {
-                KeyState::Window(WindowState::new(store, request, window))
+                KeyCall::Window(WindowCall::new(store, request, window))
             }
         };
-        let in_call = PartDecision::default();
-        Part { check: false, group: 0, barred: false, request, key, in_call }
+        Part { request, place, key, in_call: PartDecision::default() }
     }
 
     /// Returns the decision, once [`decide`] has returned.
@@ -122,11 +135,12 @@ impl<'r, S: Store> Part<'r, S> {
             return Action::Look;
         }
         if allowed && self.in_call.allowed {
-            let takes = self.in_call.is_choice && !self.check;
+            let takes = self.in_call.is_choice && !self.place.check;
             return if takes { Action::Grant } else { Action::Look };
         }
         // Counting a denial, or a ban, would take from waiters. Under SHADOW the caller does not see the denial.
-        let is_final = mode == Mode::Final && !allowed && !self.barred && !self.request.shadow;
+        let is_final =
+            mode == Mode::Final && !allowed && !self.place.barred && !self.request.shadow;
         // Only a group that denies the call bans.
         let ban_ms = self.request.ban_ms.filter(|_| is_final && !self.in_call.group_allowed);
         Action::Deny { counts: is_final || mode == Mode::Deny, ban_ms }
@@ -146,8 +160,8 @@ impl<S: Store> Plan<'_, '_, S> {
     #[inline]
     pub fn write(self) -> usize {
         let dropped = self.parts.iter_mut().map(|part| match &mut part.key {
-            KeyState::Bucket(bucket) => bucket.write(),
-            KeyState::Window(window) => window.write(),
+            KeyCall::Bucket(bucket) => bucket.write(),
+            KeyCall::Window(window) => window.write(),
         });
         dropped.fold(0, usize::saturating_add)
     }
@@ -166,43 +180,44 @@ pub fn decide<'p, 'r, S: Store>(
     mut new_id: impl FnMut() -> Id,
 ) -> Result<Plan<'p, 'r, S>, S::Error> {
     let mut allowed = true;
-    for group in parts.chunk_by_mut(|one, next| one.group == next.group) {
+    for group in parts.chunk_by_mut(|one, next| one.place.group == next.place.group) {
         let mut group_allowed = false;
         for part in group {
             // Only what takes is ever barred.
-            let barred = (part.barred || mode == Mode::Deny) && part.request.ask.takes_unforced();
+            let barred =
+                (part.place.barred || mode == Mode::Deny) && part.request.ask.takes_unforced();
             let verdict = match &mut part.key {
-                KeyState::Bucket(bucket) => bucket.read(barred)?,
-                KeyState::Window(window) => window.read(barred)?,
+                KeyCall::Bucket(bucket) => bucket.read(barred)?,
+                KeyCall::Window(window) => window.read(barred)?,
             };
-            let Part { request, in_call, check, group, .. } = part;
+            let Part { request, place, in_call, .. } = part;
             in_call.decision.verdict = verdict;
             in_call.allowed = verdict.allowed();
             in_call.is_choice = !group_allowed && (request.shadow || in_call.allowed);
-            in_call.quantity = if *check { 0 } else { request.ask.quantity.wanted() };
-            (in_call.shadow, in_call.group) = (request.shadow, *group);
+            in_call.quantity = if place.check { 0 } else { request.ask.quantity.wanted() };
+            (in_call.shadow, in_call.group) = (request.shadow, place.group);
             if in_call.is_choice {
                 group_allowed = true;
-                if let KeyState::Window(window) = &part.key {
+                if let KeyCall::Window(window) = &part.key {
                     window.check_room(verdict)?;
                 }
             }
         }
         allowed &= group_allowed;
     }
-    for group in parts.chunk_by_mut(|one, next| one.group == next.group) {
+    for group in parts.chunk_by_mut(|one, next| one.place.group == next.place.group) {
         let group_allowed = group.iter().any(|part| part.in_call.is_choice);
         for part in group {
             part.in_call.group_allowed = group_allowed;
             let (action, verdict) = (part.action(mode, allowed), part.in_call.decision.verdict);
             part.in_call.decision = match &mut part.key {
-                KeyState::Bucket(bucket) => bucket.plan(verdict, action),
-                KeyState::Window(window) => window.plan(verdict, action, &mut new_id)?,
+                KeyCall::Bucket(bucket) => bucket.plan(verdict, action),
+                KeyCall::Window(window) => window.plan(verdict, action, &mut new_id)?,
             };
             if mode == Mode::Try && !allowed {
                 part.in_call.decision.earliest_grant_us = match &mut part.key {
-                    KeyState::Bucket(bucket) => bucket.earliest_grant_us()?,
-                    KeyState::Window(window) => window.earliest_grant_us()?,
+                    KeyCall::Bucket(bucket) => bucket.earliest_grant_us()?,
+                    KeyCall::Window(window) => window.earliest_grant_us()?,
                 };
             }
         }
@@ -241,9 +256,8 @@ mod tests {
             .collect();
         let parts =
             limits.iter().zip(&requests).zip(&names).map(|(((group, ..), request), name)| {
-                let mut part = Part::new(memory.key(name.as_bytes(), NOW_US), request);
-                part.group = *group;
-                part
+                let place = Place { group: *group, ..Place::default() };
+                Part::with_place(memory.key(name.as_bytes(), NOW_US), request, place)
             });
         let mut parts: Vec<_> = parts.collect();
         let plan = decide(&mut parts, Mode::Final, || unreachable!()).unwrap();
@@ -254,7 +268,7 @@ mod tests {
             let in_call = part.in_call();
             let takes = call_allowed && in_call.is_choice && in_call.allowed;
             assert_eq!(is_taken(name), takes, "{limits:?}");
-            let of_group = parts.iter().filter(|other| other.group == part.group);
+            let of_group = parts.iter().filter(|other| other.place.group == part.place.group);
             let has_choice = of_group.filter(|other| other.in_call().is_choice).count() == 1;
             assert_eq!(in_call.group_allowed, has_choice, "{limits:?}");
         }
@@ -294,8 +308,8 @@ mod tests {
         ] {
             let memory = Memory::default();
             assert!(memory.decide(b"k", &take, NOW_US, || unreachable!()).is_ok());
-            let mut part = Part::new(memory.key(b"k", NOW_US), &take);
-            part.barred = barred;
+            let place = Place { barred, ..Place::default() };
+            let mut part = Part::with_place(memory.key(b"k", NOW_US), &take, place);
             let outcome = decide(std::slice::from_mut(&mut part), mode, || unreachable!()).unwrap();
             assert!(!outcome.allowed);
             outcome.write();
@@ -330,7 +344,7 @@ mod tests {
         let mut part = Part::new(memory.key(b"k", now_us), request);
         let parts = std::slice::from_mut(&mut part);
         decide(parts, Mode::Final, || unreachable!()).unwrap().write();
-        let writes = matches!(&part.key, KeyState::Window(window) if window.planned.is_some());
+        let writes = matches!(&part.key, KeyCall::Window(window) if window.planned.is_some());
         (part.in_call().allowed, writes)
     }
 
@@ -349,11 +363,11 @@ mod tests {
                 let before = memory.save(b"k");
                 let back_us = NOW_US - 60_000_000;
                 let request = Request { ask: Ask::of(quantity), ..Request::new(limit) };
+                let second = Place { group: 1, ..Place::default() };
                 let mut parts = [
                     Part::new(memory.key(b"k", back_us), &request),
-                    Part::new(memory.key(b"never", back_us), &never),
+                    Part::with_place(memory.key(b"never", back_us), &never, second),
                 ];
-                parts[1].group = 1;
                 let plan = decide(&mut parts, Mode::Final, || unreachable!()).unwrap();
                 assert!(!plan.allowed);
                 plan.write();
@@ -432,8 +446,8 @@ mod tests {
             if ban_ms.is_some() {
                 assert!(!call(&memory, &taking(before, 1, 0, ban_ms), NOW_US).0);
             }
-            let mut part = Part::new(memory.key(b"k", NOW_US), &asks);
-            part.barred = true;
+            let place = Place { barred: true, ..Place::default() };
+            let mut part = Part::with_place(memory.key(b"k", NOW_US), &asks, place);
             let parts = std::slice::from_mut(&mut part);
             decide(parts, Mode::Try, || unreachable!()).unwrap().write();
             assert_eq!(part.decision().earliest_grant_us, earliest_us, "{asks:?}");

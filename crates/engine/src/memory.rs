@@ -21,14 +21,14 @@
 //! assert_eq!([allowed(), allowed(), allowed()], [true, true, false]);
 //! ```
 
+mod memory_window;
 #[cfg(any(test, feature = "model"))]
 mod model;
-mod window;
 mod zset;
 
+pub use memory_window::{MemoryHeld, MemoryWindow};
 #[cfg(any(test, feature = "model"))]
 pub use model::{Saved, SavedValue};
-pub use window::{MemoryHeld, MemoryWindow};
 pub use zset::Zset;
 
 use crate::calendar::Zones;
@@ -36,9 +36,9 @@ use crate::reservation::HeldReservation;
 use crate::store::{BucketKey, Refusal, Store, WindowKey};
 use crate::throttle::{BucketEdit, Stored};
 use foldhash::quality::RandomState;
+use memory_window::WindowValue;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use window::WindowValue;
 
 /// What a key holds.
 #[derive(Debug)]
@@ -48,8 +48,8 @@ enum MemoryValue {
     Window(WindowValue),
 }
 
-/// A window that a call has taken out, with the time at which it expires.
-type TakenWindow = (WindowValue, u64);
+/// A window that a call has detached from its key, with the Unix millisecond in which the key expires.
+type DetachedWindow = (WindowValue, u64);
 
 #[derive(Debug)]
 struct MemoryRecord {
@@ -154,9 +154,9 @@ impl Memory {
         }
     }
 
-    /// Takes a window out, with the time at which it expires, and leaves an empty one; `None` if there is no key. An expired
-    /// key is dropped.
-    fn take_window(&self, name: &[u8], now_us: u64) -> Result<Option<TakenWindow>, Refusal> {
+    /// Detaches a window from its key, and leaves an empty one until the call is dropped. `None` if there is no key. An
+    /// expired key is dropped.
+    fn detach_window(&self, name: &[u8], now_us: u64) -> Result<Option<DetachedWindow>, Refusal> {
         let mut keys = self.keys.borrow_mut();
         let Some(record) = keys.get_mut(name) else { return Ok(None) };
         if has_expired(record.expires_at_ms, now_us) {
@@ -246,7 +246,7 @@ impl BucketKey for MemoryBucket<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::{decide, KeyState, Mode, Part};
+    use crate::decide::{decide, KeyCall, Mode, Part};
     use crate::decision::{Ask, Decision, Manner, Obstacle, Quantity, Verdict};
     use crate::request::{Limit, NewReservation, Request, WindowLimit};
     use crate::reservation::Id;
@@ -281,7 +281,7 @@ mod tests {
         let mut part = Part::new(memory.key(b"k", now_us), request);
         let plan = decide(std::slice::from_mut(&mut part), Mode::Final, || unreachable!())?;
         let dropped = plan.write();
-        let writes = matches!(&part.key, KeyState::Window(window) if window.planned.is_some());
+        let writes = matches!(&part.key, KeyCall::Window(window) if window.planned.is_some());
         Ok((*part.decision(), writes, dropped))
     }
 

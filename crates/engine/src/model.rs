@@ -3,7 +3,7 @@
 
 use crate::ban::Ban;
 use crate::calendar::Zones;
-use crate::decide::{decide, KeyState, Mode, Part, WindowState};
+use crate::decide::{decide, KeyCall, Mode, Part, Place, WindowCall};
 use crate::decision::{Ask, Decision};
 use crate::held::SortedHolds;
 use crate::memory::Zset;
@@ -121,20 +121,19 @@ impl ModelCall {
 
     fn make_on(&self, key: ModelKey, request: &Request) -> Result<ModelReply, Refusal> {
         let is_look = self.kind == ModelCommand::Look;
-        let mut looked = Part::new(key, request);
-        looked.barred = self.barred;
+        let place = Place { barred: self.barred, ..Place::default() };
+        let mut looked = Part::with_place(key, request, place);
         decide(std::slice::from_mut(&mut looked), Mode::Look, Id::default)?.write();
-        let window = window_state(&looked)?;
+        let window = window_call(&looked)?;
         let before = window.count;
         let denies = !is_look && !self.barred && !looked.in_call().allowed;
         let denial_counted = denies && window.counts_denial();
         drop(looked);
-        let mut part = Part::new(key, request);
-        part.barred = self.barred;
+        let mut part = Part::with_place(key, request, place);
         let mode = if is_look { Mode::Look } else { Mode::Final };
         let plan = decide(std::slice::from_mut(&mut part), mode, || Id::from(&b"model"[..]))?;
         plan.write();
-        let window = window_state(&part)?;
+        let window = window_call(&part)?;
         Ok(ModelReply {
             decision: *part.decision(),
             counted: before.counted(),
@@ -146,12 +145,12 @@ impl ModelCall {
 }
 
 /// The window as it was read, and what is to be written to it.
-fn window_state<'p, 'm>(
+fn window_call<'p, 'm>(
     part: &'p Part<'m, ModelKey<'m>>,
-) -> Result<&'p WindowState<'m, ModelKey<'m>>, Refusal> {
+) -> Result<&'p WindowCall<'m, ModelKey<'m>>, Refusal> {
     match &part.key {
-        KeyState::Window(window) => Ok(window),
-        KeyState::Bucket(_) => Err(Refusal::NotWindow),
+        KeyCall::Window(window) => Ok(window),
+        KeyCall::Bucket(_) => Err(Refusal::NotWindow),
     }
 }
 

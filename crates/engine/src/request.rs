@@ -38,9 +38,9 @@ pub enum Limit {
 impl Limit {
     /// Returns the reservation that a grant makes; `None` if it makes none.
     #[inline]
-    pub(crate) fn reserve(&self) -> Option<&NewReservation> {
+    pub(crate) fn reservation(&self) -> Option<&NewReservation> {
         match self {
-            Limit::Reserve(_, reserve) => Some(reserve),
+            Limit::Reserve(_, new) => Some(new),
             Limit::Bucket(_) | Limit::Window(_) => None,
         }
     }
@@ -96,6 +96,6 @@ impl Request {
 
     /// Returns the id that the caller gave to the reservation.
     pub fn id(&self) -> Option<&[u8]> {
-        self.limit.reserve().and_then(|reserve| reserve.id.as_ref()).map(|id| id.as_bytes())
+        self.limit.reservation()?.id.as_ref().map(Id::as_bytes)
     }
 }

@@ -6,7 +6,7 @@
 
 use crate::mistake::Mistake;
 use engine::db_key::DbKey;
-use engine::decide::{decide, Mode, Part};
+use engine::decide::{decide, Mode, Part, Place};
 use engine::decision::{Decision, Verdict};
 use engine::line::{
     Cause, Joining, LineCall, LineId, LineStep, LineTypes, Lines, Ticket, Timer, POLL_US,
@@ -181,8 +181,8 @@ impl WaitingWorld {
         let request = call.request(self.limit, self.lease_ms);
         let now_us = state.wall_us;
         with_key(&mut state.saved, |memory| {
-            let mut part = Part::new(memory.key(KEY, now_us), &request);
-            part.barred = barred;
+            let place = Place { barred, ..Place::default() };
+            let mut part = Part::with_place(memory.key(KEY, now_us), &request, place);
             decide(slice::from_mut(&mut part), mode, || Id::from(&b"z"[..])).ok()?.write();
             Some(*part.decision())
         })

@@ -17,7 +17,7 @@
 use crate::mistake::{FaultyStore, Mistake};
 use engine::all::{whole_reply, PartDecision};
 use engine::ban::Ban;
-use engine::decide::{self, Mode, Part};
+use engine::decide::{self, Mode, Part, Place};
 use engine::decision::{Ask, Decision, Manner, Quantity, Verdict};
 use engine::memory::{Memory, Saved, SavedValue};
 use engine::request::{Limit, Request};
@@ -816,9 +816,8 @@ fn decide_all<S: Store<Error = Refusal>>(
 ) -> Result<(bool, Vec<PartDecision>), Refusal> {
     let part = |at: usize| {
         let WorldClause { key, check, group, .. } = clauses[at];
-        let mut part = Part::new(store(key), &requests[at]);
-        (part.check, part.group) = (check, group);
-        part
+        let place = Place { group, check, barred: false };
+        Part::with_place(store(key), &requests[at], place)
     };
     let mut order: Vec<_> = (0..clauses.len()).collect();
     if mistake == Some(Mistake::LastChoice) {

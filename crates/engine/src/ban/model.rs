@@ -1,6 +1,6 @@
 //! BanNow beside their definition: a list of events, or one time, and what a reader of the contract would note of bans.
 
-use crate::decide::{decide, Mode, Part};
+use crate::decide::{decide, Mode, Part, Place};
 use crate::decision::{Ask, Manner, Quantity};
 use crate::memory::Memory;
 use crate::period::Period;
@@ -212,8 +212,8 @@ fn a_denied_call_behind_a_line_does_not_ban() {
     request.ask.quantity = Quantity::Take(2);
     request.ban_ms = Some(1_000);
     let retry_after_us = |barred: bool| {
-        let mut part = Part::new(memory.key(b"k", START_US), &request);
-        part.barred = barred;
+        let place = Place { barred, ..Place::default() };
+        let mut part = Part::with_place(memory.key(b"k", START_US), &request, place);
         decide(std::slice::from_mut(&mut part), Mode::Final, || unreachable!()).unwrap().write();
         part.decision().verdict.retry_after_us()
     };

@@ -1,7 +1,7 @@
 //! Single calls on keys in memory, and keys as a server keeps them: for tests, searches and fuzz targets. It is no part of the
 //! product: only tests and the feature `model` build it.
 
-use super::window::WindowValue;
+use super::memory_window::WindowValue;
 use super::{Memory, MemoryRecord, MemoryValue};
 use crate::ban::Ban;
 use crate::decide::{decide, Mode, Part};

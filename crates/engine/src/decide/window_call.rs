@@ -12,11 +12,11 @@ use crate::store::{BanEdit, Refusal, Reservations, Store, WindowEdit, WindowKey}
 use crate::window::{freed_at_us, EventChange, UntimedVerdict, WindowCount, WindowUse};
 
 /// A request on a window, and the window.
-pub(crate) struct WindowState<'r, S: Store> {
+pub(crate) struct WindowCall<'r, S: Store> {
     request: &'r Request,
-    window: &'r WindowLimit,
-    /// Asks for a reservation; `None` if the call counts an event.
-    reserve: Option<&'r NewReservation>,
+    limit: &'r WindowLimit,
+    /// The reservation to make. `None` if the call counts an event.
+    reservation: Option<&'r NewReservation>,
     store: S,
     key: S::Window,
     pub(crate) count: WindowCount,
@@ -29,7 +29,7 @@ pub(crate) struct WindowState<'r, S: Store> {
 
 /// The changes to write to a window, next to those of its events, which the count keeps.
 pub(crate) struct WindowPlan {
-    new: Option<Reservation<Id, RuleText>>,
+    made: Option<Reservation<Id, RuleText>>,
     ban: BanEdit,
     /// The call gives back: reservations and the TTL stay as they are.
     gives_back: bool,
@@ -38,29 +38,23 @@ pub(crate) struct WindowPlan {
 impl WindowPlan {
     /// Returns the plan of a call that takes, or that heals the key.
     fn new(ban: BanEdit) -> WindowPlan {
-        WindowPlan { new: None, ban, gives_back: false }
+        WindowPlan { made: None, ban, gives_back: false }
     }
 }
 
-impl<'r, S: Store> WindowState<'r, S> {
+impl<'r, S: Store> WindowCall<'r, S> {
     /// A request on a key that has not been read yet.
     // Inlined so that the large value is built in the caller's frame, not copied.
     #[inline(always)]
-    pub(super) fn new(
-        store: S,
-        request: &'r Request,
-        window: &'r WindowLimit,
-    ) -> WindowState<'r, S> {
-        let reserve = request.limit.reserve();
-        let (key, count, ban) = (store.window(), WindowCount::default(), BanNow::default());
-        WindowState {
+    pub(super) fn new(store: S, request: &'r Request, limit: &'r WindowLimit) -> WindowCall<'r, S> {
+        WindowCall {
             request,
-            window,
-            reserve,
+            limit,
+            reservation: request.limit.reservation(),
             store,
-            key,
-            count,
-            ban,
+            key: store.window(),
+            count: WindowCount::default(),
+            ban: BanNow::default(),
             barred: false,
             planned: None,
         }
@@ -69,7 +63,7 @@ impl<'r, S: Store> WindowState<'r, S> {
     /// Returns how much of the limit is in use now.
     fn used(&self) -> WindowUse {
         let held = self.key.reservations().total();
-        WindowUse { limit: self.window.limit, counted: self.count.counted(), held }
+        WindowUse { limit: self.limit.limit, counted: self.count.counted(), held }
     }
 
     /// Returns the verdict with its times. Only reservations distinguish what is held from what is counted.
@@ -78,7 +72,7 @@ impl<'r, S: Store> WindowState<'r, S> {
             UntimedVerdict::Allowed(taken) => Verdict::taking(taken),
             UntimedVerdict::Never => Verdict::Never,
             UntimedVerdict::Wanting { need, by } => {
-                let by = if self.reserve.is_some() { by } else { Obstacle::Counted };
+                let by = if self.reservation.is_some() { by } else { Obstacle::Counted };
                 let (mut events, reservations) = self.key.split();
                 let freed_us = freed_at_us(&mut events, &self.count, reservations, need)?;
                 let now_us = self.count.rule_now().now_us();
@@ -99,12 +93,12 @@ impl<'r, S: Store> WindowState<'r, S> {
     fn decision(&mut self, verdict: Verdict) -> Decision {
         let mut after = self.used();
         let mut empty_at_us = self.count.empty_at_us().max(self.key.reservations().last_gone_us());
-        let with_running = self.reserve.is_some() && self.request.ask.manner == Manner::AtMost;
+        let with_running = self.reservation.is_some() && self.request.ask.manner == Manner::AtMost;
         let mut running = with_running.then(|| self.key.running());
-        let new = self.planned.as_ref().and_then(|planned| planned.new.as_ref());
-        if let Some(new) = new {
-            after.held = after.held.saturating_add(u128::from(new.quantity));
-            empty_at_us = empty_at_us.max(Some(new.gone_us));
+        let made = self.planned.as_ref().and_then(|planned| planned.made.as_ref());
+        if let Some(made) = made {
+            after.held = after.held.saturating_add(u128::from(made.quantity));
+            empty_at_us = empty_at_us.max(Some(made.gone_us));
             running = running.map(|running| running.saturating_add(1));
         }
         let now_us = self.count.rule_now().now_us();
@@ -114,7 +108,7 @@ impl<'r, S: Store> WindowState<'r, S> {
             limit: after.limit,
             remaining: if self.ban.runs() { 0 } else { after.remaining() },
             reset_after_us: reset_after_us.max(self.ban.left_us()),
-            id: new.map(|new| new.id),
+            id: made.map(|made| made.id),
             running,
             earliest_grant_us: None,
         }
@@ -170,7 +164,7 @@ impl<'r, S: Store> WindowState<'r, S> {
         if self.request.ask.manner == Manner::Force && sum > u128::from(MAX_SUM) {
             return Err(Refusal::SumTooLarge.into());
         }
-        let limit = self.window.limit;
+        let limit = self.limit.limit;
         let ban = self.ban_edit_of_grant();
         let event = EventChange::Record { weight: quantity, denied: false, limit };
         self.plan_events(event)?;
@@ -181,23 +175,23 @@ impl<'r, S: Store> WindowState<'r, S> {
     /// Plans a reservation of `quantity`.
     fn reserve(
         &mut self,
-        reserve: &NewReservation,
+        new: &NewReservation,
         quantity: u64,
         new_id: impl FnOnce() -> Id,
     ) -> Result<(), S::Error> {
-        let (now_us, lease_ms) = (self.count.rule_now().now_us(), reserve.lease_ms);
+        let (now_us, lease_ms) = (self.count.rule_now().now_us(), new.lease_ms);
         let order_us = self.key.reservations().next_order_us(now_us);
         let lease_end_us = lease_end_us(now_us, lease_ms);
-        let gone_us = match reserve.count_lapsed {
-            true => self.store.leaves_us(&self.window.rule, lease_end_us).ok_or(Refusal::Clock)?,
+        let gone_us = match new.count_lapsed {
+            true => self.store.leaves_us(&self.limit.rule, lease_end_us).ok_or(Refusal::Clock)?,
             false => lease_end_us,
         };
         self.plan_events(EventChange::CleanUp)?;
         let ban = self.ban_edit_of_grant();
-        let id = reserve.id.unwrap_or_else(new_id);
-        let rule = self.store.write_rule(&self.window.rule);
-        let new = Reservation { id, quantity, lease_ms, lease_end_us, gone_us, order_us, rule };
-        self.planned = Some(WindowPlan { new: Some(new), ..WindowPlan::new(ban) });
+        let id = new.id.unwrap_or_else(new_id);
+        let rule = self.store.write_rule(&self.limit.rule);
+        let made = Reservation { id, quantity, lease_ms, lease_end_us, gone_us, order_us, rule };
+        self.planned = Some(WindowPlan { made: Some(made), ..WindowPlan::new(ban) });
         Ok(())
     }
 
@@ -216,9 +210,9 @@ impl<'r, S: Store> WindowState<'r, S> {
     pub(super) fn read(&mut self, barred: bool) -> Result<Verdict, S::Error> {
         self.barred = barred;
         Refusal::check_clock(self.store.now_us())?;
-        let rule_now = self.store.rule_now(&self.window.rule).ok_or(Refusal::Clock)?;
-        let rule_now = rule_now.with_entries(self.window.most_entries);
-        self.key.read(self.reserve.and_then(|reserve| reserve.id.as_ref()).map(Id::as_bytes))?;
+        let rule_now = self.store.rule_now(&self.limit.rule).ok_or(Refusal::Clock)?;
+        let rule_now = rule_now.with_entries(self.limit.most_entries);
+        self.key.read(self.request.id())?;
         if self.key.reservations().has_id() {
             return Err(Refusal::Duplicate.into());
         }
@@ -236,9 +230,9 @@ impl<'r, S: Store> WindowState<'r, S> {
     /// Refuses to make one reservation more than the key may hold.
     pub(super) fn check_room(&self, verdict: Verdict) -> Result<(), Refusal> {
         let makes_one = matches!(verdict, Verdict::Allowed { taken: 1.., .. });
-        let Some(reserve) = self.reserve.filter(|_| makes_one) else { return Ok(()) };
+        let Some(new) = self.reservation.filter(|_| makes_one) else { return Ok(()) };
         match u64::try_from(self.key.reservations().live_len()) {
-            Ok(live) if live < reserve.most => Ok(()),
+            Ok(live) if live < new.most => Ok(()),
             Ok(_) | Err(_) => Err(Refusal::TooManyReservations),
         }
     }
@@ -258,7 +252,7 @@ impl<'r, S: Store> WindowState<'r, S> {
 
     /// Returns whether a denial of this request counts (COUNTDENIED).
     pub(crate) fn counts_denial(&self) -> bool {
-        let (ask, limit) = (&self.request.ask, self.window.limit);
+        let (ask, limit) = (&self.request.ask, self.limit.limit);
         self.request.count_denied
             && ask.quantity.takes()
             && ask.quantity.wanted() <= limit
@@ -289,11 +283,11 @@ impl<'r, S: Store> WindowState<'r, S> {
         verdict: Verdict,
         new_id: impl FnOnce() -> Id,
     ) -> Result<Verdict, S::Error> {
-        match (self.request.ask.quantity, self.reserve) {
+        match (self.request.ask.quantity, self.reservation) {
             (Quantity::Look, _) => {}
             (Quantity::GiveBack(quantity), _) => self.give_back(quantity)?,
             (Quantity::Take(_), None) => self.record(verdict.taken())?,
-            (Quantity::Take(_), Some(reserve)) => self.reserve(reserve, verdict.taken(), new_id)?,
+            (Quantity::Take(_), Some(new)) => self.reserve(new, verdict.taken(), new_id)?,
         }
         Ok(verdict)
     }
@@ -316,7 +310,7 @@ impl<'r, S: Store> WindowState<'r, S> {
         // Whether the denial bans is decided before it counts, as the verdict was.
         self.begin_ban(verdict, ban_ms);
         let ban = self.ban_edit(self.ban.seen());
-        let (ask, limit) = (&self.request.ask, self.window.limit);
+        let (ask, limit) = (&self.request.ask, self.limit.limit);
         let event = EventChange::Record { weight: ask.quantity.wanted(), denied: true, limit };
         self.plan_events(event)?;
         self.planned = Some(WindowPlan::new(ban));
@@ -326,11 +320,11 @@ impl<'r, S: Store> WindowState<'r, S> {
 
     /// Writes what was planned; returns how many reservations were dropped because they had ended.
     pub(super) fn write(&mut self) -> usize {
-        let WindowState { key, count, planned: Some(planned), .. } = self else { return 0 };
-        let WindowPlan { new, ban, gives_back } = planned;
+        let WindowCall { key, count, planned: Some(planned), .. } = self else { return 0 };
+        let WindowPlan { made, ban, gives_back } = planned;
         key.write(WindowEdit {
             events: count.planned(),
-            new: new.as_ref().map(Reservation::borrowed),
+            new: made.as_ref().map(Reservation::borrowed),
             settled: None,
             clean: !*gives_back,
             ban: *ban,

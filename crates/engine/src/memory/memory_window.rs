@@ -108,7 +108,7 @@ impl WindowKey for MemoryWindow<'_> {
 
     fn read(&mut self, id: Option<&[u8]>) -> Result<(), Refusal> {
         let MemoryKey { memory, name, now_us } = self.key;
-        if let Some((window, expires_at_ms)) = memory.take_window(name, now_us)? {
+        if let Some((window, expires_at_ms)) = memory.detach_window(name, now_us)? {
             self.events = window.events;
             let at_now = |index| memory.zones(|zones| HeldIndex::at(index, now_us, id, zones));
             self.held = MemoryHeld(window.reservations.map(at_now));

@@ -7,19 +7,19 @@ use crate::store::{BucketKey, Refusal, Store};
 use crate::throttle::{Bucket, BucketEdit, Rate};
 
 /// A request on a bucket, and the bucket.
-pub(crate) struct BucketState<'r, S: Store> {
+pub(crate) struct BucketCall<'r, S: Store> {
     request: &'r Request,
     key: S::Bucket,
     bucket: Bucket<'r>,
     edit: BucketEdit,
 }
 
-impl<'r, S: Store> BucketState<'r, S> {
+impl<'r, S: Store> BucketCall<'r, S> {
     /// Creates a request on a key that has not been read yet.
     #[inline(always)]
-    pub(super) fn new(store: S, request: &'r Request, rate: &'r Rate) -> BucketState<'r, S> {
+    pub(super) fn new(store: S, request: &'r Request, rate: &'r Rate) -> BucketCall<'r, S> {
         let (key, bucket) = (store.bucket(), Bucket::at(rate, None, store.now_us()));
-        BucketState { request, key, bucket, edit: BucketEdit::Keep }
+        BucketCall { request, key, bucket, edit: BucketEdit::Keep }
     }
 
     /// Reads the key and judges the request.
