@@ -60,13 +60,6 @@ const _: () = assert!(3 + MAX_ID + 19 + 11 + 20 + 16 + 20 + MAX_RULE + 7 == MAX_
 /// A reservation as it is stored.
 pub type ReservationMember = Text<MAX_MEMBER>;
 
-/// Room for the longest beginning of a member: `#` and two digits, the id, and a mark on each of its two sides.
-const MAX_PREFIX: usize = 72;
-const _: () = assert!(MAX_PREFIX >= 3 + MAX_ID + 2);
-
-/// Beginning of a member, up to and with the id and the mark after it.
-pub type Prefix = Text<MAX_PREFIX>;
-
 /// A quantity that is set aside. `I` holds its id and `R` its rule, each borrowed or owned.
 #[derive(Clone, Copy, Debug)]
 pub struct Reservation<I, R> {
@@ -131,7 +124,12 @@ impl<I: AsRef<[u8]>, R: AsRef<[u8]>> Reservation<I, R> {
     /// Returns the member that [`Reservation::decode`] reads.
     pub fn member(&self) -> ReservationMember {
         let mut text = ReservationMember::new();
-        push_prefix(&mut text, self.id.as_ref(), b':');
+        let id = self.id.as_ref();
+        text.push(&[MEMBER_PREFIX]);
+        text.push_number(u64::try_from(id.len()).unwrap_or(0), 2);
+        text.push(b":");
+        text.push(id);
+        text.push(b":");
         text.push_number(self.quantity, 1);
         text.push(b":");
         text.push_number(self.lease_ms, 1);
@@ -292,22 +290,6 @@ fn start_us(lease_end_us: u64, lease_ms: u64) -> u64 {
     lease_end_us.saturating_sub(lease_ms.saturating_mul(1_000))
 }
 
-/// Returns how a member with this `id` begins: `#`, the length of the id, the id and `mark`. The members of the reservation
-/// lie between `prefix(id, b':')` and `prefix(id, b';')`, and no others do.
-pub fn prefix(id: &[u8], mark: u8) -> Prefix {
-    let mut text = Prefix::new();
-    push_prefix(&mut text, id, mark);
-    text
-}
-
-fn push_prefix<const N: usize>(text: &mut Text<N>, id: &[u8], mark: u8) {
-    text.push(&[MEMBER_PREFIX]);
-    text.push_number(u64::try_from(id.len()).unwrap_or(0), 2);
-    text.push(b":");
-    text.push(id);
-    text.push(&[mark]);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -330,8 +312,6 @@ mod tests {
             let (rule, gone_us) = (rule.as_bytes(), lease_end_us.saturating_add(after_us));
             let one = Reservation { id: &id[..], quantity, lease_ms, lease_end_us, gone_us, order_us, rule };
             let member = one.member();
-            prop_assert!(member.as_bytes().starts_with(prefix(&id, b':').as_bytes()));
-            prop_assert!(member.as_bytes() < prefix(&id, b';').as_bytes());
             prop_assert_eq!(id_of(member.as_bytes()), Some(&id[..]));
             let back = Reservation::decode(member.as_bytes()).unwrap();
             let fields = |one: &ReservationRef| {
@@ -350,7 +330,6 @@ mod tests {
                 if let Some(one) = Reservation::decode(bytes) {
                     let again = one.member();
                     prop_assert_eq!(again.as_bytes(), bytes);
-                    prop_assert!(again.as_bytes().starts_with(prefix(one.id, b':').as_bytes()));
                 }
             }
         }
@@ -405,8 +384,6 @@ mod tests {
         };
         let member = longest.member();
         assert_eq!(member.as_bytes().len(), MAX_MEMBER);
-        assert_eq!(prefix(&id, b':').as_bytes().len(), 3 + MAX_ID + 2);
-        assert!(member.as_bytes().starts_with(prefix(&id, b':').as_bytes()));
         let back = Reservation::decode(member.as_bytes()).unwrap();
         assert_eq!((back.id, back.quantity, back.lease_ms), (&id[..], MAX_SUM, YEAR_MS));
         assert_eq!((back.lease_end_us, back.gone_us), (lease_end_us, u64::MAX));
