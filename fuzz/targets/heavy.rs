@@ -26,8 +26,8 @@ enum HeavyStep<'a> {
 /// What one generation holds, exactly.
 type Exact = HashMap<(i32, Vec<u8>), u64>;
 
-/// The generations as they are described: one begins where the one before it is ten minutes old, or where the clock
-/// is before its beginning.
+/// The generations as they are described: one begins when the one before it is ten minutes old. If the clock is set back
+/// before its beginning, it begins again with what it counted.
 #[derive(Default)]
 struct HeavyModel {
     now: Exact,
@@ -38,7 +38,7 @@ struct HeavyModel {
 impl HeavyModel {
     fn turn(&mut self, now_us: u64) {
         if now_us < self.since_us {
-            (self.before, self.since_us) = (std::mem::take(&mut self.now), now_us);
+            self.since_us = now_us;
         } else if now_us - self.since_us >= 2 * GENERATION_US {
             *self = HeavyModel { since_us: now_us, ..HeavyModel::default() };
         } else if now_us - self.since_us >= GENERATION_US {
