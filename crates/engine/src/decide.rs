@@ -35,8 +35,8 @@
 mod bucket_call;
 mod window_call;
 
-use crate::all::PartDecision;
 use crate::decision::Decision;
+use crate::groups::PartDecision;
 use crate::request::{Limit, Request};
 use crate::reservation::Id;
 use crate::store::Store;

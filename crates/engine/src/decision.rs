@@ -20,7 +20,7 @@ pub enum Verdict {
         /// Microseconds after which the same call is allowed, if nobody else takes anything.
         wait_us: u64,
         /// What is in the way.
-        by: Obstacle,
+        obstacle: Obstacle,
     },
     /// It asks for more than the limit can ever allow.
     #[default]
@@ -43,8 +43,8 @@ impl Verdict {
     }
 
     /// Returns the verdict on a barred call: denied, for at least a millisecond.
-    pub fn in_line(self, by: Obstacle) -> Verdict {
-        self.denied_for(LEAST_WAIT_IN_LINE_US, by)
+    pub fn in_line(self, obstacle: Obstacle) -> Verdict {
+        self.denied_for(LEAST_WAIT_IN_LINE_US, obstacle)
     }
 
     /// Returns the verdict on a key that a ban closes for `left_us`: denied, until both waits are over. 0 is no ban.
@@ -56,13 +56,13 @@ impl Verdict {
     }
 
     /// Makes it denied for at least this long because of `by`, unless it can never be allowed.
-    fn denied_for(self, least_us: u64, by: Obstacle) -> Verdict {
+    fn denied_for(self, least_us: u64, obstacle: Obstacle) -> Verdict {
         let wait_us = match self {
             Verdict::Never => return self,
             Verdict::Allowed { .. } => 0,
             Verdict::Denied { wait_us, .. } => wait_us,
         };
-        Verdict::Denied { wait_us: wait_us.max(least_us), by }
+        Verdict::Denied { wait_us: wait_us.max(least_us), obstacle }
     }
 
     /// Returns whether the call got what it asked for.
@@ -74,8 +74,8 @@ impl Verdict {
     pub fn limited(self) -> u64 {
         match self {
             Verdict::Allowed { .. } => 0,
-            Verdict::Denied { by: Obstacle::Counted, .. } | Verdict::Never => 1,
-            Verdict::Denied { by: Obstacle::Held, .. } => 2,
+            Verdict::Denied { obstacle: Obstacle::Counted, .. } | Verdict::Never => 1,
+            Verdict::Denied { obstacle: Obstacle::Held, .. } => 2,
         }
     }
 

@@ -228,9 +228,9 @@ impl Index {
 
     /// Returns all reservations in the order of their arrival. Sorts references: the reservations themselves are larger.
     fn oldest_first(&self) -> impl Iterator<Item = ReservationRef<'_>> {
-        let mut all: Vec<_> = self.held.iter().map(|kept| (kept.order_us, kept)).collect();
-        all.sort_by_key(|(order_us, _)| *order_us);
-        all.into_iter().map(|(_, kept)| kept.borrowed())
+        let mut arrivals: Vec<_> = self.held.iter().map(|one| (one.order_us, one)).collect();
+        arrivals.sort_by_key(|(order_us, _)| *order_us);
+        arrivals.into_iter().map(|(_, one)| one.borrowed())
     }
 
     /// Returns how many have a lease that runs at `now_us`.
@@ -238,7 +238,7 @@ impl Index {
         let held = &self.held;
         let ends = self.lease_ends.get_or_insert_with(|| {
             let mut ends = LeaseEnds::default();
-            held.iter().for_each(|kept| ends.insert(kept.lease_end_us));
+            held.iter().for_each(|one| ends.insert(one.lease_end_us));
             ends
         });
         self.summary.len.saturating_sub(ends.ended(now_us))
@@ -312,8 +312,8 @@ impl Index {
     }
 
     fn rule(&mut self, text: &[u8]) -> Arc<[u8]> {
-        if let Some(known) = self.rules.get(text) {
-            return Arc::clone(known);
+        if let Some(rule) = self.rules.get(text) {
+            return Arc::clone(rule);
         }
         let rule: Arc<[u8]> = text.into();
         self.rules.insert(Arc::clone(&rule));

@@ -13,7 +13,6 @@
     )
 )]
 
-pub mod all;
 pub mod anchor;
 pub mod ban;
 pub mod calendar;
@@ -23,6 +22,7 @@ pub mod decimal;
 pub mod decision;
 pub mod entry;
 pub mod expiry;
+pub mod groups;
 #[cfg(kani)]
 #[allow(clippy::panic, clippy::arithmetic_side_effects)]
 pub mod harnesses;

@@ -379,7 +379,7 @@ mod tests {
         assert!(call(&memory, &acquire(one, "a", 20_000), NOW_US).is_ok());
         let back_us = NOW_US - 60 * SECOND_US;
         let (denied, writes, dropped) = call(&memory, &acquire(one, "b", 20_000), back_us).unwrap();
-        let verdict = Verdict::Denied { wait_us: 20 * SECOND_US, by: Obstacle::Held };
+        let verdict = Verdict::Denied { wait_us: 20 * SECOND_US, obstacle: Obstacle::Held };
         assert_eq!((denied.verdict, writes, dropped), (verdict, true, 0));
         // It ends then, even if the clock goes forward again.
         assert_eq!(held(&memory, back_us + 20 * SECOND_US - 1), ["a"]);

@@ -90,7 +90,14 @@ fn settle<K: WindowKey>(
     expiry: Option<Expiry>,
 ) {
     let (ban, clean) = (BanEdit::Keep, false);
-    key.write(WindowEdit { events, new: renewed, settled: Some(member), clean, ban, expiry });
+    key.write(WindowEdit {
+        events,
+        reservation: renewed,
+        settled: Some(member),
+        clean,
+        ban,
+        expiry,
+    });
 }
 
 /// Starts the lease of the reservation `id` again, with `lease_ms` or its own length; whether it is held, and its lease has

@@ -258,7 +258,7 @@ pub struct WindowEdit<'p, M> {
     /// The changes of the entries of events.
     pub events: &'p EventEdit,
     /// The reservation to add.
-    pub new: Option<ReservationRef<'p>>,
+    pub reservation: Option<ReservationRef<'p>>,
     /// The reservation to remove, because it was applied, released or renewed.
     pub settled: Option<M>,
     /// Drops reservations that are gone, and rewrites those from the future: a bounded number of each.

@@ -329,7 +329,7 @@ impl<'r> Bucket<'r> {
         let missing = self.missing(least).max(closed);
         let verdict = if missing > ahead {
             let wait_us = us_up(missing.saturating_sub(ahead));
-            Verdict::Denied { wait_us, by: Obstacle::Counted }
+            Verdict::Denied { wait_us, obstacle: Obstacle::Counted }
         } else {
             let taken = match ask.manner {
                 Manner::AtMost => wanted.min(self.remaining().saturating_sub(ask.leave)),

@@ -669,7 +669,7 @@ pub enum UntimedVerdict {
         /// How much.
         need: u128,
         /// What is in the way.
-        by: Obstacle,
+        obstacle: Obstacle,
     },
 }
 
@@ -688,8 +688,8 @@ impl WindowUse {
         let used = u128::from(self.counted).saturating_add(self.held);
         let need = used.saturating_add(u128::from(least)).saturating_sub(u128::from(self.limit));
         let without_held = self.limit.saturating_sub(self.counted);
-        let by = if least <= without_held { Obstacle::Held } else { Obstacle::Counted };
-        UntimedVerdict::Wanting { need, by }
+        let obstacle = if least <= without_held { Obstacle::Held } else { Obstacle::Counted };
+        UntimedVerdict::Wanting { need, obstacle }
     }
 
     /// Returns whether only its LEAVE denies the call.

@@ -191,7 +191,7 @@ impl<K: WindowKey> WindowKey for FaultyKey<K> {
             }
             Some(Mistake::SettledStays) => edit.settled = None,
             Some(Mistake::LongLease) => {
-                if let Some(new) = &mut edit.new {
+                if let Some(new) = &mut edit.reservation {
                     new.lease_end_us += 1_000_000;
                     new.gone_us += 1_000_000;
                     new.lease_ms += 1_000;

@@ -15,10 +15,10 @@
 //!   period of it has passed: a step forward ends windows early, and a step back makes them longer at most.
 
 use crate::mistake::{FaultyStore, Mistake};
-use engine::all::{whole_reply, PartDecision};
 use engine::ban::Ban;
 use engine::decide::{self, Mode, Part, Place};
 use engine::decision::{Ask, Decision, Manner, Quantity, Verdict};
+use engine::groups::{whole_reply, PartDecision};
 use engine::memory::{Memory, Saved, SavedValue};
 use engine::request::{Limit, Request};
 use engine::reservation::Id;

@@ -40,7 +40,7 @@ impl Wall {
     }
 
     fn rules(&self) -> TimeZone {
-        self.zones.known[self.calendar.zone.0].rules.clone()
+        self.zones.zones[self.calendar.zone.0].rules.clone()
     }
 }
 
@@ -217,20 +217,20 @@ fn the_last_two_windows_of_each_of_many_divisions_are_remembered() {
         for us in [now_us, now_us + 40 * 86_400_000_000, now_us] {
             assert_eq!(wall.window_at(us), wall.fresh_window_at(us), "{day} at {us}");
         }
-        assert!(wall.zones.known[0].windows.len() <= CACHED);
+        assert!(wall.zones.zones[0].windows.len() <= CACHED);
     }
-    assert_eq!(wall.zones.known[0].windows.len(), 31);
-    assert_eq!(wall.zones.known[0].windows.capacity(), CACHED);
+    assert_eq!(wall.zones.zones[0].windows.len(), 31);
+    assert_eq!(wall.zones.zones[0].windows.capacity(), CACHED);
     // Where there is no room, the one that came first goes.
     let mut divisions: Vec<Division> =
-        wall.zones.known[0].windows.iter().map(|(division, _)| *division).collect();
+        wall.zones.zones[0].windows.iter().map(|(division, _)| *division).collect();
     for seconds in 1..=2 * CACHED {
         let period = Period::parse(seconds.to_string().as_bytes()).unwrap();
         let anchor = Anchor::parse(b"2026-11-02").unwrap();
         wall.calendar = Calendar::anchored(period, anchor, wall.calendar.zone()).unwrap();
         assert_eq!(wall.window_at(now_us), wall.fresh_window_at(now_us), "{seconds}");
         divisions.push(wall.calendar.division);
-        let known = &wall.zones.known[0].windows;
+        let known = &wall.zones.zones[0].windows;
         let kept = &divisions[divisions.len().saturating_sub(CACHED)..];
         assert_eq!(known.len(), kept.len());
         assert!(kept.iter().all(|division| known.iter().any(|(one, _)| one == division)));
@@ -342,7 +342,7 @@ fn zones_are_found_in_any_case_and_once() {
         assert_eq!(zone(&mut Zones::new(), name), shanghai, "the first of its list, {name}");
         assert_eq!(zones.name(shanghai).as_bytes(), b"Asia/Shanghai");
     }
-    assert_eq!(zones.known.len(), 1);
+    assert_eq!(zones.zones.len(), 1);
     // The name is the same when it was given in another case at first.
     let late = &mut Zones::new();
     let named = zone(late, "aSiA/sHaNgHaI");
@@ -431,7 +431,7 @@ fn what_names_no_zone_is_refused() {
     for name in [&b"\xff"[..], b"Asia/\xffShanghai", b"+08:0\xb2", b"\xc3\x28"] {
         assert!(zones.named(name).is_none(), "{name:?}");
     }
-    assert!(zones.known.is_empty());
+    assert!(zones.zones.is_empty());
 }
 
 /// Zones whose clocks do what few others do.

@@ -29,7 +29,7 @@ pub(crate) struct WindowCall<'r, S: Store> {
 
 /// The changes to write to a window, next to those of its events, which the count keeps.
 pub(crate) struct WindowPlan {
-    made: Option<Reservation<Id, RuleText>>,
+    reservation: Option<Reservation<Id, RuleText>>,
     ban: BanEdit,
     /// The call gives back: reservations and the TTL stay as they are.
     gives_back: bool,
@@ -38,7 +38,7 @@ pub(crate) struct WindowPlan {
 impl WindowPlan {
     /// Returns the plan of a call that takes, or that heals the key.
     fn new(ban: BanEdit) -> WindowPlan {
-        WindowPlan { made: None, ban, gives_back: false }
+        WindowPlan { reservation: None, ban, gives_back: false }
     }
 }
 
@@ -71,15 +71,16 @@ impl<'r, S: Store> WindowCall<'r, S> {
         let verdict = match untimed {
             UntimedVerdict::Allowed(taken) => Verdict::taking(taken),
             UntimedVerdict::Never => Verdict::Never,
-            UntimedVerdict::Wanting { need, by } => {
-                let by = if self.reservation.is_some() { by } else { Obstacle::Counted };
+            UntimedVerdict::Wanting { need, obstacle } => {
+                let obstacle =
+                    if self.reservation.is_some() { obstacle } else { Obstacle::Counted };
                 let (mut events, reservations) = self.key.split();
                 let freed_us = freed_at_us(&mut events, &self.count, reservations, need)?;
                 let now_us = self.count.rule_now().now_us();
                 let wait_us = freed_us.map_or(0, |then_us| then_us.saturating_sub(now_us)).max(1);
-                let verdict = Verdict::Denied { wait_us, by };
+                let verdict = Verdict::Denied { wait_us, obstacle };
                 if self.barred {
-                    verdict.in_line(by)
+                    verdict.in_line(obstacle)
                 } else {
                     verdict
                 }
@@ -95,10 +96,10 @@ impl<'r, S: Store> WindowCall<'r, S> {
         let mut empty_at_us = self.count.empty_at_us().max(self.key.reservations().last_gone_us());
         let with_running = self.reservation.is_some() && self.request.ask.manner == Manner::AtMost;
         let mut running = with_running.then(|| self.key.running());
-        let made = self.planned.as_ref().and_then(|planned| planned.made.as_ref());
-        if let Some(made) = made {
-            after.held = after.held.saturating_add(u128::from(made.quantity));
-            empty_at_us = empty_at_us.max(Some(made.gone_us));
+        let new = self.planned.as_ref().and_then(|planned| planned.reservation.as_ref());
+        if let Some(new) = new {
+            after.held = after.held.saturating_add(u128::from(new.quantity));
+            empty_at_us = empty_at_us.max(Some(new.gone_us));
             running = running.map(|running| running.saturating_add(1));
         }
         let now_us = self.count.rule_now().now_us();
@@ -108,7 +109,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
             limit: after.limit,
             remaining: if self.ban.runs() { 0 } else { after.remaining() },
             reset_after_us: reset_after_us.max(self.ban.left_us()),
-            id: made.map(|made| made.id),
+            id: new.map(|new| new.id),
             running,
             earliest_grant_us: None,
         }
@@ -190,8 +191,9 @@ impl<'r, S: Store> WindowCall<'r, S> {
         let ban = self.ban_edit_of_grant();
         let id = new.id.unwrap_or_else(new_id);
         let rule = self.store.write_rule(&self.limit.rule);
-        let made = Reservation { id, quantity, lease_ms, lease_end_us, gone_us, order_us, rule };
-        self.planned = Some(WindowPlan { made: Some(made), ..WindowPlan::new(ban) });
+        let reservation =
+            Reservation { id, quantity, lease_ms, lease_end_us, gone_us, order_us, rule };
+        self.planned = Some(WindowPlan { reservation: Some(reservation), ..WindowPlan::new(ban) });
         Ok(())
     }
 
@@ -321,10 +323,10 @@ impl<'r, S: Store> WindowCall<'r, S> {
     /// Writes what was planned; returns how many reservations were dropped because they had ended.
     pub(super) fn write(&mut self) -> usize {
         let WindowCall { key, count, planned: Some(planned), .. } = self else { return 0 };
-        let WindowPlan { made, ban, gives_back } = planned;
+        let WindowPlan { reservation, ban, gives_back } = planned;
         key.write(WindowEdit {
             events: count.planned(),
-            new: made.as_ref().map(Reservation::borrowed),
+            reservation: reservation.as_ref().map(Reservation::borrowed),
             settled: None,
             clean: !*gives_back,
             ban: *ban,

@@ -149,8 +149,8 @@ impl Tree {
             let gone_us = node.reservation.gone_us;
             let with_it = before.saturating_add(node.total).saturating_sub(self.total(node.right));
             if enough(gone_us, quantity(with_it))? {
-                let own = u128::from(node.reservation.quantity);
-                found = Some((gone_us, quantity(with_it).saturating_sub(own)));
+                let held = u128::from(node.reservation.quantity);
+                found = Some((gone_us, quantity(with_it).saturating_sub(held)));
                 at = node.left;
             } else {
                 before = with_it;
@@ -240,11 +240,11 @@ impl Tree {
 
     /// Divides a subtree into what comes before `key` and the rest, and makes them the children of the node at `position`.
     fn split(&mut self, mut at: Position, key: Key, position: Position) {
-        let all = self.total(at);
+        let total = self.total(at);
         let gap = |side, total| Gap { parent: Some((position, side)), total };
         let before = self.total_before(at, key);
         let mut left = gap(Side::Left, before);
-        let mut right = gap(Side::Right, all.saturating_sub(before));
+        let mut right = gap(Side::Right, total.saturating_sub(before));
         while at != NONE {
             let side = self.side(at, key);
             let gap = match side {
@@ -276,8 +276,8 @@ impl Tree {
         *self.link_from(gap.parent) = at;
         let Some(node) = self.node_mut(at) else { return NONE };
         let (child, old) = (*node.child(side), std::mem::replace(&mut node.total, gap.total));
-        let kept = old.saturating_sub(self.total(child));
-        *gap = Gap { parent: Some((at, side)), total: gap.total.saturating_sub(kept) };
+        let filled = old.saturating_sub(self.total(child));
+        *gap = Gap { parent: Some((at, side)), total: gap.total.saturating_sub(filled) };
         child
     }
 

@@ -155,7 +155,7 @@ impl WindowKey for MemoryWindow<'_> {
                 });
             }
         }
-        if let Some(one) = &edit.new {
+        if let Some(one) = &edit.reservation {
             self.held.made(now_us).add(one);
         }
         self.events.apply(edit.events);

@@ -520,7 +520,7 @@ fn bookings_stand_to_the_microsecond() {
     assert_eq!(goes, [3_334, 6_667, 10_000, 13_334, 16_667, 20_000]);
     // The next waits until its 23333 and a third are 20000.
     let denied = key.call(&ahead(1, 20_000)).unwrap().verdict;
-    assert_eq!(denied, Verdict::Denied { wait_us: 3_334, by: Obstacle::Counted });
+    assert_eq!(denied, Verdict::Denied { wait_us: 3_334, obstacle: Obstacle::Counted });
     key.now_us += 3_333;
     assert!(!key.call(&ahead(1, 20_000)).unwrap().verdict.allowed());
     key.now_us += 1;
@@ -745,11 +745,19 @@ fn whoever_stands_behind_others_waits_a_millisecond_at_least() {
     let rate = rate(0, 1, 1000);
     let (fresh, empty) = (None, Some(stored("1700000001000000000")));
     for (state, ask, verdict) in [
-        (fresh, ask(1), Verdict::Denied { wait_us: 1_000, by: Obstacle::Counted }),
-        (fresh, asking(1, true), Verdict::Denied { wait_us: 1_000, by: Obstacle::Counted }),
-        (fresh, ahead(1, SECOND_US), Verdict::Denied { wait_us: 1_000, by: Obstacle::Counted }),
-        (empty, ask(1), Verdict::Denied { wait_us: SECOND_US, by: Obstacle::Counted }),
-        (empty, ahead(1, SECOND_US), Verdict::Denied { wait_us: 1_000, by: Obstacle::Counted }),
+        (fresh, ask(1), Verdict::Denied { wait_us: 1_000, obstacle: Obstacle::Counted }),
+        (fresh, asking(1, true), Verdict::Denied { wait_us: 1_000, obstacle: Obstacle::Counted }),
+        (
+            fresh,
+            ahead(1, SECOND_US),
+            Verdict::Denied { wait_us: 1_000, obstacle: Obstacle::Counted },
+        ),
+        (empty, ask(1), Verdict::Denied { wait_us: SECOND_US, obstacle: Obstacle::Counted }),
+        (
+            empty,
+            ahead(1, SECOND_US),
+            Verdict::Denied { wait_us: 1_000, obstacle: Obstacle::Counted },
+        ),
         (empty, ask(2), Verdict::Never),
         (empty, force(1), Verdict::taking(1)),
         (empty, ask(-1), Verdict::taking(0)),

@@ -302,8 +302,8 @@ impl WindowWorld {
             let then_us = ends.into_iter().filter(|us| *us > now_us).find(fits).unwrap();
             let only_held = matches!(kind, ModelCommand::Hold(_))
                 && u128::from(counted) + least <= u128::from(limit);
-            let by = if only_held { Obstacle::Held } else { Obstacle::Counted };
-            Verdict::Denied { wait_us: then_us - now_us, by }
+            let obstacle = if only_held { Obstacle::Held } else { Obstacle::Counted };
+            Verdict::Denied { wait_us: then_us - now_us, obstacle }
         };
         if kind != ModelCommand::Look {
             let quantity = verdict.taken();

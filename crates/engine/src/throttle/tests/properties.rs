@@ -84,7 +84,7 @@ impl Model {
                     (Verdict::Never, None)
                 } else if missing > whole(within_us) {
                     let wait_us = up(missing - whole(within_us));
-                    let verdict = Verdict::Denied { wait_us, by: Obstacle::Counted };
+                    let verdict = Verdict::Denied { wait_us, obstacle: Obstacle::Counted };
                     (verdict, is_from_future.then(|| tat.clone()))
                 } else {
                     let most = if atmost { free(&tat) - ask.leave } else { u64::MAX };
@@ -204,9 +204,9 @@ impl TestKey {
     fn wants(&mut self, step: &CallerStep, told_us: u64, true_us: &mut u64) -> Option<Ask> {
         let now_us = match step {
             CallerStep::Clock(part, us) => {
-                let by = part_of(self.length_us(), *part) + us;
+                let obstacle = part_of(self.length_us(), *part) + us;
                 let late_us = START_US + 100 * YEAR_US;
-                self.now_us.saturating_add_signed(by).clamp(START_US / 2, late_us)
+                self.now_us.saturating_add_signed(obstacle).clamp(START_US / 2, late_us)
             }
             CallerStep::Wait => self.now_us + told_us,
             CallerStep::Ask(quantity, way) => return Some(self.ask(*quantity, *way)),
@@ -377,7 +377,7 @@ proptest! {
                 let ahead = u128::from(within_us) * ATTOS_PER_US;
                 let us = |attos: u128| u64::try_from(attos.div_ceil(ATTOS_PER_US)).unwrap();
                 prop_assert_eq!(verdict, if missing > ahead {
-                    Verdict::Denied { wait_us: us(missing - ahead), by: Obstacle::Counted }
+                    Verdict::Denied { wait_us: us(missing - ahead), obstacle: Obstacle::Counted }
                 } else {
                     Verdict::Allowed { taken: asked, go_after_us: us(missing) }
                 });
@@ -392,8 +392,8 @@ proptest! {
                     prop_assert!(!fits(taken + ask.leave + 1, tat));
                 }
             }
-            (_, _, Verdict::Denied { wait_us, by }) => {
-                prop_assert!(wait_us > 0 && by == Obstacle::Counted);
+            (_, _, Verdict::Denied { wait_us, obstacle }) => {
+                prop_assert!(wait_us > 0 && obstacle == Obstacle::Counted);
                 prop_assert!(least <= u128::from(key.rate.limit));
                 prop_assert!(!fits(u64::try_from(least).unwrap(), tat));
             }
@@ -770,11 +770,11 @@ proptest! {
 /// Any number, those near an edge more often.
 fn edges() -> impl Strategy<Value = u64> {
     let near = |edge: u64| {
-        (0..=2u64, any::<bool>()).prop_map(move |(by, above)| {
+        (0..=2u64, any::<bool>()).prop_map(move |(obstacle, above)| {
             if above {
-                edge.saturating_add(by)
+                edge.saturating_add(obstacle)
             } else {
-                edge.saturating_sub(by)
+                edge.saturating_sub(obstacle)
             }
         })
     };

@@ -171,11 +171,11 @@ impl HitWorld {
             self.count(quantity);
         }
         let wait_us = self.free_at_us(least) - self.now_us;
-        let by = match kind {
+        let obstacle = match kind {
             ModelCommand::Hold(_) if least + self.seen().counted <= self.limit => Obstacle::Held,
             _ => Obstacle::Counted,
         };
-        self.compare(&done.decision, Verdict::Denied { wait_us, by });
+        self.compare(&done.decision, Verdict::Denied { wait_us, obstacle });
         // Looking heals nothing that came from the future.
         if !look || !self.went_back {
             self.wait_is_right(&ask, wait_us);

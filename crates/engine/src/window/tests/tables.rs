@@ -353,7 +353,7 @@ fn judgements_at_the_edges() {
     const MAX: u64 = MAX_SUM;
     let wanting = |need: u64, held: bool| UntimedVerdict::Wanting {
         need: u128::from(need),
-        by: if held { Obstacle::Held } else { Obstacle::Counted },
+        obstacle: if held { Obstacle::Held } else { Obstacle::Counted },
     };
     let (whole, atmost, force) = (Manner::Whole, Manner::AtMost, Manner::Force);
     for (limit, quantity, leave, manner, counted, held, untimed) in [

@@ -129,8 +129,8 @@ mod tests {
         whole_reply_of(&vec![1; parts.len()], parts, allowed)
     }
 
-    fn denied(wait_us: u64, by: Obstacle) -> Verdict {
-        Verdict::Denied { wait_us, by }
+    fn denied(wait_us: u64, obstacle: Obstacle) -> Verdict {
+        Verdict::Denied { wait_us, obstacle }
     }
 
     const YES: Verdict = Verdict::Allowed { taken: 1, go_after_us: 0 };
