@@ -6,18 +6,14 @@ use crate::keys::{self, ServerKeys};
 use crate::redis::call::Call;
 use crate::redis::clock;
 use crate::redis::context::Context;
-use crate::redis::key::ReadKey;
 use crate::redis::spread::{spread, Spread};
 use crate::state::reservations::ReadBudget;
 use crate::state::{window, KeyContext};
-use crate::stats;
-use commands::call::{ServerCall, Words};
+use commands::call::{Overview, ServerCall, WaitQueue, Words};
 use commands::error::Error;
 use commands::policies::ListedPolicy;
 use engine::heavy::HeavyRow;
 use engine::request::Request;
-use engine::reservation::HeldReservation;
-use engine::settle::SettleOutcome;
 use std::ops::Range;
 
 impl<'a> Words<'a> for Call<'a> {
@@ -65,23 +61,17 @@ impl<'a> ServerCall<'a> for Call<'a> {
     fn key(&self, at: usize, now_us: u64) -> Option<KeyContext<'a>> {
         Some(KeyContext { ctx: self.ctx, name: self.key_at(at)?, now_us })
     }
+}
 
-    fn expires_at_ms(&self, key: KeyContext<'a>) -> Option<u64> {
-        ReadKey::open(key.ctx, key.name).expires_at_ms()
+impl<'a> WaitQueue<'a> for Call<'a> {
+    fn wake(&self, key: KeyContext<'a>) {
+        blocking::wake(key, None);
     }
 
-    fn release(&self, key: KeyContext<'a>, ids: &[&[u8]]) -> Result<usize, Error> {
+    fn release_and_wake(&self, key: KeyContext<'a>, ids: &[&[u8]]) -> Result<usize, Error> {
         let (released, emptied) = window::release(key, ids)?;
         blocking::wake(key, emptied);
         Ok(released)
-    }
-
-    fn held(&self, key: KeyContext<'a>) -> Result<Vec<HeldReservation>, Error> {
-        window::list_held(key)
-    }
-
-    fn wake(&self, key: KeyContext<'a>) {
-        blocking::wake(key, None);
     }
 
     fn is_barred(&self, key: KeyContext<'a>, leave: u64) -> bool {
@@ -112,15 +102,9 @@ impl<'a> ServerCall<'a> for Call<'a> {
     ) -> Result<(), Error> {
         blocking::join(self, key, request, block_ms, wait_us)
     }
+}
 
-    fn count_settled(&self, how: SettleOutcome, number: u64) {
-        match how {
-            SettleOutcome::NotHeld => {}
-            SettleOutcome::Released => stats::RELEASED.add(number),
-            SettleOutcome::Counted => stats::APPLIED.add(number),
-        }
-    }
-
+impl Overview for Call<'_> {
     fn policies(&self) -> Vec<ListedPolicy> {
         POLICIES.with(|table| table.list())
     }

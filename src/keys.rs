@@ -4,6 +4,7 @@
 use crate::config;
 use crate::environment::POLICIES;
 use crate::redis::events::notify;
+use crate::redis::key::ReadKey;
 use crate::redis::random;
 use crate::redis::under_lock::UnderLock;
 use crate::state::window::EmptiedKey;
@@ -16,6 +17,7 @@ use engine::db_key::DbKey;
 use engine::decide::Mode;
 use engine::heavy::{HeavyRow, RecentHeavy};
 use engine::reservation::{spelled_id, Id};
+use engine::settle::SettleOutcome;
 use std::cell::Cell;
 
 /// The most denied keys, by database and name.
@@ -55,9 +57,21 @@ impl<'e, 'c> Keyspace for ServerKeys<'e, 'c> {
         Id::from(&spelled_id(random::bytes())[..])
     }
 
+    fn expires_at_ms(&self, key_ctx: KeyContext<'c>) -> Option<u64> {
+        ReadKey::open(key_ctx.ctx, key_ctx.name).expires_at_ms()
+    }
+
     fn count_dropped(&self, number: usize) {
         if number > 0 {
             stats::LAPSED.add(u64::try_from(number).unwrap_or(0));
+        }
+    }
+
+    fn count_settled(&self, outcome: SettleOutcome, number: u64) {
+        match outcome {
+            SettleOutcome::NotHeld => {}
+            SettleOutcome::Released => stats::RELEASED.add(number),
+            SettleOutcome::Counted => stats::APPLIED.add(number),
         }
     }
 

@@ -267,19 +267,16 @@ impl<'c> ServerReservations<'c> {
     }
 
     /// Returns the live reservations, the oldest first.
-    pub fn list_live(&self, now_us: u64) -> Vec<HeldReservation> {
+    pub fn list_live(&self) -> Vec<HeldReservation> {
         match &self.0 {
             Listed(listed) => {
                 let live = listed.members.iter().flat_map(reservation);
-                let live = live.filter(|one| one.live(now_us));
+                let live = live.filter(|one| one.live(listed.now_us));
                 HeldReservation::oldest_first(
-                    live.map(|one| HeldReservation::of(&one, now_us)).collect(),
+                    live.map(|one| HeldReservation::of(&one, listed.now_us)).collect(),
                 )
             }
-            Indexed(indexed) => {
-                let live = indexed.held.oldest_first();
-                live.map(|one| HeldReservation::of(&one, now_us)).collect()
-            }
+            Indexed(indexed) => indexed.held.list_live(),
         }
     }
 

@@ -46,14 +46,6 @@ impl<'c> ServerWindow<'c> {
             events: KnownEvents::default(),
         }
     }
-
-    /// Reads a key.
-    fn read(key_ctx: KeyContext<'c>, mode: Mode) -> Result<ServerWindow<'c>, Error> {
-        let key = ServerKey { key_ctx, mode, of_several: false, emptied: None };
-        let mut window = ServerWindow::new(key);
-        store::WindowKey::read(&mut window, None)?;
-        Ok(window)
-    }
 }
 
 impl<'c> store::WindowKey for ServerWindow<'c> {
@@ -118,6 +110,10 @@ impl<'c> store::WindowKey for ServerWindow<'c> {
 
     fn running(&mut self) -> usize {
         self.reservations.running()
+    }
+
+    fn list_live(&self) -> Vec<HeldReservation> {
+        self.reservations.list_live()
     }
 
     fn find_live(&mut self, id: &[u8]) -> Result<Option<OwnedString>, Error> {
@@ -258,7 +254,9 @@ pub fn release<'c>(
     key_ctx: KeyContext<'c>,
     ids: &[&[u8]],
 ) -> Result<(usize, Option<EmptiedKey<'c>>), Error> {
-    let mut window = ServerWindow::read(key_ctx, Mode::Final)?;
+    let key = ServerKey { key_ctx, mode: Mode::Final, of_several: false, emptied: None };
+    let mut window = ServerWindow::new(key);
+    store::WindowKey::read(&mut window, None)?;
     let Some(mut key) = window.key.take(key_ctx) else { return Ok((0, None)) };
     let released = window.reservations.take_live(ids);
     let number = released.len();
@@ -267,9 +265,4 @@ pub fn release<'c>(
     }
     key.remove(&released);
     Ok((number, None))
-}
-
-/// Returns the live reservations of a key, the oldest first.
-pub fn list_held(key_ctx: KeyContext) -> Result<Vec<HeldReservation>, Error> {
-    Ok(ServerWindow::read(key_ctx, Mode::Look)?.reservations.list_live(key_ctx.now_us))
 }

@@ -9,7 +9,7 @@
 //! ```
 
 use crate::arguments::{is_else, Arguments, Clause, Family};
-use crate::call::{command_us, CallResult, ServerCall};
+use crate::call::{command_us, CallResult, ServerCall, WaitQueue};
 use crate::decide::Keyspace;
 use crate::error::Error;
 use crate::policies::PolicyVerdict;
@@ -34,7 +34,7 @@ type Clauses = SmallVec<[Clause; FEW_KEYS]>;
 /// `RL.ALL numkeys key [key ...] clause [[ELSE] clause ...] [MS]`
 ///
 /// `RL.ALL_RO numkeys key [key ...] clause [[ELSE] clause ...] [MS]`
-pub(crate) fn all<'a, C: ServerCall<'a>>(call: &C, mode: Mode) -> Result<CallResult, Error> {
+pub(crate) fn all<'a, C: WaitQueue<'a>>(call: &C, mode: Mode) -> Result<CallResult, Error> {
     let keys = read_keys(call)?;
     // CROSSSLOT and TRYAGAIN come first, then errors of arguments, then those of what the keys hold.
     let clauses = read_clauses(call, &keys)?;
@@ -68,7 +68,7 @@ type Parts = SmallVec<[PartDecision; FEW_KEYS]>;
 /// A clause on its key, and what waiters on the key mean for it: nothing if it only looks.
 // Inlined so that the large value is built in the caller's frame, not copied.
 #[inline(always)]
-fn part<'a, 'r, C: ServerCall<'a>>(
+fn part<'a, 'r, C: WaitQueue<'a>>(
     call: &C,
     store: StoreOf<'a, C>,
     key: C::Key,

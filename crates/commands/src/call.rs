@@ -12,8 +12,6 @@ use crate::{all, inspect, report, settle, take};
 use engine::decide::Mode;
 use engine::heavy::HeavyRow;
 use engine::request::Request;
-use engine::reservation::HeldReservation;
-use engine::settle::SettleOutcome;
 use engine::store::Refusal;
 use std::ops::Range;
 
@@ -37,15 +35,16 @@ impl<'a> Words<'a> for [&'a [u8]] {
     }
 }
 
-/// A call, and what it needs of its server. Nothing here decides anything.
+/// A call and its server: where its keys are, what its arguments mean, and what receives its reply. Nothing here decides
+/// anything.
 pub trait ServerCall<'a>: Words<'a> {
     /// Names a key, at the time of the call.
     type Key: Copy;
     /// The keys of the server.
     type Keys: Keyspace<Key = Self::Key>;
-    /// What its arguments mean.
+    /// The settings, policies and time zones that the arguments refer to.
     type Environment: Environment;
-    /// What takes its reply.
+    /// Receives the reply.
     type Sink: ReplySink;
 
     /// Returns the keys of the server.
@@ -55,10 +54,10 @@ pub trait ServerCall<'a>: Words<'a> {
     /// this server.
     fn keys_of_several(&self, words: Range<usize>) -> Result<Self::Keys, Error>;
 
-    /// Returns the settings, policies and time zones that its arguments refer to.
+    /// Returns the settings, policies and time zones that the arguments refer to.
     fn environment(&self) -> Self::Environment;
 
-    /// Returns the sink that its reply is written to.
+    /// Returns the sink for the reply.
     fn sink(&self) -> Self::Sink;
 
     /// Returns the time, in Unix microseconds.
@@ -66,18 +65,15 @@ pub trait ServerCall<'a>: Words<'a> {
 
     /// Returns the key that the word at `at` names, at this time.
     fn key(&self, at: usize, now_us: u64) -> Option<Self::Key>;
+}
 
-    /// Returns when a key expires, in Unix milliseconds. `None` if it never does, or there is none.
-    fn expires_at_ms(&self, key: Self::Key) -> Option<u64>;
-
-    /// Releases the live reservations with these ids, and then wakes the waiters on the key. Returns how many it released.
-    fn release(&self, key: Self::Key, ids: &[&[u8]]) -> Result<usize, Error>;
-
-    /// Returns the live reservations of a key, the oldest first.
-    fn held(&self, key: Self::Key) -> Result<Vec<HeldReservation>, Error>;
-
+/// The lines of waiting calls, as a call sees those of its server.
+pub trait WaitQueue<'a>: ServerCall<'a> {
     /// Grants what is available to the waiters on the key.
     fn wake(&self, key: Self::Key);
+
+    /// Releases the live reservations with these ids, and then wakes the waiters on the key. Returns how many it released.
+    fn release_and_wake(&self, key: Self::Key, ids: &[&[u8]]) -> Result<usize, Error>;
 
     /// Returns whether a call that arrives at the key now with this LEAVE is barred: a waiter comes first.
     fn is_barred(&self, key: Self::Key, leave: u64) -> bool;
@@ -100,10 +96,10 @@ pub trait ServerCall<'a>: Words<'a> {
         block_ms: u64,
         wait_us: Option<u64>,
     ) -> Result<(), Error>;
+}
 
-    /// Counts reservations that were settled in this way.
-    fn count_settled(&self, how: SettleOutcome, number: u64);
-
+/// What a server shows to its operator.
+pub trait Overview {
     /// Returns all policies, in the order of the bytes of their names.
     fn policies(&self) -> Vec<ListedPolicy>;
 
@@ -143,7 +139,7 @@ impl CallResult {
 ///
 /// The reply to the client.
 #[inline(always)]
-pub fn run<'a, C: ServerCall<'a>>(
+pub fn run<'a, C: WaitQueue<'a> + Overview>(
     command: Command,
     known: OptionSet,
     call: &C,

@@ -6,7 +6,7 @@ use engine::decide::{Mode, Part, Place};
 use engine::decision::{Ask, Decision, Quantity};
 use engine::request::{Limit, Request};
 use engine::reservation::{lease_end_us, Id};
-use engine::settle::release;
+use engine::settle::{release, SettleOutcome};
 use engine::store::Store;
 use std::slice;
 
@@ -20,11 +20,17 @@ pub trait Keyspace {
     /// Opens a key for a call in this mode.
     fn store(&self, key: Self::Key, mode: Mode) -> Self::Store;
 
+    /// Returns when a key expires, in Unix milliseconds. `None` if it never does, or if there is no key.
+    fn expires_at_ms(&self, key: Self::Key) -> Option<u64>;
+
     /// Makes the id of a reservation that its caller did not name.
     fn new_id(&self) -> Id;
 
     /// Counts reservations that were dropped because they were gone.
     fn count_dropped(&self, number: usize);
+
+    /// Counts reservations that were settled in this way.
+    fn count_settled(&self, outcome: SettleOutcome, number: u64);
 
     /// Counts how a call on the policy of this number ended.
     fn count_policy(&self, id: u64, ended: PolicyVerdict);

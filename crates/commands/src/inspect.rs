@@ -1,7 +1,7 @@
 //! RL.INFO: what a key holds, for someone who wants to know why it is limited.
 
 use crate::arguments::Arguments;
-use crate::call::{first_key, CallResult, ServerCall};
+use crate::call::{first_key, CallResult, WaitQueue};
 use crate::decide::Keyspace;
 use crate::error::Error;
 use crate::reply::ReplySink;
@@ -22,17 +22,18 @@ struct KeyContents {
 }
 
 /// `RL.INFO key`
-pub(crate) fn info<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Error> {
+pub(crate) fn info<'a, C: WaitQueue<'a>>(call: &C) -> Result<CallResult, Error> {
     if Arguments::after_key(call).remaining() > 0 {
         return Err(Error::Arity);
     }
     let (key, now_us) = first_key(call)?;
-    let Some(KeyContents { kind, mut fields, ban }) = read(&call.keys(), key)? else {
+    let keys = call.keys();
+    let Some(KeyContents { kind, mut fields, ban }) = read(&keys, key)? else {
         // A key without state may have a line: calls wait for a semaphore of 0.
         call.sink().map(0);
         return Ok(CallResult::Allowed);
     };
-    let ttl_ms = call.expires_at_ms(key).map(|at_ms| at_ms.saturating_sub(now_us / 1_000));
+    let ttl_ms = keys.expires_at_ms(key).map(|at_ms| at_ms.saturating_sub(now_us / 1_000));
     fields.extend([
         ("ban", Some(BanNow::at(ban, now_us).left_us().div_ceil(1_000))),
         ("waiting", Some(call.waiting_on(key))),

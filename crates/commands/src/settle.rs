@@ -1,7 +1,7 @@
 //! RL.APPLY, RL.RELEASE, RL.RENEW and RL.HELD: what becomes of a reservation.
 
 use crate::arguments::{check_id, checked_id, Arguments};
-use crate::call::{first_key, CallResult, ServerCall};
+use crate::call::{first_key, CallResult, ServerCall, WaitQueue};
 use crate::decide::Keyspace;
 use crate::environment::Environment;
 use crate::error::Error;
@@ -9,9 +9,10 @@ use crate::options::{OptionSet, Options};
 use crate::reply::{self, ReplySink};
 use engine::decide::Mode;
 use engine::settle::{self, SettleOutcome};
+use engine::store::{Store, WindowKey};
 
 /// `RL.APPLY key id [quantity]`
-pub(crate) fn apply<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Error> {
+pub(crate) fn apply<'a, C: WaitQueue<'a>>(call: &C) -> Result<CallResult, Error> {
     let mut arguments = Arguments::after_key(call);
     let id = checked_id(arguments.next_word().ok_or(Error::Arity)?)?;
     let quantity = match arguments.remaining() {
@@ -21,15 +22,16 @@ pub(crate) fn apply<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Error
     };
     let (key, _) = first_key(call)?;
     let most_entries = call.environment().window_entries();
-    let store = call.keys().store(key, Mode::Final);
+    let keys = call.keys();
+    let store = keys.store(key, Mode::Final);
     let applied = settle::apply(store, &id, quantity, most_entries).map_err(Into::into)?;
-    call.count_settled(applied, 1);
+    keys.count_settled(applied, 1);
     call.wake(key);
     Ok(reply::settled(&call.sink(), u64::from(applied != SettleOutcome::NotHeld)))
 }
 
 /// `RL.RELEASE key id [id ...]`
-pub(crate) fn release<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Error> {
+pub(crate) fn release<'a, C: WaitQueue<'a>>(call: &C) -> Result<CallResult, Error> {
     let mut arguments = Arguments::after_key(call);
     if arguments.remaining() == 0 {
         return Err(Error::Arity);
@@ -40,16 +42,13 @@ pub(crate) fn release<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Err
         ids.push(id);
     }
     let (key, _) = first_key(call)?;
-    let released = u64::try_from(call.release(key, &ids)?).unwrap_or(u64::MAX);
-    call.count_settled(SettleOutcome::Released, released);
+    let released = u64::try_from(call.release_and_wake(key, &ids)?).unwrap_or(u64::MAX);
+    call.keys().count_settled(SettleOutcome::Released, released);
     Ok(reply::settled(&call.sink(), released))
 }
 
 /// `RL.RENEW key id [LEASE ms]`
-pub(crate) fn renew<'a, C: ServerCall<'a>>(
-    call: &C,
-    known: OptionSet,
-) -> Result<CallResult, Error> {
+pub(crate) fn renew<'a, C: WaitQueue<'a>>(call: &C, known: OptionSet) -> Result<CallResult, Error> {
     let mut arguments = Arguments::after_key(call);
     let id = checked_id(arguments.next_word().ok_or(Error::Arity)?)?;
     let mut options = Options::new();
@@ -68,7 +67,9 @@ pub(crate) fn held<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Error>
         return Err(Error::Arity);
     }
     let (key, _) = first_key(call)?;
-    let reservations = call.held(key)?;
+    let mut window = call.keys().store(key, Mode::Look).window();
+    window.read(None).map_err(Into::into)?;
+    let reservations = window.list_live();
     let sink = call.sink();
     sink.array(reservations.len());
     for one in &reservations {

@@ -1,7 +1,7 @@
 //! RL.THROTTLE, RL.WINDOW, RL.ACQUIRE, and their forms that only look.
 
 use crate::arguments::{Arguments, Family};
-use crate::call::{first_key, CallResult, ServerCall};
+use crate::call::{first_key, CallResult, ServerCall, WaitQueue};
 use crate::decide::{conclude, decide_and_write, Keyspace};
 use crate::error::Error;
 use crate::options::{OptionSet, Options};
@@ -23,7 +23,7 @@ use engine::request::Request;
 /// [LEASE ms] [COUNTLAPSED] [ID id] [BLOCK ms] [MS]`
 ///
 /// `CL.THROTTLE key max_burst count period [quantity]`
-pub(crate) fn take<'a, C: ServerCall<'a>>(
+pub(crate) fn take<'a, C: WaitQueue<'a>>(
     call: &C,
     family: Family,
     known: OptionSet,

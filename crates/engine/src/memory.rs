@@ -91,9 +91,7 @@ impl Memory {
     pub fn held(&self, name: &[u8], now_us: u64) -> Result<Vec<HeldReservation>, Refusal> {
         let mut key = self.key(name, now_us).window();
         key.read(None)?;
-        let live = key.reservations().iter().filter(|one| one.live(now_us));
-        let live = live.map(|one| HeldReservation::of(&one, now_us));
-        Ok(HeldReservation::oldest_first(live.collect()))
+        Ok(key.list_live())
     }
 
     /// Forgets a key; whether it was there.

@@ -8,7 +8,7 @@ use crate::decision::{Ask, Decision};
 use crate::held::SortedHolds;
 use crate::memory::Zset;
 use crate::request::{Limit, NewReservation, Request, WindowLimit};
-use crate::reservation::Id;
+use crate::reservation::{HeldReservation, Id};
 use crate::rule::{Rule, RuleNow, RuleText};
 use crate::store::{BucketKey, Refusal, Reservations, Store, WindowEdit, WindowKey};
 use crate::throttle::{Bucket, BucketEdit, Rate, Stored};
@@ -251,6 +251,10 @@ impl WindowKey for ModelWindow<'_> {
 
     fn running(&mut self) -> usize {
         self.leases.len()
+    }
+
+    fn list_live(&self) -> Vec<HeldReservation> {
+        Vec::new()
     }
 
     fn find_live(&mut self, _id: &[u8]) -> Result<Option<Vec<u8>>, Refusal> {

@@ -13,7 +13,7 @@ use crate::calendar::Zones;
 use crate::entry::{Entry, LAST_US};
 use crate::expiry::Expiry;
 use crate::held::Holds;
-use crate::reservation::ReservationRef;
+use crate::reservation::{HeldReservation, ReservationRef};
 use crate::rule::{Rule, RuleNow, RuleText};
 use crate::throttle::{BucketEdit, Stored};
 use crate::window::EventEdit;
@@ -220,6 +220,9 @@ pub trait WindowKey {
 
     /// Returns how many reservations have a lease that runs.
     fn running(&mut self) -> usize;
+
+    /// Returns the live reservations, the oldest first.
+    fn list_live(&self) -> Vec<HeldReservation>;
 
     /// Returns the stored form of the reservation `id`, if it is live.
     fn find_live(&mut self, id: &[u8]) -> Result<Option<Self::Member>, Self::Error>;

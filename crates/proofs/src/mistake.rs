@@ -3,6 +3,7 @@
 
 use engine::ban::Ban;
 use engine::calendar::Zones;
+use engine::reservation::HeldReservation;
 use engine::rule::Rule;
 use engine::store::{BanEdit, BucketKey, Store, WindowEdit, WindowKey};
 use engine::throttle::{BucketEdit, Stored};
@@ -176,6 +177,10 @@ impl<K: WindowKey> WindowKey for FaultyKey<K> {
 
     fn running(&mut self) -> usize {
         self.inner.running()
+    }
+
+    fn list_live(&self) -> Vec<HeldReservation> {
+        self.inner.list_live()
     }
 
     fn find_live(&mut self, id: &[u8]) -> Result<Option<K::Member>, K::Error> {

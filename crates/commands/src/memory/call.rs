@@ -2,7 +2,7 @@
 
 use super::value::ValueBuilder;
 use super::{MemoryServer, Ticket};
-use crate::call::{ServerCall, Words};
+use crate::call::{Overview, ServerCall, WaitQueue, Words};
 use crate::decide::Keyspace;
 use crate::environment::Environment;
 use crate::error::Error;
@@ -16,7 +16,7 @@ use engine::decide::Mode;
 use engine::heavy::HeavyRow;
 use engine::memory::MemoryKey;
 use engine::request::Request;
-use engine::reservation::{spelled_id, HeldReservation, Id};
+use engine::reservation::{spelled_id, Id};
 use engine::settle::{release, SettleOutcome};
 use std::cell::Cell;
 use std::ops::Range;
@@ -96,7 +96,13 @@ impl<'a> Keyspace for &'a MemoryServer {
         Id::from(&spelled_id(random)[..])
     }
 
+    fn expires_at_ms(&self, key: KeyMoment<'a>) -> Option<u64> {
+        self.keys.expires_at_ms(key.name, key.now_us)
+    }
+
     fn count_dropped(&self, _number: usize) {}
+
+    fn count_settled(&self, _outcome: SettleOutcome, _number: u64) {}
 
     fn count_policy(&self, id: u64, ended: PolicyVerdict) {
         self.policies.count(id, ended);
@@ -137,12 +143,14 @@ impl<'a> ServerCall<'a> for MemoryCall<'a> {
     fn key(&self, at: usize, now_us: u64) -> Option<KeyMoment<'a>> {
         Some(KeyMoment { name: self.word(at)?, now_us })
     }
+}
 
-    fn expires_at_ms(&self, key: KeyMoment<'a>) -> Option<u64> {
-        self.server.keys.expires_at_ms(key.name, key.now_us)
+impl<'a> WaitQueue<'a> for MemoryCall<'a> {
+    fn wake(&self, key: KeyMoment<'a>) {
+        self.server.wake_line(key);
     }
 
-    fn release(&self, key: KeyMoment<'a>, ids: &[&[u8]]) -> Result<usize, Error> {
+    fn release_and_wake(&self, key: KeyMoment<'a>, ids: &[&[u8]]) -> Result<usize, Error> {
         let mut released: usize = 0;
         for id in ids {
             let held = release(self.server.store(key, Mode::Final), &Id::from(*id), None)?;
@@ -150,14 +158,6 @@ impl<'a> ServerCall<'a> for MemoryCall<'a> {
         }
         self.wake(key);
         Ok(released)
-    }
-
-    fn held(&self, key: KeyMoment<'a>) -> Result<Vec<HeldReservation>, Error> {
-        Ok(self.server.keys.held(key.name, key.now_us)?)
-    }
-
-    fn wake(&self, key: KeyMoment<'a>) {
-        self.server.wake_line(key);
     }
 
     fn is_barred(&self, key: KeyMoment<'a>, leave: u64) -> bool {
@@ -186,9 +186,9 @@ impl<'a> ServerCall<'a> for MemoryCall<'a> {
         self.ticket.set(Some(self.server.join_line(key, request, block_ms, wait_us)?));
         Ok(())
     }
+}
 
-    fn count_settled(&self, _how: SettleOutcome, _number: u64) {}
-
+impl Overview for MemoryCall<'_> {
     fn policies(&self) -> Vec<ListedPolicy> {
         self.server.policies.list()
     }

@@ -4,7 +4,9 @@ use super::Index;
 use crate::ban::Ban;
 use crate::calendar::Zones;
 use crate::held::{FirstGone, Hold, Holds, SortedHolds};
-use crate::reservation::{Reservation, ReservationMember, ReservationRef, ReservationView};
+use crate::reservation::{
+    HeldReservation, Reservation, ReservationMember, ReservationRef, ReservationView,
+};
 use crate::store::Reservations;
 
 /// An index at one moment, for one call.
@@ -56,8 +58,9 @@ impl HeldIndex {
     }
 
     /// Returns the live reservations, the oldest first.
-    pub fn oldest_first(&self) -> impl Iterator<Item = ReservationRef<'_>> {
-        self.index.oldest_first().filter(|one| one.live(self.now_us))
+    pub fn list_live(&self) -> Vec<HeldReservation> {
+        let live = self.index.oldest_first().filter(|one| one.live(self.now_us));
+        live.map(|one| HeldReservation::of(&one, self.now_us)).collect()
     }
 
     /// Returns the index, once the call is done.

@@ -284,7 +284,8 @@ fn a_call_sees_what_is_live_and_drops_what_is_gone() {
     let zones = &mut Zones::new();
     let mut held = HeldIndex::at(Box::new(built(&list)), now_us, Some(last.as_bytes()), zones);
     assert!(!held.is_changed() && !held.has_id());
-    let ids: Vec<&[u8]> = held.oldest_first().map(|one| one.id).collect();
+    let live = held.list_live();
+    let ids: Vec<&[u8]> = live.iter().map(|one| one.id.as_bytes()).collect();
     assert_eq!(ids, [list[GONE as usize + 1].id.as_slice(), &list[GONE as usize].id]);
     assert_eq!(held.live_len(), 2);
     // The index learns the ends of all leases when it is first asked.

@@ -5,7 +5,7 @@ use crate::ban::Ban;
 use crate::calendar::Zones;
 use crate::held::{FirstGone, Holds};
 use crate::index::{HeldIndex, Index};
-use crate::reservation::{Reservation, ReservationRef};
+use crate::reservation::{HeldReservation, Reservation};
 use crate::store::{Entries, Refusal, Reservations, WindowEdit, WindowKey};
 
 /// A window in memory.
@@ -48,11 +48,6 @@ pub struct MemoryHeld(Option<HeldIndex>);
 impl MemoryHeld {
     fn index(&self) -> Option<&Index> {
         self.0.as_ref().map(HeldIndex::index)
-    }
-
-    /// Returns all reservations, live and gone, in any order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = ReservationRef<'_>> {
-        self.index().into_iter().flat_map(Index::iter)
     }
 
     /// Returns the index, which is made if there is none.
@@ -132,6 +127,10 @@ impl WindowKey for MemoryWindow<'_> {
 
     fn running(&mut self) -> usize {
         self.held.0.as_mut().map_or(0, HeldIndex::running)
+    }
+
+    fn list_live(&self) -> Vec<HeldReservation> {
+        self.held.0.as_ref().map_or_else(Vec::new, HeldIndex::list_live)
     }
 
     fn find_live(&mut self, id: &[u8]) -> Result<Option<Vec<u8>>, Refusal> {
