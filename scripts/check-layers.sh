@@ -6,7 +6,7 @@
 #   state
 #   keys            the keys as the commands use them, and what is noted of calls that have ended
 #   blocking
-#   call            src/call.rs, a call of the server as the commands see it
+#   server_call     src/server_call.rs, the calls of the server as the commands see them
 #   module
 #   lib             src/lib.rs
 #
@@ -73,7 +73,7 @@ function check(text, line,    count, at, to) {
 }
 BEGIN {
     rank["redis"] = 1; rank["shared"] = 2; rank["state"] = 3; rank["keys"] = 4; rank["blocking"] = 5
-    rank["call"] = 6; rank["module"] = 7; rank["lib"] = 8; rank["tests"] = 9
+    rank["server_call"] = 6; rank["module"] = 7; rank["lib"] = 8; rank["tests"] = 9
 }
 FNR == 1 {
     own = FILENAME

@@ -7,7 +7,7 @@ use crate::redis::events::notify;
 use crate::redis::key::ReadKey;
 use crate::redis::random;
 use crate::redis::under_lock::UnderLock;
-use crate::state::window::EmptiedKey;
+use crate::state::server_window::EmptiedKey;
 use crate::state::{KeyContext, ServerKey};
 use crate::stats;
 use commands::decide::Keyspace;

@@ -14,13 +14,13 @@
 )]
 
 mod blocking;
-mod call;
 mod config;
 mod environment;
 mod keys;
 mod module;
 mod redis;
 mod reply;
+mod server_call;
 mod state;
 mod stats;
 #[cfg(test)]

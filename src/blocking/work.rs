@@ -16,7 +16,7 @@ use crate::redis::clock;
 use crate::redis::context::{Context, KeyName};
 use crate::redis::key::touch;
 use crate::redis::text::OwnedString;
-use crate::state::window::EmptiedKey;
+use crate::state::server_window::EmptiedKey;
 use crate::state::KeyContext;
 use crate::stats;
 use commands::decide::{conclude, decide_and_write, give_back};

@@ -2,30 +2,30 @@
 //! is written here.
 //!
 //! ```text
-//! bucket.rs         the string of RL.THROTTLE
-//! window.rs         the sorted set of RL.WINDOW and RL.ACQUIRE, opened for one call
+//! server_bucket.rs  the string of RL.THROTTLE
+//! server_window.rs  the sorted set of RL.WINDOW and RL.ACQUIRE, opened for one call
 //! entries.rs        reading its events
 //! reservations.rs   reading its reservations: from the set if they are few, otherwise from an index in memory
 //! indexes.rs        those indexes, and when they are dropped
 //! ```
 
-pub mod bucket;
 mod entries;
 pub mod indexes;
 pub mod reservations;
-pub mod window;
+mod server_bucket;
+pub mod server_window;
 
 use crate::environment::ZONES;
 use crate::redis::context::{Context, KeyName};
 use crate::redis::key::{ReadKey, WriteKey};
-use bucket::ServerBucket;
 use commands::error::Error;
 use engine::calendar::Zones;
 use engine::db_key::DbKey;
 use engine::decide::Mode;
 use engine::store::Store;
+use server_bucket::ServerBucket;
+use server_window::{EmptiedKey, ServerWindow};
 use std::cell::Cell;
-use window::{EmptiedKey, ServerWindow};
 
 /// A key, at the time of the wall clock at which it is used.
 #[derive(Clone, Copy)]

@@ -11,13 +11,13 @@
 //! ```
 //!
 //! ```text
-//! call.rs       a call, as the commands see it
-//! waiting.rs    calls that wait
-//! settings.rs   the settings
-//! value.rs      replies as values
+//! memory_call.rs  the calls, as the commands see them
+//! waiting.rs      calls that wait
+//! settings.rs     the settings
+//! value.rs        replies as values
 //! ```
 
-mod call;
+mod memory_call;
 mod settings;
 mod value;
 mod waiting;
@@ -32,7 +32,6 @@ use crate::policies::PolicyTable;
 use crate::settings::{Numbers, Switch};
 use crate::share::Share;
 use crate::table::{CommandRow, COMMANDS};
-use call::{KeyMoment, MemoryCall};
 use engine::calendar::Zone;
 use engine::decide::Mode;
 use engine::decision::Decision;
@@ -41,6 +40,7 @@ use engine::line::Lines;
 use engine::memory::Memory;
 use engine::request::Request;
 use engine::store::Refusal;
+use memory_call::{KeyMoment, MemoryCall};
 use std::cell::{Cell, RefCell};
 use value::ValueBuilder;
 use waiting::{EndedWait, MemoryLineTypes, WaitClock};

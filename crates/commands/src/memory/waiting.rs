@@ -1,7 +1,7 @@
 //! Calls that wait (BLOCK). The lines are the engine's; what is due is done when the caller asks for it, and before and
 //! after the calls that may change a key.
 
-use super::call::KeyMoment;
+use super::memory_call::KeyMoment;
 use super::value::{Value, ValueBuilder};
 use super::MemoryServer;
 use crate::decide::{conclude, decide_and_write, give_back};

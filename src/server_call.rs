@@ -8,7 +8,7 @@ use crate::redis::clock;
 use crate::redis::context::Context;
 use crate::redis::spread::{spread, Spread};
 use crate::state::reservations::ReadBudget;
-use crate::state::{window, KeyContext};
+use crate::state::{server_window, KeyContext};
 use commands::call::{Overview, ServerCall, WaitQueue, Words};
 use commands::error::Error;
 use commands::policies::ListedPolicy;
@@ -69,7 +69,7 @@ impl<'a> WaitQueue<'a> for Call<'a> {
     }
 
     fn release_and_wake(&self, key: KeyContext<'a>, ids: &[&[u8]]) -> Result<usize, Error> {
-        let (released, emptied) = window::release(key, ids)?;
+        let (released, emptied) = server_window::release(key, ids)?;
         blocking::wake(key, emptied);
         Ok(released)
     }
