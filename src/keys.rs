@@ -3,6 +3,8 @@
 
 use crate::config;
 use crate::environment::POLICIES;
+use crate::redis::call::Call;
+use crate::redis::clock;
 use crate::redis::events::notify;
 use crate::redis::key::ReadKey;
 use crate::redis::random;
@@ -10,8 +12,9 @@ use crate::redis::under_lock::UnderLock;
 use crate::state::server_window::EmptiedKey;
 use crate::state::{KeyContext, ServerKey};
 use crate::stats;
+use commands::call::Overview;
 use commands::decide::Keyspace;
-use commands::policies::PolicyVerdict;
+use commands::policies::{ListedPolicy, PolicyVerdict};
 use commands::report::MAX_TOP_KEY;
 use engine::db_key::DbKey;
 use engine::decide::Mode;
@@ -92,10 +95,19 @@ impl<'e, 'c> Keyspace for ServerKeys<'e, 'c> {
     }
 }
 
-/// Returns at most `most` of the keys that are denied most at `now_us`, the most denied first.
-pub fn most_denied(now_us: u64, most: usize) -> Vec<HeavyRow> {
-    match config::NUMBERS.top_keys.get() {
-        0 => Vec::new(),
-        _ => top(|top| top.heaviest(now_us, most)),
+impl Overview for Call<'_> {
+    fn policies(&self) -> Vec<ListedPolicy> {
+        POLICIES.with(|table| table.list())
+    }
+
+    fn most_denied(&self, count: usize) -> Vec<HeavyRow> {
+        match config::NUMBERS.top_keys.get() {
+            0 => Vec::new(),
+            _ => top(|top| top.heaviest(clock::command_time_us(), count)),
+        }
+    }
+
+    fn forget_denied(&self) {
+        forget_top();
     }
 }

@@ -17,7 +17,7 @@ use engine::reservation::{
 };
 use engine::store;
 use foldhash::quality::RandomState;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The reservations of a key. An index is put back when this is dropped.
@@ -224,26 +224,21 @@ impl<'c> ServerReservations<'c> {
         match &mut self.0 {
             Listed(listed) => {
                 let now_us = listed.now_us;
-                let mut members = std::mem::take(&mut listed.members);
+                let members = std::mem::take(&mut listed.members);
                 // There may be far more ids than members.
                 let mut positions = HashMap::<_, _, RandomState>::default();
                 for (at, member) in members.iter().enumerate() {
                     // If another program wrote an id a second time, the first one counts, as in a search.
                     positions.entry(id_of(member.as_bytes())).or_insert(at);
                 }
-                let mut is_named = vec![false; members.len()];
-                for id in ids {
-                    let at = positions.get(&Some(*id));
-                    if let Some(is_named) = at.and_then(|at| is_named.get_mut(*at)) {
-                        *is_named = true;
-                    }
-                }
-                let mut is_named = is_named.into_iter();
-                members.retain(|member| {
-                    is_named.next() == Some(true)
-                        && reservation(member).is_ok_and(|one| one.live(now_us))
-                });
-                members
+                let named = ids.iter().filter_map(|id| positions.get(&Some(*id)).copied());
+                let named: BTreeSet<usize> = named.collect();
+                let is_live = |member: &OwnedString| {
+                    reservation(member).is_ok_and(|one| one.live(now_us))
+                };
+                let members = members.into_iter().enumerate();
+                let taken = members.filter(|(at, member)| named.contains(at) && is_live(member));
+                taken.map(|(_, member)| member).collect()
             }
             Indexed(IndexedReservations { held, len, .. }) => {
                 let mut members = Vec::new();
