@@ -33,7 +33,7 @@ impl line::LineCall for WaitingCall {
     }
 }
 
-/// How a wait ended, and when.
+/// The reply that ended a wait, and its time.
 #[derive(Clone, Copy)]
 pub struct TimedReply {
     pub result: Result<Decision, Error>,
@@ -41,18 +41,18 @@ pub struct TimedReply {
     pub at_us: u64,
 }
 
-/// A write that has to wait, because a wait ended in a callback that must not write.
+/// A write that is still to be made, because a wait ended in a callback that must not write.
 #[derive(Clone, Copy)]
 pub enum PendingWrite {
     /// Give back what was granted to a client that disconnected before it was notified.
     GiveBack {
         request: Request,
-        /// What the client was not told.
+        /// The grant of which the client was not notified.
         granted: Decision,
-        /// When it was granted, in Unix microseconds.
+        /// The time of the grant, in Unix microseconds.
         granted_us: u64,
     },
-    /// Count a denial.
+    /// Count a denied call in its key (COUNTDENIED).
     CountDenial(Request),
 }
 
@@ -74,7 +74,7 @@ static LINES: UnderLock<ServerLines> = UnderLock::new(ServerLines::new());
 static LINE_COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// Asks the lines a question.
-// Kept out of the way of the many calls while there are no lines.
+// Out of line, because most calls find no lines.
 #[inline(never)]
 pub fn look<T>(question: impl FnOnce(&ServerLines) -> T) -> T {
     LINES.with(|lines| question(lines))

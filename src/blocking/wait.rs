@@ -12,9 +12,8 @@ use crate::redis::text::OwnedString;
 use crate::redis::under_lock::UnderLock;
 use crate::redis::{clock, random, slot};
 use crate::state::KeyContext;
-use crate::stats;
-use commands::decide::{conclude, decide_and_write};
 use commands::error::Error;
+use commands::waiting::deny;
 use engine::decide::Mode;
 use engine::decision::Decision;
 use engine::line::{deadline_us, Joining, Ticket, WaiterReply};
@@ -22,8 +21,8 @@ use engine::request::Request;
 use engine::reservation::spelled_id;
 use engine::text::Text;
 
-/// Adds a call that was denied for `wait_us` to the line of its key. It waits for at most `block_ms` milliseconds, or for
-/// ever if that is 0.
+/// Adds a call that was denied for `wait_us` to the line of its key. It waits for at most `block_ms` milliseconds, or forever
+/// if that is 0.
 pub fn join(
     call: &Call,
     key_ctx: KeyContext,
@@ -36,41 +35,37 @@ pub fn join(
     let ticket = admitted.ok_or(Error::TooManyWaiters)?;
     let blocked = Blocked::client(call, blocking_key(key.name).as_bytes(), ticket.number());
     let blocked = blocked.ok_or(Error::internal())?;
-    let waits = WaitingCall { request: *request, command: call.command, client: call.ctx.client() };
+    let waiting_call =
+        WaitingCall { request: *request, command: call.command, client: call.ctx.client() };
     count_turns();
     change(|lines, now_us| {
         let deadline_us = deadline_us(now_us, block_ms);
         lines.join(
             ticket,
             key,
-            Joining { call: waits, handle: blocked, deadline_us, wait_us },
+            Joining { call: waiting_call, handle: blocked, deadline_us, wait_us },
             now_us,
         );
     });
     Ok(())
 }
 
-/// Returns the reply to a waiter, whose wait was ended by us or by CLIENT UNBLOCK or a timeout. `None` if it was answered
-/// before: before 7.2, CLIENT UNBLOCK asks again if we ended the wait in the same transaction.
+/// Returns the reply to a waiter whose wait has ended, by a grant, a timeout or CLIENT UNBLOCK. `None` if it has its reply:
+/// before 7.2, CLIENT UNBLOCK asks again for a wait that we ended in the same transaction.
 pub fn answer(ctx: Context, wait: WaitNumber) -> Option<(WaitingCall, Result<Decision, Error>)> {
     let ticket = Ticket::of(wait);
-    let asked = change(|lines, now_us| lines.take_reply(ticket, now_us))?;
-    let (call, line_key, was_head) = match asked {
+    let reply = change(|lines, now_us| lines.take_reply(ticket, now_us))?;
+    let (call, line_key, was_head) = match reply {
         WaiterReply::Ended { call, reply } => return Some((call, reply.result)),
         WaiterReply::Unblocked { call, key, was_head } => (call, key, was_head),
     };
     // The reply is a denial. This callback must not write.
-    stats::WAITED_TIMED_OUT.add(1);
     let key = OwnedString::new(&line_key.name);
     let key_ctx = KeyContext { ctx, name: KeyName::polled(&key), now_us: clock::command_time_us() };
-    let keys = ServerKeys::default();
-    let denied = decide_and_write(&keys, key_ctx, &call.request, true, Mode::Look);
-    if let Ok(denied) = &denied {
-        if was_head && call.request.count_denied {
-            let write = PendingWrite::CountDenial(call.request);
-            change(|lines, now_us| lines.add_write(line_key.borrowed(), write, now_us));
-        }
-        conclude(&keys, key_ctx, &call.request, denied);
+    let denied = deny(&ServerKeys::default(), key_ctx, &call.request, Mode::Look);
+    if denied.is_ok() && was_head && call.request.count_denied {
+        let write = PendingWrite::CountDenial(call.request);
+        change(|lines, now_us| lines.add_write(line_key.borrowed(), write, now_us));
     }
     Some((call, denied))
 }
@@ -80,13 +75,13 @@ pub fn withdraw(wait: WaitNumber) {
     change(|lines, now_us| lines.withdraw(Ticket::of(wait), now_us));
 }
 
-/// Forgets a wait after the server has let its client go. With `cut_off` the server itself ended the wait, before or after
-/// us.
+/// Forgets a wait after the server has released its client. `cut_off` means that the server itself ended the wait, perhaps
+/// after us.
 pub fn forget(wait: WaitNumber, cut_off: bool) {
     let ticket = Ticket::of(wait);
     let Some(forgotten) = change(|lines, now_us| lines.forget(ticket, now_us)) else { return };
     let Some(TimedReply { result: Ok(granted), at_us }) = forgotten.reply else { return };
-    // CLIENT UNBLOCK in the transaction that granted sets `cut_off`, but the client got its reply.
+    // CLIENT UNBLOCK in the transaction of the grant sets `cut_off`, but the client got its reply.
     let notified = !cut_off || (forgotten.answered && forgotten.call.client.is_connected());
     if !notified && granted.allowed() {
         let write =
@@ -106,9 +101,9 @@ static SECRET: UnderLock<Option<[u8; SECRET_LEN]>> = UnderLock::new(None);
 /// Returns the key on which the server blocks calls that wait on `key`. It is in the same slot and never exists.
 fn blocking_key(key: &[u8]) -> Text<{ SECRET_LEN + 4 }> {
     let secret = SECRET.get().unwrap_or_else(|| {
-        let drawn = spelled_id(random::bytes());
-        SECRET.set(Some(drawn));
-        drawn
+        let secret = spelled_id(random::bytes());
+        SECRET.set(Some(secret));
+        secret
     });
     let mut name = Text::new();
     name.push(b"{");

@@ -19,9 +19,9 @@ use crate::redis::text::OwnedString;
 use crate::state::server_window::EmptiedKey;
 use crate::state::KeyContext;
 use crate::stats;
-use commands::decide::{conclude, decide_and_write, give_back};
+use commands::decide::{decide_and_write, give_back};
 use commands::error::Error;
-use commands::waiting::{try_head, WaitingServer};
+use commands::waiting::{deny, try_head, WaitingServer};
 use engine::db_key::OwnedDbKey;
 use engine::decide::Mode;
 use engine::decision::Decision;
@@ -68,40 +68,35 @@ impl<'c> WaitingServer for ServerKeys<'_, 'c> {
         change(transition)
     }
 
-    // In MULTI and scripts the time of the command stands still.
+    // In MULTI and scripts the time of a command stands still.
     fn age_us(&self, key_ctx: KeyContext<'c>) -> u64 {
         clock::wall_time_us().saturating_sub(key_ctx.now_us)
+    }
+
+    fn count_wait(&self, key_ctx: KeyContext<'c>, granted: bool) {
+        if granted {
+            stats::WAITED_GRANTED.add(1);
+            touch(key_ctx.ctx, key_ctx.name);
+        } else {
+            stats::WAITED_TIMED_OUT.add(1);
+        }
     }
 
     fn end(
         &self,
         ticket: Ticket,
         key_ctx: KeyContext<'c>,
-        request: &Request,
+        _request: &Request,
         result: Result<Decision, Error>,
     ) {
-        if let Ok(decision) = &result {
-            if decision.allowed() {
-                stats::WAITED_GRANTED.add(1);
-                touch(key_ctx.ctx, key_ctx.name);
-            } else {
-                stats::WAITED_TIMED_OUT.add(1);
-            }
-            conclude(self, key_ctx, request, decision);
+        let reply = TimedReply { result, at_us: key_ctx.now_us };
+        if let Some(blocked) = change(|lines, now_us| lines.end(ticket, reply, now_us)) {
+            blocked.end();
         }
-        end(ticket, result, key_ctx);
     }
 }
 
-/// Ends a wait with this result.
-fn end(ticket: Ticket, result: Result<Decision, Error>, key_ctx: KeyContext) {
-    let reply = TimedReply { result, at_us: key_ctx.now_us };
-    if let Some(blocked) = change(|lines, now_us| lines.end(ticket, reply, now_us)) {
-        blocked.end();
-    }
-}
-
-/// Does what is due in all lines, when the timer has fired.
+/// Does what is due in all lines. Called when the timer fires.
 pub fn serve_timer(ctx: Context) {
     let work = WorkGuard::begin(Cause::Timer);
     let mut accepted = accepts_writes(ctx);
@@ -119,8 +114,8 @@ pub fn serve_timer(ctx: Context) {
     }
 }
 
-/// Does what is due in a line, in at most [`STEPS_IN_A_ROW`] steps. `accepted` says whether the server accepts writes as far
-/// as is known. Returns what is known afterwards.
+/// Does what is due in a line, in at most [`STEPS_IN_A_ROW`] steps. `accepted` is the server's last answer to the question
+/// whether it accepts writes. Returns its new answer.
 fn visit(
     ctx: Context,
     work: &WorkGuard,
@@ -165,12 +160,8 @@ fn visit(
             Some(LineStep::Dismiss { ticket, call }) => {
                 let mode = if may_write { Mode::Try } else { Mode::Look };
                 let keys = ServerKeys::default();
-                let denied = decide_and_write(&keys, key_ctx, &call.request, true, mode);
-                stats::WAITED_TIMED_OUT.add(1);
-                if let Ok(denied) = &denied {
-                    conclude(&keys, key_ctx, &call.request, denied);
-                }
-                end(ticket, denied, key_ctx);
+                let denied = deny(&keys, key_ctx, &call.request, mode);
+                keys.end(ticket, key_ctx, &call.request, denied);
             }
         }
         if !work.has_time() {
@@ -180,10 +171,10 @@ fn visit(
     acceptance != Acceptance::Refused
 }
 
-/// Returns whether the server accepts a write to this key. `accepted` is its answer without a key; in a cluster the answer
+/// Asks whether the server accepts a write to this key. `accepted` is its answer without a key. In a cluster the answer
 /// depends on the key.
 fn acceptance_at(key_ctx: KeyContext, db: i32, accepted: bool) -> Acceptance {
-    // Select the database even if writing is refused: calls that time out are still decided in it.
+    // Select the database even if writes are refused, because calls that time out are still decided in it.
     let selected = key_ctx.ctx.select_db(db);
     match (accepted, selected) {
         (false, _) => Acceptance::Refused,
@@ -193,7 +184,7 @@ fn acceptance_at(key_ctx: KeyContext, db: i32, accepted: bool) -> Acceptance {
     }
 }
 
-/// Makes a write that the end of a wait has left. If the key has changed so that this is impossible, the write is dropped.
+/// Makes a write that was left to do when a wait ended. It is dropped if the key has changed so that it is impossible.
 fn carry_out(key_ctx: KeyContext, write: PendingWrite) -> Result<(), Error> {
     let keys = ServerKeys::default();
     match write {

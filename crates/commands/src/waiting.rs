@@ -1,24 +1,28 @@
-//! Calls that wait (BLOCK): the head of a line is tried. The lines are those of [`engine::line`].
+//! Ends the waits of calls that wait (BLOCK): the head of a line is granted or goes on waiting, and a call whose time is up is
+//! denied. The lines are those of [`engine::line`].
 
-use crate::decide::{decide_and_write, Keyspace};
+use crate::decide::{conclude, decide_and_write, Keyspace};
 use crate::error::Error;
 use engine::decide::Mode;
 use engine::decision::Decision;
 use engine::line::{LineId, LineTypes, Lines, Ticket};
 use engine::request::Request;
 
-/// A server with lines, as far as trying a head needs it.
+/// A server with lines of waiting calls.
 pub trait WaitingServer: Keyspace {
     /// The types of its lines.
     type Types: LineTypes;
 
-    /// Makes a transition of the lines, which is given their time.
+    /// Makes a transition of the lines, which receives the time of their clock.
     fn change<T>(&self, transition: impl FnOnce(&mut Lines<Self::Types>, u64) -> T) -> T;
 
-    /// Returns how many microseconds ago the time of the call was read.
+    /// Returns the microseconds since the time of the call was read.
     fn age_us(&self, key: Self::Key) -> u64;
 
-    /// Ends a wait with this result.
+    /// Counts a wait on the key that ended with a grant or without one.
+    fn count_wait(&self, key: Self::Key, granted: bool);
+
+    /// Ends a wait with this reply, and removes the call from its line.
     fn end(
         &self,
         ticket: Ticket,
@@ -28,8 +32,8 @@ pub trait WaitingServer: Keyspace {
     );
 }
 
-/// Tries the call at the head of a line, on its key. If it is denied it goes on waiting, unless its time `is_overdue`.
-/// Returns whether its wait is over.
+/// Tries the call at the head of a line, on its key. If it is denied it goes on waiting, unless it `is_overdue`: its time is
+/// up. Returns whether its wait is over.
 pub fn try_head<S: WaitingServer>(
     server: &S,
     line: LineId,
@@ -43,16 +47,40 @@ pub fn try_head<S: WaitingServer>(
             let wait_us = decision.verdict.retry_after_us();
             let wait_us = wait_us.map(|wait_us| wait_us.saturating_sub(server.age_us(key)));
             server.change(|lines, now_us| lines.record_denial(line, wait_us, now_us));
-            false
+            return false;
         }
-        // The key cannot be written just now. The call goes on waiting, even past its deadline.
+        // The key cannot be written at the moment. The call goes on waiting, even past its deadline.
         Err(Error::InUse) => {
             server.change(|lines, now_us| lines.postpone(line, now_us));
-            false
+            return false;
         }
         result => {
+            if let Ok(decision) = &result {
+                server.count_wait(key, decision.allowed());
+                conclude(server, key, request, decision);
+            }
             server.end(ticket, key, request, result);
-            true
         }
     }
+    true
+}
+
+/// Denies a call whose time in line is up, other than the head: the calls before it bar it. In [`Mode::Look`] its denial is
+/// not counted in the key (COUNTDENIED).
+///
+/// # Errors
+///
+/// As [`decide_and_write`].
+pub fn deny<S: WaitingServer>(
+    server: &S,
+    key: S::Key,
+    request: &Request,
+    mode: Mode,
+) -> Result<Decision, Error> {
+    let denied = decide_and_write(server, key, request, true, mode);
+    server.count_wait(key, false);
+    if let Ok(denied) = &denied {
+        conclude(server, key, request, denied);
+    }
+    denied
 }

@@ -2,7 +2,7 @@
 
 use super::value::ValueBuilder;
 use super::{MemoryServer, Ticket};
-use crate::call::{Overview, ServerCall, WaitQueue, Words};
+use crate::call::{Overview, ServerCall, Words};
 use crate::decide::Keyspace;
 use crate::environment::Environment;
 use crate::error::Error;
@@ -15,9 +15,8 @@ use engine::db_key::DbKey;
 use engine::decide::Mode;
 use engine::heavy::HeavyRow;
 use engine::memory::MemoryKey;
-use engine::request::Request;
 use engine::reservation::{spelled_id, Id};
-use engine::settle::{release, SettleOutcome};
+use engine::settle::SettleOutcome;
 use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
@@ -142,49 +141,6 @@ impl<'a> ServerCall<'a> for MemoryCall<'a> {
 
     fn key(&self, at: usize, now_us: u64) -> Option<KeyMoment<'a>> {
         Some(KeyMoment { name: self.word(at)?, now_us })
-    }
-}
-
-impl<'a> WaitQueue<'a> for MemoryCall<'a> {
-    fn wake(&self, key: KeyMoment<'a>) {
-        self.server.wake_line(key);
-    }
-
-    fn release_and_wake(&self, key: KeyMoment<'a>, ids: &[&[u8]]) -> Result<usize, Error> {
-        let mut released: usize = 0;
-        for id in ids {
-            let held = release(self.server.store(key, Mode::Final), &Id::from(*id), None)?;
-            released = released.saturating_add(usize::from(held));
-        }
-        self.wake(key);
-        Ok(released)
-    }
-
-    fn is_barred(&self, key: KeyMoment<'a>, leave: u64) -> bool {
-        self.server.lines.borrow().is_barred(key.db_key(), leave)
-    }
-
-    fn id_waits(&self, key: KeyMoment<'a>, id: &[u8]) -> bool {
-        self.server.lines.borrow().id_waits(key.db_key(), id)
-    }
-
-    fn waiting_on(&self, key: KeyMoment<'a>) -> u64 {
-        u64::try_from(self.server.lines.borrow().waiting_on(key.db_key())).unwrap_or(u64::MAX)
-    }
-
-    fn may_block(&self) -> bool {
-        true
-    }
-
-    fn join(
-        &self,
-        key: KeyMoment<'a>,
-        request: &Request,
-        block_ms: u64,
-        wait_us: Option<u64>,
-    ) -> Result<(), Error> {
-        self.ticket.set(Some(self.server.join_line(key, request, block_ms, wait_us)?));
-        Ok(())
     }
 }
 

@@ -1,17 +1,20 @@
-//! Calls that wait (BLOCK). The lines are the engine's; what is due is done when the caller asks for it, and before and
-//! after the calls that may change a key.
+//! Calls that wait (BLOCK), in the lines of the engine. Waits end when the caller asks for replies, and before and after calls
+//! that may change a key.
 
-use super::memory_call::KeyMoment;
+use super::memory_call::{KeyMoment, MemoryCall};
 use super::value::{Value, ValueBuilder};
 use super::MemoryServer;
-use crate::decide::{conclude, decide_and_write, give_back};
+use crate::call::WaitQueue;
+use crate::decide::{give_back, Keyspace};
 use crate::error::Error;
 use crate::reply;
-use crate::waiting::{try_head, WaitingServer};
+use crate::waiting::{deny, try_head, WaitingServer};
 use engine::decide::Mode;
 use engine::decision::Decision;
 use engine::line::{deadline_us, Joining, LineId, LineStep, LineTypes, Lines, Ticket};
 use engine::request::Request;
+use engine::reservation::Id;
+use engine::settle::release;
 use std::convert::Infallible;
 
 /// The types of the lines in memory.
@@ -28,48 +31,47 @@ impl LineTypes for MemoryLineTypes {
 pub(super) struct EndedWait {
     ticket: Ticket,
     reply: Value,
-    /// What was granted, in case it has to be given back.
+    /// The grant, in case it has to be given back.
     granted: Option<EndedGrant>,
 }
 
-/// What a wait that is over was granted.
+/// The grant that ended a wait.
 struct EndedGrant {
-    /// The key's name.
+    /// The name of the key.
     name: Box<[u8]>,
-    /// What was asked for.
     request: Request,
     decision: Decision,
-    /// When it was granted, in Unix microseconds.
+    /// The time of the grant, in Unix microseconds.
     granted_us: u64,
 }
 
-/// A clock that never goes back, derived from one that may be set.
+/// A clock that never goes back, derived from a wall clock that may be set back.
 #[derive(Default)]
 pub(super) struct WaitClock {
-    /// The last time that was seen.
+    /// The last time of the wall clock, in Unix microseconds.
     wall_us: u64,
-    /// How many microseconds have passed, which only grows.
+    /// The time of this clock, in microseconds since the server was created.
     passed_us: u64,
 }
 
 impl WaitClock {
-    /// Returns the last time that was seen, in Unix microseconds.
+    /// Returns the last time of the wall clock, in Unix microseconds.
     pub(super) fn wall_us(&self) -> u64 {
         self.wall_us
     }
 
-    /// Takes note of the time; returns whether the clock was set back.
+    /// Notes the time of the wall clock. Returns whether it was set back.
     fn see(&mut self, wall_us: u64) -> bool {
-        let back = wall_us < self.wall_us;
+        let was_set_back = wall_us < self.wall_us;
         self.passed_us = self.passed_us.saturating_add(wall_us.saturating_sub(self.wall_us));
         self.wall_us = wall_us;
-        back
+        was_set_back
     }
 }
 
 impl MemoryServer {
-    /// Returns the replies to the calls whose wait has ended by `now_us`: granted, or denied because their time is up. Call
-    /// it at [`MemoryServer::next_us`].
+    /// Returns the replies to the calls whose wait has ended by `now_us`, with a grant or because their time is up. Call it at
+    /// [`MemoryServer::next_us`].
     pub fn take_ended(&mut self, now_us: u64) -> Vec<(Ticket, Value)> {
         self.end_due(now_us);
         let ended = std::mem::take(&mut *self.ended.borrow_mut());
@@ -83,8 +85,8 @@ impl MemoryServer {
         self.ended.borrow().iter().map(|one| one.ticket).collect()
     }
 
-    /// Returns the reply to one call that waited, if it is over at `now_us`. Those of others stay, so that each can still be
-    /// withdrawn with what it was granted.
+    /// Returns the reply to one call if its wait has ended by `now_us`. The replies to other calls stay, so that each call can
+    /// still be withdrawn together with its grant.
     pub fn take_reply(&mut self, ticket: Ticket, now_us: u64) -> Option<Value> {
         self.end_due(now_us);
         let mut ended = self.ended.borrow_mut();
@@ -92,7 +94,7 @@ impl MemoryServer {
         Some(ended.remove(at).reply)
     }
 
-    /// Ends the waits that are over at `now_us`.
+    /// Ends the waits that are due at `now_us`.
     fn end_due(&mut self, now_us: u64) {
         self.see_time(now_us);
         let passed_us = self.clock.passed_us;
@@ -101,14 +103,14 @@ impl MemoryServer {
             let Some((line, line_key)) = due else { break };
             let key = KeyMoment { name: &line_key.name, now_us };
             if !self.visit(line, key) {
-                // The engine takes care that what was done is not due again. If it were, this would go on for ever.
+                // The engine never returns the same work twice. If it did, this loop would never end.
                 break;
             }
         }
     }
 
-    /// Returns when [`MemoryServer::take_ended`] should be called next, in Unix microseconds. `None` while no call waits.
-    /// Each call may change it.
+    /// Returns the time at which to call [`MemoryServer::take_ended`] next, in Unix microseconds. `None` while no call waits.
+    /// Every call may change it.
     pub fn next_us(&self) -> Option<u64> {
         let WaitClock { wall_us, passed_us } = self.clock;
         if !self.ended.borrow().is_empty() {
@@ -118,7 +120,7 @@ impl MemoryServer {
         Some(wall_us.saturating_add(due_us.saturating_sub(passed_us)))
     }
 
-    /// Ends a wait without a reply, because the caller is gone. A grant that the caller did not receive is given back.
+    /// Ends a wait without a reply, because the caller is gone. A grant that the caller has not received is given back.
     pub fn withdraw(&mut self, ticket: Ticket, now_us: u64) {
         self.see_time(now_us);
         let passed_us = self.clock.passed_us;
@@ -127,7 +129,7 @@ impl MemoryServer {
         let Some(ended) = place.map(|at| self.ended.borrow_mut().remove(at)) else { return };
         if let Some(EndedGrant { name, request, decision, granted_us }) = ended.granted {
             let key = KeyMoment { name: &name, now_us };
-            // If the key was changed meanwhile so that this cannot be done, it is dropped.
+            // This fails only if the key was changed meanwhile so that nothing can be given back.
             let _ = give_back(&&*self, key, &request, &decision, granted_us);
             self.wake_line(key);
         }
@@ -137,24 +139,6 @@ impl MemoryServer {
         if self.clock.see(now_us) {
             self.lines.borrow_mut().restart_timer(self.clock.passed_us);
         }
-    }
-
-    /// Puts a call into the line of its key.
-    pub(super) fn join_line(
-        &self,
-        key: KeyMoment,
-        request: &Request,
-        block_ms: u64,
-        wait_us: Option<u64>,
-    ) -> Result<Ticket, Error> {
-        let most = self.numbers.max_waiters.get();
-        let mut lines = self.lines.borrow_mut();
-        let ticket = lines.admit(most).ok_or(Error::TooManyWaiters)?;
-        let passed_us = self.clock.passed_us;
-        let deadline_us = deadline_us(passed_us, block_ms);
-        let joins = Joining { call: *request, handle: (), deadline_us, wait_us };
-        lines.join(ticket, key.db_key(), joins, passed_us);
-        Ok(ticket)
     }
 
     /// Tries the head of the line on the key, and after each grant the next.
@@ -182,12 +166,62 @@ impl MemoryServer {
                     try_head(&self, line, (ticket, &call), key, is_overdue);
                 }
                 Some(LineStep::Dismiss { ticket, call }) => {
-                    let denied = decide_and_write(&self, key, &call, true, Mode::Try);
+                    let denied = deny(&self, key, &call, Mode::Try);
                     (&self).end(ticket, key, &call, denied);
                 }
             }
             any = true;
         }
+    }
+}
+
+impl<'a> WaitQueue<'a> for MemoryCall<'a> {
+    fn wake(&self, key: KeyMoment<'a>) {
+        self.server.wake_line(key);
+    }
+
+    fn release_and_wake(&self, key: KeyMoment<'a>, ids: &[&[u8]]) -> Result<usize, Error> {
+        let mut released: usize = 0;
+        for id in ids {
+            let held = release(self.server.store(key, Mode::Final), &Id::from(*id), None)?;
+            released = released.saturating_add(usize::from(held));
+        }
+        self.wake(key);
+        Ok(released)
+    }
+
+    fn is_barred(&self, key: KeyMoment<'a>, leave: u64) -> bool {
+        self.server.lines.borrow().is_barred(key.db_key(), leave)
+    }
+
+    fn id_waits(&self, key: KeyMoment<'a>, id: &[u8]) -> bool {
+        self.server.lines.borrow().id_waits(key.db_key(), id)
+    }
+
+    fn waiting_on(&self, key: KeyMoment<'a>) -> u64 {
+        u64::try_from(self.server.lines.borrow().waiting_on(key.db_key())).unwrap_or(u64::MAX)
+    }
+
+    fn may_block(&self) -> bool {
+        true
+    }
+
+    fn join(
+        &self,
+        key: KeyMoment<'a>,
+        request: &Request,
+        block_ms: u64,
+        wait_us: Option<u64>,
+    ) -> Result<(), Error> {
+        let MemoryServer { lines, clock, numbers, .. } = self.server;
+        let mut lines = lines.borrow_mut();
+        let ticket = lines.admit(numbers.max_waiters.get()).ok_or(Error::TooManyWaiters)?;
+        let passed_us = clock.passed_us;
+        let deadline_us = deadline_us(passed_us, block_ms);
+        let joining = Joining { call: *request, handle: (), deadline_us, wait_us };
+        lines.join(ticket, key.db_key(), joining, passed_us);
+        self.ticket.set(Some(ticket));
+        Ok(())
     }
 }
 
@@ -202,6 +236,8 @@ impl<'a> WaitingServer for &'a MemoryServer {
         0
     }
 
+    fn count_wait(&self, _key: KeyMoment<'a>, _granted: bool) {}
+
     fn end(
         &self,
         ticket: Ticket,
@@ -209,13 +245,10 @@ impl<'a> WaitingServer for &'a MemoryServer {
         request: &Request,
         result: Result<Decision, Error>,
     ) {
-        if self.change(|lines, passed_us| lines.forget(ticket, passed_us)).is_none() {
-            return;
-        }
+        self.change(|lines, passed_us| lines.forget(ticket, passed_us));
         let (mut granted, builder) = (None, ValueBuilder::default());
         let reply = match result {
             Ok(decision) => {
-                conclude(self, key, request, &decision);
                 if decision.allowed() {
                     granted = Some(EndedGrant {
                         name: key.name.into(),
