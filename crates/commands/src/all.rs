@@ -18,7 +18,6 @@ use engine::decide::{decide, Mode, Part, Place};
 use engine::decision::TimeUnit;
 use engine::groups::{denials, whole_reply, PartDecision};
 use smallvec::SmallVec;
-use std::ops::Range;
 
 /// The most keys of a call.
 const MAX_KEYS: u64 = 64;
@@ -40,10 +39,10 @@ pub(crate) fn all<'a, C: WaitQueue<'a>>(call: &C, mode: Mode) -> Result<CallResu
     let clauses = read_clauses(call, &keys)?;
     if mode != Mode::Look {
         // Calls that wait come first.
-        keys.each(call).for_each(|key| call.wake(key));
+        keys.keys.iter().for_each(|key| call.wake(*key));
     }
     let mut parts = SmallVec::<[Part<StoreOf<'a, C>>; FEW_KEYS]>::new();
-    for (key, clause) in keys.each(call).zip(&clauses) {
+    for (&key, clause) in keys.keys.iter().zip(&clauses) {
         if mode != Mode::Look && clause.request.id().is_some_and(|id| call.id_waits(key, id)) {
             return Err(Error::Duplicate);
         }
@@ -54,7 +53,7 @@ pub(crate) fn all<'a, C: WaitQueue<'a>>(call: &C, mode: Mode) -> Result<CallResu
     keys.keyspace.count_dropped(plan.write());
     let parts: Parts = parts.iter().map(|part| *part.in_call()).collect();
     if mode != Mode::Look {
-        note(call, &keys, &clauses, &parts, allowed);
+        note(&keys, &clauses, &parts, allowed);
     }
     reply_to_all(&call.sink(), &clauses, &parts, allowed)
 }
@@ -106,15 +105,9 @@ fn reply_to_all(
     Ok(CallResult::of(allowed))
 }
 
-/// Notes how the clauses ended: policies count choices, and every clause of a group that denied; of such a group one denial
-/// is noted, on the key of the clause that speaks for it.
-fn note<'a, C: ServerCall<'a>>(
-    call: &C,
-    keys: &CallKeys<C::Keys>,
-    clauses: &Clauses,
-    parts: &Parts,
-    allowed: bool,
-) {
+/// Counts the clauses for their policies: the choice of each group, and all clauses of a group that denies the call. Notes
+/// one denial for each such group, on the key of the clause that stands for it in the reply.
+fn note<K: Keyspace>(keys: &CallKeys<K>, clauses: &Clauses, parts: &Parts, allowed: bool) {
     for (clause, part) in clauses.iter().zip(parts) {
         let ended = match (part.is_choice, part.allowed) {
             (true, true) if allowed => PolicyVerdict::Allowed,
@@ -131,29 +124,19 @@ fn note<'a, C: ServerCall<'a>>(
     }
     for (at, ..) in denials(parts).filter(|(_, part, _)| !part.group_allowed) {
         if clauses.get(at).is_some_and(|clause| clause.request.takes()) {
-            if let Some(key) = keys.each(call).nth(at) {
-                keys.keyspace.note_denial(key);
+            if let Some(key) = keys.keys.get(at) {
+                keys.keyspace.note_denial(*key);
             }
         }
     }
 }
 
 /// The keys of a call, which are all different.
-struct CallKeys<K> {
+struct CallKeys<K: Keyspace> {
     keyspace: K,
-    /// Which of its words they are.
-    words: Range<usize>,
-    /// One instant for all, also where the server does not freeze the time of a command.
-    now_us: u64,
-}
-
-impl<K: Keyspace> CallKeys<K> {
-    fn each<'s, 'a, C: ServerCall<'a, Keys = K, Key = K::Key>>(
-        &'s self,
-        call: &'s C,
-    ) -> impl Iterator<Item = K::Key> + use<'s, 'a, C, K> {
-        self.words.clone().filter_map(|at| call.key(at, self.now_us))
-    }
+    keys: SmallVec<[K::Key; FEW_KEYS]>,
+    /// The position of the first word after the keys.
+    end: usize,
 }
 
 /// Returns the keys of a call.
@@ -167,6 +150,7 @@ fn read_keys<'a, C: ServerCall<'a>>(call: &C) -> Result<CallKeys<C::Keys>, Error
     if number > MAX_KEYS {
         return Err(Error::NumKeys);
     }
+    // The same time for all keys, even on a server that does not freeze it during a command.
     let now_us = command_us(call)?;
     let words = 2..usize::try_from(number).unwrap_or(usize::MAX).saturating_add(2);
     for at in words.clone() {
@@ -176,7 +160,8 @@ fn read_keys<'a, C: ServerCall<'a>>(call: &C) -> Result<CallKeys<C::Keys>, Error
         }
     }
     let keyspace = call.keys_of_several(words.clone())?;
-    Ok(CallKeys { keyspace, words, now_us })
+    let end = words.end;
+    Ok(CallKeys { keyspace, keys: words.filter_map(|at| call.key(at, now_us)).collect(), end })
 }
 
 /// Reads the clauses of a call, one for each of its keys.
@@ -185,7 +170,7 @@ fn read_clauses<'a, C: ServerCall<'a>>(
     keys: &CallKeys<C::Keys>,
 ) -> Result<Clauses, Error> {
     let environment = call.environment();
-    let mut arguments = Arguments::from(call, keys.words.end);
+    let mut arguments = Arguments::from(call, keys.end);
     let mut clauses = Clauses::new();
     let mut unit = TimeUnit::Seconds;
     let mut group: usize = 0;
@@ -205,12 +190,12 @@ fn read_clauses<'a, C: ServerCall<'a>>(
         }
         let family = Family::named(word).ok_or(Error::NoClause)?;
         clauses.push(arguments.clause(&environment, family, group)?);
-        // What follows one too many is not read, however much it is.
-        if clauses.len() > keys.words.len() {
+        // The rest is not read after one clause too many, because it may be long.
+        if clauses.len() > keys.keys.len() {
             return Err(Error::Clauses);
         }
     }
-    if clauses.len() != keys.words.len() {
+    if clauses.len() != keys.keys.len() {
         return Err(Error::Clauses);
     }
     clauses.iter_mut().for_each(|clause| clause.request.unit = unit);
