@@ -5,21 +5,13 @@ use crate::call::{first_key, CallResult, WaitQueue};
 use crate::decide::Keyspace;
 use crate::error::Error;
 use crate::reply::ReplySink;
-use engine::ban::{Ban, BanNow};
+use engine::ban::BanNow;
 use engine::decide::Mode;
 use engine::held::Holds;
 use engine::store::{BucketKey, Entries, Reservations, Store, WindowKey};
 
 /// A field of the reply, which is -1 if there is nothing to tell.
 type Field = (&'static str, Option<u64>);
-
-/// What a key holds.
-struct KeyContents {
-    kind: &'static str,
-    /// The fields that only this kind has.
-    fields: Vec<Field>,
-    ban: Option<Ban>,
-}
 
 /// `RL.INFO key`
 pub(crate) fn info<'a, C: WaitQueue<'a>>(call: &C) -> Result<CallResult, Error> {
@@ -28,17 +20,13 @@ pub(crate) fn info<'a, C: WaitQueue<'a>>(call: &C) -> Result<CallResult, Error> 
     }
     let (key, now_us) = first_key(call)?;
     let keys = call.keys();
-    let Some(KeyContents { kind, mut fields, ban }) = read(&keys, key)? else {
+    let Some((kind, mut fields)) = read(&keys, key)? else {
         // A key without state may have a line: calls wait for a semaphore of 0.
         call.sink().map(0);
         return Ok(CallResult::Allowed);
     };
     let ttl_ms = keys.expires_at_ms(key).map(|at_ms| at_ms.saturating_sub(now_us / 1_000));
-    fields.extend([
-        ("ban", Some(BanNow::at(ban, now_us).left_us().div_ceil(1_000))),
-        ("waiting", Some(call.waiting_on(key))),
-        ("ttl", ttl_ms),
-    ]);
+    fields.extend([("waiting", Some(call.waiting_on(key))), ("ttl", ttl_ms)]);
     let sink = call.sink();
     sink.map(fields.len().saturating_add(1));
     sink.text(b"kind");
@@ -53,30 +41,33 @@ pub(crate) fn info<'a, C: WaitQueue<'a>>(call: &C) -> Result<CallResult, Error> 
     Ok(CallResult::Allowed)
 }
 
-/// Returns what a key holds. `None` if there is no key. O(entries + reservations).
-fn read<K: Keyspace>(keys: &K, key: K::Key) -> Result<Option<KeyContents>, Error> {
+/// Returns the kind of a key, and the fields that follow from its value. `None` if there is no key. O(entries + reservations).
+fn read<K: Keyspace>(keys: &K, key: K::Key) -> Result<Option<(&'static str, Vec<Field>)>, Error> {
     let store = keys.store(key, Mode::Look);
-    match store.bucket().read().map_err(Into::into) {
-        Ok(None) => Ok(None),
+    let now_us = store.now_us();
+    let (kind, mut fields, ban) = match store.bucket().read().map_err(Into::into) {
+        Ok(None) => return Ok(None),
         Ok(Some(stored)) => {
-            let full_in_us = stored.full_at_us().saturating_sub(store.now_us());
+            let full_in_us = stored.full_at_us().saturating_sub(now_us);
             let fields = vec![
                 ("full_in", Some(full_in_us.div_ceil(1_000))),
                 ("debt", Some(stored.debt_ns().div_ceil(1_000_000))),
             ];
-            Ok(Some(KeyContents { kind: "bucket", fields, ban: stored.ban() }))
+            ("bucket", fields, stored.ban())
         }
         Err(Error::NotString) => {
             let mut window = store.window();
-            match window.read(None).map_err(Into::into) {
-                Err(Error::NotZset) => return Err(Error::NotLimit),
-                read => read?,
-            }
-            let fields = window_fields(&mut window, store.now_us()).map_err(Into::into)?;
-            Ok(Some(KeyContents { kind: "window", fields, ban: window.ban() }))
+            window.read(None).map_err(|error| match error.into() {
+                Error::NotZset => Error::NotLimit,
+                other => other,
+            })?;
+            let fields = window_fields(&mut window, now_us).map_err(Into::into)?;
+            ("window", fields, window.ban())
         }
-        Err(error) => Err(error),
-    }
+        Err(error) => return Err(error),
+    };
+    fields.push(("ban", Some(BanNow::at(ban, now_us).left_us().div_ceil(1_000))));
+    Ok(Some((kind, fields)))
 }
 
 /// Returns what is in a window, dead entries too.
