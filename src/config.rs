@@ -4,11 +4,11 @@ use commands::settings::{Numbers, Switch};
 
 /// The settings that are numbers.
 pub static NUMBERS: Numbers = Numbers::new();
-/// Whether limits must be given as policies.
+/// `policies-only`: limits must be given as policies.
 pub static POLICIES_ONLY: Switch = Switch::off();
-/// Whether denials are published as keyspace events.
+/// `notify-denied`: denials are published as keyspace events.
 pub static NOTIFY_DENIED: Switch = Switch::off();
-/// Whether the module also answers CL.THROTTLE.
+/// `cl-throttle`: the module also answers CL.THROTTLE.
 pub static CL_THROTTLE: Switch = Switch::off();
-/// Whether MODULE UNLOAD may lose settings.
+/// `allow-unload`: MODULE UNLOAD may lose settings.
 pub static ALLOW_UNLOAD: Switch = Switch::off();

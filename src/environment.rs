@@ -1,4 +1,4 @@
-//! What arguments mean on this server: its settings, policies and time zones.
+//! The settings, policies and time zones of this server, which the arguments of calls refer to.
 
 use crate::config::{NUMBERS, POLICIES_ONLY};
 use crate::redis::under_lock::UnderLock;

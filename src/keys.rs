@@ -1,5 +1,5 @@
-//! The keys of this server as the commands use them, and what is noted of calls on them: the counters of policies, the most
-//! denied keys, and keyspace events.
+//! The keys of this server as the commands use them. Calls on them are counted for policies and for INFO, and denials also
+//! for RL.TOP and as keyspace events.
 
 use crate::config;
 use crate::environment::POLICIES;
@@ -42,7 +42,7 @@ pub fn forget_top() {
 /// The keys of this server.
 #[derive(Default)]
 pub struct ServerKeys<'e, 'c> {
-    /// Whether one call is over several keys, which together must not take too long.
+    /// True for a call over several keys, which together must not take too long to read.
     pub of_several: bool,
     /// Holds the key that a release has just emptied, until a waiter is tried.
     pub emptied: Option<&'e Cell<Option<EmptiedKey<'c>>>>,
@@ -78,8 +78,8 @@ impl<'e, 'c> Keyspace for ServerKeys<'e, 'c> {
         }
     }
 
-    fn count_policy(&self, id: u64, ended: PolicyVerdict) {
-        POLICIES.with(|table| table.count(id, ended));
+    fn count_policy(&self, id: u64, verdict: PolicyVerdict) {
+        POLICIES.with(|table| table.count(id, verdict));
     }
 
     /// Counts the denial for RL.TOP, and publishes a keyspace event.

@@ -4,12 +4,12 @@ use commands::call::CallResult;
 use commands::counter::Counter;
 use commands::table::COMMANDS;
 
-/// How the calls of one command have ended since the module was loaded.
+/// Counters of the calls of one command since the module was loaded, by how they ended.
 #[derive(Debug)]
 pub struct CommandStats {
-    /// Calls that were allowed or would be, or that settled something.
+    /// Calls that were allowed, looks that found that a call would be, and calls that settled a reservation.
     pub allowed: Counter,
-    /// Calls that were denied or would be, or that found nothing to settle.
+    /// Calls that were denied, looks that found that a call would be, and calls that found no reservation to settle.
     pub denied: Counter,
     /// Calls that returned an error.
     pub errors: Counter,
@@ -21,7 +21,7 @@ impl CommandStats {
         CommandStats { allowed: Counter::new(), denied: Counter::new(), errors: Counter::new() }
     }
 
-    /// Counts the end of a call. This is the only place where calls are counted.
+    /// Counts a call by how it ended. This is the only place where calls are counted.
     pub fn count<E>(&self, result: &Result<CallResult, E>) {
         match result {
             Ok(CallResult::Allowed) => self.allowed.add(1),

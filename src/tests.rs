@@ -5,7 +5,7 @@ use crate::redis::fake::{count_allocations, FakeServer, ReplyElement};
 
 const NOW_US: i64 = 1_700_000_000_000_000;
 
-/// Whether a reply says that the call was limited.
+/// Returns the element `limited` of a reply.
 fn limited(replies: &[ReplyElement]) -> i64 {
     match replies.get(1) {
         Some(ReplyElement::Integer(limited)) => *limited,

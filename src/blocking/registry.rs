@@ -115,7 +115,7 @@ fn is_empty() -> bool {
     LINE_COUNT.load(Ordering::Relaxed) == 0
 }
 
-/// Asks the lines a question whose answer is the default while there are none.
+/// Asks the lines a question. The answer is the default while there are no lines.
 pub fn ask<T: Default>(question: impl FnOnce(&ServerLines) -> T) -> T {
     if is_empty() {
         return T::default();

@@ -21,8 +21,8 @@ use engine::request::Request;
 use engine::reservation::spelled_id;
 use engine::text::Text;
 
-/// Adds a call that was denied for `wait_us` to the line of its key. It waits for at most `block_ms` milliseconds, or forever
-/// if that is 0.
+/// Adds a call that was denied for `wait_us` to the line of its key. It waits for at most `block_ms` milliseconds, or
+/// forever if that is 0.
 pub fn join(
     call: &Call,
     key_ctx: KeyContext,

@@ -32,9 +32,9 @@ use std::cell::Cell;
 /// The maximum number of steps in a line before it is the next line's turn.
 const STEPS_IN_A_ROW: usize = 8;
 
-/// Tries the head of the line on the key, and after each grant the next, while the time budget lasts. The timer tries the
-/// rest. Called before a command takes, and after one that may have given something back, which hands over a key that it
-/// `emptied`.
+/// Tries the head of the line on the key, and after each grant the next head, while the time budget lasts. The timer tries
+/// the rest. Called before a command takes, and after a command that may have given something back. A command that has
+/// `emptied` the key passes it on.
 pub fn wake<'c>(key_ctx: KeyContext<'c>, emptied: Option<EmptiedKey<'c>>) {
     if has_waiter(key_ctx) {
         wake_line(key_ctx, emptied);
@@ -54,7 +54,7 @@ fn wake_line<'c>(key_ctx: KeyContext<'c>, emptied: Option<EmptiedKey<'c>>) {
     }
     while let Some((ticket, call)) = look(|lines| lines.head(line)).filter(|_| work.has_time()) {
         // A command does not end waits that are overdue. In MULTI and Lua its clock may be frozen in the past, so a waiter
-        // could be denied what is free by now.
+        // could be denied although enough is available by now.
         if !try_head(&keys, line, (ticket, &call.request), key_ctx, false) {
             return;
         }
@@ -96,7 +96,7 @@ impl<'c> WaitingServer for ServerKeys<'_, 'c> {
     }
 }
 
-/// Does what is due in all lines. Called when the timer fires.
+/// Does the due work in all lines. Called when the timer fires.
 pub fn serve_timer(ctx: Context) {
     let work = WorkGuard::begin(Cause::Timer);
     let mut accepted = accepts_writes(ctx);
@@ -114,7 +114,7 @@ pub fn serve_timer(ctx: Context) {
     }
 }
 
-/// Does what is due in a line, in at most [`STEPS_IN_A_ROW`] steps. `accepted` is the server's last answer to the question
+/// Does the due work in a line, in at most [`STEPS_IN_A_ROW`] steps. `accepted` is the server's last answer to the question
 /// whether it accepts writes. Returns its new answer.
 fn visit(
     ctx: Context,

@@ -33,7 +33,7 @@ const fn number(digits: &str) -> c_int {
     }
 }
 
-/// The longest line that no server cuts, with room for what the server writes before it.
+/// The maximum length of a line. Servers cut lines at 1,024 bytes, including what they write before the text.
 const MAX_LINE: usize = 900;
 
 /// Logs the version, the number of policies, and the settings that are not at their defaults.
@@ -42,7 +42,7 @@ pub fn log_load(ctx: Context) {
     let policies = POLICIES.with(|table| table.list().len());
     let mut line = format!("version {version}, commit {commit}, {policies} policies");
     let changed = settings::not_default();
-    // The table of policies is long, so only their number is logged.
+    // Only the number of policies is logged, because their definitions are long.
     let changed: Vec<_> = changed.iter().filter(|(name, _)| *name != "policies").collect();
     line.push_str(if changed.is_empty() { ", default settings" } else { ", settings:" });
     for (name, value) in changed {

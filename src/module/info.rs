@@ -17,15 +17,15 @@ pub fn write_fields(info: &Info, crashed: bool) {
     for (command, stats) in COMMANDS.iter().zip(&stats::BY_COMMAND) {
         let name = command.name.to_string_lossy();
         let name = name.trim_start_matches("rl.").replace('.', "_");
-        for (what, counter) in
+        for (outcome, counter) in
             [("allowed", &stats.allowed), ("denied", &stats.denied), ("errors", &stats.errors)]
         {
-            if let Ok(field) = CString::new(format!("{name}_{what}")) {
+            if let Ok(field) = CString::new(format!("{name}_{outcome}")) {
                 info.number(&field, counter.get());
             }
         }
     }
-    // A crashing server asks on the thread that crashed, while the main thread may be using these.
+    // A crashing server asks on the thread that crashed, while the main thread may be using these values.
     if !crashed {
         report_configuration(info);
         let (indexes, bytes) = indexes::totals();
@@ -49,9 +49,9 @@ fn report_configuration(info: &Info) {
             info.text(&name, &value);
         }
     };
-    text("settings_digest".into(), digest(&settings::decisive()));
+    text("settings_digest".into(), digest(&settings::affecting_replies()));
     let listed = POLICIES.with(|table| table.list());
-    let lines = listed.iter().map(|one| [&one.name, " ", &one.definition, ";"].concat());
+    let lines = listed.iter().map(|policy| [&policy.name, " ", &policy.definition, ";"].concat());
     text("policies_digest".into(), digest(lines.collect::<String>().as_bytes()));
     for policy in listed {
         let ListedPolicy { allowed, denied, shadow_denied, .. } = policy;

@@ -17,7 +17,6 @@ use commands::error::Error;
 
 export!(MODULE);
 
-/// What the server's callbacks call.
 static HANDLERS: Handlers = Handlers {
     answer: registration::answer,
     withdraw: blocking::withdraw,

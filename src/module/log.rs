@@ -4,7 +4,7 @@ use crate::redis::context::Context;
 use crate::redis::guard::log;
 use std::ffi::{CStr, CString};
 
-/// What every line begins with.
+/// The beginning of every line.
 pub const PREFIX: &str = "redis-ratelimit: ";
 
 /// Writes a line at level "warning", after [`PREFIX`].

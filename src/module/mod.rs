@@ -1,4 +1,4 @@
-//! What the server sees of the module: loading, commands, settings and INFO.
+//! The module as the server sees it: loading, commands, settings and INFO.
 
 mod build;
 mod info;

@@ -1,4 +1,4 @@
-//! Registering the commands with what follows from the rows of their table, and passing calls of the server on to them.
+//! Registers the commands as the rows of their table describe them, and passes the server's calls to them.
 
 use super::log::log_warning;
 use crate::blocking;
@@ -27,17 +27,17 @@ impl Commands for CommandTable {
     #[inline(always)]
     fn run(call: &Call) {
         let Some(command) = find(call.command) else { return };
-        if ServerTraits::of(command.row.command).keys.answer(call) {
+        if ServerTraits::for_command(command.row.command).keys.answer(call) {
             return;
         }
         let result = run(command.row.command, command.row.options, call);
         end_and_log(call.ctx, command, result);
     }
 
-    fn panicked(call: &Call) {
+    fn reply_to_panic(call: &Call) {
         let Some(command) = find(call.command) else { return };
         command.stats.count(&Err(Error::internal()));
-        // The guard has logged it.
+        // The guard has logged the panic.
         reply_error(call.ctx, Error::internal());
     }
 }
@@ -46,7 +46,7 @@ impl Commands for CommandTable {
 #[derive(Clone, Copy)]
 struct ServerCommand {
     row: &'static CommandRow,
-    /// How its calls have ended.
+    /// Counters of its calls.
     stats: &'static CommandStats,
 }
 
@@ -56,7 +56,7 @@ fn find(CommandNumber(number): CommandNumber) -> Option<ServerCommand> {
     Some(ServerCommand { row, stats })
 }
 
-/// Counts the end of a call, and replies with its error if it has one. A bug of ours is logged.
+/// Counts a call by how it ended, and replies with its error, if any. A bug of ours is logged.
 fn end_and_log(ctx: Context, command: ServerCommand, result: Result<CallResult, Error>) {
     command.stats.count(&result);
     let Err(error) = result else { return };
@@ -71,7 +71,7 @@ fn log_internal(ctx: Context, command: ServerCommand, at: &Location) {
     log_warning(ctx, &format!("internal error in {name} at {at}, please report it"));
 }
 
-// Kept out of the way of the many calls that end without an error.
+// Out of line, because most calls end without an error.
 #[cold]
 #[inline(never)]
 fn reply_error(ctx: Context, error: Error) {
@@ -89,11 +89,11 @@ pub fn answer(ctx: Context, wait: WaitNumber) {
     end_and_log(ctx, command, result.map(|decided| reply::write(&ctx, &call.request, &decided)));
 }
 
-/// One C function for each row of the table.
+/// A C function for each row of the table.
 const ENTRIES: [EntryPoint; COMMANDS.len()] = entries![0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15];
 
-/// Registers either the commands that are always there or those on demand. If the server has added the ACL `category`, they
-/// become part of it.
+/// Registers the commands that are always there, or those on demand. If the server has added the ACL `category`, they become
+/// part of it.
 pub fn register(ctx: Context, category: Option<&CStr>, on_demand: bool) -> Result<(), String> {
     for (number, entry) in ENTRIES.into_iter().enumerate() {
         let command = find(CommandNumber(number));
@@ -115,7 +115,7 @@ impl ServerCommand {
         category: Option<&CStr>,
     ) -> Result<(), String> {
         let row = self.row;
-        let ServerTraits { keys, flags, categories } = ServerTraits::of(row.command);
+        let ServerTraits { keys, flags, categories } = ServerTraits::for_command(row.command);
         let name = row.name.to_string_lossy();
         let create = |flags: &str| Declaration::create(ctx, row.name, entry, flags, keys);
         // Servers before 7.0 do not know the flag "blocking" and refuse the whole command.
@@ -138,10 +138,12 @@ impl ServerCommand {
         if !created.describe(&description) {
             return Err(format!("the server refused the description of {name}"));
         }
+        let mut categories = String::from(categories);
         // The commands for operators are not in the module's own category.
-        let own = category.filter(|_| keys != Keys::None);
-        let own = own.map(|own| format!(" {}", own.to_string_lossy())).unwrap_or_default();
-        created.categorize(&format!("{categories}{own}"));
+        if let Some(category) = category.filter(|_| keys != Keys::None) {
+            categories.extend([" ", &category.to_string_lossy()]);
+        }
+        created.categorize(&categories);
         Ok(())
     }
 }
@@ -157,20 +159,20 @@ fn arguments(row: &CommandRow, keys: Keys) -> Vec<Argument> {
     keys.into_iter().chain(positional).chain(options(row.options)).collect()
 }
 
-/// What the server has to know about a command, besides what its row says.
+/// What the server has to know about a command in addition to its row.
 struct ServerTraits {
-    /// Where the keys are, and what the command does with them.
+    /// The positions of the keys, and the command's access to them.
     keys: Keys,
     /// Flags of RedisModule_CreateCommand.
     flags: &'static str,
-    /// The ACL categories that a command of the server's own would have by its flags.
+    /// The ACL categories that the server would derive from the flags for a command of its own.
     categories: &'static str,
 }
 
 impl ServerTraits {
     // Inlined into each entry, where the command is known and only the keys are used.
     #[inline(always)]
-    fn of(command: Command) -> ServerTraits {
+    fn for_command(command: Command) -> ServerTraits {
         use Keys::{Counted, First};
         let (keys, flags, categories) = match command {
             Command::Take(_) => {
@@ -182,11 +184,11 @@ impl ServerTraits {
                 (First(Access::Update), "write fast", "write fast")
             }
             Command::Look(_) => (First(Access::Read), "readonly fast", "read fast"),
-            // They cost the more the more the key holds.
+            // Slow, because their cost grows with what the key holds.
             Command::Held | Command::Info => (First(Access::Read), "readonly", "read slow"),
             Command::All => (Counted(Access::Update), "write deny-oom", "write slow"),
             Command::AllRo => (Counted(Access::Read), "readonly", "read slow"),
-            // They show names of keys and limits to an operator.
+            // For operators only, because they show names of keys and limits.
             Command::Policies | Command::Top => {
                 (Keys::None, "readonly admin", "admin dangerous slow")
             }
@@ -195,7 +197,7 @@ impl ServerTraits {
     }
 }
 
-/// Returns what COMMAND DOCS shows of an argument.
+/// Returns an argument as COMMAND DOCS shows it.
 fn positional(argument: &Positional) -> Vec<Argument> {
     vec![match argument {
         Positional::Integer(name) => Argument::integer(name),
@@ -215,31 +217,31 @@ fn positional(argument: &Positional) -> Vec<Argument> {
     }]
 }
 
-/// Returns the options of a command in the order of their table. Neighbours that exclude each other are one argument, and so
-/// are an option and those that need it.
-fn options(known: OptionSet) -> Vec<Argument> {
+/// Returns the options of a command in the order of their table. Neighbours that exclude each other are one argument. So are
+/// an option and those that need it.
+fn options(accepted: OptionSet) -> Vec<Argument> {
     let mut choices: Vec<Vec<&OptionRow>> = Vec::new();
-    for row in known.rows().filter(|row| row.needs.is_empty()) {
+    for row in accepted.rows().filter(|row| row.needs.is_empty()) {
         match choices.last_mut() {
             Some(choice) if choice.iter().all(|other| row.clashes_with(other)) => choice.push(row),
             _ => choices.push(vec![row]),
         }
     }
-    let one = |choice: Vec<&OptionRow>| {
+    let argument = |choice: Vec<&OptionRow>| {
         let first = choice.first()?;
         let name = first.choice.unwrap_or(first.token);
-        let mut arguments: Vec<_> = choice.into_iter().map(|row| group(row, known)).collect();
+        let mut arguments: Vec<_> = choice.into_iter().map(|row| group(row, accepted)).collect();
         match arguments.len() {
             0 | 1 => arguments.pop().map(Argument::optional),
             _ => Some(Argument::one_of(name, arguments).optional()),
         }
     };
-    choices.into_iter().filter_map(one).collect()
+    choices.into_iter().filter_map(argument).collect()
 }
 
-/// Returns an option with those of `known` that need it.
-fn group(row: &OptionRow, known: OptionSet) -> Argument {
-    let needing = known.rows().filter(|other| other.needs == row.option);
+/// Returns an option with those of `accepted` that need it.
+fn group(row: &OptionRow, accepted: OptionSet) -> Argument {
+    let needing = accepted.rows().filter(|other| other.needs == row.option);
     let needing: Vec<_> = needing.map(|other| option(other).optional()).collect();
     match row.group.filter(|_| !needing.is_empty()) {
         Some(name) => Argument::group(name, [vec![option(row)], needing].concat()),

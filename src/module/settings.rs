@@ -1,5 +1,5 @@
 //! The settings `ratelimit.*`. To add one, add its value to [`crate::config`], or a number to [`Numbers`], and a row here.
-//! If it concerns keys in memory and is no number, also add it to the commands' memory/settings.rs.
+//! If keys in memory have it too and it is not a number, also add it to memory/settings.rs of crates/commands.
 //!
 //! [`Numbers`]: commands::settings::Numbers
 
@@ -18,14 +18,14 @@ use std::ffi::CStr;
 /// A setting, and how load arguments give it.
 pub struct SettingRow {
     setting: Setting,
-    /// As a load argument it comes last: everything after its name, joined with blanks, is its value.
+    /// True if the setting comes last as a load argument. Everything after its name is its value, joined with blanks.
     takes_rest: bool,
-    /// Whether two servers on which it differs may answer the same call differently. INFO compares the policies on their
-    /// own.
-    decides: bool,
+    /// True if two servers may answer the same call differently because of this setting. INFO has a digest of these
+    /// settings, and another one of the policies.
+    affects_replies: bool,
 }
 
-/// The setting that lets MODULE UNLOAD lose the others.
+/// The setting that permits MODULE UNLOAD to lose the others.
 const PERMISSION: &CStr = c"allow-unload";
 
 /// All settings of the module.
@@ -36,19 +36,23 @@ pub static SETTINGS: [SettingRow; 11] = [
     row(number(&NUMBERS.max_waiters)),
     row(Setting::new(c"timezone", &TIMEZONE)),
     row(Setting::new(c"policies-only", &POLICIES_ONLY)),
-    // With another number of keys, counting starts again.
+    // A change of the number of keys starts counting again.
     SettingRow {
-        decides: false,
+        affects_replies: false,
         ..row(Setting { after_change: keys::forget_top, ..number(&NUMBERS.top_keys) })
     },
-    SettingRow { decides: false, ..row(Setting::new(c"notify-denied", &NOTIFY_DENIED)) },
-    SettingRow { decides: false, ..row(Setting::new(PERMISSION, &ALLOW_UNLOAD)) },
+    SettingRow { affects_replies: false, ..row(Setting::new(c"notify-denied", &NOTIFY_DENIED)) },
+    SettingRow { affects_replies: false, ..row(Setting::new(PERMISSION, &ALLOW_UNLOAD)) },
     row(Setting { at_load_only: true, ..Setting::new(c"cl-throttle", &CL_THROTTLE) }),
-    SettingRow { takes_rest: true, decides: false, ..row(Setting::new(c"policies", &POLICIES)) },
+    SettingRow {
+        takes_rest: true,
+        affects_replies: false,
+        ..row(Setting::new(c"policies", &POLICIES))
+    },
 ];
 
 const fn row(setting: Setting) -> SettingRow {
-    SettingRow { setting, takes_rest: false, decides: true }
+    SettingRow { setting, takes_rest: false, affects_replies: true }
 }
 
 const fn number(number: &'static NumberSetting) -> Setting {
@@ -164,8 +168,8 @@ pub fn not_default() -> Vec<(&'static str, Vec<u8>)> {
 }
 
 /// Returns the names and values of the settings that change how calls are answered, in the order of [`SETTINGS`].
-pub fn decisive() -> Vec<u8> {
-    let settings = SETTINGS.iter().filter(|row| row.decides).map(|row| &row.setting);
+pub fn affecting_replies() -> Vec<u8> {
+    let settings = SETTINGS.iter().filter(|row| row.affects_replies).map(|row| &row.setting);
     settings
         .flat_map(|setting| [setting.name.to_bytes(), b" ", &setting.value.get(), b";"].concat())
         .collect()
@@ -209,9 +213,9 @@ pub fn take_arguments<'r>(
     rows: &'r [SettingRow],
     mut arguments: &[&[u8]],
 ) -> Result<TakenArguments<'r>, String> {
-    let mut all = TakenArguments::new();
+    let mut applied = TakenArguments::new();
     while let [name, rest @ ..] = arguments {
-        let [value, after @ ..] = rest else {
+        let [value, after_value @ ..] = rest else {
             return Err("load arguments come in pairs of a setting's name and its value".into());
         };
         let plain = name.strip_prefix(b"ratelimit.").unwrap_or(name);
@@ -220,20 +224,20 @@ pub fn take_arguments<'r>(
         let Some(SettingRow { setting, takes_rest, .. }) = row else {
             return Err(format!("load argument {name} {value_text}: no such setting"));
         };
-        let (taken, after) = match takes_rest {
+        let (result, remaining) = match takes_rest {
             true => (setting.set(&rest.join(&b' ')), [].as_slice()),
-            false => (setting.set(value), after),
+            false => (setting.set(value), after_value),
         };
-        taken.map_err(|why| match takes_rest {
+        result.map_err(|why| match takes_rest {
             // The server cuts long lines, and a table of policies is long.
             true => format!("load argument {name}: {why}"),
             false => format!("load argument {name} {value_text}: {why}"),
         })?;
-        all.retain(|(other, _)| other.name != setting.name);
-        all.push((setting, setting.value.get()));
-        arguments = after;
+        applied.retain(|(other, _)| other.name != setting.name);
+        applied.push((setting, setting.value.get()));
+        arguments = remaining;
     }
-    Ok(all)
+    Ok(applied)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! MODULE UNLOAD: refused if settings would be lost. The log then has the command that loads the module with them.
+//! MODULE UNLOAD is refused if settings would be lost. The log then has the command that loads the module with them.
 
 use super::log::log_warning;
 use super::settings;
@@ -17,32 +17,32 @@ pub fn may_unload(ctx: Context) -> bool {
         return true;
     }
     let permitted = ALLOW_UNLOAD.get();
-    let what = match changed.as_slice() {
-        [_] => "a setting that is not at its default".into(),
-        more => format!("{} settings that are not at their defaults", more.len()),
+    let lost = match changed.len() {
+        1 => "a setting that is not at its default".into(),
+        number => format!("{number} settings that are not at their defaults"),
     };
-    let first = match (permitted, has_settings()) {
-        (true, _) => format!("MODULE UNLOAD loses {what}. The next line loads the module with them"),
+    let explanation = match (permitted, has_settings()) {
+        (true, _) => format!("MODULE UNLOAD loses {lost}. The next line loads the module with them"),
         (false, true) => format!(
-            "MODULE UNLOAD is refused, as it would lose {what}. CONFIG SET ratelimit.allow-unload yes permits it. The next line \
+            "MODULE UNLOAD is refused, as it would lose {lost}. CONFIG SET ratelimit.allow-unload yes permits it. The next line \
              then loads the module with them"
         ),
         (false, false) => format!(
-            "MODULE UNLOAD is refused, as it would lose {what}. The load arguments 'allow-unload yes' permit it; this server \
+            "MODULE UNLOAD is refused, as it would lose {lost}. The load arguments 'allow-unload yes' permit it; this server \
              has to be restarted for that. The next line loads the module with them"
         ),
     };
-    log_warning(ctx, &first);
+    log_warning(ctx, &explanation);
     let path = own_path().unwrap_or_else(|| b"libredis_ratelimit.so".to_vec());
     let line = load_line(&path, &changed, has_settings());
     let pieces = pieces(&line);
     for (at, piece) in pieces.iter().enumerate() {
         match pieces.len() {
             1 => log_warning(ctx, piece),
-            all => log_warning(
+            number => log_warning(
                 ctx,
                 &format!(
-                    "(part {} of {all}, to be joined by blanks) {piece}",
+                    "(part {} of {number}, to be joined by blanks) {piece}",
                     at.saturating_add(1)
                 ),
             ),

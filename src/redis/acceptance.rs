@@ -1,5 +1,5 @@
-//! Whether the server would accept a write now. It checks this for commands of clients, but not for what a module writes in
-//! a timer, nor for what a command without the flag deny-oom grants to waiters.
+//! Asks the server whether it would accept a write now. The server checks the commands of clients itself. It does not check
+//! what a module writes in a timer, nor what a command without the flag deny-oom grants to waiters.
 
 use super::api::{api, optional};
 use super::context::{CallReply, Context, KeyName};
@@ -19,12 +19,12 @@ const CLUSTER_DOWN: &[u8] = b"while the cluster is down";
 /// Part of the error for a key on another node, and for a missing key in a slot that is migrating.
 const NOT_LOCAL: &[u8] = b"non local key";
 
-/// Whether the server accepts a write now.
+/// The server's answer to the question whether a key may be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acceptance {
-    /// It does.
+    /// The key may be written.
     Accepted,
-    /// It refuses all writes for now.
+    /// The server refuses all writes for now.
     Refused,
     /// The key is on another node.
     Elsewhere,
@@ -117,12 +117,12 @@ fn probe(ctx: Context, key: &[u8], is_full: bool) -> Option<Acceptance> {
 
 /// Returns what the server's reply to the probe means.
 fn meaning(text: &[u8]) -> Option<Acceptance> {
-    let has = |part: &[u8]| text.windows(part.len()).any(|window| window == part);
-    if has(NOT_LOCAL) {
+    let contains = |phrase: &[u8]| text.windows(phrase.len()).any(|window| window == phrase);
+    if contains(NOT_LOCAL) {
         Some(Acceptance::Elsewhere)
-    } else if REFUSALS.iter().any(|code| text.starts_with(code)) || has(CLUSTER_DOWN) {
+    } else if REFUSALS.iter().any(|code| text.starts_with(code)) || contains(CLUSTER_DOWN) {
         Some(Acceptance::Refused)
-    } else if has(b"nknown") {
+    } else if contains(b"nknown") {
         // "unknown command" or "Unknown", depending on the version.
         None
     } else {

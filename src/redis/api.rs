@@ -3,14 +3,15 @@
 use redis_module::raw;
 use std::ffi::{c_int, CStr};
 
-/// The server's handles of contexts and strings.
+/// A context of the server.
 pub(super) type RawContext = *mut raw::RedisModuleCtx;
+/// A string of the server.
 pub(super) type RawString = *mut raw::RedisModuleString;
 
-/// What most functions of the API return on success.
+/// The status that most functions of the API return on success.
 pub(super) const OK: c_int = raw::REDISMODULE_OK as c_int;
 
-/// What most functions of the API return on failure.
+/// The status that most functions of the API return on failure.
 pub(super) const ERR: c_int = raw::REDISMODULE_ERR as c_int;
 
 /// Lists the functions that this module uses. [`api`] and [`optional`] cannot call any other.
@@ -102,13 +103,12 @@ functions! {
     }
 }
 
-/// Looks up a function of the API that only a Valkey has, from 8.0 on. Before that Valkey is Redis 7.2 in all that matters
-/// here.
+/// Looks up a function of the API that only Valkey has, from 8.0 on. Earlier versions of Valkey behave like Redis 7.2 here.
 pub(super) fn valkey_function(name: &CStr) -> Option<unsafe extern "C" fn() -> c_int> {
     let mut function: Option<unsafe extern "C" fn() -> c_int> = None;
     if let Some(get) = optional!(RedisModule_GetApi) {
-        // SAFETY: the server writes the address of the function to the place, or leaves the place as it is. All functions
-        // that are asked for here take nothing and return a C integer.
+        // SAFETY: the server writes the address of the function, or nothing. All functions that are looked up here take no
+        // arguments and return a C integer.
         unsafe { get(name.as_ptr(), (&raw mut function).cast()) };
     }
     function

@@ -1,12 +1,12 @@
 //! Blocked clients.
 //!
-//! This works on all servers: a client is blocked on a key, with a reply callback that never replies, so that signals of the
-//! server wake nobody. To end the wait, the module stores the reply and calls RedisModule_UnblockClient. The server then
-//! calls the timeout callback, the only place where a waiter gets its reply.
+//! A client is blocked on a key, with a reply callback that never replies, so that signals of the server wake nobody. To end
+//! the wait, the module stores the reply and calls RedisModule_UnblockClient. The server then calls the timeout callback,
+//! which is the only place where a waiter gets its reply. This works on all servers.
 //!
-//! The key never exists. When a key is signalled, the server tries all clients that are blocked on it, so no client may be
-//! able to name this one. It is in the slot of the limit's key, because a server in a cluster redirects the clients that are
-//! blocked on a key in a slot that it has lost.
+//! The key never exists. When a key is signalled, the server tries all clients that are blocked on it, so clients must not
+//! be able to guess its name. It is in the slot of the limit's key, because a cluster node that loses a slot redirects the
+//! clients that are blocked on keys in it.
 
 use super::api::{api, RawContext, RawString, ERR, OK};
 use super::call::Call;
@@ -64,6 +64,8 @@ unsafe extern "C" fn not_yet(_ctx: RawContext, _argv: *mut RawString, _argc: c_i
     ERR
 }
 
+/// Returns the number that the module gave to the waiting call.
+///
 /// # Safety
 /// `ctx` is the context of a callback of a blocked client.
 unsafe fn wait_number(ctx: RawContext) -> WaitNumber {

@@ -1,4 +1,4 @@
-//! A call of a command: its arguments, and how it gets from the server to the command.
+//! A call of a command: its arguments, and the function through which the server makes it.
 
 use super::api::{api, optional, RawContext, RawString, ERR, OK};
 use super::context::{Context, KeyName};
@@ -7,7 +7,7 @@ use super::text::bytes_of;
 use std::ffi::c_int;
 use std::ops::Range;
 
-/// The number of a command in the module's table.
+/// The position of a command in the module's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommandNumber(pub usize);
 
@@ -36,7 +36,7 @@ impl<'a> Call<'a> {
         self.arguments.get(at).map(|&raw| unsafe { KeyName::from_argument(raw) })
     }
 
-    /// Returns some of the arguments, to be passed on.
+    /// Returns some of the arguments as the server's strings.
     pub(super) fn raw_arguments(&self, range: Range<usize>) -> &'a [RawString] {
         self.arguments.get(range).unwrap_or_default()
     }
@@ -47,8 +47,8 @@ impl<'a> Call<'a> {
         unsafe { api!(RedisModule_IsKeysPositionRequest(self.ctx.raw())) != 0 }
     }
 
-    /// Reports that argument `at` is a key, which is used as `flags` say, to a server that asks.
-    pub(super) fn key_is_at(&self, at: c_int, flags: c_int) {
+    /// Tells a server that asks for keys that argument `at` is one. `flags` say how the command uses it.
+    pub(super) fn report_key(&self, at: c_int, flags: c_int) {
         match optional!(RedisModule_KeyAtPosWithFlags) {
             // SAFETY: the context is live, and the server asked.
             Some(key_at) => unsafe { key_at(self.ctx.raw(), at, flags) },
@@ -58,13 +58,13 @@ impl<'a> Call<'a> {
     }
 }
 
-/// The commands of the module.
+/// The commands of the module. A trait, so that each entry point is compiled for its command.
 pub trait Commands {
     /// Runs a call, and replies to it now or later.
     fn run(call: &Call);
 
     /// Replies to a call that panicked.
-    fn panicked(call: &Call);
+    fn reply_to_panic(call: &Call);
 }
 
 /// A function that the server calls for a command.
@@ -84,7 +84,7 @@ pub unsafe extern "C" fn entry<C: Commands, const NUMBER: usize>(
     let Some(ctx) = ctx else { return ERR };
     let call = Call { ctx, arguments, command: CommandNumber(NUMBER) };
     if guard(Some(ctx), || C::run(&call)).is_none() {
-        C::panicked(&call);
+        C::reply_to_panic(&call);
     }
     OK
 }

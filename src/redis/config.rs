@@ -12,16 +12,16 @@ use std::ptr::null_mut;
 /// A setting. The server puts the name of the module before its name.
 pub struct Setting {
     pub name: &'static CStr,
-    /// Whether CONFIG SET refuses it, so that only redis.conf and load arguments set it.
+    /// True if CONFIG SET refuses the setting, and only redis.conf and load arguments set it.
     pub at_load_only: bool,
-    /// What is done after the value has changed.
+    /// Called after the value has changed.
     pub after_change: fn(),
     pub value: &'static dyn SettingValue,
 }
 
 /// The value of a setting, which is read and changed as text.
 pub trait SettingValue: Sync {
-    /// Returns what CONFIG SET accepts.
+    /// Returns the kind of values that CONFIG SET accepts.
     fn kind(&self) -> SettingKind;
 
     /// Returns the default of the module. Load arguments and redis.conf do not change it.
@@ -30,11 +30,11 @@ pub trait SettingValue: Sync {
     /// Returns the current value, as CONFIG GET shows it.
     fn get(&self) -> Vec<u8>;
 
-    /// Changes the value, or says what is allowed.
+    /// Changes the value. The error says which values are allowed.
     fn set(&self, value: &[u8]) -> Result<(), String>;
 }
 
-/// What CONFIG SET accepts.
+/// The kind of values that CONFIG SET accepts.
 #[derive(Clone, Copy)]
 pub enum SettingKind {
     /// An integer within this range.
@@ -67,7 +67,7 @@ impl Setting {
         self.value.get() == self.value.default()
     }
 
-    /// Changes the value, or says what is allowed.
+    /// Changes the value. The error says which values are allowed.
     pub fn set(&self, value: &[u8]) -> Result<(), String> {
         self.value.set(value)?;
         (self.after_change)();
@@ -123,8 +123,10 @@ impl Setting {
     }
 }
 
+/// Returns the setting whose address the server passes to a callback.
+///
 /// # Safety
-/// `data` is what [`Setting::register`] passed to the server.
+/// `data` is the pointer that [`Setting::register`] passed to the server.
 unsafe fn setting(data: *mut c_void) -> &'static Setting {
     // SAFETY: the caller's promise; settings are static.
     unsafe { &*data.cast::<Setting>() }
@@ -133,7 +135,7 @@ unsafe fn setting(data: *mut c_void) -> &'static Setting {
 /// Changes a setting for the server. If the value is refused, `error` is set to the reason.
 ///
 /// # Safety
-/// As for [`setting`]. `error` is null, or the place of a string that the server takes over.
+/// As for [`setting`]. `error` is null, or points to where the server expects a string, which it then owns.
 unsafe fn change(data: *mut c_void, value: &[u8], error: *mut RawString) -> c_int {
     // SAFETY: the caller's promise.
     let setting = unsafe { setting(data) };
@@ -181,10 +183,10 @@ unsafe extern "C" fn set_switch(
     unsafe { change(data, value, error) }
 }
 
-/// The text that the server asked for last. The server copies it and does not take it over.
+/// The last text that the server asked for. The server copies it, and does not free it.
 static SHOWN: UnderLock<Option<OwnedString>> = UnderLock::new(None);
 
-/// Frees what is kept between calls before the module is unloaded.
+/// Frees the text before the module is unloaded.
 pub(super) fn unload() {
     drop(SHOWN.with(Option::take));
 }

@@ -1,4 +1,4 @@
-//! The context of a command or a callback, how it replies, the replies to its own calls, and the names of keys.
+//! The context of a command or a callback, which writes replies; the replies to the module's own calls; the names of keys.
 
 use super::api::{api, optional, RawContext, RawString, OK};
 use super::text::{bytes_of, OwnedString};
@@ -70,8 +70,8 @@ impl Context<'_> {
         self.flags() & raw::REDISMODULE_CTX_FLAGS_CLUSTER != 0
     }
 
-    /// Returns whether this node serves `key`. While its slot is migrating, only if the key is here. Outside of a cluster
-    /// always.
+    /// Returns whether this node serves `key`: always outside of a cluster, and only if the key is here while its slot is
+    /// migrating.
     pub fn serves(self, key: KeyName) -> bool {
         // SAFETY: the name is live.
         !self.is_in_cluster() || unsafe { self.lets_pass(&[key.raw()]) }
@@ -87,7 +87,7 @@ impl Context<'_> {
         let reply = unsafe {
             api!(RedisModule_Call(self.raw(), command, format, names.as_ptr(), names.len()))
         };
-        // Otherwise there is no reply.
+        // Without a reply the server has refused.
         CallReply::adopt(reply).is_some()
     }
 
@@ -97,14 +97,14 @@ impl Context<'_> {
     }
 }
 
-/// The number of a client, never given to another.
+/// The id of a client. The server never uses it again for another one.
 #[derive(Debug, Clone, Copy)]
 pub struct ClientId(u64);
 
 impl ClientId {
     /// Returns whether the client is still connected, as far as the server knows.
     pub fn is_connected(self) -> bool {
-        // SAFETY: without a place for what is known about the client, the server only looks for it.
+        // SAFETY: with null in place of the result, the server only looks for the client.
         unsafe { api!(RedisModule_GetClientInfoById(null_mut(), self.0)) == OK }
     }
 }
@@ -199,15 +199,15 @@ pub(super) const UNTOUCHED: u32 =
 #[derive(Clone, Copy)]
 pub struct KeyName<'a> {
     raw: RawString,
-    /// Modes in which the key is opened, in addition to reading and writing. As wide as a pointer, so that a name is copied
-    /// in whole words.
+    /// The modes in which the key is opened, in addition to reading and writing. As wide as a pointer, so that a name is
+    /// copied in whole words.
     modes: usize,
     lifetime: PhantomData<&'a ()>,
 }
 
 impl<'a> KeyName<'a> {
-    /// Names a key that the module looks at on its own account. Opening it changes neither its LRU and LFU nor, from 7.2 on,
-    /// the server's counts of hits and misses.
+    /// Names a key that the module looks at without a call from a client. Opening it changes neither its LRU and LFU nor,
+    /// from 7.2 on, the server's counts of hits and misses.
     pub fn polled(name: &'a OwnedString) -> KeyName<'a> {
         KeyName { raw: name.raw(), modes: UNTOUCHED as usize, lifetime: PhantomData }
     }
@@ -239,7 +239,7 @@ impl<'a> KeyName<'a> {
         self.modes as c_int | mode as c_int
     }
 
-    /// Its bytes.
+    /// Returns the bytes of the name.
     pub fn as_bytes(self) -> &'a [u8] {
         // SAFETY: the caller of the constructor keeps the string for 'a.
         unsafe { bytes_of(self.raw) }

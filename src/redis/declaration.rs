@@ -1,4 +1,4 @@
-//! Registering commands, with what COMMAND INFO, COMMAND DOCS and ACLs show of them.
+//! Registering commands, and what COMMAND INFO, COMMAND DOCS and ACLs show about them.
 
 use super::api::{api, optional, valkey_function, OK};
 use super::call::{Call, EntryPoint};
@@ -15,19 +15,19 @@ use std::borrow::Cow;
 use std::ffi::{c_int, CStr, CString};
 use std::ptr::{null, null_mut};
 
-/// What a command does with its keys, for key specs and ACL rules such as `%R~`.
+/// The access of a command to its keys, for key specs and ACL rules such as `%R~`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Only reads them.
+    /// Only reads.
     Read,
-    /// Reads and may change them.
+    /// Reads and may write.
     Update,
 }
 
-/// Where the keys are among a command's arguments.
+/// The positions of the keys among a command's arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keys {
-    /// There are none.
+    /// The command has no keys.
     None,
     /// The first argument is the only key.
     First(Access),
@@ -40,7 +40,7 @@ const KEYS_IN_THREADS_SINCE: c_int = 0x0008_0100;
 
 /// Returns whether this server asks for the keys of a command with the flag `getkeys-api` only on its main thread: Redis
 /// before 8.2. Redis 8.2 and Valkey 8 ask in I/O threads while the main thread runs another command. Neither the context
-/// that they pass nor this module can bear that, and the server dies. Unknown servers are treated alike.
+/// that they pass nor this module is safe for that, and the server dies. Unknown servers are treated in the same way.
 fn asks_for_keys_on_main_thread() -> bool {
     // SAFETY: takes nothing.
     let version = optional!(RedisModule_GetServerVersion).map(|version| unsafe { version() });
@@ -90,7 +90,7 @@ impl Keys {
             Keys::None => vec![],
             Keys::First(access) => vec![one_key(1, access.flags())],
             Keys::Counted(access) if self.flag().is_some() => vec![counted_keys(access)],
-            // Clusters and CLIENT TRACKING use only ranges. Marked as not a key, the range does not concern ACLs.
+            // Clusters and CLIENT TRACKING use only ranges. ACLs ignore the range, because it is marked as not a key.
             Keys::Counted(access) => {
                 let no_key = access.flags() | raw::REDISMODULE_CMD_KEY_NOT_KEY;
                 vec![counted_keys(access), one_key(2, no_key)]
@@ -151,7 +151,7 @@ fn report_counted_keys(call: &Call, access: Access) {
     if last < call.len() {
         let flags = c_int::try_from(access.flags()).unwrap_or(0);
         (2..=last).filter_map(|at| c_int::try_from(at).ok()).for_each(|at| {
-            call.key_is_at(at, flags);
+            call.report_key(at, flags);
         });
     }
 }
@@ -160,11 +160,11 @@ fn report_counted_keys(call: &Call, access: Access) {
 #[derive(Clone, Debug)]
 pub struct Argument {
     kind: raw::RedisModuleCommandArgType,
-    /// What it is called.
+    /// The name of the argument.
     pub name: Cow<'static, CStr>,
-    /// The word before its value, such as LEASE, or the word that it is, such as MS.
+    /// The word before the value, such as LEASE, or the only word of the argument, such as MS.
     pub token: Option<&'static CStr>,
-    /// The arguments that it consists of, or is one of.
+    /// The arguments in a group or a choice.
     pub parts: Vec<Argument>,
     flags: u32,
 }
@@ -224,7 +224,7 @@ impl Argument {
         Argument { flags: self.flags | raw::REDISMODULE_CMD_ARG_MULTIPLE, ..self }
     }
 
-    /// Returns the server's form of these arguments. What it points to is in `arguments` and `nested`.
+    /// Returns the server's form of these arguments. It points into `arguments` and `nested`.
     fn convert(arguments: &[Argument], nested: &mut Vec<RawArguments>) -> RawArguments {
         let mut raw: RawArguments = Vec::new();
         for argument in arguments {
@@ -253,7 +253,7 @@ impl Argument {
     }
 }
 
-/// Arguments as the server takes them, with [`END`] behind them.
+/// Arguments in the server's form, with [`END`] as the last one.
 type RawArguments = Vec<raw::RedisModuleCommandArg>;
 
 /// Ends a list of arguments.
@@ -276,11 +276,11 @@ pub struct Declaration<'c> {
     name: &'static CStr,
 }
 
-/// What COMMAND INFO and COMMAND DOCS show of a command.
+/// The description of a command in COMMAND INFO and COMMAND DOCS.
 pub struct Description {
-    /// One sentence.
+    /// One sentence that says what the command does.
     pub summary: &'static CStr,
-    /// What a call costs.
+    /// The time that a call takes, as in O(1).
     pub complexity: &'static CStr,
     /// The first version with this command.
     pub since: &'static CStr,
@@ -359,7 +359,7 @@ impl<'c> Declaration<'c> {
     }
 }
 
-/// Adds an ACL category. Returns false if the server cannot, or could not put commands into it.
+/// Adds an ACL category. Returns false if the server cannot add it, or cannot put commands into it.
 pub fn add_category(ctx: Context, name: &CStr) -> bool {
     let (Some(add), Some(_)) =
         (optional!(RedisModule_AddACLCategory), optional!(RedisModule_SetCommandACLCategories))

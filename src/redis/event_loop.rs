@@ -1,4 +1,4 @@
-//! The iterations of the server's event loop, and what is done several times a second.
+//! Counts the iterations of the server's event loop, and runs the module's periodic work.
 
 use super::api::{api, RawContext};
 use super::clock;
@@ -21,7 +21,7 @@ pub fn unload() {
     COUNTED.store(false, Ordering::Relaxed);
 }
 
-/// Grows twice in each iteration since they have been counted: before the server waits, and after.
+/// Grows twice in each iteration: before the server waits for events, and after that.
 static TURNS: AtomicU64 = AtomicU64::new(0);
 
 static COUNTED: AtomicBool = AtomicBool::new(false);

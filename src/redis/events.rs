@@ -9,7 +9,7 @@ use std::ffi::CStr;
 use std::os::raw::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What happened to a key.
+/// A change to a key by another client or module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyChange {
     /// A part of the value changed, or the key is gone.
@@ -23,7 +23,7 @@ pub enum KeyChange {
 }
 
 impl KeyChange {
-    /// Returns the meaning of an event. `None` if the value stays as it was.
+    /// Returns the change that the server reports by this event. `None` if the value stays as it was.
     fn from_event(event: &[u8]) -> Option<KeyChange> {
         match event {
             b"expire" | b"persist" => None,
@@ -93,7 +93,7 @@ unsafe extern "C" fn key_changed(
     if is_calling() {
         return OK;
     }
-    // SAFETY: the server keeps all of these during the callback, and the event ends in NUL.
+    // SAFETY: the server keeps all three during the callback, and the event ends in NUL.
     let (ctx, event, key) =
         unsafe { (Context::new(ctx), CStr::from_ptr(event), KeyName::from_event(key)) };
     let Some(change) = KeyChange::from_event(event.to_bytes()) else { return OK };

@@ -47,7 +47,7 @@ unsafe impl GlobalAlloc for CountingAllocator {
     }
 }
 
-/// How often `work` allocates on this thread, and its result.
+/// Returns the number of allocations by `work` on this thread, and its result.
 pub fn count_allocations<T>(work: impl FnOnce() -> T) -> (u64, T) {
     let before = ALLOCATIONS.get();
     let result = work();
@@ -89,20 +89,20 @@ pub struct FakeServer {
     pub replicated: Vec<String>,
     /// The lines that were logged.
     pub log: Vec<String>,
-    /// How often the module signalled that a key was modified.
+    /// The number of times that the module signalled a modified key.
     pub modified: usize,
-    /// Whether the server has all keys in use and allows no writes.
+    /// True if the server has all keys in use and allows no writes.
     pub keys_in_use: bool,
-    /// Whether the server only asks calls for their keys.
+    /// True if the server only asks calls for their keys.
     pub asks_for_keys: bool,
     /// The positions of the keys that the module reported, with their flags.
     pub key_positions: Vec<(c_int, c_int)>,
-    /// How often the module allocated memory in the last call.
+    /// The number of allocations by the module in the last call.
     pub allocations: u64,
 }
 
 impl FakeServer {
-    /// A server without keys, at this time.
+    /// Creates a server without keys, at this time.
     pub fn at(now_us: i64) -> Box<FakeServer> {
         install();
         NOW_US.set(now_us);
@@ -115,7 +115,7 @@ impl FakeServer {
         self.keys.entry(key.into()).or_default().value = FakeValue::String(value.into());
     }
 
-    /// The string under a key.
+    /// Returns the string under a key.
     pub fn get(&self, key: &str) -> Option<String> {
         match &self.keys.get(key.as_bytes())?.value {
             FakeValue::String(value) => Some(text(value)),
@@ -123,7 +123,7 @@ impl FakeServer {
         }
     }
 
-    /// How many waits the module has ended.
+    /// Returns the number of waits that the module has ended.
     pub fn unblocked(&self) -> usize {
         UNBLOCKED.get()
     }

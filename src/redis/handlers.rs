@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 /// The number that the module gave to a waiting call.
 pub type WaitNumber = u64;
 
-/// What the server's callbacks call.
+/// The functions that the server's callbacks call.
 pub struct Handlers {
-    /// The server asks for the reply to a waiter, which may have been given before.
+    /// The server asks for the reply to a waiter. It may ask twice.
     pub answer: fn(Context, WaitNumber),
     /// The client of a waiter has disconnected, or the server has answered it.
     pub withdraw: fn(WaitNumber),
@@ -28,11 +28,11 @@ pub struct Handlers {
     pub key_changed: fn(Context, KeyName, KeyChange),
     /// Any key may have changed: databases were emptied, swapped or loaded, or this server changed its role.
     pub all_changed: fn(),
-    /// Replies if `answer` panicked, so that the client does not hang.
+    /// `answer` has panicked: replies with an error, so that the client does not hang.
     pub reply_internal_error: fn(Context),
 }
 
-/// Set on load, and removed before the module is unloaded.
+/// The handlers, from when the module is loaded until it is unloaded.
 pub(super) static HANDLERS: UnderLock<Option<&'static Handlers>> = UnderLock::new(None);
 
 /// Calls a handler, under the guard.
@@ -48,24 +48,24 @@ pub(super) fn handle(ctx: Option<Context>, call: impl FnOnce(&Handlers, Context)
 pub fn start(ctx: Context, handlers: &'static Handlers) {
     HANDLERS.set(Some(handlers));
     // SAFETY: the context is live.
-    let own = unsafe { api!(RedisModule_GetDetachedThreadSafeContext(ctx.raw())) };
-    OWN_CONTEXT.store(own, Ordering::Relaxed);
+    let context = unsafe { api!(RedisModule_GetDetachedThreadSafeContext(ctx.raw())) };
+    OWN_CONTEXT.store(context, Ordering::Relaxed);
 }
 
-/// Frees what [`start`] made before the module is unloaded.
+/// Frees the context that [`start`] created, before the module is unloaded.
 pub fn unload() {
     HANDLERS.set(None);
-    let own = OWN_CONTEXT.swap(null_mut(), Ordering::Relaxed);
-    if !own.is_null() {
-        // SAFETY: made by `start`, and no longer used.
-        unsafe { api!(RedisModule_FreeThreadSafeContext(own)) };
+    let context = OWN_CONTEXT.swap(null_mut(), Ordering::Relaxed);
+    if !context.is_null() {
+        // SAFETY: created by `start`, and no longer used.
+        unsafe { api!(RedisModule_FreeThreadSafeContext(context)) };
     }
 }
 
 /// The module's own context, for timers and events that are started outside of commands.
 static OWN_CONTEXT: AtomicPtr<raw::RedisModuleCtx> = AtomicPtr::new(null_mut());
 
-/// Returns the module's own context, which outlives what is started with it.
+/// Returns the module's own context, which outlives all timers and subscriptions that are created with it.
 pub(super) fn own_context() -> RawContext {
     OWN_CONTEXT.load(Ordering::Relaxed)
 }

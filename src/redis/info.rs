@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 /// this module.
 pub type WriteFields = fn(&Info, bool);
 
-/// A crashing server asks without its lock, so this is not among the handlers.
+/// Not one of the handlers, because a crashing server asks without its lock.
 static WRITE_FIELDS: OnceLock<WriteFields> = OnceLock::new();
 
 /// The section that is being written.

@@ -1,5 +1,5 @@
-//! Keys. Every method that changes one also replicates the plain command with the same effect, so that the two cannot
-//! differ.
+//! Keys. Every method that changes a key also replicates the plain command with the same effect, so that a change and what
+//! replicas receive cannot differ.
 
 use super::api::{api, OK};
 use super::context::{CallReply, Context, KeyName, UNTOUCHED};
@@ -10,14 +10,14 @@ use std::os::raw::{c_int, c_longlong};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What a key holds.
+/// The value of a key.
 #[derive(Clone, Copy)]
 pub enum KeyValue<'k, 'c> {
     /// The key does not exist.
     Empty,
     String(StringValue<'k, 'c>),
     Zset,
-    /// Any other type, of this server or of later ones.
+    /// A value of another type, perhaps of a type that only later servers have.
     Other,
 }
 
@@ -26,8 +26,8 @@ pub enum KeyValue<'k, 'c> {
 pub struct StringValue<'k, 'c>(&'k ReadKey<'c>);
 
 impl<'k> StringValue<'k, '_> {
-    /// Returns the bytes of the string. Reading them makes the server store numbers and short strings in another form, so it
-    /// is only done if the string may be ours.
+    /// Returns the bytes of the string. Reading them makes the server store numbers and short strings in another form, so
+    /// call it only if the string may be ours.
     pub fn bytes(self) -> &'k [u8] {
         let (mut len, read) = (0, raw::REDISMODULE_READ as c_int);
         // SAFETY: the key is open and holds a string. The pointer is valid until the key is written or closed, which needs
@@ -178,8 +178,8 @@ impl<'c> ReadKey<'c> {
                 true => api!(RedisModule_ZsetLastInScoreRange(raw, from, to, 0, 0)),
             }
         };
-        let begun = !raw.is_null() && begin() == OK;
-        Elements { key: self, begun, started: false, backwards }
+        let is_searching = !raw.is_null() && begin() == OK;
+        Elements { key: self, is_searching, has_first: false, backwards }
     }
 }
 
@@ -195,10 +195,10 @@ impl Drop for ReadKey<'_> {
 /// An iterator over elements of a sorted set. It borrows the key, so that nothing can change it meanwhile.
 pub struct Elements<'k, 'c> {
     key: &'k mut ReadKey<'c>,
-    /// Whether the search began: the key holds a sorted set.
-    begun: bool,
-    /// Whether the first element was returned.
-    started: bool,
+    /// True if the key holds a sorted set. Then the search has to be stopped.
+    is_searching: bool,
+    /// True once the first element was returned.
+    has_first: bool,
     backwards: bool,
 }
 
@@ -206,7 +206,7 @@ impl Iterator for Elements<'_, '_> {
     type Item = Element;
 
     fn next(&mut self) -> Option<Element> {
-        if !self.begun {
+        if !self.is_searching {
             return None;
         }
         let raw = self.key.raw;
@@ -214,7 +214,7 @@ impl Iterator for Elements<'_, '_> {
         // SAFETY: a search was begun on the open key, which is borrowed and so has not changed. Past the end the string is
         // null, otherwise it is ours.
         let member = unsafe {
-            let moved = match (self.started, self.backwards) {
+            let moved = match (self.has_first, self.backwards) {
                 (false, _) => true,
                 (true, false) => api!(RedisModule_ZsetRangeNext(raw)) != 0,
                 (true, true) => api!(RedisModule_ZsetRangePrev(raw)) != 0,
@@ -224,14 +224,14 @@ impl Iterator for Elements<'_, '_> {
             }
             api!(RedisModule_ZsetRangeCurrentElement(raw, &mut score))
         };
-        self.started = true;
+        self.has_first = true;
         OwnedString::adopt(member).map(|member| Element { score, member })
     }
 }
 
 impl Drop for Elements<'_, '_> {
     fn drop(&mut self) {
-        if self.begun {
+        if self.is_searching {
             // SAFETY: the key is open.
             unsafe { api!(RedisModule_ZsetRangeStop(self.key.raw)) };
         }
@@ -251,9 +251,9 @@ impl<'c> WriteKey<'c> {
     /// Executes `SET key value PXAT expire_at_ms`, on a missing key or a string.
     pub fn set(&mut self, value: &[u8], expire_at_ms: u64) {
         let expire_at = c_longlong::try_from(expire_at_ms).unwrap_or(c_longlong::MAX);
-        // With a text of ours and a shared string the server allocates twice less than with a number and a C string.
+        // With a text of ours and a shared string the server makes two allocations fewer than with a number and a C string.
         let mut buffer = itoa::Buffer::new();
-        let at = buffer.format(expire_at_ms);
+        let expire_text = buffer.format(expire_at_ms);
         let mut len = 0;
         // SAFETY: the key is open for writing and holds a string or nothing. The pointer is good for `len` bytes
         // until the key is touched again.
@@ -264,14 +264,14 @@ impl<'c> WriteKey<'c> {
                 api!(RedisModule_StringTruncate(self.raw, value.len()));
                 start = api!(RedisModule_StringDMA(self.raw, &mut len, write));
             }
-            // A string has the length to which it was truncated, and can be written in place. On a server where that is not
-            // so the call would be lost, so the guard logs it.
+            // A string has the length to which it was truncated, and can be written in place. If a server breaks this rule,
+            // the guard logs it, because the call would be lost.
             assert!(!start.is_null() && len == value.len(), "the server gave no room for a value");
             std::ptr::copy_nonoverlapping(value.as_ptr(), start.cast(), len);
             api!(RedisModule_SetAbsExpire(self.raw, expire_at));
         }
         self.changed = true;
-        let (text, len) = (at.as_ptr(), at.len());
+        let (text, len) = (expire_text.as_ptr(), expire_text.len());
         replicate!(self, c"SET", "bsb", value.as_ptr(), value.len(), PXAT.raw(), text, len);
     }
 
@@ -279,9 +279,9 @@ impl<'c> WriteKey<'c> {
     pub fn delete(&mut self) {
         self.changed = true;
         // SAFETY: the key is open for writing.
-        let done = unsafe { api!(RedisModule_DeleteKey(self.raw)) };
-        // It fails only on a key that is not open for writing.
-        debug_assert_eq!(done, OK);
+        let status = unsafe { api!(RedisModule_DeleteKey(self.raw)) };
+        // Deleting fails only on a key that is not open for writing.
+        debug_assert_eq!(status, OK);
         replicate!(self, c"DEL", "");
     }
 
@@ -290,22 +290,23 @@ impl<'c> WriteKey<'c> {
         let member = OwnedString::new(member);
         self.changed = true;
         // SAFETY: the key is open for writing and holds a sorted set or nothing. The string outlives the call.
-        let done = unsafe { api!(RedisModule_ZsetAdd(self.raw, score, member.raw(), null_mut())) };
-        // It fails only on a key of another type, which the caller has refused, and for a score that is not a number.
-        debug_assert_eq!(done, OK);
+        let status =
+            unsafe { api!(RedisModule_ZsetAdd(self.raw, score, member.raw(), null_mut())) };
+        // Adding fails only on a key of another type, which the caller has refused, and for a score that is not a number.
+        debug_assert_eq!(status, OK);
         if score.is_infinite() {
             replicate!(self, c"ZADD", "ss", MINUS_INF.raw(), member.raw());
             return;
         }
         let mut buffer = itoa::Buffer::new();
-        let at = buffer.format(score as i64);
-        let (text, len) = (at.as_ptr(), at.len());
+        let score_text = buffer.format(score as i64);
+        let (text, len) = (score_text.as_ptr(), score_text.len());
         replicate!(self, c"ZADD", "bs", text, len, member.raw());
     }
 
     /// Executes `ZREM key member [member ...]`. The key vanishes with its last element.
     pub fn remove<'m>(&mut self, members: impl IntoIterator<Item = &'m OwnedString>) {
-        // The pointers are on the stack, so a bounded number at a time.
+        // The pointers are on the stack, so only this many members are removed at a time.
         const PIECE: usize = 64;
         let mut members = members.into_iter();
         loop {
@@ -314,9 +315,10 @@ impl<'c> WriteKey<'c> {
                 *raw = member.raw();
                 len = len.saturating_add(1);
                 // SAFETY: the key is open for writing; the member is a live string.
-                let done = unsafe { api!(RedisModule_ZsetRem(self.raw, member.raw(), null_mut())) };
-                // It fails only on a key of another type, which the caller has refused, and not on a missing member.
-                debug_assert_eq!(done, OK);
+                let status =
+                    unsafe { api!(RedisModule_ZsetRem(self.raw, member.raw(), null_mut())) };
+                // Removing fails only on a key of another type, which the caller has refused, and not for a missing member.
+                debug_assert_eq!(status, OK);
             }
             if len == 0 {
                 return;
@@ -327,13 +329,13 @@ impl<'c> WriteKey<'c> {
         }
     }
 
-    /// Executes `PEXPIREAT key at_ms`. Nothing on a missing key.
+    /// Executes `PEXPIREAT key at_ms`. Does nothing on a missing key.
     pub fn expire_at(&mut self, at_ms: u64) {
-        let at = c_longlong::try_from(at_ms).unwrap_or(c_longlong::MAX);
+        let expire_at = c_longlong::try_from(at_ms).unwrap_or(c_longlong::MAX);
         let mut buffer = itoa::Buffer::new();
         let text = buffer.format(at_ms);
         // SAFETY: the key is open for writing; on a missing one this fails.
-        if unsafe { api!(RedisModule_SetAbsExpire(self.raw, at)) } != OK {
+        if unsafe { api!(RedisModule_SetAbsExpire(self.raw, expire_at)) } != OK {
             return;
         }
         self.changed = true;
@@ -389,7 +391,7 @@ impl Drop for WriteKey<'_> {
     }
 }
 
-/// Whether the server is running a command that we called.
+/// True while the server runs a command that this module called.
 static CALLING: AtomicBool = AtomicBool::new(false);
 
 /// Returns whether the server is running a command that this module called.

@@ -25,7 +25,7 @@ pub struct Module {
     pub load: fn(Context, &[&[u8]], Option<&str>) -> bool,
     /// Returns whether MODULE UNLOAD may go on. If not, the module logs why, and the server replies with an error.
     pub may_unload: fn(Context) -> bool,
-    /// Frees what is kept between calls before the module is unloaded.
+    /// Frees the module's state before the module is unloaded.
     pub unload: fn(),
 }
 
@@ -111,8 +111,8 @@ pub unsafe fn on_load(
 pub unsafe fn on_unload(module: &Module, ctx: RawContext) -> c_int {
     // SAFETY: the context is live until we return.
     let ctx = unsafe { Context::new(ctx) };
-    // If the server rejects what the module did on load, it calls this at once. To refuse would leave the module loaded,
-    // although MODULE LOADEX replies with an error.
+    // If the server rejects what the module did on load, it calls this function at once. If we refused then, the module
+    // would stay loaded although MODULE LOADEX replies with an error.
     if let Some(ctx) = ctx.filter(|ctx| has_settled(*ctx)) {
         if guard(Some(ctx), || (module.may_unload)(ctx)) == Some(false) {
             return ERR;
@@ -125,7 +125,7 @@ pub unsafe fn on_unload(module: &Module, ctx: RawContext) -> c_int {
 /// The number of commands that the server had run when the module was loaded.
 static COMMANDS_BEFORE: AtomicU64 = AtomicU64::new(0);
 
-/// Whether the server has returned to its event loop since the module was loaded.
+/// True once the server has returned to its event loop after the module was loaded.
 static HAS_TICKED: AtomicBool = AtomicBool::new(false);
 
 /// Notes that the server is in its event loop. Called several times a second.
@@ -144,7 +144,7 @@ fn commands_processed(ctx: Context) -> u64 {
     server_number(ctx, c"stats", c"total_commands_processed")
 }
 
-/// Returns whether any client is connected. None is while the server starts; one is that sends MODULE LOAD.
+/// Returns whether any client is connected: none while the server starts, at least the one that sends MODULE LOAD later.
 pub fn has_clients(ctx: Context) -> bool {
     server_number(ctx, c"clients", c"connected_clients") > 0
 }
@@ -167,8 +167,8 @@ pub fn own_path() -> Option<Vec<u8>> {
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
     let address: *const c_void = (&raw const HAS_TICKED).cast();
     // SAFETY: the address is one of this module's, and the struct is ours to write.
-    let found = unsafe { libc::dladdr(address, &mut info) } != 0;
-    if !found || info.dli_fname.is_null() {
+    let is_found = unsafe { libc::dladdr(address, &mut info) } != 0;
+    if !is_found || info.dli_fname.is_null() {
         return None;
     }
     // SAFETY: the loader keeps the name, which ends in NUL, as long as the module is loaded.
@@ -181,20 +181,20 @@ fn unload(module: &Module) {
     config::unload();
 }
 
-/// What the module promises to every server: it has no data types that could fail to be read, signals itself which keys it
-/// has modified, and works while a replica serves reads and loads a new data set.
+/// The module's promises to every server. It has no data types that could fail to be read, it signals itself which keys it
+/// has modified, and it works while a replica serves reads and loads a new data set.
 const PROMISES: u32 = raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS
     | raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED
     | raw::REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD;
 
-/// It replicates only commands that the server has, so the server need not look them up (from 8.1 on).
+/// The promise to replicate only commands that the server has, so that the server need not look them up (from 8.1 on).
 const SKIP_COMMAND_VALIDATION: u32 = 1 << 4;
 
-/// It works while slots move to another node atomically.
+/// The promise to work while slots move to another node atomically.
 const HANDLE_ATOMIC_SLOT_MIGRATION: u32 = 1 << 5;
 
-/// Returns what the module promises to a server. Only Valkey has the last two options, and reports all that it knows. Redis
-/// does not report its options, and may use the same bits for others.
+/// Returns the module's promises to a server. Only Valkey has the last two options, and it reports all options that it
+/// knows. Redis does not report its options, and may use the same bits for others.
 fn promises(options_of_valkey: u32) -> u32 {
     PROMISES | ((SKIP_COMMAND_VALIDATION | HANDLE_ATOMIC_SLOT_MIGRATION) & options_of_valkey)
 }

@@ -1,8 +1,8 @@
-//! Safe wrappers of the server's module API: the only place with `unsafe`. It knows nothing of this module's commands and
-//! settings, which are passed to it.
+//! Safe wrappers of the server's module API, and the only place with `unsafe`. The wrappers know nothing about this module's
+//! commands and settings, which are passed to them.
 //!
-//! The server calls us under its lock: on its main thread, or on a thread of another module that has taken the lock. What is
-//! kept between calls is in an [`under_lock::UnderLock`]. Two functions may be called without the lock. A crashing server
+//! The server calls us under its lock: on its main thread, or on a thread of another module that has taken the lock. State
+//! that outlives a call is in an [`under_lock::UnderLock`]. Two functions may be called without the lock. A crashing server
 //! asks for INFO on the thread that crashed. Some servers ask for the keys of a command with the flag `getkeys-api` in their
 //! I/O threads, so they do not get that flag (see `declaration`).
 #![allow(unsafe_code)]

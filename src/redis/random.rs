@@ -3,20 +3,20 @@
 use super::api::api;
 use super::under_lock::UnderLock;
 
-/// The number of bytes in a draw.
-const DRAWN: usize = 16;
+/// The number of bytes that a caller gets.
+const LEN: usize = 16;
 
-/// Random bytes for the next draws. The kernel gives many at once. The server's own generator computes a hash for every few
-/// bytes, which takes longer than the rest of RL.ACQUIRE.
+/// Random bytes for the next callers. The kernel gives many at once. The server's own generator computes a hash for every
+/// few bytes, which takes longer than the rest of RL.ACQUIRE.
 struct Pool {
-    bytes: [u8; 64 * DRAWN],
+    bytes: [u8; 64 * LEN],
     used: usize,
 }
 
-static POOL: UnderLock<Pool> = UnderLock::new(Pool { bytes: [0; 64 * DRAWN], used: 64 * DRAWN });
+static POOL: UnderLock<Pool> = UnderLock::new(Pool { bytes: [0; 64 * LEN], used: 64 * LEN });
 
 impl Pool {
-    fn next(&mut self) -> [u8; DRAWN] {
+    fn next(&mut self) -> [u8; LEN] {
         if self.used >= self.bytes.len() {
             let (start, len) = (self.bytes.as_mut_ptr(), self.bytes.len());
             // SAFETY: writes at most `len` bytes to the array.
@@ -27,17 +27,17 @@ impl Pool {
             }
             self.used = 0;
         }
-        let mut random = [0; DRAWN];
-        for (byte, fresh) in random.iter_mut().zip(self.bytes.iter_mut().skip(self.used)) {
+        let mut random = [0; LEN];
+        for (byte, pooled) in random.iter_mut().zip(self.bytes.iter_mut().skip(self.used)) {
             // Leave no copy in memory.
-            *byte = std::mem::take(fresh);
+            *byte = std::mem::take(pooled);
         }
-        self.used = self.used.saturating_add(DRAWN);
+        self.used = self.used.saturating_add(LEN);
         random
     }
 }
 
 /// Returns 16 random bytes.
-pub fn bytes() -> [u8; DRAWN] {
+pub fn bytes() -> [u8; LEN] {
     POOL.with(Pool::next)
 }

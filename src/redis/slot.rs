@@ -16,12 +16,12 @@ pub fn slot_tag(slot: u16) -> [u8; 2] {
     crcs.map(with_crc16).find(|pair| !pair.contains(&b'}')).unwrap_or_default()
 }
 
-/// Returns what is between the first `{` and the next `}`, or the whole key if that is nothing.
+/// Returns the text between the first `{` and the next `}`, or the whole key if that text is empty or missing.
 fn hash_tag(key: &[u8]) -> &[u8] {
     let inside = || {
         let open = key.iter().position(|&byte| byte == b'{')?;
-        let rest = key.get(open.checked_add(1)?..)?;
-        rest.get(..rest.iter().position(|&byte| byte == b'}')?)
+        let after_open = key.get(open.checked_add(1)?..)?;
+        after_open.get(..after_open.iter().position(|&byte| byte == b'}')?)
     };
     inside().filter(|tag| !tag.is_empty()).unwrap_or(key)
 }

@@ -7,29 +7,29 @@ use super::call::Call;
 use super::{key, slot};
 use std::ops::Range;
 
-/// Where the keys of a call are in a cluster.
+/// The places of a call's keys in a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spread {
-    /// In one slot, and this node serves all of them. Always so without a cluster.
+    /// All in one slot that this node serves, or there is no cluster.
     Together,
     /// In different slots.
     AcrossSlots,
-    /// In one slot that is migrating, and not all of them are here.
+    /// In one slot that is migrating, and some are not on this node.
     AcrossNodes,
 }
 
-/// Returns where the keys are that these arguments of a call name. The server has accepted the call for the first of them.
+/// Returns the places of the keys in these arguments of a call. The server has accepted the call for the first key.
 pub fn spread(call: &Call, keys: Range<usize>) -> Spread {
     let ctx = call.ctx;
     if keys.len() < 2 || !ctx.is_in_cluster() {
         return Spread::Together;
     }
     let mut slots = keys.clone().filter_map(|at| call.argument(at)).map(slot::key_slot);
-    let first = slots.next();
-    if !slots.all(|slot| Some(slot) == first) {
+    let first_slot = slots.next();
+    if !slots.all(|slot| Some(slot) == first_slot) {
         return Spread::AcrossSlots;
     }
-    // A key that is here is served here, whether its slot is migrating or not.
+    // A node serves every key that it has, even if the slot is migrating.
     let is_here = |at| call.key_at(at).is_some_and(|name| key::is_here(ctx, name));
     if keys.clone().all(is_here) || are_served(call, keys) {
         Spread::Together

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 #[derive(Debug)]
 pub struct OwnedString(NonNull<raw::RedisModuleString>);
 
-// SAFETY: a string belongs to no thread. The server counts references without atomics, under its lock. The only calls of
-// this module without that lock, INFO in a crash and the request for keys, use no such string.
+// SAFETY: a string belongs to no thread. The server counts references without atomics, under its lock. Only two callbacks of
+// this module run without that lock, INFO in a crash and the request for keys, and they use no such string.
 unsafe impl Send for OwnedString {}
 
 impl OwnedString {
@@ -27,7 +27,7 @@ impl OwnedString {
         self.0.as_ptr()
     }
 
-    /// Takes over a string that the API has returned.
+    /// Takes ownership of a string that the API has returned.
     pub(super) fn adopt(raw: RawString) -> Option<OwnedString> {
         NonNull::new(raw).map(OwnedString)
     }

@@ -7,7 +7,7 @@ use std::os::raw::c_void;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The number of the running timer; 0 if there is none.
+/// The id of the running timer, or 0 if no timer runs.
 static TIMER: AtomicU64 = AtomicU64::new(0);
 
 /// Starts the timer, or restarts it if it is running.
@@ -24,7 +24,7 @@ pub fn start_timer(after_ms: u64) {
 pub fn stop_timer() {
     match TIMER.swap(0, Ordering::Relaxed) {
         0 => {}
-        // SAFETY: the server looks up the number, of a timer that has not fired.
+        // SAFETY: the server looks up the id. This timer has not fired.
         timer => unsafe {
             api!(RedisModule_StopTimer(own_context(), timer, null_mut()));
         },

@@ -11,7 +11,7 @@ use engine::store::Entries;
 /// The score of reservations.
 pub const RESERVED: f64 = f64::NEG_INFINITY;
 
-/// All scores that the module writes, and those of foreign entries.
+/// All scores, including those of foreign entries.
 pub const ALL: Scores = Scores { from: RESERVED, to: f64::INFINITY };
 
 /// All scores except that of reservations: events and foreign entries.
@@ -20,9 +20,9 @@ const EVENTS: Scores = Scores { from: f64::MIN, to: f64::INFINITY };
 /// All scores above those of events. An element with such a score is not ours.
 pub const FOREIGN: Scores = Scores { from: f64::from_bits(1), to: f64::INFINITY };
 
-/// What is known about a key's events before they are read.
+/// A summary of a key's events, which is known before they are read.
 #[derive(Clone, Copy, Default)]
-pub struct KnownEvents {
+pub struct EventSummary {
     /// The newest entry, if it has been read.
     pub newest: Option<Entry>,
     /// The number of entries.
@@ -32,27 +32,27 @@ pub struct KnownEvents {
 /// Reads the entries of events in an open key.
 pub struct EntryReader<'k, 'c> {
     pub key: &'k mut ReadKey<'c>,
-    pub known: &'k KnownEvents,
+    pub summary: &'k EventSummary,
 }
 
 impl Entries for EntryReader<'_, '_> {
     type Error = Error;
 
     fn len(&self) -> usize {
-        self.known.len
+        self.summary.len
     }
 
     fn newest(&mut self, until_us: Option<u64>) -> Result<Option<Entry>, Error> {
-        if until_us.is_none() && self.known.newest.is_some() {
-            return Ok(self.known.newest);
+        if until_us.is_none() && self.summary.newest.is_some() {
+            return Ok(self.summary.newest);
         }
         let from = until_us.map_or(EVENTS.from, score);
-        self.key.lowest(Scores { from, ..EVENTS }).as_ref().map(entry).transpose()
+        self.key.lowest(Scores { from, ..EVENTS }).as_ref().map(decode_entry).transpose()
     }
 
     fn oldest(&mut self, after_us: Option<u64>) -> Result<Option<Entry>, Error> {
         let Some(scores) = after(after_us) else { return Ok(None) };
-        self.key.highest(scores).as_ref().map(entry).transpose()
+        self.key.highest(scores).as_ref().map(decode_entry).transpose()
     }
 
     fn scan(
@@ -64,7 +64,7 @@ impl Entries for EntryReader<'_, '_> {
         let Some(scores) = after(after_us) else { return Ok(()) };
         let from = until_us.map_or(scores.from, score);
         for element in self.key.descending(Scores { from, ..scores }) {
-            if !visit(entry(&element)?) {
+            if !visit(decode_entry(&element)?) {
                 break;
             }
         }
@@ -72,7 +72,7 @@ impl Entries for EntryReader<'_, '_> {
     }
 }
 
-/// Returns the range of events after `us`. `None` if no score can be that late.
+/// Returns the scores of events after `us`. `None` if no score can be that late.
 fn after(us: Option<u64>) -> Option<Scores> {
     match us {
         None => Some(EVENTS),
@@ -82,12 +82,12 @@ fn after(us: Option<u64>) -> Option<Scores> {
 }
 
 /// Decodes an event. Refuses an entry that the module did not write.
-pub fn entry(element: &Element) -> Result<Entry, Error> {
+pub fn decode_entry(element: &Element) -> Result<Entry, Error> {
     Entry::decode(element.score, element.member.as_bytes()).ok_or(Error::NotEntry)
 }
 
 /// Returns the ban in `member`. `None` if it is a reservation.
-pub fn ban(member: &OwnedString) -> Result<Option<Ban>, Error> {
+pub fn decode_ban(member: &OwnedString) -> Result<Option<Ban>, Error> {
     match member.as_bytes() {
         text @ [BAN_PREFIX, ..] => Ok(Some(Ban::decode(text).ok_or(Error::NotEntry)?)),
         _ => Ok(None),
@@ -95,6 +95,6 @@ pub fn ban(member: &OwnedString) -> Result<Option<Ban>, Error> {
 }
 
 /// Decodes a reservation. Refuses a member that the module did not write.
-pub fn reservation(member: &OwnedString) -> Result<ReservationRef<'_>, Error> {
+pub fn decode_reservation(member: &OwnedString) -> Result<ReservationRef<'_>, Error> {
     Reservation::decode(member.as_bytes()).ok_or(Error::NotEntry)
 }

@@ -41,7 +41,7 @@ struct IndexEntry {
     len: usize,
     reservations: usize,
     bytes: usize,
-    /// Its number in [`Indexes::uses`]; 0 if it is not small.
+    /// The key of this index in [`Indexes::uses`], or 0 if the index is not small.
     used: u64,
 }
 
@@ -53,11 +53,11 @@ impl IndexEntry {
 
 /// All indexes.
 struct Indexes {
-    /// By the hash of the database and the key.
+    /// The indexes, by the hash of the database and the key.
     entries: HashTable<IndexEntry>,
     /// Makes the hashes unpredictable, because clients choose the keys.
     secret: RandomState,
-    /// The hashes of the small indexes, in the order in which they were last used.
+    /// The hashes of the small indexes, by when they were last used.
     uses: BTreeMap<u64, u64>,
     last_use: u64,
     small_reservations: usize,
@@ -67,14 +67,14 @@ struct Indexes {
 
 static INDEXES: UnderLock<Option<Indexes>> = UnderLock::new(None);
 
-/// The number of indexes, so that commands pay nothing while there are none.
+/// The number of indexes. While it is 0, a command only reads this.
 static NUMBER: AtomicUsize = AtomicUsize::new(0);
 
 /// The index of a value that has left its name, and the length of its set. RENAME and MOVE notify us of both names, one
-/// right after the other: anything that happens in between drops the index.
+/// right after the other. Anything that happens between the two drops the index.
 static LEAVING: UnderLock<Option<(Box<Index>, usize)>> = UnderLock::new(None);
 
-/// Whether [`LEAVING`] holds an index, which each call that writes has to know.
+/// True while [`LEAVING`] holds an index. Each call that writes asks for that.
 static IS_LEAVING: AtomicBool = AtomicBool::new(false);
 
 fn indexes<T>(body: impl FnOnce(&mut Indexes) -> T) -> T {
@@ -89,7 +89,7 @@ fn indexes<T>(body: impl FnOnce(&mut Indexes) -> T) -> T {
 /// Returns the number of indexes, and about how many bytes they take together, including the names of their keys.
 pub fn totals() -> (u64, u64) {
     let number = |number| u64::try_from(number).unwrap_or(u64::MAX);
-    indexes(|all| (number(all.entries.len()), number(all.bytes)))
+    indexes(|indexes| (number(indexes.entries.len()), number(indexes.bytes)))
 }
 
 /// Returns whether no key has an index.
@@ -99,7 +99,7 @@ pub fn is_empty() -> bool {
 
 /// Takes out the index of a key for a call, if there is one and the set still has the `len` elements that it had.
 pub fn take(db: i32, key: &[u8], len: usize) -> Option<Box<Index>> {
-    indexes(|all| all.take(db, key, len))
+    indexes(|indexes| indexes.take(db, key, len))
 }
 
 /// Puts the index of a key back, or a new one in, now that the set has `len` elements. One that has become too short is
@@ -107,36 +107,36 @@ pub fn take(db: i32, key: &[u8], len: usize) -> Option<Box<Index>> {
 pub fn put(ctx: Context, key: &[u8], index: Box<Index>, len: usize, is_changed: bool) {
     let db = ctx.db();
     match index.len() >= INDEX_FROM && events::watch(ctx) {
-        true => indexes(|all| all.put(db, key, index, len, is_changed)),
-        false => indexes(|all| drop(all.remove(db, key))),
+        true => indexes(|indexes| indexes.put(db, key, index, len, is_changed)),
+        false => indexes(|indexes| drop(indexes.remove(db, key))),
     }
 }
 
 /// Drops the index of a key that was changed.
 pub fn forget(db: i32, key: &[u8]) {
     if !is_empty() {
-        indexes(|all| drop(all.remove(db, key)));
+        indexes(|indexes| drop(indexes.remove(db, key)));
     }
 }
 
 /// Takes out the index of a value that leaves this key for another name or database, where [`move_here`] puts it back.
 pub fn move_away(db: i32, key: &[u8]) {
     if !is_empty() {
-        let entry = indexes(|all| all.remove(db, key));
+        let entry = indexes(|indexes| indexes.remove(db, key));
         let leaving = entry.and_then(|entry| Some((entry.index?, entry.len)));
         IS_LEAVING.store(leaving.is_some(), Ordering::Relaxed);
         LEAVING.with(|place| *place = leaving);
     }
 }
 
-/// Replaces the index of a key with that of the value that has just moved there. Returns false if that value had none.
+/// Gives a key the index of the value that has just moved there. Returns false if the value had no index.
 pub fn move_here(db: i32, key: &[u8]) -> bool {
     forget(db, key);
     if !IS_LEAVING.swap(false, Ordering::Relaxed) {
         return false;
     }
     let Some((index, len)) = LEAVING.with(Option::take) else { return false };
-    indexes(|all| all.put(db, key, index, len, true));
+    indexes(|indexes| indexes.put(db, key, index, len, true));
     true
 }
 
@@ -189,8 +189,9 @@ impl Indexes {
             |entry| hash_of(entry.db, &entry.key),
         );
         let (key, index_len) = (key.into(), index.len());
-        let new = || IndexEntry { db, key, index: None, len, reservations: 0, bytes: 0, used: 0 };
-        let entry = entry.or_insert_with(new).into_mut();
+        let new_entry =
+            || IndexEntry { db, key, index: None, len, reservations: 0, bytes: 0, used: 0 };
+        let entry = entry.or_insert_with(new_entry).into_mut();
         if self.uses.remove(&entry.used).is_some() {
             self.small_reservations = self.small_reservations.saturating_sub(entry.reservations);
         }

@@ -1,5 +1,5 @@
-//! How limits are stored: the server's key as a store of the [`engine`], which decides by what is read here and plans what
-//! is written here.
+//! The server's keys as a store of the [`engine`]: reads the state that the engine needs for a decision, and writes what it
+//! has planned.
 //!
 //! ```text
 //! server_bucket.rs  the string of RL.THROTTLE
@@ -27,7 +27,7 @@ use server_bucket::ServerBucket;
 use server_window::{EmptiedKey, ServerWindow};
 use std::cell::Cell;
 
-/// A key, at the time of the wall clock at which it is used.
+/// A key, and the time of the wall clock at which a call uses it.
 #[derive(Clone, Copy)]
 pub struct KeyContext<'c> {
     /// The command or callback that is running.
@@ -49,11 +49,11 @@ impl KeyContext<'_> {
 #[derive(Clone, Copy)]
 pub struct ServerKey<'e, 'c> {
     pub key_ctx: KeyContext<'c>,
-    /// What the call may do with it.
+    /// Says whether the key may be written.
     pub mode: Mode,
-    /// Whether it is one of several keys of a call.
+    /// True for one of several keys of a call.
     pub of_several: bool,
-    /// Holds the key if a release has just emptied it. The first part of the call that opens it takes it from there.
+    /// Holds the key if a release has just emptied it. The first part of the call that opens the key takes it.
     pub emptied: Option<&'e Cell<Option<EmptiedKey<'c>>>>,
 }
 
@@ -88,39 +88,39 @@ impl<'c> Store for ServerKey<'_, 'c> {
 }
 
 /// An open key.
-enum Open<'c> {
+enum OpenKey<'c> {
     Read(ReadKey<'c>),
     Write(WriteKey<'c>),
 }
 
-impl<'c> Open<'c> {
+impl<'c> OpenKey<'c> {
     /// Opens a key for reading in [`Mode::Look`], and otherwise for writing.
-    fn new(key_ctx: KeyContext<'c>, mode: Mode) -> Result<Open<'c>, Error> {
+    fn new(key_ctx: KeyContext<'c>, mode: Mode) -> Result<OpenKey<'c>, Error> {
         if mode == Mode::Look {
-            return Ok(Open::Read(ReadKey::open(key_ctx.ctx, key_ctx.name)));
+            return Ok(OpenKey::Read(ReadKey::open(key_ctx.ctx, key_ctx.name)));
         }
         // If another module calls us in the middle of a RENAME, this may change the value that moves.
         indexes::drop_leaving();
-        WriteKey::open(key_ctx.ctx, key_ctx.name).map(Open::Write).ok_or(Error::InUse)
+        WriteKey::open(key_ctx.ctx, key_ctx.name).map(OpenKey::Write).ok_or(Error::InUse)
     }
 
-    /// Returns a key that is not open yet, or no longer.
-    fn closed(key_ctx: KeyContext<'c>) -> Open<'c> {
-        Open::Read(ReadKey::closed(key_ctx.ctx, key_ctx.name))
+    /// Returns a key that is not open.
+    fn closed(key_ctx: KeyContext<'c>) -> OpenKey<'c> {
+        OpenKey::Read(ReadKey::closed(key_ctx.ctx, key_ctx.name))
     }
 
     /// Takes the key if it is open for writing, and leaves a closed one.
     fn take(&mut self, key_ctx: KeyContext<'c>) -> Option<WriteKey<'c>> {
-        match std::mem::replace(self, Open::closed(key_ctx)) {
-            Open::Write(key) => Some(key),
-            Open::Read(_) => None,
+        match std::mem::replace(self, OpenKey::closed(key_ctx)) {
+            OpenKey::Write(key) => Some(key),
+            OpenKey::Read(_) => None,
         }
     }
 
     fn reader(&mut self) -> &mut ReadKey<'c> {
         match self {
-            Open::Read(key) => key,
-            Open::Write(key) => key,
+            OpenKey::Read(key) => key,
+            OpenKey::Write(key) => key,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The reservations of a key, read for one call: from the sorted set if they are few, otherwise from an index in memory.
 
-use super::entries::{ban, reservation, ALL, RESERVED};
+use super::entries::{decode_ban, decode_reservation, ALL, RESERVED};
 use super::{indexes, KeyContext};
 use crate::environment::ZONES;
 use crate::redis::clock;
@@ -48,11 +48,11 @@ struct ListedReservations {
     has_id: bool,
     /// The members as they are stored, in the order of the set.
     members: Vec<OwnedString>,
-    /// How many leases end later than one lease from now, because the clock was set back.
+    /// The number of leases that end later than one lease from now, because the clock was set back.
     future: usize,
-    /// How many reservations are gone.
+    /// The number of reservations that are gone.
     gone: usize,
-    /// When the last reservation that this call added stops holding.
+    /// The time at which the last reservation that this call added stops holding.
     added_until_us: Option<u64>,
 }
 
@@ -65,14 +65,14 @@ struct IndexedReservations<'c> {
     len: usize,
 }
 
-/// What a write that cleans up does to reservations that the call did not ask for.
+/// The changes that cleaning up makes to reservations that the call did not ask for.
 #[derive(Default)]
 pub struct Cleaning {
     /// Members to remove.
     pub remove: Vec<OwnedString>,
     /// Members to add.
     pub add: Vec<OwnedString>,
-    /// How many of the removed ones are gone.
+    /// The number of removed reservations that are gone. The others are added again.
     pub dropped: usize,
 }
 
@@ -97,7 +97,7 @@ impl<'c> ServerReservations<'c> {
         ServerReservations(Indexed(IndexedReservations { held, ctx, name, len }))
     }
 
-    /// Reads all reservations in `key`, and whether `id` is held. Also returns the element behind them.
+    /// Reads all reservations in `key`, and notes whether `id` is held. Also returns the first element after them.
     pub fn read(
         key_ctx: KeyContext<'c>,
         key: &mut ReadKey<'c>,
@@ -105,13 +105,13 @@ impl<'c> ServerReservations<'c> {
     ) -> Result<(ServerReservations<'c>, Option<Element>), Error> {
         let mut listed =
             ListedReservations { now_us: key_ctx.now_us, ..ListedReservations::default() };
-        let mut behind = None;
+        let mut next_element = None;
         for element in key.ascending(ALL) {
             if element.score != RESERVED {
-                behind = Some(element);
+                next_element = Some(element);
                 break;
             }
-            match ban(&element.member)? {
+            match decode_ban(&element.member)? {
                 None => listed.members.push(element.member),
                 Some(_) if listed.ban.is_some() => return Err(Error::NotEntry),
                 found => listed.ban = found,
@@ -121,11 +121,11 @@ impl<'c> ServerReservations<'c> {
             if let Some(mut index) = build_index(&listed.members)? {
                 ReadBudget::spend(index.len());
                 index.set_ban(listed.ban);
-                return Ok((ServerReservations::new(index, key_ctx, key.len(), id), behind));
+                return Ok((ServerReservations::new(index, key_ctx, key.len(), id), next_element));
             }
         }
         listed.read_members(id)?;
-        Ok((ServerReservations(Listed(listed)), behind))
+        Ok((ServerReservations(Listed(listed)), next_element))
     }
 
     /// Returns the ban of the key.
@@ -165,12 +165,12 @@ impl<'c> ServerReservations<'c> {
         }
     }
 
-    /// Returns when the last reservation stops needing the key. One whose lease lies in the future and is not rewritten may
-    /// hold until its stored end, whatever the clock does.
+    /// Returns the time until which some reservation needs the key. A lease from the future that is not rewritten may hold
+    /// until its stored end, whatever the clock does.
     pub fn needed_until_us(&self) -> Option<u64> {
         match &self.0 {
             Listed(listed) => {
-                let future = listed.future_ones().map(|one| one.gone_us).max();
+                let future = listed.future_ones().map(|reservation| reservation.gone_us).max();
                 listed.live.last_gone_us().max(future).max(listed.added_until_us)
             }
             Indexed(indexed) => indexed.held.needed_until_us(),
@@ -188,38 +188,41 @@ impl<'c> ServerReservations<'c> {
     }
 
     /// Removes a reservation that was settled: applied, released or renewed.
-    pub fn remove_settled(&mut self, one: &ReservationRef, now_us: u64) {
+    pub fn remove_settled(&mut self, reservation: &ReservationRef, now_us: u64) {
         match &mut self.0 {
             Listed(listed) => {
-                listed.live.remove(Hold::of(&seen(one, now_us)));
+                listed.live.remove(Hold::of(&seen(reservation, now_us)));
                 // A live member is not looked at again, unless it is from the future: then it would be rewritten, and
                 // extend `needed_until_us`.
-                if one.is_from_future(now_us) {
-                    let member = one.member();
+                if reservation.is_from_future(now_us) {
+                    let member = reservation.member();
                     listed.members.retain(|old| old.as_bytes() != member.as_bytes());
                     listed.future = listed.future.saturating_sub(1);
                 }
             }
-            Indexed(indexed) => ZONES.with(|zones| indexed.held.remove_settled(one, zones)),
+            Indexed(indexed) => ZONES.with(|zones| indexed.held.remove_settled(reservation, zones)),
         }
     }
 
     /// Returns the member of the reservation `id`, if it is live.
     pub fn find_live(&self, id: &[u8], now_us: u64) -> Result<Option<OwnedString>, Error> {
-        let one = match &self.0 {
+        let reservation = match &self.0 {
             Listed(listed) => {
                 // If another program wrote an id a second time, the first one counts.
                 let mut members = listed.members.iter();
                 let found = members.find(|member| id_of(member.as_bytes()) == Some(id));
-                found.map(reservation).transpose()?.filter(|one| one.live(now_us))
+                found
+                    .map(decode_reservation)
+                    .transpose()?
+                    .filter(|reservation| reservation.live(now_us))
             }
             Indexed(indexed) => indexed.held.get_live(id),
         };
-        Ok(one.map(|one| OwnedString::new(one.member().as_bytes())))
+        Ok(reservation.map(|reservation| OwnedString::new(reservation.member().as_bytes())))
     }
 
-    /// Takes the live reservations with these ids, which may repeat, and returns their members. Those that are left are only
-    /// known in an index.
+    /// Takes out the live reservations with these ids, which may repeat, and returns their members. Only an index still
+    /// knows the others afterwards.
     pub fn take_live(&mut self, ids: &[&[u8]]) -> Vec<OwnedString> {
         match &mut self.0 {
             Listed(listed) => {
@@ -234,7 +237,7 @@ impl<'c> ServerReservations<'c> {
                 let named = ids.iter().filter_map(|id| positions.get(&Some(*id)).copied());
                 let named: BTreeSet<usize> = named.collect();
                 let is_live = |member: &OwnedString| {
-                    reservation(member).is_ok_and(|one| one.live(now_us))
+                    decode_reservation(member).is_ok_and(|reservation| reservation.live(now_us))
                 };
                 let members = members.into_iter().enumerate();
                 let taken = members.filter(|(at, member)| named.contains(at) && is_live(member));
@@ -243,8 +246,8 @@ impl<'c> ServerReservations<'c> {
             Indexed(IndexedReservations { held, len, .. }) => {
                 let mut members = Vec::new();
                 for id in ids {
-                    let Some(one) = held.get_live(id) else { continue };
-                    members.push(OwnedString::new(one.member().as_bytes()));
+                    let Some(reservation) = held.get_live(id) else { continue };
+                    members.push(OwnedString::new(reservation.member().as_bytes()));
                     held.remove(id);
                 }
                 *len = len.saturating_sub(members.len());
@@ -254,10 +257,12 @@ impl<'c> ServerReservations<'c> {
     }
 
     /// Adds a new reservation.
-    pub fn add(&mut self, one: &ReservationRef) {
+    pub fn add(&mut self, reservation: &ReservationRef) {
         match &mut self.0 {
-            Listed(listed) => listed.added_until_us = listed.added_until_us.max(Some(one.gone_us)),
-            Indexed(indexed) => indexed.held.add(one),
+            Listed(listed) => {
+                listed.added_until_us = listed.added_until_us.max(Some(reservation.gone_us))
+            }
+            Indexed(indexed) => indexed.held.add(reservation),
         }
     }
 
@@ -265,10 +270,11 @@ impl<'c> ServerReservations<'c> {
     pub fn list_live(&self) -> Vec<HeldReservation> {
         match &self.0 {
             Listed(listed) => {
-                let live = listed.members.iter().flat_map(reservation);
-                let live = live.filter(|one| one.live(listed.now_us));
+                let live = listed.members.iter().flat_map(decode_reservation);
+                let live = live.filter(|reservation| reservation.live(listed.now_us));
                 HeldReservation::oldest_first(
-                    live.map(|one| HeldReservation::of(&one, listed.now_us)).collect(),
+                    live.map(|reservation| HeldReservation::of(&reservation, listed.now_us))
+                        .collect(),
                 )
             }
             Indexed(indexed) => indexed.held.list_live(),
@@ -299,7 +305,7 @@ impl Drop for ServerReservations<'_> {
 fn build_index(members: &[OwnedString]) -> Result<Option<Box<Index>>, Error> {
     let (mut builder, mut is_unique) = (IndexBuilder::default(), true);
     for member in members {
-        is_unique &= builder.add(&reservation(member)?);
+        is_unique &= builder.add(&decode_reservation(member)?);
     }
     Ok(is_unique.then(|| builder.build()))
 }
@@ -310,18 +316,18 @@ impl ListedReservations {
         let now_us = self.now_us;
         let mut holds = Vec::with_capacity(self.members.len());
         for member in &self.members {
-            let one = reservation(member)?;
-            self.newest_order_us = self.newest_order_us.max(Some(one.order_us));
-            let live = one.live(now_us);
-            self.has_id |= live && id == Some(one.id);
-            self.running = self.running.saturating_add(usize::from(one.runs(now_us)));
-            if one.is_from_future(now_us) {
+            let reservation = decode_reservation(member)?;
+            self.newest_order_us = self.newest_order_us.max(Some(reservation.order_us));
+            let live = reservation.live(now_us);
+            self.has_id |= live && id == Some(reservation.id);
+            self.running = self.running.saturating_add(usize::from(reservation.runs(now_us)));
+            if reservation.is_from_future(now_us) {
                 self.future = self.future.saturating_add(1);
             } else if !live {
                 self.gone = self.gone.saturating_add(1);
             }
             if live {
-                holds.push(Hold::of(&seen(&one, now_us)));
+                holds.push(Hold::of(&seen(&reservation, now_us)));
             }
         }
         self.live = holds.into_iter().collect();
@@ -331,19 +337,19 @@ impl ListedReservations {
     /// Returns the reservations whose lease ends later than one lease from now.
     fn future_ones(&self) -> impl Iterator<Item = ReservationRef<'_>> {
         let members = if self.future > 0 { self.members.as_slice() } else { &[] };
-        let all = members.iter().flat_map(reservation);
-        all.filter(|one| one.is_from_future(self.now_us))
+        let decoded = members.iter().flat_map(decode_reservation);
+        decoded.filter(|reservation| reservation.is_from_future(self.now_us))
     }
 
     fn clean(&mut self) -> Cleaning {
         let mut cleaning = Cleaning::default();
         (self.future, self.gone) = (0, 0);
         for member in std::mem::take(&mut self.members) {
-            let Ok(one) = reservation(&member) else { continue };
-            if one.is_from_future(self.now_us) {
-                let one = seen(&one, self.now_us).member();
-                cleaning.add.push(OwnedString::new(one.as_bytes()));
-            } else if one.live(self.now_us) {
+            let Ok(reservation) = decode_reservation(&member) else { continue };
+            if reservation.is_from_future(self.now_us) {
+                let reservation = seen(&reservation, self.now_us).member();
+                cleaning.add.push(OwnedString::new(reservation.as_bytes()));
+            } else if reservation.live(self.now_us) {
                 continue;
             } else {
                 cleaning.dropped = cleaning.dropped.saturating_add(1);
@@ -424,15 +430,15 @@ impl Holds for ServerReservations<'_> {
     }
 }
 
-/// How many reservations a call over several keys may still read. Reading those of a single key may take tens of
-/// milliseconds. If the next key holds more than is left, the call is refused. What has been read stays in memory, so
-/// another call reads the rest.
+/// Bounds the number of reservations that a call over several keys reads, because reading those of a single key may take
+/// tens of milliseconds. If the next key holds more than what is left of the budget, the call is refused. What has been read
+/// stays in memory, so another call reads the rest.
 pub struct ReadBudget;
 
-/// The budget of a call: as many as one key may hold by default.
+/// The budget of a call: the number of reservations that one key may hold by default.
 const MAX_READ: usize = 1 << 16;
 
-/// What is left of the budget.
+/// The rest of the budget.
 static LEFT: AtomicUsize = AtomicUsize::new(0);
 
 impl ReadBudget {
@@ -494,9 +500,9 @@ fn read_ahead(key_ctx: KeyContext) {
 }
 
 /// Returns a reservation as seen at `now_us`: one from the future ends one lease from now.
-fn seen<'m>(one: &ReservationRef<'m>, now_us: u64) -> ReservationRef<'m> {
-    match one.is_from_future(now_us) {
-        true => ZONES.with(|zones| ReservationView::at(now_us, zones).seen(one)),
-        false => *one,
+fn seen<'m>(reservation: &ReservationRef<'m>, now_us: u64) -> ReservationRef<'m> {
+    match reservation.is_from_future(now_us) {
+        true => ZONES.with(|zones| ReservationView::at(now_us, zones).seen(reservation)),
+        false => *reservation,
     }
 }

@@ -1,6 +1,6 @@
 //! A bucket: a string that spells its theoretical arrival time.
 
-use super::{KeyContext, Open};
+use super::{KeyContext, OpenKey};
 use crate::redis::key::KeyValue;
 use commands::error::Error;
 use engine::decide::Mode;
@@ -11,13 +11,13 @@ use engine::throttle::{BucketEdit, Stored};
 pub struct ServerBucket<'c> {
     key_ctx: KeyContext<'c>,
     mode: Mode,
-    key: Open<'c>,
+    key: OpenKey<'c>,
 }
 
 impl<'c> ServerBucket<'c> {
     /// Creates a key that has not been read yet.
     pub fn new(key_ctx: KeyContext<'c>, mode: Mode) -> ServerBucket<'c> {
-        ServerBucket { key_ctx, mode, key: Open::closed(key_ctx) }
+        ServerBucket { key_ctx, mode, key: OpenKey::closed(key_ctx) }
     }
 }
 
@@ -25,7 +25,7 @@ impl store::BucketKey for ServerBucket<'_> {
     type Error = Error;
 
     fn read(&mut self) -> Result<Option<Stored>, Error> {
-        self.key = Open::new(self.key_ctx, self.mode)?;
+        self.key = OpenKey::new(self.key_ctx, self.mode)?;
         match self.key.reader().value() {
             KeyValue::Empty => Ok(None),
             KeyValue::String(text) => Ok(Some(Stored::decode(text.bytes()).ok_or(Error::NotTat)?)),
@@ -34,7 +34,7 @@ impl store::BucketKey for ServerBucket<'_> {
     }
 
     fn write(&mut self, next: BucketEdit) {
-        let Open::Write(key) = &mut self.key else { return };
+        let OpenKey::Write(key) = &mut self.key else { return };
         match next {
             BucketEdit::Keep => {}
             BucketEdit::Store(stored) => {

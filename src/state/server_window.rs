@@ -7,9 +7,11 @@
 //!
 //! Nothing is written until everything that the call reads or removes has been checked to be ours.
 
-use super::entries::{entry, reservation, EntryReader, KnownEvents, FOREIGN, RESERVED};
+use super::entries::{
+    decode_entry, decode_reservation, EntryReader, EventSummary, FOREIGN, RESERVED,
+};
 use super::reservations::{ReadBudget, ServerReservations};
-use super::{indexes, KeyContext, Open, ServerKey};
+use super::{indexes, KeyContext, OpenKey, ServerKey};
 use crate::redis::key::{remove_highest, KeyValue, ReadKey, Scores, WriteKey};
 use crate::redis::text::OwnedString;
 use commands::error::Error;
@@ -25,12 +27,11 @@ pub struct ServerWindow<'c> {
     key_ctx: KeyContext<'c>,
     mode: Mode,
     of_several: bool,
-    key: Open<'c>,
+    key: OpenKey<'c>,
     /// The key, if a release has just emptied it. Then nothing is read, as it counts as empty.
     emptied: Option<Box<EmptiedKey<'c>>>,
     reservations: ServerReservations<'c>,
-    /// What is known of its events.
-    events: KnownEvents,
+    events: EventSummary,
 }
 
 impl<'c> ServerWindow<'c> {
@@ -40,10 +41,10 @@ impl<'c> ServerWindow<'c> {
             key_ctx: at.key_ctx,
             mode: at.mode,
             of_several: at.of_several,
-            key: Open::closed(at.key_ctx),
+            key: OpenKey::closed(at.key_ctx),
             emptied: at.take_emptied(),
             reservations: ServerReservations::default(),
-            events: KnownEvents::default(),
+            events: EventSummary::default(),
         }
     }
 }
@@ -62,7 +63,7 @@ impl<'c> store::WindowKey for ServerWindow<'c> {
             return Ok(());
         }
         let key_ctx = self.key_ctx;
-        self.key = Open::new(key_ctx, self.mode)?;
+        self.key = OpenKey::new(key_ctx, self.mode)?;
         let reader = self.key.reader();
         if let KeyValue::String(_) | KeyValue::Other = reader.value() {
             // The server does not notify us of every value that replaces a set.
@@ -77,7 +78,7 @@ impl<'c> store::WindowKey for ServerWindow<'c> {
                 }
                 let behind;
                 (self.reservations, behind) = ServerReservations::read(key_ctx, reader, id)?;
-                match behind.as_ref().map(entry) {
+                match behind.as_ref().map(decode_entry) {
                     None => {}
                     Some(Ok(newest)) => self.events.newest = Some(newest),
                     // Next to reservations, a foreign entry is refused only by a call that counts the events.
@@ -104,7 +105,7 @@ impl<'c> store::WindowKey for ServerWindow<'c> {
     }
 
     fn split(&mut self) -> (EntryReader<'_, 'c>, &ServerReservations<'c>) {
-        let events = EntryReader { key: self.key.reader(), known: &self.events };
+        let events = EntryReader { key: self.key.reader(), summary: &self.events };
         (events, &self.reservations)
     }
 
@@ -131,7 +132,7 @@ impl<'c> store::WindowKey for ServerWindow<'c> {
         let (mut dropped, mut settled_us) = (0, None);
         // This comes before cleaning up, so that a settled reservation is not rewritten.
         if let Some(member) = edit.settled {
-            if let Ok(one) = reservation(&member) {
+            if let Ok(one) = decode_reservation(&member) {
                 settled_us = Some(one.gone_us);
                 self.reservations.remove_settled(&one, now_us);
             }
@@ -225,8 +226,8 @@ fn collect_removed(key: &mut ReadKey, edit: &EventEdit, remove: &mut Vec<OwnedSt
     }
 }
 
-/// A key whose elements have all been released but are still stored, so that a waiter who is granted something can add to
-/// the key without the key vanishing first. It counts as empty. If nothing is written to it, it is deleted on drop.
+/// A key whose elements have all been released but are still stored, so that the key does not vanish before a waiter adds to
+/// it. It counts as empty. If nothing is written to it, it is deleted on drop.
 pub struct EmptiedKey<'c> {
     /// `None` once it was taken.
     key: Option<WriteKey<'c>>,

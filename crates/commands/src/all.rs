@@ -19,16 +19,16 @@ use engine::decision::TimeUnit;
 use engine::groups::{denials, whole_reply, PartDecision};
 use smallvec::SmallVec;
 
-/// The most keys of a call.
+/// The maximum number of keys in a call.
 const MAX_KEYS: u64 = 64;
 
-/// A call over up to this many limits allocates nothing.
+/// Up to this many limits a call allocates nothing.
 const FEW_KEYS: usize = 8;
 
-/// The clauses of a call, one for each of its keys.
+/// The clauses of a call, one for each key.
 type Clauses = SmallVec<[Clause; FEW_KEYS]>;
 
-/// Carries out a call of a command over several limits, which only looks in [`Mode::Look`]:
+/// Executes a call of a command over several limits, which only looks in [`Mode::Look`]:
 ///
 /// `RL.ALL numkeys key [key ...] clause [[ELSE] clause ...] [MS]`
 ///
@@ -58,14 +58,14 @@ pub(crate) fn all<'a, C: WaitQueue<'a>>(call: &C, mode: Mode) -> Result<CallResu
     reply_to_all(&call.sink(), &clauses, &parts, allowed)
 }
 
-/// A key of the server that a call came to.
+/// A key of the call's server.
 type StoreOf<'a, C> = <<C as ServerCall<'a>>::Keys as Keyspace>::Store;
 
-/// What became of each clause.
+/// The decisions about the clauses.
 type Parts = SmallVec<[PartDecision; FEW_KEYS]>;
 
-/// A clause on its key, and what waiters on the key mean for it: nothing if it only looks.
-// Inlined so that the large value is built in the caller's frame, not copied.
+/// Returns a clause as a part of the call. Waiters on its key bar the clause, unless the call only looks.
+// Inlined so that the large value is built in the caller's frame and not copied.
 #[inline(always)]
 fn part<'a, 'r, C: WaitQueue<'a>>(
     call: &C,
@@ -79,7 +79,7 @@ fn part<'a, 'r, C: WaitQueue<'a>>(
     Part::with_place(store, request, Place { group: *group, check: *check, barred })
 }
 
-/// Replies the integers of the clause that decides, its number, and what each clause answers.
+/// Writes the reply: the integers of the clause that decides, its number, and a reply for each clause.
 fn reply_to_all(
     sink: &impl ReplySink,
     clauses: &Clauses,
@@ -102,21 +102,21 @@ fn reply_to_all(
     for (clause, part) in clauses.iter().zip(parts) {
         let _ = reply::write(sink, &clause.request, &part.decision);
     }
-    Ok(CallResult::of(allowed))
+    Ok(CallResult::from_allowed(allowed))
 }
 
 /// Counts the clauses for their policies: the choice of each group, and all clauses of a group that denies the call. Notes
 /// one denial for each such group, on the key of the clause that stands for it in the reply.
 fn note<K: Keyspace>(keys: &CallKeys<K>, clauses: &Clauses, parts: &Parts, allowed: bool) {
     for (clause, part) in clauses.iter().zip(parts) {
-        let ended = match (part.is_choice, part.allowed) {
+        let verdict = match (part.is_choice, part.allowed) {
             (true, true) if allowed => PolicyVerdict::Allowed,
             (true, false) => PolicyVerdict::ShadowDenied,
             (false, _) if !part.group_allowed => PolicyVerdict::Denied,
             _ => continue,
         };
         if let Some(id) = clause.request.policy.filter(|_| clause.request.takes()) {
-            keys.keyspace.count_policy(id, ended);
+            keys.keyspace.count_policy(id, verdict);
         }
     }
     if allowed {
@@ -139,7 +139,7 @@ struct CallKeys<K: Keyspace> {
     end: usize,
 }
 
-/// Returns the keys of a call.
+/// Reads the names of the keys.
 fn read_keys<'a, C: ServerCall<'a>>(call: &C) -> Result<CallKeys<C::Keys>, Error> {
     // Before 7.0 the server does not know the arity.
     if call.len() < 3 {
@@ -164,7 +164,7 @@ fn read_keys<'a, C: ServerCall<'a>>(call: &C) -> Result<CallKeys<C::Keys>, Error
     Ok(CallKeys { keyspace, keys: words.filter_map(|at| call.key(at, now_us)).collect(), end })
 }
 
-/// Reads the clauses of a call, one for each of its keys.
+/// Reads the clauses, one for each key.
 fn read_clauses<'a, C: ServerCall<'a>>(
     call: &C,
     keys: &CallKeys<C::Keys>,

@@ -1,4 +1,4 @@
-//! From the arguments of a call to a checked request.
+//! Turns the arguments of a call into a checked request.
 
 use crate::call::Words;
 use crate::environment::Environment;
@@ -16,12 +16,12 @@ use engine::rule::Rule;
 use engine::throttle::Rate;
 use std::sync::Arc;
 
-/// Returns whether a word between two clauses joins them to a group.
+/// Returns whether a word is ELSE, which joins the clauses before and after it to a group.
 pub fn is_else(word: &[u8]) -> bool {
     spells(word, b"ELSE")
 }
 
-/// The commands with the same limit: one that takes, and its _RO form.
+/// A command that takes, together with its _RO form. Both have the same kind of limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// RL.THROTTLE
@@ -35,11 +35,11 @@ pub enum Family {
 /// A clause of RL.ALL.
 #[derive(Clone, Copy, Debug)]
 pub struct Clause {
-    /// What it asks for.
+    /// The limit, and what the clause asks of it.
     pub request: Request,
-    /// Whether it must be allowed but takes nothing (CHECK).
+    /// True for a clause that must be allowed but takes nothing (CHECK).
     pub check: bool,
-    /// The number of its group: clauses that ELSE joins have the same.
+    /// The number of the group, which clauses joined by ELSE share.
     pub group: usize,
 }
 
@@ -55,8 +55,8 @@ impl Family {
         found.map(|(_, family)| *family)
     }
 
-    /// Returns the options of a clause.
-    fn of_clause(self) -> OptionSet {
+    /// Returns the options that a clause accepts.
+    fn clause_options(self) -> OptionSet {
         match self {
             Family::Throttle => const { OptionSet::THROTTLE.in_clause() },
             Family::Window => const { OptionSet::WINDOW.in_clause() },
@@ -69,7 +69,7 @@ impl Family {
 pub struct Arguments<'c, 'a, W: ?Sized> {
     words: &'c W,
     next: usize,
-    /// The next word, kept so that each word is asked for once.
+    /// The next word, which is kept so that each word is looked up once.
     word: Option<&'a [u8]>,
 }
 
@@ -84,7 +84,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         Arguments { words, next, word: words.word(next) }
     }
 
-    /// Passes the next argument if it is `word` and the last one; returns whether it was.
+    /// Skips the next argument if it is `word` and the last one. Returns whether it was.
     pub fn take_last(&mut self, word: &[u8]) -> bool {
         let last = self.remaining() == 1 && self.word.is_some_and(|last| spells(last, word));
         if last {
@@ -102,7 +102,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
 
     /// Goes on to the next argument.
     fn pass(&mut self) {
-        // There are far fewer words.
+        // A call never has this many words.
         self.next = self.next.wrapping_add(1);
         self.word = self.words.word(self.next);
     }
@@ -112,7 +112,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         self.words.len().saturating_sub(self.next)
     }
 
-    /// Reads a clause of this family and group, after the word that it begins with and up to the next clause.
+    /// Reads a clause of this family and group, from the word after THROTTLE, WINDOW or ACQUIRE up to the next clause.
     pub fn clause(
         &mut self,
         environment: &impl Environment,
@@ -120,29 +120,29 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         group: usize,
     ) -> Result<Clause, Error> {
         let mut options = Options::new();
-        let known = family.of_clause();
-        let mut request = self.request(environment, family, known, true, &mut options)?;
+        let accepted = family.clause_options();
+        let mut request = self.request(environment, family, accepted, true, &mut options)?;
         let check = options.has(OptionSet::CHECK);
         if let (true, Limit::Reserve(_, reserve)) = (check, &mut request.limit) {
-            // It makes no reservation.
+            // A check makes no reservation, so none can be too many.
             reserve.most = u64::MAX;
         }
         request.shadow |= options.has(OptionSet::SHADOW);
         Ok(Clause { request, check, group })
     }
 
-    /// Reads a limit of this family, the quantity, and those of the options `known` that are given, which are left in
-    /// `options`. With `in_clause` it ends where the next clause begins.
+    /// Reads a limit of this family, the quantity, and options, which must be among `accepted` and are added to `options`.
+    /// With `in_clause` the next clause ends it.
     pub fn request(
         &mut self,
         environment: &impl Environment,
         family: Family,
-        known: OptionSet,
+        accepted: OptionSet,
         in_clause: bool,
         options: &mut Options<'a>,
     ) -> Result<Request, Error> {
         let may_give_back = family != Family::Acquire && !in_clause;
-        let (least, error) = match may_give_back {
+        let (min, error) = match may_give_back {
             true => (i64::MIN, Error::SignedQuantity),
             false => (0, Error::Quantity),
         };
@@ -151,9 +151,9 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
             Some(policy) => policy.limit,
             None => self.limit(family, environment.share())?,
         };
-        let quantity = self.quantity(least, error)?;
+        let quantity = self.quantity(min, error)?;
         if self.remaining() > 0 {
-            self.options(environment, options, known, in_clause)?;
+            self.options(environment, options, accepted, in_clause)?;
             options.check(quantity, policy.is_none().then_some(&spec))?;
         }
         let limit = match spec {
@@ -174,7 +174,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         request.ask.quantity = Quantity::from_signed(quantity);
         if options.any() {
             request.ask.leave = options.number(OptionSet::LEAVE).unwrap_or(0);
-            request.ask.leave = environment.share().of_leave(request.ask.leave);
+            request.ask.leave = environment.share().scale_leave(request.ask.leave);
             request.ask.manner = manner(options);
             request.count_denied = options.has(OptionSet::COUNTDENIED);
             request.ban_ms = options.number(OptionSet::BAN);
@@ -183,16 +183,16 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
             }
         }
         if let Some(policy) = &policy {
-            // The policy's ban has no effect on a call that must not have BAN.
+            // The policy's ban has no effect on a call that could not have the option BAN.
             let permits =
-                known.contains(OptionSet::BAN) && options.permit(OptionSet::BAN, quantity);
+                accepted.contains(OptionSet::BAN) && options.permit(OptionSet::BAN, quantity);
             request.ban_ms = policy.ban_ms.filter(|_| permits);
             (request.policy, request.shadow) = (Some(policy.id), policy.shadow);
         }
         Ok(request)
     }
 
-    /// Returns the policy that is named in place of the limit. `None` if the limit is given as numbers.
+    /// Returns the policy that the call names in place of a limit. `None` if the limit is given as numbers.
     fn policy(
         &mut self,
         environment: &impl Environment,
@@ -215,7 +215,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         }
     }
 
-    /// Reads a limit in numbers, and takes a share of it.
+    /// Reads a limit in numbers, and scales it to the share.
     #[inline]
     pub fn limit(&mut self, family: Family, share: Share) -> Result<LimitSpec, Error> {
         match family {
@@ -237,12 +237,12 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
             Length::Ms(ms) => ms,
             Length::Months(_) => return Err(Error::PlainPeriod),
         };
-        share.rate(max_burst, count, period_ms).ok_or(Error::BucketTooLong)
+        share.scale_rate(max_burst, count, period_ms).ok_or(Error::BucketTooLong)
     }
 
     /// Reads `limit period`. With `semaphore` the period may be 0, for a limit without a window.
     fn window(&mut self, semaphore: bool, share: Share) -> Result<LimitSpec, Error> {
-        let limit = share.of_limit(self.unsigned(0, Error::Limit)?);
+        let limit = share.scale_limit(self.unsigned(0, Error::Limit)?);
         if semaphore && self.word == Some(b"0") {
             self.pass();
             return Ok(LimitSpec::Window { limit, period: None });
@@ -252,34 +252,36 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
     }
 
     fn period(&mut self, error: Error) -> Result<Period, Error> {
-        Period::parse(self.next_word().ok_or(Error::Arity)?).map_err(|why| match why {
-            PeriodError::AmbiguousM => Error::PeriodM,
-            PeriodError::Syntax | PeriodError::Range => error,
-        })
+        Period::parse(self.next_word().ok_or(Error::Arity)?).map_err(
+            |error_kind| match error_kind {
+                PeriodError::AmbiguousM => Error::PeriodM,
+                PeriodError::Syntax | PeriodError::Range => error,
+            },
+        )
     }
 
-    /// Returns the next argument as an integer from 0 to 2^63 - 1, but at least `least`, or else `error`.
-    pub fn unsigned(&mut self, least: i64, error: Error) -> Result<u64, Error> {
+    /// Returns the next argument as an integer from `min`, which is at least 0, to 2^63 - 1. Otherwise returns `error`.
+    pub fn unsigned(&mut self, min: i64, error: Error) -> Result<u64, Error> {
         let text = self.next_word().ok_or(Error::Arity)?;
-        Ok(integer(text, least).ok_or(error)?.unsigned_abs())
+        Ok(integer(text, min).ok_or(error)?.unsigned_abs())
     }
 
-    /// Returns the quantity, if the next word does not begin with a letter, as the names of options do.
-    fn quantity(&mut self, least: i64, error: Error) -> Result<i64, Error> {
+    /// Returns the quantity: the next word, or 1 if that begins with a letter, as the names of options do.
+    fn quantity(&mut self, min: i64, error: Error) -> Result<i64, Error> {
         match self.word.map(<[u8]>::first) {
             None => Ok(1),
             Some(Some(byte)) if byte.is_ascii_alphabetic() => Ok(1),
-            Some(_) => integer(self.next_word().unwrap_or_default(), least).ok_or(error),
+            Some(_) => integer(self.next_word().unwrap_or_default(), min).ok_or(error),
         }
     }
 
-    /// Reads all that is left as options of which the command knows `known`. They come in any order and case, each at
-    /// most once. In a clause they end where the next clause begins, or with MS as the very last word.
+    /// Reads the remaining words as options, which must be among `accepted`. They come in any order and case, each at most
+    /// once. In a clause they end where the next clause begins, or with MS as the very last word.
     pub fn options(
         &mut self,
         environment: &impl Environment,
         options: &mut Options<'a>,
-        known: OptionSet,
+        accepted: OptionSet,
         in_clause: bool,
     ) -> Result<(), Error> {
         while let Some(word) = self.word {
@@ -288,7 +290,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
                 break;
             }
             self.pass();
-            options.add(environment, known, word, || self.next_word()).map_err(|error| {
+            options.add(environment, accepted, word, || self.next_word()).map_err(|error| {
                 let mut not_in_clause = OptionSet::NOT_IN_CLAUSE.rows();
                 match not_in_clause.find(|row| in_clause && spells(word, row.name.as_bytes())) {
                     Some(row) => Error::NotInAll(row.name),
@@ -300,7 +302,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
     }
 }
 
-/// Returns how the quantity is taken.
+/// Returns the manner in which the quantity is taken.
 fn manner(options: &Options) -> Manner {
     match options.number(OptionSet::AHEAD) {
         Some(ms) => Manner::Ahead { within_us: ms.saturating_mul(1_000) },
@@ -310,7 +312,7 @@ fn manner(options: &Options) -> Manner {
     }
 }
 
-/// Returns the reservation that is made. COUNTLAPSED has no effect on a policy with period 0.
+/// Returns the reservation to make. COUNTLAPSED has no effect on a policy with period 0.
 fn reserve(options: &Options, rule: &Rule, environment: &impl Environment) -> NewReservation {
     NewReservation {
         count_lapsed: options.has(OptionSet::COUNTLAPSED) && !matches!(rule, Rule::Semaphore),
@@ -322,20 +324,20 @@ fn reserve(options: &Options, rule: &Rule, environment: &impl Environment) -> Ne
     }
 }
 
-/// Parses an integer of at least `least`.
-fn integer(text: &[u8], least: i64) -> Option<i64> {
-    parse_i64(text).filter(|value| *value >= least)
+/// Parses an integer of at least `min`.
+fn integer(text: &[u8], min: i64) -> Option<i64> {
+    parse_i64(text).filter(|value| *value >= min)
 }
 
-/// Checks an id, which must have 1 to 64 bytes.
+/// Returns the id with these bytes, of which there must be 1 to 64.
 pub fn checked_id(id: &[u8]) -> Result<Id, Error> {
     check_id(id).map(|()| Id::from(id))
 }
 
-/// Refuses what is no id.
+/// Refuses an id that does not have 1 to 64 bytes.
 pub fn check_id(id: &[u8]) -> Result<(), Error> {
-    let is_one = (1..=MAX_ID).contains(&id.len());
-    is_one.then_some(()).ok_or(Error::Id)
+    let is_valid = (1..=MAX_ID).contains(&id.len());
+    is_valid.then_some(()).ok_or(Error::Id)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A call of a command, and the server that received it, as the commands see them.
+//! A call of a command and its server, as traits that the module and [`crate::memory`] implement.
 
 use crate::arguments::Family;
 use crate::decide::Keyspace;
@@ -15,7 +15,7 @@ use engine::request::Request;
 use engine::store::Refusal;
 use std::ops::Range;
 
-/// The words of a call, where word 0 is the name of the command, or of a definition.
+/// The words of a call or of a policy's definition. Word 0 of a call is the name of the command.
 #[allow(clippy::len_without_is_empty, reason = "a call has at least one word")]
 pub trait Words<'a> {
     /// Returns the number of words.
@@ -69,7 +69,7 @@ pub trait ServerCall<'a>: Words<'a> {
 
 /// The lines of waiting calls, as a call sees those of its server.
 pub trait WaitQueue<'a>: ServerCall<'a> {
-    /// Grants what is available to the waiters on the key.
+    /// Grants available capacity to the waiters on the key.
     fn wake(&self, key: Self::Key);
 
     /// Releases the live reservations with these ids, and then wakes the waiters on the key. Returns how many it released.
@@ -88,7 +88,7 @@ pub trait WaitQueue<'a>: ServerCall<'a> {
     fn may_block(&self) -> bool;
 
     /// Adds the call, which was denied for `wait_us`, to the line of its key. It waits for at most `block_ms` milliseconds,
-    /// or for ever if that is 0.
+    /// or forever if that is 0.
     fn join(
         &self,
         key: Self::Key,
@@ -98,33 +98,33 @@ pub trait WaitQueue<'a>: ServerCall<'a> {
     ) -> Result<(), Error>;
 }
 
-/// What a server shows to its operator.
+/// The lists that a server shows to its operator.
 pub trait Overview {
     /// Returns all policies, in the order of the bytes of their names.
     fn policies(&self) -> Vec<ListedPolicy>;
 
-    /// Returns at most this many of the keys that are denied most, the most denied first.
-    fn most_denied(&self, most: usize) -> Vec<HeavyRow>;
+    /// Returns the keys with the most denials, the most denied first, and at most `count` of them.
+    fn most_denied(&self, count: usize) -> Vec<HeavyRow>;
 
     /// Forgets which keys were denied.
     fn forget_denied(&self);
 }
 
-/// How a call ended.
+/// The result of a call that was not an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum CallResult {
-    /// It was allowed, or a look found that it would be, or it settled something.
+    /// The call was allowed, found that a call would be, or settled a reservation.
     Allowed,
-    /// It was denied, or a look found that it would be, or it found nothing to settle.
+    /// The call was denied, found that a call would be, or found no reservation to settle.
     Denied,
-    /// It waits.
+    /// The call waits, and gets its reply later.
     Later,
 }
 
 impl CallResult {
     /// Returns the result of a call that was allowed or denied.
-    pub fn of(allowed: bool) -> CallResult {
+    pub fn from_allowed(allowed: bool) -> CallResult {
         if allowed {
             CallResult::Allowed
         } else {
@@ -133,30 +133,30 @@ impl CallResult {
     }
 }
 
-/// Executes a call of a command with the options `known`: replies to it, lets it wait, or returns an error.
+/// Executes a call of a command that accepts these options: replies to it, lets it wait, or returns an error.
 ///
 /// # Errors
 ///
-/// The reply to the client.
+/// The error to reply to the client. Nothing changes then.
 #[inline(always)]
 pub fn run<'a, C: WaitQueue<'a> + Overview>(
     command: Command,
-    known: OptionSet,
+    accepted: OptionSet,
     call: &C,
 ) -> Result<CallResult, Error> {
     match command {
-        Command::Take(family) => take::take(call, family, known),
-        Command::Look(family) => take::look(call, family, known),
-        Command::ClThrottle => take::take(call, Family::Throttle, known),
+        Command::Take(family) => take::take(call, family, accepted),
+        Command::Look(family) => take::look(call, family, accepted),
+        Command::ClThrottle => take::take(call, Family::Throttle, accepted),
         Command::Apply => settle::apply(call),
         Command::Release => settle::release(call),
-        Command::Renew => settle::renew(call, known),
+        Command::Renew => settle::renew(call, accepted),
         Command::Held => settle::held(call),
         Command::All => all::all(call, Mode::Final),
         Command::AllRo => all::all(call, Mode::Look),
         Command::Info => inspect::info(call),
         Command::Policies => report::policies(call),
-        Command::Top => report::top_keys(call, known),
+        Command::Top => report::top_keys(call, accepted),
     }
 }
 

@@ -1,9 +1,9 @@
-//! Numbers that are counted up.
+//! Numbers that only grow.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A number that is written under the server's lock, so that no atomic read-modify-write is paid for. A crash report may
-/// read it in another thread.
+/// A counter that is only changed under the server's lock, so it does without the cost of an atomic read-modify-write. A
+/// crash report may read it in another thread.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
@@ -13,12 +13,12 @@ impl Counter {
         Counter(AtomicU64::new(0))
     }
 
-    /// Adds `by`.
-    pub fn add(&self, by: u64) {
-        self.0.store(self.get().wrapping_add(by), Ordering::Relaxed);
+    /// Adds this number.
+    pub fn add(&self, number: u64) {
+        self.0.store(self.get().wrapping_add(number), Ordering::Relaxed);
     }
 
-    /// Returns the present number.
+    /// Returns the current value.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! Decides a request on one key of a server, writes the result, and notes how the call ended.
+//! Decides a request on one key of a server, writes the result, and counts the call by how it ended.
 
 use crate::error::Error;
 use crate::policies::PolicyVerdict;
@@ -10,11 +10,11 @@ use engine::settle::{release, SettleOutcome};
 use engine::store::Store;
 use std::slice;
 
-/// The keys of a server, and where it notes how calls on them ended.
+/// The keys of a server, and its counters of the calls on them.
 pub trait Keyspace {
     /// Names a key at the time of a call.
     type Key: Copy;
-    /// A key, opened to read or to write.
+    /// A key, opened for reading or for writing.
     type Store: Store<Error: Into<Error>>;
 
     /// Opens a key for a call in this mode.
@@ -23,27 +23,27 @@ pub trait Keyspace {
     /// Returns when a key expires, in Unix milliseconds. `None` if it never does, or if there is no key.
     fn expires_at_ms(&self, key: Self::Key) -> Option<u64>;
 
-    /// Makes the id of a reservation that its caller did not name.
+    /// Creates the id of a reservation whose caller names none.
     fn new_id(&self) -> Id;
 
-    /// Counts reservations that were dropped because they were gone.
+    /// Counts gone reservations that a call has dropped.
     fn count_dropped(&self, number: usize);
 
-    /// Counts reservations that were settled in this way.
+    /// Counts reservations that were settled with this outcome.
     fn count_settled(&self, outcome: SettleOutcome, number: u64);
 
-    /// Counts how a call on the policy of this number ended.
-    fn count_policy(&self, id: u64, ended: PolicyVerdict);
+    /// Counts a call on the policy with this id.
+    fn count_policy(&self, id: u64, verdict: PolicyVerdict);
 
-    /// Notes a denial of a call that takes.
+    /// Notes that a call that takes was denied.
     fn note_denial(&self, key: Self::Key);
 }
 
-/// Decides a request on its key, and writes the result. With `barred` a waiter comes first.
+/// Decides a request on its key, and writes the result. `barred` means that a waiter comes first.
 ///
 /// # Errors
 ///
-/// As [`engine::decide::decide`]. Nothing changes then.
+/// Those of [`engine::decide::decide`]. Nothing changes then.
 #[inline]
 pub fn decide_and_write<K: Keyspace>(
     keys: &K,
@@ -79,7 +79,7 @@ pub fn conclude<K: Keyspace>(keys: &K, key: K::Key, request: &Request, decision:
     }
 }
 
-/// Gives back what was granted, at `granted_us`, to a client that disconnected before it was notified.
+/// Gives back a grant that was made at `granted_us` to a client that disconnected before it was notified.
 ///
 /// # Errors
 ///

@@ -12,26 +12,26 @@ use crate::limits::{LimitSpec, WindowKind};
 use crate::options::{OptionSet, Options};
 use crate::policies::{Policies, Policy};
 
-/// The most policies of a table.
+/// The maximum number of policies.
 const MAX_POLICIES: usize = 1_000;
 
-/// The longest name, in bytes.
+/// The maximum length of a name, in bytes.
 const MAX_NAME: usize = 64;
 
-/// Reads a table of policies.
+/// Reads the definitions of policies.
 ///
 /// # Errors
 ///
-/// Says which definition is wrong and why.
+/// A text that names the policy whose definition is wrong, and says why.
 pub fn parse(text: &[u8], environment: &impl Environment) -> Result<Policies, String> {
     let mut policies = Policies::new();
-    for part in text.split(|byte| *byte == b';') {
+    for definition in text.split(|byte| *byte == b';') {
         let words: Vec<&[u8]> =
-            part.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).collect();
+            definition.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).collect();
         let [name, words @ ..] = words.as_slice() else { continue };
-        let refuse = |why: &str| Err(format!("policy {}: {why}", name.escape_ascii()));
-        let known = |byte: &u8| byte.is_ascii_alphanumeric() || b"_.-".contains(byte);
-        if name.len() > MAX_NAME || !name.iter().all(known) {
+        let refuse = |reason: &str| Err(format!("policy {}: {reason}", name.escape_ascii()));
+        let is_name_byte = |byte: &u8| byte.is_ascii_alphanumeric() || b"_.-".contains(byte);
+        if name.len() > MAX_NAME || !name.iter().all(is_name_byte) {
             return refuse("a name must have 1 to 64 letters, digits, '_', '.' or '-'");
         }
         let policy = match define(words, environment) {
@@ -51,7 +51,7 @@ pub fn parse(text: &[u8], environment: &impl Environment) -> Result<Policies, St
     Ok(policies)
 }
 
-/// Reads a definition after its name: a kind, the limit as in the command of that kind, and its options.
+/// Reads a definition after its name: a kind, the limit as in the command of that kind, and options.
 fn define(words: &[&[u8]], environment: &impl Environment) -> Result<Policy, Error> {
     let mut arguments = Arguments::from(words, 0);
     let kind = arguments.next_word().and_then(Family::named);
@@ -73,7 +73,7 @@ fn define(words: &[&[u8]], environment: &impl Environment) -> Result<Policy, Err
             (error, _) => error,
         }
     })?;
-    // As the options of a call whose quantity is 1.
+    // A call's options are checked with its quantity. The default is 1.
     options.check(1, Some(&limit))?;
     let window_kind = WindowKind::new(&options);
     if let LimitSpec::Window { limit, period } = limit {

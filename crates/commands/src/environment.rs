@@ -1,4 +1,4 @@
-//! What the arguments of a call refer to: settings, policies and time zones.
+//! The settings, policies and time zones that the arguments of calls refer to.
 
 use crate::policies::Policy;
 use crate::settings::{Numbers, DEFAULT_TIMEZONE};
@@ -23,7 +23,7 @@ pub trait Environment {
     /// Returns the policy with this name, if there is one.
     fn policy(&self, name: &[u8]) -> Option<Arc<Policy>>;
 
-    /// Returns how much of each limit a call may use.
+    /// Returns the share of each limit that a call may use.
     fn share(&self) -> Share {
         Share::ALL
     }

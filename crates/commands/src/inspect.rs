@@ -1,4 +1,4 @@
-//! RL.INFO: what a key holds, for someone who wants to know why it is limited.
+//! RL.INFO: the state of a key, for someone who wants to know why it is limited.
 
 use crate::arguments::Arguments;
 use crate::call::{first_key, CallResult, WaitQueue};
@@ -10,7 +10,7 @@ use engine::decide::Mode;
 use engine::held::Holds;
 use engine::store::{BucketKey, Entries, Reservations, Store, WindowKey};
 
-/// A field of the reply, which is -1 if there is nothing to tell.
+/// The name and the value of a field in the reply. `None` becomes -1.
 type Field = (&'static str, Option<u64>);
 
 /// `RL.INFO key`
@@ -41,7 +41,8 @@ pub(crate) fn info<'a, C: WaitQueue<'a>>(call: &C) -> Result<CallResult, Error> 
     Ok(CallResult::Allowed)
 }
 
-/// Returns the kind of a key, and the fields that follow from its value. `None` if there is no key. O(entries + reservations).
+/// Returns the kind of a key, and the fields that follow from its value. `None` if there is no key. O(entries +
+/// reservations).
 fn read<K: Keyspace>(keys: &K, key: K::Key) -> Result<Option<(&'static str, Vec<Field>)>, Error> {
     let store = keys.store(key, Mode::Look);
     let now_us = store.now_us();
@@ -70,7 +71,7 @@ fn read<K: Keyspace>(keys: &K, key: K::Key) -> Result<Option<(&'static str, Vec<
     Ok(Some((kind, fields)))
 }
 
-/// Returns what is in a window, dead entries too.
+/// Returns the fields of a window, which include its dead entries.
 fn window_fields<K: WindowKey>(window: &mut K, now_us: u64) -> Result<Vec<Field>, K::Error> {
     let number = |len: usize| Some(u64::try_from(len).unwrap_or(u64::MAX));
     let (mut counted, mut denied) = (0_u64, 0_u64);

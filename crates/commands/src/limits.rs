@@ -15,28 +15,28 @@ use engine::throttle::Rate;
 pub enum LimitSpec {
     /// A rate.
     Rate(Rate),
-    /// A window; without a period a semaphore.
+    /// A window.
     Window {
         /// The maximum at any time.
         limit: u64,
-        /// The period.
+        /// The period. `None` for a semaphore.
         period: Option<Period>,
     },
 }
 
-/// Which kind of window the options ask for.
+/// The kind of window that the options of a call or a policy ask for.
 #[derive(Clone, Copy, Debug)]
 pub enum WindowKind {
     /// A sliding window.
     Sliding {
-        /// `BUCKETS`: at most this many entries; `None` for the setting `window-entries`.
+        /// `BUCKETS`: the maximum number of entries. `None` means the setting `window-entries`.
         buckets: Option<u32>,
     },
     /// `FIXED`: a window of the calendar.
     Fixed {
-        /// `FROM`: where its windows start; `None` for the unit of the period.
+        /// `FROM`: the start of its windows. `None` means the unit of the period.
         start: Option<Start>,
-        /// `TZ`: its zone; `None` for the setting `timezone`.
+        /// `TZ`: its time zone. `None` means the setting `timezone`.
         zone: Option<Zone>,
     },
 }
@@ -52,7 +52,7 @@ impl WindowKind {
         WindowKind::Sliding { buckets: buckets.and_then(|buckets| u32::try_from(buckets).ok()) }
     }
 
-    /// Returns the window of `limit` in each `period`; without a period a semaphore.
+    /// Returns the window of `limit` in each `period`, or a semaphore if there is no period.
     pub fn window(
         self,
         limit: u64,

@@ -48,19 +48,19 @@ use waiting::{EndedWait, MemoryLineTypes, WaitClock};
 /// The immediate result of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Its reply.
+    /// The reply to the call.
     Reply(Value),
-    /// The ticket of a call that waits (BLOCK). [`MemoryServer::take_ended`] returns its reply.
+    /// The ticket of the call, which waits (BLOCK). [`MemoryServer::take_ended`] returns its reply.
     Waits(Ticket),
 }
 
-/// Fills bytes with random ones.
+/// Fills a buffer with random bytes.
 type FillRandom = dyn FnMut(&mut [u8]) + Send;
 
 /// Keys in memory, with policies, settings, and lines of waiting calls.
 ///
-/// It has no clock: each call says the time, in Unix microseconds. Nothing happens between two calls. Keys expire as on a
-/// server, so that it takes no more memory than the limits that are in use.
+/// The server has no clock: each call passes the time, in Unix microseconds. Nothing happens between two calls. Keys expire
+/// as in Redis, so the memory that the server takes depends only on the limits in use.
 pub struct MemoryServer {
     keys: Memory,
     share: Share,
@@ -68,7 +68,7 @@ pub struct MemoryServer {
     policies_only: Switch,
     timezone: Option<Zone>,
     policies: PolicyTable,
-    /// The keys that are denied most.
+    /// The keys with the most denials.
     top: RefCell<Option<RecentHeavy>>,
     lines: RefCell<Lines<MemoryLineTypes>>,
     clock: WaitClock,
@@ -77,8 +77,8 @@ pub struct MemoryServer {
 }
 
 impl MemoryServer {
-    /// Creates a server without keys, with the default settings. `random` fills bytes with random ones, for the ids of
-    /// reservations that callers do not name.
+    /// Creates a server without keys, with the default settings. `random` fills a buffer with random bytes, for the ids of
+    /// reservations whose callers name none.
     pub fn new(random: impl FnMut(&mut [u8]) + Send + 'static) -> MemoryServer {
         MemoryServer::with_share(Share::ALL, random)
     }
@@ -114,7 +114,7 @@ impl MemoryServer {
         let row = COMMANDS.iter().find(|row| name.eq_ignore_ascii_case(row.name.to_bytes()));
         match row {
             Some(row) => self.run(row, argv, now_us),
-            None => Outcome::Reply(self.other(name, argv)),
+            None => Outcome::Reply(self.run_other(name, argv)),
         }
     }
 
@@ -173,14 +173,14 @@ impl MemoryServer {
         Outcome::Reply(reply)
     }
 
-    /// Answers a command that is not the module's.
-    fn other(&mut self, name: &[u8], argv: &[&[u8]]) -> Value {
+    /// Executes a command that is not the module's.
+    fn run_other(&mut self, name: &[u8], argv: &[&[u8]]) -> Value {
         let (lower, words) = (name.to_ascii_lowercase(), argv.get(1..).unwrap_or_default());
         match (lower.as_slice(), words) {
             (b"del", []) => wrong_arity(b"del"),
             (b"del", keys) => {
-                let gone = keys.iter().filter(|key| self.delete(key)).count();
-                Value::Integer(i64::try_from(gone).unwrap_or(i64::MAX))
+                let deleted = keys.iter().filter(|key| self.delete(key)).count();
+                Value::Integer(i64::try_from(deleted).unwrap_or(i64::MAX))
             }
             (b"config", [what, names @ ..]) if what.eq_ignore_ascii_case(b"get") => {
                 let found = names.iter().filter_map(|name| Some((*name, self.get(name)?)));
@@ -194,7 +194,7 @@ impl MemoryServer {
         }
     }
 
-    /// Forgets a key; whether it was there.
+    /// Deletes a key. Returns whether it existed.
     fn delete(&mut self, name: &[u8]) -> bool {
         let now_us = self.clock.wall_us();
         let live = self.keys.kind(name, now_us).is_some();
@@ -214,7 +214,7 @@ impl MemoryServer {
             let old = self.get(name);
             if let Err(why) = self.set(name, value) {
                 for (name, old) in before.into_iter().rev() {
-                    // It was a value of this setting.
+                    // The old value was allowed before.
                     let _: Result<(), String> = self.set(name, &old);
                 }
                 let name = String::from_utf8_lossy(name);
@@ -234,11 +234,12 @@ impl MemoryServer {
         Value::Bulk(b"OK".to_vec())
     }
 
-    /// Returns the keys that are denied most, if they are counted.
+    /// Calls `body` with the most denied keys. `None` if the setting `top-keys` is 0.
     fn top<T>(&self, body: impl FnOnce(&mut RecentHeavy) -> T) -> Option<T> {
-        let most = usize::try_from(self.numbers.top_keys.get()).ok().filter(|most| *most > 0)?;
+        let capacity = usize::try_from(self.numbers.top_keys.get()).ok();
+        let capacity = capacity.filter(|capacity| *capacity > 0)?;
         let mut top = self.top.borrow_mut();
-        Some(body(top.get_or_insert_with(|| RecentHeavy::new(most))))
+        Some(body(top.get_or_insert_with(|| RecentHeavy::new(capacity))))
     }
 }
 
@@ -253,15 +254,15 @@ fn wrong_arity(name: &[u8]) -> Value {
     Value::Error(format!("ERR wrong number of arguments for '{name}' command"))
 }
 
-/// Returns the error of servers for a command that they do not know.
+/// Returns the error that servers reply with to an unknown command.
 fn unknown(name: &[u8], words: &[&[u8]]) -> Value {
-    const MOST: usize = 128;
+    const MAX_SHOWN: usize = 128;
     let cut = |word: &[u8]| {
-        String::from_utf8_lossy(word.get(..MOST).unwrap_or(word)).replace(['\r', '\n'], " ")
+        String::from_utf8_lossy(word.get(..MAX_SHOWN).unwrap_or(word)).replace(['\r', '\n'], " ")
     };
     let mut shown = String::new();
     for word in words {
-        if shown.len() >= MOST {
+        if shown.len() >= MAX_SHOWN {
             break;
         }
         shown.push_str(&format!("'{}' ", cut(word)));
@@ -270,7 +271,7 @@ fn unknown(name: &[u8], words: &[&[u8]]) -> Value {
     Value::Error(format!("ERR unknown command '{name}', with args beginning with: {shown}"))
 }
 
-/// A server may be handed from thread to thread.
+/// A server can be sent to another thread.
 const _: fn() = || {
     fn is_send<T: Send>() {}
     is_send::<MemoryServer>();

@@ -1,7 +1,7 @@
-//! The options of all commands: one row for each, and what follows from the rows. Reading an option, its errors, the
-//! checks of what may stand together and COMMAND DOCS use the rows and know no option by name.
+//! The options of all commands, one row for each. The code that reads options, checks them against each other and shows them
+//! in COMMAND DOCS uses the rows and knows no option by name.
 //!
-//! To add an option, write its row, and name it in the sets of the commands that take it, which follow the rows.
+//! To add an option, write its row, and name it in the sets of the commands that take it, which are below the rows.
 
 use crate::arguments::check_id;
 use crate::environment::Environment;
@@ -23,12 +23,13 @@ pub fn spells(word: &[u8], name: &[u8]) -> bool {
     word == name || word.eq_ignore_ascii_case(name)
 }
 
-/// The set of these options.
+/// Makes a set of these options.
 macro_rules! set {
     ($($option:ident)|+) => { OptionSet::empty()$(.union(OptionSet::$option))+ };
 }
 
-/// Makes a flag of [`OptionSet`] and a row of [`TABLE`] of each option, in the same order. The option's name is the flag's.
+/// Makes a flag of [`OptionSet`] and a row of [`TABLE`] for each option, in the same order. The flag has the name of the
+/// option.
 macro_rules! options {
     ($($(#[doc = $doc:literal])+ $name:ident = $row:expr;)*) => {
         #[expect(clippy::upper_case_acronyms, reason = "these are the names of the options")]
@@ -52,7 +53,7 @@ macro_rules! options {
 options! {
     /// `BUCKETS n`: at most this many entries.
     BUCKETS = OptionRow {
-        value: Some(OptionValue::Integer { least: 1, most: 65_536 }),
+        value: Some(OptionValue::Integer { min: 1, max: 65_536 }),
         value_name: c"buckets",
         part_of_limit: true,
         semaphore_error: Some(Error::SemaphoreWindow),
@@ -89,19 +90,19 @@ options! {
 
     /// `LEAVE n`: keep this much for others.
     LEAVE = OptionRow {
-        value: Some(OptionValue::Integer { least: 0, most: MAX_NUMBER }),
+        value: Some(OptionValue::Integer { min: 0, max: MAX_NUMBER }),
         value_name: c"leave",
         zero_means_absent: true,
-        least_quantity: 0,
+        min_quantity: 0,
         ..OptionRow::PLAIN
     };
 
-    /// `ATMOST`: take what is available, up to the quantity.
-    ATMOST = OptionRow { least_quantity: 0, choice: Some(c"manner"), ..OptionRow::PLAIN };
+    /// `ATMOST`: take as much of the quantity as is available.
+    ATMOST = OptionRow { min_quantity: 0, choice: Some(c"manner"), ..OptionRow::PLAIN };
     /// `FORCE`: take even if not enough is available.
     FORCE = OptionRow {
         excludes: set!(LEAVE | ATMOST | BLOCK | COUNTDENIED | AHEAD),
-        least_quantity: 0,
+        min_quantity: 0,
         ..OptionRow::PLAIN
     };
 
@@ -109,7 +110,7 @@ options! {
     COUNTDENIED = OptionRow::PLAIN;
     /// `LEASE ms`: how long the reservation holds.
     LEASE = OptionRow {
-        value: Some(OptionValue::Duration { least_ms: 1 }),
+        value: Some(OptionValue::Duration { min_ms: 1 }),
         value_name: c"lease-ms",
         ..OptionRow::PLAIN
     };
@@ -123,9 +124,9 @@ options! {
         ..OptionRow::PLAIN
     };
 
-    /// `BLOCK ms`: wait at most this long; 0 is for ever.
+    /// `BLOCK ms`: wait at most this long, or forever for 0.
     BLOCK = OptionRow {
-        value: Some(OptionValue::Duration { least_ms: 0 }),
+        value: Some(OptionValue::Duration { min_ms: 0 }),
         value_name: c"block-ms",
         choice: Some(c"wait"),
         ..OptionRow::PLAIN
@@ -133,19 +134,19 @@ options! {
 
     /// `AHEAD ms`: book what becomes available within that time.
     AHEAD = OptionRow {
-        value: Some(OptionValue::Duration { least_ms: 1 }),
+        value: Some(OptionValue::Duration { min_ms: 1 }),
         value_name: c"ahead-ms",
         excludes: set!(LEAVE | ATMOST | BLOCK),
-        least_quantity: 0,
+        min_quantity: 0,
         ..OptionRow::PLAIN
     };
 
     /// `BAN ms`: a denial closes the key for this long.
     BAN = OptionRow {
-        value: Some(OptionValue::Duration { least_ms: 1 }),
+        value: Some(OptionValue::Duration { min_ms: 1 }),
         value_name: c"ban-ms",
         excludes: set!(ATMOST | FORCE | BLOCK | AHEAD),
-        least_quantity: 1,
+        min_quantity: 1,
         part_of_limit: true,
         ..OptionRow::PLAIN
     };
@@ -160,35 +161,35 @@ options! {
     SHADOW = OptionRow { excludes: OptionSet::COUNTDENIED, ..OptionRow::PLAIN };
     /// `COUNT n`: at most this many rows.
     COUNT = OptionRow {
-        value: Some(OptionValue::Integer { least: 1, most: MAX_NUMBER }),
+        value: Some(OptionValue::Integer { min: 1, max: MAX_NUMBER }),
         value_name: c"count",
         ..OptionRow::PLAIN
     };
 
-    /// `RESET`: forget what is shown.
+    /// `RESET`: forget all rows.
     RESET = OptionRow::PLAIN;
     /// `MS`: times in milliseconds.
     MS = OptionRow::PLAIN;
 }
 
-/// Which options go with which commands.
+/// The options of each command.
 impl OptionSet {
-    /// Of RL.THROTTLE.
+    /// The options of RL.THROTTLE.
     pub const THROTTLE: OptionSet = set!(THROTTLE_RO | ATMOST | FORCE | BLOCK | AHEAD | BAN);
 
-    /// Of RL.THROTTLE_RO.
+    /// The options of RL.THROTTLE_RO.
     pub const THROTTLE_RO: OptionSet = set!(LEAVE | MS);
 
-    /// Of RL.WINDOW.
+    /// The options of RL.WINDOW.
     pub const WINDOW: OptionSet = set!(WINDOW_RO | ATMOST | FORCE | COUNTDENIED | BLOCK | BAN);
 
-    /// Of RL.WINDOW_RO and RL.ACQUIRE_RO.
+    /// The options of RL.WINDOW_RO and RL.ACQUIRE_RO.
     pub const WINDOW_RO: OptionSet = set!(BUCKETS | FIXED | FROM | TZ | LEAVE | MS);
 
-    /// Of RL.ACQUIRE.
+    /// The options of RL.ACQUIRE.
     pub const ACQUIRE: OptionSet = set!(WINDOW_RO | ATMOST | LEASE | COUNTLAPSED | ID | BLOCK);
 
-    /// Options that no clause of RL.ALL takes.
+    /// The options that no clause of RL.ALL takes.
     pub const NOT_IN_CLAUSE: OptionSet = set!(ATMOST | FORCE | BLOCK | AHEAD);
 
     /// Returns the options of clauses of RL.ALL whose command takes these. MS may only end the whole call.
@@ -196,7 +197,7 @@ impl OptionSet {
         self.difference(OptionSet::NOT_IN_CLAUSE.union(OptionSet::MS)).union(set!(CHECK | SHADOW))
     }
 
-    /// Returns the options in definitions of policies for a command that takes these.
+    /// Returns the options in the definition of a policy for a command that takes these.
     pub fn in_policy(self) -> OptionSet {
         let part_of_limit = self.rows().filter(|row| row.part_of_limit).map(|row| row.option);
         part_of_limit.chain([OptionSet::SHADOW]).collect()
@@ -222,56 +223,55 @@ fn row_of(bits: u32) -> Option<&'static OptionRow> {
 /// The largest integer of Redis.
 const MAX_NUMBER: u64 = i64::MAX.unsigned_abs();
 
-/// An option: what follows its name, and what it may be combined with.
+/// The row of an option: its name, its value, and the rules for combining it.
 #[derive(Clone, Copy, Debug)]
 pub struct OptionRow {
     /// The option.
     pub option: OptionSet,
-    /// Its name, in upper case.
+    /// The name, in upper case.
     pub name: &'static str,
-    /// Its name in COMMAND DOCS.
+    /// The name in COMMAND DOCS.
     pub token: &'static CStr,
-    /// What follows its name.
+    /// The kind of value that follows the name, if any.
     pub value: Option<OptionValue>,
     /// The name of the value in COMMAND DOCS.
     pub value_name: &'static CStr,
     /// The error for a wrong value.
     pub error: Error,
-    /// Whether the value 0 means the same as leaving the option out.
+    /// True if the value 0 means the same as leaving the option out.
     pub zero_means_absent: bool,
-    /// The options that it excludes. Of two that exclude each other, only one row says so.
+    /// The options that it must not be combined with. Of two such options, only one row says so.
     pub excludes: OptionSet,
     /// The option that it needs, or empty.
     pub needs: OptionSet,
-    /// The least quantity that it may be combined with.
-    pub least_quantity: i64,
-    /// Whether it is a part of the limit. Then the definition of a policy may have it, and a call with `@policy` may not.
+    /// The minimum quantity that it may be combined with.
+    pub min_quantity: i64,
+    /// True for a part of the limit, which the definition of a policy may have, but not a call with `@policy`.
     pub part_of_limit: bool,
-    /// The error if it is combined with period 0, a semaphore. `None` if that is allowed.
+    /// The error for period 0, a semaphore. `None` if the option may be used with it.
     pub semaphore_error: Option<Error>,
-    /// The name in COMMAND DOCS of a choice between options that exclude each other and whose rows are neighbours. The first
-    /// of these rows has it.
+    /// The name in COMMAND DOCS of a choice between neighbours that exclude each other. The first of their rows has it.
     pub choice: Option<&'static CStr>,
-    /// The name in COMMAND DOCS of the option together with those that need it.
+    /// The name in COMMAND DOCS of a group: the option and those that need it.
     pub group: Option<&'static CStr>,
 }
 
-/// What follows the name of an option.
+/// The kind of value that follows the name of an option.
 #[derive(Clone, Copy, Debug)]
 pub enum OptionValue {
     /// An integer in this range.
     Integer {
-        /// The least.
-        least: u64,
-        /// The most.
-        most: u64,
+        /// The minimum.
+        min: u64,
+        /// The maximum.
+        max: u64,
     },
     /// Milliseconds, or a number with a unit, up to a year.
     Duration {
-        /// The least, in milliseconds.
-        least_ms: u64,
+        /// The minimum, in milliseconds.
+        min_ms: u64,
     },
-    /// Where windows start.
+    /// The start of windows.
     Start,
     /// A time zone.
     Zone,
@@ -291,7 +291,7 @@ impl OptionRow {
         zero_means_absent: false,
         excludes: OptionSet::empty(),
         needs: OptionSet::empty(),
-        least_quantity: i64::MIN,
+        min_quantity: i64::MIN,
         part_of_limit: false,
         semaphore_error: None,
         choice: None,
@@ -303,15 +303,16 @@ impl OptionRow {
         self.excludes.contains(other.option) || other.excludes.contains(self.option)
     }
 
-    /// Refuses the option if `others`, this quantity or a limit of this form exclude it.
+    /// Refuses the option if it must not be used with these other options, with this quantity or with this limit. There is
+    /// no limit if the call names a policy.
     fn check(
         &self,
         others: OptionSet,
         quantity: i64,
         limit: Option<&LimitSpec>,
     ) -> Result<(), Error> {
-        if quantity < self.least_quantity {
-            return Err(Error::QuantityBelow(self.name, self.least_quantity));
+        if quantity < self.min_quantity {
+            return Err(Error::QuantityBelow(self.name, self.min_quantity));
         }
         if self.part_of_limit && limit.is_none() {
             return Err(Error::BesidePolicy(self.name));
@@ -330,7 +331,7 @@ impl OptionRow {
         }
     }
 
-    /// Returns the value that `word` spells, of the kind of `value`.
+    /// Parses a value of this kind.
     fn read<'w>(
         &self,
         value: OptionValue,
@@ -338,15 +339,15 @@ impl OptionRow {
         environment: &impl Environment,
     ) -> Result<Parsed<'w>, Error> {
         let parsed = match value {
-            OptionValue::Integer { least, most } => {
+            OptionValue::Integer { min, max } => {
                 let number = parse_i64(word).and_then(|number| u64::try_from(number).ok());
-                number.filter(|number| (least..=most).contains(number)).map(Parsed::Number)
+                number.filter(|number| (min..=max).contains(number)).map(Parsed::Number)
             }
-            OptionValue::Duration { least_ms } => {
+            OptionValue::Duration { min_ms } => {
                 if Period::parse(word) == Err(PeriodError::AmbiguousM) {
                     return Err(Error::AmbiguousUnit(self.name));
                 }
-                let ms = duration_ms(word).filter(|ms| (least_ms..=YEAR_MS).contains(ms));
+                let ms = duration_ms(word).filter(|ms| (min_ms..=YEAR_MS).contains(ms));
                 ms.map(Parsed::Number)
             }
             OptionValue::Start => match Start::parse(word) {
@@ -368,8 +369,8 @@ const fn named_row(
     row: OptionRow,
 ) -> OptionRow {
     let error = match row.value {
-        Some(OptionValue::Integer { least, most }) => Error::OptionInteger(name, least, most),
-        Some(OptionValue::Duration { least_ms }) => Error::OptionDuration(name, least_ms),
+        Some(OptionValue::Integer { min, max }) => Error::OptionInteger(name, min, max),
+        Some(OptionValue::Duration { min_ms }) => Error::OptionDuration(name, min_ms),
         Some(OptionValue::Start) => Error::From,
         Some(OptionValue::Zone) => Error::Zone,
         Some(OptionValue::Id) => Error::Id,
@@ -392,19 +393,19 @@ fn duration_ms(text: &[u8]) -> Option<u64> {
         Length::Months(_) => None,
     };
     match text {
-        // No period is 0, but a wait may be.
+        // A period is never 0, but a wait may be.
         [b'0', unit @ ..] if unit.first().is_some_and(u8::is_ascii_alphabetic) => {
-            let mut one = Text::<8>::from(&b"1"[..]);
-            one.push(unit);
-            // A longer word does not fit, and is no unit.
-            let fits = one.as_bytes().len() == text.len();
-            with_unit(one.as_bytes()).filter(|_| fits).map(|_| 0)
+            let mut with_one = Text::<8>::from(&b"1"[..]);
+            with_one.push(unit);
+            // A word that does not fit is not a unit.
+            let fits = with_one.as_bytes().len() == text.len();
+            with_unit(with_one.as_bytes()).filter(|_| fits).map(|_| 0)
         }
         text => with_unit(text),
     }
 }
 
-/// A value that was given.
+/// The value of an option in a call.
 #[derive(Clone, Copy, Debug)]
 enum Parsed<'a> {
     Number(u64),
@@ -413,17 +414,17 @@ enum Parsed<'a> {
     Word(&'a [u8]),
 }
 
-/// At least the number of options with a value that any one call can have.
+/// At least the maximum number of options with a value in one call.
 const MAX_VALUES: usize = 8;
 
-/// The options of a call.
+/// The options of a call or of a policy's definition.
 #[derive(Debug, Default)]
 pub struct Options<'a> {
-    /// Those that were read.
+    /// All options that were read.
     read: OptionSet,
-    /// Those that were read, except `LEAVE 0`.
-    given: OptionSet,
-    /// The values of those that have one.
+    /// The options that were read, without those whose value means the same as leaving them out (`LEAVE 0`).
+    effective: OptionSet,
+    /// The values of the options that have one.
     values: SmallVec<[(OptionSet, Parsed<'a>); MAX_VALUES]>,
 }
 
@@ -433,15 +434,15 @@ impl<'a> Options<'a> {
         Options::default()
     }
 
-    /// Adds the option `name`, if it is one of `known`. `next` returns its value, if it has one.
+    /// Adds the option `name`, which must be one of `accepted`. `next` returns the word after the name.
     pub fn add(
         &mut self,
         environment: &impl Environment,
-        known: OptionSet,
+        accepted: OptionSet,
         name: &[u8],
         next: impl FnOnce() -> Option<&'a [u8]>,
     ) -> Result<(), Error> {
-        let row = known.rows().find(|row| spells(name, row.name.as_bytes()));
+        let row = accepted.rows().find(|row| spells(name, row.name.as_bytes()));
         let row = row.ok_or_else(|| Error::UnknownOption(name.into()))?;
         if self.read.contains(row.option) {
             return Err(Error::Twice(row.name));
@@ -455,31 +456,32 @@ impl<'a> Options<'a> {
             }
             self.values.push((row.option, value));
         }
-        self.given |= row.option;
+        self.effective |= row.option;
         Ok(())
     }
 
-    /// Refuses options that exclude each other, this quantity, or a limit of this form.
+    /// Refuses options that must not be used together, with this quantity or with this limit. There is no limit if the call
+    /// names a policy.
     pub fn check(&self, quantity: i64, limit: Option<&LimitSpec>) -> Result<(), Error> {
-        self.given.rows().try_for_each(|row| row.check(self.given, quantity, limit))
+        self.effective.rows().try_for_each(|row| row.check(self.effective, quantity, limit))
     }
 
-    /// Returns whether the option could be added to those that were given, with this quantity.
+    /// Returns whether the option could be used with those that were given and with this quantity.
     pub fn permit(&self, option: OptionSet, quantity: i64) -> bool {
-        let clashes = |row: &OptionRow| self.given.rows().any(|other| row.clashes_with(other));
-        option.rows().all(|row| quantity >= row.least_quantity && !clashes(row))
+        let clashes = |row: &OptionRow| self.effective.rows().any(|other| row.clashes_with(other));
+        option.rows().all(|row| quantity >= row.min_quantity && !clashes(row))
     }
 
     /// Returns whether any option was given.
     #[inline]
     pub fn any(&self) -> bool {
-        !self.given.is_empty()
+        !self.effective.is_empty()
     }
 
     /// Returns whether this option was given.
     #[inline]
     pub fn has(&self, option: OptionSet) -> bool {
-        self.given.contains(option)
+        self.effective.contains(option)
     }
 
     /// Returns the number that was given with this option; for a duration, milliseconds.

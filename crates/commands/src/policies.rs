@@ -1,4 +1,4 @@
-//! The table of policies: limits by name, and how the calls on each of them ended.
+//! The table of policies: named limits, with counters of the calls on each of them.
 
 use crate::counter::Counter;
 use crate::limits::{LimitSpec, WindowKind};
@@ -8,24 +8,24 @@ use std::sync::Arc;
 /// A limit with a name.
 #[derive(Debug)]
 pub struct Policy {
-    /// Its number, which no other policy gets. 0 before it is in the table.
+    /// Identifies the policy, and is never used again for another one. 0 before the policy is in the table.
     pub id: u64,
-    /// The limit.
+    /// The numbers of the limit.
     pub limit: LimitSpec,
-    /// How a window counts.
+    /// The kind of window, if the limit is a window.
     pub window_kind: WindowKind,
-    /// The ban that a denial starts (BAN), in milliseconds.
+    /// The length of the ban that a denial starts (BAN), in milliseconds.
     pub ban_ms: Option<u64>,
-    /// Whether the policy only counts what it would deny (SHADOW).
+    /// True if the policy only counts the calls that it would deny (SHADOW).
     pub shadow: bool,
-    /// Its definition without the name, with single blanks.
+    /// The definition without the name, with single blanks between words.
     pub definition: String,
 }
 
 /// Policies by name.
 pub type Policies = BTreeMap<Vec<u8>, Policy>;
 
-/// How the calls on a policy ended.
+/// Counters of the calls on a policy, by how they ended.
 #[derive(Debug, Default)]
 pub struct Counts {
     /// Calls that were allowed.
@@ -44,37 +44,38 @@ struct PolicyRow {
 
 /// All policies.
 pub struct PolicyTable {
-    /// The setting's value.
+    /// The value of the setting that defines the policies.
     text: Vec<u8>,
     rows: BTreeMap<Vec<u8>, PolicyRow>,
     by_id: BTreeMap<u64, Arc<Counts>>,
     last_id: u64,
-    /// The text and the rows that were replaced last. A CONFIG SET that fails at another setting restores the old text.
+    /// The text and the rows that were replaced last, because a CONFIG SET that fails at another setting restores the old
+    /// text.
     before: (Vec<u8>, BTreeMap<Vec<u8>, PolicyRow>),
 }
 
-/// How a call on a policy ended.
+/// The outcome of a call on a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PolicyVerdict {
-    /// It was allowed.
+    /// The call was allowed.
     Allowed,
-    /// It was denied.
+    /// The call was denied.
     Denied,
-    /// It would have been denied without SHADOW.
+    /// The call would have been denied without SHADOW.
     ShadowDenied,
 }
 
 /// A policy as an operator sees it.
 pub struct ListedPolicy {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its definition without the name.
+    /// The definition without the name.
     pub definition: String,
-    /// How many calls on it were allowed.
+    /// The number of calls that were allowed.
     pub allowed: u64,
-    /// How many were denied.
+    /// The number of calls that were denied.
     pub denied: u64,
-    /// How many would have been denied without SHADOW.
+    /// The number of calls that would have been denied without SHADOW.
     pub shadow_denied: u64,
 }
 
@@ -106,10 +107,10 @@ impl PolicyTable {
         &self.text
     }
 
-    /// Counts a call on the policy with this number, if it is still in the table.
-    pub fn count(&self, id: u64, ended: PolicyVerdict) {
+    /// Counts a call on the policy with this id, if it is still in the table.
+    pub fn count(&self, id: u64, verdict: PolicyVerdict) {
         let Some(counts) = self.by_id.get(&id) else { return };
-        match ended {
+        match verdict {
             PolicyVerdict::Allowed => &counts.allowed,
             PolicyVerdict::Denied => &counts.denied,
             PolicyVerdict::ShadowDenied => &counts.shadow_denied,
@@ -117,13 +118,13 @@ impl PolicyTable {
         .add(1);
     }
 
-    /// Replaces all policies. `text` is what defines the new ones. Policies that keep their names keep their counts, and so
-    /// do all if `text` is what the table had before the current text.
+    /// Replaces all policies by those that `text` defines. Policies that keep their names keep their counters. If `text` is
+    /// the text before the current one, all its policies have their counters back.
     pub fn replace(&mut self, text: &[u8], policies: Policies) {
         let mut rows = BTreeMap::new();
-        let (old_text, mut gone) = std::mem::take(&mut self.before);
-        if old_text == text {
-            self.rows.append(&mut gone);
+        let (text_before, mut rows_before) = std::mem::take(&mut self.before);
+        if text_before == text {
+            self.rows.append(&mut rows_before);
         }
         for (name, mut policy) in policies {
             let counts = match self.rows.remove(&name) {
@@ -140,11 +141,11 @@ impl PolicyTable {
             rows.insert(name, PolicyRow { policy: Arc::new(policy), counts });
         }
         self.by_id = rows.values().map(|row| (row.policy.id, Arc::clone(&row.counts))).collect();
-        let gone = std::mem::replace(&mut self.rows, rows);
-        self.before = (std::mem::replace(&mut self.text, text.to_vec()), gone);
+        let replaced = std::mem::replace(&mut self.rows, rows);
+        self.before = (std::mem::replace(&mut self.text, text.to_vec()), replaced);
     }
 
-    /// Removes all policies. Their numbers are not used again.
+    /// Removes all policies. Their ids are not used again.
     pub fn clear(&mut self) {
         *self = PolicyTable { last_id: self.last_id, ..PolicyTable::new() };
     }

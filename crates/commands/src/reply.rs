@@ -1,4 +1,4 @@
-//! How replies are written, element by element.
+//! Writes replies, element by element.
 
 use crate::call::CallResult;
 use engine::decision::{Decision, Manner, TimeUnit, Verdict};
@@ -6,7 +6,7 @@ use engine::request::{Limit, Request};
 
 /// Receives a reply, element by element.
 pub trait ReplySink {
-    /// Begins an array of `len` elements, which follow.
+    /// Begins an array. Its `len` elements follow.
     fn array(&self, len: usize);
 
     /// Begins a map with this many fields. Two elements follow for each.
@@ -28,7 +28,7 @@ pub trait ReplySink {
     }
 }
 
-/// Writes the reply to a request: five integers, and perhaps more elements.
+/// Writes the reply to a request: five integers, and for some options more elements.
 pub fn write(sink: &impl ReplySink, request: &Request, decision: &Decision) -> CallResult {
     let (verdict, manner) = (decision.verdict, request.ask.manner);
     let reserves = matches!(request.limit, Limit::Reserve(..));
@@ -55,7 +55,7 @@ pub fn write(sink: &impl ReplySink, request: &Request, decision: &Decision) -> C
     if let Some(running) = decision.running {
         sink.unsigned(u64::try_from(running).unwrap_or(u64::MAX));
     }
-    CallResult::of(decision.allowed())
+    CallResult::from_allowed(decision.allowed())
 }
 
 /// Writes the five integers of a decision, with this `limited` and `retry_after` instead of its own.
@@ -76,8 +76,8 @@ pub(crate) fn integers(
     sink.unsigned(unit.round_up(decision.reset_after_us));
 }
 
-/// Writes how many reservations were settled.
-pub(crate) fn settled(sink: &impl ReplySink, settled: u64) -> CallResult {
-    sink.unsigned(settled);
-    CallResult::of(settled > 0)
+/// Writes the number of reservations that were settled.
+pub(crate) fn settled(sink: &impl ReplySink, number: u64) -> CallResult {
+    sink.unsigned(number);
+    CallResult::from_allowed(number > 0)
 }

@@ -1,4 +1,4 @@
-//! RL.POLICIES and RL.TOP: what an operator asks of the whole server.
+//! RL.POLICIES and RL.TOP, which are about the whole server.
 
 use crate::arguments::Arguments;
 use crate::call::{CallResult, Overview, ServerCall};
@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::options::{OptionSet, Options};
 use crate::reply::ReplySink;
 
-/// The longest key that RL.TOP shows, in bytes; longer ones are cut.
+/// The maximum length of a key in RL.TOP, in bytes. Longer keys are cut.
 pub const MAX_TOP_KEY: usize = 256;
 
 /// `RL.POLICIES`
@@ -16,13 +16,13 @@ pub(crate) fn policies<'a, C: ServerCall<'a> + Overview>(call: &C) -> Result<Cal
     }
     let (sink, listed) = (call.sink(), call.policies());
     sink.array(listed.len());
-    for one in &listed {
+    for policy in &listed {
         sink.array(5);
-        sink.text(one.name.as_bytes());
-        sink.text(one.definition.as_bytes());
-        sink.unsigned(one.allowed);
-        sink.unsigned(one.denied);
-        sink.unsigned(one.shadow_denied);
+        sink.text(policy.name.as_bytes());
+        sink.text(policy.definition.as_bytes());
+        sink.unsigned(policy.allowed);
+        sink.unsigned(policy.denied);
+        sink.unsigned(policy.shadow_denied);
     }
     Ok(CallResult::Allowed)
 }
@@ -30,13 +30,12 @@ pub(crate) fn policies<'a, C: ServerCall<'a> + Overview>(call: &C) -> Result<Cal
 /// `RL.TOP [COUNT n] [RESET]`
 pub(crate) fn top_keys<'a, C: ServerCall<'a> + Overview>(
     call: &C,
-    known: OptionSet,
+    accepted: OptionSet,
 ) -> Result<CallResult, Error> {
     let mut options = Options::new();
-    Arguments::from(call, 1).options(&call.environment(), &mut options, known, false)?;
-    let most =
-        usize::try_from(options.number(OptionSet::COUNT).unwrap_or(10)).unwrap_or(usize::MAX);
-    let heaviest = call.most_denied(most);
+    Arguments::from(call, 1).options(&call.environment(), &mut options, accepted, false)?;
+    let count = options.number(OptionSet::COUNT).unwrap_or(10);
+    let heaviest = call.most_denied(usize::try_from(count).unwrap_or(usize::MAX));
     if options.has(OptionSet::RESET) {
         call.forget_denied();
     }

@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// A setting that is an unsigned number.
 #[derive(Debug)]
 pub struct NumberSetting {
-    /// Its name, without `ratelimit.`.
+    /// The name, without `ratelimit.`.
     pub name: &'static CStr,
-    /// The value unless it is set.
+    /// The default value.
     pub default: i64,
     /// The lowest value.
     pub min: i64,
@@ -39,7 +39,7 @@ impl NumberSetting {
     ///
     /// # Errors
     ///
-    /// Says what is allowed. Nothing changes then.
+    /// A text that says which values are allowed. Nothing changes then.
     pub fn set(&self, text: &[u8]) -> Result<(), String> {
         let (min, max, unit) = (self.min, self.max, self.unit);
         let value = parse_i64(text).filter(|value| (min..=max).contains(value));
@@ -54,7 +54,7 @@ impl NumberSetting {
 pub struct Numbers {
     /// The number of entries that a sliding window may use if the call does not say BUCKETS.
     pub window_entries: NumberSetting,
-    /// How long a reservation holds if the call does not say LEASE, in milliseconds.
+    /// The lease of a reservation if the call does not say LEASE, in milliseconds.
     pub lease_ms: NumberSetting,
     /// The maximum number of reservations in one key.
     pub max_reservations: NumberSetting,
@@ -120,7 +120,7 @@ impl Switch {
     ///
     /// # Errors
     ///
-    /// Says what is allowed. Nothing changes then.
+    /// A text that says which values are allowed. Nothing changes then.
     pub fn set(&self, text: &[u8]) -> Result<(), String> {
         let on = match text.to_ascii_lowercase().as_slice() {
             b"yes" => true,
@@ -135,14 +135,14 @@ impl Switch {
 /// The zone of calendar windows unless another is set.
 pub const DEFAULT_TIMEZONE: &[u8] = b"UTC";
 
-/// Returns the zone that the setting `timezone` is set to.
+/// Reads a value of the setting `timezone`.
 ///
 /// # Errors
 ///
-/// Says what is allowed.
+/// A text that says which values are allowed.
 pub fn read_zone(value: &[u8], environment: &impl Environment) -> Result<Zone, String> {
     environment.zone_named(value).ok_or_else(|| {
-        let why = Error::Zone.to_string();
-        why.strip_prefix("ERR TZ ").unwrap_or(&why).to_owned()
+        let text = Error::Zone.to_string();
+        text.strip_prefix("ERR TZ ").unwrap_or(&text).to_owned()
     })
 }

@@ -1,4 +1,4 @@
-//! RL.APPLY, RL.RELEASE, RL.RENEW and RL.HELD: what becomes of a reservation.
+//! RL.APPLY, RL.RELEASE and RL.RENEW, which settle or renew reservations, and RL.HELD, which lists them.
 
 use crate::arguments::{check_id, checked_id, Arguments};
 use crate::call::{first_key, CallResult, ServerCall, WaitQueue};
@@ -48,11 +48,14 @@ pub(crate) fn release<'a, C: WaitQueue<'a>>(call: &C) -> Result<CallResult, Erro
 }
 
 /// `RL.RENEW key id [LEASE ms]`
-pub(crate) fn renew<'a, C: WaitQueue<'a>>(call: &C, known: OptionSet) -> Result<CallResult, Error> {
+pub(crate) fn renew<'a, C: WaitQueue<'a>>(
+    call: &C,
+    accepted: OptionSet,
+) -> Result<CallResult, Error> {
     let mut arguments = Arguments::after_key(call);
     let id = checked_id(arguments.next_word().ok_or(Error::Arity)?)?;
     let mut options = Options::new();
-    arguments.options(&call.environment(), &mut options, known, false)?;
+    arguments.options(&call.environment(), &mut options, accepted, false)?;
     let (key, _) = first_key(call)?;
     let store = call.keys().store(key, Mode::Final);
     let renewed =
@@ -72,11 +75,11 @@ pub(crate) fn held<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Error>
     let reservations = window.list_live();
     let sink = call.sink();
     sink.array(reservations.len());
-    for one in &reservations {
+    for reservation in &reservations {
         sink.array(3);
-        sink.text(one.id.as_bytes());
-        sink.unsigned(one.quantity);
-        sink.unsigned(one.left_us.div_ceil(1_000));
+        sink.text(reservation.id.as_bytes());
+        sink.unsigned(reservation.quantity);
+        sink.unsigned(reservation.left_us.div_ceil(1_000));
     }
     Ok(CallResult::Allowed)
 }

@@ -1,4 +1,4 @@
-//! A share of each limit: for several processes that each keep a part of it, as they have no server to ask.
+//! A share of each limit, for several processes without a server that each grant a part of it.
 //!
 //! ```
 //! use redis_ratelimit_commands::memory::{MemoryServer, Outcome, Value};
@@ -11,81 +11,84 @@
 //! assert_eq!(reply, Outcome::Reply(Value::Array(integers.to_vec())));
 //! ```
 //!
-//! What is available at once is rounded down, so the shares of all processes together are never more than the limit, with
-//! one exception: it is at least 1, or a limit would admit nothing where there are more processes than it has units. A limit
-//! of 0 stays 0. The number of a rate for each period is not rounded: where it would be no whole number the period is made
-//! longer. LEAVE is rounded up. Quantities, waits and leases stay as they are.
+//! The capacity is rounded down, so that the shares of all processes together never exceed the limit. The one exception is
+//! that it is at least 1: otherwise a limit would admit nothing if there are more processes than it has units. A limit of 0
+//! stays 0. The count of a rate is not rounded: if it would not be a whole number, the period is made longer instead. LEAVE
+//! is rounded up. Quantities, waits and leases stay as they are.
 
 use engine::period::MAX_PERIOD_MS;
 use engine::throttle::Rate;
 
-/// A part of the whole: `part` of `whole`.
+/// A fraction above 0 and of at most 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    part: u32,
-    whole: u32,
+    numerator: u32,
+    denominator: u32,
 }
 
 impl Share {
-    /// All of it.
-    pub const ALL: Share = Share { part: 1, whole: 1 };
+    /// The whole limit.
+    pub const ALL: Share = Share { numerator: 1, denominator: 1 };
 
-    /// Creates a share of `part` of `whole`. `None` unless it is above 0 and at most all of it.
-    pub fn new(part: u32, whole: u32) -> Option<Share> {
-        (part > 0 && part <= whole).then_some(Share { part, whole })
+    /// Creates a share of `numerator / denominator`. `None` unless it is above 0 and at most 1.
+    pub fn new(numerator: u32, denominator: u32) -> Option<Share> {
+        let is_share = numerator > 0 && numerator <= denominator;
+        is_share.then_some(Share { numerator, denominator })
     }
 
-    /// Returns the share that a number from a program says: 0.25 is 1 of 4, and what comes next to a third is 1 of 3. The
-    /// whole is up to 10,000; a number that is no such fraction is rounded down. `None` unless it is from 1/10,000 to 1.
+    /// Returns the fraction that a floating-point number stands for: 0.25 is 1/4, and the number nearest to a third is 1/3.
+    /// The denominator is at most 10,000. A number that is not such a fraction is rounded down to 1/10,000. `None` unless
+    /// the number is from 1/10,000 to 1.
     pub fn nearest(share: f64) -> Option<Share> {
-        const MOST: u32 = 10_000;
-        let exact = (1..=MOST).find_map(|whole| {
-            let part = share * f64::from(whole);
-            let is_near = (part - part.round()).abs() < 1e-9 * f64::from(whole);
-            (is_near && part.round() >= 1.0).then(|| Share::new(part.round() as u32, whole))?
+        const MAX: u32 = 10_000;
+        let exact = (1..=MAX).find_map(|denominator| {
+            let numerator = share * f64::from(denominator);
+            let is_near = (numerator - numerator.round()).abs() < 1e-9 * f64::from(denominator);
+            let numerator = numerator.round();
+            (is_near && numerator >= 1.0).then(|| Share::new(numerator as u32, denominator))?
         });
-        exact.or_else(|| Share::new((share * f64::from(MOST)) as u32, MOST))
+        exact.or_else(|| Share::new((share * f64::from(MAX)) as u32, MAX))
     }
 
     /// Returns the share of a rate; `None` if its bucket would take longer than 100 years to fill.
     #[inline]
-    pub fn rate(self, max_burst: u64, count: u64, period_ms: u64) -> Option<Rate> {
-        let at_once = self.of_limit(max_burst.saturating_add(1));
-        let (count, period_ms) = self.of_rate(count, period_ms);
-        Rate::new(at_once.saturating_sub(1), count, period_ms)
+    pub fn scale_rate(self, max_burst: u64, count: u64, period_ms: u64) -> Option<Rate> {
+        let capacity = self.scale_limit(max_burst.saturating_add(1));
+        let (count, period_ms) = self.scale_count(count, period_ms);
+        Rate::new(capacity.saturating_sub(1), count, period_ms)
     }
 
-    /// Returns the share of a limit: the most that is available at once.
+    /// Returns the share of a limit.
     #[inline]
-    pub fn of_limit(self, limit: u64) -> u64 {
+    pub fn scale_limit(self, limit: u64) -> u64 {
         self.floor(limit).max(limit.min(1))
     }
 
-    /// Returns the share of what LEAVE keeps for others.
+    /// Returns the share of the value of LEAVE.
     #[inline]
-    pub fn of_leave(self, leave: u64) -> u64 {
-        let leave = u128::from(leave).saturating_mul(self.part.into());
-        u64::try_from(leave.div_ceil(u128::from(self.whole).max(1))).unwrap_or(u64::MAX)
+    pub fn scale_leave(self, leave: u64) -> u64 {
+        let product = u128::from(leave).saturating_mul(self.numerator.into());
+        u64::try_from(product.div_ceil(u128::from(self.denominator).max(1))).unwrap_or(u64::MAX)
     }
 
     /// Returns the share of `count` in each `period_ms`, as a count and a period.
     #[inline]
-    fn of_rate(self, count: u64, period_ms: u64) -> (u64, u64) {
-        let part = u128::from(count).saturating_mul(self.part.into());
-        if part.checked_rem(self.whole.into()) == Some(0) {
+    fn scale_count(self, count: u64, period_ms: u64) -> (u64, u64) {
+        let product = u128::from(count).saturating_mul(self.numerator.into());
+        if product.checked_rem(self.denominator.into()) == Some(0) {
             return (self.floor(count), period_ms);
         }
-        let part = i64::try_from(part).ok();
-        let longer_ms = period_ms.checked_mul(self.whole.into()).filter(|ms| *ms <= MAX_PERIOD_MS);
-        match (part, longer_ms) {
-            (Some(part), Some(longer_ms)) => (part.unsigned_abs(), longer_ms),
-            _ => (self.of_limit(count), period_ms),
+        let longer_ms = period_ms.checked_mul(self.denominator.into());
+        match (i64::try_from(product), longer_ms.filter(|ms| *ms <= MAX_PERIOD_MS)) {
+            (Ok(product), Some(longer_ms)) => (product.unsigned_abs(), longer_ms),
+            _ => (self.scale_limit(count), period_ms),
         }
     }
 
     fn floor(self, number: u64) -> u64 {
-        let part = u128::from(number).saturating_mul(self.part.into());
-        u64::try_from(part.checked_div(self.whole.into()).unwrap_or(part)).unwrap_or(u64::MAX)
+        let product = u128::from(number).saturating_mul(self.numerator.into());
+        let quotient = product.checked_div(self.denominator.into()).unwrap_or(product);
+        u64::try_from(quotient).unwrap_or(u64::MAX)
     }
 }
 

@@ -1,5 +1,5 @@
-//! The table of commands. A row says what a command is. Its arity is derived from that here, and its key spec, ACL
-//! categories and COMMAND DOCS in the module's module/registration.rs.
+//! The table of commands, one row for each. The arity follows from a row here; key specs, ACL categories and COMMAND DOCS
+//! follow from it in the module's module/registration.rs.
 
 use crate::arguments::Family;
 use crate::options::OptionSet;
@@ -36,19 +36,19 @@ pub enum Command {
 
 /// A row of the table.
 pub struct CommandRow {
-    /// Its name, in lower case.
+    /// The name, in lower case.
     pub name: &'static CStr,
-    /// Which command it is.
+    /// Identifies the command.
     pub command: Command,
-    /// What it does, in one sentence for COMMAND DOCS.
+    /// One sentence for COMMAND DOCS that says what the command does.
     pub summary: &'static CStr,
-    /// What a call costs, for COMMAND DOCS.
+    /// The time that a call takes, for COMMAND DOCS.
     pub complexity: &'static CStr,
-    /// The version of this module that had it first, for COMMAND DOCS.
+    /// The first version of this module with the command, for COMMAND DOCS.
     pub since: &'static CStr,
     /// The arguments between the key and the options.
     pub positional: &'static [Positional],
-    /// The options that it knows.
+    /// The options that the command accepts.
     pub options: OptionSet,
 }
 
@@ -74,11 +74,11 @@ pub enum Positional {
     Text(&'static CStr),
     /// A number that may be left out.
     OptionalInteger(&'static CStr),
-    /// A text that comes once or more often.
+    /// A text that may be repeated.
     Texts(&'static CStr),
-    /// A limit: these numbers, or the name of a policy.
+    /// A limit: either these numbers or the name of a policy.
     Limit(&'static [Positional]),
-    /// A text that comes once or more often, with perhaps this word before each but the first.
+    /// A text that may be repeated, with or without this word between two of them.
     Joined(&'static CStr, &'static CStr),
 }
 
@@ -249,27 +249,21 @@ pub static COMMANDS: [CommandRow; 16] = [
 ];
 
 impl CommandRow {
-    /// Returns the number of words of a call with its name: exactly this many, or at least that many if negative.
+    /// Returns the number of words in a call, including the name: exactly this many, or if it is negative, at least that
+    /// many.
     pub fn arity(&self) -> i32 {
-        let optional = |argument: &Positional| matches!(argument, OptionalInteger(_));
-        // A limit may be one word, the name of a policy.
-        let more = |argument: &Positional| {
-            optional(argument) || matches!(argument, Texts(_) | Joined(..) | Limit(_))
-        };
-        let needed = |argument: &Positional| !optional(argument);
-        let (keys, counted) = match self.command {
-            Command::Policies | Command::Top => (0, false),
-            // If there are no keys, RL.ALL itself says how many there may be.
-            Command::All | Command::AllRo => (1, true),
-            _ => (1, false),
-        };
-        let least = self.positional.iter().filter(|argument| needed(argument)).count();
-        let least = i32::try_from(least).unwrap_or(0).saturating_add(keys).saturating_add(1);
-        let open = counted || !self.options.is_empty() || self.positional.iter().any(more);
-        if open {
-            least.saturating_neg()
-        } else {
-            least
+        let is_optional = |argument: &Positional| matches!(argument, OptionalInteger(_));
+        // A limit may be a single word, the name of a policy.
+        let is_of_any_length =
+            |argument: &Positional| matches!(argument, Texts(_) | Joined(..) | Limit(_));
+        // Only the key, or the number of the keys. RL.ALL itself refuses calls with too few keys.
+        let before = i32::from(!matches!(self.command, Command::Policies | Command::Top));
+        let required = self.positional.iter().filter(|argument| !is_optional(argument)).count();
+        let least = i32::try_from(required).unwrap_or(0).saturating_add(before).saturating_add(1);
+        let may_be_longer = |argument| is_optional(argument) || is_of_any_length(argument);
+        match self.options.is_empty() && !self.positional.iter().any(may_be_longer) {
+            true => least,
+            false => least.saturating_neg(),
         }
     }
 }

@@ -11,7 +11,7 @@ use engine::decision::{Decision, Verdict};
 use engine::line::deadline_us;
 use engine::request::Request;
 
-/// Carries out a call of a command that takes:
+/// Executes a call of a command that takes:
 ///
 /// `RL.THROTTLE key <max_burst count period | @policy> [quantity] [LEAVE n] [ATMOST | FORCE]
 /// [BLOCK ms | AHEAD ms | BAN ms] [MS]`
@@ -26,11 +26,11 @@ use engine::request::Request;
 pub(crate) fn take<'a, C: WaitQueue<'a>>(
     call: &C,
     family: Family,
-    known: OptionSet,
+    accepted: OptionSet,
 ) -> Result<CallResult, Error> {
     let mut options = Options::new();
     let mut arguments = Arguments::after_key(call);
-    let request = &arguments.request(&call.environment(), family, known, false, &mut options)?;
+    let request = &arguments.request(&call.environment(), family, accepted, false, &mut options)?;
     let (key, now_us) = first_key(call)?;
     let takes = request.takes();
     if takes {
@@ -40,7 +40,8 @@ pub(crate) fn take<'a, C: WaitQueue<'a>>(
     if request.id().is_some_and(|id| call.id_waits(key, id)) {
         return Err(Error::Duplicate);
     }
-    // A call that takes nothing is never denied, and one under SHADOW has no earliest grant: neither waits.
+    // Neither a call that takes nothing nor one under SHADOW waits: the first is never denied, the second has no earliest
+    // grant.
     let block_ms = options.number(OptionSet::BLOCK).filter(|_| call.may_block());
     let mode = if block_ms.is_some() { Mode::Try } else { Mode::Final };
     let keys = &call.keys();
@@ -56,7 +57,7 @@ pub(crate) fn take<'a, C: WaitQueue<'a>>(
         }
     }
     if !takes {
-        // This call may have given back. One that takes frees nothing, and the waiters before it were tried above.
+        // This call may have given back. A call that takes frees nothing, and the waiters before it were tried above.
         call.wake(key);
     }
     conclude(keys, key, request, &decision);
@@ -65,14 +66,14 @@ pub(crate) fn take<'a, C: WaitQueue<'a>>(
 }
 
 /// Decides a request that cannot be granted in time once more, so that its denial counts (COUNTDENIED).
-// Cold: kept out of line so that the common path stays small.
+// Out of line, so that the common path stays small.
 #[cold]
 #[inline(never)]
 fn count_denial<K: Keyspace>(keys: &K, key: K::Key, request: &Request) -> Result<Decision, Error> {
     decide_and_write(keys, key, request, false, Mode::Final)
 }
 
-/// Returns the verdict that the reply shows. Under SHADOW the caller gets what it asks for, whatever was decided.
+/// Returns the verdict in the reply. Under SHADOW the caller always gets what it asks for.
 fn shown(verdict: Verdict, request: &Request) -> Verdict {
     let go_after_us = match verdict {
         _ if !request.shadow => return verdict,
@@ -82,7 +83,7 @@ fn shown(verdict: Verdict, request: &Request) -> Verdict {
     Verdict::Allowed { taken: request.ask.quantity.wanted(), go_after_us }
 }
 
-/// Executes a call of a command that replies what the one that takes would reply if nobody waited:
+/// Executes a call of a command that looks. It has the reply that the command that takes would have if nobody waited:
 ///
 /// `RL.THROTTLE_RO key <max_burst count period | @policy> [quantity] [LEAVE n] [MS]`
 ///
@@ -92,11 +93,11 @@ fn shown(verdict: Verdict, request: &Request) -> Verdict {
 pub(crate) fn look<'a, C: ServerCall<'a>>(
     call: &C,
     family: Family,
-    known: OptionSet,
+    accepted: OptionSet,
 ) -> Result<CallResult, Error> {
     let mut arguments = Arguments::after_key(call);
     let environment = call.environment();
-    let request = arguments.request(&environment, family, known, false, &mut Options::new())?;
+    let request = arguments.request(&environment, family, accepted, false, &mut Options::new())?;
     let (key, _) = first_key(call)?;
     let mut decision = decide_and_write(&call.keys(), key, &request, false, Mode::Look)?;
     decision.verdict = shown(decision.verdict, &request);

@@ -1,5 +1,5 @@
-//! Ends the waits of calls that wait (BLOCK): the head of a line is granted or goes on waiting, and a call whose time is up is
-//! denied. The lines are those of [`engine::line`].
+//! Ends the waits of calls that wait (BLOCK): the head of a line is granted or goes on waiting, and a call whose time is up
+//! is denied. The lines are those of [`engine::line`].
 
 use crate::decide::{conclude, decide_and_write, Keyspace};
 use crate::error::Error;
@@ -65,8 +65,8 @@ pub fn try_head<S: WaitingServer>(
     true
 }
 
-/// Denies a call whose time in line is up, other than the head: the calls before it bar it. In [`Mode::Look`] its denial is
-/// not counted in the key (COUNTDENIED).
+/// Denies a call that stops waiting without another try: its time is up and others are before it in line, or the server has
+/// ended its wait. It is decided as barred, and in [`Mode::Look`] nothing is written.
 ///
 /// # Errors
 ///

@@ -20,8 +20,8 @@ impl Commands for Panics {
         panic!("as a bug would");
     }
 
-    fn panicked(call: &Call) {
-        CommandTable::panicked(call);
+    fn reply_to_panic(call: &Call) {
+        CommandTable::reply_to_panic(call);
     }
 }
 
@@ -47,7 +47,7 @@ impl Commands for Fails {
         end_and_log(call.ctx, row_of(c"rl.held"), Err(Error::internal()));
     }
 
-    fn panicked(_: &Call) {}
+    fn reply_to_panic(_: &Call) {}
 }
 
 #[test]
@@ -69,7 +69,7 @@ impl Commands for Fires {
         blocking::serve_timer(call.ctx);
     }
 
-    fn panicked(_: &Call) {}
+    fn reply_to_panic(_: &Call) {}
 }
 
 #[test]
@@ -128,7 +128,7 @@ impl Commands for Several {
         }
     }
 
-    fn panicked(_: &Call) {}
+    fn reply_to_panic(_: &Call) {}
 }
 
 #[test]

@@ -55,11 +55,11 @@ impl LimitNumbers {
         let share = server.share();
         match *self {
             LimitNumbers::Rate { max_burst, count, period_ms } => {
-                let rate = share.rate(max_burst, count, period_ms);
+                let rate = share.scale_rate(max_burst, count, period_ms);
                 rate.map(EngineLimit::Bucket).ok_or(Error::BucketTooLong)
             }
             LimitNumbers::Window { limit, period, kind } => {
-                let window = kind.window(share.of_limit(limit), Some(period), &server);
+                let window = kind.window(share.scale_limit(limit), Some(period), &server);
                 window.map(EngineLimit::Window)
             }
         }
@@ -102,7 +102,7 @@ impl TypedCall {
         }
         let mut request = Request::new(self.limit.of(environment)?);
         request.ask.quantity = Quantity::from_signed(self.quantity);
-        request.ask.leave = environment.share().of_leave(self.leave);
+        request.ask.leave = environment.share().scale_leave(self.leave);
         request.unit = TimeUnit::Milliseconds;
         let decision = server.decide(&self.key, &request, self.only_looks, now_us)?;
         Ok(Reply::from(&decision))

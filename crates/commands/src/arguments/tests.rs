@@ -33,7 +33,7 @@ impl Taker {
     fn known(self) -> OptionSet {
         match self {
             Taker::Command(_, known) => known,
-            Taker::Clause(family) => family.of_clause(),
+            Taker::Clause(family) => family.clause_options(),
         }
     }
 
@@ -74,9 +74,9 @@ impl Taker {
 fn spelled(row: &OptionRow) -> String {
     match row.value {
         None => row.name.into(),
-        Some(OptionValue::Integer { least, .. }) => format!("{} {}", row.name, least + 1),
-        Some(OptionValue::Duration { least_ms, .. }) => {
-            format!("{} {}", row.name, least_ms + 1)
+        Some(OptionValue::Integer { min, .. }) => format!("{} {}", row.name, min + 1),
+        Some(OptionValue::Duration { min_ms, .. }) => {
+            format!("{} {}", row.name, min_ms + 1)
         }
         Some(OptionValue::Start) => format!("{} 2026-11-02", row.name),
         Some(OptionValue::Zone | OptionValue::Id) => format!("{} UTC", row.name),
@@ -123,16 +123,16 @@ fn a_value_out_of_its_range_is_an_error_that_says_the_range() {
     let plus = |value: u64, more: i128| (i128::from(value) + more).to_string();
     for row in &TABLE {
         let (good, bad): (Vec<String>, Vec<String>) = match row.value {
-            Some(OptionValue::Integer { least, most, .. }) => (
-                vec![plus(least, 0), plus(most, 0)],
-                [plus(least, -1), plus(most, 1), plus(u64::MAX, 2), "1s".into()]
+            Some(OptionValue::Integer { min, max, .. }) => (
+                vec![plus(min, 0), plus(max, 0)],
+                [plus(min, -1), plus(max, 1), plus(u64::MAX, 2), "1s".into()]
                     .into_iter()
                     .chain(no_numbers())
                     .collect(),
             ),
-            Some(OptionValue::Duration { least_ms, .. }) => (
-                vec![plus(least_ms, 0), plus(YEAR_MS, 0), "52w".into(), "5Min".into()],
-                [plus(least_ms, -1), plus(YEAR_MS, 1), "53w".into(), "1y".into()]
+            Some(OptionValue::Duration { min_ms, .. }) => (
+                vec![plus(min_ms, 0), plus(YEAR_MS, 0), "52w".into(), "5Min".into()],
+                [plus(min_ms, -1), plus(YEAR_MS, 1), "53w".into(), "1y".into()]
                     .into_iter()
                     .chain(no_numbers())
                     .collect(),
@@ -219,8 +219,8 @@ fn an_option_stands_beside_the_quantities_that_its_row_allows() {
         for (row, quantity) in
             taker.known().rows().flat_map(|row| (least..=1).map(move |it| (row, it)))
         {
-            let wanted = match quantity < row.least_quantity {
-                true => Err(Error::QuantityBelow(row.name, row.least_quantity)),
+            let wanted = match quantity < row.min_quantity {
+                true => Err(Error::QuantityBelow(row.name, row.min_quantity)),
                 false => Ok(()),
             };
             let options = format!("{quantity} {}", complete(row));

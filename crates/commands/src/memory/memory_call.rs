@@ -1,4 +1,4 @@
-//! A call to a server in memory, as the commands see it.
+//! The calls to a server in memory, as the commands see them.
 
 use super::value::ValueBuilder;
 use super::{MemoryServer, Ticket};
@@ -21,13 +21,13 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A call.
+/// A call to a server in memory.
 pub(super) struct MemoryCall<'a> {
     pub(super) server: &'a MemoryServer,
     pub(super) words: &'a [&'a [u8]],
     pub(super) now_us: u64,
     pub(super) reply: &'a ValueBuilder,
-    /// Where it waits.
+    /// The ticket of the call, once it waits.
     pub(super) ticket: Cell<Option<Ticket>>,
 }
 
@@ -103,8 +103,8 @@ impl<'a> Keyspace for &'a MemoryServer {
 
     fn count_settled(&self, _outcome: SettleOutcome, _number: u64) {}
 
-    fn count_policy(&self, id: u64, ended: PolicyVerdict) {
-        self.policies.count(id, ended);
+    fn count_policy(&self, id: u64, verdict: PolicyVerdict) {
+        self.policies.count(id, verdict);
     }
 
     fn note_denial(&self, key: KeyMoment) {
@@ -149,8 +149,8 @@ impl Overview for MemoryCall<'_> {
         self.server.policies.list()
     }
 
-    fn most_denied(&self, most: usize) -> Vec<HeavyRow> {
-        self.server.top(|top| top.heaviest(self.now_us, most)).unwrap_or_default()
+    fn most_denied(&self, count: usize) -> Vec<HeavyRow> {
+        self.server.top(|top| top.heaviest(self.now_us, count)).unwrap_or_default()
     }
 
     fn forget_denied(&self) {

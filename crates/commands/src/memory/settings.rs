@@ -5,17 +5,17 @@ use crate::definitions;
 use crate::environment::Environment;
 use crate::settings::{read_zone, NumberSetting};
 
-/// What every name begins with, where it is said.
+/// The prefix of every name, which may be left out.
 const PREFIX: &[u8] = b"ratelimit.";
 
-/// Names are in any case.
+/// Returns the name in lower case and without the prefix.
 pub(super) fn plain_name(name: &[u8]) -> Vec<u8> {
     let name = name.to_ascii_lowercase();
     name.strip_prefix(PREFIX).map(<[u8]>::to_vec).unwrap_or(name)
 }
 
 impl MemoryServer {
-    /// Returns the number of this plain name.
+    /// Returns the setting with this plain name, if it is a number.
     fn number_named(&self, name: &[u8]) -> Option<&NumberSetting> {
         self.numbers.all().into_iter().find(|number| number.name.to_bytes() == name)
     }
@@ -25,7 +25,7 @@ impl MemoryServer {
     ///
     /// # Errors
     ///
-    /// Says what was wrong and what is allowed.
+    /// A text that says which values are allowed.
     pub fn set(&mut self, name: &[u8], value: &[u8]) -> Result<(), String> {
         let name = plain_name(name);
         if let Some(number) = self.number_named(&name) {
@@ -47,7 +47,7 @@ impl MemoryServer {
         Ok(())
     }
 
-    /// Returns the value of a setting, as CONFIG GET shows it; `None` if there is none of this name.
+    /// Returns the value of a setting, as CONFIG GET shows it. `None` if no setting has this name.
     pub fn get(&self, name: &[u8]) -> Option<Vec<u8>> {
         let name = plain_name(name);
         if let Some(number) = self.number_named(&name) {

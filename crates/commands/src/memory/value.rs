@@ -12,13 +12,13 @@ pub enum Value {
     Integer(i64),
     /// A string.
     Bulk(Vec<u8>),
-    /// An array. A map is an array of its names and values.
+    /// An array. A map is an array of alternating names and values.
     Array(Vec<Value>),
     /// An error, which begins with its code.
     Error(String),
 }
 
-/// Puts a reply together.
+/// Builds a reply from its elements.
 #[derive(Default)]
 pub(super) struct ValueBuilder {
     written: RefCell<PartialReply>,
@@ -26,30 +26,30 @@ pub(super) struct ValueBuilder {
 
 #[derive(Default)]
 struct PartialReply {
-    /// Arrays that lack elements, each inside of the one before, with how many it lacks.
+    /// The incomplete arrays, each an element of the one before, with the number of elements that are still to come.
     open: Vec<(Vec<Value>, usize)>,
-    done: Option<Value>,
+    complete: Option<Value>,
 }
 
 impl PartialReply {
     fn add(&mut self, mut value: Value) {
-        while let Some((values, lacks)) = self.open.last_mut() {
+        while let Some((values, missing)) = self.open.last_mut() {
             values.push(value);
-            *lacks = lacks.saturating_sub(1);
-            if *lacks > 0 {
+            *missing = missing.saturating_sub(1);
+            if *missing > 0 {
                 return;
             }
-            let full = self.open.pop().unwrap_or_default();
-            value = Value::Array(full.0);
+            let (values, _) = self.open.pop().unwrap_or_default();
+            value = Value::Array(values);
         }
-        self.done = Some(value);
+        self.complete = Some(value);
     }
 }
 
 impl ValueBuilder {
-    /// Returns the whole reply, if it was written.
+    /// Returns the reply once it is complete.
     pub(super) fn take(&self) -> Option<Value> {
-        self.written.borrow_mut().done.take()
+        self.written.borrow_mut().complete.take()
     }
 }
 

@@ -1,5 +1,5 @@
-//! Calls that wait (BLOCK), in the lines of the engine. Waits end when the caller asks for replies, and before and after calls
-//! that may change a key.
+//! Calls that wait (BLOCK), in the lines of the engine. Waits end when the caller asks for replies, and before and after
+//! calls that may change a key.
 
 use super::memory_call::{KeyMoment, MemoryCall};
 use super::value::{Value, ValueBuilder};
@@ -70,27 +70,27 @@ impl WaitClock {
 }
 
 impl MemoryServer {
-    /// Returns the replies to the calls whose wait has ended by `now_us`, with a grant or because their time is up. Call it at
-    /// [`MemoryServer::next_us`].
+    /// Returns the replies to the calls whose wait has ended by `now_us`, with a grant or because their time is up. Call it
+    /// at [`MemoryServer::next_us`].
     pub fn take_ended(&mut self, now_us: u64) -> Vec<(Ticket, Value)> {
         self.end_due(now_us);
         let ended = std::mem::take(&mut *self.ended.borrow_mut());
-        ended.into_iter().map(|one| (one.ticket, one.reply)).collect()
+        ended.into_iter().map(|wait| (wait.ticket, wait.reply)).collect()
     }
 
     /// Returns the calls whose wait has ended by `now_us` and whose reply was not taken yet. Use it with
-    /// [`MemoryServer::take_reply`] where a caller may still be withdrawn after its grant.
+    /// [`MemoryServer::take_reply`] if a caller may still be withdrawn after its grant.
     pub fn ended(&mut self, now_us: u64) -> Vec<Ticket> {
         self.end_due(now_us);
-        self.ended.borrow().iter().map(|one| one.ticket).collect()
+        self.ended.borrow().iter().map(|wait| wait.ticket).collect()
     }
 
-    /// Returns the reply to one call if its wait has ended by `now_us`. The replies to other calls stay, so that each call can
-    /// still be withdrawn together with its grant.
+    /// Returns the reply to one call if its wait has ended by `now_us`. The replies to other calls stay, so that each call
+    /// can still be withdrawn together with its grant.
     pub fn take_reply(&mut self, ticket: Ticket, now_us: u64) -> Option<Value> {
         self.end_due(now_us);
         let mut ended = self.ended.borrow_mut();
-        let at = ended.iter().position(|one| one.ticket == ticket)?;
+        let at = ended.iter().position(|wait| wait.ticket == ticket)?;
         Some(ended.remove(at).reply)
     }
 
@@ -109,8 +109,8 @@ impl MemoryServer {
         }
     }
 
-    /// Returns the time at which to call [`MemoryServer::take_ended`] next, in Unix microseconds. `None` while no call waits.
-    /// Every call may change it.
+    /// Returns the time at which to call [`MemoryServer::take_ended`] next, in Unix microseconds. `None` while no call
+    /// waits. Every call may change it.
     pub fn next_us(&self) -> Option<u64> {
         let WaitClock { wall_us, passed_us } = self.clock;
         if !self.ended.borrow().is_empty() {
@@ -125,7 +125,7 @@ impl MemoryServer {
         self.see_time(now_us);
         let passed_us = self.clock.passed_us;
         self.lines.borrow_mut().forget(ticket, passed_us);
-        let place = self.ended.borrow().iter().position(|one| one.ticket == ticket);
+        let place = self.ended.borrow().iter().position(|wait| wait.ticket == ticket);
         let Some(ended) = place.map(|at| self.ended.borrow_mut().remove(at)) else { return };
         if let Some(EndedGrant { name, request, decision, granted_us }) = ended.granted {
             let key = KeyMoment { name: &name, now_us };
@@ -154,7 +154,7 @@ impl MemoryServer {
         }
     }
 
-    /// Does what is due in a line. Returns whether anything was.
+    /// Does the due work in a line. Returns whether there was any.
     fn visit(&self, line: LineId, key: KeyMoment) -> bool {
         let mut any = false;
         loop {

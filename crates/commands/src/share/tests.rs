@@ -76,7 +76,8 @@ fn a_share_is_above_nothing_and_at_most_all() {
 
 #[test]
 fn a_number_is_the_nearest_fraction_or_rounded_down() {
-    let share = |number: f64| Share::nearest(number).map(|share| (share.part, share.whole));
+    let share =
+        |number: f64| Share::nearest(number).map(|share| (share.numerator, share.denominator));
     for (number, fraction) in [
         (0.25, (1, 4)),
         (1.0 / 3.0, (1, 3)),
@@ -99,7 +100,7 @@ fn a_number_is_the_nearest_fraction_or_rounded_down() {
 fn all_shares_together_are_never_more_than_the_limit() {
     for whole in 1..=20_u32 {
         for limit in whole..=60 {
-            let each = Share::new(1, whole).unwrap().of_limit(limit.into());
+            let each = Share::new(1, whole).unwrap().scale_limit(limit.into());
             assert!(each * u64::from(whole) <= u64::from(limit), "{each} of {limit} for 1/{whole}");
         }
     }
