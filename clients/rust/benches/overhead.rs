@@ -1,4 +1,4 @@
-//! What a call of the limiter costs, compared with the same command sent by the crate redis: CPU time of the thread, and
+//! The cost of a call of the limiter, compared with the same command sent by the crate redis: CPU time of the thread, and
 //! allocations. The two take turns, and medians are compared.
 //!
 //!     cargo bench -p redis-ratelimit-client
@@ -37,7 +37,7 @@ static ALLOCATOR: Counting = Counting;
 const ROUNDS: usize = 41;
 const CALLS: u32 = 2000;
 
-/// What a round of calls used.
+/// The cost of a round of calls.
 #[derive(Clone, Copy)]
 struct Used {
     cpu_ns: u64,

@@ -1,4 +1,4 @@
-//! Whether to ask a server, by how it answered before.
+//! Decides whether to ask a server, by how it answered before.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Failures in a row that open it: one or two may be the fault of a connection.
+/// The failures in a row that open a breaker: one or two may be the fault of a connection.
 pub(crate) const FAILURES: u32 = 3;
-/// From a probe that failed to the next. A server that is back decides again within this and one probe.
+/// The pause between two probes. A server that is back decides again within this time and one probe.
 pub(crate) const PAUSE: Duration = Duration::from_millis(200);
 /// The longest that a probe waits for its answer.
 pub(crate) const PROBE: Duration = Duration::from_secs(1);
@@ -57,22 +57,22 @@ impl Breaker {
         self.is_open.load(Relaxed)
     }
 
-    /// Whether the last call got no answer.
+    /// Returns whether the last call got no answer.
     pub fn has_failed(&self) -> bool {
         self.failures.load(Relaxed) > 0
     }
 
-    /// When the server last answered.
+    /// Returns when the server last answered.
     pub fn answered_at(&self) -> Option<Instant> {
         self.state().answered_at
     }
 
-    /// Why the last call failed.
+    /// Returns the reason why the last call failed.
     pub fn reason(&self) -> String {
         self.state().reason.clone()
     }
 
-    /// A call was answered.
+    /// Notes that a call was answered.
     pub fn answered(&self, now: Instant) {
         let mut state = self.state();
         state.answered_at = Some(now);
@@ -82,7 +82,7 @@ impl Breaker {
         }
     }
 
-    /// A call that began at `began` got no answer. True if that opens the breaker.
+    /// Notes that a call that began at `began` got no answer. Returns whether that opens the breaker.
     pub fn failed(&self, began: Instant, now: Instant, reason: &str) -> bool {
         let mut state = self.state();
         reason.clone_into(&mut state.reason);
@@ -102,7 +102,7 @@ impl Breaker {
         true
     }
 
-    /// While open: whether this call is the one that probes. If so, `probe_ended` must be called.
+    /// Returns whether this call is the one that probes, while it is open. If so, `probe_ended` must be called.
     pub fn may_probe(&self, now: Instant) -> bool {
         let mut state = self.state();
         if state.is_probing || state.probe_at.is_some_and(|at| now < at) {
@@ -112,7 +112,7 @@ impl Breaker {
         true
     }
 
-    /// The probe was answered, failed or was given up. `answered` or `failed` is called with the outcome.
+    /// Notes that the probe was answered, failed or was given up. `answered` or `failed` is called with the outcome.
     pub fn probe_ended(&self, now: Instant) {
         let mut state = self.state();
         state.is_probing = false;

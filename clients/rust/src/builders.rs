@@ -53,7 +53,7 @@ pub struct TakeCall<'a, L> {
 }
 
 impl<L: Take> TakeCall<'_, L> {
-    /// How much to take. 0 only looks, and a negative quantity gives back what was taken.
+    /// Sets how much to take; the default is 1. 0 only looks, and a negative quantity gives back what was taken.
     pub fn quantity(mut self, quantity: i64) -> Self {
         self.quantity = quantity;
         self
@@ -126,7 +126,7 @@ pub struct LookCall<'a, L> {
 }
 
 impl<L: Limit> LookCall<'_, L> {
-    /// How much would be taken.
+    /// Sets how much would be taken; the default is 1.
     pub fn quantity(mut self, quantity: i64) -> Self {
         self.quantity = quantity;
         self
@@ -136,7 +136,7 @@ impl<L: Limit> LookCall<'_, L> {
 }
 
 impl LookCall<'_, Window> {
-    /// What a reservation would be answered, instead of a call that takes.
+    /// Asks what a reservation would return, instead of a call that takes.
     pub fn reserving(mut self) -> Self {
         self.reserves = true;
         self
@@ -198,7 +198,7 @@ impl From<ServerAnswer> for Answer {
 }
 
 impl Answer {
-    /// The answer of the engine; `None` if a server is asked, or the call has to be written as a command.
+    /// Creates the answer of the engine; `None` if a server is asked, or the call has to be written as a command.
     #[cfg(feature = "memory")]
     fn in_process<L: Limit>(
         limiter: &Limiter,
@@ -257,7 +257,7 @@ impl ServerAnswer {
         ServerAnswer { pending: limiter.core().send(request), quantity, options, read }
     }
 
-    /// The reply, and the limiter that settles what was reserved if it was not this one.
+    /// Returns the reply, and the limiter that settles what was reserved if it was not this one.
     fn reply(&self, outcome: Outcome) -> Result<(Reply, Option<Limiter>), Error> {
         let read = |values: &[Value]| {
             let value = values.first().unwrap_or(&Value::Nil);
@@ -308,7 +308,7 @@ pub struct AcquireCall<'a, L> {
 }
 
 impl<L: Reserve> AcquireCall<'_, L> {
-    /// How much to reserve; 0 only looks.
+    /// Sets how much to reserve; the default is 1, and 0 only looks.
     pub fn quantity(mut self, quantity: u64) -> Self {
         self.quantity = quantity;
         self
@@ -316,7 +316,7 @@ impl<L: Reserve> AcquireCall<'_, L> {
 
     option_methods!(leave, at_most, lease, count_lapsed, id, block);
 
-    /// Whether the lease is renewed while the [`Reservation`] lives, three times in its length; true if not given.
+    /// Sets whether the lease is renewed while the [`Reservation`] lives, three times in its length; the default is true.
     pub fn renewed(mut self, is_renewed: bool) -> Self {
         self.is_renewed = is_renewed;
         self
@@ -353,7 +353,7 @@ impl<L: Reserve> IntoFuture for AcquireCall<'_, L> {
     }
 }
 
-/// How several limits are asked.
+/// The way to ask several limits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum AllKind {
     Take,
@@ -386,7 +386,7 @@ pub struct AllCall<'a> {
 }
 
 impl AllCall<'_> {
-    /// Only says what the call would be answered now (RL.ALL_RO), and takes nothing.
+    /// Only asks what the call would return now (RL.ALL_RO), and takes nothing.
     pub fn look(mut self) -> Self {
         self.kind = AllKind::Look;
         self
@@ -412,7 +412,7 @@ impl AllCall<'_> {
     }
 }
 
-/// Reads what several limits answer.
+/// Reads the answer of several limits.
 fn read_all(
     groups: &Groups,
     outcome: Outcome,
@@ -476,7 +476,8 @@ pub struct AcquireAllCall<'a> {
 }
 
 impl AcquireAllCall<'_> {
-    /// Whether the leases are renewed while the [`Reservation`] lives, three times in the shortest; true if not given.
+    /// Sets whether the leases are renewed while the [`Reservation`] lives, three times in the shortest; the default is
+    /// true.
     pub fn renewed(mut self, is_renewed: bool) -> Self {
         self.is_renewed = is_renewed;
         self

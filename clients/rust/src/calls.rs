@@ -1,4 +1,4 @@
-//! What is sent for each call, and what its reply means. Does no I/O.
+//! The commands of each call, and the meaning of their replies. Does no I/O.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,25 +10,25 @@ use crate::reply::{self, Id};
 use crate::transport::{Command, ErrorReply, Value};
 use crate::{AllReply, Error, Reply};
 
-/// What a call sends, and what must be known of it to send it.
+/// The commands of a call, and what the core has to know to send them.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub first: Command,
     /// Commands that are sent with the first, as one transaction. Their keys lie in its slot.
     pub more: Vec<Command>,
-    /// Which word of the first command is its key; `None` for a command that every node of a cluster answers for itself.
+    /// The index of the key in the first command; `None` for a command that every node of a cluster answers for itself.
     pub key_at: Option<usize>,
-    /// How long the server may let the call wait; zero is without end.
+    /// The longest that the server lets the call wait; zero is without end.
     pub block: Option<Duration>,
-    /// Whether a limit is given by the name of a policy.
+    /// True if a limit is a policy.
     pub has_policy: bool,
-    /// Whether there is something to answer while no server does.
+    /// True if `unreachable` can answer the call.
     pub is_decision: bool,
-    /// Gives back what the call took if its future is dropped.
+    /// The way to give back what the call took if its future is dropped.
     pub undo: Undo,
 }
 
-/// How to give back what a call took.
+/// The way to give back what a call took.
 #[derive(Clone, Debug)]
 pub(crate) enum Undo {
     /// It takes nothing, or counts what was used.
@@ -41,15 +41,15 @@ pub(crate) enum Undo {
     All(Arc<Groups>),
 }
 
-/// Where the quantity and the limit stand in a command that takes.
+/// The places of the quantity and the limit in a command that takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Taken {
-    /// What is taken, unless the reply says what was granted.
+    /// The quantity, unless the reply says what was granted.
     pub quantity: u64,
     pub is_at_most: bool,
-    /// Which word is the quantity.
+    /// The index of the quantity.
     pub quantity_at: usize,
-    /// Which word is the first behind the options of the limit, which follow the quantity.
+    /// The index of the first word after the options of the limit, which follow the quantity.
     pub options_at: usize,
 }
 
@@ -66,19 +66,19 @@ impl Request {
         }
     }
 
-    /// Commands that are carried out as one.
+    /// Creates a request for commands that are executed as one.
     fn together(commands: impl IntoIterator<Item = Command>) -> Request {
         let mut commands = commands.into_iter();
         let first = commands.next().unwrap_or_else(|| Command::new("PING"));
         Request { more: commands.collect(), ..Request::new(first, Some(1)) }
     }
 
-    /// The key that says which node of a cluster the call is for.
+    /// Returns the key that says which node of a cluster the call is for.
     pub fn key(&self) -> Option<&[u8]> {
         self.first.word(self.key_at?)
     }
 
-    /// Gives back what the call took if its future is dropped. `reply` is `None` if it was lost.
+    /// Returns the request that gives back what the call took. `reply` is `None` if it was lost.
     pub fn undo_request(&self, reply: Option<&Value>) -> Option<Request> {
         let commands = match (&self.undo, reply) {
             (Undo::Nothing, _) | (Undo::Take(_), None) => return None,
@@ -107,7 +107,7 @@ impl Request {
     }
 }
 
-/// A command that gives back a quantity of what `taking` took. The limit begins at the word `limit_at`.
+/// Returns the command that gives back a quantity of what `taking` took, whose limit begins at the word `limit_at`.
 pub(crate) fn give_back(
     name: &[&[u8]],
     key: &[u8],
@@ -200,7 +200,7 @@ macro_rules! option_methods {
 pub(crate) use option_methods;
 
 impl Options {
-    /// How long a call waits. To the server zero is without end.
+    /// Sets how long a call waits. To the server zero is without end.
     pub fn set_block(&mut self, longest: Duration) {
         self.block = match longest {
             Duration::ZERO => None,
@@ -209,14 +209,14 @@ impl Options {
         };
     }
 
-    /// Whether no other option than LEAVE is given to a call that takes or looks.
+    /// Returns whether a call that takes or looks has no other option than LEAVE.
     #[cfg(feature = "memory")]
     pub fn has_only_leave(&self) -> bool {
         let has_flag = self.at_most || self.force || self.count_denied;
         !has_flag && self.ahead.is_none() && self.block.is_none()
     }
 
-    /// Whether a denied call may close the key.
+    /// Returns whether a denied call may close the key.
     fn may_ban(&self, quantity: i64) -> bool {
         quantity > 0
             && !self.at_most
@@ -256,7 +256,7 @@ impl Options {
     }
 }
 
-/// Adds the limit, the quantity and the options, and says where they stand.
+/// Adds the limit, the quantity and the options to a command. Returns their places.
 pub(crate) fn write_limit<L: Limit>(
     command: &mut Command,
     limit: &L,
@@ -300,7 +300,7 @@ fn command<L: Limit>(
     (request, taken)
 }
 
-/// RL.THROTTLE or RL.WINDOW.
+/// Returns the request of RL.THROTTLE or RL.WINDOW.
 pub(crate) fn take<L: Take>(key: &[u8], limit: &L, quantity: i64, options: &Options) -> Request {
     let name = match L::COMMAND {
         "THROTTLE" => "RL.THROTTLE",
@@ -314,7 +314,7 @@ pub(crate) fn take<L: Take>(key: &[u8], limit: &L, quantity: i64, options: &Opti
     request
 }
 
-/// Reads what `take` answers.
+/// Reads the reply to [`take`].
 pub(crate) fn read_take(value: &Value, options: &Options) -> Result<Reply, Error> {
     match options {
         Options { at_most: true, .. } => Reply::read_granted(value),
@@ -323,7 +323,7 @@ pub(crate) fn read_take(value: &Value, options: &Options) -> Result<Reply, Error
     }
 }
 
-/// What is answered to `take` or `acquire` while no server does.
+/// Returns the answer to [`take`] or [`acquire`] while no server answers.
 pub(crate) fn unreached(allow: bool, quantity: i64, options: &Options) -> Reply {
     // What a server would never deny is not denied here either.
     let is_allowed = allow || options.force || quantity <= 0;
@@ -335,7 +335,7 @@ pub(crate) fn unreached(allow: bool, quantity: i64, options: &Options) -> Reply 
     }
 }
 
-/// RL.THROTTLE_RO, RL.WINDOW_RO or RL.ACQUIRE_RO.
+/// Returns the request of RL.THROTTLE_RO, RL.WINDOW_RO or RL.ACQUIRE_RO.
 pub(crate) fn look<L: Limit>(
     key: &[u8],
     limit: &L,
@@ -351,7 +351,7 @@ pub(crate) fn look<L: Limit>(
     command(name, key, limit, quantity, options, false).0
 }
 
-/// RL.ACQUIRE. An id of the client's lets it give back a reservation of which the reply is lost.
+/// Returns the request of RL.ACQUIRE. An id of the client's lets it give back a reservation whose reply is lost.
 pub(crate) fn acquire<L: Reserve>(
     key: &[u8],
     limit: &L,
@@ -366,7 +366,7 @@ pub(crate) fn acquire<L: Reserve>(
     request
 }
 
-/// Reads what `acquire` answers.
+/// Reads the reply to [`acquire`].
 pub(crate) fn read_acquire(value: &Value, options: &Options) -> Result<Reply, Error> {
     if options.at_most {
         Reply::read_id_and_granted(value)
@@ -402,29 +402,29 @@ fn renew_command(key: &[u8], id: &Id, lease: Option<Duration>) -> Command {
     command
 }
 
-/// RL.APPLY.
+/// Returns the request of RL.APPLY.
 pub(crate) fn apply(key: &[u8], id: &Id, quantity: Option<u64>) -> Request {
     Request::new(apply_command(key, id, quantity), Some(1))
 }
 
-/// RL.RELEASE.
+/// Returns the request of RL.RELEASE.
 pub(crate) fn release<'a>(key: &[u8], ids: impl IntoIterator<Item = &'a Id>) -> Request {
     Request::new(release_command(key, ids), Some(1))
 }
 
-/// RL.RENEW.
+/// Returns the request of RL.RENEW.
 pub(crate) fn renew(key: &[u8], id: &Id, lease: Option<Duration>) -> Request {
     Request::new(renew_command(key, id, lease), Some(1))
 }
 
-/// RL.HELD, RL.INFO or DEL: a command with nothing but a key.
+/// Returns the request of RL.HELD, RL.INFO or DEL, which have no argument but a key.
 pub(crate) fn of_key(name: &str, key: &[u8]) -> Request {
     let mut command = Command::new(name);
     command.arg(key);
     Request::new(command, Some(1))
 }
 
-/// RL.TOP.
+/// Returns the request of RL.TOP.
 pub(crate) fn top(count: u64, reset: bool) -> Request {
     let mut command = Command::new("RL.TOP");
     command.arg(b"COUNT").number(count);
@@ -434,12 +434,12 @@ pub(crate) fn top(count: u64, reset: bool) -> Request {
     Request::new(command, None)
 }
 
-/// RL.POLICIES.
+/// Returns the request of RL.POLICIES.
 pub(crate) fn policies() -> Request {
     Request::new(Command::new("RL.POLICIES"), None)
 }
 
-/// RL.ALL, or RL.ALL_RO if it only looks.
+/// Returns the request of RL.ALL, or of RL.ALL_RO if it takes nothing.
 pub(crate) fn all(groups: &Arc<Groups>, takes: bool) -> Request {
     let mut command = Command::new(if takes { "RL.ALL" } else { "RL.ALL_RO" });
     command.number(u64::try_from(groups.parts().count()).unwrap_or(u64::MAX));
@@ -465,7 +465,7 @@ pub(crate) fn all(groups: &Arc<Groups>, takes: bool) -> Request {
     }
 }
 
-/// RL.THROTTLE and RL.WINDOW with FORCE, one for each limit, as one step.
+/// Returns the request of RL.THROTTLE and RL.WINDOW with FORCE, one for each limit, as one step.
 pub(crate) fn charge(groups: &Groups) -> Request {
     let command = |clause: &Part| {
         let mut command = Command::new("");
@@ -486,7 +486,7 @@ pub(crate) fn charge(groups: &Groups) -> Request {
     }
 }
 
-/// Reads what `charge` answers.
+/// Reads the replies to [`charge`].
 pub(crate) fn read_charge(values: &[Value], groups: &Groups) -> Result<AllReply, Error> {
     let names = groups.parts().map(|clause| clause.name.as_str());
     without_errors(names.zip(values))?;
@@ -503,7 +503,7 @@ pub(crate) fn read_charge(values: &[Value], groups: &Groups) -> Result<AllReply,
     Ok(AllReply { reply, clause: at.saturating_add(1), answers, paid })
 }
 
-/// The first error reply among the answers; its text names the limits of all of them.
+/// Returns the first error reply among the answers, if there is one. Its text names the limits of all of them.
 fn without_errors<'a>(answers: impl Iterator<Item = (&'a str, &'a Value)>) -> Result<(), Error> {
     let mut first: Option<ErrorReply> = None;
     for (name, answer) in answers {
@@ -529,7 +529,7 @@ pub(crate) struct Reserved {
     pub is_policy: bool,
 }
 
-/// How reservations are settled.
+/// A way to settle reservations.
 #[derive(Clone, Debug)]
 pub(crate) enum Settle {
     /// Counts them, or the true costs of those that are named.
@@ -558,12 +558,12 @@ impl Settle {
         }
     }
 
-    /// The commands for all reservations, as one step.
+    /// Returns the commands for all reservations, as one step.
     pub fn request(&self, reserved: &[Reserved]) -> Request {
         Request::together(reserved.iter().flat_map(|each| self.commands(each)))
     }
 
-    /// The names of the limits whose reservation is not held.
+    /// Reads the replies. Returns the names of the limits whose reservation is not held.
     pub fn read(&self, values: &[Value], reserved: &[Reserved]) -> Result<Vec<String>, Error> {
         let mut rest = values.iter();
         let mut outcomes = Vec::with_capacity(reserved.len());
@@ -582,7 +582,7 @@ impl Settle {
     }
 }
 
-/// Reads how many there were.
+/// Reads a number.
 pub(crate) fn read_count(value: &Value) -> Result<u64, Error> {
     Ok(u64::try_from(reply::integer(value)?).unwrap_or(0))
 }

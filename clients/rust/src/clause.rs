@@ -53,24 +53,24 @@ impl Clause {
         }
     }
 
-    /// Takes of a rate or a window.
+    /// Creates a clause that takes from a rate or a window.
     pub fn take(key: impl AsRef<[u8]>, limit: &impl Take) -> Clause {
         Clause::new(key.as_ref(), limit.to_any(), false)
     }
 
-    /// Reserves in a window, or of a semaphore. All reservations of a call are settled as one, see
+    /// Creates a clause that reserves in a window or of a semaphore. All reservations of a call are settled as one, see
     /// [`Limiter::acquire_all`](crate::Limiter::acquire_all).
     pub fn acquire(key: impl AsRef<[u8]>, limit: &impl Reserve) -> Clause {
         Clause::new(key.as_ref(), limit.to_any(), true)
     }
 
-    /// What the limit is called, instead of its key.
+    /// Names the limit; the default is its key.
     pub fn name(mut self, name: impl Into<String>) -> Clause {
         self.name = Some(name.into());
         self
     }
 
-    /// How much it takes; 1 if not given, and 0 only looks.
+    /// Sets how much it takes; the default is 1, and 0 only looks.
     pub fn quantity(mut self, quantity: u64) -> Clause {
         self.quantity = i64::try_from(quantity).unwrap_or(i64::MAX);
         self
@@ -78,25 +78,26 @@ impl Clause {
 
     option_methods!(leave, lease, count_lapsed, id);
 
-    /// Counts denied calls too. Only for a window that is taken of.
+    /// Counts denied calls too. Only for a window that is taken from.
     pub fn count_denied(mut self) -> Clause {
         self.options.count_denied = true;
         self
     }
 
-    /// The limit must allow the call, but nothing is taken.
+    /// Requires that the limit allows the call, but takes nothing.
     pub fn check(mut self) -> Clause {
         self.options.check = true;
         self
     }
 
-    /// The limit is decided and reported, but never denies the call.
+    /// Decides and reports the limit, but never denies the call because of it.
     pub fn shadow(mut self) -> Clause {
         self.options.shadow = true;
         self
     }
 
-    /// Another limit that is taken of if this one denies: of the limits that are joined so, the first that allows the call.
+    /// Adds a limit that is taken from if this one denies: of limits that are joined like this, the first that allows the
+    /// call is taken from.
     pub fn or_else(mut self, mut other: Clause) -> Clause {
         let others = std::mem::take(&mut other.alternatives);
         self.alternatives.push(other);
@@ -104,7 +105,7 @@ impl Clause {
         self
     }
 
-    /// The name of each limit in replies, and what headers say of it.
+    /// Returns the name of each limit in replies, and its quota for headers.
     #[cfg(feature = "tower")]
     pub(crate) fn quotas(&self) -> impl Iterator<Item = (String, Quota)> + '_ {
         std::iter::once(self).chain(&self.alternatives).map(|clause| {
@@ -121,7 +122,7 @@ impl Clause {
         }
     }
 
-    /// The clause as it is sent, with an id of its own if `has_ids` and it reserves.
+    /// Returns the clause as it is sent. With `has_ids`, one that reserves gets an id.
     fn part(mut self, has_ids: bool) -> Result<Part, Error> {
         let name = match self.name.take() {
             Some(name) => name,
@@ -165,29 +166,29 @@ impl Clause {
     }
 }
 
-/// A clause as it is sent, and what a client has to know of it.
+/// A clause as it is sent, and what the client has to know about it.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
     pub key: Vec<u8>,
     pub name: String,
     /// The clause of RL.ALL.
     pub words: Command,
-    /// What it takes; of quantity 0 if it only checks.
+    /// The places of what it takes. The quantity is 0 if it only checks.
     pub taken: Taken,
-    /// Whether it makes a reservation, which is settled when the work is done.
+    /// True if it makes a reservation, which is settled when the work is done.
     pub reserves: bool,
-    /// Whether it takes and has no options of its own.
+    /// True if it takes and has no options.
     pub is_plain: bool,
     pub is_shadow: bool,
     pub is_policy: bool,
-    /// Whether its reservation can only be released. What a policy is, only the server knows.
+    /// True if its reservation can only be released. False for a policy, whose kind only the server knows.
     pub is_semaphore: bool,
     pub lease: Option<Duration>,
     pub id: Option<Id>,
 }
 
 impl Part {
-    /// The command that gives back what the clause took by this answer.
+    /// Returns the command that gives back what the clause took by this answer.
     fn give_back(&self, answer: &Reply) -> Option<Command> {
         match (self.reserves, &answer.id) {
             (true, Some(id)) => Some(release_command(&self.key, [id])),
@@ -207,7 +208,7 @@ impl Part {
 pub(crate) struct Groups(Vec<Vec<Part>>);
 
 impl Groups {
-    /// `has_ids` gives each reservation an id, so that it can be given back if its reply is lost.
+    /// Checks the clauses. With `has_ids` each reservation gets an id, so that it can be given back if its reply is lost.
     pub fn new(clauses: impl IntoIterator<Item = Clause>, has_ids: bool) -> Result<Groups, Error> {
         let group = |mut clause: Clause| {
             let alternatives = std::mem::take(&mut clause.alternatives);
@@ -234,12 +235,12 @@ impl Groups {
         self.0.iter().flatten()
     }
 
-    /// The limit that reserves, if one does.
+    /// Returns the first limit that reserves.
     pub fn reserving(&self) -> Option<&Part> {
         self.parts().find(|part| part.reserves)
     }
 
-    /// Refuses what is not charged as it is.
+    /// Refuses limits with options or groups, which cannot be charged.
     pub fn check_plain(&self) -> Result<(), Error> {
         let mut groups = self.iter();
         let other = groups.find_map(|group| match group {
@@ -249,7 +250,7 @@ impl Groups {
         other.map_or(Ok(()), |part| Err(Error::charge_of_options(&part.name)))
     }
 
-    /// Of each group the clause that is its choice in an allowed call, with its answer.
+    /// Returns the clause of each group that took in an allowed call, with its answer.
     fn choices<'a>(&'a self, reply: &'a AllReply) -> impl Iterator<Item = (&'a Part, &'a Reply)> {
         let mut answers = reply.answers.iter();
         self.0.iter().filter_map(move |group| {
@@ -258,7 +259,8 @@ impl Groups {
         })
     }
 
-    /// The names of the limits that took: the choices, unless they only check, or are in shadow and would have been denied.
+    /// Returns the names of the limits that took: the choices, unless they only check, or are in shadow and would have been
+    /// denied.
     pub fn paid(&self, reply: &AllReply, has_taken: bool) -> Vec<String> {
         if !reply.is_allowed() {
             return Vec::new();
@@ -270,7 +272,7 @@ impl Groups {
         self.choices(reply).filter(has_paid).map(|(part, _)| part.name.clone()).collect()
     }
 
-    /// The commands that give back what an allowed call took.
+    /// Returns the commands that give back what an allowed call took.
     pub fn give_back(&self, reply: &AllReply) -> Vec<Command> {
         if !reply.is_allowed() {
             return Vec::new();
@@ -278,7 +280,7 @@ impl Groups {
         self.choices(reply).filter_map(|(part, answer)| part.give_back(answer)).collect()
     }
 
-    /// The commands that release all that may have been reserved.
+    /// Returns the commands that release all that may have been reserved.
     pub fn release_all(&self) -> Vec<Command> {
         let release = |part: &Part| Some(release_command(&part.key, [part.id.as_ref()?]));
         self.parts().filter(|part| part.reserves).filter_map(release).collect()
@@ -305,7 +307,7 @@ impl AnyLimit {
         }
     }
 
-    /// The name of the policy, if it is one.
+    /// Returns the name of the policy, if it is one.
     pub(crate) fn policy_name(&self) -> Option<String> {
         let mut words = Command::new("");
         self.write(&mut words, 0, &Options::default(), false);

@@ -1,4 +1,4 @@
-//! How a call is sent, and what it is answered when no server answers.
+//! Sends calls, and answers them when no server does.
 
 use std::fmt;
 use std::future::Future;
@@ -21,7 +21,7 @@ use crate::transport::{BoxFuture, Command, ErrorReply, Servers, Value};
 use crate::Reply;
 use crate::{Error, Limiter};
 
-/// More often than this no call is redirected: a cluster whose nodes disagree answers MOVED without end.
+/// The most redirections of a call: a cluster whose nodes disagree answers MOVED without end.
 const REDIRECTS: usize = 5;
 /// An answer to another call within this part of a call's time does not show that the server still answers at its end.
 const EARLY: u32 = 5;
@@ -29,8 +29,8 @@ const EARLY: u32 = 5;
 /// it before it noticed that the connection was closed.
 const SECOND_RELEASE: Duration = Duration::from_millis(50);
 
-/// What a limiter answers while no server does. Error replies are always errors, and so are calls that settle, list or look
-/// into keys.
+/// The answer of a limiter while no server answers. Error replies are always errors, and so are calls that settle, list or
+/// look into keys.
 ///
 /// ```
 /// use redis_ratelimit_client::transport::Servers;
@@ -52,11 +52,11 @@ pub enum Unreachable {
     Allow,
     /// Denies what is asked.
     Deny,
-    /// What another limiter decides. It settles what it reserved.
+    /// Asks another limiter, which also settles what it reserved.
     Limiter(Limiter),
 }
 
-/// Called with the errors of settling in the background.
+/// A function that is called with the errors of settling in the background.
 pub(crate) type Hook = Arc<dyn Fn(&Error) + Send + Sync>;
 
 /// A clock that a test holds.
@@ -68,26 +68,26 @@ pub(crate) struct Core {
     pub unreachable: Unreachable,
     deadline: Option<Duration>,
     pub on_unsettled: Option<Hook>,
-    /// The keys in memory, if those are what it asks.
+    /// The keys in memory, if it asks those and no server.
     #[cfg(feature = "memory")]
     pub memory: Option<Arc<Memory>>,
 }
 
-/// What a call came to.
+/// The outcome of a call.
 pub(crate) enum Outcome {
     /// The replies of the server: one, or one for each command of a transaction, or one of each node.
     Replies(Vec<Value>),
-    /// Those of the limiter that decides in the server's place.
+    /// The replies of the limiter that decides in the server's place, and that limiter.
     Fallback(Vec<Value>, Limiter),
-    /// No server answers: whether to allow.
+    /// No server answered, and the call is allowed or not.
     Unreached(bool),
 }
 
-/// Why commands that were sent together got no replies.
+/// The reason why commands that were sent together got no replies.
 #[derive(Debug)]
 pub(crate) struct Failed {
     pub error: Error,
-    /// The server may have been asked.
+    /// True if the server may have executed them.
     pub is_sent: bool,
 }
 
@@ -108,7 +108,7 @@ impl Core {
         }
     }
 
-    /// The clock that a test holds, if there is one.
+    /// Returns the clock that a test holds, if there is one.
     pub fn clock(&self) -> Option<Clock> {
         #[cfg(feature = "memory")]
         return self.memory.as_ref().and_then(|memory| memory.clock());
@@ -116,7 +116,7 @@ impl Core {
         None
     }
 
-    /// Sends a call, and answers what `unreachable` says if no server does.
+    /// Sends a call, and answers as `unreachable` says if no server does.
     pub fn send(self: &Arc<Core>, request: Request) -> PendingCall {
         #[cfg(feature = "memory")]
         if self.memory.is_some() && request.block.is_none() {
@@ -140,7 +140,7 @@ impl Core {
         memory.decide(call).map_err(refused)
     }
 
-    /// What a call that does not wait comes to on keys in memory.
+    /// Decides a call that does not wait on keys in memory.
     #[cfg(feature = "memory")]
     fn decide(&self, request: &Request) -> Result<Outcome, Error> {
         let Some(memory) = &self.memory else { return Ok(Outcome::Unreached(false)) };
@@ -178,7 +178,8 @@ impl Core {
         }
     }
 
-    /// The replies to commands on one key that are sent together, error replies among them. No `unreachable` applies.
+    /// Returns the replies to commands on one key that are sent together, error replies among them. `unreachable` does not
+    /// apply.
     pub async fn send_together(
         &self,
         commands: &[Command],
@@ -231,8 +232,8 @@ impl Core {
         }
     }
 
-    /// The replies of the server that commands are for, wherever it is redirected to. An error reply to any of them means
-    /// that none was carried out.
+    /// Returns the replies of the server that commands are for, also after redirections. An error reply to any of them means
+    /// that none was executed.
     async fn redirecting(
         &self,
         key: &[u8],
@@ -298,7 +299,7 @@ impl Core {
         Ok(replies)
     }
 
-    /// One reply of each node of a cluster.
+    /// Returns one reply of each node of a cluster.
     async fn ask_each(
         &self,
         command: &Command,
@@ -318,7 +319,7 @@ impl Core {
         Ok(all)
     }
 
-    /// The replies of one server, error replies among them.
+    /// Returns the replies of one server, error replies among them.
     async fn exchange(
         &self,
         route: &Route,
@@ -363,7 +364,7 @@ impl Core {
         }
     }
 
-    /// The error of a call, with what an error reply does not say by itself.
+    /// Returns the error of a call. An error reply about a policy is about the call's own.
     fn error_of(&self, trouble: SendError, request: &Request, attempt: &Attempt) -> Error {
         match self.error(trouble, attempt) {
             Error::Server(reply) if reply.code == "NOPOLICY" && request.has_policy => {
@@ -373,7 +374,7 @@ impl Core {
         }
     }
 
-    /// The error of a call that ended before its time was over. Updates the breaker.
+    /// Returns the error of a call that ended before its time was over. Updates the breaker.
     fn error(&self, trouble: SendError, attempt: &Attempt) -> Error {
         let now = Instant::now();
         let server = attempt.used().map(|(server, _)| server);
@@ -420,7 +421,7 @@ impl Core {
         }
     }
 
-    /// The error of a call whose time is over.
+    /// Returns the error of a call whose time is over.
     fn late(&self, attempt: &Attempt) -> Error {
         let now = Instant::now();
         let waited = now.saturating_duration_since(attempt.began);
@@ -481,15 +482,15 @@ struct Call {
     attempt: Attempt,
 }
 
-/// What a call comes to. If it is dropped, the call is given up: its place in the line too, and what it takes all the same
-/// is given back.
+/// The outcome of a call, when it is known. If this is dropped, the call is given up: it leaves its line, and what it takes
+/// all the same is given back.
 pub(crate) struct PendingCall {
     work: Option<Work>,
     core: Arc<Core>,
 }
 
 enum Work {
-    /// It is decided in the process when it is polled.
+    /// Decide in the process, when this is polled.
     #[cfg(feature = "memory")]
     Decide(Request),
     UnderWay(BoxFuture<'static, Result<Outcome, Error>>, Arc<Call>),

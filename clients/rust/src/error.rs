@@ -1,4 +1,4 @@
-//! What can go wrong, and every text of it.
+//! The errors, and all their texts.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,10 +6,10 @@ use std::time::Duration;
 use crate::transport::ErrorReply;
 use crate::AllReply;
 
-/// What to write instead of m.
+/// The hint for the unit m.
 const NOT_M: &str = ", and not m, which may be min or mo";
 
-/// Why there is no answer.
+/// The reason why a call has no answer.
 ///
 /// ```no_run
 /// use redis_ratelimit_client::{Error, Limiter, Semaphore};
@@ -41,9 +41,9 @@ pub enum Error {
     Busy(String),
     /// No server answered. The call may have been counted, unless `is_sent` is false.
     Unreachable {
-        /// What happened.
+        /// A description for people.
         reason: String,
-        /// Whether the call was sent.
+        /// True if the call was sent.
         is_sent: bool,
     },
     /// The server does not know the command: it has no redis-ratelimit, or one that is older than the command.
@@ -70,12 +70,12 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the server answered others, or did not answer at all: the call may be tried again later.
+    /// Returns whether the call may be tried again later: the server answered only others, or did not answer at all.
     pub fn is_transient(&self) -> bool {
         matches!(self, Error::Busy(_) | Error::Unreachable { .. })
     }
 
-    /// The code of an error reply, such as `WRONGTYPE`.
+    /// Returns the code of an error reply, such as `WRONGTYPE`.
     pub fn code(&self) -> Option<&str> {
         match self {
             Error::MissingModule { reply, .. }

@@ -38,9 +38,9 @@ const MAX_INTEGER: u128 = 999_999_999_999_999;
 /// ```
 #[derive(Clone, Debug)]
 pub struct ReplyWithOptions {
-    /// The reply; of several limits that of the one that decides.
+    /// The reply; for several limits, that of the one that decides.
     reply: Reply,
-    /// What each limit answered.
+    /// The answer of each limit.
     answers: Vec<Reply>,
     limits: Vec<Arc<Quota>>,
     names: Vec<String>,
@@ -68,7 +68,7 @@ impl AnyReply for AllReply {
 }
 
 impl ReplyWithOptions {
-    /// A reply whose headers say nothing of its limits but what the reply says.
+    /// Creates a reply whose headers say no more of its limits than the reply does.
     pub fn new(reply: impl AnyReply) -> ReplyWithOptions {
         let (reply, answers) = reply.parts();
         ReplyWithOptions {
@@ -82,8 +82,8 @@ impl ReplyWithOptions {
         }
     }
 
-    /// The limit that was asked, for the quota, the window and the unit in `RateLimit-Policy`. A policy's name names it. Of
-    /// several limits, this is called once for each, in their order.
+    /// Adds the limit that was asked, for the quota, the window and the unit in `RateLimit-Policy`. A policy is named after
+    /// itself. For several limits, call this once for each, in their order.
     #[must_use]
     pub fn limit(self, limit: &impl Limit) -> Self {
         self.quota(Arc::new(Quota::of(limit)))
@@ -94,40 +94,40 @@ impl ReplyWithOptions {
         self
     }
 
-    /// The name of the limit in the headers. Of several limits, this is called once for each, in their order. The default is
-    /// the name of the policy, or `default`, or `limit-1` and so on. The second of a name is called `name-2`.
+    /// Adds the name of the limit in the headers. For several limits, call this once for each, in their order. The default
+    /// is the name of the policy, or `default`, or `limit-1` and so on. The second of a name becomes `name-2`.
     ///
     /// # Errors
     ///
-    /// A name that is not printable ASCII.
+    /// [`Error::InvalidArgument`] for a name that is not printable ASCII.
     pub fn name(mut self, name: impl Into<String>) -> Result<Self, Error> {
         self.names.push(checked_name(name.into())?);
         Ok(self)
     }
 
-    /// The partition key: who or what the quota is kept for, such as a tenant. Clients see it. Of several limits, this is
-    /// called once for all, or once for each.
+    /// Adds the partition key: who or what the quota is for, such as a tenant. Clients see it. For several limits, call this
+    /// once for all, or once for each.
     #[must_use]
     pub fn partition_key(mut self, key: impl Into<Vec<u8>>) -> Self {
         self.keys.push(key.into());
         self
     }
 
-    /// Whether `RateLimit` and `RateLimit-Policy` are written; the default is true.
+    /// Sets whether `RateLimit` and `RateLimit-Policy` are written; the default is true.
     #[must_use]
     pub fn standard(mut self, written: bool) -> Self {
         self.standard = written;
         self
     }
 
-    /// Whether `X-RateLimit-*` are written; the default is true.
+    /// Sets whether `X-RateLimit-*` are written; the default is true.
     #[must_use]
     pub fn x_ratelimit(mut self, written: bool) -> Self {
         self.x_ratelimit = written;
         self
     }
 
-    /// What was answered; of several limits, by the one that decides.
+    /// Returns the reply; for several limits, that of the one that decides.
     pub fn reply(&self) -> &Reply {
         &self.reply
     }
@@ -152,7 +152,7 @@ impl ReplyWithOptions {
     }
 }
 
-/// Whether a name can stand in HTTP headers.
+/// Returns whether a name is valid in HTTP headers.
 pub(crate) fn is_name(name: &str) -> bool {
     name.bytes().all(|byte| (b' '..=b'~').contains(&byte))
 }
@@ -165,20 +165,20 @@ pub(crate) fn checked_name(name: String) -> Result<String, Error> {
     }
 }
 
-/// What headers say of a limit.
+/// A limit as headers describe it.
 #[derive(Clone, Debug)]
 pub(crate) struct Quota {
     /// The name of the policy, if it is one.
     policy: Option<String>,
-    /// What is counted, if it is not requests.
+    /// The unit that is counted, if it is not requests.
     unit: Option<String>,
     flow: Flow,
 }
 
-/// How a quota comes back.
+/// The way in which a quota comes back.
 #[derive(Clone, Debug)]
 enum Flow {
-    /// Only the server knows, or it is given back.
+    /// Only the server knows it, or callers give the quota back.
     Unknown,
     /// `count` for each `period_ms`, none of which is 0, up to `capacity`.
     Rate { capacity: u128, count: u128, period_ms: u128 },
@@ -233,7 +233,7 @@ struct Item<'a> {
 }
 
 impl Item<'_> {
-    /// What RateLimit-Policy has of it.
+    /// Writes the item of RateLimit-Policy.
     fn write_policy(&self, text: &mut String) {
         let (quota, window) = self.quota();
         write_string(text, &self.name);
@@ -248,7 +248,7 @@ impl Item<'_> {
         self.write_key(text);
     }
 
-    /// What RateLimit has of it.
+    /// Writes the item of RateLimit.
     fn write_standing(&self, text: &mut String) {
         write_string(text, &self.name);
         let _ = write!(text, ";r={}", u128::from(self.reply.remaining).min(MAX_INTEGER));
@@ -267,7 +267,7 @@ impl Item<'_> {
         }
     }
 
-    /// How much in how many seconds. A client that divides the two never finds a rate below the true one.
+    /// Returns the quota, and the seconds it is for. A client that divides the two never finds a rate below the true one.
     fn quota(&self) -> (u128, Option<u128>) {
         let most = u128::from(self.reply.limit);
         match self.quota.map(|quota| &quota.flow) {
@@ -284,7 +284,7 @@ impl Item<'_> {
         }
     }
 
-    /// The wait until more is available in whole seconds, as far as the reply says; 0 if nothing more will be.
+    /// Returns the wait until more is available in whole seconds, as far as the reply says; 0 if nothing more will be.
     fn seconds_until_more(&self) -> u128 {
         let Reply { limit, remaining, retry_after, reset_after, .. } = *self.reply;
         let denied = retry_after.map(seconds);
@@ -305,12 +305,12 @@ impl Item<'_> {
     }
 }
 
-/// Whole seconds, rounded up, so that waiting for them is enough.
+/// Returns whole seconds, rounded up, so that waiting for them is enough.
 fn seconds(wait: Duration) -> u128 {
     wait.as_millis().div_ceil(1000)
 }
 
-/// A String of RFC 9651.
+/// Writes a String of RFC 9651.
 fn write_string(text: &mut String, value: &str) {
     text.push('"');
     for letter in value.chars() {
@@ -334,7 +334,7 @@ fn write_base64(text: &mut String, bytes: &[u8]) {
     }
 }
 
-/// The items of all answers of a server, no two with one name, each with its reply.
+/// Returns the items of all answers of a server, each with its reply. No two have the same name.
 fn named(replies: &[ReplyWithOptions]) -> Vec<(&ReplyWithOptions, Item<'_>)> {
     let mut found: Vec<(&ReplyWithOptions, Item<'_>)> = Vec::new();
     for each in replies.iter().filter(|each| each.reply.reachable) {
@@ -351,7 +351,7 @@ fn named(replies: &[ReplyWithOptions]) -> Vec<(&ReplyWithOptions, Item<'_>)> {
     found
 }
 
-/// What a client has to go by: the reply that denies longest, or else the one with the least left.
+/// Returns the reply that a client has to follow: the one that denies longest, or else the one with the least left.
 pub(crate) fn tightest<'a>(replies: impl Iterator<Item = &'a Reply>) -> Option<&'a Reply> {
     // The first of those that are alike.
     replies.reduce(|best, each| {
@@ -368,13 +368,13 @@ pub(crate) fn tightest<'a>(replies: impl Iterator<Item = &'a Reply>) -> Option<&
     })
 }
 
-/// How long a denial lasts.
+/// Returns how long a denial lasts.
 fn wait(reply: &Reply) -> Duration {
     reply.retry_after.unwrap_or(Duration::MAX)
 }
 
-/// One set of headers for all limits of a request, such as those of a middleware and of a route: names in lower case, with
-/// their values.
+/// Returns one set of headers for all limits of a request, such as those of a middleware and of a route: names in lower
+/// case, with their values.
 ///
 /// `RateLimit` and `RateLimit-Policy` have an item for each limit, no two with one name. `X-RateLimit-*` are of the
 /// tightest: the one that denies the longest, else the one with the least left. `Retry-After` comes with a denial that has

@@ -1,5 +1,4 @@
-//! What a process holds of a limit, and how it spends and settles it. No I/O is done here, and no clock is read: see
-//! `local`.
+//! The part of a limit that a process holds, spends and settles. No I/O is done here, and no clock is read: see `local`.
 //!
 //! A batch is a reservation with COUNTLAPSED: the server holds it until it is settled, or counts it when its lease ends. So
 //! it may be spent bit by bit without a call, as long as the clock is read within the lease. What a process does not settle
@@ -62,7 +61,8 @@ impl Now {
         }
     }
 
-    /// Whether one of the clocks has reached `end`. A batch that was asked for later may end earlier by the wall clock.
+    /// Returns whether one of the clocks has reached `end`. A batch that was asked for later may end earlier by the wall
+    /// clock.
     fn has_reached(self, end: Now) -> bool {
         self.monotonic_ns >= end.monotonic_ns || self.wall_ns >= end.wall_ns
     }
@@ -88,7 +88,7 @@ impl Clock for Now {
     }
 }
 
-/// An answer of the process.
+/// Returns an answer of the process.
 #[inline]
 fn answer(
     decision: Decision,
@@ -139,7 +139,7 @@ fn as_ns(ms: u64) -> i64 {
     i64::try_from(ms).unwrap_or(i64::MAX).saturating_mul(MS)
 }
 
-/// How much to ask for: what is `expected` to be spent within half a lease, and at least what is `needed`.
+/// Returns the quantity to ask for: what is `expected` to be spent within half a lease, and at least what is `needed`.
 ///
 /// It is no more than the limit, nor than twice the even part of each of the `reservations` in the key. Before the first
 /// answer (`limit` is `None`) their number is unknown, and it is only what is needed.
@@ -164,7 +164,7 @@ pub(crate) struct Terms {
     limit: Option<u64>,
     lease_ms: u64,
     leave: u64,
-    /// How long after it was asked for a reservation cannot have ended by itself.
+    /// The time after a reservation was asked for in which it cannot have ended by itself.
     held_ms: u64,
 }
 
@@ -218,18 +218,18 @@ impl Terms {
     }
 }
 
-/// What one reservation holds.
+/// The units of one reservation.
 #[derive(Debug)]
 struct Batch {
     /// `None`: nothing is reserved, as a policy's SHADOW lets everything pass.
     id: Option<String>,
     granted: u64,
     left: u64,
-    /// When the process stops spending it.
+    /// The time at which the process stops spending it.
     end: Now,
-    /// The next batch is fetched when this much is left.
+    /// The quantity at which the next batch is fetched.
     low: u64,
-    /// Its settlement was sent and not answered.
+    /// True if its settlement was sent and not answered.
     tried: bool,
 }
 
@@ -243,7 +243,7 @@ impl Batch {
 #[derive(Debug)]
 struct Lost {
     id: String,
-    /// When it is released the second time; `None` before the first.
+    /// The time of the second release; `None` before the first.
     again_at_ns: Option<i64>,
 }
 
@@ -253,7 +253,7 @@ struct Asked {
     id: String,
     quantity: u64,
     need: u64,
-    /// All of it or nothing: a denial says when all of it is available.
+    /// True for all of it or nothing: a denial says when all of it is available.
     exactly: bool,
 }
 
@@ -261,12 +261,12 @@ struct Asked {
 enum Item {
     Lost(Lost),
     Batch(Batch),
-    /// What was spent of a reservation that the server lost.
+    /// The units that were spent of a reservation that the server lost.
     Force(u64),
     Asked(Asked),
 }
 
-/// What is sent together: a command for each item.
+/// Commands that are sent together: one for each item.
 #[derive(Debug)]
 pub(crate) struct Plan {
     sent: Now,
@@ -274,16 +274,16 @@ pub(crate) struct Plan {
     pub(crate) commands: Vec<Command>,
 }
 
-/// How much is asked for: a moving average over a lease.
+/// The quantity that takes ask for: a moving average over a lease.
 #[derive(Debug)]
 struct Demand {
     lease_ns: f64,
-    /// In a nanosecond.
+    /// Units in a nanosecond.
     rate: f64,
     updated_at_ns: i64,
-    /// What was asked for since.
+    /// Units that were asked for since.
     asked: u64,
-    /// When something was last asked for.
+    /// The time of the last take.
     asked_at_ns: i64,
 }
 
@@ -305,14 +305,14 @@ impl Demand {
 #[derive(Debug)]
 struct Denial {
     reply: Reply,
-    /// How much more than what is held was denied.
+    /// The quantity beyond what is held that was denied.
     short: u64,
     at_ns: i64,
     until_ns: i64,
 }
 
 impl Denial {
-    /// The answer to a take while `left` is held.
+    /// Returns the answer to a take while `left` is held.
     fn reply_to(&self, quantity: u64, leave: u64, left: u64, now_ns: i64) -> Reply {
         let passed_ms = now_ns.saturating_sub(self.at_ns).max(0) / MS;
         let passed = Duration::from_millis(passed_ms.unsigned_abs());
@@ -327,11 +327,11 @@ impl Denial {
     }
 }
 
-/// The limit turned out to be a semaphore's.
+/// The error of a limit that turned out to be a semaphore's.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct IsSemaphore;
 
-/// Why a take cannot wait for the server.
+/// The reason why a take cannot wait for the server.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
     IsSemaphore,
@@ -354,51 +354,51 @@ pub(crate) struct Leases {
     terms: Terms,
     lease_ns: i64,
     spendable_ns: i64,
-    /// What the ids of its reservations begin with.
+    /// The beginning of the ids of its reservations.
     prefix: String,
     made: u64,
     /// Oldest first.
     batches: VecDeque<Batch>,
-    /// To be settled.
+    /// Batches to settle.
     done: Vec<Batch>,
     lost: Vec<Lost>,
     forces: Vec<u64>,
-    /// The most that a take needs which waits for the server.
+    /// The largest quantity of the takes that wait for the server.
     wanted: u64,
-    /// What a take still lacks after the server gave what it had.
+    /// The quantity that a take still lacks after the server gave what it had.
     short: u64,
     is_closing: bool,
-    /// The policy turned out to be a semaphore's, which only the server knows: nothing more is reserved.
+    /// True if the policy turned out to be a semaphore's, which only the server knows: nothing more is reserved.
     is_semaphore: bool,
     /// Goes up each time that waiting calls should try again.
     pub(crate) rounds: u64,
     /// Goes up with each plan that failed.
     pub(crate) failures: u64,
-    /// What went wrong last, and in which round. A caller that waited for that round may look when the next is over.
+    /// The last error, and its round. A caller that waited for that round may look when the next is over.
     error: Option<Error>,
     error_round: u64,
     is_under_way: bool,
     retry_at_ns: i64,
     demand: Demand,
     round_trip_ns: f64,
-    /// Whether the server gave less than was asked for the last time: then nothing is fetched ahead.
+    /// True if the server gave less than was asked for the last time: then nothing is fetched ahead.
     is_full: bool,
-    /// How many batches in a row arrived when their leases were over.
+    /// The number of batches in a row that arrived when their leases were over.
     late: u32,
     denial: Option<Denial>,
     /// From the server's last reply: the limit, the reservations in the key, what is available beyond what is held.
     limit: Option<u64>,
-    /// Until then a policy's limit is believed to be what the server said, as the policy may be changed.
+    /// The time until which a policy's limit is taken to be what the server said, as the policy may be changed.
     limit_until_ns: i64,
     reservations: u64,
     remaining: u64,
     reset_after: Duration,
-    /// Whether there is something to plan since this was last asked.
+    /// True if there is something to plan since this was last asked.
     is_due: bool,
 }
 
 impl Leases {
-    /// `prefix` is what the ids of the reservations begin with; no other process has the same.
+    /// Creates the leases of a process. The ids of its reservations begin with `prefix`, which no other process has.
     pub(crate) fn new(terms: Terms, prefix: String, now: Now) -> Leases {
         let lease_ns = as_ns(terms.lease_ms);
         let margin_ns = ((lease_ns as f64 * MARGIN) as i64).max(MIN_MARGIN_NS);
@@ -442,7 +442,7 @@ impl Leases {
         }
     }
 
-    /// Whether [`Leases::plan`] has something to do.
+    /// Returns whether [`Leases::plan`] has something to do.
     #[inline]
     pub(crate) fn is_due(&self) -> bool {
         self.is_due
@@ -452,7 +452,7 @@ impl Leases {
         self.is_due = true;
     }
 
-    /// The same, which is known from then on.
+    /// Returns whether [`Leases::plan`] has something to do, and takes note that it was asked.
     pub(crate) fn take_due(&mut self) -> bool {
         std::mem::take(&mut self.is_due)
     }
@@ -515,7 +515,7 @@ impl Leases {
         }
     }
 
-    /// Settles the first batch if it is spent, and has the next one fetched.
+    /// Settles the first batch if it is spent, and asks for the next one.
     fn refill(&mut self, left: u64) {
         if left == 0 {
             if let Some(batch) = self.batches.pop_front() {
@@ -563,7 +563,7 @@ impl Leases {
         self.batches.iter().fold(0, |sum, batch| sum.saturating_add(batch.left))
     }
 
-    /// Whether a take can never be allowed.
+    /// Returns whether a take can never be allowed.
     fn is_too_much(&self, quantity: u64, now_ns: i64) -> bool {
         let believed = self.limit.filter(|_| now_ns < self.limit_until_ns);
         let limit = self.terms.limit.or(believed);
@@ -577,7 +577,7 @@ impl Leases {
         }
     }
 
-    /// Stops spending what has ended. Whether there was any.
+    /// Stops spending batches that have ended. Returns whether there were any.
     fn drop_ended(&mut self, now: Now) -> bool {
         let before = self.batches.len();
         for _ in 0..before {
@@ -597,7 +597,7 @@ impl Leases {
         }
     }
 
-    /// A take waits for the server. It tries again when `rounds` is what this returns.
+    /// Notes that a take waits for the server. It tries again when `rounds` is what this returns.
     pub(crate) fn want(
         &mut self,
         quantity: u64,
@@ -618,13 +618,13 @@ impl Leases {
         Ok(self.next_round())
     }
 
-    /// The answer to a take for which nothing was left each time that something came.
+    /// Returns the answer to a take for which nothing was left each time that something came.
     pub(crate) fn outrun_reply(&self) -> Reply {
         let limit = self.limit.unwrap_or(0);
         answer(Decision::Held, limit, 0, Some(Duration::from_millis(1)), self.reset_after)
     }
 
-    /// What is held is to be settled, and nothing more to be asked for.
+    /// Begins to settle what is held. Nothing more is asked for.
     pub(crate) fn close(&mut self) {
         self.is_closing = true;
         if self.is_settled() {
@@ -639,7 +639,7 @@ impl Leases {
         self.is_closing
     }
 
-    /// Whether nothing is held, and nothing under way.
+    /// Returns whether nothing is held, and nothing is under way.
     pub(crate) fn is_settled(&self) -> bool {
         self.batches.is_empty()
             && self.done.is_empty()
@@ -655,7 +655,7 @@ impl Leases {
         wanted.min(self.lease_ns as f64 * MAX_AHEAD)
     }
 
-    /// What to send now, if anything.
+    /// Returns what to send now, if anything.
     pub(crate) fn plan(&mut self, now: Now) -> Option<Plan> {
         let now_ns = now.monotonic_ns;
         self.demand.update(now_ns);
@@ -750,7 +750,7 @@ impl Leases {
         }
     }
 
-    /// What to ask the server for.
+    /// Returns what to ask the server for.
     fn next_request(&mut self, now_ns: i64, is_idle: bool) -> Option<Asked> {
         if self.is_closing || self.is_semaphore {
             return None;
@@ -769,7 +769,7 @@ impl Leases {
         Some(self.request(self.wanted.saturating_sub(left), is_rest))
     }
 
-    /// Whether the next batch is to be fetched while the last is spent.
+    /// Returns whether the next batch is to be fetched while the last is spent.
     fn is_needed_soon(&self, left: u64, now_ns: i64, is_idle: bool) -> bool {
         let denied_until = self.denial.as_ref().map_or(NEVER_YET, |denial| denial.until_ns);
         if is_idle
@@ -784,12 +784,12 @@ impl Leases {
         left <= self.low() || lasts_ns as f64 <= self.ahead_ns()
     }
 
-    /// How much is spent until the next batch is there.
+    /// Returns how much is spent until the next batch is there.
     fn low(&self) -> u64 {
         (self.demand.rate * self.ahead_ns()) as u64
     }
 
-    /// What is expected to be asked for within half a lease.
+    /// Returns what is expected to be asked for within half a lease.
     fn expected(&self) -> f64 {
         self.demand.rate * self.lease_ns as f64 / 2.0
     }
@@ -801,7 +801,7 @@ impl Leases {
         Asked { id: format!("{}-{}", self.prefix, self.made), quantity, need, exactly }
     }
 
-    /// When [`Leases::plan`] will have something to do by itself; `None` if never.
+    /// Returns when [`Leases::plan`] will have something to do by itself; `None` if never.
     pub(crate) fn next_at(&self, now: Now) -> Option<i64> {
         let now_ns = now.monotonic_ns;
         let lost = self.lost.iter().map(|lost| lost.again_at_ns.unwrap_or(self.retry_at_ns));
@@ -817,7 +817,7 @@ impl Leases {
 
     // The outcome of a plan.
 
-    /// The server answered. Error replies are among the answers.
+    /// Reads the answers of the server, error replies among them.
     pub(crate) fn receive(&mut self, plan: Plan, answers: Vec<Result<Value, Error>>, now: Now) {
         let now_ns = now.monotonic_ns;
         let took = now_ns.saturating_sub(plan.sent.monotonic_ns) as f64;
@@ -866,7 +866,7 @@ impl Leases {
         }
     }
 
-    /// Whether its reservation cannot have ended by itself.
+    /// Returns whether its reservation cannot have ended by itself.
     fn is_held(&self, batch: &Batch, now: Now) -> bool {
         !now.has_reached(
             batch.end.after(as_ns(self.terms.held_ms).saturating_sub(self.spendable_ns)),
@@ -948,7 +948,7 @@ impl Leases {
         self.batches.push_back(batch);
     }
 
-    /// There was no answer. `is_sent` says whether the server may have been asked.
+    /// Notes that there was no answer. `is_sent` says whether the server may have executed the commands.
     pub(crate) fn fail(&mut self, plan: Plan, error: Error, is_sent: bool, now: Now) {
         self.keep_error(error);
         self.retry_at_ns = now.monotonic_ns.saturating_add(RETRY_NS);
@@ -977,12 +977,12 @@ impl Leases {
         self.error_round = self.next_round();
     }
 
-    /// What went wrong in the round `awaited`, or later.
+    /// Returns the error of the round `awaited`, or of a later one.
     pub(crate) fn error_since(&self, awaited: u64) -> Option<&Error> {
         self.error.as_ref().filter(|_| self.error_round >= awaited)
     }
 
-    /// What went wrong last.
+    /// Returns the last error.
     pub(crate) fn error(&self) -> Option<&Error> {
         self.error.as_ref()
     }

@@ -67,7 +67,7 @@ impl Unit {
         UNITS.iter().find(|(_, names)| names.iter().any(is_name)).map(|(unit, _)| *unit)
     }
 
-    /// The length in milliseconds; of months and years the shortest that they can have.
+    /// Returns the length in milliseconds; of months and years the shortest.
     fn least_ms(self) -> u64 {
         const SECOND: u64 = 1000;
         const DAY: u64 = 86_400 * SECOND;
@@ -85,23 +85,23 @@ impl Unit {
 }
 
 impl Period {
-    /// Calendar months, as in "the 15th of the next month".
+    /// Creates a period of calendar months, as in "the 15th of the next month".
     pub const fn months(count: u64) -> Period {
         Period { count, unit: Unit::Months }
     }
 
-    /// Calendar years.
+    /// Creates a period of calendar years.
     pub const fn years(count: u64) -> Period {
         Period { count, unit: Unit::Years }
     }
 
-    /// The length; `None` for months and years, which have no fixed length.
+    /// Returns the length; `None` for months and years, which have no fixed length.
     pub fn as_duration(&self) -> Option<Duration> {
         let is_fixed = !matches!(self.unit, Unit::Months | Unit::Years);
         is_fixed.then(|| self.least_duration())
     }
 
-    /// The length, where months last 28 days and years 365.
+    /// Returns the length, where months last 28 days and years 365.
     pub fn least_duration(&self) -> Duration {
         Duration::from_millis(self.count.saturating_mul(self.unit.least_ms()))
     }
@@ -109,7 +109,7 @@ impl Period {
 
 #[cfg(feature = "memory")]
 impl Period {
-    /// The period as the engine has it; `None` if it is out of range.
+    /// Returns the period for the engine; `None` if it is out of range.
     fn of_engine(self) -> Option<engine::period::Period> {
         use engine::period::Unit as Engine;
         let unit = match self.unit {
@@ -155,24 +155,24 @@ impl fmt::Display for Period {
     }
 }
 
-/// Whole milliseconds, rounded up.
+/// Returns whole milliseconds, rounded up.
 pub(crate) fn whole_ms(length: Duration) -> u64 {
     let ms = length.as_nanos().div_ceil(1_000_000);
     u64::try_from(ms).unwrap_or(u64::MAX)
 }
 
-/// The digits at the front, and the rest.
+/// Splits a text after the digits at its front.
 fn split_number(text: &str) -> (&str, &str) {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     text.split_at(end)
 }
 
-/// Whether a unit may be minutes or months.
+/// Returns whether a unit may be minutes or months.
 fn is_ambiguous(unit: &str) -> bool {
     unit.eq_ignore_ascii_case("m")
 }
 
-/// The count and the period of a text such as "30/min" or "5 per 10s".
+/// Parses the count and the period of a text such as "30/min" or "5 per 10s".
 fn parse_per(text: &str) -> Result<(u64, Period), Error> {
     let mut has_m = false;
     let mut parse = || {
@@ -229,7 +229,7 @@ enum RateSource {
 }
 
 impl Rate {
-    /// `count` for each `period` in the long run, and up to `max_burst + 1` at once.
+    /// Creates a rate of `count` for each `period` in the long run, and up to `max_burst + 1` at once.
     ///
     /// A count or a period of 0, and a period in months or years, is an [`Error::InvalidArgument`] of the calls that use the
     /// rate. The server refuses what is out of range.
@@ -238,8 +238,8 @@ impl Rate {
         Rate { source: RateSource::Numbers { max_burst, count, period }, ban: None }
     }
 
-    /// A rate in words: "30/min" is 30 a minute, "5/10s" is 5 in 10 seconds, "100 per hour" 100 an hour. As many are
-    /// available at once, see [`Rate::capacity`].
+    /// Parses a rate in words: "30/min" is 30 a minute, "5/10s" is 5 in 10 seconds, "100 per hour" is 100 an hour. The same
+    /// number is available at once, see [`Rate::capacity`].
     ///
     /// # Errors
     ///
@@ -251,12 +251,12 @@ impl Rate {
         rate.check().map(|()| rate)
     }
 
-    /// A policy of the server by its name, without the `@`.
+    /// Names a policy of the server, without the `@`.
     pub fn policy(name: &str) -> Rate {
         Rate { source: RateSource::Policy(name.into()), ban: None }
     }
 
-    /// How much is available at once, from 1.
+    /// Sets how much is available at once, from 1.
     ///
     /// # Errors
     ///
@@ -270,14 +270,14 @@ impl Rate {
         Ok(self)
     }
 
-    /// How long a denied call closes the key, from 1 ms to a year. Calls that may not ban, such as those with `block`,
-    /// ignore it.
+    /// Closes the key for this long after a denied call, from 1 ms to a year. Calls that may not ban, such as those with
+    /// `block`, ignore it.
     pub fn ban(mut self, length: Duration) -> Rate {
         self.ban = Some(length);
         self
     }
 
-    /// `max_burst`, `count` and period; `None` for a policy.
+    /// Returns `max_burst`, `count` and period; `None` for a policy.
     pub fn numbers(&self) -> Option<(u64, u64, Period)> {
         match self.source {
             RateSource::Numbers { max_burst, count, period } => Some((max_burst, count, period)),
@@ -308,7 +308,7 @@ pub struct Window {
     conflict: Option<Conflict>,
 }
 
-/// What was set of a window although something else excludes it. Calls that use the window refuse it.
+/// A setting of a window that another one excludes. Calls that use the window refuse it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Conflict {
     /// Both buckets and fixed windows.
@@ -330,7 +330,7 @@ enum Shape {
 }
 
 impl Window {
-    /// At most `limit` in any `period`. The server refuses what is out of range.
+    /// Creates a window with at most `limit` in any `period`. The server refuses what is out of range.
     pub fn new(limit: u64, period: impl Into<Period>) -> Window {
         let shape = Shape::Sliding { buckets: None };
         Window {
@@ -341,7 +341,7 @@ impl Window {
         }
     }
 
-    /// A window in words: "5/min" is at most 5 in any minute, "3/10s" at most 3 in any 10 seconds.
+    /// Parses a window in words: "5/min" is at most 5 in any minute, "3/10s" at most 3 in any 10 seconds.
     ///
     /// # Errors
     ///
@@ -351,7 +351,7 @@ impl Window {
         Ok(Window::new(limit, period))
     }
 
-    /// A policy of the server by its name, without the `@`. The server has its numbers and its kind: a call that uses a policy
+    /// Names a policy of the server, without the `@`. The server has its numbers and its kind: a call that uses a policy
     /// with buckets or fixed windows is an [`Error::InvalidArgument`].
     pub fn policy(name: &str) -> Window {
         let source = WindowSource::Policy(name.into());
@@ -374,7 +374,7 @@ impl Window {
         self.conflict = self.conflict.or(conflict);
     }
 
-    /// The most entries that a sliding window keeps, from 1 to 65536: fewer need less memory, and the limit is never
+    /// Sets the most entries that a sliding window keeps, from 1 to 65536: fewer need less memory, and the limit is never
     /// exceeded. A call that uses a window with both buckets and fixed windows is an [`Error::InvalidArgument`].
     pub fn buckets(mut self, buckets: u32) -> Window {
         self.set_shape(Shape::Sliding { buckets: Some(buckets) });
@@ -388,7 +388,7 @@ impl Window {
         self
     }
 
-    /// Says where fixed windows begin: a time of day ("09:00"), a day of the week, the month or the year with or without one
+    /// Sets where fixed windows begin: a time of day ("09:00"), a day of the week, the month or the year with or without one
     /// ("sun", "15@09:00", "04-06"), a date ("2026-11-02"), or "first", the first event that is counted.
     pub fn from(mut self, anchor: &str) -> Window {
         let (_, zone) = self.take_anchor();
@@ -396,7 +396,7 @@ impl Window {
         self
     }
 
-    /// The time zone of fixed windows: a name such as "Asia/Shanghai", or an offset such as "+08:00".
+    /// Sets the time zone of fixed windows: a name such as "Asia/Shanghai", or an offset such as "+08:00".
     pub fn zone(mut self, zone: &str) -> Window {
         let (from, _) = self.take_anchor();
         self.set_shape(Shape::Fixed { from, zone: Some(zone.into()) });
@@ -412,18 +412,18 @@ impl Window {
         }
     }
 
-    /// How long a denied call closes the key, from 1 ms to a year. Calls that may not ban, such as those with `block`, and
-    /// reservations ignore it.
+    /// Closes the key for this long after a denied call, from 1 ms to a year. Calls that may not ban, such as those with
+    /// `block`, and reservations ignore it.
     pub fn ban(mut self, length: Duration) -> Window {
         self.ban = Some(length);
         self
     }
 
-    /// What is counted, for HTTP headers: "tokens". Requests if it is not given.
+    /// Names what is counted, for HTTP headers: "tokens". The default is requests.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidArgument`] if it is empty or no printable ASCII.
+    /// [`Error::InvalidArgument`] if it is empty or not printable ASCII.
     pub fn unit(mut self, unit: &str) -> Result<Window, Error> {
         if unit.is_empty() || !unit.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
             return Err(Error::unit(unit));
@@ -432,7 +432,7 @@ impl Window {
         Ok(self)
     }
 
-    /// Limit and period; `None` for a policy.
+    /// Returns limit and period; `None` for a policy.
     pub fn numbers(&self) -> Option<(u64, Period)> {
         match self.source {
             WindowSource::Numbers { limit, period, .. } => Some((limit, period)),
@@ -440,12 +440,12 @@ impl Window {
         }
     }
 
-    /// Whether the windows are those of the calendar. False for a policy, which only the server knows.
+    /// Returns whether the windows are those of the calendar. False for a policy, which only the server knows.
     pub fn is_fixed(&self) -> bool {
         matches!(self.source, WindowSource::Numbers { shape: Shape::Fixed { .. }, .. })
     }
 
-    /// Where fixed windows begin, see [`Window::from`].
+    /// Returns where fixed windows begin, see [`Window::from`].
     pub fn anchor(&self) -> Option<&str> {
         match &self.source {
             WindowSource::Numbers { shape: Shape::Fixed { from, .. }, .. } => from.as_deref(),
@@ -453,7 +453,7 @@ impl Window {
         }
     }
 
-    /// What is counted, see [`Window::unit`].
+    /// Returns what is counted, see [`Window::unit`].
     pub fn counted_unit(&self) -> Option<&str> {
         self.unit.as_deref()
     }
@@ -477,12 +477,12 @@ enum SemaphoreSource {
 }
 
 impl Semaphore {
-    /// At most `limit` held at one time.
+    /// Creates a semaphore with at most `limit` held at one time.
     pub const fn new(limit: u64) -> Semaphore {
         Semaphore(SemaphoreSource::Limit(limit))
     }
 
-    /// A policy of the server with the period 0 by its name, without the `@`.
+    /// Names a policy of the server with the period 0, without the `@`.
     pub fn policy(name: &str) -> Semaphore {
         Semaphore(SemaphoreSource::Policy(name.into()))
     }
@@ -491,10 +491,10 @@ impl Semaphore {
 /// A limit: [`Rate`], [`Window`] or [`Semaphore`].
 pub trait Limit: LimitWords {}
 
-/// A limit of which [`Limiter::take`](crate::Limiter::take) takes: [`Rate`] or [`Window`].
+/// A limit that [`Limiter::take`](crate::Limiter::take) takes from: [`Rate`] or [`Window`].
 pub trait Take: Limit {}
 
-/// A limit of which [`Limiter::acquire`](crate::Limiter::acquire) reserves: [`Window`] or [`Semaphore`].
+/// A limit that [`Limiter::acquire`](crate::Limiter::acquire) reserves in: [`Window`] or [`Semaphore`].
 pub trait Reserve: Limit {}
 
 impl Limit for Rate {}
@@ -505,12 +505,12 @@ impl Take for Window {}
 impl Reserve for Window {}
 impl Reserve for Semaphore {}
 
-/// How a limit is written in a command. Nothing outside this crate implements it.
+/// Writes a limit into a command. Nothing outside this crate implements it.
 #[doc(hidden)]
 pub trait LimitWords: Send + Sync + 'static {
     /// The command that takes or reserves, without `RL.`.
     const COMMAND: &'static str;
-    /// Whether a reservation can only be released.
+    /// True if a reservation can only be released.
     const IS_SEMAPHORE: bool = false;
 
     /// Refuses a limit that no server takes.
@@ -518,27 +518,27 @@ pub trait LimitWords: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Writes what stands in the limit's place.
+    /// Writes the words in the place of the limit.
     fn write(&self, command: &mut Command);
 
-    /// Writes what the limit adds to the options.
+    /// Writes the options that the limit adds.
     fn write_options(&self, _: &mut Command) {}
 
-    /// The limit for the engine in the process; `None` if only a command can say it, or say what is wrong with it.
+    /// Returns the limit for the engine in the process; `None` if only a command can say it, or say what is wrong with it.
     #[cfg(feature = "memory")]
     fn numbers_of_engine(&self) -> Option<LimitNumbers> {
         None
     }
 
-    /// The ban of a denied call.
+    /// Returns the ban of a denied call.
     fn ban_length(&self) -> Option<Duration> {
         None
     }
 
-    /// Whether it is a policy.
+    /// Returns whether it is a policy.
     fn is_policy(&self) -> bool;
 
-    /// The same limit without its type.
+    /// Returns the limit without its type.
     fn to_any(&self) -> AnyLimit;
 }
 

@@ -16,17 +16,18 @@ use crate::reply::{
 use crate::transport::{Servers, Value};
 use crate::{Error, Unreachable};
 
-/// The deadline of a limiter that is given none.
+/// The default deadline.
 const DEADLINE: Duration = Duration::from_millis(500);
 
-/// Asks limits of a server with redis-ratelimit. It is cheap to clone, and its clones share their connections.
+/// Asks a server with redis-ratelimit whether calls are within their limits. It is cheap to clone, and its clones share
+/// their connections.
 ///
 /// All calls share one connection to a server; those that wait have one of their own. No call is ever sent twice. The server
-/// is asked within a deadline, see [`Builder::deadline`], and [`Builder::unreachable`] says what a call is answered while it
+/// is asked within a deadline, see [`Builder::deadline`], and [`Builder::unreachable`] says what a call returns while it
 /// does not answer.
 ///
-/// If a call is dropped before it was answered, its place in the line is given up, and a grant of a call that waited is given
-/// back if the reply still arrives. What was taken otherwise ends with its period or lease.
+/// If a call is dropped before it was answered, its place in the line is given up, and a grant of a call that waited is
+/// given back if the reply still arrives. What was taken otherwise ends with its period or lease.
 ///
 /// ```no_run
 /// use redis_ratelimit_client::{Limiter, Rate};
@@ -50,7 +51,7 @@ impl fmt::Debug for Limiter {
     }
 }
 
-/// What a limiter is to be like, see [`Limiter::builder`].
+/// Builds a [`Limiter`], see [`Limiter::builder`].
 pub struct Builder {
     servers: Servers,
     unreachable: Unreachable,
@@ -69,26 +70,26 @@ impl fmt::Debug for Builder {
 }
 
 impl Builder {
-    /// What a call is answered while no server answers: an error if not given.
+    /// Sets what a call returns while no server answers; the default is an error.
     pub fn unreachable(mut self, unreachable: Unreachable) -> Builder {
         self.unreachable = unreachable;
         self
     }
 
-    /// The longest that a call takes: waiting for a connection, connecting, sending and answering. A call with `block` takes
-    /// that much longer. 500 ms if not given; `None` is without end.
+    /// Sets the longest that a call takes: waiting for a connection, connecting, sending and answering. A call with `block`
+    /// takes that much longer. The default is 500 ms; `None` is without end.
     pub fn deadline(mut self, deadline: impl Into<Option<Duration>>) -> Builder {
         self.deadline = deadline.into();
         self
     }
 
-    /// Called with the error if a reservation that was dropped could not be settled.
+    /// Sets a function that is called with the error if a reservation that was dropped could not be settled.
     pub fn on_unsettled(mut self, hook: impl Fn(&Error) + Send + Sync + 'static) -> Builder {
         self.on_unsettled = Some(Arc::new(hook));
         self
     }
 
-    /// The limiter. No connection is opened yet.
+    /// Builds the limiter. No connection is opened yet.
     ///
     /// # Errors
     ///
@@ -103,13 +104,13 @@ impl Builder {
 }
 
 impl Limiter {
-    /// A limiter with a deadline of 500 ms. While no server answers, calls end with an error.
+    /// Creates a limiter with a deadline of 500 ms. While no server answers, calls end with an error.
     pub fn new(servers: impl Into<Servers>) -> Limiter {
         let core = Core::new(servers.into(), Unreachable::Error, Some(DEADLINE), None);
         Limiter(Arc::new(core))
     }
 
-    /// The same for one server, by a URL such as `redis://127.0.0.1/`, see [`Servers::open`].
+    /// Creates a limiter of one server, by a URL such as `redis://127.0.0.1/`, see [`Servers::open`].
     ///
     /// # Errors
     ///
@@ -120,7 +121,7 @@ impl Limiter {
         Ok(Limiter::new(Servers::open(server)?))
     }
 
-    /// A limiter to be described.
+    /// Returns a builder, to choose a deadline and what calls return while no server answers.
     ///
     /// ```
     /// use redis_ratelimit_client::transport::Servers;
@@ -152,7 +153,7 @@ impl Limiter {
         &self.0
     }
 
-    /// Takes 1 of a rate (RL.THROTTLE) or a window (RL.WINDOW), or denies. The call has more options.
+    /// Takes 1 from a rate (RL.THROTTLE) or a window (RL.WINDOW), or denies. The call has more options.
     ///
     /// ```no_run
     /// # use redis_ratelimit_client::{Limiter, Rate, Window};
@@ -175,7 +176,7 @@ impl Limiter {
         TakeCall { limiter: self, key: key.as_ref(), limit, quantity: 1, options }
     }
 
-    /// What the same call would be answered now if nobody waited. It changes nothing: RL.THROTTLE_RO, RL.WINDOW_RO or
+    /// Returns what the same call would return now if nobody waited. It changes nothing: RL.THROTTLE_RO, RL.WINDOW_RO or
     /// RL.ACQUIRE_RO.
     ///
     /// ```no_run
@@ -226,7 +227,7 @@ impl Limiter {
         AcquireCall { limiter: self, key, limit, quantity: 1, options, is_renewed: true }
     }
 
-    /// Takes of several limits, all or nothing (RL.ALL).
+    /// Takes from several limits, all or nothing (RL.ALL).
     ///
     /// ```no_run
     /// # use redis_ratelimit_client::{Clause, Limiter, Window};
@@ -344,7 +345,8 @@ impl Limiter {
         Ok(self.settle(calls::renew(key.as_ref(), &id, lease), 1).await? == 1)
     }
 
-    /// How many of the reservations were settled. The limiter that decides while no server does settles what it reserved.
+    /// Settles reservations, and returns how many were held. The limiter that decides while no server does settles what it
+    /// reserved.
     async fn settle(&self, request: Request, wanted: u64) -> Result<u64, Error> {
         let fallback = match &self.0.unreachable {
             Unreachable::Limiter(limiter) => Some((limiter, request.clone())),
@@ -366,7 +368,7 @@ impl Limiter {
         }
     }
 
-    /// The live reservations of a key, oldest first (RL.HELD).
+    /// Returns the live reservations of a key, oldest first (RL.HELD).
     ///
     /// # Errors
     ///
@@ -400,7 +402,7 @@ impl Limiter {
         Ok(calls::read_count(&self.ask(calls::of_key("DEL", key.as_ref())).await?)? > 0)
     }
 
-    /// The state of a key (RL.INFO), for a person who asks why it is limited. `None` if the key does not exist.
+    /// Returns the state of a key (RL.INFO), for a person who asks why it is limited. `None` if the key does not exist.
     ///
     /// # Errors
     ///
@@ -416,8 +418,8 @@ impl Limiter {
         read_info(&self.ask(calls::of_key("RL.INFO", key.as_ref())).await?)
     }
 
-    /// The keys with the most denials in the last 10 to 20 minutes (RL.TOP), most first, at most `count`. `reset` forgets
-    /// them.
+    /// Returns the keys with the most denials in the last 10 to 20 minutes (RL.TOP), most first, at most `count`. `reset`
+    /// forgets them.
     ///
     /// Each node of a cluster counts its own denials: all nodes are asked.
     ///
@@ -444,7 +446,7 @@ impl Limiter {
         Ok(all)
     }
 
-    /// The policies of the server by name, with what was allowed and denied by them (RL.POLICIES).
+    /// Returns the policies of the server by name, with the numbers of calls that they allowed and denied (RL.POLICIES).
     ///
     /// Each node of a cluster has its own: all nodes are asked, and the counts of equal policies are added up.
     ///

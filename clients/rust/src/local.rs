@@ -12,11 +12,11 @@ use crate::leases::{Clock, IsSemaphore, Leases, Plan, Refused, Spent, Terms};
 use crate::transport::Value;
 use crate::{process, Error, Id, Limiter, Reply, Window};
 
-/// How often a take waits for the server before it gives up because others spend what arrives.
+/// The rounds that a take waits for before it gives up because others spend what arrives.
 const ROUNDS: usize = 20;
-/// How long a batch may be spent if nothing else is said.
+/// The default lease.
 const LEASE: Duration = Duration::from_millis(100);
-/// How often closing tries to settle.
+/// The number of times that closing tries to settle.
 const TRIES: u64 = 3;
 
 /// The clocks that decide when a lease ends.
@@ -58,15 +58,15 @@ impl Clock for Clocks {
 
 struct State {
     leases: Leases,
-    /// Whether a task carries out what the leases ask for.
+    /// True while a task carries out what the leases ask for.
     has_worker: bool,
-    /// Where that task runs if a take that needs it is made outside of a runtime.
+    /// The runtime of that task if a take that needs it is made outside of a runtime.
     runtime: Option<Handle>,
-    /// Once it is closed: with which failure to stop trying to settle.
+    /// The number of failures after which a closed limit stops trying to settle. `None` while it is open.
     last_failure: Option<u64>,
 }
 
-/// What one process holds. A forked child has one of its own, as what its parent holds is not the child's.
+/// The batches of one process. A forked child has its own, as its parent's are not the child's to spend.
 struct Process {
     id: u32,
     state: Mutex<State>,
@@ -113,7 +113,7 @@ impl Shared {
         }
     }
 
-    /// What this process holds.
+    /// Returns what this process holds.
     #[inline]
     fn current(&self) -> Result<&Process, Error> {
         if self.first.id == process::id() {
@@ -135,12 +135,12 @@ impl Shared {
         Ok(found)
     }
 
-    /// Whether the user chose an answer for when the server cannot be reached.
+    /// Returns whether `unreachable` replaces this error.
     fn is_forgiven(&self, error: &Error) -> bool {
         error.is_unreachable() && !matches!(self.core.unreachable, Unreachable::Error)
     }
 
-    /// The answer to a take that the server did not answer.
+    /// Answers a take that the server did not answer.
     async fn instead_of(&self, error: Error, quantity: u64) -> Result<Reply, Error> {
         if !self.is_forgiven(&error) {
             return Err(error);
@@ -160,7 +160,7 @@ impl Shared {
         }
     }
 
-    /// Has a task carry out what the leases ask for, if there is anything. False if there is no runtime for it.
+    /// Starts the task that carries out what the leases ask for, if there is anything. Returns false without a runtime.
     fn wake(self: &Arc<Shared>, process: &Process, mut state: MutexGuard<'_, State>) -> bool {
         if !state.leases.take_due() {
             return true;
@@ -184,9 +184,9 @@ impl Shared {
 /// The task that carries out what the leases ask for, until there is nothing more to do.
 struct Worker {
     shared: Arc<Shared>,
-    /// What is under way.
+    /// The plan that is under way.
     plan: Option<Plan>,
-    /// Whether it ended by itself.
+    /// True once it has ended by itself.
     is_done: bool,
 }
 
@@ -242,7 +242,7 @@ impl Worker {
 }
 
 impl Drop for Worker {
-    /// The runtime was shut down.
+    /// Reports that the runtime was shut down, unless the task had ended.
     fn drop(&mut self) {
         if self.is_done {
             return;
@@ -302,7 +302,7 @@ impl Limiter {
     }
 }
 
-/// What a [`Local`] is to be like, see [`Limiter::local`].
+/// Builds a [`Local`], see [`Limiter::local`].
 #[derive(Debug)]
 #[must_use]
 pub struct LocalBuilder<'a> {
@@ -314,20 +314,20 @@ pub struct LocalBuilder<'a> {
 }
 
 impl LocalBuilder<'_> {
-    /// How long a batch may be spent, from 20 ms; 100 ms if not given. A tenth of it at its end, and at least 2 ms, is not
-    /// used.
+    /// Sets how long a batch may be spent, from 20 ms; the default is 100 ms. The last tenth of it, and at least 2 ms, is
+    /// not used.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self
     }
 
-    /// How much must be left for others.
+    /// Leaves at least this much for others.
     pub fn leave(mut self, leave: u64) -> Self {
         self.leave = leave;
         self
     }
 
-    /// The limit in the process. Nothing is reserved yet.
+    /// Builds the limit. Nothing is reserved yet.
     ///
     /// # Errors
     ///
@@ -395,7 +395,7 @@ impl Local {
     /// # Errors
     ///
     /// As [`Local::try_take`]; [`Error::NoRuntime`] if there is none to ask the server in; an error reply of the server; and
-    /// what the limiter was told to return while no server answers.
+    /// what `unreachable` says while no server answers.
     #[inline]
     pub async fn take(&self, quantity: u64) -> Result<Reply, Error> {
         if let Some(spent) = self.spend(quantity)? {
@@ -439,7 +439,7 @@ impl Local {
         Ok(outrun)
     }
 
-    /// Waits until the worker has brought it about.
+    /// Waits until the worker has reached this state.
     async fn until(
         &self,
         process: &Process,
@@ -454,7 +454,7 @@ impl Local {
         }
     }
 
-    /// Whether it is brought about. If not, a worker is at it.
+    /// Returns whether this state is reached. If it is not, makes sure that a worker runs.
     fn is_over(
         &self,
         process: &Process,
@@ -478,7 +478,7 @@ impl Local {
     ///
     /// # Errors
     ///
-    /// That of the server, or that it cannot be reached, unless the limiter was told what to answer then. What was held
+    /// That of the server, or that it cannot be reached, unless `unreachable` says what to answer then. What was held
     /// counts when its lease ends.
     pub async fn close(&self) -> Result<(), Error> {
         let process = self.shared.current()?;

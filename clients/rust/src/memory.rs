@@ -17,11 +17,11 @@ use crate::transport::{
 use crate::{Error, Limiter, Reply, Unreachable};
 pub(crate) use typed::{LimitNumbers, TypedCall};
 
-/// How often a clock that a test sets is read while a call waits.
+/// The pause between two readings of a test's clock while a call waits.
 const POLL: Duration = Duration::from_millis(3);
-/// The system's clock may be set while a call waits.
+/// The longest sleep of a waiting call, as the system's clock may be set meanwhile.
 const MAX_SLEEP: Duration = Duration::from_secs(1);
-/// A call whose turn another must take first does not keep a runtime from running that one.
+/// The shortest sleep of a waiting call, so that the runtime can run the call whose turn is first.
 const MIN_SLEEP: Duration = Duration::from_millis(1);
 
 /// A limiter without a server, with the methods of [`Limiter`] and the replies of a server: the engine that runs in the
@@ -59,12 +59,12 @@ const MIN_SLEEP: Duration = Duration::from_millis(1);
 pub struct MemoryLimiter(Limiter);
 
 impl MemoryLimiter {
-    /// A limiter with the system's clock.
+    /// Creates a limiter with the system's clock.
     pub fn new() -> MemoryLimiter {
         MemoryLimiter::builder().build()
     }
 
-    /// Sets a clock, a share, policies and settings first.
+    /// Returns a builder, to set a clock, a share, policies and settings.
     pub fn builder() -> MemoryLimiterBuilder {
         MemoryLimiterBuilder { clock: None, share: Share::ALL, settings: Vec::new() }
     }
@@ -90,7 +90,7 @@ impl From<MemoryLimiter> for Limiter {
     }
 }
 
-/// What a [`MemoryLimiter`] is to be like.
+/// Builds a [`MemoryLimiter`].
 #[must_use]
 pub struct MemoryLimiterBuilder {
     clock: Option<Clock>,
@@ -108,7 +108,7 @@ impl MemoryLimiterBuilder {
 
     /// Keeps a part of each limit, for several processes without a server: with `share(1, 4)` what is available at once is a
     /// quarter, rounded down but at least 1, so that four processes together never admit more than a limit of 4 and above.
-    /// What a rate gives for each period is a quarter exactly. `leave` is rounded up, and a limit of 0 stays 0.
+    /// The count of a rate for each period is a quarter exactly. `leave` is rounded up, and a limit of 0 stays 0.
     ///
     /// ```
     /// use redis_ratelimit_client::{MemoryLimiter, Window};
@@ -129,8 +129,8 @@ impl MemoryLimiterBuilder {
         Ok(self)
     }
 
-    /// The limits by name, in the words of the server's setting `ratelimit.policies`: "free WINDOW 2 1d; pro THROTTLE 9 30
-    /// 60".
+    /// Sets the limits by name, in the words of the server's setting `ratelimit.policies`: "free WINDOW 2 1d; pro THROTTLE 9
+    /// 30 60".
     ///
     /// # Errors
     ///
@@ -139,7 +139,7 @@ impl MemoryLimiterBuilder {
         self.setting("policies", policies)
     }
 
-    /// Another setting of the server, with or without `ratelimit.` before its name, such as `timezone`.
+    /// Sets another setting of the server, with or without `ratelimit.` before its name, such as `timezone`.
     ///
     /// # Errors
     ///
@@ -151,7 +151,7 @@ impl MemoryLimiterBuilder {
         Ok(self)
     }
 
-    /// The limiter.
+    /// Builds the limiter.
     pub fn build(self) -> MemoryLimiter {
         let MemoryLimiterBuilder { clock, share, settings } = self;
         let mut server = MemoryServer::with_share(share, fill_random);
@@ -186,18 +186,18 @@ fn fill_random(bytes: &mut [u8]) {
 pub(crate) struct Memory {
     state: Mutex<State>,
     clock: Option<Clock>,
-    /// Something has changed for calls that wait.
+    /// Notifies waiting calls that something has changed.
     changed: Notify,
 }
 
 struct State {
     server: MemoryServer,
-    /// How many calls wait.
+    /// The number of calls that wait.
     waiting: usize,
 }
 
 impl Memory {
-    /// The clock that a test holds, if there is one.
+    /// Returns the clock that a test holds, if there is one.
     pub(crate) fn clock(&self) -> Option<Clock> {
         self.clock.clone()
     }
@@ -221,12 +221,12 @@ impl Memory {
         outcome
     }
 
-    /// The reply to a command that does not wait.
+    /// Returns the reply to a command that does not wait.
     pub(crate) fn ask_now(&self, command: &Command) -> Value {
         self.reply(&mut self.lock(), command)
     }
 
-    /// The replies to commands that do not wait, without others between them.
+    /// Returns the replies to commands that do not wait, without others between them.
     pub(crate) fn ask_together<'a>(
         &self,
         commands: impl IntoIterator<Item = &'a Command>,
@@ -256,7 +256,7 @@ impl Memory {
         decided.map_err(|error| ErrorReply::new(&error.to_string()))
     }
 
-    /// The reply to a command that may wait.
+    /// Returns the reply to a command that may wait.
     async fn ask(&self, command: &Command) -> Value {
         let ticket = {
             let mut state = self.lock();
@@ -287,7 +287,7 @@ impl Memory {
     }
 }
 
-/// What takes the place of a connection, for calls that wait and for leases. Other calls are decided without it.
+/// Stands in for a connection, for calls that wait and for leases. Other calls are decided without it.
 struct MemoryTransport(Arc<Memory>);
 
 impl Transport for MemoryTransport {

@@ -1,11 +1,11 @@
-//! Which process this is, for what a forked child must not take over from its parent.
+//! The id of this process, for what a forked child must not take over from its parent.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Once;
 
 static ID: AtomicU32 = AtomicU32::new(0);
 
-/// The id of this process. [`watch`] must have been called.
+/// Returns the id of this process. [`watch`] must have been called.
 ///
 /// This is a load, as getpid(2) is a system call and takes longer than a decision in the process.
 #[inline]

@@ -1,4 +1,4 @@
-//! What the commands answer.
+//! The replies to the commands.
 
 use std::fmt;
 use std::ops::Deref;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::transport::Value;
 use crate::Error;
 
-/// Whether a call was allowed.
+/// The decision about a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Decision {
     /// It took what it asked for.
@@ -35,35 +35,35 @@ pub enum Decision {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Reply {
-    /// Whether the call was allowed.
+    /// The decision about the call.
     pub decision: Decision,
     /// The most that is available at once.
     pub limit: u64,
-    /// How much is left after this call.
+    /// The quantity that is left after this call.
     pub remaining: u64,
     /// The wait after which the same call is allowed, if no other takes anything. `None` if it was allowed, or never can be.
     pub retry_after: Option<Duration>,
     /// The wait until the key is as good as new.
     pub reset_after: Duration,
-    /// What was taken, with `at_most`.
+    /// The quantity that was taken, with `at_most`.
     pub granted: Option<u64>,
-    /// How many reservations whose lease runs the key holds, of a reservation with `at_most`.
+    /// The number of reservations of the key whose lease runs, of a reservation with `at_most`.
     pub reservations: Option<u64>,
     /// The id of the reservation. `None` if nothing was reserved.
     pub id: Option<Id>,
     /// The wait after which the caller may go on, with `ahead`. `None` if it was denied.
     pub wait: Option<Duration>,
-    /// False if no server answered, and this is what [`Unreachable`](crate::Unreachable) says.
+    /// False if no server answered, and [`Unreachable`](crate::Unreachable) decided.
     pub reachable: bool,
 }
 
 impl Reply {
-    /// Whether the call was allowed.
+    /// Returns whether the call was allowed.
     pub fn is_allowed(&self) -> bool {
         self.decision == Decision::Allowed
     }
 
-    /// What is answered in the place of an unreachable server.
+    /// Returns the answer in the place of an unreachable server.
     pub(crate) fn unreached(is_allowed: bool) -> Reply {
         Reply {
             decision: if is_allowed { Decision::Allowed } else { Decision::Denied },
@@ -296,7 +296,7 @@ pub struct Held {
     pub id: Id,
     /// The units that it holds.
     pub quantity: u64,
-    /// What is left of its lease.
+    /// The time until its lease ends.
     pub left: Duration,
 }
 
@@ -304,17 +304,17 @@ pub struct Held {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KeyInfo {
-    /// What kind of limit it belongs to.
+    /// The state of its limit, by the kind of limit.
     pub state: KeyState,
-    /// What is left of the ban; zero without one.
+    /// The time until its ban ends; zero without a ban.
     pub ban: Duration,
     /// Calls that wait for the key.
     pub waiting: u64,
-    /// What is left of the key's time to live.
+    /// The key's time to live.
     pub ttl: Duration,
 }
 
-/// What a key holds.
+/// The content of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeyState {
@@ -323,7 +323,7 @@ pub enum KeyState {
     Bucket {
         /// The time until it is full.
         full_in: Duration,
-        /// What it owes, as a time, as it was last written.
+        /// The debt beyond an empty bucket, as a time, when it was last written.
         debt: Duration,
     },
     /// The events and the reservations of a window, or of a semaphore.
@@ -331,7 +331,7 @@ pub enum KeyState {
     Window {
         /// Events, with those that ended and were not removed yet.
         events: u64,
-        /// How many of the events are denied calls.
+        /// The number of events that are denied calls.
         denied: u64,
         /// Entries that keep the events.
         entries: u64,
@@ -341,7 +341,7 @@ pub enum KeyState {
         newest: Option<Duration>,
         /// Units that reservations hold.
         held: u64,
-        /// How many reservations there are.
+        /// The number of reservations.
         reservations: u64,
     },
 }
@@ -354,7 +354,7 @@ pub struct TopKey {
     pub key: Vec<u8>,
     /// Its database.
     pub db: u64,
-    /// How many calls were denied: at most `over` too many, and never too few.
+    /// The number of denied calls: at most `over` too many, and never too few.
     pub denials: u64,
     /// See `denials`.
     pub over: u64,
@@ -368,11 +368,11 @@ pub struct Policy {
     pub name: String,
     /// Its kind and numbers, as in the server's setting.
     pub definition: String,
-    /// How many calls it allowed.
+    /// The number of calls that it allowed.
     pub allowed: u64,
-    /// How many calls it denied.
+    /// The number of calls that it denied.
     pub denied: u64,
-    /// How many calls it would have denied, were it not in shadow.
+    /// The number of calls that it would have denied without SHADOW.
     pub shadow_denied: u64,
 }
 

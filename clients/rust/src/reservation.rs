@@ -17,14 +17,14 @@ use crate::limit::Reserve;
 use crate::reply::Id;
 use crate::{AllReply, Error, Limiter};
 
-/// While work runs, a lease is renewed this often.
+/// The number of renewals in a lease while the work runs.
 pub(crate) const RENEWALS_PER_LEASE: u32 = 3;
 /// The default of the server's setting ratelimit.lease, for reservations that were made without a lease of their own.
 pub(crate) const DEFAULT_LEASE: Duration = Duration::from_secs(20);
 /// The shortest pause between two renewals.
 pub(crate) const LEAST_RENEWAL: Duration = Duration::from_millis(5);
 
-/// What was really used: of one limit a quantity, of several the quantities by the names of the limits.
+/// The quantity that was used: of one limit a number, of several the numbers by the names of the limits.
 ///
 /// ```
 /// use redis_ratelimit_client::Cost;
@@ -61,7 +61,7 @@ impl<N: Into<String>> FromIterator<(N, u64)> for Cost {
     }
 }
 
-/// What a reservation has to know of the limits that were asked.
+/// The limits that were asked, as far as a reservation has to know them.
 pub(crate) struct Limits(Vec<AskedLimit>);
 
 struct AskedLimit {
@@ -97,7 +97,7 @@ impl Limits {
         Limits(asked.collect())
     }
 
-    /// What was reserved, and the shortest of its leases.
+    /// Returns the reservations, and the shortest of their leases.
     fn reserved(&self, reply: &AllReply) -> (Vec<Reserved>, Duration) {
         let with_ids = self.0.iter().zip(&reply.answers);
         let with_ids: Vec<_> =
@@ -114,7 +114,7 @@ impl Limits {
         (reserved.collect(), lease)
     }
 
-    /// The costs by name.
+    /// Returns the costs by name, or refuses a cost that is not of one of these limits.
     fn check(&self, cost: Cost) -> Result<Vec<(String, u64)>, Error> {
         let named = match (cost.0, self.0.as_slice()) {
             (CostOf::Named(named), _) => named,
@@ -137,7 +137,7 @@ impl Limits {
     }
 }
 
-/// What is reserved, by [`Limiter::acquire`] or [`Limiter::acquire_all`].
+/// A reservation of one limit or several, from [`Limiter::acquire`] or [`Limiter::acquire_all`].
 ///
 /// End it with [`Reservation::apply`], which counts it, or with [`Reservation::release`], which gives it back. If it is
 /// dropped, as where an error returns early, that happens in the background: what was [set](Reservation::set) is applied,
@@ -171,10 +171,10 @@ pub struct Reservation {
     is_settled: bool,
 }
 
-/// What is reserved, and the limiter that settles it.
+/// The reservations, and the limiter that settles them.
 struct HeldLimits {
     limiter: Limiter,
-    /// Called with the errors of settling in the background.
+    /// The function that is called with the errors of settling in the background.
     hook: Option<Hook>,
     reserved: Vec<Reserved>,
 }
@@ -194,7 +194,7 @@ impl HeldLimits {
         }
     }
 
-    /// The same, as an error if something is not held.
+    /// Settles all, as one step. It is an error if something is not held.
     async fn settle_held(&self, how: &Settle) -> Result<(), Error> {
         match self.settle(how).await? {
             limits if limits.is_empty() => Ok(()),
@@ -223,7 +223,7 @@ impl fmt::Debug for Reservation {
 }
 
 impl Reservation {
-    /// Of a call of `limiter`, which `by` answered in its place if no server did.
+    /// Creates the reservation of a call of `limiter`, or of `by`, which answered in its place because no server did.
     pub(crate) fn new(
         limiter: Limiter,
         by: Option<Limiter>,
@@ -281,13 +281,13 @@ impl Reservation {
         }
     }
 
-    /// The answer to the call that reserved. Of a single limit it has one answer.
+    /// Returns the reply to the call that reserved. For a single limit it has one answer.
     pub fn reply(&self) -> &AllReply {
         &self.reply
     }
 
-    /// The id of a single reservation. `None` if nothing is reserved: of quantity 0, by a policy in shadow, or while no
-    /// server answers.
+    /// Returns the id of a single reservation. `None` if nothing is reserved: with quantity 0, by a policy in shadow, or
+    /// while no server answers.
     pub fn id(&self) -> Option<&Id> {
         match self.held.reserved.as_slice() {
             [reserved] => Some(&reserved.id),
@@ -295,13 +295,13 @@ impl Reservation {
         }
     }
 
-    /// The names of the limits that are reserved, and the ids of the reservations.
+    /// Returns the names of the limits that are reserved, and the ids of the reservations.
     pub fn ids(&self) -> impl Iterator<Item = (&str, &Id)> {
         self.held.reserved.iter().map(|each| (each.name.as_str(), &each.id))
     }
 
-    /// Notes what was really used, which [`Reservation::apply`] counts. Later figures take the place of earlier ones, and a
-    /// limit without one keeps what was reserved.
+    /// Sets what was really used, which [`Reservation::apply`] counts. Later numbers replace earlier ones, and a limit
+    /// without one counts what was reserved.
     ///
     /// # Errors
     ///

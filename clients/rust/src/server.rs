@@ -15,25 +15,25 @@ use crate::transport::{
     Address, Command, Connection, ErrorReply, Failure, FailureKind, Transport, Value,
 };
 
-/// How many calls are under way on a connection at most. Others wait, and are not sent if they are given up.
+/// The most calls that are under way on a connection. Others wait, and are not sent if they are given up.
 const MOST_UNDER_WAY: usize = 256;
-/// How many connections for calls that wait are kept for the next such call.
+/// The most connections for waiting calls that are kept for the next such call.
 const MOST_SPARE: usize = 16;
 /// The pauses between two tries to connect to a server that hangs up: each is twice as long as the one before.
 const LEAST_PAUSE: Duration = Duration::from_millis(10);
 const MOST_PAUSE: Duration = Duration::from_millis(100);
-/// If a server that hangs up has said within this time that it has no connection to give, that is taken to be the reason.
+/// A server that hangs up is taken to be full if it said so within this time.
 const FULL: Duration = Duration::from_secs(1);
-/// How long an attempt to connect may take without a deadline.
+/// The longest attempt to connect of a limiter without a deadline.
 const LONG_ATTEMPT: Duration = Duration::from_secs(5);
-/// No attempt to connect takes longer.
+/// The longest attempt to connect of any limiter.
 const DAY: Duration = Duration::from_secs(86_400);
 /// Turns of the runtime in which a reply that has arrived is read: one reads from the network, the next hands it on.
 const TURNS: usize = 3;
-/// How long no sentinel is asked after none answered.
+/// The pause before sentinels are asked again after none answered.
 const SENTINEL_PAUSE: Duration = Duration::from_millis(500);
 
-/// Why a call got no reply, or an error reply.
+/// The reason why a call got no reply, or an error reply.
 #[derive(Clone, Debug)]
 pub(crate) enum SendError {
     /// An error reply.
@@ -42,7 +42,7 @@ pub(crate) enum SendError {
     Login(String),
     /// The server has no connection to give.
     Full,
-    /// There is no connection, or no longer.
+    /// There is no connection, or it was lost.
     Lost(String),
     /// No server listens.
     Refused(String),
@@ -51,7 +51,7 @@ pub(crate) enum SendError {
 }
 
 impl SendError {
-    /// Whether another try to connect may go better.
+    /// Returns whether another try to connect may succeed.
     fn may_pass(&self) -> bool {
         matches!(self, SendError::Full | SendError::Lost(_))
     }
@@ -69,13 +69,13 @@ impl From<Failure> for SendError {
     }
 }
 
-/// The server has no code of its own for this.
+/// Returns whether a server refuses more connections. It has no error code for this.
 fn is_full(text: &str) -> bool {
     text.contains("max number of clients reached")
 }
 
-/// Error replies that mean that no call can be served now: a server that loads its data, a replica without its master, a
-/// cluster without a slot's master, a slot that moves with only some of a call's keys.
+/// Returns whether an error reply means that no call can be served now: the server loads its data, a replica has no master,
+/// a slot of a cluster has no master, or a slot moves with only some of a call's keys.
 pub(crate) fn is_nobody_served(reply: &ErrorReply) -> bool {
     matches!(reply.code.as_str(), "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN")
 }
@@ -84,9 +84,9 @@ pub(crate) fn is_nobody_served(reply: &ErrorReply) -> bool {
 pub(crate) struct Link {
     connection: Arc<dyn Connection>,
     opened: Instant,
-    /// When the last reply came, in microseconds since it was opened.
+    /// The time of the last reply, in microseconds since it was opened.
     answered: AtomicU64,
-    /// No call is to be sent on it any more.
+    /// True once no call is to be sent on it any more.
     is_retired: AtomicBool,
 }
 
@@ -100,7 +100,7 @@ impl Link {
         }
     }
 
-    /// When the last reply came.
+    /// Returns the time of the last reply.
     pub fn answered_at(&self) -> Instant {
         let since = Duration::from_micros(self.answered.load(Relaxed));
         self.opened.checked_add(since).unwrap_or(self.opened)
@@ -122,13 +122,13 @@ impl Link {
     }
 }
 
-/// What an attempt to open the shared connection came to; `None` while it runs.
+/// The result of an attempt to open the shared connection; `None` while it runs.
 type Opening = watch::Receiver<Option<Result<Arc<Link>, SendError>>>;
 
 /// Finds the master of a service.
 pub(crate) struct Sentinels {
     pub service: String,
-    /// The one that answered last is asked first.
+    /// The sentinels, of which the one that answered last is asked first.
     pub all: Vec<Arc<dyn Transport>>,
 }
 
@@ -136,7 +136,7 @@ pub(crate) struct Sentinels {
 pub(crate) struct Server {
     name: String,
     transport: Arc<dyn Transport>,
-    /// Where a node of a cluster is; `None` if the transport knows.
+    /// The address of a node of a cluster; `None` if the transport knows it.
     address: Option<Address>,
     sentinels: Option<Mutex<Sentinels>>,
     pub breaker: Breaker,
@@ -153,11 +153,11 @@ struct State {
     spare: Vec<Arc<Link>>,
     opening: Option<Opening>,
     full_at: Option<Instant>,
-    /// Why the last attempt to connect failed.
+    /// The reason why the last attempt to connect failed.
     trouble: Option<String>,
-    /// Where sentinels said that the master is.
+    /// The address of the master, from a sentinel.
     master: Option<Address>,
-    /// Until then no sentinel is asked, as none answered.
+    /// The time until which no sentinel is asked, as none answered.
     silent_until: Option<Instant>,
 }
 
@@ -191,7 +191,7 @@ impl Server {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The server in error messages.
+    /// Returns the name of the server in error messages.
     pub fn name(&self) -> String {
         match &self.state().master {
             Some(master) => format!("{} at {master}", self.name),
@@ -199,7 +199,7 @@ impl Server {
         }
     }
 
-    /// The host that a node means which does not know its own.
+    /// Returns the host to use for a node of a cluster that does not know its own.
     pub fn host(&self) -> String {
         match &self.address {
             Some(address) => address.host.clone(),
@@ -211,17 +211,17 @@ impl Server {
         self.sentinels.is_some()
     }
 
-    /// Whether the server said a moment ago that it has no connection to give.
+    /// Returns whether the server said a moment ago that it has no connection to give.
     pub fn is_full(&self) -> bool {
         self.state().full_at.is_some_and(|at| at.elapsed() < FULL)
     }
 
-    /// Why there is no connection.
+    /// Returns the reason why there is no connection.
     pub fn trouble(&self) -> Option<String> {
         self.state().trouble.clone()
     }
 
-    /// Sends commands on the connection that all calls share. Waits for a turn where many calls are under way.
+    /// Sends commands on the connection that all calls share. Waits if many calls are under way.
     pub async fn send(
         self: &Arc<Self>,
         commands: &[Command],
@@ -251,7 +251,7 @@ impl Server {
         }
     }
 
-    /// Sends commands of which one may wait, on a connection of their own. It is closed if the call is given up.
+    /// Sends commands of which one may wait, on a separate connection. It is closed if the call is given up.
     pub async fn send_alone(
         self: &Arc<Self>,
         commands: &[Command],
@@ -280,19 +280,19 @@ impl Server {
         }
     }
 
-    /// The reply to one command on a connection that is made for it alone.
+    /// Returns the reply to one command on a connection that is opened for it alone.
     pub async fn ask_once(&self, command: Command) -> Result<Value, SendError> {
         let connection = self.transport.connect(self.address.clone()).await?;
         let replies = connection.send(&[command]).await?;
         replies.into_iter().next().ok_or_else(no_reply)
     }
 
-    /// The shared connection, if it is open.
+    /// Returns the shared connection, if it is open.
     fn ready_link(&self) -> Option<Arc<Link>> {
         self.state().link.clone()
     }
 
-    /// No call is sent on a connection any more. Those that are under way on it have their time.
+    /// Sends no more calls on a connection. Those that are under way on it may finish.
     pub fn retire(&self, link: &Arc<Link>) {
         link.is_retired.store(true, Relaxed);
         let mut state = self.state();
@@ -301,7 +301,7 @@ impl Server {
         }
     }
 
-    /// The server was silent or became a replica: all its connections are closed.
+    /// Closes all connections, as the server was silent or became a replica.
     pub fn leave(&self) {
         let mut state = self.state();
         for link in state.link.take().into_iter().chain(state.spare.drain(..)) {
@@ -310,8 +310,8 @@ impl Server {
         state.master = None;
     }
 
-    /// Opens the shared connection. It is opened once, however many calls want it, and by a task of its own: to connect may
-    /// take longer than the deadline of a call.
+    /// Opens the shared connection, once for all calls that want it. A task does it, as connecting may take longer than the
+    /// deadline of a call.
     async fn opened(self: &Arc<Self>) -> Result<Arc<Link>, SendError> {
         loop {
             let mut opening = self.opening();
@@ -352,7 +352,7 @@ impl Server {
         opening
     }
 
-    /// A new connection. A server that accepts one and hangs up at once is asked again while there is time.
+    /// Opens a connection. A server that accepts one and hangs up at once is asked again while there is time.
     async fn open_patiently(&self, until: Instant) -> Result<Arc<Link>, SendError> {
         let mut pause = LEAST_PAUSE;
         loop {
@@ -370,7 +370,7 @@ impl Server {
         }
     }
 
-    /// Connects, and asks the server whether it serves.
+    /// Connects, and asks the server whether it serves calls.
     async fn open(&self) -> Result<Link, SendError> {
         let address = match self.sentinels {
             Some(_) => Some(self.locate().await?),
@@ -403,8 +403,8 @@ impl Server {
         }
     }
 
-    /// Where the master is. Each new connection asks, as it may have changed; if no sentinel answers, it goes where the last
-    /// one went.
+    /// Returns the address of the master. Each new connection asks, as it may have changed. If no sentinel answers, it is
+    /// the last address.
     async fn locate(&self) -> Result<Address, SendError> {
         let Some(sentinels) = &self.sentinels else { return Err(not_connected()) };
         let (service, all) = {
@@ -451,7 +451,7 @@ impl Server {
         Ok(master)
     }
 
-    /// While the breaker is open: lets one call at a time ask whether the server is back. Returns if so.
+    /// Lets one call at a time ask whether the server is back, while the breaker is open. Returns `Ok` if it is.
     ///
     /// The call that began the probe is answered at its deadline like any other. The probe goes on: to connect may take
     /// longer than a deadline, and what it has connected is there for the calls that follow.
@@ -497,7 +497,7 @@ impl Drop for ProbeGuard<'_> {
     }
 }
 
-/// The time that is this far ahead, at most a day.
+/// Returns the time that is this far ahead, at most a day.
 fn after(length: Duration) -> Instant {
     let now = Instant::now();
     now.checked_add(length.min(DAY)).unwrap_or(now)
@@ -511,7 +511,7 @@ fn no_reply() -> SendError {
     SendError::Lost("no reply".into())
 }
 
-/// The host and the port that a sentinel answers.
+/// Reads the host and the port that a sentinel answers.
 fn address_of(value: &Value) -> Option<Address> {
     let Value::Array(elements) = value else { return None };
     let [Value::Bytes(host), port] = elements.as_slice() else { return None };
@@ -526,11 +526,11 @@ fn address_of(value: &Value) -> Option<Address> {
 /// The server that a call is for, and the connection that it was sent on.
 type Used = (Arc<Server>, Option<Arc<Link>>);
 
-/// What is known of a call while it is under way.
+/// The state of a call while it is under way.
 pub(crate) struct Attempt {
     pub began: Instant,
     pub until: Option<Instant>,
-    /// Something was sent, and may have been executed.
+    /// True once something was sent, which may have been executed.
     pub is_sent: AtomicBool,
     used: Mutex<Option<Used>>,
 }
@@ -546,7 +546,7 @@ impl Attempt {
         }
     }
 
-    /// The call is for this server.
+    /// Notes that the call is for this server.
     pub fn is_for(&self, server: &Arc<Server>) {
         *self.used.lock().unwrap_or_else(PoisonError::into_inner) =
             Some((Arc::clone(server), None));
@@ -557,19 +557,19 @@ impl Attempt {
         *self.used.lock().unwrap_or_else(PoisonError::into_inner) = used;
     }
 
-    /// Lets go of the connection, which is closed if it was the call's own.
+    /// Drops the connection, which closes it if no other call uses it.
     pub fn hang_up(&self) {
         *self.used.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// The server and the connection that the call was sent to last.
+    /// Returns the server and the connection that the call was sent to last.
     pub fn used(&self) -> Option<Used> {
         self.used.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// Polls a future until a time, and then for some turns of the runtime more: a program that was busy for long has its timers
-/// called before it reads what has arrived.
+/// Polls a future until a time, and for some turns of the runtime after that: in a program that was busy, timers fire before
+/// what has arrived is read.
 pub(crate) async fn bounded<T>(
     until: Option<Instant>,
     mut work: Pin<&mut (impl Future<Output = T> + Send)>,

@@ -1,4 +1,4 @@
-//! Where a call goes: the one server, or the node of a cluster that has the key's slot.
+//! The server that a call is for: the only one, or the node of a cluster that has the key's slot.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,11 +16,11 @@ use crate::Error;
 const PAUSE: Duration = Duration::from_millis(500);
 const SLOTS: usize = 16384;
 
-/// Where a call goes.
+/// The server that a call is for.
 #[derive(Clone)]
 pub(crate) struct Route {
     pub server: Arc<Server>,
-    /// After ASKING, as the call's key moves to this server.
+    /// True if ASKING must come first, as the call's key moves to this server.
     pub asking: bool,
 }
 
@@ -46,7 +46,7 @@ impl Routes {
         }
     }
 
-    /// The server that a call for a key is sent to.
+    /// Returns the server that a call for a key is sent to.
     pub async fn find(&self, key: &[u8], attempt: &Attempt) -> Result<Arc<Server>, SendError> {
         match self {
             Routes::One(server) => Ok(Arc::clone(server)),
@@ -54,7 +54,7 @@ impl Routes {
         }
     }
 
-    /// All servers that serve keys.
+    /// Returns all servers that serve keys.
     pub async fn all(&self, attempt: &Attempt) -> Result<Vec<Arc<Server>>, SendError> {
         match self {
             Routes::One(server) => Ok(vec![Arc::clone(server)]),
@@ -62,7 +62,7 @@ impl Routes {
         }
     }
 
-    /// Where to send a call instead that `server` refused; `None` if it has to do with that answer.
+    /// Returns the server to send a call to that `server` refused; `None` if the refusal is the answer.
     pub fn redirected(&self, error: &ErrorReply, server: &Arc<Server>) -> Option<Route> {
         match self {
             // The master became a replica. It has not carried the call out.
@@ -72,14 +72,14 @@ impl Routes {
         }
     }
 
-    /// A server did not answer.
+    /// Notes that a server did not answer.
     pub fn failed(&self) {
         if let Routes::Cluster(cluster) = self {
             cluster.state().is_stale = true;
         }
     }
 
-    /// Whether commands for these keys may be one step.
+    /// Returns whether commands for these keys may be one step.
     pub fn are_in_one_slot<'a>(&self, mut keys: impl Iterator<Item = &'a [u8]>) -> bool {
         match self {
             Routes::One(_) => true,

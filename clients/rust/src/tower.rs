@@ -94,7 +94,7 @@ impl RateLimitLayer {
         }
     }
 
-    /// Takes 1 of `limit` for each request. `key` makes the key; a request for which it returns `None` is not limited.
+    /// Takes 1 from `limit` for each request. `key` makes the key; a request for which it returns `None` is not limited.
     pub fn new<L, K, F>(limiter: &Limiter, limit: &L, key: F) -> RateLimitLayer
     where
         L: Take + Clone,
@@ -156,7 +156,7 @@ impl RateLimitLayer {
 }
 
 impl<R> RateLimitLayer<R> {
-    /// The name of a single limit in the headers; the default is the policy's, or `default`.
+    /// Sets the name of a single limit in the headers; the default is the policy's, or `default`.
     ///
     /// # Errors
     ///
@@ -166,7 +166,7 @@ impl<R> RateLimitLayer<R> {
         Ok(self)
     }
 
-    /// Adds to the headers who or what the quota of a request is kept for, such as a tenant. Clients see it.
+    /// Adds to the headers who or what the quota of a request is for, such as a tenant. Clients see it.
     pub fn partition_key(
         mut self,
         key: impl Fn(&Parts) -> Option<Vec<u8>> + Send + Sync + 'static,
@@ -175,19 +175,20 @@ impl<R> RateLimitLayer<R> {
         self
     }
 
-    /// Whether `RateLimit` and `RateLimit-Policy` are written; the default is true.
+    /// Sets whether `RateLimit` and `RateLimit-Policy` are written; the default is true.
     pub fn standard(mut self, written: bool) -> Self {
         self.standard = written;
         self
     }
 
-    /// Whether `X-RateLimit-*` are written; the default is true.
+    /// Sets whether `X-RateLimit-*` are written; the default is true.
     pub fn x_ratelimit(mut self, written: bool) -> Self {
         self.x_ratelimit = written;
         self
     }
 
-    /// Answers what is refused with another response, to which the headers are added. A function of a [`Problem`] will do:
+    /// Answers refused requests with another response, to which the headers are added. It may be a function of a
+    /// [`Problem`]:
     ///
     /// ```
     /// use http::Response;
@@ -207,7 +208,7 @@ impl<R> RateLimitLayer<R> {
         RateLimitLayer { ask, partition_key, name, standard, x_ratelimit, respond }
     }
 
-    /// Asks the limits of a request, with what the headers say of them.
+    /// Asks the limits of a request. Returns the replies with their options for the headers.
     fn ask(
         &self,
         request: &Parts,
@@ -246,7 +247,7 @@ pub struct RateLimit<S, R = ProblemResponse> {
 
 /// Makes the response to a request that is refused.
 pub trait Respond<B> {
-    /// The response, to which the headers of the limits are added.
+    /// Returns the response, to which the headers of the limits are added.
     fn respond(&self, problem: &Problem) -> Response<B>;
 }
 
@@ -316,7 +317,7 @@ where
     }
 }
 
-/// What the limits of a request answered, in the extensions of the request, and of its response.
+/// The answers of the limits of a request, in the extensions of the request and of its response.
 ///
 /// With the feature `axum` handlers take it as an argument. It is empty if no limit was asked.
 #[derive(Clone, Debug, Default)]
@@ -327,17 +328,17 @@ impl RateLimits {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The replies of all layers so far, the outermost first.
+    /// Returns the replies of all layers so far, the outermost first.
     pub fn replies(&self) -> Vec<Reply> {
         self.lock().iter().map(|each| each.reply().clone()).collect()
     }
 
-    /// The reply that a client has to go by: the one that denies longest, or else the one with the least left.
+    /// Returns the reply that a client has to follow: the one that denies longest, or else the one with the least left.
     pub fn tightest(&self) -> Option<Reply> {
         tightest(self.lock().iter().map(ReplyWithOptions::reply)).cloned()
     }
 
-    /// Adds an answer. What the request is refused with, if it is.
+    /// Adds an answer. Returns the problem that the request is refused with, if it is.
     fn refusal(&self, asked: Result<ReplyWithOptions, Error>) -> Option<(Problem, Option<Error>)> {
         match asked {
             Ok(reply) => {

@@ -1,6 +1,6 @@
-//! How commands reach a server. Everything else of this crate is built on the two traits here.
+//! The way of commands to a server. Everything else in this crate is built on the two traits here.
 //!
-//! [`Servers`] says which servers a limiter asks. With the feature `redis`, which is on by default, it is made of what the
+//! [`Servers`] are the servers that a limiter asks. With the feature `redis`, which is on by default, it is made of what the
 //! crate [redis](https://docs.rs/redis) connects to; with the feature `fred` it can be made of a configuration of the crate
 //! [fred](https://docs.rs/fred). Another client library needs an implementation of [`Transport`] and [`Connection`].
 
@@ -81,10 +81,10 @@ pub trait Transport: Send + Sync + 'static {
         address: Option<Address>,
     ) -> BoxFuture<'static, Result<Arc<dyn Connection>, Failure>>;
 
-    /// The server for error messages: host and port, or a path.
+    /// Returns the name of the server for error messages: host and port, or a path.
     fn name(&self) -> String;
 
-    /// The host of the settings, in place of one that a node of a cluster does not know of itself.
+    /// Returns the host of the settings, to be used for nodes of a cluster that do not know their own.
     fn host(&self) -> String;
 }
 
@@ -97,16 +97,16 @@ pub trait Connection: Send + Sync + 'static {
     fn send<'a>(&'a self, commands: &'a [Command]) -> BoxFuture<'a, Result<Vec<Value>, Failure>>;
 }
 
-/// Why a connection could not be opened, or brought no reply.
+/// The reason why a connection could not be opened, or brought no reply.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// What happened.
+    /// The kind of failure.
     pub kind: FailureKind,
-    /// The same in words.
+    /// A description for people.
     pub message: String,
 }
 
-/// What happened to a connection.
+/// The kind of a [`Failure`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FailureKind {
@@ -136,7 +136,7 @@ pub struct Command {
 }
 
 impl Command {
-    /// A command without arguments.
+    /// Creates a command without arguments.
     pub fn new(name: &str) -> Command {
         let mut command = Command { bytes: Vec::with_capacity(128), ends: Vec::with_capacity(16) };
         command.arg(name.as_bytes());
@@ -193,12 +193,12 @@ impl Command {
         self.arg_parts(&[sign, digits, unit.as_bytes()])
     }
 
-    /// The name and the arguments.
+    /// Returns the name and the arguments.
     pub fn words(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         (0..self.ends.len()).map(|at| self.word(at).unwrap_or_default())
     }
 
-    /// The name (0) or an argument.
+    /// Returns the name (0) or an argument.
     pub fn word(&self, at: usize) -> Option<&[u8]> {
         let end = *self.ends.get(at)? as usize;
         let begin = at
@@ -208,7 +208,7 @@ impl Command {
         self.bytes.get(begin..end)
     }
 
-    /// How many bytes all words have together.
+    /// Returns the number of bytes of all words together.
     pub fn size(&self) -> usize {
         self.bytes.len()
     }
@@ -268,12 +268,12 @@ pub enum Value {
 pub struct ErrorReply {
     /// The first word: `ERR`, `WRONGTYPE`.
     pub code: String,
-    /// What follows it.
+    /// The text after the code.
     pub message: String,
 }
 
 impl ErrorReply {
-    /// Of a whole line, such as `WRONGTYPE the key holds another type`.
+    /// Parses a whole line, such as `WRONGTYPE the key holds another type`.
     pub fn new(line: &str) -> ErrorReply {
         let (code, message) = line.split_once(' ').unwrap_or((line, ""));
         ErrorReply { code: code.into(), message: message.into() }
@@ -300,12 +300,13 @@ pub(crate) enum Kind {
 }
 
 impl Servers {
-    /// One server.
+    /// Creates a single server.
     pub fn single(transport: impl Transport) -> Servers {
         Servers(Kind::Single(Arc::new(transport)))
     }
 
-    /// The master of `service`, which `sentinels` name. `node` connects to it, with its address in the place of its own.
+    /// Creates the master of `service`, which `sentinels` name. `node` connects to it, with that address in place of its
+    /// own.
     pub fn sentinel(
         service: impl Into<String>,
         sentinels: impl IntoIterator<Item = Arc<dyn Transport>>,
@@ -315,7 +316,7 @@ impl Servers {
         Servers(Kind::Sentinel { service: service.into(), sentinels, node: Arc::new(node) })
     }
 
-    /// A cluster, of which some nodes are known. All nodes have the settings of the first.
+    /// Creates a cluster of which some nodes are known. All nodes have the settings of the first.
     pub fn cluster(
         first: Arc<dyn Transport>,
         others: impl IntoIterator<Item = Arc<dyn Transport>>,

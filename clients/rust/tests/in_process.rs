@@ -1,4 +1,4 @@
-//! What decisions in the process cost. `cargo test --release -p redis-ratelimit-client --test in_process -- --nocapture`
+//! The cost of decisions in the process. `cargo test --release -p redis-ratelimit-client --test in_process -- --nocapture`
 //! prints how long they take.
 #![cfg(feature = "memory")]
 
@@ -42,7 +42,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// What a future that does not wait comes to.
+/// Returns the output of a future that does not wait.
 fn now<T>(future: impl Future<Output = T>) -> T {
     let mut context = Context::from_waker(Waker::noop());
     match pin!(future).poll(&mut context) {

@@ -85,7 +85,7 @@ fn shown(command: &Command, prefix: &str) -> String {
     command.to_string().replace(&format!("{prefix}-"), "#")
 }
 
-/// What an event returned, as the table writes it; the event itself where it returns nothing.
+/// Carries out an event. Returns its result as the table writes it, or the event itself if it has none.
 fn carry_out(
     leases: &mut Leases,
     now: &mut Now,

@@ -9,7 +9,7 @@ use crate::transport::Servers;
 use crate::{Decision, Period};
 
 thread_local! {
-    /// What the clock said last, in nanoseconds since 1970.
+    /// The last reading of the clock, in nanoseconds since 1970.
     static READ_NS: Cell<i64> = const { Cell::new(0) };
 }
 
@@ -21,7 +21,7 @@ fn monotonic_ns() -> i64 {
     time.tv_sec * 1_000_000_000 + time.tv_nsec
 }
 
-/// How far the wall clock is ahead of the clock that all processes of the machine have in common.
+/// Returns how far the wall clock is ahead of the clock that all processes of the machine have in common.
 fn wall_ahead_ns() -> i64 {
     loop {
         let (before, wall, after) =

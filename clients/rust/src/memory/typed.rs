@@ -1,5 +1,5 @@
-//! Calls that the engine decides without words: of one limit in numbers, with no option but LEAVE. Other calls are written as
-//! a command, as for a server.
+//! Calls that the engine decides without words: of one limit in numbers, with no option but LEAVE. Other calls are written
+//! as a command, as for a server.
 
 use std::time::Duration;
 
@@ -29,28 +29,28 @@ pub enum LimitNumbers {
 }
 
 impl LimitNumbers {
-    /// A rate; `None` if a number is out of range.
+    /// Creates a rate; `None` if a number is out of range.
     pub fn rate(max_burst: u64, count: u64, period: Period) -> Option<LimitNumbers> {
         let Length::Ms(period_ms) = period.length() else { return None };
         let is_in_range = max_burst < MAX_NUMBER && (1..=MAX_NUMBER).contains(&count);
         is_in_range.then_some(LimitNumbers::Rate { max_burst, count, period_ms })
     }
 
-    /// A sliding window; `None` if a number is out of range.
+    /// Creates a sliding window; `None` if a number is out of range.
     pub fn sliding(limit: u64, period: Period, buckets: Option<u32>) -> Option<LimitNumbers> {
         let is_in_range = limit <= MAX_NUMBER && buckets.is_none_or(|n| (1..=65_536).contains(&n));
         let kind = WindowKind::Sliding { buckets };
         is_in_range.then_some(LimitNumbers::Window { limit, period, kind })
     }
 
-    /// A window of the calendar; `None` if the limit is out of range, or `from` is not valid.
+    /// Creates a window of the calendar; `None` if the limit is out of range, or `from` is not valid.
     pub fn fixed(limit: u64, period: Period, from: Option<&str>) -> Option<LimitNumbers> {
         let start = from.map(|from| Start::parse(from.as_bytes())).transpose().ok()?;
         let kind = WindowKind::Fixed { start, zone: None };
         (limit <= MAX_NUMBER).then_some(LimitNumbers::Window { limit, period, kind })
     }
 
-    /// The limit of the engine, with the share and the settings of `server`.
+    /// Returns the limit of the engine, with the share and the settings of `server`.
     fn of(&self, server: &MemoryServer) -> Result<EngineLimit, Error> {
         let share = server.share();
         match *self {
@@ -77,7 +77,7 @@ pub(crate) struct TypedCall {
 }
 
 impl TypedCall {
-    /// `None` if the call has to be written as a command, also because only that says what is wrong with it.
+    /// Creates a call; `None` if it has to be written as a command, also because only that says what is wrong with it.
     pub fn new<L: Limit>(
         key: &[u8],
         limit: &L,

@@ -204,7 +204,8 @@ fn value_of(frame: Resp3Frame) -> Value {
     }
 }
 
-/// Why there is no connection. The crate says only in words that a connection was refused, so another one is tried.
+/// Returns the reason why there is no connection. The crate says only in words that a connection was refused, so another one
+/// is tried.
 async fn failed_to_connect(error: FredError, address: Option<(String, u16)>) -> Failure {
     let kind = match (error.kind(), address) {
         (ErrorKind::Auth | ErrorKind::Config, _) => FailureKind::Login,
@@ -220,8 +221,8 @@ async fn failed_to_connect(error: FredError, address: Option<(String, u16)>) -> 
 impl TryFrom<Config> for Servers {
     type Error = Error;
 
-    /// What the crate fred connects to by this configuration: one server, the master that Sentinel names, or a cluster. Of
-    /// the other settings those that log in, select a database and speak TLS are used.
+    /// Returns the servers that the crate fred connects to by this configuration: one, the master that Sentinel names, or a
+    /// cluster. Of the other settings, those for the login, the database and TLS are used.
     ///
     /// # Errors
     ///

@@ -29,9 +29,9 @@ use super::{
 };
 use crate::Error;
 
-/// How many calls may wait to be written to a connection.
+/// The most calls that wait to be written to a connection.
 const BUFFERED_CALLS: usize = 256;
-/// For this long after a reply a connection is taken to be open without a look: the server cannot have closed it much
+/// The time after a reply in which a connection is taken to be open without a look: the server cannot have closed it much
 /// earlier than the next command would arrive.
 const FRESH: Duration = Duration::from_micros(100);
 /// Turns of the runtime in which a connection that the server closed is noticed: one reads from the network, the next ends
@@ -121,9 +121,9 @@ struct RedisConnection {
     watched: Option<Watched>,
 }
 
-/// What is known of a connection whose stream is the limiter's own.
+/// A connection whose stream is the limiter's own.
 struct Watched {
-    /// How many bytes were written.
+    /// The number of bytes that were written.
     written: Arc<AtomicU64>,
     /// The task that has the stream.
     driver: AbortHandle,
@@ -161,7 +161,7 @@ impl Connection for RedisConnection {
 }
 
 impl RedisConnection {
-    /// What becomes of sending. Where nothing was written since it began, nothing was sent.
+    /// Waits for the replies. If nothing was written since it began, its error says that nothing was sent.
     ///
     /// With TLS the crate is relied on: it gives an error at once if the connection was closed before the command was handed
     /// to it. What the server has done gets some turns of the runtime to be noticed.
@@ -198,7 +198,7 @@ impl RedisConnection {
 struct WatchedStream {
     stream: Stream,
     written: Arc<AtomicU64>,
-    /// When something was read last.
+    /// The time of the last read.
     read_at: Instant,
 }
 
@@ -220,7 +220,7 @@ macro_rules! with_stream {
 }
 
 impl WatchedStream {
-    /// An error if the server has closed the stream.
+    /// Returns an error if the server has closed the stream.
     fn check_open(&mut self) -> io::Result<()> {
         let mut byte = [MaybeUninit::uninit()];
         let peeked = with_stream!(self, stream => SockRef::from(&*stream).peek(&mut byte));

@@ -1,4 +1,4 @@
-//! What a limiter answers, and after how long, while Redis does not answer.
+//! The answers of a limiter while Redis does not answer, and the time until they come.
 //!
 //! The first test writes the table into the page that OUTAGES_TABLE names.
 
@@ -19,11 +19,11 @@ use super::proxy::Proxy;
 
 const MS: Duration = Duration::from_millis(1);
 const DEADLINE: Duration = Duration::from_millis(250);
-/// What a call may take beyond its deadline on a machine that does not stand still.
+/// The time that a call may take beyond its deadline on a machine that does not stand still.
 const SLACK: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How calls were answered, and after how long.
+/// The answers to calls, and the time until they came.
 #[derive(Default)]
 struct Answers {
     kinds: BTreeMap<&'static str, usize>,
@@ -151,7 +151,7 @@ impl Caller {
         }
     }
 
-    /// How long it takes until the server decides again, which begins now.
+    /// Returns the time from now until the server decides again.
     #[track_caller]
     fn decides_again(&self, within: Duration) -> Duration {
         let begin = Instant::now();

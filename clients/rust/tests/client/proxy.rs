@@ -74,17 +74,17 @@ impl Proxy {
         self.port
     }
 
-    /// How late replies are.
+    /// Sets how late replies are.
     pub fn delay(&self, delay: Duration) {
         self.how.lock().unwrap().delay = delay;
     }
 
-    /// Whether nothing arrives any more.
+    /// Sets whether nothing arrives any more.
     pub fn drops(&self, drops: bool) {
         self.how.lock().unwrap().drops = drops;
     }
 
-    /// How many bytes of each reply pass before the rest is dropped.
+    /// Sets how many bytes of each reply pass before the rest is dropped.
     pub fn cut(&self, cut: usize) {
         self.how.lock().unwrap().cut = Some(cut);
     }

@@ -1,4 +1,4 @@
-//! How often leases are renewed, on tokio's clock, which stands still until all tasks wait.
+//! The pauses between renewals of leases, on tokio's clock, which stands still until all tasks wait.
 
 use std::future::pending;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -19,7 +19,7 @@ const SECOND: Duration = Duration::from_secs(1);
 struct Holder {
     start: Instant,
     loses_leases: Arc<AtomicBool>,
-    /// When renewals arrived that do not change the length, in seconds.
+    /// The times at which renewals arrived that do not change the length, in seconds after the start.
     renewed_at: Arc<Mutex<Vec<f64>>>,
 }
 
@@ -28,7 +28,7 @@ impl Holder {
         Holder { start: Instant::now(), loses_leases: Arc::default(), renewed_at: Arc::default() }
     }
 
-    /// When renewals arrived since the last time, in seconds after the start, in tenths.
+    /// Returns the times of renewals since the last call, rounded to tenths.
     fn renewed_at(&self) -> Vec<f64> {
         std::mem::take(&mut self.renewed_at.lock().unwrap())
     }
@@ -75,7 +75,7 @@ impl Connection for Holder {
     }
 }
 
-/// Were renewals as rare as the new lease allows before the server knows it, the old one would end.
+/// If renewals became as rare as the new lease allows before the server knows it, the old lease would end.
 #[tokio::test(start_paused = true)]
 async fn a_longer_lease_slows_renewals_only_when_the_server_has_confirmed_it() {
     let server = Holder::new();

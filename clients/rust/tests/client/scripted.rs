@@ -41,7 +41,7 @@ impl Script {
         self.0.lock().unwrap().replies.push_back(replies);
     }
 
-    /// What was sent since the last time, with blanks between the words.
+    /// Returns what was sent since the last time, with blanks between the words.
     pub fn sent(&self) -> Vec<String> {
         std::mem::take(&mut self.0.lock().unwrap().sent)
     }

@@ -43,7 +43,7 @@ async fn is_ready(future: &mut (impl Future + Unpin)) -> bool {
     poll_fn(|context| Poll::Ready(Pin::new(&mut *future).poll(context).is_ready())).await
 }
 
-/// How much of a window is counted or held.
+/// Returns how much of a window is counted or held.
 async fn used(limiter: &Limiter, key: &str, window: &Window) -> u64 {
     let reply = limiter.look(key, window).quantity(0).await.unwrap();
     reply.limit - reply.remaining

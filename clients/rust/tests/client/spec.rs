@@ -164,7 +164,7 @@ fn all_as_json(reply: &AllReply) -> Json {
     json
 }
 
-/// Whether all that is expected is there.
+/// Returns whether all that is expected is there.
 fn assert_means(found: &Json, expected: &Json, case: &Json) {
     match expected {
         Json::Object(fields) => {

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Whether the server was built with TLS. One without it does not know the settings; another refuses the value.
+/// Returns whether the server was built with TLS. One without it does not know the settings; another refuses the value.
 fn knows_tls() -> bool {
     let refused = ["--port", "0", "--tls-port", "0", "--tls-auth-clients", "wrong"];
     let output = Command::new(server_binary()).args(refused).output().unwrap();
