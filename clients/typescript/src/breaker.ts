@@ -23,7 +23,7 @@ export class Breaker {
   #failures = 0;
   #lastFailure = -Infinity;
   #lastAnswer = -Infinity;
-  #isServing = true;
+  #lastServed = -Infinity;
   #lastError: unknown = undefined;
   #pause: NodeJS.Timeout | undefined;
   #probing = false;
@@ -38,14 +38,9 @@ export class Breaker {
     return this.#open;
   }
 
-  /** The time of the server's last answer. */
-  get lastAnswer(): number {
-    return this.#lastAnswer;
-  }
-
-  /** False if the last answer was an error reply that says that no call can be served now, such as LOADING. */
-  get isServing(): boolean {
-    return this.#isServing;
+  /** The time of the server's last answer, except error replies that say that a call cannot be served now. */
+  get lastServed(): number {
+    return this.#lastServed;
   }
 
   /** Returns the error of a call that is not sent. */
@@ -53,10 +48,10 @@ export class Breaker {
     return new Unreachable("Redis did not answer the calls before this one", { cause: this.#lastError });
   }
 
-  /** Records an answer of the server. `isServing` is false for an error reply that says that no call can be served now. */
-  answered(now: number, isServing = true): void {
+  /** Records an answer of the server. `isServed` is false for an error reply that says that a call cannot be served now. */
+  answered(now: number, isServed = true): void {
     this.#lastAnswer = now;
-    this.#isServing = isServing;
+    if (isServed) this.#lastServed = now;
     this.#failures = 0;
     if (this.#open) this.#close();
   }
@@ -90,7 +85,7 @@ export class Breaker {
     this.#probe().then(
       () => {
         this.#probing = false;
-        this.answered(performance.now());
+        this.answered(performance.now(), false);
       },
       (error: unknown) => {
         this.#probing = false;

@@ -246,7 +246,7 @@ export class Core {
   /** Returns the error of a call whose deadline has passed. */
   #expired(key: Key | undefined, breaker: Breaker, began: number, withinMs: number): Error {
     const { lastError } = this.#transport;
-    if (breaker.isServing && breaker.lastAnswer > began + withinMs * EARLY) {
+    if (breaker.lastServed > began + withinMs * EARLY) {
       return new Busy(`no reply within ${withinMs} ms, as many calls are under way; the server answers others`);
     }
     if (lastError instanceof Busy) return lastError;

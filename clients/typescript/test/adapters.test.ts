@@ -1,6 +1,6 @@
 /**
- * The stores for other packages, on a real server: RATELIMIT_SO is the module. The cases are written from the interfaces that
- * express-rate-limit 8.7, @nestjs/throttler 6.7 and rate-limiter-flexible 11.4 document.
+ * The stores for other packages, on a real server: RATELIMIT_SO is the module. The cases are written from the interfaces
+ * that express-rate-limit 8.7, @nestjs/throttler 6.7 and rate-limiter-flexible 11.4 document.
  */
 
 import assert from "node:assert/strict";
@@ -32,10 +32,10 @@ before(async () => (server = await Server.start()));
 after(() => server.end());
 
 let keys = 0;
-/** A key that no other test has. */
+/** Returns a key that no other test uses. */
 const fresh = () => `key-${(keys += 1)}`;
 
-/** A client of nobody. */
+/** A client without a server. */
 async function gone(): Promise<Redis> {
   const client = new Redis(await freePort(), "127.0.0.1", { lazyConnect: true, retryStrategy: () => null });
   client.on("error", () => {});
@@ -53,7 +53,7 @@ for (const [library, open] of SINGLE) {
       return made;
     };
 
-    test("increment counts from 1 on, and tells when the window ends, which its first hit began", async () => {
+    test("increment counts from 1, and returns the end of the window that the first hit began", async () => {
       const [key, counted] = [fresh(), store(3000)];
       const began = Date.now();
       const first = await counted.increment(key);
@@ -64,14 +64,14 @@ for (const [library, open] of SINGLE) {
       const asked = Date.now();
       const second = await counted.increment(key);
       assert.equal(second.totalHits, 2);
-      // The time that the answer was under way is not known to the server.
+      // The server does not know how long its reply is under way.
       const underWay = Date.now() - asked;
       assert.ok(Number(second.resetTime) - underWay <= end + 2, "the second hit does not move the end");
       await sleep(Math.max(0, end - Date.now()) + 20);
       assert.equal((await counted.increment(key)).totalHits, 1, "a new window");
     });
 
-    test("get looks, and knows no key without hits", async () => {
+    test("get counts nothing, and returns undefined for a key without hits", async () => {
       const [key, counted] = [fresh(), store(60_000)];
       assert.equal(await counted.get(key), undefined);
       await counted.increment(key);
@@ -103,7 +103,7 @@ for (const [library, open] of SINGLE) {
         const asked = Date.now();
         const again = await counted.increment(key);
         assert.equal(again.totalHits, 1);
-        // The time that the answer was under way is not known to the server.
+        // The server does not know how long its reply is under way.
         const moved = Number(again.resetTime) - (Date.now() - asked) - Number(resetTime);
         assert.ok(moved <= 2, `the end moved by ${moved} ms`);
       }
@@ -168,7 +168,7 @@ for (const [library, open] of SINGLE) {
       listening.closeAllConnections();
     });
 
-    test("an error of Redis is the store's error, and a limiter answers as it was told to", async () => {
+    test("an error of Redis is the store's error, and `unreachable` of a limiter decides", async () => {
       const client = await gone();
       const made = new RatelimitStore(client);
       made.init({ windowMs: 1000 });
@@ -188,7 +188,7 @@ for (const [library, open] of SINGLE) {
     before(() => (opened = open(server.port)));
     after(() => opened.close());
     const storage = (): ThrottlerStorage => new RatelimitThrottlerStorage(opened.client);
-    /** Hits until one is denied, which is the second one unless the window ends between. */
+    /** Hits until one is denied: the second, unless the window ends in between. */
     const denied = async (hit: () => ReturnType<ThrottlerStorage["increment"]>) => {
       for (let at = 0; at < 100; at += 1) {
         const began = Date.now();
@@ -256,7 +256,7 @@ for (const [library, open] of SINGLE) {
     after(() => opened.close());
     const limiter = (options: Partial<ConstructorParameters<typeof RateLimiterRatelimit>[0]>): RateLimiterRatelimit =>
       new RateLimiterRatelimit({ points: 3, duration: 60, ...options, storeClient: opened.client });
-    /** What a denied call was rejected with. */
+    /** Returns the rejection of a denied call. */
     const denied = async (call: Promise<unknown>): Promise<RateLimiterRes> => {
       const found = await call.then(
         () => assert.fail("it was allowed"),

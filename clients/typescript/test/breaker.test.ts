@@ -1,4 +1,4 @@
-/** The states of a breaker. No server is needed: a test says what time it is. */
+/** The states of a breaker. The tests set the time, and no server is needed. */
 
 import assert from "node:assert/strict";
 import { test, type TestContext } from "node:test";
@@ -7,7 +7,7 @@ import { Breaker, FAILURES, PAUSE_MS } from "../src/breaker.js";
 
 const ERROR = new Error("gone");
 
-/** What is to be called after a pause. Node 18 and later ones mock timers in different ways. */
+/** Replaces setTimeout, and returns its calls. Node 18 and later versions mock timers in different ways. */
 function heldTimers(context: TestContext): { call: () => void; ms: number }[] {
   const held: { call: () => void; ms: number }[] = [];
   context.mock.method(globalThis, "setTimeout", (call: () => void, ms: number) => {
@@ -17,7 +17,7 @@ function heldTimers(context: TestContext): { call: () => void; ms: number }[] {
   return held;
 }
 
-/** A breaker whose probes end when the test says so, and how many were sent. */
+/** A breaker whose probes the test ends, with their number. */
 class Probed {
   readonly breaker = new Breaker(() => {
     this.probes += 1;
@@ -26,7 +26,7 @@ class Probed {
   probes = 0;
   end = { answer: () => {}, fail: (_: Error) => {} };
 
-  /** One that calls in a row have opened. */
+  /** Returns one that is open. */
   static opened(): Probed {
     const probed = new Probed();
     for (let call = 1; call <= FAILURES; call += 1) {
@@ -48,29 +48,30 @@ test("an error reply that says that no call can be served is an answer", () => {
   for (let call = 1; call <= 2 * FAILURES; call += 1) {
     breaker.failed(call * 1000, call * 1000 + 500, ERROR);
     breaker.answered(call * 1000 + 700, false);
-    assert.deepEqual([breaker.isOpen, breaker.isServing], [false, false]);
+    assert.deepEqual([breaker.isOpen, breaker.lastServed], [false, -Infinity]);
   }
   breaker.answered(9000);
-  assert.equal(breaker.isServing, true);
+  breaker.answered(9500, false);
+  assert.equal(breaker.lastServed, 9000);
 });
 
-test("an answer between begins the row anew", () => {
+test("an answer in between resets the failures", () => {
   const { breaker } = new Probed();
   breaker.failed(1000, 1500, ERROR);
   breaker.failed(2000, 2500, ERROR);
   breaker.answered(2700);
-  assert.equal(breaker.lastAnswer, 2700);
+  assert.equal(breaker.lastServed, 2700);
   breaker.failed(3000, 3500, ERROR);
   assert.equal(breaker.isOpen, false);
 });
 
-test("calls at the same time fail once", () => {
+test("calls that fail at the same time count as one", () => {
   const { breaker } = new Probed();
   for (let call = 0; call < 10; call += 1) breaker.failed(1000, 1500 + call, ERROR);
   assert.equal(breaker.isOpen, false);
 });
 
-test("a failure counts nothing while others were answered", () => {
+test("a failure does not count if another call was answered meanwhile", () => {
   const { breaker } = new Probed();
   breaker.answered(1200);
   breaker.failed(1000, 1500, ERROR);
@@ -98,7 +99,7 @@ test("a probe that is answered closes it", async () => {
   const probed = Probed.opened();
   probed.end.answer();
   await new Promise(setImmediate);
-  assert.equal(probed.breaker.isOpen, false);
+  assert.deepEqual([probed.breaker.isOpen, probed.breaker.lastServed], [false, -Infinity]);
 });
 
 test("the answer to a call closes it, and a probe that fails then sends no other", async (context) => {

@@ -1,4 +1,4 @@
-/** What is sent, and what is made of the reply, without a server. */
+/** The words of calls and the results of replies, without a server. */
 
 import assert from "node:assert/strict";
 import { createRequire } from "node:module";
@@ -27,7 +27,7 @@ import {
   type Reservation,
 } from "../src/index.js";
 import { isRefused } from "../src/errors.js";
-import { CASES, SPOKEN, inCamelCase, limit, means, Recorder, refused, run, told } from "./fixtures.js";
+import { CASES, SPOKEN, inCamelCase, limit, means, Recorder, refused, run, errorOf } from "./fixtures.js";
 
 class IoredisRecorder extends Recorder {
   call(...words: unknown[]): Promise<unknown> {
@@ -86,14 +86,14 @@ suite("calls", () => {
     assert.deepEqual(recorder.routed, ["{u}a", false, "w", true, "h", true]);
   });
 
-  test("large numbers are given as bigint, and what is no whole number is refused", async () => {
+  test("large numbers are bigints, and numbers that are not whole are refused", async () => {
     const recorder = new Recorder(ALLOWED);
     await new Limiter(recorder).throttle("k", { burst: 2n ** 62n, count: 1, period: 1 }, { quantity: -(2n ** 62n) });
     assert.deepEqual(recorder.sent, ["RL.THROTTLE k 4611686018427387904 1 1 -4611686018427387904 MS"]);
     for (const quantity of [1.5, NaN, 2 ** 60]) {
       await assert.rejects(
         new Limiter(new Recorder()).throttle("k", "@free", { quantity }),
-        told(RangeError, "quantity must be a whole number"),
+        errorOf(RangeError, "quantity must be a whole number"),
       );
     }
   });
@@ -175,7 +175,7 @@ suite("calls", () => {
     assert.equal(recorder.sent.length, 2);
   });
 
-  test("limits that say two things are refused", async () => {
+  test("contradictory limits are refused", async () => {
     const ask = (window: Window | string) => new Limiter(new Recorder(ALLOWED)).window("k", window as Window);
     await assert.rejects(ask({ limit: 1, period: "1d", tz: "UTC" }), /tz must be used with fixed/);
     await assert.rejects(ask({ limit: 1, period: "1d", start: "09:00" }), /start must be used with fixed/);
@@ -299,42 +299,42 @@ suite("calls", () => {
       ],
       ["the client must be one of node-redis or ioredis, not undefined", () => new Limiter(undefined as never)],
     ];
-    for (const [text, ask] of wrong) await assert.rejects(async () => ask(), told(TypeError, text), ask.toString());
+    for (const [text, ask] of wrong) await assert.rejects(async () => ask(), errorOf(TypeError, text), ask.toString());
     await assert.rejects(
       limiter.throttle("k", "@free", { block: 0.5 }),
-      told(RangeError, "block must be a whole number"),
+      errorOf(RangeError, "block must be a whole number"),
     );
-    await assert.rejects(limiter.throttle("k", "@free", { block: -1 }), told(RangeError, "block must be milliseconds"));
+    await assert.rejects(
+      limiter.throttle("k", "@free", { block: -1 }),
+      errorOf(RangeError, "block must be milliseconds"),
+    );
     await assert.rejects(
       limiter.reserve("k", "@day", { lease: 0 }),
-      told(RangeError, "lease must be milliseconds from 1"),
+      errorOf(RangeError, "lease must be milliseconds from 1"),
     );
     for (const ban of [0, "0s", "1mo", "soon", "", "-5s"]) {
       await assert.rejects(
         limiter.window("k", "@day", { ban }),
-        told(RangeError, "ban must be milliseconds"),
+        errorOf(RangeError, "ban must be milliseconds"),
         `${ban}`,
       );
     }
     for (const deadline of [0, -1, NaN, Infinity])
       assert.throws(
         () => new Limiter(recorder, { deadline }),
-        told(RangeError, "deadline must be milliseconds above 0"),
+        errorOf(RangeError, "deadline must be milliseconds above 0"),
       );
     assert.deepEqual(recorder.sent, []);
   });
 
-  test("a limit can be written as people say it", () => {
+  test("a limit can be written in words", () => {
     for (const { say, options, rate, window, error } of SPOKEN) {
       const given = inCamelCase(options ?? {}) as object;
-      if (error) {
-        assert.throws(() => Rate.per(say, given), told(RangeError, ""), say);
-        continue;
-      }
+      if (error) assert.throws(() => Rate.per(say, given), errorOf(RangeError, ""), say);
       if (rate) assert.deepEqual(Rate.per(say, given), limit({ rate }), say);
       if (window) assert.deepEqual(Window.per(say, given), limit({ window }), say);
     }
-    assert.throws(() => Rate.per(30 as never), told(TypeError, "a limit is written as"));
+    assert.throws(() => Rate.per(30 as never), errorOf(TypeError, "a limit is written as"));
     for (const [make, text] of [
       [() => Rate.per("30/m"), /^a limit is written as "30\/min", .*, not "30\/m": m is min or mo$/],
       [() => Rate.per("30"), /^a limit is written as "30\/min"/],
@@ -348,7 +348,7 @@ suite("calls", () => {
     }
   });
 
-  test("a limit in words where a limit belongs says what to call", async () => {
+  test("for a limit in words the error names the function that parses it", async () => {
     const recorder = new Recorder();
     const limiter = new Limiter(recorder);
     for (const [call, maker] of [
@@ -357,7 +357,7 @@ suite("calls", () => {
       [() => limiter.throttle("k", "30/min" as never), 'Rate.per("30/min")'],
       [async () => clause.throttle("k", "30/min" as never), 'Rate.per("30/min")'],
     ] as const) {
-      await assert.rejects(call, told(TypeError, `a limit in words must be made by ${maker}`));
+      await assert.rejects(call, errorOf(TypeError, `a limit in words must be made by ${maker}`));
     }
     assert.deepEqual(recorder.sent, []);
   });
@@ -366,7 +366,7 @@ suite("calls", () => {
     const recorder = new Recorder();
     for (const limiter of [new Limiter(recorder), new MemoryLimiter()]) {
       for (const period of ["1 hours", "1 h", "hour", "5 per minute", "", "-1s", "1.5s"]) {
-        const wrong = told(RangeError, 'period must be seconds, or a text such as "10s"');
+        const wrong = errorOf(RangeError, 'period must be seconds, or a text such as "10s"');
         await assert.rejects(limiter.window("k", { limit: 5, period }), wrong, period);
         await assert.rejects(limiter.throttle("k", { burst: 5, count: 1, period }), wrong, period);
       }
@@ -377,7 +377,7 @@ suite("calls", () => {
       assert.ok((await memory.window(`${period}`, { limit: 5, period })).allowed);
   });
 
-  test("what lies under a key, in the shapes of RESP2 and RESP3", async () => {
+  test("info reads the replies of RESP2 and RESP3", async () => {
     const flat = [
       "kind",
       "window",
@@ -418,7 +418,7 @@ suite("calls", () => {
 });
 
 suite("settling", () => {
-  /** The words after those of RL.ACQUIRE, and the outcome. */
+  /** Returns the commands after RL.ACQUIRE, and the outcome. */
   async function settled(
     replies: unknown[],
     work: (job: Reservation) => unknown = () => "result",
@@ -442,11 +442,11 @@ suite("settling", () => {
     throw new EvalError("work");
   };
 
-  test("success applies and answers what the work answers", async () => {
+  test("success applies, and acquire returns the result of the work", async () => {
     assert.deepEqual(await settled([RESERVED, 1]), ["RL.APPLY k job", "result"]);
   });
 
-  test("an error releases, and is not hidden by what goes wrong with that", async () => {
+  test("an error releases, and is not hidden by an error of releasing", async () => {
     assert.deepEqual(await settled([RESERVED, 1], fail), ["RL.RELEASE k job", "EvalError"]);
     assert.deepEqual(await settled([RESERVED, refused()], fail), ["RL.RELEASE k job", "EvalError"]);
   });
@@ -456,14 +456,14 @@ suite("settling", () => {
     assert.deepEqual(await settled([RESERVED, 0], fail, { window: semaphore(3) }), ["RL.RELEASE k job", "EvalError"]);
   });
 
-  test("a policy that turns out to be a semaphore is given back", async () => {
+  test("a policy that turns out to be a semaphore is released", async () => {
     const error = new ErrorReply("ERR the reservation is a semaphore's and must be given back with RL.RELEASE");
     const words = await settled([RESERVED, error, 1], undefined, { window: "@jobs" });
     assert.deepEqual(words, ["RL.APPLY k job", "RL.RELEASE k job", "result"]);
-    // Any other error releases nothing, whatever its text says.
+    // Other errors release nothing, whatever their text is.
     const other = new ErrorReply("WRONGTYPE the key holds no semaphore");
     assert.deepEqual(await settled([RESERVED, other], undefined, { window: "@jobs" }), ["RL.APPLY k job", "Error"]);
-    // Who says how it is settled is told that it cannot be.
+    // If the caller chose apply, the error is thrown.
     const chosen = await settled([RESERVED, error, 1], undefined, { window: "@jobs", settle: "apply" });
     assert.deepEqual(chosen, ["RL.APPLY k job", "Error"]);
   });
@@ -477,7 +477,7 @@ suite("settling", () => {
     assert.deepEqual(await settled([RESERVED, 1], undefined, { window: "@day" }), ["RL.APPLY k job", "result"]);
   });
 
-  test("what was used is applied once", async () => {
+  test("work that settles is not settled again", async () => {
     assert.deepEqual(await settled([RESERVED, 1], (job) => job.apply(37)), ["RL.APPLY k job 37", true]);
     assert.deepEqual(await settled([RESERVED, 0], (job) => job.release()), ["RL.RELEASE k job", false]);
   });
@@ -502,11 +502,11 @@ suite("settling", () => {
     assert.ok(new Lapsed() instanceof Error);
   });
 
-  test("where nothing is reserved nothing is settled", async () => {
+  test("if nothing is reserved, nothing is settled", async () => {
     assert.deepEqual(await settled([[0, 3, 3, -1, 0, null]], undefined, { quantity: 0 }), ["result"]);
   });
 
-  test("without Redis the work runs or not as chosen", async () => {
+  test("without Redis `unreachable` decides whether the work runs", async () => {
     assert.deepEqual(await settled([refused()]), ["Error"]);
     assert.deepEqual(await settled([refused()], undefined, { unreachable: "allow" }), ["result"]);
     assert.deepEqual(await settled([refused()], undefined, { unreachable: "deny" }), ["Denied"]);
@@ -515,7 +515,7 @@ suite("settling", () => {
     assert.deepEqual(await settled([RESERVED, refused()]), ["RL.APPLY k job", "Error"]);
   });
 
-  test("a busy server is told at the end, whatever was chosen", async () => {
+  test("Busy is thrown at the end, whatever `unreachable` is", async () => {
     for (const unreachable of ["raise", "allow", "deny"] as const) {
       const busy = new Error("max number of clients reached");
       assert.deepEqual(await settled([RESERVED, busy], undefined, { unreachable }), ["RL.APPLY k job", "Busy"]);
@@ -528,7 +528,7 @@ suite("without Redis", () => {
     new Limiter(new Recorder(error), { unreachable }).throttle("k", "@free");
   class ReplyError extends Error {}
 
-  test("trouble with the connection is answered as chosen", async () => {
+  test("errors of the connection are answered by `unreachable`", async () => {
     for (const error of [
       refused(),
       new SocketClosedUnexpectedlyError(),
@@ -545,13 +545,13 @@ suite("without Redis", () => {
     }
   });
 
-  test("error replies are thrown whatever was chosen", async () => {
+  test("error replies are thrown whatever `unreachable` is", async () => {
     for (const error of [
       new ErrorReply("ERR max_burst must be 0 or more"),
       new ReplyError("ERR max_burst must be 0 or more"),
       new ErrorReply("WRONGPASS"),
       new TypeError("a mistake"),
-      // All clients of a pool are in use: Redis is there.
+      // All clients of a pool are in use, but Redis is there.
       new TimeoutError("Timeout waiting for a client after 3000ms"),
     ]) {
       for (const unreachable of ["raise", "allow", "deny"] as const)
@@ -575,7 +575,7 @@ suite("without Redis", () => {
     });
   });
 
-  test("a server that has no more connections to give is busy, not out of reach", async () => {
+  test("a server that accepts no more connections is busy, not out of reach", async () => {
     for (const error of [
       new ErrorReply("ERR max number of clients reached"),
       new Error("ERR max number of clients reached"),
@@ -584,7 +584,7 @@ suite("without Redis", () => {
     }
   });
 
-  test("another object with the same methods answers instead", async () => {
+  test("another object with the same methods decides instead", async () => {
     const asked: unknown[][] = [];
     const reply = await new Limiter(new Recorder(ALLOWED)).throttle("k", "@free");
     const method =
@@ -610,7 +610,7 @@ suite("without Redis", () => {
     await assert.rejects(limiter.throttleRo("k", "@free"), /ECONNREFUSED/, "a method that it has not");
   });
 
-  test("the sixth element is there as well", async () => {
+  test("replies have the sixth element too", async () => {
     const limiter = (unreachable: "allow" | "deny") => new Limiter(new Recorder(refused()), { unreachable });
     const atmost = { quantity: 7, atmost: true };
     assert.equal((await limiter("allow").throttle("k", "@free", atmost)).granted, 7);
@@ -620,7 +620,7 @@ suite("without Redis", () => {
     assert.deepEqual([all.limited, all.clause, all.answers], [1, 0, []]);
   });
 
-  test("what Redis never denies is not denied", async () => {
+  test("what Redis never denies is allowed", async () => {
     const limiter = () => new Limiter(new Recorder(refused()), { unreachable: "deny" });
     assert.ok((await limiter().throttle("k", "@free", { quantity: -1 })).allowed);
     assert.ok((await limiter().window("k", "@day", { quantity: 0 })).allowed);
@@ -629,7 +629,7 @@ suite("without Redis", () => {
     assert.deepEqual([booked.allowed, booked.waitMs], [true, 0]);
   });
 
-  test("to settle, to list and to look into keys has no answer, whatever answers other calls", async () => {
+  test("settling, listing and inspecting keys throws, whatever decides other calls", async () => {
     for (const unreachable of ["allow", new MemoryLimiter()] as const) {
       const limiter = () => new Limiter(new Recorder(refused()), { unreachable });
       for (const ask of [
@@ -665,7 +665,7 @@ suite("middleware", () => {
   }
   const asked = (words: number[]) => new Limiter(new Recorder(words)).throttle("k", "@free");
 
-  test("an allowed request goes on with headers", async () => {
+  test("an allowed request continues with headers", async () => {
     const found = await handle(await asked([0, 16, 15, -1, 2000]), { limits: "@free", xRateLimit: false });
     assert.deepEqual(found, {
       "RateLimit-Policy": '"free";q=16',
@@ -675,7 +675,7 @@ suite("middleware", () => {
     });
   });
 
-  test("a denied one ends with 429, or as it is told to", async () => {
+  test("a denied request ends with 429, or as `denied` says", async () => {
     const denied = await asked([1, 16, 0, 1500, 2000]);
     const found = await handle(denied);
     assert.deepEqual(
@@ -689,13 +689,13 @@ suite("middleware", () => {
     assert.deepEqual([own["body"], own["Retry-After"]], ["sorry", "2"]);
   });
 
-  test("a busy server is answered 503", async () => {
+  test("the response to Busy is 503", async () => {
     const found = await handle(new Busy("busy"));
     assert.deepEqual([found["status"], found["next"]], [503, undefined]);
     assert.match(String(found["body"]), /#temporary-reduced-capacity"/);
   });
 
-  test("one without a limit goes on, an error is passed on, and 503 says that Redis was not reached", async () => {
+  test("requests without a limit continue, errors are passed on, and 503 says that Redis was not reached", async () => {
     assert.deepEqual(await handle(null), { next: true, status: 200 });
     const error = new Error("trouble");
     assert.equal((await handle(error))["next"], error);

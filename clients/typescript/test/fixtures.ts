@@ -1,4 +1,4 @@
-/** The tables that all clients are tested by, clients/spec, in this client's terms. */
+/** The tables in clients/spec, which test all clients, in the terms of this client. Also doubles that several tests use. */
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -54,9 +54,9 @@ export interface SpokenCase {
   error?: true;
 }
 
-/** Limits as people say them. */
+/** Limits in words. */
 export const SPOKEN: SpokenCase[] = load("spoken.json");
-/** An answer, and what is told beside it. */
+/** A reply with the options of its headers. */
 export interface HeadersCase {
   limits?: LimitCase[];
   names?: string | string[];
@@ -90,13 +90,13 @@ export const MISTAKES: {
   error: "type" | "value";
 }[] = load("mistakes.json");
 
-/** Answers with their headers. */
+/** Replies with their headers. */
 export const HEADERS: (HeadersCase & { headers: Record<string, string> })[] = load("headers.json");
-/** Several answers of one request, with one set of headers, and what it is refused with. */
+/** Several replies for one request, with its headers and the status of its refusal. */
 export const HTTP: { asked: HeadersCase[]; status: number; violated?: string[]; headers: Record<string, string> }[] =
   load("http.json");
 
-/** The numbers of what all clients do, each with its unit. */
+/** The numbers that all clients share, with their units. */
 export const NUMBERS: {
   breaker: { failures: number; pause_ms: number; probe_ms: number };
   lease: Record<"least_ms" | "margin" | "least_margin_ms" | "denial_ms" | "retry_ms" | "lost_ms" | "most_late", number>;
@@ -106,13 +106,13 @@ export const NUMBERS: {
   batches: { expected: number; needed: number; limit: number | null; reservations: number; batch: number }[];
 } = load("numbers.json");
 
-/** What happens to leases, and what they send then. */
+/** Events of leases, and the commands that they send then. */
 export const LEASES: { name: string; limit: LimitCase; options: LocalOptions; steps: Record<string, unknown>[] }[] =
   load("leases.json");
 
 const camel = (name: string) => name.replace(/_(.)/g, (_, letter: string) => letter.toUpperCase());
 
-/** The same with names as they are in TypeScript. */
+/** Returns the value with the names of all fields in camel case. */
 export function inCamelCase(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(inCamelCase);
   if (typeof value !== "object" || value === null) return value;
@@ -129,15 +129,15 @@ export function limit(given: LimitCase): Limit {
   return { limit: most, period, ...options };
 }
 
-/** The reply that a case describes. */
+/** Returns the reply that a case describes. */
 export function replyOf(given: object): Reply {
   const reply = Object.assign({ reachable: true }, inCamelCase(given)) as Reply & { answers?: Reply[] };
   for (const each of [reply, ...(reply.answers ?? [])]) each.allowed = each.limited === 0;
   return reply;
 }
 
-/** What is told of it. */
-export function toldOf(given: HeadersCase): ReplyWithOptions {
+/** Returns the reply of a case with the options of its headers. */
+export function replyWithOptions(given: HeadersCase): ReplyWithOptions {
   const { names, pk } = given;
   return { reply: replyOf(given.reply), limits: (given.limits ?? []).map(limit), names, pk };
 }
@@ -154,7 +154,7 @@ const clauseOf = (given: Case): Clause => clause[given.clause as "throttle"](...
 export const clausesOf = (given: Case | Case[]): Clause | Clause[] =>
   Array.isArray(given) ? given.map(clauseOf) : clauseOf(given);
 
-/** Calls the method that the case is about. */
+/** Calls the method of a case. */
 export function run(limiter: Limiter, given: Case): Promise<unknown> {
   const { key, ids = [], quantity, options } = given;
   switch (given.call) {
@@ -181,7 +181,7 @@ export function run(limiter: Limiter, given: Case): Promise<unknown> {
   }
 }
 
-/** A case names only the fields of the answer that it is about. */
+/** Asserts that a result has the fields of the expected one. It may have more. */
 export function means(found: unknown, expected: unknown, message: string): void {
   if (Array.isArray(expected)) {
     assert.equal((found as unknown[]).length, expected.length, message);
@@ -195,8 +195,8 @@ export function means(found: unknown, expected: unknown, message: string): void 
   }
 }
 
-/** Says of an error whether it is of this class and its text begins so. */
-export const told =
+/** Returns a function that checks the class of an error, and the begin of its text. */
+export const errorOf =
   (kind: typeof Error, text: string) =>
   (error: unknown): boolean =>
     error instanceof kind && error.message.startsWith(text);

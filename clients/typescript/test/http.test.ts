@@ -1,4 +1,4 @@
-/** What HTTP responses tell: the tables of clients/, and the middleware of each framework without a server of Redis. */
+/** HTTP headers and problems: the tables of clients/spec, and the middleware of each framework. No Redis is needed. */
 
 import "reflect-metadata";
 
@@ -20,7 +20,7 @@ import { rateLimit as ofExpress } from "../src/express.js";
 import { rateLimit as ofFastify, rateLimitHook } from "../src/fastify.js";
 import { Busy, headers, mergedHeaders, problem, Rate, Window, type Problem, type Reply } from "../src/index.js";
 import { RateLimit, RateLimitGuard } from "../src/nestjs.js";
-import { HEADERS, HTTP, replyOf, toldOf } from "./fixtures.js";
+import { HEADERS, HTTP, replyOf, replyWithOptions } from "./fixtures.js";
 
 const allowed = replyOf({ limited: 0, limit: 5, remaining: 4, retryAfterMs: null, resetAfterMs: 2000 });
 const denied = replyOf({ limited: 1, limit: 5, remaining: 0, retryAfterMs: 1500, resetAfterMs: 9000 });
@@ -28,7 +28,7 @@ const unreached = replyOf({ ...denied, retryAfterMs: null, reachable: false });
 
 const isWhole = (value: unknown): value is number => Number.isInteger(value) && Number(value) >= 0;
 
-/** The items as a parser that is not ours reads them, after what each must be. */
+/** Returns the items as another parser reads them, after checking their fields. */
 function itemsOf(found: Record<string, string>): [Item, Item][] {
   const policies = parseList(found["RateLimit-Policy"] ?? "") as Item[];
   const limits = parseList(found["RateLimit"] ?? "") as Item[];
@@ -54,7 +54,7 @@ function itemsOf(found: Record<string, string>): [Item, Item][] {
 suite("headers", () => {
   test("each reply gives the headers of its case, and a parser of structured fields reads them", () => {
     for (const given of HEADERS) {
-      const { reply, ...options } = toldOf(given);
+      const { reply, ...options } = replyWithOptions(given);
       const found = headers(reply, options);
       assert.deepEqual(found, given.headers);
       if (reply.reachable) assert.ok(itemsOf(found).length > 0);
@@ -63,13 +63,13 @@ suite("headers", () => {
 
   test("the limits of one request end in one set of headers and one problem", () => {
     for (const given of HTTP) {
-      const told = given.asked.map(toldOf);
-      const found = mergedHeaders(told);
+      const replies = given.asked.map(replyWithOptions);
+      const found = mergedHeaders(replies);
       assert.deepEqual(found, given.headers);
       itemsOf(found);
       if (given.status === 200) continue;
-      const unreachable = told.some(({ reply }) => !reply.allowed && !reply.reachable);
-      const body = unreachable ? problem(unreached) : problem(told);
+      const unreachable = replies.some(({ reply }) => !reply.allowed && !reply.reachable);
+      const body = unreachable ? problem(unreached) : problem(replies);
       assert.equal(body.status, given.status);
       assert.deepEqual(body["violated-policies"], given.violated);
     }
@@ -131,7 +131,7 @@ suite("headers", () => {
     assert.deepEqual([banned["RateLimit"], banned["Retry-After"]], ['"default";r=0;t=600', "600"]);
   });
 
-  test("units, partition keys and the version of the draft are told and checked", () => {
+  test("units, partition keys and the version of the draft are written and checked", () => {
     const limits = Window.per("5/min", { unit: "tokens" });
     const [[policy, limit]] = itemsOf(headers(allowed, { limits, pk: "käufer", version: 10 })) as [[Item, Item]];
     assert.equal(policy[1].get("qu"), "tokens");
@@ -150,11 +150,11 @@ suite("headers", () => {
   test("each kind can be left out", () => {
     assert.deepEqual(headers(denied, { standard: false, xRateLimit: false }), { "Retry-After": "2" });
     assert.throws(() => headers(denied, { names: "ä" }), /printable ASCII/);
-    const told = [
+    const replies = [
       { reply: allowed, names: "a", standard: false },
       { reply: denied, names: "b", xRateLimit: false },
     ];
-    assert.deepEqual(mergedHeaders(told), {
+    assert.deepEqual(mergedHeaders(replies), {
       "RateLimit-Policy": '"b";q=5',
       RateLimit: '"b";r=0;t=2',
       "X-RateLimit-Limit": "5",
@@ -277,7 +277,7 @@ for (const [name, start] of FRAMEWORKS) {
       assert.equal(found["retry-after"], undefined);
     });
 
-    test("a route without a limit tells the application's", async () => {
+    test("a route without a limit has the headers of the application's", async () => {
       const { status, headers: found } = await get("/unlimited");
       assert.deepEqual([status, found["ratelimit"], found["x-ratelimit-limit"]], [200, '"site";r=3;t=2', "5"]);
     });
@@ -311,7 +311,7 @@ for (const [name, start] of FRAMEWORKS) {
   });
 }
 
-test("one middleware that is asked twice tells one item", async () => {
+test("a middleware that asks twice has one item", async () => {
   let remaining = 5;
   const limit = ofExpress(() => ({ ...allowed, remaining: (remaining -= 1) }), { names: "a" });
   const app = express();
@@ -336,7 +336,7 @@ test("a program can answer denials by itself", async () => {
   await app.close();
 });
 
-test("what is no option is a TypeError", async () => {
+test("unknown options are a TypeError", async () => {
   assert.throws(
     () => new RateLimitGuard(site, { limit: 5 } as never),
     /^TypeError: RateLimitGuard has no option "limit"/,

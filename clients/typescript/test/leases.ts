@@ -1,13 +1,13 @@
 /**
- * The proof of leases: processes share one limit. A third of them are killed with SIGKILL and started again at random
- * moments, another third are stopped and continued, and once the server and its replica change their roles. Each writes
- * down every unit that it spends, with the clock readings on which tryTake decided. No (t - period, t] may have more than
- * the limit, and no window of the calendar. Of a limit with FIXED it is the windows of the calendar alone.
+ * Checks leases with processes that share one limit. A third of them are killed with SIGKILL and started again at random
+ * moments, another third are stopped and continued, and once the server and its replica change their roles. Each records
+ * every unit that it spends, with the clock readings on which tryTake decided. No (t - period, t] and no window of the
+ * calendar may have more than the limit. With FIXED this is for windows of the calendar only.
  *
- *     node leases.js proof SECONDS [SEED] [FIXED]  prints what was spent; fails if a window is over
- *     node leases.js reach LIMIT PERCENT SECONDS   what is admitted of what one key admits, and what it costs
- *     node leases.js decide                        how long a decision takes, and a round trip
- *     node leases.js spend                         is a process of clients/python/tests/test_proof.py
+ *     node leases.js proof SECONDS [SEED] [FIXED]  prints the units that were spent; fails if a window has too many
+ *     node leases.js reach LIMIT PERCENT SECONDS   compares the admitted calls with those of a single key
+ *     node leases.js decide                        measures a decision and a round trip
+ *     node leases.js spend                         runs as a process of clients/python/tests/test_proof.py
  *
  * RATELIMIT_SO is the module, LEASES_PROCESSES the number of processes (16), LEASES_LIMIT the limit of the proof (400).
  */
@@ -28,10 +28,10 @@ const PROCESSES = Number(process.env["LEASES_PROCESSES"] ?? 16);
 const PERIOD_MS = 1000;
 const LEASE_MS = 50;
 
-/** The clock that all processes of the machine have in common. */
+/** The clock that all processes of the machine share. */
 const machineMs = (): number => Number(process.hrtime.bigint()) / 1e6;
 
-/** Numbers that a seed repeats (mulberry32). */
+/** Returns a generator of random numbers from a seed (mulberry32). */
 function randomOf(seed: number): () => number {
   let state = seed;
   return () => {
@@ -42,14 +42,14 @@ function randomOf(seed: number): () => number {
   };
 }
 
-/** A call: when it was decided, by the machine's clock and by the wall clock, and whether it was allowed. */
+/** A call, with the time of its decision by the machine's clock and by the wall clock. */
 export interface Taken {
   at: number;
   wall: number;
   allowed: boolean;
 }
 
-/** The bytes of a record: both times in seconds and what was spent, as those of the Python client's proof. */
+/** The length of a record: both times in seconds and the units, as in the Python client's test. */
 const RECORD_BYTES = 24;
 
 function recordOf({ at, wall, allowed }: Taken): Buffer {
@@ -60,7 +60,7 @@ function recordOf({ at, wall, allowed }: Taken): Buffer {
   return record;
 }
 
-/** The most that is spent in any (t - period, t]. */
+/** Returns the largest number of units in any (t - period, t]. */
 export function worstWindow(times: readonly number[], periodMs: number): number {
   const sorted = [...times].sort((one, other) => one - other);
   let [first, worst] = [0, 0];
@@ -71,7 +71,7 @@ export function worstWindow(times: readonly number[], periodMs: number): number 
   return worst;
 }
 
-/** The most that is spent in any window that begins at a multiple of its length. */
+/** Returns the largest number of units in any window that begins at a multiple of its length. */
 export function worstFixedWindow(times: readonly number[], periodMs: number): number {
   const sums = new Map<number, number>();
   for (const at of times) {
@@ -81,7 +81,7 @@ export function worstFixedWindow(times: readonly number[], periodMs: number): nu
   return Math.max(0, ...sums.values());
 }
 
-/** What one key would allow of the same calls, each decided at once. */
+/** Returns the number of these calls that a single key would allow, deciding each at once. */
 function oneKey(calls: readonly Taken[], limit: number, periodMs: number, from: number): number {
   const allowed: number[] = [];
   let first = 0;
@@ -92,7 +92,7 @@ function oneKey(calls: readonly Taken[], limit: number, periodMs: number, from: 
   return allowed.filter((at) => at >= from).length;
 }
 
-/** By the machine's clock. */
+/** A time span by the machine's clock. */
 interface Span {
   begin: number;
   end: number;
@@ -101,15 +101,17 @@ interface Span {
 interface Settings {
   port: number;
   limit: number;
-  /** Calls in a second. */
+  /** Calls per second. */
   rate: number;
   seed: number;
   file: string;
-  /** Windows of the calendar. */
+  /** Whether windows are those of the calendar. */
   fixed: boolean;
-  /** When to begin and to end, if the process that started this one does not say so later. */
+  /** The time span of the calls. Without it the parent process sends one. */
   span?: Span;
-  /** Asks the server by take, and writes at the end. Else each unit is written at once, and only tryTake decides. */
+  /**
+   * Whether to call take, and write the records at the end. Else only tryTake decides, and each record is written at once.
+   */
   isMeasured: boolean;
 }
 
@@ -182,14 +184,14 @@ async function work(settings: Settings): Promise<void> {
   redis.disconnect();
 }
 
-/** What clients/python/tests/test_proof.py wants of a process. */
+/** The arguments of a process of clients/python/tests/test_proof.py. */
 interface Spend {
   port: number;
   file: string;
   limit: number;
   fixed: boolean;
   per_second: number;
-  /** The second of the machine's clock in which it ends. */
+  /** The end, in seconds of the machine's clock. */
   until: number;
 }
 
@@ -198,7 +200,7 @@ function spend({ port, file, limit, fixed, per_second: rate, until }: Spend): Pr
   return work({ port, limit, rate, seed: process.pid, file, fixed, span, isMeasured: false });
 }
 
-/** Starts a process. It begins when all are ready. */
+/** Starts a process, which waits until all are ready. */
 function start(settings: Settings): { child: ChildProcess; isReady: Promise<void>; go: (span: Span) => void } {
   const child = fork(fileURLToPath(import.meta.url), ["work", JSON.stringify(settings)], { stdio: "inherit" });
   child.on("error", () => {});
@@ -228,16 +230,16 @@ function readAll(folder: string): Taken[] {
 
 export interface Proof {
   units: number;
-  /** The most in any period. */
+  /** The largest number of units in any period. */
   worst: number;
-  /** The most in any window of the calendar. */
+  /** The largest number of units in any window of the calendar. */
   worstFixed: number;
   limit: number;
   kills: number;
   stops: number;
 }
 
-/** The replica of a server takes over, which loses nothing, and the way leads to it from now on. */
+/** Makes the replica of a server the master without losing writes, and leads the proxy to it. */
 async function failOver(server: Server, replica: Server, way: Proxy): Promise<void> {
   await server.admin.call("FAILOVER", "TO", "127.0.0.1", replica.port, "TIMEOUT", 20_000);
   for (const end = machineMs() + 60_000; !/role:master/.test(await replica.admin.info("replication"));) {
@@ -247,7 +249,7 @@ async function failOver(server: Server, replica: Server, way: Proxy): Promise<vo
   way.leadTo(replica.port);
 }
 
-/** Runs the processes for so many seconds. */
+/** Runs the processes for some seconds. */
 export async function proof(seconds: number, seed: number, fixed = false): Promise<Proof> {
   const limit = Number(process.env["LEASES_LIMIT"] ?? 400);
   const folder = mkdtempSync(join(tmpdir(), "ratelimit-leases-"));
@@ -314,7 +316,7 @@ async function commands(server: Server): Promise<number> {
   return [...stats.matchAll(/cmdstat_rl\.\w+:calls=(\d+)/gi)].reduce((sum, [, count]) => sum + Number(count), 0);
 }
 
-/** What is admitted of what one key admits of the same calls, without the first two seconds. */
+/** Compares the admitted calls with those that a single key would admit, after the first two seconds. */
 async function reach(limit: number, percent: number, seconds: number): Promise<void> {
   const folder = mkdtempSync(join(tmpdir(), "ratelimit-leases-"));
   const server = await Server.start();
@@ -342,11 +344,11 @@ async function reach(limit: number, percent: number, seconds: number): Promise<v
     const allowed = counted.filter((each) => each.allowed).length;
     const best = oneKey(calls, limit, PERIOD_MS, from);
     const sent = (await commands(server)) / calls.length;
-    const told = [
+    const line = [
       `limit ${limit}/s, ${percent} %: ${counted.length} calls in ${seconds} s, ${allowed} admitted`,
       `${((100 * allowed) / best).toFixed(1)} % of one key's ${best}, ${(100 * sent).toFixed(1)} commands for 100 calls`,
     ];
-    console.log(told.join(", "));
+    console.log(line.join(", "));
   } finally {
     await server.end();
     rmSync(folder, { recursive: true, force: true });
@@ -355,7 +357,7 @@ async function reach(limit: number, percent: number, seconds: number): Promise<v
 
 const median = (times: number[]): number => times.sort((one, other) => one - other)[times.length >> 1] ?? NaN;
 
-/** The median of a decision in the process, and of a round trip, in microseconds. */
+/** Returns the median times of a decision in the process and of a round trip, in microseconds. */
 export async function decide(): Promise<{ decisionUs: number; roundTripUs: number }> {
   const server = await Server.start();
   const redis = new Redis(server.port, "127.0.0.1", { lazyConnect: true });
@@ -366,7 +368,7 @@ export async function decide(): Promise<{ decisionUs: number; roundTripUs: numbe
     local.tryTake(1e8);
     while (local.tryTake() === undefined) await sleep(1);
     const decisions: number[] = [];
-    // A single call is shorter than the clock is exact: ten at a time.
+    // A single call is too short to be measured, so there are ten.
     for (let round = 0; round < 20_000; round += 1) {
       const began = process.hrtime.bigint();
       for (let each = 0; each < 10; each += 1) local.tryTake();

@@ -1,4 +1,4 @@
-/** Leases with a clock and a server of the test's own, and on real servers: RATELIMIT_SO is the module. */
+/** Leases with a clock and a fake server, and on real servers. RATELIMIT_SO is the module. */
 
 import assert from "node:assert/strict";
 import { describe as suite, test } from "node:test";
@@ -33,7 +33,7 @@ class Held implements Timer {
     return () => (this.#timers = this.#timers.filter((each) => each !== timer));
   }
 
-  /** Goes on by so much, and calls whom it has to call on the way. */
+  /** Advances the clock, and calls the timers that are due. */
   async pass(ms: number): Promise<void> {
     const end = this.now + ms;
     for (;;) {
@@ -48,10 +48,10 @@ class Held implements Timer {
   }
 }
 
-/** Lets what was answered be acted on. */
+/** Lets pending promises settle. */
 const settled = () => new Promise(setImmediate);
 
-/** Answers RL.ACQUIRE from `free` units; or as `answer` says, if it says anything. Each call is written down. */
+/** A server that grants RL.ACQUIRE from `free` units, unless `answer` returns a reply. It records all calls. */
 class Fake {
   sent: string[] = [];
   free = 100;
@@ -59,7 +59,7 @@ class Fake {
   reservations = 1;
   answer: (words: string[]) => unknown = () => undefined;
   #before: string[] | undefined;
-  /** What was sent in one turn. */
+  /** The commands that were sent in one turn of the event loop. */
   pipelines: string[][] = [];
 
   async send(words: string[]): Promise<unknown> {
@@ -108,14 +108,14 @@ const units = (sent: string[]) => sent.map((words) => words.replace(/ ?[\w-]{16}
 const lost = () => new DeadlinePassed("no reply");
 const refusal = (text: string) => Object.assign(new Error(text), { name: "ReplyError" });
 const READONLY = "READONLY You can't write against a read only replica.";
-/** The answer that a case describes. */
+/** Returns the reply that a case describes. */
 const answerOf = (given: unknown) => {
   const error = (given as { error?: string } | null)?.error;
   return error === undefined ? given : refusal(error);
 };
 
 suite("leases with a held clock", () => {
-  test("the first take asks the server for what it needs, as the contract says", async () => {
+  test("the first take asks the server for what it needs", async () => {
     const { limit, server } = local({ leave: 5, lease: "200ms" });
     assert.equal(limit.tryTake(3), undefined);
     const reply = await limit.take(3);
@@ -123,11 +123,11 @@ suite("leases with a held clock", () => {
     assert.match(server.sent[0]!, /^100 1s 3 LEAVE 5 LEASE 200 ID [\w-]+-1 ATMOST COUNTLAPSED MS$/);
   });
 
-  test("what is held is spent at once, and settled when it is spent", async () => {
+  test("a batch is spent without the server, and settled when nothing is left", async () => {
     const { limit, server } = local();
     const replies = await Promise.all(Array.from({ length: 20 }, () => limit.take()));
     assert.ok(replies.every(({ allowed }) => allowed));
-    // One for the first, then half a lease's demand for those that came meanwhile.
+    // 1 for the first take, then half a lease's demand for the takes that came meanwhile.
     const acquired = server.sent
       .filter((words) => words.includes("ATMOST"))
       .map((words) => Number(words.split(" ")[2]));
@@ -142,7 +142,7 @@ suite("leases with a held clock", () => {
     );
   });
 
-  test("a take that is given up spends nothing, and its batch is there for others until it is given back", async () => {
+  test("a cancelled take spends nothing, and its batch is left to others until it is given back", async () => {
     const { limit, server } = local();
     const controller = new AbortController();
     const given = limit.take(3, { signal: controller.signal });
@@ -152,7 +152,7 @@ suite("leases with a held clock", () => {
     assert.equal(limit.tryTake(2)?.allowed, true, "of the batch that came");
     await limit.close();
     assert.deepEqual(units(server.sent.slice(1)), ["#2"]);
-    // Without others all of it is given back.
+    // If no others take, all of it is given back.
     const unused = local();
     const again = new AbortController();
     const alone = unused.limit.take(4, { signal: again.signal });
@@ -163,7 +163,7 @@ suite("leases with a held clock", () => {
     assert.deepEqual(units(unused.server.sent.slice(1)), ["#"]);
   });
 
-  /** A limit that holds so many units, asked for when the clock said 1,000,000. */
+  /** Creates a limit that holds this many units, requested when the clock was at 1,000,000. */
   async function holding(quantity: number, options: LocalOptions = {}, roundTripMs = 0) {
     const all = local(options);
     all.server.answer = () => void (all.clock.now += roundTripMs);
@@ -175,7 +175,7 @@ suite("leases with a held clock", () => {
     return all;
   }
 
-  test("a batch is spent until a tenth of its lease is left, from before it was asked for, by both clocks", async () => {
+  test("a batch is spent until a tenth of its lease is left, counted from its request, by both clocks", async () => {
     const late: [string, (clock: Held, by: number) => void][] = [
       ["monotonic", (clock, by) => (clock.now += by)],
       ["wall", (clock, by) => (clock.wallAhead += by)],
@@ -195,7 +195,7 @@ suite("leases with a held clock", () => {
     }
   });
 
-  test("what was not spent at the end is given back, and nothing of it is spent any more", async () => {
+  test("what is left of a batch at its end is given back and not spent", async () => {
     const { limit, server, clock } = await holding(5);
     assert.ok(limit.tryTake(2)?.allowed);
     await clock.pass(90);
@@ -205,7 +205,7 @@ suite("leases with a held clock", () => {
     assert.deepEqual(units(unused.server.sent), ["#"], "released");
   });
 
-  test("a batch that arrives when its lease is over is given back, and after three of them the take is answered", async () => {
+  test("a batch that arrives after its lease is given back, and after three of them the take is answered", async () => {
     const { limit, server, clock } = local();
     server.answer = (words) => void (clock.now += words[0] === "RL.ACQUIRE" ? 95 : 0);
     assert.equal(await limit.take(), AWAY);
@@ -213,7 +213,7 @@ suite("leases with a held clock", () => {
     assert.deepEqual(units(server.sent).filter((words) => words === "#").length, 3);
   });
 
-  test("after a call that was not answered nothing is fetched ahead for 100 ms", async () => {
+  test("after a call without an answer nothing is fetched ahead for 100 ms", async () => {
     const { limit, server, clock } = local({ lease: "1s" }, { limit: 10_000, period: "1s" });
     server.limit = server.free = 10_000;
     const acquired = () => server.sent.filter((words) => words.includes("ATMOST"));
@@ -257,7 +257,7 @@ suite("leases with a held clock", () => {
     }
   });
 
-  test("a take of more than can be had is told the wait for all of it, and what is held stays for others", async () => {
+  test("a take of more than is available gets the wait for all of it, and what is held stays for others", async () => {
     const { limit, server } = local();
     server.free = 4;
     server.answer = (words) => (words.includes("ATMOST") ? undefined : [1, 100, 0, 700, 1000, null]);
@@ -270,7 +270,7 @@ suite("leases with a held clock", () => {
     assert.ok(limit.tryTake(4)?.allowed);
   });
 
-  test("what can never be allowed is told so at once, and nothing is sent for it", async () => {
+  test("a take that can never be allowed is denied at once, and nothing is sent for it", async () => {
     for (const [window, leave, most] of [
       [{ limit: 5, period: "1h" }, 0, 5],
       [{ limit: 5n, period: "1h" }, 2, 3],
@@ -279,8 +279,8 @@ suite("leases with a held clock", () => {
       const { limit, server } = local({ leave }, window);
       server.limit = server.free = Number(window.limit);
       for (const reply of [limit.tryTake(most + 1), await limit.take(most + 1), await limit.take(most + 100)]) {
-        const { allowed, limited, retryAfterMs, limit: told, remaining } = reply!;
-        assert.deepEqual([allowed, limited, retryAfterMs, told, remaining], [false, 1, null, Number(window.limit), 0]);
+        const { allowed, limited, retryAfterMs, limit: most, remaining } = reply!;
+        assert.deepEqual([allowed, limited, retryAfterMs, most, remaining], [false, 1, null, Number(window.limit), 0]);
       }
       assert.deepEqual(server.sent, []);
     }
@@ -291,7 +291,7 @@ suite("leases with a held clock", () => {
     assert.equal(server.sent.length, 1);
   });
 
-  test("so is what can never be allowed by a policy, once the server has told its limit", async () => {
+  test("so is a take that a policy can never allow, once the server has replied with its limit", async () => {
     const { limit, server, clock } = local({}, "@day");
     server.limit = server.free = 5;
     assert.equal((await limit.take(6)).retryAfterMs, null);
@@ -303,7 +303,7 @@ suite("leases with a held clock", () => {
     server.sent = [];
     assert.equal(limit.tryTake(6)?.retryAfterMs, null);
     assert.deepEqual(server.sent, []);
-    // The policy may be another by now, so the server is asked for all of it, and reserves nothing less.
+    // The policy may have changed by now, so the server is asked for all of it or nothing.
     clock.now += 100;
     server.answer = (words) => (words.includes("ATMOST") ? undefined : [1, 5, 3, -1, 1000, null]);
     assert.equal((await limit.take(6)).retryAfterMs, null);
@@ -340,7 +340,7 @@ suite("leases with a held clock", () => {
     }
   });
 
-  test("those who pile up while the server stalls are served by batches of half a lease's demand", async () => {
+  test("takes that pile up while the server stalls are served by batches of half a lease's demand", async () => {
     const { limit, server, clock } = local({}, { limit: 10_000, period: "1s" });
     [server.free, server.limit] = [1e6, 10_000];
     const takes: Promise<Reply>[] = [];
@@ -408,7 +408,7 @@ suite("leases with a held clock", () => {
     assert.ok(!server.sent.some((words) => words.includes("FORCE")), "0 after a lost answer is no loss");
   });
 
-  test("what was spent of a reservation that is gone counts by force", async () => {
+  test("what was spent of a reservation that the server has lost is counted by FORCE", async () => {
     const { limit, server, clock } = await holding(5);
     server.answer = (words) => (words[0] === "RL.APPLY" ? 0 : undefined);
     limit.tryTake(2);
@@ -422,7 +422,7 @@ suite("leases with a held clock", () => {
     assert.deepEqual(units(other.server.sent), ["#3"], "its event has left by itself");
   });
 
-  test("what is counted by force is sent until it was sent, and not twice", async () => {
+  test("RL.WINDOW FORCE is tried until it was sent, and is not sent twice", async () => {
     for (const times of [1, 3]) {
       const { limit, server, clock, state } = await holding(5);
       const forced = () => server.sent.filter((words) => words.includes("FORCE")).length;
@@ -463,7 +463,7 @@ suite("leases with a held clock", () => {
     assert.deepEqual(units(server.sent), ["#2", "#2"]);
   });
 
-  test("close tries three times, and throws what went wrong unless an answer was chosen for that", async () => {
+  test("close tries three times, and throws the last error unless outages are forgiven", async () => {
     for (const isForgiving of [false, true]) {
       const { limit, server, clock, state } = await holding(5);
       state.isForgiving = isForgiving;
@@ -491,7 +491,7 @@ suite("leases with a held clock", () => {
     assert.deepEqual(units(once.server.sent), ["#3", "#3"]);
   });
 
-  test("without Redis what is held is spent, and then unreachable decides", async () => {
+  test("without Redis the batch is spent, and then unreachable decides", async () => {
     const { limit, server, state, clock } = await holding(5);
     state.isAway = true;
     server.answer = () => lost();
@@ -512,7 +512,7 @@ suite("leases with a held clock", () => {
     assert.ok(units(server.sent).includes("#5"));
   });
 
-  test("close settles what is held, and nothing is taken afterwards", async () => {
+  test("close settles the batch, and takes nothing afterwards", async () => {
     const { limit, server } = await holding(5);
     limit.tryTake(2);
     await limit.close();
@@ -528,7 +528,7 @@ suite("leases with a held clock", () => {
     assert.equal(busy.server.sent.length, 2);
   });
 
-  test("a policy of a semaphore is refused once the server says so", async () => {
+  test("a policy that is a semaphore is refused once the server says so", async () => {
     const { limit, server } = local({}, "@jobs");
     const answer = refusal("ERR the reservation is a semaphore's");
     server.answer = (words) => (words[0] === "RL.APPLY" ? answer : undefined);
@@ -538,7 +538,7 @@ suite("leases with a held clock", () => {
     assert.deepEqual(units(server.sent).slice(1), ["#1", "#"]);
   });
 
-  test("what a limit cannot be is refused", () => {
+  test("wrong limits and options are refused", () => {
     for (const [window, options, error] of [
       [{ limit: 5, period: 0 }, {}, /^RangeError: local takes a window with a period; 0 is a semaphore/],
       [{ burst: 1, count: 1, period: 1 } as never, {}, /^TypeError: local takes a window /],
@@ -556,7 +556,7 @@ suite("leases with a held clock", () => {
 });
 
 suite("the leases of each client send the same after the same events", () => {
-  /** What came of an event: what the case says, or `given` if there is nothing to tell. */
+  /** Executes an event of a case. Returns its result, or `given` if it has none. */
   function carryOut(leases: Leases, clock: Held, sent: Round[], event: string, given: never): unknown {
     const round = sent.at(-1)!;
     switch (event) {
@@ -632,13 +632,13 @@ for (const [kind, open] of SINGLE) {
       }
     }
 
-    test("two of them never have more than the limit, and give back what they do not spend", () =>
+    test("two processes never spend more than the limit, and give back what they do not spend", () =>
       on({}, async (_, limiter) => {
         const window = { limit: 50, period: "1h" };
         const lease = "10s";
         const [one, other] = [limiter.local("k", window, { lease }), limiter.local("k", window, { lease })];
         const replies = await Promise.all(Array.from({ length: 40 }, () => [one.take(), other.take()]).flat());
-        // One may be denied while the other holds what it does not spend in the end.
+        // One may be denied while the other holds units that it does not spend in the end.
         const allowed = replies.filter(({ allowed }) => allowed).length;
         assert.ok(allowed > 25 && allowed <= 50, `${allowed} were allowed`);
         const denied = replies.find(({ allowed }) => !allowed);
@@ -665,7 +665,7 @@ for (const [kind, open] of SINGLE) {
         await assert.rejects(none.take(), /no policy has the name none/);
       }));
 
-    test("a server that was killed: what is held is spent, then unreachable decides, and what was spent counts", () =>
+    test("while the server is killed the batch is spent, then unreachable decides, and what was spent is counted later", () =>
       on({ unreachable: "allow", deadline: 10_000 }, async (server, limiter) => {
         const limit = limiter.local("k", { limit: 50, period: "1h" }, { lease: "30s" });
         await limit.take();
@@ -678,7 +678,7 @@ for (const [kind, open] of SINGLE) {
         const end = Date.now() + 20_000;
         while (!(await limit.take(5)).reachable && Date.now() < end) await sleep(20);
         await limit.close();
-        // The reservation was lost with the server: what was spent of it is counted by force.
+        // The server has lost the reservation, so what was spent of it is counted by FORCE.
         assert.ok((await limiter.info("k"))!.events! >= 8);
       }));
 

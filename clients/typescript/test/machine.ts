@@ -1,6 +1,5 @@
 /**
- * Whether the machine stood still. Then a server that works well answers nobody for longer than a deadline, and a test that
- * asks for its decision finds none.
+ * Repeats tests that failed because the machine stood still: then a server may answer nothing for longer than a deadline.
  */
 
 import { spawn, type ChildProcess } from "node:child_process";
@@ -8,12 +7,12 @@ import { once } from "node:events";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 
-/** From here on it stood still, in milliseconds: what is woken on a machine that runs well is never that late. */
+/** A timer that is this late, in milliseconds, means that the machine stood still. */
 const STOP_MS = 50;
-/** How often a test is tried at most. */
+/** The maximum number of tries of a test. */
 export const TRIES = 5;
 
-/** Tells how late it is woken each time, if that is much. A process of its own is not kept by the work of a test. */
+/** Reports late timers. It runs in its own process, which the work of a test cannot delay. */
 const PROGRAM = `
 let woken = performance.now();
 const wake = () => {
@@ -27,7 +26,7 @@ process.send(0);
 wake();
 `;
 
-/** A process that sleeps beside the tests, and ends with them. */
+/** A process with timers that runs during the tests, and ends with them. */
 export class Sleeper {
   readonly #process: ChildProcess;
   #longest = 0;
@@ -51,9 +50,9 @@ export class Sleeper {
     this.#process.kill(signal);
   }
 
-  /** The longest stop in milliseconds since this was asked last; 0 if there was none. */
+  /** Returns the longest stop in milliseconds since the last call; 0 if there was none. */
   async longest(): Promise<number> {
-    // One that has just ended is told when the sleeper has run again.
+    // A stop that has just ended is reported when the process has run again.
     await sleep(2 * STOP_MS);
     const longest = this.#longest;
     this.#longest = 0;
@@ -64,7 +63,7 @@ export class Sleeper {
 let shared: Promise<Sleeper> | undefined;
 const sharedSleeper = (): Promise<Sleeper> => (shared ??= Sleeper.start());
 
-/** The same work, which is done again if it failed and the machine stood still meanwhile. */
+/** Returns a function that runs the work, and repeats it if it failed and the machine stood still meanwhile. */
 export function unlessStopped(work: () => Promise<void>, beside = sharedSleeper): () => Promise<void> {
   return async () => {
     const sleeper = await beside();
@@ -82,7 +81,7 @@ export function unlessStopped(work: () => Promise<void>, beside = sharedSleeper)
   };
 }
 
-/** A test that runs again if it failed and the machine stood still meanwhile. */
+/** Registers a test that is repeated if it failed and the machine stood still meanwhile. */
 export function testUnlessStopped(name: string, work: () => Promise<void>): void {
   void test(name, unlessStopped(work));
 }

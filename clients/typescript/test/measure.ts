@@ -1,6 +1,6 @@
 /**
- * How many decisions a second of processor time MemoryLimiter makes: node build/test/measure.js. The median of several rounds;
- * the goal is 500,000. Other work on the machine takes caches away, but no processor time.
+ * Measures the decisions of MemoryLimiter in a second of processor time, as the median of several rounds: node
+ * build/test/measure.js. The goal is 500,000.
  */
 
 import { MemoryLimiter } from "../src/index.js";

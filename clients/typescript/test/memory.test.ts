@@ -28,7 +28,7 @@ function held(options: Omit<MemoryLimiterOptions, "clock"> = {}): { limiter: Mem
   return { limiter: new MemoryLimiter({ ...options, clock: () => clock.now }), clock };
 }
 
-/** An answer without what depends on the moment, with ids that the server made up as "made". */
+/** Returns a result without times and counters. Ids that the server made are "made". */
 function withoutTimes(found: unknown): unknown {
   if (Array.isArray(found)) return found.map(withoutTimes);
   if (found instanceof Error) return found.message;
@@ -75,7 +75,7 @@ test("a test sets the time", async () => {
   assert.deepEqual([reply.allowed, reply.remaining, reply.resetAfterMs, reply.reachable], [true, 0, 4000, true]);
 });
 
-test("keys of any letters and bytes are kept apart", async () => {
+test("keys of any characters and bytes are distinct", async () => {
   const { limiter } = held();
   for (const key of ["käufer:1", "käufer:2", "\0", "", "日本".repeat(2000), Buffer.from([0xff, 0xfe])]) {
     assert.equal((await limiter.window(key, { limit: 1, period: 60 })).allowed, true);
@@ -99,7 +99,7 @@ test("errors are those of a server", async () => {
   );
 });
 
-test("what is no clock, share or setting is refused", async () => {
+test("wrong clocks, shares and settings are refused", async () => {
   const wrong: [unknown, RegExp][] = [
     [{ clock: 5 }, /clock must be a function/],
     [{ share: "1/4" }, /share must be a number/],
@@ -115,7 +115,7 @@ test("what is no clock, share or setting is refused", async () => {
   await assert.rejects(limiter.window("k", HOUR), /clock must return milliseconds/);
 });
 
-test("policies are given by name or as the setting has them", async () => {
+test("policies are given as an object or as in the setting", async () => {
   for (const policies of ["free THROTTLE 1 30 60; day WINDOW 3 1d", { free: "THROTTLE 1 30 60", day: "WINDOW 3 1d" }]) {
     const { limiter } = held({ policies });
     assert.equal((await limiter.throttle("k", "@free")).limit, 2);
@@ -155,7 +155,7 @@ test("a call that is given up leaves the line, and takes nothing", async () => {
   assert.equal((await limiter.info("s"))?.waiting, 1);
   await limiter.release("s", "first");
   assert.equal((await third).id, "third");
-  // Granted and given up in the same turn: it is given back.
+  // If it is granted and given up in the same turn, it is given back.
   const late = new AbortController();
   const fourth = limiter.reserve("s", semaphore(1), { id: "fourth", block: 0, signal: late.signal });
   await sleep(10);
@@ -246,7 +246,7 @@ test("calls wait in the order of arrival", async () => {
   await waits[1];
 });
 
-test("calls wait for the system's time, or for the clock of a test", async () => {
+test("calls wait by the system's clock, or by that of a test", async () => {
   const real = new MemoryLimiter();
   const rate = { burst: 0, count: 10, period: "1s" };
   const began = performance.now();
@@ -271,7 +271,7 @@ test("calls wait for the system's time, or for the clock of a test", async () =>
   assert.equal((reply as unknown as Reply).allowed, true);
 });
 
-test("a share scales what can be had, and all shares are never more than the limit", async () => {
+test("a share scales limits, and all shares together never exceed the limit", async () => {
   const { limiter } = held({ share: 1 / 4, policies: { day: "WINDOW 10 1d" } });
   assert.equal((await limiter.window("w", { limit: 10, period: 60 })).limit, 2);
   assert.equal((await limiter.window("few", { limit: 3, period: 60 })).limit, 1);
@@ -307,12 +307,12 @@ test(
       for (let at = 0; at < 8; at += 1) assert.equal((await limiter.window("w", HOUR)).limit, 8);
       assert.equal((await limiter.window("w", HOUR)).allowed, false);
       await server.kill();
-      const told: unknown[] = [];
+      const outcomes: unknown[] = [];
       for (let at = 0; at < 4; at += 1) {
         const { allowed, limit, reachable } = await limiter.window("w", HOUR);
-        told.push([allowed, limit, reachable]);
+        outcomes.push([allowed, limit, reachable]);
       }
-      assert.deepEqual(told, [
+      assert.deepEqual(outcomes, [
         [true, 2, false],
         [true, 2, false],
         [false, 2, false],

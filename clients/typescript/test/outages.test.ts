@@ -1,5 +1,5 @@
 /**
- * What calls answer while Redis does not, and after how long. The test measures each row of the table in
+ * What calls return while Redis does not answer, and after how long. The test measures each row of the table in
  * clients/README.md, and writes it there if OUTAGES_TABLE is the path of that page. REDIS_SERVER and RATELIMIT_SO are the
  * server and the module. OUTAGES_CALLS is the number of first calls after idle closing, restart and CLIENT KILL.
  */
@@ -21,12 +21,12 @@ const PAGE = process.env["OUTAGES_TABLE"];
 const CALLS = Number(process.env["OUTAGES_CALLS"] ?? 100);
 const WINDOW = { limit: 1_000_000_000, period: "1d" };
 
-/** For calls that are to be decided: a call that was lost is told at once, one that is only slow is not lost. */
+/** A deadline for calls that the server must decide: a lost connection is noticed at once, and a slow reply is no loss. */
 const PATIENT = 10_000;
 
-/** How late bare timers of the deadline's length are: what a busy machine takes, and no client can give back. */
+/** Measures how late bare timers are that are as long as the deadline, because the machine is busy. */
 class Lateness {
-  /** The most since it began. */
+  /** The longest delay since begin() was called. */
   #now = 0;
   readonly #interval = setInterval(() => {
     const begin = performance.now();
@@ -35,7 +35,7 @@ class Lateness {
     }, DEADLINE);
   }, 2);
 
-  /** The deadline, 50 ms, and how late timers were. Only what the page is to say is measured strictly. */
+  /** The deadline, 50 ms, and the delay of timers. If no page is written, there is a second more. */
   get soon(): number {
     return DEADLINE + (PAGE === undefined ? 1000 : 50) + this.#now;
   }
@@ -78,7 +78,7 @@ async function measured(limiter: Limiter, key = "k"): Promise<MeasuredCall> {
 const atOnce = (limiter: Limiter, count: number): Promise<MeasuredCall[]> =>
   Promise.all(Array.from({ length: count }, () => measured(limiter)));
 
-/** So many calls in each second. */
+/** Makes calls at a rate per second. */
 async function aSecond(limiter: Limiter, rate: number, seconds: number): Promise<MeasuredCall[]> {
   const begin = performance.now();
   const calls: Promise<MeasuredCall>[] = [];
@@ -118,7 +118,7 @@ const rows: Row[] = [];
 const short = (ms: number): string => (ms < 0.095 ? ms.toFixed(3) : ms < 9.5 ? ms.toFixed(1) : ms.toFixed(0));
 const spans = (calls: MeasuredCall[]): string => `${short(middle(times(calls)))} / ${short(most(times(calls)))}`;
 
-/** Until the server decides again: how long that took. */
+/** Waits until the server decides again. Returns the time that took. */
 async function untilDecided(limiter: Limiter): Promise<number> {
   const begin = performance.now();
   while ((await measured(limiter)).outcome !== "decided") {
@@ -146,7 +146,7 @@ async function against(
   }
 }
 
-/** What is the same for a server that is killed, stopped or cut off. */
+/** Measures an outage: the server is killed, stopped or cut off. */
 async function outage(
   what: string,
   library: string,
@@ -252,7 +252,7 @@ for (const [library, open] of SINGLE) {
       });
     });
 
-    /** `rounds` times a first call by each of `many` limiters after what closes their connections. */
+    /** Makes a first call by each of `many` limiters after their connections were closed, until there are enough calls. */
     async function firstCalls(
       what: string,
       server: Server,
@@ -290,7 +290,7 @@ for (const [library, open] of SINGLE) {
         await server.kill();
         await server.start();
       };
-      // The server forgets what was before.
+      // The server has lost its data.
       await firstCalls("restarted", server, 20, restart, () => WINDOW.limit - 1);
     });
 

@@ -1,7 +1,6 @@
 /**
- * The programs in README.md run as they are pasted, and those of ADAPTERS.md before and after the switch, on a server of
- * their own: RATELIMIT_SO is the module. RATELIMIT_CHECKOUT is the checkout that the package is installed from, where CLIENTS is
- * "all".
+ * Runs the programs of README.md, and those of ADAPTERS.md before and after the switch, on a server. RATELIMIT_SO is the
+ * module. If CLIENTS is "all", the package is also installed from the checkout RATELIMIT_CHECKOUT.
  */
 
 import assert from "node:assert/strict";
@@ -71,7 +70,7 @@ async function serving(file: string, use: (get: (path: string) => Promise<Respon
   }
 }
 
-/** What a program prints that ends by itself. */
+/** Returns the output of a program that ends by itself. */
 async function printed(name: string, heading: string): Promise<string> {
   await server.admin.flushall();
   const file = pasted(name, PROGRAMS.get(heading));
@@ -97,7 +96,7 @@ test("the program on the first page of the project runs", async (context) => {
   if (checkout === undefined) return context.skip("RATELIMIT_CHECKOUT is not set");
   const [, text = ""] = /^```js\n(.*?)^```$/ms.exec(readFileSync(join(checkout, "README.md"), "utf8")) ?? [];
   await server.admin.flushall();
-  // It goes on like a service would, so it is ended once it has printed.
+  // It runs until it is killed, like a service.
   const client = `createClient({ url: "${urlOfRedis()}" })`;
   const program = spawn(process.execPath, [pasted("page.mjs", text.replace("createClient()", client))]);
   try {
@@ -164,7 +163,7 @@ suite("to switch", () => {
       assert.ok(shown("+").length <= 3 && shown("+").length > 0);
     });
 
-    // What ours stands for with Nest cannot be installed beside the newest Nest.
+    // The package that ours replaces cannot be installed with the newest Nest.
     for (const which of example === "nestjs.ts" ? ["after"] : ["before", "after"]) {
       test(`${named(which)} lets three through and denies the fourth`, async () => {
         const text = which === "before" ? before : after;
@@ -204,7 +203,7 @@ test("the package's parts can be required and imported", async () => {
   }
 });
 
-/** A program of an application, as a module of either kind. The client's parts are loaded before or after the frameworks. */
+/** Returns a program, as an ES module or CommonJS, that loads the client before or after the frameworks. */
 function programOf(kind: "ESM" | "CommonJS", isFirst: boolean, parts: [string, string][], body: string): string {
   const own = ([, name]: [string, string]) => name.startsWith("redis-ratelimit-client");
   const sorted = [...parts.filter((part) => own(part) === isFirst), ...parts.filter((part) => own(part) !== isFirst)];
@@ -254,7 +253,9 @@ suite("in a project that has the frameworks by itself", () => {
   const folder = mkdtempSync(join(tmpdir(), "ratelimit-app-"));
   after(() => rmSync(folder, { recursive: true, force: true }));
 
-  /** An application with the client as `npm install` of a folder links it, or as npm unpacks what `npm pack` makes. */
+  /**
+   * Creates an application with the client linked by `npm install` of a folder, or unpacked from an archive of `npm pack`.
+   */
   function application(how: "linked" | "packed"): string {
     const modules = join(folder, how, "node_modules");
     mkdirSync(join(modules, "@nestjs"), { recursive: true });
@@ -290,7 +291,7 @@ suite("in a project that has the frameworks by itself", () => {
           };
           const what = `${how} ${kind}, the client ${isFirst ? "before" : "after"} the framework`;
           assert.equal(said("flexible", programOf(kind, isFirst, FLEXIBLE, INSURED)), "true 2", what);
-          // Nest is made of ES modules, which not every version of Node can require.
+          // Nest has ES modules, which not every version of Node can require.
           if (kind === "CommonJS" && !(process.features as { require_module?: boolean }).require_module) continue;
           const nest = `200 429 Request cannot be satisfied as assigned quota has been exceeded true`;
           assert.equal(said("nest", programOf(kind, isFirst, NEST, GUARDED)), nest, what);

@@ -1,6 +1,6 @@
 /**
- * Makes recorded calls of a server to the engine in WebAssembly, and compares the replies. Each line of
- * the file is a time in Unix microseconds, the words of a call and the server's reply. It needs nothing but Node:
+ * Repeats recorded calls on the engine in WebAssembly, and compares the replies. Each line of the file has a time in Unix
+ * microseconds, the words of a call and the server's reply. It needs only Node:
  *
  *     node replay.mjs FILE
  */

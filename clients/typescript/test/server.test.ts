@@ -1,7 +1,7 @@
 /**
  * Every method on a real server, through node-redis over RESP2 and RESP3, a pool of it, and ioredis. RATELIMIT_PORT is the
- * port of a server with the module, RATELIMIT_CLUSTER_PORT that of a node of a cluster; all keys are flushed. What the
- * server's module does not know yet is skipped by name.
+ * port of a server with the module, RATELIMIT_CLUSTER_PORT that of a node of a cluster; all keys are flushed. Tests of
+ * commands that the server does not know are skipped.
  */
 
 import assert from "node:assert/strict";
@@ -40,7 +40,7 @@ const plain = new Redis(PORT, { lazyConnect: true });
 before(() => plain.connect());
 after(() => plain.disconnect());
 
-/** Whether the server's module has a command; if not, the test is skipped. */
+/** Returns whether the server knows a command. If not, skips the test. */
 async function need(context: TestContext, name: string, command: string): Promise<boolean> {
   const info = JSON.stringify(await plain.call("COMMAND", "INFO", command));
   if (info.includes(command.toLowerCase())) return true;
@@ -97,7 +97,7 @@ for (const [kind, open] of KINDS) {
     });
     beforeEach(async () => void (await plain.flushall()));
 
-    test("a rate admits its burst and tells the wait", async () => {
+    test("a rate admits its burst, and replies with the wait", async () => {
       const rate = { burst: 4, count: 1, period: "10s" };
       let reply = await limiter.throttle("k", rate, { quantity: 5 });
       assert.deepEqual([reply.limited, reply.limit, reply.remaining, reply.retryAfterMs], [0, 5, 0, null]);
@@ -111,7 +111,7 @@ for (const [kind, open] of KINDS) {
       assert.deepEqual([reply.limited, reply.retryAfterMs], [1, null]);
     });
 
-    test("a window counts and tells the wait", async () => {
+    test("a window counts, and replies with the wait", async () => {
       const window = { limit: 5, period: "1h", buckets: 3 };
       assert.equal((await limiter.window("k", window, { quantity: 4 })).remaining, 1);
       const reply = await limiter.window("k", window, { quantity: 2, countDenied: true });
@@ -146,7 +146,7 @@ for (const [kind, open] of KINDS) {
       assert.deepEqual(await limiter.held("k"), []);
     });
 
-    test("work is counted when it succeeds and only then", async () => {
+    test("work is counted only if it succeeds", async () => {
       const window = { limit: 3, period: "1h" };
       await limiter.acquire("k", window, { quantity: 2 }, async () => {
         assert.equal((await limiter.windowRo("k", window)).remaining, 1);
@@ -171,7 +171,7 @@ for (const [kind, open] of KINDS) {
       await assert.rejects(late, Lapsed);
     });
 
-    test("a call waits and holds up no other", async () => {
+    test("a call that waits holds up no other", async () => {
       const rate = { burst: 0, count: 1, period: "700ms" };
       const waited = await took(async () => {
         await limiter.throttle("k", rate);
@@ -256,7 +256,7 @@ for (const [kind, open] of KINDS) {
       assert.equal(await plain.exists("k"), 0, "nothing was sent");
     });
 
-    test("what is granted to a call that was given up is given back", async () => {
+    test("a grant to a call that was given up is given back", async () => {
       const proxy = await Proxy.before(PORT);
       const behind = await open(proxy.port);
       const far = new Limiter(behind.client);
@@ -314,7 +314,7 @@ for (const [kind, open] of KINDS) {
       }
     });
 
-    test("an error reply is thrown though trouble is allowed", async () => {
+    test("error replies are thrown even if outages allow", async () => {
       const allowing = new Limiter(opened.client, { unreachable: "allow" });
       await assert.rejects(allowing.window("k", { limit: 5, period: "1m" }), /1min or 1mo/);
       await assert.rejects(allowing.throttle("k", { burst: -1, count: 1, period: 1 }), /max_burst must be/);
@@ -334,7 +334,7 @@ for (const [kind, open] of KINDS) {
       assert.ok((await limiter.reserve("w", window, { leave: 2 })).allowed);
     });
 
-    test("FORCE counts what there is not", async () => {
+    test("FORCE counts beyond the limit", async () => {
       const rate = { burst: 0, count: 1, period: "1s" };
       const reply = await limiter.throttle("r", rate, { quantity: 100, force: true });
       assert.deepEqual([reply.limited, reply.remaining], [0, 0]);
@@ -343,7 +343,7 @@ for (const [kind, open] of KINDS) {
       assert.equal((await limiter.window("w", { limit: 5, period: "1h" })).limited, 1);
     });
 
-    test("AHEAD books and tells the wait", async () => {
+    test("AHEAD books, and replies with the wait", async () => {
       const ask = () => limiter.throttle("k", { burst: 0, count: 1, period: "10s" }, { ahead: 15_000 });
       assert.equal((await ask()).waitMs, 0);
       let reply = await ask();
@@ -352,7 +352,7 @@ for (const [kind, open] of KINDS) {
       assert.ok(!reply.allowed && reply.waitMs === null && 0 < reply.retryAfterMs! && reply.retryAfterMs! <= 5000);
     });
 
-    test("a window takes back", async () => {
+    test("a negative quantity gives back to a window", async () => {
       await limiter.window("k", { limit: 5, period: "1h" }, { quantity: 4 });
       assert.equal((await limiter.window("k", { limit: 5, period: "1h" }, { quantity: -3 })).remaining, 4);
     });
@@ -379,7 +379,7 @@ for (const [kind, open] of KINDS) {
       assert.equal(await limiter.release("{u}:jobs", "job-17"), 1);
     });
 
-    test("a key is looked into and reset, and those denied most are told", async () => {
+    test("a key is inspected and reset, and top has the keys that were denied most", async () => {
       await plain.call("RL.TOP", "RESET");
       const window = { limit: 1, period: "1h" };
       await limiter.window("k", window);
@@ -391,7 +391,7 @@ for (const [kind, open] of KINDS) {
       assert.ok((await limiter.window("k", window)).allowed);
     });
 
-    test("RL.INFO tells what lies under a key", async (context) => {
+    test("RL.INFO shows the state of a key", async (context) => {
       if (!(await need(context, "info", "RL.INFO"))) return;
       assert.equal(await limiter.info("k"), null);
       await limiter.window("k", { limit: 5, period: "1h" }, { quantity: 2 });
@@ -404,7 +404,7 @@ for (const [kind, open] of KINDS) {
       assert.equal(bucket.events, null);
     });
 
-    test("a denied call closes its key for as long as its ban says", async () => {
+    test("a denied call closes its key for the time of its ban", async () => {
       const window = { limit: 1, period: "20s" };
       assert.ok((await limiter.window("k", window, { ban: "1min" })).allowed);
       const denied = await limiter.window("k", window, { ban: "1min" });
@@ -419,7 +419,7 @@ for (const [kind, open] of KINDS) {
       await assert.rejects(limiter.window("k", window, { ban: 5, force: true }), /BAN/);
     });
 
-    test("a fixed window starts where it is told", async () => {
+    test("a fixed window starts at its start", async () => {
       const first = { limit: 2, period: "1h", fixed: true, start: "first" };
       const { resetAfterMs } = await limiter.window("first", first, { quantity: 2 });
       assert.ok(3_590_000 < resetAfterMs && resetAfterMs <= 3_600_000, "an hour from the first call on");
@@ -448,7 +448,7 @@ for (const [kind, open] of KINDS) {
       assert.equal((await limiter.allRo([rpm, [plan, credits]])).limited, 1);
     });
 
-    test("a policy stands where a limit stands", async (context) => {
+    test("a policy can replace any limit", async (context) => {
       if (!(await need(context, "policies", "RL.POLICIES"))) return;
       await plain.config("SET", "ratelimit.policies", "free THROTTLE 15 30 60; day WINDOW 3 1d FIXED; jobs WINDOW 2 0");
       try {
@@ -460,7 +460,7 @@ for (const [kind, open] of KINDS) {
         await limiter.acquire("s", "@jobs", { settle: "release" }, async () => {
           assert.equal((await limiter.held("s")).length, 1);
         });
-        // Without being told: the server says that the policy is a semaphore.
+        // Without the option, the server's reply shows that the policy is a semaphore.
         await limiter.acquire("s", "@jobs", {}, async () => {
           assert.equal((await limiter.held("s")).length, 1);
         });
@@ -481,7 +481,7 @@ for (const [kind, open] of KINDS) {
   });
 }
 
-/** A server that sets connections up, counts calls of RL.*, and answers them as told: undefined hangs up. */
+/** Starts a server that counts calls of RL.* and replies by `answer`; undefined closes the connection. PING gets `pong`. */
 async function fake(
   answer: () => string | undefined,
   pong = "+PONG\r\n",
@@ -543,7 +543,7 @@ for (const [kind, open] of SINGLE) {
       }
     }
 
-    test("it is given up at the deadline", () =>
+    test("a call is given up at the deadline", () =>
       against(
         () => "",
         { unreachable: "allow", deadline: 300 },
@@ -571,7 +571,7 @@ for (const [kind, open] of SINGLE) {
         },
       ));
 
-    test("a server without the module is not taken for one out of reach", () =>
+    test("a server without the module is not out of reach", () =>
       against(
         () => "-ERR unknown command 'RL.THROTTLE'\r\n",
         { unreachable: "allow" },
@@ -585,7 +585,7 @@ for (const [kind, open] of SINGLE) {
         },
       ));
 
-    test("error replies never open the breaker: each call is sent, and answered as chosen", async () => {
+    test("error replies never open the breaker: each call is sent, and `unreachable` decides", async () => {
       for (const code of ["LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN"]) {
         for (const pong of ["+PONG\r\n", `-${code} the reply to PING\r\n`]) {
           const begin = performance.now();
@@ -605,7 +605,7 @@ for (const [kind, open] of SINGLE) {
       }
     });
 
-    test("where nobody listens any more each call is answered as chosen", async () => {
+    test("if nothing listens any more, `unreachable` decides each call", async () => {
       const server = await fake(() => "");
       const opened = await open(server.port);
       server.close();
@@ -626,7 +626,7 @@ for (const [kind, open] of SINGLE) {
   });
 }
 
-/** A port before the server's, through which a call waits for `given` milliseconds when it asks for `asked`. */
+/** Starts a proxy to the server that replaces the word `asked` in commands, a time to wait, by the word `given`. */
 async function late(asked: string, given: string): Promise<{ port: number; close: () => void }> {
   const bulk = (word: string) => `$${word.length}\r\n${word}\r\n`;
   const sockets = new Set<Socket>();
@@ -679,7 +679,7 @@ suite("patience", () => {
     test(`a call of ${kind} that is given up takes nothing`, async (context) => {
       const server = await late("400", "60000");
       const opened = await open(server.port);
-      // It is to be seen waiting before it is given up.
+      // The test must see it wait before it is given up.
       const frozen = new Limiter(opened.client, { unreachable: "allow", deadline: 2000 });
       const limiter = new Limiter(opened.client);
       context.after(async () => {
@@ -713,7 +713,7 @@ suite("in a cluster", () => {
     ["node-redis 6", () => connected(createCluster6({ rootNodes: [{ url: `redis://127.0.0.1:${CLUSTER_PORT}` }] }))],
     ["ioredis 6", () => connected(new Cluster6([{ host: "127.0.0.1", port: CLUSTER_PORT }], { lazyConnect: true }))],
   ];
-  // Nobody flushes a cluster, so each run has keys of its own.
+  // The cluster is not flushed, so each run has its own keys.
   const run = `${process.pid}:${Date.now()}`;
   for (const [kind, open] of CLUSTERS) {
     test(`${kind} finds the node of each key`, async () => {
@@ -756,7 +756,7 @@ suite("in a cluster", () => {
   }
 });
 
-test("the middleware serves, tells how the client stands, and denies with 429", async () => {
+test("the middleware serves requests with headers, and denies with 429", async () => {
   await plain.flushall();
   const opened = await nodeRedis(PORT, 3);
   const limiter = new Limiter(opened.client);

@@ -1,4 +1,4 @@
-/** Servers and proxies of a test's own, and the clients that are tested on them. */
+/** Servers and proxies that tests start, and clients of them. */
 
 import { spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
@@ -68,7 +68,7 @@ export class Server {
     await this.#admin.ping();
   }
 
-  /** A connection of the test's own. */
+  /** A connection for the test. */
   get admin(): Redis {
     return this.#admin as Redis;
   }
@@ -90,7 +90,7 @@ export class Server {
     return server;
   }
 
-  /** Three masters of a cluster, and what tells which of them has a slot. */
+  /** Starts three masters of a cluster. Returns them, and a function that finds the master of a slot. */
   static async cluster(): Promise<{ nodes: Server[]; ofSlot: (slot: number) => Server }> {
     const settings = ["--cluster-enabled", "yes", "--cluster-node-timeout", "60000"];
     settings.push("--cluster-require-full-coverage", "no");
@@ -129,13 +129,13 @@ export class Server {
   }
 }
 
-/** A port before a server's, where packets can be dropped or held up. */
+/** A proxy to a server that can drop or delay packets. */
 export class Proxy {
   readonly #sockets = new Set<Socket>();
   readonly #server: TcpServer;
-  /** What comes is thrown away, in both directions. */
+  /** Whether packets are dropped, in both directions. */
   dropping = false;
-  /** How long what comes from the server is held up, in milliseconds. */
+  /** The delay of packets from the server, in milliseconds. */
   delayMs = 0;
 
   #far: number;
@@ -174,7 +174,7 @@ export class Proxy {
     });
   }
 
-  /** Leads to another port from now on, and hangs up unless connections are to stay where they are. */
+  /** Connects to another port from now on. Closes the present connections, unless `hangUp` is false. */
   leadTo(port: number, hangUp = true): void {
     this.#far = port;
     if (hangUp) for (const socket of this.#sockets) socket.destroy();

@@ -40,7 +40,7 @@ const ANSWERS = ["x", "y"].map((id) => [0, 9, 8, -1, 20000, id]);
 const RESERVED = [0, 9, 8, -1, 20000, 1, ANSWERS];
 const QUEUED = ["OK", "QUEUED", "QUEUED"];
 
-/** What a server answers to the commands that a case sends. */
+/** Returns the replies of the server to the commands of a case. */
 function repliesOf({ replies }: SeveralCase): unknown[] {
   const isError = (each: unknown): each is { error: string } =>
     typeof each === "object" && each !== null && "error" in each;
@@ -48,7 +48,7 @@ function repliesOf({ replies }: SeveralCase): unknown[] {
   return answers.length === 1 ? answers : ["OK", ...answers.map(() => "QUEUED"), answers];
 }
 
-/** The limits of a call of a language model: what is estimated is reserved. */
+/** Returns the limits of a call of a language model. The estimates are reserved. */
 function llmCall(tag: string, { tokens = 400, dollars = 900 } = {}): Clause[] {
   return [
     clause.window(`${tag}:rpm`, { limit: 60, period: "1min" }, { name: "requests" }),
@@ -85,7 +85,7 @@ suite("several limits as one", () => {
     });
   }
 
-  /** The words after those of RL.ALL, and the outcome. */
+  /** Returns the commands after RL.ALL, and the outcome. */
   async function settled(replies: unknown[], work: (job: Reservation) => unknown = () => "result"): Promise<unknown[]> {
     const recorder = new Recorder(RESERVED, ...replies);
     const outcome = await new Limiter(recorder).acquire(PAIR, {}, work).catch((error) => error.name);
@@ -108,7 +108,7 @@ suite("several limits as one", () => {
     assert.deepEqual(found, ["MULTI", "RL.RELEASE a x", "RL.RELEASE b y", "EXEC", "EvalError"]);
   });
 
-  test("what was settled by the work is not settled again at its end", async () => {
+  test("reservations that the work has settled are not settled again at its end", async () => {
     const found = await settled([...QUEUED, [1, 1]], (job) => job.apply({ b: 3 }));
     assert.deepEqual(found, ["MULTI", "RL.APPLY a x", "RL.APPLY b y 3", "EXEC", true]);
   });
@@ -133,14 +133,14 @@ suite("several limits as one", () => {
     );
   });
 
-  test("a policy that is not there is named", async () => {
+  test("an unknown policy is named", async () => {
     const missing = new ErrorReply("NOPOLICY no policy has the name gold");
     const limiter = new Limiter(new Recorder(...QUEUED, [[0, 9, 8, -1, 60000], missing]));
     const charged = limiter.all([clause.window("a", NINE), clause.window("b", "@gold")], { force: true });
     await assert.rejects(charged, (error) => error instanceof UnknownPolicy && /gold \(limit b\)$/.test(error.message));
   });
 
-  test("`await using` applies what was set, and without any of it gives all back", async () => {
+  test("`await using` applies what was set, or else gives everything back", async () => {
     const recorder = new Recorder(RESERVED, ...QUEUED, [1, 1], RESERVED, ...QUEUED, [1, 1]);
     const limiter = new Limiter(recorder);
     {
@@ -248,13 +248,13 @@ suite("several limits as one", () => {
     assert.equal(recorder.sent.length, 1);
   });
 
-  test("a single reservation takes what was set as well", async () => {
+  test("a single reservation applies what was set", async () => {
     const recorder = new Recorder([0, 3, 2, -1, 20000, "job"], 1);
     await new Limiter(recorder).acquire("k", { limit: 3, period: 60 }, {}, (job) => job.set(2));
     assert.equal(recorder.sent[1], "RL.APPLY k job 2");
   });
 
-  test("a reply is a value whatever was reserved", async () => {
+  test("replies with reservations can be compared and printed", async () => {
     const [one, other] = [
       await new Limiter(new Recorder(RESERVED)).all(PAIR),
       await new Limiter(new Recorder(RESERVED)).all(PAIR),
@@ -263,7 +263,7 @@ suite("several limits as one", () => {
     assert.deepEqual(JSON.parse(JSON.stringify(one)), one);
   });
 
-  test("a denial has no reservation and nobody paid", async () => {
+  test("a denial has no reservation, and no limit paid", async () => {
     const denied = [
       2,
       9,
@@ -302,7 +302,7 @@ suite("several limits as one", () => {
     }
   });
 
-  test("without Redis several limits are answered as chosen", async () => {
+  test("without Redis `unreachable` decides several limits", async () => {
     const allowing = new Limiter(new Recorder(refused()), { unreachable: "allow" });
     const found = await allowing.acquire(PAIR, {}, async (job) => {
       job.set({ a: 5 });
@@ -312,7 +312,7 @@ suite("several limits as one", () => {
     const denying = new Limiter(new Recorder(refused()), { unreachable: "deny" });
     await assert.rejects(denying.acquire(PAIR), Denied);
     await assert.rejects(new Limiter(new Recorder(refused())).acquire(PAIR), /ECONNREFUSED/);
-    // What was used is never denied to be counted, and a lease that cannot be settled ends by itself.
+    // Counting what was used is never denied, and a lease that cannot be settled ends by itself.
     const charged = await new Limiter(new Recorder(refused()), { unreachable: "deny" }).all(
       [clause.window("a", NINE)],
       {
@@ -324,7 +324,7 @@ suite("several limits as one", () => {
     assert.equal(await later.acquire(PAIR, {}, () => "result"), "result");
   });
 
-  test("what a MemoryLimiter reserved is settled there", async () => {
+  test("reservations of a MemoryLimiter are settled there", async () => {
     const memory = new MemoryLimiter();
     const recorder = new Recorder(refused());
     const limiter = new Limiter(recorder, { unreachable: memory });
@@ -354,14 +354,14 @@ suite("several limits as one", () => {
     assert.deepEqual(await memory.held("u:calls"), []);
   });
 
-  test("an aborted call gives back all that was granted too late, or may have been", async () => {
+  test("an aborted call gives back what was granted too late, or may have been", async () => {
     for (const lost of [false, true]) {
       const controller = new AbortController();
       let answer = (_: unknown) => {};
       let fail = (_: unknown) => {};
       const first = new Promise((resolve, reject) => ([answer, fail] = [resolve, reject]));
       const sent: string[] = [];
-      // A client of sentinels, as it tells of a command whose answer was lost whether it was sent.
+      // A sentinel client, whose transport says whether a command was sent whose reply was lost.
       const sendCommand = (_: boolean, words: unknown[]) => {
         sent.push(words.join(" "));
         return sent.length === 1 ? first : Promise.resolve(1);
@@ -425,11 +425,11 @@ for (const [kind, open] of KINDS) {
     });
     beforeEach(async () => {
       await plain.flushall();
-      // Nobody flushes a cluster, so each run has keys of its own.
+      // The cluster is not flushed, so each run has its own keys.
       tag = `{${kind}:${process.pid}:${Date.now()}:${(runs += 1)}}`;
     });
 
-    /** What is left of the tokens and of the dollars, and how many calls run. */
+    /** Returns the tokens and dollars that are left, and the number of calls that run. */
     const left = async (): Promise<number[]> => [
       (await limiter.windowRo(`${tag}:tpm`, TOKENS)).remaining,
       (await limiter.windowRo(`${tag}:usd`, DOLLARS)).remaining,
@@ -446,7 +446,7 @@ for (const [kind, open] of KINDS) {
       assert.equal((await limiter.windowRo(`${tag}:tpm`, { limit: 2000, period: "1h" })).remaining, 700);
     });
 
-    test("an error gives all of it back", async () => {
+    test("an error gives everything back", async () => {
       const failing = limiter.acquire(llmCall(tag), {}, (job) => {
         job.set({ tokens: 5 });
         throw new EvalError();
@@ -469,7 +469,7 @@ for (const [kind, open] of KINDS) {
       assert.deepEqual(await left(), [994, 5000, 0]);
     });
 
-    test("a group says which limit paid, and only that is settled", async () => {
+    test("paid has the limit of a group that took, and only that is settled", async () => {
       const fifty = { limit: 50, period: "1h" };
       const plan = clause.acquire(`${tag}:plan`, { limit: 5, period: "1h" }, { quantity: 5, name: "plan" });
       const credits = clause.acquire(`${tag}:credits`, fifty, { quantity: 5, name: "credits" });
@@ -507,7 +507,7 @@ for (const [kind, open] of KINDS) {
         job.set({ tokens: 4 });
       });
       assert.equal((await limiter.windowRo(`${tag}:tpm`, TOKENS)).remaining, 996);
-      // Nothing is renewed that was not reserved for work.
+      // Reservations without work are not renewed.
       const { reservation } = await limiter.all(clauses);
       await sleep(900);
       assert.equal(await reservation!.apply({ tokens: 4 }), false);
@@ -545,7 +545,7 @@ for (const [kind, open] of KINDS) {
       return;
     }
 
-    test("a policy among the limits is applied or given back", async () => {
+    test("a policy among the limits is applied or released", async () => {
       await plain.config("SET", "ratelimit.policies", "jobs WINDOW 2 0; day WINDOW 9 1d");
       try {
         const day = clause.acquire(`${tag}:day`, "@day", { quantity: 3 });

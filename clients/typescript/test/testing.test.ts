@@ -1,4 +1,4 @@
-/** What docs/testing.md shows of JavaScript runs as it stands there, with what stands for vitest. */
+/** Runs the JavaScript of docs/testing.md, with a stand-in for vitest. */
 
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";

@@ -63,7 +63,7 @@ async function giveUp(limiter: Limiter, node: Server): Promise<void> {
   controller.abort();
   await assert.rejects(given, (error) => error === controller.signal.reason);
   await untilWaiting(0);
-  // What is granted in the same turn is given back.
+  // A grant in the same turn is given back.
   const late = new AbortController();
   const third = limiter.reserve("{k}", job, { block: 60_000, signal: late.signal });
   await untilWaiting(1);
@@ -204,14 +204,14 @@ suite("behind sentinels", () => {
           const first = await decided(ask, 10_000);
           const second = await decided(ask, 10_000);
           assert.equal(second.remaining, first.remaining - 1);
-          // WAIT waits for what its own connection wrote, and so for what was written before that.
+          // WAIT waits for the writes of its own connection, and so for all writes before them.
           await master.admin.set("last", "1");
           assert.equal(await master.admin.wait(1, 30_000), 1);
           await master.kill();
           const { reply, ms } = await timed(ask);
           assert.deepEqual([reply.reachable, reply.limited, ms <= SOON], [false, 1, true]);
           const last = await decided(ask, 30_000);
-          // Nothing that was given up was sent to the new master.
+          // A call that was given up is not sent to the new master.
           assert.equal(last.remaining, second.remaining - 1);
         });
       } finally {
