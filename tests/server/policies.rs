@@ -816,20 +816,3 @@ fn a_digest_shows_whether_two_nodes_have_the_same_table() {
     assert_ne!(one, digest("a WINDOW 5 60; c THROTTLE 1 1 1"));
     assert_eq!(digest(";"), "0".repeat(16));
 }
-
-#[test]
-fn policies_leave_no_trace_in_keys_replication_or_the_aof() {
-    let (server, mut conn) = Server::builder()
-        .module_args(["policies", "w WINDOW 2 60; s WINDOW 1 60 SHADOW"])
-        .aof()
-        .held();
-    let written = server.aof_grows_by(|| {
-        conn.cmd("RL.WINDOW k @w");
-        conn.cmd("RL.WINDOW k @s");
-    });
-    assert!(!written.is_empty());
-    assert!(
-        written.iter().all(|line| !line.contains('@') && !line.starts_with("RL.")),
-        "{written:?}"
-    );
-}

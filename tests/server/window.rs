@@ -352,20 +352,6 @@ fn totals_near_two_to_the_63_neither_wrap_nor_overflow() {
 }
 
 #[test]
-fn full_windows_of_two_to_the_63_follow_each_other() {
-    for options in ["", "BUCKETS 3", "FIXED"] {
-        let (server, mut conn) = Server::held();
-        for _ in 0..40 {
-            let call = format!("RL.WINDOW k {MAX} 1 {MAX} {options}");
-            assert_eq!(conn.ints(&call)[..4], [0, MAX, 0, -1], "{options}");
-            assert_eq!(conn.ints(&call)[..3], [1, MAX, 0], "{options}");
-            server.clock().advance_ms(1_000);
-        }
-        assert_eq!(conn.ints(format!("RL.WINDOW_RO k {MAX} 1 {options}"))[2], MAX, "{options}");
-    }
-}
-
-#[test]
 fn denied_calls_of_two_to_the_63_saturate() {
     for options in ["", "BUCKETS 3", "FIXED"] {
         let (server, mut conn) = Server::held();
