@@ -178,7 +178,7 @@ impl Argument {
         Argument { kind, name: name.into(), token: None, parts, flags: 0 }
     }
 
-    /// Returns the key.
+    /// Declares a key.
     pub fn key() -> Argument {
         Argument::new(KEY, c"key", vec![])
     }

@@ -11,16 +11,16 @@
 //! ```
 //!
 //! ```text
-//! memory_call.rs  the calls, as the commands see them
-//! waiting.rs      calls that wait
-//! settings.rs     the settings
-//! value.rs        replies as values
+//! memory_call.rs     the calls, as the commands see them
+//! memory_waiting.rs  calls that wait
+//! settings.rs        the settings
+//! value.rs           replies as values
 //! ```
 
 mod memory_call;
+mod memory_waiting;
 mod settings;
 mod value;
-mod waiting;
 
 pub use engine::line::Ticket;
 pub use value::Value;
@@ -41,9 +41,9 @@ use engine::memory::Memory;
 use engine::request::Request;
 use engine::store::Refusal;
 use memory_call::{KeyMoment, MemoryCall};
+use memory_waiting::{EndedWait, MemoryLineTypes, WaitClock};
 use std::cell::{Cell, RefCell};
 use value::ValueBuilder;
-use waiting::{EndedWait, MemoryLineTypes, WaitClock};
 
 /// The immediate result of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
