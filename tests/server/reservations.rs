@@ -580,6 +580,29 @@ fn a_reservation_with_an_unknown_rule_cannot_be_applied_but_given_back() {
     }
 }
 
+/// Found by `make fuzz`, target reservation: such a member was read, but written back without its rule by RL.RENEW,
+/// and by whatever healed it after a clock went back.
+#[test]
+fn a_reservation_whose_rule_has_no_room_is_refused_and_stays_as_it_is() {
+    let (_server, mut conn) = Server::held();
+    for end_us in [START_US + 1_000_000, START_US + 90_000_000] {
+        let member = format!("#01:a:1:20000:{end_us}::{}s", "9".repeat(300));
+        conn.cmd(["ZADD", "k", "-inf", &member]);
+        for line in [
+            "RL.RENEW k a LEASE 5000",
+            "RL.APPLY k a",
+            "RL.RELEASE k a",
+            "RL.HELD k",
+            "RL.ACQUIRE k 1 0",
+            "RL.WINDOW k 1 60",
+        ] {
+            conn.refuses(line, "ERR the key's sorted set has an entry that ");
+        }
+        assert_eq!(conn.cmd("ZRANGE k 0 -1"), Value::Array(vec![Value::BulkString(member.into())]));
+        conn.cmd("DEL k");
+    }
+}
+
 #[test]
 fn quantities_near_the_largest_never_wrap() {
     let (server, mut conn) = Server::held();

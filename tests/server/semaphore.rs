@@ -1,9 +1,5 @@
 //! RL.ACQUIRE with period 0: at most limit are held at one time, and only RELEASE or the lease ends them.
 
-use std::sync::Mutex;
-use std::thread::{scope, sleep};
-use std::time::{Duration, Instant};
-
 use support::*;
 
 #[test]
@@ -139,87 +135,6 @@ fn events_of_a_window_and_a_step_back_go_together() {
     assert_eq!(conn.acquire("RL.ACQUIRE k 3 60 2 MS").numbers, [1, 3, 1, 55_000, 55_000]);
     server.at_ms(-3_600_000 + 60_000);
     assert_eq!(conn.acquire("RL.ACQUIRE k 3 60 3 MS").limited(), 0);
-}
-
-// ---- Many clients ----
-
-const SLOTS: usize = 8;
-const CLIENTS: u64 = 64;
-const LEASE: Duration = Duration::from_millis(400);
-const FIGHT: Duration = Duration::from_secs(5);
-
-/// Fights for a slot until the time is up, and writes down when it surely held one.
-fn fight(server: &Server, seed: u64, holds: &Mutex<Vec<(Instant, Instant)>>) -> (usize, usize) {
-    let mut random = Random::new(seed);
-    let acquire = format!("RL.ACQUIRE sem {SLOTS} 0 LEASE {} MS", LEASE.as_millis());
-    let (mut released, mut died) = (0, 0);
-    let begin = Instant::now();
-    let mut conn = server.conn();
-    while begin.elapsed() < FIGHT {
-        let sent = Instant::now();
-        let reply = conn.acquire(&acquire);
-        if reply.limited() != 0 {
-            assert_eq!(reply.limited(), 2);
-            sleep(Duration::from_millis(1 + random.below(10) as u64));
-            continue;
-        }
-        // The lease began after it was sent for, and the slot was ours when the answer came.
-        let (held, lapses) = (Instant::now(), sent + LEASE);
-        sleep(Duration::from_millis(random.below(15) as u64));
-        if random.one_in(10) {
-            // Dies. Nobody else may have the slot until its lease is over.
-            conn = server.conn();
-            holds.lock().unwrap().push((held, lapses));
-            died += 1;
-            continue;
-        }
-        let end = Instant::now().min(lapses);
-        holds.lock().unwrap().push((held, end));
-        let answer = conn.int(["RL.RELEASE", "sem", &reply.id()]);
-        if Instant::now() < lapses {
-            assert_eq!(answer, 1);
-        }
-        released += 1;
-    }
-    (released, died)
-}
-
-#[test]
-fn clients_that_fight_and_die_never_hold_more_than_there_are() {
-    let server = Server::start();
-    let holds = Mutex::new(Vec::new());
-    let counts: Vec<_> = scope(|scope| {
-        let fight = |seed| {
-            let (server, holds) = (&server, &holds);
-            scope.spawn(move || fight(server, seed, holds))
-        };
-        let clients: Vec<_> = (0..CLIENTS).map(fight).collect();
-        clients.into_iter().map(|client| client.join().unwrap()).collect()
-    });
-    let released: usize = counts.iter().map(|(released, _)| released).sum();
-    let died: usize = counts.iter().map(|(_, died)| died).sum();
-    assert!(released > 0 && died > 0, "{released} released, {died} died");
-
-    let holds = holds.into_inner().unwrap();
-    let begins = holds.iter().map(|(begin, _)| (*begin, 1));
-    let ends = holds.iter().map(|(begin, end)| (*end.max(begin), -1));
-    // At the same instant the end comes first.
-    let mut changes: Vec<(Instant, i32)> = begins.chain(ends).collect();
-    changes.sort_unstable();
-    let (mut now, mut most) = (0, 0);
-    for (_, change) in changes {
-        now += change;
-        most = most.max(now);
-    }
-    assert_eq!(most, SLOTS as i32, "so many held at one time");
-
-    // All slots come back, those of the dead with their leases.
-    let mut conn = server.conn();
-    let lease_ms = LEASE.as_millis() as i64;
-    assert!(conn.held("sem").iter().all(|one| one.ms_left <= lease_ms));
-    eventually(SOON, || conn.held("sem").is_empty());
-    let all = conn.acquire(format!("RL.ACQUIRE sem {SLOTS} 0 {SLOTS}"));
-    assert_eq!(all.numbers, [0, 8, 0, -1, 20]);
 }
 
 /// Dead reservations must not stay in a key as long as it has a live one.

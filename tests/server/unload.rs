@@ -206,3 +206,22 @@ fn a_module_that_the_server_is_not_content_with_goes_though_its_settings_differ(
         assert_eq!(conn.text("MODULE UNLOAD ratelimit"), "OK");
     }
 }
+
+/// Found by `make valgrind`: each refused MODULE LOAD kept a context of the server's, with 17 kB of buffers.
+#[test]
+fn a_module_that_is_refused_leaves_no_memory_behind() {
+    const CYCLES: i64 = 100;
+    const LEFT_BYTES: i64 = 4_000;
+    let server = Server::builder().module(false).start();
+    let mut conn = server.conn();
+    let module = module_path();
+    let mut refuse = |times| {
+        for _ in 0..times {
+            conn.refuses(format!("MODULE LOAD {module} lease 0"), LOAD_FAILED);
+        }
+        server.number("used_memory")
+    };
+    let before = refuse(10);
+    let left = (refuse(CYCLES) - before) / CYCLES;
+    assert!(left < LEFT_BYTES, "{left} bytes are left each time");
+}

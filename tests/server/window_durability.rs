@@ -274,3 +274,25 @@ fn a_key_that_expired_while_the_server_was_down_is_gone() {
     assert_eq!(new.conn().int("EXISTS k"), 0);
     assert_eq!(new.conn().ints("RL.WINDOW k 1 60"), [0, 1, 0, -1, 60]);
 }
+
+/// While it still serves the old one.
+#[test]
+fn a_replica_with_the_module_may_load_next_to_its_old_data() {
+    if Version::under_test().lacks("loading while old data is served", (7, 0)) {
+        return;
+    }
+    let master = Server::builder().config("repl-diskless-sync yes").start();
+    master.conn().cmd("RL.WINDOW k 5 1h");
+    // One module that does not bear it keeps the whole server from it.
+    let replica = Server::builder().config("repl-diskless-load swapdb").replica_of(&master).start();
+    wait_for_sync(&master, &replica);
+    let log = replica.log();
+    assert!(!log.contains("Skipping diskless-load"), "{log}");
+    assert!(log.contains("to parser"), "{log}");
+    // It took over what it loaded, and goes on from there.
+    let mut conn = replica.conn();
+    assert_eq!(conn.ints("RL.WINDOW_RO k 5 1h")[..3], [0, 5, 4]);
+    master.conn().cmd("RL.WINDOW k 5 1h");
+    wait_for_sync(&master, &replica);
+    assert_eq!(conn.ints("RL.WINDOW_RO k 5 1h")[..3], [0, 5, 3]);
+}

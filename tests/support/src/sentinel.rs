@@ -1,11 +1,10 @@
 use std::fs::{self, File};
-use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
 use redis_client::Value;
 
 use super::client::flat;
-use super::{eventually, server_binary, Conn, Running, Server, SOON};
+use super::{eventually, free_port, server_binary, Conn, Running, Server, SOON};
 
 /// A redis-sentinel process that watches one master, by the name `limits`. It is killed when dropped.
 pub struct Sentinel {
@@ -18,7 +17,7 @@ impl Sentinel {
     /// and its files go to the folder of `home`.
     #[track_caller]
     pub fn start(home: &Server, master: &Server, quorum: u32, config: &[&str]) -> Sentinel {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let file = home.dir().join(format!("sentinel-{port}.conf"));
         let lines = [
             "bind 127.0.0.1".to_owned(),

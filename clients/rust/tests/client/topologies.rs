@@ -1,13 +1,10 @@
 //! Masters that Sentinel names, and clusters.
 
-use std::fs;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use redis_ratelimit_client::transport::Servers;
 use redis_ratelimit_client::{Clause, Error, Limiter, Rate, Semaphore, Unreachable, Window};
-use support::{eventually, server_binary, text, wait_for_sync, Cluster, Conn, Server};
+use support::{eventually, text, wait_for_sync, Cluster, Sentinel, Server};
 use tokio::time::sleep;
 
 const MS: Duration = Duration::from_millis(1);
@@ -26,48 +23,15 @@ fn url(port: u16) -> String {
     format!("redis://127.0.0.1:{port}/")
 }
 
-/// A Sentinel that watches a master by the name "limits". It is killed when it is dropped.
-struct Sentinel {
-    process: Child,
-    port: u16,
-    folder: PathBuf,
+/// A Sentinel that watches a master.
+fn watch(master: &Server) -> Sentinel {
+    let times =
+        ["sentinel down-after-milliseconds limits 1000", "sentinel failover-timeout limits 5000"];
+    Sentinel::start(master, master, 1, &times)
 }
 
-impl Sentinel {
-    fn start(master: &Server) -> Sentinel {
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let folder = std::env::temp_dir().join(format!("ratelimit-sentinel-{port}"));
-        fs::create_dir_all(&folder).unwrap();
-        let config = folder.join("sentinel.conf");
-        let lines = format!(
-            "port {port}\nbind 127.0.0.1\ndir {}\nsentinel monitor limits 127.0.0.1 {} 1\n\
-             sentinel down-after-milliseconds limits 1000\nsentinel failover-timeout limits 5000\n",
-            folder.display(),
-            master.port()
-        );
-        fs::write(&config, lines).unwrap();
-        let mut command = Command::new(server_binary());
-        let command = command.arg(&config).arg("--sentinel").stdout(Stdio::null());
-        let sentinel = Sentinel { process: command.spawn().unwrap(), port, folder };
-        eventually(PATIENCE, || sentinel.try_ask("PING").is_some());
-        sentinel
-    }
-
-    fn try_ask(&self, command: &str) -> Option<support::Value> {
-        Conn::open(self.port).and_then(|mut conn| conn.try_cmd(command)).ok()
-    }
-
-    fn servers(&self) -> Servers {
-        Servers::open_sentinel("limits", [url(self.port)], "redis://master").unwrap()
-    }
-}
-
-impl Drop for Sentinel {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-        let _ = fs::remove_dir_all(&self.folder);
-    }
+fn named_by(sentinel: &Sentinel) -> Servers {
+    Servers::open_sentinel("limits", [url(sentinel.port())], "redis://master").unwrap()
 }
 
 /// Calls until one is decided by a server.
@@ -83,12 +47,9 @@ async fn until_decided(limiter: &Limiter, key: &str, within: Duration) {
 async fn calls_go_to_the_new_master_after_a_failover() {
     let master = Server::start();
     let replica = Server::replica_of(&master, true);
-    let sentinel = Sentinel::start(&master);
-    eventually(PATIENCE, || {
-        let replicas = sentinel.try_ask("SENTINEL REPLICAS limits");
-        matches!(replicas, Some(support::Value::Array(all)) if all.len() == 1)
-    });
-    let builder = Limiter::builder(sentinel.servers()).deadline(DEADLINE);
+    let sentinel = watch(&master);
+    sentinel.wait_until_knows(1, 0);
+    let builder = Limiter::builder(named_by(&sentinel)).deadline(DEADLINE);
     let limiter = builder.unreachable(Unreachable::Allow).build().unwrap();
     until_decided(&limiter, "k", PATIENCE).await;
     let frozen = master.freeze();
@@ -110,20 +71,21 @@ async fn calls_go_to_the_new_master_after_a_failover() {
 #[tokio::test]
 async fn a_master_that_became_a_replica_is_left_and_the_call_goes_to_the_new_one() {
     let (first, second) = (Server::start(), Server::start());
-    let sentinel = Sentinel::start(&first);
-    let limiter = Limiter::builder(sentinel.servers()).deadline(PATIENCE).build().unwrap();
+    let sentinel = watch(&first);
+    let limiter = Limiter::builder(named_by(&sentinel)).deadline(PATIENCE).build().unwrap();
     assert!(limiter.take("k", &rate()).await.unwrap().reachable);
     // As a failover does, but at one moment.
-    sentinel.try_ask("SENTINEL REMOVE limits").unwrap();
+    sentinel.ask("SENTINEL REMOVE limits").unwrap();
     let monitor = format!("SENTINEL MONITOR limits 127.0.0.1 {} 1", second.port());
-    sentinel.try_ask(&monitor).unwrap();
+    sentinel.ask(&monitor).unwrap();
     first.conn().cmd(format!("REPLICAOF 127.0.0.1 {}", second.port()));
     assert!(limiter.take("k", &rate()).await.unwrap().reachable);
     assert_eq!(second.conn().int("EXISTS k"), 1);
     // Without a Sentinel connections go where they went before.
     drop(sentinel);
     second.conn().cmd("CLIENT KILL TYPE normal SKIPME yes");
-    assert!(limiter.take("k", &rate()).await.unwrap().reachable);
+    // A call that is sent before the client notices is not sent again.
+    until_decided(&limiter, "k", PATIENCE).await;
 }
 
 #[tokio::test]
@@ -141,8 +103,8 @@ async fn a_sentinel_that_hangs_is_given_up_at_the_deadline() {
     }
     // One that answers is asked although another is silent.
     let master = Server::start();
-    let sentinel = Sentinel::start(&master);
-    let sentinels = [url(silent.local_addr().unwrap().port()), url(sentinel.port)];
+    let sentinel = watch(&master);
+    let sentinels = [url(silent.local_addr().unwrap().port()), url(sentinel.port())];
     let servers = Servers::open_sentinel("limits", sentinels, "redis://master").unwrap();
     let limiter = Limiter::builder(servers).deadline(PATIENCE / 10).build().unwrap();
     assert!(limiter.take("k", &rate()).await.unwrap().reachable);
