@@ -6,6 +6,10 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+# Cargo keeps what it unpacked and built of a version, and would check later changes against that.
+target=${CARGO_TARGET_DIR:-target}/publish
+rm -rf "$target" "${CARGO_HOME:-$HOME/.cargo}"/registry/src/-*/redis-ratelimit-*
+
 # What is not committed yet is checked too.
-cargo publish --dry-run --locked --allow-dirty --package redis-ratelimit-engine --package redis-ratelimit-commands \
-    --package redis-ratelimit-client
+cargo publish --dry-run --locked --allow-dirty --target-dir "$target" --package redis-ratelimit-engine \
+    --package redis-ratelimit-commands --package redis-ratelimit-client
