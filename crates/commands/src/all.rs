@@ -74,9 +74,9 @@ fn part<'a, 'r, C: WaitQueue<'a>>(
     clause: &'r Clause,
     mode: Mode,
 ) -> Part<'r, StoreOf<'a, C>> {
-    let Clause { request, check, group } = clause;
+    let Clause { request, place } = clause;
     let barred = mode != Mode::Look && request.takes() && call.is_barred(key, request.leave());
-    Part::with_place(store, request, Place { group: *group, check: *check, barred })
+    Part::with_place(store, request, Place { barred, ..*place })
 }
 
 /// Writes the reply: the integers of the clause that decides, its number, and a reply for each clause.

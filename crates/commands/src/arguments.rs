@@ -7,6 +7,7 @@ use crate::limits::{LimitSpec, WindowKind};
 use crate::options::{spells, OptionSet, Options};
 use crate::policies::Policy;
 use crate::share::Share;
+use engine::decide::Place;
 use engine::decimal::parse_i64;
 use engine::decision::{Manner, Quantity, TimeUnit};
 use engine::period::{Length, Period, PeriodError};
@@ -37,10 +38,8 @@ pub enum Family {
 pub struct Clause {
     /// The limit, and what the clause asks of it.
     pub request: Request,
-    /// True for a clause that must be allowed but takes nothing (CHECK).
-    pub check: bool,
-    /// The number of the group, which clauses joined by ELSE share.
-    pub group: usize,
+    /// Its place among the clauses: those that ELSE joins have the same group.
+    pub place: Place,
 }
 
 impl Family {
@@ -128,7 +127,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
             reserve.most = u64::MAX;
         }
         request.shadow |= options.has(OptionSet::SHADOW);
-        Ok(Clause { request, check, group })
+        Ok(Clause { request, place: Place { group, check, barred: false } })
     }
 
     /// Reads a limit of this family, the quantity, and options, which must be among `accepted` and are added to `options`.

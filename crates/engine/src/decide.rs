@@ -268,8 +268,8 @@ mod tests {
             let in_call = part.in_call();
             let takes = call_allowed && in_call.is_choice && in_call.allowed;
             assert_eq!(is_taken(name), takes, "{limits:?}");
-            let of_group = parts.iter().filter(|other| other.place.group == part.place.group);
-            let has_choice = of_group.filter(|other| other.in_call().is_choice).count() == 1;
+            let group = parts.iter().filter(|other| other.place.group == part.place.group);
+            let has_choice = group.filter(|other| other.in_call().is_choice).count() == 1;
             assert_eq!(in_call.group_allowed, has_choice, "{limits:?}");
         }
         (call_allowed, parts.iter().map(|part| part.in_call().is_choice).collect())
@@ -456,19 +456,19 @@ mod tests {
 
     #[test]
     fn a_ban_begins_once_ends_with_a_grant_and_is_not_for_a_leave() {
-        let of = |limit| Limit::Window(window("60s", limit));
-        let give_back = Request { ask: Ask::of(Quantity::GiveBack(1)), ..Request::new(of(2)) };
+        let limit = |limit| Limit::Window(window("60s", limit));
+        let give_back = Request { ask: Ask::of(Quantity::GiveBack(1)), ..Request::new(limit(2)) };
         let has_mark = |memory: &Memory| match memory.save(b"k").map(|saved| saved.value) {
             Some(SavedValue::Window { reserved, .. }) => {
                 reserved.first().is_some_and(|member| member.starts_with(b"!"))
             }
             _ => false,
         };
-        let (over_us, again) = (NOW_US + 5_000_000, taking(of(1), 1, 0, Some(5_000)));
+        let (over_us, again) = (NOW_US + 5_000_000, taking(limit(1), 1, 0, Some(5_000)));
         let memory = Memory::default();
-        assert_eq!(call(&memory, &Request::new(of(1)), NOW_US), (true, true));
+        assert_eq!(call(&memory, &Request::new(limit(1)), NOW_US), (true, true));
         // Its quantity is there, and only its LEAVE is not.
-        assert_eq!(call(&memory, &taking(of(2), 1, 1, Some(5_000)), NOW_US), (false, false));
+        assert_eq!(call(&memory, &taking(limit(2), 1, 1, Some(5_000)), NOW_US), (false, false));
         assert_eq!(call(&memory, &again, NOW_US), (false, true));
         // Denied costs nothing, while the ban runs and afterwards.
         for now_us in [NOW_US + 1, over_us - 1, over_us] {
@@ -478,7 +478,7 @@ mod tests {
         // A reservation is a grant.
         assert_eq!(call(&memory, &reserving(window("60s", 2), "a"), over_us), (true, true));
         assert!(!has_mark(&memory));
-        assert_eq!(call(&memory, &taking(of(2), 2, 0, Some(5_000)), over_us), (false, true));
+        assert_eq!(call(&memory, &taking(limit(2), 2, 0, Some(5_000)), over_us), (false, true));
         assert!(has_mark(&memory));
         // The key is as good as new once all is given back.
         let over_us = over_us + 5_000_000;

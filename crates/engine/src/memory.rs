@@ -270,7 +270,7 @@ mod tests {
         ))
     }
 
-    /// Makes a call. Returns what was decided, whether anything was to be written, and how many reservations were dropped.
+    /// Makes a call. Returns what was decision, whether anything was to be written, and how many reservations were dropped.
     fn call(
         memory: &Memory,
         request: &Request,
@@ -414,8 +414,8 @@ mod tests {
                 None,
             ),
         ] {
-            let (decided, ..) = call(&memory, &request, NOW_US + after_us).unwrap();
-            assert_eq!(decided.running, running, "{:?}", request.limit);
+            let (decision, ..) = call(&memory, &request, NOW_US + after_us).unwrap();
+            assert_eq!(decision.running, running, "{:?}", request.limit);
         }
     }
 
@@ -551,13 +551,13 @@ mod tests {
     #[test]
     fn only_the_newest_entry_of_another_rule_counts_where_the_first_event_opens_a_window() {
         let memory = Memory::default();
-        let of = |rule: &str| Request::new(Limit::Window(window(rule, 9)));
+        let request = |rule: &str| Request::new(Limit::Window(window(rule, 9)));
         for at_s in [0, 20] {
-            assert!(call(&memory, &of("60s"), NOW_US + at_s * SECOND_US).unwrap().0.allowed());
+            assert!(call(&memory, &request("60s"), NOW_US + at_s * SECOND_US).unwrap().0.allowed());
         }
         // The clock was set back, so the newest happens now. The other one goes.
-        let (decided, ..) = call(&memory, &of("10s^first"), NOW_US + 15 * SECOND_US).unwrap();
-        assert_eq!((decided.allowed(), decided.remaining), (true, 7));
+        let (decision, ..) = call(&memory, &request("10s^first"), NOW_US + 15 * SECOND_US).unwrap();
+        assert_eq!((decision.allowed(), decision.remaining), (true, 7));
         let SavedValue::Window { entries, .. } = memory.save(b"k").unwrap().value else {
             panic!("a window")
         };

@@ -221,8 +221,8 @@ impl<'z> ReservationView<'z> {
     /// Returns when a reservation whose lease ends at `lease_end_us` stops holding. If its rule says nothing, as outside
     /// of the years that a calendar knows, as long after the end as before.
     fn gone_us(&mut self, one: &ReservationRef, lease_end_us: u64) -> u64 {
-        let known = self.last.as_ref().filter(|(text, _)| text.as_bytes() == one.rule);
-        let rule = match known {
+        let cached = self.last.as_ref().filter(|(text, _)| text.as_bytes() == one.rule);
+        let rule = match cached {
             Some((_, rule)) => *rule,
             None => {
                 let rule = Rule::parse(one.rule, self.zones);

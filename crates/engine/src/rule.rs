@@ -191,7 +191,7 @@ enum Span {
 }
 
 impl RuleNow {
-    /// Sets the most entries that live events need, which is [`MAX_COARSE_ENTRIES`] otherwise.
+    /// Sets the most entries that live events need, which is 4096 otherwise.
     pub fn with_entries(self, most_entries: u32) -> RuleNow {
         RuleNow { most_entries, ..self }
     }

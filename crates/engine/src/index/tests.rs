@@ -190,8 +190,8 @@ proptest! {
                     let after_us = if counts { (rule + 1) * 1_000 } else { 0 };
                     let rule = format!("{}ms", rule + 1).into_bytes();
                     let order_us = START_US + number as u64;
-                    let own = Own::new(id, quantity, gone_us + after_us);
-                    let one = Own { lease_ms, after_us, order_us, rule, ..own };
+                    let owned = Own::new(id, quantity, gone_us + after_us);
+                    let one = Own { lease_ms, after_us, order_us, rule, ..owned };
                     let held = list.iter().any(|other| other.id == one.id);
                     prop_assert_eq!(index.insert(&one.reservation()), !held);
                     if !held {
@@ -363,8 +363,8 @@ fn no_order_of_ends_makes_the_tree_deep() {
         chains[4][id] = if id % 2 == 0 { id as u64 } else { 2 * NUMBER - id as u64 };
     }
     for (which, ends) in chains.iter().enumerate() {
-        let own = |(id, end): (usize, &u64)| Own::new(id as u64, 1, START_US + 1 + end);
-        let all: Vec<Own> = ends.iter().enumerate().map(own).collect();
+        let owned = |(id, end): (usize, &u64)| Own::new(id as u64, 1, START_US + 1 + end);
+        let all: Vec<Own> = ends.iter().enumerate().map(owned).collect();
         let (deepest, steps) = built(&all).held.depth();
         assert!(
             deepest <= 80 && steps <= 30 * NUMBER as usize,

@@ -84,7 +84,7 @@ enum LineEvent {
     Gone(usize),
     Unblock(usize),
     Forget { which: usize, untold: bool },
-    Release { at: At, quantity: u64, told: bool },
+    Release { at: At, quantity: u64, wakes: bool },
     Pass { us: u64, steps: usize },
     MayWrite(bool),
     StepBack,
@@ -103,7 +103,7 @@ fn event() -> impl Strategy<Value = LineEvent> {
         2 => (any::<usize>(), any::<bool>())
             .prop_map(|(which, untold)| LineEvent::Forget { which, untold }),
         4 => (at, 1..6u64, any::<bool>())
-            .prop_map(|(at, quantity, told)| LineEvent::Release { at, quantity, told }),
+            .prop_map(|(at, quantity, wakes)| LineEvent::Release { at, quantity, wakes }),
         6 => (1..120_000u64, 1..20usize).prop_map(|(us, steps)| LineEvent::Pass { us, steps }),
         1 => any::<bool>().prop_map(LineEvent::MayWrite),
         1 => Just(LineEvent::StepBack),
@@ -159,9 +159,9 @@ impl LineWorld {
                 }
             }
             LineEvent::Forget { which, untold } => self.forget(which, untold),
-            LineEvent::Release { at, quantity, told } => {
+            LineEvent::Release { at, quantity, wakes } => {
                 *self.free.entry(at).or_default() += quantity;
-                if told {
+                if wakes {
                     self.command(at);
                 }
             }
@@ -214,7 +214,7 @@ impl LineWorld {
         if !untold {
             let answer = self.lines.take_reply(ticket, self.now_us);
             assert!(
-                matches!(answer, Some(WaiterReply::Ended { reply: told, .. }) if told == reply)
+                matches!(answer, Some(WaiterReply::Ended { reply: wakes, .. }) if wakes == reply)
             );
         }
         let forgotten = self.lines.forget(ticket, self.now_us).unwrap();

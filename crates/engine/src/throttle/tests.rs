@@ -117,8 +117,8 @@ fn answers_as_throttled_and_redis_cell_do() {
             got.verdict.retry_after_us().map_or(-1, ms),
             ms(got.reset_after_us),
         );
-        let told = (case.limited, case.remaining, case.retry_ms, case.reset_ms);
-        assert_eq!(answer, told, "case {number}, {case:?}");
+        let reply = (case.limited, case.remaining, case.retry_ms, case.reset_ms);
+        assert_eq!(answer, reply, "case {number}, {case:?}");
     }
 }
 
@@ -164,8 +164,8 @@ fn looking_answers_for_the_quantity_asked_and_of_the_state_as_it_stands() {
     ] {
         let decision = look(&rate, value.map(stored), START_US, &ask(quantity));
         let verdict = decision.verdict;
-        let told = (verdict.limited(), decision.remaining, verdict.retry_after_us());
-        assert_eq!(told, (limited, remaining, retry_after_us), "{value:?} {quantity}");
+        let reply = (verdict.limited(), decision.remaining, verdict.retry_after_us());
+        assert_eq!(reply, (limited, remaining, retry_after_us), "{value:?} {quantity}");
         assert_eq!(decision.reset_after_us, reset_after_us, "{value:?} {quantity}");
     }
 }
@@ -234,8 +234,8 @@ fn atmost_takes_what_there_is() {
     ] {
         let got = key.take_atmost(quantity);
         let verdict = got.verdict;
-        let told = (verdict.limited(), verdict.taken(), got.remaining, verdict.retry_after_us());
-        assert_eq!(told, (limited, taken, remaining, retry_after_us));
+        let reply = (verdict.limited(), verdict.taken(), got.remaining, verdict.retry_after_us());
+        assert_eq!(reply, (limited, taken, remaining, retry_after_us));
     }
     key.now_us += SECOND_US;
     assert_eq!(key.take_atmost(9).verdict.taken(), 1);
@@ -354,8 +354,9 @@ fn table(rate: Rate, rows: &[ThrottleRow]) {
             Verdict::Denied { .. } | Verdict::Never => 0,
         };
         let verdict = got.verdict;
-        let told = (verdict.limited(), got.remaining, verdict.retry_after_us(), got.reset_after_us);
-        assert_eq!((told, goes), ((limited, remaining, retry, reset), go_after), "row {number}");
+        let reply =
+            (verdict.limited(), got.remaining, verdict.retry_after_us(), got.reset_after_us);
+        assert_eq!((reply, goes), ((limited, remaining, retry, reset), go_after), "row {number}");
         assert_eq!(key.value(), value, "row {number}");
     }
 }
@@ -584,8 +585,8 @@ fn no_debt_is_longer_than_a_hundred_years() {
         (i64::MAX as u64, false),
         (u64::MAX, false),
     ] {
-        let told = throttle(&rate, None, START_US, &force(quantity));
-        assert_eq!(told.is_ok(), fits, "{quantity}");
+        let reply = throttle(&rate, None, START_US, &force(quantity));
+        assert_eq!(reply.is_ok(), fits, "{quantity}");
     }
     let mut key = TestKey::new(rate);
     assert!(key.call(&force(YEARS_S + 1)).is_ok());

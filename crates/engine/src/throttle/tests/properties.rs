@@ -66,8 +66,8 @@ impl Model {
         let (verdict, after) = match ask.quantity {
             Quantity::Look => (Verdict::taking(0), None),
             Quantity::GiveBack(_) if tat == now && !is_from_future => (Verdict::taking(0), None),
-            Quantity::GiveBack(given) => {
-                (Verdict::taking(0), Some((&tat - cost(given)).max(now.clone())))
+            Quantity::GiveBack(quantity) => {
+                (Verdict::taking(0), Some((&tat - cost(quantity)).max(now.clone())))
             }
             Quantity::Take(wanted) if ask.manner == Manner::Force => {
                 let after = &tat + cost(wanted);
@@ -94,9 +94,9 @@ impl Model {
                 }
             }
         };
-        let told = after.as_ref().unwrap_or(&tat);
-        let remaining = free(told);
-        let reset_after_us = up(told - &now);
+        let shown = after.as_ref().unwrap_or(&tat);
+        let remaining = free(shown);
+        let reset_after_us = up(shown - &now);
         if let Some(after) = after {
             let debt = (&after - &empty).max(whole(0u64)) * whole(1000u64);
             self.debt_ns = up(debt);
@@ -400,8 +400,8 @@ proptest! {
         }
 
         // The new time is the exact one, rounded down.
-        let after = if let Quantity::GiveBack(given) = ask.quantity {
-            let after = whole(tat) - cost(given);
+        let after = if let Quantity::GiveBack(quantity) = ask.quantity {
+            let after = whole(tat) - cost(quantity);
             down_to_attos(&after.max(whole(now)))
         } else {
             tat + floor_cost(taken)
@@ -476,7 +476,7 @@ proptest! {
     }
 
     /// Whoever books goes on at the first microsecond at which the same call without AHEAD would pass, if nobody else
-    /// comes; and who is denied may book after the wait that was told, and not a microsecond sooner.
+    /// comes; and who is denied may book after the wait that was decision, and not a microsecond sooner.
     #[test]
     fn who_books_goes_on_when_a_caller_who_waits_would_pass(
         (max_burst, count, period_ms) in parameters(1_000_000, 1_000_000),
@@ -540,7 +540,7 @@ proptest! {
         key.stored = Some(Stored::of(tat.min(LAST_TAT), debt_ns));
         let quantity = part_of(key.rate.limit, quantity_part).max(1);
         let ask = key.ask(quantity, way);
-        let verdict = key.call(&ask).map(|told| told.verdict);
+        let verdict = key.call(&ask).map(|decision| decision.verdict);
         if let Some(retry_us) = verdict.ok().and_then(Verdict::retry_after_us) {
             prop_assert!(retry_us >= 1);
             prop_assume!(key.can_store(quantity));
@@ -571,17 +571,17 @@ proptest! {
         // As long as what was forced takes to come in.
         prop_assert!(u128::from(key.debt_ns()) <= key.rate.cost(forced).div_ceil(ATTOS_PER_NS));
         key.now_us -= back_us;
-        let told = key.take(quantity);
-        let retry_us = told.verdict.retry_after_us().unwrap();
+        let decision = key.take(quantity);
+        let retry_us = decision.verdict.retry_after_us().unwrap();
         let length_us = u64::try_from(key.rate.bucket.div_ceil(ATTOS_PER_US)).unwrap() + debt_us;
         prop_assert!(retry_us <= length_us);
-        prop_assert!(told.reset_after_us <= length_us);
+        prop_assert!(decision.reset_after_us <= length_us);
         // Healing keeps the debt, however often the clock goes back.
         for _ in 0..3 {
             let before = key.debt_ns();
             key.now_us -= key.now_us.min(back_us);
-            let told = key.take(quantity);
-            prop_assert!(told.verdict.retry_after_us().unwrap() <= length_us);
+            let decision = key.take(quantity);
+            prop_assert!(decision.verdict.retry_after_us().unwrap() <= length_us);
             prop_assert_eq!(key.debt_ns(), before);
         }
         key.now_us += key.take(quantity).verdict.retry_after_us().unwrap();

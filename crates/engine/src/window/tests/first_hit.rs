@@ -309,8 +309,9 @@ fn a_window_ends_one_period_after_its_first_event_whatever_comes_in_between() {
         world.now_us += after_ms * 1_000;
         let quantity = Quantity::from_signed(quantity);
         let done = world.call(&Ask::of(quantity), ModelCommand::Count);
-        let told = done.decision;
-        let found = (told.verdict.allowed(), 3 - told.remaining, told.reset_after_us / 1_000);
+        let decision = done.decision;
+        let found =
+            (decision.verdict.allowed(), 3 - decision.remaining, decision.reset_after_us / 1_000);
         assert_eq!(found, (allowed, counted, reset_ms), "after {after_ms} ms: {quantity:?}");
     }
 }
@@ -334,10 +335,10 @@ fn many_entries_from_the_future_go_in_parts_and_only_the_newest_counts() {
             let quantity = Quantity::from_signed(quantity);
             Ask::of(quantity)
         };
-        let told = world.call(&ask(quantity), ModelCommand::Count).decision;
+        let decision = world.call(&ask(quantity), ModelCommand::Count).decision;
         let counted = u64::try_from((2 + quantity).max(0)).unwrap();
-        assert_eq!(told.remaining, 5 - counted, "{quantity}");
-        assert_eq!(told.reset_after_us, if counted > 0 { 10_000_000 } else { 0 }, "{quantity}");
+        assert_eq!(decision.remaining, 5 - counted, "{quantity}");
+        assert_eq!(decision.reset_after_us, if counted > 0 { 10_000_000 } else { 0 }, "{quantity}");
         if counted == 0 {
             // What is given back whole goes in one piece, and takes the others of the future with it.
             assert_eq!(world.zset.entries().count(), 0);
@@ -346,8 +347,8 @@ fn many_entries_from_the_future_go_in_parts_and_only_the_newest_counts() {
         world.now_us += 4_000_000;
         world.now_us -= 3_999_500;
         for left in [172, 108, 44, 1] {
-            let told = world.call(&ask(9), ModelCommand::CountDenied).decision;
-            assert_eq!((told.verdict, told.remaining), (Verdict::Never, 5 - counted));
+            let decision = world.call(&ask(9), ModelCommand::CountDenied).decision;
+            assert_eq!((decision.verdict, decision.remaining), (Verdict::Never, 5 - counted));
             let denied = world.call(&ask(5), ModelCommand::Count).decision;
             assert_eq!(denied.remaining, 5 - counted);
             assert_eq!(denied.reset_after_us, 9_999_500, "{left}");
@@ -366,9 +367,9 @@ fn of_a_key_from_another_rule_the_newest_entry_alone_counts() {
         world.zset.add(&Entry { newest_us, span_us: 0, total, weight, denied: false });
     }
     let ask = Ask::of(Quantity::Take(1));
-    let told = world.call(&ask, ModelCommand::Count).decision;
+    let decision = world.call(&ask, ModelCommand::Count).decision;
     // Its first event came 6.01 s ago.
-    assert_eq!((told.remaining, told.reset_after_us), (3, 3_990_000));
+    assert_eq!((decision.remaining, decision.reset_after_us), (3, 3_990_000));
     // The others go, a bounded number with each call.
     for left in [236, 172, 108, 44, 1, 1] {
         world.call(&Ask { manner: Manner::Force, ..ask }, ModelCommand::Count);
