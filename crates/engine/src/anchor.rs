@@ -16,15 +16,15 @@ const FIRST_MONDAY: i8 = 5;
 /// A leap year, so that 29 February parses.
 const LEAP_YEAR: i16 = 1972;
 
-/// A moment on the wall clock of a zone, as far as it matters for the period that it is used with.
+/// A moment on the wall clock of a zone, as precise as its period needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Anchor {
     kind: AnchorKind,
-    /// The first such moment from 1970 on; of a day of the year the one in [`LEAP_YEAR`].
+    /// The first such moment from 1970 on. For a day of the year it is the one in [`LEAP_YEAR`].
     start: DateTime,
 }
 
-/// What an anchor names in addition to a time of day.
+/// The day that an anchor names in addition to a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AnchorKind {
     /// Nothing: `09:00`.
@@ -39,17 +39,17 @@ enum AnchorKind {
     Date,
 }
 
-/// Where the windows of FIXED start, if not on the unit.
+/// The start of the windows of FIXED, if it is not that of the unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// With the first event that is counted.
+    /// A window starts with the first event that is counted.
     First,
-    /// From an anchor on, and before it.
+    /// Windows start at an anchor, and follow each other before and after it.
     Anchor(Anchor),
 }
 
 impl Start {
-    /// Reads `first` or an anchor, in either case of letters.
+    /// Parses `first` or an anchor, in upper or lower case.
     pub fn parse(text: &[u8]) -> Result<Start, AnchorError> {
         if text.eq_ignore_ascii_case(b"first") {
             return Ok(Start::First);
@@ -58,25 +58,25 @@ impl Start {
     }
 }
 
-/// Why a text is no anchor.
+/// The reason why a text is not an anchor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnchorError {
-    /// It is written in none of the ways.
+    /// It does not have the form of an anchor.
     Syntax,
-    /// No year has that day, or not that year.
+    /// The day does not exist in any year, or not in the year that is given.
     NoSuchDay,
 }
 
-/// Windows one after the other, in both directions.
+/// A series of windows, which follow each other without a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Series {
-    /// What the wall clock shows where one of them begins, in seconds after midnight on 1 January 1970.
+    /// The start of one of them on the wall clock, in seconds after midnight on 1 January 1970.
     pub start_s: i64,
-    /// How far apart they are.
+    /// The distance between two starts.
     pub spacing: Spacing,
 }
 
-/// How far apart two windows are.
+/// The distance between the starts of two windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spacing {
     /// Seconds that pass.
@@ -87,7 +87,7 @@ pub enum Spacing {
     Months(i64),
 }
 
-/// The anchor does not fit the period.
+/// The error that an anchor does not fit its period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unfit {
     /// The periods that the anchor fits.
@@ -96,7 +96,7 @@ pub struct Unfit {
     pub anchors: &'static str,
 }
 
-/// What anchors a period may have.
+/// The kinds of periods, by the anchors that fit them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PeriodKind {
     Milliseconds,
@@ -105,12 +105,12 @@ enum PeriodKind {
     /// A number of months that divides the year.
     Months,
     Year,
-    /// Any other.
+    /// Any other period.
     Other,
 }
 
 impl Anchor {
-    /// Reads an anchor, in either case of letters.
+    /// Parses an anchor, in upper or lower case.
     pub fn parse(text: &[u8]) -> Result<Anchor, AnchorError> {
         let (day, time) = match split_once(text, b'@') {
             Some((day, time)) => (Some(day), Some(time)),
@@ -125,7 +125,7 @@ impl Anchor {
         Ok(Anchor { kind, start: date.to_datetime(time) })
     }
 
-    /// Returns the windows of `period` from this anchor on, and before it.
+    /// Returns the windows of `period` before and after this anchor.
     pub fn series(&self, period: Period) -> Result<Series, Unfit> {
         let kind = PeriodKind::of(period);
         let is_part_of_year = matches!(kind, PeriodKind::Months | PeriodKind::Year);
@@ -174,8 +174,8 @@ impl Display for Anchor {
 }
 
 impl Series {
-    /// Returns the windows of `period`, one of which starts at `start_s`. `None` for a period in milliseconds, and a start
-    /// that no anchor has.
+    /// Returns the windows of `period`, one of which starts at `start_s`. `None` for a period in milliseconds, and for a
+    /// start that no anchor has.
     pub fn starting(period: Period, start_s: i64) -> Option<Series> {
         let kind = PeriodKind::of(period);
         let after_last = Date::new(YEARS.end().saturating_add(1), 1, 1).ok()?;
@@ -185,7 +185,7 @@ impl Series {
     }
 }
 
-/// Seconds from midnight on 1 January 1970 to what a wall clock shows.
+/// Returns the seconds from midnight on 1 January 1970 to a date and time on the wall clock.
 pub fn wall_s(wall: DateTime) -> Option<i64> {
     Some(Offset::UTC.to_timestamp(wall).ok()?.as_second())
 }
@@ -265,7 +265,7 @@ impl PeriodKind {
         }
     }
 
-    /// Returns the anchors that fit such a period.
+    /// Returns the anchors that fit this kind of period.
     fn anchors(self) -> &'static str {
         match self {
             PeriodKind::Milliseconds => "first",

@@ -5,8 +5,8 @@
 //! |<------- closed: nobody takes ------->|<-- the mark stays -->|
 //! ```
 //!
-//! A ban is its end and its length. After its end it stays with the key as a mark, until something is granted or the key
-//! is as good as new for a moment, whether or not a call comes at that moment. Until then nobody is banned again, so that
+//! A ban has an end and a length. After its end it stays with the key as a mark until something is granted, or until the key
+//! is as good as new for a moment, whether or not a call comes then. While the mark stays, the key is not banned again, so
 //! waiting for the retry_after of a denial suffices.
 
 use crate::decimal::{parse_u64, split_once, Text};
@@ -17,18 +17,18 @@ use crate::reservation::YEAR_MS;
 /// it is the only byte of its kind.
 pub const BAN_PREFIX: u8 = b'!';
 
-/// Room for the longest text of a ban: `!`, 13 digits, `~`, and 11 digits.
+/// The length of the longest text of a ban: `!`, 13 digits, `~`, and 11 digits.
 pub const MAX_BAN_BYTES: usize = 26;
 
 /// The stored form of a ban: a member of a sorted set, or the end of a bucket's string.
 pub type BanText = Text<MAX_BAN_BYTES>;
 
-/// A ban that runs, or the mark that a past one left.
+/// A ban, or the mark that a past one left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ban {
-    /// When it ends, in Unix milliseconds.
+    /// The end, in Unix milliseconds.
     end_ms: u64,
-    /// How long it lasts, 1 to [`YEAR_MS`].
+    /// The length in milliseconds, 1 to [`YEAR_MS`].
     length_ms: u64,
 }
 
@@ -38,7 +38,7 @@ impl Ban {
         Ban { end_ms: (now_us / 1_000).saturating_add(length_ms), length_ms }
     }
 
-    /// Reads what [`Ban::write`] wrote; `None` for anything else.
+    /// Reads the text that [`Ban::write`] writes. `None` for anything else.
     ///
     /// ```
     /// use redis_ratelimit_engine::ban::Ban;
@@ -70,18 +70,18 @@ impl Ban {
         text
     }
 
-    /// Returns the ban seen from `now_us`: it ends at most its own length ahead, also after the clock was set back.
+    /// Returns the ban as seen from `now_us`. It ends at most its own length later, even after the clock was set back.
     pub fn seen_at(self, now_us: u64) -> Ban {
         let latest = Ban::starting(now_us, self.length_ms);
         Ban { end_ms: self.end_ms.min(latest.end_ms), ..self }
     }
 
-    /// Returns when it ends, in Unix microseconds.
+    /// Returns its end in Unix microseconds.
     pub fn end_us(&self) -> u64 {
         self.end_ms.saturating_mul(1_000)
     }
 
-    /// Returns when it ends, in Unix milliseconds.
+    /// Returns its end in Unix milliseconds.
     pub fn end_ms(&self) -> u64 {
         self.end_ms
     }
@@ -92,14 +92,14 @@ impl Ban {
 pub struct BanNow {
     /// The ban or its mark, as seen now.
     seen: Option<Ban>,
-    /// Microseconds until it ends; 0 if it is over, or there is none.
+    /// Microseconds until it ends. 0 if it is over, or if there is none.
     left_us: u64,
-    /// Whether its stored end is too far ahead.
+    /// The stored end is too far ahead, because the clock was set back.
     is_from_future: bool,
 }
 
 impl BanNow {
-    /// Returns the stored ban or mark, as it is seen at `now_us`.
+    /// Returns the stored ban or mark as seen at `now_us`.
     pub fn at(stored: Option<Ban>, now_us: u64) -> BanNow {
         let Some(stored) = stored else { return BanNow::default() };
         let seen = stored.seen_at(now_us);
@@ -112,12 +112,12 @@ impl BanNow {
         BanNow::at(Some(Ban::starting(now_us, length_ms)), now_us)
     }
 
-    /// Returns the ban that runs, or the mark that a past one left.
+    /// Returns the ban, or the mark that a past one left.
     pub fn seen(&self) -> Option<Ban> {
         self.seen
     }
 
-    /// Microseconds until the ban ends; 0 if none runs.
+    /// Returns the microseconds until the ban ends. 0 if none runs.
     pub fn left_us(&self) -> u64 {
         self.left_us
     }
@@ -132,8 +132,8 @@ impl BanNow {
         self.is_from_future
     }
 
-    /// Returns what stays after this call: a ban that runs, or the mark of a past one unless something is `granted` or the
-    /// key is as good as new.
+    /// Returns the ban that stays after this call: one that runs, or the mark of a past one unless something is `granted` or
+    /// the key is as good as new.
     pub fn kept(&self, granted: bool, as_new: bool) -> Option<Ban> {
         self.seen.filter(|_| self.runs() || !(granted || as_new))
     }
@@ -143,8 +143,8 @@ impl BanNow {
         self.seen.is_none()
     }
 
-    /// Ends the mark of a ban that is over. For a key that was found as good as new: what this call adds to it comes after
-    /// that.
+    /// Removes the mark of a ban that is over. Called for a key that was found as good as new, before the call adds
+    /// anything.
     pub fn end_mark(&mut self) {
         if !self.runs() {
             *self = BanNow::default();

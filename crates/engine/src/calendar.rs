@@ -1,5 +1,5 @@
-//! Windows of the calendar: minutes, hours, days, weeks, months and years as the clock on the wall of a time
-//! zone shows them. The rules of the zones are those of the IANA database that the crate jiff carries.
+//! Windows of the calendar: minutes, hours, days, weeks, months and years on the wall clock of a time zone. The rules of the
+//! zones are those of the IANA database in the crate jiff.
 
 use crate::anchor::{wall_s, Anchor, Series, Spacing, Unfit};
 use crate::decimal::{spelled, two_digits, Text};
@@ -9,37 +9,36 @@ use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
 use jiff::{Span, Timestamp};
 use std::collections::BTreeMap;
 
-/// The name of a zone; the longest there is has 32 bytes.
+/// The name of a zone. The longest name has 32 bytes.
 pub type ZoneName = Text<64>;
 
-/// How many ways of dividing a zone's calendar have their windows remembered: one for each day of the month, on which
-/// customers may be billed.
+/// The number of divisions of a zone whose windows are cached: one for each day of the month, as customers may be billed on
+/// any of them.
 const CACHED: usize = 32;
 
-/// Most corrections of a guessed window number, by one each. A guess is off by one where the day or the hour of the anchor
-/// has not come yet, and by one more if clocks are set. That makes two; four leave room.
+/// The most corrections of a guessed window number, by one each. A guess is off by one if the day or the hour of the anchor
+/// has not come yet, and by one more if clocks are set. That makes two, and four leave room.
 const MAX_CORRECTIONS: usize = 4;
 
-/// A time zone: its number among the [`Zones`] that were named. There are some hundreds of names, and twice as many
-/// offsets as a day has minutes.
+/// A time zone: its index in [`Zones`]. There are some hundreds of names, and twice as many offsets as a day has minutes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Zone(usize);
 
-/// What is known about a zone.
+/// A zone with its rules and the windows that were worked out last.
 struct KnownZone {
     name: ZoneName,
     rules: TimeZone,
-    /// The last two windows of each division that were worked out, as most calls fall into the same ones.
+    /// The last two windows of each division, because most calls are in one of them.
     windows: Vec<(Division, [CalendarWindow; 2])>,
-    /// Which division goes next if there is no room.
+    /// The index of the division to replace next if there is no room.
     oldest: usize,
 }
 
-/// Every zone that was named.
+/// Every zone that was asked for.
 #[derive(Default)]
 pub struct Zones {
     zones: Vec<KnownZone>,
-    /// By names in lower case.
+    /// The zones by name in lower case.
     by_name: BTreeMap<Box<[u8]>, Zone>,
 }
 
@@ -49,7 +48,7 @@ impl Zones {
         Zones { zones: Vec::new(), by_name: BTreeMap::new() }
     }
 
-    /// Returns the zone of an IANA name, in any case, or an offset such as `+08:00`. `None` if there is no such zone.
+    /// Returns the zone of an IANA name in any case, or of an offset such as `+08:00`. `None` if there is no such zone.
     pub fn named(&mut self, name: &[u8]) -> Option<Zone> {
         let mut lower = ZoneName::from(name);
         if lower.as_bytes().len() != name.len() {
@@ -84,12 +83,12 @@ impl Zones {
         self.named(name.as_bytes())
     }
 
-    /// Returns the name of a zone, as [`Zones::named`] takes it.
+    /// Returns the name of a zone, which [`Zones::named`] accepts.
     pub fn name(&self, zone: Zone) -> ZoneName {
         self.zones.get(zone.0).map_or(ZoneName::new(), |zone| zone.name)
     }
 
-    /// Returns the window of `calendar` that contains `now_us`. `None` only outside of the years that a calendar knows.
+    /// Returns the window of `calendar` that contains `now_us`. `None` only outside the years that a calendar covers.
     pub fn window_at(&mut self, calendar: &Calendar, now_us: u64) -> Option<CalendarWindow> {
         self.zones.get_mut(calendar.zone.0)?.window_at(calendar.division, now_us)
     }
@@ -98,11 +97,11 @@ impl Zones {
 /// The first Monday after 1 January 1970, in seconds.
 const MONDAY_S: i64 = 4 * 86_400;
 
-/// Names of zones that are no longer than this, such as `UTC` and offsets, are stored as they are.
+/// Names of zones up to this length, such as `UTC` and offsets, are stored in full.
 pub const SHORT_ZONE_NAME: usize = 6;
 
-/// Returns four characters that stand for a longer name where room is short: its FNV-1a hash, folded to 24 bits as the
-/// authors of FNV advise. No two zones of the database have the same code.
+/// Returns the code of a zone with a longer name, for texts that must be short: four characters from the FNV-1a hash of the
+/// name, folded to 24 bits as the authors of FNV advise. No two zones of the database have the same code.
 pub fn zone_code(name: &[u8]) -> [u8; 4] {
     let mix = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
     let hash = name.iter().fold(0x811c_9dc5, mix);
@@ -122,12 +121,12 @@ fn offset(text: &[u8]) -> Option<Offset> {
     Offset::from_seconds(if sign == b'-' { seconds.checked_neg()? } else { seconds }).ok()
 }
 
-/// How the calendar is divided into windows.
+/// A division of the calendar into windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Division {
-    /// Into parts of an hour, or hours, of this many seconds.
+    /// Parts of an hour, or hours, of this many seconds.
     Parts(i64),
-    /// Into longer windows, or windows that are counted from an anchor.
+    /// Longer windows, or windows that are counted from an anchor.
     Series(Series),
 }
 
@@ -150,8 +149,8 @@ pub struct CalendarWindow {
 }
 
 impl Calendar {
-    /// Takes 1d, 1w, 1y, N months where N divides 12, N seconds or minutes where N divides 60, N hours where N
-    /// divides 24, and plain seconds that equal one of these. `None` for any other period.
+    /// Creates the windows of a period: 1d, 1w, 1y, N months where N divides 12, N seconds or minutes where N divides 60, N
+    /// hours where N divides 24, or plain seconds that equal one of these. `None` for any other period.
     pub fn new(period: Period, zone: Zone) -> Option<Calendar> {
         let count = period.count();
         let divides = |whole: u64| whole.checked_rem(count) == Some(0);
@@ -187,21 +186,21 @@ impl Calendar {
         Some(Calendar { period, division, is_anchored: false, zone })
     }
 
-    /// Creates windows that are counted from `anchor` in both directions: lengths of time in seconds, minutes and hours,
-    /// else days and months on the wall.
+    /// Creates windows that are counted from `anchor` in both directions. Seconds, minutes and hours are lengths of time,
+    /// days and months are those of the wall clock.
     pub fn anchored(period: Period, anchor: Anchor, zone: Zone) -> Result<Calendar, Unfit> {
         let division = Division::Series(anchor.series(period)?);
         Ok(Calendar { period, division, is_anchored: true, zone })
     }
 
-    /// Returns the windows of [`Calendar::anchored`] for the anchor at which the wall clock shows `start_s` seconds after
-    /// midnight on 1 January 1970. `None` if no anchor is there.
+    /// Returns the windows of [`Calendar::anchored`] for the anchor that is `start_s` seconds after midnight on 1 January
+    /// 1970 on the wall clock. `None` if no anchor is there.
     pub fn starting(period: Period, start_s: i64, zone: Zone) -> Option<Calendar> {
         let division = Division::Series(Series::starting(period, start_s)?);
         Some(Calendar { period, division, is_anchored: true, zone })
     }
 
-    /// Returns what the wall clock shows where one of the windows starts, if they are counted from an anchor.
+    /// Returns the start of one of the windows on the wall clock, if they are counted from an anchor.
     pub fn start_s(&self) -> Option<i64> {
         match self.division {
             Division::Series(series) if self.is_anchored => Some(series.start_s),
@@ -263,11 +262,11 @@ impl Division {
     }
 }
 
-/// Returns the window that holds `now_s`, where windows last up to an hour: one starts each time that the wall shows its
-/// start. So an hour that the wall shows twice has its windows twice. If clocks are set in the middle of a window, it goes
-/// on if the wall still shows the same window.
+/// Returns the window of up to an hour that contains `now_s`. A window starts each time that the wall clock shows its start,
+/// so an hour that occurs twice has its windows twice. If clocks are set within a window, it goes on as long as the wall
+/// clock shows the same window.
 fn part_at(seconds: i64, zone: &TimeZone, now_s: i64) -> Option<(i64, i64)> {
-    // What the wall shows at the start of a window, and for how long it has shown that window.
+    // The start of a window on the wall clock, and the time for which the wall clock has shown that window.
     let wall_part = |at_s: i64| {
         let wall_s = shown_at(zone, at_s)?;
         let since_s = wall_s.checked_rem_euclid(seconds)?;
@@ -294,8 +293,8 @@ fn part_at(seconds: i64, zone: &TimeZone, now_s: i64) -> Option<(i64, i64)> {
     Some((start_s, end_s))
 }
 
-/// Returns the window of a series that holds `now_s`. It starts when the wall shows its start, or a time after it, for the
-/// first time. If clocks skip a whole day, a window may be empty: then it is none.
+/// Returns the window of a series that contains `now_s`. It starts when the wall clock first shows its start, or a time
+/// after it. If clocks skip a whole day, a window may be empty. An empty window is skipped.
 fn series_at(series: Series, zone: &TimeZone, now_s: i64) -> Option<(i64, i64)> {
     if let Spacing::Elapsed(seconds) = series.spacing {
         let anchor_s = first_shown(zone, series.start_s)?;
@@ -320,8 +319,8 @@ fn series_at(series: Series, zone: &TimeZone, now_s: i64) -> Option<(i64, i64)> 
     (start_s <= now_s && now_s < end_s).then_some((start_s, end_s))
 }
 
-/// Returns what the wall shows at the start of window `number`; that of the anchor is 0. Each is counted from the anchor, so
-/// a day that a shorter month lacks comes back in the next.
+/// Returns the start of window `number` on the wall clock. The window of the anchor is 0. Each start is counted from the
+/// anchor, so a day that a shorter month lacks comes back in the next.
 fn start_on_wall(series: Series, number: i64) -> Option<i64> {
     let Series { start_s, spacing } = series;
     match spacing {
@@ -335,7 +334,7 @@ fn start_on_wall(series: Series, number: i64) -> Option<i64> {
     }
 }
 
-/// Returns the number of the window in which the wall shows `now_s`, or one of its neighbours'.
+/// Returns the number of the window that contains `now_s` on the wall clock, or of one of its neighbours.
 fn guess_number(series: Series, now_s: i64) -> Option<i64> {
     let Series { start_s, spacing } = series;
     match spacing {
@@ -357,14 +356,14 @@ fn civil(second: i64) -> Option<DateTime> {
     Some(Offset::UTC.to_datetime(Timestamp::from_second(second).ok()?))
 }
 
-/// Returns what the wall shows at an instant, in seconds.
+/// Returns the time on the wall clock at an instant, in seconds.
 fn shown_at(zone: &TimeZone, instant_s: i64) -> Option<i64> {
     let offset = zone.to_offset(Timestamp::from_second(instant_s).ok()?);
     instant_s.checked_add(offset.seconds().into())
 }
 
-/// Returns when the wall shows `wall_s` for the first time; if clocks are set forward over it, the instant at which they
-/// are.
+/// Returns the first instant at which the wall clock shows `wall_s`. If clocks are set forward over it, this is the instant
+/// at which they are set.
 fn first_shown(zone: &TimeZone, wall_s: i64) -> Option<i64> {
     let instant = |offset: Offset| wall_s.checked_sub(offset.seconds().into());
     match zone.to_ambiguous_timestamp(civil(wall_s)?).offset() {
@@ -377,8 +376,8 @@ fn first_shown(zone: &TimeZone, wall_s: i64) -> Option<i64> {
     }
 }
 
-/// Returns when clocks are set between two instants at which the wall shows different times. (jiff's own search for that,
-/// `preceding`, misses the last transition before the zone's rule for the future takes over.)
+/// Returns the instant at which clocks are set, between two instants with different offsets. (jiff's own search,
+/// `preceding`, misses the last transition before the rule of the zone for the future applies.)
 fn transition_between(zone: &TimeZone, from_s: i64, to_s: i64) -> Option<i64> {
     let offset = |instant_s: i64| shown_at(zone, instant_s)?.checked_sub(instant_s);
     let (mut low_s, mut high_s, after_s) = (from_s, to_s, offset(to_s)?);

@@ -1,4 +1,4 @@
-//! Names a key of a database.
+//! The name of a key with the number of its database.
 
 /// A key of a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -19,7 +19,7 @@ pub struct OwnedDbKey {
 }
 
 impl OwnedDbKey {
-    /// Returns the key itself.
+    /// Returns the key with its name borrowed.
     #[inline]
     pub fn borrowed(&self) -> DbKey<'_> {
         DbKey { db: self.db, name: &self.name }

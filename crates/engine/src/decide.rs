@@ -1,4 +1,4 @@
-//! The order of work of every call that takes or looks, over one limit or several.
+//! Decides a call, over one limit or several: reads every key, decides, and plans what to write.
 //!
 //! ```text
 //! Part ------decide: read and judge every key, then plan what to write------> Plan --write--> replies
@@ -43,28 +43,28 @@ use crate::store::Store;
 pub(crate) use bucket_call::BucketCall;
 pub(crate) use window_call::WindowCall;
 
-/// What a call may write.
+/// The changes that a call may write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Nothing.
+    /// None.
     Look,
-    /// A grant, and what heals the key. A denial neither counts (COUNTDENIED) nor bans (BAN): the call may be tried again.
+    /// A grant, and changes that heal the key. The call may be tried again, so a denial neither counts (COUNTDENIED) nor
+    /// bans (BAN).
     Try,
-    /// All that [`Mode::Try`] writes, a denial that counts, and a ban.
+    /// In addition to those of [`Mode::Try`], a denial that counts, and a ban.
     Final,
-    /// A denial that counts, even if the call could be granted by now: for a wait that ended while nothing could be
-    /// written.
+    /// A denial that counts, even if the call could be granted by now. For a wait that ended while nothing could be written.
     Deny,
 }
 
-/// What a judged key is asked to do.
+/// The action on one key, once all verdicts are known.
 #[derive(Clone, Copy)]
 enum Action {
-    /// Tell how it stands.
+    /// Report the state.
     Look,
     /// Grant the call.
     Grant,
-    /// Deny the call: heal what a clock that was set back left, and drop what has ended.
+    /// Deny the call. This heals the key after the clock was set back, and drops reservations that have ended.
     Deny {
         /// The denial counts if the request says so (COUNTDENIED).
         counts: bool,
@@ -128,7 +128,7 @@ impl<'r, S: Store> Part<'r, S> {
         &self.in_call
     }
 
-    /// Returns what follows for this limit from the verdicts on all.
+    /// Returns the action on this key, from the verdicts on all.
     #[inline]
     fn action(&self, mode: Mode, allowed: bool) -> Action {
         if mode == Mode::Look {
@@ -147,10 +147,10 @@ impl<'r, S: Store> Part<'r, S> {
     }
 }
 
-/// What a decided call writes to its keys.
+/// The changes that a decided call writes to its keys.
 #[must_use]
 pub struct Plan<'p, 'r, S: Store> {
-    /// Whether the call is allowed, before a denial was counted.
+    /// The call is allowed. This is as it was before a denial was counted.
     pub allowed: bool,
     parts: &'p mut [Part<'r, S>],
 }
@@ -183,7 +183,7 @@ pub fn decide<'p, 'r, S: Store>(
     for group in parts.chunk_by_mut(|one, next| one.place.group == next.place.group) {
         let mut group_allowed = false;
         for part in group {
-            // Only what takes is ever barred.
+            // Only a call that takes is ever barred.
             let barred =
                 (part.place.barred || mode == Mode::Deny) && part.request.ask.takes_unforced();
             let verdict = match &mut part.key {
@@ -238,8 +238,8 @@ mod tests {
 
     const NOW_US: u64 = 1_700_000_000_000_000;
 
-    /// Whether a call over these limits is allowed, and which of them are choices. Each limit says its group, whether it
-    /// would be allowed, and whether it is a shadow.
+    /// Returns whether a call over these limits is allowed, and which of them are choices. Each limit has its group, whether
+    /// it would be allowed, and whether it is a shadow.
     fn choices(limits: &[(usize, bool, bool)]) -> (bool, Vec<bool>) {
         let memory = Memory::default();
         let one = Limit::Bucket(Rate::new(0, 1, 1_000).unwrap());
@@ -292,8 +292,7 @@ mod tests {
         }
     }
 
-    /// What a denied call with COUNTDENIED counts, which is the last word only where nobody waits and none will be waited
-    /// for.
+    /// A denial counts only if nobody waits before the call, and the call itself will not wait.
     #[test]
     fn only_a_final_denial_with_no_line_before_it_is_counted() {
         let limit = |limit| Limit::Window(window("60s", limit));

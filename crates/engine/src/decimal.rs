@@ -39,7 +39,7 @@ pub fn spelled(byte: u8) -> u8 {
     ALPHABET.get(usize::from(byte & 63)).copied().unwrap_or(b'A')
 }
 
-/// Like [`parse_u64`], for the number that `text` begins with; and what follows it.
+/// Like [`parse_u64`], for the number at the start of `text`. Returns it and the rest.
 pub fn leading_u64(text: &[u8]) -> Option<(u64, &[u8])> {
     match text {
         [b'0', b'0'..=b'9', ..] => None,
@@ -47,19 +47,19 @@ pub fn leading_u64(text: &[u8]) -> Option<(u64, &[u8])> {
     }
 }
 
-/// Returns the number that two digits spell; `None` if one is no digit.
+/// Returns the number of two digits. `None` if one is not a digit.
 pub fn two_digits(tens: u8, ones: u8) -> Option<i8> {
     i8::try_from(digit(tens)?.wrapping_mul(10).wrapping_add(digit(ones)?)).ok()
 }
 
-/// Returns the text before the first `mark`, and the text after it; `None` without a mark.
+/// Returns the text before and after the first `mark`. `None` without a mark.
 pub fn split_once(text: &[u8], mark: u8) -> Option<(&[u8], &[u8])> {
     let at = text.iter().position(|&byte| byte == mark)?;
     Some((text.get(..at)?, text.get(at.checked_add(1)?..)?))
 }
 
-/// Returns the value of a run of digits; leading zeros are welcome. `None` for no digits, anything else than
-/// digits, or more than 64 bits.
+/// Returns the value of digits, which may have leading zeros. `None` if there are none, if there is anything else, or if the
+/// value exceeds 64 bits.
 pub fn parse_digits(text: &[u8]) -> Option<u64> {
     match text.len() {
         // No product of so few can pass 64 bits.
@@ -70,7 +70,7 @@ pub fn parse_digits(text: &[u8]) -> Option<u64> {
     }
 }
 
-/// Like [`parse_digits`], for the digits that `text` begins with; and what follows them.
+/// Like [`parse_digits`], for the digits at the start of `text`. Returns their value and the rest.
 fn leading_digits(text: &[u8]) -> Option<(u64, &[u8])> {
     let (mut value, mut rest) = (0u64, text);
     while let Some((byte, after)) = rest.split_first() {

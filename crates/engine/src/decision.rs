@@ -2,42 +2,43 @@
 
 use crate::reservation::Id;
 
-/// The shortest wait, in microseconds, in the reply to a barred call.
+/// The shortest wait in the reply to a barred call, in microseconds.
 pub const LEAST_WAIT_IN_LINE_US: u64 = 1_000;
 
-/// Whether a request may have what it asks. Nothing is carried out yet.
+/// The verdict on a request. Nothing has been carried out yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verdict {
-    /// It may.
+    /// The request is allowed.
     Allowed {
-        /// How much a grant takes: the quantity, less with ATMOST, 0 if the call looks or gives back.
+        /// The quantity that a grant takes. This may be less than was asked for with ATMOST, and is 0 if the call looks or
+        /// gives back.
         taken: u64,
-        /// With AHEAD: microseconds until the caller may go on. Otherwise 0.
+        /// Microseconds until the caller may go on (AHEAD). 0 without AHEAD.
         go_after_us: u64,
     },
-    /// Not now.
+    /// The request is denied for now.
     Denied {
         /// Microseconds after which the same call is allowed, if nobody else takes anything.
         wait_us: u64,
-        /// What is in the way.
+        /// The obstacle.
         obstacle: Obstacle,
     },
-    /// It asks for more than the limit can ever allow.
+    /// The request asks for more than the limit can ever allow.
     #[default]
     Never,
 }
 
-/// What stands in the way of a denied call.
+/// The obstacle to a denied call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Obstacle {
-    /// What is counted leaves too little.
+    /// The counted events leave too little.
     Counted,
-    /// What is counted leaves enough. Others hold it, or wait for it, and may give it back.
+    /// The counted events leave enough, but others hold it or wait for it. They may give it back.
     Held,
 }
 
 impl Verdict {
-    /// Returns the verdict of a call that is allowed and takes this much now.
+    /// Returns the verdict on a call that is allowed and takes this quantity now.
     pub fn taking(taken: u64) -> Verdict {
         Verdict::Allowed { taken, go_after_us: 0 }
     }
@@ -47,7 +48,7 @@ impl Verdict {
         self.denied_for(LEAST_WAIT_IN_LINE_US, obstacle)
     }
 
-    /// Returns the verdict on a key that a ban closes for `left_us`: denied, until both waits are over. 0 is no ban.
+    /// Returns the verdict on a key that a ban closes for `left_us`: denied until both waits are over. 0 means no ban.
     pub fn closed_for(self, left_us: u64) -> Verdict {
         if left_us == 0 {
             return self;
@@ -55,7 +56,7 @@ impl Verdict {
         self.denied_for(left_us, Obstacle::Counted)
     }
 
-    /// Makes it denied for at least this long because of `by`, unless it can never be allowed.
+    /// Returns a denial of at least `least_us` because of `obstacle`, unless the call can never be allowed.
     fn denied_for(self, least_us: u64, obstacle: Obstacle) -> Verdict {
         let wait_us = match self {
             Verdict::Never => return self,
@@ -70,7 +71,8 @@ impl Verdict {
         matches!(self, Verdict::Allowed { .. })
     }
 
-    /// Returns the reply's `limited`: 0 allowed, 1 denied, 2 denied only because others hold.
+    /// Returns the `limited` of the reply: 0 if the call is allowed, 1 if it is denied, 2 if it is denied only because
+    /// others hold.
     pub fn limited(self) -> u64 {
         match self {
             Verdict::Allowed { .. } => 0,
@@ -79,7 +81,7 @@ impl Verdict {
         }
     }
 
-    /// Microseconds after which the same call is allowed; `None` if it was, or can never be.
+    /// Returns the microseconds after which the same call is allowed. `None` if it was allowed, or can never be.
     pub fn retry_after_us(self) -> Option<u64> {
         match self {
             Verdict::Denied { wait_us, .. } => Some(wait_us),
@@ -87,7 +89,7 @@ impl Verdict {
         }
     }
 
-    /// Returns how much was taken.
+    /// Returns the quantity that a grant takes.
     pub fn taken(self) -> u64 {
         match self {
             Verdict::Allowed { taken, .. } => taken,
@@ -99,7 +101,7 @@ impl Verdict {
 /// The decision about one call on one key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
-    /// Whether the call is allowed.
+    /// The verdict.
     pub verdict: Verdict,
     /// The most that is ever available at once.
     pub limit: u64,
@@ -123,19 +125,19 @@ impl Decision {
     }
 }
 
-/// How much a call asks for.
+/// The quantity that a call asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quantity {
-    /// Takes this much, at least 1.
+    /// Takes this quantity, at least 1.
     Take(u64),
-    /// Looks, and changes nothing.
+    /// Looks without changing anything.
     Look,
-    /// Gives this much back, at least 1.
+    /// Gives back this quantity, at least 1.
     GiveBack(u64),
 }
 
 impl Quantity {
-    /// Takes what is above 0, gives back what is below, and looks at 0.
+    /// Converts a signed quantity: a positive one takes, a negative one gives back, and 0 looks.
     pub fn from_signed(quantity: i64) -> Quantity {
         match quantity {
             0 => Quantity::Look,
@@ -144,7 +146,7 @@ impl Quantity {
         }
     }
 
-    /// Returns how much is to be taken.
+    /// Returns the quantity to take, or 0.
     pub fn wanted(self) -> u64 {
         match self {
             Quantity::Take(wanted) => wanted,
@@ -152,54 +154,54 @@ impl Quantity {
         }
     }
 
-    /// Returns whether something is to be taken.
+    /// Returns whether the call takes something.
     pub fn takes(self) -> bool {
         matches!(self, Quantity::Take(_))
     }
 }
 
-/// How a call takes its quantity.
+/// The manner in which a call takes its quantity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Manner {
-    /// All or nothing, at once.
+    /// All of it or nothing, at once.
     #[default]
     Whole,
-    /// As much of it as there is (ATMOST).
+    /// As much of it as is available (ATMOST).
     AtMost,
     /// All of it, even if there is not enough (FORCE).
     Force,
-    /// All of it now, or booked if it will be available soon enough (AHEAD).
+    /// All of it, booked ahead if it is not available yet (AHEAD).
     Ahead {
-        /// Within this many microseconds.
+        /// It must be available within this many microseconds.
         within_us: u64,
     },
 }
 
-/// What one call asks of one limit.
+/// The request of one call to one limit.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask {
-    /// How much.
+    /// The quantity.
     pub quantity: Quantity,
-    /// How much must remain for others (LEAVE).
+    /// The quantity that must remain for others (LEAVE).
     pub leave: u64,
-    /// How it is taken.
+    /// The manner of taking.
     pub manner: Manner,
 }
 
 impl Ask {
-    /// Asks for all of `quantity`, leaving nothing.
+    /// Asks for all of `quantity`, without LEAVE.
     pub const fn of(quantity: Quantity) -> Ask {
         Ask { quantity, leave: 0, manner: Manner::Whole }
     }
 
-    /// Returns whether it takes something, and not by FORCE: lines, bans and marks of bans are for such calls.
+    /// Returns whether the call takes something without FORCE. Lines, bans and the marks of bans apply only to such calls.
     #[inline]
     pub fn takes_unforced(&self) -> bool {
         self.quantity.takes() && self.manner != Manner::Force
     }
 
-    /// Returns the least that has to be there for the call to be allowed: what it must get, and what it leaves. `None` if
-    /// that is more than `limit`.
+    /// Returns the least quantity that must be available for the call to be allowed: what it must get and what it leaves.
+    /// `None` if that is more than `limit`.
     pub fn least(&self, limit: u64) -> Option<u64> {
         let wanted = if self.manner == Manner::AtMost { 1 } else { self.quantity.wanted() };
         wanted.checked_add(self.leave).filter(|least| *least <= limit)

@@ -1,4 +1,4 @@
-//! Entries of a key's sorted set, newest first. Each stands for one event that was counted, or for several that share it.
+//! The entries of events in a key's sorted set, the newest first. Each stands for one event, or for several that share it.
 //!
 //! The score is minus the time of the entry's newest event, in Unix microseconds. So a new event goes to the head of
 //! the set, where inserting is cheapest. The member is the running total of everything that was ever counted under
@@ -17,27 +17,28 @@
 
 use crate::decimal::{leading_u64, Text};
 
-/// Longest member: 20 digits of total, 19 of weight, 16 of span, three marks.
+/// The longest member: 20 digits of the total, 19 of the weight, 16 of the span, and three marks.
 pub type EntryMember = Text<58>;
 
 /// The last microsecond that a double, and so a score, holds exactly: in the year 2255.
 pub const LAST_US: u64 = (1 << 53) - 1;
 
-/// The most that is counted in one key.
+/// The largest sum that is counted in one key.
 pub const MAX_SUM: u64 = i64::MAX.unsigned_abs();
 
-/// One event that was counted, or several that share an entry: as many as `weight` says, within `span_us`.
+/// One event that was counted, or several that share an entry. Their quantities sum up to `weight`, and they happened within
+/// `span_us`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// When its newest event happened, in Unix microseconds, at most [`LAST_US`].
+    /// The time of its newest event in Unix microseconds, at most [`LAST_US`].
     pub newest_us: u64,
-    /// How long before that its first event happened, in microseconds.
+    /// The time between its first and its newest event, in microseconds.
     pub span_us: u64,
-    /// Everything counted up to and with this entry, modulo 2^64.
+    /// The sum of all events up to and including this entry, modulo 2^64.
     pub total: u64,
-    /// How much was counted in this entry, at least 1.
+    /// The sum of its events, at least 1.
     pub weight: u64,
-    /// Whether all of it are denied calls.
+    /// All its events are denied calls.
     pub denied: bool,
 }
 
@@ -47,12 +48,12 @@ impl Entry {
         self.total.wrapping_sub(self.weight)
     }
 
-    /// Returns when its first event happened.
+    /// Returns the time of its first event, in Unix microseconds.
     pub fn first_us(&self) -> u64 {
         self.newest_us.saturating_sub(self.span_us)
     }
 
-    /// Returns everything that was counted in the entries from `first` to this one.
+    /// Returns the sum of the entries from `first` to this one.
     pub fn sum_since(&self, first: &Entry) -> u64 {
         self.total.wrapping_sub(first.before())
     }
@@ -62,7 +63,7 @@ impl Entry {
         score(self.newest_us)
     }
 
-    /// Reads an entry; `None` for one that this module did not write.
+    /// Reads an entry. `None` for one that the module did not write.
     pub fn decode(score: f64, member: &[u8]) -> Option<Entry> {
         let newest_us = whole_us(score)?;
         let (total, marks) = leading_u64(member)?;
@@ -96,8 +97,8 @@ impl Entry {
     }
 }
 
-/// Returns what stands behind the total: the weight, the span, and whether all are denied calls. An entry is removed by the
-/// member that it would be written with, so there is one way to write it.
+/// Parses the part of a member after the total: the weight, the span, and whether all are denied calls. An entry is removed
+/// by its member, so there must be only one way to write it.
 fn decode_marks(mut marks: &[u8]) -> Option<(u64, u64, bool)> {
     let (mut weight, mut span_us) = (1, 0);
     if let Some(text) = marks.strip_prefix(b"x") {
@@ -124,9 +125,9 @@ pub fn score(us: u64) -> f64 {
     -(us.min(LAST_US) as f64)
 }
 
-/// Returns the time that a score stands for, if it is the score of an entry.
+/// Returns the time of an entry with this score. `None` if no entry has such a score.
 fn whole_us(score: f64) -> Option<u64> {
-    // The comparison is false for NaN. There and back is cheaper than asking for the fraction, which is a call.
+    // The comparison is false for NaN. Casting there and back is cheaper than `fract`, which is a function call.
     let in_range = (-(LAST_US as f64)..=0.0).contains(&score);
     let us = (-score) as i64;
     (in_range && us as f64 == -score).then_some(us.unsigned_abs())

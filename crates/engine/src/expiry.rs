@@ -1,4 +1,4 @@
-//! When a key expires: when its state stops mattering, or so much later that calls need not move its TTL.
+//! The expiry of a key: its state must no longer matter then, and it may be later, so that calls need not move the TTL.
 //!
 //! ```text
 //! now                       needed        needed + grace + in use
@@ -6,28 +6,28 @@
 //!                             |<- a TTL in here stays where it is
 //! ```
 
-/// Grace added to every TTL, in milliseconds. A caller who comes back within it finds the key, where the server would
-/// otherwise have deleted it and replicated that. Below one second, as a TTL is rounded up to a millisecond too.
+/// Grace added to every TTL, in milliseconds. If a caller comes back within it, the server has not had to delete the key and
+/// to replicate that. It is below one second because a TTL is also rounded up to a millisecond.
 pub const GRACE_MS: u64 = 900;
 
-/// A key's TTL, and what it must reach to.
+/// The time for which a key is needed.
 #[derive(Clone, Copy, Debug)]
 pub struct Expiry {
-    /// When the state stops mattering, in Unix microseconds.
+    /// The time at which the state stops mattering, in Unix microseconds.
     pub needed_us: u64,
-    /// How long the key was in use, at most one period, in microseconds: by so much the TTL may run ahead.
+    /// The time for which the key has been in use, at most one period, in microseconds. The TTL may run ahead by this much.
     pub in_use_us: u64,
 }
 
 impl Expiry {
-    /// Extends it to a key that is also needed until `until_us`, if that is known.
+    /// Returns the expiry of a key that is also needed until `until_us`, if that is known.
     pub fn reaching(self, until_us: Option<u64>) -> Expiry {
         Expiry { needed_us: self.needed_us.max(until_us.unwrap_or(0)), ..self }
     }
 
-    /// Returns what the TTL becomes once a change was written to a window; `None` if it stays. The key is also needed for
-    /// what is reserved, until `reserved_until_us`, and for its ban, until `ban_until_us`. If a reservation was settled,
-    /// it would have held until `settled_us`.
+    /// Returns the new TTL after a change was written to a window, as a Unix time in milliseconds. `None` if it stays. The
+    /// key is also needed for its reservations until `reserved_until_us`, and for its ban until `ban_until_us`. If a
+    /// reservation was settled, it would have held until `settled_us`.
     pub fn moved(
         self,
         reserved_until_us: Option<u64>,
@@ -50,15 +50,15 @@ impl Expiry {
         self.needed_ms().saturating_add(GRACE_MS).saturating_add(self.in_use_us / 1_000)
     }
 
-    /// Returns what the TTL is to be changed to, if `current_ms` will not do.
+    /// Returns the new TTL. `None` if `current_ms` can stay.
     pub fn after(&self, current_ms: Option<u64>) -> Option<u64> {
         let range = self.needed_ms()..=self.latest_ms();
         let stays = current_ms.is_some_and(|current_ms| range.contains(&current_ms));
         (!stays).then(|| self.latest_ms())
     }
 
-    /// Returns the new TTL after a lease that was to end at `settled_us` was settled; `None` if it stays. The TTL becomes
-    /// shorter only if that lease alone kept the key: others may need it longer.
+    /// Returns the new TTL after a lease that was to end at `settled_us` was settled. `None` if it stays. The TTL becomes
+    /// shorter only if that lease alone kept the key, because others may need the key longer.
     pub fn after_settling(&self, settled_us: u64, current_ms: Option<u64>) -> Option<u64> {
         let lease = Expiry { needed_us: settled_us, in_use_us: 0 };
         let kept_by_lease = self.needed_us < settled_us && lease.after(current_ms).is_none();
@@ -110,8 +110,8 @@ mod tests {
         }
     }
 
-    /// A key whose events come at even distances, each counted for one period; returns how often its TTL moved in the
-    /// second half of so many calls.
+    /// Returns how often the TTL moves in the second half of these calls, on a key whose events come at even distances and
+    /// count for one period each.
     fn moves(period_us: u64, events: u64, calls: u64) -> u64 {
         let (mut ttl_ms, mut moved) = (None, 0);
         for call in 0..calls {

@@ -1,4 +1,4 @@
-//! Several limits in one call: whether it is allowed, and which limit decides.
+//! The limits of one call in groups: is the call allowed, and which limit decides?
 //!
 //! ```text
 //! rpm                  plan   ELSE   credits
@@ -10,7 +10,7 @@
 
 use crate::decision::Decision;
 
-/// The decision about one limit, and its part in the call.
+/// The decision about one limit, with its part in the call.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PartDecision {
     /// The decision, as the call leaves the key.
@@ -29,18 +29,18 @@ pub struct PartDecision {
     pub allowed: bool,
 }
 
-/// The reply of all limits together.
+/// The decision of all limits together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WholeReply {
-    /// 0 allowed, 1 denied, 2 denied only because others hold.
+    /// 0 if the call is allowed, 1 if it is denied, 2 if it is denied only because others hold.
     pub limited: u64,
-    /// The limit that decides, counted from 0.
+    /// The index of the limit that decides.
     pub deciding_part: usize,
-    /// Microseconds after which the same call is allowed; `None` if it was, or can never be.
+    /// Microseconds after which the same call is allowed. `None` if it was allowed, or can never be.
     pub retry_after_us: Option<u64>,
 }
 
-/// Returns the decision about a call over `parts`. `allowed` is as it was before a denial was counted.
+/// Returns the decision about a call over `parts`, which was `allowed` before a denial was counted.
 pub fn whole_reply(parts: &[PartDecision], allowed: bool) -> WholeReply {
     if allowed {
         let choices = || parts.iter().enumerate().filter(|(_, part)| part.is_choice);
@@ -49,7 +49,7 @@ pub fn whole_reply(parts: &[PartDecision], allowed: bool) -> WholeReply {
         let deciding_part = enforced.min_by_key(|(_, part)| room(part)).map_or(0, |(at, _)| at);
         return WholeReply { limited: 0, deciding_part, retry_after_us: None };
     }
-    // The first of the longest.
+    // Of several waits that are the longest, the first decides.
     let (mut longest, mut all_held): (Option<(usize, &PartDecision)>, bool) = (None, true);
     for (at, part, held) in denials(parts) {
         all_held &= held;
@@ -64,8 +64,8 @@ pub fn whole_reply(parts: &[PartDecision], allowed: bool) -> WholeReply {
     }
 }
 
-/// Returns, for each group that denies, the limit that speaks for it: the first of those with the shortest wait. With it
-/// come its place among all, and whether the group is denied only because others hold.
+/// Returns the limit that speaks for each group that denies: the first of those with the shortest wait. The index of the
+/// limit comes with it, and whether the group denies only because others hold.
 pub fn denials(parts: &[PartDecision]) -> impl Iterator<Item = (usize, &PartDecision, bool)> {
     let groups =
         parts.chunk_by(|one, other| one.group == other.group).scan(0usize, |begin, group| {
@@ -84,7 +84,7 @@ pub fn denials(parts: &[PartDecision]) -> impl Iterator<Item = (usize, &PartDeci
     })
 }
 
-/// Returns how many more such calls there is room for; limits of which nothing was asked come last.
+/// Returns the number of such calls for which there is still room. Limits from which the call takes nothing come last.
 fn room(part: &PartDecision) -> (bool, u64) {
     match part.decision.remaining.checked_div(part.quantity) {
         Some(calls) => (false, calls),
@@ -92,7 +92,7 @@ fn room(part: &PartDecision) -> (bool, u64) {
     }
 }
 
-/// Returns the wait of a denied part; never is the longest.
+/// Returns the wait of a denied part, where never is the longest.
 fn wait(part: &PartDecision) -> (bool, u64) {
     match part.decision.verdict.retry_after_us() {
         Some(us) => (false, us),
@@ -110,7 +110,7 @@ mod tests {
         PartDecision { decision, quantity, shadow, ..PartDecision::default() }
     }
 
-    /// Returns the answer if these limits form groups of these sizes.
+    /// Returns the reply if these limits form groups of these sizes.
     fn whole_reply_of(groups: &[usize], mut parts: Vec<PartDecision>, allowed: bool) -> WholeReply {
         let numbers = groups.iter().enumerate().flat_map(|(group, len)| vec![group; *len]);
         for (part, group) in parts.iter_mut().zip(numbers) {
@@ -124,7 +124,7 @@ mod tests {
         whole_reply(&parts, allowed)
     }
 
-    /// Returns the answer if each limit is a group by itself.
+    /// Returns the reply if each limit is a group of its own.
     fn alone(parts: Vec<PartDecision>, allowed: bool) -> WholeReply {
         whole_reply_of(&vec![1; parts.len()], parts, allowed)
     }

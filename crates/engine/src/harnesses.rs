@@ -1,8 +1,8 @@
 //! Proof harnesses for Kani, which tries all inputs within the bounds that are assumed: `make prove PARTS=kani`.
 //!
-//! The same is proved for integers of any size by crates/proofs/lemmas/lemmas.py. Here the functions themselves are the
-//! subject, with their machine integers. Where Kani cannot be had, `make prove PARTS=lemmas` checks that they compile, with
-//! `--cfg kani --cfg kani_stub`.
+//! crates/proofs/lemmas/lemmas.py proves the same for integers of any size. The harnesses prove it for the functions
+//! themselves, with their machine integers. Without Kani, `make prove PARTS=lemmas` checks that they compile, with `--cfg
+//! kani --cfg kani_stub`.
 
 use crate::decision::{Ask, Quantity};
 use crate::entry::Entry;
@@ -11,16 +11,16 @@ use crate::window::{UntimedVerdict, WindowUse};
 
 #[cfg(kani_stub)]
 mod kani {
-    /// Any value, which nobody asks for here.
+    /// Stands for Kani's function, and is never called.
     pub fn any<T>() -> T {
         unimplemented!("only Kani knows")
     }
 
-    /// Nothing is assumed here.
+    /// Stands for Kani's function, and assumes nothing.
     pub fn assume(_holds: bool) {}
 }
 
-/// A rate of small numbers, so that a solver for bits comes to an end.
+/// Returns a rate of small numbers, so that the solver terminates.
 fn any_rate() -> Rate {
     let (max_burst, count, period_ms): (u64, u64, u64) = (kani::any(), kani::any(), kani::any());
     kani::assume(max_burst < 1 << 10 && count > 0 && count < 1 << 10);
@@ -35,7 +35,7 @@ fn taking(quantity: u64) -> Ask {
     Ask::of(Quantity::Take(quantity))
 }
 
-/// A full bucket gives its limit at once, and not one more.
+/// A full bucket grants its limit at once, and not one more.
 #[cfg_attr(not(kani_stub), kani::proof)]
 pub fn a_full_bucket_holds_max_burst_and_one() {
     let (rate, now_us): (Rate, u64) = (any_rate(), kani::any());
@@ -48,7 +48,7 @@ pub fn a_full_bucket_holds_max_burst_and_one() {
     assert!(verdict.is_ok_and(|verdict| !verdict.allowed()));
 }
 
-/// What was taken and given back leaves the bucket as it was, or one attosecond better.
+/// Taking and giving back leaves the bucket as it was, or one attosecond fuller.
 #[cfg_attr(not(kani_stub), kani::proof)]
 pub fn giving_back_gives_what_was_taken() {
     let (rate, now_us, quantity): (Rate, u64, u64) = (any_rate(), kani::any(), kani::any());

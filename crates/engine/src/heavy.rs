@@ -1,9 +1,9 @@
 //! The heaviest of many keys, in bounded memory: Space-Saving (Metwally, Agrawal and El Abbadi, "Efficient computation
 //! of frequent and top-k elements in data streams", 2005).
 //!
-//! A key that is not counted yet takes the place of the one with the least count, and its count: so a count is never
-//! too small, and too large by no more than what it began with. A key with more than 1 in n of all occurrences is
-//! always among n counted ones.
+//! A key that is not counted yet replaces the one with the least count, and takes over that count. So a count is never too
+//! small, and too large by at most the count with which it began. A key with more than 1 in n of all occurrences is always
+//! among n counted keys.
 //!
 //! ```text
 //! n = 2    a:5 b:3   c comes   a:5 c:4 (3 of them perhaps not its own)
@@ -16,12 +16,12 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::hash::{BuildHasher, Hasher};
 
-/// How often a key occurred.
+/// The number of times that a key occurred.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeavyCount {
-    /// At least as often as it did.
+    /// An upper bound of the number.
     pub count: u64,
-    /// By at most how much `count` is too large.
+    /// The most by which `count` is too large.
     pub over: u64,
 }
 
@@ -45,16 +45,16 @@ impl HeavyEntry {
 pub struct Summary {
     most: usize,
     entries: Vec<HeavyEntry>,
-    /// Places of entries by the hash of their key, so that a key that takes the place of another allocates nothing. The
-    /// hash has a secret: clients choose keys.
+    /// The indexes of the entries by the hash of their key, so that a key that replaces another does not allocate. The hash
+    /// has a secret, because clients choose the keys.
     by_hash: HashTable<usize>,
     secret: RandomState,
-    /// The places of the entries by the count that each had when that was last looked at, the least first.
+    /// The indexes of the entries by the count that each had when it was last read, the least first.
     by_count: BinaryHeap<Reverse<(u64, usize)>>,
 }
 
 impl Summary {
-    /// Counts at most `most` keys.
+    /// Creates a summary of at most `most` keys.
     pub fn new(most: usize) -> Summary {
         Summary {
             most,
@@ -105,13 +105,13 @@ impl Summary {
         self.index_by_hash(hash, at);
     }
 
-    /// Makes the entry in place `at` known by the hash of its key.
+    /// Adds the entry at `at` to the hash table.
     fn index_by_hash(&mut self, hash: u64, at: usize) {
         let Summary { by_hash, entries, .. } = self;
         by_hash.insert_unique(hash, at, |at| entries.get(*at).map_or(0, |entry| entry.hash));
     }
 
-    /// Returns the entry with the least count, and that count. It is noted as having one more from now on.
+    /// Returns the index of the entry with the least count, and that count. The heap then has the entry with one more.
     fn raise_least(&mut self) -> Option<(usize, u64)> {
         loop {
             let mut first = self.by_count.peek_mut()?;
@@ -121,18 +121,18 @@ impl Summary {
                 *noted = count.saturating_add(1);
                 return Some((*at, count));
             }
-            // It has grown, and moves to its place among the others.
+            // The count has grown, so the entry moves to its new place.
             *noted = count;
         }
     }
 
-    /// Returns how often a key may have occurred that is not counted: as often as the one with the least count.
+    /// Returns an upper bound for a key that is not counted: the least count.
     fn least_count(&self) -> u64 {
         let least = self.entries.iter().map(|entry| entry.count).min();
         least.filter(|_| self.entries.len() >= self.most).unwrap_or(0)
     }
 
-    /// Returns how often `key` occurred, where `least` is [`Summary::least_count`].
+    /// Returns the count of `key`, where `least` is [`Summary::least_count`].
     fn estimate(&self, key: DbKey, least: u64) -> HeavyCount {
         let hash = self.hash(key);
         match self.find(key, hash).and_then(|at| self.entries.get(at)) {
@@ -149,25 +149,25 @@ pub struct HeavyRow {
     pub db: i32,
     /// Its name.
     pub name: Box<[u8]>,
-    /// How often it occurred.
+    /// The number of times that it occurred.
     pub times: HeavyCount,
 }
 
-/// How long a generation lasts, in microseconds: 10 minutes.
+/// The length of a generation, in microseconds: 10 minutes.
 pub const GENERATION_US: u64 = 600_000_000;
 
-/// The heaviest keys of the last 10 to 20 minutes: a generation that is being counted, and the one before it.
+/// The heaviest keys of the last 10 to 20 minutes: the present generation, and the one before it.
 #[derive(Debug)]
 pub struct RecentHeavy {
     most: usize,
     now: Summary,
     before: Summary,
-    /// When the present generation began, in Unix microseconds.
+    /// The start of the present generation, in Unix microseconds.
     since_us: u64,
 }
 
 impl RecentHeavy {
-    /// Counts at most `most` keys in each generation.
+    /// Creates an empty count of at most `most` keys in each generation.
     pub fn new(most: usize) -> RecentHeavy {
         RecentHeavy { most, now: Summary::new(most), before: Summary::new(most), since_us: 0 }
     }
@@ -205,8 +205,8 @@ impl RecentHeavy {
         heavy
     }
 
-    /// Begins a new generation if the present one is over. If the clock was set back before it, it begins again with what
-    /// it counted: two small steps back would forget what came a moment ago, if each began another.
+    /// Begins a new generation if the present one is over. If the clock was set back before its start, it starts again with
+    /// its counts: if a step back began a new one, two small steps would lose the counts of a moment ago.
     fn turn(&mut self, now_us: u64) {
         let Some(age_us) = now_us.checked_sub(self.since_us) else {
             self.since_us = now_us;

@@ -1,69 +1,70 @@
-//! What the live reservations of a key hold, in the order in which they stop holding: most of them at the end of their
-//! lease, and those with COUNTLAPSED later.
+//! The quantities that live reservations hold, in the order in which they stop holding: most at the end of their lease, and
+//! those with COUNTLAPSED later.
 
 use crate::reservation::Reservation;
 
-/// What one live reservation holds, and until when.
+/// The quantity that one live reservation holds, and until when.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Hold {
-    /// When it stops holding, in Unix microseconds.
+    /// The time at which it stops holding, in Unix microseconds.
     pub gone_us: u64,
-    /// How much is given back then.
+    /// The quantity.
     pub quantity: u64,
 }
 
 impl Hold {
-    /// Returns what a reservation holds, as it is seen at one moment.
+    /// Returns the hold of a reservation as it is seen at one moment.
     pub fn of<I, R>(seen: &Reservation<I, R>) -> Hold {
         Hold { gone_us: seen.gone_us, quantity: seen.quantity }
     }
 }
 
-/// The result of [`Holds::first_gone`]: when that one is gone, and what those before it hold.
+/// The result of [`Holds::first_gone`]: the time at which that reservation is gone, and the sum of those before it.
 pub type FirstGone = (Option<u64>, u128);
 
-/// What live reservations hold.
+/// The quantities that live reservations hold.
 pub trait Holds {
-    /// Returns the sum of their quantities.
+    /// Returns their sum.
     fn total(&self) -> u128;
 
-    /// Returns when the last of them is gone; `None` if there is none.
+    /// Returns the time at which the last reservation is gone. `None` if there is none.
     fn last_gone_us(&self) -> Option<u64>;
 
-    /// Returns the first, in the order in which they are gone, for which `enough` is true of that time and of what is gone
-    /// by then, itself included. `enough` stays true once it is. Without such a one the second part is all that is held.
+    /// Returns the first reservation, in the order in which they are gone, for which `enough` is true. `enough` gets the
+    /// time at which it is gone and the sum of all that are gone by then, and stays true once it is. If there is no such
+    /// reservation, the sum is that of all.
     fn first_gone<E>(
         &self,
         enough: impl FnMut(u64, u128) -> Result<bool, E>,
     ) -> Result<FirstGone, E>;
 }
 
-/// A sorted list: for the few that most keys hold.
+/// A sorted list, for the few reservations that most keys hold.
 #[derive(Debug, Default)]
 pub struct SortedHolds {
     holds: Vec<Hold>,
 }
 
 impl SortedHolds {
-    /// Adds one.
+    /// Adds a hold.
     pub fn add(&mut self, hold: Hold) {
         let at = self.holds.partition_point(|other| *other <= hold);
         self.holds.insert(at, hold);
     }
 
-    /// Removes one.
+    /// Removes a hold.
     pub fn remove(&mut self, hold: Hold) {
         if let Ok(at) = self.holds.binary_search(&hold) {
             self.holds.remove(at);
         }
     }
 
-    /// Returns how many there are.
+    /// Returns the number of holds.
     pub fn len(&self) -> usize {
         self.holds.len()
     }
 
-    /// Returns whether there is none.
+    /// Returns whether there are no holds.
     pub fn is_empty(&self) -> bool {
         self.holds.is_empty()
     }

@@ -1,5 +1,5 @@
-//! An index of the reservations of one key: by id, and by the time until which they hold with running sums, so that a call
-//! decides in O(log n) however many are held.
+//! An index of the reservations of one key, by id and by the time at which they are gone. Running sums let a call decide in
+//! O(log n).
 //!
 //! ```text
 //! Index                                        the reservations, live and gone
@@ -27,7 +27,7 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 use tree::{Position, Side, Tree};
 
-/// A reservation with an id and a rule of its own. The rule is one of [`Index::rules`].
+/// A reservation that owns its id. It shares its rule with others of the index.
 type OwnedReservation = Reservation<Box<[u8]>, Arc<[u8]>>;
 
 /// Returns the id of the reservation in a position.
@@ -35,21 +35,20 @@ fn id_at(held: &Tree, position: Position) -> &[u8] {
     held.get(position).map_or(&[], |one| &one.id)
 }
 
-/// All that a call reads of the index if it changes nothing. Most tries for calls that wait change nothing. It fills one
-/// line of the processor's cache: where many keys are tried in turn, each line that is read costs more than the rest of the
-/// work on the index.
+/// The part of the index that a call reads if it changes nothing, as most tries for waiting calls do. It fills one cache
+/// line: if many keys are tried in turn, each cache line that is read costs more than the rest of the work on the index.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct IndexSummary {
-    /// What all reservations hold.
+    /// The sum of all reservations.
     total: u128,
-    /// The one that stops holding first.
+    /// The hold of the reservation that is gone first.
     first: Hold,
-    /// When the last one stops holding; 0 if there is none.
+    /// The time at which the last reservation is gone. 0 if there is none.
     last_gone_us: u64,
-    /// At least the latest start of a lease.
+    /// An upper bound of the start of all leases.
     latest_start_us: u64,
-    /// How many reservations there are.
+    /// The number of reservations.
     len: usize,
     /// The ban of the key. Few keys have one.
     ban: Option<Box<Ban>>,
@@ -62,17 +61,17 @@ const _: () = assert!(size_of::<IndexSummary>() == 64, "a summary fills one line
 pub struct Index {
     summary: IndexSummary,
     held: Tree,
-    /// By the hash of the id, which has a secret: clients choose ids.
+    /// The positions by the hash of the id. The hash has a secret, because clients choose the ids.
     by_id: HashTable<Position>,
-    /// The secret of the hashes and of the tree, another one in each index.
+    /// The secret of the hashes and of the tree. Each index has its own.
     secret: RandomState,
-    /// The rules that some reservation has.
+    /// The rules of the reservations.
     rules: BTreeSet<Arc<[u8]>>,
-    /// The bytes of all ids.
+    /// The length of all ids together.
     id_bytes: usize,
-    /// At least the newest order of arrival.
+    /// An upper bound of the order of arrival of all reservations.
     newest_order_us: Option<u64>,
-    /// The ends of all leases, once a call asked how many of them run.
+    /// The ends of all leases. `None` until a call asks how many run.
     lease_ends: Option<LeaseEnds>,
 }
 
@@ -93,7 +92,7 @@ impl Default for Index {
 }
 
 impl Index {
-    /// Returns how many reservations there are.
+    /// Returns the number of reservations.
     pub fn len(&self) -> usize {
         self.summary.len
     }
@@ -103,12 +102,12 @@ impl Index {
         self.summary.len == 0
     }
 
-    /// Returns about how many bytes it takes.
+    /// Returns the approximate size in bytes.
     pub fn bytes(&self) -> usize {
-        /// What the allocator adds to an id.
+        /// The bytes that the allocator adds to an id.
         const PER_ID: usize = 16;
 
-        /// A rule and its place in the set.
+        /// The bytes of a rule and its place in the set.
         const PER_RULE: usize = 64;
         let ids = self.len().saturating_mul(PER_ID).saturating_add(self.id_bytes);
         let rules = self.rules.len().saturating_mul(PER_RULE);
@@ -122,12 +121,12 @@ impl Index {
         self.summary.ban.as_deref().copied()
     }
 
-    /// Notes what became of the ban.
+    /// Sets the ban of the key.
     pub fn set_ban(&mut self, ban: Option<Ban>) {
         self.summary.ban = ban.map(Box::new);
     }
 
-    /// Adds a reservation. False, and nothing is added, if its id is there or no position is left.
+    /// Adds a reservation. Returns false, and adds nothing, if its id is there or the index is full.
     pub fn insert(&mut self, one: &ReservationRef) -> bool {
         if !self.enter(one, Tree::insert) {
             return false;
@@ -143,8 +142,8 @@ impl Index {
         true
     }
 
-    /// Adds a reservation to the tree with `add`, and all that is known of it but its place in the order. False, and nothing
-    /// is added, if its id is there or no position is left.
+    /// Adds a reservation to the tree with `add`, and to all else but the first and the last. Returns false, and adds
+    /// nothing, if its id is there or the index is full.
     fn enter(
         &mut self,
         one: &ReservationRef,
@@ -168,14 +167,14 @@ impl Index {
         true
     }
 
-    /// Finds again when the first and the last reservation are gone.
+    /// Updates the first and the last reservation.
     fn find_ends(&mut self) {
         let hold = |side| self.held.outermost(side).map(Hold::of).unwrap_or_default();
         self.summary.first = hold(Side::Left);
         self.summary.last_gone_us = hold(Side::Right).gone_us;
     }
 
-    /// Removes the reservation `id`; whether it was there.
+    /// Removes the reservation `id`, and returns whether it was there.
     pub fn remove(&mut self, id: &[u8]) -> bool {
         let Index { by_id, held, secret, .. } = self;
         let found = by_id.find_entry(secret.hash_one(id), |position| id_at(held, *position) == id);
@@ -192,7 +191,7 @@ impl Index {
         if let Some(ends) = &mut self.lease_ends {
             ends.remove(old.lease_end_us);
         }
-        // No other reservation has this rule: it is here and in the set.
+        // The rule is only here and in the set, so no other reservation has it.
         if Arc::strong_count(&old.rule) <= 2 {
             self.rules.remove(&old.rule);
         }
@@ -202,7 +201,7 @@ impl Index {
         true
     }
 
-    /// Builds the index again, which gives back the memory of what was removed.
+    /// Builds the index again, which frees the memory of removed reservations.
     fn rebuild(&mut self) {
         let mut builder = IndexBuilder::default();
         self.iter().for_each(|one| {
@@ -226,14 +225,14 @@ impl Index {
         self.held.iter().map(OwnedReservation::borrowed)
     }
 
-    /// Returns all reservations in the order of their arrival. Sorts references: the reservations themselves are larger.
+    /// Returns all reservations in the order of their arrival.
     fn oldest_first(&self) -> impl Iterator<Item = ReservationRef<'_>> {
         let mut arrivals: Vec<_> = self.held.iter().map(|one| (one.order_us, one)).collect();
         arrivals.sort_by_key(|(order_us, _)| *order_us);
         arrivals.into_iter().map(|(_, one)| one.borrowed())
     }
 
-    /// Returns how many have a lease that runs at `now_us`.
+    /// Returns the number of reservations whose lease runs at `now_us`.
     pub fn running(&mut self, now_us: u64) -> usize {
         let held = &self.held;
         let ends = self.lease_ends.get_or_insert_with(|| {
@@ -244,22 +243,22 @@ impl Index {
         self.summary.len.saturating_sub(ends.ended(now_us))
     }
 
-    /// Returns the quantities of all that are gone at `us`, and how many they are.
+    /// Returns the sum and the number of the reservations that are gone at `us`.
     fn gone(&self, us: u64) -> (u128, usize) {
-        // Nearly always none.
+        // Usually none is gone.
         if self.none_gone(us) {
             return (0, 0);
         }
         self.held.gone(us)
     }
 
-    /// Returns how many reservations are gone at `now_us`.
+    /// Returns the number of reservations that are gone at `now_us`.
     #[inline]
     pub fn count_gone(&self, now_us: u64) -> usize {
         self.gone(now_us).1
     }
 
-    /// Returns the reservation that goes first, if it is gone at `now_us`.
+    /// Returns the reservation that is gone first, if it is gone at `now_us`.
     fn first_to_go(&self, now_us: u64) -> Option<ReservationRef<'_>> {
         if self.none_gone(now_us) {
             return None;
@@ -267,13 +266,12 @@ impl Index {
         self.held.outermost(Side::Left).map(OwnedReservation::borrowed)
     }
 
-    /// Returns whether all still hold at `us`.
+    /// Returns whether all reservations still hold at `us`.
     fn none_gone(&self, us: u64) -> bool {
         self.summary.len == 0 || self.summary.first.gone_us > us
     }
 
-    /// Returns whether a lease ends later than one lease from `now_us`, because the clock was set back. O(n) if that may
-    /// be.
+    /// Returns whether a lease ends later than one lease from `now_us`, because the clock was set back. O(n) if it was.
     pub fn has_future(&mut self, now_us: u64) -> bool {
         if self.summary.latest_start_us > now_us {
             self.find_latest_start();
@@ -281,7 +279,7 @@ impl Index {
         self.summary.latest_start_us > now_us
     }
 
-    /// Finds the latest start again, because the reservation that had it may be gone.
+    /// Updates the latest start, because the reservation that had it may have been removed.
     fn find_latest_start(&mut self) {
         self.summary.latest_start_us = self.iter().map(|one| one.start_us()).max().unwrap_or(0);
     }
@@ -298,13 +296,13 @@ impl Index {
         next_order_us(self.newest_order_us, now_us)
     }
 
-    /// Returns what is live at `now_us`, if none is from the future.
+    /// Returns the live reservations at `now_us`, of which none may be from the future.
     pub fn live(&self, now_us: u64) -> Live<'_> {
         let (gone, _) = self.gone(now_us);
         Live { index: self, now_us, gone }
     }
 
-    /// Lists what is live, as it is seen from `now_us`. O(n).
+    /// Lists what is held at `now_us`, as it is seen then. O(n).
     pub fn listed(&self, now_us: u64, zones: &mut Zones) -> SortedHolds {
         let mut view = ReservationView::at(now_us, zones);
         let live = self.iter().filter(|one| one.live(now_us));
@@ -321,12 +319,12 @@ impl Index {
     }
 }
 
-/// Builds an index from all reservations of a key: much faster than inserting one after the other.
+/// Builds an index from all reservations of a key. This is much faster than inserting one after the other.
 #[derive(Debug, Default)]
 pub struct IndexBuilder(Box<Index>);
 
 impl IndexBuilder {
-    /// Adds a reservation. False, and nothing is added, if its id is there or no position is left.
+    /// Adds a reservation. Returns false, and adds nothing, if its id is there or the index is full.
     pub fn add(&mut self, one: &ReservationRef) -> bool {
         self.0.enter(one, Tree::push)
     }
@@ -344,12 +342,12 @@ pub fn next_order_us(newest_order_us: Option<u64>, now_us: u64) -> u64 {
     newest_order_us.map_or(0, |newest_us| newest_us.saturating_add(1)).max(now_us)
 }
 
-/// What of an index is live at a moment.
+/// The live reservations of an index at one moment.
 #[derive(Debug)]
 pub struct Live<'i> {
     index: &'i Index,
     now_us: u64,
-    /// How much of the total of the index is gone.
+    /// The sum of the reservations that are gone.
     gone: u128,
 }
 
@@ -367,12 +365,12 @@ impl Holds for Live<'_> {
         mut enough: impl FnMut(u64, u128) -> Result<bool, E>,
     ) -> Result<FirstGone, E> {
         let index = self.index;
-        // Mostly the first one is live and enough.
+        // Usually the first reservation is live and enough.
         let first = index.summary.first;
         if first.gone_us > self.now_us && enough(first.gone_us, u128::from(first.quantity))? {
             return Ok((Some(first.gone_us), 0));
         }
-        // The sums in the tree still have what is gone in them.
+        // The sums in the tree include the reservations that are gone.
         let found = index.held.first_where(|gone_us, with_it| {
             Ok(gone_us > self.now_us && enough(gone_us, with_it.saturating_sub(self.gone))?)
         })?;

@@ -1,5 +1,5 @@
-//! The limits of redis-ratelimit: pure code that knows neither a server nor a clock. State and `now` go in, a decision
-//! and the next state come out.
+//! The limits of redis-ratelimit, as pure code without a server or a clock: a state and the time go in, a decision and the
+//! changes of the state come out.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 #![cfg_attr(

@@ -31,7 +31,7 @@ impl Ticket {
         Ticket(number)
     }
 
-    /// Its number, never 0.
+    /// Returns its number, which is never 0.
     pub const fn number(self) -> u64 {
         self.0
     }
@@ -45,11 +45,11 @@ pub struct LineId(u64);
 /// for timers that fire late.
 pub const POLL_US: u64 = 80_000;
 
-/// How long no head is tried after the server has refused a write.
+/// The time for which no head is tried after the server has refused a write.
 pub const REFUSED_US: u64 = 5_000;
 
-/// The most microseconds that the timer spends on waiters each time it fires. Commands share a budget of the same size, which
-/// begins again with each turn of the event loop and after `BUDGET_RENEWED_US`.
+/// The most microseconds that the timer spends on waiters each time it fires. Commands share a budget of the same size,
+/// which begins again with each turn of the event loop and after `BUDGET_RENEWED_US`.
 pub const BUDGET_US: u64 = 1_000;
 
 /// If the wall clock gains more than this between two beginnings of work, it was set forward.
@@ -62,15 +62,15 @@ const BUDGET_RENEWED_US: u64 = 20_000;
 pub trait LineTypes {
     /// A call that waits.
     type Call: LineCall;
-    /// What ends one wait, once.
+    /// The handle that ends one wait, once.
     type Handle;
     /// The reply to a waiter.
     type Reply: Clone;
-    /// A write to a key that could not be made when a wait ended, and is still to be made.
+    /// A write to a key that could not be made when a wait ended.
     type Write;
 }
 
-/// What a line needs to know of a call that waits.
+/// The properties of a waiting call that a line needs.
 pub trait LineCall: Clone {
     /// Returns the call's LEAVE. Calls with a smaller one come first.
     fn leave(&self) -> u64;
@@ -110,19 +110,20 @@ pub struct Lines<T: LineTypes> {
     lines: BTreeMap<LineId, Line<T::Write>>,
     /// The line on each key, by database and name.
     line_on: BTreeMap<i32, BTreeMap<Box<[u8]>, LineId>>,
-    /// When to try the head of each line next.
+    /// The time of the next try of the head of each line.
     tries: BTreeSet<(u64, LineId)>,
     /// The next deadline in each line that has one.
     deadlines: BTreeSet<(u64, LineId)>,
     /// No head is tried before this time.
     paused_until_us: Option<u64>,
-    /// When the running timer fires.
+    /// The time at which the running timer fires.
     timer_us: Option<u64>,
     work: Option<Work>,
-    /// How far the wall clock was ahead of the monotonic clock when work last began. If this grows, the wall clock was set
-    /// forward.
+    /// The time by which the wall clock was ahead of the monotonic clock when work last began. If it grows, the wall clock
+    /// was set forward.
     ahead_us: u64,
-    /// When to try the head of the line that was last [passed on](Lines::pass_on). The next one comes later.
+    /// The time of the next try of the line that was last [passed on](Lines::pass_on). The next line that is passed on comes
+    /// later.
     last_passed_us: u64,
     /// The microseconds that commands have spent of their budget, and when they got it.
     spent_us: u64,
@@ -165,9 +166,9 @@ struct Line<W> {
     ids: BTreeSet<Box<[u8]>>,
     /// The writes still to be made, the oldest first.
     writes: VecDeque<W>,
-    /// When to try the head.
+    /// The time of the next try of the head.
     try_us: u64,
-    /// When the head was last denied.
+    /// The time at which the head was last denied.
     denied_us: Option<u64>,
     /// No waiter is dismissed before this time.
     dismiss_from_us: u64,
@@ -179,16 +180,16 @@ struct Line<W> {
 pub struct Joining<T: LineTypes> {
     /// The call.
     pub call: T::Call,
-    /// What ends its wait.
+    /// The handle that ends its wait.
     pub handle: T::Handle,
-    /// When it stops waiting. `None` for never.
+    /// The time at which it stops waiting. `None` if it waits forever.
     pub deadline_us: Option<u64>,
-    /// After how many microseconds it could be granted, according to its denial. `None` if it was not tried, or if that is
+    /// The microseconds after which it could be granted, according to its denial. `None` if it was not tried, or if that is
     /// not known.
     pub wait_us: Option<u64>,
 }
 
-/// What starts work on waiters.
+/// The cause of work on waiters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cause {
     /// A command that may have changed a key.
@@ -203,7 +204,7 @@ struct Work {
     began_us: u64,
 }
 
-/// What to do next in a line.
+/// The next step in a line.
 pub enum LineStep<T: LineTypes> {
     /// Make this write.
     Write(T::Write),
@@ -213,7 +214,7 @@ pub enum LineStep<T: LineTypes> {
         ticket: Ticket,
         /// The head's call.
         call: T::Call,
-        /// Whether its deadline has passed.
+        /// Its deadline has passed.
         is_overdue: bool,
     },
     /// Call [`Lines::end`] with a denial, because the waiter's deadline has passed.
@@ -225,7 +226,7 @@ pub enum LineStep<T: LineTypes> {
     },
 }
 
-/// What to reply to a waiter.
+/// The reply to a waiter.
 pub enum WaiterReply<T: LineTypes> {
     /// Its wait was ended with a reply.
     Ended {
@@ -240,7 +241,7 @@ pub enum WaiterReply<T: LineTypes> {
         call: T::Call,
         /// The key that it waited on.
         key: Arc<OwnedDbKey>,
-        /// Whether it was the head.
+        /// The call was the head.
         was_head: bool,
     },
 }
@@ -253,11 +254,11 @@ pub struct ForgottenWaiter<T: LineTypes> {
     pub key: Arc<OwnedDbKey>,
     /// The reply that ended its wait. `None` if the server itself ended it.
     pub reply: Option<T::Reply>,
-    /// Whether the server has taken the reply.
+    /// The server has taken the reply.
     pub answered: bool,
 }
 
-/// What to do with the one timer.
+/// The change of the timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timer {
     /// Leave it as it is.
@@ -266,7 +267,7 @@ pub enum Timer {
     Stop,
     /// Stop it if it is running, and start it.
     Start {
-        /// In how many milliseconds it fires.
+        /// The milliseconds after which it fires.
         after_ms: u64,
     },
 }
@@ -309,7 +310,7 @@ impl<T: LineTypes> Lines<T> {
         self.waiting
     }
 
-    /// Returns when the call that has waited longest began to wait.
+    /// Returns the time at which the call that has waited longest began to wait.
     pub fn oldest_since_us(&self) -> Option<u64> {
         let in_line = self.waiters.values().find(|one| matches!(one.state, WaitState::InLine(_)));
         in_line.map(|waiter| waiter.since_us)
@@ -404,7 +405,7 @@ impl<T: LineTypes> Lines<T> {
         Some(WaiterReply::Unblocked { call, key, was_head })
     }
 
-    /// Forgets a waiter whose client the server no longer blocks, and returns what it was.
+    /// Forgets a waiter whose client the server no longer blocks, and returns it.
     pub fn forget(&mut self, ticket: Ticket, now_us: u64) -> Option<ForgottenWaiter<T>> {
         self.step_out(ticket, now_us);
         let Waiter { call, key, state, .. } = self.waiters.remove(&ticket)?;
@@ -457,7 +458,7 @@ impl<T: LineTypes> Lines<T> {
         }
     }
 
-    /// Ends the work, and returns how many microseconds it took.
+    /// Ends the work, and returns the microseconds that it took.
     pub fn end_work(&mut self, now_us: u64) -> u64 {
         let Some(work) = self.work.take() else { return 0 };
         let took_us = now_us.saturating_sub(work.began_us);
@@ -522,8 +523,8 @@ impl<T: LineTypes> Lines<T> {
         Some((id, Arc::clone(&line.key)))
     }
 
-    /// Returns what to do next in a line at `now_us`. `None` if nothing is due. The head is tried before waiters behind it
-    /// are dismissed. Without `may_write` waiters are only dismissed.
+    /// Returns the next step in a line at `now_us`. `None` if nothing is due. The head is tried before waiters behind it are
+    /// dismissed. Without `may_write` waiters are only dismissed.
     pub fn next_step(&mut self, id: LineId, may_write: bool, now_us: u64) -> Option<LineStep<T>> {
         let line = self.lines.get_mut(&id)?;
         let overdue = line.deadlines.first().copied().filter(|(due_us, _)| *due_us <= now_us);
@@ -564,7 +565,7 @@ impl<T: LineTypes> Lines<T> {
         self.try_all(now_us);
     }
 
-    /// Returns when the next step is due.
+    /// Returns the time at which the next step is due.
     pub fn due_us(&self) -> Option<u64> {
         let at_us = |entry: Option<&(u64, LineId)>| entry.map(|(at_us, _)| *at_us);
         let tries = at_us(self.tries.first());
@@ -572,7 +573,7 @@ impl<T: LineTypes> Lines<T> {
         tries.into_iter().chain(at_us(self.deadlines.first())).min()
     }
 
-    /// Returns what to do with the timer after any other transition, so that it fires when the next step is due.
+    /// Returns the change of the timer after any other transition, so that it fires when the next step is due.
     pub fn timer(&mut self, now_us: u64) -> Timer {
         if self.work.is_some() {
             return Timer::Keep;

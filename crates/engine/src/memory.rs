@@ -1,5 +1,5 @@
-//! Keys in memory, as the server's are: a bucket's value, or a window's events and reservations. Decisions are the same,
-//! as the same code makes them.
+//! Keys in memory, which hold what those of a server hold: the state of a bucket, or the events and reservations of a
+//! window. The same code decides, so the decisions are the same.
 //!
 //! ```
 //! use redis_ratelimit_engine::decide::{decide, Mode, Part};
@@ -40,7 +40,7 @@ use memory_window::WindowValue;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 
-/// What a key holds.
+/// The value of a key.
 #[derive(Debug)]
 enum MemoryValue {
     Bucket(Stored),
@@ -58,7 +58,7 @@ struct MemoryRecord {
     expires_at_ms: u64,
 }
 
-/// Returns whether a key has expired. As on a server it still lives in the millisecond `expires_at_ms`.
+/// Returns whether a key has expired. As on a server, it still lives in the millisecond `expires_at_ms`.
 fn has_expired(expires_at_ms: u64, now_us: u64) -> bool {
     now_us / 1_000 > expires_at_ms
 }
@@ -69,11 +69,11 @@ pub struct Memory {
     /// Callers choose the names, so the hashes have a secret.
     keys: RefCell<HashMap<Box<[u8]>, MemoryRecord, RandomState>>,
     zones: RefCell<Zones>,
-    /// Calls since expired keys were looked for.
+    /// The number of calls since expired keys were dropped.
     calls: Cell<usize>,
 }
 
-/// Which kind of limit a key holds.
+/// The kind of limit that a key holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryKind {
     /// A bucket.
@@ -94,32 +94,32 @@ impl Memory {
         Ok(key.list_live())
     }
 
-    /// Forgets a key; whether it was there.
+    /// Deletes a key, and returns whether it was there.
     pub fn delete(&self, name: &[u8]) -> bool {
         self.keys.borrow_mut().remove(name).is_some()
     }
 
-    /// Lends the time zones that this store knows.
+    /// Lends the time zones of this store to `body`.
     pub fn zones<T>(&self, body: impl FnOnce(&mut Zones) -> T) -> T {
         body(&mut self.zones.borrow_mut())
     }
 
-    /// Returns how many keys there are, expired ones that were not looked for yet among them.
+    /// Returns the number of keys, including expired ones that have not been dropped yet.
     pub fn len(&self) -> usize {
         self.keys.borrow().len()
     }
 
-    /// Returns whether there is no key.
+    /// Returns whether there are no keys.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns a key as a store at this time.
+    /// Returns the key at this time, as a store.
     pub fn key<'m>(&'m self, name: &'m [u8], now_us: u64) -> MemoryKey<'m> {
         MemoryKey { memory: self, name, now_us }
     }
 
-    /// Returns when a key expires, in Unix milliseconds; `None` if there is none.
+    /// Returns the last Unix millisecond in which a key lives. `None` if there is no such key.
     pub fn expires_at_ms(&self, name: &[u8], now_us: u64) -> Option<u64> {
         let keys = self.keys.borrow();
         keys.get(name)
@@ -127,7 +127,7 @@ impl Memory {
             .filter(|at_ms| !has_expired(*at_ms, now_us))
     }
 
-    /// Returns which kind of limit a key holds; `None` if there is none. An expired key is dropped.
+    /// Returns the kind of limit that a key holds. `None` if there is no such key. Drops the key if it has expired.
     pub fn kind(&self, name: &[u8], now_us: u64) -> Option<MemoryKind> {
         let mut keys = self.keys.borrow_mut();
         let record = keys.get(name)?;
@@ -141,8 +141,8 @@ impl Memory {
         }
     }
 
-    /// Drops expired keys once in as many calls as there are keys, which is O(1) for a call on average. To be called once
-    /// with each call.
+    /// Drops expired keys, once in as many calls of this function as there are keys. On average a call takes O(1). Must be
+    /// called once for each call of a command.
     pub fn forget_expired(&self, now_us: u64) {
         let calls = self.calls.get().saturating_add(1);
         self.calls.set(calls);

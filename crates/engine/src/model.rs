@@ -1,5 +1,4 @@
-//! Single steps for tests, models and fuzz targets, which keep the stored time, the events and the leases by themselves. It is
-//! no part of the product: only tests and the feature `model` build it.
+//! Single steps for tests, models and fuzz targets, which keep the state themselves. The product is built without it.
 
 use crate::ban::Ban;
 use crate::calendar::Zones;
@@ -15,7 +14,7 @@ use crate::throttle::{Bucket, BucketEdit, Rate, Stored};
 use crate::window::{EventEdit, WindowCount};
 use std::cell::{RefCell, RefMut};
 
-/// One call on the bucket `stored`: its decision, and what is stored after it.
+/// Returns the decision of one call on the bucket `stored`, and the edit of the bucket.
 ///
 /// # Errors
 ///
@@ -35,7 +34,7 @@ pub fn throttle(
     Ok((bucket.decision(verdict), edit))
 }
 
-/// What is stored after `next`.
+/// Returns the state after the edit `next`.
 pub fn stored_after(stored: Option<Stored>, next: BucketEdit) -> Option<Stored> {
     match next {
         BucketEdit::Keep => stored,
@@ -44,55 +43,55 @@ pub fn stored_after(stored: Option<Stored>, next: BucketEdit) -> Option<Stored> 
     }
 }
 
-/// Which command calls, and with which options.
+/// A command with its options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModelCommand {
     /// RL.WINDOW
     Count,
     /// RL.WINDOW COUNTDENIED
     CountDenied,
-    /// RL.ACQUIRE, with the length of its lease in milliseconds
+    /// RL.ACQUIRE with a lease of this many milliseconds
     Hold(u64),
     /// RL.WINDOW_RO
     Look,
 }
 
-/// A call on the events of a window, beside leases that a model keeps by itself.
+/// A call on the events of a window, next to leases that a model keeps itself.
 #[derive(Clone, Copy, Debug)]
 pub struct ModelCall {
-    /// The rule, and when.
+    /// The rule at the moment of the call.
     pub rule_now: RuleNow,
-    /// The most that there may be at one time.
+    /// The largest sum of counted events and held reservations at one time.
     pub limit: u64,
     /// The most entries of events that are live at one time.
     pub most_entries: u32,
-    /// How many entries from the future the call merges, about.
+    /// About how many entries from the future the call merges at most.
     pub heal_most: usize,
     /// What is asked.
     pub ask: Ask,
     /// The command.
     pub kind: ModelCommand,
-    /// Whether the call is barred.
+    /// A waiter comes first.
     pub barred: bool,
 }
 
-/// What became of a call.
+/// The result of a call.
 #[derive(Clone, Copy, Debug)]
 pub struct ModelReply {
     /// Its decision.
     pub decision: Decision,
-    /// What the window counted before it.
+    /// The sum of the counted events before the call.
     pub counted: u64,
-    /// What counts after it.
+    /// The count after the call.
     pub window_count: WindowCount,
-    /// What was written; `None` for nothing.
+    /// The edit that was written, if there was one.
     pub edit: Option<EventEdit>,
-    /// Whether it was counted though denied.
+    /// The call was denied and counted.
     pub denial_counted: bool,
 }
 
 impl ModelCall {
-    /// Makes the call on the events in `zset` and the `leases` beside them.
+    /// Makes the call on the events in `zset` and on `leases`.
     ///
     /// # Errors
     ///
@@ -144,7 +143,7 @@ impl ModelCall {
     }
 }
 
-/// The window as it was read, and what is to be written to it.
+/// Returns the request on the window.
 fn window_call<'p, 'm>(
     part: &'p Part<'m, ModelKey<'m>>,
 ) -> Result<&'p WindowCall<'m, ModelKey<'m>>, Refusal> {
@@ -169,7 +168,7 @@ struct ModelWindow<'m> {
     leases: &'m SortedHolds,
 }
 
-/// A model of windows has no bucket.
+/// The bucket of a store that has none.
 struct NoBucket;
 
 impl<'m> Store for ModelKey<'m> {

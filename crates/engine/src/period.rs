@@ -5,7 +5,7 @@ use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{Span, Timestamp};
 
-/// 100 years of 365.25 days, the longest period there is.
+/// The longest period, in milliseconds: 100 years of 365.25 days.
 pub const MAX_PERIOD_MS: u64 = 3_155_760_000_000;
 
 const MAX_MONTHS: u64 = 1200;
@@ -13,10 +13,10 @@ const MAX_MONTHS: u64 = 1200;
 /// A day of 24 hours, in seconds.
 pub const DAY_S: u64 = 86_400;
 
-/// Seven of them, in seconds.
+/// A week of seven days, in seconds.
 pub const WEEK_S: u64 = 7 * DAY_S;
 
-/// What a period is counted in.
+/// The unit of a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unit {
     /// `ms`
@@ -38,7 +38,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// The suffixes, and milliseconds in one unit (`None` if only the calendar knows).
+    /// The suffixes of each unit, and its milliseconds. `None` if its length depends on the calendar.
     const ALL: [(&'static str, Unit, Option<u64>); 8] = [
         ("ms", Unit::Millisecond, Some(1)),
         ("s", Unit::Second, Some(1_000)),
@@ -55,7 +55,7 @@ impl Unit {
     }
 }
 
-/// A length of time from 1 ms to 100 years, still in the unit it was written in.
+/// A length of time from 1 ms to 100 years, in the unit in which it was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Period {
     count: u64,
@@ -63,7 +63,7 @@ pub struct Period {
     length: Length,
 }
 
-/// How long a period is.
+/// The length of a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Length {
     /// Milliseconds, 1 to [`MAX_PERIOD_MS`].
@@ -72,19 +72,19 @@ pub enum Length {
     Months(u32),
 }
 
-/// Why a text is no period.
+/// The reason why a text is not a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeriodError {
-    /// No number, or a unit that does not exist.
+    /// It is not a number with a unit that exists.
     Syntax,
-    /// `1m`, which some read as a minute and some as a month.
+    /// `1m`, which may mean a minute or a month.
     AmbiguousM,
-    /// Below 1 ms or above 100 years.
+    /// It is below 1 ms or above 100 years.
     Range,
 }
 
 impl Period {
-    /// Reads a number and a unit in either case; without a unit it is seconds.
+    /// Parses a number and a unit, in upper or lower case. Without a unit it is in seconds.
     pub fn parse(text: &[u8]) -> Result<Period, PeriodError> {
         // The usual way to write one.
         if let Some(count) = parse_u64(text) {
@@ -137,17 +137,17 @@ impl Period {
         Ok(Period { count, unit, length })
     }
 
-    /// Returns how long it is.
+    /// Returns its length.
     pub fn length(&self) -> Length {
         self.length
     }
 
-    /// Returns how many of the unit.
+    /// Returns the number of units.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Returns the unit it was written in.
+    /// Returns the unit in which it was written.
     pub fn unit(&self) -> Unit {
         self.unit
     }
@@ -160,9 +160,8 @@ impl Period {
 }
 
 impl Length {
-    /// Returns when an event of `event_us` leaves a sliding window of this length. With months, that is the same day
-    /// and time that many months later (UTC), and if that day does not exist the first instant of the
-    /// month after it.
+    /// Returns the time at which an event of `event_us` leaves a sliding window of this length. For months this is the same
+    /// day and time in UTC that many months later. If that day does not exist, it is the first instant of the next month.
     pub fn leaves_us(self, event_us: u64) -> u64 {
         match self {
             Length::Ms(ms) => event_us.saturating_add(ms.saturating_mul(1_000)),
@@ -175,8 +174,8 @@ impl Length {
         }
     }
 
-    /// Returns the horizon: the latest event time that has left a sliding window of this length at `now_us`, the largest `e`
-    /// with `leaves_us(e) <= now_us`. `None` if that lies before 1970.
+    /// Returns the horizon at `now_us`: the latest time of an event that has left a sliding window of this length, the
+    /// largest `e` with `leaves_us(e) <= now_us`. `None` if that is before 1970.
     pub fn horizon_us(self, now_us: u64) -> Option<u64> {
         match self {
             Length::Ms(ms) => now_us.checked_sub(ms.saturating_mul(1_000)),
@@ -194,7 +193,7 @@ enum Shifted {
     NextMonth(u64),
 }
 
-/// Moves `us` by calendar months in UTC; `None` outside of 1970 to 9999.
+/// Moves `us` by calendar months in UTC. `None` outside 1970 to 9999.
 fn shifted(us: u64, months: i64) -> Option<Shifted> {
     let from = Timestamp::from_microsecond(i64::try_from(us).ok()?).ok()?;
     let from = from.to_zoned(TimeZone::UTC).datetime();

@@ -1,27 +1,28 @@
-//! How property tests run: other cases every time, and nothing written next to the sources.
+//! The configuration of property tests: other cases in each run, and no files next to the sources.
 
 use proptest::test_runner::{Config, RngSeed};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
 
-/// When tests begin, in Unix microseconds: 21 November 2026, 01:16:39.544558 UTC, at the start of no millisecond and of no
-/// period.
+/// The start of tests in Unix microseconds: 21 November 2026, 01:16:39.544558 UTC. It is not the start of a millisecond or
+/// of a period.
 pub const START_US: u64 = 1_795_223_799_544_558;
 
-/// What the cases of this run are made from: another number each time, unless `RATELIMIT_SEED` names it.
+/// The seed of this run: a random number, unless `RATELIMIT_SEED` sets it.
 static SEED: LazyLock<u64> = LazyLock::new(|| {
     let seed = std::env::var("RATELIMIT_SEED").ok();
     let seed = seed.map(|seed| seed.parse().expect("RATELIMIT_SEED is a number"));
     seed.unwrap_or_else(|| RandomState::new().hash_one("seed"))
 });
 
-/// How many of the cases run, in per cent: all of them, unless `RATELIMIT_CASES` says otherwise.
+/// The percentage of the cases that run: 100, unless `RATELIMIT_CASES` sets it.
 static PER_CENT: LazyLock<u32> = LazyLock::new(|| {
     let per_cent = std::env::var("RATELIMIT_CASES").ok();
     per_cent.map_or(100, |per_cent| per_cent.parse().expect("RATELIMIT_CASES is a number"))
 });
 
-/// A configuration with this many cases. A test that fails prints its seed: `RATELIMIT_SEED=n cargo test` repeats it.
+/// Returns a configuration with this many cases. A test that fails prints its seed: `RATELIMIT_SEED=n cargo test` repeats
+/// it.
 pub fn cases(cases: u32) -> Config {
     println!("RATELIMIT_SEED={}", *SEED);
     Config {

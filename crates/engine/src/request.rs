@@ -1,20 +1,20 @@
-//! What one call asks of one key.
+//! The request of one call to one key.
 
 use crate::decision::{Ask, Quantity, TimeUnit};
 use crate::reservation::Id;
 use crate::rule::Rule;
 use crate::throttle::Rate;
 
-/// A checked call of a taking or a looking command, without its key.
+/// A checked call of a command that takes or looks, without its key.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
     /// The limit.
     pub limit: Limit,
-    /// How much is asked for, and how.
+    /// The quantity and the manner.
     pub ask: Ask,
-    /// Denied calls count as well (COUNTDENIED).
+    /// A denied call counts too (COUNTDENIED).
     pub count_denied: bool,
-    /// For how many milliseconds a denial closes the key (BAN); `None` if it does not.
+    /// A denial closes the key for this many milliseconds (BAN).
     pub ban_ms: Option<u64>,
     /// The unit of the times in the reply.
     pub unit: TimeUnit,
@@ -24,7 +24,7 @@ pub struct Request {
     pub shadow: bool,
 }
 
-/// A limit, and what a grant leaves.
+/// A limit, and the kind of state that a grant leaves.
 #[derive(Clone, Copy, Debug)]
 pub enum Limit {
     /// A bucket.
@@ -36,7 +36,7 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// Returns the reservation that a grant makes; `None` if it makes none.
+    /// Returns the reservation that a grant makes, if it makes one.
     #[inline]
     pub(crate) fn reservation(&self) -> Option<&NewReservation> {
         match self {
@@ -46,10 +46,10 @@ impl Limit {
     }
 }
 
-/// At most `limit` in a window.
+/// A maximum in a window.
 #[derive(Clone, Copy, Debug)]
 pub struct WindowLimit {
-    /// The most that there may be at one time.
+    /// The largest sum of counted events and held reservations at one time.
     pub limit: u64,
     /// The rule by which events leave.
     pub rule: Rule,
@@ -60,18 +60,19 @@ pub struct WindowLimit {
 /// The reservation that a grant makes.
 #[derive(Clone, Copy, Debug)]
 pub struct NewReservation {
-    /// How long it lasts, in milliseconds.
+    /// The length of the lease, in milliseconds.
     pub lease_ms: u64,
-    /// It still holds when its lease has ended, until an event of that moment would have left (COUNTLAPSED).
+    /// The reservation holds beyond the end of its lease, until an event of that moment would have left the window
+    /// (COUNTLAPSED).
     pub count_lapsed: bool,
-    /// The id that the caller gave; for `None` one is made.
+    /// The id that the caller chose. Without one the server makes it.
     pub id: Option<Id>,
     /// The most reservations that the key may hold.
     pub most: u64,
 }
 
 impl Request {
-    /// Takes one of this limit, with no option.
+    /// Creates a request that takes 1, without options.
     pub const fn new(limit: Limit) -> Request {
         Request {
             limit,
@@ -84,17 +85,17 @@ impl Request {
         }
     }
 
-    /// Returns whether it takes something, so that it has to stand in line and may wait.
+    /// Returns whether the request takes something. Only such a request stands in line.
     pub fn takes(&self) -> bool {
         self.ask.quantity.takes()
     }
 
-    /// Returns how much it leaves for others, which is its place in a line.
+    /// Returns the quantity that must remain for others (LEAVE), which orders a line.
     pub fn leave(&self) -> u64 {
         self.ask.leave
     }
 
-    /// Returns the id that the caller gave to the reservation.
+    /// Returns the id that the caller chose for the reservation.
     pub fn id(&self) -> Option<&[u8]> {
         self.limit.reservation()?.id.as_ref().map(Id::as_bytes)
     }

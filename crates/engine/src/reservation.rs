@@ -1,7 +1,7 @@
 //! Entries of reservations in a key's sorted set.
 //!
-//! All of them have the score -inf, so they lie before the events and in the order of their members, which begin
-//! with the id: a reservation is found by its id without a scan.
+//! All of them have the score -inf, so they come before the events, in the order of their members. A member begins with the
+//! id.
 //!
 //! ```text
 //! #05:job-1:2:20000:1795223819544558::60s
@@ -14,16 +14,14 @@
 //!  | length of the id
 //! ```
 //!
-//! With COUNTLAPSED it goes on holding when its lease has ended, until an event of that moment would have left its window.
-//! The time between the two follows the end of the lease, in microseconds: `1795223819544558+60000000`.
+//! With COUNTLAPSED a reservation still holds after its lease has ended, until an event of that moment would have left the
+//! window. The time between the two, in microseconds, follows the end of the lease: `1795223819544558+60000000`.
 //!
 //! ```text
 //! had                     end of the lease           gone
 //! |--- the lease runs ---------->|--- it still holds --->|
 //! ```
 //!
-//! `#` comes before the digits in ASCII, so every reservation sorts before every event by its member too. A search by
-//! member relies on that.
 
 use crate::calendar::Zones;
 use crate::decimal::{leading_u64, parse_digits, spelled, Text};
@@ -37,16 +35,16 @@ pub const MAX_ID: usize = 64;
 /// The id of a reservation, 1 to 64 bytes.
 pub type Id = Text<MAX_ID>;
 
-/// Spells 16 random bytes as 16 characters of `A-Z a-z 0-9 - _`, from 6 bits of each byte.
+/// Returns 16 characters of `A-Z a-z 0-9 - _`, each from 6 bits of a random byte.
 pub fn spelled_id(random: [u8; 16]) -> [u8; 16] {
     random.map(spelled)
 }
 
-/// A year of 365.25 days in milliseconds, the longest lease and the longest wait.
+/// The longest lease and the longest wait: a year of 365.25 days, in milliseconds.
 pub const YEAR_MS: u64 = 31_557_600_000;
 
-/// The longest time in microseconds that a reservation holds after its lease: the longest period and a month, as a period of
-/// the calendar may be some days longer.
+/// The longest time that a reservation holds after its lease, in microseconds: the longest period and a month, because a
+/// period of the calendar may be some days longer.
 const MAX_AFTER_US: u64 = (MAX_PERIOD_MS + 31 * 86_400_000) * 1_000;
 
 /// The first byte of a member.
@@ -60,20 +58,20 @@ const _: () = assert!(3 + MAX_ID + 19 + 11 + 20 + 16 + 20 + MAX_RULE + 7 == MAX_
 /// A reservation as it is stored.
 pub type ReservationMember = Text<MAX_MEMBER>;
 
-/// A quantity that is set aside. `I` holds its id and `R` its rule, each borrowed or owned.
+/// A quantity that is held for one caller. `I` holds its id and `R` its rule, each borrowed or owned.
 #[derive(Clone, Copy, Debug)]
 pub struct Reservation<I, R> {
-    /// Its id: 1 to 64 bytes of any value.
+    /// The id, 1 to 64 bytes of any value.
     pub id: I,
-    /// How much, at least 1.
+    /// The quantity, at least 1.
     pub quantity: u64,
-    /// How long a lease lasts, 1 to [`YEAR_MS`].
+    /// The length of a lease in milliseconds, 1 to [`YEAR_MS`].
     pub lease_ms: u64,
-    /// When its lease ends if the clock goes on as it should, in Unix microseconds.
+    /// The end of its lease in Unix microseconds, unless the clock is set back.
     pub lease_end_us: u64,
-    /// When it stops holding: at the end of its lease, or later (COUNTLAPSED).
+    /// The time at which it stops holding, in Unix microseconds: the end of its lease, or later (COUNTLAPSED).
     pub gone_us: u64,
-    /// Orders reservations by arrival.
+    /// The place in the order of arrival.
     pub order_us: u64,
     /// The rule of its window, which [`crate::rule::Rule::parse`] reads.
     pub rule: R,
@@ -83,7 +81,7 @@ pub struct Reservation<I, R> {
 pub type ReservationRef<'m> = Reservation<&'m [u8], &'m [u8]>;
 
 impl<'m> ReservationRef<'m> {
-    /// Reads a member; `None` for one that this module did not write.
+    /// Reads a member. `None` for one that the module did not write.
     pub fn decode(member: &'m [u8]) -> Option<ReservationRef<'m>> {
         let (id, rest) = split_id(member)?;
         let number = |text: &'m [u8]| {
@@ -100,7 +98,7 @@ impl<'m> ReservationRef<'m> {
         let (gone_us, rest) = (lease_end_us.checked_add(after_us)?, rest.strip_prefix(b":")?);
         let (order_us, rule) = match rest.strip_prefix(b":") {
             Some(rule) => (start_us(lease_end_us, lease_ms), rule),
-            // Written only if it differs: there is one way to write a reservation.
+            // The order is written only if it differs, so that there is one way to write a reservation.
             None => number(rest)
                 .filter(|(order_us, _)| *order_us != start_us(lease_end_us, lease_ms))?,
         };
@@ -148,7 +146,7 @@ impl<I: AsRef<[u8]>, R: AsRef<[u8]>> Reservation<I, R> {
         text
     }
 
-    /// Borrows its id and its rule.
+    /// Returns the reservation with its id and its rule borrowed.
     pub fn borrowed(&self) -> ReservationRef<'_> {
         let Reservation { ref id, quantity, lease_ms, lease_end_us, gone_us, order_us, ref rule } =
             *self;
@@ -158,12 +156,12 @@ impl<I: AsRef<[u8]>, R: AsRef<[u8]>> Reservation<I, R> {
 }
 
 impl<I, R> Reservation<I, R> {
-    /// Returns when its lease began.
+    /// Returns the start of its lease, in Unix microseconds.
     pub fn start_us(&self) -> u64 {
         start_us(self.lease_end_us, self.lease_ms)
     }
 
-    /// Returns whether it still holds when its lease has ended (COUNTLAPSED).
+    /// Returns whether it still holds after its lease has ended (COUNTLAPSED).
     pub fn counts_lapsed(&self) -> bool {
         self.gone_us > self.lease_end_us
     }
@@ -173,8 +171,7 @@ impl<I, R> Reservation<I, R> {
         self.start_us() > now_us
     }
 
-    /// Returns when its lease ends, seen from `now_us`: at its end, and after the clock was set back at most one lease from
-    /// now.
+    /// Returns the end of its lease as seen from `now_us`, which is at most one lease away after the clock was set back.
     pub fn seen_lease_end_us(&self, now_us: u64) -> u64 {
         self.lease_end_us.min(lease_end_us(now_us, self.lease_ms))
     }
@@ -190,8 +187,8 @@ impl<I, R> Reservation<I, R> {
     }
 }
 
-/// Shows reservations as they are seen at one moment: after the clock was set back their leases end one lease from then at
-/// the latest, and they hold accordingly.
+/// Reservations as they are seen at one moment. After the clock was set back, their leases end at most one lease from then,
+/// and they hold accordingly.
 pub struct ReservationView<'z> {
     now_us: u64,
     zones: &'z mut Zones,
@@ -205,7 +202,7 @@ impl<'z> ReservationView<'z> {
         ReservationView { now_us, zones, last: None }
     }
 
-    /// Returns the reservation as it must be rewritten if it is from the future, otherwise as it is.
+    /// Returns the reservation as seen at the moment. If it is from the future, this is what must be written.
     pub fn seen<'m>(&mut self, one: &ReservationRef<'m>) -> ReservationRef<'m> {
         if !one.is_from_future(self.now_us) {
             return *one;
@@ -218,8 +215,8 @@ impl<'z> ReservationView<'z> {
         Reservation { lease_end_us, gone_us, ..*one }
     }
 
-    /// Returns when a reservation whose lease ends at `lease_end_us` stops holding. If its rule says nothing, as outside
-    /// of the years that a calendar knows, as long after the end as before.
+    /// Returns the time at which a reservation whose lease ends at `lease_end_us` stops holding. Outside the years that a
+    /// calendar covers, it holds beyond the lease for the same time as before.
     fn gone_us(&mut self, one: &ReservationRef, lease_end_us: u64) -> u64 {
         let cached = self.last.as_ref().filter(|(text, _)| text.as_bytes() == one.rule);
         let rule = match cached {
@@ -242,9 +239,9 @@ impl<'z> ReservationView<'z> {
 pub struct HeldReservation {
     /// Its id.
     pub id: Id,
-    /// How much it holds.
+    /// The quantity that it holds.
     pub quantity: u64,
-    /// Microseconds until its lease ends; 0 if it has ended, and the reservation still holds.
+    /// Microseconds until its lease ends. 0 if the lease has ended but the reservation still holds.
     pub left_us: u64,
     /// Its place in the order of arrival.
     order_us: u64,
@@ -261,19 +258,19 @@ impl HeldReservation {
         }
     }
 
-    /// Sorts them by their arrival.
+    /// Sorts reservations by their arrival.
     pub fn oldest_first(mut list: Vec<HeldReservation>) -> Vec<HeldReservation> {
         list.sort_by_key(|one| one.order_us);
         list
     }
 }
 
-/// Returns the id in a member; `None` if the module writes no member that begins so. The rest of the member is not checked.
+/// Returns the id in a member. `None` if no member begins like this. The rest of the member is not checked.
 pub fn id_of(member: &[u8]) -> Option<&[u8]> {
     split_id(member).map(|(id, _)| id)
 }
 
-/// Returns the id in a member, and what follows it.
+/// Splits a member into its id and the rest.
 fn split_id(member: &[u8]) -> Option<(&[u8], &[u8])> {
     let &[MEMBER_PREFIX, tens, ones, b':', ref rest @ ..] = member else { return None };
     let length = usize::try_from(parse_digits(&[tens, ones])?).ok()?;
@@ -281,7 +278,7 @@ fn split_id(member: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((id, rest.strip_prefix(b":")?))
 }
 
-/// Returns when a lease that begins at `start_us` ends.
+/// Returns the end of a lease that begins at `start_us`, in Unix microseconds.
 pub fn lease_end_us(start_us: u64, lease_ms: u64) -> u64 {
     start_us.saturating_add(lease_ms.saturating_mul(1_000))
 }

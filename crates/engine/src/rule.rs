@@ -1,4 +1,4 @@
-//! The rule by which events leave a window, and by which two of them may share an entry.
+//! The rule of a window: when events leave it, and which of them may share an entry.
 //!
 //! ```text
 //! 60s, BUCKETS 10 or FIXED --> Rule -----------------at(now)--> RuleNow
@@ -11,20 +11,20 @@ use crate::decimal::{parse_base36, parse_u64, split_once, Text};
 use crate::entry::Entry;
 use crate::period::{Length, Period};
 
-/// About the most entries for what is counted coarsely: denied calls, and what lies beyond the limit.
+/// About how many entries events need at most if they are counted coarsely: denied calls, and events beyond the limit.
 const MAX_COARSE_ENTRIES: u32 = 4096;
 
-/// Room for the longest text of a rule, about 70 bytes: 13 digits and a unit, a zone's name of 32 bytes, an anchor of 19,
-/// and two marks.
+/// The length of the longest text of a rule, about 70 bytes: 13 digits and a unit, the name of a zone of 32 bytes, an anchor
+/// of 19, and two marks.
 pub const MAX_RULE: usize = 96;
 
 /// A rule as text.
 pub type RuleText = Text<MAX_RULE>;
 
-/// How long an event counts. Reservations remember it, so that APPLY needs no arguments.
+/// The time for which an event counts. Reservations store their rule, so that APPLY needs no limit.
 #[derive(Clone, Copy, Debug)]
 pub enum Rule {
-    /// Until the period has passed since the event.
+    /// An event counts for one period.
     Sliding {
         /// Its length.
         period: Period,
@@ -32,16 +32,17 @@ pub enum Rule {
         /// microsecond do.
         buckets: Option<u32>,
     },
-    /// Until the window of the calendar ends.
+    /// An event counts until the window of the calendar ends.
     Calendar(Calendar),
-    /// Until the period has passed since the first event of the window, which opened it.
+    /// An event counts until one period after the first event of the window, which opened it.
     FirstHit(Period),
-    /// Nothing is counted, only held: a semaphore.
+    /// Events do not count, only reservations do: a semaphore.
     Semaphore,
 }
 
 impl Rule {
-    /// Reads what [`Rule::write`] wrote, and what earlier versions wrote of a calendar: `1mo@Europe/Berlin^31@09:00`.
+    /// Parses the text that [`Rule::write`] returns, and the text of a calendar from earlier versions:
+    /// `1mo@Europe/Berlin^31@09:00`.
     pub fn parse(text: &[u8], zones: &mut Zones) -> Option<Rule> {
         if text == b"-" {
             return Some(Rule::Semaphore);
@@ -118,7 +119,7 @@ impl Rule {
         text
     }
 
-    /// Returns the rule as it stands at `now_us`. `None` only outside of the years that a calendar knows.
+    /// Returns the rule at `now_us`. `None` only outside the years that a calendar covers.
     pub fn at(&self, now_us: u64, zones: &mut Zones) -> Option<RuleNow> {
         let span = match self {
             Rule::Sliding { period, buckets } => {
@@ -137,14 +138,14 @@ impl Rule {
         Some(RuleNow { now_us, span, most_entries: MAX_COARSE_ENTRIES })
     }
 
-    /// Returns when an event that happens at `event_us` leaves, if nothing else is counted then. `None` only outside of the
-    /// years that a calendar knows.
+    /// Returns the time at which an event of `event_us` leaves if no other event counts. `None` only outside the years that
+    /// a calendar covers.
     pub fn leaves_us(&self, event_us: u64, zones: &mut Zones) -> Option<u64> {
         Some(self.at(event_us, zones)?.leaves_us(event_us))
     }
 }
 
-/// Stands for an anchor if the first event opens a window.
+/// The text in the place of an anchor if the first event opens a window.
 const FIRST: &[u8] = b"first";
 
 /// Returns the period and the zone of `1d@UTC` and `1d~QFzl`; `None` for anything else.
@@ -181,9 +182,9 @@ enum Span {
     },
     FirstHit {
         length: Length,
-        /// When the window that is open ends; `None` if the next event opens one.
+        /// The end of the open window. `None` if the next event opens one.
         open_until_us: Option<u64>,
-        /// All entries but the newest, which alone counts, are of this time or before.
+        /// The latest time of the entries before the newest one, which alone counts.
         horizon_us: Option<u64>,
     },
     #[default]
@@ -191,18 +192,18 @@ enum Span {
 }
 
 impl RuleNow {
-    /// Sets the most entries that live events need, which is 4096 otherwise.
+    /// Sets the most entries that live events need. The default is 4096.
     pub fn with_entries(self, most_entries: u32) -> RuleNow {
         RuleNow { most_entries, ..self }
     }
 
-    /// Returns whether only a key's newest entry counts: if its first event opens the window.
+    /// Returns whether only the newest entry counts. This is so if the first event opens the window.
     pub fn counts_newest_alone(&self) -> bool {
         matches!(self.span, Span::FirstHit { .. })
     }
 
-    /// Takes note of the newest entry, and returns whether it counts. If the first event opens a window, this decides
-    /// whether one is open. All other entries are older than `stored_until_us`.
+    /// Sets the newest entry, and returns whether it counts. If the first event opens a window, this decides whether one is
+    /// open. All other entries are older than `stored_until_us`.
     pub fn see_newest(&mut self, newest: &Entry, stored_until_us: u64) -> bool {
         let now_us = self.now_us;
         match &mut self.span {
@@ -216,12 +217,12 @@ impl RuleNow {
         }
     }
 
-    /// Returns the moment itself, in Unix microseconds.
+    /// Returns the moment in Unix microseconds.
     pub fn now_us(&self) -> u64 {
         self.now_us
     }
 
-    /// Returns the horizon: the latest event time that no longer counts; `None` if all do.
+    /// Returns the horizon: the latest time of an event that no longer counts. `None` if all events count.
     pub fn horizon_us(&self) -> Option<u64> {
         match self.span {
             Span::Sliding { horizon_us, .. } => horizon_us,
@@ -231,7 +232,7 @@ impl RuleNow {
         }
     }
 
-    /// Returns the horizon at a later time, among the events that count now.
+    /// Returns the horizon at a later time, for the events that count now.
     pub fn horizon_us_at(&self, then_us: u64) -> Option<u64> {
         match self.span {
             Span::Sliding { length, .. } => length.horizon_us(then_us),
@@ -241,8 +242,8 @@ impl RuleNow {
         }
     }
 
-    /// Returns when an event of `event_us`, which counts now, stops counting. If the first event opens a window and none is
-    /// open, the event opens it.
+    /// Returns the time at which an event of `event_us`, which counts now, stops counting. If the first event opens a window
+    /// and none is open, this event opens it.
     pub fn leaves_us(&self, event_us: u64) -> u64 {
         match self.span {
             Span::Sliding { length, .. } => length.leaves_us(event_us),
@@ -264,7 +265,7 @@ impl RuleNow {
         matches!(self.span, Span::Sliding { .. })
     }
 
-    /// Returns the length of a sliding window in microseconds; 0 for other rules.
+    /// Returns the length of a sliding window in microseconds. 0 for other rules.
     pub fn sliding_period_us(&self) -> u64 {
         match self.span {
             Span::Sliding { horizon_us, .. } => self.now_us.saturating_sub(horizon_us.unwrap_or(0)),
@@ -272,7 +273,7 @@ impl RuleNow {
         }
     }
 
-    /// Returns the most entries that live events need under this rule. `None` if that depends on the limit.
+    /// Returns the most entries that live events need under this rule. `None` if the rule sets no bound.
     pub fn entries_of_rule(&self) -> Option<u32> {
         match self.span {
             Span::Sliding { buckets, .. } => buckets,
@@ -281,19 +282,20 @@ impl RuleNow {
         }
     }
 
-    /// Returns the most entries that live at one time: one more in a sliding window, whose oldest entry has begun to leave.
+    /// Returns the most entries that are live at one time. In a sliding window this is one more than live events need,
+    /// because the oldest entry has begun to leave.
     pub fn most_live(&self) -> usize {
         let whole = matches!(self.span, Span::Calendar { .. } | Span::FirstHit { .. });
         let leaving = u32::from(!whole);
         usize::try_from(self.most_entries.saturating_add(leaving)).unwrap_or(usize::MAX)
     }
 
-    /// Returns whether a new event shares the newest entry, which began at `first_us`. With `coarse` both are denied calls
-    /// or lie beyond the limit.
+    /// Returns whether a new event shares the newest entry, which began at `first_us`. With `coarse` both are denied calls,
+    /// or are beyond the limit.
     ///
-    /// Under an exact rule an admitted event must leave on time, so it never joins another, and a coarse one joins an entry
-    /// that began less than period / 4096 before. If entries are folded, all events join within period / n, and coarse
-    /// ones within period / 4096 if that is longer.
+    /// Under an exact rule an admitted event must leave on time, so it never shares an entry. A coarse event joins an entry
+    /// that began less than period / 4096 before. With BUCKETS n all events join within period / n, and coarse ones within
+    /// period / 4096 if that is longer.
     pub fn joins_newest(&self, first_us: u64, coarse: bool) -> bool {
         let buckets = match self.span {
             Span::Nothing => return false,

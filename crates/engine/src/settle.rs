@@ -1,4 +1,4 @@
-//! What becomes of one reservation: applied, given back, renewed.
+//! Applies, releases or renews one reservation.
 
 use crate::expiry::Expiry;
 use crate::reservation::{lease_end_us, Id, Reservation, ReservationRef};
@@ -6,19 +6,19 @@ use crate::rule::Rule;
 use crate::store::{BanEdit, Entries, Refusal, Store, WindowEdit, WindowKey};
 use crate::window::{EventChange, EventEdit, WindowCount};
 
-/// What became of a reservation that was to be applied or released.
+/// The outcome of applying a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SettleOutcome {
     /// The id is not held.
     NotHeld,
-    /// It was given back.
+    /// The reservation was released.
     Released,
-    /// It was counted.
+    /// The reservation was counted.
     Counted,
 }
 
-/// Turns the reservation `id` into an event of `quantity`, or of its own quantity; 0 gives it back. Events that live
-/// need at most `most_entries` entries, if the reservation's rule does not say.
+/// Turns the reservation `id` into an event of `quantity`, or of its own quantity. A quantity of 0 releases it. Live events
+/// need at most `most_entries` entries, unless the rule of the reservation sets another bound.
 ///
 /// # Errors
 ///
@@ -44,15 +44,16 @@ pub fn apply<S: Store>(
     let rule_now = store.rule_now(&rule).ok_or(Refusal::Clock)?;
     let most_entries = rule_now.entries_of_rule().unwrap_or(most_entries);
     let mut count = WindowCount::read(&mut key.events(), rule_now.with_entries(most_entries))?;
-    // The limit is not known here, so all is counted as within it. What is applied was reserved, so few events lie beyond.
+    // The limit is not known here, so the event is counted as within it. Few events lie beyond the limit, as they were
+    // reserved.
     let event = EventChange::Record { weight: quantity, denied: false, limit: u64::MAX };
     let events = *count.plan(&mut key.events(), event, store.heal_most())?;
     settle(&mut key, member, &events, None, Some(count.expiry()));
     Ok(SettleOutcome::Counted)
 }
 
-/// Gives the reservation `id` back; whether it was held. With `lease_end_us` only if its lease ends then: it may have been
-/// released, and another client may have taken the id.
+/// Releases the reservation `id`, and returns whether it was held. With `lease_end_us` it must be the one whose lease ends
+/// then: another client may have reserved under the id since.
 ///
 /// # Errors
 ///
@@ -70,7 +71,7 @@ pub fn release<S: Store>(store: S, id: &Id, lease_end_us: Option<u64>) -> Result
     Ok(true)
 }
 
-/// Opens the key; the stored form of the reservation `id`, if it is live.
+/// Opens the key, and returns the stored form of the reservation `id` if it is live.
 fn find_live<K: WindowKey>(key: &mut K, id: &Id) -> Result<Option<K::Member>, K::Error> {
     key.read(None)?;
     key.find_live(id.as_bytes())
@@ -80,8 +81,8 @@ fn give_back<K: WindowKey>(key: &mut K, member: K::Member) {
     settle(key, member, &EventEdit::default(), None, None);
 }
 
-/// Removes a reservation and writes what replaces it: an event, a renewed reservation, or nothing. All others stay as they
-/// are.
+/// Removes a reservation, and writes what replaces it: an event, a renewed reservation, or nothing. Other reservations stay
+/// as they are.
 fn settle<K: WindowKey>(
     key: &mut K,
     member: K::Member,
@@ -100,8 +101,8 @@ fn settle<K: WindowKey>(
     });
 }
 
-/// Starts the lease of the reservation `id` again, with `lease_ms` or its own length; whether it is held, and its lease has
-/// not ended.
+/// Starts the lease of the reservation `id` again, with `lease_ms` or its own length. Returns whether it is held and its
+/// lease still ran.
 ///
 /// # Errors
 ///
@@ -130,7 +131,7 @@ pub fn renew<S: Store>(store: S, id: &Id, lease_ms: Option<u64>) -> Result<bool,
     let count = WindowCount::read(&mut key.events(), rule_now)?;
     let mut expiry = count.expiry();
     if count.has_future() {
-        // This command leaves events from the future where they are. The key must live as long as they may count.
+        // A renewal leaves events from the future where they are, so the key must live as long as they may count.
         let newest = key.events().newest(None)?;
         let leaves_us = newest.and_then(|newest| store.leaves_us(&rule, newest.newest_us));
         expiry = expiry.reaching(leaves_us);

@@ -1,12 +1,12 @@
-//! What a key holds, as the engine sees it. The product has two implementations: the server's key (src/state of
-//! the module) and a key in memory ([`crate::memory`]).
+//! The keys that hold the state, as traits. Two stores implement them: the server (src/state of the module), and memory
+//! ([`crate::memory`]).
 //!
 //! ```text
 //! Store --bucket()--> BucketKey --read--> the stored time --write-->
 //!       --window()--> WindowKey --read--> events and reservations --write-->
 //! ```
 //!
-//! Reading may fail: another client may have written the key. Writing what was planned cannot.
+//! Reading may fail, because another client may have written the key. Writing a planned change cannot.
 
 use crate::ban::Ban;
 use crate::calendar::Zones;
@@ -18,31 +18,31 @@ use crate::rule::{Rule, RuleNow, RuleText};
 use crate::throttle::{BucketEdit, Stored};
 use crate::window::EventEdit;
 
-/// Why a call is an error, apart from its arguments. Nothing changes then.
+/// The reason why a call with valid arguments is an error. Nothing changes then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The key holds something else than a bucket.
+    /// The key does not hold a bucket.
     NotBucket,
-    /// The key holds something else than events and reservations.
+    /// The key does not hold events and reservations.
     NotWindow,
-    /// The value or an entry was not written by this module, or entries contradict each other.
+    /// The module did not write the value or an entry, or entries contradict each other.
     Foreign,
-    /// The clock is outside of the years that scores and calendars support.
+    /// The clock is beyond the years that scores and calendars support.
     Clock,
-    /// The stored time would lie beyond what a value can spell, or the debt beyond 100 years.
+    /// The stored time would not fit into a value, or the debt would exceed 100 years.
     DebtTooLong,
-    /// FORCE would pass the largest sum.
+    /// FORCE would exceed the largest sum.
     SumTooLarge,
     /// The id is held.
     Duplicate,
     /// The key holds as many reservations as it may.
     TooManyReservations,
-    /// A semaphore's reservation cannot be applied.
+    /// The reservation of a semaphore cannot be applied.
     Semaphore,
 }
 
 impl Refusal {
-    /// Refuses a time that scores do not hold exactly.
+    /// Refuses a time that a score cannot hold exactly.
     ///
     /// # Errors
     ///
@@ -58,7 +58,7 @@ impl Refusal {
 
 /// A key of a store, at one moment.
 pub trait Store: Copy {
-    /// What reading can fail with.
+    /// The error of reading.
     type Error: From<Refusal>;
     /// Its bucket.
     type Bucket: BucketKey<Error = Self::Error>;
@@ -68,33 +68,33 @@ pub trait Store: Copy {
     /// Returns the wall clock, in Unix microseconds.
     fn now_us(&self) -> u64;
 
-    /// Lends the time zones that the store knows. `body` must not ask for them again.
+    /// Lends the store's time zones to `body`, which must not ask for them again.
     fn zones<T>(&self, body: impl FnOnce(&mut Zones) -> T) -> T;
 
-    /// Returns a rule as it stands now. `None` only outside of the years that a calendar knows.
+    /// Returns a rule at this moment. `None` only outside the years that a calendar covers.
     #[inline]
     fn rule_now(&self, rule: &Rule) -> Option<RuleNow> {
         self.zones(|zones| rule.at(self.now_us(), zones))
     }
 
-    /// Returns when an event that happens at `event_us`, now or later, leaves by a rule. `None` only outside of the years
-    /// that a calendar knows.
+    /// Returns the time at which an event of `event_us`, now or later, leaves by a rule. `None` only outside the years that
+    /// a calendar covers.
     fn leaves_us(&self, rule: &Rule, event_us: u64) -> Option<u64> {
         self.zones(|zones| rule.leaves_us(event_us, zones))
     }
 
-    /// Returns about the most entries from the future that a call merges after the clock was set back: they take some 3
-    /// milliseconds.
+    /// Returns about how many entries from the future a call merges at most after the clock was set back. The default takes
+    /// about 3 ms to merge.
     fn heal_most(&self) -> usize {
         10_000
     }
 
-    /// Returns a rule as text, for a reservation to remember.
+    /// Returns the text of a rule, which a reservation stores.
     fn write_rule(&self, rule: &Rule) -> RuleText {
         self.zones(|zones| rule.write(zones))
     }
 
-    /// Returns the rule that a reservation remembers; `None` for one that the module did not write.
+    /// Returns the rule that a reservation stores. `None` for one that the module did not write.
     fn parse_rule(&self, text: &[u8]) -> Option<Rule> {
         self.zones(|zones| Rule::parse(text, zones))
     }
@@ -108,37 +108,37 @@ pub trait Store: Copy {
 
 /// A key that holds a bucket, or nothing.
 pub trait BucketKey {
-    /// What reading can fail with.
+    /// The error of reading.
     type Error;
 
-    /// Opens the key; `None` if it is missing.
+    /// Opens the key, and returns what it holds. `None` if it is missing.
     fn read(&mut self) -> Result<Option<Stored>, Self::Error>;
 
-    /// Writes what was planned. Does nothing if the key was opened for reading.
+    /// Writes an edit. Does nothing if the key was opened for reading.
     fn write(&mut self, next: BucketEdit);
 }
 
-/// Reads a key's entries of events by their times.
+/// The entries of events of a key, by their times.
 pub trait Entries {
-    /// What reading can fail with.
+    /// The error of reading.
     type Error: From<Refusal>;
 
-    /// Returns how many there are.
+    /// Returns the number of entries.
     fn len(&self) -> usize;
 
-    /// Returns whether there is none.
+    /// Returns whether there are no entries.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns the newest entry of at most `until_us`; the newest of all for `None`.
+    /// Returns the newest entry up to `until_us`. `None` is no bound.
     fn newest(&mut self, until_us: Option<u64>) -> Result<Option<Entry>, Self::Error>;
 
-    /// Returns the oldest entry after `after_us`; the oldest of all for `None`.
+    /// Returns the oldest entry after `after_us`. `None` is no bound.
     fn oldest(&mut self, after_us: Option<u64>) -> Result<Option<Entry>, Self::Error>;
 
-    /// Shows the entries after `after_us` and up to `until_us` to `visit`, the oldest first, until it returns false. `None`
-    /// is no bound.
+    /// Calls `visit` with the entries after `after_us` and up to `until_us`, the oldest first, until it returns false.
+    /// `None` is no bound.
     fn scan(
         &mut self,
         after_us: Option<u64>,
@@ -174,51 +174,51 @@ impl<E: Entries> Entries for &mut E {
 
 /// The reservations of a key, at one moment.
 pub trait Reservations: Holds {
-    /// Returns whether the id that was asked for is held.
+    /// Returns whether the id with which the key was read is held.
     fn has_id(&self) -> bool;
 
-    /// Returns how many are live.
+    /// Returns the number of live reservations.
     fn live_len(&self) -> usize;
 
-    /// Returns the place of a new one in the order of arrival.
+    /// Returns the place of a new reservation in the order of arrival.
     fn next_order_us(&self, now_us: u64) -> u64;
 
-    /// Returns whether even a denied call writes: to start leases again after the clock was set back, or to drop many that
-    /// are gone.
+    /// Returns whether even a denied call writes, because leases must start again after the clock was set back, or because
+    /// many reservations are gone.
     fn must_write(&self) -> bool;
 }
 
 /// A key that holds events and reservations, or nothing.
 pub trait WindowKey {
-    /// What reading can fail with.
+    /// The error of reading.
     type Error: From<Refusal>;
     /// The entries of its events.
     type Events<'k>: Entries<Error = Self::Error>
     where
         Self: 'k;
-    /// What is reserved in it.
+    /// Its reservations.
     type Reservations: Reservations;
     /// The stored form of a reservation, which [`Reservation::decode`](crate::reservation::Reservation::decode) reads.
     type Member: AsRef<[u8]>;
 
-    /// Opens the key, reads what is reserved, and notes whether `id` is held. Refuses a key that the module did not write.
+    /// Opens the key, reads its reservations, and notes whether `id` is held. Refuses a key that the module did not write.
     fn read(&mut self, id: Option<&[u8]>) -> Result<(), Self::Error>;
 
-    /// Its events.
+    /// Returns its events.
     fn events(&mut self) -> Self::Events<'_> {
         self.split().0
     }
 
-    /// Returns what is reserved.
+    /// Returns its reservations.
     fn reservations(&self) -> &Self::Reservations;
 
-    /// Returns the ban that is stored, or the mark that a past one left.
+    /// Returns the stored ban, or the mark that a past one left.
     fn ban(&self) -> Option<Ban>;
 
-    /// Its events, and what is reserved.
+    /// Returns its events and its reservations.
     fn split(&mut self) -> (Self::Events<'_>, &Self::Reservations);
 
-    /// Returns how many reservations have a lease that runs.
+    /// Returns the number of reservations whose lease runs.
     fn running(&mut self) -> usize;
 
     /// Returns the live reservations, the oldest first.
@@ -227,25 +227,25 @@ pub trait WindowKey {
     /// Returns the stored form of the reservation `id`, if it is live.
     fn find_live(&mut self, id: &[u8]) -> Result<Option<Self::Member>, Self::Error>;
 
-    /// Writes what was planned; returns how many reservations were dropped because they were gone. Does nothing if the key
+    /// Writes an edit. Returns the number of reservations that were dropped because they were gone. Does nothing if the key
     /// was opened for reading.
     fn write(&mut self, edit: WindowEdit<'_, Self::Member>) -> usize;
 }
 
-/// What becomes of a key's ban.
+/// The change of a key's ban.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BanEdit {
-    /// It stays as it is.
+    /// The ban stays as it is.
     #[default]
     Keep,
-    /// It is removed.
+    /// The ban is removed.
     Remove,
-    /// It becomes this one.
+    /// This ban takes its place.
     Put(Ban),
 }
 
 impl BanEdit {
-    /// Returns what is there after this edit, where `ban` was there before.
+    /// Returns the ban after this edit, if it was `ban` before.
     pub fn after(self, ban: Option<Ban>) -> Option<Ban> {
         match self {
             BanEdit::Keep => ban,

@@ -1,10 +1,10 @@
-//! Short text on the stack. It knows nothing else of the crate, so that every layer may use it.
+//! Short text on the stack. This module uses nothing else of the crate, so that every layer may use it.
 
 /// Text of bounded length on the stack, for values and members that are written on every call.
 #[derive(Clone, Copy)]
 pub struct Text<const N: usize> {
     bytes: [u8; N],
-    /// Short, as ids are copied on every call.
+    /// Two bytes, because ids are copied on every call.
     len: u16,
 }
 
@@ -21,18 +21,18 @@ impl<const N: usize> Text<N> {
         Text { bytes: [0; N], len: 0 }
     }
 
-    /// Returns what was written so far.
+    /// Returns the text so far.
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..usize::from(self.len)).unwrap_or_default()
     }
 
-    /// Appends `part`, or nothing of it if it does not fit: `N` is chosen for the longest text there is.
+    /// Appends `part`, or nothing if it does not fit. Callers choose `N` for their longest text.
     pub fn push(&mut self, part: &[u8]) {
         let start = usize::from(self.len);
         let end = start.saturating_add(part.len());
         if let Some(room) = self.bytes.get_mut(start..end) {
             room.copy_from_slice(part);
-            // It fits: see `new`.
+            // `new` asserts that `N` fits.
             self.len = end as u16;
         }
     }

@@ -25,8 +25,8 @@ use crate::period::MAX_PERIOD_MS;
 use crate::store::Refusal;
 use std::num::{NonZeroU128, NonZeroU64};
 
-/// Attoseconds, 1e-18 s. Fine enough that rounding an interval down to them costs less than one part in
-/// a million at 1e12 a second, and that 2^128 of them reach past any date.
+/// Attoseconds, 1e-18 s. Rounding an interval down to them costs less than one part in a million at 1e12 a second, and 2^128
+/// of them reach past any date.
 type Attos = u128;
 
 const ATTOS_IN_NS: NonZeroU128 = NonZeroU128::MIN.saturating_add(999_999_999);
@@ -34,7 +34,7 @@ const ATTOS_PER_NS: u128 = ATTOS_IN_NS.get();
 const ATTOS_PER_US: u128 = 1_000_000_000_000;
 const NS_PER_MS: u64 = 1_000_000;
 
-/// Nineteen nines of nanoseconds and nine of attoseconds: the last time that a value can spell.
+/// The last time that a stored value can hold: nineteen nines of nanoseconds and nine of attoseconds.
 const LAST_TAT: Attos = 9_999_999_999_999_999_999_999_999_999;
 const TAT_DIGITS: usize = 19;
 const FRACTION_DIGITS: usize = 9;
@@ -46,22 +46,23 @@ const MAX_DEBT_NS: u64 = MAX_PERIOD_MS * NS_PER_MS;
 const DEBT_DIGITS: usize = 19;
 const _: () = assert!(MAX_DEBT_NS < 10u64.pow(DEBT_DIGITS as u32));
 
-/// Longest stored value: nanoseconds, a point, the fraction, a plus sign, the debt, and a ban.
+/// The length of the longest stored value: nanoseconds, a point, the fraction, a plus sign, the debt, and a ban.
 pub type StoredText = Text<MAX_VALUE>;
 
-/// The most bytes of a stored value.
+/// The length of the longest stored value.
 const MAX_VALUE: usize = TAT_DIGITS + 1 + FRACTION_DIGITS + 1 + DEBT_DIGITS + MAX_BAN_BYTES;
 
-/// What is stored of a bucket: its theoretical arrival time, by how much that may pass "empty", and a ban.
+/// The stored state of a bucket: its theoretical arrival time, the debt by which that may lie beyond an empty bucket, and a
+/// ban.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stored {
-    /// The theoretical arrival time: whole nanoseconds since 1970, as many as [`TAT_DIGITS`] can spell.
+    /// The theoretical arrival time, in whole nanoseconds since 1970 of at most [`TAT_DIGITS`] digits.
     ns: u64,
     /// Attoseconds beyond those nanoseconds.
     attos: u64,
-    /// Whole nanoseconds, at most [`MAX_DEBT_NS`].
+    /// The debt in whole nanoseconds, at most [`MAX_DEBT_NS`].
     debt_ns: u64,
-    /// The ban that runs, or the mark that a past one left.
+    /// The ban, or the mark that a past one left.
     ban: Option<Ban>,
 }
 
@@ -69,13 +70,13 @@ impl Stored {
     /// Reads a stored value: 19 digits of Unix nanoseconds, perhaps a point and one to nine digits of their
     /// fraction, perhaps a plus sign and a debt in nanoseconds, and perhaps a ban. `None` for anything else.
     pub fn decode(value: &[u8]) -> Option<Stored> {
-        // Another client's string may have 512 MB: it is not searched.
+        // The string of another client may have 512 MB, so a long one is not searched.
         if value.len() > MAX_VALUE {
             return None;
         }
         let (whole, rest) = value.split_at_checked(TAT_DIGITS)?;
         let ns = parse_digits(whole)?;
-        // Most values are no more than that.
+        // Most values end here.
         if rest.is_empty() {
             return Some(Stored { ns, attos: 0, debt_ns: 0, ban: None });
         }
@@ -104,7 +105,7 @@ impl Stored {
         Some(Stored { ns, attos, debt_ns, ban })
     }
 
-    /// Stores an arrival time of at most [`LAST_TAT`].
+    /// Returns the stored state of an arrival time of at most [`LAST_TAT`].
     fn of(tat: Attos, debt_ns: u64) -> Stored {
         let (ns, attos) = split_ns(tat);
         Stored { ns, attos, debt_ns, ban: None }
@@ -114,7 +115,7 @@ impl Stored {
         u128::from(self.ns).saturating_mul(ATTOS_PER_NS).saturating_add(u128::from(self.attos))
     }
 
-    /// Returns the stored form. A fraction only if there is one, without trailing zeros.
+    /// Returns the stored form. The fraction has no trailing zeros, and is left out if it is 0.
     pub fn encode(self) -> StoredText {
         let mut text = StoredText::new();
         text.push_number(self.ns, TAT_DIGITS);
@@ -138,12 +139,12 @@ impl Stored {
         text
     }
 
-    /// Returns the ban that runs, or the mark that a past one left.
+    /// Returns the ban, or the mark that a past one left.
     pub fn ban(self) -> Option<Ban> {
         self.ban
     }
 
-    /// Returns the first whole Unix millisecond at which the value does not matter any more: the bucket is full, and no ban
+    /// Returns the first whole Unix millisecond at which the value no longer matters, because the bucket is full and no ban
     /// runs.
     pub fn void_at_ms(self) -> u64 {
         self.full_at_ms().max(self.ban.map_or(0, |ban| ban.end_ms()))
@@ -159,7 +160,7 @@ impl Stored {
         self.ns.saturating_add(u64::from(self.attos > 0)).div_ceil(1_000)
     }
 
-    /// Returns by how much the time may pass "empty", in nanoseconds.
+    /// Returns the debt in nanoseconds.
     pub fn debt_ns(self) -> u64 {
         self.debt_ns
     }
@@ -170,7 +171,7 @@ impl Stored {
     }
 }
 
-/// A bucket's size and how fast it fills. The constructor checks; all arithmetic on a `Rate` is in range.
+/// The size of a bucket, and how fast it fills. The constructor checks both, so that no arithmetic on a `Rate` overflows.
 #[derive(Clone, Copy, Debug)]
 pub struct Rate {
     limit: u64,
@@ -180,9 +181,9 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// Creates a rate of `count` units every `period_ms` milliseconds, and up to `max_burst` (below 2^63 - 1) more than one at
-    /// once. `None` if `count` or `period_ms` is 0, or if an empty bucket takes more than 100 years to fill:
-    /// `(max_burst + 1) * period / count`.
+    /// Creates a rate of `count` units every `period_ms` milliseconds, and up to `max_burst` (below 2^63 - 1) more than one
+    /// at once. `None` if `count` or `period_ms` is 0, or if an empty bucket takes more than 100 years to fill: `(max_burst
+    /// + 1) * period / count`.
     #[inline]
     pub fn new(max_burst: u64, count: u64, period_ms: u64) -> Option<Rate> {
         let limit = max_burst.saturating_add(1);
@@ -198,7 +199,7 @@ impl Rate {
         Some(Rate { bucket: rate.cost(limit), ..rate })
     }
 
-    /// Returns `quantity * period / count`, rounded down once and not for each unit. Saturates.
+    /// Returns `quantity * period / count`, rounded down once instead of for each unit. Saturates.
     fn cost(&self, quantity: u64) -> Attos {
         if let Some(product) = self.period_ns.get().checked_mul(quantity) {
             let (whole, rest) = (product / self.count, product % self.count);
@@ -212,8 +213,8 @@ impl Rate {
         whole.saturating_mul(ATTOS_PER_NS).saturating_add(rest.saturating_mul(ATTOS_PER_NS) / count)
     }
 
-    /// Returns `quantity * period / count`, rounded up: what giving back takes off, so that the stored time is rounded
-    /// down here as well.
+    /// Returns `quantity * period / count`, rounded up. Giving back subtracts this, so that the stored time is rounded down
+    /// here too.
     fn refund(&self, quantity: u64) -> Attos {
         let product = u128::from(self.period_ns.get()).saturating_mul(u128::from(quantity));
         let count = NonZeroU128::from(self.count);
@@ -244,14 +245,14 @@ impl Rate {
     }
 }
 
-/// What is to be written after a decision.
+/// The change to write to a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BucketEdit {
-    /// Nothing.
+    /// The key stays as it is.
     Keep,
-    /// This state.
+    /// The key holds this state.
     Store(Stored),
-    /// The bucket is full: no key.
+    /// The key is deleted, because the bucket is full.
     Delete,
 }
 
@@ -265,15 +266,13 @@ pub struct Bucket<'r> {
     empty: Attos,
     /// The arrival time, at least `now`.
     tat: Attos,
-    /// Whether the stored time lay beyond what this rate and the debt allow: the clock was set back, or the rate was
-    /// another.
+    /// The stored time was beyond an empty bucket and its debt, because the clock was set back or the rate was another.
     is_from_future: bool,
     ban: BanNow,
 }
 
 impl<'r> Bucket<'r> {
-    /// Returns the bucket of `rate` at `now_us` Unix microseconds, where `stored` lies in its key (`None` if there is no
-    /// key).
+    /// Creates the bucket of `rate` at `now_us` Unix microseconds with the `stored` state. `None` if there is no key.
     pub fn at(rate: &'r Rate, stored: Option<Stored>, now_us: u64) -> Bucket<'r> {
         let now = u128::from(now_us).saturating_mul(ATTOS_PER_US);
         let empty = now.saturating_add(rate.bucket);
@@ -285,7 +284,7 @@ impl<'r> Bucket<'r> {
         bucket
     }
 
-    /// Sets the state to what is stored.
+    /// Sets the state to a stored one.
     pub fn set(&mut self, stored: Stored) {
         let debt = u128::from(stored.debt_ns).saturating_mul(ATTOS_PER_NS);
         let last = self.empty.saturating_add(debt);
@@ -299,12 +298,12 @@ impl<'r> Bucket<'r> {
         }
     }
 
-    /// Returns the moment at which it is looked at, in Unix microseconds.
+    /// Returns the moment in Unix microseconds.
     pub fn now_us(&self) -> u64 {
         self.now_us
     }
 
-    /// Judges what is asked. With `barred` a waiter comes first.
+    /// Returns the verdict on a request. With `barred` a waiter comes first.
     ///
     /// # Errors
     ///
@@ -324,7 +323,7 @@ impl<'r> Bucket<'r> {
         };
         let Some(least) = ask.least(self.rate.limit) else { return Ok(Verdict::Never) };
         let ahead = u128::from(within_us).saturating_mul(ATTOS_PER_US);
-        // A ban is waited out as well.
+        // The caller must wait for the end of a ban too.
         let closed = u128::from(self.ban.left_us()).saturating_mul(ATTOS_PER_US);
         let missing = self.missing(least).max(closed);
         let verdict = if missing > ahead {
@@ -335,7 +334,7 @@ impl<'r> Bucket<'r> {
                 Manner::AtMost => wanted.min(self.remaining().saturating_sub(ask.leave)),
                 _ => wanted,
             };
-            // Only in the far future the time may pass the last one that can be stored.
+            // Only in the far future can the time be beyond the last one that can be stored.
             let may_pass = self.empty.saturating_add(ahead) > LAST_TAT;
             if may_pass && self.tat.saturating_add(self.rate.cost(taken)) > LAST_TAT {
                 return Err(Refusal::DebtTooLong);
@@ -345,14 +344,14 @@ impl<'r> Bucket<'r> {
         Ok(if barred { verdict.in_line(Obstacle::Counted) } else { verdict })
     }
 
-    /// Returns how much time the bucket lacks for `quantity`.
+    /// Returns the time that the bucket lacks for `quantity`.
     fn missing(&self, quantity: u64) -> Attos {
         self.tat.saturating_add(self.rate.cost(quantity)).saturating_sub(self.empty)
     }
 
-    /// Returns how far `tat` is beyond an empty bucket, in whole nanoseconds, rounded up.
+    /// Returns the time by which `tat` is beyond an empty bucket, in whole nanoseconds, rounded up.
     fn debt_ns(&self, tat: Attos) -> u128 {
-        // Most buckets have none.
+        // Most buckets have no debt.
         if tat <= self.empty {
             return 0;
         }
@@ -382,7 +381,7 @@ impl<'r> Bucket<'r> {
             }
         };
         let ban = self.ban.kept(ask.takes_unforced(), self.tat == self.now);
-        // Beyond 1e18 a second a unit, and the whole bucket, may last less than an attosecond.
+        // Above 1e18 a second, a unit and even the whole bucket may last less than an attosecond.
         let untouched = ask.quantity.takes() && self.tat == self.now && !self.is_from_future;
         if untouched && ban == self.ban.seen() {
             BucketEdit::Keep
@@ -393,9 +392,9 @@ impl<'r> Bucket<'r> {
         }
     }
 
-    /// Denies a call, and returns its verdict and what to write. A state from the future is written back, so that the wait in
-    /// the reply is long enough. The call closes the key for `ban_ms` if the bucket holds less than the call's quantity, and
-    /// nothing was granted since the last ban.
+    /// Denies a call, and returns its verdict and what to write. A state from the future is written back, so that the wait
+    /// in the reply is long enough. The call closes the key for `ban_ms` if the bucket holds less than the call's quantity,
+    /// and nothing was granted since the last ban.
     pub fn deny(
         &mut self,
         ask: &Ask,
@@ -420,7 +419,7 @@ impl<'r> Bucket<'r> {
 
     #[inline(always)]
     fn store(&self, tat: Attos, ban: Option<Ban>) -> BucketEdit {
-        // `judge` and the stored value bound it.
+        // The debt is bounded by `judge` and by the stored value.
         let debt_ns = saturate(self.debt_ns(tat)).min(MAX_DEBT_NS);
         BucketEdit::Store(Stored { ban, ..Stored::of(tat, debt_ns) })
     }
@@ -436,16 +435,16 @@ impl<'r> Bucket<'r> {
 }
 
 /// Returns the whole nanoseconds of a time of at most [`LAST_TAT`], and the attoseconds that are left: a long division in
-/// base 2^32, as that of the compiler for 128 bits costs four times as much.
+/// base 2^32, because the compiler's division of 128 bits takes four times as long.
 fn split_ns(time: Attos) -> (u64, u64) {
     const DIVISOR: u64 = ATTOS_PER_NS as u64;
-    // Nothing is lost: the time is below 2^94, both quotients and the remainder are below 2^32.
+    // The casts lose nothing: the time is below 2^94, and both quotients and the remainder are below 2^32.
     let (high, low) = ((time >> 32) as u64, time as u64 & u64::from(u32::MAX));
     let low = ((high % DIVISOR) << 32) | low;
     (((high / DIVISOR) << 32) | (low / DIVISOR), low % DIVISOR)
 }
 
-/// Returns the microseconds, rounded up, of a time of at most [`LAST_TAT`]: no wait is longer than a bucket and a debt.
+/// Returns the microseconds, rounded up, of a time of at most [`LAST_TAT`]: no wait is longer than a bucket and its debt.
 fn us_up(time: Attos) -> u64 {
     split_ns(time.saturating_add(ATTOS_PER_US - 1)).0 / 1_000
 }

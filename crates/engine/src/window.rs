@@ -1,4 +1,4 @@
-//! At most `limit` in a window: counted events and held reservations together.
+//! A maximum in a window, for counted events and held reservations together.
 //!
 //! ```text
 //!   dead       first                          tail   now
@@ -6,11 +6,11 @@
 //!        horizon           counted = tail.total - first.before()
 //! ```
 //!
-//! A running total in every entry (see [`crate::entry`]) makes the sum one subtraction, and the search for the
-//! moment at which enough has left a bisection over time.
+//! Every entry has a running total (see [`crate::entry`]). So the sum of events is one subtraction, and the moment at which
+//! enough has left is found by bisection.
 //!
-//! [`WindowCount::read`] sums up what counts, [`WindowUse::judge`] gives the verdict, and [`WindowCount::plan`] plans what to
-//! write.
+//! [`WindowCount::read`] sums up what counts, [`WindowUse::judge`] gives the verdict, and [`WindowCount::plan`] plans what
+//! to write.
 
 use crate::decision::{Ask, Manner, Obstacle, Quantity};
 use crate::entry::{Entry, MAX_SUM};
@@ -52,10 +52,10 @@ pub struct EventEdit {
     pub dropped: usize,
 }
 
-/// What a call does to the events that count.
+/// A change of the events that count.
 #[derive(Clone, Copy, Debug)]
 pub enum EventChange {
-    /// Nothing, but events from the future are merged, as they are by each of the others.
+    /// Only merges events from the future, as each of the other changes does too.
     Heal,
     /// Drops dead entries, if there are enough.
     CleanUp,
@@ -95,29 +95,29 @@ mod dead {
     /// Up to this many entries the server keeps a sorted set in one piece, unless it is configured otherwise.
     pub const SMALL: usize = 128;
 
-    /// If events have weights, a call looks for dead entries only if the number of entries is a multiple of this.
+    /// If all entries may be live, a call looks for dead ones only if the number of entries is a multiple of this.
     pub const EVERY: usize = 16;
 
-    /// The most dead entries that a call drops, unless their sum stands in the way of counting.
+    /// The most dead entries that a call drops, unless their sum is in the way of counting.
     pub const MAX: usize = 64;
 
-    /// The most that it drops then: about half a millisecond.
+    /// The most that it drops if it is. This takes about half a millisecond.
     pub const MAX_IN_THE_WAY: usize = 1_000;
 
-    /// From this running total on, before a call or after it, the call looks whether dead entries stand in the way of
-    /// counting: whether all together would pass [`MAX_SUM`](crate::entry::MAX_SUM). Below it entries cannot sum up past
-    /// that, unless the total wrapped at 2^64; then they pass it by less than 2^62. If more entries are in the way than a
-    /// call drops, the sum may pass [`MAX_SUM`](crate::entry::MAX_SUM) for a while, but never 2^64, so that the difference
-    /// of two totals is always their sum. More than [`MAX`] entries are left then: a smaller set with such a sum is not
-    /// ours.
+    /// If the running total reaches this before or after a call, the call checks whether dead entries are in the way of
+    /// counting: whether all entries together would exceed [`MAX_SUM`](crate::entry::MAX_SUM). Below this total they cannot,
+    /// unless the total wrapped at 2^64. Then they exceed it by less than 2^62. If more entries are in the way than a call
+    /// drops, the sum may exceed [`MAX_SUM`](crate::entry::MAX_SUM) for a while, but never 2^64, so the difference of two
+    /// totals is always their sum. More than [`MAX`] entries are left then: the module writes no smaller set with such a
+    /// sum.
     pub const WATCHED: u64 = 1 << 62;
 }
 
-/// How many entries are read one by one rather than searched for.
+/// Up to this many entries are read one by one instead of searched.
 const MAX_SCANNED: u64 = 64;
 
-/// The sum of the events that count at one moment. Only the oldest and the newest entry that count are read, as the difference
-/// of their running totals is the sum of all between them.
+/// The sum of the events that count at one moment. Only the oldest and the newest entry that count are read, as the
+/// difference of their running totals is the sum of all between them.
 ///
 /// - `first` and `tail` are both there, or neither. They are the same if one entry counts.
 /// - No entry that counts is after the moment: events from the future are merged into `tail`.
@@ -161,8 +161,8 @@ pub struct WindowCount {
 }
 
 impl WindowCount {
-    /// Reads what counts now; nothing under the rule of a semaphore, whatever the key holds. Events from the future, as
-    /// after the clock was set back, count as happening now.
+    /// Reads what counts now. Under the rule of a semaphore this is nothing, whatever the key holds. Events from the future,
+    /// which exist after the clock was set back, count as if they happened now.
     pub fn read<E: Entries>(entries: &mut E, rule_now: RuleNow) -> Result<WindowCount, E::Error> {
         let mut window_count = WindowCount { rule_now, ..WindowCount::default() };
         if rule_now.counts() {
@@ -171,7 +171,7 @@ impl WindowCount {
         Ok(window_count)
     }
 
-    // Inlined, so that the count is written once.
+    // Inlined so that the large count is not copied.
     #[inline(always)]
     fn read_entries<E: Entries>(&mut self, entries: &mut E) -> Result<(), E::Error> {
         let now_us = self.rule_now.now_us();
@@ -189,7 +189,7 @@ impl WindowCount {
             return Ok(());
         }
         let horizon_us = self.rule_now.horizon_us();
-        // Dead entries are not read: the search for the oldest that counts goes past them.
+        // Dead entries are not read: the search for the oldest entry that counts skips them.
         let first = if entries.len() == 1 { Some(newest) } else { entries.oldest(horizon_us)? };
         let first = first.filter(|first| first.newest_us < self.stored_until_us()).unwrap_or(tail);
         self.first = Some(first);
@@ -200,7 +200,7 @@ impl WindowCount {
         Ok(())
     }
 
-    /// Takes all entries after now as one that happens now.
+    /// Merges all entries after now into one that happens now.
     fn merge_future<E: Entries>(&mut self, entries: &mut E, newest: Entry) -> Result<(), E::Error> {
         let now_us = self.rule_now.now_us();
         let oldest = entries.oldest(Some(now_us))?.ok_or(Refusal::Foreign)?;
@@ -220,7 +220,7 @@ impl WindowCount {
         Ok(())
     }
 
-    /// Returns the newest entry, which alone counts, as one that happens now. `prior` no longer counts, and goes.
+    /// Returns the newest entry, which alone counts, as one that happens now. `prior` no longer counts and is removed.
     fn merge_alone(&mut self, newest: &Entry, prior: Option<Entry>) -> Result<Entry, Refusal> {
         if prior.is_some_and(|prior| prior.total == newest.total) {
             return Err(Refusal::Foreign);
@@ -231,8 +231,8 @@ impl WindowCount {
         Ok(Entry { newest_us: now_us, span_us, ..*newest })
     }
 
-    /// Returns the entries from `oldest` to `newest` as one that happens now. It shares the entry before as a new event
-    /// would: so a clock that swings makes no more entries.
+    /// Returns the entries from `oldest` to `newest` as one that happens now. It shares the entry before it as a new event
+    /// would, so that a clock that swings does not add entries.
     fn merge_into_prior(&mut self, oldest: &Entry, newest: &Entry, prior: Option<Entry>) -> Entry {
         let now_us = self.rule_now.now_us();
         let merged = Entry {
@@ -255,7 +255,7 @@ impl WindowCount {
         Entry { span_us, weight, denied, ..merged }
     }
 
-    /// Returns the time from which on all entries are in `tail`. Earlier ones are in the key as they were.
+    /// Returns the time from which all entries are in `tail`. Earlier entries are unchanged.
     fn stored_until_us(&self) -> u64 {
         match (self.edit.newest.old, self.edit.newest.new, self.tail) {
             (Some(old), _, _) => old.newest_us,
@@ -265,7 +265,7 @@ impl WindowCount {
         }
     }
 
-    /// Returns the rule as it stands at the moment of the count.
+    /// Returns the rule at the moment of the count.
     pub fn rule_now(&self) -> &RuleNow {
         &self.rule_now
     }
@@ -278,7 +278,7 @@ impl WindowCount {
         }
     }
 
-    /// Returns whether there were events from the future, which a denied call merges too.
+    /// Returns whether there were events from the future, which even a denied call merges.
     pub fn has_future(&self) -> bool {
         self.edit.merged.is_some()
     }
@@ -288,8 +288,8 @@ impl WindowCount {
     ///
     /// # Errors
     ///
-    /// The store's own, and [`Refusal::Foreign`]: every entry that will be removed is read, and one that the module did not
-    /// write is refused. [`Refusal::SumTooLarge`] if the entries sum up to more than running totals can tell apart.
+    /// The store's own. [`Refusal::Foreign`] if the module did not write an entry that would be removed, as all of these are
+    /// read. [`Refusal::SumTooLarge`] if the entries sum up to 2^64 or more.
     pub fn plan<E: Entries>(
         &mut self,
         entries: &mut E,
@@ -319,7 +319,7 @@ impl WindowCount {
         &self.edit
     }
 
-    /// Counts an event of `weight` now, and returns by how much the sum grows.
+    /// Counts an event of `weight` now, and returns the quantity by which the sum grows.
     fn record(&mut self, weight: u64, denied: bool, limit: u64) -> u64 {
         let now_us = self.rule_now.now_us();
         let counted = self.counted();
@@ -336,12 +336,12 @@ impl WindowCount {
                 entry.weight = tail.weight.saturating_add(weight);
                 entry.denied = tail.denied && denied;
             }
-            // If the newest entry alone counts, the new one also replaces one whose window has ended.
+            // If the newest entry alone counts, the new entry also replaces one whose window has ended.
             if (shares || self.rule_now.counts_newest_alone()) && self.edit.newest.new.is_none() {
                 self.edit.newest.old = Some(tail);
             }
         }
-        // The entry that was both first and last is now this one.
+        // This entry replaces the only one that counted.
         let same = self.first.is_none_or(|first| first.before() == entry.before());
         if same {
             self.first = Some(entry);
@@ -407,10 +407,10 @@ impl WindowCount {
         }
     }
 
-    /// Drops all dead entries if they are few. What was uncounted stays in the running totals, as a gap between the dead and
-    /// the living. If the clock is set back, the dead count again, and the gap would count with them.
+    /// Drops all dead entries if they are few. What was uncounted stays in the running totals, as a gap between dead and
+    /// live entries. If the clock were set back, the dead entries would count again, and the gap with them.
     fn close_gap<E: Entries>(&mut self, entries: &mut E) -> Result<(), E::Error> {
-        // In a window that does not slide one entry counts at most, and dead ones do not count again.
+        // In a window that does not slide, at most one entry counts, and dead entries never count again.
         let Some(horizon_us) = self.rule_now.horizon_us().filter(|_| self.rule_now.is_sliding())
         else {
             return Ok(());
@@ -427,11 +427,11 @@ impl WindowCount {
         Ok(())
     }
 
-    /// Returns what the events need of the key's TTL.
+    /// Returns the time for which the events need the key.
     pub fn expiry(&self) -> Expiry {
         let now_us = self.rule_now.now_us();
         let in_use_us = self.first.map_or(0, |first| now_us.saturating_sub(first.first_us()));
-        // What stays in the future counts until another call merges it, so that is later than `empty_at_us`.
+        // Events that stay in the future count until another call merges them, so they leave later than `empty_at_us`.
         let stays_until_us = self.stays_us.map(|us| self.rule_now.leaves_us(us).max(us));
         Expiry {
             needed_us: self.empty_at_us().max(stays_until_us).unwrap_or(now_us),
@@ -439,13 +439,13 @@ impl WindowCount {
         }
     }
 
-    /// Returns when the last of the counted events leaves; `None` if there is none.
+    /// Returns the time at which the last counted event leaves. `None` if there is none.
     pub fn empty_at_us(&self) -> Option<u64> {
         self.first?;
         self.tail.map(|tail| self.rule_now.leaves_us(tail.newest_us))
     }
 
-    /// Returns when `need` of what counts will have left; `None` if less than that counts.
+    /// Returns the time at which `need` of the counted events will have left. `None` if fewer are counted.
     fn events_freed_at_us<E: Entries>(
         &self,
         entries: &mut E,
@@ -471,7 +471,7 @@ impl WindowCount {
             })?;
             return Ok(Some(self.rule_now.leaves_us(found.newest_us.min(tail.newest_us))));
         }
-        // Up to `low` too little has left; `found` is enough, and `high` is no later than `found`.
+        // Too little has left by `low`, and enough by `found`. `high` is no later than `found`.
         let (mut low, mut high) = (first.newest_us, tail.newest_us);
         while high.saturating_sub(low) > 1 {
             let middle = low.midpoint(high).max(low.saturating_add(1));
@@ -490,7 +490,7 @@ impl WindowCount {
         Ok(Some(self.rule_now.leaves_us(found.newest_us)))
     }
 
-    /// Returns how much of what counts will have left at `then_us`.
+    /// Returns the quantity of the counted events that will have left at `then_us`.
     fn events_freed_until<E: Entries>(
         &self,
         entries: &mut E,
@@ -518,7 +518,7 @@ impl WindowCount {
             return Ok(());
         };
         let total_before = tail.total.wrapping_sub(recorded);
-        // What this call recorded and all from `entry` on sum up to.
+        // The sum of the entries from this one on, with the quantity that this call recorded.
         let sum_from = |entry: &Entry| {
             let stored = total_before.wrapping_sub(entry.before());
             u128::from(stored).saturating_add(u128::from(recorded))
@@ -547,7 +547,8 @@ impl WindowCount {
         Ok(())
     }
 
-    /// Returns how many of the `len` entries must be dead for a call to drop them. `None` if it is not worth looking for them.
+    /// Returns how many of the `len` entries must be dead for a call to drop them. `None` if it is not worth looking for
+    /// them.
     // Inlined: it is on the hot path of every grant.
     #[inline(always)]
     fn least_dropped(&self, len: usize, tail: &Entry, recorded: u64) -> Option<usize> {
@@ -563,16 +564,16 @@ impl WindowCount {
         (many || full || watched).then_some(if full { 1 } else { enough })
     }
 
-    /// Heals what is left after the clock was set back: merges the oldest of the entries from the future, about `heal_most` at
-    /// most. Reads all entries that go, as one that is not ours is an error.
+    /// Merges the oldest of the entries from the future, about `heal_most` at most. Reads all entries that it removes,
+    /// because a foreign one is an error.
     ///
     /// ```text
     ///   now   merged by this call   stay, with what this call counts
     /// ---|----f----f---f---f---f----|---f---f----f---f--F--> time, and running totals
     /// ```
     ///
-    /// What this call counts must have a larger total than the entries that stay, so it cannot come before them: it joins the
-    /// newest. There it counts for too long rather than too short, until another call merges that too.
+    /// The event of this call needs a larger total than the entries that stay, so it cannot be put before them. It joins the
+    /// newest entry, where it counts for too long rather than too short, until another call merges that entry too.
     fn heal<E: Entries>(
         &mut self,
         entries: &mut E,
@@ -585,7 +586,7 @@ impl WindowCount {
         let (mut merged, mut merged_weight, mut is_all) = (0_usize, 0, true);
         let (mut oldest, mut last): (Option<Entry>, Option<Entry>) = (None, None);
         entries.scan(future.from_us.checked_sub(1), None, |entry| {
-            // What was uncounted must lie among those that are merged.
+            // The merged entries must include what was uncounted.
             if merged >= heal_most && (merged_weight > 0 || alone) {
                 is_all = false;
                 return false;
@@ -624,8 +625,8 @@ impl WindowCount {
         Ok(())
     }
 
-    /// Leaves the entry that alone counts in the future, as others go first. There it takes what this call counts, and gives
-    /// what it uncounts.
+    /// Leaves the entry that alone counts in the future, because others are removed first. The entry takes the event of this
+    /// call, or loses what the call uncounts.
     fn leave_in_future(&mut self, newest: Entry) {
         let Some(tail) = self.tail else { return };
         self.edit.newest.new = None;
@@ -637,7 +638,8 @@ impl WindowCount {
     }
 }
 
-/// Returns the most that the entries up to and with this one can sum up to in a set of `len` entries, see [`dead::WATCHED`].
+/// Returns the largest possible sum of the entries up to and including this one, in a set of `len` entries. See
+/// [`dead::WATCHED`].
 fn most_counted(len: usize, newest: &Entry) -> u64 {
     if len > dead::MAX {
         return u64::MAX;
@@ -646,35 +648,35 @@ fn most_counted(len: usize, newest: &Entry) -> u64 {
     MAX_SUM.saturating_add(beyond)
 }
 
-/// The limit of a window, and what uses it up at one moment.
+/// The limit of a window, and its use at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct WindowUse {
-    /// The most that there may be at one time.
+    /// The largest sum of counted events and held reservations at one time.
     pub limit: u64,
-    /// What is counted in the window.
+    /// The sum of the counted events.
     pub counted: u64,
-    /// What is held in reservations.
+    /// The sum of the held reservations.
     pub held: u128,
 }
 
-/// A verdict on an [`Ask`], before its times are worked out.
+/// A verdict on an [`Ask`], without its times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UntimedVerdict {
-    /// Allowed, and this much to be taken.
+    /// The request is allowed, and takes this quantity.
     Allowed(u64),
-    /// More is asked than the limit could ever allow.
+    /// The request asks for more than the limit can ever allow.
     Never,
-    /// Denied until `need` has left or was given back. `need` is 0 if only the line is in the way.
+    /// The request is denied until `need` has left or was given back.
     Wanting {
-        /// How much.
+        /// The missing quantity. 0 if only the line is in the way.
         need: u128,
-        /// What is in the way.
+        /// The obstacle.
         obstacle: Obstacle,
     },
 }
 
 impl WindowUse {
-    /// Judges what is asked. With `barred` a waiter comes first.
+    /// Returns the verdict on a request. With `barred` a waiter comes first.
     pub fn judge(&self, ask: &Ask, barred: bool) -> UntimedVerdict {
         let Quantity::Take(wanted) = ask.quantity else { return UntimedVerdict::Allowed(0) };
         if ask.manner == Manner::Force {
@@ -692,20 +694,21 @@ impl WindowUse {
         UntimedVerdict::Wanting { need, obstacle }
     }
 
-    /// Returns whether only its LEAVE denies the call.
+    /// Returns whether the request is denied only because of its LEAVE.
     pub fn only_leave_denies(&self, ask: &Ask) -> bool {
         let allows = |ask: &Ask| matches!(self.judge(ask, false), UntimedVerdict::Allowed(_));
         !allows(ask) && allows(&Ask { leave: 0, ..*ask })
     }
 
-    /// Returns how much is left now.
+    /// Returns the quantity that is left.
     pub fn remaining(&self) -> u64 {
         let free = self.limit.saturating_sub(self.counted);
         u64::try_from(u128::from(free).saturating_sub(self.held)).unwrap_or(0)
     }
 }
 
-/// Returns when `need` will be free by itself, as events leave and reservations go. `None` if there is less than that.
+/// Returns the time at which `need` will be free because events leave and reservations end, if nobody gives anything back.
+/// `None` if all of them are less than that.
 pub fn freed_at_us<E: Entries>(
     entries: &mut E,
     window_count: &WindowCount,

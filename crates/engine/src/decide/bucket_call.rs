@@ -1,4 +1,4 @@
-//! A bucket, for one call: what was read, and what is to be written.
+//! A request on a bucket.
 
 use super::Action;
 use crate::decision::{Decision, Verdict};
@@ -6,7 +6,7 @@ use crate::request::Request;
 use crate::store::{BucketKey, Refusal, Store};
 use crate::throttle::{Bucket, BucketEdit, Rate};
 
-/// A request on a bucket, and the bucket.
+/// A request on a bucket: the bucket as it was read, and the change to write.
 pub(crate) struct BucketCall<'r, S: Store> {
     request: &'r Request,
     key: S::Bucket,
@@ -32,8 +32,8 @@ impl<'r, S: Store> BucketCall<'r, S> {
         Ok(self.bucket.judge(&self.request.ask, barred)?)
     }
 
-    /// Returns the earliest grant in Unix microseconds, ignoring waiters; `None` if never. Nothing is held in a bucket, and
-    /// a ban is part of its verdict: so this is the verdict on a call that is not barred.
+    /// Returns the earliest grant in Unix microseconds, ignoring waiters. `None` if there is none. A bucket has no
+    /// reservations, and a ban is part of its verdict, so this is the verdict on a call that is not barred.
     pub(super) fn earliest_grant_us(&self) -> Result<Option<u64>, S::Error> {
         let now_us = self.bucket.now_us();
         Ok(match self.bucket.judge(&self.request.ask, false)? {
@@ -53,14 +53,14 @@ impl<'r, S: Store> BucketCall<'r, S> {
             Action::Deny { ban_ms, .. } if ask.quantity.takes() => {
                 self.bucket.deny(ask, verdict, ban_ms)
             }
-            // What takes nothing is denied only if another limit of its call denies.
+            // A call that takes nothing is denied only if another of its limits denies.
             Action::Look | Action::Deny { .. } => (verdict, BucketEdit::Keep),
         };
         self.edit = edit;
         self.bucket.decision(verdict)
     }
 
-    /// Writes what was planned; a bucket has no reservations to drop.
+    /// Writes the change. Returns 0, as a bucket has no reservations to drop.
     #[inline]
     pub(super) fn write(&mut self) -> usize {
         self.key.write(self.edit);

@@ -1,4 +1,4 @@
-//! A window, for one call: what was read, and what is to be written. A semaphore is a window that counts no events.
+//! A request on a window. A semaphore is a window that counts no events.
 
 use super::Action;
 use crate::ban::{Ban, BanNow};
@@ -11,7 +11,7 @@ use crate::rule::RuleText;
 use crate::store::{BanEdit, Refusal, Reservations, Store, WindowEdit, WindowKey};
 use crate::window::{freed_at_us, EventChange, UntimedVerdict, WindowCount, WindowUse};
 
-/// A request on a window, and the window.
+/// A request on a window: the window as it was read, and the changes to write.
 pub(crate) struct WindowCall<'r, S: Store> {
     request: &'r Request,
     limit: &'r WindowLimit,
@@ -21,9 +21,9 @@ pub(crate) struct WindowCall<'r, S: Store> {
     key: S::Window,
     pub(crate) count: WindowCount,
     ban: BanNow,
-    /// The call is barred.
+    /// A waiter comes first.
     barred: bool,
-    /// What is to be written; `None` for nothing.
+    /// The changes to write. `None` if there are none.
     pub(crate) planned: Option<WindowPlan>,
 }
 
@@ -43,7 +43,7 @@ impl WindowPlan {
 }
 
 impl<'r, S: Store> WindowCall<'r, S> {
-    /// A request on a key that has not been read yet.
+    /// Creates a request on a key that has not been read yet.
     // Inlined so that the large value is built in the caller's frame, not copied.
     #[inline(always)]
     pub(super) fn new(store: S, request: &'r Request, limit: &'r WindowLimit) -> WindowCall<'r, S> {
@@ -60,13 +60,13 @@ impl<'r, S: Store> WindowCall<'r, S> {
         }
     }
 
-    /// Returns how much of the limit is in use now.
+    /// Returns the use of the limit now.
     fn used(&self) -> WindowUse {
         let held = self.key.reservations().total();
         WindowUse { limit: self.limit.limit, counted: self.count.counted(), held }
     }
 
-    /// Returns the verdict with its times. Only reservations distinguish what is held from what is counted.
+    /// Returns the verdict with its times. Only a request that reserves tells held from counted.
     fn verdict(&mut self, untimed: UntimedVerdict) -> Result<Verdict, S::Error> {
         let verdict = match untimed {
             UntimedVerdict::Allowed(taken) => Verdict::taking(taken),
@@ -90,7 +90,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
         Ok(if bannable { verdict.closed_for(self.ban.left_us()) } else { verdict })
     }
 
-    /// Returns the decision about a call with this verdict, with the planned reservation.
+    /// Returns the decision about a call with this verdict, after the changes that are planned.
     fn decision(&mut self, verdict: Verdict) -> Decision {
         let mut after = self.used();
         let mut empty_at_us = self.count.empty_at_us().max(self.key.reservations().last_gone_us());
@@ -115,7 +115,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
         }
     }
 
-    /// Begins a ban of `ban_ms`, if what is counted leaves less than this request's quantity, and something was granted
+    /// Begins a ban of `ban_ms` if the counted events leave less than the quantity of the request, and something was granted
     /// since the last ban.
     #[inline(always)]
     fn begin_ban(&mut self, verdict: Verdict, ban_ms: Option<u64>) {
@@ -128,7 +128,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
         }
     }
 
-    /// Returns what is written so that the key's ban becomes `ban`.
+    /// Returns the edit that turns the key's ban into `ban`.
     fn ban_edit(&self, ban: Option<Ban>) -> BanEdit {
         match ban {
             _ if ban == self.key.ban() => BanEdit::Keep,
@@ -137,7 +137,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
         }
     }
 
-    /// Returns the edit of the ban in a granted call, or in one that gives back.
+    /// Returns the edit of the ban for a call that is granted, or that gives back.
     fn ban_edit_of_grant(&self) -> BanEdit {
         self.ban_edit(self.ban.kept(self.request.ask.takes_unforced(), self.is_as_new()))
     }
@@ -154,7 +154,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
         Ok(())
     }
 
-    /// Returns when the key's ban is over; now if none runs.
+    /// Returns the time at which the key's ban is over, in Unix microseconds. This is now if no ban runs.
     fn open_at_us(&self) -> u64 {
         self.count.rule_now().now_us().saturating_add(self.ban.left_us())
     }
@@ -197,7 +197,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
         Ok(())
     }
 
-    /// Plans to give back at most `quantity` of what is counted.
+    /// Plans to give back at most `quantity` of the counted events.
     fn give_back(&mut self, quantity: u64) -> Result<(), S::Error> {
         if self.count.counted() == 0 {
             return Ok(());
@@ -229,7 +229,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
         self.verdict(untimed)
     }
 
-    /// Refuses to make one reservation more than the key may hold.
+    /// Refuses a reservation if the key holds as many as it may.
     pub(super) fn check_room(&self, verdict: Verdict) -> Result<(), Refusal> {
         let makes_one = matches!(verdict, Verdict::Allowed { taken: 1.., .. });
         let Some(new) = self.reservation.filter(|_| makes_one) else { return Ok(()) };
@@ -239,7 +239,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
         }
     }
 
-    /// Returns the earliest grant in Unix microseconds, ignoring reservations and waiters; `None` if never.
+    /// Returns the earliest grant in Unix microseconds, ignoring reservations and waiters. `None` if there is none.
     pub(super) fn earliest_grant_us(&mut self) -> Result<Option<u64>, S::Error> {
         match (WindowUse { held: 0, ..self.used() }).judge(&self.request.ask, false) {
             UntimedVerdict::Never => Ok(None),
@@ -309,7 +309,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
     }
 
     fn count_denial(&mut self, verdict: Verdict, ban_ms: Option<u64>) -> Result<Verdict, S::Error> {
-        // Whether the denial bans is decided before it counts, as the verdict was.
+        // Like the verdict, the ban is decided before the denial counts.
         self.begin_ban(verdict, ban_ms);
         let ban = self.ban_edit(self.ban.seen());
         let (ask, limit) = (&self.request.ask, self.limit.limit);
@@ -320,7 +320,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
         self.verdict(untimed)
     }
 
-    /// Writes what was planned; returns how many reservations were dropped because they had ended.
+    /// Writes the changes. Returns the number of reservations that were dropped because they had ended.
     pub(super) fn write(&mut self) -> usize {
         let WindowCall { key, count, planned: Some(planned), .. } = self else { return 0 };
         let WindowPlan { reservation, ban, gives_back } = planned;

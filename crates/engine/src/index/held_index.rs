@@ -15,23 +15,22 @@ pub struct HeldIndex {
     index: Box<Index>,
     now_us: u64,
     has_id: bool,
-    /// The reservation of the id that was asked for, if that is gone: it makes room for a new one.
+    /// The reservation with the id of the call, if it is gone. It is dropped, so that the id is free.
     gone_id: Option<Box<ReservationMember>>,
-    /// Whether the index was changed.
+    /// The index was changed.
     is_changed: bool,
-    /// All live leases as they are seen now, if some come from the future: those end one lease from now, healed or not
-    /// yet.
+    /// All holds as they are seen now, if some leases are from the future. Those end one lease from now, healed or not.
     listed: Option<SortedHolds>,
 }
 
-/// The most gone reservations that a call drops, and the number from which denied calls drop them too.
+/// The most gone reservations that a call drops. If there are this many, a denied call drops them too.
 pub const MAX_DROPPED: usize = 64;
 
 /// The most reservations that a call rewrites after the clock was set back.
 pub const MAX_HEALED: usize = 256;
 
 impl HeldIndex {
-    /// Returns the index at `now_us`, and whether `id` is held.
+    /// Creates a view of the index at `now_us`, and notes whether `id` is held.
     pub fn at(
         mut index: Box<Index>,
         now_us: u64,
@@ -63,36 +62,36 @@ impl HeldIndex {
         live.map(|one| HeldReservation::of(&one, self.now_us)).collect()
     }
 
-    /// Returns the index, once the call is done.
+    /// Returns the index after the call.
     pub fn into_index(self) -> Box<Index> {
         self.index
     }
 
-    /// Returns whether it was changed since it was made.
+    /// Returns whether the index was changed.
     pub fn is_changed(&self) -> bool {
         self.is_changed
     }
 
-    /// Notes what became of the ban.
+    /// Sets the ban of the key.
     pub fn set_ban(&mut self, ban: Option<Ban>) {
         self.is_changed = true;
         self.index.set_ban(ban);
     }
 
-    /// Returns until when the key is needed for them. What lies in the future and is not rewritten may hold as long as it
-    /// says, wherever the clock goes.
+    /// Returns the time until which the reservations need the key, in Unix microseconds. One from the future that has not
+    /// been rewritten may hold until its stored end, so this is what counts.
     pub fn needed_until_us(&self) -> Option<u64> {
         self.index.live(self.now_us).last_gone_us()
     }
 
-    /// Returns how many have a lease that runs.
+    /// Returns the number of reservations whose lease runs.
     pub fn running(&mut self) -> usize {
-        // The first such question makes the index larger.
+        // The first call makes the index larger.
         self.is_changed |= self.index.lease_ends.is_none();
         self.index.running(self.now_us)
     }
 
-    /// Removes a reservation that was settled: applied, given back or renewed.
+    /// Removes a reservation that was applied, released or renewed.
     pub fn remove_settled(&mut self, one: &ReservationRef, zones: &mut Zones) {
         if let Some(listed) = &mut self.listed {
             listed.remove(Hold::of(&ReservationView::at(self.now_us, zones).seen(one)));
@@ -100,7 +99,7 @@ impl HeldIndex {
         self.remove(one.id);
     }
 
-    /// Removes the reservation `id`; whether it was there.
+    /// Removes the reservation `id`, and returns whether it was there.
     pub fn remove(&mut self, id: &[u8]) -> bool {
         self.is_changed = true;
         self.index.remove(id)
@@ -115,8 +114,8 @@ impl HeldIndex {
         }
     }
 
-    /// Removes those that are gone, and starts those again that are from the future: a bounded number of both. Shows each
-    /// that goes to `cleaned`, with what takes its place: nothing if it is gone, itself if it is healed.
+    /// Removes reservations that are gone, and starts those from the future again: a bounded number of both. Calls `cleaned`
+    /// with each old member, and the new one if there is one.
     pub fn clean(
         &mut self,
         zones: &mut Zones,

@@ -1,22 +1,22 @@
-//! How many leases of a key have ended.
+//! Counts the leases of a key that have ended.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-/// The ends of all leases of a key, and how many of them lie behind one moment.
+/// The ends of all leases of a key, and the number of those before one moment.
 #[derive(Debug, Default)]
 pub struct LeaseEnds {
-    /// How many end at each time.
+    /// The number of leases that end at each time.
     at: BTreeMap<u64, usize>,
     as_of_us: u64,
-    /// How many have ended by then.
+    /// The number of leases that have ended by then.
     ended: usize,
 }
 
 impl LeaseEnds {
-    /// Returns about how many bytes it takes.
+    /// Returns the approximate size in bytes.
     pub fn bytes(&self) -> usize {
-        /// A time and a number, in nodes that are at least half full.
+        /// The bytes of a time and a number, in nodes that are at least half full.
         const PER_END: usize = 32;
         self.at.len().saturating_mul(PER_END)
     }
@@ -39,7 +39,7 @@ impl LeaseEnds {
         }
     }
 
-    /// Returns how many have ended at `now_us`. Each end is passed once, as long as the clock goes on.
+    /// Returns the number of leases that have ended at `now_us`. Each end is passed only once, unless the clock is set back.
     pub fn ended(&mut self, now_us: u64) -> usize {
         use std::ops::Bound::{Excluded, Included};
         let before_us = self.as_of_us;

@@ -1,9 +1,9 @@
 //! A search tree whose nodes know the totals of their subtrees.
 //!
 //! It is a randomized binary search tree (Martínez and Roura, "Randomized binary search trees", 1998): each node of a
-//! subtree is equally likely to be its root, whatever was inserted and removed before. Callers choose the keys, so the
-//! random numbers come from a secret: who knew them could make the tree a chain. Nothing recurses along a tree that callers
-//! have shaped, so that no depth overflows the stack.
+//! subtree is equally likely to be its root, whatever was inserted and removed before. Callers choose the keys, and one who
+//! knew the random numbers could make the tree a chain, so they come from a secret. No function recurses along a tree whose
+//! shape depends on callers, so its depth cannot overflow the stack.
 //!
 //! ```text
 //!                key 40, total 9
@@ -14,7 +14,7 @@
 use super::OwnedReservation;
 use slab::Slab;
 
-/// Where a reservation is in the tree, as long as it is there.
+/// The position of a reservation, which it keeps while it is in the tree.
 pub type Position = u32;
 
 /// No position.
@@ -23,18 +23,18 @@ const NONE: Position = Position::MAX;
 /// The order of the reservations: by the time at which they are gone, and then by position.
 type Key = (u64, Position);
 
-/// The quantities of some reservations and, from [`ONE`] on, how many they are: both are added at once. 2^32 quantities of
-/// 63 bits do not reach that far.
+/// The sum of some reservations and, in the bits from [`ONE`] on, their number. Both are added at once. 2^32 quantities of
+/// 63 bits do not reach these bits.
 type Total = u128;
 
 const ONE: Total = 1 << 96;
 
-/// Returns the quantities in a total.
+/// Returns the sum in a total.
 fn quantity(total: Total) -> u128 {
     total & (ONE - 1)
 }
 
-/// Returns how many reservations a total is of.
+/// Returns the number of reservations in a total.
 fn number(total: Total) -> u32 {
     (total / ONE) as u32
 }
@@ -48,17 +48,17 @@ struct Node {
     total: Total,
 }
 
-/// On which side of its parent a subtree is.
+/// The side of its parent on which a subtree is.
 #[derive(Clone, Copy)]
 pub enum Side {
-    /// What comes before the parent.
+    /// The reservations before the parent.
     Left,
-    /// What comes after it.
+    /// The reservations after the parent.
     Right,
 }
 
 impl Node {
-    /// Creates a node by itself.
+    /// Creates a node without children.
     fn new(reservation: OwnedReservation) -> Node {
         let total = ONE.saturating_add(u128::from(reservation.quantity));
         Node { reservation, left: NONE, right: NONE, total }
@@ -72,9 +72,9 @@ impl Node {
     }
 }
 
-/// A place for a subtree that is still to be found.
+/// A place in the tree for a subtree that is not known yet.
 struct Gap {
-    /// The node that it is below; `None` for the root of the tree.
+    /// The parent. `None` for the root of the tree.
     parent: Option<(Position, Side)>,
     /// The total of the subtree.
     total: Total,
@@ -95,7 +95,7 @@ impl Tree {
         Tree { nodes: Slab::new(), root: NONE, random: secret | 1 }
     }
 
-    /// Returns about how many bytes it takes, without ids and rules.
+    /// Returns the approximate size in bytes, without ids and rules.
     pub fn bytes(&self) -> usize {
         self.nodes.capacity().saturating_mul(size_of::<Node>())
     }
@@ -131,14 +131,14 @@ impl Tree {
         found
     }
 
-    /// Returns the quantities of all that are gone at `us`, and how many they are.
+    /// Returns the sum and the number of the reservations that are gone at `us`.
     pub fn gone(&self, us: u64) -> (u128, usize) {
         let total = self.total_before(self.root, (us, NONE));
         (quantity(total), number(total) as usize)
     }
 
-    /// Returns when the first reservation is gone for which `enough` is true of that time and of the quantities up to and
-    /// with it, and the quantities before it. `enough` stays true once it is.
+    /// Returns the first reservation for which `enough` is true: the time at which it is gone, and the sum of those before
+    /// it. `enough` gets that time and the sum up to and including the reservation, and stays true once it is.
     pub fn first_where<E>(
         &self,
         mut enough: impl FnMut(u64, u128) -> Result<bool, E>,
@@ -160,8 +160,8 @@ impl Tree {
         Ok(found)
     }
 
-    /// Adds a reservation without its order, which [`Tree::link`] finds for all, and returns its position. `None`, and
-    /// nothing is added, if the tree is full.
+    /// Adds a reservation that [`Tree::link`] will put in order, and returns its position. Returns `None`, and adds nothing,
+    /// if the tree is full.
     pub fn push(&mut self, reservation: OwnedReservation) -> Option<Position> {
         let place = self.nodes.vacant_entry();
         let position = Position::try_from(place.key()).ok().filter(|at| *at != NONE)?;
@@ -169,7 +169,8 @@ impl Tree {
         Some(position)
     }
 
-    /// Puts all reservations that were pushed into an empty tree in order, several times as fast as one after the other.
+    /// Puts all reservations that were pushed into an empty tree in order. This is several times as fast as inserting one
+    /// after the other.
     pub fn link(&mut self) {
         let key = |(position, node): (usize, &Node)| {
             (node.reservation.gone_us, Position::try_from(position).unwrap_or(NONE))
@@ -179,7 +180,7 @@ impl Tree {
         self.root = self.link_balanced(&order);
     }
 
-    /// Makes a subtree of these reservations, half of them on each side of its root, so that the recursion is not deep.
+    /// Makes a subtree with half of these reservations on each side of its root, so that the recursion is not deep.
     fn link_balanced(&mut self, order: &[Key]) -> Position {
         let (before, rest) = order.split_at(order.len() / 2);
         let Some(((_, position), after)) = rest.split_first() else { return NONE };
@@ -192,7 +193,7 @@ impl Tree {
         *position
     }
 
-    /// Adds a reservation in its order, and returns its position. `None`, and nothing is added, if the tree is full.
+    /// Adds a reservation in order, and returns its position. Returns `None`, and adds nothing, if the tree is full.
     pub fn insert(&mut self, reservation: OwnedReservation) -> Option<Position> {
         let gone_us = reservation.gone_us;
         let position = self.push(reservation)?;
@@ -219,8 +220,8 @@ impl Tree {
         self.nodes.try_remove(position as usize).map(|node| node.reservation)
     }
 
-    /// Walks from the root towards `key` until `stops` says so, and adds `change` to all totals on the way. Returns the link
-    /// that it followed last, and where that leads.
+    /// Walks from the root towards `key` until `stops` returns true, and adds `change` to all totals on the way. Returns the
+    /// last link that it followed, and the position to which it leads.
     fn descend(
         &mut self,
         key: Key,
@@ -238,7 +239,7 @@ impl Tree {
         (parent, at)
     }
 
-    /// Divides a subtree into what comes before `key` and the rest, and makes them the children of the node at `position`.
+    /// Divides a subtree into the nodes before `key` and the rest, and makes them the children of the node at `position`.
     fn split(&mut self, mut at: Position, key: Key, position: Position) {
         let total = self.total(at);
         let gap = |side, total| Gap { parent: Some((position, side)), total };
@@ -270,8 +271,8 @@ impl Tree {
         *self.link_from(gap.parent) = if first == NONE { second } else { first };
     }
 
-    /// Puts a node and its child on the other side into a gap. The gap is then below it, on this side, where the child that
-    /// it had there is returned.
+    /// Puts a node and its child on the other side into a gap. The gap moves to the place of its child on this side, which
+    /// is returned.
     fn fill(&mut self, gap: &mut Gap, at: Position, side: Side) -> Position {
         *self.link_from(gap.parent) = at;
         let Some(node) = self.node_mut(at) else { return NONE };
@@ -281,7 +282,7 @@ impl Tree {
         child
     }
 
-    /// Returns the total of all in a subtree that come before `key`.
+    /// Returns the total of the nodes of a subtree before `key`.
     fn total_before(&self, mut at: Position, key: Key) -> Total {
         let mut before: Total = 0;
         while let Some(node) = self.node(at) {
@@ -305,7 +306,7 @@ impl Tree {
         }
     }
 
-    /// Returns what links to the child of a node, or to the root.
+    /// Returns the link to the child of a node, or to the root.
     fn link_from(&mut self, parent: Option<(Position, Side)>) -> &mut Position {
         let child =
             parent.and_then(|(at, side)| Some(self.nodes.get_mut(at as usize)?.child(side)));
@@ -324,7 +325,8 @@ impl Tree {
         self.nodes.get_mut(position as usize)
     }
 
-    /// Returns a random number below `end`. Xorshift (Marsaglia, "Xorshift RNGs", 2003): nobody sees the numbers.
+    /// Returns a random number below `end`. Xorshift (Marsaglia, "Xorshift RNGs", 2003). It need not be strong, because
+    /// nobody sees the numbers.
     fn random_below(&mut self, end: u32) -> u32 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;

@@ -1,4 +1,4 @@
-//! A window in memory, at rest and during a call.
+//! A window in memory, between calls and during a call.
 
 use super::{MemoryKey, MemoryValue, Zset};
 use crate::ban::Ban;
@@ -24,7 +24,7 @@ impl WindowValue {
     }
 }
 
-/// A window that was taken out for one call. It is put back when this is dropped.
+/// A window that was detached from its key for one call. Dropping it puts it back.
 pub struct MemoryWindow<'m> {
     key: MemoryKey<'m>,
     events: Zset,
@@ -35,14 +35,14 @@ pub struct MemoryWindow<'m> {
 }
 
 impl<'m> MemoryWindow<'m> {
-    /// Returns the window of a key that has not been read.
+    /// Creates the window of a key that has not been read.
     pub(super) fn unread(key: MemoryKey<'m>) -> MemoryWindow<'m> {
         let (events, held) = (Zset::default(), MemoryHeld(None));
         MemoryWindow { key, events, held, expires_at_ms: 0, is_there: false }
     }
 }
 
-/// What is reserved in a window in memory; `None` if nothing ever was, and no ban.
+/// The reservations of a window in memory. `None` if it never had a reservation or a ban.
 pub struct MemoryHeld(Option<HeldIndex>);
 
 impl MemoryHeld {
@@ -50,7 +50,7 @@ impl MemoryHeld {
         self.0.as_ref().map(HeldIndex::index)
     }
 
-    /// Returns the index, which is made if there is none.
+    /// Returns the index, which is created if there is none.
     fn made(&mut self, now_us: u64) -> &mut HeldIndex {
         let new = || HeldIndex::at(Box::default(), now_us, None, &mut Zones::new());
         self.0.get_or_insert_with(new)

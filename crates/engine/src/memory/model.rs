@@ -1,5 +1,5 @@
-//! Single calls on keys in memory, and keys as a server keeps them: for tests, searches and fuzz targets. It is no part of the
-//! product: only tests and the feature `model` build it.
+//! Single calls on keys in memory, and keys in the form in which a server stores them. Only for tests, searches and fuzz
+//! targets: the product is built without it.
 
 use super::memory_window::WindowValue;
 use super::{Memory, MemoryRecord, MemoryValue};
@@ -14,7 +14,7 @@ use crate::settle::{self, SettleOutcome};
 use crate::store::Refusal;
 use crate::throttle::Stored;
 
-/// A key as a server keeps it, in a form that can be compared, hashed, kept and moved.
+/// A key in the form in which a server stores it, which can be compared and hashed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Saved {
     /// Its value.
@@ -23,14 +23,14 @@ pub struct Saved {
     pub expires_at_ms: u64,
 }
 
-/// The value of a key as a server keeps it.
+/// The value of a key in the form in which a server stores it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SavedValue {
     /// A bucket: the bytes of a string.
     Bucket(Vec<u8>),
     /// A window: the members of a sorted set.
     Window {
-        /// Those with the score -inf, in the order of their bytes: the ban, and reservations.
+        /// The members with the score -inf, in the order of their bytes: the ban, and reservations.
         reserved: Vec<Vec<u8>>,
         /// The entries of events, with their scores, the newest first.
         entries: Vec<(i64, Vec<u8>)>,
@@ -41,14 +41,14 @@ fn decode_entry((score, member): &(i64, Vec<u8>)) -> Result<Entry, Refusal> {
     Entry::decode(*score as f64, member).ok_or(Refusal::Foreign)
 }
 
-/// A score as a whole number, which those of entries are.
+/// Returns the score of an entry as an integer.
 fn whole(score: f64) -> i64 {
     score as i64
 }
 
 impl Memory {
-    /// Makes a call: takes, looks or gives back, as its quantity says. `new_id` makes the id of a reservation that the caller
-    /// did not name.
+    /// Decides a request that takes, looks or gives back, and writes the result. `new_id` makes the id of a reservation that
+    /// the caller did not name.
     ///
     /// # Errors
     ///
@@ -64,11 +64,11 @@ impl Memory {
         self.decide_in(Mode::Final, name, request, now_us, new_id)
     }
 
-    /// What [`Memory::decide`] would tell; changes nothing.
+    /// Returns the decision that [`Memory::decide`] would return, and changes nothing.
     ///
     /// # Errors
     ///
-    /// The same.
+    /// Those of [`Memory::decide`].
     pub fn look(&self, name: &[u8], request: &Request, now_us: u64) -> Result<Decision, Refusal> {
         self.decide_in(Mode::Look, name, request, now_us, Id::default)
     }
@@ -90,7 +90,7 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of [`settle::apply`].
     pub fn apply(
         &self,
         name: &[u8],
@@ -102,11 +102,11 @@ impl Memory {
         settle::apply(self.key(name, now_us), id, quantity, most_entries)
     }
 
-    /// Gives a reservation back; whether it was held.
+    /// Releases a reservation, and returns whether it was held.
     ///
     /// # Errors
     ///
-    /// As [`settle::release`].
+    /// Those of [`settle::release`].
     pub fn release(&self, name: &[u8], id: &Id, now_us: u64) -> Result<bool, Refusal> {
         settle::release(self.key(name, now_us), id, None)
     }
@@ -115,7 +115,7 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// As [`settle::renew`].
+    /// Those of [`settle::renew`].
     pub fn renew(
         &self,
         name: &[u8],
@@ -126,7 +126,7 @@ impl Memory {
         settle::renew(self.key(name, now_us), id, lease_ms)
     }
 
-    /// A key as a server keeps it; `None` where there is none.
+    /// Returns a key in the form in which a server stores it. `None` if there is no such key.
     ///
     /// ```
     /// use redis_ratelimit_engine::memory::{Memory, SavedValue};
@@ -164,11 +164,11 @@ impl Memory {
         Some(Saved { value, expires_at_ms: *expires_at_ms })
     }
 
-    /// Puts a key as a server keeps it in the place of what is there.
+    /// Replaces a key with one in the form in which a server stores it.
     ///
     /// # Errors
     ///
-    /// [`Refusal::Foreign`] where the module would not have written it.
+    /// [`Refusal::Foreign`] if the module would not have written it.
     pub fn restore(&self, name: &[u8], saved: &Saved) -> Result<(), Refusal> {
         let value = match &saved.value {
             SavedValue::Bucket(text) => {

@@ -7,8 +7,8 @@ use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// A sorted set of entries: members are unique, in the order of their scores and then of their bytes. Entries mostly come
-/// and go at its ends, so it is a list, the newest first.
+/// A sorted set of entries. Its members are unique, and in the order of their scores and then of their bytes. Entries mostly
+/// come and go at its ends, so it is a list, the newest first.
 ///
 /// ```
 /// use redis_ratelimit_engine::entry::Entry;
@@ -27,10 +27,10 @@ pub struct Zset {
     newest_first: VecDeque<Entry>,
 }
 
-/// The list is not made shorter below this length.
+/// A list of up to this length keeps its memory.
 const FEW_ENTRIES: usize = 64;
 
-/// Returns whether two entries have the same member, whose bytes say all but the time.
+/// Returns whether two entries have the same member, which contains everything but the time.
 fn same_member(one: &Entry, other: &Entry) -> bool {
     one.total == other.total && Entry { newest_us: other.newest_us, ..*one } == *other
 }
@@ -56,7 +56,7 @@ fn debug_assert_readable(entry: &Entry) {
 }
 
 impl Zset {
-    /// Adds an entry. If its member is there already, it gets the new score.
+    /// Adds an entry. A member that is there already gets the new score.
     pub fn add(&mut self, entry: &Entry) {
         debug_assert_readable(entry);
         let front = self.newest_first.front();
@@ -87,12 +87,12 @@ impl Zset {
         }
     }
 
-    /// Removes the entry that has the member of `entry`; whether there was one.
+    /// Removes the entry with the member of `entry`, and returns whether there was one.
     fn remove(&mut self, entry: &Entry) -> bool {
         let list = &mut self.newest_first;
         let at = list.partition_point(|one| one.newest_us > entry.newest_us);
         let is_it = |one: &Entry| same_member(one, entry);
-        // Mostly the entry to remove has the same time.
+        // Usually the entry to remove has the same time.
         let found = match list.get(at) {
             Some(one) if is_it(one) => Some(at),
             _ => list.iter().position(is_it),
@@ -100,13 +100,13 @@ impl Zset {
         found.and_then(|at| list.remove(at)).is_some()
     }
 
-    /// Returns the places of the entries that are newer than `after_us` and not newer than `until_us`. `None` is no bound.
+    /// Returns the indexes of the entries after `after_us` and up to `until_us`. `None` is no bound.
     fn between(&self, after_us: Option<u64>, until_us: Option<u64>) -> Range<usize> {
         let list = &self.newest_first;
         let newer = |than: u64| list.partition_point(|one| one.newest_us > than);
         let end = match after_us {
             None => list.len(),
-            // In most calls the oldest entry is newer.
+            // In most calls the oldest entry is newer than this.
             Some(us) if list.back().is_some_and(|oldest| oldest.newest_us > us) => list.len(),
             Some(us) => newer(us),
         };
@@ -118,7 +118,7 @@ impl Zset {
         self.newest_first.drain(places);
     }
 
-    /// Carries out an edit. Whatever it names must be there, and it drops no entry that it does not name.
+    /// Carries out an edit. All entries that it names must be there.
     pub fn apply(&mut self, edit: &EventEdit) {
         let newest = edit.newest;
         let is_replaced = match (&newest.old, &newest.new) {
