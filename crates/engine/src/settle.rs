@@ -117,10 +117,7 @@ pub fn renew<S: Store>(store: S, id: &Id, lease_ms: Option<u64>) -> Result<bool,
     }
     let rule = store.parse_rule(old.rule).ok_or(Refusal::Foreign)?;
     let lease_end_us = lease_end_us(now_us, lease_ms);
-    let gone_us = match old.counts_lapsed() {
-        true => store.leaves_us(&rule, lease_end_us).ok_or(Refusal::Clock)?,
-        false => lease_end_us,
-    };
+    let gone_us = store.gone_us(&rule, lease_end_us, old.counts_lapsed())?;
     let new = Reservation { lease_ms, lease_end_us, gone_us, ..old };
     let text = new.member();
     if text.as_bytes() == member.as_ref() {

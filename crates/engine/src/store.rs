@@ -83,6 +83,19 @@ pub trait Store: Copy {
         self.zones(|zones| rule.leaves_us(event_us, zones))
     }
 
+    /// Returns the time at which a reservation stops holding if its lease ends at `lease_end_us`: then, or when an event of
+    /// that moment leaves (COUNTLAPSED).
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::Clock`] outside the years that a calendar covers.
+    fn gone_us(&self, rule: &Rule, lease_end_us: u64, count_lapsed: bool) -> Result<u64, Refusal> {
+        match count_lapsed {
+            true => self.leaves_us(rule, lease_end_us).ok_or(Refusal::Clock),
+            false => Ok(lease_end_us),
+        }
+    }
+
     /// Returns about how many entries from the future a call merges at most after the clock was set back. The default takes
     /// about 3 ms to merge.
     fn heal_most(&self) -> usize {

@@ -183,10 +183,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
         let (now_us, lease_ms) = (self.count.rule_now().now_us(), new.lease_ms);
         let order_us = self.key.reservations().next_order_us(now_us);
         let lease_end_us = lease_end_us(now_us, lease_ms);
-        let gone_us = match new.count_lapsed {
-            true => self.store.leaves_us(&self.limit.rule, lease_end_us).ok_or(Refusal::Clock)?,
-            false => lease_end_us,
-        };
+        let gone_us = self.store.gone_us(&self.limit.rule, lease_end_us, new.count_lapsed)?;
         self.plan_events(EventChange::CleanUp)?;
         let ban = self.ban_edit_of_grant();
         let id = new.id.unwrap_or_else(new_id);
