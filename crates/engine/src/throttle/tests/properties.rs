@@ -59,6 +59,7 @@ impl Model {
                 down((&empty - tat) / &self.interval)
             }
         };
+        let cannot_be_stored = |tat: &BigRational| *tat > whole(LAST_TAT) / whole(ATTOS_PER_US);
         let (within_us, books) = match ask.manner {
             Manner::Ahead { within_us } => (within_us, true),
             _ => (0, false),
@@ -71,7 +72,8 @@ impl Model {
             }
             Quantity::Take(wanted) if ask.manner == Manner::Force => {
                 let after = &tat + cost(wanted);
-                if &after - &empty > whole(MAX_DEBT_NS) / whole(1000u64) {
+                if &after - &empty > whole(MAX_DEBT_NS) / whole(1000u64) || cannot_be_stored(&after)
+                {
                     return Err(Refusal::DebtTooLong);
                 }
                 (Verdict::taking(wanted), Some(after))
@@ -89,6 +91,9 @@ impl Model {
                 } else {
                     let most = if atmost { free(&tat) - ask.leave } else { u64::MAX };
                     let taken = wanted.min(most);
+                    if cannot_be_stored(&(&tat + cost(taken))) {
+                        return Err(Refusal::DebtTooLong);
+                    }
                     let go_after_us = if books { up(missing.max(whole(0u64))) } else { 0 };
                     (Verdict::Allowed { taken, go_after_us }, Some(&tat + cost(taken)))
                 }
