@@ -149,48 +149,63 @@ pub(crate) struct Options {
     pub block: Option<Duration>,
 }
 
-/// Writes the methods that set options, for each kind of call that has them.
+/// Writes the methods that set options, for each kind of call that has them. Each gets the example that stands above its
+/// name.
 macro_rules! option_methods {
-    ($($option:ident),+) => { $(option_methods!(@$option);)+ };
-    (@leave) => {
+    ($($(#[$example:meta])* $option:ident),+ $(,)?) => {
+        $(option_methods!(@$option $(#[$example])*);)+
+    };
+    (@leave $(#[$example:meta])*) => {
         /// Leaves at least this much for others, such as for calls that are more important.
+        ///
+        $(#[$example])*
         pub fn leave(mut self, leave: u64) -> Self {
             self.options.leave = leave;
             self
         }
     };
-    (@at_most) => {
+    (@at_most $(#[$example:meta])*) => {
         /// Takes as much of the quantity as is available, which the reply's `granted` says. The call is denied only if that
         /// is nothing.
+        ///
+        $(#[$example])*
         pub fn at_most(mut self) -> Self {
             self.options.at_most = true;
             self
         }
     };
-    (@block) => {
+    (@block $(#[$example:meta])*) => {
         /// Waits in line for up to this time, at most a year, instead of being denied. [`Duration::MAX`] waits without end,
         /// and zero does not wait.
+        ///
+        $(#[$example])*
         pub fn block(mut self, longest: Duration) -> Self {
             self.options.set_block(longest);
             self
         }
     };
-    (@lease) => {
+    (@lease $(#[$example:meta])*) => {
         /// Sets how long the reservation lasts if it is not renewed, from 1 ms to a year. The server's default is 20 s.
+        ///
+        $(#[$example])*
         pub fn lease(mut self, lease: Duration) -> Self {
             self.options.lease = Some(lease);
             self
         }
     };
-    (@count_lapsed) => {
+    (@count_lapsed $(#[$example:meta])*) => {
         /// Counts the reservation if its lease ends unsettled.
+        ///
+        $(#[$example])*
         pub fn count_lapsed(mut self) -> Self {
             self.options.count_lapsed = true;
             self
         }
     };
-    (@id) => {
+    (@id $(#[$example:meta])*) => {
         /// Names the reservation, uniquely within its key. The limiter makes an id if none is given.
+        ///
+        $(#[$example])*
         pub fn id(mut self, id: impl Into<Id>) -> Self {
             self.options.id = Some(id.into());
             self

@@ -34,13 +34,17 @@ const SECOND_RELEASE: Duration = Duration::from_millis(50);
 ///
 /// ```
 /// use redis_ratelimit_client::transport::Servers;
-/// use redis_ratelimit_client::{Limiter, Unreachable};
+/// use redis_ratelimit_client::{Limiter, MemoryLimiter, Unreachable, Window};
 ///
-/// let elsewhere = Limiter::open("redis://10.0.0.2/")?;
-/// let limiter = Limiter::builder(Servers::open("redis://10.0.0.1/")?)
-///     .unreachable(Unreachable::Limiter(elsewhere))
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+/// let limiter = Limiter::builder(Servers::open("redis://127.0.0.1:1/")?) // nothing listens there
+///     .unreachable(Unreachable::Limiter(MemoryLimiter::new().into()))
 ///     .build()?;
-/// # Ok::<(), redis_ratelimit_client::Error>(())
+/// let reply = limiter.take("user:1", &Window::per("5/min")?).await?;
+/// assert_eq!((reply.remaining, reply.reachable), (4, false));
+/// # Ok(())
+/// # }
 /// ```
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]

@@ -14,6 +14,15 @@ use crate::limit::{whole_ms, Limit};
 use crate::{AllReply, Error, Period, Reply};
 
 /// The media type of a [`Problem`].
+///
+/// ```
+/// # use http::Response;
+/// # use redis_ratelimit_client::http::{Problem, PROBLEM_TYPE};
+/// let problem = Problem::reduced_capacity();
+/// let response = Response::builder().status(problem.status()).header("content-type", PROBLEM_TYPE);
+/// let response = response.body(problem.to_string()).expect("a valid response");
+/// assert_eq!(response.headers()["content-type"], "application/problem+json");
+/// ```
 pub const PROBLEM_TYPE: &str = "application/problem+json";
 
 /// The largest integer of RFC 9651.
@@ -50,6 +59,20 @@ pub struct ReplyWithOptions {
 }
 
 /// A reply of one limit, or of several.
+///
+/// ```
+/// # use redis_ratelimit_client::http::ReplyWithOptions;
+/// # use redis_ratelimit_client::{Clause, MemoryLimiter, Window};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+/// let limiter = MemoryLimiter::new();
+/// let window = Window::per("5/min")?;
+/// let of_one = ReplyWithOptions::new(limiter.take("user:1", &window).await?);
+/// let of_several = ReplyWithOptions::new(limiter.all([Clause::take("user:1", &window)]).await?);
+/// assert_eq!((of_one.reply().remaining, of_several.reply().remaining), (4, 3));
+/// # Ok(())
+/// # }
+/// ```
 pub trait AnyReply {
     #[doc(hidden)]
     fn parts(self) -> (Reply, Vec<Reply>);
@@ -69,6 +92,18 @@ impl AnyReply for AllReply {
 
 impl ReplyWithOptions {
     /// Creates a reply whose headers say no more of its limits than the reply does.
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::http::{headers, ReplyWithOptions};
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    /// let reply = MemoryLimiter::new().take("user:1", &Window::per("5/min")?).await?;
+    /// let headers = headers(&[ReplyWithOptions::new(reply)]);
+    /// assert_eq!(headers[0], ("ratelimit-policy", r#""default";q=5"#.to_owned()));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn new(reply: impl AnyReply) -> ReplyWithOptions {
         let (reply, answers) = reply.parts();
         ReplyWithOptions {
@@ -84,6 +119,19 @@ impl ReplyWithOptions {
 
     /// Adds the limit that was asked, for the quota, the window and the unit in `RateLimit-Policy`. A policy is named after
     /// itself. For several limits, call this once for each, in their order.
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::http::{headers, ReplyWithOptions};
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    /// let window = Window::per("5/min")?;
+    /// let reply = MemoryLimiter::new().take("user:1", &window).await?;
+    /// let headers = headers(&[ReplyWithOptions::new(reply).limit(&window)]);
+    /// assert_eq!(headers[0], ("ratelimit-policy", r#""default";q=5;w=60"#.to_owned()));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn limit(self, limit: &impl Limit) -> Self {
         self.quota(Arc::new(Quota::of(limit)))
@@ -100,6 +148,18 @@ impl ReplyWithOptions {
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] for a name that is not printable ASCII.
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::http::{headers, ReplyWithOptions};
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    /// let reply = MemoryLimiter::new().take("user:1", &Window::per("5/min")?).await?;
+    /// let headers = headers(&[ReplyWithOptions::new(reply).name("free")?]);
+    /// assert_eq!(headers[0], ("ratelimit-policy", r#""free";q=5"#.to_owned()));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn name(mut self, name: impl Into<String>) -> Result<Self, Error> {
         self.names.push(checked_name(name.into())?);
         Ok(self)
@@ -107,6 +167,18 @@ impl ReplyWithOptions {
 
     /// Adds the partition key: who or what the quota is for, such as a tenant. Clients see it. For several limits, call this
     /// once for all, or once for each.
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::http::{headers, ReplyWithOptions};
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    /// let reply = MemoryLimiter::new().take("user:1", &Window::per("5/min")?).await?;
+    /// let headers = headers(&[ReplyWithOptions::new(reply).partition_key("acme")]);
+    /// assert_eq!(headers[0], ("ratelimit-policy", r#""default";q=5;pk=:YWNtZQ==:"#.to_owned()));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn partition_key(mut self, key: impl Into<Vec<u8>>) -> Self {
         self.keys.push(key.into());
@@ -114,6 +186,18 @@ impl ReplyWithOptions {
     }
 
     /// Sets whether `RateLimit` and `RateLimit-Policy` are written; the default is true.
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::http::{headers, ReplyWithOptions};
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    /// let reply = MemoryLimiter::new().take("user:1", &Window::per("5/min")?).await?;
+    /// let headers = headers(&[ReplyWithOptions::new(reply).standard(false)]);
+    /// assert_eq!(headers[0], ("x-ratelimit-limit", "5".to_owned()));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn standard(mut self, written: bool) -> Self {
         self.standard = written;
@@ -121,6 +205,18 @@ impl ReplyWithOptions {
     }
 
     /// Sets whether `X-RateLimit-*` are written; the default is true.
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::http::{headers, ReplyWithOptions};
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    /// let reply = MemoryLimiter::new().take("user:1", &Window::per("5/min")?).await?;
+    /// let headers = headers(&[ReplyWithOptions::new(reply).x_ratelimit(false)]);
+    /// assert!(headers.iter().all(|(name, _)| !name.starts_with("x-")));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn x_ratelimit(mut self, written: bool) -> Self {
         self.x_ratelimit = written;
@@ -128,6 +224,17 @@ impl ReplyWithOptions {
     }
 
     /// Returns the reply; for several limits, that of the one that decides.
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::http::ReplyWithOptions;
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    /// let reply = MemoryLimiter::new().take("user:1", &Window::per("5/min")?).await?;
+    /// assert_eq!(ReplyWithOptions::new(reply).reply().remaining, 4);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn reply(&self) -> &Reply {
         &self.reply
     }
@@ -380,6 +487,25 @@ fn wait(reply: &Reply) -> Duration {
 /// tightest: the one that denies the longest, else the one with the least left. `Retry-After` comes with a denial that has
 /// an end: after this many seconds all limits that deny have room. A reply from when Redis could not be reached adds
 /// nothing.
+///
+/// ```
+/// # use redis_ratelimit_client::http::{headers, ReplyWithOptions};
+/// # use redis_ratelimit_client::{MemoryLimiter, Window};
+/// # use std::time::Duration;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+/// let limiter = MemoryLimiter::new();
+/// let site = limiter.take("site", &Window::per("100/min")?).await?;
+/// let user = limiter.take("user:1", &Window::new(0, Duration::from_secs(60))).await?;
+/// let headers = headers(&[
+///     ReplyWithOptions::new(site).name("site")?,
+///     ReplyWithOptions::new(user).name("user")?,
+/// ]);
+/// assert_eq!(headers[0], ("ratelimit-policy", r#""site";q=100, "user";q=0"#.to_owned()));
+/// assert_eq!(headers[2], ("x-ratelimit-limit", "0".to_owned()));
+/// # Ok(())
+/// # }
+/// ```
 pub fn headers(replies: &[ReplyWithOptions]) -> Vec<(&'static str, String)> {
     let mut found = Vec::with_capacity(6);
     let (mut policies, mut standings) = (String::new(), String::new());
@@ -434,10 +560,25 @@ enum ProblemKind {
 }
 
 impl Problem {
-    /// The problem of a request that these replies deny; `None` if they allow it.
+    /// Returns the problem of a request that these replies deny; `None` if they allow it.
     ///
     /// A denial by a limit is `quota-exceeded` with status 429, and names the limits that deny. If one was denied because
     /// Redis could not be reached, it is [`Problem::reduced_capacity`].
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::http::{Problem, ReplyWithOptions};
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    /// let limiter = MemoryLimiter::new();
+    /// let window = Window::per("1/min")?;
+    /// let allowed = ReplyWithOptions::new(limiter.take("user:1", &window).await?);
+    /// assert_eq!(Problem::of(&[allowed]), None);
+    /// let denied = ReplyWithOptions::new(limiter.take("user:1", &window).await?);
+    /// assert!(Problem::of(&[denied]).is_some_and(|problem| problem.status() == 429));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn of(replies: &[ReplyWithOptions]) -> Option<Problem> {
         let mut denied = replies.iter().filter(|each| !each.reply.is_allowed()).peekable();
         denied.peek()?;
@@ -451,18 +592,28 @@ impl Problem {
         Some(Problem { kind: ProblemKind::Quota, violated })
     }
 
-    /// The problem of a request that no server could decide, because Redis could not be reached or had no time for it
-    /// ([`Error::Busy`]): `temporary-reduced-capacity` with status 503.
+    /// Creates the problem of a request that no server could decide, because Redis could not be reached or had no time for
+    /// it ([`Error::Busy`]): `temporary-reduced-capacity` with status 503.
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::http::Problem;
+    /// assert_eq!(Problem::reduced_capacity().status(), 503);
+    /// ```
     pub fn reduced_capacity() -> Problem {
         Problem { kind: ProblemKind::Capacity, violated: Vec::new() }
     }
 
-    /// The problem of a request that could not be decided because the program or the setup is wrong: status 500.
+    /// Creates the problem of a request that could not be decided because the program or the setup is wrong: status 500.
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::http::Problem;
+    /// assert_eq!(Problem::internal().status(), 500);
+    /// ```
     pub fn internal() -> Problem {
         Problem { kind: ProblemKind::Internal, violated: Vec::new() }
     }
 
-    /// The status of the response: 429, 503, or 500 where the program or the setup is wrong.
+    /// Returns the status of the response: 429, 503, or 500 where the program or the setup is wrong.
     pub fn status(&self) -> u16 {
         match self.kind {
             ProblemKind::Quota => 429,
@@ -471,7 +622,22 @@ impl Problem {
         }
     }
 
-    /// The names of the limits that denied.
+    /// Returns the names of the limits that denied.
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::http::{Problem, ReplyWithOptions};
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    /// let limiter = MemoryLimiter::new();
+    /// let window = Window::per("1/min")?;
+    /// limiter.take("user:1", &window).await?;
+    /// let denied = limiter.take("user:1", &window).await?;
+    /// let problem = Problem::of(&[ReplyWithOptions::new(denied).name("free")?]);
+    /// assert_eq!(problem.expect("a denied reply").violated_policies(), ["free"]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn violated_policies(&self) -> &[String] {
         &self.violated
     }

@@ -52,6 +52,21 @@ impl fmt::Debug for Limiter {
 }
 
 /// Builds a [`Limiter`], see [`Limiter::builder`].
+///
+/// ```
+/// use redis_ratelimit_client::transport::Servers;
+/// use redis_ratelimit_client::{Limiter, Unreachable, Window};
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+/// let servers = Servers::open("redis://127.0.0.1:1/")?; // nothing listens there
+/// let builder = Limiter::builder(servers).deadline(Duration::from_millis(100));
+/// let limiter = builder.unreachable(Unreachable::Deny).build()?;
+/// assert!(!limiter.take("user:1", &Window::per("5/min")?).await?.is_allowed());
+/// # Ok(())
+/// # }
+/// ```
 pub struct Builder {
     servers: Servers,
     unreachable: Unreachable,
@@ -71,6 +86,19 @@ impl fmt::Debug for Builder {
 
 impl Builder {
     /// Sets what a call returns while no server answers; the default is an error.
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::transport::Servers;
+    /// # use redis_ratelimit_client::{Limiter, Unreachable, Window};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    /// let servers = Servers::open("redis://127.0.0.1:1/")?; // nothing listens there
+    /// let limiter = Limiter::builder(servers).unreachable(Unreachable::Allow).build()?;
+    /// let reply = limiter.take("user:1", &Window::per("5/min")?).await?;
+    /// assert!(reply.is_allowed() && !reply.reachable);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn unreachable(mut self, unreachable: Unreachable) -> Builder {
         self.unreachable = unreachable;
         self
@@ -78,12 +106,51 @@ impl Builder {
 
     /// Sets the longest that a call takes: waiting for a connection, connecting, sending and answering. A call with `block`
     /// takes that much longer. The default is 500 ms; `None` is without end.
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::transport::Servers;
+    /// # use redis_ratelimit_client::{Error, Limiter, Window};
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    /// # let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    /// # let servers = Servers::open(format!("redis://{}/", silent.local_addr().unwrap()))?;
+    /// # let window = Window::per("5/min")?;
+    /// // The server hangs.
+    /// let limiter = Limiter::builder(servers).deadline(Duration::from_millis(20)).build()?;
+    /// let call = limiter.take("user:1", &window);
+    /// let answer = tokio::time::timeout(Duration::from_millis(400), call).await;
+    /// assert!(matches!(answer, Ok(Err(Error::Unreachable { .. }))));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn deadline(mut self, deadline: impl Into<Option<Duration>>) -> Builder {
         self.deadline = deadline.into();
         self
     }
 
     /// Sets a function that is called with the error if a reservation that was dropped could not be settled.
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::transport::Servers;
+    /// # use redis_ratelimit_client::{Error, Limiter, MemoryLimiter, Unreachable, Window};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    /// # let servers = Servers::open("redis://127.0.0.1:1/")?;
+    /// # let (window, lease) = (Window::per("100/min")?, std::time::Duration::from_millis(1));
+    /// let (sender, mut errors) = tokio::sync::mpsc::unbounded_channel();
+    /// let limiter = Limiter::builder(servers)
+    /// #     .unreachable(Unreachable::Limiter(MemoryLimiter::new().into()))
+    ///     .on_unsettled(move |error| drop(sender.send(error.clone())))
+    ///     .build()?;
+    /// let mut reservation = limiter.acquire("tokens", &window).lease(lease).await?;
+    /// reservation.set(17)?;
+    /// # tokio::time::sleep(5 * lease).await;
+    /// drop(reservation); // too late: its lease has ended
+    /// assert!(matches!(errors.recv().await, Some(Error::Lapsed { .. })));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn on_unsettled(mut self, hook: impl Fn(&Error) + Send + Sync + 'static) -> Builder {
         self.on_unsettled = Some(Arc::new(hook));
         self
@@ -94,6 +161,16 @@ impl Builder {
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] if the deadline is 0.
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::transport::Servers;
+    /// # use redis_ratelimit_client::Limiter;
+    /// # use std::time::Duration;
+    /// let servers = Servers::open("redis://127.0.0.1/")?;
+    /// assert!(Limiter::builder(servers.clone()).build().is_ok());
+    /// assert!(Limiter::builder(servers).deadline(Duration::ZERO).build().is_err());
+    /// # Ok::<(), redis_ratelimit_client::Error>(())
+    /// ```
     pub fn build(self) -> Result<Limiter, Error> {
         if self.deadline == Some(Duration::ZERO) {
             return Err(Error::deadline());
@@ -105,6 +182,18 @@ impl Builder {
 
 impl Limiter {
     /// Creates a limiter with a deadline of 500 ms. While no server answers, calls end with an error.
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::transport::Servers;
+    /// # use redis_ratelimit_client::{Error, Limiter, Window};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    /// let limiter = Limiter::new(Servers::open("redis://127.0.0.1:1/")?); // nothing listens there
+    /// let error = limiter.take("user:1", &Window::per("5/min")?).await.unwrap_err();
+    /// assert!(matches!(error, Error::Unreachable { .. }));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn new(servers: impl Into<Servers>) -> Limiter {
         let core = Core::new(servers.into(), Unreachable::Error, Some(DEADLINE), None);
         Limiter(Arc::new(core))
@@ -115,6 +204,13 @@ impl Limiter {
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] if the URL cannot be parsed.
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::Limiter;
+    /// let limiter = Limiter::open("redis://127.0.0.1/")?;
+    /// assert!(Limiter::open("127.0.0.1").is_err(), "it is not a URL");
+    /// # Ok::<(), redis_ratelimit_client::Error>(())
+    /// ```
     #[cfg(feature = "redis")]
     #[cfg_attr(docsrs, doc(cfg(feature = "redis")))]
     pub fn open(server: impl redis::IntoConnectionInfo) -> Result<Limiter, Error> {
@@ -155,15 +251,17 @@ impl Limiter {
 
     /// Takes 1 from a rate (RL.THROTTLE) or a window (RL.WINDOW), or denies. The call has more options.
     ///
-    /// ```no_run
-    /// # use redis_ratelimit_client::{Limiter, Rate, Window};
-    /// # use std::time::Duration;
-    /// # async fn example(limiter: Limiter) -> Result<(), redis_ratelimit_client::Error> {
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    /// let limiter = MemoryLimiter::new();
     /// let tokens = Window::per("100000/min")?;
-    /// let reply = limiter.take("user:1:tpm", &tokens).quantity(800).leave(2000).await?;
-    /// // Waits in line, for up to 5 seconds.
-    /// let rate = Rate::per("10/s")?;
-    /// let reply = limiter.take("outgoing", &rate).block(Duration::from_secs(5)).await?;
+    /// let reply = limiter.take("user:1", &tokens).await?;
+    /// assert_eq!(reply.remaining, 99_999);
+    /// // The call has options.
+    /// let reply = limiter.take("user:1", &tokens).quantity(800).leave(2000).await?;
+    /// assert_eq!(reply.remaining, 99_199);
     /// # Ok(())
     /// # }
     /// ```
@@ -179,10 +277,13 @@ impl Limiter {
     /// Returns what the same call would return now if nobody waited. It changes nothing: RL.THROTTLE_RO, RL.WINDOW_RO or
     /// RL.ACQUIRE_RO.
     ///
-    /// ```no_run
-    /// # use redis_ratelimit_client::{Limiter, Rate};
-    /// # async fn example(limiter: Limiter) -> Result<(), redis_ratelimit_client::Error> {
-    /// let left = limiter.look("user:1", &Rate::per("30/min")?).await?.remaining;
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    /// let limiter = MemoryLimiter::new();
+    /// let reply = limiter.look("user:1", &Window::per("30/min")?).await?;
+    /// assert_eq!(reply.remaining, 30);
     /// # Ok(())
     /// # }
     /// ```
@@ -201,19 +302,17 @@ impl Limiter {
     ///
     /// [`Error::Denied`] if it is denied.
     ///
-    /// ```no_run
-    /// # use redis_ratelimit_client::{Limiter, Semaphore, Window};
-    /// # use std::time::Duration;
-    /// # async fn example(limiter: Limiter) -> Result<(), redis_ratelimit_client::Error> {
-    /// // At most 5 jobs at a time. Waits for a place; it is given back when `permit` is dropped.
-    /// let jobs = Semaphore::new(5);
-    /// let permit = limiter.acquire("jobs", &jobs).block(Duration::from_secs(30)).await?;
-    ///
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    /// let limiter = MemoryLimiter::new();
     /// // Reserves what a request may cost, and counts what it did cost.
     /// let tokens = Window::per("100000/min")?;
     /// let mut reservation = limiter.acquire("tokens", &tokens).quantity(4000).await?;
     /// reservation.set(1234)?;
     /// reservation.apply().await?;
+    /// assert_eq!(limiter.look("tokens", &tokens).await?.remaining, 98_766);
     /// # Ok(())
     /// # }
     /// ```
@@ -229,17 +328,17 @@ impl Limiter {
 
     /// Takes from several limits, all or nothing (RL.ALL).
     ///
-    /// ```no_run
-    /// # use redis_ratelimit_client::{Clause, Limiter, Window};
-    /// # async fn example(limiter: Limiter) -> Result<(), redis_ratelimit_client::Error> {
-    /// let requests = Window::per("60/min")?;
-    /// let tokens = Window::per("100000/min")?;
-    /// let reply = limiter
-    ///     .all([
-    ///         Clause::take("{u1}:rpm", &requests).name("requests"),
-    ///         Clause::take("{u1}:tpm", &tokens).quantity(800).name("tokens"),
-    ///     ])
-    ///     .await?;
+    /// ```
+    /// # use redis_ratelimit_client::{Clause, MemoryLimiter, Window};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    /// let limiter = MemoryLimiter::new();
+    /// let requests = Clause::take("{u1}:rpm", &Window::per("60/min")?).name("requests");
+    /// let tokens = Clause::take("{u1}:tpm", &Window::per("1000/min")?).quantity(2000).name("tokens");
+    /// let reply = limiter.all([requests, tokens]).await?;
+    /// assert!(!reply.is_allowed());
+    /// // The second limit denied the call.
+    /// assert_eq!(reply.clause, 2);
     /// # Ok(())
     /// # }
     /// ```
@@ -254,18 +353,20 @@ impl Limiter {
     ///
     /// [`Error::Denied`] if it is denied.
     ///
-    /// ```no_run
-    /// # use redis_ratelimit_client::{Clause, Limiter, Semaphore, Window};
-    /// # async fn example(limiter: Limiter) -> Result<(), redis_ratelimit_client::Error> {
+    /// ```
+    /// # use redis_ratelimit_client::{Clause, MemoryLimiter, Semaphore, Window};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    /// let limiter = MemoryLimiter::new();
     /// let tokens = Window::per("100000/min")?;
-    /// let mut reservation = limiter
-    ///     .acquire_all([
-    ///         Clause::acquire("{u1}:tpm", &tokens).quantity(4000).name("tokens"),
-    ///         Clause::acquire("{u1}:calls", &Semaphore::new(5)),
-    ///     ])
-    ///     .await?;
+    /// let limits = [
+    ///     Clause::acquire("{u1}:tpm", &tokens).quantity(4000).name("tokens"),
+    ///     Clause::acquire("{u1}:calls", &Semaphore::new(5)),
+    /// ];
+    /// let mut reservation = limiter.acquire_all(limits).await?;
     /// reservation.set([("tokens", 1234)])?;
     /// reservation.apply().await?;
+    /// assert_eq!(limiter.look("{u1}:tpm", &tokens).await?.remaining, 98_766);
     /// # Ok(())
     /// # }
     /// ```
@@ -280,10 +381,16 @@ impl Limiter {
     ///
     /// [`Error::Server`] for a semaphore, which is only released; others as for every call.
     ///
-    /// ```no_run
-    /// # use redis_ratelimit_client::{Id, Limiter};
-    /// # async fn example(limiter: Limiter) -> Result<(), redis_ratelimit_client::Error> {
-    /// let is_held = limiter.apply("tokens", "job-17", Some(1234)).await?;
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    /// let limiter = MemoryLimiter::new();
+    /// let tokens = Window::per("100000/min")?;
+    /// limiter.acquire("tokens", &tokens).quantity(4000).id("job-17").await?.detach();
+    /// // Later, or in another process.
+    /// assert!(limiter.apply("tokens", "job-17", Some(1234)).await?);
+    /// assert_eq!(limiter.look("tokens", &tokens).await?.remaining, 98_766);
     /// # Ok(())
     /// # }
     /// ```
@@ -304,10 +411,14 @@ impl Limiter {
     ///
     /// As for every call.
     ///
-    /// ```no_run
-    /// # use redis_ratelimit_client::Limiter;
-    /// # async fn example(limiter: Limiter) -> Result<(), redis_ratelimit_client::Error> {
-    /// let released = limiter.release("jobs", ["job-17", "job-18"]).await?;
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Semaphore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    /// let limiter = MemoryLimiter::new();
+    /// limiter.acquire("jobs", &Semaphore::new(5)).id("job-17").await?.detach();
+    /// // Later, or in another process.
+    /// assert_eq!(limiter.release("jobs", ["job-17", "job-18"]).await?, 1);
     /// # Ok(())
     /// # }
     /// ```
@@ -327,11 +438,15 @@ impl Limiter {
     ///
     /// As for every call.
     ///
-    /// ```no_run
-    /// # use redis_ratelimit_client::Limiter;
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Semaphore};
     /// # use std::time::Duration;
-    /// # async fn example(limiter: Limiter) -> Result<(), redis_ratelimit_client::Error> {
-    /// let is_held = limiter.renew("jobs", "job-17", Some(Duration::from_secs(60))).await?;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    /// let limiter = MemoryLimiter::new();
+    /// limiter.acquire("jobs", &Semaphore::new(5)).id("job-17").await?.detach();
+    /// assert!(limiter.renew("jobs", "job-17", Some(Duration::from_secs(60))).await?);
+    /// assert!(limiter.held("jobs").await?[0].left > Duration::from_secs(30));
     /// # Ok(())
     /// # }
     /// ```
@@ -374,11 +489,14 @@ impl Limiter {
     ///
     /// As for every call.
     ///
-    /// ```no_run
-    /// # async fn example(limiter: redis_ratelimit_client::Limiter) -> Result<(), redis_ratelimit_client::Error> {
-    /// for held in limiter.held("jobs").await? {
-    ///     println!("{} holds {} for {:?}", held.id, held.quantity, held.left);
-    /// }
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Semaphore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    /// let limiter = MemoryLimiter::new();
+    /// let permit = limiter.acquire("jobs", &Semaphore::new(5)).await?;
+    /// let held = limiter.held("jobs").await?;
+    /// assert_eq!(Some(&held[0].id), permit.id());
     /// # Ok(())
     /// # }
     /// ```
@@ -392,9 +510,15 @@ impl Limiter {
     ///
     /// As for every call.
     ///
-    /// ```no_run
-    /// # async fn example(limiter: redis_ratelimit_client::Limiter) -> Result<(), redis_ratelimit_client::Error> {
-    /// limiter.reset("user:1").await?;
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    /// let limiter = MemoryLimiter::new();
+    /// let window = Window::per("5/min")?;
+    /// limiter.take("user:1", &window).quantity(5).await?;
+    /// assert!(limiter.reset("user:1").await?);
+    /// assert_eq!(limiter.look("user:1", &window).await?.remaining, 5);
     /// # Ok(())
     /// # }
     /// ```
@@ -408,9 +532,15 @@ impl Limiter {
     ///
     /// As for every call.
     ///
-    /// ```no_run
-    /// # async fn example(limiter: redis_ratelimit_client::Limiter) -> Result<(), redis_ratelimit_client::Error> {
-    /// println!("{:?}", limiter.info("user:1").await?);
+    /// ```
+    /// # use redis_ratelimit_client::{KeyState, MemoryLimiter, Window};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    /// let limiter = MemoryLimiter::new();
+    /// assert!(limiter.info("user:1").await?.is_none());
+    /// limiter.take("user:1", &Window::per("5/min")?).quantity(3).await?;
+    /// let state = limiter.info("user:1").await?.map(|info| info.state);
+    /// assert!(matches!(state, Some(KeyState::Window { events: 3, .. })));
     /// # Ok(())
     /// # }
     /// ```
@@ -427,11 +557,16 @@ impl Limiter {
     ///
     /// As for every call.
     ///
-    /// ```no_run
-    /// # async fn example(limiter: redis_ratelimit_client::Limiter) -> Result<(), redis_ratelimit_client::Error> {
-    /// for top in limiter.top(10, false).await? {
-    ///     println!("{} denials of {:?}", top.denials, top.key);
-    /// }
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    /// let limiter = MemoryLimiter::new();
+    /// let window = Window::per("1/min")?;
+    /// limiter.take("user:1", &window).await?;
+    /// limiter.take("user:1", &window).await?;
+    /// let top = limiter.top(10, false).await?;
+    /// assert_eq!((top[0].key.as_slice(), top[0].denials), (&b"user:1"[..], 1));
     /// # Ok(())
     /// # }
     /// ```
@@ -454,11 +589,14 @@ impl Limiter {
     ///
     /// As for every call.
     ///
-    /// ```no_run
-    /// # async fn example(limiter: redis_ratelimit_client::Limiter) -> Result<(), redis_ratelimit_client::Error> {
-    /// for policy in limiter.policies().await? {
-    ///     println!("{}: {} denied {}", policy.name, policy.definition, policy.denied);
-    /// }
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    /// let limiter = MemoryLimiter::builder().policies("day WINDOW 1000 1d")?.build();
+    /// limiter.take("user:1", &Window::policy("day")).await?;
+    /// let policies = limiter.policies().await?;
+    /// assert_eq!((policies[0].name.as_str(), policies[0].allowed), ("day", 1));
     /// # Ok(())
     /// # }
     /// ```

@@ -262,6 +262,21 @@ impl Drop for Worker {
 /// and needs a runtime of its own.
 ///
 /// When it is dropped, what it holds is settled in the background; [`Local::close`] waits for that.
+///
+/// ```
+/// use redis_ratelimit_client::{MemoryLimiter, Window};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+/// let limiter = MemoryLimiter::new();
+/// let window = Window::per("100000/min")?;
+/// let local = limiter.local("ingest", &window).build()?;
+/// assert!(local.take(1).await?.is_allowed());
+/// local.close().await?; // settles what is held
+/// assert_eq!(limiter.look("ingest", &window).await?.remaining, 99_999);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Local {
     shared: Arc<Shared>,
 }
@@ -273,23 +288,22 @@ impl std::fmt::Debug for Local {
 }
 
 impl Limiter {
-    /// A limit that is decided in the process, for a window: a [`Local`] reserves a batch of the window, decides by itself
-    /// in less than a microsecond while the lease of the batch lasts, and settles what it spent together with the next
-    /// batch. Over all processes no period ever has more than the limit.
+    /// Creates a limit that is decided in the process, for a window: a [`Local`] reserves a batch of the window, decides by
+    /// itself in less than a microsecond while the lease of the batch lasts, and settles what it spent together with the
+    /// next batch. Over all processes no period ever has more than the limit.
     ///
-    /// A process that dies burns its batch for the whole period. The batches follow demand, as much as is expected within
-    /// half a lease: keep leases short where periods are long.
+    /// A process that dies loses its batch for the whole period. A batch is the amount expected within half a lease, so use
+    /// short leases for long periods.
     ///
-    /// ```no_run
-    /// use redis_ratelimit_client::{Limiter, Window};
-    /// use std::time::Duration;
-    ///
-    /// # async fn example(limiter: Limiter) -> Result<(), redis_ratelimit_client::Error> {
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    /// let limiter = MemoryLimiter::new();
     /// let window = Window::per("100000/min")?;
     /// let local = limiter.local("ingest", &window).lease(Duration::from_millis(200)).build()?;
-    /// if local.take(1).await?.is_allowed() {
-    ///     // ...
-    /// }
+    /// assert!(local.take(1).await?.is_allowed());
     /// local.close().await?; // settles what is held
     /// # Ok(())
     /// # }
@@ -303,6 +317,21 @@ impl Limiter {
 }
 
 /// Builds a [`Local`], see [`Limiter::local`].
+///
+/// ```
+/// use redis_ratelimit_client::{MemoryLimiter, Window};
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+/// let limiter = MemoryLimiter::new();
+/// let window = Window::per("100000/min")?;
+/// let builder = limiter.local("ingest", &window);
+/// let local = builder.lease(Duration::from_millis(200)).leave(1000).build()?;
+/// assert!(local.take(1).await?.is_allowed());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 #[must_use]
 pub struct LocalBuilder<'a> {
@@ -316,12 +345,39 @@ pub struct LocalBuilder<'a> {
 impl LocalBuilder<'_> {
     /// Sets how long a batch may be spent, from 20 ms; the default is 100 ms. The last tenth of it, and at least 2 ms, is
     /// not used.
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    /// let limiter = MemoryLimiter::new();
+    /// let window = Window::per("100000/min")?;
+    /// let local = limiter.local("ingest", &window).lease(Duration::from_secs(60)).build()?;
+    /// local.take(1).await?;
+    /// // The batch is a reservation.
+    /// assert!(limiter.held("ingest").await?[0].left > Duration::from_secs(30));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self
     }
 
     /// Leaves at least this much for others.
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    /// let limiter = MemoryLimiter::new();
+    /// let window = Window::per("100/min")?;
+    /// let local = limiter.local("ingest", &window).leave(100).build()?;
+    /// assert!(!local.take(1).await?.is_allowed());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn leave(mut self, leave: u64) -> Self {
         self.leave = leave;
         self
@@ -332,6 +388,20 @@ impl LocalBuilder<'_> {
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] if the window's period is 0 or the lease is too short.
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    /// let limiter = MemoryLimiter::new();
+    /// let window = Window::per("100000/min")?;
+    /// assert!(limiter.local("ingest", &window).build().is_ok());
+    /// // Too short.
+    /// assert!(limiter.local("ingest", &window).lease(Duration::from_millis(19)).build().is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn build(self) -> Result<Local, Error> {
         let terms = Terms::new(self.key, self.window, self.lease, self.leave)?;
         Ok(Local { shared: Arc::new(Shared::new(Arc::clone(self.core), terms)?) })
@@ -339,14 +409,30 @@ impl LocalBuilder<'_> {
 }
 
 impl Local {
-    /// Decides at once; `None` if the server must be asked, which is begun. A caller may try any number of times: what it
-    /// asks for counts as demand when it is decided.
+    /// Decides immediately. If the server must be asked, it returns `None` and starts to ask. A caller may try any number of
+    /// times: what it asks for counts as demand when it is decided.
     ///
     /// `limit`, `remaining` and `reset_after` of the reply are from the server's last reply.
     ///
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] if `quantity` is 0 or the policy is a semaphore's, and [`Error::Closed`].
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    /// let limiter = MemoryLimiter::new();
+    /// let window = Window::per("100000/min")?;
+    /// let local = limiter.local("ingest", &window).lease(Duration::from_secs(60)).build()?;
+    /// // It holds nothing yet.
+    /// assert!(local.try_take(1)?.is_none());
+    /// tokio::time::sleep(Duration::from_millis(10)).await;
+    /// assert!(local.try_take(1)?.is_some_and(|reply| reply.is_allowed()));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[inline]
     pub fn try_take(&self, quantity: u64) -> Result<Option<Reply>, Error> {
         match self.spend(quantity)? {
@@ -387,7 +473,7 @@ impl Local {
         Ok(reply)
     }
 
-    /// Decides in the process if what it holds is enough, and else asks the server.
+    /// Decides in the process if it holds enough, and otherwise asks the server.
     ///
     /// Dropping the future gives up the wait. What was fetched for it is there for others, and given back when its lease
     /// ends.
@@ -396,6 +482,19 @@ impl Local {
     ///
     /// As [`Local::try_take`]; [`Error::NoRuntime`] if there is none to ask the server in; an error reply of the server; and
     /// what `unreachable` says while no server answers.
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    /// let limiter = MemoryLimiter::new();
+    /// let window = Window::per("5/min")?;
+    /// let local = limiter.local("ingest", &window).build()?;
+    /// assert!(local.take(5).await?.is_allowed());
+    /// assert!(!local.take(1).await?.is_allowed());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[inline]
     pub async fn take(&self, quantity: u64) -> Result<Reply, Error> {
         if let Some(spent) = self.spend(quantity)? {
@@ -474,12 +573,26 @@ impl Local {
         }
     }
 
-    /// Settles what is held, and waits until the server has answered. Takes from then on are [`Error::Closed`].
+    /// Settles what is held, and waits for the reply of the server. Later takes return [`Error::Closed`].
     ///
     /// # Errors
     ///
-    /// That of the server, or that it cannot be reached, unless `unreachable` says what to answer then. What was held
+    /// The error of the server, or [`Error::Unreachable`] unless the limiter's `unreachable` replaces it. What was held
     /// counts when its lease ends.
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{Error, MemoryLimiter, Window};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    /// let limiter = MemoryLimiter::new();
+    /// let local = limiter.local("ingest", &Window::per("5/min")?).build()?;
+    /// local.take(3).await?;
+    /// local.close().await?;
+    /// assert!(limiter.held("ingest").await?.is_empty());
+    /// assert!(matches!(local.take(1).await, Err(Error::Closed)));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn close(&self) -> Result<(), Error> {
         let process = self.shared.current()?;
         begin_closing(&mut process.lock());

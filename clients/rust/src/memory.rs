@@ -60,11 +60,31 @@ pub struct MemoryLimiter(Limiter);
 
 impl MemoryLimiter {
     /// Creates a limiter with the system's clock.
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    /// let reply = MemoryLimiter::new().take("user:1", &Window::per("5/min")?).await?;
+    /// assert_eq!(reply.remaining, 4);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn new() -> MemoryLimiter {
         MemoryLimiter::builder().build()
     }
 
     /// Returns a builder, to set a clock, a share, policies and settings.
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    /// let limiter = MemoryLimiter::builder().policies("day WINDOW 1000 1d")?.share(1, 4)?.build();
+    /// assert_eq!(limiter.take("user:1", &Window::policy("day")).await?.limit, 250);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn builder() -> MemoryLimiterBuilder {
         MemoryLimiterBuilder { clock: None, share: Share::ALL, settings: Vec::new() }
     }
@@ -91,6 +111,24 @@ impl From<MemoryLimiter> for Limiter {
 }
 
 /// Builds a [`MemoryLimiter`].
+///
+/// ```
+/// use redis_ratelimit_client::{MemoryLimiter, Window};
+/// use std::time::{Duration, UNIX_EPOCH};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+/// let limiter = MemoryLimiter::builder()
+///     .clock(|| UNIX_EPOCH + Duration::from_secs(18 * 3600))
+///     .policies("day WINDOW 1000 1d FIXED")?
+///     .setting("timezone", "+08:00")?
+///     .build();
+/// // It is 02:00.
+/// let reply = limiter.take("user:1", &Window::policy("day")).await?;
+/// assert_eq!(reply.reset_after, Duration::from_secs(22 * 3600));
+/// # Ok(())
+/// # }
+/// ```
 #[must_use]
 pub struct MemoryLimiterBuilder {
     clock: Option<Clock>,
@@ -101,6 +139,26 @@ pub struct MemoryLimiterBuilder {
 
 impl MemoryLimiterBuilder {
     /// Takes the time from `clock` instead of [`SystemTime::now`]. While a call waits it is read every 3 ms.
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    /// # use std::sync::Arc;
+    /// # use std::time::{Duration, UNIX_EPOCH};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    /// let now = Arc::new(AtomicU64::new(0));
+    /// let clock = Arc::clone(&now);
+    /// let limiter = MemoryLimiter::builder()
+    ///     .clock(move || UNIX_EPOCH + Duration::from_secs(clock.load(Relaxed)))
+    ///     .build();
+    /// let window = Window::per("5/min")?;
+    /// limiter.take("user:1", &window).quantity(5).await?;
+    /// now.store(60, Relaxed);
+    /// assert!(limiter.take("user:1", &window).await?.is_allowed());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn clock(mut self, clock: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
         self.clock = Some(Arc::new(clock));
         self
@@ -135,6 +193,17 @@ impl MemoryLimiterBuilder {
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] if the server would refuse them.
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    /// let limiter = MemoryLimiter::builder().policies("free WINDOW 2 1d; pro THROTTLE 9 30 60")?.build();
+    /// assert_eq!(limiter.take("user:1", &Window::policy("free")).await?.limit, 2);
+    /// assert!(MemoryLimiter::builder().policies("free").is_err(), "it has no limit");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn policies(self, policies: &str) -> Result<Self, Error> {
         self.setting("policies", policies)
     }
@@ -144,6 +213,18 @@ impl MemoryLimiterBuilder {
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] if there is no setting of this name, or the server would refuse the value.
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Semaphore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    /// let limiter = MemoryLimiter::builder().setting("max-reservations", "1")?.build();
+    /// let jobs = Semaphore::new(5);
+    /// let permit = limiter.acquire("jobs", &jobs).await?;
+    /// assert!(limiter.acquire("jobs", &jobs).await.is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn setting(mut self, name: &str, value: &str) -> Result<Self, Error> {
         let set = MemoryServer::new(fill_random).set(name.as_bytes(), value.as_bytes());
         set.map_err(|why| Error::setting(name, value, &why))?;
@@ -152,6 +233,16 @@ impl MemoryLimiterBuilder {
     }
 
     /// Builds the limiter.
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    /// let limiter = MemoryLimiter::builder().build();
+    /// assert!(limiter.take("user:1", &Window::per("5/min")?).await?.is_allowed());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn build(self) -> MemoryLimiter {
         let MemoryLimiterBuilder { clock, share, settings } = self;
         let mut server = MemoryServer::with_share(share, fill_random);

@@ -8,6 +8,23 @@ use crate::transport::Value;
 use crate::Error;
 
 /// The decision about a call.
+///
+/// ```
+/// use redis_ratelimit_client::{Decision, MemoryLimiter, Semaphore};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+/// let limiter = MemoryLimiter::new();
+/// let jobs = Semaphore::new(1);
+/// let permit = limiter.acquire("jobs", &jobs).await?;
+/// assert_eq!(permit.reply().decision, Decision::Allowed);
+/// // Others hold the only place, and may give it back.
+/// assert_eq!(limiter.look("jobs", &jobs).await?.decision, Decision::Held);
+/// // More than there will ever be.
+/// assert_eq!(limiter.look("jobs", &jobs).quantity(2).await?.decision, Decision::Denied);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Decision {
     /// It took what it asked for.
@@ -21,14 +38,18 @@ pub enum Decision {
 
 /// The answer to a call that asks a limit.
 ///
-/// ```no_run
-/// # use redis_ratelimit_client::{Error, Limiter, Decision, Rate};
-/// # async fn example(limiter: Limiter) -> Result<(), Error> {
-/// let reply = limiter.take("user:1", &Rate::per("30/min")?).await?;
-/// match reply.decision {
-///     Decision::Allowed => println!("{} of {} are left", reply.remaining, reply.limit),
-///     _ => println!("come back in {:?}", reply.retry_after),
-/// }
+/// ```
+/// use redis_ratelimit_client::{MemoryLimiter, Window};
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+/// let limiter = MemoryLimiter::new();
+/// let window = Window::per("5/min")?;
+/// let reply = limiter.take("user:1", &window).quantity(5).await?;
+/// assert_eq!((reply.remaining, reply.limit), (0, 5));
+/// let denied = limiter.take("user:1", &window).await?;
+/// assert!(denied.retry_after > Some(Duration::from_secs(30)));
 /// # Ok(())
 /// # }
 /// ```
@@ -59,6 +80,18 @@ pub struct Reply {
 
 impl Reply {
     /// Returns whether the call was allowed.
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    /// let limiter = MemoryLimiter::new();
+    /// let window = Window::per("1/min")?;
+    /// assert!(limiter.take("user:1", &window).await?.is_allowed());
+    /// assert!(!limiter.take("user:1", &window).await?.is_allowed());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn is_allowed(&self) -> bool {
         self.decision == Decision::Allowed
     }
@@ -149,15 +182,21 @@ impl Reply {
 /// The answer to a call that asks several limits: that of the limit that decides, to which this dereferences, and each
 /// limit's own.
 ///
-/// ```no_run
-/// # use redis_ratelimit_client::{Error, Limiter, Clause, Window};
-/// # async fn example(limiter: Limiter) -> Result<(), Error> {
-/// let plan = Clause::take("{u1}:plan", &Window::per("1000/month")?);
-/// let credits = Clause::take("{u1}:credits", &Window::per("500/y")?);
-/// let reply = limiter.all([plan.or_else(credits)]).await?;
-/// if reply.is_allowed() {
-///     println!("{:?} paid", reply.paid);
-/// }
+/// ```
+/// use redis_ratelimit_client::{Clause, MemoryLimiter, Window};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+/// let limiter = MemoryLimiter::new();
+/// let limits = [
+///     Clause::take("{u1}:rpm", &Window::per("60/min")?),
+///     Clause::take("{u1}:tpm", &Window::per("1000/min")?).quantity(800),
+/// ];
+/// let reply = limiter.all(limits).await?;
+/// assert_eq!(reply.paid, ["{u1}:rpm", "{u1}:tpm"]);
+/// // The second has less left for calls of this kind, so it decides.
+/// assert_eq!((reply.clause, reply.remaining), (2, 200));
+/// assert_eq!(reply.answers[0].remaining, 59);
 /// # Ok(())
 /// # }
 /// ```
@@ -289,6 +328,22 @@ impl fmt::Debug for Id {
 }
 
 /// A live reservation, from [`Limiter::held`](crate::Limiter::held).
+///
+/// ```
+/// use redis_ratelimit_client::{MemoryLimiter, Window};
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+/// let limiter = MemoryLimiter::new();
+/// let tokens = Window::per("100000/min")?;
+/// let reservation = limiter.acquire("tokens", &tokens).quantity(4000).id("job-17").await?;
+/// let held = limiter.held("tokens").await?;
+/// assert_eq!((held[0].id.to_string().as_str(), held[0].quantity), ("job-17", 4000));
+/// assert!(held[0].left > Duration::ZERO);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Held {
@@ -301,6 +356,21 @@ pub struct Held {
 }
 
 /// The state of a key, from [`Limiter::info`](crate::Limiter::info).
+///
+/// ```
+/// use redis_ratelimit_client::{MemoryLimiter, Window};
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+/// let limiter = MemoryLimiter::new();
+/// limiter.take("user:1", &Window::per("5/min")?).await?;
+/// let info = limiter.info("user:1").await?.expect("the key exists");
+/// assert_eq!((info.waiting, info.ban), (0, Duration::ZERO));
+/// assert!(info.ttl >= Duration::from_secs(30));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KeyInfo {
@@ -315,6 +385,20 @@ pub struct KeyInfo {
 }
 
 /// The content of a key.
+///
+/// ```
+/// use redis_ratelimit_client::{KeyState, MemoryLimiter, Window};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+/// let limiter = MemoryLimiter::new();
+/// limiter.take("user:1", &Window::per("5/min")?).quantity(3).await?;
+/// let permit = limiter.acquire("user:1", &Window::per("5/min")?).await?;
+/// let state = limiter.info("user:1").await?.expect("the key exists").state;
+/// assert!(matches!(state, KeyState::Window { events: 3, held: 1, reservations: 1, .. }));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeyState {
@@ -347,6 +431,20 @@ pub enum KeyState {
 }
 
 /// A key that was denied often, from [`Limiter::top`](crate::Limiter::top).
+///
+/// ```
+/// use redis_ratelimit_client::{MemoryLimiter, Window};
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+/// let limiter = MemoryLimiter::new();
+/// limiter.take("user:1", &Window::new(0, Duration::from_secs(60))).await?;
+/// let top = &limiter.top(10, false).await?[0];
+/// assert_eq!((top.key.as_slice(), top.db, top.denials, top.over), (&b"user:1"[..], 0, 1, 0));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TopKey {
@@ -361,6 +459,21 @@ pub struct TopKey {
 }
 
 /// A policy of the server, from [`Limiter::policies`](crate::Limiter::policies).
+///
+/// ```
+/// use redis_ratelimit_client::{MemoryLimiter, Window};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+/// let limiter = MemoryLimiter::builder().policies("once WINDOW 1 1d")?.build();
+/// limiter.take("user:1", &Window::policy("once")).await?;
+/// limiter.take("user:1", &Window::policy("once")).await?;
+/// let policy = &limiter.policies().await?[0];
+/// assert_eq!((policy.name.as_str(), policy.definition.as_str()), ("once", "WINDOW 1 1d"));
+/// assert_eq!((policy.allowed, policy.denied, policy.shadow_denied), (1, 1, 0));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Policy {

@@ -27,11 +27,19 @@ pub(crate) const LEAST_RENEWAL: Duration = Duration::from_millis(5);
 /// The quantity that was used: of one limit a number, of several the numbers by the names of the limits.
 ///
 /// ```
-/// use redis_ratelimit_client::Cost;
+/// use redis_ratelimit_client::{Cost, MemoryLimiter, Window};
 ///
-/// let of_one = Cost::from(1234);
-/// let of_several = Cost::from([("tokens", 1234), ("dollars", 90)]);
-/// let collected: Cost = vec![("tokens", 1234)].into_iter().collect();
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+/// assert_eq!(Cost::from([("tokens", 1234)]), vec![("tokens", 1234)].into_iter().collect());
+///
+/// let limiter = MemoryLimiter::new();
+/// let mut reservation = limiter.acquire("tokens", &Window::per("100000/min")?).await?;
+/// reservation.set(1234)?; // a single limit needs no name
+/// reservation.set([("tokens", 1234)])?;
+/// assert!(reservation.set([("dollars", 90)]).is_err());
+/// # Ok(())
+/// # }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cost(CostOf);
@@ -145,16 +153,20 @@ impl Limits {
 ///
 /// Its leases are renewed as long as it lives.
 ///
-/// ```no_run
-/// # use redis_ratelimit_client::{Error, Limiter, Window};
-/// # async fn ask_model() -> Result<u64, Error> { Ok(0) }
-/// # async fn example(limiter: Limiter) -> Result<(), Error> {
+/// ```
+/// use redis_ratelimit_client::{MemoryLimiter, Window};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+/// # async fn ask_model() -> Result<u64, redis_ratelimit_client::Error> { Ok(1234) }
+/// let limiter = MemoryLimiter::new();
 /// let tokens = Window::per("100000/min")?;
 /// let mut reservation = limiter.acquire("tokens", &tokens).quantity(4000).await?;
 /// // If this fails, all is given back.
 /// let used = ask_model().await?;
 /// reservation.set(used)?;
 /// reservation.apply().await?;
+/// assert_eq!(limiter.look("tokens", &tokens).await?.remaining, 98_766);
 /// # Ok(())
 /// # }
 /// ```
@@ -282,12 +294,34 @@ impl Reservation {
     }
 
     /// Returns the reply to the call that reserved. For a single limit it has one answer.
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Semaphore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    /// let limiter = MemoryLimiter::new();
+    /// let permit = limiter.acquire("jobs", &Semaphore::new(5)).await?;
+    /// assert_eq!(permit.reply().remaining, 4);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn reply(&self) -> &AllReply {
         &self.reply
     }
 
     /// Returns the id of a single reservation. `None` if nothing is reserved: with quantity 0, by a policy in shadow, or
     /// while no server answers.
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Semaphore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    /// let limiter = MemoryLimiter::new();
+    /// let permit = limiter.acquire("jobs", &Semaphore::new(5)).id("job-17").await?;
+    /// assert!(permit.id().is_some_and(|id| *id == *"job-17"));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn id(&self) -> Option<&Id> {
         match self.held.reserved.as_slice() {
             [reserved] => Some(&reserved.id),
@@ -296,6 +330,20 @@ impl Reservation {
     }
 
     /// Returns the names of the limits that are reserved, and the ids of the reservations.
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{Clause, MemoryLimiter, Semaphore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    /// let limiter = MemoryLimiter::new();
+    /// let jobs = Clause::acquire("{u1}:jobs", &Semaphore::new(5)).name("jobs").id("job-17");
+    /// let reservation = limiter.acquire_all([jobs]).await?;
+    /// for (name, id) in reservation.ids() {
+    ///     assert_eq!((name, id.to_string().as_str()), ("jobs", "job-17"));
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn ids(&self) -> impl Iterator<Item = (&str, &Id)> {
         self.held.reserved.iter().map(|each| (each.name.as_str(), &each.id))
     }
@@ -306,6 +354,20 @@ impl Reservation {
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] if there is no such limit, it reserves nothing, or it is a semaphore.
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    /// let limiter = MemoryLimiter::new();
+    /// let tokens = Window::per("100000/min")?;
+    /// let mut reservation = limiter.acquire("tokens", &tokens).quantity(4000).await?;
+    /// reservation.set(1234)?;
+    /// reservation.apply().await?;
+    /// assert_eq!(limiter.look("tokens", &tokens).await?.remaining, 98_766);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn set(&mut self, cost: impl Into<Cost>) -> Result<(), Error> {
         let costs = self.limits.check(cost.into())?;
         self.costs.extend(costs);
@@ -320,6 +382,18 @@ impl Reservation {
     /// # Errors
     ///
     /// [`Error::Lapsed`] if the lease had ended, so that nothing was counted; others as for every call.
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    /// let limiter = MemoryLimiter::new();
+    /// let window = Window::per("5/min")?;
+    /// limiter.acquire("renames", &window).await?.apply().await?;
+    /// assert_eq!(limiter.look("renames", &window).await?.remaining, 4);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn apply(mut self) -> Result<(), Error> {
         let how = Settle::Apply(std::mem::take(&mut self.costs));
         self.settle(how).await
@@ -332,23 +406,40 @@ impl Reservation {
     /// # Errors
     ///
     /// [`Error::Lapsed`] if the lease had ended, so that there was nothing to give back; others as for every call.
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    /// let limiter = MemoryLimiter::new();
+    /// let window = Window::per("5/min")?;
+    /// limiter.acquire("renames", &window).await?.release().await?;
+    /// assert_eq!(limiter.look("renames", &window).await?.remaining, 5);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn release(mut self) -> Result<(), Error> {
         self.settle(Settle::Release).await
     }
 
     /// Restarts the leases, and from then on renews them three times in `lease`.
     ///
-    /// ```no_run
-    /// # use redis_ratelimit_client::{Error, Reservation};
-    /// # async fn example(mut reservation: Reservation) -> Result<(), Error> {
-    /// reservation.renew(std::time::Duration::from_secs(120)).await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
     /// # Errors
     ///
     /// [`Error::Lapsed`] if a lease had ended; others as for every call.
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Semaphore};
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    /// let limiter = MemoryLimiter::new();
+    /// let mut permit = limiter.acquire("jobs", &Semaphore::new(5)).await?;
+    /// permit.renew(Duration::from_secs(120)).await?;
+    /// assert!(limiter.held("jobs").await?[0].left > Duration::from_secs(60));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn renew(&mut self, lease: impl Into<Option<Duration>>) -> Result<(), Error> {
         let Some(lease) = lease.into() else {
             return self.held.settle_held(&Settle::Renew(None)).await;
@@ -364,14 +455,15 @@ impl Reservation {
     /// Leaves the reservation to be settled by its id, as by another process: see [`Limiter::apply`] and
     /// [`Limiter::release`]. Its lease is not renewed any more.
     ///
-    /// ```no_run
-    /// # use redis_ratelimit_client::{Error, Limiter, Semaphore};
-    /// # async fn example(limiter: Limiter) -> Result<(), Error> {
+    /// ```
+    /// # use redis_ratelimit_client::{MemoryLimiter, Semaphore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    /// let limiter = MemoryLimiter::new();
     /// let reply = limiter.acquire("jobs", &Semaphore::new(5)).await?.detach();
-    /// // Later, or elsewhere.
-    /// if let Some(id) = &reply.answers[0].id {
-    ///     limiter.release("jobs", [id]).await?;
-    /// }
+    /// // Later, or in another process.
+    /// let id = reply.id.as_ref().expect("the semaphore is no policy in shadow");
+    /// assert_eq!(limiter.release("jobs", [id]).await?, 1);
     /// # Ok(())
     /// # }
     /// ```

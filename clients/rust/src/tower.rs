@@ -95,6 +95,30 @@ impl RateLimitLayer {
     }
 
     /// Takes 1 from `limit` for each request. `key` makes the key; a request for which it returns `None` is not limited.
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use redis_ratelimit_client::tower::RateLimitLayer;
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # use std::convert::Infallible;
+    /// # use tower::{service_fn, Layer, ServiceExt};
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    /// # let hello = service_fn(|_: Request<String>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+    /// let nobody = Window::new(0, Duration::from_secs(60));
+    /// let layer = RateLimitLayer::new(&MemoryLimiter::new(), &nobody, |request| {
+    ///     // Health checks are not limited.
+    ///     (request.uri.path() != "/health").then_some("site")
+    /// });
+    /// let request = |path| Request::builder().uri(path).body(String::new());
+    /// let health = layer.layer(hello).oneshot(request("/health")?).await?;
+    /// assert_eq!(health.status(), 200);
+    /// let denied = layer.layer(hello).oneshot(request("/")?).await?;
+    /// assert_eq!(denied.status(), 429);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn new<L, K, F>(limiter: &Limiter, limit: &L, key: F) -> RateLimitLayer
     where
         L: Take + Clone,
@@ -118,9 +142,14 @@ impl RateLimitLayer {
     /// `None` is not limited. In the headers the limits have the names of their clauses.
     ///
     /// ```
-    /// use redis_ratelimit_client::tower::RateLimitLayer;
-    /// use redis_ratelimit_client::{Clause, MemoryLimiter, Window};
-    ///
+    /// # use http::{Request, Response};
+    /// # use redis_ratelimit_client::tower::RateLimitLayer;
+    /// # use redis_ratelimit_client::{Clause, MemoryLimiter, Window};
+    /// # use std::convert::Infallible;
+    /// # use tower::{service_fn, Layer, ServiceExt};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    /// # let hello = service_fn(|_: Request<String>| async { Ok::<_, Infallible>(Response::new(String::new())) });
     /// let (minute, day) = (Window::per("60/min")?, Window::per("1000/day")?);
     /// let layer = RateLimitLayer::all(&MemoryLimiter::new(), move |request| {
     ///     let user = request.headers.get("x-user")?.to_str().ok()?;
@@ -129,7 +158,11 @@ impl RateLimitLayer {
     ///         Clause::take(format!("{{{user}}}:day"), &day).name("day"),
     ///     ])
     /// });
-    /// # Ok::<(), redis_ratelimit_client::Error>(())
+    /// let request = Request::builder().header("x-user", "1").body(String::new())?;
+    /// let response = layer.layer(hello).oneshot(request).await?;
+    /// assert_eq!(response.headers()["ratelimit"], r#""minute";r=59;t=60, "day";r=999;t=86400"#);
+    /// # Ok(())
+    /// # }
     /// ```
     pub fn all<F>(limiter: &Limiter, clauses: F) -> RateLimitLayer
     where
@@ -161,12 +194,47 @@ impl<R> RateLimitLayer<R> {
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] for a name that is not printable ASCII.
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use redis_ratelimit_client::tower::RateLimitLayer;
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # use std::convert::Infallible;
+    /// # use tower::{service_fn, Layer, ServiceExt};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    /// # let hello = service_fn(|_: Request<String>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+    /// let layer = RateLimitLayer::new(&MemoryLimiter::new(), &Window::per("5/min")?, |_| Some("site"));
+    /// let service = layer.name("site")?.layer(hello);
+    /// let response = service.oneshot(Request::new(String::new())).await?;
+    /// assert_eq!(response.headers()["ratelimit"], r#""site";r=4;t=60"#);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn name(mut self, name: impl Into<String>) -> Result<Self, Error> {
         self.name = Some(checked_name(name.into())?);
         Ok(self)
     }
 
     /// Adds to the headers who or what the quota of a request is for, such as a tenant. Clients see it.
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use redis_ratelimit_client::tower::RateLimitLayer;
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # use std::convert::Infallible;
+    /// # use tower::{service_fn, Layer, ServiceExt};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    /// # let hello = service_fn(|_: Request<String>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+    /// let layer = RateLimitLayer::new(&MemoryLimiter::new(), &Window::per("5/min")?, |_| Some("site"))
+    ///     .partition_key(|request| Some(request.headers.get("x-tenant")?.as_bytes().to_vec()));
+    /// let request = Request::builder().header("x-tenant", "acme").body(String::new())?;
+    /// let response = layer.layer(hello).oneshot(request).await?;
+    /// assert_eq!(response.headers()["ratelimit"], r#""default";r=4;t=60;pk=:YWNtZQ==:"#);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn partition_key(
         mut self,
         key: impl Fn(&Parts) -> Option<Vec<u8>> + Send + Sync + 'static,
@@ -176,12 +244,46 @@ impl<R> RateLimitLayer<R> {
     }
 
     /// Sets whether `RateLimit` and `RateLimit-Policy` are written; the default is true.
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use redis_ratelimit_client::tower::RateLimitLayer;
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # use std::convert::Infallible;
+    /// # use tower::{service_fn, Layer, ServiceExt};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    /// # let hello = service_fn(|_: Request<String>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+    /// let layer = RateLimitLayer::new(&MemoryLimiter::new(), &Window::per("5/min")?, |_| Some("site"));
+    /// let service = layer.standard(false).layer(hello);
+    /// let response = service.oneshot(Request::new(String::new())).await?;
+    /// assert!(!response.headers().contains_key("ratelimit"));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn standard(mut self, written: bool) -> Self {
         self.standard = written;
         self
     }
 
     /// Sets whether `X-RateLimit-*` are written; the default is true.
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use redis_ratelimit_client::tower::RateLimitLayer;
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # use std::convert::Infallible;
+    /// # use tower::{service_fn, Layer, ServiceExt};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    /// # let hello = service_fn(|_: Request<String>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+    /// let layer = RateLimitLayer::new(&MemoryLimiter::new(), &Window::per("5/min")?, |_| Some("site"));
+    /// let service = layer.x_ratelimit(false).layer(hello);
+    /// let response = service.oneshot(Request::new(String::new())).await?;
+    /// assert!(!response.headers().contains_key("x-ratelimit-limit"));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn x_ratelimit(mut self, written: bool) -> Self {
         self.x_ratelimit = written;
         self
@@ -191,17 +293,23 @@ impl<R> RateLimitLayer<R> {
     /// [`Problem`]:
     ///
     /// ```
-    /// use http::Response;
-    /// use redis_ratelimit_client::http::Problem;
-    /// use redis_ratelimit_client::tower::RateLimitLayer;
-    /// use redis_ratelimit_client::{MemoryLimiter, Rate};
-    ///
-    /// let layer = RateLimitLayer::new(&MemoryLimiter::new(), &Rate::per("5/s")?, |_| Some("all"))
-    ///     .respond(|problem: &Problem| {
-    ///         let response = Response::builder().status(problem.status());
-    ///         response.body("slow down".to_owned()).expect("a valid response")
-    ///     });
-    /// # Ok::<(), redis_ratelimit_client::Error>(())
+    /// # use http::{Request, Response};
+    /// # use redis_ratelimit_client::http::Problem;
+    /// # use redis_ratelimit_client::tower::RateLimitLayer;
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # use std::convert::Infallible;
+    /// # use tower::{service_fn, Layer, ServiceExt};
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    /// # let hello = service_fn(|_: Request<String>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+    /// let nobody = Window::new(0, Duration::from_secs(60));
+    /// let layer = RateLimitLayer::new(&MemoryLimiter::new(), &nobody, |_| Some("site"))
+    ///     .respond(|problem: &Problem| Response::new(format!("{} slow down", problem.status())));
+    /// let response = layer.layer(hello).oneshot(Request::new(String::new())).await?;
+    /// assert_eq!(response.body(), "429 slow down");
+    /// # Ok(())
+    /// # }
     /// ```
     pub fn respond<N>(self, respond: N) -> RateLimitLayer<N> {
         let RateLimitLayer { ask, partition_key, name, standard, x_ratelimit, .. } = self;
@@ -239,6 +347,23 @@ impl<S, R: Clone> Layer<S> for RateLimitLayer<R> {
 }
 
 /// A service whose requests are limited, see [`RateLimitLayer`].
+///
+/// ```
+/// # use http::{Request, Response};
+/// # use redis_ratelimit_client::tower::{RateLimit, RateLimitLayer};
+/// # use redis_ratelimit_client::{MemoryLimiter, Window};
+/// # use std::convert::Infallible;
+/// # use tower::{service_fn, Layer, ServiceExt};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+/// # let hello = service_fn(|_: Request<String>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+/// let layer = RateLimitLayer::new(&MemoryLimiter::new(), &Window::per("1/min")?, |_| Some("site"));
+/// let service: RateLimit<_> = layer.layer(hello);
+/// assert_eq!(service.clone().oneshot(Request::new(String::new())).await?.status(), 200);
+/// assert_eq!(service.oneshot(Request::new(String::new())).await?.status(), 429);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct RateLimit<S, R = ProblemResponse> {
     inner: S,
@@ -246,12 +371,50 @@ pub struct RateLimit<S, R = ProblemResponse> {
 }
 
 /// Makes the response to a request that is refused.
+///
+/// ```
+/// # use http::{Request, Response};
+/// # use redis_ratelimit_client::http::Problem;
+/// # use redis_ratelimit_client::tower::{RateLimitLayer, Respond};
+/// # use redis_ratelimit_client::{MemoryLimiter, Window};
+/// # use std::convert::Infallible;
+/// # use tower::{service_fn, Layer, ServiceExt};
+/// # use std::time::Duration;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+/// # let hello = service_fn(|_: Request<String>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+/// #[derive(Clone)]
+/// struct Text;
+///
+/// impl Respond<String> for Text {
+///     fn respond(&self, problem: &Problem) -> Response<String> {
+///         Response::new(format!("{} slow down", problem.status()))
+///     }
+/// }
+///
+/// let nobody = Window::new(0, Duration::from_secs(60));
+/// let layer = RateLimitLayer::new(&MemoryLimiter::new(), &nobody, |_| Some("site")).respond(Text);
+/// let response = layer.layer(hello).oneshot(Request::new(String::new())).await?;
+/// assert_eq!(response.body(), "429 slow down");
+/// # Ok(())
+/// # }
+/// ```
 pub trait Respond<B> {
     /// Returns the response, to which the headers of the limits are added.
     fn respond(&self, problem: &Problem) -> Response<B>;
 }
 
 /// Responds with problem details: [`Problem`] as JSON.
+///
+/// ```
+/// use http::Response;
+/// use redis_ratelimit_client::http::Problem;
+/// use redis_ratelimit_client::tower::{ProblemResponse, Respond};
+///
+/// let response: Response<String> = ProblemResponse.respond(&Problem::reduced_capacity());
+/// assert_eq!(response.status(), 503);
+/// assert_eq!(response.headers()["content-type"], "application/problem+json");
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProblemResponse;
 
@@ -320,6 +483,23 @@ where
 /// The answers of the limits of a request, in the extensions of the request and of its response.
 ///
 /// With the feature `axum` handlers take it as an argument. It is empty if no limit was asked.
+///
+/// ```
+/// # use http::{Request, Response};
+/// # use redis_ratelimit_client::tower::{RateLimitLayer, RateLimits};
+/// # use redis_ratelimit_client::{MemoryLimiter, Window};
+/// # use std::convert::Infallible;
+/// # use tower::{service_fn, Layer, ServiceExt};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+/// # let hello = service_fn(|_: Request<String>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+/// let layer = RateLimitLayer::new(&MemoryLimiter::new(), &Window::per("5/min")?, |_| Some("site"));
+/// let response = layer.layer(hello).oneshot(Request::new(String::new())).await?;
+/// let limits: &RateLimits = response.extensions().get().expect("put there by the layer");
+/// assert!(limits.tightest().is_some_and(|reply| reply.is_allowed()));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct RateLimits(Arc<Mutex<Vec<ReplyWithOptions>>>);
 
@@ -329,11 +509,47 @@ impl RateLimits {
     }
 
     /// Returns the replies of all layers so far, the outermost first.
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use redis_ratelimit_client::tower::{RateLimitLayer, RateLimits};
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # use std::convert::Infallible;
+    /// # use tower::{service_fn, Layer, ServiceExt};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    /// # let hello = service_fn(|_: Request<String>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+    /// let layer = RateLimitLayer::new(&MemoryLimiter::new(), &Window::per("5/min")?, |_| Some("site"));
+    /// let response = layer.layer(hello).oneshot(Request::new(String::new())).await?;
+    /// let limits: &RateLimits = response.extensions().get().expect("put there by the layer");
+    /// assert_eq!(limits.replies()[0].remaining, 4);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn replies(&self) -> Vec<Reply> {
         self.lock().iter().map(|each| each.reply().clone()).collect()
     }
 
     /// Returns the reply that a client has to follow: the one that denies longest, or else the one with the least left.
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use redis_ratelimit_client::tower::{RateLimitLayer, RateLimits};
+    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    /// # use std::convert::Infallible;
+    /// # use tower::{service_fn, Layer, ServiceExt};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    /// # let hello = service_fn(|_: Request<String>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+    /// let limiter = MemoryLimiter::new();
+    /// let site = RateLimitLayer::new(&limiter, &Window::per("100/min")?, |_| Some("site"));
+    /// let search = RateLimitLayer::new(&limiter, &Window::per("5/min")?, |_| Some("search"));
+    /// let response = site.layer(search.layer(hello)).oneshot(Request::new(String::new())).await?;
+    /// let limits: &RateLimits = response.extensions().get().expect("put there by the layers");
+    /// assert_eq!(limits.tightest().map(|reply| reply.remaining), Some(4));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn tightest(&self) -> Option<Reply> {
         tightest(self.lock().iter().map(ReplyWithOptions::reply)).cloned()
     }

@@ -15,9 +15,25 @@ mod fred;
 mod redis;
 
 /// A future that a trait object returns.
+///
+/// ```
+/// # use redis_ratelimit_client::transport::BoxFuture;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+/// let future: BoxFuture<'static, u64> = Box::pin(async { 5 });
+/// assert_eq!(future.await, 5);
+/// # Ok(())
+/// # }
+/// ```
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// The host and the port of a server.
+///
+/// ```
+/// # use redis_ratelimit_client::transport::Address;
+/// let address = Address { host: "10.0.0.1".to_owned(), port: 6379 };
+/// assert_eq!(address.to_string(), "10.0.0.1:6379");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Address {
     /// A name or an IP address.
@@ -89,6 +105,27 @@ pub trait Transport: Send + Sync + 'static {
 }
 
 /// An open connection, on which several calls may be under way. It is closed when it is dropped.
+///
+/// ```
+/// use redis_ratelimit_client::transport::{BoxFuture, Command, Connection, Failure, Value};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+/// /// Allows everything.
+/// struct Always;
+///
+/// impl Connection for Always {
+///     fn send<'a>(&'a self, commands: &'a [Command]) -> BoxFuture<'a, Result<Vec<Value>, Failure>> {
+///         let reply = Value::Array([0, 1, 1, -1, 0].map(Value::Integer).to_vec());
+///         Box::pin(async move { Ok(vec![reply; commands.len()]) })
+///     }
+/// }
+///
+/// let commands = [Command::new("RL.WINDOW"), Command::new("RL.WINDOW")];
+/// assert_eq!(Always.send(&commands).await.expect("it never fails").len(), 2);
+/// # Ok(())
+/// # }
+/// ```
 pub trait Connection: Send + Sync + 'static {
     /// Sends commands, without others between them, and returns one reply for each. An error reply is a
     /// [`Value::Error`].
@@ -98,6 +135,36 @@ pub trait Connection: Send + Sync + 'static {
 }
 
 /// The reason why a connection could not be opened, or brought no reply.
+///
+/// ```
+/// # use redis_ratelimit_client::transport::*;
+/// # use redis_ratelimit_client::{Error, Limiter, Window};
+/// # use std::sync::Arc;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+/// struct Closed;
+///
+/// impl Transport for Closed {
+///     fn connect(&self, _: Option<Address>) -> BoxFuture<'static, Result<Arc<dyn Connection>, Failure>> {
+///         let failure = Failure { kind: FailureKind::Refused, message: "it is closed".into() };
+///         Box::pin(async { Err(failure) })
+///     }
+/// #
+/// #     fn name(&self) -> String {
+/// #         "closed".into()
+/// #     }
+/// #
+/// #     fn host(&self) -> String {
+/// #         "closed".into()
+/// #     }
+/// }
+///
+/// let limiter = Limiter::new(Servers::single(Closed));
+/// let error = limiter.take("user:1", &Window::per("5/min")?).await.unwrap_err();
+/// assert!(matches!(error, Error::Unreachable { is_sent: false, .. }));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Failure {
     /// The kind of failure.
@@ -107,6 +174,36 @@ pub struct Failure {
 }
 
 /// The kind of a [`Failure`].
+///
+/// ```
+/// # use redis_ratelimit_client::transport::*;
+/// # use redis_ratelimit_client::{Error, Limiter, Window};
+/// # use std::sync::Arc;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+/// struct Closed;
+///
+/// impl Transport for Closed {
+///     fn connect(&self, _: Option<Address>) -> BoxFuture<'static, Result<Arc<dyn Connection>, Failure>> {
+///         let failure = Failure { kind: FailureKind::Login, message: "the password is wrong".into() };
+///         Box::pin(async { Err(failure) })
+///     }
+/// #
+/// #     fn name(&self) -> String {
+/// #         "closed".into()
+/// #     }
+/// #
+/// #     fn host(&self) -> String {
+/// #         "closed".into()
+/// #     }
+/// }
+///
+/// let limiter = Limiter::new(Servers::single(Closed));
+/// let error = limiter.take("user:1", &Window::per("5/min")?).await.unwrap_err();
+/// assert!(matches!(error, Error::Login(_)));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FailureKind {
@@ -128,6 +225,9 @@ pub enum FailureKind {
 /// let mut command = Command::new("RL.HELD");
 /// command.arg(b"jobs");
 /// assert_eq!(command.to_string(), "RL.HELD jobs");
+/// assert_eq!(command.words().len(), 2);
+/// assert_eq!(command.word(1), Some(&b"jobs"[..]));
+/// assert_eq!(command.size(), 11);
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct Command {
@@ -240,6 +340,44 @@ impl fmt::Debug for Command {
 }
 
 /// A reply of a server. Maps are arrays of names and values, as in RESP2.
+///
+/// ```
+/// # use redis_ratelimit_client::transport::*;
+/// # use redis_ratelimit_client::Limiter;
+/// # use std::sync::Arc;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+/// # #[derive(Clone)]
+/// # struct Fixed(Value);
+/// #
+/// # impl Transport for Fixed {
+/// #     fn connect(&self, _: Option<Address>) -> BoxFuture<'static, Result<Arc<dyn Connection>, Failure>> {
+/// #         let connection: Arc<dyn Connection> = Arc::new(self.clone());
+/// #         Box::pin(async { Ok(connection) })
+/// #     }
+/// #
+/// #     fn name(&self) -> String {
+/// #         "fixed".into()
+/// #     }
+/// #
+/// #     fn host(&self) -> String {
+/// #         "fixed".into()
+/// #     }
+/// # }
+/// #
+/// # impl Connection for Fixed {
+/// #     fn send<'a>(&'a self, commands: &'a [Command]) -> BoxFuture<'a, Result<Vec<Value>, Failure>> {
+/// #         Box::pin(async { Ok(vec![self.0.clone(); commands.len()]) })
+/// #     }
+/// # }
+/// // A reply to RL.HELD.
+/// let (id, quantity, left) = (Value::Bytes(b"job-17".to_vec()), Value::Integer(1), Value::Integer(500));
+/// let reply = Value::Array(vec![Value::Array(vec![id, quantity, left])]);
+/// let limiter = Limiter::new(Servers::single(Fixed(reply)));
+/// assert_eq!(limiter.held("jobs").await?[0].id, "job-17");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Value {
@@ -289,6 +427,17 @@ impl fmt::Display for ErrorReply {
 /// The servers that a limiter asks: one, the master that Sentinel names, or a cluster.
 ///
 /// Connections are opened when they are needed.
+///
+/// ```
+/// use redis_ratelimit_client::transport::Servers;
+/// use redis_ratelimit_client::Limiter;
+///
+/// let single = Servers::open("redis://127.0.0.1/")?;
+/// assert_eq!(format!("{single:?}"), r#"Single("127.0.0.1:6379")"#);
+/// let cluster = Servers::open_cluster(["redis://10.0.0.1", "redis://10.0.0.2"])?;
+/// let limiter = Limiter::new(cluster); // connects when it is called
+/// # Ok::<(), redis_ratelimit_client::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Servers(pub(crate) Kind);
 
@@ -301,12 +450,80 @@ pub(crate) enum Kind {
 
 impl Servers {
     /// Creates a single server.
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::transport::*;
+    /// # use redis_ratelimit_client::{Limiter, Window};
+    /// # use std::sync::Arc;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    /// # #[derive(Clone)]
+    /// # struct Fixed(Value);
+    /// #
+    /// # impl Transport for Fixed {
+    /// #     fn connect(&self, _: Option<Address>) -> BoxFuture<'static, Result<Arc<dyn Connection>, Failure>> {
+    /// #         let connection: Arc<dyn Connection> = Arc::new(self.clone());
+    /// #         Box::pin(async { Ok(connection) })
+    /// #     }
+    /// #
+    /// #     fn name(&self) -> String {
+    /// #         "fixed".into()
+    /// #     }
+    /// #
+    /// #     fn host(&self) -> String {
+    /// #         "fixed".into()
+    /// #     }
+    /// # }
+    /// #
+    /// # impl Connection for Fixed {
+    /// #     fn send<'a>(&'a self, commands: &'a [Command]) -> BoxFuture<'a, Result<Vec<Value>, Failure>> {
+    /// #         Box::pin(async { Ok(vec![self.0.clone(); commands.len()]) })
+    /// #     }
+    /// # }
+    /// let reply = Value::Array([0, 5, 4, -1, 60_000].map(Value::Integer).to_vec());
+    /// let limiter = Limiter::new(Servers::single(Fixed(reply)));
+    /// assert_eq!(limiter.take("user:1", &Window::per("5/min")?).await?.remaining, 4);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn single(transport: impl Transport) -> Servers {
         Servers(Kind::Single(Arc::new(transport)))
     }
 
     /// Creates the master of `service`, which `sentinels` name. `node` connects to it, with that address in place of its
     /// own.
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::transport::*;
+    /// # use std::sync::Arc;
+    /// # #[derive(Clone)]
+    /// # struct Fixed(Value);
+    /// #
+    /// # impl Transport for Fixed {
+    /// #     fn connect(&self, _: Option<Address>) -> BoxFuture<'static, Result<Arc<dyn Connection>, Failure>> {
+    /// #         let connection: Arc<dyn Connection> = Arc::new(self.clone());
+    /// #         Box::pin(async { Ok(connection) })
+    /// #     }
+    /// #
+    /// #     fn name(&self) -> String {
+    /// #         "fixed".into()
+    /// #     }
+    /// #
+    /// #     fn host(&self) -> String {
+    /// #         "fixed".into()
+    /// #     }
+    /// # }
+    /// #
+    /// # impl Connection for Fixed {
+    /// #     fn send<'a>(&'a self, commands: &'a [Command]) -> BoxFuture<'a, Result<Vec<Value>, Failure>> {
+    /// #         Box::pin(async { Ok(vec![self.0.clone(); commands.len()]) })
+    /// #     }
+    /// # }
+    /// # let (one, two, node) = (Fixed(Value::Nil), Fixed(Value::Nil), Fixed(Value::Nil));
+    /// let sentinels: [Arc<dyn Transport>; 2] = [Arc::new(one), Arc::new(two)];
+    /// let servers = Servers::sentinel("mymaster", sentinels, node);
+    /// assert_eq!(format!("{servers:?}"), r#"Sentinel("mymaster", ["fixed", "fixed"])"#);
+    /// ```
     pub fn sentinel(
         service: impl Into<String>,
         sentinels: impl IntoIterator<Item = Arc<dyn Transport>>,
@@ -317,6 +534,38 @@ impl Servers {
     }
 
     /// Creates a cluster of which some nodes are known. All nodes have the settings of the first.
+    ///
+    /// ```
+    /// # use redis_ratelimit_client::transport::*;
+    /// # use std::sync::Arc;
+    /// # #[derive(Clone)]
+    /// # struct Fixed(Value);
+    /// #
+    /// # impl Transport for Fixed {
+    /// #     fn connect(&self, _: Option<Address>) -> BoxFuture<'static, Result<Arc<dyn Connection>, Failure>> {
+    /// #         let connection: Arc<dyn Connection> = Arc::new(self.clone());
+    /// #         Box::pin(async { Ok(connection) })
+    /// #     }
+    /// #
+    /// #     fn name(&self) -> String {
+    /// #         "fixed".into()
+    /// #     }
+    /// #
+    /// #     fn host(&self) -> String {
+    /// #         "fixed".into()
+    /// #     }
+    /// # }
+    /// #
+    /// # impl Connection for Fixed {
+    /// #     fn send<'a>(&'a self, commands: &'a [Command]) -> BoxFuture<'a, Result<Vec<Value>, Failure>> {
+    /// #         Box::pin(async { Ok(vec![self.0.clone(); commands.len()]) })
+    /// #     }
+    /// # }
+    /// # let (one, two) = (Fixed(Value::Nil), Fixed(Value::Nil));
+    /// let others: [Arc<dyn Transport>; 1] = [Arc::new(two)];
+    /// let servers = Servers::cluster(Arc::new(one), others);
+    /// assert_eq!(format!("{servers:?}"), r#"Cluster("fixed", ["fixed"])"#);
+    /// ```
     pub fn cluster(
         first: Arc<dyn Transport>,
         others: impl IntoIterator<Item = Arc<dyn Transport>>,

@@ -326,7 +326,8 @@ fn transport(node: impl IntoConnectionInfo) -> Result<RedisTransport, Error> {
 }
 
 impl Servers {
-    /// One server, by a URL such as `redis://127.0.0.1/` or by what else the crate redis makes connections of.
+    /// Creates a single server, by a URL such as `redis://127.0.0.1/` or anything else that the crate redis makes
+    /// connections of.
     ///
     /// `rediss://` needs a feature of that crate: `tokio-rustls-comp` or `tokio-native-tls-comp`.
     ///
@@ -335,9 +336,9 @@ impl Servers {
     /// [`Error::InvalidArgument`] if the URL cannot be parsed.
     ///
     /// ```
-    /// use redis_ratelimit_client::transport::Servers;
-    ///
+    /// # use redis_ratelimit_client::transport::Servers;
     /// let servers = Servers::open("redis://:secret@127.0.0.1:6379/2")?;
+    /// assert_eq!(format!("{servers:?}"), r#"Single("127.0.0.1:6379")"#);
     /// # Ok::<(), redis_ratelimit_client::Error>(())
     /// ```
     #[cfg_attr(docsrs, doc(cfg(feature = "redis")))]
@@ -345,17 +346,19 @@ impl Servers {
         Ok(Servers::single(transport(server)?))
     }
 
-    /// The master of `service`. `node` has its password, database and whether TLS is used; its host and port do not matter.
+    /// Creates the master of `service`, which the sentinels name. `node` has its password, its database and whether TLS is
+    /// used; its host and port do not matter.
     ///
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] if there are no sentinels, or a URL cannot be parsed.
     ///
     /// ```
-    /// use redis_ratelimit_client::transport::Servers;
-    ///
+    /// # use redis_ratelimit_client::transport::Servers;
     /// let sentinels = ["redis://10.0.0.1:26379", "redis://10.0.0.2:26379"];
     /// let servers = Servers::open_sentinel("mymaster", sentinels, "redis://:secret@master")?;
+    /// let shown = r#"Sentinel("mymaster", ["10.0.0.1:26379", "10.0.0.2:26379"])"#;
+    /// assert_eq!(format!("{servers:?}"), shown);
     /// # Ok::<(), redis_ratelimit_client::Error>(())
     /// ```
     #[cfg_attr(docsrs, doc(cfg(feature = "redis")))]
@@ -371,16 +374,16 @@ impl Servers {
         Ok(Servers::sentinel(service, sentinels, transport(node)?))
     }
 
-    /// A cluster, of which some nodes are given. The first has the settings of all.
+    /// Creates a cluster of which some nodes are given. All nodes have the settings of the first.
     ///
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] if there are no nodes, or a URL cannot be parsed.
     ///
     /// ```
-    /// use redis_ratelimit_client::transport::Servers;
-    ///
+    /// # use redis_ratelimit_client::transport::Servers;
     /// let servers = Servers::open_cluster(["redis://10.0.0.1", "redis://10.0.0.2"])?;
+    /// assert_eq!(format!("{servers:?}"), r#"Cluster("10.0.0.1:6379", ["10.0.0.2:6379"])"#);
     /// # Ok::<(), redis_ratelimit_client::Error>(())
     /// ```
     #[cfg_attr(docsrs, doc(cfg(feature = "redis")))]
