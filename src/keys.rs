@@ -3,7 +3,6 @@
 
 use crate::config;
 use crate::environment::POLICIES;
-use crate::redis::call::Call;
 use crate::redis::clock;
 use crate::redis::events::notify;
 use crate::redis::key::ReadKey;
@@ -12,9 +11,8 @@ use crate::redis::under_lock::UnderLock;
 use crate::state::server_window::EmptiedKey;
 use crate::state::{KeyContext, ServerKey};
 use crate::stats;
-use commands::call::Overview;
 use commands::decide::Keyspace;
-use commands::policies::{ListedPolicy, PolicyVerdict};
+use commands::policies::PolicyVerdict;
 use commands::report::MAX_TOP_KEY;
 use engine::db_key::DbKey;
 use engine::decide::Mode;
@@ -32,6 +30,14 @@ fn top<T>(body: impl FnOnce(&mut RecentHeavy) -> T) -> T {
             RecentHeavy::new(usize::try_from(config::NUMBERS.top_keys.get()).unwrap_or(usize::MAX))
         }))
     })
+}
+
+/// Returns the keys with the most denials, the most denied first, and at most `count` of them.
+pub fn most_denied(count: usize) -> Vec<HeavyRow> {
+    match config::NUMBERS.top_keys.get() {
+        0 => Vec::new(),
+        _ => top(|top| top.heaviest(clock::command_time_us(), count)),
+    }
 }
 
 /// Forgets which keys were denied: on RESET, when the setting `top-keys` changes, and before the module is unloaded.
@@ -92,22 +98,5 @@ impl<'e, 'c> Keyspace for ServerKeys<'e, 'c> {
         if config::NOTIFY_DENIED.get() {
             notify(key_ctx.ctx, c"rl.denied", key_ctx.name);
         }
-    }
-}
-
-impl Overview for Call<'_> {
-    fn policies(&self) -> Vec<ListedPolicy> {
-        POLICIES.with(|table| table.list())
-    }
-
-    fn most_denied(&self, count: usize) -> Vec<HeavyRow> {
-        match config::NUMBERS.top_keys.get() {
-            0 => Vec::new(),
-            _ => top(|top| top.heaviest(clock::command_time_us(), count)),
-        }
-    }
-
-    fn forget_denied(&self) {
-        forget_top();
     }
 }

@@ -1,15 +1,19 @@
-//! The calls of this server, as the commands see them.
+//! The calls of this server, as the commands see them: each trait of a call, implemented by what lies below.
 
-use crate::environment::ServerEnvironment;
-use crate::keys::ServerKeys;
+use crate::blocking;
+use crate::environment::{ServerEnvironment, POLICIES};
+use crate::keys::{forget_top, most_denied, ServerKeys};
 use crate::redis::call::Call;
 use crate::redis::clock;
 use crate::redis::context::Context;
 use crate::redis::spread::{spread, Spread};
 use crate::state::reservations::ReadBudget;
 use crate::state::KeyContext;
-use commands::call::{ServerCall, Words};
+use commands::call::{Overview, ServerCall, WaitQueue, Words};
 use commands::error::Error;
+use commands::policies::ListedPolicy;
+use engine::heavy::HeavyRow;
+use engine::request::Request;
 use std::ops::Range;
 
 impl<'a> Words<'a> for Call<'a> {
@@ -56,5 +60,55 @@ impl<'a> ServerCall<'a> for Call<'a> {
 
     fn key(&self, at: usize, now_us: u64) -> Option<KeyContext<'a>> {
         Some(KeyContext { ctx: self.ctx, name: self.key_at(at)?, now_us })
+    }
+}
+
+impl<'a> WaitQueue<'a> for Call<'a> {
+    fn wake(&self, key: KeyContext<'a>) {
+        blocking::wake(key, None);
+    }
+
+    fn release_and_wake(&self, key: KeyContext<'a>, ids: &[&[u8]]) -> Result<usize, Error> {
+        blocking::release_and_wake(key, ids)
+    }
+
+    fn is_barred(&self, key: KeyContext<'a>, leave: u64) -> bool {
+        blocking::is_barred(key, leave)
+    }
+
+    fn id_waits(&self, key: KeyContext<'a>, id: &[u8]) -> bool {
+        blocking::id_waits(key, id)
+    }
+
+    fn waiting_on(&self, key: KeyContext<'a>) -> u64 {
+        blocking::waiting_on(key)
+    }
+
+    fn may_block(&self) -> bool {
+        self.ctx.may_block()
+    }
+
+    fn join(
+        &self,
+        key: KeyContext<'a>,
+        request: &Request,
+        block_ms: u64,
+        wait_us: Option<u64>,
+    ) -> Result<(), Error> {
+        blocking::join(self, key, request, block_ms, wait_us)
+    }
+}
+
+impl Overview for Call<'_> {
+    fn policies(&self) -> Vec<ListedPolicy> {
+        POLICIES.with(|table| table.list())
+    }
+
+    fn most_denied(&self, count: usize) -> Vec<HeavyRow> {
+        most_denied(count)
+    }
+
+    fn forget_denied(&self) {
+        forget_top();
     }
 }

@@ -24,57 +24,11 @@ mod registry;
 mod wait;
 mod work;
 
-pub use registry::{longest_work_us, oldest_wait_ms, restart_timer, waiting};
-pub use wait::{answer, forget, withdraw};
-pub use work::serve_timer;
-
-use crate::redis::call::Call;
-use crate::state::{server_window, KeyContext};
-use commands::call::WaitQueue;
-use commands::error::Error;
-use engine::request::Request;
-use registry::ask;
-
-impl<'a> WaitQueue<'a> for Call<'a> {
-    fn wake(&self, key: KeyContext<'a>) {
-        work::wake(key, None);
-    }
-
-    fn release_and_wake(&self, key: KeyContext<'a>, ids: &[&[u8]]) -> Result<usize, Error> {
-        let (released, emptied) = server_window::release(key, ids)?;
-        work::wake(key, emptied);
-        Ok(released)
-    }
-
-    fn is_barred(&self, key: KeyContext<'a>, leave: u64) -> bool {
-        ask(|lines| lines.is_barred(key.db_key(), leave))
-    }
-
-    fn id_waits(&self, key: KeyContext<'a>, id: &[u8]) -> bool {
-        ask(|lines| lines.id_waits(key.db_key(), id))
-    }
-
-    fn waiting_on(&self, key: KeyContext<'a>) -> u64 {
-        u64::try_from(ask(|lines| lines.waiting_on(key.db_key()))).unwrap_or(u64::MAX)
-    }
-
-    fn may_block(&self) -> bool {
-        self.ctx.may_block()
-    }
-
-    // Out of line, because most calls do not wait.
-    #[cold]
-    #[inline(never)]
-    fn join(
-        &self,
-        key: KeyContext<'a>,
-        request: &Request,
-        block_ms: u64,
-        wait_us: Option<u64>,
-    ) -> Result<(), Error> {
-        wait::join(self, key, request, block_ms, wait_us)
-    }
-}
+pub use registry::{
+    id_waits, is_barred, longest_work_us, oldest_wait_ms, restart_timer, waiting, waiting_on,
+};
+pub use wait::{answer, forget, join, withdraw};
+pub use work::{release_and_wake, serve_timer, wake};
 
 /// Forgets everything before the module is unloaded. The server unloads it only while no call waits.
 pub fn unload() {

@@ -23,6 +23,9 @@ use engine::text::Text;
 
 /// Adds a call that was denied for `wait_us` to the line of its key. It waits for at most `block_ms` milliseconds, or
 /// forever if that is 0.
+// Out of line, because most calls do not wait.
+#[cold]
+#[inline(never)]
 pub fn join(
     call: &Call,
     key_ctx: KeyContext,

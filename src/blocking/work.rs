@@ -16,7 +16,7 @@ use crate::redis::clock;
 use crate::redis::context::{Context, KeyName};
 use crate::redis::key::touch;
 use crate::redis::text::OwnedString;
-use crate::state::server_window::EmptiedKey;
+use crate::state::server_window::{release, EmptiedKey};
 use crate::state::KeyContext;
 use crate::stats;
 use commands::decide::{decide_and_write, give_back};
@@ -39,6 +39,14 @@ pub fn wake<'c>(key_ctx: KeyContext<'c>, emptied: Option<EmptiedKey<'c>>) {
     if has_waiter(key_ctx) {
         wake_line(key_ctx, emptied);
     }
+}
+
+/// Releases the live reservations with these ids, and then tries the head of the line on the key. Returns how many were
+/// released.
+pub fn release_and_wake(key_ctx: KeyContext, ids: &[&[u8]]) -> Result<usize, Error> {
+    let (released, emptied) = release(key_ctx, ids)?;
+    wake(key_ctx, emptied);
+    Ok(released)
 }
 
 #[cold]
