@@ -8,6 +8,7 @@ use crate::redis::events::notify;
 use crate::redis::key::ReadKey;
 use crate::redis::random;
 use crate::redis::under_lock::UnderLock;
+use crate::state::reservations::ReadBudget;
 use crate::state::server_window::EmptiedKey;
 use crate::state::{KeyContext, ServerKey};
 use crate::stats;
@@ -48,18 +49,21 @@ pub fn forget_top() {
 /// The keys of this server.
 #[derive(Default)]
 pub struct ServerKeys<'e, 'c> {
-    /// True for a call over several keys, which together must not take too long to read.
-    pub of_several: bool,
+    /// Bounds what a call over several keys reads.
+    pub budget: Option<ReadBudget>,
     /// Holds the key that a release has just emptied, until a waiter is tried.
     pub emptied: Option<&'e Cell<Option<EmptiedKey<'c>>>>,
 }
 
-impl<'e, 'c> Keyspace for ServerKeys<'e, 'c> {
+impl<'c> Keyspace for ServerKeys<'_, 'c> {
     type Key = KeyContext<'c>;
-    type Store = ServerKey<'e, 'c>;
+    type Store<'k>
+        = ServerKey<'k, 'c>
+    where
+        Self: 'k;
 
-    fn store(&self, key_ctx: KeyContext<'c>, mode: Mode) -> ServerKey<'e, 'c> {
-        ServerKey { key_ctx, mode, of_several: self.of_several, emptied: self.emptied }
+    fn store(&self, key_ctx: KeyContext<'c>, mode: Mode) -> ServerKey<'_, 'c> {
+        ServerKey { key_ctx, mode, budget: self.budget.as_ref(), emptied: self.emptied }
     }
 
     fn new_id(&self) -> Id {

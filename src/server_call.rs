@@ -42,8 +42,7 @@ impl<'a> ServerCall<'a> for Call<'a> {
             Spread::AcrossSlots => return Err(Error::CrossSlot),
             Spread::AcrossNodes => return Err(Error::TryAgain),
         }
-        ReadBudget::refill();
-        Ok(ServerKeys { of_several: true, ..ServerKeys::default() })
+        Ok(ServerKeys { budget: Some(ReadBudget::default()), ..ServerKeys::default() })
     }
 
     fn environment(&self) -> ServerEnvironment {

@@ -23,6 +23,7 @@ use engine::calendar::Zones;
 use engine::db_key::DbKey;
 use engine::decide::Mode;
 use engine::store::Store;
+use reservations::ReadBudget;
 use server_bucket::ServerBucket;
 use server_window::{EmptiedKey, ServerWindow};
 use std::cell::Cell;
@@ -51,8 +52,8 @@ pub struct ServerKey<'e, 'c> {
     pub key_ctx: KeyContext<'c>,
     /// Says whether the key may be written.
     pub mode: Mode,
-    /// True for one of several keys of a call.
-    pub of_several: bool,
+    /// The budget of a call over several keys.
+    pub budget: Option<&'e ReadBudget>,
     /// Holds the key if a release has just emptied it. The first part of the call that opens the key takes it.
     pub emptied: Option<&'e Cell<Option<EmptiedKey<'c>>>>,
 }
@@ -63,10 +64,10 @@ impl<'c> ServerKey<'_, 'c> {
     }
 }
 
-impl<'c> Store for ServerKey<'_, 'c> {
+impl<'e, 'c> Store for ServerKey<'e, 'c> {
     type Error = Error;
     type Bucket = ServerBucket<'c>;
-    type Window = ServerWindow<'c>;
+    type Window = ServerWindow<'e, 'c>;
 
     fn now_us(&self) -> u64 {
         self.key_ctx.now_us
@@ -82,7 +83,7 @@ impl<'c> Store for ServerKey<'_, 'c> {
         ServerBucket::new(self.key_ctx, self.mode)
     }
 
-    fn window(self) -> ServerWindow<'c> {
+    fn window(self) -> ServerWindow<'e, 'c> {
         ServerWindow::new(self)
     }
 }

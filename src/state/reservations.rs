@@ -17,8 +17,8 @@ use engine::reservation::{
 };
 use engine::store;
 use foldhash::quality::RandomState;
+use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap};
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The reservations of a key. An index is put back when this is dropped.
 #[derive(Default)]
@@ -97,12 +97,17 @@ impl<'c> ServerReservations<'c> {
         ServerReservations(Indexed(IndexedReservations { held, ctx, name, len }))
     }
 
-    /// Reads all reservations in `key`, and notes whether `id` is held. Also returns the first element after them.
+    /// Reads all reservations in `key` within the budget, if there is one, and notes whether `id` is held. Also returns the
+    /// first element after them.
     pub fn read(
         key_ctx: KeyContext<'c>,
         key: &mut ReadKey<'c>,
         id: Option<&[u8]>,
+        budget: Option<&ReadBudget>,
     ) -> Result<(ServerReservations<'c>, Option<Element>), Error> {
+        if let Some(budget) = budget {
+            budget.check(key)?;
+        }
         let mut listed =
             ListedReservations { now_us: key_ctx.now_us, ..ListedReservations::default() };
         let mut next_element = None;
@@ -119,7 +124,9 @@ impl<'c> ServerReservations<'c> {
         }
         if listed.members.len() >= indexes::INDEX_FROM {
             if let Some(mut index) = build_index(&listed.members)? {
-                ReadBudget::spend(index.len());
+                if let Some(budget) = budget {
+                    budget.spend(index.len());
+                }
                 index.set_ban(listed.ban);
                 return Ok((ServerReservations::new(index, key_ctx, key.len(), id), next_element));
             }
@@ -433,24 +440,22 @@ impl Holds for ServerReservations<'_> {
 /// Bounds the number of reservations that a call over several keys reads, because reading those of a single key may take
 /// tens of milliseconds. If the next key holds more than what is left of the budget, the call is refused. What has been read
 /// stays in memory, so another call reads the rest.
-pub struct ReadBudget;
+pub struct ReadBudget(Cell<usize>);
 
 /// The budget of a call: the number of reservations that one key may hold by default.
 const MAX_READ: usize = 1 << 16;
 
-/// The rest of the budget.
-static LEFT: AtomicUsize = AtomicUsize::new(0);
+impl Default for ReadBudget {
+    fn default() -> Self {
+        ReadBudget(Cell::new(MAX_READ))
+    }
+}
 
 impl ReadBudget {
-    /// Starts a call over several keys.
-    pub fn refill() {
-        LEFT.store(MAX_READ, Ordering::Relaxed);
-    }
-
     /// Refuses to read the reservations in `key`, which has no index, if they exceed the budget. The first large key never
     /// does.
-    pub fn check(key: &mut ReadKey) -> Result<(), Error> {
-        let (len, left) = (key.len(), LEFT.load(Ordering::Relaxed));
+    fn check(&self, key: &mut ReadKey) -> Result<(), Error> {
+        let (len, left) = (key.len(), self.0.get());
         if len <= indexes::SMALL || len <= left || left == MAX_READ {
             return Ok(());
         }
@@ -463,9 +468,9 @@ impl ReadBudget {
 
     /// Charges for the reservations that were read into a new index. A small index is free, because it may be dropped before
     /// the next call.
-    fn spend(number: usize) {
+    fn spend(&self, number: usize) {
         if number > indexes::SMALL {
-            LEFT.store(LEFT.load(Ordering::Relaxed).saturating_sub(number), Ordering::Relaxed);
+            self.0.set(self.0.get().saturating_sub(number));
         }
     }
 }
@@ -495,7 +500,7 @@ fn read_ahead(key_ctx: KeyContext) {
     let mut key = ReadKey::open(key_ctx.ctx, key_ctx.name);
     if matches!(key.value(), KeyValue::Zset) && key.len() > indexes::SMALL {
         // A foreign set is refused by the next call on it.
-        let _ = ServerReservations::read(key_ctx, &mut key, None);
+        let _ = ServerReservations::read(key_ctx, &mut key, None, None);
     }
 }
 

@@ -23,10 +23,10 @@ use engine::store::{self, BanEdit, WindowEdit};
 use engine::window::EventEdit;
 
 /// A sorted set of events and reservations, for one call.
-pub struct ServerWindow<'c> {
+pub struct ServerWindow<'e, 'c> {
     key_ctx: KeyContext<'c>,
     mode: Mode,
-    of_several: bool,
+    budget: Option<&'e ReadBudget>,
     key: OpenKey<'c>,
     /// The key, if a release has just emptied it. Then nothing is read, as it counts as empty.
     emptied: Option<Box<EmptiedKey<'c>>>,
@@ -34,13 +34,13 @@ pub struct ServerWindow<'c> {
     events: EventSummary,
 }
 
-impl<'c> ServerWindow<'c> {
+impl<'e, 'c> ServerWindow<'e, 'c> {
     /// Creates a key that has not been read yet.
-    pub fn new(at: ServerKey<'_, 'c>) -> ServerWindow<'c> {
+    pub fn new(at: ServerKey<'e, 'c>) -> ServerWindow<'e, 'c> {
         ServerWindow {
             key_ctx: at.key_ctx,
             mode: at.mode,
-            of_several: at.of_several,
+            budget: at.budget,
             key: OpenKey::closed(at.key_ctx),
             emptied: at.take_emptied(),
             reservations: ServerReservations::default(),
@@ -49,7 +49,7 @@ impl<'c> ServerWindow<'c> {
     }
 }
 
-impl<'c> store::WindowKey for ServerWindow<'c> {
+impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
     type Error = Error;
     type Events<'k>
         = EntryReader<'k, 'c>
@@ -73,11 +73,9 @@ impl<'c> store::WindowKey for ServerWindow<'c> {
         match ServerReservations::from_index(key_ctx, reader, id) {
             Some(reservations) => self.reservations = reservations,
             None => {
-                if self.of_several {
-                    ReadBudget::check(reader)?;
-                }
                 let behind;
-                (self.reservations, behind) = ServerReservations::read(key_ctx, reader, id)?;
+                (self.reservations, behind) =
+                    ServerReservations::read(key_ctx, reader, id, self.budget)?;
                 match behind.as_ref().map(decode_entry) {
                     None => {}
                     Some(Ok(newest)) => self.events.newest = Some(newest),
@@ -190,7 +188,7 @@ impl<'c> store::WindowKey for ServerWindow<'c> {
     }
 }
 
-impl ServerWindow<'_> {
+impl ServerWindow<'_, '_> {
     /// Writes the new ban, adds the member of the old one to `remove`, and returns the ban that is in force then.
     #[inline(always)]
     fn write_ban(
@@ -255,7 +253,7 @@ pub fn release<'c>(
     key_ctx: KeyContext<'c>,
     ids: &[&[u8]],
 ) -> Result<(usize, Option<EmptiedKey<'c>>), Error> {
-    let key = ServerKey { key_ctx, mode: Mode::Final, of_several: false, emptied: None };
+    let key = ServerKey { key_ctx, mode: Mode::Final, budget: None, emptied: None };
     let mut window = ServerWindow::new(key);
     store::WindowKey::read(&mut window, None)?;
     let Some(mut key) = window.key.take(key_ctx) else { return Ok((0, None)) };

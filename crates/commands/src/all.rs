@@ -17,6 +17,7 @@ use crate::reply::{self, ReplySink};
 use engine::decide::{decide, Mode, Part, Place};
 use engine::decision::TimeUnit;
 use engine::groups::{denials, whole_reply, PartDecision};
+use engine::store::Store;
 use smallvec::SmallVec;
 
 /// The maximum number of keys in a call.
@@ -41,7 +42,7 @@ pub(crate) fn all<'a, C: WaitQueue<'a>>(call: &C, mode: Mode) -> Result<CallResu
         // Calls that wait come first.
         keys.keys.iter().for_each(|key| call.wake(*key));
     }
-    let mut parts = SmallVec::<[Part<StoreOf<'a, C>>; FEW_KEYS]>::new();
+    let mut parts = SmallVec::<[Part<_>; FEW_KEYS]>::new();
     for (&key, clause) in keys.keys.iter().zip(&clauses) {
         if mode != Mode::Look && clause.request.id().is_some_and(|id| call.id_waits(key, id)) {
             return Err(Error::Duplicate);
@@ -58,22 +59,19 @@ pub(crate) fn all<'a, C: WaitQueue<'a>>(call: &C, mode: Mode) -> Result<CallResu
     reply_to_all(&call.sink(), &clauses, &parts, allowed)
 }
 
-/// A key of the call's server.
-type StoreOf<'a, C> = <<C as ServerCall<'a>>::Keys as Keyspace>::Store;
-
 /// The decisions about the clauses.
 type Parts = SmallVec<[PartDecision; FEW_KEYS]>;
 
 /// Returns a clause as a part of the call. Waiters on its key bar the clause, unless the call only looks.
 // Inlined so that the large value is built in the caller's frame and not copied.
 #[inline(always)]
-fn part<'a, 'r, C: WaitQueue<'a>>(
+fn part<'a, 'r, C: WaitQueue<'a>, S: Store>(
     call: &C,
-    store: StoreOf<'a, C>,
+    store: S,
     key: C::Key,
     clause: &'r Clause,
     mode: Mode,
-) -> Part<'r, StoreOf<'a, C>> {
+) -> Part<'r, S> {
     let Clause { request, place } = clause;
     let barred = mode != Mode::Look && request.takes() && call.is_barred(key, request.leave());
     Part::with_place(store, request, Place { barred, ..*place })

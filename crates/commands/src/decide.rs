@@ -15,10 +15,12 @@ pub trait Keyspace {
     /// Names a key at the time of a call.
     type Key: Copy;
     /// A key, opened for reading or for writing.
-    type Store: Store<Error: Into<Error>>;
+    type Store<'k>: Store<Error: Into<Error>>
+    where
+        Self: 'k;
 
     /// Opens a key for a call in this mode.
-    fn store(&self, key: Self::Key, mode: Mode) -> Self::Store;
+    fn store(&self, key: Self::Key, mode: Mode) -> Self::Store<'_>;
 
     /// Returns when a key expires, in Unix milliseconds. `None` if it never does, or if there is no key.
     fn expires_at_ms(&self, key: Self::Key) -> Option<u64>;

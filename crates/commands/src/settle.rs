@@ -57,7 +57,8 @@ pub(crate) fn renew<'a, C: WaitQueue<'a>>(
     let mut options = Options::new();
     arguments.options(&call.environment(), &mut options, accepted, false)?;
     let (key, _) = first_key(call)?;
-    let store = call.keys().store(key, Mode::Final);
+    let keys = call.keys();
+    let store = keys.store(key, Mode::Final);
     let renewed =
         settle::renew(store, &id, options.number(OptionSet::LEASE)).map_err(Into::into)?;
     call.wake(key);
@@ -70,7 +71,8 @@ pub(crate) fn held<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Error>
         return Err(Error::Arity);
     }
     let (key, _) = first_key(call)?;
-    let mut window = call.keys().store(key, Mode::Look).window();
+    let keys = call.keys();
+    let mut window = keys.store(key, Mode::Look).window();
     window.read(None).map_err(Into::into)?;
     let reservations = window.list_live();
     let sink = call.sink();

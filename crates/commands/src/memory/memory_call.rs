@@ -83,7 +83,10 @@ impl<'a> Words<'a> for MemoryCall<'a> {
 
 impl<'a> Keyspace for &'a MemoryServer {
     type Key = KeyMoment<'a>;
-    type Store = MemoryKey<'a>;
+    type Store<'k>
+        = MemoryKey<'a>
+    where
+        Self: 'k;
 
     fn store(&self, key: KeyMoment<'a>, _mode: Mode) -> MemoryKey<'a> {
         self.keys.key(key.name, key.now_us)
