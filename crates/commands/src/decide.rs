@@ -7,7 +7,7 @@ use engine::decision::{Ask, Decision, Quantity};
 use engine::request::{Limit, Request};
 use engine::reservation::{lease_end_us, Id};
 use engine::settle::{release, SettleOutcome};
-use engine::store::Store;
+use engine::store::{KeyKind, Store};
 use std::slice;
 
 /// The keys of a server, and its counters of the calls on them.
@@ -21,6 +21,13 @@ pub trait Keyspace {
 
     /// Opens a key for a call in this mode.
     fn store(&self, key: Self::Key, mode: Mode) -> Self::Store<'_>;
+
+    /// Returns the kind of limit that a key holds. `None` if there is no key.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotLimit`] if the key holds something else.
+    fn kind(&self, key: Self::Key) -> Result<Option<KeyKind>, Error>;
 
     /// Returns when a key expires, in Unix milliseconds. `None` if it never does, or if there is no key.
     fn expires_at_ms(&self, key: Self::Key) -> Option<u64>;

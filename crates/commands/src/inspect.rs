@@ -8,7 +8,7 @@ use crate::reply::ReplySink;
 use engine::ban::BanNow;
 use engine::decide::Mode;
 use engine::held::Holds;
-use engine::store::{BucketKey, Entries, Reservations, Store, WindowKey};
+use engine::store::{BucketKey, Entries, KeyKind, Reservations, Store, WindowKey};
 
 /// The name and the value of a field in the reply. `None` becomes -1.
 type Field = (&'static str, Option<u64>);
@@ -46,9 +46,11 @@ pub(crate) fn info<'a, C: WaitQueue<'a>>(call: &C) -> Result<CallResult, Error> 
 fn read<K: Keyspace>(keys: &K, key: K::Key) -> Result<Option<(&'static str, Vec<Field>)>, Error> {
     let store = keys.store(key, Mode::Look);
     let now_us = store.now_us();
-    let (kind, mut fields, ban) = match store.bucket().read().map_err(Into::into) {
-        Ok(None) => return Ok(None),
-        Ok(Some(stored)) => {
+    let (kind, mut fields, ban) = match keys.kind(key)? {
+        None => return Ok(None),
+        Some(KeyKind::Bucket) => {
+            let read = store.bucket().read().map_err(Into::into)?;
+            let Some(stored) = read else { return Ok(None) };
             let full_in_us = stored.full_at_us().saturating_sub(now_us);
             let fields = vec![
                 ("full_in", Some(full_in_us.div_ceil(1_000))),
@@ -56,16 +58,12 @@ fn read<K: Keyspace>(keys: &K, key: K::Key) -> Result<Option<(&'static str, Vec<
             ];
             ("bucket", fields, stored.ban())
         }
-        Err(Error::NotString) => {
+        Some(KeyKind::Window) => {
             let mut window = store.window();
-            window.read(None).map_err(|error| match error.into() {
-                Error::NotZset => Error::NotLimit,
-                other => other,
-            })?;
+            window.read(None).map_err(Into::into)?;
             let fields = window_fields(&mut window, now_us).map_err(Into::into)?;
             ("window", fields, window.ban())
         }
-        Err(error) => return Err(error),
     };
     fields.push(("ban", Some(BanNow::at(ban, now_us).left_us().div_ceil(1_000))));
     Ok(Some((kind, fields)))

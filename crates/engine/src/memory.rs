@@ -33,7 +33,7 @@ pub use zset::Zset;
 
 use crate::calendar::Zones;
 use crate::reservation::HeldReservation;
-use crate::store::{BucketKey, Refusal, Store, WindowKey};
+use crate::store::{BucketKey, KeyKind, Refusal, Store, WindowKey};
 use crate::throttle::{BucketEdit, Stored};
 use foldhash::quality::RandomState;
 use memory_window::WindowValue;
@@ -71,15 +71,6 @@ pub struct Memory {
     zones: RefCell<Zones>,
     /// The number of calls since expired keys were dropped.
     calls: Cell<usize>,
-}
-
-/// The kind of limit that a key holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MemoryKind {
-    /// A bucket.
-    Bucket,
-    /// Events and reservations.
-    Window,
 }
 
 impl Memory {
@@ -128,7 +119,7 @@ impl Memory {
     }
 
     /// Returns the kind of limit that a key holds. `None` if there is no such key. Drops the key if it has expired.
-    pub fn kind(&self, name: &[u8], now_us: u64) -> Option<MemoryKind> {
+    pub fn kind(&self, name: &[u8], now_us: u64) -> Option<KeyKind> {
         let mut keys = self.keys.borrow_mut();
         let record = keys.get(name)?;
         if has_expired(record.expires_at_ms, now_us) {
@@ -136,8 +127,8 @@ impl Memory {
             return None;
         }
         match record.value {
-            MemoryValue::Bucket(_) => Some(MemoryKind::Bucket),
-            MemoryValue::Window(_) => Some(MemoryKind::Window),
+            MemoryValue::Bucket(_) => Some(KeyKind::Bucket),
+            MemoryValue::Window(_) => Some(KeyKind::Window),
         }
     }
 
@@ -461,7 +452,7 @@ mod tests {
         let rate = Rate::new(0, 1, 1_000).unwrap();
         let (bucket, count) = (Request::new(Limit::Bucket(rate)), window("1s", 9));
         for (request, kind) in
-            [(bucket, MemoryKind::Bucket), (Request::new(Limit::Window(count)), MemoryKind::Window)]
+            [(bucket, KeyKind::Bucket), (Request::new(Limit::Window(count)), KeyKind::Window)]
         {
             let memory = Memory::default();
             assert!(memory.is_empty());
@@ -474,7 +465,7 @@ mod tests {
             assert_eq!(memory.expires_at_ms(b"k", end_us - 1), Some(last_ms));
             assert_eq!(memory.expires_at_ms(b"k", end_us), None);
             // Another kind of limit may have the key from then on.
-            if kind == MemoryKind::Window {
+            if kind == KeyKind::Window {
                 assert_eq!(memory.look(b"k", &bucket, end_us - 1), Err(Refusal::NotBucket));
                 assert!(memory.look(b"k", &bucket, end_us).is_ok());
             }
@@ -531,7 +522,7 @@ mod tests {
             memory.decide(b"k", &Request::new(limit), now_us, id).unwrap();
             let looked = memory.look(b"k", &Request::new(limit), now_us + 1).unwrap();
             assert_eq!(looked.reset_after_us, lives_us - 1);
-            assert_eq!(memory.kind(b"k", now_us + lives_us - 1), Some(MemoryKind::Window));
+            assert_eq!(memory.kind(b"k", now_us + lives_us - 1), Some(KeyKind::Window));
             // At most one second and as long as the key was in use.
             assert_eq!(memory.kind(b"k", now_us + lives_us + 1_001_000), None);
         }

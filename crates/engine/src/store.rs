@@ -56,6 +56,15 @@ impl Refusal {
     }
 }
 
+/// The kind of limit that a key holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyKind {
+    /// A bucket.
+    Bucket,
+    /// Events and reservations.
+    Window,
+}
+
 /// A key of a store, at one moment.
 pub trait Store: Copy {
     /// The error of reading.
