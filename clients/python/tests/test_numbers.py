@@ -21,19 +21,19 @@ class Numbers(unittest.TestCase):
 
     def test_leases_have_them(self) -> None:
         lease = {
-            "least_ms": leases.LEAST_LEASE_MS,
+            "least_ms": leases.MIN_LEASE_MS,
             "margin": leases.MARGIN,
-            "least_margin_ms": leases.LEAST_MARGIN_SECONDS * 1000,
+            "least_margin_ms": leases.MIN_MARGIN_SECONDS * 1000,
             "denial_ms": leases.DENIAL_SECONDS * 1000,
             "retry_ms": leases.RETRY_SECONDS * 1000,
             "lost_ms": leases.LOST_SECONDS * 1000,
-            "most_late": leases.MOST_LATE,
+            "most_late": leases.MAX_LATE,
         }
         self.assertEqual(lease, NUMBERS["lease"])
         ahead = {
             "round_trips": leases.AHEAD_ROUND_TRIPS,
             "least_ms": leases.AHEAD_SECONDS * 1000,
-            "most_of_lease": leases.AHEAD_MOST,
+            "most_of_lease": leases.MAX_AHEAD,
         }
         self.assertEqual(ahead, NUMBERS["ahead"])
 

@@ -31,7 +31,7 @@ from .parameters import (
 from .replies import Reply, make_reply
 
 #: The shortest lease. As leases are given up early, too little would be left of a shorter one.
-LEAST_LEASE_MS = 20
+MIN_LEASE_MS = 20
 #: The longest that a denial is remembered.
 DENIAL_SECONDS = 0.1
 #: The pause between a settlement that got no reply and the next try.
@@ -41,14 +41,14 @@ RETRY_SECONDS = 0.1
 LOST_SECONDS = 1.0
 #: The part at the end of a lease that is not used, and its least length. It allows for clocks that differ in speed.
 MARGIN = 0.1
-LEAST_MARGIN_SECONDS = 0.002
+MIN_MARGIN_SECONDS = 0.002
 #: The next batch is fetched this many round trips plus this many seconds before it is needed, but no earlier than this part
 #: of a lease.
 AHEAD_ROUND_TRIPS = 2
 AHEAD_SECONDS = 0.002
-AHEAD_MOST = 0.25
+MAX_AHEAD = 0.25
 #: A take fails after this many batches in a row that arrived when their leases were over.
-MOST_LATE = 3
+MAX_LATE = 3
 
 
 def batch_size(expected: float, needed: int, limit: int | None, reservations: int) -> int:
@@ -192,8 +192,8 @@ class Leases:
         if is_semaphore(window):
             raise ValueError("a lease is of a window, and not of a semaphore: the period must not be 0")
         lease_ms = milliseconds("lease", lease)
-        if lease_ms < LEAST_LEASE_MS:
-            raise ValueError(f"lease must be at least {LEAST_LEASE_MS} ms, not {lease!r}")
+        if lease_ms < MIN_LEASE_MS:
+            raise ValueError(f"lease must be at least {MIN_LEASE_MS} ms, not {lease!r}")
         if whole("leave", leave) < 0:
             raise ValueError(f"leave must be at least 0, not {leave}")
         self.key = key
@@ -210,7 +210,7 @@ class Leases:
         self.code: Callable[[Exception], str | None] = lambda _: None
         #: The class of the error of a take whose batches arrive too late.
         self.late_error: type[Exception] = TimeoutError
-        self._spendable_seconds = self.lease - max(self.lease * MARGIN, LEAST_MARGIN_SECONDS)
+        self._spendable_seconds = self.lease - max(self.lease * MARGIN, MIN_MARGIN_SECONDS)
         # In a fixed window, a lapsed reservation may leave as early as the end of its lease.
         least_ms = period_ms(window.period, least=True) if isinstance(window, Window) else None
         calendar = isinstance(window, Window) and window.fixed and (window.start or "").lower() != "first"
@@ -380,7 +380,7 @@ class Leases:
     # Planning.
 
     def _ahead_seconds(self) -> float:
-        return min(AHEAD_ROUND_TRIPS * self._round_trip + AHEAD_SECONDS, self.lease * AHEAD_MOST)
+        return min(AHEAD_ROUND_TRIPS * self._round_trip + AHEAD_SECONDS, self.lease * MAX_AHEAD)
 
     def plan(self) -> Plan | None:
         """Returns what to send now; None if there is nothing to send."""
@@ -559,7 +559,7 @@ class Leases:
         )
         self._denial = None
         self._late = self._late + 1 if batch.has_ended(now, self.wall()) else 0
-        if self._late == MOST_LATE:
+        if self._late == MAX_LATE:
             self._late = 0
             self._keep_error(self.late_error(f"no batch arrived within its lease of {self.lease_ms} ms"))
         if self._is_too_much(asked.need, now):
