@@ -11,7 +11,7 @@ import random
 from collections import deque
 from typing import Any
 
-from redis_ratelimit.leases import Plan
+from redis_ratelimit.leases import Round
 
 from .test_leases import Clock, Model, Process, most_in_a_period
 
@@ -66,15 +66,15 @@ def simulate(limit: int, loads: list[tuple[float, float]], lease: int = 50, seed
         leases = processes[index].leases
         if busy[index]:
             return
-        plan: Plan | None = leases.plan()
-        if plan is None:
+        round_: Round | None = leases.next_round()
+        if round_ is None:
             due = leases.next_at()
             if due is not None and due < look_at[index]:
                 look_at[index] = max(due, clock.now + 0.0001)
                 at(look_at[index], "look", index)
         else:
             busy[index] = True
-            at(clock.now + ROUND_TRIP / 2, "arrive", index, plan)
+            at(clock.now + ROUND_TRIP / 2, "arrive", index, round_)
 
     while queue and queue[0][0] <= moment:
         clock.now, _, what, index, more = heapq.heappop(queue)

@@ -13,7 +13,7 @@ from typing import Any
 
 import redis_ratelimit
 from redis_ratelimit import Rate, Reply, Window, semaphore
-from redis_ratelimit.leases import Leases, Plan
+from redis_ratelimit.leases import Leases, Round
 from redis_ratelimit.libraries import code_of
 
 from .fixtures import LEASES, LIBRARIES, AsyncRecorder, Recorder
@@ -111,12 +111,12 @@ class Process:
         self.leases.wake = lambda: None
         self.leases.start_over()
 
-    def exchange(self) -> Plan | None:
+    def exchange(self) -> Round | None:
         """Sends what is due, and reads the answer."""
-        plan = self.leases.plan()
-        if plan is not None:
-            self.leases.receive(plan, [self.model.carry_out(words) for words in plan.commands])
-        return plan
+        round_ = self.leases.next_round()
+        if round_ is not None:
+            self.leases.receive(round_, [self.model.carry_out(words) for words in round_.commands])
+        return round_
 
     def take(self, quantity: int = 1) -> Reply:
         for turn in range(5):
@@ -176,8 +176,8 @@ class InTheProcess(unittest.TestCase):
         for _ in range(50):
             self.clock.now += 0.01
             process.take()
-            plan = process.exchange()
-            found.append([words[0] for words in plan.commands] if plan else [])
+            round_ = process.exchange()
+            found.append([words[0] for words in round_.commands] if round_ else [])
         self.assertIn(["RL.APPLY", "RL.ACQUIRE"], found)
 
     def test_the_batch_follows_demand(self) -> None:
@@ -224,10 +224,10 @@ class InTheProcess(unittest.TestCase):
     def test_a_batch_counts_from_before_it_was_asked_for(self) -> None:
         process = self.process()
         process.leases.want(5)
-        plan = process.leases.plan()
-        assert plan is not None
+        round_ = process.leases.next_round()
+        assert round_ is not None
         self.clock.now += 0.089
-        process.leases.receive(plan, [process.model.carry_out(words) for words in plan.commands])
+        process.leases.receive(round_, [process.model.carry_out(words) for words in round_.commands])
         self.assertIsNotNone(process.leases.take(1))
         self.clock.now += 0.002
         self.assertIsNone(process.leases.take(1))
@@ -259,16 +259,16 @@ class InTheProcess(unittest.TestCase):
         for arrives in "before", "after":
             process = self.process()
             process.leases.want(5)
-            plan = process.leases.plan()
-            assert plan is not None
+            round_ = process.leases.next_round()
+            assert round_ is not None
             if arrives == "before":
-                process.model.carry_out(plan.commands[0])
-            process.leases.fail(plan, ConnectionError("lost"), True)
-            self.assertIsNone(process.leases.plan(), "not before a pause")
+                process.model.carry_out(round_.commands[0])
+            process.leases.fail(round_, ConnectionError("lost"), True)
+            self.assertIsNone(process.leases.next_round(), "not before a pause")
             self.clock.now += 0.11
             process.exchange()
             if arrives == "after":
-                process.model.carry_out(plan.commands[0])
+                process.model.carry_out(round_.commands[0])
                 self.assertEqual(process.model.hold(), 5)
                 self.clock.now = process.leases.next_at() or 0
                 process.exchange()
@@ -316,7 +316,7 @@ class InTheProcess(unittest.TestCase):
         model = Model(clock, limit, period)
         lease = chance.choice([20, 50, 200])
         processes = [Process(model, lease=lease) for _ in range(chance.randint(1, 5))]
-        under_way: list[tuple[Process, Plan, list[Any] | None, bool]] = []
+        under_way: list[tuple[Process, Round, list[Any] | None, bool]] = []
         spent: list[tuple[float, int]] = []
         for _ in range(1500):
             clock.now += chance.choice([0.0, 0.0001, 0.001, 0.004, 0.03])
@@ -335,22 +335,22 @@ class InTheProcess(unittest.TestCase):
                 elif reply.allowed:
                     spent.append((moment, quantity))
             elif done < 0.75 and not any(each[0] is process for each in under_way):
-                plan = process.leases.plan()
-                if plan is not None:
+                round_ = process.leases.next_round()
+                if round_ is not None:
                     fate = chance.random()
                     arrives = fate < 0.9
                     # What is lost on its way arrives late, or never.
-                    answers = [model.carry_out(words) for words in plan.commands] if arrives else None
-                    under_way.append((process, plan, answers, arrives and fate < 0.8))
+                    answers = [model.carry_out(words) for words in round_.commands] if arrives else None
+                    under_way.append((process, round_, answers, arrives and fate < 0.8))
             elif done < 0.98 and under_way:
-                process, plan, answers, is_answered = under_way.pop(chance.randrange(len(under_way)))
+                process, round_, answers, is_answered = under_way.pop(chance.randrange(len(under_way)))
                 if is_answered:
                     assert answers is not None
-                    process.leases.receive(plan, answers)
+                    process.leases.receive(round_, answers)
                 else:
-                    process.leases.fail(plan, ConnectionError("lost"), True)
+                    process.leases.fail(round_, ConnectionError("lost"), True)
                     if answers is None and chance.random() < 0.5:
-                        for words in plan.commands:
+                        for words in round_.commands:
                             model.carry_out(words)
             elif done > 0.997:
                 processes[at] = Process(model, lease=lease)
@@ -369,14 +369,14 @@ class TheTable(unittest.TestCase):
             leases.monotonic, leases.wall, leases.wake = clock.monotonic, clock.wall, lambda: None
             leases.code = lambda error: code_of(str(error))
             leases.start_over()
-            sent: list[Plan] = []
+            sent: list[Round] = []
             for at, step in enumerate(case["steps"]):
                 with self.subTest(case["name"], at=at):
                     event, given = next(iter(step.items()))
                     found = self.carry_out(leases, clock, sent, event, given)
                     self.assertEqual(found, step.get("is", given), step)
 
-    def carry_out(self, leases: Leases, clock: Clock, sent: list[Plan], event: str, given: Any) -> Any:
+    def carry_out(self, leases: Leases, clock: Clock, sent: list[Round], event: str, given: Any) -> Any:
         """What came of an event: what the case says, or `given` if there is nothing to tell."""
         if event == "take":
             try:
@@ -388,11 +388,11 @@ class TheTable(unittest.TestCase):
                 *(reply.retry_after_ms, reply.reset_after_ms),
             ]
         if event == "plan":
-            plan = leases.plan()
-            if plan is None:
+            round_ = leases.next_round()
+            if round_ is None:
                 return []
-            sent.append(plan)
-            return [re.sub(r"\S{16,}-(\d+)", r"#\1", " ".join(map(str, words))) for words in plan.commands]
+            sent.append(round_)
+            return [re.sub(r"\S{16,}-(\d+)", r"#\1", " ".join(map(str, words))) for words in round_.commands]
         if event == "next_at":
             at = leases.next_at()
             return None if at is None else round((at - 1000) * 1000, 3)

@@ -15,7 +15,7 @@ from . import calls
 from .calls import Call, Key, Reserved
 from .core import Core, Unreachable
 from .io_asyncio import Awaiting
-from .leases import Plan
+from .leases import Round
 from .libraries import Client
 from .local import InProcess
 from .memory import MemoryBase, MemoryCore, plain_words
@@ -64,18 +64,18 @@ class Local(InProcess):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
         self._due: asyncio.Future[None] | None = None
-        self._plan: Plan | None = None
+        self._round: Round | None = None
         self._waiting: list[asyncio.Future[None]] = []
 
     def _wake(self) -> None:
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
-            # The event loop before this one may have ended while a plan was being executed.
-            plan, self._plan = self._plan, None
+            # The event loop before this one may have ended while a round was under way.
+            round_, self._round = self._round, None
             self._task, self._due, self._waiting = None, None, []
             self._loop = loop
-            if plan is not None:
-                self._leases.fail(plan, ConnectionError("the event loop ended"), True)
+            if round_ is not None:
+                self._leases.fail(round_, ConnectionError("the event loop ended"), True)
         if self._task is None or self._task.done():
             self._task = loop.create_task(self._work())
         elif self._due is not None:
@@ -120,21 +120,21 @@ class Local(InProcess):
         leases, loop = self._leases, asyncio.get_running_loop()
         while self._loop is loop:
             with leases.lock:
-                plan = self._plan = leases.plan()
-                at = leases.next_at() if plan is None else None
-                if plan is None and at is None:
+                round_ = self._round = leases.next_round()
+                at = leases.next_at() if round_ is None else None
+                if round_ is None and at is None:
                     self._task = None
-            if plan is None:
+            if round_ is None:
                 self._wake_waiting()
                 if at is None:
                     return
                 await self._sleep(at - leases.monotonic())
                 continue
             self._core.enter_loop()
-            replies = await self._exchange(plan)
+            replies = await self._exchange(round_)
             with leases.lock:
-                self._plan = None
-                self._report(plan, replies)
+                self._round = None
+                self._report(round_, replies)
             self._wake_waiting()
 
     async def _sleep(self, seconds: float) -> None:

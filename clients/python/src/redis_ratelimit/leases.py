@@ -15,7 +15,6 @@ from math import ceil, exp
 from threading import Lock
 from typing import Any, NamedTuple, Union
 
-from . import replies
 from .calls import Key
 from .parameters import (
     Duration,
@@ -28,7 +27,7 @@ from .parameters import (
     period_ms,
     whole,
 )
-from .replies import Reply, make_reply
+from .replies import Reply, make_reply, read_id, read_id_and_granted
 
 #: The shortest lease. As leases are given up early, too little would be left of a shorter one.
 MIN_LEASE_MS = 20
@@ -90,7 +89,7 @@ class Batch:
         return now >= self.until or wall >= self.wall_until
 
 
-class Lost(NamedTuple):
+class LostReservation(NamedTuple):
     """A reservation that may have been made, as its reply was lost. It is released twice."""
 
     id: str
@@ -98,28 +97,28 @@ class Lost(NamedTuple):
     again_at: float | None = None
 
 
-class Asked(NamedTuple):
-    """A reservation that the server is asked for."""
+class Request(NamedTuple):
+    """A reservation to make."""
 
     id: str
     quantity: int
     #: The part of the quantity that a take waits for.
-    need: int
+    needed: int
     #: True if less than all would not help. A denial then says when all is available.
     exactly: bool = False
 
 
-class Force(NamedTuple):
+class ForcedCount(NamedTuple):
     """The quantity that was spent of a reservation which the server has lost. It is counted with FORCE."""
 
     quantity: int
 
 
-Item = Union[Lost, Batch, Force, Asked]
+Item = Union[LostReservation, Batch, ForcedCount, Request]
 
 
-class Plan(NamedTuple):
-    """The commands of one pipeline, one for each item."""
+class Round(NamedTuple):
+    """Commands to send together, one for each item."""
 
     sent_at: float
     wall_sent_at: float
@@ -159,23 +158,14 @@ class Denial(NamedTuple):
     at: float
     until: float
 
-    def reply_to(self, quantity: int, leave: int, left: int, now: float) -> Reply:
-        """Returns the reply to a take at the time `now`, when the process still holds `left`."""
-        reply = self.reply
-        passed_ms = int((now - self.at) * 1000)
-        retry_ms = reply.retry_after_ms
-        if retry_ms is not None:
-            retry_ms = None if quantity + leave > reply.limit else max(1, retry_ms - passed_ms)
-        return Reply(reply.limited, reply.limit, left, retry_ms, max(0, reply.reset_after_ms - passed_ms))
-
 
 class Leases:
     """The batches of one key. The lock must be held when a method is called, except for start_over(), take() and
     outrun_reply(), which must be called without it. is_settled may be read without it.
 
     A caller tries take(). If that returns None, the caller calls want() and tries again after the next round. The thread or
-    task that does the I/O sends what plan() returns and reports the outcome with receive() or fail(), until plan() returns
-    None. Then it waits until next_at() or until wake() is called.
+    task that does the I/O sends what next_round() returns and reports the outcome with receive() or fail(), until
+    next_round() returns None. Then it waits until next_at() or until wake() is called.
     """
 
     def __init__(
@@ -204,7 +194,7 @@ class Leases:
         #: The clocks. A test may replace both.
         self.monotonic = clock or time.monotonic
         self.wall = clock or time.time
-        #: Called when plan() has something to do, with the lock held. It must not block.
+        #: Called when next_round() has something to do, with the lock held. It must not block.
         self.wake: Any = None
         #: Returns the code of an error reply.
         self.code: Callable[[Exception], str | None] = lambda _: None
@@ -223,12 +213,12 @@ class Leases:
         self.lock = Lock()
         self.pid = os.getpid()
         self._prefix = secrets.token_hex(12)
-        self._made = 0
+        self._requests = 0
         self._batches: deque[Batch] = deque()
-        #: The batches to be settled.
-        self._done: list[Batch] = []
-        self._lost: list[Lost] = []
-        self._forces: list[Force] = []
+        #: The batches to settle.
+        self._settling: list[Batch] = []
+        self._lost: list[LostReservation] = []
+        self._forced: list[ForcedCount] = []
         #: The largest quantity of a take that waits for the server.
         self._wanted = 0
         #: The quantity that a take still lacks after the server has granted less than it needs.
@@ -238,7 +228,7 @@ class Leases:
         self._is_semaphore = False
         #: Increases each time that waiting takes should try again.
         self.rounds = 0
-        #: The number of plans that failed.
+        #: The number of rounds that failed.
         self.failures = 0
         #: The last error, and the round in which it occurred. A thread that waited for that round may read it a round later.
         self.error: Exception | None = None
@@ -246,7 +236,7 @@ class Leases:
         self._under_way = False
         self._retry_at = float("-inf")
         self._demand = Demand(self.lease, self.monotonic())
-        self._round_trip = 0.001
+        self._round_trip_seconds = 0.001
         #: True if the server last granted less than was asked for. Then nothing is fetched ahead.
         self._is_full = False
         #: The number of batches in a row that arrived when their leases were over.
@@ -315,8 +305,17 @@ class Leases:
             return Reply(1, limit, self._remaining + left, None, self._reset_ms)
         denial = self._denial
         if denial is not None and now < denial.until and quantity - left >= denial.short:
-            return denial.reply_to(quantity, self.leave, left, now)
+            return self._denied(denial, quantity, left, now)
         return None
+
+    def _denied(self, denial: Denial, quantity: int, left: int, now: float) -> Reply:
+        """Returns the reply to a take by a remembered denial, while `left` is held."""
+        reply = denial.reply
+        passed_ms = int((now - denial.at) * 1000)
+        retry_ms = reply.retry_after_ms
+        if retry_ms is not None:
+            retry_ms = None if quantity + self.leave > reply.limit else max(1, retry_ms - passed_ms)
+        return Reply(reply.limited, reply.limit, left, retry_ms, max(0, reply.reset_after_ms - passed_ms))
 
     def _left(self) -> int:
         return sum(batch.left for batch in self._batches)
@@ -346,7 +345,7 @@ class Leases:
 
     def _settle(self, batch: Batch) -> None:
         if batch.id is not None:
-            self._done.append(batch)
+            self._settling.append(batch)
 
     def want(self, quantity: int, is_counted: bool = False) -> int:
         """Records that a take waits for the server. Returns the value of `rounds` at which it tries again."""
@@ -374,15 +373,15 @@ class Leases:
 
     @property
     def is_settled(self) -> bool:
-        """True if nothing is held, and no plan is being executed."""
-        return not (self._batches or self._done or self._lost or self._forces or self._under_way)
+        """True if nothing is held, and no round is under way."""
+        return not (self._batches or self._settling or self._lost or self._forced or self._under_way)
 
-    # Planning.
+    # Rounds.
 
     def _ahead_seconds(self) -> float:
-        return min(AHEAD_ROUND_TRIPS * self._round_trip + AHEAD_SECONDS, self.lease * MAX_AHEAD)
+        return min(AHEAD_ROUND_TRIPS * self._round_trip_seconds + AHEAD_SECONDS, self.lease * MAX_AHEAD)
 
-    def plan(self) -> Plan | None:
+    def next_round(self) -> Round | None:
         """Returns what to send now; None if there is nothing to send."""
         now, wall = self.monotonic(), self.wall()
         self._demand.update(now)
@@ -391,32 +390,32 @@ class Leases:
         if self._closing or (is_idle and not self._wanted):
             while self._batches:
                 self._settle(self._batches.popleft())
-        asked = self._next_request(now, is_idle)
+        request = self._next_request(now, is_idle)
         items: list[Item] = []
-        if asked is not None or now >= self._retry_at:
+        if request is not None or now >= self._retry_at:
             items += [lost for lost in self._lost if self._closing or lost.again_at is None or now >= lost.again_at]
-            items += [*self._done, *self._forces]
-        if asked is not None:
-            items.append(asked)
+            items += [*self._settling, *self._forced]
+        if request is not None:
+            items.append(request)
         if not items:
             self._end_round()
             return None
-        self._done = []
-        self._forces = []
+        self._settling = []
+        self._forced = []
         self._lost = [lost for lost in self._lost if lost not in items]
         self._wanted = 0
         self._under_way = True
-        return Plan(now, wall, items, [self._command(item) for item in items])
+        return Round(now, wall, items, [self._command(item) for item in items])
 
     def _command(self, item: Item) -> tuple[Word, ...]:
-        if isinstance(item, Lost):
+        if isinstance(item, LostReservation):
             return "RL.RELEASE", self.key, item.id
         if isinstance(item, Batch):
             assert item.id is not None
             return ("RL.APPLY", self.key, item.id, item.spent) if item.spent else ("RL.RELEASE", self.key, item.id)
         limit = limit_words(self.window, Window)
         options: tuple[Word, ...] = self.window.options() if isinstance(self.window, Window) else ()
-        if isinstance(item, Force):
+        if isinstance(item, ForcedCount):
             return "RL.WINDOW", self.key, *limit, item.quantity, *options, "FORCE", "MS"
         if self.leave:
             options += "LEAVE", self.leave
@@ -432,8 +431,8 @@ class Leases:
             self.error = None
             self.rounds += 1
 
-    def _next_request(self, now: float, is_idle: bool) -> Asked | None:
-        """Returns what to ask the server for, if anything."""
+    def _next_request(self, now: float, is_idle: bool) -> Request | None:
+        """Returns the reservation to request now, if any."""
         if self._closing or self._is_semaphore:
             return None
         left = self._left()
@@ -462,16 +461,16 @@ class Leases:
         """Returns the quantity that is expected to be asked for within half a lease."""
         return self._demand.rate * self.lease / 2
 
-    def _request(self, need: int, exactly: bool = False) -> Asked:
-        self._made += 1
-        size = need if exactly else batch_size(self._expected(), need, self._limit, self._reservations)
-        return Asked(f"{self._prefix}-{self._made}", size, need, exactly)
+    def _request(self, needed: int, exactly: bool = False) -> Request:
+        self._requests += 1
+        size = needed if exactly else batch_size(self._expected(), needed, self._limit, self._reservations)
+        return Request(f"{self._prefix}-{self._requests}", size, needed, exactly)
 
     def next_at(self) -> float | None:
-        """Returns when plan() will have something to do even if nothing is taken; None if never."""
+        """Returns when next_round() will have something to do even if nothing is taken; None if never."""
         now = self.monotonic()
         times = [self._retry_at if lost.again_at is None else lost.again_at for lost in self._lost]
-        if self._done or self._forces:
+        if self._settling or self._forced:
             times.append(max(now, self._retry_at))
         if self._batches:
             # By the wall clock a batch may end earlier. Then take() notices it and spends no more.
@@ -480,34 +479,36 @@ class Leases:
             times += [min(ends), self._demand.asked_at + self.lease, *([soon] if soon > now else [])]
         return min(times, default=None)
 
-    # The outcome of a plan.
+    # The outcome of a round.
 
-    def receive(self, plan: Plan, answers: list[Any]) -> None:
-        """Reads the replies to a plan, some of which may be errors."""
+    def receive(self, round_: Round, replies: list[Any]) -> None:
+        """Reads the replies to a round, some of which may be errors."""
         now = self.monotonic()
-        self._round_trip += (now - plan.sent_at - self._round_trip) / 8
-        if isinstance(plan.items[-1], Asked):
+        self._round_trip_seconds += (now - round_.sent_at - self._round_trip_seconds) / 8
+        if isinstance(round_.items[-1], Request):
             self.error = None
-        for item, answer in zip(plan.items, answers, strict=True):
-            if isinstance(answer, Exception):
-                self._keep_error(answer)
+        for item, reply in zip(round_.items, replies, strict=True):
+            if isinstance(reply, Exception):
+                self._keep_error(reply)
                 if isinstance(item, Batch):
-                    self._keep_refused(item, answer, now)
-            elif isinstance(item, Lost):
-                if answer == 0 and item.again_at is None:
-                    self._lost.append(Lost(item.id, now + self.lease + LOST_SECONDS))
+                    self._keep_refused(item, reply, now)
+            elif isinstance(item, LostReservation):
+                if reply == 0 and item.again_at is None:
+                    self._lost.append(LostReservation(item.id, now + self.lease + LOST_SECONDS))
             elif isinstance(item, Batch):
-                if answer == 0 and item.spent and not item.tried and self._is_held(item, now):
-                    self._forces.append(Force(item.spent))
-            elif isinstance(item, Asked):
-                read = replies.read_id if item.exactly else replies.read_id_and_granted
-                self._read(plan, item, read(answer), now)
+                if reply == 0 and item.spent and not item.tried and self._is_held(item, now):
+                    self._forced.append(ForcedCount(item.spent))
+            elif isinstance(item, Request):
+                read = read_id if item.exactly else read_id_and_granted
+                self._read(round_, item, read(reply), now)
         if self._is_semaphore:
             # A semaphore's reservations can only be released.
-            self._lost += [Lost(batch.id) for batch in (*self._batches, *self._done) if batch.id is not None]
+            self._lost += [
+                LostReservation(batch.id) for batch in (*self._batches, *self._settling) if batch.id is not None
+            ]
             self._batches.clear()
-            self._done = []
-        self._finish_plan()
+            self._settling = []
+        self._finish_round()
 
     def _is_held(self, batch: Batch, now: float) -> bool:
         """Returns whether the reservation of a batch cannot have ended by itself."""
@@ -519,42 +520,42 @@ class Leases:
         if isinstance(self.window, str) and self.code(error) == "ERR":
             # A correct RL.APPLY has the code ERR only if the reservation is a semaphore's.
             self._is_semaphore = True
-            self._done.append(batch)
+            self._settling.append(batch)
         elif not batch.spent:
             assert batch.id is not None
-            self._lost.append(Lost(batch.id))
+            self._lost.append(LostReservation(batch.id))
         elif self._is_held(batch, now) and not self._closing:
             # The server may have just become a replica, for example. What was spent is not given back: it is settled
             # later, or the server counts it when the lease has ended.
-            self._done.append(batch)
+            self._settling.append(batch)
             self._retry_at = now + RETRY_SECONDS
 
-    def _read(self, plan: Plan, asked: Asked, reply: Reply, now: float) -> None:
-        """Reads the reply to a reservation that was asked for."""
-        granted = (asked.quantity if reply.allowed else 0) if asked.exactly else reply.granted or 0
+    def _read(self, round_: Round, request: Request, reply: Reply, now: float) -> None:
+        """Reads the reply to a request."""
+        granted = (request.quantity if reply.allowed else 0) if request.exactly else reply.granted or 0
         self._limit = reply.limit
         self._limit_until = now + DENIAL_SECONDS
-        if not asked.exactly:
+        if not request.exactly:
             self._reservations = max(1, reply.reservations or 0)
         self._remaining = reply.remaining
         self._reset_ms = reply.reset_after_ms
-        self._is_full = granted < asked.quantity
+        self._is_full = granted < request.quantity
         # A take that got less than it needs then asks for exactly the rest.
-        self._short = max(0, asked.need - granted) if granted else 0
+        self._short = max(0, request.needed - granted) if granted else 0
         if not reply.allowed:
             # With ATMOST, a denial means that not even one unit is available.
-            short = asked.quantity if asked.exactly else 1
+            short = request.quantity if request.exactly else 1
             retry = DENIAL_SECONDS if reply.retry_after_ms is None else reply.retry_after_ms / 1000
             self._denial = Denial(reply, short, now, now + min(DENIAL_SECONDS, retry))
         elif granted:
-            self._hold(plan, asked, reply, granted, now)
+            self._hold(round_, request, reply, granted, now)
 
-    def _hold(self, plan: Plan, asked: Asked, reply: Reply, granted: int, now: float) -> None:
+    def _hold(self, round_: Round, request: Request, reply: Reply, granted: int, now: float) -> None:
         batch = Batch(
-            None if reply.id is None else asked.id,
+            None if reply.id is None else request.id,
             granted,
-            plan.sent_at + self._spendable_seconds,
-            plan.wall_sent_at + self._spendable_seconds,
+            round_.sent_at + self._spendable_seconds,
+            round_.wall_sent_at + self._spendable_seconds,
             0 if self._is_full else min(granted - 1, self._low()),
         )
         self._denial = None
@@ -562,7 +563,7 @@ class Leases:
         if self._late == MAX_LATE:
             self._late = 0
             self._keep_error(self.late_error(f"no batch arrived within its lease of {self.lease_ms} ms"))
-        if self._is_too_much(asked.need, now):
+        if self._is_too_much(request.needed, now):
             # It was reserved for a take that can never be allowed.
             self._settle(batch)
             return
@@ -570,24 +571,24 @@ class Leases:
             each.low = 0
         self._batches.append(batch)
 
-    def fail(self, plan: Plan, error: Exception, is_sent: bool) -> None:
-        """Records that a plan got no replies. `is_sent` is true if the server may have received it."""
+    def fail(self, round_: Round, error: Exception, is_sent: bool) -> None:
+        """Records that a round got no replies. `is_sent` is true if the server may have received it."""
         self._keep_error(error)
         self._retry_at = self.monotonic() + RETRY_SECONDS
-        for item in plan.items:
+        for item in round_.items:
             if isinstance(item, Batch):
                 item.tried = item.tried or is_sent
-                self._done.append(item)
-            elif isinstance(item, Lost):
+                self._settling.append(item)
+            elif isinstance(item, LostReservation):
                 self._lost.append(item)
-            elif isinstance(item, Force):
+            elif isinstance(item, ForcedCount):
                 # If it was sent, it may have been counted.
                 if not is_sent:
-                    self._forces.append(item)
+                    self._forced.append(item)
             elif is_sent:
-                self._lost.append(Lost(item.id))
+                self._lost.append(LostReservation(item.id))
         self.failures += 1
-        self._finish_plan()
+        self._finish_round()
 
     def _keep_error(self, error: Exception) -> None:
         self.error, self._error_round = error, self.rounds + 1
@@ -596,6 +597,6 @@ class Leases:
         """Returns the last error, if it occurred in the round `awaited` or later."""
         return self.error if self._error_round >= awaited else None
 
-    def _finish_plan(self) -> None:
+    def _finish_round(self) -> None:
         self._under_way = False
         self.rounds += 1

@@ -83,8 +83,8 @@ class Local(InProcess):
         lingered = False
         while True:
             with leases.lock:
-                plan = leases.plan()
-                if plan is None:
+                round_ = leases.next_round()
+                if round_ is None:
                     answered.notify_all()
                     at = leases.next_at()
                     if at is None and lingered:
@@ -93,9 +93,9 @@ class Local(InProcess):
                     was_notified = due.wait(self.LINGER_SECONDS if at is None else max(0.0, at - leases.monotonic()))
                     lingered = at is None and not was_notified
                     continue
-            replies = run(self._exchange(plan))
+            replies = run(self._exchange(round_))
             with leases.lock:
-                self._report(plan, replies)
+                self._report(round_, replies)
                 answered.notify_all()
 
     def close(self) -> None:

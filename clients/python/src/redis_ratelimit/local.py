@@ -9,7 +9,7 @@ from typing import Any
 from . import calls
 from .calls import Key
 from .core import Core, Failed
-from .leases import Leases, Plan
+from .leases import Leases, Round
 from .parameters import Duration, WindowLike, whole
 from .replies import Reply
 
@@ -47,18 +47,18 @@ class InProcess:
         if whole("quantity", quantity) < 1:
             raise ValueError(f"quantity must be at least 1, not {quantity}")
 
-    async def _exchange(self, plan: Plan) -> list[Any] | Failed:
+    async def _exchange(self, round_: Round) -> list[Any] | Failed:
         try:
-            return await self._core.send_all(self._leases.key, plan.commands)
+            return await self._core.send_all(self._leases.key, round_.commands)
         except Exception as error:
             return Failed(error, True)
 
-    def _report(self, plan: Plan, replies: list[Any] | Failed) -> None:
-        """Reports the outcome of a plan. Called with the lock held."""
+    def _report(self, round_: Round, replies: list[Any] | Failed) -> None:
+        """Reports the outcome of a round. Called with the lock held."""
         if isinstance(replies, Failed):
-            self._leases.fail(plan, replies.error, replies.is_sent)
+            self._leases.fail(round_, replies.error, replies.is_sent)
         else:
-            self._leases.receive(plan, replies)
+            self._leases.receive(round_, replies)
 
     async def _answer_instead(self, error: Exception, quantity: int) -> Reply:
         """Returns the decision of `unreachable` about a take that the server did not answer, or raises the error."""
