@@ -1,7 +1,33 @@
-"""Leases: the part of a limit that a process has reserved, spends by itself and settles. It does no I/O.
+"""The leases of one key: the batches that a process has reserved of a limit, how it spends them, and how it settles them.
+This file does no I/O and starts no threads, see local.py.
 
-A batch is a reservation with COUNTLAPSED: the server holds it until it is settled, or counts it when its lease ends. So the
-process may spend it bit by bit without a call, as long as it reads its clock within the lease.
+A batch is a reservation with COUNTLAPSED. The server holds it until it is settled, and counts all of it if its lease ends
+first. So it can be spent without the server while the lease lasts. Whatever a process has not settled when it dies counts
+as spent, so no period ever has more than the limit.
+
+    reserve        spend, without the server        settle
+    |--------------------------------------|---|
+    ACQUIRE 20     take take take .. take    ^   APPLY 17
+                                             the margin: the lease ends on the server, not here
+
+The states of a batch:
+
+    requested ---granted---> held ---spent, ended or idle---> settling ---answered---> gone
+        |                                                      |    ^
+        | no reply                                    no reply |    | after RETRY_SECONDS
+        v                                                      +----+
+      lost ---released twice---> gone
+
+- Requested: RL.ACQUIRE is in the round that is under way.
+- Held: it is in _batches, oldest first, and take() spends it.
+- Settling: it is in _settling, or in the round that is under way. RL.APPLY counts what was spent; RL.RELEASE is sent if that
+  is nothing. If the reply is 0 although the reservation cannot have ended, the server has lost the reservation, and
+  RL.WINDOW with FORCE counts what was spent.
+- Lost: it is in _lost. The server may have executed the RL.ACQUIRE, or may still do so. So RL.RELEASE is sent now, and again
+  LOST_SECONDS after the end of the lease.
+
+Invariants: a unit is spent only if the clock, read first, says that the lease lasts. A batch leaves _batches before it is
+settled, so nothing more is spent of it. Each RL.APPLY of a batch has the same quantity.
 """
 
 from __future__ import annotations
@@ -195,7 +221,7 @@ class Leases:
         self.monotonic = clock or time.monotonic
         self.wall = clock or time.time
         #: Called when next_round() has something to do, with the lock held. It must not block.
-        self.wake: Any = None
+        self.wake: Callable[[], None] = lambda: None
         #: Returns the code of an error reply.
         self.code: Callable[[Exception], str | None] = lambda _: None
         #: The class of the error of a take whose batches arrive too late.
@@ -244,11 +270,11 @@ class Leases:
         self._denial: Denial | None = None
         # From the server's last reply: the limit, the reservations in the key, and what is available beyond those.
         self._limit: int | None = None
-        #: Until this time the limit of a policy is taken from the last reply. Later it may have been changed.
-        self._limit_until = float("-inf")
         self._reservations = 1
         self._remaining = 0
         self._reset_ms = 0
+        #: Until this time the limit of a policy is taken from the last reply. Later it may have been changed.
+        self._limit_until = float("-inf")
 
     # Spending.
 
