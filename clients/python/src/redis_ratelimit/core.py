@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from time import monotonic
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar, Union, cast
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar, Union, cast, runtime_checkable
 
 from . import calls
 from .calls import Call, Key
@@ -15,7 +15,7 @@ from .connecting import Attempt, Borrowed, Connector
 from .io import FOREVER, IOType
 from .libraries import Late, Unsent, library_of
 from .parameters import Word
-from .replies import AllReply, Busy, MissingModule, Reply
+from .replies import AllReply, Busy, Id, MissingModule, Reply
 from .servers import ByCluster, Route, Server, make_servers
 
 T = TypeVar("T")
@@ -34,6 +34,28 @@ class Fallback(Protocol):
     def window(self, key: Any, window: Any, quantity: int = 1) -> Any: ...
 
     def reserve(self, key: Any, window: Any, quantity: int = 1) -> Any: ...
+
+
+class MemoryFallbackCore(Protocol):
+    """The core of a MemoryLimiter."""
+
+    def holds(self, key: Key, id: Id) -> bool:
+        """Returns whether a reservation is held in memory."""
+        ...
+
+    async def send(self, call: Call[T]) -> T: ...
+
+
+@runtime_checkable
+class MemoryFallback(Fallback, Protocol):
+    """A MemoryLimiter. It settles what it reserved while Redis was away, even when Redis is back."""
+
+    @property
+    def _core(self) -> MemoryFallbackCore: ...
+
+    def _twin(self, asynchronous: bool) -> MemoryFallback:
+        """Returns a MemoryLimiter on the same keys, for asyncio or a synchronous one."""
+        ...
 
 
 Unreachable = Union[Literal["raise", "allow", "deny"], Fallback]
@@ -79,11 +101,13 @@ class Core(Connector[IOType]):
         _check_unreachable(unreachable)
         _check_deadline(deadline)
         self.io = io
-        # A MemoryLimiter of the other kind is replaced by its twin of this kind, which has the same keys.
-        twin = getattr(unreachable, "_twin", None)
-        self.unreachable: Unreachable = unreachable if twin is None else twin(asynchronous)
-        #: The keys of the MemoryLimiter that decides while Redis is away; None if `unreachable` is anything else.
-        self._memory: Any = getattr(self.unreachable, "_memory", None)
+        #: The core of the MemoryLimiter that decides while Redis is away; None if `unreachable` is anything else.
+        self._memory: MemoryFallbackCore | None = None
+        if isinstance(unreachable, MemoryFallback):
+            # A MemoryLimiter of the other kind is replaced by its twin of this kind, which has the same keys.
+            unreachable = unreachable._twin(asynchronous)
+            self._memory = unreachable._core
+        self.unreachable: Unreachable = unreachable
         self.deadline = self._socket_timeout(client) if deadline is None else deadline
         self._client = client
         self.servers = make_servers(self, client)
@@ -111,12 +135,14 @@ class Core(Connector[IOType]):
         `kwargs`. Without a name, as for settling several reservations, there is no fallback."""
         if call.key is not None and not isinstance(call.key, (str, bytes)):
             raise TypeError(f"a key must be str or bytes, not {call.key!r}")
-        if self._memory is not None and name in _SETTLING:
+        memory = self._memory
+        if memory is not None and call.key is not None and name in _SETTLING:
             # A reservation is settled where it was made.
-            ids = call.words[2:] if name == "release" else call.words[2:3]
-            in_memory = [id for id in ids if self._memory.holds(call.key, id)]
+            ids = cast("tuple[Id, ...]", call.words[2:] if name == "release" else call.words[2:3])
+            in_memory = [id for id in ids if memory.holds(call.key, id)]
             if in_memory:
-                return await self._settle_in_memory(call, name, in_memory, [id for id in ids if id not in in_memory])
+                others = [id for id in ids if id not in in_memory]
+                return await self._settle_in_memory(memory, call, name, in_memory, others)
         attempt = self._begin(call)
         try:
             return await self.io.bounded(self._ask(call, attempt), attempt.until)
@@ -147,14 +173,15 @@ class Core(Connector[IOType]):
             return Attempt(began, FOREVER)
         return Attempt(began, began + self.deadline + (call.block_ms or 0) / 1000)
 
-    async def _settle_in_memory(self, call: Call[T], name: str, in_memory: list[Any], others: list[Any]) -> T:
+    async def _settle_in_memory(
+        self, memory: MemoryFallbackCore, call: Call[T], name: str, in_memory: list[Id], others: list[Id]
+    ) -> T:
         """Settles the reservations that the MemoryLimiter made while Redis was away. Sends the server the other ids."""
-        core = cast(Any, self.unreachable)._core
         if not others:
-            return cast(T, await core.send(call, name, (), {}))
+            return await memory.send(call)
         key = cast(Key, call.key)
-        released: int = await core.send(calls.release(key, *in_memory), name, (), {})
-        return cast(T, released + await self.send(calls.release(key, *others), name, (), {}))
+        released = await memory.send(calls.release(key, *in_memory))
+        return cast(T, released + await self.send(calls.release(key, *others), name))
 
     async def attempt(self, call: Call[T]) -> T | Failed:
         """Sends a call that has no fallback. Returns its reply, or why there is none."""

@@ -22,7 +22,7 @@ from .calls import Call, Key
 from .libraries import LIBRARIES, code_of, unknown_policy_of
 from .limiter import Limiter
 from .parameters import Rate, TypedLimit, Window, Word
-from .replies import Reply, read_reply
+from .replies import Id, Reply, read_reply
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -243,12 +243,6 @@ class Memory:
         for ticket in tickets:
             self.engine.withdraw(ticket, self.now_us())
 
-    def holds(self, key: Key, id: object) -> bool:
-        """Returns whether a reservation is held here."""
-        reply = self.call(("RL.HELD", key), self.now_us())
-        wanted = id.encode() if isinstance(id, str) else id
-        return type(reply) is list and any(held[0] == wanted for held in reply)
-
 
 def _written(policies: Mapping[str, str]) -> str:
     return "; ".join(f"{name} {definition}" for name, definition in policies.items())
@@ -293,6 +287,12 @@ class MemoryCore:
         if type(reply) is memory.error_reply:
             raise error_of(reply.text)
         return call.read(reply)
+
+    def holds(self, key: Key, id: Id) -> bool:
+        """Returns whether a reservation is held in memory."""
+        reply = self.memory.call(("RL.HELD", key), self.memory.now_us())
+        wanted = id.encode() if isinstance(id, str) else id
+        return type(reply) is list and any(held[0] == wanted for held in reply)
 
     async def send_all(self, key: Key | None, commands: list[tuple[Word, ...]]) -> list[Any]:
         replies = [self.memory.ask(words) for words in commands]
