@@ -8,7 +8,7 @@
 //! A call is allowed if each group is, and a group if one of its limits would be. A limit that never denies (SHADOW) is
 //! always allowed in its group.
 
-use crate::decision::Decision;
+use crate::decision::{Decision, Obstacle, Verdict};
 
 /// The decision about one limit, with its part in the call.
 #[derive(Clone, Copy, Debug, Default)]
@@ -78,7 +78,10 @@ pub fn denials(parts: &[PartDecision]) -> impl Iterator<Item = (usize, &PartDeci
         if !group.iter().all(denies) {
             return None;
         }
-        let held = group.iter().any(|part| part.decision.verdict.limited() == 2);
+        let is_held = |part: &PartDecision| {
+            matches!(part.decision.verdict, Verdict::Denied { obstacle: Obstacle::Held, .. })
+        };
+        let held = group.iter().any(is_held);
         let shortest = group.iter().enumerate().min_by_key(|(_, part)| wait(part));
         shortest.map(|(at, part)| (first.saturating_add(at), part, held))
     })
@@ -103,7 +106,6 @@ fn wait(part: &PartDecision) -> (bool, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decision::{Obstacle, Verdict};
 
     fn part(verdict: Verdict, remaining: u64, quantity: u64, shadow: bool) -> PartDecision {
         let decision = Decision { verdict, limit: 100, remaining, ..Decision::default() };
