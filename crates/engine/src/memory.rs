@@ -261,7 +261,7 @@ mod tests {
         ))
     }
 
-    /// Makes a call. Returns what was decision, whether anything was to be written, and how many reservations were dropped.
+    /// Makes a call. Returns the decision, whether anything was to be written, and how many reservations were dropped.
     fn call(
         memory: &Memory,
         request: &Request,
