@@ -1,9 +1,9 @@
 //! A maximum in a window, for counted events and held reservations together.
 //!
 //! ```text
-//!   dead       first                          tail   now
+//!   dead       oldest                       newest   now
 //! ----x--x--|---e------e--e-----------e--------e------|------> time
-//!        horizon           counted = tail.total - first.before()
+//!        horizon           counted = newest.total - oldest.before()
 //! ```
 //!
 //! Every entry has a running total (see [`crate::entry`]). So the sum of events is one subtraction, and the moment at which
@@ -77,7 +77,7 @@ pub enum EventChange {
 
 /// The effect of a change on the newest entry.
 #[derive(Default)]
-struct TailChange {
+struct NewestChange {
     recorded: u64,
     /// The event that was recorded is a denied call.
     denied: bool,
@@ -119,8 +119,8 @@ const MAX_SCANNED: u64 = 64;
 /// The sum of the events that count at one moment. Only the oldest and the newest entry that count are read, as the
 /// difference of their running totals is the sum of all between them.
 ///
-/// - `first` and `tail` are both there, or neither. They are the same if one entry counts.
-/// - No entry that counts is after the moment: events from the future are merged into `tail`.
+/// - `oldest` and `newest` are both there, or neither. They are the same if one entry counts.
+/// - No entry that counts is after the moment: events from the future are merged into `newest`.
 /// - `edit` turns the stored entries into those that are counted here.
 ///
 /// ```
@@ -152,9 +152,9 @@ const MAX_SCANNED: u64 = 64;
 pub struct WindowCount {
     rule_now: RuleNow,
     /// The oldest entry that counts.
-    first: Option<Entry>,
+    oldest: Option<Entry>,
     /// The newest entry, with the events from the future in it.
-    tail: Option<Entry>,
+    newest: Option<Entry>,
     /// The time of the newest entry that stays in the future; `None` if none does.
     stays_us: Option<u64>,
     edit: EventEdit,
@@ -175,26 +175,27 @@ impl WindowCount {
     #[inline(always)]
     fn read_entries<E: Entries>(&mut self, entries: &mut E) -> Result<(), E::Error> {
         let now_us = self.rule_now.now_us();
-        let Some(newest) = entries.newest(None)? else { return Ok(()) };
-        self.tail = Some(newest);
-        if newest.newest_us > now_us {
-            self.merge_future(entries, newest)?;
+        let Some(stored) = entries.newest(None)? else { return Ok(()) };
+        self.newest = Some(stored);
+        if stored.newest_us > now_us {
+            self.merge_future(entries, stored)?;
         }
-        let Some(tail) = self.tail else { return Ok(()) };
-        if !self.rule_now.see_newest(&tail, self.stored_until_us()) {
+        let Some(newest) = self.newest else { return Ok(()) };
+        if !self.rule_now.see_newest(&newest, self.stored_until_us()) {
             return Ok(());
         }
         if self.rule_now.counts_newest_alone() {
-            self.first = Some(tail);
+            self.oldest = Some(newest);
             return Ok(());
         }
         let horizon_us = self.rule_now.horizon_us();
         // Dead entries are not read: the search for the oldest entry that counts skips them.
-        let first = if entries.len() == 1 { Some(newest) } else { entries.oldest(horizon_us)? };
-        let first = first.filter(|first| first.newest_us < self.stored_until_us()).unwrap_or(tail);
-        self.first = Some(first);
-        let least = tail.weight.max(first.weight);
-        if !(least..=most_counted(entries.len(), &tail)).contains(&tail.sum_since(&first)) {
+        let oldest = if entries.len() == 1 { Some(stored) } else { entries.oldest(horizon_us)? };
+        let oldest =
+            oldest.filter(|entry| entry.newest_us < self.stored_until_us()).unwrap_or(newest);
+        self.oldest = Some(oldest);
+        let least = newest.weight.max(oldest.weight);
+        if !(least..=most_counted(entries.len(), &newest)).contains(&newest.sum_since(&oldest)) {
             return Err(Refusal::Foreign.into());
         }
         Ok(())
@@ -216,7 +217,7 @@ impl WindowCount {
         merged.weight = merged.weight.min(MAX_SUM);
         self.edit.merged = Some(TimeRange { from_us: now_us.saturating_add(1), to_us: u64::MAX });
         self.edit.newest.new = Some(merged);
-        self.tail = Some(merged);
+        self.newest = Some(merged);
         Ok(())
     }
 
@@ -255,12 +256,12 @@ impl WindowCount {
         Entry { span_us, weight, denied, ..merged }
     }
 
-    /// Returns the time from which all entries are in `tail`. Earlier entries are unchanged.
+    /// Returns the time from which all entries are in `newest`. Earlier entries are unchanged.
     fn stored_until_us(&self) -> u64 {
-        match (self.edit.newest.old, self.edit.newest.new, self.tail) {
+        match (self.edit.newest.old, self.edit.newest.new, self.newest) {
             (Some(old), _, _) => old.newest_us,
             (None, Some(_), _) => self.rule_now.now_us().saturating_add(1),
-            (None, None, Some(tail)) => tail.newest_us,
+            (None, None, Some(newest)) => newest.newest_us,
             (None, None, None) => 0,
         }
     }
@@ -272,8 +273,8 @@ impl WindowCount {
 
     /// Returns the sum of the events in the window, at most [`MAX_SUM`].
     pub fn counted(&self) -> u64 {
-        match (&self.first, &self.tail) {
-            (Some(first), Some(tail)) => tail.sum_since(first).min(MAX_SUM),
+        match (&self.oldest, &self.newest) {
+            (Some(oldest), Some(newest)) => newest.sum_since(oldest).min(MAX_SUM),
             _ => 0,
         }
     }
@@ -296,21 +297,21 @@ impl WindowCount {
         change: EventChange,
         heal_most: usize,
     ) -> Result<&EventEdit, E::Error> {
-        let mut tail_change = TailChange::default();
+        let mut newest_change = NewestChange::default();
         match change {
             EventChange::Heal => {}
             EventChange::CleanUp => self.drop_dead(entries, 0)?,
             EventChange::Record { weight, denied, limit } => {
                 let recorded = self.record(weight, denied, limit);
-                tail_change = TailChange { recorded, denied, ..tail_change };
+                newest_change = NewestChange { recorded, denied, ..newest_change };
                 self.drop_dead(entries, recorded)?;
             }
             EventChange::Uncount { quantity } => {
-                tail_change.uncounted = self.uncount(entries, quantity)?;
+                newest_change.uncounted = self.uncount(entries, quantity)?;
                 self.close_gap(entries)?;
             }
         }
-        self.heal(entries, &tail_change, heal_most)?;
+        self.heal(entries, &newest_change, heal_most)?;
         Ok(&self.edit)
     }
 
@@ -328,25 +329,25 @@ impl WindowCount {
             return 0;
         }
         let mut entry = Entry { newest_us: now_us, span_us: 0, total: weight, weight, denied };
-        if let Some(tail) = self.tail {
-            entry.total = tail.total.wrapping_add(weight);
-            let shares = self.shares_tail(&tail, counted, denied, limit);
+        if let Some(newest) = self.newest {
+            entry.total = newest.total.wrapping_add(weight);
+            let shares = self.shares_newest(&newest, counted, denied, limit);
             if shares {
-                entry.span_us = now_us.saturating_sub(tail.first_us());
-                entry.weight = tail.weight.saturating_add(weight);
-                entry.denied = tail.denied && denied;
+                entry.span_us = now_us.saturating_sub(newest.first_us());
+                entry.weight = newest.weight.saturating_add(weight);
+                entry.denied = newest.denied && denied;
             }
             // If the newest entry alone counts, the new entry also replaces one whose window has ended.
             if (shares || self.rule_now.counts_newest_alone()) && self.edit.newest.new.is_none() {
-                self.edit.newest.old = Some(tail);
+                self.edit.newest.old = Some(newest);
             }
         }
         // This entry replaces the only one that counted.
-        let same = self.first.is_none_or(|first| first.before() == entry.before());
+        let same = self.oldest.is_none_or(|oldest| oldest.before() == entry.before());
         if same {
-            self.first = Some(entry);
+            self.oldest = Some(entry);
         }
-        self.tail = Some(entry);
+        self.newest = Some(entry);
         self.edit.newest.new = Some(entry);
         weight
     }
@@ -354,23 +355,23 @@ impl WindowCount {
     /// Returns whether an event that is counted now shares the newest entry, where `counted` is the sum before it.
     // Inlined: it is on the hot path of every grant.
     #[inline(always)]
-    fn shares_tail(&self, tail: &Entry, counted: u64, denied: bool, limit: u64) -> bool {
-        let before_tail = counted.saturating_sub(tail.weight);
-        let coarse = (denied || counted >= limit) && (tail.denied || before_tail >= limit);
+    fn shares_newest(&self, newest: &Entry, counted: u64, denied: bool, limit: u64) -> bool {
+        let before_newest = counted.saturating_sub(newest.weight);
+        let coarse = (denied || counted >= limit) && (newest.denied || before_newest >= limit);
         let alone = self.rule_now.counts_newest_alone();
-        let same_us = tail.newest_us == self.rule_now.now_us() && !alone;
-        same_us || self.rule_now.joins_newest(tail.first_us(), coarse)
+        let same_us = newest.newest_us == self.rule_now.now_us() && !alone;
+        same_us || self.rule_now.joins_newest(newest.first_us(), coarse)
     }
 
     /// Uncounts at most `quantity`, the oldest events first, and returns how much of it was in the newest entry.
     fn uncount<E: Entries>(&mut self, entries: &mut E, quantity: u64) -> Result<u64, E::Error> {
-        let (Some(_), Some(tail)) = (self.first, self.tail) else { return Ok(0) };
+        let (Some(_), Some(newest)) = (self.oldest, self.newest) else { return Ok(0) };
         let until_us = self.stored_until_us();
         let mut to_uncount = quantity.min(self.counted());
-        let (mut given_back, mut first): (Option<TimeRange>, Option<Entry>) = (None, None);
+        let (mut given_back, mut oldest): (Option<TimeRange>, Option<Entry>) = (None, None);
         entries.scan(self.rule_now.horizon_us(), until_us.checked_sub(1), |entry| {
             if entry.weight > to_uncount {
-                first = Some(entry);
+                oldest = Some(entry);
                 return false;
             }
             to_uncount = to_uncount.saturating_sub(entry.weight);
@@ -379,31 +380,31 @@ impl WindowCount {
             true
         })?;
         self.edit.given_back = given_back;
-        let Some(entry) = first else {
-            self.uncount_tail(tail, to_uncount);
+        let Some(entry) = oldest else {
+            self.uncount_newest(newest, to_uncount);
             return Ok(to_uncount);
         };
         let rest = Entry { weight: entry.weight.saturating_sub(to_uncount), ..entry };
         if rest != entry {
             self.edit.other = EntryChange { old: Some(entry), new: Some(rest) };
         }
-        self.first = Some(rest);
+        self.oldest = Some(rest);
         Ok(0)
     }
 
-    fn uncount_tail(&mut self, tail: Entry, quantity: u64) {
-        let rest = Entry { weight: tail.weight.saturating_sub(quantity), ..tail };
+    fn uncount_newest(&mut self, newest: Entry, quantity: u64) {
+        let rest = Entry { weight: newest.weight.saturating_sub(quantity), ..newest };
         if quantity > 0 && self.edit.newest.new.is_none() {
-            self.edit.newest.old = Some(tail);
+            self.edit.newest.old = Some(newest);
         }
         if rest.weight == 0 {
             self.edit.newest.new = None;
-            (self.first, self.tail) = (None, None);
+            (self.oldest, self.newest) = (None, None);
         } else {
             if quantity > 0 {
                 self.edit.newest.new = Some(rest);
             }
-            (self.first, self.tail) = (Some(rest), Some(rest));
+            (self.oldest, self.newest) = (Some(rest), Some(rest));
         }
     }
 
@@ -430,7 +431,7 @@ impl WindowCount {
     /// Returns the time for which the events need the key.
     pub fn expiry(&self) -> Expiry {
         let now_us = self.rule_now.now_us();
-        let in_use_us = self.first.map_or(0, |first| now_us.saturating_sub(first.first_us()));
+        let in_use_us = self.oldest.map_or(0, |oldest| now_us.saturating_sub(oldest.first_us()));
         // Events that stay in the future count until another call merges them, so they leave later than `empty_at_us`.
         let stays_until_us = self.stays_us.map(|us| self.rule_now.leaves_us(us).max(us));
         Expiry {
@@ -441,8 +442,8 @@ impl WindowCount {
 
     /// Returns the time at which the last counted event leaves. `None` if there is none.
     pub fn empty_at_us(&self) -> Option<u64> {
-        self.first?;
-        self.tail.map(|tail| self.rule_now.leaves_us(tail.newest_us))
+        self.oldest?;
+        self.newest.map(|newest| self.rule_now.leaves_us(newest.newest_us))
     }
 
     /// Returns the time at which `need` of the counted events will have left. `None` if fewer are counted.
@@ -451,28 +452,28 @@ impl WindowCount {
         entries: &mut E,
         need: u128,
     ) -> Result<Option<u64>, E::Error> {
-        let (Some(first), Some(tail)) = (self.first, self.tail) else { return Ok(None) };
+        let (Some(oldest), Some(newest)) = (self.oldest, self.newest) else { return Ok(None) };
         let need = match u64::try_from(need) {
             Ok(need) if need <= self.counted() => need,
             _ => return Ok(None),
         };
-        if need > tail.before().wrapping_sub(first.before()) {
-            return Ok(Some(self.rule_now.leaves_us(tail.newest_us)));
+        if need > newest.before().wrapping_sub(oldest.before()) {
+            return Ok(Some(self.rule_now.leaves_us(newest.newest_us)));
         }
-        if need <= first.weight {
-            return Ok(Some(self.rule_now.leaves_us(first.newest_us)));
+        if need <= oldest.weight {
+            return Ok(Some(self.rule_now.leaves_us(oldest.newest_us)));
         }
-        let enough = |entry: &Entry| entry.sum_since(&first) >= need;
-        let mut found = tail;
+        let enough = |entry: &Entry| entry.sum_since(&oldest) >= need;
+        let mut found = newest;
         if need <= MAX_SCANNED {
-            entries.scan(Some(first.newest_us), None, |entry| {
+            entries.scan(Some(oldest.newest_us), None, |entry| {
                 found = entry;
                 !enough(&entry)
             })?;
-            return Ok(Some(self.rule_now.leaves_us(found.newest_us.min(tail.newest_us))));
+            return Ok(Some(self.rule_now.leaves_us(found.newest_us.min(newest.newest_us))));
         }
         // Too little has left by `low`, and enough by `found`. `high` is no later than `found`.
-        let (mut low, mut high) = (first.newest_us, tail.newest_us);
+        let (mut low, mut high) = (oldest.newest_us, newest.newest_us);
         while high.saturating_sub(low) > 1 {
             let middle = low.midpoint(high).max(low.saturating_add(1));
             match entries.oldest(middle.checked_sub(1))? {
@@ -496,28 +497,28 @@ impl WindowCount {
         entries: &mut E,
         then_us: u64,
     ) -> Result<u64, E::Error> {
-        let (Some(first), Some(tail)) = (self.first, self.tail) else { return Ok(0) };
+        let (Some(oldest), Some(newest)) = (self.oldest, self.newest) else { return Ok(0) };
         let Some(horizon_us) = self.rule_now.horizon_us_at(then_us) else { return Ok(0) };
-        if horizon_us >= tail.newest_us {
+        if horizon_us >= newest.newest_us {
             return Ok(self.counted());
         }
-        if horizon_us < first.newest_us {
+        if horizon_us < oldest.newest_us {
             return Ok(0);
         }
         let last = entries.newest(Some(horizon_us))?.ok_or(Refusal::Foreign)?;
-        // An entry that `tail` has replaced leaves with `tail`.
-        Ok(last.sum_since(&first).min(tail.before().wrapping_sub(first.before())))
+        // An entry that `newest` has replaced leaves with `newest`.
+        Ok(last.sum_since(&oldest).min(newest.before().wrapping_sub(oldest.before())))
     }
 
     /// Drops dead entries after a call counted `recorded`. Most calls drop none, and do not look for any.
     fn drop_dead<E: Entries>(&mut self, entries: &mut E, recorded: u64) -> Result<(), E::Error> {
-        let (Some(horizon_us), Some(tail)) = (self.rule_now.horizon_us(), self.tail) else {
+        let (Some(horizon_us), Some(newest)) = (self.rule_now.horizon_us(), self.newest) else {
             return Ok(());
         };
-        let Some(mut least) = self.least_dropped(entries.len(), &tail, recorded) else {
+        let Some(mut least) = self.least_dropped(entries.len(), &newest, recorded) else {
             return Ok(());
         };
-        let total_before = tail.total.wrapping_sub(recorded);
+        let total_before = newest.total.wrapping_sub(recorded);
         // The sum of the entries from this one on, with the quantity that this call recorded.
         let sum_from = |entry: &Entry| {
             let stored = total_before.wrapping_sub(entry.before());
@@ -551,7 +552,7 @@ impl WindowCount {
     /// them.
     // Inlined: it is on the hot path of every grant.
     #[inline(always)]
-    fn least_dropped(&self, len: usize, tail: &Entry, recorded: u64) -> Option<usize> {
+    fn least_dropped(&self, len: usize, newest: &Entry, recorded: u64) -> Option<usize> {
         // A live entry counts at least 1, so there are no more live entries than the sum.
         let counted_before = self.counted().saturating_sub(recorded);
         let live = usize::try_from(counted_before).unwrap_or(usize::MAX);
@@ -559,8 +560,8 @@ impl WindowCount {
         let enough = if len <= dead::SMALL { dead::ENOUGH_IN_SMALL } else { dead::ENOUGH };
         let many = surely_dead >= enough || (surely_dead == 0 && len % dead::EVERY == 0);
         let full = len > self.rule_now.most_live();
-        let total_before = tail.total.wrapping_sub(recorded);
-        let watched = tail.total.max(total_before) >= dead::WATCHED;
+        let total_before = newest.total.wrapping_sub(recorded);
+        let watched = newest.total.max(total_before) >= dead::WATCHED;
         (many || full || watched).then_some(if full { 1 } else { enough })
     }
 
@@ -577,7 +578,7 @@ impl WindowCount {
     fn heal<E: Entries>(
         &mut self,
         entries: &mut E,
-        tail_change: &TailChange,
+        newest_change: &NewestChange,
         heal_most: usize,
     ) -> Result<(), E::Error> {
         let Some(future) = self.edit.merged else { return Ok(()) };
@@ -593,7 +594,7 @@ impl WindowCount {
             }
             let oldest = oldest.get_or_insert(entry);
             let sum = entry.sum_since(oldest).saturating_add(prior_weight);
-            merged_weight = sum.saturating_sub(tail_change.uncounted);
+            merged_weight = sum.saturating_sub(newest_change.uncounted);
             merged = merged.saturating_add(1);
             last = Some(entry);
             true
@@ -612,7 +613,7 @@ impl WindowCount {
         }
         let weight = merged_weight.min(MAX_SUM);
         self.edit.newest.new = Some(Entry { total: last.total, weight, ..merge });
-        let TailChange { recorded, denied, .. } = *tail_change;
+        let NewestChange { recorded, denied, .. } = *newest_change;
         if recorded > 0 {
             let grown = Entry {
                 total: newest.total.wrapping_add(recorded),
@@ -627,13 +628,14 @@ impl WindowCount {
 
     /// Leaves the entry that alone counts in the future, because others are removed first. The entry takes the event of this
     /// call, or loses what the call uncounts.
-    fn leave_in_future(&mut self, newest: Entry) {
-        let Some(tail) = self.tail else { return };
+    fn leave_in_future(&mut self, future: Entry) {
+        let Some(newest) = self.newest else { return };
         self.edit.newest.new = None;
-        let newest_us = newest.newest_us;
-        let after = Entry { newest_us, span_us: newest_us.saturating_sub(tail.first_us()), ..tail };
-        if after != newest {
-            self.edit.other = EntryChange { old: Some(newest), new: Some(after) };
+        let newest_us = future.newest_us;
+        let after =
+            Entry { newest_us, span_us: newest_us.saturating_sub(newest.first_us()), ..newest };
+        if after != future {
+            self.edit.other = EntryChange { old: Some(future), new: Some(after) };
         }
     }
 }

@@ -337,7 +337,7 @@ proptest! {
             let now_us = world.now_us;
             let done = if gives {
                 let window_count = WindowCount::read(&mut world.zset, rule.at(now_us).unwrap()).unwrap();
-                let since_us = window_count.first.map_or(u64::MAX, |first| first.first_us());
+                let since_us = window_count.oldest.map_or(u64::MAX, |oldest| oldest.first_us());
                 let mut counting: Vec<&mut (u64, u64)> =
                     kept.iter_mut().filter(|(at_us, weight)| *at_us >= since_us && *weight > 0).collect();
                 if counting.is_empty() {
