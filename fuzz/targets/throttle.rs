@@ -133,8 +133,8 @@ fuzz_target!(|input: ThrottleInput| {
         match verdict {
             Verdict::Allowed { taken, go_after_us } => {
                 let atmost = ask.manner == Manner::AtMost && wanted > 0;
-                let most = if atmost { seen.remaining - ask.leave } else { u64::MAX };
-                assert_eq!(taken, wanted.min(most));
+                let max_taken = if atmost { seen.remaining - ask.leave } else { u64::MAX };
+                assert_eq!(taken, wanted.min(max_taken));
                 match ask.manner {
                     Manner::Ahead { within_us } => assert!(go_after_us <= within_us),
                     _ => assert_eq!(go_after_us, 0),
@@ -149,8 +149,8 @@ fuzz_target!(|input: ThrottleInput| {
             }
             Verdict::Never => {
                 assert_eq!(next, BucketEdit::Keep);
-                let least = if ask.manner == Manner::AtMost { 1 } else { wanted };
-                assert!(u128::from(least) + u128::from(ask.leave) > u128::from(limit));
+                let min_taken = if ask.manner == Manner::AtMost { 1 } else { wanted };
+                assert!(u128::from(min_taken) + u128::from(ask.leave) > u128::from(limit));
             }
             Verdict::Denied { wait_us, .. } => {
                 assert!(wait_us > 0);
@@ -164,9 +164,12 @@ fuzz_target!(|input: ThrottleInput| {
             let period_us = u128::from(period_ms) * 1_000;
             let until_us = now_us.max(account.go_us) + 1;
             let time_us = u128::from(until_us - account.since_us);
-            let most = u128::from(limit) * period_us + u128::from(count) * time_us;
+            let max_taken = u128::from(limit) * period_us + u128::from(count) * time_us;
             let taken = account.taken;
-            assert!(taken * period_us <= most + most.div_ceil(1_000_000), "{taken} taken");
+            assert!(
+                taken * period_us <= max_taken + max_taken.div_ceil(1_000_000),
+                "{taken} taken"
+            );
         }
         stored = after;
     }

@@ -125,8 +125,8 @@ impl FuzzedWindow {
         barred: bool,
     ) -> Result<ModelReply, Refusal> {
         let (rule_now, held) = (self.rule_now(now_us), self.held(now_us));
-        let (limit, most_entries, heal_most) = (self.limit, 4096, usize::MAX);
-        let call = ModelCall { rule_now, limit, most_entries, heal_most, ask: *ask, kind, barred };
+        let (limit, max_entries, max_healed) = (self.limit, 4096, usize::MAX);
+        let call = ModelCall { rule_now, limit, max_entries, max_healed, ask: *ask, kind, barred };
         call.make(&mut self.zset, &held)
     }
 
@@ -219,8 +219,9 @@ impl FuzzedWindow {
                 }
             }
             (Verdict::Never, _) => {
-                let least = if ask.manner == Manner::AtMost { 1 } else { ask.quantity.wanted() };
-                assert!(u128::from(least) + u128::from(ask.leave) > u128::from(self.limit));
+                let min_taken =
+                    if ask.manner == Manner::AtMost { 1 } else { ask.quantity.wanted() };
+                assert!(u128::from(min_taken) + u128::from(ask.leave) > u128::from(self.limit));
                 assert_eq!(done.edit, None);
             }
             (Verdict::Denied { wait_us, .. }, _) => {

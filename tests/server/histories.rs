@@ -35,7 +35,7 @@ const TICK_US: u64 = 20_000;
 const LONGEST_PAUSE_MS: i64 = 250;
 
 /// So many configurations of one key are searched for one answer.
-const MOST_CONFIGURATIONS: usize = 50_000;
+const MAX_CONFIGURATIONS: usize = 50_000;
 /// No replica takes over sooner after a master was killed: it is taken for dead when it was silent for 2 seconds, and it may
 /// have been for one before.
 const DETECTION_NS: u64 = 500_000_000;
@@ -100,7 +100,7 @@ impl KeyUse {
 
     fn bounds(self) -> Bounds {
         let period_us = 1_000_000 * self.window().1;
-        Bounds { tick_us: TICK_US, period_us, most_configurations: MOST_CONFIGURATIONS }
+        Bounds { tick_us: TICK_US, period_us, max_configurations: MAX_CONFIGURATIONS }
     }
 }
 
@@ -112,7 +112,7 @@ fn memory() -> Memory {
 
 fn window(limit: u64, rule: &str) -> WindowLimit {
     let rule = memory().zones(|zones| Rule::parse(rule.as_bytes(), zones)).expect("a rule");
-    WindowLimit { limit, rule, most_entries: 4096 }
+    WindowLimit { limit, rule, max_entries: 4096 }
 }
 
 /// A call: its words before and behind the key, and the same for the engine.
@@ -168,7 +168,12 @@ fn random_call(
             let least_ms = if key.is_long { 1_000 } else { 100 };
             let lease_ms = least_ms * (1 + random.below(4) as u64);
             let id_of_engine = Some(Id::from(id.as_bytes()));
-            let reserve = NewReservation { lease_ms, count_lapsed, id: id_of_engine, most: 65_536 };
+            let reserve = NewReservation {
+                lease_ms,
+                count_lapsed,
+                id: id_of_engine,
+                max_reservations: 65_536,
+            };
             let window = window(limit, &format!("{seconds}s"));
             let what = taking(Limit::Reserve(window, reserve), quantity, manner);
             let lapsed = if count_lapsed { "COUNTLAPSED" } else { "" };
@@ -716,7 +721,7 @@ fn a_history_that_too_many_orders_explain_is_undecided() {
             ..call.clone()
         };
     }
-    let bounds = Bounds { most_configurations: 1_000, ..RESERVED.bounds() };
+    let bounds = Bounds { max_configurations: 1_000, ..RESERVED.bounds() };
     let judged = judge(&memory(), &calls, bounds);
     assert!(matches!(judged, Err(Unaccepted::Undecided(_))), "{judged:?}");
 }

@@ -124,7 +124,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         let check = options.has(OptionSet::CHECK);
         if let (true, Limit::Reserve(_, reserve)) = (check, &mut request.limit) {
             // A check makes no reservation, so none can be too many.
-            reserve.most = u64::MAX;
+            reserve.max_reservations = u64::MAX;
         }
         request.shadow |= options.has(OptionSet::SHADOW);
         Ok(Clause { request, place: Place { group, check, barred: false } })
@@ -319,7 +319,7 @@ fn reserve(options: &Options, rule: &Rule, environment: &impl Environment) -> Ne
             .number(OptionSet::LEASE)
             .unwrap_or_else(|| environment.numbers().lease_ms.get()),
         id: options.word(OptionSet::ID).map(Id::from),
-        most: environment.numbers().max_reservations.get(),
+        max_reservations: environment.numbers().max_reservations.get(),
     }
 }
 

@@ -60,17 +60,17 @@ impl WindowKind {
         environment: &impl Environment,
     ) -> Result<WindowLimit, Error> {
         let Some(period) = period else {
-            return Ok(WindowLimit { limit, rule: Rule::Semaphore, most_entries: 0 });
+            return Ok(WindowLimit { limit, rule: Rule::Semaphore, max_entries: 0 });
         };
         match self {
             WindowKind::Sliding { buckets } => {
-                let most_entries = buckets.unwrap_or_else(|| environment.window_entries());
-                let buckets = (limit > u64::from(most_entries)).then_some(most_entries);
-                Ok(WindowLimit { limit, rule: Rule::Sliding { period, buckets }, most_entries })
+                let max_entries = buckets.unwrap_or_else(|| environment.window_entries());
+                let buckets = (limit > u64::from(max_entries)).then_some(max_entries);
+                Ok(WindowLimit { limit, rule: Rule::Sliding { period, buckets }, max_entries })
             }
             WindowKind::Fixed { start, zone } => {
                 let rule = fixed(period, start, zone, environment)?;
-                Ok(WindowLimit { limit, rule, most_entries: 1 })
+                Ok(WindowLimit { limit, rule, max_entries: 1 })
             }
         }
     }

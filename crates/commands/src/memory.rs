@@ -245,8 +245,8 @@ impl MemoryServer {
 
 /// Returns whether a command of this arity takes this many words.
 fn takes(arity: i32, words: usize) -> bool {
-    let least = usize::try_from(arity.unsigned_abs()).unwrap_or(usize::MAX);
-    words == least || (arity < 0 && words > least)
+    let min_words = usize::try_from(arity.unsigned_abs()).unwrap_or(usize::MAX);
+    words == min_words || (arity < 0 && words > min_words)
 }
 
 fn wrong_arity(name: &[u8]) -> Value {

@@ -21,10 +21,10 @@ pub(crate) fn apply<'a, C: WaitQueue<'a>>(call: &C) -> Result<CallResult, Error>
         _ => return Err(Error::Arity),
     };
     let (key, _) = first_key(call)?;
-    let most_entries = call.environment().window_entries();
+    let max_entries = call.environment().window_entries();
     let keys = call.keys();
     let store = keys.store(key, Mode::Final);
-    let applied = settle::apply(store, &id, quantity, most_entries).map_err(Into::into)?;
+    let applied = settle::apply(store, &id, quantity, max_entries).map_err(Into::into)?;
     keys.count_settled(applied, 1);
     call.wake(key);
     Ok(reply::settled(&call.sink(), u64::from(applied != SettleOutcome::NotHeld)))

@@ -259,11 +259,12 @@ impl CommandRow {
         // Only the key, or the number of the keys. RL.ALL itself refuses calls with too few keys.
         let before = i32::from(!matches!(self.command, Command::Policies | Command::Top));
         let required = self.positional.iter().filter(|argument| !is_optional(argument)).count();
-        let least = i32::try_from(required).unwrap_or(0).saturating_add(before).saturating_add(1);
+        let min_words =
+            i32::try_from(required).unwrap_or(0).saturating_add(before).saturating_add(1);
         let may_be_longer = |argument| is_optional(argument) || is_of_any_length(argument);
         match self.options.is_empty() && !self.positional.iter().any(may_be_longer) {
-            true => least,
-            false => least.saturating_neg(),
+            true => min_words,
+            false => min_words.saturating_neg(),
         }
     }
 }

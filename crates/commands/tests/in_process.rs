@@ -156,7 +156,7 @@ fn the_cases_that_every_client_is_tested_with_are_answered_in_memory() {
 #[test]
 fn calls_that_wait_are_granted_in_memory_in_the_order_of_the_module() {
     const STEPS: i64 = 400;
-    const MOST_WAITING: usize = 6;
+    const MAX_WAITING: usize = 6;
     let seed = 1;
     let mut random = Random::new(seed);
     let (server, mut conn) = Server::held();
@@ -189,7 +189,7 @@ fn calls_that_wait_are_granted_in_memory_in_the_order_of_the_module() {
                 }
             },
         };
-        if waiting.len() >= MOST_WAITING && line.contains("BLOCK") {
+        if waiting.len() >= MAX_WAITING && line.contains("BLOCK") {
             continue;
         }
         history.push(line.clone());

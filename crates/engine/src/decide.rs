@@ -324,7 +324,7 @@ mod tests {
 
     fn window(period: &str, limit: u64) -> WindowLimit {
         let rule = Rule::parse(period.as_bytes(), &mut Zones::new()).unwrap();
-        WindowLimit { limit, rule, most_entries: 9 }
+        WindowLimit { limit, rule, max_entries: 9 }
     }
 
     fn taking(limit: Limit, quantity: u64, leave: u64, ban_ms: Option<u64>) -> Request {
@@ -334,7 +334,8 @@ mod tests {
 
     fn reserving(window: WindowLimit, id: &str) -> Request {
         let id = Some(Id::from(id.as_bytes()));
-        let reserve = NewReservation { lease_ms: 20_000, count_lapsed: false, id, most: 9 };
+        let reserve =
+            NewReservation { lease_ms: 20_000, count_lapsed: false, id, max_reservations: 9 };
         Request::new(Limit::Reserve(window, reserve))
     }
 

@@ -3,7 +3,7 @@
 use crate::reservation::Id;
 
 /// The shortest wait in the reply to a barred call, in microseconds.
-pub const LEAST_WAIT_IN_LINE_US: u64 = 1_000;
+pub const MIN_WAIT_IN_LINE_US: u64 = 1_000;
 
 /// The verdict on a request. Nothing has been carried out yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl Verdict {
 
     /// Returns the verdict on a barred call: denied, for at least a millisecond.
     pub fn in_line(self, obstacle: Obstacle) -> Verdict {
-        self.denied_for(LEAST_WAIT_IN_LINE_US, obstacle)
+        self.denied_for(MIN_WAIT_IN_LINE_US, obstacle)
     }
 
     /// Returns the verdict on a key that a ban closes for `left_us`: denied until both waits are over. 0 means no ban.
@@ -56,14 +56,14 @@ impl Verdict {
         self.denied_for(left_us, Obstacle::Counted)
     }
 
-    /// Returns a denial of at least `least_us` because of `obstacle`, unless the call can never be allowed.
-    fn denied_for(self, least_us: u64, obstacle: Obstacle) -> Verdict {
+    /// Returns a denial of at least `min_us` because of `obstacle`, unless the call can never be allowed.
+    fn denied_for(self, min_us: u64, obstacle: Obstacle) -> Verdict {
         let wait_us = match self {
             Verdict::Never => return self,
             Verdict::Allowed { .. } => 0,
             Verdict::Denied { wait_us, .. } => wait_us,
         };
-        Verdict::Denied { wait_us: wait_us.max(least_us), obstacle }
+        Verdict::Denied { wait_us: wait_us.max(min_us), obstacle }
     }
 
     /// Returns whether the call got what it asked for.
@@ -202,9 +202,9 @@ impl Ask {
 
     /// Returns the least quantity that must be available for the call to be allowed: what it must get and what it leaves.
     /// `None` if that is more than `limit`.
-    pub fn least(&self, limit: u64) -> Option<u64> {
+    pub fn min_available(&self, limit: u64) -> Option<u64> {
         let wanted = if self.manner == Manner::AtMost { 1 } else { self.quantity.wanted() };
-        wanted.checked_add(self.leave).filter(|least| *least <= limit)
+        wanted.checked_add(self.leave).filter(|quantity| *quantity <= limit)
     }
 }
 

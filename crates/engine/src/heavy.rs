@@ -43,7 +43,7 @@ impl HeavyEntry {
 /// Counts of the heaviest keys.
 #[derive(Debug)]
 pub struct Summary {
-    most: usize,
+    max_keys: usize,
     entries: Vec<HeavyEntry>,
     /// The indexes of the entries by the hash of their key, so that a key that replaces another does not allocate. The hash
     /// has a secret, because clients choose the keys.
@@ -54,10 +54,10 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Creates a summary of at most `most` keys.
-    pub fn new(most: usize) -> Summary {
+    /// Creates a summary of at most `max_keys` keys.
+    pub fn new(max_keys: usize) -> Summary {
         Summary {
-            most,
+            max_keys,
             entries: Vec::new(),
             by_hash: HashTable::new(),
             secret: RandomState::default(),
@@ -85,7 +85,7 @@ impl Summary {
             entry.count = entry.count.saturating_add(1);
             return;
         }
-        if self.entries.len() < self.most {
+        if self.entries.len() < self.max_keys {
             let at = self.entries.len();
             let DbKey { db, name } = key;
             self.entries.push(HeavyEntry { db, name: name.into(), hash, count: 1, over: 0 });
@@ -93,7 +93,7 @@ impl Summary {
             self.by_count.push(Reverse((1, at)));
             return;
         }
-        let Some((at, least)) = self.raise_least() else { return };
+        let Some((at, min)) = self.raise_min() else { return };
         let Some(entry) = self.entries.get_mut(at) else { return };
         if let Ok(place) = self.by_hash.find_entry(entry.hash, |other| *other == at) {
             place.remove();
@@ -101,7 +101,7 @@ impl Summary {
         entry.name.clear();
         entry.name.extend_from_slice(key.name);
         entry.db = key.db;
-        (entry.hash, entry.count, entry.over) = (hash, least.saturating_add(1), least);
+        (entry.hash, entry.count, entry.over) = (hash, min.saturating_add(1), min);
         self.index_by_hash(hash, at);
     }
 
@@ -112,7 +112,7 @@ impl Summary {
     }
 
     /// Returns the index of the entry with the least count, and that count. The heap then has the entry with one more.
-    fn raise_least(&mut self) -> Option<(usize, u64)> {
+    fn raise_min(&mut self) -> Option<(usize, u64)> {
         loop {
             let mut first = self.by_count.peek_mut()?;
             let Reverse((noted, at)) = &mut *first;
@@ -127,17 +127,17 @@ impl Summary {
     }
 
     /// Returns an upper bound for a key that is not counted: the least count.
-    fn least_count(&self) -> u64 {
-        let least = self.entries.iter().map(|entry| entry.count).min();
-        least.filter(|_| self.entries.len() >= self.most).unwrap_or(0)
+    fn min_count(&self) -> u64 {
+        let min = self.entries.iter().map(|entry| entry.count).min();
+        min.filter(|_| self.entries.len() >= self.max_keys).unwrap_or(0)
     }
 
-    /// Returns the count of `key`, where `least` is [`Summary::least_count`].
-    fn estimate(&self, key: DbKey, least: u64) -> HeavyCount {
+    /// Returns the count of `key`, where `min` is [`Summary::min_count`].
+    fn estimate(&self, key: DbKey, min: u64) -> HeavyCount {
         let hash = self.hash(key);
         match self.find(key, hash).and_then(|at| self.entries.get(at)) {
             Some(entry) => HeavyCount { count: entry.count, over: entry.over },
-            None => HeavyCount { count: least, over: least },
+            None => HeavyCount { count: min, over: min },
         }
     }
 }
@@ -159,7 +159,7 @@ pub const GENERATION_US: u64 = 600_000_000;
 /// The heaviest keys of the last 10 to 20 minutes: the present generation, and the one before it.
 #[derive(Debug)]
 pub struct RecentHeavy {
-    most: usize,
+    max_keys: usize,
     now: Summary,
     before: Summary,
     /// The start of the present generation, in Unix microseconds.
@@ -167,9 +167,14 @@ pub struct RecentHeavy {
 }
 
 impl RecentHeavy {
-    /// Creates an empty count of at most `most` keys in each generation.
-    pub fn new(most: usize) -> RecentHeavy {
-        RecentHeavy { most, now: Summary::new(most), before: Summary::new(most), since_us: 0 }
+    /// Creates an empty count of at most `max_keys` keys in each generation.
+    pub fn new(max_keys: usize) -> RecentHeavy {
+        RecentHeavy {
+            max_keys,
+            now: Summary::new(max_keys),
+            before: Summary::new(max_keys),
+            since_us: 0,
+        }
     }
 
     /// Counts an occurrence of `key` at `now_us`.
@@ -179,18 +184,18 @@ impl RecentHeavy {
     }
 
     /// Returns the heaviest keys at `now_us`, the heaviest first.
-    pub fn heaviest(&mut self, now_us: u64, most: usize) -> Vec<HeavyRow> {
+    pub fn heaviest(&mut self, now_us: u64, max_rows: usize) -> Vec<HeavyRow> {
         self.turn(now_us);
         let is_new = |entry: &&HeavyEntry| {
             let hash = self.now.hash(entry.key());
             self.now.find(entry.key(), hash).is_none()
         };
         let of_both = self.now.entries.iter().chain(self.before.entries.iter().filter(is_new));
-        let least = (self.now.least_count(), self.before.least_count());
+        let min = (self.now.min_count(), self.before.min_count());
         let mut heavy: Vec<HeavyRow> = of_both
             .map(|entry| {
-                let now = self.now.estimate(entry.key(), least.0);
-                let before = self.before.estimate(entry.key(), least.1);
+                let now = self.now.estimate(entry.key(), min.0);
+                let before = self.before.estimate(entry.key(), min.1);
                 let count = now.count.saturating_add(before.count);
                 let over = now.over.saturating_add(before.over);
                 let (db, name) = (entry.db, entry.name.as_slice().into());
@@ -198,10 +203,10 @@ impl RecentHeavy {
             })
             .collect();
         heavy.sort_by(|one, other| {
-            let most_first = other.times.count.cmp(&one.times.count);
-            most_first.then_with(|| (one.db, &one.name).cmp(&(other.db, &other.name)))
+            let by_count = other.times.count.cmp(&one.times.count);
+            by_count.then_with(|| (one.db, &one.name).cmp(&(other.db, &other.name)))
         });
-        heavy.truncate(most);
+        heavy.truncate(max_rows);
         heavy
     }
 
@@ -215,11 +220,11 @@ impl RecentHeavy {
         if age_us < GENERATION_US {
             return;
         }
-        let ended = std::mem::replace(&mut self.now, Summary::new(self.most));
+        let ended = std::mem::replace(&mut self.now, Summary::new(self.max_keys));
         (self.before, self.since_us) = if age_us < GENERATION_US.saturating_mul(2) {
             (ended, self.since_us.saturating_add(GENERATION_US))
         } else {
-            (Summary::new(self.most), now_us)
+            (Summary::new(self.max_keys), now_us)
         };
     }
 }
@@ -240,11 +245,11 @@ mod tests {
 
         #[test]
         fn no_count_is_too_small_or_too_large_by_more_than_told(
-            most in 1..20usize,
+            max_keys in 1..20usize,
             keys in proptest::collection::vec(0..60u8, 0..800),
             skew in 1..6u32,
         ) {
-            let mut summary = Summary::new(most);
+            let mut summary = Summary::new(max_keys);
             let mut exact: HashMap<u8, u64> = HashMap::new();
             for key in &keys {
                 // Small numbers are more frequent.
@@ -252,12 +257,12 @@ mod tests {
                 summary.add(named(&[key]));
                 *exact.entry(key).or_default() += 1;
             }
-            prop_assert!(summary.entries.len() <= most);
+            prop_assert!(summary.entries.len() <= max_keys);
             prop_assert_eq!(summary.by_count.len(), summary.entries.len());
             for (key, times) in &exact {
-                let HeavyCount { count, over } = summary.estimate(named(&[*key]), summary.least_count());
+                let HeavyCount { count, over } = summary.estimate(named(&[*key]), summary.min_count());
                 prop_assert!(count >= *times && count - over <= *times, "{key}: {count} {over} {times}");
-                if times * most as u64 > keys.len() as u64 {
+                if times * max_keys as u64 > keys.len() as u64 {
                     let hash = summary.hash(named(&[*key]));
                     prop_assert!(summary.find(named(&[*key]), hash).is_some(), "{key} {times}");
                 }

@@ -284,10 +284,10 @@ impl Index {
         self.summary.latest_start_us = self.iter().map(|one| one.start_us()).max().unwrap_or(0);
     }
 
-    /// Returns up to `most` reservations whose lease ends later than one lease from `now_us`. O(n).
-    pub fn future(&mut self, now_us: u64, most: usize) -> Vec<ReservationRef<'_>> {
+    /// Returns up to `max_len` reservations whose lease ends later than one lease from `now_us`. O(n).
+    pub fn future(&mut self, now_us: u64, max_len: usize) -> Vec<ReservationRef<'_>> {
         self.find_latest_start();
-        self.iter().filter(|one| one.start_us() > now_us).take(most).collect()
+        self.iter().filter(|one| one.start_us() > now_us).take(max_len).collect()
     }
 
     /// Returns the place of a new reservation in the order of arrival: `now_us`, or just behind the newest if that came

@@ -319,7 +319,7 @@ impl<T: LineTypes> Lines<T> {
     /// Returns whether a new call on the key with this LEAVE is barred: a waiter comes first.
     pub fn is_barred(&self, key: DbKey, leave: u64) -> bool {
         let head = self.line_of(key).and_then(|line| line.order.first());
-        head.is_some_and(|(least, _)| *least <= leave)
+        head.is_some_and(|(leave_of_head, _)| *leave_of_head <= leave)
     }
 
     /// Returns whether a call waits on the key.
@@ -337,10 +337,10 @@ impl<T: LineTypes> Lines<T> {
         self.line_of(key).map_or(0, |line| line.order.len())
     }
 
-    /// Returns the ticket of a call that is going to wait. `None` if `most` calls wait already.
-    pub fn admit(&mut self, most: u64) -> Option<Ticket> {
+    /// Returns the ticket of a call that is going to wait. `None` if `max_waiters` calls wait already.
+    pub fn admit(&mut self, max_waiters: u64) -> Option<Ticket> {
         let waiting = u64::try_from(self.waiting).unwrap_or(u64::MAX);
-        (waiting < most).then(|| Ticket(self.new_number()))
+        (waiting < max_waiters).then(|| Ticket(self.new_number()))
     }
 
     /// Puts a call into the line on its key, in the order of LEAVE and then of tickets.

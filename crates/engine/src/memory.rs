@@ -249,7 +249,7 @@ mod tests {
 
     fn window(period: &str, limit: u64) -> WindowLimit {
         let rule = Rule::parse(period.as_bytes(), &mut Zones::new()).unwrap();
-        WindowLimit { limit, rule, most_entries: 9 }
+        WindowLimit { limit, rule, max_entries: 9 }
     }
 
     /// Reserves one.
@@ -257,7 +257,7 @@ mod tests {
         let id = Some(Id::from(id.as_bytes()));
         Request::new(Limit::Reserve(
             window,
-            NewReservation { lease_ms, count_lapsed: false, id, most: 99 },
+            NewReservation { lease_ms, count_lapsed: false, id, max_reservations: 99 },
         ))
     }
 
@@ -299,7 +299,7 @@ mod tests {
         ] {
             let mut request = acquire(window("60s", 9), id, 20_000);
             if let Limit::Reserve(_, reserve) = &mut request.limit {
-                reserve.most = 2;
+                reserve.max_reservations = 2;
             }
             let now_us = NOW_US.checked_add_signed(after_us).unwrap();
             assert_eq!(call(&memory, &request, now_us).err(), refused, "{id} after {after_us}");
@@ -307,7 +307,7 @@ mod tests {
         // What is denied makes none, and meets no such bound.
         let mut request = acquire(window("60s", 2), "d", 20_000);
         if let Limit::Reserve(_, reserve) = &mut request.limit {
-            reserve.most = 2;
+            reserve.max_reservations = 2;
         }
         let (denied, ..) = call(&memory, &request, NOW_US + 20_000_001).unwrap();
         assert!(!denied.allowed());
@@ -509,9 +509,10 @@ mod tests {
         let now_us = 1_700_000_000_000_000;
         let window = |period: &[u8]| {
             let rule = Rule::parse(period, &mut Zones::new()).unwrap();
-            WindowLimit { limit: 2, rule, most_entries: 9 }
+            WindowLimit { limit: 2, rule, max_entries: 9 }
         };
-        let reserve = NewReservation { lease_ms: 20_000, count_lapsed: false, id: None, most: 9 };
+        let reserve =
+            NewReservation { lease_ms: 20_000, count_lapsed: false, id: None, max_reservations: 9 };
         for (limit, lives_us) in [
             (Limit::Reserve(window(b"-"), reserve), 20_000_000),
             (Limit::Reserve(window(b"60s"), reserve), 20_000_000),
@@ -559,11 +560,16 @@ mod tests {
     fn a_renewed_lease_runs_for_its_own_length_or_the_new_one() {
         let now_us = 1_700_000_000_000_000;
         let rule = Rule::parse(b"60s", &mut Zones::new()).unwrap();
-        let window = WindowLimit { limit: 2, rule, most_entries: 9 };
+        let window = WindowLimit { limit: 2, rule, max_entries: 9 };
         let id = Id::from(&b"x"[..]);
         for (count_lapsed, holds_on_us) in [(false, 0), (true, 60_000_000)] {
             let memory = Memory::default();
-            let reserve = NewReservation { lease_ms: 20_000, count_lapsed, id: Some(id), most: 9 };
+            let reserve = NewReservation {
+                lease_ms: 20_000,
+                count_lapsed,
+                id: Some(id),
+                max_reservations: 9,
+            };
             let request = Request::new(Limit::Reserve(window, reserve));
             memory.decide(b"k", &request, now_us, || unreachable!()).unwrap();
             for (after_us, lease_ms, left_us) in

@@ -64,9 +64,9 @@ pub struct ModelCall {
     /// The largest sum of counted events and held reservations at one time.
     pub limit: u64,
     /// The most entries of events that are live at one time.
-    pub most_entries: u32,
+    pub max_entries: u32,
     /// About how many entries from the future the call merges at most.
-    pub heal_most: usize,
+    pub max_healed: usize,
     /// What is asked.
     pub ask: Ask,
     /// The command.
@@ -97,13 +97,17 @@ impl ModelCall {
     ///
     /// [`Refusal::Foreign`] and [`Refusal::SumTooLarge`].
     pub fn make(&self, zset: &mut Zset, leases: &SortedHolds) -> Result<ModelReply, Refusal> {
-        let ModelCall { rule_now, limit, most_entries, heal_most, ask, kind, .. } = *self;
+        let ModelCall { rule_now, limit, max_entries, max_healed, ask, kind, .. } = *self;
         // The rule and the period of the lease are the model's.
-        let window = WindowLimit { limit, rule: Rule::Semaphore, most_entries };
+        let window = WindowLimit { limit, rule: Rule::Semaphore, max_entries };
         let limit = match kind {
             ModelCommand::Hold(lease_ms) => {
-                let reserve =
-                    NewReservation { lease_ms, count_lapsed: false, id: None, most: u64::MAX };
+                let reserve = NewReservation {
+                    lease_ms,
+                    count_lapsed: false,
+                    id: None,
+                    max_reservations: u64::MAX,
+                };
                 Limit::Reserve(window, reserve)
             }
             ModelCommand::Count | ModelCommand::CountDenied | ModelCommand::Look => {
@@ -113,7 +117,7 @@ impl ModelCall {
         let count_denied = kind == ModelCommand::CountDenied;
         let request = Request { ask, count_denied, ..Request::new(limit) };
         let set = RefCell::new(std::mem::take(zset));
-        let done = self.make_on(ModelKey { rule_now, heal_most, set: &set, leases }, &request);
+        let done = self.make_on(ModelKey { rule_now, max_healed, set: &set, leases }, &request);
         *zset = set.into_inner();
         done
     }
@@ -157,7 +161,7 @@ fn window_call<'p, 'm>(
 #[derive(Clone, Copy)]
 struct ModelKey<'m> {
     rule_now: RuleNow,
-    heal_most: usize,
+    max_healed: usize,
     set: &'m RefCell<Zset>,
     leases: &'m SortedHolds,
 }
@@ -192,8 +196,8 @@ impl<'m> Store for ModelKey<'m> {
         Some(self.rule_now.leaves_us(event_us))
     }
 
-    fn heal_most(&self) -> usize {
-        self.heal_most
+    fn max_healed(&self) -> usize {
+        self.max_healed
     }
 
     fn write_rule(&self, _rule: &Rule) -> RuleText {

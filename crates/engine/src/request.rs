@@ -54,7 +54,7 @@ pub struct WindowLimit {
     /// The rule by which events leave.
     pub rule: Rule,
     /// The most entries of events that are live at one time.
-    pub most_entries: u32,
+    pub max_entries: u32,
 }
 
 /// The reservation that a grant makes.
@@ -68,7 +68,7 @@ pub struct NewReservation {
     /// The id that the caller chose. Without one the server makes it.
     pub id: Option<Id>,
     /// The most reservations that the key may hold.
-    pub most: u64,
+    pub max_reservations: u64,
 }
 
 impl Request {

@@ -135,7 +135,7 @@ impl Rule {
             }
             Rule::Semaphore => Span::Nothing,
         };
-        Some(RuleNow { now_us, span, most_entries: MAX_COARSE_ENTRIES })
+        Some(RuleNow { now_us, span, max_entries: MAX_COARSE_ENTRIES })
     }
 
     /// Returns the time at which an event of `event_us` leaves if no other event counts. `None` only outside the years that
@@ -166,7 +166,7 @@ fn split_zone(text: &[u8], zones: &mut Zones) -> Option<(Period, Zone)> {
 pub struct RuleNow {
     now_us: u64,
     span: Span,
-    most_entries: u32,
+    max_entries: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -193,8 +193,8 @@ enum Span {
 
 impl RuleNow {
     /// Sets the most entries that live events need. The default is 4096.
-    pub fn with_entries(self, most_entries: u32) -> RuleNow {
-        RuleNow { most_entries, ..self }
+    pub fn with_entries(self, max_entries: u32) -> RuleNow {
+        RuleNow { max_entries, ..self }
     }
 
     /// Returns whether only the newest entry counts. This is so if the first event opens the window.
@@ -284,10 +284,10 @@ impl RuleNow {
 
     /// Returns the most entries that are live at one time. In a sliding window this is one more than live events need,
     /// because the oldest entry has begun to leave.
-    pub fn most_live(&self) -> usize {
+    pub fn max_live(&self) -> usize {
         let whole = matches!(self.span, Span::Calendar { .. } | Span::FirstHit { .. });
         let leaving = u32::from(!whole);
-        usize::try_from(self.most_entries.saturating_add(leaving)).unwrap_or(usize::MAX)
+        usize::try_from(self.max_entries.saturating_add(leaving)).unwrap_or(usize::MAX)
     }
 
     /// Returns whether a new event shares the newest entry, which began at `first_us`. With `coarse` both are denied calls,
@@ -303,7 +303,7 @@ impl RuleNow {
             Span::FirstHit { open_until_us, .. } => return open_until_us.is_some(),
             Span::Sliding { buckets: None, .. } if !coarse => return false,
             Span::Sliding { buckets, .. } if coarse => {
-                buckets.unwrap_or(u32::MAX).min(self.most_entries).min(MAX_COARSE_ENTRIES)
+                buckets.unwrap_or(u32::MAX).min(self.max_entries).min(MAX_COARSE_ENTRIES)
             }
             Span::Sliding { buckets, .. } => buckets.unwrap_or(u32::MAX),
         };
@@ -488,7 +488,7 @@ mod tests {
             ("1s^first", 1, 1),
         ] {
             let rule_now = rule_now(text, START_US).with_entries(entries);
-            assert_eq!(rule_now.most_live(), live as usize, "{text}");
+            assert_eq!(rule_now.max_live(), live as usize, "{text}");
         }
     }
 

@@ -18,7 +18,7 @@ pub enum SettleOutcome {
 }
 
 /// Turns the reservation `id` into an event of `quantity`, or of its own quantity. A quantity of 0 releases it. Live events
-/// need at most `most_entries` entries, unless the rule of the reservation sets another bound.
+/// need at most `max_entries` entries, unless the rule of the reservation sets another bound.
 ///
 /// # Errors
 ///
@@ -27,7 +27,7 @@ pub fn apply<S: Store>(
     store: S,
     id: &Id,
     quantity: Option<u64>,
-    most_entries: u32,
+    max_entries: u32,
 ) -> Result<SettleOutcome, S::Error> {
     let mut key = store.window();
     let Some(member) = find_live(&mut key, id)? else { return Ok(SettleOutcome::NotHeld) };
@@ -42,12 +42,12 @@ pub fn apply<S: Store>(
         return Ok(SettleOutcome::Released);
     }
     let rule_now = store.rule_now(&rule).ok_or(Refusal::Clock)?;
-    let most_entries = rule_now.entries_of_rule().unwrap_or(most_entries);
-    let mut count = WindowCount::read(&mut key.events(), rule_now.with_entries(most_entries))?;
+    let max_entries = rule_now.entries_of_rule().unwrap_or(max_entries);
+    let mut count = WindowCount::read(&mut key.events(), rule_now.with_entries(max_entries))?;
     // The limit is not known here, so the event is counted as within it. Few events lie beyond the limit, as they were
     // reserved.
     let event = EventChange::Record { weight: quantity, denied: false, limit: u64::MAX };
-    let events = *count.plan(&mut key.events(), event, store.heal_most())?;
+    let events = *count.plan(&mut key.events(), event, store.max_healed())?;
     settle(&mut key, member, &events, None, Some(count.expiry()));
     Ok(SettleOutcome::Counted)
 }

@@ -107,7 +107,7 @@ pub trait Store: Copy {
 
     /// Returns about how many entries from the future a call merges at most after the clock was set back. The default takes
     /// about 3 ms to merge.
-    fn heal_most(&self) -> usize {
+    fn max_healed(&self) -> usize {
         10_000
     }
 

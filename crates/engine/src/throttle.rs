@@ -321,11 +321,13 @@ impl<'r> Bucket<'r> {
             }
             Manner::Whole | Manner::AtMost => 0,
         };
-        let Some(least) = ask.least(self.rate.limit) else { return Ok(Verdict::Never) };
+        let Some(min_available) = ask.min_available(self.rate.limit) else {
+            return Ok(Verdict::Never);
+        };
         let ahead = u128::from(within_us).saturating_mul(ATTOS_PER_US);
         // The caller must wait for the end of a ban too.
         let closed = u128::from(self.ban.left_us()).saturating_mul(ATTOS_PER_US);
-        let missing = self.missing(least).max(closed);
+        let missing = self.missing(min_available).max(closed);
         let verdict = if missing > ahead {
             let wait_us = us_up(missing.saturating_sub(ahead));
             Verdict::Denied { wait_us, obstacle: Obstacle::Counted }

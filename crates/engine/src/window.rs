@@ -194,8 +194,9 @@ impl WindowCount {
         let oldest =
             oldest.filter(|entry| entry.newest_us < self.stored_until_us()).unwrap_or(newest);
         self.oldest = Some(oldest);
-        let least = newest.weight.max(oldest.weight);
-        if !(least..=most_counted(entries.len(), &newest)).contains(&newest.sum_since(&oldest)) {
+        let min_counted = newest.weight.max(oldest.weight);
+        if !(min_counted..=max_counted(entries.len(), &newest)).contains(&newest.sum_since(&oldest))
+        {
             return Err(Refusal::Foreign.into());
         }
         Ok(())
@@ -211,7 +212,7 @@ impl WindowCount {
         } else {
             self.merge_into_prior(&oldest, &newest, prior)
         };
-        if !(1..=most_counted(entries.len(), &newest)).contains(&merged.weight) {
+        if !(1..=max_counted(entries.len(), &newest)).contains(&merged.weight) {
             return Err(Refusal::Foreign.into());
         }
         merged.weight = merged.weight.min(MAX_SUM);
@@ -285,7 +286,7 @@ impl WindowCount {
     }
 
     /// Plans a change, and returns what to write. Afterwards this counts what is left. Of the entries from the future it
-    /// merges about `heal_most` at most.
+    /// merges about `max_healed` at most.
     ///
     /// # Errors
     ///
@@ -295,7 +296,7 @@ impl WindowCount {
         &mut self,
         entries: &mut E,
         change: EventChange,
-        heal_most: usize,
+        max_healed: usize,
     ) -> Result<&EventEdit, E::Error> {
         let mut newest_change = NewestChange::default();
         match change {
@@ -311,7 +312,7 @@ impl WindowCount {
                 self.close_gap(entries)?;
             }
         }
-        self.heal(entries, &newest_change, heal_most)?;
+        self.heal(entries, &newest_change, max_healed)?;
         Ok(&self.edit)
     }
 
@@ -515,7 +516,7 @@ impl WindowCount {
         let (Some(horizon_us), Some(newest)) = (self.rule_now.horizon_us(), self.newest) else {
             return Ok(());
         };
-        let Some(mut least) = self.least_dropped(entries.len(), &newest, recorded) else {
+        let Some(mut min_dropped) = self.min_dropped(entries.len(), &newest, recorded) else {
             return Ok(());
         };
         let total_before = newest.total.wrapping_sub(recorded);
@@ -533,7 +534,7 @@ impl WindowCount {
             let drop = dead < dead::MAX || in_the_way && (dead < dead::MAX_IN_THE_WAY || few_left);
             if drop {
                 dead = dead.saturating_add(1);
-                least = if in_the_way { 1 } else { least };
+                min_dropped = if in_the_way { 1 } else { min_dropped };
             } else {
                 fits = sum <= u128::from(u64::MAX);
             }
@@ -542,7 +543,7 @@ impl WindowCount {
         if !fits {
             return Err(Refusal::SumTooLarge.into());
         }
-        if dead >= least {
+        if dead >= min_dropped {
             self.edit.dropped = dead;
         }
         Ok(())
@@ -552,20 +553,20 @@ impl WindowCount {
     /// them.
     // Inlined: it is on the hot path of every grant.
     #[inline(always)]
-    fn least_dropped(&self, len: usize, newest: &Entry, recorded: u64) -> Option<usize> {
+    fn min_dropped(&self, len: usize, newest: &Entry, recorded: u64) -> Option<usize> {
         // A live entry counts at least 1, so there are no more live entries than the sum.
         let counted_before = self.counted().saturating_sub(recorded);
         let live = usize::try_from(counted_before).unwrap_or(usize::MAX);
         let surely_dead = len.saturating_sub(live);
         let enough = if len <= dead::SMALL { dead::ENOUGH_IN_SMALL } else { dead::ENOUGH };
         let many = surely_dead >= enough || (surely_dead == 0 && len % dead::EVERY == 0);
-        let full = len > self.rule_now.most_live();
+        let full = len > self.rule_now.max_live();
         let total_before = newest.total.wrapping_sub(recorded);
         let watched = newest.total.max(total_before) >= dead::WATCHED;
         (many || full || watched).then_some(if full { 1 } else { enough })
     }
 
-    /// Merges the oldest of the entries from the future, about `heal_most` at most. Reads all entries that it removes,
+    /// Merges the oldest of the entries from the future, about `max_healed` at most. Reads all entries that it removes,
     /// because a foreign one is an error.
     ///
     /// ```text
@@ -579,7 +580,7 @@ impl WindowCount {
         &mut self,
         entries: &mut E,
         newest_change: &NewestChange,
-        heal_most: usize,
+        max_healed: usize,
     ) -> Result<(), E::Error> {
         let Some(future) = self.edit.merged else { return Ok(()) };
         let alone = self.rule_now.counts_newest_alone();
@@ -588,7 +589,7 @@ impl WindowCount {
         let (mut oldest, mut last): (Option<Entry>, Option<Entry>) = (None, None);
         entries.scan(future.from_us.checked_sub(1), None, |entry| {
             // The merged entries must include what was uncounted.
-            if merged >= heal_most && (merged_weight > 0 || alone) {
+            if merged >= max_healed && (merged_weight > 0 || alone) {
                 is_all = false;
                 return false;
             }
@@ -608,7 +609,7 @@ impl WindowCount {
             self.leave_in_future(newest);
             return Ok(());
         }
-        if !(1..=most_counted(entries.len(), &newest)).contains(&merged_weight) {
+        if !(1..=max_counted(entries.len(), &newest)).contains(&merged_weight) {
             return Err(Refusal::Foreign.into());
         }
         let weight = merged_weight.min(MAX_SUM);
@@ -642,7 +643,7 @@ impl WindowCount {
 
 /// Returns the largest possible sum of the entries up to and including this one, in a set of `len` entries. See
 /// [`dead::WATCHED`].
-fn most_counted(len: usize, newest: &Entry) -> u64 {
+fn max_counted(len: usize, newest: &Entry) -> u64 {
     if len > dead::MAX {
         return u64::MAX;
     }
@@ -684,15 +685,19 @@ impl WindowUse {
         if ask.manner == Manner::Force {
             return UntimedVerdict::Allowed(wanted);
         }
-        let Some(least) = ask.least(self.limit) else { return UntimedVerdict::Never };
+        let Some(min_available) = ask.min_available(self.limit) else {
+            return UntimedVerdict::Never;
+        };
         let free = self.remaining();
-        if least <= free && !barred {
+        if min_available <= free && !barred {
             return UntimedVerdict::Allowed(wanted.min(free.saturating_sub(ask.leave)));
         }
         let used = u128::from(self.counted).saturating_add(self.held);
-        let need = used.saturating_add(u128::from(least)).saturating_sub(u128::from(self.limit));
+        let need =
+            used.saturating_add(u128::from(min_available)).saturating_sub(u128::from(self.limit));
         let without_held = self.limit.saturating_sub(self.counted);
-        let obstacle = if least <= without_held { Obstacle::Held } else { Obstacle::Counted };
+        let obstacle =
+            if min_available <= without_held { Obstacle::Held } else { Obstacle::Counted };
         UntimedVerdict::Wanting { need, obstacle }
     }
 

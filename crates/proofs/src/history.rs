@@ -17,7 +17,7 @@
 //! - Which effects a failover lost is asked at the failover: the configurations since the replica was last known to have all
 //!   are kept with those that they came from, and each of them that leads to the failover is a place for the cut.
 //!
-//! Where more than [`Bounds::most_configurations`] are left all the same, the history is undecided, which is an error.
+//! Where more than [`Bounds::max_configurations`] are left all the same, the history is undecided, which is an error.
 
 use std::collections::hash_map;
 use std::collections::{HashMap, VecDeque};
@@ -93,7 +93,7 @@ pub struct Bounds {
     /// Events older than this many microseconds do not matter.
     pub period_us: u64,
     /// Where more configurations are left after an answer, the history is undecided.
-    pub most_configurations: usize,
+    pub max_configurations: usize,
 }
 
 /// What was seen of a history that was accepted.
@@ -102,7 +102,7 @@ pub struct JudgedHistory {
     /// How many calls and failovers were judged.
     pub calls: usize,
     /// The most configurations that were looked at for one answer.
-    pub most_configurations: usize,
+    pub max_configurations: usize,
     /// How many effects each failover must have lost, in their order.
     pub lost: Vec<usize>,
 }
@@ -176,7 +176,7 @@ struct Search<'h> {
     memory: &'h Memory,
     calls: &'h [Recorded],
     bounds: Bounds,
-    most_configurations: usize,
+    max_configurations: usize,
     states: States,
     /// What a call made of a state at a time, for the calls that are under way.
     made: HashMap<(StateNumber, usize, u64), Option<StateNumber>>,
@@ -208,7 +208,7 @@ pub fn judge(
         memory,
         calls: &calls,
         bounds,
-        most_configurations: 0,
+        max_configurations: 0,
         states: States::default(),
         made: HashMap::new(),
         origins: None,
@@ -246,7 +246,7 @@ pub fn judge(
     let lost = configurations.into_values().min_by_key(|lost| lost.iter().sum::<usize>());
     Ok(JudgedHistory {
         calls: calls.len(),
-        most_configurations: search.most_configurations,
+        max_configurations: search.max_configurations,
         lost: lost.unwrap_or_default(),
     })
 }
@@ -286,7 +286,7 @@ impl Search<'_> {
         let mut seen = HashMap::new();
         let mut open: Vec<(Configuration, Lost)> = configurations.into_iter().collect();
         while let Some((one, lost)) = open.pop() {
-            if seen.len() > self.bounds.most_configurations {
+            if seen.len() > self.bounds.max_configurations {
                 return None;
             }
             if one.made.contains(&at) {
@@ -319,7 +319,7 @@ impl Search<'_> {
                 note(&mut left, &one, &lost);
             }
         }
-        self.most_configurations = self.most_configurations.max(seen.len());
+        self.max_configurations = self.max_configurations.max(seen.len());
         Some(left)
     }
 
@@ -411,8 +411,8 @@ impl Search<'_> {
             if effects[one] < lost {
                 continue;
             }
-            let least = cuts.entry(one.state).or_insert(lost);
-            *least = lost.min(*least);
+            let min = cuts.entry(one.state).or_insert(lost);
+            *min = lost.min(*min);
             for (from, by_effect) in origins.get(one).into_iter().flatten() {
                 let lost = lost + usize::from(*by_effect);
                 if effects.get(from).is_some_and(|known| *known <= lost) {

@@ -108,8 +108,8 @@ impl<S: Store> Store for FaultyStore<S> {
         }
     }
 
-    fn heal_most(&self) -> usize {
-        self.inner.heal_most()
+    fn max_healed(&self) -> usize {
+        self.inner.max_healed()
     }
 
     fn bucket(self) -> FaultyKey<S::Bucket> {

@@ -45,9 +45,9 @@ pub struct BlockedCall {
 
 impl BlockedCall {
     fn request(&self, limit: u64, lease_ms: u64) -> Request {
-        let window = WindowLimit { limit, rule: Rule::Semaphore, most_entries: 4096 };
+        let window = WindowLimit { limit, rule: Rule::Semaphore, max_entries: 4096 };
         let id = Some(Id::from(&self.id[..]));
-        let reserve = NewReservation { lease_ms, count_lapsed: false, id, most: 100 };
+        let reserve = NewReservation { lease_ms, count_lapsed: false, id, max_reservations: 100 };
         let mut request = Request::new(Limit::Reserve(window, reserve));
         request.ask.quantity = Quantity::Take(self.quantity);
         request.ask.leave = self.leave;
@@ -377,8 +377,8 @@ impl WaitingWorld {
         } else {
             let (since_us, is_woken) =
                 *state.head_could_since.get_or_insert((state.mono_us, is_woken));
-            let most_us = if is_woken { TIMER_US } else { POLL_US + TIMER_US };
-            state.check(state.mono_us - since_us <= most_us, WOKEN);
+            let max_us = if is_woken { TIMER_US } else { POLL_US + TIMER_US };
+            state.check(state.mono_us - since_us <= max_us, WOKEN);
         }
         for one in state.waiting.clone() {
             let late = one.until_us.is_some_and(|us| us + TIMER_US < state.mono_us);

@@ -62,8 +62,8 @@ pub struct WorldKey {
     pub kind: BookKind,
     /// The limit, without a reservation.
     pub limit: Limit,
-    /// The most that there may be at once.
-    pub most: u64,
+    /// The most that may be used at once.
+    pub max: u64,
     /// One period, in microseconds; 0 for a semaphore.
     pub period_us: u64,
     /// No call waits longer if no other takes anything.
@@ -329,16 +329,16 @@ impl Books {
                     BookKind::Sliding => forward_us.saturating_sub(key.period_us),
                     _ => 0,
                 };
-                force || sum(&self.grants, after_us) + held <= key.most
+                force || sum(&self.grants, after_us) + held <= key.max
             }
             BookKind::First => {
                 let (_, sum) = self.opened.get_or_insert((forward_us, 0));
                 *sum += units;
-                force || *sum + held <= key.most
+                force || *sum + held <= key.max
             }
             BookKind::Bucket(count) => {
                 self.full_at = self.full_at.max(forward_us * count) + units * key.period_us;
-                let latest = (forward_us + go_after_us) * count + key.most * key.period_us;
+                let latest = (forward_us + go_after_us) * count + key.max * key.period_us;
                 force || self.full_at <= latest
             }
             BookKind::Semaphore => true,
@@ -504,7 +504,7 @@ impl World {
     ) {
         let key = self.keys[at];
         let (real_us, forward_us) = (state.real_us, state.forward_us);
-        let counted = key.most.saturating_sub(before.remaining);
+        let counted = key.max.saturating_sub(before.remaining);
         let force = request.ask.manner == Manner::Force;
         let books = &mut state.books[at];
         // The first violation is reported.
@@ -551,12 +551,12 @@ impl World {
                     BookKind::First => books.opened.map_or(0, |(_, sum)| sum),
                     BookKind::Bucket(_) | BookKind::Semaphore => 0,
                 };
-                if counted + books.held(forward_us) > key.most {
+                if counted + books.held(forward_us) > key.max {
                     violated.get_or_insert(LIMIT);
                 }
             }
             Limit::Bucket(_) | Limit::Window(_) => {
-                if key.kind == BookKind::First && before.remaining == key.most {
+                if key.kind == BookKind::First && before.remaining == key.max {
                     // A window is opened: the one before was over, or everything was given back.
                     let soon = books.opened.is_some_and(|(opened_us, sum)| {
                         sum > 0 && forward_us < opened_us + key.period_us
@@ -571,7 +571,7 @@ impl World {
                 }
                 books.spent.push(Grant { forward_us, units: taken });
                 let after_us = forward_us.saturating_sub(key.period_us);
-                if self.spends() && sum(&books.spent, after_us) > key.most {
+                if self.spends() && sum(&books.spent, after_us) > key.max {
                     violated.get_or_insert(SPENT);
                 }
             }
@@ -615,7 +615,7 @@ impl World {
             return;
         }
         state.happened = "banned";
-        let as_new = before.remaining == key.most && before.reset_after_us == 0;
+        let as_new = before.remaining == key.max && before.reset_after_us == 0;
         let may = state.books[at].banned.is_none_or(|banned| banned.may_again || as_new);
         let denied = matches!(verdict, Verdict::Denied { .. }) && request.ban_ms.is_some();
         state.check(may && denied, AGAIN);
@@ -721,7 +721,7 @@ impl World {
         lease.spent += 1;
         books.spent.push(Grant { forward_us, units: 1 });
         let spent = sum(&books.spent, forward_us.saturating_sub(key.period_us));
-        state.check(spent <= key.most, SPENT);
+        state.check(spent <= key.max, SPENT);
         Some(())
     }
 
@@ -1111,7 +1111,7 @@ impl World {
     /// Whoever asks for the whole limit gets it after the returned wait, which is never longer than allowed.
     fn heals(&self, state: &WorldState) -> bool {
         self.keys.iter().enumerate().all(|(at, key)| {
-            let request = taking(key, key.most);
+            let request = taking(key, key.max);
             let whole = match key.kind {
                 BookKind::Semaphore => return true,
                 _ => request,

@@ -33,20 +33,20 @@ impl Size {
 
 fn window(rule: &str, limit: u64) -> WindowLimit {
     let rule = Rule::parse(rule.as_bytes(), &mut Zones::new()).expect("a rule");
-    WindowLimit { limit, rule, most_entries: 4096 }
+    WindowLimit { limit, rule, max_entries: 4096 }
 }
 
-fn key(kind: BookKind, rule: &str, most: u64) -> WorldKey {
+fn key(kind: BookKind, rule: &str, max: u64) -> WorldKey {
     let period_us = if kind == BookKind::Semaphore { 0 } else { SECOND_US };
-    let limit = Limit::Window(window(rule, most));
-    WorldKey { kind, limit, most, period_us, longest_wait_us: SECOND_US }
+    let limit = Limit::Window(window(rule, max));
+    WorldKey { kind, limit, max, period_us, longest_wait_us: SECOND_US }
 }
 
-fn bucket(most: u64, count: u64) -> WorldKey {
-    let rate = Rate::new(most - 1, count, 1_000).expect("a rate");
-    let longest_wait_us = (most * SECOND_US).div_ceil(count);
+fn bucket(max: u64, count: u64) -> WorldKey {
+    let rate = Rate::new(max - 1, count, 1_000).expect("a rate");
+    let longest_wait_us = (max * SECOND_US).div_ceil(count);
     let (kind, limit) = (BookKind::Bucket(count), Limit::Bucket(rate));
-    WorldKey { kind, limit, most, period_us: SECOND_US, longest_wait_us }
+    WorldKey { kind, limit, max, period_us: SECOND_US, longest_wait_us }
 }
 
 /// A call of so much on a key, 0 looks and below 0 gives back.
@@ -74,7 +74,7 @@ fn banning(request: Request, ban_ms: u64) -> Request {
 
 fn reserving(key: &WorldKey, quantity: i64, lease_ms: u64, count_lapsed: bool) -> Request {
     let Limit::Window(window) = key.limit else { unreachable!("a bucket reserves nothing") };
-    let reserve = NewReservation { lease_ms, count_lapsed, id: None, most: 100 };
+    let reserve = NewReservation { lease_ms, count_lapsed, id: None, max_reservations: 100 };
     Request { limit: Limit::Reserve(window, reserve), ..ask(key, quantity) }
 }
 

@@ -215,9 +215,9 @@ fn an_option_needs_what_its_row_says() {
 #[test]
 fn an_option_stands_beside_the_quantities_that_its_row_allows() {
     for taker in TAKERS {
-        let least = if taker.takes_negative() { -1 } else { 0 };
+        let min = if taker.takes_negative() { -1 } else { 0 };
         for (row, quantity) in
-            taker.known().rows().flat_map(|row| (least..=1).map(move |it| (row, it)))
+            taker.known().rows().flat_map(|row| (min..=1).map(move |it| (row, it)))
         {
             let wanted = match quantity < row.min_quantity {
                 true => Err(Error::QuantityBelow(row.name, row.min_quantity)),

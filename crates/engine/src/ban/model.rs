@@ -143,12 +143,12 @@ fn check(limit: Limit, mut used: Used, acts: Vec<BanAct>) {
             BanAct::GiveBack(quantity) => used.give_back(now_us, quantity),
             BanAct::Take { quantity, manner: Manner::Force, .. } => used.take(now_us, quantity),
             BanAct::Take { quantity, ban_ms, manner, count_denied } => {
-                let least = if manner == Manner::AtMost { 1 } else { quantity };
+                let min_taken = if manner == Manner::AtMost { 1 } else { quantity };
                 let taken = quantity.min(u64::try_from(free).unwrap_or(0));
-                if !runs && free >= i128::from(least) {
+                if !runs && free >= i128::from(min_taken) {
                     used.take(now_us, if manner == Manner::AtMost { taken } else { quantity });
                     ban_us = None;
-                } else if least > LIMIT {
+                } else if min_taken > LIMIT {
                     expected = Some(u64::MAX);
                 } else {
                     let bans = free < i128::from(quantity) && ban_us.is_none();
@@ -159,7 +159,7 @@ fn check(limit: Limit, mut used: Used, acts: Vec<BanAct>) {
                     if counts && matches!(used, Used::Window(_)) {
                         used.take(now_us, quantity);
                     }
-                    let free_us = used.free_from(now_us, least);
+                    let free_us = used.free_from(now_us, min_taken);
                     expected = Some(free_us.max(ban_us.unwrap_or(0)) - now_us);
                 }
             }
@@ -185,7 +185,7 @@ proptest! {
     #[test]
     fn windows_ban_as_the_definition_says(acts in acts()) {
         let rule = Rule::Sliding { period: Period::parse(b"4ms").unwrap(), buckets: None };
-        let window = WindowLimit { limit: LIMIT, rule, most_entries: 4096 };
+        let window = WindowLimit { limit: LIMIT, rule, max_entries: 4096 };
         check(Limit::Window(window), Used::Window(Vec::new()), acts);
     }
 
@@ -200,7 +200,7 @@ proptest! {
 fn ask_for_one() -> Request {
     let rule = Rule::Sliding { period: Period::parse(b"5ms").unwrap(), buckets: None };
     let mut request =
-        Request::new(Limit::Window(WindowLimit { limit: 2, rule, most_entries: 4096 }));
+        Request::new(Limit::Window(WindowLimit { limit: 2, rule, max_entries: 4096 }));
     request.ask = Ask::of(Quantity::Take(1));
     request
 }

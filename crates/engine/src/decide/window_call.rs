@@ -150,7 +150,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
 
     /// Plans a change of the events that count.
     fn plan_events(&mut self, change: EventChange) -> Result<(), S::Error> {
-        self.count.plan(&mut self.key.events(), change, self.store.heal_most())?;
+        self.count.plan(&mut self.key.events(), change, self.store.max_healed())?;
         Ok(())
     }
 
@@ -210,7 +210,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
         self.barred = barred;
         Refusal::check_clock(self.store.now_us())?;
         let rule_now = self.store.rule_now(&self.limit.rule).ok_or(Refusal::Clock)?;
-        let rule_now = rule_now.with_entries(self.limit.most_entries);
+        let rule_now = rule_now.with_entries(self.limit.max_entries);
         self.key.read(self.request.id())?;
         if self.key.reservations().has_id() {
             return Err(Refusal::Duplicate.into());
@@ -231,7 +231,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
         let makes_one = matches!(verdict, Verdict::Allowed { taken: 1.., .. });
         let Some(new) = self.reservation.filter(|_| makes_one) else { return Ok(()) };
         match u64::try_from(self.key.reservations().live_len()) {
-            Ok(live) if live < new.most => Ok(()),
+            Ok(live) if live < new.max_reservations => Ok(()),
             Ok(_) | Err(_) => Err(Refusal::TooManyReservations),
         }
     }
@@ -255,7 +255,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
         self.request.count_denied
             && ask.quantity.takes()
             && ask.quantity.wanted() <= limit
-            && ask.least(limit).is_some()
+            && ask.min_available(limit).is_some()
             && (self.ban.runs() || !self.used().only_leave_denies(ask))
     }
 

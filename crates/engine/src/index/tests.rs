@@ -125,10 +125,10 @@ fn agree(index: &mut Index, list: &[Own], now_us: u64, least: u128, from_us: u64
         assert_eq!(first_gone(&listed, least, from_us).0 .0, gone_us);
         assert_eq!(listed.total(), index.live(now_us).total());
     }
-    for most in [0, 1, usize::MAX] {
-        let found: Vec<Own> = sorted(index.future(now_us, most).iter().map(Own::of).collect());
+    for max_len in [0, 1, usize::MAX] {
+        let found: Vec<Own> = sorted(index.future(now_us, max_len).iter().map(Own::of).collect());
         let all: Vec<Own> = list.iter().filter(|one| future(one)).cloned().collect();
-        assert_eq!(found.len(), most.min(all.len()));
+        assert_eq!(found.len(), max_len.min(all.len()));
         assert!(found.iter().all(|one| all.contains(one)));
         assert!(found.windows(2).all(|two| two[0].id != two[1].id));
     }

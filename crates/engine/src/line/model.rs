@@ -518,9 +518,10 @@ fn a_wall_clock_that_is_set_forward_makes_all_heads_due() {
 #[test]
 fn a_request_stands_in_line_by_its_leave_and_with_its_id() {
     let rule = crate::rule::Rule::parse(b"-", &mut crate::calendar::Zones::new()).unwrap();
-    let window = WindowLimit { limit: 1, rule, most_entries: 1 };
+    let window = WindowLimit { limit: 1, rule, max_entries: 1 };
     let id = Id::from(&b"job"[..]);
-    let reserve = NewReservation { lease_ms: 1, count_lapsed: false, id: Some(id), most: 1 };
+    let reserve =
+        NewReservation { lease_ms: 1, count_lapsed: false, id: Some(id), max_reservations: 1 };
     let mut request = Request::new(Limit::Reserve(window, reserve));
     request.ask.leave = 3;
     assert_eq!((LineCall::leave(&request), LineCall::id(&request)), (3, Some(&b"job"[..])));

@@ -96,10 +96,10 @@ impl Memory {
         name: &[u8],
         id: &Id,
         quantity: Option<u64>,
-        most_entries: u32,
+        max_entries: u32,
         now_us: u64,
     ) -> Result<SettleOutcome, Refusal> {
-        settle::apply(self.key(name, now_us), id, quantity, most_entries)
+        settle::apply(self.key(name, now_us), id, quantity, max_entries)
     }
 
     /// Releases a reservation, and returns whether it was held.

@@ -128,8 +128,12 @@ impl PromiseWorld {
             PromiseStep::Acquire { quantity, atmost, lease_ms } => {
                 self.made += 1;
                 let id = Id::from(self.made.to_string().as_bytes());
-                let reserve =
-                    NewReservation { lease_ms, count_lapsed, id: Some(id), most: u64::MAX };
+                let reserve = NewReservation {
+                    lease_ms,
+                    count_lapsed,
+                    id: Some(id),
+                    max_reservations: u64::MAX,
+                };
                 let request = self.ask(Limit::Reserve(self.window, reserve), quantity, atmost);
                 let decision = self.memory.decide(KEY, &request, server_us, || unreachable!());
                 let decision = decision.unwrap();
@@ -156,8 +160,9 @@ impl PromiseWorld {
                 let settled = match spent {
                     0 => self.memory.release(KEY, id, server_us).unwrap(),
                     _ => {
-                        let most = self.window.most_entries;
-                        let applied = self.memory.apply(KEY, id, Some(spent), most, server_us);
+                        let max_entries = self.window.max_entries;
+                        let applied =
+                            self.memory.apply(KEY, id, Some(spent), max_entries, server_us);
                         let counted = applied.unwrap() == super::SettleOutcome::Counted;
                         if counted {
                             self.count();
@@ -204,7 +209,7 @@ impl PromiseWorld {
     }
 
     /// The most that was ever spent in one period, or in one window of the calendar.
-    fn most_spent(&self) -> u64 {
+    fn max_spent(&self) -> u64 {
         let spent: Vec<_> =
             self.spent.iter().map(|(us, n)| (*us, *n, self.leaves_us(*us))).collect();
         if matches!(self.window.rule, Rule::FirstHit(_)) {
@@ -224,14 +229,14 @@ impl PromiseWorld {
     }
 }
 
-fn most_spent(rule: usize, limit: u64, steps: &[PromiseStep], count_lapsed: bool) -> u64 {
+fn max_spent(rule: usize, limit: u64, steps: &[PromiseStep], count_lapsed: bool) -> u64 {
     let memory = Memory::default();
-    let (rule, most_entries) = RULES[rule];
+    let (rule, max_entries) = RULES[rule];
     let mut rule = memory.zones(|zones| Rule::parse(rule.as_bytes(), zones)).unwrap();
     if let Rule::Sliding { buckets, .. } = &mut rule {
-        *buckets = (limit > u64::from(most_entries)).then_some(most_entries);
+        *buckets = (limit > u64::from(max_entries)).then_some(max_entries);
     }
-    let window = WindowLimit { limit, rule, most_entries };
+    let window = WindowLimit { limit, rule, max_entries };
     let mut world = PromiseWorld {
         memory,
         window,
@@ -245,7 +250,7 @@ fn most_spent(rule: usize, limit: u64, steps: &[PromiseStep], count_lapsed: bool
     for step in steps {
         world.step(step, count_lapsed);
     }
-    world.most_spent()
+    world.max_spent()
 }
 
 proptest! {
@@ -257,7 +262,7 @@ proptest! {
         limit in prop_oneof![1u64..10, Just(20)],
         steps in steps(),
     ) {
-        prop_assert!(most_spent(rule, limit, &steps, true) <= limit);
+        prop_assert!(max_spent(rule, limit, &steps, true) <= limit);
     }
 }
 
@@ -276,7 +281,7 @@ fn without_it_what_a_dead_holder_spent_is_taken_again() {
     ];
     // Where nothing is counted no window of the last two opens.
     for rule in 0..RULES.len() - 2 {
-        assert_eq!(most_spent(rule, 3, &steps, false), 6, "{rule}");
-        assert_eq!(most_spent(rule, 3, &steps, true), 3, "{rule}");
+        assert_eq!(max_spent(rule, 3, &steps, false), 6, "{rule}");
+        assert_eq!(max_spent(rule, 3, &steps, true), 3, "{rule}");
     }
 }

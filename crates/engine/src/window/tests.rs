@@ -113,7 +113,7 @@ struct WindowWorld {
     list: Vec<Counted>,
     leases: Vec<Reserved>,
     /// How many entries from the future a call merges.
-    heal_most: usize,
+    max_healed: usize,
 }
 
 /// What the list says of one call.
@@ -136,13 +136,13 @@ fn held_at(leases: &[Reserved], us: u64) -> u64 {
 
 /// A call that is not barred, which heals as much as there is.
 fn plain(rule_now: RuleNow, limit: u64, ask: Ask, kind: ModelCommand) -> ModelCall {
-    let (most_entries, heal_most) = (MAX_ENTRIES, usize::MAX);
-    ModelCall { rule_now, limit, most_entries, heal_most, ask, kind, barred: false }
+    let (max_entries, max_healed) = (MAX_ENTRIES, usize::MAX);
+    ModelCall { rule_now, limit, max_entries, max_healed, ask, kind, barred: false }
 }
 
 impl WindowWorld {
     fn new() -> WindowWorld {
-        WindowWorld { now_us: START_US, heal_most: usize::MAX, ..WindowWorld::default() }
+        WindowWorld { now_us: START_US, max_healed: usize::MAX, ..WindowWorld::default() }
     }
 
     /// One whose totals are about to run around.
@@ -166,7 +166,7 @@ impl WindowWorld {
         let held = self.held(us);
         let kind = ModelCommand::Look;
         let rule_now = rule.at(us).unwrap();
-        let call = ModelCall { heal_most: self.heal_most, ..plain(rule_now, limit, *ask, kind) };
+        let call = ModelCall { max_healed: self.max_healed, ..plain(rule_now, limit, *ask, kind) };
         let done = call.make(&mut self.zset, &held).unwrap();
         assert_eq!(done.edit, None, "looking writes");
         done
@@ -178,7 +178,7 @@ impl WindowWorld {
         let rule_now = rule.at(now_us).unwrap();
         let held = self.held(now_us);
         let times: Vec<u64> = self.zset.entries().map(|entry| entry.newest_us).collect();
-        let call = ModelCall { heal_most: self.heal_most, ..plain(rule_now, limit, *ask, kind) };
+        let call = ModelCall { max_healed: self.max_healed, ..plain(rule_now, limit, *ask, kind) };
         let done = call.make(&mut self.zset, &held).unwrap();
         if let (ModelCommand::Hold(lease_ms), Verdict::Allowed { taken: quantity @ 1.., .. }) =
             (kind, done.decision.verdict)
@@ -390,7 +390,7 @@ impl WindowWorld {
             let rule_now = rule.at(now_us).unwrap();
             let times: Vec<u64> = self.zset.entries().map(|entry| entry.newest_us).collect();
             let mut window_count = WindowCount::read(&mut self.zset, rule_now).unwrap();
-            let edit = window_count.plan(&mut self.zset, event(weight), self.heal_most).unwrap();
+            let edit = window_count.plan(&mut self.zset, event(weight), self.max_healed).unwrap();
             self.zset.apply(edit);
             self.forget_dropped(&rule_now, edit, &times);
             let at_us = self.heal(edit);

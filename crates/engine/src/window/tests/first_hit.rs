@@ -109,8 +109,8 @@ impl HitWorld {
         let call = ModelCall {
             rule_now,
             limit: self.limit,
-            most_entries: MAX_ENTRIES,
-            heal_most: 64,
+            max_entries: MAX_ENTRIES,
+            max_healed: 64,
             ask: *ask,
             kind,
             barred: false,

@@ -166,10 +166,10 @@ proptest! {
         period_ms in select(&[1u64, 7, 100][..]),
         acts in acts(steps(), 0u64..12, kinds()),
         total in totals(),
-        heal_most in heals(),
+        max_healed in heals(),
     ) {
         let (rule, obvious) = exact(period_ms);
-        let mut world = WindowWorld { heal_most, ..WindowWorld::with_total(total) };
+        let mut world = WindowWorld { max_healed, ..WindowWorld::with_total(total) };
         for act in acts {
             world.step(act.step, period_ms * 1_000);
             if let Some((which, weight)) = act.settle {
@@ -185,10 +185,10 @@ proptest! {
         period_ms in 1u64..=4,
         acts in acts_with(steps(), 0u64..12, kinds(), ways_with_force()),
         total in totals(),
-        heal_most in heals(),
+        max_healed in heals(),
     ) {
         let (rule, obvious) = exact(period_ms);
-        let mut world = WindowWorld { heal_most, ..WindowWorld::with_total(total) };
+        let mut world = WindowWorld { max_healed, ..WindowWorld::with_total(total) };
         for act in acts {
             world.step(act.step, period_ms * 1_000);
             if let Some((which, weight)) = act.settle {
@@ -222,10 +222,10 @@ proptest! {
     fn months_decide_as_the_list_does(
         months in select(&[1u32, 3, 12][..]),
         acts in acts(steps(), 0u64..12, kinds()),
-        heal_most in heals(),
+        max_healed in heals(),
     ) {
         let (rule, obvious) = (rule(&format!("{months}mo")), Obvious::Months(months));
-        let mut world = WindowWorld { heal_most, ..WindowWorld::new() };
+        let mut world = WindowWorld { max_healed, ..WindowWorld::new() };
         for act in acts {
             world.step(act.step, u64::from(months) * 30 * 86_400_000_000);
             world.agree(&rule, obvious, act.limit, &act.ask(), act.kind);
@@ -237,9 +237,9 @@ proptest! {
     fn another_period_counts_the_same_events(
         acts in acts(steps(), 0u64..12, kinds()),
         periods in proptest::collection::vec(select(&[1u64, 2, 3, 20][..]), 60),
-        heal_most in heals(),
+        max_healed in heals(),
     ) {
-        let mut world = WindowWorld { heal_most, ..WindowWorld::new() };
+        let mut world = WindowWorld { max_healed, ..WindowWorld::new() };
         for (act, period_ms) in acts.into_iter().zip(periods) {
             let (rule, obvious) = exact(period_ms);
             world.step(act.step, 3_000);
@@ -258,11 +258,11 @@ proptest! {
         ][..]),
         acts in acts_with(steps(), 0u64..12, kinds(), ways_with_force()),
         total in totals(),
-        heal_most in heals(),
+        max_healed in heals(),
     ) {
         let obvious = Obvious::Fixed(period_s * 1_000_000, from_s * 1_000_000);
         let rule = rule(text);
-        let mut world = WindowWorld { heal_most, ..WindowWorld::with_total(total) };
+        let mut world = WindowWorld { max_healed, ..WindowWorld::with_total(total) };
         for act in acts {
             world.step(act.step, period_s * 1_000_000);
             if let Some((which, weight)) = act.settle {
@@ -297,9 +297,9 @@ proptest! {
         refunds in refunds(),
         periods in proptest::collection::vec(select(&["1ms", "2ms", "3ms"][..]), 60),
         total in totals(),
-        heal_most in heals(),
+        max_healed in heals(),
     ) {
-        let mut world = WindowWorld { heal_most, ..WindowWorld::with_total(total) };
+        let mut world = WindowWorld { max_healed, ..WindowWorld::with_total(total) };
         for ((act, refund), text) in acts.into_iter().zip(refunds).zip(periods) {
             world.step(act.step, 2_000);
             let rule = rule(text);
@@ -388,16 +388,16 @@ proptest! {
         forces in proptest::collection::vec(proptest::bool::weighted(0.2), 60),
         rules in proptest::collection::vec(select(&["1ms", "1ms/1", "10ms/1", "1s", "1s@UTC", "1h@UTC"][..]), 60),
         total in totals(),
-        heal_most in heals(),
+        max_healed in heals(),
     ) {
-        let mut world = WindowWorld { heal_most, ..WindowWorld::with_total(total) };
+        let mut world = WindowWorld { max_healed, ..WindowWorld::with_total(total) };
         for (((act, weight), forces), text) in acts.into_iter().zip(weights).zip(forces).zip(rules) {
             world.step(act.step, 1_000);
             let rule = rule(text);
             let manner = if forces { Manner::Force } else { Manner::Whole };
             let ask = Ask { manner, ..Ask::of(Quantity::Take(weight)) };
             let rule_now = rule.at(world.now_us).unwrap();
-            let call = ModelCall { heal_most, ..plain(rule_now, act.limit, ask, act.kind) };
+            let call = ModelCall { max_healed, ..plain(rule_now, act.limit, ask, act.kind) };
             match call.make(&mut world.zset, &SortedHolds::default()) {
                 Ok(_) => {}
                 Err(refused) => prop_assert_eq!((refused, manner), (Refusal::SumTooLarge, Manner::Force)),
@@ -430,10 +430,10 @@ proptest! {
         buckets in select(&[1u64, 2, 3, 10, 64][..]),
         acts in acts_with(steps(), 0u64..60, kinds(), ways_with_force()),
         total in totals(),
-        heal_most in heals(),
+        max_healed in heals(),
     ) {
         let rule = rule(&format!("10ms/{buckets}"));
-        let mut world = WindowWorld { heal_most, ..WindowWorld::with_total(total) };
+        let mut world = WindowWorld { max_healed, ..WindowWorld::with_total(total) };
         for act in acts {
             world.step(act.step, 10_000);
             bounded(&mut world, &rule, &act, (10_000, buckets, buckets));
@@ -451,11 +451,11 @@ proptest! {
             prop_oneof![Just(ModelCommand::Count), Just(ModelCommand::CountDenied)],
             ways_with_force(),
         ),
-        heal_most in heals(),
+        max_healed in heals(),
     ) {
         let text = if buckets == 0 { format!("{period_ms}ms") } else { format!("{period_ms}ms/{buckets}") };
         let fold = if buckets == 0 { u64::MAX } else { buckets };
-        let mut world = WindowWorld { heal_most, ..WindowWorld::new() };
+        let mut world = WindowWorld { max_healed, ..WindowWorld::new() };
         for act in acts {
             world.step(act.step, period_ms * 1_000);
             let bounds = (period_ms * 1_000, fold, fold.min(4_096));
@@ -472,9 +472,9 @@ proptest! {
             ("2ms", 2_000), ("1s", 1_000_000), ("10ms/3", 10_000), ("1s/4096", 1_000_000),
             ("1s@UTC", 0), ("1min@UTC", 0), ("1d@Asia/Shanghai", 0), ("1mo", 0), ("-", 0),
         ][..]), 60),
-        heal_most in heals(),
+        max_healed in heals(),
     ) {
-        let mut world = WindowWorld { heal_most, ..WindowWorld::new() };
+        let mut world = WindowWorld { max_healed, ..WindowWorld::new() };
         for (act, (text, period_us)) in acts.into_iter().zip(rules) {
             world.step(act.step, 800_000);
             let rule = rule(text);
@@ -515,7 +515,7 @@ proptest! {
         gives in any::<bool>(),
         leases in proptest::collection::vec((any::<u64>(), any::<u64>()), 0..4),
         denied in any::<bool>(),
-        heal_most in heals(),
+        max_healed in heals(),
     ) {
         let mut zset = Zset::default();
         for (newest_us, total, weight, span_us, denied) in entries {
@@ -531,7 +531,7 @@ proptest! {
             let Some(rule_now) = rule(text).at(now_us) else { continue };
             for kind in [ModelCommand::Count, ModelCommand::CountDenied, ModelCommand::Look, ModelCommand::Hold(7)] {
                 let mut zset = zset.clone();
-                let call = ModelCall { barred, heal_most, ..plain(rule_now, limit, ask, kind) };
+                let call = ModelCall { barred, max_healed, ..plain(rule_now, limit, ask, kind) };
                 let Ok(_) = call.make(&mut zset, &leases) else { continue };
                 if text == "-" || kind == ModelCommand::Look {
                     continue;
@@ -539,7 +539,7 @@ proptest! {
                 // What was written can be read again, unless there was nonsense between what counts.
                 let Ok(mut window_count) = WindowCount::read(&mut zset, rule_now) else { continue };
                 let event = EventChange::Record { weight: 3, denied, limit };
-                if let Ok(edit) = window_count.plan(&mut zset, event, heal_most) {
+                if let Ok(edit) = window_count.plan(&mut zset, event, max_healed) {
                     zset.apply(edit);
                 }
             }

@@ -97,7 +97,7 @@ fn events_from_the_future_count_as_now() {
 #[test]
 fn many_events_from_the_future_are_merged_by_several_calls() {
     let rule = rule("1s/1000");
-    let mut world = WindowWorld { heal_most: 3, ..WindowWorld::new() };
+    let mut world = WindowWorld { max_healed: 3, ..WindowWorld::new() };
     let call = |world: &mut WindowWorld, quantity: i64, kind: ModelCommand| {
         let done = world.call(&rule, 12, &ask(quantity), kind);
         (done.decision.verdict.allowed(), done.counted)
@@ -147,7 +147,7 @@ fn what_is_merged_into_an_earlier_entry_begins_with_it_and_is_as_admitted() {
 fn an_admitted_event_that_joins_a_denied_one_from_the_future_makes_it_an_admitted_one() {
     for (kind, stays_denied) in [(ModelCommand::Count, false), (ModelCommand::CountDenied, true)] {
         let rule = rule("1s/1000");
-        let mut world = WindowWorld { heal_most: 3, ..WindowWorld::new() };
+        let mut world = WindowWorld { max_healed: 3, ..WindowWorld::new() };
         let limit = |part| if part < 9 { 9 } else { 1 };
         for part in 0..10 {
             world.now_us = START_US + 500_000 + part * 1_000;
@@ -166,7 +166,7 @@ fn an_admitted_event_that_joins_a_denied_one_from_the_future_makes_it_an_admitte
 fn what_is_given_back_of_many_events_from_the_future_goes_in_one_piece() {
     for (amount, left) in [(2, 8), (3, 7), (5, 5), (9, 1), (10, 0)] {
         let rule = rule("1s/1000");
-        let mut world = WindowWorld { heal_most: 3, ..WindowWorld::new() };
+        let mut world = WindowWorld { max_healed: 3, ..WindowWorld::new() };
         for part in 0..10 {
             world.now_us = START_US + 500_000 + part * 1_000;
             world.call(&rule, 12, &ask(1), ModelCommand::Count);
@@ -325,8 +325,8 @@ fn one_who_only_has_to_queue_waits_a_millisecond() {
         let held: SortedHolds = (0..leases).map(|_| lease).collect();
         let before = world.zset.clone();
         let call = |ask: Ask, barred| {
-            let most_entries = MAX_ENTRIES;
-            let call = ModelCall { most_entries, barred, ..plain(rule_now, 5, ask, kind) };
+            let max_entries = MAX_ENTRIES;
+            let call = ModelCall { max_entries, barred, ..plain(rule_now, 5, ask, kind) };
             call.make(&mut world.zset.clone(), &held).unwrap()
         };
         let done = call(ask(1), true);
@@ -447,7 +447,7 @@ fn what_is_forced_beyond_the_limit_needs_few_entries_and_leaves_little_late() {
         world.now_us += 30;
         let rule_now = rule.at(world.now_us).unwrap();
         let (ask, kind) = (force(3), ModelCommand::Count);
-        let call = ModelCall { most_entries: 16, ..plain(rule_now, 5, ask, kind) };
+        let call = ModelCall { max_entries: 16, ..plain(rule_now, 5, ask, kind) };
         call.make(&mut world.zset, &SortedHolds::default()).unwrap();
     }
     assert!(world.zset.len() <= 5 + 17 + MAX_DEAD, "{} entries", world.zset.len());
@@ -1002,7 +1002,7 @@ fn an_entry_that_a_clock_goes_back_into_keeps_its_beginning() {
 #[test]
 fn a_call_looks_for_dead_entries_where_there_may_be_enough() {
     let rule = rule("10ms");
-    for (dead, live, weight, most_entries, dropped) in [
+    for (dead, live, weight, max_entries, dropped) in [
         (3, 9, 1, 99, 0),
         (4, 9, 1, 99, 4),
         // Weights hide how many are dead.
@@ -1022,7 +1022,7 @@ fn a_call_looks_for_dead_entries_where_there_may_be_enough() {
             zset.add(&Entry { newest_us, span_us: 0, total, weight, denied: false });
         }
         let rule_now = rule.at(START_US + 20_000 + dead + live).unwrap();
-        let mut count = WindowCount::read(&mut zset, rule_now.with_entries(most_entries)).unwrap();
+        let mut count = WindowCount::read(&mut zset, rule_now.with_entries(max_entries)).unwrap();
         let edit = count.plan(&mut zset, EventChange::CleanUp, usize::MAX).unwrap();
         assert_eq!(edit.dropped, dropped, "{dead} {live} {weight}");
     }
