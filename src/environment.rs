@@ -40,11 +40,11 @@ impl Environment for ServerEnvironment {
         TIMEZONE.get()
     }
 
-    fn zone_named(&self, name: &[u8]) -> Option<Zone> {
-        ZONES.with(|zones| zones.named(name))
+    fn zone_by_name(&self, name: &[u8]) -> Option<Zone> {
+        ZONES.with(|zones| zones.zone_by_name(name))
     }
 
     fn policy(&self, name: &[u8]) -> Option<Arc<Policy>> {
-        POLICIES.with(|table| table.named(name))
+        POLICIES.with(|table| table.policy_by_name(name))
     }
 }

@@ -129,7 +129,7 @@ fuzz_target!(|input: IndexInput| {
             FuzzedStep::Heal => {
                 for one in list.iter_mut().filter(|one| one.reservation().start_us() > now_us) {
                     let seen =
-                        ReservationView::at(now_us, &mut Zones::new()).seen(&one.reservation());
+                        ReservationView::at(now_us, &mut Zones::new()).see(&one.reservation());
                     (one.end_us, one.after_us) = (seen.gone_us, seen.gone_us - seen.lease_end_us);
                     assert!(index.remove(&one.id) && index.insert(&one.reservation()));
                 }

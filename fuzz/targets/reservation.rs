@@ -18,7 +18,7 @@ fuzz_target!(|input: (u64, &[u8])| {
     assert_eq!(one.member().as_bytes(), member);
 
     // As healing does it, and RENEW.
-    let seen = ReservationView::at(now_us, &mut Zones::new()).seen(&one);
+    let seen = ReservationView::at(now_us, &mut Zones::new()).see(&one);
     assert_eq!(
         seen.lease_end_us,
         if one.is_from_future(now_us) { one.seen_lease_end_us(now_us) } else { one.lease_end_us }

@@ -14,10 +14,10 @@ const TIMES_US: std::ops::Range<u64> = 31_536_000_000_000..7_258_118_400_000_000
 fuzz_target!(|input: (u64, u8, &[u8])| {
     let (us, period, name) = input;
     let mut zones = Zones::new();
-    let Some(zone) = zones.named(name) else { return };
-    assert_eq!(zones.named(&name.to_ascii_uppercase()), Some(zone), "in any case");
+    let Some(zone) = zones.zone_by_name(name) else { return };
+    assert_eq!(zones.zone_by_name(&name.to_ascii_uppercase()), Some(zone), "in any case");
     let written = zones.name(zone);
-    let again = zones.named(written.as_bytes()).expect("by its name");
+    let again = zones.zone_by_name(written.as_bytes()).expect("by its name");
     assert_eq!(zones.name(again).as_bytes(), written.as_bytes());
 
     let period = PERIODS[usize::from(period) % PERIODS.len()];

@@ -198,7 +198,7 @@ impl<'c> ServerReservations<'c> {
     pub fn remove_settled(&mut self, reservation: &ReservationRef, now_us: u64) {
         match &mut self.0 {
             Listed(listed) => {
-                listed.live.remove(Hold::of(&seen(reservation, now_us)));
+                listed.live.remove(Hold::of(&see(reservation, now_us)));
                 // A live member is not looked at again, unless it is from the future: then it would be rewritten, and
                 // extend `needed_until_us`.
                 if reservation.is_from_future(now_us) {
@@ -334,7 +334,7 @@ impl ListedReservations {
                 self.gone = self.gone.saturating_add(1);
             }
             if live {
-                holds.push(Hold::of(&seen(&reservation, now_us)));
+                holds.push(Hold::of(&see(&reservation, now_us)));
             }
         }
         self.live = holds.into_iter().collect();
@@ -354,7 +354,7 @@ impl ListedReservations {
         for member in std::mem::take(&mut self.members) {
             let Ok(reservation) = decode_reservation(&member) else { continue };
             if reservation.is_from_future(self.now_us) {
-                let reservation = seen(&reservation, self.now_us).member();
+                let reservation = see(&reservation, self.now_us).member();
                 cleaning.add.push(OwnedString::new(reservation.as_bytes()));
             } else if reservation.live(self.now_us) {
                 continue;
@@ -505,9 +505,9 @@ fn read_ahead(key_ctx: KeyContext) {
 }
 
 /// Returns a reservation as seen at `now_us`: one from the future ends one lease from now.
-fn seen<'m>(reservation: &ReservationRef<'m>, now_us: u64) -> ReservationRef<'m> {
+fn see<'m>(reservation: &ReservationRef<'m>, now_us: u64) -> ReservationRef<'m> {
     match reservation.is_from_future(now_us) {
-        true => ZONES.with(|zones| ReservationView::at(now_us, zones).seen(reservation)),
+        true => ZONES.with(|zones| ReservationView::at(now_us, zones).see(reservation)),
         false => *reservation,
     }
 }

@@ -169,13 +169,13 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
             key.remove(&remove);
         }
         if let Some(expiry) = edit.expiry {
-            let moved_ms = expiry.moved(
+            let new_ttl_ms = expiry.new_ttl_ms_after_write(
                 self.reservations.needed_until_us(),
                 ban.map(|ban| ban.end_us()),
                 settled_us,
                 key.expires_at_ms(),
             );
-            if let Some(at_ms) = moved_ms {
+            if let Some(at_ms) = new_ttl_ms {
                 key.expire_at(at_ms);
             }
         }

@@ -44,7 +44,7 @@ fn windows_from_anchors_are_those_of_zoneinfo() {
     for line in lines.lines() {
         let words: Vec<&str> = line.split(' ').collect();
         let [zone, period, anchor, now_us, start_us, end_us] = words[..] else { panic!("{line}") };
-        let zone = zones.named(zone.as_bytes()).unwrap();
+        let zone = zones.zone_by_name(zone.as_bytes()).unwrap();
         let period = Period::parse(period.as_bytes()).unwrap();
         let anchor =
             Anchor::parse(anchor.as_bytes()).unwrap_or_else(|why| panic!("{why:?}: {line}"));

@@ -106,7 +106,7 @@ impl KeyUse {
 
 fn memory() -> Memory {
     let memory = Memory::default();
-    memory.zones(|zones| zones.named(b"UTC"));
+    memory.zones(|zones| zones.zone_by_name(b"UTC"));
     memory
 }
 

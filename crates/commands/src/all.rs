@@ -180,13 +180,13 @@ fn read_clauses<'a, C: ServerCall<'a>>(
         match (is_else(word), clauses.is_empty()) {
             (true, true) => return Err(Error::Else),
             (true, false) => {
-                let next = arguments.next_word().filter(|next| Family::named(next).is_some());
+                let next = arguments.next_word().filter(|next| Family::parse(next).is_some());
                 word = next.ok_or(Error::Else)?;
             }
             (false, true) => {}
             (false, false) => group = group.saturating_add(1),
         }
-        let family = Family::named(word).ok_or(Error::NoClause)?;
+        let family = Family::parse(word).ok_or(Error::NoClause)?;
         clauses.push(arguments.clause(&environment, family, group)?);
         // The rest is not read after one clause too many, because it may be long.
         if clauses.len() > keys.keys.len() {

@@ -44,7 +44,7 @@ pub struct Clause {
 
 impl Family {
     /// Returns the family whose clauses begin with `word`.
-    pub fn named(word: &[u8]) -> Option<Family> {
+    pub fn parse(word: &[u8]) -> Option<Family> {
         const NAMES: [(&[u8], Family); 3] = [
             (b"THROTTLE", Family::Throttle),
             (b"WINDOW", Family::Window),
@@ -285,7 +285,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
     ) -> Result<(), Error> {
         while let Some(word) = self.word {
             let is_last = self.remaining() == 1 && spells(word, b"MS");
-            if in_clause && (is_last || is_else(word) || Family::named(word).is_some()) {
+            if in_clause && (is_last || is_else(word) || Family::parse(word).is_some()) {
                 break;
             }
             self.pass();

@@ -54,7 +54,7 @@ pub fn parse(text: &[u8], environment: &impl Environment) -> Result<Policies, St
 /// Reads a definition after its name: a kind, the limit as in the command of that kind, and options.
 fn define(words: &[&[u8]], environment: &impl Environment) -> Result<Policy, Error> {
     let mut arguments = Arguments::from(words, 0);
-    let kind = arguments.next_word().and_then(Family::named);
+    let kind = arguments.next_word().and_then(Family::parse);
     let (family, known) = match kind {
         Some(Family::Throttle) => (Family::Throttle, OptionSet::THROTTLE.in_policy()),
         // A window of period 0 is a semaphore, which RL.ACQUIRE takes.
@@ -68,7 +68,7 @@ fn define(words: &[&[u8]], environment: &impl Environment) -> Result<Policy, Err
     let mut options = Options::new();
     arguments.options(environment, &mut options, known, false).map_err(|error| {
         // The unknown option is the name of the next policy if a kind follows.
-        match (error, arguments.next_word().and_then(Family::named)) {
+        match (error, arguments.next_word().and_then(Family::parse)) {
             (Error::UnknownOption(_), Some(_)) => Error::PolicySeparator,
             (error, _) => error,
         }

@@ -18,7 +18,7 @@ pub trait Environment {
     fn chosen_timezone(&self) -> Option<Zone>;
 
     /// Returns the zone with this name, if there is one.
-    fn zone_named(&self, name: &[u8]) -> Option<Zone>;
+    fn zone_by_name(&self, name: &[u8]) -> Option<Zone>;
 
     /// Returns the policy with this name, if there is one.
     fn policy(&self, name: &[u8]) -> Option<Arc<Policy>>;
@@ -35,7 +35,7 @@ pub trait Environment {
 
     /// Returns the zone of calendar windows if the call does not say TZ.
     fn timezone(&self) -> Option<Zone> {
-        self.chosen_timezone().or_else(|| self.zone_named(DEFAULT_TIMEZONE))
+        self.chosen_timezone().or_else(|| self.zone_by_name(DEFAULT_TIMEZONE))
     }
 }
 

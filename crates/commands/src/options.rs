@@ -354,7 +354,7 @@ impl OptionRow {
                 Err(AnchorError::NoSuchDay) => return Err(Error::NoSuchDay),
                 start => start.ok().map(Parsed::Start),
             },
-            OptionValue::Zone => environment.zone_named(word).map(Parsed::Zone),
+            OptionValue::Zone => environment.zone_by_name(word).map(Parsed::Zone),
             OptionValue::Id => check_id(word).ok().map(|()| Parsed::Word(word)),
         };
         parsed.ok_or(self.error)

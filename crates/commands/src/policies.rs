@@ -98,7 +98,7 @@ impl PolicyTable {
     }
 
     /// Returns the policy of this name.
-    pub fn named(&self, name: &[u8]) -> Option<Arc<Policy>> {
+    pub fn policy_by_name(&self, name: &[u8]) -> Option<Arc<Policy>> {
         self.rows.get(name).map(|row| Arc::clone(&row.policy))
     }
 

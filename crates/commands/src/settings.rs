@@ -141,7 +141,7 @@ pub const DEFAULT_TIMEZONE: &[u8] = b"UTC";
 ///
 /// A text that says which values are allowed.
 pub fn read_zone(value: &[u8], environment: &impl Environment) -> Result<Zone, String> {
-    environment.zone_named(value).ok_or_else(|| {
+    environment.zone_by_name(value).ok_or_else(|| {
         let text = Error::Zone.to_string();
         text.strip_prefix("ERR TZ ").unwrap_or(&text).to_owned()
     })

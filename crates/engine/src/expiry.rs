@@ -21,24 +21,24 @@ pub struct Expiry {
 
 impl Expiry {
     /// Returns the expiry of a key that is also needed until `until_us`, if that is known.
-    pub fn reaching(self, until_us: Option<u64>) -> Expiry {
+    pub fn extend_to(self, until_us: Option<u64>) -> Expiry {
         Expiry { needed_us: self.needed_us.max(until_us.unwrap_or(0)), ..self }
     }
 
     /// Returns the new TTL after a change was written to a window, as a Unix time in milliseconds. `None` if it stays. The
     /// key is also needed for its reservations until `reserved_until_us`, and for its ban until `ban_until_us`. If a
     /// reservation was settled, it would have held until `settled_us`.
-    pub fn moved(
+    pub fn new_ttl_ms_after_write(
         self,
         reserved_until_us: Option<u64>,
         ban_until_us: Option<u64>,
         settled_us: Option<u64>,
         current_ms: Option<u64>,
     ) -> Option<u64> {
-        let expiry = self.reaching(reserved_until_us).reaching(ban_until_us);
+        let expiry = self.extend_to(reserved_until_us).extend_to(ban_until_us);
         match settled_us {
-            Some(settled_us) => expiry.after_settling(settled_us, current_ms),
-            None => expiry.after(current_ms),
+            Some(settled_us) => expiry.new_ttl_ms_after_settling(settled_us, current_ms),
+            None => expiry.new_ttl_ms(current_ms),
         }
     }
 
@@ -51,7 +51,7 @@ impl Expiry {
     }
 
     /// Returns the new TTL. `None` if `current_ms` can stay.
-    pub fn after(&self, current_ms: Option<u64>) -> Option<u64> {
+    pub fn new_ttl_ms(&self, current_ms: Option<u64>) -> Option<u64> {
         let range = self.needed_ms()..=self.latest_ms();
         let stays = current_ms.is_some_and(|current_ms| range.contains(&current_ms));
         (!stays).then(|| self.latest_ms())
@@ -59,14 +59,18 @@ impl Expiry {
 
     /// Returns the new TTL after a lease that was to end at `settled_us` was settled. `None` if it stays. The TTL becomes
     /// shorter only if that lease alone kept the key, because others may need the key longer.
-    pub fn after_settling(&self, settled_us: u64, current_ms: Option<u64>) -> Option<u64> {
+    pub fn new_ttl_ms_after_settling(
+        &self,
+        settled_us: u64,
+        current_ms: Option<u64>,
+    ) -> Option<u64> {
         let lease = Expiry { needed_us: settled_us, in_use_us: 0 };
-        let kept_by_lease = self.needed_us < settled_us && lease.after(current_ms).is_none();
+        let kept_by_lease = self.needed_us < settled_us && lease.new_ttl_ms(current_ms).is_none();
         let too_long = current_ms.is_some_and(|current_ms| current_ms > self.latest_ms());
         if too_long && !kept_by_lease {
             return None;
         }
-        self.after(current_ms)
+        self.new_ttl_ms(current_ms)
     }
 }
 
@@ -89,7 +93,7 @@ mod tests {
             (busy, Some(70_401), None),
             (busy, Some(70_402), Some(70_401)),
         ] {
-            assert_eq!(expiry.after(current_ms), after, "{expiry:?} {current_ms:?}");
+            assert_eq!(expiry.new_ttl_ms(current_ms), after, "{expiry:?} {current_ms:?}");
         }
     }
 
@@ -105,7 +109,7 @@ mod tests {
             (5_000_000, Some(60_000), None),
             (90_000_000, None, Some(10_900)),
         ] {
-            let found = expiry.after_settling(settled_us, current_ms);
+            let found = expiry.new_ttl_ms_after_settling(settled_us, current_ms);
             assert_eq!(found, after, "{settled_us} {current_ms:?}");
         }
     }
@@ -118,7 +122,7 @@ mod tests {
             let now_us = START_US + call * (period_us / events);
             let in_use_us = (call * (period_us / events)).min(period_us);
             let expiry = Expiry { needed_us: now_us + period_us, in_use_us };
-            let changed = expiry.after(ttl_ms);
+            let changed = expiry.new_ttl_ms(ttl_ms);
             moved += u64::from(changed.is_some() && call >= calls / 2);
             ttl_ms = changed.or(ttl_ms);
             // Never too short, and at most a second and the time in use too long.
@@ -143,7 +147,7 @@ mod tests {
     fn far_times_saturate() {
         let expiry = Expiry { needed_us: u64::MAX, in_use_us: u64::MAX };
         let latest_ms = u64::MAX.div_ceil(1_000) + GRACE_MS + u64::MAX / 1_000;
-        assert_eq!(expiry.after(Some(u64::MAX)), Some(latest_ms));
-        assert_eq!(expiry.after(Some(latest_ms)), None);
+        assert_eq!(expiry.new_ttl_ms(Some(u64::MAX)), Some(latest_ms));
+        assert_eq!(expiry.new_ttl_ms(Some(latest_ms)), None);
     }
 }

@@ -236,7 +236,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::HashMap;
 
-    fn named(name: &[u8]) -> DbKey<'_> {
+    fn db_key(name: &[u8]) -> DbKey<'_> {
         DbKey { db: 0, name }
     }
 
@@ -254,17 +254,17 @@ mod tests {
             for key in &keys {
                 // Small numbers are more frequent.
                 let key = (u32::from(*key).pow(skew) / 59u32.pow(skew - 1)) as u8;
-                summary.add(named(&[key]));
+                summary.add(db_key(&[key]));
                 *exact.entry(key).or_default() += 1;
             }
             prop_assert!(summary.entries.len() <= max_keys);
             prop_assert_eq!(summary.by_count.len(), summary.entries.len());
             for (key, times) in &exact {
-                let HeavyCount { count, over } = summary.estimate(named(&[*key]), summary.min_count());
+                let HeavyCount { count, over } = summary.estimate(db_key(&[*key]), summary.min_count());
                 prop_assert!(count >= *times && count - over <= *times, "{key}: {count} {over} {times}");
                 if times * max_keys as u64 > keys.len() as u64 {
-                    let hash = summary.hash(named(&[*key]));
-                    prop_assert!(summary.find(named(&[*key]), hash).is_some(), "{key} {times}");
+                    let hash = summary.hash(db_key(&[*key]));
+                    prop_assert!(summary.find(db_key(&[*key]), hash).is_some(), "{key} {times}");
                 }
             }
         }
@@ -277,7 +277,7 @@ mod tests {
             let (mut now_us, mut seen) = (1_000_000_000_000u64, Vec::new());
             for (key, step_us) in steps {
                 now_us += step_us;
-                recent.add(named(&[key]), now_us);
+                recent.add(db_key(&[key]), now_us);
                 seen.push((key, now_us));
                 for HeavyRow { name: key, times: HeavyCount { count, over }, .. } in recent.heaviest(now_us, 64) {
                     let within = |us: u64| {
@@ -303,12 +303,12 @@ mod tests {
         ] {
             // It is counted when a generation begins.
             let mut recent = RecentHeavy::new(2);
-            recent.add(named(b"a"), start_us);
+            recent.add(db_key(b"a"), start_us);
             assert_eq!(recent.heaviest(start_us + quiet_us, 9).len(), left, "{quiet_us}");
             // And forgotten if another key is counted then.
             let mut recent = RecentHeavy::new(2);
-            recent.add(named(b"a"), start_us);
-            recent.add(named(b"b"), start_us + quiet_us);
+            recent.add(db_key(b"a"), start_us);
+            recent.add(db_key(b"b"), start_us + quiet_us);
             assert_eq!(recent.heaviest(start_us + quiet_us, 9).len(), 1 + left, "{quiet_us}");
             // What came then belongs to the generation that begins with it.
             assert_eq!(recent.heaviest(start_us + quiet_us + GENERATION_US, 9).len(), 1);
@@ -318,9 +318,9 @@ mod tests {
     #[test]
     fn a_clock_that_goes_back_again_and_again_forgets_nothing() {
         let mut recent = RecentHeavy::new(2);
-        recent.add(named(b"a"), 5 * GENERATION_US);
+        recent.add(db_key(b"a"), 5 * GENERATION_US);
         for back in 1..5 {
-            recent.add(named(b"b"), 5 * GENERATION_US - back);
+            recent.add(db_key(b"b"), 5 * GENERATION_US - back);
         }
         let heavy = recent.heaviest(GENERATION_US, 9);
         let counts: Vec<_> = heavy.iter().map(|row| (&row.name[..], row.times.count)).collect();

@@ -244,18 +244,18 @@ impl Index {
     }
 
     /// Returns the sum and the number of the reservations that are gone at `us`.
-    fn gone(&self, us: u64) -> (u128, usize) {
+    fn sum_and_count_gone(&self, us: u64) -> (u128, usize) {
         // Usually none is gone.
         if self.none_gone(us) {
             return (0, 0);
         }
-        self.held.gone(us)
+        self.held.sum_and_count_gone(us)
     }
 
     /// Returns the number of reservations that are gone at `now_us`.
     #[inline]
     pub fn count_gone(&self, now_us: u64) -> usize {
-        self.gone(now_us).1
+        self.sum_and_count_gone(now_us).1
     }
 
     /// Returns the reservation that is gone first, if it is gone at `now_us`.
@@ -298,15 +298,15 @@ impl Index {
 
     /// Returns the live reservations at `now_us`, of which none may be from the future.
     pub fn live(&self, now_us: u64) -> Live<'_> {
-        let (gone, _) = self.gone(now_us);
+        let (gone, _) = self.sum_and_count_gone(now_us);
         Live { index: self, now_us, gone }
     }
 
     /// Lists what is held at `now_us`, as it is seen then. O(n).
-    pub fn listed(&self, now_us: u64, zones: &mut Zones) -> SortedHolds {
+    pub fn list_holds_at(&self, now_us: u64, zones: &mut Zones) -> SortedHolds {
         let mut view = ReservationView::at(now_us, zones);
         let live = self.iter().filter(|one| one.live(now_us));
-        live.map(|one| Hold::of(&view.seen(&one))).collect()
+        live.map(|one| Hold::of(&view.see(&one))).collect()
     }
 
     fn rule(&mut self, text: &[u8]) -> Arc<[u8]> {

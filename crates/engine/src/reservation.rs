@@ -202,8 +202,8 @@ impl<'z> ReservationView<'z> {
         ReservationView { now_us, zones, last: None }
     }
 
-    /// Returns the reservation as seen at the moment. If it is from the future, this is what must be written.
-    pub fn seen<'m>(&mut self, one: &ReservationRef<'m>) -> ReservationRef<'m> {
+    /// Returns the reservation as it is seen at that moment. If it is from the future, this is what must be written.
+    pub fn see<'m>(&mut self, one: &ReservationRef<'m>) -> ReservationRef<'m> {
         if !one.is_from_future(self.now_us) {
             return *one;
         }
@@ -399,7 +399,7 @@ mod tests {
         let one = Reservation::decode(b"#01:x:1:1000:1795223819544558+7::-").unwrap();
         let zones = &mut Zones::new();
         for (start_us, now_us) in [(one.start_us(), one.start_us()), (START_US, START_US)] {
-            let seen = ReservationView::at(now_us, zones).seen(&one);
+            let seen = ReservationView::at(now_us, zones).see(&one);
             assert_eq!(seen.lease_end_us, start_us + 1_000_000);
             assert_eq!(seen.gone_us, seen.lease_end_us + 7);
             assert!(!seen.is_from_future(now_us));
@@ -497,17 +497,14 @@ mod tests {
                 ..Reservation::decode(MEMBER).unwrap()
             };
             let zones = &mut Zones::new();
-            let seen = ReservationView::at(now_us, zones).seen(&one);
+            let seen = ReservationView::at(now_us, zones).see(&one);
             assert_eq!(seen.lease_end_us, now_us + 20_000_000, "{rule}");
             assert_eq!(seen.gone_us, seen.lease_end_us + after_us, "{rule}");
             // From then on it is as it is.
-            let again = ReservationView::at(now_us, zones).seen(&seen);
+            let again = ReservationView::at(now_us, zones).see(&seen);
             assert_eq!((again.lease_end_us, again.gone_us), (seen.lease_end_us, seen.gone_us));
             let plain = Reservation { gone_us: one.lease_end_us, ..one };
-            assert_eq!(
-                ReservationView::at(now_us, zones).seen(&plain).gone_us,
-                now_us + 20_000_000
-            );
+            assert_eq!(ReservationView::at(now_us, zones).see(&plain).gone_us, now_us + 20_000_000);
         }
     }
 }

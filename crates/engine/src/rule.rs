@@ -151,10 +151,10 @@ const FIRST: &[u8] = b"first";
 /// Returns the period and the zone of `1d@UTC` and `1d~QFzl`; `None` for anything else.
 fn split_zone(text: &[u8], zones: &mut Zones) -> Option<(Period, Zone)> {
     let (period, zone) = match split_once(text, b'~') {
-        Some((period, code)) => (period, zones.coded(code)?),
+        Some((period, code)) => (period, zones.zone_by_code(code)?),
         None => {
             let (period, name) = split_once(text, b'@')?;
-            (period, zones.named(name)?)
+            (period, zones.zone_by_name(name)?)
         }
     };
     Some((Period::parse(period).ok()?, zone))

@@ -131,7 +131,7 @@ pub fn renew<S: Store>(store: S, id: &Id, lease_ms: Option<u64>) -> Result<bool,
         // A renewal leaves events from the future where they are, so the key must live as long as they may count.
         let newest = key.events().newest(None)?;
         let leaves_us = newest.and_then(|newest| store.leaves_us(&rule, newest.newest_us));
-        expiry = expiry.reaching(leaves_us);
+        expiry = expiry.extend_to(leaves_us);
     }
     settle(&mut key, member, &EventEdit::default(), Some(new), Some(expiry));
     Ok(true)

@@ -343,7 +343,7 @@ impl<'r> Bucket<'r> {
             }
             Verdict::Allowed { taken, go_after_us: us_up(missing) }
         };
-        Ok(if barred { verdict.in_line(Obstacle::Counted) } else { verdict })
+        Ok(if barred { verdict.deny_in_line(Obstacle::Counted) } else { verdict })
     }
 
     /// Returns the time that the bucket lacks for `quantity`.
@@ -382,10 +382,10 @@ impl<'r> Bucket<'r> {
                 self.tat.saturating_add(self.rate.cost(verdict.taken())).min(LAST_TAT)
             }
         };
-        let ban = self.ban.kept(ask.takes_unforced(), self.tat == self.now);
+        let ban = self.ban.ban_after(ask.takes_unforced(), self.tat == self.now);
         // Above 1e18 a second, a unit and even the whole bucket may last less than an attosecond.
         let untouched = ask.quantity.takes() && self.tat == self.now && !self.is_from_future;
-        if untouched && ban == self.ban.seen() {
+        if untouched && ban == self.ban.ban_or_mark() {
             BucketEdit::Keep
         } else if self.tat > self.now || ban.is_some() {
             self.store(self.tat, ban)
@@ -408,7 +408,7 @@ impl<'r> Bucket<'r> {
             |_: &u64| denied && self.ban.may_begin() && self.missing(ask.quantity.wanted()) > 0;
         if let Some(ban_ms) = ban_ms.filter(bans) {
             self.ban = BanNow::starting(self.now_us, ban_ms);
-            return (verdict.closed_for(self.ban.left_us()), self.store_as_it_is());
+            return (verdict.deny_for_ban(self.ban.left_us()), self.store_as_it_is());
         }
         let is_from_future = self.is_from_future || self.ban.is_from_future();
         let heals = is_from_future && verdict != Verdict::Never;
@@ -416,7 +416,7 @@ impl<'r> Bucket<'r> {
     }
 
     fn store_as_it_is(&self) -> BucketEdit {
-        self.store(self.tat.min(LAST_TAT), self.ban.seen())
+        self.store(self.tat.min(LAST_TAT), self.ban.ban_or_mark())
     }
 
     #[inline(always)]

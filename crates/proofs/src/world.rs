@@ -32,7 +32,7 @@ thread_local! {
     static MEMORY: Memory = {
         let memory = Memory::default();
         // Rules name their zone by its number in a store.
-        memory.zones(|zones| zones.named(b"UTC"));
+        memory.zones(|zones| zones.zone_by_name(b"UTC"));
         memory
     };
 }

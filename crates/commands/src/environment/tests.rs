@@ -27,11 +27,11 @@ impl Environment for TestEnvironment {
         None
     }
 
-    fn zone_named(&self, name: &[u8]) -> Option<Zone> {
-        self.zones.borrow_mut().named(name)
+    fn zone_by_name(&self, name: &[u8]) -> Option<Zone> {
+        self.zones.borrow_mut().zone_by_name(name)
     }
 
     fn policy(&self, name: &[u8]) -> Option<Arc<Policy>> {
-        self.policies.borrow().named(name)
+        self.policies.borrow().policy_by_name(name)
     }
 }

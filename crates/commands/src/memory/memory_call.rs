@@ -63,12 +63,12 @@ impl Environment for &MemoryServer {
         self.timezone
     }
 
-    fn zone_named(&self, name: &[u8]) -> Option<Zone> {
-        self.keys.zones(|zones| zones.named(name))
+    fn zone_by_name(&self, name: &[u8]) -> Option<Zone> {
+        self.keys.zones(|zones| zones.zone_by_name(name))
     }
 
     fn policy(&self, name: &[u8]) -> Option<Arc<Policy>> {
-        self.policies.named(name)
+        self.policies.policy_by_name(name)
     }
 }
 

@@ -143,7 +143,8 @@ fn a_policy_limits_by_its_name_and_is_counted() {
     ]);
     let policies = "[[day WINDOW 1 60s 1 1 0] [try WINDOW 0 60s SHADOW 0 0 1]]";
     world.check(&[("RL.POLICIES", policies)]);
-    let number = |world: &World| world.server.policies.named(b"day").map(|policy| policy.id);
+    let number =
+        |world: &World| world.server.policies.policy_by_name(b"day").map(|policy| policy.id);
     let before = number(&world);
     world.server.policies.clear();
     world.check(&[

@@ -45,7 +45,7 @@ impl Wall {
 }
 
 fn zone(zones: &mut Zones, name: &str) -> Zone {
-    zones.named(name.as_bytes()).unwrap_or_else(|| panic!("no zone {name}"))
+    zones.zone_by_name(name.as_bytes()).unwrap_or_else(|| panic!("no zone {name}"))
 }
 
 /// The calendar of `1d` or, from an anchor on, of `1d^09:00`.
@@ -350,7 +350,7 @@ fn zones_are_found_in_any_case_and_once() {
     for name in ["UTC", "utc", "Etc/UTC", "GMT", "Etc/GMT+8", "US/Eastern", "EST5EDT", "Zulu"] {
         let found = zone(zones, name);
         let again = zones.name(found);
-        assert_eq!(zones.named(again.as_bytes()), Some(found), "{name}");
+        assert_eq!(zones.zone_by_name(again.as_bytes()), Some(found), "{name}");
     }
     for name in ["+00:00", "-00:00", "+08:00", "-05:30", "+23:59", "-23:59", "+05:45"] {
         let found = zone(zones, name);
@@ -366,8 +366,8 @@ fn zones_are_found_in_any_case_and_once() {
 #[test]
 fn what_names_no_zone_is_refused() {
     // A short name is stored as it is.
-    assert!(Zones::new().coded(&zone_code(b"Israel")).is_none());
-    assert!(Zones::new().coded(&zone_code(b"Iceland")).is_some());
+    assert!(Zones::new().zone_by_code(&zone_code(b"Israel")).is_none());
+    assert!(Zones::new().zone_by_code(&zone_code(b"Iceland")).is_some());
     let zones = &mut Zones::new();
     let long = "A".repeat(64);
     let longer = "A".repeat(65);
@@ -426,10 +426,10 @@ fn what_names_no_zone_is_refused() {
         &longer,
         &longest,
     ] {
-        assert!(zones.named(name.as_bytes()).is_none(), "{name:?}");
+        assert!(zones.zone_by_name(name.as_bytes()).is_none(), "{name:?}");
     }
     for name in [&b"\xff"[..], b"Asia/\xffShanghai", b"+08:0\xb2", b"\xc3\x28"] {
-        assert!(zones.named(name).is_none(), "{name:?}");
+        assert!(zones.zone_by_name(name).is_none(), "{name:?}");
     }
     assert!(zones.zones.is_empty());
 }
@@ -543,18 +543,18 @@ proptest! {
     #[test]
     fn no_bytes_make_a_zone_panic(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
         let zones = &mut Zones::new();
-        if let Some(zone) = zones.named(&bytes) {
+        if let Some(zone) = zones.zone_by_name(&bytes) {
             let name = zones.name(zone);
-            prop_assert_eq!(zones.named(name.as_bytes()), Some(zone));
+            prop_assert_eq!(zones.zone_by_name(name.as_bytes()), Some(zone));
         }
     }
 
     #[test]
     fn no_text_makes_a_zone_panic(text in "[+-]?[0-9]{0,3}:?[0-9]{0,3}|[A-Z][a-z]{1,5}(/[A-Z][a-z]{1,7})?") {
         let zones = &mut Zones::new();
-        if let Some(zone) = zones.named(text.as_bytes()) {
+        if let Some(zone) = zones.zone_by_name(text.as_bytes()) {
             let name = zones.name(zone);
-            prop_assert_eq!(zones.named(name.as_bytes()), Some(zone));
+            prop_assert_eq!(zones.zone_by_name(name.as_bytes()), Some(zone));
         }
     }
 }
@@ -566,7 +566,7 @@ fn windows_tile_the_time_around_every_transition_there_is() {
     let end = Timestamp::from_second(2_208_988_800).unwrap();
     for name in jiff::tz::db().available() {
         let Ok(rules) = TimeZone::get(name.as_str()) else { continue };
-        if Zones::new().named(name.as_str().as_bytes()).is_none() {
+        if Zones::new().zone_by_name(name.as_str().as_bytes()).is_none() {
             continue;
         }
         let from = Timestamp::from_second(86_400 * 400).unwrap();

@@ -80,14 +80,14 @@ impl<'r, S: Store> WindowCall<'r, S> {
                 let wait_us = freed_us.map_or(0, |then_us| then_us.saturating_sub(now_us)).max(1);
                 let verdict = Verdict::Denied { wait_us, obstacle };
                 if self.barred {
-                    verdict.in_line(obstacle)
+                    verdict.deny_in_line(obstacle)
                 } else {
                     verdict
                 }
             }
         };
         let bannable = self.request.ask.takes_unforced();
-        Ok(if bannable { verdict.closed_for(self.ban.left_us()) } else { verdict })
+        Ok(if bannable { verdict.deny_for_ban(self.ban.left_us()) } else { verdict })
     }
 
     /// Returns the decision about a call with this verdict, after the changes that are planned.
@@ -139,7 +139,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
 
     /// Returns the edit of the ban for a call that is granted, or that gives back.
     fn ban_edit_of_grant(&self) -> BanEdit {
-        self.ban_edit(self.ban.kept(self.request.ask.takes_unforced(), self.is_as_new()))
+        self.ban_edit(self.ban.ban_after(self.request.ask.takes_unforced(), self.is_as_new()))
     }
 
     /// Returns whether nothing is counted or held.
@@ -219,7 +219,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
             self.ban = BanNow::at(Some(ban), rule_now.now_us());
         }
         self.count = WindowCount::read(&mut self.key.events(), rule_now)?;
-        if self.ban.seen().is_some() && self.is_as_new() {
+        if self.ban.ban_or_mark().is_some() && self.is_as_new() {
             self.ban.end_mark();
         }
         let untimed = self.used().judge(&self.request.ask, self.barred);
@@ -296,19 +296,19 @@ impl<'r, S: Store> WindowCall<'r, S> {
             return Ok(verdict);
         }
         self.begin_ban(verdict, ban_ms);
-        let ban = self.ban_edit(self.ban.seen());
+        let ban = self.ban_edit(self.ban.ban_or_mark());
         let must_write = self.key.reservations().must_write() || matches!(ban, BanEdit::Put(_));
         if must_write || self.count.has_future() {
             self.plan_events(EventChange::Heal)?;
             self.planned = Some(WindowPlan::new(ban));
         }
-        Ok(verdict.closed_for(self.ban.left_us()))
+        Ok(verdict.deny_for_ban(self.ban.left_us()))
     }
 
     fn count_denial(&mut self, verdict: Verdict, ban_ms: Option<u64>) -> Result<Verdict, S::Error> {
         // Like the verdict, the ban is decided before the denial counts.
         self.begin_ban(verdict, ban_ms);
-        let ban = self.ban_edit(self.ban.seen());
+        let ban = self.ban_edit(self.ban.ban_or_mark());
         let (ask, limit) = (&self.request.ask, self.limit.limit);
         let event = EventChange::Record { weight: ask.quantity.wanted(), denied: true, limit };
         self.plan_events(event)?;

@@ -20,7 +20,7 @@ pub struct HeldIndex {
     /// The index was changed.
     is_changed: bool,
     /// All holds as they are seen now, if some leases are from the future. Those end one lease from now, healed or not.
-    listed: Option<SortedHolds>,
+    holds_now: Option<SortedHolds>,
 }
 
 /// The most gone reservations that a call drops. If there are this many, a denied call drops them too.
@@ -41,8 +41,8 @@ impl HeldIndex {
         let found = id.and_then(|id| index.get(id));
         let has_id = found.is_some_and(|one| one.live(now_us));
         let gone_id = found.filter(|one| !one.live(now_us)).map(|one| Box::new(one.member()));
-        let listed = has_future.then(|| index.listed(now_us, zones));
-        HeldIndex { index, now_us, has_id, gone_id, is_changed: false, listed }
+        let holds_now = has_future.then(|| index.list_holds_at(now_us, zones));
+        HeldIndex { index, now_us, has_id, gone_id, is_changed: false, holds_now }
     }
 
     /// Returns the index itself.
@@ -93,8 +93,8 @@ impl HeldIndex {
 
     /// Removes a reservation that was applied, released or renewed.
     pub fn remove_settled(&mut self, one: &ReservationRef, zones: &mut Zones) {
-        if let Some(listed) = &mut self.listed {
-            listed.remove(Hold::of(&ReservationView::at(self.now_us, zones).seen(one)));
+        if let Some(holds_now) = &mut self.holds_now {
+            holds_now.remove(Hold::of(&ReservationView::at(self.now_us, zones).see(one)));
         }
         self.remove(one.id);
     }
@@ -109,8 +109,8 @@ impl HeldIndex {
     pub fn add(&mut self, one: &ReservationRef) {
         self.is_changed = true;
         self.index.insert(one);
-        if let Some(listed) = &mut self.listed {
-            listed.add(Hold::of(one));
+        if let Some(holds_now) = &mut self.holds_now {
+            holds_now.add(Hold::of(one));
         }
     }
 
@@ -129,7 +129,7 @@ impl HeldIndex {
             let Some(old) = first else { break };
             self.drop_gone(&old, &mut cleaned);
         }
-        if self.listed.is_none() {
+        if self.holds_now.is_none() {
             return;
         }
         let future = self.index.future(self.now_us, MAX_HEALED);
@@ -137,7 +137,7 @@ impl HeldIndex {
         let mut view = ReservationView::at(self.now_us, zones);
         for old in &old {
             let Some(one) = Reservation::decode(old.as_bytes()) else { continue };
-            let new = view.seen(&one);
+            let new = view.see(&one);
             if self.remove(one.id) {
                 self.index.insert(&new);
                 cleaned(old, Some(&new.member()));
@@ -162,8 +162,8 @@ impl Reservations for HeldIndex {
     }
 
     fn live_len(&self) -> usize {
-        match &self.listed {
-            Some(listed) => listed.len(),
+        match &self.holds_now {
+            Some(holds_now) => holds_now.len(),
             None => self.index.len().saturating_sub(self.index.count_gone(self.now_us)),
         }
     }
@@ -173,21 +173,21 @@ impl Reservations for HeldIndex {
     }
 
     fn must_write(&self) -> bool {
-        self.listed.is_some() || self.index.count_gone(self.now_us) >= MAX_DROPPED
+        self.holds_now.is_some() || self.index.count_gone(self.now_us) >= MAX_DROPPED
     }
 }
 
 impl Holds for HeldIndex {
     fn total(&self) -> u128 {
-        match &self.listed {
-            Some(listed) => listed.total(),
+        match &self.holds_now {
+            Some(holds_now) => holds_now.total(),
             None => self.index.live(self.now_us).total(),
         }
     }
 
     fn last_gone_us(&self) -> Option<u64> {
-        match &self.listed {
-            Some(listed) => listed.last_gone_us(),
+        match &self.holds_now {
+            Some(holds_now) => holds_now.last_gone_us(),
             None => self.index.live(self.now_us).last_gone_us(),
         }
     }
@@ -196,8 +196,8 @@ impl Holds for HeldIndex {
         &self,
         enough: impl FnMut(u64, u128) -> Result<bool, E>,
     ) -> Result<FirstGone, E> {
-        match &self.listed {
-            Some(listed) => listed.first_gone(enough),
+        match &self.holds_now {
+            Some(holds_now) => holds_now.first_gone(enough),
             None => self.index.live(self.now_us).first_gone(enough),
         }
     }

@@ -113,10 +113,10 @@ fn agree(index: &mut Index, list: &[Own], now_us: u64, least: u128, from_us: u64
     let any_future = list.iter().any(future);
     assert_eq!(index.has_future(now_us), any_future);
     let zones = &mut Zones::new();
-    let listed = index.listed(now_us, zones);
+    let listed = index.list_holds_at(now_us, zones);
     let seen: Vec<Own> = list
         .iter()
-        .map(|one| Own::of(&ReservationView::at(now_us, zones).seen(&one.reservation())))
+        .map(|one| Own::of(&ReservationView::at(now_us, zones).see(&one.reservation())))
         .filter(|one| one.gone_us > now_us)
         .collect();
     assert_eq!((listed.len(), listed.total()), (seen.len(), sum(&seen)));
@@ -214,7 +214,7 @@ proptest! {
                 IndexStep::Heal => {
                     let zones = &mut Zones::new();
                     for one in list.iter_mut().filter(|one| one.reservation().is_from_future(now_us)) {
-                        *one = Own::of(&ReservationView::at(now_us, zones).seen(&one.reservation()));
+                        *one = Own::of(&ReservationView::at(now_us, zones).see(&one.reservation()));
                         let after_us = one.lease_ms * 1_000 + one.after_us;
                         prop_assert_eq!(one.gone_us, now_us + after_us);
                         prop_assert!(index.remove(&one.id) && index.insert(&one.reservation()));

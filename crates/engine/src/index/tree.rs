@@ -132,7 +132,7 @@ impl Tree {
     }
 
     /// Returns the sum and the number of the reservations that are gone at `us`.
-    pub fn gone(&self, us: u64) -> (u128, usize) {
+    pub fn sum_and_count_gone(&self, us: u64) -> (u128, usize) {
         let total = self.total_before(self.root, (us, NONE));
         (quantity(total), number(total) as usize)
     }

@@ -165,13 +165,13 @@ impl WindowKey for MemoryWindow<'_> {
         }
         if let Some(expiry) = edit.expiry {
             let reserved_until_us = self.held.0.as_ref().and_then(HeldIndex::needed_until_us);
-            let moved_ms = expiry.moved(
+            let new_ttl_ms = expiry.new_ttl_ms_after_write(
                 reserved_until_us,
                 ban.map(|ban| ban.end_us()),
                 settled.map(|one| one.gone_us),
                 Some(self.expires_at_ms),
             );
-            self.expires_at_ms = moved_ms.unwrap_or(self.expires_at_ms);
+            self.expires_at_ms = new_ttl_ms.unwrap_or(self.expires_at_ms);
         }
         dropped
     }

@@ -62,7 +62,7 @@ impl HitWorld {
     }
 
     /// The window as a call sees it: it did not begin in the future, and it may have ended.
-    fn seen(&self) -> HitWindow {
+    fn window_now(&self) -> HitWindow {
         let start_us = self.window.start_us.min(self.now_us);
         let over = self.length.leaves_us(start_us) <= self.now_us;
         HitWindow { start_us, counted: if over { 0 } else { self.window.counted } }
@@ -73,7 +73,7 @@ impl HitWorld {
     }
 
     fn count(&mut self, quantity: u64) {
-        let seen = self.seen();
+        let seen = self.window_now();
         self.window = match seen.counted {
             0 => HitWindow { start_us: self.now_us, counted: quantity },
             counted => HitWindow { counted: counted + quantity, ..seen },
@@ -92,7 +92,7 @@ impl HitWorld {
 
     /// When so much is free, by trying each moment at which something leaves.
     fn free_at_us(&self, least: u64) -> u64 {
-        let seen = self.seen();
+        let seen = self.window_now();
         let mut moments: Vec<u64> = self.live().iter().map(|one| one.gone_us).collect();
         moments.push(self.ends_us(seen));
         moments.sort_unstable();
@@ -120,7 +120,7 @@ impl HitWorld {
 
     /// Compares the reply with the model.
     fn compare(&self, decision: &Decision, verdict: Verdict) {
-        let seen = self.seen();
+        let seen = self.window_now();
         let used = seen.counted + self.held_at(self.now_us);
         let ends_us = if seen.counted > 0 { self.ends_us(seen) } else { 0 };
         let last_us = self.live().iter().map(|one| one.gone_us).max().unwrap_or(0).max(ends_us);
@@ -136,7 +136,7 @@ impl HitWorld {
 
     fn take(&mut self, quantity: u64, leave: u64, manner: Manner, kind: ModelCommand) {
         let ask = Ask { leave, manner, ..Ask::of(Quantity::Take(quantity)) };
-        let seen = self.seen();
+        let seen = self.window_now();
         let free = self.limit.saturating_sub(seen.counted + self.held_at(self.now_us));
         if kind != ModelCommand::Look {
             self.heal_reserved();
@@ -172,7 +172,9 @@ impl HitWorld {
         }
         let wait_us = self.free_at_us(least) - self.now_us;
         let obstacle = match kind {
-            ModelCommand::Hold(_) if least + self.seen().counted <= self.limit => Obstacle::Held,
+            ModelCommand::Hold(_) if least + self.window_now().counted <= self.limit => {
+                Obstacle::Held
+            }
             _ => Obstacle::Counted,
         };
         self.compare(&done.decision, Verdict::Denied { wait_us, obstacle });
@@ -202,7 +204,7 @@ impl HitWorld {
     fn give_back(&mut self, amount: u64) {
         let quantity = Quantity::GiveBack(amount);
         let done = self.call(&Ask::of(quantity), ModelCommand::Count);
-        let seen = self.seen();
+        let seen = self.window_now();
         assert_eq!(done.edit.is_some(), seen.counted > 0);
         if seen.counted > 0 {
             self.window = HitWindow { counted: seen.counted.saturating_sub(amount), ..seen };
