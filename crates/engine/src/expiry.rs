@@ -59,6 +59,10 @@ impl Expiry {
 
     /// Returns the new TTL after a lease that was to end at `settled_us` was settled. `None` if it stays. The TTL becomes
     /// shorter only if that lease alone kept the key, because others may need the key longer.
+    ///
+    /// Say the key is needed until second 10, and a lease that was to end in second 90 is settled. A TTL of 90.9 s is that
+    /// of the lease, so it becomes 10.9 s. A TTL of 60 s is not: another call set it, perhaps under a rule with a longer
+    /// period, and the events that it counted would be lost if the key expired at 10.9 s.
     pub fn new_ttl_ms_after_settling(
         &self,
         settled_us: u64,
