@@ -105,11 +105,21 @@ mod dead {
     pub const MAX_IN_THE_WAY: usize = 1_000;
 
     /// If the running total reaches this before or after a call, the call checks whether dead entries are in the way of
-    /// counting: whether all entries together would exceed [`MAX_SUM`](crate::entry::MAX_SUM). Below this total they cannot,
-    /// unless the total wrapped at 2^64. Then they exceed it by less than 2^62. If more entries are in the way than a call
-    /// drops, the sum may exceed [`MAX_SUM`](crate::entry::MAX_SUM) for a while, but never 2^64, so the difference of two
-    /// totals is always their sum. More than [`MAX`] entries are left then: the module writes no smaller set with such a
-    /// sum.
+    /// counting: whether all entries together would exceed [`MAX_SUM`](crate::entry::MAX_SUM), which is 2^63 - 1. Below
+    /// this total no check is needed:
+    ///
+    /// 1. While the total has not wrapped at 2^64, no sum of entries exceeds it, so all entries sum up to less than 2^62.
+    /// 2. The call at which the total wraps begins above 2^62, so it checks. If it leaves at most `MAX_SUM` and a total
+    ///    below 2^62, later calls add less than 2^62 before the total reaches 2^62 again and a call checks.
+    /// 3. If more entries are in the way than a call drops, the sum may exceed `MAX_SUM` for a while. If the call would make
+    ///    it 2^64, it fails with [`Refusal::SumTooLarge`](crate::store::Refusal::SumTooLarge), because the difference of two
+    ///    totals is the exact sum of the entries between them only below that.
+    /// 4. The call goes on dropping dead entries in the way if at most [`MAX`] entries are left. So a set of up to [`MAX`]
+    ///    entries sums up to `MAX_SUM` at most, or less than 2^62 more after the total wrapped. If not, it is foreign.
+    ///
+    /// The tests `dead_entries_that_stand_in_the_way_go_a_thousand_at_a_time` (3),
+    /// `a_huge_event_drops_what_died_before_the_total_began_anew` (2) and `what_cannot_be_a_sum_of_events_is_foreign` (4)
+    /// fail without these rules.
     pub const WATCHED: u64 = 1 << 62;
 }
 
