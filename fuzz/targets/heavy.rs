@@ -73,7 +73,7 @@ fn show(
         let key = (*db, name.to_vec());
         let times = model.times(&key);
         assert!(
-            count.count >= times && count.count - count.over <= times,
+            count.count >= times && count.count - count.overcount <= times,
             "{key:?} {count:?} {times}"
         );
         assert!(shown.insert(key));

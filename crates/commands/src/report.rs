@@ -46,7 +46,7 @@ pub(crate) fn top_keys<'a, C: ServerCall<'a> + Overview>(
         sink.text(&row.name);
         sink.integer(i64::from(row.db));
         sink.unsigned(row.times.count);
-        sink.unsigned(row.times.over);
+        sink.unsigned(row.times.overcount);
     }
     Ok(CallResult::Allowed)
 }

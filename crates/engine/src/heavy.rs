@@ -22,7 +22,7 @@ pub struct HeavyCount {
     /// An upper bound of the number.
     pub count: u64,
     /// The most by which `count` is too large.
-    pub over: u64,
+    pub overcount: u64,
 }
 
 #[derive(Debug)]
@@ -31,7 +31,7 @@ struct HeavyEntry {
     name: Vec<u8>,
     hash: u64,
     count: u64,
-    over: u64,
+    overcount: u64,
 }
 
 impl HeavyEntry {
@@ -88,7 +88,7 @@ impl Summary {
         if self.entries.len() < self.max_keys {
             let at = self.entries.len();
             let DbKey { db, name } = key;
-            self.entries.push(HeavyEntry { db, name: name.into(), hash, count: 1, over: 0 });
+            self.entries.push(HeavyEntry { db, name: name.into(), hash, count: 1, overcount: 0 });
             self.index_by_hash(hash, at);
             self.by_count.push(Reverse((1, at)));
             return;
@@ -101,7 +101,7 @@ impl Summary {
         entry.name.clear();
         entry.name.extend_from_slice(key.name);
         entry.db = key.db;
-        (entry.hash, entry.count, entry.over) = (hash, min.saturating_add(1), min);
+        (entry.hash, entry.count, entry.overcount) = (hash, min.saturating_add(1), min);
         self.index_by_hash(hash, at);
     }
 
@@ -136,8 +136,8 @@ impl Summary {
     fn estimate(&self, key: DbKey, min: u64) -> HeavyCount {
         let hash = self.hash(key);
         match self.find(key, hash).and_then(|at| self.entries.get(at)) {
-            Some(entry) => HeavyCount { count: entry.count, over: entry.over },
-            None => HeavyCount { count: min, over: min },
+            Some(entry) => HeavyCount { count: entry.count, overcount: entry.overcount },
+            None => HeavyCount { count: min, overcount: min },
         }
     }
 }
@@ -160,8 +160,10 @@ pub const GENERATION_US: u64 = 600_000_000;
 #[derive(Debug)]
 pub struct RecentHeavy {
     max_keys: usize,
-    now: Summary,
-    before: Summary,
+    /// The counts of the present generation.
+    current: Summary,
+    /// The counts of the generation before it.
+    previous: Summary,
     /// The start of the present generation, in Unix microseconds.
     since_us: u64,
 }
@@ -171,40 +173,41 @@ impl RecentHeavy {
     pub fn new(max_keys: usize) -> RecentHeavy {
         RecentHeavy {
             max_keys,
-            now: Summary::new(max_keys),
-            before: Summary::new(max_keys),
+            current: Summary::new(max_keys),
+            previous: Summary::new(max_keys),
             since_us: 0,
         }
     }
 
     /// Counts an occurrence of `key` at `now_us`.
     pub fn add(&mut self, key: DbKey, now_us: u64) {
-        self.turn(now_us);
-        self.now.add(key);
+        self.rotate(now_us);
+        self.current.add(key);
     }
 
     /// Returns the heaviest keys at `now_us`, the heaviest first.
     pub fn heaviest(&mut self, now_us: u64, max_rows: usize) -> Vec<HeavyRow> {
-        self.turn(now_us);
+        self.rotate(now_us);
         let is_new = |entry: &&HeavyEntry| {
-            let hash = self.now.hash(entry.key());
-            self.now.find(entry.key(), hash).is_none()
+            let hash = self.current.hash(entry.key());
+            self.current.find(entry.key(), hash).is_none()
         };
-        let of_both = self.now.entries.iter().chain(self.before.entries.iter().filter(is_new));
-        let min = (self.now.min_count(), self.before.min_count());
+        let of_both =
+            self.current.entries.iter().chain(self.previous.entries.iter().filter(is_new));
+        let min = (self.current.min_count(), self.previous.min_count());
         let mut heavy: Vec<HeavyRow> = of_both
             .map(|entry| {
-                let now = self.now.estimate(entry.key(), min.0);
-                let before = self.before.estimate(entry.key(), min.1);
-                let count = now.count.saturating_add(before.count);
-                let over = now.over.saturating_add(before.over);
+                let current = self.current.estimate(entry.key(), min.0);
+                let previous = self.previous.estimate(entry.key(), min.1);
+                let count = current.count.saturating_add(previous.count);
+                let overcount = current.overcount.saturating_add(previous.overcount);
                 let (db, name) = (entry.db, entry.name.as_slice().into());
-                HeavyRow { db, name, times: HeavyCount { count, over } }
+                HeavyRow { db, name, times: HeavyCount { count, overcount } }
             })
             .collect();
-        heavy.sort_by(|one, other| {
-            let by_count = other.times.count.cmp(&one.times.count);
-            by_count.then_with(|| (one.db, &one.name).cmp(&(other.db, &other.name)))
+        heavy.sort_by(|row, other| {
+            let by_count = other.times.count.cmp(&row.times.count);
+            by_count.then_with(|| (row.db, &row.name).cmp(&(other.db, &other.name)))
         });
         heavy.truncate(max_rows);
         heavy
@@ -212,7 +215,7 @@ impl RecentHeavy {
 
     /// Begins a new generation if the present one is over. If the clock was set back before its start, it starts again with
     /// its counts: if a step back began a new one, two small steps would lose the counts of a moment ago.
-    fn turn(&mut self, now_us: u64) {
+    fn rotate(&mut self, now_us: u64) {
         let Some(age_us) = now_us.checked_sub(self.since_us) else {
             self.since_us = now_us;
             return;
@@ -220,8 +223,8 @@ impl RecentHeavy {
         if age_us < GENERATION_US {
             return;
         }
-        let ended = std::mem::replace(&mut self.now, Summary::new(self.max_keys));
-        (self.before, self.since_us) = if age_us < GENERATION_US.saturating_mul(2) {
+        let ended = std::mem::replace(&mut self.current, Summary::new(self.max_keys));
+        (self.previous, self.since_us) = if age_us < GENERATION_US.saturating_mul(2) {
             (ended, self.since_us.saturating_add(GENERATION_US))
         } else {
             (Summary::new(self.max_keys), now_us)
@@ -260,8 +263,8 @@ mod tests {
             prop_assert!(summary.entries.len() <= max_keys);
             prop_assert_eq!(summary.by_count.len(), summary.entries.len());
             for (key, times) in &exact {
-                let HeavyCount { count, over } = summary.estimate(db_key(&[*key]), summary.min_count());
-                prop_assert!(count >= *times && count - over <= *times, "{key}: {count} {over} {times}");
+                let HeavyCount { count, overcount } = summary.estimate(db_key(&[*key]), summary.min_count());
+                prop_assert!(count >= *times && count - overcount <= *times, "{key}: {count} {overcount} {times}");
                 if times * max_keys as u64 > keys.len() as u64 {
                     let hash = summary.hash(db_key(&[*key]));
                     prop_assert!(summary.find(db_key(&[*key]), hash).is_some(), "{key} {times}");
@@ -279,12 +282,12 @@ mod tests {
                 now_us += step_us;
                 recent.add(db_key(&[key]), now_us);
                 seen.push((key, now_us));
-                for HeavyRow { name: key, times: HeavyCount { count, over }, .. } in recent.heaviest(now_us, 64) {
+                for HeavyRow { name: key, times: HeavyCount { count, overcount }, .. } in recent.heaviest(now_us, 64) {
                     let within = |us: u64| {
                         let young = |(other, at): &&(u8, u64)| *other == key[0] && now_us - at < us;
                         seen.iter().filter(young).count() as u64
                     };
-                    prop_assert_eq!(over, 0);
+                    prop_assert_eq!(overcount, 0);
                     prop_assert!(count >= within(GENERATION_US) && count <= within(2 * GENERATION_US));
                 }
             }
