@@ -2,11 +2,11 @@
 //! O(log n).
 //!
 //! ```text
-//! Index                                        the reservations, live and gone
-//!   by_id    hash table of positions               is this id held?
-//!   held     tree by the times they are gone   how much is held? when will enough be gone?
-//!   ends     a map, once it is asked for       how many leases run?
-//! HeldIndex                                    an index at one moment, for one call
+//! Index                                              the reservations, live and gone
+//!   by_id        hash table of positions             is this id held?
+//!   tree         tree by the times they are gone     how much is held? when will enough be gone?
+//!   lease_ends   a map, once it is asked for         how many leases run?
+//! HeldIndex                                          an index at one moment, for one call
 //! ```
 
 mod held_index;
@@ -31,8 +31,8 @@ use tree::{Position, Side, Tree};
 type OwnedReservation = Reservation<Box<[u8]>, Arc<[u8]>>;
 
 /// Returns the id of the reservation in a position.
-fn id_at(held: &Tree, position: Position) -> &[u8] {
-    held.get(position).map_or(&[], |one| &one.id)
+fn id_at(tree: &Tree, position: Position) -> &[u8] {
+    tree.get(position).map_or(&[], |reservation| &reservation.id)
 }
 
 /// The part of the index that a call reads if it changes nothing, as most tries for waiting calls do. It fills one cache
@@ -60,7 +60,7 @@ const _: () = assert!(size_of::<IndexSummary>() == 64, "a summary fills one line
 #[derive(Debug)]
 pub struct Index {
     summary: IndexSummary,
-    held: Tree,
+    tree: Tree,
     /// The positions by the hash of the id. The hash has a secret, because clients choose the ids.
     by_id: HashTable<Position>,
     /// The secret of the hashes and of the tree. Each index has its own.
@@ -80,7 +80,7 @@ impl Default for Index {
         let secret = RandomState::default();
         Index {
             summary: IndexSummary::default(),
-            held: Tree::new(secret.hash_one("shape")),
+            tree: Tree::new(secret.hash_one("shape")),
             by_id: HashTable::new(),
             secret,
             rules: BTreeSet::new(),
@@ -113,7 +113,7 @@ impl Index {
         let rules = self.rules.len().saturating_mul(PER_RULE);
         let by_id = self.by_id.allocation_size();
         let ends = self.lease_ends.as_ref().map_or(0, LeaseEnds::bytes);
-        [self.held.bytes(), ids, rules, by_id, ends].into_iter().fold(0, usize::saturating_add)
+        [self.tree.bytes(), ids, rules, by_id, ends].into_iter().fold(0, usize::saturating_add)
     }
 
     /// Returns the ban of the key.
@@ -127,18 +127,18 @@ impl Index {
     }
 
     /// Adds a reservation. Returns false, and adds nothing, if its id is there or the index is full.
-    pub fn insert(&mut self, one: &ReservationRef) -> bool {
-        if !self.enter(one, Tree::insert) {
+    pub fn insert(&mut self, reservation: &ReservationRef) -> bool {
+        if !self.enter(reservation, Tree::insert) {
             return false;
         }
         if let Some(ends) = &mut self.lease_ends {
-            ends.insert(one.lease_end_us);
+            ends.insert(reservation.lease_end_us);
         }
         let summary = &mut self.summary;
-        if summary.len == 1 || one.gone_us < summary.first.gone_us {
-            summary.first = Hold::of(one);
+        if summary.len == 1 || reservation.gone_us < summary.first.gone_us {
+            summary.first = Hold::of(reservation);
         }
-        summary.last_gone_us = summary.last_gone_us.max(one.gone_us);
+        summary.last_gone_us = summary.last_gone_us.max(reservation.gone_us);
         true
     }
 
@@ -146,47 +146,47 @@ impl Index {
     /// nothing, if its id is there or the index is full.
     fn enter(
         &mut self,
-        one: &ReservationRef,
+        reservation: &ReservationRef,
         add: impl FnOnce(&mut Tree, OwnedReservation) -> Option<Position>,
     ) -> bool {
-        if self.get(one.id).is_some() {
+        if self.get(reservation.id).is_some() {
             return false;
         }
-        let (id, rule) = (one.id.into(), self.rule(one.rule));
-        let Reservation { quantity, lease_ms, gone_us, lease_end_us, order_us, .. } = *one;
+        let (id, rule) = (reservation.id.into(), self.rule(reservation.rule));
+        let Reservation { quantity, lease_ms, gone_us, lease_end_us, order_us, .. } = *reservation;
         let owned = Reservation { id, quantity, lease_ms, gone_us, lease_end_us, order_us, rule };
-        let Index { summary, held, by_id, secret, .. } = self;
-        let Some(position) = add(held, owned) else { return false };
-        let hash = |position: &Position| secret.hash_one(id_at(held, *position));
-        by_id.insert_unique(secret.hash_one(one.id), position, hash);
+        let Index { summary, tree, by_id, secret, .. } = self;
+        let Some(position) = add(tree, owned) else { return false };
+        let hash = |position: &Position| secret.hash_one(id_at(tree, *position));
+        by_id.insert_unique(secret.hash_one(reservation.id), position, hash);
         self.newest_order_us = self.newest_order_us.max(Some(order_us));
-        self.id_bytes = self.id_bytes.saturating_add(one.id.len());
-        summary.latest_start_us = summary.latest_start_us.max(one.start_us());
+        self.id_bytes = self.id_bytes.saturating_add(reservation.id.len());
+        summary.latest_start_us = summary.latest_start_us.max(reservation.start_us());
         summary.total = summary.total.saturating_add(u128::from(quantity));
         summary.len = summary.len.saturating_add(1);
         true
     }
 
     /// Updates the first and the last reservation.
-    fn find_ends(&mut self) {
-        let hold = |side| self.held.outermost(side).map(Hold::of).unwrap_or_default();
+    fn update_first_and_last(&mut self) {
+        let hold = |side| self.tree.outermost(side).map(Hold::of).unwrap_or_default();
         self.summary.first = hold(Side::Left);
         self.summary.last_gone_us = hold(Side::Right).gone_us;
     }
 
     /// Removes the reservation `id`, and returns whether it was there.
     pub fn remove(&mut self, id: &[u8]) -> bool {
-        let Index { by_id, held, secret, .. } = self;
-        let found = by_id.find_entry(secret.hash_one(id), |position| id_at(held, *position) == id);
-        let Ok(found) = found else { return false };
-        let (position, _) = found.remove();
-        let Some(old) = held.remove(position) else { return false };
+        let Index { by_id, tree, secret, .. } = self;
+        let place = by_id.find_entry(secret.hash_one(id), |position| id_at(tree, *position) == id);
+        let Ok(place) = place else { return false };
+        let (position, _) = place.remove();
+        let Some(old) = tree.remove(position) else { return false };
         let summary = &mut self.summary;
         summary.len = summary.len.saturating_sub(1);
         summary.total = summary.total.saturating_sub(u128::from(old.quantity));
         self.id_bytes = self.id_bytes.saturating_sub(id.len());
         if [summary.first.gone_us, summary.last_gone_us].contains(&old.gone_us) {
-            self.find_ends();
+            self.update_first_and_last();
         }
         if let Some(ends) = &mut self.lease_ends {
             ends.remove(old.lease_end_us);
@@ -195,7 +195,7 @@ impl Index {
         if Arc::strong_count(&old.rule) <= 2 {
             self.rules.remove(&old.rule);
         }
-        if self.held.is_sparse() {
+        if self.tree.is_sparse() {
             self.rebuild();
         }
         true
@@ -204,8 +204,8 @@ impl Index {
     /// Builds the index again, which frees the memory of removed reservations.
     fn rebuild(&mut self) {
         let mut builder = IndexBuilder::default();
-        self.iter().for_each(|one| {
-            builder.add(&one);
+        self.iter().for_each(|reservation| {
+            builder.add(&reservation);
         });
         let ban = self.ban();
         let newest_order_us = self.newest_order_us;
@@ -215,29 +215,30 @@ impl Index {
 
     /// Returns the reservation `id`, live or gone.
     pub fn get(&self, id: &[u8]) -> Option<ReservationRef<'_>> {
-        let is_it = |position: &Position| id_at(&self.held, *position) == id;
+        let is_it = |position: &Position| id_at(&self.tree, *position) == id;
         let position = *self.by_id.find(self.secret.hash_one(id), is_it)?;
-        self.held.get(position).map(OwnedReservation::borrowed)
+        self.tree.get(position).map(OwnedReservation::borrowed)
     }
 
     /// Returns all reservations, in any order.
     pub fn iter(&self) -> impl Iterator<Item = ReservationRef<'_>> {
-        self.held.iter().map(OwnedReservation::borrowed)
+        self.tree.iter().map(OwnedReservation::borrowed)
     }
 
     /// Returns all reservations in the order of their arrival.
     fn oldest_first(&self) -> impl Iterator<Item = ReservationRef<'_>> {
-        let mut arrivals: Vec<_> = self.held.iter().map(|one| (one.order_us, one)).collect();
+        let mut arrivals: Vec<_> =
+            self.tree.iter().map(|reservation| (reservation.order_us, reservation)).collect();
         arrivals.sort_by_key(|(order_us, _)| *order_us);
-        arrivals.into_iter().map(|(_, one)| one.borrowed())
+        arrivals.into_iter().map(|(_, reservation)| reservation.borrowed())
     }
 
     /// Returns the number of reservations whose lease runs at `now_us`.
     pub fn running(&mut self, now_us: u64) -> usize {
-        let held = &self.held;
+        let tree = &self.tree;
         let ends = self.lease_ends.get_or_insert_with(|| {
             let mut ends = LeaseEnds::default();
-            held.iter().for_each(|one| ends.insert(one.lease_end_us));
+            tree.iter().for_each(|reservation| ends.insert(reservation.lease_end_us));
             ends
         });
         self.summary.len.saturating_sub(ends.ended(now_us))
@@ -249,7 +250,7 @@ impl Index {
         if self.none_gone(us) {
             return (0, 0);
         }
-        self.held.sum_and_count_gone(us)
+        self.tree.sum_and_count_gone(us)
     }
 
     /// Returns the number of reservations that are gone at `now_us`.
@@ -263,7 +264,7 @@ impl Index {
         if self.none_gone(now_us) {
             return None;
         }
-        self.held.outermost(Side::Left).map(OwnedReservation::borrowed)
+        self.tree.outermost(Side::Left).map(OwnedReservation::borrowed)
     }
 
     /// Returns whether all reservations still hold at `us`.
@@ -281,13 +282,14 @@ impl Index {
 
     /// Updates the latest start, because the reservation that had it may have been removed.
     fn find_latest_start(&mut self) {
-        self.summary.latest_start_us = self.iter().map(|one| one.start_us()).max().unwrap_or(0);
+        self.summary.latest_start_us =
+            self.iter().map(|reservation| reservation.start_us()).max().unwrap_or(0);
     }
 
     /// Returns up to `max_len` reservations whose lease ends later than one lease from `now_us`. O(n).
     pub fn future(&mut self, now_us: u64, max_len: usize) -> Vec<ReservationRef<'_>> {
         self.find_latest_start();
-        self.iter().filter(|one| one.start_us() > now_us).take(max_len).collect()
+        self.iter().filter(|reservation| reservation.start_us() > now_us).take(max_len).collect()
     }
 
     /// Returns the place of a new reservation in the order of arrival: `now_us`, or just behind the newest if that came
@@ -305,8 +307,8 @@ impl Index {
     /// Lists what is held at `now_us`, as it is seen then. O(n).
     pub fn list_holds_at(&self, now_us: u64, zones: &mut Zones) -> SortedHolds {
         let mut view = ReservationView::at(now_us, zones);
-        let live = self.iter().filter(|one| one.live(now_us));
-        live.map(|one| Hold::of(&view.see(&one))).collect()
+        let live = self.iter().filter(|reservation| reservation.live(now_us));
+        live.map(|reservation| Hold::of(&view.see(&reservation))).collect()
     }
 
     fn rule(&mut self, text: &[u8]) -> Arc<[u8]> {
@@ -325,14 +327,14 @@ pub struct IndexBuilder(Box<Index>);
 
 impl IndexBuilder {
     /// Adds a reservation. Returns false, and adds nothing, if its id is there or the index is full.
-    pub fn add(&mut self, one: &ReservationRef) -> bool {
-        self.0.enter(one, Tree::push)
+    pub fn add(&mut self, reservation: &ReservationRef) -> bool {
+        self.0.enter(reservation, Tree::push)
     }
 
     /// Returns the index of all that were added.
     pub fn build(mut self) -> Box<Index> {
-        self.0.held.link();
-        self.0.find_ends();
+        self.0.tree.link();
+        self.0.update_first_and_last();
         self.0
     }
 }
@@ -371,10 +373,10 @@ impl Holds for Live<'_> {
             return Ok((Some(first.gone_us), 0));
         }
         // The sums in the tree include the reservations that are gone.
-        let found = index.held.first_where(|gone_us, with_it| {
+        let first_enough = index.tree.first_where(|gone_us, with_it| {
             Ok(gone_us > self.now_us && enough(gone_us, with_it.saturating_sub(self.gone))?)
         })?;
-        Ok(match found {
+        Ok(match first_enough {
             Some((gone_us, before)) => (Some(gone_us), before.saturating_sub(self.gone)),
             None => (None, self.total()),
         })

@@ -38,9 +38,11 @@ impl HeldIndex {
         zones: &mut Zones,
     ) -> HeldIndex {
         let has_future = index.has_future(now_us);
-        let found = id.and_then(|id| index.get(id));
-        let has_id = found.is_some_and(|one| one.live(now_us));
-        let gone_id = found.filter(|one| !one.live(now_us)).map(|one| Box::new(one.member()));
+        let with_id = id.and_then(|id| index.get(id));
+        let has_id = with_id.is_some_and(|reservation| reservation.live(now_us));
+        let gone_id = with_id
+            .filter(|reservation| !reservation.live(now_us))
+            .map(|reservation| Box::new(reservation.member()));
         let holds_now = has_future.then(|| index.list_holds_at(now_us, zones));
         HeldIndex { index, now_us, has_id, gone_id, is_changed: false, holds_now }
     }
@@ -53,13 +55,13 @@ impl HeldIndex {
     /// Returns the reservation `id`, if it is live.
     #[inline]
     pub fn get_live(&self, id: &[u8]) -> Option<ReservationRef<'_>> {
-        self.index.get(id).filter(|one| one.live(self.now_us))
+        self.index.get(id).filter(|reservation| reservation.live(self.now_us))
     }
 
     /// Returns the live reservations, the oldest first.
     pub fn list_live(&self) -> Vec<HeldReservation> {
-        let live = self.index.oldest_first().filter(|one| one.live(self.now_us));
-        live.map(|one| HeldReservation::of(&one, self.now_us)).collect()
+        let live = self.index.oldest_first().filter(|reservation| reservation.live(self.now_us));
+        live.map(|reservation| HeldReservation::of(&reservation, self.now_us)).collect()
     }
 
     /// Returns the index after the call.
@@ -92,11 +94,11 @@ impl HeldIndex {
     }
 
     /// Removes a reservation that was applied, released or renewed.
-    pub fn remove_settled(&mut self, one: &ReservationRef, zones: &mut Zones) {
+    pub fn remove_settled(&mut self, reservation: &ReservationRef, zones: &mut Zones) {
         if let Some(holds_now) = &mut self.holds_now {
-            holds_now.remove(Hold::of(&ReservationView::at(self.now_us, zones).see(one)));
+            holds_now.remove(Hold::of(&ReservationView::at(self.now_us, zones).see(reservation)));
         }
-        self.remove(one.id);
+        self.remove(reservation.id);
     }
 
     /// Removes the reservation `id`, and returns whether it was there.
@@ -106,11 +108,11 @@ impl HeldIndex {
     }
 
     /// Adds a reservation that was made.
-    pub fn add(&mut self, one: &ReservationRef) {
+    pub fn add(&mut self, reservation: &ReservationRef) {
         self.is_changed = true;
-        self.index.insert(one);
+        self.index.insert(reservation);
         if let Some(holds_now) = &mut self.holds_now {
-            holds_now.add(Hold::of(one));
+            holds_now.add(Hold::of(reservation));
         }
     }
 
@@ -125,7 +127,7 @@ impl HeldIndex {
             self.drop_gone(&old, &mut cleaned);
         }
         for _ in 0..MAX_DROPPED {
-            let first = self.index.first_to_go(self.now_us).map(|one| one.member());
+            let first = self.index.first_to_go(self.now_us).map(|reservation| reservation.member());
             let Some(old) = first else { break };
             self.drop_gone(&old, &mut cleaned);
         }
@@ -136,9 +138,9 @@ impl HeldIndex {
         let old: Vec<ReservationMember> = future.iter().map(Reservation::member).collect();
         let mut view = ReservationView::at(self.now_us, zones);
         for old in &old {
-            let Some(one) = Reservation::decode(old.as_bytes()) else { continue };
-            let new = view.see(&one);
-            if self.remove(one.id) {
+            let Some(reservation) = Reservation::decode(old.as_bytes()) else { continue };
+            let new = view.see(&reservation);
+            if self.remove(reservation.id) {
                 self.index.insert(&new);
                 cleaned(old, Some(&new.member()));
             }

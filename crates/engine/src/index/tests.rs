@@ -365,7 +365,7 @@ fn no_order_of_ends_makes_the_tree_deep() {
     for (which, ends) in chains.iter().enumerate() {
         let owned = |(id, end): (usize, &u64)| Own::new(id as u64, 1, START_US + 1 + end);
         let all: Vec<Own> = ends.iter().enumerate().map(owned).collect();
-        let (deepest, steps) = built(&all).held.depth();
+        let (deepest, steps) = built(&all).tree.depth();
         assert!(
             deepest <= 80 && steps <= 30 * NUMBER as usize,
             "built {which}: {deepest}, {steps}"
@@ -375,14 +375,14 @@ fn no_order_of_ends_makes_the_tree_deep() {
             assert!(index.insert(&one.reservation()));
         }
         // A random tree of so many is 43 deep, and its nodes lie at 20 on the average.
-        let (deepest, all) = index.held.depth();
+        let (deepest, all) = index.tree.depth();
         assert!(deepest <= 80, "chain {which} is {deepest} deep");
         assert!(all <= 30 * NUMBER as usize, "chain {which}: {all} steps to all nodes");
         assert_eq!(index.count_gone(u64::MAX), NUMBER as usize);
         for id in 0..NUMBER {
             assert!(index.remove(id.to_string().as_bytes()));
         }
-        assert_eq!(index.held.depth(), (0, 0));
+        assert_eq!(index.tree.depth(), (0, 0));
     }
 }
 
@@ -392,13 +392,13 @@ fn a_chain_overflows_no_stack() {
     const NUMBER: u64 = 61_000;
     let chain = |side: Side| {
         let mut index = filled(NUMBER);
-        index.held.make_chain(side);
+        index.tree.make_chain(side);
         index
     };
     let run = move || {
         for side in [Side::Left, Side::Right] {
             let mut index = chain(side);
-            assert_eq!(index.held.depth().0, NUMBER as usize);
+            assert_eq!(index.tree.depth().0, NUMBER as usize);
             assert_eq!(index.count_gone(u64::MAX), NUMBER as usize);
             // It goes to the top or near it, and splits the others.
             assert!(index.insert(&Own::new(NUMBER, 1, START_US + 30_000).reservation()));
