@@ -40,7 +40,7 @@ thread_local! {
 /// The keys of a world, the first of them alone in most.
 const NAMES: [&[u8]; 4] = [b"k0", b"k1", b"k2", b"k3"];
 
-/// By which books a key is judged.
+/// The kind of books by which a key is judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BookKind {
     /// Events leave one period after they happened.
@@ -49,7 +49,7 @@ pub enum BookKind {
     Fixed,
     /// Windows begin with their first event.
     First,
-    /// So many units each period.
+    /// A number of units comes back in each period: a bucket.
     Bucket(u64),
     /// Nothing is counted.
     Semaphore,
@@ -58,7 +58,7 @@ pub enum BookKind {
 /// A key, and what must hold of it.
 #[derive(Clone, Copy, Debug)]
 pub struct WorldKey {
-    /// By which books.
+    /// The kind of its books.
     pub kind: BookKind,
     /// The limit, without a reservation.
     pub limit: Limit,
@@ -66,7 +66,7 @@ pub struct WorldKey {
     pub max: u64,
     /// One period, in microseconds; 0 for a semaphore.
     pub period_us: u64,
-    /// No call waits longer if no other takes anything.
+    /// The longest wait of a call if no other call takes anything.
     pub longest_wait_us: u64,
 }
 
@@ -75,7 +75,7 @@ pub struct WorldKey {
 pub struct WorldClause {
     /// The key's number.
     pub key: usize,
-    /// What is asked of it.
+    /// The request.
     pub request: Request,
     /// CHECK.
     pub check: bool,
@@ -83,7 +83,7 @@ pub struct WorldClause {
     pub group: usize,
 }
 
-/// What a client may do.
+/// A call that a client may choose.
 #[derive(Clone, Debug)]
 #[expect(clippy::large_enum_variant, reason = "a world has a few of them")]
 pub enum ClientCall {
@@ -112,19 +112,19 @@ pub struct World {
     pub keys: Vec<WorldKey>,
     /// What each client may do.
     pub clients: Vec<Vec<ClientCall>>,
-    /// How many calls each client makes at most.
+    /// The maximum number of calls of each client.
     pub calls: u8,
-    /// How often time passes at most, and by how much each time.
+    /// The maximum number of times that time passes, and the length of each.
     pub time_passes: (u8, Vec<u64>),
-    /// How often the clock steps back at most, and by how much.
+    /// The maximum number of steps back of the clock, and the length of each.
     pub steps_back: (u8, Vec<u64>),
-    /// How often the clock steps forward at most, and by how much.
+    /// The maximum number of steps forward of the clock, and the length of each.
     pub steps_forward: (u8, Vec<u64>),
-    /// How often a replica takes over at most, and how many effects it may lack.
+    /// The maximum number of failovers, and of effects that the replica may lack.
     pub failovers: (u8, usize),
     /// Unix microseconds at the beginning.
     pub start_us: u64,
-    /// The properties that must come true somewhere, so that nothing is proved of a world in which nothing happens.
+    /// The events that must occur in some state. Without them a world in which nothing happens would pass.
     pub must_happen: Vec<&'static str>,
     /// A planted mistake.
     pub mistake: Option<Mistake>,
@@ -133,7 +133,7 @@ pub struct World {
 /// What happens next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorldAction {
-    /// A client does one of what it may do.
+    /// A client makes one of its calls.
     Call(usize, usize),
     /// Time passes.
     Pass(u64),
@@ -147,7 +147,7 @@ pub enum WorldAction {
     Failover(usize),
 }
 
-/// So much was granted.
+/// A quantity that was granted, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Grant {
     forward_us: u64,
@@ -160,21 +160,21 @@ struct BookedLease {
     client: usize,
     quantity: u64,
     length_us: u64,
-    /// By `forward_us` it holds at least until then.
+    /// The time until which it holds at least, by `forward_us`.
     held_until_us: u64,
     /// The time after its lease for which it holds (COUNTLAPSED).
     after_us: u64,
-    /// By `real_us` its lease is over then at the latest.
+    /// The latest end of its lease, by `real_us`.
     over_at_us: u64,
-    /// By `real_us` its holder spends nothing from then on.
+    /// The time from which its holder spends nothing, by `real_us`.
     spend_until_us: u64,
     spent: u64,
 }
 
-/// What is known of a key's ban.
+/// The ban of a key as the books know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct BanBook {
-    /// By `forward_us` nothing is taken until then.
+    /// The time until which nothing is taken, by `forward_us`.
     until_us: u64,
     /// Something was granted since, or the key was as good as new after it.
     may_again: bool,
@@ -207,11 +207,11 @@ pub struct WorldState {
     steps_forward: u8,
     failovers: u8,
     books: Vec<Books>,
-    /// The states before the effects that the replica lacks, the oldest first.
+    /// The states before each effect that the replica lacks, the oldest first.
     unreplicated: Vec<(Vec<Option<Saved>>, Vec<Books>)>,
-    /// What happened that a world is to show.
+    /// The event that led to this state.
     happened: &'static str,
-    /// What must not be.
+    /// The property that is violated.
     violated: Option<&'static str>,
 }
 
@@ -241,13 +241,13 @@ fn with_id(request: &Request, client: usize) -> Request {
     request
 }
 
-/// Looks at the key.
+/// Returns the request that looks at the key.
 fn looking(request: &Request) -> Request {
     let ask = Ask { quantity: Quantity::Look, leave: 0, manner: Manner::Whole };
     Request { ask, ..*request }
 }
 
-/// Takes so much at once.
+/// Returns the request that takes this quantity at once.
 fn taking(key: &WorldKey, quantity: u64) -> Request {
     let mut request = Request::new(key.limit);
     request.ask.quantity = Quantity::Take(quantity);
@@ -269,7 +269,7 @@ fn unload(memory: &Memory, saved: &mut [Option<Saved>]) {
     }
 }
 
-/// The engine on a copy of these keys, which is thrown away.
+/// Runs the engine on a copy of these keys and throws the copy away.
 fn probe_all<T>(saved: &[Option<Saved>], body: impl FnOnce(&Memory) -> T) -> T {
     MEMORY.with(|memory| {
         load(memory, saved);
@@ -277,7 +277,7 @@ fn probe_all<T>(saved: &[Option<Saved>], body: impl FnOnce(&Memory) -> T) -> T {
     })
 }
 
-/// The engine on a copy of one of these keys, which is thrown away.
+/// Runs the engine on a copy of one of these keys and throws the copy away.
 fn probe<T>(saved: &[Option<Saved>], key: usize, body: impl FnOnce(&Memory) -> T) -> T {
     MEMORY.with(|memory| {
         memory.delete(NAMES[key]);
@@ -293,7 +293,7 @@ fn decide(saved: &[Option<Saved>], key: usize, request: &Request, now_us: u64) -
     probe(saved, key, |memory| memory.decide(NAMES[key], request, now_us, || id_of(25)).ok())
 }
 
-/// A key's ban, or the mark that it left.
+/// Returns the ban of a key, or the mark that a past ban left.
 fn ban_of(saved: &Option<Saved>) -> Option<Ban> {
     match &saved.as_ref()?.value {
         SavedValue::Window { reserved, .. } => reserved.iter().find_map(|text| Ban::decode(text)),
@@ -306,13 +306,13 @@ fn sum(grants: &[Grant], after_us: u64) -> u64 {
 }
 
 impl Books {
-    /// What is held for certain.
+    /// Returns the quantity that is certainly held.
     fn held(&self, forward_us: u64) -> u64 {
         let live = self.leases.iter().filter(|lease| lease.held_until_us > forward_us);
         live.map(|lease| lease.quantity).sum()
     }
 
-    /// Notes what was granted; whether that was in order.
+    /// Notes a grant. Returns whether it was within the limit.
     fn grant(
         &mut self,
         key: &WorldKey,
@@ -345,7 +345,7 @@ impl Books {
         }
     }
 
-    /// Notes that so much was given back where the key counted `counted`: the oldest of that goes first.
+    /// Notes that a quantity was given back when the key counted `counted`. The oldest of it goes first.
     fn give_back(&mut self, key: &WorldKey, forward_us: u64, amount: u64, counted: u64) {
         match key.kind {
             BookKind::Sliding | BookKind::Fixed => {
@@ -376,7 +376,7 @@ impl Books {
         }
     }
 
-    /// A call has seen the key: every lease ends one lease from now at the latest.
+    /// Notes that a call has seen the key. Every lease ends at most one lease from now.
     fn heal(&mut self, real_us: u64) {
         for lease in &mut self.leases {
             lease.over_at_us = lease.over_at_us.min(real_us + lease.length_us);
@@ -391,7 +391,7 @@ impl Books {
         }
         self.spent.retain(|grant| grant.forward_us > after_us);
         if let BookKind::Bucket(count) = key.kind {
-            // One tick of a full bucket is as good as another.
+            // All times at which a bucket is full are equivalent.
             if self.full_at <= forward_us * count {
                 self.full_at = 0;
             }
@@ -416,7 +416,7 @@ impl World {
         FaultyStore { inner: memory.key(NAMES[key], now_us), mistake: self.mistake, client }
     }
 
-    /// Makes the call in the world. `None` where it is an error, which changes nothing.
+    /// Makes the call in the world. `None` if it is an error, which changes nothing.
     fn take(
         &self,
         state: &mut WorldState,
@@ -581,12 +581,12 @@ impl World {
         }
     }
 
-    /// Whether holders spend by themselves.
+    /// Returns whether holders spend without calls.
     fn spends(&self) -> bool {
         self.clients.iter().flatten().any(|act| matches!(act, ClientCall::Spend(_)))
     }
 
-    /// How long a reservation with COUNTLAPSED holds after a lease that ends then.
+    /// Returns the time for which a reservation with COUNTLAPSED holds after the end of its lease.
     fn after_us(&self, key: &WorldKey, end_us: u64) -> u64 {
         match key.kind {
             BookKind::Fixed => key.period_us - end_us % key.period_us,
@@ -665,7 +665,7 @@ impl World {
             Some(done)
         })?;
         if !done {
-            // It is held no more, or its lease cannot be renewed.
+            // It is no longer held, or its lease cannot be renewed.
             state.happened = "lapsed";
             let certain = match act {
                 ClientCall::Renew(..) => forward_us + lease.after_us < lease.held_until_us,
@@ -710,7 +710,7 @@ impl World {
         Some(())
     }
 
-    /// A holder spends a unit of its reservation while its own clock says that the lease runs.
+    /// Lets a holder spend a unit of its reservation while its own clock says that the lease runs.
     fn spend(&self, state: &mut WorldState, client: usize, at: usize) -> Option<()> {
         let (real_us, forward_us, key) = (state.real_us, state.forward_us, self.keys[at]);
         let books = &mut state.books[at];
@@ -725,7 +725,7 @@ impl World {
         Some(())
     }
 
-    /// Several limits at once: RL.ALL.
+    /// Makes a call of RL.ALL.
     fn all(&self, state: &mut WorldState, client: usize, clauses: &[WorldClause]) -> Option<()> {
         let now_us = self.now_us(state, client);
         let before = state.saved.clone();
@@ -753,7 +753,7 @@ impl World {
             return None;
         };
         let whole = whole_reply(&shares, allowed);
-        // Judged from what each limit says alone.
+        // The verdict follows from the decisions of the single limits.
         let mut chosen: Vec<usize> = Vec::new();
         let groups: Vec<usize> = clauses.iter().map(|clause| clause.group).collect();
         for group in 0..=groups.last().copied().unwrap_or(0) {
@@ -807,7 +807,7 @@ impl World {
     }
 }
 
-/// RL.ALL on a store, with a mistake or without: whether it is allowed, and what each limit says.
+/// Makes a call of RL.ALL on a store, with a mistake or without. Returns whether it is allowed, and each decision.
 fn decide_all<S: Store<Error = Refusal>>(
     mistake: Option<Mistake>,
     clauses: &[WorldClause],
@@ -994,7 +994,7 @@ impl Model for World {
 
 type HoldsIn = fn(&World, &WorldState) -> bool;
 
-/// What a world is to show.
+/// The events that a world must show.
 const MUST_HAPPEN: [(&str, HoldsIn); 9] = [
     ("denied", |_, state| state.happened == "denied"),
     ("banned", |_, state| state.happened == "banned"),
@@ -1015,7 +1015,7 @@ impl World {
         self.new_windows(state, before_us);
     }
 
-    /// Windows of the calendar end where their end is crossed, in either direction.
+    /// Ends each window of the calendar whose end the clock has crossed, in either direction.
     fn new_windows(&self, state: &mut WorldState, before_us: u64) {
         let (now_us, keys) = (state.wall_us, &self.keys);
         let lacked = state.unreplicated.iter_mut().map(|(_, books)| books);
@@ -1039,7 +1039,7 @@ impl World {
         for books in lacked.chain([&mut state.books]) {
             for (books, key) in books.iter_mut().zip(keys) {
                 for lease in &mut books.leases {
-                    // Until a call sees that, it is as long as the clock says.
+                    // Until a call sees that, it lasts as long as the clock says.
                     lease.over_at_us += us;
                     // The window of the calendar in which its lease ends may be an earlier one now.
                     if key.kind == BookKind::Fixed && lease.after_us > 0 {
@@ -1074,7 +1074,7 @@ impl World {
             beyond |= match lease {
                 None => true,
                 Some(lease) => {
-                    // In a window of the calendar up to its whole length.
+                    // In a window of the calendar this is at most the whole window.
                     let after_us = if lease.after_us > 0 { key.period_us } else { 0 };
                     real_us >= lease.over_at_us + after_us
                         || one.left_us > lease.length_us
@@ -1094,7 +1094,7 @@ impl World {
         state.check(!beyond, HELD);
     }
 
-    /// A ban that is over leaves nothing where the key is as good as new.
+    /// Notes that a past ban may be followed by another once the key is as good as new.
     fn check_as_new(&self, state: &mut WorldState, at: usize) {
         let Some(banned) = state.books[at].banned else { return };
         if banned.may_again || state.forward_us < banned.until_us {
@@ -1108,7 +1108,7 @@ impl World {
         }
     }
 
-    /// Whoever asks for the whole limit gets it after the returned wait, which is never longer than allowed.
+    /// Checks that the whole limit is granted after the returned wait, and that the wait is no longer than allowed.
     fn heals(&self, state: &WorldState) -> bool {
         self.keys.iter().enumerate().all(|(at, key)| {
             let request = taking(key, key.max);
@@ -1131,7 +1131,7 @@ impl World {
         })
     }
 
-    /// What is reported as remaining can be taken, and one more cannot.
+    /// Checks that the reported remainder can be taken, and not one more.
     fn remaining_is_right(&self, state: &WorldState) -> bool {
         self.keys.iter().enumerate().all(|(at, key)| {
             if key.kind == BookKind::Semaphore {

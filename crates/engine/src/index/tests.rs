@@ -1,4 +1,4 @@
-//! The index compared with a sorted list that is read from end to end.
+//! Compares the index with a list that is searched from end to end.
 
 use super::*;
 use crate::properties::{cases, START_US};
@@ -13,9 +13,9 @@ struct Own {
     id: Vec<u8>,
     quantity: u64,
     lease_ms: u64,
-    /// When it stops holding.
+    /// The time at which it stops holding.
     gone_us: u64,
-    /// How long after the end of its lease that is.
+    /// The time between the end of its lease and then.
     after_us: u64,
     order_us: u64,
     rule: Vec<u8>,
@@ -52,7 +52,8 @@ fn sum<'a>(list: impl IntoIterator<Item = &'a Own>) -> u128 {
     list.into_iter().map(|one| u128::from(one.quantity)).sum()
 }
 
-/// The first lease at which so much is gone, or so late, and how often that was asked.
+/// Returns the first reservation at which `least` or more is gone or which is gone at `from_us` or later, and the number of
+/// reservations that were looked at.
 fn first_gone(leases: &impl Holds, least: u128, from_us: u64) -> (FirstGone, usize) {
     let mut asked = 0;
     let found = leases.first_gone(|gone_us, gone| {
@@ -62,7 +63,7 @@ fn first_gone(leases: &impl Holds, least: u128, from_us: u64) -> (FirstGone, usi
     (found.unwrap_or_else(|never| match never {}), asked)
 }
 
-/// Everything that can be asked, of both.
+/// Checks that the index and the list agree about everything that can be asked.
 fn agree(index: &mut Index, list: &[Own], now_us: u64, least: u128, from_us: u64) {
     assert_eq!(index.len(), list.len());
     let sorted = |mut list: Vec<Own>| {
@@ -86,7 +87,7 @@ fn agree(index: &mut Index, list: &[Own], now_us: u64, least: u128, from_us: u64
         assert_eq!(index.running(us), running(us));
     }
 
-    // Of those that live and do not come from the future.
+    // The live reservations that are not from the future.
     let live: Vec<&Own> = list.iter().filter(|one| one.gone_us > now_us).collect();
     let leases = index.live(now_us);
     assert_eq!(leases.total(), sum(live.iter().copied()));
@@ -101,14 +102,14 @@ fn agree(index: &mut Index, list: &[Own], now_us: u64, least: u128, from_us: u64
     let before = |us: u64| sum(live.iter().copied().filter(|one| one.gone_us < us));
     match expected {
         None => assert_eq!(gone, leases.total()),
-        // Those that end at the same time may come in any order.
+        // Reservations that are gone at the same time may come in any order.
         Some(gone_us) => {
             assert!((before(gone_us)..before(gone_us + 1)).contains(&gone));
             assert!(gone < least || gone == before(gone_us));
         }
     }
 
-    // Where the clock went back.
+    // After the clock was set back.
     let future = |one: &Own| one.reservation().start_us() > now_us;
     let any_future = list.iter().any(future);
     assert_eq!(index.has_future(now_us), any_future);
@@ -225,7 +226,7 @@ proptest! {
         }
         let mut built = built(&list);
         agree(&mut built, &list, now_us, least, from_us);
-        // It goes on as any index does.
+        // It works on as any index does.
         let newest_us = list.iter().map(|one| one.order_us).max();
         prop_assert_eq!(built.next_order_us(0), newest_us.map_or(0, |newest_us| newest_us + 1));
         while let Some(one) = list.pop() {
@@ -236,13 +237,13 @@ proptest! {
 }
 
 impl Index {
-    /// How many rules it knows.
+    /// Returns the number of rules.
     fn rules(&self) -> usize {
         self.rules.len()
     }
 }
 
-/// An index of all of these, built at once.
+/// Returns an index of all of these, built at once.
 fn built(list: &[Own]) -> Index {
     let mut builder = IndexBuilder::default();
     for one in list {
@@ -288,7 +289,7 @@ fn a_call_sees_what_is_live_and_drops_what_is_gone() {
     let ids: Vec<&[u8]> = live.iter().map(|one| one.id.as_bytes()).collect();
     assert_eq!(ids, [list[GONE as usize + 1].id.as_slice(), &list[GONE as usize].id]);
     assert_eq!(held.live_len(), 2);
-    // The index learns the ends of all leases when it is first asked.
+    // The index collects the ends of all leases when it is first asked how many run.
     let before = held.index().bytes();
     assert_eq!(held.running(), 2);
     assert!(held.is_changed());
@@ -296,7 +297,7 @@ fn a_call_sees_what_is_live_and_drops_what_is_gone() {
     let index = held.into_index();
     let mut held = HeldIndex::at(index, now_us, Some(last.as_bytes()), zones);
     assert_eq!((held.running(), held.is_changed()), (2, false));
-    // The one whose id is asked for makes room, and of the others the first.
+    // It drops the reservation with that id, and then those that were gone first.
     let mut dropped = Vec::new();
     held.clean(zones, |old, new| {
         assert!(new.is_none());
@@ -335,7 +336,7 @@ fn a_search_looks_at_few_of_many() {
     assert!(asked <= 60, "{asked} were looked at");
 }
 
-/// The priorities that every index drew from one public seed, in the order of insertion.
+/// Returns the priorities that follow from a seed that is the same for every index, in the order of insertion.
 fn public_priorities(number: u64) -> Vec<u32> {
     let mut random = 0x9e37_79b9_u32;
     let next = |_| {
@@ -347,14 +348,15 @@ fn public_priorities(number: u64) -> Vec<u32> {
     (0..number).map(next).collect()
 }
 
-/// Callers choose leases. Along priorities that they knew the tree was a chain: 61,000 overflowed the stack, and 20,000
-/// made each call 36 times as dear.
+/// Callers choose leases. If they knew the priorities, they could make the tree a chain: 61,000 reservations would overflow
+/// the stack, and 20,000 would
+/// make each call 36 times as slow.
 #[test]
 fn no_order_of_ends_makes_the_tree_deep() {
     const NUMBER: u64 = 61_000;
     let mut by_priority: Vec<(u32, u64)> = public_priorities(NUMBER).into_iter().zip(0..).collect();
     by_priority.sort_unstable();
-    // The higher its priority was, the later it ends; the other way round; in order, back, and from both ends.
+    // The higher the priority, the later the end; the reverse; in order; in reverse order; and from both ends.
     let mut chains = vec![vec![0; NUMBER as usize]; 5];
     for (rank, (_, id)) in by_priority.iter().enumerate() {
         let (rank, id) = (rank as u64, *id as usize);
@@ -374,7 +376,7 @@ fn no_order_of_ends_makes_the_tree_deep() {
         for one in &all {
             assert!(index.insert(&one.reservation()));
         }
-        // A random tree of so many is 43 deep, and its nodes lie at 20 on the average.
+        // A random tree of this size is 43 deep, and the average depth of its nodes is 20.
         let (deepest, all) = index.tree.depth();
         assert!(deepest <= 80, "chain {which} is {deepest} deep");
         assert!(all <= 30 * NUMBER as usize, "chain {which}: {all} steps to all nodes");
@@ -386,7 +388,7 @@ fn no_order_of_ends_makes_the_tree_deep() {
     }
 }
 
-/// However the priorities come: a stack of 64 kB holds no recursion along a chain of 61,000.
+/// Even if the priorities make the tree a chain of 61,000, the operations need no more than 64 kB of stack.
 #[test]
 fn a_chain_overflows_no_stack() {
     const NUMBER: u64 = 61_000;
@@ -400,7 +402,7 @@ fn a_chain_overflows_no_stack() {
             let mut index = chain(side);
             assert_eq!(index.tree.depth().0, NUMBER as usize);
             assert_eq!(index.count_gone(u64::MAX), NUMBER as usize);
-            // It goes to the top or near it, and splits the others.
+            // It is inserted at or near the root, and splits the others.
             assert!(index.insert(&Own::new(NUMBER, 1, START_US + 30_000).reservation()));
             assert_eq!(index.live(0).total(), u128::from(NUMBER) + 1);
             assert_eq!(first_gone(&index.live(0), 30_000, u64::MAX).0 .1, 29_999);
@@ -451,13 +453,13 @@ fn what_was_removed_takes_no_memory() {
         "{} bytes for eight, {small} if they were alone",
         index.bytes()
     );
-    // They are in order still.
+    // They are still in order.
     let (found, _) = first_gone(&index.live(START_US), 3, u64::MAX);
     assert_eq!(found, (Some(START_US + 3), 2));
     assert_eq!(index.count_gone(START_US + 2), 3);
 }
 
-/// Each rule that was ever used stayed in a list, which every new reservation searched from end to end.
+/// If every rule that was ever used stayed in a list, each new reservation would search all of them.
 #[test]
 fn rules_that_nobody_uses_are_forgotten() {
     let mut index = filled(8);

@@ -1,4 +1,5 @@
-//! The lines against a slow and obvious model: a list of all who wait, sorted and searched anew each time, and a driver
+//! Compares the lines with a slow and obvious model: a list of all waiting calls that is sorted and searched each time, and
+//! a driver
 //! that does what the lines tell it, a few steps at a time.
 
 use super::*;
@@ -8,7 +9,7 @@ use crate::reservation::Id;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// What waits in these tests: it wants so much of what its key has.
+/// A waiting call in these tests, which wants a quantity of what its key has.
 #[derive(Clone, Debug, PartialEq)]
 struct Wants {
     leave: u64,
@@ -65,16 +66,16 @@ struct Waiting {
 struct LineWorld {
     lines: Lines<Test>,
     now_us: u64,
-    /// When the timer fires.
+    /// The time at which the timer fires.
     timer_us: Option<u64>,
-    /// What each key has to give.
+    /// The quantity that each key has.
     free: BTreeMap<At, u64>,
     waiting: Vec<Waiting>,
-    /// Whose waits were ended and whom the server has not forgotten.
+    /// The calls whose wait has ended, but which the server still knows.
     ended: Vec<(Ticket, At, LineReply)>,
     granted: u64,
     may_write: bool,
-    /// Of those who write.
+    /// The granted quantity that is still to be given back, because nobody was told of the grant.
     given_back: u64,
 }
 
@@ -125,7 +126,7 @@ impl LineWorld {
         }
     }
 
-    /// All who wait on a key, in the order in which they are to be served.
+    /// Returns all calls that wait on a key, in the order in which they must be served.
     fn line(&self, at: At) -> Vec<Waiting> {
         let mut line: Vec<_> = self.waiting.iter().filter(|one| one.at == at).cloned().collect();
         line.sort_by_key(|one| (one.wants.leave, one.ticket));
@@ -227,7 +228,7 @@ impl LineWorld {
         }
     }
 
-    /// A command on a key tries the head and those behind it.
+    /// Makes a command on a key, which tries the head of its line and those behind it.
     fn command(&mut self, at: At) {
         self.lines.begin_work(Cause::Command, 0, self.now_us, self.now_us);
         let woken = self.lines.wake(DbKey { db: at.0, name: &[at.1] }, self.now_us);
@@ -240,7 +241,7 @@ impl LineWorld {
         self.lines.end_work(self.now_us);
     }
 
-    /// Time passes, and the timer fires when it should, each time for a few steps.
+    /// Lets time pass. The timer fires when it is due, each time for a few steps.
     fn pass(&mut self, us: u64, steps: usize) {
         let until_us = self.now_us + us;
         let mut firings = 0;
@@ -271,7 +272,7 @@ impl LineWorld {
                 left = left.saturating_sub(1);
             }
             self.lines.pass_on(line, self.now_us);
-            // Each look at the real clock is later than the one before.
+            // Each reading of the real clock is later than the one before.
             self.now_us += 2;
         }
         self.lines.end_work(self.now_us);
@@ -293,7 +294,7 @@ impl LineWorld {
                 let one = line.iter().find(|one| one.ticket == ticket).unwrap();
                 assert_eq!(one.wants, call);
                 assert!(one.deadline_us.is_some_and(|due_us| due_us <= self.now_us));
-                // What is there when somebody's time is up is still theirs.
+                // A call whose time is up still gets what is there at that time.
                 let fits = self.free.get(&at).is_some_and(|free| *free >= line[0].wants.quantity);
                 assert!(!self.may_write || line[0].ticket != ticket || !fits);
                 self.end(ticket, at, LineReply::Denied);
@@ -301,7 +302,7 @@ impl LineWorld {
         }
     }
 
-    /// Whether the wait of the head is over.
+    /// Tries the head. Returns whether its wait is over.
     fn try_head(&mut self, line: LineId, ticket: Ticket, call: &Wants, is_overdue: bool) -> bool {
         let one = self.waiting.iter().find(|one| one.ticket == ticket).unwrap().clone();
         assert_eq!(self.line(one.at)[0].ticket, ticket, "only the head is tried");
@@ -356,7 +357,7 @@ impl LineWorld {
         assert!(!works || self.timer_us.unwrap() <= latest_us.max(self.now_us) + 1_000);
     }
 
-    /// After some time without events nothing that could be done is left.
+    /// Checks that after some time without events no call waits for what its key has.
     fn settle(&mut self) {
         self.may_write = true;
         self.pass(500_000, 1_000);
@@ -388,7 +389,7 @@ fn joining(wants: Wants, ticket: Ticket, deadline_us: Option<u64>) -> Joining<Te
     Joining { call: wants, handle: Handle(ticket), deadline_us, wait_us: None }
 }
 
-/// Calls that want one of a key that has nothing, each with its LEAVE.
+/// Lets calls with these LEAVE values wait for 1 on a key that has nothing.
 fn line_of(leaves: &[u64]) -> Lines<Test> {
     let mut lines = Lines::new();
     for &leave in leaves {
@@ -399,7 +400,7 @@ fn line_of(leaves: &[u64]) -> Lines<Test> {
     lines
 }
 
-/// The LEAVE of each head, as one after the other is granted.
+/// Grants one call after the other, and returns the LEAVE of each head.
 fn heads(lines: &mut Lines<Test>) -> Vec<(u64, Ticket)> {
     let mut heads = Vec::new();
     while let Some(line) = lines.wake(KEY, 0) {
@@ -506,7 +507,7 @@ fn a_wall_clock_that_is_set_forward_makes_all_heads_due() {
     lines.end_work(10);
     let line = lines.wake(KEY, 10).unwrap();
     lines.record_denial(line, None, 10);
-    // Clocks are read one after the other, so a little is no step.
+    // Clocks are read one after the other, so a small difference is not a step.
     lines.begin_work(Cause::Timer, 0, 1_000_100 + STEP_US, 110);
     assert!(lines.next_line(110).is_none());
     lines.end_work(110);
@@ -540,7 +541,7 @@ fn a_head_is_tried_when_its_denial_said_so_or_the_next_poll_is_due() {
         (ticket, lines.due_us())
     };
     assert_eq!(join(5, Some(7_000), 0).1, Some(7_000));
-    // One behind the head changes nothing, and a new head has its own time.
+    // A call behind the head changes nothing, and a new head has its own time.
     let (behind, due_us) = join(9, Some(1_000), 0);
     assert_eq!(due_us, Some(7_000));
     let (head, due_us) = join(0, Some(u64::MAX), 100);

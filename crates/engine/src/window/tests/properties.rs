@@ -1,11 +1,11 @@
-//! Random calls: the product says what the lists say.
+//! Random calls: the engine decides as a plain list of all events does.
 
 use super::*;
 use crate::properties::cases;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-/// How the clock moves between two calls: eighths of a period, and microseconds.
+/// A move of the clock between two calls, in eighths of a period and in microseconds.
 #[derive(Clone, Copy, Debug)]
 enum ClockStep {
     On(i64, i64),
@@ -63,7 +63,7 @@ fn kinds() -> impl Strategy<Value = ModelCommand> {
     prop_oneof![6 => Just(ModelCommand::Count), 2 => (1u64..60).prop_map(ModelCommand::Hold), 1 => Just(ModelCommand::Look)]
 }
 
-/// How a call takes; the second is its LEAVE.
+/// The manner in which a call takes, and its LEAVE.
 fn ways() -> impl Strategy<Value = (Manner, u64)> {
     prop_oneof![
         16 => Just((Manner::Whole, 0)),
@@ -73,12 +73,12 @@ fn ways() -> impl Strategy<Value = (Manner, u64)> {
     ]
 }
 
-/// The same, and FORCE.
+/// The same manners, and FORCE.
 fn ways_with_force() -> impl Strategy<Value = (Manner, u64)> {
     prop_oneof![4 => ways(), 1 => Just((Manner::Force, 0))]
 }
 
-/// A call, and what happens before it.
+/// A call, and the changes before it.
 #[derive(Clone, Debug)]
 struct WindowAct {
     step: ClockStep,
@@ -129,13 +129,13 @@ fn acts(
     acts_with(steps, limits, kinds, ways())
 }
 
-/// Sixty quantities that are given back; 0 is a call that takes.
+/// Sixty quantities to give back; 0 stands for a call that takes.
 fn refunds() -> impl Strategy<Value = Vec<u64>> {
     let refund = prop_oneof![3 => Just(0u64), 2 => 1u64..5, 1 => 5u64..40];
     proptest::collection::vec(refund, 60)
 }
 
-/// How many entries from the future a call merges: mostly too few.
+/// The maximum number of entries from the future that a call merges. Mostly it is too small to merge all.
 fn heals() -> impl Strategy<Value = usize> {
     prop_oneof![Just(usize::MAX), 0usize..4]
 }
@@ -145,7 +145,7 @@ fn totals() -> impl Strategy<Value = u64> {
 }
 
 impl WindowAct {
-    /// The same, or a call that gives back.
+    /// Returns this call, or one that gives back `refund` if that is not 0.
     fn or_refund(&self, refund: u64) -> (Ask, ModelCommand) {
         match (refund, self.kind) {
             (0, kind) => (self.ask(), kind),
@@ -160,7 +160,7 @@ impl WindowAct {
 proptest! {
     #![proptest_config(cases(150))]
 
-    /// Limits raised and lowered, weights, LEAVE, leases, settling, trimming, and a clock that steps both ways.
+    /// Calls with weights, LEAVE and leases decide exactly, while limits change and the clock steps in both directions.
     #[test]
     fn the_exact_kind_decides_as_the_list_does(
         period_ms in select(&[1u64, 7, 100][..]),
@@ -179,7 +179,7 @@ proptest! {
         }
     }
 
-    /// FORCE folds what lies beyond the limit by less than a microsecond here: the list is exact.
+    /// In periods this short, FORCE delays what lies beyond the limit by less than a microsecond, so the list is exact.
     #[test]
     fn force_counts_beyond_the_limit_as_the_list_does(
         period_ms in 1u64..=4,
@@ -198,7 +198,7 @@ proptest! {
         }
     }
 
-    /// Giving back uncounts the oldest, while the clock goes on.
+    /// Giving back uncounts the oldest events if the clock only moves forward.
     #[test]
     fn giving_back_decides_as_the_list_does(
         period_ms in 1u64..=4,
@@ -232,7 +232,7 @@ proptest! {
         }
     }
 
-    /// Each call with a period of its own, on one log.
+    /// Calls with different periods share one key.
     #[test]
     fn another_period_counts_the_same_events(
         acts in acts(steps(), 0u64..12, kinds()),
@@ -290,7 +290,7 @@ proptest! {
         }
     }
 
-    /// Where the clock goes back, or the period gets longer, what was uncounted may count again: never less than the list.
+    /// If the clock is set back or the period gets longer, uncounted events may count again. The count is never too small.
     #[test]
     fn giving_back_forgets_nothing_else_when_the_clock_steps_and_the_period_changes(
         acts in acts_with(steps(), 0u64..12, kinds(), ways_with_force()),
@@ -319,7 +319,7 @@ proptest! {
         }
     }
 
-    /// Whichever of the events that still count a refund was meant for, no more than the limit were kept in any period.
+    /// Whichever counted event a refund was meant for, no period keeps more than the limit.
     #[test]
     fn whatever_is_given_back_no_more_than_the_limit_is_kept(
         (text, period_us, calendar) in select(&[
@@ -360,7 +360,7 @@ proptest! {
         }
     }
 
-    /// Sums up to 2^63 - 1, where everything that was ever counted runs around 2^64.
+    /// Sums up to 2^63 - 1 are exact, although the running total wraps at 2^64.
     #[test]
     fn sums_near_the_largest_number_decide_as_the_list_does(
         acts in acts(forward(), select(&[MAX_SUM, MAX_SUM - 1, MAX_SUM / 2, 3][..]), Just(ModelCommand::Count)),
@@ -379,7 +379,7 @@ proptest! {
         }
     }
 
-    /// Leaps back and forth, longer periods and large sums: nothing that the module wrote is foreign to it.
+    /// Whatever the clock, the period and the sums do, the module accepts all entries that it wrote.
     #[test]
     fn sums_near_the_largest_number_contradict_nothing_when_the_clock_steps(
         acts in acts(steps(), select(&[MAX_SUM, MAX_SUM - 1, MAX_SUM / 2, 3][..]), prop_oneof![Just(ModelCommand::Count), Just(ModelCommand::CountDenied)]),
@@ -405,7 +405,8 @@ proptest! {
         }
     }
 
-    /// BUCKETS n: never more than limit in any window, too early a denial by one bucket at most, n + 1 entries.
+    /// With BUCKETS n no window has more than the limit, a denial lasts at most one bucket too long, and a key has at most
+    /// n + 1 entries.
     #[test]
     fn buckets_fold_and_never_admit_more_than_the_limit(
         buckets in select(&[1u64, 2, 3, 10, 64][..]),
@@ -440,7 +441,7 @@ proptest! {
         }
     }
 
-    /// COUNTDENIED: denied calls may be late by a 4096th of the period, admitted ones within the limit not at all.
+    /// With COUNTDENIED a denied call may count for 1/4096 of the period too long, and an admitted one never does.
     #[test]
     fn denied_calls_that_count_leave_admitted_ones_alone(
         period_ms in select(&[1u64, 40, 400][..]),
@@ -463,7 +464,7 @@ proptest! {
         }
     }
 
-    /// Any rules on one log: nothing is forgotten, and every wait that is told is right.
+    /// Calls under any rules share one key. No event that counts is forgotten, and every returned wait is correct.
     #[test]
     fn rules_may_change_from_call_to_call(
         acts in acts_with(
@@ -502,7 +503,7 @@ proptest! {
         }
     }
 
-    /// Whatever lies in the sorted set, reading and counting neither panics nor writes what cannot be read.
+    /// Whatever the sorted set contains, reading and counting do not panic, and write only what can be read again.
     #[test]
     fn no_entries_make_it_panic(
         entries in proptest::collection::vec(
@@ -536,7 +537,7 @@ proptest! {
                 if text == "-" || kind == ModelCommand::Look {
                     continue;
                 }
-                // What was written can be read again, unless there was nonsense between what counts.
+                // What was written can be read again, unless there is nonsense between the entries that count.
                 let Ok(mut window_count) = WindowCount::read(&mut zset, rule_now) else { continue };
                 let event = EventChange::Record { weight: 3, denied, limit };
                 if let Ok(edit) = window_count.plan(&mut zset, event, max_healed) {
