@@ -198,11 +198,38 @@ export interface TopOptions extends CallOptions {
   reset?: boolean | undefined;
 }
 
-const LOOK_OPTIONS = ["quantity", "leave", "signal"];
-const THROTTLE_OPTIONS = [...LOOK_OPTIONS, "atmost", "force", "block", "ahead", "ban"];
-const WINDOW_OPTIONS = [...LOOK_OPTIONS, "atmost", "force", "countDenied", "block", "ban"];
-export const RESERVE_OPTIONS = [...LOOK_OPTIONS, "atmost", "lease", "countLapsed", "id", "block"];
-const CLAUSE_OPTIONS = ["name", "quantity", "leave", "check", "shadow"];
+/** Returns the names of the options in `T`. It does not compile if a name is missing, or is not in `T`. */
+const namesOf = <T>(options: Record<keyof T, true>): readonly string[] => Object.keys(options);
+
+const LOOK = { quantity: true, leave: true, signal: true } satisfies Record<keyof LookOptions, true>;
+const LOOK_OPTIONS = namesOf<LookOptions>(LOOK);
+const THROTTLE_OPTIONS = namesOf<ThrottleOptions>({
+  ...LOOK,
+  atmost: true,
+  force: true,
+  block: true,
+  ahead: true,
+  ban: true,
+});
+const WINDOW_OPTIONS = namesOf<WindowOptions>({
+  ...LOOK,
+  atmost: true,
+  force: true,
+  countDenied: true,
+  block: true,
+  ban: true,
+});
+export const RESERVE_OPTIONS = namesOf<ReserveOptions>({
+  ...LOOK,
+  atmost: true,
+  lease: true,
+  countLapsed: true,
+  id: true,
+  block: true,
+});
+const CLAUSE_OPTIONS = namesOf<ClauseOptions>({ name: true, quantity: true, leave: true, check: true, shadow: true });
+const RENEW_OPTIONS = namesOf<RenewOptions>({ lease: true, signal: true });
+const TOP_OPTIONS = namesOf<TopOptions>({ count: true, reset: true, signal: true });
 
 type Options = Omit<ThrottleOptions & WindowOptions & ReserveOptions & ClauseOptions, "quantity" | "name">;
 
@@ -257,7 +284,7 @@ function makeClause(
   key: Key,
   limit: Limit,
   allOptions: ClauseOptions,
-  ownOptions: readonly string[],
+  ownOptions: readonly (keyof Options)[],
 ): Clause {
   checkText("key", key);
   checkOptions(`clause.${kind.toLowerCase()}`, allOptions, [...CLAUSE_OPTIONS, ...ownOptions]);
@@ -641,7 +668,7 @@ export function release(key: Key, ids: readonly string[], options: CallOptions):
 }
 
 export function renew(key: Key, id: string, options: RenewOptions): Call<boolean> {
-  checkOptions("renew", options, ["lease", "signal"]);
+  checkOptions("renew", options, RENEW_OPTIONS);
   checkSignal(options.signal);
   const lease = options.lease === undefined ? [] : ["LEASE", duration("lease", options.lease, 1)];
   const words = ["RL.RENEW", ...keyAndIds(key, [id]), ...lease];
@@ -664,7 +691,7 @@ export function reset(key: Key, options: CallOptions): Call<boolean> {
 }
 
 export function top(options: TopOptions): Call<TopKey[]> {
-  checkOptions("top", options, ["count", "reset", "signal"]);
+  checkOptions("top", options, TOP_OPTIONS);
   checkSignal(options.signal);
   checkFlag("reset", options.reset);
   const words = ["RL.TOP"];
