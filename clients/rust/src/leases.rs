@@ -1,8 +1,9 @@
-//! The part of a limit that a process holds, spends and settles. No I/O is done here, and no clock is read: see `local`.
+//! The leases of one key: the batches that a process has reserved of a limit, how it spends them, and how it settles them.
+//! This module does no I/O and reads no clock, see `local`.
 //!
-//! A batch is a reservation with COUNTLAPSED: the server holds it until it is settled, or counts it when its lease ends. So
-//! it may be spent bit by bit without a call, as long as the clock is read within the lease. What a process does not settle
-//! before it dies counts as spent, so that no period ever has more than the limit, whatever dies.
+//! A batch is a reservation with COUNTLAPSED. The server holds it until it is settled, and counts all of it if its lease
+//! ends first. So it can be spent without the server while the lease lasts. Whatever a process has not settled when it dies
+//! counts as spent, so no period ever has more than the limit.
 //!
 //! ```text
 //! reserve        spend, without the server        settle
@@ -11,8 +12,26 @@
 //!                                          the margin: the lease ends on the server, not here
 //! ```
 //!
-//! Invariants: a unit is spent only if the clock, read first, says that the lease is running; a batch is removed from the
-//! list before it is settled, so nothing of it is spent afterwards; an APPLY is sent with the same units each time.
+//! The states of a batch:
+//!
+//! ```text
+//! requested ---granted---> held ---spent, ended or idle---> settling ---answered---> gone
+//!     |                                                      |    ^
+//!     | no reply                                    no reply |    | after RETRY_NS
+//!     v                                                      +----+
+//!   lost ---released twice---> gone
+//! ```
+//!
+//! - Requested: RL.ACQUIRE is in the round that is under way.
+//! - Held: it is in `batches`, oldest first, and `take` spends it.
+//! - Settling: it is in `settling`, or in the round that is under way. RL.APPLY counts what was spent; RL.RELEASE is sent if
+//!   that is nothing. If the reply is 0 although the reservation cannot have ended, the server has lost the reservation, and
+//!   RL.WINDOW with FORCE counts what was spent.
+//! - Lost: it is in `lost`. The server may have executed the RL.ACQUIRE, or may still do so. So RL.RELEASE is sent now, and
+//!   again LOST_NS after the end of the lease.
+//!
+//! Invariants: a unit is spent only if the clock, read first, says that the lease lasts. A batch leaves `batches` before it
+//! is settled, so nothing more is spent of it. Each RL.APPLY of a batch has the same quantity.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -23,33 +42,33 @@ use crate::{Decision, Error, Reply, Window};
 
 const MS: i64 = 1_000_000;
 
-/// The shortest lease: too little of a shorter one would be left, as a lease is given up early.
+/// The shortest lease. Of a shorter one too little would be left, as a lease is given up early.
 pub(crate) const MIN_LEASE_MS: u64 = 20;
-/// The longest that a denial is remembered: others may give something back before its retry_after.
+/// The longest time that a denial is remembered: others may give something back before `retry_after`.
 const DENIAL_NS: i64 = 100 * MS;
-/// From a settlement that got no answer to the next try.
+/// The pause before settling again after no reply.
 const RETRY_NS: i64 = 100 * MS;
-/// A reservation whose answer was lost is released at once, and again this long after its lease, as the command may have
-/// been carried out in between.
+/// A reservation whose reply was lost is released at once, and again this long after its lease, as the server may have
+/// executed RL.ACQUIRE after the first RL.RELEASE.
 const LOST_NS: i64 = 1000 * MS;
-/// The part of a lease at its end that is not used, and its least length: clocks differ in speed.
+/// The part at the end of a lease that is not used, as clocks differ in speed, and its shortest length.
 const MARGIN: f64 = 0.1;
 const MIN_MARGIN_NS: i64 = 2 * MS;
-/// The next batch is fetched this many round trips plus this long before it is needed, and at most this part of a lease
-/// before.
+/// The next batch is fetched this many round trips plus `AHEAD_NS` before it is needed, but at most `MAX_AHEAD` of a lease.
 const AHEAD_ROUND_TRIPS: f64 = 2.0;
 const AHEAD_NS: i64 = 2 * MS;
 const MAX_AHEAD: f64 = 0.25;
-/// A take is not answered by the server after this many batches in a row that arrived when their leases were over.
+/// After this many batches in a row that arrived after their lease, the calls that wait are answered without the server.
 const MAX_LATE: u32 = 3;
-/// A moment before all others.
+/// A time before all others.
 const NEVER_YET: i64 = i64::MIN;
 
-/// A reading of both clocks, in nanoseconds, each since a moment of its own.
+/// A reading of both clocks, in nanoseconds. Each counts from its own origin.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Now {
-    /// Never goes back, and may stand still while the machine sleeps.
+    /// Never goes back. It may stand still while the machine sleeps.
     pub(crate) monotonic_ns: i64,
+    /// The time of day, which may be set.
     pub(crate) wall_ns: i64,
 }
 
@@ -61,14 +80,13 @@ impl Now {
         }
     }
 
-    /// Returns whether one of the clocks has reached `end`. A batch that was asked for later may end earlier by the wall
-    /// clock.
-    fn has_reached(self, end: Now) -> bool {
-        self.monotonic_ns >= end.monotonic_ns || self.wall_ns >= end.wall_ns
+    /// Returns whether one of the clocks has reached `until`. By the wall clock, a newer batch may end before an older one.
+    fn has_reached(self, until: Now) -> bool {
+        self.monotonic_ns >= until.monotonic_ns || self.wall_ns >= until.wall_ns
     }
 }
 
-/// Readings of the clocks, taken when they are needed.
+/// Clocks, which are read only when they are needed.
 pub(crate) trait Clock {
     fn monotonic_ns(&self) -> i64;
     fn wall_ns(&self) -> i64;
@@ -88,9 +106,9 @@ impl Clock for Now {
     }
 }
 
-/// Returns an answer of the process.
+/// Returns a reply that the process gives without the server.
 #[inline]
-fn answer(
+fn reply_with(
     decision: Decision,
     limit: u64,
     remaining: u64,
@@ -111,7 +129,7 @@ fn answer(
     }
 }
 
-/// The numbers of the reply to a take that was allowed. A [`Reply`] is four times as large, and takes longer to pass on.
+/// The numbers in the reply to a take that was allowed. A [`Reply`] is four times as large, and slower to return.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spent {
     limit: u64,
@@ -122,13 +140,13 @@ pub(crate) struct Spent {
 impl From<Spent> for Reply {
     #[inline]
     fn from(spent: Spent) -> Reply {
-        answer(Decision::Allowed, spent.limit, spent.remaining, None, spent.reset_after)
+        reply_with(Decision::Allowed, spent.limit, spent.remaining, None, spent.reset_after)
     }
 }
 
-/// Reads the answer to what was asked for.
-fn read_granted(asked: &Asked, value: &Value) -> Result<Reply, Error> {
-    if asked.exactly {
+/// Parses the reply to a request.
+fn parse_reply(request: &Request, value: &Value) -> Result<Reply, Error> {
+    if request.exactly {
         Reply::read_id(value)
     } else {
         Reply::read_id_and_granted(value)
@@ -139,18 +157,17 @@ fn as_ns(ms: u64) -> i64 {
     i64::try_from(ms).unwrap_or(i64::MAX).saturating_mul(MS)
 }
 
-/// Returns the quantity to ask for: what is `expected` to be spent within half a lease, and at least what is `needed`.
-///
-/// It is no more than the limit, nor than twice the even part of each of the `reservations` in the key. Before the first
-/// answer (`limit` is `None`) their number is unknown, and it is only what is needed.
+/// Returns the quantity to reserve: what is `expected` to be spent within half a lease, and at least what is `needed`. It is
+/// at most the limit, and twice the limit divided by the number of `reservations` in the key. Before the first reply, when
+/// `limit` is `None`, it is what is needed.
 fn batch_size(expected: f64, needed: u64, limit: Option<u64>, reservations: u64) -> u64 {
     let needed = needed.max(1);
     match limit {
         None => needed,
         Some(limit) => {
-            let part = limit.saturating_mul(2).checked_div(reservations).unwrap_or(limit);
+            let fair_share = limit.saturating_mul(2).checked_div(reservations).unwrap_or(limit);
             // `as` saturates.
-            needed.max((expected.ceil() as u64).min(part).min(limit))
+            needed.max((expected.ceil() as u64).min(fair_share).min(limit))
         }
     }
 }
@@ -164,7 +181,7 @@ pub(crate) struct Terms {
     limit: Option<u64>,
     lease_ms: u64,
     leave: u64,
-    /// The time after a reservation was asked for in which it cannot have ended by itself.
+    /// The time after its request in which a reservation cannot have ended by itself: it is held, or counted as lapsed.
     held_ms: u64,
 }
 
@@ -187,7 +204,7 @@ impl Terms {
         if lease_ms < MIN_LEASE_MS {
             return Err(Error::short_lease(MIN_LEASE_MS, lease_ms));
         }
-        // Where windows are the calendar's, a reservation that lapsed may leave with the end of its lease.
+        // A window of the calendar may end at any time, so a reservation may stop counting as soon as it lapses.
         let is_first = window.anchor().is_some_and(|anchor| anchor.eq_ignore_ascii_case("first"));
         let is_calendar = window.is_fixed() && !is_first;
         let counted = numbers.filter(|_| !is_calendar).map(|(_, period)| period.least_duration());
@@ -218,18 +235,18 @@ impl Terms {
     }
 }
 
-/// The units of one reservation.
+/// A reservation that is held or settled.
 #[derive(Debug)]
 struct Batch {
-    /// `None`: nothing is reserved, as a policy's SHADOW lets everything pass.
+    /// `None` if nothing is reserved, because the SHADOW of a policy lets everything pass.
     id: Option<String>,
     granted: u64,
     left: u64,
     /// The time at which the process stops spending it.
-    end: Now,
-    /// The quantity at which the next batch is fetched.
+    until: Now,
+    /// The next batch is fetched when no more than this is left.
     low: u64,
-    /// True if its settlement was sent and not answered.
+    /// True if its settlement was sent before and got no reply.
     tried: bool,
 }
 
@@ -239,69 +256,75 @@ impl Batch {
     }
 }
 
-/// A reservation that may have been made: its answer was lost. It is released twice.
+/// A reservation whose reply was lost.
 #[derive(Debug)]
-struct Lost {
+struct LostReservation {
     id: String,
     /// The time of the second release; `None` before the first.
     again_at_ns: Option<i64>,
 }
 
-/// A reservation that is asked for, and how much of it a take waits for.
+/// A reservation to make.
 #[derive(Debug)]
-struct Asked {
+struct Request {
     id: String,
     quantity: u64,
-    need: u64,
-    /// True for all of it or nothing: a denial says when all of it is available.
+    /// The part of the quantity that a call waits for.
+    needed: u64,
+    /// Reserves the whole quantity or nothing. A denial then says when the whole quantity is available.
     exactly: bool,
+}
+
+/// The quantity that was spent of a reservation that the server has lost.
+#[derive(Debug)]
+struct ForcedCount {
+    quantity: u64,
 }
 
 #[derive(Debug)]
 enum Item {
-    Lost(Lost),
+    Lost(LostReservation),
     Batch(Batch),
-    /// The units that were spent of a reservation that the server lost.
-    Force(u64),
-    Asked(Asked),
+    Force(ForcedCount),
+    Request(Request),
 }
 
-/// Commands that are sent together: one for each item.
+/// Commands to send together, one for each item.
 #[derive(Debug)]
-pub(crate) struct Plan {
-    sent: Now,
+pub(crate) struct Round {
+    sent_at: Now,
     items: Vec<Item>,
     pub(crate) commands: Vec<Command>,
 }
 
-/// The quantity that takes ask for: a moving average over a lease.
+/// The quantity that is asked for in each nanosecond, as a moving average over a lease.
 #[derive(Debug)]
 struct Demand {
     lease_ns: f64,
-    /// Units in a nanosecond.
     rate: f64,
     updated_at_ns: i64,
-    /// Units that were asked for since.
+    /// The quantity since the last update.
     asked: u64,
     /// The time of the last take.
     asked_at_ns: i64,
 }
 
 impl Demand {
-    /// Brings the average up to date.
+    /// Updates the average.
     fn update(&mut self, now_ns: i64) {
-        // A clock that a test sets may go back.
+        // The clock of a test may go back.
         let passed = now_ns.saturating_sub(self.updated_at_ns).max(0) as f64;
-        let kept = (-passed / self.lease_ns).exp();
+        let weight = (-passed / self.lease_ns).exp();
         let asked = self.asked as f64;
-        let more = if passed > 0.0 { asked * (1.0 - kept) / passed } else { asked / self.lease_ns };
-        self.rate = self.rate * kept + more;
+        let more =
+            if passed > 0.0 { asked * (1.0 - weight) / passed } else { asked / self.lease_ns };
+        self.rate = self.rate * weight + more;
         self.asked = 0;
         self.updated_at_ns = now_ns;
     }
 }
 
-/// A denial while it is remembered.
+/// A denial that is remembered.
 #[derive(Debug)]
 struct Denial {
     reply: Reply,
@@ -312,7 +335,7 @@ struct Denial {
 }
 
 impl Denial {
-    /// Returns the answer to a take while `left` is held.
+    /// Returns the reply to a take while `left` is held.
     fn reply_to(&self, quantity: u64, leave: u64, left: u64, now_ns: i64) -> Reply {
         let passed_ms = now_ns.saturating_sub(self.at_ns).max(0) / MS;
         let passed = Duration::from_millis(passed_ms.unsigned_abs());
@@ -323,11 +346,11 @@ impl Denial {
             _ => None,
         };
         let reset_after = self.reply.reset_after.saturating_sub(passed);
-        answer(self.reply.decision, self.reply.limit, left, retry_after, reset_after)
+        reply_with(self.reply.decision, self.reply.limit, left, retry_after, reset_after)
     }
 }
 
-/// The error of a limit that turned out to be a semaphore's.
+/// The policy turned out to be a semaphore, as only the server knows.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct IsSemaphore;
 
@@ -344,61 +367,63 @@ impl From<IsSemaphore> for Refused {
     }
 }
 
-/// The batches of one key.
+/// The leases of one key.
 ///
-/// A caller tries [`Leases::take`]. Where it has no answer, the caller calls [`Leases::want`], and tries again after the
-/// next round. Whoever does the I/O sends what [`Leases::plan`] says and reports the outcome with [`Leases::receive`] or
-/// [`Leases::fail`], until there is no plan. Then it waits until [`Leases::next_at`], or until [`Leases::take_due`] is true.
+/// A caller tries [`Leases::take`]. If that returns `None`, it calls [`Leases::want`], and tries again after the next round.
+/// The caller that does the I/O sends what [`Leases::next_round`] returns and reports the outcome by [`Leases::receive`] or
+/// [`Leases::fail`], until [`Leases::next_round`] returns `None`. Then it waits until [`Leases::next_at`], or until
+/// [`Leases::take_due`] returns true.
 #[derive(Debug)]
 pub(crate) struct Leases {
     terms: Terms,
     lease_ns: i64,
     spendable_ns: i64,
-    /// The beginning of the ids of its reservations.
+    /// The start of the ids of its reservations.
     prefix: String,
-    made: u64,
+    requests: u64,
     /// Oldest first.
     batches: VecDeque<Batch>,
-    /// Batches to settle.
-    done: Vec<Batch>,
-    lost: Vec<Lost>,
-    forces: Vec<u64>,
-    /// The largest quantity of the takes that wait for the server.
+    settling: Vec<Batch>,
+    lost: Vec<LostReservation>,
+    forced: Vec<ForcedCount>,
+    /// The largest quantity for which a call waits.
     wanted: u64,
-    /// The quantity that a take still lacks after the server gave what it had.
+    /// The quantity that a call still lacks after the server granted a part.
     short: u64,
     is_closing: bool,
-    /// True if the policy turned out to be a semaphore's, which only the server knows: nothing more is reserved.
+    /// True if the policy turned out to be a semaphore, as only the server knows. Then nothing more is reserved.
     is_semaphore: bool,
-    /// Goes up each time that waiting calls should try again.
+    /// The number of rounds that are over. Calls that wait try again when it grows.
     pub(crate) rounds: u64,
-    /// Goes up with each plan that failed.
+    /// The number of rounds that failed.
     pub(crate) failures: u64,
-    /// The last error, and its round. A caller that waited for that round may look when the next is over.
+    /// The last error, and the number of its round. It is kept until a later round replaces it, as the calls that waited for
+    /// its round may read it only then.
     error: Option<Error>,
     error_round: u64,
     is_under_way: bool,
     retry_at_ns: i64,
     demand: Demand,
     round_trip_ns: f64,
-    /// True if the server gave less than was asked for the last time: then nothing is fetched ahead.
+    /// True if the server granted less than the last request. Then nothing is fetched ahead.
     is_full: bool,
-    /// The number of batches in a row that arrived when their leases were over.
+    /// The number of batches in a row that arrived after their lease.
     late: u32,
     denial: Option<Denial>,
-    /// From the server's last reply: the limit, the reservations in the key, what is available beyond what is held.
+    // From the server's last reply.
     limit: Option<u64>,
-    /// The time until which a policy's limit is taken to be what the server said, as the policy may be changed.
-    limit_until_ns: i64,
     reservations: u64,
+    /// The quantity that is available in addition to what is held.
     remaining: u64,
     reset_after: Duration,
-    /// True if there is something to plan since this was last asked.
+    /// Until then the limit of a policy is taken from the server's reply. Later it may have been changed.
+    limit_until_ns: i64,
+    /// True if [`Leases::next_round`] may have something to send since [`Leases::take_due`] was last called.
     is_due: bool,
 }
 
 impl Leases {
-    /// Creates the leases of a process. The ids of its reservations begin with `prefix`, which no other process has.
+    /// Creates leases. The ids of the reservations start with `prefix`, which must be unique to the process.
     pub(crate) fn new(terms: Terms, prefix: String, now: Now) -> Leases {
         let lease_ns = as_ns(terms.lease_ms);
         let margin_ns = ((lease_ns as f64 * MARGIN) as i64).max(MIN_MARGIN_NS);
@@ -407,11 +432,11 @@ impl Leases {
             spendable_ns: lease_ns.saturating_sub(margin_ns),
             terms,
             prefix,
-            made: 0,
+            requests: 0,
             batches: VecDeque::with_capacity(8),
-            done: Vec::with_capacity(8),
+            settling: Vec::with_capacity(8),
             lost: Vec::new(),
-            forces: Vec::new(),
+            forced: Vec::new(),
             wanted: 0,
             short: 0,
             is_closing: false,
@@ -434,15 +459,15 @@ impl Leases {
             late: 0,
             denial: None,
             limit: None,
-            limit_until_ns: NEVER_YET,
             reservations: 1,
             remaining: 0,
             reset_after: Duration::ZERO,
+            limit_until_ns: NEVER_YET,
             is_due: false,
         }
     }
 
-    /// Returns whether [`Leases::plan`] has something to do.
+    /// Returns whether [`Leases::next_round`] may have something to send.
     #[inline]
     pub(crate) fn is_due(&self) -> bool {
         self.is_due
@@ -452,14 +477,14 @@ impl Leases {
         self.is_due = true;
     }
 
-    /// Returns whether [`Leases::plan`] has something to do, and takes note that it was asked.
+    /// Returns whether [`Leases::next_round`] may have something to send, and clears that mark.
     pub(crate) fn take_due(&mut self) -> bool {
         std::mem::take(&mut self.is_due)
     }
 
     // Spending.
 
-    /// Spends of the first batch, as nearly every take does; `None` if that is not enough.
+    /// Spends from the first batch, as nearly every take does. Returns `None` if that is not enough.
     #[inline]
     pub(crate) fn spend(
         &mut self,
@@ -471,8 +496,8 @@ impl Leases {
         self.demand.asked_at_ns = now_ns;
         if let Some(batch) = self.batches.front_mut() {
             if quantity <= batch.left
-                && now_ns < batch.end.monotonic_ns
-                && clock.wall_ns() < batch.end.wall_ns
+                && now_ns < batch.until.monotonic_ns
+                && clock.wall_ns() < batch.until.wall_ns
             {
                 if !is_counted {
                     self.demand.asked = self.demand.asked.saturating_add(quantity);
@@ -488,7 +513,8 @@ impl Leases {
         None
     }
 
-    /// Decides; `None` if the server must be asked. What is decided counts as demand, unless [`Leases::want`] counted it.
+    /// Decides. Returns `None` if the server must be asked. The quantity counts as demand, unless it `is_counted` already
+    /// because [`Leases::want`] was called for it.
     pub(crate) fn take(
         &mut self,
         quantity: u64,
@@ -515,7 +541,7 @@ impl Leases {
         }
     }
 
-    /// Settles the first batch if it is spent, and asks for the next one.
+    /// Settles the first batch if it is spent, and requests the next one.
     fn refill(&mut self, left: u64) {
         if left == 0 {
             if let Some(batch) = self.batches.pop_front() {
@@ -537,9 +563,9 @@ impl Leases {
             let mut rest = quantity;
             while rest > 0 {
                 let Some(batch) = self.batches.front_mut() else { break };
-                let part = rest.min(batch.left);
-                batch.left = batch.left.saturating_sub(part);
-                rest = rest.saturating_sub(part);
+                let taken = rest.min(batch.left);
+                batch.left = batch.left.saturating_sub(taken);
+                rest = rest.saturating_sub(taken);
                 let (left, low) = (batch.left, batch.low);
                 if left <= low {
                     self.refill(left);
@@ -550,7 +576,13 @@ impl Leases {
         if self.is_too_much(quantity, now.monotonic_ns) {
             let limit = self.terms.limit.or(self.limit).unwrap_or(0);
             let remaining = self.remaining.saturating_add(left);
-            return Ok(Some(answer(Decision::Denied, limit, remaining, None, self.reset_after)));
+            return Ok(Some(reply_with(
+                Decision::Denied,
+                limit,
+                remaining,
+                None,
+                self.reset_after,
+            )));
         }
         Ok(self.denial.as_ref().and_then(|denial| {
             let is_short = quantity.saturating_sub(left) >= denial.short;
@@ -565,24 +597,24 @@ impl Leases {
 
     /// Returns whether a take can never be allowed.
     fn is_too_much(&self, quantity: u64, now_ns: i64) -> bool {
-        let believed = self.limit.filter(|_| now_ns < self.limit_until_ns);
-        let limit = self.terms.limit.or(believed);
+        let known = self.limit.filter(|_| now_ns < self.limit_until_ns);
+        let limit = self.terms.limit.or(known);
         limit.is_some_and(|limit| quantity.saturating_add(self.terms.leave) > limit)
     }
 
     fn count(&mut self, quantity: u64, now_ns: i64) {
-        // What can never be allowed makes no batch larger.
+        // Calls that can never be allowed do not make batches larger.
         if !self.is_too_much(quantity, now_ns) {
             self.demand.asked = self.demand.asked.saturating_add(quantity);
         }
     }
 
-    /// Stops spending batches that have ended. Returns whether there were any.
+    /// Stops spending the batches that have ended. Returns whether there were any.
     fn drop_ended(&mut self, now: Now) -> bool {
         let before = self.batches.len();
         for _ in 0..before {
             let Some(batch) = self.batches.pop_front() else { break };
-            if now.has_reached(batch.end) {
+            if now.has_reached(batch.until) {
                 self.settle(batch);
             } else {
                 self.batches.push_back(batch);
@@ -593,11 +625,11 @@ impl Leases {
 
     fn settle(&mut self, batch: Batch) {
         if batch.id.is_some() {
-            self.done.push(batch);
+            self.settling.push(batch);
         }
     }
 
-    /// Notes that a take waits for the server. It tries again when `rounds` is what this returns.
+    /// Requests what a take needs. The caller tries the take again when `rounds` has reached the number that is returned.
     pub(crate) fn want(
         &mut self,
         quantity: u64,
@@ -615,16 +647,16 @@ impl Leases {
         }
         self.wanted = self.wanted.max(quantity);
         self.is_due = true;
-        Ok(self.next_round())
+        Ok(self.next_round_number())
     }
 
-    /// Returns the answer to a take for which nothing was left each time that something came.
+    /// Returns the reply to a take that found nothing left after each round, because others spent what arrived.
     pub(crate) fn outrun_reply(&self) -> Reply {
         let limit = self.limit.unwrap_or(0);
-        answer(Decision::Held, limit, 0, Some(Duration::from_millis(1)), self.reset_after)
+        reply_with(Decision::Held, limit, 0, Some(Duration::from_millis(1)), self.reset_after)
     }
 
-    /// Begins to settle what is held. Nothing more is asked for.
+    /// Settles what is held, and requests nothing more.
     pub(crate) fn close(&mut self) {
         self.is_closing = true;
         if self.is_settled() {
@@ -639,24 +671,24 @@ impl Leases {
         self.is_closing
     }
 
-    /// Returns whether nothing is held, and nothing is under way.
+    /// Returns whether nothing is held or being settled.
     pub(crate) fn is_settled(&self) -> bool {
         self.batches.is_empty()
-            && self.done.is_empty()
+            && self.settling.is_empty()
             && self.lost.is_empty()
-            && self.forces.is_empty()
+            && self.forced.is_empty()
             && !self.is_under_way
     }
 
-    // Planning.
+    // Rounds.
 
     fn ahead_ns(&self) -> f64 {
         let wanted = AHEAD_ROUND_TRIPS * self.round_trip_ns + AHEAD_NS as f64;
         wanted.min(self.lease_ns as f64 * MAX_AHEAD)
     }
 
-    /// Returns what to send now, if anything.
-    pub(crate) fn plan(&mut self, now: Now) -> Option<Plan> {
+    /// Returns what is to be sent now; `None` if there is nothing.
+    pub(crate) fn next_round(&mut self, now: Now) -> Option<Round> {
         let now_ns = now.monotonic_ns;
         self.demand.update(now_ns);
         self.drop_ended(now);
@@ -666,19 +698,21 @@ impl Leases {
                 self.settle(batch);
             }
         }
-        let asked = self.next_request(now_ns, is_idle);
+        let request = self.next_request(now_ns, is_idle);
         let mut items = Vec::new();
-        if asked.is_some() || now_ns >= self.retry_at_ns {
+        if request.is_some() || now_ns >= self.retry_at_ns {
             let is_closing = self.is_closing;
-            let is_due = |lost: &Lost| is_closing || lost.again_at_ns.is_none_or(|at| now_ns >= at);
+            let is_due = |lost: &LostReservation| {
+                is_closing || lost.again_at_ns.is_none_or(|at| now_ns >= at)
+            };
             let (due, later) = self.lost.drain(..).partition(is_due);
             self.lost = later;
-            let due: Vec<Lost> = due;
+            let due: Vec<LostReservation> = due;
             items.extend(due.into_iter().map(Item::Lost));
-            items.extend(self.done.drain(..).map(Item::Batch));
-            items.extend(self.forces.drain(..).map(Item::Force));
+            items.extend(self.settling.drain(..).map(Item::Batch));
+            items.extend(self.forced.drain(..).map(Item::Force));
         }
-        items.extend(asked.map(Item::Asked));
+        items.extend(request.map(Item::Request));
         if items.is_empty() {
             self.end_round();
             return None;
@@ -686,7 +720,7 @@ impl Leases {
         self.wanted = 0;
         self.is_under_way = true;
         let commands = items.iter().map(|item| self.command(item)).collect();
-        Some(Plan { sent: now, items, commands })
+        Some(Round { sent_at: now, items, commands })
     }
 
     fn command(&self, item: &Item) -> Command {
@@ -697,7 +731,7 @@ impl Leases {
             command
         };
         match item {
-            Item::Lost(Lost { id, .. }) => {
+            Item::Lost(LostReservation { id, .. }) => {
                 let mut command = begin("RL.RELEASE");
                 command.arg(id.as_bytes());
                 command
@@ -711,7 +745,7 @@ impl Leases {
                 }
                 command
             }
-            Item::Force(quantity) => {
+            Item::Force(ForcedCount { quantity }) => {
                 let mut command = begin("RL.WINDOW");
                 window.write(&mut command);
                 command.number(*quantity);
@@ -719,16 +753,16 @@ impl Leases {
                 command.arg(b"FORCE").arg(b"MS");
                 command
             }
-            Item::Asked(asked) => {
+            Item::Request(request) => {
                 let mut command = begin("RL.ACQUIRE");
                 window.write(&mut command);
-                command.number(asked.quantity);
+                command.number(request.quantity);
                 window.write_options(&mut command);
                 if *leave > 0 {
                     command.arg(b"LEAVE").number(*leave);
                 }
-                command.arg(b"LEASE").number(*lease_ms).arg(b"ID").arg(asked.id.as_bytes());
-                if !asked.exactly {
+                command.arg(b"LEASE").number(*lease_ms).arg(b"ID").arg(request.id.as_bytes());
+                if !request.exactly {
                     command.arg(b"ATMOST");
                 }
                 command.arg(b"COUNTLAPSED").arg(b"MS");
@@ -737,21 +771,20 @@ impl Leases {
         }
     }
 
-    fn next_round(&self) -> u64 {
+    fn next_round_number(&self) -> u64 {
         self.rounds.saturating_add(1)
     }
 
-    /// Ends a round: whoever waits has what it needs by now, or will not get it.
+    /// Ends a round. The calls that wait have what they need by now, or will not get it.
     fn end_round(&mut self) {
         if self.wanted > 0 {
             self.wanted = 0;
             self.error = None;
-            self.rounds = self.next_round();
+            self.rounds = self.next_round_number();
         }
     }
 
-    /// Returns what to ask the server for.
-    fn next_request(&mut self, now_ns: i64, is_idle: bool) -> Option<Asked> {
+    fn next_request(&mut self, now_ns: i64, is_idle: bool) -> Option<Request> {
         if self.is_closing || self.is_semaphore {
             return None;
         }
@@ -761,7 +794,7 @@ impl Leases {
         }
         let wanted = self.wanted.saturating_add(self.terms.leave);
         if self.limit.is_some_and(|limit| wanted > limit) {
-            // Of a policy, which may have more by now.
+            // It is the limit of a policy, which may be higher by now.
             return Some(self.request(self.wanted, true));
         }
         let is_rest = self.short > 0;
@@ -769,7 +802,7 @@ impl Leases {
         Some(self.request(self.wanted.saturating_sub(left), is_rest))
     }
 
-    /// Returns whether the next batch is to be fetched while the last is spent.
+    /// Returns whether to fetch the next batch while the last one is being spent.
     fn is_needed_soon(&self, left: u64, now_ns: i64, is_idle: bool) -> bool {
         let denied_until = self.denial.as_ref().map_or(NEVER_YET, |denial| denial.until_ns);
         if is_idle
@@ -779,205 +812,209 @@ impl Leases {
         {
             return false;
         }
-        let ends = self.batches.iter().map(|batch| batch.end.monotonic_ns).max();
+        let ends = self.batches.iter().map(|batch| batch.until.monotonic_ns).max();
         let lasts_ns = ends.unwrap_or(now_ns).saturating_sub(now_ns);
         left <= self.low() || lasts_ns as f64 <= self.ahead_ns()
     }
 
-    /// Returns how much is spent until the next batch is there.
+    /// Returns the quantity that is expected to be spent until the next batch arrives.
     fn low(&self) -> u64 {
         (self.demand.rate * self.ahead_ns()) as u64
     }
 
-    /// Returns what is expected to be asked for within half a lease.
+    /// Returns the quantity that is expected to be asked for within half a lease.
     fn expected(&self) -> f64 {
         self.demand.rate * self.lease_ns as f64 / 2.0
     }
 
-    fn request(&mut self, need: u64, exactly: bool) -> Asked {
-        self.made = self.made.saturating_add(1);
-        let size = batch_size(self.expected(), need, self.limit, self.reservations);
-        let quantity = if exactly { need } else { size };
-        Asked { id: format!("{}-{}", self.prefix, self.made), quantity, need, exactly }
+    fn request(&mut self, needed: u64, exactly: bool) -> Request {
+        self.requests = self.requests.saturating_add(1);
+        let size = batch_size(self.expected(), needed, self.limit, self.reservations);
+        let quantity = if exactly { needed } else { size };
+        Request { id: format!("{}-{}", self.prefix, self.requests), quantity, needed, exactly }
     }
 
-    /// Returns when [`Leases::plan`] will have something to do by itself; `None` if never.
+    /// Returns when [`Leases::next_round`] should be called next if nothing makes it due before; `None` if it need not.
     pub(crate) fn next_at(&self, now: Now) -> Option<i64> {
         let now_ns = now.monotonic_ns;
         let lost = self.lost.iter().map(|lost| lost.again_at_ns.unwrap_or(self.retry_at_ns));
-        let is_unsettled = !self.done.is_empty() || !self.forces.is_empty();
+        let is_unsettled = !self.settling.is_empty() || !self.forced.is_empty();
         let settle = is_unsettled.then(|| now_ns.max(self.retry_at_ns));
-        // The wall clock may end a batch earlier. Then take() sees it, and nothing more is spent.
-        let ends = || self.batches.iter().map(|batch| batch.end.monotonic_ns);
+        // A batch may end earlier by the wall clock. `take` reads that clock, so nothing more is spent then.
+        let ends = || self.batches.iter().map(|batch| batch.until.monotonic_ns);
         let soon = ends().max().map(|end| end.saturating_sub(self.ahead_ns() as i64));
         let idle = self.demand.asked_at_ns.saturating_add(self.lease_ns);
         let held = ends().min().into_iter().chain((!self.batches.is_empty()).then_some(idle));
         lost.chain(settle).chain(held).chain(soon.filter(|soon| *soon > now_ns)).min()
     }
 
-    // The outcome of a plan.
+    // The outcome of a round.
 
-    /// Reads the answers of the server, error replies among them.
-    pub(crate) fn receive(&mut self, plan: Plan, answers: Vec<Result<Value, Error>>, now: Now) {
+    /// Reads the replies to a round, error replies among them.
+    pub(crate) fn receive(&mut self, round: Round, replies: Vec<Result<Value, Error>>, now: Now) {
         let now_ns = now.monotonic_ns;
-        let took = now_ns.saturating_sub(plan.sent.monotonic_ns) as f64;
-        self.round_trip_ns += (took - self.round_trip_ns) / 8.0;
-        let Plan { sent, items, .. } = plan;
-        if let Some(Item::Asked(_)) = items.last() {
+        let Round { sent_at, items, .. } = round;
+        let passed_ns = now_ns.saturating_sub(sent_at.monotonic_ns) as f64;
+        self.round_trip_ns += (passed_ns - self.round_trip_ns) / 8.0;
+        if let Some(Item::Request(_)) = items.last() {
             self.error = None;
         }
-        for (item, answer) in items.into_iter().zip(answers) {
-            match answer {
-                Err(error) => self.read_error(item, error, now),
-                Ok(value) => self.read(item, &value, sent, now),
+        for (item, reply) in items.into_iter().zip(replies) {
+            match reply {
+                Err(error) => {
+                    if let Item::Batch(batch) = item {
+                        self.keep_refused(batch, &error, now);
+                    }
+                    self.keep_error(error);
+                }
+                Ok(reply) => self.read_item(item, &reply, sent_at, now),
             }
         }
         if self.is_semaphore {
-            // Only this gives them back.
-            let given_back = self.batches.drain(..).chain(self.done.drain(..));
-            let ids = given_back.filter_map(|batch| batch.id);
-            self.lost.extend(ids.map(|id| Lost { id, again_at_ns: None }));
+            // Reservations of a semaphore can only be released.
+            let batches = self.batches.drain(..).chain(self.settling.drain(..));
+            let ids = batches.filter_map(|batch| batch.id);
+            self.lost.extend(ids.map(|id| LostReservation { id, again_at_ns: None }));
         }
-        self.finish_plan();
+        self.finish_round();
     }
 
-    fn read(&mut self, item: Item, answer: &Value, sent: Now, now: Now) {
-        let is_gone = *answer == Value::Integer(0);
+    fn read_item(&mut self, item: Item, reply: &Value, sent_at: Now, now: Now) {
+        let is_gone = *reply == Value::Integer(0);
         match item {
             Item::Lost(lost) => {
                 if is_gone && lost.again_at_ns.is_none() {
                     let again_at = now.after(self.lease_ns).after(LOST_NS).monotonic_ns;
-                    self.lost.push(Lost { id: lost.id, again_at_ns: Some(again_at) });
+                    self.lost.push(LostReservation { id: lost.id, again_at_ns: Some(again_at) });
                 }
             }
             Item::Batch(batch) => {
-                if is_gone && batch.spent() > 0 && !batch.tried && self.is_held(&batch, now) {
-                    self.forces.push(batch.spent());
+                let quantity = batch.spent();
+                if is_gone && quantity > 0 && !batch.tried && self.is_held(&batch, now) {
+                    self.forced.push(ForcedCount { quantity });
                 }
             }
             Item::Force(_) => {}
-            Item::Asked(asked) => match read_granted(&asked, answer) {
-                Ok(reply) => self.read_asked(asked, reply, sent, now),
+            Item::Request(request) => match parse_reply(&request, reply) {
+                Ok(reply) => self.read(request, reply, sent_at, now),
                 Err(error) => {
                     self.keep_error(error);
-                    self.lost.push(Lost { id: asked.id, again_at_ns: None });
+                    self.lost.push(LostReservation { id: request.id, again_at_ns: None });
                 }
             },
         }
     }
 
-    /// Returns whether its reservation cannot have ended by itself.
+    /// Returns whether the reservation of a batch cannot have ended by itself.
     fn is_held(&self, batch: &Batch, now: Now) -> bool {
-        !now.has_reached(
-            batch.end.after(as_ns(self.terms.held_ms).saturating_sub(self.spendable_ns)),
-        )
+        let after_spending_ns = as_ns(self.terms.held_ms).saturating_sub(self.spendable_ns);
+        !now.has_reached(batch.until.after(after_spending_ns))
     }
 
-    fn read_error(&mut self, item: Item, error: Error, now: Now) {
-        let Item::Batch(mut batch) = item else { return self.keep_error(error) };
+    /// Decides about a batch that could not be settled because of an error reply.
+    fn keep_refused(&mut self, batch: Batch, error: &Error, now: Now) {
         if self.terms.is_policy() && error.code() == Some("ERR") {
-            // The only ERR of an RL.APPLY that is written right: the reservation is a semaphore's.
+            // A correct RL.APPLY replies ERR only if the reservation is a semaphore's.
             self.is_semaphore = true;
-            self.done.push(batch);
+            self.settling.push(batch);
         } else if batch.spent() == 0 {
-            self.lost.extend(batch.id.take().map(|id| Lost { id, again_at_ns: None }));
+            self.lost.extend(batch.id.map(|id| LostReservation { id, again_at_ns: None }));
         } else if self.is_held(&batch, now) && !self.is_closing {
-            // Such as by a server that has just become a replica. What was spent is not given back: it is settled later, or
-            // counted when the server finds its lease over.
-            self.done.push(batch);
+            // Such as READONLY of a server that became a replica. What was spent is settled later, or counted when the lease
+            // ends.
+            self.settling.push(batch);
             self.retry_at_ns = now.monotonic_ns.saturating_add(RETRY_NS);
         }
-        self.keep_error(error);
     }
 
-    /// Reads the answer to what was asked for.
-    fn read_asked(&mut self, asked: Asked, reply: Reply, sent: Now, now: Now) {
-        let granted = match asked.exactly {
-            true if reply.is_allowed() => asked.quantity,
+    /// Reads the reply to a request.
+    fn read(&mut self, request: Request, reply: Reply, sent_at: Now, now: Now) {
+        let granted = match request.exactly {
+            true if reply.is_allowed() => request.quantity,
             true => 0,
             false => reply.granted.unwrap_or(0),
         };
         self.limit = Some(reply.limit);
         self.limit_until_ns = now.monotonic_ns.saturating_add(DENIAL_NS);
-        if !asked.exactly {
+        if !request.exactly {
             self.reservations = reply.reservations.unwrap_or(0).max(1);
         }
         self.remaining = reply.remaining;
         self.reset_after = reply.reset_after;
-        self.is_full = granted < asked.quantity;
-        // A take that needs more than it got asks for all of the rest.
-        self.short = if granted > 0 { asked.need.saturating_sub(granted) } else { 0 };
+        self.is_full = granted < request.quantity;
+        // The next request of a call that needs more is for all of the rest.
+        self.short = if granted > 0 { request.needed.saturating_sub(granted) } else { 0 };
         if !reply.is_allowed() {
             let at_ns = now.monotonic_ns;
             let retry_ns = reply.retry_after.map_or(DENIAL_NS, |wait| {
                 i64::try_from(wait.as_nanos()).unwrap_or(i64::MAX).min(DENIAL_NS)
             });
-            // Where less would have done, even 1 was denied.
-            let short = if asked.exactly { asked.quantity } else { 1 };
+            // With ATMOST, even 1 was denied.
+            let short = if request.exactly { request.quantity } else { 1 };
             self.denial =
                 Some(Denial { reply, short, at_ns, until_ns: at_ns.saturating_add(retry_ns) });
         } else if granted > 0 {
-            self.hold(asked, reply.id.is_some(), granted, sent, now);
+            self.hold(request, reply.id.is_some(), granted, sent_at, now);
         }
     }
 
-    fn hold(&mut self, asked: Asked, is_reserved: bool, granted: u64, sent: Now, now: Now) {
+    fn hold(&mut self, request: Request, is_reserved: bool, granted: u64, sent_at: Now, now: Now) {
         let low = if self.is_full { 0 } else { self.low().min(granted.saturating_sub(1)) };
         let batch = Batch {
-            id: is_reserved.then_some(asked.id),
+            id: is_reserved.then_some(request.id),
             granted,
             left: granted,
-            end: sent.after(self.spendable_ns),
+            until: sent_at.after(self.spendable_ns),
             low,
             tried: false,
         };
         self.denial = None;
-        self.late = if now.has_reached(batch.end) { self.late.saturating_add(1) } else { 0 };
+        self.late = if now.has_reached(batch.until) { self.late.saturating_add(1) } else { 0 };
         if self.late == MAX_LATE {
             self.late = 0;
             self.keep_error(Error::late_batches(self.terms.lease_ms));
         }
-        if self.is_too_much(asked.need, now.monotonic_ns) {
-            // It was for a take that can never be allowed.
+        if self.is_too_much(request.needed, now.monotonic_ns) {
+            // It was for a call that can never be allowed.
             self.settle(batch);
             return;
         }
-        for each in &mut self.batches {
-            each.low = 0;
+        for older in &mut self.batches {
+            older.low = 0;
         }
         self.batches.push_back(batch);
     }
 
-    /// Notes that there was no answer. `is_sent` says whether the server may have executed the commands.
-    pub(crate) fn fail(&mut self, plan: Plan, error: Error, is_sent: bool, now: Now) {
+    /// Records that a round got no replies. `is_sent` is whether the server may have executed it.
+    pub(crate) fn fail(&mut self, round: Round, error: Error, is_sent: bool, now: Now) {
         self.keep_error(error);
         self.retry_at_ns = now.monotonic_ns.saturating_add(RETRY_NS);
-        for item in plan.items {
+        for item in round.items {
             match item {
                 Item::Batch(mut batch) => {
                     batch.tried |= is_sent;
-                    self.done.push(batch);
+                    self.settling.push(batch);
                 }
                 Item::Lost(lost) => self.lost.push(lost),
-                // It may have been counted.
+                // If it was sent, it may have been counted.
                 Item::Force(_) if is_sent => {}
-                Item::Force(quantity) => self.forces.push(quantity),
-                Item::Asked(asked) if is_sent => {
-                    self.lost.push(Lost { id: asked.id, again_at_ns: None });
+                Item::Force(count) => self.forced.push(count),
+                Item::Request(request) if is_sent => {
+                    self.lost.push(LostReservation { id: request.id, again_at_ns: None });
                 }
-                Item::Asked(_) => {}
+                Item::Request(_) => {}
             }
         }
         self.failures = self.failures.saturating_add(1);
-        self.finish_plan();
+        self.finish_round();
     }
 
     fn keep_error(&mut self, error: Error) {
         self.error = Some(error);
-        self.error_round = self.next_round();
+        self.error_round = self.next_round_number();
     }
 
-    /// Returns the error of the round `awaited`, or of a later one.
+    /// Returns the error if it is of the round `awaited` or a later one.
     pub(crate) fn error_since(&self, awaited: u64) -> Option<&Error> {
         self.error.as_ref().filter(|_| self.error_round >= awaited)
     }
@@ -987,9 +1024,9 @@ impl Leases {
         self.error.as_ref()
     }
 
-    fn finish_plan(&mut self) {
+    fn finish_round(&mut self) {
         self.is_under_way = false;
-        self.rounds = self.next_round();
+        self.rounds = self.next_round_number();
     }
 }
 

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use crate::calls::{self, Options};
 use crate::core::{Core, Failed, Unreachable};
-use crate::leases::{Clock, IsSemaphore, Leases, Plan, Refused, Spent, Terms};
+use crate::leases::{Clock, IsSemaphore, Leases, Refused, Round, Spent, Terms};
 use crate::transport::Value;
 use crate::{process, Error, Id, Limiter, Reply, Window};
 
@@ -70,7 +70,7 @@ struct State {
 struct Process {
     id: u32,
     state: Mutex<State>,
-    /// There is something to plan.
+    /// The leases may have something to send.
     due: Notify,
     /// A round is over, or the worker has ended.
     answered: Notify,
@@ -175,7 +175,7 @@ impl Shared {
         state.has_worker = true;
         // A runtime that is shutting down drops the task, and the task's end takes the lock.
         drop(state);
-        let worker = Worker { shared: Arc::clone(self), plan: None, is_done: false };
+        let worker = Worker { shared: Arc::clone(self), round: None, is_done: false };
         runtime.spawn(worker.work());
         true
     }
@@ -184,8 +184,8 @@ impl Shared {
 /// The task that carries out what the leases ask for, until there is nothing more to do.
 struct Worker {
     shared: Arc<Shared>,
-    /// The plan that is under way.
-    plan: Option<Plan>,
+    /// The round that is under way.
+    round: Option<Round>,
     /// True once it has ended by itself.
     is_done: bool,
 }
@@ -201,9 +201,9 @@ impl Worker {
                 state.leases.take_due();
                 let is_given_up =
                     state.last_failure.is_some_and(|last| state.leases.failures >= last);
-                self.plan = if is_given_up { None } else { state.leases.plan(now) };
+                self.round = if is_given_up { None } else { state.leases.next_round(now) };
                 let next_at_ns = state.leases.next_at(now).filter(|_| !is_given_up);
-                if self.plan.is_none() {
+                if self.round.is_none() {
                     if next_at_ns.is_none() {
                         state.has_worker = false;
                         self.is_done = true;
@@ -215,9 +215,9 @@ impl Worker {
             if self.is_done {
                 return;
             }
-            match &self.plan {
-                Some(plan) => {
-                    let outcome = shared.core.send_together(&plan.commands).await;
+            match &self.round {
+                Some(round) => {
+                    let outcome = shared.core.send_together(&round.commands).await;
                     self.report(process, outcome);
                 }
                 None => {
@@ -230,12 +230,12 @@ impl Worker {
     }
 
     fn report(&mut self, process: &Process, outcome: Result<Vec<Result<Value, Error>>, Failed>) {
-        let Some(plan) = self.plan.take() else { return };
+        let Some(round) = self.round.take() else { return };
         let mut state = process.lock();
         let now = self.shared.clocks.now();
         match outcome {
-            Ok(answers) => state.leases.receive(plan, answers, now),
-            Err(Failed { error, is_sent }) => state.leases.fail(plan, error, is_sent, now),
+            Ok(replies) => state.leases.receive(round, replies, now),
+            Err(Failed { error, is_sent }) => state.leases.fail(round, error, is_sent, now),
         }
         process.answered.notify_waiters();
     }

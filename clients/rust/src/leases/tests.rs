@@ -73,7 +73,7 @@ fn value(of: &Json) -> Value {
     }
 }
 
-fn answer(of: &Json) -> Result<Value, Error> {
+fn reply(of: &Json) -> Result<Value, Error> {
     match of["error"].as_str() {
         Some(line) => Err(Error::Server(ErrorReply::new(line))),
         None => Ok(value(of)),
@@ -89,7 +89,7 @@ fn shown(command: &Command, prefix: &str) -> String {
 fn carry_out(
     leases: &mut Leases,
     now: &mut Now,
-    sent: &mut Option<Plan>,
+    sent: &mut Option<Round>,
     event: &str,
     given: &Json,
 ) -> Json {
@@ -102,8 +102,8 @@ fn carry_out(
             }
         }
         "plan" => {
-            *sent = leases.plan(*now);
-            let commands = sent.iter().flat_map(|plan| &plan.commands);
+            *sent = leases.next_round(*now);
+            let commands = sent.iter().flat_map(|round| &round.commands);
             return commands.map(|each| Json::from(shown(each, &leases.prefix))).collect();
         }
         "next_at" => {
@@ -114,8 +114,8 @@ fn carry_out(
         "failed" => return leases.error().is_some().into(),
         "want" | "wait" => drop(leases.want(quantity, event == "want", *now)),
         "receive" => {
-            let answers = given.as_array().unwrap().iter().map(answer).collect();
-            leases.receive(sent.take().unwrap(), answers, *now);
+            let replies = given.as_array().unwrap().iter().map(reply).collect();
+            leases.receive(sent.take().unwrap(), replies, *now);
         }
         "fail" => leases.fail(sent.take().unwrap(), lost(), given == true, *now),
         "close" => leases.close(),
@@ -191,12 +191,12 @@ fn what_cannot_be_leased_is_refused() {
 }
 
 #[test]
-fn after_closing_nothing_is_asked_for() {
+fn after_closing_nothing_is_requested() {
     let window = Window::per("5/s").unwrap();
     let mut leases = Leases::new(terms(&window, 100, 0), "p".into(), at(0));
     leases.close();
     assert_eq!(leases.want(1, false, at(0)), Err(Refused::Closed));
-    assert!(leases.plan(at(0)).is_none());
+    assert!(leases.next_round(at(0)).is_none());
 }
 
 /// A server with one sliding window, written from what the commands promise. Times are in nanoseconds.
@@ -304,7 +304,7 @@ impl Chance {
     }
 }
 
-/// Processes that lose requests and answers, stop in the middle, die and begin again. Returns what they spent.
+/// Processes that lose requests and replies, stop in the middle, die and begin again. Returns what they spent.
 fn play(seed: u64) -> u64 {
     let mut chance = Chance(seed);
     let (limit, period_ms) = chance.of(&[(5, 1000), (40, 500), (200, 2000)]);
@@ -319,7 +319,7 @@ fn play(seed: u64) -> u64 {
         Leases::new(terms(&window, lease_ms, 0), format!("process{made}"), at(now))
     };
     let mut processes: Vec<_> = (0..1 + chance.below(5)).map(|_| process(now)).collect();
-    let mut under_way: Vec<(usize, Plan, Option<Vec<Value>>, bool)> = Vec::new();
+    let mut under_way: Vec<(usize, Round, Option<Vec<Value>>, bool)> = Vec::new();
     let mut spent = Vec::new();
     for _ in 0..1500 {
         now += chance.of(&[0, MS / 10, MS, 4 * MS, 30 * MS]);
@@ -337,24 +337,25 @@ fn play(seed: u64) -> u64 {
                 Some(_) => {}
             }
         } else if done < 0.75 && under_way.iter().all(|(other, ..)| *other != index) {
-            if let Some(plan) = leases.plan(at(now)) {
+            if let Some(round) = leases.next_round(at(now)) {
                 let fate = chance.part();
                 // What is lost on its way arrives late, or never.
-                let answers = (fate < 0.9)
-                    .then(|| plan.commands.iter().map(|each| model.carry_out(each, now)).collect());
-                under_way.push((index, plan, answers, fate < 0.8));
+                let replies = (fate < 0.9).then(|| {
+                    round.commands.iter().map(|each| model.carry_out(each, now)).collect()
+                });
+                under_way.push((index, round, replies, fate < 0.8));
             }
         } else if done < 0.98 && !under_way.is_empty() {
-            let (index, plan, answers, is_answered) =
+            let (index, round, replies, is_received) =
                 under_way.swap_remove(chance.below(under_way.len()));
-            match answers {
-                Some(answers) if is_answered => {
-                    processes[index].receive(plan, answers.into_iter().map(Ok).collect(), at(now));
+            match replies {
+                Some(replies) if is_received => {
+                    processes[index].receive(round, replies.into_iter().map(Ok).collect(), at(now));
                 }
-                answers => {
-                    let commands = plan.commands.clone();
-                    processes[index].fail(plan, lost(), true, at(now));
-                    if answers.is_none() && chance.part() < 0.5 {
+                replies => {
+                    let commands = round.commands.clone();
+                    processes[index].fail(round, lost(), true, at(now));
+                    if replies.is_none() && chance.part() < 0.5 {
                         commands.iter().for_each(|each| drop(model.carry_out(each, now)));
                     }
                 }
