@@ -140,7 +140,7 @@ impl Core {
     #[cfg(feature = "memory")]
     pub fn decide_typed(&self, call: &TypedCall) -> Result<Reply, Error> {
         let Some(memory) = &self.memory else { return Ok(Reply::unreached(false)) };
-        let refused = |reply| self.error(SendError::Reply(reply), &Attempt::new(None));
+        let refused = |reply| self.send_error(SendError::Reply(reply), &Attempt::new(None));
         memory.decide(call).map_err(refused)
     }
 
@@ -154,7 +154,7 @@ impl Core {
         }
         match memory.ask_now(&request.first) {
             Value::Error(reply) => {
-                Err(self.error_of(SendError::Reply(reply), request, &Attempt::new(None)))
+                Err(self.request_error(SendError::Reply(reply), request, &Attempt::new(None)))
             }
             value => Ok(Outcome::Replies(vec![value])),
         }
@@ -165,8 +165,8 @@ impl Core {
         let result = bounded(attempt.until, pin!(self.ask(request, attempt))).await;
         let error = match result {
             Some(Ok(replies)) => return Ok(Outcome::Replies(replies)),
-            Some(Err(trouble)) => self.error_of(trouble, request, attempt),
-            None => self.late(attempt),
+            Some(Err(error)) => self.request_error(error, request, attempt),
+            None => self.deadline_error(attempt),
         };
         if !request.is_decision || !error.is_unreachable() {
             return Err(error);
@@ -196,7 +196,7 @@ impl Core {
             Some(Ok(replies)) => {
                 let result = |reply| match reply {
                     Value::Error(error) => {
-                        Err(match self.error(SendError::Reply(error), &attempt) {
+                        Err(match self.send_error(SendError::Reply(error), &attempt) {
                             Error::Server(reply) if reply.code == "NOPOLICY" => {
                                 Error::UnknownPolicy(reply)
                             }
@@ -207,8 +207,8 @@ impl Core {
                 };
                 return Ok(replies.into_iter().map(result).collect());
             }
-            Some(Err(trouble)) => self.error(trouble, &attempt),
-            None => self.late(&attempt),
+            Some(Err(error)) => self.send_error(error, &attempt),
+            None => self.deadline_error(&attempt),
         };
         Err(Failed { error, is_sent: attempt.is_sent.load(Relaxed) })
     }
@@ -332,7 +332,7 @@ impl Core {
         attempt: &Attempt,
     ) -> Result<Vec<Value>, SendError> {
         let server = &route.server;
-        attempt.is_for(server);
+        attempt.set_server(server);
         if server.breaker.is_open() {
             server.probe().await?;
         }
@@ -368,9 +368,10 @@ impl Core {
         }
     }
 
-    /// Returns the error of a call. An error reply about a policy is about the call's own.
-    fn error_of(&self, trouble: SendError, request: &Request, attempt: &Attempt) -> Error {
-        match self.error(trouble, attempt) {
+    /// Returns the error of a request that failed before its deadline. NOPOLICY is [`Error::UnknownPolicy`] only if the request
+    /// names a policy.
+    fn request_error(&self, error: SendError, request: &Request, attempt: &Attempt) -> Error {
+        match self.send_error(error, attempt) {
             Error::Server(reply) if reply.code == "NOPOLICY" && request.has_policy => {
                 Error::UnknownPolicy(reply)
             }
@@ -378,10 +379,10 @@ impl Core {
         }
     }
 
-    /// Returns the error of a call that ended before its time was over. Updates the breaker.
-    fn error(&self, trouble: SendError, attempt: &Attempt) -> Error {
+    /// Returns the error of a call that failed before its deadline. Updates the breaker.
+    fn send_error(&self, error: SendError, attempt: &Attempt) -> Error {
         let now = Instant::now();
-        let server = attempt.used().map(|(server, _)| server);
+        let server = attempt.target().map(|(server, _)| server);
         let name = server.as_ref().map_or_else(|| "the cluster".into(), |server| server.name());
         let is_sent = attempt.is_sent.load(Relaxed);
         let answered = |server: &Option<Arc<Server>>| {
@@ -389,7 +390,7 @@ impl Core {
                 server.breaker.answered(now);
             }
         };
-        match trouble {
+        match error {
             SendError::Reply(reply) => {
                 answered(&server);
                 if is_nobody_served(&reply) {
@@ -425,13 +426,13 @@ impl Core {
         }
     }
 
-    /// Returns the error of a call whose time is over.
-    fn late(&self, attempt: &Attempt) -> Error {
+    /// Returns the error of a call that got no reply before its deadline. Updates the breaker.
+    fn deadline_error(&self, attempt: &Attempt) -> Error {
         let now = Instant::now();
         let waited = now.saturating_duration_since(attempt.began);
         let is_sent = attempt.is_sent.load(Relaxed);
-        let Some((server, link)) = attempt.used() else {
-            return Error::late("the cluster", waited, is_sent, None);
+        let Some((server, link)) = attempt.target() else {
+            return Error::no_reply_in_time("the cluster", waited, is_sent, None);
         };
         if server.is_full() && !is_sent {
             return Error::server_is_full(&server.name());
@@ -443,8 +444,8 @@ impl Core {
         if let Some(link) = link.filter(|link| link.answered_at() < attempt.began) {
             server.retire(&link);
         }
-        let trouble = server.trouble().filter(|_| !is_sent);
-        let error = Error::late(&server.name(), waited, is_sent, trouble);
+        let cause = server.connect_error().filter(|_| !is_sent);
+        let error = Error::no_reply_in_time(&server.name(), waited, is_sent, cause);
         if !server.breaker.is_open() {
             self.count_failure(&error.to_string(), attempt, now);
         }
@@ -453,7 +454,7 @@ impl Core {
 
     fn count_failure(&self, reason: &str, attempt: &Attempt, now: Instant) {
         self.routes.failed();
-        if let Some((server, _)) = attempt.used() {
+        if let Some((server, _)) = attempt.target() {
             if server.breaker.failed(attempt.began, now, reason) {
                 // Its connections are as dead as the others.
                 server.leave();
@@ -543,7 +544,7 @@ impl Drop for PendingCall {
                 Some(work.as_mut().await)
             };
             drop(work);
-            call.attempt.hang_up();
+            call.attempt.drop_link();
             let replies = match outcome {
                 Some(Ok(Outcome::Replies(replies))) => Some(replies),
                 // Another limiter decided: what it took ends with its period or lease.

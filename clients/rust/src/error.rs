@@ -232,15 +232,15 @@ impl Error {
         ))
     }
 
-    /// `trouble` says why there was no connection.
-    pub(crate) fn late(
+    /// `connect_error` is the reason why there was no connection.
+    pub(crate) fn no_reply_in_time(
         server: &str,
         waited: Duration,
         is_sent: bool,
-        trouble: Option<String>,
+        connect_error: Option<String>,
     ) -> Error {
-        let trouble = trouble.map(|trouble| format!(": {trouble}")).unwrap_or_default();
-        let reason = format!("{server} did not answer within {} ms{trouble}", waited.as_millis());
+        let cause = connect_error.map(|error| format!(": {error}")).unwrap_or_default();
+        let reason = format!("{server} did not answer within {} ms{cause}", waited.as_millis());
         Error::Unreachable { reason, is_sent }
     }
 

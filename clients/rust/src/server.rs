@@ -52,7 +52,7 @@ pub(crate) enum SendError {
 
 impl SendError {
     /// Returns whether another try to connect may succeed.
-    fn may_pass(&self) -> bool {
+    fn is_transient(&self) -> bool {
         matches!(self, SendError::Full | SendError::Lost(_))
     }
 }
@@ -154,7 +154,7 @@ struct State {
     opening: Option<Opening>,
     full_at: Option<Instant>,
     /// The reason why the last attempt to connect failed.
-    trouble: Option<String>,
+    connect_error: Option<String>,
     /// The address of the master, from a sentinel.
     master: Option<Address>,
     /// The time until which no sentinel is asked, as none answered.
@@ -217,8 +217,8 @@ impl Server {
     }
 
     /// Returns the reason why there is no connection.
-    pub fn trouble(&self) -> Option<String> {
-        self.state().trouble.clone()
+    pub fn connect_error(&self) -> Option<String> {
+        self.state().connect_error.clone()
     }
 
     /// Sends commands on the connection that all calls share. Waits if many calls are under way.
@@ -235,7 +235,7 @@ impl Server {
                 Some(link) => link,
                 None => self.opened().await?,
             };
-            attempt.uses(self, &link);
+            attempt.set_link(self, &link);
             match link.send(commands, &attempt.is_sent).await {
                 // The server had closed it while it was idle.
                 Err(Failure { kind: FailureKind::NotSent, .. }) => self.retire(&link),
@@ -264,7 +264,7 @@ impl Server {
                 // A call that waits without end does not wait so for a connection.
                 None => self.open_patiently(after(self.deadline.unwrap_or(self.patience))).await?,
             };
-            attempt.uses(self, &link);
+            attempt.set_link(self, &link);
             match link.send(commands, &attempt.is_sent).await {
                 Err(Failure { kind: FailureKind::NotSent, .. }) => {}
                 Err(failure) => return Err(failure.into()),
@@ -319,7 +319,7 @@ impl Server {
             let outcome = outcome.map(|outcome| outcome.clone());
             match outcome {
                 // The next attempt may go better, and the call ends at its deadline.
-                Ok(Some(Err(trouble))) if trouble.may_pass() && self.deadline.is_some() => {}
+                Ok(Some(Err(error))) if error.is_transient() && self.deadline.is_some() => {}
                 Ok(Some(result)) => return result,
                 // The runtime of the task has ended: another one opens it.
                 _ => self.state().opening = None,
@@ -361,7 +361,7 @@ impl Server {
                 Err(_) => return Err(not_connected()),
             };
             match result {
-                Err(trouble) if trouble.may_pass() && after(pause) < until => {
+                Err(error) if error.is_transient() && after(pause) < until => {
                     sleep(pause).await;
                     pause = MOST_PAUSE.min(pause.saturating_mul(2));
                 }
@@ -377,7 +377,7 @@ impl Server {
             None => self.address.clone(),
         };
         let result = self.open_at(address).await;
-        self.state().trouble = match &result {
+        self.state().connect_error = match &result {
             Err(SendError::Lost(reason)) => Some(reason.clone()),
             _ => None,
         };
@@ -523,8 +523,8 @@ fn address_of(value: &Value) -> Option<Address> {
     Some(Address { host: String::from_utf8_lossy(host).into_owned(), port })
 }
 
-/// The server that a call is for, and the connection that it was sent on.
-type Used = (Arc<Server>, Option<Arc<Link>>);
+/// The server that a call is sent to, and the connection that it was sent on.
+type Target = (Arc<Server>, Option<Arc<Link>>);
 
 /// The state of a call while it is under way.
 pub(crate) struct Attempt {
@@ -532,7 +532,7 @@ pub(crate) struct Attempt {
     pub until: Option<Instant>,
     /// True once something was sent, which may have been executed.
     pub is_sent: AtomicBool,
-    used: Mutex<Option<Used>>,
+    target: Mutex<Option<Target>>,
 }
 
 impl Attempt {
@@ -542,29 +542,33 @@ impl Attempt {
             began,
             until: within.and_then(|within| began.checked_add(within)),
             is_sent: AtomicBool::new(false),
-            used: Mutex::new(None),
+            target: Mutex::new(None),
         }
     }
 
-    /// Notes that the call is for this server.
-    pub fn is_for(&self, server: &Arc<Server>) {
-        *self.used.lock().unwrap_or_else(PoisonError::into_inner) =
-            Some((Arc::clone(server), None));
+    /// Records the server that the call is about to be sent to.
+    pub fn set_server(&self, server: &Arc<Server>) {
+        *self.lock_target() = Some((Arc::clone(server), None));
     }
 
-    fn uses(&self, server: &Arc<Server>, link: &Arc<Link>) {
-        let used = Some((Arc::clone(server), Some(Arc::clone(link))));
-        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = used;
+    /// Records the connection that the call is sent on.
+    fn set_link(&self, server: &Arc<Server>, link: &Arc<Link>) {
+        *self.lock_target() = Some((Arc::clone(server), Some(Arc::clone(link))));
     }
 
     /// Drops the connection, which closes it if no other call uses it.
-    pub fn hang_up(&self) {
-        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    pub fn drop_link(&self) {
+        *self.lock_target() = None;
     }
 
-    /// Returns the server and the connection that the call was sent to last.
-    pub fn used(&self) -> Option<Used> {
-        self.used.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Returns the last server that the call was for, and the connection if it was sent.
+    pub fn target(&self) -> Option<Target> {
+        self.lock_target().clone()
+    }
+
+    fn lock_target(&self) -> MutexGuard<'_, Option<Target>> {
+        // Nothing panics while it is held.
+        self.target.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -229,7 +229,7 @@ impl Cluster {
         let startup = std::iter::once(&self.first).chain(&self.others).map(|transport| {
             Arc::new(Server::new(Arc::clone(transport), None, None, self.deadline))
         });
-        let mut trouble = None;
+        let mut last_error = None;
         for server in nodes.into_iter().chain(startup) {
             let mut command = Command::new("CLUSTER");
             command.arg(b"SLOTS");
@@ -242,15 +242,15 @@ impl Cluster {
                 None => asking.await,
             };
             match result {
-                Ok(Value::Error(error)) => trouble = Some(SendError::Reply(error)),
+                Ok(Value::Error(error)) => last_error = Some(SendError::Reply(error)),
                 Ok(table) => match self.keep(&table, &server) {
                     Ok(()) => return Ok(()),
-                    Err(error) => trouble = Some(SendError::Lost(error.to_string())),
+                    Err(error) => last_error = Some(SendError::Lost(error.to_string())),
                 },
-                Err(lost) => trouble = Some(lost),
+                Err(error) => last_error = Some(error),
             }
         }
-        Err(trouble.unwrap_or(SendError::BreakerOpen))
+        Err(last_error.unwrap_or(SendError::BreakerOpen))
     }
 
     fn keep(&self, table: &Value, asked: &Server) -> Result<(), Error> {

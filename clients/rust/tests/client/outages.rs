@@ -484,9 +484,9 @@ fn an_error_says_why_there_is_no_connection() {
     let caller = Caller::new(port, Unreachable::Error, MS * 50);
     let error = caller.runtime.block_on(async { caller.limiter.take("k", &rate()).await });
     let text = error.unwrap_err().to_string();
-    let (waited, trouble) = text.split_once(" ms: ").expect("a reason");
+    let (waited, cause) = text.split_once(" ms: ").expect("a reason");
     assert!(waited.starts_with(&format!("127.0.0.1:{port} did not answer within ")), "{text}");
-    assert!(!trouble.is_empty());
+    assert!(!cause.is_empty());
 }
 
 #[test]
