@@ -1,4 +1,4 @@
-//! Decides whether to ask a server, by how it answered before.
+//! Decides whether to send calls to a server, by the outcome of earlier calls.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -6,18 +6,18 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The failures in a row that open a breaker: one or two may be the fault of a connection.
+/// The number of consecutive failures that open a breaker. One or two may be the fault of a connection.
 pub(crate) const FAILURES: u32 = 3;
-/// The pause between two probes. A server that is back decides again within this time and one probe.
+/// The pause between two probes. A server that is back gets calls again after at most this pause and one probe.
 pub(crate) const PAUSE: Duration = Duration::from_millis(200);
-/// The longest that a probe waits for its answer.
+/// The time limit of a probe.
 pub(crate) const PROBE: Duration = Duration::from_secs(1);
 
-/// Closed, it lets every call through. Once calls have failed in a row it opens: further ones are not sent, and one at a
-/// time may probe whether the server is back. An answer of any kind, an error too, closes it.
+/// While it is closed, every call is sent. Consecutive failures open it: then no calls are sent, and one call at a time may
+/// probe whether the server is back. Any reply closes it, even an error reply.
 ///
-/// Calls that ran at the same time fail for the same reason, so they count as one failure: one that began before the last
-/// failure was counted adds nothing. Nor does one during which the server answered another call.
+/// Concurrent calls fail for the same reason, so they count as one failure: a call that began before the last failure does
+/// not count. Neither does a call during which the server replied to another call.
 pub(crate) struct Breaker {
     is_open: AtomicBool,
     failures: AtomicU32,
@@ -57,12 +57,12 @@ impl Breaker {
         self.is_open.load(Relaxed)
     }
 
-    /// Returns whether the last call got no answer.
+    /// Returns whether the last call failed.
     pub fn has_failed(&self) -> bool {
         self.failures.load(Relaxed) > 0
     }
 
-    /// Returns when the server last answered.
+    /// Returns the time of the server's last reply.
     pub fn answered_at(&self) -> Option<Instant> {
         self.state().answered_at
     }
@@ -72,7 +72,7 @@ impl Breaker {
         self.state().reason.clone()
     }
 
-    /// Notes that a call was answered.
+    /// Records that a call got a reply.
     pub fn answered(&self, now: Instant) {
         let mut state = self.state();
         state.answered_at = Some(now);
@@ -82,7 +82,7 @@ impl Breaker {
         }
     }
 
-    /// Notes that a call that began at `began` got no answer. Returns whether that opens the breaker.
+    /// Records that a call that began at `began` got no reply. Returns whether that opens the breaker.
     pub fn failed(&self, began: Instant, now: Instant, reason: &str) -> bool {
         let mut state = self.state();
         reason.clone_into(&mut state.reason);
@@ -102,7 +102,7 @@ impl Breaker {
         true
     }
 
-    /// Returns whether this call is the one that probes, while it is open. If so, `probe_ended` must be called.
+    /// Returns whether the caller may probe the server. If so, it must call `probe_ended` afterwards.
     pub fn may_probe(&self, now: Instant) -> bool {
         let mut state = self.state();
         if state.is_probing || state.probe_at.is_some_and(|at| now < at) {
@@ -112,7 +112,7 @@ impl Breaker {
         true
     }
 
-    /// Notes that the probe was answered, failed or was given up. `answered` or `failed` is called with the outcome.
+    /// Records that the probe has ended. Its outcome is recorded by `answered` or `failed`.
     pub fn probe_ended(&self, now: Instant) {
         let mut state = self.state();
         state.is_probing = false;

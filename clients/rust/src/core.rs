@@ -1,4 +1,4 @@
-//! Sends calls, and answers them when no server does.
+//! Sends calls, and decides them if no server can be reached.
 
 use std::fmt;
 use std::future::Future;
@@ -21,16 +21,16 @@ use crate::transport::{BoxFuture, Command, ErrorReply, Servers, Value};
 use crate::Reply;
 use crate::{Error, Limiter};
 
-/// The most redirections of a call: a cluster whose nodes disagree answers MOVED without end.
+/// The maximum number of redirections of a call. If the nodes of a cluster disagree, MOVED replies would never end.
 const REDIRECTS: usize = 5;
-/// An answer to another call within this part of a call's time does not show that the server still answers at its end.
+/// A reply to another call in the first 1/EARLY of a call's time does not show that the server still replies at its end.
 const EARLY: u32 = 5;
-/// A call that waited and was dropped releases its reservation a second time after this pause: the server may have granted
-/// it before it noticed that the connection was closed.
+/// When a call that waits is dropped, its reservation is released a second time after this pause: the server may grant it
+/// before it notices that the connection is closed.
 const SECOND_RELEASE: Duration = Duration::from_millis(50);
 
-/// The answer of a limiter while no server answers. Error replies are always errors, and so are calls that settle, list or
-/// look into keys.
+/// What a limiter returns while no server can be reached. Error replies always remain errors. Calls that settle, list or
+/// inspect keys always return the error.
 ///
 /// ```
 /// use redis_ratelimit_client::transport::Servers;
@@ -52,38 +52,38 @@ pub enum Unreachable {
     /// [`Error::Unreachable`].
     #[default]
     Error,
-    /// Allows what is asked, and counts nothing.
+    /// Allows every call, and counts nothing.
     Allow,
-    /// Denies what is asked.
+    /// Denies every call.
     Deny,
-    /// Asks another limiter, which also settles what it reserved.
+    /// Lets another limiter decide. It also settles what it reserved.
     Limiter(Limiter),
 }
 
-/// A function that is called with the errors of settling in the background.
+/// A function that is called with each error of settling in the background.
 pub(crate) type Hook = Arc<dyn Fn(&Error) + Send + Sync>;
 
-/// A clock that a test holds.
+/// A clock that a test sets.
 pub(crate) type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
 
-/// A limiter without its methods.
+/// The state of a limiter, which its clones share.
 pub(crate) struct Core {
     routes: Routes,
     pub unreachable: Unreachable,
     deadline: Option<Duration>,
     pub on_unsettled: Option<Hook>,
-    /// The keys in memory, if it asks those and no server.
+    /// The keys in memory, if the limiter uses those instead of a server.
     #[cfg(feature = "memory")]
     pub memory: Option<Arc<Memory>>,
 }
 
 /// The outcome of a call.
 pub(crate) enum Outcome {
-    /// The replies of the server: one, or one for each command of a transaction, or one of each node.
+    /// The replies of the server: a single one, one for each command of a transaction, or one from each node.
     Replies(Vec<Value>),
-    /// The replies of the limiter that decides in the server's place, and that limiter.
+    /// The replies of the limiter that decided in place of the server, and that limiter.
     Fallback(Vec<Value>, Limiter),
-    /// No server answered, and the call is allowed or not.
+    /// No server could be reached. The call is allowed if this is true.
     Unreached(bool),
 }
 
@@ -112,7 +112,7 @@ impl Core {
         }
     }
 
-    /// Returns the clock that a test holds, if there is one.
+    /// Returns the clock that a test sets, if there is one.
     pub fn clock(&self) -> Option<Clock> {
         #[cfg(feature = "memory")]
         return self.memory.as_ref().and_then(|memory| memory.clock());
@@ -120,7 +120,7 @@ impl Core {
         None
     }
 
-    /// Sends a call, and answers as `unreachable` says if no server does.
+    /// Sends a call. If no server can be reached, `unreachable` determines the outcome.
     pub fn send(self: &Arc<Core>, request: Request) -> PendingCall {
         #[cfg(feature = "memory")]
         if self.memory.is_some() && request.block.is_none() {
@@ -136,7 +136,7 @@ impl Core {
         PendingCall { work: Some(Work::UnderWay(work, call)), core: Arc::clone(self) }
     }
 
-    /// Decides a call without words on keys in memory.
+    /// Decides a call on keys in memory from its typed arguments, without making a command.
     #[cfg(feature = "memory")]
     pub fn decide_typed(&self, call: &TypedCall) -> Result<Reply, Error> {
         let Some(memory) = &self.memory else { return Ok(Reply::unreached(false)) };
@@ -144,7 +144,7 @@ impl Core {
         memory.decide(call).map_err(refused)
     }
 
-    /// Decides a call that does not wait on keys in memory.
+    /// Decides a call without BLOCK on keys in memory.
     #[cfg(feature = "memory")]
     fn decide(&self, request: &Request) -> Result<Outcome, Error> {
         let Some(memory) = &self.memory else { return Ok(Outcome::Unreached(false)) };
@@ -182,8 +182,7 @@ impl Core {
         }
     }
 
-    /// Returns the replies to commands on one key that are sent together, error replies among them. `unreachable` does not
-    /// apply.
+    /// Sends commands on one key together and returns their replies, error replies among them. `unreachable` does not apply.
     pub async fn send_together(
         &self,
         commands: &[Command],
@@ -231,13 +230,13 @@ impl Core {
         let replies = self.redirecting(key, &commands, false, attempt).await?;
         match replies.into_iter().last() {
             Some(Value::Array(replies)) => Ok(replies),
-            // Nothing is watched, so no server aborts it without an error.
+            // Without WATCH, EXEC never replies nil.
             _ => Ok(Vec::new()),
         }
     }
 
-    /// Returns the replies of the server that commands are for, also after redirections. An error reply to any of them means
-    /// that none was executed.
+    /// Sends commands to the server of their key, follows redirections, and returns the replies. An error reply to any of
+    /// them means that none was executed.
     async fn redirecting(
         &self,
         key: &[u8],
@@ -273,7 +272,7 @@ impl Core {
         let mut replies: Vec<Value> = vec![Value::Nil; commands.len()];
         let mut left: Vec<usize> = (0..commands.len()).collect();
         for redirects in 0..=REDIRECTS {
-            // Only those that were redirected are sent again.
+            // Only the redirected ones are sent again.
             let unanswered: Vec<_> =
                 left.iter().filter_map(|at| commands.get(*at).cloned()).collect();
             let found = self.exchange(&route, &unanswered, false, attempt).await?;
@@ -303,7 +302,7 @@ impl Core {
         Ok(replies)
     }
 
-    /// Returns one reply of each node of a cluster.
+    /// Sends a command to each node of a cluster, and returns one reply from each.
     async fn ask_each(
         &self,
         command: &Command,
@@ -323,7 +322,7 @@ impl Core {
         Ok(all)
     }
 
-    /// Returns the replies of one server, error replies among them.
+    /// Sends commands to one server, and returns the replies, error replies among them.
     async fn exchange(
         &self,
         route: &Route,
@@ -342,7 +341,7 @@ impl Core {
                 false => server.send(commands, attempt).await,
             };
         }
-        // ASKING is for one command, or for a transaction.
+        // ASKING applies to the next command, or to a whole transaction.
         let is_transaction = commands.first().is_some_and(|first| first.word(0) == Some(b"MULTI"));
         let mut all = Vec::new();
         for (at, command) in commands.iter().enumerate() {
@@ -360,7 +359,7 @@ impl Core {
         Ok(replies.map(|(_, reply)| reply).collect())
     }
 
-    /// Leaves a server that became a replica, so that the next call looks for the master again.
+    /// Closes the connections to a server that became a replica, so that the next call looks for the master again.
     fn note_read_only(&self, error: &ErrorReply, server: &Server) {
         if error.code == "READONLY" {
             server.leave();
@@ -368,8 +367,8 @@ impl Core {
         }
     }
 
-    /// Returns the error of a request that failed before its deadline. NOPOLICY is [`Error::UnknownPolicy`] only if the request
-    /// names a policy.
+    /// Returns the error of a request that failed before its deadline. NOPOLICY means [`Error::UnknownPolicy`] only if the
+    /// request names a policy.
     fn request_error(&self, error: SendError, request: &Request, attempt: &Attempt) -> Error {
         match self.send_error(error, attempt) {
             Error::Server(reply) if reply.code == "NOPOLICY" && request.has_policy => {
@@ -397,7 +396,7 @@ impl Core {
                     self.routes.failed();
                     return Error::lost(&name, &reply.to_string(), false);
                 }
-                // Redis has no code of its own for this.
+                // Redis has no error code for an unknown command.
                 let message = reply.message.to_ascii_lowercase();
                 if reply.code == "ERR" && message.starts_with("unknown command") {
                     return Error::MissingModule { server: name, reply };
@@ -456,13 +455,13 @@ impl Core {
         self.routes.failed();
         if let Some((server, _)) = attempt.target() {
             if server.breaker.failed(attempt.began, now, reason) {
-                // Its connections are as dead as the others.
+                // The other connections to this server are probably dead too.
                 server.leave();
             }
         }
     }
 
-    /// Gives back what a dropped call took. If no server answers, it ends with its period or lease.
+    /// Gives back what a dropped call took. If that fails, it counts until its period or lease ends.
     async fn undo(self: Arc<Core>, call: Arc<Call>, replies: Option<Vec<Value>>) {
         let reply = replies.as_ref().and_then(|replies| replies.first());
         let Some(undo) = call.request.undo_request(reply) else { return };
@@ -481,21 +480,21 @@ impl fmt::Debug for Core {
     }
 }
 
-/// A call that is under way.
+/// A call that has been started.
 struct Call {
     request: Request,
     attempt: Attempt,
 }
 
-/// The outcome of a call, when it is known. If this is dropped, the call is given up: it leaves its line, and what it takes
-/// all the same is given back.
+/// The future outcome of a call. Dropping it gives up the call: a call that waits leaves its line, and whatever the call
+/// takes nevertheless is given back.
 pub(crate) struct PendingCall {
     work: Option<Work>,
     core: Arc<Core>,
 }
 
 enum Work {
-    /// Decide in the process, when this is polled.
+    /// The call is decided in the process when the future is polled.
     #[cfg(feature = "memory")]
     Decide(Request),
     UnderWay(BoxFuture<'static, Result<Outcome, Error>>, Arc<Call>),
@@ -521,18 +520,18 @@ impl Future for PendingCall {
 
 impl Drop for PendingCall {
     fn drop(&mut self) {
-        // What is decided in the process is not begun before it is polled.
+        // A call that is decided in the process takes nothing before it is polled.
         let Some(Work::UnderWay(mut work, call)) = self.work.take() else { return };
         let is_sent = call.attempt.is_sent.load(Relaxed);
         if !is_sent || matches!(call.request.undo, Undo::Nothing) {
             return;
         }
-        // Without a runtime nothing is under way.
+        // Giving back needs a runtime. Without one, what the call took counts until its period or lease ends.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let core = Arc::clone(&self.core);
         runtime.spawn(async move {
             let outcome = if call.request.block.is_some() {
-                // A reply that has arrived already is read before its connection is closed.
+                // Read a reply that has already arrived before the connection is closed.
                 yield_now().await;
                 let polled =
                     std::future::poll_fn(|context| Poll::Ready(work.as_mut().poll(context)));
@@ -547,7 +546,7 @@ impl Drop for PendingCall {
             call.attempt.drop_link();
             let replies = match outcome {
                 Some(Ok(Outcome::Replies(replies))) => Some(replies),
-                // Another limiter decided: what it took ends with its period or lease.
+                // Another limiter decided. What it took counts until its period or lease ends.
                 Some(Ok(Outcome::Fallback(..) | Outcome::Unreached(_))) => return,
                 Some(Err(error)) if error.code().is_some() => return,
                 _ => None,

@@ -1,4 +1,5 @@
-//! A limit that is decided in the process: sends what its leases ask for, and answers the calls that wait. See `leases`.
+//! A limit that is decided in the process: sends the rounds of its leases, and wakes the calls that wait for them. See
+//! `leases`.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -12,11 +13,11 @@ use crate::leases::{Clock, IsSemaphore, Leases, Refused, Round, Spent, Terms};
 use crate::transport::Value;
 use crate::{process, Error, Id, Limiter, Reply, Window};
 
-/// The rounds that a take waits for before it gives up because others spend what arrives.
+/// The number of rounds after which a take gives up, because others spend what arrives.
 const ROUNDS: usize = 20;
 /// The default lease.
 const LEASE: Duration = Duration::from_millis(100);
-/// The number of times that closing tries to settle.
+/// The number of attempts to settle when closing.
 const TRIES: u64 = 3;
 
 /// The clocks that decide when a lease ends.
@@ -24,12 +25,12 @@ enum Clocks {
     System {
         start: Instant,
     },
-    /// A test's, for both.
+    /// The clock of a test, used as both clocks.
     Set(crate::core::Clock),
 }
 
 fn as_ns(length: Duration) -> i64 {
-    // Faster than `as_nanos`, which has 128 bits.
+    // Faster than `as_nanos`, which uses 128 bits.
     let ns = length.as_secs().saturating_mul(1_000_000_000);
     i64::try_from(ns.saturating_add(length.subsec_nanos().into())).unwrap_or(i64::MAX)
 }
@@ -58,15 +59,15 @@ impl Clock for Clocks {
 
 struct State {
     leases: Leases,
-    /// True while a task carries out what the leases ask for.
+    /// True while a worker task is running.
     has_worker: bool,
-    /// The runtime of that task if a take that needs it is made outside of a runtime.
+    /// The runtime to start the worker in if a take that needs it is called outside of a runtime.
     runtime: Option<Handle>,
-    /// The number of failures after which a closed limit stops trying to settle. `None` while it is open.
+    /// The number of failures at which a closed limit stops trying to settle; `None` while it is open.
     last_failure: Option<u64>,
 }
 
-/// The batches of one process. A forked child has its own, as its parent's are not the child's to spend.
+/// The leases of one process. A forked child has its own, because only its parent may spend the parent's.
 struct Process {
     id: u32,
     state: Mutex<State>,
@@ -113,7 +114,7 @@ impl Shared {
         }
     }
 
-    /// Returns what this process holds.
+    /// Returns the leases of this process.
     #[inline]
     fn current(&self) -> Result<&Process, Error> {
         if self.first.id == process::id() {
@@ -140,7 +141,7 @@ impl Shared {
         error.is_unreachable() && !matches!(self.core.unreachable, Unreachable::Error)
     }
 
-    /// Answers a take that the server did not answer.
+    /// Returns the result of a take for which the server could not be reached, as `unreachable` says.
     async fn instead_of(&self, error: Error, quantity: u64) -> Result<Reply, Error> {
         if !self.is_forgiven(&error) {
             return Err(error);
@@ -160,7 +161,8 @@ impl Shared {
         }
     }
 
-    /// Starts the task that carries out what the leases ask for, if there is anything. Returns false without a runtime.
+    /// Starts or wakes the worker if the leases have something to send. Returns false if that needs a runtime and there is
+    /// none.
     fn wake(self: &Arc<Shared>, process: &Process, mut state: MutexGuard<'_, State>) -> bool {
         if !state.leases.take_due() {
             return true;
@@ -173,7 +175,7 @@ impl Shared {
             return false;
         };
         state.has_worker = true;
-        // A runtime that is shutting down drops the task, and the task's end takes the lock.
+        // A runtime that is shutting down drops the task at once, and dropping the task takes the lock.
         drop(state);
         let worker = Worker { shared: Arc::clone(self), round: None, is_done: false };
         runtime.spawn(worker.work());
@@ -181,12 +183,12 @@ impl Shared {
     }
 }
 
-/// The task that carries out what the leases ask for, until there is nothing more to do.
+/// The task that sends the rounds of the leases, until there is nothing more to do.
 struct Worker {
     shared: Arc<Shared>,
     /// The round that is under way.
     round: Option<Round>,
-    /// True once it has ended by itself.
+    /// True if it ended because there was nothing more to do.
     is_done: bool,
 }
 
@@ -242,7 +244,7 @@ impl Worker {
 }
 
 impl Drop for Worker {
-    /// Reports that the runtime was shut down, unless the task had ended.
+    /// Reports that the runtime was shut down, unless the task ended by itself.
     fn drop(&mut self) {
         if self.is_done {
             return;
@@ -257,9 +259,9 @@ impl Drop for Worker {
 
 /// A limit that is decided in the process, see [`Limiter::local`](crate::Limiter::local).
 ///
-/// Threads and tasks may share it. Its work with the server runs in a task of the tokio runtime in which it is used. Without
-/// a runtime nothing is settled, and what is held counts as spent. A child made by fork(2) holds nothing of its parent's,
-/// and needs a runtime of its own.
+/// Threads and tasks may share it. It talks to the server in a task of the tokio runtime in which it is used. Without a
+/// runtime nothing is settled, and what is held counts as spent. After fork(2), the child holds nothing of its parent's, and
+/// needs its own runtime.
 ///
 /// When it is dropped, what it holds is settled in the background; [`Local::close`] waits for that.
 ///
@@ -288,9 +290,9 @@ impl std::fmt::Debug for Local {
 }
 
 impl Limiter {
-    /// Creates a limit that is decided in the process, for a window: a [`Local`] reserves a batch of the window, decides by
-    /// itself in less than a microsecond while the lease of the batch lasts, and settles what it spent together with the
-    /// next batch. Over all processes no period ever has more than the limit.
+    /// Creates a limit that is decided in the process, for a window. A [`Local`] reserves a batch of the window, decides by
+    /// itself in less than a microsecond while the batch's lease lasts, and settles what it spent when it reserves the next
+    /// batch. All processes together never spend more than the limit in any period.
     ///
     /// A process that dies loses its batch for the whole period. A batch is the amount expected within half a lease, so use
     /// short leases for long periods.
@@ -365,7 +367,7 @@ impl LocalBuilder<'_> {
         self
     }
 
-    /// Leaves at least this much for others.
+    /// Sets the quantity that must remain for others; the default is 0.
     ///
     /// ```
     /// # use redis_ratelimit_client::{MemoryLimiter, Window};
@@ -409,8 +411,8 @@ impl LocalBuilder<'_> {
 }
 
 impl Local {
-    /// Decides immediately. If the server must be asked, it returns `None` and starts to ask. A caller may try any number of
-    /// times: what it asks for counts as demand when it is decided.
+    /// Decides immediately. If the server must be asked, returns `None` and starts to ask. You can call it any number of
+    /// times: a quantity counts as demand once, when it is decided.
     ///
     /// `limit`, `remaining` and `reset_after` of the reply are from the server's last reply.
     ///
@@ -441,7 +443,7 @@ impl Local {
         }
     }
 
-    /// Spends of the first batch; `None` if that is not enough.
+    /// Spends from the first batch. Returns `None` if that is not enough.
     #[inline]
     fn spend(&self, quantity: u64) -> Result<Option<Spent>, Error> {
         if quantity == 0 {
@@ -449,7 +451,7 @@ impl Local {
         }
         let process = self.shared.current()?;
         let mut state = process.lock();
-        // The lock comes first, so that nothing is settled between the look at the clock and the decision.
+        // The lock is taken before the clock is read, so that nothing is settled between the reading and the decision.
         let spent = state.leases.spend(quantity, false, &self.shared.clocks);
         if spent.is_some() && state.leases.is_due() {
             self.shared.wake(process, state);
@@ -460,7 +462,7 @@ impl Local {
     fn try_take_slowly(&self, quantity: u64, wants: bool) -> Result<Option<Reply>, Error> {
         let process = self.shared.current()?;
         let mut state = process.lock();
-        // The lock comes first, so that nothing is settled between the look at the clock and the decision.
+        // The lock is taken before the clock is read, so that nothing is settled between the reading and the decision.
         let taken = state.leases.take(quantity, false, &self.shared.clocks);
         let reply = taken.map_err(|IsSemaphore| Error::lease_of_semaphore())?;
         if reply.is_none() && wants {
@@ -475,13 +477,13 @@ impl Local {
 
     /// Decides in the process if it holds enough, and otherwise asks the server.
     ///
-    /// Dropping the future gives up the wait. What was fetched for it is there for others, and given back when its lease
+    /// Dropping the future stops waiting. What was fetched for it can be spent by others, and is given back when its lease
     /// ends.
     ///
     /// # Errors
     ///
-    /// As [`Local::try_take`]; [`Error::NoRuntime`] if there is none to ask the server in; an error reply of the server; and
-    /// what `unreachable` says while no server answers.
+    /// Those of [`Local::try_take`], [`Error::NoRuntime`] if the server must be asked outside of a runtime, error replies of
+    /// the server, and [`Error::Unreachable`] unless the limiter's `unreachable` replaces it.
     ///
     /// ```
     /// # use redis_ratelimit_client::{MemoryLimiter, Window};
@@ -502,7 +504,7 @@ impl Local {
         }
         match self.try_take_slowly(quantity, false)? {
             Some(reply) => Ok(reply),
-            // In a box, so that the future of a decision stays small.
+            // Boxed, so that the future of a decision in the process stays small.
             None => Box::pin(self.ask(quantity)).await,
         }
     }
@@ -538,7 +540,7 @@ impl Local {
         Ok(outrun)
     }
 
-    /// Waits until the worker has reached this state.
+    /// Waits until the worker has reached a state.
     async fn until(
         &self,
         process: &Process,
@@ -553,7 +555,7 @@ impl Local {
         }
     }
 
-    /// Returns whether this state is reached. If it is not, makes sure that a worker runs.
+    /// Returns whether a state is reached. If it is not, ensures that a worker is running.
     fn is_over(
         &self,
         process: &Process,
@@ -564,7 +566,7 @@ impl Local {
             return Ok(true);
         }
         if !state.has_worker {
-            // The runtime of the last one has ended.
+            // The runtime of the last worker was shut down.
             state.leases.set_due();
         }
         match self.shared.wake(process, state) {
@@ -627,7 +629,7 @@ fn begin_closing(state: &mut State) {
 
 impl Drop for Local {
     fn drop(&mut self) {
-        // In a child that never used it there is nothing to settle.
+        // A child that never used it has nothing to settle.
         let Ok(process) = self.shared.current() else { return };
         let mut state = process.lock();
         begin_closing(&mut state);

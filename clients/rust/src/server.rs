@@ -1,4 +1,4 @@
-//! One server: its connections, and how it answered before.
+//! One server, its connections and its breaker.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,43 +15,43 @@ use crate::transport::{
     Address, Command, Connection, ErrorReply, Failure, FailureKind, Transport, Value,
 };
 
-/// The most calls that are under way on a connection. Others wait, and are not sent if they are given up.
+/// The maximum number of calls in flight on a connection. Further calls wait, and are not sent if they are given up.
 const MOST_UNDER_WAY: usize = 256;
-/// The most connections for waiting calls that are kept for the next such call.
+/// The maximum number of idle connections that are kept for calls with BLOCK.
 const MOST_SPARE: usize = 16;
-/// The pauses between two tries to connect to a server that hangs up: each is twice as long as the one before.
+/// The pauses between attempts to connect to a server that hangs up. Each pause is twice as long as the one before.
 const LEAST_PAUSE: Duration = Duration::from_millis(10);
 const MOST_PAUSE: Duration = Duration::from_millis(100);
-/// A server that hangs up is taken to be full if it said so within this time.
+/// If a server hangs up, it is assumed to be full if it reported that within this time.
 const FULL: Duration = Duration::from_secs(1);
-/// The longest attempt to connect of a limiter without a deadline.
+/// The time limit for connecting if the limiter has no deadline.
 const LONG_ATTEMPT: Duration = Duration::from_secs(5);
-/// The longest attempt to connect of any limiter.
+/// The time limit for connecting with any deadline.
 const DAY: Duration = Duration::from_secs(86_400);
-/// Turns of the runtime in which a reply that has arrived is read: one reads from the network, the next hands it on.
+/// Yields to the runtime that it takes to read a reply that has arrived: one task reads it, and another receives it.
 const TURNS: usize = 3;
-/// The pause before sentinels are asked again after none answered.
+/// The pause before asking the sentinels again after none replied.
 const SENTINEL_PAUSE: Duration = Duration::from_millis(500);
 
-/// The reason why a call got no reply, or an error reply.
+/// The reason why sending failed, or an error reply.
 #[derive(Clone, Debug)]
 pub(crate) enum SendError {
     /// An error reply.
     Reply(ErrorReply),
-    /// The server did not let the client in.
+    /// The server rejected the login.
     Login(String),
-    /// The server has no connection to give.
+    /// The server has reached its maximum number of clients.
     Full,
     /// There is no connection, or it was lost.
     Lost(String),
     /// No server listens.
     Refused(String),
-    /// Calls before this one failed, so this one was not sent.
+    /// Nothing was sent, because earlier calls failed.
     BreakerOpen,
 }
 
 impl SendError {
-    /// Returns whether another try to connect may succeed.
+    /// Returns whether connecting again may succeed.
     fn is_transient(&self) -> bool {
         matches!(self, SendError::Full | SendError::Lost(_))
     }
@@ -69,13 +69,13 @@ impl From<Failure> for SendError {
     }
 }
 
-/// Returns whether a server refuses more connections. It has no error code for this.
+/// Returns whether a message says that the server has reached its maximum number of clients. There is no error code for it.
 fn is_full(text: &str) -> bool {
     text.contains("max number of clients reached")
 }
 
-/// Returns whether an error reply means that no call can be served now: the server loads its data, a replica has no master,
-/// a slot of a cluster has no master, or a slot moves with only some of a call's keys.
+/// Returns whether an error reply means that the server cannot handle the call now: it is loading its data, the replica or
+/// the slot has no master, or only some of the call's keys have moved to another node.
 pub(crate) fn is_nobody_served(reply: &ErrorReply) -> bool {
     matches!(reply.code.as_str(), "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN")
 }
@@ -84,9 +84,9 @@ pub(crate) fn is_nobody_served(reply: &ErrorReply) -> bool {
 pub(crate) struct Link {
     connection: Arc<dyn Connection>,
     opened: Instant,
-    /// The time of the last reply, in microseconds since it was opened.
+    /// The time of the last reply, in microseconds since the connection was opened.
     answered: AtomicU64,
-    /// True once no call is to be sent on it any more.
+    /// True if no more calls are sent on it.
     is_retired: AtomicBool,
 }
 
@@ -125,14 +125,14 @@ impl Link {
 /// The result of an attempt to open the shared connection; `None` while it runs.
 type Opening = watch::Receiver<Option<Result<Arc<Link>, SendError>>>;
 
-/// Finds the master of a service.
+/// The sentinels of a service.
 pub(crate) struct Sentinels {
     pub service: String,
-    /// The sentinels, of which the one that answered last is asked first.
+    /// The sentinel that replied last comes first.
     pub all: Vec<Arc<dyn Transport>>,
 }
 
-/// One server, or the master that sentinels name.
+/// One server, or the master that the sentinels name.
 pub(crate) struct Server {
     name: String,
     transport: Arc<dyn Transport>,
@@ -143,7 +143,7 @@ pub(crate) struct Server {
     permits: Semaphore,
     state: Mutex<State>,
     deadline: Option<Duration>,
-    /// The longest that an attempt to connect takes.
+    /// The time limit for connecting.
     patience: Duration,
 }
 
@@ -157,7 +157,7 @@ struct State {
     connect_error: Option<String>,
     /// The address of the master, from a sentinel.
     master: Option<Address>,
-    /// The time until which no sentinel is asked, as none answered.
+    /// No sentinel is asked before this time, as none replied.
     silent_until: Option<Instant>,
 }
 
@@ -199,7 +199,7 @@ impl Server {
         }
     }
 
-    /// Returns the host to use for a node of a cluster that does not know its own.
+    /// Returns the host to use for a cluster node that does not know its own host.
     pub fn host(&self) -> String {
         match &self.address {
             Some(address) => address.host.clone(),
@@ -211,7 +211,7 @@ impl Server {
         self.sentinels.is_some()
     }
 
-    /// Returns whether the server said a moment ago that it has no connection to give.
+    /// Returns whether the server recently reported that it has reached its maximum number of clients.
     pub fn is_full(&self) -> bool {
         self.state().full_at.is_some_and(|at| at.elapsed() < FULL)
     }
@@ -221,7 +221,7 @@ impl Server {
         self.state().connect_error.clone()
     }
 
-    /// Sends commands on the connection that all calls share. Waits if many calls are under way.
+    /// Sends commands on the shared connection. Waits if too many calls are in flight.
     pub async fn send(
         self: &Arc<Self>,
         commands: &[Command],
@@ -237,7 +237,7 @@ impl Server {
             };
             attempt.set_link(self, &link);
             match link.send(commands, &attempt.is_sent).await {
-                // The server had closed it while it was idle.
+                // The server had closed the idle connection.
                 Err(Failure { kind: FailureKind::NotSent, .. }) => self.retire(&link),
                 Err(failure) => {
                     self.retire(&link);
@@ -251,7 +251,8 @@ impl Server {
         }
     }
 
-    /// Sends commands of which one may wait, on a separate connection. It is closed if the call is given up.
+    /// Sends commands, one of which has BLOCK, on a connection of their own. If the call is given up, the connection is
+    /// closed.
     pub async fn send_alone(
         self: &Arc<Self>,
         commands: &[Command],
@@ -261,7 +262,7 @@ impl Server {
             let spare = self.state().spare.pop();
             let link = match spare {
                 Some(link) => link,
-                // A call that waits without end does not wait so for a connection.
+                // A call without a deadline (BLOCK 0) still has a time limit for connecting.
                 None => self.open_patiently(after(self.deadline.unwrap_or(self.patience))).await?,
             };
             attempt.set_link(self, &link);
@@ -280,7 +281,7 @@ impl Server {
         }
     }
 
-    /// Returns the reply to one command on a connection that is opened for it alone.
+    /// Sends one command on a new connection, and returns the reply.
     pub async fn ask_once(&self, command: Command) -> Result<Value, SendError> {
         let connection = self.transport.connect(self.address.clone()).await?;
         let replies = connection.send(&[command]).await?;
@@ -292,7 +293,7 @@ impl Server {
         self.state().link.clone()
     }
 
-    /// Sends no more calls on a connection. Those that are under way on it may finish.
+    /// Stops sending calls on a connection. Calls in flight may finish.
     pub fn retire(&self, link: &Arc<Link>) {
         link.is_retired.store(true, Relaxed);
         let mut state = self.state();
@@ -301,7 +302,7 @@ impl Server {
         }
     }
 
-    /// Closes all connections, as the server was silent or became a replica.
+    /// Stops sending calls on all connections, because the server did not reply or became a replica.
     pub fn leave(&self) {
         let mut state = self.state();
         for link in state.link.take().into_iter().chain(state.spare.drain(..)) {
@@ -310,18 +311,18 @@ impl Server {
         state.master = None;
     }
 
-    /// Opens the shared connection, once for all calls that want it. A task does it, as connecting may take longer than the
-    /// deadline of a call.
+    /// Opens the shared connection, once for all calls that need it. A task connects, because that may take longer than a
+    /// call's deadline.
     async fn opened(self: &Arc<Self>) -> Result<Arc<Link>, SendError> {
         loop {
             let mut opening = self.opening();
             let outcome = opening.wait_for(Option::is_some).await;
             let outcome = outcome.map(|outcome| outcome.clone());
             match outcome {
-                // The next attempt may go better, and the call ends at its deadline.
+                // Try again: the next attempt may succeed, and the deadline ends the call.
                 Ok(Some(Err(error))) if error.is_transient() && self.deadline.is_some() => {}
                 Ok(Some(result)) => return result,
-                // The runtime of the task has ended: another one opens it.
+                // The runtime of the task was shut down. Start another task.
                 _ => self.state().opening = None,
             }
         }
@@ -352,7 +353,7 @@ impl Server {
         opening
     }
 
-    /// Opens a connection. A server that accepts one and hangs up at once is asked again while there is time.
+    /// Opens a connection. If the server accepts it and hangs up immediately, tries again until the time limit.
     async fn open_patiently(&self, until: Instant) -> Result<Arc<Link>, SendError> {
         let mut pause = LEAST_PAUSE;
         loop {
@@ -370,7 +371,7 @@ impl Server {
         }
     }
 
-    /// Connects, and asks the server whether it serves calls.
+    /// Connects, and checks that the server can handle calls.
     async fn open(&self) -> Result<Link, SendError> {
         let address = match self.sentinels {
             Some(_) => Some(self.locate().await?),
@@ -397,14 +398,14 @@ impl Server {
                 Err(SendError::Login(error.to_string()))
             }
             Some(Value::Error(error)) if is_nobody_served(&error) => Err(SendError::Reply(error)),
-            // A user without permission to send PING may send other commands.
+            // A user who may not send PING may be allowed to send other commands.
             Some(_) => Ok(Link::new(connection)),
             None => Err(no_reply()),
         }
     }
 
-    /// Returns the address of the master. Each new connection asks, as it may have changed. If no sentinel answers, it is
-    /// the last address.
+    /// Asks the sentinels for the address of the master, which may have changed since the last connection. If none replies,
+    /// returns the last known address.
     async fn locate(&self) -> Result<Address, SendError> {
         let Some(sentinels) = &self.sentinels else { return Err(not_connected()) };
         let (service, all) = {
@@ -421,7 +422,7 @@ impl Server {
         };
         let mut command = Command::new("SENTINEL");
         command.arg(b"GET-MASTER-ADDR-BY-NAME").arg(service.as_bytes());
-        // Time is left for the others, and for the way to the master.
+        // Leave time for the other sentinels, and for connecting to the master.
         let each = self.patience.checked_div(4).unwrap_or_default();
         let mut reason = format!("no sentinel knows the master of {service}");
         for (at, sentinel) in all.iter().enumerate() {
@@ -446,15 +447,15 @@ impl Server {
             }
         }
         let Some(master) = last_master else { return Err(SendError::Lost(reason)) };
-        // A server that is no master any more says so.
+        // If that server is no longer the master, it replies READONLY.
         self.state().silent_until = Some(after(SENTINEL_PAUSE));
         Ok(master)
     }
 
-    /// Lets one call at a time ask whether the server is back, while the breaker is open. Returns `Ok` if it is.
+    /// Checks whether the server is back, while the breaker is open. One call at a time does this. Returns `Ok` if it is.
     ///
-    /// The call that began the probe is answered at its deadline like any other. The probe goes on: to connect may take
-    /// longer than a deadline, and what it has connected is there for the calls that follow.
+    /// The call that starts the probe still ends at its deadline. The probe continues, because connecting may take longer
+    /// than that, and later calls use its connection.
     pub async fn probe(self: &Arc<Self>) -> Result<(), SendError> {
         if !self.breaker.may_probe(Instant::now()) {
             return Err(SendError::BreakerOpen);
@@ -479,7 +480,7 @@ impl Server {
             }
             drop(guard);
         });
-        // The task does not panic, and its runtime may have ended.
+        // The task does not panic. It fails only if its runtime was shut down.
         let _ = probing.await;
         if self.breaker.is_open() {
             return Err(SendError::Lost(self.breaker.reason()));
@@ -488,7 +489,7 @@ impl Server {
     }
 }
 
-/// Ends a probe, also where its runtime ends before it does.
+/// Ends a probe when it is dropped, even if the runtime shuts down first.
 pub(crate) struct ProbeGuard<'a>(pub &'a Breaker);
 
 impl Drop for ProbeGuard<'_> {
@@ -497,7 +498,7 @@ impl Drop for ProbeGuard<'_> {
     }
 }
 
-/// Returns the time that is this far ahead, at most a day.
+/// Returns the time `length` from now, or a day from now if that is earlier.
 fn after(length: Duration) -> Instant {
     let now = Instant::now();
     now.checked_add(length.min(DAY)).unwrap_or(now)
@@ -511,7 +512,7 @@ fn no_reply() -> SendError {
     SendError::Lost("no reply".into())
 }
 
-/// Reads the host and the port that a sentinel answers.
+/// Parses the host and the port in a sentinel's reply.
 fn address_of(value: &Value) -> Option<Address> {
     let Value::Array(elements) = value else { return None };
     let [Value::Bytes(host), port] = elements.as_slice() else { return None };
@@ -526,11 +527,11 @@ fn address_of(value: &Value) -> Option<Address> {
 /// The server that a call is sent to, and the connection that it was sent on.
 type Target = (Arc<Server>, Option<Arc<Link>>);
 
-/// The state of a call while it is under way.
+/// The progress of a call.
 pub(crate) struct Attempt {
     pub began: Instant,
     pub until: Option<Instant>,
-    /// True once something was sent, which may have been executed.
+    /// True if something was sent, so the server may have executed it.
     pub is_sent: AtomicBool,
     target: Mutex<Option<Target>>,
 }
@@ -572,8 +573,8 @@ impl Attempt {
     }
 }
 
-/// Polls a future until a time, and for some turns of the runtime after that: in a program that was busy, timers fire before
-/// what has arrived is read.
+/// Polls a future until a deadline, and a few more times after it: if the program was busy, the timer fires before a reply
+/// that has already arrived is read.
 pub(crate) async fn bounded<T>(
     until: Option<Instant>,
     mut work: Pin<&mut (impl Future<Output = T> + Send)>,

@@ -1,4 +1,4 @@
-//! The server that a call is for: the only one, or the node of a cluster that has the key's slot.
+//! Finds the server to send a call to: the only one, or the cluster node that serves the key's slot.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,15 +12,15 @@ use crate::server::{Attempt, ProbeGuard, SendError, Sentinels, Server};
 use crate::transport::{Address, Command, ErrorReply, Kind, Servers, Transport, Value};
 use crate::Error;
 
-/// The time between two readings of the table of slots.
+/// The shortest time between two reads of the slot table.
 const PAUSE: Duration = Duration::from_millis(500);
 const SLOTS: usize = 16384;
 
-/// The server that a call is for.
+/// The server to send a call to.
 #[derive(Clone)]
 pub(crate) struct Route {
     pub server: Arc<Server>,
-    /// True if ASKING must come first, as the call's key moves to this server.
+    /// True if ASKING must be sent first, because the key's slot is moving to this server.
     pub asking: bool,
 }
 
@@ -46,7 +46,7 @@ impl Routes {
         }
     }
 
-    /// Returns the server that a call for a key is sent to.
+    /// Returns the server of a key.
     pub async fn find(&self, key: &[u8], attempt: &Attempt) -> Result<Arc<Server>, SendError> {
         match self {
             Routes::One(server) => Ok(Arc::clone(server)),
@@ -62,10 +62,10 @@ impl Routes {
         }
     }
 
-    /// Returns the server to send a call to that `server` refused; `None` if the refusal is the answer.
+    /// Returns where to send a call again after an error reply of `server`; `None` if the error is final.
     pub fn redirected(&self, error: &ErrorReply, server: &Arc<Server>) -> Option<Route> {
         match self {
-            // The master became a replica. It has not carried the call out.
+            // The master became a replica. It did not execute the call.
             Routes::One(server) => (error.code == "READONLY" && server.has_sentinels())
                 .then(|| Route { server: Arc::clone(server), asking: false }),
             Routes::Cluster(cluster) => cluster.redirected(error, server),
@@ -79,7 +79,7 @@ impl Routes {
         }
     }
 
-    /// Returns whether commands for these keys may be one step.
+    /// Returns whether a transaction can have all these keys.
     pub fn are_in_one_slot<'a>(&self, mut keys: impl Iterator<Item = &'a [u8]>) -> bool {
         match self {
             Routes::One(_) => true,
@@ -91,16 +91,16 @@ impl Routes {
     }
 }
 
-/// The nodes of a cluster. The table of slots is read again when a node says MOVED or does not answer.
+/// The nodes of a cluster. The slot table is read again when a node replies MOVED or does not reply.
 pub(crate) struct Cluster {
-    /// A node that was given, which has the settings of all.
+    /// The first of the given nodes. Its settings apply to all nodes.
     first: Arc<dyn Transport>,
     others: Vec<Arc<dyn Transport>>,
     deadline: Option<Duration>,
     state: Mutex<State>,
-    /// For a cluster of which no node answers while its slots are not known yet.
+    /// Opens if no node can be reached before the slots are known.
     breaker: Breaker,
-    /// One call at a time reads the table.
+    /// One call at a time reads the slot table.
     reading: tokio::sync::Mutex<()>,
 }
 
@@ -183,7 +183,7 @@ impl Cluster {
         server
     }
 
-    /// Reads the table of slots, unless another call does. One that has no table yet waits for it.
+    /// Reads the slot table, unless another call is reading it. Waits for that call only if there is no table yet.
     async fn refresh(&self, attempt: &Attempt) -> Result<(), SendError> {
         let has_table = !self.state().slots.is_empty();
         let reading = match self.reading.try_lock() {
@@ -221,7 +221,7 @@ impl Cluster {
     }
 
     async fn read(&self, attempt: &Attempt) -> Result<(), SendError> {
-        // Those that answered are asked first.
+        // Ask the nodes first that replied last.
         let mut nodes: Vec<_> = self.state().servers.values().cloned().collect();
         nodes.sort_by_key(|server| {
             (server.breaker.has_failed(), std::cmp::Reverse(server.breaker.answered_at()))
@@ -262,7 +262,7 @@ impl Cluster {
             let [host, port, ..] = array(master)? else {
                 return Err(Error::unexpected("a node", master));
             };
-            // A node that does not know its own name means the one that was asked.
+            // A node that does not know its own host sends an empty one. It is the host that was asked.
             let host = match bytes(host) {
                 Ok(host) if !host.is_empty() => String::from_utf8_lossy(host).into_owned(),
                 _ => asked.host(),
@@ -286,14 +286,14 @@ fn slot_number(value: &Value) -> Result<usize, Error> {
     slot.ok_or_else(|| Error::unexpected("a slot", value))
 }
 
-/// An end for one of several tries: what is left is shared with those that follow.
+/// Returns the deadline for asking one of several nodes: half of the time that is left, so that the next can be asked too.
 fn half_until(attempt: &Attempt) -> Option<Instant> {
     let now = Instant::now();
     let left = attempt.until?.saturating_duration_since(now);
     now.checked_add(left.checked_div(2)?)
 }
 
-/// The slot of a key: CRC16 of what stands between the first braces, if anything does.
+/// Returns the slot of a key: the CRC16 of its hash tag, or of the whole key if it has none.
 pub(crate) fn slot_of(key: &[u8]) -> usize {
     let tag = || {
         let begin = key.iter().position(|byte| *byte == b'{')?.checked_add(1)?;

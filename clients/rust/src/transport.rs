@@ -1,8 +1,8 @@
-//! The way of commands to a server. Everything else in this crate is built on the two traits here.
+//! Connections to servers. The rest of this crate sends its commands through the two traits in this module.
 //!
-//! [`Servers`] are the servers that a limiter asks. With the feature `redis`, which is on by default, it is made of what the
-//! crate [redis](https://docs.rs/redis) connects to; with the feature `fred` it can be made of a configuration of the crate
-//! [fred](https://docs.rs/fred). Another client library needs an implementation of [`Transport`] and [`Connection`].
+//! [`Servers`] are the servers that a limiter asks. With the feature `redis`, which is on by default, create them from URLs
+//! or connection settings of the crate [redis](https://docs.rs/redis); with the feature `fred`, from a configuration of the
+//! crate [fred](https://docs.rs/fred). For another client library, implement [`Transport`] and [`Connection`].
 
 use std::fmt;
 use std::future::Future;
@@ -48,7 +48,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// Opens connections to a server, with the settings that it was made with.
+/// Opens connections to a server. It contains the settings, such as the password.
 ///
 /// ```
 /// use redis_ratelimit_client::transport::*;
@@ -88,10 +88,10 @@ impl fmt::Display for Address {
 /// # }
 /// ```
 pub trait Transport: Send + Sync + 'static {
-    /// Opens a connection, logs in and selects the database. `address` takes the place of the host and the port of the
-    /// settings, for the nodes of a cluster and the master that Sentinel names.
+    /// Opens a connection, logs in and selects the database. `address` replaces the host and the port in the settings, for
+    /// the nodes of a cluster and the master that Sentinel names.
     ///
-    /// The future is dropped if it takes too long. It must not try again by itself, nor must the connection.
+    /// The future is dropped if it takes too long. Neither the future nor the connection may try to connect again.
     fn connect(
         &self,
         address: Option<Address>,
@@ -100,11 +100,11 @@ pub trait Transport: Send + Sync + 'static {
     /// Returns the name of the server for error messages: host and port, or a path.
     fn name(&self) -> String;
 
-    /// Returns the host of the settings, to be used for nodes of a cluster that do not know their own.
+    /// Returns the host in the settings. It is used for cluster nodes that do not know their own host.
     fn host(&self) -> String;
 }
 
-/// An open connection, on which several calls may be under way. It is closed when it is dropped.
+/// An open connection. Several calls may be in flight on it. Dropping it closes it.
 ///
 /// ```
 /// use redis_ratelimit_client::transport::{BoxFuture, Command, Connection, Failure, Value};
@@ -127,14 +127,13 @@ pub trait Transport: Send + Sync + 'static {
 /// # }
 /// ```
 pub trait Connection: Send + Sync + 'static {
-    /// Sends commands, without others between them, and returns one reply for each. An error reply is a
-    /// [`Value::Error`].
+    /// Sends commands, with no others between them, and returns one reply for each. An error reply is a [`Value::Error`].
     ///
-    /// If the future is dropped, the replies are ignored when they arrive, and the connection goes on to work.
+    /// If the future is dropped, the replies are ignored when they arrive, and the connection stays usable.
     fn send<'a>(&'a self, commands: &'a [Command]) -> BoxFuture<'a, Result<Vec<Value>, Failure>>;
 }
 
-/// The reason why a connection could not be opened, or brought no reply.
+/// The reason why a connection could not be opened, or why commands got no reply.
 ///
 /// ```
 /// # use redis_ratelimit_client::transport::*;
@@ -209,11 +208,11 @@ pub struct Failure {
 pub enum FailureKind {
     /// No server listens at the address.
     Refused,
-    /// The server did not let the client in: a wrong password, or settings that it does not accept.
+    /// The server rejected the login, because the password or other settings are wrong.
     Login,
     /// The connection was closed before anything was sent.
     NotSent,
-    /// The connection was lost. What was sent may have been executed.
+    /// The connection was lost. The server may have executed what was sent.
     Lost,
 }
 
@@ -254,12 +253,12 @@ impl Command {
         self.arg_parts(&[argument])
     }
 
-    /// Adds an argument that is made of parts.
+    /// Adds an argument that consists of several parts.
     pub(crate) fn arg_parts(&mut self, parts: &[&[u8]]) -> &mut Command {
         for part in parts {
             self.bytes.extend_from_slice(part);
         }
-        // A command of 4 GiB is beyond what a server accepts.
+        // No server accepts a command of 4 GiB.
         self.ends.push(u32::try_from(self.bytes.len()).unwrap_or(u32::MAX));
         self
     }
@@ -269,13 +268,13 @@ impl Command {
         self.number_with_unit(number, "")
     }
 
-    /// Adds a decimal number that a unit follows.
+    /// Adds a decimal number followed by a unit.
     pub(crate) fn number_with_unit(&mut self, number: impl Into<i128>, unit: &str) -> &mut Command {
         let number: i128 = number.into();
         let mut digits = [0; 40];
         let mut begin = digits.len();
         let mut rest = number.unsigned_abs();
-        // Nearly all numbers are small, and 128 bits are slow to divide.
+        // Nearly all numbers fit into 64 bits, and dividing 128 bits is slow.
         while rest > u128::from(u64::MAX) {
             begin = put_digit(&mut digits, begin, (rest % 10) as u8);
             rest /= 10;
@@ -308,7 +307,7 @@ impl Command {
         self.bytes.get(begin..end)
     }
 
-    /// Returns the number of bytes of all words together.
+    /// Returns the total number of bytes of all words.
     pub fn size(&self) -> usize {
         self.bytes.len()
     }
@@ -323,7 +322,7 @@ fn put_digit(digits: &mut [u8], before: usize, digit: u8) -> usize {
 }
 
 impl fmt::Display for Command {
-    /// The words with blanks between them.
+    /// Writes the words, separated by spaces.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, word) in self.words().enumerate() {
             let blank = if at == 0 { "" } else { " " };
@@ -393,7 +392,7 @@ pub enum Value {
     Error(ErrorReply),
 }
 
-/// An error reply. It begins with a code, which decides what it means.
+/// An error reply. It begins with a code that says what kind of error it is.
 ///
 /// ```
 /// use redis_ratelimit_client::transport::ErrorReply;
@@ -426,7 +425,7 @@ impl fmt::Display for ErrorReply {
 
 /// The servers that a limiter asks: one, the master that Sentinel names, or a cluster.
 ///
-/// Connections are opened when they are needed.
+/// Connections are opened when they are first needed.
 ///
 /// ```
 /// use redis_ratelimit_client::transport::Servers;
@@ -449,7 +448,7 @@ pub(crate) enum Kind {
 }
 
 impl Servers {
-    /// Creates a single server.
+    /// Creates `Servers` with a single server.
     ///
     /// ```
     /// # use redis_ratelimit_client::transport::*;
@@ -490,8 +489,8 @@ impl Servers {
         Servers(Kind::Single(Arc::new(transport)))
     }
 
-    /// Creates the master of `service`, which `sentinels` name. `node` connects to it, with that address in place of its
-    /// own.
+    /// Creates `Servers` with the master of `service`. `sentinels` know its address; `node` connects to it, with that
+    /// address in place of its own.
     ///
     /// ```
     /// # use redis_ratelimit_client::transport::*;
@@ -533,7 +532,7 @@ impl Servers {
         Servers(Kind::Sentinel { service: service.into(), sentinels, node: Arc::new(node) })
     }
 
-    /// Creates a cluster of which some nodes are known. All nodes have the settings of the first.
+    /// Creates `Servers` with a cluster, of which some nodes are given. The settings of the first apply to all.
     ///
     /// ```
     /// # use redis_ratelimit_client::transport::*;

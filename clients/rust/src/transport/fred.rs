@@ -1,4 +1,4 @@
-//! Connections of the crate fred: a client each, which does not connect again when it breaks.
+//! Connections of the crate fred. Each is a client that does not reconnect.
 
 use std::future::{poll_fn, Future};
 use std::io;
@@ -20,15 +20,15 @@ use super::{
 };
 use crate::Error;
 
-/// Turns of the runtime in which a connection that the server closed is noticed: one reads from the network, the next ends
-/// the task that has the connection.
+/// Yields to the runtime that it takes to notice that the server closed the connection: in one, the task reads that, and in
+/// the next, it ends.
 const TURNS: usize = 3;
 
 /// Opens connections of the crate fred to one server.
 struct FredTransport(Config);
 
 impl FredTransport {
-    /// With the settings of `config`, to another server.
+    /// Creates a transport to `server` with the settings of `config`.
     fn of(config: &Config, server: &Server) -> FredTransport {
         FredTransport(Config {
             server: ServerConfig::Centralized { server: server.clone() },
@@ -65,7 +65,7 @@ impl Transport for FredTransport {
             ..ConnectionConfig::default()
         };
         Box::pin(async move {
-            // Without a policy it never connects again.
+            // Without a policy the client does not reconnect.
             let client = Client::new(config, None, Some(connection), None);
             let driver = match client.init().await {
                 Ok(driver) => driver,
@@ -87,9 +87,9 @@ impl Transport for FredTransport {
 
 struct FredConnection {
     client: Client,
-    /// The task that has the connection.
+    /// The task that reads and writes the connection.
     driver: ConnectHandle,
-    /// Commands that are sent together are handed to the task one after the other.
+    /// Held while commands that are sent together are passed to the task, so that no others come between them.
     order: Mutex<()>,
 }
 
@@ -110,7 +110,7 @@ impl FredConnection {
         Box::pin(self.client.custom_raw(CustomCommand::new(name, None, false), arguments))
     }
 
-    /// The replies that are there at once. A future of the crate hands its command on when it is polled first.
+    /// Passes commands to the task. The crate's futures do that when they are first polled.
     fn begin(&self, context: &mut std::task::Context<'_>, replies: &mut [Sent<'_>]) {
         let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         for reply in replies {
@@ -119,7 +119,7 @@ impl FredConnection {
     }
 }
 
-/// A command that was handed on, and its reply when it has come.
+/// A command that was passed to the task, and its reply once it has arrived.
 struct Sent<'a> {
     future: Reply<'a>,
     reply: Option<Result<Resp3Frame, FredError>>,
@@ -152,7 +152,7 @@ impl Connection for FredConnection {
                 Poll::Ready(())
             })
             .await;
-            // An error at once means that the connection had been closed before.
+            // An immediate error means that the connection was already closed.
             let is_unsent = all.iter().all(|sent| matches!(sent.reply, Some(Err(_))));
             poll_fn(|context| {
                 all.iter_mut().for_each(|sent| sent.poll(context));
@@ -168,7 +168,7 @@ impl Connection for FredConnection {
     }
 }
 
-/// An error reply is a value, wherever the crate makes an error of it.
+/// Converts a reply. The crate returns error replies as errors; here they are values.
 fn value_of_reply(reply: Result<Resp3Frame, FredError>, is_unsent: bool) -> Result<Value, Failure> {
     let error = match reply {
         Ok(frame) => return Ok(value_of(frame)),
@@ -204,8 +204,8 @@ fn value_of(frame: Resp3Frame) -> Value {
     }
 }
 
-/// Returns the reason why there is no connection. The crate says only in words that a connection was refused, so another one
-/// is tried.
+/// Returns the reason why connecting failed. Only the text of the crate's error says that the connection was refused, so
+/// another attempt finds out.
 async fn failed_to_connect(error: FredError, address: Option<(String, u16)>) -> Failure {
     let kind = match (error.kind(), address) {
         (ErrorKind::Auth | ErrorKind::Config, _) => FailureKind::Login,
@@ -221,8 +221,8 @@ async fn failed_to_connect(error: FredError, address: Option<(String, u16)>) -> 
 impl TryFrom<Config> for Servers {
     type Error = Error;
 
-    /// Returns the servers that the crate fred connects to by this configuration: one, the master that Sentinel names, or a
-    /// cluster. Of the other settings, those for the login, the database and TLS are used.
+    /// Returns the servers in a configuration of the crate fred: one, the master that Sentinel names, or a cluster. Of the
+    /// other settings, those for the login, the database and TLS are used.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Connections of the crate redis: a multiplexed connection each, which is not opened again when it breaks.
+//! Connections of the crate redis. Each is a multiplexed connection that does not reconnect.
 
 use std::future::{poll_fn, Future};
 use std::io;
@@ -29,13 +29,13 @@ use super::{
 };
 use crate::Error;
 
-/// The most calls that wait to be written to a connection.
+/// The maximum number of calls that wait to be written to a connection.
 const BUFFERED_CALLS: usize = 256;
-/// The time after a reply in which a connection is taken to be open without a look: the server cannot have closed it much
-/// earlier than the next command would arrive.
+/// A connection is assumed to be open for this long after a read, without checking. A check would gain little: the server
+/// can still close the connection before the command arrives.
 const FRESH: Duration = Duration::from_micros(100);
-/// Turns of the runtime in which a connection that the server closed is noticed: one reads from the network, the next ends
-/// the task that has the connection.
+/// Yields to the runtime that it takes to notice that the server closed the connection: in one, the task reads that, and in
+/// the next, it ends.
 const TURNS: usize = 3;
 
 /// Opens connections of the crate redis.
@@ -73,7 +73,7 @@ impl Transport for RedisTransport {
 }
 
 async fn connect(info: ConnectionInfo) -> Result<RedisConnection, Failure> {
-    // The limiter has its own deadline, and asks the server by itself whether it is there.
+    // The limiter has its own deadline, and checks connections itself.
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(None)
         .set_response_timeout(None)
@@ -84,7 +84,7 @@ async fn connect(info: ConnectionInfo) -> Result<RedisConnection, Failure> {
         }
         #[cfg(unix)]
         ConnectionAddr::Unix(path) => UnixStream::connect(path).await.map(Stream::Unix),
-        // How TLS is spoken only the crate knows.
+        // The crate creates the stream itself for TLS.
         _ => {
             let client = Client::open(info).map_err(failure)?;
             let connection = client.get_multiplexed_async_connection_with_config(&config).await;
@@ -104,7 +104,7 @@ async fn connect(info: ConnectionInfo) -> Result<RedisConnection, Failure> {
 
 async fn connect_tcp(host: &str, port: u16, settings: &TcpSettings) -> io::Result<TcpStream> {
     let stream = TcpStream::connect((host, port)).await?;
-    // Each call is written at once, whatever is under way.
+    // Send each call immediately, even if others are in flight.
     stream.set_nodelay(true)?;
     let socket = SockRef::from(&stream);
     if let Some(keepalive) = settings.keepalive() {
@@ -121,11 +121,11 @@ struct RedisConnection {
     watched: Option<Watched>,
 }
 
-/// A connection whose stream is the limiter's own.
+/// A connection on a [`WatchedStream`].
 struct Watched {
     /// The number of bytes that were written.
     written: Arc<AtomicU64>,
-    /// The task that has the stream.
+    /// The task that reads and writes the stream.
     driver: AbortHandle,
 }
 
@@ -161,10 +161,10 @@ impl Connection for RedisConnection {
 }
 
 impl RedisConnection {
-    /// Waits for the replies. If nothing was written since it began, its error says that nothing was sent.
+    /// Waits for the replies. If nothing was written meanwhile, an error is [`FailureKind::NotSent`].
     ///
-    /// With TLS the crate is relied on: it gives an error at once if the connection was closed before the command was handed
-    /// to it. What the server has done gets some turns of the runtime to be noticed.
+    /// With TLS this relies on the crate, which returns an error immediately if it has noticed that the connection was
+    /// closed. Yielding to the runtime first gives it the chance to notice.
     async fn sent<T>(
         &self,
         sending: impl Future<Output = Result<T, RedisError>>,
@@ -194,7 +194,7 @@ impl RedisConnection {
     }
 }
 
-/// A stream that is not written to once the server has closed it, also before the runtime has noticed that.
+/// A stream that returns an error instead of writing if the server has closed it, even if the runtime has not noticed yet.
 struct WatchedStream {
     stream: Stream,
     written: Arc<AtomicU64>,
@@ -208,7 +208,7 @@ enum Stream {
     Unix(UnixStream),
 }
 
-/// Calls a method of the stream, whatever it is.
+/// Evaluates an expression on the stream of any kind.
 macro_rules! with_stream {
     ($watched:expr, $stream:ident => $call:expr) => {
         match &mut $watched.stream {
@@ -326,8 +326,8 @@ fn transport(node: impl IntoConnectionInfo) -> Result<RedisTransport, Error> {
 }
 
 impl Servers {
-    /// Creates a single server, by a URL such as `redis://127.0.0.1/` or anything else that the crate redis makes
-    /// connections of.
+    /// Creates `Servers` with a single server, from a URL such as `redis://127.0.0.1/` or anything else that the crate redis
+    /// connects to.
     ///
     /// `rediss://` needs a feature of that crate: `tokio-rustls-comp` or `tokio-native-tls-comp`.
     ///
@@ -346,8 +346,8 @@ impl Servers {
         Ok(Servers::single(transport(server)?))
     }
 
-    /// Creates the master of `service`, which the sentinels name. `node` has its password, its database and whether TLS is
-    /// used; its host and port do not matter.
+    /// Creates `Servers` with the master of `service`. The sentinels know its address; `node` has its password, its database
+    /// and whether TLS is used, and the host and port of `node` are ignored.
     ///
     /// # Errors
     ///
@@ -374,7 +374,7 @@ impl Servers {
         Ok(Servers::sentinel(service, sentinels, transport(node)?))
     }
 
-    /// Creates a cluster of which some nodes are given. All nodes have the settings of the first.
+    /// Creates `Servers` with a cluster, of which some nodes are given. The settings of the first apply to all.
     ///
     /// # Errors
     ///
