@@ -25,7 +25,7 @@ pub(crate) struct Breaker {
 }
 
 struct State {
-    answered_at: Option<Instant>,
+    replied_at: Option<Instant>,
     counted_at: Option<Instant>,
     probe_at: Option<Instant>,
     is_probing: bool,
@@ -35,7 +35,7 @@ struct State {
 impl Breaker {
     pub fn new() -> Breaker {
         let state = State {
-            answered_at: None,
+            replied_at: None,
             counted_at: None,
             probe_at: None,
             is_probing: false,
@@ -63,8 +63,8 @@ impl Breaker {
     }
 
     /// Returns the time of the server's last reply.
-    pub fn answered_at(&self) -> Option<Instant> {
-        self.state().answered_at
+    pub fn replied_at(&self) -> Option<Instant> {
+        self.state().replied_at
     }
 
     /// Returns the reason why the last call failed.
@@ -73,9 +73,9 @@ impl Breaker {
     }
 
     /// Records that a call got a reply.
-    pub fn answered(&self, now: Instant) {
+    pub fn record_reply(&self, now: Instant) {
         let mut state = self.state();
-        state.answered_at = Some(now);
+        state.replied_at = Some(now);
         if self.failures.load(Relaxed) > 0 {
             self.failures.store(0, Relaxed);
             self.is_open.store(false, Relaxed);
@@ -83,12 +83,12 @@ impl Breaker {
     }
 
     /// Records that a call that began at `began` got no reply. Returns whether that opens the breaker.
-    pub fn failed(&self, began: Instant, now: Instant, reason: &str) -> bool {
+    pub fn record_failure(&self, began: Instant, now: Instant, reason: &str) -> bool {
         let mut state = self.state();
         reason.clone_into(&mut state.reason);
         let is_counted = state.counted_at.is_some_and(|counted| began < counted);
-        let is_answering = state.answered_at.is_some_and(|answered| began <= answered);
-        if is_counted || is_answering {
+        let has_replied_since = state.replied_at.is_some_and(|at| began <= at);
+        if is_counted || has_replied_since {
             return false;
         }
         state.counted_at = Some(now);
@@ -102,7 +102,7 @@ impl Breaker {
         true
     }
 
-    /// Returns whether the caller may probe the server. If so, it must call `probe_ended` afterwards.
+    /// Returns whether the caller may probe the server. If so, it must call `end_probe` afterwards.
     pub fn may_probe(&self, now: Instant) -> bool {
         let mut state = self.state();
         if state.is_probing || state.probe_at.is_some_and(|at| now < at) {
@@ -112,8 +112,8 @@ impl Breaker {
         true
     }
 
-    /// Records that the probe has ended. Its outcome is recorded by `answered` or `failed`.
-    pub fn probe_ended(&self, now: Instant) {
+    /// Records that the probe has ended. Its outcome is recorded by `record_reply` or `record_failure`.
+    pub fn end_probe(&self, now: Instant) {
         let mut state = self.state();
         state.is_probing = false;
         state.probe_at = now.checked_add(PAUSE);
@@ -129,12 +129,12 @@ mod tests {
     #[test]
     fn it_opens_after_three_failures_in_a_row() {
         let (breaker, start) = (Breaker::new(), Instant::now());
-        assert!(!breaker.failed(start, start + MS, ""));
-        assert!(!breaker.failed(start + MS * 2, start + MS * 3, ""));
-        breaker.answered(start + MS * 4);
-        assert!(!breaker.failed(start + MS * 5, start + MS * 6, ""));
-        assert!(!breaker.failed(start + MS * 7, start + MS * 8, ""));
-        assert!(breaker.failed(start + MS * 9, start + MS * 10, "gone"));
+        assert!(!breaker.record_failure(start, start + MS, ""));
+        assert!(!breaker.record_failure(start + MS * 2, start + MS * 3, ""));
+        breaker.record_reply(start + MS * 4);
+        assert!(!breaker.record_failure(start + MS * 5, start + MS * 6, ""));
+        assert!(!breaker.record_failure(start + MS * 7, start + MS * 8, ""));
+        assert!(breaker.record_failure(start + MS * 9, start + MS * 10, "gone"));
         assert!(breaker.is_open());
         assert_eq!(breaker.reason(), "gone");
     }
@@ -143,7 +143,7 @@ mod tests {
     fn calls_that_fail_at_the_same_time_count_as_one() {
         let (breaker, start) = (Breaker::new(), Instant::now());
         for _ in 0..10 {
-            assert!(!breaker.failed(start, start + MS, ""));
+            assert!(!breaker.record_failure(start, start + MS, ""));
         }
         assert!(!breaker.is_open());
     }
@@ -153,8 +153,8 @@ mod tests {
         let (breaker, start) = (Breaker::new(), Instant::now());
         for round in 0..10 {
             let began = start + MS * round;
-            breaker.answered(began);
-            assert!(!breaker.failed(began, began + MS, ""));
+            breaker.record_reply(began);
+            assert!(!breaker.record_failure(began, began + MS, ""));
         }
         assert!(!breaker.has_failed());
     }
@@ -164,17 +164,17 @@ mod tests {
         let (breaker, start) = (Breaker::new(), Instant::now());
         let times = [start, start + MS, start + MS * 2, start + MS * 3];
         times.windows(2).for_each(|pair| {
-            breaker.failed(pair[0], pair[1], "");
+            breaker.record_failure(pair[0], pair[1], "");
         });
         let opened = start + MS * 3;
         assert!(breaker.is_open());
         assert!(!breaker.may_probe(opened + PAUSE - MS));
         assert!(breaker.may_probe(opened + PAUSE));
         assert!(!breaker.may_probe(opened + PAUSE));
-        breaker.probe_ended(opened + PAUSE * 2);
+        breaker.end_probe(opened + PAUSE * 2);
         assert!(!breaker.may_probe(opened + PAUSE * 3 - MS));
         assert!(breaker.may_probe(opened + PAUSE * 3));
-        breaker.answered(opened + PAUSE * 3);
+        breaker.record_reply(opened + PAUSE * 3);
         assert!(!breaker.is_open());
     }
 }

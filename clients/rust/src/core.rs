@@ -363,7 +363,7 @@ impl Core {
     fn note_read_only(&self, error: &ErrorReply, server: &Server) {
         if error.code == "READONLY" {
             server.leave();
-            self.routes.failed();
+            self.routes.mark_stale();
         }
     }
 
@@ -384,16 +384,16 @@ impl Core {
         let server = attempt.target().map(|(server, _)| server);
         let name = server.as_ref().map_or_else(|| "the cluster".into(), |server| server.name());
         let is_sent = attempt.is_sent.load(Relaxed);
-        let answered = |server: &Option<Arc<Server>>| {
-            if let Some(server) = server {
-                server.breaker.answered(now);
+        let record_reply = || {
+            if let Some(server) = &server {
+                server.breaker.record_reply(now);
             }
         };
         match error {
             SendError::Reply(reply) => {
-                answered(&server);
+                record_reply();
                 if is_nobody_served(&reply) {
-                    self.routes.failed();
+                    self.routes.mark_stale();
                     return Error::lost(&name, &reply.to_string(), false);
                 }
                 // Redis has no error code for an unknown command.
@@ -404,11 +404,11 @@ impl Core {
                 Error::Server(reply)
             }
             SendError::Login(reason) => {
-                answered(&server);
+                record_reply();
                 Error::Login(reason)
             }
             SendError::Full => {
-                answered(&server);
+                record_reply();
                 Error::server_is_full(&name)
             }
             SendError::BreakerOpen => {
@@ -437,10 +437,10 @@ impl Core {
             return Error::server_is_full(&server.name());
         }
         let early = waited.checked_div(EARLY).and_then(|early| attempt.began.checked_add(early));
-        if server.breaker.answered_at().is_some_and(|at| at > early.unwrap_or(now)) {
+        if server.breaker.replied_at().is_some_and(|at| at > early.unwrap_or(now)) {
             return Error::answers_others(&server.name(), waited);
         }
-        if let Some(link) = link.filter(|link| link.answered_at() < attempt.began) {
+        if let Some(link) = link.filter(|link| link.replied_at() < attempt.began) {
             server.retire(&link);
         }
         let cause = server.connect_error().filter(|_| !is_sent);
@@ -452,9 +452,9 @@ impl Core {
     }
 
     fn count_failure(&self, reason: &str, attempt: &Attempt, now: Instant) {
-        self.routes.failed();
+        self.routes.mark_stale();
         if let Some((server, _)) = attempt.target() {
-            if server.breaker.failed(attempt.began, now, reason) {
+            if server.breaker.record_failure(attempt.began, now, reason) {
                 // The other connections to this server are probably dead too.
                 server.leave();
             }

@@ -74,7 +74,7 @@ struct Process {
     /// The leases may have something to send.
     due: Notify,
     /// A round is over, or the worker has ended.
-    answered: Notify,
+    round_over: Notify,
     child: OnceLock<Box<Process>>,
 }
 
@@ -109,7 +109,7 @@ impl Shared {
             id: process::id(),
             state: Mutex::new(State { leases, has_worker: false, runtime, last_failure: None }),
             due: Notify::new(),
-            answered: Notify::new(),
+            round_over: Notify::new(),
             child: OnceLock::new(),
         }
     }
@@ -210,7 +210,7 @@ impl Worker {
                         state.has_worker = false;
                         self.is_done = true;
                     }
-                    process.answered.notify_waiters();
+                    process.round_over.notify_waiters();
                 }
                 next_at_ns.map(|at_ns| at_ns.saturating_sub(now.monotonic_ns))
             };
@@ -239,7 +239,7 @@ impl Worker {
             Ok(replies) => state.leases.receive(round, replies, now),
             Err(Failed { error, is_sent }) => state.leases.fail(round, error, is_sent, now),
         }
-        process.answered.notify_waiters();
+        process.round_over.notify_waiters();
     }
 }
 
@@ -253,7 +253,7 @@ impl Drop for Worker {
         let Ok(process) = shared.current() else { return };
         self.report(process, Err(Failed { error: Error::runtime_ended(), is_sent: true }));
         process.lock().has_worker = false;
-        process.answered.notify_waiters();
+        process.round_over.notify_waiters();
     }
 }
 
@@ -547,11 +547,11 @@ impl Local {
         is_reached: impl Fn(&State) -> bool,
     ) -> Result<(), Error> {
         loop {
-            let answered = process.answered.notified();
+            let round_over = process.round_over.notified();
             if self.is_over(process, &is_reached)? {
                 return Ok(());
             }
-            answered.await;
+            round_over.await;
         }
     }
 

@@ -85,7 +85,7 @@ pub(crate) struct Link {
     connection: Arc<dyn Connection>,
     opened: Instant,
     /// The time of the last reply, in microseconds since the connection was opened.
-    answered: AtomicU64,
+    replied: AtomicU64,
     /// True if no more calls are sent on it.
     is_retired: AtomicBool,
 }
@@ -95,14 +95,14 @@ impl Link {
         Link {
             connection,
             opened: Instant::now(),
-            answered: AtomicU64::new(0),
+            replied: AtomicU64::new(0),
             is_retired: AtomicBool::new(false),
         }
     }
 
     /// Returns the time of the last reply.
-    pub fn answered_at(&self) -> Instant {
-        let since = Duration::from_micros(self.answered.load(Relaxed));
+    pub fn replied_at(&self) -> Instant {
+        let since = Duration::from_micros(self.replied.load(Relaxed));
         self.opened.checked_add(since).unwrap_or(self.opened)
     }
 
@@ -113,7 +113,7 @@ impl Link {
         match &replies {
             Ok(_) => {
                 let since = u64::try_from(self.opened.elapsed().as_micros()).unwrap_or(u64::MAX);
-                self.answered.store(since, Relaxed);
+                self.replied.store(since, Relaxed);
             }
             Err(Failure { kind: FailureKind::NotSent, .. }) => sent.store(false, Relaxed),
             Err(_) => {}
@@ -244,7 +244,7 @@ impl Server {
                     return Err(failure.into());
                 }
                 Ok(replies) => {
-                    self.breaker.answered(Instant::now());
+                    self.breaker.record_reply(Instant::now());
                     return Ok(replies);
                 }
             }
@@ -270,7 +270,7 @@ impl Server {
                 Err(Failure { kind: FailureKind::NotSent, .. }) => {}
                 Err(failure) => return Err(failure.into()),
                 Ok(replies) => {
-                    self.breaker.answered(Instant::now());
+                    self.breaker.record_reply(Instant::now());
                     let mut state = self.state();
                     if state.spare.len() < MOST_SPARE && !link.is_retired.load(Relaxed) {
                         state.spare.push(link);
@@ -384,7 +384,7 @@ impl Server {
         };
         if let Err(SendError::Full) = result {
             self.state().full_at = Some(Instant::now());
-            self.breaker.answered(Instant::now());
+            self.breaker.record_reply(Instant::now());
         }
         result
     }
@@ -468,13 +468,13 @@ impl Server {
             match opened.unwrap_or_else(|_| Err(not_connected())) {
                 Ok(link) => {
                     server.state().link = Some(Arc::new(link));
-                    server.breaker.answered(Instant::now());
+                    server.breaker.record_reply(Instant::now());
                 }
                 Err(SendError::Reply(_) | SendError::Login(_) | SendError::Full) => {
-                    server.breaker.answered(Instant::now());
+                    server.breaker.record_reply(Instant::now());
                 }
                 Err(SendError::Lost(reason) | SendError::Refused(reason)) => {
-                    server.breaker.failed(began, Instant::now(), &reason);
+                    server.breaker.record_failure(began, Instant::now(), &reason);
                 }
                 Err(SendError::BreakerOpen) => {}
             }
@@ -494,7 +494,7 @@ pub(crate) struct ProbeGuard<'a>(pub &'a Breaker);
 
 impl Drop for ProbeGuard<'_> {
     fn drop(&mut self) {
-        self.0.probe_ended(Instant::now());
+        self.0.end_probe(Instant::now());
     }
 }
 

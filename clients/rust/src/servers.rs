@@ -72,8 +72,8 @@ impl Routes {
         }
     }
 
-    /// Notes that a server did not answer.
-    pub fn failed(&self) {
+    /// Makes the next call read the slot table again, because a server did not reply or is no longer the master.
+    pub fn mark_stale(&self) {
         if let Routes::Cluster(cluster) = self {
             cluster.state().is_stale = true;
         }
@@ -208,9 +208,9 @@ impl Cluster {
         let now = Instant::now();
         match &result {
             Err(SendError::Lost(reason) | SendError::Refused(reason)) => {
-                self.breaker.failed(attempt.began, now, reason);
+                self.breaker.record_failure(attempt.began, now, reason);
             }
-            _ => self.breaker.answered(now),
+            _ => self.breaker.record_reply(now),
         }
         self.state().read_at = Some(now);
         drop(reading);
@@ -224,7 +224,7 @@ impl Cluster {
         // Ask the nodes first that replied last.
         let mut nodes: Vec<_> = self.state().servers.values().cloned().collect();
         nodes.sort_by_key(|server| {
-            (server.breaker.has_failed(), std::cmp::Reverse(server.breaker.answered_at()))
+            (server.breaker.has_failed(), std::cmp::Reverse(server.breaker.replied_at()))
         });
         let startup = std::iter::once(&self.first).chain(&self.others).map(|transport| {
             Arc::new(Server::new(Arc::clone(transport), None, None, self.deadline))
