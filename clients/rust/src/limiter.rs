@@ -26,8 +26,9 @@ const DEADLINE: Duration = Duration::from_millis(500);
 /// is asked within a deadline, see [`Builder::deadline`], and [`Builder::unreachable`] says what a call returns while it
 /// does not answer.
 ///
-/// If a call is dropped before it was answered, its place in the line is given up, and a grant of a call that waited is
-/// given back if the reply still arrives. What was taken otherwise ends with its period or lease.
+/// If the future of a call is dropped, the call leaves the line in which it waits, and a task in the background gives back
+/// what the call takes nevertheless. That needs a tokio runtime and a reply of the server; otherwise a quantity counts as
+/// used, and a reservation ends with its lease.
 ///
 /// ```no_run
 /// use redis_ratelimit_client::{Limiter, Rate};
