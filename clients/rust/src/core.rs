@@ -14,7 +14,7 @@ use tokio::time::{sleep, Instant};
 use crate::calls::{Request, Undo};
 #[cfg(feature = "memory")]
 use crate::memory::{Memory, TypedCall};
-use crate::server::{bounded, is_nobody_served, Attempt, SendError, Server};
+use crate::server::{bounded, is_unavailable, Attempt, SendError, Server};
 use crate::servers::{Route, Routes};
 use crate::transport::{BoxFuture, Command, ErrorReply, Servers, Value};
 #[cfg(feature = "memory")]
@@ -217,7 +217,7 @@ impl Core {
         if request.more.is_empty() {
             let commands = std::slice::from_ref(&request.first);
             let is_alone = request.block.is_some();
-            return self.redirecting(key, commands, is_alone, attempt).await;
+            return self.follow_redirects(key, commands, is_alone, attempt).await;
         }
         let parts = std::iter::once(&request.first).chain(&request.more);
         if !self.routes.are_in_one_slot(parts.clone().filter_map(|command| command.word(1))) {
@@ -227,7 +227,7 @@ impl Core {
         }
         let (multi, exec) = (Command::new("MULTI"), Command::new("EXEC"));
         let commands: Vec<_> = std::iter::once(multi).chain(parts.cloned()).chain([exec]).collect();
-        let replies = self.redirecting(key, &commands, false, attempt).await?;
+        let replies = self.follow_redirects(key, &commands, false, attempt).await?;
         match replies.into_iter().last() {
             Some(Value::Array(replies)) => Ok(replies),
             // Without WATCH, EXEC never replies nil.
@@ -237,7 +237,7 @@ impl Core {
 
     /// Sends commands to the server of their key, follows redirections, and returns the replies. An error reply to any of
     /// them means that none was executed.
-    async fn redirecting(
+    async fn follow_redirects(
         &self,
         key: &[u8],
         commands: &[Command],
@@ -286,9 +286,7 @@ impl Core {
                             again.push(*at);
                             elsewhere = Some(target);
                         }
-                        _ if is_nobody_served(error) => {
-                            return Err(SendError::Reply(error.clone()))
-                        }
+                        _ if is_unavailable(error) => return Err(SendError::Reply(error.clone())),
                         _ => {}
                     }
                 }
@@ -362,7 +360,7 @@ impl Core {
     /// Closes the connections to a server that became a replica, so that the next call looks for the master again.
     fn note_read_only(&self, error: &ErrorReply, server: &Server) {
         if error.code == "READONLY" {
-            server.leave();
+            server.retire_all();
             self.routes.mark_stale();
         }
     }
@@ -392,7 +390,7 @@ impl Core {
         match error {
             SendError::Reply(reply) => {
                 record_reply();
-                if is_nobody_served(&reply) {
+                if is_unavailable(&reply) {
                     self.routes.mark_stale();
                     return Error::lost(&name, &reply.to_string(), false);
                 }
@@ -456,7 +454,7 @@ impl Core {
         if let Some((server, _)) = attempt.target() {
             if server.breaker.record_failure(attempt.began, now, reason) {
                 // The other connections to this server are probably dead too.
-                server.leave();
+                server.retire_all();
             }
         }
     }

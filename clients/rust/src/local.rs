@@ -518,7 +518,7 @@ impl Local {
                 let wanted = state.leases.want(quantity, turn > 0, shared.clocks.now());
                 wanted.map_err(refused)?
             };
-            self.until(process, |state| state.leases.rounds >= awaited).await?;
+            self.wait_until(process, |state| state.leases.rounds >= awaited).await?;
             let error = {
                 let mut state = process.lock();
                 let taken = state.leases.take(quantity, true, &shared.clocks);
@@ -541,14 +541,14 @@ impl Local {
     }
 
     /// Waits until the worker has reached a state.
-    async fn until(
+    async fn wait_until(
         &self,
         process: &Process,
         is_reached: impl Fn(&State) -> bool,
     ) -> Result<(), Error> {
         loop {
             let round_over = process.round_over.notified();
-            if self.is_over(process, &is_reached)? {
+            if self.check_or_wake(process, &is_reached)? {
                 return Ok(());
             }
             round_over.await;
@@ -556,7 +556,7 @@ impl Local {
     }
 
     /// Returns whether a state is reached. If it is not, ensures that a worker is running.
-    fn is_over(
+    fn check_or_wake(
         &self,
         process: &Process,
         is_reached: impl Fn(&State) -> bool,
@@ -602,7 +602,7 @@ impl Local {
             let is_given_up = state.last_failure.is_some_and(|last| state.leases.failures >= last);
             state.leases.is_settled() || is_given_up
         };
-        self.until(process, is_over).await?;
+        self.wait_until(process, is_over).await?;
         let state = process.lock();
         match state.leases.error() {
             Some(error) if !state.leases.is_settled() && !self.shared.is_forgiven(error) => {

@@ -16,16 +16,16 @@ use crate::transport::{
 };
 
 /// The maximum number of calls in flight on a connection. Further calls wait, and are not sent if they are given up.
-const MOST_UNDER_WAY: usize = 256;
+const MAX_IN_FLIGHT: usize = 256;
 /// The maximum number of idle connections that are kept for calls with BLOCK.
-const MOST_SPARE: usize = 16;
+const MAX_SPARE: usize = 16;
 /// The pauses between attempts to connect to a server that hangs up. Each pause is twice as long as the one before.
-const LEAST_PAUSE: Duration = Duration::from_millis(10);
-const MOST_PAUSE: Duration = Duration::from_millis(100);
+const MIN_PAUSE: Duration = Duration::from_millis(10);
+const MAX_PAUSE: Duration = Duration::from_millis(100);
 /// If a server hangs up, it is assumed to be full if it reported that within this time.
 const FULL: Duration = Duration::from_secs(1);
 /// The time limit for connecting if the limiter has no deadline.
-const LONG_ATTEMPT: Duration = Duration::from_secs(5);
+const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time limit for connecting with any deadline.
 const DAY: Duration = Duration::from_secs(86_400);
 /// Yields to the runtime that it takes to read a reply that has arrived: one task reads it, and another receives it.
@@ -76,7 +76,7 @@ fn is_full(text: &str) -> bool {
 
 /// Returns whether an error reply means that the server cannot handle the call now: it is loading its data, the replica or
 /// the slot has no master, or only some of the call's keys have moved to another node.
-pub(crate) fn is_nobody_served(reply: &ErrorReply) -> bool {
+pub(crate) fn is_unavailable(reply: &ErrorReply) -> bool {
     matches!(reply.code.as_str(), "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN")
 }
 
@@ -144,7 +144,7 @@ pub(crate) struct Server {
     state: Mutex<State>,
     deadline: Option<Duration>,
     /// The time limit for connecting.
-    patience: Duration,
+    connect_timeout: Duration,
 }
 
 #[derive(Default)]
@@ -179,10 +179,10 @@ impl Server {
             address,
             sentinels: sentinels.map(Mutex::new),
             breaker: Breaker::new(),
-            permits: Semaphore::new(MOST_UNDER_WAY),
+            permits: Semaphore::new(MAX_IN_FLIGHT),
             state: Mutex::default(),
             deadline,
-            patience: deadline.unwrap_or(LONG_ATTEMPT).clamp(PROBE, DAY),
+            connect_timeout: deadline.unwrap_or(DEFAULT_CONNECT_TIMEOUT).clamp(PROBE, DAY),
         }
     }
 
@@ -233,7 +233,7 @@ impl Server {
         loop {
             let link = match self.ready_link() {
                 Some(link) => link,
-                None => self.opened().await?,
+                None => self.shared_link().await?,
             };
             attempt.set_link(self, &link);
             match link.send(commands, &attempt.is_sent).await {
@@ -263,7 +263,9 @@ impl Server {
             let link = match spare {
                 Some(link) => link,
                 // A call without a deadline (BLOCK 0) still has a time limit for connecting.
-                None => self.open_patiently(after(self.deadline.unwrap_or(self.patience))).await?,
+                None => {
+                    self.open_until(after(self.deadline.unwrap_or(self.connect_timeout))).await?
+                }
             };
             attempt.set_link(self, &link);
             match link.send(commands, &attempt.is_sent).await {
@@ -272,7 +274,7 @@ impl Server {
                 Ok(replies) => {
                     self.breaker.record_reply(Instant::now());
                     let mut state = self.state();
-                    if state.spare.len() < MOST_SPARE && !link.is_retired.load(Relaxed) {
+                    if state.spare.len() < MAX_SPARE && !link.is_retired.load(Relaxed) {
                         state.spare.push(link);
                     }
                     return Ok(replies);
@@ -303,7 +305,7 @@ impl Server {
     }
 
     /// Stops sending calls on all connections, because the server did not reply or became a replica.
-    pub fn leave(&self) {
+    pub fn retire_all(&self) {
         let mut state = self.state();
         for link in state.link.take().into_iter().chain(state.spare.drain(..)) {
             link.is_retired.store(true, Relaxed);
@@ -313,7 +315,7 @@ impl Server {
 
     /// Opens the shared connection, once for all calls that need it. A task connects, because that may take longer than a
     /// call's deadline.
-    async fn opened(self: &Arc<Self>) -> Result<Arc<Link>, SendError> {
+    async fn shared_link(self: &Arc<Self>) -> Result<Arc<Link>, SendError> {
         loop {
             let mut opening = self.opening();
             let outcome = opening.wait_for(Option::is_some).await;
@@ -341,7 +343,7 @@ impl Server {
         drop(state);
         let server = Arc::clone(self);
         tokio::spawn(async move {
-            let result = server.open_patiently(after(server.patience)).await;
+            let result = server.open_until(after(server.connect_timeout)).await;
             let mut state = server.state();
             state.opening = None;
             if let Ok(link) = &result {
@@ -354,8 +356,8 @@ impl Server {
     }
 
     /// Opens a connection. If the server accepts it and hangs up immediately, tries again until the time limit.
-    async fn open_patiently(&self, until: Instant) -> Result<Arc<Link>, SendError> {
-        let mut pause = LEAST_PAUSE;
+    async fn open_until(&self, until: Instant) -> Result<Arc<Link>, SendError> {
+        let mut pause = MIN_PAUSE;
         loop {
             let result = match timeout_at(until, self.open()).await {
                 Ok(result) => result,
@@ -364,7 +366,7 @@ impl Server {
             match result {
                 Err(error) if error.is_transient() && after(pause) < until => {
                     sleep(pause).await;
-                    pause = MOST_PAUSE.min(pause.saturating_mul(2));
+                    pause = MAX_PAUSE.min(pause.saturating_mul(2));
                 }
                 other => return other.map(Arc::new),
             }
@@ -397,7 +399,7 @@ impl Server {
             Some(Value::Error(error)) if error.code == "NOAUTH" => {
                 Err(SendError::Login(error.to_string()))
             }
-            Some(Value::Error(error)) if is_nobody_served(&error) => Err(SendError::Reply(error)),
+            Some(Value::Error(error)) if is_unavailable(&error) => Err(SendError::Reply(error)),
             // A user who may not send PING may be allowed to send other commands.
             Some(_) => Ok(Link::new(connection)),
             None => Err(no_reply()),
@@ -423,7 +425,7 @@ impl Server {
         let mut command = Command::new("SENTINEL");
         command.arg(b"GET-MASTER-ADDR-BY-NAME").arg(service.as_bytes());
         // Leave time for the other sentinels, and for connecting to the master.
-        let each = self.patience.checked_div(4).unwrap_or_default();
+        let each = self.connect_timeout.checked_div(4).unwrap_or_default();
         let mut reason = format!("no sentinel knows the master of {service}");
         for (at, sentinel) in all.iter().enumerate() {
             let ask = async {
