@@ -9,8 +9,6 @@ use std::time::Duration;
 
 use crate::calls::{self, option_methods, Options, Request};
 use crate::clause::{Clause, Groups};
-#[cfg(feature = "memory")]
-use crate::core::Core;
 use crate::core::{Outcome, PendingCall};
 use crate::limit::{Limit, Rate, Reserve, Take, Window};
 #[cfg(feature = "memory")]
@@ -298,7 +296,7 @@ impl<L: Limit> IntoFuture for LookCall<'_, L> {
     }
 }
 
-/// The answer to [`TakeCall`] or [`LookCall`], when it has come.
+/// The future reply to a [`TakeCall`] or [`LookCall`].
 ///
 /// ```
 /// use redis_ratelimit_client::{Answer, MemoryLimiter, Window};
@@ -320,12 +318,9 @@ pub struct Answer(AnswerState);
 enum AnswerState {
     /// A server is asked.
     Server(Box<ServerAnswer>),
-    /// The engine in the process is asked when this is polled.
+    /// The engine in the process decides when this is polled. `None` after that.
     #[cfg(feature = "memory")]
-    Engine(Arc<Core>, TypedCall),
-    /// The engine has answered.
-    #[cfg(feature = "memory")]
-    Done,
+    Engine(Option<(Limiter, TypedCall)>),
     /// The limit is not valid. Nothing is sent.
     Refused(Error),
 }
@@ -343,7 +338,8 @@ impl From<ServerAnswer> for Answer {
 }
 
 impl Answer {
-    /// Creates the answer of the engine; `None` if a server is asked, or the call has to be written as a command.
+    /// Creates the answer of the engine. Returns `None` if the limiter uses a server, or if the call must be written as a
+    /// command.
     #[cfg(feature = "memory")]
     fn in_process<L: Limit>(
         limiter: &Limiter,
@@ -353,10 +349,9 @@ impl Answer {
         options: &Options,
         only_looks: bool,
     ) -> Option<Answer> {
-        let core = limiter.core();
-        core.memory.as_ref()?;
+        limiter.core().memory.as_ref()?;
         let call = TypedCall::new(key, limit, quantity, options, only_looks)?;
-        Some(Answer(AnswerState::Engine(Arc::clone(core), call)))
+        Some(Answer(AnswerState::Engine(Some((limiter.clone(), call)))))
     }
 }
 
@@ -371,19 +366,16 @@ impl Future for Answer {
                 Poll::Ready(reply.map(|(reply, _)| reply))
             }
             #[cfg(feature = "memory")]
-            AnswerState::Engine(core, call) => {
-                let reply = core.decide_typed(call);
-                self.0 = AnswerState::Done;
-                Poll::Ready(reply)
-            }
-            #[cfg(feature = "memory")]
-            AnswerState::Done => Poll::Pending,
+            AnswerState::Engine(call) => match call.take() {
+                Some((limiter, call)) => Poll::Ready(limiter.core().decide_typed(&call)),
+                None => Poll::Pending,
+            },
             AnswerState::Refused(error) => Poll::Ready(Err(error.clone())),
         }
     }
 }
 
-/// The answer of a server to a call of one limit, when it has come.
+/// The future reply of a server to a call of one limit.
 struct ServerAnswer {
     pending: PendingCall,
     quantity: i64,
