@@ -17,8 +17,6 @@ use crate::memory::{Memory, TypedCall};
 use crate::server::{bounded, is_unavailable, Attempt, SendError, Server};
 use crate::servers::{Route, Routes};
 use crate::transport::{BoxFuture, Command, ErrorReply, Servers, Value};
-#[cfg(feature = "memory")]
-use crate::Reply;
 use crate::{Error, Limiter};
 
 /// The maximum number of redirections of a call. If the nodes of a cluster disagree, MOVED replies would never end.
@@ -134,30 +132,6 @@ impl Core {
         let call = Arc::new(Call { request, attempt: Attempt::new(within) });
         let work = Box::pin(Arc::clone(self).run(Arc::clone(&call)));
         PendingCall { work: Some(Work::UnderWay(work, call)), core: Arc::clone(self) }
-    }
-
-    /// Decides a call on keys in memory from its typed arguments, without making a command.
-    #[cfg(feature = "memory")]
-    pub fn decide_typed(&self, call: &TypedCall) -> Result<Reply, Error> {
-        let Some(memory) = &self.memory else { return Ok(Reply::unreached(false)) };
-        let refused = |reply| self.send_error(SendError::Reply(reply), &Attempt::new(None));
-        memory.decide(call).map_err(refused)
-    }
-
-    /// Decides a call without BLOCK on keys in memory.
-    #[cfg(feature = "memory")]
-    fn decide(&self, request: &Request) -> Result<Outcome, Error> {
-        let Some(memory) = &self.memory else { return Ok(Outcome::Unreached(false)) };
-        if !request.more.is_empty() {
-            let commands = std::iter::once(&request.first).chain(&request.more);
-            return Ok(Outcome::Replies(memory.ask_together(commands)));
-        }
-        match memory.ask_now(&request.first) {
-            Value::Error(reply) => {
-                Err(self.request_error(SendError::Reply(reply), request, &Attempt::new(None)))
-            }
-            value => Ok(Outcome::Replies(vec![value])),
-        }
     }
 
     async fn run(self: Arc<Core>, call: Arc<Call>) -> Result<Outcome, Error> {
@@ -468,6 +442,32 @@ impl Core {
         if let Some(again) = again {
             sleep(SECOND_RELEASE).await;
             let _ = self.send(again).await;
+        }
+    }
+}
+
+/// Decisions on keys in memory.
+#[cfg(feature = "memory")]
+impl Core {
+    /// Decides a call on keys in memory from its typed arguments, without making a command.
+    pub fn decide_typed(&self, call: &TypedCall) -> Result<crate::Reply, Error> {
+        let Some(memory) = &self.memory else { return Ok(crate::Reply::unreached(false)) };
+        let refused = |reply| self.send_error(SendError::Reply(reply), &Attempt::new(None));
+        memory.decide(call).map_err(refused)
+    }
+
+    /// Decides a call without BLOCK on keys in memory.
+    fn decide(&self, request: &Request) -> Result<Outcome, Error> {
+        let Some(memory) = &self.memory else { return Ok(Outcome::Unreached(false)) };
+        if !request.more.is_empty() {
+            let commands = std::iter::once(&request.first).chain(&request.more);
+            return Ok(Outcome::Replies(memory.ask_together(commands)));
+        }
+        match memory.ask_now(&request.first) {
+            Value::Error(reply) => {
+                Err(self.request_error(SendError::Reply(reply), request, &Attempt::new(None)))
+            }
+            value => Ok(Outcome::Replies(vec![value])),
         }
     }
 }
