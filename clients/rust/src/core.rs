@@ -446,7 +446,7 @@ impl Core {
     }
 }
 
-/// Decisions on keys in memory.
+/// Decides calls on keys in memory.
 #[cfg(feature = "memory")]
 impl Core {
     /// Decides a call on keys in memory from its typed arguments, without making a command.

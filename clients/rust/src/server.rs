@@ -26,9 +26,9 @@ const MAX_PAUSE: Duration = Duration::from_millis(100);
 const FULL: Duration = Duration::from_secs(1);
 /// The time limit for connecting if the limiter has no deadline.
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// The time limit for connecting with any deadline.
+/// The longest time limit for connecting, whatever the deadline.
 const DAY: Duration = Duration::from_secs(86_400);
-/// Yields to the runtime that it takes to read a reply that has arrived: one task reads it, and another receives it.
+/// The number of yields to the runtime after which a reply that has arrived is read: one task reads it, another receives it.
 const TURNS: usize = 3;
 /// The pause before asking the sentinels again after none replied.
 const SENTINEL_PAUSE: Duration = Duration::from_millis(500);

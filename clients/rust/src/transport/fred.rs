@@ -20,8 +20,8 @@ use super::{
 };
 use crate::Error;
 
-/// Yields to the runtime that it takes to notice that the server closed the connection: in one, the task reads that, and in
-/// the next, it ends.
+/// The number of yields to the runtime after which it has noticed that the server closed the connection: in one, the task
+/// reads that, and in the next, it ends.
 const TURNS: usize = 3;
 
 /// Opens connections of the crate fred to one server.

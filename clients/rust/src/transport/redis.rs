@@ -34,8 +34,8 @@ const BUFFERED_CALLS: usize = 256;
 /// A connection is assumed to be open for this long after a read, without checking. A check would gain little: the server
 /// can still close the connection before the command arrives.
 const FRESH: Duration = Duration::from_micros(100);
-/// Yields to the runtime that it takes to notice that the server closed the connection: in one, the task reads that, and in
-/// the next, it ends.
+/// The number of yields to the runtime after which it has noticed that the server closed the connection: in one, the task
+/// reads that, and in the next, it ends.
 const TURNS: usize = 3;
 
 /// Opens connections of the crate redis.
