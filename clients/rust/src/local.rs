@@ -575,7 +575,8 @@ impl Local {
         }
     }
 
-    /// Settles what is held, and waits for the reply of the server. Later takes return [`Error::Closed`].
+    /// Settles what is held, and waits for the reply of the server. Later takes return [`Error::Closed`], except those above
+    /// the limit, or within 100 ms after a denial, which are still denied.
     ///
     /// # Errors
     ///
