@@ -46,10 +46,10 @@ const MAX_DEBT_NS: u64 = MAX_PERIOD_MS * NS_PER_MS;
 const DEBT_DIGITS: usize = 19;
 const _: () = assert!(MAX_DEBT_NS < 10u64.pow(DEBT_DIGITS as u32));
 
-/// The length of the longest stored value: nanoseconds, a point, the fraction, a plus sign, the debt, and a ban.
+/// The stored value of a bucket, without allocation.
 pub type StoredText = Text<MAX_VALUE>;
 
-/// The length of the longest stored value.
+/// The length of the longest stored value: nanoseconds, a point, the fraction, a plus sign, the debt, and a ban.
 const MAX_VALUE: usize = TAT_DIGITS + 1 + FRACTION_DIGITS + 1 + DEBT_DIGITS + MAX_BAN_BYTES;
 
 /// The stored state of a bucket: its theoretical arrival time, the debt by which that may lie beyond an empty bucket, and a

@@ -95,7 +95,8 @@ mod dead {
     /// Up to this many entries the server keeps a sorted set in one piece, unless it is configured otherwise.
     pub const SMALL: usize = 128;
 
-    /// If all entries may be live, a call looks for dead ones only if the number of entries is a multiple of this.
+    /// If all entries may be live, a call looks for dead ones only if the number of entries is a multiple of this: one call
+    /// in 16 pays for the search.
     pub const EVERY: usize = 16;
 
     /// The most dead entries that a call drops, unless their sum is in the way of counting.
