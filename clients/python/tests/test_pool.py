@@ -147,7 +147,7 @@ class BreakerTest(unittest.TestCase):
 
     def opened(self) -> Breaker:
         breaker = Breaker()
-        opens = [breaker.failed(at, at + 0.5, self.ERROR) for at in (1.0, 2.0, 3.0)]
+        opens = [breaker.record_failure(at, at + 0.5, self.ERROR) for at in (1.0, 2.0, 3.0)]
         self.assertEqual(opens, [False, False, True])
         return breaker
 
@@ -156,24 +156,24 @@ class BreakerTest(unittest.TestCase):
 
     def test_an_answer_between_begins_the_row_anew(self) -> None:
         breaker = Breaker()
-        breaker.failed(1.0, 1.5, self.ERROR)
-        breaker.failed(2.0, 2.5, self.ERROR)
-        breaker.answered(2.7)
+        breaker.record_failure(1.0, 1.5, self.ERROR)
+        breaker.record_failure(2.0, 2.5, self.ERROR)
+        breaker.record_reply(2.7)
         self.assertFalse(breaker.has_failed)
-        self.assertFalse(breaker.failed(3.0, 3.5, self.ERROR))
+        self.assertFalse(breaker.record_failure(3.0, 3.5, self.ERROR))
         self.assertFalse(breaker.is_open)
 
     def test_calls_at_the_same_time_fail_once(self) -> None:
         breaker = Breaker()
         for _ in range(10):
-            self.assertFalse(breaker.failed(1.0, 1.5, self.ERROR))
+            self.assertFalse(breaker.record_failure(1.0, 1.5, self.ERROR))
 
     def test_a_failure_counts_nothing_while_others_were_answered(self) -> None:
         breaker = Breaker()
-        breaker.failed(1.0, 1.5, self.ERROR)
-        breaker.failed(2.0, 2.5, self.ERROR)
+        breaker.record_failure(1.0, 1.5, self.ERROR)
+        breaker.record_failure(2.0, 2.5, self.ERROR)
         breaker.answered_at = 3.2
-        self.assertFalse(breaker.failed(3.0, 3.5, self.ERROR))
+        self.assertFalse(breaker.record_failure(3.0, 3.5, self.ERROR))
 
     def test_one_call_probes_after_a_pause_and_the_next_after_another(self) -> None:
         breaker = self.opened()
@@ -181,11 +181,11 @@ class BreakerTest(unittest.TestCase):
         self.assertFalse(breaker.may_probe(soon - 0.01))
         self.assertTrue(breaker.may_probe(soon))
         self.assertFalse(breaker.may_probe(soon), "another call probes")
-        breaker.probe_ended(soon + 1)
+        breaker.end_probe(soon + 1)
         self.assertFalse(breaker.may_probe(soon + 1))
         self.assertTrue(breaker.may_probe(soon + 1 + Breaker.PAUSE_SECONDS))
 
     def test_an_answer_closes_it(self) -> None:
         breaker = self.opened()
-        breaker.answered(4.0)
+        breaker.record_reply(4.0)
         self.assertFalse(breaker.is_open)

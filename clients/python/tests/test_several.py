@@ -334,7 +334,7 @@ class Words(unittest.TestCase):
         own = {
             "per_lease": reservation.RENEWALS_PER_LEASE,
             "default_lease_ms": reservation.DEFAULT_LEASE_MS,
-            "least_ms": reservation.LEAST_RENEWAL_MS,
+            "least_ms": reservation.MIN_RENEWAL_MS,
         }
         self.assertEqual(own, NUMBERS["renewal"])
 

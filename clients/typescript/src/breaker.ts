@@ -49,7 +49,7 @@ export class Breaker {
   }
 
   /** Records an answer of the server. `isServed` is false for an error reply that says that a call cannot be served now. */
-  answered(now: number, isServed = true): void {
+  recordReply(now: number, isServed = true): void {
     this.#lastAnswer = now;
     if (isServed) this.#lastServed = now;
     this.#failures = 0;
@@ -57,7 +57,7 @@ export class Breaker {
   }
 
   /** Records that a call that began at `began` got no answer until `now`. */
-  failed(began: number, now: number, error: unknown): void {
+  recordFailure(began: number, now: number, error: unknown): void {
     this.#lastError = error;
     if (this.#open || began < this.#lastFailure || began <= this.#lastAnswer) return;
     this.#lastFailure = now;
@@ -85,7 +85,7 @@ export class Breaker {
     this.#probe().then(
       () => {
         this.#probing = false;
-        this.answered(performance.now(), false);
+        this.recordReply(performance.now(), false);
       },
       (error: unknown) => {
         this.#probing = false;

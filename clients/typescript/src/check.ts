@@ -64,7 +64,7 @@ const UNIT_MS = new Map([
   ["w", 604_800_000],
 ]);
 /** The same with months and years, which differ in length: the shortest. */
-const LEAST_UNIT_MS = new Map([...UNIT_MS, ["mo", 28 * 86_400_000], ["y", 365 * 86_400_000]]);
+const MIN_UNIT_MS = new Map([...UNIT_MS, ["mo", 28 * 86_400_000], ["y", 365 * 86_400_000]]);
 
 /** Returns the milliseconds of a number with a unit, or without one in `defaultUnit`; null for other texts. */
 function lengthMs(text: string, units: ReadonlyMap<string, number>, defaultUnit: string): bigint | null {
@@ -80,7 +80,7 @@ export const isPeriod = (text: unknown): text is string => typeof text === "stri
 export const periodMs = (period: number | string): bigint | null => lengthMs(String(period), UNIT_MS, "s");
 
 /** Returns the shortest length of a period in milliseconds; null for other texts. */
-export const leastPeriodMs = (period: number | string): bigint | null => lengthMs(String(period), LEAST_UNIT_MS, "s");
+export const minPeriodMs = (period: number | string): bigint | null => lengthMs(String(period), MIN_UNIT_MS, "s");
 
 /** Returns the milliseconds of a number, or of a number with a unit such as "5s". */
 export function toMilliseconds(name: string, value: unknown): number {

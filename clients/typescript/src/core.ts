@@ -227,7 +227,7 @@ export class Core {
       reply.then(
         (answer) => {
           stop();
-          breaker.answered(performance.now());
+          breaker.recordReply(performance.now());
           if (isAborted) void this.#undo(call, isForOneNode ? call.read(answer) : undefined);
           else resolve(answer);
         },
@@ -235,8 +235,8 @@ export class Core {
           stop();
           if (isAborted && attempt.isSent && !isErrorReply(error)) void this.#undo(call, undefined);
           if (attempt.over) return;
-          if (isErrorReply(error)) breaker.answered(performance.now(), !servesNobody(error));
-          else if (isUnreachable(error)) breaker.failed(began, performance.now(), error);
+          if (isErrorReply(error)) breaker.recordReply(performance.now(), !servesNobody(error));
+          else if (isUnreachable(error)) breaker.recordFailure(began, performance.now(), error);
           reject(error);
         },
       );
@@ -252,7 +252,7 @@ export class Core {
     if (lastError instanceof Busy) return lastError;
     this.#transport.silent(key, began);
     const error = new DeadlinePassed(`no reply within ${withinMs} ms`, { cause: lastError });
-    breaker.failed(began, performance.now(), error);
+    breaker.recordFailure(began, performance.now(), error);
     return error;
   }
 }

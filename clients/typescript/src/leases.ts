@@ -32,7 +32,7 @@
  */
 
 import { limitCallWords, type Key } from "./calls.js";
-import { checkOptions, checkText, integer, leastPeriodMs, quote, toMilliseconds } from "./check.js";
+import { checkOptions, checkText, integer, minPeriodMs, quote, toMilliseconds } from "./check.js";
 import { codeOf, DeadlinePassed } from "./errors.js";
 import {
   checkWindow,
@@ -191,7 +191,7 @@ const hasEnded = ({ until, wallUntil }: Batch, now: number, wall: number): boole
 function countedMs(window: Window | Policy): number {
   if (typeof window === "string") return 0;
   if (window.fixed && window.start?.toLowerCase() !== "first") return 0;
-  return Number(leastPeriodMs(window.period) ?? 0n);
+  return Number(minPeriodMs(window.period) ?? 0n);
 }
 
 /**

@@ -16,7 +16,7 @@ export const RENEWALS_PER_LEASE = 3;
 /** The lease of a reservation without a lease of its own: the default of the server's setting ratelimit.lease. */
 export const DEFAULT_LEASE_MS = 20_000;
 /** The shortest pause between two renewals. */
-export const LEAST_RENEWAL_MS = 5;
+export const MIN_RENEWAL_MS = 5;
 
 /** Sends a transaction that settles or renews several reservations. */
 export type SettleAll = (call: Call<string[]>) => Promise<string[]>;
@@ -218,4 +218,4 @@ export class Reservation {
   }
 }
 
-const renewalMsOf = (leaseMs: number): number => Math.max(leaseMs / RENEWALS_PER_LEASE, LEAST_RENEWAL_MS);
+const renewalMsOf = (leaseMs: number): number => Math.max(leaseMs / RENEWALS_PER_LEASE, MIN_RENEWAL_MS);

@@ -31,7 +31,7 @@ class Probed {
     const probed = new Probed();
     for (let call = 1; call <= FAILURES; call += 1) {
       assert.equal(probed.breaker.isOpen, false);
-      probed.breaker.failed(call * 1000, call * 1000 + 500, ERROR);
+      probed.breaker.recordFailure(call * 1000, call * 1000 + 500, ERROR);
     }
     return probed;
   }
@@ -46,39 +46,39 @@ test("it opens after failures in a row, and says why", () => {
 test("an error reply that says that no call can be served is an answer", () => {
   const { breaker } = new Probed();
   for (let call = 1; call <= 2 * FAILURES; call += 1) {
-    breaker.failed(call * 1000, call * 1000 + 500, ERROR);
-    breaker.answered(call * 1000 + 700, false);
+    breaker.recordFailure(call * 1000, call * 1000 + 500, ERROR);
+    breaker.recordReply(call * 1000 + 700, false);
     assert.deepEqual([breaker.isOpen, breaker.lastServed], [false, -Infinity]);
   }
-  breaker.answered(9000);
-  breaker.answered(9500, false);
+  breaker.recordReply(9000);
+  breaker.recordReply(9500, false);
   assert.equal(breaker.lastServed, 9000);
 });
 
 test("an answer in between resets the failures", () => {
   const { breaker } = new Probed();
-  breaker.failed(1000, 1500, ERROR);
-  breaker.failed(2000, 2500, ERROR);
-  breaker.answered(2700);
+  breaker.recordFailure(1000, 1500, ERROR);
+  breaker.recordFailure(2000, 2500, ERROR);
+  breaker.recordReply(2700);
   assert.equal(breaker.lastServed, 2700);
-  breaker.failed(3000, 3500, ERROR);
+  breaker.recordFailure(3000, 3500, ERROR);
   assert.equal(breaker.isOpen, false);
 });
 
 test("calls that fail at the same time count as one", () => {
   const { breaker } = new Probed();
-  for (let call = 0; call < 10; call += 1) breaker.failed(1000, 1500 + call, ERROR);
+  for (let call = 0; call < 10; call += 1) breaker.recordFailure(1000, 1500 + call, ERROR);
   assert.equal(breaker.isOpen, false);
 });
 
 test("a failure does not count if another call was answered meanwhile", () => {
   const { breaker } = new Probed();
-  breaker.answered(1200);
-  breaker.failed(1000, 1500, ERROR);
-  breaker.failed(2000, 2500, ERROR);
-  breaker.failed(3000, 3500, ERROR);
+  breaker.recordReply(1200);
+  breaker.recordFailure(1000, 1500, ERROR);
+  breaker.recordFailure(2000, 2500, ERROR);
+  breaker.recordFailure(3000, 3500, ERROR);
   assert.equal(breaker.isOpen, false);
-  breaker.failed(4000, 4500, ERROR);
+  breaker.recordFailure(4000, 4500, ERROR);
   assert.equal(breaker.isOpen, true);
 });
 
@@ -105,7 +105,7 @@ test("a probe that is answered closes it", async () => {
 test("the answer to a call closes it, and a probe that fails then sends no other", async (context) => {
   const timers = heldTimers(context);
   const probed = Probed.opened();
-  probed.breaker.answered(4000);
+  probed.breaker.recordReply(4000);
   assert.equal(probed.breaker.isOpen, false);
   probed.end.fail(ERROR);
   await new Promise(setImmediate);

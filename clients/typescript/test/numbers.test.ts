@@ -38,7 +38,7 @@ suite("the numbers that all clients share", () => {
     const renewal = {
       per_lease: reservation.RENEWALS_PER_LEASE,
       default_lease_ms: reservation.DEFAULT_LEASE_MS,
-      least_ms: reservation.LEAST_RENEWAL_MS,
+      least_ms: reservation.MIN_RENEWAL_MS,
     };
     assert.deepEqual(renewal, NUMBERS.renewal);
   });

@@ -37,7 +37,7 @@ class Breaker:
         """True if the last call got no answer."""
         return self._failures > 0
 
-    def answered(self, now: float) -> None:
+    def record_reply(self, now: float) -> None:
         """Records that a call was answered."""
         self.answered_at = now
         if self._failures:
@@ -45,7 +45,7 @@ class Breaker:
                 self._failures = 0
                 self.is_open = False
 
-    def failed(self, began: float, now: float, error: Exception) -> bool:
+    def record_failure(self, began: float, now: float, error: Exception) -> bool:
         """Records that a call that began at `began` got no answer. Returns whether that opens the breaker."""
         with self._lock:
             self.error = error
@@ -60,14 +60,14 @@ class Breaker:
             return True
 
     def may_probe(self, now: float) -> bool:
-        """Returns whether the caller may probe the server of an open breaker. If so, it must call probe_ended()."""
+        """Returns whether the caller may probe the server of an open breaker. If so, it must call end_probe()."""
         with self._lock:
             if self._probing or now < self._probe_at:
                 return False
             self._probing = True
             return True
 
-    def probe_ended(self, now: float) -> None:
+    def end_probe(self, now: float) -> None:
         """Records that the probe has ended. Its outcome is reported with answered() or failed()."""
         with self._lock:
             self._probing = False

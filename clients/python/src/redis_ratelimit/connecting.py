@@ -16,8 +16,8 @@ from .pool import Idle, Lender, MayConnect, Signal, Turn
 from .servers import Server, Servers
 
 #: The pauses between two tries to connect to a server that hangs up: each is twice as long as the one before.
-LEAST_PAUSE_SECONDS = 0.01
-MOST_PAUSE_SECONDS = 0.1
+MIN_PAUSE_SECONDS = 0.01
+MAX_PAUSE_SECONDS = 0.1
 #: The last of these tries begins this long before the deadline, so that it ends in time.
 LAST_TRY_SECONDS = 0.01
 #: If a server that hangs up said within this time that it accepts no more connections, that is taken to be the reason.
@@ -137,7 +137,7 @@ class Connector(Generic[IOType]):
         if _is_full(server) and attempt.until - monotonic() <= LAST_TRY_SECONDS:
             attempt.is_full = True
             raise Late
-        pause = LEAST_PAUSE_SECONDS
+        pause = MIN_PAUSE_SECONDS
         while True:
             began = monotonic()
             if began >= attempt.until:
@@ -151,7 +151,7 @@ class Connector(Generic[IOType]):
             if left <= 0:
                 raise Late
             await self.io.pause(min(pause, left))
-            pause = min(2 * pause, MOST_PAUSE_SECONDS)
+            pause = min(2 * pause, MAX_PAUSE_SECONDS)
             idle = server.pool.pop_idle()
             if idle is not None:
                 connection = await self._checked(server, idle, attempt)
@@ -180,7 +180,7 @@ class Connector(Generic[IOType]):
         library, now = self.library, monotonic()
         if library.is_full(error):
             attempt.is_full, server.full_at = True, now
-            server.breaker.answered(now)
+            server.breaker.record_reply(now)
             return True
         if not connection.ratelimit_accepted or not library.is_lost(error) or library.is_late(error):
             return False
@@ -208,17 +208,17 @@ class Connector(Generic[IOType]):
         until = began + Breaker.PROBE_SECONDS
         try:
             connection = await self.io.bounded(self._ping(server, until), until)
-            breaker.answered(monotonic())
+            breaker.record_reply(monotonic())
             if not server.pool.give_surplus(connection):
                 await self.io.drop(connection)
         except Exception as error:
             if self.library.is_answer(error):
-                breaker.answered(monotonic())
+                breaker.record_reply(monotonic())
             else:
-                breaker.failed(began, monotonic(), error)
+                breaker.record_failure(began, monotonic(), error)
             self.servers.failed()
         finally:
-            breaker.probe_ended(monotonic())
+            breaker.end_probe(monotonic())
             signal.wake()
 
     async def _ping(self, server: Server, until: float) -> Any:
@@ -231,7 +231,7 @@ class Connector(Generic[IOType]):
         except BaseException as error:
             await self.io.drop(connection)
             if isinstance(error, Exception) and self.library.is_not_serving(error):
-                server.breaker.answered(monotonic())
+                server.breaker.record_reply(monotonic())
             raise
         return connection
 
@@ -307,7 +307,7 @@ class Borrowed:
     ) -> None:
         kept = None
         if error is None or isinstance(error, self._connector.library.reply_error):
-            self._server.breaker.answered(monotonic())
+            self._server.breaker.record_reply(monotonic())
             kept = self._connection
         if error is not None:
             self.leave_if_read_only(error)

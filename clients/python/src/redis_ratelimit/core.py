@@ -227,7 +227,7 @@ class Core(Connector[IOType]):
         else:
             is_down = library.is_not_serving(error)
             if server is not None and (is_down or library.is_answer(error)):
-                server.breaker.answered(monotonic())
+                server.breaker.record_reply(monotonic())
             if not is_down:
                 return self._explained(error, call, server)
         return None if self._is_answered(call) else error
@@ -244,7 +244,7 @@ class Core(Connector[IOType]):
 
     def _count_failure(self, error: Exception, server: Server, attempt: Attempt) -> None:
         self.servers.failed()
-        if server.breaker.failed(attempt.began, monotonic(), error):
+        if server.breaker.record_failure(attempt.began, monotonic(), error):
             self.give_up(server)
 
     def _is_answered(self, call: Call[Any]) -> bool:

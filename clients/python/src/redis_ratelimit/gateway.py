@@ -34,10 +34,10 @@ DIMENSIONS = "key", "user", "team", "organization", "end_user", "model"
 #: The owners of fields, such as key.plan. Fields of metadata are set by the client.
 _OWNERS = "key", "user", "team", "organization", "end_user", "metadata"
 #: The most limits that RL.ALL takes.
-MOST_LIMITS = 64
+MAX_LIMITS = 64
 MILLION = 1_000_000
 #: The most that a call asks for. It is more than any limit has.
-MOST_QUANTITY = 2**62
+MAX_QUANTITY = 2**62
 #: Longer values are replaced by their hash in keys.
 LONGEST_VALUE = 200
 
@@ -203,7 +203,7 @@ def reserve(limits: Sequence[tuple[Limit, str]], estimate: Usage, least: Usage |
     which is its input: the call asks for no more than a limit has, unless `least` is more. None if there is a maximum."""
     asked = []
     for limit, key in limits:
-        quantity = min(max(1, estimate.count(limit.unit)), MOST_QUANTITY)
+        quantity = min(max(1, estimate.count(limit.unit)), MAX_QUANTITY)
         if least is not None and limit.most is not None and least.count(limit.unit) <= limit.most:
             quantity = min(quantity, max(1, limit.most))
         asked.append(Asked(limit, key, quantity))
@@ -245,8 +245,8 @@ def _settings(section: Any) -> Settings:
     allowed = "limits", "url", "prefix", "tag", "lease", "deadline", "unreachable", "max_tokens", "count_lapsed"
     fields = _mapping(section, allowed, (), "the section")
     entries = fields.get("limits")
-    if not isinstance(entries, list) or not 1 <= len(entries) <= MOST_LIMITS:
-        raise _Mistake(("limits",) if "limits" in fields else (), f"limits must be a list of 1 to {MOST_LIMITS} limits")
+    if not isinstance(entries, list) or not 1 <= len(entries) <= MAX_LIMITS:
+        raise _Mistake(("limits",) if "limits" in fields else (), f"limits must be a list of 1 to {MAX_LIMITS} limits")
     limits: dict[str, Limit] = {}
     for at, entry in enumerate(entries):
         limit = _limit(entry, ("limits", at))

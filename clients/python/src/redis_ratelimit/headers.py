@@ -20,7 +20,7 @@ PartitionKey = Union[str, bytes]
 #: The versions of draft-ietf-httpapi-ratelimit-headers that can be chosen.
 VERSIONS = (10,)
 # The largest integer of RFC 9651.
-_MOST = 999_999_999_999_999
+_MAX_INTEGER = 999_999_999_999_999
 _PROBLEM_TYPES = "https://iana.org/assignments/http-problem-types#"
 
 
@@ -88,17 +88,17 @@ class Item:
         unit = self.limit.unit if isinstance(self.limit, Window) else None
         if unit is None and is_semaphore(self.limit):
             unit = "concurrent-requests"
-        text = f"{structured_string(self.name)};q={min(quota, _MOST)}"
+        text = f"{structured_string(self.name)};q={min(quota, _MAX_INTEGER)}"
         if unit is not None:
             text += f";qu={structured_string(unit)}"
         if window is not None:
-            text += f";w={min(window, _MOST)}"
+            text += f";w={min(window, _MAX_INTEGER)}"
         return text if self.pk is None else f"{text};pk={_bytes(self.pk)}"
 
     def service_limit(self) -> str:
         """Returns the item of the limit in RateLimit."""
-        text = f"{structured_string(self.name)};r={min(self.reply.remaining, _MOST)}"
-        wait = min(seconds(_more_in_ms(self.limit, self.reply)), _MOST)
+        text = f"{structured_string(self.name)};r={min(self.reply.remaining, _MAX_INTEGER)}"
+        wait = min(seconds(_more_in_ms(self.limit, self.reply)), _MAX_INTEGER)
         if wait:
             text += f";t={wait}"
         return text if self.pk is None else f"{text};pk={_bytes(self.pk)}"

@@ -40,7 +40,7 @@ UNIT_MS = {"ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "
 
 
 #: The shortest month and the shortest year.
-_LEAST_MS = {"mo": 28 * UNIT_MS["d"], "y": 365 * UNIT_MS["d"]}
+_MIN_MS = {"mo": 28 * UNIT_MS["d"], "y": 365 * UNIT_MS["d"]}
 
 
 def _length_ms(text: str, units: dict[str, int]) -> int | None:
@@ -55,7 +55,7 @@ def period_ms(period: Period, least: bool = False) -> int | None:
     `least`, and None without. It is also None for a text that is not a period, which the server refuses."""
     if isinstance(period, timedelta):
         return milliseconds("period", period)
-    return _length_ms(str(period), {"": UNIT_MS["s"], **UNIT_MS, **(_LEAST_MS if least else {})})
+    return _length_ms(str(period), {"": UNIT_MS["s"], **UNIT_MS, **(_MIN_MS if least else {})})
 
 
 def milliseconds(name: str, duration: Duration) -> int:

@@ -23,7 +23,7 @@ RENEWALS_PER_LEASE = 3
 #: The default of the server's setting ratelimit.lease, which is assumed for reservations without a lease of their own.
 DEFAULT_LEASE_MS = 20_000
 #: The shortest pause between two renewals.
-LEAST_RENEWAL_MS = 5
+MIN_RENEWAL_MS = 5
 
 
 class Settling:
@@ -81,7 +81,7 @@ class Settling:
         )
 
     def _renew_within(self, lease_ms: int) -> None:
-        self._renewal_seconds = max(lease_ms / RENEWALS_PER_LEASE, LEAST_RENEWAL_MS) / 1000
+        self._renewal_seconds = max(lease_ms / RENEWALS_PER_LEASE, MIN_RENEWAL_MS) / 1000
 
     @property
     def id(self) -> Id | None:

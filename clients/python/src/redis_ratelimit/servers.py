@@ -241,9 +241,9 @@ class ByCluster(Servers):
         began = monotonic()
         try:
             await self._read(attempt.until)
-            self._breaker.answered(monotonic())
+            self._breaker.record_reply(monotonic())
         except Exception as error:
-            self._breaker.failed(began, monotonic(), error)
+            self._breaker.record_failure(began, monotonic(), error)
             if not self._slots:
                 raise
         finally:
@@ -251,7 +251,7 @@ class ByCluster(Servers):
                 self._reading = False
                 self._read_at = monotonic()
                 waiting, self._waiting = self._waiting, []
-            self._breaker.probe_ended(monotonic())
+            self._breaker.end_probe(monotonic())
             for signal in waiting:
                 signal.wake()
 
