@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use redis_ratelimit_client::transport::{
-    Address, BoxFuture, Command, Connection, Failure, Servers, Transport, Value,
-};
-use redis_ratelimit_client::{Limiter, Semaphore};
+use redis_ratelimit_client::transport::{BoxFuture, Command, Connection, Failure, Value};
+use redis_ratelimit_client::Semaphore;
 use tokio::time::{sleep, Instant};
+
+use crate::scripted::limiter_on;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -31,24 +31,6 @@ impl Holder {
     /// Returns the times of renewals since the last call, rounded to tenths.
     fn renewed_at(&self) -> Vec<f64> {
         std::mem::take(&mut self.renewed_at.lock().unwrap())
-    }
-}
-
-impl Transport for Holder {
-    fn connect(
-        &self,
-        _: Option<Address>,
-    ) -> BoxFuture<'static, Result<Arc<dyn Connection>, Failure>> {
-        let connection = Arc::new(self.clone()) as Arc<dyn Connection>;
-        Box::pin(async move { Ok(connection) })
-    }
-
-    fn name(&self) -> String {
-        "the holder".into()
-    }
-
-    fn host(&self) -> String {
-        "holder".into()
     }
 }
 
@@ -79,7 +61,7 @@ impl Connection for Holder {
 #[tokio::test(start_paused = true)]
 async fn a_longer_lease_slows_renewals_only_when_the_server_has_confirmed_it() {
     let server = Holder::new();
-    let limiter = Limiter::new(Servers::single(server.clone()));
+    let limiter = limiter_on(&server);
     let jobs = Semaphore::new(1);
     let mut permit = limiter.acquire("jobs", &jobs).lease(3 * SECOND).await.unwrap();
     sleep(SECOND / 2).await;
@@ -98,7 +80,7 @@ async fn a_longer_lease_slows_renewals_only_when_the_server_has_confirmed_it() {
 #[tokio::test(start_paused = true)]
 async fn a_shorter_lease_speeds_renewals_up_before_the_server_has_confirmed_it() {
     let server = Holder::new();
-    let limiter = Limiter::new(Servers::single(server.clone()));
+    let limiter = limiter_on(&server);
     let jobs = Semaphore::new(1);
     let mut permit = limiter.acquire("jobs", &jobs).lease(30 * SECOND).await.unwrap();
     server.loses_leases.store(true, Relaxed);

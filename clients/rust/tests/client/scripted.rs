@@ -23,7 +23,7 @@ impl Script {
     pub fn limiter(&self, replies: impl IntoIterator<Item = Value>) -> Limiter {
         let replies = replies.into_iter().map(|reply| vec![reply]);
         self.0.lock().unwrap().replies.extend(replies);
-        Limiter::new(Servers::single(self.clone()))
+        limiter_on(self)
     }
 
     /// The next replies are those to a transaction, if there are several.
@@ -47,22 +47,30 @@ impl Script {
     }
 }
 
-impl Transport for Script {
+/// A transport to one server, whose connections are clones of this one.
+struct CloneOf<C>(C);
+
+impl<C: Connection + Clone + 'static> Transport for CloneOf<C> {
     fn connect(
         &self,
         _: Option<Address>,
     ) -> BoxFuture<'static, Result<Arc<dyn Connection>, Failure>> {
-        let connection = Arc::new(self.clone()) as Arc<dyn Connection>;
+        let connection = Arc::new(self.0.clone()) as Arc<dyn Connection>;
         Box::pin(async move { Ok(connection) })
     }
 
     fn name(&self) -> String {
-        "the script".into()
+        "the double".into()
     }
 
     fn host(&self) -> String {
-        "script".into()
+        "double".into()
     }
+}
+
+/// Returns a limiter of the server that this connection stands for.
+pub fn limiter_on<C: Connection + Clone + 'static>(connection: &C) -> Limiter {
+    Limiter::new(Servers::single(CloneOf(connection.clone())))
 }
 
 impl Connection for Script {
