@@ -80,7 +80,7 @@ impl FuzzCall {
     }
 }
 
-/// Everything that was taken since a moment, while nothing was given back, no clock went back and the limit stayed.
+/// Everything that was taken since a moment, while nothing was given back, the clock was not set back and the limit stayed.
 struct Account {
     since_us: u64,
     taken: u128,

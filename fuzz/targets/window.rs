@@ -276,7 +276,7 @@ impl FuzzedWindow {
         let times: Vec<u64> = self.zset.entries().map(|one| one.newest_us).collect();
         let event = EventChange::Record { weight, denied: false, limit: u64::MAX };
         let edit = *window_count.plan(&mut self.zset, event, usize::MAX).expect("no contradiction");
-        // Events that were dead may count again, of a clock that went back, and then it is more.
+        // After the clock was set back, dead events may count again, and then it is more.
         let added = weight.min(MAX_SUM.saturating_sub(before));
         assert_eq!(window_count.counted(), before + added);
         self.zset.apply(&edit);

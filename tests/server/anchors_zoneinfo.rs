@@ -1,8 +1,8 @@
 //! Compares the windows of FIXED FROM with another implementation of time zones, Python's zoneinfo.
 //!
 //! ```text
-//! RATELIMIT_ANCHORS=100000 cargo test --test server anchors_zoneinfo::    so many instants, in 20 zones
-//! RATELIMIT_SEED=7 cargo test --test server anchors_zoneinfo::            others
+//! RATELIMIT_ANCHORS=100000 cargo test --test server anchors_zoneinfo::    that many instants, in 20 zones
+//! RATELIMIT_SEED=7 cargo test --test server anchors_zoneinfo::            other instants
 //! ```
 
 use std::env;

@@ -39,9 +39,9 @@ const MAX_CONFIGURATIONS: usize = 50_000;
 /// No replica takes over sooner after a master was killed: it is taken for dead when it was silent for 2 seconds, and it may
 /// have been for one before.
 const DETECTION_NS: u64 = 500_000_000;
-/// A failover that no test brought about may have lost so much.
+/// A failover that no test caused may have lost the effects of this time.
 const UNFORESEEN_NS: u64 = 3_000_000_000;
-/// So many calls a second a long history has at least.
+/// The fewest calls per second of a long history.
 const LEAST_CALLS_A_SECOND: u64 = 834;
 
 /// Which command a key is for.

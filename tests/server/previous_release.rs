@@ -25,8 +25,8 @@ use std::path::Path;
 
 use support::*;
 
-/// What to call, in order: `+1500` moves the clock on by so many milliseconds, `20* RL...` calls so often, with `#` for
-/// the number of the call, 7 ms apart.
+/// The calls to make, in order. `+1500` advances the clock by 1500 ms. `20* RL...` makes a call 20 times, 7 ms apart, with
+/// its number in the place of `#`.
 const MADE: &str = r"
 40* RL.WINDOW window:buckets 100 1h 1 BUCKETS 6
 +1300000

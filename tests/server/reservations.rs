@@ -243,7 +243,7 @@ fn looking_changes_nothing() {
     assert_eq!(conn.int("DBSIZE"), 0);
     conn.cmd("RL.ACQUIRE k 5 60 ID a");
     let before = conn.dumped("k");
-    // Also where the clock went back and something could be written.
+    // Not even after the clock was set back, when a call may write corrections.
     server.clock().advance_ms(-30_000);
     for line in
         ["RL.ACQUIRE k 5 60 0", "RL.ACQUIRE_RO k 5 60 7", "RL.ACQUIRE k 5 60 6", "RL.HELD k"]
@@ -580,8 +580,8 @@ fn a_reservation_with_an_unknown_rule_cannot_be_applied_but_given_back() {
     }
 }
 
-/// Found by `make fuzz`, target reservation: such a member was read, but written back without its rule by RL.RENEW,
-/// and by whatever healed it after a clock went back.
+/// Found by `make fuzz`, target reservation: such a member was read, but RL.RENEW wrote it back without its rule, and so
+/// did a call that corrected its lease after the clock was set back.
 #[test]
 fn a_reservation_whose_rule_has_no_room_is_refused_and_stays_as_it_is() {
     let (_server, mut conn) = Server::held();

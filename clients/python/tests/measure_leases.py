@@ -29,7 +29,7 @@ from .servers import Server, Wire
 PROCESSES = 16
 SECONDS = float(sys.argv[1]) if len(sys.argv) > 1 else 5.0
 LARGE = 20_000
-#: The processor time of the server by leases may be so much of that by RL.WINDOW for each call.
+#: The goal: the server's CPU time with leases, as a part of its CPU time with an RL.WINDOW for each call.
 CPU_GOAL = 0.15
 ROUNDS = 3
 #: Before this many seconds nothing is counted.

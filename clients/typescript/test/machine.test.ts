@@ -6,7 +6,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 import { Sleeper, TRIES, unlessStopped } from "./machine.js";
 
-/** A sleeper that stands still for so long, as the machine does. */
+/** Stops the sleeper for `ms` milliseconds, as if the machine stood still. */
 async function stop(sleeper: Sleeper, ms: number): Promise<void> {
   sleeper.signal("SIGSTOP");
   await sleep(ms);

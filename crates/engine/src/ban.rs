@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(ban_at(START_US).left_us(), 10_000 - 558);
         assert_eq!(ban_at(ban.end_us() - 1).left_us(), 1);
         assert!(!ban_at(ban.end_us()).runs());
-        // A clock that went back: it ends its own length from then on.
+        // After the clock was set back, the ban ends after its full length from then on.
         let back = ban_at(START_US - 5_000_000);
         assert_eq!((back.is_from_future(), back.left_us()), (true, 10_000 - 558));
         assert!(!ban_at(START_US).is_from_future());

@@ -88,7 +88,7 @@ impl Recorded {
 /// What is known about a key's history besides its calls, and how far it is searched.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// The server's clock moves by so many microseconds each time.
+    /// The step of the server's clock, in microseconds.
     pub tick_us: u64,
     /// Events older than this many microseconds do not matter.
     pub period_us: u64,

@@ -49,7 +49,7 @@ fn bucket(max: u64, count: u64) -> WorldKey {
     WorldKey { kind, limit, max, period_us: SECOND_US, longest_wait_us }
 }
 
-/// A call of so much on a key, 0 looks and below 0 gives back.
+/// Returns a request for this quantity on a key: 0 looks, and a negative quantity gives back.
 fn ask(key: &WorldKey, quantity: i64) -> Request {
     let mut request = Request::new(key.limit);
     request.ask.quantity = Quantity::from_signed(quantity);

@@ -115,7 +115,7 @@ impl Server {
         Server::builder().held()
     }
 
-    /// Holds the clock so many milliseconds after [`START_US`].
+    /// Holds the clock at `ms` milliseconds after [`START_US`].
     pub fn at_ms(&self, ms: i64) {
         self.clock().set_us(START_US + ms * 1000);
     }

@@ -97,7 +97,7 @@ impl Used {
         }
     }
 
-    /// The first moment from `us` on at which so much is free.
+    /// Returns the first moment from `us` on at which `quantity` is free.
     fn free_from(&self, us: u64, quantity: u64) -> u64 {
         let times = match self {
             Used::Window(events) => {

@@ -593,7 +593,7 @@ proptest! {
         prop_assert!(key.take(quantity).verdict.allowed());
     }
 
-    /// At up to 1e9 a second: the rounding of so many intervals together is far below one interval.
+    /// At up to 1e9 a second: the rounding errors of all intervals add up to far less than one interval.
     #[test]
     fn a_full_bucket_passes_max_burst_and_one_singles_at_one_instant(
         (max_burst, count, period_ms) in parameters(3000, 1_000_000_000_000)

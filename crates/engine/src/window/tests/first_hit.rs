@@ -90,7 +90,7 @@ impl HitWorld {
         self.live().iter().filter(|one| one.gone_us > us).map(|one| one.quantity).sum()
     }
 
-    /// When so much is free, by trying each moment at which something leaves.
+    /// Returns when `least` is free. Tries each moment at which an event leaves.
     fn free_at_us(&self, least: u64) -> u64 {
         let seen = self.window_now();
         let mut moments: Vec<u64> = self.live().iter().map(|one| one.gone_us).collect();
@@ -291,7 +291,7 @@ proptest! {
     }
 }
 
-/// Steps on the clock of one window of 3 in 10 s: after so many ms, a call of that quantity, and what counts after it.
+/// Each row is a step in one window of 3 in 10 s: the milliseconds before a call, its quantity, and the count after it.
 #[test]
 fn a_window_ends_one_period_after_its_first_event_whatever_comes_in_between() {
     let mut world = HitWorld::new("10s", 3);
