@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Checks each new commit: its subject is `area: what`, of at most 72 columns and without a full stop, and it is no merge.
+# Checks each new commit: its subject is `area: what`, of at most 72 columns and without a full stop, each area exists in the
+# tree, and it is no merge.
 #
 #   scripts/check-commits.sh [FOLDER]
 #
@@ -19,6 +20,13 @@ else
     range=$(git log --diff-filter=A --format=%H --max-count=1 -- scripts/check-commits.sh)..HEAD
 fi
 
+# Succeeds if an area names something in a commit: the end of the path of a folder or of a file without its extension, such as
+# `engine`, `clients/rust` or `window`; or `make` or `ci`.
+exists() {
+    [ "$2" = make ] || [ "$2" = ci ] ||
+        git ls-tree -r --name-only "$1" | grep -iE "(^|/)${2//./\\.}(\.[a-z]+)*(/|\$)" >/dev/null
+}
+
 wrong=0
 while IFS='|' read -r commit parents subject; do
     why=
@@ -28,6 +36,11 @@ while IFS='|' read -r commit parents subject; do
         why="${#subject} columns, and 72 are allowed"
     elif ! [[ $subject =~ ^[A-Za-z][A-Za-z0-9._/,\ -]*:\ [^\ ].*[^.]$ ]]; then
         why="not of the form \`area: what\`, without a full stop"
+    else
+        IFS=',' read -ra areas <<<"${subject%%:*}"
+        for area in "${areas[@]}"; do
+            exists "$commit" "${area# }" || why="there is no $area in the tree"
+        done
     fi
     if [ -n "$why" ]; then
         echo "$commit $subject: $why"

@@ -344,20 +344,30 @@ fn make_check_ends_with_what_it_left_out_and_fails_then_if_it_is_strict() {
 
 #[test]
 fn a_commit_whose_subject_has_the_wrong_form_or_that_is_a_merge_is_refused() {
-    let subject = |length: usize| format!("1|0|area: {}", "x".repeat(length - "area: ".len()));
+    let subject = |length: usize| format!("1|0|docs: {}", "x".repeat(length - "docs: ".len()));
     for (commit, passes) in [
-        ("1|0|area: do one thing", true),
-        ("1||area: begin with no parent", true),
+        ("1|0|docs: do one thing", true),
+        ("1||docs: begin with no parent", true),
         ("1|0|engine, clients/python: do one thing", true),
         (&subject(72), true),
         (&subject(73), false),
         ("1|0|Do one thing", false),
-        ("1|0|fixup! area: do one thing", false),
-        ("1|0|area: do one thing.", false),
-        ("1|0 2|area: do one thing", false),
+        ("1|0|fixup! docs: do one thing", false),
+        ("1|0|docs: do one thing.", false),
+        ("1|0 2|docs: do one thing", false),
+        // An area names a folder or a file in the tree, or is one of two words.
+        ("1|0|readme: do one thing", true),
+        ("1|0|make: do one thing", true),
+        ("1|0|python: do one thing", true),
+        ("1|0|engine/src: do one thing", false),
+        ("1|0|read: do one thing", false),
+        ("1|0|engine, module: do one thing", false),
     ] {
         let host = ScriptsHost::bare();
-        host.program("git", &format!("[ $1 != log ] || echo '{commit}'"));
+        let tree = "README.md docs/design.md crates/engine/lib.rs clients/python/limits.py";
+        let git =
+            format!("case $1 in log) echo '{commit}' ;; ls-tree) printf '%s\\n' {tree} ;; esac");
+        host.program("git", &git);
         let mut check = host.script("check-commits.sh", true);
         let check = check.env_remove("COMMITS").output().unwrap();
         assert_eq!(check.status.success(), passes, "{commit}: {}{}", out(&check), err(&check));
