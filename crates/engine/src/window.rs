@@ -99,29 +99,8 @@ mod dead {
     /// in 16 pays for the search.
     pub const EVERY: usize = 16;
 
-    /// The most dead entries that a call drops, unless their sum is in the way of counting.
+    /// The most dead entries that a call drops, unless more are in the way of counting.
     pub const MAX: usize = 64;
-
-    /// The most that it drops if it is. This takes about half a millisecond.
-    pub const MAX_IN_THE_WAY: usize = 1_000;
-
-    /// If the running total reaches this before or after a call, the call checks whether dead entries are in the way of
-    /// counting: whether all entries together would exceed [`MAX_SUM`](crate::entry::MAX_SUM), which is 2^63 - 1. Below
-    /// this total no check is needed:
-    ///
-    /// 1. While the total has not wrapped at 2^64, no sum of entries exceeds it, so all entries sum up to less than 2^62.
-    /// 2. The call at which the total wraps begins above 2^62, so it checks. If it leaves at most `MAX_SUM` and a total
-    ///    below 2^62, later calls add less than 2^62 before the total reaches 2^62 again and a call checks.
-    /// 3. If more entries are in the way than a call drops, the sum may exceed `MAX_SUM` for a while. If the call would make
-    ///    it 2^64, it fails with [`Refusal::SumTooLarge`](crate::store::Refusal::SumTooLarge), because the difference of two
-    ///    totals is the exact sum of the entries between them only below that.
-    /// 4. The call goes on dropping dead entries in the way if at most [`MAX`] entries are left. So a set of up to [`MAX`]
-    ///    entries sums up to `MAX_SUM` at most, or less than 2^62 more after the total wrapped. If not, it is foreign.
-    ///
-    /// The tests `dead_entries_that_stand_in_the_way_go_a_thousand_at_a_time` (3),
-    /// `a_huge_event_drops_what_died_before_the_total_began_anew` (2) and `what_cannot_be_a_sum_of_events_is_foreign` (4)
-    /// fail without these rules.
-    pub const WATCHED: u64 = 1 << 62;
 }
 
 /// Up to this many entries are read one by one instead of searched.
@@ -206,8 +185,7 @@ impl WindowCount {
             oldest.filter(|entry| entry.newest_us < self.stored_until_us()).unwrap_or(newest);
         self.oldest = Some(oldest);
         let min_counted = newest.weight.max(oldest.weight);
-        if !(min_counted..=max_counted(entries.len(), &newest)).contains(&newest.sum_since(&oldest))
-        {
+        if !(min_counted..=newest.max_sum()).contains(&newest.sum_since(&oldest)) {
             return Err(Refusal::Foreign.into());
         }
         Ok(())
@@ -223,7 +201,7 @@ impl WindowCount {
         } else {
             self.merge_into_prior(&oldest, &newest, prior)
         };
-        if !(1..=max_counted(entries.len(), &newest)).contains(&merged.weight) {
+        if !(1..=newest.max_sum()).contains(&merged.weight) {
             return Err(Refusal::Foreign.into());
         }
         merged.weight = merged.weight.min(MAX_SUM);
@@ -302,7 +280,7 @@ impl WindowCount {
     /// # Errors
     ///
     /// The store's own. [`Refusal::Foreign`] if the module did not write an entry that would be removed, as all of these are
-    /// read. [`Refusal::SumTooLarge`] if the entries sum up to 2^64 or more.
+    /// read.
     pub fn plan<E: Entries>(
         &mut self,
         entries: &mut E,
@@ -536,24 +514,16 @@ impl WindowCount {
             let stored = total_before.wrapping_sub(entry.before());
             u128::from(stored).saturating_add(u128::from(recorded))
         };
-        let len = entries.len();
-        let (mut dead, mut fits): (usize, bool) = (0, true);
+        let mut dead: usize = 0;
         entries.scan(None, Some(horizon_us), |entry| {
-            let sum = sum_from(&entry);
-            let in_the_way = sum > u128::from(MAX_SUM);
-            let few_left = len.saturating_sub(dead) <= dead::MAX;
-            let drop = dead < dead::MAX || in_the_way && (dead < dead::MAX_IN_THE_WAY || few_left);
+            let in_the_way = sum_from(&entry) > u128::from(MAX_SUM);
+            let drop = in_the_way || dead < dead::MAX;
             if drop {
                 dead = dead.saturating_add(1);
                 min_dropped = if in_the_way { 1 } else { min_dropped };
-            } else {
-                fits = sum <= u128::from(u64::MAX);
             }
             drop
         })?;
-        if !fits {
-            return Err(Refusal::SumTooLarge.into());
-        }
         if dead >= min_dropped {
             self.edit.dropped = dead;
         }
@@ -573,8 +543,9 @@ impl WindowCount {
         let many = surely_dead >= enough || (surely_dead == 0 && len % dead::EVERY == 0);
         let full = len > self.rule_now.max_live();
         let total_before = newest.total.wrapping_sub(recorded);
-        let watched = newest.total.max(total_before) >= dead::WATCHED;
-        (many || full || watched).then_some(if full { 1 } else { enough })
+        // Below this the sum of all entries is in bounds by itself, see `Entry::max_sum`.
+        let may_overflow = newest.total.max(total_before) > MAX_SUM;
+        (many || full || may_overflow).then_some(if full { 1 } else { enough })
     }
 
     /// Merges the oldest of the entries from the future, about `max_healed` at most. Reads all entries that it removes,
@@ -620,7 +591,7 @@ impl WindowCount {
             self.leave_in_future(newest);
             return Ok(());
         }
-        if !(1..=max_counted(entries.len(), &newest)).contains(&merged_weight) {
+        if !(1..=newest.max_sum()).contains(&merged_weight) {
             return Err(Refusal::Foreign.into());
         }
         let weight = merged_weight.min(MAX_SUM);
@@ -650,16 +621,6 @@ impl WindowCount {
             self.edit.other = EntryChange { old: Some(future), new: Some(after) };
         }
     }
-}
-
-/// Returns the largest possible sum of the entries up to and including this one, in a set of `len` entries. See
-/// [`dead::WATCHED`].
-fn max_counted(len: usize, newest: &Entry) -> u64 {
-    if len > dead::MAX {
-        return u64::MAX;
-    }
-    let beyond = if newest.total < dead::WATCHED { dead::WATCHED } else { 0 };
-    MAX_SUM.saturating_add(beyond)
 }
 
 /// The limit of a window, and its use at one moment.

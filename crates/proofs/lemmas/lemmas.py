@@ -298,6 +298,15 @@ def prove():
          ("v of its weight is uncounted, and all of it is in the sum", z3.And(v >= 0, v <= W0, W0 <= real))],
         sum_since(T, t0, W0 - v) == real - v,
     )
+    whole = z3.Int("whole")
+    lemma(
+        "while the total is below 2^63, counting keeps the sum of all entries below 2^64 without looking at it",
+        [("total is below 2^63", z3.And(T >= 0, T < 2**63)),
+         ("whole, the sum of all entries, is at most total + MAX_SUM", z3.And(whole >= 0, whole <= T + MAX_SUM)),
+         ("weight up to MAX_SUM", z3.And(v >= 0, v <= MAX_SUM)),
+         ("total2 = total + weight, modulo 2^64, is below 2^63 too", z3.And(total2 == (T + v) % WRAP, total2 < 2**63))],
+        z3.And(whole + v <= total2 + MAX_SUM, whole + v < WRAP),
+    )
     limit, counted, held, least, leave, granted = ints("limit counted held least leave granted")
     ask = [("all from 0", z3.And(limit >= 0, counted >= 0, held >= 0, least >= 0, leave >= 0, granted >= 0))]
     zmax = lambda one, other: z3.If(one > other, one, other)

@@ -152,6 +152,22 @@ impl WindowWorld {
         world
     }
 
+    /// Adds this many events that left long ago.
+    fn add_dead(&mut self, number: u64) {
+        let before = self.zset.entries().last().map_or(0, |newest| newest.total);
+        for at in 1..=number {
+            let (newest_us, total) = (START_US - 60_000 + at, before.wrapping_add(at));
+            self.zset.add(&Entry { newest_us, span_us: 0, total, weight: 1, denied: false });
+        }
+    }
+
+    /// The sum of all entries, dead ones among them, and of what was uncounted between them.
+    fn whole_sum(&self) -> u128 {
+        let entries: Vec<Entry> = self.zset.entries().collect();
+        let growth = entries.windows(2).map(|pair| pair[1].total.wrapping_sub(pair[0].total));
+        entries.iter().take(1).map(|oldest| oldest.weight).chain(growth).map(u128::from).sum()
+    }
+
     fn pass(&mut self, us: i64) {
         self.now_us = self.now_us.checked_add_signed(us).unwrap();
     }

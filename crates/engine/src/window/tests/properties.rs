@@ -405,6 +405,34 @@ proptest! {
         }
     }
 
+    /// Whatever is dead and in the way of counting, all entries sum up to less than 2^64, so that nothing is missing if they
+    /// count again.
+    #[test]
+    fn huge_sums_are_exact_while_thousands_of_entries_are_dead(
+        dead in 0u64..4_000,
+        calls in proptest::collection::vec(
+            (select(&[0i64, 3_000, 20_000][..]),
+             select(&[MAX_SUM, MAX_SUM - 2_000, 1 << 62, 2_000, 1_000, 1][..]),
+             proptest::bool::weighted(0.2)),
+            1..12,
+        ),
+        total in prop_oneof![totals(), 0..=u64::MAX],
+    ) {
+        let rule = rule("10ms/65536");
+        let mut world = WindowWorld::with_total(total);
+        world.add_dead(dead);
+        for (us, weight, gives) in calls {
+            world.pass(us);
+            let quantity = if gives { Quantity::GiveBack(weight) } else { Quantity::Take(weight) };
+            let rule_now = rule.at(world.now_us).unwrap();
+            let call = plain(rule_now, MAX_SUM, Ask::of(quantity), ModelCommand::Count);
+            prop_assert!(call.make(&mut world.zset, &SortedHolds::default()).is_ok());
+            let newest = world.zset.newest(None).unwrap();
+            let max_sum = newest.map_or(0, |newest| newest.max_sum());
+            prop_assert!(world.whole_sum() <= u128::from(max_sum));
+        }
+    }
+
     /// With BUCKETS n no window has more than the limit, a denial lasts at most one bucket too long, and a key has at most
     /// n + 1 entries.
     #[test]

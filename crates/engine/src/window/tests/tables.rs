@@ -922,38 +922,27 @@ fn dead_entries_that_stand_in_the_way_of_counting_go_at_once() {
     );
 }
 
-/// A call drops no more than a thousand, whatever their sum, and counts exactly all the same.
+/// Thousands of small ones are in the way of a huge one, and it is in the way of the next. Then the total begins again at 0,
+/// and small ones follow that do not look at the sum of all.
 #[test]
-fn dead_entries_that_stand_in_the_way_go_a_thousand_at_a_time() {
+fn a_total_begins_again_only_when_nothing_dead_is_in_the_way() {
     let rule = rule("10ms/65536");
     let mut world = WindowWorld::new();
-    for total in 1..=3_500u64 {
-        let newest_us = START_US - 60_000 + total;
-        world.zset.add(&Entry { newest_us, span_us: 0, total, weight: 1, denied: false });
-    }
-    let count = |world: &mut WindowWorld| {
-        WindowCount::read(&mut world.zset, rule.at(world.now_us).unwrap()).unwrap().counted()
-    };
-    let huge = |world: &mut WindowWorld| {
-        plain_call(world, &rule, MAX_SUM, &ask(i64::MAX), ModelCommand::Count).edit.unwrap().dropped
-    };
-    assert_eq!((huge(&mut world), world.zset.len()), (dead::MAX_IN_THE_WAY, 2_501));
-    assert_eq!(count(&mut world), MAX_SUM);
-    // Where the clock goes back the dead count again, and the sum saturates.
-    let now_us = std::mem::replace(&mut world.now_us, START_US - 60_000);
-    assert_eq!(count(&mut world), MAX_SUM);
-    world.now_us = now_us + 20_000;
-    // A second one would pass 2^64 with those that are left, so it is refused until enough of them are gone.
-    let rule_now = rule.at(world.now_us).unwrap();
-    let forced = plain(rule_now, MAX_SUM, ask(i64::MAX), ModelCommand::Count);
-    let held = world.held(world.now_us);
-    assert_eq!(forced.make(&mut world.zset, &held).unwrap_err(), Refusal::SumTooLarge);
-    for left in [1_502, 503] {
-        plain_call(&mut world, &rule, MAX_SUM, &ask(1), ModelCommand::Count);
-        assert_eq!(world.zset.len(), left);
+    world.add_dead(3_500);
+    let mut sum = 0;
+    for (quantity, dropped) in [(MAX_SUM, 3_500), (MAX_SUM - 2_000, 1), (1_000, 0), (2_000, 0)] {
         world.pass(20_000);
+        let quantity_asked = i64::try_from(quantity).unwrap();
+        let ask = ask(quantity_asked);
+        let done = plain_call(&mut world, &rule, MAX_SUM, &ask, ModelCommand::Count);
+        assert!(done.decision.verdict.allowed());
+        assert_eq!(done.edit.unwrap().dropped, dropped, "{quantity}");
+        sum = if dropped > 0 { quantity } else { sum + quantity };
+        assert_eq!(world.whole_sum(), u128::from(sum));
     }
-    assert_eq!((huge(&mut world), count(&mut world)), (503, MAX_SUM));
+    // Where the clock goes back, the dead count again.
+    let count = WindowCount::read(&mut world.zset, rule.at(START_US + 39_000).unwrap()).unwrap();
+    assert_eq!(count.counted(), sum.min(MAX_SUM));
 }
 
 /// The total has passed 2^64 since a huge entry died, and so has the sum of all with the one that comes.
@@ -965,7 +954,7 @@ fn a_huge_event_drops_what_died_before_the_total_began_anew() {
         let newest_us = START_US - us;
         Entry { newest_us, span_us: 0, total, weight, denied: false }
     };
-    let small = dead::WATCHED - 1;
+    let small = MAX_SUM;
     world.zset.add(&dead(0u64.wrapping_sub(1), MAX_SUM, 50_000));
     world.zset.add(&dead(small - 1, small, 40_000));
     // Not by a call that counts little.
@@ -1031,22 +1020,25 @@ fn a_call_looks_for_dead_entries_where_there_may_be_enough() {
 #[test]
 fn what_cannot_be_a_sum_of_events_is_foreign() {
     let rule = rule("10ms");
-    let watched = dead::WATCHED;
-    for (number, total, is_foreign) in [
-        // The newest total, where the oldest entry counts the most and each other one.
-        (64, MAX_SUM + 63, true),
-        (65, MAX_SUM + 64, false),
-        (2, watched - 1, false),
-        (2, watched, true),
+    for (oldest_total, newest_total, is_foreign) in [
+        // Totals do not go back.
+        (9, 5, true),
+        (0, MAX_SUM + 2, true),
+        // Up to 2^64 a sum is at most MAX_SUM.
+        (2, MAX_SUM + 1, false),
+        (1, MAX_SUM + 1, true),
+        // Then totals begin again at 0, and a sum is at most MAX_SUM more than the total.
+        (MAX_SUM + 3, 0, false),
+        (MAX_SUM + 2, 0, true),
+        (MAX_SUM + 3, MAX_SUM, false),
+        (MAX_SUM + 2, MAX_SUM, true),
     ] {
         let mut zset = Zset::default();
-        for at in (0..number).rev() {
-            let (newest_us, total) = (START_US - at, total.wrapping_sub(at));
-            let weight = if at == number - 1 { MAX_SUM } else { 1 };
-            zset.add(&Entry { newest_us, span_us: 0, total, weight, denied: false });
+        for (newest_us, total) in [(START_US - 1, oldest_total), (START_US, newest_total)] {
+            zset.add(&Entry { newest_us, span_us: 0, total, weight: 1, denied: false });
         }
         let count = WindowCount::read(&mut zset, rule.at(START_US).unwrap());
-        assert_eq!(count.is_err(), is_foreign, "{number} {total}");
+        assert_eq!(count.is_err(), is_foreign, "{oldest_total} {newest_total}");
     }
 }
 
