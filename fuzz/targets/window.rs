@@ -275,7 +275,7 @@ impl FuzzedWindow {
         self.compare(&rule_now, before);
         let times: Vec<u64> = self.zset.entries().map(|one| one.newest_us).collect();
         let event = EventChange::Record { weight, denied: false, limit: u64::MAX };
-        let edit = *window_count.plan(&mut self.zset, event, usize::MAX).expect("no contradiction");
+        let edit = window_count.plan(&mut self.zset, event, usize::MAX).expect("no contradiction");
         // After the clock was set back, dead events may count again, and then it is more.
         let added = weight.min(MAX_SUM.saturating_sub(before));
         assert_eq!(window_count.counted(), before + added);

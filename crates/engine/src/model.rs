@@ -141,7 +141,7 @@ impl ModelCall {
             decision: *part.decision(),
             counted: before.counted(),
             window_count: window.count,
-            edit: window.planned.as_ref().map(|_| *window.count.planned()),
+            edit: window.planned.as_ref().map(|planned| planned.events),
             denial_counted,
         })
     }

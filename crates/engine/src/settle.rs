@@ -47,7 +47,7 @@ pub fn apply<S: Store>(
     // The limit is not known here, so the event is counted as within it. Few events lie beyond the limit, as they were
     // reserved.
     let event = EventChange::Record { weight: quantity, denied: false, limit: u64::MAX };
-    let events = *count.plan(&mut key.events(), event, store.max_healed())?;
+    let events = count.plan(&mut key.events(), event, store.max_healed())?;
     settle(&mut key, member, &events, None, Some(count.expiry()));
     Ok(SettleOutcome::Counted)
 }

@@ -54,21 +54,21 @@ def affordable(period_ns, count, limit, room):
     return min(((room + 1) * count - 1) // (period_ns * ATTOS_PER_NS), limit)
 
 
-# ---- The formulas: crates/engine/src/event.rs and window.rs ----
+# ---- The formulas: crates/engine/src/entry.rs and window.rs ----
 
 
 def before(total, weight):
-    """Event::before."""
+    """Entry::before."""
     return (total - weight) % WRAP
 
 
 def sum_since(total, first_total, first_weight):
-    """Event::sum_since."""
+    """Entry::sum_since."""
     return (total - before(first_total, first_weight)) % WRAP
 
 
 def middle(low, high):
-    """The next place that the bisection of WindowCount::events_freed_at_us looks at."""
+    """The next place that window.rs' bisect looks at."""
     half = divide(low + high, 2)[0]
     return max(half, low + 1)
 

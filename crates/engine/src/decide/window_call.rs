@@ -9,7 +9,7 @@ use crate::request::{NewReservation, Request, WindowLimit};
 use crate::reservation::{lease_end_us, Id, Reservation};
 use crate::rule::RuleText;
 use crate::store::{BanEdit, Refusal, Reservations, Store, WindowEdit, WindowKey};
-use crate::window::{freed_at_us, EventChange, UntimedVerdict, WindowCount, WindowUse};
+use crate::window::{freed_at_us, EventChange, EventEdit, UntimedVerdict, WindowCount, WindowUse};
 
 /// A request on a window: the window as it was read, and the changes to write.
 pub(crate) struct WindowCall<'r, S: Store> {
@@ -27,8 +27,9 @@ pub(crate) struct WindowCall<'r, S: Store> {
     pub(crate) planned: Option<WindowPlan>,
 }
 
-/// The changes to write to a window, next to those of its events, which the count keeps.
+/// The changes to write to a window.
 pub(crate) struct WindowPlan {
+    pub(crate) events: EventEdit,
     reservation: Option<Reservation<Id, RuleText>>,
     ban: BanEdit,
     /// The call gives back: reservations and the TTL stay as they are.
@@ -37,8 +38,8 @@ pub(crate) struct WindowPlan {
 
 impl WindowPlan {
     /// Returns the plan of a call that takes, or that heals the key.
-    fn new(ban: BanEdit) -> WindowPlan {
-        WindowPlan { reservation: None, ban, gives_back: false }
+    fn new(events: EventEdit, ban: BanEdit) -> WindowPlan {
+        WindowPlan { events, reservation: None, ban, gives_back: false }
     }
 }
 
@@ -149,9 +150,8 @@ impl<'r, S: Store> WindowCall<'r, S> {
     }
 
     /// Plans a change of the events that count.
-    fn plan_events(&mut self, change: EventChange) -> Result<(), S::Error> {
-        self.count.plan(&mut self.key.events(), change, self.store.max_healed())?;
-        Ok(())
+    fn plan_events(&mut self, change: EventChange) -> Result<EventEdit, S::Error> {
+        self.count.plan(&mut self.key.events(), change, self.store.max_healed())
     }
 
     /// Returns the time at which the key's ban is over, in Unix microseconds. This is now if no ban runs.
@@ -168,8 +168,8 @@ impl<'r, S: Store> WindowCall<'r, S> {
         let limit = self.limit.limit;
         let ban = self.ban_edit_of_grant();
         let event = EventChange::Record { weight: quantity, denied: false, limit };
-        self.plan_events(event)?;
-        self.planned = Some(WindowPlan::new(ban));
+        let events = self.plan_events(event)?;
+        self.planned = Some(WindowPlan::new(events, ban));
         Ok(())
     }
 
@@ -184,13 +184,14 @@ impl<'r, S: Store> WindowCall<'r, S> {
         let order_us = self.key.reservations().next_order_us(now_us);
         let lease_end_us = lease_end_us(now_us, lease_ms);
         let gone_us = self.store.gone_us(&self.limit.rule, lease_end_us, new.count_lapsed)?;
-        self.plan_events(EventChange::CleanUp)?;
+        let events = self.plan_events(EventChange::CleanUp)?;
         let ban = self.ban_edit_of_grant();
         let id = new.id.unwrap_or_else(new_id);
         let rule = self.store.write_rule(&self.limit.rule);
         let reservation =
             Reservation { id, quantity, lease_ms, lease_end_us, gone_us, order_us, rule };
-        self.planned = Some(WindowPlan { reservation: Some(reservation), ..WindowPlan::new(ban) });
+        self.planned =
+            Some(WindowPlan { reservation: Some(reservation), ..WindowPlan::new(events, ban) });
         Ok(())
     }
 
@@ -199,9 +200,9 @@ impl<'r, S: Store> WindowCall<'r, S> {
         if self.count.counted() == 0 {
             return Ok(());
         }
-        self.plan_events(EventChange::Uncount { quantity })?;
+        let events = self.plan_events(EventChange::Uncount { quantity })?;
         let ban = self.ban_edit_of_grant();
-        self.planned = Some(WindowPlan { gives_back: true, ..WindowPlan::new(ban) });
+        self.planned = Some(WindowPlan { gives_back: true, ..WindowPlan::new(events, ban) });
         Ok(())
     }
 
@@ -299,8 +300,8 @@ impl<'r, S: Store> WindowCall<'r, S> {
         let ban = self.ban_edit(self.ban.ban_or_mark());
         let must_write = self.key.reservations().must_write() || matches!(ban, BanEdit::Put(_));
         if must_write || self.count.has_future() {
-            self.plan_events(EventChange::Heal)?;
-            self.planned = Some(WindowPlan::new(ban));
+            let events = self.plan_events(EventChange::Heal)?;
+            self.planned = Some(WindowPlan::new(events, ban));
         }
         Ok(verdict.deny_for_ban(self.ban.left_us()))
     }
@@ -311,8 +312,8 @@ impl<'r, S: Store> WindowCall<'r, S> {
         let ban = self.ban_edit(self.ban.ban_or_mark());
         let (ask, limit) = (&self.request.ask, self.limit.limit);
         let event = EventChange::Record { weight: ask.quantity.wanted(), denied: true, limit };
-        self.plan_events(event)?;
-        self.planned = Some(WindowPlan::new(ban));
+        let events = self.plan_events(event)?;
+        self.planned = Some(WindowPlan::new(events, ban));
         let untimed = self.used().judge(ask, self.barred);
         self.verdict(untimed)
     }
@@ -320,9 +321,9 @@ impl<'r, S: Store> WindowCall<'r, S> {
     /// Writes the changes. Returns the number of reservations that were dropped because they had ended.
     pub(super) fn write(&mut self) -> usize {
         let WindowCall { key, count, planned: Some(planned), .. } = self else { return 0 };
-        let WindowPlan { reservation, ban, gives_back } = planned;
+        let WindowPlan { events, reservation, ban, gives_back } = planned;
         key.write(WindowEdit {
-            events: count.planned(),
+            events,
             reservation: reservation.as_ref().map(Reservation::borrowed),
             settled: None,
             clean: !*gives_back,

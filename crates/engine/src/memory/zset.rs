@@ -195,7 +195,7 @@ impl Entries for Zset {
 mod tests {
     use super::*;
     use crate::properties::cases;
-    use crate::window::EntryChange;
+    use crate::window::EntryEdit;
     use proptest::prelude::*;
 
     #[test]
@@ -236,7 +236,7 @@ mod tests {
             let mut expected = set.clone();
             expected.add(&put);
             expected.remove(&replaced);
-            let newest = EntryChange { old: Some(replaced), new: Some(put) };
+            let newest = EntryEdit { old: Some(replaced), new: Some(put) };
             set.apply(&EventEdit { newest, ..EventEdit::default() });
             prop_assert_eq!(set.newest_first, expected.newest_first);
         }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::calendar::Zones;
-use crate::decision::{Decision, Verdict};
+use crate::decision::{Ask, Decision, Manner, Obstacle, Quantity, Verdict};
 use crate::entry::LAST_US;
 use crate::held::{Hold, SortedHolds};
 use crate::memory::Zset;
@@ -407,9 +407,9 @@ impl WindowWorld {
             let times: Vec<u64> = self.zset.entries().map(|entry| entry.newest_us).collect();
             let mut window_count = WindowCount::read(&mut self.zset, rule_now).unwrap();
             let edit = window_count.plan(&mut self.zset, event(weight), self.max_healed).unwrap();
-            self.zset.apply(edit);
-            self.forget_dropped(&rule_now, edit, &times);
-            let at_us = self.heal(edit);
+            self.zset.apply(&edit);
+            self.forget_dropped(&rule_now, &edit, &times);
+            let at_us = self.heal(&edit);
             self.list.push(Counted { at_us, weight, coarse: false });
         }
     }

@@ -220,7 +220,7 @@ impl HitWorld {
         let mut window_count =
             WindowCount::read(&mut self.zset, rule_now(&self.rule, self.now_us)).unwrap();
         let edit = window_count.plan(&mut self.zset, event(quantity), 64).unwrap();
-        self.zset.apply(edit);
+        self.zset.apply(&edit);
         self.count(quantity);
     }
 

@@ -569,7 +569,7 @@ proptest! {
                 let Ok(mut window_count) = WindowCount::read(&mut zset, rule_now) else { continue };
                 let event = EventChange::Record { weight: 3, denied, limit };
                 if let Ok(edit) = window_count.plan(&mut zset, event, max_healed) {
-                    zset.apply(edit);
+                    zset.apply(&edit);
                 }
             }
         }

@@ -300,7 +300,7 @@ fn no_sum_passes_the_largest_number() {
         let now_us = START_US + step;
         let mut window_count = WindowCount::read(&mut zset, rule.at(now_us).unwrap()).unwrap();
         // More than any limit allows, as APPLY may.
-        let edit = *window_count.plan(&mut zset, event(MAX_SUM / 2 + 1), usize::MAX).unwrap();
+        let edit = window_count.plan(&mut zset, event(MAX_SUM / 2 + 1), usize::MAX).unwrap();
         assert!(window_count.counted() <= MAX_SUM);
         zset.apply(&edit);
     }

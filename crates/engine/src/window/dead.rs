@@ -1,0 +1,92 @@
+//! Dead entries, which no longer count.
+//!
+//! They do no harm, but every search for the oldest entry that counts passes them. So a call that takes drops them if there
+//! are enough to pay for it. Most calls drop none, and do not look for any.
+
+use super::plan::Plan;
+use crate::entry::{Entry, MAX_SUM};
+use crate::store::Entries;
+
+/// A call drops dead entries if there are this many, or one in a key that has more entries than its rule needs.
+pub(super) const ENOUGH: usize = 8;
+
+/// [`ENOUGH`] for a set of up to [`SMALL`] entries, where every search walks past the dead ones.
+const ENOUGH_IN_SMALL: usize = 4;
+
+/// Up to this many entries the server keeps a sorted set in one piece, unless it is configured otherwise.
+pub(super) const SMALL: usize = 128;
+
+/// If all entries may be live, a call looks for dead ones only if the number of entries is a multiple of this: one call in 16
+/// pays for the search.
+const EVERY: usize = 16;
+
+/// The most dead entries that a call drops, unless more are in the way of counting.
+pub(super) const MAX: usize = 64;
+
+impl<E: Entries> Plan<'_, E> {
+    /// Drops dead entries if there are enough, or if their sum is in the way of counting.
+    pub(super) fn drop_dead(&mut self) -> Result<(), E::Error> {
+        let count = &self.count;
+        let (Some(horizon_us), Some(newest)) = (count.rule_now.horizon_us(), count.newest) else {
+            return Ok(());
+        };
+        let Some(mut min_dropped) = self.min_dropped(&newest) else { return Ok(()) };
+        let (recorded, total_before) = (self.recorded, newest.total.wrapping_sub(self.recorded));
+        // The sum of the entries from this one on, with the quantity that this call recorded.
+        let sum_from = |entry: &Entry| {
+            let stored = total_before.wrapping_sub(entry.before());
+            u128::from(stored).saturating_add(u128::from(recorded))
+        };
+        let mut dead: usize = 0;
+        self.entries.scan(None, Some(horizon_us), |entry| {
+            let in_the_way = sum_from(&entry) > u128::from(MAX_SUM);
+            let drop = in_the_way || dead < MAX;
+            if drop {
+                dead = dead.saturating_add(1);
+                min_dropped = if in_the_way { 1 } else { min_dropped };
+            }
+            drop
+        })?;
+        if dead >= min_dropped {
+            self.edit.dropped = dead;
+        }
+        Ok(())
+    }
+
+    /// Returns how many entries must be dead for a call to drop them. `None` if it is not worth looking for them.
+    // Inlined: it is on the hot path of every grant.
+    #[inline(always)]
+    fn min_dropped(&self, newest: &Entry) -> Option<usize> {
+        let len = self.entries.len();
+        // A live entry counts at least 1, so there are no more live entries than the sum.
+        let counted_before = self.count.counted().saturating_sub(self.recorded);
+        let live = usize::try_from(counted_before).unwrap_or(usize::MAX);
+        let surely_dead = len.saturating_sub(live);
+        let enough = if len <= SMALL { ENOUGH_IN_SMALL } else { ENOUGH };
+        let many = surely_dead >= enough || (surely_dead == 0 && len % EVERY == 0);
+        let full = len > self.count.rule_now.max_live();
+        let total_before = newest.total.wrapping_sub(self.recorded);
+        // Below this the sum of all entries is in bounds by itself, see `Entry::max_sum`.
+        let may_overflow = newest.total.max(total_before) > MAX_SUM;
+        (many || full || may_overflow).then_some(if full { 1 } else { enough })
+    }
+
+    /// Drops all dead entries if they are few. What was uncounted stays in the running totals, as a gap between dead and
+    /// live entries. If the clock were set back, the dead entries would count again, and the gap with them.
+    pub(super) fn close_gap(&mut self) -> Result<(), E::Error> {
+        let rule_now = &self.count.rule_now;
+        // In a window that does not slide, at most one entry counts, and dead entries never count again.
+        let Some(horizon_us) = rule_now.horizon_us().filter(|_| rule_now.is_sliding()) else {
+            return Ok(());
+        };
+        let mut dead: usize = 0;
+        self.entries.scan(None, Some(horizon_us), |_| {
+            dead = dead.saturating_add(1);
+            dead <= MAX
+        })?;
+        if dead <= MAX {
+            self.edit.dropped = dead;
+        }
+        Ok(())
+    }
+}

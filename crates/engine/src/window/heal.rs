@@ -1,0 +1,147 @@
+//! Events from the future, which exist after the clock was set back. They count as if they happened now.
+//!
+//! A count holds all of them as one entry that happens now: their sum is a difference of running totals, so reading them
+//! takes the same time whatever their number. An edit replaces them with that entry, about `max_healed` of them in one call.
+
+use super::plan::{EntryEdit, Plan, TimeRange};
+use super::WindowCount;
+use crate::entry::{Entry, MAX_SUM};
+use crate::store::{Entries, Refusal};
+
+/// What becomes of the stored entries around now, if the newest entry of a count holds events from the future.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FutureEvents {
+    /// The entry before them, if the newest one replaces it too.
+    pub replaced: Option<Entry>,
+    /// The time of the newest entry, if an edit leaves it in the future.
+    pub stays_us: Option<u64>,
+}
+
+impl WindowCount {
+    /// Returns all entries after now as one that happens now. `newest` is the newest of them.
+    ///
+    /// It joins the entry before it as a new event would, so that a clock that swings does not add entries. If only the
+    /// newest entry counts, it is that entry with another time, and replaces the one before it.
+    pub(super) fn merge_future<E: Entries>(
+        &mut self,
+        entries: &mut E,
+        newest: Entry,
+    ) -> Result<Entry, E::Error> {
+        let (now_us, alone) = (self.rule_now.now_us(), self.rule_now.counts_newest_alone());
+        let oldest = entries.oldest(Some(now_us))?.ok_or(Refusal::Foreign)?;
+        let prior = entries.newest(Some(now_us))?;
+        let oldest = if alone { newest } else { oldest };
+        let mut merged = Entry {
+            newest_us: now_us,
+            // The first entry from the future may have begun before now.
+            span_us: now_us.saturating_sub(oldest.first_us()),
+            total: newest.total,
+            weight: newest.sum_since(&oldest),
+            // Admitted events may lie between two denied ones.
+            denied: newest.denied && newest == oldest,
+        };
+        let replaced = prior.filter(|prior| {
+            let denied = prior.denied && merged.denied;
+            let same_us = prior.newest_us == now_us;
+            alone || same_us || self.rule_now.joins_newest(prior.first_us(), denied)
+        });
+        if let Some(prior) = replaced.filter(|_| !alone) {
+            merged.span_us = now_us.saturating_sub(prior.first_us());
+            merged.weight = merged.weight.saturating_add(prior.weight);
+            merged.denied &= prior.denied;
+        }
+        let same_total = replaced.is_some_and(|prior| prior.total == newest.total);
+        if same_total || !(1..=newest.max_sum()).contains(&merged.weight) {
+            return Err(Refusal::Foreign.into());
+        }
+        merged.weight = merged.weight.min(MAX_SUM);
+        self.newest_from_us = replaced.map_or(now_us.saturating_add(1), |prior| prior.newest_us);
+        self.future = Some(FutureEvents { replaced, stays_us: None });
+        Ok(merged)
+    }
+}
+
+/// The oldest entries from the future, if a call merges only these.
+struct HealedPart {
+    /// The last of them.
+    last: Entry,
+    /// The sum of their events and of those of the entry that is replaced too, without what the call uncounts.
+    weight: u64,
+}
+
+impl<E: Entries> Plan<'_, E> {
+    /// Merges the oldest of the entries from the future, about `max_healed` at most. Reads all entries that it removes,
+    /// because a foreign one is an error.
+    ///
+    /// ```text
+    ///   now   merged by this call   stay, with what this call counts
+    /// ---|----f----f---f---f---f----|---f---f----f---f--F--> time, and running totals
+    /// ```
+    ///
+    /// The event of this call needs a larger total than the entries that stay, so it cannot be put before them. It joins the
+    /// newest entry, where it counts for too long rather than too short, until another call merges that entry too.
+    pub(super) fn heal(&mut self, max_healed: usize) -> Result<(), E::Error> {
+        let Some(future) = self.count.future else { return Ok(()) };
+        let from_us = self.count.rule_now.now_us().saturating_add(1);
+        self.edit.merged = Some(TimeRange { from_us, to_us: u64::MAX });
+        let Some(part) = self.read_part(max_healed)? else { return Ok(()) };
+        let Some(merged) = self.edit.newest.new else { return Ok(()) };
+        self.edit.merged = Some(TimeRange { from_us, to_us: part.last.newest_us });
+        let stays = self.entries.newest(None)?.ok_or(Refusal::Foreign)?;
+        self.count.future = Some(FutureEvents { stays_us: Some(stays.newest_us), ..future });
+        if self.count.rule_now.counts_newest_alone() {
+            self.keep_alone(stays);
+            return Ok(());
+        }
+        if !(1..=stays.max_sum()).contains(&part.weight) {
+            return Err(Refusal::Foreign.into());
+        }
+        let weight = part.weight.min(MAX_SUM);
+        self.edit.newest.new = Some(Entry { total: part.last.total, weight, ..merged });
+        if self.recorded > 0 {
+            let grown = Entry {
+                total: stays.total.wrapping_add(self.recorded),
+                weight: stays.weight.saturating_add(self.recorded).min(MAX_SUM),
+                denied: stays.denied && self.denied,
+                ..stays
+            };
+            self.edit.other = EntryEdit { old: Some(stays), new: Some(grown) };
+        }
+        Ok(())
+    }
+
+    /// Reads the entries from the future that this call merges. `None` if they are all.
+    fn read_part(&mut self, max_healed: usize) -> Result<Option<HealedPart>, E::Error> {
+        let rule_now = &self.count.rule_now;
+        let prior_weight = self.edit.newest.old.map_or(0, |prior| prior.weight);
+        let (mut number, mut weight, mut is_all) = (0_usize, 0, true);
+        let (mut oldest, mut last): (Option<Entry>, Option<Entry>) = (None, None);
+        self.entries.scan(Some(rule_now.now_us()), None, |entry| {
+            // The part must include what was uncounted.
+            if number >= max_healed && (weight > 0 || rule_now.counts_newest_alone()) {
+                is_all = false;
+                return false;
+            }
+            let oldest = oldest.get_or_insert(entry);
+            let sum = entry.sum_since(oldest).saturating_add(prior_weight);
+            weight = sum.saturating_sub(self.uncounted);
+            number = number.saturating_add(1);
+            last = Some(entry);
+            true
+        })?;
+        Ok(last.filter(|_| !is_all).map(|last| HealedPart { last, weight }))
+    }
+
+    /// Keeps the entry that alone counts in the future, because others are removed first. The entry takes the event of this
+    /// call, or loses what the call uncounts.
+    fn keep_alone(&mut self, stays: Entry) {
+        let Some(newest) = self.count.newest else { return };
+        self.edit.newest.new = None;
+        let newest_us = stays.newest_us;
+        let span_us = newest_us.saturating_sub(newest.first_us());
+        let after = Entry { newest_us, span_us, ..newest };
+        if after != stays {
+            self.edit.other = EntryEdit { old: Some(stays), new: Some(after) };
+        }
+    }
+}
