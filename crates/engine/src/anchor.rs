@@ -69,7 +69,7 @@ pub enum AnchorError {
 
 /// A series of windows, which follow each other without a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Series {
+pub(crate) struct Series {
     /// The start of one of them on the wall clock, in seconds after midnight on 1 January 1970.
     pub start_s: i64,
     /// The distance between two starts.
@@ -78,7 +78,7 @@ pub struct Series {
 
 /// The distance between the starts of two windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Spacing {
+pub(crate) enum Spacing {
     /// Seconds that pass.
     Elapsed(i64),
     /// Seconds on the wall clock.
@@ -126,8 +126,8 @@ impl Anchor {
     }
 
     /// Returns the windows of `period` before and after this anchor.
-    pub fn series(&self, period: Period) -> Result<Series, Unfit> {
-        let kind = PeriodKind::of(period);
+    pub(crate) fn series(&self, period: Period) -> Result<Series, Unfit> {
+        let kind = PeriodKind::new(period);
         let is_part_of_year = matches!(kind, PeriodKind::Months | PeriodKind::Year);
         let (fits, periods) = match self.kind {
             AnchorKind::Time => (kind == PeriodKind::Day, "1d"),
@@ -142,7 +142,7 @@ impl Anchor {
         };
         let unfit = Unfit { periods, anchors: kind.anchors() };
         let start_s = wall_s(self.start).filter(|_| fits).ok_or(unfit)?;
-        Ok(Series { start_s, spacing: Spacing::of(period, kind) })
+        Ok(Series { start_s, spacing: Spacing::new(period, kind) })
     }
 }
 
@@ -176,17 +176,17 @@ impl Display for Anchor {
 impl Series {
     /// Returns the windows of `period`, one of which starts at `start_s`. `None` for a period in milliseconds, and for a
     /// start that no anchor has.
-    pub fn starting(period: Period, start_s: i64) -> Option<Series> {
-        let kind = PeriodKind::of(period);
+    pub(crate) fn starting(period: Period, start_s: i64) -> Option<Series> {
+        let kind = PeriodKind::new(period);
         let after_last = Date::new(YEARS.end().saturating_add(1), 1, 1).ok()?;
         let starts_s = 0..wall_s(after_last.to_datetime(Time::midnight()))?;
         let sound = kind != PeriodKind::Milliseconds && starts_s.contains(&start_s);
-        sound.then_some(Series { start_s, spacing: Spacing::of(period, kind) })
+        sound.then_some(Series { start_s, spacing: Spacing::new(period, kind) })
     }
 }
 
 /// Returns the seconds from midnight on 1 January 1970 to a date and time on the wall clock.
-pub fn wall_s(wall: DateTime) -> Option<i64> {
+pub(crate) fn wall_s(wall: DateTime) -> Option<i64> {
     Some(Offset::UTC.to_timestamp(wall).ok()?.as_second())
 }
 
@@ -237,14 +237,14 @@ fn date(year: i16, month: i8, day: i8) -> Result<Date, AnchorError> {
 }
 
 impl Spacing {
-    fn of(period: Period, kind: PeriodKind) -> Spacing {
+    fn new(period: Period, kind: PeriodKind) -> Spacing {
         let ms = match period.length() {
             Length::Months(months) => return Spacing::Months(months.into()),
             Length::Ms(ms) => ms,
         };
         let seconds = i64::try_from(ms / 1_000).unwrap_or(i64::MAX);
         match (period.unit(), kind) {
-            // Also where they are written in seconds.
+            // 86400 and 604800 seconds are a day and a week too.
             (Unit::Day | Unit::Week, _) | (_, PeriodKind::Day | PeriodKind::Week) => {
                 Spacing::Wall(seconds)
             }
@@ -254,7 +254,7 @@ impl Spacing {
 }
 
 impl PeriodKind {
-    fn of(period: Period) -> PeriodKind {
+    fn new(period: Period) -> PeriodKind {
         match (period.unit(), period.count()) {
             (Unit::Millisecond, _) => PeriodKind::Milliseconds,
             (Unit::Second, DAY_S) | (Unit::Day, 1) => PeriodKind::Day,
@@ -448,7 +448,7 @@ mod tests {
             ("2y", Spacing::Months(24)),
         ] {
             let parsed = Period::parse(period.as_bytes()).unwrap();
-            assert_eq!(Spacing::of(parsed, PeriodKind::of(parsed)), spacing, "{period}");
+            assert_eq!(Spacing::new(parsed, PeriodKind::new(parsed)), spacing, "{period}");
         }
     }
 

@@ -18,7 +18,7 @@ use crate::reservation::YEAR_MS;
 pub const BAN_PREFIX: u8 = b'!';
 
 /// The length of the longest text of a ban: `!`, 13 digits, `~`, and 11 digits.
-pub const MAX_BAN_BYTES: usize = 26;
+pub(crate) const MAX_BAN_BYTES: usize = 26;
 
 /// The stored form of a ban: a member of a sorted set, or the end of a bucket's string.
 pub type BanText = Text<MAX_BAN_BYTES>;
@@ -71,7 +71,7 @@ impl Ban {
     }
 
     /// Returns the ban as seen from `now_us`. It ends at most its own length later, even after the clock was set back.
-    pub fn as_of(self, now_us: u64) -> Ban {
+    pub(crate) fn as_of(self, now_us: u64) -> Ban {
         let latest = Ban::starting(now_us, self.length_ms);
         Ban { end_ms: self.end_ms.min(latest.end_ms), ..self }
     }
@@ -113,7 +113,7 @@ impl BanNow {
     }
 
     /// Returns the ban, or the mark that a past one left.
-    pub fn ban_or_mark(&self) -> Option<Ban> {
+    pub(crate) fn ban_or_mark(&self) -> Option<Ban> {
         self.ban_or_mark
     }
 
@@ -134,18 +134,18 @@ impl BanNow {
 
     /// Returns the ban that stays after this call: one that runs, or the mark of a past one unless something is `granted` or
     /// the key is as good as new.
-    pub fn ban_after(&self, granted: bool, as_new: bool) -> Option<Ban> {
+    pub(crate) fn ban_after(&self, granted: bool, as_new: bool) -> Option<Ban> {
         self.ban_or_mark.filter(|_| self.runs() || !(granted || as_new))
     }
 
     /// Returns whether a denied call may ban the key.
-    pub fn may_begin(&self) -> bool {
+    pub(crate) fn may_begin(&self) -> bool {
         self.ban_or_mark.is_none()
     }
 
     /// Removes the mark of a ban that is over. Called for a key that was found as good as new, before the call adds
     /// anything.
-    pub fn end_mark(&mut self) {
+    pub(crate) fn end_mark(&mut self) {
         if !self.runs() {
             *self = BanNow::default();
         }

@@ -20,7 +20,7 @@ const CACHED: usize = 32;
 /// has not come yet, and by one more if clocks are set. That makes two, and four leave room.
 const MAX_CORRECTIONS: usize = 4;
 
-/// A time zone: its index in [`Zones`]. There are some hundreds of names, and twice as many offsets as a day has minutes.
+/// The index of a time zone in [`Zones`], which holds at most a few hundred names and 2,880 offsets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Zone(usize);
 
@@ -34,7 +34,7 @@ struct KnownZone {
     oldest: usize,
 }
 
-/// Every zone that was asked for.
+/// The zones that were looked up so far, and their windows.
 #[derive(Default)]
 pub struct Zones {
     zones: Vec<KnownZone>,
@@ -74,7 +74,7 @@ impl Zones {
     }
 
     /// Returns the zone with this code, see [`zone_code`]. `None` if there is no such zone.
-    pub fn zone_by_code(&mut self, code: &[u8]) -> Option<Zone> {
+    pub(crate) fn zone_by_code(&mut self, code: &[u8]) -> Option<Zone> {
         let is_meant = |name: &[u8]| name.len() > SHORT_ZONE_NAME && zone_code(name) == code;
         if let Some(at) = self.zones.iter().position(|zone| is_meant(zone.name.as_bytes())) {
             return Some(Zone(at));
@@ -98,11 +98,11 @@ impl Zones {
 const MONDAY_S: i64 = 4 * 86_400;
 
 /// Names of zones up to this length, such as `UTC` and offsets, are stored in full.
-pub const SHORT_ZONE_NAME: usize = 6;
+pub(crate) const SHORT_ZONE_NAME: usize = 6;
 
 /// Returns the code of a zone with a longer name, for texts that must be short: four characters from the FNV-1a hash of the
 /// name, folded to 24 bits as the authors of FNV advise. No two zones of the database have the same code.
-pub fn zone_code(name: &[u8]) -> [u8; 4] {
+pub(crate) fn zone_code(name: &[u8]) -> [u8; 4] {
     let mix = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
     let hash = name.iter().fold(0x811c_9dc5, mix);
     let hash = (hash >> 24) ^ (hash & 0x00ff_ffff);
@@ -201,7 +201,7 @@ impl Calendar {
     }
 
     /// Returns the start of one of the windows on the wall clock, if they are counted from an anchor.
-    pub fn start_s(&self) -> Option<i64> {
+    pub(crate) fn start_s(&self) -> Option<i64> {
         match self.division {
             Division::Series(series) if self.is_anchored => Some(series.start_s),
             Division::Series(_) | Division::Parts(_) => None,

@@ -23,7 +23,7 @@ pub fn parse_u64(text: &[u8]) -> Option<u64> {
 }
 
 /// Like [`parse_u64`], in base 36: digits, then `a` to `z`.
-pub fn parse_base36(text: &[u8]) -> Option<u64> {
+pub(crate) fn parse_base36(text: &[u8]) -> Option<u64> {
     if text.is_empty() || (text.len() > 1 && text.starts_with(b"0")) {
         return None;
     }
@@ -34,7 +34,7 @@ pub fn parse_base36(text: &[u8]) -> Option<u64> {
 }
 
 /// Returns the character of `A-Z a-z 0-9 - _` that stands for the last six bits of `byte`.
-pub fn spelled(byte: u8) -> u8 {
+pub(crate) fn spelled(byte: u8) -> u8 {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     ALPHABET.get(usize::from(byte & 63)).copied().unwrap_or(b'A')
 }
@@ -48,7 +48,7 @@ pub fn leading_u64(text: &[u8]) -> Option<(u64, &[u8])> {
 }
 
 /// Returns the number of two digits. `None` if one is not a digit.
-pub fn two_digits(tens: u8, ones: u8) -> Option<i8> {
+pub(crate) fn two_digits(tens: u8, ones: u8) -> Option<i8> {
     i8::try_from(digit(tens)?.wrapping_mul(10).wrapping_add(digit(ones)?)).ok()
 }
 

@@ -13,7 +13,7 @@
 //! ```
 //!
 //! Plain digits are what a small sorted set stores smallest. The total runs modulo 2^64. The entries of one key, dead
-//! ones among them, always sum up to less than that (see [`Entry::max_sum`]), so differences are exact.
+//! ones among them, always sum up to less than that (see `Entry::max_sum`), so differences are exact.
 
 use crate::decimal::{leading_u64, Text};
 
@@ -63,7 +63,7 @@ impl Entry {
     /// A call that begins or ends with a total above [`MAX_SUM`] drops the oldest dead entries, so that all others sum up to
     /// `MAX_SUM` at most. Any other call adds the same to the sum as to the total. So if the total has begun again at 0, the
     /// sum is at most `MAX_SUM` more than the total.
-    pub fn max_sum(&self) -> u64 {
+    pub(crate) fn max_sum(&self) -> u64 {
         let since_0 = if self.total <= MAX_SUM { self.total } else { 0 };
         MAX_SUM.saturating_add(since_0)
     }

@@ -1,4 +1,4 @@
-//! The expiry of a key: its state must no longer matter then, and it may be later, so that calls need not move the TTL.
+//! When a key expires: not before its state stops mattering, but perhaps later, so that most calls need not move the TTL.
 //!
 //! ```text
 //! now                       needed        needed + grace + in use
@@ -8,7 +8,7 @@
 
 /// Grace added to every TTL, in milliseconds. If a caller comes back within it, the server has not had to delete the key and
 /// to replicate that. It is below one second because a TTL is also rounded up to a millisecond.
-pub const GRACE_MS: u64 = 900;
+pub(crate) const GRACE_MS: u64 = 900;
 
 /// The time for which a key is needed.
 #[derive(Clone, Copy, Debug)]
@@ -21,7 +21,7 @@ pub struct Expiry {
 
 impl Expiry {
     /// Returns the expiry of a key that is also needed until `until_us`, if that is known.
-    pub fn extend_to(self, until_us: Option<u64>) -> Expiry {
+    pub(crate) fn extend_to(self, until_us: Option<u64>) -> Expiry {
         Expiry { needed_us: self.needed_us.max(until_us.unwrap_or(0)), ..self }
     }
 
@@ -63,7 +63,7 @@ impl Expiry {
     /// Say the key is needed until second 10, and a lease that was to end in second 90 is settled. A TTL of 90.9 s is that
     /// of the lease, so it becomes 10.9 s. A TTL of 60 s is not: another call set it, perhaps under a rule with a longer
     /// period, and the events that it counted would be lost if the key expired at 10.9 s.
-    pub fn new_ttl_ms_after_settling(
+    pub(crate) fn new_ttl_ms_after_settling(
         &self,
         settled_us: u64,
         current_ms: Option<u64>,

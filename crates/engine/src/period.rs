@@ -11,10 +11,10 @@ pub const MAX_PERIOD_MS: u64 = 3_155_760_000_000;
 const MAX_MONTHS: u64 = 1200;
 
 /// A day of 24 hours, in seconds.
-pub const DAY_S: u64 = 86_400;
+pub(crate) const DAY_S: u64 = 86_400;
 
 /// A week of seven days, in seconds.
-pub const WEEK_S: u64 = 7 * DAY_S;
+pub(crate) const WEEK_S: u64 = 7 * DAY_S;
 
 /// The unit of a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -86,7 +86,7 @@ pub enum PeriodError {
 impl Period {
     /// Parses a number and a unit, in upper or lower case. Without a unit it is in seconds.
     pub fn parse(text: &[u8]) -> Result<Period, PeriodError> {
-        // The usual way to write one.
+        // Most periods are plain seconds.
         if let Some(count) = parse_u64(text) {
             return Period::of(count, Unit::Second, Some(1_000));
         }
@@ -103,7 +103,7 @@ impl Period {
         if number.is_empty() || (number.len() > 1 && number.first() == Some(&b'0')) {
             return Err(PeriodError::Syntax);
         }
-        // All digits: what does not parse is too large.
+        // It has only digits, so it is too large if it does not parse.
         Period::of(parse_u64(number).ok_or(PeriodError::Range)?, unit, ms)
     }
 

@@ -81,7 +81,7 @@ impl Rule {
     }
 
     /// Returns the rule as text: `-`, `60s`, `60s/10`, `60s^first`, `1d@UTC`, or `1mo~QFzl=quo0`. The last is `1mo FIXED
-    /// FROM 15@12:00 TZ Europe/Berlin`: a [code](zone_code) for a zone with a long name, and where windows start, in seconds
+    /// FROM 15@12:00 TZ Europe/Berlin`: a code for a zone with a long name, and where windows start, in seconds
     /// after 1970 by the wall clock, in base 36. It is short because the server keeps a small sorted set in one piece, a
     /// listpack, only while none of its members is longer than 64 bytes.
     pub fn write(&self, zones: &Zones) -> RuleText {
@@ -121,21 +121,21 @@ impl Rule {
 
     /// Returns the rule at `now_us`. `None` only outside the years that a calendar covers.
     pub fn at(&self, now_us: u64, zones: &mut Zones) -> Option<RuleNow> {
-        let span = match self {
+        let window = match self {
             Rule::Sliding { period, buckets } => {
                 let length = period.length();
-                Span::Sliding { length, horizon_us: length.horizon_us(now_us), buckets: *buckets }
+                Window::Sliding { length, horizon_us: length.horizon_us(now_us), buckets: *buckets }
             }
             Rule::Calendar(calendar) => {
                 let window = zones.window_at(calendar, now_us)?;
-                Span::Calendar { start_us: window.start_us, end_us: window.end_us }
+                Window::Calendar { start_us: window.start_us, end_us: window.end_us }
             }
             Rule::FirstHit(period) => {
-                Span::FirstHit { length: period.length(), open_until_us: None, horizon_us: None }
+                Window::FirstHit { length: period.length(), open_until_us: None, horizon_us: None }
             }
-            Rule::Semaphore => Span::Nothing,
+            Rule::Semaphore => Window::Semaphore,
         };
-        Some(RuleNow { now_us, span, max_entries: MAX_COARSE_ENTRIES })
+        Some(RuleNow { now_us, window, max_entries: MAX_COARSE_ENTRIES })
     }
 
     /// Returns the time at which an event of `event_us` leaves if no other event counts. `None` only outside the years that
@@ -160,17 +160,17 @@ fn split_zone(text: &[u8], zones: &mut Zones) -> Option<(Period, Zone)> {
     Some((Period::parse(period).ok()?, zone))
 }
 
-/// A rule at one moment. If the first event opens a window, [`see_newest`](RuleNow::see_newest) decides whether one is
-/// open.
+/// A rule at one moment. If the first event opens a window, call [`set_newest`](RuleNow::set_newest) before anything else.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RuleNow {
     now_us: u64,
-    span: Span,
+    window: Window,
     max_entries: u32,
 }
 
+/// The window in which events count at that moment.
 #[derive(Clone, Copy, Debug, Default)]
-enum Span {
+enum Window {
     Sliding {
         length: Length,
         horizon_us: Option<u64>,
@@ -188,29 +188,29 @@ enum Span {
         horizon_us: Option<u64>,
     },
     #[default]
-    Nothing,
+    Semaphore,
 }
 
 impl RuleNow {
     /// Sets the most entries that live events need. The default is 4096.
-    pub fn with_entries(self, max_entries: u32) -> RuleNow {
+    pub(crate) fn with_entries(self, max_entries: u32) -> RuleNow {
         RuleNow { max_entries, ..self }
     }
 
-    /// Returns whether only the newest entry counts. This is so if the first event opens the window.
-    pub fn counts_newest_alone(&self) -> bool {
-        matches!(self.span, Span::FirstHit { .. })
+    /// Returns whether only the newest entry counts, because the first event opens the window.
+    pub(crate) fn counts_newest_alone(&self) -> bool {
+        matches!(self.window, Window::FirstHit { .. })
     }
 
     /// Sets the newest entry, and returns whether it counts. If the first event opens a window, this decides whether one is
-    /// open. All other entries are older than `stored_until_us`.
-    pub fn see_newest(&mut self, newest: &Entry, stored_until_us: u64) -> bool {
+    /// open. All other entries are older than `newest_from_us`.
+    pub fn set_newest(&mut self, newest: &Entry, newest_from_us: u64) -> bool {
         let now_us = self.now_us;
-        match &mut self.span {
-            Span::FirstHit { length, open_until_us, horizon_us } => {
+        match &mut self.window {
+            Window::FirstHit { length, open_until_us, horizon_us } => {
                 let end_us = length.leaves_us(newest.first_us());
                 *open_until_us = Some(end_us).filter(|end_us| now_us < *end_us);
-                *horizon_us = stored_until_us.checked_sub(1);
+                *horizon_us = newest_from_us.checked_sub(1);
                 open_until_us.is_some()
             }
             _ => self.horizon_us().is_none_or(|horizon_us| newest.newest_us > horizon_us),
@@ -224,69 +224,72 @@ impl RuleNow {
 
     /// Returns the horizon: the latest time of an event that no longer counts. `None` if all events count.
     pub fn horizon_us(&self) -> Option<u64> {
-        match self.span {
-            Span::Sliding { horizon_us, .. } => horizon_us,
-            Span::Calendar { start_us, .. } => start_us.checked_sub(1),
-            Span::FirstHit { horizon_us, .. } => horizon_us,
-            Span::Nothing => Some(u64::MAX),
+        match self.window {
+            Window::Sliding { horizon_us, .. } | Window::FirstHit { horizon_us, .. } => horizon_us,
+            Window::Calendar { start_us, .. } => start_us.checked_sub(1),
+            Window::Semaphore => Some(u64::MAX),
         }
     }
 
     /// Returns the horizon at a later time, for the events that count now.
     pub fn horizon_us_at(&self, then_us: u64) -> Option<u64> {
-        match self.span {
-            Span::Sliding { length, .. } => length.horizon_us(then_us),
-            Span::Calendar { end_us, .. } if then_us < end_us => None,
-            Span::FirstHit { .. } if then_us < self.leaves_us(self.now_us) => None,
-            Span::Calendar { .. } | Span::FirstHit { .. } | Span::Nothing => Some(u64::MAX),
+        match self.window {
+            Window::Sliding { length, .. } => length.horizon_us(then_us),
+            Window::Calendar { .. } | Window::FirstHit { .. }
+                if then_us < self.leaves_us(self.now_us) =>
+            {
+                None
+            }
+            Window::Calendar { .. } | Window::FirstHit { .. } | Window::Semaphore => Some(u64::MAX),
         }
     }
 
     /// Returns the time at which an event of `event_us`, which counts now, stops counting. If the first event opens a window
     /// and none is open, this event opens it.
     pub fn leaves_us(&self, event_us: u64) -> u64 {
-        match self.span {
-            Span::Sliding { length, .. } => length.leaves_us(event_us),
-            Span::Calendar { end_us, .. } => end_us,
-            Span::FirstHit { length, open_until_us, .. } => {
+        match self.window {
+            Window::Sliding { length, .. } => length.leaves_us(event_us),
+            Window::Calendar { end_us, .. } => end_us,
+            Window::FirstHit { length, open_until_us, .. } => {
                 open_until_us.unwrap_or_else(|| length.leaves_us(event_us))
             }
-            Span::Nothing => self.now_us,
+            Window::Semaphore => self.now_us,
         }
     }
 
     /// Returns whether events are counted at all.
     pub fn counts(&self) -> bool {
-        !matches!(self.span, Span::Nothing)
+        !matches!(self.window, Window::Semaphore)
     }
 
     /// Returns whether the window slides.
-    pub fn is_sliding(&self) -> bool {
-        matches!(self.span, Span::Sliding { .. })
+    pub(crate) fn is_sliding(&self) -> bool {
+        matches!(self.window, Window::Sliding { .. })
     }
 
     /// Returns the length of a sliding window in microseconds. 0 for other rules.
-    pub fn sliding_period_us(&self) -> u64 {
-        match self.span {
-            Span::Sliding { horizon_us, .. } => self.now_us.saturating_sub(horizon_us.unwrap_or(0)),
-            Span::Calendar { .. } | Span::FirstHit { .. } | Span::Nothing => 0,
+    pub(crate) fn sliding_period_us(&self) -> u64 {
+        match self.window {
+            Window::Sliding { horizon_us, .. } => {
+                self.now_us.saturating_sub(horizon_us.unwrap_or(0))
+            }
+            Window::Calendar { .. } | Window::FirstHit { .. } | Window::Semaphore => 0,
         }
     }
 
     /// Returns the most entries that live events need under this rule. `None` if the rule sets no bound.
-    pub fn entries_of_rule(&self) -> Option<u32> {
-        match self.span {
-            Span::Sliding { buckets, .. } => buckets,
-            Span::Calendar { .. } | Span::FirstHit { .. } => Some(1),
-            Span::Nothing => Some(0),
+    pub(crate) fn entries_of_rule(&self) -> Option<u32> {
+        match self.window {
+            Window::Sliding { buckets, .. } => buckets,
+            Window::Calendar { .. } | Window::FirstHit { .. } => Some(1),
+            Window::Semaphore => Some(0),
         }
     }
 
     /// Returns the most entries that are live at one time. In a sliding window this is one more than live events need,
     /// because the oldest entry has begun to leave.
-    pub fn max_live(&self) -> usize {
-        let whole = matches!(self.span, Span::Calendar { .. } | Span::FirstHit { .. });
-        let leaving = u32::from(!whole);
+    pub(crate) fn max_live(&self) -> usize {
+        let leaving = u32::from(self.is_sliding());
         usize::try_from(self.max_entries.saturating_add(leaving)).unwrap_or(usize::MAX)
     }
 
@@ -297,15 +300,15 @@ impl RuleNow {
     /// that began less than period / 4096 before. With BUCKETS n all events join within period / n, and coarse ones within
     /// period / 4096 if that is longer.
     pub fn joins_newest(&self, first_us: u64, coarse: bool) -> bool {
-        let buckets = match self.span {
-            Span::Nothing => return false,
-            Span::Calendar { start_us, .. } => return first_us >= start_us,
-            Span::FirstHit { open_until_us, .. } => return open_until_us.is_some(),
-            Span::Sliding { buckets: None, .. } if !coarse => return false,
-            Span::Sliding { buckets, .. } if coarse => {
+        let buckets = match self.window {
+            Window::Semaphore => return false,
+            Window::Calendar { start_us, .. } => return first_us >= start_us,
+            Window::FirstHit { open_until_us, .. } => return open_until_us.is_some(),
+            Window::Sliding { buckets: None, .. } if !coarse => return false,
+            Window::Sliding { buckets, .. } if coarse => {
                 buckets.unwrap_or(u32::MAX).min(self.max_entries).min(MAX_COARSE_ENTRIES)
             }
-            Span::Sliding { buckets, .. } => buckets.unwrap_or(u32::MAX),
+            Window::Sliding { buckets, .. } => buckets.unwrap_or(u32::MAX),
         };
         let since = u128::from(self.now_us.saturating_sub(first_us));
         since.saturating_mul(u128::from(buckets)) < u128::from(self.sliding_period_us())
@@ -565,7 +568,7 @@ mod tests {
                     let Some(mut rule_now) = rule.at(now_us, zones) else { continue };
                     let event =
                         Entry { newest_us: now_us, span_us: 1, total: 1, weight: 1, denied: false };
-                    rule_now.see_newest(&event, now_us);
+                    rule_now.set_newest(&event, now_us);
                     rule_now.leaves_us(now_us);
                     rule_now.horizon_us_at(u64::MAX);
                     rule_now.joins_newest(u64::MAX, true);

@@ -9,7 +9,7 @@
 //! Every entry has a running total (see [`crate::entry`]). So the sum of events is one subtraction, and the moment at which
 //! enough has left is found by bisection.
 //!
-//! [`WindowCount`] has what counts at one moment, [`WindowUse::judge`] gives the verdict on a request, and
+//! [`WindowCount`] has what counts at one moment, `WindowUse::judge` gives the verdict on a request, and
 //! [`WindowCount::plan`] returns what to write.
 
 mod dead;
@@ -18,7 +18,7 @@ mod plan;
 mod usage;
 
 pub use plan::{EntryEdit, EventChange, EventEdit, TimeRange};
-pub use usage::{UntimedVerdict, WindowUse};
+pub(crate) use usage::{UntimedVerdict, WindowUse};
 
 use crate::entry::{Entry, MAX_SUM};
 use crate::expiry::Expiry;
@@ -98,7 +98,7 @@ impl WindowCount {
             stored
         };
         self.newest = Some(newest);
-        if !self.rule_now.see_newest(&newest, self.newest_from_us) {
+        if !self.rule_now.set_newest(&newest, self.newest_from_us) {
             return Ok(());
         }
         if self.rule_now.counts_newest_alone() || entries.len() == 1 {
@@ -117,7 +117,7 @@ impl WindowCount {
     }
 
     /// Returns the rule at the moment of the count.
-    pub fn rule_now(&self) -> &RuleNow {
+    pub(crate) fn rule_now(&self) -> &RuleNow {
         &self.rule_now
     }
 
@@ -135,7 +135,7 @@ impl WindowCount {
     }
 
     /// Returns the time at which the last counted event leaves. `None` if there is none.
-    pub fn empty_at_us(&self) -> Option<u64> {
+    pub(crate) fn empty_at_us(&self) -> Option<u64> {
         self.oldest?;
         self.newest.map(|newest| self.rule_now.leaves_us(newest.newest_us))
     }
@@ -242,7 +242,7 @@ fn bisect<E: Entries>(
 
 /// Returns the time at which `need` will be free because events leave and reservations end, if nobody gives anything back.
 /// `None` if all of them are less than that.
-pub fn freed_at_us<E: Entries>(
+pub(crate) fn freed_at_us<E: Entries>(
     entries: &mut E,
     window_count: &WindowCount,
     held: &impl Holds,

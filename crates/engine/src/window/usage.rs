@@ -4,7 +4,7 @@ use crate::decision::{Ask, Manner, Obstacle, Quantity};
 
 /// The limit of a window, and its use at one moment.
 #[derive(Clone, Copy, Debug)]
-pub struct WindowUse {
+pub(crate) struct WindowUse {
     /// The largest sum of counted events and held reservations at one time.
     pub limit: u64,
     /// The sum of the counted events.
@@ -15,7 +15,7 @@ pub struct WindowUse {
 
 /// A verdict on an [`Ask`], without its times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UntimedVerdict {
+pub(crate) enum UntimedVerdict {
     /// The request is allowed, and takes this quantity.
     Allowed(u64),
     /// The request asks for more than the limit can ever allow.
