@@ -128,7 +128,7 @@ fuzz_target!(|input: ThrottleInput| {
         let after = stored_after(stored, next);
         if let BucketEdit::Store(stored) = next {
             assert_eq!(Stored::decode(stored.encode().as_bytes()), Some(stored));
-            assert!(stored.full_at_ms() >= now_us / 1_000);
+            assert!(stored.full_at_us() >= now_us);
         }
         match verdict {
             Verdict::Allowed { taken, go_after_us } => {

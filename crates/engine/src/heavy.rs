@@ -17,7 +17,7 @@ use std::collections::BinaryHeap;
 use std::hash::{BuildHasher, Hasher};
 
 /// The number of times that a key occurred.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeavyCount {
     /// An upper bound of the number.
     pub count: u64,
@@ -30,8 +30,7 @@ struct HeavyEntry {
     db: i32,
     name: Vec<u8>,
     hash: u64,
-    count: u64,
-    overcount: u64,
+    times: HeavyCount,
 }
 
 impl HeavyEntry {
@@ -41,7 +40,7 @@ impl HeavyEntry {
 }
 
 /// Counts of the heaviest keys.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Summary {
     max_keys: usize,
     entries: Vec<HeavyEntry>,
@@ -56,13 +55,7 @@ pub struct Summary {
 impl Summary {
     /// Creates a summary of at most `max_keys` keys.
     pub fn new(max_keys: usize) -> Summary {
-        Summary {
-            max_keys,
-            entries: Vec::new(),
-            by_hash: HashTable::new(),
-            secret: RandomState::default(),
-            by_count: BinaryHeap::new(),
-        }
+        Summary { max_keys, ..Summary::default() }
     }
 
     fn hash(&self, key: DbKey) -> u64 {
@@ -82,13 +75,14 @@ impl Summary {
         let hash = self.hash(key);
         let found = self.find(key, hash).and_then(|at| self.entries.get_mut(at));
         if let Some(entry) = found {
-            entry.count = entry.count.saturating_add(1);
+            entry.times.count = entry.times.count.saturating_add(1);
             return;
         }
         if self.entries.len() < self.max_keys {
             let at = self.entries.len();
             let DbKey { db, name } = key;
-            self.entries.push(HeavyEntry { db, name: name.into(), hash, count: 1, overcount: 0 });
+            let times = HeavyCount { count: 1, overcount: 0 };
+            self.entries.push(HeavyEntry { db, name: name.into(), hash, times });
             self.index_by_hash(hash, at);
             self.by_count.push(Reverse((1, at)));
             return;
@@ -101,7 +95,8 @@ impl Summary {
         entry.name.clear();
         entry.name.extend_from_slice(key.name);
         entry.db = key.db;
-        (entry.hash, entry.count, entry.overcount) = (hash, min.saturating_add(1), min);
+        entry.hash = hash;
+        entry.times = HeavyCount { count: min.saturating_add(1), overcount: min };
         self.index_by_hash(hash, at);
     }
 
@@ -116,7 +111,7 @@ impl Summary {
         loop {
             let mut first = self.by_count.peek_mut()?;
             let Reverse((noted, at)) = &mut *first;
-            let count = self.entries.get(*at)?.count;
+            let count = self.entries.get(*at)?.times.count;
             if count == *noted {
                 *noted = count.saturating_add(1);
                 return Some((*at, count));
@@ -128,17 +123,15 @@ impl Summary {
 
     /// Returns an upper bound for a key that is not counted: the least count.
     fn min_count(&self) -> u64 {
-        let min = self.entries.iter().map(|entry| entry.count).min();
+        let min = self.entries.iter().map(|entry| entry.times.count).min();
         min.filter(|_| self.entries.len() >= self.max_keys).unwrap_or(0)
     }
 
     /// Returns the count of `key`, where `min` is [`Summary::min_count`].
     fn estimate(&self, key: DbKey, min: u64) -> HeavyCount {
         let hash = self.hash(key);
-        match self.find(key, hash).and_then(|at| self.entries.get(at)) {
-            Some(entry) => HeavyCount { count: entry.count, overcount: entry.overcount },
-            None => HeavyCount { count: min, overcount: min },
-        }
+        let found = self.find(key, hash).and_then(|at| self.entries.get(at));
+        found.map_or(HeavyCount { count: min, overcount: min }, |entry| entry.times)
     }
 }
 
@@ -159,7 +152,6 @@ pub const GENERATION_US: u64 = 600_000_000;
 /// The heaviest keys of the last 10 to 20 minutes: the present generation, and the one before it.
 #[derive(Debug)]
 pub struct RecentHeavy {
-    max_keys: usize,
     /// The counts of the present generation.
     current: Summary,
     /// The counts of the generation before it.
@@ -171,12 +163,8 @@ pub struct RecentHeavy {
 impl RecentHeavy {
     /// Creates an empty count of at most `max_keys` keys in each generation.
     pub fn new(max_keys: usize) -> RecentHeavy {
-        RecentHeavy {
-            max_keys,
-            current: Summary::new(max_keys),
-            previous: Summary::new(max_keys),
-            since_us: 0,
-        }
+        let (current, previous) = (Summary::new(max_keys), Summary::new(max_keys));
+        RecentHeavy { current, previous, since_us: 0 }
     }
 
     /// Counts an occurrence of `key` at `now_us`.
@@ -213,8 +201,8 @@ impl RecentHeavy {
         heavy
     }
 
-    /// Begins a new generation if the present one is over. If the clock was set back before its start, it starts again with
-    /// its counts: if a step back began a new one, two small steps would lose the counts of a moment ago.
+    /// Begins a new generation if the present one is over. If the clock was set back to before its start, the present one
+    /// goes on from now: if a step back began a new one, two small steps would lose the latest counts.
     fn rotate(&mut self, now_us: u64) {
         let Some(age_us) = now_us.checked_sub(self.since_us) else {
             self.since_us = now_us;
@@ -223,11 +211,12 @@ impl RecentHeavy {
         if age_us < GENERATION_US {
             return;
         }
-        let ended = std::mem::replace(&mut self.current, Summary::new(self.max_keys));
+        let max_keys = self.current.max_keys;
+        let ended = std::mem::replace(&mut self.current, Summary::new(max_keys));
         (self.previous, self.since_us) = if age_us < GENERATION_US.saturating_mul(2) {
             (ended, self.since_us.saturating_add(GENERATION_US))
         } else {
-            (Summary::new(self.max_keys), now_us)
+            (Summary::new(max_keys), now_us)
         };
     }
 }

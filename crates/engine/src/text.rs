@@ -1,8 +1,9 @@
 //! Short text on the stack. This module uses nothing else of the crate, so that every layer may use it.
 
 /// Text of bounded length on the stack, for values and members that are written on every call.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Text<const N: usize> {
+    /// 0 from `len` on, so that equal texts have equal bytes.
     bytes: [u8; N],
     /// Two bytes, because ids are copied on every call.
     len: u16,
@@ -38,7 +39,7 @@ impl<const N: usize> Text<N> {
     }
 
     /// Turns ASCII letters into lower case.
-    pub fn make_lowercase(&mut self) {
+    pub(crate) fn make_lowercase(&mut self) {
         self.bytes.make_ascii_lowercase();
     }
 
@@ -53,7 +54,7 @@ impl<const N: usize> Text<N> {
     }
 
     /// Appends `value` in base 36, as [`crate::decimal::parse_base36`] reads it.
-    pub fn push_base36(&mut self, value: u64) {
+    pub(crate) fn push_base36(&mut self, value: u64) {
         if value >= 36 {
             self.push_base36(value / 36);
         }
@@ -61,14 +62,6 @@ impl<const N: usize> Text<N> {
         self.push(&[digit.wrapping_add(if digit < 10 { b'0' } else { b'a' - 10 })]);
     }
 }
-
-impl<const N: usize> PartialEq for Text<N> {
-    fn eq(&self, other: &Self) -> bool {
-        self.as_bytes() == other.as_bytes()
-    }
-}
-
-impl<const N: usize> Eq for Text<N> {}
 
 impl<const N: usize> std::fmt::Debug for Text<N> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {

@@ -29,8 +29,7 @@ use std::num::{NonZeroU128, NonZeroU64};
 /// of them reach past any date.
 type Attos = u128;
 
-const ATTOS_IN_NS: NonZeroU128 = NonZeroU128::MIN.saturating_add(999_999_999);
-const ATTOS_PER_NS: u128 = ATTOS_IN_NS.get();
+const ATTOS_PER_NS: u128 = 1_000_000_000;
 const ATTOS_PER_US: u128 = 1_000_000_000_000;
 const NS_PER_MS: u64 = 1_000_000;
 
@@ -105,8 +104,8 @@ impl Stored {
         Some(Stored { ns, attos, debt_ns, ban })
     }
 
-    /// Returns the stored state of an arrival time of at most [`LAST_TAT`].
-    fn of(tat: Attos, debt_ns: u64) -> Stored {
+    /// Creates the state of an arrival time of at most [`LAST_TAT`], without a ban.
+    fn new(tat: Attos, debt_ns: u64) -> Stored {
         let (ns, attos) = split_ns(tat);
         Stored { ns, attos, debt_ns, ban: None }
     }
@@ -147,7 +146,7 @@ impl Stored {
     /// Returns the first whole Unix millisecond at which the value no longer matters, because the bucket is full and no ban
     /// runs.
     pub fn void_at_ms(self) -> u64 {
-        self.full_at_ms().max(self.ban.map_or(0, |ban| ban.end_ms()))
+        self.full_at_us().div_ceil(1_000).max(self.ban.map_or(0, |ban| ban.end_ms()))
     }
 
     /// Returns the last Unix millisecond in which its key lives.
@@ -163,11 +162,6 @@ impl Stored {
     /// Returns the debt in nanoseconds.
     pub fn debt_ns(self) -> u64 {
         self.debt_ns
-    }
-
-    /// Returns the first whole Unix millisecond at which the bucket is full.
-    pub fn full_at_ms(self) -> u64 {
-        self.ns.saturating_add(u64::from(self.attos > 0)).div_ceil(NS_PER_MS)
     }
 }
 
@@ -229,8 +223,9 @@ impl Rate {
         }
         // cost(q) <= room means floor(q * period / count) <= room means q * period < (room + 1) * count.
         if let Some(product) = room.saturating_add(1).checked_mul(u128::from(self.count.get())) {
-            let period = NonZeroU128::from(self.period_ns).saturating_mul(ATTOS_IN_NS);
-            return saturate(product.saturating_sub(1) / period).min(self.limit);
+            let period = u128::from(self.period_ns.get()).saturating_mul(ATTOS_PER_NS);
+            let units = product.saturating_sub(1).checked_div(period);
+            return units.map_or(self.limit, saturate).min(self.limit);
         }
         let (mut fits, mut too_much) = (0, self.limit);
         while too_much.saturating_sub(fits) > 1 {
@@ -266,7 +261,7 @@ pub struct Bucket<'r> {
     empty: Attos,
     /// The arrival time, at least `now`.
     tat: Attos,
-    /// The stored time was beyond an empty bucket and its debt, because the clock was set back or the rate was another.
+    /// The stored time was beyond an empty bucket and its debt, because the clock was set back or the rate changed.
     is_from_future: bool,
     ban: BanNow,
 }
@@ -329,7 +324,7 @@ impl<'r> Bucket<'r> {
         let closed = u128::from(self.ban.left_us()).saturating_mul(ATTOS_PER_US);
         let missing = self.missing(min_available).max(closed);
         let verdict = if missing > ahead {
-            let wait_us = us_up(missing.saturating_sub(ahead));
+            let wait_us = us_ceil(missing.saturating_sub(ahead));
             Verdict::Denied { wait_us, obstacle: Obstacle::Counted }
         } else {
             let taken = match ask.manner {
@@ -341,7 +336,7 @@ impl<'r> Bucket<'r> {
             if may_pass && self.tat.saturating_add(self.rate.cost(taken)) > LAST_TAT {
                 return Err(Refusal::DebtTooLong);
             }
-            Verdict::Allowed { taken, go_after_us: us_up(missing) }
+            Verdict::Allowed { taken, go_after_us: us_ceil(missing) }
         };
         Ok(if barred { verdict.deny_in_line(Obstacle::Counted) } else { verdict })
     }
@@ -408,14 +403,14 @@ impl<'r> Bucket<'r> {
             |_: &u64| denied && self.ban.may_begin() && self.missing(ask.quantity.wanted()) > 0;
         if let Some(ban_ms) = ban_ms.filter(bans) {
             self.ban = BanNow::starting(self.now_us, ban_ms);
-            return (verdict.deny_for_ban(self.ban.left_us()), self.store_as_it_is());
+            return (verdict.deny_for_ban(self.ban.left_us()), self.rewrite());
         }
         let is_from_future = self.is_from_future || self.ban.is_from_future();
         let heals = is_from_future && verdict != Verdict::Never;
-        (verdict, if heals { self.store_as_it_is() } else { BucketEdit::Keep })
+        (verdict, if heals { self.rewrite() } else { BucketEdit::Keep })
     }
 
-    fn store_as_it_is(&self) -> BucketEdit {
+    fn rewrite(&self) -> BucketEdit {
         self.store(self.tat.min(LAST_TAT), self.ban.ban_or_mark())
     }
 
@@ -423,14 +418,14 @@ impl<'r> Bucket<'r> {
     fn store(&self, tat: Attos, ban: Option<Ban>) -> BucketEdit {
         // The debt is bounded by `judge` and by the stored value.
         let debt_ns = saturate(self.debt_ns(tat)).min(MAX_DEBT_NS);
-        BucketEdit::Store(Stored { ban, ..Stored::of(tat, debt_ns) })
+        BucketEdit::Store(Stored { ban, ..Stored::new(tat, debt_ns) })
     }
 
     /// Returns the decision about a call with this verdict, on the bucket as it is now.
     // Inlined so that the large result is not copied.
     #[inline(always)]
     pub fn decision(&self, verdict: Verdict) -> Decision {
-        let reset_after_us = us_up(self.tat.saturating_sub(self.now)).max(self.ban.left_us());
+        let reset_after_us = us_ceil(self.tat.saturating_sub(self.now)).max(self.ban.left_us());
         let (limit, remaining) = (self.rate.limit, self.remaining());
         Decision { verdict, limit, remaining, reset_after_us, ..Decision::default() }
     }
@@ -447,7 +442,7 @@ fn split_ns(time: Attos) -> (u64, u64) {
 }
 
 /// Returns the microseconds, rounded up, of a time of at most [`LAST_TAT`]: no wait is longer than a bucket and its debt.
-fn us_up(time: Attos) -> u64 {
+fn us_ceil(time: Attos) -> u64 {
     split_ns(time.saturating_add(ATTOS_PER_US - 1)).0 / 1_000
 }
 

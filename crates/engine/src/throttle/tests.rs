@@ -24,7 +24,7 @@ fn stored(value: &str) -> Stored {
 }
 
 fn tat(tat: Attos) -> Stored {
-    Stored::of(tat, 0)
+    Stored::new(tat, 0)
 }
 
 fn ask(quantity: i64) -> Ask {
@@ -660,7 +660,7 @@ fn a_denied_call_writes_only_what_heals_or_bans() {
 }
 
 #[test]
-fn a_bucket_is_full_at_the_first_whole_microsecond_or_millisecond() {
+fn a_bucket_is_full_at_the_first_whole_microsecond() {
     for (ns, attos, us, ms) in [
         (1_700_000_000_000_000_000, 0, 1_700_000_000_000_000, 1_700_000_000_000),
         (1_700_000_000_000_000_000, 1, 1_700_000_000_000_001, 1_700_000_000_001),
@@ -671,7 +671,7 @@ fn a_bucket_is_full_at_the_first_whole_microsecond_or_millisecond() {
         (1_700_000_000_001_000_000, 0, 1_700_000_000_001_000, 1_700_000_000_001),
     ] {
         let stored = Stored { ns, attos, debt_ns: 0, ban: None };
-        assert_eq!((stored.full_at_us(), stored.full_at_ms()), (us, ms), "{ns}.{attos}");
+        assert_eq!((stored.full_at_us(), stored.void_at_ms()), (us, ms), "{ns}.{attos}");
         // A ban that ends later keeps the value, one that ends sooner does not.
         for (end_ms, void_at_ms) in [(ms - 1, ms), (ms + 1, ms + 1)] {
             let ban = Ban::starting((end_ms - 1) * 1_000, 1);
@@ -735,7 +735,7 @@ fn debts_are_read_as_they_are_written_and_others_are_refused() {
 
 #[test]
 fn the_longest_value_fits() {
-    let longest = Stored::of(LAST_TAT, MAX_DEBT_NS);
+    let longest = Stored::new(LAST_TAT, MAX_DEBT_NS);
     let text = "9999999999999999999.999999999+3155760000000000000";
     assert_eq!(longest.encode().as_bytes(), text.as_bytes());
     assert_eq!(Stored::decode(text.as_bytes()), Some(longest));

@@ -341,7 +341,7 @@ proptest! {
         let now = u128::from(START_US) * ATTOS_PER_US;
         let shift = i128::try_from(key.rate.bucket).unwrap() / 1000 * i128::from(used_part);
         let past_empty = if used_part > 1000 { u128::from(debt_ns) * ATTOS_PER_NS } else { 0 };
-        let before = Stored::of(now.saturating_add_signed(shift) + used_attos + past_empty, debt_ns);
+        let before = Stored::new(now.saturating_add_signed(shift) + used_attos + past_empty, debt_ns);
         key.stored = Some(before);
         let quantity = part_of(key.rate.limit, quantity_part).saturating_add(quantity_few);
         let ask = key.ask(quantity, way);
@@ -494,7 +494,7 @@ proptest! {
         let debt_ns = key.length_us() * debt_part;
         let used = u128::try_from(used_part).unwrap() * key.rate.bucket / 1000;
         let tat = u128::from(START_US) * ATTOS_PER_US + used;
-        key.stored = Some(Stored::of(tat, debt_ns.min(MAX_DEBT_NS)));
+        key.stored = Some(Stored::new(tat, debt_ns.min(MAX_DEBT_NS)));
         // What is from the future is written back.
         key.take(-1);
         let quantity = part_of(key.rate.limit, quantity_part).max(1);
@@ -542,7 +542,7 @@ proptest! {
         let mut key = TestKey { rate: rate(max_burst, count, period_ms), stored: None, now_us };
         let used = key.rate.bucket / 1000 * u128::try_from(used_part).unwrap() + used_attos;
         let tat = u128::from(now_us) * ATTOS_PER_US + used + u128::from(debt_ns) * ATTOS_PER_NS / 2;
-        key.stored = Some(Stored::of(tat.min(LAST_TAT), debt_ns));
+        key.stored = Some(Stored::new(tat.min(LAST_TAT), debt_ns));
         let quantity = part_of(key.rate.limit, quantity_part).max(1);
         let ask = key.ask(quantity, way);
         let verdict = key.call(&ask).map(|decision| decision.verdict);
@@ -729,7 +729,7 @@ proptest! {
             prop_assert!(decision.verdict.taken() <= rate.limit || manner == Manner::Force);
             if let BucketEdit::Store(stored) = next {
                 prop_assert_eq!(Stored::decode(stored.encode().as_bytes()), Some(stored));
-                stored.full_at_ms();
+                stored.void_at_ms();
             }
         }
     }
@@ -740,7 +740,7 @@ proptest! {
         zeros in 0..28u32,
         debt_ns in prop_oneof![Just(0), magnitude(MAX_DEBT_NS)],
     ) {
-        let stored = Stored::of(attos / 10u128.pow(zeros) * 10u128.pow(zeros), debt_ns);
+        let stored = Stored::new(attos / 10u128.pow(zeros) * 10u128.pow(zeros), debt_ns);
         prop_assert_eq!(Stored::decode(stored.encode().as_bytes()), Some(stored));
     }
 
@@ -767,7 +767,7 @@ proptest! {
 
     #[test]
     fn the_value_expires_when_it_stops_mattering(attos in 0..=LAST_TAT) {
-        let full_at = u128::from(tat(attos).full_at_ms()) * 1000 * ATTOS_PER_US;
+        let full_at = u128::from(tat(attos).void_at_ms()) * 1000 * ATTOS_PER_US;
         prop_assert!((attos..attos + 1000 * ATTOS_PER_US).contains(&full_at));
     }
 }
