@@ -7,14 +7,13 @@ use crate::period::{Length, Period, Unit, DAY_S, WEEK_S};
 use jiff::civil::DateTime;
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
 use jiff::{Span, Timestamp};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// The name of a zone. The longest name has 32 bytes.
 pub type ZoneName = Text<64>;
 
-/// The number of divisions of a zone whose windows are cached: one for each day of the month, as customers may be billed on
-/// any of them.
-const CACHED: usize = 32;
+/// The number of windows of a zone that are cached: this month and the next for each day on which customers may be billed.
+const CACHED: usize = 64;
 
 /// The most corrections of a guessed window number, by one each. A guess is off by one if the day or the hour of the anchor
 /// has not come yet, and by one more if clocks are set. That makes two, and four leave room.
@@ -24,14 +23,11 @@ const MAX_CORRECTIONS: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Zone(usize);
 
-/// A zone with its rules and the windows that were worked out last.
+/// A zone with its rules, and the windows that were worked out last, the newest first.
 struct KnownZone {
     name: ZoneName,
     rules: TimeZone,
-    /// The last two windows of each division, because most calls are in one of them.
-    windows: Vec<(Division, [CalendarWindow; 2])>,
-    /// The index of the division to replace next if there is no room.
-    oldest: usize,
+    windows: VecDeque<(Division, CalendarWindow)>,
 }
 
 /// The zones that were looked up so far, and their windows.
@@ -68,7 +64,8 @@ impl Zones {
             }
         };
         let zone = Zone(self.zones.len());
-        self.zones.push(KnownZone { name, rules, windows: Vec::new(), oldest: 0 });
+        // All at once, so that later calls allocate nothing.
+        self.zones.push(KnownZone { name, rules, windows: VecDeque::with_capacity(CACHED) });
         self.by_name.insert(lower.as_bytes().into(), zone);
         Some(zone)
     }
@@ -221,30 +218,15 @@ impl Calendar {
 
 impl KnownZone {
     fn window_at(&mut self, division: Division, now_us: u64) -> Option<CalendarWindow> {
-        let found = self.windows.iter_mut().find(|(other, _)| *other == division);
-        if let Some((_, windows)) = found {
-            let found =
-                windows.iter().find(|window| (window.start_us..window.end_us).contains(&now_us));
-            if let Some(window) = found {
-                return Some(*window);
-            }
-            let window = division.window_at(&self.rules, now_us)?;
-            let [newer, _] = *windows;
-            *windows = [window, newer];
-            return Some(window);
+        let found = self.windows.iter().find(|(other, window)| {
+            *other == division && (window.start_us..window.end_us).contains(&now_us)
+        });
+        if let Some((_, window)) = found {
+            return Some(*window);
         }
         let window = division.window_at(&self.rules, now_us)?;
-        let windows = [window, window];
-        if self.windows.is_empty() {
-            // All at once, so that later calls allocate nothing.
-            self.windows.reserve_exact(CACHED);
-        }
-        if self.windows.len() < CACHED {
-            self.windows.push((division, windows));
-        } else if let Some(one) = self.windows.get_mut(self.oldest) {
-            *one = (division, windows);
-            self.oldest = self.oldest.wrapping_add(1) % CACHED;
-        }
+        self.windows.truncate(CACHED - 1);
+        self.windows.push_front((division, window));
         Some(window)
     }
 }
