@@ -1,7 +1,6 @@
 //! Periods: `60`, `500ms`, `10s`, `5min`, `2h`, `1d`, `1w`, `1mo`, `1y`.
 
 use crate::decimal::{parse_u64, Text};
-use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{Span, Timestamp};
 
@@ -38,17 +37,22 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// The suffixes of each unit, and its milliseconds. `None` if its length depends on the calendar.
-    const ALL: [(&'static str, Unit, Option<u64>); 8] = [
-        ("ms", Unit::Millisecond, Some(1)),
-        ("s", Unit::Second, Some(1_000)),
-        ("min", Unit::Minute, Some(60_000)),
-        ("h", Unit::Hour, Some(3_600_000)),
-        ("d", Unit::Day, Some(DAY_S * 1_000)),
-        ("w", Unit::Week, Some(WEEK_S * 1_000)),
-        ("mo", Unit::Month, None),
-        ("y", Unit::Year, None),
+    /// The suffix of each unit, and its length.
+    const ALL: [(&'static str, Unit, Length); 8] = [
+        ("ms", Unit::Millisecond, Length::Ms(1)),
+        ("s", Unit::Second, Length::Ms(1_000)),
+        ("min", Unit::Minute, Length::Ms(60_000)),
+        ("h", Unit::Hour, Length::Ms(3_600_000)),
+        ("d", Unit::Day, Length::Ms(DAY_S * 1_000)),
+        ("w", Unit::Week, Length::Ms(WEEK_S * 1_000)),
+        ("mo", Unit::Month, Length::Months(1)),
+        ("y", Unit::Year, Length::Months(12)),
     ];
+
+    fn length(self) -> Length {
+        let found = Unit::ALL.iter().find(|(_, unit, _)| *unit == self);
+        found.map_or(Length::Ms(1), |(_, _, length)| *length)
+    }
 
     fn suffix(self) -> &'static str {
         Unit::ALL.iter().find(|(_, unit, _)| *unit == self).map_or("", |(suffix, _, _)| suffix)
@@ -88,7 +92,7 @@ impl Period {
     pub fn parse(text: &[u8]) -> Result<Period, PeriodError> {
         // Most periods are plain seconds.
         if let Some(count) = parse_u64(text) {
-            return Period::of(count, Unit::Second, Some(1_000));
+            return Period::new(count, Unit::Second);
         }
         let digits = text.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
         let (number, suffix) = text.split_at_checked(digits).ok_or(PeriodError::Syntax)?;
@@ -96,7 +100,7 @@ impl Period {
             return Err(PeriodError::AmbiguousM);
         }
         let suffix = if suffix.is_empty() { b"s" } else { suffix };
-        let &(_, unit, ms) = Unit::ALL
+        let &(_, unit, _) = Unit::ALL
             .iter()
             .find(|(name, _, _)| suffix.eq_ignore_ascii_case(name.as_bytes()))
             .ok_or(PeriodError::Syntax)?;
@@ -104,7 +108,7 @@ impl Period {
             return Err(PeriodError::Syntax);
         }
         // It has only digits, so it is too large if it does not parse.
-        Period::of(parse_u64(number).ok_or(PeriodError::Range)?, unit, ms)
+        Period::new(parse_u64(number).ok_or(PeriodError::Range)?, unit)
     }
 
     /// Creates a period of `count` of a unit.
@@ -113,28 +117,15 @@ impl Period {
     ///
     /// [`PeriodError::Range`].
     pub fn new(count: u64, unit: Unit) -> Result<Period, PeriodError> {
-        let ms = Unit::ALL.iter().find(|(_, other, _)| *other == unit).and_then(|(_, _, ms)| *ms);
-        Period::of(count, unit, ms)
-    }
-
-    /// Creates a period of `count` of a unit that has `ms` milliseconds, if it has a fixed length.
-    fn of(count: u64, unit: Unit, ms: Option<u64>) -> Result<Period, PeriodError> {
-        let length = match ms {
-            Some(ms) => match count.checked_mul(ms) {
-                Some(total @ 1..=MAX_PERIOD_MS) => Length::Ms(total),
-                _ => return Err(PeriodError::Range),
-            },
-            None => {
-                let months = if unit == Unit::Year { count.checked_mul(12) } else { Some(count) };
-                match months {
-                    Some(months @ 1..=MAX_MONTHS) => {
-                        Length::Months(u32::try_from(months).map_err(|_| PeriodError::Range)?)
-                    }
-                    _ => return Err(PeriodError::Range),
-                }
-            }
+        let within =
+            |unit: u64, max: u64| count.checked_mul(unit).filter(|n| (1..=max).contains(n));
+        let length = match unit.length() {
+            Length::Ms(ms) => within(ms, MAX_PERIOD_MS).map(Length::Ms),
+            Length::Months(months) => within(months.into(), MAX_MONTHS)
+                .and_then(|months| u32::try_from(months).ok())
+                .map(Length::Months),
         };
-        Ok(Period { count, unit, length })
+        Ok(Period { count, unit, length: length.ok_or(PeriodError::Range)? })
     }
 
     /// Returns its length.
@@ -166,10 +157,7 @@ impl Length {
         match self {
             Length::Ms(ms) => event_us.saturating_add(ms.saturating_mul(1_000)),
             Length::Months(months) => {
-                let months = i64::from(months);
-                shifted(event_us, months).map_or(u64::MAX, |instant| match instant {
-                    Shifted::SameDay(us) | Shifted::NextMonth(us) => us,
-                })
+                shifted(event_us, i64::from(months)).map_or(u64::MAX, |(us, _)| us)
             }
         }
     }
@@ -180,35 +168,27 @@ impl Length {
         match self {
             Length::Ms(ms) => now_us.checked_sub(ms.saturating_mul(1_000)),
             Length::Months(months) => match shifted(now_us, i64::from(months).saturating_neg())? {
-                Shifted::SameDay(us) => Some(us),
+                (us, true) => Some(us),
                 // All of the shorter month has left, nothing of the one after it.
-                Shifted::NextMonth(us) => us.checked_sub(1),
+                (us, false) => us.checked_sub(1),
             },
         }
     }
 }
 
-enum Shifted {
-    SameDay(u64),
-    NextMonth(u64),
-}
-
-/// Moves `us` by calendar months in UTC. `None` outside 1970 to 9999.
-fn shifted(us: u64, months: i64) -> Option<Shifted> {
+/// Moves `us` by calendar months in UTC, and returns whether the month has that day. If not, the time is the first of the
+/// next month. `None` outside 1970 to 9999.
+fn shifted(us: u64, months: i64) -> Option<(u64, bool)> {
     let from = Timestamp::from_microsecond(i64::try_from(us).ok()?).ok()?;
     let from = from.to_zoned(TimeZone::UTC).datetime();
-    let to = from.checked_add(Span::new().try_months(months).ok()?).ok()?;
-    if to.day() == from.day() {
-        return utc_us(to).map(Shifted::SameDay);
+    let mut to = from.checked_add(Span::new().try_months(months).ok()?).ok()?;
+    // jiff stops at the last day of a shorter month.
+    let has_day = to.day() == from.day();
+    if !has_day {
+        to = to.first_of_month().checked_add(Span::new().months(1)).ok()?.start_of_day();
     }
-    // jiff stopped at the last day of a shorter month.
-    let next = to.first_of_month().checked_add(Span::new().months(1)).ok()?.start_of_day();
-    utc_us(next).map(Shifted::NextMonth)
-}
-
-fn utc_us(datetime: DateTime) -> Option<u64> {
-    let timestamp = TimeZone::UTC.to_timestamp(datetime).ok()?;
-    u64::try_from(timestamp.as_microsecond()).ok()
+    let timestamp = TimeZone::UTC.to_timestamp(to).ok()?;
+    Some((u64::try_from(timestamp.as_microsecond()).ok()?, has_day))
 }
 
 #[cfg(test)]
