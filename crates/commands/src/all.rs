@@ -14,9 +14,9 @@ use crate::decide::Keyspace;
 use crate::error::Error;
 use crate::policies::PolicyVerdict;
 use crate::reply::{self, ReplySink};
-use engine::decide::{decide, Mode, Part, Place};
+use engine::decide::{judge, Mode, Part, Place};
 use engine::decision::TimeUnit;
-use engine::groups::{denials, whole_reply, PartDecision};
+use engine::groups::{combine, denials, CallOutcome, PartOutcome};
 use engine::store::Store;
 use smallvec::SmallVec;
 
@@ -49,18 +49,18 @@ pub(crate) fn all<'a, C: WaitQueue<'a>>(call: &C, mode: Mode) -> Result<CallResu
         }
         parts.push(part(call, keys.keyspace.store(key, mode), key, clause, mode));
     }
-    let plan = decide(&mut parts, mode, || keys.keyspace.new_id()).map_err(Into::into)?;
-    let allowed = plan.allowed;
+    let judged = judge(&mut parts, mode).map_err(Into::into)?;
+    let mut plan = judged.plan(|| keys.keyspace.new_id()).map_err(Into::into)?;
+    let (allowed, outcomes) = (plan.allowed, plan.outcomes().collect::<Outcomes>());
     keys.keyspace.count_dropped(plan.write());
-    let parts: Parts = parts.iter().map(|part| *part.in_call()).collect();
     if mode != Mode::Look {
-        note(&keys, &clauses, &parts, allowed);
+        note(&keys, &outcomes, allowed);
     }
-    reply_to_all(&call.sink(), &clauses, &parts, allowed)
+    reply_to_all(&call.sink(), &outcomes, allowed)
 }
 
-/// The decisions about the clauses.
-type Parts = SmallVec<[PartDecision; FEW_KEYS]>;
+/// The outcomes of the clauses.
+type Outcomes<'r> = SmallVec<[PartOutcome<'r>; FEW_KEYS]>;
 
 /// Returns a clause as a part of the call. Waiters on its key bar the clause, unless the call only looks.
 // Inlined so that the large value is built in the caller's frame and not copied.
@@ -74,58 +74,50 @@ fn part<'a, 'r, C: WaitQueue<'a>, S: Store>(
 ) -> Part<'r, S> {
     let Clause { request, place } = clause;
     let barred = mode != Mode::Look && request.takes() && call.is_barred(key, request.leave());
-    Part::with_place(store, request, Place { barred, ..*place })
+    Part::new(store, request, Place { barred, ..*place })
 }
 
 /// Writes the reply: the integers of the clause that decides, its number, and a reply for each clause.
 fn reply_to_all(
     sink: &impl ReplySink,
-    clauses: &Clauses,
-    parts: &Parts,
+    outcomes: &Outcomes,
     allowed: bool,
 ) -> Result<CallResult, Error> {
-    let reply = whole_reply(parts, allowed);
-    let (clause, decides) =
-        clauses.iter().zip(parts).nth(reply.deciding_part).ok_or(Error::internal())?;
+    let CallOutcome { deciding_part, decision } =
+        combine(outcomes, allowed).ok_or(Error::internal())?;
+    let unit = outcomes.first().map_or(TimeUnit::Seconds, |clause| clause.request.unit);
     sink.array(7);
-    reply::integers(
-        sink,
-        &decides.decision,
-        clause.request.unit,
-        reply.limited,
-        reply.retry_after_us,
-    );
-    sink.unsigned(u64::try_from(reply.deciding_part).unwrap_or(u64::MAX).saturating_add(1));
-    sink.array(parts.len());
-    for (clause, part) in clauses.iter().zip(parts) {
-        let _ = reply::write(sink, &clause.request, &part.decision);
+    reply::integers(sink, &decision, unit);
+    sink.unsigned(u64::try_from(deciding_part).unwrap_or(u64::MAX).saturating_add(1));
+    sink.array(outcomes.len());
+    for clause in outcomes {
+        let _ = reply::write(sink, clause.request, &clause.decision);
     }
     Ok(CallResult::from_allowed(allowed))
 }
 
 /// Counts the clauses for their policies: the choice of each group, and all clauses of a group that denies the call. Notes
 /// one denial for each such group, on the key of the clause that stands for it in the reply.
-fn note<K: Keyspace>(keys: &CallKeys<K>, clauses: &Clauses, parts: &Parts, allowed: bool) {
-    for (clause, part) in clauses.iter().zip(parts) {
-        let verdict = match (part.is_choice, part.allowed) {
+fn note<K: Keyspace>(keys: &CallKeys<K>, outcomes: &Outcomes, allowed: bool) {
+    for clause in outcomes.iter().filter(|clause| clause.request.takes()) {
+        let verdict = match (clause.is_choice, clause.allowed) {
             (true, true) if allowed => PolicyVerdict::Allowed,
             (true, false) => PolicyVerdict::ShadowDenied,
-            (false, _) if !part.group_allowed => PolicyVerdict::Denied,
+            (false, _) if !clause.group_allowed => PolicyVerdict::Denied,
             _ => continue,
         };
-        if let Some(id) = clause.request.policy.filter(|_| clause.request.takes()) {
+        if let Some(id) = clause.request.policy {
             keys.keyspace.count_policy(id, verdict);
         }
     }
     if allowed {
         return;
     }
-    for (at, ..) in denials(parts).filter(|(_, part, _)| !part.group_allowed) {
-        if clauses.get(at).is_some_and(|clause| clause.request.takes()) {
-            if let Some(key) = keys.keys.get(at) {
-                keys.keyspace.note_denial(*key);
-            }
-        }
+    // A group that denies only since the denial was counted is not noted.
+    let noted =
+        denials(outcomes).filter(|(_, clause, _)| !clause.group_allowed && clause.request.takes());
+    for key in noted.filter_map(|(at, ..)| keys.keys.get(at)) {
+        keys.keyspace.note_denial(*key);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::policies::PolicyVerdict;
-use engine::decide::{Mode, Part, Place};
+use engine::decide::{judge, Mode, Part, Place};
 use engine::decision::{Ask, Decision, Quantity};
 use engine::request::{Limit, Request};
 use engine::reservation::{lease_end_us, Id};
@@ -52,7 +52,7 @@ pub trait Keyspace {
 ///
 /// # Errors
 ///
-/// Those of [`engine::decide::decide`]. Nothing changes then.
+/// Those of [`judge`]. Nothing changes then.
 #[inline]
 pub fn decide_and_write<K: Keyspace>(
     keys: &K,
@@ -62,10 +62,12 @@ pub fn decide_and_write<K: Keyspace>(
     mode: Mode,
 ) -> Result<Decision, Error> {
     let place = Place { barred, ..Place::default() };
-    let mut part = Part::with_place(keys.store(key, mode), request, place);
-    let plan = engine::decide::decide(slice::from_mut(&mut part), mode, || keys.new_id());
-    keys.count_dropped(plan.map_err(Into::into)?.write());
-    Ok(*part.decision())
+    let mut part = Part::new(keys.store(key, mode), request, place);
+    let judged = judge(slice::from_mut(&mut part), mode).map_err(Into::into)?;
+    let mut plan = judged.plan(|| keys.new_id()).map_err(Into::into)?;
+    let decision = plan.decision();
+    keys.count_dropped(plan.write());
+    Ok(decision)
 }
 
 /// Ends a request that was decided on this key: counts it for its policy, and notes a denial. Requests that take nothing

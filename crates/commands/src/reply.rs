@@ -1,7 +1,7 @@
 //! Writes replies, element by element.
 
 use crate::call::CallResult;
-use engine::decision::{Decision, Manner, TimeUnit, Verdict};
+use engine::decision::{Decision, Manner, Obstacle, TimeUnit, Verdict};
 use engine::request::{Limit, Request};
 
 /// Receives a reply, element by element.
@@ -37,7 +37,7 @@ pub fn write(sink: &impl ReplySink, request: &Request, decision: &Decision) -> C
         (true, Manner::AtMost) => 8,
         _ => 6,
     });
-    integers(sink, decision, request.unit, verdict.limited(), verdict.retry_after_us());
+    integers(sink, decision, request.unit);
     if reserves {
         match &decision.id {
             Some(id) => sink.text(id.as_bytes()),
@@ -58,18 +58,16 @@ pub fn write(sink: &impl ReplySink, request: &Request, decision: &Decision) -> C
     CallResult::from_allowed(decision.allowed())
 }
 
-/// Writes the five integers of a decision, with this `limited` and `retry_after` instead of its own.
-pub(crate) fn integers(
-    sink: &impl ReplySink,
-    decision: &Decision,
-    unit: TimeUnit,
-    limited: u64,
-    retry_after_us: Option<u64>,
-) {
-    sink.unsigned(limited);
+/// Writes the five integers of a decision.
+pub(crate) fn integers(sink: &impl ReplySink, decision: &Decision, unit: TimeUnit) {
+    sink.integer(match decision.verdict {
+        Verdict::Allowed { .. } => 0,
+        Verdict::Denied { obstacle: Obstacle::Counted, .. } | Verdict::Never => 1,
+        Verdict::Denied { obstacle: Obstacle::Held, .. } => 2,
+    });
     sink.unsigned(decision.limit);
     sink.unsigned(decision.remaining);
-    match retry_after_us {
+    match decision.verdict.retry_after_us() {
         Some(us) => sink.unsigned(unit.round_up(us)),
         None => sink.integer(-1),
     }

@@ -1,15 +1,18 @@
-//! Decides a call, over one limit or several: reads every key, decides, and plans what to write.
+//! Decides a call, over one limit or several, in three steps:
 //!
 //! ```text
-//! Part ------decide: read and judge every key, then plan what to write------> Plan --write--> replies
-//!                an error leaves every key as it was                               cannot fail
+//! Part --judge--> Judged --plan--> Plan --write--> the keys
+//!        reads every key    reads what it removes     cannot fail
 //! ```
+//!
+//! [`judge`] finds whether the call is allowed, and [`Judged::plan`] what each limit does about it. An error of either
+//! leaves every key as it was. The decisions come from the [`Plan`].
 //!
 //! A call over several limits is all or nothing: it is allowed if each group of limits is, and a group if one of its limits
 //! would be.
 //!
 //! ```
-//! use redis_ratelimit_engine::decide::{decide, Mode, Part, Place};
+//! use redis_ratelimit_engine::decide::{judge, Mode, Part, Place};
 //! use redis_ratelimit_engine::memory::Memory;
 //! use redis_ratelimit_engine::request::{Limit, Request};
 //! use redis_ratelimit_engine::throttle::Rate;
@@ -17,15 +20,16 @@
 //! let one_a_second = Request::new(Limit::Bucket(Rate::new(0, 1, 1_000).unwrap()));
 //! let ten_an_hour = Request::new(Limit::Bucket(Rate::new(9, 10, 3_600_000).unwrap()));
 //! let (memory, now_us) = (Memory::default(), 1_795_223_799_544_558);
-//! let mut remaining = || {
-//!     let second = Place { group: 1, ..Place::default() };
+//! let remaining = || {
+//!     let [first, second] = [0, 1].map(|group| Place { group, ..Place::default() });
 //!     let mut parts = [
-//!         Part::new(memory.key(b"short", now_us), &one_a_second),
-//!         Part::with_place(memory.key(b"long", now_us), &ten_an_hour, second),
+//!         Part::new(memory.key(b"short", now_us), &one_a_second, first),
+//!         Part::new(memory.key(b"long", now_us), &ten_an_hour, second),
 //!     ];
-//!     let plan = decide(&mut parts, Mode::Final, || unreachable!()).unwrap();
+//!     let mut plan = judge(&mut parts, Mode::Final).unwrap().plan(|| unreachable!()).unwrap();
+//!     let remaining: Vec<u64> = plan.outcomes().map(|limit| limit.decision.remaining).collect();
 //!     plan.write();
-//!     parts.map(|part| part.decision().remaining)
+//!     remaining
 //! };
 //! assert_eq!(remaining(), [0, 9]);
 //! // The first limit denies, so nothing is taken from the second.
@@ -35,11 +39,11 @@
 mod bucket_call;
 mod window_call;
 
-use crate::decision::Decision;
-use crate::groups::PartDecision;
+use crate::decision::{Decision, Verdict};
+use crate::groups::PartOutcome;
 use crate::request::{Limit, Request};
 use crate::reservation::Id;
-use crate::store::Store;
+use crate::store::{BucketKey, Store, WindowKey};
 pub(crate) use bucket_call::BucketCall;
 pub(crate) use window_call::WindowCall;
 
@@ -57,10 +61,10 @@ pub enum Mode {
     Deny,
 }
 
-/// The action on one key, once all verdicts are known.
+/// What a call plans for one of its keys.
 #[derive(Clone, Copy)]
 enum Action {
-    /// Report the state.
+    /// Change nothing.
     Look,
     /// Grant the call.
     Grant,
@@ -84,12 +88,17 @@ pub struct Place {
     pub barred: bool,
 }
 
-/// One limit of a call, on its key.
+/// One limit of a call, on its key. The [`Plan`] has the decision about it.
 pub struct Part<'r, S: Store> {
     request: &'r Request,
     place: Place,
     pub(crate) key: KeyCall<'r, S>,
-    in_call: PartDecision,
+    /// The limit would allow the call, before a denial was counted. False until the key is read.
+    allowed: bool,
+    /// The verdict, after a denial was counted. [`Verdict::Never`] until the key is read.
+    verdict: Verdict,
+    /// See [`Decision::earliest_grant_us`].
+    earliest_grant_us: Option<u64>,
 }
 
 /// A request on a key: the state that was read, and the changes to write.
@@ -100,54 +109,134 @@ pub(crate) enum KeyCall<'r, S: Store> {
 }
 
 impl<'r, S: Store> Part<'r, S> {
-    /// Creates a part for the only limit of a call, on a key that has not been read yet.
+    /// Creates a part for a limit with this place in its call. The key is not read yet.
+    // Inlined so that the large value is built in the caller's frame and not copied.
     #[inline(always)]
-    pub fn new(store: S, request: &'r Request) -> Part<'r, S> {
-        Part::with_place(store, request, Place::default())
-    }
-
-    /// Creates a part for a limit with this place in its call, on a key that has not been read yet.
-    #[inline(always)]
-    pub fn with_place(store: S, request: &'r Request, place: Place) -> Part<'r, S> {
+    pub fn new(store: S, request: &'r Request, place: Place) -> Part<'r, S> {
         let key = match &request.limit {
             Limit::Bucket(rate) => KeyCall::Bucket(BucketCall::new(store, request, rate)),
             Limit::Window(window) | Limit::Reserve(window, _) => {
                 KeyCall::Window(WindowCall::new(store, request, window))
             }
         };
-        Part { request, place, key, in_call: PartDecision::default() }
+        let verdict = Verdict::default();
+        Part { request, place, key, allowed: false, verdict, earliest_grant_us: None }
     }
 
-    /// Returns the decision, once [`decide`] has returned.
-    pub fn decision(&self) -> &Decision {
-        &self.in_call.decision
+    /// Returns whether the limit lets its group be allowed: it would allow the call, or it never denies one (SHADOW).
+    fn permits(&self) -> bool {
+        self.allowed || self.request.shadow
     }
 
-    /// Returns the decision and its part in a call over several limits, once [`decide`] has returned.
-    pub fn in_call(&self) -> &PartDecision {
-        &self.in_call
-    }
-
-    /// Returns the action on this key, from the verdicts on all.
-    #[inline]
-    fn action(&self, mode: Mode, allowed: bool) -> Action {
+    /// Returns what to plan for this key in a call that is `allowed` or not. `choice` says whether this part is the choice
+    /// of its group; `None` if the group has none.
+    fn action(&self, mode: Mode, allowed: bool, choice: Option<bool>) -> Action {
         if mode == Mode::Look {
             return Action::Look;
         }
-        if allowed && self.in_call.allowed {
-            let takes = self.in_call.is_choice && !self.place.check;
+        if allowed && self.allowed {
+            let takes = choice == Some(true) && !self.place.check;
             return if takes { Action::Grant } else { Action::Look };
         }
         // Counting a denial, or a ban, would take from waiters. Under SHADOW the caller does not see the denial.
         let is_final =
             mode == Mode::Final && !allowed && !self.place.barred && !self.request.shadow;
         // Only a group that denies the call bans.
-        let ban_ms = self.request.ban_ms.filter(|_| is_final && !self.in_call.group_allowed);
+        let ban_ms = self.request.ban_ms.filter(|_| is_final && choice.is_none());
         Action::Deny { counts: is_final || mode == Mode::Deny, ban_ms }
+    }
+
+    /// Returns the decision, as the planned changes leave the key.
+    #[inline]
+    fn decision(&mut self) -> Decision {
+        let decision = match &mut self.key {
+            KeyCall::Bucket(bucket) => bucket.decision(self.verdict),
+            KeyCall::Window(window) => window.decision(self.verdict),
+        };
+        Decision { earliest_grant_us: self.earliest_grant_us, ..decision }
     }
 }
 
-/// The changes that a decided call writes to its keys.
+/// Splits parts into groups.
+fn groups<'s, 'r, S: Store>(
+    parts: &'s mut [Part<'r, S>],
+) -> impl Iterator<Item = &'s mut [Part<'r, S>]> {
+    parts.chunk_by_mut(|one, next| one.place.group == next.place.group)
+}
+
+/// A call whose keys were read: each of its limits has a verdict.
+#[must_use]
+pub struct Judged<'p, 'r, S: Store> {
+    parts: &'p mut [Part<'r, S>],
+    mode: Mode,
+    allowed: bool,
+}
+
+/// Reads the keys of a call over these limits, and finds whether it is allowed.
+///
+/// # Errors
+///
+/// The store's own, and every [`Refusal`](crate::store::Refusal) but that of a semaphore.
+// Inlined, as are the steps after it, because every call passes through them.
+#[inline(always)]
+pub fn judge<'p, 'r, S: Store>(
+    parts: &'p mut [Part<'r, S>],
+    mode: Mode,
+) -> Result<Judged<'p, 'r, S>, S::Error> {
+    let mut allowed = true;
+    for group in groups(parts) {
+        let mut has_choice = false;
+        for part in group {
+            // Only a call that takes is ever barred.
+            let barred =
+                (part.place.barred || mode == Mode::Deny) && part.request.ask.takes_unforced();
+            part.verdict = match &mut part.key {
+                KeyCall::Bucket(bucket) => bucket.read(barred)?,
+                KeyCall::Window(window) => window.read(barred)?,
+            };
+            part.allowed = part.verdict.allowed();
+            if !has_choice && part.permits() {
+                has_choice = true;
+                if let KeyCall::Window(window) = &part.key {
+                    window.check_room(part.verdict)?;
+                }
+            }
+        }
+        allowed &= has_choice;
+    }
+    Ok(Judged { parts, mode, allowed })
+}
+
+impl<'p, 'r, S: Store> Judged<'p, 'r, S> {
+    /// Plans what to write. `new_id` makes the id of a reservation that the caller did not name.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`judge`].
+    #[inline]
+    pub fn plan(self, mut new_id: impl FnMut() -> Id) -> Result<Plan<'p, 'r, S>, S::Error> {
+        let Judged { parts, mode, allowed } = self;
+        for group in groups(parts) {
+            let choice = group.iter().position(Part::permits);
+            for (at, part) in group.iter_mut().enumerate() {
+                let action = part.action(mode, allowed, choice.map(|choice| choice == at));
+                part.verdict = match &mut part.key {
+                    KeyCall::Bucket(bucket) => bucket.plan(part.verdict, action),
+                    KeyCall::Window(window) => window.plan(part.verdict, action, &mut new_id)?,
+                };
+                if mode == Mode::Try && !allowed {
+                    part.earliest_grant_us = match &mut part.key {
+                        KeyCall::Bucket(bucket) => bucket.earliest_grant_us()?,
+                        KeyCall::Window(window) => window.earliest_grant_us()?,
+                    };
+                }
+            }
+        }
+        Ok(Plan { allowed, parts })
+    }
+}
+
+/// The decisions about a call, and the changes that it writes to its keys.
 #[must_use]
 pub struct Plan<'p, 'r, S: Store> {
     /// The call is allowed. This is as it was before a denial was counted.
@@ -155,74 +244,43 @@ pub struct Plan<'p, 'r, S: Store> {
     parts: &'p mut [Part<'r, S>],
 }
 
-impl<S: Store> Plan<'_, '_, S> {
+impl<'r, S: Store> Plan<'_, 'r, S> {
+    /// Returns the decision about the first limit, which is the only one of most calls.
+    #[inline]
+    pub fn decision(&mut self) -> Decision {
+        self.parts.first_mut().map_or_else(Decision::default, Part::decision)
+    }
+
+    /// Returns the outcome for each limit, in their order.
+    pub fn outcomes(&mut self) -> impl Iterator<Item = PartOutcome<'r>> + use<'_, 'r, S> {
+        groups(self.parts).flat_map(|group| {
+            let choice = group.iter().position(Part::permits);
+            group.iter_mut().enumerate().map(move |(at, part)| PartOutcome {
+                request: part.request,
+                place: part.place,
+                allowed: part.allowed,
+                is_choice: choice == Some(at),
+                group_allowed: choice.is_some(),
+                decision: part.decision(),
+            })
+        })
+    }
+
     /// Writes what was planned; returns how many reservations were dropped because they had ended.
     #[inline]
     pub fn write(self) -> usize {
         let dropped = self.parts.iter_mut().map(|part| match &mut part.key {
-            KeyCall::Bucket(bucket) => bucket.write(),
-            KeyCall::Window(window) => window.write(),
+            KeyCall::Bucket(BucketCall { key, edit, .. }) => {
+                key.write(*edit);
+                0
+            }
+            KeyCall::Window(WindowCall { key, count, planned, .. }) => match planned {
+                Some(planned) => key.write(planned.edit(count)),
+                None => 0,
+            },
         });
         dropped.fold(0, usize::saturating_add)
     }
-}
-
-/// Decides a call over these limits, all or nothing, and plans what to write. `new_id` makes the id of a reservation that
-/// the caller did not name.
-///
-/// # Errors
-///
-/// The store's own, and every [`Refusal`](crate::store::Refusal) but that of a semaphore. Nothing changes then.
-#[inline]
-pub fn decide<'p, 'r, S: Store>(
-    parts: &'p mut [Part<'r, S>],
-    mode: Mode,
-    mut new_id: impl FnMut() -> Id,
-) -> Result<Plan<'p, 'r, S>, S::Error> {
-    let mut allowed = true;
-    for group in parts.chunk_by_mut(|one, next| one.place.group == next.place.group) {
-        let mut group_allowed = false;
-        for part in group {
-            // Only a call that takes is ever barred.
-            let barred =
-                (part.place.barred || mode == Mode::Deny) && part.request.ask.takes_unforced();
-            let verdict = match &mut part.key {
-                KeyCall::Bucket(bucket) => bucket.read(barred)?,
-                KeyCall::Window(window) => window.read(barred)?,
-            };
-            let Part { request, place, in_call, .. } = part;
-            in_call.decision.verdict = verdict;
-            in_call.allowed = verdict.allowed();
-            in_call.is_choice = !group_allowed && (request.shadow || in_call.allowed);
-            in_call.quantity = if place.check { 0 } else { request.ask.quantity.wanted() };
-            (in_call.shadow, in_call.group) = (request.shadow, place.group);
-            if in_call.is_choice {
-                group_allowed = true;
-                if let KeyCall::Window(window) = &part.key {
-                    window.check_room(verdict)?;
-                }
-            }
-        }
-        allowed &= group_allowed;
-    }
-    for group in parts.chunk_by_mut(|one, next| one.place.group == next.place.group) {
-        let group_allowed = group.iter().any(|part| part.in_call.is_choice);
-        for part in group {
-            part.in_call.group_allowed = group_allowed;
-            let (action, verdict) = (part.action(mode, allowed), part.in_call.decision.verdict);
-            part.in_call.decision = match &mut part.key {
-                KeyCall::Bucket(bucket) => bucket.plan(verdict, action),
-                KeyCall::Window(window) => window.plan(verdict, action, &mut new_id)?,
-            };
-            if mode == Mode::Try && !allowed {
-                part.in_call.decision.earliest_grant_us = match &mut part.key {
-                    KeyCall::Bucket(bucket) => bucket.earliest_grant_us()?,
-                    KeyCall::Window(window) => window.earliest_grant_us()?,
-                };
-            }
-        }
-    }
-    Ok(Plan { allowed, parts })
 }
 
 #[cfg(test)]
@@ -231,6 +289,7 @@ mod tests {
     use crate::calendar::Zones;
     use crate::decision::{Ask, Quantity};
     use crate::memory::{Memory, Saved, SavedValue};
+    use crate::model::decide;
     use crate::request::{NewReservation, WindowLimit};
     use crate::rule::Rule;
     use crate::store::Refusal;
@@ -257,22 +316,21 @@ mod tests {
         let parts =
             limits.iter().zip(&requests).zip(&names).map(|(((group, ..), request), name)| {
                 let place = Place { group: *group, ..Place::default() };
-                Part::with_place(memory.key(name.as_bytes(), NOW_US), request, place)
+                Part::new(memory.key(name.as_bytes(), NOW_US), request, place)
             });
         let mut parts: Vec<_> = parts.collect();
-        let plan = decide(&mut parts, Mode::Final, || unreachable!()).unwrap();
-        let call_allowed = plan.allowed;
+        let mut plan = judge(&mut parts, Mode::Final).unwrap().plan(|| unreachable!()).unwrap();
+        let (call_allowed, outcomes) = (plan.allowed, plan.outcomes().collect::<Vec<_>>());
         plan.write();
         let is_taken = |name: &String| memory.save(name.as_bytes()).is_some();
-        for (part, name) in parts.iter().zip(&names) {
-            let in_call = part.in_call();
-            let takes = call_allowed && in_call.is_choice && in_call.allowed;
+        for (outcome, name) in outcomes.iter().zip(&names) {
+            let takes = call_allowed && outcome.is_choice && outcome.allowed;
             assert_eq!(is_taken(name), takes, "{limits:?}");
-            let group = parts.iter().filter(|other| other.place.group == part.place.group);
-            let has_choice = group.filter(|other| other.in_call().is_choice).count() == 1;
-            assert_eq!(in_call.group_allowed, has_choice, "{limits:?}");
+            let group = outcomes.iter().filter(|other| other.place.group == outcome.place.group);
+            let has_choice = group.filter(|other| other.is_choice).count() == 1;
+            assert_eq!(outcome.group_allowed, has_choice, "{limits:?}");
         }
-        (call_allowed, parts.iter().map(|part| part.in_call().is_choice).collect())
+        (call_allowed, outcomes.iter().map(|outcome| outcome.is_choice).collect())
     }
 
     #[test]
@@ -307,16 +365,12 @@ mod tests {
         ] {
             let memory = Memory::default();
             assert!(memory.decide(b"k", &take, NOW_US, || unreachable!()).is_ok());
-            let place = Place { barred, ..Place::default() };
-            let mut part = Part::with_place(memory.key(b"k", NOW_US), &take, place);
-            let outcome = decide(std::slice::from_mut(&mut part), mode, || unreachable!()).unwrap();
-            assert!(!outcome.allowed);
-            outcome.write();
+            let key = memory.key(b"k", NOW_US);
+            let decision = decide(key, &take, barred, mode, || unreachable!()).unwrap();
+            assert!(!decision.allowed());
             // Only a call that may be tried again gets a wait.
-            let is_told = part.decision().earliest_grant_us.is_some();
+            let is_told = decision.earliest_grant_us.is_some();
             assert_eq!(is_told, mode == Mode::Try, "{mode:?} {barred}");
-            // It has taken the key out.
-            drop(part);
             let looked = memory.look(b"k", &Request::new(limit(9)), NOW_US).unwrap();
             assert_eq!(looked.remaining, 9 - counted, "{mode:?} {barred}");
         }
@@ -341,11 +395,13 @@ mod tests {
 
     /// Makes a call on the key `k`. Returns whether it is allowed, and whether it writes to a window.
     fn call(memory: &Memory, request: &Request, now_us: u64) -> (bool, bool) {
-        let mut part = Part::new(memory.key(b"k", now_us), request);
-        let parts = std::slice::from_mut(&mut part);
-        decide(parts, Mode::Final, || unreachable!()).unwrap().write();
+        let mut parts = [Part::new(memory.key(b"k", now_us), request, Place::default())];
+        let plan = judge(&mut parts, Mode::Final).unwrap().plan(|| unreachable!()).unwrap();
+        let allowed = plan.allowed;
+        plan.write();
+        let [part] = &parts;
         let writes = matches!(&part.key, KeyCall::Window(window) if window.planned.is_some());
-        (part.in_call().allowed, writes)
+        (allowed, writes)
     }
 
     #[test]
@@ -363,12 +419,12 @@ mod tests {
                 let before = memory.save(b"k");
                 let back_us = NOW_US - 60_000_000;
                 let request = Request { ask: Ask::of(quantity), ..Request::new(limit) };
-                let second = Place { group: 1, ..Place::default() };
+                let [first, second] = [0, 1].map(|group| Place { group, ..Place::default() });
                 let mut parts = [
-                    Part::new(memory.key(b"k", back_us), &request),
-                    Part::with_place(memory.key(b"never", back_us), &never, second),
+                    Part::new(memory.key(b"k", back_us), &request, first),
+                    Part::new(memory.key(b"never", back_us), &never, second),
                 ];
-                let plan = decide(&mut parts, Mode::Final, || unreachable!()).unwrap();
+                let plan = judge(&mut parts, Mode::Final).unwrap().plan(|| unreachable!()).unwrap();
                 assert!(!plan.allowed);
                 plan.write();
                 drop(parts);
@@ -446,11 +502,9 @@ mod tests {
             if ban_ms.is_some() {
                 assert!(!call(&memory, &taking(before, 1, 0, ban_ms), NOW_US).0);
             }
-            let place = Place { barred: true, ..Place::default() };
-            let mut part = Part::with_place(memory.key(b"k", NOW_US), &asks, place);
-            let parts = std::slice::from_mut(&mut part);
-            decide(parts, Mode::Try, || unreachable!()).unwrap().write();
-            assert_eq!(part.decision().earliest_grant_us, earliest_us, "{asks:?}");
+            let key = memory.key(b"k", NOW_US);
+            let decision = decide(key, &asks, true, Mode::Try, || unreachable!()).unwrap();
+            assert_eq!(decision.earliest_grant_us, earliest_us, "{asks:?}");
         }
     }
 

@@ -5,7 +5,7 @@ use crate::reservation::Id;
 /// The shortest wait in the reply to a barred call, in microseconds.
 pub const MIN_WAIT_IN_LINE_US: u64 = 1_000;
 
-/// The verdict on a request. Nothing has been carried out yet.
+/// Whether a limit allows a request. With the state in which the call leaves the key it is a [`Decision`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verdict {
     /// The request is allowed.
@@ -20,7 +20,7 @@ pub enum Verdict {
     Denied {
         /// Microseconds after which the same call is allowed, if nobody else takes anything.
         wait_us: u64,
-        /// The obstacle.
+        /// What is in the way. [`Obstacle::Held`] means that others may give back what is missing.
         obstacle: Obstacle,
     },
     /// The request asks for more than the limit can ever allow.
@@ -28,7 +28,7 @@ pub enum Verdict {
     Never,
 }
 
-/// The obstacle to a denied call.
+/// What is in the way of a denied request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Obstacle {
     /// The counted events leave too little.
@@ -71,16 +71,6 @@ impl Verdict {
         matches!(self, Verdict::Allowed { .. })
     }
 
-    /// Returns the `limited` of the reply: 0 if the call is allowed, 1 if it is denied, 2 if it is denied only because
-    /// others hold.
-    pub fn limited(self) -> u64 {
-        match self {
-            Verdict::Allowed { .. } => 0,
-            Verdict::Denied { obstacle: Obstacle::Counted, .. } | Verdict::Never => 1,
-            Verdict::Denied { obstacle: Obstacle::Held, .. } => 2,
-        }
-    }
-
     /// Returns the microseconds after which the same call is allowed. `None` if it was allowed, or can never be.
     pub fn retry_after_us(self) -> Option<u64> {
         match self {
@@ -98,10 +88,11 @@ impl Verdict {
     }
 }
 
-/// The decision about one call on one key.
+/// The decision about a request on one key: its [`Verdict`], and the state in which the call leaves the key. Of several
+/// limits in a call, each has its own, in a [`PartOutcome`](crate::groups::PartOutcome).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
-    /// The verdict.
+    /// Whether the request is allowed. This is as it is after a denial was counted (COUNTDENIED).
     pub verdict: Verdict,
     /// The most that is ever available at once.
     pub limit: u64,
@@ -180,11 +171,11 @@ pub enum Manner {
 /// The request of one call to one limit.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask {
-    /// The quantity.
+    /// Whether the call takes or gives back, and how much.
     pub quantity: Quantity,
     /// The quantity that must remain for others (LEAVE).
     pub leave: u64,
-    /// The manner of taking.
+    /// Whether the quantity may be taken in part, beyond the limit, or later.
     pub manner: Manner,
 }
 

@@ -8,77 +8,84 @@
 //! A call is allowed if each group is, and a group if one of its limits would be. A limit that never denies (SHADOW) is
 //! always allowed in its group.
 
+use crate::decide::Place;
 use crate::decision::{Decision, Obstacle, Verdict};
+use crate::request::Request;
 
-/// The decision about one limit, with its part in the call.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct PartDecision {
+/// The outcome of a call for one of its limits: the [`Decision`] about that limit, and what it means for the call.
+#[derive(Clone, Copy, Debug)]
+pub struct PartOutcome<'r> {
+    /// What the call asks of the limit.
+    pub request: &'r Request,
+    /// The place of the limit in the call.
+    pub place: Place,
     /// The decision, as the call leaves the key.
     pub decision: Decision,
-    /// The quantity that the call takes; 0 if it only looks or checks.
-    pub quantity: u64,
-    /// The limit never denies the call (SHADOW).
-    pub shadow: bool,
-    /// The number of its group.
-    pub group: usize,
+    /// The limit would allow the call. This is as it was before a denial was counted.
+    pub allowed: bool,
     /// The limit is the choice of its group: the first that would be allowed.
     pub is_choice: bool,
     /// Its group has a choice.
     pub group_allowed: bool,
-    /// The limit would allow the call, before a denial was counted.
-    pub allowed: bool,
 }
 
-/// The decision of all limits together.
+/// The outcome of a call over all its limits, which follows from its [`PartOutcome`]s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WholeReply {
-    /// 0 if the call is allowed, 1 if it is denied, 2 if it is denied only because others hold.
-    pub limited: u64,
+pub struct CallOutcome {
     /// The index of the limit that decides.
     pub deciding_part: usize,
-    /// Microseconds after which the same call is allowed. `None` if it was allowed, or can never be.
-    pub retry_after_us: Option<u64>,
+    /// The decision about that limit, with the verdict on the whole call. One that allows takes 0: what each limit takes is
+    /// in its own outcome.
+    pub decision: Decision,
 }
 
-/// Returns the decision about a call over `parts`, which was `allowed` before a denial was counted.
-pub fn whole_reply(parts: &[PartDecision], allowed: bool) -> WholeReply {
+/// Returns the outcome of a call over `parts`, which was `allowed` before a denial was counted. `None` without parts.
+pub fn combine(parts: &[PartOutcome], allowed: bool) -> Option<CallOutcome> {
     if allowed {
         let choices = || parts.iter().enumerate().filter(|(_, part)| part.is_choice);
-        let all_shadows = choices().all(|(_, part)| part.shadow);
-        let enforced = choices().filter(|(_, part)| all_shadows || !part.shadow);
-        let deciding_part = enforced.min_by_key(|(_, part)| room(part)).map_or(0, |(at, _)| at);
-        return WholeReply { limited: 0, deciding_part, retry_after_us: None };
+        let all_shadows = choices().all(|(_, part)| part.request.shadow);
+        let enforced = choices().filter(|(_, part)| all_shadows || !part.request.shadow);
+        let (deciding_part, part) = enforced.min_by_key(|(_, part)| room(part))?;
+        let decision = Decision { verdict: Verdict::taking(0), ..part.decision };
+        return Some(CallOutcome { deciding_part, decision });
     }
     // Of several waits that are the longest, the first decides.
-    let (mut longest, mut all_held): (Option<(usize, &PartDecision)>, bool) = (None, true);
+    let (mut longest, mut all_held): (Option<(usize, &PartOutcome)>, bool) = (None, true);
     for (at, part, held) in denials(parts) {
         all_held &= held;
         if longest.is_none_or(|(_, other)| wait(part) > wait(other)) {
             longest = Some((at, part));
         }
     }
-    WholeReply {
-        limited: if all_held { 2 } else { 1 },
-        deciding_part: longest.map_or(0, |(at, _)| at),
-        retry_after_us: longest.and_then(|(_, part)| part.decision.verdict.retry_after_us()),
-    }
+    let (deciding_part, part) = longest?;
+    let verdict = match part.decision.verdict.retry_after_us() {
+        Some(wait_us) => {
+            let obstacle = if all_held { Obstacle::Held } else { Obstacle::Counted };
+            Verdict::Denied { wait_us, obstacle }
+        }
+        None => Verdict::Never,
+    };
+    let decision = Decision { verdict, ..part.decision };
+    Some(CallOutcome { deciding_part, decision })
 }
 
 /// Returns the limit that speaks for each group that denies: the first of those with the shortest wait. The index of the
 /// limit comes with it, and whether the group denies only because others hold.
-pub fn denials(parts: &[PartDecision]) -> impl Iterator<Item = (usize, &PartDecision, bool)> {
-    let groups =
-        parts.chunk_by(|one, other| one.group == other.group).scan(0usize, |begin, group| {
-            let first = *begin;
-            *begin = first.saturating_add(group.len());
-            Some((first, group))
-        });
+pub fn denials<'p, 'r>(
+    parts: &'p [PartOutcome<'r>],
+) -> impl Iterator<Item = (usize, &'p PartOutcome<'r>, bool)> {
+    let groups = parts.chunk_by(|one, other| one.place.group == other.place.group);
+    let groups = groups.scan(0usize, |begin, group| {
+        let first = *begin;
+        *begin = first.saturating_add(group.len());
+        Some((first, group))
+    });
     groups.filter_map(|(first, group)| {
-        let denies = |part: &PartDecision| !part.shadow && !part.decision.verdict.allowed();
+        let denies = |part: &PartOutcome| !part.request.shadow && !part.decision.allowed();
         if !group.iter().all(denies) {
             return None;
         }
-        let is_held = |part: &PartDecision| {
+        let is_held = |part: &PartOutcome| {
             matches!(part.decision.verdict, Verdict::Denied { obstacle: Obstacle::Held, .. })
         };
         let held = group.iter().any(is_held);
@@ -88,15 +95,16 @@ pub fn denials(parts: &[PartDecision]) -> impl Iterator<Item = (usize, &PartDeci
 }
 
 /// Returns the number of such calls for which there is still room. Limits from which the call takes nothing come last.
-fn room(part: &PartDecision) -> (bool, u64) {
-    match part.decision.remaining.checked_div(part.quantity) {
+fn room(part: &PartOutcome) -> (bool, u64) {
+    let quantity = if part.place.check { 0 } else { part.request.ask.quantity.wanted() };
+    match part.decision.remaining.checked_div(quantity) {
         Some(calls) => (false, calls),
         None => (true, 0),
     }
 }
 
 /// Returns the wait of a denied part, where never is the longest.
-fn wait(part: &PartDecision) -> (bool, u64) {
+fn wait(part: &PartOutcome) -> (bool, u64) {
     match part.decision.verdict.retry_after_us() {
         Some(us) => (false, us),
         None => (true, 0),
@@ -106,29 +114,40 @@ fn wait(part: &PartDecision) -> (bool, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decision::{Ask, Quantity};
+    use crate::request::Limit;
+    use crate::throttle::Rate;
 
-    fn part(verdict: Verdict, remaining: u64, quantity: u64, shadow: bool) -> PartDecision {
+    fn part(verdict: Verdict, remaining: u64, quantity: i64, shadow: bool) -> PartOutcome<'static> {
+        let limit = Limit::Bucket(Rate::new(99, 1, 1_000).unwrap());
+        let ask = Ask::of(Quantity::from_signed(quantity));
+        let request = Box::leak(Box::new(Request { ask, shadow, ..Request::new(limit) }));
         let decision = Decision { verdict, limit: 100, remaining, ..Decision::default() };
-        PartDecision { decision, quantity, shadow, ..PartDecision::default() }
+        let (place, allowed) = (Place::default(), verdict.allowed());
+        PartOutcome { request, place, decision, allowed, is_choice: false, group_allowed: false }
     }
 
-    /// Returns the reply if these limits form groups of these sizes.
-    fn whole_reply_of(groups: &[usize], mut parts: Vec<PartDecision>, allowed: bool) -> WholeReply {
+    /// Returns the index of the limit that decides and the verdict, if these limits form groups of these sizes.
+    fn combined(
+        groups: &[usize],
+        mut parts: Vec<PartOutcome>,
+        allowed: bool,
+    ) -> Option<(usize, Verdict)> {
         let numbers = groups.iter().enumerate().flat_map(|(group, len)| vec![group; *len]);
         for (part, group) in parts.iter_mut().zip(numbers) {
-            part.group = group;
+            part.place.group = group;
         }
-        for group in parts.chunk_by_mut(|one, next| one.group == next.group) {
-            let first =
-                group.iter().position(|part| part.shadow || part.decision.verdict.allowed());
+        for group in parts.chunk_by_mut(|one, next| one.place.group == next.place.group) {
+            let first = group.iter().position(|part| part.request.shadow || part.allowed);
             first.into_iter().for_each(|at| group[at].is_choice = true);
         }
-        whole_reply(&parts, allowed)
+        let outcome = combine(&parts, allowed)?;
+        Some((outcome.deciding_part, outcome.decision.verdict))
     }
 
-    /// Returns the reply if each limit is a group of its own.
-    fn alone(parts: Vec<PartDecision>, allowed: bool) -> WholeReply {
-        whole_reply_of(&vec![1; parts.len()], parts, allowed)
+    /// Returns the same if each limit is a group of its own.
+    fn alone(parts: Vec<PartOutcome>, allowed: bool) -> Option<(usize, Verdict)> {
+        combined(&vec![1; parts.len()], parts, allowed)
     }
 
     fn denied(wait_us: u64, obstacle: Obstacle) -> Verdict {
@@ -150,45 +169,26 @@ mod tests {
             // If all are shadows, they count.
             (vec![part(YES, 9, 1, true), part(Verdict::Never, 0, 1, true)], 1),
         ] {
-            let answer = alone(parts.clone(), true);
-            let expected = WholeReply { limited: 0, deciding_part, retry_after_us: None };
-            assert_eq!(answer, expected, "{parts:?}");
+            let expected = Some((deciding_part, Verdict::taking(0)));
+            assert_eq!(alone(parts.clone(), true), expected, "{parts:?}");
         }
     }
 
     #[test]
     fn of_a_denied_call_the_limit_with_the_longest_wait_decides() {
         let (counted, held) = (Obstacle::Counted, Obstacle::Held);
-        for (parts, limited, deciding_part, retry_after_us) in [
-            (vec![part(YES, 9, 1, false), part(denied(5, counted), 0, 1, false)], 1, 1, Some(5)),
-            (
-                vec![part(denied(5, held), 0, 1, false), part(denied(7, counted), 0, 1, false)],
-                1,
-                1,
-                Some(7),
-            ),
-            (
-                vec![part(denied(7, held), 0, 1, false), part(denied(7, held), 0, 1, false)],
-                2,
-                0,
-                Some(7),
-            ),
-            (
-                vec![part(denied(7, held), 0, 1, false), part(Verdict::Never, 0, 1, false)],
-                1,
-                1,
-                None,
-            ),
-            (
-                vec![part(denied(7, held), 0, 1, false), part(denied(9, counted), 0, 1, true)],
-                2,
-                0,
-                Some(7),
-            ),
+        let no = |wait_us, obstacle| part(denied(wait_us, obstacle), 0, 1, false);
+        let shadow = part(denied(9, counted), 0, 1, true);
+        let never = part(Verdict::Never, 0, 1, false);
+        for (parts, deciding_part, verdict) in [
+            (vec![part(YES, 9, 1, false), no(5, counted)], 1, denied(5, counted)),
+            (vec![no(5, held), no(7, counted)], 1, denied(7, counted)),
+            (vec![no(7, held), no(7, held)], 0, denied(7, held)),
+            (vec![no(7, held), never], 1, Verdict::Never),
+            (vec![no(7, held), shadow], 0, denied(7, held)),
         ] {
-            let answer = alone(parts.clone(), false);
-            let expected = WholeReply { limited, deciding_part, retry_after_us };
-            assert_eq!(answer, expected, "{parts:?}");
+            let expected = Some((deciding_part, verdict));
+            assert_eq!(alone(parts.clone(), false), expected, "{parts:?}");
         }
     }
 
@@ -216,8 +216,8 @@ mod tests {
             ),
             (&[2], vec![part(denied(5, counted), 0, 1, true), part(YES, 1, 1, false)], 0),
         ] {
-            let expected = WholeReply { limited: 0, deciding_part, retry_after_us: None };
-            assert_eq!(whole_reply_of(groups, parts.clone(), true), expected, "{parts:?}");
+            let expected = Some((deciding_part, Verdict::taking(0)));
+            assert_eq!(combined(groups, parts.clone(), true), expected, "{parts:?}");
         }
     }
 
@@ -226,23 +226,24 @@ mod tests {
         let no = |wait_us| part(denied(wait_us, Obstacle::Counted), 0, 1, false);
         let held = |wait_us| part(denied(wait_us, Obstacle::Held), 0, 1, false);
         let never = part(Verdict::Never, 0, 1, false);
-        for (groups, parts, limited, deciding_part, retry_after_us) in [
-            (&[2][..], vec![no(7), no(5)], 1, 1, Some(5)),
-            (&[2], vec![no(5), no(5)], 1, 0, Some(5)),
-            (&[2], vec![never, no(5)], 1, 1, Some(5)),
-            (&[2], vec![never, never], 1, 0, None),
+        let (counts, holds) = (|us| denied(us, Obstacle::Counted), |us| denied(us, Obstacle::Held));
+        for (groups, parts, deciding_part, verdict) in [
+            (&[2][..], vec![no(7), no(5)], 1, counts(5)),
+            (&[2], vec![no(5), no(5)], 0, counts(5)),
+            (&[2], vec![never, no(5)], 1, counts(5)),
+            (&[2], vec![never, never], 0, Verdict::Never),
             // The longest of the groups.
-            (&[1, 2], vec![no(6), no(9), no(5)], 1, 0, Some(6)),
-            (&[1, 2], vec![no(6), no(9), no(8)], 1, 2, Some(8)),
-            // A group answers 2 if one of its limits does, whichever speaks.
-            (&[2], vec![no(5), held(9)], 2, 0, Some(5)),
-            (&[1, 2], vec![no(6), held(9), no(9)], 1, 1, Some(9)),
-            (&[1, 2], vec![held(6), held(9), no(9)], 2, 1, Some(9)),
+            (&[1, 2], vec![no(6), no(9), no(5)], 0, counts(6)),
+            (&[1, 2], vec![no(6), no(9), no(8)], 2, counts(8)),
+            // A group is held if one of its limits is, whichever speaks.
+            (&[2], vec![no(5), held(9)], 0, holds(5)),
+            (&[1, 2], vec![no(6), held(9), no(9)], 1, counts(9)),
+            (&[1, 2], vec![held(6), held(9), no(9)], 1, holds(9)),
             // A group with a shadow denies nothing.
-            (&[1, 2], vec![no(6), no(9), part(Verdict::Never, 0, 1, true)], 1, 0, Some(6)),
+            (&[1, 2], vec![no(6), no(9), part(Verdict::Never, 0, 1, true)], 0, counts(6)),
         ] {
-            let expected = WholeReply { limited, deciding_part, retry_after_us };
-            assert_eq!(whole_reply_of(groups, parts.clone(), false), expected, "{parts:?}");
+            let expected = Some((deciding_part, verdict));
+            assert_eq!(combined(groups, parts.clone(), false), expected, "{parts:?}");
         }
     }
 }

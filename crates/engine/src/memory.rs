@@ -2,7 +2,7 @@
 //! window. The same code decides, so the decisions are the same.
 //!
 //! ```
-//! use redis_ratelimit_engine::decide::{decide, Mode, Part};
+//! use redis_ratelimit_engine::decide::{judge, Mode, Part, Place};
 //! use redis_ratelimit_engine::memory::Memory;
 //! use redis_ratelimit_engine::request::{Limit, Request};
 //! use redis_ratelimit_engine::throttle::Rate;
@@ -12,8 +12,8 @@
 //! let memory = Memory::default();
 //! let now_us = 1_795_223_799_544_558;
 //! let allowed = || {
-//!     let mut parts = [Part::new(memory.key(b"user:1", now_us), &request)];
-//!     let plan = decide(&mut parts, Mode::Final, || unreachable!()).unwrap();
+//!     let mut parts = [Part::new(memory.key(b"user:1", now_us), &request, Place::default())];
+//!     let plan = judge(&mut parts, Mode::Final).unwrap().plan(|| unreachable!()).unwrap();
 //!     let allowed = plan.allowed;
 //!     plan.write();
 //!     allowed
@@ -235,7 +235,7 @@ impl BucketKey for MemoryBucket<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::{decide, KeyCall, Mode, Part};
+    use crate::decide::{judge, KeyCall, Mode, Part, Place};
     use crate::decision::{Ask, Decision, Manner, Obstacle, Quantity, Verdict};
     use crate::request::{Limit, NewReservation, Request, WindowLimit};
     use crate::reservation::Id;
@@ -267,11 +267,13 @@ mod tests {
         request: &Request,
         now_us: u64,
     ) -> Result<(Decision, bool, usize), Refusal> {
-        let mut part = Part::new(memory.key(b"k", now_us), request);
-        let plan = decide(std::slice::from_mut(&mut part), Mode::Final, || unreachable!())?;
+        let mut parts = [Part::new(memory.key(b"k", now_us), request, Place::default())];
+        let mut plan = judge(&mut parts, Mode::Final)?.plan(|| unreachable!())?;
+        let decision = plan.decision();
         let dropped = plan.write();
+        let [part] = &parts;
         let writes = matches!(&part.key, KeyCall::Window(window) if window.planned.is_some());
-        Ok((*part.decision(), writes, dropped))
+        Ok((decision, writes, dropped))
     }
 
     /// The ids that the key holds, the oldest first.

@@ -2,8 +2,8 @@
 
 use crate::ban::Ban;
 use crate::calendar::Zones;
-use crate::decide::{decide, KeyCall, Mode, Part, Place, WindowCall};
-use crate::decision::{Ask, Decision};
+use crate::decide::{judge, KeyCall, Mode, Part, Place, WindowCall};
+use crate::decision::{Ask, Decision, Obstacle, Verdict};
 use crate::held::SortedHolds;
 use crate::memory::Zset;
 use crate::request::{Limit, NewReservation, Request, WindowLimit};
@@ -13,6 +13,26 @@ use crate::store::{BucketKey, Refusal, Reservations, Store, WindowEdit, WindowKe
 use crate::throttle::{Bucket, BucketEdit, Rate, Stored};
 use crate::window::{EventEdit, WindowCount};
 use std::cell::{RefCell, RefMut};
+use std::slice;
+
+/// Decides a request on one key, and writes the result. With `barred` a waiter comes first.
+///
+/// # Errors
+///
+/// Those of [`judge`].
+pub fn decide<S: Store>(
+    store: S,
+    request: &Request,
+    barred: bool,
+    mode: Mode,
+    new_id: impl FnMut() -> Id,
+) -> Result<Decision, S::Error> {
+    let mut part = Part::new(store, request, Place { barred, ..Place::default() });
+    let mut plan = judge(slice::from_mut(&mut part), mode)?.plan(new_id)?;
+    let decision = plan.decision();
+    plan.write();
+    Ok(decision)
+}
 
 /// Returns the decision of one call on the bucket `stored`, and the edit of the bucket.
 ///
@@ -32,6 +52,17 @@ pub fn throttle(
         false => bucket.deny(ask, verdict, None),
     };
     Ok((bucket.decision(verdict), edit))
+}
+
+impl Verdict {
+    /// Returns the number by which tests tell verdicts: 0 for one that allows, 2 for one that is held, and 1 for others.
+    pub fn limited(self) -> u64 {
+        match self {
+            Verdict::Allowed { .. } => 0,
+            Verdict::Denied { obstacle: Obstacle::Counted, .. } | Verdict::Never => 1,
+            Verdict::Denied { obstacle: Obstacle::Held, .. } => 2,
+        }
+    }
 }
 
 /// Returns the state after the edit `next`.
@@ -125,21 +156,23 @@ impl ModelCall {
     fn make_on(&self, key: ModelKey, request: &Request) -> Result<ModelReply, Refusal> {
         let is_look = self.kind == ModelCommand::Look;
         let place = Place { barred: self.barred, ..Place::default() };
-        let mut looked = Part::with_place(key, request, place);
-        decide(std::slice::from_mut(&mut looked), Mode::Look, Id::default)?.write();
+        let new_id = || Id::from(&b"model"[..]);
+        let mut looked = Part::new(key, request, place);
+        let plan = judge(slice::from_mut(&mut looked), Mode::Look)?.plan(new_id)?;
+        let denies = !is_look && !self.barred && !plan.allowed;
         let window = window_call(&looked)?;
-        let before = window.count;
-        let denies = !is_look && !self.barred && !looked.in_call().allowed;
+        let counted = window.count.counted();
         let denial_counted = denies && window.counts_denial();
         drop(looked);
-        let mut part = Part::with_place(key, request, place);
+        let mut part = Part::new(key, request, place);
         let mode = if is_look { Mode::Look } else { Mode::Final };
-        let plan = decide(std::slice::from_mut(&mut part), mode, || Id::from(&b"model"[..]))?;
+        let mut plan = judge(slice::from_mut(&mut part), mode)?.plan(new_id)?;
+        let decision = plan.decision();
         plan.write();
         let window = window_call(&part)?;
         Ok(ModelReply {
-            decision: *part.decision(),
-            counted: before.counted(),
+            decision,
+            counted,
             window_count: window.count,
             edit: window.planned.as_ref().map(|planned| planned.events),
             denial_counted,

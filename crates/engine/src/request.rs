@@ -8,9 +8,9 @@ use crate::throttle::Rate;
 /// A checked call of a command that takes or looks, without its key.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
-    /// The limit.
+    /// The limit of the key, and what a grant leaves there.
     pub limit: Limit,
-    /// The quantity and the manner.
+    /// What is asked of the limit.
     pub ask: Ask,
     /// A denied call counts too (COUNTDENIED).
     pub count_denied: bool,
@@ -27,11 +27,11 @@ pub struct Request {
 /// A limit, and the kind of state that a grant leaves.
 #[derive(Clone, Copy, Debug)]
 pub enum Limit {
-    /// A bucket.
+    /// A rate: the key holds a bucket (RL.THROTTLE).
     Bucket(Rate),
-    /// Events in a window.
+    /// A maximum in a window, in which a grant counts an event (RL.WINDOW).
     Window(WindowLimit),
-    /// Reservations in a window, or a semaphore.
+    /// A maximum in a window or of a semaphore, in which a grant makes a reservation (RL.ACQUIRE).
     Reserve(WindowLimit, NewReservation),
 }
 

@@ -356,6 +356,7 @@ impl<'r> Bucket<'r> {
     }
 
     /// Returns the quantity that is left.
+    #[inline(always)]
     fn remaining(&self) -> u64 {
         if self.tat > self.empty || self.ban.runs() {
             return 0;

@@ -6,18 +6,18 @@
 
 use crate::mistake::Mistake;
 use engine::db_key::DbKey;
-use engine::decide::{decide, Mode, Part, Place};
+use engine::decide::Mode;
 use engine::decision::{Decision, Verdict};
 use engine::line::{
     Cause, Joining, LineCall, LineId, LineStep, LineTypes, Lines, Ticket, Timer, POLL_US,
 };
 use engine::memory::{Memory, Saved};
+use engine::model::decide;
 use engine::request::{Limit, NewReservation, Request, WindowLimit};
 use engine::reservation::Id;
 use engine::rule::Rule;
 use engine::{decision::Quantity, settle};
 use stateright::{Model, Property};
-use std::slice;
 
 thread_local! {
     static MEMORY: Memory = Memory::default();
@@ -181,10 +181,8 @@ impl WaitingWorld {
         let request = call.request(self.limit, self.lease_ms);
         let now_us = state.wall_us;
         with_key(&mut state.saved, |memory| {
-            let place = Place { barred, ..Place::default() };
-            let mut part = Part::with_place(memory.key(KEY, now_us), &request, place);
-            decide(slice::from_mut(&mut part), mode, || Id::from(&b"z"[..])).ok()?.write();
-            Some(*part.decision())
+            let new_id = || Id::from(&b"z"[..]);
+            decide(memory.key(KEY, now_us), &request, barred, mode, new_id).ok()
         })
     }
 

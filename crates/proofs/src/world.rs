@@ -16,17 +16,17 @@
 
 use crate::mistake::{FaultyStore, Mistake};
 use engine::ban::Ban;
-use engine::decide::{self, Mode, Part, Place};
+use engine::decide::{judge, Mode, Part, Place};
 use engine::decision::{Ask, Decision, Manner, Quantity, Verdict};
-use engine::groups::{whole_reply, PartDecision};
+use engine::groups::{combine, PartOutcome};
 use engine::memory::{Memory, Saved, SavedValue};
+use engine::model;
 use engine::request::{Limit, Request};
 use engine::reservation::Id;
 use engine::settle::{self, SettleOutcome};
 use engine::store::{Refusal, Store};
 use stateright::{Model, Property};
 use std::cmp::Reverse;
-use std::slice;
 
 thread_local! {
     static MEMORY: Memory = {
@@ -441,14 +441,10 @@ impl World {
         }
         let decision = MEMORY.with(|memory| {
             load(memory, &state.saved);
-            let mut part = Part::new(self.store(memory, at, client, now_us), &asked);
-            let new_id = || id_of(client);
-            let plan = decide::decide(slice::from_mut(&mut part), Mode::Final, new_id).ok()?;
-            if plan.allowed || self.mistake != Some(Mistake::NoHealing) {
-                plan.write();
-            }
-            let decision = *part.decision();
-            drop(part);
+            let store = self.store(memory, at, client, now_us);
+            let heals = looked.allowed() || self.mistake != Some(Mistake::NoHealing);
+            let mode = if heals { Mode::Final } else { Mode::Look };
+            let decision = model::decide(store, &asked, false, mode, || id_of(client)).ok()?;
             unload(memory, &mut state.saved);
             Some(decision)
         })?;
@@ -748,11 +744,10 @@ impl World {
             unload(memory, &mut state.saved);
             made
         });
-        let Ok((allowed, shares)) = made else {
+        let Ok((allowed, outcomes)) = made else {
             state.saved = before;
             return None;
         };
-        let whole = whole_reply(&shares, allowed);
         // The verdict follows from the decisions of the single limits.
         let mut chosen: Vec<usize> = Vec::new();
         let groups: Vec<usize> = clauses.iter().map(|clause| clause.group).collect();
@@ -793,7 +788,8 @@ impl World {
             return Some(());
         }
         state.happened = "denied";
-        if let Some(wait_us) = whole.retry_after_us {
+        let outcome = combine(&outcomes, allowed);
+        if let Some(wait_us) = outcome.and_then(|call| call.decision.verdict.retry_after_us()) {
             let then = |us: u64| {
                 probe_all(&state.saved, |memory| {
                     decide_all(None, clauses, &requests, |at| memory.key(NAMES[at], now_us + us))
@@ -808,38 +804,38 @@ impl World {
 }
 
 /// Makes a call of RL.ALL on a store, with a mistake or without. Returns whether it is allowed, and each decision.
-fn decide_all<S: Store<Error = Refusal>>(
+fn decide_all<'r, S: Store<Error = Refusal>>(
     mistake: Option<Mistake>,
     clauses: &[WorldClause],
-    requests: &[Request],
+    requests: &'r [Request],
     store: impl Fn(usize) -> S,
-) -> Result<(bool, Vec<PartDecision>), Refusal> {
+) -> Result<(bool, Vec<PartOutcome<'r>>), Refusal> {
     let part = |at: usize| {
         let WorldClause { key, check, group, .. } = clauses[at];
         let place = Place { group, check, barred: false };
-        Part::with_place(store(key), &requests[at], place)
+        Part::new(store(key), &requests[at], place)
     };
     let mut order: Vec<_> = (0..clauses.len()).collect();
     if mistake == Some(Mistake::LastChoice) {
         order.sort_by_key(|at| (clauses[*at].group, Reverse(*at)));
     }
     let mut parts: Vec<_> = order.iter().map(|at| part(*at)).collect();
-    let plan = decide::decide(&mut parts, Mode::Final, || id_of(25))?;
-    let allowed = plan.allowed;
+    let mut plan = judge(&mut parts, Mode::Final)?.plan(|| id_of(25))?;
+    let (allowed, outcomes) = (plan.allowed, plan.outcomes().collect::<Vec<_>>());
     plan.write();
-    let decided: Vec<_> = parts.iter().map(|part| *part.in_call()).collect();
     drop(parts);
-    for (at, one) in order.into_iter().zip(&decided).filter(|(_, one)| one.allowed) {
+    for (at, one) in order.into_iter().zip(&outcomes).filter(|(_, one)| one.allowed) {
         let takes_by_mistake = match mistake {
             Some(Mistake::AllOfGroupTake) => allowed && !one.is_choice,
             Some(Mistake::NotAtomic) => !allowed,
             _ => false,
         };
         if takes_by_mistake {
-            decide::decide(slice::from_mut(&mut part(at)), Mode::Final, || id_of(25))?.write();
+            let mut alone = [part(at)];
+            judge(&mut alone, Mode::Final)?.plan(|| id_of(25))?.write();
         }
     }
-    Ok((allowed, decided))
+    Ok((allowed, outcomes))
 }
 
 impl WorldState {

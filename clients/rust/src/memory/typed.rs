@@ -8,7 +8,7 @@ use commands::error::Error;
 use commands::limits::WindowKind;
 use commands::memory::MemoryServer;
 use engine::anchor::Start;
-use engine::decision::{Decision as EngineDecision, Quantity, TimeUnit};
+use engine::decision::{Decision as EngineDecision, Obstacle, Quantity, TimeUnit, Verdict};
 use engine::period::{Length, Period};
 use engine::request::{Limit as EngineLimit, Request};
 
@@ -113,10 +113,12 @@ impl From<&EngineDecision> for Reply {
     fn from(decision: &EngineDecision) -> Reply {
         let wait = |us| Duration::from_millis(TimeUnit::Milliseconds.round_up(us));
         Reply {
-            decision: match decision.verdict.limited() {
-                0 => Decision::Allowed,
-                2 => Decision::Held,
-                _ => Decision::Denied,
+            decision: match decision.verdict {
+                Verdict::Allowed { .. } => Decision::Allowed,
+                Verdict::Denied { obstacle: Obstacle::Held, .. } => Decision::Held,
+                Verdict::Denied { obstacle: Obstacle::Counted, .. } | Verdict::Never => {
+                    Decision::Denied
+                }
             },
             limit: decision.limit,
             remaining: decision.remaining,

@@ -543,22 +543,22 @@ fn a_call_without_words_stands_behind_those_in_line_and_wakes_them() {
     let mut decide = |at_us, quantity, only_looks| {
         let request = take_of_window(quantity);
         let decision = world.server.decide(b"k", &request, only_looks, NOW_US + at_us).unwrap();
-        (decision.verdict.limited(), decision.remaining)
+        (decision.allowed(), decision.remaining)
     };
-    assert_eq!(decide(0, 1, false), (0, 1));
-    assert_eq!(decide(0, 2, true), (1, 1));
+    assert_eq!(decide(0, 1, false), (true, 1));
+    assert_eq!(decide(0, 2, true), (false, 1));
     world.check(&[("RL.TOP", "[]")]);
     let wait = "RL.WINDOW k 2 1s 2 BLOCK 0";
     let Outcome::Waits(ticket) = world.call(wait) else { panic!("{wait}") };
     let mut decide = |at_us, quantity| {
         let request = take_of_window(quantity);
         let decision = world.server.decide(b"k", &request, false, NOW_US + at_us).unwrap();
-        (decision.verdict.limited(), decision.remaining)
+        (decision.allowed(), decision.remaining)
     };
-    assert_eq!(decide(1, 1), (1, 1));
-    assert_eq!(decide(2, -1), (0, 2));
+    assert_eq!(decide(1, 1), (false, 1));
+    assert_eq!(decide(2, -1), (true, 2));
     // Now the waiting call has both.
-    assert_eq!(decide(3, 1), (1, 0));
+    assert_eq!(decide(3, 1), (false, 0));
     assert!(world.server.take_reply(ticket, NOW_US + 3).is_some());
     world.check(&[("RL.TOP", "[[k 0 2 0]]")]);
     // Whatever has expired takes no memory.

@@ -1,8 +1,9 @@
 //! BanNow beside their definition: a list of events, or one time, and what a reader of the contract would note of bans.
 
-use crate::decide::{decide, Mode, Part, Place};
+use crate::decide::Mode;
 use crate::decision::{Ask, Manner, Quantity};
 use crate::memory::Memory;
+use crate::model::decide;
 use crate::period::Period;
 use crate::properties::{cases, START_US};
 use crate::request::{Limit, Request, WindowLimit};
@@ -212,10 +213,9 @@ fn a_denied_call_behind_a_line_does_not_ban() {
     request.ask.quantity = Quantity::Take(2);
     request.ban_ms = Some(1_000);
     let retry_after_us = |barred: bool| {
-        let place = Place { barred, ..Place::default() };
-        let mut part = Part::with_place(memory.key(b"k", START_US), &request, place);
-        decide(std::slice::from_mut(&mut part), Mode::Final, || unreachable!()).unwrap().write();
-        part.decision().verdict.retry_after_us()
+        let key = memory.key(b"k", START_US);
+        let decision = decide(key, &request, barred, Mode::Final, || unreachable!()).unwrap();
+        decision.verdict.retry_after_us()
     };
     assert_eq!(retry_after_us(false), None);
     assert_eq!(retry_after_us(true), Some(5_000), "the wait of the window");

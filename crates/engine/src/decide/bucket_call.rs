@@ -9,9 +9,9 @@ use crate::throttle::{Bucket, BucketEdit, Rate};
 /// A request on a bucket: the bucket as it was read, and the change to write.
 pub(crate) struct BucketCall<'r, S: Store> {
     request: &'r Request,
-    key: S::Bucket,
+    pub(super) key: S::Bucket,
     bucket: Bucket<'r>,
-    edit: BucketEdit,
+    pub(super) edit: BucketEdit,
 }
 
 impl<'r, S: Store> BucketCall<'r, S> {
@@ -43,10 +43,9 @@ impl<'r, S: Store> BucketCall<'r, S> {
         })
     }
 
-    /// Plans what to write, and returns the decision.
-    // Inlined so that the large decision is not copied.
+    /// Plans what to write, and returns the verdict after it.
     #[inline(always)]
-    pub(super) fn plan(&mut self, verdict: Verdict, action: Action) -> Decision {
+    pub(super) fn plan(&mut self, verdict: Verdict, action: Action) -> Verdict {
         let ask = &self.request.ask;
         let (verdict, edit) = match action {
             Action::Grant => (verdict, self.bucket.grant(ask, verdict)),
@@ -57,13 +56,12 @@ impl<'r, S: Store> BucketCall<'r, S> {
             Action::Look | Action::Deny { .. } => (verdict, BucketEdit::Keep),
         };
         self.edit = edit;
-        self.bucket.decision(verdict)
+        verdict
     }
 
-    /// Writes the change. Returns 0, as a bucket has no reservations to drop.
-    #[inline]
-    pub(super) fn write(&mut self) -> usize {
-        self.key.write(self.edit);
-        0
+    /// Returns the decision about a call with this verdict, after the change that is planned.
+    #[inline(always)]
+    pub(super) fn decision(&self, verdict: Verdict) -> Decision {
+        self.bucket.decision(verdict)
     }
 }

@@ -18,7 +18,7 @@ pub(crate) struct WindowCall<'r, S: Store> {
     /// The reservation to make. `None` if the call counts an event.
     reservation: Option<&'r NewReservation>,
     store: S,
-    key: S::Window,
+    pub(super) key: S::Window,
     pub(crate) count: WindowCount,
     ban: BanNow,
     /// A waiter comes first.
@@ -40,6 +40,19 @@ impl WindowPlan {
     /// Returns the plan of a call that takes, or that heals the key.
     fn new(events: EventEdit, ban: BanEdit) -> WindowPlan {
         WindowPlan { events, reservation: None, ban, gives_back: false }
+    }
+
+    /// Returns the edit of the key, whose events `count` counts.
+    #[inline(always)]
+    pub(super) fn edit<'p, M>(&'p self, count: &'p WindowCount) -> WindowEdit<'p, M> {
+        WindowEdit {
+            events: &self.events,
+            reservation: self.reservation.as_ref().map(Reservation::borrowed),
+            settled: None,
+            clean: !self.gives_back,
+            ban: self.ban,
+            expiry: (!self.gives_back).then(|| count.expiry()),
+        }
     }
 }
 
@@ -92,7 +105,9 @@ impl<'r, S: Store> WindowCall<'r, S> {
     }
 
     /// Returns the decision about a call with this verdict, after the changes that are planned.
-    fn decision(&mut self, verdict: Verdict) -> Decision {
+    // Inlined so that the large decision is not copied.
+    #[inline(always)]
+    pub(super) fn decision(&mut self, verdict: Verdict) -> Decision {
         let mut after = self.used();
         let mut empty_at_us = self.count.empty_at_us().max(self.key.reservations().last_gone_us());
         let with_running = self.reservation.is_some() && self.request.ask.manner == Manner::AtMost;
@@ -260,22 +275,21 @@ impl<'r, S: Store> WindowCall<'r, S> {
             && (self.ban.runs() || !self.used().only_leave_denies(ask))
     }
 
-    /// Plans what to write, and returns the decision.
+    /// Plans what to write, and returns the verdict after it.
     pub(super) fn plan(
         &mut self,
         verdict: Verdict,
         action: Action,
         new_id: impl FnOnce() -> Id,
-    ) -> Result<Decision, S::Error> {
-        let verdict = match action {
-            Action::Look => verdict,
-            Action::Grant => self.grant(verdict, new_id)?,
+    ) -> Result<Verdict, S::Error> {
+        match action {
+            Action::Look => Ok(verdict),
+            Action::Grant => self.grant(verdict, new_id),
             Action::Deny { counts: true, ban_ms } if self.counts_denial() => {
-                self.count_denial(verdict, ban_ms)?
+                self.count_denial(verdict, ban_ms)
             }
-            Action::Deny { ban_ms, .. } => self.deny(verdict, ban_ms)?,
-        };
-        Ok(self.decision(verdict))
+            Action::Deny { ban_ms, .. } => self.deny(verdict, ban_ms),
+        }
     }
 
     fn grant(
@@ -316,19 +330,5 @@ impl<'r, S: Store> WindowCall<'r, S> {
         self.planned = Some(WindowPlan::new(events, ban));
         let untimed = self.used().judge(ask, self.barred);
         self.verdict(untimed)
-    }
-
-    /// Writes the changes. Returns the number of reservations that were dropped because they had ended.
-    pub(super) fn write(&mut self) -> usize {
-        let WindowCall { key, count, planned: Some(planned), .. } = self else { return 0 };
-        let WindowPlan { events, reservation, ban, gives_back } = planned;
-        key.write(WindowEdit {
-            events,
-            reservation: reservation.as_ref().map(Reservation::borrowed),
-            settled: None,
-            clean: !*gives_back,
-            ban: *ban,
-            expiry: (!*gives_back).then(|| count.expiry()),
-        })
     }
 }

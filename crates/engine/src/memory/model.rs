@@ -4,10 +4,11 @@
 use super::memory_window::WindowValue;
 use super::{Memory, MemoryRecord, MemoryValue};
 use crate::ban::Ban;
-use crate::decide::{decide, Mode, Part};
+use crate::decide::Mode;
 use crate::decision::Decision;
 use crate::entry::Entry;
 use crate::index::Index;
+use crate::model;
 use crate::request::Request;
 use crate::reservation::{Id, Reservation};
 use crate::settle::{self, SettleOutcome};
@@ -61,7 +62,7 @@ impl Memory {
         new_id: impl FnMut() -> Id,
     ) -> Result<Decision, Refusal> {
         self.forget_expired(now_us);
-        self.decide_in(Mode::Final, name, request, now_us, new_id)
+        model::decide(self.key(name, now_us), request, false, Mode::Final, new_id)
     }
 
     /// Returns the decision that [`Memory::decide`] would return, and changes nothing.
@@ -70,20 +71,7 @@ impl Memory {
     ///
     /// Those of [`Memory::decide`].
     pub fn look(&self, name: &[u8], request: &Request, now_us: u64) -> Result<Decision, Refusal> {
-        self.decide_in(Mode::Look, name, request, now_us, Id::default)
-    }
-
-    fn decide_in(
-        &self,
-        mode: Mode,
-        name: &[u8],
-        request: &Request,
-        now_us: u64,
-        new_id: impl FnMut() -> Id,
-    ) -> Result<Decision, Refusal> {
-        let mut part = Part::new(self.key(name, now_us), request);
-        decide(std::slice::from_mut(&mut part), mode, new_id)?.write();
-        Ok(*part.decision())
+        model::decide(self.key(name, now_us), request, false, Mode::Look, Id::default)
     }
 
     /// Turns a reservation into an event, as [`settle::apply`] does.
