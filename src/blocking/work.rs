@@ -19,7 +19,7 @@ use crate::redis::text::OwnedString;
 use crate::state::server_window::{release, EmptiedKey};
 use crate::state::KeyContext;
 use crate::stats;
-use commands::decide::{decide_and_write, give_back};
+use commands::decide::{decide, give_back};
 use commands::error::Error;
 use commands::waiting::{deny, try_head, WaitingServer};
 use engine::db_key::OwnedDbKey;
@@ -166,7 +166,7 @@ fn visit(
                 }
             }
             Some(LineStep::Dismiss { ticket, call }) => {
-                let mode = if may_write { Mode::Try } else { Mode::Look };
+                let mode = if may_write { Mode::Final } else { Mode::Look };
                 let keys = ServerKeys::default();
                 let denied = deny(&keys, key_ctx, &call.request, mode);
                 keys.end(ticket, key_ctx, &call.request, denied);
@@ -200,7 +200,7 @@ fn carry_out(key_ctx: KeyContext, write: PendingWrite) -> Result<(), Error> {
             give_back(&keys, key_ctx, &request, &granted, granted_us)
         }
         PendingWrite::CountDenial(request) => {
-            decide_and_write(&keys, key_ctx, &request, true, Mode::Deny).map(|_| ())
+            decide(&keys, key_ctx, &request, true, Mode::Deny).map(|_| ())
         }
     }
 }

@@ -145,9 +145,9 @@ pub fn run<'a, C: WaitQueue<'a> + Overview>(
     call: &C,
 ) -> Result<CallResult, Error> {
     match command {
-        Command::Take(family) => take::take(call, family, accepted),
-        Command::Look(family) => take::look(call, family, accepted),
-        Command::ClThrottle => take::take(call, Family::Throttle, accepted),
+        Command::Take(family) => take::take(call, family, accepted, Mode::Final),
+        Command::Look(family) => take::take(call, family, accepted, Mode::Look),
+        Command::ClThrottle => take::take(call, Family::Throttle, accepted, Mode::Final),
         Command::Apply => settle::apply(call),
         Command::Release => settle::release(call),
         Command::Renew => settle::renew(call, accepted),

@@ -48,46 +48,49 @@ pub trait Keyspace {
     fn note_denial(&self, key: Self::Key);
 }
 
-/// Decides a request on its key, and writes the result. `barred` means that a waiter comes first.
+/// Decides a request on its key, and writes the result. Once the call is over, it is counted for its policy, and a denial is
+/// noted. `barred` means that a waiter comes first.
 ///
 /// # Errors
 ///
 /// Those of [`judge`]. Nothing changes then.
 #[inline]
-pub fn decide_and_write<K: Keyspace>(
+pub fn decide<K: Keyspace>(
     keys: &K,
     key: K::Key,
     request: &Request,
     barred: bool,
     mode: Mode,
 ) -> Result<Decision, Error> {
-    let place = Place { barred, ..Place::default() };
-    let mut part = Part::new(keys.store(key, mode), request, place);
+    let mut part = Part::new(keys.store(key, mode), request, Place { barred, ..Place::default() });
     let judged = judge(slice::from_mut(&mut part), mode).map_err(Into::into)?;
     let mut plan = judged.plan(|| keys.new_id()).map_err(Into::into)?;
     let decision = plan.decision();
     keys.count_dropped(plan.write());
-    Ok(decision)
-}
-
-/// Ends a request that was decided on this key: counts it for its policy, and notes a denial. Requests that take nothing
-/// are not noted.
-#[inline]
-pub fn conclude<K: Keyspace>(keys: &K, key: K::Key, request: &Request, decision: &Decision) {
-    if !request.takes() {
-        return;
-    }
-    let verdict = match decision.allowed() {
-        true => PolicyVerdict::Allowed,
-        false if request.shadow => PolicyVerdict::ShadowDenied,
-        false => PolicyVerdict::Denied,
+    // Closes the key before others are notified of a denial.
+    drop(part);
+    let is_over = match mode {
+        Mode::Try => decision.allowed(),
+        Mode::Final => true,
+        // No look is barred but that of a wait which ends while nothing can be written.
+        Mode::Look => barred,
+        // It was noted when that wait ended.
+        Mode::Deny => false,
     };
-    if let Some(id) = request.policy {
-        keys.count_policy(id, verdict);
+    if is_over && request.takes() {
+        let verdict = match decision.allowed() {
+            true => PolicyVerdict::Allowed,
+            false if request.shadow => PolicyVerdict::ShadowDenied,
+            false => PolicyVerdict::Denied,
+        };
+        if let Some(id) = request.policy {
+            keys.count_policy(id, verdict);
+        }
+        if verdict == PolicyVerdict::Denied {
+            keys.note_denial(key);
+        }
     }
-    if verdict == PolicyVerdict::Denied {
-        keys.note_denial(key);
-    }
+    Ok(decision)
 }
 
 /// Gives back a grant that was made at `granted_us` to a client that disconnected before it was notified.
@@ -104,8 +107,7 @@ pub fn give_back<K: Keyspace>(
 ) -> Result<(), Error> {
     let Limit::Reserve(_, reserve) = &request.limit else {
         let ask = Ask::of(Quantity::GiveBack(granted.verdict.taken()));
-        return decide_and_write(keys, key, &Request { ask, ..*request }, false, Mode::Final)
-            .map(|_| ());
+        return decide(keys, key, &Request { ask, ..*request }, false, Mode::Final).map(|_| ());
     };
     if let Some(id) = &granted.id {
         let lease_end_us = lease_end_us(granted_us, reserve.lease_ms);

@@ -26,12 +26,12 @@ pub use engine::line::Ticket;
 pub use value::Value;
 
 use crate::call::{run, CallResult};
-use crate::decide::{conclude, decide_and_write};
 use crate::error::Error;
 use crate::policies::PolicyTable;
 use crate::settings::{Numbers, Switch};
 use crate::share::Share;
 use crate::table::{CommandRow, COMMANDS};
+use crate::take::decide_in_turn;
 use engine::calendar::Zone;
 use engine::decide::Mode;
 use engine::decision::Decision;
@@ -42,7 +42,7 @@ use engine::request::Request;
 use engine::store::Refusal;
 use memory_call::{KeyMoment, MemoryCall};
 use memory_waiting::{EndedWait, MemoryLineTypes, WaitClock};
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use value::ValueBuilder;
 
 /// The immediate result of a call.
@@ -134,32 +134,15 @@ impl MemoryServer {
         self.see_time(now_us);
         self.keys.forget_expired(now_us);
         Refusal::check_clock(now_us)?;
-        let (keys, key) = (&&*self, KeyMoment { name, now_us });
-        if only_looks {
-            return decide_and_write(keys, key, request, false, Mode::Look);
-        }
-        let takes = request.takes();
-        if takes {
-            self.wake_line(key);
-        }
-        let barred = takes && self.lines.borrow().is_barred(key.db_key(), request.leave());
-        let decision = decide_and_write(keys, key, request, barred, Mode::Final)?;
-        if !takes {
-            self.wake_line(key);
-        }
-        conclude(keys, key, request, &decision);
-        Ok(decision)
+        let mode = if only_looks { Mode::Look } else { Mode::Final };
+        let builder = ValueBuilder::default();
+        let call = MemoryCall::new(self, &[], now_us, &builder);
+        decide_in_turn(&call, KeyMoment { name, now_us }, request, mode)
     }
 
     fn run(&self, row: &CommandRow, argv: &[&[u8]], now_us: u64) -> Outcome {
         let builder = ValueBuilder::default();
-        let call = MemoryCall {
-            server: self,
-            words: argv,
-            now_us,
-            reply: &builder,
-            ticket: Cell::new(None),
-        };
+        let call = MemoryCall::new(self, argv, now_us, &builder);
         let result = match takes(row.arity(), argv.len()) {
             true => run(row.command, row.options, &call),
             false => Err(Error::Arity),

@@ -1,8 +1,8 @@
 //! RL.THROTTLE, RL.WINDOW, RL.ACQUIRE, and their forms that only look.
 
 use crate::arguments::{Arguments, Family};
-use crate::call::{first_key, CallResult, ServerCall, WaitQueue};
-use crate::decide::{conclude, decide_and_write, Keyspace};
+use crate::call::{first_key, CallResult, WaitQueue};
+use crate::decide::decide;
 use crate::error::Error;
 use crate::options::{OptionSet, Options};
 use crate::reply;
@@ -23,54 +23,76 @@ use engine::request::Request;
 /// [LEASE ms] [COUNTLAPSED] [ID id] [BLOCK ms] [MS]`
 ///
 /// `CL.THROTTLE key max_burst count period [quantity]`
+///
+/// In [`Mode::Look`] it is one that looks. It has the reply that the command that takes would have if nobody waited:
+///
+/// `RL.THROTTLE_RO key <max_burst count period | @policy> [quantity] [LEAVE n] [MS]`
+///
+/// `RL.WINDOW_RO key <limit period | @policy> [quantity] [BUCKETS n | FIXED [FROM anchor] [TZ zone]] [LEAVE n] [MS]`
+///
+/// `RL.ACQUIRE_RO key <limit period | @policy> [quantity] [BUCKETS n | FIXED [FROM anchor] [TZ zone]] [LEAVE n] [MS]`
 pub(crate) fn take<'a, C: WaitQueue<'a>>(
     call: &C,
     family: Family,
     accepted: OptionSet,
+    mode: Mode,
 ) -> Result<CallResult, Error> {
     let mut options = Options::new();
     let mut arguments = Arguments::after_key(call);
     let request = &arguments.request(&call.environment(), family, accepted, false, &mut options)?;
     let (key, now_us) = first_key(call)?;
-    let takes = request.takes();
-    if takes {
-        call.wake(key);
-    }
-    let barred = takes && call.is_barred(key, request.leave());
-    if request.id().is_some_and(|id| call.id_waits(key, id)) {
-        return Err(Error::Duplicate);
-    }
     // Neither a call that takes nothing nor one under SHADOW waits: the first is never denied, the second has no earliest
     // grant.
     let block_ms = options.number(OptionSet::BLOCK).filter(|_| call.may_block());
-    let mode = if block_ms.is_some() { Mode::Try } else { Mode::Final };
-    let keys = &call.keys();
-    let mut decision = decide_and_write(keys, key, request, barred, mode)?;
+    let mode = if block_ms.is_some() { Mode::Try } else { mode };
+    let mut decision = decide_in_turn(call, key, request, mode)?;
     if let Some(ms) = block_ms.filter(|_| !decision.allowed()) {
         let last_us = deadline_us(now_us, ms).unwrap_or(u64::MAX);
         if decision.earliest_grant_us.is_some_and(|grant_us| grant_us <= last_us) {
             let wait_us = decision.verdict.retry_after_us();
             return call.join(key, request, ms, wait_us).map(|()| CallResult::Later);
         }
-        if request.count_denied && !barred {
-            decision = count_denial(keys, key, request)?;
-        }
+        decision = deny_at_once(call, key, request)?;
     }
-    if !takes {
-        // This call may have given back. A call that takes frees nothing, and the waiters before it were tried above.
-        call.wake(key);
-    }
-    conclude(keys, key, request, &decision);
     decision.verdict = shown(decision.verdict, request);
     Ok(reply::write(&call.sink(), request, &decision))
 }
 
-/// Decides a request that cannot be granted in time once more, so that its denial counts (COUNTDENIED).
+/// Decides a request after the waiters on its key. Those that cannot be granted yet bar it.
+#[inline(always)]
+pub(crate) fn decide_in_turn<'a, C: WaitQueue<'a>>(
+    call: &C,
+    key: C::Key,
+    request: &Request,
+    mode: Mode,
+) -> Result<Decision, Error> {
+    let (looks, takes) = (mode == Mode::Look, request.takes());
+    if takes && !looks {
+        call.wake(key);
+    }
+    if request.id().is_some_and(|id| call.id_waits(key, id)) {
+        return Err(Error::Duplicate);
+    }
+    let barred = takes && !looks && call.is_barred(key, request.leave());
+    let decided = decide(&call.keys(), key, request, barred, mode);
+    if !takes && !looks && decided.is_ok() {
+        // This call may have given back. A call that takes frees nothing, and the waiters before it were tried above.
+        call.wake(key);
+    }
+    decided
+}
+
+/// Decides a request that would wait, but cannot be granted in time, as one that does not wait.
 // Out of line, so that the common path stays small.
 #[cold]
 #[inline(never)]
-fn count_denial<K: Keyspace>(keys: &K, key: K::Key, request: &Request) -> Result<Decision, Error> {
-    decide_and_write(keys, key, request, false, Mode::Final)
+fn deny_at_once<'a, C: WaitQueue<'a>>(
+    call: &C,
+    key: C::Key,
+    request: &Request,
+) -> Result<Decision, Error> {
+    let barred = call.is_barred(key, request.leave());
+    decide(&call.keys(), key, request, barred, Mode::Final)
 }
 
 /// Returns the verdict in the reply. Under SHADOW the caller always gets what it asks for.
@@ -81,25 +103,4 @@ fn shown(verdict: Verdict, request: &Request) -> Verdict {
         Verdict::Denied { .. } | Verdict::Never => 0,
     };
     Verdict::Allowed { taken: request.ask.quantity.wanted(), go_after_us }
-}
-
-/// Executes a call of a command that looks. It has the reply that the command that takes would have if nobody waited:
-///
-/// `RL.THROTTLE_RO key <max_burst count period | @policy> [quantity] [LEAVE n] [MS]`
-///
-/// `RL.WINDOW_RO key <limit period | @policy> [quantity] [BUCKETS n | FIXED [FROM anchor] [TZ zone]] [LEAVE n] [MS]`
-///
-/// `RL.ACQUIRE_RO key <limit period | @policy> [quantity] [BUCKETS n | FIXED [FROM anchor] [TZ zone]] [LEAVE n] [MS]`
-pub(crate) fn look<'a, C: ServerCall<'a>>(
-    call: &C,
-    family: Family,
-    accepted: OptionSet,
-) -> Result<CallResult, Error> {
-    let mut arguments = Arguments::after_key(call);
-    let environment = call.environment();
-    let request = arguments.request(&environment, family, accepted, false, &mut Options::new())?;
-    let (key, _) = first_key(call)?;
-    let mut decision = decide_and_write(&call.keys(), key, &request, false, Mode::Look)?;
-    decision.verdict = shown(decision.verdict, &request);
-    Ok(reply::write(&call.sink(), &request, &decision))
 }

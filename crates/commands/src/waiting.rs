@@ -1,7 +1,7 @@
 //! Ends the waits of calls that wait (BLOCK): the head of a line is granted or goes on waiting, and a call whose time is up
 //! is denied. The lines are those of [`engine::line`].
 
-use crate::decide::{conclude, decide_and_write, Keyspace};
+use crate::decide::{decide, Keyspace};
 use crate::error::Error;
 use engine::decide::Mode;
 use engine::decision::Decision;
@@ -42,7 +42,7 @@ pub fn try_head<S: WaitingServer>(
     is_overdue: bool,
 ) -> bool {
     let mode = if is_overdue { Mode::Final } else { Mode::Try };
-    match decide_and_write(server, key, request, false, mode) {
+    match decide(server, key, request, false, mode) {
         Ok(decision) if !decision.allowed() && !is_overdue => {
             let wait_us = decision.verdict.retry_after_us();
             let wait_us = wait_us.map(|wait_us| wait_us.saturating_sub(server.age_us(key)));
@@ -57,7 +57,6 @@ pub fn try_head<S: WaitingServer>(
         result => {
             if let Ok(decision) = &result {
                 server.count_wait(key, decision.allowed());
-                conclude(server, key, request, decision);
             }
             server.end(ticket, key, request, result);
         }
@@ -66,21 +65,18 @@ pub fn try_head<S: WaitingServer>(
 }
 
 /// Denies a call that stops waiting without another try: its time is up and others are before it in line, or the server has
-/// ended its wait. It is decided as barred, and in [`Mode::Look`] nothing is written.
+/// ended its wait. It is decided as barred, in [`Mode::Final`], or in [`Mode::Look`] if nothing can be written.
 ///
 /// # Errors
 ///
-/// As [`decide_and_write`].
+/// Those of [`decide`].
 pub fn deny<S: WaitingServer>(
     server: &S,
     key: S::Key,
     request: &Request,
     mode: Mode,
 ) -> Result<Decision, Error> {
-    let denied = decide_and_write(server, key, request, true, mode);
+    let denied = decide(server, key, request, true, mode);
     server.count_wait(key, false);
-    if let Ok(denied) = &denied {
-        conclude(server, key, request, denied);
-    }
     denied
 }

@@ -25,11 +25,22 @@ use std::sync::Arc;
 /// A call to a server in memory.
 pub(super) struct MemoryCall<'a> {
     pub(super) server: &'a MemoryServer,
-    pub(super) words: &'a [&'a [u8]],
-    pub(super) now_us: u64,
-    pub(super) reply: &'a ValueBuilder,
+    words: &'a [&'a [u8]],
+    now_us: u64,
+    reply: &'a ValueBuilder,
     /// The ticket of the call, once it waits.
     pub(super) ticket: Cell<Option<Ticket>>,
+}
+
+impl<'a> MemoryCall<'a> {
+    pub(super) fn new(
+        server: &'a MemoryServer,
+        words: &'a [&'a [u8]],
+        now_us: u64,
+        reply: &'a ValueBuilder,
+    ) -> MemoryCall<'a> {
+        MemoryCall { server, words, now_us, reply, ticket: Cell::new(None) }
+    }
 }
 
 /// A key at the time of a call.

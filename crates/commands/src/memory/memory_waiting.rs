@@ -166,7 +166,7 @@ impl MemoryServer {
                     try_head(&self, line, (ticket, &call), key, is_overdue);
                 }
                 Some(LineStep::Dismiss { ticket, call }) => {
-                    let denied = deny(&self, key, &call, Mode::Try);
+                    let denied = deny(&self, key, &call, Mode::Final);
                     (&self).end(ticket, key, &call, denied);
                 }
             }

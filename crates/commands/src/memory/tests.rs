@@ -581,8 +581,7 @@ fn commands_refuse_a_word_too_many_that_a_server_let_pass() {
         let is_named = |row: &&CommandRow| row.name.to_bytes().eq_ignore_ascii_case(words[0]);
         let row = COMMANDS.iter().find(is_named).unwrap();
         let reply = &ValueBuilder::default();
-        let (server, words, ticket) = (&world.server, &words[..], Cell::new(None));
-        let call = MemoryCall { server, words, now_us: NOW_US, reply, ticket };
+        let call = MemoryCall::new(&world.server, &words, NOW_US, reply);
         assert!(matches!(run(row.command, row.options, &call), Err(Error::Arity)), "{name}");
     }
 }
