@@ -85,12 +85,6 @@ impl<'c> Keyspace for ServerKeys<'_, 'c> {
         ReadKey::open(key_ctx.ctx, key_ctx.name).expires_at_ms()
     }
 
-    fn count_dropped(&self, number: usize) {
-        if number > 0 {
-            stats::LAPSED.add(u64::try_from(number).unwrap_or(0));
-        }
-    }
-
     fn count_settled(&self, outcome: SettleOutcome, number: u64) {
         match outcome {
             SettleOutcome::NotHeld => {}

@@ -68,12 +68,10 @@ struct IndexedReservations<'c> {
 /// The changes that cleaning up makes to reservations that the call did not ask for.
 #[derive(Default)]
 pub struct Cleaning {
-    /// Members to remove.
+    /// Members to remove: reservations that are gone, and those that start again.
     pub remove: Vec<OwnedString>,
-    /// Members to add.
+    /// Members to add: one for each reservation that starts again.
     pub add: Vec<OwnedString>,
-    /// The number of removed reservations that are gone. The others are added again.
-    pub dropped: usize,
 }
 
 impl<'c> ServerReservations<'c> {
@@ -358,8 +356,6 @@ impl ListedReservations {
                 cleaning.add.push(OwnedString::new(reservation.as_bytes()));
             } else if reservation.live(self.now_us) {
                 continue;
-            } else {
-                cleaning.dropped = cleaning.dropped.saturating_add(1);
             }
             cleaning.remove.push(member);
         }
@@ -374,7 +370,6 @@ impl IndexedReservations<'_> {
         let cleaned = |old: &ReservationMember, new: Option<&ReservationMember>| {
             cleaning.remove.push(member(old));
             cleaning.add.extend(new.map(member));
-            cleaning.dropped = cleaning.dropped.saturating_add(usize::from(new.is_none()));
         };
         ZONES.with(|zones| self.held.clean(zones, cleaned));
         cleaning

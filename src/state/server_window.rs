@@ -14,6 +14,7 @@ use super::reservations::{ReadBudget, ServerReservations};
 use super::{indexes, KeyContext, OpenKey, ServerKey};
 use crate::redis::key::{remove_highest, KeyValue, ReadKey, Scores, WriteKey};
 use crate::redis::text::OwnedString;
+use crate::stats;
 use commands::error::Error;
 use engine::ban::Ban;
 use engine::decide::Mode;
@@ -119,15 +120,15 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
         self.reservations.find_live(id, self.key_ctx.now_us)
     }
 
-    fn write(&mut self, edit: WindowEdit<'_, OwnedString>) -> usize {
+    fn write(&mut self, edit: WindowEdit<'_, OwnedString>) {
         let KeyContext { ctx, name, now_us } = self.key_ctx;
         let (key, mut remove) = match &mut self.emptied {
             Some(emptied) => emptied.take(),
             None => (self.key.take(self.key_ctx), Vec::new()),
         };
-        let Some(mut key) = key else { return 0 };
+        let Some(mut key) = key else { return };
         let events = edit.events;
-        let (mut dropped, mut settled_us) = (0, None);
+        let mut settled_us = None;
         // This comes before cleaning up, so that a settled reservation is not rewritten.
         if let Some(member) = edit.settled {
             if let Ok(one) = decode_reservation(&member) {
@@ -138,9 +139,10 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
         }
         let cleaning = if edit.clean { self.reservations.clean() } else { None };
         if let Some(mut cleaning) = cleaning {
+            let gone = cleaning.remove.len().saturating_sub(cleaning.add.len());
+            stats::LAPSED.add(u64::try_from(gone).unwrap_or(u64::MAX));
             cleaning.add.iter().for_each(|member| key.add(RESERVED, member.as_bytes()));
             remove.append(&mut cleaning.remove);
-            dropped = cleaning.dropped;
         }
         let ban = self.write_ban(&mut key, edit.ban, &mut remove);
         collect_removed(&mut key, events, &mut remove);
@@ -184,7 +186,6 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
         if events.dropped > 0 {
             remove_highest(ctx, name, events.dropped);
         }
-        dropped
     }
 }
 

@@ -52,7 +52,7 @@ pub(crate) fn all<'a, C: WaitQueue<'a>>(call: &C, mode: Mode) -> Result<CallResu
     let judged = judge(&mut parts, mode).map_err(Into::into)?;
     let mut plan = judged.plan(|| keys.keyspace.new_id()).map_err(Into::into)?;
     let (allowed, outcomes) = (plan.allowed, plan.outcomes().collect::<Outcomes>());
-    keys.keyspace.count_dropped(plan.write());
+    plan.write();
     if mode != Mode::Look {
         note(&keys, &outcomes, allowed);
     }

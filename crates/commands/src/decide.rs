@@ -35,9 +35,6 @@ pub trait Keyspace {
     /// Creates the id of a reservation whose caller names none.
     fn new_id(&self) -> Id;
 
-    /// Counts gone reservations that a call has dropped.
-    fn count_dropped(&self, number: usize);
-
     /// Counts reservations that were settled with this outcome.
     fn count_settled(&self, outcome: SettleOutcome, number: u64);
 
@@ -66,7 +63,7 @@ pub fn decide<K: Keyspace>(
     let judged = judge(slice::from_mut(&mut part), mode).map_err(Into::into)?;
     let mut plan = judged.plan(|| keys.new_id()).map_err(Into::into)?;
     let decision = plan.decision();
-    keys.count_dropped(plan.write());
+    plan.write();
     // Closes the key before others are notified of a denial.
     drop(part);
     let is_over = match mode {

@@ -266,20 +266,19 @@ impl<'r, S: Store> Plan<'_, 'r, S> {
         })
     }
 
-    /// Writes what was planned; returns how many reservations were dropped because they had ended.
+    /// Writes what was planned.
     #[inline]
-    pub fn write(self) -> usize {
-        let dropped = self.parts.iter_mut().map(|part| match &mut part.key {
-            KeyCall::Bucket(BucketCall { key, edit, .. }) => {
-                key.write(*edit);
-                0
+    pub fn write(self) {
+        for part in self.parts {
+            match &mut part.key {
+                KeyCall::Bucket(BucketCall { key, edit, .. }) => key.write(*edit),
+                KeyCall::Window(WindowCall { key, count, planned, .. }) => {
+                    if let Some(planned) = planned {
+                        key.write(planned.edit(count));
+                    }
+                }
             }
-            KeyCall::Window(WindowCall { key, count, planned, .. }) => match planned {
-                Some(planned) => key.write(planned.edit(count)),
-                None => 0,
-            },
-        });
-        dropped.fold(0, usize::saturating_add)
+        }
     }
 }
 

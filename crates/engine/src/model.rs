@@ -297,9 +297,8 @@ impl WindowKey for ModelWindow<'_> {
         Ok(None)
     }
 
-    fn write(&mut self, edit: WindowEdit<'_, Vec<u8>>) -> usize {
+    fn write(&mut self, edit: WindowEdit<'_, Vec<u8>>) {
         self.set.apply(edit.events);
-        0
     }
 }
 

@@ -249,9 +249,8 @@ pub trait WindowKey {
     /// Returns the stored form of the reservation `id`, if it is live.
     fn find_live(&mut self, id: &[u8]) -> Result<Option<Self::Member>, Self::Error>;
 
-    /// Writes an edit. Returns the number of reservations that were dropped because they were gone. Does nothing if the key
-    /// was opened for reading.
-    fn write(&mut self, edit: WindowEdit<'_, Self::Member>) -> usize;
+    /// Writes an edit. Does nothing if the key was opened for reading.
+    fn write(&mut self, edit: WindowEdit<'_, Self::Member>);
 }
 
 /// The change of a key's ban.

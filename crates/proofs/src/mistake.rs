@@ -187,7 +187,7 @@ impl<K: WindowKey> WindowKey for FaultyKey<K> {
         self.inner.find_live(id)
     }
 
-    fn write(&mut self, edit: WindowEdit<'_, K::Member>) -> usize {
+    fn write(&mut self, edit: WindowEdit<'_, K::Member>) {
         let nothing = EventEdit::default();
         let mut edit: WindowEdit<'_, K::Member> = WindowEdit { ..edit };
         match self.mistake {
@@ -205,6 +205,6 @@ impl<K: WindowKey> WindowKey for FaultyKey<K> {
             Some(Mistake::BanLifted) if edit.ban == BanEdit::Keep => edit.ban = BanEdit::Remove,
             _ => {}
         }
-        self.inner.write(edit)
+        self.inner.write(edit);
     }
 }

@@ -118,8 +118,6 @@ impl<'a> Keyspace for &'a MemoryServer {
         self.keys.expires_at_ms(key.name, key.now_us)
     }
 
-    fn count_dropped(&self, _number: usize) {}
-
     fn count_settled(&self, _outcome: SettleOutcome, _number: u64) {}
 
     fn count_policy(&self, id: u64, verdict: PolicyVerdict) {

@@ -138,20 +138,15 @@ impl WindowKey for MemoryWindow<'_> {
         Ok(live.map(|one| one.member().as_bytes().to_vec()))
     }
 
-    fn write(&mut self, edit: WindowEdit<'_, Vec<u8>>) -> usize {
+    fn write(&mut self, edit: WindowEdit<'_, Vec<u8>>) {
         let settled = edit.settled.as_deref().and_then(Reservation::decode);
         let MemoryKey { memory, now_us, .. } = self.key;
-        let mut dropped: usize = 0;
         if let Some(held) = &mut self.held.0 {
             if let Some(one) = &settled {
                 memory.zones(|zones| held.remove_settled(one, zones));
             }
             if edit.clean {
-                memory.zones(|zones| {
-                    held.clean(zones, |_, healed| {
-                        dropped = dropped.saturating_add(usize::from(healed.is_none()));
-                    });
-                });
+                memory.zones(|zones| held.clean(zones, |_, _| {}));
             }
         }
         if let Some(one) = &edit.reservation {
@@ -173,7 +168,6 @@ impl WindowKey for MemoryWindow<'_> {
             );
             self.expires_at_ms = new_ttl_ms.unwrap_or(self.expires_at_ms);
         }
-        dropped
     }
 }
 
