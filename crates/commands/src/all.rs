@@ -14,10 +14,10 @@ use crate::decide::Keyspace;
 use crate::error::Error;
 use crate::policies::PolicyVerdict;
 use crate::reply::{self, ReplySink};
+use crate::take::is_barred;
 use engine::decide::{judge, Mode, Part, Place};
 use engine::decision::TimeUnit;
 use engine::groups::{combine, denials, CallOutcome, PartOutcome};
-use engine::store::Store;
 use smallvec::SmallVec;
 
 /// The maximum number of keys in a call.
@@ -38,22 +38,21 @@ pub(crate) fn all<'a, C: WaitQueue<'a>>(call: &C, mode: Mode) -> Result<CallResu
     let keys = read_keys(call)?;
     // CROSSSLOT and TRYAGAIN come first, then errors of arguments, then those of what the keys hold.
     let clauses = read_clauses(call, &keys)?;
-    if mode != Mode::Look {
+    let looks = mode == Mode::Look;
+    if !looks {
         // Calls that wait come first.
         keys.keys.iter().for_each(|key| call.wake(*key));
     }
     let mut parts = SmallVec::<[Part<_>; FEW_KEYS]>::new();
-    for (&key, clause) in keys.keys.iter().zip(&clauses) {
-        if mode != Mode::Look && clause.request.id().is_some_and(|id| call.id_waits(key, id)) {
-            return Err(Error::Duplicate);
-        }
-        parts.push(part(call, keys.keyspace.store(key, mode), key, clause, mode));
+    for (&key, Clause { request, place }) in keys.keys.iter().zip(&clauses) {
+        let barred = !looks && is_barred(call, key, request)?;
+        parts.push(Part::new(keys.keyspace.store(key, mode), request, Place { barred, ..*place }));
     }
     let judged = judge(&mut parts, mode).map_err(Into::into)?;
     let mut plan = judged.plan(|| keys.keyspace.new_id()).map_err(Into::into)?;
     let (allowed, outcomes) = (plan.allowed, plan.outcomes().collect::<Outcomes>());
     plan.write();
-    if mode != Mode::Look {
+    if !looks {
         note(&keys, &outcomes, allowed);
     }
     reply_to_all(&call.sink(), &outcomes, allowed)
@@ -61,21 +60,6 @@ pub(crate) fn all<'a, C: WaitQueue<'a>>(call: &C, mode: Mode) -> Result<CallResu
 
 /// The outcomes of the clauses.
 type Outcomes<'r> = SmallVec<[PartOutcome<'r>; FEW_KEYS]>;
-
-/// Returns a clause as a part of the call. Waiters on its key bar the clause, unless the call only looks.
-// Inlined so that the large value is built in the caller's frame and not copied.
-#[inline(always)]
-fn part<'a, 'r, C: WaitQueue<'a>, S: Store>(
-    call: &C,
-    store: S,
-    key: C::Key,
-    clause: &'r Clause,
-    mode: Mode,
-) -> Part<'r, S> {
-    let Clause { request, place } = clause;
-    let barred = mode != Mode::Look && request.takes() && call.is_barred(key, request.leave());
-    Part::new(store, request, Place { barred, ..*place })
-}
 
 /// Writes the reply: the integers of the clause that decides, its number, and a reply for each clause.
 fn reply_to_all(

@@ -70,10 +70,7 @@ pub(crate) fn decide_in_turn<'a, C: WaitQueue<'a>>(
     if takes && !looks {
         call.wake(key);
     }
-    if request.id().is_some_and(|id| call.id_waits(key, id)) {
-        return Err(Error::Duplicate);
-    }
-    let barred = takes && !looks && call.is_barred(key, request.leave());
+    let barred = !looks && is_barred(call, key, request)?;
     let decided = decide(&call.keys(), key, request, barred, mode);
     if !takes && !looks && decided.is_ok() {
         // This call may have given back. A call that takes frees nothing, and the waiters before it were tried above.
@@ -91,8 +88,24 @@ fn deny_at_once<'a, C: WaitQueue<'a>>(
     key: C::Key,
     request: &Request,
 ) -> Result<Decision, Error> {
-    let barred = call.is_barred(key, request.leave());
+    let barred = is_barred(call, key, request)?;
     decide(&call.keys(), key, request, barred, Mode::Final)
+}
+
+/// Returns whether a waiter bars this request, which only happens if it takes.
+///
+/// # Errors
+///
+/// [`Error::Duplicate`] if a waiter will use the id of its reservation.
+pub(crate) fn is_barred<'a, C: WaitQueue<'a>>(
+    call: &C,
+    key: C::Key,
+    request: &Request,
+) -> Result<bool, Error> {
+    if request.id().is_some_and(|id| call.id_waits(key, id)) {
+        return Err(Error::Duplicate);
+    }
+    Ok(request.takes() && call.is_barred(key, request.leave()))
 }
 
 /// Returns the verdict in the reply. Under SHADOW the caller always gets what it asks for.
