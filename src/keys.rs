@@ -16,12 +16,11 @@ use commands::decide::Keyspace;
 use commands::error::Error;
 use commands::policies::PolicyVerdict;
 use commands::report::MAX_TOP_KEY;
-use engine::db_key::DbKey;
-use engine::decide::Mode;
 use engine::heavy::{HeavyRow, RecentHeavy};
 use engine::reservation::{spelled_id, Id};
 use engine::settle::SettleOutcome;
 use engine::store::KeyKind;
+use engine::{DbKey, Mode};
 use std::cell::Cell;
 
 /// The most denied keys, by database and name.

@@ -13,7 +13,7 @@ use commands::call::{Overview, ServerCall, WaitQueue, Words};
 use commands::error::Error;
 use commands::policies::ListedPolicy;
 use engine::heavy::HeavyRow;
-use engine::request::Request;
+use engine::Request;
 use std::ops::Range;
 
 impl<'a> Words<'a> for Call<'a> {

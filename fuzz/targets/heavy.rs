@@ -3,8 +3,8 @@
 #![no_main]
 
 use arbitrary::Arbitrary;
-use engine::db_key::DbKey;
 use engine::heavy::{HeavyRow, RecentHeavy, Summary, GENERATION_US};
+use engine::DbKey;
 use libfuzzer_sys::fuzz_target;
 use std::collections::{HashMap, HashSet};
 

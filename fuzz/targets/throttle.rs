@@ -3,9 +3,9 @@
 #![no_main]
 
 use arbitrary::Arbitrary;
-use engine::decision::{Ask, Manner, Quantity, Verdict};
 use engine::model::{stored_after, throttle};
 use engine::throttle::{Bucket, BucketEdit, Rate, Stored};
+use engine::{Ask, Manner, Quantity, Verdict};
 use libfuzzer_sys::fuzz_target;
 
 #[derive(Arbitrary, Debug)]

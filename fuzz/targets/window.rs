@@ -5,7 +5,6 @@
 
 use arbitrary::Arbitrary;
 use engine::calendar::Zones;
-use engine::decision::{Ask, Manner, Quantity, Verdict};
 use engine::entry::{Entry, MAX_SUM};
 use engine::held::{Hold, Holds, SortedHolds};
 use engine::memory::Zset;
@@ -13,6 +12,7 @@ use engine::model::{ModelCall, ModelCommand, ModelReply};
 use engine::rule::{Rule, RuleNow};
 use engine::store::Refusal;
 use engine::window::{EventChange, EventEdit, WindowCount};
+use engine::{Ask, Manner, Quantity, Verdict};
 use libfuzzer_sys::fuzz_target;
 
 const RULES: [&str; 14] = [

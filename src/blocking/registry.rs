@@ -9,9 +9,8 @@ use crate::redis::timer::{start_timer, stop_timer};
 use crate::redis::under_lock::UnderLock;
 use crate::state::KeyContext;
 use commands::error::Error;
-use engine::decision::Decision;
 use engine::line::{self, Cause, Timer};
-use engine::request::Request;
+use engine::{Decision, Request};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// A blocked call, as the lines of waiters keep it.

@@ -14,12 +14,10 @@ use crate::redis::{clock, random, slot};
 use crate::state::KeyContext;
 use commands::error::Error;
 use commands::waiting::deny;
-use engine::decide::Mode;
-use engine::decision::Decision;
 use engine::line::{deadline_us, Joining, Ticket, WaiterReply};
-use engine::request::Request;
 use engine::reservation::spelled_id;
 use engine::text::Text;
+use engine::{Decision, Mode, Request};
 
 /// Adds a call that was denied for `wait_us` to the line of its key. It waits for at most `block_ms` milliseconds, or
 /// forever if that is 0.

@@ -22,11 +22,8 @@ use crate::stats;
 use commands::decide::{decide, give_back};
 use commands::error::Error;
 use commands::waiting::{deny, try_head, WaitingServer};
-use engine::db_key::OwnedDbKey;
-use engine::decide::Mode;
-use engine::decision::Decision;
 use engine::line::{Cause, LineId, LineStep, Lines, Ticket};
-use engine::request::Request;
+use engine::{Decision, Mode, OwnedDbKey, Request};
 use std::cell::Cell;
 
 /// The maximum number of steps in a line before it is the next line's turn.

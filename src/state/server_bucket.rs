@@ -3,9 +3,9 @@
 use super::{KeyContext, OpenKey};
 use crate::redis::key::KeyValue;
 use commands::error::Error;
-use engine::decide::Mode;
 use engine::store;
 use engine::throttle::{BucketEdit, Stored};
+use engine::Mode;
 
 /// The bucket under a key, for one call.
 pub struct ServerBucket<'c> {

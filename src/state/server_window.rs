@@ -17,11 +17,11 @@ use crate::redis::text::OwnedString;
 use crate::stats;
 use commands::error::Error;
 use engine::ban::Ban;
-use engine::decide::Mode;
 use engine::entry::score;
 use engine::reservation::HeldReservation;
 use engine::store::{self, BanEdit, WindowEdit};
 use engine::window::EventEdit;
+use engine::Mode;
 
 /// A sorted set of events and reservations, for one call.
 pub struct ServerWindow<'e, 'c> {

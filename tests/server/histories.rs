@@ -20,12 +20,11 @@ use std::sync::{Mutex, RwLock};
 use std::thread::{scope, sleep};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use engine::decision::{Manner, Quantity};
 use engine::memory::{Memory, Saved};
-use engine::request::{Limit, NewReservation, Request, WindowLimit};
 use engine::reservation::Id;
 use engine::rule::Rule;
 use engine::throttle::Rate;
+use engine::{Limit, Manner, NewReservation, Quantity, Request, WindowLimit};
 use proofs::history::{apply, judge, Bounds, Recorded, Unaccepted, What, DUPLICATE};
 use support::*;
 

@@ -15,9 +15,7 @@ use crate::error::Error;
 use crate::policies::PolicyVerdict;
 use crate::reply::{self, ReplySink};
 use crate::take::is_barred;
-use engine::decide::{judge, Mode, Part, Place};
-use engine::decision::TimeUnit;
-use engine::groups::{combine, denials, CallOutcome, PartOutcome};
+use engine::{combine, denials, judge, CallOutcome, Mode, Part, PartOutcome, Place, TimeUnit};
 use smallvec::SmallVec;
 
 /// The maximum number of keys in a call.

@@ -7,14 +7,12 @@ use crate::limits::{LimitSpec, WindowKind};
 use crate::options::{spells, OptionSet, Options};
 use crate::policies::Policy;
 use crate::share::Share;
-use engine::decide::Place;
 use engine::decimal::parse_i64;
-use engine::decision::{Manner, Quantity, TimeUnit};
 use engine::period::{Length, Period, PeriodError};
-use engine::request::{Limit, NewReservation, Request};
 use engine::reservation::{Id, MAX_ID};
 use engine::rule::Rule;
 use engine::throttle::Rate;
+use engine::{Limit, Manner, NewReservation, Place, Quantity, Request, TimeUnit};
 use std::sync::Arc;
 
 /// Returns whether a word is ELSE, which joins the clauses before and after it to a group.

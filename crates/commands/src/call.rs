@@ -9,10 +9,9 @@ use crate::policies::ListedPolicy;
 use crate::reply::ReplySink;
 use crate::table::Command;
 use crate::{all, inspect, report, settle, take};
-use engine::decide::Mode;
 use engine::heavy::HeavyRow;
-use engine::request::Request;
 use engine::store::Refusal;
+use engine::{Mode, Request};
 use std::ops::Range;
 
 /// The words of a call or of a policy's definition. Word 0 of a call is the name of the command.

@@ -2,12 +2,10 @@
 
 use crate::error::Error;
 use crate::policies::PolicyVerdict;
-use engine::decide::{judge, Mode, Part, Place};
-use engine::decision::{Ask, Decision, Quantity};
-use engine::request::{Limit, Request};
 use engine::reservation::{lease_end_us, Id};
 use engine::settle::{release, SettleOutcome};
 use engine::store::{KeyKind, Store};
+use engine::{judge, Ask, Decision, Limit, Mode, Part, Place, Quantity, Request};
 use std::slice;
 
 /// The keys of a server, and its counters of the calls on them.

@@ -6,9 +6,9 @@ use crate::decide::Keyspace;
 use crate::error::Error;
 use crate::reply::ReplySink;
 use engine::ban::BanNow;
-use engine::decide::Mode;
 use engine::held::Holds;
 use engine::store::{BucketKey, Entries, KeyKind, Reservations, Store, WindowKey};
+use engine::Mode;
 
 /// The name and the value of a field in the reply. `None` becomes -1.
 type Field = (&'static str, Option<u64>);

@@ -6,9 +6,9 @@ use crate::options::{OptionSet, Options};
 use engine::anchor::{Anchor, Start};
 use engine::calendar::{Calendar, Zone};
 use engine::period::Period;
-use engine::request::WindowLimit;
 use engine::rule::Rule;
 use engine::throttle::Rate;
+use engine::WindowLimit;
 
 /// The numbers of a limit: its positional arguments, checked.
 #[derive(Clone, Copy, Debug)]

@@ -1,8 +1,7 @@
 //! Writes replies, element by element.
 
 use crate::call::CallResult;
-use engine::decision::{Decision, Manner, Obstacle, TimeUnit, Verdict};
-use engine::request::{Limit, Request};
+use engine::{Decision, Limit, Manner, Obstacle, Request, TimeUnit, Verdict};
 
 /// Receives a reply, element by element.
 pub trait ReplySink {

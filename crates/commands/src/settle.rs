@@ -7,9 +7,9 @@ use crate::environment::Environment;
 use crate::error::Error;
 use crate::options::{OptionSet, Options};
 use crate::reply::{self, ReplySink};
-use engine::decide::Mode;
 use engine::settle::{self, SettleOutcome};
 use engine::store::{Store, WindowKey};
+use engine::Mode;
 
 /// `RL.APPLY key id [quantity]`
 pub(crate) fn apply<'a, C: WaitQueue<'a>>(call: &C) -> Result<CallResult, Error> {

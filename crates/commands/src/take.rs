@@ -6,10 +6,8 @@ use crate::decide::decide;
 use crate::error::Error;
 use crate::options::{OptionSet, Options};
 use crate::reply;
-use engine::decide::Mode;
-use engine::decision::{Decision, Verdict};
 use engine::line::deadline_us;
-use engine::request::Request;
+use engine::{Decision, Mode, Request, Verdict};
 
 /// Executes a call of a command that takes:
 ///

@@ -3,10 +3,8 @@
 
 use crate::decide::{decide, Keyspace};
 use crate::error::Error;
-use engine::decide::Mode;
-use engine::decision::Decision;
 use engine::line::{LineId, LineTypes, Lines, Ticket};
-use engine::request::Request;
+use engine::{Decision, Mode, Request};
 
 /// A server with lines of waiting calls.
 pub trait WaitingServer: Keyspace {

@@ -1,40 +1,5 @@
-//! Decides a call, over one limit or several, in three steps:
-//!
-//! ```text
-//! Part --judge--> Judged --plan--> Plan --write--> the keys
-//!        reads every key    reads what it removes     cannot fail
-//! ```
-//!
-//! [`judge`] finds whether the call is allowed, and [`Judged::plan`] what each limit does about it. An error of either
-//! leaves every key as it was. The decisions come from the [`Plan`].
-//!
-//! A call over several limits is all or nothing: it is allowed if each group of limits is, and a group if one of its limits
-//! would be.
-//!
-//! ```
-//! use redis_ratelimit_engine::decide::{judge, Mode, Part, Place};
-//! use redis_ratelimit_engine::memory::Memory;
-//! use redis_ratelimit_engine::request::{Limit, Request};
-//! use redis_ratelimit_engine::throttle::Rate;
-//!
-//! let one_a_second = Request::new(Limit::Bucket(Rate::new(0, 1, 1_000).unwrap()));
-//! let ten_an_hour = Request::new(Limit::Bucket(Rate::new(9, 10, 3_600_000).unwrap()));
-//! let (memory, now_us) = (Memory::default(), 1_795_223_799_544_558);
-//! let remaining = || {
-//!     let [first, second] = [0, 1].map(|group| Place { group, ..Place::default() });
-//!     let mut parts = [
-//!         Part::new(memory.key(b"short", now_us), &one_a_second, first),
-//!         Part::new(memory.key(b"long", now_us), &ten_an_hour, second),
-//!     ];
-//!     let mut plan = judge(&mut parts, Mode::Final).unwrap().plan(|| unreachable!()).unwrap();
-//!     let remaining: Vec<u64> = plan.outcomes().map(|limit| limit.decision.remaining).collect();
-//!     plan.write();
-//!     remaining
-//! };
-//! assert_eq!(remaining(), [0, 9]);
-//! // The first limit denies, so nothing is taken from the second.
-//! assert_eq!(remaining(), [0, 9]);
-//! ```
+//! The steps of a call, for one limit or several: [`judge`], [`Judged::plan`], [`Plan::write`]. The head of the crate has a
+//! picture and an example.
 
 mod bucket_call;
 mod window_call;

@@ -3,7 +3,7 @@
 use crate::reservation::Id;
 
 /// The shortest wait in the reply to a barred call, in microseconds.
-pub const MIN_WAIT_IN_LINE_US: u64 = 1_000;
+const MIN_WAIT_IN_LINE_US: u64 = 1_000;
 
 /// Whether a limit allows a request. With the state in which the call leaves the key it is a [`Decision`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

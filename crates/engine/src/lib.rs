@@ -1,5 +1,40 @@
 //! The limits of redis-ratelimit, as pure code without a server or a clock: a state and the time go in, a decision and the
-//! changes of the state come out.
+//! changes of the state come out. A call, over one limit or several, is decided in three steps:
+//!
+//! ```text
+//! Part --judge--> Judged --plan--> Plan --write--> the keys
+//!        reads every key    reads what it removes     cannot fail
+//! ```
+//!
+//! [`judge`] finds whether the call is allowed, and [`Judged::plan`] what each limit does about it. An error of either
+//! leaves every key as it was. The decisions come from the [`Plan`].
+//!
+//! A call over several limits is all or nothing: it is allowed if each group of limits is, and a group if one of its limits
+//! would be.
+//!
+//! ```
+//! use redis_ratelimit_engine::{judge, Limit, Mode, Part, Place, Request};
+//! use redis_ratelimit_engine::memory::Memory;
+//! use redis_ratelimit_engine::throttle::Rate;
+//!
+//! let one_a_second = Request::new(Limit::Bucket(Rate::new(0, 1, 1_000).unwrap()));
+//! let ten_an_hour = Request::new(Limit::Bucket(Rate::new(9, 10, 3_600_000).unwrap()));
+//! let (memory, now_us) = (Memory::default(), 1_795_223_799_544_558);
+//! let remaining = || {
+//!     let [first, second] = [0, 1].map(|group| Place { group, ..Place::default() });
+//!     let mut parts = [
+//!         Part::new(memory.key(b"short", now_us), &one_a_second, first),
+//!         Part::new(memory.key(b"long", now_us), &ten_an_hour, second),
+//!     ];
+//!     let mut plan = judge(&mut parts, Mode::Final).unwrap().plan(|| unreachable!()).unwrap();
+//!     let remaining: Vec<u64> = plan.outcomes().map(|limit| limit.decision.remaining).collect();
+//!     plan.write();
+//!     remaining
+//! };
+//! assert_eq!(remaining(), [0, 9]);
+//! // The first limit denies, so nothing is taken from the second.
+//! assert_eq!(remaining(), [0, 9]);
+//! ```
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 #![cfg_attr(
@@ -16,13 +51,13 @@
 pub mod anchor;
 pub mod ban;
 pub mod calendar;
-pub mod db_key;
-pub mod decide;
+mod db_key;
+mod decide;
 pub mod decimal;
-pub mod decision;
+mod decision;
 pub mod entry;
-pub mod expiry;
-pub mod groups;
+mod expiry;
+mod groups;
 #[cfg(kani)]
 #[allow(clippy::panic, clippy::arithmetic_side_effects)]
 pub mod harnesses;
@@ -36,7 +71,7 @@ pub mod model;
 pub mod period;
 #[cfg(test)]
 mod properties;
-pub mod request;
+mod request;
 pub mod reservation;
 pub mod rule;
 pub mod settle;
@@ -44,3 +79,10 @@ pub mod store;
 pub mod text;
 pub mod throttle;
 pub mod window;
+
+pub use db_key::{DbKey, OwnedDbKey};
+pub use decide::{judge, Judged, Mode, Part, Place, Plan};
+pub use decision::{Ask, Decision, Manner, Obstacle, Quantity, TimeUnit, Verdict};
+pub use expiry::Expiry;
+pub use groups::{combine, denials, CallOutcome, PartOutcome};
+pub use request::{Limit, NewReservation, Request, WindowLimit};

@@ -2,9 +2,8 @@
 //! window. The same code decides, so the decisions are the same.
 //!
 //! ```
-//! use redis_ratelimit_engine::decide::{judge, Mode, Part, Place};
+//! use redis_ratelimit_engine::{judge, Limit, Mode, Part, Place, Request};
 //! use redis_ratelimit_engine::memory::Memory;
-//! use redis_ratelimit_engine::request::{Limit, Request};
 //! use redis_ratelimit_engine::throttle::Rate;
 //!
 //! // Two at once, one a second.

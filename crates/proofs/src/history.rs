@@ -24,14 +24,13 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::rc::Rc;
 
-use engine::decision::{Decision, Manner, Quantity, TimeUnit};
 use engine::entry::Entry;
 use engine::memory::{Memory, Saved, SavedValue};
-use engine::request::{Limit, Request};
 use engine::reservation::{Id, Reservation};
 use engine::settle::SettleOutcome;
 use engine::store::Refusal;
 use engine::throttle::Stored;
+use engine::{Decision, Limit, Manner, Quantity, Request, TimeUnit};
 
 const KEY: &[u8] = b"k";
 

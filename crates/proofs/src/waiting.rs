@@ -5,18 +5,17 @@
 //! module's: a command wakes the head before it takes and after it gave back, and a timer does the rest.
 
 use crate::mistake::Mistake;
-use engine::db_key::DbKey;
-use engine::decide::Mode;
-use engine::decision::{Decision, Verdict};
 use engine::line::{
     Cause, Joining, LineCall, LineId, LineStep, LineTypes, Lines, Ticket, Timer, POLL_US,
 };
 use engine::memory::{Memory, Saved};
 use engine::model::decide;
-use engine::request::{Limit, NewReservation, Request, WindowLimit};
 use engine::reservation::Id;
 use engine::rule::Rule;
-use engine::{decision::Quantity, settle};
+use engine::settle;
+use engine::{
+    DbKey, Decision, Limit, Mode, NewReservation, Quantity, Request, Verdict, WindowLimit,
+};
 use stateright::{Model, Property};
 
 thread_local! {

@@ -16,15 +16,15 @@
 
 use crate::mistake::{FaultyStore, Mistake};
 use engine::ban::Ban;
-use engine::decide::{judge, Mode, Part, Place};
-use engine::decision::{Ask, Decision, Manner, Quantity, Verdict};
-use engine::groups::{combine, PartOutcome};
 use engine::memory::{Memory, Saved, SavedValue};
 use engine::model;
-use engine::request::{Limit, Request};
 use engine::reservation::Id;
 use engine::settle::{self, SettleOutcome};
 use engine::store::{Refusal, Store};
+use engine::{
+    combine, judge, Ask, Decision, Limit, Manner, Mode, Part, PartOutcome, Place, Quantity,
+    Request, Verdict,
+};
 use stateright::{Model, Property};
 use std::cmp::Reverse;
 

@@ -4,10 +4,9 @@ use crate::mistake::Mistake;
 use crate::waiting::WaitingWorld;
 use crate::world::{BookKind, ClientCall, World, WorldClause, WorldKey};
 use engine::calendar::Zones;
-use engine::decision::{Manner, Quantity};
-use engine::request::{Limit, NewReservation, Request, WindowLimit};
 use engine::rule::Rule;
 use engine::throttle::Rate;
+use engine::{Limit, Manner, NewReservation, Quantity, Request, WindowLimit};
 
 /// Some day in 2026, at the beginning of a second.
 const START_US: u64 = 1_795_223_799_000_000;

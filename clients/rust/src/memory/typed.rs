@@ -8,9 +8,11 @@ use commands::error::Error;
 use commands::limits::WindowKind;
 use commands::memory::MemoryServer;
 use engine::anchor::Start;
-use engine::decision::{Decision as EngineDecision, Obstacle, Quantity, TimeUnit, Verdict};
 use engine::period::{Length, Period};
-use engine::request::{Limit as EngineLimit, Request};
+use engine::{
+    Decision as EngineDecision, Limit as EngineLimit, Obstacle, Quantity, Request, TimeUnit,
+    Verdict,
+};
 
 use crate::calls::Options;
 use crate::limit::Limit;

@@ -9,12 +9,10 @@ use crate::decide::{give_back, Keyspace};
 use crate::error::Error;
 use crate::reply;
 use crate::waiting::{deny, try_head, WaitingServer};
-use engine::decide::Mode;
-use engine::decision::Decision;
 use engine::line::{deadline_us, Joining, LineId, LineStep, LineTypes, Lines, Ticket};
-use engine::request::Request;
 use engine::reservation::Id;
 use engine::settle::release;
+use engine::{Decision, Mode, Request};
 use std::convert::Infallible;
 
 /// The types of the lines in memory.

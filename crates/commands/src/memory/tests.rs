@@ -1,10 +1,9 @@
 //! Replies of a server in memory. tests/in_process.rs compares it with a real server.
 
 use super::*;
-use engine::decision::{Ask, Quantity, TimeUnit};
 use engine::period::{Period, Unit};
-use engine::request::{Limit, WindowLimit};
 use engine::rule::Rule;
+use engine::{Ask, Limit, Quantity, TimeUnit, WindowLimit};
 
 const NOW_US: u64 = 1_795_223_799_544_558;
 

@@ -118,7 +118,7 @@ impl Memory {
     ///
     /// ```
     /// use redis_ratelimit_engine::memory::{Memory, SavedValue};
-    /// use redis_ratelimit_engine::request::{Limit, Request};
+    /// use redis_ratelimit_engine::{Limit, Request};
     /// use redis_ratelimit_engine::throttle::Rate;
     ///
     /// let request = Request::new(Limit::Bucket(Rate::new(1, 1, 1_000).unwrap()));
