@@ -15,7 +15,9 @@ use crate::error::Error;
 use crate::policies::PolicyVerdict;
 use crate::reply::{self, ReplySink};
 use crate::take::is_barred;
-use engine::{combine, denials, judge, CallOutcome, Mode, Part, PartOutcome, Place, TimeUnit};
+use engine::{
+    combine, denials, judge, CallOutcome, Decision, Mode, Part, PartOutcome, Place, TimeUnit,
+};
 use smallvec::SmallVec;
 
 /// The maximum number of keys in a call.
@@ -48,39 +50,35 @@ pub(crate) fn all<'a, C: WaitQueue<'a>>(call: &C, mode: Mode) -> Result<CallResu
     }
     let judged = judge(&mut parts, mode).map_err(Into::into)?;
     let mut plan = judged.plan(|| keys.keyspace.new_id()).map_err(Into::into)?;
-    let (allowed, outcomes) = (plan.allowed, plan.outcomes().collect::<Outcomes>());
+    let outcomes: Outcomes = plan.outcomes().collect();
     plan.write();
     if !looks {
-        note(&keys, &outcomes, allowed);
+        note(&keys, &outcomes);
     }
-    reply_to_all(&call.sink(), &outcomes, allowed)
+    reply_to_all(&call.sink(), &outcomes)
 }
 
 /// The outcomes of the clauses.
 type Outcomes<'r> = SmallVec<[PartOutcome<'r>; FEW_KEYS]>;
 
 /// Writes the reply: the integers of the clause that decides, its number, and a reply for each clause.
-fn reply_to_all(
-    sink: &impl ReplySink,
-    outcomes: &Outcomes,
-    allowed: bool,
-) -> Result<CallResult, Error> {
-    let CallOutcome { deciding_part, decision } =
-        combine(outcomes, allowed).ok_or(Error::internal())?;
-    let unit = outcomes.first().map_or(TimeUnit::Seconds, |clause| clause.request.unit);
+fn reply_to_all(sink: &impl ReplySink, outcomes: &Outcomes) -> Result<CallResult, Error> {
+    let CallOutcome { verdict, deciding } = combine(outcomes).ok_or(Error::internal())?;
     sink.array(7);
-    reply::integers(sink, &decision, unit);
-    sink.unsigned(u64::try_from(deciding_part).unwrap_or(u64::MAX).saturating_add(1));
+    let decision = Decision { verdict, ..deciding.decision };
+    reply::integers(sink, &decision, deciding.request.unit);
+    sink.unsigned(u64::try_from(deciding.index).unwrap_or(u64::MAX).saturating_add(1));
     sink.array(outcomes.len());
     for clause in outcomes {
         let _ = reply::write(sink, clause.request, &clause.decision);
     }
-    Ok(CallResult::from_allowed(allowed))
+    Ok(CallResult::from_allowed(verdict.allowed()))
 }
 
 /// Counts the clauses for their policies: the choice of each group, and all clauses of a group that denies the call. Notes
 /// one denial for each such group, on the key of the clause that stands for it in the reply.
-fn note<K: Keyspace>(keys: &CallKeys<K>, outcomes: &Outcomes, allowed: bool) {
+fn note<K: Keyspace>(keys: &CallKeys<K>, outcomes: &Outcomes) {
+    let allowed = outcomes.iter().all(|clause| clause.group_allowed);
     for clause in outcomes.iter().filter(|clause| clause.request.takes()) {
         let verdict = match (clause.is_choice, clause.allowed) {
             (true, true) if allowed => PolicyVerdict::Allowed,
@@ -92,13 +90,10 @@ fn note<K: Keyspace>(keys: &CallKeys<K>, outcomes: &Outcomes, allowed: bool) {
             keys.keyspace.count_policy(id, verdict);
         }
     }
-    if allowed {
-        return;
-    }
     // A group that denies only since the denial was counted is not noted.
     let noted =
-        denials(outcomes).filter(|(_, clause, _)| !clause.group_allowed && clause.request.takes());
-    for key in noted.filter_map(|(at, ..)| keys.keys.get(at)) {
+        denials(outcomes).filter(|(clause, _)| !clause.group_allowed && clause.request.takes());
+    for key in noted.filter_map(|(clause, _)| keys.keys.get(clause.index)) {
         keys.keyspace.note_denial(*key);
     }
 }

@@ -197,15 +197,13 @@ impl<'p, 'r, S: Store> Judged<'p, 'r, S> {
                 }
             }
         }
-        Ok(Plan { allowed, parts })
+        Ok(Plan { parts })
     }
 }
 
 /// The decisions about a call, and the changes that it writes to its keys.
 #[must_use]
 pub struct Plan<'p, 'r, S: Store> {
-    /// The call is allowed. This is as it was before a denial was counted.
-    pub allowed: bool,
     parts: &'p mut [Part<'r, S>],
 }
 
@@ -218,16 +216,19 @@ impl<'r, S: Store> Plan<'_, 'r, S> {
 
     /// Returns the outcome for each limit, in their order.
     pub fn outcomes(&mut self) -> impl Iterator<Item = PartOutcome<'r>> + use<'_, 'r, S> {
-        groups(self.parts).flat_map(|group| {
+        let parts = groups(self.parts).flat_map(|group| {
             let choice = group.iter().position(Part::permits);
-            group.iter_mut().enumerate().map(move |(at, part)| PartOutcome {
-                request: part.request,
-                place: part.place,
-                allowed: part.allowed,
-                is_choice: choice == Some(at),
-                group_allowed: choice.is_some(),
-                decision: part.decision(),
-            })
+            let in_group = group.iter_mut().enumerate();
+            in_group.map(move |(at, part)| (part, choice.map(|choice| choice == at)))
+        });
+        parts.enumerate().map(|(index, (part, choice))| PartOutcome {
+            index,
+            request: part.request,
+            place: part.place,
+            decision: part.decision(),
+            allowed: part.allowed,
+            is_choice: choice == Some(true),
+            group_allowed: choice.is_some(),
         })
     }
 
@@ -284,8 +285,9 @@ mod tests {
             });
         let mut parts: Vec<_> = parts.collect();
         let mut plan = judge(&mut parts, Mode::Final).unwrap().plan(|| unreachable!()).unwrap();
-        let (call_allowed, outcomes) = (plan.allowed, plan.outcomes().collect::<Vec<_>>());
+        let outcomes: Vec<_> = plan.outcomes().collect();
         plan.write();
+        let call_allowed = outcomes.iter().all(|outcome| outcome.group_allowed);
         let is_taken = |name: &String| memory.save(name.as_bytes()).is_some();
         for (outcome, name) in outcomes.iter().zip(&names) {
             let takes = call_allowed && outcome.is_choice && outcome.allowed;
@@ -360,8 +362,8 @@ mod tests {
     /// Makes a call on the key `k`. Returns whether it is allowed, and whether it writes to a window.
     fn call(memory: &Memory, request: &Request, now_us: u64) -> (bool, bool) {
         let mut parts = [Part::new(memory.key(b"k", now_us), request, Place::default())];
-        let plan = judge(&mut parts, Mode::Final).unwrap().plan(|| unreachable!()).unwrap();
-        let allowed = plan.allowed;
+        let mut plan = judge(&mut parts, Mode::Final).unwrap().plan(|| unreachable!()).unwrap();
+        let allowed = plan.decision().allowed();
         plan.write();
         let [part] = &parts;
         let writes = matches!(&part.key, KeyCall::Window(window) if window.planned.is_some());
@@ -388,8 +390,9 @@ mod tests {
                     Part::new(memory.key(b"k", back_us), &request, first),
                     Part::new(memory.key(b"never", back_us), &never, second),
                 ];
-                let plan = judge(&mut parts, Mode::Final).unwrap().plan(|| unreachable!()).unwrap();
-                assert!(!plan.allowed);
+                let mut plan =
+                    judge(&mut parts, Mode::Final).unwrap().plan(|| unreachable!()).unwrap();
+                assert!(plan.outcomes().any(|outcome| !outcome.group_allowed));
                 plan.write();
                 drop(parts);
                 assert_eq!(memory.save(b"k") != before, heals, "{limit:?} {quantity:?}");

@@ -11,10 +11,13 @@
 use crate::decide::Place;
 use crate::decision::{Decision, Obstacle, Verdict};
 use crate::request::Request;
+use std::cmp::Reverse;
 
 /// The outcome of a call for one of its limits: the [`Decision`] about that limit, and what it means for the call.
 #[derive(Clone, Copy, Debug)]
 pub struct PartOutcome<'r> {
+    /// The index of the limit in the call.
+    pub index: usize,
     /// What the call asks of the limit.
     pub request: &'r Request,
     /// The place of the limit in the call.
@@ -25,62 +28,46 @@ pub struct PartOutcome<'r> {
     pub allowed: bool,
     /// The limit is the choice of its group: the first that would be allowed.
     pub is_choice: bool,
-    /// Its group has a choice.
+    /// Its group has a choice. The call is allowed if each group has one.
     pub group_allowed: bool,
 }
 
-/// The outcome of a call over all its limits, which follows from its [`PartOutcome`]s.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CallOutcome {
-    /// The index of the limit that decides.
-    pub deciding_part: usize,
-    /// The decision about that limit, with the verdict on the whole call. One that allows takes 0: what each limit takes is
-    /// in its own outcome.
-    pub decision: Decision,
+/// The outcome of a call over all its limits, which follows from their [`PartOutcome`]s.
+#[derive(Clone, Copy, Debug)]
+pub struct CallOutcome<'p, 'r> {
+    /// The verdict on the whole call. One that allows takes 0: what a limit takes is in its own outcome.
+    pub verdict: Verdict,
+    /// The outcome for the limit that decides.
+    pub deciding: &'p PartOutcome<'r>,
 }
 
-/// Returns the outcome of a call over `parts`, which was `allowed` before a denial was counted. `None` without parts.
-pub fn combine(parts: &[PartOutcome], allowed: bool) -> Option<CallOutcome> {
-    if allowed {
-        let choices = || parts.iter().enumerate().filter(|(_, part)| part.is_choice);
-        let all_shadows = choices().all(|(_, part)| part.request.shadow);
-        let enforced = choices().filter(|(_, part)| all_shadows || !part.request.shadow);
-        let (deciding_part, part) = enforced.min_by_key(|(_, part)| room(part))?;
-        let decision = Decision { verdict: Verdict::taking(0), ..part.decision };
-        return Some(CallOutcome { deciding_part, decision });
+/// Returns the outcome of a call over these limits. `None` if there are none.
+pub fn combine<'p, 'r>(parts: &'p [PartOutcome<'r>]) -> Option<CallOutcome<'p, 'r>> {
+    if parts.iter().all(|part| part.group_allowed) {
+        let choices = || parts.iter().filter(|part| part.is_choice);
+        let all_shadows = choices().all(|part| part.request.shadow);
+        let enforced = choices().filter(|part| all_shadows || !part.request.shadow);
+        let deciding = enforced.min_by_key(|part| room(part))?;
+        return Some(CallOutcome { verdict: Verdict::taking(0), deciding });
     }
-    // Of several waits that are the longest, the first decides.
-    let (mut longest, mut all_held): (Option<(usize, &PartOutcome)>, bool) = (None, true);
-    for (at, part, held) in denials(parts) {
-        all_held &= held;
-        if longest.is_none_or(|(_, other)| wait(part) > wait(other)) {
-            longest = Some((at, part));
-        }
-    }
-    let (deciding_part, part) = longest?;
-    let verdict = match part.decision.verdict.retry_after_us() {
-        Some(wait_us) => {
-            let obstacle = if all_held { Obstacle::Held } else { Obstacle::Counted };
-            Verdict::Denied { wait_us, obstacle }
-        }
+    let all_held = denials(parts).all(|(_, held)| held);
+    let obstacle = if all_held { Obstacle::Held } else { Obstacle::Counted };
+    // Of several waits that are the longest, the first decides: `min_by_key` returns the first.
+    let (deciding, _) = denials(parts).min_by_key(|(part, _)| Reverse(wait(part)))?;
+    let verdict = match deciding.decision.verdict.retry_after_us() {
+        Some(wait_us) => Verdict::Denied { wait_us, obstacle },
         None => Verdict::Never,
     };
-    let decision = Decision { verdict, ..part.decision };
-    Some(CallOutcome { deciding_part, decision })
+    Some(CallOutcome { verdict, deciding })
 }
 
-/// Returns the limit that speaks for each group that denies: the first of those with the shortest wait. The index of the
-/// limit comes with it, and whether the group denies only because others hold.
+/// Returns the limit that speaks for each group that denies: the first of those with the shortest wait. With it comes whether
+/// the group denies only because others hold.
 pub fn denials<'p, 'r>(
     parts: &'p [PartOutcome<'r>],
-) -> impl Iterator<Item = (usize, &'p PartOutcome<'r>, bool)> {
+) -> impl Iterator<Item = (&'p PartOutcome<'r>, bool)> {
     let groups = parts.chunk_by(|one, other| one.place.group == other.place.group);
-    let groups = groups.scan(0usize, |begin, group| {
-        let first = *begin;
-        *begin = first.saturating_add(group.len());
-        Some((first, group))
-    });
-    groups.filter_map(|(first, group)| {
+    groups.filter_map(|group| {
         let denies = |part: &PartOutcome| !part.request.shadow && !part.decision.allowed();
         if !group.iter().all(denies) {
             return None;
@@ -89,8 +76,7 @@ pub fn denials<'p, 'r>(
             matches!(part.decision.verdict, Verdict::Denied { obstacle: Obstacle::Held, .. })
         };
         let held = group.iter().any(is_held);
-        let shortest = group.iter().enumerate().min_by_key(|(_, part)| wait(part));
-        shortest.map(|(at, part)| (first.saturating_add(at), part, held))
+        group.iter().min_by_key(|part| wait(part)).map(|part| (part, held))
     })
 }
 
@@ -124,30 +110,28 @@ mod tests {
         let request = Box::leak(Box::new(Request { ask, shadow, ..Request::new(limit) }));
         let decision = Decision { verdict, limit: 100, remaining, ..Decision::default() };
         let (place, allowed) = (Place::default(), verdict.allowed());
-        PartOutcome { request, place, decision, allowed, is_choice: false, group_allowed: false }
+        let (index, is_choice, group_allowed) = (0, false, false);
+        PartOutcome { index, request, place, decision, allowed, is_choice, group_allowed }
     }
 
     /// Returns the index of the limit that decides and the verdict, if these limits form groups of these sizes.
-    fn combined(
-        groups: &[usize],
-        mut parts: Vec<PartOutcome>,
-        allowed: bool,
-    ) -> Option<(usize, Verdict)> {
+    fn combined(groups: &[usize], mut parts: Vec<PartOutcome>) -> Option<(usize, Verdict)> {
         let numbers = groups.iter().enumerate().flat_map(|(group, len)| vec![group; *len]);
-        for (part, group) in parts.iter_mut().zip(numbers) {
-            part.place.group = group;
+        for (index, (part, group)) in parts.iter_mut().zip(numbers).enumerate() {
+            (part.index, part.place.group) = (index, group);
         }
         for group in parts.chunk_by_mut(|one, next| one.place.group == next.place.group) {
-            let first = group.iter().position(|part| part.request.shadow || part.allowed);
-            first.into_iter().for_each(|at| group[at].is_choice = true);
+            let choice = group.iter().position(|part| part.request.shadow || part.allowed);
+            for (at, part) in group.iter_mut().enumerate() {
+                (part.is_choice, part.group_allowed) = (choice == Some(at), choice.is_some());
+            }
         }
-        let outcome = combine(&parts, allowed)?;
-        Some((outcome.deciding_part, outcome.decision.verdict))
+        combine(&parts).map(|outcome| (outcome.deciding.index, outcome.verdict))
     }
 
     /// Returns the same if each limit is a group of its own.
-    fn alone(parts: Vec<PartOutcome>, allowed: bool) -> Option<(usize, Verdict)> {
-        combined(&vec![1; parts.len()], parts, allowed)
+    fn alone(parts: Vec<PartOutcome>) -> Option<(usize, Verdict)> {
+        combined(&vec![1; parts.len()], parts)
     }
 
     fn denied(wait_us: u64, obstacle: Obstacle) -> Verdict {
@@ -170,7 +154,7 @@ mod tests {
             (vec![part(YES, 9, 1, true), part(Verdict::Never, 0, 1, true)], 1),
         ] {
             let expected = Some((deciding_part, Verdict::taking(0)));
-            assert_eq!(alone(parts.clone(), true), expected, "{parts:?}");
+            assert_eq!(alone(parts.clone()), expected, "{parts:?}");
         }
     }
 
@@ -188,7 +172,7 @@ mod tests {
             (vec![no(7, held), shadow], 0, denied(7, held)),
         ] {
             let expected = Some((deciding_part, verdict));
-            assert_eq!(alone(parts.clone(), false), expected, "{parts:?}");
+            assert_eq!(alone(parts.clone()), expected, "{parts:?}");
         }
     }
 
@@ -217,7 +201,7 @@ mod tests {
             (&[2], vec![part(denied(5, counted), 0, 1, true), part(YES, 1, 1, false)], 0),
         ] {
             let expected = Some((deciding_part, Verdict::taking(0)));
-            assert_eq!(combined(groups, parts.clone(), true), expected, "{parts:?}");
+            assert_eq!(combined(groups, parts.clone()), expected, "{parts:?}");
         }
     }
 
@@ -243,7 +227,7 @@ mod tests {
             (&[1, 2], vec![no(6), no(9), part(Verdict::Never, 0, 1, true)], 0, counts(6)),
         ] {
             let expected = Some((deciding_part, verdict));
-            assert_eq!(combined(groups, parts.clone(), false), expected, "{parts:?}");
+            assert_eq!(combined(groups, parts.clone()), expected, "{parts:?}");
         }
     }
 }

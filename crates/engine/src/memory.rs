@@ -12,8 +12,8 @@
 //! let now_us = 1_795_223_799_544_558;
 //! let allowed = || {
 //!     let mut parts = [Part::new(memory.key(b"user:1", now_us), &request, Place::default())];
-//!     let plan = judge(&mut parts, Mode::Final).unwrap().plan(|| unreachable!()).unwrap();
-//!     let allowed = plan.allowed;
+//!     let mut plan = judge(&mut parts, Mode::Final).unwrap().plan(|| unreachable!()).unwrap();
+//!     let allowed = plan.decision().allowed();
 //!     plan.write();
 //!     allowed
 //! };

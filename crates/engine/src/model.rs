@@ -158,8 +158,8 @@ impl ModelCall {
         let place = Place { barred: self.barred, ..Place::default() };
         let new_id = || Id::from(&b"model"[..]);
         let mut looked = Part::new(key, request, place);
-        let plan = judge(slice::from_mut(&mut looked), Mode::Look)?.plan(new_id)?;
-        let denies = !is_look && !self.barred && !plan.allowed;
+        let mut plan = judge(slice::from_mut(&mut looked), Mode::Look)?.plan(new_id)?;
+        let denies = !is_look && !self.barred && !plan.decision().allowed();
         let window = window_call(&looked)?;
         let counted = window.count.counted();
         let denial_counted = denies && window.counts_denial();

@@ -788,8 +788,7 @@ impl World {
             return Some(());
         }
         state.happened = "denied";
-        let outcome = combine(&outcomes, allowed);
-        if let Some(wait_us) = outcome.and_then(|call| call.decision.verdict.retry_after_us()) {
+        if let Some(wait_us) = combine(&outcomes).and_then(|call| call.verdict.retry_after_us()) {
             let then = |us: u64| {
                 probe_all(&state.saved, |memory| {
                     decide_all(None, clauses, &requests, |at| memory.key(NAMES[at], now_us + us))
@@ -821,8 +820,9 @@ fn decide_all<'r, S: Store<Error = Refusal>>(
     }
     let mut parts: Vec<_> = order.iter().map(|at| part(*at)).collect();
     let mut plan = judge(&mut parts, Mode::Final)?.plan(|| id_of(25))?;
-    let (allowed, outcomes) = (plan.allowed, plan.outcomes().collect::<Vec<_>>());
+    let outcomes: Vec<_> = plan.outcomes().collect();
     plan.write();
+    let allowed = outcomes.iter().all(|one| one.group_allowed);
     drop(parts);
     for (at, one) in order.into_iter().zip(&outcomes).filter(|(_, one)| one.allowed) {
         let takes_by_mistake = match mistake {
