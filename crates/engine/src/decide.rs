@@ -115,7 +115,7 @@ impl<'r, S: Store> Part<'r, S> {
     #[inline]
     fn decision(&mut self) -> Decision {
         let decision = match &mut self.key {
-            KeyCall::Bucket(bucket) => bucket.decision(self.verdict),
+            KeyCall::Bucket(call) => call.bucket.decision(self.verdict),
             KeyCall::Window(window) => window.decision(self.verdict),
         };
         Decision { earliest_grant_us: self.earliest_grant_us, ..decision }

@@ -31,8 +31,7 @@ pub use model::{Saved, SavedValue};
 pub use zset::Zset;
 
 use crate::calendar::Zones;
-use crate::reservation::HeldReservation;
-use crate::store::{BucketKey, KeyKind, Refusal, Store, WindowKey};
+use crate::store::{BucketKey, KeyKind, Refusal, Store};
 use crate::throttle::{BucketEdit, Stored};
 use foldhash::quality::RandomState;
 use memory_window::WindowValue;
@@ -73,17 +72,6 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Returns the live reservations of a key, the oldest first.
-    ///
-    /// # Errors
-    ///
-    /// [`Refusal::NotWindow`].
-    pub fn held(&self, name: &[u8], now_us: u64) -> Result<Vec<HeldReservation>, Refusal> {
-        let mut key = self.key(name, now_us).window();
-        key.read(None)?;
-        Ok(key.list_live())
-    }
-
     /// Deletes a key, and returns whether it was there.
     pub fn delete(&self, name: &[u8]) -> bool {
         self.keys.borrow_mut().remove(name).is_some()
@@ -179,7 +167,7 @@ pub struct MemoryKey<'m> {
 
 impl<'m> Store for MemoryKey<'m> {
     type Error = Refusal;
-    type Bucket = MemoryBucket<'m>;
+    type Bucket = MemoryKey<'m>;
     type Window = MemoryWindow<'m>;
 
     fn now_us(&self) -> u64 {
@@ -190,8 +178,8 @@ impl<'m> Store for MemoryKey<'m> {
         self.memory.zones(body)
     }
 
-    fn bucket(self) -> MemoryBucket<'m> {
-        MemoryBucket { key: self }
+    fn bucket(self) -> MemoryKey<'m> {
+        self
     }
 
     fn window(self) -> MemoryWindow<'m> {
@@ -199,16 +187,11 @@ impl<'m> Store for MemoryKey<'m> {
     }
 }
 
-/// A bucket in memory, for one call.
-pub struct MemoryBucket<'m> {
-    key: MemoryKey<'m>,
-}
-
-impl BucketKey for MemoryBucket<'_> {
+impl BucketKey for MemoryKey<'_> {
     type Error = Refusal;
 
     fn read(&mut self) -> Result<Option<Stored>, Refusal> {
-        let MemoryKey { memory, name, now_us } = self.key;
+        let MemoryKey { memory, name, now_us } = *self;
         match memory.keys.borrow().get(name) {
             Some(record) if has_expired(record.expires_at_ms, now_us) => Ok(None),
             Some(MemoryRecord { value: MemoryValue::Bucket(stored), .. }) => Ok(Some(*stored)),
@@ -218,7 +201,7 @@ impl BucketKey for MemoryBucket<'_> {
     }
 
     fn write(&mut self, next: BucketEdit) {
-        let MemoryKey { memory, name, .. } = self.key;
+        let MemoryKey { memory, name, .. } = *self;
         match next {
             BucketEdit::Keep => {}
             BucketEdit::Store(stored) => {
@@ -240,7 +223,7 @@ mod tests {
     use crate::reservation::Id;
     use crate::rule::Rule;
     use crate::settle;
-    use crate::store::Reservations;
+    use crate::store::{Reservations, WindowKey};
     use crate::throttle::Rate;
 
     const NOW_US: u64 = 1_700_000_000_000_000;

@@ -1,7 +1,7 @@
 //! A request on a bucket.
 
 use super::Action;
-use crate::decision::{Decision, Verdict};
+use crate::decision::Verdict;
 use crate::request::Request;
 use crate::store::{BucketKey, Refusal, Store};
 use crate::throttle::{Bucket, BucketEdit, Rate};
@@ -10,7 +10,7 @@ use crate::throttle::{Bucket, BucketEdit, Rate};
 pub(crate) struct BucketCall<'r, S: Store> {
     request: &'r Request,
     pub(super) key: S::Bucket,
-    bucket: Bucket<'r>,
+    pub(super) bucket: Bucket<'r>,
     pub(super) edit: BucketEdit,
 }
 
@@ -57,11 +57,5 @@ impl<'r, S: Store> BucketCall<'r, S> {
         };
         self.edit = edit;
         verdict
-    }
-
-    /// Returns the decision about a call with this verdict, after the change that is planned.
-    #[inline(always)]
-    pub(super) fn decision(&self, verdict: Verdict) -> Decision {
-        self.bucket.decision(verdict)
     }
 }

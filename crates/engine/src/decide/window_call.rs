@@ -37,11 +37,6 @@ pub(crate) struct WindowPlan {
 }
 
 impl WindowPlan {
-    /// Returns the plan of a call that takes, or that heals the key.
-    fn new(events: EventEdit, ban: BanEdit) -> WindowPlan {
-        WindowPlan { events, reservation: None, ban, gives_back: false }
-    }
-
     /// Returns the edit of the key, whose events `count` counts.
     #[inline(always)]
     pub(super) fn edit<'p, M>(&'p self, count: &'p WindowCount) -> WindowEdit<'p, M> {
@@ -164,9 +159,14 @@ impl<'r, S: Store> WindowCall<'r, S> {
         used.counted == 0 && used.held == 0
     }
 
-    /// Plans a change of the events that count.
-    fn plan_events(&mut self, change: EventChange) -> Result<EventEdit, S::Error> {
-        self.count.plan(&mut self.key.events(), change, self.store.max_healed())
+    /// Plans a change of the events that count, and this edit of the ban.
+    fn plan_events(
+        &mut self,
+        change: EventChange,
+        ban: BanEdit,
+    ) -> Result<&mut WindowPlan, S::Error> {
+        let events = self.count.plan(&mut self.key.events(), change, self.store.max_healed())?;
+        Ok(self.planned.insert(WindowPlan { events, reservation: None, ban, gives_back: false }))
     }
 
     /// Returns the time at which the key's ban is over, in Unix microseconds. This is now if no ban runs.
@@ -181,10 +181,8 @@ impl<'r, S: Store> WindowCall<'r, S> {
             return Err(Refusal::SumTooLarge.into());
         }
         let limit = self.limit.limit;
-        let ban = self.ban_edit_of_grant();
         let event = EventChange::Record { weight: quantity, denied: false, limit };
-        let events = self.plan_events(event)?;
-        self.planned = Some(WindowPlan::new(events, ban));
+        self.plan_events(event, self.ban_edit_of_grant())?;
         Ok(())
     }
 
@@ -199,14 +197,12 @@ impl<'r, S: Store> WindowCall<'r, S> {
         let order_us = self.key.reservations().next_order_us(now_us);
         let lease_end_us = lease_end_us(now_us, lease_ms);
         let gone_us = self.store.gone_us(&self.limit.rule, lease_end_us, new.count_lapsed)?;
-        let events = self.plan_events(EventChange::CleanUp)?;
-        let ban = self.ban_edit_of_grant();
-        let id = new.id.unwrap_or_else(new_id);
         let rule = self.store.write_rule(&self.limit.rule);
+        let planned = self.plan_events(EventChange::CleanUp, self.ban_edit_of_grant())?;
+        let id = new.id.unwrap_or_else(new_id);
         let reservation =
             Reservation { id, quantity, lease_ms, lease_end_us, gone_us, order_us, rule };
-        self.planned =
-            Some(WindowPlan { reservation: Some(reservation), ..WindowPlan::new(events, ban) });
+        planned.reservation = Some(reservation);
         Ok(())
     }
 
@@ -215,9 +211,11 @@ impl<'r, S: Store> WindowCall<'r, S> {
         if self.count.counted() == 0 {
             return Ok(());
         }
-        let events = self.plan_events(EventChange::Uncount { quantity })?;
+        let events = EventChange::Uncount { quantity };
+        let events = self.count.plan(&mut self.key.events(), events, self.store.max_healed())?;
+        // The key may be as good as new only now.
         let ban = self.ban_edit_of_grant();
-        self.planned = Some(WindowPlan { gives_back: true, ..WindowPlan::new(events, ban) });
+        self.planned = Some(WindowPlan { events, reservation: None, ban, gives_back: true });
         Ok(())
     }
 
@@ -314,8 +312,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
         let ban = self.ban_edit(self.ban.ban_or_mark());
         let must_write = self.key.reservations().must_write() || matches!(ban, BanEdit::Put(_));
         if must_write || self.count.has_future() {
-            let events = self.plan_events(EventChange::Heal)?;
-            self.planned = Some(WindowPlan::new(events, ban));
+            self.plan_events(EventChange::Heal, ban)?;
         }
         Ok(verdict.deny_for_ban(self.ban.left_us()))
     }
@@ -326,8 +323,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
         let ban = self.ban_edit(self.ban.ban_or_mark());
         let (ask, limit) = (&self.request.ask, self.limit.limit);
         let event = EventChange::Record { weight: ask.quantity.wanted(), denied: true, limit };
-        let events = self.plan_events(event)?;
-        self.planned = Some(WindowPlan::new(events, ban));
+        self.plan_events(event, ban)?;
         let untimed = self.used().judge(ask, self.barred);
         self.verdict(untimed)
     }

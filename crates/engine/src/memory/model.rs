@@ -10,9 +10,9 @@ use crate::entry::Entry;
 use crate::index::Index;
 use crate::model;
 use crate::request::Request;
-use crate::reservation::{Id, Reservation};
+use crate::reservation::{HeldReservation, Id, Reservation};
 use crate::settle::{self, SettleOutcome};
-use crate::store::Refusal;
+use crate::store::{Refusal, Store, WindowKey};
 use crate::throttle::Stored;
 
 /// A key in the form in which a server stores it, which can be compared and hashed.
@@ -72,6 +72,17 @@ impl Memory {
     /// Those of [`Memory::decide`].
     pub fn look(&self, name: &[u8], request: &Request, now_us: u64) -> Result<Decision, Refusal> {
         model::decide(self.key(name, now_us), request, false, Mode::Look, Id::default)
+    }
+
+    /// Returns the live reservations of a key, the oldest first.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::NotWindow`].
+    pub fn held(&self, name: &[u8], now_us: u64) -> Result<Vec<HeldReservation>, Refusal> {
+        let mut key = self.key(name, now_us).window();
+        key.read(None)?;
+        Ok(key.list_live())
     }
 
     /// Turns a reservation into an event, as [`settle::apply`] does.
