@@ -14,14 +14,14 @@
 )]
 
 mod all;
-pub mod arguments;
+mod arguments;
 pub mod call;
 pub mod counter;
 pub mod decide;
 pub mod definitions;
 pub mod environment;
 pub mod error;
-pub mod inspect;
+mod inspect;
 pub mod limits;
 pub mod memory;
 pub mod options;

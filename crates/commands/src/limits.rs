@@ -13,9 +13,9 @@ use engine::WindowLimit;
 /// The numbers of a limit: its positional arguments, checked.
 #[derive(Clone, Copy, Debug)]
 pub enum LimitSpec {
-    /// A rate.
+    /// `max_burst count period`.
     Rate(Rate),
-    /// A window.
+    /// `limit period`.
     Window {
         /// The maximum at any time.
         limit: u64,
@@ -27,7 +27,7 @@ pub enum LimitSpec {
 /// The kind of window that the options of a call or a policy ask for.
 #[derive(Clone, Copy, Debug)]
 pub enum WindowKind {
-    /// A sliding window.
+    /// A window that ends now and is one period long.
     Sliding {
         /// `BUCKETS`: the maximum number of entries. `None` means the setting `window-entries`.
         buckets: Option<u32>,

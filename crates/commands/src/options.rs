@@ -226,7 +226,7 @@ const MAX_NUMBER: u64 = i64::MAX.unsigned_abs();
 /// The row of an option: its name, its value, and the rules for combining it.
 #[derive(Clone, Copy, Debug)]
 pub struct OptionRow {
-    /// The option.
+    /// The option as a set of one.
     pub option: OptionSet,
     /// The name, in upper case.
     pub name: &'static str,
@@ -261,19 +261,19 @@ pub struct OptionRow {
 pub enum OptionValue {
     /// An integer in this range.
     Integer {
-        /// The minimum.
+        /// The lowest value that is allowed.
         min: u64,
-        /// The maximum.
+        /// The highest value that is allowed.
         max: u64,
     },
     /// Milliseconds, or a number with a unit, up to a year.
     Duration {
-        /// The minimum, in milliseconds.
+        /// The shortest duration that is allowed, in milliseconds.
         min_ms: u64,
     },
-    /// The start of windows.
+    /// The date and time at which a window starts, or `first`.
     Start,
-    /// A time zone.
+    /// The name of a time zone, as in `Asia/Shanghai`.
     Zone,
     /// The id of a reservation.
     Id,

@@ -67,7 +67,7 @@ pub enum PolicyVerdict {
 
 /// A policy as an operator sees it.
 pub struct ListedPolicy {
-    /// The name.
+    /// The name, which `@name` in a call refers to.
     pub name: String,
     /// The definition without the name.
     pub definition: String,

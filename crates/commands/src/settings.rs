@@ -13,11 +13,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 pub struct NumberSetting {
     /// The name, without `ratelimit.`.
     pub name: &'static CStr,
-    /// The default value.
+    /// The value until it is set.
     pub default: i64,
-    /// The lowest value.
+    /// The lowest value that CONFIG SET accepts.
     pub min: i64,
-    /// The highest value.
+    /// The highest value that CONFIG SET accepts.
     pub max: i64,
     /// The unit of the value as text, after a blank. Empty for a number without a unit.
     pub unit: &'static str,

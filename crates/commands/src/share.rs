@@ -27,7 +27,7 @@ pub struct Share {
 }
 
 impl Share {
-    /// The whole limit.
+    /// The whole of each limit: the process shares it with no other.
     pub const ALL: Share = Share { numerator: 1, denominator: 1 };
 
     /// Creates a share of `numerator / denominator`. `None` unless it is above 0 and at most 1.

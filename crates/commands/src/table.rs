@@ -5,7 +5,7 @@ use crate::arguments::Family;
 use crate::options::OptionSet;
 use std::ffi::CStr;
 
-/// A command.
+/// The code that a command runs. Several commands may run the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     /// RL.THROTTLE, RL.WINDOW or RL.ACQUIRE
@@ -68,9 +68,9 @@ impl CommandRow {
 /// An argument that is known by its position.
 #[derive(Clone, Copy, Debug)]
 pub enum Positional {
-    /// A number.
+    /// An integer, which COMMAND DOCS shows under this name.
     Integer(&'static CStr),
-    /// A text.
+    /// Any bytes, such as a key or a period.
     Text(&'static CStr),
     /// A number that may be left out.
     OptionalInteger(&'static CStr),

@@ -139,7 +139,7 @@ pub struct Calendar {
 /// The window that contains an instant, in Unix microseconds. `start_us` belongs to it, `end_us` does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CalendarWindow {
-    /// Its first microsecond.
+    /// The first microsecond that belongs to it.
     pub start_us: u64,
     /// The first microsecond of the next window.
     pub end_us: u64,

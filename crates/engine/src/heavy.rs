@@ -140,7 +140,7 @@ impl Summary {
 pub struct HeavyRow {
     /// The number of its database.
     pub db: i32,
-    /// Its name.
+    /// Its name, which the caller may have cut.
     pub name: Box<[u8]>,
     /// The number of times that it occurred.
     pub times: HeavyCount,

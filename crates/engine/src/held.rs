@@ -8,7 +8,7 @@ use crate::reservation::Reservation;
 pub struct Hold {
     /// The time at which it stops holding, in Unix microseconds.
     pub gone_us: u64,
-    /// The quantity.
+    /// The quantity that it takes from the limit until then.
     pub quantity: u64,
 }
 

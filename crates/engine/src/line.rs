@@ -178,7 +178,7 @@ struct Line<W> {
 
 /// A call that begins to wait.
 pub struct Joining<T: LineTypes> {
-    /// The call.
+    /// The call, which is decided again when it is tried.
     pub call: T::Call,
     /// The handle that ends its wait.
     pub handle: T::Handle,
@@ -194,7 +194,7 @@ pub struct Joining<T: LineTypes> {
 pub enum Cause {
     /// A command that may have changed a key.
     Command,
-    /// The timer.
+    /// The timer, which does what is due in all lines.
     Timer,
 }
 
@@ -232,7 +232,7 @@ pub enum WaiterReply<T: LineTypes> {
     Ended {
         /// The call that waited.
         call: T::Call,
-        /// The reply.
+        /// The reply that [`Lines::end`] was given.
         reply: T::Reply,
     },
     /// The server itself ended the wait. The reply is a denial.

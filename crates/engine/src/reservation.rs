@@ -234,10 +234,10 @@ impl<'z> ReservationView<'z> {
     }
 }
 
-/// A live reservation.
+/// A live reservation, as RL.HELD lists it.
 #[derive(Clone, Copy, Debug)]
 pub struct HeldReservation {
-    /// Its id.
+    /// The id that its caller chose or the server made: 1 to 64 bytes.
     pub id: Id,
     /// The quantity that it holds.
     pub quantity: u64,

@@ -26,7 +26,7 @@ pub type RuleText = Text<MAX_RULE>;
 pub enum Rule {
     /// An event counts for one period.
     Sliding {
-        /// Its length.
+        /// The period. Months and years are calendar lengths in UTC.
         period: Period,
         /// With `Some(n)` events closer than period / n share an entry; with `None` only those of the same
         /// microsecond do.

@@ -8,9 +8,9 @@ use std::cell::RefCell;
 pub enum Value {
     /// Nil.
     Nil,
-    /// An integer.
+    /// A signed integer of 64 bits.
     Integer(i64),
-    /// A string.
+    /// A string of any bytes.
     Bulk(Vec<u8>),
     /// An array. A map is an array of alternating names and values.
     Array(Vec<Value>),
