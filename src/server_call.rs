@@ -9,7 +9,7 @@ use crate::redis::context::Context;
 use crate::redis::spread::{spread, Spread};
 use crate::state::reservations::ReadBudget;
 use crate::state::KeyContext;
-use commands::call::{Overview, ServerCall, WaitQueue, Words};
+use commands::call::{KeyLines, Overview, ServerCall, Words};
 use commands::error::Error;
 use commands::policies::ListedPolicy;
 use engine::heavy::HeavyRow;
@@ -62,7 +62,7 @@ impl<'a> ServerCall<'a> for Call<'a> {
     }
 }
 
-impl<'a> WaitQueue<'a> for Call<'a> {
+impl<'a> KeyLines<'a> for Call<'a> {
     fn wake(&self, key: KeyContext<'a>) {
         blocking::wake(key, None);
     }

@@ -66,8 +66,8 @@ pub trait ServerCall<'a>: Words<'a> {
     fn key(&self, at: usize, now_us: u64) -> Option<Self::Key>;
 }
 
-/// The lines of waiting calls, as a call sees those of its server.
-pub trait WaitQueue<'a>: ServerCall<'a> {
+/// The lines of waiters on the keys of a server, as a call sees them.
+pub trait KeyLines<'a>: ServerCall<'a> {
     /// Grants available capacity to the waiters on the key.
     fn wake(&self, key: Self::Key);
 
@@ -138,7 +138,7 @@ impl CallResult {
 ///
 /// The error to reply to the client. Nothing changes then.
 #[inline(always)]
-pub fn run<'a, C: WaitQueue<'a> + Overview>(
+pub fn run<'a, C: KeyLines<'a> + Overview>(
     command: Command,
     accepted: OptionSet,
     call: &C,

@@ -1,7 +1,7 @@
 //! RL.THROTTLE, RL.WINDOW, RL.ACQUIRE, and their forms that only look.
 
 use crate::arguments::{Arguments, Family};
-use crate::call::{first_key, CallResult, WaitQueue};
+use crate::call::{first_key, CallResult, KeyLines};
 use crate::decide::decide;
 use crate::error::Error;
 use crate::options::{OptionSet, Options};
@@ -29,7 +29,7 @@ use engine::{Decision, Mode, Request, Verdict};
 /// `RL.WINDOW_RO key <limit period | @policy> [quantity] [BUCKETS n | FIXED [FROM anchor] [TZ zone]] [LEAVE n] [MS]`
 ///
 /// `RL.ACQUIRE_RO key <limit period | @policy> [quantity] [BUCKETS n | FIXED [FROM anchor] [TZ zone]] [LEAVE n] [MS]`
-pub(crate) fn take<'a, C: WaitQueue<'a>>(
+pub(crate) fn take<'a, C: KeyLines<'a>>(
     call: &C,
     family: Family,
     accepted: OptionSet,
@@ -58,7 +58,7 @@ pub(crate) fn take<'a, C: WaitQueue<'a>>(
 
 /// Decides a request after the waiters on its key. Those that cannot be granted yet bar it.
 #[inline(always)]
-pub(crate) fn decide_in_turn<'a, C: WaitQueue<'a>>(
+pub(crate) fn decide_in_turn<'a, C: KeyLines<'a>>(
     call: &C,
     key: C::Key,
     request: &Request,
@@ -81,7 +81,7 @@ pub(crate) fn decide_in_turn<'a, C: WaitQueue<'a>>(
 // Out of line, so that the common path stays small.
 #[cold]
 #[inline(never)]
-fn deny_at_once<'a, C: WaitQueue<'a>>(
+fn deny_at_once<'a, C: KeyLines<'a>>(
     call: &C,
     key: C::Key,
     request: &Request,
@@ -95,7 +95,7 @@ fn deny_at_once<'a, C: WaitQueue<'a>>(
 /// # Errors
 ///
 /// [`Error::Duplicate`] if a waiter will use the id of its reservation.
-pub(crate) fn is_barred<'a, C: WaitQueue<'a>>(
+pub(crate) fn is_barred<'a, C: KeyLines<'a>>(
     call: &C,
     key: C::Key,
     request: &Request,

@@ -4,7 +4,7 @@
 use super::memory_call::{KeyMoment, MemoryCall};
 use super::value::{Value, ValueBuilder};
 use super::MemoryServer;
-use crate::call::WaitQueue;
+use crate::call::KeyLines;
 use crate::decide::{give_back, Keyspace};
 use crate::error::Error;
 use crate::reply;
@@ -173,7 +173,7 @@ impl MemoryServer {
     }
 }
 
-impl<'a> WaitQueue<'a> for MemoryCall<'a> {
+impl<'a> KeyLines<'a> for MemoryCall<'a> {
     fn wake(&self, key: KeyMoment<'a>) {
         self.server.wake_line(key);
     }
