@@ -1,5 +1,7 @@
-//! Tests that most calls allocate nothing in Rust, from the server's call to the last element of the reply.
+//! Tests that most calls allocate nothing in Rust, from the server's call to the last element of the reply, and that no key
+//! is open while others may change it.
 
+use crate::config::NOTIFY_DENIED;
 use crate::module::registration::entry_of;
 use crate::redis::fake::{count_allocations, FakeServer, ReplyElement};
 
@@ -70,6 +72,25 @@ fn a_call_of_rl_window_allocates_nothing_in_rust() {
         let added = server.replicated.iter().filter(|name| *name == "ZADD").count();
         assert_eq!(added, 2, "{options}");
     }
+}
+
+/// Another module that is notified may change or delete the key.
+#[test]
+fn keys_are_closed_when_a_denial_is_notified() {
+    NOTIFY_DENIED.set(b"yes").unwrap();
+    for (name, words) in [
+        ("rl.throttle", "RL.THROTTLE k 0 1 60"),
+        ("rl.window", "RL.WINDOW k 1 60"),
+        ("rl.all", "RL.ALL 2 {k}1 {k}2 THROTTLE 0 1 60 WINDOW 1 60"),
+    ] {
+        let mut server = FakeServer::at(NOW_US);
+        for _ in 0..2 {
+            server.call(entry_of(name), words);
+        }
+        let open = &server.open_when_notified;
+        assert!(!open.is_empty() && open.iter().all(|open| *open == 0), "{words}: {open:?}");
+    }
+    NOTIFY_DENIED.set(b"no").unwrap();
 }
 
 #[test]

@@ -25,6 +25,7 @@ thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
     static NOW_US: Cell<i64> = const { Cell::new(0) };
     static UNBLOCKED: Cell<usize> = const { Cell::new(0) };
+    static OPEN_KEYS: Cell<usize> = const { Cell::new(0) };
 }
 
 struct CountingAllocator;
@@ -97,6 +98,8 @@ pub struct FakeServer {
     pub asks_for_keys: bool,
     /// The positions of the keys that the module reported, with their flags.
     pub key_positions: Vec<(c_int, c_int)>,
+    /// The number of keys that the module had open when it notified others, for each notification.
+    pub open_when_notified: Vec<usize>,
     /// The number of allocations by the module in the last call.
     pub allocations: u64,
 }
@@ -350,10 +353,16 @@ server_functions! {
             return null_mut();
         }
         let key: *mut FakeKey = &mut **server.keys.entry(name.clone()).or_default();
+        OPEN_KEYS.set(OPEN_KEYS.get() + 1);
         Box::into_raw(Box::new(OpenKey { key, at: 0, max: 0.0 })).cast()
     }
     fn RedisModule_CloseKey(key: KeyHandle) {
+        OPEN_KEYS.set(OPEN_KEYS.get() - 1);
         drop(Box::from_raw(key.cast::<OpenKey>()))
+    }
+    fn RedisModule_NotifyKeyspaceEvent(ctx: Ctx, _class: c_int, _event: *const c_char, _key: StringHandle) -> c_int {
+        server(ctx).open_when_notified.push(OPEN_KEYS.get());
+        OK
     }
     fn RedisModule_KeyType(key: KeyHandle) -> c_int {
         if key.is_null() {

@@ -52,6 +52,8 @@ pub(crate) fn all<'a, C: KeyLines<'a>>(call: &C, mode: Mode) -> Result<CallResul
     let mut plan = judged.plan(|| keys.keyspace.new_id()).map_err(Into::into)?;
     let outcomes: Outcomes = plan.outcomes().collect();
     plan.write();
+    // Closes the keys before others are notified of a denial.
+    drop(parts);
     if !looks {
         note(&keys, &outcomes);
     }
