@@ -8,9 +8,7 @@ use crate::redis::events::notify;
 use crate::redis::key::{KeyValue, ReadKey};
 use crate::redis::random;
 use crate::redis::under_lock::UnderLock;
-use crate::state::reservations::ReadBudget;
-use crate::state::server_window::EmptiedKey;
-use crate::state::{KeyContext, ServerKey};
+use crate::state::{KeyContext, ServerKey, ServerKeys};
 use crate::stats;
 use commands::decide::Keyspace;
 use commands::error::Error;
@@ -21,7 +19,6 @@ use engine::reservation::{spelled_id, Id};
 use engine::settle::SettleOutcome;
 use engine::store::KeyKind;
 use engine::{DbKey, Mode};
-use std::cell::Cell;
 
 /// The most denied keys, by database and name.
 static TOP: UnderLock<Option<RecentHeavy>> = UnderLock::new(None);
@@ -47,16 +44,7 @@ pub fn forget_top() {
     drop(TOP.with(Option::take));
 }
 
-/// The keys of this server.
-#[derive(Default)]
-pub struct ServerKeys<'e, 'c> {
-    /// Bounds what a call over several keys reads.
-    pub budget: Option<ReadBudget>,
-    /// Holds the key that a release has just emptied, until a waiter is tried.
-    pub emptied: Option<&'e Cell<Option<EmptiedKey<'c>>>>,
-}
-
-impl<'c> Keyspace for ServerKeys<'_, 'c> {
+impl<'c> Keyspace for ServerKeys<'c> {
     type Key = KeyContext<'c>;
     type Store<'k>
         = ServerKey<'k, 'c>
@@ -64,7 +52,7 @@ impl<'c> Keyspace for ServerKeys<'_, 'c> {
         Self: 'k;
 
     fn store(&self, key_ctx: KeyContext<'c>, mode: Mode) -> ServerKey<'_, 'c> {
-        ServerKey { key_ctx, mode, budget: self.budget.as_ref(), emptied: self.emptied }
+        self.key(key_ctx, mode)
     }
 
     fn new_id(&self) -> Id {

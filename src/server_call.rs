@@ -2,13 +2,12 @@
 
 use crate::blocking;
 use crate::environment::{ServerEnvironment, POLICIES};
-use crate::keys::{forget_top, most_denied, ServerKeys};
+use crate::keys::{forget_top, most_denied};
 use crate::redis::call::Call;
 use crate::redis::clock;
 use crate::redis::context::Context;
 use crate::redis::spread::{spread, Spread};
-use crate::state::reservations::ReadBudget;
-use crate::state::KeyContext;
+use crate::state::{KeyContext, ServerKeys};
 use commands::call::{KeyLines, Overview, ServerCall, Words};
 use commands::error::Error;
 use commands::policies::ListedPolicy;
@@ -28,21 +27,20 @@ impl<'a> Words<'a> for Call<'a> {
 
 impl<'a> ServerCall<'a> for Call<'a> {
     type Key = KeyContext<'a>;
-    type Keys = ServerKeys<'a, 'a>;
+    type Keys = ServerKeys<'a>;
     type Environment = ServerEnvironment;
     type Sink = Context<'a>;
 
-    fn keys(&self) -> ServerKeys<'a, 'a> {
+    fn keys(&self) -> ServerKeys<'a> {
         ServerKeys::default()
     }
 
-    fn keys_of_several(&self, words: Range<usize>) -> Result<ServerKeys<'a, 'a>, Error> {
+    fn keys_of_several(&self, words: Range<usize>) -> Result<ServerKeys<'a>, Error> {
         match spread(self, words) {
-            Spread::Together => {}
-            Spread::AcrossSlots => return Err(Error::CrossSlot),
-            Spread::AcrossNodes => return Err(Error::TryAgain),
+            Spread::Together => Ok(ServerKeys::of_several()),
+            Spread::AcrossSlots => Err(Error::CrossSlot),
+            Spread::AcrossNodes => Err(Error::TryAgain),
         }
-        Ok(ServerKeys { budget: Some(ReadBudget::default()), ..ServerKeys::default() })
     }
 
     fn environment(&self) -> ServerEnvironment {
@@ -63,12 +61,8 @@ impl<'a> ServerCall<'a> for Call<'a> {
 }
 
 impl<'a> KeyLines<'a> for Call<'a> {
-    fn wake(&self, key: KeyContext<'a>) {
-        blocking::wake(key, None);
-    }
-
-    fn release_and_wake(&self, key: KeyContext<'a>, ids: &[&[u8]]) -> Result<usize, Error> {
-        blocking::release_and_wake(key, ids)
+    fn wake(&self, keys: &ServerKeys<'a>, key: KeyContext<'a>) {
+        blocking::wake(keys, key);
     }
 
     fn is_barred(&self, key: KeyContext<'a>, leave: u64) -> bool {

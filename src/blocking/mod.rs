@@ -28,7 +28,7 @@ pub use registry::{
     id_waits, is_barred, longest_work_us, oldest_wait_ms, restart_timer, waiting, waiting_on,
 };
 pub use wait::{answer, forget, join, withdraw};
-pub use work::{release_and_wake, serve_timer, wake};
+pub use work::{serve_timer, wake};
 
 /// Forgets everything before the module is unloaded. The server unloads it only while no call waits.
 pub fn unload() {

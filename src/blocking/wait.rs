@@ -2,7 +2,6 @@
 
 use super::registry::{change, PendingWrite, TimedReply, WaitingCall};
 use crate::config;
-use crate::keys::ServerKeys;
 use crate::redis::blocked::Blocked;
 use crate::redis::call::Call;
 use crate::redis::context::{Context, KeyName};
@@ -11,7 +10,7 @@ use crate::redis::handlers::WaitNumber;
 use crate::redis::text::OwnedString;
 use crate::redis::under_lock::UnderLock;
 use crate::redis::{clock, random, slot};
-use crate::state::KeyContext;
+use crate::state::{KeyContext, ServerKeys};
 use commands::error::Error;
 use commands::waiting::deny;
 use engine::line::{deadline_us, Joining, Ticket, WaiterReply};

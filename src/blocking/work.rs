@@ -8,7 +8,6 @@
 use super::registry::{
     change, has_waiter, look, PendingWrite, ServerLineTypes, TimedReply, WorkGuard,
 };
-use crate::keys::ServerKeys;
 use crate::redis::acceptance::{
     accepts_write_in_command, accepts_write_to, accepts_writes, Acceptance,
 };
@@ -16,41 +15,28 @@ use crate::redis::clock;
 use crate::redis::context::{Context, KeyName};
 use crate::redis::key::touch;
 use crate::redis::text::OwnedString;
-use crate::state::server_window::{release, EmptiedKey};
-use crate::state::KeyContext;
+use crate::state::{KeyContext, ServerKeys};
 use crate::stats;
 use commands::decide::{decide, give_back};
 use commands::error::Error;
 use commands::waiting::{deny, try_head, WaitingServer};
 use engine::line::{Cause, LineId, LineStep, Lines, Ticket};
 use engine::{Decision, Mode, OwnedDbKey, Request};
-use std::cell::Cell;
 
 /// The maximum number of steps in a line before it is the next line's turn.
 const STEPS_IN_A_ROW: usize = 8;
 
 /// Tries the head of the line on the key, and after each grant the next head, while the time budget lasts. The timer tries
-/// the rest. Called before a command takes, and after a command that may have given something back. A command that has
-/// `emptied` the key passes it on.
-pub fn wake<'c>(key_ctx: KeyContext<'c>, emptied: Option<EmptiedKey<'c>>) {
+/// the rest. Called before a command takes, and after a command that may have given something back. `keys` are those of the
+/// command, so that the head finds the key as the command left it.
+pub fn wake<'c>(keys: &ServerKeys<'c>, key_ctx: KeyContext<'c>) {
     if has_waiter(key_ctx) {
-        wake_line(key_ctx, emptied);
+        wake_line(keys, key_ctx);
     }
 }
 
-/// Releases the live reservations with these ids, and then tries the head of the line on the key. Returns how many were
-/// released.
-pub fn release_and_wake(key_ctx: KeyContext, ids: &[&[u8]]) -> Result<usize, Error> {
-    let (released, emptied) = release(key_ctx, ids)?;
-    wake(key_ctx, emptied);
-    Ok(released)
-}
-
 #[cold]
-fn wake_line<'c>(key_ctx: KeyContext<'c>, emptied: Option<EmptiedKey<'c>>) {
-    // If no waiter is tried, dropping this deletes the key.
-    let emptied = &Cell::new(emptied);
-    let keys = ServerKeys { emptied: Some(emptied), ..ServerKeys::default() };
+fn wake_line<'c>(keys: &ServerKeys<'c>, key_ctx: KeyContext<'c>) {
     let work = WorkGuard::begin(Cause::Command);
     let key = key_ctx.db_key();
     let Some(line) = change(|lines, now_us| lines.wake(key, now_us)) else { return };
@@ -60,13 +46,13 @@ fn wake_line<'c>(key_ctx: KeyContext<'c>, emptied: Option<EmptiedKey<'c>>) {
     while let Some((ticket, call)) = look(|lines| lines.head(line)).filter(|_| work.has_time()) {
         // A command does not end waits that are overdue. In MULTI and Lua its clock may be frozen in the past, so a waiter
         // could be denied although enough is available by now.
-        if !try_head(&keys, line, (ticket, &call.request), key_ctx, false) {
+        if !try_head(keys, line, (ticket, &call.request), key_ctx, false) {
             return;
         }
     }
 }
 
-impl<'c> WaitingServer for ServerKeys<'_, 'c> {
+impl<'c> WaitingServer for ServerKeys<'c> {
     type Types = ServerLineTypes;
 
     fn change<T>(&self, transition: impl FnOnce(&mut Lines<ServerLineTypes>, u64) -> T) -> T {

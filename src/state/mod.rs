@@ -45,28 +45,40 @@ impl KeyContext<'_> {
     }
 }
 
-/// A key of the server, as the engine sees it.
-#[derive(Clone, Copy)]
-pub struct ServerKey<'e, 'c> {
-    pub key_ctx: KeyContext<'c>,
-    /// Says whether the key may be written.
-    pub mode: Mode,
-    /// The budget of a call over several keys.
-    pub budget: Option<&'e ReadBudget>,
-    /// Holds the key if a release has just emptied it. The first part of the call that opens the key takes it.
-    pub emptied: Option<&'e Cell<Option<EmptiedKey<'c>>>>,
+/// The keys of this server, for one call.
+#[derive(Default)]
+pub struct ServerKeys<'c> {
+    /// Bounds what a call over several keys reads.
+    budget: Option<ReadBudget>,
+    /// The key of the call, if a release has emptied it. The next that opens the key for this call takes it.
+    emptied: Cell<Option<EmptiedKey<'c>>>,
 }
 
-impl<'c> ServerKey<'_, 'c> {
-    fn take_emptied(self) -> Option<Box<EmptiedKey<'c>>> {
-        self.emptied?.take().map(Box::new)
+impl<'c> ServerKeys<'c> {
+    /// Returns the keys for a call over several of them.
+    pub fn of_several() -> ServerKeys<'c> {
+        ServerKeys { budget: Some(ReadBudget::default()), ..ServerKeys::default() }
+    }
+
+    /// Returns a key, as the engine sees it, for a call in this mode.
+    pub fn key(&self, key_ctx: KeyContext<'c>, mode: Mode) -> ServerKey<'_, 'c> {
+        ServerKey { keys: self, key_ctx, mode }
     }
 }
 
-impl<'e, 'c> Store for ServerKey<'e, 'c> {
+/// A key of the server, as the engine sees it.
+#[derive(Clone, Copy)]
+pub struct ServerKey<'k, 'c> {
+    keys: &'k ServerKeys<'c>,
+    key_ctx: KeyContext<'c>,
+    /// Says whether the key may be written.
+    mode: Mode,
+}
+
+impl<'k, 'c> Store for ServerKey<'k, 'c> {
     type Error = Error;
     type Bucket = ServerBucket<'c>;
-    type Window = ServerWindow<'e, 'c>;
+    type Window = ServerWindow<'k, 'c>;
 
     fn now_us(&self) -> u64 {
         self.key_ctx.now_us
@@ -78,11 +90,11 @@ impl<'e, 'c> Store for ServerKey<'e, 'c> {
 
     fn bucket(self) -> ServerBucket<'c> {
         // Only a key that does not exist can become a bucket.
-        drop(self.take_emptied());
+        drop(self.keys.emptied.take());
         ServerBucket::new(self.key_ctx, self.mode)
     }
 
-    fn window(self) -> ServerWindow<'e, 'c> {
+    fn window(self) -> ServerWindow<'k, 'c> {
         ServerWindow::new(self)
     }
 }

@@ -13,12 +13,11 @@ use engine::ban::Ban;
 use engine::held::{FirstGone, Hold, Holds, SortedHolds};
 use engine::index::{next_order_us, HeldIndex, Index, IndexBuilder};
 use engine::reservation::{
-    id_of, HeldReservation, ReservationMember, ReservationRef, ReservationView,
+    id_of, HeldReservation, Id, Reservation, ReservationMember, ReservationRef, ReservationView,
 };
+use engine::rule::RuleText;
 use engine::store;
-use foldhash::quality::RandomState;
 use std::cell::Cell;
-use std::collections::{BTreeSet, HashMap};
 
 /// The reservations of a key. An index is put back when this is dropped.
 #[derive(Default)]
@@ -72,6 +71,15 @@ pub struct Cleaning {
     pub remove: Vec<OwnedString>,
     /// Members to add: one for each reservation that starts again.
     pub add: Vec<OwnedString>,
+}
+
+/// Reservations that were taken out because they are settled.
+#[derive(Default)]
+pub struct Settled {
+    /// Their members.
+    pub members: Vec<OwnedString>,
+    /// The time until which the last of them would have held.
+    pub until_us: Option<u64>,
 }
 
 impl<'c> ServerReservations<'c> {
@@ -192,71 +200,32 @@ impl<'c> ServerReservations<'c> {
         }
     }
 
-    /// Removes a reservation that was settled: applied, released or renewed.
-    pub fn remove_settled(&mut self, reservation: &ReservationRef, now_us: u64) {
-        match &mut self.0 {
-            Listed(listed) => {
-                listed.live.remove(Hold::of(&see(reservation, now_us)));
-                // A live member is not looked at again, unless it is from the future: then it would be rewritten, and
-                // extend `needed_until_us`.
-                if reservation.is_from_future(now_us) {
-                    let member = reservation.member();
-                    listed.members.retain(|old| old.as_bytes() != member.as_bytes());
-                    listed.future = listed.future.saturating_sub(1);
-                }
-            }
-            Indexed(indexed) => ZONES.with(|zones| indexed.held.remove_settled(reservation, zones)),
-        }
-    }
-
-    /// Returns the member of the reservation `id`, if it is live.
-    pub fn find_live(&self, id: &[u8], now_us: u64) -> Result<Option<OwnedString>, Error> {
+    /// Returns the reservation `id`, if it is live.
+    pub fn find_live(&self, id: &[u8]) -> Option<Reservation<Id, RuleText>> {
         let reservation = match &self.0 {
             Listed(listed) => {
-                // If another program wrote an id a second time, the first one counts.
-                let mut members = listed.members.iter();
-                let found = members.find(|member| id_of(member.as_bytes()) == Some(id));
-                found
-                    .map(decode_reservation)
-                    .transpose()?
-                    .filter(|reservation| reservation.live(now_us))
+                let member = listed.position(id).and_then(|at| listed.members.get(at))?;
+                let reservation = decode_reservation(member).ok();
+                reservation.filter(|reservation| reservation.live(listed.now_us))
             }
             Indexed(indexed) => indexed.held.get_live(id),
         };
-        Ok(reservation.map(|reservation| OwnedString::new(reservation.member().as_bytes())))
+        reservation.map(|reservation| reservation.owned())
     }
 
-    /// Takes out the live reservations with these ids, which may repeat, and returns their members. Only an index still
-    /// knows the others afterwards.
-    pub fn take_live(&mut self, ids: &[&[u8]]) -> Vec<OwnedString> {
+    /// Takes out the live reservations with these ids, which may repeat, because they are applied, released or renewed.
+    pub fn settle(&mut self, ids: &[&[u8]]) -> Settled {
         match &mut self.0 {
-            Listed(listed) => {
-                let now_us = listed.now_us;
-                let members = std::mem::take(&mut listed.members);
-                // There may be far more ids than members.
-                let mut positions = HashMap::<_, _, RandomState>::default();
-                for (at, member) in members.iter().enumerate() {
-                    // If another program wrote an id a second time, the first one counts, as in a search.
-                    positions.entry(id_of(member.as_bytes())).or_insert(at);
-                }
-                let named = ids.iter().filter_map(|id| positions.get(&Some(*id)).copied());
-                let named: BTreeSet<usize> = named.collect();
-                let is_live = |member: &OwnedString| {
-                    decode_reservation(member).is_ok_and(|reservation| reservation.live(now_us))
-                };
-                let members = members.into_iter().enumerate();
-                let taken = members.filter(|(at, member)| named.contains(at) && is_live(member));
-                taken.map(|(_, member)| member).collect()
-            }
-            Indexed(IndexedReservations { held, len, .. }) => {
-                let mut members = Vec::new();
-                for id in ids {
-                    let Some(reservation) = held.get_live(id) else { continue };
-                    members.push(OwnedString::new(reservation.member().as_bytes()));
-                    held.remove(id);
-                }
-                *len = len.saturating_sub(members.len());
-                members
+            Listed(listed) => listed.settle(ids),
+            Indexed(indexed) => {
+                let mut settled = Settled::default();
+                ZONES.with(|zones| {
+                    indexed.held.settle(ids, zones, |one| {
+                        settled.members.push(OwnedString::new(one.member().as_bytes()));
+                        settled.until_us = settled.until_us.max(Some(one.gone_us));
+                    })
+                });
+                settled
             }
         }
     }
@@ -344,6 +313,39 @@ impl ListedReservations {
         let members = if self.future > 0 { self.members.as_slice() } else { &[] };
         let decoded = members.iter().flat_map(decode_reservation);
         decoded.filter(|reservation| reservation.is_from_future(self.now_us))
+    }
+
+    /// Returns the position of the member with this id. The set sorts members by the length of the id and then by the id. If
+    /// another program wrote an id a second time, the first one counts.
+    fn position(&self, id: &[u8]) -> Option<usize> {
+        let is_before = |member: &OwnedString| {
+            id_of(member.as_bytes()).is_some_and(|other| (other.len(), other) < (id.len(), id))
+        };
+        let at = self.members.partition_point(is_before);
+        let member = self.members.get(at)?;
+        (id_of(member.as_bytes()) == Some(id)).then_some(at)
+    }
+
+    fn settle(&mut self, ids: &[&[u8]]) -> Settled {
+        let mut positions: Vec<usize> = ids.iter().filter_map(|id| self.position(id)).collect();
+        positions.sort_unstable();
+        positions.dedup();
+        let mut positions = positions.into_iter().peekable();
+        let mut settled = Settled::default();
+        for (at, member) in std::mem::take(&mut self.members).into_iter().enumerate() {
+            let is_named = positions.next_if_eq(&at).is_some();
+            match decode_reservation(&member) {
+                Ok(reservation) if is_named && reservation.live(self.now_us) => {
+                    self.live.remove(Hold::of(&see(&reservation, self.now_us)));
+                    let is_future = usize::from(reservation.is_from_future(self.now_us));
+                    self.future = self.future.saturating_sub(is_future);
+                    settled.until_us = settled.until_us.max(Some(reservation.gone_us));
+                    settled.members.push(member);
+                }
+                _ => self.members.push(member),
+            }
+        }
+        settled
     }
 
     fn clean(&mut self) -> Cleaning {

@@ -7,10 +7,8 @@
 //!
 //! Nothing is written until everything that the call reads or removes has been checked to be ours.
 
-use super::entries::{
-    decode_entry, decode_reservation, EntryReader, EventSummary, FOREIGN, RESERVED,
-};
-use super::reservations::{ReadBudget, ServerReservations};
+use super::entries::{decode_entry, EntryReader, EventSummary, FOREIGN, RESERVED};
+use super::reservations::ServerReservations;
 use super::{indexes, KeyContext, OpenKey, ServerKey};
 use crate::redis::key::{remove_highest, KeyValue, ReadKey, Scores, WriteKey};
 use crate::redis::text::OwnedString;
@@ -18,32 +16,28 @@ use crate::stats;
 use commands::error::Error;
 use engine::ban::Ban;
 use engine::entry::score;
-use engine::reservation::HeldReservation;
+use engine::reservation::{HeldReservation, Id, Reservation};
+use engine::rule::RuleText;
 use engine::store::{self, BanEdit, WindowEdit};
 use engine::window::EventEdit;
-use engine::Mode;
 
 /// A sorted set of events and reservations, for one call.
-pub struct ServerWindow<'e, 'c> {
-    key_ctx: KeyContext<'c>,
-    mode: Mode,
-    budget: Option<&'e ReadBudget>,
+pub struct ServerWindow<'k, 'c> {
+    at: ServerKey<'k, 'c>,
     key: OpenKey<'c>,
-    /// The key, if a release has just emptied it. Then nothing is read, as it counts as empty.
+    /// The key, if this call has emptied it. Then nothing is read, as it counts as empty.
     emptied: Option<Box<EmptiedKey<'c>>>,
     reservations: ServerReservations<'c>,
     events: EventSummary,
 }
 
-impl<'e, 'c> ServerWindow<'e, 'c> {
+impl<'k, 'c> ServerWindow<'k, 'c> {
     /// Creates a key that has not been read yet.
-    pub fn new(at: ServerKey<'e, 'c>) -> ServerWindow<'e, 'c> {
+    pub fn new(at: ServerKey<'k, 'c>) -> ServerWindow<'k, 'c> {
         ServerWindow {
-            key_ctx: at.key_ctx,
-            mode: at.mode,
-            budget: at.budget,
+            at,
             key: OpenKey::closed(at.key_ctx),
-            emptied: at.take_emptied(),
+            emptied: at.keys.emptied.take().map(Box::new),
             reservations: ServerReservations::default(),
             events: EventSummary::default(),
         }
@@ -57,14 +51,13 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
     where
         Self: 'k;
     type Reservations = ServerReservations<'c>;
-    type Member = OwnedString;
 
     fn read(&mut self, id: Option<&[u8]>) -> Result<(), Error> {
         if self.emptied.is_some() {
             return Ok(());
         }
-        let key_ctx = self.key_ctx;
-        self.key = OpenKey::new(key_ctx, self.mode)?;
+        let ServerKey { keys, key_ctx, mode } = self.at;
+        self.key = OpenKey::new(key_ctx, mode)?;
         let reader = self.key.reader();
         if let KeyValue::String(_) | KeyValue::Other = reader.value() {
             // The server does not notify us of every value that replaces a set.
@@ -76,7 +69,7 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
             None => {
                 let behind;
                 (self.reservations, behind) =
-                    ServerReservations::read(key_ctx, reader, id, self.budget)?;
+                    ServerReservations::read(key_ctx, reader, id, keys.budget.as_ref())?;
                 match behind.as_ref().map(decode_entry) {
                     None => {}
                     Some(Ok(newest)) => self.events.newest = Some(newest),
@@ -116,26 +109,26 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
         self.reservations.list_live()
     }
 
-    fn find_live(&mut self, id: &[u8]) -> Result<Option<OwnedString>, Error> {
-        self.reservations.find_live(id, self.key_ctx.now_us)
+    fn find_live(&self, id: &[u8]) -> Option<Reservation<Id, RuleText>> {
+        self.reservations.find_live(id)
     }
 
-    fn write(&mut self, edit: WindowEdit<'_, OwnedString>) {
-        let KeyContext { ctx, name, now_us } = self.key_ctx;
+    fn write(&mut self, edit: WindowEdit) -> usize {
+        let ServerKey { keys, key_ctx, .. } = self.at;
         let (key, mut remove) = match &mut self.emptied {
             Some(emptied) => emptied.take(),
-            None => (self.key.take(self.key_ctx), Vec::new()),
+            None => (self.key.take(key_ctx), Vec::new()),
         };
-        let Some(mut key) = key else { return };
+        let (mut settled_len, mut settled_us) = (0, None);
+        let Some(mut key) = key else { return 0 };
         let events = edit.events;
-        let mut settled_us = None;
         // This comes before cleaning up, so that a settled reservation is not rewritten.
-        if let Some(member) = edit.settled {
-            if let Ok(one) = decode_reservation(&member) {
-                settled_us = Some(one.gone_us);
-                self.reservations.remove_settled(&one, now_us);
-            }
-            remove.push(member);
+        if !edit.settled.is_empty() {
+            let mut settled = self.reservations.settle(edit.settled);
+            settled_us = settled.until_us;
+            settled_len = settled.members.len();
+            settled.members.append(&mut remove);
+            remove = settled.members;
         }
         let cleaning = if edit.clean { self.reservations.clean() } else { None };
         if let Some(mut cleaning) = cleaning {
@@ -167,6 +160,12 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
             }
             (one, other) => remove.extend([one, other].into_iter().flatten()),
         }
+        if settled_len > 0 && remove.len() == key.len() {
+            // Nothing else is in the key.
+            self.reservations.set_elements(0);
+            keys.emptied.set(Some(EmptiedKey { key: Some(key), released: remove }));
+            return settled_len;
+        }
         if !remove.is_empty() {
             key.remove(&remove);
         }
@@ -184,8 +183,10 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
         self.reservations.set_elements(key.len().saturating_sub(events.dropped));
         drop(key);
         if events.dropped > 0 {
+            let KeyContext { ctx, name, .. } = key_ctx;
             remove_highest(ctx, name, events.dropped);
         }
+        settled_len
     }
 }
 
@@ -226,7 +227,7 @@ fn collect_removed(key: &mut ReadKey, edit: &EventEdit, remove: &mut Vec<OwnedSt
 }
 
 /// A key whose elements have all been released but are still stored, so that the key does not vanish before a waiter adds to
-/// it. It counts as empty. If nothing is written to it, it is deleted on drop.
+/// it. It counts as empty. If the call writes nothing more to it, it is deleted on drop.
 pub struct EmptiedKey<'c> {
     /// `None` once it was taken.
     key: Option<WriteKey<'c>>,
@@ -246,23 +247,4 @@ impl Drop for EmptiedKey<'_> {
             key.delete();
         }
     }
-}
-
-/// Releases the live reservations with these ids, which may repeat, and returns how many there were. If the key holds
-/// nothing else, it is returned too.
-pub fn release<'c>(
-    key_ctx: KeyContext<'c>,
-    ids: &[&[u8]],
-) -> Result<(usize, Option<EmptiedKey<'c>>), Error> {
-    let key = ServerKey { key_ctx, mode: Mode::Final, budget: None, emptied: None };
-    let mut window = ServerWindow::new(key);
-    store::WindowKey::read(&mut window, None)?;
-    let Some(mut key) = window.key.take(key_ctx) else { return Ok((0, None)) };
-    let released = window.reservations.take_live(ids);
-    let number = released.len();
-    if number > 0 && number == key.len() {
-        return Ok((number, Some(EmptiedKey { key: Some(key), released })));
-    }
-    key.remove(&released);
-    Ok((number, None))
 }

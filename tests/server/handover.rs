@@ -202,12 +202,16 @@ fn what_stays_in_the_key_counts_for_a_waiting_call() {
 fn an_event_takes_the_place_of_what_was_released() {
     unless_stopped(|| {
         let (server, mut conn) = with_aof();
-        for call in ["RL.WINDOW k 1 1h 1 BLOCK 0", "RL.WINDOW k 1 1h 1 FIXED BLOCK 0"] {
+        for (call, release) in [
+            ("RL.WINDOW k 1 1h 1 BLOCK 0", "RL.RELEASE k a"),
+            ("RL.WINDOW k 1 1h 1 FIXED BLOCK 0", "RL.RELEASE k a"),
+            ("RL.WINDOW k 1 1h 1 BLOCK 0", "RL.APPLY k a 0"),
+        ] {
             conn.cmd("DEL k");
             conn.cmd("RL.ACQUIRE k 1 1h 1 ID a LEASE 600000");
             let mut waiter = server.wait_in_line(call);
             let written = effects(&server, || {
-                assert_eq!(conn.int("RL.RELEASE k a"), 1);
+                assert_eq!(conn.int(release), 1);
                 assert_eq!(limited(&waiter.recv()), 0);
             });
             assert_eq!(written, ["ZADD", "ZREM a", "PEXPIREAT"], "{call}");

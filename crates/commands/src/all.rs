@@ -41,7 +41,7 @@ pub(crate) fn all<'a, C: KeyLines<'a>>(call: &C, mode: Mode) -> Result<CallResul
     let looks = mode == Mode::Look;
     if !looks {
         // Calls that wait come first.
-        keys.keys.iter().for_each(|key| call.wake(*key));
+        keys.keys.iter().for_each(|key| call.wake(&keys.keyspace, *key));
     }
     let mut parts = SmallVec::<[Part<_>; FEW_KEYS]>::new();
     for (&key, Clause { request, place }) in keys.keys.iter().zip(&clauses) {

@@ -68,11 +68,8 @@ pub trait ServerCall<'a>: Words<'a> {
 
 /// The lines of waiters on the keys of a server, as a call sees them.
 pub trait KeyLines<'a>: ServerCall<'a> {
-    /// Grants available capacity to the waiters on the key.
-    fn wake(&self, key: Self::Key);
-
-    /// Releases the live reservations with these ids, and then wakes the waiters on the key. Returns how many it released.
-    fn release_and_wake(&self, key: Self::Key, ids: &[&[u8]]) -> Result<usize, Error>;
+    /// Grants available capacity to the waiters on the key. `keys` are those of this call, which may have released some.
+    fn wake(&self, keys: &Self::Keys, key: Self::Key);
 
     /// Returns whether a call that arrives at the key now with this LEAVE is barred: a waiter comes first.
     fn is_barred(&self, key: Self::Key, leave: u64) -> bool;

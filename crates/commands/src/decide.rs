@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::policies::PolicyVerdict;
 use engine::reservation::{lease_end_us, Id};
-use engine::settle::{release, SettleOutcome};
+use engine::settle::{release_lease, SettleOutcome};
 use engine::store::{KeyKind, Store};
 use engine::{judge, Ask, Decision, Limit, Mode, Part, Place, Quantity, Request};
 use std::slice;
@@ -106,7 +106,7 @@ pub fn give_back<K: Keyspace>(
     };
     if let Some(id) = &granted.id {
         let lease_end_us = lease_end_us(granted_us, reserve.lease_ms);
-        release(keys.store(key, Mode::Final), id, Some(lease_end_us)).map_err(Into::into)?;
+        release_lease(keys.store(key, Mode::Final), id, lease_end_us).map_err(Into::into)?;
     }
     Ok(())
 }

@@ -26,7 +26,7 @@ pub(crate) fn apply<'a, C: KeyLines<'a>>(call: &C) -> Result<CallResult, Error> 
     let store = keys.store(key, Mode::Final);
     let applied = settle::apply(store, &id, quantity, max_entries).map_err(Into::into)?;
     keys.count_settled(applied, 1);
-    call.wake(key);
+    call.wake(&keys, key);
     Ok(reply::settled(&call.sink(), u64::from(applied != SettleOutcome::NotHeld)))
 }
 
@@ -42,8 +42,11 @@ pub(crate) fn release<'a, C: KeyLines<'a>>(call: &C) -> Result<CallResult, Error
         ids.push(id);
     }
     let (key, _) = first_key(call)?;
-    let released = u64::try_from(call.release_and_wake(key, &ids)?).unwrap_or(u64::MAX);
-    call.keys().count_settled(SettleOutcome::Released, released);
+    let keys = call.keys();
+    let released = settle::release(keys.store(key, Mode::Final), &ids).map_err(Into::into)?;
+    let released = u64::try_from(released).unwrap_or(u64::MAX);
+    keys.count_settled(SettleOutcome::Released, released);
+    call.wake(&keys, key);
     Ok(reply::settled(&call.sink(), released))
 }
 
@@ -61,7 +64,7 @@ pub(crate) fn renew<'a, C: KeyLines<'a>>(
     let store = keys.store(key, Mode::Final);
     let renewed =
         settle::renew(store, &id, options.number(OptionSet::LEASE)).map_err(Into::into)?;
-    call.wake(key);
+    call.wake(&keys, key);
     Ok(reply::settled(&call.sink(), u64::from(renewed)))
 }
 

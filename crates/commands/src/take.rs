@@ -64,15 +64,15 @@ pub(crate) fn decide_in_turn<'a, C: KeyLines<'a>>(
     request: &Request,
     mode: Mode,
 ) -> Result<Decision, Error> {
-    let (looks, takes) = (mode == Mode::Look, request.takes());
+    let (keys, looks, takes) = (&call.keys(), mode == Mode::Look, request.takes());
     if takes && !looks {
-        call.wake(key);
+        call.wake(keys, key);
     }
     let barred = !looks && is_barred(call, key, request)?;
-    let decided = decide(&call.keys(), key, request, barred, mode);
+    let decided = decide(keys, key, request, barred, mode);
     if !takes && !looks && decided.is_ok() {
         // This call may have given back. A call that takes frees nothing, and the waiters before it were tried above.
-        call.wake(key);
+        call.wake(keys, key);
     }
     decided
 }

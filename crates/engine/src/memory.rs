@@ -484,7 +484,7 @@ mod tests {
             [(&b, end_us - 1, false), (&a, end_us, false), (&b, end_us, true), (&b, end_us, false)]
         {
             let key = memory.key(b"k", NOW_US + 2);
-            assert_eq!(settle::release(key, id, Some(end_us)), Ok(released));
+            assert_eq!(settle::release_lease(key, id, end_us), Ok(released));
         }
         assert!(memory.is_empty());
     }

@@ -7,7 +7,7 @@ use crate::decision::{Ask, Decision, Obstacle, Verdict};
 use crate::held::SortedHolds;
 use crate::memory::Zset;
 use crate::request::{Limit, NewReservation, Request, WindowLimit};
-use crate::reservation::{HeldReservation, Id};
+use crate::reservation::{HeldReservation, Id, Reservation};
 use crate::rule::{Rule, RuleNow, RuleText};
 use crate::store::{BucketKey, Refusal, Reservations, Store, WindowEdit, WindowKey};
 use crate::throttle::{Bucket, BucketEdit, Rate, Stored};
@@ -267,7 +267,6 @@ impl WindowKey for ModelWindow<'_> {
     where
         Self: 'k;
     type Reservations = SortedHolds;
-    type Member = Vec<u8>;
 
     fn read(&mut self, _id: Option<&[u8]>) -> Result<(), Refusal> {
         Ok(())
@@ -293,12 +292,13 @@ impl WindowKey for ModelWindow<'_> {
         Vec::new()
     }
 
-    fn find_live(&mut self, _id: &[u8]) -> Result<Option<Vec<u8>>, Refusal> {
-        Ok(None)
+    fn find_live(&self, _id: &[u8]) -> Option<Reservation<Id, RuleText>> {
+        None
     }
 
-    fn write(&mut self, edit: WindowEdit<'_, Vec<u8>>) {
+    fn write(&mut self, edit: WindowEdit) -> usize {
         self.set.apply(edit.events);
+        0
     }
 }
 

@@ -155,6 +155,15 @@ impl<I: AsRef<[u8]>, R: AsRef<[u8]>> Reservation<I, R> {
     }
 }
 
+impl ReservationRef<'_> {
+    /// Returns the reservation with its id and its rule copied.
+    pub fn owned(&self) -> Reservation<Id, RuleText> {
+        let Reservation { id, quantity, lease_ms, lease_end_us, gone_us, order_us, rule } = *self;
+        let (id, rule) = (Id::from(id), RuleText::from(rule));
+        Reservation { id, quantity, lease_ms, lease_end_us, gone_us, order_us, rule }
+    }
+}
+
 impl<I, R> Reservation<I, R> {
     /// Returns the start of its lease, in Unix microseconds.
     pub fn start_us(&self) -> u64 {

@@ -1,7 +1,7 @@
-//! Applies, releases or renews one reservation.
+//! Applies, releases or renews reservations.
 
 use crate::expiry::Expiry;
-use crate::reservation::{lease_end_us, Id, Reservation, ReservationRef};
+use crate::reservation::{lease_end_us, Id, Reservation};
 use crate::rule::Rule;
 use crate::store::{BanEdit, Entries, Refusal, Store, WindowEdit, WindowKey};
 use crate::window::{EventChange, EventEdit, WindowCount};
@@ -30,15 +30,15 @@ pub fn apply<S: Store>(
     max_entries: u32,
 ) -> Result<SettleOutcome, S::Error> {
     let mut key = store.window();
-    let Some(member) = find_live(&mut key, id)? else { return Ok(SettleOutcome::NotHeld) };
-    let reserved = Reservation::decode(member.as_ref()).ok_or(Refusal::Foreign)?;
-    let rule = store.parse_rule(reserved.rule).ok_or(Refusal::Foreign)?;
+    key.read(None)?;
+    let Some(reserved) = key.find_live(id.as_bytes()) else { return Ok(SettleOutcome::NotHeld) };
+    let rule = store.parse_rule(reserved.rule.as_bytes()).ok_or(Refusal::Foreign)?;
     if matches!(rule, Rule::Semaphore) {
         return Err(Refusal::Semaphore.into());
     }
     let quantity = quantity.unwrap_or(reserved.quantity);
     if quantity == 0 {
-        give_back(&mut key, member);
+        key.write(settling(&[id.as_bytes()], &EventEdit::default(), None));
         return Ok(SettleOutcome::Released);
     }
     let rule_now = store.rule_now(&rule).ok_or(Refusal::Clock)?;
@@ -48,57 +48,46 @@ pub fn apply<S: Store>(
     // reserved.
     let event = EventChange::Record { weight: quantity, denied: false, limit: u64::MAX };
     let events = count.plan(&mut key.events(), event, store.max_healed())?;
-    settle(&mut key, member, &events, None, Some(count.expiry()));
+    key.write(settling(&[id.as_bytes()], &events, Some(count.expiry())));
     Ok(SettleOutcome::Counted)
 }
 
-/// Releases the reservation `id`, and returns whether it was held. With `lease_end_us` it must be the one whose lease ends
-/// then: another client may have reserved under the id since.
+/// Releases the live reservations with these ids, which may repeat, and returns how many there were.
 ///
 /// # Errors
 ///
 /// The key's own.
-pub fn release<S: Store>(store: S, id: &Id, lease_end_us: Option<u64>) -> Result<bool, S::Error> {
+pub fn release<S: Store>(store: S, ids: &[&[u8]]) -> Result<usize, S::Error> {
     let mut key = store.window();
-    let Some(member) = find_live(&mut key, id)? else { return Ok(false) };
-    if lease_end_us.is_some() {
-        let found = Reservation::decode(member.as_ref()).ok_or(Refusal::Foreign)?;
-        if lease_end_us != Some(found.lease_end_us) {
-            return Ok(false);
-        }
-    }
-    give_back(&mut key, member);
-    Ok(true)
-}
-
-/// Opens the key, and returns the stored form of the reservation `id` if it is live.
-fn find_live<K: WindowKey>(key: &mut K, id: &Id) -> Result<Option<K::Member>, K::Error> {
     key.read(None)?;
-    key.find_live(id.as_bytes())
+    Ok(key.write(settling(ids, &EventEdit::default(), None)))
 }
 
-fn give_back<K: WindowKey>(key: &mut K, member: K::Member) {
-    settle(key, member, &EventEdit::default(), None, None);
+/// Releases the reservation `id` if its lease ends at `lease_end_us`, and returns whether it was held. Another client may
+/// have reserved under the id since.
+///
+/// # Errors
+///
+/// The key's own.
+pub fn release_lease<S: Store>(store: S, id: &Id, lease_end_us: u64) -> Result<bool, S::Error> {
+    let mut key = store.window();
+    key.read(None)?;
+    let found = key.find_live(id.as_bytes());
+    let is_held = found.is_some_and(|found| found.lease_end_us == lease_end_us);
+    if is_held {
+        key.write(settling(&[id.as_bytes()], &EventEdit::default(), None));
+    }
+    Ok(is_held)
 }
 
-/// Removes a reservation, and writes what replaces it: an event, a renewed reservation, or nothing. Other reservations stay
-/// as they are.
-fn settle<K: WindowKey>(
-    key: &mut K,
-    member: K::Member,
-    events: &EventEdit,
-    renewed: Option<ReservationRef>,
+/// Returns the edit that removes the reservations with these ids. Other reservations stay as they are.
+fn settling<'p>(
+    ids: &'p [&'p [u8]],
+    events: &'p EventEdit,
     expiry: Option<Expiry>,
-) {
+) -> WindowEdit<'p> {
     let (ban, clean) = (BanEdit::Keep, false);
-    key.write(WindowEdit {
-        events,
-        reservation: renewed,
-        settled: Some(member),
-        clean,
-        ban,
-        expiry,
-    });
+    WindowEdit { events, reservation: None, settled: ids, clean, ban, expiry }
 }
 
 /// Starts the lease of the reservation `id` again, with `lease_ms` or its own length. Returns whether it is held and its
@@ -109,21 +98,19 @@ fn settle<K: WindowKey>(
 /// The key's own, [`Refusal::Foreign`] and [`Refusal::Clock`].
 pub fn renew<S: Store>(store: S, id: &Id, lease_ms: Option<u64>) -> Result<bool, S::Error> {
     let mut key = store.window();
-    let Some(member) = find_live(&mut key, id)? else { return Ok(false) };
-    let old = Reservation::decode(member.as_ref()).ok_or(Refusal::Foreign)?;
+    key.read(None)?;
+    let Some(old) = key.find_live(id.as_bytes()) else { return Ok(false) };
     let (now_us, lease_ms) = (store.now_us(), lease_ms.unwrap_or(old.lease_ms));
     if !old.runs(now_us) {
         return Ok(false);
     }
-    let rule = store.parse_rule(old.rule).ok_or(Refusal::Foreign)?;
+    let rule = store.parse_rule(old.rule.as_bytes()).ok_or(Refusal::Foreign)?;
     let lease_end_us = lease_end_us(now_us, lease_ms);
     let gone_us = store.gone_us(&rule, lease_end_us, old.counts_lapsed())?;
-    let new = Reservation { lease_ms, lease_end_us, gone_us, ..old };
-    let text = new.member();
-    if text.as_bytes() == member.as_ref() {
+    if (lease_ms, lease_end_us, gone_us) == (old.lease_ms, old.lease_end_us, old.gone_us) {
         return Ok(true);
     }
-    let new = Reservation::decode(text.as_bytes()).ok_or(Refusal::Foreign)?;
+    let new = Reservation { lease_ms, lease_end_us, gone_us, ..old };
     let rule_now = store.rule_now(&rule).ok_or(Refusal::Clock)?;
     let count = WindowCount::read(&mut key.events(), rule_now)?;
     let mut expiry = count.expiry();
@@ -133,7 +120,11 @@ pub fn renew<S: Store>(store: S, id: &Id, lease_ms: Option<u64>) -> Result<bool,
         let leaves_us = newest.and_then(|newest| store.leaves_us(&rule, newest.newest_us));
         expiry = expiry.extend_to(leaves_us);
     }
-    settle(&mut key, member, &EventEdit::default(), Some(new), Some(expiry));
+    let (ids, events) = (&[id.as_bytes()], EventEdit::default());
+    key.write(WindowEdit {
+        reservation: Some(new.borrowed()),
+        ..settling(ids, &events, Some(expiry))
+    });
     Ok(true)
 }
 

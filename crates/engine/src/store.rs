@@ -13,7 +13,7 @@ use crate::calendar::Zones;
 use crate::entry::{Entry, LAST_US};
 use crate::expiry::Expiry;
 use crate::held::Holds;
-use crate::reservation::{HeldReservation, ReservationRef};
+use crate::reservation::{HeldReservation, Id, Reservation, ReservationRef};
 use crate::rule::{Rule, RuleNow, RuleText};
 use crate::throttle::{BucketEdit, Stored};
 use crate::window::EventEdit;
@@ -220,8 +220,6 @@ pub trait WindowKey {
         Self: 'k;
     /// Its reservations.
     type Reservations: Reservations;
-    /// The stored form of a reservation, which [`Reservation::decode`](crate::reservation::Reservation::decode) reads.
-    type Member: AsRef<[u8]>;
 
     /// Opens the key, reads its reservations, and notes whether `id` is held. Refuses a key that the module did not write.
     fn read(&mut self, id: Option<&[u8]>) -> Result<(), Self::Error>;
@@ -246,11 +244,11 @@ pub trait WindowKey {
     /// Returns the live reservations, the oldest first.
     fn list_live(&self) -> Vec<HeldReservation>;
 
-    /// Returns the stored form of the reservation `id`, if it is live.
-    fn find_live(&mut self, id: &[u8]) -> Result<Option<Self::Member>, Self::Error>;
+    /// Returns the reservation `id`, if it is live.
+    fn find_live(&self, id: &[u8]) -> Option<Reservation<Id, RuleText>>;
 
-    /// Writes an edit. Does nothing if the key was opened for reading.
-    fn write(&mut self, edit: WindowEdit<'_, Self::Member>);
+    /// Writes an edit. Returns how many reservations it settled. Does nothing if the key was opened for reading.
+    fn write(&mut self, edit: WindowEdit) -> usize;
 }
 
 /// The change of a key's ban.
@@ -278,13 +276,14 @@ impl BanEdit {
 
 /// The changes to write to a window.
 #[derive(Debug)]
-pub struct WindowEdit<'p, M> {
+pub struct WindowEdit<'p> {
     /// The changes of the entries of events.
     pub events: &'p EventEdit,
     /// The reservation to add.
     pub reservation: Option<ReservationRef<'p>>,
-    /// The reservation to remove, because it was applied, released or renewed.
-    pub settled: Option<M>,
+    /// The ids of the reservations to remove, because they are applied, released or renewed. Ids that are not live are
+    /// ignored, and may repeat.
+    pub settled: &'p [&'p [u8]],
     /// Drops reservations that are gone, and rewrites those from the future: a bounded number of each.
     pub clean: bool,
     /// The change of the ban.

@@ -3,8 +3,8 @@
 
 use engine::ban::Ban;
 use engine::calendar::Zones;
-use engine::reservation::HeldReservation;
-use engine::rule::Rule;
+use engine::reservation::{HeldReservation, Id, Reservation};
+use engine::rule::{Rule, RuleText};
 use engine::store::{BanEdit, BucketKey, Store, WindowEdit, WindowKey};
 use engine::throttle::{BucketEdit, Stored};
 use engine::window::EventEdit;
@@ -153,7 +153,6 @@ impl<K: WindowKey> WindowKey for FaultyKey<K> {
     where
         Self: 'k;
     type Reservations = K::Reservations;
-    type Member = K::Member;
 
     fn read(&mut self, id: Option<&[u8]>) -> Result<(), K::Error> {
         self.inner.read(id)
@@ -183,18 +182,23 @@ impl<K: WindowKey> WindowKey for FaultyKey<K> {
         self.inner.list_live()
     }
 
-    fn find_live(&mut self, id: &[u8]) -> Result<Option<K::Member>, K::Error> {
+    fn find_live(&self, id: &[u8]) -> Option<Reservation<Id, RuleText>> {
         self.inner.find_live(id)
     }
 
-    fn write(&mut self, edit: WindowEdit<'_, K::Member>) {
+    fn write(&mut self, edit: WindowEdit) -> usize {
         let nothing = EventEdit::default();
-        let mut edit: WindowEdit<'_, K::Member> = WindowEdit { ..edit };
+        let mut edit = WindowEdit { ..edit };
         match self.mistake {
             Some(Mistake::LostWrite) if self.client == 1 => {
                 edit = WindowEdit { events: &nothing, ..edit };
             }
-            Some(Mistake::SettledStays) => edit.settled = None,
+            Some(Mistake::SettledStays) => {
+                let is_live = |id: &&&[u8]| self.inner.find_live(id).is_some();
+                let settled = edit.settled.iter().filter(is_live).count();
+                self.inner.write(WindowEdit { settled: &[], ..edit });
+                return settled;
+            }
             Some(Mistake::LongLease) => {
                 if let Some(new) = &mut edit.reservation {
                     new.lease_end_us += 1_000_000;
@@ -205,6 +209,6 @@ impl<K: WindowKey> WindowKey for FaultyKey<K> {
             Some(Mistake::BanLifted) if edit.ban == BanEdit::Keep => edit.ban = BanEdit::Remove,
             _ => {}
         }
-        self.inner.write(edit);
+        self.inner.write(edit)
     }
 }

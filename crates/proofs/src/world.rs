@@ -649,7 +649,8 @@ impl World {
                     (applied != SettleOutcome::NotHeld, None)
                 }
                 ClientCall::Release(_) => {
-                    (settle::release(self.store(memory, at, client, now_us), &id, None).ok()?, None)
+                    let store = self.store(memory, at, client, now_us);
+                    (settle::release(store, &[id.as_bytes()]).ok()? > 0, None)
                 }
                 ClientCall::Renew(_, lease_ms) => {
                     let store = self.store(memory, at, client, now_us);

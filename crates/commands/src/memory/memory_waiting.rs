@@ -5,13 +5,11 @@ use super::memory_call::{KeyMoment, MemoryCall};
 use super::value::{Value, ValueBuilder};
 use super::MemoryServer;
 use crate::call::KeyLines;
-use crate::decide::{give_back, Keyspace};
+use crate::decide::give_back;
 use crate::error::Error;
 use crate::reply;
 use crate::waiting::{deny, try_head, WaitingServer};
 use engine::line::{deadline_us, Joining, LineId, LineStep, LineTypes, Lines, Ticket};
-use engine::reservation::Id;
-use engine::settle::release;
 use engine::{Decision, Mode, Request};
 use std::convert::Infallible;
 
@@ -174,18 +172,8 @@ impl MemoryServer {
 }
 
 impl<'a> KeyLines<'a> for MemoryCall<'a> {
-    fn wake(&self, key: KeyMoment<'a>) {
+    fn wake(&self, _keys: &&'a MemoryServer, key: KeyMoment<'a>) {
         self.server.wake_line(key);
-    }
-
-    fn release_and_wake(&self, key: KeyMoment<'a>, ids: &[&[u8]]) -> Result<usize, Error> {
-        let mut released: usize = 0;
-        for id in ids {
-            let held = release(self.server.store(key, Mode::Final), &Id::from(*id), None)?;
-            released = released.saturating_add(usize::from(held));
-        }
-        self.wake(key);
-        Ok(released)
     }
 
     fn is_barred(&self, key: KeyMoment<'a>, leave: u64) -> bool {

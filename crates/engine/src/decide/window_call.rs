@@ -39,11 +39,11 @@ pub(crate) struct WindowPlan {
 impl WindowPlan {
     /// Returns the edit of the key, whose events `count` counts.
     #[inline(always)]
-    pub(super) fn edit<'p, M>(&'p self, count: &'p WindowCount) -> WindowEdit<'p, M> {
+    pub(super) fn edit<'p>(&'p self, count: &'p WindowCount) -> WindowEdit<'p> {
         WindowEdit {
             events: &self.events,
             reservation: self.reservation.as_ref().map(Reservation::borrowed),
-            settled: None,
+            settled: &[],
             clean: !self.gives_back,
             ban: self.ban,
             expiry: (!self.gives_back).then(|| count.expiry()),

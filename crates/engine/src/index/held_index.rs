@@ -93,12 +93,23 @@ impl HeldIndex {
         self.index.running(self.now_us)
     }
 
-    /// Removes a reservation that was applied, released or renewed.
-    pub fn remove_settled(&mut self, reservation: &ReservationRef, zones: &mut Zones) {
-        if let Some(holds_now) = &mut self.holds_now {
-            holds_now.remove(Hold::of(&ReservationView::at(self.now_us, zones).see(reservation)));
+    /// Removes the live reservations with these ids, which may repeat, because they are applied, released or renewed. Calls
+    /// `settled` with each.
+    pub fn settle(
+        &mut self,
+        ids: &[&[u8]],
+        zones: &mut Zones,
+        mut settled: impl FnMut(&ReservationRef),
+    ) {
+        for id in ids {
+            let Some(reservation) = self.get_live(id) else { continue };
+            settled(&reservation);
+            if self.holds_now.is_some() {
+                let seen = Hold::of(&ReservationView::at(self.now_us, zones).see(&reservation));
+                self.holds_now.iter_mut().for_each(|holds_now| holds_now.remove(seen));
+            }
+            self.remove(id);
         }
-        self.remove(reservation.id);
     }
 
     /// Removes the reservation `id`, and returns whether it was there.

@@ -5,7 +5,8 @@ use crate::ban::Ban;
 use crate::calendar::Zones;
 use crate::held::{FirstGone, Holds};
 use crate::index::{HeldIndex, Index};
-use crate::reservation::{HeldReservation, Reservation};
+use crate::reservation::{HeldReservation, Id, Reservation};
+use crate::rule::RuleText;
 use crate::store::{Entries, Refusal, Reservations, WindowEdit, WindowKey};
 
 /// A window in memory.
@@ -99,7 +100,6 @@ impl WindowKey for MemoryWindow<'_> {
     where
         Self: 'k;
     type Reservations = MemoryHeld;
-    type Member = Vec<u8>;
 
     fn read(&mut self, id: Option<&[u8]>) -> Result<(), Refusal> {
         let MemoryKey { memory, name, now_us } = self.key;
@@ -133,21 +133,23 @@ impl WindowKey for MemoryWindow<'_> {
         self.held.0.as_ref().map_or_else(Vec::new, HeldIndex::list_live)
     }
 
-    fn find_live(&mut self, id: &[u8]) -> Result<Option<Vec<u8>>, Refusal> {
-        let live = self.held.0.as_ref().and_then(|held| held.get_live(id));
-        Ok(live.map(|one| one.member().as_bytes().to_vec()))
+    fn find_live(&self, id: &[u8]) -> Option<Reservation<Id, RuleText>> {
+        self.held.0.as_ref()?.get_live(id).map(|one| one.owned())
     }
 
-    fn write(&mut self, edit: WindowEdit<'_, Vec<u8>>) {
-        let settled = edit.settled.as_deref().and_then(Reservation::decode);
+    fn write(&mut self, edit: WindowEdit) -> usize {
         let MemoryKey { memory, now_us, .. } = self.key;
+        let (mut settled, mut settled_us) = (0_usize, None);
         if let Some(held) = &mut self.held.0 {
-            if let Some(one) = &settled {
-                memory.zones(|zones| held.remove_settled(one, zones));
-            }
-            if edit.clean {
-                memory.zones(|zones| held.clean(zones, |_, _| {}));
-            }
+            memory.zones(|zones| {
+                held.settle(edit.settled, zones, |reservation| {
+                    settled = settled.saturating_add(1);
+                    settled_us = settled_us.max(Some(reservation.gone_us));
+                });
+                if edit.clean {
+                    held.clean(zones, |_, _| {});
+                }
+            });
         }
         if let Some(one) = &edit.reservation {
             self.held.made(now_us).add(one);
@@ -163,11 +165,12 @@ impl WindowKey for MemoryWindow<'_> {
             let new_ttl_ms = expiry.new_ttl_ms_after_write(
                 reserved_until_us,
                 ban.map(|ban| ban.end_us()),
-                settled.map(|one| one.gone_us),
+                settled_us,
                 Some(self.expires_at_ms),
             );
             self.expires_at_ms = new_ttl_ms.unwrap_or(self.expires_at_ms);
         }
+        settled
     }
 }
 

@@ -107,7 +107,7 @@ impl Memory {
     ///
     /// Those of [`settle::release`].
     pub fn release(&self, name: &[u8], id: &Id, now_us: u64) -> Result<bool, Refusal> {
-        settle::release(self.key(name, now_us), id, None)
+        Ok(settle::release(self.key(name, now_us), &[id.as_bytes()])? > 0)
     }
 
     /// Renews a lease. Returns whether it is held.
