@@ -12,7 +12,7 @@ use crate::redis::events;
 use crate::redis::handlers::{self, Handlers};
 use crate::redis::load::{export, promise, Module};
 use crate::redis::{declaration, event_loop, info};
-use crate::state::{indexes, reservations};
+use crate::state::indexes;
 use commands::error::Error;
 
 export!(MODULE);
@@ -23,7 +23,7 @@ static HANDLERS: Handlers = Handlers {
     forget: blocking::forget,
     serve_timer: blocking::serve_timer,
     restart_timer: blocking::restart_timer,
-    key_changed: reservations::key_changed,
+    key_changed: indexes::key_changed,
     all_changed: indexes::drop_all,
     reply_internal_error: |ctx| ctx.reply_error(&Error::internal().to_string()),
 };

@@ -5,7 +5,8 @@ use crate::redis::text::OwnedString;
 use commands::error::Error;
 use engine::ban::{Ban, BAN_PREFIX};
 use engine::entry::{score, Entry, LAST_US};
-use engine::reservation::{Reservation, ReservationRef};
+use engine::held::OwnedReservation;
+use engine::reservation::Reservation;
 use engine::store::Entries;
 
 /// The score of reservations.
@@ -95,6 +96,7 @@ pub fn decode_ban(member: &OwnedString) -> Result<Option<Ban>, Error> {
 }
 
 /// Decodes a reservation. Refuses a member that the module did not write.
-pub fn decode_reservation(member: &OwnedString) -> Result<ReservationRef<'_>, Error> {
-    Reservation::decode(member.as_bytes()).ok_or(Error::NotEntry)
+pub fn decode_reservation(member: &OwnedString) -> Result<OwnedReservation, Error> {
+    let reservation = Reservation::decode(member.as_bytes()).ok_or(Error::NotEntry)?;
+    Ok(reservation.owned())
 }

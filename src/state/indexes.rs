@@ -8,18 +8,21 @@
 //! changes it: it takes about twice the memory of the set, and `maxmemory` bounds both. Small indexes are read again
 //! quickly. All of them together hold at most 2^20 reservations; beyond that the least recently used are dropped.
 
-use crate::redis::context::Context;
-use crate::redis::events;
+use super::{KeyContext, ServerKeys};
+use crate::redis::clock;
+use crate::redis::context::{Context, KeyName};
+use crate::redis::events::{self, KeyChange};
+use crate::redis::key::{KeyValue, ReadKey};
 use crate::redis::under_lock::UnderLock;
-use engine::index::Index;
+use engine::held::{Reservations, INDEX_FROM};
+use engine::index::{HeldIndex, Index};
+use engine::store::{Store, WindowKey};
+use engine::Mode;
 use foldhash::quality::RandomState;
 use hashbrown::HashTable;
 use std::collections::BTreeMap;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-
-/// A key with at least this many reservations has an index.
-pub const INDEX_FROM: usize = 8;
 
 /// The maximum number of reservations in a small index. Reading that many takes about 50 microseconds. A larger index takes
 /// more than 20 kB, so no caller can create many of them without as much memory in the keyspace.
@@ -93,21 +96,25 @@ pub fn totals() -> (u64, u64) {
 }
 
 /// Returns whether no key has an index.
-pub fn is_empty() -> bool {
+fn is_empty() -> bool {
     NUMBER.load(Ordering::Relaxed) == 0
 }
 
 /// Takes out the index of a key for a call, if there is one and the set still has the `len` elements that it had.
-pub fn take(db: i32, key: &[u8], len: usize) -> Option<Box<Index>> {
-    indexes(|indexes| indexes.take(db, key, len))
+pub fn take(key_ctx: KeyContext, len: usize) -> Option<Box<Index>> {
+    if is_empty() {
+        return None;
+    }
+    indexes(|indexes| indexes.take(key_ctx.ctx.db(), key_ctx.name.as_bytes(), len))
 }
 
 /// Puts the index of a key back, or a new one in, now that the set has `len` elements. One that has become too short is
 /// dropped.
-pub fn put(ctx: Context, key: &[u8], index: Box<Index>, len: usize, is_changed: bool) {
-    let db = ctx.db();
-    match index.len() >= INDEX_FROM && events::watch(ctx) {
-        true => indexes(|indexes| indexes.put(db, key, index, len, is_changed)),
+pub fn put(key_ctx: KeyContext, held: HeldIndex, len: usize) {
+    let (ctx, db, key) = (key_ctx.ctx, key_ctx.ctx.db(), key_ctx.name.as_bytes());
+    let is_changed = held.is_changed();
+    match held.len() >= INDEX_FROM && events::watch(ctx) {
+        true => indexes(|indexes| indexes.put(db, key, held.into_index(), len, is_changed)),
         false => indexes(|indexes| drop(indexes.remove(db, key))),
     }
 }
@@ -235,6 +242,36 @@ impl Indexes {
             self.entries.shrink_to_fit(|entry| secret.hash_one((entry.db, &*entry.key)));
         }
         Some(entry)
+    }
+}
+
+/// Updates the indexes after a key was changed by something other than the module.
+///
+/// Reading a large set takes long, and the next call may come from any client. So RENAME and MOVE move the index with the
+/// value, and a value that was written as a whole is read right away, at the expense of the command that wrote it.
+pub fn key_changed(ctx: Context, name: KeyName, change: KeyChange) {
+    let (db, key) = (ctx.db(), name.as_bytes());
+    if change != KeyChange::MovedHere {
+        drop_leaving();
+    }
+    match change {
+        KeyChange::Edited => forget(db, key),
+        KeyChange::MovedAway => move_away(db, key),
+        KeyChange::MovedHere if move_here(db, key) => {}
+        KeyChange::MovedHere | KeyChange::Filled => {
+            forget(db, key);
+            read_ahead(KeyContext { ctx, name, now_us: clock::command_time_us() });
+        }
+    }
+}
+
+/// Reads the reservations of a large key, so that the next call finds their index.
+fn read_ahead(key_ctx: KeyContext) {
+    let key = ReadKey::open(key_ctx.ctx, key_ctx.name);
+    if matches!(key.value(), KeyValue::Zset) && key.len() > SMALL {
+        drop(key);
+        // A foreign set is refused by the next call on it.
+        let _ = ServerKeys::default().key(key_ctx, Mode::Look).window().read(None);
     }
 }
 

@@ -5,15 +5,13 @@
 //! server_bucket.rs  the string of RL.THROTTLE
 //! server_window.rs  the sorted set of RL.WINDOW and RL.ACQUIRE, opened for one call
 //! entries.rs        reading its events
-//! reservations.rs   reading its reservations: from the set if they are few, otherwise from an index in memory
-//! indexes.rs        those indexes, and when they are dropped
+//! indexes.rs        indexes of reservations in memory, and when they are dropped
 //! ```
 
 mod entries;
 pub mod indexes;
-pub mod reservations;
 mod server_bucket;
-pub mod server_window;
+mod server_window;
 
 use crate::environment::ZONES;
 use crate::redis::context::{Context, KeyName};
@@ -22,7 +20,7 @@ use commands::error::Error;
 use engine::calendar::Zones;
 use engine::store::Store;
 use engine::{DbKey, Mode};
-use reservations::ReadBudget;
+use entries::{ALL, RESERVED};
 use server_bucket::ServerBucket;
 use server_window::{EmptiedKey, ServerWindow};
 use std::cell::Cell;
@@ -63,6 +61,44 @@ impl<'c> ServerKeys<'c> {
     /// Returns a key, as the engine sees it, for a call in this mode.
     pub fn key(&self, key_ctx: KeyContext<'c>, mode: Mode) -> ServerKey<'_, 'c> {
         ServerKey { keys: self, key_ctx, mode }
+    }
+}
+
+/// Bounds the number of reservations that a call over several keys reads, because reading those of a single key may take
+/// tens of milliseconds. If the next key holds more than what is left of the budget, the call is refused. What has been read
+/// stays in memory, so another call reads the rest.
+struct ReadBudget(Cell<usize>);
+
+/// The budget of a call: the number of reservations that one key may hold by default.
+const MAX_READ: usize = 1 << 16;
+
+impl Default for ReadBudget {
+    fn default() -> Self {
+        ReadBudget(Cell::new(MAX_READ))
+    }
+}
+
+impl ReadBudget {
+    /// Refuses to read the reservations in `key`, which has no index, if they exceed the budget. The first large key never
+    /// does.
+    fn check(&self, key: &mut ReadKey) -> Result<(), Error> {
+        let (len, left) = (key.len(), self.0.get());
+        if len <= indexes::SMALL || len <= left || left == MAX_READ {
+            return Ok(());
+        }
+        // The key may hold mostly events, which are not read.
+        match key.lowest(ALL).is_some_and(|first| first.score == RESERVED) {
+            true => Err(Error::Unread),
+            false => Ok(()),
+        }
+    }
+
+    /// Charges for the reservations that were read into a new index. A small index is free, because it may be dropped before
+    /// the next call.
+    fn spend(&self, number: usize) {
+        if number > indexes::SMALL {
+            self.0.set(self.0.get().saturating_sub(number));
+        }
     }
 }
 

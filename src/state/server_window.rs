@@ -7,17 +7,20 @@
 //!
 //! Nothing is written until everything that the call reads or removes has been checked to be ours.
 
-use super::entries::{decode_entry, EntryReader, EventSummary, FOREIGN, RESERVED};
-use super::reservations::ServerReservations;
+use super::entries::{
+    decode_ban, decode_entry, decode_reservation, EntryReader, EventSummary, ALL, FOREIGN, RESERVED,
+};
 use super::{indexes, KeyContext, OpenKey, ServerKey};
+use crate::environment::ZONES;
 use crate::redis::key::{remove_highest, KeyValue, ReadKey, Scores, WriteKey};
 use crate::redis::text::OwnedString;
 use crate::stats;
 use commands::error::Error;
 use engine::ban::Ban;
 use engine::entry::score;
-use engine::reservation::{HeldReservation, Id, Reservation};
-use engine::rule::RuleText;
+use engine::held::{Held, Reservations};
+use engine::index::HeldIndex;
+use engine::reservation::{ReservationMember, ReservationRef};
 use engine::store::{self, BanEdit, WindowEdit};
 use engine::window::EventEdit;
 
@@ -27,7 +30,9 @@ pub struct ServerWindow<'k, 'c> {
     key: OpenKey<'c>,
     /// The key, if this call has emptied it. Then nothing is read, as it counts as empty.
     emptied: Option<Box<EmptiedKey<'c>>>,
-    reservations: ServerReservations<'c>,
+    held: Held,
+    /// The number of elements in the set, once the key was read or written.
+    elements: usize,
     events: EventSummary,
 }
 
@@ -38,7 +43,8 @@ impl<'k, 'c> ServerWindow<'k, 'c> {
             at,
             key: OpenKey::closed(at.key_ctx),
             emptied: at.keys.emptied.take().map(Box::new),
-            reservations: ServerReservations::default(),
+            held: Held::default(),
+            elements: 0,
             events: EventSummary::default(),
         }
     }
@@ -50,13 +56,12 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
         = EntryReader<'k, 'c>
     where
         Self: 'k;
-    type Reservations = ServerReservations<'c>;
 
     fn read(&mut self, id: Option<&[u8]>) -> Result<(), Error> {
         if self.emptied.is_some() {
             return Ok(());
         }
-        let ServerKey { keys, key_ctx, mode } = self.at;
+        let ServerKey { key_ctx, mode, .. } = self.at;
         self.key = OpenKey::new(key_ctx, mode)?;
         let reader = self.key.reader();
         if let KeyValue::String(_) | KeyValue::Other = reader.value() {
@@ -64,53 +69,35 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
             indexes::forget(key_ctx.ctx.db(), key_ctx.name.as_bytes());
             return Err(Error::NotZset);
         }
-        match ServerReservations::from_index(key_ctx, reader, id) {
-            Some(reservations) => self.reservations = reservations,
-            None => {
-                let behind;
-                (self.reservations, behind) =
-                    ServerReservations::read(key_ctx, reader, id, keys.budget.as_ref())?;
-                match behind.as_ref().map(decode_entry) {
-                    None => {}
-                    Some(Ok(newest)) => self.events.newest = Some(newest),
-                    // Next to reservations, a foreign entry is refused only by a call that counts the events.
-                    Some(Err(_)) if self.reservations.elements() > 0 => {}
-                    Some(Err(error)) => return Err(error),
-                }
+        self.elements = reader.len();
+        match indexes::take(key_ctx, self.elements) {
+            Some(index) => {
+                let now_us = key_ctx.now_us;
+                let held = ZONES.with(|zones| HeldIndex::at(index, now_us, id, zones));
+                self.held = Held::Index(held);
             }
+            None => self.read_elements(id)?,
         }
-        self.events.len = reader.len().saturating_sub(self.reservations.elements());
+        let reserved = self.held.len().saturating_add(usize::from(self.held.ban().is_some()));
+        self.events.len = self.elements.saturating_sub(reserved);
         // Unless an index was found, the newest entry has been read and is ours.
         let read = usize::from(self.events.newest.is_some());
-        match self.events.len > read && reader.lowest(FOREIGN).is_some() {
+        match self.events.len > read && self.key.reader().lowest(FOREIGN).is_some() {
             true => Err(Error::NotEntry),
             false => Ok(()),
         }
     }
 
-    fn reservations(&self) -> &ServerReservations<'c> {
-        &self.reservations
+    fn reservations(&self) -> &Held {
+        &self.held
     }
 
-    fn ban(&self) -> Option<Ban> {
-        self.reservations.ban()
+    fn reservations_mut(&mut self) -> &mut Held {
+        &mut self.held
     }
 
-    fn split(&mut self) -> (EntryReader<'_, 'c>, &ServerReservations<'c>) {
-        let events = EntryReader { key: self.key.reader(), summary: &self.events };
-        (events, &self.reservations)
-    }
-
-    fn running(&mut self) -> usize {
-        self.reservations.running()
-    }
-
-    fn list_live(&self) -> Vec<HeldReservation> {
-        self.reservations.list_live()
-    }
-
-    fn find_live(&self, id: &[u8]) -> Option<Reservation<Id, RuleText>> {
-        self.reservations.find_live(id)
+    fn split(&mut self) -> (EntryReader<'_, 'c>, &Held) {
+        (EntryReader { key: self.key.reader(), summary: &self.events }, &self.held)
     }
 
     fn write(&mut self, edit: WindowEdit) -> usize {
@@ -119,23 +106,29 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
             Some(emptied) => emptied.take(),
             None => (self.key.take(key_ctx), Vec::new()),
         };
-        let (mut settled_len, mut settled_us) = (0, None);
+        let (mut settled_len, mut settled_us) = (0_usize, None);
         let Some(mut key) = key else { return 0 };
         let events = edit.events;
         // This comes before cleaning up, so that a settled reservation is not rewritten.
         if !edit.settled.is_empty() {
-            let mut settled = self.reservations.settle(edit.settled);
-            settled_us = settled.until_us;
-            settled_len = settled.members.len();
-            settled.members.append(&mut remove);
-            remove = settled.members;
+            let settled = &mut |settled: &ReservationRef| {
+                settled_len = settled_len.saturating_add(1);
+                settled_us = settled_us.max(Some(settled.gone_us));
+                remove.push(OwnedString::new(settled.member().as_bytes()));
+            };
+            ZONES.with(|zones| self.held.settle(edit.settled, zones, settled));
         }
-        let cleaning = if edit.clean { self.reservations.clean() } else { None };
-        if let Some(mut cleaning) = cleaning {
-            let gone = cleaning.remove.len().saturating_sub(cleaning.add.len());
-            stats::LAPSED.add(u64::try_from(gone).unwrap_or(u64::MAX));
-            cleaning.add.iter().for_each(|member| key.add(RESERVED, member.as_bytes()));
-            remove.append(&mut cleaning.remove);
+        if edit.clean && !self.held.is_empty() {
+            let mut add = Vec::new();
+            let cleaned = &mut |old: &ReservationMember, new: Option<&ReservationMember>| {
+                remove.push(OwnedString::new(old.as_bytes()));
+                match new {
+                    Some(new) => add.push(*new),
+                    None => stats::LAPSED.add(1),
+                }
+            };
+            ZONES.with(|zones| self.held.clean(zones, cleaned));
+            add.iter().for_each(|member| key.add(RESERVED, member.as_bytes()));
         }
         let ban = self.write_ban(&mut key, edit.ban, &mut remove);
         collect_removed(&mut key, events, &mut remove);
@@ -146,7 +139,7 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
         if let Some(one) = &edit.reservation {
             let member = one.member();
             key.add(RESERVED, member.as_bytes());
-            self.reservations.add(one);
+            self.held.add(one);
             // An identical reservation may have been released.
             remove.retain(|old| old.as_bytes() != member.as_bytes());
         }
@@ -162,7 +155,7 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
         }
         if settled_len > 0 && remove.len() == key.len() {
             // Nothing else is in the key.
-            self.reservations.set_elements(0);
+            self.elements = 0;
             keys.emptied.set(Some(EmptiedKey { key: Some(key), released: remove }));
             return settled_len;
         }
@@ -171,7 +164,7 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
         }
         if let Some(expiry) = edit.expiry {
             let new_ttl_ms = expiry.new_ttl_ms_after_write(
-                self.reservations.needed_until_us(),
+                self.held.needed_until_us(),
                 ban.map(|ban| ban.end_us()),
                 settled_us,
                 key.expires_at_ms(),
@@ -180,7 +173,7 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
                 key.expire_at(at_ms);
             }
         }
-        self.reservations.set_elements(key.len().saturating_sub(events.dropped));
+        self.elements = key.len().saturating_sub(events.dropped);
         drop(key);
         if events.dropped > 0 {
             let KeyContext { ctx, name, .. } = key_ctx;
@@ -191,6 +184,40 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
 }
 
 impl ServerWindow<'_, '_> {
+    /// Reads the reservations from the set, within the budget of the call if it has one, and the newest event if there is a
+    /// need to look at it anyway.
+    fn read_elements(&mut self, id: Option<&[u8]>) -> Result<(), Error> {
+        let ServerKey { keys, key_ctx, .. } = self.at;
+        let reader = self.key.reader();
+        if let Some(budget) = &keys.budget {
+            budget.check(reader)?;
+        }
+        let (mut all, mut ban, mut behind) = (Vec::new(), None, None);
+        for element in reader.ascending(ALL) {
+            if element.score != RESERVED {
+                behind = Some(element);
+                break;
+            }
+            match decode_ban(&element.member)? {
+                None => all.push(decode_reservation(&element.member)?),
+                Some(_) if ban.is_some() => return Err(Error::NotEntry),
+                found => ban = found,
+            }
+        }
+        self.held = ZONES.with(|zones| Held::at(all, ban, key_ctx.now_us, id, zones));
+        if let (Some(budget), Held::Index(held)) = (&keys.budget, &self.held) {
+            budget.spend(held.len());
+        }
+        match behind.as_ref().map(decode_entry) {
+            None => {}
+            Some(Ok(newest)) => self.events.newest = Some(newest),
+            // Next to reservations, a foreign entry is refused only by a call that counts the events.
+            Some(Err(_)) if !self.held.is_empty() || ban.is_some() => {}
+            Some(Err(error)) => return Err(error),
+        }
+        Ok(())
+    }
+
     /// Writes the new ban, adds the member of the old one to `remove`, and returns the ban that is in force then.
     #[inline(always)]
     fn write_ban(
@@ -199,16 +226,26 @@ impl ServerWindow<'_, '_> {
         edit: BanEdit,
         remove: &mut Vec<OwnedString>,
     ) -> Option<Ban> {
-        let old_ban = self.reservations.ban();
+        let old_ban = self.held.ban();
         let new_ban = edit.after(old_ban);
         if new_ban != old_ban {
             if let Some(ban) = new_ban {
                 key.add(RESERVED, ban.text().as_bytes());
             }
             remove.extend(old_ban.map(|old| OwnedString::new(old.text().as_bytes())));
-            self.reservations.set_ban(new_ban);
+            self.held.set_ban(new_ban);
         }
         new_ban
+    }
+}
+
+impl Drop for ServerWindow<'_, '_> {
+    fn drop(&mut self) {
+        // Most keys have no index.
+        let Held::Index(_) = self.held else { return };
+        if let Held::Index(held) = std::mem::take(&mut self.held) {
+            indexes::put(self.at.key_ctx, held, self.elements);
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::reply::ReplySink;
 use engine::ban::BanNow;
 use engine::held::Holds;
-use engine::store::{BucketKey, Entries, KeyKind, Reservations, Store, WindowKey};
+use engine::store::{BucketKey, Entries, KeyKind, Store, WindowKey};
 use engine::Mode;
 
 /// The name and the value of a field in the reply. `None` becomes -1.

@@ -77,7 +77,7 @@ pub(crate) fn held<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Error>
     let keys = call.keys();
     let mut window = keys.store(key, Mode::Look).window();
     window.read(None).map_err(Into::into)?;
-    let reservations = window.list_live();
+    let reservations = window.reservations().list_live();
     let sink = call.sink();
     sink.array(reservations.len());
     for reservation in &reservations {

@@ -25,7 +25,7 @@ mod memory_window;
 mod model;
 mod zset;
 
-pub use memory_window::{MemoryHeld, MemoryWindow};
+pub use memory_window::MemoryWindow;
 #[cfg(any(test, feature = "model"))]
 pub use model::{Saved, SavedValue};
 pub use zset::Zset;
@@ -223,7 +223,7 @@ mod tests {
     use crate::reservation::Id;
     use crate::rule::Rule;
     use crate::settle;
-    use crate::store::{Reservations, WindowKey};
+    use crate::store::WindowKey;
     use crate::throttle::Rate;
 
     const NOW_US: u64 = 1_700_000_000_000_000;

@@ -1,15 +1,14 @@
 //! Single steps for tests, models and fuzz targets, which keep the state themselves. The product is built without it.
 
-use crate::ban::Ban;
 use crate::calendar::Zones;
 use crate::decide::{judge, KeyCall, Mode, Part, Place, WindowCall};
 use crate::decision::{Ask, Decision, Obstacle, Verdict};
-use crate::held::SortedHolds;
+use crate::held::{Held, SortedHolds};
 use crate::memory::Zset;
 use crate::request::{Limit, NewReservation, Request, WindowLimit};
-use crate::reservation::{HeldReservation, Id, Reservation};
+use crate::reservation::Id;
 use crate::rule::{Rule, RuleNow, RuleText};
-use crate::store::{BucketKey, Refusal, Reservations, Store, WindowEdit, WindowKey};
+use crate::store::{BucketKey, Refusal, Store, WindowEdit, WindowKey};
 use crate::throttle::{Bucket, BucketEdit, Rate, Stored};
 use crate::window::{EventEdit, WindowCount};
 use std::cell::{RefCell, RefMut};
@@ -202,7 +201,7 @@ struct ModelKey<'m> {
 /// A window whose reservations are a model's.
 struct ModelWindow<'m> {
     set: RefMut<'m, Zset>,
-    leases: &'m SortedHolds,
+    leases: Held,
 }
 
 /// The bucket of a store that has none.
@@ -246,7 +245,7 @@ impl<'m> Store for ModelKey<'m> {
     }
 
     fn window(self) -> ModelWindow<'m> {
-        ModelWindow { set: self.set.borrow_mut(), leases: self.leases }
+        ModelWindow { set: self.set.borrow_mut(), leases: Held::from(self.leases.clone()) }
     }
 }
 
@@ -266,57 +265,25 @@ impl WindowKey for ModelWindow<'_> {
         = &'k mut Zset
     where
         Self: 'k;
-    type Reservations = SortedHolds;
 
     fn read(&mut self, _id: Option<&[u8]>) -> Result<(), Refusal> {
         Ok(())
     }
 
-    fn reservations(&self) -> &SortedHolds {
-        self.leases
+    fn reservations(&self) -> &Held {
+        &self.leases
     }
 
-    fn ban(&self) -> Option<Ban> {
-        None
+    fn reservations_mut(&mut self) -> &mut Held {
+        &mut self.leases
     }
 
-    fn split(&mut self) -> (&mut Zset, &SortedHolds) {
-        (&mut self.set, self.leases)
-    }
-
-    fn running(&mut self) -> usize {
-        self.leases.len()
-    }
-
-    fn list_live(&self) -> Vec<HeldReservation> {
-        Vec::new()
-    }
-
-    fn find_live(&self, _id: &[u8]) -> Option<Reservation<Id, RuleText>> {
-        None
+    fn split(&mut self) -> (&mut Zset, &Held) {
+        (&mut self.set, &self.leases)
     }
 
     fn write(&mut self, edit: WindowEdit) -> usize {
         self.set.apply(edit.events);
         0
-    }
-}
-
-/// Reservations without names, as models keep them.
-impl Reservations for SortedHolds {
-    fn has_id(&self) -> bool {
-        false
-    }
-
-    fn live_len(&self) -> usize {
-        self.len()
-    }
-
-    fn next_order_us(&self, now_us: u64) -> u64 {
-        now_us
-    }
-
-    fn must_write(&self) -> bool {
-        false
     }
 }

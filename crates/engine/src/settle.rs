@@ -2,7 +2,7 @@
 
 use crate::expiry::Expiry;
 use crate::reservation::{lease_end_us, Id, Reservation};
-use crate::rule::Rule;
+use crate::rule::{Rule, RuleText};
 use crate::store::{BanEdit, Entries, Refusal, Store, WindowEdit, WindowKey};
 use crate::window::{EventChange, EventEdit, WindowCount};
 
@@ -31,7 +31,7 @@ pub fn apply<S: Store>(
 ) -> Result<SettleOutcome, S::Error> {
     let mut key = store.window();
     key.read(None)?;
-    let Some(reserved) = key.find_live(id.as_bytes()) else { return Ok(SettleOutcome::NotHeld) };
+    let Some(reserved) = find_live(&key, id) else { return Ok(SettleOutcome::NotHeld) };
     let rule = store.parse_rule(reserved.rule.as_bytes()).ok_or(Refusal::Foreign)?;
     if matches!(rule, Rule::Semaphore) {
         return Err(Refusal::Semaphore.into());
@@ -72,12 +72,17 @@ pub fn release<S: Store>(store: S, ids: &[&[u8]]) -> Result<usize, S::Error> {
 pub fn release_lease<S: Store>(store: S, id: &Id, lease_end_us: u64) -> Result<bool, S::Error> {
     let mut key = store.window();
     key.read(None)?;
-    let found = key.find_live(id.as_bytes());
+    let found = key.reservations().find_live(id.as_bytes());
     let is_held = found.is_some_and(|found| found.lease_end_us == lease_end_us);
     if is_held {
         key.write(settling(&[id.as_bytes()], &EventEdit::default(), None));
     }
     Ok(is_held)
+}
+
+/// Returns a copy of the reservation `id`, if it is live.
+fn find_live<K: WindowKey>(key: &K, id: &Id) -> Option<Reservation<Id, RuleText>> {
+    key.reservations().find_live(id.as_bytes()).map(|reservation| reservation.owned())
 }
 
 /// Returns the edit that removes the reservations with these ids. Other reservations stay as they are.
@@ -99,7 +104,7 @@ fn settling<'p>(
 pub fn renew<S: Store>(store: S, id: &Id, lease_ms: Option<u64>) -> Result<bool, S::Error> {
     let mut key = store.window();
     key.read(None)?;
-    let Some(old) = key.find_live(id.as_bytes()) else { return Ok(false) };
+    let Some(old) = find_live(&key, id) else { return Ok(false) };
     let (now_us, lease_ms) = (store.now_us(), lease_ms.unwrap_or(old.lease_ms));
     if !old.runs(now_us) {
         return Ok(false);

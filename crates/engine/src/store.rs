@@ -12,8 +12,8 @@ use crate::ban::Ban;
 use crate::calendar::Zones;
 use crate::entry::{Entry, LAST_US};
 use crate::expiry::Expiry;
-use crate::held::Holds;
-use crate::reservation::{HeldReservation, Id, Reservation, ReservationRef};
+use crate::held::Held;
+use crate::reservation::ReservationRef;
 use crate::rule::{Rule, RuleNow, RuleText};
 use crate::throttle::{BucketEdit, Stored};
 use crate::window::EventEdit;
@@ -194,22 +194,6 @@ impl<E: Entries> Entries for &mut E {
     }
 }
 
-/// The reservations of a key, at one moment.
-pub trait Reservations: Holds {
-    /// Returns whether the id with which the key was read is held.
-    fn has_id(&self) -> bool;
-
-    /// Returns the number of live reservations.
-    fn live_len(&self) -> usize;
-
-    /// Returns the place of a new reservation in the order of arrival.
-    fn next_order_us(&self, now_us: u64) -> u64;
-
-    /// Returns whether even a denied call writes, because leases must start again after the clock was set back, or because
-    /// many reservations are gone.
-    fn must_write(&self) -> bool;
-}
-
 /// A key that holds events and reservations, or nothing.
 pub trait WindowKey {
     /// The error of reading.
@@ -218,8 +202,6 @@ pub trait WindowKey {
     type Events<'k>: Entries<Error = Self::Error>
     where
         Self: 'k;
-    /// Its reservations.
-    type Reservations: Reservations;
 
     /// Opens the key, reads its reservations, and notes whether `id` is held. Refuses a key that the module did not write.
     fn read(&mut self, id: Option<&[u8]>) -> Result<(), Self::Error>;
@@ -230,22 +212,18 @@ pub trait WindowKey {
     }
 
     /// Returns its reservations.
-    fn reservations(&self) -> &Self::Reservations;
+    fn reservations(&self) -> &Held;
 
-    /// Returns the stored ban, or the mark that a past one left.
-    fn ban(&self) -> Option<Ban>;
+    /// Returns its reservations, to count those whose lease runs.
+    fn reservations_mut(&mut self) -> &mut Held;
 
     /// Returns its events and its reservations.
-    fn split(&mut self) -> (Self::Events<'_>, &Self::Reservations);
+    fn split(&mut self) -> (Self::Events<'_>, &Held);
 
-    /// Returns the number of reservations whose lease runs.
-    fn running(&mut self) -> usize;
-
-    /// Returns the live reservations, the oldest first.
-    fn list_live(&self) -> Vec<HeldReservation>;
-
-    /// Returns the reservation `id`, if it is live.
-    fn find_live(&self, id: &[u8]) -> Option<Reservation<Id, RuleText>>;
+    /// Returns the stored ban, or the mark that a past one left.
+    fn ban(&self) -> Option<Ban> {
+        self.reservations().ban()
+    }
 
     /// Writes an edit. Returns how many reservations it settled. Does nothing if the key was opened for reading.
     fn write(&mut self, edit: WindowEdit) -> usize;

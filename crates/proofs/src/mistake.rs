@@ -3,8 +3,8 @@
 
 use engine::ban::Ban;
 use engine::calendar::Zones;
-use engine::reservation::{HeldReservation, Id, Reservation};
-use engine::rule::{Rule, RuleText};
+use engine::held::Held;
+use engine::rule::Rule;
 use engine::store::{BanEdit, BucketKey, Store, WindowEdit, WindowKey};
 use engine::throttle::{BucketEdit, Stored};
 use engine::window::EventEdit;
@@ -152,14 +152,17 @@ impl<K: WindowKey> WindowKey for FaultyKey<K> {
         = K::Events<'k>
     where
         Self: 'k;
-    type Reservations = K::Reservations;
 
     fn read(&mut self, id: Option<&[u8]>) -> Result<(), K::Error> {
         self.inner.read(id)
     }
 
-    fn reservations(&self) -> &K::Reservations {
+    fn reservations(&self) -> &Held {
         self.inner.reservations()
+    }
+
+    fn reservations_mut(&mut self) -> &mut Held {
+        self.inner.reservations_mut()
     }
 
     fn ban(&self) -> Option<Ban> {
@@ -170,20 +173,8 @@ impl<K: WindowKey> WindowKey for FaultyKey<K> {
         }
     }
 
-    fn split(&mut self) -> (K::Events<'_>, &K::Reservations) {
+    fn split(&mut self) -> (K::Events<'_>, &Held) {
         self.inner.split()
-    }
-
-    fn running(&mut self) -> usize {
-        self.inner.running()
-    }
-
-    fn list_live(&self) -> Vec<HeldReservation> {
-        self.inner.list_live()
-    }
-
-    fn find_live(&self, id: &[u8]) -> Option<Reservation<Id, RuleText>> {
-        self.inner.find_live(id)
     }
 
     fn write(&mut self, edit: WindowEdit) -> usize {
@@ -194,7 +185,7 @@ impl<K: WindowKey> WindowKey for FaultyKey<K> {
                 edit = WindowEdit { events: &nothing, ..edit };
             }
             Some(Mistake::SettledStays) => {
-                let is_live = |id: &&&[u8]| self.inner.find_live(id).is_some();
+                let is_live = |id: &&&[u8]| self.inner.reservations().find_live(id).is_some();
                 let settled = edit.settled.iter().filter(is_live).count();
                 self.inner.write(WindowEdit { settled: &[], ..edit });
                 return settled;

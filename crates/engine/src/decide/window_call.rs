@@ -8,7 +8,7 @@ use crate::held::{Holds, SortedHolds};
 use crate::request::{NewReservation, Request, WindowLimit};
 use crate::reservation::{lease_end_us, Id, Reservation};
 use crate::rule::RuleText;
-use crate::store::{BanEdit, Refusal, Reservations, Store, WindowEdit, WindowKey};
+use crate::store::{BanEdit, Refusal, Store, WindowEdit, WindowKey};
 use crate::window::{freed_at_us, EventChange, EventEdit, UntimedVerdict, WindowCount, WindowUse};
 
 /// A request on a window: the window as it was read, and the changes to write.
@@ -106,7 +106,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
         let mut after = self.used();
         let mut empty_at_us = self.count.empty_at_us().max(self.key.reservations().last_gone_us());
         let with_running = self.reservation.is_some() && self.request.ask.manner == Manner::AtMost;
-        let mut running = with_running.then(|| self.key.running());
+        let mut running = with_running.then(|| self.key.reservations_mut().running());
         let new = self.planned.as_ref().and_then(|planned| planned.reservation.as_ref());
         if let Some(new) = new {
             after.held = after.held.saturating_add(u128::from(new.quantity));

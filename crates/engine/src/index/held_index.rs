@@ -3,11 +3,10 @@
 use super::Index;
 use crate::ban::Ban;
 use crate::calendar::Zones;
-use crate::held::{FirstGone, Hold, Holds, SortedHolds};
+use crate::held::{FirstGone, Hold, Holds, Reservations, SortedHolds};
 use crate::reservation::{
     HeldReservation, Reservation, ReservationMember, ReservationRef, ReservationView,
 };
-use crate::store::Reservations;
 
 /// An index at one moment, for one call.
 #[derive(Debug)]
@@ -52,18 +51,6 @@ impl HeldIndex {
         &self.index
     }
 
-    /// Returns the reservation `id`, if it is live.
-    #[inline]
-    pub fn get_live(&self, id: &[u8]) -> Option<ReservationRef<'_>> {
-        self.index.get(id).filter(|reservation| reservation.live(self.now_us))
-    }
-
-    /// Returns the live reservations, the oldest first.
-    pub fn list_live(&self) -> Vec<HeldReservation> {
-        let live = self.index.oldest_first().filter(|reservation| reservation.live(self.now_us));
-        live.map(|reservation| HeldReservation::of(&reservation, self.now_us)).collect()
-    }
-
     /// Returns the index after the call.
     pub fn into_index(self) -> Box<Index> {
         self.index
@@ -74,35 +61,72 @@ impl HeldIndex {
         self.is_changed
     }
 
-    /// Sets the ban of the key.
-    pub fn set_ban(&mut self, ban: Option<Ban>) {
+    /// Removes the reservation `id`, and returns whether it was there.
+    fn remove(&mut self, id: &[u8]) -> bool {
+        self.is_changed = true;
+        self.index.remove(id)
+    }
+
+    fn drop_gone(
+        &mut self,
+        old: &ReservationMember,
+        cleaned: &mut dyn FnMut(&ReservationMember, Option<&ReservationMember>),
+    ) {
+        if Reservation::decode(old.as_bytes()).is_some_and(|old| self.remove(old.id)) {
+            cleaned(old, None);
+        }
+    }
+}
+
+impl Reservations for HeldIndex {
+    fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    fn ban(&self) -> Option<Ban> {
+        self.index.ban()
+    }
+
+    fn set_ban(&mut self, ban: Option<Ban>) {
         self.is_changed = true;
         self.index.set_ban(ban);
     }
 
-    /// Returns the time until which the reservations need the key, in Unix microseconds. One from the future that has not
-    /// been rewritten may hold until its stored end, so this is what counts.
-    pub fn needed_until_us(&self) -> Option<u64> {
-        self.index.live(self.now_us).last_gone_us()
+    fn find_live(&self, id: &[u8]) -> Option<ReservationRef<'_>> {
+        self.index.get(id).filter(|reservation| reservation.live(self.now_us))
     }
 
-    /// Returns the number of reservations whose lease runs.
-    pub fn running(&mut self) -> usize {
+    fn list_live(&self) -> Vec<HeldReservation> {
+        let live = self.index.oldest_first().filter(|reservation| reservation.live(self.now_us));
+        live.map(|reservation| HeldReservation::of(&reservation, self.now_us)).collect()
+    }
+
+    fn running(&mut self) -> usize {
         // The first call makes the index larger.
         self.is_changed |= self.index.lease_ends.is_none();
         self.index.running(self.now_us)
     }
 
-    /// Removes the live reservations with these ids, which may repeat, because they are applied, released or renewed. Calls
-    /// `settled` with each.
-    pub fn settle(
+    fn needed_until_us(&self) -> Option<u64> {
+        self.index.live(self.now_us).last_gone_us()
+    }
+
+    fn add(&mut self, reservation: &ReservationRef) {
+        self.is_changed = true;
+        self.index.insert(reservation);
+        if let Some(holds_now) = &mut self.holds_now {
+            holds_now.add(Hold::of(reservation));
+        }
+    }
+
+    fn settle(
         &mut self,
         ids: &[&[u8]],
         zones: &mut Zones,
-        mut settled: impl FnMut(&ReservationRef),
+        settled: &mut dyn FnMut(&ReservationRef),
     ) {
         for id in ids {
-            let Some(reservation) = self.get_live(id) else { continue };
+            let Some(reservation) = self.find_live(id) else { continue };
             settled(&reservation);
             if self.holds_now.is_some() {
                 let seen = Hold::of(&ReservationView::at(self.now_us, zones).see(&reservation));
@@ -112,35 +136,18 @@ impl HeldIndex {
         }
     }
 
-    /// Removes the reservation `id`, and returns whether it was there.
-    pub fn remove(&mut self, id: &[u8]) -> bool {
-        self.is_changed = true;
-        self.index.remove(id)
-    }
-
-    /// Adds a reservation that was made.
-    pub fn add(&mut self, reservation: &ReservationRef) {
-        self.is_changed = true;
-        self.index.insert(reservation);
-        if let Some(holds_now) = &mut self.holds_now {
-            holds_now.add(Hold::of(reservation));
-        }
-    }
-
-    /// Removes reservations that are gone, and starts those from the future again: a bounded number of both. Calls `cleaned`
-    /// with each old member, and the new one if there is one.
-    pub fn clean(
+    fn clean(
         &mut self,
         zones: &mut Zones,
-        mut cleaned: impl FnMut(&ReservationMember, Option<&ReservationMember>),
+        cleaned: &mut dyn FnMut(&ReservationMember, Option<&ReservationMember>),
     ) {
         if let Some(old) = self.gone_id.take() {
-            self.drop_gone(&old, &mut cleaned);
+            self.drop_gone(&old, cleaned);
         }
         for _ in 0..MAX_DROPPED {
             let first = self.index.first_to_go(self.now_us).map(|reservation| reservation.member());
             let Some(old) = first else { break };
-            self.drop_gone(&old, &mut cleaned);
+            self.drop_gone(&old, cleaned);
         }
         if self.holds_now.is_none() {
             return;
@@ -158,18 +165,6 @@ impl HeldIndex {
         }
     }
 
-    fn drop_gone(
-        &mut self,
-        old: &ReservationMember,
-        cleaned: &mut impl FnMut(&ReservationMember, Option<&ReservationMember>),
-    ) {
-        if Reservation::decode(old.as_bytes()).is_some_and(|old| self.remove(old.id)) {
-            cleaned(old, None);
-        }
-    }
-}
-
-impl Reservations for HeldIndex {
     fn has_id(&self) -> bool {
         self.has_id
     }

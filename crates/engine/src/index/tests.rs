@@ -1,9 +1,9 @@
 //! Compares the index with a list that is searched from end to end.
 
 use super::*;
+use crate::held::Reservations;
 use crate::properties::{cases, START_US};
 use crate::reservation::YEAR_MS;
-use crate::store::Reservations;
 use proptest::prelude::*;
 use std::convert::Infallible;
 
@@ -299,7 +299,7 @@ fn a_call_sees_what_is_live_and_drops_what_is_gone() {
     assert_eq!((held.running(), held.is_changed()), (2, false));
     // It drops the reservation with that id, and then those that were gone first.
     let mut dropped = Vec::new();
-    held.clean(zones, |old, new| {
+    held.clean(zones, &mut |old, new| {
         assert!(new.is_none());
         dropped.push(Reservation::decode(old.as_bytes()).unwrap().id.to_vec());
     });
@@ -309,8 +309,8 @@ fn a_call_sees_what_is_live_and_drops_what_is_gone() {
     // One that is live is held, and stays.
     let id = list[GONE as usize].id.clone();
     let mut held = HeldIndex::at(Box::new(built(&list[GONE as usize..])), now_us, Some(&id), zones);
-    held.clean(zones, |_, _| panic!("nothing is gone"));
-    assert!(held.has_id() && held.get_live(&id).is_some());
+    held.clean(zones, &mut |_, _| panic!("nothing is gone"));
+    assert!(held.has_id() && held.find_live(&id).is_some());
 }
 
 #[test]

@@ -82,7 +82,7 @@ impl Memory {
     pub fn held(&self, name: &[u8], now_us: u64) -> Result<Vec<HeldReservation>, Refusal> {
         let mut key = self.key(name, now_us).window();
         key.read(None)?;
-        Ok(key.list_live())
+        Ok(key.reservations().list_live())
     }
 
     /// Turns a reservation into an event, as [`settle::apply`] does.
