@@ -9,20 +9,13 @@ use engine::calendar::{Zone, Zones};
 use std::sync::Arc;
 
 /// The policies.
-pub static POLICIES: UnderLock<PolicyTable> = UnderLock::new(PolicyTable::new());
+pub static POLICIES: UnderLock<PolicyTable> = UnderLock::new(PolicyTable::new);
 
 /// The time zones that calls and settings have named.
-pub static ZONES: UnderLock<Zones> = UnderLock::new(Zones::new());
+pub static ZONES: UnderLock<Zones> = UnderLock::new(Zones::new);
 
 /// The zone that the setting `timezone` was set to, if any.
-pub static TIMEZONE: UnderLock<Option<Zone>> = UnderLock::new(None);
-
-/// Forgets policies and zones before the module is unloaded. No zone may be used afterwards.
-pub fn unload() {
-    POLICIES.with(PolicyTable::clear);
-    TIMEZONE.set(None);
-    drop(ZONES.with(std::mem::take));
-}
+pub static TIMEZONE: UnderLock<Option<Zone>> = UnderLock::new(|| None);
 
 /// The environment of every call.
 pub struct ServerEnvironment;

@@ -21,27 +21,21 @@ use engine::store::KeyKind;
 use engine::{DbKey, Mode};
 
 /// The most denied keys, by database and name.
-static TOP: UnderLock<Option<RecentHeavy>> = UnderLock::new(None);
-
-fn top<T>(body: impl FnOnce(&mut RecentHeavy) -> T) -> T {
-    TOP.with(|top| {
-        body(top.get_or_insert_with(|| {
-            RecentHeavy::new(usize::try_from(config::NUMBERS.top_keys.get()).unwrap_or(usize::MAX))
-        }))
-    })
-}
+static TOP: UnderLock<RecentHeavy> = UnderLock::new(|| {
+    RecentHeavy::new(usize::try_from(config::NUMBERS.top_keys.get()).unwrap_or(usize::MAX))
+});
 
 /// Returns the keys with the most denials, the most denied first, and at most `count` of them.
 pub fn most_denied(count: usize) -> Vec<HeavyRow> {
     match config::NUMBERS.top_keys.get() {
         0 => Vec::new(),
-        _ => top(|top| top.heaviest(clock::command_time_us(), count)),
+        _ => TOP.with(|top| top.heaviest(clock::command_time_us(), count)),
     }
 }
 
-/// Forgets which keys were denied: on RESET, when the setting `top-keys` changes, and before the module is unloaded.
+/// Forgets which keys were denied: on RESET, and when the setting `top-keys` changes.
 pub fn forget_top() {
-    drop(TOP.with(Option::take));
+    TOP.reset();
 }
 
 impl<'c> Keyspace for ServerKeys<'c> {
@@ -89,7 +83,7 @@ impl<'c> Keyspace for ServerKeys<'c> {
         if config::NUMBERS.top_keys.get() > 0 {
             let name = key_ctx.name.as_bytes();
             let key = DbKey { db: key_ctx.ctx.db(), name: name.get(..MAX_TOP_KEY).unwrap_or(name) };
-            top(|top| top.add(key, key_ctx.now_us));
+            TOP.with(|top| top.add(key, key_ctx.now_us));
         }
         if config::NOTIFY_DENIED.get() {
             notify(key_ctx.ctx, c"rl.denied", key_ctx.name);

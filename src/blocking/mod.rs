@@ -29,9 +29,3 @@ pub use registry::{
 };
 pub use wait::{answer, forget, join, withdraw};
 pub use work::{serve_timer, wake};
-
-/// Forgets everything before the module is unloaded. The server unloads it only while no call waits.
-pub fn unload() {
-    registry::forget_lines();
-    wait::forget_secret();
-}

@@ -67,7 +67,7 @@ impl line::LineTypes for ServerLineTypes {
 
 type ServerLines = line::Lines<ServerLineTypes>;
 
-static LINES: UnderLock<ServerLines> = UnderLock::new(ServerLines::new());
+static LINES: UnderLock<ServerLines> = UnderLock::new(ServerLines::new);
 
 /// The number of lines. While there are none, a command only reads this.
 static LINE_COUNT: AtomicUsize = AtomicUsize::new(0);
@@ -99,13 +99,6 @@ pub fn change<T>(transition: impl FnOnce(&mut ServerLines, u64) -> T) -> T {
 /// Starts the timer again after the wall clock, by which timers fire, was set back.
 pub fn restart_timer() {
     change(ServerLines::restart_timer);
-}
-
-/// Drops all lines.
-pub fn forget_lines() {
-    drop(LINES.with(std::mem::take));
-    LINE_COUNT.store(0, Ordering::Relaxed);
-    stop_timer();
 }
 
 // ---- Questions ----

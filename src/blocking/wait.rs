@@ -96,24 +96,14 @@ pub fn forget(wait: WaitNumber, cut_off: bool) {
 const SECRET_LEN: usize = 16;
 
 /// The secret, which is drawn when the first call waits.
-static SECRET: UnderLock<Option<[u8; SECRET_LEN]>> = UnderLock::new(None);
+static SECRET: UnderLock<[u8; SECRET_LEN]> = UnderLock::new(|| spelled_id(random::bytes()));
 
 /// Returns the key on which the server blocks calls that wait on `key`. It is in the same slot and never exists.
 fn blocking_key(key: &[u8]) -> Text<{ SECRET_LEN + 4 }> {
-    let secret = SECRET.get().unwrap_or_else(|| {
-        let secret = spelled_id(random::bytes());
-        SECRET.set(Some(secret));
-        secret
-    });
     let mut name = Text::new();
     name.push(b"{");
     name.push(&slot::slot_tag(slot::key_slot(key)));
     name.push(b"}");
-    name.push(&secret);
+    name.push(&SECRET.get());
     name
-}
-
-/// Forgets the secret of the blocking keys.
-pub fn forget_secret() {
-    SECRET.set(None);
 }

@@ -5,8 +5,6 @@ use super::log::log_warning;
 use super::{build, registration, settings, unload};
 use crate::blocking;
 use crate::config;
-use crate::environment;
-use crate::keys;
 use crate::redis::context::Context;
 use crate::redis::events;
 use crate::redis::handlers::{self, Handlers};
@@ -47,16 +45,7 @@ static MODULE: Module = Module {
         loaded.is_ok()
     },
     may_unload: unload::may_unload,
-    unload: || {
-        blocking::unload();
-        keys::forget_top();
-        indexes::drop_all();
-        events::unload();
-        settings::reset();
-        environment::unload();
-        event_loop::unload();
-        handlers::unload();
-    },
+    before_unload: settings::reset,
 };
 
 /// Registers everything with the server, or says why that failed.

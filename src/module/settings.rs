@@ -128,7 +128,8 @@ static TIMEZONE: TextSetting = TextSetting {
         zone.unwrap_or_else(|| DEFAULT_TIMEZONE.to_vec())
     },
     set: |value| {
-        read_zone(value, &ServerEnvironment).map(|zone| environment::TIMEZONE.set(Some(zone)))
+        environment::TIMEZONE.replace(Some(read_zone(value, &ServerEnvironment)?));
+        Ok(())
     },
 };
 

@@ -184,12 +184,7 @@ unsafe extern "C" fn set_switch(
 }
 
 /// The last text that the server asked for. The server copies it, and does not free it.
-static SHOWN: UnderLock<Option<OwnedString>> = UnderLock::new(None);
-
-/// Frees the text before the module is unloaded.
-pub(super) fn unload() {
-    drop(SHOWN.with(Option::take));
-}
+static SHOWN: UnderLock<Option<OwnedString>> = UnderLock::new(|| None);
 
 unsafe extern "C" fn get_text(_name: *const c_char, data: *mut c_void) -> RawString {
     // SAFETY: the server passes what was registered.
@@ -197,7 +192,7 @@ unsafe extern "C" fn get_text(_name: *const c_char, data: *mut c_void) -> RawStr
     let shown = guard(None, || {
         let value = OwnedString::new(&setting.value.get());
         let raw = value.raw();
-        drop(SHOWN.with(|shown| shown.replace(value)));
+        drop(SHOWN.replace(Some(value)));
         raw
     });
     shown.unwrap_or(null_mut())

@@ -5,9 +5,10 @@ use super::clock;
 use super::context::Context;
 use super::handlers::{handle, own_context};
 use super::load::tick;
+use super::under_lock::UnderLock;
 use redis_module::raw;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Makes the server call us several times a second.
 pub fn start(ctx: Context) {
@@ -16,15 +17,11 @@ pub fn start(ctx: Context) {
     unsafe { api!(RedisModule_SubscribeToServerEvent(ctx.raw(), event, Some(cron))) };
 }
 
-/// Forgets that iterations are counted before the module is unloaded.
-pub fn unload() {
-    COUNTED.store(false, Ordering::Relaxed);
-}
-
 /// Grows twice in each iteration: before the server waits for events, and after that.
 static TURNS: AtomicU64 = AtomicU64::new(0);
 
-static COUNTED: AtomicBool = AtomicBool::new(false);
+/// True once iterations are counted.
+static COUNTED: UnderLock<bool> = UnderLock::new(|| false);
 
 /// Returns a number that changes with each iteration of the event loop, from 7.0 on and after [`count_turns`].
 pub fn turn() -> u64 {
@@ -34,7 +31,7 @@ pub fn turn() -> u64 {
 /// Counts iterations from now on. Each costs a little, so it begins when the first call waits. It never ends: while
 /// another module handles an event, the server's list of subscribers must not shrink.
 pub fn count_turns() {
-    if COUNTED.swap(true, Ordering::Relaxed) {
+    if COUNTED.replace(true) {
         return;
     }
     let event = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_EVENTLOOP, dataver: 1 };

@@ -4,10 +4,10 @@ use super::api::{api, RawContext, RawString, OK};
 use super::context::{Context, KeyName};
 use super::handlers::handle;
 use super::key::is_calling;
+use super::under_lock::UnderLock;
 use redis_module::raw;
 use std::ffi::CStr;
 use std::os::raw::{c_char, c_int, c_void};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A change to a key by another client or module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,12 +36,8 @@ impl KeyChange {
     }
 }
 
-/// Forgets that keys are watched before the module is unloaded.
-pub fn unload() {
-    WATCHING.store(false, Ordering::Relaxed);
-}
-
-static WATCHING: AtomicBool = AtomicBool::new(false);
+/// True once the server notifies us of changes to keys.
+static WATCHING: UnderLock<bool> = UnderLock::new(|| false);
 
 /// Asks the server to notify us of changes to whole databases.
 pub fn register(ctx: Context) {
@@ -62,7 +58,7 @@ pub fn register(ctx: Context) {
 /// Asks the server for a notification of each change to a key from now on. Returns whether it sends them. They cost every
 /// write about 5 %, so this is called when they are first needed. Not every server can stop them again.
 pub fn watch(ctx: Context) -> bool {
-    if WATCHING.load(Ordering::Relaxed) {
+    if WATCHING.get() {
         return true;
     }
     let types = raw::REDISMODULE_NOTIFY_GENERIC
@@ -73,7 +69,7 @@ pub fn watch(ctx: Context) -> bool {
     let status = unsafe {
         api!(RedisModule_SubscribeToKeyspaceEvents(ctx.raw(), types as c_int, Some(key_changed)))
     };
-    WATCHING.store(status == OK, Ordering::Relaxed);
+    WATCHING.replace(status == OK);
     status == OK
 }
 

@@ -6,8 +6,7 @@ use super::events::KeyChange;
 use super::guard::guard;
 use super::under_lock::UnderLock;
 use redis_module::raw;
-use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::ptr::{null_mut, NonNull};
 
 /// The number that the module gave to a waiting call.
 pub type WaitNumber = u64;
@@ -33,7 +32,7 @@ pub struct Handlers {
 }
 
 /// The handlers, from when the module is loaded until it is unloaded.
-pub(super) static HANDLERS: UnderLock<Option<&'static Handlers>> = UnderLock::new(None);
+pub(super) static HANDLERS: UnderLock<Option<&'static Handlers>> = UnderLock::new(|| None);
 
 /// Calls a handler, under the guard.
 pub(super) fn handle(ctx: Option<Context>, call: impl FnOnce(&Handlers, Context)) {
@@ -46,26 +45,29 @@ pub(super) fn handle(ctx: Option<Context>, call: impl FnOnce(&Handlers, Context)
 
 /// Makes the callbacks call `handlers` from now on.
 pub fn start(ctx: Context, handlers: &'static Handlers) {
-    HANDLERS.set(Some(handlers));
     // SAFETY: the context is live.
-    let context = unsafe { api!(RedisModule_GetDetachedThreadSafeContext(ctx.raw())) };
-    OWN_CONTEXT.store(context, Ordering::Relaxed);
+    let raw = unsafe { api!(RedisModule_GetDetachedThreadSafeContext(ctx.raw())) };
+    drop(OWN_CONTEXT.replace(NonNull::new(raw).map(OwnContext)));
+    HANDLERS.replace(Some(handlers));
 }
 
-/// Frees the context that [`start`] created, before the module is unloaded.
-pub fn unload() {
-    HANDLERS.set(None);
-    let context = OWN_CONTEXT.swap(null_mut(), Ordering::Relaxed);
-    if !context.is_null() {
+/// A context that outlives the command in which it was created.
+struct OwnContext(NonNull<raw::RedisModuleCtx>);
+
+// SAFETY: the context belongs to no thread, and is used under the server's lock.
+unsafe impl Send for OwnContext {}
+
+impl Drop for OwnContext {
+    fn drop(&mut self) {
         // SAFETY: created by `start`, and no longer used.
-        unsafe { api!(RedisModule_FreeThreadSafeContext(context)) };
+        unsafe { api!(RedisModule_FreeThreadSafeContext(self.0.as_ptr())) };
     }
 }
 
 /// The module's own context, for timers and events that are started outside of commands.
-static OWN_CONTEXT: AtomicPtr<raw::RedisModuleCtx> = AtomicPtr::new(null_mut());
+static OWN_CONTEXT: UnderLock<Option<OwnContext>> = UnderLock::new(|| None);
 
 /// Returns the module's own context, which outlives all timers and subscriptions that are created with it.
 pub(super) fn own_context() -> RawContext {
-    OWN_CONTEXT.load(Ordering::Relaxed)
+    OWN_CONTEXT.with(|own| own.as_ref().map_or(null_mut(), |own| own.0.as_ptr()))
 }

@@ -272,7 +272,16 @@ impl<'c> WriteKey<'c> {
         }
         self.changed = true;
         let (text, len) = (expire_text.as_ptr(), expire_text.len());
-        replicate!(self, c"SET", "bsb", value.as_ptr(), value.len(), PXAT.raw(), text, len);
+        replicate!(
+            self,
+            c"SET",
+            "bsb",
+            value.as_ptr(),
+            value.len(),
+            PXAT.with(|pxat| pxat.raw()),
+            text,
+            len
+        );
     }
 
     /// Executes `DEL key`.
@@ -295,7 +304,7 @@ impl<'c> WriteKey<'c> {
         // Adding fails only on a key of another type, which the caller has refused, and for a score that is not a number.
         debug_assert_eq!(status, OK);
         if score.is_infinite() {
-            replicate!(self, c"ZADD", "ss", MINUS_INF.raw(), member.raw());
+            replicate!(self, c"ZADD", "ss", MINUS_INF.with(|score| score.raw()), member.raw());
             return;
         }
         let mut buffer = itoa::Buffer::new();

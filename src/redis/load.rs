@@ -5,7 +5,7 @@ use super::call::arguments;
 use super::context::Context;
 use super::guard::{guard, log, set_panic_line};
 use super::text::bytes_of;
-use super::{config, text};
+use super::under_lock;
 use redis_module::raw;
 use std::ffi::{c_int, c_void, CStr};
 use std::ptr::null_mut;
@@ -25,8 +25,8 @@ pub struct Module {
     pub load: fn(Context, &[&[u8]], Option<&str>) -> bool,
     /// Returns whether MODULE UNLOAD may go on. If not, the module logs why, and the server replies with an error.
     pub may_unload: fn(Context) -> bool,
-    /// Frees the module's state before the module is unloaded.
-    pub unload: fn(),
+    /// Resets what is in no [`under_lock::UnderLock`] before the module is unloaded.
+    pub before_unload: fn(),
 }
 
 /// Exports a [`Module`] to the server.
@@ -176,9 +176,8 @@ pub fn own_path() -> Option<Vec<u8>> {
 }
 
 fn unload(module: &Module) {
-    (module.unload)();
-    text::unload();
-    config::unload();
+    (module.before_unload)();
+    under_lock::drop_all();
 }
 
 /// The module's promises to every server. It has no data types that could fail to be read, it signals itself which keys it

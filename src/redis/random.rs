@@ -13,7 +13,7 @@ struct Pool {
     used: usize,
 }
 
-static POOL: UnderLock<Pool> = UnderLock::new(Pool { bytes: [0; 64 * LEN], used: 64 * LEN });
+static POOL: UnderLock<Pool> = UnderLock::new(|| Pool { bytes: [0; 64 * LEN], used: 64 * LEN });
 
 impl Pool {
     fn next(&mut self) -> [u8; LEN] {

@@ -1,9 +1,9 @@
 //! The server's strings.
 
 use super::api::{api, RawString};
+use super::under_lock::UnderLock;
 use redis_module::raw;
 use std::ptr::{null_mut, NonNull};
-use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// A string that this module owns.
 #[derive(Debug)]
@@ -71,37 +71,8 @@ pub(super) unsafe fn bytes_of<'a>(raw: *const raw::RedisModuleString) -> &'a [u8
     }
 }
 
-/// A string that is created when it is first replicated, and shared by all commands that are replicated after that.
-pub(super) struct SharedString {
-    text: &'static [u8],
-    string: AtomicPtr<raw::RedisModuleString>,
-}
-
-/// The option of SET before the time at which the key expires.
-pub(super) static PXAT: SharedString = SharedString::new(b"PXAT");
+/// The option of SET before the time at which the key expires. Shared by all commands that are replicated, as is the next.
+pub(super) static PXAT: UnderLock<OwnedString> = UnderLock::new(|| OwnedString::new(b"PXAT"));
 
 /// The score of reservations.
-pub(super) static MINUS_INF: SharedString = SharedString::new(b"-inf");
-
-impl SharedString {
-    const fn new(text: &'static [u8]) -> SharedString {
-        SharedString { text, string: AtomicPtr::new(null_mut()) }
-    }
-
-    pub(super) fn raw(&self) -> RawString {
-        let shared = self.string.load(Ordering::Relaxed);
-        if !shared.is_null() {
-            return shared;
-        }
-        let created = OwnedString::new(self.text).into_raw();
-        self.string.store(created, Ordering::Relaxed);
-        created
-    }
-}
-
-/// Frees the shared strings before the module is unloaded.
-pub(super) fn unload() {
-    for shared in [&PXAT, &MINUS_INF] {
-        drop(OwnedString::adopt(shared.string.swap(null_mut(), Ordering::Relaxed)));
-    }
-}
+pub(super) static MINUS_INF: UnderLock<OwnedString> = UnderLock::new(|| OwnedString::new(b"-inf"));

@@ -68,21 +68,20 @@ struct Indexes {
     bytes: usize,
 }
 
-static INDEXES: UnderLock<Option<Indexes>> = UnderLock::new(None);
+static INDEXES: UnderLock<Indexes> = UnderLock::new(|| Indexes::new(MAX_IN_SMALL));
 
 /// The number of indexes. While it is 0, a command only reads this.
 static NUMBER: AtomicUsize = AtomicUsize::new(0);
 
 /// The index of a value that has left its name, and the length of its set. RENAME and MOVE notify us of both names, one
 /// right after the other. Anything that happens between the two drops the index.
-static LEAVING: UnderLock<Option<(Box<Index>, usize)>> = UnderLock::new(None);
+static LEAVING: UnderLock<Option<(Box<Index>, usize)>> = UnderLock::new(|| None);
 
 /// True while [`LEAVING`] holds an index. Each call that writes asks for that.
 static IS_LEAVING: AtomicBool = AtomicBool::new(false);
 
 fn indexes<T>(body: impl FnOnce(&mut Indexes) -> T) -> T {
     INDEXES.with(|indexes| {
-        let indexes = indexes.get_or_insert_with(|| Indexes::new(MAX_IN_SMALL));
         let result = body(indexes);
         NUMBER.store(indexes.entries.len(), Ordering::Relaxed);
         result
@@ -132,7 +131,7 @@ pub fn move_away(db: i32, key: &[u8]) {
         let entry = indexes(|indexes| indexes.remove(db, key));
         let leaving = entry.and_then(|entry| Some((entry.index?, entry.len)));
         IS_LEAVING.store(leaving.is_some(), Ordering::Relaxed);
-        LEAVING.with(|place| *place = leaving);
+        drop(LEAVING.replace(leaving));
     }
 }
 
@@ -142,7 +141,7 @@ pub fn move_here(db: i32, key: &[u8]) -> bool {
     if !IS_LEAVING.swap(false, Ordering::Relaxed) {
         return false;
     }
-    let Some((index, len)) = LEAVING.with(Option::take) else { return false };
+    let Some((index, len)) = LEAVING.replace(None) else { return false };
     indexes(|indexes| indexes.put(db, key, index, len, true));
     true
 }
@@ -151,14 +150,14 @@ pub fn move_here(db: i32, key: &[u8]) -> bool {
 /// have changed the value.
 pub fn drop_leaving() {
     if IS_LEAVING.swap(false, Ordering::Relaxed) {
-        drop(LEAVING.with(Option::take));
+        drop(LEAVING.replace(None));
     }
 }
 
 /// Drops all indexes.
 pub fn drop_all() {
     drop_leaving();
-    drop(INDEXES.with(Option::take));
+    INDEXES.reset();
     NUMBER.store(0, Ordering::Relaxed);
 }
 

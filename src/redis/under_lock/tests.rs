@@ -29,7 +29,7 @@ impl Drop for ThreadTurn {
     }
 }
 
-static NUMBER: UnderLock<u64> = UnderLock::new(1);
+static NUMBER: UnderLock<u64> = UnderLock::new(|| 1);
 
 #[test]
 fn a_value_in_use_cannot_be_used_again_and_is_free_after_a_panic() {
@@ -43,6 +43,20 @@ fn a_value_in_use_cannot_be_used_again_and_is_free_after_a_panic() {
     }));
     assert!(broken.is_err());
     assert_eq!(NUMBER.get(), 2);
-    NUMBER.set(3);
-    assert_eq!(NUMBER.with(|number| std::mem::replace(number, 4)), 3);
+    assert_eq!(NUMBER.replace(3), 2);
+    assert_eq!(NUMBER.get(), 3);
+}
+
+#[test]
+fn a_value_that_was_dropped_is_created_again_by_its_next_use() {
+    static LIST: UnderLock<Vec<u8>> = UnderLock::new(|| vec![7]);
+    for _ in 0..2 {
+        LIST.with(|list| list.push(8));
+        assert_eq!(LIST.with(|list| list.clone()), [7, 8]);
+        LIST.reset();
+    }
+    // It is known once, however often it was created.
+    let created = CREATED.lock().unwrap();
+    let is_it = |other: &&&dyn AnyUnderLock| ptr::addr_eq(**other, &raw const LIST);
+    assert_eq!(created.iter().filter(is_it).count(), 1);
 }
