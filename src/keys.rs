@@ -5,19 +5,17 @@ use crate::config;
 use crate::environment::POLICIES;
 use crate::redis::clock;
 use crate::redis::events::notify;
-use crate::redis::key::{KeyValue, ReadKey};
+use crate::redis::key::ReadKey;
 use crate::redis::random;
 use crate::redis::under_lock::UnderLock;
 use crate::state::{KeyContext, ServerKey, ServerKeys};
 use crate::stats;
 use commands::decide::Keyspace;
-use commands::error::Error;
 use commands::policies::PolicyVerdict;
 use commands::report::MAX_TOP_KEY;
 use engine::heavy::{HeavyRow, RecentHeavy};
 use engine::reservation::{spelled_id, Id};
 use engine::settle::SettleOutcome;
-use engine::store::KeyKind;
 use engine::{DbKey, Mode};
 
 /// The most denied keys, by database and name.
@@ -51,15 +49,6 @@ impl<'c> Keyspace for ServerKeys<'c> {
 
     fn new_id(&self) -> Id {
         Id::from(&spelled_id(random::bytes())[..])
-    }
-
-    fn kind(&self, key_ctx: KeyContext<'c>) -> Result<Option<KeyKind>, Error> {
-        match ReadKey::open(key_ctx.ctx, key_ctx.name).value() {
-            KeyValue::Empty => Ok(None),
-            KeyValue::String(_) => Ok(Some(KeyKind::Bucket)),
-            KeyValue::Zset => Ok(Some(KeyKind::Window)),
-            KeyValue::Other => Err(Error::NotLimit),
-        }
     }
 
     fn expires_at_ms(&self, key_ctx: KeyContext<'c>) -> Option<u64> {

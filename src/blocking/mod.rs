@@ -12,7 +12,7 @@
 //! forget follow join.
 //!
 //! ```text
-//! registry.rs       the lines of this server, and questions about them
+//! lines.rs          the lines of this server, and questions about them
 //! wait.rs           a single wait, from join to forget
 //! work.rs           granting to the heads of lines, by commands and by the timer
 //! ```
@@ -20,11 +20,11 @@
 //! [`engine::line`] decides what to do next. Its transitions change the lines and return what has to be done; the files here
 //! do it. To add another way to end a wait, add a transition to the engine and call it in work.rs.
 
-mod registry;
+mod lines;
 mod wait;
 mod work;
 
-pub use registry::{
+pub use lines::{
     id_waits, is_barred, longest_work_us, oldest_wait_ms, restart_timer, waiting, waiting_on,
 };
 pub use wait::{answer, forget, join, withdraw};

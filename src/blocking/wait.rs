@@ -1,6 +1,6 @@
 //! A single wait: it begins, the server asks for the reply, and the server lets the client go.
 
-use super::registry::{change, PendingWrite, TimedReply, WaitingCall};
+use super::lines::{change, PendingWrite, TimedReply, WaitingCall};
 use crate::config;
 use crate::redis::blocked::Blocked;
 use crate::redis::call::Call;

@@ -5,7 +5,7 @@
 //! every [`engine::line::POLL_US`], because the server does not notify us of other changes to the key. A grant is written by
 //! the command or timer that tries the head, and then the client is unblocked.
 
-use super::registry::{
+use super::lines::{
     change, has_waiter, look, PendingWrite, ServerLineTypes, TimedReply, WorkGuard,
 };
 use crate::redis::acceptance::{
@@ -73,7 +73,7 @@ impl<'c> WaitingServer for ServerKeys<'c> {
         }
     }
 
-    fn end(
+    fn deliver(
         &self,
         ticket: Ticket,
         key_ctx: KeyContext<'c>,
@@ -152,7 +152,7 @@ fn visit(
                 let mode = if may_write { Mode::Final } else { Mode::Look };
                 let keys = ServerKeys::default();
                 let denied = deny(&keys, key_ctx, &call.request, mode);
-                keys.end(ticket, key_ctx, &call.request, denied);
+                keys.deliver(ticket, key_ctx, &call.request, denied);
             }
         }
         if !work.has_time() {

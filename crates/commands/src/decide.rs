@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::policies::PolicyVerdict;
 use engine::reservation::{lease_end_us, Id};
 use engine::settle::{release_lease, SettleOutcome};
-use engine::store::{KeyKind, Store};
+use engine::store::Store;
 use engine::{judge, Ask, Decision, Limit, Mode, Part, Place, Quantity, Request};
 use std::slice;
 
@@ -19,13 +19,6 @@ pub trait Keyspace {
 
     /// Opens a key for a call in this mode.
     fn store(&self, key: Self::Key, mode: Mode) -> Self::Store<'_>;
-
-    /// Returns the kind of limit that a key holds. `None` if there is no key.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NotLimit`] if the key holds something else.
-    fn kind(&self, key: Self::Key) -> Result<Option<KeyKind>, Error>;
 
     /// Returns when a key expires, in Unix milliseconds. `None` if it never does, or if there is no key.
     fn expires_at_ms(&self, key: Self::Key) -> Option<u64>;

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::reply::ReplySink;
 use engine::ban::BanNow;
 use engine::held::Holds;
-use engine::store::{BucketKey, Entries, KeyKind, Store, WindowKey};
+use engine::store::{BucketKey, Entries, Store, WindowKey};
 use engine::Mode;
 
 /// The name and the value of a field in the reply. `None` becomes -1.
@@ -46,11 +46,21 @@ pub(crate) fn info<'a, C: KeyLines<'a>>(call: &C) -> Result<CallResult, Error> {
 fn read<K: Keyspace>(keys: &K, key: K::Key) -> Result<Option<(&'static str, Vec<Field>)>, Error> {
     let store = keys.store(key, Mode::Look);
     let now_us = store.now_us();
-    let (kind, mut fields, ban) = match keys.kind(key)? {
-        None => return Ok(None),
-        Some(KeyKind::Bucket) => {
-            let read = store.bucket().read().map_err(Into::into)?;
-            let Some(stored) = read else { return Ok(None) };
+    let mut window = store.window();
+    let (kind, mut fields, ban) = match window.read(None).map_err(Into::into) {
+        Ok(()) => {
+            let ban = window.ban();
+            if window.events().is_empty() && window.reservations().is_empty() && ban.is_none() {
+                return Ok(None);
+            }
+            ("window", window_fields(&mut window, now_us).map_err(Into::into)?, ban)
+        }
+        Err(Error::NotZset) => {
+            let read = store.bucket().read().map_err(Into::into).map_err(|error| match error {
+                Error::NotString => Error::NotLimit,
+                error => error,
+            });
+            let Some(stored) = read? else { return Ok(None) };
             let full_in_us = stored.full_at_us().saturating_sub(now_us);
             let fields = vec![
                 ("full_in", Some(full_in_us.div_ceil(1_000))),
@@ -58,12 +68,7 @@ fn read<K: Keyspace>(keys: &K, key: K::Key) -> Result<Option<(&'static str, Vec<
             ];
             ("bucket", fields, stored.ban())
         }
-        Some(KeyKind::Window) => {
-            let mut window = store.window();
-            window.read(None).map_err(Into::into)?;
-            let fields = window_fields(&mut window, now_us).map_err(Into::into)?;
-            ("window", fields, window.ban())
-        }
+        Err(error) => return Err(error),
     };
     fields.push(("ban", Some(BanNow::at(ban, now_us).left_us().div_ceil(1_000))));
     Ok(Some((kind, fields)))

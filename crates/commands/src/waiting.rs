@@ -20,8 +20,8 @@ pub trait WaitingServer: Keyspace {
     /// Counts a wait on the key that ended with a grant or without one.
     fn count_wait(&self, key: Self::Key, granted: bool);
 
-    /// Ends a wait with this reply, and removes the call from its line.
-    fn end(
+    /// Removes a call from its line, and passes it the reply that ends its wait.
+    fn deliver(
         &self,
         ticket: Ticket,
         key: Self::Key,
@@ -56,7 +56,7 @@ pub fn try_head<S: WaitingServer>(
             if let Ok(decision) = &result {
                 server.count_wait(key, decision.allowed());
             }
-            server.end(ticket, key, request, result);
+            server.deliver(ticket, key, request, result);
         }
     }
     true

@@ -15,7 +15,6 @@ use engine::heavy::HeavyRow;
 use engine::memory::MemoryKey;
 use engine::reservation::{spelled_id, Id};
 use engine::settle::SettleOutcome;
-use engine::store::KeyKind;
 use engine::{DbKey, Mode};
 use std::cell::Cell;
 use std::ops::Range;
@@ -107,10 +106,6 @@ impl<'a> Keyspace for &'a MemoryServer {
         let mut random = [0; 16];
         (self.random.borrow_mut())(&mut random);
         Id::from(&spelled_id(random)[..])
-    }
-
-    fn kind(&self, key: KeyMoment<'a>) -> Result<Option<KeyKind>, Error> {
-        Ok(self.keys.kind(key.name, key.now_us))
     }
 
     fn expires_at_ms(&self, key: KeyMoment<'a>) -> Option<u64> {

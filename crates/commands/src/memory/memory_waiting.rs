@@ -163,7 +163,7 @@ impl MemoryServer {
                 }
                 Some(LineStep::Dismiss { ticket, call }) => {
                     let denied = deny(&self, key, &call, Mode::Final);
-                    (&self).end(ticket, key, &call, denied);
+                    (&self).deliver(ticket, key, &call, denied);
                 }
             }
             any = true;
@@ -224,7 +224,7 @@ impl<'a> WaitingServer for &'a MemoryServer {
 
     fn count_wait(&self, _key: KeyMoment<'a>, _granted: bool) {}
 
-    fn end(
+    fn deliver(
         &self,
         ticket: Ticket,
         key: KeyMoment<'a>,
