@@ -1,6 +1,7 @@
 //! Reading the entries of a key's sorted set. The events follow the reservations, newest first.
 
-use crate::redis::key::{Element, ReadKey, Scores};
+use super::OpenKey;
+use crate::redis::key::{Element, Scores};
 use crate::redis::text::OwnedString;
 use commands::error::Error;
 use engine::ban::{Ban, BAN_PREFIX};
@@ -21,39 +22,33 @@ const EVENTS: Scores = Scores { from: f64::MIN, to: f64::INFINITY };
 /// All scores above those of events. An element with such a score is not ours.
 pub const FOREIGN: Scores = Scores { from: f64::from_bits(1), to: f64::INFINITY };
 
-/// A summary of a key's events, which is known before they are read.
-#[derive(Clone, Copy, Default)]
-pub struct EventSummary {
+/// The entries of events in an open key.
+pub struct ServerEntries<'c> {
+    pub(super) key: OpenKey<'c>,
     /// The newest entry, if it has been read.
     pub newest: Option<Entry>,
     /// The number of entries.
     pub len: usize,
 }
 
-/// Reads the entries of events in an open key.
-pub struct EntryReader<'k, 'c> {
-    pub key: &'k mut ReadKey<'c>,
-    pub summary: &'k EventSummary,
-}
-
-impl Entries for EntryReader<'_, '_> {
+impl Entries for ServerEntries<'_> {
     type Error = Error;
 
     fn len(&self) -> usize {
-        self.summary.len
+        self.len
     }
 
     fn newest(&mut self, until_us: Option<u64>) -> Result<Option<Entry>, Error> {
-        if until_us.is_none() && self.summary.newest.is_some() {
-            return Ok(self.summary.newest);
+        if until_us.is_none() && self.newest.is_some() {
+            return Ok(self.newest);
         }
         let from = until_us.map_or(EVENTS.from, score);
-        self.key.lowest(Scores { from, ..EVENTS }).as_ref().map(decode_entry).transpose()
+        self.key.reader().lowest(Scores { from, ..EVENTS }).as_ref().map(decode_entry).transpose()
     }
 
     fn oldest(&mut self, after_us: Option<u64>) -> Result<Option<Entry>, Error> {
         let Some(scores) = after(after_us) else { return Ok(None) };
-        self.key.highest(scores).as_ref().map(decode_entry).transpose()
+        self.key.reader().highest(scores).as_ref().map(decode_entry).transpose()
     }
 
     fn scan(
@@ -64,7 +59,7 @@ impl Entries for EntryReader<'_, '_> {
     ) -> Result<(), Error> {
         let Some(scores) = after(after_us) else { return Ok(()) };
         let from = until_us.map_or(scores.from, score);
-        for element in self.key.descending(Scores { from, ..scores }) {
+        for element in self.key.reader().descending(Scores { from, ..scores }) {
             if !visit(decode_entry(&element)?) {
                 break;
             }

@@ -8,7 +8,7 @@
 //! Nothing is written until everything that the call reads or removes has been checked to be ours.
 
 use super::entries::{
-    decode_ban, decode_entry, decode_reservation, EntryReader, EventSummary, ALL, FOREIGN, RESERVED,
+    decode_ban, decode_entry, decode_reservation, ServerEntries, ALL, FOREIGN, RESERVED,
 };
 use super::{indexes, KeyContext, OpenKey, ServerKey};
 use crate::environment::ZONES;
@@ -27,13 +27,13 @@ use engine::window::EventEdit;
 /// A sorted set of events and reservations, for one call.
 pub struct ServerWindow<'k, 'c> {
     at: ServerKey<'k, 'c>,
-    key: OpenKey<'c>,
+    /// The open key, and its events.
+    events: ServerEntries<'c>,
     /// The key, if this call has emptied it. Then nothing is read, as it counts as empty.
     emptied: Option<Box<EmptiedKey<'c>>>,
     held: Held,
     /// The number of elements in the set, once the key was read or written.
     elements: usize,
-    events: EventSummary,
 }
 
 impl<'k, 'c> ServerWindow<'k, 'c> {
@@ -41,29 +41,25 @@ impl<'k, 'c> ServerWindow<'k, 'c> {
     pub fn new(at: ServerKey<'k, 'c>) -> ServerWindow<'k, 'c> {
         ServerWindow {
             at,
-            key: OpenKey::closed(at.key_ctx),
+            events: ServerEntries { key: OpenKey::closed(at.key_ctx), newest: None, len: 0 },
             emptied: at.keys.emptied.take().map(Box::new),
             held: Held::default(),
             elements: 0,
-            events: EventSummary::default(),
         }
     }
 }
 
 impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
     type Error = Error;
-    type Events<'k>
-        = EntryReader<'k, 'c>
-    where
-        Self: 'k;
+    type Events = ServerEntries<'c>;
 
     fn read(&mut self, id: Option<&[u8]>) -> Result<(), Error> {
         if self.emptied.is_some() {
             return Ok(());
         }
         let ServerKey { key_ctx, mode, .. } = self.at;
-        self.key = OpenKey::new(key_ctx, mode)?;
-        let reader = self.key.reader();
+        self.events.key = OpenKey::new(key_ctx, mode)?;
+        let reader = self.events.key.reader();
         if let KeyValue::String(_) | KeyValue::Other = reader.value() {
             // The server does not notify us of every value that replaces a set.
             indexes::forget(key_ctx.ctx.db(), key_ctx.name.as_bytes());
@@ -82,7 +78,7 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
         self.events.len = self.elements.saturating_sub(reserved);
         // Unless an index was found, the newest entry has been read and is ours.
         let read = usize::from(self.events.newest.is_some());
-        match self.events.len > read && self.key.reader().lowest(FOREIGN).is_some() {
+        match self.events.len > read && self.events.key.reader().lowest(FOREIGN).is_some() {
             true => Err(Error::NotEntry),
             false => Ok(()),
         }
@@ -96,15 +92,15 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
         &mut self.held
     }
 
-    fn split(&mut self) -> (EntryReader<'_, 'c>, &Held) {
-        (EntryReader { key: self.key.reader(), summary: &self.events }, &self.held)
+    fn split(&mut self) -> (&mut ServerEntries<'c>, &Held) {
+        (&mut self.events, &self.held)
     }
 
     fn write(&mut self, edit: WindowEdit) -> usize {
         let ServerKey { keys, key_ctx, .. } = self.at;
         let (key, mut remove) = match &mut self.emptied {
             Some(emptied) => emptied.take(),
-            None => (self.key.take(key_ctx), Vec::new()),
+            None => (self.events.key.take(key_ctx), Vec::new()),
         };
         let (mut settled_len, mut settled_us) = (0_usize, None);
         let Some(mut key) = key else { return 0 };
@@ -188,7 +184,7 @@ impl ServerWindow<'_, '_> {
     /// need to look at it anyway.
     fn read_elements(&mut self, id: Option<&[u8]>) -> Result<(), Error> {
         let ServerKey { keys, key_ctx, .. } = self.at;
-        let reader = self.key.reader();
+        let reader = self.events.key.reader();
         if let Some(budget) = &keys.budget {
             budget.check(reader)?;
         }

@@ -79,7 +79,7 @@ fn window_fields<K: WindowKey>(window: &mut K, now_us: u64) -> Result<Vec<Field>
     let number = |len: usize| Some(u64::try_from(len).unwrap_or(u64::MAX));
     let (mut counted, mut denied) = (0_u64, 0_u64);
     let (mut oldest_us, mut newest_us) = (None, None);
-    let (mut events, reservations) = window.split();
+    let (events, reservations) = window.split();
     events.scan(None, None, |event| {
         counted = counted.saturating_add(event.weight);
         if event.denied {

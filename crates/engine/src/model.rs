@@ -261,10 +261,7 @@ impl BucketKey for NoBucket {
 
 impl WindowKey for ModelWindow<'_> {
     type Error = Refusal;
-    type Events<'k>
-        = &'k mut Zset
-    where
-        Self: 'k;
+    type Events = Zset;
 
     fn read(&mut self, _id: Option<&[u8]>) -> Result<(), Refusal> {
         Ok(())

@@ -43,11 +43,11 @@ pub fn apply<S: Store>(
     }
     let rule_now = store.rule_now(&rule).ok_or(Refusal::Clock)?;
     let max_entries = rule_now.entries_of_rule().unwrap_or(max_entries);
-    let mut count = WindowCount::read(&mut key.events(), rule_now.with_entries(max_entries))?;
+    let mut count = WindowCount::read(key.events(), rule_now.with_entries(max_entries))?;
     // The limit is not known here, so the event is counted as within it. Few events lie beyond the limit, as they were
     // reserved.
     let event = EventChange::Record { weight: quantity, denied: false, limit: u64::MAX };
-    let events = count.plan(&mut key.events(), event, store.max_healed())?;
+    let events = count.plan(key.events(), event, store.max_healed())?;
     key.write(settling(&[id.as_bytes()], &events, Some(count.expiry())));
     Ok(SettleOutcome::Counted)
 }
@@ -117,7 +117,7 @@ pub fn renew<S: Store>(store: S, id: &Id, lease_ms: Option<u64>) -> Result<bool,
     }
     let new = Reservation { lease_ms, lease_end_us, gone_us, ..old };
     let rule_now = store.rule_now(&rule).ok_or(Refusal::Clock)?;
-    let count = WindowCount::read(&mut key.events(), rule_now)?;
+    let count = WindowCount::read(key.events(), rule_now)?;
     let mut expiry = count.expiry();
     if count.has_future() {
         // A renewal leaves events from the future where they are, so the key must live as long as they may count.

@@ -169,45 +169,18 @@ pub trait Entries {
     ) -> Result<(), Self::Error>;
 }
 
-impl<E: Entries> Entries for &mut E {
-    type Error = E::Error;
-
-    fn len(&self) -> usize {
-        (**self).len()
-    }
-
-    fn newest(&mut self, until_us: Option<u64>) -> Result<Option<Entry>, Self::Error> {
-        (**self).newest(until_us)
-    }
-
-    fn oldest(&mut self, after_us: Option<u64>) -> Result<Option<Entry>, Self::Error> {
-        (**self).oldest(after_us)
-    }
-
-    fn scan(
-        &mut self,
-        after_us: Option<u64>,
-        until_us: Option<u64>,
-        visit: impl FnMut(Entry) -> bool,
-    ) -> Result<(), Self::Error> {
-        (**self).scan(after_us, until_us, visit)
-    }
-}
-
 /// A key that holds events and reservations, or nothing.
 pub trait WindowKey {
     /// The error of reading.
     type Error: From<Refusal>;
     /// The entries of its events.
-    type Events<'k>: Entries<Error = Self::Error>
-    where
-        Self: 'k;
+    type Events: Entries<Error = Self::Error>;
 
     /// Opens the key, reads its reservations, and notes whether `id` is held. Refuses a key that the module did not write.
     fn read(&mut self, id: Option<&[u8]>) -> Result<(), Self::Error>;
 
     /// Returns its events.
-    fn events(&mut self) -> Self::Events<'_> {
+    fn events(&mut self) -> &mut Self::Events {
         self.split().0
     }
 
@@ -218,7 +191,7 @@ pub trait WindowKey {
     fn reservations_mut(&mut self) -> &mut Held;
 
     /// Returns its events and its reservations.
-    fn split(&mut self) -> (Self::Events<'_>, &Held);
+    fn split(&mut self) -> (&mut Self::Events, &Held);
 
     /// Returns the stored ban, or the mark that a past one left.
     fn ban(&self) -> Option<Ban> {

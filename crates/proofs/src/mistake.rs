@@ -148,10 +148,7 @@ impl<K: BucketKey> BucketKey for FaultyKey<K> {
 
 impl<K: WindowKey> WindowKey for FaultyKey<K> {
     type Error = K::Error;
-    type Events<'k>
-        = K::Events<'k>
-    where
-        Self: 'k;
+    type Events = K::Events;
 
     fn read(&mut self, id: Option<&[u8]>) -> Result<(), K::Error> {
         self.inner.read(id)
@@ -173,7 +170,7 @@ impl<K: WindowKey> WindowKey for FaultyKey<K> {
         }
     }
 
-    fn split(&mut self) -> (K::Events<'_>, &Held) {
+    fn split(&mut self) -> (&mut K::Events, &Held) {
         self.inner.split()
     }
 

@@ -83,8 +83,8 @@ impl<'r, S: Store> WindowCall<'r, S> {
             UntimedVerdict::Wanting { need, obstacle } => {
                 let obstacle =
                     if self.reservation.is_some() { obstacle } else { Obstacle::Counted };
-                let (mut events, reservations) = self.key.split();
-                let freed_us = freed_at_us(&mut events, &self.count, reservations, need)?;
+                let (events, reservations) = self.key.split();
+                let freed_us = freed_at_us(events, &self.count, reservations, need)?;
                 let now_us = self.count.rule_now().now_us();
                 let wait_us = freed_us.map_or(0, |then_us| then_us.saturating_sub(now_us)).max(1);
                 let verdict = Verdict::Denied { wait_us, obstacle };
@@ -165,7 +165,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
         change: EventChange,
         ban: BanEdit,
     ) -> Result<&mut WindowPlan, S::Error> {
-        let events = self.count.plan(&mut self.key.events(), change, self.store.max_healed())?;
+        let events = self.count.plan(self.key.events(), change, self.store.max_healed())?;
         Ok(self.planned.insert(WindowPlan { events, reservation: None, ban, gives_back: false }))
     }
 
@@ -212,7 +212,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
             return Ok(());
         }
         let events = EventChange::Uncount { quantity };
-        let events = self.count.plan(&mut self.key.events(), events, self.store.max_healed())?;
+        let events = self.count.plan(self.key.events(), events, self.store.max_healed())?;
         // The key may be as good as new only now.
         let ban = self.ban_edit_of_grant();
         self.planned = Some(WindowPlan { events, reservation: None, ban, gives_back: true });
@@ -232,7 +232,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
         if let Some(ban) = self.key.ban() {
             self.ban = BanNow::at(Some(ban), rule_now.now_us());
         }
-        self.count = WindowCount::read(&mut self.key.events(), rule_now)?;
+        self.count = WindowCount::read(self.key.events(), rule_now)?;
         if self.ban.ban_or_mark().is_some() && self.is_as_new() {
             self.ban.end_mark();
         }
@@ -257,7 +257,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
             UntimedVerdict::Allowed(_) => Ok(Some(self.open_at_us())),
             UntimedVerdict::Wanting { need, .. } => {
                 let held = SortedHolds::default();
-                let freed_us = freed_at_us(&mut self.key.events(), &self.count, &held, need)?;
+                let freed_us = freed_at_us(self.key.events(), &self.count, &held, need)?;
                 Ok(freed_us.map(|freed_us| freed_us.max(self.open_at_us())))
             }
         }

@@ -53,10 +53,7 @@ impl<'m> MemoryWindow<'m> {
 
 impl WindowKey for MemoryWindow<'_> {
     type Error = Refusal;
-    type Events<'k>
-        = &'k mut Zset
-    where
-        Self: 'k;
+    type Events = Zset;
 
     fn read(&mut self, id: Option<&[u8]>) -> Result<(), Refusal> {
         let MemoryKey { memory, name, now_us } = self.key;
