@@ -22,7 +22,7 @@ use foldhash::quality::RandomState;
 use hashbrown::HashTable;
 use std::collections::BTreeMap;
 use std::hash::BuildHasher;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The maximum number of reservations in a small index. Reading that many takes about 50 microseconds. A larger index takes
 /// more than 20 kB, so no caller can create many of them without as much memory in the keyspace.
@@ -66,24 +66,21 @@ struct Indexes {
     small_reservations: usize,
     max_in_small: usize,
     bytes: usize,
+    /// The index of a value that has left its name, and the length of its set. RENAME and MOVE notify us of both names, one
+    /// right after the other. Anything that happens between the two drops the index.
+    leaving: Option<(Box<Index>, usize)>,
 }
 
 static INDEXES: UnderLock<Indexes> = UnderLock::new(|| Indexes::new(MAX_IN_SMALL));
 
-/// The number of indexes. While it is 0, a command only reads this.
+/// The number of indexes, with one that has left its name. While it is 0, a command only reads this.
 static NUMBER: AtomicUsize = AtomicUsize::new(0);
-
-/// The index of a value that has left its name, and the length of its set. RENAME and MOVE notify us of both names, one
-/// right after the other. Anything that happens between the two drops the index.
-static LEAVING: UnderLock<Option<(Box<Index>, usize)>> = UnderLock::new(|| None);
-
-/// True while [`LEAVING`] holds an index. Each call that writes asks for that.
-static IS_LEAVING: AtomicBool = AtomicBool::new(false);
 
 fn indexes<T>(body: impl FnOnce(&mut Indexes) -> T) -> T {
     INDEXES.with(|indexes| {
         let result = body(indexes);
-        NUMBER.store(indexes.entries.len(), Ordering::Relaxed);
+        let leaving = usize::from(indexes.leaving.is_some());
+        NUMBER.store(indexes.entries.len().saturating_add(leaving), Ordering::Relaxed);
         result
     })
 }
@@ -126,37 +123,38 @@ pub fn forget(db: i32, key: &[u8]) {
 }
 
 /// Takes out the index of a value that leaves this key for another name or database, where [`move_here`] puts it back.
-pub fn move_away(db: i32, key: &[u8]) {
+fn move_away(db: i32, key: &[u8]) {
     if !is_empty() {
-        let entry = indexes(|indexes| indexes.remove(db, key));
-        let leaving = entry.and_then(|entry| Some((entry.index?, entry.len)));
-        IS_LEAVING.store(leaving.is_some(), Ordering::Relaxed);
-        drop(LEAVING.replace(leaving));
+        indexes(|indexes| {
+            let entry = indexes.remove(db, key);
+            indexes.leaving = entry.and_then(|entry| Some((entry.index?, entry.len)));
+        });
     }
 }
 
 /// Gives a key the index of the value that has just moved there. Returns false if the value had no index.
-pub fn move_here(db: i32, key: &[u8]) -> bool {
+fn move_here(db: i32, key: &[u8]) -> bool {
     forget(db, key);
-    if !IS_LEAVING.swap(false, Ordering::Relaxed) {
+    if is_empty() {
         return false;
     }
-    let Some((index, len)) = LEAVING.replace(None) else { return false };
-    indexes(|indexes| indexes.put(db, key, index, len, true));
-    true
+    indexes(|indexes| {
+        let Some((index, len)) = indexes.leaving.take() else { return false };
+        indexes.put(db, key, index, len, true);
+        true
+    })
 }
 
 /// Drops the index of a value that has left its name and has not arrived elsewhere, because something else happened that may
 /// have changed the value.
 pub fn drop_leaving() {
-    if IS_LEAVING.swap(false, Ordering::Relaxed) {
-        drop(LEAVING.replace(None));
+    if !is_empty() {
+        indexes(|indexes| indexes.leaving = None);
     }
 }
 
 /// Drops all indexes.
 pub fn drop_all() {
-    drop_leaving();
     INDEXES.reset();
     NUMBER.store(0, Ordering::Relaxed);
 }
@@ -172,6 +170,7 @@ impl Indexes {
             small_reservations: 0,
             max_in_small,
             bytes: 0,
+            leaving: None,
         }
     }
 
