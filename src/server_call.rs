@@ -66,15 +66,16 @@ impl<'a> KeyLines<'a> for Call<'a> {
     }
 
     fn is_barred(&self, key: KeyContext<'a>, leave: u64) -> bool {
-        blocking::is_barred(key, leave)
+        blocking::ask(|lines| lines.is_barred(key.db_key(), leave))
     }
 
     fn id_waits(&self, key: KeyContext<'a>, id: &[u8]) -> bool {
-        blocking::id_waits(key, id)
+        blocking::ask(|lines| lines.id_waits(key.db_key(), id))
     }
 
     fn waiting_on(&self, key: KeyContext<'a>) -> u64 {
-        blocking::waiting_on(key)
+        let waiting = blocking::ask(|lines| lines.waiting_on(key.db_key()));
+        u64::try_from(waiting).unwrap_or(u64::MAX)
     }
 
     fn may_block(&self) -> bool {

@@ -7,7 +7,6 @@ use crate::redis::context::ClientId;
 use crate::redis::event_loop::turn;
 use crate::redis::timer::{start_timer, stop_timer};
 use crate::redis::under_lock::UnderLock;
-use crate::state::KeyContext;
 use commands::error::Error;
 use engine::line::{self, Cause, Timer};
 use engine::{Decision, Request};
@@ -108,31 +107,11 @@ fn is_empty() -> bool {
 }
 
 /// Asks the lines a question. The answer is the default while there are no lines.
-fn ask<T: Default>(question: impl FnOnce(&ServerLines) -> T) -> T {
+pub fn ask<T: Default>(question: impl FnOnce(&ServerLines) -> T) -> T {
     if is_empty() {
         return T::default();
     }
     look(question)
-}
-
-/// Returns whether a call waits on the key.
-pub fn has_waiter(key_ctx: KeyContext) -> bool {
-    ask(|lines| lines.has_waiter(key_ctx.db_key()))
-}
-
-/// Returns whether a call that arrives at the key now with this LEAVE is barred: a waiter comes first.
-pub fn is_barred(key_ctx: KeyContext, leave: u64) -> bool {
-    ask(|lines| lines.is_barred(key_ctx.db_key(), leave))
-}
-
-/// Returns whether a call that waits on the key will use this id for its reservation.
-pub fn id_waits(key_ctx: KeyContext, id: &[u8]) -> bool {
-    ask(|lines| lines.id_waits(key_ctx.db_key(), id))
-}
-
-/// Returns how many calls wait on the key.
-pub fn waiting_on(key_ctx: KeyContext) -> u64 {
-    u64::try_from(ask(|lines| lines.waiting_on(key_ctx.db_key()))).unwrap_or(u64::MAX)
 }
 
 /// Returns how many calls wait.

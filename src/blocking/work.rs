@@ -5,9 +5,7 @@
 //! every [`engine::line::POLL_US`], because the server does not notify us of other changes to the key. A grant is written by
 //! the command or timer that tries the head, and then the client is unblocked.
 
-use super::lines::{
-    change, has_waiter, look, PendingWrite, ServerLineTypes, TimedReply, WorkGuard,
-};
+use super::lines::{ask, change, look, PendingWrite, ServerLineTypes, TimedReply, WorkGuard};
 use crate::redis::acceptance::{
     accepts_write_in_command, accepts_write_to, accepts_writes, Acceptance,
 };
@@ -30,7 +28,7 @@ const STEPS_IN_A_ROW: usize = 8;
 /// the rest. Called before a command takes, and after a command that may have given something back. `keys` are those of the
 /// command, so that the head finds the key as the command left it.
 pub fn wake<'c>(keys: &ServerKeys<'c>, key_ctx: KeyContext<'c>) {
-    if has_waiter(key_ctx) {
+    if ask(|lines| lines.has_waiter(key_ctx.db_key())) {
         wake_line(keys, key_ctx);
     }
 }

@@ -29,7 +29,6 @@ static HANDLERS: Handlers = Handlers {
 static MODULE: Module = Module {
     name: c"ratelimit",
     version: build::NUMBER,
-    panic_line: c"redis-ratelimit: internal error, please report it",
     taken_line:
         c"redis-ratelimit: a module with the name ratelimit is loaded already: keep one loadmodule line, or send MODULE UNLOAD ratelimit first",
     load: |ctx, arguments, missing| {

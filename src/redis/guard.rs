@@ -5,22 +5,16 @@ use super::context::Context;
 use std::ffi::CStr;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::ptr::null_mut;
-use std::sync::OnceLock;
 
-static PANIC_LINE: OnceLock<&'static CStr> = OnceLock::new();
-
-/// Sets the line that is logged when [`guard`] catches a panic.
-pub(super) fn set_panic_line(line: &'static CStr) {
-    // Set only once.
-    let _ = PANIC_LINE.set(line);
-}
+/// The line that is logged when [`guard`] catches a panic.
+const PANIC_LINE: &CStr = c"redis-ratelimit: internal error, please report it";
 
 /// Runs `body` for an `extern "C"` function that the server called. Returns `None` if it panics: the panic is logged and
 /// does not unwind into C.
 pub(super) fn guard<T>(ctx: Option<Context>, body: impl FnOnce() -> T) -> Option<T> {
     let result = catch_unwind(AssertUnwindSafe(body)).ok();
     if result.is_none() {
-        log(ctx, c"warning", PANIC_LINE.get().copied().unwrap_or(c"a module panicked"));
+        log(ctx, c"warning", PANIC_LINE);
     }
     result
 }

@@ -3,7 +3,7 @@
 use super::api::{api, missing, valkey_function, RawContext, RawString, ERR, OK};
 use super::call::arguments;
 use super::context::Context;
-use super::guard::{guard, log, set_panic_line};
+use super::guard::{guard, log};
 use super::text::bytes_of;
 use super::under_lock;
 use redis_module::raw;
@@ -16,8 +16,6 @@ pub struct Module {
     pub name: &'static CStr,
     /// The version in MODULE LIST.
     pub version: c_int,
-    /// The line that is logged when the module panics.
-    pub panic_line: &'static CStr,
     /// The line that is logged when the server already has a module with this name.
     pub taken_line: &'static CStr,
     /// Registers everything with the server, or logs why that failed and returns false. The arguments are those of MODULE
@@ -83,7 +81,6 @@ pub unsafe fn on_load(
         return ERR;
     }
 
-    set_panic_line(module.panic_line);
     // SAFETY: the context and the `argc` arguments are live until we return.
     let (ctx, arguments) = unsafe { (Context::new(ctx), arguments(argv, argc)) };
     let Some(ctx) = ctx else { return ERR };
