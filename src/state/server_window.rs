@@ -102,29 +102,12 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
             Some(emptied) => emptied.take(),
             None => (self.events.key.take(key_ctx), Vec::new()),
         };
-        let (mut settled_len, mut settled_us) = (0_usize, None);
         let Some(mut key) = key else { return 0 };
         let events = edit.events;
         // This comes before cleaning up, so that a settled reservation is not rewritten.
-        if !edit.settled.is_empty() {
-            let settled = &mut |settled: &ReservationRef| {
-                settled_len = settled_len.saturating_add(1);
-                settled_us = settled_us.max(Some(settled.gone_us));
-                remove.push(OwnedString::new(settled.member().as_bytes()));
-            };
-            ZONES.with(|zones| self.held.settle(edit.settled, zones, settled));
-        }
+        let (settled, settled_us) = self.settle(edit.settled, &mut remove);
         if edit.clean && !self.held.is_empty() {
-            let mut add = Vec::new();
-            let cleaned = &mut |old: &ReservationMember, new: Option<&ReservationMember>| {
-                remove.push(OwnedString::new(old.as_bytes()));
-                match new {
-                    Some(new) => add.push(*new),
-                    None => stats::LAPSED.add(1),
-                }
-            };
-            ZONES.with(|zones| self.held.clean(zones, cleaned));
-            add.iter().for_each(|member| key.add(RESERVED, member.as_bytes()));
+            self.clean(&mut key, &mut remove);
         }
         let ban = self.write_ban(&mut key, edit.ban, &mut remove);
         collect_removed(&mut key, events, &mut remove);
@@ -149,11 +132,11 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
             }
             (one, other) => remove.extend([one, other].into_iter().flatten()),
         }
-        if settled_len > 0 && remove.len() == key.len() {
-            // Nothing else is in the key.
+        if settled > 0 && remove.len() == key.len() {
+            // The key holds nothing else.
             self.elements = 0;
             keys.emptied.set(Some(EmptiedKey { key: Some(key), released: remove }));
-            return settled_len;
+            return settled;
         }
         if !remove.is_empty() {
             key.remove(&remove);
@@ -175,13 +158,13 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
             let KeyContext { ctx, name, .. } = key_ctx;
             remove_highest(ctx, name, events.dropped);
         }
-        settled_len
+        settled
     }
 }
 
 impl ServerWindow<'_, '_> {
-    /// Reads the reservations from the set, within the budget of the call if it has one, and the newest event if there is a
-    /// need to look at it anyway.
+    /// Reads the reservations from the set, within the budget of the call if it has one, and the newest event, with which
+    /// they end.
     fn read_elements(&mut self, id: Option<&[u8]>) -> Result<(), Error> {
         let ServerKey { keys, key_ctx, .. } = self.at;
         let reader = self.events.key.reader();
@@ -212,6 +195,35 @@ impl ServerWindow<'_, '_> {
             Some(Err(error)) => return Err(error),
         }
         Ok(())
+    }
+
+    /// Takes out the live reservations with these ids, and adds their members to `remove`. Returns how many there were, and
+    /// until when the last of them would have held.
+    fn settle(&mut self, ids: &[&[u8]], remove: &mut Vec<OwnedString>) -> (usize, Option<u64>) {
+        let (mut number, mut until_us) = (0_usize, None);
+        if !ids.is_empty() {
+            let settled = &mut |settled: &ReservationRef| {
+                number = number.saturating_add(1);
+                until_us = until_us.max(Some(settled.gone_us));
+                remove.push(OwnedString::new(settled.member().as_bytes()));
+            };
+            ZONES.with(|zones| self.held.settle(ids, zones, settled));
+        }
+        (number, until_us)
+    }
+
+    /// Drops reservations that are gone, and rewrites those from the future. Adds the old members to `remove`.
+    fn clean(&mut self, key: &mut WriteKey, remove: &mut Vec<OwnedString>) {
+        let mut add = Vec::new();
+        let cleaned = &mut |old: &ReservationMember, new: Option<&ReservationMember>| {
+            remove.push(OwnedString::new(old.as_bytes()));
+            match new {
+                Some(new) => add.push(*new),
+                None => stats::LAPSED.add(1),
+            }
+        };
+        ZONES.with(|zones| self.held.clean(zones, cleaned));
+        add.iter().for_each(|member| key.add(RESERVED, member.as_bytes()));
     }
 
     /// Writes the new ban, adds the member of the old one to `remove`, and returns the ban that is in force then.

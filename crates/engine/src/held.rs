@@ -117,7 +117,7 @@ pub trait Reservations: Holds {
     fn set_ban(&mut self, ban: Option<Ban>);
 }
 
-/// The reservations of a key at one moment, for one call.
+/// The reservations of a key at one moment, for one call, in one of two forms that answer alike.
 #[derive(Debug)]
 pub enum Held {
     /// Few, which were read for this call.
@@ -126,11 +126,12 @@ pub enum Held {
     Index(HeldIndex),
 }
 
-/// A key with at least this many reservations has an index.
+/// A key with at least this many reservations has an index. Up to then it is faster to read them in each call.
 pub const INDEX_FROM: usize = 8;
 
 impl Held {
-    /// Creates the view of all reservations of a key, which are in the order of their members, and notes whether `id` is held.
+    /// Returns the reservations of a key as they are seen at `now_us`, and notes whether `id` is held. `all` has each of them,
+    /// in the order of their members.
     pub fn at(
         all: Vec<OwnedReservation>,
         ban: Option<Ban>,

@@ -19,7 +19,7 @@ pub struct HeldList {
     ban: Option<Ban>,
     /// The reservations that were read, as they are stored, by the length of their id and then by the id.
     all: Vec<OwnedReservation>,
-    /// What the live ones hold, as it is seen now.
+    /// What the live ones hold as they are seen now.
     holds: SortedHolds,
     has_id: bool,
     /// The time at which the last reservation that this call added stops holding.
@@ -60,8 +60,8 @@ impl HeldList {
         self.holds = self.live().map(|one| Hold::of(&view.see(&one))).collect();
     }
 
-    /// Returns the position of the reservation `id`, if it is live. If another program wrote an id a second time, the first one
-    /// counts.
+    /// Returns the position of the reservation `id`, if it is live. If another program wrote an id a second time, the first
+    /// one counts.
     fn live_position(&self, id: &[u8]) -> Option<usize> {
         let at = self.all.partition_point(|one| {
             let other = one.id.as_bytes();
