@@ -50,13 +50,16 @@ pub fn decide<K: Keyspace>(
     barred: bool,
     mode: Mode,
 ) -> Result<Decision, Error> {
-    let mut part = Part::new(keys.store(key, mode), request, Place { barred, ..Place::default() });
-    let judged = judge(slice::from_mut(&mut part), mode).map_err(Into::into)?;
-    let mut plan = judged.plan(|| keys.new_id()).map_err(Into::into)?;
-    let decision = plan.decision();
-    plan.write();
-    // Closes the key before others are notified of a denial.
-    drop(part);
+    // The key is closed at the end of this block, before others are notified of a denial.
+    let decision = {
+        let place = Place { barred, ..Place::default() };
+        let mut part = Part::new(keys.store(key, mode), request, place);
+        let judged = judge(slice::from_mut(&mut part), mode).map_err(Into::into)?;
+        let mut plan = judged.plan(|| keys.new_id()).map_err(Into::into)?;
+        let decision = plan.decision();
+        plan.write();
+        decision
+    };
     let is_over = match mode {
         Mode::Try => decision.allowed(),
         Mode::Final => true,
