@@ -19,19 +19,11 @@ use crate::transport::{BoxFuture, Value};
 use crate::{AllReply, Error, Limiter, Reply};
 
 /// A call of [`Limiter::take`], which is sent when it is awaited.
-///
-/// ```
-/// use redis_ratelimit_client::{MemoryLimiter, Window};
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-/// let limiter = MemoryLimiter::new();
+#[doc = example!(limiter)]
 /// let window = Window::per("100/min")?;
 /// let call = limiter.take("user:1", &window).quantity(3).leave(20);
 /// assert_eq!(call.await?.remaining, 97);
-/// # Ok(())
-/// # }
-/// ```
+#[doc = example!(end)]
 #[derive(Clone, Debug)]
 #[must_use = "a call is sent when it is awaited"]
 pub struct TakeCall<'a, L> {
@@ -44,83 +36,50 @@ pub struct TakeCall<'a, L> {
 
 impl<L: Take> TakeCall<'_, L> {
     /// Sets how much to take; the default is 1. 0 only looks, and a negative quantity gives back what was taken.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// let tokens = Window::per("100/min")?;
     /// limiter.take("tokens", &tokens).quantity(30).await?;
     /// // Gives back what was not used.
     /// let reply = limiter.take("tokens", &tokens).quantity(-10).await?;
     /// assert_eq!(reply.remaining, 80);
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn quantity(mut self, quantity: i64) -> Self {
         self.quantity = quantity;
         self
     }
 
     option_methods! {
-        /// ```
-        /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-        /// # #[tokio::main(flavor = "current_thread")]
-        /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-        /// let limiter = MemoryLimiter::new();
+        #[doc = example!(limiter)]
         /// let window = Window::per("100/min")?;
         /// // Batch jobs leave 50 for users.
         /// assert!(limiter.take("api", &window).quantity(50).leave(50).await?.is_allowed());
         /// assert!(!limiter.take("api", &window).leave(50).await?.is_allowed());
         /// assert!(limiter.take("api", &window).await?.is_allowed());
-        /// # Ok(())
-        /// # }
-        /// ```
+        #[doc = example!(end)]
         leave,
-        /// ```
-        /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-        /// # #[tokio::main(flavor = "current_thread")]
-        /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-        /// let limiter = MemoryLimiter::new();
+        #[doc = example!(limiter)]
         /// let tokens = Window::per("100/min")?;
         /// let reply = limiter.take("tokens", &tokens).quantity(120).at_most().await?;
         /// assert_eq!(reply.granted, Some(100));
-        /// # Ok(())
-        /// # }
-        /// ```
+        #[doc = example!(end)]
         at_most,
-        /// ```
-        /// # use redis_ratelimit_client::{MemoryLimiter, Rate};
-        /// # use std::time::Duration;
-        /// # #[tokio::main(flavor = "current_thread")]
-        /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-        /// let limiter = MemoryLimiter::new();
+        #[doc = example!(limiter)]
         /// let rate = Rate::per("20/s")?.capacity(1)?;
         /// limiter.take("mail", &rate).await?;
         /// // Waits for 50 ms.
         /// let reply = limiter.take("mail", &rate).block(Duration::from_secs(5)).await?;
         /// assert!(reply.is_allowed());
-        /// # Ok(())
-        /// # }
-        /// ```
+        #[doc = example!(end)]
         block,
     }
 
     /// Counts the quantity even if there is not enough, for what was used and is known only afterwards. Later calls wait
     /// until it is repaid.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// let tokens = Window::per("100/min")?;
     /// assert!(limiter.take("tokens", &tokens).quantity(120).force().await?.is_allowed());
     /// assert!(!limiter.take("tokens", &tokens).await?.is_allowed());
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn force(mut self) -> Self {
         self.options.force = true;
         self
@@ -129,20 +88,12 @@ impl<L: Take> TakeCall<'_, L> {
 
 impl TakeCall<'_, Rate> {
     /// Takes now what is available within this time. The reply's `wait` says after which time to go on.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{MemoryLimiter, Rate};
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// let rate = Rate::per("1/min")?;
     /// limiter.take("crawl", &rate).await?;
     /// let turn = limiter.take("crawl", &rate).ahead(Duration::from_secs(300)).await?;
     /// assert!(turn.wait > Some(Duration::from_secs(30)));
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn ahead(mut self, longest: Duration) -> Self {
         self.options.ahead = Some(longest);
         self
@@ -151,20 +102,13 @@ impl TakeCall<'_, Rate> {
 
 impl TakeCall<'_, Window> {
     /// Counts the call also if it is denied, so that a client that does not pause stays out.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{KeyState, MemoryLimiter, Window};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// let login = Window::per("1/min")?;
     /// limiter.take("login", &login).await?;
     /// assert!(!limiter.take("login", &login).count_denied().await?.is_allowed());
     /// let state = limiter.info("login").await?.map(|info| info.state);
     /// assert!(matches!(state, Some(KeyState::Window { events: 2, denied: 1, .. })));
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn count_denied(mut self) -> Self {
         self.options.count_denied = true;
         self
@@ -190,20 +134,12 @@ impl<L: Take> IntoFuture for TakeCall<'_, L> {
 }
 
 /// A call of [`Limiter::look`], which is sent when it is awaited.
-///
-/// ```
-/// use redis_ratelimit_client::{MemoryLimiter, Window};
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-/// let limiter = MemoryLimiter::new();
+#[doc = example!(limiter)]
 /// let window = Window::per("100/min")?;
 /// assert!(limiter.look("user:1", &window).await?.is_allowed());
 /// // Nothing was taken.
 /// assert_eq!(limiter.look("user:1", &window).await?.remaining, 100);
-/// # Ok(())
-/// # }
-/// ```
+#[doc = example!(end)]
 #[derive(Clone, Debug)]
 #[must_use = "a call is sent when it is awaited"]
 pub struct LookCall<'a, L> {
@@ -217,54 +153,34 @@ pub struct LookCall<'a, L> {
 
 impl<L: Limit> LookCall<'_, L> {
     /// Sets how much would be taken; the default is 1.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// let window = Window::per("100/min")?;
     /// assert!(limiter.look("user:1", &window).quantity(100).await?.is_allowed());
     /// assert!(!limiter.look("user:1", &window).quantity(101).await?.is_allowed());
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn quantity(mut self, quantity: i64) -> Self {
         self.quantity = quantity;
         self
     }
 
     option_methods! {
-        /// ```
-        /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-        /// # #[tokio::main(flavor = "current_thread")]
-        /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-        /// let limiter = MemoryLimiter::new();
+        #[doc = example!(limiter)]
         /// let window = Window::per("100/min")?;
         /// assert!(!limiter.look("api", &window).quantity(60).leave(50).await?.is_allowed());
-        /// # Ok(())
-        /// # }
-        /// ```
+        #[doc = example!(end)]
         leave,
     }
 }
 
 impl LookCall<'_, Window> {
     /// Asks what a reservation would return, instead of a call that takes.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{Decision, MemoryLimiter, Window};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// let window = Window::per("1/min")?;
     /// let reservation = limiter.acquire("user:1", &window).await?;
     /// // Others may give back what they hold.
     /// let reply = limiter.look("user:1", &window).reserving().await?;
     /// assert_eq!(reply.decision, Decision::Held);
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn reserving(mut self) -> Self {
         self.reserves = true;
         self
@@ -297,21 +213,12 @@ impl<L: Limit> IntoFuture for LookCall<'_, L> {
 }
 
 /// The future reply to a [`TakeCall`] or [`LookCall`].
-///
-/// ```
-/// use redis_ratelimit_client::{Answer, MemoryLimiter, Window};
-/// use std::future::IntoFuture;
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-/// let limiter = MemoryLimiter::new();
+#[doc = example!(limiter)]
 /// // It borrows nothing, unlike the call.
 /// let answer: Answer = limiter.take("user:1", &Window::per("5/min")?).into_future();
 /// let reply = tokio::spawn(answer).await.expect("the task does not panic")?;
 /// assert_eq!(reply.remaining, 4);
-/// # Ok(())
-/// # }
-/// ```
+#[doc = example!(end)]
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct Answer(AnswerState);
 
@@ -413,19 +320,11 @@ impl ServerAnswer {
 }
 
 /// A call of [`Limiter::acquire`], which is sent when it is awaited.
-///
-/// ```
-/// use redis_ratelimit_client::{MemoryLimiter, Window};
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-/// let limiter = MemoryLimiter::new();
+#[doc = example!(limiter)]
 /// let tokens = Window::per("100000/min")?;
 /// let reservation = limiter.acquire("tokens", &tokens).quantity(4000).leave(2000).await?;
 /// assert_eq!(reservation.reply().remaining, 96_000);
-/// # Ok(())
-/// # }
-/// ```
+#[doc = example!(end)]
 #[derive(Clone, Debug)]
 #[must_use = "a call is sent when it is awaited"]
 pub struct AcquireCall<'a, L> {
@@ -439,127 +338,72 @@ pub struct AcquireCall<'a, L> {
 
 impl<L: Reserve> AcquireCall<'_, L> {
     /// Sets how much to reserve; the default is 1, and 0 only looks.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// let tokens = Window::per("100000/min")?;
     /// let reservation = limiter.acquire("tokens", &tokens).quantity(4000).await?;
     /// assert_eq!(limiter.held("tokens").await?[0].quantity, 4000);
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn quantity(mut self, quantity: u64) -> Self {
         self.quantity = quantity;
         self
     }
 
     option_methods! {
-        /// ```
-        /// # use redis_ratelimit_client::{MemoryLimiter, Semaphore};
-        /// # #[tokio::main(flavor = "current_thread")]
-        /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-        /// let limiter = MemoryLimiter::new();
+        #[doc = example!(limiter)]
         /// // Batch jobs leave 2 of 5 places for users.
         /// let jobs = Semaphore::new(5);
         /// let batch = limiter.acquire("jobs", &jobs).quantity(3).leave(2).await?;
         /// assert!(limiter.acquire("jobs", &jobs).leave(2).await.is_err());
         /// assert!(limiter.acquire("jobs", &jobs).await.is_ok());
-        /// # Ok(())
-        /// # }
-        /// ```
+        #[doc = example!(end)]
         leave,
-        /// ```
-        /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-        /// # #[tokio::main(flavor = "current_thread")]
-        /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-        /// let limiter = MemoryLimiter::new();
+        #[doc = example!(limiter)]
         /// let tokens = Window::per("100/min")?;
         /// let batch = limiter.acquire("tokens", &tokens).quantity(120).at_most().await?;
         /// assert_eq!(batch.reply().granted, Some(100));
-        /// # Ok(())
-        /// # }
-        /// ```
+        #[doc = example!(end)]
         at_most,
-        /// ```
-        /// # use redis_ratelimit_client::{MemoryLimiter, Semaphore};
-        /// # use std::time::Duration;
-        /// # #[tokio::main(flavor = "current_thread")]
-        /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-        /// let limiter = MemoryLimiter::new();
+        #[doc = example!(limiter)]
         /// let minute = Duration::from_secs(60);
         /// let permit = limiter.acquire("jobs", &Semaphore::new(5)).lease(minute).await?;
         /// assert!(limiter.held("jobs").await?[0].left > Duration::from_secs(30));
-        /// # Ok(())
-        /// # }
-        /// ```
+        #[doc = example!(end)]
         lease,
-        /// ```
-        /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-        /// # use std::time::Duration;
-        /// # #[tokio::main(flavor = "current_thread")]
-        /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-        /// let limiter = MemoryLimiter::new();
+        #[doc = example!(limiter)]
         /// let tokens = Window::per("100/min")?;
         /// let call = limiter.acquire("tokens", &tokens).quantity(60).count_lapsed();
         /// let batch = call.lease(Duration::from_millis(1)).renewed(false).await?;
         /// tokio::time::sleep(Duration::from_millis(5)).await;
         /// assert_eq!(limiter.look("tokens", &tokens).await?.remaining, 40);
-        /// # Ok(())
-        /// # }
-        /// ```
+        #[doc = example!(end)]
         count_lapsed,
-        /// ```
-        /// # use redis_ratelimit_client::{MemoryLimiter, Semaphore};
-        /// # #[tokio::main(flavor = "current_thread")]
-        /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-        /// let limiter = MemoryLimiter::new();
+        #[doc = example!(limiter)]
         /// let jobs = Semaphore::new(5);
         /// let permit = limiter.acquire("jobs", &jobs).id("job-17").await?;
         /// assert_eq!(limiter.held("jobs").await?[0].id, "job-17");
         /// let error = limiter.acquire("jobs", &jobs).id("job-17").await.unwrap_err();
         /// assert_eq!(error.code(), Some("DUPLICATE"));
-        /// # Ok(())
-        /// # }
-        /// ```
+        #[doc = example!(end)]
         id,
-        /// ```
-        /// # use redis_ratelimit_client::{MemoryLimiter, Semaphore};
-        /// # use std::future::IntoFuture;
-        /// # use std::time::Duration;
-        /// # #[tokio::main(flavor = "current_thread")]
-        /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-        /// let limiter = MemoryLimiter::new();
+        #[doc = example!(limiter)]
         /// let jobs = Semaphore::new(1);
         /// let permit = limiter.acquire("jobs", &jobs).await?;
         /// // Gets the place as soon as it is given back.
         /// let next = limiter.acquire("jobs", &jobs).block(Duration::from_secs(5)).into_future();
         /// let (next, ()) = tokio::try_join!(next, permit.release())?;
         /// assert_eq!(next.reply().remaining, 0);
-        /// # Ok(())
-        /// # }
-        /// ```
+        #[doc = example!(end)]
         block,
     }
 
     /// Sets whether the lease is renewed while the [`Reservation`] lives, three times in its length; the default is true.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{MemoryLimiter, Semaphore};
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// let jobs = Semaphore::new(5);
     /// let call = limiter.acquire("jobs", &jobs).lease(Duration::from_millis(20));
     /// let permit = call.renewed(false).await?;
     /// tokio::time::sleep(Duration::from_millis(50)).await;
     /// assert!(limiter.held("jobs").await?.is_empty());
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn renewed(mut self, is_renewed: bool) -> Self {
         self.is_renewed = is_renewed;
         self
@@ -605,20 +449,12 @@ pub(crate) enum AllKind {
 }
 
 /// A call of [`Limiter::all`], which is sent when it is awaited.
-///
-/// ```
-/// use redis_ratelimit_client::{Clause, MemoryLimiter, Window};
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-/// let limiter = MemoryLimiter::new();
+#[doc = example!(limiter)]
 /// let (requests, tokens) = (Window::per("60/min")?, Window::per("100000/min")?);
 /// let limits = [Clause::take("{u1}:rpm", &requests), Clause::take("{u1}:tpm", &tokens).quantity(800)];
 /// let reply = limiter.all(limits).await?;
 /// assert_eq!(reply.answers[1].remaining, 99_200);
-/// # Ok(())
-/// # }
-/// ```
+#[doc = example!(end)]
 #[derive(Clone, Debug)]
 #[must_use = "a call is sent when it is awaited"]
 pub struct AllCall<'a> {
@@ -629,19 +465,12 @@ pub struct AllCall<'a> {
 
 impl AllCall<'_> {
     /// Asks what the call would return now (RL.ALL_RO), without taking anything.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{Clause, MemoryLimiter, Window};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// let requests = Window::per("60/min")?;
     /// let reply = limiter.all([Clause::take("{u1}:rpm", &requests)]).look().await?;
     /// assert!(reply.is_allowed());
     /// assert_eq!(limiter.look("{u1}:rpm", &requests).await?.remaining, 60);
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn look(mut self) -> Self {
         self.kind = AllKind::Look;
         self
@@ -649,19 +478,12 @@ impl AllCall<'_> {
 
     /// Counts what was used, in one step, even where there is not enough. The clauses must be rates and windows without
     /// options and groups.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{Clause, MemoryLimiter, Window};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// let tokens = Window::per("100000/min")?;
     /// let used = [Clause::take("{u1}:tpm", &tokens).quantity(120_000)];
     /// assert!(limiter.all(used).force().await?.is_allowed());
     /// assert!(!limiter.take("{u1}:tpm", &tokens).await?.is_allowed());
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn force(mut self) -> Self {
         self.kind = AllKind::Charge;
         self
@@ -725,19 +547,11 @@ impl IntoFuture for AllCall<'_> {
 }
 
 /// A call of [`Limiter::acquire_all`], which is sent when it is awaited.
-///
-/// ```
-/// use redis_ratelimit_client::{Clause, MemoryLimiter, Semaphore};
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-/// let limiter = MemoryLimiter::new();
+#[doc = example!(limiter)]
 /// let jobs = Clause::acquire("{u1}:jobs", &Semaphore::new(5));
 /// let reservation = limiter.acquire_all([jobs]).await?;
 /// assert_eq!(limiter.held("{u1}:jobs").await?.len(), 1);
-/// # Ok(())
-/// # }
-/// ```
+#[doc = example!(end)]
 #[derive(Clone, Debug)]
 #[must_use = "a call is sent when it is awaited"]
 pub struct AcquireAllCall<'a> {
@@ -749,20 +563,12 @@ pub struct AcquireAllCall<'a> {
 impl AcquireAllCall<'_> {
     /// Sets whether the leases are renewed while the [`Reservation`] lives, three times in the shortest; the default is
     /// true.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{Clause, MemoryLimiter, Semaphore};
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// let jobs = Clause::acquire("{u1}:jobs", &Semaphore::new(5)).lease(Duration::from_millis(20));
     /// let reservation = limiter.acquire_all([jobs]).renewed(false).await?;
     /// tokio::time::sleep(Duration::from_millis(50)).await;
     /// assert!(limiter.held("{u1}:jobs").await?.is_empty());
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn renewed(mut self, is_renewed: bool) -> Self {
         self.is_renewed = is_renewed;
         self

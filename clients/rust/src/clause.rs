@@ -15,13 +15,7 @@ use crate::{AllReply, Error, Reply};
 ///
 /// Its name, by default its key, says in replies, errors and costs which limit is meant. Keys of one call lie in one slot of
 /// a cluster: give them the same `{tag}`.
-///
-/// ```
-/// use redis_ratelimit_client::{Clause, MemoryLimiter, Semaphore, Window};
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-/// # let limiter = MemoryLimiter::new();
+#[doc = example!(limiter)]
 /// let plan = Window::per("1000/month")?.fixed();
 /// let credits = Window::per("500/y")?;
 /// let limits = [
@@ -32,9 +26,7 @@ use crate::{AllReply, Error, Reply};
 /// ];
 /// let reservation = limiter.acquire_all(limits).await?;
 /// assert_eq!(reservation.reply().paid, ["{u1}:rpm", "{u1}:plan", "jobs"]);
-/// # Ok(())
-/// # }
-/// ```
+#[doc = example!(end)]
 #[derive(Clone, Debug)]
 pub struct Clause {
     key: Vec<u8>,
@@ -60,139 +52,79 @@ impl Clause {
     }
 
     /// Creates a clause that takes from a rate or a window.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{Clause, MemoryLimiter, Rate, Window};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// let limits = [
     ///     Clause::take("{u1}:rpm", &Window::per("60/min")?),
     ///     Clause::take("{u1}:burst", &Rate::per("5/s")?),
     /// ];
     /// assert_eq!(limiter.all(limits).await?.paid, ["{u1}:rpm", "{u1}:burst"]);
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn take(key: impl AsRef<[u8]>, limit: &impl Take) -> Clause {
         Clause::new(key.as_ref(), limit.to_any(), false)
     }
 
     /// Creates a clause that reserves in a window or of a semaphore. All reservations of a call are settled as one, see
     /// [`Limiter::acquire_all`](crate::Limiter::acquire_all).
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{Clause, MemoryLimiter, Semaphore};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// let jobs = Clause::acquire("{u1}:jobs", &Semaphore::new(5));
     /// let reservation = limiter.acquire_all([jobs]).await?;
     /// assert_eq!(reservation.reply().remaining, 4);
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn acquire(key: impl AsRef<[u8]>, limit: &impl Reserve) -> Clause {
         Clause::new(key.as_ref(), limit.to_any(), true)
     }
 
     /// Sets the name of the limit; the default is its key.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{Clause, MemoryLimiter, Window};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// let requests = Clause::take("{u1}:rpm", &Window::per("60/min")?).name("requests");
     /// assert_eq!(limiter.all([requests]).await?.paid, ["requests"]);
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn name(mut self, name: impl Into<String>) -> Clause {
         self.name = Some(name.into());
         self
     }
 
     /// Sets how much it takes; the default is 1, and 0 only looks.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{Clause, MemoryLimiter, Window};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// let tokens = Clause::take("{u1}:tpm", &Window::per("100000/min")?).quantity(800);
     /// assert_eq!(limiter.all([tokens]).await?.remaining, 99_200);
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn quantity(mut self, quantity: u64) -> Clause {
         self.quantity = i64::try_from(quantity).unwrap_or(i64::MAX);
         self
     }
 
     option_methods! {
-        /// ```
-        /// # use redis_ratelimit_client::{Clause, MemoryLimiter, Window};
-        /// # #[tokio::main(flavor = "current_thread")]
-        /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-        /// let limiter = MemoryLimiter::new();
+        #[doc = example!(limiter)]
         /// let tokens = Clause::take("{u1}:tpm", &Window::per("1000/min")?).quantity(800).leave(500);
         /// assert!(!limiter.all([tokens]).await?.is_allowed());
-        /// # Ok(())
-        /// # }
-        /// ```
+        #[doc = example!(end)]
         leave,
-        /// ```
-        /// # use redis_ratelimit_client::{Clause, MemoryLimiter, Semaphore};
-        /// # use std::time::Duration;
-        /// # #[tokio::main(flavor = "current_thread")]
-        /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-        /// let limiter = MemoryLimiter::new();
+        #[doc = example!(limiter)]
         /// let jobs = Clause::acquire("{u1}:jobs", &Semaphore::new(5)).lease(Duration::from_secs(60));
         /// let reservation = limiter.acquire_all([jobs]).await?;
         /// assert!(limiter.held("{u1}:jobs").await?[0].left > Duration::from_secs(30));
-        /// # Ok(())
-        /// # }
-        /// ```
+        #[doc = example!(end)]
         lease,
-        /// ```
-        /// # use redis_ratelimit_client::{Clause, MemoryLimiter, Window};
-        /// # use std::time::Duration;
-        /// # #[tokio::main(flavor = "current_thread")]
-        /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-        /// let limiter = MemoryLimiter::new();
+        #[doc = example!(limiter)]
         /// let window = Window::per("100/min")?;
         /// let tokens = Clause::acquire("{u1}:tpm", &window).quantity(60).count_lapsed();
         /// let limits = [tokens.lease(Duration::from_millis(1))];
         /// let reservation = limiter.acquire_all(limits).renewed(false).await?;
         /// tokio::time::sleep(Duration::from_millis(5)).await;
         /// assert_eq!(limiter.look("{u1}:tpm", &window).await?.remaining, 40);
-        /// # Ok(())
-        /// # }
-        /// ```
+        #[doc = example!(end)]
         count_lapsed,
-        /// ```
-        /// # use redis_ratelimit_client::{Clause, MemoryLimiter, Semaphore};
-        /// # #[tokio::main(flavor = "current_thread")]
-        /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-        /// let limiter = MemoryLimiter::new();
+        #[doc = example!(limiter)]
         /// let jobs = Clause::acquire("{u1}:jobs", &Semaphore::new(5)).id("job-17");
         /// let reservation = limiter.acquire_all([jobs]).await?;
         /// assert_eq!(limiter.held("{u1}:jobs").await?[0].id, "job-17");
-        /// # Ok(())
-        /// # }
-        /// ```
+        #[doc = example!(end)]
         id,
     }
 
     /// Counts denied calls too. Only for a window that is taken from.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{Clause, MemoryLimiter, Window};
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// let attempts = Window::per("5/min")?;
     /// let nobody = Window::new(0, Duration::from_secs(60));
     /// let limits = [
@@ -201,21 +133,14 @@ impl Clause {
     /// ];
     /// assert!(!limiter.all(limits).await?.is_allowed());
     /// assert_eq!(limiter.look("{u1}:attempts", &attempts).await?.remaining, 4);
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn count_denied(mut self) -> Clause {
         self.options.count_denied = true;
         self
     }
 
     /// Requires that the limit allows the call, but takes nothing.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{Clause, MemoryLimiter, Rate, Semaphore};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// let (stop, rate) = (Semaphore::new(1), Rate::per("60/min")?);
     /// let limits =
     ///     || [Clause::acquire("{u1}:stop", &stop).check(), Clause::take("{u1}:rpm", &rate)];
@@ -223,28 +148,19 @@ impl Clause {
     /// // While someone holds the semaphore, calls are denied.
     /// let stopped = limiter.acquire("{u1}:stop", &stop).await?;
     /// assert!(!limiter.all(limits()).await?.is_allowed());
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn check(mut self) -> Clause {
         self.options.check = true;
         self
     }
 
     /// Decides and reports the limit, but never denies the call because of it.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{Clause, MemoryLimiter, Window};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// let on_trial = Clause::take("{u1}:tpm", &Window::per("100/min")?).quantity(800).shadow();
     /// let reply = limiter.all([Clause::take("{u1}:rpm", &Window::per("60/min")?), on_trial]).await?;
     /// assert!(reply.is_allowed());
     /// assert!(!reply.answers[1].is_allowed());
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn shadow(mut self) -> Clause {
         self.options.shadow = true;
         self
@@ -252,20 +168,13 @@ impl Clause {
 
     /// Adds a limit that is taken from if this one denies: of limits that are joined like this, the first that allows the
     /// call is taken from.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{Clause, MemoryLimiter, Window};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// let (plan, credits) = (Window::per("1/month")?, Window::per("500/y")?);
     /// let limits =
     ///     || [Clause::take("{u1}:plan", &plan).or_else(Clause::take("{u1}:credits", &credits))];
     /// assert_eq!(limiter.all(limits()).await?.paid, ["{u1}:plan"]);
     /// assert_eq!(limiter.all(limits()).await?.paid, ["{u1}:credits"]);
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn or_else(mut self, mut other: Clause) -> Clause {
         let others = std::mem::take(&mut other.alternatives);
         self.alternatives.push(other);

@@ -29,21 +29,13 @@ const SECOND_RELEASE: Duration = Duration::from_millis(50);
 
 /// What a limiter returns while no server can be reached. Error replies always remain errors. Calls that settle, list or
 /// inspect keys always return the error.
-///
-/// ```
-/// use redis_ratelimit_client::transport::Servers;
-/// use redis_ratelimit_client::{Limiter, MemoryLimiter, Unreachable, Window};
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+#[doc = example!(bare)]
 /// let limiter = Limiter::builder(Servers::open("redis://127.0.0.1:1/")?) // nothing listens there
 ///     .unreachable(Unreachable::Limiter(MemoryLimiter::new().into()))
 ///     .build()?;
 /// let reply = limiter.take("user:1", &Window::per("5/min")?).await?;
 /// assert_eq!((reply.remaining, reply.reachable), (4, false));
-/// # Ok(())
-/// # }
-/// ```
+#[doc = example!(end)]
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub enum Unreachable {

@@ -10,22 +10,14 @@ use crate::AllReply;
 const NOT_M: &str = ", and not m, which may be min or mo";
 
 /// The reason why a call has no answer.
-///
-/// ```
-/// use redis_ratelimit_client::{Error, MemoryLimiter, Semaphore};
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-/// # let limiter = MemoryLimiter::new();
+#[doc = example!(limiter)]
 /// match limiter.acquire("jobs", &Semaphore::new(0)).await {
 ///     Ok(_) => unreachable!("the semaphore has no place"),
 ///     Err(Error::Denied(reply)) => assert_eq!(reply.retry_after, None), // never allowed
 ///     Err(error) if error.is_transient() => println!("answer 503: {error}"),
-///     Err(error) => return Err(error),
+///     Err(error) => return Err(error.into()),
 /// }
-/// # Ok(())
-/// # }
-/// ```
+#[doc = example!(end)]
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Error {
@@ -73,33 +65,20 @@ pub enum Error {
 
 impl Error {
     /// Returns whether the call may be tried again later: the server answered only others, or did not answer at all.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{Limiter, Window};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    #[doc = example!(bare)]
     /// let limiter = Limiter::open("redis://127.0.0.1:1/")?; // nothing listens there
     /// let error = limiter.take("user:1", &Window::per("5/min")?).await.unwrap_err();
     /// assert!(error.is_transient());
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn is_transient(&self) -> bool {
         matches!(self, Error::Busy(_) | Error::Unreachable { .. })
     }
 
     /// Returns the code of an error reply, such as `WRONGTYPE`.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// let error = limiter.take("user:1", &Window::policy("free")).await.unwrap_err();
     /// assert_eq!(error.code(), Some("NOPOLICY"));
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn code(&self) -> Option<&str> {
         match self {
             Error::MissingModule { reply, .. }

@@ -14,37 +14,26 @@ use crate::limit::{whole_ms, Limit};
 use crate::{AllReply, Error, Period, Reply};
 
 /// The media type of a [`Problem`].
-///
-/// ```
-/// # use http::Response;
-/// # use redis_ratelimit_client::http::{Problem, PROBLEM_TYPE};
+#[doc = example!(tower)]
 /// let problem = Problem::reduced_capacity();
 /// let response = Response::builder().status(problem.status()).header("content-type", PROBLEM_TYPE);
 /// let response = response.body(problem.to_string()).expect("a valid response");
 /// assert_eq!(response.headers()["content-type"], "application/problem+json");
-/// ```
+#[doc = example!(end)]
 pub const PROBLEM_TYPE: &str = "application/problem+json";
 
 /// The largest integer of RFC 9651.
 const MAX_INTEGER: u128 = 999_999_999_999_999;
 
 /// A reply, and what else its headers say.
-///
-/// ```
-/// use redis_ratelimit_client::http::{headers, ReplyWithOptions};
-/// use redis_ratelimit_client::{MemoryLimiter, Window};
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+#[doc = example!(bare)]
 /// let limit = Window::per("5/min")?.unit("requests")?;
 /// let reply = MemoryLimiter::new().take("user:1", &limit).await?;
 /// let headers = headers(&[ReplyWithOptions::new(reply).limit(&limit).name("free")?]);
 /// assert_eq!(headers[0], ("ratelimit-policy", r#""free";q=5;qu="requests";w=60"#.to_owned()));
 /// assert_eq!(headers[1], ("ratelimit", r#""free";r=4;t=60"#.to_owned()));
 /// assert_eq!(headers[2], ("x-ratelimit-limit", "5".to_owned()));
-/// # Ok(())
-/// # }
-/// ```
+#[doc = example!(end)]
 #[derive(Clone, Debug)]
 pub struct ReplyWithOptions {
     /// The reply; for several limits, that of the one that decides.
@@ -59,20 +48,12 @@ pub struct ReplyWithOptions {
 }
 
 /// A reply of one limit, or of several.
-///
-/// ```
-/// # use redis_ratelimit_client::http::ReplyWithOptions;
-/// # use redis_ratelimit_client::{Clause, MemoryLimiter, Window};
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-/// let limiter = MemoryLimiter::new();
+#[doc = example!(limiter)]
 /// let window = Window::per("5/min")?;
 /// let of_one = ReplyWithOptions::new(limiter.take("user:1", &window).await?);
 /// let of_several = ReplyWithOptions::new(limiter.all([Clause::take("user:1", &window)]).await?);
 /// assert_eq!((of_one.reply().remaining, of_several.reply().remaining), (4, 3));
-/// # Ok(())
-/// # }
-/// ```
+#[doc = example!(end)]
 pub trait AnyReply {
     #[doc(hidden)]
     fn parts(self) -> (Reply, Vec<Reply>);
@@ -92,18 +73,11 @@ impl AnyReply for AllReply {
 
 impl ReplyWithOptions {
     /// Creates a reply whose headers say no more of its limits than the reply does.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::http::{headers, ReplyWithOptions};
-    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    #[doc = example!(bare)]
     /// let reply = MemoryLimiter::new().take("user:1", &Window::per("5/min")?).await?;
     /// let headers = headers(&[ReplyWithOptions::new(reply)]);
     /// assert_eq!(headers[0], ("ratelimit-policy", r#""default";q=5"#.to_owned()));
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn new(reply: impl AnyReply) -> ReplyWithOptions {
         let (reply, answers) = reply.parts();
         ReplyWithOptions {
@@ -119,19 +93,12 @@ impl ReplyWithOptions {
 
     /// Adds the limit that was asked, for the quota, the window and the unit in `RateLimit-Policy`. A policy is named after
     /// itself. For several limits, call this once for each, in their order.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::http::{headers, ReplyWithOptions};
-    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    #[doc = example!(bare)]
     /// let window = Window::per("5/min")?;
     /// let reply = MemoryLimiter::new().take("user:1", &window).await?;
     /// let headers = headers(&[ReplyWithOptions::new(reply).limit(&window)]);
     /// assert_eq!(headers[0], ("ratelimit-policy", r#""default";q=5;w=60"#.to_owned()));
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     #[must_use]
     pub fn limit(self, limit: &impl Limit) -> Self {
         self.quota(Arc::new(Quota::of(limit)))
@@ -148,18 +115,11 @@ impl ReplyWithOptions {
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] for a name that is not printable ASCII.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::http::{headers, ReplyWithOptions};
-    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    #[doc = example!(bare)]
     /// let reply = MemoryLimiter::new().take("user:1", &Window::per("5/min")?).await?;
     /// let headers = headers(&[ReplyWithOptions::new(reply).name("free")?]);
     /// assert_eq!(headers[0], ("ratelimit-policy", r#""free";q=5"#.to_owned()));
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn name(mut self, name: impl Into<String>) -> Result<Self, Error> {
         self.names.push(checked_name(name.into())?);
         Ok(self)
@@ -167,18 +127,11 @@ impl ReplyWithOptions {
 
     /// Adds the partition key: who or what the quota is for, such as a tenant. Clients see it. For several limits, call this
     /// once for all, or once for each.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::http::{headers, ReplyWithOptions};
-    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    #[doc = example!(bare)]
     /// let reply = MemoryLimiter::new().take("user:1", &Window::per("5/min")?).await?;
     /// let headers = headers(&[ReplyWithOptions::new(reply).partition_key("acme")]);
     /// assert_eq!(headers[0], ("ratelimit-policy", r#""default";q=5;pk=:YWNtZQ==:"#.to_owned()));
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     #[must_use]
     pub fn partition_key(mut self, key: impl Into<Vec<u8>>) -> Self {
         self.keys.push(key.into());
@@ -186,18 +139,11 @@ impl ReplyWithOptions {
     }
 
     /// Sets whether `RateLimit` and `RateLimit-Policy` are written; the default is true.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::http::{headers, ReplyWithOptions};
-    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    #[doc = example!(bare)]
     /// let reply = MemoryLimiter::new().take("user:1", &Window::per("5/min")?).await?;
     /// let headers = headers(&[ReplyWithOptions::new(reply).standard(false)]);
     /// assert_eq!(headers[0], ("x-ratelimit-limit", "5".to_owned()));
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     #[must_use]
     pub fn standard(mut self, written: bool) -> Self {
         self.standard = written;
@@ -205,18 +151,11 @@ impl ReplyWithOptions {
     }
 
     /// Sets whether `X-RateLimit-*` are written; the default is true.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::http::{headers, ReplyWithOptions};
-    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    #[doc = example!(bare)]
     /// let reply = MemoryLimiter::new().take("user:1", &Window::per("5/min")?).await?;
     /// let headers = headers(&[ReplyWithOptions::new(reply).x_ratelimit(false)]);
     /// assert!(headers.iter().all(|(name, _)| !name.starts_with("x-")));
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     #[must_use]
     pub fn x_ratelimit(mut self, written: bool) -> Self {
         self.x_ratelimit = written;
@@ -224,17 +163,10 @@ impl ReplyWithOptions {
     }
 
     /// Returns the reply; for several limits, that of the one that decides.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::http::ReplyWithOptions;
-    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    #[doc = example!(bare)]
     /// let reply = MemoryLimiter::new().take("user:1", &Window::per("5/min")?).await?;
     /// assert_eq!(ReplyWithOptions::new(reply).reply().remaining, 4);
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn reply(&self) -> &Reply {
         &self.reply
     }
@@ -487,14 +419,7 @@ fn wait(reply: &Reply) -> Duration {
 /// tightest: the one that denies the longest, else the one with the least left. `Retry-After` comes with a denial that has
 /// an end: after this many seconds all limits that deny have room. A reply from when Redis could not be reached adds
 /// nothing.
-///
-/// ```
-/// # use redis_ratelimit_client::http::{headers, ReplyWithOptions};
-/// # use redis_ratelimit_client::{MemoryLimiter, Window};
-/// # use std::time::Duration;
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-/// let limiter = MemoryLimiter::new();
+#[doc = example!(limiter)]
 /// let site = limiter.take("site", &Window::per("100/min")?).await?;
 /// let user = limiter.take("user:1", &Window::new(0, Duration::from_secs(60))).await?;
 /// let headers = headers(&[
@@ -503,9 +428,7 @@ fn wait(reply: &Reply) -> Duration {
 /// ]);
 /// assert_eq!(headers[0], ("ratelimit-policy", r#""site";q=100, "user";q=0"#.to_owned()));
 /// assert_eq!(headers[2], ("x-ratelimit-limit", "0".to_owned()));
-/// # Ok(())
-/// # }
-/// ```
+#[doc = example!(end)]
 pub fn headers(replies: &[ReplyWithOptions]) -> Vec<(&'static str, String)> {
     let mut found = Vec::with_capacity(6);
     let (mut policies, mut standings) = (String::new(), String::new());
@@ -537,14 +460,11 @@ pub fn headers(replies: &[ReplyWithOptions]) -> Vec<(&'static str, String)> {
 
 /// The body of the response to a request that was denied, and its status. Its `Display` is JSON, to be sent as
 /// [`PROBLEM_TYPE`].
-///
-/// ```
-/// use redis_ratelimit_client::http::Problem;
-///
+#[doc = example!(bare)]
 /// let problem = Problem::reduced_capacity();
 /// assert_eq!(problem.status(), 503);
 /// assert!(problem.to_string().contains("#temporary-reduced-capacity"));
-/// ```
+#[doc = example!(end)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     kind: ProblemKind,
@@ -564,21 +484,13 @@ impl Problem {
     ///
     /// A denial by a limit is `quota-exceeded` with status 429, and names the limits that deny. If one was denied because
     /// Redis could not be reached, it is [`Problem::reduced_capacity`].
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::http::{Problem, ReplyWithOptions};
-    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// let window = Window::per("1/min")?;
     /// let allowed = ReplyWithOptions::new(limiter.take("user:1", &window).await?);
     /// assert_eq!(Problem::of(&[allowed]), None);
     /// let denied = ReplyWithOptions::new(limiter.take("user:1", &window).await?);
     /// assert!(Problem::of(&[denied]).is_some_and(|problem| problem.status() == 429));
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn of(replies: &[ReplyWithOptions]) -> Option<Problem> {
         let mut denied = replies.iter().filter(|each| !each.reply.is_allowed()).peekable();
         denied.peek()?;
@@ -594,21 +506,17 @@ impl Problem {
 
     /// Creates the problem of a request that no server could decide, because Redis could not be reached or had no time for
     /// it ([`Error::Busy`]): `temporary-reduced-capacity` with status 503.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::http::Problem;
+    #[doc = example!(bare)]
     /// assert_eq!(Problem::reduced_capacity().status(), 503);
-    /// ```
+    #[doc = example!(end)]
     pub fn reduced_capacity() -> Problem {
         Problem { kind: ProblemKind::Capacity, violated: Vec::new() }
     }
 
     /// Creates the problem of a request that could not be decided because the program or the setup is wrong: status 500.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::http::Problem;
+    #[doc = example!(bare)]
     /// assert_eq!(Problem::internal().status(), 500);
-    /// ```
+    #[doc = example!(end)]
     pub fn internal() -> Problem {
         Problem { kind: ProblemKind::Internal, violated: Vec::new() }
     }
@@ -623,21 +531,13 @@ impl Problem {
     }
 
     /// Returns the names of the limits that denied.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::http::{Problem, ReplyWithOptions};
-    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// let window = Window::per("1/min")?;
     /// limiter.take("user:1", &window).await?;
     /// let denied = limiter.take("user:1", &window).await?;
     /// let problem = Problem::of(&[ReplyWithOptions::new(denied).name("free")?]);
     /// assert_eq!(problem.expect("a denied reply").violated_policies(), ["free"]);
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn violated_policies(&self) -> &[String] {
         &self.violated
     }

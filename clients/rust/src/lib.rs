@@ -13,6 +13,9 @@
     )
 )]
 
+#[macro_use]
+mod example;
+
 mod breaker;
 mod builders;
 mod calls;

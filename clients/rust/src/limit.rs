@@ -14,16 +14,11 @@ use crate::Error;
 ///
 /// Made from a [`Duration`], rounded up to whole milliseconds, or parsed from a number with a unit of `ms`, `s`, `min`, `h`,
 /// `d`, `w`, `mo` or `y`. From 1 ms to 100 years; a [`Rate`] takes no months and years.
-///
-/// ```
-/// use redis_ratelimit_client::Period;
-/// use std::time::Duration;
-///
+#[doc = example!(bare)]
 /// let month: Period = "1mo".parse()?;
 /// assert_eq!(month.to_string(), "1mo");
 /// assert_eq!(Period::from(Duration::from_millis(1500)).to_string(), "1500ms");
-/// # Ok::<(), redis_ratelimit_client::Error>(())
-/// ```
+#[doc = example!(end)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Period {
     count: u64,
@@ -86,51 +81,38 @@ impl Unit {
 
 impl Period {
     /// Creates a period of calendar months, as in "the 15th of the next month".
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{Period, Window};
+    #[doc = example!(bare)]
     /// let quarter = Period::months(3);
     /// assert_eq!(quarter, "3mo".parse()?);
     /// let plan = Window::new(1000, quarter).fixed();
-    /// # Ok::<(), redis_ratelimit_client::Error>(())
-    /// ```
+    #[doc = example!(end)]
     pub const fn months(count: u64) -> Period {
         Period { count, unit: Unit::Months }
     }
 
     /// Creates a period of calendar years.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::Period;
+    #[doc = example!(bare)]
     /// assert_eq!(Period::years(1), "1y".parse()?);
-    /// # Ok::<(), redis_ratelimit_client::Error>(())
-    /// ```
+    #[doc = example!(end)]
     pub const fn years(count: u64) -> Period {
         Period { count, unit: Unit::Years }
     }
 
     /// Returns the length; `None` for months and years, which have no fixed length.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::Period;
-    /// # use std::time::Duration;
+    #[doc = example!(bare)]
     /// let day: Period = "1d".parse()?;
     /// assert_eq!(day.as_duration(), Some(Duration::from_secs(86_400)));
     /// assert_eq!(Period::months(1).as_duration(), None);
-    /// # Ok::<(), redis_ratelimit_client::Error>(())
-    /// ```
+    #[doc = example!(end)]
     pub fn as_duration(&self) -> Option<Duration> {
         let is_fixed = !matches!(self.unit, Unit::Months | Unit::Years);
         is_fixed.then(|| self.least_duration())
     }
 
     /// Returns the length, where months last 28 days and years 365.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::Period;
-    /// # use std::time::Duration;
+    #[doc = example!(bare)]
     /// assert_eq!(Period::months(1).least_duration(), Duration::from_secs(28 * 86_400));
-    /// ```
+    #[doc = example!(end)]
     pub fn least_duration(&self) -> Duration {
         Duration::from_millis(self.count.saturating_mul(self.unit.least_ms()))
     }
@@ -230,11 +212,7 @@ fn parse_per(text: &str) -> Result<(u64, Period), Error> {
 }
 
 /// A steady rate with bursts, by GCRA (a token bucket): RL.THROTTLE.
-///
-/// ```
-/// use redis_ratelimit_client::Rate;
-/// use std::time::Duration;
-///
+#[doc = example!(bare)]
 /// // 30 a minute, and up to 10 at once.
 /// let rate = Rate::per("30/min")?.capacity(10)?;
 /// // In the terms of RL.THROTTLE: max_burst, count and period.
@@ -244,8 +222,7 @@ fn parse_per(text: &str) -> Result<(u64, Period), Error> {
 /// // A policy of the server.
 /// let free = Rate::policy("free");
 /// assert_eq!(free.numbers(), None);
-/// # Ok::<(), redis_ratelimit_client::Error>(())
-/// ```
+#[doc = example!(end)]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
     source: RateSource,
@@ -263,19 +240,11 @@ impl Rate {
     ///
     /// A count or a period of 0, and a period in months or years, is an [`Error::InvalidArgument`] of the calls that use the
     /// rate. The server refuses what is out of range.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{MemoryLimiter, Rate};
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// // 30 an hour, and up to 9 + 1 at once.
     /// let rate = Rate::new(9, 30, Duration::from_secs(3600));
     /// assert_eq!(limiter.take("user:1", &rate).await?.limit, 10);
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn new(max_burst: u64, count: u64, period: impl Into<Period>) -> Rate {
         let period = period.into();
         Rate { source: RateSource::Numbers { max_burst, count, period }, ban: None }
@@ -288,14 +257,11 @@ impl Rate {
     ///
     /// [`Error::InvalidArgument`] if the text is anything else, the count or the period is 0, or the period is in months or
     /// years.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::Rate;
+    #[doc = example!(bare)]
     /// let rate = Rate::per("5/10s")?;
     /// assert_eq!(rate.numbers(), Some((4, 5, "10s".parse()?)));
     /// assert!(Rate::per("5/m").is_err(), "minutes are min, and months are mo");
-    /// # Ok::<(), redis_ratelimit_client::Error>(())
-    /// ```
+    #[doc = example!(end)]
     pub fn per(text: &str) -> Result<Rate, Error> {
         let (count, period) = parse_per(text)?;
         let rate = Rate::new(count.saturating_sub(1), count, period);
@@ -303,17 +269,11 @@ impl Rate {
     }
 
     /// Names a policy of the server, without the `@`.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{MemoryLimiter, Rate};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    #[doc = example!(bare)]
     /// let limiter = MemoryLimiter::builder().policies("free THROTTLE 15 30 60s")?.build();
     /// let reply = limiter.take("user:1", &Rate::policy("free")).await?;
     /// assert_eq!(reply.limit, 16);
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn policy(name: &str) -> Rate {
         Rate { source: RateSource::Policy(name.into()), ban: None }
     }
@@ -323,18 +283,11 @@ impl Rate {
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] if it is 0, or the rate is a policy.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{MemoryLimiter, Rate};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// let rate = Rate::per("60/h")?.capacity(10)?;
     /// assert!(!limiter.take("user:1", &rate).quantity(11).await?.is_allowed());
     /// assert!(limiter.take("user:1", &rate).quantity(10).await?.is_allowed());
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn capacity(mut self, capacity: u64) -> Result<Rate, Error> {
         let burst = capacity.checked_sub(1).ok_or_else(Error::capacity_of_zero)?;
         match &mut self.source {
@@ -346,20 +299,12 @@ impl Rate {
 
     /// Closes the key for this long after a denied call, from 1 ms to a year. Calls that may not ban, such as those with
     /// `block`, ignore it.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{MemoryLimiter, Rate};
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// let rate = Rate::per("5/h")?.ban(Duration::from_secs(86_400));
     /// limiter.take("login", &rate).quantity(5).await?;
     /// let denied = limiter.take("login", &rate).await?;
     /// assert_eq!(denied.retry_after, Some(Duration::from_secs(86_400)));
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn ban(mut self, length: Duration) -> Rate {
         self.ban = Some(length);
         self
@@ -375,10 +320,7 @@ impl Rate {
 }
 
 /// At most a limit in any period, or in each period of the calendar: RL.WINDOW and RL.ACQUIRE.
-///
-/// ```
-/// use redis_ratelimit_client::Window;
-///
+#[doc = example!(bare)]
 /// // At most 5 in any minute.
 /// let sliding = Window::per("5/min")?;
 /// assert_eq!(sliding.numbers(), Some((5, "1min".parse()?)));
@@ -392,8 +334,7 @@ impl Rate {
 /// // A policy of the server.
 /// let day = Window::policy("day");
 /// assert_eq!(day.numbers(), None);
-/// # Ok::<(), redis_ratelimit_client::Error>(())
-/// ```
+#[doc = example!(end)]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Window {
     source: WindowSource,
@@ -425,19 +366,11 @@ enum Shape {
 
 impl Window {
     /// Creates a window with at most `limit` in any `period`. The server refuses what is out of range.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// let window = Window::new(5, Duration::from_secs(60));
     /// assert!(limiter.take("user:1", &window).quantity(5).await?.is_allowed());
     /// assert!(!limiter.take("user:1", &window).await?.is_allowed());
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn new(limit: u64, period: impl Into<Period>) -> Window {
         let shape = Shape::Sliding { buckets: None };
         Window {
@@ -453,14 +386,11 @@ impl Window {
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] if the text is anything else, or the period is 0.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::Window;
+    #[doc = example!(bare)]
     /// let window = Window::per("3/10s")?;
     /// assert_eq!(window.numbers(), Some((3, "10s".parse()?)));
     /// assert!(Window::per("3/m").is_err(), "minutes are min, and months are mo");
-    /// # Ok::<(), redis_ratelimit_client::Error>(())
-    /// ```
+    #[doc = example!(end)]
     pub fn per(text: &str) -> Result<Window, Error> {
         let (limit, period) = parse_per(text)?;
         Ok(Window::new(limit, period))
@@ -468,17 +398,11 @@ impl Window {
 
     /// Names a policy of the server, without the `@`. The server has its numbers and its kind: a call that uses a policy
     /// with buckets or fixed windows is an [`Error::InvalidArgument`].
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    #[doc = example!(bare)]
     /// let limiter = MemoryLimiter::builder().policies("day WINDOW 1000 1d FIXED")?.build();
     /// let reply = limiter.take("user:1", &Window::policy("day")).await?;
     /// assert_eq!(reply.limit, 1000);
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn policy(name: &str) -> Window {
         let source = WindowSource::Policy(name.into());
         Window { source, ban: None, unit: None, conflict: None }
@@ -502,12 +426,7 @@ impl Window {
 
     /// Sets the most entries that a sliding window keeps, from 1 to 65536: fewer need less memory, and the limit is never
     /// exceeded. A call that uses a window with both buckets and fixed windows is an [`Error::InvalidArgument`].
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{KeyState, MemoryLimiter, Window};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// let window = Window::per("1000/h")?.buckets(60);
     /// for _ in 0..100 {
     ///     limiter.take("user:1", &window).await?;
@@ -515,30 +434,19 @@ impl Window {
     /// // The events of a minute share an entry.
     /// let state = limiter.info("user:1").await?.map(|info| info.state);
     /// assert!(matches!(state, Some(KeyState::Window { events: 100, entries: 1, .. })));
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn buckets(mut self, buckets: u32) -> Window {
         self.set_shape(Shape::Sliding { buckets: Some(buckets) });
         self
     }
 
     /// Uses the windows of the calendar: a period of a day begins at midnight, a month on the 1st.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-    /// # use std::time::{Duration, UNIX_EPOCH};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// # let clock = || UNIX_EPOCH + Duration::from_secs(18 * 3600);
-    /// # let limiter = MemoryLimiter::builder().clock(clock).build();
+    #[doc = example!(evening)]
     /// // It is 18:00 UTC. The day ends at midnight.
     /// let window = Window::per("1000/day")?.fixed();
     /// let reply = limiter.take("user:1", &window).await?;
     /// assert_eq!(reply.reset_after, Duration::from_secs(6 * 3600));
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn fixed(mut self) -> Window {
         let (from, zone) = self.take_anchor();
         self.set_shape(Shape::Fixed { from, zone });
@@ -547,21 +455,12 @@ impl Window {
 
     /// Sets where fixed windows begin: a time of day ("09:00"), a day of the week, the month or the year with or without one
     /// ("sun", "15@09:00", "04-06"), a date ("2026-11-02"), or "first", the first event that is counted.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-    /// # use std::time::{Duration, UNIX_EPOCH};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// # let clock = || UNIX_EPOCH + Duration::from_secs(18 * 3600);
-    /// # let limiter = MemoryLimiter::builder().clock(clock).build();
+    #[doc = example!(evening)]
     /// // It is 18:00 UTC. The window ends at 09:00.
     /// let window = Window::per("1000/day")?.fixed().from("09:00");
     /// let reply = limiter.take("user:1", &window).await?;
     /// assert_eq!(reply.reset_after, Duration::from_secs(15 * 3600));
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn from(mut self, anchor: &str) -> Window {
         let (_, zone) = self.take_anchor();
         self.set_shape(Shape::Fixed { from: Some(anchor.into()), zone });
@@ -569,21 +468,12 @@ impl Window {
     }
 
     /// Sets the time zone of fixed windows: a name such as "Asia/Shanghai", or an offset such as "+08:00".
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-    /// # use std::time::{Duration, UNIX_EPOCH};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// # let clock = || UNIX_EPOCH + Duration::from_secs(18 * 3600);
-    /// # let limiter = MemoryLimiter::builder().clock(clock).build();
+    #[doc = example!(evening)]
     /// // It is 18:00 UTC. In Shanghai it is 02:00.
     /// let window = Window::per("1000/day")?.fixed().zone("Asia/Shanghai");
     /// let reply = limiter.take("user:1", &window).await?;
     /// assert_eq!(reply.reset_after, Duration::from_secs(22 * 3600));
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn zone(mut self, zone: &str) -> Window {
         let (from, _) = self.take_anchor();
         self.set_shape(Shape::Fixed { from, zone: Some(zone.into()) });
@@ -601,21 +491,13 @@ impl Window {
 
     /// Closes the key for this long after a denied call, from 1 ms to a year. Calls that may not ban, such as those with
     /// `block`, and reservations ignore it.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// // The sixth in 15 minutes closes the key for an hour.
     /// let login = Window::per("5/15min")?.ban(Duration::from_secs(3600));
     /// limiter.take("login", &login).quantity(5).await?;
     /// let denied = limiter.take("login", &login).await?;
     /// assert_eq!(denied.retry_after, Some(Duration::from_secs(3600)));
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn ban(mut self, length: Duration) -> Window {
         self.ban = Some(length);
         self
@@ -626,19 +508,12 @@ impl Window {
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] if it is empty or not printable ASCII.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::http::{headers, ReplyWithOptions};
-    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    #[doc = example!(bare)]
     /// let tokens = Window::per("100000/min")?.unit("tokens")?;
     /// let reply = MemoryLimiter::new().take("user:1", &tokens).quantity(800).await?;
     /// let headers = headers(&[ReplyWithOptions::new(reply).limit(&tokens)]);
     /// assert_eq!(headers[0].1, r#""default";q=100000;qu="tokens";w=60"#);
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn unit(mut self, unit: &str) -> Result<Window, Error> {
         if unit.is_empty() || !unit.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
             return Err(Error::unit(unit));
@@ -675,21 +550,13 @@ impl Window {
 }
 
 /// At most this many held at one time: RL.ACQUIRE with the period 0.
-///
-/// ```
-/// use redis_ratelimit_client::{MemoryLimiter, Semaphore};
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-/// let limiter = MemoryLimiter::new();
+#[doc = example!(limiter)]
 /// let jobs = Semaphore::new(1);
 /// let permit = limiter.acquire("jobs", &jobs).await?;
 /// assert!(limiter.acquire("jobs", &jobs).await.is_err());
 /// permit.release().await?;
 /// assert!(limiter.acquire("jobs", &jobs).await.is_ok());
-/// # Ok(())
-/// # }
-/// ```
+#[doc = example!(end)]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Semaphore(SemaphoreSource);
 
@@ -701,44 +568,27 @@ enum SemaphoreSource {
 
 impl Semaphore {
     /// Creates a semaphore with at most `limit` held at one time.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{MemoryLimiter, Semaphore};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// let reply = limiter.look("jobs", &Semaphore::new(5)).await?;
     /// assert_eq!(reply.remaining, 5);
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub const fn new(limit: u64) -> Semaphore {
         Semaphore(SemaphoreSource::Limit(limit))
     }
 
     /// Names a policy of the server with the period 0, without the `@`.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{MemoryLimiter, Semaphore};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    #[doc = example!(bare)]
     /// let limiter = MemoryLimiter::builder().policies("jobs WINDOW 5 0")?.build();
     /// let permit = limiter.acquire("jobs", &Semaphore::policy("jobs")).await?;
     /// assert_eq!(permit.reply().remaining, 4);
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn policy(name: &str) -> Semaphore {
         Semaphore(SemaphoreSource::Policy(name.into()))
     }
 }
 
 /// A limit: [`Rate`], [`Window`] or [`Semaphore`].
-///
-/// ```
-/// # use redis_ratelimit_client::{Error, Limit, Limiter, MemoryLimiter, Rate, Semaphore};
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+#[doc = example!(bare)]
 /// async fn remaining(limiter: &Limiter, limit: &impl Limit) -> Result<u64, Error> {
 ///     Ok(limiter.look("user:1", limit).await?.remaining)
 /// }
@@ -746,17 +596,11 @@ impl Semaphore {
 /// let limiter = MemoryLimiter::new();
 /// assert_eq!(remaining(&limiter, &Rate::per("30/min")?).await?, 30);
 /// assert_eq!(remaining(&limiter, &Semaphore::new(5)).await?, 5);
-/// # Ok(())
-/// # }
-/// ```
+#[doc = example!(end)]
 pub trait Limit: LimitWords {}
 
 /// A limit that [`Limiter::take`](crate::Limiter::take) takes from: [`Rate`] or [`Window`].
-///
-/// ```
-/// # use redis_ratelimit_client::{Error, Limiter, MemoryLimiter, Take, Window};
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+#[doc = example!(bare)]
 /// async fn may_enter(limiter: &Limiter, limit: &impl Take) -> Result<bool, Error> {
 ///     Ok(limiter.take("door", limit).await?.is_allowed())
 /// }
@@ -764,17 +608,11 @@ pub trait Limit: LimitWords {}
 /// let limiter = MemoryLimiter::new();
 /// assert!(may_enter(&limiter, &Window::per("1/h")?).await?);
 /// assert!(!may_enter(&limiter, &Window::per("1/h")?).await?);
-/// # Ok(())
-/// # }
-/// ```
+#[doc = example!(end)]
 pub trait Take: Limit {}
 
 /// A limit that [`Limiter::acquire`](crate::Limiter::acquire) reserves in: [`Window`] or [`Semaphore`].
-///
-/// ```
-/// # use redis_ratelimit_client::{Error, Limiter, MemoryLimiter, Reserve, Semaphore};
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+#[doc = example!(bare)]
 /// async fn is_busy(limiter: &Limiter, limit: &impl Reserve) -> Result<bool, Error> {
 ///     match limiter.acquire("jobs", limit).await {
 ///         Ok(permit) => permit.release().await.map(|()| false),
@@ -784,9 +622,7 @@ pub trait Take: Limit {}
 /// }
 ///
 /// assert!(!is_busy(&MemoryLimiter::new(), &Semaphore::new(1)).await?);
-/// # Ok(())
-/// # }
-/// ```
+#[doc = example!(end)]
 pub trait Reserve: Limit {}
 
 impl Limit for Rate {}

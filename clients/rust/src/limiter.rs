@@ -53,21 +53,12 @@ impl fmt::Debug for Limiter {
 }
 
 /// Builds a [`Limiter`], see [`Limiter::builder`].
-///
-/// ```
-/// use redis_ratelimit_client::transport::Servers;
-/// use redis_ratelimit_client::{Limiter, Unreachable, Window};
-/// use std::time::Duration;
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+#[doc = example!(bare)]
 /// let servers = Servers::open("redis://127.0.0.1:1/")?; // nothing listens there
 /// let builder = Limiter::builder(servers).deadline(Duration::from_millis(100));
 /// let limiter = builder.unreachable(Unreachable::Deny).build()?;
 /// assert!(!limiter.take("user:1", &Window::per("5/min")?).await?.is_allowed());
-/// # Ok(())
-/// # }
-/// ```
+#[doc = example!(end)]
 pub struct Builder {
     servers: Servers,
     unreachable: Unreachable,
@@ -87,19 +78,12 @@ impl fmt::Debug for Builder {
 
 impl Builder {
     /// Sets what a call returns while no server answers; the default is an error.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::transport::Servers;
-    /// # use redis_ratelimit_client::{Limiter, Unreachable, Window};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    #[doc = example!(bare)]
     /// let servers = Servers::open("redis://127.0.0.1:1/")?; // nothing listens there
     /// let limiter = Limiter::builder(servers).unreachable(Unreachable::Allow).build()?;
     /// let reply = limiter.take("user:1", &Window::per("5/min")?).await?;
     /// assert!(reply.is_allowed() && !reply.reachable);
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn unreachable(mut self, unreachable: Unreachable) -> Builder {
         self.unreachable = unreachable;
         self
@@ -107,13 +91,7 @@ impl Builder {
 
     /// Sets the longest that a call takes: waiting for a connection, connecting, sending and answering. A call with `block`
     /// takes that much longer. The default is 500 ms; `None` is without end.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::transport::Servers;
-    /// # use redis_ratelimit_client::{Error, Limiter, Window};
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    #[doc = example!(bare)]
     /// # let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     /// # let servers = Servers::open(format!("redis://{}/", silent.local_addr().unwrap()))?;
     /// # let window = Window::per("5/min")?;
@@ -122,21 +100,14 @@ impl Builder {
     /// let call = limiter.take("user:1", &window);
     /// let answer = tokio::time::timeout(Duration::from_millis(400), call).await;
     /// assert!(matches!(answer, Ok(Err(Error::Unreachable { .. }))));
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn deadline(mut self, deadline: impl Into<Option<Duration>>) -> Builder {
         self.deadline = deadline.into();
         self
     }
 
     /// Sets a function that is called with the error if a reservation that was dropped could not be settled.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::transport::Servers;
-    /// # use redis_ratelimit_client::{Error, Limiter, MemoryLimiter, Unreachable, Window};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    #[doc = example!(bare)]
     /// # let servers = Servers::open("redis://127.0.0.1:1/")?;
     /// # let (window, lease) = (Window::per("100/min")?, std::time::Duration::from_millis(1));
     /// let (sender, mut errors) = tokio::sync::mpsc::unbounded_channel();
@@ -149,9 +120,7 @@ impl Builder {
     /// # tokio::time::sleep(5 * lease).await;
     /// drop(reservation); // too late: its lease has ended
     /// assert!(matches!(errors.recv().await, Some(Error::Lapsed { .. })));
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn on_unsettled(mut self, hook: impl Fn(&Error) + Send + Sync + 'static) -> Builder {
         self.on_unsettled = Some(Arc::new(hook));
         self
@@ -162,16 +131,11 @@ impl Builder {
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] if the deadline is 0.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::transport::Servers;
-    /// # use redis_ratelimit_client::Limiter;
-    /// # use std::time::Duration;
+    #[doc = example!(bare)]
     /// let servers = Servers::open("redis://127.0.0.1/")?;
     /// assert!(Limiter::builder(servers.clone()).build().is_ok());
     /// assert!(Limiter::builder(servers).deadline(Duration::ZERO).build().is_err());
-    /// # Ok::<(), redis_ratelimit_client::Error>(())
-    /// ```
+    #[doc = example!(end)]
     pub fn build(self) -> Result<Limiter, Error> {
         if self.deadline == Some(Duration::ZERO) {
             return Err(Error::deadline());
@@ -183,18 +147,11 @@ impl Builder {
 
 impl Limiter {
     /// Creates a limiter with a deadline of 500 ms. While no server answers, calls end with an error.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::transport::Servers;
-    /// # use redis_ratelimit_client::{Error, Limiter, Window};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    #[doc = example!(bare)]
     /// let limiter = Limiter::new(Servers::open("redis://127.0.0.1:1/")?); // nothing listens there
     /// let error = limiter.take("user:1", &Window::per("5/min")?).await.unwrap_err();
     /// assert!(matches!(error, Error::Unreachable { .. }));
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn new(servers: impl Into<Servers>) -> Limiter {
         let core = Core::new(servers.into(), Unreachable::Error, Some(DEADLINE), None);
         Limiter(Arc::new(core))
@@ -205,13 +162,10 @@ impl Limiter {
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] if the URL cannot be parsed.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::Limiter;
+    #[doc = example!(bare)]
     /// let limiter = Limiter::open("redis://127.0.0.1/")?;
     /// assert!(Limiter::open("127.0.0.1").is_err(), "it is not a URL");
-    /// # Ok::<(), redis_ratelimit_client::Error>(())
-    /// ```
+    #[doc = example!(end)]
     #[cfg(feature = "redis")]
     #[cfg_attr(docsrs, doc(cfg(feature = "redis")))]
     pub fn open(server: impl redis::IntoConnectionInfo) -> Result<Limiter, Error> {
@@ -219,19 +173,13 @@ impl Limiter {
     }
 
     /// Returns a builder, to choose a deadline and what calls return while no server answers.
-    ///
-    /// ```
-    /// use redis_ratelimit_client::transport::Servers;
-    /// use redis_ratelimit_client::{Limiter, Unreachable};
-    /// use std::time::Duration;
-    ///
+    #[doc = example!(bare)]
     /// let limiter = Limiter::builder(Servers::open("redis://127.0.0.1/")?)
     ///     .deadline(Duration::from_millis(100))
     ///     .unreachable(Unreachable::Allow)
     ///     .on_unsettled(|error| eprintln!("a reservation was not settled: {error}"))
     ///     .build()?;
-    /// # Ok::<(), redis_ratelimit_client::Error>(())
-    /// ```
+    #[doc = example!(end)]
     pub fn builder(servers: impl Into<Servers>) -> Builder {
         Builder {
             servers: servers.into(),
@@ -251,21 +199,14 @@ impl Limiter {
     }
 
     /// Takes 1 from a rate (RL.THROTTLE) or a window (RL.WINDOW), or denies. The call has more options.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// let tokens = Window::per("100000/min")?;
     /// let reply = limiter.take("user:1", &tokens).await?;
     /// assert_eq!(reply.remaining, 99_999);
     /// // The call has options.
     /// let reply = limiter.take("user:1", &tokens).quantity(800).leave(2000).await?;
     /// assert_eq!(reply.remaining, 99_199);
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn take<'a, K, L>(&'a self, key: &'a K, limit: &'a L) -> TakeCall<'a, L>
     where
         K: AsRef<[u8]> + ?Sized,
@@ -277,17 +218,10 @@ impl Limiter {
 
     /// Returns what the same call would return now if nobody waited. It changes nothing: RL.THROTTLE_RO, RL.WINDOW_RO or
     /// RL.ACQUIRE_RO.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// let reply = limiter.look("user:1", &Window::per("30/min")?).await?;
     /// assert_eq!(reply.remaining, 30);
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn look<'a, K, L>(&'a self, key: &'a K, limit: &'a L) -> LookCall<'a, L>
     where
         K: AsRef<[u8]> + ?Sized,
@@ -302,21 +236,14 @@ impl Limiter {
     /// # Errors
     ///
     /// [`Error::Denied`] if it is denied.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// // Reserves what a request may cost, and counts what it did cost.
     /// let tokens = Window::per("100000/min")?;
     /// let mut reservation = limiter.acquire("tokens", &tokens).quantity(4000).await?;
     /// reservation.set(1234)?;
     /// reservation.apply().await?;
     /// assert_eq!(limiter.look("tokens", &tokens).await?.remaining, 98_766);
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn acquire<'a, K, L>(&'a self, key: &'a K, limit: &'a L) -> AcquireCall<'a, L>
     where
         K: AsRef<[u8]> + ?Sized,
@@ -328,21 +255,14 @@ impl Limiter {
     }
 
     /// Takes from several limits, all or nothing (RL.ALL).
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{Clause, MemoryLimiter, Window};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// let requests = Clause::take("{u1}:rpm", &Window::per("60/min")?).name("requests");
     /// let tokens = Clause::take("{u1}:tpm", &Window::per("1000/min")?).quantity(2000).name("tokens");
     /// let reply = limiter.all([requests, tokens]).await?;
     /// assert!(!reply.is_allowed());
     /// // The second limit denied the call.
     /// assert_eq!(reply.clause, 2);
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn all(&self, clauses: impl IntoIterator<Item = Clause>) -> AllCall<'_> {
         AllCall { limiter: self, clauses: clauses.into_iter().collect(), kind: AllKind::Take }
     }
@@ -353,12 +273,7 @@ impl Limiter {
     /// # Errors
     ///
     /// [`Error::Denied`] if it is denied.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{Clause, MemoryLimiter, Semaphore, Window};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// let tokens = Window::per("100000/min")?;
     /// let limits = [
     ///     Clause::acquire("{u1}:tpm", &tokens).quantity(4000).name("tokens"),
@@ -368,9 +283,7 @@ impl Limiter {
     /// reservation.set([("tokens", 1234)])?;
     /// reservation.apply().await?;
     /// assert_eq!(limiter.look("{u1}:tpm", &tokens).await?.remaining, 98_766);
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn acquire_all(&self, clauses: impl IntoIterator<Item = Clause>) -> AcquireAllCall<'_> {
         AcquireAllCall { limiter: self, clauses: clauses.into_iter().collect(), is_renewed: true }
     }
@@ -381,20 +294,13 @@ impl Limiter {
     /// # Errors
     ///
     /// [`Error::Server`] for a semaphore, which is only released; others as for every call.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// let tokens = Window::per("100000/min")?;
     /// limiter.acquire("tokens", &tokens).quantity(4000).id("job-17").await?.detach();
     /// // Later, or in another process.
     /// assert!(limiter.apply("tokens", "job-17", Some(1234)).await?);
     /// assert_eq!(limiter.look("tokens", &tokens).await?.remaining, 98_766);
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub async fn apply(
         &self,
         key: impl AsRef<[u8]>,
@@ -411,18 +317,11 @@ impl Limiter {
     /// # Errors
     ///
     /// As for every call.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{MemoryLimiter, Semaphore};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// limiter.acquire("jobs", &Semaphore::new(5)).id("job-17").await?.detach();
     /// // Later, or in another process.
     /// assert_eq!(limiter.release("jobs", ["job-17", "job-18"]).await?, 1);
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub async fn release<I: Into<Id>>(
         &self,
         key: impl AsRef<[u8]>,
@@ -438,19 +337,11 @@ impl Limiter {
     /// # Errors
     ///
     /// As for every call.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{MemoryLimiter, Semaphore};
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// limiter.acquire("jobs", &Semaphore::new(5)).id("job-17").await?.detach();
     /// assert!(limiter.renew("jobs", "job-17", Some(Duration::from_secs(60))).await?);
     /// assert!(limiter.held("jobs").await?[0].left > Duration::from_secs(30));
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub async fn renew(
         &self,
         key: impl AsRef<[u8]>,
@@ -489,18 +380,11 @@ impl Limiter {
     /// # Errors
     ///
     /// As for every call.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{MemoryLimiter, Semaphore};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// let permit = limiter.acquire("jobs", &Semaphore::new(5)).await?;
     /// let held = limiter.held("jobs").await?;
     /// assert_eq!(Some(&held[0].id), permit.id());
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub async fn held(&self, key: impl AsRef<[u8]>) -> Result<Vec<Held>, Error> {
         read_held(&self.ask(calls::of_key("RL.HELD", key.as_ref())).await?)
     }
@@ -510,19 +394,12 @@ impl Limiter {
     /// # Errors
     ///
     /// As for every call.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// let window = Window::per("5/min")?;
     /// limiter.take("user:1", &window).quantity(5).await?;
     /// assert!(limiter.reset("user:1").await?);
     /// assert_eq!(limiter.look("user:1", &window).await?.remaining, 5);
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub async fn reset(&self, key: impl AsRef<[u8]>) -> Result<bool, Error> {
         Ok(calls::read_count(&self.ask(calls::of_key("DEL", key.as_ref())).await?)? > 0)
     }
@@ -532,19 +409,12 @@ impl Limiter {
     /// # Errors
     ///
     /// As for every call.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{KeyState, MemoryLimiter, Window};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// assert!(limiter.info("user:1").await?.is_none());
     /// limiter.take("user:1", &Window::per("5/min")?).quantity(3).await?;
     /// let state = limiter.info("user:1").await?.map(|info| info.state);
     /// assert!(matches!(state, Some(KeyState::Window { events: 3, .. })));
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub async fn info(&self, key: impl AsRef<[u8]>) -> Result<Option<KeyInfo>, Error> {
         read_info(&self.ask(calls::of_key("RL.INFO", key.as_ref())).await?)
     }
@@ -557,20 +427,13 @@ impl Limiter {
     /// # Errors
     ///
     /// As for every call.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// let window = Window::per("1/min")?;
     /// limiter.take("user:1", &window).await?;
     /// limiter.take("user:1", &window).await?;
     /// let top = limiter.top(10, false).await?;
     /// assert_eq!((top[0].key.as_slice(), top[0].denials), (&b"user:1"[..], 1));
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub async fn top(&self, count: u64, reset: bool) -> Result<Vec<TopKey>, Error> {
         let nodes = self.ask_nodes(calls::top(count, reset)).await?;
         let mut all = Vec::new();
@@ -589,18 +452,12 @@ impl Limiter {
     /// # Errors
     ///
     /// As for every call.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    #[doc = example!(bare)]
     /// let limiter = MemoryLimiter::builder().policies("day WINDOW 1000 1d")?.build();
     /// limiter.take("user:1", &Window::policy("day")).await?;
     /// let policies = limiter.policies().await?;
     /// assert_eq!((policies[0].name.as_str(), policies[0].allowed), ("day", 1));
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub async fn policies(&self) -> Result<Vec<Policy>, Error> {
         let nodes = self.ask_nodes(calls::policies()).await?;
         let mut sums: BTreeMap<(String, String), Policy> = BTreeMap::new();

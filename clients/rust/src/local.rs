@@ -264,21 +264,13 @@ impl Drop for Worker {
 /// needs its own runtime.
 ///
 /// When it is dropped, what it holds is settled in the background; [`Local::close`] waits for that.
-///
-/// ```
-/// use redis_ratelimit_client::{MemoryLimiter, Window};
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-/// let limiter = MemoryLimiter::new();
+#[doc = example!(limiter)]
 /// let window = Window::per("100000/min")?;
 /// let local = limiter.local("ingest", &window).build()?;
 /// assert!(local.take(1).await?.is_allowed());
 /// local.close().await?; // settles what is held
 /// assert_eq!(limiter.look("ingest", &window).await?.remaining, 99_999);
-/// # Ok(())
-/// # }
-/// ```
+#[doc = example!(end)]
 pub struct Local {
     shared: Arc<Shared>,
 }
@@ -296,20 +288,12 @@ impl Limiter {
     ///
     /// A process that dies loses its batch for the whole period. A batch is the amount expected within half a lease, so use
     /// short leases for long periods.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// let window = Window::per("100000/min")?;
     /// let local = limiter.local("ingest", &window).lease(Duration::from_millis(200)).build()?;
     /// assert!(local.take(1).await?.is_allowed());
     /// local.close().await?; // settles what is held
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn local<'a, K>(&'a self, key: &'a K, window: &'a Window) -> LocalBuilder<'a>
     where
         K: AsRef<[u8]> + ?Sized,
@@ -319,21 +303,12 @@ impl Limiter {
 }
 
 /// Builds a [`Local`], see [`Limiter::local`].
-///
-/// ```
-/// use redis_ratelimit_client::{MemoryLimiter, Window};
-/// use std::time::Duration;
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-/// let limiter = MemoryLimiter::new();
+#[doc = example!(limiter)]
 /// let window = Window::per("100000/min")?;
 /// let builder = limiter.local("ingest", &window);
 /// let local = builder.lease(Duration::from_millis(200)).leave(1000).build()?;
 /// assert!(local.take(1).await?.is_allowed());
-/// # Ok(())
-/// # }
-/// ```
+#[doc = example!(end)]
 #[derive(Debug)]
 #[must_use]
 pub struct LocalBuilder<'a> {
@@ -347,39 +322,24 @@ pub struct LocalBuilder<'a> {
 impl LocalBuilder<'_> {
     /// Sets how long a batch may be spent, from 20 ms; the default is 100 ms. The last tenth of it, and at least 2 ms, is
     /// not used.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// let window = Window::per("100000/min")?;
     /// let local = limiter.local("ingest", &window).lease(Duration::from_secs(60)).build()?;
     /// local.take(1).await?;
     /// // The batch is a reservation.
     /// assert!(limiter.held("ingest").await?[0].left > Duration::from_secs(30));
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self
     }
 
     /// Sets the quantity that must remain for others; the default is 0.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// let window = Window::per("100/min")?;
     /// let local = limiter.local("ingest", &window).leave(100).build()?;
     /// assert!(!local.take(1).await?.is_allowed());
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn leave(mut self, leave: u64) -> Self {
         self.leave = leave;
         self
@@ -390,20 +350,12 @@ impl LocalBuilder<'_> {
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] if the window's period is 0 or the lease is too short.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// let window = Window::per("100000/min")?;
     /// assert!(limiter.local("ingest", &window).build().is_ok());
     /// // Too short.
     /// assert!(limiter.local("ingest", &window).lease(Duration::from_millis(19)).build().is_err());
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn build(self) -> Result<Local, Error> {
         let terms = Terms::new(self.key, self.window, self.lease, self.leave)?;
         Ok(Local { shared: Arc::new(Shared::new(Arc::clone(self.core), terms)?) })
@@ -419,22 +371,14 @@ impl Local {
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] if `quantity` is 0 or the policy is a semaphore's, and [`Error::Closed`].
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// let window = Window::per("100000/min")?;
     /// let local = limiter.local("ingest", &window).lease(Duration::from_secs(60)).build()?;
     /// // It holds nothing yet.
     /// assert!(local.try_take(1)?.is_none());
     /// tokio::time::sleep(Duration::from_millis(10)).await;
     /// assert!(local.try_take(1)?.is_some_and(|reply| reply.is_allowed()));
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     #[inline]
     pub fn try_take(&self, quantity: u64) -> Result<Option<Reply>, Error> {
         match self.spend(quantity)? {
@@ -484,19 +428,12 @@ impl Local {
     ///
     /// Those of [`Local::try_take`], [`Error::NoRuntime`] if the server must be asked outside of a runtime, error replies of
     /// the server, and [`Error::Unreachable`] unless the limiter's `unreachable` replaces it.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// let window = Window::per("5/min")?;
     /// let local = limiter.local("ingest", &window).build()?;
     /// assert!(local.take(5).await?.is_allowed());
     /// assert!(!local.take(1).await?.is_allowed());
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     #[inline]
     pub async fn take(&self, quantity: u64) -> Result<Reply, Error> {
         if let Some(spent) = self.spend(quantity)? {
@@ -582,20 +519,13 @@ impl Local {
     ///
     /// The error of the server, or [`Error::Unreachable`] unless the limiter's `unreachable` replaces it. What was held
     /// counts when its lease ends.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{Error, MemoryLimiter, Window};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// let local = limiter.local("ingest", &Window::per("5/min")?).build()?;
     /// local.take(3).await?;
     /// local.close().await?;
     /// assert!(limiter.held("ingest").await?.is_empty());
     /// assert!(matches!(local.take(1).await, Err(Error::Closed)));
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub async fn close(&self) -> Result<(), Error> {
         let process = self.shared.current()?;
         begin_closing(&mut process.lock());

@@ -31,15 +31,9 @@ const MIN_SLEEP: Duration = Duration::from_millis(1);
 /// ([`Unreachable::Limiter`]), each process keeps the limit by itself, or a share of it.
 ///
 /// Clones share the keys. Keys that are as good as new are forgotten, so it takes no more memory than the limits in use.
-///
-/// ```
-/// use redis_ratelimit_client::{MemoryLimiter, Rate};
+#[doc = example!(bare)]
 /// use std::sync::atomic::{AtomicU64, Ordering};
-/// use std::sync::Arc;
-/// use std::time::{Duration, UNIX_EPOCH};
 ///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
 /// let now = Arc::new(AtomicU64::new(1_800_000_000));
 /// let clock = Arc::clone(&now);
 /// let limiter = MemoryLimiter::builder()
@@ -52,39 +46,25 @@ const MIN_SLEEP: Duration = Duration::from_millis(1);
 /// assert_eq!(denied.retry_after, Some(Duration::from_secs(60)));
 /// now.fetch_add(60, Ordering::Relaxed);
 /// assert!(limiter.take("user:1", &rate).await?.is_allowed());
-/// # Ok(())
-/// # }
-/// ```
+#[doc = example!(end)]
 #[derive(Clone, Debug)]
 pub struct MemoryLimiter(Limiter);
 
 impl MemoryLimiter {
     /// Creates a limiter with the system's clock.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    #[doc = example!(bare)]
     /// let reply = MemoryLimiter::new().take("user:1", &Window::per("5/min")?).await?;
     /// assert_eq!(reply.remaining, 4);
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn new() -> MemoryLimiter {
         MemoryLimiter::builder().build()
     }
 
     /// Returns a builder, to set a clock, a share, policies and settings.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    #[doc = example!(bare)]
     /// let limiter = MemoryLimiter::builder().policies("day WINDOW 1000 1d")?.share(1, 4)?.build();
     /// assert_eq!(limiter.take("user:1", &Window::policy("day")).await?.limit, 250);
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn builder() -> MemoryLimiterBuilder {
         MemoryLimiterBuilder { clock: None, share: Share::ALL, settings: Vec::new() }
     }
@@ -111,13 +91,7 @@ impl From<MemoryLimiter> for Limiter {
 }
 
 /// Builds a [`MemoryLimiter`].
-///
-/// ```
-/// use redis_ratelimit_client::{MemoryLimiter, Window};
-/// use std::time::{Duration, UNIX_EPOCH};
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+#[doc = example!(bare)]
 /// let limiter = MemoryLimiter::builder()
 ///     .clock(|| UNIX_EPOCH + Duration::from_secs(18 * 3600))
 ///     .policies("day WINDOW 1000 1d FIXED")?
@@ -126,9 +100,7 @@ impl From<MemoryLimiter> for Limiter {
 /// // It is 02:00.
 /// let reply = limiter.take("user:1", &Window::policy("day")).await?;
 /// assert_eq!(reply.reset_after, Duration::from_secs(22 * 3600));
-/// # Ok(())
-/// # }
-/// ```
+#[doc = example!(end)]
 #[must_use]
 pub struct MemoryLimiterBuilder {
     clock: Option<Clock>,
@@ -139,14 +111,8 @@ pub struct MemoryLimiterBuilder {
 
 impl MemoryLimiterBuilder {
     /// Takes the time from `clock` instead of [`SystemTime::now`]. While a call waits it is read every 3 ms.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
+    #[doc = example!(bare)]
     /// # use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-    /// # use std::sync::Arc;
-    /// # use std::time::{Duration, UNIX_EPOCH};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
     /// let now = Arc::new(AtomicU64::new(0));
     /// let clock = Arc::clone(&now);
     /// let limiter = MemoryLimiter::builder()
@@ -156,9 +122,7 @@ impl MemoryLimiterBuilder {
     /// limiter.take("user:1", &window).quantity(5).await?;
     /// now.store(60, Relaxed);
     /// assert!(limiter.take("user:1", &window).await?.is_allowed());
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn clock(mut self, clock: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
         self.clock = Some(Arc::new(clock));
         self
@@ -167,17 +131,10 @@ impl MemoryLimiterBuilder {
     /// Keeps a part of each limit, for several processes without a server: with `share(1, 4)` what is available at once is a
     /// quarter, rounded down but at least 1, so that four processes together never admit more than a limit of 4 and above.
     /// The count of a rate for each period is a quarter exactly. `leave` is rounded up, and a limit of 0 stays 0.
-    ///
-    /// ```
-    /// use redis_ratelimit_client::{MemoryLimiter, Window};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    #[doc = example!(bare)]
     /// let limiter = MemoryLimiter::builder().share(1, 4)?.build();
     /// assert_eq!(limiter.take("user:1", &Window::per("100/min")?).await?.limit, 25);
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     ///
     /// # Errors
     ///
@@ -193,17 +150,11 @@ impl MemoryLimiterBuilder {
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] if the server would refuse them.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    #[doc = example!(bare)]
     /// let limiter = MemoryLimiter::builder().policies("free WINDOW 2 1d; pro THROTTLE 9 30 60")?.build();
     /// assert_eq!(limiter.take("user:1", &Window::policy("free")).await?.limit, 2);
     /// assert!(MemoryLimiter::builder().policies("free").is_err(), "it has no limit");
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn policies(self, policies: &str) -> Result<Self, Error> {
         self.setting("policies", policies)
     }
@@ -213,18 +164,12 @@ impl MemoryLimiterBuilder {
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] if there is no setting of this name, or the server would refuse the value.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{MemoryLimiter, Semaphore};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    #[doc = example!(bare)]
     /// let limiter = MemoryLimiter::builder().setting("max-reservations", "1")?.build();
     /// let jobs = Semaphore::new(5);
     /// let permit = limiter.acquire("jobs", &jobs).await?;
     /// assert!(limiter.acquire("jobs", &jobs).await.is_err());
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn setting(mut self, name: &str, value: &str) -> Result<Self, Error> {
         let set = MemoryServer::new(fill_random).set(name.as_bytes(), value.as_bytes());
         set.map_err(|why| Error::setting(name, value, &why))?;
@@ -233,16 +178,10 @@ impl MemoryLimiterBuilder {
     }
 
     /// Builds the limiter.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    #[doc = example!(bare)]
     /// let limiter = MemoryLimiter::builder().build();
     /// assert!(limiter.take("user:1", &Window::per("5/min")?).await?.is_allowed());
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn build(self) -> MemoryLimiter {
         let MemoryLimiterBuilder { clock, share, settings } = self;
         let mut server = MemoryServer::with_share(share, fill_random);

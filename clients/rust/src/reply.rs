@@ -8,13 +8,7 @@ use crate::transport::Value;
 use crate::Error;
 
 /// The decision about a call.
-///
-/// ```
-/// use redis_ratelimit_client::{Decision, MemoryLimiter, Semaphore};
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-/// let limiter = MemoryLimiter::new();
+#[doc = example!(limiter)]
 /// let jobs = Semaphore::new(1);
 /// let permit = limiter.acquire("jobs", &jobs).await?;
 /// assert_eq!(permit.reply().decision, Decision::Allowed);
@@ -22,9 +16,7 @@ use crate::Error;
 /// assert_eq!(limiter.look("jobs", &jobs).await?.decision, Decision::Held);
 /// // More than there will ever be.
 /// assert_eq!(limiter.look("jobs", &jobs).quantity(2).await?.decision, Decision::Denied);
-/// # Ok(())
-/// # }
-/// ```
+#[doc = example!(end)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Decision {
     /// It took what it asked for.
@@ -37,22 +29,13 @@ pub enum Decision {
 }
 
 /// The answer to a call that asks a limit.
-///
-/// ```
-/// use redis_ratelimit_client::{MemoryLimiter, Window};
-/// use std::time::Duration;
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-/// let limiter = MemoryLimiter::new();
+#[doc = example!(limiter)]
 /// let window = Window::per("5/min")?;
 /// let reply = limiter.take("user:1", &window).quantity(5).await?;
 /// assert_eq!((reply.remaining, reply.limit), (0, 5));
 /// let denied = limiter.take("user:1", &window).await?;
 /// assert!(denied.retry_after > Some(Duration::from_secs(30)));
-/// # Ok(())
-/// # }
-/// ```
+#[doc = example!(end)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Reply {
@@ -80,18 +63,11 @@ pub struct Reply {
 
 impl Reply {
     /// Returns whether the call was allowed.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// let window = Window::per("1/min")?;
     /// assert!(limiter.take("user:1", &window).await?.is_allowed());
     /// assert!(!limiter.take("user:1", &window).await?.is_allowed());
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn is_allowed(&self) -> bool {
         self.decision == Decision::Allowed
     }
@@ -181,13 +157,7 @@ impl Reply {
 
 /// The answer to a call that asks several limits: that of the limit that decides, to which this dereferences, and each
 /// limit's own.
-///
-/// ```
-/// use redis_ratelimit_client::{Clause, MemoryLimiter, Window};
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-/// let limiter = MemoryLimiter::new();
+#[doc = example!(limiter)]
 /// let limits = [
 ///     Clause::take("{u1}:rpm", &Window::per("60/min")?),
 ///     Clause::take("{u1}:tpm", &Window::per("1000/min")?).quantity(800),
@@ -197,9 +167,7 @@ impl Reply {
 /// // The second has less left for calls of this kind, so it decides.
 /// assert_eq!((reply.clause, reply.remaining), (2, 200));
 /// assert_eq!(reply.answers[0].remaining, 59);
-/// # Ok(())
-/// # }
-/// ```
+#[doc = example!(end)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AllReply {
@@ -251,12 +219,9 @@ impl AllReply {
 }
 
 /// The id of a reservation, unique within its key.
-///
-/// ```
-/// use redis_ratelimit_client::Id;
-///
+#[doc = example!(bare)]
 /// assert_eq!(Id::from("job-17").to_string(), "job-17");
-/// ```
+#[doc = example!(end)]
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Id(Box<[u8]>);
 
@@ -328,22 +293,13 @@ impl fmt::Debug for Id {
 }
 
 /// A live reservation, from [`Limiter::held`](crate::Limiter::held).
-///
-/// ```
-/// use redis_ratelimit_client::{MemoryLimiter, Window};
-/// use std::time::Duration;
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-/// let limiter = MemoryLimiter::new();
+#[doc = example!(limiter)]
 /// let tokens = Window::per("100000/min")?;
 /// let reservation = limiter.acquire("tokens", &tokens).quantity(4000).id("job-17").await?;
 /// let held = limiter.held("tokens").await?;
 /// assert_eq!((held[0].id.to_string().as_str(), held[0].quantity), ("job-17", 4000));
 /// assert!(held[0].left > Duration::ZERO);
-/// # Ok(())
-/// # }
-/// ```
+#[doc = example!(end)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Held {
@@ -356,21 +312,12 @@ pub struct Held {
 }
 
 /// The state of a key, from [`Limiter::info`](crate::Limiter::info).
-///
-/// ```
-/// use redis_ratelimit_client::{MemoryLimiter, Window};
-/// use std::time::Duration;
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-/// let limiter = MemoryLimiter::new();
+#[doc = example!(limiter)]
 /// limiter.take("user:1", &Window::per("5/min")?).await?;
 /// let info = limiter.info("user:1").await?.expect("the key exists");
 /// assert_eq!((info.waiting, info.ban), (0, Duration::ZERO));
 /// assert!(info.ttl >= Duration::from_secs(30));
-/// # Ok(())
-/// # }
-/// ```
+#[doc = example!(end)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KeyInfo {
@@ -385,20 +332,12 @@ pub struct KeyInfo {
 }
 
 /// The content of a key.
-///
-/// ```
-/// use redis_ratelimit_client::{KeyState, MemoryLimiter, Window};
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-/// let limiter = MemoryLimiter::new();
+#[doc = example!(limiter)]
 /// limiter.take("user:1", &Window::per("5/min")?).quantity(3).await?;
 /// let permit = limiter.acquire("user:1", &Window::per("5/min")?).await?;
 /// let state = limiter.info("user:1").await?.expect("the key exists").state;
 /// assert!(matches!(state, KeyState::Window { events: 3, held: 1, reservations: 1, .. }));
-/// # Ok(())
-/// # }
-/// ```
+#[doc = example!(end)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeyState {
@@ -431,20 +370,11 @@ pub enum KeyState {
 }
 
 /// A key that was denied often, from [`Limiter::top`](crate::Limiter::top).
-///
-/// ```
-/// use redis_ratelimit_client::{MemoryLimiter, Window};
-/// use std::time::Duration;
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-/// let limiter = MemoryLimiter::new();
+#[doc = example!(limiter)]
 /// limiter.take("user:1", &Window::new(0, Duration::from_secs(60))).await?;
 /// let top = &limiter.top(10, false).await?[0];
 /// assert_eq!((top.key.as_slice(), top.db, top.denials, top.over), (&b"user:1"[..], 0, 1, 0));
-/// # Ok(())
-/// # }
-/// ```
+#[doc = example!(end)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TopKey {
@@ -459,21 +389,14 @@ pub struct TopKey {
 }
 
 /// A policy of the server, from [`Limiter::policies`](crate::Limiter::policies).
-///
-/// ```
-/// use redis_ratelimit_client::{MemoryLimiter, Window};
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+#[doc = example!(bare)]
 /// let limiter = MemoryLimiter::builder().policies("once WINDOW 1 1d")?.build();
 /// limiter.take("user:1", &Window::policy("once")).await?;
 /// limiter.take("user:1", &Window::policy("once")).await?;
 /// let policy = &limiter.policies().await?[0];
 /// assert_eq!((policy.name.as_str(), policy.definition.as_str()), ("once", "WINDOW 1 1d"));
 /// assert_eq!((policy.allowed, policy.denied, policy.shadow_denied), (1, 1, 0));
-/// # Ok(())
-/// # }
-/// ```
+#[doc = example!(end)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Policy {

@@ -25,12 +25,7 @@ pub(crate) const DEFAULT_LEASE: Duration = Duration::from_secs(20);
 pub(crate) const LEAST_RENEWAL: Duration = Duration::from_millis(5);
 
 /// The quantity that was used: of one limit a number, of several the numbers by the names of the limits.
-///
-/// ```
-/// use redis_ratelimit_client::{Cost, MemoryLimiter, Window};
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+#[doc = example!(bare)]
 /// assert_eq!(Cost::from([("tokens", 1234)]), vec![("tokens", 1234)].into_iter().collect());
 ///
 /// let limiter = MemoryLimiter::new();
@@ -38,9 +33,7 @@ pub(crate) const LEAST_RENEWAL: Duration = Duration::from_millis(5);
 /// reservation.set(1234)?; // a single limit needs no name
 /// reservation.set([("tokens", 1234)])?;
 /// assert!(reservation.set([("dollars", 90)]).is_err());
-/// # Ok(())
-/// # }
-/// ```
+#[doc = example!(end)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cost(CostOf);
 
@@ -152,12 +145,7 @@ impl Limits {
 /// and without that all is given back. [`Builder::on_unsettled`](crate::Builder::on_unsettled) is called if it fails.
 ///
 /// Its leases are renewed as long as it lives.
-///
-/// ```
-/// use redis_ratelimit_client::{MemoryLimiter, Window};
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+#[doc = example!(bare)]
 /// # async fn ask_model() -> Result<u64, redis_ratelimit_client::Error> { Ok(1234) }
 /// let limiter = MemoryLimiter::new();
 /// let tokens = Window::per("100000/min")?;
@@ -167,9 +155,7 @@ impl Limits {
 /// reservation.set(used)?;
 /// reservation.apply().await?;
 /// assert_eq!(limiter.look("tokens", &tokens).await?.remaining, 98_766);
-/// # Ok(())
-/// # }
-/// ```
+#[doc = example!(end)]
 #[must_use = "what is reserved is given back when it is dropped"]
 pub struct Reservation {
     limits: Limits,
@@ -294,34 +280,20 @@ impl Reservation {
     }
 
     /// Returns the reply to the call that reserved. For a single limit it has one answer.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{MemoryLimiter, Semaphore};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// let permit = limiter.acquire("jobs", &Semaphore::new(5)).await?;
     /// assert_eq!(permit.reply().remaining, 4);
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn reply(&self) -> &AllReply {
         &self.reply
     }
 
     /// Returns the id of a single reservation. `None` if nothing is reserved: with quantity 0, by a policy in shadow, or
     /// while no server answers.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{MemoryLimiter, Semaphore};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// let permit = limiter.acquire("jobs", &Semaphore::new(5)).id("job-17").await?;
     /// assert!(permit.id().is_some_and(|id| *id == *"job-17"));
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn id(&self) -> Option<&Id> {
         match self.held.reserved.as_slice() {
             [reserved] => Some(&reserved.id),
@@ -330,20 +302,13 @@ impl Reservation {
     }
 
     /// Returns the names of the limits that are reserved, and the ids of the reservations.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{Clause, MemoryLimiter, Semaphore};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// let jobs = Clause::acquire("{u1}:jobs", &Semaphore::new(5)).name("jobs").id("job-17");
     /// let reservation = limiter.acquire_all([jobs]).await?;
     /// for (name, id) in reservation.ids() {
     ///     assert_eq!((name, id.to_string().as_str()), ("jobs", "job-17"));
     /// }
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn ids(&self) -> impl Iterator<Item = (&str, &Id)> {
         self.held.reserved.iter().map(|each| (each.name.as_str(), &each.id))
     }
@@ -354,20 +319,13 @@ impl Reservation {
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] if there is no such limit, it reserves nothing, or it is a semaphore.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// let tokens = Window::per("100000/min")?;
     /// let mut reservation = limiter.acquire("tokens", &tokens).quantity(4000).await?;
     /// reservation.set(1234)?;
     /// reservation.apply().await?;
     /// assert_eq!(limiter.look("tokens", &tokens).await?.remaining, 98_766);
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn set(&mut self, cost: impl Into<Cost>) -> Result<(), Error> {
         let costs = self.limits.check(cost.into())?;
         self.costs.extend(costs);
@@ -382,18 +340,11 @@ impl Reservation {
     /// # Errors
     ///
     /// [`Error::Lapsed`] if the lease had ended, so that nothing was counted; others as for every call.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// let window = Window::per("5/min")?;
     /// limiter.acquire("renames", &window).await?.apply().await?;
     /// assert_eq!(limiter.look("renames", &window).await?.remaining, 4);
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub async fn apply(mut self) -> Result<(), Error> {
         let how = Settle::Apply(std::mem::take(&mut self.costs));
         self.settle(how).await
@@ -406,18 +357,11 @@ impl Reservation {
     /// # Errors
     ///
     /// [`Error::Lapsed`] if the lease had ended, so that there was nothing to give back; others as for every call.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// let window = Window::per("5/min")?;
     /// limiter.acquire("renames", &window).await?.release().await?;
     /// assert_eq!(limiter.look("renames", &window).await?.remaining, 5);
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub async fn release(mut self) -> Result<(), Error> {
         self.settle(Settle::Release).await
     }
@@ -427,19 +371,11 @@ impl Reservation {
     /// # Errors
     ///
     /// [`Error::Lapsed`] if a lease had ended; others as for every call.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{MemoryLimiter, Semaphore};
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// let mut permit = limiter.acquire("jobs", &Semaphore::new(5)).await?;
     /// permit.renew(Duration::from_secs(120)).await?;
     /// assert!(limiter.held("jobs").await?[0].left > Duration::from_secs(60));
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub async fn renew(&mut self, lease: impl Into<Option<Duration>>) -> Result<(), Error> {
         let Some(lease) = lease.into() else {
             return self.held.settle_held(&Settle::Renew(None)).await;
@@ -454,19 +390,12 @@ impl Reservation {
 
     /// Leaves the reservation to be settled by its id, as by another process: see [`Limiter::apply`] and
     /// [`Limiter::release`]. Its lease is not renewed any more.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::{MemoryLimiter, Semaphore};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
-    /// let limiter = MemoryLimiter::new();
+    #[doc = example!(limiter)]
     /// let reply = limiter.acquire("jobs", &Semaphore::new(5)).await?.detach();
     /// // Later, or in another process.
     /// let id = reply.id.as_ref().expect("the semaphore is no policy in shadow");
     /// assert_eq!(limiter.release("jobs", [id]).await?, 1);
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn detach(mut self) -> AllReply {
         self.stop_renewing();
         self.is_settled = true;

@@ -32,15 +32,7 @@ type Ask =
 type PartitionKey = dyn Fn(&Parts) -> Option<Vec<u8>> + Send + Sync;
 
 /// Limits the requests to a service.
-///
-/// ```
-/// use http::{Request, Response};
-/// use redis_ratelimit_client::tower::{RateLimitLayer, RateLimits};
-/// use redis_ratelimit_client::{MemoryLimiter, Rate};
-/// use tower::{service_fn, Layer, ServiceExt};
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+#[doc = example!(tower)]
 /// let limiter = MemoryLimiter::new(); // or Limiter::open("redis://127.0.0.1/")
 /// let layer = RateLimitLayer::new(&limiter, &Rate::per("1/min")?, |request| {
 ///     let user = request.headers.get("x-user")?.to_str().ok()?; // no limit without a user
@@ -62,9 +54,7 @@ type PartitionKey = dyn Fn(&Parts) -> Option<Vec<u8>> + Send + Sync;
 /// let denied = service.oneshot(ask()?).await?;
 /// assert_eq!(denied.status(), 429);
 /// assert_eq!(denied.headers()["retry-after"], "60");
-/// # Ok(())
-/// # }
-/// ```
+#[doc = example!(end)]
 #[derive(Clone)]
 #[must_use]
 pub struct RateLimitLayer<R = ProblemResponse> {
@@ -95,17 +85,7 @@ impl RateLimitLayer {
     }
 
     /// Takes 1 from `limit` for each request. `key` makes the key; a request for which it returns `None` is not limited.
-    ///
-    /// ```
-    /// # use http::{Request, Response};
-    /// # use redis_ratelimit_client::tower::RateLimitLayer;
-    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-    /// # use std::convert::Infallible;
-    /// # use tower::{service_fn, Layer, ServiceExt};
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    /// # let hello = service_fn(|_: Request<String>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+    #[doc = example!(tower)]
     /// let nobody = Window::new(0, Duration::from_secs(60));
     /// let layer = RateLimitLayer::new(&MemoryLimiter::new(), &nobody, |request| {
     ///     // Health checks are not limited.
@@ -116,9 +96,7 @@ impl RateLimitLayer {
     /// assert_eq!(health.status(), 200);
     /// let denied = layer.layer(hello).oneshot(request("/")?).await?;
     /// assert_eq!(denied.status(), 429);
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn new<L, K, F>(limiter: &Limiter, limit: &L, key: F) -> RateLimitLayer
     where
         L: Take + Clone,
@@ -140,16 +118,7 @@ impl RateLimitLayer {
 
     /// Asks several limits for each request as [`Limiter::all`] does. `clauses` says which; a request for which it returns
     /// `None` is not limited. In the headers the limits have the names of their clauses.
-    ///
-    /// ```
-    /// # use http::{Request, Response};
-    /// # use redis_ratelimit_client::tower::RateLimitLayer;
-    /// # use redis_ratelimit_client::{Clause, MemoryLimiter, Window};
-    /// # use std::convert::Infallible;
-    /// # use tower::{service_fn, Layer, ServiceExt};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    /// # let hello = service_fn(|_: Request<String>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+    #[doc = example!(tower)]
     /// let (minute, day) = (Window::per("60/min")?, Window::per("1000/day")?);
     /// let layer = RateLimitLayer::all(&MemoryLimiter::new(), move |request| {
     ///     let user = request.headers.get("x-user")?.to_str().ok()?;
@@ -161,9 +130,7 @@ impl RateLimitLayer {
     /// let request = Request::builder().header("x-user", "1").body(String::new())?;
     /// let response = layer.layer(hello).oneshot(request).await?;
     /// assert_eq!(response.headers()["ratelimit"], r#""minute";r=59;t=60, "day";r=999;t=86400"#);
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn all<F>(limiter: &Limiter, clauses: F) -> RateLimitLayer
     where
         F: Fn(&Parts) -> Option<Vec<Clause>> + Send + Sync + 'static,
@@ -194,47 +161,25 @@ impl<R> RateLimitLayer<R> {
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] for a name that is not printable ASCII.
-    ///
-    /// ```
-    /// # use http::{Request, Response};
-    /// # use redis_ratelimit_client::tower::RateLimitLayer;
-    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-    /// # use std::convert::Infallible;
-    /// # use tower::{service_fn, Layer, ServiceExt};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    /// # let hello = service_fn(|_: Request<String>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+    #[doc = example!(tower)]
     /// let layer = RateLimitLayer::new(&MemoryLimiter::new(), &Window::per("5/min")?, |_| Some("site"));
     /// let service = layer.name("site")?.layer(hello);
     /// let response = service.oneshot(Request::new(String::new())).await?;
     /// assert_eq!(response.headers()["ratelimit"], r#""site";r=4;t=60"#);
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn name(mut self, name: impl Into<String>) -> Result<Self, Error> {
         self.name = Some(checked_name(name.into())?);
         Ok(self)
     }
 
     /// Adds to the headers who or what the quota of a request is for, such as a tenant. Clients see it.
-    ///
-    /// ```
-    /// # use http::{Request, Response};
-    /// # use redis_ratelimit_client::tower::RateLimitLayer;
-    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-    /// # use std::convert::Infallible;
-    /// # use tower::{service_fn, Layer, ServiceExt};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    /// # let hello = service_fn(|_: Request<String>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+    #[doc = example!(tower)]
     /// let layer = RateLimitLayer::new(&MemoryLimiter::new(), &Window::per("5/min")?, |_| Some("site"))
     ///     .partition_key(|request| Some(request.headers.get("x-tenant")?.as_bytes().to_vec()));
     /// let request = Request::builder().header("x-tenant", "acme").body(String::new())?;
     /// let response = layer.layer(hello).oneshot(request).await?;
     /// assert_eq!(response.headers()["ratelimit"], r#""default";r=4;t=60;pk=:YWNtZQ==:"#);
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn partition_key(
         mut self,
         key: impl Fn(&Parts) -> Option<Vec<u8>> + Send + Sync + 'static,
@@ -244,46 +189,24 @@ impl<R> RateLimitLayer<R> {
     }
 
     /// Sets whether `RateLimit` and `RateLimit-Policy` are written; the default is true.
-    ///
-    /// ```
-    /// # use http::{Request, Response};
-    /// # use redis_ratelimit_client::tower::RateLimitLayer;
-    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-    /// # use std::convert::Infallible;
-    /// # use tower::{service_fn, Layer, ServiceExt};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    /// # let hello = service_fn(|_: Request<String>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+    #[doc = example!(tower)]
     /// let layer = RateLimitLayer::new(&MemoryLimiter::new(), &Window::per("5/min")?, |_| Some("site"));
     /// let service = layer.standard(false).layer(hello);
     /// let response = service.oneshot(Request::new(String::new())).await?;
     /// assert!(!response.headers().contains_key("ratelimit"));
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn standard(mut self, written: bool) -> Self {
         self.standard = written;
         self
     }
 
     /// Sets whether `X-RateLimit-*` are written; the default is true.
-    ///
-    /// ```
-    /// # use http::{Request, Response};
-    /// # use redis_ratelimit_client::tower::RateLimitLayer;
-    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-    /// # use std::convert::Infallible;
-    /// # use tower::{service_fn, Layer, ServiceExt};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    /// # let hello = service_fn(|_: Request<String>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+    #[doc = example!(tower)]
     /// let layer = RateLimitLayer::new(&MemoryLimiter::new(), &Window::per("5/min")?, |_| Some("site"));
     /// let service = layer.x_ratelimit(false).layer(hello);
     /// let response = service.oneshot(Request::new(String::new())).await?;
     /// assert!(!response.headers().contains_key("x-ratelimit-limit"));
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn x_ratelimit(mut self, written: bool) -> Self {
         self.x_ratelimit = written;
         self
@@ -291,26 +214,13 @@ impl<R> RateLimitLayer<R> {
 
     /// Answers refused requests with another response, to which the headers are added. It may be a function of a
     /// [`Problem`]:
-    ///
-    /// ```
-    /// # use http::{Request, Response};
-    /// # use redis_ratelimit_client::http::Problem;
-    /// # use redis_ratelimit_client::tower::RateLimitLayer;
-    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-    /// # use std::convert::Infallible;
-    /// # use tower::{service_fn, Layer, ServiceExt};
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    /// # let hello = service_fn(|_: Request<String>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+    #[doc = example!(tower)]
     /// let nobody = Window::new(0, Duration::from_secs(60));
     /// let layer = RateLimitLayer::new(&MemoryLimiter::new(), &nobody, |_| Some("site"))
     ///     .respond(|problem: &Problem| Response::new(format!("{} slow down", problem.status())));
     /// let response = layer.layer(hello).oneshot(Request::new(String::new())).await?;
     /// assert_eq!(response.body(), "429 slow down");
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn respond<N>(self, respond: N) -> RateLimitLayer<N> {
         let RateLimitLayer { ask, partition_key, name, standard, x_ratelimit, .. } = self;
         RateLimitLayer { ask, partition_key, name, standard, x_ratelimit, respond }
@@ -347,23 +257,12 @@ impl<S, R: Clone> Layer<S> for RateLimitLayer<R> {
 }
 
 /// A service whose requests are limited, see [`RateLimitLayer`].
-///
-/// ```
-/// # use http::{Request, Response};
-/// # use redis_ratelimit_client::tower::{RateLimit, RateLimitLayer};
-/// # use redis_ratelimit_client::{MemoryLimiter, Window};
-/// # use std::convert::Infallible;
-/// # use tower::{service_fn, Layer, ServiceExt};
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-/// # let hello = service_fn(|_: Request<String>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+#[doc = example!(tower)]
 /// let layer = RateLimitLayer::new(&MemoryLimiter::new(), &Window::per("1/min")?, |_| Some("site"));
 /// let service: RateLimit<_> = layer.layer(hello);
 /// assert_eq!(service.clone().oneshot(Request::new(String::new())).await?.status(), 200);
 /// assert_eq!(service.oneshot(Request::new(String::new())).await?.status(), 429);
-/// # Ok(())
-/// # }
-/// ```
+#[doc = example!(end)]
 #[derive(Clone, Debug)]
 pub struct RateLimit<S, R = ProblemResponse> {
     inner: S,
@@ -371,18 +270,7 @@ pub struct RateLimit<S, R = ProblemResponse> {
 }
 
 /// Makes the response to a request that is refused.
-///
-/// ```
-/// # use http::{Request, Response};
-/// # use redis_ratelimit_client::http::Problem;
-/// # use redis_ratelimit_client::tower::{RateLimitLayer, Respond};
-/// # use redis_ratelimit_client::{MemoryLimiter, Window};
-/// # use std::convert::Infallible;
-/// # use tower::{service_fn, Layer, ServiceExt};
-/// # use std::time::Duration;
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-/// # let hello = service_fn(|_: Request<String>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+#[doc = example!(tower)]
 /// #[derive(Clone)]
 /// struct Text;
 ///
@@ -396,25 +284,18 @@ pub struct RateLimit<S, R = ProblemResponse> {
 /// let layer = RateLimitLayer::new(&MemoryLimiter::new(), &nobody, |_| Some("site")).respond(Text);
 /// let response = layer.layer(hello).oneshot(Request::new(String::new())).await?;
 /// assert_eq!(response.body(), "429 slow down");
-/// # Ok(())
-/// # }
-/// ```
+#[doc = example!(end)]
 pub trait Respond<B> {
     /// Returns the response, to which the headers of the limits are added.
     fn respond(&self, problem: &Problem) -> Response<B>;
 }
 
 /// Responds with problem details: [`Problem`] as JSON.
-///
-/// ```
-/// use http::Response;
-/// use redis_ratelimit_client::http::Problem;
-/// use redis_ratelimit_client::tower::{ProblemResponse, Respond};
-///
+#[doc = example!(tower)]
 /// let response: Response<String> = ProblemResponse.respond(&Problem::reduced_capacity());
 /// assert_eq!(response.status(), 503);
 /// assert_eq!(response.headers()["content-type"], "application/problem+json");
-/// ```
+#[doc = example!(end)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProblemResponse;
 
@@ -483,23 +364,12 @@ where
 /// The answers of the limits of a request, in the extensions of the request and of its response.
 ///
 /// With the feature `axum` handlers take it as an argument. It is empty if no limit was asked.
-///
-/// ```
-/// # use http::{Request, Response};
-/// # use redis_ratelimit_client::tower::{RateLimitLayer, RateLimits};
-/// # use redis_ratelimit_client::{MemoryLimiter, Window};
-/// # use std::convert::Infallible;
-/// # use tower::{service_fn, Layer, ServiceExt};
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-/// # let hello = service_fn(|_: Request<String>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+#[doc = example!(tower)]
 /// let layer = RateLimitLayer::new(&MemoryLimiter::new(), &Window::per("5/min")?, |_| Some("site"));
 /// let response = layer.layer(hello).oneshot(Request::new(String::new())).await?;
 /// let limits: &RateLimits = response.extensions().get().expect("put there by the layer");
 /// assert!(limits.tightest().is_some_and(|reply| reply.is_allowed()));
-/// # Ok(())
-/// # }
-/// ```
+#[doc = example!(end)]
 #[derive(Clone, Debug, Default)]
 pub struct RateLimits(Arc<Mutex<Vec<ReplyWithOptions>>>);
 
@@ -509,47 +379,25 @@ impl RateLimits {
     }
 
     /// Returns the replies of all layers so far, the outermost first.
-    ///
-    /// ```
-    /// # use http::{Request, Response};
-    /// # use redis_ratelimit_client::tower::{RateLimitLayer, RateLimits};
-    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-    /// # use std::convert::Infallible;
-    /// # use tower::{service_fn, Layer, ServiceExt};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    /// # let hello = service_fn(|_: Request<String>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+    #[doc = example!(tower)]
     /// let layer = RateLimitLayer::new(&MemoryLimiter::new(), &Window::per("5/min")?, |_| Some("site"));
     /// let response = layer.layer(hello).oneshot(Request::new(String::new())).await?;
     /// let limits: &RateLimits = response.extensions().get().expect("put there by the layer");
     /// assert_eq!(limits.replies()[0].remaining, 4);
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn replies(&self) -> Vec<Reply> {
         self.lock().iter().map(|each| each.reply().clone()).collect()
     }
 
     /// Returns the reply that a client has to follow: the one that denies longest, or else the one with the least left.
-    ///
-    /// ```
-    /// # use http::{Request, Response};
-    /// # use redis_ratelimit_client::tower::{RateLimitLayer, RateLimits};
-    /// # use redis_ratelimit_client::{MemoryLimiter, Window};
-    /// # use std::convert::Infallible;
-    /// # use tower::{service_fn, Layer, ServiceExt};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    /// # let hello = service_fn(|_: Request<String>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+    #[doc = example!(tower)]
     /// let limiter = MemoryLimiter::new();
     /// let site = RateLimitLayer::new(&limiter, &Window::per("100/min")?, |_| Some("site"));
     /// let search = RateLimitLayer::new(&limiter, &Window::per("5/min")?, |_| Some("search"));
     /// let response = site.layer(search.layer(hello)).oneshot(Request::new(String::new())).await?;
     /// let limits: &RateLimits = response.extensions().get().expect("put there by the layers");
     /// assert_eq!(limits.tightest().map(|reply| reply.remaining), Some(4));
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn tightest(&self) -> Option<Reply> {
         tightest(self.lock().iter().map(ReplyWithOptions::reply)).cloned()
     }

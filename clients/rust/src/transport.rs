@@ -15,25 +15,17 @@ mod fred;
 mod redis;
 
 /// A future that a trait object returns.
-///
-/// ```
-/// # use redis_ratelimit_client::transport::BoxFuture;
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+#[doc = example!(bare)]
 /// let future: BoxFuture<'static, u64> = Box::pin(async { 5 });
 /// assert_eq!(future.await, 5);
-/// # Ok(())
-/// # }
-/// ```
+#[doc = example!(end)]
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// The host and the port of a server.
-///
-/// ```
-/// # use redis_ratelimit_client::transport::Address;
+#[doc = example!(bare)]
 /// let address = Address { host: "10.0.0.1".to_owned(), port: 6379 };
 /// assert_eq!(address.to_string(), "10.0.0.1:6379");
-/// ```
+#[doc = example!(end)]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Address {
     /// A name or an IP address.
@@ -49,12 +41,7 @@ impl fmt::Display for Address {
 }
 
 /// Opens connections to a server. It contains the settings, such as the password.
-///
-/// ```
-/// use redis_ratelimit_client::transport::*;
-/// use redis_ratelimit_client::{Limiter, Rate};
-/// use std::sync::Arc;
-///
+#[doc = example!(bare)]
 /// /// Allows everything.
 /// struct Always;
 ///
@@ -80,13 +67,9 @@ impl fmt::Display for Address {
 ///     }
 /// }
 ///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
 /// let limiter = Limiter::new(Servers::single(Always));
 /// assert!(limiter.take("k", &Rate::per("1/d")?).await?.is_allowed());
-/// # Ok(())
-/// # }
-/// ```
+#[doc = example!(end)]
 pub trait Transport: Send + Sync + 'static {
     /// Opens a connection, logs in and selects the database. `address` replaces the host and the port in the settings, for
     /// the nodes of a cluster and the master that Sentinel names.
@@ -105,12 +88,7 @@ pub trait Transport: Send + Sync + 'static {
 }
 
 /// An open connection. Several calls may be in flight on it. Dropping it closes it.
-///
-/// ```
-/// use redis_ratelimit_client::transport::{BoxFuture, Command, Connection, Failure, Value};
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+#[doc = example!(bare)]
 /// /// Allows everything.
 /// struct Always;
 ///
@@ -123,9 +101,7 @@ pub trait Transport: Send + Sync + 'static {
 ///
 /// let commands = [Command::new("RL.WINDOW"), Command::new("RL.WINDOW")];
 /// assert_eq!(Always.send(&commands).await.expect("it never fails").len(), 2);
-/// # Ok(())
-/// # }
-/// ```
+#[doc = example!(end)]
 pub trait Connection: Send + Sync + 'static {
     /// Sends commands, with no others between them, and returns one reply for each. An error reply is a [`Value::Error`].
     ///
@@ -134,13 +110,7 @@ pub trait Connection: Send + Sync + 'static {
 }
 
 /// The reason why a connection could not be opened, or why commands got no reply.
-///
-/// ```
-/// # use redis_ratelimit_client::transport::*;
-/// # use redis_ratelimit_client::{Error, Limiter, Window};
-/// # use std::sync::Arc;
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+#[doc = example!(bare)]
 /// struct Closed;
 ///
 /// impl Transport for Closed {
@@ -161,9 +131,7 @@ pub trait Connection: Send + Sync + 'static {
 /// let limiter = Limiter::new(Servers::single(Closed));
 /// let error = limiter.take("user:1", &Window::per("5/min")?).await.unwrap_err();
 /// assert!(matches!(error, Error::Unreachable { is_sent: false, .. }));
-/// # Ok(())
-/// # }
-/// ```
+#[doc = example!(end)]
 #[derive(Clone, Debug)]
 pub struct Failure {
     /// The kind of failure.
@@ -173,13 +141,7 @@ pub struct Failure {
 }
 
 /// The kind of a [`Failure`].
-///
-/// ```
-/// # use redis_ratelimit_client::transport::*;
-/// # use redis_ratelimit_client::{Error, Limiter, Window};
-/// # use std::sync::Arc;
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+#[doc = example!(bare)]
 /// struct Closed;
 ///
 /// impl Transport for Closed {
@@ -200,9 +162,7 @@ pub struct Failure {
 /// let limiter = Limiter::new(Servers::single(Closed));
 /// let error = limiter.take("user:1", &Window::per("5/min")?).await.unwrap_err();
 /// assert!(matches!(error, Error::Login(_)));
-/// # Ok(())
-/// # }
-/// ```
+#[doc = example!(end)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FailureKind {
@@ -217,17 +177,14 @@ pub enum FailureKind {
 }
 
 /// A command: its name and its arguments.
-///
-/// ```
-/// use redis_ratelimit_client::transport::Command;
-///
+#[doc = example!(bare)]
 /// let mut command = Command::new("RL.HELD");
 /// command.arg(b"jobs");
 /// assert_eq!(command.to_string(), "RL.HELD jobs");
 /// assert_eq!(command.words().len(), 2);
 /// assert_eq!(command.word(1), Some(&b"jobs"[..]));
 /// assert_eq!(command.size(), 11);
-/// ```
+#[doc = example!(end)]
 #[derive(Clone, PartialEq, Eq)]
 pub struct Command {
     bytes: Vec<u8>,
@@ -339,13 +296,7 @@ impl fmt::Debug for Command {
 }
 
 /// A reply of a server. Maps are arrays of names and values, as in RESP2.
-///
-/// ```
-/// # use redis_ratelimit_client::transport::*;
-/// # use redis_ratelimit_client::Limiter;
-/// # use std::sync::Arc;
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+#[doc = example!(bare)]
 /// # #[derive(Clone)]
 /// # struct Fixed(Value);
 /// #
@@ -374,9 +325,7 @@ impl fmt::Debug for Command {
 /// let reply = Value::Array(vec![Value::Array(vec![id, quantity, left])]);
 /// let limiter = Limiter::new(Servers::single(Fixed(reply)));
 /// assert_eq!(limiter.held("jobs").await?[0].id, "job-17");
-/// # Ok(())
-/// # }
-/// ```
+#[doc = example!(end)]
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Value {
@@ -393,14 +342,11 @@ pub enum Value {
 }
 
 /// An error reply. It begins with a code that says what kind of error it is.
-///
-/// ```
-/// use redis_ratelimit_client::transport::ErrorReply;
-///
+#[doc = example!(bare)]
 /// let reply = ErrorReply::new("WRONGTYPE the key holds another type");
 /// assert_eq!(reply.code, "WRONGTYPE");
 /// assert_eq!(reply.message, "the key holds another type");
-/// ```
+#[doc = example!(end)]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ErrorReply {
     /// The first word: `ERR`, `WRONGTYPE`.
@@ -426,17 +372,12 @@ impl fmt::Display for ErrorReply {
 /// The servers that a limiter asks: one, the master that Sentinel names, or a cluster.
 ///
 /// Connections are opened when they are first needed.
-///
-/// ```
-/// use redis_ratelimit_client::transport::Servers;
-/// use redis_ratelimit_client::Limiter;
-///
+#[doc = example!(bare)]
 /// let single = Servers::open("redis://127.0.0.1/")?;
 /// assert_eq!(format!("{single:?}"), r#"Single("127.0.0.1:6379")"#);
 /// let cluster = Servers::open_cluster(["redis://10.0.0.1", "redis://10.0.0.2"])?;
 /// let limiter = Limiter::new(cluster); // connects when it is called
-/// # Ok::<(), redis_ratelimit_client::Error>(())
-/// ```
+#[doc = example!(end)]
 #[derive(Clone)]
 pub struct Servers(pub(crate) Kind);
 
@@ -449,13 +390,7 @@ pub(crate) enum Kind {
 
 impl Servers {
     /// Creates `Servers` with a single server.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::transport::*;
-    /// # use redis_ratelimit_client::{Limiter, Window};
-    /// # use std::sync::Arc;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), redis_ratelimit_client::Error> {
+    #[doc = example!(bare)]
     /// # #[derive(Clone)]
     /// # struct Fixed(Value);
     /// #
@@ -482,19 +417,14 @@ impl Servers {
     /// let reply = Value::Array([0, 5, 4, -1, 60_000].map(Value::Integer).to_vec());
     /// let limiter = Limiter::new(Servers::single(Fixed(reply)));
     /// assert_eq!(limiter.take("user:1", &Window::per("5/min")?).await?.remaining, 4);
-    /// # Ok(())
-    /// # }
-    /// ```
+    #[doc = example!(end)]
     pub fn single(transport: impl Transport) -> Servers {
         Servers(Kind::Single(Arc::new(transport)))
     }
 
     /// Creates `Servers` with the master of `service`. `sentinels` know its address; `node` connects to it, with that
     /// address in place of its own.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::transport::*;
-    /// # use std::sync::Arc;
+    #[doc = example!(bare)]
     /// # #[derive(Clone)]
     /// # struct Fixed(Value);
     /// #
@@ -522,7 +452,7 @@ impl Servers {
     /// let sentinels: [Arc<dyn Transport>; 2] = [Arc::new(one), Arc::new(two)];
     /// let servers = Servers::sentinel("mymaster", sentinels, node);
     /// assert_eq!(format!("{servers:?}"), r#"Sentinel("mymaster", ["fixed", "fixed"])"#);
-    /// ```
+    #[doc = example!(end)]
     pub fn sentinel(
         service: impl Into<String>,
         sentinels: impl IntoIterator<Item = Arc<dyn Transport>>,
@@ -533,10 +463,7 @@ impl Servers {
     }
 
     /// Creates `Servers` with a cluster, of which some nodes are given. The settings of the first apply to all.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::transport::*;
-    /// # use std::sync::Arc;
+    #[doc = example!(bare)]
     /// # #[derive(Clone)]
     /// # struct Fixed(Value);
     /// #
@@ -564,7 +491,7 @@ impl Servers {
     /// let others: [Arc<dyn Transport>; 1] = [Arc::new(two)];
     /// let servers = Servers::cluster(Arc::new(one), others);
     /// assert_eq!(format!("{servers:?}"), r#"Cluster("fixed", ["fixed"])"#);
-    /// ```
+    #[doc = example!(end)]
     pub fn cluster(
         first: Arc<dyn Transport>,
         others: impl IntoIterator<Item = Arc<dyn Transport>>,

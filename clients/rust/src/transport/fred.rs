@@ -227,15 +227,12 @@ impl TryFrom<Config> for Servers {
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] if there are no hosts.
-    ///
-    /// ```
+    #[doc = example!(bare)]
     /// # use fred::types::config::{Config, ServerConfig};
-    /// # use redis_ratelimit_client::transport::Servers;
     /// let server = ServerConfig::new_centralized("127.0.0.1", 6379);
     /// let servers = Servers::try_from(Config { server, ..Config::default() })?;
     /// assert_eq!(format!("{servers:?}"), r#"Single("127.0.0.1:6379")"#);
-    /// # Ok::<(), redis_ratelimit_client::Error>(())
-    /// ```
+    #[doc = example!(end)]
     fn try_from(config: Config) -> Result<Servers, Error> {
         let transport =
             |server: &Server| Arc::new(FredTransport::of(&config, server)) as Arc<dyn Transport>;

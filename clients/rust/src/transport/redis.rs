@@ -334,13 +334,10 @@ impl Servers {
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] if the URL cannot be parsed.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::transport::Servers;
+    #[doc = example!(bare)]
     /// let servers = Servers::open("redis://:secret@127.0.0.1:6379/2")?;
     /// assert_eq!(format!("{servers:?}"), r#"Single("127.0.0.1:6379")"#);
-    /// # Ok::<(), redis_ratelimit_client::Error>(())
-    /// ```
+    #[doc = example!(end)]
     #[cfg_attr(docsrs, doc(cfg(feature = "redis")))]
     pub fn open(server: impl IntoConnectionInfo) -> Result<Servers, Error> {
         Ok(Servers::single(transport(server)?))
@@ -352,15 +349,12 @@ impl Servers {
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] if there are no sentinels, or a URL cannot be parsed.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::transport::Servers;
+    #[doc = example!(bare)]
     /// let sentinels = ["redis://10.0.0.1:26379", "redis://10.0.0.2:26379"];
     /// let servers = Servers::open_sentinel("mymaster", sentinels, "redis://:secret@master")?;
     /// let shown = r#"Sentinel("mymaster", ["10.0.0.1:26379", "10.0.0.2:26379"])"#;
     /// assert_eq!(format!("{servers:?}"), shown);
-    /// # Ok::<(), redis_ratelimit_client::Error>(())
-    /// ```
+    #[doc = example!(end)]
     #[cfg_attr(docsrs, doc(cfg(feature = "redis")))]
     pub fn open_sentinel<T: IntoConnectionInfo>(
         service: impl Into<String>,
@@ -379,13 +373,10 @@ impl Servers {
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] if there are no nodes, or a URL cannot be parsed.
-    ///
-    /// ```
-    /// # use redis_ratelimit_client::transport::Servers;
+    #[doc = example!(bare)]
     /// let servers = Servers::open_cluster(["redis://10.0.0.1", "redis://10.0.0.2"])?;
     /// assert_eq!(format!("{servers:?}"), r#"Cluster("10.0.0.1:6379", ["10.0.0.2:6379"])"#);
-    /// # Ok::<(), redis_ratelimit_client::Error>(())
-    /// ```
+    #[doc = example!(end)]
     #[cfg_attr(docsrs, doc(cfg(feature = "redis")))]
     pub fn open_cluster<T: IntoConnectionInfo>(
         nodes: impl IntoIterator<Item = T>,
