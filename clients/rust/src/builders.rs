@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::calls::{self, option_methods, Options, Request};
+use crate::calls::{self, Request};
 use crate::clause::{Clause, Groups};
 use crate::core::{Outcome, PendingCall};
 use crate::limit::{Limit, Rate, Reserve, Take, Window};
 #[cfg(feature = "memory")]
 use crate::memory::TypedCall;
+use crate::options::{option_methods, Options};
 use crate::reply::Id;
 use crate::reservation::{Limits, Reservation};
 use crate::transport::{BoxFuture, Value};
@@ -48,71 +49,15 @@ impl<L: Take> TakeCall<'_, L> {
         self
     }
 
-    option_methods! {
-        #[doc = example!(limiter)]
-        /// let window = Window::per("100/min")?;
-        /// // Batch jobs leave 50 for users.
-        /// assert!(limiter.take("api", &window).quantity(50).leave(50).await?.is_allowed());
-        /// assert!(!limiter.take("api", &window).leave(50).await?.is_allowed());
-        /// assert!(limiter.take("api", &window).await?.is_allowed());
-        #[doc = example!(end)]
-        leave,
-        #[doc = example!(limiter)]
-        /// let tokens = Window::per("100/min")?;
-        /// let reply = limiter.take("tokens", &tokens).quantity(120).at_most().await?;
-        /// assert_eq!(reply.granted, Some(100));
-        #[doc = example!(end)]
-        at_most,
-        #[doc = example!(limiter)]
-        /// let rate = Rate::per("20/s")?.capacity(1)?;
-        /// limiter.take("mail", &rate).await?;
-        /// // Waits for 50 ms.
-        /// let reply = limiter.take("mail", &rate).block(Duration::from_secs(5)).await?;
-        /// assert!(reply.is_allowed());
-        #[doc = example!(end)]
-        block,
-    }
-
-    /// Counts the quantity even if there is not enough, for what was used and is known only afterwards. Later calls wait
-    /// until it is repaid.
-    #[doc = example!(limiter)]
-    /// let tokens = Window::per("100/min")?;
-    /// assert!(limiter.take("tokens", &tokens).quantity(120).force().await?.is_allowed());
-    /// assert!(!limiter.take("tokens", &tokens).await?.is_allowed());
-    #[doc = example!(end)]
-    pub fn force(mut self) -> Self {
-        self.options.force = true;
-        self
-    }
+    option_methods!(leave, at_most, force, block);
 }
 
 impl TakeCall<'_, Rate> {
-    /// Takes now what is available within this time. The reply's `wait` says after which time to go on.
-    #[doc = example!(limiter)]
-    /// let rate = Rate::per("1/min")?;
-    /// limiter.take("crawl", &rate).await?;
-    /// let turn = limiter.take("crawl", &rate).ahead(Duration::from_secs(300)).await?;
-    /// assert!(turn.wait > Some(Duration::from_secs(30)));
-    #[doc = example!(end)]
-    pub fn ahead(mut self, longest: Duration) -> Self {
-        self.options.ahead = Some(longest);
-        self
-    }
+    option_methods!(ahead);
 }
 
 impl TakeCall<'_, Window> {
-    /// Counts the call also if it is denied, so that a client that does not pause stays out.
-    #[doc = example!(limiter)]
-    /// let login = Window::per("1/min")?;
-    /// limiter.take("login", &login).await?;
-    /// assert!(!limiter.take("login", &login).count_denied().await?.is_allowed());
-    /// let state = limiter.info("login").await?.map(|info| info.state);
-    /// assert!(matches!(state, Some(KeyState::Window { events: 2, denied: 1, .. })));
-    #[doc = example!(end)]
-    pub fn count_denied(mut self) -> Self {
-        self.options.count_denied = true;
-        self
-    }
+    option_methods!(count_denied);
 }
 
 impl<L: Take> IntoFuture for TakeCall<'_, L> {
@@ -163,13 +108,7 @@ impl<L: Limit> LookCall<'_, L> {
         self
     }
 
-    option_methods! {
-        #[doc = example!(limiter)]
-        /// let window = Window::per("100/min")?;
-        /// assert!(!limiter.look("api", &window).quantity(60).leave(50).await?.is_allowed());
-        #[doc = example!(end)]
-        leave,
-    }
+    option_methods!(leave);
 }
 
 impl LookCall<'_, Window> {
@@ -348,66 +287,7 @@ impl<L: Reserve> AcquireCall<'_, L> {
         self
     }
 
-    option_methods! {
-        #[doc = example!(limiter)]
-        /// // Batch jobs leave 2 of 5 places for users.
-        /// let jobs = Semaphore::new(5);
-        /// let batch = limiter.acquire("jobs", &jobs).quantity(3).leave(2).await?;
-        /// assert!(limiter.acquire("jobs", &jobs).leave(2).await.is_err());
-        /// assert!(limiter.acquire("jobs", &jobs).await.is_ok());
-        #[doc = example!(end)]
-        leave,
-        #[doc = example!(limiter)]
-        /// let tokens = Window::per("100/min")?;
-        /// let batch = limiter.acquire("tokens", &tokens).quantity(120).at_most().await?;
-        /// assert_eq!(batch.reply().granted, Some(100));
-        #[doc = example!(end)]
-        at_most,
-        #[doc = example!(limiter)]
-        /// let minute = Duration::from_secs(60);
-        /// let permit = limiter.acquire("jobs", &Semaphore::new(5)).lease(minute).await?;
-        /// assert!(limiter.held("jobs").await?[0].left > Duration::from_secs(30));
-        #[doc = example!(end)]
-        lease,
-        #[doc = example!(limiter)]
-        /// let tokens = Window::per("100/min")?;
-        /// let call = limiter.acquire("tokens", &tokens).quantity(60).count_lapsed();
-        /// let batch = call.lease(Duration::from_millis(1)).renewed(false).await?;
-        /// tokio::time::sleep(Duration::from_millis(5)).await;
-        /// assert_eq!(limiter.look("tokens", &tokens).await?.remaining, 40);
-        #[doc = example!(end)]
-        count_lapsed,
-        #[doc = example!(limiter)]
-        /// let jobs = Semaphore::new(5);
-        /// let permit = limiter.acquire("jobs", &jobs).id("job-17").await?;
-        /// assert_eq!(limiter.held("jobs").await?[0].id, "job-17");
-        /// let error = limiter.acquire("jobs", &jobs).id("job-17").await.unwrap_err();
-        /// assert_eq!(error.code(), Some("DUPLICATE"));
-        #[doc = example!(end)]
-        id,
-        #[doc = example!(limiter)]
-        /// let jobs = Semaphore::new(1);
-        /// let permit = limiter.acquire("jobs", &jobs).await?;
-        /// // Gets the place as soon as it is given back.
-        /// let next = limiter.acquire("jobs", &jobs).block(Duration::from_secs(5)).into_future();
-        /// let (next, ()) = tokio::try_join!(next, permit.release())?;
-        /// assert_eq!(next.reply().remaining, 0);
-        #[doc = example!(end)]
-        block,
-    }
-
-    /// Sets whether the lease is renewed while the [`Reservation`] lives, three times in its length; the default is true.
-    #[doc = example!(limiter)]
-    /// let jobs = Semaphore::new(5);
-    /// let call = limiter.acquire("jobs", &jobs).lease(Duration::from_millis(20));
-    /// let permit = call.renewed(false).await?;
-    /// tokio::time::sleep(Duration::from_millis(50)).await;
-    /// assert!(limiter.held("jobs").await?.is_empty());
-    #[doc = example!(end)]
-    pub fn renewed(mut self, is_renewed: bool) -> Self {
-        self.is_renewed = is_renewed;
-        self
-    }
+    option_methods!(leave, at_most, lease, count_lapsed, id, block, renewed);
 }
 
 impl<L: Reserve> IntoFuture for AcquireCall<'_, L> {
@@ -561,18 +441,7 @@ pub struct AcquireAllCall<'a> {
 }
 
 impl AcquireAllCall<'_> {
-    /// Sets whether the leases are renewed while the [`Reservation`] lives, three times in the shortest; the default is
-    /// true.
-    #[doc = example!(limiter)]
-    /// let jobs = Clause::acquire("{u1}:jobs", &Semaphore::new(5)).lease(Duration::from_millis(20));
-    /// let reservation = limiter.acquire_all([jobs]).renewed(false).await?;
-    /// tokio::time::sleep(Duration::from_millis(50)).await;
-    /// assert!(limiter.held("{u1}:jobs").await?.is_empty());
-    #[doc = example!(end)]
-    pub fn renewed(mut self, is_renewed: bool) -> Self {
-        self.is_renewed = is_renewed;
-        self
-    }
+    option_methods!(renewed);
 }
 
 impl IntoFuture for AcquireAllCall<'_> {

@@ -3,10 +3,11 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use crate::calls::{give_back, option_methods, release_command, write_limit, Options, Taken};
+use crate::calls::{give_back, release_command, write_limit, Taken};
 #[cfg(feature = "tower")]
 use crate::http::Quota;
 use crate::limit::{LimitWords, Rate, Reserve, Semaphore, Take, Window};
+use crate::options::{option_methods, Options};
 use crate::reply::Id;
 use crate::transport::Command;
 use crate::{AllReply, Error, Reply};
@@ -94,77 +95,7 @@ impl Clause {
         self
     }
 
-    option_methods! {
-        #[doc = example!(limiter)]
-        /// let tokens = Clause::take("{u1}:tpm", &Window::per("1000/min")?).quantity(800).leave(500);
-        /// assert!(!limiter.all([tokens]).await?.is_allowed());
-        #[doc = example!(end)]
-        leave,
-        #[doc = example!(limiter)]
-        /// let jobs = Clause::acquire("{u1}:jobs", &Semaphore::new(5)).lease(Duration::from_secs(60));
-        /// let reservation = limiter.acquire_all([jobs]).await?;
-        /// assert!(limiter.held("{u1}:jobs").await?[0].left > Duration::from_secs(30));
-        #[doc = example!(end)]
-        lease,
-        #[doc = example!(limiter)]
-        /// let window = Window::per("100/min")?;
-        /// let tokens = Clause::acquire("{u1}:tpm", &window).quantity(60).count_lapsed();
-        /// let limits = [tokens.lease(Duration::from_millis(1))];
-        /// let reservation = limiter.acquire_all(limits).renewed(false).await?;
-        /// tokio::time::sleep(Duration::from_millis(5)).await;
-        /// assert_eq!(limiter.look("{u1}:tpm", &window).await?.remaining, 40);
-        #[doc = example!(end)]
-        count_lapsed,
-        #[doc = example!(limiter)]
-        /// let jobs = Clause::acquire("{u1}:jobs", &Semaphore::new(5)).id("job-17");
-        /// let reservation = limiter.acquire_all([jobs]).await?;
-        /// assert_eq!(limiter.held("{u1}:jobs").await?[0].id, "job-17");
-        #[doc = example!(end)]
-        id,
-    }
-
-    /// Counts denied calls too. Only for a window that is taken from.
-    #[doc = example!(limiter)]
-    /// let attempts = Window::per("5/min")?;
-    /// let nobody = Window::new(0, Duration::from_secs(60));
-    /// let limits = [
-    ///     Clause::take("{u1}:attempts", &attempts).count_denied(),
-    ///     Clause::take("{u1}:closed", &nobody),
-    /// ];
-    /// assert!(!limiter.all(limits).await?.is_allowed());
-    /// assert_eq!(limiter.look("{u1}:attempts", &attempts).await?.remaining, 4);
-    #[doc = example!(end)]
-    pub fn count_denied(mut self) -> Clause {
-        self.options.count_denied = true;
-        self
-    }
-
-    /// Requires that the limit allows the call, but takes nothing.
-    #[doc = example!(limiter)]
-    /// let (stop, rate) = (Semaphore::new(1), Rate::per("60/min")?);
-    /// let limits =
-    ///     || [Clause::acquire("{u1}:stop", &stop).check(), Clause::take("{u1}:rpm", &rate)];
-    /// assert!(limiter.all(limits()).await?.is_allowed());
-    /// // While someone holds the semaphore, calls are denied.
-    /// let stopped = limiter.acquire("{u1}:stop", &stop).await?;
-    /// assert!(!limiter.all(limits()).await?.is_allowed());
-    #[doc = example!(end)]
-    pub fn check(mut self) -> Clause {
-        self.options.check = true;
-        self
-    }
-
-    /// Decides and reports the limit, but never denies the call because of it.
-    #[doc = example!(limiter)]
-    /// let on_trial = Clause::take("{u1}:tpm", &Window::per("100/min")?).quantity(800).shadow();
-    /// let reply = limiter.all([Clause::take("{u1}:rpm", &Window::per("60/min")?), on_trial]).await?;
-    /// assert!(reply.is_allowed());
-    /// assert!(!reply.answers[1].is_allowed());
-    #[doc = example!(end)]
-    pub fn shadow(mut self) -> Clause {
-        self.options.shadow = true;
-        self
-    }
+    option_methods!(leave, lease, count_lapsed, id, count_denied, check, shadow);
 
     /// Adds a limit that is taken from if this one denies: of limits that are joined like this, the first that allows the
     /// call is taken from.

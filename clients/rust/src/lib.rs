@@ -29,6 +29,7 @@ mod limiter;
 mod local;
 #[cfg(feature = "memory")]
 mod memory;
+mod options;
 mod process;
 mod reply;
 mod reservation;

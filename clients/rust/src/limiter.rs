@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::builders::{AcquireAllCall, AcquireCall, AllCall, AllKind, LookCall, TakeCall};
-use crate::calls::{self, Options, Request};
+use crate::calls::{self, Request};
 use crate::clause::Clause;
 use crate::core::{Core, Hook, Outcome};
 use crate::limit::{Limit, Reserve, Take};
+use crate::options::Options;
 use crate::reply::{
     read_held, read_info, read_policies, read_top, Held, Id, KeyInfo, Policy, TopKey,
 };

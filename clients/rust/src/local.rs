@@ -7,9 +7,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-use crate::calls::{self, Options};
+use crate::calls;
 use crate::core::{Core, Failed, Unreachable};
 use crate::leases::{Clock, IsSemaphore, Leases, Refused, Round, Spent, Terms};
+use crate::options::Options;
 use crate::transport::Value;
 use crate::{process, Error, Id, Limiter, Reply, Window};
 

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use support::{seeds, Random};
 
 use super::*;
-use crate::calls::Options;
 use crate::limit::Take;
+use crate::options::Options;
 use crate::{Clause, Decision, Period, Rate, Semaphore, Window};
 
 /// A clock in milliseconds, and a limiter that goes by it.

@@ -14,8 +14,8 @@ use engine::{
     Verdict,
 };
 
-use crate::calls::Options;
 use crate::limit::Limit;
+use crate::options::Options;
 use crate::{Decision, Reply};
 
 /// The largest number that a server accepts.

@@ -1,0 +1,243 @@
+//! The options of calls and clauses. Each is a field of [`Options`], a line of [`Options::write`], and a method of
+//! [`option_methods`].
+
+use std::time::Duration;
+
+use crate::limit::whole_ms;
+use crate::reply::Id;
+use crate::transport::Command;
+
+/// The options of a call or a clause, which follow the quantity.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Options {
+    pub leave: u64,
+    pub lease: Option<Duration>,
+    pub count_lapsed: bool,
+    pub id: Option<Id>,
+    pub at_most: bool,
+    pub force: bool,
+    pub count_denied: bool,
+    pub check: bool,
+    pub shadow: bool,
+    pub ahead: Option<Duration>,
+    /// Zero is without end, as for the server.
+    pub block: Option<Duration>,
+}
+
+impl Options {
+    /// Returns whether the call takes all or nothing, and is answered at once.
+    fn is_plain(&self) -> bool {
+        !self.at_most && !self.force && self.ahead.is_none() && self.block.is_none()
+    }
+
+    /// Returns whether a call that takes or looks has no other option than LEAVE.
+    pub fn has_only_leave(&self) -> bool {
+        self.is_plain() && !self.count_denied
+    }
+
+    /// Returns whether a denied call may close the key.
+    pub fn may_ban(&self, quantity: i64) -> bool {
+        quantity > 0 && self.is_plain() && !self.check
+    }
+
+    /// Adds the options to a command.
+    pub fn write(&self, command: &mut Command, ban: Option<Duration>) {
+        if self.leave > 0 {
+            command.arg(b"LEAVE").number(self.leave);
+        }
+        write_length(command, b"LEASE", self.lease);
+        write_flag(command, b"COUNTLAPSED", self.count_lapsed);
+        if let Some(id) = &self.id {
+            command.arg(b"ID").arg(id.as_ref());
+        }
+        write_flag(command, b"ATMOST", self.at_most);
+        write_flag(command, b"FORCE", self.force);
+        write_flag(command, b"COUNTDENIED", self.count_denied);
+        write_flag(command, b"CHECK", self.check);
+        write_flag(command, b"SHADOW", self.shadow);
+        write_length(command, b"BAN", ban);
+        write_length(command, b"AHEAD", self.ahead);
+        write_length(command, b"BLOCK", self.block);
+    }
+}
+
+fn write_length(command: &mut Command, word: &[u8], length: Option<Duration>) {
+    if let Some(length) = length {
+        command.arg(word).number(whole_ms(length));
+    }
+}
+
+fn write_flag(command: &mut Command, word: &[u8], is_set: bool) {
+    if is_set {
+        command.arg(word);
+    }
+}
+
+/// Writes the methods of a call or a clause that set these options.
+macro_rules! option_methods {
+    ($($option:ident),+) => { $(option_methods!(@$option);)+ };
+    (@leave) => {
+        /// Leaves at least this much for others, such as for calls that are more important.
+        #[doc = example!(limiter)]
+        /// let window = Window::per("100/min")?;
+        /// // A batch job leaves 50 for users.
+        /// assert!(!limiter.take("api", &window).quantity(60).leave(50).await?.is_allowed());
+        /// assert!(limiter.take("api", &window).quantity(60).await?.is_allowed());
+        #[doc = example!(end)]
+        pub fn leave(mut self, leave: u64) -> Self {
+            self.options.leave = leave;
+            self
+        }
+    };
+    (@at_most) => {
+        /// Takes as much of the quantity as is available, which the reply's `granted` says. The call is denied only if that
+        /// is nothing.
+        #[doc = example!(limiter)]
+        /// let tokens = Window::per("100/min")?;
+        /// let reply = limiter.take("tokens", &tokens).quantity(120).at_most().await?;
+        /// assert_eq!(reply.granted, Some(100));
+        #[doc = example!(end)]
+        pub fn at_most(mut self) -> Self {
+            self.options.at_most = true;
+            self
+        }
+    };
+    (@force) => {
+        /// Counts the quantity even if there is not enough, for what was used and is known only afterwards. Later calls wait
+        /// until it is repaid.
+        #[doc = example!(limiter)]
+        /// let tokens = Window::per("100/min")?;
+        /// assert!(limiter.take("tokens", &tokens).quantity(120).force().await?.is_allowed());
+        /// assert!(!limiter.take("tokens", &tokens).await?.is_allowed());
+        #[doc = example!(end)]
+        pub fn force(mut self) -> Self {
+            self.options.force = true;
+            self
+        }
+    };
+    (@ahead) => {
+        /// Takes now what is available within this time. The reply's `wait` says after which time to go on.
+        #[doc = example!(limiter)]
+        /// let rate = Rate::per("1/min")?;
+        /// limiter.take("crawl", &rate).await?;
+        /// let turn = limiter.take("crawl", &rate).ahead(Duration::from_secs(300)).await?;
+        /// assert!(turn.wait > Some(Duration::from_secs(30)));
+        #[doc = example!(end)]
+        pub fn ahead(mut self, longest: Duration) -> Self {
+            self.options.ahead = Some(longest);
+            self
+        }
+    };
+    (@block) => {
+        /// Waits in line for up to this time, at most a year, instead of being denied. [`Duration::MAX`] waits without end,
+        /// and zero does not wait.
+        #[doc = example!(limiter)]
+        /// let rate = Rate::per("20/s")?.capacity(1)?;
+        /// limiter.take("mail", &rate).await?;
+        /// // Waits for 50 ms.
+        /// assert!(limiter.take("mail", &rate).block(Duration::from_secs(5)).await?.is_allowed());
+        #[doc = example!(end)]
+        pub fn block(mut self, longest: Duration) -> Self {
+            self.options.block = match longest {
+                Duration::ZERO => None,
+                Duration::MAX => Some(Duration::ZERO),
+                _ => Some(longest),
+            };
+            self
+        }
+    };
+    (@count_denied) => {
+        /// Counts the call even if it is denied, so that a client that does not pause stays out. Only for a window that is
+        /// taken from.
+        #[doc = example!(limiter)]
+        /// let login = Window::per("1/min")?;
+        /// limiter.take("login", &login).await?;
+        /// assert!(!limiter.take("login", &login).count_denied().await?.is_allowed());
+        /// let state = limiter.info("login").await?.map(|info| info.state);
+        /// assert!(matches!(state, Some(KeyState::Window { denied: 1, .. })));
+        #[doc = example!(end)]
+        pub fn count_denied(mut self) -> Self {
+            self.options.count_denied = true;
+            self
+        }
+    };
+    (@lease) => {
+        /// Sets how long the reservation lasts if it is not renewed, from 1 ms to a year. The server's default is 20 s.
+        #[doc = example!(limiter)]
+        /// let jobs = Semaphore::new(5);
+        /// let permit = limiter.acquire("jobs", &jobs).lease(Duration::from_secs(60)).await?;
+        /// assert!(limiter.held("jobs").await?[0].left > Duration::from_secs(30));
+        #[doc = example!(end)]
+        pub fn lease(mut self, lease: Duration) -> Self {
+            self.options.lease = Some(lease);
+            self
+        }
+    };
+    (@count_lapsed) => {
+        /// Counts the reservation if its lease ends before it is settled.
+        #[doc = example!(limiter)]
+        /// let (tokens, lease) = (Window::per("100/min")?, Duration::from_millis(1));
+        /// let call = limiter.acquire("tokens", &tokens).quantity(60).lease(lease).count_lapsed();
+        /// let lapsing = call.renewed(false).await?;
+        /// tokio::time::sleep(5 * lease).await;
+        /// assert_eq!(limiter.look("tokens", &tokens).await?.remaining, 40);
+        #[doc = example!(end)]
+        pub fn count_lapsed(mut self) -> Self {
+            self.options.count_lapsed = true;
+            self
+        }
+    };
+    (@id) => {
+        /// Names the reservation, uniquely within its key. The limiter makes an id if none is given.
+        #[doc = example!(limiter)]
+        /// let permit = limiter.acquire("jobs", &Semaphore::new(5)).id("job-17").await?;
+        /// assert_eq!(limiter.held("jobs").await?[0].id, "job-17");
+        #[doc = example!(end)]
+        pub fn id(mut self, id: impl Into<Id>) -> Self {
+            self.options.id = Some(id.into());
+            self
+        }
+    };
+    (@check) => {
+        /// Requires that the limit allows the call, but takes nothing.
+        #[doc = example!(limiter)]
+        /// let stop = Semaphore::new(1);
+        /// let check = || limiter.all([Clause::acquire("{u1}:stop", &stop).check()]);
+        /// assert!(check().await?.is_allowed());
+        /// // While someone holds the semaphore, calls are denied.
+        /// let stopped = limiter.acquire("{u1}:stop", &stop).await?;
+        /// assert!(!check().await?.is_allowed());
+        #[doc = example!(end)]
+        pub fn check(mut self) -> Self {
+            self.options.check = true;
+            self
+        }
+    };
+    (@shadow) => {
+        /// Decides and reports the limit, but never denies the call because of it.
+        #[doc = example!(limiter)]
+        /// let on_trial = Clause::take("{u1}:tpm", &Window::per("100/min")?).quantity(800).shadow();
+        /// let reply = limiter.all([on_trial, Clause::take("{u1}:rpm", &Window::per("60/min")?)]).await?;
+        /// assert!(reply.is_allowed() && !reply.answers[0].is_allowed());
+        #[doc = example!(end)]
+        pub fn shadow(mut self) -> Self {
+            self.options.shadow = true;
+            self
+        }
+    };
+    (@renewed) => {
+        /// Sets whether the leases are renewed while the [`Reservation`] lives, three times in the shortest; the default is
+        /// true.
+        #[doc = example!(limiter)]
+        /// let (jobs, lease) = (Semaphore::new(5), Duration::from_millis(20));
+        /// let permit = limiter.acquire("jobs", &jobs).lease(lease).renewed(false).await?;
+        /// tokio::time::sleep(Duration::from_millis(50)).await;
+        /// assert!(limiter.held("jobs").await?.is_empty());
+        #[doc = example!(end)]
+        pub fn renewed(mut self, is_renewed: bool) -> Self {
+            self.is_renewed = is_renewed;
+            self
+        }
+    };
+}
+pub(crate) use option_methods;
