@@ -5,7 +5,6 @@
 //! was decided is in the extensions of the request as [`RateLimits`], which is an extractor of axum too, with the feature
 //! `axum`.
 
-use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -430,12 +429,12 @@ impl RateLimits {
 #[cfg(feature = "axum")]
 #[cfg_attr(docsrs, doc(cfg(feature = "axum")))]
 impl<S: Sync> axum_core::extract::FromRequestParts<S> for RateLimits {
-    type Rejection = Infallible;
+    type Rejection = std::convert::Infallible;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<RateLimits, Infallible> {
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<RateLimits, Self::Rejection> {
         Ok(parts.extensions.get().cloned().unwrap_or_default())
     }
 }
 
-#[cfg(all(test, feature = "memory"))]
+#[cfg(test)]
 mod tests;
