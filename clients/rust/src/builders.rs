@@ -11,7 +11,6 @@ use crate::calls::{self, Request};
 use crate::clause::{Clause, Groups};
 use crate::core::{Outcome, PendingCall};
 use crate::limit::{Limit, Rate, Reserve, Take, Window};
-#[cfg(feature = "memory")]
 use crate::memory::TypedCall;
 use crate::options::{option_methods, Options};
 use crate::reply::Id;
@@ -66,7 +65,6 @@ impl<L: Take> IntoFuture for TakeCall<'_, L> {
 
     fn into_future(self) -> Answer {
         let TakeCall { limiter, key, limit, quantity, options } = self;
-        #[cfg(feature = "memory")]
         if let Some(answer) = Answer::in_process(limiter, key, limit, quantity, &options, false) {
             return answer;
         }
@@ -132,7 +130,6 @@ impl<L: Limit> IntoFuture for LookCall<'_, L> {
 
     fn into_future(self) -> Answer {
         let LookCall { limiter, key, limit, quantity, options, reserves } = self;
-        #[cfg(feature = "memory")]
         if !reserves {
             if let Some(answer) = Answer::in_process(limiter, key, limit, quantity, &options, true)
             {
@@ -165,7 +162,6 @@ enum AnswerState {
     /// A server is asked.
     Server(Box<ServerAnswer>),
     /// The engine in the process decides when this is polled. `None` after that.
-    #[cfg(feature = "memory")]
     Engine(Option<(Limiter, TypedCall)>),
     /// The limit is not valid. Nothing is sent.
     Refused(Error),
@@ -186,7 +182,6 @@ impl From<ServerAnswer> for Answer {
 impl Answer {
     /// Creates the answer of the engine. Returns `None` if the limiter uses a server, or if the call must be written as a
     /// command.
-    #[cfg(feature = "memory")]
     fn in_process<L: Limit>(
         limiter: &Limiter,
         key: &[u8],
@@ -211,7 +206,6 @@ impl Future for Answer {
                 let reply = outcome.and_then(|outcome| answer.reply(outcome));
                 Poll::Ready(reply.map(|(reply, _)| reply))
             }
-            #[cfg(feature = "memory")]
             AnswerState::Engine(call) => match call.take() {
                 Some((limiter, call)) => Poll::Ready(limiter.core().decide_typed(&call)),
                 None => Poll::Pending,

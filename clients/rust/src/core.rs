@@ -12,7 +12,6 @@ use tokio::task::yield_now;
 use tokio::time::{sleep, Instant};
 
 use crate::calls::{Request, Undo};
-#[cfg(feature = "memory")]
 use crate::memory::{Memory, TypedCall};
 use crate::server::{bounded, is_unavailable, Attempt, SendError, Server};
 use crate::servers::{Route, Routes};
@@ -63,7 +62,6 @@ pub(crate) struct Core {
     deadline: Option<Duration>,
     pub on_unsettled: Option<Hook>,
     /// The keys in memory, if the limiter uses those instead of a server.
-    #[cfg(feature = "memory")]
     pub memory: Option<Arc<Memory>>,
 }
 
@@ -97,22 +95,17 @@ impl Core {
             unreachable,
             deadline,
             on_unsettled,
-            #[cfg(feature = "memory")]
             memory: None,
         }
     }
 
     /// Returns the clock that a test sets, if there is one.
     pub fn clock(&self) -> Option<Clock> {
-        #[cfg(feature = "memory")]
-        return self.memory.as_ref().and_then(|memory| memory.clock());
-        #[cfg(not(feature = "memory"))]
-        None
+        self.memory.as_ref().and_then(|memory| memory.clock())
     }
 
     /// Sends a call. If no server can be reached, `unreachable` determines the outcome.
     pub fn send(self: &Arc<Core>, request: Request) -> PendingCall {
-        #[cfg(feature = "memory")]
         if self.memory.is_some() && request.block.is_none() {
             return PendingCall { work: Some(Work::Decide(request)), core: Arc::clone(self) };
         }
@@ -439,7 +432,6 @@ impl Core {
 }
 
 /// Decides calls on keys in memory.
-#[cfg(feature = "memory")]
 impl Core {
     /// Decides a call on keys in memory from its typed arguments, without making a command.
     pub fn decide_typed(&self, call: &TypedCall) -> Result<crate::Reply, Error> {
@@ -485,7 +477,6 @@ pub(crate) struct PendingCall {
 
 enum Work {
     /// The call is decided in the process when the future is polled.
-    #[cfg(feature = "memory")]
     Decide(Request),
     UnderWay(BoxFuture<'static, Result<Outcome, Error>>, Arc<Call>),
 }
@@ -498,7 +489,6 @@ impl Future for PendingCall {
         let polled = match &mut call.work {
             None => return Poll::Pending,
             Some(Work::UnderWay(work, _)) => work.as_mut().poll(context),
-            #[cfg(feature = "memory")]
             Some(Work::Decide(request)) => Poll::Ready(call.core.decide(request)),
         };
         if polled.is_ready() {

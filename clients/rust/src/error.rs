@@ -274,20 +274,21 @@ impl Error {
         Error::InvalidArgument("quantity must be at least 1, not 0".into())
     }
 
-    #[cfg(feature = "memory")]
-    pub(crate) fn share(part: u32, whole: u32) -> Error {
-        Error::InvalidArgument(format!("a share must be above 0 and at most 1, not {part}/{whole}"))
-    }
-
-    #[cfg(feature = "memory")]
-    pub(crate) fn setting(name: &str, value: &str, why: &str) -> Error {
-        Error::InvalidArgument(format!("{name} must not be {value:?}: {why}"))
-    }
-
     pub(crate) fn header_name(name: &str) -> Error {
         Error::InvalidArgument(format!(
             "a name in HTTP headers must be printable ASCII, not {name:?}"
         ))
+    }
+}
+
+#[cfg(feature = "memory")]
+impl Error {
+    pub(crate) fn share(part: u32, whole: u32) -> Error {
+        Error::InvalidArgument(format!("a share must be above 0 and at most 1, not {part}/{whole}"))
+    }
+
+    pub(crate) fn setting(name: &str, value: &str, why: &str) -> Error {
+        Error::InvalidArgument(format!("{name} must not be {value:?}: {why}"))
     }
 }
 

@@ -29,6 +29,9 @@ mod limiter;
 mod local;
 #[cfg(feature = "memory")]
 mod memory;
+#[cfg(not(feature = "memory"))]
+#[path = "memory/absent.rs"]
+mod memory;
 mod options;
 mod process;
 mod reply;

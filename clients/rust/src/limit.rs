@@ -5,7 +5,6 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::clause::AnyLimit;
-#[cfg(feature = "memory")]
 use crate::memory::LimitNumbers;
 use crate::transport::Command;
 use crate::Error;
@@ -21,12 +20,12 @@ use crate::Error;
 #[doc = example!(end)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Period {
-    count: u64,
-    unit: Unit,
+    pub(crate) count: u64,
+    pub(crate) unit: Unit,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Unit {
+pub(crate) enum Unit {
     /// A number alone is seconds.
     Plain,
     Milliseconds,
@@ -115,25 +114,6 @@ impl Period {
     #[doc = example!(end)]
     pub fn least_duration(&self) -> Duration {
         Duration::from_millis(self.count.saturating_mul(self.unit.least_ms()))
-    }
-}
-
-#[cfg(feature = "memory")]
-impl Period {
-    /// Returns the period for the engine; `None` if it is out of range.
-    fn of_engine(self) -> Option<engine::period::Period> {
-        use engine::period::Unit as Engine;
-        let unit = match self.unit {
-            Unit::Milliseconds => Engine::Millisecond,
-            Unit::Plain | Unit::Seconds => Engine::Second,
-            Unit::Minutes => Engine::Minute,
-            Unit::Hours => Engine::Hour,
-            Unit::Days => Engine::Day,
-            Unit::Weeks => Engine::Week,
-            Unit::Months => Engine::Month,
-            Unit::Years => Engine::Year,
-        };
-        engine::period::Period::new(self.count, unit).ok()
     }
 }
 
@@ -653,7 +633,6 @@ pub trait LimitWords: Send + Sync + 'static {
     fn write_options(&self, _: &mut Command) {}
 
     /// Returns the limit for the engine in the process; `None` if only a command can say it, or say what is wrong with it.
-    #[cfg(feature = "memory")]
     fn numbers_of_engine(&self) -> Option<LimitNumbers> {
         None
     }
@@ -687,10 +666,9 @@ impl LimitWords for Rate {
         }
     }
 
-    #[cfg(feature = "memory")]
     fn numbers_of_engine(&self) -> Option<LimitNumbers> {
         let RateSource::Numbers { max_burst, count, period } = self.source else { return None };
-        LimitNumbers::rate(max_burst, count, period.of_engine()?)
+        LimitNumbers::rate(max_burst, count, period)
     }
 
     fn check(&self) -> Result<(), Error> {
@@ -760,17 +738,15 @@ impl LimitWords for Window {
         }
     }
 
-    #[cfg(feature = "memory")]
     fn numbers_of_engine(&self) -> Option<LimitNumbers> {
         let WindowSource::Numbers { limit, period, shape } = &self.source else { return None };
         if self.conflict.is_some() {
             return None;
         }
-        let period = period.of_engine()?;
         match shape {
-            Shape::Sliding { buckets } => LimitNumbers::sliding(*limit, period, *buckets),
+            Shape::Sliding { buckets } => LimitNumbers::sliding(*limit, *period, *buckets),
             Shape::Fixed { from, zone: None } => {
-                LimitNumbers::fixed(*limit, period, from.as_deref())
+                LimitNumbers::fixed(*limit, *period, from.as_deref())
             }
             Shape::Fixed { .. } => None,
         }

@@ -142,7 +142,7 @@ impl Builder {
             return Err(Error::deadline());
         }
         let core = Core::new(self.servers, self.unreachable, self.deadline, self.on_unsettled);
-        Ok(Limiter(Arc::new(core)))
+        Ok(Limiter::with_core(core))
     }
 }
 
@@ -154,8 +154,7 @@ impl Limiter {
     /// assert!(matches!(error, Error::Unreachable { .. }));
     #[doc = example!(end)]
     pub fn new(servers: impl Into<Servers>) -> Limiter {
-        let core = Core::new(servers.into(), Unreachable::Error, Some(DEADLINE), None);
-        Limiter(Arc::new(core))
+        Limiter::with_core(Core::new(servers.into(), Unreachable::Error, Some(DEADLINE), None))
     }
 
     /// Creates a limiter of one server, by a URL such as `redis://127.0.0.1/`, see [`Servers::open`].
@@ -190,7 +189,6 @@ impl Limiter {
         }
     }
 
-    #[cfg(feature = "memory")]
     pub(crate) fn with_core(core: Core) -> Limiter {
         Limiter(Arc::new(core))
     }

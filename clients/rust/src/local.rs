@@ -571,5 +571,5 @@ impl Drop for Local {
 
 #[cfg(all(test, unix, feature = "redis"))]
 mod proof;
-#[cfg(all(test, feature = "memory"))]
+#[cfg(test)]
 mod tests;

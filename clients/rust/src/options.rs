@@ -26,13 +26,8 @@ pub(crate) struct Options {
 
 impl Options {
     /// Returns whether the call takes all or nothing, and is answered at once.
-    fn is_plain(&self) -> bool {
+    pub fn is_plain(&self) -> bool {
         !self.at_most && !self.force && self.ahead.is_none() && self.block.is_none()
-    }
-
-    /// Returns whether a call that takes or looks has no other option than LEAVE.
-    pub fn has_only_leave(&self) -> bool {
-        self.is_plain() && !self.count_denied
     }
 
     /// Returns whether a denied call may close the key.

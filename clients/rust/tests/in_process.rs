@@ -1,6 +1,5 @@
 //! The cost of decisions in the process. `cargo test --release -p redis-ratelimit-client --test in_process -- --nocapture`
 //! prints how long they take.
-#![cfg(feature = "memory")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

@@ -8,15 +8,15 @@ use commands::error::Error;
 use commands::limits::WindowKind;
 use commands::memory::MemoryServer;
 use engine::anchor::Start;
-use engine::period::{Length, Period};
+use engine::period::{self, Length};
 use engine::{
     Decision as EngineDecision, Limit as EngineLimit, Obstacle, Quantity, Request, TimeUnit,
     Verdict,
 };
 
-use crate::limit::Limit;
+use crate::limit::{Limit, Unit};
 use crate::options::Options;
-use crate::{Decision, Reply};
+use crate::{Decision, Period, Reply};
 
 /// The largest number that a server accepts.
 const MAX_NUMBER: u64 = i64::MAX.unsigned_abs();
@@ -27,13 +27,13 @@ pub enum LimitNumbers {
     /// `max_burst`, `count` and the period of a rate.
     Rate { max_burst: u64, count: u64, period_ms: u64 },
     /// The limit, the period and the kind of a window.
-    Window { limit: u64, period: Period, kind: WindowKind },
+    Window { limit: u64, period: period::Period, kind: WindowKind },
 }
 
 impl LimitNumbers {
     /// Creates a rate; `None` if a number is out of range.
     pub fn rate(max_burst: u64, count: u64, period: Period) -> Option<LimitNumbers> {
-        let Length::Ms(period_ms) = period.length() else { return None };
+        let Length::Ms(period_ms) = period_of(period)?.length() else { return None };
         let is_in_range = max_burst < MAX_NUMBER && (1..=MAX_NUMBER).contains(&count);
         is_in_range.then_some(LimitNumbers::Rate { max_burst, count, period_ms })
     }
@@ -41,14 +41,14 @@ impl LimitNumbers {
     /// Creates a sliding window; `None` if a number is out of range.
     pub fn sliding(limit: u64, period: Period, buckets: Option<u32>) -> Option<LimitNumbers> {
         let is_in_range = limit <= MAX_NUMBER && buckets.is_none_or(|n| (1..=65_536).contains(&n));
-        let kind = WindowKind::Sliding { buckets };
+        let (kind, period) = (WindowKind::Sliding { buckets }, period_of(period)?);
         is_in_range.then_some(LimitNumbers::Window { limit, period, kind })
     }
 
     /// Creates a window of the calendar; `None` if the limit is out of range, or `from` is not valid.
     pub fn fixed(limit: u64, period: Period, from: Option<&str>) -> Option<LimitNumbers> {
         let start = from.map(|from| Start::parse(from.as_bytes())).transpose().ok()?;
-        let kind = WindowKind::Fixed { start, zone: None };
+        let (kind, period) = (WindowKind::Fixed { start, zone: None }, period_of(period)?);
         (limit <= MAX_NUMBER).then_some(LimitNumbers::Window { limit, period, kind })
     }
 
@@ -66,6 +66,21 @@ impl LimitNumbers {
             }
         }
     }
+}
+
+/// Returns the period for the engine; `None` if it is out of range.
+fn period_of(Period { count, unit }: Period) -> Option<period::Period> {
+    let unit = match unit {
+        Unit::Milliseconds => period::Unit::Millisecond,
+        Unit::Plain | Unit::Seconds => period::Unit::Second,
+        Unit::Minutes => period::Unit::Minute,
+        Unit::Hours => period::Unit::Hour,
+        Unit::Days => period::Unit::Day,
+        Unit::Weeks => period::Unit::Week,
+        Unit::Months => period::Unit::Month,
+        Unit::Years => period::Unit::Year,
+    };
+    period::Period::new(count, unit).ok()
 }
 
 /// A call of [`Limiter::take`](crate::Limiter::take) or [`Limiter::look`](crate::Limiter::look).
@@ -89,7 +104,8 @@ impl TypedCall {
     ) -> Option<TypedCall> {
         let leave = options.leave;
         let may_leave = leave == 0 || (quantity >= 0 && leave <= MAX_NUMBER);
-        if !may_leave || !options.has_only_leave() || limit.ban_length().is_some() {
+        let has_only_leave = options.is_plain() && !options.count_denied;
+        if !may_leave || !has_only_leave || limit.ban_length().is_some() {
             return None;
         }
         let limit = limit.numbers_of_engine()?;

@@ -1,0 +1,53 @@
+//! Stands in for `memory` without that feature. Its types have no values, so the rest of the crate needs no condition.
+
+use std::convert::Infallible;
+
+use crate::core::Clock;
+use crate::limit::Limit;
+use crate::options::Options;
+use crate::transport::{Command, ErrorReply, Value};
+use crate::{Period, Reply};
+
+pub(crate) struct Memory(Infallible);
+
+impl Memory {
+    pub fn clock(&self) -> Option<Clock> {
+        match self.0 {}
+    }
+
+    pub fn ask_now(&self, _: &Command) -> Value {
+        match self.0 {}
+    }
+
+    pub fn ask_together<'a>(&self, _: impl IntoIterator<Item = &'a Command>) -> Vec<Value> {
+        match self.0 {}
+    }
+
+    pub fn decide(&self, _: &TypedCall) -> Result<Reply, ErrorReply> {
+        match self.0 {}
+    }
+}
+
+pub enum LimitNumbers {}
+
+impl LimitNumbers {
+    pub fn rate(_: u64, _: u64, _: Period) -> Option<LimitNumbers> {
+        None
+    }
+
+    pub fn sliding(_: u64, _: Period, _: Option<u32>) -> Option<LimitNumbers> {
+        None
+    }
+
+    pub fn fixed(_: u64, _: Period, _: Option<&str>) -> Option<LimitNumbers> {
+        None
+    }
+}
+
+pub(crate) enum TypedCall {}
+
+impl TypedCall {
+    pub fn new<L: Limit>(_: &[u8], _: &L, _: i64, _: &Options, _: bool) -> Option<TypedCall> {
+        None
+    }
+}
