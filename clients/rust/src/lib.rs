@@ -38,6 +38,8 @@ mod reply;
 mod reservation;
 mod server;
 mod servers;
+#[cfg(test)]
+mod spec;
 #[cfg(feature = "tower")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tower")))]
 pub mod tower;
@@ -61,29 +63,4 @@ pub use reservation::{Cost, Reservation};
 mod pages {
     #[doc = include_str!("../../../docs/recipes.md")]
     mod recipes {}
-}
-
-#[cfg(test)]
-mod tests {
-    use std::fs;
-    use std::path::Path;
-    use std::time::Duration;
-
-    use super::{breaker, reservation};
-
-    #[test]
-    fn numbers_are_those_of_the_other_clients() {
-        let table = Path::new(env!("CARGO_MANIFEST_DIR")).join("../spec/numbers.json");
-        let table: serde_json::Value =
-            serde_json::from_str(&fs::read_to_string(table).unwrap()).unwrap();
-        let ms = |length: Duration| length.as_millis() as u64;
-        let breaker = &table["breaker"];
-        assert_eq!(breaker["failures"], breaker::FAILURES);
-        assert_eq!(breaker["pause_ms"], ms(breaker::PAUSE));
-        assert_eq!(breaker["probe_ms"], ms(breaker::PROBE));
-        let renewal = &table["renewal"];
-        assert_eq!(renewal["per_lease"], reservation::RENEWALS_PER_LEASE);
-        assert_eq!(renewal["default_lease_ms"], ms(reservation::DEFAULT_LEASE));
-        assert_eq!(renewal["least_ms"], ms(reservation::LEAST_RENEWAL));
-    }
 }

@@ -3,20 +3,8 @@
 use serde_json::Value as Json;
 
 use super::*;
-use crate::{Decision, Rate, Semaphore, Window};
-
-fn table(name: &str) -> Vec<Json> {
-    let path = format!("{}/../spec/{name}", env!("CARGO_MANIFEST_DIR"));
-    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
-}
-
-fn text(of: &Json) -> String {
-    of.as_str().map_or_else(|| of.to_string(), Into::into)
-}
-
-fn period(of: &Json) -> Period {
-    text(of).parse().unwrap()
-}
+use crate::spec::{period, table, text};
+use crate::{Decision, Rate, Semaphore};
 
 fn reply(case: &Json) -> Reply {
     let ms = |name: &str| case[name].as_u64().map(Duration::from_millis);
@@ -44,26 +32,15 @@ fn list(given: &Json) -> Vec<Json> {
 }
 
 fn with_limit(reply: ReplyWithOptions, case: &Json) -> ReplyWithOptions {
-    if let Some(policy) = case.as_str() {
-        return reply.limit(&Window::policy(policy.trim_start_matches('@')));
-    }
     if let Some([burst, count, length]) = case["rate"].as_array().map(Vec::as_slice) {
         let (burst, count) = (burst.as_u64().unwrap(), count.as_u64().unwrap());
         return reply.limit(&Rate::new(burst, count, period(length)));
     }
-    let [limit, length, options] = case["window"].as_array().unwrap().as_slice() else { panic!() };
-    let limit = limit.as_u64().unwrap();
-    if *length == 0 && options["unit"].is_null() {
-        return reply.limit(&Semaphore::new(limit));
+    let window = &case["window"];
+    if window[1] == 0 && window[2]["unit"].is_null() {
+        return reply.limit(&Semaphore::new(window[0].as_u64().unwrap()));
     }
-    let mut window = Window::new(limit, period(length));
-    if let Some(unit) = options["unit"].as_str() {
-        window = window.unit(unit).unwrap();
-    }
-    if options["fixed"] == true {
-        window = window.fixed();
-    }
-    reply.limit(&window)
+    reply.limit(&crate::spec::window(case))
 }
 
 fn asked(case: &Json) -> ReplyWithOptions {
@@ -100,16 +77,16 @@ fn expected(case: &Json) -> Json {
 
 #[test]
 fn each_reply_gives_the_headers_of_its_case() {
-    for case in table("headers.json") {
-        assert_eq!(written(&[asked(&case)]), expected(&case), "{case}");
+    for case in table("headers.json").as_array().unwrap() {
+        assert_eq!(written(&[asked(case)]), expected(case), "{case}");
     }
 }
 
 #[test]
 fn several_limits_of_a_request_give_one_set_of_headers_and_one_problem() {
-    for case in table("http.json") {
+    for case in table("http.json").as_array().unwrap() {
         let replies: Vec<_> = list(&case["asked"]).iter().map(asked).collect();
-        assert_eq!(written(&replies), expected(&case), "{case}");
+        assert_eq!(written(&replies), expected(case), "{case}");
         let problem = Problem::of(&replies);
         let status = problem.as_ref().map_or(200, Problem::status);
         assert_eq!(case["status"], status, "{case}");
