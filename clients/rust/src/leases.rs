@@ -33,11 +33,17 @@
 //! Invariants: a unit is spent only if the clock, read first, says that the lease lasts. A batch leaves `batches` before it
 //! is settled, so nothing more is spent of it. Each RL.APPLY of a batch has the same quantity.
 
+mod demand;
+mod round;
+
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use demand::Demand;
+pub(crate) use round::Round;
+use round::{ForcedCount, LostReservation};
+
 use crate::limit::{whole_ms, LimitWords};
-use crate::transport::{Command, Value};
 use crate::{Decision, Error, Reply, Window};
 
 const MS: i64 = 1_000_000;
@@ -54,10 +60,6 @@ const LOST_NS: i64 = 1000 * MS;
 /// The part at the end of a lease that is not used, as clocks differ in speed, and its shortest length.
 const MARGIN: f64 = 0.1;
 const MIN_MARGIN_NS: i64 = 2 * MS;
-/// The next batch is fetched this many round trips plus `AHEAD_NS` before it is needed, but at most `MAX_AHEAD` of a lease.
-const AHEAD_ROUND_TRIPS: f64 = 2.0;
-const AHEAD_NS: i64 = 2 * MS;
-const MAX_AHEAD: f64 = 0.25;
 /// After this many batches in a row that arrived after their lease, the calls that wait are answered without the server.
 const MAX_LATE: u32 = 3;
 /// A time before all others.
@@ -96,16 +98,6 @@ pub(crate) trait Clock {
     }
 }
 
-impl Clock for Now {
-    fn monotonic_ns(&self) -> i64 {
-        self.monotonic_ns
-    }
-
-    fn wall_ns(&self) -> i64 {
-        self.wall_ns
-    }
-}
-
 /// Returns a reply that the process gives without the server.
 #[inline]
 fn reply_with(
@@ -115,18 +107,8 @@ fn reply_with(
     retry_after: Option<Duration>,
     reset_after: Duration,
 ) -> Reply {
-    Reply {
-        decision,
-        limit,
-        remaining,
-        retry_after,
-        reset_after,
-        granted: None,
-        reservations: None,
-        id: None,
-        wait: None,
-        reachable: true,
-    }
+    let reply = Reply::unreached(true);
+    Reply { decision, limit, remaining, retry_after, reset_after, reachable: true, ..reply }
 }
 
 /// The numbers in the reply to a take that was allowed. A [`Reply`] is four times as large, and slower to return.
@@ -144,32 +126,8 @@ impl From<Spent> for Reply {
     }
 }
 
-/// Parses the reply to a request.
-fn parse_reply(request: &Request, value: &Value) -> Result<Reply, Error> {
-    if request.exactly {
-        Reply::read_id(value)
-    } else {
-        Reply::read_id_and_granted(value)
-    }
-}
-
 fn as_ns(ms: u64) -> i64 {
     i64::try_from(ms).unwrap_or(i64::MAX).saturating_mul(MS)
-}
-
-/// Returns the quantity to reserve: what is `expected` to be spent within half a lease, and at least what is `needed`. It is
-/// at most the limit, and twice the limit divided by the number of `reservations` in the key. Before the first reply, when
-/// `limit` is `None`, it is what is needed.
-fn batch_size(expected: f64, needed: u64, limit: Option<u64>, reservations: u64) -> u64 {
-    let needed = needed.max(1);
-    match limit {
-        None => needed,
-        Some(limit) => {
-            let fair_share = limit.saturating_mul(2).checked_div(reservations).unwrap_or(limit);
-            // `as` saturates.
-            needed.max((expected.ceil() as u64).min(fair_share).min(limit))
-        }
-    }
 }
 
 /// The limit that is leased.
@@ -256,74 +214,6 @@ impl Batch {
     }
 }
 
-/// A reservation whose reply was lost.
-#[derive(Debug)]
-struct LostReservation {
-    id: String,
-    /// The time of the second release; `None` before the first.
-    again_at_ns: Option<i64>,
-}
-
-/// A reservation to make.
-#[derive(Debug)]
-struct Request {
-    id: String,
-    quantity: u64,
-    /// The part of the quantity that a call waits for.
-    needed: u64,
-    /// Reserves the whole quantity or nothing. A denial then says when the whole quantity is available.
-    exactly: bool,
-}
-
-/// The quantity that was spent of a reservation that the server has lost.
-#[derive(Debug)]
-struct ForcedCount {
-    quantity: u64,
-}
-
-#[derive(Debug)]
-enum Item {
-    Lost(LostReservation),
-    Batch(Batch),
-    Force(ForcedCount),
-    Request(Request),
-}
-
-/// Commands to send together, one for each item.
-#[derive(Debug)]
-pub(crate) struct Round {
-    sent_at: Now,
-    items: Vec<Item>,
-    pub(crate) commands: Vec<Command>,
-}
-
-/// The quantity that is asked for in each nanosecond, as a moving average over a lease.
-#[derive(Debug)]
-struct Demand {
-    lease_ns: f64,
-    rate: f64,
-    updated_at_ns: i64,
-    /// The quantity since the last update.
-    asked: u64,
-    /// The time of the last take.
-    asked_at_ns: i64,
-}
-
-impl Demand {
-    /// Updates the average.
-    fn update(&mut self, now_ns: i64) {
-        // The clock of a test may go back.
-        let passed = now_ns.saturating_sub(self.updated_at_ns).max(0) as f64;
-        let weight = (-passed / self.lease_ns).exp();
-        let asked = self.asked as f64;
-        let more =
-            if passed > 0.0 { asked * (1.0 - weight) / passed } else { asked / self.lease_ns };
-        self.rate = self.rate * weight + more;
-        self.asked = 0;
-        self.updated_at_ns = now_ns;
-    }
-}
-
 /// A denial that is remembered.
 #[derive(Debug)]
 struct Denial {
@@ -347,23 +237,6 @@ impl Denial {
         };
         let reset_after = self.reply.reset_after.saturating_sub(passed);
         reply_with(self.reply.decision, self.reply.limit, left, retry_after, reset_after)
-    }
-}
-
-/// The policy turned out to be a semaphore, as only the server knows.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct IsSemaphore;
-
-/// The reason why a take cannot wait for the server.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
-    IsSemaphore,
-    Closed,
-}
-
-impl From<IsSemaphore> for Refused {
-    fn from(_: IsSemaphore) -> Refused {
-        Refused::IsSemaphore
     }
 }
 
@@ -404,7 +277,6 @@ pub(crate) struct Leases {
     is_under_way: bool,
     retry_at_ns: i64,
     demand: Demand,
-    round_trip_ns: f64,
     /// True if the server granted less than the last request. Then nothing is fetched ahead.
     is_full: bool,
     /// The number of batches in a row that arrived after their lease.
@@ -447,14 +319,7 @@ impl Leases {
             error_round: 0,
             is_under_way: false,
             retry_at_ns: NEVER_YET,
-            demand: Demand {
-                lease_ns: lease_ns as f64,
-                rate: 0.0,
-                updated_at_ns: now.monotonic_ns,
-                asked: 0,
-                asked_at_ns: NEVER_YET,
-            },
-            round_trip_ns: MS as f64,
+            demand: Demand::new(lease_ns, now.monotonic_ns),
             is_full: false,
             late: 0,
             denial: None,
@@ -520,7 +385,7 @@ impl Leases {
         quantity: u64,
         is_counted: bool,
         clock: &impl Clock,
-    ) -> Result<Option<Reply>, IsSemaphore> {
+    ) -> Result<Option<Reply>, Error> {
         if let Some(spent) = self.spend(quantity, is_counted, clock) {
             return Ok(Some(spent.into()));
         }
@@ -551,9 +416,9 @@ impl Leases {
         self.is_due = true;
     }
 
-    fn take_slowly(&mut self, quantity: u64, now: Now) -> Result<Option<Reply>, IsSemaphore> {
+    fn take_slowly(&mut self, quantity: u64, now: Now) -> Result<Option<Reply>, Error> {
         if self.is_semaphore {
-            return Err(IsSemaphore);
+            return Err(Error::lease_of_semaphore());
         }
         if self.drop_ended(now) {
             self.is_due = true;
@@ -630,17 +495,12 @@ impl Leases {
     }
 
     /// Requests what a take needs. The caller tries the take again when `rounds` has reached the number that is returned.
-    pub(crate) fn want(
-        &mut self,
-        quantity: u64,
-        is_counted: bool,
-        now: Now,
-    ) -> Result<u64, Refused> {
+    pub(crate) fn want(&mut self, quantity: u64, is_counted: bool, now: Now) -> Result<u64, Error> {
         if self.is_closing {
-            return Err(Refused::Closed);
+            return Err(Error::Closed);
         }
         if self.is_semaphore {
-            return Err(Refused::IsSemaphore);
+            return Err(Error::lease_of_semaphore());
         }
         if !is_counted {
             self.count(quantity, now.monotonic_ns);
@@ -678,355 +538,6 @@ impl Leases {
             && self.lost.is_empty()
             && self.forced.is_empty()
             && !self.is_under_way
-    }
-
-    // Rounds.
-
-    fn ahead_ns(&self) -> f64 {
-        let wanted = AHEAD_ROUND_TRIPS * self.round_trip_ns + AHEAD_NS as f64;
-        wanted.min(self.lease_ns as f64 * MAX_AHEAD)
-    }
-
-    /// Returns what is to be sent now; `None` if there is nothing.
-    pub(crate) fn next_round(&mut self, now: Now) -> Option<Round> {
-        let now_ns = now.monotonic_ns;
-        self.demand.update(now_ns);
-        self.drop_ended(now);
-        let is_idle = now_ns.saturating_sub(self.demand.asked_at_ns) >= self.lease_ns;
-        if self.is_closing || (is_idle && self.wanted == 0) {
-            while let Some(batch) = self.batches.pop_front() {
-                self.settle(batch);
-            }
-        }
-        let request = self.next_request(now_ns, is_idle);
-        let mut items = Vec::new();
-        if request.is_some() || now_ns >= self.retry_at_ns {
-            let is_closing = self.is_closing;
-            let is_due = |lost: &LostReservation| {
-                is_closing || lost.again_at_ns.is_none_or(|at| now_ns >= at)
-            };
-            let (due, later) = self.lost.drain(..).partition(is_due);
-            self.lost = later;
-            let due: Vec<LostReservation> = due;
-            items.extend(due.into_iter().map(Item::Lost));
-            items.extend(self.settling.drain(..).map(Item::Batch));
-            items.extend(self.forced.drain(..).map(Item::Force));
-        }
-        items.extend(request.map(Item::Request));
-        if items.is_empty() {
-            self.end_round();
-            return None;
-        }
-        self.wanted = 0;
-        self.is_under_way = true;
-        let commands = items.iter().map(|item| self.command(item)).collect();
-        Some(Round { sent_at: now, items, commands })
-    }
-
-    fn command(&self, item: &Item) -> Command {
-        let Terms { key, window, leave, lease_ms, .. } = &self.terms;
-        let begin = |name: &str| {
-            let mut command = Command::new(name);
-            command.arg(key);
-            command
-        };
-        match item {
-            Item::Lost(LostReservation { id, .. }) => {
-                let mut command = begin("RL.RELEASE");
-                command.arg(id.as_bytes());
-                command
-            }
-            Item::Batch(batch) => {
-                let is_spent = batch.spent() > 0;
-                let mut command = begin(if is_spent { "RL.APPLY" } else { "RL.RELEASE" });
-                command.arg(batch.id.as_deref().unwrap_or_default().as_bytes());
-                if is_spent {
-                    command.number(batch.spent());
-                }
-                command
-            }
-            Item::Force(ForcedCount { quantity }) => {
-                let mut command = begin("RL.WINDOW");
-                window.write(&mut command);
-                command.number(*quantity);
-                window.write_options(&mut command);
-                command.arg(b"FORCE").arg(b"MS");
-                command
-            }
-            Item::Request(request) => {
-                let mut command = begin("RL.ACQUIRE");
-                window.write(&mut command);
-                command.number(request.quantity);
-                window.write_options(&mut command);
-                if *leave > 0 {
-                    command.arg(b"LEAVE").number(*leave);
-                }
-                command.arg(b"LEASE").number(*lease_ms).arg(b"ID").arg(request.id.as_bytes());
-                if !request.exactly {
-                    command.arg(b"ATMOST");
-                }
-                command.arg(b"COUNTLAPSED").arg(b"MS");
-                command
-            }
-        }
-    }
-
-    fn next_round_number(&self) -> u64 {
-        self.rounds.saturating_add(1)
-    }
-
-    /// Ends a round. The calls that wait have what they need by now, or will not get it.
-    fn end_round(&mut self) {
-        if self.wanted > 0 {
-            self.wanted = 0;
-            self.error = None;
-            self.rounds = self.next_round_number();
-        }
-    }
-
-    fn next_request(&mut self, now_ns: i64, is_idle: bool) -> Option<Request> {
-        if self.is_closing || self.is_semaphore {
-            return None;
-        }
-        let left = self.left();
-        if self.wanted <= left {
-            return self.is_needed_soon(left, now_ns, is_idle).then(|| self.request(0, false));
-        }
-        let wanted = self.wanted.saturating_add(self.terms.leave);
-        if self.limit.is_some_and(|limit| wanted > limit) {
-            // It is the limit of a policy, which may be higher by now.
-            return Some(self.request(self.wanted, true));
-        }
-        let is_rest = self.short > 0;
-        self.short = 0;
-        Some(self.request(self.wanted.saturating_sub(left), is_rest))
-    }
-
-    /// Returns whether to fetch the next batch while the last one is being spent.
-    fn is_needed_soon(&self, left: u64, now_ns: i64, is_idle: bool) -> bool {
-        let denied_until = self.denial.as_ref().map_or(NEVER_YET, |denial| denial.until_ns);
-        if is_idle
-            || self.expected() < 1.0
-            || self.is_full
-            || now_ns < denied_until.max(self.retry_at_ns)
-        {
-            return false;
-        }
-        let ends = self.batches.iter().map(|batch| batch.until.monotonic_ns).max();
-        let lasts_ns = ends.unwrap_or(now_ns).saturating_sub(now_ns);
-        left <= self.low() || lasts_ns as f64 <= self.ahead_ns()
-    }
-
-    /// Returns the quantity that is expected to be spent until the next batch arrives.
-    fn low(&self) -> u64 {
-        (self.demand.rate * self.ahead_ns()) as u64
-    }
-
-    /// Returns the quantity that is expected to be asked for within half a lease.
-    fn expected(&self) -> f64 {
-        self.demand.rate * self.lease_ns as f64 / 2.0
-    }
-
-    fn request(&mut self, needed: u64, exactly: bool) -> Request {
-        self.requests = self.requests.saturating_add(1);
-        let size = batch_size(self.expected(), needed, self.limit, self.reservations);
-        let quantity = if exactly { needed } else { size };
-        Request { id: format!("{}-{}", self.prefix, self.requests), quantity, needed, exactly }
-    }
-
-    /// Returns when [`Leases::next_round`] should be called next if nothing makes it due before; `None` if it need not.
-    pub(crate) fn next_at(&self, now: Now) -> Option<i64> {
-        let now_ns = now.monotonic_ns;
-        let lost = self.lost.iter().map(|lost| lost.again_at_ns.unwrap_or(self.retry_at_ns));
-        let is_unsettled = !self.settling.is_empty() || !self.forced.is_empty();
-        let settle = is_unsettled.then(|| now_ns.max(self.retry_at_ns));
-        // A batch may end earlier by the wall clock. `take` reads that clock, so nothing more is spent then.
-        let ends = || self.batches.iter().map(|batch| batch.until.monotonic_ns);
-        let soon = ends().max().map(|end| end.saturating_sub(self.ahead_ns() as i64));
-        let idle = self.demand.asked_at_ns.saturating_add(self.lease_ns);
-        let held = ends().min().into_iter().chain((!self.batches.is_empty()).then_some(idle));
-        lost.chain(settle).chain(held).chain(soon.filter(|soon| *soon > now_ns)).min()
-    }
-
-    // The outcome of a round.
-
-    /// Reads the replies to a round, error replies among them.
-    pub(crate) fn receive(&mut self, round: Round, replies: Vec<Result<Value, Error>>, now: Now) {
-        let now_ns = now.monotonic_ns;
-        let Round { sent_at, items, .. } = round;
-        let passed_ns = now_ns.saturating_sub(sent_at.monotonic_ns) as f64;
-        self.round_trip_ns += (passed_ns - self.round_trip_ns) / 8.0;
-        if let Some(Item::Request(_)) = items.last() {
-            self.error = None;
-        }
-        for (item, reply) in items.into_iter().zip(replies) {
-            match reply {
-                Err(error) => {
-                    if let Item::Batch(batch) = item {
-                        self.keep_refused(batch, &error, now);
-                    }
-                    self.keep_error(error);
-                }
-                Ok(reply) => self.read_item(item, &reply, sent_at, now),
-            }
-        }
-        if self.is_semaphore {
-            // Reservations of a semaphore can only be released.
-            let batches = self.batches.drain(..).chain(self.settling.drain(..));
-            let ids = batches.filter_map(|batch| batch.id);
-            self.lost.extend(ids.map(|id| LostReservation { id, again_at_ns: None }));
-        }
-        self.finish_round();
-    }
-
-    fn read_item(&mut self, item: Item, reply: &Value, sent_at: Now, now: Now) {
-        let is_gone = *reply == Value::Integer(0);
-        match item {
-            Item::Lost(lost) => {
-                if is_gone && lost.again_at_ns.is_none() {
-                    let again_at = now.after(self.lease_ns).after(LOST_NS).monotonic_ns;
-                    self.lost.push(LostReservation { id: lost.id, again_at_ns: Some(again_at) });
-                }
-            }
-            Item::Batch(batch) => {
-                let quantity = batch.spent();
-                if is_gone && quantity > 0 && !batch.tried && self.is_held(&batch, now) {
-                    self.forced.push(ForcedCount { quantity });
-                }
-            }
-            Item::Force(_) => {}
-            Item::Request(request) => match parse_reply(&request, reply) {
-                Ok(reply) => self.read(request, reply, sent_at, now),
-                Err(error) => {
-                    self.keep_error(error);
-                    self.lost.push(LostReservation { id: request.id, again_at_ns: None });
-                }
-            },
-        }
-    }
-
-    /// Returns whether the reservation of a batch cannot have ended by itself.
-    fn is_held(&self, batch: &Batch, now: Now) -> bool {
-        let after_spending_ns = as_ns(self.terms.held_ms).saturating_sub(self.spendable_ns);
-        !now.has_reached(batch.until.after(after_spending_ns))
-    }
-
-    /// Decides about a batch that could not be settled because of an error reply.
-    fn keep_refused(&mut self, batch: Batch, error: &Error, now: Now) {
-        if self.terms.is_policy() && error.code() == Some("ERR") {
-            // A correct RL.APPLY replies ERR only if the reservation is a semaphore's.
-            self.is_semaphore = true;
-            self.settling.push(batch);
-        } else if batch.spent() == 0 {
-            self.lost.extend(batch.id.map(|id| LostReservation { id, again_at_ns: None }));
-        } else if self.is_held(&batch, now) && !self.is_closing {
-            // Such as READONLY of a server that became a replica. What was spent is settled later, or counted when the lease
-            // ends.
-            self.settling.push(batch);
-            self.retry_at_ns = now.monotonic_ns.saturating_add(RETRY_NS);
-        }
-    }
-
-    /// Reads the reply to a request.
-    fn read(&mut self, request: Request, reply: Reply, sent_at: Now, now: Now) {
-        let granted = match request.exactly {
-            true if reply.is_allowed() => request.quantity,
-            true => 0,
-            false => reply.granted.unwrap_or(0),
-        };
-        self.limit = Some(reply.limit);
-        self.limit_until_ns = now.monotonic_ns.saturating_add(DENIAL_NS);
-        if !request.exactly {
-            self.reservations = reply.reservations.unwrap_or(0).max(1);
-        }
-        self.remaining = reply.remaining;
-        self.reset_after = reply.reset_after;
-        self.is_full = granted < request.quantity;
-        // The next request of a call that needs more is for all of the rest.
-        self.short = if granted > 0 { request.needed.saturating_sub(granted) } else { 0 };
-        if !reply.is_allowed() {
-            let at_ns = now.monotonic_ns;
-            let retry_ns = reply.retry_after.map_or(DENIAL_NS, |wait| {
-                i64::try_from(wait.as_nanos()).unwrap_or(i64::MAX).min(DENIAL_NS)
-            });
-            // With ATMOST, even 1 was denied.
-            let short = if request.exactly { request.quantity } else { 1 };
-            self.denial =
-                Some(Denial { reply, short, at_ns, until_ns: at_ns.saturating_add(retry_ns) });
-        } else if granted > 0 {
-            self.hold(request, reply.id.is_some(), granted, sent_at, now);
-        }
-    }
-
-    fn hold(&mut self, request: Request, is_reserved: bool, granted: u64, sent_at: Now, now: Now) {
-        let low = if self.is_full { 0 } else { self.low().min(granted.saturating_sub(1)) };
-        let batch = Batch {
-            id: is_reserved.then_some(request.id),
-            granted,
-            left: granted,
-            until: sent_at.after(self.spendable_ns),
-            low,
-            tried: false,
-        };
-        self.denial = None;
-        self.late = if now.has_reached(batch.until) { self.late.saturating_add(1) } else { 0 };
-        if self.late == MAX_LATE {
-            self.late = 0;
-            self.keep_error(Error::late_batches(self.terms.lease_ms));
-        }
-        if self.is_too_much(request.needed, now.monotonic_ns) {
-            // It was for a call that can never be allowed.
-            self.settle(batch);
-            return;
-        }
-        for older in &mut self.batches {
-            older.low = 0;
-        }
-        self.batches.push_back(batch);
-    }
-
-    /// Records that a round got no replies. `is_sent` is whether the server may have executed it.
-    pub(crate) fn fail(&mut self, round: Round, error: Error, is_sent: bool, now: Now) {
-        self.keep_error(error);
-        self.retry_at_ns = now.monotonic_ns.saturating_add(RETRY_NS);
-        for item in round.items {
-            match item {
-                Item::Batch(mut batch) => {
-                    batch.tried |= is_sent;
-                    self.settling.push(batch);
-                }
-                Item::Lost(lost) => self.lost.push(lost),
-                // If it was sent, it may have been counted.
-                Item::Force(_) if is_sent => {}
-                Item::Force(count) => self.forced.push(count),
-                Item::Request(request) if is_sent => {
-                    self.lost.push(LostReservation { id: request.id, again_at_ns: None });
-                }
-                Item::Request(_) => {}
-            }
-        }
-        self.failures = self.failures.saturating_add(1);
-        self.finish_round();
-    }
-
-    fn keep_error(&mut self, error: Error) {
-        self.error = Some(error);
-        self.error_round = self.next_round_number();
-    }
-
-    /// Returns the error if it is of the round `awaited` or a later one.
-    pub(crate) fn error_since(&self, awaited: u64) -> Option<&Error> {
-        self.error.as_ref().filter(|_| self.error_round >= awaited)
-    }
-
-    /// Returns the last error.
-    pub(crate) fn error(&self) -> Option<&Error> {
-        self.error.as_ref()
-    }
-
-    fn finish_round(&mut self) {
-        self.is_under_way = false;
-        self.rounds = self.next_round_number();
     }
 }
 

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use crate::calls;
 use crate::core::{Core, Failed, Unreachable};
-use crate::leases::{Clock, IsSemaphore, Leases, Refused, Round, Spent, Terms};
+use crate::leases::{Clock, Leases, Round, Spent, Terms};
 use crate::options::Options;
 use crate::transport::Value;
 use crate::{process, Error, Id, Limiter, Reply, Window};
@@ -408,11 +408,9 @@ impl Local {
         let process = self.shared.current()?;
         let mut state = process.lock();
         // The lock is taken before the clock is read, so that nothing is settled between the reading and the decision.
-        let taken = state.leases.take(quantity, false, &self.shared.clocks);
-        let reply = taken.map_err(|IsSemaphore| Error::lease_of_semaphore())?;
+        let reply = state.leases.take(quantity, false, &self.shared.clocks)?;
         if reply.is_none() && wants {
-            let wanted = state.leases.want(quantity, true, self.shared.clocks.now());
-            wanted.map_err(refused)?;
+            state.leases.want(quantity, true, self.shared.clocks.now())?;
         }
         if state.leases.is_due() {
             self.shared.wake(process, state);
@@ -453,14 +451,12 @@ impl Local {
         for turn in 0..ROUNDS {
             let awaited = {
                 let mut state = process.lock();
-                let wanted = state.leases.want(quantity, turn > 0, shared.clocks.now());
-                wanted.map_err(refused)?
+                state.leases.want(quantity, turn > 0, shared.clocks.now())?
             };
             self.wait_until(process, |state| state.leases.rounds >= awaited).await?;
             let error = {
                 let mut state = process.lock();
-                let taken = state.leases.take(quantity, true, &shared.clocks);
-                let reply = taken.map_err(|IsSemaphore| Error::lease_of_semaphore())?;
+                let reply = state.leases.take(quantity, true, &shared.clocks)?;
                 let error = state.leases.error_since(awaited).cloned();
                 if state.leases.is_due() {
                     shared.wake(process, state);
@@ -542,13 +538,6 @@ impl Local {
             }
             _ => Ok(()),
         }
-    }
-}
-
-fn refused(why: Refused) -> Error {
-    match why {
-        Refused::Closed => Error::Closed,
-        Refused::IsSemaphore => Error::lease_of_semaphore(),
     }
 }
 

@@ -4,37 +4,23 @@ use std::collections::HashMap;
 
 use serde_json::Value as Json;
 
+use support::Random;
+
+use super::demand::*;
 use super::*;
-use crate::transport::ErrorReply;
+use crate::spec::{table, window};
+use crate::transport::{Command, ErrorReply, Value};
 
 const START_NS: i64 = 1_000_000 * MS;
 
-fn table(name: &str) -> Json {
-    let path = format!("{}/../spec/{name}", env!("CARGO_MANIFEST_DIR"));
-    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
-}
+impl Clock for Now {
+    fn monotonic_ns(&self) -> i64 {
+        self.monotonic_ns
+    }
 
-fn text(of: &Json) -> String {
-    of.as_str().map_or_else(|| of.to_string(), Into::into)
-}
-
-fn window(case: &Json) -> Window {
-    if let Some(policy) = case.as_str() {
-        return Window::policy(policy.strip_prefix('@').unwrap());
+    fn wall_ns(&self) -> i64 {
+        self.wall_ns
     }
-    let [limit, period, options] = case["window"].as_array().unwrap().as_slice() else { panic!() };
-    let period: crate::Period = text(period).parse().unwrap();
-    let mut window = Window::new(limit.as_u64().unwrap(), period);
-    if options["fixed"] == true {
-        window = window.fixed();
-    }
-    if let Some(start) = options["start"].as_str() {
-        window = window.from(start);
-    }
-    if let Some(buckets) = options["buckets"].as_u64() {
-        window = window.buckets(buckets as u32);
-    }
-    window
 }
 
 fn terms(window: &Window, lease_ms: u64, leave: u64) -> Terms {
@@ -97,7 +83,7 @@ fn carry_out(
     match event {
         "take" => {
             return match leases.take(quantity, false, now) {
-                Err(IsSemaphore) => "refused".into(),
+                Err(_) => "refused".into(),
                 Ok(reply) => reply.map_or(Json::Null, |reply| numbers(&reply)),
             }
         }
@@ -195,7 +181,7 @@ fn after_closing_nothing_is_requested() {
     let window = Window::per("5/s").unwrap();
     let mut leases = Leases::new(terms(&window, 100, 0), "p".into(), at(0));
     leases.close();
-    assert_eq!(leases.want(1, false, at(0)), Err(Refused::Closed));
+    assert!(matches!(leases.want(1, false, at(0)), Err(Error::Closed)));
     assert!(leases.next_round(at(0)).is_none());
 }
 
@@ -278,39 +264,13 @@ fn most_in_a_period(spent: &[(i64, u64)], period: i64) -> u64 {
     most
 }
 
-/// Pseudo-random numbers (SplitMix64), the same for the same seed.
-struct Chance(u64);
-
-impl Chance {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, count: usize) -> usize {
-        (self.next() % count as u64) as usize
-    }
-
-    /// From 0 to 1.
-    fn part(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
-    }
-
-    fn of<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.below(from.len())]
-    }
-}
-
 /// Processes that lose requests and replies, stop in the middle, die and begin again. Returns what they spent.
 fn play(seed: u64) -> u64 {
-    let mut chance = Chance(seed);
-    let (limit, period_ms) = chance.of(&[(5, 1000), (40, 500), (200, 2000)]);
+    let mut random = Random::new(seed);
+    let (limit, period_ms) = random.pick(&[(5, 1000), (40, 500), (200, 2000)]);
     let period = period_ms * MS;
     let mut model = Model { limit, period, events: Vec::new(), held: HashMap::new() };
-    let lease_ms = chance.of(&[20, 50, 200]);
+    let lease_ms = random.pick(&[20, 50, 200]);
     let window = Window::new(limit, Duration::from_millis(period_ms as u64));
     let mut now = START_NS;
     let mut made = 0;
@@ -318,36 +278,36 @@ fn play(seed: u64) -> u64 {
         made += 1;
         Leases::new(terms(&window, lease_ms, 0), format!("process{made}"), at(now))
     };
-    let mut processes: Vec<_> = (0..1 + chance.below(5)).map(|_| process(now)).collect();
+    let mut processes: Vec<_> = (0..1 + random.below(5)).map(|_| process(now)).collect();
     let mut under_way: Vec<(usize, Round, Option<Vec<Value>>, bool)> = Vec::new();
     let mut spent = Vec::new();
     for _ in 0..1500 {
-        now += chance.of(&[0, MS / 10, MS, 4 * MS, 30 * MS]);
-        if chance.part() < 0.002 {
-            now += (chance.part() * 3.0 * period as f64) as i64;
+        now += random.pick(&[0, MS / 10, MS, 4 * MS, 30 * MS]);
+        if random.one_in(500) {
+            now += random.below(3 * period);
         }
-        let index = chance.below(processes.len());
+        let index = random.below(processes.len() as i64) as usize;
         let leases = &mut processes[index];
-        let done = chance.part();
-        if done < 0.6 {
-            let quantity = chance.of(&[1, 1, 1, 2, 3]);
+        let event = random.below(1000);
+        if event < 600 {
+            let quantity = random.pick(&[1, 1, 1, 2, 3]);
             match leases.take(quantity, false, &at(now)).unwrap() {
                 None => drop(leases.want(quantity, false, at(now))),
                 Some(reply) if reply.is_allowed() => spent.push((now, quantity)),
                 Some(_) => {}
             }
-        } else if done < 0.75 && under_way.iter().all(|(other, ..)| *other != index) {
+        } else if event < 750 && under_way.iter().all(|(other, ..)| *other != index) {
             if let Some(round) = leases.next_round(at(now)) {
-                let fate = chance.part();
+                let fate = random.below(10);
                 // What is lost on its way arrives late, or never.
-                let replies = (fate < 0.9).then(|| {
+                let replies = (fate < 9).then(|| {
                     round.commands.iter().map(|each| model.carry_out(each, now)).collect()
                 });
-                under_way.push((index, round, replies, fate < 0.8));
+                under_way.push((index, round, replies, fate < 8));
             }
-        } else if done < 0.98 && !under_way.is_empty() {
+        } else if event < 980 && !under_way.is_empty() {
             let (index, round, replies, is_received) =
-                under_way.swap_remove(chance.below(under_way.len()));
+                under_way.swap_remove(random.below(under_way.len() as i64) as usize);
             match replies {
                 Some(replies) if is_received => {
                     processes[index].receive(round, replies.into_iter().map(Ok).collect(), at(now));
@@ -355,12 +315,12 @@ fn play(seed: u64) -> u64 {
                 replies => {
                     let commands = round.commands.clone();
                     processes[index].fail(round, lost(), true, at(now));
-                    if replies.is_none() && chance.part() < 0.5 {
+                    if replies.is_none() && random.one_in(2) {
                         commands.iter().for_each(|each| drop(model.carry_out(each, now)));
                     }
                 }
             }
-        } else if done > 0.997 {
+        } else if event >= 997 {
             processes[index] = process(now);
             under_way.retain(|(other, ..)| *other != index);
         }

@@ -1,0 +1,392 @@
+//! The rounds of commands that reserve batches and settle them.
+
+use super::demand::batch_size;
+use super::{
+    as_ns, Batch, Denial, Leases, Now, Terms, DENIAL_NS, LOST_NS, MAX_LATE, NEVER_YET, RETRY_NS,
+};
+use crate::limit::LimitWords;
+use crate::transport::{Command, Value};
+use crate::{Error, Reply};
+
+/// A reservation whose reply was lost.
+#[derive(Debug)]
+pub(super) struct LostReservation {
+    id: String,
+    /// The time of the second release; `None` before the first.
+    again_at_ns: Option<i64>,
+}
+
+/// A reservation to make.
+#[derive(Debug)]
+struct Request {
+    id: String,
+    quantity: u64,
+    /// The part of the quantity that a call waits for.
+    needed: u64,
+    /// Reserves the whole quantity or nothing. A denial then says when the whole quantity is available.
+    exactly: bool,
+}
+
+/// The quantity that was spent of a reservation that the server has lost.
+#[derive(Debug)]
+pub(super) struct ForcedCount {
+    quantity: u64,
+}
+
+#[derive(Debug)]
+enum Item {
+    Lost(LostReservation),
+    Batch(Batch),
+    Force(ForcedCount),
+    Request(Request),
+}
+
+/// Commands to send together, one for each item.
+#[derive(Debug)]
+pub(crate) struct Round {
+    sent_at: Now,
+    items: Vec<Item>,
+    pub(crate) commands: Vec<Command>,
+}
+
+impl Leases {
+    /// Returns what is to be sent now; `None` if there is nothing.
+    pub(crate) fn next_round(&mut self, now: Now) -> Option<Round> {
+        let now_ns = now.monotonic_ns;
+        self.demand.update(now_ns);
+        self.drop_ended(now);
+        let is_idle = now_ns >= self.demand.idle_at_ns();
+        if self.is_closing || (is_idle && self.wanted == 0) {
+            while let Some(batch) = self.batches.pop_front() {
+                self.settle(batch);
+            }
+        }
+        let request = self.next_request(now_ns, is_idle);
+        let mut items = Vec::new();
+        if request.is_some() || now_ns >= self.retry_at_ns {
+            let is_closing = self.is_closing;
+            let is_due = |lost: &LostReservation| {
+                is_closing || lost.again_at_ns.is_none_or(|at| now_ns >= at)
+            };
+            let (due, later) = self.lost.drain(..).partition(is_due);
+            self.lost = later;
+            let due: Vec<LostReservation> = due;
+            items.extend(due.into_iter().map(Item::Lost));
+            items.extend(self.settling.drain(..).map(Item::Batch));
+            items.extend(self.forced.drain(..).map(Item::Force));
+        }
+        items.extend(request.map(Item::Request));
+        if items.is_empty() {
+            self.end_round();
+            return None;
+        }
+        self.wanted = 0;
+        self.is_under_way = true;
+        let commands = items.iter().map(|item| self.command(item)).collect();
+        Some(Round { sent_at: now, items, commands })
+    }
+
+    fn command(&self, item: &Item) -> Command {
+        let Terms { key, window, leave, lease_ms, .. } = &self.terms;
+        let begin = |name: &str| {
+            let mut command = Command::new(name);
+            command.arg(key);
+            command
+        };
+        match item {
+            Item::Lost(LostReservation { id, .. }) => {
+                let mut command = begin("RL.RELEASE");
+                command.arg(id.as_bytes());
+                command
+            }
+            Item::Batch(batch) => {
+                let is_spent = batch.spent() > 0;
+                let mut command = begin(if is_spent { "RL.APPLY" } else { "RL.RELEASE" });
+                command.arg(batch.id.as_deref().unwrap_or_default().as_bytes());
+                if is_spent {
+                    command.number(batch.spent());
+                }
+                command
+            }
+            Item::Force(ForcedCount { quantity }) => {
+                let mut command = begin("RL.WINDOW");
+                window.write(&mut command);
+                command.number(*quantity);
+                window.write_options(&mut command);
+                command.arg(b"FORCE").arg(b"MS");
+                command
+            }
+            Item::Request(request) => {
+                let mut command = begin("RL.ACQUIRE");
+                window.write(&mut command);
+                command.number(request.quantity);
+                window.write_options(&mut command);
+                if *leave > 0 {
+                    command.arg(b"LEAVE").number(*leave);
+                }
+                command.arg(b"LEASE").number(*lease_ms).arg(b"ID").arg(request.id.as_bytes());
+                if !request.exactly {
+                    command.arg(b"ATMOST");
+                }
+                command.arg(b"COUNTLAPSED").arg(b"MS");
+                command
+            }
+        }
+    }
+
+    pub(super) fn next_round_number(&self) -> u64 {
+        self.rounds.saturating_add(1)
+    }
+
+    /// Ends a round. The calls that wait have what they need by now, or will not get it.
+    pub(super) fn end_round(&mut self) {
+        if self.wanted > 0 {
+            self.wanted = 0;
+            self.error = None;
+            self.rounds = self.next_round_number();
+        }
+    }
+
+    fn next_request(&mut self, now_ns: i64, is_idle: bool) -> Option<Request> {
+        if self.is_closing || self.is_semaphore {
+            return None;
+        }
+        let left = self.left();
+        if self.wanted <= left {
+            return self.is_needed_soon(left, now_ns, is_idle).then(|| self.request(0, false));
+        }
+        let wanted = self.wanted.saturating_add(self.terms.leave);
+        if self.limit.is_some_and(|limit| wanted > limit) {
+            // It is the limit of a policy, which may be higher by now.
+            return Some(self.request(self.wanted, true));
+        }
+        let is_rest = self.short > 0;
+        self.short = 0;
+        Some(self.request(self.wanted.saturating_sub(left), is_rest))
+    }
+
+    /// Returns whether to fetch the next batch while the last one is being spent.
+    fn is_needed_soon(&self, left: u64, now_ns: i64, is_idle: bool) -> bool {
+        let denied_until = self.denial.as_ref().map_or(NEVER_YET, |denial| denial.until_ns);
+        if is_idle
+            || self.demand.expected() < 1.0
+            || self.is_full
+            || now_ns < denied_until.max(self.retry_at_ns)
+        {
+            return false;
+        }
+        let ends = self.batches.iter().map(|batch| batch.until.monotonic_ns).max();
+        let lasts_ns = ends.unwrap_or(now_ns).saturating_sub(now_ns);
+        left <= self.demand.low() || lasts_ns as f64 <= self.demand.ahead_ns()
+    }
+
+    fn request(&mut self, needed: u64, exactly: bool) -> Request {
+        self.requests = self.requests.saturating_add(1);
+        let size = batch_size(self.demand.expected(), needed, self.limit, self.reservations);
+        let quantity = if exactly { needed } else { size };
+        Request { id: format!("{}-{}", self.prefix, self.requests), quantity, needed, exactly }
+    }
+
+    /// Returns when [`Leases::next_round`] should be called next if nothing makes it due before; `None` if it need not.
+    pub(crate) fn next_at(&self, now: Now) -> Option<i64> {
+        let now_ns = now.monotonic_ns;
+        let lost = self.lost.iter().map(|lost| lost.again_at_ns.unwrap_or(self.retry_at_ns));
+        let is_unsettled = !self.settling.is_empty() || !self.forced.is_empty();
+        let settle = is_unsettled.then(|| now_ns.max(self.retry_at_ns));
+        // A batch may end earlier by the wall clock. `take` reads that clock, so nothing more is spent then.
+        let ends = || self.batches.iter().map(|batch| batch.until.monotonic_ns);
+        let soon = ends().max().map(|end| end.saturating_sub(self.demand.ahead_ns() as i64));
+        let idle = self.demand.idle_at_ns();
+        let held = ends().min().into_iter().chain((!self.batches.is_empty()).then_some(idle));
+        lost.chain(settle).chain(held).chain(soon.filter(|soon| *soon > now_ns)).min()
+    }
+
+    // The outcome of a round.
+
+    /// Reads the replies to a round, error replies among them.
+    pub(crate) fn receive(&mut self, round: Round, replies: Vec<Result<Value, Error>>, now: Now) {
+        let now_ns = now.monotonic_ns;
+        let Round { sent_at, items, .. } = round;
+        self.demand.record_round_trip(now_ns.saturating_sub(sent_at.monotonic_ns));
+        if let Some(Item::Request(_)) = items.last() {
+            self.error = None;
+        }
+        for (item, reply) in items.into_iter().zip(replies) {
+            match reply {
+                Err(error) => {
+                    if let Item::Batch(batch) = item {
+                        self.keep_refused(batch, &error, now);
+                    }
+                    self.keep_error(error);
+                }
+                Ok(reply) => self.read_item(item, &reply, sent_at, now),
+            }
+        }
+        if self.is_semaphore {
+            // Reservations of a semaphore can only be released.
+            let batches = self.batches.drain(..).chain(self.settling.drain(..));
+            let ids = batches.filter_map(|batch| batch.id);
+            self.lost.extend(ids.map(|id| LostReservation { id, again_at_ns: None }));
+        }
+        self.finish_round();
+    }
+
+    fn read_item(&mut self, item: Item, reply: &Value, sent_at: Now, now: Now) {
+        let is_gone = *reply == Value::Integer(0);
+        match item {
+            Item::Lost(lost) => {
+                if is_gone && lost.again_at_ns.is_none() {
+                    let again_at = now.after(self.lease_ns).after(LOST_NS).monotonic_ns;
+                    self.lost.push(LostReservation { id: lost.id, again_at_ns: Some(again_at) });
+                }
+            }
+            Item::Batch(batch) => {
+                let quantity = batch.spent();
+                if is_gone && quantity > 0 && !batch.tried && self.is_held(&batch, now) {
+                    self.forced.push(ForcedCount { quantity });
+                }
+            }
+            Item::Force(_) => {}
+            Item::Request(request) => match parse_reply(&request, reply) {
+                Ok(reply) => self.read(request, reply, sent_at, now),
+                Err(error) => {
+                    self.keep_error(error);
+                    self.lost.push(LostReservation { id: request.id, again_at_ns: None });
+                }
+            },
+        }
+    }
+
+    /// Returns whether the reservation of a batch cannot have ended by itself.
+    fn is_held(&self, batch: &Batch, now: Now) -> bool {
+        let after_spending_ns = as_ns(self.terms.held_ms).saturating_sub(self.spendable_ns);
+        !now.has_reached(batch.until.after(after_spending_ns))
+    }
+
+    /// Decides about a batch that could not be settled because of an error reply.
+    fn keep_refused(&mut self, batch: Batch, error: &Error, now: Now) {
+        if self.terms.is_policy() && error.code() == Some("ERR") {
+            // A correct RL.APPLY replies ERR only if the reservation is a semaphore's.
+            self.is_semaphore = true;
+            self.settling.push(batch);
+        } else if batch.spent() == 0 {
+            self.lost.extend(batch.id.map(|id| LostReservation { id, again_at_ns: None }));
+        } else if self.is_held(&batch, now) && !self.is_closing {
+            // Such as READONLY of a server that became a replica. What was spent is settled later, or counted when the lease
+            // ends.
+            self.settling.push(batch);
+            self.retry_at_ns = now.monotonic_ns.saturating_add(RETRY_NS);
+        }
+    }
+
+    /// Reads the reply to a request.
+    fn read(&mut self, request: Request, reply: Reply, sent_at: Now, now: Now) {
+        let granted = match request.exactly {
+            true if reply.is_allowed() => request.quantity,
+            true => 0,
+            false => reply.granted.unwrap_or(0),
+        };
+        self.limit = Some(reply.limit);
+        self.limit_until_ns = now.monotonic_ns.saturating_add(DENIAL_NS);
+        if !request.exactly {
+            self.reservations = reply.reservations.unwrap_or(0).max(1);
+        }
+        self.remaining = reply.remaining;
+        self.reset_after = reply.reset_after;
+        self.is_full = granted < request.quantity;
+        // The next request of a call that needs more is for all of the rest.
+        self.short = if granted > 0 { request.needed.saturating_sub(granted) } else { 0 };
+        if !reply.is_allowed() {
+            let at_ns = now.monotonic_ns;
+            let retry_ns = reply.retry_after.map_or(DENIAL_NS, |wait| {
+                i64::try_from(wait.as_nanos()).unwrap_or(i64::MAX).min(DENIAL_NS)
+            });
+            // With ATMOST, even 1 was denied.
+            let short = if request.exactly { request.quantity } else { 1 };
+            self.denial =
+                Some(Denial { reply, short, at_ns, until_ns: at_ns.saturating_add(retry_ns) });
+        } else if granted > 0 {
+            self.hold(request, reply.id.is_some(), granted, sent_at, now);
+        }
+    }
+
+    fn hold(&mut self, request: Request, is_reserved: bool, granted: u64, sent_at: Now, now: Now) {
+        let low = if self.is_full { 0 } else { self.demand.low().min(granted.saturating_sub(1)) };
+        let batch = Batch {
+            id: is_reserved.then_some(request.id),
+            granted,
+            left: granted,
+            until: sent_at.after(self.spendable_ns),
+            low,
+            tried: false,
+        };
+        self.denial = None;
+        self.late = if now.has_reached(batch.until) { self.late.saturating_add(1) } else { 0 };
+        if self.late == MAX_LATE {
+            self.late = 0;
+            self.keep_error(Error::late_batches(self.terms.lease_ms));
+        }
+        if self.is_too_much(request.needed, now.monotonic_ns) {
+            // It was for a call that can never be allowed.
+            self.settle(batch);
+            return;
+        }
+        for older in &mut self.batches {
+            older.low = 0;
+        }
+        self.batches.push_back(batch);
+    }
+
+    /// Records that a round got no replies. `is_sent` is whether the server may have executed it.
+    pub(crate) fn fail(&mut self, round: Round, error: Error, is_sent: bool, now: Now) {
+        self.keep_error(error);
+        self.retry_at_ns = now.monotonic_ns.saturating_add(RETRY_NS);
+        for item in round.items {
+            match item {
+                Item::Batch(mut batch) => {
+                    batch.tried |= is_sent;
+                    self.settling.push(batch);
+                }
+                Item::Lost(lost) => self.lost.push(lost),
+                // If it was sent, it may have been counted.
+                Item::Force(_) if is_sent => {}
+                Item::Force(count) => self.forced.push(count),
+                Item::Request(request) if is_sent => {
+                    self.lost.push(LostReservation { id: request.id, again_at_ns: None });
+                }
+                Item::Request(_) => {}
+            }
+        }
+        self.failures = self.failures.saturating_add(1);
+        self.finish_round();
+    }
+
+    fn keep_error(&mut self, error: Error) {
+        self.error = Some(error);
+        self.error_round = self.next_round_number();
+    }
+
+    /// Returns the error if it is of the round `awaited` or a later one.
+    pub(crate) fn error_since(&self, awaited: u64) -> Option<&Error> {
+        self.error.as_ref().filter(|_| self.error_round >= awaited)
+    }
+
+    /// Returns the last error.
+    pub(crate) fn error(&self) -> Option<&Error> {
+        self.error.as_ref()
+    }
+
+    fn finish_round(&mut self) {
+        self.is_under_way = false;
+        self.rounds = self.next_round_number();
+    }
+}
+
+/// Parses the reply to a request.
+fn parse_reply(request: &Request, value: &Value) -> Result<Reply, Error> {
+    if request.exactly {
+        Reply::read_id(value)
+    } else {
+        Reply::read_id_and_granted(value)
+    }
+}
