@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clause::{Groups, Part};
-use crate::limit::{whole_ms, Limit, Reserve, Take};
+use crate::limit::{whole_ms, LimitWords};
 use crate::options::Options;
 use crate::reply::{self, Id};
 use crate::transport::{Command, ErrorReply, Value};
@@ -54,6 +54,13 @@ pub(crate) struct Taken {
     pub options_at: usize,
 }
 
+impl From<Command> for Request {
+    /// Creates a request for a command on a key.
+    fn from(command: Command) -> Request {
+        Request::new(command, Some(1))
+    }
+}
+
 impl Request {
     fn new(first: Command, key_at: Option<usize>) -> Request {
         Request {
@@ -71,7 +78,7 @@ impl Request {
     fn together(commands: impl IntoIterator<Item = Command>) -> Request {
         let mut commands = commands.into_iter();
         let first = commands.next().unwrap_or_else(|| Command::new("PING"));
-        Request { more: commands.collect(), ..Request::new(first, Some(1)) }
+        Request { more: commands.collect(), ..Request::from(first) }
     }
 
     /// Returns the key that says which node of a cluster the call is for.
@@ -97,7 +104,7 @@ impl Request {
                 if reply.and_then(|value| Reply::read_id(value).ok()).is_some_and(is_denied) {
                     return None;
                 }
-                vec![release_command(self.first.word(1)?, [id])]
+                vec![release(self.first.word(1)?, [id])]
             }
             (Undo::All(groups), reply) => match reply {
                 Some(value) => groups.give_back(&AllReply::read(value).ok()?),
@@ -135,13 +142,14 @@ pub(crate) fn give_back(
 }
 
 /// Adds the limit, the quantity and the options to a command. Returns their places.
-pub(crate) fn write_limit<L: Limit>(
+pub(crate) fn write_limit(
     command: &mut Command,
-    limit: &L,
-    quantity: i64,
+    limit: &dyn LimitWords,
+    quantity: impl Into<i128>,
     options: &Options,
     takes: bool,
 ) -> Taken {
+    let quantity = quantity.into();
     limit.write(command);
     let quantity_at = command.words().len();
     command.number(quantity);
@@ -157,30 +165,34 @@ pub(crate) fn write_limit<L: Limit>(
     }
 }
 
-fn command<L: Limit>(
+fn command(
     name: &str,
     key: &[u8],
-    limit: &L,
-    quantity: i64,
+    limit: &dyn LimitWords,
+    quantity: impl Into<i128>,
     options: &Options,
     takes: bool,
 ) -> (Request, Taken) {
-    let mut command = Command::new(name);
-    command.arg(key);
+    let mut command = Command::on(name, key);
     let taken = write_limit(&mut command, limit, quantity, options, takes);
     command.arg(b"MS");
     let request = Request {
         block: options.block,
         has_policy: limit.is_policy(),
         is_decision: true,
-        ..Request::new(command, Some(1))
+        ..Request::from(command)
     };
     (request, taken)
 }
 
 /// Returns the request of RL.THROTTLE or RL.WINDOW.
-pub(crate) fn take<L: Take>(key: &[u8], limit: &L, quantity: i64, options: &Options) -> Request {
-    let name = match L::COMMAND {
+pub(crate) fn take(
+    key: &[u8],
+    limit: &dyn LimitWords,
+    quantity: i64,
+    options: &Options,
+) -> Request {
+    let name = match limit.command() {
         "THROTTLE" => "RL.THROTTLE",
         _ => "RL.WINDOW",
     };
@@ -214,14 +226,14 @@ pub(crate) fn unreached(allow: bool, quantity: i64, options: &Options) -> Reply 
 }
 
 /// Returns the request of RL.THROTTLE_RO, RL.WINDOW_RO or RL.ACQUIRE_RO.
-pub(crate) fn look<L: Limit>(
+pub(crate) fn look(
     key: &[u8],
-    limit: &L,
+    limit: &dyn LimitWords,
     quantity: i64,
     options: &Options,
     reserves: bool,
 ) -> Request {
-    let name = match L::COMMAND {
+    let name = match limit.command() {
         "THROTTLE" => "RL.THROTTLE_RO",
         "WINDOW" if !reserves => "RL.WINDOW_RO",
         _ => "RL.ACQUIRE_RO",
@@ -230,13 +242,12 @@ pub(crate) fn look<L: Limit>(
 }
 
 /// Returns the request of RL.ACQUIRE. An id of the client's lets it give back a reservation whose reply is lost.
-pub(crate) fn acquire<L: Reserve>(
+pub(crate) fn acquire(
     key: &[u8],
-    limit: &L,
+    limit: &dyn LimitWords,
     quantity: u64,
     options: &Options,
 ) -> Request {
-    let quantity = i64::try_from(quantity).unwrap_or(i64::MAX);
     let (mut request, _) = command("RL.ACQUIRE", key, limit, quantity, options, false);
     if let Some(id) = options.id.clone().filter(|_| quantity > 0) {
         request.undo = Undo::Release(id);
@@ -253,53 +264,33 @@ pub(crate) fn read_acquire(value: &Value, options: &Options) -> Result<Reply, Er
     }
 }
 
-fn apply_command(key: &[u8], id: &Id, quantity: Option<u64>) -> Command {
-    let mut command = Command::new("RL.APPLY");
-    command.arg(key).arg(id.as_ref());
+/// Returns RL.APPLY.
+pub(crate) fn apply(key: &[u8], id: &Id, quantity: Option<u64>) -> Command {
+    let mut command = Command::on("RL.APPLY", key);
+    command.arg(id.as_ref());
     if let Some(quantity) = quantity {
         command.number(quantity);
     }
     command
 }
 
-pub(crate) fn release_command<'a>(key: &[u8], ids: impl IntoIterator<Item = &'a Id>) -> Command {
-    let mut command = Command::new("RL.RELEASE");
-    command.arg(key);
+/// Returns RL.RELEASE.
+pub(crate) fn release<'a>(key: &[u8], ids: impl IntoIterator<Item = &'a Id>) -> Command {
+    let mut command = Command::on("RL.RELEASE", key);
     for id in ids {
         command.arg(id.as_ref());
     }
     command
 }
 
-fn renew_command(key: &[u8], id: &Id, lease: Option<Duration>) -> Command {
-    let mut command = Command::new("RL.RENEW");
-    command.arg(key).arg(id.as_ref());
+/// Returns RL.RENEW.
+pub(crate) fn renew(key: &[u8], id: &Id, lease: Option<Duration>) -> Command {
+    let mut command = Command::on("RL.RENEW", key);
+    command.arg(id.as_ref());
     if let Some(lease) = lease {
         command.arg(b"LEASE").number(whole_ms(lease));
     }
     command
-}
-
-/// Returns the request of RL.APPLY.
-pub(crate) fn apply(key: &[u8], id: &Id, quantity: Option<u64>) -> Request {
-    Request::new(apply_command(key, id, quantity), Some(1))
-}
-
-/// Returns the request of RL.RELEASE.
-pub(crate) fn release<'a>(key: &[u8], ids: impl IntoIterator<Item = &'a Id>) -> Request {
-    Request::new(release_command(key, ids), Some(1))
-}
-
-/// Returns the request of RL.RENEW.
-pub(crate) fn renew(key: &[u8], id: &Id, lease: Option<Duration>) -> Request {
-    Request::new(renew_command(key, id, lease), Some(1))
-}
-
-/// Returns the request of RL.HELD, RL.INFO or DEL, which have no argument but a key.
-pub(crate) fn of_key(name: &str, key: &[u8]) -> Request {
-    let mut command = Command::new(name);
-    command.arg(key);
-    Request::new(command, Some(1))
 }
 
 /// Returns the request of RL.TOP.
@@ -421,8 +412,8 @@ impl Settle {
         match self {
             Settle::Apply(costs) => {
                 let cost = costs.get(&each.name).copied();
-                let applied = apply_command(&each.key, &each.id, cost);
-                let released = release_command(&each.key, [&each.id]);
+                let applied = apply(&each.key, &each.id, cost);
+                let released = release(&each.key, [&each.id]);
                 match cost {
                     Some(_) => vec![applied],
                     None if each.is_semaphore => vec![released],
@@ -431,8 +422,8 @@ impl Settle {
                     None => vec![applied],
                 }
             }
-            Settle::Release => vec![release_command(&each.key, [&each.id])],
-            Settle::Renew(lease) => vec![renew_command(&each.key, &each.id, *lease)],
+            Settle::Release => vec![release(&each.key, [&each.id])],
+            Settle::Renew(lease) => vec![renew(&each.key, &each.id, *lease)],
         }
     }
 

@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use crate::calls::{give_back, release_command, write_limit, Taken};
+use crate::calls::{give_back, release, write_limit, Taken};
 #[cfg(feature = "tower")]
 use crate::http::Quota;
-use crate::limit::{LimitWords, Rate, Reserve, Semaphore, Take, Window};
+use crate::limit::{AnyLimit, Reserve, Take};
 use crate::options::{option_methods, Options};
 use crate::reply::Id;
 use crate::transport::Command;
@@ -122,14 +122,6 @@ impl Clause {
         })
     }
 
-    fn command(&self) -> &'static str {
-        match (&self.limit, self.acquires) {
-            (AnyLimit::Rate(_), _) => "THROTTLE",
-            (_, false) => "WINDOW",
-            (_, true) => "ACQUIRE",
-        }
-    }
-
     /// Returns the clause as it is sent. With `has_ids`, one that reserves gets an id.
     fn part(mut self, has_ids: bool) -> Result<Part, Error> {
         let name = match self.name.take() {
@@ -137,7 +129,7 @@ impl Clause {
             None => String::from_utf8_lossy(&self.key).into_owned(),
         };
         self.limit.check()?;
-        let kind = self.command();
+        let kind = if self.acquires { "ACQUIRE" } else { self.limit.command() };
         let options = &mut self.options;
         let misused = [
             ("count_denied", options.count_denied && kind != "WINDOW"),
@@ -153,7 +145,8 @@ impl Clause {
             options.id = Some(Id::random()?);
         }
         let mut words = Command::new(kind);
-        let mut taken = self.limit.write(&mut words, self.quantity, options, !self.acquires);
+        let mut taken =
+            write_limit(&mut words, &*self.limit, self.quantity, options, !self.acquires);
         let is_plain = !self.acquires && words.words().len() == taken.options_at;
         if options.check {
             taken.quantity = 0;
@@ -166,7 +159,7 @@ impl Clause {
             is_plain,
             is_shadow: options.shadow,
             is_policy: self.limit.is_policy(),
-            is_semaphore: matches!(self.limit, AnyLimit::Semaphore(_)),
+            is_semaphore: self.limit.is_semaphore(),
             lease: options.lease,
             id: options.id.take(),
             key: self.key,
@@ -199,7 +192,7 @@ impl Part {
     /// Returns the command that gives back what the clause took by this answer.
     fn give_back(&self, answer: &Reply) -> Option<Command> {
         match (self.reserves, &answer.id) {
-            (true, Some(id)) => Some(release_command(&self.key, [id])),
+            (true, Some(id)) => Some(release(&self.key, [id])),
             (true, None) => None,
             (false, _) => {
                 let name = [b"RL.".as_slice(), self.words.word(0)?];
@@ -290,52 +283,7 @@ impl Groups {
 
     /// Returns the commands that release all that may have been reserved.
     pub fn release_all(&self) -> Vec<Command> {
-        let release = |part: &Part| Some(release_command(&part.key, [part.id.as_ref()?]));
-        self.parts().filter(|part| part.reserves).filter_map(release).collect()
-    }
-}
-
-/// Any limit.
-#[derive(Clone, Debug)]
-pub enum AnyLimit {
-    /// A rate.
-    Rate(Rate),
-    /// A window.
-    Window(Window),
-    /// A semaphore.
-    Semaphore(Semaphore),
-}
-
-impl AnyLimit {
-    fn write(&self, command: &mut Command, quantity: i64, options: &Options, takes: bool) -> Taken {
-        match self {
-            AnyLimit::Rate(rate) => write_limit(command, rate, quantity, options, takes),
-            AnyLimit::Window(window) => write_limit(command, window, quantity, options, takes),
-            AnyLimit::Semaphore(limit) => write_limit(command, limit, quantity, options, takes),
-        }
-    }
-
-    /// Returns the name of the policy, if it is one.
-    pub(crate) fn policy_name(&self) -> Option<String> {
-        let mut words = Command::new("");
-        self.write(&mut words, 0, &Options::default(), false);
-        let (_, name) = words.word(1).filter(|_| self.is_policy())?.split_first()?;
-        Some(String::from_utf8_lossy(name).into_owned())
-    }
-
-    fn check(&self) -> Result<(), Error> {
-        match self {
-            AnyLimit::Rate(rate) => rate.check(),
-            AnyLimit::Window(window) => window.check(),
-            AnyLimit::Semaphore(semaphore) => semaphore.check(),
-        }
-    }
-
-    fn is_policy(&self) -> bool {
-        match self {
-            AnyLimit::Rate(rate) => rate.is_policy(),
-            AnyLimit::Window(window) => window.is_policy(),
-            AnyLimit::Semaphore(semaphore) => semaphore.is_policy(),
-        }
+        let each = |part: &Part| Some(release(&part.key, [part.id.as_ref()?]));
+        self.parts().filter(|part| part.reserves).filter_map(each).collect()
     }
 }

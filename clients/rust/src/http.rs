@@ -9,8 +9,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clause::AnyLimit;
-use crate::limit::{whole_ms, Limit};
+use crate::limit::{whole_ms, AnyLimit, Limit};
 use crate::{AllReply, Error, Period, Reply};
 
 /// The media type of a [`Problem`].
@@ -231,7 +230,7 @@ impl Quota {
     }
 
     pub(crate) fn of_any(limit: &AnyLimit) -> Quota {
-        let policy = limit.policy_name();
+        let policy = limit.policy_name().map(str::to_owned);
         let (unit, flow) = match limit {
             AnyLimit::Rate(rate) => (None, rate.numbers().map_or(Flow::Unknown, Flow::of_rate)),
             AnyLimit::Window(window) => {

@@ -44,7 +44,7 @@ pub(crate) use round::Round;
 use round::{ForcedCount, LostReservation};
 
 use crate::limit::{whole_ms, LimitWords};
-use crate::{Decision, Error, Reply, Window};
+use crate::{Decision, Error, Id, Reply, Window};
 
 const MS: i64 = 1_000_000;
 
@@ -196,8 +196,9 @@ impl Terms {
 /// A reservation that is held or settled.
 #[derive(Debug)]
 struct Batch {
-    /// `None` if nothing is reserved, because the SHADOW of a policy lets everything pass.
-    id: Option<String>,
+    id: Id,
+    /// False if the SHADOW of a policy lets everything pass.
+    is_reserved: bool,
     granted: u64,
     left: u64,
     /// The time at which the process stops spending it.
@@ -489,7 +490,7 @@ impl Leases {
     }
 
     fn settle(&mut self, batch: Batch) {
-        if batch.id.is_some() {
+        if batch.is_reserved {
             self.settling.push(batch);
         }
     }

@@ -1,10 +1,10 @@
 //! The limits: rates, windows and semaphores.
 
 use std::fmt;
+use std::ops::Deref;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::clause::AnyLimit;
 use crate::memory::LimitNumbers;
 use crate::transport::Command;
 use crate::Error;
@@ -191,6 +191,29 @@ fn parse_per(text: &str) -> Result<(u64, Period), Error> {
     }
 }
 
+/// The numbers of a limit, or the name of a policy of the server, which has them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Source<T> {
+    Numbers(T),
+    Policy(Box<str>),
+}
+
+impl<T> Source<T> {
+    fn numbers(&self) -> Option<&T> {
+        match self {
+            Source::Numbers(numbers) => Some(numbers),
+            Source::Policy(_) => None,
+        }
+    }
+
+    fn policy_name(&self) -> Option<&str> {
+        match self {
+            Source::Numbers(_) => None,
+            Source::Policy(name) => Some(name),
+        }
+    }
+}
+
 /// A steady rate with bursts, by GCRA (a token bucket): RL.THROTTLE.
 #[doc = example!(bare)]
 /// // 30 a minute, and up to 10 at once.
@@ -205,14 +228,15 @@ fn parse_per(text: &str) -> Result<(u64, Period), Error> {
 #[doc = example!(end)]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
-    source: RateSource,
+    source: Source<RateNumbers>,
     ban: Option<Duration>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum RateSource {
-    Numbers { max_burst: u64, count: u64, period: Period },
-    Policy(Box<str>),
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct RateNumbers {
+    max_burst: u64,
+    count: u64,
+    period: Period,
 }
 
 impl Rate {
@@ -227,7 +251,7 @@ impl Rate {
     #[doc = example!(end)]
     pub fn new(max_burst: u64, count: u64, period: impl Into<Period>) -> Rate {
         let period = period.into();
-        Rate { source: RateSource::Numbers { max_burst, count, period }, ban: None }
+        Rate { source: Source::Numbers(RateNumbers { max_burst, count, period }), ban: None }
     }
 
     /// Parses a rate in words: "30/min" is 30 a minute, "5/10s" is 5 in 10 seconds, "100 per hour" is 100 an hour. The same
@@ -255,7 +279,7 @@ impl Rate {
     /// assert_eq!(reply.limit, 16);
     #[doc = example!(end)]
     pub fn policy(name: &str) -> Rate {
-        Rate { source: RateSource::Policy(name.into()), ban: None }
+        Rate { source: Source::Policy(name.into()), ban: None }
     }
 
     /// Sets how much is available at once, from 1.
@@ -271,8 +295,8 @@ impl Rate {
     pub fn capacity(mut self, capacity: u64) -> Result<Rate, Error> {
         let burst = capacity.checked_sub(1).ok_or_else(Error::capacity_of_zero)?;
         match &mut self.source {
-            RateSource::Numbers { max_burst, .. } => *max_burst = burst,
-            RateSource::Policy(name) => return Err(Error::set_by_policy("capacity", name)),
+            Source::Numbers(numbers) => numbers.max_burst = burst,
+            Source::Policy(name) => return Err(Error::set_by_policy("capacity", name)),
         }
         Ok(self)
     }
@@ -292,10 +316,8 @@ impl Rate {
 
     /// Returns `max_burst`, `count` and period; `None` for a policy.
     pub fn numbers(&self) -> Option<(u64, u64, Period)> {
-        match self.source {
-            RateSource::Numbers { max_burst, count, period } => Some((max_burst, count, period)),
-            RateSource::Policy(_) => None,
-        }
+        let RateNumbers { max_burst, count, period } = *self.source.numbers()?;
+        Some((max_burst, count, period))
     }
 }
 
@@ -317,31 +339,19 @@ impl Rate {
 #[doc = example!(end)]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Window {
-    source: WindowSource,
+    /// The limit and the period.
+    source: Source<(u64, Period)>,
+    buckets: Option<u32>,
+    fixed: Option<Fixed>,
     ban: Option<Duration>,
     unit: Option<Box<str>>,
-    conflict: Option<Conflict>,
 }
 
-/// A setting of a window that another one excludes. Calls that use the window refuse it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Conflict {
-    /// Both buckets and fixed windows.
-    BucketsAndFixed,
-    /// The kind of window of a policy.
-    KindOfPolicy,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum WindowSource {
-    Numbers { limit: u64, period: Period, shape: Shape },
-    Policy(Box<str>),
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Shape {
-    Sliding { buckets: Option<u32> },
-    Fixed { from: Option<Box<str>>, zone: Option<Box<str>> },
+/// The calendar of fixed windows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Fixed {
+    from: Option<Box<str>>,
+    zone: Option<Box<str>>,
 }
 
 impl Window {
@@ -352,13 +362,11 @@ impl Window {
     /// assert!(!limiter.take("user:1", &window).await?.is_allowed());
     #[doc = example!(end)]
     pub fn new(limit: u64, period: impl Into<Period>) -> Window {
-        let shape = Shape::Sliding { buckets: None };
-        Window {
-            source: WindowSource::Numbers { limit, period: period.into(), shape },
-            ban: None,
-            unit: None,
-            conflict: None,
-        }
+        Window::of(Source::Numbers((limit, period.into())))
+    }
+
+    fn of(source: Source<(u64, Period)>) -> Window {
+        Window { source, buckets: None, fixed: None, ban: None, unit: None }
     }
 
     /// Parses a window in words: "5/min" is at most 5 in any minute, "3/10s" at most 3 in any 10 seconds.
@@ -384,24 +392,7 @@ impl Window {
     /// assert_eq!(reply.limit, 1000);
     #[doc = example!(end)]
     pub fn policy(name: &str) -> Window {
-        let source = WindowSource::Policy(name.into());
-        Window { source, ban: None, unit: None, conflict: None }
-    }
-
-    fn set_shape(&mut self, new: Shape) {
-        let conflict = match (&mut self.source, &new) {
-            (WindowSource::Policy(_), _) => Some(Conflict::KindOfPolicy),
-            (WindowSource::Numbers { shape, .. }, _) => {
-                let is_conflict = matches!(
-                    (&*shape, &new),
-                    (Shape::Sliding { buckets: Some(_) }, Shape::Fixed { .. })
-                        | (Shape::Fixed { .. }, Shape::Sliding { .. })
-                );
-                *shape = new;
-                is_conflict.then_some(Conflict::BucketsAndFixed)
-            }
-        };
-        self.conflict = self.conflict.or(conflict);
+        Window::of(Source::Policy(name.into()))
     }
 
     /// Sets the most entries that a sliding window keeps, from 1 to 65536: fewer need less memory, and the limit is never
@@ -416,7 +407,7 @@ impl Window {
     /// assert!(matches!(state, Some(KeyState::Window { events: 100, entries: 1, .. })));
     #[doc = example!(end)]
     pub fn buckets(mut self, buckets: u32) -> Window {
-        self.set_shape(Shape::Sliding { buckets: Some(buckets) });
+        self.buckets = Some(buckets);
         self
     }
 
@@ -428,8 +419,7 @@ impl Window {
     /// assert_eq!(reply.reset_after, Duration::from_secs(6 * 3600));
     #[doc = example!(end)]
     pub fn fixed(mut self) -> Window {
-        let (from, zone) = self.take_anchor();
-        self.set_shape(Shape::Fixed { from, zone });
+        self.fixed.get_or_insert_default();
         self
     }
 
@@ -442,8 +432,7 @@ impl Window {
     /// assert_eq!(reply.reset_after, Duration::from_secs(15 * 3600));
     #[doc = example!(end)]
     pub fn from(mut self, anchor: &str) -> Window {
-        let (_, zone) = self.take_anchor();
-        self.set_shape(Shape::Fixed { from: Some(anchor.into()), zone });
+        self.fixed.get_or_insert_default().from = Some(anchor.into());
         self
     }
 
@@ -455,18 +444,8 @@ impl Window {
     /// assert_eq!(reply.reset_after, Duration::from_secs(22 * 3600));
     #[doc = example!(end)]
     pub fn zone(mut self, zone: &str) -> Window {
-        let (from, _) = self.take_anchor();
-        self.set_shape(Shape::Fixed { from, zone: Some(zone.into()) });
+        self.fixed.get_or_insert_default().zone = Some(zone.into());
         self
-    }
-
-    fn take_anchor(&mut self) -> (Option<Box<str>>, Option<Box<str>>) {
-        match &mut self.source {
-            WindowSource::Numbers { shape: Shape::Fixed { from, zone }, .. } => {
-                (from.take(), zone.take())
-            }
-            _ => (None, None),
-        }
     }
 
     /// Closes the key for this long after a denied call, from 1 ms to a year. Calls that may not ban, such as those with
@@ -504,23 +483,17 @@ impl Window {
 
     /// Returns limit and period; `None` for a policy.
     pub fn numbers(&self) -> Option<(u64, Period)> {
-        match self.source {
-            WindowSource::Numbers { limit, period, .. } => Some((limit, period)),
-            WindowSource::Policy(_) => None,
-        }
+        self.source.numbers().copied()
     }
 
     /// Returns whether the windows are those of the calendar. False for a policy, which only the server knows.
     pub fn is_fixed(&self) -> bool {
-        matches!(self.source, WindowSource::Numbers { shape: Shape::Fixed { .. }, .. })
+        self.fixed.is_some() && !self.is_policy()
     }
 
     /// Returns where fixed windows begin, see [`Window::from`].
     pub fn anchor(&self) -> Option<&str> {
-        match &self.source {
-            WindowSource::Numbers { shape: Shape::Fixed { from, .. }, .. } => from.as_deref(),
-            _ => None,
-        }
+        self.fixed.as_ref()?.from.as_deref()
     }
 
     /// Returns what is counted, see [`Window::unit`].
@@ -538,13 +511,7 @@ impl Window {
 /// assert!(limiter.acquire("jobs", &jobs).await.is_ok());
 #[doc = example!(end)]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Semaphore(SemaphoreSource);
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum SemaphoreSource {
-    Limit(u64),
-    Policy(Box<str>),
-}
+pub struct Semaphore(Source<u64>);
 
 impl Semaphore {
     /// Creates a semaphore with at most `limit` held at one time.
@@ -553,7 +520,7 @@ impl Semaphore {
     /// assert_eq!(reply.remaining, 5);
     #[doc = example!(end)]
     pub const fn new(limit: u64) -> Semaphore {
-        Semaphore(SemaphoreSource::Limit(limit))
+        Semaphore(Source::Numbers(limit))
     }
 
     /// Names a policy of the server with the period 0, without the `@`.
@@ -563,7 +530,7 @@ impl Semaphore {
     /// assert_eq!(permit.reply().remaining, 4);
     #[doc = example!(end)]
     pub fn policy(name: &str) -> Semaphore {
-        Semaphore(SemaphoreSource::Policy(name.into()))
+        Semaphore(Source::Policy(name.into()))
     }
 }
 
@@ -616,10 +583,21 @@ impl Reserve for Semaphore {}
 /// Writes a limit into a command. Nothing outside this crate implements it.
 #[doc(hidden)]
 pub trait LimitWords: Send + Sync + 'static {
-    /// The command that takes or reserves, without `RL.`.
-    const COMMAND: &'static str;
-    /// True if a reservation can only be released.
-    const IS_SEMAPHORE: bool = false;
+    /// Returns the command that takes or reserves, without `RL.`.
+    fn command(&self) -> &'static str;
+
+    /// Returns whether a reservation can only be released.
+    fn is_semaphore(&self) -> bool {
+        false
+    }
+
+    /// Returns the name of the policy, if it is one.
+    fn policy_name(&self) -> Option<&str>;
+
+    /// Returns whether it is a policy.
+    fn is_policy(&self) -> bool {
+        self.policy_name().is_some()
+    }
 
     /// Refuses a limit that no server takes.
     fn check(&self) -> Result<(), Error> {
@@ -627,7 +605,15 @@ pub trait LimitWords: Send + Sync + 'static {
     }
 
     /// Writes the words in the place of the limit.
-    fn write(&self, command: &mut Command);
+    fn write(&self, command: &mut Command) {
+        match self.policy_name() {
+            Some(name) => command.arg_parts(&[b"@", name.as_bytes()]),
+            None => self.write_numbers(command),
+        };
+    }
+
+    /// Writes the numbers of a limit that is no policy.
+    fn write_numbers<'a>(&self, command: &'a mut Command) -> &'a mut Command;
 
     /// Writes the options that the limit adds.
     fn write_options(&self, _: &mut Command) {}
@@ -642,54 +628,42 @@ pub trait LimitWords: Send + Sync + 'static {
         None
     }
 
-    /// Returns whether it is a policy.
-    fn is_policy(&self) -> bool;
-
     /// Returns the limit without its type.
     fn to_any(&self) -> AnyLimit;
 }
 
-fn write_policy(command: &mut Command, name: &str) {
-    command.arg_parts(&[b"@", name.as_bytes()]);
-}
-
 impl LimitWords for Rate {
-    const COMMAND: &'static str = "THROTTLE";
-
-    fn write(&self, command: &mut Command) {
-        match &self.source {
-            RateSource::Numbers { max_burst, count, period } => {
-                command.number(*max_burst).number(*count);
-                command.number_with_unit(period.count, period.unit.symbol());
-            }
-            RateSource::Policy(name) => write_policy(command, name),
-        }
+    fn command(&self) -> &'static str {
+        "THROTTLE"
     }
 
-    fn numbers_of_engine(&self) -> Option<LimitNumbers> {
-        let RateSource::Numbers { max_burst, count, period } = self.source else { return None };
-        LimitNumbers::rate(max_burst, count, period)
+    fn policy_name(&self) -> Option<&str> {
+        self.source.policy_name()
     }
 
     fn check(&self) -> Result<(), Error> {
-        match self.source {
-            RateSource::Numbers { count: 0, .. } => Err(Error::rate_of_zero()),
-            RateSource::Numbers { period: Period { count: 0, .. }, .. } => {
-                Err(Error::rate_without_period())
-            }
-            RateSource::Numbers { period, .. } if period.as_duration().is_none() => {
+        match self.numbers() {
+            Some((_, 0, _)) => Err(Error::rate_of_zero()),
+            Some((_, _, Period { count: 0, .. })) => Err(Error::rate_without_period()),
+            Some((_, _, period)) if period.as_duration().is_none() => {
                 Err(Error::rate_of_months(period))
             }
             _ => Ok(()),
         }
     }
 
-    fn ban_length(&self) -> Option<Duration> {
-        self.ban
+    fn write_numbers<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        let Some((max_burst, count, period)) = self.numbers() else { return command };
+        command.number(max_burst).number(count).displayed(period)
     }
 
-    fn is_policy(&self) -> bool {
-        matches!(self.source, RateSource::Policy(_))
+    fn numbers_of_engine(&self) -> Option<LimitNumbers> {
+        let (max_burst, count, period) = self.numbers()?;
+        LimitNumbers::rate(max_burst, count, period)
+    }
+
+    fn ban_length(&self) -> Option<Duration> {
+        self.ban
     }
 
     fn to_any(&self) -> AnyLimit {
@@ -698,66 +672,54 @@ impl LimitWords for Rate {
 }
 
 impl LimitWords for Window {
-    const COMMAND: &'static str = "WINDOW";
-
-    fn write(&self, command: &mut Command) {
-        match &self.source {
-            WindowSource::Numbers { limit, period, .. } => {
-                command.number(*limit).number_with_unit(period.count, period.unit.symbol());
-            }
-            WindowSource::Policy(name) => write_policy(command, name),
-        }
+    fn command(&self) -> &'static str {
+        "WINDOW"
     }
 
-    fn write_options(&self, command: &mut Command) {
-        let WindowSource::Numbers { shape, .. } = &self.source else { return };
-        match shape {
-            Shape::Sliding { buckets: Some(buckets) } => {
-                command.arg(b"BUCKETS").number(u64::from(*buckets));
-            }
-            Shape::Sliding { buckets: None } => {}
-            Shape::Fixed { from, zone } => {
-                command.arg(b"FIXED");
-                if let Some(from) = from {
-                    command.arg(b"FROM").arg(from.as_bytes());
-                }
-                if let Some(zone) = zone {
-                    command.arg(b"TZ").arg(zone.as_bytes());
-                }
-            }
-        }
+    fn policy_name(&self) -> Option<&str> {
+        self.source.policy_name()
     }
 
     fn check(&self) -> Result<(), Error> {
-        match (self.conflict, &self.source) {
-            (None, _) => Ok(()),
-            (Some(Conflict::KindOfPolicy), WindowSource::Policy(name)) => {
-                Err(Error::set_by_policy("kind of window", name))
-            }
-            (Some(_), _) => Err(Error::buckets_and_fixed()),
+        match (self.policy_name(), self.buckets, &self.fixed) {
+            (_, None, None) | (None, Some(_), None) | (None, None, Some(_)) => Ok(()),
+            (Some(name), ..) => Err(Error::set_by_policy("kind of window", name)),
+            (None, ..) => Err(Error::buckets_and_fixed()),
+        }
+    }
+
+    fn write_numbers<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        let Some((limit, period)) = self.numbers() else { return command };
+        command.number(limit).displayed(period)
+    }
+
+    fn write_options(&self, command: &mut Command) {
+        if let Some(buckets) = self.buckets {
+            command.arg(b"BUCKETS").number(buckets);
+        }
+        let Some(Fixed { from, zone }) = &self.fixed else { return };
+        command.arg(b"FIXED");
+        if let Some(from) = from {
+            command.arg(b"FROM").arg(from.as_bytes());
+        }
+        if let Some(zone) = zone {
+            command.arg(b"TZ").arg(zone.as_bytes());
         }
     }
 
     fn numbers_of_engine(&self) -> Option<LimitNumbers> {
-        let WindowSource::Numbers { limit, period, shape } = &self.source else { return None };
-        if self.conflict.is_some() {
-            return None;
-        }
-        match shape {
-            Shape::Sliding { buckets } => LimitNumbers::sliding(*limit, *period, *buckets),
-            Shape::Fixed { from, zone: None } => {
-                LimitNumbers::fixed(*limit, *period, from.as_deref())
+        let (limit, period) = self.numbers()?;
+        match (self.buckets, &self.fixed) {
+            (buckets, None) => LimitNumbers::sliding(limit, period, buckets),
+            (None, Some(Fixed { from, zone: None })) => {
+                LimitNumbers::fixed(limit, period, from.as_deref())
             }
-            Shape::Fixed { .. } => None,
+            _ => None,
         }
     }
 
     fn ban_length(&self) -> Option<Duration> {
         self.ban
-    }
-
-    fn is_policy(&self) -> bool {
-        matches!(self.source, WindowSource::Policy(_))
     }
 
     fn to_any(&self) -> AnyLimit {
@@ -766,23 +728,46 @@ impl LimitWords for Window {
 }
 
 impl LimitWords for Semaphore {
-    const COMMAND: &'static str = "ACQUIRE";
-    const IS_SEMAPHORE: bool = true;
-
-    fn write(&self, command: &mut Command) {
-        match &self.0 {
-            SemaphoreSource::Limit(limit) => {
-                command.number(*limit).number(0);
-            }
-            SemaphoreSource::Policy(name) => write_policy(command, name),
-        }
+    fn command(&self) -> &'static str {
+        "ACQUIRE"
     }
 
-    fn is_policy(&self) -> bool {
-        matches!(self.0, SemaphoreSource::Policy(_))
+    fn is_semaphore(&self) -> bool {
+        true
+    }
+
+    fn policy_name(&self) -> Option<&str> {
+        self.0.policy_name()
+    }
+
+    fn write_numbers<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        command.number(self.0.numbers().copied().unwrap_or(0)).number(0)
     }
 
     fn to_any(&self) -> AnyLimit {
         AnyLimit::Semaphore(self.clone())
+    }
+}
+
+/// Any limit.
+#[derive(Clone, Debug)]
+pub enum AnyLimit {
+    /// A rate.
+    Rate(Rate),
+    /// A window.
+    Window(Window),
+    /// A semaphore.
+    Semaphore(Semaphore),
+}
+
+impl Deref for AnyLimit {
+    type Target = dyn LimitWords;
+
+    fn deref(&self) -> &(dyn LimitWords + 'static) {
+        match self {
+            AnyLimit::Rate(rate) => rate,
+            AnyLimit::Window(window) => window,
+            AnyLimit::Semaphore(semaphore) => semaphore,
+        }
     }
 }

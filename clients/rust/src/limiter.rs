@@ -14,7 +14,7 @@ use crate::options::Options;
 use crate::reply::{
     read_held, read_info, read_policies, read_top, Held, Id, KeyInfo, Policy, TopKey,
 };
-use crate::transport::{Servers, Value};
+use crate::transport::{Command, Servers, Value};
 use crate::{Error, Unreachable};
 
 /// The default deadline.
@@ -30,6 +30,11 @@ const DEADLINE: Duration = Duration::from_millis(500);
 /// If the future of a call is dropped, the call leaves the line in which it waits, and a task in the background gives back
 /// what the call takes nevertheless. That needs a tokio runtime and a reply of the server; otherwise a quantity counts as
 /// used, and a reservation ends with its lease.
+///
+/// # Errors
+///
+/// Besides the errors that a method lists, every call returns the error replies of the server, [`Error::Busy`] and
+/// [`Error::Unreachable`].
 ///
 /// ```no_run
 /// use redis_ratelimit_client::{Limiter, Rate};
@@ -307,15 +312,10 @@ impl Limiter {
         quantity: Option<u64>,
     ) -> Result<bool, Error> {
         let id = id.into();
-        let request = calls::apply(key.as_ref(), &id, quantity);
-        Ok(self.settle(request, 1).await? == 1)
+        Ok(self.settle(calls::apply(key.as_ref(), &id, quantity), 1).await? == 1)
     }
 
     /// Gives reservations back (RL.RELEASE), and returns how many of them were held.
-    ///
-    /// # Errors
-    ///
-    /// As for every call.
     #[doc = example!(limiter)]
     /// limiter.acquire("jobs", &Semaphore::new(5)).id("job-17").await?.detach();
     /// // Later, or in another process.
@@ -332,10 +332,6 @@ impl Limiter {
     }
 
     /// Restarts the lease of a reservation (RL.RENEW), which is as long as before if none is given; false if it is not held.
-    ///
-    /// # Errors
-    ///
-    /// As for every call.
     #[doc = example!(limiter)]
     /// limiter.acquire("jobs", &Semaphore::new(5)).id("job-17").await?.detach();
     /// assert!(limiter.renew("jobs", "job-17", Some(Duration::from_secs(60))).await?);
@@ -353,18 +349,18 @@ impl Limiter {
 
     /// Settles reservations, and returns how many were held. The limiter that decides while no server does settles what it
     /// reserved.
-    async fn settle(&self, request: Request, wanted: u64) -> Result<u64, Error> {
+    async fn settle(&self, command: Command, wanted: u64) -> Result<u64, Error> {
         let fallback = match &self.0.unreachable {
-            Unreachable::Limiter(limiter) => Some((limiter, request.clone())),
+            Unreachable::Limiter(limiter) => Some((limiter, command.clone())),
             _ => None,
         };
-        let settled = self.ask(request).await.and_then(|value| calls::read_count(&value));
-        let Some((limiter, request)) = fallback else { return settled };
+        let settled = self.ask(command).await.and_then(|value| calls::read_count(&value));
+        let Some((limiter, command)) = fallback else { return settled };
         match settled {
             Ok(settled) if settled == wanted => Ok(settled),
             Err(error) if !error.is_unreachable() => Err(error),
             settled => {
-                let theirs = calls::read_count(&limiter.ask(request).await?)?;
+                let theirs = calls::read_count(&limiter.ask(command).await?)?;
                 match settled {
                     Ok(settled) => Ok(settled.saturating_add(theirs)),
                     Err(_) if theirs == wanted => Ok(theirs),
@@ -375,24 +371,16 @@ impl Limiter {
     }
 
     /// Returns the live reservations of a key, oldest first (RL.HELD).
-    ///
-    /// # Errors
-    ///
-    /// As for every call.
     #[doc = example!(limiter)]
     /// let permit = limiter.acquire("jobs", &Semaphore::new(5)).await?;
     /// let held = limiter.held("jobs").await?;
     /// assert_eq!(Some(&held[0].id), permit.id());
     #[doc = example!(end)]
     pub async fn held(&self, key: impl AsRef<[u8]>) -> Result<Vec<Held>, Error> {
-        read_held(&self.ask(calls::of_key("RL.HELD", key.as_ref())).await?)
+        read_held(&self.ask(Command::on("RL.HELD", key.as_ref())).await?)
     }
 
     /// Resets the limit of a key (DEL); false if nothing was stored.
-    ///
-    /// # Errors
-    ///
-    /// As for every call.
     #[doc = example!(limiter)]
     /// let window = Window::per("5/min")?;
     /// limiter.take("user:1", &window).quantity(5).await?;
@@ -400,14 +388,10 @@ impl Limiter {
     /// assert_eq!(limiter.look("user:1", &window).await?.remaining, 5);
     #[doc = example!(end)]
     pub async fn reset(&self, key: impl AsRef<[u8]>) -> Result<bool, Error> {
-        Ok(calls::read_count(&self.ask(calls::of_key("DEL", key.as_ref())).await?)? > 0)
+        Ok(calls::read_count(&self.ask(Command::on("DEL", key.as_ref())).await?)? > 0)
     }
 
     /// Returns the state of a key (RL.INFO), for a person who asks why it is limited. `None` if the key does not exist.
-    ///
-    /// # Errors
-    ///
-    /// As for every call.
     #[doc = example!(limiter)]
     /// assert!(limiter.info("user:1").await?.is_none());
     /// limiter.take("user:1", &Window::per("5/min")?).quantity(3).await?;
@@ -415,17 +399,13 @@ impl Limiter {
     /// assert!(matches!(state, Some(KeyState::Window { events: 3, .. })));
     #[doc = example!(end)]
     pub async fn info(&self, key: impl AsRef<[u8]>) -> Result<Option<KeyInfo>, Error> {
-        read_info(&self.ask(calls::of_key("RL.INFO", key.as_ref())).await?)
+        read_info(&self.ask(Command::on("RL.INFO", key.as_ref())).await?)
     }
 
     /// Returns the keys with the most denials in the last 10 to 20 minutes (RL.TOP), most first, at most `count`. `reset`
     /// forgets them.
     ///
     /// Each node of a cluster counts its own denials: all nodes are asked.
-    ///
-    /// # Errors
-    ///
-    /// As for every call.
     #[doc = example!(limiter)]
     /// let window = Window::per("1/min")?;
     /// limiter.take("user:1", &window).await?;
@@ -447,10 +427,6 @@ impl Limiter {
     /// Returns the policies of the server by name, with the numbers of calls that they allowed and denied (RL.POLICIES).
     ///
     /// Each node of a cluster has its own: all nodes are asked, and the counts of equal policies are added up.
-    ///
-    /// # Errors
-    ///
-    /// As for every call.
     #[doc = example!(bare)]
     /// let limiter = MemoryLimiter::builder().policies("day WINDOW 1000 1d")?.build();
     /// limiter.take("user:1", &Window::policy("day")).await?;
@@ -485,8 +461,8 @@ impl Limiter {
         }
     }
 
-    async fn ask(&self, request: Request) -> Result<Value, Error> {
-        let values = self.ask_nodes(request).await?;
+    async fn ask(&self, command: Command) -> Result<Value, Error> {
+        let values = self.ask_nodes(command.into()).await?;
         values.into_iter().next().ok_or_else(|| Error::unexpected("a value", &Value::Nil))
     }
 }

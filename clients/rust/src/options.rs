@@ -31,7 +31,7 @@ impl Options {
     }
 
     /// Returns whether a denied call may close the key.
-    pub fn may_ban(&self, quantity: i64) -> bool {
+    pub fn may_ban(&self, quantity: i128) -> bool {
         quantity > 0 && self.is_plain() && !self.check
     }
 

@@ -80,7 +80,7 @@ impl Limits {
             name: String::from_utf8_lossy(key).into_owned(),
             key: key.into(),
             reserves: true,
-            is_semaphore: L::IS_SEMAPHORE,
+            is_semaphore: limit.is_semaphore(),
             is_policy: limit.is_policy(),
             lease,
         }])

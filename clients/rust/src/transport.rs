@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::io::Write;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -199,6 +200,13 @@ impl Command {
         command
     }
 
+    /// Creates a command on a key.
+    pub(crate) fn on(name: &str, key: &[u8]) -> Command {
+        let mut command = Command::new(name);
+        command.arg(key);
+        command
+    }
+
     /// Removes all words.
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
@@ -222,31 +230,14 @@ impl Command {
 
     /// Adds a decimal number.
     pub(crate) fn number(&mut self, number: impl Into<i128>) -> &mut Command {
-        self.number_with_unit(number, "")
+        self.displayed(number.into())
     }
 
-    /// Adds a decimal number followed by a unit.
-    pub(crate) fn number_with_unit(&mut self, number: impl Into<i128>, unit: &str) -> &mut Command {
-        let number: i128 = number.into();
-        let mut digits = [0; 40];
-        let mut begin = digits.len();
-        let mut rest = number.unsigned_abs();
-        // Nearly all numbers fit into 64 bits, and dividing 128 bits is slow.
-        while rest > u128::from(u64::MAX) {
-            begin = put_digit(&mut digits, begin, (rest % 10) as u8);
-            rest /= 10;
-        }
-        let mut rest = rest as u64;
-        loop {
-            begin = put_digit(&mut digits, begin, (rest % 10) as u8);
-            rest /= 10;
-            if rest == 0 {
-                break;
-            }
-        }
-        let sign: &[u8] = if number < 0 { b"-" } else { b"" };
-        let digits = digits.get(begin..).unwrap_or_default();
-        self.arg_parts(&[sign, digits, unit.as_bytes()])
+    /// Adds what is displayed as a word.
+    pub(crate) fn displayed(&mut self, word: impl fmt::Display) -> &mut Command {
+        // Writing to memory does not fail.
+        let _ = write!(self.bytes, "{word}");
+        self.arg(b"")
     }
 
     /// Returns the name and the arguments.
@@ -268,14 +259,6 @@ impl Command {
     pub fn size(&self) -> usize {
         self.bytes.len()
     }
-}
-
-fn put_digit(digits: &mut [u8], before: usize, digit: u8) -> usize {
-    let at = before.saturating_sub(1);
-    if let Some(place) = digits.get_mut(at) {
-        *place = b'0'.wrapping_add(digit);
-    }
-    at
 }
 
 impl fmt::Display for Command {

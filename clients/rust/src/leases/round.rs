@@ -1,17 +1,20 @@
 //! The rounds of commands that reserve batches and settle them.
 
+use std::time::Duration;
+
 use super::demand::batch_size;
 use super::{
     as_ns, Batch, Denial, Leases, Now, Terms, DENIAL_NS, LOST_NS, MAX_LATE, NEVER_YET, RETRY_NS,
 };
-use crate::limit::LimitWords;
+use crate::calls::{self, write_limit};
+use crate::options::Options;
 use crate::transport::{Command, Value};
-use crate::{Error, Reply};
+use crate::{Error, Id, Reply};
 
 /// A reservation whose reply was lost.
 #[derive(Debug)]
 pub(super) struct LostReservation {
-    id: String,
+    id: Id,
     /// The time of the second release; `None` before the first.
     again_at_ns: Option<i64>,
 }
@@ -19,7 +22,7 @@ pub(super) struct LostReservation {
 /// A reservation to make.
 #[derive(Debug)]
 struct Request {
-    id: String,
+    id: Id,
     quantity: u64,
     /// The part of the quantity that a call waits for.
     needed: u64,
@@ -88,46 +91,27 @@ impl Leases {
 
     fn command(&self, item: &Item) -> Command {
         let Terms { key, window, leave, lease_ms, .. } = &self.terms;
-        let begin = |name: &str| {
-            let mut command = Command::new(name);
-            command.arg(key);
-            command
-        };
         match item {
-            Item::Lost(LostReservation { id, .. }) => {
-                let mut command = begin("RL.RELEASE");
-                command.arg(id.as_bytes());
-                command
-            }
-            Item::Batch(batch) => {
-                let is_spent = batch.spent() > 0;
-                let mut command = begin(if is_spent { "RL.APPLY" } else { "RL.RELEASE" });
-                command.arg(batch.id.as_deref().unwrap_or_default().as_bytes());
-                if is_spent {
-                    command.number(batch.spent());
-                }
-                command
-            }
+            Item::Lost(LostReservation { id, .. }) => calls::release(key, [id]),
+            Item::Batch(batch) if batch.spent() == 0 => calls::release(key, [&batch.id]),
+            Item::Batch(batch) => calls::apply(key, &batch.id, Some(batch.spent())),
             Item::Force(ForcedCount { quantity }) => {
-                let mut command = begin("RL.WINDOW");
-                window.write(&mut command);
-                command.number(*quantity);
-                window.write_options(&mut command);
-                command.arg(b"FORCE").arg(b"MS");
+                let mut command = Command::on("RL.WINDOW", key);
+                let options = Options { force: true, ..Options::default() };
+                write_limit(&mut command, window, *quantity, &options, false);
+                command.arg(b"MS");
                 command
             }
             Item::Request(request) => {
-                let mut command = begin("RL.ACQUIRE");
-                window.write(&mut command);
-                command.number(request.quantity);
-                window.write_options(&mut command);
-                if *leave > 0 {
-                    command.arg(b"LEAVE").number(*leave);
-                }
-                command.arg(b"LEASE").number(*lease_ms).arg(b"ID").arg(request.id.as_bytes());
-                if !request.exactly {
-                    command.arg(b"ATMOST");
-                }
+                let mut command = Command::on("RL.ACQUIRE", key);
+                let options = Options {
+                    leave: *leave,
+                    lease: Some(Duration::from_millis(*lease_ms)),
+                    id: Some(request.id.clone()),
+                    at_most: !request.exactly,
+                    ..Options::default()
+                };
+                write_limit(&mut command, window, request.quantity, &options, false);
                 command.arg(b"COUNTLAPSED").arg(b"MS");
                 command
             }
@@ -184,7 +168,8 @@ impl Leases {
         self.requests = self.requests.saturating_add(1);
         let size = batch_size(self.demand.expected(), needed, self.limit, self.reservations);
         let quantity = if exactly { needed } else { size };
-        Request { id: format!("{}-{}", self.prefix, self.requests), quantity, needed, exactly }
+        let id = format!("{}-{}", self.prefix, self.requests).into();
+        Request { id, quantity, needed, exactly }
     }
 
     /// Returns when [`Leases::next_round`] should be called next if nothing makes it due before; `None` if it need not.
@@ -225,8 +210,9 @@ impl Leases {
         if self.is_semaphore {
             // Reservations of a semaphore can only be released.
             let batches = self.batches.drain(..).chain(self.settling.drain(..));
-            let ids = batches.filter_map(|batch| batch.id);
-            self.lost.extend(ids.map(|id| LostReservation { id, again_at_ns: None }));
+            let reserved = batches.filter(|batch| batch.is_reserved);
+            self.lost
+                .extend(reserved.map(|batch| LostReservation { id: batch.id, again_at_ns: None }));
         }
         self.finish_round();
     }
@@ -270,7 +256,7 @@ impl Leases {
             self.is_semaphore = true;
             self.settling.push(batch);
         } else if batch.spent() == 0 {
-            self.lost.extend(batch.id.map(|id| LostReservation { id, again_at_ns: None }));
+            self.lost.push(LostReservation { id: batch.id, again_at_ns: None });
         } else if self.is_held(&batch, now) && !self.is_closing {
             // Such as READONLY of a server that became a replica. What was spent is settled later, or counted when the lease
             // ends.
@@ -313,7 +299,8 @@ impl Leases {
     fn hold(&mut self, request: Request, is_reserved: bool, granted: u64, sent_at: Now, now: Now) {
         let low = if self.is_full { 0 } else { self.demand.low().min(granted.saturating_sub(1)) };
         let batch = Batch {
-            id: is_reserved.then_some(request.id),
+            id: request.id,
+            is_reserved,
             granted,
             left: granted,
             until: sent_at.after(self.spendable_ns),

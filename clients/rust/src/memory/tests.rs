@@ -248,7 +248,7 @@ impl Pair {
 
     /// Makes the same call of both. Returns whether the first decides it without words.
     async fn call<L: Take>(&mut self, limit: &L, only_looks: bool) -> bool {
-        let is_rate = (L::COMMAND == "THROTTLE") != self.random.one_in(9);
+        let is_rate = (limit.command() == "THROTTLE") != self.random.one_in(9);
         let key: &[u8] = if is_rate { b"b" } else { b"a" };
         let (quantity, leave) = (self.quantity(), self.leave());
         let option = if only_looks { 9 } else { self.random.below(40) };
