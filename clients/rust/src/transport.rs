@@ -89,19 +89,10 @@ pub trait Transport: Send + Sync + 'static {
 }
 
 /// An open connection. Several calls may be in flight on it. Dropping it closes it.
-#[doc = example!(bare)]
-/// /// Allows everything.
-/// struct Always;
-///
-/// impl Connection for Always {
-///     fn send<'a>(&'a self, commands: &'a [Command]) -> BoxFuture<'a, Result<Vec<Value>, Failure>> {
-///         let reply = Value::Array([0, 1, 1, -1, 0].map(Value::Integer).to_vec());
-///         Box::pin(async move { Ok(vec![reply; commands.len()]) })
-///     }
-/// }
-///
-/// let commands = [Command::new("RL.WINDOW"), Command::new("RL.WINDOW")];
-/// assert_eq!(Always.send(&commands).await.expect("it never fails").len(), 2);
+#[doc = example!(transport)]
+/// let connection = Fixed(Ok(Value::Nil)).connect(None).await.expect("it always connects");
+/// let replies = connection.send(&[Command::new("RL.WINDOW"), Command::new("RL.HELD")]).await;
+/// assert_eq!(replies.expect("it always replies"), [Value::Nil, Value::Nil]);
 #[doc = example!(end)]
 pub trait Connection: Send + Sync + 'static {
     /// Sends commands, with no others between them, and returns one reply for each. An error reply is a [`Value::Error`].
@@ -111,25 +102,9 @@ pub trait Connection: Send + Sync + 'static {
 }
 
 /// The reason why a connection could not be opened, or why commands got no reply.
-#[doc = example!(bare)]
-/// struct Closed;
-///
-/// impl Transport for Closed {
-///     fn connect(&self, _: Option<Address>) -> BoxFuture<'static, Result<Arc<dyn Connection>, Failure>> {
-///         let failure = Failure { kind: FailureKind::Refused, message: "it is closed".into() };
-///         Box::pin(async { Err(failure) })
-///     }
-/// #
-/// #     fn name(&self) -> String {
-/// #         "closed".into()
-/// #     }
-/// #
-/// #     fn host(&self) -> String {
-/// #         "closed".into()
-/// #     }
-/// }
-///
-/// let limiter = Limiter::new(Servers::single(Closed));
+#[doc = example!(transport)]
+/// let closed = Failure { kind: FailureKind::Refused, message: "it is closed".into() };
+/// let limiter = Limiter::new(Servers::single(Fixed(Err(closed))));
 /// let error = limiter.take("user:1", &Window::per("5/min")?).await.unwrap_err();
 /// assert!(matches!(error, Error::Unreachable { is_sent: false, .. }));
 #[doc = example!(end)]
@@ -142,25 +117,9 @@ pub struct Failure {
 }
 
 /// The kind of a [`Failure`].
-#[doc = example!(bare)]
-/// struct Closed;
-///
-/// impl Transport for Closed {
-///     fn connect(&self, _: Option<Address>) -> BoxFuture<'static, Result<Arc<dyn Connection>, Failure>> {
-///         let failure = Failure { kind: FailureKind::Login, message: "the password is wrong".into() };
-///         Box::pin(async { Err(failure) })
-///     }
-/// #
-/// #     fn name(&self) -> String {
-/// #         "closed".into()
-/// #     }
-/// #
-/// #     fn host(&self) -> String {
-/// #         "closed".into()
-/// #     }
-/// }
-///
-/// let limiter = Limiter::new(Servers::single(Closed));
+#[doc = example!(transport)]
+/// let wrong = Failure { kind: FailureKind::Login, message: "the password is wrong".into() };
+/// let limiter = Limiter::new(Servers::single(Fixed(Err(wrong))));
 /// let error = limiter.take("user:1", &Window::per("5/min")?).await.unwrap_err();
 /// assert!(matches!(error, Error::Login(_)));
 #[doc = example!(end)]
@@ -279,34 +238,10 @@ impl fmt::Debug for Command {
 }
 
 /// A reply of a server. Maps are arrays of names and values, as in RESP2.
-#[doc = example!(bare)]
-/// # #[derive(Clone)]
-/// # struct Fixed(Value);
-/// #
-/// # impl Transport for Fixed {
-/// #     fn connect(&self, _: Option<Address>) -> BoxFuture<'static, Result<Arc<dyn Connection>, Failure>> {
-/// #         let connection: Arc<dyn Connection> = Arc::new(self.clone());
-/// #         Box::pin(async { Ok(connection) })
-/// #     }
-/// #
-/// #     fn name(&self) -> String {
-/// #         "fixed".into()
-/// #     }
-/// #
-/// #     fn host(&self) -> String {
-/// #         "fixed".into()
-/// #     }
-/// # }
-/// #
-/// # impl Connection for Fixed {
-/// #     fn send<'a>(&'a self, commands: &'a [Command]) -> BoxFuture<'a, Result<Vec<Value>, Failure>> {
-/// #         Box::pin(async { Ok(vec![self.0.clone(); commands.len()]) })
-/// #     }
-/// # }
+#[doc = example!(transport)]
 /// // A reply to RL.HELD.
-/// let (id, quantity, left) = (Value::Bytes(b"job-17".to_vec()), Value::Integer(1), Value::Integer(500));
-/// let reply = Value::Array(vec![Value::Array(vec![id, quantity, left])]);
-/// let limiter = Limiter::new(Servers::single(Fixed(reply)));
+/// let held = vec![Value::Bytes(b"job-17".to_vec()), Value::Integer(1), Value::Integer(500)];
+/// let limiter = Limiter::new(Servers::single(Fixed(Ok(Value::Array(vec![Value::Array(held)])))));
 /// assert_eq!(limiter.held("jobs").await?[0].id, "job-17");
 #[doc = example!(end)]
 #[derive(Clone, Debug, PartialEq)]
@@ -373,32 +308,9 @@ pub(crate) enum Kind {
 
 impl Servers {
     /// Creates `Servers` with a single server.
-    #[doc = example!(bare)]
-    /// # #[derive(Clone)]
-    /// # struct Fixed(Value);
-    /// #
-    /// # impl Transport for Fixed {
-    /// #     fn connect(&self, _: Option<Address>) -> BoxFuture<'static, Result<Arc<dyn Connection>, Failure>> {
-    /// #         let connection: Arc<dyn Connection> = Arc::new(self.clone());
-    /// #         Box::pin(async { Ok(connection) })
-    /// #     }
-    /// #
-    /// #     fn name(&self) -> String {
-    /// #         "fixed".into()
-    /// #     }
-    /// #
-    /// #     fn host(&self) -> String {
-    /// #         "fixed".into()
-    /// #     }
-    /// # }
-    /// #
-    /// # impl Connection for Fixed {
-    /// #     fn send<'a>(&'a self, commands: &'a [Command]) -> BoxFuture<'a, Result<Vec<Value>, Failure>> {
-    /// #         Box::pin(async { Ok(vec![self.0.clone(); commands.len()]) })
-    /// #     }
-    /// # }
+    #[doc = example!(transport)]
     /// let reply = Value::Array([0, 5, 4, -1, 60_000].map(Value::Integer).to_vec());
-    /// let limiter = Limiter::new(Servers::single(Fixed(reply)));
+    /// let limiter = Limiter::new(Servers::single(Fixed(Ok(reply))));
     /// assert_eq!(limiter.take("user:1", &Window::per("5/min")?).await?.remaining, 4);
     #[doc = example!(end)]
     pub fn single(transport: impl Transport) -> Servers {
@@ -407,33 +319,10 @@ impl Servers {
 
     /// Creates `Servers` with the master of `service`. `sentinels` know its address; `node` connects to it, with that
     /// address in place of its own.
-    #[doc = example!(bare)]
-    /// # #[derive(Clone)]
-    /// # struct Fixed(Value);
-    /// #
-    /// # impl Transport for Fixed {
-    /// #     fn connect(&self, _: Option<Address>) -> BoxFuture<'static, Result<Arc<dyn Connection>, Failure>> {
-    /// #         let connection: Arc<dyn Connection> = Arc::new(self.clone());
-    /// #         Box::pin(async { Ok(connection) })
-    /// #     }
-    /// #
-    /// #     fn name(&self) -> String {
-    /// #         "fixed".into()
-    /// #     }
-    /// #
-    /// #     fn host(&self) -> String {
-    /// #         "fixed".into()
-    /// #     }
-    /// # }
-    /// #
-    /// # impl Connection for Fixed {
-    /// #     fn send<'a>(&'a self, commands: &'a [Command]) -> BoxFuture<'a, Result<Vec<Value>, Failure>> {
-    /// #         Box::pin(async { Ok(vec![self.0.clone(); commands.len()]) })
-    /// #     }
-    /// # }
-    /// # let (one, two, node) = (Fixed(Value::Nil), Fixed(Value::Nil), Fixed(Value::Nil));
-    /// let sentinels: [Arc<dyn Transport>; 2] = [Arc::new(one), Arc::new(two)];
-    /// let servers = Servers::sentinel("mymaster", sentinels, node);
+    #[doc = example!(transport)]
+    /// let node = || Fixed(Ok(Value::Nil));
+    /// let sentinels: [Arc<dyn Transport>; 2] = [Arc::new(node()), Arc::new(node())];
+    /// let servers = Servers::sentinel("mymaster", sentinels, node());
     /// assert_eq!(format!("{servers:?}"), r#"Sentinel("mymaster", ["fixed", "fixed"])"#);
     #[doc = example!(end)]
     pub fn sentinel(
@@ -446,33 +335,9 @@ impl Servers {
     }
 
     /// Creates `Servers` with a cluster, of which some nodes are given. The settings of the first apply to all.
-    #[doc = example!(bare)]
-    /// # #[derive(Clone)]
-    /// # struct Fixed(Value);
-    /// #
-    /// # impl Transport for Fixed {
-    /// #     fn connect(&self, _: Option<Address>) -> BoxFuture<'static, Result<Arc<dyn Connection>, Failure>> {
-    /// #         let connection: Arc<dyn Connection> = Arc::new(self.clone());
-    /// #         Box::pin(async { Ok(connection) })
-    /// #     }
-    /// #
-    /// #     fn name(&self) -> String {
-    /// #         "fixed".into()
-    /// #     }
-    /// #
-    /// #     fn host(&self) -> String {
-    /// #         "fixed".into()
-    /// #     }
-    /// # }
-    /// #
-    /// # impl Connection for Fixed {
-    /// #     fn send<'a>(&'a self, commands: &'a [Command]) -> BoxFuture<'a, Result<Vec<Value>, Failure>> {
-    /// #         Box::pin(async { Ok(vec![self.0.clone(); commands.len()]) })
-    /// #     }
-    /// # }
-    /// # let (one, two) = (Fixed(Value::Nil), Fixed(Value::Nil));
-    /// let others: [Arc<dyn Transport>; 1] = [Arc::new(two)];
-    /// let servers = Servers::cluster(Arc::new(one), others);
+    #[doc = example!(transport)]
+    /// let node = || Arc::new(Fixed(Ok(Value::Nil))) as Arc<dyn Transport>;
+    /// let servers = Servers::cluster(node(), [node()]);
     /// assert_eq!(format!("{servers:?}"), r#"Cluster("fixed", ["fixed"])"#);
     #[doc = example!(end)]
     pub fn cluster(
