@@ -4,10 +4,22 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::transport::ErrorReply;
-use crate::AllReply;
+use crate::{AllReply, Period};
 
-/// The hint for the unit m.
-const NOT_M: &str = ", and not m, which may be min or mo";
+/// Returns the hint for a unit that may be minutes or months.
+pub(crate) fn not_m(unit: &str) -> &'static str {
+    if unit.eq_ignore_ascii_case("m") {
+        ", and not m, which may be min or mo"
+    } else {
+        ""
+    }
+}
+
+/// Returns names for a text.
+pub(crate) fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    let names: Vec<_> = names.into_iter().map(|name| format!("{name:?}")).collect();
+    names.join(", ")
+}
 
 /// The reason why a call has no answer.
 #[doc = example!(limiter)]
@@ -92,125 +104,6 @@ impl Error {
         matches!(self, Error::Unreachable { .. })
     }
 
-    /// With `has_m` the unit is m.
-    pub(crate) fn per(text: &str, has_m: bool) -> Error {
-        let hint = if has_m { NOT_M } else { "" };
-        Error::InvalidArgument(format!(
-            "{text:?} must be a count, / and a period, such as \"30/min\" or \"5/10s\", with a unit of ms, s, min, h, d, w, \
-             mo, y{hint}"
-        ))
-    }
-
-    /// With `has_m` the unit is m.
-    pub(crate) fn period(text: &str, has_m: bool) -> Error {
-        let hint = if has_m { NOT_M } else { "" };
-        Error::InvalidArgument(format!(
-            "{text:?} must be seconds, or a number with a unit of ms, s, min, h, d, w, mo, y{hint}"
-        ))
-    }
-
-    pub(crate) fn period_of_zero(text: &str) -> Error {
-        Error::InvalidArgument(format!("the period must be above 0, not as in {text:?}"))
-    }
-
-    pub(crate) fn rate_without_period() -> Error {
-        Error::InvalidArgument("the period of a rate must be above 0".into())
-    }
-
-    pub(crate) fn rate_of_zero() -> Error {
-        Error::InvalidArgument("the count of a rate must be at least 1, not 0".into())
-    }
-
-    pub(crate) fn rate_of_months(period: impl fmt::Display) -> Error {
-        Error::InvalidArgument(format!(
-            "the period of a rate must not be in months or years, which differ in length: {period}"
-        ))
-    }
-
-    pub(crate) fn buckets_and_fixed() -> Error {
-        Error::InvalidArgument("a window must not have both buckets and fixed windows".into())
-    }
-
-    pub(crate) fn capacity_of_zero() -> Error {
-        Error::InvalidArgument("capacity must be at least 1, not 0".into())
-    }
-
-    pub(crate) fn set_by_policy(what: &str, name: &str) -> Error {
-        Error::InvalidArgument(format!("the server sets the {what} of the policy {name:?}"))
-    }
-
-    pub(crate) fn unit(unit: &str) -> Error {
-        Error::InvalidArgument(format!(
-            "unit must be printable ASCII such as \"tokens\", not {unit:?}"
-        ))
-    }
-
-    #[cfg(feature = "redis")]
-    pub(crate) fn address(error: &dyn fmt::Display) -> Error {
-        Error::InvalidArgument(format!("the server's address is not valid: {error}"))
-    }
-
-    #[cfg(any(feature = "redis", feature = "fred"))]
-    pub(crate) fn no_servers(what: &str) -> Error {
-        Error::InvalidArgument(format!("there must be at least one {what}"))
-    }
-
-    pub(crate) fn deadline() -> Error {
-        Error::InvalidArgument("deadline must be above 0".into())
-    }
-
-    pub(crate) fn no_clauses() -> Error {
-        Error::InvalidArgument("there must be at least one limit".into())
-    }
-
-    pub(crate) fn same_name(name: &str) -> Error {
-        Error::InvalidArgument(format!("two limits must not have the same name, which is {name:?}"))
-    }
-
-    pub(crate) fn option_of_clause(option: &str, command: &str, name: &str) -> Error {
-        Error::InvalidArgument(format!(
-            "{option} must not be used with {command}, as for the limit {name:?}"
-        ))
-    }
-
-    pub(crate) fn charge_of_options(name: &str) -> Error {
-        Error::InvalidArgument(format!(
-            "a charge takes rates and windows without options and groups, unlike the limit {name:?}"
-        ))
-    }
-
-    pub(crate) fn must_be_acquired(name: &str) -> Error {
-        Error::InvalidArgument(format!("the limit {name:?} reserves: use acquire_all"))
-    }
-
-    pub(crate) fn reserves_nothing() -> Error {
-        Error::InvalidArgument(
-            "acquire_all must have at least one limit made by Clause::acquire that takes something"
-                .into(),
-        )
-    }
-
-    pub(crate) fn unknown_limit<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Error {
-        let names: Vec<_> = names.map(|each| format!("{each:?}")).collect();
-        Error::InvalidArgument(format!("there is no limit {name:?}, but {}", names.join(", ")))
-    }
-
-    pub(crate) fn cost_of_several() -> Error {
-        Error::InvalidArgument("the cost of several limits must be set for each by name".into())
-    }
-
-    pub(crate) fn cost_of_counted(name: &str) -> Error {
-        Error::InvalidArgument(format!(
-            "the limit {name:?} reserves nothing: it was counted when it was asked"
-        ))
-    }
-
-    pub(crate) fn cost_of_semaphore(name: &str) -> Error {
-        Error::InvalidArgument(format!(
-            "the limit {name:?} is a semaphore, which is only given back"
-        ))
-    }
-
     /// `connect_error` is the reason why there was no connection.
     pub(crate) fn no_reply_in_time(
         server: &str,
@@ -255,41 +148,68 @@ impl Error {
         Error::Unreachable { reason, is_sent: true }
     }
 
-    pub(crate) fn lease_of_semaphore() -> Error {
-        Error::InvalidArgument(
-            "a lease is of a window, and not of a semaphore: the period must not be 0".into(),
-        )
-    }
-
-    pub(crate) fn short_lease(least_ms: u64, ms: u64) -> Error {
-        Error::InvalidArgument(format!("lease must be at least {least_ms} ms, not {ms} ms"))
-    }
-
     pub(crate) fn late_batches(lease_ms: u64) -> Error {
         let reason = format!("no batch arrived within its lease of {lease_ms} ms");
         Error::Unreachable { reason, is_sent: true }
     }
-
-    pub(crate) fn quantity_of_zero() -> Error {
-        Error::InvalidArgument("quantity must be at least 1, not 0".into())
-    }
-
-    pub(crate) fn header_name(name: &str) -> Error {
-        Error::InvalidArgument(format!(
-            "a name in HTTP headers must be printable ASCII, not {name:?}"
-        ))
-    }
 }
 
-#[cfg(feature = "memory")]
-impl Error {
-    pub(crate) fn share(part: u32, whole: u32) -> Error {
-        Error::InvalidArgument(format!("a share must be above 0 and at most 1, not {part}/{whole}"))
-    }
+/// Writes a function for each text, which returns it as an [`Error::InvalidArgument`].
+macro_rules! invalid_arguments {
+    ($($(#[$attribute:meta])* $name:ident($($argument:ident: $type:ty),*) => $text:literal;)+) => {
+        impl Error {
+            $($(#[$attribute])*
+            pub(crate) fn $name($($argument: $type),*) -> Error {
+                Error::InvalidArgument(format!($text))
+            })+
+        }
+    };
+}
 
-    pub(crate) fn setting(name: &str, value: &str, why: &str) -> Error {
-        Error::InvalidArgument(format!("{name} must not be {value:?}: {why}"))
-    }
+invalid_arguments! {
+    /// The hint is [`not_m`].
+    per(text: &str, hint: &str) =>
+        "{text:?} must be a count, / and a period, such as \"30/min\" or \"5/10s\", with a unit of ms, s, min, h, d, w, mo, \
+         y{hint}";
+    /// The hint is [`not_m`].
+    period(text: &str, hint: &str) =>
+        "{text:?} must be seconds, or a number with a unit of ms, s, min, h, d, w, mo, y{hint}";
+    period_of_zero(text: &str) => "the period must be above 0, not as in {text:?}";
+    rate_without_period() => "the period of a rate must be above 0";
+    rate_of_zero() => "the count of a rate must be at least 1, not 0";
+    rate_of_months(period: Period) =>
+        "the period of a rate must not be in months or years, which differ in length: {period}";
+    buckets_and_fixed() => "a window must not have both buckets and fixed windows";
+    capacity_of_zero() => "capacity must be at least 1, not 0";
+    set_by_policy(what: &str, name: &str) => "the server sets the {what} of the policy {name:?}";
+    unit(unit: &str) => "unit must be printable ASCII such as \"tokens\", not {unit:?}";
+    #[cfg(feature = "redis")]
+    address(error: &dyn fmt::Display) => "the server's address is not valid: {error}";
+    #[cfg(any(feature = "redis", feature = "fred"))]
+    no_servers(what: &str) => "there must be at least one {what}";
+    deadline() => "deadline must be above 0";
+    no_clauses() => "there must be at least one limit";
+    same_name(name: &str) => "two limits must not have the same name, which is {name:?}";
+    option_of_clause(option: &str, command: &str, name: &str) =>
+        "{option} must not be used with {command}, as for the limit {name:?}";
+    charge_of_options(name: &str) =>
+        "a charge takes rates and windows without options and groups, unlike the limit {name:?}";
+    must_be_acquired(name: &str) => "the limit {name:?} reserves: use acquire_all";
+    reserves_nothing() =>
+        "acquire_all must have at least one limit made by Clause::acquire that takes something";
+    unknown_limit(name: &str, names: &str) => "there is no limit {name:?}, but {names}";
+    cost_of_several() => "the cost of several limits must be set for each by name";
+    cost_of_counted(name: &str) => "the limit {name:?} reserves nothing: it was counted when it was asked";
+    cost_of_semaphore(name: &str) => "the limit {name:?} is a semaphore, which is only given back";
+    lease_of_semaphore() =>
+        "a lease is of a window, and not of a semaphore: the period must not be 0";
+    short_lease(least_ms: u64, ms: u64) => "lease must be at least {least_ms} ms, not {ms} ms";
+    quantity_of_zero() => "quantity must be at least 1, not 0";
+    header_name(name: &str) => "a name in HTTP headers must be printable ASCII, not {name:?}";
+    #[cfg(feature = "memory")]
+    share(part: u32, whole: u32) => "a share must be above 0 and at most 1, not {part}/{whole}";
+    #[cfg(feature = "memory")]
+    setting(name: &str, value: &str, why: &str) => "{name} must not be {value:?}: {why}";
 }
 
 impl fmt::Display for Error {
@@ -305,8 +225,8 @@ impl fmt::Display for Error {
                 None => f.write_str("denied, and never allowed"),
             },
             Error::Lapsed { limits } => {
-                let names: Vec<_> = limits.iter().map(|each| format!("{each:?}")).collect();
-                write!(f, "the lease ended before its work did: {}", names.join(", "))
+                let limits = listed(limits.iter().map(String::as_str));
+                write!(f, "the lease ended before its work did: {limits}")
             }
             Error::MissingModule { server, reply } => write!(
                 f,

@@ -5,6 +5,7 @@ use std::ops::Deref;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::error::not_m;
 use crate::memory::LimitNumbers;
 use crate::transport::Command;
 use crate::Error;
@@ -135,7 +136,7 @@ impl FromStr for Period {
         let unit = if name.is_empty() { Some(Unit::Plain) } else { Unit::named(name) };
         match (digits.parse(), unit) {
             (Ok(count), Some(unit)) => Ok(Period { count, unit }),
-            _ => Err(Error::period(text, is_ambiguous(name))),
+            _ => Err(Error::period(text, not_m(name))),
         }
     }
 }
@@ -158,14 +159,9 @@ fn split_number(text: &str) -> (&str, &str) {
     text.split_at(end)
 }
 
-/// Returns whether a unit may be minutes or months.
-fn is_ambiguous(unit: &str) -> bool {
-    unit.eq_ignore_ascii_case("m")
-}
-
 /// Parses the count and the period of a text such as "30/min" or "5 per 10s".
 fn parse_per(text: &str) -> Result<(u64, Period), Error> {
-    let mut has_m = false;
+    let mut hint = "";
     let mut parse = || {
         let (count, rest) = split_number(text.trim());
         let trimmed = rest.trim_start();
@@ -180,12 +176,12 @@ fn parse_per(text: &str) -> Result<(u64, Period), Error> {
         };
         let (periods, name) = split_number(period.trim());
         let (periods, name) = (if periods.is_empty() { "1" } else { periods }, name.trim_start());
-        has_m = is_ambiguous(name);
+        hint = not_m(name);
         let period = Period { count: periods.parse().ok()?, unit: Unit::named(name)? };
         Some((count.parse().ok()?, period))
     };
     match parse() {
-        None => Err(Error::per(text, has_m)),
+        None => Err(Error::per(text, hint)),
         Some((_, Period { count: 0, .. })) => Err(Error::period_of_zero(text)),
         Some(found) => Ok(found),
     }

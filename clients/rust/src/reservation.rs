@@ -13,6 +13,7 @@ use tokio::time::sleep;
 use crate::calls::{Reserved, Settle};
 use crate::clause::Groups;
 use crate::core::{Hook, Outcome};
+use crate::error::listed;
 use crate::limit::Reserve;
 use crate::reply::Id;
 use crate::{AllReply, Error, Limiter};
@@ -126,8 +127,8 @@ impl Limits {
             let limit = self.0.iter().find(|limit| limit.name == *name);
             match limit {
                 None => {
-                    let names = self.0.iter().map(|limit| limit.name.as_str());
-                    return Err(Error::unknown_limit(name, names));
+                    let names = listed(self.0.iter().map(|limit| limit.name.as_str()));
+                    return Err(Error::unknown_limit(name, &names));
                 }
                 Some(limit) if !limit.reserves => return Err(Error::cost_of_counted(name)),
                 Some(limit) if limit.is_semaphore => return Err(Error::cost_of_semaphore(name)),
