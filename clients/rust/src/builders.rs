@@ -370,7 +370,7 @@ impl AllCall<'_> {
         }
         let takes = self.kind == AllKind::Take;
         match groups.reserving().filter(|_| takes) {
-            Some(part) => Err(Error::must_be_acquired(&part.name)),
+            Some(part) => Err(Error::must_be_acquired(&part.limit.name)),
             None => Ok(calls::all(groups, takes)),
         }
     }

@@ -313,7 +313,7 @@ pub(crate) fn all(groups: &Arc<Groups>, takes: bool) -> Request {
     let mut command = Command::new(if takes { "RL.ALL" } else { "RL.ALL_RO" });
     command.number(u64::try_from(groups.parts().count()).unwrap_or(u64::MAX));
     for clause in groups.parts() {
-        command.arg(&clause.key);
+        command.arg(&clause.limit.key);
     }
     for group in groups.iter() {
         for (at, clause) in group.iter().enumerate() {
@@ -327,7 +327,7 @@ pub(crate) fn all(groups: &Arc<Groups>, takes: bool) -> Request {
     }
     command.arg(b"MS");
     Request {
-        has_policy: groups.parts().any(|clause| clause.is_policy),
+        has_policy: groups.parts().any(|clause| clause.limit.is_policy),
         is_decision: true,
         undo: if takes { Undo::All(Arc::clone(groups)) } else { Undo::Nothing },
         ..Request::new(command, Some(2))
@@ -341,7 +341,7 @@ pub(crate) fn charge(groups: &Groups) -> Request {
         command.clear();
         for (at, word) in clause.words.words().enumerate() {
             match at {
-                0 => command.arg_parts(&[b"RL.", word]).arg(&clause.key),
+                0 => command.arg_parts(&[b"RL.", word]).arg(&clause.limit.key),
                 _ => command.arg(word),
             };
         }
@@ -349,7 +349,7 @@ pub(crate) fn charge(groups: &Groups) -> Request {
         command
     };
     Request {
-        has_policy: groups.parts().any(|clause| clause.is_policy),
+        has_policy: groups.parts().any(|clause| clause.limit.is_policy),
         is_decision: true,
         ..Request::together(groups.parts().map(command))
     }
@@ -357,7 +357,7 @@ pub(crate) fn charge(groups: &Groups) -> Request {
 
 /// Reads the replies to [`charge`].
 pub(crate) fn read_charge(values: &[Value], groups: &Groups) -> Result<AllReply, Error> {
-    let names = groups.parts().map(|clause| clause.name.as_str());
+    let names = groups.parts().map(|clause| clause.limit.name.as_str());
     without_errors(names.zip(values))?;
     let answers = values.iter().map(Reply::read).collect::<Result<Vec<_>, _>>()?;
     // As RL.ALL decides: by what the least is left of, compared to what was asked. What asks for nothing comes last.
@@ -368,7 +368,7 @@ pub(crate) fn read_charge(values: &[Value], groups: &Groups) -> Result<AllReply,
     let at = deciding.map_or(0, |(at, _)| at);
     let reply = answers.get(at).cloned().unwrap_or_else(|| Reply::unreached(true));
     let paying = groups.parts().filter(|clause| clause.taken.quantity > 0);
-    let paid = paying.map(|clause| clause.name.clone()).collect();
+    let paid = paying.map(|clause| clause.limit.name.clone()).collect();
     Ok(AllReply { reply, clause: at.saturating_add(1), answers, paid })
 }
 
@@ -388,14 +388,24 @@ fn without_errors<'a>(answers: impl Iterator<Item = (&'a str, &'a Value)>) -> Re
     first.map_or(Ok(()), |error| Err(Error::Server(error)))
 }
 
+/// A limit that was asked, as far as settling has to know it.
+#[derive(Clone, Debug)]
+pub(crate) struct AskedLimit {
+    pub name: String,
+    pub key: Vec<u8>,
+    /// True if it makes a reservation, which is settled when the work is done.
+    pub reserves: bool,
+    /// True if its reservation can only be released. False for a window that is a policy, whose kind only the server knows.
+    pub is_semaphore: bool,
+    pub is_policy: bool,
+    pub lease: Option<Duration>,
+}
+
 /// A reservation of one limit.
 #[derive(Clone, Debug)]
 pub(crate) struct Reserved {
-    pub name: String,
-    pub key: Vec<u8>,
+    pub limit: AskedLimit,
     pub id: Id,
-    pub is_semaphore: bool,
-    pub is_policy: bool,
 }
 
 /// A way to settle reservations.
@@ -408,22 +418,22 @@ pub(crate) enum Settle {
 }
 
 impl Settle {
-    fn commands(&self, each: &Reserved) -> Vec<Command> {
+    fn commands(&self, Reserved { limit, id }: &Reserved) -> Vec<Command> {
         match self {
             Settle::Apply(costs) => {
-                let cost = costs.get(&each.name).copied();
-                let applied = apply(&each.key, &each.id, cost);
-                let released = release(&each.key, [&each.id]);
+                let cost = costs.get(&limit.name).copied();
+                let applied = apply(&limit.key, id, cost);
+                let released = release(&limit.key, [id]);
                 match cost {
                     Some(_) => vec![applied],
-                    None if each.is_semaphore => vec![released],
+                    None if limit.is_semaphore => vec![released],
                     // Only the server knows what a policy is. Where it is a window, nothing is left to release.
-                    None if each.is_policy => vec![applied, released],
+                    None if limit.is_policy => vec![applied, released],
                     None => vec![applied],
                 }
             }
-            Settle::Release => vec![release(&each.key, [&each.id])],
-            Settle::Renew(lease) => vec![renew(&each.key, &each.id, *lease)],
+            Settle::Release => vec![release(&limit.key, [id])],
+            Settle::Renew(lease) => vec![renew(&limit.key, id, *lease)],
         }
     }
 
@@ -443,7 +453,7 @@ impl Settle {
             let Some(outcome) = outcome.or(replies.first()) else {
                 return Err(Error::unexpected("more replies", &values));
             };
-            outcomes.push((each.name.as_str(), *outcome));
+            outcomes.push((each.limit.name.as_str(), *outcome));
         }
         without_errors(outcomes.iter().copied())?;
         let is_lapsed = |(_, outcome): &&(&str, &Value)| **outcome != Value::Integer(1);

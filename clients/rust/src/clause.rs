@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use crate::calls::{give_back, release, write_limit, Taken};
+use crate::calls::{give_back, release, write_limit, AskedLimit, Taken};
 #[cfg(feature = "tower")]
 use crate::http::Quota;
 use crate::limit::{AnyLimit, Reserve, Take};
@@ -152,17 +152,19 @@ impl Clause {
             taken.quantity = 0;
         }
         Ok(Part {
-            name,
             words,
             taken,
-            reserves,
             is_plain,
             is_shadow: options.shadow,
-            is_policy: self.limit.is_policy(),
-            is_semaphore: self.limit.is_semaphore(),
-            lease: options.lease,
             id: options.id.take(),
-            key: self.key,
+            limit: AskedLimit {
+                name,
+                key: self.key,
+                reserves,
+                is_semaphore: self.limit.is_semaphore(),
+                is_policy: self.limit.is_policy(),
+                lease: options.lease,
+            },
         })
     }
 }
@@ -170,35 +172,28 @@ impl Clause {
 /// A clause as it is sent, and what the client has to know about it.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
-    pub key: Vec<u8>,
-    pub name: String,
+    pub limit: AskedLimit,
     /// The clause of RL.ALL.
     pub words: Command,
     /// The places of what it takes. The quantity is 0 if it only checks.
     pub taken: Taken,
-    /// True if it makes a reservation, which is settled when the work is done.
-    pub reserves: bool,
     /// True if it takes and has no options.
     pub is_plain: bool,
     pub is_shadow: bool,
-    pub is_policy: bool,
-    /// True if its reservation can only be released. False for a policy, whose kind only the server knows.
-    pub is_semaphore: bool,
-    pub lease: Option<Duration>,
     pub id: Option<Id>,
 }
 
 impl Part {
     /// Returns the command that gives back what the clause took by this answer.
     fn give_back(&self, answer: &Reply) -> Option<Command> {
-        match (self.reserves, &answer.id) {
-            (true, Some(id)) => Some(release(&self.key, [id])),
+        match (self.limit.reserves, &answer.id) {
+            (true, Some(id)) => Some(release(&self.limit.key, [id])),
             (true, None) => None,
             (false, _) => {
                 let name = [b"RL.".as_slice(), self.words.word(0)?];
                 let is_taken = answer.is_allowed() && self.words.word(0)? != b"ACQUIRE";
                 let quantity = if is_taken { self.taken.quantity } else { 0 };
-                give_back(&name, &self.key, &self.words, 1, &self.taken, quantity)
+                give_back(&name, &self.limit.key, &self.words, 1, &self.taken, quantity)
             }
         }
     }
@@ -219,8 +214,8 @@ impl Groups {
         let groups = clauses.into_iter().map(group).collect::<Result<Vec<_>, _>>()?;
         let groups = Groups(groups);
         let mut names = HashSet::new();
-        if let Some(twice) = groups.parts().find(|part| !names.insert(part.name.as_str())) {
-            return Err(Error::same_name(&twice.name));
+        if let Some(twice) = groups.parts().find(|part| !names.insert(part.limit.name.as_str())) {
+            return Err(Error::same_name(&twice.limit.name));
         }
         if groups.0.is_empty() {
             return Err(Error::no_clauses());
@@ -238,7 +233,7 @@ impl Groups {
 
     /// Returns the first limit that reserves.
     pub fn reserving(&self) -> Option<&Part> {
-        self.parts().find(|part| part.reserves)
+        self.parts().find(|part| part.limit.reserves)
     }
 
     /// Refuses limits with options or groups, which cannot be charged.
@@ -248,7 +243,7 @@ impl Groups {
             [part] if part.is_plain => None,
             _ => group.first(),
         });
-        other.map_or(Ok(()), |part| Err(Error::charge_of_options(&part.name)))
+        other.map_or(Ok(()), |part| Err(Error::charge_of_options(&part.limit.name)))
     }
 
     /// Returns the clause of each group that took in an allowed call, with its answer.
@@ -267,10 +262,10 @@ impl Groups {
             return Vec::new();
         }
         let has_paid = |(part, answer): &(&Part, &Reply)| {
-            let is_missing = has_taken && part.reserves && answer.id.is_none();
+            let is_missing = has_taken && part.limit.reserves && answer.id.is_none();
             answer.is_allowed() && part.taken.quantity > 0 && !is_missing
         };
-        self.choices(reply).filter(has_paid).map(|(part, _)| part.name.clone()).collect()
+        self.choices(reply).filter(has_paid).map(|(part, _)| part.limit.name.clone()).collect()
     }
 
     /// Returns the commands that give back what an allowed call took.
@@ -283,7 +278,7 @@ impl Groups {
 
     /// Returns the commands that release all that may have been reserved.
     pub fn release_all(&self) -> Vec<Command> {
-        let each = |part: &Part| Some(release(&part.key, [part.id.as_ref()?]));
-        self.parts().filter(|part| part.reserves).filter_map(each).collect()
+        let each = |part: &Part| Some(release(&part.limit.key, [part.id.as_ref()?]));
+        self.parts().filter(|part| part.limit.reserves).filter_map(each).collect()
     }
 }

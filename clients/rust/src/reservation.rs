@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
-use crate::calls::{Reserved, Settle};
+use crate::calls::{AskedLimit, Reserved, Settle};
 use crate::clause::Groups;
 use crate::core::{Hook, Outcome};
 use crate::error::listed;
@@ -66,15 +66,6 @@ impl<N: Into<String>> FromIterator<(N, u64)> for Cost {
 /// The limits that were asked, as far as a reservation has to know them.
 pub(crate) struct Limits(Vec<AskedLimit>);
 
-struct AskedLimit {
-    name: String,
-    key: Vec<u8>,
-    reserves: bool,
-    is_semaphore: bool,
-    is_policy: bool,
-    lease: Option<Duration>,
-}
-
 impl Limits {
     pub fn single<L: Reserve>(key: &[u8], limit: &L, lease: Option<Duration>) -> Limits {
         Limits(vec![AskedLimit {
@@ -88,32 +79,18 @@ impl Limits {
     }
 
     pub fn several(groups: &Groups) -> Limits {
-        let asked = groups.parts().map(|part| AskedLimit {
-            name: part.name.clone(),
-            key: part.key.clone(),
-            reserves: part.reserves,
-            is_semaphore: part.is_semaphore,
-            is_policy: part.is_policy,
-            lease: part.lease,
-        });
-        Limits(asked.collect())
+        Limits(groups.parts().map(|part| part.limit.clone()).collect())
     }
 
     /// Returns the reservations, and the shortest of their leases.
     fn reserved(&self, reply: &AllReply) -> (Vec<Reserved>, Duration) {
-        let with_ids = self.0.iter().zip(&reply.answers);
-        let with_ids: Vec<_> =
-            with_ids.filter_map(|(limit, answer)| Some((limit, answer.id.clone()?))).collect();
-        let leases = with_ids.iter().map(|(limit, _)| limit.lease.unwrap_or(DEFAULT_LEASE));
-        let lease = leases.min().unwrap_or(DEFAULT_LEASE);
-        let reserved = with_ids.into_iter().map(|(limit, id)| Reserved {
-            name: limit.name.clone(),
-            key: limit.key.clone(),
-            id,
-            is_semaphore: limit.is_semaphore,
-            is_policy: limit.is_policy,
+        let reserved = self.0.iter().zip(&reply.answers).filter_map(|(limit, answer)| {
+            Some(Reserved { limit: limit.clone(), id: answer.id.clone()? })
         });
-        (reserved.collect(), lease)
+        let reserved: Vec<_> = reserved.collect();
+        let leases = reserved.iter().map(|each| each.limit.lease.unwrap_or(DEFAULT_LEASE));
+        let lease = leases.min().unwrap_or(DEFAULT_LEASE);
+        (reserved, lease)
     }
 
     /// Returns the costs by name, or refuses a cost that is not of one of these limits.
@@ -311,7 +288,7 @@ impl Reservation {
     /// }
     #[doc = example!(end)]
     pub fn ids(&self) -> impl Iterator<Item = (&str, &Id)> {
-        self.held.reserved.iter().map(|each| (each.name.as_str(), &each.id))
+        self.held.reserved.iter().map(|each| (each.limit.name.as_str(), &each.id))
     }
 
     /// Sets what was really used, which [`Reservation::apply`] counts. Later numbers replace earlier ones, and a limit
