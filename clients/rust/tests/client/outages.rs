@@ -395,17 +395,6 @@ fn a_server_that_became_a_replica_is_left() {
 }
 
 #[test]
-fn the_error_is_returned_or_calls_are_denied_if_that_was_chosen() {
-    let server = Server::start();
-    let frozen = server.freeze();
-    let deny = Caller::new(server.port(), Unreachable::Deny, MS * 50).one_by_one(5);
-    deny.assert_all("denied");
-    let raise = Caller::new(server.port(), Unreachable::Error, MS * 50).one_by_one(5);
-    raise.assert_all("Unreachable");
-    drop(frozen);
-}
-
-#[test]
 fn what_would_never_be_denied_is_not_denied_while_no_server_answers() {
     let server = Server::start();
     let frozen = server.freeze();
