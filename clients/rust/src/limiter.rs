@@ -98,13 +98,11 @@ impl Builder {
     /// Sets the longest that a call takes: waiting for a connection, connecting, sending and answering. A call with `block`
     /// takes that much longer. The default is 500 ms; `None` is without end.
     #[doc = example!(bare)]
-    /// # let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    /// # let servers = Servers::open(format!("redis://{}/", silent.local_addr().unwrap()))?;
-    /// # let window = Window::per("5/min")?;
+    /// # let silent = std::net::TcpListener::bind("127.0.0.1:0")?;
+    /// # let servers = Servers::open(format!("redis://{}/", silent.local_addr()?))?;
     /// // The server hangs.
     /// let limiter = Limiter::builder(servers).deadline(Duration::from_millis(20)).build()?;
-    /// let call = limiter.take("user:1", &window);
-    /// let answer = tokio::time::timeout(Duration::from_millis(400), call).await;
+    /// let answer = tokio::time::timeout(Duration::from_millis(400), limiter.held("jobs")).await;
     /// assert!(matches!(answer, Ok(Err(Error::Unreachable { .. }))));
     #[doc = example!(end)]
     pub fn deadline(mut self, deadline: impl Into<Option<Duration>>) -> Builder {
@@ -115,13 +113,12 @@ impl Builder {
     /// Sets a function that is called with the error if a reservation that was dropped could not be settled.
     #[doc = example!(bare)]
     /// # let servers = Servers::open("redis://127.0.0.1:1/")?;
-    /// # let (window, lease) = (Window::per("100/min")?, std::time::Duration::from_millis(1));
+    /// # let here = Unreachable::Limiter(MemoryLimiter::new().into());
     /// let (sender, mut errors) = tokio::sync::mpsc::unbounded_channel();
-    /// let limiter = Limiter::builder(servers)
-    /// #     .unreachable(Unreachable::Limiter(MemoryLimiter::new().into()))
-    ///     .on_unsettled(move |error| drop(sender.send(error.clone())))
-    ///     .build()?;
-    /// let mut reservation = limiter.acquire("tokens", &window).lease(lease).await?;
+    /// let told = move |error: &Error| drop(sender.send(error.clone()));
+    /// let limiter = Limiter::builder(servers).unreachable(here).on_unsettled(told).build()?;
+    /// let (window, lease) = (Window::per("100/min")?, Duration::from_millis(1));
+    /// let mut reservation = limiter.acquire("tokens", &window).lease(lease).renewed(false).await?;
     /// reservation.set(17)?;
     /// # tokio::time::sleep(5 * lease).await;
     /// drop(reservation); // too late: its lease has ended
@@ -205,11 +202,8 @@ impl Limiter {
     /// Takes 1 from a rate (RL.THROTTLE) or a window (RL.WINDOW), or denies. The call has more options.
     #[doc = example!(limiter)]
     /// let tokens = Window::per("100000/min")?;
-    /// let reply = limiter.take("user:1", &tokens).await?;
-    /// assert_eq!(reply.remaining, 99_999);
-    /// // The call has options.
     /// let reply = limiter.take("user:1", &tokens).quantity(800).leave(2000).await?;
-    /// assert_eq!(reply.remaining, 99_199);
+    /// assert_eq!(reply.remaining, 99_200);
     #[doc = example!(end)]
     pub fn take<'a, K, L>(&'a self, key: &'a K, limit: &'a L) -> TakeCall<'a, L>
     where
@@ -241,7 +235,6 @@ impl Limiter {
     ///
     /// [`Error::Denied`] if it is denied.
     #[doc = example!(limiter)]
-    /// // Reserves what a request may cost, and counts what it did cost.
     /// let tokens = Window::per("100000/min")?;
     /// let mut reservation = limiter.acquire("tokens", &tokens).quantity(4000).await?;
     /// reservation.set(1234)?;
@@ -260,12 +253,11 @@ impl Limiter {
 
     /// Takes from several limits, all or nothing (RL.ALL).
     #[doc = example!(limiter)]
-    /// let requests = Clause::take("{u1}:rpm", &Window::per("60/min")?).name("requests");
-    /// let tokens = Clause::take("{u1}:tpm", &Window::per("1000/min")?).quantity(2000).name("tokens");
+    /// let requests = Clause::take("{u1}:rpm", &Window::per("60/min")?);
+    /// let tokens = Clause::take("{u1}:tpm", &Window::per("1000/min")?).quantity(2000);
     /// let reply = limiter.all([requests, tokens]).await?;
-    /// assert!(!reply.is_allowed());
     /// // The second limit denied the call.
-    /// assert_eq!(reply.clause, 2);
+    /// assert_eq!((reply.is_allowed(), reply.clause), (false, 2));
     #[doc = example!(end)]
     pub fn all(&self, clauses: impl IntoIterator<Item = Clause>) -> AllCall<'_> {
         AllCall { limiter: self, clauses: clauses.into_iter().collect(), kind: AllKind::Take }
@@ -407,9 +399,7 @@ impl Limiter {
     ///
     /// Each node of a cluster counts its own denials: all nodes are asked.
     #[doc = example!(limiter)]
-    /// let window = Window::per("1/min")?;
-    /// limiter.take("user:1", &window).await?;
-    /// limiter.take("user:1", &window).await?;
+    /// limiter.take("user:1", &Window::new(0, Duration::from_secs(60))).await?;
     /// let top = limiter.top(10, false).await?;
     /// assert_eq!((top[0].key.as_slice(), top[0].denials), (&b"user:1"[..], 1));
     #[doc = example!(end)]

@@ -31,21 +31,11 @@ const MIN_SLEEP: Duration = Duration::from_millis(1);
 /// ([`Unreachable::Limiter`]), each process keeps the limit by itself, or a share of it.
 ///
 /// Clones share the keys. Keys that are as good as new are forgotten, so it takes no more memory than the limits in use.
-#[doc = example!(bare)]
-/// use std::sync::atomic::{AtomicU64, Ordering};
-///
-/// let now = Arc::new(AtomicU64::new(1_800_000_000));
-/// let clock = Arc::clone(&now);
-/// let limiter = MemoryLimiter::builder()
-///     .clock(move || UNIX_EPOCH + Duration::from_secs(clock.load(Ordering::Relaxed)))
-///     .build();
-///
+#[doc = example!(limiter)]
 /// let rate = Rate::per("1/min")?;
 /// assert!(limiter.take("user:1", &rate).await?.is_allowed());
-/// let denied = limiter.take("user:1", &rate).await?;
-/// assert_eq!(denied.retry_after, Some(Duration::from_secs(60)));
-/// now.fetch_add(60, Ordering::Relaxed);
-/// assert!(limiter.take("user:1", &rate).await?.is_allowed());
+/// assert!(!limiter.take("user:1", &rate).await?.is_allowed());
+/// assert!(limiter.take("user:2", &rate).await?.is_allowed());
 #[doc = example!(end)]
 #[derive(Clone, Debug)]
 pub struct MemoryLimiter(Limiter);
@@ -92,11 +82,9 @@ impl From<MemoryLimiter> for Limiter {
 
 /// Builds a [`MemoryLimiter`].
 #[doc = example!(bare)]
-/// let limiter = MemoryLimiter::builder()
-///     .clock(|| UNIX_EPOCH + Duration::from_secs(18 * 3600))
-///     .policies("day WINDOW 1000 1d FIXED")?
-///     .setting("timezone", "+08:00")?
-///     .build();
+/// let clock = || UNIX_EPOCH + Duration::from_secs(18 * 3600);
+/// let builder = MemoryLimiter::builder().clock(clock).policies("day WINDOW 1000 1d FIXED")?;
+/// let limiter = builder.setting("timezone", "+08:00")?.build();
 /// // It is 02:00.
 /// let reply = limiter.take("user:1", &Window::policy("day")).await?;
 /// assert_eq!(reply.reset_after, Duration::from_secs(22 * 3600));
@@ -115,11 +103,11 @@ impl MemoryLimiterBuilder {
     /// # use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
     /// let now = Arc::new(AtomicU64::new(0));
     /// let clock = Arc::clone(&now);
-    /// let limiter = MemoryLimiter::builder()
-    ///     .clock(move || UNIX_EPOCH + Duration::from_secs(clock.load(Relaxed)))
-    ///     .build();
-    /// let window = Window::per("5/min")?;
-    /// limiter.take("user:1", &window).quantity(5).await?;
+    /// let clock = move || UNIX_EPOCH + Duration::from_secs(clock.load(Relaxed));
+    /// let limiter = MemoryLimiter::builder().clock(clock).build();
+    /// let window = Window::per("1/min")?;
+    /// limiter.take("user:1", &window).await?;
+    /// assert_eq!(limiter.look("user:1", &window).await?.retry_after, Some(Duration::from_secs(60)));
     /// now.store(60, Relaxed);
     /// assert!(limiter.take("user:1", &window).await?.is_allowed());
     #[doc = example!(end)]

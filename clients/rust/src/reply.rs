@@ -11,7 +11,6 @@ use crate::Error;
 #[doc = example!(limiter)]
 /// let jobs = Semaphore::new(1);
 /// let permit = limiter.acquire("jobs", &jobs).await?;
-/// assert_eq!(permit.reply().decision, Decision::Allowed);
 /// // Others hold the only place, and may give it back.
 /// assert_eq!(limiter.look("jobs", &jobs).await?.decision, Decision::Held);
 /// // More than there will ever be.
@@ -158,15 +157,12 @@ impl Reply {
 /// The answer to a call that asks several limits: that of the limit that decides, to which this dereferences, and each
 /// limit's own.
 #[doc = example!(limiter)]
-/// let limits = [
-///     Clause::take("{u1}:rpm", &Window::per("60/min")?),
-///     Clause::take("{u1}:tpm", &Window::per("1000/min")?).quantity(800),
-/// ];
-/// let reply = limiter.all(limits).await?;
+/// let requests = Clause::take("{u1}:rpm", &Window::per("60/min")?);
+/// let tokens = Clause::take("{u1}:tpm", &Window::per("1000/min")?).quantity(800);
+/// let reply = limiter.all([requests, tokens]).await?;
 /// assert_eq!(reply.paid, ["{u1}:rpm", "{u1}:tpm"]);
 /// // The second has less left for calls of this kind, so it decides.
-/// assert_eq!((reply.clause, reply.remaining), (2, 200));
-/// assert_eq!(reply.answers[0].remaining, 59);
+/// assert_eq!((reply.clause, reply.remaining, reply.answers[0].remaining), (2, 200, 59));
 #[doc = example!(end)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -390,12 +386,11 @@ pub struct TopKey {
 
 /// A policy of the server, from [`Limiter::policies`](crate::Limiter::policies).
 #[doc = example!(bare)]
-/// let limiter = MemoryLimiter::builder().policies("once WINDOW 1 1d")?.build();
-/// limiter.take("user:1", &Window::policy("once")).await?;
-/// limiter.take("user:1", &Window::policy("once")).await?;
+/// let limiter = MemoryLimiter::builder().policies("none WINDOW 0 1d")?.build();
+/// limiter.take("user:1", &Window::policy("none")).await?;
 /// let policy = &limiter.policies().await?[0];
-/// assert_eq!((policy.name.as_str(), policy.definition.as_str()), ("once", "WINDOW 1 1d"));
-/// assert_eq!((policy.allowed, policy.denied, policy.shadow_denied), (1, 1, 0));
+/// assert_eq!((policy.name.as_str(), policy.definition.as_str()), ("none", "WINDOW 0 1d"));
+/// assert_eq!((policy.allowed, policy.denied, policy.shadow_denied), (0, 1, 0));
 #[doc = example!(end)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -26,10 +26,7 @@ pub(crate) const DEFAULT_LEASE: Duration = Duration::from_secs(20);
 pub(crate) const LEAST_RENEWAL: Duration = Duration::from_millis(5);
 
 /// The quantity that was used: of one limit a number, of several the numbers by the names of the limits.
-#[doc = example!(bare)]
-/// assert_eq!(Cost::from([("tokens", 1234)]), vec![("tokens", 1234)].into_iter().collect());
-///
-/// let limiter = MemoryLimiter::new();
+#[doc = example!(limiter)]
 /// let mut reservation = limiter.acquire("tokens", &Window::per("100000/min")?).await?;
 /// reservation.set(1234)?; // a single limit needs no name
 /// reservation.set([("tokens", 1234)])?;
@@ -123,9 +120,8 @@ impl Limits {
 /// and without that all is given back. [`Builder::on_unsettled`](crate::Builder::on_unsettled) is called if it fails.
 ///
 /// Its leases are renewed as long as it lives.
-#[doc = example!(bare)]
-/// # async fn ask_model() -> Result<u64, redis_ratelimit_client::Error> { Ok(1234) }
-/// let limiter = MemoryLimiter::new();
+#[doc = example!(limiter)]
+/// # async fn ask_model() -> Result<u64, Error> { Ok(1234) }
 /// let tokens = Window::per("100000/min")?;
 /// let mut reservation = limiter.acquire("tokens", &tokens).quantity(4000).await?;
 /// // If this fails, all is given back.

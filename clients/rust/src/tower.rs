@@ -36,23 +36,13 @@ type PartitionKey = dyn Fn(&Parts) -> Option<Vec<u8>> + Send + Sync;
 /// let layer = RateLimitLayer::new(&limiter, &Rate::per("1/min")?, |request| {
 ///     let user = request.headers.get("x-user")?.to_str().ok()?; // no limit without a user
 ///     Some(format!("web:{user}"))
-/// })
-/// .name("site")?;
-///
-/// let hello = service_fn(|request: Request<String>| async move {
-///     let limits: &RateLimits = request.extensions().get().expect("put there by the layer");
-///     let left = limits.tightest().map_or(0, |reply| reply.remaining);
-///     Ok::<_, std::convert::Infallible>(Response::new(format!("{left} left")))
 /// });
-/// let service = layer.layer(hello);
+/// let service = layer.name("site")?.layer(hello);
 /// let ask = || Request::builder().header("x-user", "1").body(String::new());
-///
 /// let response = service.clone().oneshot(ask()?).await?;
-/// assert_eq!(response.body(), "0 left");
 /// assert_eq!(response.headers()["ratelimit"], r#""site";r=0;t=60"#);
 /// let denied = service.oneshot(ask()?).await?;
-/// assert_eq!(denied.status(), 429);
-/// assert_eq!(denied.headers()["retry-after"], "60");
+/// assert_eq!((denied.status().as_u16(), &denied.headers()["retry-after"]), (429, &"60".parse()?));
 #[doc = example!(end)]
 #[derive(Clone)]
 #[must_use]
@@ -119,15 +109,13 @@ impl RateLimitLayer {
     /// `None` is not limited. In the headers the limits have the names of their clauses.
     #[doc = example!(tower)]
     /// let (minute, day) = (Window::per("60/min")?, Window::per("1000/day")?);
-    /// let layer = RateLimitLayer::all(&MemoryLimiter::new(), move |request| {
-    ///     let user = request.headers.get("x-user")?.to_str().ok()?;
+    /// let layer = RateLimitLayer::all(&MemoryLimiter::new(), move |_| {
     ///     Some(vec![
-    ///         Clause::take(format!("{{{user}}}:minute"), &minute).name("minute"),
-    ///         Clause::take(format!("{{{user}}}:day"), &day).name("day"),
+    ///         Clause::take("{site}:minute", &minute).name("minute"),
+    ///         Clause::take("{site}:day", &day).name("day"),
     ///     ])
     /// });
-    /// let request = Request::builder().header("x-user", "1").body(String::new())?;
-    /// let response = layer.layer(hello).oneshot(request).await?;
+    /// let response = layer.layer(hello).oneshot(Request::new(String::new())).await?;
     /// assert_eq!(response.headers()["ratelimit"], r#""minute";r=59;t=60, "day";r=999;t=86400"#);
     #[doc = example!(end)]
     pub fn all<F>(limiter: &Limiter, clauses: F) -> RateLimitLayer
@@ -278,11 +266,7 @@ pub struct RateLimit<S, R = ProblemResponse> {
 ///         Response::new(format!("{} slow down", problem.status()))
 ///     }
 /// }
-///
-/// let nobody = Window::new(0, Duration::from_secs(60));
-/// let layer = RateLimitLayer::new(&MemoryLimiter::new(), &nobody, |_| Some("site")).respond(Text);
-/// let response = layer.layer(hello).oneshot(Request::new(String::new())).await?;
-/// assert_eq!(response.body(), "429 slow down");
+/// assert_eq!(Text.respond(&Problem::reduced_capacity()).body(), "503 slow down");
 #[doc = example!(end)]
 pub trait Respond<B> {
     /// Returns the response, to which the headers of the limits are added.
