@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::calls::{self, Request};
+use crate::calls::{self, CallKind, LimitCall, Request};
 use crate::clause::{Clause, Groups};
 use crate::core::{Outcome, PendingCall};
 use crate::limit::{Limit, Rate, Reserve, Take, Window};
@@ -26,12 +26,12 @@ use crate::{AllReply, Error, Limiter, Reply};
 #[doc = example!(end)]
 #[derive(Clone, Debug)]
 #[must_use = "a call is sent when it is awaited"]
-pub struct TakeCall<'a, L> {
-    pub(crate) limiter: &'a Limiter,
-    pub(crate) key: &'a [u8],
-    pub(crate) limit: &'a L,
-    pub(crate) quantity: i64,
-    pub(crate) options: Options,
+pub struct TakeCall<'a, L>(pub(crate) LimitCall<'a, L>);
+
+impl<L> TakeCall<'_, L> {
+    fn options(&mut self) -> &mut Options {
+        &mut self.0.options
+    }
 }
 
 impl<L: Take> TakeCall<'_, L> {
@@ -44,7 +44,7 @@ impl<L: Take> TakeCall<'_, L> {
     /// assert_eq!(reply.remaining, 80);
     #[doc = example!(end)]
     pub fn quantity(mut self, quantity: i64) -> Self {
-        self.quantity = quantity;
+        self.0.quantity = quantity;
         self
     }
 
@@ -64,15 +64,7 @@ impl<L: Take> IntoFuture for TakeCall<'_, L> {
     type IntoFuture = Answer;
 
     fn into_future(self) -> Answer {
-        let TakeCall { limiter, key, limit, quantity, options } = self;
-        if let Some(answer) = Answer::in_process(limiter, key, limit, quantity, &options, false) {
-            return answer;
-        }
-        if let Err(error) = limit.check() {
-            return Answer(AnswerState::Refused(error));
-        }
-        let request = calls::take(key, limit, quantity, &options);
-        ServerAnswer::new(limiter, request, quantity, options, calls::read_take).into()
+        Answer::of(self.0)
     }
 }
 
@@ -85,13 +77,12 @@ impl<L: Take> IntoFuture for TakeCall<'_, L> {
 #[doc = example!(end)]
 #[derive(Clone, Debug)]
 #[must_use = "a call is sent when it is awaited"]
-pub struct LookCall<'a, L> {
-    pub(crate) limiter: &'a Limiter,
-    pub(crate) key: &'a [u8],
-    pub(crate) limit: &'a L,
-    pub(crate) quantity: i64,
-    pub(crate) options: Options,
-    pub(crate) reserves: bool,
+pub struct LookCall<'a, L>(pub(crate) LimitCall<'a, L>);
+
+impl<L> LookCall<'_, L> {
+    fn options(&mut self) -> &mut Options {
+        &mut self.0.options
+    }
 }
 
 impl<L: Limit> LookCall<'_, L> {
@@ -102,7 +93,7 @@ impl<L: Limit> LookCall<'_, L> {
     /// assert!(!limiter.look("user:1", &window).quantity(101).await?.is_allowed());
     #[doc = example!(end)]
     pub fn quantity(mut self, quantity: i64) -> Self {
-        self.quantity = quantity;
+        self.0.quantity = quantity;
         self
     }
 
@@ -119,7 +110,7 @@ impl LookCall<'_, Window> {
     /// assert_eq!(reply.decision, Decision::Held);
     #[doc = example!(end)]
     pub fn reserving(mut self) -> Self {
-        self.reserves = true;
+        self.0.kind = CallKind::LookToReserve;
         self
     }
 }
@@ -129,22 +120,7 @@ impl<L: Limit> IntoFuture for LookCall<'_, L> {
     type IntoFuture = Answer;
 
     fn into_future(self) -> Answer {
-        let LookCall { limiter, key, limit, quantity, options, reserves } = self;
-        if !reserves {
-            if let Some(answer) = Answer::in_process(limiter, key, limit, quantity, &options, true)
-            {
-                return answer;
-            }
-        }
-        if let Err(error) = limit.check() {
-            return Answer(AnswerState::Refused(error));
-        }
-        let request = calls::look(key, limit, quantity, &options, reserves);
-        let read = match request.first.word(0) {
-            Some(b"RL.ACQUIRE_RO") => |value: &Value, _: &Options| Reply::read_id(value),
-            _ => |value: &Value, _: &Options| Reply::read(value),
-        };
-        ServerAnswer::new(limiter, request, quantity, options, read).into()
+        Answer::of(self.0)
     }
 }
 
@@ -173,26 +149,17 @@ impl fmt::Debug for Answer {
     }
 }
 
-impl From<ServerAnswer> for Answer {
-    fn from(answer: ServerAnswer) -> Answer {
-        Answer(AnswerState::Server(Box::new(answer)))
-    }
-}
-
 impl Answer {
-    /// Creates the answer of the engine. Returns `None` if the limiter uses a server, or if the call must be written as a
-    /// command.
-    fn in_process<L: Limit>(
-        limiter: &Limiter,
-        key: &[u8],
-        limit: &L,
-        quantity: i64,
-        options: &Options,
-        only_looks: bool,
-    ) -> Option<Answer> {
-        limiter.core().memory.as_ref()?;
-        let call = TypedCall::new(key, limit, quantity, options, only_looks)?;
-        Some(Answer(AnswerState::Engine(Some((limiter.clone(), call)))))
+    fn of<L: Limit>(call: LimitCall<'_, L>) -> Answer {
+        if call.limiter.core().memory.is_some() {
+            if let Some(typed) = TypedCall::new(&call) {
+                return Answer(AnswerState::Engine(Some((call.limiter.clone(), typed))));
+            }
+        }
+        match call.limit.check() {
+            Ok(()) => Answer(AnswerState::Server(Box::new(ServerAnswer::new(call)))),
+            Err(error) => Answer(AnswerState::Refused(error)),
+        }
     }
 }
 
@@ -218,27 +185,23 @@ impl Future for Answer {
 /// The future reply of a server to a call of one limit.
 struct ServerAnswer {
     pending: PendingCall,
+    kind: CallKind,
     quantity: i64,
     options: Options,
-    read: fn(&Value, &Options) -> Result<Reply, Error>,
 }
 
 impl ServerAnswer {
-    fn new(
-        limiter: &Limiter,
-        request: Request,
-        quantity: i64,
-        options: Options,
-        read: fn(&Value, &Options) -> Result<Reply, Error>,
-    ) -> ServerAnswer {
-        ServerAnswer { pending: limiter.core().send(request), quantity, options, read }
+    fn new<L: Limit>(call: LimitCall<'_, L>) -> ServerAnswer {
+        let pending = call.limiter.core().send(call.request());
+        let LimitCall { kind, quantity, options, .. } = call;
+        ServerAnswer { pending, kind, quantity, options }
     }
 
     /// Returns the reply, and the limiter that settles what was reserved if it was not this one.
     fn reply(&self, outcome: Outcome) -> Result<(Reply, Option<Limiter>), Error> {
         let read = |values: &[Value]| {
             let value = values.first().unwrap_or(&Value::Nil);
-            (self.read)(value, &self.options)
+            calls::read(value, self.kind, &self.options)
         };
         match outcome {
             Outcome::Replies(values) => Ok((read(&values)?, None)),
@@ -261,12 +224,14 @@ impl ServerAnswer {
 #[derive(Clone, Debug)]
 #[must_use = "a call is sent when it is awaited"]
 pub struct AcquireCall<'a, L> {
-    pub(crate) limiter: &'a Limiter,
-    pub(crate) key: &'a [u8],
-    pub(crate) limit: &'a L,
-    pub(crate) quantity: u64,
-    pub(crate) options: Options,
+    pub(crate) call: LimitCall<'a, L>,
     pub(crate) is_renewed: bool,
+}
+
+impl<L> AcquireCall<'_, L> {
+    fn options(&mut self) -> &mut Options {
+        &mut self.call.options
+    }
 }
 
 impl<L: Reserve> AcquireCall<'_, L> {
@@ -277,7 +242,7 @@ impl<L: Reserve> AcquireCall<'_, L> {
     /// assert_eq!(limiter.held("tokens").await?[0].quantity, 4000);
     #[doc = example!(end)]
     pub fn quantity(mut self, quantity: u64) -> Self {
-        self.quantity = quantity;
+        self.call.quantity = i64::try_from(quantity).unwrap_or(i64::MAX);
         self
     }
 
@@ -288,24 +253,20 @@ impl<L: Reserve> IntoFuture for AcquireCall<'_, L> {
     type Output = Result<Reservation, Error>;
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
-    fn into_future(mut self) -> Self::IntoFuture {
-        let checked = self.limit.check().and_then(|()| {
-            if self.options.id.is_none() && self.quantity > 0 {
-                self.options.id = Some(Id::random()?);
+    fn into_future(self) -> Self::IntoFuture {
+        let AcquireCall { mut call, is_renewed } = self;
+        let checked = call.limit.check().and_then(|()| {
+            if call.options.id.is_none() && call.quantity > 0 {
+                call.options.id = Some(Id::random()?);
             }
             Ok(())
         });
         if let Err(error) = checked {
             return Box::pin(std::future::ready(Err(error)));
         }
-        let request = calls::acquire(self.key, self.limit, self.quantity, &self.options);
-        let quantity = i64::try_from(self.quantity).unwrap_or(i64::MAX);
-        let limits = Limits::single(self.key, self.limit, self.options.lease);
-        let options = self.options;
-        let read = calls::read_acquire;
-        let mut answer = ServerAnswer::new(self.limiter, request, quantity, options, read);
-        let limiter = self.limiter.clone();
-        let is_renewed = self.is_renewed;
+        let limits = Limits::single(call.key, call.limit, call.options.lease);
+        let limiter = call.limiter.clone();
+        let mut answer = ServerAnswer::new(call);
         Box::pin(async move {
             let outcome = (&mut answer.pending).await?;
             let (reply, by) = answer.reply(outcome)?;

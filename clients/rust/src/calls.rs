@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clause::{Groups, Part};
-use crate::limit::{whole_ms, LimitWords};
+use crate::limit::{whole_ms, Limit, LimitWords};
 use crate::options::Options;
 use crate::reply::{self, Id};
 use crate::transport::{Command, ErrorReply, Value};
-use crate::{AllReply, Error, Reply};
+use crate::{AllReply, Error, Limiter, Reply};
 
 /// The commands of a call, and what the core has to know to send them.
 #[derive(Clone, Debug)]
@@ -165,55 +165,71 @@ pub(crate) fn write_limit(
     }
 }
 
-fn command(
-    name: &str,
-    key: &[u8],
-    limit: &dyn LimitWords,
-    quantity: impl Into<i128>,
-    options: &Options,
-    takes: bool,
-) -> (Request, Taken) {
-    let mut command = Command::on(name, key);
-    let taken = write_limit(&mut command, limit, quantity, options, takes);
-    command.arg(b"MS");
-    let request = Request {
-        block: options.block,
-        has_policy: limit.is_policy(),
-        is_decision: true,
-        ..Request::from(command)
-    };
-    (request, taken)
+/// What a call asks of a limit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum CallKind {
+    Take,
+    Look,
+    /// Asks what a reservation would be answered.
+    LookToReserve,
+    Reserve,
 }
 
-/// Returns the request of RL.THROTTLE or RL.WINDOW.
-pub(crate) fn take(
-    key: &[u8],
-    limit: &dyn LimitWords,
-    quantity: i64,
-    options: &Options,
-) -> Request {
-    let name = match limit.command() {
-        "THROTTLE" => "RL.THROTTLE",
-        _ => "RL.WINDOW",
-    };
-    let (mut request, taken) = command(name, key, limit, quantity, options, true);
-    // FORCE counts what was used, and that stays.
-    if taken.quantity > 0 && !options.force {
-        request.undo = Undo::Take(taken);
+/// A call of one limit.
+#[derive(Clone, Debug)]
+pub(crate) struct LimitCall<'a, L> {
+    pub limiter: &'a Limiter,
+    pub kind: CallKind,
+    pub key: &'a [u8],
+    pub limit: &'a L,
+    pub quantity: i64,
+    pub options: Options,
+}
+
+impl<L: Limit> LimitCall<'_, L> {
+    /// Returns the request of the call. An id of the client's lets it give back a reservation whose reply is lost.
+    pub fn request(&self) -> Request {
+        let LimitCall { kind, key, limit, quantity, options, .. } = self;
+        let name = match (kind, limit.command()) {
+            (CallKind::Take, "THROTTLE") => "RL.THROTTLE",
+            (CallKind::Take, _) => "RL.WINDOW",
+            (CallKind::Look, "THROTTLE") => "RL.THROTTLE_RO",
+            (CallKind::Look, "WINDOW") => "RL.WINDOW_RO",
+            (CallKind::Look | CallKind::LookToReserve, _) => "RL.ACQUIRE_RO",
+            (CallKind::Reserve, _) => "RL.ACQUIRE",
+        };
+        let takes = *kind == CallKind::Take;
+        let mut command = Command::on(name, key);
+        let taken = write_limit(&mut command, *limit, *quantity, options, takes);
+        command.arg(b"MS");
+        let undo = match &options.id {
+            // FORCE counts what was used, and that stays.
+            None if takes && taken.quantity > 0 && !options.force => Undo::Take(taken),
+            Some(id) if taken.quantity > 0 => Undo::Release(id.clone()),
+            _ => Undo::Nothing,
+        };
+        Request {
+            block: options.block,
+            has_policy: limit.is_policy(),
+            is_decision: true,
+            undo,
+            ..Request::from(command)
+        }
     }
-    request
 }
 
-/// Reads the reply to [`take`].
-pub(crate) fn read_take(value: &Value, options: &Options) -> Result<Reply, Error> {
-    match options {
-        Options { at_most: true, .. } => Reply::read_granted(value),
-        Options { ahead: Some(_), .. } => Reply::read_wait(value),
+/// Reads the reply to a [`LimitCall`].
+pub(crate) fn read(value: &Value, kind: CallKind, options: &Options) -> Result<Reply, Error> {
+    match (kind, options) {
+        (CallKind::Reserve, Options { at_most: true, .. }) => Reply::read_id_and_granted(value),
+        (CallKind::Reserve, _) => Reply::read_id(value),
+        (_, Options { at_most: true, .. }) => Reply::read_granted(value),
+        (_, Options { ahead: Some(_), .. }) => Reply::read_wait(value),
         _ => Reply::read(value),
     }
 }
 
-/// Returns the answer to [`take`] or [`acquire`] while no server answers.
+/// Returns the answer to a [`LimitCall`] while no server answers.
 pub(crate) fn unreached(allow: bool, quantity: i64, options: &Options) -> Reply {
     // What a server would never deny is not denied here either.
     let is_allowed = allow || options.force || quantity <= 0;
@@ -222,45 +238,6 @@ pub(crate) fn unreached(allow: bool, quantity: i64, options: &Options) -> Reply 
         granted: options.at_most.then_some(granted),
         wait: options.ahead.filter(|_| is_allowed).map(|_| Duration::ZERO),
         ..Reply::unreached(is_allowed)
-    }
-}
-
-/// Returns the request of RL.THROTTLE_RO, RL.WINDOW_RO or RL.ACQUIRE_RO.
-pub(crate) fn look(
-    key: &[u8],
-    limit: &dyn LimitWords,
-    quantity: i64,
-    options: &Options,
-    reserves: bool,
-) -> Request {
-    let name = match limit.command() {
-        "THROTTLE" => "RL.THROTTLE_RO",
-        "WINDOW" if !reserves => "RL.WINDOW_RO",
-        _ => "RL.ACQUIRE_RO",
-    };
-    command(name, key, limit, quantity, options, false).0
-}
-
-/// Returns the request of RL.ACQUIRE. An id of the client's lets it give back a reservation whose reply is lost.
-pub(crate) fn acquire(
-    key: &[u8],
-    limit: &dyn LimitWords,
-    quantity: u64,
-    options: &Options,
-) -> Request {
-    let (mut request, _) = command("RL.ACQUIRE", key, limit, quantity, options, false);
-    if let Some(id) = options.id.clone().filter(|_| quantity > 0) {
-        request.undo = Undo::Release(id);
-    }
-    request
-}
-
-/// Reads the reply to [`acquire`].
-pub(crate) fn read_acquire(value: &Value, options: &Options) -> Result<Reply, Error> {
-    if options.at_most {
-        Reply::read_id_and_granted(value)
-    } else {
-        Reply::read_id(value)
     }
 }
 

@@ -95,6 +95,10 @@ impl Clause {
         self
     }
 
+    fn options(&mut self) -> &mut Options {
+        &mut self.options
+    }
+
     option_methods!(leave, lease, count_lapsed, id, count_denied, check, shadow);
 
     /// Adds a limit that is taken from if this one denies: of limits that are joined like this, the first that allows the

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::builders::{AcquireAllCall, AcquireCall, AllCall, AllKind, LookCall, TakeCall};
-use crate::calls::{self, Request};
+use crate::calls::{self, CallKind, LimitCall, Request};
 use crate::clause::Clause;
 use crate::core::{Core, Hook, Outcome};
 use crate::limit::{Limit, Reserve, Take};
@@ -199,6 +199,10 @@ impl Limiter {
         &self.0
     }
 
+    fn call<'a, L>(&'a self, kind: CallKind, key: &'a [u8], limit: &'a L) -> LimitCall<'a, L> {
+        LimitCall { limiter: self, kind, key, limit, quantity: 1, options: Options::default() }
+    }
+
     /// Takes 1 from a rate (RL.THROTTLE) or a window (RL.WINDOW), or denies. The call has more options.
     #[doc = example!(limiter)]
     /// let tokens = Window::per("100000/min")?;
@@ -210,8 +214,7 @@ impl Limiter {
         K: AsRef<[u8]> + ?Sized,
         L: Take,
     {
-        let options = Options::default();
-        TakeCall { limiter: self, key: key.as_ref(), limit, quantity: 1, options }
+        TakeCall(self.call(CallKind::Take, key.as_ref(), limit))
     }
 
     /// Returns what the same call would return now if nobody waited. It changes nothing: RL.THROTTLE_RO, RL.WINDOW_RO or
@@ -225,8 +228,7 @@ impl Limiter {
         K: AsRef<[u8]> + ?Sized,
         L: Limit,
     {
-        let (key, options) = (key.as_ref(), Options::default());
-        LookCall { limiter: self, key, limit, quantity: 1, options, reserves: false }
+        LookCall(self.call(CallKind::Look, key.as_ref(), limit))
     }
 
     /// Reserves 1 in a window or of a semaphore (RL.ACQUIRE) for as long as the [`Reservation`](crate::Reservation) lives.
@@ -246,9 +248,7 @@ impl Limiter {
         K: AsRef<[u8]> + ?Sized,
         L: Reserve,
     {
-        let options = Options::default();
-        let key = key.as_ref();
-        AcquireCall { limiter: self, key, limit, quantity: 1, options, is_renewed: true }
+        AcquireCall { call: self.call(CallKind::Reserve, key.as_ref(), limit), is_renewed: true }
     }
 
     /// Takes from several limits, all or nothing (RL.ALL).

@@ -80,7 +80,7 @@ macro_rules! option_methods {
         /// assert!(limiter.take("api", &window).quantity(60).await?.is_allowed());
         #[doc = example!(end)]
         pub fn leave(mut self, leave: u64) -> Self {
-            self.options.leave = leave;
+            self.options().leave = leave;
             self
         }
     };
@@ -93,7 +93,7 @@ macro_rules! option_methods {
         /// assert_eq!(reply.granted, Some(100));
         #[doc = example!(end)]
         pub fn at_most(mut self) -> Self {
-            self.options.at_most = true;
+            self.options().at_most = true;
             self
         }
     };
@@ -106,7 +106,7 @@ macro_rules! option_methods {
         /// assert!(!limiter.take("tokens", &tokens).await?.is_allowed());
         #[doc = example!(end)]
         pub fn force(mut self) -> Self {
-            self.options.force = true;
+            self.options().force = true;
             self
         }
     };
@@ -119,7 +119,7 @@ macro_rules! option_methods {
         /// assert!(turn.wait > Some(Duration::from_secs(30)));
         #[doc = example!(end)]
         pub fn ahead(mut self, longest: Duration) -> Self {
-            self.options.ahead = Some(longest);
+            self.options().ahead = Some(longest);
             self
         }
     };
@@ -133,7 +133,7 @@ macro_rules! option_methods {
         /// assert!(limiter.take("mail", &rate).block(Duration::from_secs(5)).await?.is_allowed());
         #[doc = example!(end)]
         pub fn block(mut self, longest: Duration) -> Self {
-            self.options.block = match longest {
+            self.options().block = match longest {
                 Duration::ZERO => None,
                 Duration::MAX => Some(Duration::ZERO),
                 _ => Some(longest),
@@ -152,7 +152,7 @@ macro_rules! option_methods {
         /// assert!(matches!(state, Some(KeyState::Window { denied: 1, .. })));
         #[doc = example!(end)]
         pub fn count_denied(mut self) -> Self {
-            self.options.count_denied = true;
+            self.options().count_denied = true;
             self
         }
     };
@@ -164,7 +164,7 @@ macro_rules! option_methods {
         /// assert!(limiter.held("jobs").await?[0].left > Duration::from_secs(30));
         #[doc = example!(end)]
         pub fn lease(mut self, lease: Duration) -> Self {
-            self.options.lease = Some(lease);
+            self.options().lease = Some(lease);
             self
         }
     };
@@ -178,7 +178,7 @@ macro_rules! option_methods {
         /// assert_eq!(limiter.look("tokens", &tokens).await?.remaining, 40);
         #[doc = example!(end)]
         pub fn count_lapsed(mut self) -> Self {
-            self.options.count_lapsed = true;
+            self.options().count_lapsed = true;
             self
         }
     };
@@ -189,7 +189,7 @@ macro_rules! option_methods {
         /// assert_eq!(limiter.held("jobs").await?[0].id, "job-17");
         #[doc = example!(end)]
         pub fn id(mut self, id: impl Into<Id>) -> Self {
-            self.options.id = Some(id.into());
+            self.options().id = Some(id.into());
             self
         }
     };
@@ -204,7 +204,7 @@ macro_rules! option_methods {
         /// assert!(!check().await?.is_allowed());
         #[doc = example!(end)]
         pub fn check(mut self) -> Self {
-            self.options.check = true;
+            self.options().check = true;
             self
         }
     };
@@ -216,7 +216,7 @@ macro_rules! option_methods {
         /// assert!(reply.is_allowed() && !reply.answers[0].is_allowed());
         #[doc = example!(end)]
         pub fn shadow(mut self) -> Self {
-            self.options.shadow = true;
+            self.options().shadow = true;
             self
         }
     };

@@ -2,9 +2,8 @@
 
 use std::convert::Infallible;
 
+use crate::calls::LimitCall;
 use crate::core::Clock;
-use crate::limit::Limit;
-use crate::options::Options;
 use crate::transport::{Command, ErrorReply, Value};
 use crate::{Period, Reply};
 
@@ -47,7 +46,7 @@ impl LimitNumbers {
 pub(crate) enum TypedCall {}
 
 impl TypedCall {
-    pub fn new<L: Limit>(_: &[u8], _: &L, _: i64, _: &Options, _: bool) -> Option<TypedCall> {
+    pub fn new<L>(_: &LimitCall<'_, L>) -> Option<TypedCall> {
         None
     }
 }

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use support::{seeds, Random};
 
 use super::*;
+use crate::calls::{CallKind, LimitCall};
 use crate::limit::Take;
 use crate::options::Options;
 use crate::{Period, Rate, Semaphore, Window};
@@ -179,7 +180,10 @@ impl Pair {
         let option = if only_looks { 9 } else { self.random.below(40) };
         let options =
             Options { leave, at_most: option == 0, force: option == 1, ..Options::default() };
-        let is_typed = TypedCall::new(key, limit, quantity, &options, only_looks).is_some();
+        let limiter: &Limiter = &self.words;
+        let kind = if only_looks { CallKind::Look } else { CallKind::Take };
+        let asked = LimitCall { limiter, kind, key, limit, quantity, options };
+        let is_typed = TypedCall::new(&asked).is_some();
         let found = if only_looks {
             self.typed.look(key, limit).quantity(quantity).leave(leave).await
         } else {
@@ -190,10 +194,7 @@ impl Pair {
                 _ => call.await,
             }
         };
-        let request = match only_looks {
-            true => crate::calls::look(key, limit, quantity, &options, false),
-            false => crate::calls::take(key, limit, quantity, &options),
-        };
+        let request = asked.request();
         let command = request.first.clone();
         if let Err(error) = limit.check() {
             assert_eq!(format!("{found:?}"), format!("{:?}", Err::<Reply, _>(error)));
@@ -201,7 +202,7 @@ impl Pair {
         }
         let expected = match self.words.core().send(request).await {
             Ok(crate::core::Outcome::Replies(values)) => {
-                crate::calls::read_take(&values[0], &options)
+                crate::calls::read(&values[0], kind, &asked.options)
             }
             Ok(_) => panic!("{command} is not decided in the process"),
             Err(error) => Err(error),

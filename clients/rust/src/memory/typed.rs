@@ -14,8 +14,8 @@ use engine::{
     Verdict,
 };
 
+use crate::calls::{CallKind, LimitCall};
 use crate::limit::{Limit, Unit};
-use crate::options::Options;
 use crate::{Decision, Period, Reply};
 
 /// The largest number that a server accepts.
@@ -95,21 +95,21 @@ pub(crate) struct TypedCall {
 
 impl TypedCall {
     /// Creates a call; `None` if it has to be written as a command, also because only that says what is wrong with it.
-    pub fn new<L: Limit>(
-        key: &[u8],
-        limit: &L,
-        quantity: i64,
-        options: &Options,
-        only_looks: bool,
-    ) -> Option<TypedCall> {
+    pub fn new<L: Limit>(call: &LimitCall<'_, L>) -> Option<TypedCall> {
+        let LimitCall { kind, key, limit, quantity, options, .. } = call;
+        let only_looks = match kind {
+            CallKind::Take => false,
+            CallKind::Look => true,
+            CallKind::LookToReserve | CallKind::Reserve => return None,
+        };
         let leave = options.leave;
-        let may_leave = leave == 0 || (quantity >= 0 && leave <= MAX_NUMBER);
+        let may_leave = leave == 0 || (*quantity >= 0 && leave <= MAX_NUMBER);
         let has_only_leave = options.is_plain() && !options.count_denied;
         if !may_leave || !has_only_leave || limit.ban_length().is_some() {
             return None;
         }
         let limit = limit.numbers_of_engine()?;
-        Some(TypedCall { key: key.into(), limit, quantity, leave, only_looks })
+        Some(TypedCall { key: (*key).into(), limit, quantity: *quantity, leave, only_looks })
     }
 
     /// Decides the call on the keys of `server`.
