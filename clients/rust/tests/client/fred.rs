@@ -1,16 +1,15 @@
 //! The limiter on connections of the crate fred.
 
 use std::future::IntoFuture;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use fred::types::config::{Config, ServerConfig};
 use redis_ratelimit_client::transport::Servers;
-use redis_ratelimit_client::{Clause, Error, Limiter, Rate, Semaphore, Unreachable, Window};
+use redis_ratelimit_client::{Clause, Error, Limiter, Rate, Semaphore, Unreachable};
 use support::{Cluster, Server, Stop};
 use tokio::time::{sleep, timeout};
 
-const MS: Duration = Duration::from_millis(1);
-const PATIENCE: Duration = Duration::from_secs(30);
+use super::{patient, per_day, until, waiting, MS, PATIENCE};
 
 fn servers_of(server: ServerConfig) -> Servers {
     Servers::try_from(Config { server, ..Config::default() }).unwrap()
@@ -18,11 +17,7 @@ fn servers_of(server: ServerConfig) -> Servers {
 
 fn limiter_of(server: &Server) -> Limiter {
     let servers = servers_of(ServerConfig::new_centralized("127.0.0.1", server.port()));
-    Limiter::builder(servers).deadline(PATIENCE).build().unwrap()
-}
-
-fn per_day(limit: u64) -> Window {
-    Window::new(limit, Duration::from_secs(86_400))
+    patient(servers)
 }
 
 #[tokio::test]
@@ -81,17 +76,12 @@ async fn transactions_and_calls_at_the_same_time_do_not_mix() {
 async fn a_call_that_is_dropped_gives_up_its_place_in_the_line() {
     let server = Server::start();
     let (limiter, jobs) = (limiter_of(&server), Semaphore::new(1));
-    let waiting = || server.info("ratelimit_waiting").unwrap();
     let permit = limiter.acquire("jobs", &jobs).await.unwrap();
     let mut waits = Box::pin(limiter.acquire("jobs", &jobs).block(PATIENCE).into_future());
     assert!(timeout(MS * 100, &mut waits).await.is_err());
-    assert_eq!(waiting(), "1");
+    assert_eq!(waiting(&limiter, "jobs").await, 1);
     drop(waits);
-    let begin = Instant::now();
-    while waiting() != "0" {
-        assert!(begin.elapsed() < PATIENCE);
-        sleep(MS).await;
-    }
+    until(|| async { waiting(&limiter, "jobs").await == 0 }).await;
     let next = tokio::spawn(limiter.acquire("jobs", &jobs).block(PATIENCE).into_future());
     sleep(MS * 50).await;
     permit.release().await.unwrap();
@@ -112,14 +102,8 @@ async fn outages_are_answered_as_chosen() {
     }
     assert!(begin.elapsed() >= MS * 750 && begin.elapsed() < MS * 1500);
     drop(frozen);
-    let again = || async {
-        let begin = Instant::now();
-        while !limiter.take("k", &window).await.unwrap().reachable {
-            assert!(begin.elapsed() < PATIENCE);
-            sleep(MS * 10).await;
-        }
-    };
-    again().await;
+    let is_back = || async { limiter.take("k", &window).await.unwrap().reachable };
+    until(is_back).await;
     // A connection that was closed while it was idle is noticed.
     server.conn().cmd("CLIENT KILL TYPE normal SKIPME yes");
     sleep(MS * 20).await;
@@ -128,7 +112,7 @@ async fn outages_are_answered_as_chosen() {
     sleep(MS * 20).await;
     assert!(!limiter.take("k", &window).await.unwrap().reachable);
     server.restart(Stop::Kill);
-    again().await;
+    until(is_back).await;
 }
 
 #[tokio::test]
@@ -136,7 +120,7 @@ async fn keys_of_a_cluster_are_found() {
     let cluster = Cluster::of(3, 0);
     let hosts = vec![("127.0.0.1", cluster.node(0).port())];
     let servers = servers_of(ServerConfig::new_clustered(hosts));
-    let limiter = Limiter::builder(servers).deadline(PATIENCE).build().unwrap();
+    let limiter = patient(servers);
     for key in 0..20 {
         let key = format!("user:{key}");
         assert_eq!(limiter.take(&key, &per_day(10)).await.unwrap().remaining, 9);

@@ -10,3 +10,46 @@ mod server;
 mod spec;
 mod tls;
 mod topologies;
+
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+use redis_ratelimit_client::transport::Servers;
+use redis_ratelimit_client::{Limiter, Rate, Window};
+
+const MS: Duration = Duration::from_millis(1);
+/// The longest wait for what takes milliseconds on a machine that has nothing else to do.
+const PATIENCE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_millis(250);
+
+/// A rate that admits every call of a test.
+fn rate() -> Rate {
+    Rate::new(1_000_000_000, 1_000_000, Duration::from_secs(1))
+}
+
+fn per_day(limit: u64) -> Window {
+    Window::new(limit, Duration::from_secs(86_400))
+}
+
+fn url(port: u16) -> String {
+    format!("redis://127.0.0.1:{port}/")
+}
+
+/// Returns a limiter that does not give up while this machine is busy.
+fn patient(servers: Servers) -> Limiter {
+    Limiter::builder(servers).deadline(PATIENCE).build().unwrap()
+}
+
+/// Waits until something is true.
+async fn until<F: Future<Output = bool>>(mut holds: impl FnMut() -> F) {
+    let begin = Instant::now();
+    while !holds().await {
+        assert!(begin.elapsed() < PATIENCE, "waited in vain");
+        tokio::time::sleep(MS).await;
+    }
+}
+
+/// Returns the number of calls that wait for a key.
+async fn waiting(limiter: &Limiter, key: &str) -> u64 {
+    limiter.info(key).await.unwrap().map_or(0, |info| info.waiting)
+}

@@ -10,18 +10,16 @@ use std::future::IntoFuture;
 use std::time::{Duration, Instant};
 
 use redis_ratelimit_client::transport::Servers;
-use redis_ratelimit_client::{Error, Limiter, Rate, Reply, Semaphore, Unreachable, Window};
+use redis_ratelimit_client::{Error, Limiter, Reply, Semaphore, Unreachable};
 use support::{all_clients, error_line, root, unless_stalled, Conn, Server, Stop, Value};
 use tokio::runtime::Runtime;
 use tokio::time::sleep;
 
 use super::proxy::Proxy;
+use super::{per_day, rate, url, DEADLINE, MS, PATIENCE};
 
-const MS: Duration = Duration::from_millis(1);
-const DEADLINE: Duration = Duration::from_millis(250);
 /// The time that a call may take beyond its deadline on a machine that does not stand still.
 const SLACK: Duration = Duration::from_millis(50);
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The answers to calls, and the time until they came.
 #[derive(Default)]
@@ -79,10 +77,6 @@ impl fmt::Debug for Answers {
     }
 }
 
-fn rate() -> Rate {
-    Rate::new(1_000_000_000, 1_000_000, Duration::from_secs(1))
-}
-
 /// A limiter, used from outside of its runtime.
 struct Caller {
     limiter: Limiter,
@@ -91,7 +85,7 @@ struct Caller {
 
 impl Caller {
     fn new(port: u16, unreachable: Unreachable, deadline: Duration) -> Caller {
-        let servers = Servers::open(format!("redis://127.0.0.1:{port}/")).unwrap();
+        let servers = Servers::open(url(port)).unwrap();
         Caller::of(servers, unreachable, deadline)
     }
 
@@ -241,7 +235,7 @@ fn first_calls(table: &mut Table, name: &str, mut server: Server, happen: impl F
         caller.until_decided(50);
         happen(&mut server);
         server.conn().cmd("DEL w");
-        let limit = || Window::new(1_000_000, Duration::from_secs(86_400));
+        let limit = || per_day(1_000_000);
         let call = |limiter: Limiter| async move { limiter.take("w", &limit()).await };
         let found = caller.at_once_of(50, call);
         let looked = caller.runtime.block_on(async { caller.limiter.look("w", &limit()).await });
@@ -500,7 +494,7 @@ fn a_call_that_was_sent_is_never_sent_again() {
     caller.until_decided(1);
     proxy.delay(MS * 100);
     let lost = caller.runtime.block_on(async {
-        let window = Window::new(10, Duration::from_secs(86_400));
+        let window = per_day(10);
         let call = caller.limiter.take("w", &window).into_future();
         let call = tokio::spawn(call);
         sleep(MS * 50).await;

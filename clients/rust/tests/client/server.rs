@@ -14,28 +14,14 @@ use support::{Server, Stop};
 use tokio::time::{sleep, timeout};
 
 use super::proxy::Proxy;
-
-const MS: Duration = Duration::from_millis(1);
-/// For what takes milliseconds on a machine that has nothing else to do.
-const PATIENCE: Duration = Duration::from_secs(30);
+use super::{patient, per_day, until, url, waiting, MS, PATIENCE};
 
 fn limiter_of(server: &Server) -> Limiter {
     limiter_at(server.port())
 }
 
-/// One that does not give up while this machine is busy.
 fn limiter_at(port: u16) -> Limiter {
-    let servers = Servers::open(format!("redis://127.0.0.1:{port}/")).unwrap();
-    Limiter::builder(servers).deadline(PATIENCE).build().unwrap()
-}
-
-/// Waits until something is true.
-async fn until<F: Future<Output = bool>>(mut holds: impl FnMut() -> F) {
-    let begin = Instant::now();
-    while !holds().await {
-        assert!(begin.elapsed() < PATIENCE, "waited in vain");
-        sleep(MS).await;
-    }
+    patient(Servers::open(url(port)).unwrap())
 }
 
 /// Polls once.
@@ -47,14 +33,6 @@ async fn is_ready(future: &mut (impl Future + Unpin)) -> bool {
 async fn used(limiter: &Limiter, key: &str, window: &Window) -> u64 {
     let reply = limiter.look(key, window).quantity(0).await.unwrap();
     reply.limit - reply.remaining
-}
-
-async fn waiting(limiter: &Limiter, key: &str) -> u64 {
-    limiter.info(key).await.unwrap().map_or(0, |info| info.waiting)
-}
-
-fn per_day(limit: u64) -> Window {
-    Window::new(limit, Duration::from_secs(86_400))
 }
 
 #[tokio::test]
@@ -146,13 +124,13 @@ async fn a_reservation_that_is_dropped_is_settled_in_the_background() {
 }
 
 #[tokio::test]
-async fn a_reservation_that_could_not_be_settled_in_the_background_is_told() {
+async fn a_reservation_that_could_not_be_settled_in_the_background_is_reported() {
     let mut server = Server::start();
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let telling = Arc::clone(&told);
+    let reported = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&reported);
     let limiter = Limiter::builder(Servers::open(server.url()).unwrap())
         .deadline(PATIENCE)
-        .on_unsettled(move |error| telling.lock().unwrap().push(error.clone()))
+        .on_unsettled(move |error| sink.lock().unwrap().push(error.clone()))
         .build()
         .unwrap();
     let window = per_day(100);
@@ -163,19 +141,19 @@ async fn a_reservation_that_could_not_be_settled_in_the_background_is_told() {
     until(|| async { used(&limiter, "k", &window).await == 1 }).await;
     lapsed.set(5).unwrap();
     drop(lapsed);
-    until(|| async { told.lock().unwrap().len() == 1 }).await;
-    assert!(matches!(&told.lock().unwrap()[0], Error::Lapsed { limits } if limits == &["k"]));
+    until(|| async { reported.lock().unwrap().len() == 1 }).await;
+    assert!(matches!(&reported.lock().unwrap()[0], Error::Lapsed { limits } if limits == &["k"]));
     // What had lapsed needs no giving back.
     drop(given_back);
     let mut releasing = Box::pin(released.release());
     assert!(!is_ready(&mut releasing).await);
     drop(releasing);
     sleep(MS * 100).await;
-    assert_eq!(told.lock().unwrap().len(), 1);
+    assert_eq!(reported.lock().unwrap().len(), 1);
     server.stop(Stop::Kill);
     drop(lost);
-    until(|| async { told.lock().unwrap().len() == 2 }).await;
-    assert!(told.lock().unwrap()[1].is_transient());
+    until(|| async { reported.lock().unwrap().len() == 2 }).await;
+    assert!(reported.lock().unwrap()[1].is_transient());
 }
 
 #[tokio::test]

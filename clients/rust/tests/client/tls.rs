@@ -10,7 +10,7 @@ use redis_ratelimit_client::{Error, Limiter, Semaphore, Window};
 use support::{server_binary, Server, Version};
 use tokio::time::timeout;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+use super::{until, waiting, PATIENCE};
 
 /// Returns whether the server was built with TLS. One without it does not know the settings; another refuses the value.
 fn knows_tls() -> bool {
@@ -23,15 +23,8 @@ fn knows_tls() -> bool {
 /// Makes a certificate of this machine, and its key, in a folder.
 fn make_certificate(folder: &Path) {
     let made = Command::new("openssl")
-        .args([
-            "req",
-            "-x509",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:prime256v1",
-            "-nodes",
-        ])
+        .args(["req", "-x509", "-newkey", "ec", "-nodes"])
+        .args(["-pkeyopt", "ec_paramgen_curve:prime256v1"])
         .args(["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"])
         .args(["-addext", "basicConstraints=critical,CA:FALSE", "-days", "2"])
         .args(["-keyout", "server.key", "-out", "server.crt"])
@@ -83,9 +76,7 @@ async fn calls_waits_and_leases_go_over_tls() {
         let (limiter, jobs) = (limiter.clone(), jobs.clone());
         tokio::spawn(async move { limiter.acquire("jobs", &jobs).block(PATIENCE).await.map(drop) })
     };
-    while limiter.info("jobs").await.unwrap().is_none_or(|info| info.waiting == 0) {
-        tokio::task::yield_now().await;
-    }
+    until(|| async { waiting(&limiter, "jobs").await == 1 }).await;
     permit.release().await.unwrap();
     timeout(PATIENCE, waits).await.unwrap().unwrap().unwrap();
 

@@ -3,25 +3,11 @@
 use std::time::{Duration, Instant};
 
 use redis_ratelimit_client::transport::Servers;
-use redis_ratelimit_client::{Clause, Error, Limiter, Rate, Semaphore, Unreachable, Window};
+use redis_ratelimit_client::{Clause, Error, Limiter, Semaphore, Unreachable, Window};
 use support::{eventually, text, wait_for_sync, Cluster, Sentinel, Server};
 use tokio::time::sleep;
 
-const MS: Duration = Duration::from_millis(1);
-const PATIENCE: Duration = Duration::from_secs(60);
-const DEADLINE: Duration = Duration::from_millis(250);
-
-fn rate() -> Rate {
-    Rate::new(1_000_000_000, 1_000_000, Duration::from_secs(1))
-}
-
-fn per_day(limit: u64) -> Window {
-    Window::new(limit, Duration::from_secs(86_400))
-}
-
-fn url(port: u16) -> String {
-    format!("redis://127.0.0.1:{port}/")
-}
+use super::{patient, per_day, rate, url, DEADLINE, MS, PATIENCE};
 
 /// A Sentinel that watches a master.
 fn watch(master: &Server) -> Sentinel {
@@ -72,7 +58,7 @@ async fn calls_go_to_the_new_master_after_a_failover() {
 async fn a_master_that_became_a_replica_is_left_and_the_call_goes_to_the_new_one() {
     let (first, second) = (Server::start(), Server::start());
     let sentinel = watch(&first);
-    let limiter = Limiter::builder(named_by(&sentinel)).deadline(PATIENCE).build().unwrap();
+    let limiter = patient(named_by(&sentinel));
     assert!(limiter.take("k", &rate()).await.unwrap().reachable);
     // As a failover does, but at one moment.
     sentinel.ask("SENTINEL REMOVE limits").unwrap();
@@ -114,7 +100,7 @@ async fn a_sentinel_that_hangs_is_given_up_at_the_deadline() {
 async fn calls_in_a_cluster_find_the_node_of_their_key() {
     let cluster = Cluster::of(3, 0);
     let servers = Servers::open_cluster([url(cluster.node(1).port())]).unwrap();
-    let limiter = Limiter::builder(servers).deadline(PATIENCE).build().unwrap();
+    let limiter = patient(servers);
     let window = per_day(1000);
     for key in 0..50 {
         let key = format!("user:{key}");
@@ -176,7 +162,7 @@ async fn a_cluster_of_which_no_node_answers_is_not_asked_by_every_call() {
 async fn a_slot_that_moves_is_followed_and_no_call_is_lost() {
     let cluster = Cluster::of(3, 0);
     let servers = Servers::open_cluster([url(cluster.node(0).port())]).unwrap();
-    let limiter = Limiter::builder(servers).deadline(PATIENCE).build().unwrap();
+    let limiter = patient(servers);
     let window = per_day(1000);
     assert_eq!(limiter.take("b", &window).await.unwrap().remaining, 999);
     let from = cluster.master_of("b");
