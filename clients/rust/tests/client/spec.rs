@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use redis_ratelimit_client::{
     AllReply, Clause, Decision, Error, KeyState, Limiter, MemoryLimiter, Period, Rate, Reply,
-    Reservation, Semaphore, Window,
+    Reservation, Reserve, Semaphore, Window,
 };
 use serde_json::{json, Map, Value as Json};
 
@@ -178,27 +178,25 @@ fn assert_means(found: &Json, expected: &Json, case: &Json) {
     }
 }
 
+/// Sets the options of a call that a case has: flags, and options with a value.
 macro_rules! set {
-    ($call:ident, $options:expr, flag $name:ident) => {
-        if $options.get(stringify!($name)) == Some(&json!(true)) {
-            $call = $call.$name();
-        }
+    ($call:ident, $case:ident, $($flag:ident),*; $($name:ident: $read:ident),*) => {
+        let given = |name: &str| $case["options"].get(name.replace("at_most", "atmost"));
+        $(if given(stringify!($flag)) == Some(&json!(true)) {
+            $call = $call.$flag();
+        })*
+        $(if let Some(value) = given(stringify!($name)) {
+            $call = $call.$name($read(value));
+        })*
     };
-    ($call:ident, $options:expr, length $name:ident) => {
-        if let Some(value) = $options.get(stringify!($name)) {
-            $call = $call.$name(length(value));
-        }
-    };
-    ($call:ident, $options:expr, number $name:ident) => {
-        if let Some(value) = $options.get(stringify!($name)).and_then(Json::as_u64) {
-            $call = $call.$name(value);
-        }
-    };
-    ($call:ident, $options:expr, text $name:ident) => {
-        if let Some(value) = $options.get(stringify!($name)).and_then(Json::as_str) {
-            $call = $call.$name(value);
-        }
-    };
+}
+
+fn number(json: &Json) -> u64 {
+    json.as_u64().unwrap()
+}
+
+fn text(json: &Json) -> &str {
+    json.as_str().unwrap()
 }
 
 fn clause_of(case: &Json) -> Clause {
@@ -211,17 +209,9 @@ fn clause_of(case: &Json) -> Clause {
             (_, AnyLimit::Rate(rate)) => Clause::take(key, &rate),
             _ => panic!("{case}"),
         };
-    let empty = Map::new();
-    let options = case["options"].as_object().unwrap_or(&empty);
     clause = clause.quantity(quantity(case) as u64);
-    set!(clause, options, text name);
-    set!(clause, options, number leave);
-    set!(clause, options, flag count_denied);
-    set!(clause, options, flag check);
-    set!(clause, options, flag shadow);
-    set!(clause, options, length lease);
-    set!(clause, options, flag count_lapsed);
-    set!(clause, options, text id);
+    set!(clause, case, count_denied, check, shadow, count_lapsed;
+        name: text, leave: number, lease: length, id: text);
     clause
 }
 
@@ -244,75 +234,42 @@ fn acquired(result: Result<Reservation, Error>) -> AllReply {
 
 async fn take(limiter: &Limiter, case: &Json) -> Reply {
     let key = case["key"].as_str().unwrap();
-    let empty = Map::new();
-    let options = case["options"].as_object().unwrap_or(&empty);
     match limit_of(case, case["call"] == "throttle") {
         AnyLimit::Rate(rate) => {
             let mut call = limiter.take(key, &rate).quantity(quantity(case));
-            set!(call, options, number leave);
-            if options.get("atmost") == Some(&json!(true)) {
-                call = call.at_most();
-            }
-            set!(call, options, flag force);
-            set!(call, options, length block);
-            set!(call, options, length ahead);
+            set!(call, case, at_most, force; leave: number, block: length, ahead: length);
             call.await.unwrap()
         }
         AnyLimit::Window(window) => {
             let mut call = limiter.take(key, &window).quantity(quantity(case));
-            set!(call, options, number leave);
-            if options.get("atmost") == Some(&json!(true)) {
-                call = call.at_most();
-            }
-            set!(call, options, flag force);
-            set!(call, options, flag count_denied);
-            set!(call, options, length block);
+            set!(call, case, at_most, force, count_denied; leave: number, block: length);
             call.await.unwrap()
         }
         AnyLimit::Semaphore(_) => panic!("{case}"),
     }
 }
 
-async fn reserve(limiter: &Limiter, case: &Json) -> Reply {
+async fn reserve<L: Reserve>(limiter: &Limiter, case: &Json, limit: &L) -> Reply {
     let key = case["key"].as_str().unwrap();
-    let empty = Map::new();
-    let options = case["options"].as_object().unwrap_or(&empty);
-    macro_rules! send {
-        ($limit:expr) => {{
-            let mut call = limiter.acquire(key, &$limit).quantity(quantity(case) as u64);
-            set!(call, options, number leave);
-            if options.get("atmost") == Some(&json!(true)) {
-                call = call.at_most();
-            }
-            set!(call, options, length lease);
-            set!(call, options, flag count_lapsed);
-            set!(call, options, text id);
-            set!(call, options, length block);
-            acquired(call.renewed(false).await).answers.remove(0)
-        }};
-    }
-    match limit_of(case, false) {
-        AnyLimit::Window(window) => send!(window),
-        AnyLimit::Semaphore(semaphore) => send!(semaphore),
-        AnyLimit::Rate(_) => panic!("{case}"),
-    }
+    let mut call = limiter.acquire(key, limit).quantity(quantity(case) as u64);
+    set!(call, case, at_most, count_lapsed; leave: number, lease: length, id: text, block: length);
+    acquired(call.renewed(false).await).answers.remove(0)
 }
 
 async fn look(limiter: &Limiter, case: &Json) -> Reply {
     let key = case["key"].as_str().unwrap();
-    let leave = case["options"]["leave"].as_u64().unwrap_or(0);
-    let quantity = quantity(case);
+    macro_rules! look {
+        ($limit:expr $(, $reserving:ident)?) => {{
+            let mut call = limiter.look(key, &$limit)$(.$reserving())?.quantity(quantity(case));
+            set!(call, case,; leave: number);
+            call.await
+        }};
+    }
     match limit_of(case, case["call"] == "throttle_ro") {
-        AnyLimit::Rate(rate) => limiter.look(key, &rate).quantity(quantity).leave(leave).await,
-        AnyLimit::Window(window) if case["call"] == "acquire_ro" => {
-            limiter.look(key, &window).reserving().quantity(quantity).leave(leave).await
-        }
-        AnyLimit::Window(window) => {
-            limiter.look(key, &window).quantity(quantity).leave(leave).await
-        }
-        AnyLimit::Semaphore(semaphore) => {
-            limiter.look(key, &semaphore).quantity(quantity).leave(leave).await
-        }
+        AnyLimit::Rate(rate) => look!(rate),
+        AnyLimit::Window(window) if case["call"] == "acquire_ro" => look!(window, reserving),
+        AnyLimit::Window(window) => look!(window),
+        AnyLimit::Semaphore(semaphore) => look!(semaphore),
     }
     .unwrap()
 }
@@ -326,7 +283,11 @@ async fn answer(limiter: &Limiter, case: &Json) -> Json {
     match case["call"].as_str().unwrap() {
         "throttle" | "window" => reply_as_json(&take(limiter, case).await),
         "throttle_ro" | "window_ro" | "acquire_ro" => reply_as_json(&look(limiter, case).await),
-        "reserve" => reply_as_json(&reserve(limiter, case).await),
+        "reserve" => reply_as_json(&match limit_of(case, false) {
+            AnyLimit::Window(window) => reserve(limiter, case, &window).await,
+            AnyLimit::Semaphore(semaphore) => reserve(limiter, case, &semaphore).await,
+            AnyLimit::Rate(_) => panic!("{case}"),
+        }),
         "apply" => json!(limiter.apply(key, ids[0], case["quantity"].as_u64()).await.unwrap()),
         "release" => json!(limiter.release(key, ids).await.unwrap()),
         "renew" => {
