@@ -64,7 +64,7 @@ impl<L: Take> IntoFuture for TakeCall<'_, L> {
     type IntoFuture = Answer;
 
     fn into_future(self) -> Answer {
-        Answer::of(self.0)
+        Answer::new(self.0)
     }
 }
 
@@ -120,7 +120,7 @@ impl<L: Limit> IntoFuture for LookCall<'_, L> {
     type IntoFuture = Answer;
 
     fn into_future(self) -> Answer {
-        Answer::of(self.0)
+        Answer::new(self.0)
     }
 }
 
@@ -150,7 +150,7 @@ impl fmt::Debug for Answer {
 }
 
 impl Answer {
-    fn of<L: Limit>(call: LimitCall<'_, L>) -> Answer {
+    fn new<L: Limit>(call: LimitCall<'_, L>) -> Answer {
         if call.limiter.core().memory.is_some() {
             if let Some(typed) = TypedCall::new(&call) {
                 return Answer(AnswerState::Engine(Some((call.limiter.clone(), typed))));

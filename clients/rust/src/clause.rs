@@ -122,7 +122,7 @@ impl Clause {
     pub(crate) fn quotas(&self) -> impl Iterator<Item = (String, Quota)> + '_ {
         std::iter::once(self).chain(&self.alternatives).map(|clause| {
             let key = || String::from_utf8_lossy(&clause.key).into_owned();
-            (clause.name.clone().unwrap_or_else(key), Quota::of_any(&clause.limit))
+            (clause.name.clone().unwrap_or_else(key), Quota::new(&clause.limit))
         })
     }
 

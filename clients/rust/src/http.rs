@@ -100,7 +100,7 @@ impl ReplyWithOptions {
     #[doc = example!(end)]
     #[must_use]
     pub fn limit(self, limit: &impl Limit) -> Self {
-        self.quota(Arc::new(Quota::of(limit)))
+        self.quota(Arc::new(Quota::new(&limit.to_any())))
     }
 
     pub(crate) fn quota(mut self, quota: Arc<Quota>) -> Self {
@@ -225,14 +225,10 @@ enum Flow {
 }
 
 impl Quota {
-    pub(crate) fn of(limit: &impl Limit) -> Quota {
-        Quota::of_any(&limit.to_any())
-    }
-
-    pub(crate) fn of_any(limit: &AnyLimit) -> Quota {
+    pub(crate) fn new(limit: &AnyLimit) -> Quota {
         let policy = limit.policy_name().map(str::to_owned);
         let (unit, flow) = match limit {
-            AnyLimit::Rate(rate) => (None, rate.numbers().map_or(Flow::Unknown, Flow::of_rate)),
+            AnyLimit::Rate(rate) => (None, rate.numbers().map_or(Flow::Unknown, Flow::from_rate)),
             AnyLimit::Window(window) => {
                 let flow = window.numbers().map_or(Flow::Unknown, |(_, period)| {
                     let ms = period.as_duration().map_or(0, whole_ms);
@@ -249,7 +245,7 @@ impl Quota {
 }
 
 impl Flow {
-    fn of_rate((max_burst, count, period): (u64, u64, Period)) -> Flow {
+    fn from_rate((max_burst, count, period): (u64, u64, Period)) -> Flow {
         match period.as_duration().map_or(0, whole_ms) {
             // The server refuses it.
             0 => Flow::Unknown,

@@ -349,10 +349,10 @@ impl Window {
     /// assert!(!limiter.take("user:1", &window).await?.is_allowed());
     #[doc = example!(end)]
     pub fn new(limit: u64, period: impl Into<Period>) -> Window {
-        Window::of(Source::Numbers((limit, period.into())))
+        Window::with_source(Source::Numbers((limit, period.into())))
     }
 
-    fn of(source: Source<(u64, Period)>) -> Window {
+    fn with_source(source: Source<(u64, Period)>) -> Window {
         Window { source, buckets: None, fixed: None, ban: None, unit: None }
     }
 
@@ -379,7 +379,7 @@ impl Window {
     /// assert_eq!(reply.limit, 1000);
     #[doc = example!(end)]
     pub fn policy(name: &str) -> Window {
-        Window::of(Source::Policy(name.into()))
+        Window::with_source(Source::Policy(name.into()))
     }
 
     /// Sets the most entries that a sliding window keeps, from 1 to 65536: fewer need less memory, and the limit is never

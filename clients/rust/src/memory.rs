@@ -255,7 +255,7 @@ impl Memory {
 
     fn reply(&self, state: &mut State, command: &Command) -> Value {
         match self.call(state, command) {
-            Outcome::Reply(value) => value_of(value),
+            Outcome::Reply(value) => to_value(value),
             // No caller sends BLOCK here.
             Outcome::Waits(ticket) => {
                 state.server.withdraw(ticket, self.now_us());
@@ -279,7 +279,7 @@ impl Memory {
         let ticket = {
             let mut state = self.lock();
             match self.call(&mut state, command) {
-                Outcome::Reply(value) => return value_of(value),
+                Outcome::Reply(value) => return to_value(value),
                 Outcome::Waits(ticket) => {
                     state.waiting = state.waiting.saturating_add(1);
                     ticket
@@ -293,7 +293,7 @@ impl Memory {
                 let mut state = self.lock();
                 let now_us = self.now_us();
                 if let Some(reply) = state.server.take_reply(waiter.ticket, now_us) {
-                    return value_of(reply);
+                    return to_value(reply);
                 }
                 let next_us = state.server.next_us().unwrap_or(u64::MAX);
                 let left = Duration::from_micros(next_us.saturating_sub(now_us));
@@ -354,12 +354,12 @@ impl Drop for Waiter<'_> {
     }
 }
 
-fn value_of(value: MemoryValue) -> Value {
+fn to_value(value: MemoryValue) -> Value {
     match value {
         MemoryValue::Nil => Value::Nil,
         MemoryValue::Integer(number) => Value::Integer(number),
         MemoryValue::Bulk(bytes) => Value::Bytes(bytes),
-        MemoryValue::Array(values) => Value::Array(values.into_iter().map(value_of).collect()),
+        MemoryValue::Array(values) => Value::Array(values.into_iter().map(to_value).collect()),
         MemoryValue::Error(line) => Value::Error(ErrorReply::new(&line)),
     }
 }

@@ -434,7 +434,7 @@ impl Server {
             };
             match timeout_at(after(each), ask).await {
                 Ok(Ok(replies)) => {
-                    if let Some(address) = replies.first().and_then(address_of) {
+                    if let Some(address) = replies.first().and_then(parse_address) {
                         let mut sentinels =
                             sentinels.lock().unwrap_or_else(PoisonError::into_inner);
                         if at < sentinels.all.len() {
@@ -515,7 +515,7 @@ fn no_reply() -> SendError {
 }
 
 /// Parses the host and the port in a sentinel's reply.
-fn address_of(value: &Value) -> Option<Address> {
+fn parse_address(value: &Value) -> Option<Address> {
     let Value::Array(elements) = value else { return None };
     let [Value::Bytes(host), port] = elements.as_slice() else { return None };
     let port = match port {

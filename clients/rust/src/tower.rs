@@ -93,7 +93,7 @@ impl RateLimitLayer {
         F: Fn(&Parts) -> Option<K> + Send + Sync + 'static,
     {
         let (limiter, limit) = (limiter.clone(), Arc::new(limit.clone()));
-        let quota = Arc::new(Quota::of(&*limit));
+        let quota = Arc::new(Quota::new(&limit.to_any()));
         RateLimitLayer::asking(Arc::new(move |request| {
             let key = key(request)?;
             let (limiter, limit) = (limiter.clone(), Arc::clone(&limit));

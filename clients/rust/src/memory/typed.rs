@@ -33,7 +33,7 @@ pub enum LimitNumbers {
 impl LimitNumbers {
     /// Creates a rate; `None` if a number is out of range.
     pub fn rate(max_burst: u64, count: u64, period: Period) -> Option<LimitNumbers> {
-        let Length::Ms(period_ms) = period_of(period)?.length() else { return None };
+        let Length::Ms(period_ms) = engine_period(period)?.length() else { return None };
         let is_in_range = max_burst < MAX_NUMBER && (1..=MAX_NUMBER).contains(&count);
         is_in_range.then_some(LimitNumbers::Rate { max_burst, count, period_ms })
     }
@@ -41,19 +41,19 @@ impl LimitNumbers {
     /// Creates a sliding window; `None` if a number is out of range.
     pub fn sliding(limit: u64, period: Period, buckets: Option<u32>) -> Option<LimitNumbers> {
         let is_in_range = limit <= MAX_NUMBER && buckets.is_none_or(|n| (1..=65_536).contains(&n));
-        let (kind, period) = (WindowKind::Sliding { buckets }, period_of(period)?);
+        let (kind, period) = (WindowKind::Sliding { buckets }, engine_period(period)?);
         is_in_range.then_some(LimitNumbers::Window { limit, period, kind })
     }
 
     /// Creates a window of the calendar; `None` if the limit is out of range, or `from` is not valid.
     pub fn fixed(limit: u64, period: Period, from: Option<&str>) -> Option<LimitNumbers> {
         let start = from.map(|from| Start::parse(from.as_bytes())).transpose().ok()?;
-        let (kind, period) = (WindowKind::Fixed { start, zone: None }, period_of(period)?);
+        let (kind, period) = (WindowKind::Fixed { start, zone: None }, engine_period(period)?);
         (limit <= MAX_NUMBER).then_some(LimitNumbers::Window { limit, period, kind })
     }
 
     /// Returns the limit of the engine, with the share and the settings of `server`.
-    fn of(&self, server: &MemoryServer) -> Result<EngineLimit, Error> {
+    fn for_server(&self, server: &MemoryServer) -> Result<EngineLimit, Error> {
         let share = server.share();
         match *self {
             LimitNumbers::Rate { max_burst, count, period_ms } => {
@@ -69,7 +69,7 @@ impl LimitNumbers {
 }
 
 /// Returns the period for the engine; `None` if it is out of range.
-fn period_of(Period { count, unit }: Period) -> Option<period::Period> {
+fn engine_period(Period { count, unit }: Period) -> Option<period::Period> {
     let unit = match unit {
         Unit::Milliseconds => period::Unit::Millisecond,
         Unit::Plain | Unit::Seconds => period::Unit::Second,
@@ -118,7 +118,7 @@ impl TypedCall {
         if environment.policies_only() {
             return Err(Error::PoliciesOnly);
         }
-        let mut request = Request::new(self.limit.of(environment)?);
+        let mut request = Request::new(self.limit.for_server(environment)?);
         request.ask.quantity = Quantity::from_signed(self.quantity);
         request.ask.leave = environment.share().scale_leave(self.leave);
         request.unit = TimeUnit::Milliseconds;

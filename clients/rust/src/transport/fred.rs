@@ -29,7 +29,7 @@ struct FredTransport(Config);
 
 impl FredTransport {
     /// Creates a transport to `server` with the settings of `config`.
-    fn of(config: &Config, server: &Server) -> FredTransport {
+    fn new(config: &Config, server: &Server) -> FredTransport {
         FredTransport(Config {
             server: ServerConfig::Centralized { server: server.clone() },
             fail_fast: true,
@@ -163,15 +163,15 @@ impl Connection for FredConnection {
             })
             .await;
             let replies = all.into_iter().filter_map(|sent| sent.reply);
-            replies.map(|reply| value_of_reply(reply, is_unsent)).collect()
+            replies.map(|reply| to_result(reply, is_unsent)).collect()
         })
     }
 }
 
 /// Converts a reply. The crate returns error replies as errors; here they are values.
-fn value_of_reply(reply: Result<Resp3Frame, FredError>, is_unsent: bool) -> Result<Value, Failure> {
+fn to_result(reply: Result<Resp3Frame, FredError>, is_unsent: bool) -> Result<Value, Failure> {
     let error = match reply {
-        Ok(frame) => return Ok(value_of(frame)),
+        Ok(frame) => return Ok(to_value(frame)),
         Err(error) => error,
     };
     match error.kind() {
@@ -183,7 +183,7 @@ fn value_of_reply(reply: Result<Resp3Frame, FredError>, is_unsent: bool) -> Resu
     }
 }
 
-fn value_of(frame: Resp3Frame) -> Value {
+fn to_value(frame: Resp3Frame) -> Value {
     match frame {
         Resp3Frame::Number { data, .. } => Value::Integer(data),
         Resp3Frame::Boolean { data, .. } => Value::Integer(i64::from(data)),
@@ -194,11 +194,11 @@ fn value_of(frame: Resp3Frame) -> Value {
         Resp3Frame::BlobError { data, .. } => {
             Value::Error(ErrorReply::new(&String::from_utf8_lossy(&data)))
         }
-        Resp3Frame::Array { data, .. } => Value::Array(data.into_iter().map(value_of).collect()),
-        Resp3Frame::Set { data, .. } => Value::Array(data.into_iter().map(value_of).collect()),
+        Resp3Frame::Array { data, .. } => Value::Array(data.into_iter().map(to_value).collect()),
+        Resp3Frame::Set { data, .. } => Value::Array(data.into_iter().map(to_value).collect()),
         Resp3Frame::Map { data, .. } => {
             let flat = data.into_iter().flat_map(|(name, value)| [name, value]);
-            Value::Array(flat.map(value_of).collect())
+            Value::Array(flat.map(to_value).collect())
         }
         _ => Value::Nil,
     }
@@ -235,7 +235,7 @@ impl TryFrom<Config> for Servers {
     #[doc = example!(end)]
     fn try_from(config: Config) -> Result<Servers, Error> {
         let transport =
-            |server: &Server| Arc::new(FredTransport::of(&config, server)) as Arc<dyn Transport>;
+            |server: &Server| Arc::new(FredTransport::new(&config, server)) as Arc<dyn Transport>;
         match &config.server {
             ServerConfig::Clustered { hosts, .. } => {
                 let mut nodes = hosts.iter().map(transport);
@@ -247,9 +247,9 @@ impl TryFrom<Config> for Servers {
                 let sentinel =
                     Config { username: None, password: None, database: None, ..config.clone() };
                 let own =
-                    |server| Arc::new(FredTransport::of(&sentinel, server)) as Arc<dyn Transport>;
+                    |server| Arc::new(FredTransport::new(&sentinel, server)) as Arc<dyn Transport>;
                 let sentinels: Vec<_> = hosts.iter().map(own).collect();
-                let node = FredTransport::of(&config, first);
+                let node = FredTransport::new(&config, first);
                 Ok(Servers::sentinel(service_name.clone(), sentinels, node))
             }
             _ => Ok(Servers::single(FredTransport(config))),

@@ -141,19 +141,19 @@ impl Connection for RedisConnection {
         Box::pin(async move {
             match commands {
                 [command] => {
-                    let command = cmd_of(command);
+                    let command = to_cmd(command);
                     let reply = self.sent(connection.send_packed_command(&command)).await?;
-                    Ok(vec![value_of(reply)])
+                    Ok(vec![to_value(reply)])
                 }
                 _ => {
                     let mut pipeline = Pipeline::with_capacity(commands.len());
                     for command in commands {
-                        pipeline.add_command(cmd_of(command));
+                        pipeline.add_command(to_cmd(command));
                     }
                     let count = commands.len();
                     let sending = connection.req_packed_commands(&pipeline, 0, count);
                     let replies = self.sent(sending).await?;
-                    Ok(replies.into_iter().map(value_of).collect())
+                    Ok(replies.into_iter().map(to_value).collect())
                 }
             }
         })
@@ -271,7 +271,7 @@ impl AsyncWrite for WatchedStream {
     }
 }
 
-fn cmd_of(command: &Command) -> Cmd {
+fn to_cmd(command: &Command) -> Cmd {
     let words = command.words();
     let mut cmd = Cmd::with_capacity(words.len(), command.size());
     for word in words {
@@ -280,7 +280,7 @@ fn cmd_of(command: &Command) -> Cmd {
     cmd
 }
 
-fn value_of(value: RedisValue) -> Value {
+fn to_value(value: RedisValue) -> Value {
     match value {
         RedisValue::Int(number) => Value::Integer(number),
         RedisValue::BulkString(bytes) => Value::Bytes(bytes),
@@ -289,13 +289,13 @@ fn value_of(value: RedisValue) -> Value {
         RedisValue::Okay => Value::Bytes(b"OK".to_vec()),
         RedisValue::Boolean(is_true) => Value::Integer(i64::from(is_true)),
         RedisValue::Array(values) | RedisValue::Set(values) => {
-            Value::Array(values.into_iter().map(value_of).collect())
+            Value::Array(values.into_iter().map(to_value).collect())
         }
         RedisValue::Map(pairs) => {
             let flat = pairs.into_iter().flat_map(|(name, value)| [name, value]);
-            Value::Array(flat.map(value_of).collect())
+            Value::Array(flat.map(to_value).collect())
         }
-        RedisValue::Attribute { data, .. } => value_of(*data),
+        RedisValue::Attribute { data, .. } => to_value(*data),
         RedisValue::ServerError(error) => {
             let (code, message) = (error.code(), error.details().unwrap_or_default());
             Value::Error(ErrorReply { code: code.into(), message: message.into() })
