@@ -1,4 +1,4 @@
-//! The calls of a limiter that have options, and what they are answered.
+//! The calls of a limiter that have options, and the futures of their replies.
 
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -135,7 +135,7 @@ impl<L: Limit> IntoFuture for LookCall<'_, L> {
 pub struct Answer(AnswerState);
 
 enum AnswerState {
-    /// A server is asked.
+    /// A server decides.
     Server(Box<ServerAnswer>),
     /// The engine in the process decides when this is polled. `None` after that.
     Engine(Option<(Limiter, TypedCall)>),
@@ -311,8 +311,8 @@ impl AllCall<'_> {
         self
     }
 
-    /// Counts what was used, in one step, even where there is not enough. The clauses must be rates and windows without
-    /// options and groups.
+    /// Counts what was used, in one step, even if there is not enough. The clauses must be rates and windows without options
+    /// and groups.
     #[doc = example!(limiter)]
     /// let tokens = Window::per("100000/min")?;
     /// let used = [Clause::take("{u1}:tpm", &tokens).quantity(120_000)];

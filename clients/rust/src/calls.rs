@@ -170,7 +170,7 @@ pub(crate) fn write_limit(
 pub(crate) enum CallKind {
     Take,
     Look,
-    /// Asks what a reservation would be answered.
+    /// Looks as a reservation would.
     LookToReserve,
     Reserve,
 }
@@ -187,7 +187,8 @@ pub(crate) struct LimitCall<'a, L> {
 }
 
 impl<L: Limit> LimitCall<'_, L> {
-    /// Returns the request of the call. An id of the client's lets it give back a reservation whose reply is lost.
+    /// Returns the request of the call. The client chooses the id of a reservation, so that it can release it if the reply
+    /// is lost.
     pub fn request(&self) -> Request {
         let LimitCall { kind, key, limit, quantity, options, .. } = self;
         let name = match (kind, limit.command()) {
@@ -337,7 +338,7 @@ pub(crate) fn read_charge(values: &[Value], groups: &Groups) -> Result<AllReply,
     let names = groups.parts().map(|clause| clause.limit.name.as_str());
     without_errors(names.zip(values))?;
     let answers = values.iter().map(Reply::read).collect::<Result<Vec<_>, _>>()?;
-    // As RL.ALL decides: by what the least is left of, compared to what was asked. What asks for nothing comes last.
+    // The limit with the least left, relative to its quantity, decides, as for RL.ALL. Quantities of 0 come last.
     let left = |(clause, answer): (&Part, &Reply)| {
         answer.remaining.checked_div(clause.taken.quantity).unwrap_or(u64::MAX)
     };
@@ -365,7 +366,7 @@ fn without_errors<'a>(answers: impl Iterator<Item = (&'a str, &'a Value)>) -> Re
     first.map_or(Ok(()), |error| Err(Error::Server(error)))
 }
 
-/// A limit that was asked, as far as settling has to know it.
+/// What settling has to know of a limit.
 #[derive(Clone, Debug)]
 pub(crate) struct AskedLimit {
     pub name: String,

@@ -1,4 +1,4 @@
-//! Several limits that are asked as one.
+//! Calls of several limits.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -126,7 +126,7 @@ impl Clause {
         })
     }
 
-    /// Returns the clause as it is sent. With `has_ids`, one that reserves gets an id.
+    /// Returns the clause to send. With `has_ids`, it gets an id if it reserves.
     fn part(mut self, has_ids: bool) -> Result<Part, Error> {
         let name = match self.name.take() {
             Some(name) => name,
@@ -173,7 +173,7 @@ impl Clause {
     }
 }
 
-/// A clause as it is sent, and what the client has to know about it.
+/// A clause to send, and what the client has to know about it.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
     pub limit: AskedLimit,

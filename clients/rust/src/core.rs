@@ -469,7 +469,7 @@ struct Call {
 }
 
 /// The future outcome of a call. Dropping it gives up the call: a call that waits leaves its line, and whatever the call
-/// takes nevertheless is given back.
+/// takes after that is given back.
 pub(crate) struct PendingCall {
     work: Option<Work>,
     core: Arc<Core>,

@@ -42,8 +42,8 @@ pub enum Error {
         /// The limits by name; a single limit is named after its key.
         limits: Vec<String>,
     },
-    /// The call was not answered in time by a server that answers others. [`Unreachable`](crate::Unreachable) does not
-    /// apply, so that a flood is not let through. The answer to an HTTP request is 503.
+    /// The server replied to other calls, but not to this one in time. [`Unreachable`](crate::Unreachable) does not apply,
+    /// so that a flood is not let through. The answer to an HTTP request is 503.
     Busy(String),
     /// No server answered. The call may have been counted, unless `is_sent` is false.
     Unreachable {
@@ -76,7 +76,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns whether the call may be tried again later: the server answered only others, or did not answer at all.
+    /// Returns whether the call may succeed later: the server replied only to other calls, or not at all.
     #[doc = example!(bare)]
     /// let limiter = Limiter::open("redis://127.0.0.1:1/")?; // nothing listens there
     /// let error = limiter.take("user:1", &Window::per("5/min")?).await.unwrap_err();

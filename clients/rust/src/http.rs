@@ -1,4 +1,4 @@
-//! HTTP headers that say how a client stands, and the problem details of a denial.
+//! HTTP headers for the state of limits, and the problem details of a denial.
 //!
 //! [`headers`] writes `RateLimit` and `RateLimit-Policy` of draft-ietf-httpapi-ratelimit-headers-10, `X-RateLimit-Limit`,
 //! `X-RateLimit-Remaining` and `X-RateLimit-Reset`, and `Retry-After`. [`Problem`] is the body of a denial, as RFC 9457
@@ -71,7 +71,7 @@ impl AnyReply for AllReply {
 }
 
 impl ReplyWithOptions {
-    /// Creates a reply whose headers say no more of its limits than the reply does.
+    /// Creates a reply without options.
     #[doc = example!(bare)]
     /// let reply = MemoryLimiter::new().take("user:1", &Window::per("5/min")?).await?;
     /// let headers = headers(&[ReplyWithOptions::new(reply)]);
@@ -258,7 +258,7 @@ impl Flow {
     }
 }
 
-/// One limit in the headers, and how it stands.
+/// One limit in the headers, and its state.
 struct Item<'a> {
     name: Cow<'a, str>,
     quota: Option<&'a Quota>,
@@ -410,9 +410,9 @@ fn wait(reply: &Reply) -> Duration {
 /// Returns one set of headers for all limits of a request, such as those of a middleware and of a route: names in lower
 /// case, with their values.
 ///
-/// `RateLimit` and `RateLimit-Policy` have an item for each limit, no two with one name. `X-RateLimit-*` are of the
-/// tightest: the one that denies the longest, else the one with the least left. `Retry-After` comes with a denial that has
-/// an end: after this many seconds all limits that deny have room. A reply from when Redis could not be reached adds
+/// `RateLimit` and `RateLimit-Policy` have an item for each limit, no two with one name. `X-RateLimit-*` describe the
+/// tightest limit: the one that denies longest, or else the one with the least left. `Retry-After` comes with a denial that
+/// has an end: after this many seconds all limits that deny have room. A reply from when Redis could not be reached adds
 /// nothing.
 #[doc = example!(limiter)]
 /// let site = limiter.take("site", &Window::per("100/min")?).await?;
@@ -516,7 +516,7 @@ impl Problem {
         Problem { kind: ProblemKind::Internal, violated: Vec::new() }
     }
 
-    /// Returns the status of the response: 429, 503, or 500 where the program or the setup is wrong.
+    /// Returns the status of the response: 429, 503, or 500 if the program or the setup is wrong.
     pub fn status(&self) -> u16 {
         match self.kind {
             ProblemKind::Quota => 429,

@@ -48,14 +48,14 @@ use crate::{Decision, Error, Id, Reply, Window};
 
 const MS: i64 = 1_000_000;
 
-/// The shortest lease. Of a shorter one too little would be left, as a lease is given up early.
+/// The shortest lease. As leases are given up early, too little would be left of a shorter one.
 pub(crate) const MIN_LEASE_MS: u64 = 20;
 /// The longest time that a denial is remembered: others may give something back before `retry_after`.
 const DENIAL_NS: i64 = 100 * MS;
 /// The pause before settling again after no reply.
 const RETRY_NS: i64 = 100 * MS;
-/// A reservation whose reply was lost is released at once, and again this long after its lease, as the server may have
-/// executed RL.ACQUIRE after the first RL.RELEASE.
+/// A reservation whose reply was lost is released immediately, and again this long after its lease, because the server may
+/// have executed RL.ACQUIRE after the first RL.RELEASE.
 const LOST_NS: i64 = 1000 * MS;
 /// The part at the end of a lease that is not used, as clocks differ in speed, and its shortest length.
 const MARGIN: f64 = 0.1;

@@ -23,12 +23,11 @@ const DEADLINE: Duration = Duration::from_millis(500);
 /// Asks a server with redis-ratelimit whether calls are within their limits. It is cheap to clone, and its clones share
 /// their connections.
 ///
-/// All calls share one connection to a server; those that wait have one of their own. No call is ever sent twice. The server
-/// is asked within a deadline, see [`Builder::deadline`], and [`Builder::unreachable`] says what a call returns while it
-/// does not answer.
+/// All calls share one connection to a server; those that wait have one of their own. No call is ever sent twice. Each call
+/// has a deadline, see [`Builder::deadline`]. [`Builder::unreachable`] says what it returns if no server replies by then.
 ///
 /// If the future of a call is dropped, the call leaves the line in which it waits, and a task in the background gives back
-/// what the call takes nevertheless. That needs a tokio runtime and a reply of the server; otherwise a quantity counts as
+/// whatever the call takes after that. That needs a tokio runtime and a reply of the server; otherwise a quantity counts as
 /// used, and a reservation ends with its lease.
 ///
 /// # Errors

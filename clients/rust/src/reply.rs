@@ -23,7 +23,7 @@ pub enum Decision {
     /// It took nothing.
     Denied,
     /// It took nothing, only because others hold the capacity, or wait for it, and may give it back: wait with `block`
-    /// rather than coming back later. Only reservations are answered so.
+    /// rather than coming back later. Only for reservations.
     Held,
 }
 
@@ -50,7 +50,7 @@ pub struct Reply {
     pub reset_after: Duration,
     /// The quantity that was taken, with `at_most`.
     pub granted: Option<u64>,
-    /// The number of reservations of the key whose lease runs, of a reservation with `at_most`.
+    /// The number of live reservations of the key, for a reservation with `at_most`.
     pub reservations: Option<u64>,
     /// The id of the reservation. `None` if nothing was reserved.
     pub id: Option<Id>,
@@ -348,7 +348,7 @@ pub enum KeyState {
     /// The events and the reservations of a window, or of a semaphore.
     #[non_exhaustive]
     Window {
-        /// Events, with those that ended and were not removed yet.
+        /// Events, including those that have ended but are still stored.
         events: u64,
         /// The number of events that are denied calls.
         denied: u64,

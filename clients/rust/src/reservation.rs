@@ -60,7 +60,7 @@ impl<N: Into<String>> FromIterator<(N, u64)> for Cost {
     }
 }
 
-/// The limits that were asked, as far as a reservation has to know them.
+/// The limits of a call that reserves.
 pub(crate) struct Limits(Vec<AskedLimit>);
 
 impl Limits {
@@ -116,8 +116,8 @@ impl Limits {
 /// A reservation of one limit or several, from [`Limiter::acquire`] or [`Limiter::acquire_all`].
 ///
 /// End it with [`Reservation::apply`], which counts it, or with [`Reservation::release`], which gives it back. If it is
-/// dropped, as where an error returns early, that happens in the background: what was [set](Reservation::set) is applied,
-/// and without that all is given back. [`Builder::on_unsettled`](crate::Builder::on_unsettled) is called if it fails.
+/// dropped, for example because an error returns early, it is settled in the background: what was [set](Reservation::set) is
+/// applied, or else everything is given back. [`Builder::on_unsettled`](crate::Builder::on_unsettled) is called if it fails.
 ///
 /// Its leases are renewed as long as it lives.
 #[doc = example!(limiter)]
@@ -195,7 +195,7 @@ impl fmt::Debug for Reservation {
 }
 
 impl Reservation {
-    /// Creates the reservation of a call of `limiter`, or of `by`, which answered in its place because no server did.
+    /// Creates the reservation of a call of `limiter`. `by` is the limiter that decided because no server did.
     pub(crate) fn new(
         limiter: Limiter,
         by: Option<Limiter>,
@@ -362,8 +362,8 @@ impl Reservation {
         Ok(())
     }
 
-    /// Leaves the reservation to be settled by its id, as by another process: see [`Limiter::apply`] and
-    /// [`Limiter::release`]. Its lease is not renewed any more.
+    /// Gives up the reservation without settling it. It can be settled by its id, for example in another process: see
+    /// [`Limiter::apply`] and [`Limiter::release`]. Its lease is not renewed any more.
     #[doc = example!(limiter)]
     /// let reply = limiter.acquire("jobs", &Semaphore::new(5)).await?.detach();
     /// // Later, or in another process.

@@ -157,7 +157,7 @@ struct State {
     connect_error: Option<String>,
     /// The address of the master, from a sentinel.
     master: Option<Address>,
-    /// No sentinel is asked before this time, as none replied.
+    /// No sentinel is asked before this time, because none replied.
     silent_until: Option<Instant>,
 }
 

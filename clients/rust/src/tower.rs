@@ -1,9 +1,8 @@
-//! A middleware for [tower](https://docs.rs/tower): limits requests, and says in headers how a client stands.
+//! A middleware for [tower](https://docs.rs/tower): limits requests, and adds headers with the state of the limits.
 //!
-//! [`RateLimitLayer`] asks a limiter before a request reaches the inner service. A request that is denied is answered 429,
-//! or 503 where no server could decide, with problem details. Several layers on one request end in one set of headers. What
-//! was decided is in the extensions of the request as [`RateLimits`], which is an extractor of axum too, with the feature
-//! `axum`.
+//! [`RateLimitLayer`] asks a limiter before a request reaches the inner service. A denied request gets status 429, or 503 if
+//! no server could decide, with problem details. Several layers on one request produce one set of headers. The replies are
+//! in the extensions of the request as [`RateLimits`], which is also an extractor with the feature `axum`.
 
 use std::fmt;
 use std::future::Future;
@@ -346,7 +345,7 @@ where
 
 /// The answers of the limits of a request, in the extensions of the request and of its response.
 ///
-/// With the feature `axum` handlers take it as an argument. It is empty if no limit was asked.
+/// With the feature `axum` handlers take it as an argument. It is empty if no layer limited the request.
 #[doc = example!(tower)]
 /// let layer = RateLimitLayer::new(&MemoryLimiter::new(), &Window::per("5/min")?, |_| Some("site"));
 /// let response = layer.layer(hello).oneshot(Request::new(String::new())).await?;
