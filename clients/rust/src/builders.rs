@@ -270,7 +270,7 @@ impl<L: Reserve> IntoFuture for AcquireCall<'_, L> {
         Box::pin(async move {
             let outcome = (&mut answer.pending).await?;
             let (reply, by) = answer.reply(outcome)?;
-            Reservation::new(limiter, by, limits, AllReply::single(reply), is_renewed)
+            Reservation::new(limiter, by, limits, AllReply::from(reply), is_renewed)
         })
     }
 }

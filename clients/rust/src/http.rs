@@ -46,39 +46,15 @@ pub struct ReplyWithOptions {
     x_ratelimit: bool,
 }
 
-/// A reply of one limit, or of several.
-#[doc = example!(limiter)]
-/// let window = Window::per("5/min")?;
-/// let of_one = ReplyWithOptions::new(limiter.take("user:1", &window).await?);
-/// let of_several = ReplyWithOptions::new(limiter.all([Clause::take("user:1", &window)]).await?);
-/// assert_eq!((of_one.reply().remaining, of_several.reply().remaining), (4, 3));
-#[doc = example!(end)]
-pub trait AnyReply {
-    #[doc(hidden)]
-    fn parts(self) -> (Reply, Vec<Reply>);
-}
-
-impl AnyReply for Reply {
-    fn parts(self) -> (Reply, Vec<Reply>) {
-        (self.clone(), vec![self])
-    }
-}
-
-impl AnyReply for AllReply {
-    fn parts(self) -> (Reply, Vec<Reply>) {
-        (self.reply, self.answers)
-    }
-}
-
 impl ReplyWithOptions {
-    /// Creates a reply without options.
+    /// Creates a reply without options, of one limit or of several.
     #[doc = example!(bare)]
     /// let reply = MemoryLimiter::new().take("user:1", &Window::per("5/min")?).await?;
     /// let headers = headers(&[ReplyWithOptions::new(reply)]);
     /// assert_eq!(headers[0], ("ratelimit-policy", r#""default";q=5"#.to_owned()));
     #[doc = example!(end)]
-    pub fn new(reply: impl AnyReply) -> ReplyWithOptions {
-        let (reply, answers) = reply.parts();
+    pub fn new(reply: impl Into<AllReply>) -> ReplyWithOptions {
+        let AllReply { reply, answers, .. } = reply.into();
         ReplyWithOptions {
             reply,
             answers,

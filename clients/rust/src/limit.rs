@@ -26,56 +26,39 @@ pub struct Period {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Unit {
-    /// A number alone is seconds.
-    Plain,
-    Milliseconds,
-    Seconds,
-    Minutes,
-    Hours,
-    Days,
-    Weeks,
-    Months,
-    Years,
+pub(crate) struct Unit {
+    /// The first is the server's.
+    names: &'static [&'static str],
+    /// The length; of months and years the shortest.
+    least_ms: u64,
 }
 
-/// Each unit as the server knows it, followed by its names in words.
-const UNITS: [(Unit, &[&str]); 8] = [
-    (Unit::Milliseconds, &["ms", "millisecond", "milliseconds"]),
-    (Unit::Seconds, &["s", "sec", "second", "seconds"]),
-    (Unit::Minutes, &["min", "minute", "minutes"]),
-    (Unit::Hours, &["h", "hour", "hours"]),
-    (Unit::Days, &["d", "day", "days"]),
-    (Unit::Weeks, &["w", "week", "weeks"]),
-    (Unit::Months, &["mo", "month", "months"]),
-    (Unit::Years, &["y", "year", "years"]),
+const SECOND_MS: u64 = 1000;
+const DAY_MS: u64 = 86_400 * SECOND_MS;
+/// A number alone is seconds.
+const PLAIN: Unit = Unit { names: &[""], least_ms: SECOND_MS };
+const MILLISECONDS: Unit = Unit { names: &["ms", "millisecond", "milliseconds"], least_ms: 1 };
+const MONTHS: Unit = Unit { names: &["mo", "month", "months"], least_ms: 28 * DAY_MS };
+const YEARS: Unit = Unit { names: &["y", "year", "years"], least_ms: 365 * DAY_MS };
+const UNITS: [Unit; 8] = [
+    MILLISECONDS,
+    Unit { names: &["s", "sec", "second", "seconds"], least_ms: SECOND_MS },
+    Unit { names: &["min", "minute", "minutes"], least_ms: 60 * SECOND_MS },
+    Unit { names: &["h", "hour", "hours"], least_ms: 3600 * SECOND_MS },
+    Unit { names: &["d", "day", "days"], least_ms: DAY_MS },
+    Unit { names: &["w", "week", "weeks"], least_ms: 7 * DAY_MS },
+    MONTHS,
+    YEARS,
 ];
 
 impl Unit {
-    fn symbol(self) -> &'static str {
-        let found = UNITS.iter().find(|(unit, _)| *unit == self);
-        found.and_then(|(_, names)| names.first().copied()).unwrap_or("")
+    pub fn symbol(self) -> &'static str {
+        self.names.first().copied().unwrap_or("")
     }
 
     fn named(name: &str) -> Option<Unit> {
         let is_name = |other: &&str| other.eq_ignore_ascii_case(name);
-        UNITS.iter().find(|(_, names)| names.iter().any(is_name)).map(|(unit, _)| *unit)
-    }
-
-    /// Returns the length in milliseconds; of months and years the shortest.
-    fn least_ms(self) -> u64 {
-        const SECOND: u64 = 1000;
-        const DAY: u64 = 86_400 * SECOND;
-        match self {
-            Unit::Milliseconds => 1,
-            Unit::Plain | Unit::Seconds => SECOND,
-            Unit::Minutes => 60 * SECOND,
-            Unit::Hours => 3600 * SECOND,
-            Unit::Days => DAY,
-            Unit::Weeks => 7 * DAY,
-            Unit::Months => 28 * DAY,
-            Unit::Years => 365 * DAY,
-        }
+        UNITS.into_iter().find(|unit| unit.names.iter().any(is_name))
     }
 }
 
@@ -87,7 +70,7 @@ impl Period {
     /// let plan = Window::new(1000, quarter).fixed();
     #[doc = example!(end)]
     pub const fn months(count: u64) -> Period {
-        Period { count, unit: Unit::Months }
+        Period { count, unit: MONTHS }
     }
 
     /// Creates a period of calendar years.
@@ -95,7 +78,7 @@ impl Period {
     /// assert_eq!(Period::years(1), "1y".parse()?);
     #[doc = example!(end)]
     pub const fn years(count: u64) -> Period {
-        Period { count, unit: Unit::Years }
+        Period { count, unit: YEARS }
     }
 
     /// Returns the length; `None` for months and years, which have no fixed length.
@@ -105,7 +88,7 @@ impl Period {
     /// assert_eq!(Period::months(1).as_duration(), None);
     #[doc = example!(end)]
     pub fn as_duration(&self) -> Option<Duration> {
-        let is_fixed = !matches!(self.unit, Unit::Months | Unit::Years);
+        let is_fixed = self.unit != MONTHS && self.unit != YEARS;
         is_fixed.then(|| self.least_duration())
     }
 
@@ -114,7 +97,7 @@ impl Period {
     /// assert_eq!(Period::months(1).least_duration(), Duration::from_secs(28 * 86_400));
     #[doc = example!(end)]
     pub fn least_duration(&self) -> Duration {
-        Duration::from_millis(self.count.saturating_mul(self.unit.least_ms()))
+        Duration::from_millis(self.count.saturating_mul(self.unit.least_ms))
     }
 }
 
@@ -122,8 +105,8 @@ impl From<Duration> for Period {
     fn from(length: Duration) -> Period {
         let ms = whole_ms(length);
         match ms % 1000 {
-            0 => Period { count: ms / 1000, unit: Unit::Plain },
-            _ => Period { count: ms, unit: Unit::Milliseconds },
+            0 => Period { count: ms / 1000, unit: PLAIN },
+            _ => Period { count: ms, unit: MILLISECONDS },
         }
     }
 }
@@ -133,7 +116,7 @@ impl FromStr for Period {
 
     fn from_str(text: &str) -> Result<Period, Error> {
         let (digits, name) = split_number(text);
-        let unit = if name.is_empty() { Some(Unit::Plain) } else { Unit::named(name) };
+        let unit = if name.is_empty() { Some(PLAIN) } else { Unit::named(name) };
         match (digits.parse(), unit) {
             (Ok(count), Some(unit)) => Ok(Period { count, unit }),
             _ => Err(Error::period(text, not_m(name))),

@@ -193,11 +193,6 @@ impl AllReply {
         AllReply { reply, clause: 0, answers: Vec::new(), paid: Vec::new() }
     }
 
-    /// The answer of a single limit.
-    pub(crate) fn single(reply: Reply) -> AllReply {
-        AllReply { clause: 1, answers: vec![reply.clone()], paid: Vec::new(), reply }
-    }
-
     /// Reads the reply of RL.ALL. `paid` stays empty.
     pub(crate) fn read(value: &Value) -> Result<AllReply, Error> {
         let clause = usize::try_from(integer_at(value, 5)?).unwrap_or(0);
@@ -211,6 +206,13 @@ impl AllReply {
         };
         let answers = elements.iter().map(read).collect::<Result<_, _>>()?;
         Ok(AllReply { reply: Reply::read(value)?, clause, answers, paid: Vec::new() })
+    }
+}
+
+impl From<Reply> for AllReply {
+    /// Creates the reply of a single limit. `paid` is empty.
+    fn from(reply: Reply) -> AllReply {
+        AllReply { clause: 1, answers: vec![reply.clone()], paid: Vec::new(), reply }
     }
 }
 

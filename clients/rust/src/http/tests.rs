@@ -48,7 +48,7 @@ fn asked(case: &Json) -> ReplyWithOptions {
     let mut made = match given["answers"].as_array() {
         None => ReplyWithOptions::new(reply(given)),
         Some(answers) => {
-            let mut all = AllReply::single(reply(given));
+            let mut all = AllReply::from(reply(given));
             all.answers = answers.iter().map(reply).collect();
             ReplyWithOptions::new(all)
         }

@@ -15,7 +15,7 @@ use engine::{
 };
 
 use crate::calls::{CallKind, LimitCall};
-use crate::limit::{Limit, Unit};
+use crate::limit::Limit;
 use crate::{Decision, Period, Reply};
 
 /// The largest number that a server accepts.
@@ -70,15 +70,16 @@ impl LimitNumbers {
 
 /// Returns the period for the engine; `None` if it is out of range.
 fn engine_period(Period { count, unit }: Period) -> Option<period::Period> {
-    let unit = match unit {
-        Unit::Milliseconds => period::Unit::Millisecond,
-        Unit::Plain | Unit::Seconds => period::Unit::Second,
-        Unit::Minutes => period::Unit::Minute,
-        Unit::Hours => period::Unit::Hour,
-        Unit::Days => period::Unit::Day,
-        Unit::Weeks => period::Unit::Week,
-        Unit::Months => period::Unit::Month,
-        Unit::Years => period::Unit::Year,
+    let unit = match unit.symbol() {
+        "ms" => period::Unit::Millisecond,
+        "" | "s" => period::Unit::Second,
+        "min" => period::Unit::Minute,
+        "h" => period::Unit::Hour,
+        "d" => period::Unit::Day,
+        "w" => period::Unit::Week,
+        "mo" => period::Unit::Month,
+        "y" => period::Unit::Year,
+        _ => return None,
     };
     period::Period::new(count, unit).ok()
 }
