@@ -13,7 +13,7 @@ use tokio::time::{sleep, Instant};
 
 use crate::calls::{Request, Undo};
 use crate::memory::{Memory, TypedCall};
-use crate::server::{bounded, is_unavailable, Attempt, SendError, Server};
+use crate::server::{bounded, is_unavailable, poll_once, Attempt, SendError, Server};
 use crate::servers::{Route, Routes};
 use crate::transport::{BoxFuture, Command, ErrorReply, Servers, Value};
 use crate::{Error, Limiter};
@@ -513,12 +513,7 @@ impl Drop for PendingCall {
             let outcome = if call.request.block.is_some() {
                 // Read a reply that has already arrived before the connection is closed.
                 yield_now().await;
-                let polled =
-                    std::future::poll_fn(|context| Poll::Ready(work.as_mut().poll(context)));
-                match polled.await {
-                    Poll::Ready(outcome) => Some(outcome),
-                    Poll::Pending => None,
-                }
+                poll_once(work.as_mut()).await
             } else {
                 Some(work.as_mut().await)
             };

@@ -48,14 +48,8 @@ const DEADLINE: Duration = Duration::from_millis(500);
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Limiter(Arc<Core>);
-
-impl fmt::Debug for Limiter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Limiter").field(&self.0).finish()
-    }
-}
 
 /// Builds a [`Limiter`], see [`Limiter::builder`].
 #[doc = example!(bare)]

@@ -1,9 +1,10 @@
 //! One server, its connections and its breaker.
 
-use std::future::Future;
+use std::future::{poll_fn, Future};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::{watch, Semaphore};
@@ -587,11 +588,20 @@ pub(crate) async fn bounded<T>(
     }
     for _ in 0..TURNS {
         yield_now().await;
-        let polled =
-            std::future::poll_fn(|context| std::task::Poll::Ready(work.as_mut().poll(context)));
-        if let std::task::Poll::Ready(done) = polled.await {
+        if let Some(done) = poll_once(work.as_mut()).await {
             return Some(done);
         }
     }
     None
+}
+
+/// Polls a future once, and returns its output if it is ready.
+pub(crate) async fn poll_once<T>(
+    mut work: Pin<&mut (impl Future<Output = T> + ?Sized)>,
+) -> Option<T> {
+    poll_fn(|context| match work.as_mut().poll(context) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
 }

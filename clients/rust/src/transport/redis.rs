@@ -1,6 +1,6 @@
 //! Connections of the crate redis. Each is a multiplexed connection that does not reconnect.
 
-use std::future::{poll_fn, Future};
+use std::future::Future;
 use std::io;
 use std::mem::MaybeUninit;
 use std::pin::{pin, Pin};
@@ -27,6 +27,7 @@ use super::{
     Address, BoxFuture, Command, Connection, ErrorReply, Failure, FailureKind, Servers, Transport,
     Value,
 };
+use crate::server::poll_once;
 use crate::Error;
 
 /// The maximum number of calls that wait to be written to a connection.
@@ -187,9 +188,9 @@ impl RedisConnection {
             yield_now().await;
         }
         let mut sending = pin!(sending);
-        match poll_fn(|context| Poll::Ready(sending.as_mut().poll(context))).await {
-            Poll::Ready(result) => result.map_err(unsent),
-            Poll::Pending => sending.await.map_err(failure),
+        match poll_once(sending.as_mut()).await {
+            Some(result) => result.map_err(unsent),
+            None => sending.await.map_err(failure),
         }
     }
 }
