@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clause::{Groups, Part};
-use crate::limit::{whole_ms, Limit, LimitWords};
+use crate::limit::{Limit, LimitWords};
 use crate::options::Options;
+use crate::period::whole_ms;
 use crate::reply::{self, Id};
 use crate::transport::{Command, ErrorReply, Value};
 use crate::{AllReply, Error, Limiter, Reply};

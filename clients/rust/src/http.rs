@@ -9,7 +9,8 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::limit::{whole_ms, AnyLimit, Limit};
+use crate::limit::{AnyLimit, Limit};
+use crate::period::whole_ms;
 use crate::{AllReply, Error, Period, Reply};
 
 /// The media type of a [`Problem`].

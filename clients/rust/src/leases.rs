@@ -43,7 +43,8 @@ use demand::Demand;
 pub(crate) use round::Round;
 use round::{ForcedCount, LostReservation};
 
-use crate::limit::{whole_ms, LimitWords};
+use crate::limit::LimitWords;
+use crate::period::whole_ms;
 use crate::{Decision, Error, Id, Reply, Window};
 
 const MS: i64 = 1_000_000;

@@ -33,6 +33,7 @@ mod memory;
 #[path = "memory/absent.rs"]
 mod memory;
 mod options;
+mod period;
 mod process;
 mod reply;
 mod reservation;
@@ -49,12 +50,13 @@ pub use builders::{AcquireAllCall, AcquireCall, AllCall, Answer, LookCall, TakeC
 pub use clause::Clause;
 pub use core::Unreachable;
 pub use error::Error;
-pub use limit::{Limit, Period, Rate, Reserve, Semaphore, Take, Window};
+pub use limit::{Limit, Rate, Reserve, Semaphore, Take, Window};
 pub use limiter::{Builder, Limiter};
 pub use local::{Local, LocalBuilder};
 #[cfg(feature = "memory")]
 #[cfg_attr(docsrs, doc(cfg(feature = "memory")))]
 pub use memory::{MemoryLimiter, MemoryLimiterBuilder};
+pub use period::Period;
 pub use reply::{AllReply, Decision, Held, Id, KeyInfo, KeyState, Policy, Reply, TopKey};
 pub use reservation::{Cost, Reservation};
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::limit::whole_ms;
+use crate::period::whole_ms;
 use crate::reply::Id;
 use crate::transport::Command;
 
