@@ -199,14 +199,11 @@ impl ServerAnswer {
 
     /// Returns the reply, and the limiter that settles what was reserved if it was not this one.
     fn reply(&self, outcome: Outcome) -> Result<(Reply, Option<Limiter>), Error> {
-        let read = |values: &[Value]| {
-            let value = values.first().unwrap_or(&Value::Nil);
-            calls::read(value, self.kind, &self.options)
-        };
         match outcome {
-            Outcome::Replies(values) => Ok((read(&values)?, None)),
-            Outcome::Fallback(values, limiter) => {
-                Ok((Reply { reachable: false, ..read(&values)? }, Some(limiter)))
+            Outcome::Replies(values, by) => {
+                let value = values.first().unwrap_or(&Value::Nil);
+                let reply = calls::read(value, self.kind, &self.options)?;
+                Ok((Reply { reachable: by.is_none(), ..reply }, by))
             }
             Outcome::Unreached(allow) => {
                 Ok((calls::unreached(allow, self.quantity, &self.options), None))
@@ -343,20 +340,18 @@ fn read_all(
     outcome: Outcome,
     kind: AllKind,
 ) -> Result<(AllReply, Option<Limiter>), Error> {
-    let read = |values: &[Value]| {
-        if kind == AllKind::Charge {
-            return calls::read_charge(values, groups);
-        }
-        let mut reply = AllReply::read(values.first().unwrap_or(&Value::Nil))?;
-        reply.paid = groups.paid(&reply, kind == AllKind::Take);
-        Ok(reply)
-    };
     match outcome {
-        Outcome::Replies(values) => Ok((read(&values)?, None)),
-        Outcome::Fallback(values, limiter) => {
-            let mut reply = read(&values)?;
-            reply.reply.reachable = false;
-            Ok((reply, Some(limiter)))
+        Outcome::Replies(values, by) => {
+            let mut reply = match kind {
+                AllKind::Charge => calls::read_charge(&values, groups)?,
+                AllKind::Take | AllKind::Look => {
+                    let mut reply = AllReply::read(values.first().unwrap_or(&Value::Nil))?;
+                    reply.paid = groups.paid(&reply, kind == AllKind::Take);
+                    reply
+                }
+            };
+            reply.reply.reachable = by.is_none();
+            Ok((reply, by))
         }
         // What was used already is not denied.
         Outcome::Unreached(allow) => {

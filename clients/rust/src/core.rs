@@ -67,10 +67,9 @@ pub(crate) struct Core {
 
 /// The outcome of a call.
 pub(crate) enum Outcome {
-    /// The replies of the server: a single one, one for each command of a transaction, or one from each node.
-    Replies(Vec<Value>),
-    /// The replies of the limiter that decided in place of the server, and that limiter.
-    Fallback(Vec<Value>, Limiter),
+    /// The replies: a single one, one for each command of a transaction, or one from each node. The limiter is the one that
+    /// decided in place of the server.
+    Replies(Vec<Value>, Option<Limiter>),
     /// No server could be reached. The call is allowed if this is true.
     Unreached(bool),
 }
@@ -123,7 +122,7 @@ impl Core {
         let Call { request, attempt } = &*call;
         let result = bounded(attempt.until, pin!(self.ask(request, attempt))).await;
         let error = match result {
-            Some(Ok(replies)) => return Ok(Outcome::Replies(replies)),
+            Some(Ok(replies)) => return Ok(Outcome::Replies(replies, None)),
             Some(Err(error)) => self.request_error(error, request, attempt),
             None => self.deadline_error(attempt),
         };
@@ -135,8 +134,10 @@ impl Core {
             Unreachable::Allow => Ok(Outcome::Unreached(true)),
             Unreachable::Deny => Ok(Outcome::Unreached(false)),
             Unreachable::Limiter(limiter) => match limiter.core().send(request.clone()).await? {
-                Outcome::Replies(replies) => Ok(Outcome::Fallback(replies, limiter.clone())),
-                other => Ok(other),
+                Outcome::Replies(replies, by) => {
+                    Ok(Outcome::Replies(replies, by.or_else(|| Some(limiter.clone()))))
+                }
+                unreached => Ok(unreached),
             },
         }
     }
@@ -445,13 +446,13 @@ impl Core {
         let Some(memory) = &self.memory else { return Ok(Outcome::Unreached(false)) };
         if !request.more.is_empty() {
             let commands = std::iter::once(&request.first).chain(&request.more);
-            return Ok(Outcome::Replies(memory.ask_together(commands)));
+            return Ok(Outcome::Replies(memory.ask_together(commands), None));
         }
         match memory.ask_now(&request.first) {
             Value::Error(reply) => {
                 Err(self.request_error(SendError::Reply(reply), request, &Attempt::new(None)))
             }
-            value => Ok(Outcome::Replies(vec![value])),
+            value => Ok(Outcome::Replies(vec![value], None)),
         }
     }
 }
@@ -520,9 +521,9 @@ impl Drop for PendingCall {
             drop(work);
             call.attempt.drop_link();
             let replies = match outcome {
-                Some(Ok(Outcome::Replies(replies))) => Some(replies),
+                Some(Ok(Outcome::Replies(replies, None))) => Some(replies),
                 // Another limiter decided. What it took counts until its period or lease ends.
-                Some(Ok(Outcome::Fallback(..) | Outcome::Unreached(_))) => return,
+                Some(Ok(_)) => return,
                 Some(Err(error)) if error.code().is_some() => return,
                 _ => None,
             };

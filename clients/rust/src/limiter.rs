@@ -439,7 +439,7 @@ impl Limiter {
 
     async fn ask_nodes(&self, request: Request) -> Result<Vec<Value>, Error> {
         match self.0.send(request).await? {
-            Outcome::Replies(values) | Outcome::Fallback(values, _) => Ok(values),
+            Outcome::Replies(values, _) => Ok(values),
             Outcome::Unreached(_) => Ok(Vec::new()),
         }
     }

@@ -159,9 +159,7 @@ impl HeldLimits {
         }
         let request = how.request(&self.reserved);
         match self.limiter.core().send(request).await? {
-            Outcome::Replies(values) | Outcome::Fallback(values, _) => {
-                how.read(&values, &self.reserved)
-            }
+            Outcome::Replies(values, _) => how.read(&values, &self.reserved),
             Outcome::Unreached(_) => Ok(Vec::new()),
         }
     }

@@ -201,7 +201,7 @@ impl Pair {
             return is_typed;
         }
         let expected = match self.words.core().send(request).await {
-            Ok(crate::core::Outcome::Replies(values)) => {
+            Ok(crate::core::Outcome::Replies(values, _)) => {
                 crate::calls::read(&values[0], kind, &asked.options)
             }
             Ok(_) => panic!("{command} is not decided in the process"),
