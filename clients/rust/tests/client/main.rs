@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use redis_ratelimit_client::transport::Servers;
 use redis_ratelimit_client::{Limiter, Rate, Window};
+use tokio::time::{sleep, timeout};
 
 const MS: Duration = Duration::from_millis(1);
 /// The longest wait for what takes milliseconds on a machine that has nothing else to do.
@@ -45,11 +46,20 @@ async fn until<F: Future<Output = bool>>(mut holds: impl FnMut() -> F) {
     let begin = Instant::now();
     while !holds().await {
         assert!(begin.elapsed() < PATIENCE, "waited in vain");
-        tokio::time::sleep(MS).await;
+        sleep(MS).await;
     }
 }
 
 /// Returns the number of calls that wait for a key.
 async fn waiting(limiter: &Limiter, key: &str) -> u64 {
     limiter.info(key).await.unwrap().map_or(0, |info| info.waiting)
+}
+
+/// Polls a call until it waits for a key.
+async fn until_waiting(call: &mut (impl Future + Unpin), limiter: &Limiter, key: &str) {
+    let begin = Instant::now();
+    while waiting(limiter, key).await == 0 {
+        assert!(begin.elapsed() < PATIENCE, "waited in vain");
+        assert!(timeout(MS, &mut *call).await.is_err(), "it did not wait");
+    }
 }

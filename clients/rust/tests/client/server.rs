@@ -14,7 +14,7 @@ use support::{Server, Stop};
 use tokio::time::{sleep, timeout};
 
 use super::proxy::Proxy;
-use super::{patient, per_day, until, url, waiting, MS, PATIENCE};
+use super::{patient, per_day, until, until_waiting, url, waiting, MS, PATIENCE};
 
 fn limiter_of(server: &Server) -> Limiter {
     limiter_at(server.port())
@@ -222,8 +222,7 @@ async fn a_call_that_is_dropped_gives_up_its_place_in_the_line() {
     let (limiter, jobs) = (limiter_of(&server), Semaphore::new(1));
     let permit = limiter.acquire("jobs", &jobs).await.unwrap();
     let mut waits = Box::pin(limiter.acquire("jobs", &jobs).block(PATIENCE).into_future());
-    assert!(timeout(MS * 50, &mut waits).await.is_err());
-    until(|| async { waiting(&limiter, "jobs").await == 1 }).await;
+    until_waiting(&mut waits, &limiter, "jobs").await;
     drop(waits);
     until(|| async { waiting(&limiter, "jobs").await == 0 }).await;
     permit.release().await.unwrap();
@@ -290,8 +289,7 @@ async fn what_is_granted_to_a_call_that_waited_and_was_dropped_is_given_back() {
     for _ in 0..5 {
         let permit = direct.acquire("jobs", &jobs).await.unwrap();
         let mut waits = Box::pin(limiter.acquire("jobs", &jobs).block(PATIENCE).into_future());
-        assert!(timeout(MS * 50, &mut waits).await.is_err());
-        until(|| async { waiting(&direct, "jobs").await == 1 }).await;
+        until_waiting(&mut waits, &direct, "jobs").await;
         // The grant is on its way when the caller goes.
         proxy.delay(MS * 100);
         permit.release().await.unwrap();
