@@ -124,12 +124,9 @@ async fn the_clock_that_a_test_holds_ends_the_lease() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_is_refused() {
+async fn invalid_local_limits_are_refused() {
     let limiter = MemoryLimiter::builder().policies("jobs WINDOW 3 0").unwrap().build();
     let window = Window::per("5/s").unwrap();
-    let refused = |built: Result<Local, Error>| built.unwrap_err().to_string();
-    let short = limiter.local("k", &window).lease(Duration::from_millis(19)).build();
-    assert!(refused(short).contains("at least 20 ms"));
     let local = limiter.local("k", &window).build().unwrap();
     assert!(local.take(0).await.unwrap_err().to_string().contains("at least 1"));
     assert!(!local.take(6).await.unwrap().is_allowed());

@@ -431,7 +431,7 @@ fn a_call_that_waits_has_that_much_more_time() {
 }
 
 #[test]
-fn a_call_that_waits_without_end_does_not_wait_so_for_a_connection() {
+fn a_call_that_waits_without_end_connects_within_the_deadline() {
     let server = Server::start();
     let frozen = server.freeze();
     let caller = Caller::allowing(server.port());

@@ -382,7 +382,7 @@ async fn calls_send_what_the_table_says_and_mean_what_it_says() {
 }
 
 #[tokio::test]
-async fn calls_that_look_into_keys_do_too() {
+async fn calls_that_inspect_keys_do_so_too() {
     run("insight.json").await;
 }
 
@@ -417,7 +417,7 @@ fn limits_in_words_are_the_limits_of_the_table() {
 }
 
 #[test]
-fn what_is_no_limit_is_refused() {
+fn text_that_is_not_a_limit_is_refused() {
     let refused = |result: Result<Rate, Error>| match result {
         Err(Error::InvalidArgument(text)) => text,
         other => panic!("{other:?}"),
@@ -546,7 +546,7 @@ fn error_of<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
 }
 
 #[tokio::test]
-async fn clauses_that_do_not_fit_are_refused_before_anything_is_sent() {
+async fn invalid_clauses_are_refused_before_anything_is_sent() {
     let limiter = Script::default().limiter([]);
     let window = Window::per("5/min").unwrap();
     let jobs = Semaphore::new(5);
@@ -580,7 +580,7 @@ async fn clauses_that_do_not_fit_are_refused_before_anything_is_sent() {
 }
 
 #[tokio::test]
-async fn costs_that_do_not_fit_are_refused() {
+async fn invalid_costs_are_refused() {
     let script = Script::default();
     let answers = json!([
         0,
@@ -615,7 +615,7 @@ async fn costs_that_do_not_fit_are_refused() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_none_of_redis_ratelimit_is_an_error() {
+async fn a_reply_that_redis_ratelimit_never_sends_is_an_error() {
     for reply in [json!(1), json!([]), json!([0, 1, 2, 3]), json!([0, 1, 2, 3, "x"]), json!(null)] {
         let limiter = Script::default().limiter([value_of(&reply)]);
         let result = limiter.take("k", &Rate::per("5/min").unwrap()).await;
