@@ -8,7 +8,7 @@ use crate::clause::{Groups, Part};
 use crate::limit::{Limit, LimitWords};
 use crate::options::Options;
 use crate::period::whole_ms;
-use crate::reply::{self, Id};
+use crate::reply::Id;
 use crate::transport::{Command, ErrorReply, Value};
 use crate::{AllReply, Error, Limiter, Reply};
 
@@ -438,9 +438,4 @@ impl Settle {
         let is_lapsed = |(_, outcome): &&(&str, &Value)| **outcome != Value::Integer(1);
         Ok(outcomes.iter().filter(is_lapsed).map(|(name, _)| (*name).to_owned()).collect())
     }
-}
-
-/// Reads a number.
-pub(crate) fn read_count(value: &Value) -> Result<u64, Error> {
-    Ok(u64::try_from(reply::integer(value)?).unwrap_or(0))
 }

@@ -12,7 +12,7 @@ use crate::core::{Core, Hook, Outcome};
 use crate::limit::{Limit, Reserve, Take};
 use crate::options::Options;
 use crate::reply::{
-    read_held, read_info, read_policies, read_top, Held, Id, KeyInfo, Policy, TopKey,
+    count, read_held, read_info, read_policies, read_top, Held, Id, KeyInfo, Policy, TopKey,
 };
 use crate::transport::{Command, Servers, Value};
 use crate::{Error, Unreachable};
@@ -339,13 +339,13 @@ impl Limiter {
             Unreachable::Limiter(limiter) => Some((limiter, command.clone())),
             _ => None,
         };
-        let settled = self.ask(command).await.and_then(|value| calls::read_count(&value));
+        let settled = self.ask(command).await.and_then(|value| count(&value));
         let Some((limiter, command)) = fallback else { return settled };
         match settled {
             Ok(settled) if settled == wanted => Ok(settled),
             Err(error) if !error.is_unreachable() => Err(error),
             settled => {
-                let theirs = calls::read_count(&limiter.ask(command).await?)?;
+                let theirs = count(&limiter.ask(command).await?)?;
                 match settled {
                     Ok(settled) => Ok(settled.saturating_add(theirs)),
                     Err(_) if theirs == wanted => Ok(theirs),
@@ -373,7 +373,7 @@ impl Limiter {
     /// assert_eq!(limiter.look("user:1", &window).await?.remaining, 5);
     #[doc = example!(end)]
     pub async fn reset(&self, key: impl AsRef<[u8]>) -> Result<bool, Error> {
-        Ok(calls::read_count(&self.ask(Command::on("DEL", key.as_ref())).await?)? > 0)
+        Ok(count(&self.ask(Command::on("DEL", key.as_ref())).await?)? > 0)
     }
 
     /// Returns the state of a key (RL.INFO), for a person who asks why it is limited. `None` if the key does not exist.

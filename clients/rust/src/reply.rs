@@ -89,35 +89,17 @@ impl Reply {
 
     /// Reads the five integers that all replies begin with.
     pub(crate) fn read(value: &Value) -> Result<Reply, Error> {
-        let Value::Array(elements) = value else {
-            return Err(Error::unexpected("an array", value));
-        };
-        let integer = |element| match element {
-            &Value::Integer(number) => Some(number),
-            _ => None,
-        };
-        let first = || {
-            let [limited, limit, remaining, retry_after, reset_after, ..] = elements.as_slice()
-            else {
-                return None;
-            };
-            let times = (integer(retry_after)?, integer(reset_after)?);
-            Some((integer(limited)?, integer(limit)?, integer(remaining)?, times))
-        };
-        let Some((limited, limit, remaining, (retry_after, reset_after))) = first() else {
-            return Err(Error::unexpected("five integers", value));
-        };
-        let decision = match limited {
-            0 => Decision::Allowed,
-            2 => Decision::Held,
-            _ => Decision::Denied,
-        };
+        let [limited, limit, remaining, retry_after, reset_after] = fields(value)?;
         Ok(Reply {
-            decision,
-            limit: unsigned(limit),
-            remaining: unsigned(remaining),
-            retry_after: time(retry_after),
-            reset_after: time(reset_after).unwrap_or_default(),
+            decision: match integer(limited)? {
+                0 => Decision::Allowed,
+                2 => Decision::Held,
+                _ => Decision::Denied,
+            },
+            limit: count(limit)?,
+            remaining: count(remaining)?,
+            retry_after: time(retry_after)?,
+            reset_after: time(reset_after)?.unwrap_or_default(),
             reachable: true,
             ..Reply::unreached(false)
         })
@@ -125,22 +107,20 @@ impl Reply {
 
     /// Reads the granted quantity, the sixth element of RL.THROTTLE and RL.WINDOW with ATMOST.
     pub(crate) fn read_granted(value: &Value) -> Result<Reply, Error> {
-        let granted = Some(unsigned(integer_at(value, 5)?));
-        Ok(Reply { granted, ..Reply::read(value)? })
+        Ok(Reply { granted: Some(count(element(value, 5)?)?), ..Reply::read(value)? })
     }
 
     /// Reads the wait, the sixth element with AHEAD.
     pub(crate) fn read_wait(value: &Value) -> Result<Reply, Error> {
-        let wait = time(integer_at(value, 5)?);
-        Ok(Reply { wait, ..Reply::read(value)? })
+        Ok(Reply { wait: time(element(value, 5)?)?, ..Reply::read(value)? })
     }
 
     /// Reads the id, the sixth element of RL.ACQUIRE.
     pub(crate) fn read_id(value: &Value) -> Result<Reply, Error> {
-        let id = match element(value, 5) {
-            Some(Value::Nil) => None,
-            Some(Value::Bytes(id)) => Some(Id::from(id.as_slice())),
-            Some(Value::Integer(id)) => Some(Id::from(id.to_string())),
+        let id = match element(value, 5)? {
+            Value::Nil => None,
+            Value::Bytes(id) => Some(Id::from(id.as_slice())),
+            Value::Integer(id) => Some(Id::from(id.to_string())),
             _ => return Err(Error::unexpected("an id", value)),
         };
         Ok(Reply { id, ..Reply::read(value)? })
@@ -148,8 +128,8 @@ impl Reply {
 
     /// Reads the id, the granted quantity and how many reservations there are, of RL.ACQUIRE with ATMOST.
     pub(crate) fn read_id_and_granted(value: &Value) -> Result<Reply, Error> {
-        let granted = Some(unsigned(integer_at(value, 6)?));
-        let reservations = Some(unsigned(integer_at(value, 7)?));
+        let granted = Some(count(element(value, 6)?)?);
+        let reservations = Some(count(element(value, 7)?)?);
         Ok(Reply { granted, reservations, ..Reply::read_id(value)? })
     }
 }
@@ -195,16 +175,13 @@ impl AllReply {
 
     /// Reads the reply of RL.ALL. `paid` stays empty.
     pub(crate) fn read(value: &Value) -> Result<AllReply, Error> {
-        let clause = usize::try_from(integer_at(value, 5)?).unwrap_or(0);
-        let Some(Value::Array(elements)) = element(value, 6) else {
-            return Err(Error::unexpected("an array of answers", value));
-        };
+        let clause = usize::try_from(integer(element(value, 5)?)?).unwrap_or(0);
         // Only the answer of ACQUIRE has a sixth element, its id.
         let read = |answer: &Value| match element(answer, 5) {
-            Some(_) => Reply::read_id(answer),
-            None => Reply::read(answer),
+            Ok(_) => Reply::read_id(answer),
+            Err(_) => Reply::read(answer),
         };
-        let answers = elements.iter().map(read).collect::<Result<_, _>>()?;
+        let answers = array(element(value, 6)?)?.iter().map(read).collect::<Result<_, _>>()?;
         Ok(AllReply { reply: Reply::read(value)?, clause, answers, paid: Vec::new() })
     }
 }
@@ -412,8 +389,8 @@ pub struct Policy {
 pub(crate) fn read_held(value: &Value) -> Result<Vec<Held>, Error> {
     let read = |each: &Value| {
         let [id, quantity, left] = fields(each)?;
-        let left = time(integer(left)?).unwrap_or_default();
-        Ok(Held { id: Id(bytes(id)?.into()), quantity: unsigned(integer(quantity)?), left })
+        let left = time(left)?.unwrap_or_default();
+        Ok(Held { id: Id(bytes(id)?.into()), quantity: count(quantity)?, left })
     };
     array(value)?.iter().map(read).collect()
 }
@@ -431,8 +408,8 @@ pub(crate) fn read_info(value: &Value) -> Result<Option<KeyInfo>, Error> {
             _ => Err(Error::unexpected(name, value)),
         }
     };
-    let count = |name: &str| Ok::<_, Error>(unsigned(integer(field(name)?)?));
-    let age = |name: &str| Ok::<_, Error>(time(integer(field(name)?)?));
+    let count = |name: &str| count(field(name)?);
+    let age = |name: &str| time(field(name)?);
     let length = |name: &str| Ok::<_, Error>(age(name)?.unwrap_or_default());
     let state = match bytes(field("kind")?)? {
         b"bucket" => KeyState::Bucket { full_in: length("full_in")?, debt: length("debt")? },
@@ -456,9 +433,9 @@ pub(crate) fn read_top(value: &Value) -> Result<Vec<TopKey>, Error> {
         let [key, db, denials, over] = fields(each)?;
         Ok(TopKey {
             key: bytes(key)?.to_vec(),
-            db: unsigned(integer(db)?),
-            denials: unsigned(integer(denials)?),
-            over: unsigned(integer(over)?),
+            db: count(db)?,
+            denials: count(denials)?,
+            over: count(over)?,
         })
     };
     array(value)?.iter().map(read).collect()
@@ -470,9 +447,9 @@ pub(crate) fn read_policies(value: &Value) -> Result<Vec<Policy>, Error> {
         Ok(Policy {
             name: text(name)?,
             definition: text(definition)?,
-            allowed: unsigned(integer(allowed)?),
-            denied: unsigned(integer(denied)?),
-            shadow_denied: unsigned(integer(shadow_denied)?),
+            allowed: count(allowed)?,
+            denied: count(denied)?,
+            shadow_denied: count(shadow_denied)?,
         })
     };
     array(value)?.iter().map(read).collect()
@@ -509,23 +486,16 @@ pub(crate) fn text(value: &Value) -> Result<String, Error> {
     Ok(String::from_utf8_lossy(bytes(value)?).into_owned())
 }
 
-fn element(value: &Value, at: usize) -> Option<&Value> {
-    match value {
-        Value::Array(elements) => elements.get(at),
-        _ => None,
-    }
+fn element(value: &Value, at: usize) -> Result<&Value, Error> {
+    array(value)?.get(at).ok_or_else(|| Error::unexpected("more elements", value))
 }
 
-fn integer_at(value: &Value, at: usize) -> Result<i64, Error> {
-    element(value, at).map_or_else(|| Err(Error::unexpected("more elements", value)), integer)
+/// Reads a number that is never negative.
+pub(crate) fn count(value: &Value) -> Result<u64, Error> {
+    Ok(u64::try_from(integer(value)?).unwrap_or(0))
 }
 
-/// Quantities are never negative.
-fn unsigned(number: i64) -> u64 {
-    u64::try_from(number).unwrap_or(0)
-}
-
-/// Milliseconds; -1 is none.
-fn time(ms: i64) -> Option<Duration> {
-    u64::try_from(ms).ok().map(Duration::from_millis)
+/// Reads milliseconds; -1 is none.
+fn time(value: &Value) -> Result<Option<Duration>, Error> {
+    Ok(u64::try_from(integer(value)?).ok().map(Duration::from_millis))
 }
