@@ -444,15 +444,14 @@ impl Core {
     /// Decides a call without BLOCK on keys in memory.
     fn decide(&self, request: &Request) -> Result<Outcome, Error> {
         let Some(memory) = &self.memory else { return Ok(Outcome::Unreached(false)) };
-        if !request.more.is_empty() {
-            let commands = std::iter::once(&request.first).chain(&request.more);
-            return Ok(Outcome::Replies(memory.ask_together(commands), None));
-        }
-        match memory.ask_now(&request.first) {
-            Value::Error(reply) => {
-                Err(self.request_error(SendError::Reply(reply), request, &Attempt::new(None)))
+        let commands = std::iter::once(&request.first).chain(&request.more);
+        let replies = memory.ask_together(commands);
+        match replies.as_slice() {
+            [Value::Error(reply)] if request.more.is_empty() => {
+                let error = SendError::Reply(reply.clone());
+                Err(self.request_error(error, request, &Attempt::new(None)))
             }
-            value => Ok(Outcome::Replies(vec![value], None)),
+            _ => Ok(Outcome::Replies(replies, None)),
         }
     }
 }

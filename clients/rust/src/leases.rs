@@ -134,12 +134,12 @@ fn as_ns(ms: u64) -> i64 {
 /// The limit that is leased.
 #[derive(Clone, Debug)]
 pub(crate) struct Terms {
-    key: Box<[u8]>,
-    window: Window,
+    pub key: Box<[u8]>,
+    pub window: Window,
     /// The limit of the window; `None` for a policy, whose limit only the server knows.
     limit: Option<u64>,
     lease_ms: u64,
-    leave: u64,
+    pub leave: u64,
     /// The time after its request in which a reservation cannot have ended by itself: it is held, or counted as lapsed.
     held_ms: u64,
 }
@@ -175,18 +175,6 @@ impl Terms {
             leave,
             held_ms: lease_ms.saturating_add(whole_ms(counted.unwrap_or_default())),
         })
-    }
-
-    pub(crate) fn key(&self) -> &[u8] {
-        &self.key
-    }
-
-    pub(crate) fn window(&self) -> &Window {
-        &self.window
-    }
-
-    pub(crate) fn leave(&self) -> u64 {
-        self.leave
     }
 
     fn is_policy(&self) -> bool {
@@ -265,13 +253,13 @@ pub(crate) struct Leases {
     wanted: u64,
     /// The quantity that a call still lacks after the server granted a part.
     short: u64,
-    is_closing: bool,
+    pub is_closing: bool,
     /// True if the policy turned out to be a semaphore, as only the server knows. Then nothing more is reserved.
     is_semaphore: bool,
     /// The number of rounds that are over. Calls that wait try again when it grows.
-    pub(crate) rounds: u64,
+    pub rounds: u64,
     /// The number of rounds that failed.
-    pub(crate) failures: u64,
+    pub failures: u64,
     /// The last error, and the number of its round. It is kept until a later round replaces it, as the calls that waited for
     /// its round may read it only then.
     error: Option<Error>,
@@ -293,7 +281,7 @@ pub(crate) struct Leases {
     /// Until then the limit of a policy is taken from the server's reply. Later it may have been changed.
     limit_until_ns: i64,
     /// True if [`Leases::next_round`] may have something to send since [`Leases::take_due`] was last called.
-    is_due: bool,
+    pub is_due: bool,
 }
 
 impl Leases {
@@ -332,16 +320,6 @@ impl Leases {
             limit_until_ns: NEVER_YET,
             is_due: false,
         }
-    }
-
-    /// Returns whether [`Leases::next_round`] may have something to send.
-    #[inline]
-    pub(crate) fn is_due(&self) -> bool {
-        self.is_due
-    }
-
-    pub(crate) fn set_due(&mut self) {
-        self.is_due = true;
     }
 
     /// Returns whether [`Leases::next_round`] may have something to send, and clears that mark.
@@ -527,10 +505,6 @@ impl Leases {
         self.retry_at_ns = NEVER_YET;
         self.end_round();
         self.is_due = true;
-    }
-
-    pub(crate) fn is_closing(&self) -> bool {
-        self.is_closing
     }
 
     /// Returns whether nothing is held or being settled.

@@ -154,9 +154,9 @@ impl Shared {
             Unreachable::Allow => unreached(true),
             Unreachable::Deny => unreached(false),
             Unreachable::Limiter(limiter) => {
-                let (key, window) = (self.terms.key(), self.terms.window());
+                let (key, window) = (&*self.terms.key, &self.terms.window);
                 let take = limiter.take(key, window).quantity(quantity);
-                let reply = take.leave(self.terms.leave()).await?;
+                let reply = take.leave(self.terms.leave).await?;
                 Ok(Reply { reachable: false, ..reply })
             }
         }
@@ -398,7 +398,7 @@ impl Local {
         let mut state = process.lock();
         // The lock is taken before the clock is read, so that nothing is settled between the reading and the decision.
         let spent = state.leases.spend(quantity, false, &self.shared.clocks);
-        if spent.is_some() && state.leases.is_due() {
+        if spent.is_some() && state.leases.is_due {
             self.shared.wake(process, state);
         }
         Ok(spent)
@@ -407,12 +407,11 @@ impl Local {
     fn try_take_slowly(&self, quantity: u64, wants: bool) -> Result<Option<Reply>, Error> {
         let process = self.shared.current()?;
         let mut state = process.lock();
-        // The lock is taken before the clock is read, so that nothing is settled between the reading and the decision.
         let reply = state.leases.take(quantity, false, &self.shared.clocks)?;
         if reply.is_none() && wants {
             state.leases.want(quantity, true, self.shared.clocks.now())?;
         }
-        if state.leases.is_due() {
+        if state.leases.is_due {
             self.shared.wake(process, state);
         }
         Ok(reply)
@@ -458,7 +457,7 @@ impl Local {
                 let mut state = process.lock();
                 let reply = state.leases.take(quantity, true, &shared.clocks)?;
                 let error = state.leases.error_since(awaited).cloned();
-                if state.leases.is_due() {
+                if state.leases.is_due {
                     shared.wake(process, state);
                 }
                 if let Some(reply) = reply {
@@ -501,7 +500,7 @@ impl Local {
         }
         if !state.has_worker {
             // The runtime of the last worker was shut down.
-            state.leases.set_due();
+            state.leases.is_due = true;
         }
         match self.shared.wake(process, state) {
             true => Ok(false),
@@ -542,7 +541,7 @@ impl Local {
 }
 
 fn begin_closing(state: &mut State) {
-    if !state.leases.is_closing() {
+    if !state.leases.is_closing {
         state.leases.close();
         state.last_failure = Some(state.leases.failures.saturating_add(TRIES));
     }

@@ -239,11 +239,6 @@ impl Memory {
         outcome
     }
 
-    /// Returns the reply to a command that does not wait.
-    pub(crate) fn ask_now(&self, command: &Command) -> Value {
-        self.reply(&mut self.lock(), command)
-    }
-
     /// Returns the replies to commands that do not wait, without others between them.
     pub(crate) fn ask_together<'a>(
         &self,

@@ -14,10 +14,6 @@ impl Memory {
         match self.0 {}
     }
 
-    pub fn ask_now(&self, _: &Command) -> Value {
-        match self.0 {}
-    }
-
     pub fn ask_together<'a>(&self, _: impl IntoIterator<Item = &'a Command>) -> Vec<Value> {
         match self.0 {}
     }
