@@ -76,34 +76,6 @@ async fn a_denied_call_closes_the_key_for_the_length_of_the_ban() {
 }
 
 #[tokio::test]
-async fn a_reservation_counts_what_was_used() {
-    let server = Server::start();
-    let (limiter, window) = (limiter_of(&server), per_day(100));
-    let mut reservation = limiter.acquire("k", &window).quantity(40).await.unwrap();
-    assert_eq!(reservation.reply().remaining, 60);
-    assert_eq!(limiter.held("k").await.unwrap()[0].id, *reservation.id().unwrap());
-    reservation.set(13).unwrap();
-    reservation.apply().await.unwrap();
-    assert_eq!(used(&limiter, "k", &window).await, 13);
-
-    let all = limiter.acquire("k", &window).quantity(5).await.unwrap();
-    all.apply().await.unwrap();
-    assert_eq!(used(&limiter, "k", &window).await, 18);
-
-    let none = limiter.acquire("k", &window).quantity(5).await.unwrap();
-    none.release().await.unwrap();
-    assert_eq!(used(&limiter, "k", &window).await, 18);
-
-    let part = limiter.acquire("k", &window).quantity(500).at_most().await.unwrap();
-    assert_eq!(part.reply().answers[0].granted, Some(82));
-    drop(part);
-    match limiter.acquire("k", &window).quantity(101).await {
-        Err(Error::Denied(reply)) => assert_eq!(reply.retry_after, None),
-        other => panic!("{other:?}"),
-    }
-}
-
-#[tokio::test]
 async fn a_reservation_that_is_dropped_is_settled_in_the_background() {
     let server = Server::start();
     let (limiter, window) = (limiter_of(&server), per_day(100));
@@ -333,15 +305,6 @@ async fn several_limits_are_taken_and_settled_as_one() {
     assert_eq!(limiter.held("{u}calls").await.unwrap(), []);
     // What no reservation has is not given back by that.
     assert_eq!(used(&limiter, "{u}credits", &credits).await, 1);
-
-    let charged = [
-        Clause::take("{u}plan", &plan).quantity(3),
-        Clause::take("{u}tokens", &tokens).quantity(500),
-    ];
-    let reply = limiter.all(charged).force().await.unwrap();
-    assert_eq!((reply.is_allowed(), reply.remaining), (true, 0));
-    assert!(!limiter.all([Clause::take("{u}tokens", &tokens)]).await.unwrap().is_allowed());
-    assert_eq!(limiter.all([Clause::take("{u}new", &tokens)]).look().await.unwrap().remaining, 100);
 }
 
 #[tokio::test]
