@@ -41,7 +41,6 @@ mod metrics;
 mod pictures;
 mod policies;
 mod previous_release;
-mod random;
 mod redis_cell;
 mod reservations;
 mod reservations_durability;
@@ -55,7 +54,6 @@ mod throttle_durability;
 mod top;
 mod unload;
 mod window;
-
 mod window_bounds;
 mod window_durability;
 mod window_foreign;

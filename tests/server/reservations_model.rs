@@ -1,5 +1,5 @@
 //! RL.ACQUIRE, RL.APPLY, RL.RELEASE, RL.RENEW, RL.HELD and RL.WINDOW against a model that holds events and leases
-//! in plain lists.
+//! in plain lists, and that never goes down while the server is killed, rewrites its AOF or loads an RDB file.
 //!
 //! `RATELIMIT_SEED=n cargo test --test server reservations_model::` replays one seed; a failure prints its own.
 
@@ -12,6 +12,8 @@ const MINUTE_US: i64 = 60_000_000;
 const KOLKATA_US: i64 = 7 * MINUTE_US - 1_795_199_430_000_000 % (7 * MINUTE_US);
 const SEEDS: u64 = 36;
 const STEPS: usize = 500;
+/// Reservations that every other seed begins with: enough for the module to keep an index of the key.
+const OTHERS: i64 = 9;
 
 /// A kind of window.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -347,10 +349,12 @@ fn in_unit(mut answer: Answer, ms: bool) -> Answer {
 
 /// One key and its model, which must agree after each step.
 struct ReservationsRun<'s> {
-    clock: &'s Clock,
+    server: &'s mut Server,
     conn: Conn,
+    seed: u64,
     key: String,
     arguments: (&'static str, &'static str),
+    others: i64,
     model: ReservationsModel,
     random: Random,
     /// Ended things that the lists no longer show.
@@ -361,10 +365,11 @@ struct ReservationsRun<'s> {
 }
 
 impl<'s> ReservationsRun<'s> {
-    fn new(server: &'s Server, seed: u64) -> ReservationsRun<'s> {
+    fn new(server: &'s mut Server, seed: u64) -> ReservationsRun<'s> {
         let mut random = Random::new(seed);
         let (period, options, kind) = KINDS[seed as usize % KINDS.len()];
-        let limit = 1 + random.below(9);
+        let others = if seed as usize / KINDS.len() % 2 == 1 { OTHERS } else { 0 };
+        let limit = others + 1 + random.below(9);
         let model = ReservationsModel {
             kind,
             limit,
@@ -373,17 +378,65 @@ impl<'s> ReservationsRun<'s> {
             leases: Vec::new(),
         };
         server.clock().set_us(START_US);
-        ReservationsRun {
-            clock: server.clock(),
+        let mut run = ReservationsRun {
             conn: server.conn(),
+            server,
+            seed,
             key: format!("key:{seed}"),
             arguments: (period, options),
+            others,
             model,
             random,
             floor_us: START_US,
             retry_ms: None,
             history: format!("seed {seed}, {kind:?}, limit {limit}\n"),
+        };
+        (0..others).for_each(|other| run.reserve(&format!("other:{other}")));
+        run
+    }
+
+    fn reserve(&mut self, id: &str) {
+        let line = self.line("RL.ACQUIRE", 1, &format!("ID {id} LEASE 1d"));
+        assert_eq!(self.conn.acquire(&line).id(), id);
+        let lease_us = 86_400_000_000;
+        let end_us = self.model.now_us + lease_us;
+        let lease = ModelLease { id: id.into(), quantity: 1, lease_us, end_us, counts: false };
+        assert!(self.model.acquire(lease, false).is_some());
+    }
+
+    /// A call alone, in a transaction or in a script.
+    fn call(&mut self, line: &str) -> Value {
+        self.note(line);
+        match self.random.below(8) {
+            0 => self.conn.transaction([line]).remove(0),
+            1 => {
+                let mut words: Vec<_> = line.split_whitespace().collect();
+                let key = words[1];
+                words.splice(..0, ["EVAL", "return redis.call(unpack(ARGV))", "1", key]);
+                self.conn.cmd(words)
+            }
+            _ => self.conn.cmd(line),
         }
+    }
+
+    /// Loses the process or the memory of the server, but no effect.
+    fn restart(&mut self) {
+        let rewritten = || {
+            let is_over = |field| self.server.info(field).as_deref() == Some("0");
+            is_over("aof_rewrite_in_progress") && is_over("aof_rewrite_scheduled")
+        };
+        match self.seed % 4 {
+            0 => {}
+            1 => {
+                self.server.conn().cmd("BGREWRITEAOF");
+                eventually(SOON, rewritten);
+            }
+            2 => return assert_eq!(self.conn.text("DEBUG RELOAD"), "OK"),
+            _ => return,
+        }
+        self.note("restart");
+        self.server.restart(Stop::Kill);
+        self.conn = self.server.conn();
     }
 
     fn step(&mut self) {
@@ -417,7 +470,7 @@ impl<'s> ReservationsRun<'s> {
     fn acquire(&mut self) {
         // Another limit for the same window is a parameter that changed.
         if !matches!(self.model.kind, WindowKind::Buckets { .. }) && self.random.one_in(10) {
-            self.model.limit = self.random.below(10);
+            self.model.limit = self.others + self.random.below(10);
         }
         let (id, ms) = (self.id(), !self.random.one_in(3));
         let quantity = self.random.pick(&[0, 1, 1, 1, 2, 2, 3, 5, 11]);
@@ -435,24 +488,22 @@ impl<'s> ReservationsRun<'s> {
             .map(|(on, word)| if on { word } else { "" });
         let rest = format!("ID {id} LEASE {lease_ms} {unit} {}", options.join(" "));
         let line = self.line("RL.ACQUIRE", quantity, &rest);
-        self.note(&line);
         let (lease_us, now_us) = (lease_ms * 1_000, self.model.now_us);
         let wanted =
             ModelLease { id: id.clone(), quantity, lease_us, end_us: now_us + lease_us, counts };
         let Some((answer, granted)) = self.model.acquire(wanted, atmost) else {
-            let error = self.conn.err(&line);
-            assert!(error.starts_with("DUPLICATE "), "{line}: {error}");
-            return;
+            return self.conn.refuses(&line, "DUPLICATE ");
         };
+        let reply = self.call(&line);
         let (numbers, returned_id) = match atmost {
             true => {
-                let reply = self.conn.acquire_part(&line);
+                let reply = acquired_part(&reply);
                 let seen = self.model.seen();
                 assert_eq!((reply.granted, reply.running), (granted, seen.running()), "{line}");
                 (reply.numbers, reply.id)
             }
             false => {
-                let reply = self.conn.acquire(&line);
+                let reply = acquired(&reply);
                 (reply.numbers, reply.id)
             }
         };
@@ -475,13 +526,12 @@ impl<'s> ReservationsRun<'s> {
         assert_eq!(self.conn.ints(&look), in_unit(seen, ms), "{look}");
 
         let line = self.line("RL.WINDOW", quantity, if atmost { "ATMOST MS" } else { "MS" });
-        self.note(&line);
         let (answer, granted) = self.model.window(quantity, atmost);
         let mut expected = in_unit(answer, true).to_vec();
         if atmost {
             expected.push(granted);
         }
-        assert_eq!(self.conn.ints(&line), expected, "{line}");
+        assert_eq!(ints(&self.call(&line)), expected, "{line}");
         if granted > 0 {
             self.check_ttl();
         }
@@ -493,20 +543,19 @@ impl<'s> ReservationsRun<'s> {
         let quantity = self.random.pick(&[None, None, Some(0), Some(1), Some(2), Some(12)]);
         let text = quantity.map_or(String::new(), |quantity| quantity.to_string());
         let line = format!("RL.APPLY {} {id} {text}", self.key);
-        self.note(&line);
         if self.model.kind == WindowKind::Semaphore && self.model.live(&id).is_some() {
             self.conn.refuses(&line, "ERR the reservation is a semaphore's ");
             return;
         }
-        assert_eq!(self.conn.int(&line), i64::from(self.model.apply(&id, quantity)), "{line}");
+        let applied = i64::from(self.model.apply(&id, quantity));
+        assert_eq!(self.call(&line), Value::Int(applied), "{line}");
     }
 
     fn release(&mut self) {
         let ids: Vec<_> = (0..1 + self.random.below(3)).map(|_| self.id()).collect();
         let line = format!("RL.RELEASE {} {}", self.key, ids.join(" "));
-        self.note(&line);
         let released = ids.iter().filter(|id| self.model.release(id)).count() as i64;
-        assert_eq!(self.conn.int(&line), released, "{line}");
+        assert_eq!(self.call(&line), Value::Int(released), "{line}");
     }
 
     fn renew(&mut self) {
@@ -514,9 +563,8 @@ impl<'s> ReservationsRun<'s> {
         let lease_ms = self.random.pick(&[None, Some(1), Some(700), Some(30_000)]);
         let option = lease_ms.map_or(String::new(), |lease_ms| format!("LEASE {lease_ms}"));
         let line = format!("RL.RENEW {} {id} {option}", self.key);
-        self.note(&line);
-        let renewed = self.model.renew(&id, lease_ms.map(|ms| ms * 1_000));
-        assert_eq!(self.conn.int(&line), i64::from(renewed), "{line}");
+        let renewed = i64::from(self.model.renew(&id, lease_ms.map(|ms| ms * 1_000)));
+        assert_eq!(self.call(&line), Value::Int(renewed), "{line}");
     }
 
     /// Time passes: a little, a lot, the retry_after of a denied call, or a millisecond less.
@@ -541,7 +589,7 @@ impl<'s> ReservationsRun<'s> {
     fn go_to(&mut self, us: i64) {
         self.model.now_us = us;
         self.floor_us = self.floor_us.max(self.model.floor_us());
-        self.clock.set_us(us);
+        self.server.clock().set_us(us);
         self.note("now");
         // A step back leaves the wait behind.
         self.retry_ms = None;
@@ -560,12 +608,12 @@ impl<'s> ReservationsRun<'s> {
         }
         let now_us = self.model.now_us;
         for (ms, limited) in [(ms - 1, true), (ms, false)] {
-            self.clock.set_us(now_us + ms * 1_000);
+            self.server.clock().set_us(now_us + ms * 1_000);
             let line = self.line("RL.ACQUIRE_RO", quantity, "MS");
             let reply = self.conn.acquire(&line);
             assert_eq!(reply.limited() != 0, limited, "after {ms} ms: {line}");
         }
-        self.clock.set_us(now_us);
+        self.server.clock().set_us(now_us);
     }
 
     /// The key lives until its state stops mattering, rounded up, and one second longer. Beyond that its TTL may run ahead
@@ -602,10 +650,13 @@ impl Drop for ReservationsRun<'_> {
 
 #[test]
 fn random_calls_agree_with_events_and_leases_in_plain_lists() {
-    let server = Server::builder().clock(true).start();
+    let mut server = Server::builder().clock(true).aof().start();
     for seed in seeds(0..SEEDS) {
-        let mut run = ReservationsRun::new(&server, seed);
-        for _ in 0..STEPS {
+        let mut run = ReservationsRun::new(&mut server, seed);
+        for step in 0..STEPS {
+            if step == STEPS / 2 {
+                run.restart();
+            }
             run.step();
         }
     }
