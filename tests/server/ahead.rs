@@ -33,17 +33,6 @@ fn whole_seconds_are_rounded_up() {
 }
 
 #[test]
-fn a_negative_quantity_cancels_a_booking() {
-    let (_server, mut conn) = Server::held();
-    let call = "RL.THROTTLE k 0 1 1 1 AHEAD 10s MS";
-    for wait in [0, 1_000, 2_000] {
-        assert_eq!(conn.ints(call)[5], wait);
-    }
-    assert_eq!(conn.ints("RL.THROTTLE k 0 1 1 -1 MS"), [0, 1, 0, -1, 2_000]);
-    assert_eq!(conn.ints(call)[5], 2_000);
-}
-
-#[test]
 fn quantity_0_looks_and_beyond_the_limit_is_denied_for_good() {
     let (_server, mut conn) = Server::held();
     assert_eq!(conn.ints("RL.THROTTLE k 4 1 1 0 AHEAD 5s MS"), [0, 5, 5, -1, 0, 0]);

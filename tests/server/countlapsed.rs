@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use support::*;
 
-const SECOND_US: i64 = 1_000_000;
 /// The clock begins 22:13:20 UTC, 14 November 2023.
 const TO_MIDNIGHT_MS: i64 = 6_400_000;
 
@@ -14,8 +13,8 @@ fn left(conn: &mut Conn, key: &str) -> Vec<(String, i64)> {
     conn.held(key).into_iter().map(text).collect()
 }
 
-#[track_caller]
 // ---- ATMOST ----
+
 #[test]
 fn atmost_reserves_as_much_as_is_available_and_returns_how_many_leases_run() {
     let (server, mut conn) = Server::held();
@@ -206,130 +205,6 @@ fn it_holds_until_an_event_at_the_end_of_its_lease_would_have_left() {
     }
 }
 
-#[test]
-fn without_it_a_lease_lapses_as_ever() {
-    let (server, mut conn) = Server::held();
-    conn.cmd("RL.ACQUIRE k 5 60 2 ID plain");
-    conn.cmd("RL.ACQUIRE k 5 60 3 ID counts COUNTLAPSED");
-    server.at_ms(20_000);
-    assert_eq!(left(&mut conn, "k"), [("counts".into(), 0)]);
-    assert_eq!(conn.ints("RL.WINDOW k 5 60 2 MS"), [0, 5, 0, -1, 60_000]);
-    // RL.WINDOW does not tell what is held from what is counted.
-    assert_eq!(conn.ints("RL.WINDOW k 5 60 3 MS"), [1, 5, 0, 60_000, 60_000]);
-    assert_eq!(conn.ints("RL.WINDOW_RO k 5 60 1 MS"), [1, 5, 0, 60_000, 60_000]);
-    assert_eq!(conn.acquire("RL.ACQUIRE_RO k 5 60 1 MS").numbers, [2, 5, 0, 60_000, 60_000]);
-    server.at_ms(79_999);
-    assert_eq!(conn.ints("RL.WINDOW k 5 60 3 MS"), [1, 5, 0, 1, 1]);
-    server.at_ms(80_000);
-    assert_eq!(conn.ints("RL.WINDOW k 5 60 5 MS"), [0, 5, 0, -1, 60_000]);
-}
-
-#[test]
-fn a_denial_is_a_2_unless_what_is_counted_leaves_too_little() {
-    let (server, mut conn) = Server::held();
-    conn.cmd("RL.WINDOW k 5 60 3");
-    conn.cmd("RL.ACQUIRE k 5 60 2 ID a LEASE 1000 COUNTLAPSED");
-    server.at_ms(1_000);
-    assert_eq!(conn.acquire("RL.ACQUIRE k 5 60 2 MS").numbers, [2, 5, 0, 59_000, 60_000]);
-    assert_eq!(conn.acquire("RL.ACQUIRE k 5 60 3 MS").numbers, [1, 5, 0, 59_000, 60_000]);
-    // The event leaves first, then the hold.
-    assert_eq!(conn.acquire("RL.ACQUIRE k 5 60 4 MS").numbers, [1, 5, 0, 60_000, 60_000]);
-}
-
-// ---- Settling, before the end of the lease and after it ----
-
-#[test]
-fn late_apply_counts_from_its_moment_and_late_release_gives_back() {
-    for others in [0, 9] {
-        let (server, mut conn) = Server::held();
-        for other in 0..others {
-            conn.cmd(format!("RL.ACQUIRE k 19 60 ID other:{other} LEASE 1d"));
-        }
-        let limit = 10 + others;
-        for id in ["a", "b", "c", "d", "e"] {
-            conn.cmd(format!("RL.ACQUIRE k {limit} 60 2 ID {id} LEASE 1000 COUNTLAPSED"));
-        }
-        assert_eq!(conn.int("RL.APPLY k a 1"), 1);
-        server.at_ms(30_000);
-        assert_eq!(conn.int("RL.RENEW k b"), 0);
-        assert_eq!(conn.int("RL.RENEW k b LEASE 5000"), 0);
-        assert_eq!(conn.int("RL.APPLY k b 1"), 1);
-        assert_eq!(conn.int("RL.APPLY k b 1"), 0);
-        assert_eq!(conn.int("RL.RELEASE k c nobody c"), 1);
-        assert_eq!(conn.int("RL.APPLY k d 0"), 1);
-        let look = format!("RL.WINDOW k {limit} 60 0 MS");
-        assert_eq!(conn.ints(&look)[..4], [0, limit, 6, -1]);
-        // Settled ids are free.
-        conn.cmd(format!("RL.ACQUIRE k {limit} 60 ID b"));
-        assert_eq!(conn.int("RL.RELEASE k b"), 1);
-        server.at_ms(60_000);
-        assert_eq!(conn.ints(&look)[..4], [0, limit, 7, -1]);
-        assert_eq!(conn.int("RL.APPLY k e"), 1);
-        server.at_ms(61_000);
-        assert_eq!(conn.ints(&look)[..4], [0, limit, 7, -1]);
-        server.at_ms(89_999);
-        assert_eq!(conn.ints(&look)[2], 7);
-        server.at_ms(90_000);
-        assert_eq!(conn.ints(&look)[2], 8);
-        server.at_ms(120_000);
-        assert_eq!(conn.ints(&look)[2], 10);
-        for (name, number) in [("applied", "3"), ("released", "3"), ("lapsed", "0")] {
-            let field = format!("ratelimit_reservations_{name}");
-            assert_eq!(server.info(&field).unwrap(), number, "{name}");
-        }
-    }
-}
-
-#[test]
-fn nothing_settles_it_once_the_event_would_have_left() {
-    let (server, mut conn) = Server::held();
-    for id in ["a", "b", "c"] {
-        conn.cmd(format!("RL.ACQUIRE k 10 60 2 ID {id} LEASE 1000 COUNTLAPSED"));
-    }
-    server.clock().set_us(START_US + 61 * SECOND_US - 1);
-    assert_eq!(conn.int("RL.APPLY k a 1"), 1);
-    server.at_ms(61_000);
-    assert_eq!(conn.int("RL.APPLY k b"), 0);
-    assert_eq!(conn.int("RL.RELEASE k b c"), 0);
-    assert_eq!(conn.int("RL.RENEW k c"), 0);
-    assert_eq!(conn.ints("RL.WINDOW k 10 60 0")[2], 9);
-}
-
-#[test]
-fn renew_moves_both_ends_and_keeps_that_it_counts() {
-    for (period, shape, gone_ms) in [("60", "", 75_000), ("1min", "FIXED", 40_000)] {
-        let (server, mut conn) = Server::held();
-        let look = format!("RL.ACQUIRE k 1 {period} {shape} ID x MS");
-        conn.cmd(format!("RL.ACQUIRE k 1 {period} {shape} ID a LEASE 10000 COUNTLAPSED"));
-        server.at_ms(9_999);
-        assert_eq!(conn.int("RL.RENEW k a LEASE 1"), 1);
-        server.at_ms(9_999);
-        assert_eq!(conn.int("RL.RENEW k a LEASE 5001"), 1);
-        assert_eq!(left(&mut conn, "k"), [("a".into(), 5_001)]);
-        assert_eq!(conn.acquire(&look).numbers[..4], [2, 1, 0, gone_ms - 9_999]);
-        server.at_ms(15_000);
-        assert_eq!(conn.int("RL.RENEW k a"), 0);
-        assert_eq!(left(&mut conn, "k"), [("a".into(), 0)]);
-        assert_eq!(conn.acquire(&look).numbers[..4], [2, 1, 0, gone_ms - 15_000]);
-        server.at_ms(gone_ms);
-        assert_eq!(conn.acquire(&look).numbers[0], 0);
-    }
-}
-
-#[test]
-fn in_a_fixed_window_it_counts_in_the_window_of_each_moment() {
-    let (server, mut conn) = Server::held();
-    // 40 seconds of this minute are left.
-    conn.cmd("RL.ACQUIRE k 4 1min 3 FIXED ID a LEASE 50000 COUNTLAPSED");
-    server.at_ms(40_000);
-    assert_eq!(conn.acquire("RL.ACQUIRE k 4 1min 2 FIXED MS").numbers, [2, 4, 1, 60_000, 60_000]);
-    server.at_ms(60_000);
-    assert_eq!(conn.int("RL.APPLY k a 1"), 1);
-    assert_eq!(conn.ints("RL.WINDOW k 4 1min 0 FIXED MS"), [0, 4, 3, -1, 40_000]);
-    server.at_ms(100_000);
-    assert_eq!(conn.ints("RL.WINDOW k 4 1min 0 FIXED MS"), [0, 4, 4, -1, 0]);
-}
-
 // ---- What else it is ----
 
 #[test]
@@ -405,75 +280,6 @@ fn a_member_has_the_end_of_the_lease_and_how_much_longer_it_holds() {
     conn.cmd("DEL k");
     conn.cmd("ZADD k -inf #01:a:2:20000:1700000020000000+0::60s");
     conn.refuses("RL.ACQUIRE k 9 60", "ERR the key's sorted set has an entry that ");
-}
-
-// ---- Clocks that go back ----
-
-#[test]
-fn if_the_clock_is_set_back_before_the_end_the_lease_runs_again() {
-    for others in [0, 9] {
-        let (server, mut conn) = Server::held();
-        for other in 0..others {
-            conn.cmd(format!("RL.ACQUIRE k 99 60 ID other:{other} LEASE 1d"));
-        }
-        conn.cmd("RL.ACQUIRE k 99 60 2 ID a LEASE 10000 COUNTLAPSED");
-        server.at_ms(50_000);
-        assert_eq!(conn.held("k").last().unwrap().ms_left, 0);
-        assert_eq!(conn.int("RL.RENEW k a"), 0);
-        server.at_ms(9_000);
-        assert_eq!(conn.held("k").last().unwrap().ms_left, 1_000);
-        assert_eq!(conn.int("RL.RENEW k a LEASE 2000"), 1);
-        server.at_ms(11_000);
-        assert_eq!(conn.int("RL.RENEW k a"), 0);
-        server.at_ms(70_999);
-        assert_eq!(conn.held("k").len() as i64, 1 + others);
-        server.at_ms(71_000);
-        assert_eq!(conn.held("k").len() as i64, others);
-    }
-}
-
-#[test]
-fn after_the_clock_was_set_back_no_call_is_denied_for_longer_than_lease_and_period() {
-    for (period, shape, back_ms) in [
-        ("60", "", 1_000_000),
-        ("1min", "FIXED", 600_000),
-        // The lease now ends in the minute after the one that it begins in.
-        ("1min", "FIXED", 630_000 - 60_000),
-        ("1h", "FIXED TZ Asia/Kolkata", 7_200_000),
-    ] {
-        for others in [0, 9] {
-            let (server, mut conn) = Server::held();
-            let limit = 2 + others;
-            for other in 0..others {
-                let plain = format!("ID other:{other} LEASE 365d");
-                conn.cmd(format!("RL.ACQUIRE k {limit} {period} {shape} {plain}"));
-            }
-            let call = format!("RL.ACQUIRE k {limit} {period} 2 {shape} LEASE 20000 COUNTLAPSED");
-            assert_eq!(conn.acquire(format!("{call} ID a")).limited(), 0);
-            server.at_ms(-back_ms);
-            let gone_ms = gone_ms(period, shape, -back_ms);
-            assert_eq!(conn.held("k").last().unwrap().ms_left, 20_000);
-            let denied = conn.acquire(format!("{call} MS")).numbers;
-            assert_eq!(denied[..4], [2, limit, 0, gone_ms], "{period} {shape} {back_ms}");
-            server.at_ms(-back_ms + gone_ms - 1);
-            assert_eq!(conn.acquire(format!("{call} MS")).numbers[..4], [2, limit, 0, 1]);
-            server.at_ms(-back_ms + gone_ms);
-            assert_eq!(conn.acquire(format!("{call} MS")).numbers[..4], [0, limit, 0, -1]);
-        }
-    }
-}
-
-/// How long after `ms` a reservation is gone whose lease of 20 seconds begins there: by the rule, from the end of the lease
-/// on.
-fn gone_ms(period: &str, shape: &str, ms: i64) -> i64 {
-    // Hours in Kolkata begin half an hour after those of UTC.
-    let (length_ms, offset_ms) = match (period, shape) {
-        ("1min", "FIXED") => (60_000, 0),
-        ("1h", _) => (3_600_000, 1_800_000),
-        _ => return 80_000,
-    };
-    let end_ms = START_US / 1_000 + ms + 20_000 + offset_ms;
-    20_000 + length_ms - end_ms.rem_euclid(length_ms)
 }
 
 // ---- Waiting calls ----

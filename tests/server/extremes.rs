@@ -2,8 +2,6 @@
 
 use support::*;
 
-const MAX: i64 = i64::MAX;
-
 /// Asserts that a denied call with MS is denied until its retry_after has passed and is then allowed.
 #[track_caller]
 fn assert_exact(server: &Server, conn: &mut Conn, answer: &[i64], look: &str) {
@@ -14,70 +12,6 @@ fn assert_exact(server: &Server, conn: &mut Conn, answer: &[i64], look: &str) {
     server.clock().advance_ms(1);
     assert_eq!(conn.ints(look)[0], 0, "waited as the reply says: {answer:?}");
     server.clock().set_us(now_us);
-}
-
-/// The dead entry and the live ones add up to more than 2^63 - 1 while the dead one is still there.
-fn beyond_the_largest_sum() -> (Server, Conn) {
-    let (server, mut conn) = Server::held();
-    let most = MAX - 1;
-    let call = format!("RL.WINDOW k {most} 10ms 1 BUCKETS 1");
-    assert_eq!(conn.ints(format!("RL.WINDOW k {most} 10ms {most} BUCKETS 1"))[0], 0);
-    server.clock().advance_ms(25);
-    for _ in 0..2 {
-        assert_eq!(conn.ints(&call)[0], 0);
-    }
-    (server, conn)
-}
-
-#[test]
-fn a_clock_that_steps_back_to_a_huge_dead_entry_makes_no_error() {
-    let (server, mut conn) = beyond_the_largest_sum();
-    let most = MAX - 1;
-    server.clock().advance_ms(-3_600_000);
-    for _ in 0..20 {
-        for call in [
-            format!("RL.WINDOW_RO k {most} 10ms 1 BUCKETS 1"),
-            format!("RL.WINDOW k {most} 10ms 1 BUCKETS 1"),
-            format!("RL.WINDOW k {most} 10ms 0 BUCKETS 1"),
-        ] {
-            let answer = conn.ints(&call);
-            assert!((0..=most).contains(&answer[2]), "{answer:?}");
-        }
-        server.clock().advance_ms(1);
-    }
-    server.clock().advance_ms(20);
-    assert_eq!(conn.ints(format!("RL.WINDOW k {most} 10ms 1 BUCKETS 1"))[0], 0);
-}
-
-#[test]
-fn a_longer_period_that_reaches_back_to_a_huge_dead_entry_makes_no_error() {
-    for options in ["", "BUCKETS 1", "BUCKETS 65536", "COUNTDENIED"] {
-        let (server, mut conn) = beyond_the_largest_sum();
-        let most = MAX - 1;
-        for call in [
-            format!("RL.WINDOW_RO k {most} 1h 1 MS"),
-            format!("RL.WINDOW k {most} 1h 1 MS {options}"),
-            format!("RL.WINDOW k {most} 1h {most} MS {options}"),
-        ] {
-            let answer = conn.ints(&call);
-            assert!((0..=most).contains(&answer[2]), "{call}: {answer:?}");
-        }
-        server.clock().advance_ms(3_600_001);
-        assert_eq!(conn.ints(format!("RL.WINDOW k {most} 1h 1 {options}"))[0], 0, "{options}");
-    }
-}
-
-#[test]
-fn a_denied_call_of_the_largest_quantity_gets_the_exact_wait_next_to_a_reservation() {
-    let (server, mut conn) = Server::held();
-    for lease_ms in [60_000, 90_000] {
-        let line = format!("RL.ACQUIRE k {MAX} 60 1 LEASE {lease_ms}");
-        assert_eq!(conn.acquire(line).limited(), 0);
-    }
-    server.clock().advance_ms(7_000);
-    let answer = conn.ints(format!("RL.WINDOW k {MAX} 60 {MAX} COUNTDENIED MS"));
-    assert_eq!(answer, [1, MAX, 0, 83_000, 83_000]);
-    assert_exact(&server, &mut conn, &answer, &format!("RL.WINDOW_RO k {MAX} 60 {MAX}"));
 }
 
 #[test]

@@ -39,40 +39,6 @@ fn a_window_starts_with_its_first_event_and_lasts_one_period() {
 }
 
 #[test]
-fn denied_calls_count_in_the_window_and_do_not_prolong_it() {
-    let (server, mut conn) = Server::held();
-    let steps: Steps = &[
-        (0, "RL.WINDOW k 2 10s 2 FIXED FROM first MS", &[0, 2, 0, -1, 10_000]),
-        (9_000, "RL.WINDOW k 2 10s FIXED FROM first COUNTDENIED MS", &[1, 2, 0, 1_000, 1_000]),
-        (0, "RL.WINDOW_RO k 9 10s FIXED FROM first MS", &[0, 9, 6, -1, 1_000]),
-        (1_000, "RL.WINDOW k 2 10s FIXED FROM first COUNTDENIED MS", &[0, 2, 1, -1, 10_000]),
-    ];
-    follow(&server, &mut conn, steps);
-    // What others hold denies: the call is the first that is counted.
-    conn.cmd("DEL k");
-    conn.cmd("RL.ACQUIRE k 1 10s FIXED FROM first LEASE 5000");
-    let reply = conn.ints("RL.WINDOW k 1 10s FIXED FROM first COUNTDENIED MS");
-    assert_eq!(reply, [1, 1, 0, 10_000, 10_000]);
-}
-
-#[test]
-fn giving_back_does_not_move_the_start_of_the_window() {
-    let (server, mut conn) = Server::held();
-    let steps: Steps = &[
-        (0, "RL.WINDOW k 5 10s -1 FIXED FROM first MS", &[0, 5, 5, -1, 0]),
-        (0, "RL.WINDOW k 5 10s 3 FIXED FROM first MS", &[0, 5, 2, -1, 10_000]),
-        (4_000, "RL.WINDOW k 5 10s 2 FIXED FROM first MS", &[0, 5, 0, -1, 6_000]),
-        (1_000, "RL.WINDOW k 5 10s -4 FIXED FROM first MS", &[0, 5, 4, -1, 5_000]),
-        (1_000, "RL.WINDOW k 5 10s FIXED FROM first MS", &[0, 5, 3, -1, 4_000]),
-        // Nothing is counted any more: the next event starts one.
-        (0, "RL.WINDOW k 5 10s -9 FIXED FROM first MS", &[0, 5, 5, -1, 0]),
-        (1_000, "RL.WINDOW k 5 10s FIXED FROM first MS", &[0, 5, 4, -1, 10_000]),
-        (10_000, "RL.WINDOW k 5 10s -1 FIXED FROM first MS", &[0, 5, 5, -1, 0]),
-    ];
-    follow(&server, &mut conn, steps);
-}
-
-#[test]
 fn any_period_will_do() {
     let (server, mut conn) = Server::held();
     for (period, start, end) in [
@@ -105,93 +71,6 @@ fn any_period_will_do() {
         assert_eq!(conn.ints(&call), [1, 1, 0, 1, 1], "{period} {start}");
         server.clock().set_us(end_us);
         assert_eq!(conn.ints(&call)[..4], [0, 1, 0, -1], "{period} {start}");
-    }
-}
-
-#[test]
-fn a_reservation_starts_no_window_and_counts_in_that_of_its_moment() {
-    let (server, mut conn) = Server::held();
-    let call = "RL.ACQUIRE k 3 10s FIXED FROM first LEASE 30000 MS";
-    assert_eq!(conn.acquire(format!("{call} ID a")).numbers, [0, 3, 2, -1, 30_000]);
-    server.clock().advance_ms(5_000);
-    conn.cmd(format!("{call} ID b"));
-    conn.cmd(format!("{call} ID c"));
-    assert_eq!(conn.acquire(format!("{call} ID d")).numbers, [2, 3, 0, 25_000, 30_000]);
-    // The first that is applied starts the window.
-    assert_eq!(conn.int("RL.APPLY k b"), 1);
-    server.clock().advance_ms(9_000);
-    assert_eq!(conn.int("RL.APPLY k a"), 1);
-    assert_eq!(conn.acquire(format!("{call} ID d")).numbers, [2, 3, 0, 1_000, 21_000]);
-    assert_eq!(conn.int("ZCARD k"), 2);
-    // The third is held across the window's end, and starts the next one.
-    server.clock().advance_ms(2_000);
-    assert_eq!(conn.int("RL.RENEW k c"), 1);
-    assert_eq!(conn.int("RL.APPLY k c 2"), 1);
-    let reply = conn.ints("RL.WINDOW k 3 10s 2 FIXED FROM first MS");
-    assert_eq!(reply, [1, 3, 1, 10_000, 10_000]);
-    assert_eq!((conn.int("ZCARD k"), conn.int("RL.APPLY k c")), (1, 0));
-    assert!((10_000..=11_000).contains(&conn.int("PTTL k")));
-}
-
-#[test]
-fn what_lapsed_unsettled_counts_for_a_period_after_its_lease() {
-    let (server, mut conn) = Server::held();
-    let call = "RL.ACQUIRE k 2 10s FIXED FROM first LEASE 1000 COUNTLAPSED MS";
-    conn.cmd(format!("{call} ID a"));
-    // A window that opens and ends meanwhile is not its own.
-    server.clock().advance_ms(500);
-    conn.cmd("RL.WINDOW k 2 10s FIXED FROM first");
-    server.clock().advance_ms(9_999);
-    assert_eq!(conn.acquire(format!("{call} ID b")).numbers[..4], [2, 2, 0, 1]);
-    server.clock().advance_ms(1);
-    assert_eq!(conn.acquire(format!("{call} ID b LEAVE 1")).numbers[..4], [2, 2, 1, 500]);
-    server.clock().advance_ms(499);
-    assert_eq!(conn.ints("RL.WINDOW k 2 10s 2 FIXED FROM first MS"), [1, 2, 1, 1, 1]);
-    server.clock().advance_ms(1);
-    assert_eq!(conn.ints("RL.WINDOW k 2 10s 2 FIXED FROM first MS"), [0, 2, 0, -1, 10_000]);
-    assert_eq!(conn.int("RL.APPLY k a"), 0);
-}
-
-#[test]
-fn of_a_key_from_another_rule_the_newest_entry_counts() {
-    let (server, mut conn) = Server::held();
-    for _ in 0..4 {
-        server.clock().advance_ms(1_000);
-        conn.cmd("RL.WINDOW k 9 60 2");
-    }
-    // Four entries: the last event came just now.
-    assert_eq!(conn.ints("RL.WINDOW k 5 10s FIXED FROM first MS"), [0, 5, 2, -1, 10_000]);
-    assert_eq!(conn.ints("RL.WINDOW k 5 10s FIXED FROM first MS"), [0, 5, 1, -1, 10_000]);
-    assert_eq!(conn.int("ZCARD k"), 1);
-    // And to another rule: all of it counts from its newest event on.
-    server.clock().advance_ms(1_000);
-    conn.cmd("RL.WINDOW k 5 10s FIXED FROM first MS");
-    assert_eq!(conn.ints("RL.WINDOW k 9 60 MS"), [0, 9, 3, -1, 60_000]);
-}
-
-#[test]
-fn after_a_step_of_the_clock_no_call_waits_longer_than_a_period() {
-    let (server, mut conn) = Server::held();
-    let call = "RL.WINDOW k 2 10s FIXED FROM first MS";
-    for back_ms in [1, 4_000, 5_000, 5_001, 60_000, 3_600_000] {
-        conn.cmd("DEL k");
-        conn.cmd(call);
-        server.clock().advance_ms(5_000);
-        conn.cmd(call);
-        server.clock().advance_ms(-back_ms);
-        // Up to its first event the window is where it was; before, it starts now.
-        let left_ms = (5_000 + back_ms).min(10_000);
-        let look = "RL.WINDOW k 2 10s 0 FIXED FROM first MS";
-        assert_eq!(conn.ints(look), [0, 2, 0, -1, left_ms], "{back_ms}");
-        assert_eq!(conn.ints(call), [1, 2, 0, left_ms, left_ms], "{back_ms}");
-        server.clock().advance_ms(left_ms - 1);
-        assert_eq!(conn.ints(call), [1, 2, 0, 1, 1], "{back_ms}");
-        server.clock().advance_ms(1);
-        assert_eq!(conn.ints(call), [0, 2, 1, -1, 10_000], "{back_ms}");
-        // Forward it ends early.
-        server.clock().advance_ms(3_600_000);
-        assert_eq!(conn.ints(call), [0, 2, 1, -1, 10_000], "{back_ms}");
-        assert_eq!(conn.int("ZCARD k"), 1, "{back_ms}");
     }
 }
 

@@ -5,23 +5,6 @@ use support::*;
 const MAX: i64 = i64::MAX;
 
 #[test]
-fn a_bucket_goes_into_debt_and_later_calls_wait_until_it_is_repaid() {
-    let (server, mut conn) = Server::held();
-    // One a second, five at once.
-    assert_eq!(conn.ints("RL.THROTTLE k 4 1 1 3 FORCE MS"), [0, 5, 2, -1, 3_000]);
-    assert_eq!(conn.ints("RL.THROTTLE k 4 1 1 7 FORCE MS"), [0, 5, 0, -1, 10_000]);
-    assert_eq!(conn.ints("RL.THROTTLE k 4 1 1 1 MS"), [1, 5, 0, 6_000, 10_000]);
-    assert_eq!(conn.ints("RL.THROTTLE_RO k 4 1 1 5 MS"), [1, 5, 0, 10_000, 10_000]);
-    server.clock().advance_ms(5_999);
-    assert_eq!(conn.ints("RL.THROTTLE k 4 1 1 1 MS")[..4], [1, 5, 0, 1]);
-    server.clock().advance_ms(1);
-    assert_eq!(conn.ints("RL.THROTTLE k 4 1 1 1 MS"), [0, 5, 0, -1, 5_000]);
-    // What is given back repays.
-    assert_eq!(conn.ints("RL.THROTTLE k 4 1 1 4 FORCE MS"), [0, 5, 0, -1, 9_000]);
-    assert_eq!(conn.ints("RL.THROTTLE k 4 1 1 -6 MS"), [0, 5, 2, -1, 3_000]);
-}
-
-#[test]
 fn the_debt_is_stored_with_the_time_and_only_while_there_is_one() {
     let (server, mut conn) = Server::held();
     let tat = |seconds: i64| (START_US + seconds * 1_000_000) * 1_000;
@@ -43,19 +26,6 @@ fn the_debt_is_stored_with_the_time_and_only_while_there_is_one() {
     let whole = (server.clock().now_us() * 1_000 + 666_666_666).to_string();
     assert!(time.starts_with(&whole), "{value}");
     assert_eq!(debt, "333333334");
-}
-
-#[test]
-fn a_clock_that_steps_back_locks_out_for_one_bucket_and_the_debt_at_most() {
-    let (server, mut conn) = Server::held();
-    conn.cmd("RL.THROTTLE k 4 1 1 12 FORCE");
-    server.clock().advance_ms(-3_600_000);
-    let answer = conn.ints("RL.THROTTLE k 4 1 1 1 MS");
-    assert_eq!(answer, [1, 5, 0, 8_000, 12_000]);
-    server.clock().advance_ms(7_999);
-    assert_eq!(conn.ints("RL.THROTTLE k 4 1 1 1 MS")[3], 1);
-    server.clock().advance_ms(1);
-    assert_eq!(conn.ints("RL.THROTTLE k 4 1 1 1 MS")[0], 0);
 }
 
 #[test]
@@ -102,35 +72,6 @@ fn a_stored_debt_that_the_module_cannot_have_written_is_an_error_and_stays() {
 }
 
 #[test]
-fn a_window_counts_beyond_its_limit_and_later_calls_wait() {
-    for options in ["", "BUCKETS 10", "FIXED"] {
-        let (server, mut conn) = Server::held();
-        // 22:13:20; a calendar window ends at 22:14:00.
-        let period_ms = if options == "FIXED" { 40_000 } else { 60_000 };
-        assert_eq!(conn.ints(format!("RL.WINDOW k 5 60 3 {options}"))[..3], [0, 5, 2]);
-        let forced = conn.ints(format!("RL.WINDOW k 5 60 7 FORCE MS {options}"));
-        assert_eq!(forced[..4], [0, 5, 0, -1], "{options}");
-        let denied = conn.ints(format!("RL.WINDOW k 5 60 1 MS {options}"));
-        assert_eq!(denied[..3], [1, 5, 0], "{options}");
-        let bucket_ms = if options == "BUCKETS 10" { 6_000 } else { 0 };
-        assert!((period_ms..=period_ms + bucket_ms).contains(&denied[3]), "{options}: {denied:?}");
-        server.clock().advance_ms(denied[3] - 1);
-        assert_eq!(conn.ints(format!("RL.WINDOW_RO k 5 60 1 {options}"))[0], 1, "{options}");
-        server.clock().advance_ms(1);
-        assert_eq!(conn.ints(format!("RL.WINDOW_RO k 5 60 1 {options}"))[0], 0, "{options}");
-    }
-}
-
-#[test]
-fn a_limit_of_0_allows_nothing_and_counts_what_is_forced() {
-    let (_server, mut conn) = Server::held();
-    assert_eq!(conn.ints("RL.WINDOW k 0 60")[..4], [1, 0, 0, -1]);
-    assert_eq!(conn.ints("RL.WINDOW k 0 60 3 FORCE"), [0, 0, 0, -1, 60]);
-    assert_eq!(conn.ints("RL.WINDOW_RO k 5 60 2")[..3], [0, 5, 2]);
-    assert_eq!(conn.ints("RL.WINDOW_RO k 5 60 3")[..3], [1, 5, 2]);
-}
-
-#[test]
 fn a_key_counts_up_to_the_largest_number_and_then_answers_an_error() {
     for options in ["", "BUCKETS 3", "FIXED"] {
         let (_server, mut conn) = Server::held();
@@ -144,19 +85,6 @@ fn a_key_counts_up_to_the_largest_number_and_then_answers_an_error() {
         assert_eq!(conn.ints(call(0))[..3], [0, 5, 0], "{options}");
         assert_eq!(conn.cmd("DUMP k"), before, "{options}");
     }
-}
-
-#[test]
-fn twenty_thousand_forced_events_stay_bounded_in_entries() {
-    let (server, mut conn) = Server::held();
-    for _ in 0..20_000 / 50 {
-        for reply in conn.pipeline(["RL.WINDOW k 5 1h 1 FORCE"; 50]) {
-            assert_eq!(limited(&reply), 0);
-        }
-        server.clock().advance_ms(4);
-    }
-    assert!(conn.int("ZCARD k") <= 4_096 + 64, "{} entries", conn.int("ZCARD k"));
-    assert_eq!(conn.ints("RL.WINDOW_RO k 30000 1h")[2], 10_000);
 }
 
 #[test]

@@ -40,38 +40,6 @@ fn a_quantity_that_exceeds_the_limit_with_leave_is_denied_for_good() {
 }
 
 #[test]
-fn atmost_takes_no_more_than_leaves_so_much() {
-    let (_server, mut conn) = Server::held();
-    assert_eq!(conn.ints("RL.THROTTLE t 9 1 1 99 ATMOST LEAVE 7 MS"), [0, 10, 7, -1, 3_000, 3]);
-    assert_eq!(conn.ints("RL.THROTTLE t 9 1 1 99 ATMOST LEAVE 7 MS"), [1, 10, 7, 1_000, 3_000, 0]);
-    assert_eq!(conn.ints("RL.WINDOW w 5 60 9 ATMOST LEAVE 1 MS"), [0, 5, 1, -1, 60_000, 4]);
-    assert_eq!(conn.ints("RL.WINDOW w 5 60 9 ATMOST LEAVE 1 MS"), [1, 5, 1, 60_000, 60_000, 0]);
-}
-
-#[test]
-fn a_reservation_leaves_that_much_and_says_what_denies_it() {
-    let (_server, mut conn) = Server::held();
-    assert_eq!(conn.acquire("RL.ACQUIRE k 5 60 3 LEAVE 2 ID x").numbers[..3], [0, 5, 2]);
-    // Only the reservation is in the way.
-    assert_eq!(conn.acquire("RL.ACQUIRE k 5 60 1 LEAVE 2").limited(), 2);
-    assert_eq!(conn.acquire("RL.ACQUIRE_RO k 5 60 1 LEAVE 2").limited(), 2);
-    assert_eq!(conn.int("RL.APPLY k x"), 1);
-    assert_eq!(conn.acquire("RL.ACQUIRE k 5 60 1 LEAVE 2").limited(), 1);
-    assert_eq!(conn.acquire("RL.ACQUIRE k 5 60 1 LEAVE 1").limited(), 0);
-}
-
-#[test]
-fn what_only_leave_denies_is_not_counted_by_countdenied() {
-    let (_server, mut conn) = Server::held();
-    conn.cmd("RL.WINDOW k 5 60 2");
-    let before = conn.cmd("DUMP k");
-    assert_eq!(conn.ints("RL.WINDOW k 5 60 2 LEAVE 2 COUNTDENIED")[..3], [1, 5, 3]);
-    assert_eq!(conn.cmd("DUMP k"), before);
-    // This is denied without LEAVE as well.
-    assert_eq!(conn.ints("RL.WINDOW k 5 60 4 LEAVE 1 COUNTDENIED")[..3], [1, 5, 0]);
-}
-
-#[test]
 fn a_line_is_in_the_order_of_leave_and_then_of_arrival() {
     let server = Server::start();
     let mut conn = server.conn();

@@ -12,8 +12,8 @@ fn start_with<const N: usize>(args: [&str; N]) -> (Server, Conn) {
     Server::builder().module_args(args).held()
 }
 
-#[track_caller]
 // ---- Reserve, then settle ----
+
 #[test]
 fn a_reservation_with_a_long_zone_and_an_anchor_stays_small() {
     let server = Server::start();
@@ -81,29 +81,6 @@ fn three_renames_a_day_with_six_at_once() {
     assert_eq!(conn.acquire(call).numbers, [0, 3, 2, -1, 20_000]);
 }
 
-#[test]
-fn settling_with_less_or_more_counts_what_was_used() {
-    let (server, mut conn) = Server::held();
-    assert_eq!(
-        conn.acquire("RL.ACQUIRE k 1000 60 800 ID a MS").numbers,
-        [0, 1000, 200, -1, 20_000]
-    );
-    server.at_ms(1_000);
-    assert_eq!(conn.int("RL.APPLY k a 300"), 1);
-    assert_eq!(conn.ints("RL.WINDOW k 1000 60 0 MS"), [0, 1000, 700, -1, 60_000]);
-    assert_eq!(
-        conn.acquire("RL.ACQUIRE k 1000 60 600 ID b MS").numbers,
-        [0, 1000, 100, -1, 60_000]
-    );
-    server.at_ms(10_000);
-    assert_eq!(conn.int("RL.APPLY k b 900"), 1);
-    assert_eq!(conn.acquire("RL.ACQUIRE k 1000 60 0 MS").numbers, [0, 1000, 0, -1, 60_000]);
-    assert_eq!(conn.acquire("RL.ACQUIRE k 1000 60 1 MS").numbers, [1, 1000, 0, 51_000, 60_000]);
-    server.at_ms(61_000);
-    assert_eq!(conn.acquire("RL.ACQUIRE k 1000 60 101 MS").numbers, [1, 1000, 100, 9_000, 9_000]);
-    assert_eq!(conn.acquire("RL.ACQUIRE k 1000 60 100 MS").numbers, [0, 1000, 0, -1, 20_000]);
-}
-
 /// The TTL did not change while an event was in the future, and the key expired before the lease.
 #[test]
 fn a_renewed_lease_keeps_a_key_with_events_from_the_future() {
@@ -155,87 +132,6 @@ fn applying_nothing_is_giving_back() {
 }
 
 #[test]
-fn an_event_counts_from_the_moment_it_is_applied() {
-    let (server, mut conn) = Server::held();
-    conn.cmd("RL.ACQUIRE sliding 1 60 ID a");
-    // 40 seconds are left of the minute of the calendar.
-    conn.cmd("RL.ACQUIRE fixed 1 1min FIXED ID a LEASE 60000");
-    server.at_ms(15_000);
-    assert_eq!(conn.int("RL.APPLY sliding a"), 1);
-    server.at_ms(45_000);
-    assert_eq!(conn.int("RL.APPLY fixed a"), 1);
-    server.at_ms(50_000);
-    assert_eq!(conn.acquire("RL.ACQUIRE sliding 1 60 MS").numbers, [1, 1, 0, 25_000, 25_000]);
-    assert_eq!(conn.acquire("RL.ACQUIRE fixed 1 1min FIXED MS").numbers, [1, 1, 0, 50_000, 50_000]);
-}
-
-#[test]
-fn a_reservation_holds_across_a_windows_end() {
-    let (server, mut conn) = Server::held();
-    let call = "RL.ACQUIRE k 3 1min FIXED MS";
-    conn.cmd("RL.WINDOW k 3 1min FIXED");
-    conn.cmd(format!("{call} ID a LEASE 60000"));
-    conn.cmd(format!("{call} ID b LEASE 45000"));
-    assert_eq!(conn.acquire(call).numbers, [2, 3, 0, 40_000, 60_000]);
-    server.at_ms(40_000);
-    assert_eq!(conn.acquire(format!("{call} ID c LEASE 1")).numbers, [0, 3, 0, -1, 20_000]);
-    assert_eq!(conn.acquire(call).numbers, [2, 3, 0, 1, 20_000]);
-    server.at_ms(40_001);
-    assert_eq!(conn.acquire("RL.ACQUIRE k 3 1min 2 FIXED MS").numbers, [2, 3, 1, 4_999, 19_999]);
-    server.at_ms(50_000);
-    // Counts in the minute in which it is applied.
-    assert_eq!(conn.int("RL.APPLY k a"), 1);
-    assert_eq!(conn.acquire("RL.ACQUIRE k 3 1min 0 FIXED MS").numbers, [0, 3, 2, -1, 50_000]);
-}
-
-#[test]
-fn windows_and_reservations_on_one_key_see_each_other() {
-    for options in ["", "BUCKETS 2", "FIXED"] {
-        let (server, mut conn) = Server::held();
-        let window = format!("RL.WINDOW k 5 1min 2 {options} MS");
-        let acquire = format!("RL.ACQUIRE k 5 1min 2 {options} MS");
-        let reset_ms = if options == "FIXED" { 40_000 } else { 60_000 };
-        conn.cmd(&window);
-        let reply = conn.acquire(&acquire);
-        assert_eq!(reply.numbers, [0, 5, 1, -1, reset_ms], "{options}");
-        // Denied because of what is held, which RL.WINDOW does not tell apart.
-        assert_eq!(conn.ints(&window), [1, 5, 1, 20_000, reset_ms], "{options}");
-        assert_eq!(conn.acquire(&acquire).numbers, [2, 5, 1, 20_000, reset_ms], "{options}");
-        let atmost = conn.ints(format!("RL.WINDOW k 5 1min 2 {options} MS ATMOST"));
-        assert_eq!(atmost, [0, 5, 0, -1, reset_ms, 1], "{options}");
-        let seen = conn.ints(format!("RL.WINDOW_RO k 5 1min 2 {options} MS"));
-        assert_eq!(seen, [1, 5, 0, 20_000, reset_ms], "{options}");
-        assert_eq!(conn.int(["RL.APPLY", "k", &reply.id()]), 1);
-        assert_eq!(conn.acquire(&acquire).numbers, [1, 5, 0, reset_ms, reset_ms], "{options}");
-        server.at_ms(reset_ms);
-        assert_eq!(conn.ints(&window), [0, 5, 3, -1, 60_000], "{options}");
-    }
-}
-
-#[test]
-fn the_code_says_whether_counted_events_or_others_are_in_the_way() {
-    let (_server, mut conn) = Server::held();
-    conn.cmd("RL.WINDOW k 5 60 3");
-    conn.cmd("RL.ACQUIRE k 5 60 1 LEASE 70000");
-    for (quantity, numbers) in [
-        (1, [0, 5, 1, -1, 70]),
-        // One is free, two could be without the reservation.
-        (2, [2, 5, 1, 60, 70]),
-        // Three could not: the events leave too little.
-        (3, [1, 5, 1, 60, 70]),
-        (5, [1, 5, 1, 70, 70]),
-        // Never.
-        (6, [1, 5, 1, -1, 70]),
-        (0, [0, 5, 1, -1, 70]),
-    ] {
-        let reply = conn.acquire(format!("RL.ACQUIRE_RO k 5 60 {quantity}"));
-        assert_eq!((reply.numbers, reply.id), (numbers, None), "{quantity}");
-    }
-    assert_eq!(conn.acquire("RL.ACQUIRE k 0 60").numbers, [1, 0, 0, -1, 70]);
-    assert_eq!(conn.acquire("RL.ACQUIRE other 0 60").numbers, [1, 0, 0, -1, 0]);
-}
-
-#[test]
 fn looking_changes_nothing() {
     let (server, mut conn) = Server::held();
     assert_eq!(conn.acquire("RL.ACQUIRE k 5 60 0 ID a"), conn.acquire("RL.ACQUIRE_RO k 5 60 0"));
@@ -280,44 +176,6 @@ fn held_lists_the_oldest_first() {
     assert_eq!(conn.held("k")[0].ms_left, 1);
     server.clock().advance_us(1);
     assert_eq!(conn.held_ids("k"), ["b", "a", "c", "last"]);
-}
-
-#[test]
-fn held_keeps_its_order_when_the_clock_steps() {
-    let (server, mut conn) = Server::held();
-    let mut names = Vec::new();
-    for (number, ms) in [0, -5_000, -5_000, 300, -90_000, -89_000, -100_000].into_iter().enumerate()
-    {
-        server.at_ms(ms);
-        // Later names sort before earlier ones.
-        let name = format!("{}", 9 - number);
-        conn.cmd(format!("RL.ACQUIRE k 20 60 ID {name} LEASE 30000"));
-        names.push(name);
-        conn.cmd(format!("RL.RENEW k {}", names[0]));
-        assert_eq!(conn.held_ids("k"), names);
-    }
-}
-
-#[test]
-fn renewing_starts_the_lease_over() {
-    let (server, mut conn) = Server::held();
-    let left = |conn: &mut Conn| conn.held("k").first().map(|one| one.ms_left);
-    conn.cmd("RL.ACQUIRE k 1 60 ID a LEASE 5000");
-    server.at_ms(4_000);
-    assert_eq!(conn.int("RL.RENEW k a"), 1);
-    assert_eq!(left(&mut conn), Some(5_000));
-    assert_eq!(conn.int("RL.RENEW k a lease 9000"), 1);
-    assert_eq!(left(&mut conn), Some(9_000));
-    assert_eq!(conn.int("RL.RENEW k a LEASE 100"), 1);
-    assert_eq!(left(&mut conn), Some(100));
-    assert_eq!(conn.acquire("RL.ACQUIRE k 1 60 MS").numbers, [2, 1, 0, 100, 100]);
-    server.at_ms(4_099);
-    assert_eq!(conn.int("RL.RENEW k a LEASE 31557600000"), 1);
-    assert_eq!(left(&mut conn), Some(31_557_600_000));
-    assert_eq!(conn.int("RL.RENEW k a LEASE 1"), 1);
-    server.at_ms(4_100);
-    assert_eq!(conn.int("RL.RENEW k a"), 0);
-    assert_eq!(left(&mut conn), None);
 }
 
 #[test]
@@ -381,24 +239,6 @@ fn an_id_may_be_any_1_to_64_bytes() {
         conn.refuses([&b"RL.RENEW"[..], b"k", id], error);
     }
     assert_eq!(conn.dumped("k"), before);
-}
-
-#[test]
-fn an_id_is_not_taken_for_another_that_it_begins() {
-    let (_server, mut conn) = Server::held();
-    let ids = ["a", "aa", "a:", "a;", "a:1", "a:1:20000", "aaa", "\u{1}", "a\u{1}"];
-    for id in ids {
-        for other in ids {
-            conn.cmd("DEL k");
-            conn.cmd(["RL.ACQUIRE", "k", "9", "60", "ID", id]);
-            let same = i64::from(id == other);
-            assert_eq!(conn.int(["RL.RENEW", "k", other, "LEASE", "7000"]), same, "{id} {other}");
-            assert_eq!(conn.int(["RL.RELEASE", "k", other]), same, "{id} {other}");
-            let left =
-                i64::from(conn.acquire(["RL.ACQUIRE", "k", "9", "60", "ID", other]).id.is_some());
-            assert_eq!(left, 1, "{id} {other}");
-        }
-    }
 }
 
 #[test]
@@ -732,18 +572,6 @@ fn a_key_lives_as_long_as_its_state_matters() {
 }
 
 #[test]
-fn a_key_does_not_vanish_before_its_last_event_leaves() {
-    let (server, mut conn) = Server::held();
-    conn.cmd("RL.ACQUIRE k 1 1h ID a LEASE 1000");
-    server.at_ms(999);
-    conn.cmd("RL.APPLY k a");
-    server.at_ms(999 + 3_600_000 - 1);
-    assert_eq!(conn.acquire("RL.ACQUIRE k 1 1h MS").numbers, [1, 1, 0, 1, 1]);
-    server.at_ms(999 + 3_600_000 + 1_001);
-    assert_eq!(conn.int("EXISTS k"), 0);
-}
-
-#[test]
 fn settling_never_makes_a_key_and_answers_of_0_write_nothing() {
     let (server, mut conn) = Server::builder().aof().held();
     conn.cmd("RL.ACQUIRE k 5 60 ID a LEASE 1000");
@@ -814,5 +642,3 @@ fn info_counts_what_became_of_reservations() {
     conn.cmd("RL.ACQUIRE k x 60");
     assert_eq!((command("acquire_denied"), command("acquire_errors")), ("1".into(), "1".into()));
 }
-
-// ---- Everywhere ----

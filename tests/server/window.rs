@@ -17,22 +17,6 @@ fn check(table: &[(i64, &str, &[i64])]) {
 }
 
 #[test]
-fn an_event_counts_until_exactly_one_period_later() {
-    check(&[
-        (0, "RL.WINDOW k 2 1 MS", &[0, 2, 1, -1, 1000]),
-        (1, "RL.WINDOW k 2 1 MS", &[0, 2, 0, -1, 1000]),
-        (2, "RL.WINDOW k 2 1 MS", &[1, 2, 0, 1000, 1000]),
-        (1_000, "RL.WINDOW k 2 1 MS", &[1, 2, 0, 999, 1000]),
-        (1_001, "RL.WINDOW k 2 1 MS", &[1, 2, 0, 999, 999]),
-        (999_999, "RL.WINDOW k 2 1 MS", &[1, 2, 0, 1, 1]),
-        (1_000_000, "RL.WINDOW k 2 1 MS", &[0, 2, 0, -1, 1000]),
-        (1_000_000, "RL.WINDOW k 2 1 MS", &[1, 2, 0, 1, 1000]),
-        (1_000_001, "RL.WINDOW k 2 1 MS", &[0, 2, 0, -1, 1000]),
-        (2_000_001, "RL.WINDOW_RO k 2 1 MS", &[0, 2, 2, -1, 0]),
-    ]);
-}
-
-#[test]
 fn times_are_rounded_up_to_seconds_or_with_ms_to_milliseconds() {
     check(&[
         (0, "RL.WINDOW k 1 10", &[0, 1, 0, -1, 10]),
@@ -128,61 +112,6 @@ fn beyond_the_limit_heals_nothing() {
 }
 
 #[test]
-fn atmost_takes_what_there_is() {
-    check(&[
-        (0, "RL.WINDOW k 5 1 3 ATMOST MS", &[0, 5, 2, -1, 1000, 3]),
-        (100_000, "RL.WINDOW k 5 1 3 MS ATMOST", &[0, 5, 0, -1, 1000, 2]),
-        (200_000, "RL.WINDOW k 5 1 9 ATMOST MS", &[1, 5, 0, 800, 900, 0]),
-        (200_000, "RL.WINDOW k 5 1 ATMOST MS", &[1, 5, 0, 800, 900, 0]),
-        (1_000_000, "RL.WINDOW k 5 1 9 ATMOST MS", &[0, 5, 0, -1, 1000, 3]),
-        (1_000_000, "RL.WINDOW new 5 1 9223372036854775807 ATMOST", &[0, 5, 0, -1, 1, 5]),
-    ]);
-}
-
-#[test]
-fn a_hammering_caller_stays_out_with_countdenied() {
-    let (server, mut conn) = Server::held();
-    let call = "RL.WINDOW k 3 1 COUNTDENIED MS";
-    for left in [2, 1, 0] {
-        assert_eq!(conn.ints(call), [0, 3, left, -1, 1000]);
-    }
-    // Twenty periods long, ten calls in each.
-    for _ in 0..200 {
-        server.clock().advance_ms(100);
-        let answer = conn.ints(call);
-        assert_eq!(answer[0], 1);
-        assert_eq!(answer[4], 1000);
-    }
-    // Of the ten calls of the last period, eight must leave before there is room for one more.
-    let answer = conn.ints(call);
-    assert_eq!(answer[..4], [1, 3, 0, 900]);
-    server.clock().advance_ms(899);
-    assert_eq!(conn.ints("RL.WINDOW_RO k 3 1 MS")[0], 1);
-    server.clock().advance_ms(1);
-    assert_eq!(conn.ints(call)[0], 0);
-}
-
-#[test]
-fn no_admitted_event_is_forgotten_for_denied_calls() {
-    let (server, mut conn) = Server::held();
-    let mut admitted = Vec::new();
-    // Callers come and go: after pauses some are allowed, and each is denied many times in between.
-    for round in 0..400 {
-        server.clock().advance_us(if round % 40 == 0 { 1_100_000 } else { 1_700 });
-        let now_us = server.clock().now_us();
-        if conn.ints("RL.WINDOW k 5 1 COUNTDENIED")[0] == 0 {
-            admitted.push(now_us);
-        }
-        let within = admitted.iter().filter(|at| **at > now_us - 1_000_000).count();
-        assert!(within <= 5);
-        // What was admitted counts to the microsecond, so there is never more room than that.
-        let room = conn.ints("RL.WINDOW_RO k 5 1")[2];
-        assert!(room <= 5 - within as i64);
-    }
-    assert!(admitted.len() >= 20);
-}
-
-#[test]
 fn countdenied_counts_the_quantity_and_answers_the_wait_from_there() {
     check(&[
         (0, "RL.WINDOW k 10 1 8 COUNTDENIED MS", &[0, 10, 2, -1, 1000]),
@@ -190,19 +119,6 @@ fn countdenied_counts_the_quantity_and_answers_the_wait_from_there() {
         (600_000, "RL.WINDOW k 10 1 7 COUNTDENIED MS", &[1, 10, 0, 1000, 1000]),
         // Without the option nothing more counts, but what did does.
         (700_000, "RL.WINDOW k 10 1 7 MS", &[1, 10, 0, 900, 900]),
-    ]);
-}
-
-#[test]
-fn a_lowered_limit_holds_at_once_and_a_raised_one_too() {
-    check(&[
-        (0, "RL.WINDOW k 4 1 MS", &[0, 4, 3, -1, 1000]),
-        (100_000, "RL.WINDOW k 4 1 MS", &[0, 4, 2, -1, 1000]),
-        (200_000, "RL.WINDOW k 4 1 MS", &[0, 4, 1, -1, 1000]),
-        (300_000, "RL.WINDOW k 1 1 MS", &[1, 1, 0, 900, 900]),
-        (300_000, "RL.WINDOW k 2 1 MS", &[1, 2, 0, 800, 900]),
-        (300_000, "RL.WINDOW k 5 1 2 MS", &[0, 5, 0, -1, 1000]),
-        (300_000, "RL.WINDOW_RO k 5000 1 MS", &[0, 5000, 4995, -1, 1000]),
     ]);
 }
 
@@ -289,69 +205,6 @@ fn every_unit_of_a_period_is_taken_in_either_case() {
 }
 
 #[test]
-fn a_clock_that_steps_back_delays_no_call_for_longer_than_a_period() {
-    for back_ms in [1, 999, 3_600_000, 86_400_000, 400 * 86_400_000] {
-        for options in ["", "BUCKETS 2", "COUNTDENIED"] {
-            let (server, mut conn) = Server::held();
-            let call = format!("RL.WINDOW k 3 60 {options} MS");
-            for _ in 0..3 {
-                conn.cmd(&call);
-                server.clock().advance_ms(1_000);
-            }
-            server.clock().advance_ms(-3_000 - back_ms);
-            // All of it is as if it happened now; looking says so too.
-            let look = call.replace("RL.WINDOW", "RL.WINDOW_RO").replace("COUNTDENIED", "");
-            assert_eq!(conn.ints(&look), [1, 3, 0, 60_000, 60_000]);
-            assert_eq!(conn.ints(&call), [1, 3, 0, 60_000, 60_000]);
-            assert!((60_000..=61_000).contains(&conn.int("PTTL k")));
-            // And is written back so: the wait that was answered is the wait that is needed.
-            server.clock().advance_ms(59_999);
-            assert_eq!(conn.ints(&look)[0], 1, "{back_ms} {options}");
-            server.clock().advance_ms(1);
-            let answer = conn.ints(&call);
-            assert_eq!(answer[0], 0, "{back_ms} {options}");
-        }
-    }
-}
-
-#[test]
-fn events_of_the_future_are_written_back_as_now() {
-    let (server, mut conn) = Server::held();
-    for _ in 0..5 {
-        conn.cmd("RL.WINDOW k 10 60");
-        server.clock().advance_ms(10);
-    }
-    server.clock().set_us(START_US - 5_000_000);
-    assert_eq!(conn.ints("RL.WINDOW k 10 60 MS"), [0, 10, 4, -1, 60_000]);
-    let newer = conn.int(format!("ZCOUNT k ({} +inf", START_US - 5_000_000));
-    assert_eq!(newer, 0);
-    assert_eq!(conn.int("ZCARD k"), 1);
-}
-
-#[test]
-fn a_step_back_admits_no_more_than_the_limit() {
-    let (server, mut conn) = Server::held();
-    let mut admitted = 0;
-    for round in 0..200 {
-        admitted += 1 - conn.ints("RL.WINDOW k 7 60")[0];
-        server.clock().advance_ms(if round % 3 == 0 { -2_500 } else { 1_000 });
-    }
-    assert_eq!(admitted, 7);
-}
-
-#[test]
-fn totals_near_two_to_the_63_neither_wrap_nor_overflow() {
-    check(&[
-        (0, "RL.WINDOW k 9223372036854775807 1 9223372036854775806", &[0, MAX, 1, -1, 1]),
-        (1, "RL.WINDOW k 9223372036854775807 1 2", &[1, MAX, 1, 1, 1]),
-        (1, "RL.WINDOW k 9223372036854775807 1", &[0, MAX, 0, -1, 1]),
-        (2, "RL.WINDOW k 9223372036854775807 1", &[1, MAX, 0, 1, 1]),
-        (2, "RL.WINDOW k 9223372036854775807 1 9223372036854775807", &[1, MAX, 0, 1, 1]),
-        (3, "RL.WINDOW k 5 1 5", &[1, 5, 0, 1, 1]),
-    ]);
-}
-
-#[test]
 fn denied_calls_of_two_to_the_63_saturate() {
     for options in ["", "BUCKETS 3", "FIXED"] {
         let (server, mut conn) = Server::held();
@@ -403,29 +256,6 @@ fn the_state_is_a_sorted_set_whose_scores_are_minus_the_times_of_the_events() {
     assert_eq!(scores, times);
 }
 
-#[test]
-fn looking_answers_what_the_call_would_and_changes_nothing() {
-    let (server, mut conn) = Server::held();
-    for step in 0..60 {
-        server.clock().advance_us(333_333);
-        let quantity = step % 5;
-        let options = ["", "BUCKETS 4", "FIXED"][step as usize / 20];
-        let look = format!("RL.WINDOW_RO k 7 3s {quantity} {options} MS");
-        let call = format!("RL.WINDOW k 7 3s {quantity} {options} MS");
-        let before = conn.cmd("ZRANGE k 0 -1 WITHSCORES");
-        let looked = conn.ints(&look);
-        assert_eq!(conn.cmd("ZRANGE k 0 -1 WITHSCORES"), before);
-        let state = conn.ints(look.replace(&format!("3s {quantity}"), "3s 0"));
-        assert_eq!(looked[2], state[2]);
-        assert_eq!(looked[4], state[4]);
-        let called = conn.ints(&call);
-        assert_eq!((looked[0], looked[3]), (called[0], called[3]), "{call}");
-        if called[0] == 0 {
-            assert_eq!(called[2], looked[2] - quantity);
-        }
-    }
-}
-
 /// It may run ahead by the time for which the key had been in use, up to one period.
 #[test]
 fn the_ttl_reaches_to_the_end_of_the_state_and_not_far_beyond() {
@@ -469,20 +299,4 @@ fn buckets_up_to_65536_are_taken() {
         (0, "RL.WINDOW k 70000 60 BUCKETS 1", &[0, 70_000, 69_998, -1, 60]),
         (0, "RL.WINDOW k 5 60 BUCKETS 65536", &[0, 5, 2, -1, 60]),
     ]);
-}
-
-#[test]
-fn a_limit_up_to_window_entries_is_exact_whatever_the_rate() {
-    let (server, mut conn) = Server::held();
-    // 4096 events within a hundredth of period / 4096, then each leaves at its own microsecond.
-    for _ in 0..4096 {
-        server.clock().advance_us(1);
-        assert_eq!(conn.ints("RL.WINDOW k 4096 60")[0], 0);
-    }
-    assert_eq!(conn.ints("RL.WINDOW k 4096 60")[0], 1);
-    server.clock().set_us(START_US + 60_000_000);
-    for left in 0..50 {
-        assert_eq!(conn.ints("RL.WINDOW_RO k 4096 60")[2], left);
-        server.clock().advance_us(1);
-    }
 }

@@ -31,18 +31,6 @@ fn a_million_a_minute_costs_kilobytes() {
 }
 
 #[test]
-fn a_large_limit_never_needs_more_than_window_entries() {
-    let (server, mut conn) = Server::builder().module_args(["window-entries", "8"]).held();
-    for round in 0..1_000 {
-        server.clock().advance_us(1_000 + round % 7 * 977);
-        assert_eq!(conn.ints("RL.WINDOW k 9 10ms 1")[0] & !1, 0);
-        conn.cmd("RL.WINDOW large 1000 100ms");
-        assert!(conn.int("ZCARD k") <= 10, "{}", conn.int("ZCARD k"));
-        assert!(conn.int("ZCARD large") <= 10, "{}", conn.int("ZCARD large"));
-    }
-}
-
-#[test]
 fn a_limit_of_window_entries_is_exact_and_one_more_folds() {
     let server = Server::builder().clock(true).module_args(["window-entries", "8"]).start();
     let mut conn = server.conn();
@@ -88,20 +76,6 @@ fn buckets_that_fall_out_all_at_once_cost_a_bounded_piece_of_work() {
 }
 
 #[test]
-fn dead_entries_never_count_and_are_cleared_away() {
-    let (server, mut conn) = Server::held();
-    fill(&server, &mut conn, "RL.WINDOW k 4000 1s", 3_000, 100);
-    conn.cmd("PERSIST k");
-    server.clock().advance_ms(1_000);
-    assert_eq!(conn.ints("RL.WINDOW_RO k 4000 1s")[2], 4_000);
-    for round in 1..=2_000 {
-        server.clock().advance_ms(100);
-        assert_eq!(conn.ints("RL.WINDOW k 4000 1s")[2], 4_000 - round.min(10));
-    }
-    assert!(conn.int("ZCARD k") <= 32, "{}", conn.int("ZCARD k"));
-}
-
-#[test]
 fn a_hammered_key_stays_small_with_countdenied() {
     for (options, most, calls) in [("", 4_200, 5_000), ("BUCKETS 10", 16, 500), ("FIXED", 3, 500)] {
         let (server, mut conn) = Server::held();
@@ -119,17 +93,6 @@ fn a_hammered_key_stays_small_with_countdenied() {
         let grown = conn.int("MEMORY USAGE k SAMPLES 0") - bytes;
         assert!(grown < 20_000, "{options}: {grown} bytes more than {bytes}");
     }
-}
-
-#[test]
-fn calendar_windows_need_a_handful_of_entries() {
-    let (server, mut conn) = Server::held();
-    for _ in 0..2_000 {
-        server.clock().advance_ms(700);
-        conn.cmd("RL.WINDOW k 100000 60 FIXED");
-        assert!(conn.int("ZCARD k") <= 3);
-    }
-    assert!(conn.int("MEMORY USAGE k SAMPLES 0") < 400);
 }
 
 #[test]

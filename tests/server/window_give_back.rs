@@ -3,21 +3,6 @@
 use support::*;
 
 #[test]
-fn the_oldest_that_counts_is_uncounted() {
-    let (server, mut conn) = Server::held();
-    for _ in 0..3 {
-        assert_eq!(conn.ints("RL.WINDOW k 3 60")[0], 0);
-        server.clock().advance_ms(10_000);
-    }
-    assert_eq!(conn.ints("RL.WINDOW k 3 60 1 MS"), [1, 3, 0, 30_000, 50_000]);
-    assert_eq!(conn.ints("RL.WINDOW k 3 60 -1 MS"), [0, 3, 1, -1, 50_000]);
-    // The second is the oldest now.
-    assert_eq!(conn.ints("RL.WINDOW k 3 60 2 MS"), [1, 3, 1, 40_000, 50_000]);
-    assert_eq!(conn.ints("RL.WINDOW k 3 60 -2 MS"), [0, 3, 3, -1, 0]);
-    assert_eq!(conn.int("EXISTS k"), 0);
-}
-
-#[test]
 fn several_entries_go_at_once_and_no_other() {
     let (server, mut conn) = Server::held();
     for options in ["", "BUCKETS 9", "COUNTDENIED"] {
@@ -35,21 +20,6 @@ fn several_entries_go_at_once_and_no_other() {
         // The seventh was counted two seconds ago.
         assert_eq!(conn.ints("RL.WINDOW_RO k 9 60 8 MS")[3], 58_000, "{options}");
     }
-}
-
-#[test]
-fn of_a_larger_entry_the_rest_stays_with_its_time() {
-    let (server, mut conn) = Server::held();
-    conn.cmd("RL.WINDOW k 9 60 5");
-    server.clock().advance_ms(20_000);
-    conn.cmd("RL.WINDOW k 9 60 4");
-    assert_eq!(conn.ints("RL.WINDOW k 9 60 -3 MS"), [0, 9, 3, -1, 60_000]);
-    assert_eq!(conn.ints("RL.WINDOW_RO k 9 60 4 MS"), [1, 9, 3, 40_000, 60_000]);
-    assert_eq!(conn.ints("RL.WINDOW_RO k 9 60 5 MS"), [1, 9, 3, 40_000, 60_000]);
-    assert_eq!(conn.ints("RL.WINDOW_RO k 9 60 6 MS"), [1, 9, 3, 60_000, 60_000]);
-    // Two of the first entry and one of the second.
-    assert_eq!(conn.ints("RL.WINDOW k 9 60 -3 MS"), [0, 9, 6, -1, 60_000]);
-    assert_eq!(conn.ints("RL.WINDOW_RO k 9 60 7 MS"), [1, 9, 6, 60_000, 60_000]);
 }
 
 #[test]
@@ -72,22 +42,6 @@ fn where_nothing_is_counted_not_one_byte_is_written() {
     server.clock().advance_ms(60_000);
     assert_eq!(conn.ints("RL.WINDOW k 5 60 -9")[..4], [0, 5, 3, -1]);
     assert_eq!(conn.held_ids("k"), ["x"]);
-}
-
-#[test]
-fn denied_calls_that_were_counted_are_uncounted_in_their_order() {
-    let (server, mut conn) = Server::held();
-    conn.cmd("RL.WINDOW k 2 60 2");
-    for _ in 0..2 {
-        server.clock().advance_ms(10_000);
-        assert_eq!(conn.ints("RL.WINDOW k 2 60 1 COUNTDENIED")[0], 1);
-    }
-    assert_eq!(conn.ints("RL.WINDOW_RO k 2 60 1 MS")[3], 50_000);
-    // The two admitted are the oldest.
-    assert_eq!(conn.ints("RL.WINDOW k 2 60 -2 MS")[..4], [0, 2, 0, -1]);
-    assert_eq!(conn.ints("RL.WINDOW_RO k 2 60 1 MS")[3], 50_000);
-    assert_eq!(conn.ints("RL.WINDOW k 2 60 -1 MS")[..4], [0, 2, 1, -1]);
-    assert_eq!(conn.ints("RL.WINDOW_RO k 2 60 2 MS")[3], 60_000);
 }
 
 #[test]
