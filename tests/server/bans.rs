@@ -422,29 +422,3 @@ fn a_value_that_no_ban_has_is_an_error() {
         conn.refuses(call, error);
     }
 }
-
-#[test]
-fn a_replica_and_a_restart_know_it() {
-    let master = Server::builder().aof().start();
-    let replica = Server::builder().replica_of(&master).start();
-    let mut conn = master.conn();
-    wait_for_sync(&master, &replica);
-    for _ in 0..2 {
-        conn.cmd("RL.WINDOW w 1 1s 1 BAN 10min");
-        conn.cmd("RL.THROTTLE b 0 1 1s 1 BAN 10min");
-    }
-    wait_for_sync(&master, &replica);
-    let mut reader = replica.conn();
-    let looks = ["RL.WINDOW_RO w 1 1s 1 MS", "RL.THROTTLE_RO b 0 1 1s 1 MS"];
-    for look in looks {
-        let reply = reader.ints(look);
-        assert!(reply[0] == 1 && reply[3] > 500_000, "{look}: {reply:?}");
-    }
-    let mut master = master;
-    master.restart(Stop::Kill);
-    let mut conn = master.conn();
-    for look in looks {
-        let reply = conn.ints(look);
-        assert!(reply[0] == 1 && reply[3] > 500_000, "{look}: {reply:?}");
-    }
-}

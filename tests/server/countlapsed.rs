@@ -389,40 +389,6 @@ fn scripts_and_transactions_settle_it_late() {
 // ---- Crashes, restarts, failovers ----
 
 #[test]
-fn a_crash_a_restart_and_a_failover_do_not_change_when_it_is_gone() {
-    let aof = || Server::builder().clock(true).aof().config("appendfsync always");
-    for (how, mut server) in
-        [(Stop::Kill, aof().start()), (Stop::Save, Server::builder().clock(true).start())]
-    {
-        server.clock().set_us(START_US);
-        let mut conn = server.conn();
-        conn.cmd("RL.ACQUIRE k 5 60 2 ID a LEASE 1000 COUNTLAPSED");
-        conn.cmd("RL.ACQUIRE k 5 60 3 ID b LEASE 9000 COUNTLAPSED");
-        assert_eq!(conn.int("RL.RENEW k b"), 1);
-        let before = (flat(&conn.cmd("ZRANGE k 0 -1 WITHSCORES")), conn.int("PTTL k"));
-        server.at_ms(5_000);
-        server.restart(how);
-        let mut conn = server.conn();
-        let after = (flat(&conn.cmd("ZRANGE k 0 -1 WITHSCORES")), conn.int("PTTL k") + 5_000);
-        assert_eq!(after, before, "{how:?}");
-        assert_eq!(left(&mut conn, "k"), [("a".into(), 0), ("b".into(), 4_000)]);
-        assert_eq!(conn.acquire("RL.ACQUIRE k 5 60 MS").numbers, [2, 5, 0, 56_000, 64_000]);
-        assert_eq!(conn.int("RL.RENEW k a"), 0);
-
-        let replica = Server::replica_of(&server, true);
-        server.at_ms(20_000);
-        let mut promoted = replica.conn();
-        assert_eq!(left(&mut promoted, "k"), [("a".into(), 0), ("b".into(), 0)]);
-        assert_eq!(promoted.text("REPLICAOF NO ONE"), "OK");
-        assert_eq!(promoted.int("RL.APPLY k a 1"), 1);
-        assert_eq!(promoted.acquire("RL.ACQUIRE k 5 60 MS").numbers[..3], [0, 5, 0]);
-        server.at_ms(69_000);
-        assert_eq!(promoted.int("RL.RELEASE k b"), 0);
-        assert_eq!(conn.int("RL.RELEASE k b"), 0);
-    }
-}
-
-#[test]
 fn the_effects_are_plain_commands_and_nothing_happens_at_the_end_of_a_lease() {
     let (server, mut conn) = Server::builder().aof().held();
     let lines = server.aof_grows_by(|| {

@@ -100,26 +100,3 @@ fn force_does_not_queue_behind_waiting_calls() {
     assert_eq!(conn.ints("RL.WINDOW w 1 1h 2 FORCE")[..4], [0, 1, 0, -1]);
     assert_eq!(server.waiting(), 2);
 }
-
-#[test]
-fn debts_and_forced_events_survive_a_crash_and_reach_a_replica_without_the_module() {
-    let (mut server, mut conn) = Server::builder().aof().held();
-    let replica = Server::replica_of(&server, false);
-    let grown = server.aof_grows_by(|| {
-        conn.cmd("RL.THROTTLE t 4 1 1 9 FORCE");
-        conn.cmd("RL.WINDOW w 4 60 9 FORCE");
-    });
-    assert!(!grown.iter().any(|line| line.to_uppercase().contains("RL.")), "{grown:?}");
-    wait_for_sync(&server, &replica);
-    let before = ["t", "w"].map(|key| state(&mut conn, key));
-    let mut copy = replica.conn();
-    assert_eq!(["t", "w"].map(|key| state(&mut copy, key)), before);
-    server.restart(Stop::Kill);
-    let mut conn = server.conn();
-    assert_eq!(["t", "w"].map(|key| state(&mut conn, key)), before);
-    assert_eq!(conn.ints("RL.THROTTLE_RO t 4 1 1 1 MS"), [1, 5, 0, 5_000, 9_000]);
-    assert_eq!(conn.ints("RL.WINDOW_RO w 4 60 1 MS"), [1, 4, 0, 60_000, 60_000]);
-    let Value::BulkString(dump) = conn.cmd("DUMP t") else { panic!("no dump") };
-    conn.cmd([&b"RESTORE"[..], b"copy", b"0", &dump]);
-    assert_eq!(conn.ints("RL.THROTTLE_RO copy 4 1 1 1 MS"), [1, 5, 0, 5_000, 9_000]);
-}

@@ -1,0 +1,406 @@
+//! What calls leave behind outlives crashes, restarts and failovers, is carried by servers without the module, and is what
+//! a module that is loaded again goes on from. The calls are random ones of every command.
+//!
+//! `RATELIMIT_SEED=n cargo test --test server durability::` makes other calls.
+
+use std::fs;
+use std::time::Duration;
+
+use support::*;
+
+/// Calls one after the other, some time apart.
+struct Calls {
+    stream: RandomCalls,
+    made: Vec<String>,
+}
+
+impl Calls {
+    fn new(seed: u64) -> Calls {
+        let seed = env_number("RATELIMIT_SEED").unwrap_or(seed);
+        Calls { stream: RandomCalls::new(seed), made: Vec::new() }
+    }
+
+    /// Lets some time pass, seldom back, and returns the next call for these servers.
+    fn next(&mut self, clock: &Clock, conns: &mut [&mut Conn]) -> Vec<String> {
+        match self.stream.below(40) {
+            0 => {
+                // Expired keys come back with the clock, unless the server was asked for them.
+                conns.iter_mut().for_each(|conn| drop(stored(conn)));
+                clock.advance_ms(-self.stream.below(3_000));
+            }
+            1 => clock.advance_ms(self.stream.below(4_000)),
+            2..=20 => clock.advance_us(self.stream.below(900_000)),
+            _ => {}
+        }
+        let call = self.stream.draw();
+        self.made.push(format!("{} {}", clock.now_us(), call.join(" ")));
+        call
+    }
+
+    fn make(&mut self, number: usize, server: &Server, conn: &mut Conn) {
+        for _ in 0..number {
+            let call = self.next(server.clock(), &mut [conn]);
+            conn.cmd(call);
+        }
+    }
+
+    #[track_caller]
+    fn assert_same(&self, found: &[Value], expected: &[Value]) {
+        let last = &self.made[self.made.len().saturating_sub(20)..];
+        assert_eq!(found, expected, "after\n{}", last.join("\n"));
+    }
+}
+
+/// A server that knows the policies of the calls, with a clock that is held.
+fn builder() -> Builder {
+    Server::builder().clock(true).module_args(["policies", RandomCalls::POLICIES])
+}
+
+fn started(builder: Builder) -> (Server, Conn) {
+    let server = builder.start();
+    server.clock().set_us(START_US);
+    let conn = server.conn();
+    (server, conn)
+}
+
+/// The values of all keys, and when they expire, by a clock that stands still.
+fn stored(conn: &mut Conn) -> Vec<Value> {
+    let ask =
+        |key: &str| ["GET #", "ZRANGE # 0 -1 WITHSCORES", "PTTL #"].map(|it| it.replace('#', key));
+    conn.pipeline(RandomCalls::keys().flat_map(|key| ask(&key)))
+}
+
+/// What a server with the module says of all keys, and of limits on them.
+fn looked(conn: &mut Conn) -> Vec<Value> {
+    let ask = |key: &str| {
+        let calls = ["INFO #", "HELD #", "THROTTLE_RO # 3 5 1s 2 MS", "WINDOW_RO # 4 5s 2 MS"];
+        calls.map(|it| format!("RL.{}", it.replace('#', key)))
+    };
+    conn.pipeline(RandomCalls::keys().flat_map(|key| ask(&key)))
+}
+
+fn rewrite_aof(server: &Server) {
+    server.conn().cmd("BGREWRITEAOF");
+    eventually(SOON, || {
+        let is_over = |field| server.info(field).as_deref() == Some("0");
+        is_over("aof_rewrite_in_progress") && is_over("aof_rewrite_scheduled")
+    });
+    assert_eq!(server.info("aof_last_bgrewrite_status").as_deref(), Some("ok"));
+}
+
+#[test]
+fn crashes_restarts_and_reloads_keep_every_decision() {
+    let aof = || builder().aof();
+    let mut all = String::new();
+    for (seed, builder, how) in [
+        (1, aof(), Stop::Kill),
+        (2, aof().config("aof-use-rdb-preamble no"), Stop::Kill),
+        (3, builder(), Stop::Save),
+    ] {
+        let (mut server, mut conn) = started(builder);
+        let mut calls = Calls::new(seed);
+        for round in 0..3 {
+            calls.make(300, &server, &mut conn);
+            // More than a listpack holds.
+            for _ in 0..200 {
+                server.clock().advance_us(1_003);
+                conn.cmd("RL.WINDOW w2-3 1000 60");
+            }
+            let (before, expected) = (stored(&mut conn), looked(&mut conn));
+            all += &format!("{before:?}");
+            match (how, round) {
+                (Stop::Kill, 1) => rewrite_aof(&server),
+                (Stop::Save, 1) => assert_eq!(conn.text("DEBUG RELOAD"), "OK"),
+                _ => {}
+            }
+            calls.assert_same(&stored(&mut conn), &before);
+            server.restart(how);
+            conn = server.conn();
+            calls.assert_same(&stored(&mut conn), &before);
+            calls.assert_same(&looked(&mut conn), &expected);
+        }
+    }
+    // The calls left states of each kind: fractions and debts of buckets, bans, denied events, leases that count.
+    for form in [".6666", "00+", "!17", "d\"", "#04:id1", "000::5s"] {
+        assert!(all.contains(form), "no {form} in {all}");
+    }
+}
+
+#[test]
+fn what_ends_while_the_server_is_down_is_over() {
+    let (mut server, mut conn) = started(builder().aof());
+    conn.pipeline([
+        "RL.WINDOW w 1 60",
+        "RL.ACQUIRE s 1 0 1 ID a LEASE 50s",
+        "RL.THROTTLE t 4 1 60 5",
+    ]);
+    conn.pipeline(["RL.ACQUIRE l 2 0 1 ID short LEASE 50s", "RL.ACQUIRE l 2 0 1 ID long LEASE 1h"]);
+    server.stop(Stop::Kill);
+    server.clock().advance_ms(62_000);
+    let later = builder().clock(false).clock_of(&server).aof().dir(server.dir()).start();
+    let mut conn = later.conn();
+    assert_eq!(conn.int("EXISTS w s"), 0);
+    assert_eq!(conn.ints("RL.WINDOW w 1 60"), [0, 1, 0, -1, 60]);
+    assert_eq!(conn.held_ids("l"), ["long"]);
+    assert_eq!(conn.ints("RL.THROTTLE_RO t 4 1 60 MS"), [0, 5, 1, -1, 238_000]);
+}
+
+#[test]
+fn a_server_without_the_module_loads_the_files() {
+    for with_aof in [false, true] {
+        let of = |builder: Builder| if with_aof { builder.aof() } else { builder };
+        let (mut old, mut conn) = started(of(builder()));
+        let mut calls = Calls::new(4);
+        calls.make(300, &old, &mut conn);
+        let before = stored(&mut conn);
+        old.stop(if with_aof { Stop::Kill } else { Stop::Save });
+        let plain = Server::builder().module(false).clock_of(&old).dir(old.dir());
+        calls.assert_same(&stored(&mut of(plain).start().conn()), &before);
+    }
+}
+
+#[test]
+fn replicas_with_and_without_the_module_equal_their_master_after_each_call() {
+    let (master, mut conn) = started(builder());
+    let replicas = [true, false].map(|module| Server::replica_of(&master, module));
+    let [mut with, mut without] = replicas.each_ref().map(Server::conn);
+    let mut calls = Calls::new(5);
+    for _ in 0..300 {
+        calls.make(1, &master, &mut conn);
+        assert_eq!(conn.int("WAIT 2 20000"), 2);
+        let expected = stored(&mut conn);
+        calls.assert_same(&stored(&mut with), &expected);
+        calls.assert_same(&stored(&mut without), &expected);
+    }
+    calls.assert_same(&looked(&mut with), &looked(&mut conn));
+    for call in ["RL.THROTTLE k 1 1 1", "RL.WINDOW k 5 60", "RL.RELEASE k a"] {
+        assert!(with.err(call).starts_with("READONLY "), "{call}");
+    }
+}
+
+#[test]
+fn a_replica_that_takes_over_goes_on_where_the_master_was() {
+    let (master, mut conn) = started(builder());
+    let plain = Server::replica_of(&master, false);
+    let mut calls = Calls::new(6);
+    calls.make(300, &master, &mut conn);
+    wait_for_sync(&master, &plain);
+    plain.conn().cmd("REPLICAOF NO ONE");
+    // A server with the module takes over what one without it carried.
+    let next = builder().clock(false).clock_of(&master).replica_of(&plain).start();
+    wait_for_sync(&plain, &next);
+    let mut promoted = next.conn();
+    promoted.cmd("REPLICAOF NO ONE");
+    for _ in 0..300 {
+        let call = calls.next(master.clock(), &mut [&mut conn, &mut promoted]);
+        // These two are of the server.
+        if !["RL.TOP", "RL.POLICIES"].contains(&call[0].to_uppercase().as_str()) {
+            let replies = [promoted.cmd(&call), conn.cmd(&call)];
+            calls.assert_same(&replies[..1], &replies[1..]);
+        }
+    }
+    calls.assert_same(&stored(&mut promoted), &stored(&mut conn));
+}
+
+#[test]
+fn a_key_restored_or_renamed_is_the_same_limit() {
+    let (server, mut conn) = started(builder());
+    let plain = Server::builder().module(false).clock_of(&server).start();
+    let mut calls = Calls::new(7);
+    calls.make(300, &server, &mut conn);
+    let expected = looked(&mut conn);
+    let mut moved = 0;
+    for key in RandomCalls::keys() {
+        let Value::BulkString(dump) = conn.cmd(["DUMP", &key]) else { continue };
+        let ttl = conn.int(["PTTL", &key]).to_string();
+        let restore = [&b"RESTORE"[..], key.as_bytes(), ttl.as_bytes(), &dump];
+        assert_eq!(text(&plain.conn().cmd(restore)), "OK");
+        if moved % 2 == 0 {
+            conn.cmd(["DEL", &key]);
+            conn.cmd(restore);
+        } else {
+            conn.pipeline([format!("RENAME {key} other"), format!("RENAME other {key}")]);
+        }
+        moved += 1;
+    }
+    assert!(moved > 5, "{moved} keys");
+    calls.assert_same(&looked(&mut conn), &expected);
+    calls.assert_same(&stored(&mut plain.conn()), &stored(&mut conn));
+}
+
+#[test]
+fn the_aof_holds_plain_commands_with_absolute_times() {
+    let (server, mut conn) = started(builder().aof());
+    let mut calls = Calls::new(8);
+    let written = server.aof_grows_by(|| calls.make(500, &server, &mut conn));
+    assert!(written.len() > 300, "{} lines", written.len());
+    let plain = "SET ZADD ZREM ZREMRANGEBYRANK PEXPIREAT DEL UNLINK MULTI EXEC";
+    for line in &written {
+        let words: Vec<_> = line.split(' ').collect();
+        assert!(plain.split(' ').any(|name| name == words[0]), "{line}");
+        assert!(words[0] != "SET" || words[3] == "PXAT", "{line}");
+    }
+}
+
+#[test]
+fn a_rebuilt_module_is_loaded_under_the_same_data_without_a_restart() {
+    let (server, mut conn) = started(Server::builder().clock(true));
+    let mut calls = Calls::new(9);
+    calls.make(300, &server, &mut conn);
+    let (before, expected) = (stored(&mut conn), looked(&mut conn));
+    let rebuilt = server.dir().join("rebuilt.so");
+    fs::copy(module_path(), &rebuilt).unwrap();
+    for _ in 0..20 {
+        assert_eq!(conn.text("MODULE UNLOAD ratelimit"), "OK");
+        assert!(conn.err("RL.THROTTLE k 15 1 1").starts_with("ERR unknown command"));
+        calls.assert_same(&stored(&mut conn), &before);
+        assert_eq!(conn.text(["MODULE", "LOAD", rebuilt.to_str().unwrap()]), "OK");
+    }
+    calls.assert_same(&looked(&mut conn), &expected);
+}
+
+// ---- Effects of single calls ----
+
+#[test]
+fn the_aof_has_plain_effects_and_one_for_each_change() {
+    let (server, mut conn) = Server::builder().aof().held();
+    let mut effects = |line: &str| {
+        let mut lines = server.aof_grows_by(|| conn.cmd(line));
+        // Before 7.0 what a module replicates comes as a transaction.
+        lines.retain(|line| line != "MULTI" && line != "EXEC");
+        lines
+    };
+    let set = |seconds: i64| {
+        let at_ms = START_US / 1000 + seconds * 1000 + 900;
+        vec![format!("SET k {}000000000 PXAT {at_ms}", 1_700_000_000 + seconds)]
+    };
+    assert_eq!(effects("RL.THROTTLE k 4 1 1"), set(1));
+    assert_eq!(effects("RL.THROTTLE k 4 1 1 9 ATMOST"), set(5));
+    assert_eq!(effects("RL.THROTTLE k 4 1 1 -2"), set(3));
+    assert_eq!(effects("RL.THROTTLE k 4 1 1 -9"), ["DEL k"]);
+    assert_eq!(effects("RL.THROTTLE k 4 1 1 -9"), [""; 0]);
+    assert_eq!(effects("RL.THROTTLE k 4 1 1 0"), [""; 0]);
+    assert_eq!(effects("RL.THROTTLE k 4 1 1 6"), [""; 0]);
+    assert_eq!(effects("RL.THROTTLE k 4 1 1 x"), [""; 0]);
+    effects("SET k 9999999999999999999");
+    assert_eq!(effects("RL.THROTTLE k 4 1 1 6"), [""; 0]);
+    assert_eq!(effects("RL.THROTTLE k 4 1 1 1"), set(5));
+    assert_eq!(effects("RL.THROTTLE k 4 1 1 1"), [""; 0]);
+    assert_eq!(effects("EVAL return{redis.call('RL.THROTTLE','k',4,1,1)} 0"), [""; 0]);
+    assert_eq!(effects("EVAL return{redis.call('RL.THROTTLE','k',4,1,1,-1)} 0"), set(4));
+    // A caller that comes back just after the bucket became full does not pay for a DEL as well.
+    server.clock().advance_ms(4500);
+    assert_eq!(effects("RL.THROTTLE k 4 1 1"), ["SET k 1700000005500000000 PXAT 1700000006400"]);
+}
+
+#[test]
+fn a_thousand_denied_and_peeking_calls_add_not_one_byte() {
+    let (server, mut conn) = Server::builder().aof().held();
+    let replica = Server::replica_of(&server, false);
+    conn.cmd("RL.THROTTLE k 4 1 1 5");
+    wait_for_sync(&server, &replica);
+    let before = conn.dumped("k");
+    let (aof, dirty) = (server.aof().len(), server.info("rdb_changes_since_last_save"));
+    for call in [
+        "RL.THROTTLE k 4 1 1",
+        "RL.THROTTLE k 4 1 1 6",
+        "RL.THROTTLE k 4 1 1 5 ATMOST",
+        "RL.THROTTLE k 4 1 1 0",
+        "RL.THROTTLE_RO k 4 1 1",
+        "RL.THROTTLE none 4 1 1 0",
+        "RL.THROTTLE none 4 1 1 6",
+        "RL.THROTTLE none 4 1 1 -1",
+        "RL.THROTTLE_RO none 4 1 1",
+    ] {
+        let grown = server.repl_grows(|| {
+            for reply in conn.pipeline([call; 1000]) {
+                ints(&reply);
+            }
+        });
+        assert_eq!(grown, 0, "{call}");
+    }
+    assert_eq!(server.aof().len(), aof);
+    assert_eq!(server.info("rdb_changes_since_last_save"), dirty);
+    assert_eq!(conn.dumped("k"), before);
+}
+
+#[test]
+fn watch_sees_an_allowed_call_and_no_denied_one() {
+    let server = Server::start();
+    let (mut conn, mut other) = (server.conn(), server.conn());
+    for (call, seen) in [
+        ("RL.WINDOW k 2 1h", true),
+        ("RL.WINDOW k 2 1h 0", false),
+        ("RL.WINDOW_RO k 2 1h", false),
+        ("RL.WINDOW k 2 1h 2", false),
+        ("RL.WINDOW k 2 1h 3", false),
+        ("RL.WINDOW k 2 1h 2 COUNTDENIED", true),
+        ("RL.WINDOW k 9 1h", true),
+        ("RL.WINDOW k 9 1d FIXED", true),
+    ] {
+        conn.cmd("WATCH k");
+        other.cmd(call);
+        let replies = conn.pipeline(["MULTI", "PING", "EXEC"]);
+        assert_eq!(replies[2] == Value::Nil, seen, "{call}");
+    }
+}
+
+#[test]
+fn tracking_clients_hear_of_changes_only() {
+    let server = Server::start();
+    let (mut conn, mut other) = (server.conn_resp3(), server.conn());
+    conn.cmd("CLIENT TRACKING ON");
+    other.cmd("RL.WINDOW k 1 1h");
+    conn.cmd("ZCARD k");
+    other.cmd("RL.WINDOW k 1 1h");
+    assert!(conn.silent_for(Duration::from_millis(50)));
+    other.cmd("RL.WINDOW k 2 1h");
+    assert!(!conn.silent_for(SOON));
+}
+
+#[test]
+fn a_script_is_replicated_as_its_effects() {
+    let (server, mut conn) = Server::builder().aof().held();
+    let replica = Server::replica_of(&server, false);
+    let script = "for _ = 1, 30 do redis.call('RL.WINDOW', KEYS[1], 20, 60) end";
+    let written = server.aof_grows_by(|| conn.cmd(["EVAL", script, "1", "0"]));
+    assert!(written.iter().all(|line| !line.to_uppercase().contains("EVAL")), "{written:?}");
+    assert_eq!(conn.int("WAIT 1 20000"), 1);
+    assert_eq!(state(&mut replica.conn(), "0"), state(&mut conn, "0"));
+}
+
+#[test]
+fn one_moment_rules_a_whole_script_where_the_server_freezes_time() {
+    let server = Server::start();
+    if server.version().lacks("time that is frozen for a script", (7, 2)) {
+        return;
+    }
+    let script = "redis.call('RL.WINDOW', KEYS[1], 3, 60)
+        local until_us = redis.call('TIME')
+        for _ = 1, 100000 do redis.call('PING') end
+        return redis.call('RL.WINDOW', KEYS[1], 3, 60, 'MS')[5]";
+    assert_eq!(server.conn().int(["EVAL", script, "1", "k"]), 60_000);
+    assert_eq!(server.conn().int("ZCARD k"), 1);
+}
+
+/// While it still serves the old one.
+#[test]
+fn a_replica_with_the_module_may_load_next_to_its_old_data() {
+    if Version::under_test().lacks("loading while old data is served", (7, 0)) {
+        return;
+    }
+    let master = Server::builder().config("repl-diskless-sync yes").start();
+    master.conn().cmd("RL.WINDOW k 5 1h");
+    // One module that does not bear it keeps the whole server from it.
+    let replica = Server::builder().config("repl-diskless-load swapdb").replica_of(&master).start();
+    wait_for_sync(&master, &replica);
+    let log = replica.log();
+    assert!(!log.contains("Skipping diskless-load"), "{log}");
+    assert!(log.contains("to parser"), "{log}");
+    // It took over what it loaded, and goes on from there.
+    let mut conn = replica.conn();
+    assert_eq!(conn.ints("RL.WINDOW_RO k 5 1h")[..3], [0, 5, 4]);
+    master.conn().cmd("RL.WINDOW k 5 1h");
+    wait_for_sync(&master, &replica);
+    assert_eq!(conn.ints("RL.WINDOW_RO k 5 1h")[..3], [0, 5, 3]);
+}
