@@ -405,20 +405,3 @@ fn a_policy_may_bring_it() {
     assert_eq!(conn.ints("RL.WINDOW k @login 1 MS")[3], BAN);
     assert_eq!(conn.err("RL.WINDOW k @login 1 BAN 1s"), "ERR BAN must not be used with a policy");
 }
-
-#[test]
-fn a_value_that_no_ban_has_is_an_error() {
-    let (_server, mut conn) = Server::held();
-    let not_entry =
-        "ERR the key's sorted set has an entry that RL.WINDOW or RL.ACQUIRE did not write";
-    let not_tat = "ERR the key holds a string that RL.THROTTLE did not write: it must be 19 digits";
-    for (write, call, error) in [
-        ("ZADD k -inf !1~0", "RL.WINDOW k 1 1", not_entry),
-        ("ZADD k -inf !", "RL.WINDOW k 1 1", not_entry),
-        ("SET k 1795223799544558000!1~", "RL.THROTTLE k 1 1 1", not_tat),
-    ] {
-        conn.cmd("DEL k");
-        conn.cmd(write);
-        conn.refuses(call, error);
-    }
-}

@@ -386,7 +386,7 @@ fn scripts_and_transactions_settle_it_late() {
     assert_eq!((none.numbers, none.granted, none.running), ([2, 9, 0, 60_000, 80_000], 0, 1));
 }
 
-// ---- Crashes, restarts, failovers ----
+// ---- Effects ----
 
 #[test]
 fn the_effects_are_plain_commands_and_nothing_happens_at_the_end_of_a_lease() {

@@ -6,71 +6,6 @@ const NOT_OURS: &str =
     "ERR the key's sorted set has an entry that RL.WINDOW or RL.ACQUIRE did not write";
 
 #[test]
-fn a_foreign_sorted_set_is_an_error_in_every_command_until_it_is_deleted() {
-    let server = Server::start();
-    let mut conn = server.conn();
-    for members in [
-        &["1 x"][..],
-        &["1 x", "2 y"],
-        &["0.5 #01:a:1:1:1::", "-5 1"],
-        &["inf x"],
-        &["ours", "7 x"],
-    ] {
-        conn.cmd("DEL k");
-        for member in members {
-            match *member {
-                "ours" => assert_eq!(limited(&conn.cmd("RL.ACQUIRE k 9 0 1 ID a")), 0),
-                other => assert_eq!(conn.int(format!("ZADD k {other}")), 1),
-            }
-        }
-        let before = conn.cmd("DUMP k");
-        for call in [
-            "RL.HELD k",
-            "RL.RELEASE k a",
-            "RL.RELEASE k a b c",
-            "RL.APPLY k a",
-            "RL.APPLY k none",
-            "RL.APPLY k a 0",
-            "RL.RENEW k a",
-            "RL.RENEW k none",
-            "RL.WINDOW k 5 60",
-            "RL.WINDOW k 5 60 -1",
-            "RL.WINDOW k 5 60 0",
-            "RL.WINDOW_RO k 5 60",
-            "RL.ACQUIRE k 5 60",
-            "RL.ACQUIRE k 5 0",
-            "RL.ACQUIRE k 5 0 0",
-            "RL.ACQUIRE_RO k 5 0",
-            "RL.ALL 1 k ACQUIRE 5 0",
-            "RL.ALL_RO 1 k ACQUIRE 5 0",
-        ] {
-            assert_eq!(conn.err(call), NOT_OURS, "{members:?}: {call}");
-        }
-        assert_eq!(conn.cmd("DUMP k"), before, "{members:?}");
-    }
-    assert_eq!(conn.int("DEL k"), 1);
-    assert_eq!(conn.int("RL.RELEASE k a"), 0);
-    assert_eq!(conn.cmd("RL.HELD k"), Value::Array(vec![]));
-}
-
-#[test]
-fn a_set_with_many_reservations_is_refused_as_well() {
-    let server = Server::start();
-    let mut conn = server.conn();
-    for id in 0..20 {
-        assert_eq!(limited(&conn.cmd(format!("RL.ACQUIRE k 99 0 1 ID r{id}"))), 0);
-    }
-    conn.cmd("ZADD k 3 x");
-    for call in
-        ["RL.HELD k", "RL.RELEASE k r1", "RL.APPLY k r1", "RL.RENEW k r1", "RL.ACQUIRE k 99 0"]
-    {
-        assert_eq!(conn.err(call), NOT_OURS, "{call}");
-    }
-    conn.cmd("ZREM k x");
-    assert_eq!(conn.int("RL.RELEASE k r1"), 1);
-}
-
-#[test]
 fn with_several_limits_errors_in_arguments_come_before_errors_in_stored_values() {
     let server = Server::start();
     let mut conn = server.conn();
@@ -135,21 +70,4 @@ fn a_take_past_2286_is_an_error_and_writes_nothing() {
     assert_eq!(conn.int("EXISTS other"), 0);
     assert_eq!(conn.ints(format!("RL.THROTTLE k {rate} 0"))[..3], [0, 10, 7]);
     assert_eq!(conn.ints(format!("RL.THROTTLE k {rate} -1"))[..3], [0, 10, 8]);
-}
-
-#[test]
-fn a_foreign_string_is_unchanged_after_an_error() {
-    let (_server, mut conn) = Server::held();
-    for (key, value, encoding) in [("number", "12345", "int"), ("text", "abc", "embstr")] {
-        conn.text(format!("SET {key} {value}"));
-        for call in
-            ["RL.WINDOW k 5 60", "RL.ACQUIRE k 5 0", "RL.WINDOW_RO k 5 60", "RL.RELEASE k a"]
-        {
-            conn.refuses(
-                call.replace(" k ", &format!(" {key} ")),
-                "WRONGTYPE the key does not hold a window (a sorted set)",
-            );
-        }
-        assert_eq!(conn.text(format!("OBJECT ENCODING {key}")), encoding);
-    }
 }

@@ -111,24 +111,3 @@ fn rl_all_takes_of_all_kinds_at_once_or_of_none() {
     assert_eq!((parts[0].clone(), parts[3].clone()), (Value::Int(1), Value::Int(10_000)));
     assert_eq!(conn.int("RL.APPLY {u}a x"), 1);
 }
-
-#[test]
-fn foreign_entries_are_errors_and_stay() {
-    let (_server, mut conn) = Server::held();
-    for entry in ["-1 x", "-1 1x1", "5 x", "nan 1"] {
-        conn.cmd("DEL k");
-        if matches!(conn.cmd(format!("ZADD k {entry}")), Value::ServerError(_)) {
-            continue;
-        }
-        let before = conn.cmd("DUMP k");
-        for call in ["RL.WINDOW k 2 10s FIXED FROM first", "RL.WINDOW k 2 10s -1 FIXED FROM first"]
-        {
-            assert!(conn.err(call).starts_with("ERR the key's sorted set has an entry"), "{entry}");
-        }
-        assert_eq!(conn.cmd("DUMP k"), before);
-    }
-    // A rule that a reservation cannot have.
-    conn.cmd("DEL k");
-    conn.cmd("ZADD k -inf #01:a:1:20000:1795238408000000::60s^noon");
-    assert!(conn.err("RL.APPLY k a").starts_with("ERR the key's sorted set has an entry"));
-}

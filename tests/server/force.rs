@@ -44,34 +44,6 @@ fn a_debt_above_100_years_is_an_error_and_changes_nothing() {
 }
 
 #[test]
-fn a_stored_debt_that_the_module_cannot_have_written_is_an_error_and_stays() {
-    let (_server, mut conn) = Server::held();
-    let tat = START_US * 1_000;
-    for value in [
-        format!("{tat}+"),
-        format!("{tat}+0"),
-        format!("{tat}+-1"),
-        format!("{tat}++1"),
-        format!("{tat}+1+1"),
-        format!("{tat}+01"),
-        format!("{tat}+1.5"),
-        format!("{tat}+1 "),
-        format!("{tat}+x"),
-        format!("+{tat}"),
-        format!("{tat}+99999999999999999999"),
-        // 101 years.
-        format!("{tat}+{}", 101 * 31_557_600_i64 * 1_000_000_000),
-    ] {
-        conn.cmd(["SET", "k", &value]);
-        for call in ["RL.THROTTLE k 4 1 1", "RL.THROTTLE k 4 1 1 1 FORCE", "RL.THROTTLE_RO k 4 1 1"]
-        {
-            assert!(conn.err(call).starts_with("ERR the key holds"), "{value}: {call}");
-        }
-        assert_eq!(conn.text("GET k"), value);
-    }
-}
-
-#[test]
 fn a_key_counts_up_to_the_largest_number_and_then_answers_an_error() {
     for options in ["", "BUCKETS 3", "FIXED"] {
         let (_server, mut conn) = Server::held();

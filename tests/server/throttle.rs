@@ -116,68 +116,6 @@ fn the_key_may_be_any_bytes() {
 
 // ---- What the key holds ----
 
-/// Every kind of call fails with this error and leaves the value of `k` as it is.
-#[track_caller]
-fn is_refused_and_stays(conn: &mut Conn, error: &str) {
-    let before = conn.dumped("k");
-    for call in [
-        "RL.THROTTLE k 1 1 1",
-        "RL.THROTTLE k 1 1 1 0",
-        "RL.THROTTLE k 1 1 1 -1",
-        "RL.THROTTLE k 1 1 1 9",
-        "RL.THROTTLE k 1 1 1 ATMOST",
-        "RL.THROTTLE_RO k 1 1 1",
-    ] {
-        let reply = conn.err(call);
-        assert!(reply.starts_with(error), "{before:?} {call}: {reply}");
-    }
-    assert_eq!(conn.dumped("k"), before);
-}
-
-#[test]
-fn a_value_that_is_none_of_ours_is_an_error_and_stays() {
-    let (_server, mut conn) = Server::held();
-    let texts: [&[u8]; 13] = [
-        b"",
-        b"5",
-        b"-5",
-        b"hello",
-        b"\xff\xfe",
-        b"3.14",
-        b"18446744073709551615",
-        b"-1700000000000000000",
-        b"170000000000000000",
-        b"1700000000000000000.",
-        b"1700000000000000000.0123456789",
-        b" 1700000000000000000",
-        b"1700000000000000000\0",
-    ];
-    for value in texts {
-        for lifetime in ["", "PX 5000"] {
-            conn.cmd("DEL k");
-            let mut set: Vec<&[u8]> = vec![b"SET", b"k", value];
-            set.extend(lifetime.split_ascii_whitespace().map(str::as_bytes));
-            conn.cmd(set);
-            is_refused_and_stays(&mut conn, "ERR the key holds ");
-        }
-    }
-    conn.cmd("SET counter 41");
-    conn.refuses("RL.THROTTLE counter 1 1 1", "ERR the key holds a string that ");
-    assert_eq!(conn.int("INCR counter"), 42);
-}
-
-#[test]
-fn a_key_of_another_type_is_a_wrongtype_error_and_stays() {
-    let (_server, mut conn) = Server::held();
-    for make in
-        ["RPUSH k 1700000000000000000", "HSET k f v", "ZADD k 1 m", "SADD k m", "XADD k * f v"]
-    {
-        conn.cmd("DEL k");
-        conn.cmd(make);
-        is_refused_and_stays(&mut conn, "WRONGTYPE ");
-    }
-}
-
 #[test]
 fn a_live_key_of_redis_cell_goes_on_working() {
     let (server, mut conn) = Server::held();
