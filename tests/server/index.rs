@@ -778,36 +778,6 @@ fn leases_that_lapse_together_are_dropped_in_pieces() {
     assert_eq!(conn.held("k").len(), 52);
 }
 
-#[test]
-fn seventy_thousand_that_hold_are_tampered_with() {
-    let (server, conn) = Server::builder().module_args(["max-reservations", "100000"]).held();
-    let mut lab = Lab::of(server, conn, "0");
-    crowd(&mut lab.conn, "k", 70_000, "60s");
-    let changes =
-        ["ZPOPMIN k 3", "ZREM k FIRST", "ZADD k -inf OTHER", "COPY k b;ZREM k FIRST;RENAME b k"];
-    for change in changes {
-        let begin = Instant::now();
-        lab.conn.acquire("RL.ACQUIRE_RO k 1000000 0");
-        let first = flat(&lab.conn.cmd("ZRANGE k 5 5")).remove(0);
-        let mut other = SetMember::read(&first);
-        (other.id, other.quantity) = (lab.new_id(), 40);
-        let line = change.replace("FIRST", &first).replace("OTHER", &other.text());
-        let commands: Vec<_> = line.split(';').map(words).collect();
-        lab.carry_out("MULTI", &commands);
-        let ids = lab.conn.int("ZCARD k");
-        let added = if change.contains("OTHER") { 39 } else { 0 };
-        let extra = if lab.history.contains(":40:") { 39 } else { 0 };
-        assert!(added <= extra);
-        let answer = lab.conn.acquire("RL.ACQUIRE_RO k 1000000 0 1 MS");
-        assert_eq!(answer.numbers[2], 1_000_000 - ids - extra, "{line}");
-        println!("{change}: {:?}", begin.elapsed());
-    }
-    let bytes = lab.server.figure("index_bytes");
-    assert!((4_000_000..30_000_000).contains(&bytes), "{bytes}");
-    lab.conn.int("UNLINK k");
-    assert_eq!(lab.server.figure("index_bytes"), 0);
-}
-
 /// Sixteen keys of 65,536 kept the server for three seconds.
 #[test]
 fn one_call_reads_a_bounded_number_of_reservations_again() {

@@ -54,27 +54,3 @@ fn a_key_ends_with_its_last_holder() {
     server.at_ms(2_501);
     assert_eq!(conn.int("EXISTS k"), 0);
 }
-
-/// Dead reservations must not stay in a key as long as it has a live one.
-#[test]
-fn denied_calls_clear_away_leases_that_have_lapsed_where_many_lie() {
-    const DEAD: i64 = 5_000;
-    let (server, mut conn) = Server::held();
-    let take = format!(
-        "for i = 1, {DEAD} do redis.call('RL.ACQUIRE', KEYS[1], {DEAD}, 0, 'LEASE', 1000) end"
-    );
-    conn.cmd(["EVAL", &take, "1", "k"]);
-    server.clock().advance_ms(1_001);
-    conn.cmd("RL.ACQUIRE k 1 0 ID lives LEASE 3600000");
-    let mut left = conn.int("ZCARD k");
-    assert!(left > DEAD / 2, "not all in one call: {left}");
-    for _ in 0..DEAD / 64 + 1 {
-        assert_eq!(conn.acquire("RL.ACQUIRE k 1 0").limited(), 2);
-        let now = conn.int("ZCARD k");
-        assert!(now < left || left <= 64, "{now} of {left}");
-        left = now;
-    }
-    assert!(left <= 64, "{left}");
-    assert_eq!(conn.held_ids("k"), ["lives"]);
-    assert_eq!(server.figure("reservations_lapsed"), DEAD + 1 - left);
-}
