@@ -1,14 +1,14 @@
-"""Runs every case and every way to wait with redis-py: redis_py.py PORT_WITH_HELD_CLOCK PORT."""
+"""Runs every case and every way to wait with redis-py, also with its asyncio: redis_py.py PORT_WITH_HELD_CLOCK PORT."""
 
+import asyncio
+import inspect
 import json
 import pathlib
 import sys
-import threading
 import time
 
-import redis
+import redis.asyncio
 from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 CASES = json.loads(pathlib.Path(__file__).with_name("cases.json").read_text("utf-8"))
 SCRIPT = "return redis.pcall(ARGV[1], KEYS[1], unpack(ARGV, 2))"
@@ -16,6 +16,44 @@ SCRIPT = "return redis.pcall(ARGV[1], KEYS[1], unpack(ARGV, 2))"
 
 def as_eval(name, key, *rest):
     return "EVAL", SCRIPT, 1, key, name, *rest
+
+
+class Client:
+    """A client of either kind, whose calls are awaited."""
+
+    def __init__(self, kind, port, protocol, **options):
+        self.redis = kind(port=port, protocol=protocol, decode_responses=True, **options)
+        self.is_async = kind is redis.asyncio.Redis
+
+    async def call(self, function, *arguments):
+        if self.is_async:
+            return await function(*arguments)
+        return await asyncio.to_thread(function, *arguments)
+
+    async def __call__(self, *words):
+        return await self.call(self.redis.execute_command, *words)
+
+    async def one_by_one(self, wrap):
+        replies = []
+        for call, _ in CASES:
+            try:
+                replies.append(await self(*wrap(*call.split())))
+            except redis.ResponseError as error:
+                replies.append(error)
+        return replies
+
+    async def at_once(self, transaction):
+        pipe = self.redis.pipeline(transaction=transaction)
+        for call, _ in CASES:
+            pipe.execute_command(*call.split())
+        return await self.call(pipe.execute, False)
+
+    async def until_waiting(self, count):
+        while (await self.call(self.redis.info, "ratelimit"))["ratelimit_waiting"] != count:
+            await asyncio.sleep(0.01)
+
+    async def close(self):
+        await self.call(self.redis.aclose if self.is_async else self.redis.close)
 
 
 def check(mode, replies):
@@ -28,81 +66,65 @@ def check(mode, replies):
         assert right, f"{mode}: {call} answered {reply!r}, not {expected!r}"
 
 
-def one_by_one(r, wrap):
-    for call, _ in CASES:
-        try:
-            yield r.execute_command(*wrap(*call.split()))
-        except redis.ResponseError as error:
-            yield error
-
-
-def at_once(r, transaction):
-    pipe = r.pipeline(transaction=transaction)
-    for call, _ in CASES:
-        pipe.execute_command(*call.split())
-    return pipe.execute(raise_on_error=False)
-
-
-def every_case(port, protocol):
-    r = redis.Redis(port=port, protocol=protocol, decode_responses=True)
+async def every_case(r, protocol):
     modes = {
-        "plain": lambda: list(one_by_one(r, lambda *words: words)),
-        "pipelined": lambda: at_once(r, transaction=False),
-        "in a transaction": lambda: at_once(r, transaction=True),
-        "from a script": lambda: list(one_by_one(r, as_eval)),
+        "plain": lambda: r.one_by_one(lambda *words: words),
+        "pipelined": lambda: r.at_once(transaction=False),
+        "in a transaction": lambda: r.at_once(transaction=True),
+        "from a script": lambda: r.one_by_one(as_eval),
     }
     for mode, run in modes.items():
-        r.flushall()
-        check(f"RESP{protocol} {mode}", run())
+        await r("FLUSHALL")
+        check(f"RESP{protocol} {mode}", await run())
+    await r.close()
 
 
-def waiting(port, protocol):
-    r = redis.Redis(port=port, protocol=protocol, decode_responses=True)
-    r.flushall()
+async def waiting(kind, port, protocol):
+    r = Client(kind, port, protocol)
+    await r("FLUSHALL")
 
-    def until_waiting(count):
-        while r.info("ratelimit")["ratelimit_waiting"] != count:
-            time.sleep(0.01)
-
-    # Granted when its turn comes.
+    # Granted when their turn comes: each of five waits on a connection of its own.
     begin = time.monotonic()
-    r.execute_command("RL.THROTTLE", "mail", 0, 10, 1)
-    reply = r.execute_command("RL.THROTTLE", "mail", 0, 10, 1, "BLOCK", 60000)
+    mail = ("RL.THROTTLE", "mail", 0, 10, 1, "BLOCK", 60000)
+    replies = await asyncio.gather(*[r(*mail) for _ in range(5)])
     took = time.monotonic() - begin
-    assert reply[0] == 0 and took > 0.099, (reply, took)
+    assert all(reply[0] == 0 for reply in replies) and took > 0.399, (replies, took)
 
     # Denied when its time is up.
-    assert r.execute_command("RL.ACQUIRE", "job", 1, 0, "ID", "first")[5] == "first"
+    assert (await r("RL.ACQUIRE", "job", 1, 0, "ID", "first"))[5] == "first"
     begin = time.monotonic()
-    reply = r.execute_command("RL.ACQUIRE", "job", 1, 0, "BLOCK", 200)
+    reply = await r("RL.ACQUIRE", "job", 1, 0, "BLOCK", 200)
     took = time.monotonic() - begin
     assert reply[0] == 2 and reply[5] is None and took > 0.199, (reply, took)
 
     # Granted as soon as somebody gives back.
-    def give_back():
-        until_waiting(1)
-        r.execute_command("RL.RELEASE", "job", "first")
+    second = asyncio.create_task(r("RL.ACQUIRE", "job", 1, 0, "ID", "second", "LEASE", 60000, "BLOCK", 60000))
+    await r.until_waiting(1)
+    assert await r("RL.RELEASE", "job", "first") == 1
+    assert (await second)[5] == "second"
 
-    threading.Thread(target=give_back).start()
-    second = ("RL.ACQUIRE", "job", 1, 0, "ID", "second", "LEASE", 60000)
-    assert r.execute_command(*second, "BLOCK", 60000)[5] == "second"
-
-    # The client is the first to lose patience: it hangs up, and takes nothing when its turn would have come.
-    once = Retry(NoBackoff(), 0)
-    hasty = redis.Redis(port=port, protocol=protocol, socket_timeout=0.2, retry=once)
+    # A client that is the first to lose patience hangs up, and takes nothing when its turn would have come.
+    retry = (redis.asyncio.retry if r.is_async else redis.retry).Retry(NoBackoff(), 0)
+    hasty = Client(kind, port, protocol, socket_timeout=0.2, retry=retry)
     try:
-        reply = hasty.execute_command("RL.ACQUIRE", "job", 1, 0, "BLOCK", 60000)
+        reply = await hasty("RL.ACQUIRE", "job", 1, 0, "BLOCK", 60000)
         raise AssertionError(f"{reply} came before the client's own timeout")
     except redis.TimeoutError:
         pass
-    until_waiting(0)
-    assert r.execute_command("RL.RELEASE", "job", "second") == 1
-    assert r.execute_command("RL.HELD", "job") == []
+    await r.until_waiting(0)
+    assert await r("RL.RELEASE", "job", "second") == 1
+    assert await r("RL.HELD", "job") == []
+    await hasty.close()
+    await r.close()
+
+
+async def main(held, port):
+    for kind, name in (redis.Redis, "redis-py"), (redis.asyncio.Redis, "its asyncio"):
+        for protocol in 2, 3:
+            await every_case(Client(kind, held, protocol), protocol)
+            await waiting(kind, port, protocol)
+        print(f"{len(CASES)} cases with {name}, {redis.__version__}")
 
 
 if __name__ == "__main__":
-    held, port = map(int, sys.argv[1:])
-    for protocol in 2, 3:
-        every_case(held, protocol)
-        waiting(port, protocol)
-    print(f"{len(CASES)} cases with redis-py {redis.__version__}")
+    asyncio.run(main(*map(int, sys.argv[1:])))

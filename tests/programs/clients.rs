@@ -26,13 +26,8 @@ fn pass(command: &mut Command) {
 }
 
 #[test]
-fn redis_py_runs_every_command_and_waits() {
+fn redis_py_and_its_asyncio_run_every_command_and_wait() {
     Language::Python.script("tests/clients/redis_py.py").iter_mut().for_each(pass);
-}
-
-#[test]
-fn redis_py_with_asyncio_runs_every_command_and_waits() {
-    Language::Python.script("tests/clients/redis_py_asyncio.py").iter_mut().for_each(pass);
 }
 
 #[test]
