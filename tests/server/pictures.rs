@@ -86,44 +86,6 @@ fn pictures_and_charts_can_be_read_on_a_dark_page() {
 }
 
 #[test]
-fn no_text_of_a_picture_is_cut_off() {
-    for (name, svg) in committed("pictures") {
-        let right: f64 = attribute(&svg, "width").unwrap().parse().unwrap();
-        for text in svg.split("<text").skip(1).filter_map(|rest| rest.split_once("</text>")) {
-            let (tag, words) = text.0.split_once('>').unwrap();
-            let number =
-                |name: &str| attribute(tag, name).map(|value| value.parse::<f64>().unwrap());
-            // The average letter is narrower than this in most fonts.
-            let width = words.chars().count() as f64 * number("font-size").unwrap_or(13.0) * 0.62;
-            let x = number("x").unwrap();
-            let left = match attribute(tag, "text-anchor") {
-                Some("middle") => x - width / 2.0,
-                Some("end") => x - width,
-                _ => x,
-            };
-            assert!(
-                left >= 0.0 && left + width <= right,
-                "{name}: {words}: {left} to {}",
-                left + width
-            );
-        }
-    }
-}
-
-#[test]
-fn a_logarithmic_axis_says_so() {
-    for (name, svg) in committed("charts") {
-        let said = svg.matches("(logarithmic scale)\n").count();
-        let expected = match name.as_str() {
-            "window" | "event-memory" => 2,
-            "latency" | "wake" => 1,
-            _ => 0,
-        };
-        assert_eq!(said, expected, "{name}");
-    }
-}
-
-#[test]
 fn every_line_that_a_reader_may_copy_is_answered() {
     let mut lines = 0;
     for page in ["docs/choosing.md", "docs/operations.md"] {
