@@ -1,10 +1,11 @@
-"""Brings about each failure of docs/operations.md on servers of its own, and checks which alerts of examples/metrics/ come.
+"""Scrapes servers as examples/metrics/ says: one whose metrics all move, and some for each failure of docs/operations.md.
 
-    test-alerts.py SERVER EXPORTER MODULE FOLDER
+    test-metrics.py SERVER EXPORTER MODULE FOLDER
 
-Each failure is a job of Prometheus, so that the alerts of a job are those of its failure. Alerts that wait for their `for:` are
-pending, and count: what comes for a moment is over when the servers are looked at. FOLDER is for files. scripts/test-metrics.sh
-runs it. Everything listens on 127.0.0.1 and ends with this program.
+Each query of the alerts and the dashboard must return a series, and each failure must bring its alerts and no others. Each
+failure is a job of Prometheus, so that the alerts of a job are those of its failure. Alerts that wait for their `for:` are
+pending, and count: what comes for a moment is over when the servers are looked at. FOLDER is for files. It is run by
+scripts/test-metrics.sh. Everything listens on 127.0.0.1 and ends with this program.
 """
 
 import atexit
@@ -18,6 +19,7 @@ import struct
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.parse
 import urllib.request
 
@@ -110,9 +112,12 @@ class Server:
             return None if rest == b"-1" else self.file.read(int(rest) + 2)[:-2]
         return int(rest) if kind == b":" else line.strip()
 
-    def answer(self, *words):
+    def send(self, *words):
         words = [word if isinstance(word, bytes) else str(word).encode() for word in words]
         self.socket.sendall(b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words))
+
+    def answer(self, *words):
+        self.send(*words)
         return self.receive()
 
     def __call__(self, *words):
@@ -126,18 +131,21 @@ class Server:
         if not (isinstance(reply, bytes) and reply.startswith(b"-" + prefix)):
             raise Failed(f"{words} answered {reply}")
 
-    def info(self, field):
-        lines = self("INFO", "everything").decode().splitlines()
-        return dict(line.split(":", 1) for line in lines if ":" in line).get(field)
+    def info(self, section="everything"):
+        return dict(line.split(":", 1) for line in self("INFO", section).decode().splitlines() if ":" in line)
 
 
-def until(what, seconds, holds):
+def until(what, seconds, holds, instead=lambda: ""):
     end = time.monotonic() + seconds
-    while not (found := holds()):
+    while True:
+        try:
+            if holds():
+                return
+        except OSError:
+            pass
         if time.monotonic() > end:
-            raise Failed(f"not within {seconds} s: {what}")
+            raise Failed(f"not within {seconds} s: {what} {instead()}")
         time.sleep(0.2)
-    return found
 
 
 def clock_library():
@@ -151,7 +159,7 @@ def clock_library():
 def replica_of(master):
     replica = Server()
     replica("REPLICAOF", "127.0.0.1", master.port)
-    until("a replica", 60, lambda: replica.info("master_link_status") == "up")
+    until("a replica", 60, lambda: replica.info()["master_link_status"] == "up")
     return replica
 
 
@@ -164,20 +172,64 @@ def calls(server, key="user:1"):
     server("RL.APPLY", f"{key}:jobs", taken[5])
 
 
-def nothing(*servers):
+def lapse(server):
+    for _ in range(2):
+        server("RL.ACQUIRE", "lapses", 1_000_000, 0, 1, "LEASE", 1)
+        time.sleep(0.005)
+
+
+def nothing():
     pass
 
 
-# ---- The failures: the servers of each, what happens again and again, and the alerts, each with the server that it names ----
+# ---- The failures: the servers of each, what happens again and again, and the alerts ----
 
 failures = {}
 
 
 def failure(name, servers, again, *alerts):
-    """Alerts are names, and names with the number of a server."""
-    wanted = {alert if isinstance(alert, tuple) else (alert, None) for alert in alerts}
-    failures[name] = (servers, again, {(alert, "" if number is None else servers[number].instance) for alert, number in wanted})
+    """An alert is a name, or a name and the number of the server that it names."""
+    wanted = {(alert, "") if isinstance(alert, str) else (alert[0], servers[alert[1]].instance) for alert in alerts}
+    failures[name] = (servers, again, wanted)
 
+
+everything = Server("--hz", 100, settings="cl-throttle yes",
+                    policies="free THROTTLE 1 1 60; new.limit WINDOW 1 60 SHADOW; day WINDOW 5 1d FIXED")
+odd_key = b'caf\xe9 "\\:\r\n\xff\x00'
+everything("RL.ACQUIRE", "lock", 1, 0, "LEASE", "1h")
+waiting = socket.create_connection(("127.0.0.1", everything.port))
+waiting.sendall(b"RL.ACQUIRE lock 1 0 BLOCK 0\r\n")
+
+
+def move_everything():
+    """What makes each metric move."""
+    for key in b"user:1", b"user:2", odd_key:
+        for _ in range(3):
+            everything("RL.THROTTLE", key, "@free")
+            everything("RL.WINDOW", b"new:" + key, "@new.limit")
+    everything("RL.WINDOW", "day", "@day")
+    everything("CL.THROTTLE", "cell", 1, 1, 60)
+    everything("RL.ALL", 2, "{a}1", "{a}2", "WINDOW", 1, 60, "THROTTLE", 1, 1, 60)
+    everything.refused(b"", "RL.WINDOW", "w", "x", 60)
+    for job in range(10):
+        everything("RL.ACQUIRE", "jobs", 100, 0, 1, "LEASE", 600_000, "ID", f"job-{time.monotonic_ns()}-{job}")
+    for settle in "RL.APPLY", "RL.RELEASE":
+        taken = everything("RL.ACQUIRE", "window", 1_000_000, 60)
+        everything(settle, "window", taken[5])
+    lapse(everything)
+    everything("RL.WINDOW", "slides", 1, "30ms")
+    everything("RL.WINDOW", "slides", 1, "30ms", 1, "BLOCK", 1000)
+    everything("RL.ACQUIRE", "lock", 1, 0, 1, "BLOCK", 20)
+    # What the server refuses, with the prefix of each refusal.
+    for prefix, setting, value, back in (b"OOM", "maxmemory", 1, 0), (b"NOREPLICAS", "min-replicas-to-write", 1, 0):
+        everything("CONFIG", "SET", setting, value)
+        everything.refused(prefix, "RL.THROTTLE", "refused", 1, 1, 60)
+        everything("CONFIG", "SET", setting, back)
+
+
+failure("everything", [everything], move_everything,
+        ("RatelimitWritesRefused", 0), ("RatelimitErrors", 0), ("RatelimitReservationsLapse", 0), ("RatelimitLongWait", 0),
+        "RatelimitPolicyDeniesMost", "RatelimitShadowWouldDeny")
 
 master = Server()
 failure("no_failure", [master, replica_of(master)], lambda: calls(master))
@@ -194,7 +246,7 @@ failure("out_of_memory", [full], lambda: full.refused(b"OOM", "RL.WINDOW", "k", 
         ("RatelimitWritesRefused", 0), ("RatelimitMemoryNearLimit", 0))
 
 nearly_full = Server()
-nearly_full("CONFIG", "SET", "maxmemory", int(int(nearly_full.info("used_memory")) * 1.04))
+nearly_full("CONFIG", "SET", "maxmemory", int(int(nearly_full.info()["used_memory"]) * 1.04))
 failure("nearly_out_of_memory", [nearly_full], nothing, ("RatelimitMemoryNearLimit", 0))
 
 may_evict = Server("--maxmemory-policy", "volatile-lru", "--maxmemory", "1gb")
@@ -204,7 +256,7 @@ cannot_evict = Server("--maxmemory-policy", "volatile-lru")
 failure("cannot_evict", [cannot_evict], lambda: calls(cannot_evict))
 
 evicting = Server("--maxmemory-policy", "allkeys-random")
-evicting("CONFIG", "SET", "maxmemory", int(evicting.info("used_memory")) + 1_000_000)
+evicting("CONFIG", "SET", "maxmemory", int(evicting.info()["used_memory"]) + 1_000_000)
 
 
 def fill():
@@ -221,11 +273,13 @@ no_disk("CONFIG", "SET", "save", "3600 1")
 no_disk("SET", "k", "v")
 shutil.rmtree(no_disk.folder)
 no_disk("BGSAVE")
-until("a snapshot that fails", 30, lambda: no_disk.info("rdb_last_bgsave_status") == "err")
-failure("snapshot_fails", [no_disk], lambda: no_disk.refused(b"MISCONF", "RL.WINDOW", "w", 5, 60), ("RatelimitWritesRefused", 0))
+until("a snapshot that fails", 30, lambda: no_disk.info()["rdb_last_bgsave_status"] == "err")
+failure("snapshot_fails", [no_disk], lambda: no_disk.refused(b"MISCONF", "RL.WINDOW", "w", 5, 60),
+        ("RatelimitWritesRefused", 0))
 
 lonely = Server("--min-replicas-to-write", 1)
-failure("no_replicas", [lonely], lambda: lonely.refused(b"NOREPLICAS", "RL.WINDOW", "k", 5, 60), ("RatelimitWritesRefused", 0))
+failure("no_replicas", [lonely], lambda: lonely.refused(b"NOREPLICAS", "RL.WINDOW", "k", 5, 60),
+        ("RatelimitWritesRefused", 0))
 
 old_master = Server()
 new_master = replica_of(old_master)
@@ -317,15 +371,7 @@ failure("settings_differ", unequal, nothing, "RatelimitSettingsDiffer")
 failure("settings_show_other_things", [unequal[0], unequal[2]], nothing)
 
 lapsing = Server()
-
-
-def lapse():
-    lapsing("RL.ACQUIRE", "jobs", 1_000_000, 0, 1, "LEASE", 1)
-    time.sleep(0.005)
-    lapsing("RL.ACQUIRE", "jobs", 1_000_000, 0, 1, "LEASE", 1)
-
-
-failure("workers_die", [lapsing], lapse, ("RatelimitReservationsLapse", 0))
+failure("workers_die", [lapsing], lambda: lapse(lapsing), ("RatelimitReservationsLapse", 0))
 
 denying = Server(policies="free WINDOW 1 60")
 failure("denied", [denying], lambda: denying("RL.WINDOW", "k", "@free"), "RatelimitPolicyDeniesMost")
@@ -340,67 +386,150 @@ failure("exporter_down", [watched], lambda: calls(watched), ("RatelimitExporterD
 
 exporters = [free_port(), free_port()]
 passwords = {server.instance: "secret" for servers, _, _ in failures.values() for server in servers}
-(folder / "passwords-of-failures.json").write_text(json.dumps(passwords))
+(folder / "passwords.json").write_text(json.dumps(passwords))
 for port in exporters:
-    exporter = start("exporter-of-failures", exporter_program, "-web.listen-address", f"127.0.0.1:{port}", "-redis.addr", "",
-                     "-redis.user", "metrics", "-redis.password-file", folder / "passwords-of-failures.json",
+    exporter = start("exporter", exporter_program, "-web.listen-address", f"127.0.0.1:{port}", "-redis.addr", "",
+                     "-redis.user", "metrics", "-redis.password-file", folder / "passwords.json",
                      "-script", "examples/metrics/ratelimit.lua")
 
-published = pathlib.Path("examples/metrics/prometheus.yml").read_text()
-head, job = published.split("scrape_configs:\n")
-shutil.copy("examples/metrics/alerts.yml", folder / "alerts.yml")
+head, job = pathlib.Path("examples/metrics/prometheus.yml").read_text().split("scrape_configs:\n")
 config = "global: {scrape_interval: 2s, scrape_timeout: 2s, evaluation_interval: 1s}\n" + head + "scrape_configs:\n"
+# The label `filename` is what newer releases of redis_exporter add.
+filename = "{source_labels: [__name__], regex: redis_script_values, target_label: filename, replacement: x}"
 for name, (servers, _, _) in failures.items():
-    targets = "\n".join(f"          - {server.instance}" for server in servers)
-    port = exporters[name == "exporter_down"]
-    changes = ("job_name: redis", f"job_name: {name}"), ("          - redis://127.0.0.1:6379", targets), ("127.0.0.1:9121", f"127.0.0.1:{port}")
     changed = job
-    for old, new in changes:
+    for old, new in {
+        "job_name: redis": f"job_name: {name}",
+        "          - redis://127.0.0.1:6379": "\n".join(f"          - {server.instance}" for server in servers),
+        "127.0.0.1:9121": f"127.0.0.1:{exporters[name == 'exporter_down']}",
+        "    metric_relabel_configs:": f"    metric_relabel_configs:\n      - {filename}",
+    }.items():
         assert changed.count(old) == 1, old
         changed = changed.replace(old, new)
     config += changed
 (folder / "failures.yml").write_text(config)
 web = free_port()
-start("prometheus-of-failures", "prometheus", "--config.file", folder / "failures.yml", "--storage.tsdb.path", folder / "failures",
+start("prometheus", "prometheus", "--config.file", folder / "failures.yml", "--storage.tsdb.path", folder / "data",
       "--web.listen-address", f"127.0.0.1:{web}")
 
 
 def get(path, **arguments):
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{web}/api/v1/{path}?{urllib.parse.urlencode(arguments)}", timeout=20) as answer:
+        url = f"http://127.0.0.1:{web}/api/v1/{path}?{urllib.parse.urlencode(arguments)}"
+        with urllib.request.urlopen(url, timeout=20) as answer:
             return json.load(answer)["data"]
-    except OSError:
-        return None
+    except urllib.error.HTTPError as error:
+        raise Failed(f"{path} {arguments}: {error.read().decode()}") from error
 
 
-def found():
-    """The alerts of each failure, pending or firing, each with the server that it names."""
-    of = {name: set() for name in failures}
-    for alert in (get("alerts") or {"alerts": []})["alerts"]:
-        labels = alert["labels"]
-        of[labels["job"]].add((labels["alertname"], labels.get("instance", "")))
-    return of
+def query(expression):
+    return get("query", query=expression)["result"]
+
+
+def again():
+    for _, happens, _ in failures.values():
+        happens()
+
+
+def numbers_of_info():
+    """What Prometheus must have of the server whose metrics all move."""
+    info = everything.info("ratelimit")
+    expected = {}
+    for field, value in info.items():
+        name = field.removeprefix("ratelimit_")
+        of_policy = re.fullmatch(r"allowed=(\d+),denied=(\d+),shadow_denied=(\d+)", value)
+        of_command = re.fullmatch(r"(\w+)_(allowed|denied|errors)", name)
+        if of_policy:
+            for result, number in zip(("allowed", "denied", "shadow_denied"), of_policy.groups()):
+                policy = name.removeprefix("policy_")
+                expected[f'ratelimit_policy_calls_total{{policy="{policy}",result="{result}"}}'] = number
+        elif of_command and value.isdigit():
+            expected['ratelimit_calls_total{command="%s",result="%s"}' % of_command.groups()] = value
+        elif value.isdigit():
+            expected[field] = value
+    expected['ratelimit_module{version="%s",commit="%s",policies_digest="%s",settings_digest="%s"}' % tuple(
+        info["ratelimit_" + label] for label in ("version", "commit", "policies_digest", "settings_digest"))] = "1"
+    expected.pop("ratelimit_commit", None)
+    assert len(expected) >= 60, expected
+    return expected
+
+
+def check_numbers():
+    here = f'instance="{everything.instance}"'
+    expected = numbers_of_info()
+    # These move on by themselves: the script's own calls of RL.TOP, and the fields of the waiting call.
+    moving = {"ratelimit_waiting_oldest_ms", "ratelimit_waiting_longest_turn_us"}
+    moving.add('ratelimit_calls_total{command="top",result="allowed"}')
+
+    def differing():
+        differ = []
+        for selector, number in expected.items():
+            name, _, labels = selector.partition("{")
+            found = query(f"{name}{{{here}{',' + labels[:-1] if labels else ''}}}")
+            if len(found) != 1 or (selector not in moving and found[0]["value"][1] != number):
+                differ.append((selector, number, found))
+        return differ
+
+    until("the numbers of INFO", 20, lambda: not differing(), differing)
+    # A key of any bytes is a label, and no two keys are the same label.
+    tops = {found["metric"]["denied_key"]: found["value"][1] for found in query(f"ratelimit_top_denied{{{here}}}")}
+    for key in "user:1", "user:2", r'caf\xe9 "\x5c:\x0d\x0a\xff\x00':
+        assert int(tops.get(key, 0)) > 20, (key, tops)
+    left = [found for label in ("key", "filename") for found in query(f'{{__name__=~"ratelimit_.*",{label}!=""}}')]
+    left += query("redis_script_values")
+    assert not left, left
+    return len(expected)
+
+
+def check_queries():
+    """Each returns a series: a comparison only where it holds, but with `bool` wherever there is something to compare."""
+    board = json.loads(pathlib.Path("examples/metrics/grafana.json").read_text())
+    queries = [(rule["name"], rule["query"]) for group in get("rules")["groups"] for rule in group["rules"]]
+    rules = len(queries)
+    queries += [(panel["title"], target["expr"]) for panel in board["panels"] for target in panel.get("targets", [])]
+    assert rules >= 10 and len(queries) - rules >= 20, queries
+    for variable in board["templating"]["list"]:
+        if variable["type"] == "query":
+            metric, label = re.fullmatch(r"label_values\((\w+), (\w+)\)", variable["definition"]).groups()
+            assert get(f"label/{label}/values", **{"match[]": metric}), variable
+
+    def without_series(queries):
+        filled = ((at, asked.replace("$__rate_interval", "1m").replace("$instance", ".*")) for at, asked in queries)
+        return [(at, asked) for at, asked in filled if not query(re.sub(r" (==|>|<) ", r" \1 bool ", asked))]
+
+    assert without_series([("", "sum(rate(ratelimit_no_such_metric[5m])) > 0")]), "the check passes whatever the query"
+    until("a series of each query", 30, lambda: not without_series(queries), lambda: without_series(queries))
+    return f"{rules} alerts and {len(queries) - rules} queries of the dashboard return series"
 
 
 def differ():
-    return "\n".join(f"{name}: wanted {sorted(wanted)}, found {sorted(alerts)}"
-                     for (name, (_, _, wanted)), alerts in zip(failures.items(), found().values()) if wanted != alerts)
+    """The failures whose alerts, pending or firing, each with the server that it names, are not those wanted."""
+    found = {name: set() for name in failures}
+    for alert in get("alerts")["alerts"]:
+        found[alert["labels"]["job"]].add((alert["labels"]["alertname"], alert["labels"].get("instance", "")))
+    return "\n".join(f"{name}: wanted {sorted(wanted)}, found {sorted(found[name])}"
+                     for name, (_, _, wanted) in failures.items() if wanted != found[name])
 
 
 def main():
-    servers = sum(len(servers) for servers, _, _ in failures.values())
-    until("the first scrape of the job exporter_down", 60, lambda: (get("query", query='redis_up{job="exporter_down"}') or {}).get("result"))
+    for first in 'redis_up{job="exporter_down"}', 'ratelimit_loaded{job="everything"}':
+        until(f"the first {first}", 60, lambda: query(first))
     exporter.kill()
+    for _ in range(12):
+        again()
+        time.sleep(0.4)
+    numbers, queries = check_numbers(), check_queries()
     # All alerts as wanted, for five seconds without a break. What is counted in rates needs some scrapes.
     end, since = time.monotonic() + 120, None
     while since is None or time.monotonic() - since < 5:
         if time.monotonic() > end:
             raise Failed(f"the alerts are not those of the failures:\n{differ()}")
-        for _, again, _ in failures.values():
-            again()
+        again()
         time.sleep(0.5)
         since = None if differ() else since or time.monotonic()
+    servers = sum(len(servers) for servers, _, _ in failures.values())
     alerts = {alert for _, _, wanted in failures.values() for alert, _ in wanted}
+    print(f"{queries}; {numbers} numbers are those of INFO")
     print(f"{len(failures)} failures on {servers} servers fire {len(alerts)} alerts, each for what it names and no other")
 
 
