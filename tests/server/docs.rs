@@ -302,65 +302,6 @@ fn every_example_gets_the_reply_that_is_printed_under_it() {
     }
 }
 
-/// The errors of examples that are not what a server answers, and not those of examples that are.
-#[test]
-fn an_example_that_is_wrong_fails() {
-    let server = server();
-    let mut conn = server.conn();
-    let mut result = |text: &str, reader: Reader| {
-        conn.cmd("FLUSHALL");
-        let text = text.replace("> ", PROMPT);
-        let page = format!("```console\n{text}\n```\n");
-        run(&blocks("page", &page)[0], reader, &server, &mut conn)
-    };
-    let acquire = "> RL.ACQUIRE k 2 0\n1) (integer) 0\n2) (integer) 2\n3) (integer) 1\n4) (integer) -1\n5) (integer) 20\n6) \"AbCdEfGhIjKl-_09\"";
-    let held = "> RL.HELD k\n1) 1) \"AbCdEfGhIjKl-_09\"\n   2) (integer) 1\n   3) (integer) 20000";
-    let all =
-        format!("{acquire}\n{held}\n> RL.RELEASE k AbCdEfGhIjKl-_09\n(integer) 1\n> GET k\n(nil)");
-    assert_eq!(result(&all, Reader::Types), Ok(4));
-    assert!(result(&all, Reader::Pastes).is_err(), "the id is another one");
-    let lines: Vec<&str> = all.lines().collect();
-    for at in 0..lines.len() {
-        let with =
-            |replaced: &[&str]| [&lines[..at], replaced, &lines[at + 1..]].concat().join("\n");
-        assert!(
-            result(&with(&[lines[at], "(integer) 1"]), Reader::Types).is_err(),
-            "more after {}",
-            lines[at]
-        );
-        if !lines[at].starts_with("> ") && !lines[at].starts_with("6) ") {
-            assert!(result(&with(&[]), Reader::Types).is_err(), "without {}", lines[at]);
-            assert!(
-                result(&with(&[&format!("{}x", lines[at])]), Reader::Types).is_err(),
-                "{} and x",
-                lines[at]
-            );
-        }
-    }
-    for wrong in [
-        "".to_owned(),
-        "(integer) 1".into(),
-        "> PING".into(),
-        "> GET \"k\n(nil)".into(),
-        acquire.replace("_09", ".09"),
-        // An id of the caller's is no wildcard, and neither is another string.
-        acquire.replace("k 2 0", "k 2 0 ID ABCDEFGHIJKLMNOP"),
-        "> SET k ABCDEFGHIJKLMNOP\nOK\n> GET k\n\"AbCdEfGhIjKl-_09\"".into(),
-        format!("{acquire}\n{}", held.replace("AbCd", "AbCe")),
-        format!("{acquire}\n{acquire}"),
-    ] {
-        assert!(result(&wrong, Reader::Types).is_err(), "{wrong}");
-    }
-    let page =
-        "```redis\nRL.WINDOW k 5 60s 5\n```\n```text\n1) (integer) 0      why\n2) (integer) 5\n\
-                3) (integer) 0\n4) (integer) -1\n5) (integer) 60\n```\n```redis\nGET\n```\n";
-    let blocks = blocks("page", page);
-    conn.cmd("FLUSHALL");
-    let mut run = |at: usize| run_pasted(&blocks[at], blocks.get(at + 1), &mut conn);
-    assert_eq!(run(0), Ok(1));
-    assert!(run(0).is_err() && run(2).is_err(), "a denial, and an error");
-}
-
 /// The syntax of each command, as docs/commands.md lists it at its head. A line that begins with a blank goes on with the
 /// one before it.
 fn head() -> Vec<String> {
