@@ -11,7 +11,7 @@ import random
 from collections import deque
 from typing import Any
 
-from redis_ratelimit.leases import Round
+from redis_ratelimit._internal.leases import Round
 
 from .test_leases import Clock, Model, Process, most_in_a_period
 

@@ -28,7 +28,7 @@ from redis_ratelimit import (
     Window,
     semaphore,
 )
-from redis_ratelimit.parameters import milliseconds, period_ms
+from redis_ratelimit._internal.parameters import milliseconds, period_ms
 
 from .fixtures import CASES, LIBRARIES, SPOKEN, AsyncRecorder, Recorder, arguments, differences, limit, make
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from redis_ratelimit import AllReply, Policy, Reply, Window, semaphore
-from redis_ratelimit.gateway import (
+from redis_ratelimit._internal.gateway import (
     ConfigurationError,
     Path,
     Settings,

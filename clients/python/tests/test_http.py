@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 from redis_ratelimit import Clause, Rate, Reply, ReplyWithOptions, Window, headers, merged_headers, problem
-from redis_ratelimit.http import Exchange, Options
+from redis_ratelimit._internal.http import Exchange, Options
 
 from .fixtures import HEADERS, HTTP, as_list, limit, reply
 

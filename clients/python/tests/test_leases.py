@@ -13,8 +13,8 @@ from typing import Any
 
 import redis_ratelimit
 from redis_ratelimit import Rate, Reply, Window, semaphore
-from redis_ratelimit.leases import Leases, Round
-from redis_ratelimit.libraries import code_of
+from redis_ratelimit._internal.leases import Leases, Round
+from redis_ratelimit._internal.libraries import code_of
 
 from .fixtures import LEASES, LIBRARIES, AsyncRecorder, Recorder
 from .fixtures import limit as limit_of

@@ -24,8 +24,8 @@ from uuid import uuid4
 import yaml
 
 from redis_ratelimit import Busy, Limiter, Window, litellm
-from redis_ratelimit.core import Failed
-from redis_ratelimit.gateway import read_settings
+from redis_ratelimit._internal.core import Failed
+from redis_ratelimit._internal.gateway import read_settings
 
 from .fixtures import make
 from .llm import MASTER_KEY, Gateway, Provider, chat, key

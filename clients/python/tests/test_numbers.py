@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import unittest
 
-from redis_ratelimit import leases
-from redis_ratelimit.breaker import Breaker
+from redis_ratelimit._internal import leases
+from redis_ratelimit._internal.breaker import Breaker
 
 from .fixtures import NUMBERS, limit
 

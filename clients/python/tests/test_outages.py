@@ -25,10 +25,10 @@ from unittest import mock
 import redis_ratelimit
 import redis_ratelimit.asyncio
 from redis_ratelimit import Rate, Window, semaphore
-from redis_ratelimit.connecting import LAST_TRY_SECONDS
-from redis_ratelimit.io import run
-from redis_ratelimit.servers import ByCluster, BySentinel
-from redis_ratelimit.servers import Server as ServerOf
+from redis_ratelimit._internal.connecting import LAST_TRY_SECONDS
+from redis_ratelimit._internal.io import run
+from redis_ratelimit._internal.servers import ByCluster, BySentinel
+from redis_ratelimit._internal.servers import Server as ServerOf
 
 from .fixtures import LIBRARIES, make
 from .machine import unless_stopped
@@ -669,13 +669,13 @@ class WithSentinel(unittest.TestCase):
         server.address = "127.0.0.1", 1
         servers = BySentinel(core, server, "limits", [lambda: "first", lambda: "second"])  # type: ignore[arg-type]
         for now, expected in (10.0, 2), (10.01, 2), (10.49, 2), (10.51, 4), (11.0, 4), (11.02, 6):
-            with mock.patch("redis_ratelimit.servers.monotonic", lambda at=now: at):
+            with mock.patch("redis_ratelimit._internal.servers.monotonic", lambda at=now: at):
                 # Connections go where the last one went.
                 self.assertEqual(run(servers.locate(now + 1)), server.address)
             self.assertEqual(len(asked), expected, now)
         core.master = [b"127.0.0.1", b"2"]
         for now in 11.53, 11.54:
-            with mock.patch("redis_ratelimit.servers.monotonic", lambda at=now: at):
+            with mock.patch("redis_ratelimit._internal.servers.monotonic", lambda at=now: at):
                 self.assertEqual(run(servers.locate(now + 1)), ("127.0.0.1", 2))
         self.assertEqual(asked[6:], ["first", "first"], "there is no pause after an answer")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import unittest
 from typing import Any
 
-from redis_ratelimit.breaker import Breaker
-from redis_ratelimit.pool import CONNECTING, Dismissed, Idle, Lender, MayConnect, Pool, Turn
+from redis_ratelimit._internal.breaker import Breaker
+from redis_ratelimit._internal.pool import CONNECTING, Dismissed, Idle, Lender, MayConnect, Pool, Turn
 
 
 class Signal:

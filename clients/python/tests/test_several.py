@@ -33,10 +33,9 @@ from redis_ratelimit import (
     Reservation,
     UnknownPolicy,
     Window,
-    calls,
-    reservation,
     semaphore,
 )
+from redis_ratelimit._internal import calls, reservation
 
 from .fixtures import LIBRARIES, MISTAKES, NUMBERS, SEVERAL, AsyncRecorder, Recorder, arguments, differences, make
 from .servers import Server

@@ -6,13 +6,13 @@ if not reply.allowed:
     print("come back after", reply.retry_after)
 """
 
-from .calls import Clause
-from .headers import headers, problem
-from .http import ReplyWithOptions, merged_headers
-from .limiter import Limiter, Local, Reservation
-from .memory import MemoryLimiter
-from .parameters import Rate, Window, semaphore
-from .replies import (
+from ._internal.calls import Clause
+from ._internal.headers import headers, problem
+from ._internal.http import ReplyWithOptions, merged_headers
+from ._internal.limiter import Limiter, Local, Reservation
+from ._internal.memory import MemoryLimiter
+from ._internal.parameters import Rate, Window, semaphore
+from ._internal.replies import (
     AllReply,
     Busy,
     Denied,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any, Union
 
-from .headers import AnyLimit, Limit, PartitionKey
-from .http import PROBLEM, Exchange, Options
-from .replies import Busy, Reply
+from ._internal.headers import AnyLimit, Limit, PartitionKey
+from ._internal.http import PROBLEM, Exchange, Options
+from ._internal.replies import Busy, Reply
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]

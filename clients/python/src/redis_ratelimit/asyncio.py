@@ -11,19 +11,19 @@ from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
-from . import calls
-from .calls import Call, Key, Reserved
-from .core import Core, Unreachable
-from .io_asyncio import Awaiting
-from .leases import Round
-from .libraries import Client
-from .local import InProcess
-from .memory import MemoryBase, MemoryCore, plain_words
-from .methods import Methods, Reserve, describe, name_of
-from .parameters import Duration, Rate, TypedLimit, Window
-from .replies import AllReply, Reply
-from .reservation import Cost, Settling
-from .servers import Servers
+from ._internal import calls
+from ._internal.calls import Call, Key, Reserved
+from ._internal.core import Core, Unreachable
+from ._internal.io_asyncio import Awaiting
+from ._internal.leases import Round
+from ._internal.libraries import Client
+from ._internal.local import InProcess
+from ._internal.memory import MemoryBase, MemoryCore, plain_words
+from ._internal.methods import Methods, Reserve, describe, name_of
+from ._internal.parameters import Duration, Rate, TypedLimit, Window
+from ._internal.replies import AllReply, Reply
+from ._internal.reservation import Cost, Settling
+from ._internal.servers import Servers
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -17,10 +17,10 @@ from typing import Any
 from fastapi import FastAPI, HTTPException, Request, Response, WebSocket, WebSocketException
 from fastapi.requests import HTTPConnection
 
-from . import limiter as synchronous
+from ._internal import limiter as synchronous
+from ._internal.headers import Limit, PartitionKey
+from ._internal.http import PROBLEM, Exchange, Options, Rule
 from .asgi import RateLimitMiddleware
-from .headers import Limit, PartitionKey
-from .http import PROBLEM, Exchange, Options, Rule
 
 __all__ = ["RateLimit", "RateLimited", "client_address", "setup"]
 

@@ -14,8 +14,8 @@ from typing import Any, TypeVar, cast
 import flask
 
 from . import asyncio
-from .headers import Limit, PartitionKey
-from .http import PROBLEM, Exchange, Options, Rule
+from ._internal.headers import Limit, PartitionKey
+from ._internal.http import PROBLEM, Exchange, Options, Rule
 
 __all__ = ["RateLimit"]
 

@@ -24,12 +24,13 @@ import limits.limits
 import limits.storage
 from limits.errors import ConfigurationError
 
-from . import asyncio, uris
-from .core import Unreachable
-from .io import run
-from .limiter import Limiter
-from .parameters import Window
-from .replies import Busy, MissingModule, Reply
+from . import asyncio
+from ._internal import uris
+from ._internal.core import Unreachable
+from ._internal.io import run
+from ._internal.limiter import Limiter
+from ._internal.parameters import Window
+from ._internal.replies import Busy, MissingModule, Reply
 
 __all__ = ["AsyncRateLimitStorage", "RateLimitStorage"]
 

@@ -35,11 +35,10 @@ from litellm.constants import NON_INFERENCE_CALL_TYPES
 from litellm.integrations.custom_logger import CustomLogger
 from litellm.proxy.common_utils.proxy_rate_limit_error import ProxyRateLimitError
 
-from . import uris
-from .asyncio import Limiter, MemoryLimiter, Reservation
-from .calls import Clause
-from .core import Failed
-from .gateway import (
+from ._internal import uris
+from ._internal.calls import Clause
+from ._internal.core import Failed
+from ._internal.gateway import (
     MILLION,
     Asked,
     ConfigurationError,
@@ -54,9 +53,10 @@ from .gateway import (
     reserve,
     written,
 )
-from .limiter import Limiter as BlockingLimiter
-from .replies import AllReply, Busy, Denied, MissingModule
-from .reservation import try_to_settle
+from ._internal.limiter import Limiter as BlockingLimiter
+from ._internal.replies import AllReply, Busy, Denied, MissingModule
+from ._internal.reservation import try_to_settle
+from .asyncio import Limiter, MemoryLimiter, Reservation
 
 __all__ = ["ConfigurationError", "RateLimiter"]
 

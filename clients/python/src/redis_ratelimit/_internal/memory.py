@@ -398,7 +398,7 @@ class MemoryBase:
 
     def _twin(self, asynchronous: bool) -> Any:
         """Returns a limiter for asyncio, or a synchronous one, on the same keys."""
-        from .asyncio import MemoryLimiter as Asynchronous
+        from ..asyncio import MemoryLimiter as Asynchronous
 
         wanted = Asynchronous if asynchronous else MemoryLimiter
         if isinstance(self, wanted):
