@@ -15,12 +15,10 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, get_args, get_origin
+from typing import Any, is_typeddict
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "clients" / "python" / "src"
@@ -86,17 +84,7 @@ def annotation_of(annotation: Any) -> Any:
     return Plain(text) if isinstance(text, str) else text
 
 
-def type_arguments(cls: type) -> dict[str, str]:
-    """What the type variables of its bases stand for in a class."""
-    bases = [base for base in getattr(cls, "__orig_bases__", ()) if get_origin(base)]
-    return {
-        str(variable.__name__): str(getattr(argument, "__name__", argument))
-        for base in bases
-        for variable, argument in zip(get_origin(base).__parameters__, get_args(base), strict=True)
-    }
-
-
-def signature_of(item: Any, types: Mapping[str, str] = MappingProxyType({})) -> str:
+def signature_of(item: Any) -> str:
     signature = inspect.signature(item)
     parameters = [
         each.replace(annotation=annotation_of(each.annotation))
@@ -104,8 +92,6 @@ def signature_of(item: Any, types: Mapping[str, str] = MappingProxyType({})) -> 
         if each.name not in ("self", "cls")
     ]
     result = signature.empty if inspect.isclass(item) else annotation_of(signature.return_annotation)
-    if result in types:
-        result = Plain(types[result])
     shown = str(signature.replace(parameters=parameters, return_annotation=result))
     return shown.replace("redis_ratelimit._internal.replies.", "")
 
@@ -129,8 +115,13 @@ def comments_of(cls: type) -> dict[str, str]:
 
 def fields_of(cls: type) -> list[str]:
     names = [field.name for field in fields(cls)] if is_dataclass(cls) else list(getattr(cls, "_fields", ()))
+    bases = cls.__mro__
+    if is_typeddict(cls):
+        names = list(cls.__annotations__)
+        # A TypedDict has the fields of its bases, but does not name the bases.
+        bases = (cls, *filter(is_typeddict, vars(sys.modules[cls.__module__]).values()))
     comments: dict[str, str] = {}
-    for base in reversed(cls.__mro__):
+    for base in reversed(bases):
         if base.__module__.startswith("redis_ratelimit"):
             comments |= comments_of(base)
     own = [name for name in names if not name.startswith("_")]
@@ -142,12 +133,14 @@ def members_of(cls: type, name: str) -> list[str]:
     for member, value in with_internal_bases(cls).items():
         if member.startswith("_") or not (callable(value) or isinstance(value, (property, staticmethod))):
             continue
+        if not value.__doc__ and any(hasattr(base, member) for base in cls.__mro__[1:] if base in documented_classes()):
+            continue
         if isinstance(value, property):
             lines += [f"#### `{name}.{member}`", "", text_of(value, f"{name}.{member}"), ""]
             continue
         function = value.__func__ if isinstance(value, staticmethod) else value
         prefix = "await " if inspect.iscoroutinefunction(function) else ""
-        shown = f"{prefix}{name}.{member}{signature_of(function, type_arguments(cls))}"
+        shown = f"{prefix}{name}.{member}{signature_of(function)}"
         lines += [
             f"#### `{name}.{member}`",
             "",
@@ -182,9 +175,11 @@ def with_internal_bases(cls: type) -> dict[str, Any]:
 
 
 def is_made_by_programs(value: Any) -> bool:
-    """Returns False for errors, and for what other classes of the client make: clauses, reservations, local limits."""
+    """Returns False for errors, options, and what other classes of the client make: clauses, reservations, local limits."""
     if inspect.isclass(value):
-        return not issubclass(value, BaseException) and not {"core", "_traits"} & {*inspect.signature(value).parameters}
+        if is_typeddict(value) or issubclass(value, BaseException):
+            return False
+        return not {"core", "_traits"} & {*inspect.signature(value).parameters}
     return callable(value)
 
 

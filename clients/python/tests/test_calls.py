@@ -292,6 +292,24 @@ class Calls(unittest.TestCase):
             self.assertEqual(words[:4], ["self", "key", "rate", "quantity"])
             self.assertIn("RL.THROTTLE", limiter.throttle.__doc__ or "")
 
+    def test_an_option_that_a_method_does_not_have_is_a_type_error(self) -> None:
+        recorder = Recorder()
+        limiter: Any = recorder.limiter()
+        window, clauses = Window(3, 60), [Clause.window("k", Window(3, 60))]
+        for method, taken, option in (
+            (limiter.throttle, ("k", Rate(1, 2, 3)), "count_denied"),
+            (limiter.window, ("k", window), "ahead"),
+            (limiter.reserve, ("k", window), "force"),
+            (limiter.acquire, ("k", window), "ban"),
+            (limiter.throttle_ro, ("k", Rate(1, 2, 3)), "block"),
+            (limiter.window_ro, ("k", window), "atmost"),
+            (limiter.acquire_ro, ("k", window), "lease"),
+            (limiter.all, (clauses,), "leave"),
+        ):
+            with self.subTest(method=method.__name__), self.assertRaisesRegex(TypeError, option):
+                method(*taken, **{option: 1})
+        self.assertEqual(recorder.sent, [])
+
     def test_a_key_is_reset_and_looked_at(self) -> None:
         recorder = Recorder(1, 0)
         limiter = recorder.limiter()

@@ -6,7 +6,7 @@ if not reply.allowed:
     print("come back after", reply.retry_after)
 """
 
-from ._internal.calls import Clause
+from ._internal.calls import AllOptions, Clause, LookOptions, ReserveOptions, ThrottleOptions, WindowOptions
 from ._internal.headers import headers, problem
 from ._internal.http import ReplyWithOptions, merged_headers
 from ._internal.limiter import Limiter, Local, Reservation
@@ -29,6 +29,7 @@ from ._internal.replies import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "AllOptions",
     "AllReply",
     "Busy",
     "Clause",
@@ -38,6 +39,7 @@ __all__ = [
     "Lapsed",
     "Limiter",
     "Local",
+    "LookOptions",
     "MemoryLimiter",
     "MissingModule",
     "Policy",
@@ -45,9 +47,12 @@ __all__ = [
     "Reply",
     "ReplyWithOptions",
     "Reservation",
+    "ReserveOptions",
+    "ThrottleOptions",
     "TopKey",
     "UnknownPolicy",
     "Window",
+    "WindowOptions",
     "__version__",
     "headers",
     "merged_headers",

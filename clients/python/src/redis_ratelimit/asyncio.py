@@ -5,25 +5,37 @@ from __future__ import annotations
 import asyncio
 import os
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import suppress
-from functools import wraps
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from ._internal import calls
-from ._internal.calls import Call, Key, Reserved
+from ._internal.calls import (
+    AllOptions,
+    Call,
+    Clauses,
+    Key,
+    LookOptions,
+    Reserved,
+    ReserveOptions,
+    ThrottleOptions,
+    WindowOptions,
+)
 from ._internal.core import Core, Unreachable
 from ._internal.io_asyncio import Awaiting
 from ._internal.leases import Round
 from ._internal.libraries import Client
 from ._internal.local import InProcess
 from ._internal.memory import MemoryBase, MemoryCore, plain_words
-from ._internal.methods import Methods, Reserve, describe, name_of
-from ._internal.parameters import Duration, Rate, TypedLimit, Window
-from ._internal.replies import AllReply, Reply
-from ._internal.reservation import Cost, Settling
+from ._internal.parameters import Duration, Rate, RateLike, Window, WindowLike
+from ._internal.replies import AllReply, Held, Id, Info, Policy, Reply, TopKey
+from ._internal.reservation import Cost, Settle, Settling
 from ._internal.servers import Servers
+
+if TYPE_CHECKING:
+    # typing has Unpack only from Python 3.11 on.
+    from typing_extensions import Unpack
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -242,29 +254,7 @@ class Reservation(Settling):
         await self._exit(error)
 
 
-def _method(make: Callable[P, Call[T]]) -> Callable[Concatenate[Limiter, P], Coroutine[Any, Any, T]]:
-    """Returns a method that sends the call which `make` returns. The method has the parameters and docstring of `make`."""
-    name = name_of(make)
-
-    async def method(self: Limiter, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        self._core.enter_loop()
-        call = make(*args, **kwargs)
-        reply = await self._core.send(call, name, args, kwargs)
-        if call.reserving and isinstance(reply, Reply):
-            Reservation(self._core, call.reserving)._hold(reply)
-        return reply
-
-    describe(method, make)
-    return method
-
-
-def _method_of_several(
-    make: Callable[P, Call[AllReply]],
-) -> Callable[Concatenate[Limiter, P], Coroutine[Any, Any, AllReply[Reservation]]]:
-    return _method(make)
-
-
-class Limiter(Methods[Local, Reservation]):
+class Limiter:
     """A limiter whose limits are kept by a server with redis-ratelimit.
 
     The limiter opens its own connections, with the settings of `client`, and never sends a call twice. If all connections
@@ -282,30 +272,150 @@ class Limiter(Methods[Local, Reservation]):
     """
 
     _core: _LoopCore
-    _local = Local
-    _reservation = Reservation
 
     def __init__(self, client: Client, *, unreachable: Unreachable = "raise", deadline: float | None = None) -> None:
         self._core = _LoopCore(Awaiting(), client, asynchronous=True, unreachable=unreachable, deadline=deadline)
 
-    throttle = _method(calls.throttle)
-    throttle_ro = _method(calls.throttle_ro)
-    window = _method(calls.window)
-    window_ro = _method(calls.window_ro)
-    reserve = cast(
-        "Reserve[Coroutine[Any, Any, Reply], Coroutine[Any, Any, AllReply[Reservation]]]", _method(calls.reserve)
-    )
-    acquire_ro = _method(calls.acquire_ro)
-    apply = _method(calls.apply)
-    release = _method(calls.release)
-    renew = _method(calls.renew)
-    held = _method(calls.held)
-    all = _method_of_several(calls.all_)
-    all_ro = _method(calls.all_ro)
-    reset = _method(calls.reset)
-    info = _method(calls.info)
-    top = _method(calls.top)
-    policies = _method(calls.policies)
+    async def _send(self, make: Callable[P, Call[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Sends the call that `make` returns for the arguments of the method of the same name."""
+        self._core.enter_loop()
+        call = make(*args, **kwargs)
+        reply = await self._core.send(call, make.__name__, args, kwargs)
+        if call.reserving and isinstance(reply, Reply):
+            Reservation(self._core, call.reserving)._hold(reply)
+        return reply
+
+    async def throttle(self, key: Key, rate: RateLike, quantity: int = 1, **options: Unpack[ThrottleOptions]) -> Reply:
+        """RL.THROTTLE: a steady rate with bursts. A negative quantity gives back."""
+        return await self._send(calls.throttle, key, rate, quantity, **options)
+
+    async def throttle_ro(self, key: Key, rate: RateLike, quantity: int = 1, **options: Unpack[LookOptions]) -> Reply:
+        """RL.THROTTLE_RO: returns what throttle() would return now, and takes nothing."""
+        return await self._send(calls.throttle_ro, key, rate, quantity, **options)
+
+    async def window(self, key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[WindowOptions]) -> Reply:
+        """RL.WINDOW: at most `limit` in any period. A negative quantity gives back the oldest events."""
+        return await self._send(calls.window, key, window, quantity, **options)
+
+    async def window_ro(self, key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[LookOptions]) -> Reply:
+        """RL.WINDOW_RO: returns what window() would return now, and takes nothing."""
+        return await self._send(calls.window_ro, key, window, quantity, **options)
+
+    @overload
+    def acquire(
+        self,
+        key: Key,
+        window: WindowLike,
+        quantity: int = 1,
+        *,
+        settle: Settle | None = None,
+        **options: Unpack[ReserveOptions],
+    ) -> Reservation: ...
+
+    @overload
+    def acquire(self, key: Clauses) -> Reservation: ...
+
+    def acquire(
+        self,
+        key: Key | Clauses,
+        window: WindowLike | None = None,
+        quantity: int = 1,
+        *,
+        settle: Settle | None = None,
+        **options: Unpack[ReserveOptions],
+    ) -> Reservation:
+        """RL.ACQUIRE as a context manager: entering it reserves, or raises Denied. An exception in the block releases the
+        reservation. Otherwise the end of the block applies it, or releases a semaphore's; `settle` chooses one of the two.
+
+        A list of clauses instead of the key reserves several limits by RL.ALL. They are settled in one step, and their
+        leases are renewed while the block runs.
+        """
+        return Reservation._for_acquire(self._core, key, window, quantity, settle=settle, options=options)
+
+    @overload
+    async def reserve(
+        self, key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[ReserveOptions]
+    ) -> Reply: ...
+
+    @overload
+    async def reserve(self, key: Clauses) -> AllReply[Reservation]: ...
+
+    async def reserve(
+        self,
+        key: Key | Clauses,
+        window: WindowLike | None = None,
+        quantity: int = 1,
+        **options: Unpack[ReserveOptions],
+    ) -> Reply:
+        """RL.ACQUIRE: reserves a quantity, which the caller settles with apply() or release().
+
+        A list of clauses instead of the key reserves several limits, and returns the AllReply of all().
+        """
+        return await self._send(calls.reserve, key, window, quantity, **options)
+
+    async def acquire_ro(
+        self, key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[LookOptions]
+    ) -> Reply:
+        """RL.ACQUIRE_RO: returns what reserve() would return now, without an id, and reserves nothing."""
+        return await self._send(calls.acquire_ro, key, window, quantity, **options)
+
+    async def apply(self, key: Key, id: Id, quantity: int | None = None) -> bool:
+        """RL.APPLY: counts a reservation, or the `quantity` that was really used. Returns False if it is not held."""
+        return await self._send(calls.apply, key, id, quantity)
+
+    async def release(self, key: Key, *ids: Id) -> int:
+        """RL.RELEASE: gives reservations back. Returns how many of them were held."""
+        return await self._send(calls.release, key, *ids)
+
+    async def renew(self, key: Key, id: Id, lease: Duration | None = None) -> bool:
+        """RL.RENEW: restarts the lease. Returns False if the reservation is not held."""
+        return await self._send(calls.renew, key, id, lease)
+
+    async def held(self, key: Key) -> list[Held]:
+        """RL.HELD: returns the live reservations, oldest first."""
+        return await self._send(calls.held, key)
+
+    async def all(self, clauses: Clauses, **options: Unpack[AllOptions]) -> AllReply[Reservation]:
+        """RL.ALL: takes from several limits, or from none of them if one denies. A list of clauses in the place of a clause
+        is a group, joined by ELSE: only the first of its clauses that would be allowed takes. The reply's `paid` names the
+        limits that took, and its `reservation` settles all that was reserved."""
+        return await self._send(calls.all, clauses, **options)
+
+    async def all_ro(self, clauses: Clauses) -> AllReply[Reservation]:
+        """RL.ALL_RO: returns what all() would return now, and takes nothing."""
+        return await self._send(calls.all_ro, clauses)
+
+    async def reset(self, key: Key) -> bool:
+        """DEL: resets the limit of a key. Returns False if the key did not exist."""
+        return await self._send(calls.reset, key)
+
+    async def info(self, key: Key) -> Info | None:
+        """RL.INFO: returns the state of a key, which shows why it is limited; None if the key does not exist."""
+        return await self._send(calls.info, key)
+
+    async def top(self, count: int = 10, *, reset: bool = False) -> list[TopKey]:
+        """RL.TOP: returns the `count` keys with the most denials in the last 10 to 20 minutes, most first. `reset` resets
+        the counts.
+
+        In a cluster all nodes are asked, as each counts its own denials.
+        """
+        return await self._send(calls.top, count, reset=reset)
+
+    async def policies(self) -> list[Policy]:
+        """RL.POLICIES: returns the server's policies in the order of their names, with how many calls each allowed and
+        denied.
+
+        In a cluster all nodes are asked, and the counts of equal policies are added up.
+        """
+        return await self._send(calls.policies)
+
+    def local(self, key: Key, window: WindowLike, *, lease: Duration = "100ms", leave: int = 0) -> Local:
+        """Returns a limit that is decided in the process, in microseconds. The process reserves a batch of the window for a
+        lease, spends it by itself, and settles what it spent. All processes together never spend more than the limit.
+
+        If a process dies, its batch counts as spent for a whole period. `lease` is at least 20 ms.
+        """
+        return Local(self._core, key, window, lease, leave)
 
     async def aclose(self) -> None:
         """Closes the limiter's own connections."""
@@ -320,10 +430,6 @@ class Limiter(Methods[Local, Reservation]):
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
-
-
-#: A method that asks one limit.
-Method = Callable[Concatenate[Limiter, P], Coroutine[Any, Any, Reply]]
 
 
 class _TaskSignal:
@@ -354,20 +460,6 @@ class _TaskCore(MemoryCore):
         signal.event.clear()
 
 
-def _fast_method(command: str, kind: type[TypedLimit], method: Method[P]) -> Method[P]:
-    """Returns a faster throttle() or window() for the usual arguments. It passes all others on to `method`."""
-    usual: Callable[..., Any] = method
-
-    @wraps(usual)
-    async def fast(self: MemoryLimiter, key: Key, limit: Any, quantity: Any = 1, **options: Any) -> Any:
-        words = None if options else plain_words(command, kind, key, limit, quantity)
-        if words is None:
-            return await usual(self, key, limit, quantity, **options)
-        return self._memory.decide(words)
-
-    return cast("Method[P]", fast)
-
-
 class MemoryLimiter(MemoryBase, Limiter):
     """A limiter without a server, whose methods are awaited. See redis_ratelimit.MemoryLimiter."""
 
@@ -376,5 +468,10 @@ class MemoryLimiter(MemoryBase, Limiter):
     async def aclose(self) -> None:
         """Does nothing, because no connection is open."""
 
-    throttle = _fast_method("RL.THROTTLE", Rate, Limiter.throttle)
-    window = _fast_method("RL.WINDOW", Window, Limiter.window)
+    async def throttle(self, key: Key, rate: RateLike, quantity: int = 1, **options: Unpack[ThrottleOptions]) -> Reply:
+        words = None if options else plain_words("RL.THROTTLE", Rate, key, rate, quantity)
+        return await super().throttle(key, rate, quantity, **options) if words is None else self._memory.decide(words)
+
+    async def window(self, key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[WindowOptions]) -> Reply:
+        words = None if options else plain_words("RL.WINDOW", Window, key, window, quantity)
+        return await super().window(key, window, quantity, **options) if words is None else self._memory.decide(words)

@@ -1,7 +1,6 @@
 """Builds the words of each command, reads its reply, and decides when Redis cannot be reached. Does no I/O.
 
-The limiter's methods are made from these functions and have their names and parameters. Only all() is called all_() here, so
-that it does not hide the built-in function.
+For each method of a limiter that sends a call, there is a function of the same name, which returns the call.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from secrets import token_urlsafe
-from typing import Any, Generic, NamedTuple, TypeVar, Union, cast
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypedDict, TypeVar, Union, cast
 
 from . import replies
 from .parameters import (
@@ -28,8 +27,73 @@ from .parameters import (
 )
 from .replies import AllReply, Held, Id, Info, Policy, Reply, TopKey
 
+if TYPE_CHECKING:
+    # typing has Unpack only from Python 3.11 on.
+    from typing_extensions import Unpack
+
 T = TypeVar("T")
 Key = Union[str, bytes]
+
+
+class LookOptions(TypedDict, total=False):
+    """The options of the methods that take nothing, such as throttle_ro()."""
+
+    #: The quantity that must remain for others. Default 0.
+    leave: int
+
+
+class ThrottleOptions(LookOptions, total=False):
+    """The options of throttle()."""
+
+    #: Takes as much of the quantity as is available. The reply has `granted`.
+    atmost: bool
+    #: Counts the quantity even if that exceeds the limit.
+    force: bool
+    #: The longest time to wait until the call is allowed; 0 is without limit. Default: the call does not wait.
+    block: Duration | None
+    #: Books what becomes available within this time. The reply has `wait`.
+    ahead: Duration | None
+    #: Closes the key for this time if the call is denied.
+    ban: Duration | None
+
+
+class WindowOptions(LookOptions, total=False):
+    """The options of window()."""
+
+    #: Takes as much of the quantity as is available. The reply has `granted`.
+    atmost: bool
+    #: Counts the quantity even if that exceeds the limit.
+    force: bool
+    #: Counts the call even if it is denied.
+    count_denied: bool
+    #: The longest time to wait until the call is allowed; 0 is without limit. Default: the call does not wait.
+    block: Duration | None
+    #: Closes the key for this time if the call is denied.
+    ban: Duration | None
+
+
+class ReserveOptions(LookOptions, total=False):
+    """The options of reserve() and acquire()."""
+
+    #: Reserves as much of the quantity as is available. The reply has `granted` and `reservations`.
+    atmost: bool
+    #: The length of the lease, which ends unless the reservation is settled or renewed. Default: the server's
+    #: ratelimit.lease.
+    lease: Duration | None
+    #: Counts the reservation if its lease ends before it is settled. Not with a semaphore.
+    count_lapsed: bool
+    #: The id of the reservation, 1 to 64 bytes. Default: one that the server makes.
+    id: Id | None
+    #: The longest time to wait until the call is allowed; 0 is without limit. Default: the call does not wait.
+    block: Duration | None
+
+
+class AllOptions(TypedDict, total=False):
+    """The options of all()."""
+
+    #: Counts what was already used, in one step, even if that exceeds a limit. All clauses must be rates and windows without
+    #: options and groups.
+    force: bool
 
 
 @dataclass(slots=True)
@@ -229,52 +293,46 @@ def unreached(allow: bool, *, quantity: int, force: bool = False, atmost: bool =
     )
 
 
-def throttle(
+def _call_of_limit(
+    command: str,
     key: Key,
-    rate: RateLike,
-    quantity: int = 1,
+    limit: Rate | Window | str | None,
+    quantity: int,
+    options: Mapping[str, Any],
     *,
-    leave: int = 0,
-    atmost: bool = False,
-    force: bool = False,
-    block: Duration | None = None,
-    ahead: Duration | None = None,
-    ban: Duration | None = None,
+    read: Callable[[Any], Reply],
 ) -> Call[Reply]:
-    """RL.THROTTLE: a steady rate with bursts. A negative quantity gives back. With `ban`, a denied call closes the key for
-    that long."""
-    options = _options(rate, leave=leave, atmost=atmost, force=force, block=block, ahead=ahead, ban=ban)
+    """Returns the call of a command that asks one limit."""
+    kind = Rate if command.startswith("RL.THROTTLE") else Window
+    block, is_ahead = options.get("block"), options.get("ahead") is not None
+    force, atmost = options.get("force", False), options.get("atmost", False)
     return Call(
-        ("RL.THROTTLE", key, *limit_words(rate, Rate), whole("quantity", quantity), *options, "MS"),
-        replies.read_granted if atmost else replies.read_reply if ahead is None else replies.read_wait,
+        (command, key, *limit_words(limit, kind), whole("quantity", quantity), *_options(limit, **options), "MS"),
+        read,
         key,
-        partial(unreached, quantity=quantity, force=force, atmost=atmost, ahead=ahead is not None),
+        partial(unreached, quantity=quantity, force=force, atmost=atmost, ahead=is_ahead),
         None if block is None else milliseconds("block", block),
     )
 
 
-def window(
-    key: Key,
-    window: WindowLike,
-    quantity: int = 1,
-    *,
-    leave: int = 0,
-    atmost: bool = False,
-    force: bool = False,
-    count_denied: bool = False,
-    block: Duration | None = None,
-    ban: Duration | None = None,
-) -> Call[Reply]:
-    """RL.WINDOW: at most `limit` in any period. A negative quantity gives back the oldest events. With `ban`, a denied call
-    closes the key for that long."""
-    options = _options(window, leave=leave, atmost=atmost, force=force, count_denied=count_denied, block=block, ban=ban)
-    return Call(
-        ("RL.WINDOW", key, *limit_words(window, Window), whole("quantity", quantity), *options, "MS"),
-        replies.read_granted if atmost else replies.read_reply,
-        key,
-        partial(unreached, quantity=quantity, force=force, atmost=atmost),
-        None if block is None else milliseconds("block", block),
-    )
+def _check_names(method: str, options: Mapping[str, Any], known: Any) -> None:
+    """Raises TypeError if a method got an option that it does not have. `known` is the TypedDict of its options."""
+    for name in options:
+        if name not in known.__optional_keys__:
+            raise TypeError(f"{method}() got an unexpected keyword argument {name!r}")
+
+
+def throttle(key: Key, rate: RateLike, quantity: int = 1, **options: Unpack[ThrottleOptions]) -> Call[Reply]:
+    _check_names("throttle", options, ThrottleOptions)
+    is_ahead = options.get("ahead") is not None
+    read = replies.read_granted if options.get("atmost") else replies.read_wait if is_ahead else replies.read_reply
+    return _call_of_limit("RL.THROTTLE", key, rate, quantity, options, read=read)
+
+
+def window(key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[WindowOptions]) -> Call[Reply]:
+    _check_names("window", options, WindowOptions)
+    read = replies.read_granted if options.get("atmost") else replies.read_reply
+    return _call_of_limit("RL.WINDOW", key, window, quantity, options, read=read)
 
 
 #: The limits of all(). A list in the place of a clause is a group.
@@ -282,46 +340,21 @@ Clauses = Sequence[Union[Clause, Sequence[Clause]]]
 
 
 def reserve(
-    key: Key | Clauses,
-    window: WindowLike | None = None,
-    quantity: int = 1,
-    *,
-    leave: int = 0,
-    atmost: bool = False,
-    lease: Duration | None = None,
-    count_lapsed: bool = False,
-    id: Id | None = None,
-    block: Duration | None = None,
+    key: Key | Clauses, window: WindowLike | None = None, quantity: int = 1, **options: Unpack[ReserveOptions]
 ) -> Call[Reply]:
-    """RL.ACQUIRE: reserves a quantity, which the caller settles with apply() or release(). With `count_lapsed`, a
-    reservation that is not settled counts when its lease ends.
-
-    A list of clauses instead of the key reserves several limits, and returns the AllReply of all().
-    """
-    options = _options(window, leave=leave, atmost=atmost, lease=lease, count_lapsed=count_lapsed, id=id, block=block)
+    _check_names("reserve", options, ReserveOptions)
     if isinstance(key, (str, bytes)):
-        return _reserve_one(key, window, quantity, options, atmost=atmost, block=block)
-    if window is not None or quantity != 1 or options:
+        read = replies.read_id_and_granted if options.get("atmost") else replies.read_id
+        return _call_of_limit("RL.ACQUIRE", key, window, quantity, options, read=read)
+    if window is not None or quantity != 1 or _options(None, **options):
         raise TypeError("a reservation of several limits takes only their clauses, which have the options")
     return _reserve_several(key)
-
-
-def _reserve_one(
-    key: Key, window: WindowLike | None, quantity: int, options: list[Word], *, atmost: bool, block: Duration | None
-) -> Call[Reply]:
-    return Call(
-        ("RL.ACQUIRE", key, *limit_words(window, Window), whole("quantity", quantity), *options, "MS"),
-        replies.read_id_and_granted if atmost else replies.read_id,
-        key,
-        partial(unreached, quantity=quantity, atmost=atmost),
-        None if block is None else milliseconds("block", block),
-    )
 
 
 def _reserve_several(clauses: Clauses) -> Call[Any]:
     if not isinstance(clauses, (list, tuple)):
         raise TypeError(f"a key must be str or bytes, and several limits a list of clauses, not {clauses!r}")
-    call = all_(clauses)
+    call = _all("RL.ALL", clauses)
     if not call.reserving:
         raise TypeError("one limit at least must be made by Clause.acquire and take something")
     return call
@@ -339,27 +372,19 @@ def _with_own_id(clause: Clause) -> Clause:
     return replace(clause, words=(*clause.words, "ID", id), _traits=clause._traits._replace(id=id))
 
 
-def _read_only(command: str, key: Key, limit: Rate | Window | str, quantity: int, leave: int) -> Call[Reply]:
-    kind = Rate if command == "RL.THROTTLE_RO" else Window
-    read = replies.read_id if command == "RL.ACQUIRE_RO" else replies.read_reply
-    options = _options(limit, leave=leave)
-    words = (command, key, *limit_words(limit, kind), whole("quantity", quantity), *options, "MS")
-    return Call(words, read, key, partial(unreached, quantity=quantity))
+def throttle_ro(key: Key, rate: RateLike, quantity: int = 1, **options: Unpack[LookOptions]) -> Call[Reply]:
+    _check_names("throttle_ro", options, LookOptions)
+    return _call_of_limit("RL.THROTTLE_RO", key, rate, quantity, options, read=replies.read_reply)
 
 
-def throttle_ro(key: Key, rate: RateLike, quantity: int = 1, *, leave: int = 0) -> Call[Reply]:
-    """RL.THROTTLE_RO: returns what throttle() would return now, and takes nothing."""
-    return _read_only("RL.THROTTLE_RO", key, rate, quantity, leave)
+def window_ro(key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[LookOptions]) -> Call[Reply]:
+    _check_names("window_ro", options, LookOptions)
+    return _call_of_limit("RL.WINDOW_RO", key, window, quantity, options, read=replies.read_reply)
 
 
-def window_ro(key: Key, window: WindowLike, quantity: int = 1, *, leave: int = 0) -> Call[Reply]:
-    """RL.WINDOW_RO: returns what window() would return now, and takes nothing."""
-    return _read_only("RL.WINDOW_RO", key, window, quantity, leave)
-
-
-def acquire_ro(key: Key, window: WindowLike, quantity: int = 1, *, leave: int = 0) -> Call[Reply]:
-    """RL.ACQUIRE_RO: returns what reserve() would return now, without an id, and reserves nothing."""
-    return _read_only("RL.ACQUIRE_RO", key, window, quantity, leave)
+def acquire_ro(key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[LookOptions]) -> Call[Reply]:
+    _check_names("acquire_ro", options, LookOptions)
+    return _call_of_limit("RL.ACQUIRE_RO", key, window, quantity, options, read=replies.read_id)
 
 
 def _groups(clauses: Clauses) -> list[list[Clause]]:
@@ -428,26 +453,19 @@ def _group(clauses: Sequence[Clause]) -> list[Clause]:
     return list(clauses)
 
 
-def all_(clauses: Clauses, *, force: bool = False) -> Call[AllReply]:
-    """RL.ALL: takes from several limits, or from none of them if one denies. A list of clauses in the place of a clause is
-    a group, joined by ELSE: only the first of its clauses that would be allowed takes. The reply's `paid` names the limits
-    that took, and its `reservation` settles all that was reserved.
-
-    `force` counts what was already used, in one step, even if that exceeds a limit. All clauses must then be rates and
-    windows, without options and groups.
-    """
-    return _force_all(clauses) if force else _all("RL.ALL", clauses)
+def all(clauses: Clauses, **options: Unpack[AllOptions]) -> Call[AllReply]:
+    _check_names("all", options, AllOptions)
+    return _force_all(clauses) if options.get("force") else _all("RL.ALL", clauses)
 
 
 def all_ro(clauses: Clauses) -> Call[AllReply]:
-    """RL.ALL_RO: returns what all() would return now, and takes nothing."""
     return _all("RL.ALL_RO", clauses)
 
 
 def _force_all(groups: Clauses) -> Call[AllReply]:
     """Counts each limit by RL.THROTTLE or RL.WINDOW with FORCE, in one transaction."""
     clauses = [clause for group in _groups(groups) for clause in group]
-    if not all(isinstance(each, Clause) and each._traits.is_plain for each in groups):
+    if any(not isinstance(each, Clause) or not each._traits.is_plain for each in groups):
         raise ValueError("force must be used with rates and windows without options and groups")
     for clause in clauses:
         if clause._traits.takes < 0:
@@ -549,43 +567,32 @@ def renew_all(reserved: Sequence[Reserved], lease: Duration | None) -> Call[list
 
 
 def apply(key: Key, id: Id, quantity: int | None = None) -> Call[bool]:
-    """RL.APPLY: counts a reservation, or the `quantity` that was really used. Returns False if it is not held."""
     words = () if quantity is None else (whole("quantity", quantity),)
     return Call(("RL.APPLY", key, id, *words), bool, key)
 
 
 def release(key: Key, *ids: Id) -> Call[int]:
-    """RL.RELEASE: gives reservations back. Returns how many of them were held."""
     return Call(("RL.RELEASE", key, *ids), int, key)
 
 
 def renew(key: Key, id: Id, lease: Duration | None = None) -> Call[bool]:
-    """RL.RENEW: restarts the lease. Returns False if the reservation is not held."""
     words = () if lease is None else ("LEASE", duration_word("lease", lease))
     return Call(("RL.RENEW", key, id, *words), bool, key)
 
 
 def held(key: Key) -> Call[list[Held]]:
-    """RL.HELD: returns the live reservations, oldest first."""
     return Call(("RL.HELD", key), replies.read_held, key)
 
 
 def reset(key: Key) -> Call[bool]:
-    """DEL: resets the limit of a key. Returns False if the key did not exist."""
     return Call(("DEL", key), bool, key)
 
 
 def info(key: Key) -> Call[Info | None]:
-    """RL.INFO: returns the state of a key, which shows why it is limited; None if the key does not exist."""
     return Call(("RL.INFO", key), replies.read_info, key)
 
 
 def top(count: int = 10, *, reset: bool = False) -> Call[list[TopKey]]:
-    """RL.TOP: returns the `count` keys with the most denials in the last 10 to 20 minutes, most first. `reset` resets the
-    counts.
-
-    In a cluster all nodes are asked, as each counts its own denials.
-    """
     words = ("RL.TOP", "COUNT", whole("count", count), *(("RESET",) if reset else ()))
 
     def merge(answers: list[list[TopKey]]) -> list[TopKey]:
@@ -596,10 +603,6 @@ def top(count: int = 10, *, reset: bool = False) -> Call[list[TopKey]]:
 
 
 def policies() -> Call[list[Policy]]:
-    """RL.POLICIES: returns the server's policies in the order of their names, with how many calls each allowed and denied.
-
-    In a cluster all nodes are asked, and the counts of equal policies are added up.
-    """
 
     def merge(answers: list[list[Policy]]) -> list[Policy]:
         sums: dict[tuple[str, str], list[int]] = {}

@@ -8,19 +8,22 @@ import weakref
 from collections.abc import Callable
 from time import monotonic
 from types import TracebackType
-from typing import Concatenate, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, ParamSpec, TypeVar, overload
 
 from . import calls
-from .calls import Call
+from .calls import AllOptions, Call, Clauses, Key, LookOptions, ReserveOptions, ThrottleOptions, WindowOptions
 from .core import Core, Unreachable
 from .io import run
 from .io_threads import Blocking
 from .libraries import Client
 from .local import InProcess
-from .methods import Methods, Reserve, describe, name_of
-from .parameters import Duration
-from .replies import AllReply, Reply
-from .reservation import Cost, Settling
+from .parameters import Duration, RateLike, WindowLike
+from .replies import AllReply, Held, Id, Info, Policy, Reply, TopKey
+from .reservation import Cost, Settle, Settling
+
+if TYPE_CHECKING:
+    # typing has Unpack only from Python 3.11 on.
+    from typing_extensions import Unpack
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -214,26 +217,7 @@ class _Renewals:
 _renewals = _Renewals()
 
 
-def _method(make: Callable[P, Call[T]]) -> Callable[Concatenate[Limiter, P], T]:
-    """Returns a method that sends the call which `make` returns. The method has the parameters and docstring of `make`."""
-    name = name_of(make)
-
-    def method(self: Limiter, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        call = make(*args, **kwargs)
-        reply = run(self._core.send(call, name, args, kwargs))
-        if call.reserving and isinstance(reply, Reply):
-            Reservation(self._core, call.reserving)._hold(reply)
-        return reply
-
-    describe(method, make)
-    return method
-
-
-def _method_of_several(make: Callable[P, Call[AllReply]]) -> Callable[Concatenate[Limiter, P], AllReply[Reservation]]:
-    return _method(make)
-
-
-class Limiter(Methods[Local, Reservation]):
+class Limiter:
     """A limiter whose limits are kept by a server with redis-ratelimit.
 
     The limiter opens its own connections, with the settings of `client`, and never sends a call twice. If all connections
@@ -248,29 +232,145 @@ class Limiter(Methods[Local, Reservation]):
         deadline: The longest that a call takes, in seconds, plus its block=. By default the socket_timeout of `client`.
     """
 
-    _local = Local
-    _reservation = Reservation
-
     def __init__(self, client: Client, *, unreachable: Unreachable = "raise", deadline: float | None = None) -> None:
         self._core = Core(Blocking(), client, asynchronous=False, unreachable=unreachable, deadline=deadline)
         remember(self)
 
-    throttle = _method(calls.throttle)
-    throttle_ro = _method(calls.throttle_ro)
-    window = _method(calls.window)
-    window_ro = _method(calls.window_ro)
-    reserve = cast("Reserve[Reply, AllReply[Reservation]]", _method(calls.reserve))
-    acquire_ro = _method(calls.acquire_ro)
-    apply = _method(calls.apply)
-    release = _method(calls.release)
-    renew = _method(calls.renew)
-    held = _method(calls.held)
-    all = _method_of_several(calls.all_)
-    all_ro = _method(calls.all_ro)
-    reset = _method(calls.reset)
-    info = _method(calls.info)
-    top = _method(calls.top)
-    policies = _method(calls.policies)
+    def _send(self, make: Callable[P, Call[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Sends the call that `make` returns for the arguments of the method of the same name."""
+        call = make(*args, **kwargs)
+        reply = run(self._core.send(call, make.__name__, args, kwargs))
+        if call.reserving and isinstance(reply, Reply):
+            Reservation(self._core, call.reserving)._hold(reply)
+        return reply
+
+    def throttle(self, key: Key, rate: RateLike, quantity: int = 1, **options: Unpack[ThrottleOptions]) -> Reply:
+        """RL.THROTTLE: a steady rate with bursts. A negative quantity gives back."""
+        return self._send(calls.throttle, key, rate, quantity, **options)
+
+    def throttle_ro(self, key: Key, rate: RateLike, quantity: int = 1, **options: Unpack[LookOptions]) -> Reply:
+        """RL.THROTTLE_RO: returns what throttle() would return now, and takes nothing."""
+        return self._send(calls.throttle_ro, key, rate, quantity, **options)
+
+    def window(self, key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[WindowOptions]) -> Reply:
+        """RL.WINDOW: at most `limit` in any period. A negative quantity gives back the oldest events."""
+        return self._send(calls.window, key, window, quantity, **options)
+
+    def window_ro(self, key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[LookOptions]) -> Reply:
+        """RL.WINDOW_RO: returns what window() would return now, and takes nothing."""
+        return self._send(calls.window_ro, key, window, quantity, **options)
+
+    @overload
+    def acquire(
+        self,
+        key: Key,
+        window: WindowLike,
+        quantity: int = 1,
+        *,
+        settle: Settle | None = None,
+        **options: Unpack[ReserveOptions],
+    ) -> Reservation: ...
+
+    @overload
+    def acquire(self, key: Clauses) -> Reservation: ...
+
+    def acquire(
+        self,
+        key: Key | Clauses,
+        window: WindowLike | None = None,
+        quantity: int = 1,
+        *,
+        settle: Settle | None = None,
+        **options: Unpack[ReserveOptions],
+    ) -> Reservation:
+        """RL.ACQUIRE as a context manager: entering it reserves, or raises Denied. An exception in the block releases the
+        reservation. Otherwise the end of the block applies it, or releases a semaphore's; `settle` chooses one of the two.
+
+        A list of clauses instead of the key reserves several limits by RL.ALL. They are settled in one step, and their
+        leases are renewed while the block runs.
+        """
+        return Reservation._for_acquire(self._core, key, window, quantity, settle=settle, options=options)
+
+    @overload
+    def reserve(self, key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[ReserveOptions]) -> Reply: ...
+
+    @overload
+    def reserve(self, key: Clauses) -> AllReply[Reservation]: ...
+
+    def reserve(
+        self,
+        key: Key | Clauses,
+        window: WindowLike | None = None,
+        quantity: int = 1,
+        **options: Unpack[ReserveOptions],
+    ) -> Reply:
+        """RL.ACQUIRE: reserves a quantity, which the caller settles with apply() or release().
+
+        A list of clauses instead of the key reserves several limits, and returns the AllReply of all().
+        """
+        return self._send(calls.reserve, key, window, quantity, **options)
+
+    def acquire_ro(self, key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[LookOptions]) -> Reply:
+        """RL.ACQUIRE_RO: returns what reserve() would return now, without an id, and reserves nothing."""
+        return self._send(calls.acquire_ro, key, window, quantity, **options)
+
+    def apply(self, key: Key, id: Id, quantity: int | None = None) -> bool:
+        """RL.APPLY: counts a reservation, or the `quantity` that was really used. Returns False if it is not held."""
+        return self._send(calls.apply, key, id, quantity)
+
+    def release(self, key: Key, *ids: Id) -> int:
+        """RL.RELEASE: gives reservations back. Returns how many of them were held."""
+        return self._send(calls.release, key, *ids)
+
+    def renew(self, key: Key, id: Id, lease: Duration | None = None) -> bool:
+        """RL.RENEW: restarts the lease. Returns False if the reservation is not held."""
+        return self._send(calls.renew, key, id, lease)
+
+    def held(self, key: Key) -> list[Held]:
+        """RL.HELD: returns the live reservations, oldest first."""
+        return self._send(calls.held, key)
+
+    def all(self, clauses: Clauses, **options: Unpack[AllOptions]) -> AllReply[Reservation]:
+        """RL.ALL: takes from several limits, or from none of them if one denies. A list of clauses in the place of a clause
+        is a group, joined by ELSE: only the first of its clauses that would be allowed takes. The reply's `paid` names the
+        limits that took, and its `reservation` settles all that was reserved."""
+        return self._send(calls.all, clauses, **options)
+
+    def all_ro(self, clauses: Clauses) -> AllReply[Reservation]:
+        """RL.ALL_RO: returns what all() would return now, and takes nothing."""
+        return self._send(calls.all_ro, clauses)
+
+    def reset(self, key: Key) -> bool:
+        """DEL: resets the limit of a key. Returns False if the key did not exist."""
+        return self._send(calls.reset, key)
+
+    def info(self, key: Key) -> Info | None:
+        """RL.INFO: returns the state of a key, which shows why it is limited; None if the key does not exist."""
+        return self._send(calls.info, key)
+
+    def top(self, count: int = 10, *, reset: bool = False) -> list[TopKey]:
+        """RL.TOP: returns the `count` keys with the most denials in the last 10 to 20 minutes, most first. `reset` resets
+        the counts.
+
+        In a cluster all nodes are asked, as each counts its own denials.
+        """
+        return self._send(calls.top, count, reset=reset)
+
+    def policies(self) -> list[Policy]:
+        """RL.POLICIES: returns the server's policies in the order of their names, with how many calls each allowed and
+        denied.
+
+        In a cluster all nodes are asked, and the counts of equal policies are added up.
+        """
+        return self._send(calls.policies)
+
+    def local(self, key: Key, window: WindowLike, *, lease: Duration = "100ms", leave: int = 0) -> Local:
+        """Returns a limit that is decided in the process, in microseconds. The process reserves a batch of the window for a
+        lease, spends it by itself, and settles what it spent. All processes together never spend more than the limit.
+
+        If a process dies, its batch counts as spent for a whole period. `lease` is at least 20 ms.
+        """
+        return Local(self._core, key, window, lease, leave)
 
     def close(self) -> None:
         """Closes the limiter's own connections."""

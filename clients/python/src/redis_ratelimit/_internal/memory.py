@@ -12,23 +12,23 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from functools import cache, wraps
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Union, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Union
 
 from . import limiter
-from .calls import Call, Key
+from .calls import Call, Key, ThrottleOptions, WindowOptions
 from .libraries import LIBRARIES, code_of, unknown_policy_of
 from .limiter import Limiter
-from .parameters import Rate, TypedLimit, Window, Word
+from .parameters import Rate, RateLike, Window, WindowLike, Word
 from .replies import Id, Reply, read_reply
 
-T = TypeVar("T")
-P = ParamSpec("P")
+if TYPE_CHECKING:
+    # typing has Unpack only from Python 3.11 on.
+    from typing_extensions import Unpack
 
-#: A method that asks one limit.
-Method = Callable[Concatenate[Limiter, P], Reply]
+T = TypeVar("T")
 
 #: Seconds since 1970, as time.time counts them.
 Clock = Callable[[], float]
@@ -362,20 +362,6 @@ def plain_words(command: str, kind: type[Any], key: object, limit: Any, quantity
     return command, key, *limit.words(), quantity, "MS"
 
 
-def _fast_method(command: str, kind: type[TypedLimit], method: Method[P]) -> Method[P]:
-    """Returns a faster throttle() or window() for the usual arguments. It passes all others on to `method`."""
-    usual: Callable[..., Any] = method
-
-    @wraps(usual)
-    def fast(self: MemoryLimiter, key: Key, limit: Any, quantity: Any = 1, **options: Any) -> Any:
-        words = None if options else plain_words(command, kind, key, limit, quantity)
-        if words is None:
-            return usual(self, key, limit, quantity, **options)
-        return self._memory.decide(words)
-
-    return cast("Method[P]", fast)
-
-
 class MemoryBase:
     """The base class of both limiters without a server: this one and that of asyncio."""
 
@@ -432,5 +418,10 @@ class MemoryLimiter(MemoryBase, Limiter):
         super()._use(memory)
         limiter.remember(self)
 
-    throttle = _fast_method("RL.THROTTLE", Rate, Limiter.throttle)
-    window = _fast_method("RL.WINDOW", Window, Limiter.window)
+    def throttle(self, key: Key, rate: RateLike, quantity: int = 1, **options: Unpack[ThrottleOptions]) -> Reply:
+        words = None if options else plain_words("RL.THROTTLE", Rate, key, rate, quantity)
+        return super().throttle(key, rate, quantity, **options) if words is None else self._memory.decide(words)
+
+    def window(self, key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[WindowOptions]) -> Reply:
+        words = None if options else plain_words("RL.WINDOW", Window, key, window, quantity)
+        return super().window(key, window, quantity, **options) if words is None else self._memory.decide(words)

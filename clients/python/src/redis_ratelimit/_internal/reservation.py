@@ -5,13 +5,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Literal, Union
+from typing import Any, Literal, TypeVar, Union
 
 from . import calls
-from .calls import Call, Clause, Reserved
+from .calls import Call, Clause, Clauses, Key, Reserved, ReserveOptions
 from .core import Core, Failed
-from .parameters import Duration, milliseconds, whole
+from .parameters import Duration, WindowLike, milliseconds, whole
 from .replies import AllReply, Denied, Id, Lapsed, Reply
+
+SettlingType = TypeVar("SettlingType", bound="Settling")
 
 Settle = Literal["apply", "release"]
 
@@ -61,6 +63,29 @@ class Settling:
         self._settled = False
         self._is_entered = False
         self._renewal_seconds = 0.0
+
+    @classmethod
+    def _for_acquire(
+        cls: type[SettlingType],
+        core: Core[Any],
+        key: Key | Clauses,
+        window: WindowLike | None,
+        quantity: int,
+        *,
+        settle: Settle | None,
+        options: ReserveOptions,
+    ) -> SettlingType:
+        """Returns what acquire() returns for these arguments. Nothing is sent before the context is entered."""
+        call = calls.reserve(key, window, quantity, **options)
+        if isinstance(key, (str, bytes)):
+            assert window is not None  # calls.reserve refuses it.
+            limits = [Clause.acquire(key, window)]
+            return cls(core, limits, call, (key, window), kwargs={"quantity": quantity, **options}, settle=settle)
+        if settle is not None:
+            raise TypeError("settle must be used with a single limit")
+        clauses = calls.with_own_ids(key)
+        call = calls.reserve(clauses)
+        return cls(core, call.reserving, call, (clauses,))
 
     def _hold(self, reply: Reply) -> None:
         """Stores the reply and the reservations that it made."""
