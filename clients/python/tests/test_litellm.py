@@ -24,7 +24,7 @@ from uuid import uuid4
 import yaml
 
 from redis_ratelimit import Busy, Limiter, Window, litellm
-from redis_ratelimit._internal.core import Failed
+from redis_ratelimit._internal.core import Failure
 from redis_ratelimit._internal.gateway import read_settings
 
 from .fixtures import make
@@ -502,12 +502,12 @@ class Hooks(unittest.IsolatedAsyncioTestCase):
         limiter = self.limiter({"tokens": "1000/h"})
         request = data()
         await self.begin(limiter, request)
-        attempt, busy = limiter.limiter._core.attempt, [Failed(Busy("a test"), False, is_temporary=True)]
+        attempt, busy = limiter.limiter._core.try_to_send, [Failure(Busy("a test"), False, is_temporary=True)]
 
         async def busy_once(call: Any) -> Any:
             return busy.pop() if busy else await attempt(call)
 
-        with mock.patch.object(limiter.limiter._core, "attempt", busy_once):
+        with mock.patch.object(limiter.limiter._core, "try_to_send", busy_once):
             await limiter.async_post_call_success_hook(request, auth(), answered(prompt_tokens=3, completion_tokens=4))
             self.assertEqual(await self.used(limiter, "{llm}:tokens-1h", Window(1000, "1h")), 7)
         self.assertEqual(busy, [])

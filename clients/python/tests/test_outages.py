@@ -27,7 +27,7 @@ import redis_ratelimit.asyncio
 from redis_ratelimit import Rate, Window, semaphore
 from redis_ratelimit._internal.connecting import LAST_TRY_SECONDS
 from redis_ratelimit._internal.io import run
-from redis_ratelimit._internal.servers import ByCluster, BySentinel
+from redis_ratelimit._internal.servers import ClusterServers, SentinelServers
 from redis_ratelimit._internal.servers import Server as ServerOf
 
 from .fixtures import LIBRARIES, make
@@ -671,7 +671,7 @@ class WithSentinel(unittest.TestCase):
 
         core, server = Silent(), ServerOf("the master", lambda: None, 1)
         server.address = "127.0.0.1", 1
-        servers = BySentinel(core, server, "limits", [lambda: "first", lambda: "second"])  # type: ignore[arg-type]
+        servers = SentinelServers(core, server, "limits", [lambda: "first", lambda: "second"])  # type: ignore[arg-type]
         for now, expected in (10.0, 2), (10.01, 2), (10.49, 2), (10.51, 4), (11.0, 4), (11.02, 6):
             with mock.patch("redis_ratelimit._internal.servers.monotonic", lambda at=now: at):
                 # Connections go where the last one went.
@@ -737,13 +737,13 @@ class InACluster(unittest.TestCase):
                 limiter.one_by_one(1, "throttle", "b", RATE)
                 before, begin = readings(), time.monotonic()
                 self.assertEqual(limiter.one_by_one(50, "throttle", "b", RATE).kinds, {"ReadOnlyError": 50})
-                pauses = (time.monotonic() - begin) / ByCluster.PAUSE_SECONDS
+                pauses = (time.monotonic() - begin) / ClusterServers.PAUSE_SECONDS
                 self.assertLessEqual(readings() - before, pauses + 2, "not for each call")
                 self.assertEqual(cluster.nodes[3].ask("CLUSTER", "FAILOVER"), "OK")
                 until(lambda: "role:master" in cluster.nodes[3].ask("INFO", "replication"), "a failover")
                 begin = time.monotonic()
                 while limiter.one_by_one(1, "throttle", "b", RATE).kinds != {"decided": 1}:
-                    self.assertLess(time.monotonic() - begin, 4 * ByCluster.PAUSE_SECONDS + SLACK)
+                    self.assertLess(time.monotonic() - begin, 4 * ClusterServers.PAUSE_SECONDS + SLACK)
                     time.sleep(0.01)
             finally:
                 limiter.close()

@@ -1,4 +1,4 @@
-"""A typed client of redis-ratelimit, for synchronous programs. redis_ratelimit.asyncio is its twin for asyncio.
+"""A typed client of redis-ratelimit, for synchronous programs. redis_ratelimit.asyncio has the same classes for asyncio.
 
 limiter = Limiter(redis.Redis())
 reply = limiter.throttle("user:1", Rate(burst=15, count=30, period=60))

@@ -23,14 +23,14 @@ from ._internal.calls import (
     WindowOptions,
 )
 from ._internal.core import Core, Unreachable
-from ._internal.io_asyncio import Awaiting
+from ._internal.io_asyncio import AsyncioIO
 from ._internal.leases import Round
 from ._internal.libraries import Client
-from ._internal.local import InProcess
+from ._internal.local import LocalBase
 from ._internal.memory import MemoryBase, MemoryCore, plain_words
 from ._internal.parameters import Duration, Rate, RateLike, Window, WindowLike
 from ._internal.replies import AllReply, Held, Id, Info, Policy, Reply, TopKey
-from ._internal.reservation import Cost, Settle, Settling
+from ._internal.reservation import Cost, ReservationBase, Settle
 from ._internal.servers import Servers
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class _LoopCore(Core[Awaiting]):
+class _LoopCore(Core[AsyncioIO]):
     """A core that has servers for each event loop, because a connection belongs to the loop in which it was made."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -67,7 +67,7 @@ def _finish(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-class Local(InProcess):
+class Local(LocalBase):
     """A limit that is decided in the process, see Limiter.local. Several event loops may use it, one after the other."""
 
     _core: _LoopCore
@@ -187,7 +187,7 @@ class Local(InProcess):
 _giving_back: set[asyncio.Future[None]] = set()
 
 
-class Reservation(Settling):
+class Reservation(ReservationBase):
     """A reservation of one limit or of several limits, from Limiter.acquire or the reply to Limiter.all."""
 
     _timer: asyncio.TimerHandle | None = None
@@ -274,7 +274,7 @@ class Limiter:
     _core: _LoopCore
 
     def __init__(self, client: Client, *, unreachable: Unreachable = "raise", deadline: float | None = None) -> None:
-        self._core = _LoopCore(Awaiting(), client, asynchronous=True, unreachable=unreachable, deadline=deadline)
+        self._core = _LoopCore(AsyncioIO(), client, asynchronous=True, unreachable=unreachable, deadline=deadline)
 
     async def _send(self, make: Callable[P, Call[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Sends the call that `make` returns for the arguments of the method of the same name."""

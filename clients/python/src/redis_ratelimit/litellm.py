@@ -37,7 +37,7 @@ from litellm.proxy.common_utils.proxy_rate_limit_error import ProxyRateLimitErro
 
 from ._internal import uris
 from ._internal.calls import Clause
-from ._internal.core import Failed
+from ._internal.core import Failure
 from ._internal.gateway import (
     MILLION,
     Asked,
@@ -382,7 +382,7 @@ class RateLimiter(CustomLogger):  # type: ignore[misc]
         was_sent = False
         while True:
             lapsed = await try_to_settle(reservation, name)
-            if not isinstance(lapsed, Failed):
+            if not isinstance(lapsed, Failure):
                 # An earlier try may have counted what is no longer reserved. Two tries never count twice, as the first that
                 # the server executes ends the reservation.
                 return [] if was_sent else lapsed

@@ -13,7 +13,7 @@ class Breaker:
     counted failure does not count. Nor does a call during which the server answered another.
     """
 
-    #: The failures in a row that open it: one may be the fault of a single connection, three in a row hardly are.
+    #: Consecutive failures that open the breaker. One may be due to a single broken connection; three in a row rarely are.
     FAILURES = 3
     #: Seconds between two probes. A server that is back is asked again within this time and PROBE_SECONDS.
     PAUSE_SECONDS = 0.2
@@ -68,7 +68,7 @@ class Breaker:
             return True
 
     def end_probe(self, now: float) -> None:
-        """Records that the probe has ended. Its outcome is reported with answered() or failed()."""
+        """Records that the probe has ended. Its outcome is reported with record_reply() or record_failure()."""
         with self._lock:
             self._probing = False
             self._probe_at = now + self.PAUSE_SECONDS

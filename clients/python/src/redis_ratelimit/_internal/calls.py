@@ -106,7 +106,7 @@ class Call(Generic[T]):
     key: Key | None
     #: Returns the reply while Redis cannot be reached; its argument is whether to allow. None: such a call raises an error.
     unreached: Callable[[bool], T] | None = None
-    #: The longest that the call may wait on the server, in milliseconds. 0: without end. None: it does not wait.
+    #: The longest that the call may wait on the server, in milliseconds. 0: no limit. None: it does not wait.
     block_ms: int | None = None
     #: Merges the replies of all nodes of a cluster.
     merge: Callable[[list[T]], T] | None = None

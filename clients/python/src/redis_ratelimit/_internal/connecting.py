@@ -10,7 +10,7 @@ from typing import Any, Generic
 from .breaker import Breaker
 from .calls import Call
 from .io import FOREVER, IOType
-from .libraries import Connection, Late, Library
+from .libraries import Connection, DeadlinePassed, Library
 from .parameters import Word
 from .pool import Idle, Lender, MayConnect, Signal, Turn
 from .servers import Server, Servers
@@ -49,7 +49,7 @@ class Connector(Generic[IOType]):
     #: The longest that a call takes, in seconds.
     deadline: float | None
 
-    def maker(self, connection_class: type[Any], settings: dict[str, Any]) -> Callable[..., Any]:
+    def connection_factory(self, connection_class: type[Any], settings: dict[str, Any]) -> Callable[..., Any]:
         """Returns a function that makes connections for a limiter, with the class and the settings of the client's
         connections.
 
@@ -68,42 +68,42 @@ class Connector(Generic[IOType]):
 
         return make
 
-    async def connection(self, server: Server, lender: Lender, attempt: Attempt) -> Any:
+    async def borrow(self, server: Server, lender: Lender, attempt: Attempt) -> Any:
         """Returns a connection to a server whose breaker is closed. The caller gives it back to the lender."""
         if server.breaker.is_open:
             await self._probe(server, attempt)
         if attempt.until < FOREVER or self.deadline is None:
-            return await self._lent(server, lender, attempt)
-        # A call with BLOCK 0 waits for its grant without end, but not for a connection.
+            return await self._borrow_from(server, lender, attempt)
+        # A call with BLOCK 0 may wait forever for its grant, but not for a connection.
         until = monotonic() + self.deadline
-        return await self.io.bounded(self._lent(server, lender, Attempt(attempt.began, until)), until)
+        return await self.io.bounded(self._borrow_from(server, lender, Attempt(attempt.began, until)), until)
 
-    async def _lent(self, server: Server, lender: Lender, attempt: Attempt) -> Any:
+    async def _borrow_from(self, server: Server, lender: Lender, attempt: Attempt) -> Any:
         """Borrows from the lender until it gets a usable connection."""
         while True:
             lent = lender.take(self.io.signal)
             if isinstance(lent, Turn):
-                lent = await self._in_line(server, lent, attempt)
+                lent = await self._wait_in_line(server, lent, attempt)
             connection = None
             try:
                 if isinstance(lent, Idle):
-                    connection = await self._checked(server, lent.connection, attempt)
+                    connection = await self._check_idle(server, lent.connection, attempt)
                 else:
-                    connection = await self._made(server, lender, attempt)
+                    connection = await self._make_connection(server, lender, attempt)
             finally:
                 if connection is None:
                     lender.give(None)
             if connection is not None:
                 return connection
 
-    async def _made(self, server: Server, lender: Lender, attempt: Attempt) -> Any:
-        """Returns a new connection, and tells the lender when it is made."""
+    async def _make_connection(self, server: Server, lender: Lender, attempt: Attempt) -> Any:
+        """Returns a new connection. Tells the lender that connecting has ended."""
         try:
             return await self._connect(server, attempt)
         finally:
             lender.connected()
 
-    async def _checked(self, server: Server, connection: Connection, attempt: Attempt) -> Connection | None:
+    async def _check_idle(self, server: Server, connection: Connection, attempt: Attempt) -> Connection | None:
         """Returns an idle connection if it is open and its address is still that of the server. Otherwise closes it."""
         is_usable = False
         try:
@@ -115,7 +115,7 @@ class Connector(Generic[IOType]):
                 await self.io.drop(connection)
         return connection if is_usable else None
 
-    async def _in_line(self, server: Server, turn: Turn[Any], attempt: Attempt) -> Idle | MayConnect:
+    async def _wait_in_line(self, server: Server, turn: Turn[Any], attempt: Attempt) -> Idle | MayConnect:
         """Waits for a turn in the line. Returns what the turn brings."""
         try:
             await self.io.wait(turn.signal, attempt.until)
@@ -126,8 +126,8 @@ class Connector(Generic[IOType]):
         if isinstance(lent, (Idle, MayConnect)):
             return lent
         if server.breaker.answered_at >= attempt.began:
-            raise Late
-        raise self.unanswered(str(server), server.breaker)
+            raise DeadlinePassed
+        raise self.unavailable_error(str(server), server.breaker)
 
     async def _connect(self, server: Server, attempt: Attempt) -> Any:
         """Returns a new connection, or one that another call has given back in the meantime.
@@ -136,12 +136,12 @@ class Connector(Generic[IOType]):
         """
         if _is_full(server) and attempt.until - monotonic() <= LAST_TRY_SECONDS:
             attempt.is_full = True
-            raise Late
+            raise DeadlinePassed
         pause = MIN_PAUSE_SECONDS
         while True:
             began = monotonic()
             if began >= attempt.until:
-                raise Late
+                raise DeadlinePassed
             connection = await self._try_to_connect(server, attempt)
             if connection is not None:
                 return connection
@@ -149,12 +149,12 @@ class Connector(Generic[IOType]):
             # The next try may take as long as this one did.
             left = attempt.until - now - max(LAST_TRY_SECONDS, now - began)
             if left <= 0:
-                raise Late
+                raise DeadlinePassed
             await self.io.pause(min(pause, left))
             pause = min(2 * pause, MAX_PAUSE_SECONDS)
             idle = server.pool.pop_idle()
             if idle is not None:
-                connection = await self._checked(server, idle, attempt)
+                connection = await self._check_idle(server, idle, attempt)
                 if connection is not None:
                     return connection
 
@@ -196,12 +196,12 @@ class Connector(Generic[IOType]):
         """
         breaker = server.breaker
         if not breaker.may_probe(monotonic()):
-            raise self.unanswered(str(server), breaker)
+            raise self.unavailable_error(str(server), breaker)
         signal = self.io.signal()
         self.io.spawn(self._probe_to_the_end(server, signal))
         await self.io.wait(signal, attempt.until)
         if breaker.is_open:
-            raise self.unanswered(str(server), breaker)
+            raise self.unavailable_error(str(server), breaker)
 
     async def _probe_to_the_end(self, server: Server, signal: Signal) -> None:
         breaker, began = server.breaker, monotonic()
@@ -216,7 +216,7 @@ class Connector(Generic[IOType]):
                 breaker.record_reply(monotonic())
             else:
                 breaker.record_failure(began, monotonic(), error)
-            self.servers.failed()
+            self.servers.record_failure()
         finally:
             breaker.end_probe(monotonic())
             signal.wake()
@@ -248,7 +248,7 @@ class Connector(Generic[IOType]):
 
         return await self.io.bounded(work(), until)
 
-    def unanswered(self, name: str, breaker: Breaker) -> Exception:
+    def unavailable_error(self, name: str, breaker: Breaker) -> Exception:
         """Returns the error of a call that is not sent because earlier ones failed."""
         return self.library.unsent_error(f"{name} does not answer: {breaker.error}")
 
@@ -261,7 +261,7 @@ class Connector(Generic[IOType]):
     def leave(self, server: Server) -> None:
         """Closes the connections to a server that has become a replica, so that the next call finds the new master."""
         server.generation += 1
-        self.servers.failed()
+        self.servers.record_failure()
         for connection in server.pool.clear():
             self.io.abandon(connection)
 
@@ -290,7 +290,7 @@ class Borrowed:
         self._lender: Lender = server.pool if call.block_ms is None else server.pool.unlimited
 
     async def __aenter__(self) -> Any:
-        self._connection = await self._connector.connection(self._server, self._lender, self._attempt)
+        self._connection = await self._connector.borrow(self._server, self._lender, self._attempt)
         self._attempt.is_sent = True
         return self._connection
 

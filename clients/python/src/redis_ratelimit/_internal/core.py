@@ -13,16 +13,16 @@ from . import calls
 from .calls import Call, Key
 from .connecting import Attempt, Borrowed, Connector
 from .io import FOREVER, IOType
-from .libraries import Late, Unsent, library_of
+from .libraries import DeadlinePassed, Unsent, library_of
 from .parameters import Word
 from .replies import AllReply, Busy, Id, MissingModule, Reply
-from .servers import ByCluster, Route, Server, make_servers
+from .servers import ClusterServers, Route, Server, make_servers
 
 T = TypeVar("T")
 
 #: The names of the methods that settle a reservation.
 _SETTLING = "apply", "release", "renew"
-#: The most redirections of a call: a cluster whose nodes disagree would redirect it without end.
+#: The most redirections of a call: a cluster whose nodes disagree would redirect it forever.
 REDIRECTS = 5
 
 
@@ -53,7 +53,7 @@ class MemoryFallback(Fallback, Protocol):
     @property
     def _core(self) -> MemoryFallbackCore: ...
 
-    def _twin(self, asynchronous: bool) -> MemoryFallback:
+    def _with_same_keys(self, asynchronous: bool) -> MemoryFallback:
         """Returns a MemoryLimiter on the same keys, for asyncio or a synchronous one."""
         ...
 
@@ -78,7 +78,7 @@ def _check_deadline(deadline: object) -> None:
         raise ValueError(f"deadline must be above 0 seconds, not {deadline!r}")
 
 
-class Failed(NamedTuple):
+class Failure(NamedTuple):
     """The outcome of commands that got no replies."""
 
     error: Exception
@@ -104,8 +104,8 @@ class Core(Connector[IOType]):
         #: The core of the MemoryLimiter that decides while Redis is away; None if `unreachable` is anything else.
         self._memory: MemoryFallbackCore | None = None
         if isinstance(unreachable, MemoryFallback):
-            # A MemoryLimiter of the other kind is replaced by its twin of this kind, which has the same keys.
-            unreachable = unreachable._twin(asynchronous)
+            # A limiter for asyncio needs a fallback for asyncio, and a synchronous one a synchronous fallback.
+            unreachable = unreachable._with_same_keys(asynchronous)
             self._memory = unreachable._core
         self.unreachable: Unreachable = unreachable
         self.deadline = self._socket_timeout(client) if deadline is None else deadline
@@ -143,11 +143,11 @@ class Core(Connector[IOType]):
             if in_memory:
                 others = [id for id in ids if id not in in_memory]
                 return await self._settle_in_memory(memory, call, name, in_memory, others)
-        attempt = self._begin(call)
+        attempt = self._new_attempt(call)
         try:
-            return await self.io.bounded(self._ask(call, attempt), attempt.until)
+            return await self.io.bounded(self._send_call(call, attempt), attempt.until)
         except Exception as error:
-            raised = self._raised(error, call, attempt)
+            raised = self._record_error(error, call, attempt)
             if raised is not None:
                 raise raised from (None if raised is error else error)
             if isinstance(self.unreachable, str):
@@ -167,7 +167,7 @@ class Core(Connector[IOType]):
             marked._keep_reservation(answer.reservation)
         return cast(T, marked)
 
-    def _begin(self, call: Call[Any]) -> Attempt:
+    def _new_attempt(self, call: Call[Any]) -> Attempt:
         began = monotonic()
         if self.deadline is None or call.block_ms == 0:
             return Attempt(began, FOREVER)
@@ -183,43 +183,43 @@ class Core(Connector[IOType]):
         released = await memory.send(calls.release(key, *in_memory))
         return cast(T, released + await self.send(calls.release(key, *others), name))
 
-    async def attempt(self, call: Call[T]) -> T | Failed:
+    async def try_to_send(self, call: Call[T]) -> T | Failure:
         """Sends a call that has no fallback. Returns its reply, or why there is none."""
-        attempt = self._begin(call)
+        attempt = self._new_attempt(call)
         try:
-            return await self.io.bounded(self._ask(call, attempt), attempt.until)
+            return await self.io.bounded(self._send_call(call, attempt), attempt.until)
         except Exception as error:
-            return self._failed(error, call, attempt)
+            return self._make_failure(error, call, attempt)
 
-    async def send_all(self, key: Key, commands: list[tuple[Word, ...]]) -> list[Any] | Failed:
+    async def send_all(self, key: Key, commands: list[tuple[Word, ...]]) -> list[Any] | Failure:
         """Sends commands on one key together. Returns their replies, which may be errors, or why there are none."""
         call: Call[Any] = Call(commands[0], list, key, further_commands=tuple(commands[1:]))
-        attempt = self._begin(call)
+        attempt = self._new_attempt(call)
         try:
-            replies = await self.io.bounded(self._ask_all(call, attempt), attempt.until)
+            replies = await self.io.bounded(self._send_commands(call, attempt), attempt.until)
         except Exception as error:
-            return self._failed(error, call, attempt)
+            return self._make_failure(error, call, attempt)
         return [
-            self._explained(each, call, attempt.server) if isinstance(each, Exception) else each for each in replies
+            self._clearer_error(each, call, attempt.server) if isinstance(each, Exception) else each for each in replies
         ]
 
-    def _failed(self, error: Exception, call: Call[Any], attempt: Attempt) -> Failed:
-        error = self._raised(error, call, attempt) or error
-        return Failed(error, attempt.is_sent, is_temporary=isinstance(error, Busy) or self.is_away(error))
+    def _make_failure(self, error: Exception, call: Call[Any], attempt: Attempt) -> Failure:
+        error = self._record_error(error, call, attempt) or error
+        return Failure(error, attempt.is_sent, is_temporary=isinstance(error, Busy) or self.is_away(error))
 
     def is_away(self, error: Exception) -> bool:
         """Returns whether an error means that Redis cannot be reached, so that `unreachable` decides."""
         library = self.library
         return library.is_late(error) or library.is_lost(error) or library.is_not_serving(error)
 
-    def _raised(self, error: Exception, call: Call[Any], attempt: Attempt) -> Exception | None:
+    def _record_error(self, error: Exception, call: Call[Any], attempt: Attempt) -> Exception | None:
         """Updates the breaker after an error. Returns the error that the call raises; None if `unreachable` decides."""
         library, server = self.library, attempt.server
-        busy = self._busy(error, attempt)
+        busy = self._busy_error(error, attempt)
         if busy is not None:
             return busy
         if library.is_late(error) or library.is_lost(error):
-            if type(error) is Late:
+            if type(error) is DeadlinePassed:
                 waited = f"{monotonic() - attempt.began:.3f} s"
                 error = library.timeout_error(f"{server or 'the cluster'} did not answer within {waited}")
             if server is not None and not isinstance(error, Unsent):
@@ -229,10 +229,10 @@ class Core(Connector[IOType]):
             if server is not None and (is_down or library.is_answer(error)):
                 server.breaker.record_reply(monotonic())
             if not is_down:
-                return self._explained(error, call, server)
-        return None if self._is_answered(call) else error
+                return self._clearer_error(error, call, server)
+        return None if self._can_answer_without_server(call) else error
 
-    def _busy(self, error: Exception, attempt: Attempt) -> Busy | None:
+    def _busy_error(self, error: Exception, attempt: Attempt) -> Busy | None:
         """Returns Busy if the server is up but did not answer this call in time; otherwise None."""
         library, server = self.library, attempt.server
         is_late, is_full = library.is_late(error), library.is_full(error)
@@ -243,18 +243,18 @@ class Core(Connector[IOType]):
         return None
 
     def _count_failure(self, error: Exception, server: Server, attempt: Attempt) -> None:
-        self.servers.failed()
+        self.servers.record_failure()
         if server.breaker.record_failure(attempt.began, monotonic(), error):
             self.give_up(server)
 
-    def _is_answered(self, call: Call[Any]) -> bool:
+    def _can_answer_without_server(self, call: Call[Any]) -> bool:
         return call.unreached is not None and self.unreachable != "raise"
 
     def is_forgiven(self, error: Exception) -> bool:
         """Returns whether an error of settling is hidden, because the program chose not to see that Redis is away."""
         return self.unreachable != "raise" and self.is_away(error)
 
-    def _explained(self, error: Exception, call: Call[Any], server: Server | None) -> Exception:
+    def _clearer_error(self, error: Exception, call: Call[Any], server: Server | None) -> Exception:
         """Returns the error to raise for an error reply: a clearer one for an unknown command or policy."""
         text, code = str(error), self.library.code(error)
         # Redis has no code for this error.
@@ -266,34 +266,34 @@ class Core(Connector[IOType]):
             return self.library.unknown_policy(text)
         return error
 
-    async def _ask(self, call: Call[T], attempt: Attempt) -> T:
+    async def _send_call(self, call: Call[T], attempt: Attempt) -> T:
         """Sends a call to its server, follows redirections, and returns the reply."""
         servers = self.servers
-        if isinstance(servers, ByCluster):
+        if isinstance(servers, ClusterServers):
             if call.key is None:
-                return await self._ask_each(servers, call, attempt)
+                return await self._send_to_each_node(servers, call, attempt)
             if call.further_commands and not servers.is_in_one_slot(call):
                 raise self.library.reply_error("CROSSSLOT the keys of one step must lie in one slot")
         route = Route(servers.known_server(call) or await servers.find(call, attempt))
         redirects = 0
         while True:
             try:
-                return call.read(await self._reply_of(route, call, attempt))
+                return call.read(await self._send_on_route(route, call, attempt))
             except Exception as error:
-                elsewhere = servers.redirected(error, route.server)
+                elsewhere = servers.route_after(error, route.server)
                 if elsewhere is None or redirects == REDIRECTS:
                     raise
             route = elsewhere
             redirects += 1
 
-    async def _ask_each(self, servers: ByCluster, call: Call[T], attempt: Attempt) -> T:
+    async def _send_to_each_node(self, servers: ClusterServers, call: Call[T], attempt: Attempt) -> T:
         """Sends a call to all nodes of a cluster, and returns their merged replies."""
         nodes = await servers.serving_nodes(attempt)
-        answers = [call.read(await self._reply_of(Route(node), call, attempt)) for node in nodes]
+        answers = [call.read(await self._send_on_route(Route(node), call, attempt)) for node in nodes]
         assert call.merge is not None
         return call.merge(answers)
 
-    async def _ask_all(self, call: Call[Any], attempt: Attempt) -> list[Any]:
+    async def _send_commands(self, call: Call[Any], attempt: Attempt) -> list[Any]:
         """Returns the replies to the commands of a call. Commands that were redirected, and only those, are sent again."""
         servers = self.servers
         commands = [call.words, *call.further_commands]
@@ -304,9 +304,9 @@ class Core(Connector[IOType]):
             elsewhere: Route | None = None
             again = []
             try:
-                answers = await self._replies_of(route, call, attempt, [commands[at] for at in left])
+                answers = await self._send_commands_on_route(route, call, attempt, [commands[at] for at in left])
             except Exception as error:
-                elsewhere = servers.redirected(error, route.server)
+                elsewhere = servers.route_after(error, route.server)
                 if elsewhere is None or redirects == REDIRECTS:
                     raise
                 route = elsewhere
@@ -315,7 +315,7 @@ class Core(Connector[IOType]):
                 replies[at] = reply
                 if not isinstance(reply, Exception):
                     continue
-                target = servers.redirected(reply, route.server)
+                target = servers.route_after(reply, route.server)
                 if target is not None and redirects < REDIRECTS:
                     elsewhere = target
                     again.append(at)
@@ -330,7 +330,7 @@ class Core(Connector[IOType]):
         """Returns whether an error is about one command and not about the state of the server."""
         return isinstance(reply, self.library.reply_error) and not self.library.is_not_serving(reply)
 
-    async def _reply_of(self, route: Route, call: Call[Any], attempt: Attempt) -> Any:
+    async def _send_on_route(self, route: Route, call: Call[Any], attempt: Attempt) -> Any:
         """Sends a call to a server, and returns its reply. Several commands are a transaction, whose reply is a list."""
         attempt.server = route.server
         async with Borrowed(self, route.server, call, attempt) as connection:
@@ -346,7 +346,7 @@ class Core(Connector[IOType]):
                     raise reply
             return replies[-1]
 
-    async def _replies_of(
+    async def _send_commands_on_route(
         self, route: Route, call: Call[Any], attempt: Attempt, commands: list[tuple[Word, ...]]
     ) -> list[Any]:
         """Sends some commands of a call to a server, and returns their replies, which may be errors."""

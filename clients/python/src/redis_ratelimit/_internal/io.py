@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 Address = tuple[str, int]
 
-#: The deadline of a call that may take any time.
+#: The deadline of a call without a time limit.
 FOREVER = float("inf")
 
 
@@ -36,7 +36,7 @@ class IO(Protocol):
         """Returns a class of connections that is derived from the client's own."""
 
     def bounded(self, work: Coroutine[Any, Any, T], until: float) -> Awaitable[T]:
-        """Runs a coroutine. Raises Late when the time is up."""
+        """Runs a coroutine. Raises DeadlinePassed when the time is up."""
 
     async def connect(self, connection: Connection, address: Address | None, until: float) -> None: ...
 

@@ -9,13 +9,13 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from .io import FOREVER, Address, pack
-from .libraries import Connection, Late
+from .libraries import Connection, DeadlinePassed
 from .parameters import Word
 
 T = TypeVar("T")
 
-#: For this long after a reply a connection is assumed to be open. To check it, the event loop has to run once, which costs
-#: as much as a call, and in such a short time the server has hardly closed it.
+#: For this long after a reply a connection is assumed to be open. A check takes a turn of the event loop, which costs as
+#: much as a call, and a server rarely closes a connection that soon.
 FRESH_SECONDS = 0.0001
 
 
@@ -96,7 +96,7 @@ class _Alarm:
         return uncancel is not None and uncancel() > 0
 
 
-class Awaiting:
+class AsyncioIO:
     """The I/O of asyncio."""
 
     signal = _Signal
@@ -104,7 +104,7 @@ class Awaiting:
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
 
-    # Alarms take the place of the library's time-outs.
+    # Alarms take the place of the library's timeouts.
     settings: dict[str, Any] = {"socket_timeout": None, "socket_connect_timeout": None}
 
     def connection_class(self, base: Any) -> type[Any]:
@@ -118,7 +118,7 @@ class Awaiting:
             return await work
         except asyncio.CancelledError:
             if alarm.has_rung and not alarm.was_cancelled_otherwise():
-                raise Late from None
+                raise DeadlinePassed from None
             raise
         finally:
             alarm.cancel()
@@ -134,7 +134,7 @@ class Awaiting:
         if monotonic() - connection.ratelimit_read_at < FRESH_SECONDS:
             return True
         try:
-            # In its first turn the loop finds that the server has closed the connection, and in its second it reports that.
+            # If the server has closed the connection, the loop notices in its first turn, and reports it in its second.
             await asyncio.sleep(0)
             await asyncio.sleep(0)
             if not connection.is_connected:

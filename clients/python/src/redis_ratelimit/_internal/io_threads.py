@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from .io import FOREVER, Address, pack, run
-from .libraries import Connection, Late
+from .libraries import Connection, DeadlinePassed
 from .parameters import Word
 
 T = TypeVar("T")
@@ -37,7 +37,7 @@ class _Signal:
 class _Bounded:
     """A mixin for a connection class of the client library, whose steps all end at `ratelimit_until`.
 
-    When the library connects, it reads its time-outs from the attributes that are overridden here. It waits for replies in
+    When the library connects, it reads its timeouts from the attributes that are overridden here. It waits for replies in
     read_response.
     """
 
@@ -48,7 +48,7 @@ class _Bounded:
     ratelimit_connecting = False
     #: True if the server accepted the connection.
     ratelimit_accepted = False
-    #: True if the library's read_response has a parameter for a time-out.
+    #: True if the library's read_response has a parameter for a timeout.
     ratelimit_takes_timeout = False
 
     def _left(self) -> float | None:
@@ -65,7 +65,7 @@ class _Bounded:
 
     @property
     def socket_timeout(self) -> float | None:
-        # Once the connection is made, the socket keeps this time-out for later calls.
+        # Once the connection is made, the socket keeps this timeout for later calls.
         return self._left() if self.ratelimit_connecting else self.ratelimit_deadline
 
     @socket_timeout.setter
@@ -83,11 +83,11 @@ class _Bounded:
     def read_response(self, *args: Any, **kwargs: Any) -> Any:
         if self.ratelimit_until != FOREVER:
             left = self.ratelimit_until - monotonic()
-            # The socket's time-out is the deadline, which is right for a call that has just begun.
+            # The socket's timeout is the deadline, which is right for a call that has just begun.
             if self.ratelimit_deadline is None or not 0 <= self.ratelimit_deadline - left < NEARLY_SECONDS:
                 if not self.can_read(max(0.0, left)):  # type: ignore[attr-defined]
                     self.disconnect()  # type: ignore[attr-defined]
-                    raise Late
+                    raise DeadlinePassed
                 if self.ratelimit_takes_timeout:
                     kwargs.setdefault("timeout", max(0.001, self.ratelimit_until - monotonic()))
         elif self.ratelimit_deadline is not None:
@@ -97,12 +97,12 @@ class _Bounded:
 
 @cache
 def _bounded_class(base: Any) -> type[Any]:
-    # With a time-out for each reply, a reply that stops halfway is given up in time too.
+    # With a timeout for each reply, a reply that stops halfway is given up in time too.
     takes_timeout = "timeout" in inspect.signature(base.read_response).parameters
     return type(f"Bounded{base.__name__}", (_Bounded, base), {"ratelimit_takes_timeout": takes_timeout})
 
 
-class Blocking:
+class ThreadIO:
     """The I/O of threads."""
 
     signal = _Signal
@@ -163,7 +163,7 @@ class Blocking:
 
     async def wait(self, signal: Any, until: float) -> None:
         if not signal.wait(until - monotonic()):
-            raise Late
+            raise DeadlinePassed
 
     async def pause(self, seconds: float) -> None:
         time.sleep(seconds)  # noqa: ASYNC251

@@ -36,7 +36,7 @@ class Redirect(NamedTuple):
     asking: bool
 
 
-class Late(Exception):
+class DeadlinePassed(Exception):
     """The deadline of a call has passed."""
 
 
@@ -89,7 +89,7 @@ class Library:
 
     def is_late(self, error: BaseException) -> bool:
         """Returns whether an error means that the time was up."""
-        return isinstance(error, (Late, self.timeout_error, TimeoutError))
+        return isinstance(error, (DeadlinePassed, self.timeout_error, TimeoutError))
 
     def is_lost(self, error: BaseException) -> bool:
         """Returns whether an error means that a connection could not be made, or was lost."""

@@ -14,12 +14,12 @@ from . import calls
 from .calls import AllOptions, Call, Clauses, Key, LookOptions, ReserveOptions, ThrottleOptions, WindowOptions
 from .core import Core, Unreachable
 from .io import run
-from .io_threads import Blocking
+from .io_threads import ThreadIO
 from .libraries import Client
-from .local import InProcess
+from .local import LocalBase
 from .parameters import Duration, RateLike, WindowLike
 from .replies import AllReply, Held, Id, Info, Policy, Reply, TopKey
-from .reservation import Cost, Settle, Settling
+from .reservation import Cost, ReservationBase, Settle
 
 if TYPE_CHECKING:
     # typing has Unpack only from Python 3.11 on.
@@ -37,7 +37,7 @@ def remember(limiter: Limiter) -> None:
     _limiters.add(limiter)
 
 
-class Local(InProcess):
+class Local(LocalBase):
     """A limit that is decided in the process, see Limiter.local. Several threads may use it."""
 
     #: A background thread ends after this time without work.
@@ -121,7 +121,7 @@ class Local(InProcess):
         self.close()
 
 
-class Reservation(Settling):
+class Reservation(ReservationBase):
     """A reservation of one limit or of several limits, from Limiter.acquire or the reply to Limiter.all."""
 
     def apply(self, cost: Cost | None = None, *, quantity: Cost | None = None) -> bool:
@@ -233,7 +233,7 @@ class Limiter:
     """
 
     def __init__(self, client: Client, *, unreachable: Unreachable = "raise", deadline: float | None = None) -> None:
-        self._core = Core(Blocking(), client, asynchronous=False, unreachable=unreachable, deadline=deadline)
+        self._core = Core(ThreadIO(), client, asynchronous=False, unreachable=unreachable, deadline=deadline)
         remember(self)
 
     def _send(self, make: Callable[P, Call[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:

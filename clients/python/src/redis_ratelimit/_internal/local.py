@@ -8,13 +8,13 @@ from typing import Any
 
 from . import calls
 from .calls import Key
-from .core import Core, Failed
+from .core import Core, Failure
 from .leases import Leases, Round
 from .parameters import Duration, WindowLike, whole
 from .replies import Reply
 
 
-class InProcess:
+class LocalBase:
     """A limit that is decided in the process, from what the process has reserved."""
 
     #: The number of times that a take asks the server before it gives up because others spend what arrives.
@@ -47,15 +47,15 @@ class InProcess:
         if whole("quantity", quantity) < 1:
             raise ValueError(f"quantity must be at least 1, not {quantity}")
 
-    async def _exchange(self, round_: Round) -> list[Any] | Failed:
+    async def _exchange(self, round_: Round) -> list[Any] | Failure:
         try:
             return await self._core.send_all(self._leases.key, round_.commands)
         except Exception as error:
-            return Failed(error, True)
+            return Failure(error, True)
 
-    def _report(self, round_: Round, replies: list[Any] | Failed) -> None:
+    def _report(self, round_: Round, replies: list[Any] | Failure) -> None:
         """Reports the outcome of a round. Called with the lock held."""
-        if isinstance(replies, Failed):
+        if isinstance(replies, Failure):
             self._leases.fail(round_, replies.error, replies.is_sent)
         else:
             self._leases.receive(round_, replies)

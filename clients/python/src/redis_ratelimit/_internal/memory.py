@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Seconds since 1970, as time.time counts them.
+#: Returns the seconds since 1970, as time.time does.
 Clock = Callable[[], float]
 #: The setting ratelimit.policies as it is written, or a definition for each name.
 Policies = Union[str, Mapping[str, str]]
@@ -382,16 +382,16 @@ class MemoryBase:
         self._memory = memory
         self._core = self._core_class(memory)
 
-    def _twin(self, asynchronous: bool) -> Any:
+    def _with_same_keys(self, asynchronous: bool) -> Any:
         """Returns a limiter for asyncio, or a synchronous one, on the same keys."""
         from ..asyncio import MemoryLimiter as Asynchronous
 
         wanted = Asynchronous if asynchronous else MemoryLimiter
         if isinstance(self, wanted):
             return self
-        twin = object.__new__(wanted)
-        twin._use(self._memory)
-        return twin
+        other = object.__new__(wanted)
+        other._use(self._memory)
+        return other
 
 
 class MemoryLimiter(MemoryBase, Limiter):

@@ -10,8 +10,8 @@ from .libraries import Connection
 
 #: The most connections for calls that do not wait (BLOCK).
 PLACES = 50
-#: The most connections that are being made at the same time. Fewer than all: a burst of calls is answered sooner by a few
-#: connections that are ready than by many that are all being made. Yet several: to a distant server each takes several round
+#: The most connections that are being made at the same time. Fewer than all, because a few connections that are ready answer
+#: a burst of calls sooner than many that are being made. More than one, because to a distant server each takes several round
 #: trips.
 CONNECTING = 16
 
@@ -115,7 +115,7 @@ class Pool:
             return self._idle.pop() if self._idle else None
 
     def give_surplus(self, connection: Connection) -> bool:
-        """Offers a connection of a call without a place. Returns whether it is kept, which it is not if there are enough."""
+        """Adds the connection of a call without a place, unless the pool has enough. Returns whether it was added."""
         with self._lock:
             if len(self._idle) + self._taken >= self._places:
                 return False
@@ -191,5 +191,5 @@ class _Unlimited:
         """Does nothing, as these connections are not counted."""
 
     def give(self, connection: Connection | None) -> bool:
-        """Leaves the connection to the pool, unless that has enough of them."""
+        """Adds the connection to the pool, unless the pool has enough."""
         return connection is not None and self._pool.give_surplus(connection)

@@ -9,11 +9,11 @@ from typing import Any, Literal, TypeVar, Union
 
 from . import calls
 from .calls import Call, Clause, Clauses, Key, Reserved, ReserveOptions
-from .core import Core, Failed
+from .core import Core, Failure
 from .parameters import Duration, WindowLike, milliseconds, whole
 from .replies import AllReply, Denied, Id, Lapsed, Reply
 
-SettlingType = TypeVar("SettlingType", bound="Settling")
+ReservationType = TypeVar("ReservationType", bound="ReservationBase")
 
 Settle = Literal["apply", "release"]
 
@@ -28,7 +28,7 @@ DEFAULT_LEASE_MS = 20_000
 MIN_RENEWAL_MS = 5
 
 
-class Settling:
+class ReservationBase:
     """A reservation of one limit, or the reservations of several limits as one."""
 
     #: The reply to RL.ACQUIRE or RL.ALL, once the context is entered.
@@ -66,7 +66,7 @@ class Settling:
 
     @classmethod
     def _for_acquire(
-        cls: type[SettlingType],
+        cls: type[ReservationType],
         core: Core[Any],
         key: Key | Clauses,
         window: WindowLike | None,
@@ -74,7 +74,7 @@ class Settling:
         *,
         settle: Settle | None,
         options: ReserveOptions,
-    ) -> SettlingType:
+    ) -> ReservationType:
         """Returns what acquire() returns for these arguments. Nothing is sent before the context is entered."""
         call = calls.reserve(key, window, quantity, **options)
         if isinstance(key, (str, bytes)):
@@ -110,8 +110,8 @@ class Settling:
 
     @property
     def id(self) -> Id | None:
-        """The id of a single reservation. None if nothing is reserved: because the quantity is 0, a policy is in shadow, or
-        Redis cannot be reached."""
+        """The id of a single reservation. None if nothing is reserved: the quantity is 0, the SHADOW of a policy allowed the
+        call, or Redis cannot be reached."""
         return self.reply.id
 
     @property
@@ -125,9 +125,9 @@ class Settling:
         For several limits, `cost` maps their names to what was used. For a limit that it does not name, all that was
         reserved counts.
         """
-        self._costs.update(self._checked(cost))
+        self._costs.update(self._checked_costs(cost))
 
-    def _checked(self, cost: Cost) -> dict[str, int]:
+    def _checked_costs(self, cost: Cost) -> dict[str, int]:
         if not isinstance(cost, Mapping):
             if len(self._limits) > 1:
                 raise TypeError(f"the cost of several limits must be a quantity for each name, not {cost!r}")
@@ -144,7 +144,7 @@ class Settling:
                 raise ValueError(f"the cost of {name!r} must be at least 0, not {quantity}")
         return dict(cost)
 
-    async def _lapsed(self, name: str, lease: Duration | None = None) -> list[str]:
+    async def _settle_or_renew(self, name: str, lease: Duration | None = None) -> list[str]:
         """Applies, releases or renews all reservations, as `name` says. Returns the names of the limits whose reservation
         had ended."""
         reserved = self._reserved
@@ -152,11 +152,11 @@ class Settling:
             return []
         fallback = self._fallback_reservation
         if not self._is_several or not (self.reply.reachable or fallback):
-            return [each.name for each in reserved if not await self._is_held(name, each, lease)]
+            return [each.name for each in reserved if not await self._settle_or_renew_one(name, each, lease)]
         if fallback is not None:
             # The fallback settles what it reserved.
             arguments: dict[str, list[Any]] = {"apply": [self._costs], "release": [], "renew": [lease]}
-            return [] if await _awaited(getattr(fallback, name)(*arguments[name])) else list(self.ids)
+            return [] if await _await_if_needed(getattr(fallback, name)(*arguments[name])) else list(self.ids)
         if name == "apply":
             call = calls.apply_all(reserved, self._costs)
         else:
@@ -164,7 +164,7 @@ class Settling:
         lapsed: list[str] = await self._core.send(call)
         return lapsed
 
-    async def _is_held(self, name: str, each: Reserved, lease: Duration | None) -> bool:
+    async def _settle_or_renew_one(self, name: str, each: Reserved, lease: Duration | None) -> bool:
         """Applies, releases or renews one reservation, through the fallback if that made it. Returns whether it was held."""
         if name == "apply" and self._is_several and each.is_semaphore:
             name = "release"
@@ -173,28 +173,28 @@ class Settling:
         if self.reply.reachable:
             call: Call[Any] = getattr(calls, name)(*args)
             return bool(await self._core.send(call, name, args, {}) == 1)
-        return bool(await _awaited(getattr(self._core.unreachable, name)(*args)) == 1)
+        return bool(await _await_if_needed(getattr(self._core.unreachable, name)(*args)) == 1)
 
     async def _apply(self, cost: Cost | None = None) -> bool:
         if cost is not None:
             self.set(cost)
         self._settled = True
-        return not await self._lapsed("apply")
+        return not await self._settle_or_renew("apply")
 
     async def _release(self) -> bool:
         self._settled = True
-        return not await self._lapsed("release")
+        return not await self._settle_or_renew("release")
 
     async def _renew(self, lease: Duration | None) -> bool:
         if lease is None:
-            return not await self._lapsed("renew")
+            return not await self._settle_or_renew("renew")
         before = self._renewal_seconds
         self._renew_within(milliseconds("lease", lease))
         after = self._renewal_seconds
         # Until the server has replied, either of the two leases may be in force.
         self._renewal_seconds = min(before, after)
         self._begin_renewing()
-        is_held = not await self._lapsed("renew", lease)
+        is_held = not await self._settle_or_renew("renew", lease)
         self._renewal_seconds = after
         return is_held
 
@@ -203,7 +203,7 @@ class Settling:
         if self._settled:
             return False
         with suppress(Exception):
-            return len(await self._lapsed("renew")) < len(self._reserved)
+            return len(await self._settle_or_renew("renew")) < len(self._reserved)
         # There will be another try before the leases end.
         return True
 
@@ -226,19 +226,19 @@ class Settling:
     def _stop_renewing(self) -> None:
         raise NotImplementedError
 
-    async def _succeed(self) -> list[str]:
+    async def _settle_after_success(self) -> list[str]:
         limit = next(iter(self._limits.values()))
         is_sure = self._is_several or self._settle is not None
         self._settled = True
         if self._settle == "release" or (not is_sure and limit._traits.is_semaphore):
-            return await self._lapsed("release")
+            return await self._settle_or_renew("release")
         try:
-            return await self._lapsed("apply")
+            return await self._settle_or_renew("apply")
         except self._core.library.reply_error as error:
             # RL.APPLY without a quantity has the code ERR only if the reservation is a semaphore's.
             if is_sure or self._costs or not limit._is_policy or self._core.library.code(error) != "ERR":
                 raise
-            return await self._lapsed("release")
+            return await self._settle_or_renew("release")
 
     async def _exit(self, error: BaseException | None) -> None:
         self._is_entered = False
@@ -247,7 +247,7 @@ class Settling:
             return
         try:
             if error is None:
-                lapsed = await self._succeed()
+                lapsed = await self._settle_after_success()
             else:
                 await self._release()
                 return
@@ -263,18 +263,18 @@ class Settling:
             raise Lapsed(f"{which} had lapsed when its work was done")
 
 
-async def try_to_settle(reservation: Settling, name: Literal["apply", "release"]) -> list[str] | Failed:
+async def try_to_settle(reservation: ReservationBase, name: Literal["apply", "release"]) -> list[str] | Failure:
     """Applies or releases several limits, for a caller that tries again after a failure. Returns the names of the limits
     whose lease had ended."""
     reservation._settled = True
     reserved = reservation._reserved
     if reservation._fallback_reservation is not None or not reserved:
-        return await reservation._lapsed(name)
+        return await reservation._settle_or_renew(name)
     is_applied = name == "apply"
     call = calls.apply_all(reserved, reservation._costs) if is_applied else calls.release_all(reserved)
-    return await reservation._core.attempt(call)
+    return await reservation._core.try_to_send(call)
 
 
-async def _awaited(answer: Any) -> Any:
+async def _await_if_needed(answer: Any) -> Any:
     """Awaits the reply of a fallback, if that is a limiter for asyncio."""
     return await answer if inspect.isawaitable(answer) else answer

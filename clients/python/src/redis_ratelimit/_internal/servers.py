@@ -17,13 +17,13 @@ from .pool import PLACES, Pool
 if TYPE_CHECKING:
     from .connecting import Attempt, Connector
 
-Make = Callable[..., Any]
+ConnectionFactory = Callable[..., Any]
 
 
 class Server:
     """A server with its connections and its breaker."""
 
-    def __init__(self, name: str, make: Make, places: int) -> None:
+    def __init__(self, name: str, make: ConnectionFactory, places: int) -> None:
         self.name = name
         #: Makes a connection, without connecting it.
         self.make = make
@@ -44,7 +44,7 @@ class Route(NamedTuple):
     """The server to which a call is sent."""
 
     server: Server
-    #: True if ASKING must be sent before, because the slot of the call's key is moving to this server.
+    #: True if ASKING must be sent first, because the slot of the call's key is moving to this server.
     asking: bool = False
 
 
@@ -63,11 +63,11 @@ class Servers(ABC):
         """Returns the address for a new connection; None if connections have a fixed address."""
         return None
 
-    def redirected(self, error: Exception, server: Server) -> Route | None:
+    def route_after(self, error: Exception, server: Server) -> Route | None:
         """Returns the route of a call that `server` redirected; None if the error is not a redirection."""
         return None
 
-    def failed(self) -> None:  # noqa: B027
+    def record_failure(self) -> None:  # noqa: B027
         """Records that a server did not answer."""
 
     @abstractmethod
@@ -75,7 +75,7 @@ class Servers(ABC):
         """Returns all known servers."""
 
 
-class One(Servers):
+class SingleServer(Servers):
     """A single server."""
 
     def __init__(self, server: Server) -> None:
@@ -88,14 +88,14 @@ class One(Servers):
         return [self._server]
 
 
-class BySentinel(One):
+class SentinelServers(SingleServer):
     """The master of a Sentinel service. Its address is asked for each new connection, as it may have changed. If no Sentinel
     answers, the last known address is used."""
 
     #: If no Sentinel answers, none is asked again for this many seconds.
     PAUSE_SECONDS = 0.5
 
-    def __init__(self, core: Connector[Any], server: Server, service: str, sentinels: list[Make]) -> None:
+    def __init__(self, core: Connector[Any], server: Server, service: str, sentinels: list[ConnectionFactory]) -> None:
         super().__init__(server)
         self._core = core
         self._service = service
@@ -129,7 +129,7 @@ class BySentinel(One):
             return last_address
         raise core.library.connection_error(f"no Sentinel knows the master of {self._service}") from error
 
-    def redirected(self, error: Exception, server: Server) -> Route | None:
+    def route_after(self, error: Exception, server: Server) -> Route | None:
         if not self._core.library.is_read_only(error):
             return None
         # The master has become a replica. It has not executed the call.
@@ -137,13 +137,15 @@ class BySentinel(One):
         return Route(server)
 
 
-class ByCluster(Servers):
+class ClusterServers(Servers):
     """The nodes of a cluster. The table of slots is read again when a node replies MOVED or does not answer."""
 
     #: The least number of seconds between two readings of the table.
     PAUSE_SECONDS = 0.5
 
-    def __init__(self, core: Connector[Any], make: Make, startup: Iterable[Address], remap: Any, encode: Any) -> None:
+    def __init__(
+        self, core: Connector[Any], make: ConnectionFactory, startup: Iterable[Address], remap: Any, encode: Any
+    ) -> None:
         self._core = core
         self._make = make
         self._startup = list(startup)
@@ -185,7 +187,7 @@ class ByCluster(Servers):
             await self._refresh(attempt)
         return list({server.name: server for server in self._slots if server}.values())
 
-    def redirected(self, error: Exception, server: Server) -> Route | None:
+    def route_after(self, error: Exception, server: Server) -> Route | None:
         redirect = self._core.library.redirect(error)
         if redirect is None:
             return None
@@ -197,7 +199,7 @@ class ByCluster(Servers):
             self._stale = True
         return Route(target, redirect.asking)
 
-    def failed(self) -> None:
+    def record_failure(self) -> None:
         self._stale = True
 
     def known_servers(self) -> list[Server]:
@@ -230,13 +232,13 @@ class ByCluster(Servers):
                 signal = core.io.signal()
                 self._waiting.append(signal)
             elif self._breaker.is_open and not self._breaker.may_probe(monotonic()):
-                raise core.unanswered("the cluster", self._breaker)
+                raise core.unavailable_error("the cluster", self._breaker)
             else:
                 self._reading = True
         if signal is not None:
             await core.io.wait(signal, attempt.until)
             if not self._slots:
-                raise core.unanswered("the cluster", self._breaker)
+                raise core.unavailable_error("the cluster", self._breaker)
             return
         began = monotonic()
         try:
@@ -292,22 +294,24 @@ def make_servers(core: Connector[Any], client: Any) -> Servers:
     """Returns the servers of a client, from the settings of its connections."""
     pool = getattr(client, "connection_pool", None)
     if pool is None:
-        return _of_cluster(core, client)
+        return _make_cluster_servers(core, client)
     places = min(PLACES, int(pool.max_connections))
-    make = core.maker(pool.connection_class, pool.connection_kwargs)
+    make = core.connection_factory(pool.connection_class, pool.connection_kwargs)
     settings = pool.connection_kwargs
     sentinel = getattr(pool, "sentinel_manager", None)
     if sentinel is None:
         name = settings.get("path") or f"{settings.get('host', 'localhost')}:{settings.get('port', 6379)}"
-        return One(Server(str(name), make, places))
+        return SingleServer(Server(str(name), make, places))
     if not pool.is_master:
         raise TypeError("a limiter writes, so it needs the master: use Sentinel.master_for")
     pools = [each.connection_pool for each in sentinel.sentinels]
-    sentinels = [core.maker(each.connection_class, each.connection_kwargs) for each in pools]
-    return BySentinel(core, Server(f"the master of {pool.service_name}", make, places), pool.service_name, sentinels)
+    sentinels = [core.connection_factory(each.connection_class, each.connection_kwargs) for each in pools]
+    return SentinelServers(
+        core, Server(f"the master of {pool.service_name}", make, places), pool.service_name, sentinels
+    )
 
 
-def _of_cluster(core: Connector[Any], client: Any) -> Servers:
+def _make_cluster_servers(core: Connector[Any], client: Any) -> Servers:
     nodes = list(client.nodes_manager.startup_nodes.values())
     if core.library.asynchronous:
         connection_class, settings = nodes[0].connection_class, nodes[0].connection_kwargs
@@ -316,4 +320,6 @@ def _of_cluster(core: Connector[Any], client: Any) -> Servers:
         connection_class, settings = pool.connection_class, pool.connection_kwargs
     startup = [(node.host, int(node.port)) for node in nodes]
     remap = getattr(client.nodes_manager, "address_remap", None)
-    return ByCluster(core, core.maker(connection_class, settings), startup, remap, client.encoder.encode)
+    return ClusterServers(
+        core, core.connection_factory(connection_class, settings), startup, remap, client.encoder.encode
+    )
