@@ -186,7 +186,7 @@ export interface AllOptions extends CallOptions {
 
 /** Options of Limiter.renew. */
 export interface RenewOptions extends CallOptions {
-  /** The length of the lease from now on. Default: its length so far. */
+  /** The new length of the lease. Default: its present length. */
   lease?: Duration | undefined;
 }
 

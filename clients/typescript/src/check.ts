@@ -95,7 +95,7 @@ export function toMilliseconds(name: string, value: unknown): number {
 /** Returns the word for a duration. Throws a RangeError if it is shorter than `minMs` milliseconds. */
 export function duration(name: string, value: unknown, minMs: number): string {
   if (toMilliseconds(name, value) < minMs) {
-    throw new RangeError(`${name} must be milliseconds from ${minMs} on, not ${String(value)}`);
+    throw new RangeError(`${name} must be at least ${minMs} ms, not ${String(value)}`);
   }
   return String(value);
 }

@@ -25,7 +25,7 @@ import type { Word } from "./limits.js";
 import {
   attemptMsOf,
   closeWith,
-  gone,
+  connectedTooLate,
   MAX_SPARE,
   sendCommands,
   sleep,
@@ -34,7 +34,7 @@ import {
   type Transport,
 } from "./transport.js";
 
-/** The maximum number of calls under way on a connection. Others wait, and are not sent if they are given up meanwhile. */
+/** The maximum number of calls under way on a connection. Others wait, and are not sent if their callers give up. */
 const MAX_UNDER_WAY = 256;
 /** The pause before the next attempt to connect. */
 const RETRY_MS = 20;
@@ -167,7 +167,7 @@ class Connection {
 
   /** Sends a call, as soon as fewer than MAX_UNDER_WAY are under way. */
   send(command: Command, attempt: Attempt): Promise<unknown> {
-    if (attempt.over) return Promise.reject(gone());
+    if (attempt.over) return Promise.reject(connectedTooLate());
     if (this.#underWay < MAX_UNDER_WAY) return this.#send(command, attempt);
     return new Promise((resolve, reject) => {
       this.#queue.push(() => {
@@ -262,7 +262,7 @@ export class Connections implements Transport {
   }
 
   /** Retires the shared connection if it has been silent since `began`, when a call began that got no answer in time. */
-  silent(_: Key | undefined, began: number): void {
+  recordSilence(_: Key | undefined, began: number): void {
     if (this.#shared !== undefined && this.#shared.lastAnswer < began) this.#retire(this.#shared);
   }
 

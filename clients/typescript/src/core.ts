@@ -128,7 +128,7 @@ export class Core {
     throwIfAborted(call.signal);
     const atOnce = this.#transport.atOnce?.(call);
     if (atOnce !== undefined) return call.merge === undefined ? call.read(atOnce) : call.merge([call.read(atOnce)]);
-    const reply = await this.#exchange(call, attempt);
+    const reply = await this.#sendWithinDeadline(call, attempt);
     return call.merge === undefined ? call.read(reply) : call.merge((reply as unknown[]).map(call.read));
   }
 
@@ -154,7 +154,7 @@ export class Core {
     call: Call<T>,
     error: unknown,
   ): Answer<T | Promise<T>> {
-    if (!isUnreachable(error)) throw this.#explained(call, error);
+    if (!isUnreachable(error)) throw this.#clearerError(call, error);
     const unreachable = this.#unreachable;
     if (call.unreached === undefined || unreachable === "raise") throw error;
     if (typeof unreachable === "object") {
@@ -166,7 +166,7 @@ export class Core {
   }
 
   /** Returns the error to throw: a clearer one if the server is full, or does not know a command or a policy. */
-  #explained(call: Pick<Call<unknown>, "words" | "policies">, error: unknown): unknown {
+  #clearerError(call: Pick<Call<unknown>, "words" | "policies">, error: unknown): unknown {
     if (isServerFull(error) && !(error instanceof Busy)) return new Busy(error.message, { cause: error });
     if (!isErrorReply(error)) return error;
     const { message } = error;
@@ -194,7 +194,7 @@ export class Core {
    * Returns the server's reply within the deadline. A call with `merge` is sent to all nodes, and their replies are
    * returned.
    */
-  #exchange<T>(call: Call<T>, attempt: Attempt): Promise<unknown> {
+  #sendWithinDeadline<T>(call: Call<T>, attempt: Attempt): Promise<unknown> {
     const breaker = this.#breakerFor(call.key);
     if (breaker.isOpen) return Promise.reject(breaker.refusal());
     const began = performance.now();
@@ -217,7 +217,7 @@ export class Core {
       };
       const stopTimer = startTimer(withinMs, attempt, () => {
         signal?.removeEventListener("abort", abort);
-        reject(this.#expired(call.key, breaker, began, withinMs));
+        reject(this.#deadlineError(call.key, breaker, began, withinMs));
       });
       const stop = () => {
         stopTimer();
@@ -244,13 +244,13 @@ export class Core {
   }
 
   /** Returns the error of a call whose deadline has passed. */
-  #expired(key: Key | undefined, breaker: Breaker, began: number, withinMs: number): Error {
+  #deadlineError(key: Key | undefined, breaker: Breaker, began: number, withinMs: number): Error {
     const { lastError } = this.#transport;
     if (breaker.lastServed > began + withinMs * EARLY) {
       return new Busy(`no reply within ${withinMs} ms, as many calls are under way; the server answers others`);
     }
     if (lastError instanceof Busy) return lastError;
-    this.#transport.silent(key, began);
+    this.#transport.recordSilence(key, began);
     const error = new DeadlinePassed(`no reply within ${withinMs} ms`, { cause: lastError });
     breaker.recordFailure(began, performance.now(), error);
     return error;

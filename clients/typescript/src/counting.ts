@@ -34,7 +34,7 @@ export const BEYOND = 2 ** 51;
 /** The longest period of the server, 100 years, for windows without an end. */
 export const NEVER = "36525d";
 
-/** Returns a window that only counts. With a period of 0 it has no end. */
+/** Returns a window that only counts. With a period of 0 it never ends. */
 export function counting(periodMs: number): Window {
   return { limit: BEYOND, period: periodMs > 0 ? `${Math.ceil(periodMs)}ms` : NEVER, fixed: true, start: "first" };
 }

@@ -9,7 +9,7 @@ import {
   attemptMsOf,
   closeWith,
   ClusterTransport,
-  gone,
+  connectedTooLate,
   sendTransaction,
   sleep,
   type Attempt,
@@ -183,7 +183,7 @@ export class IoredisCluster extends ClusterTransport<IoredisClusterClient> {
     return reply;
   }
 
-  override silent(key: Key | undefined, began: number): void {
+  override recordSilence(key: Key | undefined, began: number): void {
     const address = this.nodeOf(key);
     if ((this.#lastAnswers.get(address) ?? 0) >= began) return;
     if (this.#duplicate !== undefined) nodeAt(this.#duplicate, address)?.disconnect();
@@ -207,7 +207,7 @@ export class IoredisCluster extends ClusterTransport<IoredisClusterClient> {
       if (this.#duplicate.status === "ready") return this.#duplicate;
       await sleep(POLL_MS);
     }
-    throw gone();
+    throw connectedTooLate();
   }
 
   #makeDuplicate(): IoredisClusterClient {

@@ -259,7 +259,7 @@ export class Leases {
     if (isSemaphore(window)) throw new RangeError("local takes a window with a period; 0 is a semaphore");
     const leaseMs = toMilliseconds("lease", lease);
     if (leaseMs < MIN_LEASE_MS) {
-      throw new RangeError(`lease must be from ${MIN_LEASE_MS} ms on, not ${quote(lease)}`);
+      throw new RangeError(`lease must be at least ${MIN_LEASE_MS} ms, not ${quote(lease)}`);
     }
     [this.key, this.window, this.#leave, this.leaseMs] = [key, window, leave, leaseMs];
     [this.#clock, this.#wake] = [clock, wake];

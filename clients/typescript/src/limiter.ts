@@ -263,7 +263,7 @@ export class Limiter {
       {
         ask: (call, attempt) => this.#core.ask(call, attempt),
         isForgiven: (error) => this.#core.isForgiven(error),
-        closed: (closed) => this.#locals.delete(closed),
+        recordClose: (closed) => this.#locals.delete(closed),
         answerWithoutServer: (quantity, error) => {
           const args: [Key, Window | Policy, WindowOptions] = [key, window, { quantity, leave: options.leave }];
           return this.#core.answerWithoutServer<Reply>("window", args, calls.window(...args), error).value;

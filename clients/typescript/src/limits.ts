@@ -91,8 +91,8 @@ export const Rate = {
       throw new RangeError(`a rate has no period in months or years, which differ in length, such as ${quote(text)}`);
     }
     const capacity = BigInt(integer("capacity", options.capacity ?? count));
-    if (count < 1n) throw new RangeError(`the number of a rate must be from 1 on, not ${quote(text)}`);
-    if (capacity < 1n) throw new RangeError(`capacity must be from 1 on, not ${capacity}`);
+    if (count < 1n) throw new RangeError(`the number of a rate must be at least 1, not ${quote(text)}`);
+    if (capacity < 1n) throw new RangeError(`capacity must be at least 1, not ${capacity}`);
     return { burst: plain(capacity - 1n), count: plain(count), period };
   },
 };

@@ -12,7 +12,7 @@ import type { Attempt } from "./transport.js";
 const CLOSE_TRIES = 3;
 
 /** The limiter that a Local belongs to. */
-export interface Port {
+export interface Owner {
   /** Returns the server's reply. Afterwards `attempt` shows whether the call was sent. */
   ask<T>(call: Call<T>, attempt: Attempt): Promise<T>;
   /** Returns whether an error of settling is ignored: Redis cannot be reached, and `unreachable` is not "raise". */
@@ -22,7 +22,7 @@ export interface Port {
    */
   answerWithoutServer(quantity: number, error: unknown): Reply | Promise<Reply>;
   /** Called when the Local was closed. */
-  closed(local: Local): void;
+  recordClose(local: Local): void;
 }
 
 /** Clocks and a timer. Tests have their own. */
@@ -54,7 +54,7 @@ interface Waiter {
 
 /** A limit whose takes are decided in the process, see Limiter.local. */
 export class Local {
-  readonly #port: Port;
+  readonly #owner: Owner;
   readonly #timer: Timer;
   readonly #leases: Leases;
   /** First come, first served. */
@@ -67,8 +67,14 @@ export class Local {
   #closing: Promise<void> | undefined;
   #isStopped = false;
 
-  constructor(port: Port, key: Key, window: Window | Policy, options: LocalOptions = {}, timer: Timer = SYSTEM_TIMER) {
-    this.#port = port;
+  constructor(
+    owner: Owner,
+    key: Key,
+    window: Window | Policy,
+    options: LocalOptions = {},
+    timer: Timer = SYSTEM_TIMER,
+  ) {
+    this.#owner = owner;
     this.#timer = timer;
     this.#leases = new Leases(key, window, options, timer, () => this.#wake());
   }
@@ -132,9 +138,9 @@ export class Local {
     while (!leases.isSettled && leases.failures < last && !this.#isStopped) await this.#round();
     if (this.#isStopped) return;
     this.#stop();
-    this.#port.closed(this);
+    this.#owner.recordClose(this);
     const { error } = leases;
-    if (!leases.isSettled && error !== undefined && !this.#port.isForgiven(error)) throw error;
+    if (!leases.isSettled && error !== undefined && !this.#owner.isForgiven(error)) throw error;
   }
 
   #round(): Promise<void> {
@@ -155,7 +161,7 @@ export class Local {
 
   #check(quantity: number): void {
     if (!Number.isSafeInteger(quantity) || quantity < 1) {
-      throw new RangeError(`quantity must be a whole number from 1 on, not ${quote(quantity)}`);
+      throw new RangeError(`quantity must be a whole number and at least 1, not ${quote(quantity)}`);
     }
     if (this.#closing !== undefined) throw new Error("the local limit was closed");
   }
@@ -173,7 +179,7 @@ export class Local {
     let round: Round | undefined;
     do {
       round = this.#isStopped ? undefined : this.#leases.nextRound();
-      if (round !== undefined) await this.#exchange(round);
+      if (round !== undefined) await this.#sendRound(round);
       this.#isBusy = round !== undefined;
       this.#serve();
       this.#endRound();
@@ -185,7 +191,7 @@ export class Local {
   }
 
   /** Sends the commands of a round together, and hands the replies to the leases. */
-  async #exchange(round: Round): Promise<void> {
+  async #sendRound(round: Round): Promise<void> {
     const leases = this.#leases;
     const read = (reply: unknown) => reply;
     let failure: { error: unknown } | undefined;
@@ -194,7 +200,7 @@ export class Local {
       round.commands.map(async (words) => {
         const attempt: Attempt = { over: false };
         try {
-          return await this.#port.ask({ key: leases.key, words, readonly: false, read }, attempt);
+          return await this.#owner.ask({ key: leases.key, words, readonly: false, read }, attempt);
         } catch (error) {
           if (!isErrorReply(error) || servesNobody(error)) failure = { error };
           return error;
@@ -215,7 +221,7 @@ export class Local {
         const reply = leases.take(first.quantity, true);
         if (reply !== undefined) first.resolve(reply);
         else if (leases.error !== undefined) {
-          first.resolve(this.#port.answerWithoutServer(first.quantity, leases.error));
+          first.resolve(this.#owner.answerWithoutServer(first.quantity, leases.error));
         } else if (this.#isStopped) throw new Error("the local limit was closed");
         else return leases.want(first.quantity, true);
       } catch (error) {

@@ -9,7 +9,7 @@ import { Limiter } from "./limiter.js";
 import type { Policy, Rate, Window, Word } from "./limits.js";
 import { SYSTEM_TIMER, type Timer } from "./local.js";
 import { readReply, type Reply } from "./replies.js";
-import { gone, OWN_TRANSPORT, type Attempt, type Transport } from "./transport.js";
+import { connectedTooLate, OWN_TRANSPORT, type Attempt, type Transport } from "./transport.js";
 
 /** Options of {@link MemoryLimiter}. */
 export interface MemoryLimiterOptions {
@@ -143,7 +143,7 @@ class MemoryTransport implements Transport {
 
   async send({ words, transaction }: Command, attempt: Attempt): Promise<unknown> {
     const engine = this.#engine ?? (await this.#load());
-    if (attempt.over) throw gone();
+    if (attempt.over) throw connectedTooLate();
     if (transaction !== undefined) return this.#callEach(engine, transaction);
     const reply = engine.call(words, this.#now());
     if (reply instanceof Ticket) {
@@ -154,7 +154,7 @@ class MemoryTransport implements Transport {
           if (!this.#waiting.delete(reply.number)) return;
           engine.withdraw(reply.number, this.#now());
           this.#ring();
-          reject(gone());
+          reject(connectedTooLate());
         };
         this.#resolveEnded();
       });
@@ -211,7 +211,7 @@ class MemoryTransport implements Transport {
     // The engine always answers.
   }
 
-  silent(): void {
+  recordSilence(): void {
     // The engine always answers.
   }
 

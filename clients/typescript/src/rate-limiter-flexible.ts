@@ -112,7 +112,7 @@ export class RateLimiterRatelimit extends StoreAbstract {
    * that of later calls, so it is reserved with a lease of that length.
    */
   async #write(rlKey: string, points: number, msDuration: number): Promise<Stored> {
-    if (points < 0) throw new RangeError(`points from 0 on can be written, not ${points}`);
+    if (points < 0) throw new RangeError(`points must be at least 0, not ${points}`);
     const key = PREFIX + rlKey;
     const window = counting(msDuration);
     const units = Math.min(points, MAX_POINTS) * POINT;

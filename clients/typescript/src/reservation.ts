@@ -131,12 +131,12 @@ export class Reservation {
 
   /** Restarts the leases. Returns false if one had ended. */
   async renew(options: RenewOptions = {}): Promise<boolean> {
-    if (options.lease === undefined) return (await this.#lapsed("renew", options)).length === 0;
+    if (options.lease === undefined) return (await this.#settleOrRenew("renew", options)).length === 0;
     const renewalMs = renewalMsOf(toMilliseconds("lease", options.lease));
     // Until the server has replied, either lease may be in force.
     this.#renewalMs = Math.min(this.#renewalMs, renewalMs);
     if (this.#isRenewing) this.#renewLater();
-    const isHeld = (await this.#lapsed("renew", options)).length === 0;
+    const isHeld = (await this.#settleOrRenew("renew", options)).length === 0;
     this.#renewalMs = renewalMs;
     return isHeld;
   }
@@ -145,11 +145,11 @@ export class Reservation {
   settle(method: "apply" | "release", options: CallOptions = {}): Promise<string[]> {
     this.#settled = true;
     this.#stopRenewing();
-    return this.#lapsed(method, options);
+    return this.#settleOrRenew(method, options);
   }
 
   /** Settles or renews all reservations. Returns the names of the limits whose lease had ended. */
-  async #lapsed(method: keyof Settler, options: RenewOptions): Promise<string[]> {
+  async #settleOrRenew(method: keyof Settler, options: RenewOptions): Promise<string[]> {
     const reserved = this.#reserved;
     if (reserved.length === 0) return [];
     const fallback = this.#fallbackReservation;
@@ -163,12 +163,12 @@ export class Reservation {
       return this.#settleAll(makeCall(reserved, options));
     }
     const lapsed: string[] = [];
-    for (const one of reserved) if (!(await this.#isHeld(method, one, options))) lapsed.push(one.name);
+    for (const one of reserved) if (!(await this.#settleOrRenewOne(method, one, options))) lapsed.push(one.name);
     return lapsed;
   }
 
   /** Settles or renews one reservation. Returns whether it was still held. */
-  async #isHeld(
+  async #settleOrRenewOne(
     method: keyof Settler,
     { name, key, id, isSemaphore }: Reserved,
     options: RenewOptions,
@@ -200,7 +200,7 @@ export class Reservation {
 
   async #renewOnce(): Promise<void> {
     // If it fails, there is time for another try before the leases end.
-    const lapsed = await this.#lapsed("renew", {}).catch(() => []);
+    const lapsed = await this.#settleOrRenew("renew", {}).catch(() => []);
     if (this.#isRenewing && lapsed.length < this.#reserved.length) this.#renewLater();
   }
 

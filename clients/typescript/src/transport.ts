@@ -34,7 +34,7 @@ export interface Transport {
   /** Resolves when the node of a key answers. */
   probe(key: Key | undefined): Promise<void>;
   /** Called if a call that began at `began`, by performance.now(), got no answer in time. */
-  silent(key: Key | undefined, began: number): void;
+  recordSilence(key: Key | undefined, began: number): void;
   /** Sends a call to each node that takes writes. */
   sendToAll(command: Command, attempt: Attempt): Promise<unknown[]>;
   close(): void;
@@ -90,7 +90,7 @@ export const sendCommands = ({ words, transaction }: Command, send: Send): Promi
   transaction === undefined ? send(words) : sendTransaction(transaction, send);
 
 /** Returns the error of a call that was given up before it could be sent. */
-export const gone = (): Unreachable => new Unreachable("the connection came too late");
+export const connectedTooLate = (): Unreachable => new Unreachable("the connection came too late");
 
 /** Sends calls through a client whose connections the limiter does not manage. */
 export abstract class ClientTransport<Given> implements Transport {
@@ -116,14 +116,14 @@ export abstract class ClientTransport<Given> implements Transport {
       await within(PROBE_MS, this.send({ key, words, readonly: false }, attempt), () => {
         attempt.over = true;
         attempt.abandon?.();
-        return gone();
+        return connectedTooLate();
       });
     } catch (error) {
       if (!isErrorReply(error)) throw error;
     }
   }
 
-  silent(_key: Key | undefined, _began: number): void {
+  recordSilence(_key: Key | undefined, _began: number): void {
     // The client manages its connections.
   }
 
@@ -136,7 +136,7 @@ export abstract class ClientTransport<Given> implements Transport {
   }
 }
 
-/** The maximum number of redirections of a transaction: a cluster whose nodes disagree replies MOVED without end. */
+/** The maximum number of redirections of a transaction: a cluster whose nodes disagree replies MOVED forever. */
 const MAX_REDIRECTS = 5;
 
 /** Executes a transaction on a node of a cluster, after ASKING if the slot is being moved to that node. */
@@ -168,7 +168,7 @@ export abstract class ClusterTransport<Given extends object> extends ClientTrans
     let isAsking = false;
     for (let redirects = 0; ; redirects += 1) {
       const execute = await this.#connectedNode(client, address, key, attempt);
-      if (attempt.over) throw gone();
+      if (attempt.over) throw connectedTooLate();
       attempt.isSent = true;
       try {
         return await execute(commands, isAsking);
@@ -198,7 +198,7 @@ export abstract class ClusterTransport<Given extends object> extends ClientTrans
     const client = this.#spare.pop() ?? (await this.open());
     if (attempt.over) {
       this.hangUp(client);
-      throw gone();
+      throw connectedTooLate();
     }
     attempt.abandon = () => this.hangUp(client);
     attempt.isSent = true;

@@ -362,7 +362,7 @@ for (const [library, open] of SINGLE) {
       assert.deepEqual([(await made.get(three))?.msBeforeNext, (await made.get(three))?.consumedPoints], [-1, 4]);
       await made.set(three, 0, 0);
       assert.equal(await made.get(three), null);
-      await assert.rejects(made.set(three, -1, 5), /^RangeError: points from 0 on can be written, not -1/);
+      await assert.rejects(made.set(three, -1, 5), /^RangeError: points must be at least 0, not -1/);
     });
 
     test("a duration of 0 never ends, and points are whole numbers", async () => {

@@ -306,18 +306,14 @@ suite("calls", () => {
     );
     await assert.rejects(
       limiter.throttle("k", "@free", { block: -1 }),
-      errorOf(RangeError, "block must be milliseconds"),
+      errorOf(RangeError, "block must be at least 0 ms"),
     );
     await assert.rejects(
       limiter.reserve("k", "@day", { lease: 0 }),
-      errorOf(RangeError, "lease must be milliseconds from 1"),
+      errorOf(RangeError, "lease must be at least 1 ms"),
     );
     for (const ban of [0, "0s", "1mo", "soon", "", "-5s"]) {
-      await assert.rejects(
-        limiter.window("k", "@day", { ban }),
-        errorOf(RangeError, "ban must be milliseconds"),
-        `${ban}`,
-      );
+      await assert.rejects(limiter.window("k", "@day", { ban }), errorOf(RangeError, "ban must be"), `${ban}`);
     }
     for (const deadline of [0, -1, NaN, Infinity])
       assert.throws(
@@ -338,7 +334,7 @@ suite("calls", () => {
     for (const [make, text] of [
       [() => Rate.per("30/m"), /^a limit is written as "30\/min", .*, not "30\/m": m is min or mo$/],
       [() => Rate.per("30"), /^a limit is written as "30\/min"/],
-      [() => Rate.per("0/min"), /^the number of a rate must be from 1 on/],
+      [() => Rate.per("0/min"), /^the number of a rate must be at least 1/],
       [() => Rate.per("30/month"), /^a rate has no period in months or years/],
       [() => Rate.per("30 per 2 years"), /^a rate has no period in months or years/],
       [() => Rate.per("30/0s"), /: the period must be above 0$/],

@@ -91,16 +91,16 @@ const AWAY: Reply = { allowed: true, reachable: false } as Reply;
 function local(options: LocalOptions = {}, window: Window | `@${string}` = WINDOW) {
   const [clock, server] = [new Held(), new Fake()];
   const state = { isAway: false, isForgiving: false, isSent: (_: string[]) => !state.isAway };
-  const port = {
+  const owner = {
     ask: async <T>(call: Call<T>, attempt: Attempt) => {
       attempt.isSent = state.isSent(call.words.map(String));
       return call.read(await server.send(call.words.map(String)));
     },
     isForgiven: () => state.isForgiving,
     answerWithoutServer: () => AWAY,
-    closed: () => {},
+    recordClose: () => {},
   };
-  return { clock, server, state, limit: new Local(port, "k", window, options, clock) };
+  return { clock, server, state, limit: new Local(owner, "k", window, options, clock) };
 }
 
 /** The units of each RL.ACQUIRE and RL.APPLY, without ids. */
@@ -542,7 +542,7 @@ suite("leases with a held clock", () => {
     for (const [window, options, error] of [
       [{ limit: 5, period: 0 }, {}, /^RangeError: local takes a window with a period; 0 is a semaphore/],
       [{ burst: 1, count: 1, period: 1 } as never, {}, /^TypeError: local takes a window /],
-      [WINDOW, { lease: 19 }, /^RangeError: lease must be from 20 ms on, not 19/],
+      [WINDOW, { lease: 19 }, /^RangeError: lease must be at least 20 ms, not 19/],
       [WINDOW, { lease: "soon" }, /^RangeError: lease must be milliseconds/],
       [WINDOW, { quantity: 3 } as never, /^TypeError: local has no option "quantity"/],
       [WINDOW, { leave: 1.5 }, /^RangeError: leave must be a whole number/],
@@ -551,7 +551,7 @@ suite("leases with a held clock", () => {
     }
     const { limit } = local();
     for (const quantity of [0, -1, 1.5, NaN])
-      assert.throws(() => limit.tryTake(quantity), /^RangeError: quantity must be a whole number from 1 on/);
+      assert.throws(() => limit.tryTake(quantity), /^RangeError: quantity must be a whole number and at least 1/);
   });
 });
 
