@@ -111,36 +111,6 @@ class _Oldest(NamedTuple):
     leaves_in: float
 
 
-class _Look:
-    """Finds when the oldest event of a window leaves: that is the wait of a call that asks for one more than is left.
-
-    The last call on the key has reported how much is left. So one call is enough, unless other calls came in between.
-    """
-
-    def __init__(self, window: Window, remaining: int | None) -> None:
-        self.window = window
-        self._guess = window.limit if remaining is None else remaining
-        self._looks = 0
-
-    @property
-    def quantity(self) -> int:
-        return self._guess + 1
-
-    def take(self, reply: Reply) -> _Oldest | None:
-        """Reads a reply. Returns the result; None if the server must be asked for another quantity."""
-        if _is_unknown(reply):
-            return _Oldest(0 if reply.allowed else self.window.limit, 0.0)
-        self._looks += 1
-        count = reply.limit - reply.remaining
-        if count == 0:
-            return _Oldest(0, 0.0)
-        if reply.remaining != self._guess and self._looks < LOOKS:
-            self._guess = reply.remaining
-            return None
-        wait = reply.reset_after_ms if reply.retry_after_ms is None else reply.retry_after_ms
-        return _Oldest(count, wait / 1000)
-
-
 def _plain(uri: str) -> str:
     """Returns the URI without the prefixes of this storage."""
     return uri.removeprefix("async+").removeprefix("ratelimit+")
@@ -158,20 +128,6 @@ def _error_of(uri: str) -> type[Exception]:
     name = uris.parts(_plain(uri))[0]
     error: type[Exception] = getattr(import_module(f"{name}.exceptions"), f"{name.capitalize()}Error")
     return error
-
-
-def _moving_window(oldest: _Oldest, expiry: int) -> tuple[float, int]:
-    """Returns the time of the oldest entry, and the number of entries."""
-    now = time.time()
-    return (now + oldest.leaves_in - expiry, oldest.entries) if oldest.entries else (now, 0)
-
-
-def _sliding_window(oldest: _Oldest, expiry: int) -> tuple[int, float, int, float]:
-    """Returns the whole count of a window as that of the current window, and the time until its oldest event leaves. That
-    time is kept below the period, because `limits` takes a whole period for nothing."""
-    if not oldest.entries:
-        return 0, 0.0, 0, 0.0
-    return 0, 0.0, oldest.entries, min(oldest.leaves_in, expiry - 0.001)
 
 
 class _Shared:
@@ -208,15 +164,6 @@ class _Shared:
             )
         return _fixed(period)
 
-    def took(self, key: str, reply: Reply) -> bool:
-        """Returns whether an entry was taken, and remembers how much is left."""
-        if reply.reachable:
-            self._remaining.put(key, reply.remaining)
-        return reply.allowed
-
-    def look(self, key: str, window: Window, remaining: int | None = None) -> _Look:
-        return _Look(window, self._remaining.get(key) if remaining is None else remaining)
-
     @property
     def pattern(self) -> str:
         """The pattern of all keys of the storage, for SCAN."""
@@ -240,12 +187,17 @@ class _Shared:
 
     async def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
         """Takes entries of a moving window, all or none of them."""
-        return self.took(key, await self._window(self.prefixed_key(key), _moving(limit, expiry), amount))
+        reply = await self._window(self.prefixed_key(key), _moving(limit, expiry), amount)
+        if reply.reachable:
+            self._remaining.put(key, reply.remaining)
+        return reply.allowed
 
     async def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
         """Returns the time of the oldest entry of a moving window, in Unix seconds by the clock of this machine, and the
         number of entries."""
-        return _moving_window(await self._oldest(key, _moving(limit, expiry)), expiry)
+        oldest = await self._oldest(key, _moving(limit, expiry))
+        now = time.time()
+        return (now + oldest.leaves_in - expiry, oldest.entries) if oldest.entries else (now, 0)
 
     async def acquire_sliding_window_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
         """Takes entries of a moving window of 64 steps, all or none of them."""
@@ -253,14 +205,28 @@ class _Shared:
 
     async def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
         """Returns 0 for the previous window, and the count of the last period for the current window."""
-        return _sliding_window(await self._oldest(key, _counter(ENDLESS_LIMIT, expiry)), expiry)
+        oldest = await self._oldest(key, _counter(ENDLESS_LIMIT, expiry))
+        # `limits` takes a whole period for nothing, so the time is kept below it.
+        return (0, 0.0, oldest.entries, min(oldest.leaves_in, expiry - 0.001)) if oldest.entries else (0, 0.0, 0, 0.0)
 
     async def _oldest(self, key: str, window: Window) -> _Oldest:
-        look = self.look(key, window, ENDLESS_LIMIT if window.limit == ENDLESS_LIMIT else None)
-        while True:
-            oldest = look.take(await self._window_ro(self.prefixed_key(key), window, look.quantity))
-            if oldest is not None:
-                return oldest
+        """Returns when the oldest event of a window leaves: after the wait of a call that asks for one more than is left.
+
+        The last call on the key has reported how much is left. So one call is enough, unless others came in between.
+        """
+        left = None if window.limit == ENDLESS_LIMIT else self._remaining.get(key)
+        left = window.limit if left is None else left
+        for _ in range(LOOKS):
+            reply = await self._window_ro(self.prefixed_key(key), window, left + 1)
+            if _is_unknown(reply):
+                return _Oldest(0 if reply.allowed else window.limit, 0.0)
+            if reply.remaining == reply.limit:
+                return _Oldest(0, 0.0)
+            if reply.remaining == left:
+                break
+            left = reply.remaining
+        wait_ms = reply.reset_after_ms if reply.retry_after_ms is None else reply.retry_after_ms
+        return _Oldest(reply.limit - reply.remaining, wait_ms / 1000)
 
     async def check(self) -> bool:
         """Returns whether the server answers and has redis-ratelimit."""
