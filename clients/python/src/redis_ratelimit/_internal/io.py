@@ -6,8 +6,9 @@ because its I/O blocks. So run() executes a whole coroutine in one step.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Coroutine
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from .libraries import Connection
 from .parameters import Word
@@ -21,46 +22,68 @@ Address = tuple[str, int]
 FOREVER = float("inf")
 
 
-class IO(Protocol):
+class IO(ABC):
     """The I/O of threads or of asyncio. `until` is a time of time.monotonic."""
 
-    @property
-    def signal(self) -> type[Signal]:
-        """The class of signals that a call waits for."""
+    #: The class of signals that a call waits for.
+    signal: type[Signal]
+    #: Settings for all connections.
+    settings: dict[str, Any]
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Settings for all connections."""
-
+    @abstractmethod
     def connection_class(self, base: Any) -> type[Any]:
         """Returns a class of connections that is derived from the client's own."""
 
+    @abstractmethod
     def bounded(self, work: Coroutine[Any, Any, T], until: float) -> Awaitable[T]:
         """Runs a coroutine. Raises DeadlinePassed when the time is up."""
 
+    @abstractmethod
     async def connect(self, connection: Connection, address: Address | None, until: float) -> None: ...
 
+    @abstractmethod
     async def is_alive(self, connection: Connection, until: float) -> bool:
         """Returns whether an idle connection can be used, and was not closed by the server."""
 
+    @abstractmethod
+    async def write(self, connection: Connection, sent: bytes, until: float) -> None: ...
+
+    @abstractmethod
+    async def read(self, connection: Connection) -> Any: ...
+
     async def exchange(self, connection: Connection, words: tuple[Word, ...], until: float) -> Any:
         """Sends a command and reads its reply."""
+        await self.write(connection, pack(words, connection), until)
+        return await self.read(connection)
 
     async def exchange_all(
         self, connection: Connection, commands: list[tuple[Word, ...]], until: float, errors: type[Exception]
     ) -> list[Any]:
         """Sends commands together and reads their replies. Errors of the class `errors` are returned among the replies."""
+        await self.write(connection, b"".join([pack(words, connection) for words in commands]), until)
+        replies: list[Any] = []
+        for _ in commands:
+            try:
+                replies.append(await self.read(connection))
+            except errors as error:
+                replies.append(error)
+        return replies
 
+    @abstractmethod
     async def drop(self, connection: Connection) -> None: ...
 
+    @abstractmethod
     def abandon(self, connection: Connection) -> None:
         """Closes a connection without waiting for it."""
 
+    @abstractmethod
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Starts work in the background."""
 
+    @abstractmethod
     async def wait(self, signal: Any, until: float) -> None: ...
 
+    @abstractmethod
     async def pause(self, seconds: float) -> None: ...
 
 

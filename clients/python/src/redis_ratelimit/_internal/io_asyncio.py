@@ -8,9 +8,8 @@ from functools import cache
 from time import monotonic
 from typing import Any, TypeVar
 
-from .io import FOREVER, Address, pack
+from .io import FOREVER, IO, Address
 from .libraries import Connection, DeadlinePassed
-from .parameters import Word
 
 T = TypeVar("T")
 
@@ -96,7 +95,7 @@ class _Alarm:
         return uncancel is not None and uncancel() > 0
 
 
-class AsyncioIO:
+class AsyncioIO(IO):
     """The I/O of asyncio."""
 
     signal = _Signal
@@ -105,7 +104,7 @@ class AsyncioIO:
         self._tasks: set[asyncio.Task[None]] = set()
 
     # Alarms take the place of the library's timeouts.
-    settings: dict[str, Any] = {"socket_timeout": None, "socket_connect_timeout": None}
+    settings = {"socket_timeout": None, "socket_connect_timeout": None}
 
     def connection_class(self, base: Any) -> type[Any]:
         return _watched_class(base)
@@ -151,26 +150,13 @@ class AsyncioIO:
             return False
         return True
 
-    async def exchange(self, connection: Connection, words: tuple[Word, ...], until: float) -> Any:
-        await connection.send_packed_command([pack(words, connection)], check_health=False)
+    async def write(self, connection: Connection, sent: bytes, until: float) -> None:
+        await connection.send_packed_command([sent], check_health=False)
+
+    async def read(self, connection: Connection) -> Any:
         reply = await connection.read_response()
         connection.ratelimit_read_at = monotonic()
         return reply
-
-    async def exchange_all(
-        self, connection: Connection, commands: list[tuple[Word, ...]], until: float, errors: type[Exception]
-    ) -> list[Any]:
-        await connection.send_packed_command(
-            [b"".join([pack(words, connection) for words in commands])], check_health=False
-        )
-        replies: list[Any] = []
-        for _ in commands:
-            try:
-                replies.append(await connection.read_response())
-            except errors as error:
-                replies.append(error)
-        connection.ratelimit_read_at = monotonic()
-        return replies
 
     async def drop(self, connection: Connection) -> None:
         await connection.disconnect(nowait=True)

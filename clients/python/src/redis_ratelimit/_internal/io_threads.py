@@ -10,9 +10,8 @@ from functools import cache
 from time import monotonic
 from typing import Any, TypeVar
 
-from .io import FOREVER, Address, pack, run
+from .io import FOREVER, IO, Address, run
 from .libraries import Connection, DeadlinePassed
-from .parameters import Word
 
 T = TypeVar("T")
 
@@ -102,11 +101,11 @@ def _bounded_class(base: Any) -> type[Any]:
     return type(f"Bounded{base.__name__}", (_Bounded, base), {"ratelimit_takes_timeout": takes_timeout})
 
 
-class ThreadIO:
+class ThreadIO(IO):
     """The I/O of threads."""
 
     signal = _Signal
-    settings: dict[str, Any] = {}
+    settings = {}
 
     def connection_class(self, base: Any) -> type[Any]:
         return _bounded_class(base)
@@ -134,23 +133,12 @@ class ThreadIO:
             return False
         return True
 
-    async def exchange(self, connection: Connection, words: tuple[Word, ...], until: float) -> Any:
+    async def write(self, connection: Connection, sent: bytes, until: float) -> None:
         connection.ratelimit_until = until
-        connection.send_packed_command([pack(words, connection)], check_health=False)
-        return connection.read_response()
+        connection.send_packed_command([sent], check_health=False)
 
-    async def exchange_all(
-        self, connection: Connection, commands: list[tuple[Word, ...]], until: float, errors: type[Exception]
-    ) -> list[Any]:
-        connection.ratelimit_until = until
-        connection.send_packed_command([b"".join([pack(words, connection) for words in commands])], check_health=False)
-        replies: list[Any] = []
-        for _ in commands:
-            try:
-                replies.append(connection.read_response())
-            except errors as error:
-                replies.append(error)
-        return replies
+    async def read(self, connection: Connection) -> Any:
+        return connection.read_response()
 
     async def drop(self, connection: Connection) -> None:
         connection.disconnect()
