@@ -230,50 +230,36 @@ def _clause(key: Key, words: tuple[Word, ...], name: str, traits: Traits) -> Cla
     return Clause(key, words, name or key_text, traits)
 
 
-def _options(
-    limit: Rate | Window | str | None,
-    *,
-    leave: int = 0,
-    atmost: bool = False,
-    force: bool = False,
-    count_denied: bool = False,
-    lease: Duration | None = None,
-    count_lapsed: bool = False,
-    id: Id | None = None,
-    ahead: Duration | None = None,
-    block: Duration | None = None,
-    check: bool = False,
-    shadow: bool = False,
-    ban: Duration | None = None,
-) -> list[Word]:
+#: The options of calls and clauses in the order in which they are sent, their words, and what makes the word of a value. A
+#: flag has no value.
+_OPTIONS: dict[str, tuple[str, Callable[[str, Any], Word] | None]] = {
+    "leave": ("LEAVE", whole),
+    "lease": ("LEASE", duration_word),
+    "count_lapsed": ("COUNTLAPSED", None),
+    "id": ("ID", lambda _, value: value),
+    "atmost": ("ATMOST", None),
+    "force": ("FORCE", None),
+    "count_denied": ("COUNTDENIED", None),
+    "check": ("CHECK", None),
+    "shadow": ("SHADOW", None),
+    "ban": ("BAN", duration_word),
+    "ahead": ("AHEAD", duration_word),
+    "block": ("BLOCK", duration_word),
+}
+
+
+def _options(limit: Rate | Window | str | None, **options: Any) -> list[Word]:
     """Returns the words of the options, except MS."""
     words: list[Word] = []
     if type(limit) is Window:
         words += limit.options()
-    if leave:
-        words += "LEAVE", whole("leave", leave)
-    if lease is not None:
-        words += "LEASE", duration_word("lease", lease)
-    if count_lapsed:
-        words.append("COUNTLAPSED")
-    if id is not None:
-        words += "ID", id
-    if atmost:
-        words.append("ATMOST")
-    if force:
-        words.append("FORCE")
-    if count_denied:
-        words.append("COUNTDENIED")
-    if check:
-        words.append("CHECK")
-    if shadow:
-        words.append("SHADOW")
-    if ban is not None:
-        words += "BAN", duration_word("ban", ban)
-    if ahead is not None:
-        words += "AHEAD", duration_word("ahead", ahead)
-    if block is not None:
-        words += "BLOCK", duration_word("block", block)
+    for name, (word, word_of_value) in _OPTIONS.items() if options else ():
+        value = options.get(name)
+        if value is None or (value == 0 and word_of_value in (None, whole)):
+            continue
+        words.append(word)
+        if word_of_value is not None:
+            words.append(word_of_value(name, value))
     return words
 
 
