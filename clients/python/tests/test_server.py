@@ -233,47 +233,6 @@ class OnAServer(unittest.TestCase):
 
         self.each(body, unreachable="allow")
 
-    def test_leave_keeps_some_in_reserve(self) -> None:
-        async def body(limiter: Any) -> None:
-            rate, window = Rate(9, 1, "1h"), Window(10, "1h")
-            self.assertEqual((await limiter.throttle("r", rate, 8, leave=3)).limited, 1)
-            self.assertEqual((await limiter.throttle("r", rate, 20, leave=3, atmost=True)).granted, 7)
-            self.assertEqual((await limiter.throttle_ro("r", rate, leave=3)).limited, 1)
-            self.assertEqual((await limiter.window("w", window, 7, leave=3)).remaining, 3)
-            self.assertEqual((await limiter.window("w", window, leave=3)).limited, 1)
-            self.assertEqual((await limiter.reserve("w", window, leave=3)).limited, 1)
-            self.assertTrue((await limiter.reserve("w", window, leave=2)).allowed)
-
-        self.each(body)
-
-    def test_force_counts_what_there_is_not(self) -> None:
-        async def body(limiter: Any) -> None:
-            reply = await limiter.throttle("r", Rate(0, 1, "1s"), 100, force=True)
-            self.assertEqual((reply.limited, reply.remaining), (0, 0))
-            self.assertTrue((await limiter.throttle("r", Rate(0, 1, "1s"))).retry_after_ms > 90_000)
-            self.assertEqual((await limiter.window("w", Window(5, "1h"), 8, force=True)).remaining, 0)
-            self.assertEqual((await limiter.window("w", Window(5, "1h"))).limited, 1)
-
-        self.each(body)
-
-    def test_ahead_books_and_tells_the_wait(self) -> None:
-        async def body(limiter: Any) -> None:
-            rate = Rate(0, 1, "10s")
-            self.assertEqual((await limiter.throttle("k", rate, ahead=15_000)).wait_ms, 0)
-            reply = await limiter.throttle("k", rate, ahead=15_000)
-            self.assertTrue(reply.allowed and 5000 < reply.wait_ms <= 10_000, reply)
-            reply = await limiter.throttle("k", rate, ahead=15_000)
-            self.assertTrue(not reply.allowed and reply.wait_ms is None and 0 < reply.retry_after_ms <= 5000, reply)
-
-        self.each(body)
-
-    def test_a_window_takes_back(self) -> None:
-        async def body(limiter: Any) -> None:
-            await limiter.window("k", Window(5, "1h"), 4)
-            self.assertEqual((await limiter.window("k", Window(5, "1h"), -3)).remaining, 4)
-
-        self.each(body)
-
     def test_several_limits_are_asked_at_once(self) -> None:
         async def body(limiter: Any) -> None:
             clauses = [
@@ -309,55 +268,6 @@ class OnAServer(unittest.TestCase):
                 await limiter.all([Clause.window("all", window, ban=3_600_000), Clause.window("other", window)])
             self.assertTrue((await limiter.info("all")).ban_ms > 3_590_000)
             self.assertEqual((await limiter.info("other")).ban_ms, 0)
-
-        self.each(body)
-
-    def test_windows_start_where_they_are_told(self) -> None:
-        async def body(limiter: Any) -> None:
-            for period, start in (
-                ("1d", "09:00"),
-                ("1w", "sun"),
-                ("1mo", "15@09:00"),
-                ("14d", "2026-11-02"),
-                ("1min", "FIRST"),
-            ):
-                window = Window(2, period, fixed=True, start=start)
-                reply = await limiter.window(f"w:{start}", window, 2)
-                self.assertEqual((reply.limited, reply.remaining), (0, 0))
-                reply = await limiter.window(f"w:{start}", window)
-                self.assertEqual(reply.limited, 1)
-                self.assertEqual(reply.retry_after_ms, reply.reset_after_ms)
-            self.assertTrue(0 < reply.retry_after_ms <= 60_000, reply)
-            with self.assertRaisesRegex(Exception, "FROM sun must be used with 1w"):
-                await limiter.window("k", Window(2, "1d", fixed=True, start="sun"))
-
-        self.each(body)
-
-    def test_of_a_group_the_first_that_has_room_takes(self) -> None:
-        async def body(limiter: Any) -> None:
-            limit = [
-                Clause.window("{u}:rpm", Window(3, "1min")),
-                [Clause.window("{u}:plan", Window(1, "1h")), Clause.throttle("{u}:credits", Rate(0, 1, "1h"))],
-            ]
-            first, second, third = [await limiter.all(limit) for _ in range(3)]
-            self.assertEqual([answer.limited for answer in first.answers], [0, 0, 0])
-            self.assertEqual([answer.remaining for answer in first.answers], [2, 0, 1])
-            self.assertEqual([answer.limited for answer in second.answers], [0, 1, 0])
-            self.assertEqual((third.limited, third.clause), (1, 2))
-            self.assertEqual((await limiter.all_ro(limit)).limited, 1)
-            self.assertEqual((await limiter.window_ro("{u}:rpm", Window(3, "1min"))).remaining, 1)
-
-        self.each(body)
-
-    def test_a_reservation_that_nobody_settles_may_count(self) -> None:
-        async def body(limiter: Any) -> None:
-            window = Window(5, "1h")
-            reply = await limiter.reserve("k", window, 9, atmost=True, lease=20, count_lapsed=True, id="job")
-            self.assertEqual((reply.limited, reply.granted, reply.reservations, reply.id), (0, 5, 1, "job"))
-            await asyncio.sleep(0.05)
-            self.assertEqual((await limiter.window("k", window)).limited, 1)
-            self.assertTrue(await limiter.apply("k", "job", 2))
-            self.assertEqual((await limiter.window_ro("k", window)).remaining, 3)
 
         self.each(body)
 

@@ -320,43 +320,6 @@ for (const [kind, open] of KINDS) {
       await assert.rejects(allowing.throttle("k", { burst: -1, count: 1, period: 1 }), /max_burst must be/);
     });
 
-    test("LEAVE keeps some in reserve", async () => {
-      const [rate, window] = [
-        { burst: 9, count: 1, period: "1h" },
-        { limit: 10, period: "1h" },
-      ];
-      assert.equal((await limiter.throttle("r", rate, { quantity: 8, leave: 3 })).limited, 1);
-      assert.equal((await limiter.throttle("r", rate, { quantity: 20, leave: 3, atmost: true })).granted, 7);
-      assert.equal((await limiter.throttleRo("r", rate, { leave: 3 })).limited, 1);
-      assert.equal((await limiter.window("w", window, { quantity: 7, leave: 3 })).remaining, 3);
-      assert.equal((await limiter.window("w", window, { leave: 3 })).limited, 1);
-      assert.equal((await limiter.reserve("w", window, { leave: 3 })).limited, 1);
-      assert.ok((await limiter.reserve("w", window, { leave: 2 })).allowed);
-    });
-
-    test("FORCE counts beyond the limit", async () => {
-      const rate = { burst: 0, count: 1, period: "1s" };
-      const reply = await limiter.throttle("r", rate, { quantity: 100, force: true });
-      assert.deepEqual([reply.limited, reply.remaining], [0, 0]);
-      assert.ok((await limiter.throttle("r", rate)).retryAfterMs! > 90_000);
-      assert.equal((await limiter.window("w", { limit: 5, period: "1h" }, { quantity: 8, force: true })).remaining, 0);
-      assert.equal((await limiter.window("w", { limit: 5, period: "1h" })).limited, 1);
-    });
-
-    test("AHEAD books, and replies with the wait", async () => {
-      const ask = () => limiter.throttle("k", { burst: 0, count: 1, period: "10s" }, { ahead: 15_000 });
-      assert.equal((await ask()).waitMs, 0);
-      let reply = await ask();
-      assert.ok(reply.allowed && 5000 < reply.waitMs! && reply.waitMs! <= 10_000);
-      reply = await ask();
-      assert.ok(!reply.allowed && reply.waitMs === null && 0 < reply.retryAfterMs! && reply.retryAfterMs! <= 5000);
-    });
-
-    test("a negative quantity gives back to a window", async () => {
-      await limiter.window("k", { limit: 5, period: "1h" }, { quantity: 4 });
-      assert.equal((await limiter.window("k", { limit: 5, period: "1h" }, { quantity: -3 })).remaining, 4);
-    });
-
     test("several limits are asked at once", async () => {
       const clauses = [
         clause.window("{u}:rpm", { limit: 60, period: "1min" }),
@@ -417,35 +380,6 @@ for (const [kind, open] of KINDS) {
       assert.ok((await limiter.info("r"))!.banMs > 50_000, "the key of the clause that denied");
       assert.equal(await limiter.info("w"), null);
       await assert.rejects(limiter.window("k", window, { ban: 5, force: true }), /BAN/);
-    });
-
-    test("a fixed window starts at its start", async () => {
-      const first = { limit: 2, period: "1h", fixed: true, start: "first" };
-      const { resetAfterMs } = await limiter.window("first", first, { quantity: 2 });
-      assert.ok(3_590_000 < resetAfterMs && resetAfterMs <= 3_600_000, "an hour from the first call on");
-      assert.ok(!(await limiter.window("first", first)).allowed);
-      const now = new Date();
-      const today = Date.UTC(now.getUTCFullYear(), now.getUTCMonth(), now.getUTCDate(), 9);
-      const end = today > now.getTime() ? today : today + 86_400_000;
-      const day = await limiter.window("day", { limit: 2, period: "1d", fixed: true, start: "09:00", tz: "UTC" });
-      assert.ok(Math.abs(end - now.getTime() - day.resetAfterMs) < 30_000, `${day.resetAfterMs}`);
-      await assert.rejects(limiter.window("k", { limit: 1, period: "60s", fixed: true, start: "sun" }), /FROM/);
-    });
-
-    test("a group takes from the first of its clauses that would be allowed", async () => {
-      const plan = clause.window("{u}plan", { limit: 1, period: "1h" });
-      const credits = clause.window("{u}credits", { limit: 1, period: "1h" });
-      const rpm = clause.window("{u}rpm", { limit: 9, period: "1h" });
-      const first = await limiter.all([rpm, [plan, credits]]);
-      assert.deepEqual(
-        first.answers.map(({ remaining }) => remaining),
-        [8, 0, 1],
-      );
-      const second = await limiter.all([rpm, [plan, credits]]);
-      assert.ok(second.allowed && second.answers[1]?.limited === 1 && second.answers[2]?.remaining === 0);
-      const third = await limiter.all([rpm, [plan, credits]]);
-      assert.deepEqual([third.allowed, third.clause, third.answers[0]?.remaining], [false, 2, 7]);
-      assert.equal((await limiter.allRo([rpm, [plan, credits]])).limited, 1);
     });
 
     test("a policy can replace any limit", async (context) => {
