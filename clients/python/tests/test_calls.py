@@ -54,7 +54,7 @@ class Calls(unittest.TestCase):
                 self.assertEqual(recorder.sent, [case["words"]])
                 self.assertEqual(differences(found, case["means"]), [])
 
-    def test_the_classes_for_asyncio_have_the_same_methods_with_the_same_words(self) -> None:
+    def test_the_classes_for_asyncio_have_the_same_methods_signatures_and_docstrings(self) -> None:
         def public(cls: type) -> set[str]:
             return {name for name in dir(cls) if not name.startswith("_")} - {"LINGER_SECONDS"}
 
@@ -81,7 +81,7 @@ class Calls(unittest.TestCase):
             with self.subTest(words=case["words"]):
                 asyncio.run(check(case))
 
-    def test_durations_may_be_timedeltas(self) -> None:
+    def test_durations_can_be_timedeltas(self) -> None:
         recorder = Recorder(ALLOWED, RESERVED)
         limiter = recorder.limiter()
         limiter.throttle("k", Rate(1, 2, timedelta(milliseconds=2500)), block=timedelta(seconds=3))
@@ -110,7 +110,7 @@ class Calls(unittest.TestCase):
             with self.subTest(period=period):
                 self.assertEqual((period_ms(period), period_ms(period, least=True)), (length, least))
 
-    def test_durations_may_be_texts_with_a_unit(self) -> None:
+    def test_durations_can_be_texts_with_a_unit(self) -> None:
         recorder = Recorder(ALLOWED, ALLOWED, RESERVED, 1)
         limiter = recorder.limiter()
         limiter.throttle("k", Rate(1, 2, 3), ban="10min")
@@ -132,7 +132,7 @@ class Calls(unittest.TestCase):
                 limiter.throttle("k", Rate(1, 2, 3), ban=text)
         self.assertEqual(len(recorder.sent), 4)
 
-    def test_what_cannot_ban_takes_no_ban(self) -> None:
+    def test_methods_that_cannot_ban_take_no_ban(self) -> None:
         limiter: Any = Recorder().limiter()
         clause: Any = Clause
         window = Window(3, 60)
@@ -144,7 +144,7 @@ class Calls(unittest.TestCase):
         ):
             self.assertRaisesRegex(TypeError, "ban", call)
 
-    def test_limits_that_say_two_things_are_refused(self) -> None:
+    def test_contradictory_limits_are_refused(self) -> None:
         with self.assertRaisesRegex(ValueError, "tz must be used with fixed"):
             Window(1, "1d", tz="UTC")
         with self.assertRaisesRegex(ValueError, "must not be used together"):
@@ -156,11 +156,11 @@ class Calls(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "must begin with @"):
             Recorder().limiter().throttle("k", "free")
 
-    def test_an_id_that_is_no_text_stays_bytes(self) -> None:
+    def test_an_id_that_is_not_utf8_stays_bytes(self) -> None:
         reply = Recorder([0, 3, 2, -1, 20000, b"\xff"]).limiter().reserve("k", Window(3, 60), id=b"\xff")
         self.assertEqual(reply.id, b"\xff")
 
-    def test_a_reservation_takes_what_there_is_and_counts_when_its_lease_ends(self) -> None:
+    def test_a_reservation_takes_what_is_available_and_counts_when_its_lease_ends(self) -> None:
         recorder = Recorder([0, 9, 0, -1, 500, b"job", 7, 3], [2, 9, 0, 40, 500, None, 0, 3], RESERVED)
         limiter = recorder.limiter()
         reply = limiter.reserve("k", Window(9, 60), 20, atmost=True, lease="50ms", count_lapsed=True, id="job")
@@ -184,13 +184,13 @@ class Calls(unittest.TestCase):
             ],
         )
 
-    def test_waits_are_timedeltas_as_well(self) -> None:
+    def test_waits_are_timedeltas_too(self) -> None:
         reply = Recorder([1, 5, 0, 1500, 2500]).limiter().window("k", Window(5, 60))
         self.assertEqual((reply.retry_after, reply.reset_after), (timedelta(seconds=1.5), timedelta(seconds=2.5)))
         reply = Recorder([0, 5, 0, -1, 2500, 750]).limiter().throttle("k", Rate(1, 1, 1), ahead=1000)
         self.assertEqual((reply.retry_after, reply.wait), (None, timedelta(seconds=0.75)))
 
-    def test_a_limit_can_be_written_as_people_say_it(self) -> None:
+    def test_a_limit_can_be_written_in_words(self) -> None:
         for case in SPOKEN:
             options = case.get("options", {})
             with self.subTest(case=case):
@@ -216,7 +216,7 @@ class Calls(unittest.TestCase):
         self.assertEqual(Window.per("5/d", buckets=3), Window(5, "1d", buckets=3))
         self.assertRaisesRegex(TypeError, "a limit must be a text", Rate.per, 30)
 
-    def test_what_is_of_the_wrong_kind_is_a_type_error_and_nothing_is_sent(self) -> None:
+    def test_an_argument_of_the_wrong_kind_is_a_type_error_and_nothing_is_sent(self) -> None:
         rate, window = Rate(1, 1, 1), Window(3, 60)
         for call, text in [
             (lambda limiter: limiter.throttle("k", window), "must be a Rate"),
@@ -269,7 +269,7 @@ class Calls(unittest.TestCase):
         self.assertRaisesRegex(ValueError, "at least one clause", Recorder().limiter().all, [])
         self.assertRaisesRegex(ValueError, "a group must have at least one clause", Recorder().limiter().all, [[]])
 
-    def test_a_limiter_takes_a_client_of_its_kind_and_options_that_exist(self) -> None:
+    def test_a_limiter_refuses_other_clients_and_unknown_options(self) -> None:
         for library in LIBRARIES:
             now, soon = make(library), make(library, ".asyncio")
             for client, limiter, text in [
@@ -310,7 +310,7 @@ class Calls(unittest.TestCase):
                 method(*taken, **{option: 1})
         self.assertEqual(recorder.sent, [])
 
-    def test_a_key_is_reset_and_looked_at(self) -> None:
+    def test_a_key_is_reset_and_inspected(self) -> None:
         recorder = Recorder(1, 0)
         limiter = recorder.limiter()
         self.assertEqual([limiter.reset("k"), limiter.reset("k")], [True, False])
@@ -341,7 +341,7 @@ class Calls(unittest.TestCase):
         self.assertEqual([limiter.info("k"), limiter.info("k")], [None, None])
         self.assertEqual(recorder.sent, ["RL.INFO k"] * 4)
 
-    def test_the_server_tells_what_it_denied(self) -> None:
+    def test_top_and_policies_are_read(self) -> None:
         recorder = Recorder(
             [[b"user:1", 0, 17, 2], ["user:2", 3, 4, 0]], [], [[b"free", b"THROTTLE 15 30 60", 5, 2, 1]]
         )
@@ -351,7 +351,7 @@ class Calls(unittest.TestCase):
         self.assertEqual(limiter.policies(), [Policy("free", "THROTTLE 15 30 60", 5, 2, 1)])
         self.assertEqual(recorder.sent, ["RL.TOP COUNT 10", "RL.TOP COUNT 3 RESET", "RL.POLICIES"])
 
-    def test_an_error_says_what_it_does_not_say_by_itself(self) -> None:
+    def test_an_unknown_command_names_the_server_and_an_unknown_policy_is_named(self) -> None:
         unknown = ResponseError("unknown command 'RL.THROTTLE', with args beginning with: 'k'")
         with self.assertRaisesRegex(MissingModule, "localhost:6379 has no redis-ratelimit.*RL.THROTTLE"):
             Recorder(unknown).limiter(unreachable="allow").throttle("k", "@free")
@@ -408,14 +408,14 @@ class Settling(unittest.TestCase):
         # What goes wrong with giving back does not hide why the work failed.
         self.assertEqual(self.sent(RESERVED, ConnectionError(), work=fail), ["RL.RELEASE k job", "KeyError"])
 
-    def test_a_lease_that_ended_does_not_hide_why_the_work_failed(self) -> None:
+    def test_a_lease_that_ended_does_not_hide_the_error_of_the_work(self) -> None:
         def fail(job: Any) -> None:
             raise KeyError("work")
 
         self.assertEqual(self.sent(RESERVED, 0, work=fail), ["RL.RELEASE k job", "KeyError"])
         self.assertEqual(self.sent(RESERVED, 0, work=fail, window=semaphore(3)), ["RL.RELEASE k job", "KeyError"])
 
-    def test_a_semaphore_is_released_on_success_as_well(self) -> None:
+    def test_a_semaphore_is_released_on_success_too(self) -> None:
         for window, options in [
             (semaphore(3), {}),
             (Window(3, "0"), {}),
@@ -441,7 +441,7 @@ class Settling(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "settle must be"):
             Recorder().limiter().acquire("k", "@jobs", settle="no")  # type: ignore[call-overload]
 
-    def test_what_was_used_is_applied_once(self) -> None:
+    def test_work_that_applies_is_not_applied_again(self) -> None:
         self.assertEqual(self.sent(RESERVED, 1, work=lambda job: job.apply(37)), ["RL.APPLY k job 37", "done"])
         self.assertEqual(self.sent(RESERVED, 1, work=lambda job: job.release()), ["RL.RELEASE k job", "done"])
 
@@ -461,10 +461,10 @@ class Settling(unittest.TestCase):
         self.assertEqual(self.sent(RESERVED, 0, window=semaphore(3)), ["RL.RELEASE k job", "Lapsed"])
         self.assertTrue(issubclass(Lapsed, Exception))
 
-    def test_where_nothing_is_reserved_nothing_is_settled(self) -> None:
+    def test_if_nothing_is_reserved_nothing_is_settled(self) -> None:
         self.assertEqual(self.sent([0, 3, 3, -1, 0, None], quantity=0), ["done"])
 
-    def test_without_redis_the_work_runs_or_not_as_chosen(self) -> None:
+    def test_without_redis_unreachable_decides_whether_the_work_runs(self) -> None:
         lost = ConnectionError("refused")
         self.assertEqual(self.sent(lost), ["ConnectionError"])
         self.assertEqual(self.sent(lost, unreachable="allow"), ["done"])
@@ -473,7 +473,7 @@ class Settling(unittest.TestCase):
         self.assertEqual(self.sent(RESERVED, lost, unreachable="allow"), ["RL.APPLY k job", "done"])
         self.assertEqual(self.sent(RESERVED, lost), ["RL.APPLY k job", "ConnectionError"])
 
-    def test_a_busy_server_is_raised_at_the_end_whatever_was_chosen(self) -> None:
+    def test_busy_is_raised_at_the_end_whatever_unreachable_is(self) -> None:
         busy = ConnectionError("max number of clients reached")
         for unreachable in "raise", "allow", "deny":
             self.assertEqual(self.sent(RESERVED, busy, unreachable=unreachable), ["RL.APPLY k job", "Busy"])
@@ -485,7 +485,7 @@ class OutOfReach(unittest.TestCase):
         found: Reply = call(limiter) if call else limiter.throttle("k", "@free")
         return found
 
-    def test_trouble_with_the_connection_is_answered_as_chosen(self) -> None:
+    def test_errors_of_the_connection_are_answered_by_unreachable(self) -> None:
         for error in (
             ConnectionError("refused"),
             errors.TimeoutError("late"),
@@ -499,7 +499,7 @@ class OutOfReach(unittest.TestCase):
                 self.assertEqual((allowed.limited, allowed.reachable), (0, False))
                 self.assertEqual((denied.limited, denied.reachable, denied.retry_after_ms), (1, False, None))
 
-    def test_a_server_that_cannot_serve_now_counts_as_one_that_answers(self) -> None:
+    def test_replies_that_the_server_cannot_serve_now_reset_the_breaker(self) -> None:
         for error in (
             errors.BusyLoadingError("Redis is loading the dataset in memory"),
             errors.MasterDownError("Link with MASTER is down"),
@@ -530,7 +530,7 @@ class OutOfReach(unittest.TestCase):
 
                     asyncio.run(run())
 
-    def test_error_replies_are_raised_whatever_was_chosen(self) -> None:
+    def test_error_replies_are_raised_whatever_unreachable_is(self) -> None:
         for error in (
             ResponseError("NOPOLICY no policy has this name"),
             errors.NoPermissionError("NOPERM"),
@@ -541,7 +541,7 @@ class OutOfReach(unittest.TestCase):
                 with self.subTest(error=error, unreachable=unreachable):
                     self.assertRaises(type(error), self.ask, error, unreachable)
 
-    def test_the_sixth_element_is_there_as_well(self) -> None:
+    def test_replies_without_redis_have_the_sixth_element_too(self) -> None:
         def atmost(limiter: Any) -> Any:
             return limiter.throttle("k", "@free", 7, atmost=True)
 
@@ -552,7 +552,7 @@ class OutOfReach(unittest.TestCase):
         reply = self.ask(lost, "deny", lambda limiter: limiter.all([Clause.throttle("k", "@free")]))
         self.assertEqual((reply.limited, getattr(reply, "clause"), getattr(reply, "answers")), (1, 0, ()))
 
-    def test_another_limiter_may_decide(self) -> None:
+    def test_another_limiter_can_decide(self) -> None:
         class Local:
             """Has the methods of a limiter, and decides in the process."""
 
@@ -596,7 +596,7 @@ class OutOfReach(unittest.TestCase):
         asked = AsyncRecorder(lost).limiter(unreachable=soon)
         self.assertEqual(asyncio.run(asked.throttle("k", Rate(1, 2, 3))).remaining, 2)
 
-    def test_what_redis_never_denies_is_not_denied(self) -> None:
+    def test_calls_that_redis_never_denies_are_allowed(self) -> None:
         lost = ConnectionError()
         for call in (
             lambda limiter: limiter.throttle("k", "@free", -1),
@@ -607,7 +607,7 @@ class OutOfReach(unittest.TestCase):
         booked = self.ask(lost, "deny", lambda limiter: limiter.throttle("k", "@free", 0, ahead=5))
         self.assertEqual((booked.limited, booked.wait_ms), (0, 0))
 
-    def test_to_settle_has_no_answer_without_redis(self) -> None:
+    def test_settling_raises_without_redis(self) -> None:
         for call in (
             lambda limiter: limiter.apply("k", "a"),
             lambda limiter: limiter.release("k", "a"),

@@ -156,14 +156,14 @@ class WithFastapi(OnAServer):
             self.assertEqual(client.get("/search", headers={"x-user": "b"}).status_code, 200)
             self.assertNotIn("ratelimit", client.get("/search").headers)
 
-    def test_without_setup_the_status_and_the_headers_are_there_as_well(self) -> None:
+    def test_without_setup_a_denial_has_its_status_and_headers(self) -> None:
         with TestClient(self.app()) as client:
             answers = [client.get("/search", headers={"x-user": "a"}) for _ in range(3)]
             self.assertEqual([answer.status_code for answer in answers], [200, 200, 429])
             self.assertEqual([answer.headers["x-ratelimit-remaining"] for answer in answers], ["1", "0", "0"])
             self.assertIn("retry-after", answers[2].headers)
 
-    def test_responses_that_are_made_by_hand_and_errors_tell_it_too(self) -> None:
+    def test_responses_made_by_hand_and_errors_have_the_headers_too(self) -> None:
         app = self.app()
         redis_ratelimit.fastapi.setup(app)
         with TestClient(app) as client:
@@ -205,7 +205,7 @@ class WithFastapi(OnAServer):
                     self.fail("let through")
             self.assertEqual(closed.exception.code, 1008)
 
-    def test_nobody_who_can_decide_is_503(self) -> None:
+    def test_the_status_is_503_if_nobody_can_decide(self) -> None:
         for answer in AWAY, Busy("busy"):
             app = FastAPI()
             redis_ratelimit.fastapi.setup(app)
@@ -219,7 +219,7 @@ class WithFastapi(OnAServer):
                 found = client.get("/")
                 self.check_unavailable(found.status_code, found.headers, found.content)
 
-    def test_what_cannot_be_a_limit_is_refused(self) -> None:
+    def test_wrong_limits_are_refused(self) -> None:
         limiter = limiter_soon()
         of = redis_ratelimit.fastapi.RateLimit
         self.assertRaisesRegex(TypeError, "one of redis_ratelimit.asyncio", of, limiter_now(), RATE, key=str)
@@ -255,7 +255,7 @@ class WithTheMiddleware(OnAServer):
 
         return app
 
-    def test_websocket_connections_are_counted_and_told(self) -> None:
+    def test_websocket_connections_are_counted_and_have_headers(self) -> None:
         with TestClient(self.app(pk=client_address)) as client:
             with client.websocket_connect("/ws") as websocket:
                 told = {name.decode(): value.decode() for name, value in websocket.extra_headers or []}
@@ -303,7 +303,7 @@ class WithTheMiddleware(OnAServer):
             (closed,) = self.websocket_without_responses(RateLimitMiddleware(app, check))
             self.assertEqual((closed["type"], closed["code"]), ("websocket.close", code))
 
-    def test_what_a_route_tells_by_hand_is_kept(self) -> None:
+    def test_headers_set_by_a_route_are_kept(self) -> None:
         with TestClient(self.app()) as client:
             answer = client.get("/by-hand")
             self.assertEqual(answer.headers["ratelimit-policy"], '"web";q=2;w=3600, "web-2";q=9;w=5')
@@ -350,7 +350,7 @@ class WithFlask(OnAServer):
         self.check_denied(answer.status_code, answer.headers, answer.data, ["search"])
         self.assertNotIn("ratelimit", client.get("/search").headers)
 
-    def test_errors_and_coroutines_tell_it_too(self) -> None:
+    def test_errors_and_coroutines_have_the_headers_too(self) -> None:
         client = self.app(limiter_now()).test_client()
         answer = client.get("/missing", headers={"x-user": "a"})
         self.assertEqual((answer.status_code, answer.headers["x-ratelimit-remaining"]), (404, "1"))
@@ -375,7 +375,7 @@ class WithFlask(OnAServer):
         # Each request has its own.
         self.assertEqual(names(client.get("/search").headers["ratelimit"]), ["site"])
 
-    def test_nobody_who_can_decide_is_503(self) -> None:
+    def test_the_status_is_503_if_nobody_can_decide(self) -> None:
         for answer in AWAY, Busy("busy"):
             client = self.app(Fixed(answer), "@free", kind="throttle").test_client()
             found = client.get("/search", headers={"x-user": "a"})
@@ -436,7 +436,7 @@ class WithDjango(OnAServer):
         self.assertEqual(names(answer.headers["ratelimit"]), ["site", "search"])
         self.assertEqual(names(client.get("/search").headers["ratelimit"]), ["site"])
 
-    def test_a_middleware_tells_it_on_errors_as_well(self) -> None:
+    def test_a_middleware_adds_the_headers_to_errors_too(self) -> None:
         answer = Client().get("/search?missing=1", headers={"x-user": "a"})
         self.assertEqual((answer.status_code, answer.headers["x-ratelimit-remaining"]), (404, "1"))
         self.assertEqual(names(Client().get("/nowhere").headers["ratelimit"]), ["site"])
@@ -458,7 +458,7 @@ class WithDjango(OnAServer):
         self.check_denied(429, answers[2].headers, answers[2].content, ["search"])
         self.assertIsNotNone(get_asgi_application())
 
-    def test_nobody_who_can_decide_is_503(self) -> None:
+    def test_the_status_is_503_if_nobody_can_decide(self) -> None:
         for answer in AWAY, Busy("busy"):
             view: Any = of_django(Fixed(answer), "@free", kind="throttle", key=lambda _: "k")(self.fail)
             found = view(RequestFactory().get("/"))
@@ -474,7 +474,7 @@ class WithDjango(OnAServer):
 
 
 class WithLitestar(unittest.TestCase):
-    def test_what_a_limiter_answers_can_be_injected(self) -> None:
+    def test_the_reply_of_a_limiter_can_be_injected(self) -> None:
         reply = Reply(0, 5, 4, None, 1000, id=b"\xff")
         of_all = AllReply(**{**vars(reply), "clause": 1, "answers": (reply,)})
         answers = {
@@ -501,7 +501,7 @@ class WithLitestar(unittest.TestCase):
 
 
 class Waits(OnAServer):
-    def test_more_of_a_rate_can_be_had_when_the_headers_say(self) -> None:
+    def test_more_of_a_rate_is_available_when_the_headers_say(self) -> None:
         """`t` against what the server says of one unit more than there is."""
         limiter = limiter_now()
         for rate in Rate(9, 3, "100s"), Rate(0, 1, "7s"), Rate(4, 7, "1h"):

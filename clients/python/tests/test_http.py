@@ -31,7 +31,7 @@ LIMITS = [Rate.per("60/min"), Window(1000, "1mo", fixed=True)]
 
 
 class Headers(unittest.TestCase):
-    def test_each_reply_gives_the_headers_of_its_case(self) -> None:
+    def test_each_reply_has_the_headers_of_its_case(self) -> None:
         for case in HEADERS:
             with self.subTest(case=case):
                 options = {name: case[name] for name in ("pk",) if name in case}
@@ -59,7 +59,7 @@ class Headers(unittest.TestCase):
                     self.assertLessEqual(stands["r"], policy["q"])
                     self.assertGreater(policy.get("w", 1), 0)
 
-    def test_each_kind_can_be_left_out(self) -> None:
+    def test_each_kind_of_headers_can_be_left_out(self) -> None:
         denied = Reply(1, 5, 0, 1500, 2000)
         self.assertEqual(headers(denied, standard=False, x_ratelimit=False), {"Retry-After": "2"})
         self.assertEqual(headers(denied, LIMITS), headers(denied, LIMITS[:1]))
@@ -78,7 +78,7 @@ class Headers(unittest.TestCase):
             headers(stands, version=7)
         self.assertRaisesRegex(ValueError, "version must be one of 10, not 9", Options, version=9)
 
-    def test_a_unit_and_a_partition_key_are_told(self) -> None:
+    def test_the_headers_have_the_unit_and_the_partition_key(self) -> None:
         stands = Reply(0, 500, 499, None, 60_000)
         found = headers(stands, Window(500, "1min", unit="tokens"), pk=b"\x00\xff")
         self.assertEqual(
@@ -95,7 +95,7 @@ class Headers(unittest.TestCase):
         # The server is not told.
         self.assertEqual(Window(5, 60, unit="tokens").options(), ())
 
-    def test_what_can_be_had_and_its_rate_are_never_understated(self) -> None:
+    def test_the_headers_never_understate_a_rate(self) -> None:
         chance = random.Random(1)
         for _ in range(2000):
             rate = Rate(chance.choice([0, 1, 9, 99]), chance.randint(1, 200), f"{chance.randint(1, 90_000)}ms")
@@ -108,7 +108,7 @@ class Headers(unittest.TestCase):
             most = max(Fraction(policy["q"] - 1, policy["w"]), Fraction(rate.burst + 1, max(1, policy["w"] - 1)))
             self.assertLessEqual(min(most, Fraction(policy["q"] - 1, policy["w"])), true, rate)
 
-    def test_the_wait_for_more_of_a_rate_is_that_of_one_unit(self) -> None:
+    def test_t_of_a_rate_is_the_wait_for_one_unit(self) -> None:
         # A bucket of ten that gets one every two seconds, and has lacked five for a second.
         found = headers(Reply(0, 10, 5, None, 9000), Rate(9, 30, 60))
         self.assertEqual(found["RateLimit"], '"default";r=5;t=1')
@@ -151,7 +151,7 @@ class SeveralLimits(unittest.TestCase):
                     self.assertEqual(made.problem()["violated-policies"], case["violated"])
                     self.assertEqual(json.loads(made.body())["status"], case["status"])
 
-    def test_a_framework_of_the_user_s_own_merges_them_too(self) -> None:
+    def test_the_headers_can_be_merged_for_any_framework(self) -> None:
         for case in HTTP:
             with self.subTest(case=case):
                 answers = [
@@ -165,7 +165,7 @@ class SeveralLimits(unittest.TestCase):
             self.assertEqual(merged_headers([one]), case["headers"])
         self.assertEqual(merged_headers([]), {})
 
-    def test_merged_headers_leave_out_what_each_answer_leaves_out(self) -> None:
+    def test_merged_headers_leave_out_what_each_reply_leaves_out(self) -> None:
         loose, tight = Reply(0, 10, 9, None, 1000), Reply(1, 5, 0, 1500, 2000)
         told = [
             ReplyWithOptions(loose, Window(10, 1), "a", standard=False),
@@ -177,7 +177,7 @@ class SeveralLimits(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "version must be one of 10, not 9"):
             merged_headers([ReplyWithOptions(loose, version=9)])
 
-    def test_one_limit_that_is_asked_twice_is_told_once(self) -> None:
+    def test_a_limit_that_is_asked_twice_is_listed_once(self) -> None:
         made = Exchange()
         for remaining in 9, 8:
             made.add(Reply(0, 10, remaining, None, 1000), Window(10, 1), "a", identity=("k", "a"))
@@ -244,7 +244,7 @@ class SeveralLimits(unittest.TestCase):
         made.is_busy = True
         self.assertEqual((made.status, made.problem()["status"]), (503, 503))
 
-    def test_what_a_handler_wrote_by_itself_is_kept_beside(self) -> None:
+    def test_headers_set_by_a_handler_are_kept(self) -> None:
         made = Exchange()
         made.add(Reply(0, 100, 40, None, 60_000), Window(100, 60))
         theirs = headers(Reply(1, 10, 0, 1500, 9000), Window(10, 9))
@@ -257,7 +257,7 @@ class SeveralLimits(unittest.TestCase):
         # A second middleware finds that, and adds nothing.
         self.assertEqual(made.headers({name.lower(): value for name, value in found.items()}), found)
 
-    def test_names_with_commas_and_quotes_are_not_torn(self) -> None:
+    def test_names_with_commas_and_quotes_are_not_split(self) -> None:
         made = Exchange()
         made.add(Reply(0, 100, 40, None, 60_000), names='a, "b"')
         theirs = headers(Reply(0, 10, 3, None, 9000), names='a, "b"')

@@ -161,7 +161,7 @@ class InTheProcess(unittest.TestCase):
             process.exchange()
         return replies
 
-    def test_a_batch_is_spent_without_a_call(self) -> None:
+    def test_a_batch_is_spent_without_the_server(self) -> None:
         process = self.process()
         self.hold(process, 30)
         process.sent()
@@ -169,7 +169,7 @@ class InTheProcess(unittest.TestCase):
         self.assertTrue(all(reply is not None and reply.allowed for reply in replies))
         self.assertEqual(process.sent(), [])
 
-    def test_what_is_spent_is_settled_together_with_the_next(self) -> None:
+    def test_a_spent_batch_is_settled_together_with_the_next_request(self) -> None:
         process = self.process(10_000)
         self.demand(process, 100, 1)
         found = []
@@ -190,7 +190,7 @@ class InTheProcess(unittest.TestCase):
         sizes = [int(words.split()[4]) for words in process.sent() if words.startswith("RL.ACQUIRE")]
         self.assertTrue(3 <= sizes[-1] <= 7, sizes)
 
-    def test_the_batch_is_no_more_than_its_share_and_no_less_than_what_is_asked(self) -> None:
+    def test_the_batch_is_at_most_its_share_and_at_least_what_is_asked(self) -> None:
         process = self.process(1000)
         for at in range(9):
             process.model.held[f"other-{at}"] = 0, self.clock.now + 1000
@@ -221,7 +221,7 @@ class InTheProcess(unittest.TestCase):
         process.leases.want(quantity, is_counted=True)
         process.exchange()
 
-    def test_a_batch_counts_from_before_it_was_asked_for(self) -> None:
+    def test_a_lease_counts_from_before_its_request(self) -> None:
         process = self.process()
         process.leases.want(5)
         round_ = process.leases.next_round()
@@ -232,7 +232,7 @@ class InTheProcess(unittest.TestCase):
         self.clock.now += 0.002
         self.assertIsNone(process.leases.take(1))
 
-    def test_what_is_not_spent_is_given_back_at_the_end_of_the_lease(self) -> None:
+    def test_the_rest_of_a_batch_is_given_back_at_the_end_of_its_lease(self) -> None:
         process = self.process()
         self.hold(process, 5)
         process.take(2)
@@ -245,7 +245,7 @@ class InTheProcess(unittest.TestCase):
         self.assertEqual((process.model.counted(), process.model.hold()), (2, 0))
         self.assertTrue(process.leases.is_settled and process.leases.next_at() is None)
 
-    def test_without_demand_nothing_is_asked_for(self) -> None:
+    def test_without_demand_nothing_is_requested(self) -> None:
         process = self.process(10_000)
         self.demand(process, 1000, 0.5)
         process.sent()
@@ -255,7 +255,7 @@ class InTheProcess(unittest.TestCase):
         self.assertLess(len(process.sent()), 20)
         self.assertTrue(process.leases.is_settled)
 
-    def test_a_batch_whose_answer_was_lost_is_given_back(self) -> None:
+    def test_a_batch_whose_reply_was_lost_is_given_back(self) -> None:
         for arrives in "before", "after":
             process = self.process()
             process.leases.want(5)
@@ -275,7 +275,7 @@ class InTheProcess(unittest.TestCase):
             self.assertEqual(process.model.hold(), 0)
             self.assertTrue(process.leases.is_settled)
 
-    def test_a_child_process_has_nothing_of_its_parent(self) -> None:
+    def test_a_child_process_inherits_nothing_of_its_parent(self) -> None:
         process = self.process()
         self.hold(process, 5)
         prefix = process.leases._prefix
@@ -284,7 +284,7 @@ class InTheProcess(unittest.TestCase):
         self.assertTrue(process.leases.is_settled)
         self.assertNotEqual(process.leases._prefix, prefix)
 
-    def test_what_cannot_be_leased_is_refused(self) -> None:
+    def test_wrong_limits_and_leases_are_refused(self) -> None:
         for limiter in Recorder().limiter(), AsyncRecorder().limiter():
             for call, kind, text in [
                 (lambda limiter: limiter.local("k", semaphore(3)), ValueError, "must not be 0"),
@@ -301,7 +301,7 @@ class InTheProcess(unittest.TestCase):
         self.assertRaisesRegex(ValueError, "at least 1", local.take, 0)
         self.assertRaisesRegex(TypeError, "integer", local.take, 1.5)
 
-    def test_whatever_is_lost_or_dies_no_period_has_more_than_the_limit(self) -> None:
+    def test_no_period_has_more_than_the_limit_whatever_is_lost_or_dies(self) -> None:
         seconds = float(os.environ.get("LEASES_SECONDS", "0"))
         spent = 0
         for seed in range(max(40, int(20 * seconds))):
@@ -458,14 +458,14 @@ class Answering(unittest.TestCase):
                 self.assertEqual((reply.limited, reply.reachable), (expected, False))
             self.assertIsInstance(self.take(kind(errors.ConnectionError("refused")))[0], errors.ConnectionError)
 
-    def test_error_replies_are_raised_whatever_was_chosen(self) -> None:
+    def test_error_replies_are_raised_whatever_unreachable_is(self) -> None:
         for kind in Recorder, AsyncRecorder:
             refused = errors.ResponseError("WRONGTYPE")
             self.assertIsInstance(self.take(kind(refused), "allow")[0], errors.ResponseError)
             unknown = errors.ResponseError("unknown command 'RL.ACQUIRE'")
             self.assertIsInstance(self.take(kind(unknown), "allow")[0], redis_ratelimit.MissingModule)
 
-    def test_batches_that_arrive_too_late_are_as_no_answer(self) -> None:
+    def test_batches_that_arrive_too_late_count_as_no_answer(self) -> None:
         class Granting(Recorder):
             answered = 0
 
@@ -484,7 +484,7 @@ class Answering(unittest.TestCase):
             else:
                 self.assertRaisesRegex(errors.TimeoutError, "no batch arrived within its lease of 20 ms", local.take)
 
-    def test_after_close_there_is_nothing_to_take(self) -> None:
+    def test_nothing_is_taken_after_close(self) -> None:
         local = Recorder([0, 9, 8, -1, 60000, b"id", 1, 1], 1).limiter().local("k", Window(9, 60), lease="1h")
         local.take()
         local.close()

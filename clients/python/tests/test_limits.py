@@ -77,7 +77,7 @@ class Storages(unittest.TestCase):
 
                     asyncio.run(run())
 
-    def test_a_fixed_window_begins_with_its_first_hit_and_counts_denied_ones(self) -> None:
+    def test_a_fixed_window_begins_with_its_first_hit_and_counts_denied_hits(self) -> None:
         async def body(storage: Any) -> None:
             key = limits.RateLimitItemPerMinute(5, 2).key_for("a")
             began = time.time()
@@ -91,7 +91,7 @@ class Storages(unittest.TestCase):
 
         self.each(body)
 
-    def test_a_moving_window_tells_its_oldest_entry(self) -> None:
+    def test_a_moving_window_returns_its_oldest_entry(self) -> None:
         async def body(storage: Any) -> None:
             began = time.time()
             self.assertEqual(await storage.get_moving_window("k", 3, 60), (mock.ANY, 0))
@@ -124,7 +124,7 @@ class Storages(unittest.TestCase):
 
         self.each(body)
 
-    def test_a_look_without_a_period_needs_a_key_that_tells_it(self) -> None:
+    def test_reading_without_a_period_needs_a_key_with_a_period(self) -> None:
         async def body(storage: Any) -> None:
             with self.assertRaisesRegex(LookupError, "the period of 'mine' is not known"):
                 await storage.get("mine")
@@ -140,7 +140,7 @@ class Storages(unittest.TestCase):
 
         self.each(body)
 
-    def test_a_reset_forgets_all_keys_of_the_storage_and_no_other(self) -> None:
+    def test_a_reset_deletes_all_keys_of_the_storage_and_no_others(self) -> None:
         async def body(storage: Any) -> None:
             for number in range(1200):
                 plain.set(f"a*[b:{number}", "x")
@@ -150,7 +150,7 @@ class Storages(unittest.TestCase):
 
         self.each(body, key_prefix="a*[b")
 
-    def test_it_says_whether_the_server_can_be_used(self) -> None:
+    def test_check_returns_whether_the_server_can_be_used(self) -> None:
         async def healthy(storage: Any) -> None:
             self.assertTrue(await storage.check())
 
@@ -164,7 +164,7 @@ class Storages(unittest.TestCase):
             self.each(sick, port=server.port, deadline=0.5)
             self.each(sick, port=server.port, deadline=0.5, unreachable="allow")
 
-    def test_errors_are_wrapped_if_that_is_asked(self) -> None:
+    def test_errors_are_wrapped_if_wrap_exceptions_is_set(self) -> None:
         async def body(storage: Any) -> None:
             plain.lpush("ratelimit:k", "x")
             with self.assertRaises(StorageError) as raised:
@@ -180,7 +180,7 @@ class Storages(unittest.TestCase):
         with Server(module=False) as server:
             self.each(bare, port=server.port)
 
-    def test_without_redis_it_answers_as_was_chosen(self) -> None:
+    def test_without_redis_unreachable_decides(self) -> None:
         with Server() as server:
             server.kill()
             for unreachable, is_allowed in ("allow", True), ("deny", False):
@@ -195,7 +195,7 @@ class Storages(unittest.TestCase):
 
                 self.each(body, port=server.port, unreachable=unreachable, deadline=0.5)
 
-    def test_another_limiter_may_decide_without_redis(self) -> None:
+    def test_another_limiter_can_decide_without_redis(self) -> None:
         class Local:
             def window(self, key: Any, window: Any, quantity: int = 1) -> Reply:
                 return Reply(0, window.limit, window.limit - 3, None, 1000)
@@ -210,7 +210,7 @@ class Storages(unittest.TestCase):
             server.kill()
             self.each(body, port=server.port, unreachable=Local(), deadline=0.5)
 
-    def test_a_storage_for_asyncio_is_used_in_several_event_loops(self) -> None:
+    def test_a_storage_for_asyncio_works_in_several_event_loops(self) -> None:
         plain.flushall()
         storage: Any = storage_from_string(f"async+ratelimit+redis://127.0.0.1:{PORT}")
         limiter = limits.aio.strategies.MovingWindowRateLimiter(storage)
@@ -223,7 +223,7 @@ class Uris(unittest.TestCase):
         limiter = limits.strategies.FixedWindowRateLimiter(storage_from_string(uri, **options))
         return [limiter.hit(ITEM, "a") for _ in range(6)]
 
-    def test_passwords_sockets_sentinels_and_clusters_are_found(self) -> None:
+    def test_uris_with_passwords_sockets_sentinels_and_clusters_work(self) -> None:
         allowed = [True] * 5 + [False]
         with Server() as server:
             server.ask("CONFIG", "SET", "requirepass", "secret")
@@ -246,7 +246,7 @@ class Uris(unittest.TestCase):
                 self.assertEqual([limiter.hit(ITEM, user) for _ in range(6)], allowed)
             self.assertEqual(storage.reset(), 8)
 
-    def test_a_server_with_tls_is_asked_through_it(self) -> None:
+    def test_a_server_with_tls_is_asked_over_tls(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             key, certificate = f"{folder}/key.pem", f"{folder}/certificate.pem"
             name = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
@@ -277,7 +277,7 @@ class Uris(unittest.TestCase):
 
                         self.assertEqual(asyncio.run(ask()), allowed)
 
-    def test_a_uri_that_says_too_little_is_refused(self) -> None:
+    def test_an_incomplete_uri_is_refused(self) -> None:
         for uri in (
             "ratelimit+redis+sentinel://127.0.0.1:26379",
             "ratelimit+redis+cluster://127.0.0.1",
@@ -286,7 +286,7 @@ class Uris(unittest.TestCase):
             with self.assertRaises(ConfigurationError):
                 storage_from_string(uri)
 
-    def test_a_client_may_be_given_by_its_pool(self) -> None:
+    def test_a_client_can_be_given_by_its_pool(self) -> None:
         plain.flushall()
         self.assertTrue(self.hits("ratelimit+redis://", connection_pool=plain.connection_pool)[0])
         self.assertEqual(plain.dbsize(), 1)
@@ -382,7 +382,7 @@ class Switching(unittest.TestCase):
             if name != "incr":
                 self.assertLessEqual(len(changed), 3, name)
 
-    def test_what_the_page_shows_of_limits_runs(self) -> None:
+    def test_the_example_of_limits_on_the_page_runs(self) -> None:
         (block,) = re.findall(r"^```py\n(.*?)^```", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
         self.assertIn("deadline=0.25", block)
         # On a busy machine the server may decide later, and the page's deadline would then allow the call.
@@ -393,7 +393,7 @@ class Switching(unittest.TestCase):
             names["storage"].limiter.close()
             self.assertEqual(names["is_allowed"], at < 5)
 
-    def test_each_program_is_there_twice(self) -> None:
+    def test_each_program_exists_before_and_after_the_switch(self) -> None:
         names = sorted(each.stem for each in SWITCH.glob("*.py"))
         both = [f"{name}_{when}" for name in ("flask_limiter", "incr", "slowapi") for when in ("after", "before")]
         self.assertEqual(names, both)

@@ -95,7 +95,7 @@ class Answers(unittest.TestCase):
             Reply(limited=0, limit=2, remaining=0, retry_after_ms=None, reset_after_ms=4000),
         )
 
-    def test_without_a_clock_it_lives_by_the_system_s(self) -> None:
+    def test_without_a_clock_it_uses_the_system_clock(self) -> None:
         limiter = MemoryLimiter()
         rate = Rate(0, 20, "1s")
         began = time.monotonic()
@@ -119,7 +119,7 @@ class Answers(unittest.TestCase):
         with mock.patch("time.time", return_value=time.time() + 3661):
             self.assertTrue(limiter.throttle("t", Rate(0, 1, "1min")).allowed)
 
-    def test_each_limiter_has_keys_of_its_own(self) -> None:
+    def test_each_limiter_has_its_own_keys(self) -> None:
         clock = Clock()
         one, other = MemoryLimiter(clock), MemoryLimiter(clock)
         window = Window(1, 60)
@@ -147,7 +147,7 @@ class Answers(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "nonsense"):
             limiter.throttle("k", Rate(1, 2, 3), nonsense=1)  # type: ignore[call-arg]
 
-    def test_what_is_no_clock_share_or_setting_is_refused(self) -> None:
+    def test_wrong_clocks_shares_and_settings_are_refused(self) -> None:
         wrong: list[tuple[type[Exception], str, dict[str, Any]]] = [
             (TypeError, "clock must be a function", {"clock": 5}),
             (TypeError, "share must be a number", {"share": "1/4"}),
@@ -165,7 +165,7 @@ class Answers(unittest.TestCase):
             with self.subTest(now=now), self.assertRaisesRegex(ValueError, "clock must return seconds"):
                 MemoryLimiter(clock=lambda now=now: now).throttle("k", Rate(1, 2, 3))  # type: ignore[misc]
 
-    def test_policies_are_given_by_name_or_as_the_setting_has_them(self) -> None:
+    def test_policies_are_given_by_name_or_as_in_the_setting(self) -> None:
         for policies in ("free THROTTLE 1 30 60; day WINDOW 3 1d", {"free": "THROTTLE 1 30 60", "day": "WINDOW 3 1d"}):
             limiter = MemoryLimiter(Clock(), policies=policies)
             self.assertEqual(limiter.throttle("k", "@free").limit, 2)
@@ -198,7 +198,7 @@ class Answers(unittest.TestCase):
 
 
 class Waiting(unittest.TestCase):
-    def test_a_call_waits_until_another_gives_back_in_the_order_of_arrival(self) -> None:
+    def test_calls_wait_in_order_until_another_gives_back(self) -> None:
         limiter = MemoryLimiter(Clock())
         limiter.reserve("s", semaphore(1), id="first")
         order: list[str] = []
@@ -231,7 +231,7 @@ class Waiting(unittest.TestCase):
             self.assertLess(time.monotonic(), end)
             time.sleep(0.001)
 
-    def test_a_call_waits_for_the_system_s_time(self) -> None:
+    def test_a_call_waits_by_the_system_clock(self) -> None:
         limiter = MemoryLimiter()
         rate = Rate(0, 10, "1s")
         began = time.monotonic()
@@ -245,7 +245,7 @@ class Waiting(unittest.TestCase):
         self.assertFalse(limiter.throttle("hourly", hourly, block="10min").allowed)
         self.assertLess(time.monotonic() - began, 60)
 
-    def test_a_call_waits_for_the_clock_of_a_test(self) -> None:
+    def test_a_call_waits_by_the_clock_of_a_test(self) -> None:
         clock = Clock()
         limiter = MemoryLimiter(clock)
         rate = Rate(0, 1, "1h")
@@ -293,7 +293,7 @@ class Waiting(unittest.TestCase):
             thread.join()
         self.assertEqual(sum(taken), 1000)
 
-    def test_a_forked_child_goes_on_with_a_copy(self) -> None:
+    def test_a_forked_child_continues_with_a_copy(self) -> None:
         limiter = MemoryLimiter(Clock())
         window = Window(2, "1h")
         limiter.window("k", window)
@@ -383,7 +383,7 @@ class Asyncio(unittest.TestCase):
 
         asyncio.run(check())
 
-    def test_a_limiter_made_at_import_is_used_in_several_loops(self) -> None:
+    def test_a_limiter_made_at_import_works_in_several_event_loops(self) -> None:
         limiter = redis_ratelimit.asyncio.MemoryLimiter()
 
         async def check() -> None:
@@ -395,7 +395,7 @@ class Asyncio(unittest.TestCase):
 
 
 class Share(unittest.TestCase):
-    def test_a_share_scales_what_can_be_had(self) -> None:
+    def test_a_share_scales_what_is_available(self) -> None:
         limiter = MemoryLimiter(Clock(), share=1 / 4, policies={"day": "WINDOW 10 1d"})
         self.assertEqual(limiter.window("w", Window(10, 60)).limit, 2)
         self.assertEqual(limiter.window("few", Window(3, 60)).limit, 1)
@@ -489,7 +489,7 @@ class Fallback(unittest.TestCase):
         finally:
             loop.close()
 
-    def test_what_waits_on_the_fallback_of_an_event_loop_does_not_hold_the_loop_up(self) -> None:
+    def test_a_call_that_waits_in_the_fallback_does_not_block_the_event_loop(self) -> None:
         async def check() -> None:
             client = make(LIBRARIES[0], ".asyncio", port=1)
             limiter = redis_ratelimit.asyncio.Limiter(client, unreachable=MemoryLimiter(), deadline=0.5)
@@ -505,7 +505,7 @@ class Fallback(unittest.TestCase):
 
 
 class Missing(unittest.TestCase):
-    def test_without_the_extension_only_memory_limiters_are_missing(self) -> None:
+    def test_without_the_extension_only_memory_limiters_fail(self) -> None:
         program = (
             "import sys; sys.modules['redis_ratelimit._engine'] = None\n"
             "import redis_ratelimit, redis_ratelimit.asyncio\n"

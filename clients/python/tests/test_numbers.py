@@ -37,13 +37,13 @@ class Numbers(unittest.TestCase):
         }
         self.assertEqual(ahead, NUMBERS["ahead"])
 
-    def test_a_reservation_is_known_for_as_long(self) -> None:
+    def test_a_reservation_is_known_for_this_long(self) -> None:
         for case in NUMBERS["known"]:
             with self.subTest(case):
                 of = leases.Leases("k", limit(case["limit"]), f"{case['lease_ms']}ms", 0, clock=lambda: 0.0)
                 self.assertAlmostEqual(of.held_seconds * 1000, case["known_ms"])
 
-    def test_batches_are_of_the_same_size(self) -> None:
+    def test_batches_have_the_same_size(self) -> None:
         for case in NUMBERS["batches"]:
             with self.subTest(case):
                 batch = leases.batch_size(case["expected"], case["needed"], case["limit"], case["reservations"])

@@ -553,7 +553,7 @@ class Outages(unittest.TestCase):
                 self.assertEqual(limiter.one_by_one(5, "throttle", "k", RATE).kinds, {"decided": 5})
 
     @for_each_kind
-    def test_a_reply_that_stops_in_its_middle(self, library: str, kind: Kind) -> None:
+    def test_a_reply_that_stops_halfway_is_given_up(self, library: str, kind: Kind) -> None:
         with Server() as server, Proxy(server.port) as proxy, self.limiter(library, kind, proxy.port) as limiter:
             limiter.one_by_one(1, "throttle", "k", RATE)
             proxy.cut = 7
@@ -575,14 +575,16 @@ class Outages(unittest.TestCase):
             server.go_on()
 
     @for_each_kind
-    def test_a_call_that_waits_without_end_does_not_wait_so_for_a_connection(self, library: str, kind: Kind) -> None:
+    def test_a_call_that_may_wait_forever_does_not_wait_forever_for_a_connection(
+        self, library: str, kind: Kind
+    ) -> None:
         with Server() as server, self.limiter(library, kind, server.port) as limiter:
             server.stop()
             self.assert_unreachable(limiter.one_by_one(1, "reserve", "s", semaphore(1), block=0))
             server.go_on()
 
     @for_each_kind
-    def test_the_error_is_raised_or_calls_are_denied_if_that_was_chosen(self, library: str, kind: Kind) -> None:
+    def test_unreachable_raises_or_denies(self, library: str, kind: Kind) -> None:
         with Server() as server:
             server.stop()
             with self.limiter(library, kind, server.port, unreachable="deny") as limiter:
@@ -655,7 +657,7 @@ class WithSentinel(unittest.TestCase):
                 self.assertEqual(second.ask("EXISTS", "k"), 1)
                 limiter.close()
 
-    def test_where_no_sentinel_answers_they_are_asked_every_half_a_second(self) -> None:
+    def test_sentinels_that_do_not_answer_are_asked_every_half_second(self) -> None:
         asked: list[str] = []
 
         class Silent:
@@ -686,7 +688,7 @@ class WithSentinel(unittest.TestCase):
 
 class InACluster(unittest.TestCase):
     @for_each_kind
-    def test_a_node_that_is_away_takes_no_other_with_it_and_its_replica_takes_over(
+    def test_a_node_that_is_away_holds_up_no_other_node_and_its_replica_takes_over(
         self, library: str, kind: Kind
     ) -> None:
         with Cluster() as cluster:
@@ -792,7 +794,7 @@ def table() -> str:
 class TheTable(unittest.TestCase):
     """Runs last, by its name's place in the alphabet of this file's classes."""
 
-    def test_stands_in_the_readme(self) -> None:
+    def test_is_up_to_date(self) -> None:
         if set(_rows) != set(ROWS):
             self.skipTest(f"not measured: {', '.join(set(ROWS) - set(_rows))}")
         page = Path(os.environ.get("OUTAGES_TABLE", README))

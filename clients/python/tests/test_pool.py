@@ -47,14 +47,14 @@ class PoolTest(unittest.TestCase):
         self.assert_lent(turn.lent, "a")
         self.assertEqual(turn.signal.times_woken, 1)
 
-    def test_who_waits_may_connect_if_a_place_came_back_without_its_connection(self) -> None:
+    def test_a_waiting_call_may_connect_if_a_place_is_given_back_without_a_connection(self) -> None:
         pool = Pool(1)
         self.connect(pool)
         turn = self.wait(pool)
         self.assertFalse(pool.give(None))
         self.assertIsInstance(turn.lent, MayConnect)
 
-    def test_those_who_wait_are_served_in_their_order_and_before_who_comes_later(self) -> None:
+    def test_waiting_calls_are_served_in_order_and_before_later_ones(self) -> None:
         pool = Pool(1)
         self.connect(pool)
         first, second = self.wait(pool), self.wait(pool)
@@ -66,7 +66,7 @@ class PoolTest(unittest.TestCase):
         self.assert_lent(second.lent, "a")
         self.assertIsNone(third.lent)
 
-    def test_so_many_connect_at_the_same_time_and_no_more(self) -> None:
+    def test_the_number_of_calls_that_connect_at_the_same_time_is_bounded(self) -> None:
         pool = Pool(2 * CONNECTING)
         for _ in range(CONNECTING):
             self.assertIsInstance(pool.take(Signal), MayConnect)
@@ -75,7 +75,7 @@ class PoolTest(unittest.TestCase):
         self.assertIsInstance(turn.lent, MayConnect)
         self.assertEqual(turn.signal.times_woken, 1)
 
-    def test_who_leaves_the_line_is_passed_over(self) -> None:
+    def test_a_call_that_left_the_line_is_passed_over(self) -> None:
         pool = Pool(1)
         self.connect(pool)
         gone, next_one = self.wait(pool), self.wait(pool)
@@ -84,7 +84,7 @@ class PoolTest(unittest.TestCase):
         self.assertIsNone(gone.lent)
         self.assert_lent(next_one.lent, "a")
 
-    def test_what_came_too_late_for_one_goes_to_the_next(self) -> None:
+    def test_a_connection_that_came_too_late_goes_to_the_next_call(self) -> None:
         pool = Pool(1)
         self.connect(pool)
         late, next_one = self.wait(pool), self.wait(pool)
@@ -92,7 +92,7 @@ class PoolTest(unittest.TestCase):
         pool.leave(late)
         self.assert_lent(next_one.lent, "a")
 
-    def test_leave_to_connect_that_came_too_late_goes_to_the_next(self) -> None:
+    def test_a_permission_to_connect_that_came_too_late_goes_to_the_next_call(self) -> None:
         pool = Pool(1)
         self.connect(pool)
         late, next_one = self.wait(pool), self.wait(pool)
@@ -121,7 +121,7 @@ class PoolTest(unittest.TestCase):
         self.assertEqual(pool.clear(), ["a"])
         self.assertEqual(pool.clear(), [])
 
-    def test_calls_that_wait_take_no_place_and_leave_no_more_connections_than_there_are_places(self) -> None:
+    def test_blocking_calls_take_no_place_and_leave_no_more_connections_than_places(self) -> None:
         pool = Pool(1)
         unlimited: Lender = pool.unlimited
         self.connect(pool)
@@ -133,7 +133,7 @@ class PoolTest(unittest.TestCase):
         self.assertTrue(unlimited.give("a"))
         self.assertFalse(unlimited.give(None))
 
-    def test_a_connection_that_is_left_over_goes_to_who_waits_for_a_place(self) -> None:
+    def test_a_surplus_connection_goes_to_a_call_that_waits_for_a_place(self) -> None:
         pool = Pool(2 * CONNECTING)
         for _ in range(CONNECTING):
             pool.take(Signal)
@@ -151,10 +151,10 @@ class BreakerTest(unittest.TestCase):
         self.assertEqual(opens, [False, False, True])
         return breaker
 
-    def test_it_opens_after_failures_in_a_row(self) -> None:
+    def test_it_opens_after_consecutive_failures(self) -> None:
         self.assertTrue(self.opened().is_open)
 
-    def test_an_answer_between_begins_the_row_anew(self) -> None:
+    def test_an_answer_resets_the_count_of_failures(self) -> None:
         breaker = Breaker()
         breaker.record_failure(1.0, 1.5, self.ERROR)
         breaker.record_failure(2.0, 2.5, self.ERROR)
@@ -163,19 +163,19 @@ class BreakerTest(unittest.TestCase):
         self.assertFalse(breaker.record_failure(3.0, 3.5, self.ERROR))
         self.assertFalse(breaker.is_open)
 
-    def test_calls_at_the_same_time_fail_once(self) -> None:
+    def test_calls_that_fail_at_the_same_time_count_once(self) -> None:
         breaker = Breaker()
         for _ in range(10):
             self.assertFalse(breaker.record_failure(1.0, 1.5, self.ERROR))
 
-    def test_a_failure_counts_nothing_while_others_were_answered(self) -> None:
+    def test_a_failure_does_not_count_if_another_call_was_answered_meanwhile(self) -> None:
         breaker = Breaker()
         breaker.record_failure(1.0, 1.5, self.ERROR)
         breaker.record_failure(2.0, 2.5, self.ERROR)
         breaker.answered_at = 3.2
         self.assertFalse(breaker.record_failure(3.0, 3.5, self.ERROR))
 
-    def test_one_call_probes_after_a_pause_and_the_next_after_another(self) -> None:
+    def test_one_call_probes_after_each_pause(self) -> None:
         breaker = self.opened()
         soon = 3.5 + Breaker.PAUSE_SECONDS
         self.assertFalse(breaker.may_probe(soon - 0.01))

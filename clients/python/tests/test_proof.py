@@ -198,22 +198,22 @@ class Proof(unittest.TestCase):
         self.prove(Window(1000, "1s"), 1.0, 50)
 
     @unittest.skipUnless(OTHERS, "PROOF_RUST and PROOF_NODE say what the other clients run")
-    def test_nor_has_one_that_processes_of_several_clients_share(self) -> None:
+    def test_no_period_shared_by_several_clients_has_more_than_the_limit(self) -> None:
         self.prove(Window(1000, "1s"), 1.0, 50, others=OTHERS)
 
-    def test_nor_where_a_period_is_as_short_as_leases_are(self) -> None:
+    def test_no_period_as_short_as_a_lease_has_more_than_the_limit(self) -> None:
         self.prove(Window(300, "300ms"), 0.3, 100, lasts=SECONDS / 2)
 
-    def test_nor_has_a_window_of_the_calendar(self) -> None:
+    def test_no_window_of_the_calendar_has_more_than_the_limit(self) -> None:
         self.prove(Window(1000, "1s", fixed=True), 1.0, 50, lasts=SECONDS / 2)
 
-    def test_a_master_that_dies_costs_no_more_than_what_it_had_not_replicated(self) -> None:
+    def test_a_master_that_dies_loses_only_what_it_had_not_replicated(self) -> None:
         def happen(pair: Pair, chance: random.Random) -> Loss:
             return pair.lose_the_master(lambda: time.sleep(chance.uniform(0.005, 0.2)))
 
         self.prove(Window(1000, "1s"), 1.0, 50, lasts=SECONDS / 2, happen=happen)
 
-    def test_nothing_is_over_when_three_times_the_limit_comes_after_two_quiet_seconds(self) -> None:
+    def test_a_burst_of_three_times_the_limit_after_two_quiet_seconds_is_limited(self) -> None:
         limit, begin = 1000, time.monotonic()
 
         def pace(now: float) -> float:

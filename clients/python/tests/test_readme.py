@@ -60,7 +60,7 @@ class Readme(unittest.TestCase):
         numbers = json.loads((CHECKOUT / "clients" / "spec" / "numbers.json").read_text("utf-8"))
         self.assertIn(f"Every {numbers['breaker']['pause_ms']} ms one of them", " ".join(TEXT.split()))
 
-    def test_the_first_lines_of_python_run(self) -> None:
+    def test_the_first_example_runs(self) -> None:
         names = self.run_block(blocks("python")[0])
         self.assertTrue(names["reply"].allowed and names["reply"].reachable)
         self.assertEqual(self.plain.exists("user:1"), 0)
@@ -69,7 +69,7 @@ class Readme(unittest.TestCase):
         self.assertEqual(100_000 - tokens.remaining, 812 + 96)
         names["limiter"].close()
 
-    def test_the_lines_on_the_first_page_run(self) -> None:
+    def test_the_example_on_the_first_page_of_the_project_runs(self) -> None:
         page = (CHECKOUT / "README.md").read_text("utf-8")
         block = re.search(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
         assert block is not None
@@ -77,11 +77,11 @@ class Readme(unittest.TestCase):
         self.assertEqual((names["reply"].limit, names["reply"].remaining), (16, 15))
         names["limiter"].close()
 
-    def test_the_lines_with_asyncio_run(self) -> None:
+    def test_the_example_with_asyncio_runs(self) -> None:
         self.run_block(blocks("python")[1])
         self.assertEqual(self.plain.exists("user:2:reply", "user:2:rename"), 2)
 
-    def test_the_lines_in_the_process_run(self) -> None:
+    def test_the_example_of_a_local_limit_runs(self) -> None:
         def run() -> None:
             before = self.calls()
             names = self.run_block(blocks("python")[2])
@@ -98,7 +98,7 @@ class Readme(unittest.TestCase):
         told = self.plain.info("commandstats")
         return [told.get(f"cmdstat_rl.{name}", {"calls": 0})["calls"] for name in ("acquire", "apply")]
 
-    def test_the_lines_without_a_server_run(self) -> None:
+    def test_the_example_without_a_server_runs(self) -> None:
         if find_spec("redis_ratelimit._engine") is None:
             self.skipTest("the engine is not built")
         self.run_block(blocks("python")[3])
@@ -176,7 +176,7 @@ class Readme(unittest.TestCase):
         self.assertEqual((busy.status_code, busy.json()["status"]), (503, 503))
         self.assertEqual(len(blocks("python")), 9, "each block has a test here")
 
-    def test_the_reference_is_that_of_the_docstrings(self) -> None:
+    def test_the_reference_is_up_to_date(self) -> None:
         spec = importlib.util.spec_from_file_location("reference", CHECKOUT / "scripts" / "python-reference.py")
         assert spec is not None and spec.loader is not None
         reference = importlib.util.module_from_spec(spec)

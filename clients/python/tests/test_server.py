@@ -115,7 +115,7 @@ class OnAServer(unittest.TestCase):
             print(f"skipped {name}: {why}", flush=True)
             self.skipTest(why)
 
-    def test_a_rate_admits_its_burst_and_tells_the_wait(self) -> None:
+    def test_a_rate_admits_its_burst_and_returns_the_wait(self) -> None:
         async def body(limiter: Any) -> None:
             rate = Rate(4, 1, "10s")
             reply = await limiter.throttle("k", rate, 5)
@@ -132,7 +132,7 @@ class OnAServer(unittest.TestCase):
 
         self.each(body)
 
-    def test_a_window_counts_and_tells_the_wait(self) -> None:
+    def test_a_window_counts_and_returns_the_wait(self) -> None:
         async def body(limiter: Any) -> None:
             window = Window(5, "1h", buckets=3)
             self.assertEqual((await limiter.window("k", window, 4)).remaining, 1)
@@ -166,7 +166,7 @@ class OnAServer(unittest.TestCase):
 
         self.each(body)
 
-    def test_work_is_counted_when_it_succeeds_and_only_then(self) -> None:
+    def test_work_is_counted_only_if_it_succeeds(self) -> None:
         async def body(limiter: Any) -> None:
             window = Window(3, "1h")
             async with limiter.acquire("k", window, 2):
@@ -189,7 +189,7 @@ class OnAServer(unittest.TestCase):
 
         self.each(body)
 
-    def test_a_call_waits_longer_than_the_client_waits_for_replies(self) -> None:
+    def test_a_call_may_wait_longer_than_the_socket_timeout(self) -> None:
         async def body(limiter: Any) -> None:
             begin = time.monotonic()
             await limiter.throttle("k", Rate(0, 1, "1200ms"))
@@ -222,7 +222,7 @@ class OnAServer(unittest.TestCase):
 
         self.each(body)
 
-    def test_an_error_reply_is_raised_though_trouble_is_allowed(self) -> None:
+    def test_error_replies_are_raised_even_if_unreachable_allows(self) -> None:
         async def body(limiter: Any) -> None:
             for call, text in [
                 (limiter.window("k", Window(5, "1m")), "1min or 1mo"),
@@ -252,7 +252,7 @@ class OnAServer(unittest.TestCase):
 
         self.each(body)
 
-    def test_a_denial_may_ban_and_info_tells_it(self) -> None:
+    def test_a_denial_bans_and_info_shows_the_ban(self) -> None:
         self.need("bans", "RL.INFO")
 
         async def body(limiter: Any) -> None:
@@ -271,7 +271,7 @@ class OnAServer(unittest.TestCase):
 
         self.each(body)
 
-    def test_a_flood_is_not_let_through(self) -> None:
+    def test_an_overload_is_not_let_through(self) -> None:
         async def body(limiter: Any) -> None:
             with ThreadPoolExecutor(400) as threads:
 
@@ -287,7 +287,7 @@ class OnAServer(unittest.TestCase):
 
         self.each(body, unreachable="allow", deadline=30)
 
-    def test_a_key_is_forgotten(self) -> None:
+    def test_a_key_is_reset(self) -> None:
         async def body(limiter: Any) -> None:
             await limiter.throttle("k", Rate(4, 1, "1h"), 5)
             self.assertTrue(await limiter.reset("k"))
@@ -296,7 +296,7 @@ class OnAServer(unittest.TestCase):
 
         self.each(body)
 
-    def test_the_server_tells_which_keys_it_denied(self) -> None:
+    def test_top_lists_the_keys_that_were_denied(self) -> None:
         async def body(limiter: Any) -> None:
             await limiter.top(reset=True)
             for _ in range(4):
@@ -309,7 +309,7 @@ class OnAServer(unittest.TestCase):
 
         self.each(body)
 
-    def test_the_server_tells_what_lies_under_a_key(self) -> None:
+    def test_info_shows_the_state_of_a_key(self) -> None:
         self.need("info", "RL.INFO")
 
         async def body(limiter: Any) -> None:
@@ -324,7 +324,7 @@ class OnAServer(unittest.TestCase):
 
         self.each(body)
 
-    def test_health_checks_of_the_client_are_made(self) -> None:
+    def test_the_health_checks_of_the_client_run(self) -> None:
         async def body(limiter: Any) -> None:
             await limiter.throttle("k", Rate(4, 1, "1h"))
             pings = int(plain.info("commandstats").get("cmdstat_ping", {"calls": 0})["calls"])
@@ -334,7 +334,7 @@ class OnAServer(unittest.TestCase):
 
         self.each(body, health_check_interval=1)
 
-    def test_a_limiter_for_asyncio_is_used_in_several_event_loops(self) -> None:
+    def test_a_limiter_for_asyncio_works_in_several_event_loops(self) -> None:
         for library in LIBRARIES:
             plain.flushall()
             limiter = redis_ratelimit.asyncio.Limiter(make(library, ".asyncio", port=PORT), deadline=5)
@@ -342,7 +342,7 @@ class OnAServer(unittest.TestCase):
             self.assertEqual(found, [9, 8, 7, 6, 5])
             asyncio.run(limiter.aclose())
 
-    def test_a_forked_child_has_connections_of_its_own(self) -> None:
+    def test_a_forked_child_opens_its_own_connections(self) -> None:
         for library in LIBRARIES:
             plain.flushall()
             limiter = redis_ratelimit.Limiter(make(library, port=PORT), deadline=5)
@@ -358,7 +358,7 @@ class OnAServer(unittest.TestCase):
             self.assertEqual(limiter.throttle_ro("k", Rate(99, 1, "1h")).remaining, 59)
             limiter.close()
 
-    def test_a_limit_in_the_process_is_that_of_the_server(self) -> None:
+    def test_a_local_limit_keeps_the_limit_of_the_server(self) -> None:
         async def body(limiter: Any) -> None:
             window = Window(20, "1h")
             made = limiter.limiter if isinstance(limiter, Awaited) else limiter
@@ -373,7 +373,7 @@ class OnAServer(unittest.TestCase):
 
         self.each(body)
 
-    def test_threads_share_a_limit_in_the_process(self) -> None:
+    def test_threads_share_a_local_limit(self) -> None:
         plain.flushall()
         limiter = redis_ratelimit.Limiter(make(LIBRARIES[0], port=PORT))
         with limiter.local("k", Window(1000, "1h"), lease="1min") as local, ThreadPoolExecutor(8) as threads:
@@ -382,7 +382,7 @@ class OnAServer(unittest.TestCase):
         self.assertEqual(limiter.held("k"), [])
         limiter.close()
 
-    def test_a_limit_in_the_process_is_used_in_several_event_loops(self) -> None:
+    def test_a_local_limit_works_in_several_event_loops(self) -> None:
         plain.flushall()
         limiter = redis_ratelimit.asyncio.Limiter(make(LIBRARIES[0], ".asyncio", port=PORT))
         local = limiter.local("k", Window(100, "1min"), lease="10s")
@@ -421,7 +421,7 @@ class OnAServer(unittest.TestCase):
             self.assertEqual(sum(local.take().allowed for _ in range(12)), held)
         limiter.close()
 
-    def test_what_is_held_is_spent_while_the_server_is_away(self) -> None:
+    def test_a_held_batch_is_spent_while_the_server_is_away(self) -> None:
         with Server() as server:
             limiter = redis_ratelimit.Limiter(make(LIBRARIES[0], port=server.port), unreachable="deny", deadline=2)
             local = limiter.local("k", Window(100, "1h"), lease="1min")
@@ -453,7 +453,7 @@ class OnAServer(unittest.TestCase):
         await done(local.close())
         self.assertEqual(await limiter.held("j"), [])
 
-    def test_a_policy_stands_where_a_limit_stands(self) -> None:
+    def test_a_policy_can_replace_any_limit(self) -> None:
         self.need("policies", "RL.POLICIES")
         plain.config_set("ratelimit.policies", "free THROTTLE 15 30 60; day WINDOW 3 1d FIXED; jobs WINDOW 2 0")
 
@@ -537,7 +537,7 @@ class WithoutAServer(unittest.TestCase):
 
                 asyncio.run(run())
 
-    def test_where_nobody_listens_each_call_is_answered_as_chosen(self) -> None:
+    def test_if_nothing_listens_unreachable_decides_each_call(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as closed:
             port = closed.getsockname()[1]
 
@@ -558,7 +558,7 @@ class WithoutAServer(unittest.TestCase):
         self.each(port, answers(1), unreachable="deny")
         self.each(port, raises)
 
-    def test_a_server_that_does_not_answer_is_given_up_at_the_deadline(self) -> None:
+    def test_a_call_is_given_up_at_the_deadline(self) -> None:
         async def body(limiter: Any) -> None:
             begin = time.monotonic()
             reply = await limiter.window("k", "@day")
@@ -580,7 +580,7 @@ class WithoutAServer(unittest.TestCase):
             self.each(port, body)
             self.assertEqual(len(calls), 2 * len(LIBRARIES))
 
-    def test_a_server_without_the_module_is_not_taken_for_one_out_of_reach(self) -> None:
+    def test_a_server_without_the_module_is_not_unreachable(self) -> None:
         async def body(limiter: Any) -> None:
             with self.assertRaisesRegex(MissingModule, r":\d+ has no redis-ratelimit.*unknown command"):
                 await limiter.throttle("k", "@free")
@@ -588,7 +588,7 @@ class WithoutAServer(unittest.TestCase):
         with a_server_that(lambda _: b"-ERR unknown command 'RL.THROTTLE'\r\n") as (port, _):
             self.each(port, body, unreachable="allow")
 
-    def test_a_server_that_cannot_serve_now_is_out_of_reach(self) -> None:
+    def test_a_server_that_cannot_serve_now_is_unreachable(self) -> None:
         async def body(limiter: Any) -> None:
             self.assertFalse((await limiter.throttle("k", "@free")).reachable)
 
@@ -690,7 +690,7 @@ class Middleware(unittest.TestCase):
 
         return asyncio.run(run())
 
-    def test_each_response_tells_how_the_client_stands_and_a_denial_is_429(self) -> None:
+    def test_each_response_has_headers_and_a_denial_is_429(self) -> None:
         first, _, third, health = self.get(PORT, 3)
         self.assertEqual((first[0], first[2], first[1]["x-app"]), (200, b"hello", "hello"))
         self.assertEqual(first[1]["ratelimit-policy"], '"web";q=2;w=7200')
@@ -702,7 +702,7 @@ class Middleware(unittest.TestCase):
         self.assertEqual(health, (200, {"x-app": "hello"}, b"hello"))
         self.assertTrue(plain.exists("web:192.0.2.7"))
 
-    def test_another_application_may_answer_a_denial(self) -> None:
+    def test_another_application_can_answer_denials(self) -> None:
         async def sorry(scope: Any, receive: Any, send: Any) -> None:
             await send({"type": "http.response.start", "status": 420, "headers": []})
             await send({"type": "http.response.body", "body": b"sorry"})
@@ -711,7 +711,7 @@ class Middleware(unittest.TestCase):
         self.assertEqual((status, body), (420, b"sorry"))
         self.assertIn("retry-after", fields)
 
-    def test_without_redis_it_lets_through_or_answers_503(self) -> None:
+    def test_without_redis_it_lets_requests_through_or_answers_503(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as closed:
             port = closed.getsockname()[1]
         self.assertEqual(self.get(port, 1, unreachable="allow")[0], (200, {"x-app": "hello"}, b"hello"))
@@ -737,7 +737,7 @@ class Middleware(unittest.TestCase):
         asyncio.run(RateLimitMiddleware(app, busy)({"type": "http"}, nothing, send))
         self.assertEqual(sent[0]["status"], 503)
 
-    def test_what_is_no_http_request_passes(self) -> None:
+    def test_scopes_other_than_http_pass(self) -> None:
         seen = []
 
         async def app(scope: Any, receive: Any, send: Any) -> None:

@@ -98,7 +98,7 @@ async def entered(handle: Any) -> Any:
 
 
 class Words(unittest.TestCase):
-    def test_each_case_is_settled_by_its_words(self) -> None:
+    def test_each_case_sends_its_commands(self) -> None:
         for case in SEVERAL:
             for kind in Recorder, AsyncRecorder:
                 with self.subTest(says=case["says"], kind=kind):
@@ -161,7 +161,7 @@ class Words(unittest.TestCase):
             self.settled(*QUEUED, [1, 0], work=fail), ["KeyError", "MULTI", "RL.RELEASE a x", "RL.RELEASE b y", "EXEC"]
         )
 
-    def test_what_was_settled_in_the_block_is_not_settled_again_at_its_end(self) -> None:
+    def test_a_reservation_settled_in_the_block_is_not_settled_again(self) -> None:
         cost = {"b": 3}
         for work in (
             lambda job: job.apply(cost),
@@ -182,18 +182,18 @@ class Words(unittest.TestCase):
             self.assertIn(found[0], ("ConnectionError", "TimeoutError"))
             self.assertEqual(found[1:], ["MULTI", "RL.APPLY a x", "RL.APPLY b y", "EXEC"])
 
-    def test_what_the_server_refuses_before_exec_is_the_error(self) -> None:
+    def test_the_error_is_that_of_the_command_refused_before_exec(self) -> None:
         refused = errors.NoPermissionError("no permissions")
         aborted = errors.ExecAbortError("Transaction discarded because of previous errors.")
         self.assertEqual(self.settled("OK", "QUEUED", refused, aborted)[0], "NoPermissionError")
 
-    def test_a_policy_that_is_not_there_is_named(self) -> None:
+    def test_an_unknown_policy_is_named(self) -> None:
         with self.assertRaisesRegex(UnknownPolicy, r"NOPOLICY .*gold \(limit b\)"):
             clauses = [Clause.window("a", Window(1, 60)), Clause.window("b", "@gold")]
             missing = errors.ResponseError("NOPOLICY no policy has the name gold")
             Recorder(*QUEUED, [[0, 1, 0, -1, 60000], missing]).limiter().all(clauses, force=True)
 
-    def test_each_mistake_is_the_error_of_its_case_before_anything_is_sent(self) -> None:
+    def test_each_mistake_raises_its_error_before_anything_is_sent(self) -> None:
         for case in MISTAKES:
             error = {"type": TypeError, "value": ValueError}[case["error"]]
             recorder = Recorder(RESERVED)
@@ -212,7 +212,7 @@ class Words(unittest.TestCase):
                         method(case["cost"])
                 self.assertEqual(len(recorder.sent), 1)
 
-    def test_a_mistake_is_an_error_before_anything_is_sent(self) -> None:
+    def test_a_mistake_raises_before_anything_is_sent(self) -> None:
         recorder = Recorder(RESERVED)
         limiter: Any = recorder.limiter()
         window = Window(9, 60)
@@ -241,19 +241,19 @@ class Words(unittest.TestCase):
                     method(cost)
         self.assertEqual(len(recorder.sent), 1)
 
-    def test_a_single_reservation_takes_what_was_set_as_well(self) -> None:
+    def test_a_single_reservation_applies_what_was_set(self) -> None:
         recorder = Recorder([0, 3, 2, -1, 20000, "job"], 1)
         with recorder.limiter().acquire("k", Window(3, 60)) as job:
             job.set(2)
         self.assertEqual(recorder.sent[1], "RL.APPLY k job 2")
 
-    def test_a_reply_is_a_value_whatever_was_reserved(self) -> None:
+    def test_replies_with_reservations_can_be_compared_and_copied(self) -> None:
         one, other = (Recorder(RESERVED).limiter().all(PAIR) for _ in range(2))
         self.assertEqual(one, other)
         copied = pickle.loads(pickle.dumps(one))
         self.assertEqual((copied, copied.reservation), (one, None))
 
-    def test_a_denial_has_no_reservation_and_nobody_paid(self) -> None:
+    def test_a_denial_has_no_reservation_and_no_limit_paid(self) -> None:
         denied = [2, 9, 0, 700, 20000, 1, [[2, 9, 0, 700, 20000, None], [0, 9, 9, -1, 0, None]]]
         reply: Any = Recorder(denied).limiter().reserve(PAIR)
         self.assertEqual((reply.allowed, reply.paid, reply.reservation), (False, (), None))
@@ -278,7 +278,7 @@ class Words(unittest.TestCase):
             reply = Recorder([0, 9, 8, -1, 9, 1, answers]).limiter().all(clauses)  # type: ignore[arg-type]
             self.assertEqual(reply.paid, paid)
 
-    def test_without_redis_several_limits_are_answered_as_chosen(self) -> None:
+    def test_without_redis_unreachable_decides_several_limits(self) -> None:
         lost = errors.ConnectionError("refused")
         with Recorder(lost).limiter(unreachable="allow").acquire(PAIR) as job:
             job.set({"a": 5})
@@ -293,7 +293,7 @@ class Words(unittest.TestCase):
         with Recorder(RESERVED, lost).limiter(unreachable="allow").acquire(PAIR):
             pass
 
-    def test_what_a_memory_limiter_reserved_is_settled_there(self) -> None:
+    def test_reservations_of_a_memory_limiter_are_settled_there(self) -> None:
         memory = MemoryLimiter()
         lost = errors.ConnectionError("refused")
 
@@ -309,7 +309,7 @@ class Words(unittest.TestCase):
         asyncio.run(check(AsyncRecorder(lost)))
         self.assertEqual(memory.window_ro("u:tpm", TOKENS).remaining, 800)
 
-    def test_a_fallback_without_handles_settles_limit_by_limit(self) -> None:
+    def test_a_fallback_without_reservations_settles_limit_by_limit(self) -> None:
         class Own:
             """Has the methods of a limiter, and knows nothing of handles."""
 
@@ -329,7 +329,7 @@ class Words(unittest.TestCase):
             job.set({"tokens": 7})
         self.assertEqual((own.window_ro("u:tpm", TOKENS).remaining, own.held("u:calls")), (993, []))
 
-    def test_the_numbers_are_those_of_all_clients(self) -> None:
+    def test_renewals_use_the_numbers_of_all_clients(self) -> None:
         own = {
             "per_lease": reservation.RENEWALS_PER_LEASE,
             "default_lease_ms": reservation.DEFAULT_LEASE_MS,
@@ -387,7 +387,7 @@ class OnAServer(unittest.TestCase):
 
         self.each(body)
 
-    def test_an_exception_gives_all_of_it_back(self) -> None:
+    def test_an_exception_gives_everything_back(self) -> None:
         async def body(limiter: Any, tag: str) -> None:
             with self.assertRaises(ZeroDivisionError):
                 async with entered(limiter.acquire(llm_call(tag))) as job:
@@ -401,7 +401,7 @@ class OnAServer(unittest.TestCase):
 
         self.each(body)
 
-    def test_all_and_reserve_give_the_same_handle(self) -> None:
+    def test_all_and_reserve_return_the_same_reservation(self) -> None:
         async def body(limiter: Any, tag: str) -> None:
             for ask in limiter.all, limiter.reserve:
                 reply = await done(ask(llm_call(tag, tokens=10, dollars=10)))
@@ -419,7 +419,7 @@ class OnAServer(unittest.TestCase):
 
         self.each(body)
 
-    def test_a_group_says_which_limit_paid_and_only_that_is_settled(self) -> None:
+    def test_paid_names_the_limit_of_a_group_that_took_and_only_that_is_settled(self) -> None:
         async def body(limiter: Any, tag: str) -> None:
             plan = Clause.acquire(f"{tag}:plan", Window(5, "1h"), 5, name="plan")
             credits = Clause.acquire(f"{tag}:credits", Window(50, "1h"), 5, name="credits")
@@ -464,7 +464,7 @@ class OnAServer(unittest.TestCase):
 
         self.each(body)
 
-    def test_until_a_renewal_is_answered_the_shorter_lease_sets_the_pace(self) -> None:
+    def test_until_a_renewal_is_answered_the_shorter_lease_sets_the_interval(self) -> None:
         async def check(module: Any, before: str, after: str, executed_first: bool) -> None:
             limiter, answer = module.MemoryLimiter(), threading.Event()
             send, renewals = limiter._core.send, 0
@@ -508,7 +508,7 @@ class OnAServer(unittest.TestCase):
 
         asyncio.run(run())
 
-    def test_a_policy_among_the_limits_is_applied_or_given_back(self) -> None:
+    def test_a_policy_among_the_limits_is_applied_or_released(self) -> None:
         plain.config_set("ratelimit.policies", "jobs WINDOW 2 0; day WINDOW 9 1d")
 
         async def body(limiter: Any, tag: str) -> None:
@@ -607,7 +607,7 @@ class OnAServer(unittest.TestCase):
 
         asyncio.run(run())
 
-    def test_what_is_granted_to_a_cancelled_task_too_late_is_given_back(self) -> None:
+    def test_a_late_grant_to_a_cancelled_task_is_given_back(self) -> None:
         async def run(server: Server) -> None:
             limiter = redis_ratelimit.asyncio.Limiter(make(LIBRARIES[0], ".asyncio", port=server.port), deadline=30.0)
             await limiter.window("u:rpm", Window(60, "1min"))
