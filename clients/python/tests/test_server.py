@@ -1,7 +1,7 @@
 """Every method on a real server, synchronous and with asyncio, by redis-py and valkey-py, over RESP2 and RESP3.
 
 RATELIMIT_PORT is the port of a server with the module, RATELIMIT_CLUSTER_PORT that of a node of a cluster; all keys are
-flushed. What the server's module does not know yet is skipped by name.
+flushed.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Awaited:
 
 
 def kinds() -> Iterator[tuple[str, Callable[..., Any]]]:
-    """Each way to make a limiter: by the settings of its client, and its own."""
+    """Yields functions that create a limiter of each kind from the settings of its client and its own."""
     for library in LIBRARIES:
         for protocol in 2, 3:
 
@@ -71,12 +71,6 @@ def kinds() -> Iterator[tuple[str, Callable[..., Any]]]:
 
 
 plain = make(LIBRARIES[0], port=PORT, decode_responses=True)
-
-
-def knows(command: str) -> bool:
-    """Whether the server's module has a command."""
-    # From a script, as redis-py changes the replies of COMMAND.
-    return command.lower() in str(plain.eval("return cjson.encode(redis.call('COMMAND', 'INFO', ARGV[1]))", 0, command))
 
 
 async def done(answer: Any) -> Any:
@@ -108,12 +102,6 @@ class OnAServer(unittest.TestCase):
                         await made.aclose()
 
                 asyncio.run(run())
-
-    def need(self, name: str, command: str) -> None:
-        if not knows(command):
-            why = f"the server does not know {command}"
-            print(f"skipped {name}: {why}", flush=True)
-            self.skipTest(why)
 
     def test_a_rate_admits_its_burst_and_returns_the_wait(self) -> None:
         async def body(limiter: Any) -> None:
@@ -201,7 +189,7 @@ class OnAServer(unittest.TestCase):
             begin = time.monotonic()
             self.assertEqual((await limiter.reserve("job", semaphore(1), block=1300)).limited, 2)
             self.assertTrue(1.29 < time.monotonic() - begin < 15)
-            # Granted when somebody gives back, without an end to the wait.
+            # Granted when another gives back, after any time.
             second = asyncio.create_task(limiter.reserve("job", semaphore(1), id="second", block=0))
             await until_waiting(1)
             self.assertEqual(await limiter.release("job", "first"), 1)
@@ -253,8 +241,6 @@ class OnAServer(unittest.TestCase):
         self.each(body)
 
     def test_a_denial_bans_and_info_shows_the_ban(self) -> None:
-        self.need("bans", "RL.INFO")
-
         async def body(limiter: Any) -> None:
             for ask, limit in (limiter.throttle, Rate(0, 1, "1min")), (limiter.window, Window(1, "1min")):
                 key = type(limit).__name__
@@ -310,8 +296,6 @@ class OnAServer(unittest.TestCase):
         self.each(body)
 
     def test_info_shows_the_state_of_a_key(self) -> None:
-        self.need("info", "RL.INFO")
-
         async def body(limiter: Any) -> None:
             self.assertIsNone(await limiter.info("k"))
             await limiter.throttle("k", Rate(4, 1, "10s"), 2)
@@ -454,7 +438,6 @@ class OnAServer(unittest.TestCase):
         self.assertEqual(await limiter.held("j"), [])
 
     def test_a_policy_can_replace_any_limit(self) -> None:
-        self.need("policies", "RL.POLICIES")
         plain.config_set("ratelimit.policies", "free THROTTLE 15 30 60; day WINDOW 3 1d FIXED; jobs WINDOW 2 0")
 
         async def body(limiter: Any) -> None:
@@ -603,7 +586,7 @@ class WithoutAServer(unittest.TestCase):
 
 
 class InACluster(unittest.TestCase):
-    # Nobody flushes a cluster, so each run has keys of its own.
+    # The cluster is not flushed, so each run has its own keys.
     run_id = f"{os.getpid()}:{time.time_ns()}"
 
     def test_each_key_finds_its_node(self) -> None:

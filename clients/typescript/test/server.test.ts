@@ -7,7 +7,7 @@
 import assert from "node:assert/strict";
 import { createServer as createHttpServer, type IncomingMessage } from "node:http";
 import { connect, createServer, type AddressInfo, type Socket } from "node:net";
-import { after, before, beforeEach, describe as suite, test, type TestContext } from "node:test";
+import { after, before, beforeEach, describe as suite, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 
 import { Cluster, Redis } from "ioredis";
@@ -39,16 +39,6 @@ const CLUSTER_PORT = Number(process.env["RATELIMIT_CLUSTER_PORT"]);
 const plain = new Redis(PORT, { lazyConnect: true });
 before(() => plain.connect());
 after(() => plain.disconnect());
-
-/** Returns whether the server knows a command. If not, skips the test. */
-async function need(context: TestContext, name: string, command: string): Promise<boolean> {
-  const info = JSON.stringify(await plain.call("COMMAND", "INFO", command));
-  if (info.includes(command.toLowerCase())) return true;
-  const why = `the server does not know ${command}`;
-  console.log(`skipped ${name}: ${why}`);
-  context.skip(why);
-  return false;
-}
 
 async function untilWaiting(count: number): Promise<void> {
   const end = Date.now() + 30_000;
@@ -354,8 +344,7 @@ for (const [kind, open] of KINDS) {
       assert.ok((await limiter.window("k", window)).allowed);
     });
 
-    test("RL.INFO shows the state of a key", async (context) => {
-      if (!(await need(context, "info", "RL.INFO"))) return;
+    test("RL.INFO shows the state of a key", async () => {
       assert.equal(await limiter.info("k"), null);
       await limiter.window("k", { limit: 5, period: "1h" }, { quantity: 2 });
       const window = await limiter.info("k");
@@ -382,8 +371,7 @@ for (const [kind, open] of KINDS) {
       await assert.rejects(limiter.window("k", window, { ban: 5, force: true }), /BAN/);
     });
 
-    test("a policy can replace any limit", async (context) => {
-      if (!(await need(context, "policies", "RL.POLICIES"))) return;
+    test("a policy can replace any limit", async () => {
       await plain.config("SET", "ratelimit.policies", "free THROTTLE 15 30 60; day WINDOW 3 1d FIXED; jobs WINDOW 2 0");
       try {
         assert.equal((await limiter.throttle("r", "@free", { quantity: 3 })).remaining, 13);
