@@ -1,4 +1,4 @@
-"""The tables that all clients are tested by, the .json files of clients/, in this client's terms."""
+"""The tables of clients/spec, which test all clients, in the terms of this client."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import redis_ratelimit
 import redis_ratelimit.asyncio
 from redis_ratelimit import AllReply, Clause, Rate, Reply, Window
 
-#: The client libraries that are installed; the tests use what is there.
+#: The client libraries that are installed.
 LIBRARIES = [name for name in ("redis", "valkey") if find_spec(name)]
 
 FOLDER = Path(__file__).parents[2] / "spec"
@@ -26,11 +26,11 @@ SEVERAL: list[dict[str, Any]] = json.loads((FOLDER / "several.json").read_text("
 #: Mistakes with several limits: "type" is a TypeError, "value" a ValueError.
 MISTAKES: list[dict[str, Any]] = json.loads((FOLDER / "mistakes.json").read_text("utf-8"))
 SPOKEN: list[dict[str, Any]] = json.loads((FOLDER / "spoken.json").read_text("utf-8"))
-#: Several limits that one request was held against, and the headers of its response.
+#: Several limits that were asked for one request, and the headers of its response.
 HTTP: list[dict[str, Any]] = json.loads((FOLDER / "http.json").read_text("utf-8"))
 #: The numbers of what all clients do, each with its unit.
 NUMBERS: dict[str, Any] = json.loads((FOLDER / "numbers.json").read_text("utf-8"))
-#: What happens to leases, and what they send then.
+#: Events of leases, and the commands that they send.
 LEASES: list[dict[str, Any]] = json.loads((FOLDER / "leases.json").read_text("utf-8"))
 
 
@@ -51,14 +51,14 @@ def reply(fields: dict[str, Any]) -> Reply:
 
 
 def as_list(value: str) -> list[Any]:
-    """A structured field as a parser reads it that is not ours."""
+    """Parses a structured field with a parser that is not ours."""
     import http_sf  # Not there with older versions of client libraries.
 
     return cast("list[Any]", http_sf.parse(value.encode("ascii"), tltype="list"))
 
 
 def arguments(case: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """What the method takes that the case calls."""
+    """Returns the arguments of the method that a case calls."""
     if "clauses" in case:
         clauses = [[*map(clause, each)] if isinstance(each, list) else clause(each) for each in case["clauses"]]
         return [clauses], {}
@@ -78,7 +78,7 @@ def clause(case: dict[str, Any]) -> Clause:
 
 
 def differences(found: Any, expected: Any) -> list[str]:
-    """Where an answer is not what a case says it means. A case names only the fields that it is about."""
+    """Returns the differences between a reply and what a case says that it means. A case has only some of the fields."""
     if isinstance(expected, dict):
         return [
             f"{name}: {each}" for name, value in expected.items() for each in differences(getattr(found, name), value)
@@ -98,7 +98,7 @@ def make(library: str, folder: str = "", *, cluster: bool = False, **settings: A
 
 
 class Recorder:
-    """Stands for a server: notes the commands that are sent and answers with what it is given, in turn."""
+    """Stands for a server: records the commands that are sent, and returns its replies in turn."""
 
     def __init__(self, *replies: Any) -> None:
         self.replies = list(replies)

@@ -1,5 +1,5 @@
-"""Stands in the place of conftest.py in the tests of `limits`: their servers are those of RATELIMIT_PORT and
-RATELIMIT_CLUSTER_PORT, and what their storages for Redis are is ours. The tests themselves are as they were released."""
+"""Replaces conftest.py in the tests of `limits`: their servers are those of RATELIMIT_PORT and
+RATELIMIT_CLUSTER_PORT, and their storages for Redis are ours. The tests themselves are those of the release."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Whether the machine stood still. Then a server that works well answers nobody for longer than a deadline, and a test that
-asks for its decision finds none."""
+"""Repeats tests that failed while the machine stood still. Then a server may answer nothing for longer than a deadline."""
 
 from __future__ import annotations
 
@@ -12,12 +11,12 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-#: From here on it stood still: the threads of a test that runs well are never that late.
+#: If a thread wakes up this late, the machine stood still.
 STOP_SECONDS = 0.05
-#: How often a test is tried at most.
+#: The most tries of a test.
 TRIES = 5
 
-#: Tells how late it is woken each time, if that is much. A process of its own is not kept by the threads of a test.
+#: Prints how late it wakes up, if that is late. A separate process, because the threads of a test may hold up others.
 _SLEEPER = f"""
 import time
 woken = time.monotonic()
@@ -36,13 +35,13 @@ class _Sleeper:
         assert process.stdout is not None
         self._told = process.stdout.fileno()
         os.set_blocking(self._told, False)
-        # The first to be called is the last that is said.
+        # The functions are called in reverse order.
         atexit.register(process.communicate)
         atexit.register(process.kill)
 
     def longest(self) -> float:
-        """The longest stop in seconds since this was asked last; 0 if there was none."""
-        # One that has just ended is told when the sleeper has run again.
+        """Returns the longest stop in seconds since the last call; 0 if there was none."""
+        # The sleeper reports a stop when it runs again.
         time.sleep(2 * STOP_SECONDS)
         try:
             told = os.read(self._told, 1 << 20)
@@ -55,7 +54,7 @@ _sleeper = cache(_Sleeper)
 
 
 def unless_stopped(test: Callable[..., None], *arguments: Any) -> None:
-    """Runs a test, and again if it failed and the machine stood still meanwhile."""
+    """Runs a test, and again if it failed while the machine stood still."""
     _sleeper().longest()
     for _ in range(TRIES - 1):
         try:

@@ -1,7 +1,7 @@
 """A master and its replica behind one address, which moves when the replica takes over.
 
-What goes to the replica can be dropped, so that the death of the master loses something. How much that was is read from
-the append-only files of both.
+Replication can be interrupted, so that the death of the master loses something. The append-only files of both show how
+much.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from .servers import Proxy, Server, until
 
 #: Commands that each file has for itself.
 OWN = b"SELECT", b"PING"
-#: So many of the last commands of the replica are looked for in the master's file.
+#: The number of the last commands of the replica that are looked for in the file of the master.
 KNOWN_BY = 20
 
 
 class Way:
-    """A proxy in a process of its own: whoever forks has no threads then."""
+    """A proxy in a separate process, so that a process that forks has no threads."""
 
     def __init__(self, port: int) -> None:
         self._control, there = socket.socketpair()
@@ -44,11 +44,11 @@ class Way:
         assert self._control.recv(64)
 
     def lead_to(self, port: int) -> None:
-        """Hangs up, and leads to another port from now on."""
+        """Closes the connections, and leads to another port."""
         self._tell(f"to {port}")
 
     def drop(self) -> None:
-        """Loses everything from now on."""
+        """Drops everything that follows."""
         self._tell("drop")
 
     def close(self) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 
 PROGRAM = os.environ.get("RATELIMIT_SERVER", "redis-server")
 MODULE = os.environ.get("RATELIMIT_MODULE", str(Path(__file__).parents[3] / "target/release/libredis_ratelimit.so"))
-#: Seconds for what takes milliseconds on a machine that has nothing else to do.
+#: The seconds that a test waits for something that takes milliseconds on an idle machine.
 PATIENCE = 60
 
 
@@ -31,11 +31,11 @@ def free_port() -> int:
 
 
 def knows_tls() -> bool:
-    """Whether the server was built with TLS."""
+    """Returns whether the server was built with TLS."""
     with tempfile.TemporaryDirectory() as folder:
         asked = [PROGRAM, "--port", "0", "--tls-port", "0", "--tls-auth-clients", "wrong", "--dir", folder]
         said = subprocess.run(asked, capture_output=True, text=True, timeout=PATIENCE)
-    # One without knows no such settings; another refuses the value.
+    # Without TLS the server does not know the setting; with TLS it refuses the value.
     return "must be one of" in said.stdout + said.stderr
 
 
@@ -142,7 +142,7 @@ class Server:
         self.start()
 
     def kill_clients(self) -> None:
-        """CLIENT KILL of all connections but the one that says so."""
+        """Closes all connections except its own by CLIENT KILL."""
         self.ask("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 
     def __enter__(self) -> Server:
@@ -156,7 +156,7 @@ class Server:
 
 
 class Sentinel(Server):
-    """A Sentinel that watches a master by the name "limits"."""
+    """A Sentinel of a master with the name "limits"."""
 
     def __init__(self, master: Server, quorum: int = 1) -> None:
         self._master = master
@@ -208,7 +208,7 @@ class Cluster:
 
 
 class Proxy:
-    """A way to a server that can be slow, or drop what goes over it without a word."""
+    """A proxy of a server that can be slow, or drop everything silently."""
 
     def __init__(self, port: int, delay: float = 0.0) -> None:
         self._target = port
@@ -254,7 +254,7 @@ class Proxy:
                     pass
 
     def lead_to(self, port: int, *, hang_up: bool = True) -> None:
-        """Leads new connections to another port, and ends those that are open unless told otherwise."""
+        """Leads new connections to another port. Closes the open ones, unless `hang_up` is false."""
         self._target = port
         if not hang_up:
             return

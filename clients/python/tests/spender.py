@@ -1,6 +1,6 @@
-"""A process of the proof: spends a limit, and writes down when.
+"""A process of the proof: spends a limit, and records when.
 
-What is written lies in a file that is mapped into memory, so that nothing of it is lost when the process is killed.
+It writes to a file that is mapped into memory, so that nothing is lost when the process is killed.
 """
 
 from __future__ import annotations

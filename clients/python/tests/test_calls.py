@@ -1,4 +1,4 @@
-"""What is sent, and what is made of the reply, without a server."""
+"""The commands of calls, and how their replies are read. No server is needed."""
 
 from __future__ import annotations
 
@@ -369,7 +369,7 @@ class Settling(unittest.TestCase):
     def sent(
         self, *replies: Any, window: Any = Window(3, "1d"), work: Any = lambda job: None, **options: Any
     ) -> list[str]:
-        """The words of one reservation, which both limiters must send alike."""
+        """Returns the commands of a reservation, and how it ended. Both limiters must send the same."""
         recorder = Recorder(*replies)
         unreachable = options.pop("unreachable", "raise")
 
@@ -405,7 +405,7 @@ class Settling(unittest.TestCase):
             raise KeyError("work")
 
         self.assertEqual(self.sent(RESERVED, 1, work=fail), ["RL.RELEASE k job", "KeyError"])
-        # What goes wrong with giving back does not hide why the work failed.
+        # An error of releasing does not hide the error of the work.
         self.assertEqual(self.sent(RESERVED, ConnectionError(), work=fail), ["RL.RELEASE k job", "KeyError"])
 
     def test_a_lease_that_ended_does_not_hide_the_error_of_the_work(self) -> None:
@@ -434,7 +434,7 @@ class Settling(unittest.TestCase):
         # Any other error releases nothing, whatever its text says.
         for other in errors.ReadOnlyError("no semaphore"), ResponseError("WRONGTYPE the key holds no semaphore"):
             self.assertEqual(self.sent(RESERVED, other, window="@jobs"), ["RL.APPLY k job", type(other).__name__])
-        # Where the caller says apply, that is what is done.
+        # If the caller says apply, the reservation is applied.
         self.assertEqual(
             self.sent(RESERVED, refused, window="@jobs", settle="apply"), ["RL.APPLY k job", "ResponseError"]
         )
@@ -585,7 +585,7 @@ class OutOfReach(unittest.TestCase):
         limiter = Recorder(lost, lost).limiter(unreachable=local)
         reply = limiter.throttle("k", Rate(1, 2, 3), 4, leave=5)
         self.assertEqual((reply.remaining, reply.reachable), (2, False))
-        # What was reserved there is settled there.
+        # A reservation of the fallback is settled by the fallback.
         with limiter.acquire("k", Window(3, 60), 2):
             pass
         reserved = local.calls[1]
@@ -618,7 +618,7 @@ class OutOfReach(unittest.TestCase):
 
 
 if TYPE_CHECKING:
-    # Nothing of this runs. mypy checks the types, and that what is ignored is an error.
+    # This never runs. mypy checks the types, and that each ignored error is one.
 
     def the_synchronous_limiter(limiter: Limiter, memory: redis_ratelimit.MemoryLimiter) -> None:
         window, clauses = Window(3, 60), [Clause.acquire("a", Window(3, 60)), Clause.window("b", "@day")]

@@ -51,7 +51,7 @@ def limiter_soon(**options: Any) -> redis_ratelimit.asyncio.Limiter:
 
 
 class Fixed:
-    """A limiter that answers what it is told to."""
+    """A limiter that returns given replies."""
 
     def __init__(self, *replies: Any) -> None:
         self.replies = list(replies)
@@ -502,7 +502,7 @@ class WithLitestar(unittest.TestCase):
 
 class Waits(OnAServer):
     def test_more_of_a_rate_is_available_when_the_headers_say(self) -> None:
-        """`t` against what the server says of one unit more than there is."""
+        """Compares `t` with the reply to a call for one unit more than is available."""
         limiter = limiter_now()
         for rate in Rate(9, 3, "100s"), Rate(0, 1, "7s"), Rate(4, 7, "1h"):
             plain.flushall()

@@ -1,4 +1,4 @@
-"""The configuration of a gateway's limits, and what becomes of a call. Needs neither a server nor a gateway."""
+"""The configuration of the limits of a gateway, and how they apply to a call. Needs neither a server nor a gateway."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ class Calls(unittest.TestCase):
         limits = settings(*entries, {"calls": 1}).asked(values())
         usage = Usage(30, 400, 12_345)
         self.assertEqual([each.quantity for each in reserve(limits, usage, None)], [1, 430, 30, 400, 12_345, 1])
-        # What is not known costs something: a limit that is used up denies it.
+        # A call of unknown cost takes something, so a limit that is used up denies it.
         self.assertEqual([each.quantity for each in reserve(limits, Usage(), None)], [1] * 6)
         self.assertEqual(reserve(limits, Usage(1, 10**30), None)[1].quantity, 2**62)
 

@@ -1,4 +1,4 @@
-"""What HTTP responses tell: the headers and problem details of the tables, and several limits on one request."""
+"""HTTP responses: the headers and problem details of the tables, and several limits on one request."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Headers(unittest.TestCase):
         self.assertRaisesRegex(TypeError, "unit must be a text", Window, 5, 60, unit=5)
         self.assertRaisesRegex(ValueError, "unit must be printable ASCII", Window, 5, 60, unit="ü")
         self.assertRaisesRegex(ValueError, "unit must be printable ASCII", Window, 5, 60, unit="")
-        # The server is not told.
+        # The unit is not sent to the server.
         self.assertEqual(Window(5, 60, unit="tokens").options(), ())
 
     def test_the_headers_never_understate_a_rate(self) -> None:
@@ -220,12 +220,12 @@ class SeveralLimits(unittest.TestCase):
             self.assertEqual(names, [name for name, _ in standing])
             self.assertEqual(len(names), len(set(names)))
             self.assertEqual([stands["r"] for _, stands in standing], [reply.remaining for reply in reached])
-            # What the old headers say is what the new ones say of one limit, and no limit is tighter.
+            # The old headers agree with the new ones of one limit, and no limit is tighter.
             old = tuple(int(told[f"X-RateLimit-{name}"]) for name in ("Limit", "Remaining"))
             self.assertIn(old, [(reply.limit, reply.remaining) for reply in denied or reached])
             if not denied:
                 self.assertEqual(old[1], min(reply.remaining for reply in reached))
-            # Who waits for as long as Retry-After finds no limit that still denies.
+            # After Retry-After no limit denies any more.
             self.assertEqual("Retry-After" in told, bool(denied) and all(r.retry_after_ms is not None for r in denied))
             if "Retry-After" in told:
                 waits = [reply.retry_after_ms or 0 for reply in denied]
@@ -254,7 +254,7 @@ class SeveralLimits(unittest.TestCase):
         self.assertEqual(found["RateLimit"], '"default";r=40;t=60, "default-2";r=0;t=2')
         self.assertEqual((found["X-RateLimit-Limit"], found["X-RateLimit-Remaining"]), ("10", "0"))
         self.assertNotIn("Retry-After", found)
-        # A second middleware finds that, and adds nothing.
+        # A second middleware finds these headers, and adds nothing.
         self.assertEqual(made.headers({name.lower(): value for name, value in found.items()}), found)
 
     def test_names_with_commas_and_quotes_are_not_split(self) -> None:

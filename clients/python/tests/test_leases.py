@@ -1,4 +1,4 @@
-"""Limits in the process, without a server: with a clock and a server of the test's own."""
+"""Local limits without a server: the tests have their own clock and a model of a server."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Clock:
 
 
 class Model:
-    """A server with one sliding window, written from what the commands promise."""
+    """A model of a server with one sliding window, written after docs/commands.md."""
 
     def __init__(self, clock: Clock, limit: int, period: float) -> None:
         self.clock = clock
@@ -101,7 +101,7 @@ class Model:
 
 
 class Process:
-    """A process with a part of the model's limit."""
+    """A process that spends a part of the limit of the model."""
 
     def __init__(self, model: Model, *, lease: Any = 100, leave: int = 0) -> None:
         self.model = model
@@ -153,7 +153,7 @@ class InTheProcess(unittest.TestCase):
         return Process(Model(self.clock, limit, period), **options)
 
     def demand(self, process: Process, per_second: float, seconds: float) -> list[Reply]:
-        """Takes at an even pace, with everything sent that is due."""
+        """Takes at a constant rate, and sends what is due."""
         replies = []
         for _ in range(round(per_second * seconds)):
             self.clock.now += 1 / per_second
@@ -310,7 +310,7 @@ class InTheProcess(unittest.TestCase):
         self.assertGreater(spent, 3000, "too little was tried")
 
     def play(self, chance: random.Random) -> int:
-        """Some processes that lose requests and answers, stop in the middle, die and begin anew."""
+        """Processes that lose requests and replies, stop halfway, die and start again."""
         clock = self.clock = Clock()
         limit, period = chance.choice([(5, 1.0), (40, 0.5), (200, 2.0)])
         model = Model(clock, limit, period)
@@ -327,7 +327,7 @@ class InTheProcess(unittest.TestCase):
             done = chance.random()
             if done < 0.6:
                 quantity = chance.choice([1, 1, 1, 2, 3])
-                # Its clock was read now. The process may stop before it goes on.
+                # The process has read its clock, and may stop before it continues.
                 moment = clock.now
                 reply = process.leases.take(quantity)
                 if reply is None:
@@ -339,7 +339,7 @@ class InTheProcess(unittest.TestCase):
                 if round_ is not None:
                     fate = chance.random()
                     arrives = fate < 0.9
-                    # What is lost on its way arrives late, or never.
+                    # A lost message arrives late, or never.
                     answers = [model.carry_out(words) for words in round_.commands] if arrives else None
                     under_way.append((process, round_, answers, arrives and fate < 0.8))
             elif done < 0.98 and under_way:
@@ -377,7 +377,7 @@ class TheTable(unittest.TestCase):
                     self.assertEqual(found, step.get("is", given), step)
 
     def carry_out(self, leases: Leases, clock: Clock, sent: list[Round], event: str, given: Any) -> Any:
-        """What came of an event: what the case says, or `given` if there is nothing to tell."""
+        """Returns the outcome of an event; `given` if it has none."""
         if event == "take":
             try:
                 reply = leases.take(given)
@@ -416,10 +416,10 @@ class TheTable(unittest.TestCase):
 
 
 class Answering(unittest.TestCase):
-    """How the limiters carry it."""
+    """Local limits of both limiters."""
 
     def take(self, recorder: Recorder, unreachable: Any = "raise", count: int = 1) -> list[Any]:
-        """What takes answer, one after the other; exceptions among them."""
+        """Returns the replies to takes, one after the other, with exceptions among them."""
         options = {"unreachable": unreachable}
         window = Window(9, 60)
 

@@ -100,7 +100,7 @@ class Storages(unittest.TestCase):
             start, count = await storage.get_moving_window("k", 3, 60)
             self.assertEqual(count, 3)
             self.assertTrue(began - 0.1 <= start <= time.time() + 0.1)
-            # Another process took, so what this one knows is wrong.
+            # Another process took something, so what this one remembers is wrong.
             limiter = Limiter(make("redis", port=PORT))
             limiter.window("ratelimit:k", redis_ratelimit.Window(3, 60), -2)
             self.assertEqual((await storage.get_moving_window("k", 3, 60))[1], 1)
@@ -132,7 +132,7 @@ class Storages(unittest.TestCase):
             await storage.incr("mine", 60)
             self.assertEqual(await storage.get("mine"), 1)
             self.assertTrue(began + 59 < await storage.get_expiry("mine") < time.time() + 61)
-            # What was said counts more than what a key looks like.
+            # The period that was given counts, not the one in the key.
             await storage.incr("mine/5/1/second", 60)
             self.assertTrue(began + 59 < await storage.get_expiry("mine/5/1/second") < time.time() + 61)
             # Another process, which has counted nothing.
@@ -262,7 +262,7 @@ class Uris(unittest.TestCase):
                     with self.subTest(uri=uri):
                         allowed = [True] * 5 + [False]
                         self.assertEqual(self.hits(uri, ssl_ca_certs=certificate, key_prefix=library), allowed)
-                        # A certificate that nobody vouches for.
+                        # A certificate without a known authority.
                         with self.assertRaises(StorageError):
                             self.hits(uri, wrap_exceptions=True)
 
@@ -303,7 +303,7 @@ def load(name: str, scheme: str) -> Any:
 
 
 def code(name: str) -> list[str]:
-    """The lines of a program without what it says of itself."""
+    """Returns the lines of a program without its docstring."""
     text = (SWITCH / f"{name}.py").read_text("utf-8")
     first = ast.parse(text).body[0]
     assert first.end_lineno is not None
@@ -315,7 +315,7 @@ class Switching(unittest.TestCase):
         plain.flushall()
 
     def check(self, name: str, statuses: Callable[[Any], list[tuple[int, Any]]]) -> None:
-        """What six requests are answered before and after the switch."""
+        """Checks the responses to six requests before and after the switch."""
         told = []
         for when in "before", "after":
             plain.flushall()

@@ -23,7 +23,7 @@ LEFT_OUT = {
 MARKS = ("redis", "redis_cluster", "valkey", "valkey_cluster")
 #: There is neither a password nor TLS nor a Unix socket; these reach the server in other ways, and no other tests.
 KINDS = "not auth and not ssl and not uds"
-#: All of them, for no test may go missing without a word.
+#: All of them, so that no test goes missing unnoticed.
 AT_LEAST = 200
 SETTINGS = """[pytest]
 asyncio_mode = auto
@@ -83,8 +83,8 @@ class Upstream(unittest.TestCase):
                 print(f"limits: left out {test}: {why}", flush=True)
             shown = run("-k", f"{KINDS} and not {' and not '.join(LEFT_OUT)}")
             passed, failed = counts(shown)
-            # They wait for real, and some have a second of slack: on a machine that stands still for so long they fail. What
-            # fails three times in a row is no matter of time.
+            # They wait in real time, some with a second of slack, so they may fail on a machine that stands still. A test
+            # that fails three times in a row fails for another reason.
             for _ in range(2):
                 if failed:
                     print(f"limits: again: {' '.join(re.findall('^FAILED (.*)', shown, re.MULTILINE))}", flush=True)

@@ -1,4 +1,4 @@
-"""MemoryLimiter, which needs no server. RATELIMIT_HELD_PORT is one to compare it with, whose clock stands still."""
+"""MemoryLimiter. RATELIMIT_HELD_PORT is the port of a server to compare it with, whose clock stands still."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Clock:
 
 
 def outcome(call: Any, *args: Any, **kwargs: Any) -> Any:
-    """What a call answers, or its error."""
+    """Returns the reply to a call, or its error."""
     try:
         return call(*args, **kwargs)
     except Exception as error:
@@ -74,7 +74,7 @@ class Answers(unittest.TestCase):
                         self.assertFalse(turn == 0 and isinstance(answers[0], tuple), answers[0])
                         found = [comparable(answer) for answer in answers]
                         if case["call"] == "policies":
-                            # Their counts go on from case to case on the server.
+                            # The server counts on from case to case.
                             found = [[policy[:2] for policy in answer] for answer in answers]
                         self.assertEqual(found[1], found[0])
         finally:
@@ -238,7 +238,7 @@ class Waiting(unittest.TestCase):
         limiter.throttle("k", rate)
         self.assertTrue(limiter.throttle("k", rate, block="1min").allowed)
         self.assertGreaterEqual(time.monotonic() - began, 0.08)
-        # What cannot be had in time is denied at once.
+        # A call that cannot be allowed in time is denied at once.
         hourly = Rate(0, 1, "1h")
         limiter.throttle("hourly", hourly)
         began = time.monotonic()

@@ -1,7 +1,7 @@
 """What a limiter answers, and after how long, while Redis does not answer: by each client library that is installed, with
 threads and with asyncio, on a single server, behind Sentinel and in a cluster.
 
-It writes the table into the page that OUTAGES_TABLE names, and else looks that clients/README.md has its rows.
+It writes the table into the page OUTAGES_TABLE. Without that, it checks that clients/README.md has the rows.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from .machine import unless_stopped
 from .servers import Cluster, Proxy, Sentinel, Server, Wire, until
 
 DEADLINE = 0.25
-#: In make test-clients; else less of what takes long.
+#: True in make test-clients. Otherwise slow tests are shorter.
 EVERYTHING = os.environ.get("CLIENTS") == "all"
-#: What a call may take beyond its deadline. RATELIMIT_SLACK is for machines that are busy with other things.
+#: The seconds that a call may take beyond its deadline. RATELIMIT_SLACK sets more for busy machines.
 SLACK = float(os.environ.get("RATELIMIT_SLACK", "0.05"))
 RATE = Rate(10**9, 10**6, 1)
 README = Path(__file__).parents[2] / "README.md"
 
 
 class Answers:
-    """How calls were answered, and after how many seconds."""
+    """The outcomes of calls, and their durations in seconds."""
 
     def __init__(self) -> None:
         self.kinds: Counter[str] = Counter()
@@ -71,7 +71,7 @@ class Answers:
 
 
 class Threads:
-    """A synchronous limiter in as many threads as are wanted."""
+    """A synchronous limiter, used in threads."""
 
     name = "sync"
     folder = ""
@@ -113,7 +113,7 @@ class Threads:
         return answers
 
     def ask_while_asking(self, long: tuple[Any, ...], act: Callable[[], Any], short: tuple[Any, ...]) -> Answers:
-        """The answer to a short call that is made, after something else, while a long one is under way."""
+        """Makes a long call. While it is under way, calls `act` and then makes a short call, whose outcome it returns."""
         with ThreadPoolExecutor(1) as threads:
             under_way = threads.submit(self.call, *long)
             time.sleep(0.1)
@@ -133,7 +133,7 @@ class Threads:
 
 
 class Tasks:
-    """A limiter for asyncio, used from outside of its event loop."""
+    """A limiter for asyncio, used from outside its event loop."""
 
     name = "asyncio"
     folder = ".asyncio"
@@ -240,7 +240,7 @@ def for_each_kind(test: Callable[[Any, str, Kind], None]) -> Callable[[Any], Non
 
 #: The rows of the table: what happens, what a client answers, and the calls by kind of limiter.
 _rows: dict[str, tuple[str, dict[str, Answers]]] = {}
-#: Their order, and with it their names, which are those of the TypeScript client as well.
+#: The names of the rows in their order, which the TypeScript client has too.
 ROWS = [
     "killed",
     "killed, breaker open",
@@ -263,7 +263,7 @@ ROWS = [
 
 
 def until_decided(limiter: Any, times: int, key: str) -> None:
-    """Calls until the server decides as many at once. On a machine that is busy some may find no time to connect first."""
+    """Calls until the server decides this many calls at once. On a busy machine some may not connect in time at first."""
     until(lambda: limiter.at_once(times, "throttle", key, RATE).kinds == {"decided": times}, "decisions")
 
 
@@ -288,7 +288,7 @@ class Outages(unittest.TestCase):
         self.assertLess(answers.max, within + SLACK, answers)
 
     def assert_decided_again(self, limiter: Any, method: str = "throttle") -> None:
-        """Within 2 seconds, which begin now."""
+        """Asserts that the server decides again within 2 seconds."""
         begin = time.monotonic()
         while not limiter.call(method, "k", RATE).reachable:
             self.assertLess(time.monotonic() - begin, 2.0 + SLACK)
@@ -296,7 +296,7 @@ class Outages(unittest.TestCase):
         print(f"  decided again after {time.monotonic() - begin:.3f} s", flush=True)
 
     def assert_open(self, limiter: Any) -> Answers:
-        """The breaker is open: calls are answered at once, but for those that probe. A busy machine gets five tries."""
+        """Asserts that the breaker is open: calls return at once, except probes. A busy machine gets five tries."""
         for _ in range(5):
             answers: Answers = limiter.one_by_one(2000, "throttle", "k", RATE)
             self.assertEqual(set(answers.kinds), {"allowed"}, answers)
@@ -305,7 +305,7 @@ class Outages(unittest.TestCase):
         raise AssertionError(f"not within 0.1 ms: {answers}")
 
     def is_open(self, limiter: Any) -> bool:
-        """Whether the breaker of the only server is open: then calls are answered without it."""
+        """Returns whether the breaker of the only server is open."""
         (server,) = limiter.limiter._core.servers.known_servers()
         return bool(server.breaker.is_open)
 
@@ -317,7 +317,7 @@ class Outages(unittest.TestCase):
         begin: Callable[[Server, Proxy], None],
         end: Callable[[Server, Proxy], None],
     ) -> None:
-        """A server that goes away and comes back, and calls meanwhile."""
+        """Makes calls while a server is away, and after it has come back."""
         with Server() as server, Proxy(server.port) as proxy:
             port = proxy.port if name == "packets dropped" else server.port
             with self.limiter(library, kind, port) as limiter:
@@ -388,7 +388,7 @@ class Outages(unittest.TestCase):
 
     @for_each_kind
     def test_a_server_that_became_a_replica_is_left(self, library: str, kind: Kind) -> None:
-        """A name may lead to another master by then, whoever moved it."""
+        """By then its name may lead to another master."""
         for ask in "one", "all":
             with Server() as first, Server() as second, Proxy(first.port) as proxy:
                 with self.limiter(library, kind, proxy.port, unreachable="raise", deadline=5) as limiter:
@@ -414,7 +414,7 @@ class Outages(unittest.TestCase):
                 until_decided(limiter, 20, "k")
                 first.ask("REPLICAOF", "127.0.0.1", second.port)
                 proxy.lead_to(second.port, hang_up=False)
-                # A read, which the replica answers after the server was left.
+                # A read, which the replica answers after the limiter has left it.
                 proxy.delay = 0.5
                 found = limiter.ask_while_asking(
                     ("throttle_ro", "k", RATE), lambda: setattr(proxy, "delay", 0.0), ("throttle", "k", RATE)
@@ -479,7 +479,7 @@ class Outages(unittest.TestCase):
             self.row("maxclients", "raises `Busy`", library, kind, answers)
             self.assertEqual(set(answers.kinds), {"Busy"}, answers)
             self.assertLess(answers.max, DEADLINE + SLACK)
-            # A call tries until shortly before its deadline. This machine may hold some up, so the quickest counts.
+            # A call tries until shortly before its deadline. A busy machine may hold some up, so the fastest counts.
             self.assertGreaterEqual(answers.max, DEADLINE - LAST_TRY_SECONDS)
             self.assertLess(min(answers.seconds), DEADLINE)
 
@@ -487,7 +487,7 @@ class Outages(unittest.TestCase):
                 (line,) = re.findall("rejected_connections:.*", others[0].ask("INFO", "stats"))
                 return str(line)
 
-            # One whose turn to connect comes later than the last try does not try.
+            # A call whose turn to connect comes after the time of the last try does not connect.
             limiter.limiter._core.deadline = LAST_TRY_SECONDS
             before = rejected()
             self.assertEqual(limiter.at_once(5, "throttle", "k", RATE).kinds, {"Busy": 5})
@@ -623,7 +623,7 @@ class WithSentinel(unittest.TestCase):
                         time.sleep(0.01)
                     print(f"failover by Sentinel {library} {kind.name} decided after {time.monotonic() - begin:.3f} s")
                     master.go_on()
-                    # Without a Sentinel connections go where they went before.
+                    # Without a Sentinel, connections go to the last known address.
                     sentinel.stop()
                     begin = time.monotonic()
                     while limiter.at_once(20, "throttle", "k", RATE).kinds != {"decided": 20}:
@@ -649,7 +649,7 @@ class WithSentinel(unittest.TestCase):
             with Sentinel(first) as sentinel:
                 limiter = kind(sentinel_of(library, kind, [sentinel.port]), unreachable="raise", deadline=5)
                 self.assertTrue(limiter.call("throttle", "k", RATE).reachable)
-                # As a failover does, but at one moment.
+                # As in a failover, but all at once.
                 sentinel.ask("SENTINEL", "REMOVE", "limits")
                 sentinel.ask("SENTINEL", "MONITOR", "limits", "127.0.0.1", second.port, 1)
                 first.ask("REPLICAOF", "127.0.0.1", second.port)
@@ -661,7 +661,7 @@ class WithSentinel(unittest.TestCase):
         asked: list[str] = []
 
         class Silent:
-            """As a core whose Sentinels answer only what `master` says."""
+            """A core whose Sentinels reply with `master`, or not at all."""
 
             master: list[bytes] | None = None
 
@@ -676,7 +676,7 @@ class WithSentinel(unittest.TestCase):
         servers = SentinelServers(core, server, "limits", [lambda: "first", lambda: "second"])  # type: ignore[arg-type]
         for now, expected in (10.0, 2), (10.01, 2), (10.49, 2), (10.51, 4), (11.0, 4), (11.02, 6):
             with mock.patch("redis_ratelimit._internal.servers.monotonic", lambda at=now: at):
-                # Connections go where the last one went.
+                # Connections go to the last known address.
                 self.assertEqual(run(servers.locate(now + 1)), server.address)
             self.assertEqual(len(asked), expected, now)
         core.master = [b"127.0.0.1", b"2"]
@@ -734,7 +734,7 @@ class InACluster(unittest.TestCase):
             limiter = kind(client, unreachable="raise", deadline=5)
             try:
                 until_decided(limiter, 20, "b")
-                # The node's address leads to a replica from now on, as that of a service does.
+                # Now the address of the node leads to a replica, as that of a service may.
                 proxy.lead_to(replica.port, hang_up=True)
                 limiter.one_by_one(1, "throttle", "b", RATE)
                 before, begin = readings(), time.monotonic()
@@ -792,7 +792,7 @@ def table() -> str:
 
 
 class TheTable(unittest.TestCase):
-    """Runs last, by its name's place in the alphabet of this file's classes."""
+    """Runs last, because classes run in the order of their names."""
 
     def test_is_up_to_date(self) -> None:
         if set(_rows) != set(ROWS):

@@ -1,4 +1,4 @@
-"""What a pool lends to whom, and when a breaker lets calls through. Nothing is sent."""
+"""The pool of connections, and the breaker. Nothing is sent."""
 
 from __future__ import annotations
 

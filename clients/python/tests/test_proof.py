@@ -1,8 +1,8 @@
 """The proof of leases: processes that spend one limit on real servers, some of them killed, some stopped for a while. Each
-writes down each unit that it spends, with the clock readings on which that was decided. Then every period is looked at.
+records each unit that it spends, with the clock readings that decided it. At the end every period is checked.
 
-LEASES_SECONDS is for how long, PROOF_SEED where chance begins. PROOF_RUST and PROOF_NODE are the commands of processes of
-the other clients, which spend the same limit.
+LEASES_SECONDS is the duration, and PROOF_SEED the seed of the random numbers. PROOF_RUST and PROOF_NODE are the commands of
+processes of the other clients, which spend the same limit.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ OTHERS = [shlex.split(os.environ[name]) for name in ("PROOF_RUST", "PROOF_NODE")
 
 
 def most_in_a_fixed_window(spent: list[Spent], seconds: float) -> int:
-    """The most that was spent in any window of the wall clock that begins at a multiple of its length."""
+    """Returns the most that was spent in a window of the calendar."""
     sums: dict[int, int] = {}
     for record in spent:
         window = int(record.wall // seconds)
@@ -62,7 +62,7 @@ class Crowd:
         self._processes = [self._begin(at) for at in range(PROCESSES)]
 
     def _begin(self, at: int) -> int:
-        # A fork, as a new interpreter takes longer to begin than most of these live.
+        # A fork, because a new interpreter takes longer to start than most of these processes live.
         self._files.append(str(Path(self._folder.name) / str(len(self._files))))
         other = at % (len(self._others) + 1) - 1
         child = os.fork()
@@ -82,7 +82,7 @@ class Crowd:
         return child
 
     def _become(self, command: list[str]) -> None:
-        """Goes on as a process of another client, which learns from its environment what to spend."""
+        """Becomes a process of another client, which reads from its environment what to spend."""
         port, window, lease, pace = self._words
         spend = {
             "port": port,
@@ -97,7 +97,7 @@ class Crowd:
         os.execvpe(command[0], command, {**os.environ, "PROOF_SPEND": json.dumps(spend)})
 
     def disturb(self, chance: random.Random) -> None:
-        """Kills a process, stops one or lets it be, and lets some go on that were stopped for long enough."""
+        """Kills or stops a process or neither, and continues processes that were stopped for long enough."""
         at = chance.randrange(PROCESSES)
         if at < PROCESSES // 3:
             os.kill(self._processes[at], signal.SIGKILL)
@@ -113,7 +113,7 @@ class Crowd:
             del self._waking[sleeper]
 
     def outcomes(self) -> list[int | None]:
-        """How the processes ended, when their time was up. One that does not end is the last, and None."""
+        """Returns how the processes ended when their time was up; None for one that does not end, which is the last."""
         for sleeper in self._waking:
             os.kill(self._processes[sleeper], signal.SIGCONT)
         self._waking = {}
@@ -190,7 +190,7 @@ class Proof(unittest.TestCase):
         self.assertLessEqual(calendar, most)
         if not window.fixed:
             self.assertLessEqual(sliding, most)
-        # How much was at stake is told: a machine that is busy with other things lets through as little as it likes.
+        # Printed, not asserted: a busy machine may let through little.
         self.assertGreater(total, 0)
         self.assertTrue(crowd.killed and has_happened)
 

@@ -1,4 +1,4 @@
-"""What the README shows runs as it stands there, on the server of RATELIMIT_PORT instead of the usual port."""
+"""Runs the examples of the README, on the server of RATELIMIT_PORT instead of the usual port."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Readme(unittest.TestCase):
         unless_stopped(run)
 
     def calls(self) -> list[int]:
-        """How often the server was asked for a batch, and to settle one."""
+        """Returns how many batches were requested from the server, and how many were settled."""
         told = self.plain.info("commandstats")
         return [told.get(f"cmdstat_rl.{name}", {"calls": 0})["calls"] for name in ("acquire", "apply")]
 

@@ -1,4 +1,4 @@
-"""What docs/recipes.md shows of the Python client runs as it stands there, on the server of RATELIMIT_PORT."""
+"""Runs the examples of the Python client in docs/recipes.md, on the server of RATELIMIT_PORT."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Recipes(unittest.TestCase):
         self.names |= {each.__name__: each for each in (Limiter, Rate, Window, headers, semaphore)}
 
     def run_block(self, number: int) -> dict[str, Any]:
-        # A client that is given no port takes that of the server of the tests.
+        # A client without a port connects to the server of the tests.
         with mock.patch("redis.Redis", lambda: self.client):
             exec(compile(BLOCKS[number], PAGE.name, "exec"), self.names)
         return self.names
@@ -80,7 +80,7 @@ class Recipes(unittest.TestCase):
         self.names["queue"] = [SimpleNamespace(parts=parts) for parts in (300, 299, 2)]
         self.names["time"] = SimpleNamespace(sleep=sleep)
         self.names["send"] = lambda message: sent.append(message.parts)
-        # The last is more than there is.
+        # The last one asks for more than is available.
         with self.assertRaises(Slept) as raised:
             self.run_block(4)
         self.assertEqual((sent, 0 < raised.exception.args[0] <= 1), ([300, 299], True))

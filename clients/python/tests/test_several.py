@@ -57,13 +57,13 @@ def reply_of(answer: Any) -> Any:
 
 
 def replies_of(case: dict[str, Any]) -> list[Any]:
-    """What a server answers to the commands that a case sends."""
+    """Returns the replies of a server to the commands of a case."""
     answers = [reply_of(each) for each in case["replies"]]
     return answers if len(answers) == 1 else ["OK", *["QUEUED"] * len(answers), answers]
 
 
 def llm_call(tag: str, tokens: int = 400, dollars: int = 900) -> list[Clause]:
-    """The limits of a call of a language model: what is estimated is reserved."""
+    """Returns the limits of a call of a language model, which reserve its estimated cost."""
     return [
         Clause.window(f"{tag}:rpm", Window(60, "1min"), name="requests"),
         Clause.acquire(f"{tag}:tpm", TOKENS, tokens, name="tokens"),
@@ -83,7 +83,7 @@ async def done(answer: Any) -> Any:
 
 @asynccontextmanager
 async def entered(handle: Any) -> Any:
-    """A handle of either kind; the block of a synchronous one runs beside the event loop."""
+    """A reservation of either kind. The block of a synchronous one runs in a thread."""
     if hasattr(handle, "__aenter__"):
         async with handle:
             yield handle
@@ -127,7 +127,7 @@ class Words(unittest.TestCase):
         self.assertEqual(recorder.sent, case["sent"])
 
     def settled(self, *replies: Any, work: Any = lambda job: None) -> list[str]:
-        """What a block sends after it has reserved, and how it ends; alike for both limiters."""
+        """Returns what a block sends after it has reserved, and how it ends. Both limiters must do the same."""
         outcomes: list[list[str]] = []
         for kind in Recorder, AsyncRecorder:
             recorder = kind(RESERVED, *replies)
@@ -287,7 +287,7 @@ class Words(unittest.TestCase):
             self.fail("entered")
         with self.assertRaises(errors.ConnectionError), Recorder(lost).limiter().acquire(PAIR):
             self.fail("entered")
-        # What was used is never denied to be counted, and a lease that cannot be settled ends by itself.
+        # What was used is always counted, and a lease that cannot be settled ends by itself.
         charged = Recorder(lost).limiter(unreachable="deny").all([Clause.window("a", Window(9, 60))], force=True)
         self.assertEqual((charged.allowed, charged.reachable), (True, False))
         with Recorder(RESERVED, lost).limiter(unreachable="allow").acquire(PAIR):
@@ -311,7 +311,7 @@ class Words(unittest.TestCase):
 
     def test_a_fallback_without_reservations_settles_limit_by_limit(self) -> None:
         class Own:
-            """Has the methods of a limiter, and knows nothing of handles."""
+            """Has the methods of a limiter, but no reservations of several limits."""
 
             def __init__(self) -> None:
                 self.memory = MemoryLimiter()
@@ -363,7 +363,7 @@ class OnAServer(unittest.TestCase):
             )
         else:
             limiter = module.Limiter(make(library, folder, port=PORT), deadline=30.0)
-        # Nobody flushes a cluster, so each run has keys of its own.
+        # The cluster is not flushed, so each run has its own keys.
         tag = f"{{{place}:{os.getpid()}:{time.time_ns()}}}"
         try:
             await body(limiter, tag)
@@ -380,7 +380,7 @@ class OnAServer(unittest.TestCase):
         async def body(limiter: Any, tag: str) -> None:
             async with entered(limiter.acquire(llm_call(tag))) as job:
                 self.assertEqual(await self.left(limiter, tag), [600, 4100, 1])
-                # Longer than the maximum that was reserved: it is counted in full.
+                # More than was reserved, so it is counted in full.
                 job.set({"tokens": 1300})
             self.assertEqual(await self.left(limiter, tag), [0, 4100, 0])
             self.assertEqual((await done(limiter.window_ro(f"{tag}:tpm", Window(2000, "1h")))).remaining, 700)
@@ -457,7 +457,7 @@ class OnAServer(unittest.TestCase):
                 self.assertEqual(len(await done(limiter.held(f"{tag}:tpm"))), 1)
                 job.set({"tokens": 4})
             self.assertEqual((await done(limiter.window_ro(f"{tag}:tpm", TOKENS))).remaining, 996)
-            # Nothing is renewed after the block, nor without one.
+            # Nothing is renewed after the block, or without one.
             reply = await done(limiter.all(clauses))
             await asyncio.sleep(0.9)
             self.assertIs(await done(reply.reservation.apply({"tokens": 4})), False)
@@ -494,7 +494,7 @@ class OnAServer(unittest.TestCase):
                     self.assertIs(await renewing, True, (before, after))
                     renewals = 0
                     await asyncio.sleep(1)
-            # From then on the new lease does, once the renewal that was planned already is done.
+            # After that the new lease does, once the renewal that was already planned is done.
             if after == "1min":
                 self.assertLessEqual(renewals, 1)
             else:
@@ -623,7 +623,7 @@ class OnAServer(unittest.TestCase):
             with self.assertRaises(asyncio.CancelledError):
                 await task
             server.go_on()
-            # The call was carried out when the server went on, and the leases last for 20 seconds.
+            # The server executed the call when it continued, and the leases last for 20 seconds.
             end = time.monotonic() + 10
             while (await limiter.window_ro("u:rpm", Window(60, "1min"))).remaining != 58 or await limiter.held("u:tpm"):
                 self.assertLess(time.monotonic(), end)

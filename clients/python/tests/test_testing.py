@@ -1,4 +1,4 @@
-"""What docs/testing.md shows of Python runs as it stands there."""
+"""Runs the examples of Python in docs/testing.md."""
 
 from __future__ import annotations
 
