@@ -161,25 +161,6 @@ class InTheProcess(unittest.TestCase):
             process.exchange()
         return replies
 
-    def test_a_batch_is_spent_without_the_server(self) -> None:
-        process = self.process()
-        self.hold(process, 30)
-        process.sent()
-        replies = [process.leases.take(1) for _ in range(10)]
-        self.assertTrue(all(reply is not None and reply.allowed for reply in replies))
-        self.assertEqual(process.sent(), [])
-
-    def test_a_spent_batch_is_settled_together_with_the_next_request(self) -> None:
-        process = self.process(10_000)
-        self.demand(process, 100, 1)
-        found = []
-        for _ in range(50):
-            self.clock.now += 0.01
-            process.take()
-            round_ = process.exchange()
-            found.append([words[0] for words in round_.commands] if round_ else [])
-        self.assertIn(["RL.APPLY", "RL.ACQUIRE"], found)
-
     def test_the_batch_follows_demand(self) -> None:
         process = self.process(1_000_000, lease=100)
         self.demand(process, 2000, 1)
@@ -189,18 +170,6 @@ class InTheProcess(unittest.TestCase):
         self.demand(process, 100, 1)
         sizes = [int(words.split()[4]) for words in process.sent() if words.startswith("RL.ACQUIRE")]
         self.assertTrue(3 <= sizes[-1] <= 7, sizes)
-
-    def test_the_batch_is_at_most_its_share_and_at_least_what_is_asked(self) -> None:
-        process = self.process(1000)
-        for at in range(9):
-            process.model.held[f"other-{at}"] = 0, self.clock.now + 1000
-        process.take()
-        process.leases._demand.rate = 1e6
-        process.exchange()
-        self.assertIn("RL.ACQUIRE k 1000 1000ms 200 LEASE 100 ID ATMOST COUNTLAPSED MS", process.sent())
-        process = self.process(100)
-        process.take(37)
-        self.assertEqual(process.sent()[-1], "RL.ACQUIRE k 100 1000ms 37 LEASE 100 ID ATMOST COUNTLAPSED MS")
 
     def test_the_lease_ends_early_by_either_clock(self) -> None:
         for lease, early in (100, 0.010), (20, 0.002), (1000, 0.1):
@@ -220,60 +189,6 @@ class InTheProcess(unittest.TestCase):
     def hold(self, process: Process, quantity: int) -> None:
         process.leases.want(quantity, is_counted=True)
         process.exchange()
-
-    def test_a_lease_counts_from_before_its_request(self) -> None:
-        process = self.process()
-        process.leases.want(5)
-        round_ = process.leases.next_round()
-        assert round_ is not None
-        self.clock.now += 0.089
-        process.leases.receive(round_, [process.model.carry_out(words) for words in round_.commands])
-        self.assertIsNotNone(process.leases.take(1))
-        self.clock.now += 0.002
-        self.assertIsNone(process.leases.take(1))
-
-    def test_the_rest_of_a_batch_is_given_back_at_the_end_of_its_lease(self) -> None:
-        process = self.process()
-        self.hold(process, 5)
-        process.take(2)
-        process.sent()
-        at = process.leases.next_at()
-        self.assertTrue(at and self.clock.now < at <= self.clock.now + 0.0901, at)
-        self.clock.now += 0.0901
-        process.exchange()
-        self.assertEqual(process.sent(), ["RL.APPLY k 2"])
-        self.assertEqual((process.model.counted(), process.model.hold()), (2, 0))
-        self.assertTrue(process.leases.is_settled and process.leases.next_at() is None)
-
-    def test_without_demand_nothing_is_requested(self) -> None:
-        process = self.process(10_000)
-        self.demand(process, 1000, 0.5)
-        process.sent()
-        for _ in range(300):
-            self.clock.now += 0.01
-            process.exchange()
-        self.assertLess(len(process.sent()), 20)
-        self.assertTrue(process.leases.is_settled)
-
-    def test_a_batch_whose_reply_was_lost_is_given_back(self) -> None:
-        for arrives in "before", "after":
-            process = self.process()
-            process.leases.want(5)
-            round_ = process.leases.next_round()
-            assert round_ is not None
-            if arrives == "before":
-                process.model.carry_out(round_.commands[0])
-            process.leases.fail(round_, ConnectionError("lost"), True)
-            self.assertIsNone(process.leases.next_round(), "not before a pause")
-            self.clock.now += 0.11
-            process.exchange()
-            if arrives == "after":
-                process.model.carry_out(round_.commands[0])
-                self.assertEqual(process.model.hold(), 5)
-                self.clock.now = process.leases.next_at() or 0
-                process.exchange()
-            self.assertEqual(process.model.hold(), 0)
-            self.assertTrue(process.leases.is_settled)
 
     def test_a_child_process_inherits_nothing_of_its_parent(self) -> None:
         process = self.process()

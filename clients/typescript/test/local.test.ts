@@ -195,81 +195,6 @@ suite("leases with a held clock", () => {
     }
   });
 
-  test("what is left of a batch at its end is given back and not spent", async () => {
-    const { limit, server, clock } = await holding(5);
-    assert.ok(limit.tryTake(2)?.allowed);
-    await clock.pass(90);
-    assert.deepEqual(units(server.sent), ["#2"]);
-    const unused = await holding(5);
-    await unused.clock.pass(90);
-    assert.deepEqual(units(unused.server.sent), ["#"], "released");
-  });
-
-  test("a batch that arrives after its lease is given back, and after three of them the take is answered", async () => {
-    const { limit, server, clock } = local();
-    server.answer = (words) => void (clock.now += words[0] === "RL.ACQUIRE" ? 95 : 0);
-    assert.equal(await limit.take(), AWAY);
-    await settled();
-    assert.deepEqual(units(server.sent).filter((words) => words === "#").length, 3);
-  });
-
-  test("after a call without an answer nothing is fetched ahead for 100 ms", async () => {
-    const { limit, server, clock } = local({ lease: "1s" }, { limit: 10_000, period: "1s" });
-    server.limit = server.free = 10_000;
-    const acquired = () => server.sent.filter((words) => words.includes("ATMOST"));
-    await limit.take(1000);
-    await settled();
-    assert.equal(acquired().length, 2, "what is expected within half a lease is fetched ahead");
-    const held = Number(acquired().at(-1)!.split(" ")[2]);
-    server.answer = (words) => (words[0] === "RL.ACQUIRE" ? lost() : undefined);
-    assert.ok((await limit.take(held - 3)).allowed, "few are left, so the next batch is fetched");
-    await settled();
-    assert.equal(acquired().length, 3);
-    for (const passed of [0, 99]) {
-      clock.now += passed;
-      assert.ok(limit.tryTake()?.allowed);
-      await settled();
-      assert.equal(acquired().length, 3, `${passed} ms later`);
-    }
-    clock.now += 1;
-    assert.ok(limit.tryTake()?.allowed);
-    await settled();
-    assert.equal(acquired().length, 4);
-  });
-
-  test("a denial is remembered until its retry_after, and no longer than 100 ms", async () => {
-    for (const [retryAfter, remembered] of [
-      [30, 30],
-      [5000, 100],
-      [-1, 100],
-    ] as const) {
-      const { limit, server, clock } = local();
-      server.answer = () => [2, 100, 0, retryAfter, 1000, null, 0, 7];
-      const denied = await limit.take();
-      assert.deepEqual([denied.limited, denied.retryAfterMs], [2, retryAfter < 0 ? null : retryAfter]);
-      clock.now += remembered - 1;
-      const again = limit.tryTake();
-      assert.equal(again?.limited, 2);
-      assert.equal(again.retryAfterMs, retryAfter < 0 ? null : retryAfter - remembered + 1);
-      assert.equal(server.sent.length, 1);
-      clock.now += 1;
-      assert.equal(limit.tryTake(), undefined);
-    }
-  });
-
-  test("a take of more than is available gets the wait for all of it, and what is held stays for others", async () => {
-    const { limit, server } = local();
-    server.free = 4;
-    server.answer = (words) => (words.includes("ATMOST") ? undefined : [1, 100, 0, 700, 1000, null]);
-    const denied = await limit.take(10);
-    assert.deepEqual([denied.limited, denied.retryAfterMs], [1, 700]);
-    assert.deepEqual(
-      server.sent.map((words) => words.split(" ")[2]),
-      ["10", "6"],
-    );
-    assert.ok(limit.tryTake(4)?.allowed);
-  });
-
   test("a take that can never be allowed is denied at once, and nothing is sent for it", async () => {
     for (const [window, leave, most] of [
       [{ limit: 5, period: "1h" }, 0, 5],
@@ -289,55 +214,6 @@ suite("leases with a held clock", () => {
     assert.equal((await limit.take()).retryAfterMs, 3_600_000);
     assert.equal(limit.tryTake(6)?.retryAfterMs, null, "also while a denial is remembered");
     assert.equal(server.sent.length, 1);
-  });
-
-  test("so is a take that a policy can never allow, once the server has replied with its limit", async () => {
-    const { limit, server, clock } = local({}, "@day");
-    server.limit = server.free = 5;
-    assert.equal((await limit.take(6)).retryAfterMs, null);
-    await settled();
-    assert.deepEqual(units(server.sent), ["@day 6 LEASE 100 ID#ATMOST COUNTLAPSED MS", "#"], "what came is given back");
-    server.free = 5;
-    assert.ok((await limit.take(2)).allowed);
-    await settled();
-    server.sent = [];
-    assert.equal(limit.tryTake(6)?.retryAfterMs, null);
-    assert.deepEqual(server.sent, []);
-    // The policy may have changed by now, so the server is asked for all of it or nothing.
-    clock.now += 100;
-    server.answer = (words) => (words.includes("ATMOST") ? undefined : [1, 5, 3, -1, 1000, null]);
-    assert.equal((await limit.take(6)).retryAfterMs, null);
-    const asked = units(server.sent).filter((words) => words.endsWith(" MS"));
-    assert.deepEqual(asked, ["@day 6 LEASE 100 ID#COUNTLAPSED MS"]);
-    assert.equal(limit.tryTake(6)?.retryAfterMs, null);
-    assert.equal(limit.tryTake(2), undefined, "less is not denied with it");
-    await settled();
-    clock.now += 100;
-    server.answer = () => undefined;
-    server.limit = server.free = 20;
-    assert.ok((await limit.take(6)).allowed, "the policy has more by now");
-  });
-
-  test("the batch follows demand, and is no more than twice the limit for each reservation", async () => {
-    for (const [reservations, least, most] of [
-      [1, 40, 50],
-      [10, 20, 20],
-      [1000, 1, 1],
-    ] as const) {
-      const { limit, server, clock } = local();
-      server.reservations = reservations;
-      for (let at = 0; at < 500; at += 1) {
-        server.free = 100;
-        await limit.take();
-        clock.now += 1;
-      }
-      const asked = server.sent.filter((words) => words.includes("ATMOST")).map((words) => Number(words.split(" ")[2]));
-      const last = asked.slice(-3);
-      assert.ok(
-        last.every((each) => least <= each && each <= most),
-        `${reservations}: ${last.join(" ")}`,
-      );
-    }
   });
 
   test("takes that pile up while the server stalls are served by batches of half a lease's demand", async () => {
@@ -362,64 +238,6 @@ suite("leases with a held clock", () => {
     assert.ok(Math.max(...asked) <= 120, asked.join(" "));
     const after = asked.slice(asked.length - 20);
     assert.ok(Math.min(...after) >= 60, `batches stay large: ${after.join(" ")}`);
-  });
-
-  test("after a lease without demand nothing is held", async () => {
-    const { limit, server, clock } = local();
-    for (let at = 0; at < 200; at += 1) {
-      server.free = 100;
-      await limit.take();
-      await clock.pass(1);
-    }
-    await clock.pass(300);
-    const before = server.sent.length;
-    await clock.pass(10_000);
-    assert.equal(server.sent.length, before);
-    const ids = (of: (words: string) => boolean) =>
-      server.sent.filter(of).map((words) => /[\w-]{16}-\d+/.exec(words)?.[0] ?? "");
-    const acquired = ids((words) => words.includes("ATMOST"));
-    const settledIds = ids((words) => !words.endsWith(" MS"));
-    assert.deepEqual(settledIds.sort(), acquired.sort(), "each batch is settled once");
-  });
-
-  test("a batch whose answer was lost is released later, once more if its call was late", async () => {
-    const { limit, server, clock } = local();
-    server.answer = (words) => (words[0] === "RL.ACQUIRE" ? lost() : 0);
-    assert.equal(await limit.take(), AWAY);
-    await clock.pass(1000);
-    assert.deepEqual(units(server.sent).slice(1), ["#"]);
-    await clock.pass(1000);
-    assert.deepEqual(units(server.sent).slice(1), ["#", "#"]);
-  });
-
-  test("an APPLY is repeated with the same units until it is answered", async () => {
-    const { limit, server, clock } = await holding(5);
-    server.answer = () => lost();
-    limit.tryTake(5);
-    const applied = () => server.sent.filter((words) => units([words])[0] === "#5");
-    await clock.pass(350);
-    assert.ok(applied().length > 2);
-    server.answer = (words) => (words[0] === "RL.APPLY" ? 0 : undefined);
-    await clock.pass(200);
-    const before = applied().length;
-    await clock.pass(2000);
-    assert.equal(applied().length, before);
-    assert.equal(new Set(applied()).size, 1);
-    assert.ok(!server.sent.some((words) => words.includes("FORCE")), "0 after a lost answer is no loss");
-  });
-
-  test("what was spent of a reservation that the server has lost is counted by FORCE", async () => {
-    const { limit, server, clock } = await holding(5);
-    server.answer = (words) => (words[0] === "RL.APPLY" ? 0 : undefined);
-    limit.tryTake(2);
-    await clock.pass(90);
-    assert.deepEqual(units(server.sent), ["#2", "100 1s 2 FORCE MS"]);
-    const other = await holding(5);
-    other.server.answer = () => 0;
-    other.limit.tryTake(3);
-    other.clock.now += 1200;
-    await other.clock.pass(1);
-    assert.deepEqual(units(other.server.sent), ["#3"], "its event has left by itself");
   });
 
   test("RL.WINDOW FORCE is tried until it was sent, and is not sent twice", async () => {
@@ -450,17 +268,6 @@ suite("leases with a held clock", () => {
     clock.now += 100;
     for (const [command, , id] of leases.nextRound()!.commands) if (command === "RL.APPLY") applied.add(String(id));
     assert.equal(applied.size, 500);
-  });
-
-  test("an APPLY that is refused for a while, as by a new replica, is sent again", async () => {
-    const { limit, server, clock } = await holding(5);
-    server.answer = (words) => (words[0] === "RL.APPLY" ? refusal(READONLY) : undefined);
-    limit.tryTake(2);
-    await clock.pass(90);
-    assert.deepEqual(units(server.sent), ["#2"]);
-    server.answer = () => undefined;
-    await clock.pass(1000);
-    assert.deepEqual(units(server.sent), ["#2", "#2"]);
   });
 
   test("close tries three times, and throws the last error unless outages are forgiven", async () => {
@@ -526,16 +333,6 @@ suite("leases with a held clock", () => {
     assert.ok((await taken).allowed, "what was asked for before is answered");
     await closed;
     assert.equal(busy.server.sent.length, 2);
-  });
-
-  test("a policy that is a semaphore is refused once the server says so", async () => {
-    const { limit, server } = local({}, "@jobs");
-    const answer = refusal("ERR the reservation is a semaphore's");
-    server.answer = (words) => (words[0] === "RL.APPLY" ? answer : undefined);
-    await limit.take();
-    await settled();
-    assert.throws(() => limit.tryTake(), /semaphore/);
-    assert.deepEqual(units(server.sent).slice(1), ["#1", "#"]);
   });
 
   test("wrong limits and options are refused", () => {
