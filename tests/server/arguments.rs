@@ -156,17 +156,9 @@ fn too_few_and_too_many_arguments_are_errors() {
     let (_server, mut conn, before) = with_keys();
     let arity = "ERR wrong number of arguments for '";
     for call in [
-        "RL.THROTTLE t 15 30",
-        "RL.THROTTLE_RO t 15 30",
-        "RL.WINDOW w 5",
-        "RL.WINDOW_RO w 5",
-        "RL.ACQUIRE w 9",
-        "RL.ACQUIRE_RO w 9",
-        "RL.APPLY w",
-        "RL.RELEASE w",
-        "RL.RENEW w",
-        "RL.HELD",
-        "RL.INFO",
+        "RL.THROTTLE t 15 30", "RL.THROTTLE_RO t 15 30", "RL.WINDOW w 5", "RL.WINDOW_RO w 5",
+        "RL.ACQUIRE w 9", "RL.ACQUIRE_RO w 9", "RL.APPLY w", "RL.RELEASE w", "RL.RENEW w",
+        "RL.HELD", "RL.INFO",
     ] {
         let words: Vec<_> = call.split(' ').collect();
         (1..=words.len()).for_each(|number| conn.refuses(&words[..number], arity));

@@ -62,10 +62,8 @@ fn every_taking_command_is_denied_while_others_wait_even_where_there_is_room() {
     // The first in line asks for more than there is; two would be had at once.
     for (fill, waits, asks, denial) in [
         (
-            "RL.THROTTLE t 4 1 1h 3",
-            "RL.THROTTLE t 4 1 1h 5 BLOCK 0",
-            "RL.THROTTLE t 4 1 1h 2 MS",
-            1,
+            "RL.THROTTLE t 4 1 1h 3", "RL.THROTTLE t 4 1 1h 5 BLOCK 0",
+            "RL.THROTTLE t 4 1 1h 2 MS", 1,
         ),
         ("RL.WINDOW w 5 1h 3", "RL.WINDOW w 5 1h 5 BLOCK 0", "RL.WINDOW w 5 1h 2 MS", 1),
         ("RL.ACQUIRE s 5 0 3", "RL.ACQUIRE s 5 0 5 BLOCK 0", "RL.ACQUIRE s 5 0 2 MS", 2),
@@ -99,8 +97,7 @@ fn giving_back_and_looking_never_wait_and_ignore_waiters() {
     conn.cmd("RL.ACQUIRE a 5 1h 2 ID x LEASE 600000");
     conn.cmd("RL.ACQUIRE a 5 1h 1 ID y LEASE 600000");
     let _lines = [
-        "RL.THROTTLE t 4 1 1h 5 BLOCK 0",
-        "RL.WINDOW w 5 1h 5 BLOCK 0",
+        "RL.THROTTLE t 4 1 1h 5 BLOCK 0", "RL.WINDOW w 5 1h 5 BLOCK 0",
         "RL.ACQUIRE a 5 1h 5 BLOCK 0",
     ]
     .map(|waits| server.wait_in_line(waits));
@@ -300,19 +297,8 @@ fn a_key_may_have_any_name() {
     let server = Server::start();
     let mut conn = server.conn();
     let odd: [&[u8]; 13] = [
-        b"",
-        b"\0",
-        b"a\0b",
-        b"{",
-        b"}",
-        b"{}",
-        b"{}x",
-        b"{tag}x",
-        b"x{tag}y{z}",
-        b"}{",
-        b"a}b",
-        b"\xff\xfe",
-        b"{a\0b}c",
+        b"", b"\0", b"a\0b", b"{", b"}", b"{}", b"{}x", b"{tag}x", b"x{tag}y{z}", b"}{", b"a}b",
+        b"\xff\xfe", b"{a\0b}c",
     ];
     let mut lines = Vec::new();
     for key in odd {

@@ -62,13 +62,8 @@ fn a_digest_says_whether_two_servers_have_the_same_settings() {
 
     // Several have the same value: the digest says which setting has it.
     let deciding = [
-        "window-entries 1",
-        "lease 1",
-        "max-reservations 1",
-        "max-waiters 1",
-        "timezone Asia/Shanghai",
-        "policies-only yes",
-        "cl-throttle yes",
+        "window-entries 1", "lease 1", "max-reservations 1", "max-waiters 1",
+        "timezone Asia/Shanghai", "policies-only yes", "cl-throttle yes",
     ];
     let digests: BTreeSet<_> = deciding.iter().map(|one| digest(one)).collect();
     assert_eq!(digests.len(), deciding.len(), "one differs from the next");
@@ -153,12 +148,8 @@ fn load_arguments_are_taken_with_and_without_the_prefix() {
     for arguments in [
         ["window-entries", "8", "timezone", "Asia/Shanghai", "lease", "31557600000"],
         [
-            "ratelimit.lease",
-            "31557600000",
-            "ratelimit.timezone",
-            "asia/shanghai",
-            "Window-Entries",
-            "8",
+            "ratelimit.lease", "31557600000", "ratelimit.timezone", "asia/shanghai",
+            "Window-Entries", "8",
         ],
     ] {
         let server = Server::builder().clock(true).module_args(arguments).start();
@@ -185,25 +176,11 @@ fn bad_load_arguments_are_refused_with_a_line_in_the_log() {
     let path = module_path();
     let mut conn = server.conn();
     for arguments in [
-        "window-entries",
-        "window-entries 0",
-        "window-entries 65537",
-        "window-entries 8x",
-        "window-entries +8",
-        "window-entries 08",
-        "window-entries -1",
-        "window-entries 9223372036854775808",
-        "lease 0",
-        "lease 31557600001",
-        "lease 5s",
-        "max-reservations 0",
-        "max-waiters -1",
-        "timezone Mars/Olympus",
-        "timezone +8",
-        "nonsense 8",
-        "ratelimit. 8",
-        "ratelimit.ratelimit.lease 8",
-        "lease 8 timezone",
+        "window-entries", "window-entries 0", "window-entries 65537", "window-entries 8x",
+        "window-entries +8", "window-entries 08", "window-entries -1",
+        "window-entries 9223372036854775808", "lease 0", "lease 31557600001", "lease 5s",
+        "max-reservations 0", "max-waiters -1", "timezone Mars/Olympus", "timezone +8",
+        "nonsense 8", "ratelimit. 8", "ratelimit.ratelimit.lease 8", "lease 8 timezone",
     ] {
         conn.refuses(format!("MODULE LOAD {path} {arguments}"), LOAD_FAILED);
         let log = server.log();

@@ -607,12 +607,8 @@ fn every_documented_reason_to_refuse_policies_occurs() {
     let mut documented: BTreeSet<_> = table.split('`').skip(1).step_by(2).collect();
     let many: String = (0..=1_000).map(|number| format!("n{number} WINDOW 1 1;")).collect();
     for wrong in [
-        "a! WINDOW 5 60",
-        "a WINDOW 5 60; a WINDOW 5 60",
-        "a",
-        "a WINDOW 5",
-        "a WINDOW 5 60 b WINDOW 5 60",
-        &many,
+        "a! WINDOW 5 60", "a WINDOW 5 60; a WINDOW 5 60", "a", "a WINDOW 5",
+        "a WINDOW 5 60 b WINDOW 5 60", &many,
     ] {
         let error = server.conn().err(["CONFIG", "SET", "ratelimit.policies", wrong]);
         let found = documented.iter().copied().find(|documented| error.ends_with(*documented));
@@ -640,11 +636,8 @@ fn every_field_of_info_is_documented_and_no_other() {
 
 /// Pages in addition to those of `pages`.
 const OTHER_PAGES: [&str; 5] = [
-    "CHANGELOG.md",
-    "clients/README.md",
-    "clients/python/README.md",
-    "clients/typescript/ADAPTERS.md",
-    "clients/typescript/README.md",
+    "CHANGELOG.md", "clients/README.md", "clients/python/README.md",
+    "clients/typescript/ADAPTERS.md", "clients/typescript/README.md",
 ];
 
 /// Lines of prose with their places. Tables, blocks, pictures and headings are one line each, and what a program writes is

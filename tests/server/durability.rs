@@ -130,9 +130,7 @@ fn crashes_restarts_and_reloads_keep_every_decision() {
 fn what_ends_while_the_server_is_down_is_over() {
     let (mut server, mut conn) = started(builder().aof());
     conn.pipeline([
-        "RL.WINDOW w 1 60",
-        "RL.ACQUIRE s 1 0 1 ID a LEASE 50s",
-        "RL.THROTTLE t 4 1 60 5",
+        "RL.WINDOW w 1 60", "RL.ACQUIRE s 1 0 1 ID a LEASE 50s", "RL.THROTTLE t 4 1 60 5",
     ]);
     conn.pipeline(["RL.ACQUIRE l 2 0 1 ID short LEASE 50s", "RL.ACQUIRE l 2 0 1 ID long LEASE 1h"]);
     server.stop(Stop::Kill);
@@ -302,15 +300,9 @@ fn a_thousand_denied_and_peeking_calls_add_not_one_byte() {
     let before = conn.dumped("k");
     let (aof, dirty) = (server.aof().len(), server.info("rdb_changes_since_last_save"));
     for call in [
-        "RL.THROTTLE k 4 1 1",
-        "RL.THROTTLE k 4 1 1 6",
-        "RL.THROTTLE k 4 1 1 5 ATMOST",
-        "RL.THROTTLE k 4 1 1 0",
-        "RL.THROTTLE_RO k 4 1 1",
-        "RL.THROTTLE none 4 1 1 0",
-        "RL.THROTTLE none 4 1 1 6",
-        "RL.THROTTLE none 4 1 1 -1",
-        "RL.THROTTLE_RO none 4 1 1",
+        "RL.THROTTLE k 4 1 1", "RL.THROTTLE k 4 1 1 6", "RL.THROTTLE k 4 1 1 5 ATMOST",
+        "RL.THROTTLE k 4 1 1 0", "RL.THROTTLE_RO k 4 1 1", "RL.THROTTLE none 4 1 1 0",
+        "RL.THROTTLE none 4 1 1 6", "RL.THROTTLE none 4 1 1 -1", "RL.THROTTLE_RO none 4 1 1",
     ] {
         let grown = server.repl_grows(|| {
             for reply in conn.pipeline([call; 1000]) {

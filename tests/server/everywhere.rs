@@ -7,9 +7,7 @@ use support::*;
 /// Then how that error begins.
 const FAMILIES: [[&str; 4]; 3] = [
     [
-        "RL.THROTTLE k 0 1 60",
-        "RL.THROTTLE_RO k 0 1 60",
-        "RL.THROTTLE k 1 0 60",
+        "RL.THROTTLE k 0 1 60", "RL.THROTTLE_RO k 0 1 60", "RL.THROTTLE k 1 0 60",
         "ERR count must be",
     ],
     ["RL.WINDOW k 1 60", "RL.WINDOW_RO k 1 60", "RL.WINDOW k x 60", "ERR limit must be"],
@@ -192,15 +190,9 @@ fn short_of_memory_taking_is_an_oom_error_and_nothing_is_written() {
     let before = dumps(&mut conn);
     conn.cmd("CONFIG SET maxmemory 1");
     for call in [
-        "RL.THROTTLE t 4 1 1",
-        "RL.THROTTLE t 4 1 1 0",
-        "RL.THROTTLE t 4 1 1 -1",
-        "RL.THROTTLE new 4 1 1",
-        "RL.WINDOW w 5 60",
-        "RL.WINDOW w 5 60 0",
-        "RL.WINDOW new 5 1d FIXED",
-        "RL.ACQUIRE a 5 60",
-        "RL.ACQUIRE new 5 0",
+        "RL.THROTTLE t 4 1 1", "RL.THROTTLE t 4 1 1 0", "RL.THROTTLE t 4 1 1 -1",
+        "RL.THROTTLE new 4 1 1", "RL.WINDOW w 5 60", "RL.WINDOW w 5 60 0",
+        "RL.WINDOW new 5 1d FIXED", "RL.ACQUIRE a 5 60", "RL.ACQUIRE new 5 0",
     ] {
         assert!(conn.err(call).starts_with("OOM "), "{call}");
     }

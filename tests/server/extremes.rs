@@ -60,18 +60,9 @@ fn a_bucket_of_decades_drains_for_decades() {
 
 /// Every command, on the key of its kind.
 const CALLS: [&str; 13] = [
-    "RL.THROTTLE t 4 1 60",
-    "RL.THROTTLE t 4 1 60 0",
-    "RL.THROTTLE t 4 1 60 -1",
-    "RL.THROTTLE_RO t 4 1 60",
-    "RL.WINDOW w 5 60",
-    "RL.WINDOW w 5 1d FIXED",
-    "RL.WINDOW_RO w 5 60",
-    "RL.ACQUIRE a 5 60",
-    "RL.ACQUIRE_RO a 5 60",
-    "RL.HELD a",
-    "RL.RENEW a x",
-    "RL.APPLY a x",
+    "RL.THROTTLE t 4 1 60", "RL.THROTTLE t 4 1 60 0", "RL.THROTTLE t 4 1 60 -1",
+    "RL.THROTTLE_RO t 4 1 60", "RL.WINDOW w 5 60", "RL.WINDOW w 5 1d FIXED", "RL.WINDOW_RO w 5 60",
+    "RL.ACQUIRE a 5 60", "RL.ACQUIRE_RO a 5 60", "RL.HELD a", "RL.RENEW a x", "RL.APPLY a x",
     "RL.RELEASE a x",
 ];
 

@@ -7,40 +7,22 @@ const NOT_OURS: &str =
 
 /// Calls on a bucket.
 const OF_STRINGS: [&str; 7] = [
-    "RL.THROTTLE k 1 1 1",
-    "RL.THROTTLE k 1 1 1 0",
-    "RL.THROTTLE k 1 1 1 -1",
-    "RL.THROTTLE k 1 1 1 9",
-    "RL.THROTTLE k 1 1 1 ATMOST",
-    "RL.THROTTLE k 1 1 1 1 FORCE",
+    "RL.THROTTLE k 1 1 1", "RL.THROTTLE k 1 1 1 0", "RL.THROTTLE k 1 1 1 -1",
+    "RL.THROTTLE k 1 1 1 9", "RL.THROTTLE k 1 1 1 ATMOST", "RL.THROTTLE k 1 1 1 1 FORCE",
     "RL.THROTTLE_RO k 1 1 1",
 ];
 /// Calls that read the events of a window.
 const OF_EVENTS: [&str; 9] = [
-    "RL.WINDOW k 5 60",
-    "RL.WINDOW k 5 60 0",
-    "RL.WINDOW k 5 60 -1",
-    "RL.WINDOW k 5 60 5 COUNTDENIED",
-    "RL.WINDOW k 5 60 BUCKETS 2",
-    "RL.WINDOW k 5 1d FIXED ATMOST",
-    "RL.WINDOW k 5 10s FIXED FROM first",
-    "RL.WINDOW_RO k 5 60",
+    "RL.WINDOW k 5 60", "RL.WINDOW k 5 60 0", "RL.WINDOW k 5 60 -1",
+    "RL.WINDOW k 5 60 5 COUNTDENIED", "RL.WINDOW k 5 60 BUCKETS 2",
+    "RL.WINDOW k 5 1d FIXED ATMOST", "RL.WINDOW k 5 10s FIXED FROM first", "RL.WINDOW_RO k 5 60",
     "RL.ACQUIRE k 9 60",
 ];
 /// Calls that read reservations, and no events.
 const OF_RESERVATIONS: [&str; 12] = [
-    "RL.ACQUIRE k 5 0",
-    "RL.ACQUIRE k 5 0 0 ID a",
-    "RL.ACQUIRE_RO k 5 0",
-    "RL.ALL 1 k ACQUIRE 5 0",
-    "RL.ALL_RO 1 k ACQUIRE 5 0",
-    "RL.APPLY k a",
-    "RL.APPLY k none 0",
-    "RL.RELEASE k a",
-    "RL.RELEASE k a b c",
-    "RL.RENEW k a",
-    "RL.RENEW k none",
-    "RL.HELD k",
+    "RL.ACQUIRE k 5 0", "RL.ACQUIRE k 5 0 0 ID a", "RL.ACQUIRE_RO k 5 0", "RL.ALL 1 k ACQUIRE 5 0",
+    "RL.ALL_RO 1 k ACQUIRE 5 0", "RL.APPLY k a", "RL.APPLY k none 0", "RL.RELEASE k a",
+    "RL.RELEASE k a b c", "RL.RENEW k a", "RL.RENEW k none", "RL.HELD k",
 ];
 
 /// Each of these calls fails with this error, and leaves the key `k` as it is.
@@ -58,13 +40,8 @@ fn a_key_of_another_type_is_a_wrongtype_error_and_stays() {
     let (_server, mut conn) = Server::held();
     let of_sets = || OF_EVENTS.into_iter().chain(OF_RESERVATIONS);
     for make in [
-        "SET k 12345",
-        "RL.THROTTLE k 1 1 1",
-        "RPUSH k 1700000000000000000",
-        "HSET k f v",
-        "SADD k m",
-        "XADD k 1-1 f v",
-        "ZADD k 1 m",
+        "SET k 12345", "RL.THROTTLE k 1 1 1", "RPUSH k 1700000000000000000", "HSET k f v",
+        "SADD k m", "XADD k 1-1 f v", "ZADD k 1 m",
     ] {
         conn.pipeline(["DEL k", make]);
         let kind = conn.text("TYPE k");
@@ -87,19 +64,9 @@ fn a_key_of_another_type_is_a_wrongtype_error_and_stays() {
 fn a_string_that_is_no_bucket_is_an_error_and_stays() {
     let (_server, mut conn) = Server::held();
     let texts: [&[u8]; 13] = [
-        b"",
-        b"5",
-        b"-5",
-        b"hello",
-        b"\xff\xfe",
-        b"3.14",
-        b"18446744073709551615",
-        b"-1700000000000000000",
-        b"170000000000000000",
-        b"1700000000000000000.",
-        b"1700000000000000000.0123456789",
-        b" 1700000000000000000",
-        b"1700000000000000000\0",
+        b"", b"5", b"-5", b"hello", b"\xff\xfe", b"3.14", b"18446744073709551615",
+        b"-1700000000000000000", b"170000000000000000", b"1700000000000000000.",
+        b"1700000000000000000.0123456789", b" 1700000000000000000", b"1700000000000000000\0",
     ];
     let tat = START_US * 1_000;
     // The last debt is of 101 years.

@@ -270,17 +270,9 @@ const WAYS: [&str; 3] = ["plain", "MULTI", "EVAL"];
 
 /// Ways to put the set `t`, of as many elements and another content, where `k` is.
 const TWINS: [&str; 12] = [
-    "COPY t k REPLACE",
-    "RENAME t k",
-    "ZUNIONSTORE k 1 t",
-    "ZINTERSTORE k 1 t",
-    "ZRANGESTORE k t 0 -1",
-    "ZDIFFSTORE k 1 t",
-    "COPY k b;RENAME t k;DEL b",
-    "RENAME k b;RENAME t k",
-    "UNLINK k;COPY t k",
-    "PEXPIRE k 0;RENAME t k",
-    "SET k x;RENAME t k",
+    "COPY t k REPLACE", "RENAME t k", "ZUNIONSTORE k 1 t", "ZINTERSTORE k 1 t",
+    "ZRANGESTORE k t 0 -1", "ZDIFFSTORE k 1 t", "COPY k b;RENAME t k;DEL b",
+    "RENAME k b;RENAME t k", "UNLINK k;COPY t k", "PEXPIRE k 0;RENAME t k", "SET k x;RENAME t k",
     "MOVE k 7;RENAME t k",
 ];
 
@@ -578,11 +570,8 @@ fn an_index_does_not_outlive_the_role_of_its_server() {
     lab.look("k");
     assert_eq!(lab.held_sum("k"), 150);
     // What the master decides comes as ZADD and ZREM.
-    theirs.pipeline([
-        "RL.RELEASE k t7",
-        "RL.ACQUIRE k 1000000 0 9 ID u7",
-        "RL.RENEW k t8 LEASE 50s",
-    ]);
+    theirs
+        .pipeline(["RL.RELEASE k t7", "RL.ACQUIRE k 1000000 0 9 ID u7", "RL.RENEW k t8 LEASE 50s"]);
     wait_for_sync(&other, &lab.server);
     lab.look("k");
     lab.conn.text("REPLICAOF NO ONE");

@@ -24,9 +24,7 @@ const USABLE: [&str; 4] = [
 /// Calls without a number that keys could be found with, and with keys of two slots. Of a stranger a server takes no more
 /// words than these have.
 const UNUSABLE: [&str; 4] = [
-    "RL.ALL x a b WINDOW 1 60",
-    "RL.ALL 99 a b WINDOW 1 60",
-    "RL.ALL_RO -1 a b WINDOW 1 60",
+    "RL.ALL x a b WINDOW 1 60", "RL.ALL 99 a b WINDOW 1 60", "RL.ALL_RO -1 a b WINDOW 1 60",
     "RL.ALL 2 foo bar WINDOW 9 1 WINDOW 9 1",
 ];
 

@@ -410,34 +410,16 @@ fn what_a_policy_says_must_not_be_repeated_with_its_name() {
 
 #[test]
 fn with_policies_only_limits_in_numbers_are_refused_in_every_command() {
-    let builder = Server::builder().module_args([
-        "cl-throttle",
-        "yes",
-        "policies-only",
-        "yes",
-        "policies",
-        KINDS,
-    ]);
+    let builder = Server::builder()
+        .module_args(["cl-throttle", "yes", "policies-only", "yes", "policies", KINDS]);
     let (server, mut conn) = builder.held();
     for call in [
-        "RL.THROTTLE k 9 1 1",
-        "RL.THROTTLE k 9 1 1 0",
-        "RL.THROTTLE k 9 1 1 -1",
-        "RL.THROTTLE k x y z",
-        "RL.THROTTLE_RO k 9 1 1",
-        "RL.WINDOW k 5 60",
-        "RL.WINDOW k 5 60 1 FORCE",
-        "RL.WINDOW_RO k 5 60",
-        "RL.ACQUIRE k 5 60",
-        "RL.ACQUIRE k 5 0",
-        "RL.ACQUIRE_RO k 5 0",
-        "RL.ALL 1 k THROTTLE 9 1 1",
-        "RL.ALL 2 k l WINDOW @win WINDOW 5 60",
-        "RL.ALL 1 k ACQUIRE 5 0 CHECK",
-        "RL.ALL 1 k WINDOW 5 60 SHADOW",
-        "RL.ALL_RO 1 k WINDOW 5 60",
-        "CL.THROTTLE k 9 1 1",
-        "CL.THROTTLE k 9 1 1 1",
+        "RL.THROTTLE k 9 1 1", "RL.THROTTLE k 9 1 1 0", "RL.THROTTLE k 9 1 1 -1",
+        "RL.THROTTLE k x y z", "RL.THROTTLE_RO k 9 1 1", "RL.WINDOW k 5 60",
+        "RL.WINDOW k 5 60 1 FORCE", "RL.WINDOW_RO k 5 60", "RL.ACQUIRE k 5 60", "RL.ACQUIRE k 5 0",
+        "RL.ACQUIRE_RO k 5 0", "RL.ALL 1 k THROTTLE 9 1 1", "RL.ALL 2 k l WINDOW @win WINDOW 5 60",
+        "RL.ALL 1 k ACQUIRE 5 0 CHECK", "RL.ALL 1 k WINDOW 5 60 SHADOW",
+        "RL.ALL_RO 1 k WINDOW 5 60", "CL.THROTTLE k 9 1 1", "CL.THROTTLE k 9 1 1 1",
     ] {
         conn.refuses(call, "NOPOLICY limits must be given as @policy");
     }

@@ -269,14 +269,9 @@ fn an_id_that_is_held_is_a_duplicate_whatever_else_is_asked() {
     conn.cmd("RL.WINDOW k 2 60");
     let before = conn.dumped("k");
     for line in [
-        "RL.ACQUIRE k 2 60 ID a",
-        "RL.ACQUIRE k 2 60 0 ID a",
-        "RL.ACQUIRE k 2 60 9 ID a",
-        "RL.ACQUIRE k 0 60 ID a",
-        "RL.ACQUIRE k 9 60 ID a LEASE 1",
-        "RL.ACQUIRE k 9 1d FIXED ID a MS",
-        "RL.ACQUIRE k 9 0 ID a",
-        "RL.ACQUIRE k 9 0 0 ID a",
+        "RL.ACQUIRE k 2 60 ID a", "RL.ACQUIRE k 2 60 0 ID a", "RL.ACQUIRE k 2 60 9 ID a",
+        "RL.ACQUIRE k 0 60 ID a", "RL.ACQUIRE k 9 60 ID a LEASE 1",
+        "RL.ACQUIRE k 9 1d FIXED ID a MS", "RL.ACQUIRE k 9 0 ID a", "RL.ACQUIRE k 9 0 0 ID a",
     ] {
         conn.refuses(line, "DUPLICATE ");
     }
@@ -484,11 +479,7 @@ fn settling_never_makes_a_key_and_answers_of_0_write_nothing() {
     server.at_ms(1_000);
     let before = conn.dumped("k");
     let calls = [
-        "APPLY k a",
-        "APPLY k a 0",
-        "APPLY k a 3",
-        "RELEASE k a b",
-        "RENEW k a",
+        "APPLY k a", "APPLY k a 0", "APPLY k a 3", "RELEASE k a b", "RENEW k a",
         "RENEW k a LEASE 9",
     ];
     let written = server.aof_grows_by(|| {
@@ -510,12 +501,8 @@ fn denied_calls_and_looks_write_nothing() {
         for ms in [0, 1_000, 40_000] {
             server.at_ms(ms);
             for line in [
-                "RL.ACQUIRE k 2 60",
-                "RL.ACQUIRE k 2 60 9",
-                "RL.ACQUIRE k 2 60 0",
-                "RL.ACQUIRE_RO k 2 60",
-                "RL.ACQUIRE k 2 60 ID a",
-                "RL.ACQUIRE k 2 60 ID b",
+                "RL.ACQUIRE k 2 60", "RL.ACQUIRE k 2 60 9", "RL.ACQUIRE k 2 60 0",
+                "RL.ACQUIRE_RO k 2 60", "RL.ACQUIRE k 2 60 ID a", "RL.ACQUIRE k 2 60 ID b",
                 "RL.HELD k",
             ] {
                 conn.cmd(line);

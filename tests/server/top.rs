@@ -47,24 +47,12 @@ fn each_denied_reply_counts_once_and_nothing_else_does() {
     let (_server, mut conn) =
         Server::builder().module_args(["cl-throttle", "yes", "policies", table]).held();
     for call in [
-        "RL.THROTTLE t 0 1 60",
-        "RL.THROTTLE t 0 1 60 0",
-        "RL.THROTTLE_RO t 0 1 60",
-        "RL.THROTTLE t 0 1 60 -1",
-        "RL.THROTTLE t 0 1 60",
-        "RL.THROTTLE t 0 1 60 1 FORCE",
-        "RL.WINDOW w 1 60",
-        "RL.WINDOW_RO w 1 60",
-        "RL.WINDOW w 1 60 -1",
-        "RL.WINDOW w 1 60 5 ATMOST",
-        "RL.WINDOW w @shadow",
-        "RL.ACQUIRE s 1 0 1 ID x",
-        "RL.ACQUIRE_RO s 1 0",
-        "RL.RELEASE s nobody",
-        "RL.HELD s",
-        "RL.ALL_RO 1 w WINDOW 1 60",
-        "RL.ALL 1 w WINDOW 1 60 SHADOW",
-        "RL.TOP",
+        "RL.THROTTLE t 0 1 60", "RL.THROTTLE t 0 1 60 0", "RL.THROTTLE_RO t 0 1 60",
+        "RL.THROTTLE t 0 1 60 -1", "RL.THROTTLE t 0 1 60", "RL.THROTTLE t 0 1 60 1 FORCE",
+        "RL.WINDOW w 1 60", "RL.WINDOW_RO w 1 60", "RL.WINDOW w 1 60 -1",
+        "RL.WINDOW w 1 60 5 ATMOST", "RL.WINDOW w @shadow", "RL.ACQUIRE s 1 0 1 ID x",
+        "RL.ACQUIRE_RO s 1 0", "RL.RELEASE s nobody", "RL.HELD s", "RL.ALL_RO 1 w WINDOW 1 60",
+        "RL.ALL 1 w WINDOW 1 60 SHADOW", "RL.TOP",
     ] {
         assert!(!matches!(conn.cmd(call), Value::ServerError(_)), "{call}");
     }

@@ -83,11 +83,8 @@ fn quantity_0_looks_and_changes_nothing() {
 fn beyond_the_limit_is_denied_for_good_and_writes_nothing() {
     let (_server, mut conn) = Server::held();
     for line in [
-        "RL.WINDOW k 5 60 6",
-        "RL.WINDOW k 5 60 6 COUNTDENIED",
-        "RL.WINDOW k 5 60 6 BUCKETS 2",
-        "RL.WINDOW k 5 1d 6 FIXED COUNTDENIED",
-        "RL.WINDOW_RO k 5 60 6",
+        "RL.WINDOW k 5 60 6", "RL.WINDOW k 5 60 6 COUNTDENIED", "RL.WINDOW k 5 60 6 BUCKETS 2",
+        "RL.WINDOW k 5 1d 6 FIXED COUNTDENIED", "RL.WINDOW_RO k 5 60 6",
         "RL.WINDOW k 5 60 9223372036854775807",
     ] {
         assert_eq!(conn.ints(line), [1, 5, 5, -1, 0], "{line}");

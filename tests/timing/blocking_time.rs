@@ -33,8 +33,7 @@ fn a_command_that_frees_something_wakes() {
         (three, "RL.WINDOW k 3 1h 2 BLOCK 60000", "RL.APPLY k x 1"),
         (three, "RL.WINDOW k 3 1h 2 BLOCK 60000", "RL.APPLY k x 0"),
         (
-            "RL.THROTTLE k 4 1 1h 5",
-            "RL.THROTTLE k 4 1 1h 2 BLOCK 20000000",
+            "RL.THROTTLE k 4 1 1h 5", "RL.THROTTLE k 4 1 1h 2 BLOCK 20000000",
             "RL.THROTTLE k 4 1 1h -2",
         ),
     ] {
@@ -200,14 +199,8 @@ fn a_key_that_goes_is_noticed() {
     let mut conn = server.conn();
     let mut waiter = server.conn();
     for change in [
-        "DEL k",
-        "UNLINK k",
-        "FLUSHALL",
-        "FLUSHDB ASYNC",
-        "RENAME k elsewhere",
-        "MOVE k 5",
-        "SWAPDB 0 7",
-        "PEXPIRE k 1",
+        "DEL k", "UNLINK k", "FLUSHALL", "FLUSHDB ASYNC", "RENAME k elsewhere", "MOVE k 5",
+        "SWAPDB 0 7", "PEXPIRE k 1",
     ] {
         for (holds, waits) in KINDS {
             println!("{waits}, {change}:");
@@ -470,16 +463,13 @@ fn what_can_never_be_or_comes_too_late_is_denied_at_once() {
     assert_eq!(server.figure("waited_timed_out"), 0);
     // What may be released in time, or leaves in time, is waited for.
     let _lines = [
-        "RL.THROTTLE t 4 1 1h 1 BLOCK 3600000",
-        "RL.WINDOW w 5 1h 1 BLOCK 3600000",
-        "RL.ACQUIRE s 5 0 5 BLOCK 1000000",
-        "RL.ACQUIRE m 5 1h 2 BLOCK 1000000",
+        "RL.THROTTLE t 4 1 1h 1 BLOCK 3600000", "RL.WINDOW w 5 1h 1 BLOCK 3600000",
+        "RL.ACQUIRE s 5 0 5 BLOCK 1000000", "RL.ACQUIRE m 5 1h 2 BLOCK 1000000",
     ]
     .map(|waits| server.wait_in_line(waits));
     // Decided for its own quantity alone, whatever waits before it.
     for call in [
-        "RL.WINDOW w 5 1h 1 BLOCK 3590000",
-        "RL.WINDOW w 5 1h 6 BLOCK 0",
+        "RL.WINDOW w 5 1h 1 BLOCK 3590000", "RL.WINDOW w 5 1h 6 BLOCK 0",
         "RL.THROTTLE t 4 1 1h 1 BLOCK 3500000",
     ] {
         let answer = conn.ints(call);

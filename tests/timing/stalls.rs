@@ -139,10 +139,8 @@ fn many_small_keys_delay_no_other_client() {
             took
         };
         let calls = [
-            "RL.ACQUIRE_RO large 65536 0",
-            "RL.ACQUIRE_RO small:0 65536 0",
-            "RL.ACQUIRE_RO small:1 65536 0",
-            "RL.ACQUIRE small:2 65536 0",
+            "RL.ACQUIRE_RO large 65536 0", "RL.ACQUIRE_RO small:0 65536 0",
+            "RL.ACQUIRE_RO small:1 65536 0", "RL.ACQUIRE small:2 65536 0",
             "RL.ACQUIRE large 65536 0",
         ];
         calls.map(&mut call).into_iter().max().unwrap()

@@ -5,10 +5,7 @@
 #![cfg_attr(
     not(test),
     deny(
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::panic,
-        clippy::indexing_slicing,
+        clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing,
         clippy::arithmetic_side_effects
     )
 )]

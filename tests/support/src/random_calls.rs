@@ -165,16 +165,8 @@ impl RandomCalls {
                 self.say(id);
             }
             "FROM" => self.say_one(&[
-                "first",
-                "first",
-                "09:00",
-                "mon",
-                "15",
-                "02-29",
-                "2023-11-02",
-                "2023-11-14@22:13:19",
-                "31",
-                "32",
+                "first", "first", "09:00", "mon", "15", "02-29", "2023-11-02",
+                "2023-11-14@22:13:19", "31", "32",
             ]),
             "TZ" => self.say_one(&["UTC", "Asia/Shanghai", "+05:45", "America/New_York", "Mars"]),
             _ => {}
@@ -188,16 +180,9 @@ impl RandomCalls {
             }
         }
         if self.one_in(120) {
-            let name = self.random.pick(&[
-                "MS",
-                "CHECK",
-                "FROM",
-                "TZ",
-                "ATMOST",
-                "COUNTDENIED",
-                "COUNT",
-                "NONE",
-            ]);
+            let name = self
+                .random
+                .pick(&["MS", "CHECK", "FROM", "TZ", "ATMOST", "COUNTDENIED", "COUNT", "NONE"]);
             self.option(name);
         }
     }
