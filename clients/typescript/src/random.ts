@@ -11,7 +11,7 @@ export function randomNumbers(count: number): number[] {
 
 const LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/** Returns 16 random letters and digits, 96 bits. A longer id would take more memory on the server. */
+/** Returns 16 random characters, 96 bits. A longer id would take more memory on the server. */
 export const randomName = (): string =>
   randomNumbers(16)
     .map((number) => LETTERS[number % 64])

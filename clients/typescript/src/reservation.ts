@@ -62,7 +62,7 @@ export class Reservation {
 
   /**
    * The id of a single reservation. Null if nothing is reserved: the quantity is 0, the SHADOW of a policy allowed the call,
-   * or Redis cannot be reached.
+   * or Redis could not be reached and no limiter decided in its place.
    */
   get id(): string | null {
     return this.reply.id;

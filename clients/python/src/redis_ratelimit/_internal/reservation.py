@@ -111,7 +111,7 @@ class ReservationBase:
     @property
     def id(self) -> Id | None:
         """The id of a single reservation. None if nothing is reserved: the quantity is 0, the SHADOW of a policy allowed the
-        call, or Redis cannot be reached."""
+        call, or Redis could not be reached and no limiter decided in its place."""
         return self.reply.id
 
     @property
