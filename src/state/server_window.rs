@@ -12,6 +12,7 @@ use super::entries::{
 };
 use super::{indexes, KeyContext, OpenKey, ServerKey};
 use crate::environment::ZONES;
+use crate::redis::context::KeyName;
 use crate::redis::key::{remove_highest, KeyValue, ReadKey, Scores, WriteKey};
 use crate::redis::text::OwnedString;
 use crate::stats;
@@ -42,7 +43,8 @@ impl<'k, 'c> ServerWindow<'k, 'c> {
         ServerWindow {
             at,
             events: ServerEntries { key: OpenKey::closed(at.key_ctx), newest: None, len: 0 },
-            emptied: at.keys.emptied.take().map(Box::new),
+            // Another key would delete it now, so that nothing takes it for its own.
+            emptied: at.keys.emptied.take().filter(|emptied| emptied.is(at.key_ctx)).map(Box::new),
             held: Held::default(),
             elements: 0,
         }
@@ -76,7 +78,7 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
         }
         let reserved = self.held.len().saturating_add(usize::from(self.held.ban().is_some()));
         self.events.len = self.elements.saturating_sub(reserved);
-        // Unless an index was found, the newest entry has been read and is ours.
+        // If `newest` is set, that entry was read and is ours.
         let read = usize::from(self.events.newest.is_some());
         match self.events.len > read && self.events.key.reader().lowest(FOREIGN).is_some() {
             true => Err(Error::NotEntry),
@@ -96,6 +98,8 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
         (&mut self.events, &self.held)
     }
 
+    // Elements are added before others are removed, so that the key never becomes empty in between. Dead entries are dropped
+    // last, because that needs the key closed.
     fn write(&mut self, edit: WindowEdit) -> usize {
         let ServerKey { keys, key_ctx, .. } = self.at;
         let (key, mut remove) = match &mut self.emptied {
@@ -135,7 +139,11 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
         if settled > 0 && remove.len() == key.len() {
             // The key holds nothing else.
             self.elements = 0;
-            keys.emptied.set(Some(EmptiedKey { key: Some(key), released: remove }));
+            keys.emptied.set(Some(EmptiedKey {
+                name: key_ctx.name,
+                key: Some(key),
+                released: remove,
+            }));
             return settled;
         }
         if !remove.is_empty() {
@@ -190,7 +198,8 @@ impl ServerWindow<'_, '_> {
         match behind.as_ref().map(decode_entry) {
             None => {}
             Some(Ok(newest)) => self.events.newest = Some(newest),
-            // Next to reservations, a foreign entry is refused only by a call that counts the events.
+            // Next to reservations, a foreign entry is refused only by a call that counts the events. One with a positive
+            // score is refused later.
             Some(Err(_)) if !self.held.is_empty() || ban.is_some() => {}
             Some(Err(error)) => return Err(error),
         }
@@ -274,12 +283,18 @@ fn collect_removed(key: &mut ReadKey, edit: &EventEdit, remove: &mut Vec<OwnedSt
 /// A key whose elements have all been released but are still stored, so that the key does not vanish before a waiter adds to
 /// it. It counts as empty. If the call writes nothing more to it, it is deleted on drop.
 pub struct EmptiedKey<'c> {
+    name: KeyName<'c>,
     /// `None` once it was taken.
     key: Option<WriteKey<'c>>,
     released: Vec<OwnedString>,
 }
 
 impl<'c> EmptiedKey<'c> {
+    /// Returns whether it is this key.
+    fn is(&self, key_ctx: KeyContext) -> bool {
+        self.name.as_bytes() == key_ctx.name.as_bytes()
+    }
+
     /// Takes the open key, and the members to remove from it after the new ones were added.
     fn take(&mut self) -> (Option<WriteKey<'c>>, Vec<OwnedString>) {
         (self.key.take(), std::mem::take(&mut self.released))
