@@ -66,15 +66,15 @@ impl<'a> KeyLines<'a> for Call<'a> {
     }
 
     fn is_barred(&self, key: KeyContext<'a>, leave: u64) -> bool {
-        blocking::ask(|lines| lines.is_barred(key.db_key(), leave))
+        blocking::ask_if_any(|lines| lines.is_barred(key.db_key(), leave))
     }
 
     fn id_waits(&self, key: KeyContext<'a>, id: &[u8]) -> bool {
-        blocking::ask(|lines| lines.id_waits(key.db_key(), id))
+        blocking::ask_if_any(|lines| lines.id_waits(key.db_key(), id))
     }
 
     fn waiting_on(&self, key: KeyContext<'a>) -> u64 {
-        let waiting = blocking::ask(|lines| lines.waiting_on(key.db_key()));
+        let waiting = blocking::ask_if_any(|lines| lines.waiting_on(key.db_key()));
         u64::try_from(waiting).unwrap_or(u64::MAX)
     }
 

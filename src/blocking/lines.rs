@@ -8,7 +8,7 @@ use crate::redis::event_loop::turn;
 use crate::redis::timer::{start_timer, stop_timer};
 use crate::redis::under_lock::UnderLock;
 use commands::error::Error;
-use engine::line::{self, Cause, Timer};
+use engine::line::{self, Cause, TimerChange};
 use engine::{Decision, Request};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -74,7 +74,7 @@ static LINE_COUNT: AtomicUsize = AtomicUsize::new(0);
 /// Asks the lines a question.
 // Out of line, because most calls find no lines.
 #[inline(never)]
-pub fn look<T>(question: impl FnOnce(&ServerLines) -> T) -> T {
+pub fn with_lines<T>(question: impl FnOnce(&ServerLines) -> T) -> T {
     LINES.with(|lines| question(lines))
 }
 
@@ -88,9 +88,9 @@ pub fn change<T>(transition: impl FnOnce(&mut ServerLines, u64) -> T) -> T {
         (result, lines.timer(now_us))
     });
     match timer {
-        Timer::Keep => {}
-        Timer::Stop => stop_timer(),
-        Timer::Start { after_ms } => start_timer(after_ms),
+        TimerChange::Keep => {}
+        TimerChange::Stop => stop_timer(),
+        TimerChange::Start { after_ms } => start_timer(after_ms),
     }
     result
 }
@@ -107,21 +107,21 @@ fn is_empty() -> bool {
 }
 
 /// Asks the lines a question. The answer is the default while there are no lines.
-pub fn ask<T: Default>(question: impl FnOnce(&ServerLines) -> T) -> T {
+pub fn ask_if_any<T: Default>(question: impl FnOnce(&ServerLines) -> T) -> T {
     if is_empty() {
         return T::default();
     }
-    look(question)
+    with_lines(question)
 }
 
 /// Returns how many calls wait.
 pub fn waiting() -> u64 {
-    u64::try_from(look(ServerLines::waiting)).unwrap_or(u64::MAX)
+    u64::try_from(with_lines(ServerLines::waiting)).unwrap_or(u64::MAX)
 }
 
 /// Returns how long the oldest waiter has been waiting, in milliseconds. 0 if no call waits.
 pub fn oldest_wait_ms() -> u64 {
-    let since_us = look(ServerLines::oldest_since_us);
+    let since_us = with_lines(ServerLines::oldest_since_us);
     since_us.map_or(0, |since_us| monotonic_us().saturating_sub(since_us)) / 1_000
 }
 
@@ -142,7 +142,7 @@ impl WorkGuard {
 
     /// Returns whether there is time for another step.
     pub fn has_time(&self) -> bool {
-        look(|lines| lines.has_time(monotonic_us()))
+        with_lines(|lines| lines.has_time(monotonic_us()))
     }
 }
 

@@ -24,6 +24,6 @@ mod lines;
 mod wait;
 mod work;
 
-pub use lines::{ask, longest_work_us, oldest_wait_ms, restart_timer, waiting};
+pub use lines::{ask_if_any, longest_work_us, oldest_wait_ms, restart_timer, waiting};
 pub use wait::{answer, forget, join, withdraw};
 pub use work::{serve_timer, wake};

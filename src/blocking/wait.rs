@@ -33,7 +33,7 @@ pub fn join(
     let key = key_ctx.db_key();
     let admitted = change(|lines, _| lines.admit(config::NUMBERS.max_waiters.get()));
     let ticket = admitted.ok_or(Error::TooManyWaiters)?;
-    let blocked = Blocked::client(call, blocking_key(key.name).as_bytes(), ticket.number());
+    let blocked = Blocked::block(call, blocking_key(key.name).as_bytes(), ticket.number());
     let blocked = blocked.ok_or(Error::internal())?;
     let waiting_call =
         WaitingCall { request: *request, command: call.command, client: call.ctx.client() };
@@ -76,7 +76,7 @@ pub fn withdraw(wait: WaitNumber) {
 }
 
 /// Forgets a wait after the server has released its client. `cut_off` means that the server itself ended the wait, perhaps
-/// after us.
+/// after we had ended it.
 pub fn forget(wait: WaitNumber, cut_off: bool) {
     let ticket = Ticket::of(wait);
     let Some(forgotten) = change(|lines, now_us| lines.forget(ticket, now_us)) else { return };

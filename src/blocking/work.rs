@@ -5,7 +5,9 @@
 //! every [`engine::line::POLL_US`], because the server does not notify us of other changes to the key. A grant is written by
 //! the command or timer that tries the head, and then the client is unblocked.
 
-use super::lines::{ask, change, look, PendingWrite, ServerLineTypes, TimedReply, WorkGuard};
+use super::lines::{
+    ask_if_any, change, with_lines, PendingWrite, ServerLineTypes, TimedReply, WorkGuard,
+};
 use crate::redis::acceptance::{
     accepts_write_in_command, accepts_write_to, accepts_writes, Acceptance,
 };
@@ -28,7 +30,7 @@ const STEPS_IN_A_ROW: usize = 8;
 /// the rest. Called before a command takes, and after a command that may have given something back. `keys` are those of the
 /// command, so that the head finds the key as the command left it.
 pub fn wake<'c>(keys: &ServerKeys<'c>, key_ctx: KeyContext<'c>) {
-    if ask(|lines| lines.has_waiter(key_ctx.db_key())) {
+    if ask_if_any(|lines| lines.has_waiter(key_ctx.db_key())) {
         wake_line(keys, key_ctx);
     }
 }
@@ -41,7 +43,9 @@ fn wake_line<'c>(keys: &ServerKeys<'c>, key_ctx: KeyContext<'c>) {
     if !work.has_time() || !accepts_write_in_command(key_ctx.ctx, key_ctx.name) {
         return;
     }
-    while let Some((ticket, call)) = look(|lines| lines.head(line)).filter(|_| work.has_time()) {
+    while let Some((ticket, call)) =
+        with_lines(|lines| lines.head(line)).filter(|_| work.has_time())
+    {
         // A command does not end waits that are overdue. In MULTI and Lua its clock may be frozen in the past, so a waiter
         // could be denied although enough is available by now.
         if !try_head(keys, line, (ticket, &call.request), key_ctx, false) {

@@ -27,7 +27,7 @@ unsafe impl Send for Blocked {}
 
 impl Blocked {
     /// Blocks the client of `call`, which must allow that, on `key`.
-    pub fn client(call: &Call, key: &[u8], wait: WaitNumber) -> Option<Blocked> {
+    pub fn block(call: &Call, key: &[u8], wait: WaitNumber) -> Option<Blocked> {
         let ctx = call.ctx.raw();
         let key = OwnedString::new(key);
         let mut keys = [key.raw()];

@@ -182,7 +182,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         if let Some(policy) = &policy {
             // The policy's ban has no effect on a call that could not have the option BAN.
             let permits =
-                accepted.contains(OptionSet::BAN) && options.permit(OptionSet::BAN, quantity);
+                accepted.contains(OptionSet::BAN) && options.permits(OptionSet::BAN, quantity);
             request.ban_ms = policy.ban_ms.filter(|_| permits);
             (request.policy, request.shadow) = (Some(policy.id), policy.shadow);
         }

@@ -415,7 +415,7 @@ enum Parsed<'a> {
 }
 
 /// At least the maximum number of options with a value in one call.
-const MAX_VALUES: usize = 8;
+const INLINE_VALUES: usize = 8;
 
 /// The options of a call or of a policy's definition.
 #[derive(Debug, Default)]
@@ -425,7 +425,7 @@ pub struct Options<'a> {
     /// The options that were read, without those whose value means the same as leaving them out (`LEAVE 0`).
     effective: OptionSet,
     /// The values of the options that have one.
-    values: SmallVec<[(OptionSet, Parsed<'a>); MAX_VALUES]>,
+    values: SmallVec<[(OptionSet, Parsed<'a>); INLINE_VALUES]>,
 }
 
 impl<'a> Options<'a> {
@@ -467,7 +467,7 @@ impl<'a> Options<'a> {
     }
 
     /// Returns whether the option could be used with those that were given and with this quantity.
-    pub fn permit(&self, option: OptionSet, quantity: i64) -> bool {
+    pub fn permits(&self, option: OptionSet, quantity: i64) -> bool {
         let clashes = |row: &OptionRow| self.effective.rows().any(|other| row.clashes_with(other));
         option.rows().all(|row| quantity >= row.min_quantity && !clashes(row))
     }

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use tree::{Position, Side, Tree};
 
 /// A reservation that owns its id. It shares its rule with others of the index.
-type OwnedReservation = Reservation<Box<[u8]>, Arc<[u8]>>;
+type IndexedReservation = Reservation<Box<[u8]>, Arc<[u8]>>;
 
 /// Returns the id of the reservation in a position.
 fn id_at(tree: &Tree, position: Position) -> &[u8] {
@@ -147,7 +147,7 @@ impl Index {
     fn enter(
         &mut self,
         reservation: &ReservationRef,
-        add: impl FnOnce(&mut Tree, OwnedReservation) -> Option<Position>,
+        add: impl FnOnce(&mut Tree, IndexedReservation) -> Option<Position>,
     ) -> bool {
         if self.get(reservation.id).is_some() {
             return false;
@@ -217,12 +217,12 @@ impl Index {
     pub fn get(&self, id: &[u8]) -> Option<ReservationRef<'_>> {
         let is_it = |position: &Position| id_at(&self.tree, *position) == id;
         let position = *self.by_id.find(self.secret.hash_one(id), is_it)?;
-        self.tree.get(position).map(OwnedReservation::borrowed)
+        self.tree.get(position).map(IndexedReservation::borrowed)
     }
 
     /// Returns all reservations, in any order.
     pub fn iter(&self) -> impl Iterator<Item = ReservationRef<'_>> {
-        self.tree.iter().map(OwnedReservation::borrowed)
+        self.tree.iter().map(IndexedReservation::borrowed)
     }
 
     /// Returns all reservations in the order of their arrival.
@@ -264,7 +264,7 @@ impl Index {
         if self.none_gone(now_us) {
             return None;
         }
-        self.tree.outermost(Side::Left).map(OwnedReservation::borrowed)
+        self.tree.outermost(Side::Left).map(IndexedReservation::borrowed)
     }
 
     /// Returns whether all reservations still hold at `us`.
@@ -298,7 +298,7 @@ impl Index {
         next_order_us(self.newest_order_us, now_us)
     }
 
-    /// Returns the live reservations at `now_us`, of which none may be from the future.
+    /// Returns the live reservations at `now_us`. Leases from the future count until their stored end.
     pub fn live(&self, now_us: u64) -> Live<'_> {
         let (gone, _) = self.sum_and_count_gone(now_us);
         Live { index: self, now_us, gone }

@@ -14,7 +14,7 @@
 //! Nothing here calls the server. A transition changes the state and returns what the caller has to do: the handle of the
 //! wait to end, the call to try, the write to make, the timer to start.
 //!
-//! All times are microseconds of a monotonic clock.
+//! All times but `wall_us` are microseconds of a monotonic clock.
 
 use crate::db_key::{DbKey, OwnedDbKey};
 use crate::request::Request;
@@ -37,7 +37,7 @@ impl Ticket {
     }
 }
 
-/// Identifies a line. It is never used again.
+/// Identifies a line. Ids are not reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LineId(u64);
 
@@ -147,7 +147,7 @@ struct Waiter<C, H, R> {
 enum WaitState<H, R> {
     /// The waiter is in its line. The handle ends the wait.
     InLine(H),
-    /// It left the line without a reply, because the client is gone.
+    /// It left the line without a reply: its client is gone, or has got another reply from the server.
     Withdrawn,
     /// The wait was ended with this reply, which the server has not taken yet.
     Ended(R),
@@ -208,7 +208,8 @@ struct Work {
 pub enum LineStep<T: LineTypes> {
     /// Make this write.
     Write(T::Write),
-    /// Try the head. Then call [`Lines::end`] if it was granted or `is_overdue`, otherwise [`Lines::record_denial`].
+    /// Try the head. Then call [`Lines::end`] if its wait is over, [`Lines::record_denial`] if it goes on, or
+    /// [`Lines::postpone`] if its key could not be written, even if it `is_overdue`.
     Try {
         /// The head's ticket.
         ticket: Ticket,
@@ -260,7 +261,7 @@ pub struct ForgottenWaiter<T: LineTypes> {
 
 /// The change of the timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Timer {
+pub enum TimerChange {
     /// Leave it as it is.
     Keep,
     /// Stop it.
@@ -533,6 +534,7 @@ impl<T: LineTypes> Lines<T> {
                 self.schedule(id);
                 return Some(LineStep::Write(write));
             }
+            // Something may have become free just before that deadline, so the head is tried before anybody is dismissed.
             let untried = overdue.is_some_and(|(due_us, _)| line.denied_us < Some(due_us));
             if line.try_us <= now_us || untried {
                 if let Some((_, ticket)) = line.order.first().copied() {
@@ -558,8 +560,8 @@ impl<T: LineTypes> Lines<T> {
         self.schedule(id);
     }
 
-    /// Makes all heads due and the timer start again, because the wall clock was set back: the running timer would fire that
-    /// much too late.
+    /// Makes all heads due and the timer start again, because the wall clock was set back: the running timer would fire
+    /// late by as much.
     pub fn restart_timer(&mut self, now_us: u64) {
         self.timer_us = self.timer_us.map(|_| u64::MAX);
         self.try_all(now_us);
@@ -574,20 +576,24 @@ impl<T: LineTypes> Lines<T> {
     }
 
     /// Returns the change of the timer after any other transition, so that it fires when the next step is due.
-    pub fn timer(&mut self, now_us: u64) -> Timer {
+    pub fn timer(&mut self, now_us: u64) -> TimerChange {
         if self.work.is_some() {
-            return Timer::Keep;
+            return TimerChange::Keep;
         }
         let Some(due_us) = self.due_us() else {
-            return if self.timer_us.take().is_some() { Timer::Stop } else { Timer::Keep };
+            return if self.timer_us.take().is_some() {
+                TimerChange::Stop
+            } else {
+                TimerChange::Keep
+            };
         };
         let after_ms = due_us.saturating_sub(now_us).div_ceil(1_000).max(1);
         let fires_us = now_us.saturating_add(after_ms.saturating_mul(1_000));
         if self.timer_us.is_some_and(|timer_us| timer_us <= fires_us) {
-            return Timer::Keep;
+            return TimerChange::Keep;
         }
         self.timer_us = Some(fires_us);
-        Timer::Start { after_ms }
+        TimerChange::Start { after_ms }
     }
 
     fn try_all(&mut self, now_us: u64) {

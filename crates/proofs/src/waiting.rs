@@ -6,7 +6,7 @@
 
 use crate::mistake::Mistake;
 use engine::line::{
-    Cause, Joining, LineCall, LineId, LineStep, LineTypes, Lines, Ticket, Timer, POLL_US,
+    Cause, Joining, LineCall, LineId, LineStep, LineTypes, Lines, Ticket, TimerChange, POLL_US,
 };
 use engine::memory::{Memory, Saved};
 use engine::model::decide;
@@ -304,10 +304,12 @@ impl WaitingWorld {
 
     fn set_timer(&self, state: &mut LineState) {
         match state.lines.timer(state.mono_us) {
-            Timer::Keep => {}
-            Timer::Stop => state.timer_us = None,
-            Timer::Start { .. } if self.mistake == Some(Mistake::NoTimer) => {}
-            Timer::Start { after_ms } => state.timer_us = Some(state.mono_us + after_ms * 1_000),
+            TimerChange::Keep => {}
+            TimerChange::Stop => state.timer_us = None,
+            TimerChange::Start { .. } if self.mistake == Some(Mistake::NoTimer) => {}
+            TimerChange::Start { after_ms } => {
+                state.timer_us = Some(state.mono_us + after_ms * 1_000)
+            }
         }
     }
 

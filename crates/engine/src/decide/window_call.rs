@@ -80,7 +80,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
         let verdict = match untimed {
             UntimedVerdict::Allowed(taken) => Verdict::taking(taken),
             UntimedVerdict::Never => Verdict::Never,
-            UntimedVerdict::Wanting { need, obstacle } => {
+            UntimedVerdict::Denied { need, obstacle } => {
                 let obstacle =
                     if self.reservation.is_some() { obstacle } else { Obstacle::Counted };
                 let (events, reservations) = self.key.split();
@@ -255,7 +255,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
         match (WindowUse { held: 0, ..self.used() }).judge(&self.request.ask, false) {
             UntimedVerdict::Never => Ok(None),
             UntimedVerdict::Allowed(_) => Ok(Some(self.open_at_us())),
-            UntimedVerdict::Wanting { need, .. } => {
+            UntimedVerdict::Denied { need, .. } => {
                 let held = SortedHolds::default();
                 let freed_us = freed_at_us(self.key.events(), &self.count, &held, need)?;
                 Ok(freed_us.map(|freed_us| freed_us.max(self.open_at_us())))

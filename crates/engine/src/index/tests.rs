@@ -441,7 +441,7 @@ fn what_was_removed_takes_no_memory() {
     let mut index = filled(NUMBER);
     let (small, large) = (filled(8).bytes(), index.bytes());
     assert!(large > 100 * small);
-    assert!(large >= NUMBER as usize * std::mem::size_of::<OwnedReservation>());
+    assert!(large >= NUMBER as usize * std::mem::size_of::<IndexedReservation>());
     for left in (8..NUMBER).rev() {
         let before = index.bytes();
         assert!(index.remove(left.to_string().as_bytes()));

@@ -11,7 +11,7 @@
 //!      key 20, total 5        key 70, total 1        the quantities up to 40: 5 + (9 - 5 - 1)
 //! ```
 
-use super::OwnedReservation;
+use super::IndexedReservation;
 use slab::Slab;
 
 /// The position of a reservation, which it keeps while it is in the tree.
@@ -41,7 +41,7 @@ fn number(total: Total) -> u32 {
 
 #[derive(Debug)]
 struct Node {
-    reservation: OwnedReservation,
+    reservation: IndexedReservation,
     left: Position,
     right: Position,
     /// The total of its subtree.
@@ -59,7 +59,7 @@ pub enum Side {
 
 impl Node {
     /// Creates a node without children.
-    fn new(reservation: OwnedReservation) -> Node {
+    fn new(reservation: IndexedReservation) -> Node {
         let total = ONE.saturating_add(u128::from(reservation.quantity));
         Node { reservation, left: NONE, right: NONE, total }
     }
@@ -109,17 +109,17 @@ impl Tree {
     }
 
     /// Returns the reservation at a position.
-    pub fn get(&self, position: Position) -> Option<&OwnedReservation> {
+    pub fn get(&self, position: Position) -> Option<&IndexedReservation> {
         self.node(position).map(|node| &node.reservation)
     }
 
     /// Returns all reservations, in any order.
-    pub fn iter(&self) -> impl Iterator<Item = &OwnedReservation> {
+    pub fn iter(&self) -> impl Iterator<Item = &IndexedReservation> {
         self.nodes.iter().map(|(_, node)| &node.reservation)
     }
 
     /// Returns the reservation that is gone first, or last.
-    pub fn outermost(&self, side: Side) -> Option<&OwnedReservation> {
+    pub fn outermost(&self, side: Side) -> Option<&IndexedReservation> {
         let (mut found, mut at) = (None, self.root);
         while let Some(node) = self.node(at) {
             found = Some(&node.reservation);
@@ -162,7 +162,7 @@ impl Tree {
 
     /// Adds a reservation that [`Tree::link`] will put in order, and returns its position. Returns `None`, and adds nothing,
     /// if the tree is full.
-    pub fn push(&mut self, reservation: OwnedReservation) -> Option<Position> {
+    pub fn push(&mut self, reservation: IndexedReservation) -> Option<Position> {
         let place = self.nodes.vacant_entry();
         let position = Position::try_from(place.key()).ok().filter(|at| *at != NONE)?;
         place.insert(Node::new(reservation));
@@ -194,7 +194,7 @@ impl Tree {
     }
 
     /// Adds a reservation in order, and returns its position. Returns `None`, and adds nothing, if the tree is full.
-    pub fn insert(&mut self, reservation: OwnedReservation) -> Option<Position> {
+    pub fn insert(&mut self, reservation: IndexedReservation) -> Option<Position> {
         let gone_us = reservation.gone_us;
         let position = self.push(reservation)?;
         let (key, added) = ((gone_us, position), self.total(position));
@@ -210,7 +210,7 @@ impl Tree {
     }
 
     /// Removes a reservation. Its children take its place.
-    pub fn remove(&mut self, position: Position) -> Option<OwnedReservation> {
+    pub fn remove(&mut self, position: Position) -> Option<IndexedReservation> {
         let old = self.node(position)?;
         let (left, right, key) = (old.left, old.right, (old.reservation.gone_us, position));
         let below = self.total(left).saturating_add(self.total(right));

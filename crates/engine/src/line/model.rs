@@ -333,13 +333,13 @@ impl LineWorld {
 
     fn set_timer(&mut self) {
         match self.lines.timer(self.now_us) {
-            Timer::Keep => {}
-            Timer::Stop => {
+            TimerChange::Keep => {}
+            TimerChange::Stop => {
                 assert!(self.timer_us.take().is_some());
             }
-            Timer::Start { after_ms } => self.timer_us = Some(self.now_us + after_ms * 1_000),
+            TimerChange::Start { after_ms } => self.timer_us = Some(self.now_us + after_ms * 1_000),
         }
-        assert_eq!(self.lines.timer(self.now_us), Timer::Keep);
+        assert_eq!(self.lines.timer(self.now_us), TimerChange::Keep);
     }
 
     fn check(&self) {

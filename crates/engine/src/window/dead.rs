@@ -3,27 +3,27 @@
 //! They do no harm, but every search for the oldest entry that counts passes them. So a call that takes drops them if there
 //! are enough to pay for it. Most calls drop none, and do not look for any.
 
-use super::plan::Plan;
+use super::plan::EditBuilder;
 use crate::entry::{Entry, MAX_SUM};
 use crate::store::Entries;
 
 /// A call drops dead entries if there are this many, or one in a key that has more entries than its rule needs.
-pub(super) const ENOUGH: usize = 8;
+pub(super) const MIN_DROPPED: usize = 8;
 
-/// [`ENOUGH`] for a set of up to [`SMALL`] entries, where every search walks past the dead ones.
-const ENOUGH_IN_SMALL: usize = 4;
+/// [`MIN_DROPPED`] for a set of up to [`LISTPACK_LEN`] entries, where every search walks past the dead ones.
+const MIN_DROPPED_OF_LISTPACK: usize = 4;
 
 /// Up to this many entries the server keeps a sorted set in one piece, unless it is configured otherwise.
-pub(super) const SMALL: usize = 128;
+pub(super) const LISTPACK_LEN: usize = 128;
 
 /// If all entries may be live, a call looks for dead ones only if the number of entries is a multiple of this: one call in 16
 /// pays for the search.
-const EVERY: usize = 16;
+const LOOK_EVERY: usize = 16;
 
 /// The most dead entries that a call drops, unless more are in the way of counting.
-pub(super) const MAX: usize = 64;
+pub(super) const MAX_DROPPED: usize = 64;
 
-impl<E: Entries> Plan<'_, E> {
+impl<E: Entries> EditBuilder<'_, E> {
     /// Drops dead entries if there are enough, or if their sum is in the way of counting.
     pub(super) fn drop_dead(&mut self) -> Result<(), E::Error> {
         let count = &self.count;
@@ -40,7 +40,7 @@ impl<E: Entries> Plan<'_, E> {
         let mut dead: usize = 0;
         self.entries.scan(None, Some(horizon_us), |entry| {
             let in_the_way = sum_from(&entry) > u128::from(MAX_SUM);
-            let drop = in_the_way || dead < MAX;
+            let drop = in_the_way || dead < MAX_DROPPED;
             if drop {
                 dead = dead.saturating_add(1);
                 min_dropped = if in_the_way { 1 } else { min_dropped };
@@ -62,8 +62,8 @@ impl<E: Entries> Plan<'_, E> {
         let counted_before = self.count.counted().saturating_sub(self.recorded);
         let live = usize::try_from(counted_before).unwrap_or(usize::MAX);
         let surely_dead = len.saturating_sub(live);
-        let enough = if len <= SMALL { ENOUGH_IN_SMALL } else { ENOUGH };
-        let many = surely_dead >= enough || (surely_dead == 0 && len % EVERY == 0);
+        let enough = if len <= LISTPACK_LEN { MIN_DROPPED_OF_LISTPACK } else { MIN_DROPPED };
+        let many = surely_dead >= enough || (surely_dead == 0 && len % LOOK_EVERY == 0);
         let full = len > self.count.rule_now.max_live();
         let total_before = newest.total.wrapping_sub(self.recorded);
         // Below this the sum of all entries is in bounds by itself, see `Entry::max_sum`.
@@ -82,9 +82,9 @@ impl<E: Entries> Plan<'_, E> {
         let mut dead: usize = 0;
         self.entries.scan(None, Some(horizon_us), |_| {
             dead = dead.saturating_add(1);
-            dead <= MAX
+            dead <= MAX_DROPPED
         })?;
-        if dead <= MAX {
+        if dead <= MAX_DROPPED {
             self.edit.dropped = dead;
         }
         Ok(())

@@ -3,7 +3,7 @@
 //! A count holds all of them as one entry that happens now: their sum is a difference of running totals, so reading them
 //! takes the same time whatever their number. An edit replaces them with that entry, about `max_healed` of them in one call.
 
-use super::plan::{EntryEdit, Plan, TimeRange};
+use super::plan::{EditBuilder, EntryEdit, TimeRange};
 use super::WindowCount;
 use crate::entry::{Entry, MAX_SUM};
 use crate::store::{Entries, Refusal};
@@ -65,11 +65,11 @@ impl WindowCount {
 struct HealedPart {
     /// The last of them.
     last: Entry,
-    /// The sum of their events and of those of the entry that is replaced too, without what the call uncounts.
+    /// The sum of these entries and of the entry that they replace, minus what the call uncounts.
     weight: u64,
 }
 
-impl<E: Entries> Plan<'_, E> {
+impl<E: Entries> EditBuilder<'_, E> {
     /// Merges the oldest of the entries from the future, about `max_healed` at most. Reads all entries that it removes,
     /// because a foreign one is an error.
     ///
@@ -110,7 +110,7 @@ impl<E: Entries> Plan<'_, E> {
         Ok(())
     }
 
-    /// Reads the entries from the future that this call merges. `None` if they are all.
+    /// Reads the entries from the future that this call merges. `None` if it merges all of them.
     fn read_part(&mut self, max_healed: usize) -> Result<Option<HealedPart>, E::Error> {
         let rule_now = &self.count.rule_now;
         let prior_weight = self.edit.newest.old.map_or(0, |prior| prior.weight);
@@ -132,8 +132,8 @@ impl<E: Entries> Plan<'_, E> {
         Ok(last.filter(|_| !is_all).map(|last| HealedPart { last, weight }))
     }
 
-    /// Keeps the entry that alone counts in the future, because others are removed first. The entry takes the event of this
-    /// call, or loses what the call uncounts.
+    /// Leaves the only entry that counts (FROM first) at its time in the future, because the entries before it are removed
+    /// first. The entry takes the event of this call, or loses what the call uncounts.
     fn keep_alone(&mut self, stays: Entry) {
         let Some(newest) = self.count.newest else { return };
         self.edit.newest.new = None;

@@ -77,26 +77,26 @@ impl WindowCount {
         change: EventChange,
         max_healed: usize,
     ) -> Result<EventEdit, E::Error> {
-        let mut plan = Plan::new(self, entries);
+        let mut builder = EditBuilder::new(self, entries);
         match change {
             EventChange::Heal => {}
-            EventChange::CleanUp => plan.drop_dead()?,
+            EventChange::CleanUp => builder.drop_dead()?,
             EventChange::Record { weight, denied, limit } => {
-                plan.record(weight, denied, limit);
-                plan.drop_dead()?;
+                builder.record(weight, denied, limit);
+                builder.drop_dead()?;
             }
             EventChange::Uncount { quantity } => {
-                plan.uncount(quantity)?;
-                plan.close_gap()?;
+                builder.uncount(quantity)?;
+                builder.close_gap()?;
             }
         }
-        plan.heal(max_healed)?;
-        Ok(plan.edit)
+        builder.heal(max_healed)?;
+        Ok(builder.edit)
     }
 }
 
 /// An edit in the making. Each step changes the count in the same way.
-pub(super) struct Plan<'c, E> {
+pub(super) struct EditBuilder<'c, E> {
     pub count: &'c mut WindowCount,
     pub entries: &'c mut E,
     pub edit: EventEdit,
@@ -108,14 +108,14 @@ pub(super) struct Plan<'c, E> {
     pub uncounted: u64,
 }
 
-impl<E: Entries> Plan<'_, E> {
+impl<E: Entries> EditBuilder<'_, E> {
     /// Creates an edit that writes nothing yet, or the entry into which reading merged events from the future.
-    fn new<'c>(count: &'c mut WindowCount, entries: &'c mut E) -> Plan<'c, E> {
+    fn new<'c>(count: &'c mut WindowCount, entries: &'c mut E) -> EditBuilder<'c, E> {
         let mut edit = EventEdit::default();
         if let Some(future) = count.future {
             edit.newest = EntryEdit { old: future.replaced, new: count.newest };
         }
-        Plan { count, entries, edit, recorded: 0, denied: false, uncounted: 0 }
+        EditBuilder { count, entries, edit, recorded: 0, denied: false, uncounted: 0 }
     }
 
     /// Counts an event of `weight` now.

@@ -21,7 +21,7 @@ pub(crate) enum UntimedVerdict {
     /// The request asks for more than the limit can ever allow.
     Never,
     /// The request is denied until `need` has left or was given back.
-    Wanting {
+    Denied {
         /// The missing quantity. 0 if only the line is in the way.
         need: u128,
         /// The obstacle.
@@ -49,7 +49,7 @@ impl WindowUse {
         let without_held = self.limit.saturating_sub(self.counted);
         let obstacle =
             if min_available <= without_held { Obstacle::Held } else { Obstacle::Counted };
-        UntimedVerdict::Wanting { need, obstacle }
+        UntimedVerdict::Denied { need, obstacle }
     }
 
     /// Returns whether the request is denied only because of its LEAVE.

@@ -351,7 +351,7 @@ fn one_who_only_has_to_queue_waits_a_millisecond() {
 fn judgements_at_the_edges() {
     use UntimedVerdict::{Allowed, Never};
     const MAX: u64 = MAX_SUM;
-    let wanting = |need: u64, held: bool| UntimedVerdict::Wanting {
+    let wanting = |need: u64, held: bool| UntimedVerdict::Denied {
         need: u128::from(need),
         obstacle: if held { Obstacle::Held } else { Obstacle::Counted },
     };
@@ -858,7 +858,7 @@ fn many_dead_entries_go_a_bounded_number_at_a_time() {
         world.pass(1);
         let done = plain_call(&mut world, &rule, 1_000, &ask(1), ModelCommand::Count);
         let dropped = done.edit.unwrap().dropped;
-        assert!(dropped <= dead::MAX);
+        assert!(dropped <= dead::MAX_DROPPED);
         left -= dropped;
         assert_eq!(world.zset.len(), left + call);
     }
@@ -896,7 +896,7 @@ fn dead_entries_go_four_at_a_time_from_a_small_set_and_eight_from_a_large_one() 
             WindowCount::read(&mut world.zset, rule.at(world.now_us).unwrap()).unwrap();
         most_dead = most_dead.max(world.zset.len() - window_count.counted() as usize);
     }
-    assert!(live > dead::SMALL && most_dead < dead::ENOUGH, "{live} {most_dead}");
+    assert!(live > dead::LISTPACK_LEN && most_dead < dead::MIN_DROPPED, "{live} {most_dead}");
 }
 
 /// Dead entries whose sum leaves no room for what is counted go at once, also where they are more than a call drops otherwise.
