@@ -1,5 +1,5 @@
-//! The keys of this server as the commands use them. Calls on them are counted for policies and for INFO, and denials also
-//! for RL.TOP and as keyspace events.
+//! The keys of this server as the commands use them. Counts calls for policies and settled reservations for INFO, and notes
+//! denials for RL.TOP and as keyspace events.
 
 use crate::config;
 use crate::environment::POLICIES;

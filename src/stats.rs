@@ -21,7 +21,7 @@ impl CommandStats {
         CommandStats { allowed: Counter::new(), denied: Counter::new(), errors: Counter::new() }
     }
 
-    /// Counts a call by how it ended. This is the only place where calls are counted.
+    /// Counts a call by how it ended. This is the only place where calls are counted for INFO.
     pub fn count<E>(&self, result: &Result<CallResult, E>) {
         match result {
             Ok(CallResult::Allowed) => self.allowed.add(1),

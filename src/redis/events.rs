@@ -55,7 +55,8 @@ pub fn register(ctx: Context) {
     }
 }
 
-/// Asks the server for a notification of each change to a key from now on. Returns whether it sends them. They cost every
+/// Asks the server for notifications of changes to sorted sets, of generic commands, expiry and eviction from now on. A
+/// `SET` over a sorted set sends none of these. Returns whether it sends them. They cost every
 /// write about 5 %, so this is called when they are first needed. Not every server can stop them again.
 pub fn watch(ctx: Context) -> bool {
     if WATCHING.get() {

@@ -1,5 +1,5 @@
 //! Keys. Every method that changes a key also replicates the plain command with the same effect, so that a change and what
-//! replicas receive cannot differ.
+//! replicas receive cannot differ. What the key API cannot do, removing by rank, is a command that the server replicates.
 
 use super::api::{api, OK};
 use super::context::{CallReply, Context, KeyName, UNTOUCHED};
@@ -88,7 +88,7 @@ macro_rules! replicate {
     };
 }
 
-/// Counts as a use of a key that was opened under a [polled](KeyName::polled) name, which the server does not count.
+/// Marks a key as used that was opened under a [polled](KeyName::polled) name, which does not count as a use.
 pub fn touch(ctx: Context, name: KeyName) {
     if name.is_polled() {
         // SAFETY: the same string, as live as before.
@@ -400,10 +400,10 @@ impl Drop for WriteKey<'_> {
     }
 }
 
-/// True while the server runs a command that this module called.
+/// True while [`remove_highest`] calls the server, whose notifications of that are ours.
 static CALLING: AtomicBool = AtomicBool::new(false);
 
-/// Returns whether the server is running a command that this module called.
+/// Returns whether the server is running the command of [`remove_highest`].
 pub fn is_calling() -> bool {
     CALLING.load(Ordering::Relaxed)
 }

@@ -48,7 +48,7 @@ impl KeyContext<'_> {
 pub struct ServerKeys<'c> {
     /// Bounds what a call over several keys reads.
     budget: Option<ReadBudget>,
-    /// The key of the call, if a release has emptied it. The next that opens the key for this call takes it.
+    /// The key of the call, if a release has emptied it. The next store that this call opens takes it.
     emptied: Cell<Option<EmptiedKey<'c>>>,
 }
 
@@ -79,8 +79,8 @@ impl Default for ReadBudget {
 }
 
 impl ReadBudget {
-    /// Refuses to read the reservations in `key`, which has no index, if they exceed the budget. The first large key never
-    /// does.
+    /// Refuses to read the reservations in `key`, which has no index, if the set, events included, is longer than what is
+    /// left of the budget. The first large key never is.
     fn check(&self, key: &mut ReadKey) -> Result<(), Error> {
         let (len, left) = (key.len(), self.0.get());
         if len <= indexes::SMALL || len <= left || left == MAX_READ {

@@ -92,7 +92,7 @@ fn note<K: Keyspace>(keys: &CallKeys<K>, outcomes: &Outcomes) {
             keys.keyspace.count_policy(id, verdict);
         }
     }
-    // A group that denies only since the denial was counted is not noted.
+    // A group that denies only because this denial was counted is not noted.
     let noted =
         denials(outcomes).filter(|(clause, _)| !clause.group_allowed && clause.request.takes());
     for key in noted.filter_map(|(clause, _)| keys.keys.get(clause.index)) {

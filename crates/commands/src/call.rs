@@ -133,7 +133,8 @@ impl CallResult {
 ///
 /// # Errors
 ///
-/// The error to reply to the client. Nothing changes then.
+/// The error to reply to the client. The call takes nothing then, but waiters before it may have been granted, and a state
+/// from the future may have been corrected.
 #[inline(always)]
 pub fn run<'a, C: KeyLines<'a> + Overview>(
     command: Command,

@@ -39,7 +39,7 @@ impl<const N: usize> fmt::Display for Repeated<N> {
     }
 }
 
-/// The reason why a call was refused. Nothing was changed. The text begins with the error's code.
+/// The reason why a call was refused. The call took nothing. The text begins with the error's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// Too few or too many arguments. The server has its own text for that.

@@ -21,7 +21,7 @@ pub(crate) fn info<'a, C: KeyLines<'a>>(call: &C) -> Result<CallResult, Error> {
     let (key, now_us) = first_key(call)?;
     let keys = call.keys();
     let Some((kind, mut fields)) = read(&keys, key)? else {
-        // A key without state may have a line: calls wait for a semaphore of 0.
+        // A key without state may still have a line: it was deleted, and the head was not tried since.
         call.sink().map(0);
         return Ok(CallResult::Allowed);
     };

@@ -22,7 +22,7 @@ use engine::{Decision, Mode, Request, Verdict};
 ///
 /// `CL.THROTTLE key max_burst count period [quantity]`
 ///
-/// In [`Mode::Look`] it is one that looks. It has the reply that the command that takes would have if nobody waited:
+/// In [`Mode::Look`] it executes the _RO form, which replies as the other form would if nobody waited:
 ///
 /// `RL.THROTTLE_RO key <max_burst count period | @policy> [quantity] [LEAVE n] [MS]`
 ///
@@ -56,7 +56,7 @@ pub(crate) fn take<'a, C: KeyLines<'a>>(
     Ok(reply::write(&call.sink(), request, &decision))
 }
 
-/// Decides a request after the waiters on its key. Those that cannot be granted yet bar it.
+/// Decides a request after the waiters on its key. Those that cannot be granted yet bar it, unless their LEAVE is larger.
 #[inline(always)]
 pub(crate) fn decide_in_turn<'a, C: KeyLines<'a>>(
     call: &C,

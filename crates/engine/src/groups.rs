@@ -26,7 +26,7 @@ pub struct PartOutcome<'r> {
     pub decision: Decision,
     /// The limit would allow the call. This is as it was before a denial was counted.
     pub allowed: bool,
-    /// The limit is the choice of its group: the first that would be allowed.
+    /// The limit is the choice of its group: the first that would be allowed, or that never denies (SHADOW).
     pub is_choice: bool,
     /// Its group has a choice. The call is allowed if each group has one.
     pub group_allowed: bool,

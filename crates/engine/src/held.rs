@@ -198,7 +198,8 @@ impl Holds for Held {
     }
 }
 
-/// A sorted list, for the few reservations that most keys hold.
+/// Holds in a sorted list. Adding and removing take O(n), so there should be few, or it should be rare: an index uses such a
+/// list only after the clock was set back.
 #[derive(Clone, Debug, Default)]
 pub struct SortedHolds {
     holds: Vec<Hold>,

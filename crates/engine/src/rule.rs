@@ -41,7 +41,7 @@ pub enum Rule {
 }
 
 impl Rule {
-    /// Parses the text that [`Rule::write`] returns, and the text of a calendar from earlier versions:
+    /// Parses the text that [`Rule::write`] returns, and that of a calendar as development versions before 0.1.0 wrote it:
     /// `1mo@Europe/Berlin^31@09:00`.
     pub fn parse(text: &[u8], zones: &mut Zones) -> Option<Rule> {
         if text == b"-" {
@@ -297,8 +297,8 @@ impl RuleNow {
     /// or are beyond the limit.
     ///
     /// Under an exact rule an admitted event must leave on time, so it never shares an entry. A coarse event joins an entry
-    /// that began less than period / 4096 before. With BUCKETS n all events join within period / n, and coarse ones within
-    /// period / 4096 if that is longer.
+    /// that began less than period / n before, where n is the smallest of BUCKETS, `max_entries` and 4096. With BUCKETS n all
+    /// events join within period / n.
     pub fn joins_newest(&self, first_us: u64, coarse: bool) -> bool {
         let buckets = match self.window {
             Window::Semaphore => return false,

@@ -63,8 +63,8 @@ pub fn release<S: Store>(store: S, ids: &[&[u8]]) -> Result<usize, S::Error> {
     Ok(key.write(settling(ids, &EventEdit::default(), None)))
 }
 
-/// Releases the reservation `id` if its lease ends at `lease_end_us`, and returns whether it was held. Another client may
-/// have reserved under the id since.
+/// Releases the reservation `id` if its lease ends at `lease_end_us`, and returns whether it did. Another client may have
+/// reserved under the id since.
 ///
 /// # Errors
 ///

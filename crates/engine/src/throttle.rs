@@ -392,7 +392,7 @@ impl<'r> Bucket<'r> {
 
     /// Denies a call, and returns its verdict and what to write. A state from the future is written back, so that the wait
     /// in the reply is long enough. The call closes the key for `ban_ms` if the bucket holds less than the call's quantity,
-    /// and nothing was granted since the last ban.
+    /// and something was granted since the last ban.
     pub fn deny(
         &mut self,
         ask: &Ask,

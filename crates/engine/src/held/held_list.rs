@@ -1,4 +1,4 @@
-//! The few reservations that most keys hold, as a list that is read for one call.
+//! The reservations of a key that has few, read for one call.
 
 use super::{FirstGone, Hold, Holds, Reservations, SortedHolds};
 use crate::ban::Ban;
