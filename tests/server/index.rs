@@ -812,6 +812,45 @@ fn one_call_reads_a_bounded_number_of_reservations_again() {
     assert!(matches!(reply, Value::Array(_)), "{reply:?}");
 }
 
+/// The waiter on the large key would have got the error of the call that tries it, and left its line.
+#[test]
+fn waiters_are_tried_whatever_the_call_that_tries_them_may_read() {
+    let (server, mut conn) = Server::held();
+    crowd(&mut conn, "few", 200, "1h");
+    crowd(&mut conn, "large", 65_400, "1h");
+    let calls = ["RL.ACQUIRE few 200 0 1 BLOCK 0", "RL.ACQUIRE large 65400 0 1 BLOCK 0"];
+    let mut waiters = calls.map(|call| server.wait_shortly(call));
+    let replies = conn.pipeline([
+        "MULTI",
+        "ZADD few -inf #01:x:1:20000:1::-",
+        "ZADD large -inf #01:x:1:20000:1::-",
+        "RL.ALL 2 few large ACQUIRE 100000 0 ACQUIRE 100000 0",
+        "EXEC",
+    ]);
+    let Some(Value::Array(replies)) = replies.last() else { panic!("{replies:?}") };
+    assert!(matches!(replies.last(), Some(Value::Array(_))), "{replies:?}");
+    for waiter in &mut waiters {
+        assert!(waiter.silent_for(ms(200)), "{:?}", waiter.recv());
+    }
+}
+
+#[test]
+fn a_denied_call_drops_as_much_with_block_as_without() {
+    let (server, mut conn) = Server::held();
+    conn.acquire("RL.ACQUIRE k 11 1h 1 LEASE 1h");
+    crowd(&mut conn, "k", 300, "1s");
+    server.clock().advance_ms(2_000);
+    for (call, dropped) in [
+        ("RL.WINDOW k 11 1h 10", 64 - 1),
+        ("RL.ACQUIRE k 10 1h 1 BLOCK 1", 64),
+        ("RL.ACQUIRE k 10 1h 1", 64),
+    ] {
+        let before = conn.int("ZCARD k");
+        conn.cmd(call);
+        assert_eq!(before - conn.int("ZCARD k"), dropped, "{call}");
+    }
+}
+
 #[test]
 fn a_slot_that_leaves_and_comes_back_is_read_again() {
     let cluster = Cluster::of(3, 0);

@@ -40,8 +40,9 @@ pub(crate) fn all<'a, C: KeyLines<'a>>(call: &C, mode: Mode) -> Result<CallResul
     let clauses = read_clauses(call, &keys)?;
     let looks = mode == Mode::Look;
     if !looks {
-        // Calls that wait come first.
-        keys.keys.iter().for_each(|key| call.wake(&keys.keyspace, *key));
+        // Calls that wait come first. What trying them reads is not bounded by what this call may read.
+        let unbounded = call.keys();
+        keys.keys.iter().for_each(|key| call.wake(&unbounded, *key));
     }
     let mut parts = SmallVec::<[Part<_>; FEW_KEYS]>::new();
     for (&key, Clause { request, place }) in keys.keys.iter().zip(&clauses) {

@@ -68,7 +68,16 @@ pub fn decide<K: Keyspace>(
         // It was noted when that wait ended.
         Mode::Deny => false,
     };
-    if is_over && request.takes() {
+    if is_over {
+        note(keys, key, request, &decision);
+    }
+    Ok(decision)
+}
+
+/// Counts a call that is over for its policy, and notes a denial.
+#[inline]
+pub(crate) fn note<K: Keyspace>(keys: &K, key: K::Key, request: &Request, decision: &Decision) {
+    if request.takes() {
         let verdict = match decision.allowed() {
             true => PolicyVerdict::Allowed,
             false if request.shadow => PolicyVerdict::ShadowDenied,
@@ -81,7 +90,6 @@ pub fn decide<K: Keyspace>(
             keys.note_denial(key);
         }
     }
-    Ok(decision)
 }
 
 /// Gives back a grant that was made at `granted_us` to a client that disconnected before it was notified.

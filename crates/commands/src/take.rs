@@ -2,7 +2,7 @@
 
 use crate::arguments::{Arguments, Family};
 use crate::call::{first_key, CallResult, KeyLines};
-use crate::decide::decide;
+use crate::decide::{decide, note};
 use crate::error::Error;
 use crate::options::{OptionSet, Options};
 use crate::reply;
@@ -50,7 +50,10 @@ pub(crate) fn take<'a, C: KeyLines<'a>>(
             let wait_us = decision.verdict.retry_after_us();
             return call.join(key, request, ms, wait_us).map(|()| CallResult::Later);
         }
-        decision = deny_at_once(call, key, request)?;
+        match request.count_denied {
+            true => decision = count_denial(call, key, request)?,
+            false => note(&call.keys(), key, request, &decision),
+        }
     }
     decision.verdict = shown(decision.verdict, request);
     Ok(reply::write(&call.sink(), request, &decision))
@@ -77,11 +80,11 @@ pub(crate) fn decide_in_turn<'a, C: KeyLines<'a>>(
     decided
 }
 
-/// Decides a request that would wait, but cannot be granted in time, as one that does not wait.
+/// Decides a request that would wait, but cannot be granted in time, once more, so that its denial counts (COUNTDENIED).
 // Out of line, so that the common path stays small.
 #[cold]
 #[inline(never)]
-fn deny_at_once<'a, C: KeyLines<'a>>(
+fn count_denial<'a, C: KeyLines<'a>>(
     call: &C,
     key: C::Key,
     request: &Request,
