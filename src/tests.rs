@@ -93,6 +93,18 @@ fn keys_are_closed_when_a_denial_is_notified() {
     NOTIFY_DENIED.set(b"no").unwrap();
 }
 
+/// A server may replace a string that is read, and another handle would then use freed memory when it is closed.
+#[test]
+fn a_key_has_one_handle_when_its_string_is_read() {
+    for name in ["rl.info", "rl.throttle", "rl.throttle_ro"] {
+        let mut server = FakeServer::at(NOW_US);
+        server.set("k", b"1700000000005333333");
+        let options = if name == "rl.info" { "" } else { " 15 3 1s" };
+        server.call(entry_of(name), &format!("{name} k{options}"));
+        assert_eq!(server.handles_of_string("k"), 1, "{name}");
+    }
+}
+
 #[test]
 fn a_call_of_rl_all_over_eight_limits_allocates_nothing_in_rust_and_over_nine_it_does() {
     let all = entry_of("rl.all");

@@ -79,6 +79,10 @@ enum FakeValue {
 struct FakeKey {
     value: FakeValue,
     expires_at_ms: i64,
+    /// The number of handles that are open.
+    handles: usize,
+    /// The most handles that were open when a string was read or written.
+    handles_of_string: usize,
 }
 
 /// The server. A context points to it.
@@ -124,6 +128,11 @@ impl FakeServer {
             FakeValue::String(value) => Some(text(value)),
             FakeValue::Missing | FakeValue::Zset(_) => None,
         }
+    }
+
+    /// Returns the most handles of a key that were open when its string was read or written.
+    pub fn handles_of_string(&self, key: &str) -> usize {
+        self.keys.get(key.as_bytes()).map_or(0, |key| key.handles_of_string)
     }
 
     /// Returns the number of waits that the module has ended.
@@ -354,10 +363,12 @@ server_functions! {
         }
         let key: *mut FakeKey = &mut **server.keys.entry(name.clone()).or_default();
         OPEN_KEYS.set(OPEN_KEYS.get() + 1);
+        (*key).handles += 1;
         Box::into_raw(Box::new(OpenKey { key, at: 0, max: 0.0 })).cast()
     }
     fn RedisModule_CloseKey(key: KeyHandle) {
         OPEN_KEYS.set(OPEN_KEYS.get() - 1);
+        opened(key).1.handles -= 1;
         drop(Box::from_raw(key.cast::<OpenKey>()))
     }
     fn RedisModule_NotifyKeyspaceEvent(ctx: Ctx, _class: c_int, _event: *const c_char, _key: StringHandle) -> c_int {
@@ -399,7 +410,9 @@ server_functions! {
     }
 
     fn RedisModule_StringDMA(key: KeyHandle, len: *mut usize, _mode: c_int) -> *mut c_char {
-        let FakeValue::String(value) = &mut opened(key).1.value else {
+        let key = opened(key).1;
+        key.handles_of_string = key.handles_of_string.max(key.handles);
+        let FakeValue::String(value) = &mut key.value else {
             *len = 0;
             return c"".as_ptr().cast_mut();
         };

@@ -65,6 +65,8 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
         if let KeyValue::String(_) | KeyValue::Other = reader.value() {
             // The server does not notify us of every value that replaces a set.
             indexes::forget(key_ctx.ctx.db(), key_ctx.name.as_bytes());
+            // The caller may go on to read a string here, which can replace the value under any other handle.
+            self.events.key = OpenKey::closed(key_ctx);
             return Err(Error::NotZset);
         }
         self.elements = reader.len();

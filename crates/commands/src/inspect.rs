@@ -56,8 +56,6 @@ fn read<K: Keyspace>(keys: &K, key: K::Key) -> Result<Option<(&'static str, Vec<
             ("window", window_fields(&mut window, now_us).map_err(Into::into)?, ban)
         }
         Err(Error::NotZset) => {
-            // Reading a string may replace the value in the key, so nothing else may have the key open.
-            drop(window);
             let read = store.bucket().read().map_err(Into::into).map_err(|error| match error {
                 Error::NotString => Error::NotLimit,
                 error => error,
