@@ -9,7 +9,7 @@ use engine::calendar::{Zone, Zones};
 use std::sync::Arc;
 
 /// The policies.
-pub static POLICIES: UnderLock<PolicyTable> = UnderLock::new(PolicyTable::new);
+pub static POLICIES: UnderLock<PolicyTable> = UnderLock::new(PolicyTable::default);
 
 /// The time zones that calls and settings have named.
 pub static ZONES: UnderLock<Zones> = UnderLock::new(Zones::new);

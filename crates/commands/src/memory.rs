@@ -92,7 +92,7 @@ impl MemoryServer {
             numbers: Numbers::new(),
             policies_only: Switch::off(),
             timezone: None,
-            policies: PolicyTable::new(),
+            policies: PolicyTable::default(),
             top: RefCell::new(None),
             lines: RefCell::new(Lines::new()),
             clock: WaitClock::default(),

@@ -43,6 +43,7 @@ struct PolicyRow {
 }
 
 /// All policies.
+#[derive(Default)]
 pub struct PolicyTable {
     /// The value of the setting that defines the policies.
     text: Vec<u8>,
@@ -79,24 +80,7 @@ pub struct ListedPolicy {
     pub shadow_denied: u64,
 }
 
-impl Default for PolicyTable {
-    fn default() -> PolicyTable {
-        PolicyTable::new()
-    }
-}
-
 impl PolicyTable {
-    /// Creates an empty table.
-    pub const fn new() -> PolicyTable {
-        PolicyTable {
-            text: Vec::new(),
-            rows: BTreeMap::new(),
-            by_id: BTreeMap::new(),
-            last_id: 0,
-            before: (Vec::new(), BTreeMap::new()),
-        }
-    }
-
     /// Returns the policy of this name.
     pub fn policy_by_name(&self, name: &[u8]) -> Option<Arc<Policy>> {
         self.rows.get(name).map(|row| Arc::clone(&row.policy))
@@ -143,11 +127,6 @@ impl PolicyTable {
         self.by_id = rows.values().map(|row| (row.policy.id, Arc::clone(&row.counts))).collect();
         let replaced = std::mem::replace(&mut self.rows, rows);
         self.before = (std::mem::replace(&mut self.text, text.to_vec()), replaced);
-    }
-
-    /// Removes all policies. Their ids are not used again.
-    pub fn clear(&mut self) {
-        *self = PolicyTable { last_id: self.last_id, ..PolicyTable::new() };
     }
 
     /// Returns all policies, in the order of the bytes of their names.
