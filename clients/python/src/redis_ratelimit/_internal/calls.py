@@ -253,7 +253,9 @@ def _options(limit: Rate | Window | str | None, **options: Any) -> list[Word]:
     words: list[Word] = []
     if type(limit) is Window:
         words += limit.options()
-    for name, (word, word_of_value) in _OPTIONS.items() if options else ():
+    if not options:
+        return words
+    for name, (word, word_of_value) in _OPTIONS.items():
         value = options.get(name)
         if value is None or (value == 0 and word_of_value in (None, whole)):
             continue
