@@ -43,7 +43,7 @@ impl<'k, 'c> ServerWindow<'k, 'c> {
         ServerWindow {
             at,
             events: ServerEntries { key: OpenKey::closed(at.key_ctx), newest: None, len: 0 },
-            // Another key would delete it now, so that nothing takes it for its own.
+            // If this is another key, the emptied one is dropped here, which deletes it.
             emptied: at.keys.emptied.take().filter(|emptied| emptied.is(at.key_ctx)).map(Box::new),
             held: Held::default(),
             elements: 0,
@@ -200,8 +200,8 @@ impl ServerWindow<'_, '_> {
         match behind.as_ref().map(decode_entry) {
             None => {}
             Some(Ok(newest)) => self.events.newest = Some(newest),
-            // Next to reservations, a foreign entry is refused only by a call that counts the events. One with a positive
-            // score is refused later.
+            // If the key has reservations, only calls that count its events refuse a foreign entry. The caller refuses one
+            // with a positive score.
             Some(Err(_)) if !self.held.is_empty() || ban.is_some() => {}
             Some(Err(error)) => return Err(error),
         }

@@ -102,7 +102,7 @@ fn a_sorted_set_with_a_foreign_entry_is_an_error_and_stays() {
         100 42 250 7,1700000000 1,1700000000000 1700000000000,0.5 #01:a:1:1:1:: -5 1,-N 1 inf a,\
         -inf x,-inf 1,-inf 17,-inf #01:a,-inf #01:z:0:20000:1700000020000000::60s,-inf #99:z:1:20000:1700000020000000::60s,\
         -inf #01:a:2:20000:1700000020000000+0::60s,-inf !1~0,-inf !";
-    // Alone, next to a reservation, and next to so many that the key has an index.
+    // The number of reservations in the key. From eight on it has an index.
     for others in [0, 1, 20] {
         for (entries, is_for_all) in [(of_events, false), (of_all, true)] {
             for entry in entries.split(',').map(str::trim) {

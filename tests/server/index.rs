@@ -812,7 +812,7 @@ fn one_call_reads_a_bounded_number_of_reservations_again() {
     assert!(matches!(reply, Value::Array(_)), "{reply:?}");
 }
 
-/// The waiter on the large key would have got the error of the call that tries it, and left its line.
+/// Otherwise the waiter on the large key gets an error that is meant for the call, and loses its place in line.
 #[test]
 fn waiters_are_tried_whatever_the_call_that_tries_them_may_read() {
     let (server, mut conn) = Server::held();

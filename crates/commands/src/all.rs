@@ -40,7 +40,7 @@ pub(crate) fn all<'a, C: KeyLines<'a>>(call: &C, mode: Mode) -> Result<CallResul
     let clauses = read_clauses(call, &keys)?;
     let looks = mode == Mode::Look;
     if !looks {
-        // Calls that wait come first. What trying them reads is not bounded by what this call may read.
+        // Calls that wait come first. What they read does not count towards the bound on this call's own reading.
         let unbounded = call.keys();
         keys.keys.iter().for_each(|key| call.wake(&unbounded, *key));
     }

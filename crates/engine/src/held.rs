@@ -130,8 +130,8 @@ pub enum Held {
 pub const INDEX_FROM: usize = 8;
 
 impl Held {
-    /// Returns the reservations of a key as they are seen at `now_us`, and notes whether `id` is held. `all` has each of them,
-    /// in the order of their members.
+    /// Returns the reservations of a key as they are seen at `now_us`, and notes whether `id` is held. `all` has each of
+    /// them, in the order of their members.
     pub fn at(
         all: Vec<OwnedReservation>,
         ban: Option<Ban>,
@@ -198,8 +198,8 @@ impl Holds for Held {
     }
 }
 
-/// Holds in a sorted list. Adding and removing take O(n), so there should be few, or it should be rare: an index uses such a
-/// list only after the clock was set back.
+/// A sorted list of holds. Adding and removing take O(n), which is fast enough for a few holds. An index uses such a list
+/// only after the clock was set back.
 #[derive(Clone, Debug, Default)]
 pub struct SortedHolds {
     holds: Vec<Hold>,

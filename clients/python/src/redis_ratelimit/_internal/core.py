@@ -27,9 +27,8 @@ REDIRECTS = 5
 
 
 class Fallback(Protocol):
-    """An object with the methods of a limiter, sync or asyncio, that decides while Redis does not answer. Its methods get
-    the options that the caller gave too, which a Protocol cannot say. If it has no method `all`, calls of several limits
-    raise."""
+    """An object with the methods of a limiter, sync or asyncio, that decides while Redis does not answer. Its methods
+    also get the options of the call, which are not listed here. Without a method `all`, calls of several limits raise."""
 
     def throttle(self, key: Any, rate: Any, quantity: int = 1) -> Any: ...
 
