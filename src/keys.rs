@@ -16,7 +16,8 @@ use commands::report::MAX_TOP_KEY;
 use engine::heavy::{HeavyRow, RecentHeavy};
 use engine::reservation::{spelled_id, Id};
 use engine::settle::SettleOutcome;
-use engine::{DbKey, Mode};
+use engine::store::Access;
+use engine::DbKey;
 
 /// The most denied keys, by database and name.
 static TOP: UnderLock<RecentHeavy> = UnderLock::new(|| {
@@ -43,8 +44,8 @@ impl<'c> Keyspace for ServerKeys<'c> {
     where
         Self: 'k;
 
-    fn store(&self, key_ctx: KeyContext<'c>, mode: Mode) -> ServerKey<'_, 'c> {
-        self.key(key_ctx, mode)
+    fn store(&self, key_ctx: KeyContext<'c>, access: Access) -> ServerKey<'_, 'c> {
+        self.key(key_ctx, access)
     }
 
     fn new_id(&self) -> Id {

@@ -21,6 +21,7 @@ use commands::decide::{decide, give_back};
 use commands::error::Error;
 use commands::waiting::{deny, try_head, WaitingServer};
 use engine::line::{Cause, LineId, LineStep, Lines, Ticket};
+use engine::store::Access;
 use engine::{Decision, Mode, OwnedDbKey, Request};
 
 /// The maximum number of steps in a line before it is the next line's turn.
@@ -185,7 +186,8 @@ fn carry_out(key_ctx: KeyContext, write: PendingWrite) -> Result<(), Error> {
             give_back(&keys, key_ctx, &request, &granted, granted_us)
         }
         PendingWrite::CountDenial(request) => {
-            decide(&keys, key_ctx, &request, true, Mode::Deny).map(|_| ())
+            let store = keys.key(key_ctx, Access::Write);
+            decide(&keys, store, &request, true, Mode::Deny).map(|_| ())
         }
     }
 }

@@ -16,8 +16,7 @@ use crate::redis::key::{KeyValue, ReadKey};
 use crate::redis::under_lock::UnderLock;
 use engine::held::{Reservations, INDEX_FROM};
 use engine::index::{HeldIndex, Index};
-use engine::store::{Store, WindowKey};
-use engine::Mode;
+use engine::store::{Access, Store, WindowKey};
 use foldhash::quality::RandomState;
 use hashbrown::HashTable;
 use std::collections::BTreeMap;
@@ -269,7 +268,7 @@ fn read_ahead(key_ctx: KeyContext) {
     if matches!(key.value(), KeyValue::Zset) && key.len() > SMALL {
         drop(key);
         // A foreign set is refused by the next call on it.
-        let _ = ServerKeys::default().key(key_ctx, Mode::Look).window().read(None);
+        let _ = ServerKeys::default().key(key_ctx, Access::Read).window().read(None);
     }
 }
 

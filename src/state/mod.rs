@@ -18,8 +18,8 @@ use crate::redis::context::{Context, KeyName};
 use crate::redis::key::{ReadKey, WriteKey};
 use commands::error::Error;
 use engine::calendar::Zones;
-use engine::store::Store;
-use engine::{DbKey, Mode};
+use engine::store::{Access, Store};
+use engine::DbKey;
 use entries::{ALL, RESERVED};
 use server_bucket::ServerBucket;
 use server_window::{EmptiedKey, ServerWindow};
@@ -58,9 +58,9 @@ impl<'c> ServerKeys<'c> {
         ServerKeys { budget: Some(ReadBudget::default()), ..ServerKeys::default() }
     }
 
-    /// Returns a key, as the engine sees it, for a call in this mode.
-    pub fn key(&self, key_ctx: KeyContext<'c>, mode: Mode) -> ServerKey<'_, 'c> {
-        ServerKey { keys: self, key_ctx, mode }
+    /// Returns a key, as the engine sees it, to be opened with this access.
+    pub fn key(&self, key_ctx: KeyContext<'c>, access: Access) -> ServerKey<'_, 'c> {
+        ServerKey { keys: self, key_ctx, access }
     }
 }
 
@@ -107,8 +107,7 @@ impl ReadBudget {
 pub struct ServerKey<'k, 'c> {
     keys: &'k ServerKeys<'c>,
     key_ctx: KeyContext<'c>,
-    /// Says whether the key may be written.
-    mode: Mode,
+    access: Access,
 }
 
 impl<'k, 'c> Store for ServerKey<'k, 'c> {
@@ -127,7 +126,7 @@ impl<'k, 'c> Store for ServerKey<'k, 'c> {
     fn bucket(self) -> ServerBucket<'c> {
         // Only a key that does not exist can become a bucket.
         drop(self.keys.emptied.take());
-        ServerBucket::new(self.key_ctx, self.mode)
+        ServerBucket::new(self.key_ctx, self.access)
     }
 
     fn window(self) -> ServerWindow<'k, 'c> {
@@ -142,9 +141,8 @@ enum OpenKey<'c> {
 }
 
 impl<'c> OpenKey<'c> {
-    /// Opens a key for reading in [`Mode::Look`], and otherwise for writing.
-    fn new(key_ctx: KeyContext<'c>, mode: Mode) -> Result<OpenKey<'c>, Error> {
-        if mode == Mode::Look {
+    fn new(key_ctx: KeyContext<'c>, access: Access) -> Result<OpenKey<'c>, Error> {
+        if access == Access::Read {
             return Ok(OpenKey::Read(ReadKey::open(key_ctx.ctx, key_ctx.name)));
         }
         // If another module calls us in the middle of a RENAME, this may change the value that moves.

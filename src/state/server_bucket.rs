@@ -3,21 +3,20 @@
 use super::{KeyContext, OpenKey};
 use crate::redis::key::KeyValue;
 use commands::error::Error;
-use engine::store;
+use engine::store::{self, Access};
 use engine::throttle::{BucketEdit, Stored};
-use engine::Mode;
 
 /// The bucket under a key, for one call.
 pub struct ServerBucket<'c> {
     key_ctx: KeyContext<'c>,
-    mode: Mode,
+    access: Access,
     key: OpenKey<'c>,
 }
 
 impl<'c> ServerBucket<'c> {
     /// Creates a key that has not been read yet.
-    pub fn new(key_ctx: KeyContext<'c>, mode: Mode) -> ServerBucket<'c> {
-        ServerBucket { key_ctx, mode, key: OpenKey::closed(key_ctx) }
+    pub fn new(key_ctx: KeyContext<'c>, access: Access) -> ServerBucket<'c> {
+        ServerBucket { key_ctx, access, key: OpenKey::closed(key_ctx) }
     }
 }
 
@@ -25,7 +24,7 @@ impl store::BucketKey for ServerBucket<'_> {
     type Error = Error;
 
     fn read(&mut self) -> Result<Option<Stored>, Error> {
-        self.key = OpenKey::new(self.key_ctx, self.mode)?;
+        self.key = OpenKey::new(self.key_ctx, self.access)?;
         match self.key.reader().value() {
             KeyValue::Empty => Ok(None),
             KeyValue::String(text) => Ok(Some(Stored::decode(text.bytes()).ok_or(Error::NotTat)?)),

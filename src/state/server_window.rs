@@ -59,8 +59,8 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
         if self.emptied.is_some() {
             return Ok(());
         }
-        let ServerKey { key_ctx, mode, .. } = self.at;
-        self.events.key = OpenKey::new(key_ctx, mode)?;
+        let ServerKey { key_ctx, access, .. } = self.at;
+        self.events.key = OpenKey::new(key_ctx, access)?;
         let reader = self.events.key.reader();
         if let KeyValue::String(_) | KeyValue::Other = reader.value() {
             // The server does not notify us of every value that replaces a set.

@@ -47,7 +47,8 @@ pub(crate) fn all<'a, C: KeyLines<'a>>(call: &C, mode: Mode) -> Result<CallResul
     let mut parts = SmallVec::<[Part<_>; FEW_KEYS]>::new();
     for (&key, Clause { request, place }) in keys.keys.iter().zip(&clauses) {
         let barred = !looks && is_barred(call, key, request)?;
-        parts.push(Part::new(keys.keyspace.store(key, mode), request, Place { barred, ..*place }));
+        let store = keys.keyspace.store(key, mode.access());
+        parts.push(Part::new(store, request, Place { barred, ..*place }));
     }
     let judged = judge(&mut parts, mode).map_err(Into::into)?;
     let mut plan = judged.plan(|| keys.keyspace.new_id()).map_err(Into::into)?;

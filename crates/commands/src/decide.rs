@@ -1,10 +1,10 @@
-//! Decides a request on one key of a server, writes the result, and counts the call by how it ended.
+//! Decides a request on one key of a server, writes the result, and notes how a call ended.
 
 use crate::error::Error;
 use crate::policies::PolicyVerdict;
 use engine::reservation::{lease_end_us, Id};
 use engine::settle::{release_lease, SettleOutcome};
-use engine::store::Store;
+use engine::store::{Access, Store};
 use engine::{judge, Ask, Decision, Limit, Mode, Part, Place, Quantity, Request};
 use std::slice;
 
@@ -12,13 +12,13 @@ use std::slice;
 pub trait Keyspace {
     /// Names a key at the time of a call.
     type Key: Copy;
-    /// A key, opened for reading or for writing.
+    /// A key for one call.
     type Store<'k>: Store<Error: Into<Error>>
     where
         Self: 'k;
 
-    /// Opens a key for a call in this mode.
-    fn store(&self, key: Self::Key, mode: Mode) -> Self::Store<'_>;
+    /// Returns a key, to be opened with this access.
+    fn store(&self, key: Self::Key, access: Access) -> Self::Store<'_>;
 
     /// Returns when a key expires, in Unix milliseconds. `None` if it never does, or if there is no key.
     fn expires_at_ms(&self, key: Self::Key) -> Option<u64>;
@@ -36,8 +36,8 @@ pub trait Keyspace {
     fn note_denial(&self, key: Self::Key);
 }
 
-/// Decides a request on its key, and writes the result. Once the call is over, it is counted for its policy, and a denial is
-/// noted. `barred` means that a waiter comes first.
+/// Decides a request on its key, and writes the result. `barred` means that a waiter comes first. It is for the caller to note
+/// how the call ended, now that the key is closed again.
 ///
 /// # Errors
 ///
@@ -45,32 +45,16 @@ pub trait Keyspace {
 #[inline]
 pub fn decide<K: Keyspace>(
     keys: &K,
-    key: K::Key,
+    store: K::Store<'_>,
     request: &Request,
     barred: bool,
     mode: Mode,
 ) -> Result<Decision, Error> {
-    // The key is closed at the end of this block, before others are notified of a denial.
-    let decision = {
-        let place = Place { barred, ..Place::default() };
-        let mut part = Part::new(keys.store(key, mode), request, place);
-        let judged = judge(slice::from_mut(&mut part), mode).map_err(Into::into)?;
-        let mut plan = judged.plan(|| keys.new_id()).map_err(Into::into)?;
-        let decision = plan.decision();
-        plan.write();
-        decision
-    };
-    let is_over = match mode {
-        Mode::Try => decision.allowed(),
-        Mode::Final => true,
-        // No look is barred but that of a wait which ends while nothing can be written.
-        Mode::Look => barred,
-        // It was noted when that wait ended.
-        Mode::Deny => false,
-    };
-    if is_over {
-        note(keys, key, request, &decision);
-    }
+    let mut part = Part::new(store, request, Place { barred, ..Place::default() });
+    let judged = judge(slice::from_mut(&mut part), mode).map_err(Into::into)?;
+    let mut plan = judged.plan(|| keys.new_id()).map_err(Into::into)?;
+    let decision = plan.decision();
+    plan.write();
     Ok(decision)
 }
 
@@ -104,13 +88,14 @@ pub fn give_back<K: Keyspace>(
     granted: &Decision,
     granted_us: u64,
 ) -> Result<(), Error> {
+    let store = keys.store(key, Access::Write);
     let Limit::Reserve(_, reserve) = &request.limit else {
         let ask = Ask::of(Quantity::GiveBack(granted.verdict.taken()));
-        return decide(keys, key, &Request { ask, ..*request }, false, Mode::Final).map(|_| ());
+        return decide(keys, store, &Request { ask, ..*request }, false, Mode::Final).map(|_| ());
     };
     if let Some(id) = &granted.id {
         let lease_end_us = lease_end_us(granted_us, reserve.lease_ms);
-        release_lease(keys.store(key, Mode::Final), id, lease_end_us).map_err(Into::into)?;
+        release_lease(store, id, lease_end_us).map_err(Into::into)?;
     }
     Ok(())
 }

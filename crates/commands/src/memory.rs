@@ -26,6 +26,7 @@ pub use engine::line::Ticket;
 pub use value::Value;
 
 use crate::call::{run, CallResult};
+use crate::decide::note;
 use crate::error::Error;
 use crate::policies::PolicyTable;
 use crate::settings::{Numbers, Switch};
@@ -135,7 +136,12 @@ impl MemoryServer {
         let mode = if only_looks { Mode::Look } else { Mode::Final };
         let builder = ValueBuilder::default();
         let call = MemoryCall::new(self, &[], now_us, &builder);
-        decide_in_turn(&call, KeyMoment { name, now_us }, request, mode)
+        let key = KeyMoment { name, now_us };
+        let decision = decide_in_turn(&call, key, request, mode)?;
+        if !only_looks {
+            note(&&*self, key, request, &decision);
+        }
+        Ok(decision)
     }
 
     fn run(&self, row: &CommandRow, argv: &[&[u8]], now_us: u64) -> Outcome {

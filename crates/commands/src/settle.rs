@@ -8,8 +8,7 @@ use crate::error::Error;
 use crate::options::{OptionSet, Options};
 use crate::reply::{self, ReplySink};
 use engine::settle::{self, SettleOutcome};
-use engine::store::{Store, WindowKey};
-use engine::Mode;
+use engine::store::{Access, Store, WindowKey};
 
 /// `RL.APPLY key id [quantity]`
 pub(crate) fn apply<'a, C: KeyLines<'a>>(call: &C) -> Result<CallResult, Error> {
@@ -23,7 +22,7 @@ pub(crate) fn apply<'a, C: KeyLines<'a>>(call: &C) -> Result<CallResult, Error> 
     let (key, _) = first_key(call)?;
     let max_entries = call.environment().window_entries();
     let keys = call.keys();
-    let store = keys.store(key, Mode::Final);
+    let store = keys.store(key, Access::Write);
     let applied = settle::apply(store, &id, quantity, max_entries).map_err(Into::into)?;
     keys.count_settled(applied, 1);
     call.wake(&keys, key);
@@ -43,7 +42,7 @@ pub(crate) fn release<'a, C: KeyLines<'a>>(call: &C) -> Result<CallResult, Error
     }
     let (key, _) = first_key(call)?;
     let keys = call.keys();
-    let released = settle::release(keys.store(key, Mode::Final), &ids).map_err(Into::into)?;
+    let released = settle::release(keys.store(key, Access::Write), &ids).map_err(Into::into)?;
     let released = u64::try_from(released).unwrap_or(u64::MAX);
     keys.count_settled(SettleOutcome::Released, released);
     call.wake(&keys, key);
@@ -61,7 +60,7 @@ pub(crate) fn renew<'a, C: KeyLines<'a>>(
     arguments.options(&call.environment(), &mut options, accepted, false)?;
     let (key, _) = first_key(call)?;
     let keys = call.keys();
-    let store = keys.store(key, Mode::Final);
+    let store = keys.store(key, Access::Write);
     let renewed =
         settle::renew(store, &id, options.number(OptionSet::LEASE)).map_err(Into::into)?;
     call.wake(&keys, key);
@@ -75,7 +74,7 @@ pub(crate) fn held<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Error>
     }
     let (key, _) = first_key(call)?;
     let keys = call.keys();
-    let mut window = keys.store(key, Mode::Look).window();
+    let mut window = keys.store(key, Access::Read).window();
     window.read(None).map_err(Into::into)?;
     let reservations = window.reservations().list_live();
     let sink = call.sink();

@@ -2,11 +2,12 @@
 
 use crate::arguments::{Arguments, Family};
 use crate::call::{first_key, CallResult, KeyLines};
-use crate::decide::{decide, note};
+use crate::decide::{decide, note, Keyspace};
 use crate::error::Error;
 use crate::options::{OptionSet, Options};
 use crate::reply;
 use engine::line::deadline_us;
+use engine::store::Access;
 use engine::{Decision, Mode, Request, Verdict};
 
 /// Executes a call of a command that takes:
@@ -50,10 +51,13 @@ pub(crate) fn take<'a, C: KeyLines<'a>>(
             let wait_us = decision.verdict.retry_after_us();
             return call.join(key, request, ms, wait_us).map(|()| CallResult::Later);
         }
-        match request.count_denied {
-            true => decision = count_denial(call, key, request)?,
-            false => note(&call.keys(), key, request, &decision),
+        if request.count_denied {
+            decision = count_denial(call, key, request)?;
         }
+    }
+    // The call is over, as it does not wait.
+    if mode != Mode::Look {
+        note(&call.keys(), key, request, &decision);
     }
     decision.verdict = shown(decision.verdict, request);
     Ok(reply::write(&call.sink(), request, &decision))
@@ -72,7 +76,7 @@ pub(crate) fn decide_in_turn<'a, C: KeyLines<'a>>(
         call.wake(keys, key);
     }
     let barred = !looks && is_barred(call, key, request)?;
-    let decided = decide(keys, key, request, barred, mode);
+    let decided = decide(keys, keys.store(key, mode.access()), request, barred, mode);
     if !takes && !looks && decided.is_ok() {
         // This call may have given back. A call that takes frees nothing, and the waiters before it were tried above.
         call.wake(keys, key);
@@ -90,7 +94,8 @@ fn count_denial<'a, C: KeyLines<'a>>(
     request: &Request,
 ) -> Result<Decision, Error> {
     let barred = is_barred(call, key, request)?;
-    decide(&call.keys(), key, request, barred, Mode::Final)
+    let keys = call.keys();
+    decide(&keys, keys.store(key, Access::Write), request, barred, Mode::Final)
 }
 
 /// Returns whether a waiter bars this request, which only happens if it takes.

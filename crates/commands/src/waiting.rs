@@ -1,9 +1,10 @@
 //! Ends the waits of calls that wait (BLOCK): the head of a line is granted or goes on waiting, and a call whose time is up
 //! is denied. The lines are those of [`engine::line`].
 
-use crate::decide::{decide, Keyspace};
+use crate::decide::{decide, note, Keyspace};
 use crate::error::Error;
 use engine::line::{LineId, LineTypes, Lines, Ticket};
+use engine::store::Access;
 use engine::{Decision, Mode, Request};
 
 /// A server with lines of waiting calls.
@@ -40,7 +41,7 @@ pub fn try_head<S: WaitingServer>(
     is_overdue: bool,
 ) -> bool {
     let mode = if is_overdue { Mode::Final } else { Mode::Try };
-    match decide(server, key, request, false, mode) {
+    match decide(server, server.store(key, Access::Write), request, false, mode) {
         Ok(decision) if !decision.allowed() && !is_overdue => {
             let wait_us = decision.verdict.retry_after_us();
             let wait_us = wait_us.map(|wait_us| wait_us.saturating_sub(server.age_us(key)));
@@ -54,6 +55,7 @@ pub fn try_head<S: WaitingServer>(
         }
         result => {
             if let Ok(decision) = &result {
+                note(server, key, request, decision);
                 server.count_wait(key, decision.allowed());
             }
             server.deliver(ticket, key, request, result);
@@ -74,7 +76,10 @@ pub fn deny<S: WaitingServer>(
     request: &Request,
     mode: Mode,
 ) -> Result<Decision, Error> {
-    let denied = decide(server, key, request, true, mode);
+    let denied = decide(server, server.store(key, mode.access()), request, true, mode);
+    if let Ok(decision) = &denied {
+        note(server, key, request, decision);
+    }
     server.count_wait(key, false);
     denied
 }

@@ -8,7 +8,7 @@ use crate::decision::{Decision, Verdict};
 use crate::groups::PartOutcome;
 use crate::request::{Limit, Request};
 use crate::reservation::Id;
-use crate::store::{BucketKey, Store, WindowKey};
+use crate::store::{Access, BucketKey, Store, WindowKey};
 pub(crate) use bucket_call::BucketCall;
 pub(crate) use window_call::WindowCall;
 
@@ -24,6 +24,16 @@ pub enum Mode {
     Final,
     /// A denial that counts, even if the call could be granted by now. For a wait that ended while nothing could be written.
     Deny,
+}
+
+impl Mode {
+    /// Returns the access to its keys that a call needs.
+    pub fn access(self) -> Access {
+        match self {
+            Mode::Look => Access::Read,
+            Mode::Try | Mode::Final | Mode::Deny => Access::Write,
+        }
+    }
 }
 
 /// What a call plans for one of its keys.

@@ -65,6 +65,15 @@ pub enum KeyKind {
     Window,
 }
 
+/// How a call opens a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// For reading. Nothing may be written.
+    Read,
+    /// For reading and writing.
+    Write,
+}
+
 /// A key of a store, at one moment.
 pub trait Store: Copy {
     /// The error of reading.

@@ -15,7 +15,8 @@ use engine::heavy::HeavyRow;
 use engine::memory::MemoryKey;
 use engine::reservation::{spelled_id, Id};
 use engine::settle::SettleOutcome;
-use engine::{DbKey, Mode};
+use engine::store::Access;
+use engine::DbKey;
 use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
@@ -98,7 +99,7 @@ impl<'a> Keyspace for &'a MemoryServer {
     where
         Self: 'k;
 
-    fn store(&self, key: KeyMoment<'a>, _mode: Mode) -> MemoryKey<'a> {
+    fn store(&self, key: KeyMoment<'a>, _access: Access) -> MemoryKey<'a> {
         self.keys.key(key.name, key.now_us)
     }
 
