@@ -7,7 +7,7 @@ use crate::redis::call::Call;
 use crate::redis::clock;
 use crate::redis::context::Context;
 use crate::redis::spread::{spread, Spread};
-use crate::state::{KeyContext, ServerKeys};
+use crate::state::{KeyContext, ServerKeys, ServerWindow};
 use commands::call::{KeyLines, Overview, ServerCall, Words};
 use commands::error::Error;
 use commands::policies::ListedPolicy;
@@ -61,8 +61,11 @@ impl<'a> ServerCall<'a> for Call<'a> {
 }
 
 impl<'a> KeyLines<'a> for Call<'a> {
-    fn wake(&self, keys: &ServerKeys<'a>, key: KeyContext<'a>) {
-        blocking::wake(keys, key);
+    fn wake<'k>(&self, key: KeyContext<'a>, released: Option<ServerWindow<'k, 'a>>)
+    where
+        'a: 'k,
+    {
+        blocking::wake(key, released.and_then(ServerWindow::into_emptied));
     }
 
     fn is_barred(&self, key: KeyContext<'a>, leave: u64) -> bool {

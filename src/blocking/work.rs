@@ -15,7 +15,7 @@ use crate::redis::clock;
 use crate::redis::context::{Context, KeyName};
 use crate::redis::key::touch;
 use crate::redis::text::OwnedString;
-use crate::state::{KeyContext, ServerKeys};
+use crate::state::{EmptiedKey, KeyContext, ServerKeys};
 use crate::stats;
 use commands::decide::{decide, give_back};
 use commands::error::Error;
@@ -28,16 +28,16 @@ use engine::{Decision, Mode, OwnedDbKey, Request};
 const STEPS_IN_A_ROW: usize = 8;
 
 /// Tries the head of the line on the key, and after each grant the next head, while the time budget lasts. The timer tries
-/// the rest. Called before a command takes, and after a command that may have given something back. `keys` are those of the
-/// command, so that the head finds the key as the command left it.
-pub fn wake<'c>(keys: &ServerKeys<'c>, key_ctx: KeyContext<'c>) {
+/// the rest. Called before a command takes, and after a command that may have given something back. If it has `emptied` the
+/// key, the first head goes on with it; dropping it deletes the key.
+pub fn wake<'c>(key_ctx: KeyContext<'c>, emptied: Option<Box<EmptiedKey<'c>>>) {
     if ask_if_any(|lines| lines.has_waiter(key_ctx.db_key())) {
-        wake_line(keys, key_ctx);
+        wake_line(key_ctx, emptied);
     }
 }
 
 #[cold]
-fn wake_line<'c>(keys: &ServerKeys<'c>, key_ctx: KeyContext<'c>) {
+fn wake_line<'c>(key_ctx: KeyContext<'c>, mut emptied: Option<Box<EmptiedKey<'c>>>) {
     let work = WorkGuard::begin(Cause::Command);
     let key = key_ctx.db_key();
     let Some(line) = change(|lines, now_us| lines.wake(key, now_us)) else { return };
@@ -49,7 +49,9 @@ fn wake_line<'c>(keys: &ServerKeys<'c>, key_ctx: KeyContext<'c>) {
     {
         // A command does not end waits that are overdue. In MULTI and Lua its clock may be frozen in the past, so a waiter
         // could be denied although enough is available by now.
-        if !try_head(keys, line, (ticket, &call.request), key_ctx, false) {
+        let keys = ServerKeys::default();
+        let store = keys.key(key_ctx, Access::Write).after(emptied.take());
+        if !try_head(&keys, line, (ticket, &call.request), key_ctx, store, false) {
             return;
         }
     }
@@ -145,7 +147,9 @@ fn visit(
             }
             Some(LineStep::Try { ticket, call, is_overdue }) => {
                 let head = (ticket, &call.request);
-                let ended = try_head(&ServerKeys::default(), line, head, key_ctx, is_overdue);
+                let keys = ServerKeys::default();
+                let store = keys.key(key_ctx, Access::Write);
+                let ended = try_head(&keys, line, head, key_ctx, store, is_overdue);
                 // An overdue head that could not be tried would be next again, although its line was postponed.
                 if !ended && is_overdue {
                     break;

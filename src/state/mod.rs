@@ -22,8 +22,9 @@ use engine::store::{Access, Store};
 use engine::DbKey;
 use entries::{ALL, RESERVED};
 use server_bucket::ServerBucket;
-use server_window::{EmptiedKey, ServerWindow};
+pub use server_window::{EmptiedKey, ServerWindow};
 use std::cell::Cell;
+use std::marker::PhantomData;
 
 /// A key, and the time of the wall clock at which a call uses it.
 #[derive(Clone, Copy)]
@@ -48,8 +49,7 @@ impl KeyContext<'_> {
 pub struct ServerKeys<'c> {
     /// Bounds what a call over several keys reads.
     budget: Option<ReadBudget>,
-    /// The key of the call, if a release has emptied it. The next store that this call opens takes it.
-    emptied: Cell<Option<EmptiedKey<'c>>>,
+    context: PhantomData<Context<'c>>,
 }
 
 impl<'c> ServerKeys<'c> {
@@ -60,7 +60,7 @@ impl<'c> ServerKeys<'c> {
 
     /// Returns a key, as the engine sees it, to be opened with this access.
     pub fn key(&self, key_ctx: KeyContext<'c>, access: Access) -> ServerKey<'_, 'c> {
-        ServerKey { keys: self, key_ctx, access }
+        ServerKey { keys: self, key_ctx, access, emptied: None }
     }
 }
 
@@ -103,11 +103,19 @@ impl ReadBudget {
 }
 
 /// A key of the server, as the engine sees it.
-#[derive(Clone, Copy)]
 pub struct ServerKey<'k, 'c> {
     keys: &'k ServerKeys<'c>,
     key_ctx: KeyContext<'c>,
     access: Access,
+    /// The key, if the call has emptied it. It counts as empty.
+    emptied: Option<Box<EmptiedKey<'c>>>,
+}
+
+impl<'c> ServerKey<'_, 'c> {
+    /// Goes on with the key that a release has emptied, if there is one.
+    pub fn after(self, emptied: Option<Box<EmptiedKey<'c>>>) -> Self {
+        ServerKey { emptied, ..self }
+    }
 }
 
 impl<'k, 'c> Store for ServerKey<'k, 'c> {
@@ -124,13 +132,12 @@ impl<'k, 'c> Store for ServerKey<'k, 'c> {
     }
 
     fn bucket(self) -> ServerBucket<'c> {
-        // Only a key that does not exist can become a bucket.
-        drop(self.keys.emptied.take());
+        // An emptied key is deleted here: only a key that does not exist can become a bucket.
         ServerBucket::new(self.key_ctx, self.access)
     }
 
-    fn window(self) -> ServerWindow<'k, 'c> {
-        ServerWindow::new(self)
+    fn window(&mut self) -> ServerWindow<'k, 'c> {
+        ServerWindow::new(ServerKey { emptied: self.emptied.take(), ..*self })
     }
 }
 

@@ -12,7 +12,6 @@ use super::entries::{
 };
 use super::{indexes, KeyContext, OpenKey, ServerKey};
 use crate::environment::ZONES;
-use crate::redis::context::KeyName;
 use crate::redis::key::{remove_highest, KeyValue, ReadKey, Scores, WriteKey};
 use crate::redis::text::OwnedString;
 use crate::stats;
@@ -30,8 +29,6 @@ pub struct ServerWindow<'k, 'c> {
     at: ServerKey<'k, 'c>,
     /// The open key, and its events.
     events: ServerEntries<'c>,
-    /// The key, if this call has emptied it. Then nothing is read, as it counts as empty.
-    emptied: Option<Box<EmptiedKey<'c>>>,
     held: Held,
     /// The number of elements in the set, once the key was read or written.
     elements: usize,
@@ -41,13 +38,16 @@ impl<'k, 'c> ServerWindow<'k, 'c> {
     /// Creates a key that has not been read yet.
     pub fn new(at: ServerKey<'k, 'c>) -> ServerWindow<'k, 'c> {
         ServerWindow {
-            at,
             events: ServerEntries { key: OpenKey::closed(at.key_ctx), newest: None, len: 0 },
-            // If this is another key, the emptied one is dropped here, which deletes it.
-            emptied: at.keys.emptied.take().filter(|emptied| emptied.is(at.key_ctx)).map(Box::new),
+            at,
             held: Held::default(),
             elements: 0,
         }
+    }
+
+    /// Returns the key if the last write has emptied it.
+    pub fn into_emptied(mut self) -> Option<Box<EmptiedKey<'c>>> {
+        self.at.emptied.take()
     }
 }
 
@@ -56,7 +56,7 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
     type Events = ServerEntries<'c>;
 
     fn read(&mut self, id: Option<&[u8]>) -> Result<(), Error> {
-        if self.emptied.is_some() {
+        if self.at.emptied.is_some() {
             return Ok(());
         }
         let ServerKey { key_ctx, access, .. } = self.at;
@@ -103,9 +103,9 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
     // Elements are added before others are removed, so that the key never becomes empty in between. Dead entries are dropped
     // last, because that needs the key closed.
     fn write(&mut self, edit: WindowEdit) -> usize {
-        let ServerKey { keys, key_ctx, .. } = self.at;
-        let (key, mut remove) = match &mut self.emptied {
-            Some(emptied) => emptied.take(),
+        let key_ctx = self.at.key_ctx;
+        let (key, mut remove) = match self.at.emptied.take() {
+            Some(mut emptied) => (emptied.key.take(), std::mem::take(&mut emptied.released)),
             None => (self.events.key.take(key_ctx), Vec::new()),
         };
         let Some(mut key) = key else { return 0 };
@@ -141,11 +141,7 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
         if settled > 0 && remove.len() == key.len() {
             // The key holds nothing else.
             self.elements = 0;
-            keys.emptied.set(Some(EmptiedKey {
-                name: key_ctx.name,
-                key: Some(key),
-                released: remove,
-            }));
+            self.at.emptied = Some(Box::new(EmptiedKey { key: Some(key), released: remove }));
             return settled;
         }
         if !remove.is_empty() {
@@ -283,24 +279,12 @@ fn collect_removed(key: &mut ReadKey, edit: &EventEdit, remove: &mut Vec<OwnedSt
 }
 
 /// A key whose elements have all been released but are still stored, so that the key does not vanish before a waiter adds to
-/// it. It counts as empty. If the call writes nothing more to it, it is deleted on drop.
+/// it. It counts as empty. If nothing more is written to it, it is deleted on drop.
 pub struct EmptiedKey<'c> {
-    name: KeyName<'c>,
     /// `None` once it was taken.
     key: Option<WriteKey<'c>>,
+    /// The members to remove after others were added.
     released: Vec<OwnedString>,
-}
-
-impl<'c> EmptiedKey<'c> {
-    /// Returns whether it is this key.
-    fn is(&self, key_ctx: KeyContext) -> bool {
-        self.name.as_bytes() == key_ctx.name.as_bytes()
-    }
-
-    /// Takes the open key, and the members to remove from it after the new ones were added.
-    fn take(&mut self) -> (Option<WriteKey<'c>>, Vec<OwnedString>) {
-        (self.key.take(), std::mem::take(&mut self.released))
-    }
 }
 
 impl Drop for EmptiedKey<'_> {

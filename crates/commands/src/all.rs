@@ -40,9 +40,8 @@ pub(crate) fn all<'a, C: KeyLines<'a>>(call: &C, mode: Mode) -> Result<CallResul
     let clauses = read_clauses(call, &keys)?;
     let looks = mode == Mode::Look;
     if !looks {
-        // Calls that wait come first. What they read does not count towards the bound on this call's own reading.
-        let unbounded = call.keys();
-        keys.keys.iter().for_each(|key| call.wake(&unbounded, *key));
+        // Calls that wait come first.
+        keys.keys.iter().for_each(|key| call.wake(*key, None));
     }
     let mut parts = SmallVec::<[Part<_>; FEW_KEYS]>::new();
     for (&key, Clause { request, place }) in keys.keys.iter().zip(&clauses) {

@@ -1,7 +1,7 @@
 //! A call of a command and its server, as traits that the module and [`crate::memory`] implement.
 
 use crate::arguments::Family;
-use crate::decide::Keyspace;
+use crate::decide::{Keyspace, WindowOf};
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::options::OptionSet;
@@ -68,8 +68,11 @@ pub trait ServerCall<'a>: Words<'a> {
 
 /// The lines of waiters on the keys of a server, as a call sees them.
 pub trait KeyLines<'a>: ServerCall<'a> {
-    /// Grants available capacity to the waiters on the key. `keys` are those of this call, which may have released some.
-    fn wake(&self, keys: &Self::Keys, key: Self::Key);
+    /// Grants available capacity to the waiters on the key. If this call has released some, `released` is its window: a key
+    /// that it has emptied is kept for the first waiter, and deleted if nothing is granted.
+    fn wake<'k>(&self, key: Self::Key, released: Option<WindowOf<'k, Self::Keys>>)
+    where
+        Self::Keys: 'k;
 
     /// Returns whether a call that arrives at the key now with this LEAVE is barred: a waiter comes first.
     fn is_barred(&self, key: Self::Key, leave: u64) -> bool;

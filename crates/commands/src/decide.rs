@@ -8,6 +8,9 @@ use engine::store::{Access, Store};
 use engine::{judge, Ask, Decision, Limit, Mode, Part, Place, Quantity, Request};
 use std::slice;
 
+/// The window of a key of these keys.
+pub type WindowOf<'k, K> = <<K as Keyspace>::Store<'k> as Store>::Window;
+
 /// The keys of a server, and its counters of the calls on them.
 pub trait Keyspace {
     /// Names a key at the time of a call.

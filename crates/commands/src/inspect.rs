@@ -43,7 +43,7 @@ pub(crate) fn info<'a, C: KeyLines<'a>>(call: &C) -> Result<CallResult, Error> {
 /// Returns the kind of a key, and the fields that follow from its value. `None` if there is no key. O(entries +
 /// reservations).
 fn read<K: Keyspace>(keys: &K, key: K::Key) -> Result<Option<(&'static str, Vec<Field>)>, Error> {
-    let store = keys.store(key, Access::Read);
+    let mut store = keys.store(key, Access::Read);
     let now_us = store.now_us();
     let mut window = store.window();
     let (kind, mut fields, ban) = match window.read(None).map_err(Into::into) {

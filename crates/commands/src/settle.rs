@@ -23,9 +23,9 @@ pub(crate) fn apply<'a, C: KeyLines<'a>>(call: &C) -> Result<CallResult, Error> 
     let max_entries = call.environment().window_entries();
     let keys = call.keys();
     let store = keys.store(key, Access::Write);
-    let applied = settle::apply(store, &id, quantity, max_entries).map_err(Into::into)?;
+    let (applied, window) = settle::apply(store, &id, quantity, max_entries).map_err(Into::into)?;
     keys.count_settled(applied, 1);
-    call.wake(&keys, key);
+    call.wake(key, Some(window));
     Ok(reply::settled(&call.sink(), u64::from(applied != SettleOutcome::NotHeld)))
 }
 
@@ -42,10 +42,11 @@ pub(crate) fn release<'a, C: KeyLines<'a>>(call: &C) -> Result<CallResult, Error
     }
     let (key, _) = first_key(call)?;
     let keys = call.keys();
-    let released = settle::release(keys.store(key, Access::Write), &ids).map_err(Into::into)?;
+    let store = keys.store(key, Access::Write);
+    let (released, window) = settle::release(store, &ids).map_err(Into::into)?;
     let released = u64::try_from(released).unwrap_or(u64::MAX);
     keys.count_settled(SettleOutcome::Released, released);
-    call.wake(&keys, key);
+    call.wake(key, Some(window));
     Ok(reply::settled(&call.sink(), released))
 }
 
@@ -63,7 +64,7 @@ pub(crate) fn renew<'a, C: KeyLines<'a>>(
     let store = keys.store(key, Access::Write);
     let renewed =
         settle::renew(store, &id, options.number(OptionSet::LEASE)).map_err(Into::into)?;
-    call.wake(&keys, key);
+    call.wake(key, None);
     Ok(reply::settled(&call.sink(), u64::from(renewed)))
 }
 

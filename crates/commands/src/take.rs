@@ -73,13 +73,13 @@ pub(crate) fn decide_in_turn<'a, C: KeyLines<'a>>(
 ) -> Result<Decision, Error> {
     let (keys, looks, takes) = (&call.keys(), mode == Mode::Look, request.takes());
     if takes && !looks {
-        call.wake(keys, key);
+        call.wake(key, None);
     }
     let barred = !looks && is_barred(call, key, request)?;
     let decided = decide(keys, keys.store(key, mode.access()), request, barred, mode);
     if !takes && !looks && decided.is_ok() {
         // This call may have given back. A call that takes frees nothing, and the waiters before it were tried above.
-        call.wake(keys, key);
+        call.wake(key, None);
     }
     decided
 }

@@ -4,7 +4,6 @@
 use crate::decide::{decide, note, Keyspace};
 use crate::error::Error;
 use engine::line::{LineId, LineTypes, Lines, Ticket};
-use engine::store::Access;
 use engine::{Decision, Mode, Request};
 
 /// A server with lines of waiting calls.
@@ -31,17 +30,18 @@ pub trait WaitingServer: Keyspace {
     );
 }
 
-/// Tries the call at the head of a line, on its key. If it is denied it goes on waiting, unless it `is_overdue`: its time is
-/// up. Returns whether its wait is over.
+/// Tries the call at the head of a line, on its key, which `store` opens for writing. If it is denied it goes on waiting,
+/// unless it `is_overdue`: its time is up. Returns whether its wait is over.
 pub fn try_head<S: WaitingServer>(
     server: &S,
     line: LineId,
     (ticket, request): (Ticket, &Request),
     key: S::Key,
+    store: S::Store<'_>,
     is_overdue: bool,
 ) -> bool {
     let mode = if is_overdue { Mode::Final } else { Mode::Try };
-    match decide(server, server.store(key, Access::Write), request, false, mode) {
+    match decide(server, store, request, false, mode) {
         Ok(decision) if !decision.allowed() && !is_overdue => {
             let wait_us = decision.verdict.retry_after_us();
             let wait_us = wait_us.map(|wait_us| wait_us.saturating_sub(server.age_us(key)));

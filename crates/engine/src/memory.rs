@@ -182,8 +182,8 @@ impl<'m> Store for MemoryKey<'m> {
         self
     }
 
-    fn window(self) -> MemoryWindow<'m> {
-        MemoryWindow::unread(self)
+    fn window(&mut self) -> MemoryWindow<'m> {
+        MemoryWindow::unread(*self)
     }
 }
 

@@ -244,7 +244,7 @@ impl<'m> Store for ModelKey<'m> {
         NoBucket
     }
 
-    fn window(self) -> ModelWindow<'m> {
+    fn window(&mut self) -> ModelWindow<'m> {
         ModelWindow { set: self.set.borrow_mut(), leases: Held::from(self.leases.clone()) }
     }
 }

@@ -18,20 +18,21 @@ pub enum SettleOutcome {
 }
 
 /// Turns the reservation `id` into an event of `quantity`, or of its own quantity. A quantity of 0 releases it. Live events
-/// need at most `max_entries` entries, unless the rule of the reservation sets another bound.
+/// need at most `max_entries` entries, unless the rule of the reservation sets another bound. Returns the window too: as the
+/// release left it, a waiter may go on with it.
 ///
 /// # Errors
 ///
 /// The key's own, [`Refusal::Foreign`], [`Refusal::Semaphore`] and [`Refusal::Clock`].
 pub fn apply<S: Store>(
-    store: S,
+    mut store: S,
     id: &Id,
     quantity: Option<u64>,
     max_entries: u32,
-) -> Result<SettleOutcome, S::Error> {
+) -> Result<(SettleOutcome, S::Window), S::Error> {
     let mut key = store.window();
     key.read(None)?;
-    let Some(reserved) = find_live(&key, id) else { return Ok(SettleOutcome::NotHeld) };
+    let Some(reserved) = find_live(&key, id) else { return Ok((SettleOutcome::NotHeld, key)) };
     let rule = store.parse_rule(reserved.rule.as_bytes()).ok_or(Refusal::Foreign)?;
     if matches!(rule, Rule::Semaphore) {
         return Err(Refusal::Semaphore.into());
@@ -39,7 +40,7 @@ pub fn apply<S: Store>(
     let quantity = quantity.unwrap_or(reserved.quantity);
     if quantity == 0 {
         key.write(settling(&[id.as_bytes()], &EventEdit::default(), None));
-        return Ok(SettleOutcome::Released);
+        return Ok((SettleOutcome::Released, key));
     }
     let rule_now = store.rule_now(&rule).ok_or(Refusal::Clock)?;
     let max_entries = rule_now.entries_of_rule().unwrap_or(max_entries);
@@ -49,18 +50,20 @@ pub fn apply<S: Store>(
     let event = EventChange::Record { weight: quantity, denied: false, limit: u64::MAX };
     let events = count.plan(key.events(), event, store.max_healed())?;
     key.write(settling(&[id.as_bytes()], &events, Some(count.expiry())));
-    Ok(SettleOutcome::Counted)
+    Ok((SettleOutcome::Counted, key))
 }
 
-/// Releases the live reservations with these ids, which may repeat, and returns how many there were.
+/// Releases the live reservations with these ids, which may repeat. Returns how many there were, and the window as [`apply`]
+/// does.
 ///
 /// # Errors
 ///
 /// The key's own.
-pub fn release<S: Store>(store: S, ids: &[&[u8]]) -> Result<usize, S::Error> {
+pub fn release<S: Store>(mut store: S, ids: &[&[u8]]) -> Result<(usize, S::Window), S::Error> {
     let mut key = store.window();
     key.read(None)?;
-    Ok(key.write(settling(ids, &EventEdit::default(), None)))
+    let released = key.write(settling(ids, &EventEdit::default(), None));
+    Ok((released, key))
 }
 
 /// Releases the reservation `id` if its lease ends at `lease_end_us`, and returns whether it did. Another client may have
@@ -69,7 +72,7 @@ pub fn release<S: Store>(store: S, ids: &[&[u8]]) -> Result<usize, S::Error> {
 /// # Errors
 ///
 /// The key's own.
-pub fn release_lease<S: Store>(store: S, id: &Id, lease_end_us: u64) -> Result<bool, S::Error> {
+pub fn release_lease<S: Store>(mut store: S, id: &Id, lease_end_us: u64) -> Result<bool, S::Error> {
     let mut key = store.window();
     key.read(None)?;
     let found = key.reservations().find_live(id.as_bytes());
@@ -101,7 +104,7 @@ fn settling<'p>(
 /// # Errors
 ///
 /// The key's own, [`Refusal::Foreign`] and [`Refusal::Clock`].
-pub fn renew<S: Store>(store: S, id: &Id, lease_ms: Option<u64>) -> Result<bool, S::Error> {
+pub fn renew<S: Store>(mut store: S, id: &Id, lease_ms: Option<u64>) -> Result<bool, S::Error> {
     let mut key = store.window();
     key.read(None)?;
     let Some(old) = find_live(&key, id) else { return Ok(false) };

@@ -75,7 +75,7 @@ pub enum Access {
 }
 
 /// A key of a store, at one moment.
-pub trait Store: Copy {
+pub trait Store {
     /// The error of reading.
     type Error: From<Refusal>;
     /// Its bucket.
@@ -134,7 +134,7 @@ pub trait Store: Copy {
     fn bucket(self) -> Self::Bucket;
 
     /// Returns the key as a window that has not been read.
-    fn window(self) -> Self::Window;
+    fn window(&mut self) -> Self::Window;
 }
 
 /// A key that holds a bucket, or nothing.

@@ -117,8 +117,8 @@ impl<S: Store> Store for FaultyStore<S> {
         FaultyKey { now_us: self.now_us(), inner: self.inner.bucket(), mistake, client }
     }
 
-    fn window(self) -> FaultyKey<S::Window> {
-        let FaultyStore { mistake, client, .. } = self;
+    fn window(&mut self) -> FaultyKey<S::Window> {
+        let FaultyStore { mistake, client, .. } = *self;
         FaultyKey { now_us: self.now_us(), inner: self.inner.window(), mistake, client }
     }
 }

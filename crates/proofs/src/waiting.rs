@@ -449,8 +449,9 @@ impl Model for WaitingWorld {
                 state.calls[client] -= 1;
                 self.wake(&mut state);
                 let (id, now_us) = (Id::from(&[b'a' + client as u8][..]), state.wall_us);
-                let release =
-                    |memory: &Memory| settle::release(memory.key(KEY, now_us), &[id.as_bytes()]);
+                let release = |memory: &Memory| {
+                    settle::release(memory.key(KEY, now_us), &[id.as_bytes()]).map(|_| ())
+                };
                 with_key(&mut state.saved, release).ok()?;
                 state.holds_lease[client] = false;
                 self.wake(&mut state);

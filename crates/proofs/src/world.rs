@@ -636,7 +636,7 @@ impl World {
             let done = match act {
                 ClientCall::Apply(_, quantity) => {
                     let store = self.store(memory, at, client, now_us);
-                    let applied = settle::apply(store, &id, *quantity, 4096).ok()?;
+                    let (applied, _) = settle::apply(store, &id, *quantity, 4096).ok()?;
                     let units = quantity.unwrap_or(lease.quantity);
                     (
                         applied != SettleOutcome::NotHeld,
@@ -645,12 +645,12 @@ impl World {
                 }
                 ClientCall::ApplySpent(_) => {
                     let store = self.store(memory, at, client, now_us);
-                    let applied = settle::apply(store, &id, Some(lease.spent), 4096).ok()?;
+                    let (applied, _) = settle::apply(store, &id, Some(lease.spent), 4096).ok()?;
                     (applied != SettleOutcome::NotHeld, None)
                 }
                 ClientCall::Release(_) => {
                     let store = self.store(memory, at, client, now_us);
-                    (settle::release(store, &[id.as_bytes()]).ok()? > 0, None)
+                    (settle::release(store, &[id.as_bytes()]).ok()?.0 > 0, None)
                 }
                 ClientCall::Renew(_, lease_ms) => {
                     let store = self.store(memory, at, client, now_us);

@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::reply;
 use crate::waiting::{deny, try_head, WaitingServer};
 use engine::line::{deadline_us, Joining, LineId, LineStep, LineTypes, Lines, Ticket};
+use engine::memory::MemoryWindow;
 use engine::{Decision, Mode, Request};
 use std::convert::Infallible;
 
@@ -144,7 +145,8 @@ impl MemoryServer {
         loop {
             let head = self.lines.borrow().head(line);
             let Some((ticket, request)) = head else { return };
-            if !try_head(&self, line, (ticket, &request), key, false) {
+            let store = self.keys.key(key.name, key.now_us);
+            if !try_head(&self, line, (ticket, &request), key, store, false) {
                 return;
             }
         }
@@ -159,7 +161,8 @@ impl MemoryServer {
                 None => return any,
                 Some(LineStep::Write(never)) => match never {},
                 Some(LineStep::Try { ticket, call, is_overdue }) => {
-                    try_head(&self, line, (ticket, &call), key, is_overdue);
+                    let store = self.keys.key(key.name, key.now_us);
+                    try_head(&self, line, (ticket, &call), key, store, is_overdue);
                 }
                 Some(LineStep::Dismiss { ticket, call }) => {
                     let denied = deny(&self, key, &call, Mode::Final);
@@ -172,7 +175,11 @@ impl MemoryServer {
 }
 
 impl<'a> KeyLines<'a> for MemoryCall<'a> {
-    fn wake(&self, _keys: &&'a MemoryServer, key: KeyMoment<'a>) {
+    fn wake<'k>(&self, key: KeyMoment<'a>, released: Option<MemoryWindow<'a>>)
+    where
+        &'a MemoryServer: 'k,
+    {
+        drop(released);
         self.server.wake_line(key);
     }
 

@@ -18,8 +18,8 @@ impl<'r, S: Store> BucketCall<'r, S> {
     /// Creates a request on a key that has not been read yet.
     #[inline(always)]
     pub(super) fn new(store: S, request: &'r Request, rate: &'r Rate) -> BucketCall<'r, S> {
-        let (key, bucket) = (store.bucket(), Bucket::at(rate, None, store.now_us()));
-        BucketCall { request, key, bucket, edit: BucketEdit::Keep }
+        let bucket = Bucket::at(rate, None, store.now_us());
+        BucketCall { request, key: store.bucket(), bucket, edit: BucketEdit::Keep }
     }
 
     /// Reads the key and judges the request.

@@ -55,13 +55,17 @@ impl<'r, S: Store> WindowCall<'r, S> {
     /// Creates a request on a key that has not been read yet.
     // Inlined so that the large value is built in the caller's frame, not copied.
     #[inline(always)]
-    pub(super) fn new(store: S, request: &'r Request, limit: &'r WindowLimit) -> WindowCall<'r, S> {
+    pub(super) fn new(
+        mut store: S,
+        request: &'r Request,
+        limit: &'r WindowLimit,
+    ) -> WindowCall<'r, S> {
         WindowCall {
             request,
             limit,
             reservation: request.limit.reservation(),
-            store,
             key: store.window(),
+            store,
             count: WindowCount::default(),
             ban: BanNow::default(),
             barred: false,

@@ -98,7 +98,7 @@ impl Memory {
         max_entries: u32,
         now_us: u64,
     ) -> Result<SettleOutcome, Refusal> {
-        settle::apply(self.key(name, now_us), id, quantity, max_entries)
+        Ok(settle::apply(self.key(name, now_us), id, quantity, max_entries)?.0)
     }
 
     /// Releases a reservation, and returns whether it was held.
@@ -107,7 +107,7 @@ impl Memory {
     ///
     /// Those of [`settle::release`].
     pub fn release(&self, name: &[u8], id: &Id, now_us: u64) -> Result<bool, Refusal> {
-        Ok(settle::release(self.key(name, now_us), &[id.as_bytes()])? > 0)
+        Ok(settle::release(self.key(name, now_us), &[id.as_bytes()])?.0 > 0)
     }
 
     /// Renews a lease. Returns whether it is held.
