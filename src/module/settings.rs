@@ -7,7 +7,7 @@ use super::log::log_warning;
 use crate::config::{ALLOW_UNLOAD, CL_THROTTLE, NOTIFY_DENIED, NUMBERS, POLICIES_ONLY};
 use crate::environment::{self, ServerEnvironment, ZONES};
 use crate::keys;
-use crate::redis::config::{apply_file, has_settings, Setting, SettingKind, SettingValue};
+use crate::redis::config::{apply_file, has_settings, Setting, SettingValue};
 use crate::redis::context::Context;
 use crate::redis::load::has_clients;
 use commands::definitions;
@@ -60,10 +60,6 @@ const fn number(number: &'static NumberSetting) -> Setting {
 }
 
 impl SettingValue for NumberSetting {
-    fn kind(&self) -> SettingKind {
-        SettingKind::Number { min: self.min, max: self.max }
-    }
-
     fn default(&self) -> Vec<u8> {
         self.default.to_string().into_bytes()
     }
@@ -78,10 +74,6 @@ impl SettingValue for NumberSetting {
 }
 
 impl SettingValue for Switch {
-    fn kind(&self) -> SettingKind {
-        SettingKind::Switch
-    }
-
     fn default(&self) -> Vec<u8> {
         Switch::off().text().to_vec()
     }
@@ -103,10 +95,6 @@ struct TextSetting {
 }
 
 impl SettingValue for TextSetting {
-    fn kind(&self) -> SettingKind {
-        SettingKind::Text
-    }
-
     fn default(&self) -> Vec<u8> {
         self.default.to_vec()
     }
@@ -163,8 +151,8 @@ pub fn register(ctx: Context) -> Result<(), String> {
 pub fn not_default() -> Vec<(&'static str, Vec<u8>)> {
     let settings = SETTINGS.iter().map(|row| &row.setting);
     settings
-        .filter(|setting| setting.name != PERMISSION && !setting.is_default())
-        .map(|setting| (setting.name.to_str().unwrap_or_default(), setting.value.get()))
+        .filter(|one| one.name != PERMISSION && one.value.get() != one.value.default())
+        .map(|one| (one.name.to_str().unwrap_or_default(), one.value.get()))
         .collect()
 }
 

@@ -98,8 +98,7 @@ functions! {
         RedisModule_GetApi RedisModule_GetServerVersion RedisModule_Log RedisModule_CachedMicroseconds
         RedisModule_GetCommand RedisModule_SetCommandInfo RedisModule_KeyAtPosWithFlags
         RedisModule_AddACLCategory RedisModule_SetCommandACLCategories
-        RedisModule_RegisterNumericConfig RedisModule_RegisterStringConfig
-        RedisModule_RegisterBoolConfig RedisModule_LoadConfigs RedisModule_ReplyWithMap
+        RedisModule_RegisterStringConfig RedisModule_LoadConfigs RedisModule_ReplyWithMap
     }
 }
 

@@ -1,4 +1,5 @@
-//! Settings in the server's configuration: CONFIG GET, SET and REWRITE, and redis.conf, from 7.0 on.
+//! Settings in the server's configuration: CONFIG GET, SET and REWRITE, and redis.conf, from 7.0 on. To the server each of
+//! them is a text, so that the module alone reads a value, and refuses it as it refuses a load argument.
 
 use super::api::{optional, RawString, ERR, OK};
 use super::context::Context;
@@ -6,7 +7,7 @@ use super::guard::guard;
 use super::text::{bytes_of, OwnedString};
 use super::under_lock::UnderLock;
 use redis_module::raw;
-use std::ffi::{c_char, c_int, c_longlong, c_void, CStr, CString};
+use std::ffi::{c_char, c_int, c_void, CStr, CString};
 use std::ptr::null_mut;
 
 /// A setting. The server puts the name of the module before its name.
@@ -21,9 +22,6 @@ pub struct Setting {
 
 /// The value of a setting, which is read and changed as text.
 pub trait SettingValue: Sync {
-    /// Returns the kind of values that CONFIG SET accepts.
-    fn kind(&self) -> SettingKind;
-
     /// Returns the default of the module. Load arguments and redis.conf do not change it.
     fn default(&self) -> Vec<u8>;
 
@@ -32,17 +30,6 @@ pub trait SettingValue: Sync {
 
     /// Changes the value. The error says which values are allowed.
     fn set(&self, value: &[u8]) -> Result<(), String>;
-}
-
-/// The kind of values that CONFIG SET accepts.
-#[derive(Clone, Copy)]
-pub enum SettingKind {
-    /// An integer within this range.
-    Number { min: i64, max: i64 },
-    /// `yes` or `no`.
-    Switch,
-    /// Any text.
-    Text,
 }
 
 /// Returns whether this server has settings of modules (7.0). Otherwise there are only load arguments.
@@ -62,11 +49,6 @@ impl Setting {
         Setting { name, at_load_only: false, after_change: || {}, value }
     }
 
-    /// Returns whether the value is the default of the module.
-    pub fn is_default(&self) -> bool {
-        self.value.get() == self.value.default()
-    }
-
     /// Changes the value. The error says which values are allowed.
     pub fn set(&self, value: &[u8]) -> Result<(), String> {
         self.value.set(value)?;
@@ -74,52 +56,21 @@ impl Setting {
         Ok(())
     }
 
-    /// Returns the value of a number.
-    fn number(&self) -> Option<i64> {
-        std::str::from_utf8(&self.value.get()).ok()?.parse().ok()
-    }
-
-    /// Returns whether a switch is on.
-    fn is_on(&self) -> bool {
-        self.value.get() == b"yes"
-    }
-
     /// Registers the setting with its current value as the default. Returns false if the server refuses.
     pub fn register(&'static self, ctx: Context) -> bool {
-        self.try_register(ctx) == Some(OK)
-    }
-
-    fn try_register(&'static self, ctx: Context) -> Option<c_int> {
         let flags = match self.at_load_only {
             true => raw::REDISMODULE_CONFIG_IMMUTABLE,
             false => raw::REDISMODULE_CONFIG_DEFAULT,
         };
-        let (ctx, name) = (ctx.raw(), self.name.as_ptr());
-        let data = std::ptr::from_ref(self).cast_mut().cast();
-        let status = match self.value.kind() {
-            SettingKind::Number { min, max } => {
-                let (get, set) = (Some(get_number as _), Some(set_number as _));
-                let value = self.number()?;
-                let register = optional!(RedisModule_RegisterNumericConfig)?;
-                // SAFETY: the context is live; the name is copied; the functions and the setting are static.
-                unsafe { register(ctx, name, value, flags, min, max, get, set, None, data) }
-            }
-            SettingKind::Switch => {
-                let (get, set) = (Some(get_switch as _), Some(set_switch as _));
-                let value = self.is_on().into();
-                let register = optional!(RedisModule_RegisterBoolConfig)?;
-                // SAFETY: as above.
-                unsafe { register(ctx, name, value, flags, get, set, None, data) }
-            }
-            SettingKind::Text => {
-                let (get, set) = (Some(get_text as _), Some(set_text as _));
-                let value = CString::new(self.value.get()).ok()?;
-                let register = optional!(RedisModule_RegisterStringConfig)?;
-                // SAFETY: as above; the value is copied too.
-                unsafe { register(ctx, name, value.as_ptr(), flags, get, set, None, data) }
-            }
+        let (Some(register), Ok(value)) =
+            (optional!(RedisModule_RegisterStringConfig), CString::new(self.value.get()))
+        else {
+            return false;
         };
-        Some(status)
+        let (ctx, name, value) = (ctx.raw(), self.name.as_ptr(), value.as_ptr());
+        let data = std::ptr::from_ref(self).cast_mut().cast();
+        // SAFETY: the context is live; name and value are copied; the functions and the setting are static.
+        unsafe { register(ctx, name, value, flags, Some(get), Some(set), None, data) == OK }
     }
 }
 
@@ -132,61 +83,10 @@ unsafe fn setting(data: *mut c_void) -> &'static Setting {
     unsafe { &*data.cast::<Setting>() }
 }
 
-/// Changes a setting for the server. If the value is refused, `error` is set to the reason.
-///
-/// # Safety
-/// As for [`setting`]. `error` is null, or points to where the server expects a string, which it then owns.
-unsafe fn change(data: *mut c_void, value: &[u8], error: *mut RawString) -> c_int {
-    // SAFETY: the caller's promise.
-    let setting = unsafe { setting(data) };
-    match guard(None, || setting.set(value)) {
-        Some(Ok(())) => return OK,
-        // SAFETY: the caller's promise.
-        Some(Err(why)) if !error.is_null() => unsafe {
-            *error = OwnedString::new(why.as_bytes()).into_raw();
-        },
-        _ => {}
-    }
-    ERR
-}
-
-unsafe extern "C" fn get_number(_name: *const c_char, data: *mut c_void) -> c_longlong {
-    // SAFETY: the server passes what was registered.
-    let setting = unsafe { setting(data) };
-    guard(None, || setting.number()).flatten().unwrap_or(0)
-}
-
-unsafe extern "C" fn set_number(
-    _name: *const c_char,
-    value: c_longlong,
-    data: *mut c_void,
-    error: *mut RawString,
-) -> c_int {
-    // SAFETY: the server passes what was registered.
-    unsafe { change(data, value.to_string().as_bytes(), error) }
-}
-
-unsafe extern "C" fn get_switch(_name: *const c_char, data: *mut c_void) -> c_int {
-    // SAFETY: the server passes what was registered.
-    let setting = unsafe { setting(data) };
-    guard(None, || setting.is_on()).unwrap_or(false).into()
-}
-
-unsafe extern "C" fn set_switch(
-    _name: *const c_char,
-    value: c_int,
-    data: *mut c_void,
-    error: *mut RawString,
-) -> c_int {
-    let value = if value == 0 { &b"no"[..] } else { b"yes" };
-    // SAFETY: the server passes what was registered.
-    unsafe { change(data, value, error) }
-}
-
-/// The last text that the server asked for. The server copies it, and does not free it.
+/// The last value that the server asked for. The server copies it, and does not free it.
 static SHOWN: UnderLock<Option<OwnedString>> = UnderLock::new(|| None);
 
-unsafe extern "C" fn get_text(_name: *const c_char, data: *mut c_void) -> RawString {
+unsafe extern "C" fn get(_name: *const c_char, data: *mut c_void) -> RawString {
     // SAFETY: the server passes what was registered.
     let setting = unsafe { setting(data) };
     let shown = guard(None, || {
@@ -198,12 +98,21 @@ unsafe extern "C" fn get_text(_name: *const c_char, data: *mut c_void) -> RawStr
     shown.unwrap_or(null_mut())
 }
 
-unsafe extern "C" fn set_text(
+unsafe extern "C" fn set(
     _name: *const c_char,
     value: RawString,
     data: *mut c_void,
     error: *mut RawString,
 ) -> c_int {
     // SAFETY: the server passes what was registered, and keeps the value during the call.
-    unsafe { change(data, bytes_of(value), error) }
+    let (setting, value) = unsafe { (setting(data), bytes_of(value)) };
+    match guard(None, || setting.set(value)) {
+        Some(Ok(())) => return OK,
+        // SAFETY: the pointer is where the server expects a string, which it then owns.
+        Some(Err(why)) if !error.is_null() => unsafe {
+            *error = OwnedString::new(why.as_bytes()).into_raw();
+        },
+        _ => {}
+    }
+    ERR
 }

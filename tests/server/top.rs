@@ -312,13 +312,9 @@ fn config_set_top_keys_forgets_and_has_a_range() {
         assert_eq!(all(&mut conn), [], "{number}");
     }
     conn.cmd("RL.WINDOW k 0 60");
-    for (number, why) in [
-        ("-1", "between 0 and 10000 inclusive"),
-        ("10001", "between 0 and 10000 inclusive"),
-        ("x", "parsed into an integer"),
-    ] {
+    for number in ["-1", "10001", "x"] {
         let error = conn.err(format!("CONFIG SET ratelimit.top-keys {number}"));
-        assert!(error.ends_with(why), "{number}: {error}");
+        assert!(error.ends_with(" - must be an integer from 0 to 10000"), "{number}: {error}");
     }
     assert_eq!(all(&mut conn), [row("k", 0, 1)]);
     // Not so CONFIG RESETSTAT and FLUSHALL, which are about other things.
