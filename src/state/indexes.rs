@@ -12,7 +12,6 @@ use super::{KeyContext, ServerKeys};
 use crate::redis::clock;
 use crate::redis::context::{Context, KeyName};
 use crate::redis::events::{self, KeyChange};
-use crate::redis::key::{KeyValue, ReadKey};
 use crate::redis::under_lock::UnderLock;
 use engine::held::{Reservations, INDEX_FROM};
 use engine::index::{HeldIndex, Index};
@@ -257,18 +256,10 @@ pub fn key_changed(ctx: Context, name: KeyName, change: KeyChange) {
         KeyChange::MovedHere if move_here(db, key) => {}
         KeyChange::MovedHere | KeyChange::Filled => {
             forget(db, key);
-            read_ahead(KeyContext { ctx, name, now_us: clock::command_time_us() });
+            // So that the next call finds the index. A foreign value is refused by the next call on it.
+            let key_ctx = KeyContext { ctx, name, now_us: clock::command_time_us() };
+            let _ = ServerKeys::default().key(key_ctx, Access::Read).window().read(None);
         }
-    }
-}
-
-/// Reads the reservations of a large key, so that the next call finds their index.
-fn read_ahead(key_ctx: KeyContext) {
-    let key = ReadKey::open(key_ctx.ctx, key_ctx.name);
-    if matches!(key.value(), KeyValue::Zset) && key.len() > SMALL {
-        drop(key);
-        // A foreign set is refused by the next call on it.
-        let _ = ServerKeys::default().key(key_ctx, Access::Read).window().read(None);
     }
 }
 
