@@ -4,7 +4,6 @@ use super::info::write_fields;
 use super::log::log_warning;
 use super::{build, registration, settings, unload};
 use crate::blocking;
-use crate::config;
 use crate::redis::context::Context;
 use crate::redis::events;
 use crate::redis::handlers::{self, Handlers};
@@ -51,13 +50,10 @@ static MODULE: Module = Module {
 fn load(ctx: Context, arguments: &[&[u8]]) -> Result<(), String> {
     promise(ctx);
     let category = declaration::add_category(ctx, MODULE.name).then_some(MODULE.name);
-    registration::register(ctx, category, false)?;
     let taken = settings::take_arguments(&settings::SETTINGS, arguments)?;
     settings::register(ctx)?;
     settings::refuse_lost(ctx, &taken)?;
-    if config::CL_THROTTLE.get() {
-        registration::register(ctx, category, true)?;
-    }
+    registration::register(ctx, category)?;
     info::register(ctx, write_fields);
     handlers::start(ctx, &HANDLERS);
     event_loop::start(ctx);

@@ -2,6 +2,7 @@
 
 use super::log::log_warning;
 use crate::blocking;
+use crate::config::CL_THROTTLE;
 use crate::redis::call::{entry, Call, CommandNumber, Commands, EntryPoint};
 use crate::redis::context::Context;
 use crate::redis::declaration::{Access, Argument, Declaration, Description, Keys};
@@ -13,7 +14,6 @@ use commands::options::{OptionRow, OptionSet, OptionValue};
 use commands::reply;
 use commands::table::{Command, CommandRow, Positional, COMMANDS};
 use std::ffi::CStr;
-use std::panic::Location;
 
 macro_rules! entries {
     ($($number:literal)*) => { [$(entry::<CommandTable, $number>),*] };
@@ -31,14 +31,14 @@ impl Commands for CommandTable {
             return;
         }
         let result = run(command.row.command, command.row.options, call);
-        end_and_log(call.ctx, command, result);
+        end_call(call.ctx, command, result);
     }
 
     fn reply_to_panic(call: &Call) {
+        // The guard has logged the panic.
         let Some(command) = find(call.command) else { return };
         command.stats.count(&Err(Error::internal()));
-        // The guard has logged the panic.
-        reply_error(call.ctx, Error::internal());
+        call.ctx.reply_error(&Error::internal().to_string());
     }
 }
 
@@ -57,24 +57,21 @@ fn find(CommandNumber(number): CommandNumber) -> Option<ServerCommand> {
 }
 
 /// Counts a call by how it ended, and replies with its error, if any. A bug of ours is logged.
-fn end_and_log(ctx: Context, command: ServerCommand, result: Result<CallResult, Error>) {
+fn end_call(ctx: Context, command: ServerCommand, result: Result<CallResult, Error>) {
     command.stats.count(&result);
-    let Err(error) = result else { return };
-    if let Error::Internal(at) = error {
-        log_internal(ctx, command, at);
+    if let Err(error) = result {
+        reply_error(ctx, command, error);
     }
-    reply_error(ctx, error);
-}
-
-fn log_internal(ctx: Context, command: ServerCommand, at: &Location) {
-    let name = command.row.name.to_string_lossy();
-    log_warning(ctx, &format!("internal error in {name} at {at}, please report it"));
 }
 
 // Out of line, because most calls end without an error.
 #[cold]
 #[inline(never)]
-fn reply_error(ctx: Context, error: Error) {
+fn reply_error(ctx: Context, command: ServerCommand, error: Error) {
+    if let Error::Internal(at) = error {
+        let name = command.row.name.to_string_lossy();
+        log_warning(ctx, &format!("internal error in {name} at {at}, please report it"));
+    }
     match error {
         Error::Arity => ctx.reply_wrong_arity(),
         error => ctx.reply_error(&error.to_string()),
@@ -86,19 +83,19 @@ pub fn answer(ctx: Context, wait: WaitNumber) {
     // Before 7.2, CLIENT UNBLOCK asks again if we ended the wait in the same transaction.
     let Some((call, result)) = blocking::answer(ctx, wait) else { return };
     let Some(command) = find(call.command) else { return };
-    end_and_log(ctx, command, result.map(|decided| reply::write(&ctx, &call.request, &decided)));
+    end_call(ctx, command, result.map(|decided| reply::write(&ctx, &call.request, &decided)));
 }
 
 /// A C function for each row of the table.
 const ENTRIES: [EntryPoint; COMMANDS.len()] = entries![0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15];
 
-/// Registers the commands that are always there, or those on demand. If the server has added the ACL `category`, they become
-/// part of it.
-pub fn register(ctx: Context, category: Option<&CStr>, on_demand: bool) -> Result<(), String> {
+/// Registers the commands, CL.THROTTLE only if the settings ask for it. If the server has added the ACL `category`, they
+/// become part of it.
+pub fn register(ctx: Context, category: Option<&CStr>) -> Result<(), String> {
     for (number, entry) in ENTRIES.into_iter().enumerate() {
-        let command = find(CommandNumber(number));
-        let is_due = |one: &ServerCommand| (one.row.command == Command::ClThrottle) == on_demand;
-        if let Some(command) = command.filter(is_due) {
+        let is_asked =
+            |one: &ServerCommand| one.row.command != Command::ClThrottle || CL_THROTTLE.get();
+        if let Some(command) = find(CommandNumber(number)).filter(is_asked) {
             command.register(ctx, entry, category)?;
         }
     }

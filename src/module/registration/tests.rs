@@ -44,7 +44,7 @@ struct Fails;
 
 impl Commands for Fails {
     fn run(call: &Call) {
-        end_and_log(call.ctx, row_of(c"rl.held"), Err(Error::internal()));
+        end_call(call.ctx, row_of(c"rl.held"), Err(Error::internal()));
     }
 
     fn reply_to_panic(_: &Call) {}
