@@ -3,7 +3,6 @@
 
 use crate::config;
 use crate::environment::POLICIES;
-use crate::redis::clock;
 use crate::redis::events::notify;
 use crate::redis::key::ReadKey;
 use crate::redis::random;
@@ -13,24 +12,16 @@ use crate::stats;
 use commands::decide::Keyspace;
 use commands::policies::PolicyVerdict;
 use commands::report::MAX_TOP_KEY;
-use engine::heavy::{HeavyRow, RecentHeavy};
+use engine::heavy::RecentHeavy;
 use engine::reservation::{spelled_id, Id};
 use engine::settle::SettleOutcome;
 use engine::store::Access;
 use engine::DbKey;
 
 /// The most denied keys, by database and name.
-static TOP: UnderLock<RecentHeavy> = UnderLock::new(|| {
+pub static TOP: UnderLock<RecentHeavy> = UnderLock::new(|| {
     RecentHeavy::new(usize::try_from(config::NUMBERS.top_keys.get()).unwrap_or(usize::MAX))
 });
-
-/// Returns the keys with the most denials, the most denied first, and at most `count` of them.
-pub fn most_denied(count: usize) -> Vec<HeavyRow> {
-    match config::NUMBERS.top_keys.get() {
-        0 => Vec::new(),
-        _ => TOP.with(|top| top.heaviest(clock::command_time_us(), count)),
-    }
-}
 
 /// Forgets which keys were denied: on RESET, and when the setting `top-keys` changes.
 pub fn forget_top() {

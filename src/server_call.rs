@@ -1,8 +1,9 @@
 //! The calls of this server, as the commands see them: each trait of a call, implemented by what lies below.
 
 use crate::blocking;
+use crate::config::NUMBERS;
 use crate::environment::{ServerEnvironment, POLICIES};
-use crate::keys::{forget_top, most_denied};
+use crate::keys::{forget_top, TOP};
 use crate::redis::call::Call;
 use crate::redis::clock;
 use crate::redis::context::Context;
@@ -102,7 +103,10 @@ impl Overview for Call<'_> {
     }
 
     fn most_denied(&self, count: usize) -> Vec<HeavyRow> {
-        most_denied(count)
+        match NUMBERS.top_keys.get() {
+            0 => Vec::new(),
+            _ => TOP.with(|top| top.heaviest(clock::command_time_us(), count)),
+        }
     }
 
     fn forget_denied(&self) {

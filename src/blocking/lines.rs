@@ -102,13 +102,9 @@ pub fn restart_timer() {
 
 // ---- Questions ----
 
-fn is_empty() -> bool {
-    LINE_COUNT.load(Ordering::Relaxed) == 0
-}
-
 /// Asks the lines a question. The answer is the default while there are no lines.
 pub fn ask_if_any<T: Default>(question: impl FnOnce(&ServerLines) -> T) -> T {
-    if is_empty() {
+    if LINE_COUNT.load(Ordering::Relaxed) == 0 {
         return T::default();
     }
     with_lines(question)

@@ -11,7 +11,6 @@ use redis_module::raw::{
     RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_PURE_TOKEN as PURE_TOKEN,
     RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_STRING as STRING,
 };
-use std::borrow::Cow;
 use std::ffi::{c_int, CStr, CString};
 use std::ptr::{null, null_mut};
 
@@ -161,7 +160,7 @@ fn report_counted_keys(call: &Call, access: Access) {
 pub struct Argument {
     kind: raw::RedisModuleCommandArgType,
     /// The name of the argument.
-    pub name: Cow<'static, CStr>,
+    pub name: CString,
     /// The word before the value, such as LEASE, or the only word of the argument, such as MS.
     pub token: Option<&'static CStr>,
     /// The arguments in a group or a choice.
@@ -170,11 +169,7 @@ pub struct Argument {
 }
 
 impl Argument {
-    fn new(
-        kind: raw::RedisModuleCommandArgType,
-        name: impl Into<Cow<'static, CStr>>,
-        parts: Vec<Argument>,
-    ) -> Argument {
+    fn new(kind: raw::RedisModuleCommandArgType, name: &CStr, parts: Vec<Argument>) -> Argument {
         Argument { kind, name: name.into(), token: None, parts, flags: 0 }
     }
 
@@ -196,7 +191,7 @@ impl Argument {
     /// Declares a bare word, such as `MS`.
     pub fn word(token: &'static CStr) -> Argument {
         let name = CString::new(token.to_bytes().to_ascii_lowercase()).unwrap_or_default();
-        Argument::new(PURE_TOKEN, name, vec![]).after(token)
+        Argument::new(PURE_TOKEN, &name, vec![]).after(token)
     }
 
     /// Declares a choice of one of several.
@@ -257,18 +252,8 @@ impl Argument {
 type RawArguments = Vec<raw::RedisModuleCommandArg>;
 
 /// Ends a list of arguments.
-const END: raw::RedisModuleCommandArg = raw::RedisModuleCommandArg {
-    name: null(),
-    type_: 0,
-    key_spec_index: -1,
-    token: null(),
-    summary: null(),
-    since: null(),
-    flags: 0,
-    deprecated_since: null(),
-    subargs: null_mut(),
-    display_text: null(),
-};
+// SAFETY: all zero is how the header initialises this structure; it holds integers and pointers.
+const END: raw::RedisModuleCommandArg = unsafe { std::mem::zeroed() };
 
 /// A registered command.
 pub struct Declaration<'c> {

@@ -31,16 +31,10 @@ pub fn spread(call: &Call, keys: Range<usize>) -> Spread {
     }
     // A node serves every key that it has, even if the slot is migrating.
     let is_here = |at| call.key_at(at).is_some_and(|name| key::is_here(ctx, name));
-    if keys.clone().all(is_here) || are_served(call, keys) {
-        Spread::Together
-    } else {
-        Spread::AcrossNodes
-    }
-}
-
-/// Returns whether the server would accept a command of this client on these keys. That depends on whether the slot is
-/// migrating and whether the client has sent ASKING, which the API does not report.
-fn are_served(call: &Call, keys: Range<usize>) -> bool {
+    // Otherwise it depends on whether the slot is migrating and the client has sent ASKING, which the API does not report.
     // SAFETY: the running call keeps its arguments.
-    unsafe { call.ctx.lets_pass(call.raw_arguments(keys)) }
+    match keys.clone().all(is_here) || unsafe { ctx.lets_pass(call.raw_arguments(keys)) } {
+        true => Spread::Together,
+        false => Spread::AcrossNodes,
+    }
 }

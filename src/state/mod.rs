@@ -55,7 +55,7 @@ pub struct ServerKeys<'c> {
 impl<'c> ServerKeys<'c> {
     /// Returns the keys for a call over several of them.
     pub fn of_several() -> ServerKeys<'c> {
-        ServerKeys { budget: Some(ReadBudget::default()), ..ServerKeys::default() }
+        ServerKeys { budget: Some(ReadBudget(Cell::new(MAX_READ))), ..ServerKeys::default() }
     }
 
     /// Returns a key, as the engine sees it, to be opened with this access.
@@ -71,12 +71,6 @@ struct ReadBudget(Cell<usize>);
 
 /// The budget of a call: the number of reservations that one key may hold by default.
 const MAX_READ: usize = 1 << 16;
-
-impl Default for ReadBudget {
-    fn default() -> Self {
-        ReadBudget(Cell::new(MAX_READ))
-    }
-}
 
 impl ReadBudget {
     /// Refuses to read the reservations in `key`, which has no index, if the set, events included, is longer than what is
@@ -133,7 +127,8 @@ impl<'k, 'c> Store for ServerKey<'k, 'c> {
 
     fn bucket(self) -> ServerBucket<'c> {
         // An emptied key is deleted here: only a key that does not exist can become a bucket.
-        ServerBucket::new(self.key_ctx, self.access)
+        let ServerKey { key_ctx, access, .. } = self;
+        ServerBucket { key_ctx, access, key: OpenKey::closed(key_ctx) }
     }
 
     fn window(&mut self) -> ServerWindow<'k, 'c> {

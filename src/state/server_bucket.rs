@@ -8,16 +8,9 @@ use engine::throttle::{BucketEdit, Stored};
 
 /// The bucket under a key, for one call.
 pub struct ServerBucket<'c> {
-    key_ctx: KeyContext<'c>,
-    access: Access,
-    key: OpenKey<'c>,
-}
-
-impl<'c> ServerBucket<'c> {
-    /// Creates a key that has not been read yet.
-    pub fn new(key_ctx: KeyContext<'c>, access: Access) -> ServerBucket<'c> {
-        ServerBucket { key_ctx, access, key: OpenKey::closed(key_ctx) }
-    }
+    pub(super) key_ctx: KeyContext<'c>,
+    pub(super) access: Access,
+    pub(super) key: OpenKey<'c>,
 }
 
 impl store::BucketKey for ServerBucket<'_> {
