@@ -14,12 +14,8 @@ use std::os::raw::{c_char, c_int, c_void};
 pub enum KeyChange {
     /// A part of the value changed, or the key is gone.
     Edited,
-    /// A command wrote a whole value, and took time in proportion to its size.
+    /// A command wrote a whole value, or moved it here from another name or database.
     Filled,
-    /// The value moved to another name or database. The next notification says where.
-    MovedAway,
-    /// The value that has just left another name or database arrived here.
-    MovedHere,
 }
 
 impl KeyChange {
@@ -27,10 +23,8 @@ impl KeyChange {
     fn from_event(event: &[u8]) -> Option<KeyChange> {
         match event {
             b"expire" | b"persist" => None,
-            b"rename_from" | b"move_from" => Some(KeyChange::MovedAway),
-            b"rename_to" | b"move_to" => Some(KeyChange::MovedHere),
-            b"copy_to" | b"restore" | b"zrangestore" | b"zunionstore" | b"zinterstore"
-            | b"zdiffstore" => Some(KeyChange::Filled),
+            b"rename_to" | b"move_to" | b"copy_to" | b"restore" | b"zrangestore"
+            | b"zunionstore" | b"zinterstore" | b"zdiffstore" => Some(KeyChange::Filled),
             _ => Some(KeyChange::Edited),
         }
     }

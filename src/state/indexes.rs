@@ -64,21 +64,17 @@ struct Indexes {
     small_reservations: usize,
     max_in_small: usize,
     bytes: usize,
-    /// The index of a value that has left its name, and the length of its set. RENAME and MOVE notify us of both names, one
-    /// right after the other. Anything that happens between the two drops the index.
-    leaving: Option<(Box<Index>, usize)>,
 }
 
 static INDEXES: UnderLock<Indexes> = UnderLock::new(|| Indexes::new(MAX_IN_SMALL));
 
-/// The number of indexes, with one that has left its name. While it is 0, a command only reads this.
+/// The number of indexes. While it is 0, a command only reads this.
 static NUMBER: AtomicUsize = AtomicUsize::new(0);
 
 fn indexes<T>(body: impl FnOnce(&mut Indexes) -> T) -> T {
     INDEXES.with(|indexes| {
         let result = body(indexes);
-        let leaving = usize::from(indexes.leaving.is_some());
-        NUMBER.store(indexes.entries.len().saturating_add(leaving), Ordering::Relaxed);
+        NUMBER.store(indexes.entries.len(), Ordering::Relaxed);
         result
     })
 }
@@ -120,37 +116,6 @@ pub fn forget(db: i32, key: &[u8]) {
     }
 }
 
-/// Takes out the index of a value that leaves this key for another name or database, where [`move_here`] puts it back.
-fn move_away(db: i32, key: &[u8]) {
-    if !is_empty() {
-        indexes(|indexes| {
-            let entry = indexes.remove(db, key);
-            indexes.leaving = entry.and_then(|entry| Some((entry.index?, entry.len)));
-        });
-    }
-}
-
-/// Gives a key the index of the value that has just moved there. Returns false if the value had no index.
-fn move_here(db: i32, key: &[u8]) -> bool {
-    forget(db, key);
-    if is_empty() {
-        return false;
-    }
-    indexes(|indexes| {
-        let Some((index, len)) = indexes.leaving.take() else { return false };
-        indexes.put(db, key, index, len, true);
-        true
-    })
-}
-
-/// Drops the index of a value that has left its name and has not arrived elsewhere, because something else happened that may
-/// have changed the value.
-pub fn drop_leaving() {
-    if !is_empty() {
-        indexes(|indexes| indexes.leaving = None);
-    }
-}
-
 /// Drops all indexes.
 pub fn drop_all() {
     INDEXES.reset();
@@ -168,7 +133,6 @@ impl Indexes {
             small_reservations: 0,
             max_in_small,
             bytes: 0,
-            leaving: None,
         }
     }
 
@@ -243,23 +207,14 @@ impl Indexes {
 
 /// Updates the indexes after a key was changed by something other than the module.
 ///
-/// Reading a large set takes long, and the next call may come from any client. So RENAME and MOVE move the index with the
-/// value, and a value that was written as a whole is read right away, at the expense of the command that wrote it.
+/// Reading a large set takes long, and the next call may come from any client. So a value that was written as a whole is
+/// read right away, at the expense of the command that wrote it.
 pub fn key_changed(ctx: Context, name: KeyName, change: KeyChange) {
-    let (db, key) = (ctx.db(), name.as_bytes());
-    if change != KeyChange::MovedHere {
-        drop_leaving();
-    }
-    match change {
-        KeyChange::Edited => forget(db, key),
-        KeyChange::MovedAway => move_away(db, key),
-        KeyChange::MovedHere if move_here(db, key) => {}
-        KeyChange::MovedHere | KeyChange::Filled => {
-            forget(db, key);
-            // So that the next call finds the index. A foreign value is refused by the next call on it.
-            let key_ctx = KeyContext { ctx, name, now_us: clock::command_time_us() };
-            let _ = ServerKeys::default().key(key_ctx, Access::Read).window().read(None);
-        }
+    forget(ctx.db(), name.as_bytes());
+    if change == KeyChange::Filled {
+        // A foreign value is refused by the next call on it.
+        let key_ctx = KeyContext { ctx, name, now_us: clock::command_time_us() };
+        let _ = ServerKeys::default().key(key_ctx, Access::Read).window().read(None);
     }
 }
 

@@ -144,12 +144,11 @@ enum OpenKey<'c> {
 
 impl<'c> OpenKey<'c> {
     fn new(key_ctx: KeyContext<'c>, access: Access) -> Result<OpenKey<'c>, Error> {
-        if access == Access::Read {
-            return Ok(OpenKey::Read(ReadKey::open(key_ctx.ctx, key_ctx.name)));
+        let KeyContext { ctx, name, .. } = key_ctx;
+        match access {
+            Access::Read => Ok(OpenKey::Read(ReadKey::open(ctx, name))),
+            Access::Write => WriteKey::open(ctx, name).map(OpenKey::Write).ok_or(Error::InUse),
         }
-        // If another module calls us in the middle of a RENAME, this may change the value that moves.
-        indexes::drop_leaving();
-        WriteKey::open(key_ctx.ctx, key_ctx.name).map(OpenKey::Write).ok_or(Error::InUse)
     }
 
     /// Returns a key that is not open.
