@@ -15,45 +15,24 @@ use commands::environment::Environment;
 use commands::settings::{read_zone, NumberSetting, Switch, DEFAULT_TIMEZONE};
 use std::ffi::CStr;
 
-/// A setting, and how load arguments give it.
-pub struct SettingRow {
-    setting: Setting,
-    /// True if the setting comes last as a load argument. Everything after its name is its value, joined with blanks.
-    takes_rest: bool,
-    /// True if two servers may answer the same call differently because of this setting. INFO has a digest of these
-    /// settings, and another one of the policies.
-    affects_replies: bool,
-}
-
 /// The setting that permits MODULE UNLOAD to lose the others.
 const PERMISSION: &CStr = c"allow-unload";
 
-/// All settings of the module.
-pub static SETTINGS: [SettingRow; 11] = [
-    row(number(&NUMBERS.window_entries)),
-    row(number(&NUMBERS.lease_ms)),
-    row(number(&NUMBERS.max_reservations)),
-    row(number(&NUMBERS.max_waiters)),
-    row(Setting::new(c"timezone", &TIMEZONE)),
-    row(Setting::new(c"policies-only", &POLICIES_ONLY)),
+/// All settings of the module. INFO has a digest of those that affect replies, and another one of the policies.
+pub static SETTINGS: [Setting; 11] = [
+    number(&NUMBERS.window_entries),
+    number(&NUMBERS.lease_ms),
+    number(&NUMBERS.max_reservations),
+    number(&NUMBERS.max_waiters),
+    Setting::new(c"timezone", &TIMEZONE),
+    Setting::new(c"policies-only", &POLICIES_ONLY),
     // A change of the number of keys starts counting again.
-    SettingRow {
-        affects_replies: false,
-        ..row(Setting { after_change: keys::forget_top, ..number(&NUMBERS.top_keys) })
-    },
-    SettingRow { affects_replies: false, ..row(Setting::new(c"notify-denied", &NOTIFY_DENIED)) },
-    SettingRow { affects_replies: false, ..row(Setting::new(PERMISSION, &ALLOW_UNLOAD)) },
-    row(Setting { at_load_only: true, ..Setting::new(c"cl-throttle", &CL_THROTTLE) }),
-    SettingRow {
-        takes_rest: true,
-        affects_replies: false,
-        ..row(Setting::new(c"policies", &POLICIES))
-    },
+    Setting { affects_replies: false, after_change: keys::forget_top, ..number(&NUMBERS.top_keys) },
+    Setting { affects_replies: false, ..Setting::new(c"notify-denied", &NOTIFY_DENIED) },
+    Setting { affects_replies: false, ..Setting::new(PERMISSION, &ALLOW_UNLOAD) },
+    Setting { at_load_only: true, ..Setting::new(c"cl-throttle", &CL_THROTTLE) },
+    Setting { takes_rest: true, affects_replies: false, ..Setting::new(c"policies", &POLICIES) },
 ];
-
-const fn row(setting: Setting) -> SettingRow {
-    SettingRow { setting, takes_rest: false, affects_replies: true }
-}
 
 const fn number(number: &'static NumberSetting) -> Setting {
     Setting::new(number.name, number)
@@ -136,8 +115,8 @@ pub fn register(ctx: Context) -> Result<(), String> {
     if !has_settings() {
         return Ok(());
     }
-    if let Some(row) = SETTINGS.iter().find(|row| !row.setting.register(ctx)) {
-        let name = row.setting.name.to_string_lossy();
+    if let Some(refused) = SETTINGS.iter().find(|setting| !setting.register(ctx)) {
+        let name = refused.name.to_string_lossy();
         return Err(format!("the server refused the setting ratelimit.{name}"));
     }
     match apply_file(ctx) {
@@ -149,8 +128,8 @@ pub fn register(ctx: Context) -> Result<(), String> {
 /// Returns the names and values of the settings that are not at their defaults. The permission to lose them is left out: it
 /// is given for a single MODULE UNLOAD.
 pub fn not_default() -> Vec<(&'static str, Vec<u8>)> {
-    let settings = SETTINGS.iter().map(|row| &row.setting);
-    settings
+    SETTINGS
+        .iter()
         .filter(|one| one.name != PERMISSION && one.value.get() != one.value.default())
         .map(|one| (one.name.to_str().unwrap_or_default(), one.value.get()))
         .collect()
@@ -158,15 +137,16 @@ pub fn not_default() -> Vec<(&'static str, Vec<u8>)> {
 
 /// Returns the names and values of the settings that change how calls are answered, in the order of [`SETTINGS`].
 pub fn affecting_replies() -> Vec<u8> {
-    let settings = SETTINGS.iter().filter(|row| row.affects_replies).map(|row| &row.setting);
-    settings
+    SETTINGS
+        .iter()
+        .filter(|setting| setting.affects_replies)
         .flat_map(|setting| [setting.name.to_bytes(), b" ", &setting.value.get(), b";"].concat())
         .collect()
 }
 
 /// Resets all settings before the module is unloaded.
 pub fn reset() {
-    for SettingRow { setting, .. } in &SETTINGS {
+    for setting in &SETTINGS {
         // Every default is allowed.
         let _ = setting.set(&setting.value.default());
     }
@@ -199,7 +179,7 @@ pub fn refuse_lost(ctx: Context, taken: &TakenArguments) -> Result<(), String> {
 
 /// Applies load arguments `name value ...`, with or without `ratelimit.` before a name. Returns the settings that they set.
 pub fn take_arguments<'r>(
-    rows: &'r [SettingRow],
+    settings: &'r [Setting],
     mut arguments: &[&[u8]],
 ) -> Result<TakenArguments<'r>, String> {
     let mut applied = TakenArguments::new();
@@ -208,16 +188,16 @@ pub fn take_arguments<'r>(
             return Err("load arguments come in pairs of a setting's name and its value".into());
         };
         let plain = name.strip_prefix(b"ratelimit.").unwrap_or(name);
-        let row = rows.iter().find(|row| plain.eq_ignore_ascii_case(row.setting.name.to_bytes()));
+        let named = |one: &&Setting| plain.eq_ignore_ascii_case(one.name.to_bytes());
         let (name, value_text) = (String::from_utf8_lossy(name), String::from_utf8_lossy(value));
-        let Some(SettingRow { setting, takes_rest, .. }) = row else {
+        let Some(setting) = settings.iter().find(named) else {
             return Err(format!("load argument {name} {value_text}: no such setting"));
         };
-        let (result, remaining) = match takes_rest {
+        let (result, remaining) = match setting.takes_rest {
             true => (setting.set(&rest.join(&b' ')), [].as_slice()),
             false => (setting.set(value), after_value),
         };
-        result.map_err(|why| match takes_rest {
+        result.map_err(|why| match setting.takes_rest {
             // The server cuts long lines, and a table of policies is long.
             true => format!("load argument {name}: {why}"),
             false => format!("load argument {name} {value_text}: {why}"),

@@ -15,6 +15,10 @@ pub struct Setting {
     pub name: &'static CStr,
     /// True if CONFIG SET refuses the setting, and only redis.conf and load arguments set it.
     pub at_load_only: bool,
+    /// True if the setting comes last as a load argument. Everything after its name is its value, joined with blanks.
+    pub takes_rest: bool,
+    /// True if two servers may answer the same call differently because of this setting.
+    pub affects_replies: bool,
     /// Called after the value has changed.
     pub after_change: fn(),
     pub value: &'static dyn SettingValue,
@@ -44,9 +48,10 @@ pub fn apply_file(ctx: Context) -> bool {
 }
 
 impl Setting {
-    /// Creates a setting that CONFIG SET can change.
+    /// Creates a setting that CONFIG SET can change and that affects replies.
     pub const fn new(name: &'static CStr, value: &'static dyn SettingValue) -> Setting {
-        Setting { name, at_load_only: false, after_change: || {}, value }
+        let (at_load_only, takes_rest, affects_replies) = (false, false, true);
+        Setting { name, at_load_only, takes_rest, affects_replies, after_change: || {}, value }
     }
 
     /// Changes the value. The error says which values are allowed.

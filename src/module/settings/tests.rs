@@ -13,13 +13,13 @@ fn a_setting_that_takes_the_rest_gets_all_words_after_its_name() {
             Ok(())
         },
     };
-    let rows = [
-        row(Setting::new(c"switch", &SWITCH)),
-        SettingRow { takes_rest: true, ..row(Setting::new(c"all", &VALUE)) },
+    let settings = [
+        Setting::new(c"switch", &SWITCH),
+        Setting { takes_rest: true, ..Setting::new(c"all", &VALUE) },
     ];
     let take = |line: &str| {
         let words: Vec<_> = line.split(' ').map(str::as_bytes).collect();
-        take_arguments(&rows, &words).map(|taken| taken.len())
+        take_arguments(&settings, &words).map(|taken| taken.len())
     };
     assert_eq!(take("switch YES ratelimit.all a 1 2; switch no"), Ok(2));
     assert_eq!(*TEXT.lock().unwrap(), b"a 1 2; switch no");
