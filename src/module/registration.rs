@@ -5,7 +5,7 @@ use crate::blocking;
 use crate::config::CL_THROTTLE;
 use crate::redis::call::{entry, Call, CommandNumber, Commands, EntryPoint};
 use crate::redis::context::Context;
-use crate::redis::declaration::{Access, Argument, Declaration, Description, Keys};
+use crate::redis::declaration::{Argument, Declaration, Description, KeyAccess, Keys};
 use crate::redis::handlers::WaitNumber;
 use crate::stats::{CommandStats, BY_COMMAND};
 use commands::call::{run, CallResult};
@@ -173,18 +173,18 @@ impl ServerTraits {
         use Keys::{Counted, First};
         let (keys, flags, categories) = match command {
             Command::Take(_) => {
-                (First(Access::Update), "write deny-oom fast blocking", "write fast blocking")
+                (First(KeyAccess::Update), "write deny-oom fast blocking", "write fast blocking")
             }
-            Command::ClThrottle => (First(Access::Update), "write deny-oom fast", "write fast"),
+            Command::ClThrottle => (First(KeyAccess::Update), "write deny-oom fast", "write fast"),
             // Without deny-oom, because releasing must work when memory is short.
             Command::Apply | Command::Release | Command::Renew => {
-                (First(Access::Update), "write fast", "write fast")
+                (First(KeyAccess::Update), "write fast", "write fast")
             }
-            Command::Look(_) => (First(Access::Read), "readonly fast", "read fast"),
+            Command::Look(_) => (First(KeyAccess::Read), "readonly fast", "read fast"),
             // Slow, because their cost grows with what the key holds.
-            Command::Held | Command::Info => (First(Access::Read), "readonly", "read slow"),
-            Command::All => (Counted(Access::Update), "write deny-oom", "write slow"),
-            Command::AllRo => (Counted(Access::Read), "readonly", "read slow"),
+            Command::Held | Command::Info => (First(KeyAccess::Read), "readonly", "read slow"),
+            Command::All => (Counted(KeyAccess::Update), "write deny-oom", "write slow"),
+            Command::AllRo => (Counted(KeyAccess::Read), "readonly", "read slow"),
             // For operators only, because they show names of keys and limits.
             Command::Policies | Command::Top => {
                 (Keys::None, "readonly admin", "admin dangerous slow")

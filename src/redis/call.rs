@@ -1,6 +1,6 @@
 //! A call of a command: its arguments, and the function through which the server makes it.
 
-use super::api::{api, optional, RawContext, RawString, ERR, OK};
+use super::api::{RawContext, RawString, ERR, OK};
 use super::context::{Context, KeyName};
 use super::guard::guard;
 use super::text::bytes_of;
@@ -39,22 +39,6 @@ impl<'a> Call<'a> {
     /// Returns some of the arguments as the server's strings.
     pub(super) fn raw_arguments(&self, range: Range<usize>) -> &'a [RawString] {
         self.arguments.get(range).unwrap_or_default()
-    }
-
-    /// Returns whether the server only asks for the positions of the keys. See [`super::declaration::Keys::Counted`].
-    pub fn asks_for_keys(&self) -> bool {
-        // SAFETY: the context is live.
-        unsafe { api!(RedisModule_IsKeysPositionRequest(self.ctx.raw())) != 0 }
-    }
-
-    /// Tells a server that asks for keys that argument `at` is one. `flags` say how the command uses it.
-    pub(super) fn report_key(&self, at: c_int, flags: c_int) {
-        match optional!(RedisModule_KeyAtPosWithFlags) {
-            // SAFETY: the context is live, and the server asked.
-            Some(key_at) => unsafe { key_at(self.ctx.raw(), at, flags) },
-            // SAFETY: as above.
-            None => unsafe { api!(RedisModule_KeyAtPos(self.ctx.raw(), at)) },
-        }
     }
 }
 

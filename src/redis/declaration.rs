@@ -16,7 +16,7 @@ use std::ptr::{null, null_mut};
 
 /// The access of a command to its keys, for key specs and ACL rules such as `%R~`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
+pub enum KeyAccess {
     /// Only reads.
     Read,
     /// Reads and may write.
@@ -29,9 +29,9 @@ pub enum Keys {
     /// The command has no keys.
     None,
     /// The first argument is the only key.
-    First(Access),
+    First(KeyAccess),
     /// The first argument is the number of the keys that follow it.
-    Counted(Access),
+    Counted(KeyAccess),
 }
 
 /// The first Redis that finds the keys of commands in I/O threads: 8.2, whose previews are called 8.1.
@@ -47,11 +47,11 @@ fn asks_for_keys_on_main_thread() -> bool {
         && valkey_function(c"ValkeyModule_GetServerVersion").is_none()
 }
 
-impl Access {
+impl KeyAccess {
     fn flags(self) -> u32 {
         match self {
-            Access::Read => raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS,
-            Access::Update => {
+            KeyAccess::Read => raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS,
+            KeyAccess::Update => {
                 raw::REDISMODULE_CMD_KEY_RW
                     | raw::REDISMODULE_CMD_KEY_ACCESS
                     | raw::REDISMODULE_CMD_KEY_UPDATE
@@ -99,13 +99,13 @@ impl Keys {
 
     /// Reports the keys of `call` to a server that only asks for them. Returns whether it did.
     pub fn answer(self, call: &Call) -> bool {
-        match self {
-            Keys::Counted(access) if call.asks_for_keys() => {
-                report_counted_keys(call, access);
-                true
-            }
-            Keys::Counted(_) | Keys::First(_) | Keys::None => false,
+        let Keys::Counted(access) = self else { return false };
+        // SAFETY: the context is live.
+        let is_asked = unsafe { api!(RedisModule_IsKeysPositionRequest(call.ctx.raw())) != 0 };
+        if is_asked {
+            report_counted_keys(call, access);
         }
+        is_asked
     }
 }
 
@@ -132,7 +132,7 @@ fn one_key(at: c_int, flags: u32) -> raw::RedisModuleCommandKeySpec {
 }
 
 /// Returns the spec of keys that follow their number in argument 1.
-fn counted_keys(access: Access) -> raw::RedisModuleCommandKeySpec {
+fn counted_keys(access: KeyAccess) -> raw::RedisModuleCommandKeySpec {
     let mut spec = spec_from(1, access.flags());
     spec.find_keys_type = raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_KEYNUM;
     spec.fk.keynum = raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_2 {
@@ -143,14 +143,19 @@ fn counted_keys(access: Access) -> raw::RedisModuleCommandKeySpec {
     spec
 }
 
-fn report_counted_keys(call: &Call, access: Access) {
+fn report_counted_keys(call: &Call, access: KeyAccess) {
     let count = call.argument(1).and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
     let last = count.and_then(|count: usize| count.checked_add(1)).unwrap_or(0);
     // A call with too few keys is an error, and has none.
     if last < call.len() {
-        let flags = c_int::try_from(access.flags()).unwrap_or(0);
+        let (ctx, flags) = (call.ctx.raw(), c_int::try_from(access.flags()).unwrap_or(0));
         (2..=last).filter_map(|at| c_int::try_from(at).ok()).for_each(|at| {
-            call.report_key(at, flags);
+            match optional!(RedisModule_KeyAtPosWithFlags) {
+                // SAFETY: the context is live, and the server asks.
+                Some(key_at) => unsafe { key_at(ctx, at, flags) },
+                // SAFETY: as above.
+                None => unsafe { api!(RedisModule_KeyAtPos(ctx, at)) },
+            }
         });
     }
 }

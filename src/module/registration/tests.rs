@@ -1,5 +1,5 @@
 use super::*;
-use crate::redis::declaration::Access;
+use crate::redis::declaration::KeyAccess;
 use crate::redis::fake::{FakeServer, ReplyElement};
 
 const NOW_US: i64 = 1_700_000_000_000_000;
@@ -123,7 +123,7 @@ struct Several;
 
 impl Commands for Several {
     fn run(call: &Call) {
-        if !Keys::Counted(Access::Update).answer(call) {
+        if !Keys::Counted(KeyAccess::Update).answer(call) {
             call.ctx.reply_nil();
         }
     }
