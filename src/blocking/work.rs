@@ -44,12 +44,12 @@ fn wake_line<'c>(key_ctx: KeyContext<'c>, mut emptied: Option<Box<EmptiedKey<'c>
     if !work.has_time() || !accepts_write_in_command(key_ctx.ctx, key_ctx.name) {
         return;
     }
+    let keys = ServerKeys::default();
     while let Some((ticket, call)) =
         with_lines(|lines| lines.head(line)).filter(|_| work.has_time())
     {
         // A command does not end waits that are overdue. In MULTI and Lua its clock may be frozen in the past, so a waiter
         // could be denied although enough is available by now.
-        let keys = ServerKeys::default();
         let store = keys.key(key_ctx, Access::Write).after(emptied.take());
         if !try_head(&keys, line, (ticket, &call.request), key_ctx, store, false) {
             return;
@@ -134,7 +134,7 @@ fn visit(
             lines.postpone(line, now_us);
         }),
     }
-    let may_write = acceptance == Acceptance::Accepted;
+    let (keys, may_write) = (ServerKeys::default(), acceptance == Acceptance::Accepted);
     for _ in 0..STEPS_IN_A_ROW {
         match change(|lines, _| lines.next_step(line, may_write, due_us)) {
             None => break,
@@ -147,7 +147,6 @@ fn visit(
             }
             Some(LineStep::Try { ticket, call, is_overdue }) => {
                 let head = (ticket, &call.request);
-                let keys = ServerKeys::default();
                 let store = keys.key(key_ctx, Access::Write);
                 let ended = try_head(&keys, line, head, key_ctx, store, is_overdue);
                 // An overdue head that could not be tried would be next again, although its line was postponed.
@@ -157,7 +156,6 @@ fn visit(
             }
             Some(LineStep::Dismiss { ticket, call }) => {
                 let mode = if may_write { Mode::Final } else { Mode::Look };
-                let keys = ServerKeys::default();
                 let denied = deny(&keys, key_ctx, &call.request, mode);
                 keys.deliver(ticket, key_ctx, &call.request, denied);
             }
