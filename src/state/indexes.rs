@@ -102,17 +102,17 @@ pub fn take(key_ctx: KeyContext, len: usize) -> Option<Box<Index>> {
 /// dropped.
 pub fn put(key_ctx: KeyContext, held: HeldIndex, len: usize) {
     let (ctx, db, key) = (key_ctx.ctx, key_ctx.ctx.db(), key_ctx.name.as_bytes());
-    let is_changed = held.is_changed();
-    match held.len() >= INDEX_FROM && events::watch(ctx) {
-        true => indexes(|indexes| indexes.put(db, key, held.into_index(), len, is_changed)),
-        false => indexes(|indexes| drop(indexes.remove(db, key))),
+    if held.len() < INDEX_FROM || !events::watch(ctx) {
+        return forget(db, key);
     }
+    let is_changed = held.is_changed();
+    indexes(|indexes| indexes.put(db, key, held.into_index(), len, is_changed));
 }
 
 /// Drops the index of a key that was changed.
 pub fn forget(db: i32, key: &[u8]) {
     if !is_empty() {
-        indexes(|indexes| drop(indexes.remove(db, key)));
+        indexes(|indexes| indexes.remove(db, key));
     }
 }
 
@@ -182,16 +182,13 @@ impl Indexes {
         }
     }
 
-    fn remove(&mut self, db: i32, key: &[u8]) -> Option<IndexEntry> {
-        self.remove_entry(self.secret.hash_one((db, key)), |entry| entry.belongs_to(db, key))
+    fn remove(&mut self, db: i32, key: &[u8]) {
+        self.remove_entry(self.secret.hash_one((db, key)), |entry| entry.belongs_to(db, key));
     }
 
-    fn remove_entry(
-        &mut self,
-        hash: u64,
-        is_it: impl FnMut(&IndexEntry) -> bool,
-    ) -> Option<IndexEntry> {
-        let (entry, _) = self.entries.find_entry(hash, is_it).ok()?.remove();
+    fn remove_entry(&mut self, hash: u64, is_it: impl FnMut(&IndexEntry) -> bool) {
+        let Ok(entry) = self.entries.find_entry(hash, is_it) else { return };
+        let (entry, _) = entry.remove();
         self.bytes = self.bytes.saturating_sub(entry.bytes);
         if self.uses.remove(&entry.used).is_some() {
             self.small_reservations = self.small_reservations.saturating_sub(entry.reservations);
@@ -201,7 +198,6 @@ impl Indexes {
             let secret = &self.secret;
             self.entries.shrink_to_fit(|entry| secret.hash_one((entry.db, &*entry.key)));
         }
-        Some(entry)
     }
 }
 

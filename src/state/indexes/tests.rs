@@ -91,7 +91,7 @@ fn small_indexes_are_ordered_by_use_whatever_is_added_and_removed() {
                 }
                 all.remove(0, &key(number));
             }
-            1..=20 => drop(all.remove(0, &key(number))),
+            1..=20 => all.remove(0, &key(number)),
             some => {
                 let reservations = if some < 24 { SMALL + 1 } else { 8 + some as usize % 5 };
                 put(&mut all, number, reservations);
@@ -105,7 +105,7 @@ fn small_indexes_are_ordered_by_use_whatever_is_added_and_removed() {
         assert!(all.entries.allocation_size() <= 2 * PER_KEY * (16 + 8 * model.len()));
         assert!(model.iter().all(|(other, _)| has(&all, *other)));
     }
-    model.iter().for_each(|(number, _)| drop(all.remove(0, &key(*number))));
+    model.iter().for_each(|(number, _)| all.remove(0, &key(*number)));
     assert_eq!((all.entries.len(), all.bytes, all.small_reservations), (0, 0, 0));
 }
 
