@@ -11,7 +11,7 @@ use crate::redis::spread::{spread, Spread};
 use crate::state::{KeyContext, ServerKeys, ServerWindow};
 use commands::call::{KeyLines, Overview, ServerCall, Words};
 use commands::error::Error;
-use commands::policies::ListedPolicy;
+use commands::policies::Policies;
 use engine::heavy::HeavyRow;
 use engine::Request;
 use std::ops::Range;
@@ -98,8 +98,8 @@ impl<'a> KeyLines<'a> for Call<'a> {
 }
 
 impl Overview for Call<'_> {
-    fn policies(&self) -> Vec<ListedPolicy> {
-        POLICIES.with(|table| table.list())
+    fn policies(&self) -> Policies {
+        POLICIES.with(|table| table.policies().clone())
     }
 
     fn most_denied(&self, count: usize) -> Vec<HeavyRow> {

@@ -39,7 +39,7 @@ const MAX_LINE: usize = 900;
 /// Logs the version, the number of policies, and the settings that are not at their defaults.
 pub fn log_load(ctx: Context) {
     let (version, commit) = (VERSION.to_string_lossy(), COMMIT.to_string_lossy());
-    let policies = POLICIES.with(|table| table.list().len());
+    let policies = POLICIES.with(|table| table.policies().len());
     let mut line = format!("version {version}, commit {commit}, {policies} policies");
     let changed = settings::not_default();
     // Only the number of policies is logged, because their definitions are long.

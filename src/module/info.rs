@@ -6,7 +6,7 @@ use crate::environment::POLICIES;
 use crate::redis::info::Info;
 use crate::state::indexes;
 use crate::stats;
-use commands::policies::ListedPolicy;
+use commands::policies::Counts;
 use commands::table::COMMANDS;
 use std::ffi::CString;
 
@@ -50,13 +50,14 @@ fn report_configuration(info: &Info) {
         }
     };
     text("settings_digest".into(), digest(&settings::affecting_replies()));
-    let listed = POLICIES.with(|table| table.list());
-    let lines = listed.iter().map(|policy| [&policy.name, " ", &policy.definition, ";"].concat());
+    let policies = POLICIES.with(|table| table.policies().clone());
+    let lines = policies.iter().map(|(name, policy)| [name, " ", &policy.definition, ";"].concat());
     text("policies_digest".into(), digest(lines.collect::<String>().as_bytes()));
-    for policy in listed {
-        let ListedPolicy { allowed, denied, shadow_denied, .. } = policy;
+    for (name, policy) in policies {
+        let Counts { allowed, denied, shadow_denied } = &*policy.counts;
+        let (allowed, denied, shadow_denied) = (allowed.get(), denied.get(), shadow_denied.get());
         let value = format!("allowed={allowed},denied={denied},shadow_denied={shadow_denied}");
-        text(format!("policy_{}", policy.name), value);
+        text(format!("policy_{name}"), value);
     }
 }
 

@@ -5,7 +5,7 @@ use crate::decide::{Keyspace, WindowOf};
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::options::OptionSet;
-use crate::policies::ListedPolicy;
+use crate::policies::Policies;
 use crate::reply::ReplySink;
 use crate::table::Command;
 use crate::{all, inspect, report, settle, take};
@@ -99,8 +99,8 @@ pub trait KeyLines<'a>: ServerCall<'a> {
 
 /// The lists that a server shows to its operator.
 pub trait Overview {
-    /// Returns all policies, in the order of the bytes of their names.
-    fn policies(&self) -> Vec<ListedPolicy>;
+    /// Returns all policies.
+    fn policies(&self) -> Policies;
 
     /// Returns the keys with the most denials, the most denied first, and at most `count` of them.
     fn most_denied(&self, count: usize) -> Vec<HeavyRow>;

@@ -10,7 +10,8 @@ use crate::environment::Environment;
 use crate::error::Error;
 use crate::limits::{LimitSpec, WindowKind};
 use crate::options::{OptionSet, Options};
-use crate::policies::{Policies, Policy};
+use crate::policies::{Definitions, Policy};
+use std::sync::Arc;
 
 /// The maximum number of policies.
 const MAX_POLICIES: usize = 1_000;
@@ -23,8 +24,8 @@ const MAX_NAME: usize = 64;
 /// # Errors
 ///
 /// A text that names the policy whose definition is wrong, and says why.
-pub fn parse(text: &[u8], environment: &impl Environment) -> Result<Policies, String> {
-    let mut policies = Policies::new();
+pub fn parse(text: &[u8], environment: &impl Environment) -> Result<Definitions, String> {
+    let mut policies = Definitions::new();
     for definition in text.split(|byte| *byte == b';') {
         let words: Vec<&[u8]> =
             definition.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).collect();
@@ -41,7 +42,7 @@ pub fn parse(text: &[u8], environment: &impl Environment) -> Result<Policies, St
                 return refuse(text.strip_prefix("ERR ").unwrap_or(&text));
             }
         };
-        if policies.insert(name.to_vec(), policy).is_some() {
+        if policies.insert(String::from_utf8_lossy(name).into_owned(), policy).is_some() {
             return refuse("the name is given more than once");
         }
         if policies.len() > MAX_POLICIES {
@@ -81,5 +82,6 @@ fn define(words: &[&[u8]], environment: &impl Environment) -> Result<Policy, Err
     }
     let definition = String::from_utf8_lossy(&words.join(&b' ')).into_owned();
     let (ban_ms, shadow) = (options.number(OptionSet::BAN), options.has(OptionSet::SHADOW));
-    Ok(Policy { id: 0, limit, window_kind, ban_ms, shadow, definition })
+    let counts = Arc::default();
+    Ok(Policy { id: 0, limit, window_kind, ban_ms, shadow, definition, counts })
 }

@@ -20,10 +20,15 @@ pub struct Policy {
     pub shadow: bool,
     /// The definition without the name, with single blanks between words.
     pub definition: String,
+    /// Counters of the calls, which outlive the definition: a new one of the same name goes on with them.
+    pub counts: Arc<Counts>,
 }
 
-/// Policies by name.
-pub type Policies = BTreeMap<Vec<u8>, Policy>;
+/// Policies as a text defines them, by name.
+pub type Definitions = BTreeMap<String, Policy>;
+
+/// The policies of a server, in the order of the bytes of their names.
+pub type Policies = BTreeMap<String, Arc<Policy>>;
 
 /// Counters of the calls on a policy, by how they ended.
 #[derive(Debug, Default)]
@@ -36,23 +41,17 @@ pub struct Counts {
     pub shadow_denied: Counter,
 }
 
-/// A row of the table.
-struct PolicyRow {
-    policy: Arc<Policy>,
-    counts: Arc<Counts>,
-}
-
 /// All policies.
 #[derive(Default)]
 pub struct PolicyTable {
     /// The value of the setting that defines the policies.
     text: Vec<u8>,
-    rows: BTreeMap<Vec<u8>, PolicyRow>,
+    policies: Policies,
     by_id: BTreeMap<u64, Arc<Counts>>,
     last_id: u64,
-    /// The text and the rows that were replaced last, because a CONFIG SET that fails at another setting restores the old
-    /// text.
-    before: (Vec<u8>, BTreeMap<Vec<u8>, PolicyRow>),
+    /// The text and the policies that were replaced last, because a CONFIG SET that fails at another setting restores the
+    /// old text.
+    before: (Vec<u8>, Policies),
 }
 
 /// The outcome of a call on a policy.
@@ -66,24 +65,15 @@ pub enum PolicyVerdict {
     ShadowDenied,
 }
 
-/// A policy as an operator sees it.
-pub struct ListedPolicy {
-    /// The name, which `@name` in a call refers to.
-    pub name: String,
-    /// The definition without the name.
-    pub definition: String,
-    /// The number of calls that were allowed.
-    pub allowed: u64,
-    /// The number of calls that were denied.
-    pub denied: u64,
-    /// The number of calls that would have been denied without SHADOW.
-    pub shadow_denied: u64,
-}
-
 impl PolicyTable {
-    /// Returns the policy of this name.
+    /// Returns all policies.
+    pub fn policies(&self) -> &Policies {
+        &self.policies
+    }
+
+    /// Returns the policy with this name, if there is one.
     pub fn policy_by_name(&self, name: &[u8]) -> Option<Arc<Policy>> {
-        self.rows.get(name).map(|row| Arc::clone(&row.policy))
+        self.policies.get(std::str::from_utf8(name).ok()?).cloned()
     }
 
     /// Returns the value of the setting that defines the policies.
@@ -104,43 +94,24 @@ impl PolicyTable {
 
     /// Replaces all policies by those that `text` defines. Policies that keep their names keep their counters. If `text` is
     /// the text before the current one, all its policies have their counters back.
-    pub fn replace(&mut self, text: &[u8], policies: Policies) {
-        let mut rows = BTreeMap::new();
-        let (text_before, mut rows_before) = std::mem::take(&mut self.before);
+    pub fn replace(&mut self, text: &[u8], definitions: Definitions) {
+        let (text_before, mut policies_before) = std::mem::take(&mut self.before);
         if text_before == text {
-            self.rows.append(&mut rows_before);
+            self.policies.append(&mut policies_before);
         }
-        for (name, mut policy) in policies {
-            let counts = match self.rows.remove(&name) {
-                Some(row) => {
-                    policy.id = row.policy.id;
-                    row.counts
-                }
+        let mut policies = Policies::new();
+        for (name, mut policy) in definitions {
+            match self.policies.remove(&name) {
+                Some(old) => (policy.id, policy.counts) = (old.id, Arc::clone(&old.counts)),
                 None => {
                     self.last_id = self.last_id.saturating_add(1);
                     policy.id = self.last_id;
-                    Arc::default()
                 }
-            };
-            rows.insert(name, PolicyRow { policy: Arc::new(policy), counts });
-        }
-        self.by_id = rows.values().map(|row| (row.policy.id, Arc::clone(&row.counts))).collect();
-        let replaced = std::mem::replace(&mut self.rows, rows);
-        self.before = (std::mem::replace(&mut self.text, text.to_vec()), replaced);
-    }
-
-    /// Returns all policies, in the order of the bytes of their names.
-    pub fn list(&self) -> Vec<ListedPolicy> {
-        let listed = self.rows.iter().map(|(name, row)| {
-            let Counts { allowed, denied, shadow_denied } = &*row.counts;
-            ListedPolicy {
-                name: String::from_utf8_lossy(name).into_owned(),
-                definition: row.policy.definition.clone(),
-                allowed: allowed.get(),
-                denied: denied.get(),
-                shadow_denied: shadow_denied.get(),
             }
-        });
-        listed.collect()
+            policies.insert(name, Arc::new(policy));
+        }
+        self.by_id = policies.values().map(|one| (one.id, Arc::clone(&one.counts))).collect();
+        let replaced = std::mem::replace(&mut self.policies, policies);
+        self.before = (std::mem::replace(&mut self.text, text.to_vec()), replaced);
     }
 }

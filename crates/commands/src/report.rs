@@ -14,15 +14,15 @@ pub(crate) fn policies<'a, C: ServerCall<'a> + Overview>(call: &C) -> Result<Cal
     if call.len() != 1 {
         return Err(Error::Arity);
     }
-    let (sink, listed) = (call.sink(), call.policies());
-    sink.array(listed.len());
-    for policy in &listed {
+    let (sink, policies) = (call.sink(), call.policies());
+    sink.array(policies.len());
+    for (name, policy) in &policies {
         sink.array(5);
-        sink.text(policy.name.as_bytes());
+        sink.text(name.as_bytes());
         sink.text(policy.definition.as_bytes());
-        sink.unsigned(policy.allowed);
-        sink.unsigned(policy.denied);
-        sink.unsigned(policy.shadow_denied);
+        sink.unsigned(policy.counts.allowed.get());
+        sink.unsigned(policy.counts.denied.get());
+        sink.unsigned(policy.counts.shadow_denied.get());
     }
     Ok(CallResult::Allowed)
 }

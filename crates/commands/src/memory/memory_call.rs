@@ -6,7 +6,7 @@ use crate::call::{Overview, ServerCall, Words};
 use crate::decide::Keyspace;
 use crate::environment::Environment;
 use crate::error::Error;
-use crate::policies::{ListedPolicy, Policy, PolicyVerdict};
+use crate::policies::{Policies, Policy, PolicyVerdict};
 use crate::report::MAX_TOP_KEY;
 use crate::settings::Numbers;
 use crate::share::Share;
@@ -157,8 +157,8 @@ impl<'a> ServerCall<'a> for MemoryCall<'a> {
 }
 
 impl Overview for MemoryCall<'_> {
-    fn policies(&self) -> Vec<ListedPolicy> {
-        self.server.policies.list()
+    fn policies(&self) -> Policies {
+        self.server.policies.policies().clone()
     }
 
     fn most_denied(&self, count: usize) -> Vec<HeavyRow> {

@@ -1,7 +1,7 @@
 //! Replies of a server in memory. tests/in_process.rs compares it with a real server.
 
 use super::*;
-use crate::policies::Policies;
+use crate::policies::Definitions;
 use engine::period::{Period, Unit};
 use engine::rule::Rule;
 use engine::{Ask, Limit, Quantity, TimeUnit, WindowLimit};
@@ -146,7 +146,7 @@ fn a_policy_limits_by_its_name_and_is_counted() {
     let number =
         |world: &World| world.server.policies.policy_by_name(b"day").map(|policy| policy.id);
     let before = number(&world);
-    world.server.policies.replace(b"", Policies::new());
+    world.server.policies.replace(b"", Definitions::new());
     world.check(&[
         ("RL.POLICIES", "[]"),
         ("RL.WINDOW k @day", "NOPOLICY no policy has the name day"),
