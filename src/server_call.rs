@@ -1,4 +1,4 @@
-//! The calls of this server, as the commands see them: each trait of a call, implemented by what lies below.
+//! The calls of this server, as the commands see them: the trait of a call, implemented by what lies below.
 
 use crate::blocking;
 use crate::config::NUMBERS;
@@ -9,7 +9,7 @@ use crate::redis::clock;
 use crate::redis::context::Context;
 use crate::redis::spread::{spread, Spread};
 use crate::state::{KeyContext, ServerKeys, ServerWindow};
-use commands::call::{KeyLines, Overview, ServerCall, Words};
+use commands::call::{ServerCall, Words};
 use commands::error::Error;
 use commands::policies::Policies;
 use engine::heavy::HeavyRow;
@@ -59,9 +59,7 @@ impl<'a> ServerCall<'a> for Call<'a> {
     fn key(&self, at: usize, now_us: u64) -> Option<KeyContext<'a>> {
         Some(KeyContext { ctx: self.ctx, name: self.key_at(at)?, now_us })
     }
-}
 
-impl<'a> KeyLines<'a> for Call<'a> {
     fn wake<'k>(&self, key: KeyContext<'a>, released: Option<ServerWindow<'k, 'a>>)
     where
         'a: 'k,
@@ -95,9 +93,7 @@ impl<'a> KeyLines<'a> for Call<'a> {
     ) -> Result<(), Error> {
         blocking::join(self, key, request, block_ms, wait_us)
     }
-}
 
-impl Overview for Call<'_> {
     fn policies(&self) -> Policies {
         POLICIES.with(|table| table.policies().clone())
     }

@@ -9,7 +9,7 @@
 //! ```
 
 use crate::arguments::{is_else, Arguments, Clause, Family};
-use crate::call::{command_us, CallResult, KeyLines, ServerCall};
+use crate::call::{command_us, CallResult, ServerCall};
 use crate::decide::Keyspace;
 use crate::error::Error;
 use crate::policies::PolicyVerdict;
@@ -34,7 +34,7 @@ type Clauses = SmallVec<[Clause; FEW_KEYS]>;
 /// `RL.ALL numkeys key [key ...] clause [[ELSE] clause ...] [MS]`
 ///
 /// `RL.ALL_RO numkeys key [key ...] clause [[ELSE] clause ...] [MS]`
-pub(crate) fn all<'a, C: KeyLines<'a>>(call: &C, mode: Mode) -> Result<CallResult, Error> {
+pub(crate) fn all<'a, C: ServerCall<'a>>(call: &C, mode: Mode) -> Result<CallResult, Error> {
     let keys = read_keys(call)?;
     // CROSSSLOT and TRYAGAIN come first, then errors of arguments, then those of what the keys hold.
     let clauses = read_clauses(call, &keys)?;

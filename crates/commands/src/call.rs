@@ -1,4 +1,5 @@
-//! A call of a command and its server, as traits that the module and [`crate::memory`] implement.
+//! From a command to its code, and what that code needs from a call and its server: a trait that the module and
+//! [`crate::memory`] implement.
 
 use crate::arguments::Family;
 use crate::decide::{Keyspace, WindowOf};
@@ -34,8 +35,8 @@ impl<'a> Words<'a> for [&'a [u8]] {
     }
 }
 
-/// A call and its server: where its keys are, what its arguments mean, and what receives its reply. Nothing here decides
-/// anything.
+/// A call and its server: where its keys are, what its arguments mean, which calls wait, and what receives its reply.
+/// Nothing here decides anything.
 pub trait ServerCall<'a>: Words<'a> {
     /// Names a key, at the time of the call.
     type Key: Copy;
@@ -64,10 +65,9 @@ pub trait ServerCall<'a>: Words<'a> {
 
     /// Returns the key that the word at `at` names, at this time.
     fn key(&self, at: usize, now_us: u64) -> Option<Self::Key>;
-}
 
-/// The lines of waiters on the keys of a server, as a call sees them.
-pub trait KeyLines<'a>: ServerCall<'a> {
+    // ---- The lines of waiters ----
+
     /// Grants available capacity to the waiters on the key. If this call has released some, `released` is its window: a key
     /// that it has emptied is kept for the first waiter, and deleted if nothing is granted.
     fn wake<'k>(&self, key: Self::Key, released: Option<WindowOf<'k, Self::Keys>>)
@@ -83,7 +83,7 @@ pub trait KeyLines<'a>: ServerCall<'a> {
     /// Returns how many calls wait on the key.
     fn waiting_on(&self, key: Self::Key) -> u64;
 
-    /// Returns whether the call may wait.
+    /// Returns whether the server lets the call wait. It does not in MULTI and scripts.
     fn may_block(&self) -> bool;
 
     /// Adds the call, which was denied for `wait_us`, to the line of its key. It waits for at most `block_ms` milliseconds,
@@ -95,10 +95,9 @@ pub trait KeyLines<'a>: ServerCall<'a> {
         block_ms: u64,
         wait_us: Option<u64>,
     ) -> Result<(), Error>;
-}
 
-/// The lists that a server shows to its operator.
-pub trait Overview {
+    // ---- What the server shows to its operator ----
+
     /// Returns all policies.
     fn policies(&self) -> Policies;
 
@@ -139,7 +138,7 @@ impl CallResult {
 /// The error to reply to the client. The call takes nothing then, but waiters before it may have been granted, and a state
 /// from the future may have been corrected.
 #[inline(always)]
-pub fn run<'a, C: KeyLines<'a> + Overview>(
+pub fn run<'a, C: ServerCall<'a>>(
     command: Command,
     accepted: OptionSet,
     call: &C,

@@ -1,7 +1,7 @@
 //! RL.INFO: the state of a key, for someone who wants to know why it is limited.
 
 use crate::arguments::Arguments;
-use crate::call::{first_key, CallResult, KeyLines};
+use crate::call::{first_key, CallResult, ServerCall};
 use crate::decide::Keyspace;
 use crate::error::Error;
 use crate::reply::ReplySink;
@@ -13,7 +13,7 @@ use engine::store::{Access, BucketKey, Entries, Store, WindowKey};
 type Field = (&'static str, Option<u64>);
 
 /// `RL.INFO key`
-pub(crate) fn info<'a, C: KeyLines<'a>>(call: &C) -> Result<CallResult, Error> {
+pub(crate) fn info<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Error> {
     if Arguments::after_key(call).remaining() > 0 {
         return Err(Error::Arity);
     }

@@ -1,7 +1,7 @@
 //! RL.POLICIES and RL.TOP, which are about the whole server.
 
 use crate::arguments::Arguments;
-use crate::call::{CallResult, Overview, ServerCall};
+use crate::call::{CallResult, ServerCall};
 use crate::error::Error;
 use crate::options::{OptionSet, Options};
 use crate::reply::ReplySink;
@@ -10,7 +10,7 @@ use crate::reply::ReplySink;
 pub const MAX_TOP_KEY: usize = 256;
 
 /// `RL.POLICIES`
-pub(crate) fn policies<'a, C: ServerCall<'a> + Overview>(call: &C) -> Result<CallResult, Error> {
+pub(crate) fn policies<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Error> {
     if call.len() != 1 {
         return Err(Error::Arity);
     }
@@ -28,7 +28,7 @@ pub(crate) fn policies<'a, C: ServerCall<'a> + Overview>(call: &C) -> Result<Cal
 }
 
 /// `RL.TOP [COUNT n] [RESET]`
-pub(crate) fn top_keys<'a, C: ServerCall<'a> + Overview>(
+pub(crate) fn top_keys<'a, C: ServerCall<'a>>(
     call: &C,
     accepted: OptionSet,
 ) -> Result<CallResult, Error> {

@@ -1,7 +1,7 @@
 //! RL.APPLY, RL.RELEASE and RL.RENEW, which settle or renew reservations, and RL.HELD, which lists them.
 
 use crate::arguments::{check_id, checked_id, Arguments};
-use crate::call::{first_key, CallResult, KeyLines, ServerCall};
+use crate::call::{first_key, CallResult, ServerCall};
 use crate::decide::Keyspace;
 use crate::environment::Environment;
 use crate::error::Error;
@@ -11,7 +11,7 @@ use engine::settle::{self, SettleOutcome};
 use engine::store::{Access, Store, WindowKey};
 
 /// `RL.APPLY key id [quantity]`
-pub(crate) fn apply<'a, C: KeyLines<'a>>(call: &C) -> Result<CallResult, Error> {
+pub(crate) fn apply<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Error> {
     let mut arguments = Arguments::after_key(call);
     let id = checked_id(arguments.next_word().ok_or(Error::Arity)?)?;
     let quantity = match arguments.remaining() {
@@ -30,7 +30,7 @@ pub(crate) fn apply<'a, C: KeyLines<'a>>(call: &C) -> Result<CallResult, Error> 
 }
 
 /// `RL.RELEASE key id [id ...]`
-pub(crate) fn release<'a, C: KeyLines<'a>>(call: &C) -> Result<CallResult, Error> {
+pub(crate) fn release<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Error> {
     let mut arguments = Arguments::after_key(call);
     if arguments.remaining() == 0 {
         return Err(Error::Arity);
@@ -51,7 +51,7 @@ pub(crate) fn release<'a, C: KeyLines<'a>>(call: &C) -> Result<CallResult, Error
 }
 
 /// `RL.RENEW key id [LEASE ms]`
-pub(crate) fn renew<'a, C: KeyLines<'a>>(
+pub(crate) fn renew<'a, C: ServerCall<'a>>(
     call: &C,
     accepted: OptionSet,
 ) -> Result<CallResult, Error> {

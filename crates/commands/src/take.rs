@@ -1,7 +1,7 @@
 //! RL.THROTTLE, RL.WINDOW, RL.ACQUIRE, and their forms that only look.
 
 use crate::arguments::{Arguments, Family};
-use crate::call::{first_key, CallResult, KeyLines};
+use crate::call::{first_key, CallResult, ServerCall};
 use crate::decide::{decide, note, Keyspace};
 use crate::error::Error;
 use crate::options::{OptionSet, Options};
@@ -30,7 +30,7 @@ use engine::{Decision, Mode, Request, Verdict};
 /// `RL.WINDOW_RO key <limit period | @policy> [quantity] [BUCKETS n | FIXED [FROM anchor] [TZ zone]] [LEAVE n] [MS]`
 ///
 /// `RL.ACQUIRE_RO key <limit period | @policy> [quantity] [BUCKETS n | FIXED [FROM anchor] [TZ zone]] [LEAVE n] [MS]`
-pub(crate) fn take<'a, C: KeyLines<'a>>(
+pub(crate) fn take<'a, C: ServerCall<'a>>(
     call: &C,
     family: Family,
     accepted: OptionSet,
@@ -65,7 +65,7 @@ pub(crate) fn take<'a, C: KeyLines<'a>>(
 
 /// Decides a request after the waiters on its key. Those that cannot be granted yet bar it, unless their LEAVE is larger.
 #[inline(always)]
-pub(crate) fn decide_in_turn<'a, C: KeyLines<'a>>(
+pub(crate) fn decide_in_turn<'a, C: ServerCall<'a>>(
     call: &C,
     key: C::Key,
     request: &Request,
@@ -88,7 +88,7 @@ pub(crate) fn decide_in_turn<'a, C: KeyLines<'a>>(
 // Out of line, so that the common path stays small.
 #[cold]
 #[inline(never)]
-fn count_denial<'a, C: KeyLines<'a>>(
+fn count_denial<'a, C: ServerCall<'a>>(
     call: &C,
     key: C::Key,
     request: &Request,
@@ -103,7 +103,7 @@ fn count_denial<'a, C: KeyLines<'a>>(
 /// # Errors
 ///
 /// [`Error::Duplicate`] if a waiter will use the id of its reservation.
-pub(crate) fn is_barred<'a, C: KeyLines<'a>>(
+pub(crate) fn is_barred<'a, C: ServerCall<'a>>(
     call: &C,
     key: C::Key,
     request: &Request,

@@ -2,7 +2,7 @@
 
 use super::value::ValueBuilder;
 use super::{MemoryServer, Ticket};
-use crate::call::{Overview, ServerCall, Words};
+use crate::call::{ServerCall, Words};
 use crate::decide::Keyspace;
 use crate::environment::Environment;
 use crate::error::Error;
@@ -10,13 +10,15 @@ use crate::policies::{Policies, Policy, PolicyVerdict};
 use crate::report::MAX_TOP_KEY;
 use crate::settings::Numbers;
 use crate::share::Share;
+use crate::waiting::WaitingServer;
 use engine::calendar::Zone;
 use engine::heavy::HeavyRow;
-use engine::memory::MemoryKey;
+use engine::line::{deadline_us, Joining};
+use engine::memory::{MemoryKey, MemoryWindow};
 use engine::reservation::{spelled_id, Id};
 use engine::settle::SettleOutcome;
 use engine::store::Access;
-use engine::DbKey;
+use engine::{DbKey, Request};
 use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
@@ -154,9 +156,50 @@ impl<'a> ServerCall<'a> for MemoryCall<'a> {
     fn key(&self, at: usize, now_us: u64) -> Option<KeyMoment<'a>> {
         Some(KeyMoment { name: self.word(at)?, now_us })
     }
-}
 
-impl Overview for MemoryCall<'_> {
+    fn wake<'k>(&self, key: KeyMoment<'a>, released: Option<MemoryWindow<'a>>)
+    where
+        &'a MemoryServer: 'k,
+    {
+        drop(released);
+        self.server.wake_line(key);
+    }
+
+    fn is_barred(&self, key: KeyMoment<'a>, leave: u64) -> bool {
+        self.server.lines.borrow().is_barred(key.db_key(), leave)
+    }
+
+    fn id_waits(&self, key: KeyMoment<'a>, id: &[u8]) -> bool {
+        self.server.lines.borrow().id_waits(key.db_key(), id)
+    }
+
+    fn waiting_on(&self, key: KeyMoment<'a>) -> u64 {
+        u64::try_from(self.server.lines.borrow().waiting_on(key.db_key())).unwrap_or(u64::MAX)
+    }
+
+    fn may_block(&self) -> bool {
+        true
+    }
+
+    fn join(
+        &self,
+        key: KeyMoment<'a>,
+        request: &Request,
+        block_ms: u64,
+        wait_us: Option<u64>,
+    ) -> Result<(), Error> {
+        let max_waiters = self.server.numbers.max_waiters.get();
+        let admitted = self.server.change(|lines, now_us| {
+            let ticket = lines.admit(max_waiters)?;
+            let deadline_us = deadline_us(now_us, block_ms);
+            let joining = Joining { call: *request, handle: (), deadline_us, wait_us };
+            lines.join(ticket, key.db_key(), joining, now_us);
+            Some(ticket)
+        });
+        self.ticket.set(Some(admitted.ok_or(Error::TooManyWaiters)?));
+        Ok(())
+    }
+
     fn policies(&self) -> Policies {
         self.server.policies.policies().clone()
     }

@@ -1,16 +1,14 @@
 //! Calls that wait (BLOCK), in the lines of the engine. Waits end when the caller asks for replies, and before and after
 //! calls that may change a key.
 
-use super::memory_call::{KeyMoment, MemoryCall};
+use super::memory_call::KeyMoment;
 use super::value::{Value, ValueBuilder};
 use super::MemoryServer;
-use crate::call::KeyLines;
 use crate::decide::give_back;
 use crate::error::Error;
 use crate::reply;
 use crate::waiting::{deny, try_head, WaitingServer};
-use engine::line::{deadline_us, Joining, LineId, LineStep, LineTypes, Lines, Ticket};
-use engine::memory::MemoryWindow;
+use engine::line::{LineId, LineStep, LineTypes, Lines, Ticket};
 use engine::{Decision, Mode, Request};
 use std::convert::Infallible;
 
@@ -171,50 +169,6 @@ impl MemoryServer {
             }
             any = true;
         }
-    }
-}
-
-impl<'a> KeyLines<'a> for MemoryCall<'a> {
-    fn wake<'k>(&self, key: KeyMoment<'a>, released: Option<MemoryWindow<'a>>)
-    where
-        &'a MemoryServer: 'k,
-    {
-        drop(released);
-        self.server.wake_line(key);
-    }
-
-    fn is_barred(&self, key: KeyMoment<'a>, leave: u64) -> bool {
-        self.server.lines.borrow().is_barred(key.db_key(), leave)
-    }
-
-    fn id_waits(&self, key: KeyMoment<'a>, id: &[u8]) -> bool {
-        self.server.lines.borrow().id_waits(key.db_key(), id)
-    }
-
-    fn waiting_on(&self, key: KeyMoment<'a>) -> u64 {
-        u64::try_from(self.server.lines.borrow().waiting_on(key.db_key())).unwrap_or(u64::MAX)
-    }
-
-    fn may_block(&self) -> bool {
-        true
-    }
-
-    fn join(
-        &self,
-        key: KeyMoment<'a>,
-        request: &Request,
-        block_ms: u64,
-        wait_us: Option<u64>,
-    ) -> Result<(), Error> {
-        let MemoryServer { lines, clock, numbers, .. } = self.server;
-        let mut lines = lines.borrow_mut();
-        let ticket = lines.admit(numbers.max_waiters.get()).ok_or(Error::TooManyWaiters)?;
-        let passed_us = clock.passed_us;
-        let deadline_us = deadline_us(passed_us, block_ms);
-        let joining = Joining { call: *request, handle: (), deadline_us, wait_us };
-        lines.join(ticket, key.db_key(), joining, passed_us);
-        self.ticket.set(Some(ticket));
-        Ok(())
     }
 }
 
