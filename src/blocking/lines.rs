@@ -7,7 +7,7 @@ use crate::redis::context::ClientId;
 use crate::redis::event_loop::turn;
 use crate::redis::timer::{start_timer, stop_timer};
 use crate::redis::under_lock::UnderLock;
-use commands::error::Error;
+use commands::waiting::TimedReply;
 use engine::line::{self, Cause, TimerChange};
 use engine::{Decision, Request};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -29,14 +29,6 @@ impl line::LineCall for WaitingCall {
     fn id(&self) -> Option<&[u8]> {
         self.request.id()
     }
-}
-
-/// The reply that ended a wait, and its time.
-#[derive(Clone, Copy)]
-pub struct TimedReply {
-    pub result: Result<Decision, Error>,
-    /// Unix microseconds.
-    pub at_us: u64,
 }
 
 /// A write that is still to be made, because a wait ended in a callback that must not write.

@@ -1,6 +1,6 @@
 //! A single wait: it begins, the server asks for the reply, and the server lets the client go.
 
-use super::lines::{change, PendingWrite, TimedReply, WaitingCall};
+use super::lines::{change, PendingWrite, WaitingCall};
 use crate::config;
 use crate::redis::blocked::Blocked;
 use crate::redis::call::Call;
@@ -12,7 +12,7 @@ use crate::redis::under_lock::UnderLock;
 use crate::redis::{clock, random, slot};
 use crate::state::{KeyContext, ServerKeys};
 use commands::error::Error;
-use commands::waiting::deny;
+use commands::waiting::{deny, TimedReply};
 use engine::line::{deadline_us, Joining, Ticket, WaiterReply};
 use engine::reservation::spelled_id;
 use engine::text::Text;

@@ -5,9 +5,7 @@
 //! every [`engine::line::POLL_US`], because the server does not notify us of other changes to the key. A grant is written by
 //! the command or timer that tries the head, and then the client is unblocked.
 
-use super::lines::{
-    ask_if_any, change, with_lines, PendingWrite, ServerLineTypes, TimedReply, WorkGuard,
-};
+use super::lines::{ask_if_any, change, with_lines, PendingWrite, ServerLineTypes, WorkGuard};
 use crate::redis::acceptance::{
     accepts_write_in_command, accepts_write_to, accepts_writes, Acceptance,
 };
@@ -19,10 +17,10 @@ use crate::state::{EmptiedKey, KeyContext, ServerKeys};
 use crate::stats;
 use commands::decide::{decide, give_back};
 use commands::error::Error;
-use commands::waiting::{deny, try_head, WaitingServer};
+use commands::waiting::{deny, try_head, TimedReply, WaitingServer};
 use engine::line::{Cause, LineId, LineStep, Lines, Ticket};
 use engine::store::Access;
-use engine::{Decision, Mode, OwnedDbKey, Request};
+use engine::{Decision, Mode, OwnedDbKey};
 
 /// The maximum number of steps in a line before it is the next line's turn.
 const STEPS_IN_A_ROW: usize = 8;
@@ -78,13 +76,7 @@ impl<'c> WaitingServer for ServerKeys<'c> {
         }
     }
 
-    fn deliver(
-        &self,
-        ticket: Ticket,
-        key_ctx: KeyContext<'c>,
-        _request: &Request,
-        result: Result<Decision, Error>,
-    ) {
+    fn deliver(&self, ticket: Ticket, key_ctx: KeyContext<'c>, result: Result<Decision, Error>) {
         let reply = TimedReply { result, at_us: key_ctx.now_us };
         if let Some(blocked) = change(|lines, now_us| lines.end(ticket, reply, now_us)) {
             blocked.end();
@@ -157,7 +149,7 @@ fn visit(
             Some(LineStep::Dismiss { ticket, call }) => {
                 let mode = if may_write { Mode::Final } else { Mode::Look };
                 let denied = deny(&keys, key_ctx, &call.request, mode);
-                keys.deliver(ticket, key_ctx, &call.request, denied);
+                keys.deliver(ticket, key_ctx, denied);
             }
         }
         if !work.has_time() {

@@ -40,7 +40,7 @@ use engine::memory::Memory;
 use engine::store::Refusal;
 use engine::{Decision, Mode, Request};
 use memory_call::{KeyMoment, MemoryCall};
-use memory_waiting::{EndedWait, MemoryLineTypes, WaitClock};
+use memory_waiting::{MemoryLineTypes, WaitClock};
 use std::cell::RefCell;
 use value::ValueBuilder;
 
@@ -71,7 +71,8 @@ pub struct MemoryServer {
     top: RefCell<Option<RecentHeavy>>,
     lines: RefCell<Lines<MemoryLineTypes>>,
     clock: WaitClock,
-    ended: RefCell<Vec<EndedWait>>,
+    /// The calls whose wait has ended and whose reply was not taken yet, in the order in which it ended.
+    ended: RefCell<Vec<Ticket>>,
     random: RefCell<Box<FillRandom>>,
 }
 

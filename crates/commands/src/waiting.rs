@@ -6,6 +6,15 @@ use crate::error::Error;
 use engine::line::{LineId, LineTypes, Lines, Ticket};
 use engine::{Decision, Mode, Request};
 
+/// The reply that ended a wait, and its time.
+#[derive(Clone, Copy)]
+pub struct TimedReply {
+    /// The decision, or the error to reply with.
+    pub result: Result<Decision, Error>,
+    /// Unix microseconds.
+    pub at_us: u64,
+}
+
 /// A server with lines of waiting calls.
 pub trait WaitingServer: Keyspace {
     /// The types of its lines.
@@ -21,13 +30,7 @@ pub trait WaitingServer: Keyspace {
     fn count_wait(&self, key: Self::Key, granted: bool);
 
     /// Removes a call from its line, and passes it the reply that ends its wait.
-    fn deliver(
-        &self,
-        ticket: Ticket,
-        key: Self::Key,
-        request: &Request,
-        result: Result<Decision, Error>,
-    );
+    fn deliver(&self, ticket: Ticket, key: Self::Key, result: Result<Decision, Error>);
 }
 
 /// Tries the call at the head of a line, on its key, which `store` opens for writing. If it is denied it goes on waiting,
@@ -58,7 +61,7 @@ pub fn try_head<S: WaitingServer>(
                 note(server, key, request, decision);
                 server.count_wait(key, decision.allowed());
             }
-            server.deliver(ticket, key, request, result);
+            server.deliver(ticket, key, result);
         }
     }
     true

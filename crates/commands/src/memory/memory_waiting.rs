@@ -7,7 +7,7 @@ use super::MemoryServer;
 use crate::decide::give_back;
 use crate::error::Error;
 use crate::reply;
-use crate::waiting::{deny, try_head, WaitingServer};
+use crate::waiting::{deny, try_head, TimedReply, WaitingServer};
 use engine::line::{LineId, LineStep, LineTypes, Lines, Ticket};
 use engine::{Decision, Mode, Request};
 use std::convert::Infallible;
@@ -18,26 +18,8 @@ pub struct MemoryLineTypes;
 impl LineTypes for MemoryLineTypes {
     type Call = Request;
     type Handle = ();
-    type Reply = ();
+    type Reply = TimedReply;
     type Write = Infallible;
-}
-
-/// A wait that has ended, whose reply has not been taken yet.
-pub(super) struct EndedWait {
-    ticket: Ticket,
-    reply: Value,
-    /// The grant, in case it has to be given back.
-    granted: Option<EndedGrant>,
-}
-
-/// The grant that ended a wait.
-struct EndedGrant {
-    /// The name of the key.
-    name: Box<[u8]>,
-    request: Request,
-    decision: Decision,
-    /// The time of the grant, in Unix microseconds.
-    granted_us: u64,
 }
 
 /// A clock that never goes back, derived from a wall clock that may be set back.
@@ -69,24 +51,37 @@ impl MemoryServer {
     /// at [`MemoryServer::next_us`].
     pub fn take_ended(&mut self, now_us: u64) -> Vec<(Ticket, Value)> {
         self.end_due(now_us);
-        let ended = std::mem::take(&mut *self.ended.borrow_mut());
-        ended.into_iter().map(|wait| (wait.ticket, wait.reply)).collect()
+        let ended = std::mem::take(self.ended.get_mut());
+        ended.into_iter().filter_map(|ticket| Some((ticket, self.forget(ticket)?))).collect()
     }
 
     /// Returns the calls whose wait has ended by `now_us` and whose reply was not taken yet. Use it with
     /// [`MemoryServer::take_reply`] if a caller may still be withdrawn after its grant.
     pub fn ended(&mut self, now_us: u64) -> Vec<Ticket> {
         self.end_due(now_us);
-        self.ended.borrow().iter().map(|wait| wait.ticket).collect()
+        self.ended.get_mut().clone()
     }
 
     /// Returns the reply to one call if its wait has ended by `now_us`. The replies to other calls stay, so that each call
     /// can still be withdrawn together with its grant.
     pub fn take_reply(&mut self, ticket: Ticket, now_us: u64) -> Option<Value> {
         self.end_due(now_us);
-        let mut ended = self.ended.borrow_mut();
-        let at = ended.iter().position(|wait| wait.ticket == ticket)?;
-        Some(ended.remove(at).reply)
+        let at = self.ended.get_mut().iter().position(|ended| *ended == ticket)?;
+        self.ended.get_mut().remove(at);
+        self.forget(ticket)
+    }
+
+    /// Forgets a call whose wait has ended, and returns the reply to it.
+    fn forget(&mut self, ticket: Ticket) -> Option<Value> {
+        let ended = self.lines.get_mut().forget(ticket, self.clock.passed_us)?;
+        match ended.reply?.result {
+            Ok(decision) => {
+                let builder = ValueBuilder::default();
+                let _ = reply::write(&&builder, &ended.call, &decision);
+                builder.take()
+            }
+            Err(error) => Some(Value::Error(error.to_string())),
+        }
     }
 
     /// Ends the waits that are due at `now_us`.
@@ -118,21 +113,20 @@ impl MemoryServer {
     /// Ends a wait without a reply, because the caller is gone. A grant that the caller has not received is given back.
     pub fn withdraw(&mut self, ticket: Ticket, now_us: u64) {
         self.see_time(now_us);
-        let passed_us = self.clock.passed_us;
-        self.lines.borrow_mut().forget(ticket, passed_us);
-        let place = self.ended.borrow().iter().position(|wait| wait.ticket == ticket);
-        let Some(ended) = place.map(|at| self.ended.borrow_mut().remove(at)) else { return };
-        if let Some(EndedGrant { name, request, decision, granted_us }) = ended.granted {
-            let key = KeyMoment { name: &name, now_us };
+        self.ended.get_mut().retain(|ended| *ended != ticket);
+        let Some(gone) = self.lines.get_mut().forget(ticket, self.clock.passed_us) else { return };
+        let Some(TimedReply { result: Ok(granted), at_us }) = gone.reply else { return };
+        if granted.allowed() {
+            let key = KeyMoment { name: &gone.key.name, now_us };
             // This fails only if the key was changed meanwhile so that nothing can be given back.
-            let _ = give_back(&&*self, key, &request, &decision, granted_us);
+            let _ = give_back(&&*self, key, &gone.call, &granted, at_us);
             self.wake_line(key);
         }
     }
 
     pub(super) fn see_time(&mut self, now_us: u64) {
         if self.clock.see(now_us) {
-            self.lines.borrow_mut().restart_timer(self.clock.passed_us);
+            self.lines.get_mut().restart_timer(self.clock.passed_us);
         }
     }
 
@@ -164,7 +158,7 @@ impl MemoryServer {
                 }
                 Some(LineStep::Dismiss { ticket, call }) => {
                     let denied = deny(&self, key, &call, Mode::Final);
-                    (&self).deliver(ticket, key, &call, denied);
+                    (&self).deliver(ticket, key, denied);
                 }
             }
             any = true;
@@ -185,30 +179,10 @@ impl<'a> WaitingServer for &'a MemoryServer {
 
     fn count_wait(&self, _key: KeyMoment<'a>, _granted: bool) {}
 
-    fn deliver(
-        &self,
-        ticket: Ticket,
-        key: KeyMoment<'a>,
-        request: &Request,
-        result: Result<Decision, Error>,
-    ) {
-        self.change(|lines, passed_us| lines.forget(ticket, passed_us));
-        let (mut granted, builder) = (None, ValueBuilder::default());
-        let reply = match result {
-            Ok(decision) => {
-                if decision.allowed() {
-                    granted = Some(EndedGrant {
-                        name: key.name.into(),
-                        request: *request,
-                        decision,
-                        granted_us: key.now_us,
-                    });
-                }
-                let _ = reply::write(&&builder, request, &decision);
-                builder.take().unwrap_or(Value::Nil)
-            }
-            Err(error) => Value::Error(error.to_string()),
-        };
-        self.ended.borrow_mut().push(EndedWait { ticket, reply, granted });
+    fn deliver(&self, ticket: Ticket, key: KeyMoment<'a>, result: Result<Decision, Error>) {
+        let reply = TimedReply { result, at_us: key.now_us };
+        if self.change(|lines, passed_us| lines.end(ticket, reply, passed_us)).is_some() {
+            self.ended.borrow_mut().push(ticket);
+        }
     }
 }
