@@ -140,7 +140,7 @@ fn read_clauses<'a, C: ServerCall<'a>>(
     keys: &CallKeys<C::Keys>,
 ) -> Result<Clauses, Error> {
     let environment = call.environment();
-    let mut arguments = Arguments::from(call, keys.end);
+    let mut arguments = Arguments::clauses_from(call, keys.end);
     let mut clauses = Clauses::new();
     let mut unit = TimeUnit::Seconds;
     let mut group: usize = 0;

@@ -68,6 +68,8 @@ pub struct Arguments<'c, 'a, W: ?Sized> {
     next: usize,
     /// The next word, which is kept so that each word is looked up once.
     word: Option<&'a [u8]>,
+    /// True for the clauses of RL.ALL, each of which ends where the next one begins.
+    in_clauses: bool,
 }
 
 impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
@@ -78,27 +80,32 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
 
     /// Begins with word number `next`. Word 0 of a call is the command's name.
     pub fn from(words: &'c W, next: usize) -> Self {
-        Arguments { words, next, word: words.word(next) }
+        Arguments { words, next, word: words.word(next), in_clauses: false }
+    }
+
+    /// Begins with word number `next`, which is the first word of a clause of RL.ALL.
+    pub fn clauses_from(words: &'c W, next: usize) -> Self {
+        Arguments { in_clauses: true, ..Arguments::from(words, next) }
     }
 
     /// Skips the next argument if it is `word` and the last one. Returns whether it was.
     pub fn take_last(&mut self, word: &[u8]) -> bool {
-        let last = self.remaining() == 1 && self.word.is_some_and(|last| spells(last, word));
-        if last {
-            self.pass();
+        let is_last = self.remaining() == 1 && self.word.is_some_and(|last| spells(last, word));
+        if is_last {
+            self.advance();
         }
-        last
+        is_last
     }
 
     /// Returns the next argument.
     pub fn next_word(&mut self) -> Option<&'a [u8]> {
         let word = self.word?;
-        self.pass();
+        self.advance();
         Some(word)
     }
 
     /// Goes on to the next argument.
-    fn pass(&mut self) {
+    fn advance(&mut self) {
         // A call never has this many words.
         self.next = self.next.wrapping_add(1);
         self.word = self.words.word(self.next);
@@ -118,7 +125,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
     ) -> Result<Clause, Error> {
         let mut options = Options::new();
         let accepted = family.clause_options();
-        let mut request = self.request(environment, family, accepted, true, &mut options)?;
+        let mut request = self.request(environment, family, accepted, &mut options)?;
         let check = options.has(OptionSet::CHECK);
         if let (true, Limit::Reserve(_, reserve)) = (check, &mut request.limit) {
             // A check makes no reservation, so none can be too many.
@@ -129,28 +136,21 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
     }
 
     /// Reads a limit of this family, the quantity, and options, which must be among `accepted` and are added to `options`.
-    /// With `in_clause` the next clause ends it.
     pub fn request(
         &mut self,
         environment: &impl Environment,
         family: Family,
         accepted: OptionSet,
-        in_clause: bool,
         options: &mut Options<'a>,
     ) -> Result<Request, Error> {
-        let may_give_back = family != Family::Acquire && !in_clause;
-        let (min, error) = match may_give_back {
-            true => (i64::MIN, Error::SignedQuantity),
-            false => (0, Error::Quantity),
-        };
         let policy = self.policy(environment, family)?;
         let spec = match &policy {
             Some(policy) => policy.limit,
             None => self.limit(family, environment.share())?,
         };
-        let quantity = self.quantity(min, error)?;
+        let quantity = self.quantity(family)?;
         if self.remaining() > 0 {
-            self.options(environment, options, accepted, in_clause)?;
+            self.options(environment, options, accepted)?;
             options.check(quantity, policy.is_none().then_some(&spec))?;
         }
         let limit = match spec {
@@ -169,15 +169,14 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         };
         let mut request = Request::new(limit);
         request.ask.quantity = Quantity::from_signed(quantity);
-        if options.any() {
-            request.ask.leave = options.number(OptionSet::LEAVE).unwrap_or(0);
-            request.ask.leave = environment.share().scale_leave(request.ask.leave);
-            request.ask.manner = manner(options);
-            request.count_denied = options.has(OptionSet::COUNTDENIED);
-            request.ban_ms = options.number(OptionSet::BAN);
-            if options.has(OptionSet::MS) {
-                request.unit = TimeUnit::Milliseconds;
-            }
+        if let Some(leave) = options.number(OptionSet::LEAVE) {
+            request.ask.leave = environment.share().scale_leave(leave);
+        }
+        request.ask.manner = manner(options);
+        request.count_denied = options.has(OptionSet::COUNTDENIED);
+        request.ban_ms = options.number(OptionSet::BAN);
+        if options.has(OptionSet::MS) {
+            request.unit = TimeUnit::Milliseconds;
         }
         if let Some(policy) = &policy {
             // The policy's ban has no effect on a call that could not have the option BAN.
@@ -201,7 +200,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
                 false => Ok(None),
             };
         };
-        self.pass();
+        self.advance();
         let policy = environment.policy(name).ok_or_else(|| Error::NoPolicy(name.into()))?;
         match (family, policy.limit) {
             (Family::Throttle, LimitSpec::Rate(_)) => Ok(Some(policy)),
@@ -215,11 +214,18 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
     /// Reads a limit in numbers, and scales it to the share.
     #[inline]
     pub fn limit(&mut self, family: Family, share: Share) -> Result<LimitSpec, Error> {
-        match family {
-            Family::Throttle => Ok(LimitSpec::Rate(self.rate(share)?)),
-            Family::Window => self.window(false, share),
-            Family::Acquire => self.window(true, share),
+        let error = match family {
+            Family::Throttle => return self.rate(share).map(LimitSpec::Rate),
+            Family::Window => Error::Period,
+            Family::Acquire => Error::PeriodOrZero,
+        };
+        let limit = share.scale_limit(self.unsigned(0, Error::Limit)?);
+        // A semaphore.
+        if family == Family::Acquire && self.word == Some(b"0") {
+            self.advance();
+            return Ok(LimitSpec::Window { limit, period: None });
         }
+        Ok(LimitSpec::Window { limit, period: Some(self.period(error)?) })
     }
 
     /// Reads `max_burst count period`.
@@ -237,24 +243,11 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         share.scale_rate(max_burst, count, period_ms).ok_or(Error::BucketTooLong)
     }
 
-    /// Reads `limit period`. With `semaphore` the period may be 0, for a limit without a window.
-    fn window(&mut self, semaphore: bool, share: Share) -> Result<LimitSpec, Error> {
-        let limit = share.scale_limit(self.unsigned(0, Error::Limit)?);
-        if semaphore && self.word == Some(b"0") {
-            self.pass();
-            return Ok(LimitSpec::Window { limit, period: None });
-        }
-        let error = if semaphore { Error::PeriodOrZero } else { Error::Period };
-        Ok(LimitSpec::Window { limit, period: Some(self.period(error)?) })
-    }
-
     fn period(&mut self, error: Error) -> Result<Period, Error> {
-        Period::parse(self.next_word().ok_or(Error::Arity)?).map_err(
-            |error_kind| match error_kind {
-                PeriodError::AmbiguousM => Error::PeriodM,
-                PeriodError::Syntax | PeriodError::Range => error,
-            },
-        )
+        Period::parse(self.next_word().ok_or(Error::Arity)?).map_err(|kind| match kind {
+            PeriodError::AmbiguousM => Error::PeriodM,
+            PeriodError::Syntax | PeriodError::Range => error,
+        })
     }
 
     /// Returns the next argument as an integer from `min`, which is at least 0, to 2^63 - 1. Otherwise returns `error`.
@@ -264,12 +257,24 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
     }
 
     /// Returns the quantity: the next word, or 1 if that begins with a letter, as the names of options do.
-    fn quantity(&mut self, min: i64, error: Error) -> Result<i64, Error> {
+    fn quantity(&mut self, family: Family) -> Result<i64, Error> {
+        let (min, error) = match family {
+            Family::Throttle | Family::Window if !self.in_clauses => {
+                (i64::MIN, Error::SignedQuantity)
+            }
+            _ => (0, Error::Quantity),
+        };
         match self.word.map(<[u8]>::first) {
             None => Ok(1),
             Some(Some(byte)) if byte.is_ascii_alphabetic() => Ok(1),
             Some(_) => integer(self.next_word().unwrap_or_default(), min).ok_or(error),
         }
+    }
+
+    /// Returns the next argument as the id of a reservation.
+    pub fn id(&mut self) -> Result<&'a [u8], Error> {
+        let id = self.next_word().ok_or(Error::Arity)?;
+        is_id(id).then_some(id).ok_or(Error::Id)
     }
 
     /// Reads the remaining words as options, which must be among `accepted`. They come in any order and case, each at most
@@ -279,20 +284,17 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         environment: &impl Environment,
         options: &mut Options<'a>,
         accepted: OptionSet,
-        in_clause: bool,
     ) -> Result<(), Error> {
         while let Some(word) = self.word {
             let is_last = self.remaining() == 1 && spells(word, b"MS");
-            if in_clause && (is_last || is_else(word) || Family::parse(word).is_some()) {
+            if self.in_clauses && (is_last || is_else(word) || Family::parse(word).is_some()) {
                 break;
             }
-            self.pass();
-            options.add(environment, accepted, word, || self.next_word()).map_err(|error| {
-                let mut not_in_clause = OptionSet::NOT_IN_CLAUSE.rows();
-                match not_in_clause.find(|row| in_clause && spells(word, row.name.as_bytes())) {
-                    Some(row) => Error::NotInAll(row.name),
-                    None => error,
-                }
+            self.advance();
+            let added = options.add(environment, accepted, word, || self.next_word());
+            added.map_err(|error| match OptionSet::NOT_IN_CLAUSE.row_named(word) {
+                Some(row) if self.in_clauses => Error::NotInAll(row.name),
+                _ => error,
             })?;
         }
         Ok(())
@@ -326,15 +328,9 @@ fn integer(text: &[u8], min: i64) -> Option<i64> {
     parse_i64(text).filter(|value| *value >= min)
 }
 
-/// Returns the id with these bytes, of which there must be 1 to 64.
-pub fn checked_id(id: &[u8]) -> Result<Id, Error> {
-    check_id(id).map(|()| Id::from(id))
-}
-
-/// Refuses an id that does not have 1 to 64 bytes.
-pub fn check_id(id: &[u8]) -> Result<(), Error> {
-    let is_valid = (1..=MAX_ID).contains(&id.len());
-    is_valid.then_some(()).ok_or(Error::Id)
+/// Returns whether these bytes are the id of a reservation.
+pub fn is_id(bytes: &[u8]) -> bool {
+    (1..=MAX_ID).contains(&bytes.len())
 }
 
 #[cfg(test)]

@@ -67,7 +67,7 @@ fn define(words: &[&[u8]], environment: &impl Environment) -> Result<Policy, Err
         other => other,
     })?;
     let mut options = Options::new();
-    arguments.options(environment, &mut options, known, false).map_err(|error| {
+    arguments.options(environment, &mut options, known).map_err(|error| {
         // The unknown option is the name of the next policy if a kind follows.
         match (error, arguments.next_word().and_then(Family::parse)) {
             (Error::UnknownOption(_), Some(_)) => Error::PolicySeparator,

@@ -3,14 +3,14 @@
 //!
 //! To add an option, write its row, and name it in the sets of the commands that take it, which are below the rows.
 
-use crate::arguments::check_id;
+use crate::arguments::is_id;
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::limits::LimitSpec;
 use bitflags::bitflags;
 use engine::anchor::{AnchorError, Start};
 use engine::calendar::Zone;
-use engine::decimal::{parse_i64, Text};
+use engine::decimal::parse_i64;
 use engine::period::{Length, Period, PeriodError};
 use engine::reservation::YEAR_MS;
 use smallvec::SmallVec;
@@ -203,6 +203,11 @@ impl OptionSet {
         part_of_limit.chain([OptionSet::SHADOW]).collect()
     }
 
+    /// Returns the row of the option with this name in any case, if it is one of these.
+    pub fn row_named(self, name: &[u8]) -> Option<&'static OptionRow> {
+        self.rows().find(|row| spells(name, row.name.as_bytes()))
+    }
+
     /// Returns the rows of these options, in the order of [`TABLE`].
     pub fn rows(self) -> impl Iterator<Item = &'static OptionRow> {
         let mut left = self.bits();
@@ -355,7 +360,7 @@ impl OptionRow {
                 start => start.ok().map(Parsed::Start),
             },
             OptionValue::Zone => environment.zone_by_name(word).map(Parsed::Zone),
-            OptionValue::Id => check_id(word).ok().map(|()| Parsed::Word(word)),
+            OptionValue::Id => is_id(word).then_some(Parsed::Word(word)),
         };
         parsed.ok_or(self.error)
     }
@@ -385,23 +390,15 @@ const fn named_row(
 
 /// Parses milliseconds, or a number with a unit.
 fn duration_ms(text: &[u8]) -> Option<u64> {
+    const UNITS: [&[u8]; 6] = [b"ms", b"s", b"min", b"h", b"d", b"w"];
     if let Some(ms) = parse_i64(text) {
         return u64::try_from(ms).ok();
     }
-    let with_unit = |text| match Period::parse(text).ok()?.length() {
-        Length::Ms(ms) => Some(ms),
-        Length::Months(_) => None,
-    };
-    match text {
-        // A period is never 0, but a wait may be.
-        [b'0', unit @ ..] if unit.first().is_some_and(u8::is_ascii_alphabetic) => {
-            let mut with_one = Text::<8>::from(&b"1"[..]);
-            with_one.push(unit);
-            // A word that does not fit is not a unit.
-            let fits = with_one.as_bytes().len() == text.len();
-            with_unit(with_one.as_bytes()).filter(|_| fits).map(|_| 0)
-        }
-        text => with_unit(text),
+    match (text, Period::parse(text).map(|period| period.length())) {
+        (_, Ok(Length::Ms(ms))) => Some(ms),
+        // No period is 0, but a wait may be.
+        ([b'0', unit @ ..], _) => UNITS.iter().any(|name| spells(unit, name)).then_some(0),
+        _ => None,
     }
 }
 
@@ -442,8 +439,7 @@ impl<'a> Options<'a> {
         name: &[u8],
         next: impl FnOnce() -> Option<&'a [u8]>,
     ) -> Result<(), Error> {
-        let row = accepted.rows().find(|row| spells(name, row.name.as_bytes()));
-        let row = row.ok_or_else(|| Error::UnknownOption(name.into()))?;
+        let row = accepted.row_named(name).ok_or_else(|| Error::UnknownOption(name.into()))?;
         if self.read.contains(row.option) {
             return Err(Error::Twice(row.name));
         }
@@ -470,12 +466,6 @@ impl<'a> Options<'a> {
     pub fn permits(&self, option: OptionSet, quantity: i64) -> bool {
         let clashes = |row: &OptionRow| self.effective.rows().any(|other| row.clashes_with(other));
         option.rows().all(|row| quantity >= row.min_quantity && !clashes(row))
-    }
-
-    /// Returns whether any option was given.
-    #[inline]
-    pub fn any(&self) -> bool {
-        !self.effective.is_empty()
     }
 
     /// Returns whether this option was given.

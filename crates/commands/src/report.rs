@@ -33,7 +33,7 @@ pub(crate) fn top_keys<'a, C: ServerCall<'a>>(
     accepted: OptionSet,
 ) -> Result<CallResult, Error> {
     let mut options = Options::new();
-    Arguments::from(call, 1).options(&call.environment(), &mut options, accepted, false)?;
+    Arguments::from(call, 1).options(&call.environment(), &mut options, accepted)?;
     let count = options.number(OptionSet::COUNT).unwrap_or(10);
     let heaviest = call.most_denied(usize::try_from(count).unwrap_or(usize::MAX));
     if options.has(OptionSet::RESET) {

@@ -1,19 +1,20 @@
 //! RL.APPLY, RL.RELEASE and RL.RENEW, which settle or renew reservations, and RL.HELD, which lists them.
 
-use crate::arguments::{check_id, checked_id, Arguments};
+use crate::arguments::Arguments;
 use crate::call::{first_key, CallResult, ServerCall};
 use crate::decide::Keyspace;
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::options::{OptionSet, Options};
 use crate::reply::{self, ReplySink};
+use engine::reservation::Id;
 use engine::settle::{self, SettleOutcome};
 use engine::store::{Access, Store, WindowKey};
 
 /// `RL.APPLY key id [quantity]`
 pub(crate) fn apply<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Error> {
     let mut arguments = Arguments::after_key(call);
-    let id = checked_id(arguments.next_word().ok_or(Error::Arity)?)?;
+    let id = Id::from(arguments.id()?);
     let quantity = match arguments.remaining() {
         0 => None,
         1 => Some(arguments.unsigned(0, Error::Quantity)?),
@@ -36,9 +37,8 @@ pub(crate) fn release<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Err
         return Err(Error::Arity);
     }
     let mut ids = Vec::with_capacity(arguments.remaining());
-    while let Some(id) = arguments.next_word() {
-        check_id(id)?;
-        ids.push(id);
+    while arguments.remaining() > 0 {
+        ids.push(arguments.id()?);
     }
     let (key, _) = first_key(call)?;
     let keys = call.keys();
@@ -56,9 +56,9 @@ pub(crate) fn renew<'a, C: ServerCall<'a>>(
     accepted: OptionSet,
 ) -> Result<CallResult, Error> {
     let mut arguments = Arguments::after_key(call);
-    let id = checked_id(arguments.next_word().ok_or(Error::Arity)?)?;
+    let id = Id::from(arguments.id()?);
     let mut options = Options::new();
-    arguments.options(&call.environment(), &mut options, accepted, false)?;
+    arguments.options(&call.environment(), &mut options, accepted)?;
     let (key, _) = first_key(call)?;
     let keys = call.keys();
     let store = keys.store(key, Access::Write);

@@ -55,12 +55,13 @@ impl Taker {
 
     fn read_in(self, environment: &TestEnvironment, words: &str) -> Result<(), Error> {
         let words: Vec<&[u8]> = words.split(' ').map(str::as_bytes).collect();
-        let mut arguments = Arguments::from(&words[..], 0);
         match self {
-            Taker::Command(family, known) => arguments
-                .request(environment, family, known, false, &mut Options::new())
+            Taker::Command(family, known) => Arguments::from(&words[..], 0)
+                .request(environment, family, known, &mut Options::new())
                 .map(|_| ()),
-            Taker::Clause(family) => arguments.clause(environment, family, 0).map(|_| ()),
+            Taker::Clause(family) => {
+                Arguments::clauses_from(&words[..], 0).clause(environment, family, 0).map(|_| ())
+            }
         }
     }
 
