@@ -1,7 +1,8 @@
 //! The options of all commands, one row for each. The code that reads options, checks them against each other and shows them
 //! in COMMAND DOCS uses the rows and knows no option by name.
 //!
-//! To add an option, write its row, and name it in the sets of the commands that take it, which are below the rows.
+//! To add an option, write its row in `options!`, name it in the sets below of the commands that take it, and use it in
+//! `Arguments::request`. docs/design.md lists the other places.
 
 use crate::arguments::is_id;
 use crate::environment::Environment;
@@ -53,12 +54,10 @@ macro_rules! options {
 options! {
     /// `BUCKETS n`: at most this many entries.
     BUCKETS = OptionRow {
-        value: Some(OptionValue::Integer { min: 1, max: 65_536 }),
-        value_name: c"buckets",
         part_of_limit: true,
         semaphore_error: Some(Error::SemaphoreWindow),
         choice: Some(c"kind"),
-        ..OptionRow::PLAIN
+        ..OptionRow::with_value(c"buckets", OptionValue::Integer { min: 1, max: 65_536 })
     };
 
     /// `FIXED`: windows of the calendar.
@@ -72,29 +71,23 @@ options! {
 
     /// `FROM anchor`: windows start there, or with the first event.
     FROM = OptionRow {
-        value: Some(OptionValue::Start),
-        value_name: c"anchor",
         needs: OptionSet::FIXED,
         part_of_limit: true,
-        ..OptionRow::PLAIN
+        ..OptionRow::with_value(c"anchor", OptionValue::Start)
     };
 
     /// `TZ zone`: in this zone.
     TZ = OptionRow {
-        value: Some(OptionValue::Zone),
-        value_name: c"zone",
         needs: OptionSet::FIXED,
         part_of_limit: true,
-        ..OptionRow::PLAIN
+        ..OptionRow::with_value(c"zone", OptionValue::Zone)
     };
 
     /// `LEAVE n`: keep this much for others.
     LEAVE = OptionRow {
-        value: Some(OptionValue::Integer { min: 0, max: MAX_NUMBER }),
-        value_name: c"leave",
         zero_means_absent: true,
         min_quantity: 0,
-        ..OptionRow::PLAIN
+        ..OptionRow::with_value(c"leave", OptionValue::Integer { min: 0, max: MAX_NUMBER })
     };
 
     /// `ATMOST`: take as much of the quantity as is available.
@@ -109,46 +102,32 @@ options! {
     /// `COUNTDENIED`: denied calls count as well.
     COUNTDENIED = OptionRow::PLAIN;
     /// `LEASE ms`: how long the reservation holds.
-    LEASE = OptionRow {
-        value: Some(OptionValue::Duration { min_ms: 1 }),
-        value_name: c"lease-ms",
-        ..OptionRow::PLAIN
-    };
+    LEASE = OptionRow::with_value(c"lease-ms", OptionValue::Duration { min_ms: 1 });
 
     /// `COUNTLAPSED`: a reservation whose lease ends counts as an event at that moment.
     COUNTLAPSED = OptionRow { semaphore_error: Some(Error::SemaphoreCounts), ..OptionRow::PLAIN };
     /// `ID id`: the id of the reservation.
-    ID = OptionRow {
-        value: Some(OptionValue::Id),
-        value_name: c"id",
-        ..OptionRow::PLAIN
-    };
+    ID = OptionRow::with_value(c"id", OptionValue::Id);
 
     /// `BLOCK ms`: wait at most this long, or forever for 0.
     BLOCK = OptionRow {
-        value: Some(OptionValue::Duration { min_ms: 0 }),
-        value_name: c"block-ms",
         choice: Some(c"wait"),
-        ..OptionRow::PLAIN
+        ..OptionRow::with_value(c"block-ms", OptionValue::Duration { min_ms: 0 })
     };
 
     /// `AHEAD ms`: book what becomes available within that time.
     AHEAD = OptionRow {
-        value: Some(OptionValue::Duration { min_ms: 1 }),
-        value_name: c"ahead-ms",
         excludes: set!(LEAVE | ATMOST | BLOCK),
         min_quantity: 0,
-        ..OptionRow::PLAIN
+        ..OptionRow::with_value(c"ahead-ms", OptionValue::Duration { min_ms: 1 })
     };
 
     /// `BAN ms`: a denial closes the key for this long.
     BAN = OptionRow {
-        value: Some(OptionValue::Duration { min_ms: 1 }),
-        value_name: c"ban-ms",
         excludes: set!(ATMOST | FORCE | BLOCK | AHEAD),
         min_quantity: 1,
         part_of_limit: true,
-        ..OptionRow::PLAIN
+        ..OptionRow::with_value(c"ban-ms", OptionValue::Duration { min_ms: 1 })
     };
 
     /// `CHECK`: must be allowed, and takes nothing.
@@ -160,11 +139,7 @@ options! {
     /// `SHADOW`: the clause is in the reply, but never denies the call.
     SHADOW = OptionRow { excludes: OptionSet::COUNTDENIED, ..OptionRow::PLAIN };
     /// `COUNT n`: at most this many rows.
-    COUNT = OptionRow {
-        value: Some(OptionValue::Integer { min: 1, max: MAX_NUMBER }),
-        value_name: c"count",
-        ..OptionRow::PLAIN
-    };
+    COUNT = OptionRow::with_value(c"count", OptionValue::Integer { min: 1, max: MAX_NUMBER });
 
     /// `RESET`: forget all rows.
     RESET = OptionRow::PLAIN;
@@ -212,17 +187,11 @@ impl OptionSet {
     pub fn rows(self) -> impl Iterator<Item = &'static OptionRow> {
         let mut left = self.bits();
         std::iter::from_fn(move || {
-            let row = row_of(left)?;
+            let row = TABLE.get(usize::try_from(left.trailing_zeros()).ok()?)?;
             left &= left.wrapping_sub(1);
             Some(row)
         })
     }
-}
-
-/// Returns the row of the lowest flag in `bits`.
-#[inline]
-fn row_of(bits: u32) -> Option<&'static OptionRow> {
-    TABLE.get(usize::try_from(bits.trailing_zeros()).ok()?)
 }
 
 /// The largest integer of Redis.
@@ -302,6 +271,11 @@ impl OptionRow {
         choice: None,
         group: None,
     };
+
+    /// The same with a value after the name, which COMMAND DOCS shows as `value_name`.
+    const fn with_value(value_name: &'static CStr, value: OptionValue) -> OptionRow {
+        OptionRow { value: Some(value), value_name, ..OptionRow::PLAIN }
+    }
 
     /// Returns whether the options of both rows exclude each other.
     pub fn clashes_with(&self, other: &OptionRow) -> bool {
