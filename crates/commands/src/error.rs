@@ -1,41 +1,32 @@
 //! Every error that a command replies with, in one list. The texts for refused settings are in definitions.rs, settings.rs
 //! and the module's settings.
 
-use engine::anchor::Unfit;
+use engine::anchor::{Anchor, Unfit};
 use engine::reservation::YEAR_MS;
 use engine::store::Refusal;
+use engine::text::Text;
 use std::fmt;
 use std::panic::Location;
 
-/// A word of a client, as an error repeats it: at most `N` bytes, with `?` in place of everything but printable ASCII,
+/// A word of a client, as an error repeats it: at most 64 bytes, with `?` in place of everything but printable ASCII,
 /// because other bytes might end the line of the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Repeated<const N: usize> {
-    bytes: [u8; N],
-    len: u8,
-}
+pub struct RepeatedWord(Text<64>);
 
-/// An unknown option or an anchor, as an error repeats it.
-pub type ArgumentText = Repeated<24>;
-/// The name of a policy, as an error repeats it.
-pub type PolicyText = Repeated<64>;
-
-impl<const N: usize> From<&[u8]> for Repeated<N> {
-    fn from(word: &[u8]) -> Repeated<N> {
-        let mut bytes = [0; N];
-        let mut len: u8 = 0;
-        for (place, byte) in bytes.iter_mut().zip(word) {
-            *place = if byte.is_ascii_graphic() { *byte } else { b'?' };
-            len = len.saturating_add(1);
+impl From<&[u8]> for RepeatedWord {
+    fn from(word: &[u8]) -> RepeatedWord {
+        let mut text = Text::new();
+        for byte in word.iter().take(64) {
+            text.push(&[if byte.is_ascii_graphic() { *byte } else { b'?' }]);
         }
-        Repeated { bytes, len }
+        RepeatedWord(text)
     }
 }
 
-impl<const N: usize> fmt::Display for Repeated<N> {
+impl fmt::Display for RepeatedWord {
+    /// Writes the word, cut at the precision.
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        let shown = self.bytes.get(..usize::from(self.len)).unwrap_or_default();
-        f.write_str(std::str::from_utf8(shown).unwrap_or_default())
+        f.pad(std::str::from_utf8(self.0.as_bytes()).unwrap_or_default())
     }
 }
 
@@ -46,8 +37,8 @@ pub enum Error {
     #[error("ERR wrong number of arguments")]
     Arity,
     /// A word that is not an option of this command.
-    #[error("ERR syntax error: unknown option {0}")]
-    UnknownOption(ArgumentText),
+    #[error("ERR syntax error: unknown option {0:.24}")]
+    UnknownOption(RepeatedWord),
     /// An option without its value, and the error for a wrong value.
     #[error("ERR {} needs a value: {}", .0, .1.to_string().trim_start_matches("ERR "))]
     NoValue(&'static str, &'static Error),
@@ -80,13 +71,13 @@ pub enum Error {
     QuantityBelow(&'static str, i64),
     /// An anchor that does not fit the period.
     #[error("ERR FROM {} must be used with {}; with this period FROM must be {}", .0, .1.periods, .1.anchors)]
-    Unfit(ArgumentText, Unfit),
+    Unfit(Anchor, Unfit),
     /// An option for which the policy already has a value.
     #[error("ERR {0} must not be used with a policy")]
     BesidePolicy(&'static str),
     /// A name that no policy has.
     #[error("NOPOLICY no policy has the name {0}")]
-    NoPolicy(PolicyText),
+    NoPolicy(RepeatedWord),
     /// A bug of the module that was caught, and its location in the source, which goes to the server's log.
     #[error("ERR internal error of redis-ratelimit, see the server's log")]
     Internal(&'static Location<'static>),

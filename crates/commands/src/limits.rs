@@ -3,7 +3,7 @@
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::options::{OptionSet, Options};
-use engine::anchor::{Anchor, Start};
+use engine::anchor::Start;
 use engine::calendar::{Calendar, Zone};
 use engine::period::Period;
 use engine::rule::Rule;
@@ -89,13 +89,9 @@ fn fixed(
             return Err(Error::NotTogether("TZ", "FROM first"));
         }
         Some(Start::First) => return Ok(Rule::FirstHit(period)),
-        Some(Start::Anchor(anchor)) => anchored(period, anchor, in_zone()?)?,
+        Some(Start::Anchor(anchor)) => Calendar::anchored(period, anchor, in_zone()?)
+            .map_err(|unfit| Error::Unfit(anchor, unfit))?,
         None => Calendar::new(period, in_zone()?).ok_or(Error::Calendar)?,
     };
     Ok(Rule::Calendar(calendar))
-}
-
-fn anchored(period: Period, anchor: Anchor, zone: Zone) -> Result<Calendar, Error> {
-    Calendar::anchored(period, anchor, zone)
-        .map_err(|unfit| Error::Unfit(anchor.to_string().as_bytes().into(), unfit))
 }

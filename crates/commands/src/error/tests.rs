@@ -30,22 +30,22 @@ fn errors_name_the_option_at_fault() {
     let long = [b'x'; 99];
     for (error, text) in [
         (
-            Error::UnknownOption(ArgumentText::from(&b"FO\r\n-O"[..])),
+            Error::UnknownOption(RepeatedWord::from(&b"FO\r\n-O"[..])),
             "ERR syntax error: unknown option FO??-O",
         ),
         (
-            Error::UnknownOption(ArgumentText::from(&long[..])),
+            Error::UnknownOption(RepeatedWord::from(&long[..])),
             "ERR syntax error: unknown option xxxxxxxxxxxxxxxxxxxxxxxx",
         ),
         (
-            Error::NoPolicy(PolicyText::from(&[b'x'; 70][..])),
+            Error::NoPolicy(RepeatedWord::from(&[b'x'; 70][..])),
             &format!(
                 "NOPOLICY no policy has the name {}",
                 "x".repeat(64)
             ),
         ),
         (
-            Error::NoPolicy(PolicyText::from(&b"a\r b"[..])),
+            Error::NoPolicy(RepeatedWord::from(&b"a\r b"[..])),
             "NOPOLICY no policy has the name a??b",
         ),
         (
