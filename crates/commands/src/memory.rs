@@ -106,7 +106,7 @@ impl MemoryServer {
     /// Executes a call: the name of a command and its arguments. In addition to the RL.* commands and CL.THROTTLE it has
     /// `DEL key [key ...]`, and `CONFIG GET` and `CONFIG SET` for `ratelimit.*`.
     pub fn call(&mut self, argv: &[&[u8]], now_us: u64) -> Outcome {
-        self.see_time(now_us);
+        self.set_time(now_us);
         self.keys.forget_expired(now_us);
         let Some(name) = argv.first() else {
             return Outcome::Reply(Value::Error("ERR unknown command ''".into()));
@@ -131,7 +131,7 @@ impl MemoryServer {
         only_looks: bool,
         now_us: u64,
     ) -> Result<Decision, Error> {
-        self.see_time(now_us);
+        self.set_time(now_us);
         self.keys.forget_expired(now_us);
         Refusal::check_clock(now_us)?;
         let mode = if only_looks { Mode::Look } else { Mode::Final };
@@ -184,7 +184,7 @@ impl MemoryServer {
 
     /// Deletes a key. Returns whether it existed.
     fn delete(&mut self, name: &[u8]) -> bool {
-        let now_us = self.clock.wall_us();
+        let now_us = self.clock.wall_us;
         let live = self.keys.kind(name, now_us).is_some();
         self.keys.delete(name);
         self.wake_line(KeyMoment { name, now_us });

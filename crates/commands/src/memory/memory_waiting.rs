@@ -26,24 +26,9 @@ impl LineTypes for MemoryLineTypes {
 #[derive(Default)]
 pub(super) struct WaitClock {
     /// The last time of the wall clock, in Unix microseconds.
-    wall_us: u64,
+    pub(super) wall_us: u64,
     /// The time of this clock, in microseconds since the server was created.
     passed_us: u64,
-}
-
-impl WaitClock {
-    /// Returns the last time of the wall clock, in Unix microseconds.
-    pub(super) fn wall_us(&self) -> u64 {
-        self.wall_us
-    }
-
-    /// Notes the time of the wall clock. Returns whether it was set back.
-    fn see(&mut self, wall_us: u64) -> bool {
-        let was_set_back = wall_us < self.wall_us;
-        self.passed_us = self.passed_us.saturating_add(wall_us.saturating_sub(self.wall_us));
-        self.wall_us = wall_us;
-        was_set_back
-    }
 }
 
 impl MemoryServer {
@@ -86,7 +71,7 @@ impl MemoryServer {
 
     /// Ends the waits that are due at `now_us`.
     fn end_due(&mut self, now_us: u64) {
-        self.see_time(now_us);
+        self.set_time(now_us);
         let passed_us = self.clock.passed_us;
         loop {
             let due = self.lines.borrow().next_line(passed_us);
@@ -112,7 +97,7 @@ impl MemoryServer {
 
     /// Ends a wait without a reply, because the caller is gone. A grant that the caller has not received is given back.
     pub fn withdraw(&mut self, ticket: Ticket, now_us: u64) {
-        self.see_time(now_us);
+        self.set_time(now_us);
         self.ended.get_mut().retain(|ended| *ended != ticket);
         let Some(gone) = self.lines.get_mut().forget(ticket, self.clock.passed_us) else { return };
         let Some(TimedReply { result: Ok(granted), at_us }) = gone.reply else { return };
@@ -124,9 +109,12 @@ impl MemoryServer {
         }
     }
 
-    pub(super) fn see_time(&mut self, now_us: u64) {
-        if self.clock.see(now_us) {
-            self.lines.get_mut().restart_timer(self.clock.passed_us);
+    /// Sets the clock to the time of a call.
+    pub(super) fn set_time(&mut self, now_us: u64) {
+        let WaitClock { wall_us, passed_us } = &mut self.clock;
+        *passed_us = passed_us.saturating_add(now_us.saturating_sub(*wall_us));
+        if now_us < std::mem::replace(wall_us, now_us) {
+            self.lines.get_mut().restart_timer(*passed_us);
         }
     }
 
