@@ -59,20 +59,18 @@ impl WindowKind {
         period: Option<Period>,
         environment: &impl Environment,
     ) -> Result<WindowLimit, Error> {
-        let Some(period) = period else {
-            return Ok(WindowLimit { limit, rule: Rule::Semaphore, max_entries: 0 });
-        };
-        match self {
-            WindowKind::Sliding { buckets } => {
+        let (rule, max_entries) = match (period, self) {
+            (None, _) => (Rule::Semaphore, 0),
+            (Some(period), WindowKind::Sliding { buckets }) => {
                 let max_entries = buckets.unwrap_or_else(|| environment.window_entries());
                 let buckets = (limit > u64::from(max_entries)).then_some(max_entries);
-                Ok(WindowLimit { limit, rule: Rule::Sliding { period, buckets }, max_entries })
+                (Rule::Sliding { period, buckets }, max_entries)
             }
-            WindowKind::Fixed { start, zone } => {
-                let rule = fixed(period, start, zone, environment)?;
-                Ok(WindowLimit { limit, rule, max_entries: 1 })
+            (Some(period), WindowKind::Fixed { start, zone }) => {
+                (fixed(period, start, zone, environment)?, 1)
             }
-        }
+        };
+        Ok(WindowLimit { limit, rule, max_entries })
     }
 }
 
