@@ -1,11 +1,15 @@
-//! The table of commands, one row for each. The arity follows from a row here; key specs, ACL categories and COMMAND DOCS
-//! follow from it in the module's module/registration.rs.
+//! The table of commands, one row for each. The arity and COMMAND DOCS follow from the row. Only the keys, the flags and the
+//! ACL categories are not in it: module/registration.rs of the module has them, because a server in memory needs none.
+//!
+//! To add a command, write its row in [`COMMANDS`], a variant of [`Command`], the function that it runs, and an arm in
+//! [`run`](crate::call::run). docs/design.md lists the other places.
 
 use crate::arguments::Family;
 use crate::options::OptionSet;
 use std::ffi::CStr;
 
-/// The code that a command runs. Several commands may run the same.
+/// Identifies the code that a command runs. Commands with the same code differ in the kind of limit, or in whether they may
+/// change the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     /// RL.THROTTLE, RL.WINDOW or RL.ACQUIRE
@@ -38,7 +42,7 @@ pub enum Command {
 pub struct CommandRow {
     /// The name, in lower case.
     pub name: &'static CStr,
-    /// Identifies the command.
+    /// The code that the command runs.
     pub command: Command,
     /// One sentence for COMMAND DOCS that says what the command does.
     pub summary: &'static CStr,
@@ -252,17 +256,14 @@ impl CommandRow {
     /// Returns the number of words in a call, including the name: exactly this many, or if it is negative, at least that
     /// many.
     pub fn arity(&self) -> i32 {
-        let is_optional = |argument: &Positional| matches!(argument, OptionalInteger(_));
-        // A limit may be a single word, the name of a policy.
-        let is_of_any_length =
-            |argument: &Positional| matches!(argument, Texts(_) | Joined(..) | Limit(_));
-        // Only the key, or the number of the keys. RL.ALL itself refuses calls with too few keys.
-        let before = i32::from(!matches!(self.command, Command::Policies | Command::Top));
-        let required = self.positional.iter().filter(|argument| !is_optional(argument)).count();
-        let min_words =
-            i32::try_from(required).unwrap_or(0).saturating_add(before).saturating_add(1);
-        let may_be_longer = |argument| is_optional(argument) || is_of_any_length(argument);
-        match self.options.is_empty() && !self.positional.iter().any(may_be_longer) {
+        // The name, and the key or the number of the keys.
+        let first = if matches!(self.command, Command::Policies | Command::Top) { 1 } else { 2 };
+        let is_required = |argument: &&Positional| !matches!(argument, OptionalInteger(_));
+        let required = self.positional.iter().filter(is_required).count();
+        let min_words = i32::try_from(required).unwrap_or(0).saturating_add(first);
+        // A limit is at least one word: it may be the name of a policy.
+        let is_one_word = |argument: &Positional| matches!(argument, Integer(_) | Text(_));
+        match self.options.is_empty() && self.positional.iter().all(is_one_word) {
             true => min_words,
             false => min_words.saturating_neg(),
         }
