@@ -52,7 +52,7 @@ impl Family {
         found.map(|(_, family)| *family)
     }
 
-    /// Returns the options that a clause accepts.
+    /// Returns the options that a clause of this family accepts.
     fn clause_options(self) -> OptionSet {
         match self {
             Family::Throttle => const { OptionSet::THROTTLE.in_clause() },
@@ -88,7 +88,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         Arguments { in_clauses: true, ..Arguments::from(words, next) }
     }
 
-    /// Skips the next argument if it is `word` and the last one. Returns whether it was.
+    /// Skips the next argument if it is `word`, in any case, and the last one. Returns whether it was.
     pub fn take_last(&mut self, word: &[u8]) -> bool {
         let is_last = self.remaining() == 1 && self.word.is_some_and(|last| spells(last, word));
         if is_last {
@@ -111,7 +111,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         self.word = self.words.word(self.next);
     }
 
-    /// Returns how many arguments are left.
+    /// Returns how many arguments have not been read.
     pub fn remaining(&self) -> usize {
         self.words.len().saturating_sub(self.next)
     }
@@ -136,6 +136,11 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
     }
 
     /// Reads a limit of this family, the quantity, and options, which must be among `accepted` and are added to `options`.
+    /// The caller creates `options`, because a copy of them would cost more than reading most calls.
+    ///
+    /// # Errors
+    ///
+    /// The first fault from left to right, and then what must not be used together.
     pub fn request(
         &mut self,
         environment: &impl Environment,
@@ -188,7 +193,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         Ok(request)
     }
 
-    /// Returns the policy that the call names in place of a limit. `None` if the limit is given as numbers.
+    /// Reads the policy that stands in place of a limit. `None` if the limit is given as numbers, which come next.
     fn policy(
         &mut self,
         environment: &impl Environment,
@@ -301,7 +306,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
     }
 }
 
-/// Returns the manner in which the quantity is taken.
+/// Returns the manner in which the quantity is taken. The options were checked, so at most one of these was given.
 fn manner(options: &Options) -> Manner {
     match options.number(OptionSet::AHEAD) {
         Some(ms) => Manner::Ahead { within_us: ms.saturating_mul(1_000) },

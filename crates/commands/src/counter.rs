@@ -18,7 +18,7 @@ impl Counter {
         self.0.store(self.get().wrapping_add(number), Ordering::Relaxed);
     }
 
-    /// Returns the current value.
+    /// Returns the sum of all numbers that were added.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

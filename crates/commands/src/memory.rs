@@ -148,7 +148,7 @@ impl MemoryServer {
     fn run(&self, row: &CommandRow, argv: &[&[u8]], now_us: u64) -> Outcome {
         let builder = ValueBuilder::default();
         let call = MemoryCall::new(self, argv, now_us, &builder);
-        let result = match takes(row.arity(), argv.len()) {
+        let result = match fits_arity(row.arity(), argv.len()) {
             true => run(row.command, row.options, &call),
             false => Err(Error::Arity),
         };
@@ -231,8 +231,8 @@ impl MemoryServer {
     }
 }
 
-/// Returns whether a command of this arity takes this many words.
-fn takes(arity: i32, words: usize) -> bool {
+/// Returns whether a call of a command of this arity may have this many words.
+fn fits_arity(arity: i32, words: usize) -> bool {
     let min_words = usize::try_from(arity.unsigned_abs()).unwrap_or(usize::MAX);
     words == min_words || (arity < 0 && words > min_words)
 }

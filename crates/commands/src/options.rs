@@ -172,7 +172,8 @@ impl OptionSet {
         self.difference(OptionSet::NOT_IN_CLAUSE.union(OptionSet::MS)).union(set!(CHECK | SHADOW))
     }
 
-    /// Returns the options in the definition of a policy for a command that takes these.
+    /// Returns the options that the definition of a policy may have if the command that uses the policy takes these: those
+    /// that are part of the limit, and SHADOW.
     pub fn in_policy(self) -> OptionSet {
         let part_of_limit = self.rows().filter(|row| row.part_of_limit).map(|row| row.option);
         part_of_limit.chain([OptionSet::SHADOW]).collect()
@@ -310,7 +311,7 @@ impl OptionRow {
         }
     }
 
-    /// Parses a value of this kind.
+    /// Parses the value of the option, which is of this kind.
     fn read<'w>(
         &self,
         value: OptionValue,
@@ -436,19 +437,21 @@ impl<'a> Options<'a> {
         self.effective.rows().try_for_each(|row| row.check(self.effective, quantity, limit))
     }
 
-    /// Returns whether the option could be used with those that were given and with this quantity.
+    /// Returns whether the call could also have this option, which it does not: none that was given excludes it, and its
+    /// minimum quantity is reached.
     pub fn permits(&self, option: OptionSet, quantity: i64) -> bool {
         let clashes = |row: &OptionRow| self.effective.rows().any(|other| row.clashes_with(other));
         option.rows().all(|row| quantity >= row.min_quantity && !clashes(row))
     }
 
-    /// Returns whether this option was given.
+    /// Returns whether this option was given, with a value that has an effect: not for `LEAVE 0`.
     #[inline]
     pub fn has(&self, option: OptionSet) -> bool {
         self.effective.contains(option)
     }
 
-    /// Returns the number that was given with this option; for a duration, milliseconds.
+    /// Returns the number that was given with this option; for a duration, milliseconds. `None` without the option. The
+    /// three functions below are for values of other kinds.
     #[inline]
     pub fn number(&self, option: OptionSet) -> Option<u64> {
         let Parsed::Number(number) = self.value(option)? else { return None };

@@ -66,7 +66,7 @@ pub enum PolicyVerdict {
 }
 
 impl PolicyTable {
-    /// Returns all policies.
+    /// Returns the policies. A copy of them goes on counting with the table, because it has the same counters.
     pub fn policies(&self) -> &Policies {
         &self.policies
     }
@@ -76,7 +76,7 @@ impl PolicyTable {
         self.policies.get(std::str::from_utf8(name).ok()?).cloned()
     }
 
-    /// Returns the value of the setting that defines the policies.
+    /// Returns the value of the setting that defines the policies, as it was set.
     pub fn text(&self) -> &[u8] {
         &self.text
     }

@@ -27,7 +27,8 @@ pub trait ReplySink {
     }
 }
 
-/// Writes the reply to a request: five integers, and for some options more elements.
+/// Writes the reply to a request: five integers, and for some options more elements. Returns how the call ended, for the
+/// counters of INFO.
 pub fn write(sink: &impl ReplySink, request: &Request, decision: &Decision) -> CallResult {
     let (verdict, manner) = (decision.verdict, request.ask.manner);
     let reserves = matches!(request.limit, Limit::Reserve(..));
@@ -73,7 +74,7 @@ pub(crate) fn integers(sink: &impl ReplySink, decision: &Decision, unit: TimeUni
     sink.unsigned(unit.round_up(decision.reset_after_us));
 }
 
-/// Writes the number of reservations that were settled.
+/// Writes the number of reservations that were settled. A call that settled none counts as denied.
 pub(crate) fn settled(sink: &impl ReplySink, number: u64) -> CallResult {
     sink.unsigned(number);
     CallResult::from_allowed(number > 0)

@@ -1,4 +1,8 @@
 //! The settings that the module and a server in memory share: names, defaults, ranges and values.
+//!
+//! To add a setting that is a number, add a field of [`Numbers`], its row in [`Numbers::new`], its place in [`Numbers::all`],
+//! and a row in module/settings.rs of the module. Any other setting has its value in the module's config.rs, a row as well,
+//! and, if it concerns keys in memory, its arms in memory/settings.rs here.
 
 use crate::environment::Environment;
 use crate::error::Error;
@@ -30,7 +34,7 @@ impl NumberSetting {
         NumberSetting { name, default, min, max, unit: "", value }
     }
 
-    /// Returns the value.
+    /// Returns the value, which is in the range.
     pub fn get(&self) -> u64 {
         self.value.load(Ordering::Relaxed)
     }
@@ -49,7 +53,7 @@ impl NumberSetting {
     }
 }
 
-/// The settings that are numbers. To add one, add a field, its row in [`Numbers::new`], and its place in [`Numbers::all`].
+/// The settings that are numbers.
 #[derive(Debug)]
 pub struct Numbers {
     /// The number of entries that a sliding window may use if the call does not say BUCKETS.
@@ -102,12 +106,12 @@ impl Switch {
         Switch(AtomicBool::new(false))
     }
 
-    /// Returns whether it is on.
+    /// Returns whether the switch is on.
     pub fn get(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Returns the value as text.
+    /// Returns `yes` or `no`, as CONFIG GET shows it.
     pub fn text(&self) -> &'static [u8] {
         if self.get() {
             b"yes"
