@@ -68,7 +68,7 @@ pub struct MemoryServer {
     timezone: Option<Zone>,
     policies: PolicyTable,
     /// The keys with the most denials.
-    top: RefCell<Option<RecentHeavy>>,
+    top: RefCell<RecentHeavy>,
     lines: RefCell<Lines<MemoryLineTypes>>,
     clock: WaitClock,
     /// The calls whose wait has ended and whose reply was not taken yet, in the order in which it ended.
@@ -88,14 +88,15 @@ impl MemoryServer {
         share: Share,
         random: impl FnMut(&mut [u8]) + Send + 'static,
     ) -> MemoryServer {
+        let numbers = Numbers::new();
         MemoryServer {
             share,
             keys: Memory::default(),
-            numbers: Numbers::new(),
+            top: RefCell::new(top_keys(&numbers)),
+            numbers,
             policies_only: Switch::off(),
             timezone: None,
             policies: PolicyTable::default(),
-            top: RefCell::new(None),
             lines: RefCell::new(Lines::new()),
             clock: WaitClock::default(),
             ended: RefCell::default(),
@@ -221,14 +222,11 @@ impl MemoryServer {
         }
         Value::Bulk(b"OK".to_vec())
     }
+}
 
-    /// Calls `body` with the most denied keys. `None` if the setting `top-keys` is 0.
-    fn top<T>(&self, body: impl FnOnce(&mut RecentHeavy) -> T) -> Option<T> {
-        let capacity = usize::try_from(self.numbers.top_keys.get()).ok();
-        let capacity = capacity.filter(|capacity| *capacity > 0)?;
-        let mut top = self.top.borrow_mut();
-        Some(body(top.get_or_insert_with(|| RecentHeavy::new(capacity))))
-    }
+/// Creates an empty count of denials, of as many keys as the setting `top-keys` says.
+fn top_keys(numbers: &Numbers) -> RecentHeavy {
+    RecentHeavy::new(usize::try_from(numbers.top_keys.get()).unwrap_or(usize::MAX))
 }
 
 /// Returns whether a call of a command of this arity may have this many words.

@@ -1,7 +1,7 @@
 //! The calls to a server in memory, as the commands see them.
 
 use super::value::ValueBuilder;
-use super::{MemoryServer, Ticket};
+use super::{top_keys, MemoryServer, Ticket};
 use crate::call::{ServerCall, Words};
 use crate::decide::Keyspace;
 use crate::environment::Environment;
@@ -123,7 +123,7 @@ impl<'a> Keyspace for &'a MemoryServer {
 
     fn note_denial(&self, key: KeyMoment) {
         let name = key.name.get(..MAX_TOP_KEY).unwrap_or(key.name);
-        self.top(|top| top.add(DbKey { db: 0, name }, key.now_us));
+        self.top.borrow_mut().add(DbKey { db: 0, name }, key.now_us);
     }
 }
 
@@ -205,10 +205,10 @@ impl<'a> ServerCall<'a> for MemoryCall<'a> {
     }
 
     fn most_denied(&self, count: usize) -> Vec<HeavyRow> {
-        self.server.top(|top| top.heaviest(self.now_us, count)).unwrap_or_default()
+        self.server.top.borrow_mut().heaviest(self.now_us, count)
     }
 
     fn forget_denied(&self) {
-        self.server.top.take();
+        self.server.top.replace(top_keys(&self.server.numbers));
     }
 }

@@ -1,6 +1,6 @@
 //! The settings of a server in memory.
 
-use super::MemoryServer;
+use super::{top_keys, MemoryServer};
 use crate::definitions;
 use crate::environment::Environment;
 use crate::settings::{read_zone, NumberSetting};
@@ -31,7 +31,7 @@ impl MemoryServer {
         if let Some(number) = self.number_named(&name) {
             number.set(value)?;
             if name == b"top-keys" {
-                self.top.take();
+                self.top.replace(top_keys(&self.numbers));
             }
             return Ok(());
         }

@@ -471,7 +471,7 @@ fn a_limit_that_needs_no_more_entries_than_it_may_is_exact() {
 }
 
 #[test]
-fn reset_and_another_number_of_top_keys_forget_the_denials() {
+fn reset_and_another_number_of_top_keys_forget_the_denials_and_0_counts_none() {
     let mut world = World::new();
     world.check(&[
         ("RL.WINDOW k 0 60", "[1 0 0 -1 0]"),
@@ -481,6 +481,9 @@ fn reset_and_another_number_of_top_keys_forget_the_denials() {
         ("RL.WINDOW k 0 60", "[1 0 0 -1 0]"),
         ("RL.TOP", "[[k 0 1 0]]"),
         ("CONFIG SET ratelimit.top-keys 5", "OK"),
+        ("RL.TOP", "[]"),
+        ("CONFIG SET ratelimit.top-keys 0", "OK"),
+        ("RL.WINDOW k 0 60", "[1 0 0 -1 0]"),
         ("RL.TOP", "[]"),
     ]);
 }
