@@ -20,7 +20,7 @@ use commands::error::Error;
 use commands::waiting::{deny, try_head, TimedReply, WaitingServer};
 use engine::line::{Cause, LineId, LineStep, Lines, Ticket};
 use engine::store::Access;
-use engine::{Decision, Mode, OwnedDbKey};
+use engine::{Decision, Mode, OwnedDbKey, Place};
 
 /// The maximum number of steps in a line before it is the next line's turn.
 const STEPS_IN_A_ROW: usize = 8;
@@ -49,7 +49,7 @@ fn wake_line<'c>(key_ctx: KeyContext<'c>, mut emptied: Option<Box<EmptiedKey<'c>
         // A command does not end waits that are overdue. In MULTI and Lua its clock may be frozen in the past, so a waiter
         // could be denied although enough is available by now.
         let store = keys.key(key_ctx, Access::Write).after(emptied.take());
-        if !try_head(&keys, line, (ticket, &call.request), key_ctx, store, false) {
+        if !try_head(&keys, line, (ticket, &call.request), key_ctx, store, Mode::Try) {
             return;
         }
     }
@@ -140,7 +140,8 @@ fn visit(
             Some(LineStep::Try { ticket, call, is_overdue }) => {
                 let head = (ticket, &call.request);
                 let store = keys.key(key_ctx, Access::Write);
-                let ended = try_head(&keys, line, head, key_ctx, store, is_overdue);
+                let mode = if is_overdue { Mode::Final } else { Mode::Try };
+                let ended = try_head(&keys, line, head, key_ctx, store, mode);
                 // An overdue head that could not be tried would be next again, although its line was postponed.
                 if !ended && is_overdue {
                     break;
@@ -181,7 +182,7 @@ fn carry_out(key_ctx: KeyContext, write: PendingWrite) -> Result<(), Error> {
         }
         PendingWrite::CountDenial(request) => {
             let store = keys.key(key_ctx, Access::Write);
-            decide(&keys, store, &request, true, Mode::Deny).map(|_| ())
+            decide(&keys, store, &request, Place::default(), Mode::Deny).map(|_| ())
         }
     }
 }

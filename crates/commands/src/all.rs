@@ -14,10 +14,8 @@ use crate::decide::Keyspace;
 use crate::error::Error;
 use crate::policies::PolicyVerdict;
 use crate::reply::{self, ReplySink};
-use crate::take::is_barred;
-use engine::{
-    combine, denials, judge, CallOutcome, Decision, Mode, Part, PartOutcome, Place, TimeUnit,
-};
+use crate::take::place_after_waiters;
+use engine::{combine, denials, judge, CallOutcome, Decision, Mode, Part, PartOutcome, TimeUnit};
 use smallvec::SmallVec;
 
 /// The maximum number of keys in a call.
@@ -45,9 +43,8 @@ pub(crate) fn all<'a, C: ServerCall<'a>>(call: &C, mode: Mode) -> Result<CallRes
     }
     let mut parts = SmallVec::<[Part<_>; FEW_KEYS]>::new();
     for (&key, Clause { request, place }) in keys.keys.iter().zip(&clauses) {
-        let barred = !looks && is_barred(call, key, request)?;
-        let store = keys.keyspace.store(key, mode.access());
-        parts.push(Part::new(store, request, Place { barred, ..*place }));
+        let place = place_after_waiters(call, key, request, mode, *place)?;
+        parts.push(Part::new(keys.keyspace.store(key, mode.access()), request, place));
     }
     let judged = judge(&mut parts, mode).map_err(Into::into)?;
     let mut plan = judged.plan(|| keys.keyspace.new_id()).map_err(Into::into)?;

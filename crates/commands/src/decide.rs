@@ -39,8 +39,8 @@ pub trait Keyspace {
     fn note_denial(&self, key: Self::Key);
 }
 
-/// Decides a request on its key, and writes the result. `barred` means that a waiter comes first. It is for the caller to note
-/// how the call ended, now that the key is closed again.
+/// Decides a request on its key, and writes the result. It is for the caller to note how the call ended, now that the key is
+/// closed again.
 ///
 /// # Errors
 ///
@@ -50,10 +50,10 @@ pub fn decide<K: Keyspace>(
     keys: &K,
     store: K::Store<'_>,
     request: &Request,
-    barred: bool,
+    place: Place,
     mode: Mode,
 ) -> Result<Decision, Error> {
-    let mut part = Part::new(store, request, Place { barred, ..Place::default() });
+    let mut part = Part::new(store, request, place);
     let judged = judge(slice::from_mut(&mut part), mode).map_err(Into::into)?;
     let mut plan = judged.plan(|| keys.new_id()).map_err(Into::into)?;
     let decision = plan.decision();
@@ -94,7 +94,8 @@ pub fn give_back<K: Keyspace>(
     let store = keys.store(key, Access::Write);
     let Limit::Reserve(_, reserve) = &request.limit else {
         let ask = Ask::of(Quantity::GiveBack(granted.verdict.taken()));
-        return decide(keys, store, &Request { ask, ..*request }, false, Mode::Final).map(|_| ());
+        let request = Request { ask, ..*request };
+        return decide(keys, store, &request, Place::default(), Mode::Final).map(|_| ());
     };
     if let Some(id) = &granted.id {
         let lease_end_us = lease_end_us(granted_us, reserve.lease_ms);

@@ -8,7 +8,7 @@ use crate::options::{OptionSet, Options};
 use crate::reply;
 use engine::line::deadline_us;
 use engine::store::Access;
-use engine::{Decision, Mode, Request, Verdict};
+use engine::{Decision, Mode, Place, Request, Verdict};
 
 /// Executes a call of a command that takes:
 ///
@@ -75,8 +75,8 @@ pub(crate) fn decide_in_turn<'a, C: ServerCall<'a>>(
     if takes && !looks {
         call.wake(key, None);
     }
-    let barred = !looks && is_barred(call, key, request)?;
-    let decided = decide(keys, keys.store(key, mode.access()), request, barred, mode);
+    let place = place_after_waiters(call, key, request, mode, Place::default())?;
+    let decided = decide(keys, keys.store(key, mode.access()), request, place, mode);
     if !takes && !looks && decided.is_ok() {
         // This call may have given back. A call that takes frees nothing, and the waiters before it were tried above.
         call.wake(key, None);
@@ -93,25 +93,32 @@ fn count_denial<'a, C: ServerCall<'a>>(
     key: C::Key,
     request: &Request,
 ) -> Result<Decision, Error> {
-    let barred = is_barred(call, key, request)?;
+    let place = place_after_waiters(call, key, request, Mode::Final, Place::default())?;
     let keys = call.keys();
-    decide(&keys, keys.store(key, Access::Write), request, barred, Mode::Final)
+    decide(&keys, keys.store(key, Access::Write), request, place, Mode::Final)
 }
 
-/// Returns whether a waiter bars this request, which only happens if it takes.
+/// Returns the place of a request in its call, barred if a waiter comes first. That happens only if the request takes, and
+/// not in [`Mode::Look`].
 ///
 /// # Errors
 ///
 /// [`Error::Duplicate`] if a waiter will use the id of its reservation.
-pub(crate) fn is_barred<'a, C: ServerCall<'a>>(
+pub(crate) fn place_after_waiters<'a, C: ServerCall<'a>>(
     call: &C,
     key: C::Key,
     request: &Request,
-) -> Result<bool, Error> {
+    mode: Mode,
+    place: Place,
+) -> Result<Place, Error> {
+    if mode == Mode::Look {
+        return Ok(place);
+    }
     if request.id().is_some_and(|id| call.id_waits(key, id)) {
         return Err(Error::Duplicate);
     }
-    Ok(request.takes() && call.is_barred(key, request.leave()))
+    let barred = request.takes() && call.is_barred(key, request.leave());
+    Ok(Place { barred, ..place })
 }
 
 /// Returns the verdict in the reply. Under SHADOW the caller always gets what it asks for.

@@ -4,7 +4,7 @@
 use crate::decide::{decide, note, Keyspace};
 use crate::error::Error;
 use engine::line::{LineId, LineTypes, Lines, Ticket};
-use engine::{Decision, Mode, Request};
+use engine::{Decision, Mode, Place, Request};
 
 /// The reply that ended a wait, and its time.
 #[derive(Clone, Copy)]
@@ -33,19 +33,18 @@ pub trait WaitingServer: Keyspace {
     fn deliver(&self, ticket: Ticket, key: Self::Key, result: Result<Decision, Error>);
 }
 
-/// Tries the call at the head of a line, on its key, which `store` opens for writing. If it is denied it goes on waiting,
-/// unless it `is_overdue`: its time is up. Returns whether its wait is over.
+/// Tries the call at the head of a line, on its key, which `store` opens for writing. If it is denied it goes on waiting in
+/// [`Mode::Try`], but not in [`Mode::Final`], because its time is up. Returns whether its wait is over.
 pub fn try_head<S: WaitingServer>(
     server: &S,
     line: LineId,
     (ticket, request): (Ticket, &Request),
     key: S::Key,
     store: S::Store<'_>,
-    is_overdue: bool,
+    mode: Mode,
 ) -> bool {
-    let mode = if is_overdue { Mode::Final } else { Mode::Try };
-    match decide(server, store, request, false, mode) {
-        Ok(decision) if !decision.allowed() && !is_overdue => {
+    match decide(server, store, request, Place::default(), mode) {
+        Ok(decision) if !decision.allowed() && mode == Mode::Try => {
             let wait_us = decision.verdict.retry_after_us();
             let wait_us = wait_us.map(|wait_us| wait_us.saturating_sub(server.age_us(key)));
             server.change(|lines, now_us| lines.record_denial(line, wait_us, now_us));
@@ -79,7 +78,8 @@ pub fn deny<S: WaitingServer>(
     request: &Request,
     mode: Mode,
 ) -> Result<Decision, Error> {
-    let denied = decide(server, server.store(key, mode.access()), request, true, mode);
+    let place = Place { barred: true, ..Place::default() };
+    let denied = decide(server, server.store(key, mode.access()), request, place, mode);
     if let Ok(decision) = &denied {
         note(server, key, request, decision);
     }

@@ -126,7 +126,7 @@ impl MemoryServer {
             let head = self.lines.borrow().head(line);
             let Some((ticket, request)) = head else { return };
             let store = self.keys.key(key.name, key.now_us);
-            if !try_head(&self, line, (ticket, &request), key, store, false) {
+            if !try_head(&self, line, (ticket, &request), key, store, Mode::Try) {
                 return;
             }
         }
@@ -142,7 +142,8 @@ impl MemoryServer {
                 Some(LineStep::Write(never)) => match never {},
                 Some(LineStep::Try { ticket, call, is_overdue }) => {
                     let store = self.keys.key(key.name, key.now_us);
-                    try_head(&self, line, (ticket, &call), key, store, is_overdue);
+                    let mode = if is_overdue { Mode::Final } else { Mode::Try };
+                    try_head(&self, line, (ticket, &call), key, store, mode);
                 }
                 Some(LineStep::Dismiss { ticket, call }) => {
                     let denied = deny(&self, key, &call, Mode::Final);
