@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks lints, format and types of the Python client, and of the script that writes its reference, with ruff and mypy.
-# scripts/install-clients.sh installs both.
+# `make tools` installs both, and `make lint` runs this.
 #
 #   scripts/check-python.sh [--if-possible | --fix]
 #
@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 clients=$(realpath -m "${CARGO_TARGET_DIR:-target}/clients")
 tools=$clients/python/bin
 if ! [ -x "$tools/ruff" ] || ! [ -x "$tools/mypy" ]; then
-    scripts/skip.sh "lints, format and types of clients/python" "no ruff and mypy in target/clients/python"
+    scripts/skip.sh "lints, format and types of clients/python" "no ruff and mypy in target/clients/python: make tools"
     [ "${1:-}" = --if-possible ]
     exit
 fi

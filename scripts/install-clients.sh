@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs into target/clients the client libraries that the tests run, as pinned in tests/clients, and the packages that
 # the clients of this repository are tested with, as pinned in clients. Skips what is already installed. Also builds the
-# engines of MemoryLimiter.
+# engines of MemoryLimiter. `make tools`, `make test-clients` and whatever else needs clients run this.
 #
 #   scripts/install-clients.sh [--if-possible] [--versions | --node-only]
 #
@@ -104,7 +104,7 @@ else
     fi
     build_engine python
 fi
-if ! scripts/install-tools.sh --look node || ! scripts/install-tools.sh --look npm; then
+if ! scripts/install-tools.sh --look node npm; then
     leave_out Node "no node 20 or later with npm"
 else
     install_node || leave_out Node "npm could not install tests/clients/package-lock.json"

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Installs the named tools that are missing, and prints nothing if none is.
+# Installs the named tools that are missing, and prints nothing if none is. The Makefile and most scripts run this first.
 #
 #   scripts/install-tools.sh [--look] cargo rustfmt clippy cargo-deny cargo-fuzz cc c++ make libclang pip python3-venv \
 #       node npm redis-server shellcheck valgrind readelf dpkg-deb debootstrap qemu-user buildah \
 #       python3 prometheus prometheus-redis-exporter chromium wasm32
 #
-# --look installs nothing: it fails silently if one is missing.
+# --look installs nothing: it names those that are missing, and fails.
 # Debian and Ubuntu: uses apt-get, as root or through sudo. Other systems: lists the missing packages and exits. A server
 # that is too old stays installed, and a newer one is fetched into target/servers.
 set -euo pipefail
@@ -157,9 +157,11 @@ install_with_apt() {
     fi
 }
 
+missing=()
 if [ "${1:-}" = --look ]; then
     shift
-    for tool in "$@"; do have "$tool" || exit 1; done
+    for tool in "$@"; do have "$tool" || missing+=("$tool"); done
+    [ ${#missing[@]} = 0 ] || die "Missing: ${missing[*]}"
     exit 0
 fi
 
@@ -167,7 +169,6 @@ fi
 *' redis-server '*) scripts/find-server.sh >/dev/null || exit 1 ;;
 esac
 
-missing=()
 fetch=no
 for tool in "$@"; do
     have "$tool" && continue

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks clients/typescript with eslint, prettier and typedoc, which scripts/install-clients.sh installs. typedoc checks that
-# each exported name has a doc comment. prettier checks docs/playground too.
+# Checks clients/typescript with eslint, prettier and typedoc, which `make tools` installs. `make lint` and `make reference`
+# run this. typedoc checks that each exported name has a doc comment. prettier checks docs/playground too.
 #
 #   scripts/lint-typescript.sh [--if-possible | --fix | --reference]
 #
@@ -13,7 +13,7 @@ own=clients/typescript
 clients=${CARGO_TARGET_DIR:-target}/clients
 lint=$clients/lint
 if ! [ -e "$lint/node_modules/installed.json" ] || ! [ -e "$clients/typescript/node_modules/installed.json" ]; then
-    scripts/skip.sh "lints and format of clients/typescript" "no eslint, prettier and typedoc in $lint"
+    scripts/skip.sh "lints and format of clients/typescript" "no eslint, prettier and typedoc in $lint: make tools"
     [ "${1:-}" = --if-possible ]
     exit
 fi

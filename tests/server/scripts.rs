@@ -2,7 +2,7 @@
 //! Where a program would install or build something, the test puts another program of that name on the PATH.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{symlink, PermissionsExt};
@@ -34,7 +34,8 @@ impl ScriptsHost {
         let host = ScriptsHost::new();
         for name in [
             "awk", "bash", "cat", "chmod", "cp", "cut", "dirname", "env", "find", "grep", "head",
-            "mkdir", "mv", "readlink", "rm", "sed", "sh", "sleep", "sort", "tail", "tee", "tr",
+            "make", "mkdir", "mv", "readlink", "rm", "sed", "sh", "sleep", "sort", "tail", "tee",
+            "tr",
         ] {
             let path = std::env::var_os("PATH").unwrap();
             let found = std::env::split_paths(&path).map(|folder| folder.join(name));
@@ -60,13 +61,20 @@ impl ScriptsHost {
 
     /// A script of the project, with this host's programs alone or before those of the real one.
     fn script(&self, name: &str, is_bare: bool) -> Command {
+        self.command(root().join("scripts").join(name), is_bare)
+    }
+
+    fn command(&self, program: impl AsRef<OsStr>, is_bare: bool) -> Command {
         let mut path = OsString::from(self.dir.join("bin"));
         if !is_bare {
             path.push(":");
             path.push(std::env::var_os("PATH").unwrap());
         }
-        let mut command = Command::new(root().join("scripts").join(name));
-        command.env("PATH", path).env("CARGO_TARGET_DIR", self.dir.join("target"));
+        let mut command = Command::new(program);
+        command
+            .current_dir(root())
+            .env("PATH", path)
+            .env("CARGO_TARGET_DIR", self.dir.join("target"));
         command.env_remove("REDIS_SERVER").env_remove("LOG").stdin(Stdio::null());
         command
     }
@@ -189,6 +197,24 @@ fn a_tool_that_is_still_missing_after_its_installation_is_an_error() {
         let calls = fs::read_to_string(calls).unwrap();
         assert!(calls.contains("install") && calls.contains(tool), "{calls}");
     }
+}
+
+#[test]
+fn make_lint_names_the_tools_that_are_missing_and_installs_none() {
+    let host = ScriptsHost::bare();
+    let installed = host.dir.join("installed");
+    for installer in ["apt-get", "npm", "pip", "sudo"] {
+        host.program(installer, &format!("touch {}", installed.display()));
+    }
+    host.program("rustc", "echo 'rustc 1.95.0 (0 2026-04-14)'")
+        .program("cargo", "exit 0")
+        .program("cc", "cat >/dev/null; exit 1");
+    let lint = host.command("make", true).arg("lint").output().unwrap();
+    assert!(!lint.status.success());
+    let shown = err(&lint);
+    assert!(shown.starts_with("Missing: cc c++ ") && shown.contains(" shellcheck\n"), "{shown}");
+    assert!(shown.contains("make tools\n"), "{shown}");
+    assert!(!installed.exists());
 }
 
 #[test]
