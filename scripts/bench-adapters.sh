@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Compares the stores of clients/typescript with those that they replace: see benches/adapters/adapters.mjs.
+# `make bench-adapters` runs this.
 #
 #   scripts/bench-adapters.sh [--quick] [--write PAGE]
 #

@@ -4,7 +4,8 @@
 #   scripts/build-engine.sh python        for this machine, into the sources of the client, where its tests import it
 #   scripts/build-engine.sh typescript    clients/typescript/wasm/engine.wasm, which docs/playground uses too
 #
-# The packages of the Python client do not use this: pip and maturin build them, see clients/python/build_backend.py.
+# install-clients.sh, package.sh and `make playground` run this. The packages of the Python client do not use this: pip and
+# maturin build them, see clients/python/build_backend.py.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks each new commit: its subject is `area: what`, of at most 72 columns and without a full stop, each area exists in the
-# tree, and it is no merge.
+# Checks each new commit, for `make lint`: its subject is `area: what`, of at most 72 columns and without a full stop, each
+# area exists in the tree, and it is no merge.
 #
 #   scripts/check-commits.sh [FOLDER]
 #

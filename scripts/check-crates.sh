@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks that the crates that others depend on can be published: the engine, the commands and the Rust client. Nothing is
-# uploaded.
+# uploaded. `make check` runs this.
 #
 #   scripts/check-crates.sh
 set -euo pipefail

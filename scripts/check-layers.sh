@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Checks that the layers of src/ point one way: a file may import its own layer and lower ones. Prints each import that
-# points up, and fails. The compiler keeps the engine and the commands, which are crates of their own, below all of them.
+# points up, and fails. `make lint` runs this. The compiler keeps the engine and the commands, which are crates of their own,
+# below all of them.
 set -euo pipefail
 cd "${1:-$(dirname "$0")/..}"
 

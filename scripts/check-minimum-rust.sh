@@ -4,7 +4,7 @@
 #
 #   scripts/check-minimum-rust.sh
 #
-# rustup fetches that compiler. The build goes to target/minimum-rust.
+# `make minimum-rust` and CI, on each push, run this. rustup fetches that compiler. The build goes to target/minimum-rust.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

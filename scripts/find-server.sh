@@ -4,8 +4,9 @@
 #
 #   scripts/find-server.sh [--release "Redis server v=7.0.15"]
 #
-# Never a Redis below 6.2, which lacks functions that the module needs. If there is no server the script says why on stderr
-# and fails. With --release it looks for none, and succeeds if a server with this version line can load the module.
+# The Makefile and most scripts use this. Never a Redis below 6.2, which lacks functions that the module needs. If there is
+# no server the script says why on stderr and fails. With --release it looks for none, and succeeds if a server with this
+# version line can load the module.
 set -euo pipefail
 
 cannot() {

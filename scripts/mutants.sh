@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Changes the engine and the commands in every way that cargo-mutants knows, and runs their tests after each change. Fails
-# if they notice fewer than 95 % of the changes that compile. Arguments go to cargo-mutants: --shard 0/4, -f crates/engine/src/line.rs.
+# Changes the engine and the commands in every way that cargo-mutants knows, and runs their tests after each change. Fails if
+# they notice fewer than 95 % of the changes that compile. `make mutants` runs this, a quarter at a time in CI each week.
+# Arguments go to cargo-mutants: --shard 0/4, -f crates/engine/src/line.rs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

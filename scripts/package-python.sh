@@ -3,9 +3,10 @@
 #
 #   scripts/package-python.sh [sdist] [amd64] [arm64]     sdist and this machine's if none is named
 #
-# sdist is the source archive; pip then builds a wheel from nothing but that archive. amd64 and arm64 are wheels for any
-# Python from 3.10 on (abi3) and glibc from 2.28 on (manylinux_2_28), linked by zig like the module's package. Packages for
-# this machine are installed into a new environment and used. All are in target/package/python.
+# `make python-wheels` runs this. sdist is the source archive; pip then builds a wheel from nothing but that archive. amd64
+# and arm64 are wheels for any Python from 3.10 on (abi3) and glibc from 2.28 on (manylinux_2_28), linked by zig like the
+# module's package. Packages for this machine are installed into a new environment and used. All are in
+# target/package/python.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

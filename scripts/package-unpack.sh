@@ -3,9 +3,9 @@
 #
 #   scripts/package-unpack.sh FOLDER PACKAGE:ARCHITECTURE[+] ...
 #
-# A + adds the libraries that the package needs, including libc for another architecture or suite. Suite and mirror are
-# those of the host if it is Debian, otherwise bookworm and DEBIAN_MIRROR=. SUITE= names another suite. Fails, and says why,
-# if something is missing.
+# find-rustc.sh and test-packages.sh use this. A + adds the libraries that the package needs, including libc for another
+# architecture or suite. Suite and mirror are those of the host if it is Debian, otherwise bookworm and DEBIAN_MIRROR=.
+# SUITE= names another suite. Fails, and says why, if something is missing.
 set -euo pipefail
 
 die() {

@@ -4,6 +4,8 @@
 #   scripts/package.sh [amd64] [arm64]     this machine's if none is named
 #   scripts/package.sh --tools             only installs the tools that a build needs
 #
+# `make package` runs this, and so do test-package.sh and test-packages.sh.
+#
 # libredis_ratelimit-linux-TARGET.so             the module, stripped
 # redis-ratelimit-VERSION-linux-TARGET.tar.gz    the module, its licences, redis.conf.example, the pages, examples, and clients with engine.wasm
 # redis-ratelimit-VERSION-linux-TARGET.cdx.json  what is inside: a CycloneDX SBOM

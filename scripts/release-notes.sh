@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Prints the section of one version in CHANGELOG.md, without its heading. Fails if there is none.
+# Prints the section of one version in CHANGELOG.md, without its heading. Fails if there is none. The release workflow runs
+# this.
 #
 #   scripts/release-notes.sh 0.1.0 [FILE]
 set -euo pipefail

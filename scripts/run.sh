@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the module and serves it on 127.0.0.1 until Ctrl-C. PORT= (6379) and REDIS_SERVER= choose others.
+# Builds the module and serves it on 127.0.0.1 until Ctrl-C: `make run`. PORT= (6379) and REDIS_SERVER= choose others.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

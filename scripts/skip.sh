@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Says what is skipped and why, and keeps it for the list at the end of `make check`.
+# Says what is skipped and why, and keeps it for the list at the end of `make check`. Scripts with --if-possible run this.
 #
 #   scripts/skip.sh WHAT WHY     prints it on stderr, and adds it to the file SKIPPED= if set
 #   scripts/skip.sh --list       prints that file and empties it; with STRICT=1 fails unless it is empty

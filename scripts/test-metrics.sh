@@ -3,8 +3,8 @@
 #
 #   scripts/test-metrics.sh [--if-possible]
 #
-# --if-possible skips the test, with a message, if a tool is missing and cannot be installed. The module must be built
-# before. REDIS_SERVER= and REDIS_EXPORTER= choose other programs.
+# `make test-metrics` runs this, and so does `make check`, --if-possible. That skips the test, with a message, if a tool is
+# missing and cannot be installed. The module must be built before. REDIS_SERVER= and REDIS_EXPORTER= choose other programs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

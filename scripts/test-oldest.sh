@@ -3,7 +3,8 @@
 #
 #   scripts/test-oldest.sh
 #
-# Both are fetched into target/clients/oldest: Node from npm, Python by uv unless there is a python3.10.
+# `make test-oldest` runs this. Both are fetched into target/clients/oldest: Node from npm, Python by uv unless there is a
+# python3.10.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

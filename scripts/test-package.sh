@@ -4,8 +4,8 @@
 #
 #   scripts/test-package.sh [--if-possible]
 #
-# --if-possible skips the test, with a message, if a tool is missing and cannot be installed. NO_BUILD=1 checks the package
-# that is there.
+# `make check` runs this, --if-possible. That skips the test, with a message, if a tool is missing and cannot be installed.
+# NO_BUILD=1 checks the package that is there.
 set -euo pipefail
 shopt -s inherit_errexit
 cd "$(dirname "$0")/.."

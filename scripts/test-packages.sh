@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs and uses what scripts/package.sh builds, on clean systems, and prints the results:
+# Installs and uses what scripts/package.sh builds, on clean systems, and prints the results. `make test-packages` runs this.
 #
 #   scripts/test-packages.sh [CASE ...]     all cases if none is named
 #

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs the server tests on each of the named servers, with the module that was built, and prints the results:
+# Runs the server tests on each of the named servers, with the module that was built, and prints the results. `make
+# test-servers` runs this on all servers, and `make check` on two:
 #
 #   scripts/test-servers.sh [--if-possible] [redis-7.0 valkey-9.1 ...]     all that scripts/fetch-servers.sh knows if none is named
 #
@@ -11,7 +12,8 @@
 # Does not run tests/programs: `make test-clients` runs these on one server.
 #
 # Tests that a server cannot run are counted and listed as by scripts/test.sh. The output of each run is in
-# target/servers/NAME.log and NAME-threads.log. CARGO_TEST= has arguments for cargo test (CARGO_TEST='--test server window::').
+# target/servers/NAME.log and NAME-threads.log. CARGO_TEST= has arguments for cargo test (CARGO_TEST='--test server
+# window::').
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 servers=${CARGO_TARGET_DIR:-target}/servers

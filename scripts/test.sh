@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs `cargo test` with the given arguments, then lists the skipped tests and prints one line of totals:
+# Runs `cargo test` with the given arguments, then lists the skipped tests and prints one line of totals. `make test` and
+# test-servers.sh run this.
 #
 #   326 passed, 0 failed, 15 skipped
 #

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs a server under valgrind's memcheck, to be used as REDIS_SERVER. Findings go to a file in the directory VALGRIND_LOGS;
-# RATELIMIT_VALGRIND_SERVER= is the server (redis-server).
+# Runs a server under valgrind's memcheck, as the REDIS_SERVER of valgrind.sh. Findings go to a file in the directory
+# VALGRIND_LOGS; RATELIMIT_VALGRIND_SERVER= is the server (redis-server).
 set -euo pipefail
 
 server=${RATELIMIT_VALGRIND_SERVER:-redis-server}

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the core of the server tests under valgrind, and fails on an invalid access, an uninitialized value or a block that is
-# definitely lost, if the module is anywhere in its stack.
+# definitely lost, if the module is anywhere in its stack. `make valgrind` runs this.
 #
 #   scripts/valgrind.sh                # the core
 #   scripts/valgrind.sh config:: top   # these files of tests/server instead, or the tests with such names
