@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use support::*;
@@ -744,6 +745,37 @@ fn every_link_leads_somewhere() {
         }
     }
     assert!(links >= 20);
+}
+
+/// The targets of make that a text names, each behind `mark` and `make`.
+fn targets(text: &str, mark: &str) -> BTreeSet<String> {
+    let ends = |letter: char| !letter.is_ascii_lowercase() && letter != '-';
+    let mark = format!("{mark}make ");
+    let calls = text.split(mark.as_str()).skip(1);
+    calls.filter_map(|rest| rest.split(ends).next()).map(str::to_owned).collect()
+}
+
+#[test]
+fn make_help_lists_every_target_and_contributing_those_that_check_a_change() {
+    let help = Command::new("make").arg("help").current_dir(root()).output().unwrap();
+    let listed = targets(&format!("\n{}", String::from_utf8(help.stdout).unwrap()), "\n");
+    let makefile = file("Makefile");
+    let rules = makefile.lines().filter_map(|line| line.split_once(':')).map(|(name, _)| name);
+    for name in rules.filter(|name| name.bytes().all(|it| it == b'-' || it.is_ascii_lowercase())) {
+        assert!(listed.contains(name), "make help does not list {name}");
+    }
+    for page in pages().iter().map(String::as_str).chain(OTHER_PAGES) {
+        let unknown: Vec<_> = targets(&file(page), "`").difference(&listed).cloned().collect();
+        assert!(unknown.is_empty(), "{page} names targets that do not exist: {unknown:?}");
+    }
+    let workflow = file(".github/workflows/check.yml");
+    let runs: String = workflow.lines().filter(|line| line.contains("run: ")).collect();
+    let mut checks = targets(&runs, "");
+    assert!(checks.contains("fuzz"), "{checks:?}");
+    checks.extend(listed.into_iter().filter(|name| name.starts_with("test")));
+    let named = targets(&file("CONTRIBUTING.md"), "`");
+    let unnamed: Vec<_> = checks.difference(&named).collect();
+    assert!(unnamed.is_empty(), "CONTRIBUTING.md lacks {unnamed:?}");
 }
 
 /// A setting of redis.conf.example: its default, and its range if it is a number.
