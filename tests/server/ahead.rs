@@ -47,8 +47,7 @@ fn quantity_0_looks_and_beyond_the_limit_is_denied_for_good() {
 
 #[test]
 fn while_others_wait_it_is_denied() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connect();
     conn.cmd("RL.THROTTLE k 0 1 1h");
     let mut waiter = server.wait_in_line("RL.THROTTLE k 0 1 1h 1 BLOCK 0");
     let answer = conn.ints("RL.THROTTLE k 0 1 1h 1 AHEAD 2h MS");

@@ -18,8 +18,7 @@ fn waits(id: &str) -> String {
 /// The first of three leaves by `leave`; the slot then goes to the second, and after it to the third.
 #[track_caller]
 fn one_leaves(leave: impl FnOnce(&Server, Conn, i64)) {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connect();
     hold(&mut conn);
     let (first, id) = server.wait_with_id(waits("a"));
     let mut second = server.wait_in_line(waits("b"));
@@ -118,8 +117,7 @@ fn client_unblock_returns_each_command_s_denial() {
 
 #[test]
 fn a_denial_by_client_unblock_is_counted_like_any_other() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connect();
     conn.cmd("RL.WINDOW k 3 1h 3");
     let (mut waiter, id) = server.wait_with_id("RL.WINDOW k 3 1h 2 COUNTDENIED BLOCK 0");
     conn.cmd(format!("CLIENT UNBLOCK {id}"));
@@ -148,7 +146,7 @@ fn when_the_master_becomes_a_replica_its_waiters_get_a_reply() {
     }
     server.expect_no_waiting_calls();
     wait_for_sync(&master, &server);
-    assert!(conn.err(waits("a")).starts_with("READONLY "));
+    conn.refuses(waits("a"), "READONLY ");
     // And back.
     assert_eq!(conn.text("REPLICAOF NO ONE"), "OK");
     hold(&mut conn);
@@ -188,8 +186,7 @@ fn on_a_replica_that_may_be_written_to_block_is_ignored() {
 
 #[test]
 fn rights_that_are_taken_away_do_not_end_a_wait() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connect();
     hold(&mut conn);
     conn.cmd("ACL SETUSER app on >secret ~* +@all");
     let mut app = server.conn();
@@ -204,8 +201,7 @@ fn rights_that_are_taken_away_do_not_end_a_wait() {
 
 #[test]
 fn a_server_with_waiters_shuts_down() {
-    let mut server = Server::builder().aof().start();
-    let mut conn = server.conn();
+    let (mut server, mut conn) = Server::builder().aof().connect();
     hold(&mut conn);
     let mut line = [waits("a"), waits("b")].map(|call| server.wait_in_line(call));
     server.stop(Stop::Save);
@@ -248,8 +244,7 @@ fn a_shutdown_that_waits_for_a_replica_grants_nothing_and_may_be_called_off() {
 
 #[test]
 fn the_module_is_unloaded_only_when_no_call_waits() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connect();
     hold(&mut conn);
     let mut waiter = server.wait_in_line(waits("a"));
     conn.refuses("MODULE UNLOAD ratelimit", "ERR Error unloading module: ");
@@ -258,7 +253,7 @@ fn the_module_is_unloaded_only_when_no_call_waits() {
     conn.cmd("RL.RELEASE k holder");
     assert_eq!(acquired(&waiter.recv()).id(), "a");
     can_be_unloaded(&server);
-    assert!(conn.err(waits("b")).starts_with("ERR unknown command"));
+    conn.refuses(waits("b"), "ERR unknown command");
     // Grants are plain data, and stay valid when the module is loaded again.
     assert_eq!(conn.text(["MODULE", "LOAD", &module_path()]), "OK");
     assert_eq!(conn.held_ids("k"), ["a"]);
@@ -271,8 +266,7 @@ fn the_module_is_unloaded_only_when_no_call_waits() {
 
 #[test]
 fn in_a_cluster_all_that_wakes_elsewhere_wakes() {
-    let server = Server::builder().cluster().start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::builder().cluster().connect();
     for key in ["k", "{tag}k", ""] {
         let call = |rest: &str| -> Vec<Vec<u8>> {
             let mut words = rest.words();
@@ -370,20 +364,15 @@ fn a_client_waiting_on_a_key_of_any_name_is_redirected_when_its_slot_moves() {
 /// The dead client was granted the id but never got the reply. Meanwhile it was released, and another client has it now.
 #[test]
 fn a_dead_client_s_grant_is_not_given_back_in_place_of_another() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connect();
     conn.cmd("RL.ACQUIRE k 1 0 1 ID holder LEASE 600000");
     let (_dies, id) = server.wait_with_id("RL.ACQUIRE k 1 0 1 ID x LEASE 600000 BLOCK 0");
-    conn.cmd("MULTI");
-    for line in [
-        "RL.RELEASE k holder".to_owned(),
-        format!("CLIENT KILL ID {id}"),
-        "RL.RELEASE k x".to_owned(),
-        "RL.ACQUIRE k 1 0 1 ID x LEASE 500000".to_owned(),
-    ] {
-        conn.cmd(line);
-    }
-    let replies = conn.array("EXEC");
+    let replies = conn.transaction([
+        "RL.RELEASE k holder",
+        &format!("CLIENT KILL ID {id}"),
+        "RL.RELEASE k x",
+        "RL.ACQUIRE k 1 0 1 ID x LEASE 500000",
+    ]);
     assert_eq!(acquired(&replies[3]).id(), "x");
     sleep(ms(50));
     assert_eq!(conn.held_ids("k"), ["x"]);

@@ -57,8 +57,7 @@ fn nothing_is_granted_during(master: &Server, replica: &Server, pause: &str, end
 
 #[test]
 fn a_timer_during_client_pause_write_waits_for_its_end() {
-    let master = Server::start();
-    let replica = Server::replica_of(&master, true);
+    let (master, replica) = Server::with_replica();
     nothing_is_granted_during(&master, &replica, "CLIENT PAUSE 60000 WRITE", || {
         assert_eq!(master.conn().text("CLIENT UNPAUSE"), "OK");
     });
@@ -66,15 +65,13 @@ fn a_timer_during_client_pause_write_waits_for_its_end() {
 
 #[test]
 fn a_timer_during_client_pause_all_waits_for_its_end() {
-    let master = Server::start();
-    let replica = Server::replica_of(&master, true);
+    let (master, replica) = Server::with_replica();
     nothing_is_granted_during(&master, &replica, "CLIENT PAUSE 1500 ALL", || {});
 }
 
 #[test]
 fn a_failover_that_is_called_off_goes_on_granting() {
-    let master = Server::start();
-    let replica = Server::replica_of(&master, true);
+    let (master, replica) = Server::with_replica();
     // It never catches up.
     let frozen = replica.freeze();
     nothing_is_granted_during(&master, &replica, "FAILOVER", || {
@@ -85,8 +82,7 @@ fn a_failover_that_is_called_off_goes_on_granting() {
 
 #[test]
 fn a_client_that_goes_during_a_pause_is_no_harm() {
-    let master = Server::start();
-    let replica = Server::replica_of(&master, true);
+    let (master, replica) = Server::with_replica();
     let mut conn = master.conn();
     conn.cmd("RL.ACQUIRE k 1 0 1 ID holder LEASE 600000");
     let (first, first_id) = master.wait_with_id(waits("a"));
@@ -109,8 +105,7 @@ fn a_client_that_goes_during_a_pause_is_no_harm() {
 
 #[test]
 fn after_a_failover_the_waiters_get_a_reply_and_the_new_master_goes_on() {
-    let master = Server::start();
-    let replica = Server::replica_of(&master, true);
+    let (master, replica) = Server::with_replica();
     let mut conn = master.conn();
     conn.cmd("RL.ACQUIRE k 1 0 1 ID holder LEASE 600000");
     let mut line = [waits("a"), waits("b")].map(|call| master.wait_in_line(call));
@@ -141,8 +136,7 @@ fn after_a_failover_the_waiters_get_a_reply_and_the_new_master_goes_on() {
 
 #[test]
 fn the_grant_of_a_waiter_killed_before_its_answer_goes_to_the_next() {
-    let server = Server::start();
-    let replica = Server::replica_of(&server, true);
+    let (server, replica) = Server::with_replica();
     for (fill, waits, free) in [
         (
             "RL.ACQUIRE k 1 0 1 ID x LEASE 600000",
@@ -170,12 +164,7 @@ fn the_grant_of_a_waiter_killed_before_its_answer_goes_to_the_next() {
             }
             let mut living = server.wait_in_line(waits);
             let mut last = server.wait_in_line(waits);
-            let mut transaction = vec!["MULTI".to_owned()];
-            transaction.extend(free.iter().map(|line| (*line).to_owned()));
-            transaction.extend(kills);
-            transaction.push("EXEC".to_owned());
-            let replies = conn.pipeline(transaction);
-            assert!(matches!(replies.last(), Some(Value::Array(_))), "{replies:?}");
+            conn.transaction(free.iter().map(|line| (*line).to_owned()).chain(kills));
             for waiter in &mut dead {
                 waiter.expect_closed();
             }
@@ -194,8 +183,7 @@ fn the_grant_of_a_waiter_killed_before_its_answer_goes_to_the_next() {
 /// Once it is a master again, others may have settled what the dead client was granted.
 #[test]
 fn a_server_that_became_a_replica_gives_nothing_back_for_a_dead_client() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connect();
     conn.cmd("RL.ACQUIRE k 1 0 1 ID x LEASE 600000");
     let mut waiter = server.conn();
     let kill = format!("CLIENT KILL ID {}", waiter.id());
@@ -211,15 +199,11 @@ fn a_server_that_became_a_replica_gives_nothing_back_for_a_dead_client() {
 
 #[test]
 fn what_is_given_back_for_a_dead_client_is_what_it_took() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connect();
     let mut kill_after = |fill: &str, waits: &str, transaction: &[&str]| {
         conn.cmd(fill);
         let (mut waiter, id) = server.wait_with_id(waits);
-        let mut lines = vec!["MULTI".to_owned()];
-        lines.extend(transaction.iter().map(|line| (*line).to_owned()));
-        lines.extend([format!("CLIENT KILL ID {id}"), "EXEC".to_owned()]);
-        conn.pipeline(lines);
+        conn.transaction([transaction, &[&format!("CLIENT KILL ID {id}")]].concat());
         waiter.expect_closed();
         server.expect_no_waiting_calls();
         sleep(ms(50));
@@ -270,23 +254,20 @@ fn behind_a_holder(server: &Server) -> (Conn, Conn, i64) {
 /// What is given back is the oldest of what counts, so that it does not matter how much came later.
 #[test]
 fn what_the_dead_were_granted_is_given_back_however_much_came_later() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connect();
     for later in [0, 10, 200] {
         let call = "RL.WINDOW k 1000 1h";
         conn.pipeline(["DEL k", "RL.WINDOW k 1000 1h 1000"]);
         let (mut waiter, id) = server.wait_with_id("RL.WINDOW k 1000 1h 1 BLOCK 0");
-        let mut lines = vec!["MULTI".to_owned(), "DEL k".to_owned(), format!("{call} 0")];
-        lines.extend((0..later).map(|_| call.to_owned()));
-        lines.extend([format!("CLIENT KILL ID {id}"), "EXEC".to_owned()]);
-        conn.pipeline(lines);
+        let (look, kill) = (format!("{call} 0"), format!("CLIENT KILL ID {id}"));
+        conn.transaction([vec!["DEL k", &look], vec![call; later], vec![&kill]].concat());
         waiter.expect_closed();
         server.expect_no_waiting_calls();
         // It is given back from a timer.
         let remaining = || server.conn().ints(format!("{call} 0"))[2];
-        eventually(SOON, || remaining() == 1000 - later);
+        eventually(SOON, || remaining() == 1000 - later as i64);
         sleep(ms(50));
-        assert_eq!(remaining(), 1000 - later);
+        assert_eq!(remaining(), 1000 - later as i64);
     }
 }
 
@@ -294,13 +275,7 @@ fn what_the_dead_were_granted_is_given_back_however_much_came_later() {
 fn client_unblock_right_after_the_grant_returns_the_grant_or_gives_it_back() {
     let server = Server::start();
     let (mut conn, mut first, id) = behind_a_holder(&server);
-    let lines = [
-        "MULTI".into(),
-        "RL.RELEASE k holder".into(),
-        format!("CLIENT UNBLOCK {id}"),
-        "EXEC".to_owned(),
-    ];
-    conn.pipeline(lines);
+    conn.transaction(["RL.RELEASE k holder", &format!("CLIENT UNBLOCK {id}")]);
     // One answer, the grant, and after it the next reply.
     assert_eq!(acquired(&first.recv()).id(), "a");
     assert_eq!(text(&first.cmd("PING")), "PONG");
@@ -313,8 +288,7 @@ fn client_unblock_error_right_after_the_grant_does_not_lose_or_repeat_it() {
     let server = Server::start();
     let (mut conn, mut first, id) = behind_a_holder(&server);
     let mut second = server.wait_in_line(waits("b"));
-    let unblock = format!("CLIENT UNBLOCK {id} ERROR");
-    conn.pipeline(["MULTI".to_owned(), "RL.RELEASE k holder".into(), unblock, "EXEC".into()]);
+    conn.transaction(["RL.RELEASE k holder", &format!("CLIENT UNBLOCK {id} ERROR")]);
     let reply = first.recv();
     sleep(ms(50));
     match reply {
@@ -367,12 +341,7 @@ fn block_is_ignored(server: &Server, mut call: impl FnMut(&mut Conn, &str) -> Va
 
 #[test]
 fn in_multi_block_is_ignored() {
-    block_is_ignored(&Server::start(), |conn, line| {
-        let Value::Array(replies) = conn.pipeline(["MULTI", line, "EXEC"]).remove(2) else {
-            panic!("EXEC of {line}")
-        };
-        replies.into_iter().next().unwrap()
-    });
+    block_is_ignored(&Server::start(), |conn, line| conn.transaction([line]).remove(0));
 }
 
 #[test]
@@ -412,8 +381,7 @@ fn where_another_module_calls_block_is_ignored() {
 #[test]
 fn another_module_may_call_from_its_own_thread() {
     let library = library("caller", include_str!("../support/src/caller.c"));
-    let server = Server::builder().config(format!("loadmodule {library:?}")).start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::builder().config(format!("loadmodule {library:?}")).connect();
     let mut in_thread = |line: &str| conn.cmd(format!("CALLER.THREAD {line}"));
     for call in ["RL.THROTTLE t 0 1 60", "RL.WINDOW w 1 1d 1 FIXED TZ Asia/Shanghai"] {
         assert_eq!([0, 1].map(|_| limited(&in_thread(call))), [0, 1], "{call}");
@@ -486,8 +454,7 @@ fn each_grant_is_replicated() {
 
 #[test]
 fn a_restart_from_the_aof_in_the_middle_of_a_queue_keeps_every_grant() {
-    let mut server = Server::builder().aof().start();
-    let mut conn = server.conn();
+    let (mut server, mut conn) = Server::builder().aof().connect();
     conn.cmd("RL.ACQUIRE k 1 0 1 ID x LEASE 600000");
     let mut line: Vec<_> =
         ["a", "b", "c", "d"].iter().map(|id| server.wait_in_line(waits(id))).collect();
@@ -511,8 +478,7 @@ fn a_restart_from_the_aof_in_the_middle_of_a_queue_keeps_every_grant() {
 
 #[test]
 fn reloading_the_data_set_does_not_disturb_waiting_calls() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connect();
     conn.cmd("RL.ACQUIRE k 1 0 1 ID x LEASE 600000");
     let mut waiter = server.wait_in_line(waits("a"));
     assert_eq!(conn.text("DEBUG RELOAD"), "OK");
@@ -688,8 +654,7 @@ fn no_grant_is_lost_or_given_twice_in_1000_rounds_of_random_timing() {
 #[test]
 fn the_memory_of_2000_waiters_comes_back_and_one_release_costs_no_more_than_with_a_few() {
     rlimit::increase_nofile_limit(u64::MAX).expect("raise the limit of open files");
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connect();
     let used = || server.number("used_memory");
     let hold = |conn: &mut Conn, key: &str| {
         let holder = conn.acquire(format!("RL.ACQUIRE {key} 1 0 1 ID holder LEASE 600000"));
@@ -763,8 +728,7 @@ fn the_memory_of_2000_waiters_comes_back_and_one_release_costs_no_more_than_with
 
 #[test]
 fn info_counts_how_waits_ended() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connect();
     conn.cmd("RL.ACQUIRE k 1 0 1 ID x LEASE 600000");
     let mut granted = server.wait_in_line(waits("a"));
     let left = server.wait_in_line(waits("b"));

@@ -24,8 +24,7 @@ fn ids(held: &[Held]) -> Vec<String> {
 
 #[test]
 fn five_waiters_on_one_slot_are_served_in_order_of_arrival() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connect();
     assert_eq!(conn.acquire(acquire("k", "holder")).limited(), 0);
     let names = ["a", "b", "c", "d", "e"];
     let mut line: Vec<_> =
@@ -57,8 +56,7 @@ fn five_waiters_on_one_slot_are_served_in_order_of_arrival() {
 
 #[test]
 fn every_taking_command_is_denied_while_others_wait_even_where_there_is_room() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connect();
     // The first in line asks for more than there is; two would be had at once.
     for (fill, waits, asks, denial) in [
         (
@@ -90,8 +88,7 @@ fn every_taking_command_is_denied_while_others_wait_even_where_there_is_room() {
 
 #[test]
 fn giving_back_and_looking_never_wait_and_ignore_waiters() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connect();
     conn.cmd("RL.THROTTLE t 4 1 1h 5");
     conn.cmd("RL.WINDOW w 5 1h 3");
     conn.cmd("RL.ACQUIRE a 5 1h 2 ID x LEASE 600000");
@@ -185,8 +182,7 @@ fn no_call_jumps_the_line_when_the_bucket_has_filled_enough() {
 
 #[test]
 fn a_late_small_call_does_not_overtake_an_early_large_one() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connect();
     conn.cmd("RL.ACQUIRE k 3 0 1 ID x LEASE 600000");
     conn.cmd("RL.ACQUIRE k 3 0 1 ID y LEASE 600000");
     let mut large = server.wait_in_line("RL.ACQUIRE k 3 0 3 ID large BLOCK 0 LEASE 600000");
@@ -203,8 +199,7 @@ fn a_late_small_call_does_not_overtake_an_early_large_one() {
 
 #[test]
 fn what_comes_free_at_once_serves_as_many_as_it_is_enough_for() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connect();
     conn.cmd("RL.ACQUIRE k 4 0 4 ID x LEASE 600000");
     let mut line = [1, 2, 1, 2].map(|quantity| {
         let call = format!("RL.ACQUIRE k 4 0 {quantity} BLOCK 0 LEASE 600000");
@@ -226,8 +221,7 @@ fn what_comes_free_at_once_serves_as_many_as_it_is_enough_for() {
 
 #[test]
 fn all_commands_on_a_key_stand_in_one_line() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connect();
     conn.cmd("RL.ACQUIRE k 1 1h ID x LEASE 600000");
     let mut window = server.wait_in_line("RL.WINDOW k 1 1h BLOCK 0");
     let mut acquire = server.wait_in_line("RL.ACQUIRE k 1 1h BLOCK 0 LEASE 600000");
@@ -244,8 +238,7 @@ fn all_commands_on_a_key_stand_in_one_line() {
 
 #[test]
 fn a_call_in_a_pipeline_waits_before_the_next_is_carried_out() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connect();
     conn.cmd(acquire("k", "x"));
     let mut piped = server.conn();
     piped.send("SET first 1");
@@ -294,8 +287,7 @@ fn the_same_key_of_two_databases_has_two_lines() {
 
 #[test]
 fn a_key_may_have_any_name() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connect();
     let odd: [&[u8]; 13] = [
         b"", b"\0", b"a\0b", b"{", b"}", b"{}", b"{}x", b"{tag}x", b"x{tag}y{z}", b"}{", b"a}b",
         b"\xff\xfe", b"{a\0b}c",
@@ -320,8 +312,7 @@ fn a_key_may_have_any_name() {
 
 #[test]
 fn grants_denials_and_errors_come_over_resp3_too() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connect();
     conn.cmd(acquire("k", "x"));
     let mut granted = server.wait_on(server.conn_resp3(), acquire_block("k", "y"));
     conn.cmd("RL.RELEASE k x");
@@ -338,8 +329,7 @@ fn grants_denials_and_errors_come_over_resp3_too() {
 
 #[test]
 fn an_id_that_waits_is_a_duplicate_until_its_wait_is_over() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connect();
     conn.cmd(acquire("k", "x"));
     let waiter = server.wait_in_line(acquire_block("k", "y"));
     for call in [
@@ -352,7 +342,7 @@ fn an_id_that_waits_is_a_duplicate_until_its_wait_is_over() {
         acquire("k", "x"),
         acquire_block("k", "x"),
     ] {
-        assert!(conn.err(&call).starts_with("DUPLICATE "), "{call}");
+        conn.refuses(&call, "DUPLICATE ");
     }
     // It is not held: there is nothing to settle.
     for settles in ["RL.RELEASE k y", "RL.APPLY k y", "RL.RENEW k y"] {
@@ -370,13 +360,12 @@ fn an_id_that_waits_is_a_duplicate_until_its_wait_is_over() {
     assert_eq!(limited(&conn.cmd(acquire("k", "y") + " BLOCK 5")), 2);
     conn.cmd("RL.RELEASE k x");
     assert_eq!(conn.acquire(acquire_block("k", "y")).id(), "y");
-    assert!(conn.err(acquire_block("k", "y")).starts_with("DUPLICATE "));
+    conn.refuses(acquire_block("k", "y"), "DUPLICATE ");
 }
 
 #[test]
 fn atmost_waits_for_one_and_takes_what_there_is() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connect();
     conn.cmd("RL.WINDOW w 5 1h 4");
     // There is one: no wait.
     assert_eq!(conn.ints("RL.WINDOW w 5 1h 9 ATMOST BLOCK 0")[..4], [0, 5, 0, -1]);
@@ -398,8 +387,7 @@ fn atmost_waits_for_one_and_takes_what_there_is() {
 
 #[test]
 fn countdenied_counts_a_wait_once_and_only_when_it_ends_in_a_denial() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connect();
     conn.cmd("RL.ACQUIRE k 3 1h 3 ID x LEASE 600000");
     let counted = |conn: &mut Conn| {
         let looks = conn.acquire("RL.ACQUIRE_RO k 1000 1h 0");
@@ -428,8 +416,7 @@ fn countdenied_counts_a_wait_once_and_only_when_it_ends_in_a_denial() {
 
 #[test]
 fn countdenied_does_not_count_whose_time_is_up_behind_the_head() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connect();
     conn.cmd("RL.WINDOW k 3 1h 2");
     let counted = |conn: &mut Conn| 1000 - conn.ints("RL.WINDOW_RO k 1000 1h 0")[2];
     let head = server.wait_in_line("RL.WINDOW k 3 1h 3 COUNTDENIED BLOCK 0");
@@ -488,8 +475,7 @@ fn past_max_waiters_a_call_that_would_wait_is_an_error() {
 
 #[test]
 fn with_max_waiters_0_no_call_may_wait() {
-    let server = Server::builder().module_args(["max-waiters", "0"]).start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::builder().module_args(["max-waiters", "0"]).connect();
     assert_eq!(limited(&conn.cmd(acquire_block("k", "x"))), 0);
     assert!(conn.err(acquire_block("k", "y")).contains("max-waiters"));
     assert_eq!(limited(&conn.cmd(acquire("k", "y"))), 2);
@@ -539,8 +525,7 @@ fn a_denial_does_not_count_while_others_wait_for_the_room() {
 #[test]
 fn a_command_that_settles_nothing_lets_the_head_in_too() {
     for command in ["RL.APPLY k nobody", "RL.RENEW k nobody", "RL.RELEASE k nobody"] {
-        let server = Server::start();
-        let mut conn = server.conn();
+        let (server, mut conn) = Server::connect();
         conn.cmd("RL.ACQUIRE k 1 0 ID first LEASE 600000");
         let mut waiter = server.wait_in_line("RL.ACQUIRE k 1 0 ID second LEASE 600000 BLOCK 0");
         let remove =
@@ -558,8 +543,7 @@ fn a_command_that_settles_nothing_lets_the_head_in_too() {
 
 #[test]
 fn rl_all_refuses_an_id_that_a_waiting_call_has() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connect();
     conn.cmd("RL.ACQUIRE k 1 0 1 ID holder");
     let mut waiter = server.wait_in_line("RL.ACQUIRE k 1 0 1 ID x BLOCK 0");
     for call in [
@@ -567,7 +551,7 @@ fn rl_all_refuses_an_id_that_a_waiting_call_has() {
         "RL.ALL 2 a k ACQUIRE 9 0 ACQUIRE 9 0 1 ID x SHADOW",
         "RL.ACQUIRE k 9 0 1 ID x",
     ] {
-        assert!(conn.err(call).starts_with("DUPLICATE "), "{call}");
+        conn.refuses(call, "DUPLICATE ");
     }
     assert_eq!(conn.int("EXISTS a"), 0);
     // Under another key it is free.

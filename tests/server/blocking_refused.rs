@@ -104,8 +104,7 @@ fn where_memory_is_short_a_waiter_waits_on() {
 
 #[test]
 fn giving_back_works_when_memory_is_short_and_wakes_waiting_calls_when_it_is_not() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connect();
     conn.cmd("RL.ACQUIRE k 1 0 1 ID holder LEASE 600000");
     conn.cmd("RL.ACQUIRE w 2 1h 2 ID holder LEASE 600000");
     let mut released = server.wait_in_line("RL.ACQUIRE k 1 0 1 ID x BLOCK 0 LEASE 600000");
@@ -123,8 +122,7 @@ fn giving_back_works_when_memory_is_short_and_wakes_waiting_calls_when_it_is_not
 
 #[test]
 fn where_the_server_evicts_for_room_waiters_are_granted() {
-    let server = Server::builder().config("maxmemory-policy allkeys-random").start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::builder().config("maxmemory-policy allkeys-random").connect();
     let used: u64 = server.info("used_memory").unwrap().parse().unwrap();
     conn.cmd(format!("CONFIG SET maxmemory {}", used + 3_000_000));
     let fill = "for i = 1, 40 do redis.call('SET', i .. ARGV[1], string.rep('x', 100000)) end";
@@ -140,26 +138,24 @@ fn where_the_server_evicts_for_room_waiters_are_granted() {
 
 #[test]
 fn where_the_server_cannot_evict_enough_a_waiter_waits_on() {
-    let server = Server::builder().config("maxmemory-policy volatile-lru").start();
+    let (server, mut conn) = Server::builder().config("maxmemory-policy volatile-lru").connect();
     if server.version().lacks("the check of RM_Call for memory", (7, 0)) {
         return;
     }
-    let mut conn = server.conn();
     assert_eq!(limited(&conn.cmd("RL.THROTTLE k 0 1 1h")), 0);
     let mut waiter = server.wait_in_line("RL.THROTTLE k 0 1 1h 1 BLOCK 0");
     // Before the second command the server evicts the key, which is not enough.
     conn.pipeline(["CONFIG SET maxmemory 1", "PING"]);
     assert_eq!(conn.int("EXISTS k"), 0);
     assert!(waiter.silent_for(A_WHILE), "granted while the server replies OOM");
-    assert!(conn.err("RL.THROTTLE other 0 1 1h").starts_with("OOM"));
+    conn.refuses("RL.THROTTLE other 0 1 1h", "OOM");
     conn.cmd("CONFIG SET maxmemory 0");
     assert_eq!(limited(&waiter.recv()), 0);
 }
 
 #[test]
 fn while_clients_are_paused_time_is_up_all_the_same() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connect();
     conn.cmd("RL.ACQUIRE k 1 0 1 ID holder LEASE 600000");
     let mut waiter = server.wait_in_line("RL.ACQUIRE k 1 0 1 BLOCK 600");
     let begin = Instant::now();
@@ -175,8 +171,7 @@ fn while_clients_are_paused_time_is_up_all_the_same() {
 /// granted. `None` if the machine was too slow for that.
 fn replies_when_the_cluster_goes_down(reads: &str) -> Option<Vec<Value>> {
     let config = format!("cluster-allow-reads-when-down {reads}");
-    let server = Server::builder().cluster().config(config).start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::builder().cluster().config(config).connect();
     // The server visits all its clients once a second, so with idle ones in between it stops blocking one of the three late.
     let mut idle = Vec::new();
     let calls =
@@ -193,7 +188,7 @@ fn replies_when_the_cluster_goes_down(reads: &str) -> Option<Vec<Value>> {
     if server.figure("waited_granted") > 0 {
         return None;
     }
-    assert!(conn.err("RL.WINDOW {k}w 1 500ms").starts_with("CLUSTERDOWN "));
+    conn.refuses("RL.WINDOW {k}w 1 500ms", "CLUSTERDOWN ");
     // Within a second the server stops blocking them. It does so by a timer, which is not held with the clock.
     sleep(ms(1_500));
     let replies = waiters.iter_mut().filter_map(|waiter| match waiter.silent_for(ms(1)) {
@@ -225,13 +220,8 @@ fn counts(server: &Server) -> Vec<Option<String>> {
 #[test]
 fn waiting_is_no_use_of_the_key_and_no_error_of_the_server() {
     for cluster in [false, true] {
-        let mut builder = Server::builder();
-        // Each use counts one more.
-        for line in ["maxmemory-policy allkeys-lfu", "lfu-log-factor 0", "lfu-decay-time 0"] {
-            builder = builder.config(line);
-        }
-        let server = if cluster { builder.cluster() } else { builder }.start();
-        let mut conn = server.conn();
+        let builder = Server::builder().count_uses();
+        let (server, mut conn) = if cluster { builder.cluster() } else { builder }.connect();
         let calls =
             ["RL.THROTTLE t 0 1 1h 1", "RL.WINDOW w 1 1h 1", "RL.ACQUIRE a 1 0 1 LEASE 3600000"];
         let waiters = calls.map(|call| {
@@ -253,10 +243,7 @@ fn waiting_is_no_use_of_the_key_and_no_error_of_the_server() {
 
 #[test]
 fn a_grant_after_waiting_is_a_use_of_the_key() {
-    let config = ["maxmemory-policy allkeys-lfu", "lfu-log-factor 0", "lfu-decay-time 0"];
-    let builder = config.iter().fold(Server::builder(), |builder, line| builder.config(*line));
-    let server = builder.start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::builder().count_uses().connect();
     conn.cmd("RL.WINDOW w 1 700ms");
     let mut waiter = server.wait_in_line("RL.WINDOW w 1 700ms 1 BLOCK 0");
     let before = conn.int("OBJECT FREQ w");

@@ -9,8 +9,7 @@ use support::*;
 
 #[test]
 fn a_server_shows_the_version_and_the_commit_of_its_module() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connect();
     let version = env!("CARGO_PKG_VERSION");
     let number = version.split('.').fold(0, |sum, part| sum * 100 + part.parse::<i64>().unwrap());
     let list = flat(&conn.cmd("MODULE LIST"));

@@ -396,7 +396,7 @@ fn a_slot_that_moves_as_a_whole_takes_along_what_happens_meanwhile() {
     let keys = keys.map(|key| format!("{{bar}}{key}"));
     let before = keys.clone().map(|key| state(&mut here, &key));
     let stayed = state(&mut here, &stays);
-    assert!(there.err("RL.HELD {bar}lapses").starts_with("MOVED "));
+    there.refuses("RL.HELD {bar}lapses", "MOVED ");
     migration.end(&mut left);
     assert_eq!(keys.clone().map(|key| state(&mut there, &key)), before);
     assert_eq!(there.int(format!("CLUSTER COUNTKEYSINSLOT {}", migration.slot)), 10);
@@ -846,10 +846,10 @@ fn several_limits_are_taken_nowhere_while_their_keys_are_on_two_nodes() {
             );
         }
         assert_eq!(flat(&source.cmd(call("ss")))[2], left, "{name}");
-        assert!(source.err(call("tt")).starts_with("ASK "), "{name}");
+        source.refuses(call("tt"), "ASK ");
         target.cmd("ASKING");
         assert_eq!(flat(&target.cmd(call("tt")))[2], left, "{name}");
-        assert!(target.err(call("tt")).starts_with("MOVED "), "{name}");
+        target.refuses(call("tt"), "MOVED ");
     }
     // What was refused was counted nowhere.
     for (key, is_here, counted) in [

@@ -8,11 +8,6 @@ use std::time::{Duration, Instant};
 
 use support::*;
 
-/// Whether there are settings of modules; without, there are load arguments alone.
-fn has_settings() -> bool {
-    !Version::under_test().lacks("CONFIG for modules", (7, 0))
-}
-
 /// Whether windows of the calendar are those of Shanghai where a call does not say.
 fn is_in_shanghai(conn: &mut Conn) -> bool {
     conn.cmd("DEL a b");
@@ -23,7 +18,7 @@ fn is_in_shanghai(conn: &mut Conn) -> bool {
 #[test]
 fn a_zone_is_set_by_name_or_offset_and_a_bad_one_refused() {
     let server = Server::start();
-    if !has_settings() {
+    if Version::under_test().lacks_settings() {
         return;
     }
     let mut conn = server.conn();
@@ -76,11 +71,10 @@ fn a_digest_says_whether_two_servers_have_the_same_settings() {
 
     let others = ["top-keys 0", "notify-denied yes", "allow-unload yes", "policies a WINDOW 5 60"];
     assert_eq!(default, digest(&others.join(" ")));
-    if !has_settings() {
+    if Version::under_test().lacks_settings() {
         return;
     }
-    let mut server = Server::start();
-    let mut conn = server.conn();
+    let (mut server, mut conn) = Server::connect();
     let pairs = conn.array("CONFIG GET ratelimit.*");
     assert_eq!(pairs.len(), 2 * (deciding.len() + others.len()), "each setting is tried");
     for lease in ["1", "20000", "1"] {
@@ -95,7 +89,7 @@ fn a_digest_says_whether_two_servers_have_the_same_settings() {
 #[test]
 fn a_setting_works_from_the_next_call_on() {
     let server = Server::builder().clock(true).start();
-    if !has_settings() {
+    if Version::under_test().lacks_settings() {
         return;
     }
     server.clock().set_us(1_700_000_000_000_000);
@@ -119,11 +113,10 @@ fn a_setting_works_from_the_next_call_on() {
 
 #[test]
 fn config_rewrite_keeps_what_was_set() {
-    if !has_settings() {
+    if Version::under_test().lacks_settings() {
         return;
     }
-    let mut server = Server::builder().config("ratelimit.lease 5").start();
-    let mut conn = server.conn();
+    let (mut server, mut conn) = Server::builder().config("ratelimit.lease 5").connect();
     for line in [
         "CONFIG SET ratelimit.window-entries 77",
         "CONFIG SET ratelimit.timezone Asia/Shanghai",
@@ -152,8 +145,7 @@ fn load_arguments_are_taken_with_and_without_the_prefix() {
             "Window-Entries", "8",
         ],
     ] {
-        let server = Server::builder().clock(true).module_args(arguments).start();
-        let mut conn = server.conn();
+        let (server, mut conn) = Server::builder().clock(true).module_args(arguments).connect();
         assert!(is_in_shanghai(&mut conn));
         server.clock().set_us(1_700_000_000_000_000);
         for _ in 0..100 {
@@ -194,7 +186,7 @@ fn bad_load_arguments_are_refused_with_a_line_in_the_log() {
 #[test]
 fn a_bad_line_of_redis_conf_keeps_the_server_from_starting() {
     let other = Server::start();
-    if !has_settings() {
+    if Version::under_test().lacks_settings() {
         return;
     }
     for (line, reason) in [
@@ -241,14 +233,13 @@ fn a_misspelled_setting_is_reported_as_docs_operations_says() {
         assert!(page.contains(message), "docs/operations.md does not have: {message}");
         assert!(found.contains(message), "not reported: {message}: {found}");
     };
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connect();
     let path = module_path();
     conn.refuses(format!("MODULE LOAD {path} lesae 1"), LOAD_FAILED);
     assert_eq!(conn.text("MODULE UNLOAD ratelimit"), "OK");
     conn.refuses(format!("MODULE LOAD {path} lesae 1"), LOAD_FAILED);
     documented("load argument lesae 1: no such setting", &server.log());
-    if !has_settings() {
+    if Version::under_test().lacks_settings() {
         return;
     }
     let loads = format!("loadmodule {path}\n");
@@ -293,7 +284,7 @@ fn a_second_load_is_refused_with_the_reason_in_the_log() {
 
 #[test]
 fn a_setting_that_is_given_twice_to_one_load_is_refused() {
-    if !has_settings() {
+    if Version::under_test().lacks_settings() {
         return;
     }
     let server = Server::builder().module(false).start();
@@ -313,8 +304,7 @@ fn a_setting_that_is_given_twice_to_one_load_is_refused() {
         if arguments.ends_with("policies") {
             words.push("");
         }
-        let error = conn.err(&words);
-        assert!(error.starts_with("ERR Error loading the extension"), "{error}");
+        conn.refuses(&words, "ERR Error loading the extension");
         let reason = format!(
             "redis-ratelimit: {name} has one value after CONFIG and another after ARGS: give it once"
         );
@@ -340,12 +330,11 @@ fn a_setting_that_is_given_twice_to_one_load_is_refused() {
 /// CONFIG SET and CONFIG REWRITE leave both in the file.
 #[test]
 fn a_file_whose_settings_differ_from_its_load_arguments_starts_with_the_settings() {
-    if !has_settings() {
+    if Version::under_test().lacks_settings() {
         return;
     }
     let load = format!("loadmodule {} lease 5000 policies b WINDOW 6 60", module_path());
-    let mut server = Server::builder().module(false).config(load).start();
-    let mut conn = server.conn();
+    let (mut server, mut conn) = Server::builder().module(false).config(load).connect();
     assert_eq!(conn.text("CONFIG SET ratelimit.lease 7000"), "OK");
     assert_eq!(conn.text("CONFIG REWRITE"), "OK");
     server.restart(Stop::NoSave);
@@ -358,14 +347,14 @@ fn a_file_whose_settings_differ_from_its_load_arguments_starts_with_the_settings
 /// The server writes a `loadmodule` line for each module that is loaded, and keeps lines that it does not know.
 #[test]
 fn a_rewrite_after_a_failed_load_leaves_the_module_out_of_the_file() {
-    if !has_settings() {
+    if Version::under_test().lacks_settings() {
         return;
     }
     let path = module_path();
     for setting in ["", "ratelimit.lease 5000"] {
         let load = format!("loadmodule {path}");
-        let mut server = Server::builder().module(false).config(&load).config(setting).start();
-        let mut conn = server.conn();
+        let (mut server, mut conn) =
+            Server::builder().module(false).config(&load).config(setting).connect();
         let file = |server: &Server| fs::read_to_string(server.dir().join("server.conf")).unwrap();
         assert_eq!(conn.text("CONFIG SET ratelimit.allow-unload yes"), "OK");
         assert_eq!(conn.text("MODULE UNLOAD ratelimit"), "OK");

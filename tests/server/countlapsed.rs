@@ -97,8 +97,7 @@ fn the_eighth_element_counts_leases_that_run_of_every_kind() {
 
 #[test]
 fn a_call_with_atmost_waits_only_while_there_is_nothing() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connect();
     conn.cmd("RL.ACQUIRE k 5 60 3 ID a LEASE 60000");
     let part = conn.acquire_part("RL.ACQUIRE k 5 60 4 ATMOST BLOCK 0 ID b LEASE 60000");
     assert_eq!((part.granted, part.running), (2, 2));
@@ -231,15 +230,9 @@ fn it_counts_for_max_reservations_until_it_is_gone() {
 fn info_shows_it_until_it_is_gone() {
     let (server, mut conn) = Server::held();
     conn.cmd("RL.ACQUIRE k 9 60 3 ID a LEASE 1000 COUNTLAPSED");
-    let field = |conn: &mut Conn, name: &str| {
-        let fields = flat(&conn.cmd("RL.INFO k"));
-        let at = fields.iter().position(|field| field == name).expect("a field of RL.INFO");
-        fields[at + 1].clone()
-    };
-    for (ms, held, reservations) in [(0, "3", "1"), (60_999, "3", "1"), (61_000, "0", "0")] {
+    for (ms, fields) in [(0, [3, 1]), (60_999, [3, 1]), (61_000, [0, 0])] {
         server.at_ms(ms);
-        assert_eq!(field(&mut conn, "held"), held, "{ms}");
-        assert_eq!(field(&mut conn, "reservations"), reservations, "{ms}");
+        assert_eq!(["held", "reservations"].map(|name| conn.info_field("k", name)), fields, "{ms}");
     }
 }
 
@@ -286,8 +279,7 @@ fn a_member_has_the_end_of_the_lease_and_how_much_longer_it_holds() {
 
 #[test]
 fn waiting_calls_are_woken_when_it_is_gone_or_settled_late() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connect();
     // Of 600 ms, 100 of which a busy machine may take before it is waited for.
     let (least, most) = (Duration::from_millis(480), Duration::from_millis(1_200));
     unless_stalled(Duration::from_millis(50), || {
@@ -313,8 +305,7 @@ fn waiting_calls_are_woken_when_it_is_gone_or_settled_late() {
 
 #[test]
 fn the_reservation_of_a_waiter_counts_when_it_lapses() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connect();
     conn.cmd("RL.ACQUIRE k 1 60 ID a LEASE 60000");
     let mut waiter = server.wait_in_line("RL.ACQUIRE k 1 60 ID b LEASE 1 COUNTLAPSED BLOCK 0 MS");
     conn.refuses("RL.ACQUIRE k 1 60 ID b", "DUPLICATE ");

@@ -154,9 +154,7 @@ fn a_denial_in_a_transaction_or_script_is_reported_too_and_replicates_nothing() 
     let (mut conn, mut subscriber) = (server.conn(), listener(&server));
     let alone = server.repl_grows(|| conn.cmd("RL.WINDOW u 0 60"));
     let together = server.repl_grows(|| {
-        conn.cmd("MULTI");
-        conn.cmd("RL.WINDOW w 0 60");
-        conn.cmd("EXEC");
+        conn.transaction(["RL.WINDOW w 0 60"]);
         conn.cmd(["EVAL", "return redis.call('rl.window', KEYS[1], 0, 60)", "1", "v"]);
     });
     assert_eq!(events(&mut subscriber), [denied(0, "u"), denied(0, "w"), denied(0, "v")]);
@@ -168,11 +166,10 @@ fn a_denial_in_a_transaction_or_script_is_reported_too_and_replicates_nothing() 
 
 #[test]
 fn the_setting_outlives_config_rewrite() {
-    let mut server = Server::start();
-    if server.version().lacks("CONFIG for modules", (7, 0)) {
+    let (mut server, mut conn) = Server::connect();
+    if server.version().lacks_settings() {
         return;
     }
-    let mut conn = server.conn();
     conn.cmd("CONFIG SET ratelimit.notify-denied yes notify-keyspace-events Kd");
     assert_eq!(conn.text("CONFIG REWRITE"), "OK");
     server.restart(Stop::NoSave);

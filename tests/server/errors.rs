@@ -7,8 +7,7 @@ const NOT_OURS: &str =
 
 #[test]
 fn with_several_limits_errors_in_arguments_come_before_errors_in_stored_values() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connect();
     conn.cmd("SET text x");
     conn.cmd("ZADD foreign 1 x");
     conn.cmd("RL.ACQUIRE held 5 0 1 ID a");
@@ -45,11 +44,9 @@ fn with_several_limits_errors_in_arguments_come_before_errors_in_stored_values()
     // Of arguments that are wrong the first counts, and so of keys.
     let error = conn.err("RL.ALL 2 a b WINDOW 5 60 LEAVE -1 WINDOW x 60");
     assert_eq!(error, "ERR LEAVE must be an integer from 0 to 9223372036854775807");
-    assert!(conn.err("RL.ALL 2 text foreign WINDOW 5 60 WINDOW 5 60").starts_with("WRONGTYPE "));
+    conn.refuses("RL.ALL 2 text foreign WINDOW 5 60 WINDOW 5 60", "WRONGTYPE ");
     assert_eq!(conn.err("RL.ALL 2 foreign text WINDOW 5 60 WINDOW 5 60"), NOT_OURS);
-    assert!(conn
-        .err("RL.ALL 2 held text ACQUIRE 5 0 1 ID a WINDOW 5 60")
-        .starts_with("DUPLICATE "));
+    conn.refuses("RL.ALL 2 held text ACQUIRE 5 0 1 ID a WINDOW 5 60", "DUPLICATE ");
 }
 
 #[test]

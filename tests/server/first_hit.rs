@@ -76,8 +76,7 @@ fn any_period_will_do() {
 
 #[test]
 fn it_waits_for_the_end_of_the_window() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connect();
     let call = "RL.WINDOW k 1 2s FIXED FROM first MS";
     conn.cmd(call);
     // Not within 100 ms: denied at once.

@@ -61,8 +61,7 @@ fn a_key_counts_up_to_the_largest_number_and_then_answers_an_error() {
 
 #[test]
 fn force_does_not_queue_behind_waiting_calls() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connect();
     conn.pipeline(["RL.THROTTLE t 0 1 1h", "RL.WINDOW w 1 1h"]);
     let _waiters = [
         server.wait_in_line("RL.THROTTLE t 0 1 1h 1 BLOCK 0"),

@@ -153,8 +153,7 @@ fn errors_are_met_in_all_clauses_and_too_many_reservations_only_in_a_choice() {
 
 #[test]
 fn a_clause_with_a_line_is_no_choice() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connect();
     conn.cmd("RL.ACQUIRE {u}:a 1 0 1 ID x");
     let _waits = server.wait_in_line("RL.ACQUIRE {u}:a 1 0 1 ID y BLOCK 0");
     conn.cmd("RL.ALL 2 {u}:a {u}:b ACQUIRE 1 0 ELSE ACQUIRE 1 0 1 ID z");

@@ -70,8 +70,7 @@ fn a_grant_is_added_before_the_released_reservation_is_removed() {
 #[test]
 fn a_replica_sees_no_key_vanish() {
     unless_stopped(|| {
-        let master = Server::start();
-        let replica = Server::replica_of(&master, true);
+        let (master, replica) = Server::with_replica();
         let mut conn = master.conn();
         conn.cmd("RL.ACQUIRE k 1 0 1 ID a LEASE 600000");
         let mut waiter = master.wait_in_line(waits("b"));
@@ -284,8 +283,7 @@ fn entries_of_others_are_an_error_and_nothing_is_handed_over() {
     conn.cmd("RL.ACQUIRE k 1 0 1 ID a LEASE 600000");
     let mut waiter = server.wait_in_line(waits("b"));
     let written = effects(&server, || {
-        let replies = conn.pipeline(["MULTI", "ZADD k 1 x", "RL.RELEASE k a", "ZREM k x", "EXEC"]);
-        let Value::Array(replies) = &replies[4] else { panic!("{replies:?}") };
+        let replies = conn.transaction(["ZADD k 1 x", "RL.RELEASE k a", "ZREM k x"]);
         assert!(matches!(replies[1], Value::ServerError(_)), "{replies:?}");
     });
     assert_eq!(written, ["ZADD", "ZREM"]);
@@ -298,10 +296,7 @@ fn entries_of_others_are_an_error_and_nothing_is_handed_over() {
 #[test]
 fn a_grant_by_a_release_is_one_use_of_the_key() {
     unless_stopped(|| {
-        let config = ["maxmemory-policy allkeys-lfu", "lfu-log-factor 0", "lfu-decay-time 0"];
-        let builder = config.iter().fold(Server::builder(), |builder, line| builder.config(*line));
-        let server = builder.start();
-        let mut conn = server.conn();
+        let (server, mut conn) = Server::builder().count_uses().connect();
         for (limit, uses) in [(1, 1), (2, 2)] {
             let key = format!("k{limit}");
             let take = format!("RL.ACQUIRE {key} {limit} 0 1 LEASE 600000");

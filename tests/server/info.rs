@@ -59,8 +59,7 @@ fn a_window_shows_its_events_and_reservations() {
 
 #[test]
 fn waiting_calls_are_counted() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connect();
     conn.cmd("RL.ACQUIRE k 1 0");
     let mut waiters = [server.conn(), server.conn()];
     waiters.iter_mut().for_each(|one| one.send("RL.ACQUIRE k 1 0 1 BLOCK 0"));
@@ -102,5 +101,5 @@ fn it_changes_nothing_and_a_reader_may_call_it() {
     conn.cmd("ACL SETUSER reader on nopass %R~k +rl.info");
     conn.cmd("AUTH reader x");
     assert!(conn.cmd("RL.INFO k") != Value::Nil);
-    assert!(conn.err("RL.INFO other").starts_with("NOPERM "));
+    conn.refuses("RL.INFO other", "NOPERM ");
 }

@@ -41,8 +41,7 @@ fn a_quantity_that_exceeds_the_limit_with_leave_is_denied_for_good() {
 
 #[test]
 fn a_line_is_in_the_order_of_leave_and_then_of_arrival() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connect();
     conn.cmd("RL.ACQUIRE k 3 0 3 ID all LEASE 600000");
     let wait = |leave: i64, id: &str| {
         server

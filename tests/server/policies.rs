@@ -2,11 +2,6 @@
 
 use support::*;
 
-/// Whether there are settings of modules; without, there are load arguments alone.
-fn has_settings() -> bool {
-    !Version::under_test().lacks("CONFIG for modules", (7, 0))
-}
-
 /// A server with this table and a held clock. A load argument works on every server.
 #[track_caller]
 fn with(table: &str) -> (Server, Conn) {
@@ -59,7 +54,7 @@ fn counts(server: &Server, name: &str) -> Vec<i64> {
 #[test]
 fn a_table_is_refused_as_a_whole_with_the_name_and_the_reason() {
     let server = Server::start();
-    if !has_settings() {
+    if Version::under_test().lacks_settings() {
         return;
     }
     let mut conn = server.conn();
@@ -134,7 +129,7 @@ fn empty_parts_are_skipped_and_an_empty_text_is_an_empty_table() {
         let both = [row("a", "WINDOW 5 60"), row("b", "THROTTLE 1 1 1 SHADOW")];
         assert_eq!(rows(&mut conn), both, "{table}");
     }
-    if !has_settings() {
+    if Version::under_test().lacks_settings() {
         return;
     }
     let (_server, mut conn) = with("a WINDOW 5 60");
@@ -182,7 +177,7 @@ fn the_order_is_that_of_the_bytes_and_the_definition_is_as_it_was_written() {
 
 #[test]
 fn a_table_outlives_config_rewrite_and_a_restart() {
-    if !has_settings() {
+    if Version::under_test().lacks_settings() {
         return;
     }
     for table in [
@@ -190,8 +185,7 @@ fn a_table_outlives_config_rewrite_and_a_restart() {
         "a WINDOW 5 60;\tb WINDOW 1 1d FIXED TZ +08:00 ;;\n c.d_e-f THROTTLE 1 1 1\r\n",
         "  a WINDOW 5 60  ",
     ] {
-        let mut server = Server::start();
-        let mut conn = server.conn();
+        let (mut server, mut conn) = Server::connect();
         set(&mut conn, table);
         let before = rows(&mut conn);
         for _ in 0..2 {
@@ -210,7 +204,7 @@ fn a_table_outlives_config_rewrite_and_a_restart() {
 
 #[test]
 fn a_table_of_redis_conf_is_taken_and_replaced_by_config_rewrite() {
-    if !has_settings() {
+    if Version::under_test().lacks_settings() {
         return;
     }
     let table = "a WINDOW 5 60; b THROTTLE 1 1 1 SHADOW";
@@ -219,8 +213,7 @@ fn a_table_of_redis_conf_is_taken_and_replaced_by_config_rewrite() {
         format!("ratelimit.policies '{table}'"),
         format!("ratelimit.policies {table}"),
     ] {
-        let mut server = Server::builder().config(&line).start();
-        let mut conn = server.conn();
+        let (mut server, mut conn) = Server::builder().config(&line).connect();
         assert_eq!(conn.setting("ratelimit.policies"), table, "{line}");
         assert_eq!(conn.ints("RL.WINDOW k @a 0")[1], 5);
         set(&mut conn, "c WINDOW 7 60");
@@ -241,12 +234,11 @@ fn as_a_load_argument_the_table_stands_last_with_or_without_quotes() {
         for value in [table.to_owned(), format!("\"{table}\""), format!("'{table}'")] {
             // A line of redis.conf.
             let words = ["lease", "77", "policies-only", "yes", name, &value];
-            let mut server = Server::builder().module_args(words).start();
-            let mut conn = server.conn();
+            let (mut server, mut conn) = Server::builder().module_args(words).connect();
             let names: Vec<_> = rows(&mut conn).into_iter().map(|row| row.name).collect();
             assert_eq!(names, ["a", "b"], "{name} {value}");
             assert_eq!(conn.ints("RL.WINDOW k @a 0")[1], 5);
-            assert!(conn.err("RL.WINDOW k 5 60").starts_with("NOPOLICY "));
+            conn.refuses("RL.WINDOW k 5 60", "NOPOLICY ");
             // The server rewrites the line without the quotes.
             assert_eq!(conn.text("CONFIG REWRITE"), "OK");
             server.restart(Stop::NoSave);
@@ -254,8 +246,7 @@ fn as_a_load_argument_the_table_stands_last_with_or_without_quotes() {
         }
     }
     // By MODULE LOAD and by the command line, as words or as one.
-    let server = Server::builder().module(false).start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::builder().module(false).connect();
     let path = module_path();
     for words in
         [vec!["policies", table], [&["policies"], &*table.split(' ').collect::<Vec<_>>()].concat()]
@@ -271,8 +262,7 @@ fn as_a_load_argument_the_table_stands_last_with_or_without_quotes() {
 
 #[test]
 fn a_load_argument_that_is_no_table_is_refused_with_the_name_and_the_reason() {
-    let server = Server::builder().module(false).start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::builder().module(false).connect();
     for (table, why) in [
         ("a WINDOW 5 60; b WINDOW x 60", "policy b: limit must be an integer from 0"),
         ("a WINDOW 5 60; a WINDOW 5 60", "policy a: the name is given more than once"),
@@ -597,9 +587,9 @@ fn a_shadow_is_answered_as_allowed_with_the_state_as_it_stands() {
     assert_eq!((reply.numbers, reply.id), ([0, 1, 0, -1, 20_000], None));
     assert_eq!(conn.held_ids("s"), ["x"]);
     // An error stays an error.
-    assert!(conn.err("RL.ACQUIRE s @s 1 ID x").starts_with("DUPLICATE "));
+    conn.refuses("RL.ACQUIRE s @s 1 ID x", "DUPLICATE ");
     conn.cmd("SET w x");
-    assert!(conn.err("RL.WINDOW w @w").starts_with("WRONGTYPE "));
+    conn.refuses("RL.WINDOW w @w", "WRONGTYPE ");
     assert_eq!(counts(&server, "s"), [1, 0, 1]);
     // The command itself counts by the replies that its callers received.
     assert_eq!(server.figure("acquire_denied"), 0);
@@ -674,7 +664,7 @@ fn countdenied_counts_nothing_in_a_clause_of_a_shadow() {
 
 #[test]
 fn waiting_calls_and_reservations_keep_their_limit_when_the_policy_changes() {
-    if !has_settings() {
+    if Version::under_test().lacks_settings() {
         return;
     }
     let (server, mut conn) = with("sem WINDOW 1 0; w WINDOW 2 60");
@@ -702,7 +692,7 @@ fn waiting_calls_and_reservations_keep_their_limit_when_the_policy_changes() {
 
 #[test]
 fn a_call_whose_policy_went_while_it_waited_is_answered_all_the_same() {
-    if !has_settings() {
+    if Version::under_test().lacks_settings() {
         return;
     }
     let (server, mut conn) = with("sem WINDOW 1 0");
@@ -719,7 +709,7 @@ fn a_call_whose_policy_went_while_it_waited_is_answered_all_the_same() {
 
 #[test]
 fn counters_survive_a_config_set_that_keeps_the_name() {
-    if !has_settings() {
+    if Version::under_test().lacks_settings() {
         return;
     }
     let (server, mut conn) = with("a WINDOW 1 60; b THROTTLE 0 1 1");
@@ -743,7 +733,7 @@ fn counters_survive_a_config_set_that_keeps_the_name() {
 
 #[test]
 fn a_config_set_that_fails_at_another_setting_loses_no_counters() {
-    if !has_settings() {
+    if Version::under_test().lacks_settings() {
         return;
     }
     let (server, mut conn) = with("a WINDOW 1 60; b WINDOW 0 60");
@@ -771,8 +761,7 @@ fn a_config_set_that_fails_at_another_setting_loses_no_counters() {
 #[test]
 fn a_call_that_waited_is_counted_once_and_by_its_end() {
     let table = "w WINDOW 1 60; sem WINDOW 1 0";
-    let server = Server::builder().module_args(["policies", table]).start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::builder().module_args(["policies", table]).connect();
     conn.cmd("RL.WINDOW w @w");
     let mut waits = server.wait_in_line("RL.WINDOW w @w BLOCK 0");
     assert_eq!(counts(&server, "w"), [1, 0, 0]);

@@ -9,8 +9,7 @@ const LEFT_BYTES: i64 = 16;
 fn a_module_that_is_unloaded_takes_its_memory_along() {
     const CYCLES: i64 = 40;
     // A busy server would remember each load as slow.
-    let server = Server::builder().config("slowlog-log-slower-than -1").start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::builder().config("slowlog-log-slower-than -1").connect();
     let module = module_path();
     let mut cycle = || {
         conn.cmd("RL.THROTTLE a 1 1 60");
@@ -97,7 +96,7 @@ fn settings(conn: &mut Conn) -> Vec<String> {
 
 #[test]
 fn settings_are_not_lost_by_a_plain_unload_and_load() {
-    if Version::under_test().lacks("CONFIG for modules", (7, 0)) {
+    if Version::under_test().lacks_settings() {
         return;
     }
     let long =
@@ -113,11 +112,10 @@ fn settings_are_not_lost_by_a_plain_unload_and_load() {
         ("policies", &long),
     ] {
         // Among the lines of redis.conf, some are load arguments: they are lost as the rest is.
-        let server = Server::builder()
+        let (server, mut conn) = Server::builder()
             .module_args(["max-waiters", "7", "cl-throttle", "yes"])
             .config("ratelimit.max-reservations 77")
-            .start();
-        let mut conn = server.conn();
+            .connect();
         assert_eq!(conn.text(["CONFIG", "SET", &format!("ratelimit.{name}"), value]), "OK");
         let before = settings(&mut conn);
         conn.refuses("MODULE UNLOAD ratelimit", "ERR Error unloading module: ");
@@ -139,8 +137,7 @@ fn settings_are_not_lost_by_a_plain_unload_and_load() {
 
 #[test]
 fn without_changed_settings_the_module_is_unloaded_as_ever() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connect();
     let load = format!("MODULE LOAD {}", module_path());
     if server.version().is_from(7, 0) {
         conn.cmd(
@@ -164,14 +161,12 @@ fn without_changed_settings_the_module_is_unloaded_as_ever() {
 #[test]
 fn load_arguments_are_not_lost_by_a_plain_unload_and_load() {
     let arguments = ["lease", "5", "policies", "a WINDOW 5 60; b THROTTLE 1 1 1"];
-    let server = Server::builder().module_args(arguments).start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::builder().module_args(arguments).connect();
     conn.refuses("MODULE UNLOAD ratelimit", "ERR Error unloading module: ");
     assert_eq!(conn.ints("RL.WINDOW k @a 0")[1], 5);
 
     let permitted = [&["allow-unload", "yes"], &arguments[..]].concat();
-    let server = Server::builder().module_args(permitted).start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::builder().module_args(permitted).connect();
     for _ in 0..2 {
         if server.version().is_from(7, 0) {
             conn.cmd("CONFIG SET ratelimit.allow-unload yes");
@@ -192,13 +187,11 @@ fn a_module_that_the_server_is_not_content_with_goes_though_its_settings_differ(
     if Version::under_test().lacks("MODULE LOADEX", (7, 0)) {
         return;
     }
-    let server = Server::builder().module(false).start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::builder().module(false).connect();
     let path = module_path();
     for round in 0..3 {
         let wrong = "CONFIG ratelimit.lease 5 CONFIG ratelimit.leese 7";
-        let error = conn.err(format!("MODULE LOADEX {path} {wrong}"));
-        assert!(error.starts_with("ERR Error loading the extension"), "{error}");
+        conn.refuses(format!("MODULE LOADEX {path} {wrong}"), "ERR Error loading the extension");
         assert!(!format!("{:?}", conn.cmd("MODULE LIST")).contains("ratelimit"), "{round}");
         // Nothing of it is left.
         assert_eq!(conn.text(format!("MODULE LOAD {path}")), "OK");
@@ -212,8 +205,7 @@ fn a_module_that_the_server_is_not_content_with_goes_though_its_settings_differ(
 fn a_module_that_is_refused_leaves_no_memory_behind() {
     const CYCLES: i64 = 100;
     const LEFT_BYTES: i64 = 4_000;
-    let server = Server::builder().module(false).start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::builder().module(false).connect();
     let module = module_path();
     let mut refuse = |times| {
         for _ in 0..times {

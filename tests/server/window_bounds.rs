@@ -32,8 +32,8 @@ fn a_million_a_minute_costs_kilobytes() {
 
 #[test]
 fn a_limit_of_window_entries_is_exact_and_one_more_folds() {
-    let server = Server::builder().clock(true).module_args(["window-entries", "8"]).start();
-    let mut conn = server.conn();
+    let (server, mut conn) =
+        Server::builder().clock(true).module_args(["window-entries", "8"]).connect();
     for (limit, freed) in [(8, 1), (9, 0)] {
         server.clock().set_us(START_US);
         conn.cmd("FLUSHALL");

@@ -59,8 +59,7 @@ fn looking_accepts_it() {
 
 #[test]
 fn it_never_waits_and_wakes_calls_that_do() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connect();
     conn.cmd("RL.WINDOW k 2 1h 2");
     let mut waiter = server.wait_in_line("RL.WINDOW k 2 1h 1 BLOCK 0");
     assert_eq!(conn.ints("RL.WINDOW k 2 1h -1 BLOCK 0")[0], 0);

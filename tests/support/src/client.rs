@@ -160,6 +160,14 @@ impl Conn {
         (self.cmd(["DUMP", key]), self.cmd(["PTTL", key]))
     }
 
+    /// A field of RL.INFO; 0 where there is no key.
+    #[track_caller]
+    pub fn info_field(&mut self, key: &str, name: &str) -> i64 {
+        let fields = flat(&self.cmd(["RL.INFO", key]));
+        let field = fields.chunks(2).find(|pair| pair[0] == name);
+        field.map_or(0, |pair| pair[1].parse().expect("a number"))
+    }
+
     /// What COMMAND INFO says of a command.
     #[track_caller]
     pub fn command_info(&mut self, name: &str) -> Vec<Value> {

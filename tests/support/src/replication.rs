@@ -26,6 +26,13 @@ pub fn state(conn: &mut Conn, key: &str) -> Vec<Value> {
 }
 
 impl Server {
+    /// A server and a replica of it that has copied it, both with the module.
+    pub fn with_replica() -> (Server, Server) {
+        let master = Server::start();
+        let replica = Server::replica_of(&master, true);
+        (master, replica)
+    }
+
     /// A replica of `master` that has copied it, by the same clock, with or without the module.
     pub fn replica_of(master: &Server, with_module: bool) -> Server {
         let replica = Server::builder().module(with_module).replica_of(master).start();

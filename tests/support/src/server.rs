@@ -48,6 +48,16 @@ impl Version {
         !self.is_valkey && self.release < (8, 1)
     }
 
+    /// Whether modules can add ACL categories.
+    pub fn has_own_categories(&self) -> bool {
+        self.release >= if self.is_valkey { (8, 0) } else { (7, 4) }
+    }
+
+    /// Whether a test must be skipped: this is a Redis before 7.0, which has load arguments alone.
+    pub fn lacks_settings(self) -> bool {
+        self.lacks("CONFIG for modules", (7, 0))
+    }
+
     /// Whether a test must be skipped: this is a Redis before that release.
     pub fn lacks(self, what: &str, since: (u32, u32)) -> bool {
         let (since, point) = since;
@@ -188,6 +198,13 @@ impl Builder {
             .config("auto-aof-rewrite-percentage 0")
     }
 
+    /// With OBJECT FREQ counting each use of a key as one.
+    pub fn count_uses(self) -> Self {
+        self.config("maxmemory-policy allkeys-lfu")
+            .config("lfu-log-factor 0")
+            .config("lfu-decay-time 0")
+    }
+
     /// A cluster's only node, which has all the slots.
     pub fn cluster(mut self) -> Self {
         self.cluster = true;
@@ -198,6 +215,14 @@ impl Builder {
     pub fn replica_of(self, master: &Server) -> Self {
         let line = format!("replicaof 127.0.0.1 {}", master.port());
         self.clock_of(master).config(line)
+    }
+
+    /// Starts the server and connects to it.
+    #[track_caller]
+    pub fn connect(self) -> (Server, Conn) {
+        let server = self.start();
+        let conn = server.conn();
+        (server, conn)
     }
 
     /// Starts the server and waits until it answers.
@@ -242,6 +267,12 @@ pub struct Server {
 }
 
 impl Server {
+    /// A server with the module and nothing else special, and a connection to it.
+    #[track_caller]
+    pub fn connect() -> (Server, Conn) {
+        Server::builder().connect()
+    }
+
     /// A server with the module and nothing else special.
     #[track_caller]
     pub fn start() -> Server {
