@@ -82,8 +82,7 @@ fn acquire(limit: usize, id: usize, block: &str) -> String {
 fn a_release_that_serves_thousands_serves_them_in_order_and_delays_no_other_client() {
     const MANY: usize = 10_000;
     let _alone = alone();
-    let server = Server::builder().config("maxclients 12000").start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::builder().config("maxclients 12000").connect();
     conn.cmd(format!("RL.ACQUIRE k {MANY} 0 {MANY} ID all LEASE 3600000"));
     let mut line = wait_all(&server, (0..MANY).map(|id| acquire(MANY, id, "0")));
     let mut late = server.conn();
@@ -111,8 +110,7 @@ fn a_release_that_serves_thousands_serves_them_in_order_and_delays_no_other_clie
 fn thousands_of_deadlines_at_one_time_delay_no_other_client() {
     const MANY: usize = 2_000;
     let _alone = alone();
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connect();
     let fill =
         "for i = 1, 2000 do redis.call('RL.ACQUIRE', KEYS[1], 2000, 0, 'LEASE', 3600000) end";
     conn.cmd(["EVAL", fill, "1", "k"]);
@@ -138,8 +136,7 @@ fn thousands_of_deadlines_at_one_time_delay_no_other_client() {
 fn thousands_of_lines_that_come_due_at_one_time_are_all_served_and_delay_no_other_client() {
     const MANY: usize = 1_000;
     let _alone = alone();
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connect();
     let fill = |key: usize| format!("RL.ACQUIRE k{key} 1 0 LEASE 600000 ID x");
     conn.pipeline((0..MANY).map(fill));
     let waits = |key: usize| format!("RL.ACQUIRE k{key} 1 0 BLOCK 0 LEASE 600000");
@@ -169,8 +166,7 @@ fn thousands_of_lines_that_come_due_at_one_time_are_all_served_and_delay_no_othe
 fn thousands_of_clients_that_disconnect_at_one_time_delay_no_other_client() {
     const MANY: usize = 2_000;
     let _alone = alone();
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connect();
     conn.cmd("RL.ACQUIRE k 1 0 1 ID holder LEASE 600000");
     let mut line = wait_all(&server, (0..MANY).map(|id| acquire(1, id, "0")));
     let mut last = line.pop().unwrap();
@@ -186,8 +182,7 @@ fn thousands_of_clients_that_disconnect_at_one_time_delay_no_other_client() {
 fn a_head_of_another_line_is_served_in_time_while_thousands_are() {
     const MANY: usize = 3_000;
     let _alone = alone();
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connect();
     conn.cmd(format!("RL.ACQUIRE k {MANY} 0 {MANY} ID all LEASE 3600000"));
     let _line = wait_all(&server, (0..MANY).map(|id| acquire(MANY, id, "0")));
     let mut other = server.conn();
@@ -233,8 +228,7 @@ fn a_release_costs_the_same_for_every_key_name_and_whatever_other_keys_are_writt
     const KEYS: [&[u8]; 6] = [b"plain", b"", b"a}b", b"{}z", b"{q}x", b"{r}x"];
     const WRITTEN: usize = 5;
     let _alone = alone();
-    let server = Server::builder().config("maxclients 12000").start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::builder().config("maxclients 12000").connect();
     let mut lines = KEYS.map(|key| {
         let hold: [&[u8]; 8] = [b"RL.ACQUIRE", key, b"1", b"0", b"ID", b"x", b"LEASE", b"600000"];
         assert_eq!(limited(&conn.cmd(hold)), 0);
@@ -278,8 +272,7 @@ fn a_release_costs_the_same_for_every_key_name_and_whatever_other_keys_are_writt
 fn no_key_that_a_client_can_write_wakes_a_waiting_call() {
     const MANY: usize = 4_000;
     let _alone = alone();
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connect();
     conn.cmd("RL.ACQUIRE q 1 0 LEASE 600000");
     let _line = wait_all(&server, (0..MANY).map(|_| "RL.ACQUIRE q 1 0 BLOCK 0".to_owned()));
     // Another key, and the one where waiters were blocked once.
@@ -302,8 +295,7 @@ fn no_key_that_a_client_can_write_wakes_a_waiting_call() {
 fn lines_in_idle_do_not_fill_the_server_s_time() {
     const MANY: usize = 500;
     let _alone = alone();
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connect();
     conn.pipeline((0..MANY).map(|key| format!("RL.ACQUIRE k{key} 1 0 LEASE 600000")));
     let _line = wait_all(&server, (0..MANY).map(|key| format!("RL.ACQUIRE k{key} 1 0 BLOCK 0")));
     // A quarter of a core.

@@ -3,7 +3,7 @@
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
-use super::with_others;
+use super::{connect_with_others, with_others};
 use support::*;
 
 /// What is promised for RL.* commands and for what leaves by itself.
@@ -23,19 +23,18 @@ fn since(due: Instant) -> Duration {
 
 #[test]
 fn a_command_that_frees_something_wakes() {
-    let _guard = with_others();
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_guard, server, mut conn) = connect_with_others();
     let mut waiter = server.conn();
-    let three = "RL.ACQUIRE k 3 1h 3 ID x LEASE 600000";
-    for (fill, waits, free) in [
-        ("RL.ACQUIRE k 1 0 ID x LEASE 600000", WAITS, "RL.RELEASE k x"),
-        (three, "RL.WINDOW k 3 1h 2 BLOCK 60000", "RL.APPLY k x 1"),
-        (three, "RL.WINDOW k 3 1h 2 BLOCK 60000", "RL.APPLY k x 0"),
-        (
-            "RL.THROTTLE k 4 1 1h 5", "RL.THROTTLE k 4 1 1h 2 BLOCK 20000000",
-            "RL.THROTTLE k 4 1 1h -2",
-        ),
+    let one = "RL.ACQUIRE k 1 0 ID x LEASE 600000";
+    let (three, two) = ("RL.ACQUIRE k 3 1h 3 ID x LEASE 600000", "RL.WINDOW k 3 1h 2 BLOCK 60000");
+    let throttle = ("RL.THROTTLE k 4 1 1h 5", "RL.THROTTLE k 4 1 1h 2 BLOCK 20000000");
+    for ((fill, waits), free, after) in [
+        ((one, WAITS), "RL.RELEASE k x", 0),
+        ((three, two), "RL.APPLY k x 1", 0),
+        ((three, two), "RL.APPLY k x 0", 0),
+        (throttle, "RL.THROTTLE k 4 1 1h -2", 0),
+        // The shorter lease lapses.
+        ((one, WAITS), "RL.RENEW k x LEASE 25", 25),
     ] {
         println!("{waits}, {free}:");
         assert_median_ms(WAKES_WITHIN_MS, MANY, || {
@@ -44,38 +43,18 @@ fn a_command_that_frees_something_wakes() {
             waiter.send(waits);
             server.wait_until_waiting(1);
             let begin = Instant::now();
-            conn.cmd(free);
+            assert!(!matches!(conn.cmd(free), Value::ServerError(_)), "{free}");
             let reply = waiter.recv();
             assert_eq!(limited(&reply), 0, "{free}: {reply:?}");
-            begin.elapsed()
+            assert!(begin.elapsed() >= ms(after), "{free}: {:?}", begin.elapsed());
+            since(begin + ms(after))
         });
     }
 }
 
 #[test]
-fn a_shorter_renewal_wakes_when_the_new_lease_lapses() {
-    let _guard = with_others();
-    let server = Server::start();
-    let mut conn = server.conn();
-    let mut waiter = server.conn();
-    assert_median_ms(WAKES_WITHIN_MS, MANY, || {
-        conn.cmd("FLUSHALL");
-        conn.cmd("RL.ACQUIRE k 1 0 ID x LEASE 600000");
-        waiter.send("RL.ACQUIRE k 1 0 BLOCK 60000");
-        server.wait_until_waiting(1);
-        let begin = Instant::now();
-        assert_eq!(conn.int("RL.RENEW k x LEASE 25"), 1);
-        assert_eq!(limited(&waiter.recv()), 0);
-        assert!(begin.elapsed() >= ms(25), "{:?}", begin.elapsed());
-        since(begin + ms(25))
-    });
-}
-
-#[test]
 fn a_call_with_a_higher_limit_wakes_no_call_with_a_lower_one() {
-    let _guard = with_others();
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_guard, server, mut conn) = connect_with_others();
     conn.cmd("RL.ACQUIRE k 1 0 ID x LEASE 600000");
     let mut waiter = server.wait_in_line("RL.ACQUIRE k 1 0 BLOCK 0 LEASE 600000");
     assert_eq!(conn.acquire("RL.ACQUIRE k 5 0").limited(), 2);
@@ -88,9 +67,7 @@ fn a_call_with_a_higher_limit_wakes_no_call_with_a_lower_one() {
 
 #[test]
 fn what_leaves_by_itself_wakes_and_not_sooner() {
-    let _guard = with_others();
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_guard, server, mut conn) = connect_with_others();
     let mut waiter = server.conn();
     for (after, fill, waits) in [
         // A lease that lapses,
@@ -118,9 +95,7 @@ fn what_leaves_by_itself_wakes_and_not_sooner() {
 
 #[test]
 fn a_window_of_the_calendar_that_begins_wakes() {
-    let _guard = with_others();
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_guard, _server, mut conn) = connect_with_others();
     let time_us = |conn: &mut Conn| -> u64 {
         let Value::Array(time) = conn.cmd("TIME") else { panic!("TIME") };
         let part = |index: usize| text(&time[index]).parse::<u64>().unwrap();
@@ -193,114 +168,60 @@ const KINDS: [(&str, &str); 3] = [
 ];
 
 #[test]
-fn a_key_that_goes_is_noticed() {
-    let _guard = with_others();
-    let server = Server::start();
-    let mut conn = server.conn();
+fn a_key_that_goes_or_is_replaced_is_noticed() {
+    const THEIRS: &str = "RL.ACQUIRE other 2 0 1 ID theirs LEASE 600000";
+    const HALF: (&str, &str) =
+        ("RL.ACQUIRE k 2 0 2 LEASE 600000", "RL.ACQUIRE k 2 0 1 BLOCK 60000 ID mine");
+    let (_guard, server, mut conn) = connect_with_others();
     let mut waiter = server.conn();
-    for change in [
+    conn.cmd(THEIRS);
+    let Value::BulkString(dump) = conn.cmd("DUMP other") else { panic!("DUMP") };
+    let restore: [&[u8]; 5] = [b"RESTORE", b"k", b"600000", &dump, b"REPLACE"];
+    let goes = [
         "DEL k", "UNLINK k", "FLUSHALL", "FLUSHDB ASYNC", "RENAME k elsewhere", "MOVE k 5",
         "SWAPDB 0 7", "PEXPIRE k 1",
-    ] {
-        for (holds, waits) in KINDS {
-            println!("{waits}, {change}:");
-            assert_median_ms(NOTICES_WITHIN_MS, SOME, || {
-                conn.cmd("FLUSHALL");
-                assert_eq!(limited(&conn.cmd(holds)), 0);
-                waiter.send(waits);
-                server.wait_until_waiting(1);
-                assert!(waiter.silent_for(ms(20)));
-                let begin = Instant::now();
-                assert!(!matches!(conn.cmd(change), Value::ServerError(_)), "{change}");
-                assert_eq!(limited(&waiter.recv()), 0, "{change}");
-                begin.elapsed()
-            });
-        }
-    }
-}
-
-/// Waiting calls look at the key many times before, and leave its TTL as it is.
-#[test]
-fn its_expiry_after_a_while_is_noticed() {
-    let _guard = with_others();
-    const AFTER_MS: u64 = 300;
-    let server = Server::start();
-    let mut conn = server.conn();
-    let mut waiter = server.conn();
-    for (holds, waits) in KINDS {
-        assert_median_ms(NOTICES_WITHIN_MS, 3, || {
+        // Waiting calls look at the key many times before, and leave its TTL as it is.
+        "PEXPIRE k 300",
+    ];
+    let goes = KINDS.into_iter().flat_map(|kind| goes.map(|change| (kind, change.words())));
+    let replaced = ["RENAME other k".words(), "COPY other k REPLACE".words(), restore.words()];
+    for ((holds, waits), change) in goes.chain(replaced.map(|change| (HALF, change))) {
+        let shown = String::from_utf8_lossy(&change.join(&b' ')).into_owned();
+        println!("{waits}, {shown}:");
+        let (after, times) = if shown == "PEXPIRE k 300" { (300, 3) } else { (0, SOME) };
+        assert_median_ms(NOTICES_WITHIN_MS, times, || {
             conn.cmd("FLUSHALL");
+            conn.cmd(THEIRS);
             assert_eq!(limited(&conn.cmd(holds)), 0);
             waiter.send(waits);
             server.wait_until_waiting(1);
+            assert!(waiter.silent_for(ms(20)));
             let begin = Instant::now();
-            assert_eq!(conn.int(format!("PEXPIRE k {AFTER_MS}")), 1);
-            assert_eq!(limited(&waiter.recv()), 0);
-            // The server's own clock may be some milliseconds old.
-            assert!(begin.elapsed() >= ms(AFTER_MS - 10), "{:?}", begin.elapsed());
-            since(begin + ms(AFTER_MS))
-        });
-    }
-}
-
-#[test]
-fn a_key_that_is_renamed_over_it_is_noticed() {
-    let _guard = with_others();
-    let server = Server::start();
-    let mut conn = server.conn();
-    let mut waiter = server.conn();
-    for replace in ["RENAME other k", "COPY other k REPLACE"] {
-        assert_median_ms(NOTICES_WITHIN_MS, SOME, || {
-            conn.cmd("FLUSHALL");
-            conn.cmd("RL.ACQUIRE other 2 0 1 ID theirs LEASE 600000");
-            conn.cmd("RL.ACQUIRE k 2 0 2 LEASE 600000");
-            waiter.send("RL.ACQUIRE k 2 0 1 BLOCK 60000 ID mine");
-            server.wait_until_waiting(1);
-            let begin = Instant::now();
-            conn.cmd(replace);
-            assert_eq!(limited(&waiter.recv()), 0);
+            assert!(!matches!(conn.cmd(&change), Value::ServerError(_)), "{shown}");
+            assert_eq!(limited(&waiter.recv()), 0, "{shown}");
             let took = begin.elapsed();
-            assert_eq!(conn.held_ids("k"), ["theirs", "mine"]);
-            took
+            // The server's own clock may be some milliseconds old.
+            assert!(took + ms(10) >= ms(after), "{took:?}");
+            if waits == HALF.1 {
+                assert_eq!(conn.held_ids("k"), ["theirs", "mine"]);
+            }
+            took.saturating_sub(ms(after))
         });
     }
 }
 
 #[test]
-fn a_key_that_is_restored_over_it_is_noticed() {
-    let _guard = with_others();
-    let server = Server::start();
-    let mut conn = server.conn();
-    let mut waiter = server.conn();
-    conn.cmd("RL.ACQUIRE k 2 0 1 ID theirs LEASE 600000");
-    let Value::BulkString(dump) = conn.cmd("DUMP k") else { panic!("DUMP") };
-    assert_median_ms(NOTICES_WITHIN_MS, SOME, || {
-        conn.cmd("RL.ACQUIRE k 2 0 1 LEASE 600000");
-        waiter.send("RL.ACQUIRE k 2 0 1 BLOCK 60000 ID mine");
-        server.wait_until_waiting(1);
-        let begin = Instant::now();
-        let restore: [&[u8]; 5] = [b"RESTORE", b"k", b"600000", &dump, b"REPLACE"];
-        assert_eq!(text(&conn.cmd(restore)), "OK");
-        assert_eq!(limited(&waiter.recv()), 0);
-        let took = begin.elapsed();
-        assert_eq!(conn.held_ids("k"), ["theirs", "mine"]);
-        assert_eq!(conn.int("RL.RELEASE k mine"), 1);
-        took
-    });
-}
-
-#[test]
-fn a_key_that_became_another_type_ends_all_waits_with_wrongtype() {
-    let _guard = with_others();
-    let server = Server::start();
-    let mut conn = server.conn();
+fn a_key_that_became_another_value_ends_all_waits_with_an_error() {
+    let (_guard, server, mut conn) = connect_with_others();
     let [reservation, throttle, window] = KINDS;
-    for ((holds, waits), change) in [
-        (reservation, "SET k v"),
-        (reservation, "SET k 1700000000000000000"),
-        (window, "EVAL redis.call('del','k')redis.call('lpush','k',1) 0"),
-        (throttle, "EVAL redis.call('del','k')redis.call('zadd','k',1,1) 0"),
-        (throttle, "EVAL redis.call('del','k')redis.call('xadd','k','*','a',1) 0"),
+    let no_time = "ERR the key holds a string that RL.THROTTLE did not write";
+    for ((holds, waits), change, error) in [
+        (reservation, "SET k v", "WRONGTYPE "),
+        (reservation, "SET k 1700000000000000000", "WRONGTYPE "),
+        (window, "EVAL redis.call('del','k')redis.call('lpush','k',1) 0", "WRONGTYPE "),
+        (throttle, "EVAL redis.call('del','k')redis.call('zadd','k',1,1) 0", "WRONGTYPE "),
+        (throttle, "EVAL redis.call('del','k')redis.call('xadd','k','*','a',1) 0", "WRONGTYPE "),
+        (throttle, "SET k hello", no_time),
     ] {
         assert_median_ms(NOTICES_WITHIN_MS, SOME, || {
             conn.cmd("DEL k");
@@ -309,8 +230,7 @@ fn a_key_that_became_another_type_ends_all_waits_with_wrongtype() {
             let begin = Instant::now();
             assert!(!matches!(conn.cmd(change), Value::ServerError(_)), "{change}");
             for waiter in &mut line {
-                let error = error_line(&waiter.recv());
-                assert!(error.starts_with("WRONGTYPE "), "{change}: {error}");
+                assert_refused(&waiter.recv(), error, change);
             }
             begin.elapsed()
         });
@@ -319,26 +239,11 @@ fn a_key_that_became_another_type_ends_all_waits_with_wrongtype() {
     server.expect_no_waiting_calls();
 }
 
-#[test]
-fn a_string_that_is_not_a_time_ends_a_wait_with_an_error() {
-    let _guard = with_others();
-    let server = Server::start();
-    let mut conn = server.conn();
-    conn.cmd("RL.THROTTLE k 0 1 1h");
-    let mut waiter = server.wait_in_line("RL.THROTTLE k 0 1 1h 1 BLOCK 0");
-    conn.cmd("SET k hello");
-    let error = "ERR the key holds a string that RL.THROTTLE did not write";
-    assert_refused(&waiter.recv(), error, "RL.THROTTLE, waiting");
-    assert_eq!(conn.text("GET k"), "hello");
-}
-
 // ---- Until its time is up ----
 
 #[test]
 fn a_wait_times_out_at_its_end_with_the_denial() {
-    let _guard = with_others();
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_guard, server, mut conn) = connect_with_others();
     conn.cmd("RL.ACQUIRE a 2 0 2 LEASE 600000");
     conn.cmd("RL.ACQUIRE w 2 1h 2 LEASE 600000");
     let mut waiter = server.conn();
@@ -374,9 +279,7 @@ fn a_wait_times_out_at_its_end_with_the_denial() {
 
 #[test]
 fn block_0_waits_without_limit() {
-    let _guard = with_others();
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_guard, server, mut conn) = connect_with_others();
     conn.cmd(HOLDS);
     let mut waiter = server.wait_in_line("RL.ACQUIRE k 1 0 BLOCK 0");
     assert!(waiter.silent_for(ms(1500)));
@@ -386,9 +289,7 @@ fn block_0_waits_without_limit() {
 
 #[test]
 fn the_last_moment_is_still_in_time() {
-    let _guard = with_others();
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_guard, _server, mut conn) = connect_with_others();
     let mut allowed = 0;
     for _ in 0..20 {
         // Nobody else takes anything: waiting exactly retry_after suffices.
@@ -408,8 +309,7 @@ fn a_release_in_time_is_granted_even_if_a_long_script_looks_at_an_old_time() {
 }
 
 fn a_long_script_looks_with_an_old_time() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connect();
     conn.cmd("RL.ACQUIRE k 1 0 1 ID x LEASE 600000");
     let mut waiter = server.wait_shortly("RL.ACQUIRE k 1 0 BLOCK 1000");
     // The lease lapses while the script runs, and so does the waiter's time.
@@ -424,9 +324,7 @@ fn a_long_script_looks_with_an_old_time() {
 
 #[test]
 fn what_can_never_be_or_comes_too_late_is_denied_at_once() {
-    let _guard = with_others();
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_guard, server, mut conn) = connect_with_others();
     conn.cmd("RL.THROTTLE t 4 1 1h 5");
     conn.cmd("RL.WINDOW w 5 1h 5");
     conn.cmd("RL.ACQUIRE s 5 0 5 LEASE 600000");
@@ -486,8 +384,7 @@ fn a_call_behind_others_is_judged_alone() {
 }
 
 fn one_behind_another() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connect();
     conn.cmd("RL.THROTTLE k 0 1 1s");
     let _first = server.wait_shortly("RL.THROTTLE k 0 1 1s 1 BLOCK 60000");
     // Alone it could be had within its time; in fact another is before it.
@@ -501,8 +398,7 @@ fn one_behind_another() {
 #[test]
 fn a_wall_clock_that_steps_back_delays_no_waiting_call() {
     let _guard = with_others();
-    let server = Server::builder().clock(true).start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::builder().clock(true).connect();
     conn.cmd("RL.ACQUIRE k 1 0 ID x LEASE 600000");
     conn.cmd("RL.ACQUIRE l 1 0 ID x LEASE 2000");
     conn.cmd("RL.ACQUIRE m 1 0 ID x LEASE 600000");
@@ -540,8 +436,7 @@ fn a_command_with_an_old_time_does_not_delay_a_head_that_it_finds_denied() {
     if Version::under_test().lacks("one instant for a whole script", (7, 2)) {
         return;
     }
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connect();
     // The script holds the server up, and then has the head tried, by the time at which it started.
     let script = "local n = 0 while n < tonumber(ARGV[1]) do n = n + 1 end return redis.call('RL.RELEASE', KEYS[1], 'nobody')";
     // How many rounds of the loop take 60 ms here.

@@ -7,6 +7,8 @@ mod stalls;
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use support::{Conn, Server};
+
 static MACHINE: RwLock<()> = RwLock::new(());
 
 /// While this is held no other test runs.
@@ -17,4 +19,11 @@ fn alone() -> RwLockWriteGuard<'static, ()> {
 /// Every other test holds this.
 fn with_others() -> RwLockReadGuard<'static, ()> {
     MACHINE.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A server for such a test, and a connection to it.
+fn connect_with_others() -> (RwLockReadGuard<'static, ()>, Server, Conn) {
+    let guard = with_others();
+    let (server, conn) = Server::connect();
+    (guard, server, conn)
 }
