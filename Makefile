@@ -85,7 +85,7 @@ reference: ## Write the references of the clients: docs/python-reference.md, and
 	$(or $(CARGO_TARGET_DIR),target)/clients/python/bin/python scripts/python-reference.py
 	scripts/lint-typescript.sh --reference
 
-pictures: build ## Draw the pictures in docs/choosing.md, and write its tables and those in docs/operations.md
+pictures: build ## Draw the pictures in docs/choosing.md, and write the tables in docs/operations.md
 	$(with_server) cargo bench --bench pictures
 
 fuzz: ## Fuzz every parser and algorithm with libFuzzer, each for T seconds (T=60)

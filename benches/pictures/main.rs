@@ -1,4 +1,4 @@
-//! Draws the pictures of docs/choosing.md, and writes the tables of docs/choosing.md and docs/operations.md.
+//! Draws the pictures of docs/choosing.md, and writes the tables of docs/operations.md.
 //!
 //! `make pictures`, or `cargo bench --bench pictures`. What is drawn comes from runs on a real server with a held clock,
 //! so it is the same on every machine: tests/server/pictures.rs compares it with what is committed.

@@ -195,9 +195,9 @@ fn axis(svg: &mut String, x: impl Fn(i64) -> f64, traffic: &Traffic, bottom: i64
 fn lane(svg: &mut String, limit: &DrawnLimit, run: &DrawnRun, x: &impl Fn(i64) -> f64, top: i64) {
     text(svg, (LEFT, top + 12), " font-weight=\"bold\"", limit.words);
     text(svg, (LEFT + 235, top + 12), " font-family=\"monospace\"", limit.command);
-    let (go, denied) = (run.at_once() + run.later(), run.denied_at_once() + run.denied_later());
-    let caption =
-        format!("{go} go ahead, {denied} denied; at most {} in 60 s", run.most_in_a_minute());
+    let (go, most) = (run.allowed(), run.most_in_a_minute());
+    let denied = run.calls.len() - go;
+    let caption = format!("{go} go ahead, {denied} denied; at most {most} in 60 s");
     text(svg, (RIGHT, top + 12), " text-anchor=\"end\"", &caption);
     let mut marks = Marks { lane: format!("M{LEFT} {}H{RIGHT}", top + COME), ..Marks::default() };
     let _ = writeln!(
