@@ -268,34 +268,6 @@ fn words(line: &str) -> Vec<String> {
 
 const WAYS: [&str; 3] = ["plain", "MULTI", "EVAL"];
 
-/// Ways to put the set `t`, of as many elements and another content, where `k` is.
-const TWINS: [&str; 12] = [
-    "COPY t k REPLACE", "RENAME t k", "ZUNIONSTORE k 1 t", "ZINTERSTORE k 1 t",
-    "ZRANGESTORE k t 0 -1", "ZDIFFSTORE k 1 t", "COPY k b;RENAME t k;DEL b",
-    "RENAME k b;RENAME t k", "UNLINK k;COPY t k", "PEXPIRE k 0;RENAME t k", "SET k x;RENAME t k",
-    "MOVE k 7;RENAME t k",
-];
-
-#[test]
-fn a_set_that_replaces_another_is_read_again() {
-    for window in ["0", "60"] {
-        let mut lab = Lab::new(window);
-        for how in if window == "0" { &WAYS[..] } else { &WAYS[2..] } {
-            for line in TWINS {
-                lab.conn.text("FLUSHALL");
-                lab.fill("k", 0, 20);
-                lab.twin("k", "t");
-                lab.look("k");
-                assert_eq!(lab.indexes(), 1);
-                let commands: Vec<_> = line.split(';').map(words).collect();
-                lab.carry_out(how, &commands);
-                assert_eq!(lab.conn.int("ZCARD k"), 20, "{line}");
-                lab.check("k");
-            }
-        }
-    }
-}
-
 /// Ways in which two values, each with an index, change their places; where they are then.
 const MOVES: [(&str, &str, &str); 9] = [
     ("RENAME k a", "0 a", "0 t"),
@@ -354,8 +326,22 @@ fn an_index_does_not_follow_a_value_that_another_module_changes_on_its_way() {
 }
 
 #[test]
-fn members_that_are_changed_by_hand_are_read_again() {
+fn what_is_changed_by_hand_is_read_again() {
     let lines = [
+        // Another set of as many elements, `t`, takes the place of `k`.
+        "COPY t k REPLACE",
+        "RENAME t k",
+        "ZUNIONSTORE k 1 t",
+        "ZINTERSTORE k 1 t",
+        "ZRANGESTORE k t 0 -1",
+        "ZDIFFSTORE k 1 t",
+        "COPY k b;RENAME t k;DEL b",
+        "RENAME k b;RENAME t k",
+        "UNLINK k;COPY t k",
+        "PEXPIRE k 0;RENAME t k",
+        "SET k x;RENAME t k",
+        "MOVE k 7;RENAME t k",
+        // Members come and go.
         "ZREM k FIRST;ZADD k -inf OTHER",
         "ZPOPMIN k;ZADD k -inf OTHER",
         "ZREMRANGEBYRANK k 3 3;ZADD k -inf OTHER",
@@ -390,7 +376,9 @@ fn members_that_are_changed_by_hand_are_read_again() {
             for line in lines {
                 lab.conn.text("FLUSHALL");
                 lab.fill("k", 0, 20);
+                lab.twin("k", "t");
                 lab.look("k");
+                assert_eq!(lab.indexes(), 1, "{line}");
                 let mut other = lab.members("k").swap_remove(3);
                 let first = other.text_of(&mut lab.conn, "k");
                 other.id = "another".into();
@@ -818,14 +806,11 @@ fn waiters_are_tried_whatever_the_call_that_tries_them_may_read() {
     crowd(&mut conn, "large", 65_400, "1h");
     let calls = ["RL.ACQUIRE few 200 0 1 BLOCK 0", "RL.ACQUIRE large 65400 0 1 BLOCK 0"];
     let mut waiters = calls.map(|call| server.wait_shortly(call));
-    let replies = conn.pipeline([
-        "MULTI",
+    let replies = conn.transaction([
         "ZADD few -inf #01:x:1:20000:1::-",
         "ZADD large -inf #01:x:1:20000:1::-",
         "RL.ALL 2 few large ACQUIRE 100000 0 ACQUIRE 100000 0",
-        "EXEC",
     ]);
-    let Some(Value::Array(replies)) = replies.last() else { panic!("{replies:?}") };
     assert!(matches!(replies.last(), Some(Value::Array(_))), "{replies:?}");
     for waiter in &mut waiters {
         assert!(waiter.silent_for(ms(200)), "{:?}", waiter.recv());
@@ -928,7 +913,7 @@ fn the_index_of_a_key_that_became_another_type_is_forgotten() {
     // The server does not tell of this change.
     assert_eq!(conn.text("SET k x"), "OK");
     for call in ["RL.ACQUIRE k 20 0", "RL.HELD k"] {
-        assert!(conn.err(call).starts_with("WRONGTYPE "));
+        conn.refuses(call, "WRONGTYPE ");
     }
     assert_eq!(server.figure("indexes"), 0);
     assert_eq!(server.figure("index_bytes"), 0);
