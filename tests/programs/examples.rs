@@ -357,8 +357,7 @@ fn without_the_module_each_ends_with_an_error_and_allows_nothing() {
 #[test]
 fn workers_run_two_jobs_at_a_time_and_survive_one_that_dies() {
     let Some(_) = Language::Python.script("examples/worker.py") else { return };
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connect();
     let worker = |jobs: &[&str], seconds: &str| {
         let mut worker = Language::Python.script("examples/worker.py").unwrap();
         worker.args(jobs).env("REDIS_URL", server.url()).env("JOB_SECONDS", seconds);

@@ -19,8 +19,11 @@ fn user(name: &str, version: Version) -> String {
     let line = marked(&format!("user: {name}"));
     assert!(line.starts_with("ACL SETUSER app "), "{line}");
     // As the page says.
-    let has_category = if version.is_valkey { (8, 0) } else { (7, 4) } <= version.release;
-    let line = if has_category { line } else { line.replace("+@ratelimit", &marked("names")) };
+    let line = if version.has_own_categories() {
+        line
+    } else {
+        line.replace("+@ratelimit", &marked("names"))
+    };
     let has_setinfo = version.is_from(7, 2) || !version.is_from(7, 0);
     if has_setinfo {
         line
@@ -126,8 +129,7 @@ fn the_user_for_a_cluster_is_enough_for_their_cluster_clients() {
 
 #[test]
 fn the_users_for_sentinel_are_enough_for_them() {
-    let master = Server::start();
-    let replica = Server::replica_of(&master, true);
+    let (master, replica) = Server::with_replica();
     let servers = [&master, &replica];
     servers.iter().for_each(|server| make_user("one server", server));
 

@@ -19,10 +19,10 @@ const FAMILIES: [[&str; 4]; 3] = [
 #[test]
 fn it_works_in_multi() {
     let (server, mut conn) = Server::held();
-    let calls = ["MULTI", "RL.THROTTLE k 1 1 1", "RL.THROTTLE k 1 1 1", "RL.THROTTLE k 1 1 1"];
-    conn.pipeline(calls);
-    conn.pipeline(["RL.THROTTLE_RO k 1 1 1", "SET counter 5", "RL.THROTTLE counter 1 1 1"]);
-    let replies = conn.array("EXEC");
+    let take = "RL.THROTTLE k 1 1 1";
+    let look = "RL.THROTTLE_RO k 1 1 1";
+    let replies =
+        conn.transaction([take, take, take, look, "SET counter 5", "RL.THROTTLE counter 1 1 1"]);
     let expected = [[0, 2, 1, -1, 1], [0, 2, 0, -1, 2], [1, 2, 0, 1, 2], [1, 2, 0, 1, 2]];
     for (reply, expected) in replies.iter().zip(expected) {
         assert_eq!(ints(reply), expected);
@@ -38,7 +38,7 @@ fn it_works_in_multi() {
             conn.err("RL.THROTTLE k"),
             "ERR wrong number of arguments for 'rl.throttle' command"
         );
-        assert!(conn.err("EXEC").starts_with("EXECABORT "));
+        conn.refuses("EXEC", "EXECABORT ");
     }
 }
 
@@ -57,11 +57,19 @@ fn watch_sees_a_call_that_changed_something_and_no_other() {
         ("RL.THROTTLE k 1 1 1 -1", true),
         ("RL.THROTTLE k 1 1 1 -1", true),
         ("RL.THROTTLE k 1 1 1 -1", false),
+        ("RL.WINDOW k 2 1h", true),
+        ("RL.WINDOW k 2 1h 0", false),
+        ("RL.WINDOW_RO k 2 1h", false),
+        ("RL.WINDOW k 2 1h 2", false),
+        ("RL.WINDOW k 2 1h 3", false),
+        ("RL.WINDOW k 2 1h 2 COUNTDENIED", true),
+        ("RL.WINDOW k 9 1h", true),
+        ("RL.WINDOW k 9 1d FIXED", true),
     ] {
         conn.cmd("WATCH k");
         other.cmd(call);
-        conn.pipeline(["MULTI", "PING"]);
-        assert_eq!(conn.cmd("EXEC") == Value::Nil, changes, "{call}");
+        let replies = conn.pipeline(["MULTI", "PING", "EXEC"]);
+        assert_eq!(replies[2] == Value::Nil, changes, "{call}");
     }
 }
 
@@ -194,7 +202,7 @@ fn short_of_memory_taking_is_an_oom_error_and_nothing_is_written() {
         "RL.THROTTLE new 4 1 1", "RL.WINDOW w 5 60", "RL.WINDOW w 5 60 0",
         "RL.WINDOW new 5 1d FIXED", "RL.ACQUIRE a 5 60", "RL.ACQUIRE new 5 0",
     ] {
-        assert!(conn.err(call).starts_with("OOM "), "{call}");
+        conn.refuses(call, "OOM ");
     }
     assert_eq!(conn.ints("RL.THROTTLE_RO t 4 1 1"), [0, 5, 4, -1, 1]);
     assert_eq!(conn.ints("RL.WINDOW_RO w 5 60"), [0, 5, 4, -1, 60]);
@@ -213,7 +221,7 @@ fn a_user_with_read_permissions_may_look() {
         let name = look.split(' ').next().unwrap().to_lowercase();
         for (rule, mut reader) in server.readers(&name) {
             assert_ne!(limited(&reader.cmd(look)), 0, "{rule}: {look}");
-            assert!(reader.err(take).starts_with("NOPERM "), "{rule}: {take}");
+            reader.refuses(take, "NOPERM ");
             let nothing = format!("{take} 0");
             assert!(reader.err(nothing).starts_with("NOPERM "), "{rule}: {take} 0");
         }
@@ -227,56 +235,16 @@ fn a_user_needs_the_right_to_the_key() {
     for [take, look, ..] in FAMILIES {
         assert_eq!(limited(&elsewhere.cmd(take.replacen(" k ", " mine:k ", 1))), 0, "{take}");
         elsewhere.cmd("DEL mine:k");
-        assert!(elsewhere.err(take).starts_with("NOPERM "), "{take}");
-        assert!(elsewhere.err(look).starts_with("NOPERM "), "{look}");
+        elsewhere.refuses(take, "NOPERM ");
+        elsewhere.refuses(look, "NOPERM ");
     }
     assert_eq!(conn.int("EXISTS k"), 0);
 }
 
-#[test]
-fn the_acl_categories_are_listed_where_the_server_has_them() {
-    let (server, mut conn) = Server::held();
-    let can = if server.version().is_valkey { (8, 0) } else { (7, 4) };
-    let has_own = server.version().release >= can;
-    for (command, categories) in [
-        ("rl.throttle", "write fast blocking"),
-        ("rl.window", "write fast blocking"),
-        ("rl.acquire", "write fast blocking"),
-        ("rl.throttle_ro", "read fast"),
-        ("rl.window_ro", "read fast"),
-        ("rl.acquire_ro", "read fast"),
-        ("rl.apply", "write fast"),
-        ("rl.release", "write fast"),
-        ("rl.renew", "write fast"),
-        ("rl.held", "read slow"),
-        ("rl.all", "write slow"),
-        ("rl.all_ro", "read slow"),
-        ("rl.policies", "admin dangerous slow"),
-        ("rl.top", "admin dangerous slow"),
-    ] {
-        let is_own = has_own && !categories.contains("admin");
-        let parts = conn.command_info(command);
-        let mut results = flat(&parts[6]);
-        results.sort();
-        let mut expected: Vec<_> = categories.split(' ').map(|name| format!("@{name}")).collect();
-        expected.extend(is_own.then(|| "@ratelimit".to_owned()));
-        expected.sort();
-        // Before 7.2 a module's command is in none.
-        let has_any = server.version().is_from(7, 2);
-        assert_eq!(results, if has_any { expected } else { vec![] }, "{command}");
-        let all = ["read", "write", "fast", "slow", "blocking", "admin", "dangerous"];
-        for category in all.into_iter().chain(has_own.then_some("ratelimit")) {
-            let listed = flat(&conn.cmd(format!("ACL CAT {category}")));
-            let is_in = results.contains(&format!("@{category}"));
-            assert_eq!(listed.iter().any(|name| name == command), is_in, "{command}: {category}");
-        }
-    }
-}
-
 // ---- What the server reports ----
 
-/// Name, arity and flags.
-const COMMANDS: [(&str, i64, &str); 11] = [
+/// Name, arity and flags. RL.ALL has movable keys, see tests/server/all.rs, and the admin commands have none.
+const COMMANDS: [(&str, i64, &str); 16] = [
     ("rl.throttle", -3, "write denyoom fast blocking"),
     ("rl.throttle_ro", -3, "readonly fast"),
     ("rl.window", -3, "write denyoom fast blocking"),
@@ -288,36 +256,81 @@ const COMMANDS: [(&str, i64, &str); 11] = [
     ("rl.renew", -3, "write fast"),
     ("rl.held", 2, "readonly"),
     ("rl.info", 2, "readonly"),
+    ("rl.all", -3, "write denyoom movablekeys"),
+    ("rl.all_ro", -3, "readonly movablekeys"),
+    ("rl.top", -1, "readonly admin"),
+    ("rl.policies", 1, "readonly admin"),
+    ("cl.throttle", -5, "write denyoom fast"),
 ];
+
+/// A server that has all commands.
+fn with_all_commands() -> (Server, Conn) {
+    Server::builder().module_args(["cl-throttle", "yes"]).held()
+}
 
 #[test]
 fn command_info_lists_flags_and_keys() {
-    let (server, mut conn) = Server::held();
+    let (server, mut conn) = with_all_commands();
+    let since_7 = server.version().is_from(7, 0);
     for (name, arity, flags) in COMMANDS {
         let parts = conn.command_info(name);
         assert_eq!(text(&parts[0]), name);
-        assert_eq!([&parts[3], &parts[4], &parts[5]], [&Value::Int(1); 3], "{name}");
-        let shown = flat(&parts[2]);
-        let writes = flags.starts_with("write");
-        for flag in flags.split(' ').filter(|flag| *flag != "blocking") {
-            assert!(shown.iter().any(|word| word == flag), "{name}: {shown:?} lacks {flag}");
+        let (shown, flags) = (flat(&parts[2]), flags.split(' ').collect::<Vec<_>>());
+        for flag in
+            ["write", "readonly", "denyoom", "fast", "blocking", "admin", "movablekeys", "noscript"]
+        {
+            let is_there = flags.contains(&flag) && (flag != "blocking" || since_7);
+            assert_eq!(shown.iter().any(|word| word == flag), is_there, "{name}: {flag} {shown:?}");
         }
-        let slow = if flags.contains("fast") { "" } else { "fast" };
-        let wrong = if writes { "readonly" } else { "write" };
-        for not in ["movablekeys", "admin", "noscript", wrong, slow] {
-            assert!(!shown.iter().any(|word| word == not), "{name}: {shown:?} has {not}");
+        let has_key = !flags.contains(&"movablekeys") && !flags.contains(&"admin");
+        if !flags.contains(&"movablekeys") {
+            assert_eq!(
+                ints(&Value::Array(parts[3..6].to_vec())),
+                [i64::from(has_key); 3],
+                "{name}"
+            );
         }
-        assert_eq!(shown.iter().any(|word| word == "denyoom"), flags.contains("denyoom"), "{name}");
-        if server.version().is_from(7, 0) {
-            assert_eq!(shown.iter().any(|word| word == "blocking"), flags.contains("blocking"));
+        if since_7 {
             assert_eq!(parts[1], Value::Int(arity), "{name}");
+            assert!(flat(&conn.cmd(format!("COMMAND DOCS {name}"))).contains(&"summary".into()));
+        }
+        if since_7 && has_key {
             let specs = flat(&parts[8]);
+            let writes = flags.contains(&"write");
             let access: &[&str] =
                 if writes { &["RW", "access", "update"] } else { &["RO", "access"] };
             for flag in access {
                 assert!(specs.iter().any(|word| word == flag), "{name}: {specs:?} lacks {flag}");
             }
             assert!(!specs.iter().any(|word| word == "incomplete"), "{name}: {specs:?}");
+        }
+    }
+}
+
+#[test]
+fn the_acl_categories_follow_the_flags_where_the_server_has_them() {
+    let (server, mut conn) = with_all_commands();
+    let has_own = server.version().has_own_categories();
+    for (command, _, flags) in COMMANDS {
+        let mut expected = vec![if flags.contains("fast") { "@fast" } else { "@slow" }];
+        expected.extend(flags.contains("blocking").then_some("@blocking"));
+        if flags.contains("admin") {
+            expected.extend(["@admin", "@dangerous"]);
+        } else {
+            expected.push(if flags.contains("write") { "@write" } else { "@read" });
+            expected.extend(has_own.then_some("@ratelimit"));
+        }
+        expected.sort_unstable();
+        let mut results = flat(&conn.command_info(command)[6]);
+        results.sort();
+        // Before 7.2 a module's command is in none.
+        let has_any = server.version().is_from(7, 2);
+        assert_eq!(results, if has_any { expected } else { vec![] }, "{command}");
+        let all = ["read", "write", "fast", "slow", "blocking", "admin", "dangerous"];
+        for category in all.into_iter().chain(has_own.then_some("ratelimit")) {
+            let listed = flat(&conn.cmd(format!("ACL CAT {category}")));
+            let is_in = results.contains(&format!("@{category}"));
+            assert_eq!(listed.iter().any(|name| name == command), is_in, "{command}: {category}");
         }
     }
 }

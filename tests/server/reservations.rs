@@ -16,8 +16,7 @@ fn start_with<const N: usize>(args: [&str; N]) -> (Server, Conn) {
 
 #[test]
 fn a_reservation_with_a_long_zone_and_an_anchor_stays_small() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (_server, mut conn) = Server::connect();
     conn.acquire("RL.ACQUIRE a 3 1mo FIXED FROM 15@12:00 TZ Europe/Berlin");
     let encoding = conn.text("OBJECT ENCODING a");
     assert!(["listpack", "ziplist"].contains(&encoding.as_str()), "{encoding}");
@@ -155,11 +154,7 @@ fn held_lists_the_oldest_first() {
     let (server, mut conn) = Server::held();
     assert_eq!(conn.held("k"), []);
     let names = ["z", "b", "a", "c"];
-    conn.cmd("MULTI");
-    for name in names {
-        conn.cmd(format!("RL.ACQUIRE k 20 60 2 ID {name} LEASE 5000"));
-    }
-    conn.cmd("EXEC");
+    conn.transaction(names.map(|name| format!("RL.ACQUIRE k 20 60 2 ID {name} LEASE 5000")));
     assert_eq!(conn.held_ids("k"), names);
     conn.cmd("RL.ACQUIRE k 20 60 ID last LEASE 4000");
     server.at_ms(1);
@@ -377,21 +372,6 @@ fn quantities_near_the_largest_never_wrap() {
 }
 
 // ---- Memory, time to live, replication, INFO ----
-
-#[test]
-fn giving_back_works_when_memory_is_short() {
-    let (_server, mut conn) = Server::held();
-    for id in ["a", "b", "c"] {
-        conn.cmd(format!("RL.ACQUIRE k 9 60 ID {id}"));
-    }
-    conn.cmd("CONFIG SET maxmemory 1");
-    conn.refuses("RL.ACQUIRE k 9 60", "OOM ");
-    assert_eq!(conn.int("RL.RENEW k a LEASE 30000"), 1);
-    assert_eq!(conn.int("RL.APPLY k a 2"), 1);
-    assert_eq!(conn.int("RL.RELEASE k b"), 1);
-    assert_eq!(conn.held_ids("k"), ["c"]);
-    assert_eq!(conn.acquire("RL.ACQUIRE_RO k 9 60 0").numbers, [0, 9, 6, -1, 60]);
-}
 
 #[test]
 fn a_key_lives_as_long_as_its_state_matters() {

@@ -84,10 +84,7 @@ fn each_denied_reply_counts_once_and_nothing_else_does() {
     assert_eq!(all(&mut conn), [row("t", 0, 5), row("w", 0, 4), row("s", 0, 2)]);
 
     // In a transaction and in a script, one for each reply.
-    conn.cmd("MULTI");
-    conn.cmd("RL.ACQUIRE s 1 0");
-    conn.cmd("RL.ACQUIRE s 1 0 1 BLOCK 0");
-    conn.cmd("EXEC");
+    conn.transaction(["RL.ACQUIRE s 1 0", "RL.ACQUIRE s 1 0 1 BLOCK 0"]);
     let script = "for i = 1, 3 do redis.call('RL.WINDOW', KEYS[1], 1, 60) end";
     conn.cmd(["EVAL", script, "1", "w"]);
     assert_eq!(all(&mut conn), [row("w", 0, 7), row("t", 0, 5), row("s", 0, 4)]);
@@ -197,8 +194,7 @@ fn a_key_may_have_any_bytes_and_is_cut_after_256() {
 
 #[test]
 fn keys_of_several_databases_are_distinguished() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connect();
     for (db, times) in [(0, 1), (3, 3), (15, 2)] {
         conn.cmd(format!("SELECT {db}"));
         for _ in 0..times {
@@ -222,8 +218,7 @@ fn keys_of_several_databases_are_distinguished() {
 
 #[test]
 fn a_wait_counts_at_its_end_and_only_where_it_is_denied() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connect();
     conn.cmd("RL.ACQUIRE s 1 0 1 ID x LEASE 1h");
     let mut granted = server.wait_in_line("RL.ACQUIRE s 1 0 1 ID y BLOCK 0");
     assert_eq!(all(&mut conn), []);
@@ -301,11 +296,10 @@ fn zero_keys_are_off() {
 
 #[test]
 fn config_set_top_keys_forgets_and_has_a_range() {
-    let server = Server::start();
-    if server.version().lacks("CONFIG for modules", (7, 0)) {
+    let (server, mut conn) = Server::connect();
+    if server.version().lacks_settings() {
         return;
     }
-    let mut conn = server.conn();
     for number in [64, 10_000, 0, 128] {
         conn.cmd("RL.WINDOW k 0 60");
         assert_eq!(conn.text(format!("CONFIG SET ratelimit.top-keys {number}")), "OK");
@@ -325,8 +319,7 @@ fn config_set_top_keys_forgets_and_has_a_range() {
 
 #[test]
 fn memory_is_bounded_however_many_keys_are_denied() {
-    let server = Server::builder().module_args(["top-keys", "10000"]).start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::builder().module_args(["top-keys", "10000"]).connect();
     let deny = |conn: &mut Conn, from: usize| {
         let calls = (from..from + 20_000).map(|number| format!("RL.WINDOW {number:0200} 0 60"));
         conn.pipeline(calls.collect::<Vec<_>>());
@@ -343,8 +336,7 @@ fn memory_is_bounded_however_many_keys_are_denied() {
 
 #[test]
 fn each_node_counts_its_own() {
-    let master = Server::start();
-    let replica = Server::replica_of(&master, true);
+    let (master, replica) = Server::with_replica();
     let mut conn = master.conn();
     let before = master.repl_offset();
     conn.cmd("RL.WINDOW k 0 60");
@@ -356,28 +348,10 @@ fn each_node_counts_its_own() {
 #[test]
 fn what_shows_names_of_keys_is_for_operators() {
     let server = Server::start();
-    let mut conn = server.conn();
-    for (name, arity) in [("rl.top", -1), ("rl.policies", 1)] {
-        let parts = conn.command_info(name);
-        let flags = flat(&parts[2]);
-        for flag in ["readonly", "admin"] {
-            assert!(flags.iter().any(|word| word == flag), "{name}: {flags:?} lacks {flag}");
-        }
-        for flag in ["write", "denyoom", "movablekeys", "blocking", "fast"] {
-            assert!(!flags.iter().any(|word| word == flag), "{name}: {flags:?} has {flag}");
-        }
-        assert_eq!([&parts[3], &parts[4], &parts[5]], [&Value::Int(0); 3], "{name}");
-        if server.version().is_from(7, 0) {
-            assert_eq!(parts[1], Value::Int(arity), "{name}");
-            let docs = flat(&conn.cmd(format!("COMMAND DOCS {name}")));
-            assert!(docs.iter().any(|word| word == "summary"), "{docs:?}");
-        }
-    }
     let may = |conn: &mut Conn, name: &str| !matches!(conn.cmd(name), Value::ServerError(_));
     let mut named = server.as_user("-@all +rl.top +rl.policies");
     assert!(may(&mut named, "RL.TOP") && may(&mut named, "RL.POLICIES"));
-    let Version { is_valkey, release } = server.version();
-    if release < if is_valkey { (8, 0) } else { (7, 4) } {
+    if !server.version().has_own_categories() {
         return;
     }
     for (rules, allowed) in [
@@ -397,14 +371,11 @@ fn what_shows_names_of_keys_is_for_operators() {
 
 #[test]
 fn it_answers_in_resp3_scripts_and_transactions() {
-    let server = Server::start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::connect();
     conn.cmd("RL.WINDOW k 0 60");
     let rows = conn.cmd("RL.TOP");
     assert_eq!(server.conn_resp3().cmd("RL.TOP"), rows);
     assert_eq!(conn.cmd(["EVAL", "return redis.call('rl.top')", "0"]), rows);
-    conn.cmd("MULTI");
-    conn.cmd("RL.TOP");
-    assert_eq!(conn.cmd("EXEC"), Value::Array(vec![rows]));
+    assert_eq!(conn.transaction(["RL.TOP"]), [rows]);
     assert!(conn.silent_for(Duration::from_millis(1)));
 }
