@@ -3,26 +3,6 @@
 use support::*;
 
 #[test]
-fn bookings_follow_each_other_and_return_when_to_go_on() {
-    let (server, mut conn) = Server::held();
-    // One a second, two at once.
-    let call = "RL.THROTTLE k 1 1 1 1 AHEAD 3s MS";
-    assert_eq!(conn.ints(call), [0, 2, 1, -1, 1_000, 0]);
-    assert_eq!(conn.ints(call), [0, 2, 0, -1, 2_000, 0]);
-    assert_eq!(conn.ints(call), [0, 2, 0, -1, 3_000, 1_000]);
-    assert_eq!(conn.ints(call), [0, 2, 0, -1, 4_000, 2_000]);
-    assert_eq!(conn.ints(call), [0, 2, 0, -1, 5_000, 3_000]);
-    // Not within three seconds: the wait is until it can be booked.
-    assert_eq!(conn.ints(call), [1, 2, 0, 1_000, 5_000, -1]);
-    server.clock().advance_ms(999);
-    assert_eq!(conn.ints(call), [1, 2, 0, 1, 4_001, -1]);
-    server.clock().advance_ms(1);
-    assert_eq!(conn.ints(call), [0, 2, 0, -1, 5_000, 3_000]);
-    // Without AHEAD it is as if those had been taken.
-    assert_eq!(conn.ints("RL.THROTTLE k 1 1 1 1 MS"), [1, 2, 0, 4_000, 5_000]);
-}
-
-#[test]
 fn whole_seconds_are_rounded_up() {
     let (_server, mut conn) = Server::held();
     let call = "RL.THROTTLE k 0 1 700ms 1 AHEAD 2000";

@@ -106,31 +106,6 @@ fn a_window_that_started_before_1970_is_a_window() {
     assert_eq!(conn.ints("RL.WINDOW l 2 100y FIXED FROM 1970-02-01"), [0, 2, 1, -1, left]);
 }
 
-/// Period and anchor, with which periods the anchor must be used, and which anchors the period takes. The engine's tests
-/// have each kind of anchor with each kind of period.
-const UNFIT: &[(&str, &str, &str, &str)] = &[
-    ("1d", "sun", "1w", "HH:MM, YYYY-MM-DD or first"),
-    ("1mo", "09:00", "1d", "a day of the month, MM-DD, YYYY-MM-DD or first"),
-    ("24mo", "31@09:00", "1mo, or Nmo where N divides 12", ""),
-    ("5mo", "04-06", "1y, or Nmo where N divides 12", ""),
-    ("500ms", "2026-11-02", "a period in s, min, h, d, w, mo or y", "first"),
-];
-
-#[test]
-fn an_anchor_that_does_not_fit_the_period_is_an_error_that_names_what_fits() {
-    let (_server, mut conn) = Server::held();
-    for (period, anchor, periods, anchors) in UNFIT {
-        for command in ["RL.WINDOW", "RL.WINDOW_RO", "RL.ACQUIRE", "RL.ACQUIRE_RO"] {
-            let call = format!("{command} k 1 {period} FIXED FROM {anchor}");
-            let error = format!(
-                "ERR FROM {anchor} must be used with {periods}; with this period FROM must be {anchors}"
-            );
-            conn.refuses(call, &error);
-        }
-    }
-    assert_eq!(conn.int("EXISTS k"), 0);
-}
-
 #[test]
 fn the_word_after_from_is_its_value_and_options_come_in_any_order() {
     let (server, mut conn) = Server::held();

@@ -1,7 +1,5 @@
 //! The arguments of the commands: numbers, periods, options, their values, and which options may be combined.
 
-use std::time::Duration;
-
 use support::*;
 
 /// Calls that options may follow, and those that each takes. The keys `t` and `w` are there, and must stay as they are.
@@ -373,7 +371,7 @@ fn an_unknown_option_of_any_bytes_is_one_line_and_short() {
 
 // ---- Lengths of waits and leases ----
 
-/// Lengths that BLOCK and LEASE take, in milliseconds.
+/// Lengths of time as options take them, in milliseconds.
 const LENGTHS: [(&str, i64); 14] = [
     ("1", 1),
     ("5000", 5_000),
@@ -407,25 +405,4 @@ fn a_lease_may_carry_a_unit() {
         server.clock().advance_ms(ms);
         assert_eq!(conn.held("k"), [], "{length}");
     }
-}
-
-#[test]
-fn a_wait_may_carry_a_unit() {
-    let (server, mut conn) = Server::held();
-    let nothing = ["0", "0s", "0ms", "0h"];
-    for length in LENGTHS.map(|(length, _)| length).into_iter().chain(nothing) {
-        for call in ["RL.THROTTLE k 9 1 1", "RL.WINDOW k 9 60", "RL.ACQUIRE k 9 0"] {
-            accepts(&mut conn, &format!("{call} 1 BLOCK {length} MS"));
-        }
-    }
-    server.expect_no_waiting_calls();
-    unless_stalled(Duration::from_millis(300), || {
-        let server = Server::start();
-        server.conn().cmd("RL.ACQUIRE k 1 0 1 ID x LEASE 600000");
-        let mut waiter = server.wait_in_line("RL.ACQUIRE k 1 0 1 BLOCK 1s");
-        let (took, reply) = time_to_reply(&mut waiter);
-        assert_eq!(acquired(&reply).limited(), 2);
-        let bounds = Duration::from_millis(900)..Duration::from_millis(1500);
-        assert!(bounds.contains(&took), "{took:?}");
-    });
 }

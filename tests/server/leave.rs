@@ -3,24 +3,6 @@
 use support::*;
 
 #[test]
-fn a_call_is_allowed_only_if_so_much_would_remain() {
-    let (server, mut conn) = Server::held();
-    assert_eq!(conn.ints("RL.THROTTLE t 9 1 1 4 LEAVE 6 MS"), [0, 10, 6, -1, 4_000]);
-    assert_eq!(conn.ints("RL.THROTTLE t 9 1 1 1 LEAVE 6 MS"), [1, 10, 6, 1_000, 4_000]);
-    assert_eq!(conn.ints("RL.THROTTLE_RO t 9 1 1 1 LEAVE 6 MS"), [1, 10, 6, 1_000, 4_000]);
-    assert_eq!(conn.ints("RL.THROTTLE t 9 1 1 1 LEAVE 5 MS"), [0, 10, 5, -1, 5_000]);
-    server.clock().advance_ms(1_999);
-    assert_eq!(conn.ints("RL.THROTTLE t 9 1 1 1 LEAVE 6 MS")[..4], [1, 10, 6, 1]);
-    server.clock().advance_ms(1);
-    assert_eq!(conn.ints("RL.THROTTLE t 9 1 1 1 LEAVE 6 MS")[..4], [0, 10, 6, -1]);
-
-    assert_eq!(conn.ints("RL.WINDOW w 5 60 3 LEAVE 2 MS"), [0, 5, 2, -1, 60_000]);
-    assert_eq!(conn.ints("RL.WINDOW w 5 60 1 LEAVE 2 MS"), [1, 5, 2, 60_000, 60_000]);
-    assert_eq!(conn.ints("RL.WINDOW_RO w 5 60 1 LEAVE 2 MS"), [1, 5, 2, 60_000, 60_000]);
-    assert_eq!(conn.ints("RL.WINDOW w 5 60 1 LEAVE 0")[0], 0);
-}
-
-#[test]
 fn a_quantity_that_exceeds_the_limit_with_leave_is_denied_for_good() {
     let (_server, mut conn) = Server::held();
     for (call, limit) in [

@@ -41,31 +41,6 @@ fn answers_as_throttled_and_redis_cell_do() {
 }
 
 #[test]
-fn giving_back_makes_no_key_and_deletes_one_that_becomes_full() {
-    let (_server, mut conn) = Server::held();
-    for quantity in ["-1", "-3", "-9223372036854775808"] {
-        let call = format!("RL.THROTTLE k 4 1 1s {quantity}");
-        assert_eq!(conn.ints(&call), [0, 5, 5, -1, 0]);
-        assert_eq!(dbsize(&mut conn), 0);
-        conn.cmd("RL.THROTTLE k 4 3 1s 5");
-        conn.cmd("RL.THROTTLE k 4 3 1s -1");
-        assert_eq!(conn.ints("RL.THROTTLE k 4 3 1s 0 MS"), [0, 5, 1, -1, 1334]);
-        assert_eq!(conn.ints("RL.THROTTLE k 4 3 1s -9"), [0, 5, 5, -1, 0]);
-        assert_eq!(dbsize(&mut conn), 0);
-    }
-}
-
-#[test]
-fn a_quantity_above_the_capacity_is_denied_for_good_and_writes_nothing() {
-    let (_server, mut conn) = Server::held();
-    for quantity in ["6", "9223372036854775807"] {
-        let call = format!("RL.THROTTLE k 4 1 1s {quantity}");
-        assert_eq!(conn.ints(&call), [1, 5, 5, -1, 0]);
-    }
-    assert_eq!(dbsize(&mut conn), 0);
-}
-
-#[test]
 fn the_newest_parameters_count() {
     let (server, mut conn) = Server::held();
     assert_eq!(conn.ints("RL.THROTTLE k 99 1 1s 100"), [0, 100, 0, -1, 100]);

@@ -4,8 +4,6 @@ use std::thread;
 
 use support::*;
 
-const MAX: i64 = i64::MAX;
-
 /// Runs commands at times in microseconds after the start and compares their answers.
 #[track_caller]
 fn check(table: &[(i64, &str, &[i64])]) {
@@ -106,115 +104,6 @@ fn beyond_the_limit_heals_nothing() {
     assert_eq!(conn.ints("RL.WINDOW k 5 60 6"), [1, 5, 4, -1, 60]);
     assert_eq!(conn.ints("RL.WINDOW k 0 60"), [1, 0, 0, -1, 60]);
     assert_eq!(conn.cmd("ZRANGE k 0 -1 WITHSCORES"), before);
-}
-
-#[test]
-fn countdenied_counts_the_quantity_and_answers_the_wait_from_there() {
-    check(&[
-        (0, "RL.WINDOW k 10 1 8 COUNTDENIED MS", &[0, 10, 2, -1, 1000]),
-        (500_000, "RL.WINDOW k 10 1 5 COUNTDENIED MS", &[1, 10, 0, 500, 1000]),
-        (600_000, "RL.WINDOW k 10 1 7 COUNTDENIED MS", &[1, 10, 0, 1000, 1000]),
-        // Without the option nothing more counts, but what did does.
-        (700_000, "RL.WINDOW k 10 1 7 MS", &[1, 10, 0, 900, 900]),
-    ]);
-}
-
-#[test]
-fn a_changed_period_is_the_one_that_counts() {
-    check(&[
-        (0, "RL.WINDOW k 2 10 MS", &[0, 2, 1, -1, 10_000]),
-        (2_000_000, "RL.WINDOW k 2 10 MS", &[0, 2, 0, -1, 10_000]),
-        (3_000_000, "RL.WINDOW_RO k 2 1 MS", &[0, 2, 2, -1, 0]),
-        (3_000_000, "RL.WINDOW_RO k 2 3 MS", &[0, 2, 1, -1, 2_000]),
-        (3_000_000, "RL.WINDOW_RO k 2 20 MS", &[1, 2, 0, 17_000, 19_000]),
-        (3_000_000, "RL.WINDOW k 2 20 MS", &[1, 2, 0, 17_000, 19_000]),
-    ]);
-}
-
-#[test]
-fn fixed_and_sliding_calls_see_each_other_in_one_key() {
-    // 22:13:20, so the minute began 20 s before the start.
-    check(&[
-        (0, "RL.WINDOW k 3 60 FIXED MS", &[0, 3, 2, -1, 40_000]),
-        (10_000_000, "RL.WINDOW k 3 60 MS", &[0, 3, 1, -1, 60_000]),
-        (20_000_000, "RL.WINDOW k 3 60 FIXED MS", &[0, 3, 0, -1, 20_000]),
-        (30_000_000, "RL.WINDOW k 3 60 FIXED MS", &[1, 3, 0, 10_000, 10_000]),
-        (40_000_000, "RL.WINDOW_RO k 3 60 FIXED MS", &[0, 3, 3, -1, 0]),
-        (40_000_000, "RL.WINDOW k 3 60 FIXED MS", &[0, 3, 2, -1, 60_000]),
-        (41_000_000, "RL.WINDOW_RO k 1 60 BUCKETS 5 MS", &[1, 1, 0, 59_000, 59_000]),
-    ]);
-}
-
-#[test]
-fn months_and_years_slide_by_the_calendar() {
-    let (server, mut conn) = Server::held();
-    // (event, period, the moment that it leaves), all in UTC.
-    for (event, period, leaves) in [
-        ("2026-01-15T10:30:00", "1mo", "2026-02-15T10:30:00"),
-        ("2026-01-31T10:00:00", "1mo", "2026-03-01T00:00:00"),
-        ("2024-01-29T10:00:00", "1mo", "2024-02-29T10:00:00"),
-        ("2026-11-30T12:00:00", "3mo", "2027-03-01T00:00:00"),
-        ("2024-02-29T12:00:00", "1y", "2025-03-01T00:00:00"),
-        ("2026-05-05T05:05:05", "1y", "2027-05-05T05:05:05"),
-    ] {
-        let (event_us, leaves_us) = (unix_us(event), unix_us(leaves));
-        server.clock().set_us(event_us);
-        conn.cmd("FLUSHALL");
-        let reset_ms = (leaves_us - event_us) / 1000;
-        let call = format!("RL.WINDOW k 1 {period} MS");
-        assert_eq!(conn.ints(&call), [0, 1, 0, -1, reset_ms], "{event}");
-        assert!((reset_ms..=reset_ms + 1000).contains(&conn.int("PTTL k")), "{event}");
-        server.clock().set_us(leaves_us - 1);
-        assert_eq!(conn.ints(&call), [1, 1, 0, 1, 1], "{event}");
-        server.clock().set_us(leaves_us);
-        assert_eq!(conn.ints(&call)[0], 0, "{event}");
-    }
-}
-
-#[test]
-fn every_unit_of_a_period_is_taken_in_either_case() {
-    let (_server, mut conn) = Server::held();
-    for (period, ms) in [
-        ("60", 60_000),
-        ("1ms", 1),
-        ("500MS", 500),
-        ("10s", 10_000),
-        ("5Min", 300_000),
-        ("2H", 7_200_000),
-        ("1d", 86_400_000),
-        ("1W", 604_800_000),
-        // From November to December, and from 2023 to 2024, which has a 29 February.
-        ("1Mo", 30 * 86_400_000),
-        ("1Y", 366 * 86_400_000),
-        ("3155760000", 3_155_760_000_000),
-        ("36525d", 3_155_760_000_000),
-        ("3155760000000ms", 3_155_760_000_000),
-    ] {
-        conn.cmd("DEL k");
-        assert_eq!(conn.ints(format!("RL.WINDOW k 1 {period} MS")), [0, 1, 0, -1, ms], "{period}");
-    }
-    for period in ["100y", "1200mo"] {
-        conn.cmd("DEL k");
-        let answer = conn.ints(format!("RL.WINDOW k 1 {period}"));
-        // 24 leap years, as 2100 is none.
-        assert_eq!(answer[4], (100 * 365 + 24) * 86_400, "{period}");
-    }
-}
-
-#[test]
-fn denied_calls_of_two_to_the_63_saturate() {
-    for options in ["", "BUCKETS 3", "FIXED"] {
-        let (server, mut conn) = Server::held();
-        let call = format!("RL.WINDOW k {MAX} 60 {MAX} COUNTDENIED {options}");
-        assert_eq!(conn.ints(&call)[0], 0);
-        for _ in 0..50 {
-            server.clock().advance_ms(10);
-            assert_eq!(conn.ints(&call)[..3], [1, MAX, 0], "{options}");
-        }
-        assert_eq!(conn.ints(format!("RL.WINDOW k 1 60 {options}"))[..3], [1, 1, 0]);
-        server.clock().advance_ms(60_000);
-        assert_eq!(conn.ints(&call)[0], 0, "{options}");
-    }
 }
 
 #[test]

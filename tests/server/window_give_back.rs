@@ -3,26 +3,6 @@
 use support::*;
 
 #[test]
-fn several_entries_go_at_once_and_no_other() {
-    let (server, mut conn) = Server::held();
-    for options in ["", "BUCKETS 9", "COUNTDENIED"] {
-        conn.cmd("DEL k");
-        for _ in 0..8 {
-            assert_eq!(conn.ints(format!("RL.WINDOW k 9 60 1 {options}"))[0], 0);
-            server.clock().advance_ms(1_000);
-        }
-        for (back, left) in [(1, 7), (3, 4), (2, 2)] {
-            let reply = conn.ints(format!("RL.WINDOW k 9 60 -{back} {options}"));
-            assert_eq!(reply[..3], [0, 9, 9 - left], "{options} -{back}");
-            assert_eq!(conn.ints("RL.WINDOW_RO k 9 60")[2], 9 - left, "{options} -{back}");
-            assert_eq!(conn.int("ZCARD k"), left, "{options} -{back}");
-        }
-        // The seventh was counted two seconds ago.
-        assert_eq!(conn.ints("RL.WINDOW_RO k 9 60 8 MS")[3], 58_000, "{options}");
-    }
-}
-
-#[test]
 fn where_nothing_is_counted_not_one_byte_is_written() {
     let (server, mut conn) = Server::builder().aof().held();
     let nothing: [String; 0] = [];
