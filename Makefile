@@ -5,7 +5,7 @@ install := scripts/install-tools.sh
 with_server := REDIS_SERVER="$$(scripts/find-server.sh)"
 lint_tools := cargo rustfmt clippy cc c++ libclang shellcheck
 
-# What `build` installs first. What a target adds, `build` installs too if it runs for that target.
+# What `build` installs first. If it runs for a target that adds something, it installs that too.
 needs := cargo cc libclang
 test test-servers test-metrics bench pictures prove soak: needs += redis-server
 test-clients bench-adapters bench-litellm: needs += redis-server python3-venv
@@ -108,7 +108,8 @@ advisories: ## Look for known vulnerabilities in the dependencies; needs a netwo
 soak: build ## Run faults, failovers and low memory at once for T seconds, and check that no limit was exceeded; then leases (T=600 SEED=1)
 	@$(with_server) scripts/soak.sh
 
-prove: build ## Search small worlds, prove lemmas, check histories of real servers; Kani harnesses if installed (PARTS="lemmas worlds histories kani" HISTORIES=10 SECONDS_EACH=60 SEED=1)
+prove: ## Search small worlds, prove lemmas, check histories of real servers; Kani harnesses if installed (PARTS="lemmas worlds histories kani" HISTORIES=10 SECONDS_EACH=60 SEED=1)
+	@$(install) $(needs)
 	$(with_server) scripts/prove.sh $(PARTS)
 
 clean: ## Remove everything that was built

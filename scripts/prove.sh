@@ -3,10 +3,9 @@
 #
 #   scripts/prove.sh [worlds] [lemmas] [histories] [kani]      the first three if none is named
 #
-# `make prove` runs this, after it has built the module. Records HISTORIES=10 of a cluster and the same number of a Sentinel
-# set, each for SECONDS_EACH=60; SEED=1 decides what happens in them. Writes the results of worlds and histories to
-# crates/proofs/results/. Installs z3 from PyPI into target/z3 unless python3 has it. Does not install Kani, which brings its
-# own compiler.
+# `make prove` runs this. Records HISTORIES=10 of a cluster and the same number of a Sentinel set, each for SECONDS_EACH=60;
+# SEED=1 decides what happens in them. Writes the results of worlds and histories to crates/proofs/results/. Installs z3 from
+# PyPI into target/z3 unless python3 has it. Does not install Kani, which brings its own compiler.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-target}
@@ -55,6 +54,7 @@ for what in "$@"; do
         cargo kani --package redis-ratelimit-engine
         ;;
     histories)
+        cargo build --release
         RATELIMIT_HISTORIES=${HISTORIES:-10} RATELIMIT_HISTORY_SECONDS=${SECONDS_EACH:-60} RATELIMIT_SEED=${SEED:-1} \
             cargo test --test server histories:: -- --include-ignored --nocapture |
             write_page histories "Histories that were judged"
