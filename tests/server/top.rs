@@ -226,7 +226,7 @@ fn a_wait_counts_at_its_end_and_only_where_it_is_denied() {
     assert_eq!(limited(&granted.recv()), 0);
     assert_eq!(all(&mut conn), []);
 
-    let mut times_out = server.wait_in_line("RL.ACQUIRE s 1 0 1 BLOCK 300");
+    let mut times_out = server.wait_in_line("RL.ACQUIRE s 1 0 1 BLOCK 1s");
     assert_eq!(all(&mut conn), []);
     // Behind a line a call without BLOCK is denied at once.
     assert_eq!(conn.acquire("RL.ACQUIRE s 1 0").limited(), 2);
