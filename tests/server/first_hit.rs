@@ -4,40 +4,6 @@ use std::time::Duration;
 
 use support::*;
 
-/// A call after this many milliseconds, and its reply.
-type Steps<'a> = &'a [(i64, &'a str, &'a [i64])];
-
-fn follow(server: &Server, conn: &mut Conn, steps: Steps) {
-    conn.cmd("DEL k");
-    for (after_ms, call, answer) in steps {
-        server.clock().advance_ms(*after_ms);
-        assert_eq!(conn.ints(*call), *answer, "after {after_ms} ms: {call}");
-    }
-}
-
-#[test]
-fn a_window_starts_with_its_first_event_and_lasts_one_period() {
-    let (server, mut conn) = Server::held();
-    let steps: Steps = &[
-        (0, "RL.WINDOW_RO k 3 10s FIXED FROM first MS", &[0, 3, 3, -1, 0]),
-        (0, "RL.WINDOW k 3 10s FIXED FROM first MS", &[0, 3, 2, -1, 10_000]),
-        (9_000, "RL.WINDOW k 3 10s 2 FIXED FROM FIRST MS", &[0, 3, 0, -1, 1_000]),
-        (0, "RL.WINDOW k 3 10s FIXED FROM first MS", &[1, 3, 0, 1_000, 1_000]),
-        (999, "RL.WINDOW k 3 10s 4 FIXED FROM first MS", &[1, 3, 0, -1, 1]),
-        (0, "RL.WINDOW_RO k 3 10s FIXED FROM first MS", &[1, 3, 0, 1, 1]),
-        // Its end is exclusive. A look starts nothing, the next event does.
-        (1, "RL.WINDOW k 3 10s 0 FIXED FROM first MS", &[0, 3, 3, -1, 0]),
-        (5_000, "RL.WINDOW k 3 10s FIXED FROM first", &[0, 3, 2, -1, 10]),
-        // ATMOST, LEAVE and FORCE as ever.
-        (1_000, "RL.WINDOW k 3 10s 2 LEAVE 1 FIXED FROM first MS", &[1, 3, 2, 9_000, 9_000]),
-        (0, "RL.WINDOW k 3 10s 9 ATMOST LEAVE 1 FIXED FROM first MS", &[0, 3, 1, -1, 9_000, 1]),
-        (0, "RL.WINDOW k 3 10s 9 FORCE FIXED FROM first MS", &[0, 3, 0, -1, 9_000]),
-        (0, "RL.WINDOW k 12 10s FIXED FROM first MS", &[0, 12, 0, -1, 9_000]),
-    ];
-    follow(&server, &mut conn, steps);
-    assert_eq!(conn.int("ZCARD k"), 1);
-}
-
 #[test]
 fn any_period_will_do() {
     let (server, mut conn) = Server::held();

@@ -48,7 +48,6 @@ mod reservations;
 mod reservations_model;
 mod rewrite;
 mod scripts;
-mod semaphore;
 mod soak;
 mod throttle;
 mod top;

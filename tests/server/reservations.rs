@@ -3,8 +3,6 @@
 
 use support::*;
 
-/// At the start it is 06:13:20 in Shanghai.
-const SHANGHAI_MIDNIGHT_MS: i64 = 64_000_000;
 const MAX: i64 = i64::MAX;
 
 /// A server whose clock stands, with arguments of the module, and a connection.
@@ -20,64 +18,6 @@ fn a_reservation_with_a_long_zone_and_an_anchor_stays_small() {
     conn.acquire("RL.ACQUIRE a 3 1mo FIXED FROM 15@12:00 TZ Europe/Berlin");
     let encoding = conn.text("OBJECT ENCODING a");
     assert!(["listpack", "ziplist"].contains(&encoding.as_str()), "{encoding}");
-}
-
-#[test]
-fn three_renames_a_day_with_six_at_once() {
-    let (server, mut conn) = Server::held();
-    let call = "RL.ACQUIRE k 3 1d FIXED TZ Asia/Shanghai MS";
-    let look = |conn: &mut Conn| conn.acquire("RL.ACQUIRE k 3 1d 0 FIXED TZ Asia/Shanghai MS");
-    let mut clients: Vec<_> = (0..6).map(|_| server.conn()).collect();
-    clients.iter_mut().for_each(|client| client.send(call));
-    let mut replies: Vec<_> = clients.iter_mut().map(|client| acquired(&client.recv())).collect();
-    replies.sort_by_key(|reply| (reply.limited(), -reply.numbers[2]));
-    let numbers: Vec<_> = replies.iter().map(|reply| reply.numbers).collect();
-    let denied = [2, 3, 0, 20_000, 20_000];
-    assert_eq!(
-        numbers,
-        [
-            [0, 3, 2, -1, 20_000],
-            [0, 3, 1, -1, 20_000],
-            [0, 3, 0, -1, 20_000],
-            denied,
-            denied,
-            denied
-        ]
-    );
-    assert!(replies[3..].iter().all(|reply| reply.id.is_none()));
-    let [applies, releases, dies] = [0, 1, 2].map(|at| replies[at].id());
-
-    server.at_ms(1_000);
-    let midnight_ms = SHANGHAI_MIDNIGHT_MS - 1_000;
-    assert_eq!(conn.int(["RL.APPLY", "k", &applies]), 1);
-    assert_eq!(look(&mut conn).numbers, [0, 3, 0, -1, midnight_ms]);
-    assert_eq!(conn.int(["RL.RELEASE", "k", &releases]), 1);
-    assert_eq!(look(&mut conn).numbers, [0, 3, 1, -1, midnight_ms]);
-    assert_eq!(conn.held_ids("k"), [&*dies]);
-    let again = conn.acquire(format!("{call} LEASE 5000"));
-    assert_eq!(again.numbers, [0, 3, 0, -1, midnight_ms]);
-    assert_eq!(conn.acquire(call).numbers, [2, 3, 0, 5_000, midnight_ms]);
-    assert_eq!(conn.int(["RL.RELEASE", "k", &again.id()]), 1);
-
-    server.at_ms(19_999);
-    assert_eq!(look(&mut conn).numbers[2], 1);
-    server.at_ms(20_000);
-    assert_eq!(look(&mut conn).numbers[2], 2);
-    for name in ["RL.APPLY", "RL.RELEASE", "RL.RENEW"] {
-        assert_eq!(conn.int([name, "k", &dies]), 0, "{name}");
-    }
-    for _ in 0..2 {
-        let id = conn.acquire(call).id();
-        assert_eq!(conn.int(["RL.APPLY", "k", &id]), 1);
-    }
-    let midnight_ms = SHANGHAI_MIDNIGHT_MS - 20_000;
-    assert_eq!(conn.acquire(call).numbers, [1, 3, 0, midnight_ms, midnight_ms]);
-    assert_eq!(conn.held_ids("k"), [""; 0]);
-
-    server.clock().set_us(START_US + SHANGHAI_MIDNIGHT_MS * 1000 - 1);
-    assert_eq!(conn.acquire(call).numbers, [1, 3, 0, 1, 1]);
-    server.at_ms(SHANGHAI_MIDNIGHT_MS);
-    assert_eq!(conn.acquire(call).numbers, [0, 3, 2, -1, 20_000]);
 }
 
 /// The TTL did not change while an event was in the future, and the key expired before the lease.
@@ -514,4 +454,36 @@ fn info_counts_what_became_of_reservations() {
     conn.cmd("RL.ACQUIRE k 0 60");
     conn.cmd("RL.ACQUIRE k x 60");
     assert_eq!((command("acquire_denied"), command("acquire_errors")), ("1".into(), "1".into()));
+}
+
+// ---- Semaphores, whose period is 0 ----
+
+#[test]
+fn applying_a_semaphores_reservation_is_an_error() {
+    let (_server, mut conn) = Server::held();
+    conn.cmd("RL.ACQUIRE k 2 0 ID a");
+    let dump = conn.cmd("DUMP k");
+    for line in ["RL.APPLY k a", "RL.APPLY k a 0", "RL.APPLY k a 5"] {
+        conn.refuses(
+            line,
+            "ERR the reservation is a semaphore's and must be given back with RL.RELEASE",
+        );
+    }
+    assert_eq!(conn.cmd("DUMP k"), dump);
+    assert_eq!(conn.int("RL.APPLY k nobody"), 0);
+    assert_eq!(conn.int("RL.RENEW k a"), 1);
+    assert_eq!(conn.int("RL.RELEASE k a"), 1);
+    assert_eq!(conn.int("RL.APPLY k a"), 0);
+}
+
+#[test]
+fn a_key_ends_with_its_last_holder() {
+    let (server, mut conn) = Server::held();
+    conn.cmd("RL.ACQUIRE k 2 0 ID a");
+    conn.cmd("RL.ACQUIRE k 2 0 ID b");
+    assert_eq!(conn.int("RL.RELEASE k b a"), 2);
+    assert_eq!(conn.int("EXISTS k"), 0);
+    conn.cmd("RL.ACQUIRE k 2 0 LEASE 1500");
+    server.at_ms(2_501);
+    assert_eq!(conn.int("EXISTS k"), 0);
 }

@@ -41,22 +41,6 @@ fn answers_as_throttled_and_redis_cell_do() {
 }
 
 #[test]
-fn the_newest_parameters_count() {
-    let (server, mut conn) = Server::held();
-    assert_eq!(conn.ints("RL.THROTTLE k 99 1 1s 100"), [0, 100, 0, -1, 100]);
-    // A smaller burst: never more than its own empty bucket.
-    assert_eq!(conn.ints("RL.THROTTLE k 4 1 1s"), [1, 5, 0, 1, 5]);
-    server.clock().advance_ms(1000);
-    assert_eq!(conn.ints("RL.THROTTLE k 4 1 1s"), [0, 5, 0, -1, 5]);
-    // A raised rate.
-    assert_eq!(conn.ints("RL.THROTTLE k 4 10 1s 1 MS"), [1, 5, 0, 100, 500]);
-    server.clock().advance_ms(100);
-    assert_eq!(conn.ints("RL.THROTTLE k 4 10 1s 1 MS"), [0, 5, 0, -1, 500]);
-    // A larger burst.
-    assert_eq!(conn.ints("RL.THROTTLE k 9 10 1s 5 MS"), [0, 10, 0, -1, 1000]);
-}
-
-#[test]
 fn the_largest_numbers_are_taken() {
     let (_server, mut conn) = Server::held();
     let max = i64::MAX;
