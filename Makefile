@@ -41,43 +41,43 @@ test-servers: build ## Build, then run the server tests on Redis 6.2 to 8.6 and 
 test-clients: build ## Run the tests of all clients and examples, with every version of their libraries; needs pip and npm
 	@$(with_server) scripts/test-clients.sh
 
-test-oldest: ## Run the client tests that need no server on the oldest supported Python (3.10) and Node (18); needs pip and npm
+test-oldest: ## Run the client tests that need no server on Python 3.10 and Node 18; needs pip and npm
 	@$(install) cargo python3-venv node npm
 	scripts/test-oldest.sh
 
-test-metrics: build ## Scrape a server with redis_exporter and Prometheus, and check that every query in examples/metrics/ returns a series
+test-metrics: build ## Scrape servers with redis_exporter and Prometheus, and check the alerts and queries of examples/metrics
 	$(with_server) scripts/test-metrics.sh
 
-package: ## Build a release in target/package/dist, reproducibly: .tar.gz, .deb, Dockerfile, SBOM, checksums (TARGETS="amd64 arm64")
+package: ## Build a release reproducibly in target/package/dist: .tar.gz, .deb, Dockerfile, SBOM (TARGETS="amd64 arm64")
 	scripts/package.sh $(TARGETS)
 
 python-wheels: ## Build the Python client in target/package/python, and try those that run here (WHEELS="sdist amd64 arm64")
 	@$(install) cargo cc python3-venv
 	scripts/package-python.sh $(or $(WHEELS),sdist amd64 arm64)
 
-test-packages: ## Install the packages and images on clean systems, for amd64 and arm64, and build them a second time; needs root
+test-packages: ## Install the packages and images on clean systems, and build them a second time; needs root (CASES=)
 	scripts/test-packages.sh $(CASES)
 
 tools: ## Install what make lint needs
 	@$(install) $(lint_tools)
 	@scripts/install-clients.sh --if-possible
 
-lint: ## Check format, lints, types, doc comments, layers, shell scripts and subjects of commits: run it before each commit
+lint: ## Check format, lints, types, doc comments, layers, scripts and subjects of commits, before each commit
 	@$(install) --look $(lint_tools) || { echo "To install what make lint needs: make tools" >&2; exit 1; }
 	@scripts/lint.sh
 
-check: ## Run what CI runs: make lint, dependencies, tests, the package, and the server tests on Redis 7.0 and Valkey 9.1 (STRICT=1: skip nothing)
+check: ## Run what CI runs: lints, tests, the package, tests on Redis 7.0 and Valkey 9.1 (STRICT=1: skip nothing)
 	@scripts/check.sh
 
-bench: build ## Measure, and write docs/benchmarks.md and its charts (BENCH="section ... --quick": only a part, to target/bench)
+bench: build ## Measure, and write docs/benchmarks.md and its charts (BENCH="section ... --quick": only a part)
 	$(with_server) cargo bench --bench decisions -- $(BENCH)
 	$(if $(BENCH),,$(with_server) cargo bench --package redis-ratelimit-client)
 
-bench-adapters: build ## Compare the adapters with the stores they replace, and write docs/python.md and clients/typescript/ADAPTERS.md
+bench-adapters: build ## Compare adapters with the stores they replace; writes docs/python.md, clients/typescript/ADAPTERS.md
 	@$(with_server) scripts/bench-python.sh limits
 	$(with_server) scripts/bench-adapters.sh --write clients/typescript/ADAPTERS.md
 
-bench-litellm: build ## Compare LiteLLM's own limiter with ours in RUNS runs with random kills, write docs/litellm.md, and fail if ours overspends or leaks (RUNS=10 SEED=1)
+bench-litellm: build ## Compare LiteLLM's own limiter with ours while servers die, and write docs/litellm.md (RUNS=10 SEED=1)
 	@$(with_server) scripts/bench-python.sh litellm
 
 reference: ## Write the references of the clients: docs/python-reference.md, and target/clients/reference for TypeScript
@@ -94,7 +94,7 @@ fuzz: ## Fuzz every parser and algorithm with libFuzzer, each for T seconds (T=6
 valgrind: ## Run the core of the server tests under valgrind, and fail on invalid accesses and leaks of the module
 	@scripts/valgrind.sh
 
-mutants: ## Run cargo-mutants on the engine and the commands, and fail if the tests catch fewer than 95 % of the mutants (SHARD=0/4: a quarter)
+mutants: ## Fail if tests of the engine and the commands catch fewer than 95 % of the mutants (SHARD=0/4)
 	@$(install) cargo cc python3
 	scripts/mutants.sh $(if $(SHARD),--shard $(SHARD) --sharding round-robin)
 
@@ -105,10 +105,10 @@ advisories: ## Look for known vulnerabilities in the dependencies; needs a netwo
 	@$(install) cargo cargo-deny
 	cargo deny --locked check advisories
 
-soak: build ## Run faults, failovers and low memory at once for T seconds, and check that no limit was exceeded; then leases (T=600 SEED=1)
+soak: build ## Run faults, failovers and low memory at once for T seconds, and check all limits (T=600 SEED=1)
 	@$(with_server) scripts/soak.sh
 
-prove: ## Search small worlds, prove lemmas, check histories of real servers; Kani harnesses if installed (PARTS="lemmas worlds histories kani" HISTORIES=10 SECONDS_EACH=60 SEED=1)
+prove: ## Search small worlds, prove lemmas, judge histories (PARTS="lemmas worlds histories kani" HISTORIES=10 SEED=1)
 	@$(install) $(needs)
 	$(with_server) scripts/prove.sh $(PARTS)
 
