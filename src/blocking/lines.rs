@@ -21,16 +21,6 @@ pub struct WaitingCall {
     pub client: ClientId,
 }
 
-impl line::LineCall for WaitingCall {
-    fn leave(&self) -> u64 {
-        self.request.leave()
-    }
-
-    fn id(&self) -> Option<&[u8]> {
-        self.request.id()
-    }
-}
-
 /// A write that is still to be made, because a wait ended in a callback that must not write.
 #[derive(Clone, Copy)]
 pub enum PendingWrite {
@@ -58,7 +48,7 @@ impl line::LineTypes for ServerLineTypes {
 
 type ServerLines = line::Lines<ServerLineTypes>;
 
-static LINES: UnderLock<ServerLines> = UnderLock::new(ServerLines::new);
+static LINES: UnderLock<ServerLines> = UnderLock::new(ServerLines::default);
 
 /// The number of lines. While there are none, a command only reads this.
 static LINE_COUNT: AtomicUsize = AtomicUsize::new(0);

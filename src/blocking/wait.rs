@@ -39,13 +39,15 @@ pub fn join(
         WaitingCall { request: *request, command: call.command, client: call.ctx.client() };
     count_turns();
     change(|lines, now_us| {
-        let deadline_us = deadline_us(now_us, block_ms);
-        lines.join(
-            ticket,
-            key,
-            Joining { call: waiting_call, handle: blocked, deadline_us, wait_us },
-            now_us,
-        );
+        let joining = Joining {
+            call: waiting_call,
+            leave: request.leave(),
+            id: request.id().map(Box::from),
+            handle: blocked,
+            deadline_us: deadline_us(now_us, block_ms),
+            wait_us,
+        };
+        lines.join(ticket, key, joining, now_us);
     });
     Ok(())
 }
@@ -53,7 +55,7 @@ pub fn join(
 /// Returns the reply to a waiter whose wait has ended, by a grant, a timeout or CLIENT UNBLOCK. `None` if it has its reply:
 /// before 7.2, CLIENT UNBLOCK asks again for a wait that we ended in the same transaction.
 pub fn answer(ctx: Context, wait: WaitNumber) -> Option<(WaitingCall, Result<Decision, Error>)> {
-    let ticket = Ticket::of(wait);
+    let ticket = Ticket::from_number(wait);
     let reply = change(|lines, now_us| lines.take_reply(ticket, now_us))?;
     let (call, line_key, was_head) = match reply {
         WaiterReply::Ended { call, reply } => return Some((call, reply.result)),
@@ -72,13 +74,13 @@ pub fn answer(ctx: Context, wait: WaitNumber) -> Option<(WaitingCall, Result<Dec
 
 /// Takes a waiter out of its line, because its client has disconnected or the server has answered it.
 pub fn withdraw(wait: WaitNumber) {
-    change(|lines, now_us| lines.withdraw(Ticket::of(wait), now_us));
+    change(|lines, now_us| lines.withdraw(Ticket::from_number(wait), now_us));
 }
 
 /// Forgets a wait after the server has released its client. `cut_off` means that the server itself ended the wait, perhaps
 /// after we had ended it.
 pub fn forget(wait: WaitNumber, cut_off: bool) {
-    let ticket = Ticket::of(wait);
+    let ticket = Ticket::from_number(wait);
     let Some(forgotten) = change(|lines, now_us| lines.forget(ticket, now_us)) else { return };
     let Some(TimedReply { result: Ok(granted), at_us }) = forgotten.reply else { return };
     // CLIENT UNBLOCK in the transaction of the grant sets `cut_off`, but the client got its reply.

@@ -29,7 +29,7 @@ const STEPS_IN_A_ROW: usize = 8;
 /// the rest. Called before a command takes, and after a command that may have given something back. If it has `emptied` the
 /// key, the first head goes on with it; dropping it deletes the key.
 pub fn wake<'c>(key_ctx: KeyContext<'c>, emptied: Option<Box<EmptiedKey<'c>>>) {
-    if ask_if_any(|lines| lines.has_waiter(key_ctx.db_key())) {
+    if ask_if_any(|lines| lines.waiting_on(key_ctx.db_key())) > 0 {
         wake_line(key_ctx, emptied);
     }
 }

@@ -97,7 +97,7 @@ impl MemoryServer {
             policies_only: Switch::off(),
             timezone: None,
             policies: PolicyTable::default(),
-            lines: RefCell::new(Lines::new()),
+            lines: RefCell::new(Lines::default()),
             clock: WaitClock::default(),
             ended: RefCell::default(),
             random: RefCell::new(Box::new(random)),

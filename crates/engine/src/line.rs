@@ -4,9 +4,9 @@
 //! join -> [ leave 0: 7 9 | leave 5: 8 12 15 ]    a line, in the order of LEAVE and then of arrival
 //!           ^ head: the only one that is tried
 //!
-//! join -> InLine --end-------> Ended ------take_reply--> Answered
-//!           |---withdraw-----> Withdrawn --take_reply------^      the client is gone
-//!           +---take_reply---------------------------------^      the server ended the wait
+//! join -> in line --end-------> has a reply --take_reply--> answered
+//!            |---withdraw-----> no reply -----take_reply------^      the client is gone
+//!            +---take_reply-----------------------------------^      the server ended the wait
 //!
 //! `forget` removes the waiter in each of these four states.
 //! ```
@@ -15,9 +15,37 @@
 //! wait to end, the call to try, the write to make, the timer to start.
 //!
 //! All times but `wall_us` are microseconds of a monotonic clock.
+//!
+//! ```
+//! use redis_ratelimit_engine::line::{Joining, LineTypes, Lines, TimerChange};
+//! use redis_ratelimit_engine::DbKey;
+//!
+//! struct Example;
+//! impl LineTypes for Example {
+//!     type Call = &'static str;
+//!     type Handle = &'static str;
+//!     type Reply = bool;
+//!     type Write = ();
+//! }
+//! let (mut lines, key) = (Lines::<Example>::default(), DbKey { db: 0, name: b"jobs" });
+//! for (call, leave) in [("batch", 5), ("urgent", 0)] {
+//!     let ticket = lines.admit(10_000).unwrap();
+//!     let joining = Joining { call, leave, id: None, handle: call, deadline_us: None, wait_us: None };
+//!     lines.join(ticket, key, joining, 0);
+//! }
+//! assert_eq!(lines.timer(0), TimerChange::Start { after_ms: 80 });
+//! // A command changes the key, so the head is tried. Say that it is granted.
+//! let line = lines.wake(key, 1_000).unwrap();
+//! let (ticket, call) = lines.head(line).unwrap();
+//! assert_eq!(call, "urgent");
+//! assert_eq!(lines.end(ticket, true, 1_000), Some("urgent"));
+//! // The new head is due at once, and the reply waits for the server.
+//! assert_eq!(lines.next_line(1_000).unwrap().0, line);
+//! let waiter = lines.forget(ticket, 1_000).unwrap();
+//! assert_eq!((waiter.reply, waiter.answered), (Some(true), false));
+//! ```
 
 use crate::db_key::{DbKey, OwnedDbKey};
-use crate::request::Request;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -27,11 +55,11 @@ pub struct Ticket(u64);
 
 impl Ticket {
     /// Returns the ticket with this number, for callers that can only store a number.
-    pub const fn of(number: u64) -> Ticket {
+    pub const fn from_number(number: u64) -> Ticket {
         Ticket(number)
     }
 
-    /// Returns its number, which is never 0.
+    /// Returns the number of the ticket, which is never 0.
     pub const fn number(self) -> u64 {
         self.0
     }
@@ -61,32 +89,13 @@ const BUDGET_RENEWED_US: u64 = 20_000;
 /// The types that a server keeps in its lines.
 pub trait LineTypes {
     /// A call that waits.
-    type Call: LineCall;
+    type Call: Clone;
     /// The handle that ends one wait, once.
     type Handle;
     /// The reply to a waiter.
     type Reply: Clone;
     /// A write to a key that could not be made when a wait ended.
     type Write;
-}
-
-/// The properties of a waiting call that a line needs.
-pub trait LineCall: Clone {
-    /// Returns the call's LEAVE. Calls with a smaller one come first.
-    fn leave(&self) -> u64;
-
-    /// Returns the id that the call will give to its reservation.
-    fn id(&self) -> Option<&[u8]>;
-}
-
-impl LineCall for Request {
-    fn leave(&self) -> u64 {
-        Request::leave(self)
-    }
-
-    fn id(&self) -> Option<&[u8]> {
-        Request::id(self)
-    }
 }
 
 /// Returns the deadline of a call that begins to wait at `now_us` for `block_ms` milliseconds. `None` for 0, which waits
@@ -132,27 +141,24 @@ pub struct Lines<T: LineTypes> {
     event_loop_turn: u64,
 }
 
+/// A call that waits, or whose wait is over: see the picture of its states above.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Waiter<C, H, R> {
+pub struct Waiter<C, H, R> {
+    /// The call.
+    pub call: C,
+    /// The key that it waits on.
+    pub key: Arc<OwnedDbKey>,
+    /// The reply that ended its wait. `None` before, and if the server itself ended the wait.
+    pub reply: Option<R>,
+    /// The server has taken the reply.
+    pub answered: bool,
     line: LineId,
-    key: Arc<OwnedDbKey>,
-    call: C,
+    leave: u64,
+    id: Option<Box<[u8]>>,
     deadline_us: Option<u64>,
     since_us: u64,
-    state: WaitState<H, R>,
-}
-
-/// The state of a wait, see the picture above.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum WaitState<H, R> {
-    /// The waiter is in its line. The handle ends the wait.
-    InLine(H),
-    /// It left the line without a reply: its client is gone, or has got another reply from the server.
-    Withdrawn,
-    /// The wait was ended with this reply, which the server has not taken yet.
-    Ended(R),
-    /// The server has taken the reply. `None` if the server itself ended the wait.
-    Answered(Option<R>),
+    /// The handle that ends the wait. `None` once the waiter has left its line.
+    handle: Option<H>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -176,10 +182,29 @@ struct Line<W> {
     scheduled: (Option<u64>, Option<u64>),
 }
 
+impl<W> Line<W> {
+    fn head(&self) -> Option<Ticket> {
+        self.order.first().map(|(_, ticket)| *ticket)
+    }
+
+    fn make_due(&mut self, now_us: u64) {
+        self.try_us = self.try_us.min(now_us);
+    }
+
+    fn record_denial(&mut self, wait_us: Option<u64>, now_us: u64) {
+        self.try_us = now_us.saturating_add(wait_us.unwrap_or(POLL_US).min(POLL_US));
+        self.denied_us = Some(now_us);
+    }
+}
+
 /// A call that begins to wait.
 pub struct Joining<T: LineTypes> {
     /// The call, which is decided again when it is tried.
     pub call: T::Call,
+    /// The call's LEAVE. Calls with a smaller one come first.
+    pub leave: u64,
+    /// The id that the call will give to its reservation.
+    pub id: Option<Box<[u8]>>,
     /// The handle that ends its wait.
     pub handle: T::Handle,
     /// The time at which it stops waiting. `None` if it waits forever.
@@ -247,18 +272,6 @@ pub enum WaiterReply<T: LineTypes> {
     },
 }
 
-/// A waiter that was forgotten.
-pub struct ForgottenWaiter<T: LineTypes> {
-    /// The call that waited.
-    pub call: T::Call,
-    /// The key that it waited on.
-    pub key: Arc<OwnedDbKey>,
-    /// The reply that ended its wait. `None` if the server itself ended it.
-    pub reply: Option<T::Reply>,
-    /// The server has taken the reply.
-    pub answered: bool,
-}
-
 /// The change of the timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimerChange {
@@ -275,13 +288,6 @@ pub enum TimerChange {
 
 impl<T: LineTypes> Default for Lines<T> {
     fn default() -> Self {
-        Lines::new()
-    }
-}
-
-impl<T: LineTypes> Lines<T> {
-    /// Creates an empty set of lines.
-    pub const fn new() -> Lines<T> {
         Lines {
             last_number: 0,
             waiting: 0,
@@ -300,21 +306,23 @@ impl<T: LineTypes> Lines<T> {
             event_loop_turn: 0,
         }
     }
+}
 
-    /// Returns the number of lines.
+impl<T: LineTypes> Lines<T> {
+    /// Returns the number of lines, including those that only have writes to make.
     pub fn lines(&self) -> usize {
         self.lines.len()
     }
 
-    /// Returns the number of calls that wait in a line.
+    /// Returns the number of calls that wait, in all lines.
     pub fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// Returns the time at which the call that has waited longest began to wait.
+    /// Returns the time at which the longest wait began.
     pub fn oldest_since_us(&self) -> Option<u64> {
-        let in_line = self.waiters.values().find(|one| matches!(one.state, WaitState::InLine(_)));
-        in_line.map(|waiter| waiter.since_us)
+        let mut in_line = self.waiters.values().filter(|waiter| waiter.handle.is_some());
+        in_line.next().map(|waiter| waiter.since_us)
     }
 
     /// Returns whether a new call on the key with this LEAVE is barred: a waiter comes first.
@@ -323,12 +331,7 @@ impl<T: LineTypes> Lines<T> {
         head.is_some_and(|(leave_of_head, _)| *leave_of_head <= leave)
     }
 
-    /// Returns whether a call waits on the key.
-    pub fn has_waiter(&self, key: DbKey) -> bool {
-        self.line_of(key).is_some_and(|line| !line.order.is_empty())
-    }
-
-    /// Returns whether a call waiting on the key will give this id to its reservation.
+    /// Returns whether the reservation of a call that waits on the key will get this id.
     pub fn id_waits(&self, key: DbKey, id: &[u8]) -> bool {
         self.line_of(key).is_some_and(|line| line.ids.contains(id))
     }
@@ -345,38 +348,37 @@ impl<T: LineTypes> Lines<T> {
     }
 
     /// Puts a call into the line on its key, in the order of LEAVE and then of tickets.
-    pub fn join(&mut self, ticket: Ticket, key: DbKey, joins: Joining<T>, now_us: u64) {
-        let Joining { call, handle, deadline_us, wait_us } = joins;
-        let id = self.open(key, now_us);
-        let Some(line) = self.lines.get_mut(&id) else { return };
-        let entry = (call.leave(), ticket);
-        line.order.insert(entry);
+    pub fn join(&mut self, ticket: Ticket, key: DbKey, joining: Joining<T>, now_us: u64) {
+        let Joining { call, leave, id, handle, deadline_us, wait_us } = joining;
+        let line_id = self.open(key, now_us);
+        let Some(line) = self.lines.get_mut(&line_id) else { return };
+        line.order.insert((leave, ticket));
         line.deadlines.extend(deadline_us.map(|deadline_us| (deadline_us, ticket)));
-        line.ids.extend(call.id().map(Box::from));
-        if line.order.first() == Some(&entry) {
-            let wait_us = wait_us.unwrap_or(POLL_US).min(POLL_US);
-            line.try_us = now_us.saturating_add(wait_us);
-            line.denied_us = Some(now_us);
+        line.ids.extend(id.clone());
+        if line.head() == Some(ticket) {
+            line.record_denial(wait_us, now_us);
         }
-        let key = Arc::clone(&line.key);
         let waiter = Waiter {
-            line: id,
-            key,
             call,
+            key: Arc::clone(&line.key),
+            reply: None,
+            answered: false,
+            line: line_id,
+            leave,
+            id,
             deadline_us,
             since_us: now_us,
-            state: WaitState::InLine(handle),
+            handle: Some(handle),
         };
         self.waiters.insert(ticket, waiter);
         self.waiting = self.waiting.saturating_add(1);
-        self.schedule(id);
+        self.schedule(line_id);
     }
 
     /// Ends a wait with this reply. Returns its handle, or `None` if the wait is over already.
     pub fn end(&mut self, ticket: Ticket, reply: T::Reply, now_us: u64) -> Option<T::Handle> {
         let handle = self.step_out(ticket, now_us)?;
-        let waiter = self.waiters.get_mut(&ticket)?;
-        waiter.state = WaitState::Ended(reply);
+        self.waiters.get_mut(&ticket)?.reply = Some(reply);
         Some(handle)
     }
 
@@ -388,34 +390,27 @@ impl<T: LineTypes> Lines<T> {
     /// Takes the reply to a waiter, and ends its wait if it is still in line. `None` if the reply was taken before.
     pub fn take_reply(&mut self, ticket: Ticket, now_us: u64) -> Option<WaiterReply<T>> {
         let waiter = self.waiters.get_mut(&ticket)?;
-        let call = waiter.call.clone();
-        let (key, line) = (Arc::clone(&waiter.key), waiter.line);
-        match &waiter.state {
-            WaitState::Answered(_) => return None,
-            WaitState::Ended(reply) => {
-                let reply = reply.clone();
-                waiter.state = WaitState::Answered(Some(reply.clone()));
-                return Some(WaiterReply::Ended { call, reply });
-            }
-            WaitState::InLine(_) | WaitState::Withdrawn => {}
+        if std::mem::replace(&mut waiter.answered, true) {
+            return None;
         }
-        let first = self.lines.get(&line).and_then(|line| line.order.first());
-        let was_head = first.is_some_and(|(_, head)| *head == ticket);
+        let call = waiter.call.clone();
+        if let Some(reply) = waiter.reply.clone() {
+            return Some(WaiterReply::Ended { call, reply });
+        }
+        let (key, line) = (Arc::clone(&waiter.key), waiter.line);
+        let was_head = self.lines.get(&line).and_then(Line::head) == Some(ticket);
         self.step_out(ticket, now_us);
-        self.waiters.get_mut(&ticket)?.state = WaitState::Answered(None);
         Some(WaiterReply::Unblocked { call, key, was_head })
     }
 
     /// Forgets a waiter whose client the server no longer blocks, and returns it.
-    pub fn forget(&mut self, ticket: Ticket, now_us: u64) -> Option<ForgottenWaiter<T>> {
+    pub fn forget(
+        &mut self,
+        ticket: Ticket,
+        now_us: u64,
+    ) -> Option<Waiter<T::Call, T::Handle, T::Reply>> {
         self.step_out(ticket, now_us);
-        let Waiter { call, key, state, .. } = self.waiters.remove(&ticket)?;
-        let (reply, answered) = match state {
-            WaitState::InLine(_) | WaitState::Withdrawn => (None, false),
-            WaitState::Ended(reply) => (Some(reply), false),
-            WaitState::Answered(reply) => (reply, true),
-        };
-        Some(ForgottenWaiter { call, key, reply, answered })
+        self.waiters.remove(&ticket)
     }
 
     /// Adds a write to make as soon as the server accepts writes.
@@ -423,7 +418,7 @@ impl<T: LineTypes> Lines<T> {
         let id = self.open(key, now_us);
         self.change(id, |line| {
             line.writes.push_back(write);
-            line.try_us = line.try_us.min(now_us);
+            line.make_due(now_us);
         });
     }
 
@@ -434,10 +429,13 @@ impl<T: LineTypes> Lines<T> {
         let ahead_us = wall_us.saturating_sub(now_us);
         let before_us = std::mem::replace(&mut self.ahead_us, ahead_us);
         if ahead_us > before_us.saturating_add(STEP_US) {
-            self.try_all(now_us);
+            self.change_all(|line| line.make_due(now_us));
         }
         match cause {
-            Cause::Timer => (self.timer_us, self.paused_until_us) = (None, None),
+            Cause::Timer => {
+                (self.timer_us, self.paused_until_us) = (None, None);
+                self.spent_us = 0;
+            }
             Cause::Command => {
                 let is_old = now_us.saturating_sub(self.budget_since_us) >= BUDGET_RENEWED_US;
                 if is_old || self.event_loop_turn != event_loop_turn {
@@ -449,14 +447,10 @@ impl<T: LineTypes> Lines<T> {
         self.work = Some(Work { cause, began_us: now_us });
     }
 
-    /// Returns whether the budget allows another step.
+    /// Returns whether the work that was begun may take another step.
     pub fn has_time(&self, now_us: u64) -> bool {
         let Some(work) = &self.work else { return false };
-        let spent_us = now_us.saturating_sub(work.began_us);
-        match work.cause {
-            Cause::Timer => spent_us < BUDGET_US,
-            Cause::Command => self.spent_us.saturating_add(spent_us) < BUDGET_US,
-        }
+        self.spent_us.saturating_add(now_us.saturating_sub(work.began_us)) < BUDGET_US
     }
 
     /// Ends the work, and returns the microseconds that it took.
@@ -474,23 +468,20 @@ impl<T: LineTypes> Lines<T> {
     pub fn wake(&mut self, key: DbKey, now_us: u64) -> Option<LineId> {
         let id = self.line_on(key)?;
         self.lines.get(&id).filter(|line| !line.order.is_empty())?;
-        self.change(id, |line| line.try_us = line.try_us.min(now_us));
+        self.change(id, |line| line.make_due(now_us));
         Some(id)
     }
 
-    /// Returns the head of a line.
+    /// Returns the call that is the head of a line, with its ticket.
     pub fn head(&self, id: LineId) -> Option<(Ticket, T::Call)> {
-        let (_, ticket) = self.lines.get(&id)?.order.first()?;
-        self.waiters.get(ticket).map(|waiter| (*ticket, waiter.call.clone()))
+        let ticket = self.lines.get(&id)?.head()?;
+        Some((ticket, self.waiters.get(&ticket)?.call.clone()))
     }
 
     /// Records that the head of a line was tried and denied. It can be granted after `wait_us`, or `None` if that is not
     /// known.
     pub fn record_denial(&mut self, id: LineId, wait_us: Option<u64>, now_us: u64) {
-        self.change(id, |line| {
-            line.try_us = now_us.saturating_add(wait_us.unwrap_or(POLL_US).min(POLL_US));
-            line.denied_us = Some(now_us);
-        });
+        self.change(id, |line| line.record_denial(wait_us, now_us));
     }
 
     /// Tries no head for [`REFUSED_US`], because the server accepts no writes.
@@ -510,18 +501,15 @@ impl<T: LineTypes> Lines<T> {
 
     /// Drops the writes to all keys.
     pub fn drop_all_writes(&mut self) {
-        let owing = self.lines.iter().filter(|(_, line)| !line.writes.is_empty());
-        let owing: Vec<LineId> = owing.map(|(id, _)| *id).collect();
-        owing.into_iter().for_each(|id| self.drop_writes(id));
+        self.change_all(|line| line.writes.clear());
     }
 
     /// Returns the line that has been due for the longest time.
     pub fn next_line(&self, now_us: u64) -> Option<(LineId, Arc<OwnedDbKey>)> {
         let tries = self.tries.first().filter(|_| self.paused_until_us.is_none());
-        let due = tries.into_iter().chain(self.deadlines.first()).min()?;
-        let (_, id) = due.to_owned();
-        let line = self.lines.get(&id).filter(|_| due.0 <= now_us)?;
-        Some((id, Arc::clone(&line.key)))
+        let first = tries.into_iter().chain(self.deadlines.first()).min();
+        let (_, id) = first.filter(|(due_us, _)| *due_us <= now_us)?;
+        Some((*id, Arc::clone(&self.lines.get(id)?.key)))
     }
 
     /// Returns the next step in a line at `now_us`. `None` if nothing is due. The head is tried before waiters behind it are
@@ -537,7 +525,7 @@ impl<T: LineTypes> Lines<T> {
             // Something may have become free just before that deadline, so the head is tried before anybody is dismissed.
             let untried = overdue.is_some_and(|(due_us, _)| line.denied_us < Some(due_us));
             if line.try_us <= now_us || untried {
-                if let Some((_, ticket)) = line.order.first().copied() {
+                if let Some(ticket) = line.head() {
                     let waiter = self.waiters.get(&ticket)?;
                     let is_overdue = waiter.deadline_us.is_some_and(|due_us| due_us <= now_us);
                     return Some(LineStep::Try { ticket, call: waiter.call.clone(), is_overdue });
@@ -564,7 +552,7 @@ impl<T: LineTypes> Lines<T> {
     /// late by as much.
     pub fn restart_timer(&mut self, now_us: u64) {
         self.timer_us = self.timer_us.map(|_| u64::MAX);
-        self.try_all(now_us);
+        self.change_all(|line| line.make_due(now_us));
     }
 
     /// Returns the time at which the next step is due.
@@ -581,11 +569,7 @@ impl<T: LineTypes> Lines<T> {
             return TimerChange::Keep;
         }
         let Some(due_us) = self.due_us() else {
-            return if self.timer_us.take().is_some() {
-                TimerChange::Stop
-            } else {
-                TimerChange::Keep
-            };
+            return self.timer_us.take().map_or(TimerChange::Keep, |_| TimerChange::Stop);
         };
         let after_ms = due_us.saturating_sub(now_us).div_ceil(1_000).max(1);
         let fires_us = now_us.saturating_add(after_ms.saturating_mul(1_000));
@@ -596,11 +580,9 @@ impl<T: LineTypes> Lines<T> {
         TimerChange::Start { after_ms }
     }
 
-    fn try_all(&mut self, now_us: u64) {
+    fn change_all(&mut self, change: impl Fn(&mut Line<T::Write>)) {
         let ids: Vec<LineId> = self.lines.keys().copied().collect();
-        for id in ids {
-            self.change(id, |line| line.try_us = line.try_us.min(now_us));
-        }
+        ids.into_iter().for_each(|id| self.change(id, &change));
     }
 
     fn change(&mut self, id: LineId, change: impl FnOnce(&mut Line<T::Write>)) {
@@ -649,28 +631,23 @@ impl<T: LineTypes> Lines<T> {
     /// Takes a waiter out of its line if it is still there. If it was the head, the new head becomes due.
     fn step_out(&mut self, ticket: Ticket, now_us: u64) -> Option<T::Handle> {
         let waiter = self.waiters.get_mut(&ticket)?;
-        let state = std::mem::replace(&mut waiter.state, WaitState::Withdrawn);
-        let WaitState::InLine(handle) = state else {
-            waiter.state = state;
-            return None;
-        };
-        let id = waiter.line;
+        let handle = waiter.handle.take()?;
         self.waiting = self.waiting.saturating_sub(1);
-        if let Some(line) = self.lines.get_mut(&id) {
-            let entry = (waiter.call.leave(), ticket);
-            if line.order.first() == Some(&entry) {
-                line.try_us = line.try_us.min(now_us);
+        let line_id = waiter.line;
+        if let Some(line) = self.lines.get_mut(&line_id) {
+            if line.head() == Some(ticket) {
+                line.make_due(now_us);
                 line.denied_us = None;
             }
-            line.order.remove(&entry);
+            line.order.remove(&(waiter.leave, ticket));
             if let Some(deadline_us) = waiter.deadline_us {
                 line.deadlines.remove(&(deadline_us, ticket));
             }
-            if let Some(id) = waiter.call.id() {
+            if let Some(id) = &waiter.id {
                 line.ids.remove(id);
             }
         }
-        self.schedule(id);
+        self.schedule(line_id);
         Some(handle)
     }
 

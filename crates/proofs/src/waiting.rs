@@ -6,7 +6,7 @@
 
 use crate::mistake::Mistake;
 use engine::line::{
-    Cause, Joining, LineCall, LineId, LineStep, LineTypes, Lines, Ticket, TimerChange, POLL_US,
+    Cause, Joining, LineId, LineStep, LineTypes, Lines, Ticket, TimerChange, POLL_US,
 };
 use engine::memory::{Memory, Saved};
 use engine::model::decide;
@@ -51,16 +51,6 @@ impl BlockedCall {
         request.ask.quantity = Quantity::Take(self.quantity);
         request.ask.leave = self.leave;
         request
-    }
-}
-
-impl LineCall for BlockedCall {
-    fn leave(&self) -> u64 {
-        self.leave
-    }
-
-    fn id(&self) -> Option<&[u8]> {
-        Some(&self.id)
     }
 }
 
@@ -335,7 +325,8 @@ impl WaitingWorld {
         };
         let ticket = state.lines.admit(100)?;
         let until_us = (block_us > 0).then(|| state.mono_us + block_us);
-        let joins = Joining { call, handle: client, deadline_us: until_us, wait_us: Some(wait_us) };
+        let (id, wait_us) = (Some(Box::from(call.id)), Some(wait_us));
+        let joins = Joining { call, leave, id, handle: client, deadline_us: until_us, wait_us };
         state.lines.join(ticket, DB_KEY, joins, state.mono_us);
         state.waiting.push(BookedWaiter { leave, ticket, client, until_us });
         state.happened = "waits";
@@ -394,7 +385,7 @@ impl Model for WaitingWorld {
 
     fn init_states(&self) -> Vec<LineState> {
         vec![LineState {
-            lines: Lines::new(),
+            lines: Lines::default(),
             saved: None,
             wall_us: 1_795_223_799_000_000,
             mono_us: 1_000_000,

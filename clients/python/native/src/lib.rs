@@ -152,7 +152,7 @@ impl Engine {
         now_us: Option<u64>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let now_us = now_us.unwrap_or_else(real_us);
-        let reply = self.server().take_reply(Ticket::of(ticket), now_us);
+        let reply = self.server().take_reply(Ticket::from_number(ticket), now_us);
         reply.map(|value| to_python(py, value)).transpose()
     }
 
@@ -164,7 +164,7 @@ impl Engine {
     /// Ends the wait of a call whose caller is gone. A grant whose reply was not taken is given back.
     #[pyo3(signature = (ticket, now_us=None))]
     fn withdraw(&self, ticket: u64, now_us: Option<u64>) {
-        self.server().withdraw(Ticket::of(ticket), now_us.unwrap_or_else(real_us));
+        self.server().withdraw(Ticket::from_number(ticket), now_us.unwrap_or_else(real_us));
     }
 }
 

@@ -77,7 +77,11 @@ async fn what_waits_and_is_dropped_leaves_the_line_and_gives_back_what_it_was_gr
             ms.fetch_add(60_000, Relaxed);
             // Another call that sees the time grants it.
             let now_us = memory.now_us();
-            assert!(memory.lock().server.take_reply(Ticket::of(u64::MAX), now_us).is_none());
+            assert!(memory
+                .lock()
+                .server
+                .take_reply(Ticket::from_number(u64::MAX), now_us)
+                .is_none());
         }
         drop(waiting);
         assert_eq!(memory.lock().waiting, 0);

@@ -215,7 +215,7 @@ pub extern "C" fn next_us() -> f64 {
 pub extern "C" fn withdraw(ticket: f64, now: f64) {
     with(|instance| {
         if let Some(server) = &mut instance.server {
-            server.withdraw(Ticket::of(ticket as u64), us(now));
+            server.withdraw(Ticket::from_number(ticket as u64), us(now));
         }
     });
 }

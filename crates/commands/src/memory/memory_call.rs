@@ -192,7 +192,8 @@ impl<'a> ServerCall<'a> for MemoryCall<'a> {
         let admitted = self.server.change(|lines, now_us| {
             let ticket = lines.admit(max_waiters)?;
             let deadline_us = deadline_us(now_us, block_ms);
-            let joining = Joining { call: *request, handle: (), deadline_us, wait_us };
+            let (leave, id) = (request.leave(), request.id().map(Box::from));
+            let joining = Joining { call: *request, leave, id, handle: (), deadline_us, wait_us };
             lines.join(ticket, key.db_key(), joining, now_us);
             Some(ticket)
         });

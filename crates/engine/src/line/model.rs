@@ -1,11 +1,8 @@
-//! Compares the lines with a slow and obvious model: a list of all waiting calls that is sorted and searched each time, and
-//! a driver
+//! Compares the lines with a slow and obvious model: a list of all waiting calls that is sorted and searched each time, and a driver
 //! that does what the lines tell it, a few steps at a time.
 
 use super::*;
 use crate::properties::cases;
-use crate::request::{Limit, NewReservation, WindowLimit};
-use crate::reservation::Id;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -15,16 +12,6 @@ struct Wants {
     leave: u64,
     quantity: u64,
     id: Option<[u8; 1]>,
-}
-
-impl LineCall for Wants {
-    fn leave(&self) -> u64 {
-        self.leave
-    }
-
-    fn id(&self) -> Option<&[u8]> {
-        self.id.as_ref().map(|id| id.as_slice())
-    }
 }
 
 /// Neither copied nor cloned.
@@ -114,7 +101,7 @@ fn event() -> impl Strategy<Value = LineEvent> {
 impl LineWorld {
     fn new() -> LineWorld {
         LineWorld {
-            lines: Lines::new(),
+            lines: Lines::default(),
             now_us: 1_000_000,
             timer_us: None,
             free: BTreeMap::new(),
@@ -198,12 +185,10 @@ impl LineWorld {
             assert_eq!(self.waiting.len(), 20);
             return;
         };
-        assert_eq!(Ticket::of(ticket.number()), ticket);
+        assert_eq!(Ticket::from_number(ticket.number()), ticket);
         assert!(ticket.number() > 0 && self.waiting.iter().all(|one| one.ticket < ticket));
         let deadline_us = block_us.map(|us| self.now_us + us);
-        let call = wants.clone();
-        let joins = Joining { call, handle: Handle(ticket), deadline_us, wait_us: None };
-        self.lines.join(ticket, key, joins, self.now_us);
+        self.lines.join(ticket, key, joining(wants.clone(), ticket, deadline_us), self.now_us);
         self.waiting.push(Waiting { ticket, at, wants, deadline_us });
     }
 
@@ -386,12 +371,13 @@ proptest! {
 }
 
 fn joining(wants: Wants, ticket: Ticket, deadline_us: Option<u64>) -> Joining<Test> {
-    Joining { call: wants, handle: Handle(ticket), deadline_us, wait_us: None }
+    let (leave, id) = (wants.leave, wants.id.map(Box::from));
+    Joining { call: wants, leave, id, handle: Handle(ticket), deadline_us, wait_us: None }
 }
 
 /// Lets calls with these LEAVE values wait for 1 on a key that has nothing.
 fn line_of(leaves: &[u64]) -> Lines<Test> {
-    let mut lines = Lines::new();
+    let mut lines = Lines::default();
     for &leave in leaves {
         let ticket = lines.admit(u64::MAX).unwrap();
         let wants = Wants { leave, quantity: 1, id: None };
@@ -457,7 +443,7 @@ fn a_turn_of_commands_ends_with_its_budget_and_the_timer_brings_a_new_one() {
 
 #[test]
 fn lines_take_turns() {
-    let mut lines: Lines<Test> = Lines::new();
+    let mut lines: Lines<Test> = Lines::default();
     for key in [b"a", b"b", b"a", b"b"] {
         let ticket = lines.admit(u64::MAX).unwrap();
         let wants = Wants { leave: 0, quantity: 1, id: None };
@@ -481,7 +467,7 @@ fn lines_take_turns() {
 
 #[test]
 fn lines_that_are_passed_on_at_one_moment_come_in_that_order() {
-    let mut lines: Lines<Test> = Lines::new();
+    let mut lines: Lines<Test> = Lines::default();
     let [a, b] = [b"a", b"b"].map(|key| {
         let ticket = lines.admit(u64::MAX).unwrap();
         let key = DbKey { db: 0, name: key };
@@ -517,22 +503,8 @@ fn a_wall_clock_that_is_set_forward_makes_all_heads_due() {
 }
 
 #[test]
-fn a_request_stands_in_line_by_its_leave_and_with_its_id() {
-    let rule = crate::rule::Rule::parse(b"-", &mut crate::calendar::Zones::new()).unwrap();
-    let window = WindowLimit { limit: 1, rule, max_entries: 1 };
-    let id = Id::from(&b"job"[..]);
-    let reserve =
-        NewReservation { lease_ms: 1, count_lapsed: false, id: Some(id), max_reservations: 1 };
-    let mut request = Request::new(Limit::Reserve(window, reserve));
-    request.ask.leave = 3;
-    assert_eq!((LineCall::leave(&request), LineCall::id(&request)), (3, Some(&b"job"[..])));
-    let unnamed = Request::new(Limit::Window(window));
-    assert_eq!((LineCall::leave(&unnamed), LineCall::id(&unnamed)), (0, None));
-}
-
-#[test]
 fn a_head_is_tried_when_its_denial_said_so_or_the_next_poll_is_due() {
-    let mut lines: Lines<Test> = Lines::new();
+    let mut lines: Lines<Test> = Lines::default();
     let mut join = |leave, wait_us, now_us| {
         let ticket = lines.admit(u64::MAX).unwrap();
         let wants = Wants { leave, quantity: 1, id: None };
