@@ -16,7 +16,7 @@ fn follows(rule: &Rule, rule_now: &mut RuleNow, span_us: u64) {
     let newest = Entry { newest_us: now_us, span_us, total: 1, weight: 1, denied: false };
     let (ends_us, next_us) = (rule_now.leaves_us(newest.first_us()), rule_now.leaves_us(now_us));
     let counts = rule_now.set_newest(&newest, now_us);
-    if !matches!(rule, Rule::FirstHit(_)) {
+    if !matches!(rule, Rule::FromFirst(_)) {
         return assert!(counts);
     }
     assert_eq!(counts, ends_us > now_us);

@@ -16,20 +16,8 @@ use engine::{Ask, Manner, Quantity, Verdict};
 use libfuzzer_sys::fuzz_target;
 
 const RULES: [&str; 14] = [
-    "1ms",
-    "10ms",
-    "1s",
-    "60s",
-    "1mo",
-    "1s/1",
-    "60s/10",
-    "60s/4096",
-    "1y/12",
-    "1min@UTC",
-    "1d@America/New_York",
-    "7min@Asia/Kathmandu^2026-11-21@00:00:30",
-    "1mo@Europe/Berlin^31@02:30",
-    "-",
+    "1ms", "10ms", "1s", "60s", "1mo", "1s/1", "60s/10", "60s/4096", "1y/12", "1min@UTC",
+    "1d@America/New_York", "7min@Asia/Kathmandu=tots0u", "1mo@Europe/Berlin=1jqy0", "-",
 ];
 const START_US: u64 = 1_795_223_799_544_558;
 /// 1 January 2200.

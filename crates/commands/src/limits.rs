@@ -86,7 +86,7 @@ fn fixed(
         Some(Start::First) if zone.is_some() => {
             return Err(Error::NotTogether("TZ", "FROM first"));
         }
-        Some(Start::First) => return Ok(Rule::FirstHit(period)),
+        Some(Start::First) => return Ok(Rule::FromFirst(period)),
         Some(Start::Anchor(anchor)) => Calendar::anchored(period, anchor, in_zone()?)
             .map_err(|unfit| Error::Unfit(anchor, unfit))?,
         None => Calendar::new(period, in_zone()?).ok_or(Error::Calendar)?,

@@ -22,15 +22,12 @@ pub fn parse_u64(text: &[u8]) -> Option<u64> {
     }
 }
 
-/// Like [`parse_u64`], in base 36: digits, then `a` to `z`.
+/// Returns the number for which [`Text::push_base36`] appends `text`, and `None` for any other text.
 pub(crate) fn parse_base36(text: &[u8]) -> Option<u64> {
-    if text.is_empty() || (text.len() > 1 && text.starts_with(b"0")) {
-        return None;
-    }
-    text.iter().try_fold(0u64, |value, byte| {
-        let digit = char::from(*byte).to_digit(36).filter(|_| !byte.is_ascii_uppercase())?;
-        value.checked_mul(36)?.checked_add(digit.into())
-    })
+    let value = u64::from_str_radix(std::str::from_utf8(text).ok()?, 36).ok()?;
+    let mut written = Text::<16>::new();
+    written.push_base36(value);
+    (written.as_bytes() == text).then_some(value)
 }
 
 /// Returns the character of `A-Z a-z 0-9 - _` that stands for the last six bits of `byte`.
@@ -56,6 +53,11 @@ pub(crate) fn two_digits(tens: u8, ones: u8) -> Option<i8> {
 pub fn split_once(text: &[u8], mark: u8) -> Option<(&[u8], &[u8])> {
     let at = text.iter().position(|&byte| byte == mark)?;
     Some((text.get(..at)?, text.get(at.checked_add(1)?..)?))
+}
+
+/// Returns the text before the first `mark`, and the text after it if there is one.
+pub(crate) fn split_at_mark(text: &[u8], mark: u8) -> (&[u8], Option<&[u8]>) {
+    split_once(text, mark).map_or((text, None), |(before, after)| (before, Some(after)))
 }
 
 /// Returns the value of digits, which may have leading zeros. `None` if there are none, if there is anything else, or if the

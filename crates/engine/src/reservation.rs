@@ -348,11 +348,11 @@ mod tests {
     fn what_the_server_names_fits_a_listpack_with_the_rules_that_people_use() {
         for rule in [
             "1d@America/Argentina/Buenos_Aires",
-            "1mo@Europe/Berlin^15@12:00",
-            "6mo@America/Argentina/Buenos_Aires^31@12:30:59",
-            "1y@Europe/Berlin^04-06@09:00",
-            "14d@+05:45^2026-11-02@09:00",
-            "1w@America/Argentina/Buenos_Aires^mon@09:00",
+            "1mo@Europe/Berlin=quo0",
+            "6mo@America/Argentina/Buenos_Aires=1kirn",
+            "1y@Europe/Berlin=16ibo0",
+            "14d@+05:45=tnvac0",
+            "1w@America/Argentina/Buenos_Aires=83o0",
             "60s/65536",
             "30d^first",
         ] {

@@ -53,7 +53,7 @@ impl<const N: usize> Text<N> {
         self.push(digits);
     }
 
-    /// Appends `value` in base 36, as [`crate::decimal::parse_base36`] reads it.
+    /// Appends `value` in base 36, with the digits `0` to `9` and `a` to `z`.
     pub(crate) fn push_base36(&mut self, value: u64) {
         if value >= 36 {
             self.push_base36(value / 36);

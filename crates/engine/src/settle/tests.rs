@@ -19,7 +19,7 @@ const RULES: [(&str, u32); 9] = [
     ("10s@UTC", 1),
     ("1min@+05:30", 1),
     ("1h@Asia/Kolkata", 1),
-    ("7s@UTC^2026-11-02", 1),
+    ("7s@UTC=tnulc0", 1),
     ("10s^first", 1),
     ("700ms^first", 1),
 ];
@@ -212,7 +212,7 @@ impl PromiseWorld {
     fn max_spent(&self) -> u64 {
         let spent: Vec<_> =
             self.spent.iter().map(|(us, n)| (*us, *n, self.leaves_us(*us))).collect();
-        if matches!(self.window.rule, Rule::FirstHit(_)) {
+        if matches!(self.window.rule, Rule::FromFirst(_)) {
             let in_window = |from_us: u64| {
                 let until_us = self.leaves_us(from_us);
                 let counts = spent.iter().filter(|(us, ..)| (from_us..until_us).contains(us));
