@@ -186,7 +186,7 @@ impl MemoryServer {
     /// Deletes a key. Returns whether it existed.
     fn delete(&mut self, name: &[u8]) -> bool {
         let now_us = self.clock.wall_us;
-        let live = self.keys.kind(name, now_us).is_some();
+        let live = self.keys.expires_at_ms(name, now_us).is_some();
         self.keys.delete(name);
         self.wake_line(KeyMoment { name, now_us });
         live

@@ -31,7 +31,7 @@ pub use model::{Saved, SavedValue};
 pub use zset::Zset;
 
 use crate::calendar::Zones;
-use crate::store::{BucketKey, KeyKind, Refusal, Store};
+use crate::store::{BucketKey, Refusal, Store};
 use crate::throttle::{BucketEdit, Stored};
 use foldhash::quality::RandomState;
 use memory_window::WindowValue;
@@ -103,20 +103,6 @@ impl Memory {
         keys.get(name)
             .map(|record| record.expires_at_ms)
             .filter(|at_ms| !has_expired(*at_ms, now_us))
-    }
-
-    /// Returns the kind of limit that a key holds. `None` if there is no such key. Drops the key if it has expired.
-    pub fn kind(&self, name: &[u8], now_us: u64) -> Option<KeyKind> {
-        let mut keys = self.keys.borrow_mut();
-        let record = keys.get(name)?;
-        if has_expired(record.expires_at_ms, now_us) {
-            keys.remove(name);
-            return None;
-        }
-        match record.value {
-            MemoryValue::Bucket(_) => Some(KeyKind::Bucket),
-            MemoryValue::Window(_) => Some(KeyKind::Window),
-        }
     }
 
     /// Drops expired keys, once in as many calls of this function as there are keys. On average a call takes O(1). Must be
@@ -436,9 +422,7 @@ mod tests {
     fn a_key_lives_in_its_last_millisecond_and_is_forgotten_afterwards() {
         let rate = Rate::new(0, 1, 1_000).unwrap();
         let (bucket, count) = (Request::new(Limit::Bucket(rate)), window("1s", 9));
-        for (request, kind) in
-            [(bucket, KeyKind::Bucket), (Request::new(Limit::Window(count)), KeyKind::Window)]
-        {
+        for request in [bucket, Request::new(Limit::Window(count))] {
             let memory = Memory::default();
             assert!(memory.is_empty());
             memory.decide(b"k", &request, NOW_US, || unreachable!()).unwrap();
@@ -450,17 +434,16 @@ mod tests {
             assert_eq!(memory.expires_at_ms(b"k", end_us - 1), Some(last_ms));
             assert_eq!(memory.expires_at_ms(b"k", end_us), None);
             // Another kind of limit may have the key from then on.
-            if kind == KeyKind::Window {
+            if matches!(request.limit, Limit::Window(_)) {
                 assert_eq!(memory.look(b"k", &bucket, end_us - 1), Err(Refusal::NotBucket));
                 assert!(memory.look(b"k", &bucket, end_us).is_ok());
             }
-            assert_eq!(memory.kind(b"k", end_us - 1), Some(kind));
             // Calls on another key drop it, once in as many calls as there are keys.
             for len in [2, 2, 1] {
                 memory.decide(b"other", &bucket, end_us, || unreachable!()).unwrap();
-                assert_eq!(memory.len(), len, "{kind:?}");
+                assert_eq!(memory.len(), len, "{request:?}");
             }
-            assert_eq!(memory.kind(b"k", NOW_US), None);
+            assert_eq!(memory.expires_at_ms(b"k", NOW_US), None);
         }
     }
 
@@ -508,9 +491,9 @@ mod tests {
             memory.decide(b"k", &Request::new(limit), now_us, id).unwrap();
             let looked = memory.look(b"k", &Request::new(limit), now_us + 1).unwrap();
             assert_eq!(looked.reset_after_us, lives_us - 1);
-            assert_eq!(memory.kind(b"k", now_us + lives_us - 1), Some(KeyKind::Window));
+            assert!(memory.expires_at_ms(b"k", now_us + lives_us - 1).is_some());
             // At most one second and as long as the key was in use.
-            assert_eq!(memory.kind(b"k", now_us + lives_us + 1_001_000), None);
+            assert_eq!(memory.expires_at_ms(b"k", now_us + lives_us + 1_001_000), None);
         }
     }
 

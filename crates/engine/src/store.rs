@@ -56,15 +56,6 @@ impl Refusal {
     }
 }
 
-/// The kind of limit that a key holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeyKind {
-    /// A bucket.
-    Bucket,
-    /// Events and reservations.
-    Window,
-}
-
 /// How a call opens a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
