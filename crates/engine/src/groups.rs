@@ -83,18 +83,12 @@ pub fn denials<'p, 'r>(
 /// Returns the number of such calls for which there is still room. Limits from which the call takes nothing come last.
 fn room(part: &PartOutcome) -> (bool, u64) {
     let quantity = if part.place.check { 0 } else { part.request.ask.quantity.wanted() };
-    match part.decision.remaining.checked_div(quantity) {
-        Some(calls) => (false, calls),
-        None => (true, 0),
-    }
+    part.decision.remaining.checked_div(quantity).map_or((true, 0), |calls| (false, calls))
 }
 
 /// Returns the wait of a denied part, where never is the longest.
 fn wait(part: &PartOutcome) -> (bool, u64) {
-    match part.decision.verdict.retry_after_us() {
-        Some(us) => (false, us),
-        None => (true, 0),
-    }
+    part.decision.verdict.retry_after_us().map_or((true, 0), |us| (false, us))
 }
 
 #[cfg(test)]

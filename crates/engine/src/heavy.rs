@@ -127,11 +127,15 @@ impl Summary {
         min.filter(|_| self.entries.len() >= self.max_keys).unwrap_or(0)
     }
 
+    /// Returns the count of `key`. `None` if it is not counted.
+    fn times(&self, key: DbKey) -> Option<HeavyCount> {
+        let at = self.find(key, self.hash(key))?;
+        self.entries.get(at).map(|entry| entry.times)
+    }
+
     /// Returns the count of `key`, where `min` is [`Summary::min_count`].
     fn estimate(&self, key: DbKey, min: u64) -> HeavyCount {
-        let hash = self.hash(key);
-        let found = self.find(key, hash).and_then(|at| self.entries.get(at));
-        found.map_or(HeavyCount { count: min, overcount: min }, |entry| entry.times)
+        self.times(key).unwrap_or(HeavyCount { count: min, overcount: min })
     }
 }
 
@@ -176,10 +180,7 @@ impl RecentHeavy {
     /// Returns the heaviest keys at `now_us`, the heaviest first.
     pub fn heaviest(&mut self, now_us: u64, max_rows: usize) -> Vec<HeavyRow> {
         self.rotate(now_us);
-        let is_new = |entry: &&HeavyEntry| {
-            let hash = self.current.hash(entry.key());
-            self.current.find(entry.key(), hash).is_none()
-        };
+        let is_new = |entry: &&HeavyEntry| self.current.times(entry.key()).is_none();
         let of_both =
             self.current.entries.iter().chain(self.previous.entries.iter().filter(is_new));
         let min = (self.current.min_count(), self.previous.min_count());
@@ -204,20 +205,16 @@ impl RecentHeavy {
     /// Begins a new generation if the present one is over. If the clock was set back to before its start, the present one
     /// goes on from now: if a step back began a new one, two small steps would lose the latest counts.
     fn rotate(&mut self, now_us: u64) {
-        let Some(age_us) = now_us.checked_sub(self.since_us) else {
-            self.since_us = now_us;
-            return;
-        };
-        if age_us < GENERATION_US {
-            return;
-        }
         let max_keys = self.current.max_keys;
-        let ended = std::mem::replace(&mut self.current, Summary::new(max_keys));
-        (self.previous, self.since_us) = if age_us < GENERATION_US.saturating_mul(2) {
-            (ended, self.since_us.saturating_add(GENERATION_US))
-        } else {
-            (Summary::new(max_keys), now_us)
-        };
+        match now_us.checked_sub(self.since_us).map(|age_us| age_us / GENERATION_US) {
+            None => self.since_us = now_us,
+            Some(0) => {}
+            Some(1) => {
+                self.previous = std::mem::replace(&mut self.current, Summary::new(max_keys));
+                self.since_us = self.since_us.saturating_add(GENERATION_US);
+            }
+            Some(_) => *self = RecentHeavy { since_us: now_us, ..RecentHeavy::new(max_keys) },
+        }
     }
 }
 
