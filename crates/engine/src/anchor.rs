@@ -191,7 +191,7 @@ pub(crate) fn wall_s(wall: DateTime) -> Option<i64> {
 }
 
 /// Parses `HH:MM` or `HH:MM:SS`.
-fn parse_time(text: &[u8]) -> Option<Time> {
+pub(crate) fn parse_time(text: &[u8]) -> Option<Time> {
     let (hour, minute, second) = match *text {
         [h1, h2, b':', m1, m2] => (two_digits(h1, h2)?, two_digits(m1, m2)?, 0),
         [h1, h2, b':', m1, m2, b':', s1, s2] => {

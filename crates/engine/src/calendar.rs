@@ -1,10 +1,22 @@
 //! Windows of the calendar: minutes, hours, days, weeks, months and years on the wall clock of a time zone. The rules of the
 //! zones are those of the IANA database in the crate jiff.
+//!
+//! ```
+//! use redis_ratelimit_engine::calendar::{Calendar, Zones};
+//! use redis_ratelimit_engine::period::Period;
+//!
+//! let mut zones = Zones::new();
+//! let berlin = zones.zone_by_name(b"Europe/Berlin").unwrap();
+//! let day = Calendar::new(Period::parse(b"1d").unwrap(), berlin).unwrap();
+//! // On 25 October 2026 clocks are set back by an hour, so the day has 25 hours.
+//! let window = zones.window_at(&day, 1_792_929_600_000_000).unwrap();
+//! assert_eq!(window.end_us - window.start_us, 25 * 3_600_000_000);
+//! ```
 
-use crate::anchor::{wall_s, Anchor, Series, Spacing, Unfit};
-use crate::decimal::{spelled, two_digits, Text};
+use crate::anchor::{parse_time, wall_s, Anchor, Series, Spacing, Unfit};
+use crate::decimal::{spelled, Text};
 use crate::period::{Length, Period, Unit, DAY_S, WEEK_S};
-use jiff::civil::DateTime;
+use jiff::civil::{DateTime, Time};
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
 use jiff::{Span, Timestamp};
 use std::collections::{BTreeMap, VecDeque};
@@ -108,14 +120,13 @@ pub(crate) fn zone_code(name: &[u8]) -> [u8; 4] {
 
 /// Parses `+08:00` or `-05:30`: hours up to 23 and minutes.
 fn offset(text: &[u8]) -> Option<Offset> {
-    let &[sign @ (b'+' | b'-'), h1, h2, b':', m1, m2] = text else { return None };
-    let (hours, minutes) = (two_digits(h1, h2)?, two_digits(m1, m2)?);
-    if hours > 23 || minutes > 59 {
-        return None;
+    let (sign, time) = text.split_first().filter(|(_, time)| time.len() == "08:00".len())?;
+    let time = parse_time(time)?.duration_since(Time::midnight());
+    match sign {
+        b'+' => Offset::UTC.checked_add(time).ok(),
+        b'-' => Offset::UTC.checked_sub(time).ok(),
+        _ => None,
     }
-    let seconds =
-        i32::from(hours).checked_mul(3_600)?.checked_add(i32::from(minutes).checked_mul(60)?)?;
-    Offset::from_seconds(if sign == b'-' { seconds.checked_neg()? } else { seconds }).ok()
 }
 
 /// A division of the calendar into windows.
@@ -358,20 +369,13 @@ fn first_shown(zone: &TimeZone, wall_s: i64) -> Option<i64> {
     }
 }
 
-/// Returns the instant at which clocks are set, between two instants with different offsets. (jiff's own search,
-/// `preceding`, misses the last transition before the rule of the zone for the future applies.)
+/// Returns the instant at which clocks are set to what they show at `to_s`, after `from_s`, when their offset was another.
+/// (jiff's search backwards, `preceding`, misses the last transition before the rule of the zone for the future applies.)
 fn transition_between(zone: &TimeZone, from_s: i64, to_s: i64) -> Option<i64> {
-    let offset = |instant_s: i64| shown_at(zone, instant_s)?.checked_sub(instant_s);
-    let (mut low_s, mut high_s, after_s) = (from_s, to_s, offset(to_s)?);
-    while high_s.saturating_sub(low_s) > 1 {
-        let middle_s = low_s.saturating_add(high_s.saturating_sub(low_s) / 2);
-        if offset(middle_s)? == after_s {
-            high_s = middle_s;
-        } else {
-            low_s = middle_s;
-        }
-    }
-    Some(high_s)
+    let [from, to] = [from_s, to_s].map(|second| Timestamp::from_second(second).ok());
+    let offset = zone.to_offset(to?);
+    let transition = zone.following(from?).find(|transition| transition.offset() == offset)?;
+    Some(transition.timestamp().as_second())
 }
 
 #[cfg(test)]
