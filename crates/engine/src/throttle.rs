@@ -18,7 +18,7 @@
 //! ```
 
 use crate::ban::{Ban, BanNow, BAN_PREFIX, MAX_BAN_BYTES};
-use crate::decimal::{parse_digits, parse_u64, split_once, Text};
+use crate::decimal::{parse_digits, parse_u64, split_at_mark, Text};
 use crate::decision::{Ask, Decision, Manner, Obstacle, Quantity, Verdict};
 use crate::expiry::GRACE_MS;
 use crate::period::MAX_PERIOD_MS;
@@ -68,6 +68,14 @@ pub struct Stored {
 impl Stored {
     /// Reads a stored value: 19 digits of Unix nanoseconds, perhaps a point and one to nine digits of their
     /// fraction, perhaps a plus sign and a debt in nanoseconds, and perhaps a ban. `None` for anything else.
+    ///
+    /// ```
+    /// use redis_ratelimit_engine::throttle::Stored;
+    /// // Full at 1795223799.5 s, with a debt of 2 s.
+    /// let stored = Stored::decode(b"1795223799500000000+2000000000").unwrap();
+    /// assert_eq!((stored.full_at_us(), stored.debt_ns()), (1_795_223_799_500_000, 2_000_000_000));
+    /// assert_eq!(Stored::decode(b"42"), None);
+    /// ```
     pub fn decode(value: &[u8]) -> Option<Stored> {
         // The string of another client may have 512 MB, so a long one is not searched.
         if value.len() > MAX_VALUE {
@@ -79,19 +87,12 @@ impl Stored {
         if rest.is_empty() {
             return Some(Stored { ns, attos: 0, debt_ns: 0, ban: None });
         }
-        let (rest, ban) = match rest.iter().position(|&byte| byte == BAN_PREFIX) {
-            None => (rest, None),
-            Some(at) => {
-                let (rest, ban) = rest.split_at_checked(at)?;
-                (rest, Some(Ban::decode(ban)?))
-            }
-        };
-        let (rest, debt_ns) = match split_once(rest, b'+') {
-            None => (rest, 0),
-            Some((rest, debt)) => {
-                (rest, parse_u64(debt).filter(|debt| (1..=MAX_DEBT_NS).contains(debt))?)
-            }
-        };
+        let ban_at = rest.iter().position(|&byte| byte == BAN_PREFIX).unwrap_or(rest.len());
+        let (rest, ban) = rest.split_at_checked(ban_at)?;
+        let ban = if ban.is_empty() { None } else { Some(Ban::decode(ban)?) };
+        let (rest, debt) = split_at_mark(rest, b'+');
+        let is_allowed = |debt_ns: &u64| (1..=MAX_DEBT_NS).contains(debt_ns);
+        let debt_ns = debt.map_or(Some(0), |debt| parse_u64(debt).filter(is_allowed))?;
         let attos = match rest.split_first() {
             None => 0,
             Some((b'.', digits)) if digits.len() <= FRACTION_DIGITS => {
