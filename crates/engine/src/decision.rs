@@ -79,7 +79,7 @@ impl Verdict {
         }
     }
 
-    /// Returns the quantity that a grant takes.
+    /// Returns the quantity that a grant takes. 0 for a denial.
     pub fn taken(self) -> u64 {
         match self {
             Verdict::Allowed { taken, .. } => taken,

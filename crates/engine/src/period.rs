@@ -128,12 +128,12 @@ impl Period {
         Ok(Period { count, unit, length: length.ok_or(PeriodError::Range)? })
     }
 
-    /// Returns its length.
+    /// Returns the length, in milliseconds or in months of the calendar.
     pub fn length(&self) -> Length {
         self.length
     }
 
-    /// Returns the number of units.
+    /// Returns the number that was written, such as 5 for `5min`.
     pub fn count(&self) -> u64 {
         self.count
     }

@@ -145,6 +145,18 @@ fn split_zone(text: &[u8], zones: &mut Zones) -> Option<(Period, Zone)> {
 }
 
 /// A rule at one moment. If the first event opens a window, call [`set_newest`](RuleNow::set_newest) before anything else.
+///
+/// ```
+/// use redis_ratelimit_engine::{calendar::Zones, rule::Rule};
+///
+/// let (mut zones, now_us) = (Zones::new(), 1_795_223_799_000_000);
+/// let rule_now = Rule::parse(b"60s/10", &mut zones).unwrap().at(now_us, &mut zones).unwrap();
+/// assert_eq!(rule_now.horizon_us(), Some(now_us - 60_000_000));
+/// assert_eq!(rule_now.leaves_us(now_us), now_us + 60_000_000);
+/// // Events within a tenth of the period share an entry.
+/// let joins = |since_us| rule_now.joins_newest(now_us - since_us, false);
+/// assert_eq!((joins(5_999_999), joins(6_000_000)), (true, false));
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RuleNow {
     now_us: u64,
@@ -261,8 +273,8 @@ impl RuleNow {
     /// or are beyond the limit.
     ///
     /// Under an exact rule an admitted event must leave on time, so it never shares an entry. A coarse event joins an entry
-    /// that began less than period / n before, where n is the smallest of BUCKETS, `max_entries` and 4096. With BUCKETS n all
-    /// events join within period / n.
+    /// that began less than period / n before, where n is the smallest of BUCKETS, `max_entries` and 4096. With BUCKETS n
+    /// all events join within period / n.
     pub fn joins_newest(&self, first_us: u64, coarse: bool) -> bool {
         let buckets = match self.leaving {
             Leaving::Semaphore => return false,
