@@ -76,7 +76,7 @@ impl FuzzCall {
                 (0, Manner::Ahead { within_us: (us >> (shift % 64)).clamp(1, YEAR_US) })
             }
         };
-        Ask { leave, manner, ..Ask::of(quantity) }
+        Ask { leave, manner, ..Ask::whole(quantity) }
     }
 }
 

@@ -332,11 +332,11 @@ fuzz_target!(|input: WindowInput| {
                 let kind = if semaphore { ModelCommand::Hold(9) } else { kind };
                 let holds = matches!(kind, ModelCommand::Hold(_));
                 let whole = if manner == Manner::Force && holds { Manner::Whole } else { manner };
-                world.make(&Ask { leave, manner: whole, ..Ask::of(quantity) }, kind, barred);
+                world.make(&Ask { leave, manner: whole, ..Ask::whole(quantity) }, kind, barred);
             }
             WindowStep::GiveBack { quantity, shift } => {
                 let quantity = Quantity::GiveBack(small(quantity, shift).max(1));
-                let ask = Ask::of(quantity);
+                let ask = Ask::whole(quantity);
                 if !semaphore {
                     world.make(&ask, ModelCommand::Count, false);
                 }

@@ -93,7 +93,7 @@ pub fn give_back<K: Keyspace>(
 ) -> Result<(), Error> {
     let store = keys.store(key, Access::Write);
     let Limit::Reserve(_, reserve) = &request.limit else {
-        let ask = Ask::of(Quantity::GiveBack(granted.verdict.taken()));
+        let ask = Ask::whole(Quantity::GiveBack(granted.verdict.taken()));
         let request = Request { ask, ..*request };
         return decide(keys, store, &request, Place::default(), Mode::Final).map(|_| ());
     };

@@ -358,7 +358,7 @@ mod tests {
     }
 
     fn taking(limit: Limit, quantity: u64, leave: u64, ban_ms: Option<u64>) -> Request {
-        let ask = Ask { leave, ..Ask::of(Quantity::Take(quantity)) };
+        let ask = Ask { leave, ..Ask::whole(Quantity::Take(quantity)) };
         Request { ask, ban_ms, ..Request::new(limit) }
     }
 
@@ -394,7 +394,7 @@ mod tests {
                 }
                 let before = memory.save(b"k");
                 let back_us = NOW_US - 60_000_000;
-                let request = Request { ask: Ask::of(quantity), ..Request::new(limit) };
+                let request = Request { ask: Ask::whole(quantity), ..Request::new(limit) };
                 let [first, second] = [0, 1].map(|group| Place { group, ..Place::default() });
                 let mut parts = [
                     Part::new(memory.key(b"k", back_us), &request, first),
@@ -488,7 +488,8 @@ mod tests {
     #[test]
     fn a_ban_begins_once_ends_with_a_grant_and_is_not_for_a_leave() {
         let limit = |limit| Limit::Window(window("60s", limit));
-        let give_back = Request { ask: Ask::of(Quantity::GiveBack(1)), ..Request::new(limit(2)) };
+        let give_back =
+            Request { ask: Ask::whole(Quantity::GiveBack(1)), ..Request::new(limit(2)) };
         let has_mark = |memory: &Memory| match memory.save(b"k").map(|saved| saved.value) {
             Some(SavedValue::Window { reserved, .. }) => {
                 reserved.first().is_some_and(|member| member.starts_with(b"!"))

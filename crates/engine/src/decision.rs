@@ -181,7 +181,7 @@ pub struct Ask {
 
 impl Ask {
     /// Asks for all of `quantity`, without LEAVE.
-    pub const fn of(quantity: Quantity) -> Ask {
+    pub const fn whole(quantity: Quantity) -> Ask {
         Ask { quantity, leave: 0, manner: Manner::Whole }
     }
 

@@ -32,7 +32,7 @@ fn any_rate() -> Rate {
 }
 
 fn taking(quantity: u64) -> Ask {
-    Ask::of(Quantity::Take(quantity))
+    Ask::whole(Quantity::Take(quantity))
 }
 
 /// A full bucket grants its limit at once, and not one more.

@@ -322,7 +322,7 @@ mod tests {
             }
             // Giving back changes nothing else.
             let expires_at_ms = memory.expires_at_ms(b"k", now_us);
-            let give_back = Request { ask: Ask::of(Quantity::GiveBack(1)), ..take };
+            let give_back = Request { ask: Ask::whole(Quantity::GiveBack(1)), ..take };
             assert!(call(&memory, &give_back, now_us).unwrap().1, "{gone}");
             assert_eq!(stored(&memory), if writes { 0 } else { gone });
             assert_eq!(memory.expires_at_ms(b"k", now_us), expires_at_ms);

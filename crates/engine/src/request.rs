@@ -76,7 +76,7 @@ impl Request {
     pub const fn new(limit: Limit) -> Request {
         Request {
             limit,
-            ask: Ask::of(Quantity::Take(1)),
+            ask: Ask::whole(Quantity::Take(1)),
             count_denied: false,
             ban_ms: None,
             unit: TimeUnit::Seconds,

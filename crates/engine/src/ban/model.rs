@@ -133,7 +133,7 @@ fn check(limit: Limit, mut used: Used, acts: Vec<BanAct>) {
             BanAct::Look => request.ask.quantity = Quantity::Look,
             BanAct::GiveBack(quantity) => request.ask.quantity = Quantity::GiveBack(quantity),
             BanAct::Take { quantity, ban_ms, manner, count_denied } => {
-                request.ask = Ask { manner, ..Ask::of(Quantity::Take(quantity)) };
+                request.ask = Ask { manner, ..Ask::whole(Quantity::Take(quantity)) };
                 (request.ban_ms, request.count_denied) = (ban_ms, count_denied);
             }
         }
@@ -202,7 +202,7 @@ fn ask_for_one() -> Request {
     let rule = Rule::Sliding { period: Period::parse(b"5ms").unwrap(), buckets: None };
     let mut request =
         Request::new(Limit::Window(WindowLimit { limit: 2, rule, max_entries: 4096 }));
-    request.ask = Ask::of(Quantity::Take(1));
+    request.ask = Ask::whole(Quantity::Take(1));
     request
 }
 

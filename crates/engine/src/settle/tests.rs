@@ -118,7 +118,7 @@ impl PromiseWorld {
 
     fn ask(&self, limit: Limit, quantity: u64, atmost: bool) -> Request {
         let manner = if atmost { Manner::AtMost } else { Manner::Whole };
-        let ask = Ask { manner, ..Ask::of(Quantity::Take(quantity)) };
+        let ask = Ask { manner, ..Ask::whole(Quantity::Take(quantity)) };
         Request { ask, ..Request::new(limit) }
     }
 

@@ -28,7 +28,7 @@ fn tat(tat: Attos) -> Stored {
 }
 
 fn ask(quantity: i64) -> Ask {
-    Ask::of(Quantity::from_signed(quantity))
+    Ask::whole(Quantity::from_signed(quantity))
 }
 
 fn asking(quantity: i64, atmost: bool) -> Ask {
@@ -36,11 +36,11 @@ fn asking(quantity: i64, atmost: bool) -> Ask {
 }
 
 fn force(quantity: u64) -> Ask {
-    Ask { manner: Manner::Force, ..Ask::of(Quantity::Take(quantity)) }
+    Ask { manner: Manner::Force, ..Ask::whole(Quantity::Take(quantity)) }
 }
 
 fn ahead(quantity: u64, within_us: u64) -> Ask {
-    Ask { manner: Manner::Ahead { within_us }, ..Ask::of(Quantity::Take(quantity)) }
+    Ask { manner: Manner::Ahead { within_us }, ..Ask::whole(Quantity::Take(quantity)) }
 }
 
 fn leaving(quantity: u64, leave: u64, atmost: bool) -> Ask {
@@ -139,7 +139,7 @@ fn quantity_0_looks_whatever_it_finds() {
         for (manner, leave) in
             manners.map(|manner| (manner, 0)).into_iter().chain([(Manner::Whole, 9)])
         {
-            let ask = Ask { leave, manner, ..Ask::of(Quantity::Look) };
+            let ask = Ask { leave, manner, ..Ask::whole(Quantity::Look) };
             let (decision, next) = decide(&rate, value.map(stored), START_US, &ask);
             let verdict = Verdict::taking(0);
             let expected =

@@ -78,7 +78,7 @@ fn exact(period_ms: u64) -> (Ruled, Obvious) {
 }
 
 fn ask(quantity: i64) -> Ask {
-    Ask::of(Quantity::from_signed(quantity))
+    Ask::whole(Quantity::from_signed(quantity))
 }
 
 fn force(quantity: i64) -> Ask {

@@ -575,7 +575,7 @@ proptest! {
         if let Some(rate) = Rate::new(max_burst, count, period_ms) {
             let quantity = Quantity::from_signed(quantity as i64);
             let manner = [Manner::Whole, Manner::AtMost, Manner::Force, Manner::Ahead { within_us }][usize::from(manner)];
-            let ask = Ask { leave, manner, ..Ask::of(quantity) };
+            let ask = Ask { leave, manner, ..Ask::whole(quantity) };
             let barred = Bucket::at(&rate, stored, now_us).judge(&ask, true);
             let Ok((decision, next)) = throttle(&rate, stored, now_us, &ask) else {
                 let within_us = if let Manner::Ahead { within_us } = manner { within_us } else { 0 };

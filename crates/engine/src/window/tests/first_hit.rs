@@ -135,7 +135,7 @@ impl HitWorld {
     }
 
     fn take(&mut self, quantity: u64, leave: u64, manner: Manner, kind: ModelCommand) {
-        let ask = Ask { leave, manner, ..Ask::of(Quantity::Take(quantity)) };
+        let ask = Ask { leave, manner, ..Ask::whole(Quantity::Take(quantity)) };
         let seen = self.window_now();
         let free = self.limit.saturating_sub(seen.counted + self.held_at(self.now_us));
         if kind != ModelCommand::Look {
@@ -203,7 +203,7 @@ impl HitWorld {
 
     fn give_back(&mut self, amount: u64) {
         let quantity = Quantity::GiveBack(amount);
-        let done = self.call(&Ask::of(quantity), ModelCommand::Count);
+        let done = self.call(&Ask::whole(quantity), ModelCommand::Count);
         let seen = self.window_now();
         assert_eq!(done.edit.is_some(), seen.counted > 0);
         if seen.counted > 0 {
@@ -310,7 +310,7 @@ fn a_window_ends_one_period_after_its_first_event_whatever_comes_in_between() {
     ] {
         world.now_us += after_ms * 1_000;
         let quantity = Quantity::from_signed(quantity);
-        let done = world.call(&Ask::of(quantity), ModelCommand::Count);
+        let done = world.call(&Ask::whole(quantity), ModelCommand::Count);
         let decision = done.decision;
         let found =
             (decision.verdict.allowed(), 3 - decision.remaining, decision.reset_after_us / 1_000);
@@ -335,7 +335,7 @@ fn many_entries_from_the_future_go_in_parts_and_only_the_newest_counts() {
         }
         let ask = |quantity| {
             let quantity = Quantity::from_signed(quantity);
-            Ask::of(quantity)
+            Ask::whole(quantity)
         };
         let decision = world.call(&ask(quantity), ModelCommand::Count).decision;
         let counted = u64::try_from((2 + quantity).max(0)).unwrap();
@@ -368,7 +368,7 @@ fn of_a_key_from_another_rule_the_newest_entry_alone_counts() {
         let newest_us = START_US - ago_us;
         world.zset.add(&Entry { newest_us, span_us: 0, total, weight, denied: false });
     }
-    let ask = Ask::of(Quantity::Take(1));
+    let ask = Ask::whole(Quantity::Take(1));
     let decision = world.call(&ask, ModelCommand::Count).decision;
     // Its first event came 6.01 s ago.
     assert_eq!((decision.remaining, decision.reset_after_us), (3, 3_990_000));

@@ -97,7 +97,7 @@ impl WindowAct {
             ((Manner::Force, _), ModelCommand::Hold(_)) => (Manner::Whole, 0),
             (way, _) => way,
         };
-        Ask { leave, manner, ..Ask::of(quantity) }
+        Ask { leave, manner, ..Ask::whole(quantity) }
     }
 }
 
@@ -395,7 +395,7 @@ proptest! {
             world.step(act.step, 1_000);
             let rule = rule(text);
             let manner = if forces { Manner::Force } else { Manner::Whole };
-            let ask = Ask { manner, ..Ask::of(Quantity::Take(weight)) };
+            let ask = Ask { manner, ..Ask::whole(Quantity::Take(weight)) };
             let rule_now = rule.at(world.now_us).unwrap();
             let call = ModelCall { max_healed, ..plain(rule_now, act.limit, ask, act.kind) };
             match call.make(&mut world.zset, &SortedHolds::default()) {
@@ -425,7 +425,7 @@ proptest! {
             world.pass(us);
             let quantity = if gives { Quantity::GiveBack(weight) } else { Quantity::Take(weight) };
             let rule_now = rule.at(world.now_us).unwrap();
-            let call = plain(rule_now, MAX_SUM, Ask::of(quantity), ModelCommand::Count);
+            let call = plain(rule_now, MAX_SUM, Ask::whole(quantity), ModelCommand::Count);
             prop_assert!(call.make(&mut world.zset, &SortedHolds::default()).is_ok());
             let newest = world.zset.newest(None).unwrap();
             let max_sum = newest.map_or(0, |newest| newest.max_sum());
@@ -553,7 +553,7 @@ proptest! {
         }
         let manner = [Manner::Whole, Manner::AtMost, Manner::Force][manner];
         let quantity = if gives { Quantity::GiveBack(quantity) } else { Quantity::Take(quantity) };
-        let ask = Ask { leave, manner, ..Ask::of(quantity) };
+        let ask = Ask { leave, manner, ..Ask::whole(quantity) };
         let leases: SortedHolds =
             leases.into_iter().map(|(end_us, quantity)| Hold { gone_us: end_us, quantity }).collect();
         for now_us in [0, 1, START_US - 5_000, START_US, START_US + 1_000, LAST_US] {

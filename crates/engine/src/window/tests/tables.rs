@@ -399,7 +399,7 @@ fn judgements_at_the_edges() {
         (MAX, 1, MAX - 1, whole, MAX, MAX, wanting(2 * MAX, false)),
     ] {
         let quantity = Quantity::from_signed(i64::try_from(quantity).unwrap());
-        let ask = Ask { leave, manner, ..Ask::of(quantity) };
+        let ask = Ask { leave, manner, ..Ask::whole(quantity) };
         let used = WindowUse { limit, counted, held: u128::from(held) };
         assert_eq!(used.judge(&ask, false), untimed, "{ask:?} {counted} {held}");
     }
@@ -518,7 +518,7 @@ fn no_force_passes_the_largest_sum() {
     let mut world = WindowWorld::new();
     let rule_now = rule.at(START_US).unwrap();
     let mut forced = |quantity: u64| {
-        let ask = Ask { manner: Manner::Force, ..Ask::of(Quantity::Take(quantity)) };
+        let ask = Ask { manner: Manner::Force, ..Ask::whole(Quantity::Take(quantity)) };
         let (limit, kind) = (5, ModelCommand::Count);
         let call = plain(rule_now, limit, ask, kind);
         call.make(&mut world.zset, &SortedHolds::default()).map(|done| done.window_count.counted())
