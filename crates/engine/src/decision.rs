@@ -168,7 +168,7 @@ pub enum Manner {
     },
 }
 
-/// The request of one call to one limit.
+/// The part of a [`Request`](crate::Request) that its limit decides about: how much the call takes or gives back, and how.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask {
     /// Whether the call takes or gives back, and how much.

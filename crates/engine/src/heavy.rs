@@ -5,8 +5,19 @@
 //! small, and too large by at most the count with which it began. A key with more than 1 in n of all occurrences is always
 //! among n counted keys.
 //!
-//! ```text
-//! n = 2    a:5 b:3   c comes   a:5 c:4 (3 of them perhaps not its own)
+//! ```
+//! use redis_ratelimit_engine::heavy::{HeavyCount, RecentHeavy};
+//! use redis_ratelimit_engine::DbKey;
+//!
+//! let (mut recent, now_us) = (RecentHeavy::new(2), 1_795_223_799_544_558);
+//! for name in [b"a", b"a", b"a", b"b", b"c"] {
+//!     recent.add(DbKey { db: 0, name }, now_us);
+//! }
+//! let rows = recent.heaviest(now_us, 10);
+//! assert_eq!(rows.iter().map(|row| &row.name[..]).collect::<Vec<_>>(), [b"a", b"c"]);
+//! assert_eq!(rows[0].times, HeavyCount { count: 3, overcount: 0 });
+//! // c took over the count of b, so one of its two may not be its own.
+//! assert_eq!(rows[1].times, HeavyCount { count: 2, overcount: 1 });
 //! ```
 
 use crate::db_key::DbKey;
@@ -39,7 +50,7 @@ impl HeavyEntry {
     }
 }
 
-/// Counts of the heaviest keys.
+/// Counts of the heaviest keys, of at most `max_keys` at a time.
 #[derive(Debug, Default)]
 pub struct Summary {
     max_keys: usize,

@@ -5,12 +5,12 @@ use crate::reservation::Id;
 use crate::rule::Rule;
 use crate::throttle::Rate;
 
-/// A checked call of a command that takes or looks, without its key.
+/// A checked call of a command that takes or looks, without its key: the limit, what is asked of it, and the options.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
     /// The limit of the key, and what a grant leaves there.
     pub limit: Limit,
-    /// What is asked of the limit.
+    /// How much the call takes or gives back, and how.
     pub ask: Ask,
     /// A denied call counts too (COUNTDENIED).
     pub count_denied: bool,
