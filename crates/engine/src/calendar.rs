@@ -99,7 +99,18 @@ impl Zones {
 
     /// Returns the window of `calendar` that contains `now_us`. `None` only outside the years that a calendar covers.
     pub fn window_at(&mut self, calendar: &Calendar, now_us: u64) -> Option<CalendarWindow> {
-        self.zones.get_mut(calendar.zone.0)?.window_at(calendar.division, now_us)
+        let KnownZone { rules, windows, .. } = self.zones.get_mut(calendar.zone.0)?;
+        let division = calendar.division;
+        let found = windows.iter().find(|(other, window)| {
+            *other == division && (window.start_us..window.end_us).contains(&now_us)
+        });
+        if let Some((_, window)) = found {
+            return Some(*window);
+        }
+        let window = division.window_at(rules, now_us)?;
+        windows.truncate(CACHED - 1);
+        windows.push_front((division, window));
+        Some(window)
     }
 }
 
@@ -224,21 +235,6 @@ impl Calendar {
     /// Returns the zone.
     pub fn zone(&self) -> Zone {
         self.zone
-    }
-}
-
-impl KnownZone {
-    fn window_at(&mut self, division: Division, now_us: u64) -> Option<CalendarWindow> {
-        let found = self.windows.iter().find(|(other, window)| {
-            *other == division && (window.start_us..window.end_us).contains(&now_us)
-        });
-        if let Some((_, window)) = found {
-            return Some(*window);
-        }
-        let window = division.window_at(&self.rules, now_us)?;
-        self.windows.truncate(CACHED - 1);
-        self.windows.push_front((division, window));
-        Some(window)
     }
 }
 
