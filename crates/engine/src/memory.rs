@@ -56,9 +56,11 @@ struct MemoryRecord {
     expires_at_ms: u64,
 }
 
-/// Returns whether a key has expired. As on a server, it still lives in the millisecond `expires_at_ms`.
-fn has_expired(expires_at_ms: u64, now_us: u64) -> bool {
-    now_us / 1_000 > expires_at_ms
+impl MemoryRecord {
+    /// Returns whether the key lives. As on a server, it still does in the millisecond in which it expires.
+    fn is_live(&self, now_us: u64) -> bool {
+        now_us / 1_000 <= self.expires_at_ms
+    }
 }
 
 /// Keys by their names.
@@ -100,9 +102,7 @@ impl Memory {
     /// Returns the last Unix millisecond in which a key lives. `None` if there is no such key.
     pub fn expires_at_ms(&self, name: &[u8], now_us: u64) -> Option<u64> {
         let keys = self.keys.borrow();
-        keys.get(name)
-            .map(|record| record.expires_at_ms)
-            .filter(|at_ms| !has_expired(*at_ms, now_us))
+        keys.get(name).filter(|record| record.is_live(now_us)).map(|record| record.expires_at_ms)
     }
 
     /// Drops expired keys, once in as many calls of this function as there are keys. On average a call takes O(1). Must be
@@ -112,7 +112,7 @@ impl Memory {
         self.calls.set(calls);
         if calls > self.len() {
             self.calls.set(0);
-            self.keys.borrow_mut().retain(|_, record| !has_expired(record.expires_at_ms, now_us));
+            self.keys.borrow_mut().retain(|_, record| record.is_live(now_us));
         }
     }
 
@@ -121,7 +121,7 @@ impl Memory {
     fn detach_window(&self, name: &[u8], now_us: u64) -> Result<Option<DetachedWindow>, Refusal> {
         let mut keys = self.keys.borrow_mut();
         let Some(record) = keys.get_mut(name) else { return Ok(None) };
-        if has_expired(record.expires_at_ms, now_us) {
+        if !record.is_live(now_us) {
             keys.remove(name);
             return Ok(None);
         }
@@ -178,11 +178,12 @@ impl BucketKey for MemoryKey<'_> {
 
     fn read(&mut self) -> Result<Option<Stored>, Refusal> {
         let MemoryKey { memory, name, now_us } = *self;
-        match memory.keys.borrow().get(name) {
-            Some(record) if has_expired(record.expires_at_ms, now_us) => Ok(None),
-            Some(MemoryRecord { value: MemoryValue::Bucket(stored), .. }) => Ok(Some(*stored)),
-            Some(MemoryRecord { value: MemoryValue::Window(_), .. }) => Err(Refusal::NotBucket),
+        let keys = memory.keys.borrow();
+        let live = keys.get(name).filter(|record| record.is_live(now_us));
+        match live.map(|record| &record.value) {
             None => Ok(None),
+            Some(MemoryValue::Bucket(stored)) => Ok(Some(*stored)),
+            Some(MemoryValue::Window(_)) => Err(Refusal::NotBucket),
         }
     }
 
