@@ -71,20 +71,25 @@ impl<E: Entries> EditBuilder<'_, E> {
         (many || full || may_overflow).then_some(if full { 1 } else { enough })
     }
 
-    /// Drops all dead entries if they are few. What was uncounted stays in the running totals, as a gap between dead and
-    /// live entries. If the clock were set back, the dead entries would count again, and the gap with them.
+    /// Drops all dead entries after some were uncounted, if they are few. What was uncounted stays in the running totals, as a
+    /// gap between dead and live entries. If the clock were set back, the dead entries would count again, and the gap with
+    /// them. If the newest entry alone counts and is uncounted, the one before it would count, so all are dropped.
     pub(super) fn close_gap(&mut self) -> Result<(), E::Error> {
         let rule_now = &self.count.rule_now;
-        // In a window that does not slide, at most one entry counts, and dead entries never count again.
-        let Some(horizon_us) = rule_now.horizon_us().filter(|_| rule_now.is_sliding()) else {
-            return Ok(());
+        let is_empty = self.count.newest.is_none();
+        let max_dropped = match rule_now.counts_newest_alone() {
+            true if is_empty => usize::MAX,
+            false if rule_now.is_sliding() => MAX_DROPPED,
+            // In a window of the calendar, at most one entry counts, and dead entries never count again.
+            true | false => return Ok(()),
         };
+        let Some(horizon_us) = rule_now.horizon_us() else { return Ok(()) };
         let mut dead: usize = 0;
         self.entries.scan(None, Some(horizon_us), |_| {
             dead = dead.saturating_add(1);
-            dead <= MAX_DROPPED
+            dead <= max_dropped
         })?;
-        if dead <= MAX_DROPPED {
+        if dead <= max_dropped {
             self.edit.dropped = dead;
         }
         Ok(())

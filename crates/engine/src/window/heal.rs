@@ -84,8 +84,12 @@ impl<E: Entries> EditBuilder<'_, E> {
         let Some(future) = self.count.future else { return Ok(()) };
         let from_us = self.count.rule_now.now_us().saturating_add(1);
         self.edit.merged = Some(TimeRange { from_us, to_us: u64::MAX });
-        let Some(part) = self.read_part(max_healed)? else { return Ok(()) };
-        let Some(merged) = self.edit.newest.new else { return Ok(()) };
+        let Some(merged) = self.edit.newest.new else {
+            // Everything was uncounted. No entry may stay, as an older one would count.
+            self.read_part(usize::MAX)?;
+            return Ok(());
+        };
+        let Some(part) = self.read_part(max_healed.max(1))? else { return Ok(()) };
         self.edit.merged = Some(TimeRange { from_us, to_us: part.last.newest_us });
         let stays = self.entries.newest(None)?.ok_or(Refusal::Foreign)?;
         self.count.future = Some(FutureEvents { stays_us: Some(stays.newest_us), ..future });

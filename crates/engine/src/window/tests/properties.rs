@@ -157,6 +157,85 @@ impl WindowAct {
     }
 }
 
+/// The entries of a set, and those of them that were read.
+struct ReadEntries<'z> {
+    zset: &'z mut Zset,
+    read: Vec<Entry>,
+}
+
+impl Entries for ReadEntries<'_> {
+    type Error = Refusal;
+
+    fn len(&self) -> usize {
+        self.zset.len()
+    }
+
+    fn newest(&mut self, until_us: Option<u64>) -> Result<Option<Entry>, Refusal> {
+        let newest = self.zset.newest(until_us)?;
+        self.read.extend(newest);
+        Ok(newest)
+    }
+
+    fn oldest(&mut self, after_us: Option<u64>) -> Result<Option<Entry>, Refusal> {
+        let oldest = self.zset.oldest(after_us)?;
+        self.read.extend(oldest);
+        Ok(oldest)
+    }
+
+    fn scan(
+        &mut self,
+        after_us: Option<u64>,
+        until_us: Option<u64>,
+        mut visit: impl FnMut(Entry) -> bool,
+    ) -> Result<(), Refusal> {
+        self.zset.scan(after_us, until_us, |entry| {
+            self.read.push(entry);
+            visit(entry)
+        })
+    }
+}
+
+fn changes() -> impl Strategy<Value = EventChange> {
+    prop_oneof![
+        Just(EventChange::Heal),
+        Just(EventChange::CleanUp),
+        (1u64..4).prop_map(event),
+        (1u64..30).prop_map(|quantity| EventChange::Uncount { quantity }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(cases(1_000))]
+
+    /// An entry that is removed without being read may be foreign. The entries come from any rule, some from the future.
+    #[test]
+    fn an_edit_removes_only_what_was_read_and_leaves_what_it_counts(
+        text in select(&["10s", "10s/3", "10s@UTC", "10s^first"][..]),
+        times_ms in proptest::collection::btree_set(0u64..20_000, 1..20),
+        change in changes(),
+        max_healed in heals(),
+    ) {
+        let (rule, now_us) = (rule(text), START_US + 12_000_000);
+        let mut zset = Zset::default();
+        for (time_ms, total) in times_ms.into_iter().zip((2..).step_by(2)) {
+            let newest_us = START_US + time_ms * 1_000;
+            zset.add(&Entry { newest_us, span_us: 0, total, weight: 2, denied: false });
+        }
+        let before: Vec<Entry> = zset.entries().collect();
+        let mut entries = ReadEntries { zset: &mut zset, read: Vec::new() };
+        let mut count = WindowCount::read(&mut entries, rule.at(now_us).unwrap()).unwrap();
+        let edit = count.plan(&mut entries, change, max_healed).unwrap();
+        let read = entries.read;
+        zset.apply(&edit);
+        let after: Vec<Entry> = zset.entries().collect();
+        for entry in before.iter().filter(|entry| !after.contains(entry)) {
+            prop_assert!(read.contains(entry), "{entry:?} was not read: {edit:?}");
+        }
+        let again = WindowCount::read(&mut zset, rule.at(now_us).unwrap()).unwrap();
+        prop_assert_eq!(again.counted(), count.counted(), "{:?}\n{:?}", edit, after);
+    }
+}
+
 proptest! {
     #![proptest_config(cases(150))]
 
