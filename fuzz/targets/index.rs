@@ -3,7 +3,6 @@
 
 use arbitrary::Arbitrary;
 use engine::calendar::Zones;
-use engine::held::Holds;
 use engine::index::Index;
 use engine::reservation::{Reservation, ReservationRef, ReservationView, YEAR_MS};
 use libfuzzer_sys::fuzz_target;

@@ -6,9 +6,10 @@
 use arbitrary::Arbitrary;
 use engine::calendar::Zones;
 use engine::entry::{Entry, MAX_SUM};
-use engine::held::{Hold, Holds, SortedHolds};
+use engine::held::SortedHolds;
 use engine::memory::Zset;
 use engine::model::{ModelCall, ModelCommand, ModelReply};
+use engine::reservation::Hold;
 use engine::rule::{Rule, RuleNow};
 use engine::store::Refusal;
 use engine::window::{EventChange, EventEdit, WindowCount};

@@ -13,8 +13,8 @@ use crate::redis::clock;
 use crate::redis::context::{Context, KeyName};
 use crate::redis::events::{self, KeyChange};
 use crate::redis::under_lock::UnderLock;
-use engine::held::{Reservations, INDEX_FROM};
-use engine::index::{HeldIndex, Index};
+use engine::held::{Held, INDEX_FROM};
+use engine::index::Index;
 use engine::store::{Access, Store, WindowKey};
 use foldhash::quality::RandomState;
 use hashbrown::HashTable;
@@ -100,13 +100,14 @@ pub fn take(key_ctx: KeyContext, len: usize) -> Option<Box<Index>> {
 
 /// Puts the index of a key back, or a new one in, now that the set has `len` elements. One that has become too short is
 /// dropped.
-pub fn put(key_ctx: KeyContext, held: HeldIndex, len: usize) {
+pub fn put(key_ctx: KeyContext, held: Held, len: usize) {
     let (ctx, db, key) = (key_ctx.ctx, key_ctx.ctx.db(), key_ctx.name.as_bytes());
-    if held.len() < INDEX_FROM || !events::watch(ctx) {
-        return forget(db, key);
-    }
     let is_changed = held.is_changed();
-    indexes(|indexes| indexes.put(db, key, held.into_index(), len, is_changed));
+    let is_long = held.len() >= INDEX_FROM;
+    match held.into_index().filter(|_| is_long && events::watch(ctx)) {
+        Some(index) => indexes(|indexes| indexes.put(db, key, index, len, is_changed)),
+        None => forget(db, key),
+    }
 }
 
 /// Drops the index of a key that was changed.

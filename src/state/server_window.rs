@@ -18,8 +18,7 @@ use crate::stats;
 use commands::error::Error;
 use engine::ban::Ban;
 use engine::entry::score;
-use engine::held::{Held, Reservations};
-use engine::index::HeldIndex;
+use engine::held::Held;
 use engine::reservation::{ReservationMember, ReservationRef};
 use engine::store::{self, BanEdit, WindowEdit};
 use engine::window::EventEdit;
@@ -73,8 +72,7 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
         match indexes::take(key_ctx, self.elements) {
             Some(index) => {
                 let now_us = key_ctx.now_us;
-                let held = ZONES.with(|zones| HeldIndex::at(index, now_us, id, zones));
-                self.held = Held::Index(held);
+                self.held = ZONES.with(|zones| Held::from_index(index, now_us, id, zones));
             }
             None => self.read_elements(id)?,
         }
@@ -190,8 +188,8 @@ impl ServerWindow<'_, '_> {
             }
         }
         self.held = ZONES.with(|zones| Held::at(all, ban, key_ctx.now_us, id, zones));
-        if let (Some(budget), Held::Index(held)) = (&keys.budget, &self.held) {
-            budget.spend(held.len());
+        if let (Some(budget), Some(index)) = (&keys.budget, self.held.index()) {
+            budget.spend(index.len());
         }
         match behind.as_ref().map(decode_entry) {
             None => {}
@@ -257,8 +255,8 @@ impl ServerWindow<'_, '_> {
 impl Drop for ServerWindow<'_, '_> {
     fn drop(&mut self) {
         // Most keys have no index.
-        let Held::Index(_) = self.held else { return };
-        if let Held::Index(held) = std::mem::take(&mut self.held) {
+        if self.held.index().is_some() {
+            let held = std::mem::take(&mut self.held);
             indexes::put(self.at.key_ctx, held, self.elements);
         }
     }

@@ -6,7 +6,6 @@ use crate::decide::Keyspace;
 use crate::error::Error;
 use crate::reply::ReplySink;
 use engine::ban::BanNow;
-use engine::held::Holds;
 use engine::store::{Access, BucketKey, Entries, Store, WindowKey};
 
 /// The name and the value of a field in the reply. `None` becomes -1.

@@ -1,133 +1,101 @@
 //! The reservations of a key at one moment, and the quantities that they hold, in the order in which they stop holding: most
 //! at the end of their lease, and those with COUNTLAPSED later.
 //!
-//! ```text
-//! Held            the reservations of a key, for one call
-//!   HeldList      few, read for this call
-//!   HeldIndex     many, in an index that stays in memory
-//! ```
-
-mod held_list;
+//! Few are read from the key for each call. Many are in an [`Index`] that stays in memory between calls.
 
 use crate::ban::Ban;
 use crate::calendar::Zones;
-use crate::index::{HeldIndex, IndexBuilder};
-use crate::reservation::{HeldReservation, Reservation, ReservationMember, ReservationRef};
-pub use held_list::{HeldList, OwnedReservation};
-use std::ops::{Deref, DerefMut};
+use crate::index::{next_order_us, FirstGone, Index, IndexBuilder, Live};
+use crate::reservation::{
+    HeldReservation, Hold, Id, Reservation, ReservationMember, ReservationRef, ReservationView,
+};
+use crate::rule::RuleText;
 
-/// The quantity that one live reservation holds, and until when.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Hold {
-    /// The time at which it stops holding, in Unix microseconds.
-    pub gone_us: u64,
-    /// The quantity that it takes from the limit until then.
-    pub quantity: u64,
-}
-
-impl Hold {
-    /// Returns the hold of a reservation as it is seen at one moment.
-    pub fn of<I, R>(seen: &Reservation<I, R>) -> Hold {
-        Hold { gone_us: seen.gone_us, quantity: seen.quantity }
-    }
-}
-
-/// The result of [`Holds::first_gone`]: the time at which that reservation is gone, and the sum of those before it.
-pub type FirstGone = (Option<u64>, u128);
-
-/// The quantities that live reservations hold.
-pub trait Holds {
-    /// Returns their sum.
-    fn total(&self) -> u128;
-
-    /// Returns the time at which the last reservation is gone. `None` if there is none.
-    fn last_gone_us(&self) -> Option<u64>;
-
-    /// Returns the first reservation, in the order in which they are gone, for which `enough` is true. `enough` gets the
-    /// time at which it is gone and the sum of all that are gone by then, and stays true once it is. If there is no such
-    /// reservation, the sum is that of all.
-    fn first_gone<E>(
-        &self,
-        enough: impl FnMut(u64, u128) -> Result<bool, E>,
-    ) -> Result<FirstGone, E>
-    where
-        Self: Sized;
-}
-
-/// The reservations of a key at one moment, for one call, and the ban that is stored with them.
-pub trait Reservations: Holds {
-    /// Returns the number of reservations, live and gone.
-    fn len(&self) -> usize;
-
-    /// Returns whether there are none.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Returns the number of live reservations.
-    fn live_len(&self) -> usize;
-
-    /// Returns whether the id with which the key was read is held.
-    fn has_id(&self) -> bool;
-
-    /// Returns the reservation `id`, if it is live.
-    fn find_live(&self, id: &[u8]) -> Option<ReservationRef<'_>>;
-
-    /// Returns the live reservations, the oldest first.
-    fn list_live(&self) -> Vec<HeldReservation>;
-
-    /// Returns the number of reservations whose lease runs.
-    fn running(&mut self) -> usize;
-
-    /// Returns the place of a new reservation in the order of arrival.
-    fn next_order_us(&self, now_us: u64) -> u64;
-
-    /// Returns whether even a denied call writes, because leases must start again after the clock was set back, or because
-    /// many reservations are gone.
-    fn must_write(&self) -> bool;
-
-    /// Returns the time until which the live reservations need the key, in Unix microseconds. One from the future that has
-    /// not been rewritten may hold until its stored end, so this is what counts.
-    fn needed_until_us(&self) -> Option<u64>;
-
-    /// Adds a reservation that was made.
-    fn add(&mut self, reservation: &ReservationRef);
-
-    /// Removes the live reservations with these ids, which may repeat, because they are applied, released or renewed. Calls
-    /// `settled` with each.
-    fn settle(
-        &mut self,
-        ids: &[&[u8]],
-        zones: &mut Zones,
-        settled: &mut dyn FnMut(&ReservationRef),
-    );
-
-    /// Removes reservations that are gone, and starts the leases of those from the future again, in their old order: a
-    /// bounded number of both. Calls `cleaned` with each old member, and the new one if there is one.
-    fn clean(
-        &mut self,
-        zones: &mut Zones,
-        cleaned: &mut dyn FnMut(&ReservationMember, Option<&ReservationMember>),
-    );
-
-    /// Returns the stored ban, or the mark that a past one left.
-    fn ban(&self) -> Option<Ban>;
-
-    /// Replaces the stored ban.
-    fn set_ban(&mut self, ban: Option<Ban>);
-}
-
-/// The reservations of a key at one moment, for one call, in one of two forms that answer alike.
-#[derive(Debug)]
-pub enum Held {
-    /// Few, which were read for this call.
-    List(HeldList),
-    /// Many, in an index that stays in memory.
-    Index(HeldIndex),
-}
+/// A reservation that owns its id and its rule.
+pub type OwnedReservation = Reservation<Id, RuleText>;
 
 /// A key with at least this many reservations has an index. Up to then it is faster to read them in each call.
 pub const INDEX_FROM: usize = 8;
+
+/// The most gone reservations that a call drops from an index. If there are this many, a denied call drops them too.
+pub const MAX_DROPPED: usize = 64;
+
+/// The most reservations in an index that a call rewrites after the clock was set back.
+pub const MAX_HEALED: usize = 256;
+
+/// The reservations of a key at one moment, for one call, and the ban that is stored with them.
+///
+/// ```
+/// use redis_ratelimit_engine::calendar::Zones;
+/// use redis_ratelimit_engine::held::Held;
+/// use redis_ratelimit_engine::reservation::Reservation;
+///
+/// // 2 until second 30, and 1 until second 90.
+/// let held = |id: &[u8], quantity, lease_end_us| {
+///     let (lease_ms, gone_us, order_us) = (20_000, lease_end_us, lease_end_us);
+///     Reservation { id, quantity, lease_ms, lease_end_us, gone_us, order_us, rule: &b"-"[..] }.owned()
+/// };
+/// let all = vec![held(b"a", 2, 30_000_000), held(b"b", 1, 90_000_000)];
+/// let held = Held::at(all, None, 80_000_000, None, &mut Zones::default());
+/// assert_eq!((held.len(), held.live_len(), held.total()), (2, 1, 1));
+/// assert_eq!(held.last_gone_us(), Some(90_000_000));
+/// ```
+#[derive(Debug, Default)]
+pub struct Held {
+    now_us: u64,
+    /// The reservations as they are stored, live and gone.
+    stored: Stored,
+    ban: Option<Ban>,
+    has_id: bool,
+    /// The reservation with the id of the call, if it is gone. It is dropped, so that the id is free.
+    gone_id: Option<Box<ReservationMember>>,
+    /// Some leases begin after now, because the clock was set back. They end one lease from now, rewritten or not.
+    has_future: bool,
+    /// What the live reservations hold as they are seen now. Not used while an index has no lease from the future.
+    holds: SortedHolds,
+    is_changed: bool,
+}
+
+#[derive(Debug)]
+enum Stored {
+    /// By the length of their id and then by the id. Another program may have written an id a second time. Then the first
+    /// one counts.
+    List(Vec<OwnedReservation>),
+    Index(Box<Index>),
+}
+
+impl Default for Stored {
+    fn default() -> Stored {
+        Stored::List(Vec::new())
+    }
+}
+
+impl Stored {
+    fn get(&self, id: &[u8]) -> Option<ReservationRef<'_>> {
+        match self {
+            Stored::List(all) => {
+                let one = all.get(position(all, id))?;
+                (one.id.as_bytes() == id).then(|| one.borrowed())
+            }
+            Stored::Index(index) => index.get(id),
+        }
+    }
+
+    /// Returns all reservations, in any order.
+    fn iter(&self) -> impl Iterator<Item = ReservationRef<'_>> {
+        let (list, index) = match self {
+            Stored::List(all) => (Some(all), None),
+            Stored::Index(index) => (None, Some(index)),
+        };
+        let listed = list.into_iter().flatten().map(Reservation::borrowed);
+        listed.chain(index.into_iter().flat_map(|index| index.iter()))
+    }
+}
+
+/// Returns the position in a list of the first reservation with this id, or of a new one.
+fn position(all: &[OwnedReservation], id: &[u8]) -> usize {
+    all.partition_point(|one| (one.id.as_bytes().len(), one.id.as_bytes()) < (id.len(), id))
+}
 
 impl Held {
     /// Returns the reservations of a key as they are seen at `now_us`, and notes whether `id` is held. `all` has each of
@@ -141,65 +109,307 @@ impl Held {
     ) -> Held {
         if all.len() >= INDEX_FROM {
             let mut builder = IndexBuilder::default();
-            // An index has each id once. Another program may have written one a second time.
+            // An index has each id once.
             if all.iter().all(|one| builder.add(&one.borrowed())) {
-                let mut index = builder.build();
-                index.set_ban(ban);
-                return Held::Index(HeldIndex::at(index, now_us, id, zones));
+                return Held::new(Stored::Index(builder.build()), ban, now_us, id, zones);
             }
         }
-        Held::List(HeldList::new(all, ban, now_us, id, zones))
+        Held::new(Stored::List(all), ban, now_us, id, zones)
     }
-}
 
-impl Default for Held {
-    fn default() -> Held {
-        Held::List(HeldList::default())
+    /// Returns the reservations in an index as [`Held::at`] does.
+    pub fn from_index(
+        index: Box<Index>,
+        now_us: u64,
+        id: Option<&[u8]>,
+        zones: &mut Zones,
+    ) -> Held {
+        let ban = index.ban();
+        Held::new(Stored::Index(index), ban, now_us, id, zones)
     }
-}
 
-impl Deref for Held {
-    type Target = dyn Reservations;
+    fn new(
+        mut stored: Stored,
+        ban: Option<Ban>,
+        now_us: u64,
+        id: Option<&[u8]>,
+        zones: &mut Zones,
+    ) -> Held {
+        let (has_future, is_list) = match &mut stored {
+            Stored::List(all) => (all.iter().any(|one| one.is_from_future(now_us)), true),
+            Stored::Index(index) => (index.has_future(now_us), false),
+        };
+        let with_id = id.and_then(|id| stored.get(id));
+        let has_id = with_id.is_some_and(|one| one.live(now_us));
+        let gone_id = with_id.filter(|one| !one.live(now_us)).map(|one| Box::new(one.member()));
+        let mut holds = SortedHolds::default();
+        if is_list || has_future {
+            let mut view = ReservationView::at(now_us, zones);
+            let live = stored.iter().filter(|one| one.live(now_us));
+            holds = live.map(|one| Hold::of(&view.see(&one))).collect();
+        }
+        Held { now_us, stored, ban, has_id, gone_id, has_future, holds, is_changed: false }
+    }
 
-    fn deref(&self) -> &Self::Target {
-        match self {
-            Held::List(list) => list,
-            Held::Index(held) => held,
+    /// Returns the index. `None` if the reservations were read for this call.
+    pub fn index(&self) -> Option<&Index> {
+        match &self.stored {
+            Stored::List(_) => None,
+            Stored::Index(index) => Some(index),
         }
     }
-}
 
-impl DerefMut for Held {
-    fn deref_mut(&mut self) -> &mut Self::Target {
-        match self {
-            Held::List(list) => list,
-            Held::Index(held) => held,
+    /// Returns an index of the reservations and the ban after the call. `None` if there are neither.
+    pub fn into_index(self) -> Option<Box<Index>> {
+        if self.is_empty() && self.ban.is_none() {
+            return None;
+        }
+        let mut index = match self.stored {
+            Stored::List(all) => {
+                let mut index = Box::<Index>::default();
+                all.iter().for_each(|one| {
+                    index.insert(&one.borrowed());
+                });
+                index
+            }
+            Stored::Index(index) => index,
+        };
+        if index.ban() != self.ban {
+            index.set_ban(self.ban);
+        }
+        Some(index)
+    }
+
+    /// Returns whether the call changed the reservations, the ban or the index.
+    pub fn is_changed(&self) -> bool {
+        self.is_changed
+    }
+
+    /// Returns the number of reservations, live and gone.
+    pub fn len(&self) -> usize {
+        match &self.stored {
+            Stored::List(all) => all.len(),
+            Stored::Index(index) => index.len(),
         }
     }
-}
 
-impl Holds for Held {
-    fn total(&self) -> u128 {
-        (**self).total()
+    /// Returns whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
-    fn last_gone_us(&self) -> Option<u64> {
-        (**self).last_gone_us()
+    /// Returns the live reservations in the index. `None` if `holds` has them.
+    fn live(&self) -> Option<Live<'_>> {
+        self.index().filter(|_| !self.has_future).map(|index| index.live(self.now_us))
     }
 
-    fn first_gone<E>(
+    /// Returns the number of live reservations.
+    pub fn live_len(&self) -> usize {
+        self.live().map_or(self.holds.len(), |live| live.len())
+    }
+
+    /// Returns the sum of the quantities that live reservations hold.
+    pub fn total(&self) -> u128 {
+        self.live().map_or_else(|| self.holds.total(), |live| live.total())
+    }
+
+    /// Returns the time at which the last live reservation is gone. `None` if there is none.
+    pub fn last_gone_us(&self) -> Option<u64> {
+        self.live().map_or_else(|| self.holds.last_gone_us(), |live| live.last_gone_us())
+    }
+
+    /// Returns the first live reservation, in the order in which they are gone, for which `enough` is true. `enough` gets
+    /// the time at which it is gone and the sum of all that are gone by then, and stays true once it is. If there is no such
+    /// reservation, the sum is that of all.
+    ///
+    /// # Errors
+    ///
+    /// That of `enough`.
+    pub fn first_gone<E>(
         &self,
         enough: impl FnMut(u64, u128) -> Result<bool, E>,
     ) -> Result<FirstGone, E> {
-        match self {
-            Held::List(list) => list.first_gone(enough),
-            Held::Index(held) => held.first_gone(enough),
+        match self.live() {
+            Some(live) => live.first_gone(enough),
+            None => self.holds.first_gone(enough),
         }
+    }
+
+    /// Returns whether the id with which the key was read is held.
+    pub fn has_id(&self) -> bool {
+        self.has_id
+    }
+
+    /// Returns the reservation `id`, if it is live.
+    pub fn find_live(&self, id: &[u8]) -> Option<ReservationRef<'_>> {
+        self.stored.get(id).filter(|one| one.live(self.now_us))
+    }
+
+    /// Returns the live reservations, the oldest first. O(n).
+    pub fn list_live(&self) -> Vec<HeldReservation> {
+        let live = self.stored.iter().filter(|one| one.live(self.now_us));
+        HeldReservation::oldest_first(
+            live.map(|one| HeldReservation::of(&one, self.now_us)).collect(),
+        )
+    }
+
+    /// Returns the number of reservations whose lease runs.
+    pub fn running(&mut self) -> usize {
+        match &mut self.stored {
+            Stored::List(all) => all.iter().filter(|one| one.runs(self.now_us)).count(),
+            Stored::Index(index) => {
+                // The first call makes the index larger.
+                self.is_changed |= !index.counts_running();
+                index.running(self.now_us)
+            }
+        }
+    }
+
+    /// Returns the place of a new reservation in the order of arrival.
+    pub fn next_order_us(&self, now_us: u64) -> u64 {
+        match &self.stored {
+            Stored::List(all) => next_order_us(all.iter().map(|one| one.order_us).max(), now_us),
+            Stored::Index(index) => index.next_order_us(now_us),
+        }
+    }
+
+    /// Returns whether even a denied call writes, because leases must start again after the clock was set back, or because
+    /// many reservations are gone.
+    pub fn must_write(&self) -> bool {
+        self.has_future || self.len().saturating_sub(self.live_len()) >= MAX_DROPPED
+    }
+
+    /// Returns the time until which the live reservations need the key, in Unix microseconds. One from the future that has
+    /// not been rewritten may hold until its stored end, so this is what counts.
+    pub fn needed_until_us(&self) -> Option<u64> {
+        let last_us = match &self.stored {
+            Stored::List(all) => all.iter().map(|one| one.gone_us).max(),
+            Stored::Index(index) => index.live(self.now_us).last_gone_us(),
+        };
+        last_us.filter(|gone_us| *gone_us > self.now_us)
+    }
+
+    /// Adds a reservation that was made.
+    pub fn add(&mut self, reservation: &ReservationRef) {
+        self.is_changed = true;
+        if self.live().is_none() {
+            self.holds.add(Hold::of(reservation));
+        }
+        match &mut self.stored {
+            Stored::List(all) => {
+                all.insert(position(all, reservation.id), reservation.owned());
+            }
+            Stored::Index(index) => {
+                index.insert(reservation);
+            }
+        }
+    }
+
+    /// Removes the live reservations with these ids, which may repeat, because they are applied, released or renewed. Calls
+    /// `settled` with each.
+    pub fn settle(
+        &mut self,
+        ids: &[&[u8]],
+        zones: &mut Zones,
+        settled: &mut dyn FnMut(&ReservationRef),
+    ) {
+        for id in ids {
+            let Some(one) = self.stored.get(id).filter(|one| one.live(self.now_us)) else {
+                continue;
+            };
+            settled(&one);
+            self.holds.remove(Hold::of(&ReservationView::at(self.now_us, zones).see(&one)));
+            self.is_changed = true;
+            match &mut self.stored {
+                Stored::List(all) => {
+                    all.remove(position(all, id));
+                }
+                Stored::Index(index) => {
+                    index.remove(id);
+                }
+            }
+        }
+    }
+
+    /// Removes reservations that are gone, and starts the leases of those from the future again, in their old order: a
+    /// bounded number of both. Calls `cleaned` with each old member, and the new one if there is one.
+    pub fn clean(
+        &mut self,
+        zones: &mut Zones,
+        cleaned: &mut dyn FnMut(&ReservationMember, Option<&ReservationMember>),
+    ) {
+        let (now_us, is_changed) = (self.now_us, &mut self.is_changed);
+        let mut cleaned = |old: &ReservationMember, new: Option<&ReservationMember>| {
+            *is_changed = true;
+            cleaned(old, new);
+        };
+        let mut view = ReservationView::at(now_us, zones);
+        match &mut self.stored {
+            Stored::List(all) => all.retain_mut(|one| {
+                if one.is_from_future(now_us) {
+                    let old = one.member();
+                    *one = view.see(&one.borrowed()).owned();
+                    cleaned(&old, Some(&one.member()));
+                } else if !one.live(now_us) {
+                    cleaned(&one.member(), None);
+                    return false;
+                }
+                true
+            }),
+            Stored::Index(index) => {
+                let mut drop_gone = |index: &mut Index, old: &ReservationMember| {
+                    let old_id = Reservation::decode(old.as_bytes()).map(|old| old.id);
+                    if old_id.is_some_and(|id| index.remove(id)) {
+                        cleaned(old, None);
+                    }
+                };
+                if let Some(old) = self.gone_id.take() {
+                    drop_gone(index, &old);
+                }
+                for _ in 0..MAX_DROPPED {
+                    let first = index.first_to_go(now_us).map(|one| one.member());
+                    let Some(old) = first else { break };
+                    drop_gone(index, &old);
+                }
+                if !self.has_future {
+                    return;
+                }
+                let future = index.future(now_us, MAX_HEALED);
+                let old: Vec<ReservationMember> = future.iter().map(Reservation::member).collect();
+                for old in &old {
+                    let Some(one) = Reservation::decode(old.as_bytes()) else { continue };
+                    let new = view.see(&one);
+                    if index.remove(one.id) {
+                        index.insert(&new);
+                        cleaned(old, Some(&new.member()));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Returns the stored ban, or the mark that a past one left.
+    pub fn ban(&self) -> Option<Ban> {
+        self.ban
+    }
+
+    /// Replaces the stored ban.
+    pub fn set_ban(&mut self, ban: Option<Ban>) {
+        self.is_changed = true;
+        self.ban = ban;
     }
 }
 
-/// A sorted list of holds. Adding and removing take O(n), which is fast enough for a few holds. An index uses such a list
-/// only after the clock was set back.
+/// Reservations without names, as models keep them.
+#[cfg(any(test, feature = "model"))]
+impl From<SortedHolds> for Held {
+    fn from(holds: SortedHolds) -> Held {
+        Held { holds, ..Held::default() }
+    }
+}
+
+/// A sorted list of holds. Adding and removing take O(n), which is fast enough for a few holds, and after the clock was set
+/// back.
 #[derive(Clone, Debug, Default)]
 pub struct SortedHolds {
     holds: Vec<Hold>,
@@ -228,26 +438,23 @@ impl SortedHolds {
     pub fn is_empty(&self) -> bool {
         self.holds.is_empty()
     }
-}
 
-impl FromIterator<Hold> for SortedHolds {
-    fn from_iter<T: IntoIterator<Item = Hold>>(holds: T) -> SortedHolds {
-        let mut holds: Vec<Hold> = holds.into_iter().collect();
-        holds.sort_unstable();
-        SortedHolds { holds }
-    }
-}
-
-impl Holds for SortedHolds {
-    fn total(&self) -> u128 {
+    /// Returns their sum.
+    pub fn total(&self) -> u128 {
         self.holds.iter().map(|hold| u128::from(hold.quantity)).sum()
     }
 
-    fn last_gone_us(&self) -> Option<u64> {
+    /// Returns the time at which the last of them is gone.
+    pub fn last_gone_us(&self) -> Option<u64> {
         self.holds.last().map(|hold| hold.gone_us)
     }
 
-    fn first_gone<E>(
+    /// See [`Held::first_gone`].
+    ///
+    /// # Errors
+    ///
+    /// That of `enough`.
+    pub fn first_gone<E>(
         &self,
         mut enough: impl FnMut(u64, u128) -> Result<bool, E>,
     ) -> Result<FirstGone, E> {
@@ -260,6 +467,14 @@ impl Holds for SortedHolds {
             gone = with_it;
         }
         Ok((None, gone))
+    }
+}
+
+impl FromIterator<Hold> for SortedHolds {
+    fn from_iter<T: IntoIterator<Item = Hold>>(holds: T) -> SortedHolds {
+        let mut holds: Vec<Hold> = holds.into_iter().collect();
+        holds.sort_unstable();
+        SortedHolds { holds }
     }
 }
 
@@ -308,9 +523,8 @@ mod tests {
                 .collect();
             let mut index = IndexBuilder::default();
             prop_assert!(all.iter().all(|one| index.add(&one.borrowed())));
-            let index = HeldIndex::at(index.build(), now_us, Some(ids[id]), zones);
-            let list = HeldList::new(all, None, now_us, Some(ids[id]), zones);
-            let (mut list, mut index) = (Held::List(list), Held::Index(index));
+            let mut index = Held::from_index(index.build(), now_us, Some(ids[id]), zones);
+            let mut list = Held::at(all, None, now_us, Some(ids[id]), zones);
             prop_assert_eq!(list.has_id(), index.has_id());
             prop_assert_eq!(list.must_write(), index.must_write());
             prop_assert_eq!(list.next_order_us(now_us), index.next_order_us(now_us));
@@ -323,6 +537,25 @@ mod tests {
             });
             changed.iter_mut().for_each(|members| members.sort_by_key(|(old, _)| old.as_bytes().to_vec()));
             prop_assert_eq!(&changed[0], &changed[1]);
+            prop_assert_eq!(answers(&mut list), answers(&mut index));
+            let lease_end_us = START_US + 9_000_000;
+            let added = Reservation {
+                id: &b"9"[..],
+                quantity: 3,
+                lease_ms: 9_000,
+                lease_end_us,
+                gone_us: lease_end_us,
+                order_us: START_US,
+                rule: &b"2s"[..],
+            };
+            for held in [&mut list, &mut index] {
+                let before = (held.len(), held.live_len(), held.total());
+                held.add(&added);
+                prop_assert_eq!((held.len() - 1, held.live_len() - 1, held.total() - 3), before);
+                let found = held.find_live(b"9").map(|one| one.member());
+                prop_assert_eq!(found, Some(added.member()));
+                prop_assert!(held.last_gone_us() >= Some(lease_end_us));
+            }
             prop_assert_eq!(answers(&mut list), answers(&mut index));
             let mut changed = [&mut list, &mut index].map(|held| {
                 let mut members = Vec::new();

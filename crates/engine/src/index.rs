@@ -6,19 +6,14 @@
 //!   by_id        hash table of positions             is this id held?
 //!   tree         tree by the times they are gone     how much is held? when will enough be gone?
 //!   lease_ends   a map, once it is asked for         how many leases run?
-//! HeldIndex                                          an index at one moment, for one call
+//! Live                                               the live ones, at one moment
 //! ```
 
-mod held_index;
 mod lease_ends;
 mod tree;
 
-pub use held_index::{HeldIndex, MAX_DROPPED, MAX_HEALED};
-
 use crate::ban::Ban;
-use crate::calendar::Zones;
-use crate::held::{FirstGone, Hold, Holds, SortedHolds};
-use crate::reservation::{Reservation, ReservationRef, ReservationView};
+use crate::reservation::{Hold, Reservation, ReservationRef};
 use foldhash::quality::RandomState;
 use hashbrown::HashTable;
 use lease_ends::LeaseEnds;
@@ -225,12 +220,9 @@ impl Index {
         self.tree.iter().map(IndexedReservation::borrowed)
     }
 
-    /// Returns all reservations in the order of their arrival.
-    fn oldest_first(&self) -> impl Iterator<Item = ReservationRef<'_>> {
-        let mut arrivals: Vec<_> =
-            self.tree.iter().map(|reservation| (reservation.order_us, reservation)).collect();
-        arrivals.sort_by_key(|(order_us, _)| *order_us);
-        arrivals.into_iter().map(|(_, reservation)| reservation.borrowed())
+    /// Returns whether it counts the leases that run. It begins with the first call of [`Index::running`].
+    pub fn counts_running(&self) -> bool {
+        self.lease_ends.is_some()
     }
 
     /// Returns the number of reservations whose lease runs at `now_us`.
@@ -260,7 +252,7 @@ impl Index {
     }
 
     /// Returns the reservation that is gone first, if it is gone at `now_us`.
-    fn first_to_go(&self, now_us: u64) -> Option<ReservationRef<'_>> {
+    pub fn first_to_go(&self, now_us: u64) -> Option<ReservationRef<'_>> {
         if self.none_gone(now_us) {
             return None;
         }
@@ -300,15 +292,8 @@ impl Index {
 
     /// Returns the live reservations at `now_us`. Leases from the future count until their stored end.
     pub fn live(&self, now_us: u64) -> Live<'_> {
-        let (gone, _) = self.sum_and_count_gone(now_us);
-        Live { index: self, now_us, gone }
-    }
-
-    /// Lists what is held at `now_us`, as it is seen then. O(n).
-    pub fn list_holds_at(&self, now_us: u64, zones: &mut Zones) -> SortedHolds {
-        let mut view = ReservationView::at(now_us, zones);
-        let live = self.iter().filter(|reservation| reservation.live(now_us));
-        live.map(|reservation| Hold::of(&view.see(&reservation))).collect()
+        let (gone, gone_len) = self.sum_and_count_gone(now_us);
+        Live { index: self, now_us, gone, gone_len }
     }
 
     fn rule(&mut self, text: &[u8]) -> Arc<[u8]> {
@@ -351,18 +336,42 @@ pub struct Live<'i> {
     now_us: u64,
     /// The sum of the reservations that are gone.
     gone: u128,
+    /// Their number.
+    gone_len: usize,
 }
 
-impl Holds for Live<'_> {
-    fn total(&self) -> u128 {
+/// The time at which the first reservation is gone with which enough is, and the sum of those before it.
+pub type FirstGone = (Option<u64>, u128);
+
+impl Live<'_> {
+    /// Returns their number.
+    pub fn len(&self) -> usize {
+        self.index.len().saturating_sub(self.gone_len)
+    }
+
+    /// Returns whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the sum of their quantities.
+    pub fn total(&self) -> u128 {
         self.index.summary.total.saturating_sub(self.gone)
     }
 
-    fn last_gone_us(&self) -> Option<u64> {
+    /// Returns the time at which the last of them is gone. `None` if there is none.
+    pub fn last_gone_us(&self) -> Option<u64> {
         Some(self.index.summary.last_gone_us).filter(|gone_us| *gone_us > self.now_us)
     }
 
-    fn first_gone<E>(
+    /// Returns the first of them, in the order in which they are gone, for which `enough` is true. `enough` gets the time at
+    /// which it is gone and the sum of all that are gone by then, and stays true once it is. If there is no such
+    /// reservation, the sum is that of all.
+    ///
+    /// # Errors
+    ///
+    /// That of `enough`.
+    pub fn first_gone<E>(
         &self,
         mut enough: impl FnMut(u64, u128) -> Result<bool, E>,
     ) -> Result<FirstGone, E> {

@@ -192,7 +192,23 @@ impl<I, R> Reservation<I, R> {
 
     /// Returns whether it holds its quantity at `now_us`.
     pub fn live(&self, now_us: u64) -> bool {
-        self.runs(now_us) || self.gone_us > now_us
+        self.gone_us > now_us
+    }
+}
+
+/// The quantity that one live reservation holds, and until when.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Hold {
+    /// The time at which it stops holding, in Unix microseconds.
+    pub gone_us: u64,
+    /// The quantity that it takes from the limit until then.
+    pub quantity: u64,
+}
+
+impl Hold {
+    /// Returns the hold of a reservation as it is seen at one moment.
+    pub fn of<I, R>(seen: &Reservation<I, R>) -> Hold {
+        Hold { gone_us: seen.gone_us, quantity: seen.quantity }
     }
 }
 
@@ -269,7 +285,7 @@ impl HeldReservation {
 
     /// Sorts reservations by their arrival.
     pub fn oldest_first(mut list: Vec<HeldReservation>) -> Vec<HeldReservation> {
-        list.sort_by_key(|one| one.order_us);
+        list.sort_by_cached_key(|one| one.order_us);
         list
     }
 }

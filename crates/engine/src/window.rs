@@ -22,7 +22,7 @@ pub(crate) use usage::{UntimedVerdict, WindowUse};
 
 use crate::entry::{Entry, MAX_SUM};
 use crate::expiry::Expiry;
-use crate::held::Holds;
+use crate::held::Held;
 use crate::rule::RuleNow;
 use crate::store::{Entries, Refusal};
 use heal::FutureEvents;
@@ -245,7 +245,7 @@ fn bisect<E: Entries>(
 pub(crate) fn freed_at_us<E: Entries>(
     entries: &mut E,
     window_count: &WindowCount,
-    held: &impl Holds,
+    held: &Held,
     need: u128,
 ) -> Result<Option<u64>, E::Error> {
     if need == 0 {

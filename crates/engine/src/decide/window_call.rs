@@ -4,7 +4,7 @@ use super::Action;
 use crate::ban::{Ban, BanNow};
 use crate::decision::{Decision, Manner, Obstacle, Quantity, Verdict};
 use crate::entry::MAX_SUM;
-use crate::held::{Holds, SortedHolds};
+use crate::held::Held;
 use crate::request::{NewReservation, Request, WindowLimit};
 use crate::reservation::{lease_end_us, Id, Reservation};
 use crate::rule::RuleText;
@@ -260,7 +260,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
             UntimedVerdict::Never => Ok(None),
             UntimedVerdict::Allowed(_) => Ok(Some(self.open_at_us())),
             UntimedVerdict::Denied { need, .. } => {
-                let held = SortedHolds::default();
+                let held = Held::default();
                 let freed_us = freed_at_us(self.key.events(), &self.count, &held, need)?;
                 Ok(freed_us.map(|freed_us| freed_us.max(self.open_at_us())))
             }

@@ -1,9 +1,8 @@
 //! A window in memory, between calls and during a call.
 
 use super::{MemoryKey, MemoryValue, Zset};
-use crate::calendar::Zones;
 use crate::held::Held;
-use crate::index::{HeldIndex, Index};
+use crate::index::Index;
 use crate::store::{Entries, Refusal, WindowEdit, WindowKey};
 
 /// A window in memory.
@@ -17,8 +16,7 @@ pub(super) struct WindowValue {
 impl WindowValue {
     /// Returns whether it holds no event, reservation or ban, so that the key can be removed.
     pub fn is_empty(&self) -> bool {
-        let holds = |index: &Index| !index.is_empty() || index.ban().is_some();
-        self.events.is_empty() && !self.reservations.as_deref().is_some_and(holds)
+        self.events.is_empty() && self.reservations.is_none()
     }
 }
 
@@ -26,7 +24,6 @@ impl WindowValue {
 pub struct MemoryWindow<'m> {
     key: MemoryKey<'m>,
     events: Zset,
-    /// An empty list if the window never had a reservation or a ban.
     held: Held,
     expires_at_ms: u64,
     /// Whether there was a window.
@@ -39,16 +36,6 @@ impl<'m> MemoryWindow<'m> {
         let (events, held) = (Zset::default(), Held::default());
         MemoryWindow { key, events, held, expires_at_ms: 0, is_there: false }
     }
-
-    /// Returns the reservations in an index, which is created if there is none.
-    fn indexed(&mut self) -> &mut Held {
-        if let Held::List(_) = self.held {
-            let now_us = self.key.now_us;
-            let new = HeldIndex::at(Box::default(), now_us, None, &mut Zones::new());
-            self.held = Held::Index(new);
-        }
-        &mut self.held
-    }
 }
 
 impl WindowKey for MemoryWindow<'_> {
@@ -60,8 +47,7 @@ impl WindowKey for MemoryWindow<'_> {
         if let Some((window, expires_at_ms)) = memory.detach_window(name, now_us)? {
             self.events = window.events;
             if let Some(index) = window.reservations {
-                let held = memory.zones(|zones| HeldIndex::at(index, now_us, id, zones));
-                self.held = Held::Index(held);
+                self.held = memory.zones(|zones| Held::from_index(index, now_us, id, zones));
             }
             self.expires_at_ms = expires_at_ms;
             self.is_there = true;
@@ -94,13 +80,13 @@ impl WindowKey for MemoryWindow<'_> {
             }
         });
         if let Some(reservation) = &edit.reservation {
-            self.indexed().add(reservation);
+            self.held.add(reservation);
         }
         self.events.apply(edit.events);
         let old_ban = self.ban();
         let ban = edit.ban.after(old_ban);
         if ban != old_ban {
-            self.indexed().set_ban(ban);
+            self.held.set_ban(ban);
         }
         if let Some(expiry) = edit.expiry {
             let new_ttl_ms = expiry.new_ttl_ms_after_write(
@@ -119,10 +105,7 @@ impl Drop for MemoryWindow<'_> {
     fn drop(&mut self) {
         let MemoryKey { memory, name, .. } = self.key;
         let events = std::mem::take(&mut self.events);
-        let reservations = match std::mem::take(&mut self.held) {
-            Held::List(_) => None,
-            Held::Index(held) => Some(held.into_index()),
-        };
+        let reservations = std::mem::take(&mut self.held).into_index();
         let window = WindowValue { events, reservations };
         if !window.is_empty() {
             memory.put(name, MemoryValue::Window(window), self.expires_at_ms);
