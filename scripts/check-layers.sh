@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Checks that the layers of src/ point one way: a file may import its own layer and lower ones. Prints each import that
-# points up, and fails. `make lint` runs this. The compiler keeps the engine and the commands, which are crates of their own,
-# below all of them.
+# Checks that the layers of src/ point one way: a file may import its own layer and lower ones. The same is checked for some
+# modules of the engine. Prints each import that points up, and fails. `make lint` runs this. The compiler keeps the engine
+# and the commands, which are crates of their own, below all of src/.
 set -euo pipefail
 cd "${1:-$(dirname "$0")/..}"
 
@@ -23,6 +23,12 @@ for ((at = ${#layers[@]} - 1; at >= 0; at--)); do
     # An import of several modules at once would hide some, and so would a way up by `super`.
     find_lines "\bcrate::($above)|^(pub )?use super::super" "${files[@]}"
     above="$above|(${layers[at]})\b"
+done
+# In the engine, the first module of a pair uses the second. Only tests of the second use the first.
+for pair in 'held index' 'decide groups'; do
+    read -r upper lower <<< "$pair"
+    mapfile -t files < <(find crates/engine/src -name '*.rs' ! -name tests.rs | grep -E "/src/$lower(\.rs|/)")
+    find_lines "\bcrate::($upper\b|[{])" "${files[@]}"
 done
 # A function of the module API is called by way of its list, which is checked on load.
 mapfile -t files < <(find src -name '*.rs' | grep -vE '^src/redis/(api|fake)\.rs$')

@@ -5,7 +5,7 @@ mod bucket_call;
 mod window_call;
 
 use crate::decision::{Decision, Verdict};
-use crate::groups::PartOutcome;
+use crate::groups::{PartOutcome, Place};
 use crate::request::{Limit, Request};
 use crate::reservation::Id;
 use crate::store::{Access, BucketKey, Store, WindowKey};
@@ -50,17 +50,6 @@ enum Action {
         /// The denial may close the key for this many milliseconds.
         ban_ms: Option<u64>,
     },
-}
-
-/// The place of a limit in its call. The default is that of the only limit.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Place {
-    /// The number of its group. The limits of a group follow each other.
-    pub group: usize,
-    /// The limit must allow the call, but nothing is taken from it (CHECK).
-    pub check: bool,
-    /// A waiter comes first, so a call that takes is not granted anything.
-    pub barred: bool,
 }
 
 /// One limit of a call, on its key. The [`Plan`] has the decision about it.

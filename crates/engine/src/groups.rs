@@ -8,10 +8,20 @@
 //! A call is allowed if each group is, and a group if one of its limits would be. A limit that never denies (SHADOW) is
 //! always allowed in its group.
 
-use crate::decide::Place;
 use crate::decision::{Decision, Obstacle, Verdict};
 use crate::request::Request;
 use std::cmp::Reverse;
+
+/// The place of a limit in its call. The default is that of the only limit.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Place {
+    /// The number of its group. The limits of a group follow each other.
+    pub group: usize,
+    /// The limit must allow the call, but nothing is taken from it (CHECK).
+    pub check: bool,
+    /// A waiter comes first, so a call that takes is not granted anything.
+    pub barred: bool,
+}
 
 /// The outcome of a call for one of its limits: the [`Decision`] about that limit, and what it means for the call.
 #[derive(Clone, Copy, Debug)]

@@ -78,8 +78,8 @@ pub mod throttle;
 pub mod window;
 
 pub use db_key::{DbKey, OwnedDbKey};
-pub use decide::{judge, Judged, Mode, Part, Place, Plan};
+pub use decide::{judge, Judged, Mode, Part, Plan};
 pub use decision::{Ask, Decision, Manner, Obstacle, Quantity, TimeUnit, Verdict};
 pub use expiry::Expiry;
-pub use groups::{combine, denials, CallOutcome, PartOutcome};
+pub use groups::{combine, denials, CallOutcome, PartOutcome, Place};
 pub use request::{Limit, NewReservation, Request, WindowLimit};

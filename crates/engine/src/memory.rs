@@ -204,8 +204,9 @@ impl BucketKey for MemoryKey<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::{judge, KeyCall, Mode, Part, Place};
+    use crate::decide::{judge, KeyCall, Mode, Part};
     use crate::decision::{Ask, Decision, Manner, Obstacle, Quantity, Verdict};
+    use crate::groups::Place;
     use crate::request::{Limit, NewReservation, Request, WindowLimit};
     use crate::reservation::Id;
     use crate::rule::Rule;

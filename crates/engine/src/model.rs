@@ -1,8 +1,9 @@
 //! Single steps for tests, models and fuzz targets, which keep the state themselves. The product is built without it.
 
 use crate::calendar::Zones;
-use crate::decide::{judge, KeyCall, Mode, Part, Place, WindowCall};
+use crate::decide::{judge, KeyCall, Mode, Part, WindowCall};
 use crate::decision::{Ask, Decision, Obstacle, Verdict};
+use crate::groups::Place;
 use crate::held::{Held, SortedHolds};
 use crate::memory::Zset;
 use crate::request::{Limit, NewReservation, Request, WindowLimit};
