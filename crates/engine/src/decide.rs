@@ -1,16 +1,16 @@
 //! The steps of a call, for one limit or several: [`judge`], [`Judged::plan`], [`Plan::write`]. The head of the crate has a
 //! picture and an example.
 
-mod bucket_call;
-mod window_call;
+mod bucket_part;
+mod window_part;
 
 use crate::decision::{Decision, Verdict};
 use crate::groups::{PartOutcome, Place};
 use crate::request::{Limit, Request};
 use crate::reservation::Id;
 use crate::store::{Access, BucketKey, Store, WindowKey};
-pub(crate) use bucket_call::BucketCall;
-pub(crate) use window_call::WindowCall;
+pub(crate) use bucket_part::BucketPart;
+pub(crate) use window_part::WindowPart;
 
 /// The changes that a call may write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ enum Action {
 pub struct Part<'r, S: Store> {
     request: &'r Request,
     place: Place,
-    pub(crate) key: KeyCall<'r, S>,
+    pub(crate) key: PartKey<'r, S>,
     /// The limit would allow the call, before a denial was counted. False until the key is read.
     allowed: bool,
     /// The verdict, after a denial was counted. [`Verdict::Never`] until the key is read.
@@ -65,11 +65,11 @@ pub struct Part<'r, S: Store> {
     earliest_grant_us: Option<u64>,
 }
 
-/// A request on a key: the state that was read, and the changes to write.
+/// The key of a part: the state that was read, and the changes to write.
 #[expect(clippy::large_enum_variant, reason = "a call allocates nothing")]
-pub(crate) enum KeyCall<'r, S: Store> {
-    Bucket(BucketCall<'r, S>),
-    Window(WindowCall<'r, S>),
+pub(crate) enum PartKey<'r, S: Store> {
+    Bucket(BucketPart<'r, S>),
+    Window(WindowPart<'r, S>),
 }
 
 impl<'r, S: Store> Part<'r, S> {
@@ -78,9 +78,9 @@ impl<'r, S: Store> Part<'r, S> {
     #[inline(always)]
     pub fn new(store: S, request: &'r Request, place: Place) -> Part<'r, S> {
         let key = match &request.limit {
-            Limit::Bucket(rate) => KeyCall::Bucket(BucketCall::new(store, request, rate)),
+            Limit::Bucket(rate) => PartKey::Bucket(BucketPart::new(store, request, rate)),
             Limit::Window(window) | Limit::Reserve(window, _) => {
-                KeyCall::Window(WindowCall::new(store, request, window))
+                PartKey::Window(WindowPart::new(store, request, window))
             }
         };
         let verdict = Verdict::default();
@@ -114,8 +114,8 @@ impl<'r, S: Store> Part<'r, S> {
     #[inline]
     fn decision(&mut self) -> Decision {
         let decision = match &mut self.key {
-            KeyCall::Bucket(call) => call.bucket.decision(self.verdict),
-            KeyCall::Window(window) => window.decision(self.verdict),
+            PartKey::Bucket(part) => part.bucket.decision(self.verdict),
+            PartKey::Window(window) => window.decision(self.verdict),
         };
         Decision { earliest_grant_us: self.earliest_grant_us, ..decision }
     }
@@ -155,13 +155,13 @@ pub fn judge<'p, 'r, S: Store>(
             let barred =
                 (part.place.barred || mode == Mode::Deny) && part.request.ask.takes_unforced();
             part.verdict = match &mut part.key {
-                KeyCall::Bucket(bucket) => bucket.read(barred)?,
-                KeyCall::Window(window) => window.read(barred)?,
+                PartKey::Bucket(bucket) => bucket.read(barred)?,
+                PartKey::Window(window) => window.read(barred)?,
             };
             part.allowed = part.verdict.allowed();
             if !has_choice && part.permits() {
                 has_choice = true;
-                if let KeyCall::Window(window) = &part.key {
+                if let PartKey::Window(window) = &part.key {
                     window.check_room(part.verdict)?;
                 }
             }
@@ -185,13 +185,13 @@ impl<'p, 'r, S: Store> Judged<'p, 'r, S> {
             for (at, part) in group.iter_mut().enumerate() {
                 let action = part.action(mode, allowed, choice.map(|choice| choice == at));
                 part.verdict = match &mut part.key {
-                    KeyCall::Bucket(bucket) => bucket.plan(part.verdict, action),
-                    KeyCall::Window(window) => window.plan(part.verdict, action, &mut new_id)?,
+                    PartKey::Bucket(bucket) => bucket.plan(part.verdict, action),
+                    PartKey::Window(window) => window.plan(part.verdict, action, &mut new_id)?,
                 };
                 if mode == Mode::Try && !allowed {
                     part.earliest_grant_us = match &mut part.key {
-                        KeyCall::Bucket(bucket) => bucket.earliest_grant_us()?,
-                        KeyCall::Window(window) => window.earliest_grant_us()?,
+                        PartKey::Bucket(bucket) => bucket.earliest_grant_us()?,
+                        PartKey::Window(window) => window.earliest_grant_us()?,
                     };
                 }
             }
@@ -236,8 +236,8 @@ impl<'r, S: Store> Plan<'_, 'r, S> {
     pub fn write(self) {
         for part in self.parts {
             match &mut part.key {
-                KeyCall::Bucket(BucketCall { key, edit, .. }) => key.write(*edit),
-                KeyCall::Window(WindowCall { key, count, planned, .. }) => {
+                PartKey::Bucket(BucketPart { key, edit, .. }) => key.write(*edit),
+                PartKey::Window(WindowPart { key, count, planned, .. }) => {
                     if let Some(planned) = planned {
                         key.write(planned.edit(count));
                     }
@@ -365,7 +365,7 @@ mod tests {
         let allowed = plan.decision().allowed();
         plan.write();
         let [part] = &parts;
-        let writes = matches!(&part.key, KeyCall::Window(window) if window.planned.is_some());
+        let writes = matches!(&part.key, PartKey::Window(window) if window.planned.is_some());
         (allowed, writes)
     }
 

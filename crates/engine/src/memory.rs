@@ -204,7 +204,7 @@ impl BucketKey for MemoryKey<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::{judge, KeyCall, Mode, Part};
+    use crate::decide::{judge, Mode, Part, PartKey};
     use crate::decision::{Ask, Decision, Manner, Obstacle, Quantity, Verdict};
     use crate::groups::Place;
     use crate::request::{Limit, NewReservation, Request, WindowLimit};
@@ -238,7 +238,7 @@ mod tests {
         let decision = plan.decision();
         plan.write();
         let [part] = &parts;
-        let writes = matches!(&part.key, KeyCall::Window(window) if window.planned.is_some());
+        let writes = matches!(&part.key, PartKey::Window(window) if window.planned.is_some());
         Ok((decision, writes))
     }
 

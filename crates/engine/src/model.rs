@@ -1,7 +1,7 @@
 //! Single steps for tests, models and fuzz targets, which keep the state themselves. The product is built without it.
 
 use crate::calendar::Zones;
-use crate::decide::{judge, KeyCall, Mode, Part, WindowCall};
+use crate::decide::{judge, Mode, Part, PartKey, WindowPart};
 use crate::decision::{Ask, Decision, Obstacle, Verdict};
 use crate::groups::Place;
 use crate::held::{Held, SortedHolds};
@@ -160,7 +160,7 @@ impl ModelCall {
         let mut looked = Part::new(key, request, place);
         let mut plan = judge(slice::from_mut(&mut looked), Mode::Look)?.plan(new_id)?;
         let denies = !is_look && !self.barred && !plan.decision().allowed();
-        let window = window_call(&looked)?;
+        let window = window_part(&looked)?;
         let counted = window.count.counted();
         let denial_counted = denies && window.counts_denial();
         drop(looked);
@@ -169,7 +169,7 @@ impl ModelCall {
         let mut plan = judge(slice::from_mut(&mut part), mode)?.plan(new_id)?;
         let decision = plan.decision();
         plan.write();
-        let window = window_call(&part)?;
+        let window = window_part(&part)?;
         Ok(ModelReply {
             decision,
             counted,
@@ -180,13 +180,13 @@ impl ModelCall {
     }
 }
 
-/// Returns the request on the window.
-fn window_call<'p, 'm>(
+/// Returns the part as that of a window.
+fn window_part<'p, 'm>(
     part: &'p Part<'m, ModelKey<'m>>,
-) -> Result<&'p WindowCall<'m, ModelKey<'m>>, Refusal> {
+) -> Result<&'p WindowPart<'m, ModelKey<'m>>, Refusal> {
     match &part.key {
-        KeyCall::Window(window) => Ok(window),
-        KeyCall::Bucket(_) => Err(Refusal::NotWindow),
+        PartKey::Window(window) => Ok(window),
+        PartKey::Bucket(_) => Err(Refusal::NotWindow),
     }
 }
 

@@ -1,4 +1,4 @@
-//! A request on a window. A semaphore is a window that counts no events.
+//! A part of a call whose key holds a window. A semaphore is a window that counts no events.
 
 use super::Action;
 use crate::ban::{Ban, BanNow};
@@ -11,10 +11,10 @@ use crate::rule::RuleText;
 use crate::store::{BanEdit, Refusal, Store, WindowEdit, WindowKey};
 use crate::window::{freed_at_us, EventChange, EventEdit, UntimedVerdict, WindowCount, WindowUse};
 
-/// A request on a window: the window as it was read, and the changes to write.
-pub(crate) struct WindowCall<'r, S: Store> {
+/// What a request asks of a window: the window as it was read, and the changes to write.
+pub(crate) struct WindowPart<'r, S: Store> {
     request: &'r Request,
-    limit: &'r WindowLimit,
+    window: &'r WindowLimit,
     /// The reservation to make. `None` if the call counts an event.
     reservation: Option<&'r NewReservation>,
     store: S,
@@ -51,18 +51,18 @@ impl WindowPlan {
     }
 }
 
-impl<'r, S: Store> WindowCall<'r, S> {
-    /// Creates a request on a key that has not been read yet.
+impl<'r, S: Store> WindowPart<'r, S> {
+    /// Creates a part whose key has not been read yet.
     // Inlined so that the large value is built in the caller's frame, not copied.
     #[inline(always)]
     pub(super) fn new(
         mut store: S,
         request: &'r Request,
         limit: &'r WindowLimit,
-    ) -> WindowCall<'r, S> {
-        WindowCall {
+    ) -> WindowPart<'r, S> {
+        WindowPart {
             request,
-            limit,
+            window: limit,
             reservation: request.limit.reservation(),
             key: store.window(),
             store,
@@ -76,7 +76,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
     /// Returns the use of the limit now.
     fn used(&self) -> WindowUse {
         let held = self.key.reservations().total();
-        WindowUse { limit: self.limit.limit, counted: self.count.counted(), held }
+        WindowUse { limit: self.window.limit, counted: self.count.counted(), held }
     }
 
     /// Returns the verdict with its times. Only a request that reserves tells held from counted.
@@ -184,7 +184,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
         if self.request.ask.manner == Manner::Force && sum > u128::from(MAX_SUM) {
             return Err(Refusal::SumTooLarge.into());
         }
-        let limit = self.limit.limit;
+        let limit = self.window.limit;
         let event = EventChange::Record { weight: quantity, denied: false, limit };
         self.plan_events(event, self.ban_edit_of_grant())?;
         Ok(())
@@ -200,8 +200,8 @@ impl<'r, S: Store> WindowCall<'r, S> {
         let (now_us, lease_ms) = (self.count.rule_now().now_us(), new.lease_ms);
         let order_us = self.key.reservations().next_order_us(now_us);
         let lease_end_us = lease_end_us(now_us, lease_ms);
-        let gone_us = self.store.gone_us(&self.limit.rule, lease_end_us, new.count_lapsed)?;
-        let rule = self.store.write_rule(&self.limit.rule);
+        let gone_us = self.store.gone_us(&self.window.rule, lease_end_us, new.count_lapsed)?;
+        let rule = self.store.write_rule(&self.window.rule);
         let planned = self.plan_events(EventChange::CleanUp, self.ban_edit_of_grant())?;
         let id = new.id.unwrap_or_else(new_id);
         let reservation =
@@ -227,8 +227,8 @@ impl<'r, S: Store> WindowCall<'r, S> {
     pub(super) fn read(&mut self, barred: bool) -> Result<Verdict, S::Error> {
         self.barred = barred;
         Refusal::check_clock(self.store.now_us())?;
-        let rule_now = self.store.rule_now(&self.limit.rule).ok_or(Refusal::Clock)?;
-        let rule_now = rule_now.with_entries(self.limit.max_entries);
+        let rule_now = self.store.rule_now(&self.window.rule).ok_or(Refusal::Clock)?;
+        let rule_now = rule_now.with_entries(self.window.max_entries);
         self.key.read(self.request.id())?;
         if self.key.reservations().has_id() {
             return Err(Refusal::Duplicate.into());
@@ -269,7 +269,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
 
     /// Returns whether a denial of this request counts (COUNTDENIED).
     pub(crate) fn counts_denial(&self) -> bool {
-        let (ask, limit) = (&self.request.ask, self.limit.limit);
+        let (ask, limit) = (&self.request.ask, self.window.limit);
         self.request.count_denied
             && ask.quantity.takes()
             && ask.quantity.wanted() <= limit
@@ -325,7 +325,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
         // Like the verdict, the ban is decided before the denial counts.
         self.begin_ban(verdict, ban_ms);
         let ban = self.ban_edit(self.ban.ban_or_mark());
-        let (ask, limit) = (&self.request.ask, self.limit.limit);
+        let (ask, limit) = (&self.request.ask, self.window.limit);
         let event = EventChange::Record { weight: ask.quantity.wanted(), denied: true, limit };
         self.plan_events(event, ban)?;
         let untimed = self.used().judge(ask, self.barred);

@@ -1,4 +1,4 @@
-//! A request on a bucket.
+//! A part of a call whose key holds a bucket.
 
 use super::Action;
 use crate::decision::Verdict;
@@ -6,20 +6,20 @@ use crate::request::Request;
 use crate::store::{BucketKey, Refusal, Store};
 use crate::throttle::{Bucket, BucketEdit, Rate};
 
-/// A request on a bucket: the bucket as it was read, and the change to write.
-pub(crate) struct BucketCall<'r, S: Store> {
+/// What a request asks of a bucket: the bucket as it was read, and the change to write.
+pub(crate) struct BucketPart<'r, S: Store> {
     request: &'r Request,
     pub(super) key: S::Bucket,
     pub(super) bucket: Bucket<'r>,
     pub(super) edit: BucketEdit,
 }
 
-impl<'r, S: Store> BucketCall<'r, S> {
-    /// Creates a request on a key that has not been read yet.
+impl<'r, S: Store> BucketPart<'r, S> {
+    /// Creates a part whose key has not been read yet.
     #[inline(always)]
-    pub(super) fn new(store: S, request: &'r Request, rate: &'r Rate) -> BucketCall<'r, S> {
+    pub(super) fn new(store: S, request: &'r Request, rate: &'r Rate) -> BucketPart<'r, S> {
         let bucket = Bucket::at(rate, None, store.now_us());
-        BucketCall { request, key: store.bucket(), bucket, edit: BucketEdit::Keep }
+        BucketPart { request, key: store.bucket(), bucket, edit: BucketEdit::Keep }
     }
 
     /// Reads the key and judges the request.
