@@ -12,7 +12,7 @@ use engine::period::{Length, Period, PeriodError};
 use engine::reservation::{Id, MAX_ID};
 use engine::rule::Rule;
 use engine::throttle::Rate;
-use engine::{Limit, Manner, NewReservation, Place, Quantity, Request, TimeUnit};
+use engine::{Ask, Limit, Manner, NewReservation, Place, Quantity, Request, TimeUnit};
 use std::sync::Arc;
 
 /// Returns whether a word is ELSE, which joins the clauses before and after it to a group.
@@ -158,39 +158,42 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
             self.options(environment, options, accepted)?;
             options.check(quantity, policy.is_none().then_some(&spec))?;
         }
-        let limit = match spec {
-            LimitSpec::Rate(rate) => Limit::Bucket(rate),
-            LimitSpec::Window { limit, period } => {
-                let kind = policy.as_ref().map(|policy| policy.window_kind);
-                let kind = kind.unwrap_or_else(|| WindowKind::new(options));
-                let window = kind.window(limit, period, environment)?;
-                match family {
-                    Family::Acquire => {
-                        Limit::Reserve(window, reserve(options, &window.rule, environment))
+        let leave = options.number(OptionSet::LEAVE);
+        // The policy's ban has no effect on a call that could not have the option BAN.
+        let permits_ban =
+            || accepted.contains(OptionSet::BAN) && options.permits(OptionSet::BAN, quantity);
+        Ok(Request {
+            limit: match spec {
+                LimitSpec::Rate(rate) => Limit::Bucket(rate),
+                LimitSpec::Window { limit, period } => {
+                    let kind = policy.as_ref().map(|policy| policy.window_kind);
+                    let kind = kind.unwrap_or_else(|| WindowKind::new(options));
+                    let window = kind.window(limit, period, environment)?;
+                    match family {
+                        Family::Acquire => {
+                            Limit::Reserve(window, reserve(options, &window.rule, environment))
+                        }
+                        Family::Throttle | Family::Window => Limit::Window(window),
                     }
-                    Family::Throttle | Family::Window => Limit::Window(window),
                 }
-            }
-        };
-        let mut request = Request::new(limit);
-        request.ask.quantity = Quantity::from_signed(quantity);
-        if let Some(leave) = options.number(OptionSet::LEAVE) {
-            request.ask.leave = environment.share().scale_leave(leave);
-        }
-        request.ask.manner = manner(options);
-        request.count_denied = options.has(OptionSet::COUNTDENIED);
-        request.ban_ms = options.number(OptionSet::BAN);
-        if options.has(OptionSet::MS) {
-            request.unit = TimeUnit::Milliseconds;
-        }
-        if let Some(policy) = &policy {
-            // The policy's ban has no effect on a call that could not have the option BAN.
-            let permits =
-                accepted.contains(OptionSet::BAN) && options.permits(OptionSet::BAN, quantity);
-            request.ban_ms = policy.ban_ms.filter(|_| permits);
-            (request.policy, request.shadow) = (Some(policy.id), policy.shadow);
-        }
-        Ok(request)
+            },
+            ask: Ask {
+                quantity: Quantity::from_signed(quantity),
+                leave: leave.map_or(0, |leave| environment.share().scale_leave(leave)),
+                manner: manner(options),
+            },
+            count_denied: options.has(OptionSet::COUNTDENIED),
+            ban_ms: match &policy {
+                Some(policy) => policy.ban_ms.filter(|_| permits_ban()),
+                None => options.number(OptionSet::BAN),
+            },
+            unit: match options.has(OptionSet::MS) {
+                true => TimeUnit::Milliseconds,
+                false => TimeUnit::Seconds,
+            },
+            policy: policy.as_ref().map(|policy| policy.id),
+            shadow: policy.as_ref().is_some_and(|policy| policy.shadow),
+        })
     }
 
     /// Reads the policy that stands in place of a limit. `None` if the limit is given as numbers, which come next.

@@ -38,7 +38,9 @@ pub(crate) fn take<'a, C: ServerCall<'a>>(
 ) -> Result<CallResult, Error> {
     let mut options = Options::new();
     let mut arguments = Arguments::after_key(call);
-    let request = &arguments.request(&call.environment(), family, accepted, &mut options)?;
+    let request = arguments.request(&call.environment(), family, accepted, &mut options);
+    // Borrowed, because moving the request out of the result would copy it.
+    let request = request.as_ref().map_err(|error| *error)?;
     let (key, now_us) = first_key(call)?;
     // Neither a call that takes nothing nor one under SHADOW waits: the first is never denied, the second has no earliest
     // grant.

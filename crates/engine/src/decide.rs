@@ -74,17 +74,20 @@ pub(crate) enum PartKey<'r, S: Store> {
 
 impl<'r, S: Store> Part<'r, S> {
     /// Creates a part for a limit with this place in its call. The key is not read yet.
-    // Inlined so that the large value is built in the caller's frame and not copied.
+    // Inlined, and whole in each arm, so that the large value is built in the caller's frame and not copied.
     #[inline(always)]
     pub fn new(store: S, request: &'r Request, place: Place) -> Part<'r, S> {
-        let key = match &request.limit {
-            Limit::Bucket(rate) => PartKey::Bucket(BucketPart::new(store, request, rate)),
-            Limit::Window(window) | Limit::Reserve(window, _) => {
-                PartKey::Window(WindowPart::new(store, request, window))
-            }
-        };
         let verdict = Verdict::default();
-        Part { request, place, key, allowed: false, verdict, earliest_grant_us: None }
+        match &request.limit {
+            Limit::Bucket(rate) => {
+                let key = PartKey::Bucket(BucketPart::new(store, request, rate));
+                Part { request, place, key, allowed: false, verdict, earliest_grant_us: None }
+            }
+            Limit::Window(window) | Limit::Reserve(window, _) => {
+                let key = PartKey::Window(WindowPart::new(store, request, window));
+                Part { request, place, key, allowed: false, verdict, earliest_grant_us: None }
+            }
+        }
     }
 
     /// Returns whether the limit lets its group be allowed: it would allow the call, or it never denies one (SHADOW).

@@ -225,6 +225,10 @@ impl Rate {
         // cost(q) <= room means floor(q * period / count) <= room means q * period < (room + 1) * count.
         if let Some(product) = room.saturating_add(1).checked_mul(u128::from(self.count.get())) {
             let period = u128::from(self.period_ns.get()).saturating_mul(ATTOS_PER_NS);
+            // Less than one unit, as in most denied calls, so the long division is not needed.
+            if product <= period {
+                return 0;
+            }
             let units = product.saturating_sub(1).checked_div(period);
             return units.map_or(self.limit, saturate).min(self.limit);
         }
