@@ -4,7 +4,7 @@
 //! ```text
 //! Index                                              the reservations, live and gone
 //!   by_id        hash table of positions             is this id held?
-//!   tree         tree by the times they are gone     how much is held? when will enough be gone?
+//!   order        tree by the times they are gone     how much is held? when will enough be gone?
 //!   lease_ends   a map, once it is asked for         how many leases run?
 //! Live                                               the live ones, at one moment
 //! ```
@@ -17,17 +17,21 @@ use crate::reservation::{Hold, Reservation, ReservationRef};
 use foldhash::quality::RandomState;
 use hashbrown::HashTable;
 use lease_ends::LeaseEnds;
+use slab::Slab;
 use std::collections::BTreeSet;
 use std::hash::BuildHasher;
 use std::sync::Arc;
-use tree::{Position, Side, Tree};
+use tree::{Position, Tree};
 
 /// A reservation that owns its id. It shares its rule with others of the index.
 type IndexedReservation = Reservation<Box<[u8]>, Arc<[u8]>>;
 
+/// The reservations in their positions.
+type Reservations = Slab<IndexedReservation>;
+
 /// Returns the id of the reservation in a position.
-fn id_at(tree: &Tree, position: Position) -> &[u8] {
-    tree.get(position).map_or(&[], |reservation| &reservation.id)
+fn id_at(reservations: &Reservations, position: Position) -> &[u8] {
+    reservations.get(position as usize).map_or(&[], |reservation| &reservation.id)
 }
 
 /// The part of the index that a call reads if it changes nothing, as most tries for waiting calls do. It fills one cache
@@ -52,13 +56,14 @@ struct IndexSummary {
 const _: () = assert!(size_of::<IndexSummary>() == 64, "a summary fills one line of the cache");
 
 /// The reservations of one key, live and gone.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Index {
     summary: IndexSummary,
-    tree: Tree,
-    /// The positions by the hash of the id. The hash has a secret, because clients choose the ids.
+    reservations: Reservations,
+    order: Tree,
+    /// The positions by the hash of the id. The hash has a secret, because clients choose the ids. Each index has its
+    /// own.
     by_id: HashTable<Position>,
-    /// The secret of the hashes and of the tree. Each index has its own.
     secret: RandomState,
     /// The rules of the reservations.
     rules: BTreeSet<Arc<[u8]>>,
@@ -68,22 +73,6 @@ pub struct Index {
     newest_order_us: Option<u64>,
     /// The ends of all leases. `None` until a call asks how many run.
     lease_ends: Option<LeaseEnds>,
-}
-
-impl Default for Index {
-    fn default() -> Self {
-        let secret = RandomState::default();
-        Index {
-            summary: IndexSummary::default(),
-            tree: Tree::new(secret.hash_one("shape")),
-            by_id: HashTable::new(),
-            secret,
-            rules: BTreeSet::new(),
-            id_bytes: 0,
-            newest_order_us: None,
-            lease_ends: None,
-        }
-    }
 }
 
 impl Index {
@@ -99,6 +88,9 @@ impl Index {
 
     /// Returns the approximate size in bytes.
     pub fn bytes(&self) -> usize {
+        /// The bytes of a reservation, and of its entry in the tree, with room for further ones.
+        const PER_RESERVATION: usize = size_of::<IndexedReservation>() + 40;
+
         /// The bytes that the allocator adds to an id.
         const PER_ID: usize = 16;
 
@@ -108,7 +100,8 @@ impl Index {
         let rules = self.rules.len().saturating_mul(PER_RULE);
         let by_id = self.by_id.allocation_size();
         let ends = self.lease_ends.as_ref().map_or(0, LeaseEnds::bytes);
-        [self.tree.bytes(), ids, rules, by_id, ends].into_iter().fold(0, usize::saturating_add)
+        let reservations = self.reservations.capacity().saturating_mul(PER_RESERVATION);
+        [reservations, ids, rules, by_id, ends].into_iter().fold(0, usize::saturating_add)
     }
 
     /// Returns the ban of the key.
@@ -123,9 +116,8 @@ impl Index {
 
     /// Adds a reservation. Returns false, and adds nothing, if its id is there or the index is full.
     pub fn insert(&mut self, reservation: &ReservationRef) -> bool {
-        if !self.enter(reservation, Tree::insert) {
-            return false;
-        }
+        let Some(position) = self.enter(reservation) else { return false };
+        self.order.insert((reservation.gone_us, position), reservation.quantity);
         if let Some(ends) = &mut self.lease_ends {
             ends.insert(reservation.lease_end_us);
         }
@@ -137,45 +129,49 @@ impl Index {
         true
     }
 
-    /// Adds a reservation to the tree with `add`, and to all else but the first and the last. Returns false, and adds
+    /// Adds a reservation to all but the order and what follows from it, and returns its position. Returns `None`, and adds
     /// nothing, if its id is there or the index is full.
-    fn enter(
-        &mut self,
-        reservation: &ReservationRef,
-        add: impl FnOnce(&mut Tree, IndexedReservation) -> Option<Position>,
-    ) -> bool {
+    fn enter(&mut self, reservation: &ReservationRef) -> Option<Position> {
         if self.get(reservation.id).is_some() {
-            return false;
+            return None;
         }
         let (id, rule) = (reservation.id.into(), self.rule(reservation.rule));
         let Reservation { quantity, lease_ms, gone_us, lease_end_us, order_us, .. } = *reservation;
         let owned = Reservation { id, quantity, lease_ms, gone_us, lease_end_us, order_us, rule };
-        let Index { summary, tree, by_id, secret, .. } = self;
-        let Some(position) = add(tree, owned) else { return false };
-        let hash = |position: &Position| secret.hash_one(id_at(tree, *position));
+        let Index { summary, reservations, by_id, secret, .. } = self;
+        let place = reservations.vacant_entry();
+        let position = Position::try_from(place.key()).ok()?;
+        place.insert(owned);
+        let hash = |position: &Position| secret.hash_one(id_at(reservations, *position));
         by_id.insert_unique(secret.hash_one(reservation.id), position, hash);
         self.newest_order_us = self.newest_order_us.max(Some(order_us));
         self.id_bytes = self.id_bytes.saturating_add(reservation.id.len());
         summary.latest_start_us = summary.latest_start_us.max(reservation.start_us());
         summary.total = summary.total.saturating_add(u128::from(quantity));
         summary.len = summary.len.saturating_add(1);
-        true
+        Some(position)
     }
 
     /// Updates the first and the last reservation.
     fn update_first_and_last(&mut self) {
-        let hold = |side| self.tree.outermost(side).map(Hold::of).unwrap_or_default();
-        self.summary.first = hold(Side::Left);
-        self.summary.last_gone_us = hold(Side::Right).gone_us;
+        self.summary.first = self.first().map(Hold::of).unwrap_or_default();
+        self.summary.last_gone_us = self.order.last_gone_us();
+    }
+
+    /// Returns the reservation that is gone first.
+    fn first(&self) -> Option<&IndexedReservation> {
+        let (_, position) = self.order.first()?;
+        self.reservations.get(position as usize)
     }
 
     /// Removes the reservation `id`, and returns whether it was there.
     pub fn remove(&mut self, id: &[u8]) -> bool {
-        let Index { by_id, tree, secret, .. } = self;
-        let place = by_id.find_entry(secret.hash_one(id), |position| id_at(tree, *position) == id);
-        let Ok(place) = place else { return false };
+        let Index { by_id, reservations, secret, .. } = self;
+        let is_it = |position: &Position| id_at(reservations, *position) == id;
+        let Ok(place) = by_id.find_entry(secret.hash_one(id), is_it) else { return false };
         let (position, _) = place.remove();
-        let Some(old) = tree.remove(position) else { return false };
+        let Some(old) = reservations.try_remove(position as usize) else { return false };
+        self.order.remove((old.gone_us, position));
         let summary = &mut self.summary;
         summary.len = summary.len.saturating_sub(1);
         summary.total = summary.total.saturating_sub(u128::from(old.quantity));
@@ -190,10 +186,18 @@ impl Index {
         if Arc::strong_count(&old.rule) <= 2 {
             self.rules.remove(&old.rule);
         }
-        if self.tree.is_sparse() {
+        if self.is_sparse() {
             self.rebuild();
         }
         true
+    }
+
+    /// Returns whether most of its memory is for reservations that were removed.
+    fn is_sparse(&self) -> bool {
+        /// An index with room for this many is never sparse.
+        const FEW: usize = 32;
+        let room = self.reservations.capacity();
+        room > FEW && self.len() < room / 4
     }
 
     /// Builds the index again, which frees the memory of removed reservations.
@@ -210,14 +214,14 @@ impl Index {
 
     /// Returns the reservation `id`, live or gone.
     pub fn get(&self, id: &[u8]) -> Option<ReservationRef<'_>> {
-        let is_it = |position: &Position| id_at(&self.tree, *position) == id;
+        let is_it = |position: &Position| id_at(&self.reservations, *position) == id;
         let position = *self.by_id.find(self.secret.hash_one(id), is_it)?;
-        self.tree.get(position).map(IndexedReservation::borrowed)
+        self.reservations.get(position as usize).map(IndexedReservation::borrowed)
     }
 
     /// Returns all reservations, in any order.
     pub fn iter(&self) -> impl Iterator<Item = ReservationRef<'_>> {
-        self.tree.iter().map(IndexedReservation::borrowed)
+        self.reservations.iter().map(|(_, reservation)| reservation.borrowed())
     }
 
     /// Returns whether it counts the leases that run. It begins with the first call of [`Index::running`].
@@ -227,10 +231,10 @@ impl Index {
 
     /// Returns the number of reservations whose lease runs at `now_us`.
     pub fn running(&mut self, now_us: u64) -> usize {
-        let tree = &self.tree;
+        let reservations = &self.reservations;
         let ends = self.lease_ends.get_or_insert_with(|| {
             let mut ends = LeaseEnds::default();
-            tree.iter().for_each(|reservation| ends.insert(reservation.lease_end_us));
+            reservations.iter().for_each(|(_, reservation)| ends.insert(reservation.lease_end_us));
             ends
         });
         self.summary.len.saturating_sub(ends.ended(now_us))
@@ -242,7 +246,7 @@ impl Index {
         if self.none_gone(us) {
             return (0, 0);
         }
-        self.tree.sum_and_count_gone(us)
+        self.order.sum_and_count_gone(us)
     }
 
     /// Returns the number of reservations that are gone at `now_us`.
@@ -256,7 +260,7 @@ impl Index {
         if self.none_gone(now_us) {
             return None;
         }
-        self.tree.outermost(Side::Left).map(IndexedReservation::borrowed)
+        self.first().map(IndexedReservation::borrowed)
     }
 
     /// Returns whether all reservations still hold at `us`.
@@ -313,12 +317,16 @@ pub struct IndexBuilder(Box<Index>);
 impl IndexBuilder {
     /// Adds a reservation. Returns false, and adds nothing, if its id is there or the index is full.
     pub fn add(&mut self, reservation: &ReservationRef) -> bool {
-        self.0.enter(reservation, Tree::push)
+        self.0.enter(reservation).is_some()
     }
 
     /// Returns the index of all that were added.
     pub fn build(mut self) -> Box<Index> {
-        self.0.tree.link();
+        let entries = self.0.reservations.iter().filter_map(|(position, one)| {
+            let position = Position::try_from(position).ok()?;
+            Some(((one.gone_us, position), one.quantity))
+        });
+        self.0.order = Tree::new(entries);
         self.0.update_first_and_last();
         self.0
     }
@@ -382,7 +390,7 @@ impl Live<'_> {
             return Ok((Some(first.gone_us), 0));
         }
         // The sums in the tree include the reservations that are gone.
-        let first_enough = index.tree.first_where(|gone_us, with_it| {
+        let first_enough = index.order.first_where(|gone_us, with_it| {
             Ok(gone_us > self.now_us && enough(gone_us, with_it.saturating_sub(self.gone))?)
         })?;
         Ok(match first_enough {
