@@ -77,6 +77,15 @@ def clause(case: dict[str, Any]) -> Clause:
     return made
 
 
+def unexpected(reply: list[Any]) -> list[Any]:
+    """Returns what a server might send instead of a reply to RL.ACQUIRE with ATMOST or to one of the commands without it."""
+    wrong: dict[int, list[Any]] = {0: ["1", None], 1: ["9", -1], 2: [[]], 3: ["1"], 4: [None], 6: [-1, True], 7: ["1"]}
+    one_wrong = [
+        [*reply[:at], value, *reply[at + 1 :]] for at, values in wrong.items() if at < len(reply) for value in values
+    ]
+    return [None, 7, b"text", {}, [], reply[:3], *one_wrong]
+
+
 def differences(found: Any, expected: Any) -> list[str]:
     """Returns the differences between a reply and what a case says that it means. A case has only some of the fields."""
     if isinstance(expected, dict):

@@ -24,13 +24,14 @@ from redis_ratelimit import (
     Reply,
     Reservation,
     TopKey,
+    UnexpectedReply,
     UnknownPolicy,
     Window,
     semaphore,
 )
 from redis_ratelimit._internal.parameters import milliseconds, period_ms
 
-from .fixtures import CASES, LIBRARIES, SPOKEN, AsyncRecorder, Recorder, arguments, differences, limit, make
+from .fixtures import CASES, LIBRARIES, SPOKEN, AsyncRecorder, Recorder, arguments, differences, limit, make, unexpected
 
 if TYPE_CHECKING:
     from typing_extensions import assert_type
@@ -80,6 +81,16 @@ class Calls(unittest.TestCase):
         for case in CASES:
             with self.subTest(words=case["words"]):
                 asyncio.run(check(case))
+
+    def test_a_reply_that_is_not_one_of_the_command_is_an_error(self) -> None:
+        for case in CASES:
+            positional, options = arguments(case)
+            has_numbers = isinstance(case["reply"], list) and case["reply"][:1] in ([0], [1], [2])
+            for reply in [None, "1", -1, [7], *(unexpected(case["reply"]) if has_numbers else [])]:
+                # A semaphore's or a denied reservation, and a policy in shadow, have no id.
+                with self.subTest(words=case["words"], reply=reply), self.assertRaises(UnexpectedReply) as raised:
+                    getattr(Recorder(reply).limiter(), case["call"])(*positional, **options)
+                self.assertIn(f"unexpected reply to {case['words'].split()[0]}", str(raised.exception))
 
     def test_durations_can_be_timedeltas(self) -> None:
         recorder = Recorder(ALLOWED, RESERVED)

@@ -10,13 +10,14 @@ import re
 import unittest
 from importlib import import_module
 from typing import Any
+from unittest import mock
 
 import redis_ratelimit
-from redis_ratelimit import Rate, Reply, Window, semaphore
+from redis_ratelimit import Rate, Reply, UnexpectedReply, Window, semaphore
 from redis_ratelimit._internal.leases import Leases, Round
 from redis_ratelimit._internal.libraries import code_of
 
-from .fixtures import LEASES, LIBRARIES, AsyncRecorder, Recorder
+from .fixtures import LEASES, LIBRARIES, AsyncRecorder, Recorder, unexpected
 from .fixtures import limit as limit_of
 
 errors = import_module(f"{LIBRARIES[0]}.exceptions")
@@ -339,7 +340,7 @@ class Answering(unittest.TestCase):
         window = Window(9, 60)
 
         def now() -> list[Any]:
-            local = recorder.limiter(**options).local("k", window)
+            local = recorder.limiter(**options).local("k", window, lease="1h")
             found: list[Any] = []
             for _ in range(count):
                 try:
@@ -349,7 +350,7 @@ class Answering(unittest.TestCase):
             return found
 
         async def soon() -> list[Any]:
-            local: Any = recorder.limiter(**options).local("k", window)
+            local: Any = recorder.limiter(**options).local("k", window, lease="1h")
             found: list[Any] = []
             for _ in range(count):
                 try:
@@ -398,6 +399,33 @@ class Answering(unittest.TestCase):
                 self.assertFalse(local.take().reachable)
             else:
                 self.assertRaisesRegex(errors.TimeoutError, "no batch arrived within its lease of 20 ms", local.take)
+
+    def test_an_unexpected_reply_is_an_error_and_later_takes_are_answered(self) -> None:
+        granted = [0, 9, 8, -1, 60000, b"id", 1, 1]
+        for kind, reply in [(kind, reply) for kind in (Recorder, AsyncRecorder) for reply in unexpected(granted)]:
+            with self.subTest(kind=kind.__name__, reply=reply):
+                # What the server may have reserved is released.
+                recorder = kind(reply, 1, granted)
+                refused, allowed = self.take(recorder, "allow", count=2)
+                self.assertIsInstance(refused, UnexpectedReply)
+                self.assertTrue(allowed.allowed)
+                self.assertRegex(recorder.sent[1], "^RL.RELEASE k ")
+
+    def test_an_unexpected_reply_to_a_settlement_is_tried_again(self) -> None:
+        reply: Any
+        for reply in None, "1", 2, []:
+            recorder = Recorder([0, 9, 8, -1, 60000, b"id", 1, 1], reply, 1)
+            local = recorder.limiter().local("k", Window(9, 60), lease="1h")
+            local.take()
+            local.close()
+            self.assertEqual(len(set(recorder.sent[1:])), 1)
+            self.assertEqual((len(recorder.sent), local._leases.is_settled), (3, True))
+
+    def test_a_take_works_again_after_a_thread_could_not_be_started(self) -> None:
+        local = Recorder([0, 9, 8, -1, 60000, b"id", 1, 1]).limiter().local("k", Window(9, 60), lease="1h")
+        with mock.patch("threading.Thread.start", side_effect=RuntimeError("can't start new thread")):
+            self.assertRaisesRegex(RuntimeError, "start new thread", local.take)
+        self.assertTrue(local.take().allowed)
 
     def test_nothing_is_taken_after_close(self) -> None:
         local = Recorder([0, 9, 8, -1, 60000, b"id", 1, 1], 1).limiter().local("k", Window(9, 60), lease="1h")

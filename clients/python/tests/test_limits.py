@@ -30,7 +30,7 @@ from limits.storage import storage_from_string
 from starlette.testclient import TestClient
 
 import redis_ratelimit.limits
-from redis_ratelimit import Limiter, MissingModule, Reply
+from redis_ratelimit import Limiter, MissingModule, Reply, UnexpectedReply
 
 from .fixtures import LIBRARIES, make
 from .servers import PATIENCE, Cluster, Sentinel, Server, free_port, knows_tls
@@ -170,6 +170,11 @@ class Storages(unittest.TestCase):
             with self.assertRaises(StorageError) as raised:
                 await storage.incr("k", 60)
             self.assertIn("WRONGTYPE", str(raised.exception.storage_error))
+            of_threads, of_tasks = (f"redis_ratelimit.{name}Limiter.window" for name in ("", "asyncio."))
+            odd = UnexpectedReply("not ours")
+            with mock.patch(of_threads, side_effect=odd), mock.patch(of_tasks, side_effect=odd):
+                with self.assertRaisesRegex(StorageError, "not ours"):
+                    await storage.incr("k", 60)
 
         self.each(body, wrap_exceptions=True)
 

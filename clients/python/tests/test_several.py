@@ -31,6 +31,7 @@ from redis_ratelimit import (
     MemoryLimiter,
     Rate,
     Reservation,
+    UnexpectedReply,
     UnknownPolicy,
     Window,
     semaphore,
@@ -47,8 +48,10 @@ errors = import_module(f"{LIBRARIES[0]}.exceptions")
 
 TOKENS, DOLLARS = Window(1000, "1h"), Window(5000, "1d")
 #: Two reservations, x in the key a and y in b.
-RESERVED = [0, 9, 8, -1, 20000, 1, [[0, 9, 8, -1, 20000, "x"], [0, 9, 8, -1, 20000, "y"]]]
+RESERVED: list[Any] = [0, 9, 8, -1, 20000, 1, [[0, 9, 8, -1, 20000, "x"], [0, 9, 8, -1, 20000, "y"]]]
 PAIR = [Clause.acquire("a", Window(9, 60)), Clause.acquire("b", Window(9, 60))]
+FOUR = [*PAIR, Clause.acquire("c", semaphore(2)), Clause.window("d", Window(9, 60))]
+FOUR_RESERVED = [*RESERVED[:6], [*RESERVED[6], [0, 9, 8, -1, 20000, "z"], [0, 9, 8, -1, 20000]]]
 QUEUED = ["OK", "QUEUED", "QUEUED"]
 
 
@@ -182,6 +185,13 @@ class Words(unittest.TestCase):
             self.assertIn(found[0], ("ConnectionError", "TimeoutError"))
             self.assertEqual(found[1:], ["MULTI", "RL.APPLY a x", "RL.APPLY b y", "EXEC"])
 
+    def test_an_unexpected_reply_to_a_settlement_is_an_error(self) -> None:
+        for reply in None, "OK", [], [1], [1, None], [1, 2]:
+            job = Recorder(RESERVED, *QUEUED, reply).limiter().all(PAIR).reservation
+            assert job is not None
+            self.assertRaises(UnexpectedReply, job.apply)
+        self.assertRaises(UnexpectedReply, Recorder([*RESERVED[:6], RESERVED[6][:1]]).limiter().all, PAIR)
+
     def test_the_error_is_that_of_the_command_refused_before_exec(self) -> None:
         refused = errors.NoPermissionError("no permissions")
         aborted = errors.ExecAbortError("Transaction discarded because of previous errors.")
@@ -196,7 +206,7 @@ class Words(unittest.TestCase):
     def test_each_mistake_raises_its_error_before_anything_is_sent(self) -> None:
         for case in MISTAKES:
             error = {"type": TypeError, "value": ValueError}[case["error"]]
-            recorder = Recorder(RESERVED)
+            recorder = Recorder(FOUR_RESERVED)
             limiter: Any = recorder.limiter()
             with self.subTest(says=case["says"]):
                 if "clauses" in case:
@@ -205,15 +215,14 @@ class Words(unittest.TestCase):
                         limiter.all(clauses, force=case.get("force", False))
                     self.assertEqual(recorder.sent, [])
                     continue
-                limits = [*PAIR, Clause.acquire("c", semaphore(2)), Clause.window("d", Window(9, 60))]
-                job = limiter.all(limits).reservation
+                job = limiter.all(FOUR).reservation
                 for method in job.set, job.apply:
                     with self.assertRaises(error):
                         method(case["cost"])
                 self.assertEqual(len(recorder.sent), 1)
 
     def test_a_mistake_raises_before_anything_is_sent(self) -> None:
-        recorder = Recorder(RESERVED)
+        recorder = Recorder(FOUR_RESERVED)
         limiter: Any = recorder.limiter()
         window = Window(9, 60)
         mistakes: list[tuple[Callable[[], Any], type[Exception], str]] = [
@@ -231,7 +240,7 @@ class Words(unittest.TestCase):
             with self.subTest(text=text), self.assertRaisesRegex(error, text):
                 call()
         self.assertEqual(recorder.sent, [])
-        job = limiter.all([*PAIR, Clause.acquire("c", semaphore(2)), Clause.window("d", window)]).reservation
+        job = limiter.all(FOUR).reservation
         for cost, error, text in [
             ({"e": 1}, ValueError, "there is no limit 'e', but 'a', 'b', 'c', 'd'"),
             ({"a": 0.5}, TypeError, "must be an integer"),

@@ -23,6 +23,7 @@ from ._internal.replies import (
     Policy,
     Reply,
     TopKey,
+    UnexpectedReply,
     UnknownPolicy,
 )
 
@@ -50,6 +51,7 @@ __all__ = [
     "ReserveOptions",
     "ThrottleOptions",
     "TopKey",
+    "UnexpectedReply",
     "UnknownPolicy",
     "Window",
     "WindowOptions",

@@ -30,7 +30,7 @@ from ._internal.core import Unreachable
 from ._internal.io import run
 from ._internal.limiter import Limiter
 from ._internal.parameters import Window
-from ._internal.replies import Busy, MissingModule, Reply
+from ._internal.replies import Busy, MissingModule, Reply, UnexpectedReply
 
 __all__ = ["AsyncRateLimitStorage", "RateLimitStorage"]
 
@@ -147,7 +147,7 @@ class _Shared:
 
     @property
     def errors(self) -> tuple[type[Exception], ...]:
-        return self._error, Busy, MissingModule
+        return self._error, Busy, MissingModule, UnexpectedReply
 
     def remember(self, key: str, expiry: int) -> None:
         """Remembers the period of a key whose name does not have it."""

@@ -410,6 +410,8 @@ def _all(command: str, clauses: Clauses) -> Call[AllReply]:
 
     def read(reply: Sequence[Any]) -> AllReply:
         answer = replies.read_all(reply)
+        if len(answer.answers) != len(flat):
+            raise ValueError
         return replace(answer, paid=tuple(_limits_that_took(groups, answer, command == "RL.ALL")))
 
     return Call(tuple(words), read, flat[0].key, _all_unreached, reserving=reserving)
@@ -517,13 +519,12 @@ def _settle(reserved: Sequence[Reserved], commands_of: Callable[[Reserved], list
     commands = [commands_of(each) for each in reserved]
 
     def read(answers: list[Any]) -> list[str]:
-        rest = iter(answers)
-        answers_of_each = [[next(rest) for _ in each] for each in commands]
+        rest = list(answers)
+        answers_of_each = [[rest.pop(0) for _ in each] for each in commands]
         # If a policy is a semaphore, RL.APPLY fails and the RL.RELEASE after it releases the reservation.
         outcomes = [each[-1] if each[-1] == 1 else each[0] for each in answers_of_each]
-        return [
-            each.name for each, held in zip(reserved, _without_errors(reserved, outcomes), strict=True) if held != 1
-        ]
+        held = map(replies.read_is_found, _without_errors(reserved, outcomes))
+        return [each.name for each, is_held in zip(reserved, held, strict=True) if not is_held]
 
     return _transaction([command for each in commands for command in each], read)
 
@@ -556,16 +557,16 @@ def renew_all(reserved: Sequence[Reserved], lease: Duration | None) -> Call[list
 
 def apply(key: Key, id: Id, quantity: int | None = None) -> Call[bool]:
     words = () if quantity is None else (whole("quantity", quantity),)
-    return Call(("RL.APPLY", key, id, *words), bool, key)
+    return Call(("RL.APPLY", key, id, *words), replies.read_is_found, key)
 
 
 def release(key: Key, *ids: Id) -> Call[int]:
-    return Call(("RL.RELEASE", key, *ids), int, key)
+    return Call(("RL.RELEASE", key, *ids), replies.read_count, key)
 
 
 def renew(key: Key, id: Id, lease: Duration | None = None) -> Call[bool]:
     words = () if lease is None else ("LEASE", duration_word("lease", lease))
-    return Call(("RL.RENEW", key, id, *words), bool, key)
+    return Call(("RL.RENEW", key, id, *words), replies.read_is_found, key)
 
 
 def held(key: Key) -> Call[list[Held]]:
@@ -573,7 +574,7 @@ def held(key: Key) -> Call[list[Held]]:
 
 
 def reset(key: Key) -> Call[bool]:
-    return Call(("DEL", key), bool, key)
+    return Call(("DEL", key), replies.read_is_found, key)
 
 
 def info(key: Key) -> Call[Info | None]:

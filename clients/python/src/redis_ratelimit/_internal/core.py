@@ -15,7 +15,7 @@ from .connecting import Attempt, Borrowed, Connector
 from .io import FOREVER, IOType
 from .libraries import DeadlinePassed, Unsent, library_of
 from .parameters import Word
-from .replies import AllReply, Busy, Id, MissingModule, Reply
+from .replies import AllReply, Busy, Id, MissingModule, Reply, read
 from .servers import ClusterServers, Route, Server, make_servers
 
 T = TypeVar("T")
@@ -279,7 +279,7 @@ class Core(Connector[IOType]):
         redirects = 0
         while True:
             try:
-                return call.read(await self._send_on_route(route, call, attempt))
+                return read(call.read, call.words, await self._send_on_route(route, call, attempt))
             except Exception as error:
                 elsewhere = servers.route_after(error, route.server)
                 if elsewhere is None or redirects == REDIRECTS:
@@ -290,7 +290,7 @@ class Core(Connector[IOType]):
     async def _send_to_each_node(self, servers: ClusterServers, call: Call[T], attempt: Attempt) -> T:
         """Sends a call to all nodes of a cluster, and returns their merged replies."""
         nodes = await servers.serving_nodes(attempt)
-        answers = [call.read(await self._send_on_route(Route(node), call, attempt)) for node in nodes]
+        answers = [read(call.read, call.words, await self._send_on_route(Route(node), call, attempt)) for node in nodes]
         assert call.merge is not None
         return call.merge(answers)
 

@@ -53,7 +53,7 @@ from .parameters import (
     period_ms,
     whole,
 )
-from .replies import Reply, make_reply, read_id, read_id_and_granted
+from .replies import Reply, UnexpectedReply, make_reply, read, read_id, read_id_and_granted, read_is_found, read_reply
 
 #: The shortest lease. As leases are given up early, too little would be left of a shorter one.
 MIN_LEASE_MS = 20
@@ -150,6 +150,18 @@ class Round(NamedTuple):
     wall_sent_at: float
     items: list[Item]
     commands: list[tuple[Word, ...]]
+
+
+def _read(item: Item, words: tuple[Word, ...], reply: Any) -> Any:
+    """Reads the reply to the command of an item. Returns an error as it is."""
+    if isinstance(reply, Exception):
+        return reply
+    reader: Callable[[Any], Any] = read_is_found
+    if isinstance(item, Request):
+        reader = read_id if item.exactly else read_id_and_granted
+    elif isinstance(item, ForcedCount):
+        reader = read_reply
+    return read(reader, words, reply)
 
 
 class Demand:
@@ -508,7 +520,12 @@ class Leases:
     # The outcome of a round.
 
     def receive(self, round_: Round, replies: list[Any]) -> None:
-        """Reads the replies to a round, some of which may be errors."""
+        """Reads the replies to a round, some of which may be errors. If one cannot be read, all count as lost."""
+        try:
+            replies = [_read(*each) for each in zip(round_.items, round_.commands, replies, strict=True)]
+        except UnexpectedReply as error:
+            self.fail(round_, error, True)
+            return
         now = self.monotonic()
         self._round_trip_seconds += (now - round_.sent_at - self._round_trip_seconds) / 8
         if isinstance(round_.items[-1], Request):
@@ -519,14 +536,13 @@ class Leases:
                 if isinstance(item, Batch):
                     self._keep_refused(item, reply, now)
             elif isinstance(item, LostReservation):
-                if reply == 0 and item.again_at is None:
+                if not reply and item.again_at is None:
                     self._lost.append(LostReservation(item.id, now + self.lease + LOST_SECONDS))
             elif isinstance(item, Batch):
-                if reply == 0 and item.spent and not item.tried and self._is_held(item, now):
+                if not reply and item.spent and not item.tried and self._is_held(item, now):
                     self._forced.append(ForcedCount(item.spent))
             elif isinstance(item, Request):
-                read = read_id if item.exactly else read_id_and_granted
-                self._read(round_, item, read(reply), now)
+                self._read(round_, item, reply, now)
         if self._is_semaphore:
             # A semaphore's reservations can only be released.
             self._lost += [

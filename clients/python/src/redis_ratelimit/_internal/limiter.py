@@ -51,8 +51,11 @@ class Local(LocalBase):
 
     def _wake(self) -> None:
         if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="redis-ratelimit leases", daemon=True)
-            self._thread.start()
+            # The thread waits for the lock. It is not stored before it has started: otherwise a failure to start would leave
+            # later takes without one.
+            thread = threading.Thread(target=self._work, name="redis-ratelimit leases", daemon=True)
+            thread.start()
+            self._thread = thread
         else:
             self._due.notify()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Union
@@ -19,6 +19,9 @@ else:
     # Litestar injects a reply by the types of its fields. It refuses a field that may be str or bytes.
     Id = Any
     ReservationType_co = TypeVar("ReservationType_co", covariant=True)
+
+
+T = TypeVar("T")
 
 
 def _timedelta(ms: int | None) -> timedelta | None:
@@ -210,6 +213,32 @@ class UnknownPolicy(Exception):
         return UnknownPolicy, self.args
 
 
+class UnexpectedReply(Exception):
+    """Raised if the server sends a reply that is not one of redis-ratelimit. The call may have been counted."""
+
+
+def read(reader: Callable[[Any], T], words: Sequence[object], reply: Any) -> T:
+    """Reads the reply to a command. Raises UnexpectedReply if `reader` cannot read it."""
+    try:
+        return reader(reply)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise UnexpectedReply(f"unexpected reply to {words[0]}: {reply!r}") from error
+
+
+def read_count(reply: object) -> int:
+    """Reads a number that is at least 0."""
+    if type(reply) is not int or reply < 0:
+        raise ValueError
+    return reply
+
+
+def read_is_found(reply: object) -> bool:
+    """Reads 1 or 0: whether there was what the command names."""
+    if type(reply) is not int or reply not in (0, 1):
+        raise ValueError
+    return reply == 1
+
+
 def _id(value: object) -> Id | None:
     if isinstance(value, bytes):
         try:
@@ -225,6 +254,9 @@ def _or_none(ms: int) -> int | None:
 
 def read_reply(reply: Sequence[Any]) -> Reply:
     limited, limit, remaining, retry_after, reset_after = reply[:5]
+    # Raises TypeError if one is no integer. The result is negative if one is.
+    if limited | limit | remaining | reset_after < 0:
+        raise ValueError
     return make_reply(limited, limit, remaining, None if retry_after < 0 else retry_after, reset_after)
 
 
@@ -233,7 +265,7 @@ def _with(reply: Reply, **fields: Any) -> Reply:
 
 
 def read_granted(reply: Sequence[Any]) -> Reply:
-    return _with(read_reply(reply), granted=int(reply[5]))
+    return _with(read_reply(reply), granted=read_count(reply[5]))
 
 
 def read_wait(reply: Sequence[Any]) -> Reply:
@@ -245,13 +277,13 @@ def read_id(reply: Sequence[Any]) -> Reply:
 
 
 def read_id_and_granted(reply: Sequence[Any]) -> Reply:
-    return _with(read_id(reply), granted=int(reply[6]), reservations=int(reply[7]))
+    return _with(read_id(reply), granted=read_count(reply[6]), reservations=read_count(reply[7]))
 
 
 def read_all(reply: Sequence[Any]) -> AllReply:
     # Only the reply of an ACQUIRE clause has a sixth element, its id.
     answers = tuple(read_id(answer) if len(answer) > 5 else read_reply(answer) for answer in reply[6])
-    return AllReply(**{**vars(read_reply(reply)), "clause": int(reply[5]), "answers": answers})
+    return AllReply(**{**vars(read_reply(reply)), "clause": read_count(reply[5]), "answers": answers})
 
 
 def read_held(reply: Sequence[Any]) -> list[Held]:
