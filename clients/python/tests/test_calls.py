@@ -291,6 +291,8 @@ class Calls(unittest.TestCase):
                 (object(), Limiter, "must be a client of redis-py or valkey-py"),
             ]:
                 self.assertRaisesRegex(TypeError, text, limiter, client)
+            replicas = import_module(f"{library}.sentinel").Sentinel([("127.0.0.1", 1)]).slave_for("limits")
+            self.assertRaisesRegex(ValueError, "needs the master", Limiter, replicas)
             self.assertRaisesRegex(ValueError, "unreachable must be", Limiter, now, unreachable="alow")
             self.assertRaisesRegex(TypeError, "unreachable must be", Limiter, now, unreachable=object())
             self.assertRaisesRegex(TypeError, "deadline must be", Limiter, now, deadline="1")

@@ -223,12 +223,14 @@ class WithFastapi(OnAServer):
         limiter = limiter_soon()
         of = redis_ratelimit.fastapi.RateLimit
         self.assertRaisesRegex(TypeError, "one of redis_ratelimit.asyncio", of, limiter_now(), RATE, key=str)
-        self.assertRaisesRegex(TypeError, "kind must be .* with the policy '@free'", of, limiter, "@free", key=str)
+        self.assertRaisesRegex(ValueError, "kind must be .* with the policy '@free'", of, limiter, "@free", key=str)
         self.assertRaisesRegex(
             ValueError, r"Rate.per\('5/min'\) or Window.per\('5/min'\)", of, limiter, "5/min", key=str
         )
         self.assertRaisesRegex(TypeError, "key must be a function", of, limiter, RATE, key="k")
-        self.assertRaisesRegex(TypeError, "asked by throttle, not by window", of, limiter, RATE, key=str, kind="window")
+        self.assertRaisesRegex(
+            ValueError, "asked by throttle, not by window", of, limiter, RATE, key=str, kind="window"
+        )
         self.assertRaisesRegex(ValueError, "not 'acquire'", of, limiter, "@free", key=str, kind="acquire")
         self.assertRaisesRegex(TypeError, "limiter must be one of redis_ratelimit", of, "redis://", RATE, key=str)
         self.assertRaisesRegex(ValueError, "version must be one of 10", of, limiter, RATE, key=str, version=3)

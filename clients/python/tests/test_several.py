@@ -227,11 +227,11 @@ class Words(unittest.TestCase):
         window = Window(9, 60)
         mistakes: list[tuple[Callable[[], Any], type[Exception], str]] = [
             (lambda: limiter.all([*PAIR, Clause.window("c", window, name="a")]), ValueError, "same name, which is 'a'"),
-            (lambda: limiter.acquire([Clause.window("a", window)]), TypeError, "made by Clause.acquire"),
-            (lambda: limiter.reserve([Clause.acquire("a", window, check=True)]), TypeError, "made by Clause.acquire"),
-            (lambda: limiter.acquire(PAIR, lease="5s"), TypeError, "takes only their clauses"),
-            (lambda: limiter.acquire(PAIR, settle="apply"), TypeError, "single limit"),
-            (lambda: limiter.reserve(PAIR, window), TypeError, "takes only their clauses"),
+            (lambda: limiter.acquire([Clause.window("a", window)]), ValueError, "made by Clause.acquire"),
+            (lambda: limiter.reserve([Clause.acquire("a", window, check=True)]), ValueError, "made by Clause.acquire"),
+            (lambda: limiter.acquire(PAIR, lease="5s"), ValueError, "takes only their clauses"),
+            (lambda: limiter.acquire(PAIR, settle="apply"), ValueError, "single limit"),
+            (lambda: limiter.reserve(PAIR, window), ValueError, "takes only their clauses"),
             (lambda: limiter.reserve(7), TypeError, "a key must be str or bytes"),
             (lambda: limiter.reserve("k"), TypeError, "must be a Window"),
             (lambda: Clause.window("a", window, name=7), TypeError, "name must be a str"),  # type: ignore[arg-type]

@@ -335,7 +335,7 @@ def reserve(
         read = replies.read_id_and_granted if options.get("atmost") else replies.read_id
         return _call_of_limit("RL.ACQUIRE", key, window, quantity, options, read=read)
     if window is not None or quantity != 1 or _options(None, **options):
-        raise TypeError("a reservation of several limits takes only their clauses, which have the options")
+        raise ValueError("a reservation of several limits takes only their clauses, which have the options")
     return _reserve_several(key)
 
 
@@ -344,7 +344,7 @@ def _reserve_several(clauses: Clauses) -> Call[Any]:
         raise TypeError(f"a key must be str or bytes, and several limits a list of clauses, not {clauses!r}")
     call = _all("RL.ALL", clauses)
     if not call.reserving:
-        raise TypeError("one limit at least must be made by Clause.acquire and take something")
+        raise ValueError("one limit at least must be made by Clause.acquire and take something")
     return call
 
 

@@ -241,13 +241,13 @@ def kind_of(limit: Limit, kind: str | None) -> str:
     if isinstance(limit, str):
         check_policy(limit, "Rate", "Window")
         if kind is None:
-            raise TypeError(f"kind must be 'throttle' or 'window' with the policy {limit!r}")
+            raise ValueError(f"kind must be 'throttle' or 'window' with the policy {limit!r}")
         return kind
     if not isinstance(limit, (Rate, Window)):
         raise TypeError(f"the limit must be a Rate, a Window or the name of a policy, not {limit!r}")
     name = "throttle" if isinstance(limit, Rate) else "window"
     if kind not in (None, name):
-        raise TypeError(f"a {type(limit).__name__} is asked by {name}, not by {kind}")
+        raise ValueError(f"a {type(limit).__name__} is asked by {name}, not by {kind}")
     return name
 
 

@@ -195,15 +195,15 @@ class Window(TypedLimit):
         period_word(self.period)
         if self.buckets is not None:
             whole("buckets", self.buckets)
-        if self.tz is not None and not self.fixed:
-            raise ValueError("tz must be used with fixed=True")
-        if self.start is not None:
-            if not isinstance(self.start, str):
-                raise TypeError(f"start must be a text such as '09:00', '15' or 'first', not {self.start!r}")
+        for name, example, value in ("tz", "Asia/Tokyo", self.tz), ("start", "09:00", self.start):
+            if value is None:
+                continue
+            if not isinstance(value, str):
+                raise TypeError(f"{name} must be a text such as {example!r}, not {value!r}")
             if not self.fixed:
-                raise ValueError("start must be used with fixed=True")
-            if self.start.lower() == "first" and self.tz is not None:
-                raise ValueError("tz and start='first' must not be used together")
+                raise ValueError(f"{name} must be used with fixed=True")
+        if self.tz is not None and (self.start or "").lower() == "first":
+            raise ValueError("tz and start='first' must not be used together")
         if self.buckets is not None and self.fixed:
             raise ValueError("buckets and fixed must not be used together")
 

@@ -82,7 +82,7 @@ class ReservationBase:
             limits = [Clause.acquire(key, window)]
             return cls(core, limits, call, (key, window), kwargs={"quantity": quantity, **options}, settle=settle)
         if settle is not None:
-            raise TypeError("settle must be used with a single limit")
+            raise ValueError("settle must be used with a single limit")
         clauses = calls.with_own_ids(key)
         call = calls.reserve(clauses)
         return cls(core, call.reserving, call, (clauses,))

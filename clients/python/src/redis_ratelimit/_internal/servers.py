@@ -303,7 +303,7 @@ def make_servers(core: Connector[Any], client: Any) -> Servers:
         name = settings.get("path") or f"{settings.get('host', 'localhost')}:{settings.get('port', 6379)}"
         return SingleServer(Server(str(name), make, places))
     if not pool.is_master:
-        raise TypeError("a limiter writes, so it needs the master: use Sentinel.master_for")
+        raise ValueError("a limiter writes, so it needs the master: use Sentinel.master_for")
     pools = [each.connection_pool for each in sentinel.sentinels]
     sentinels = [core.connection_factory(each.connection_class, each.connection_kwargs) for each in pools]
     return SentinelServers(
