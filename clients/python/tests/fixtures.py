@@ -23,7 +23,7 @@ CASES: list[dict[str, Any]] = [
 HEADERS: list[dict[str, Any]] = json.loads((FOLDER / "headers.json").read_text("utf-8"))
 #: Several limits that are reserved, and settled as one.
 SEVERAL: list[dict[str, Any]] = json.loads((FOLDER / "several.json").read_text("utf-8"))
-#: Mistakes with several limits: "type" is a TypeError, "value" a ValueError.
+#: Wrong arguments: "type" is a TypeError, "value" a ValueError.
 MISTAKES: list[dict[str, Any]] = json.loads((FOLDER / "mistakes.json").read_text("utf-8"))
 SPOKEN: list[dict[str, Any]] = json.loads((FOLDER / "spoken.json").read_text("utf-8"))
 #: Several limits that were asked for one request, and the headers of its response.

@@ -209,6 +209,12 @@ class Words(unittest.TestCase):
             recorder = Recorder(FOUR_RESERVED)
             limiter: Any = recorder.limiter()
             with self.subTest(says=case["says"]):
+                if "call" in case:
+                    with self.assertRaises(error):
+                        positional, options = arguments(case)
+                        getattr(limiter, case["call"])(*positional, **options)
+                    self.assertEqual(recorder.sent, [])
+                    continue
                 if "clauses" in case:
                     (clauses,), _ = arguments(case)
                     with self.assertRaises(error):
