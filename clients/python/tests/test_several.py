@@ -15,7 +15,7 @@ import threading
 import time
 import unittest
 from collections.abc import Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from importlib import import_module
 from typing import Any
 from unittest import mock
@@ -39,7 +39,7 @@ from redis_ratelimit import (
 from redis_ratelimit._internal import calls, reservation
 
 from .fixtures import LIBRARIES, MISTAKES, NUMBERS, SEVERAL, AsyncRecorder, Recorder, arguments, differences, make
-from .servers import Server
+from .servers import PATIENCE, Server, until
 
 PORT = int(os.environ["RATELIMIT_PORT"])
 CLUSTER_PORT = int(os.environ["RATELIMIT_CLUSTER_PORT"])
@@ -478,6 +478,38 @@ class OnAServer(unittest.TestCase):
             self.assertIs(await done(reply.reservation.apply({"tokens": 4})), False)
 
         self.each(body)
+
+    def test_a_server_that_hangs_delays_the_renewals_on_no_other(self) -> None:
+        """Of synchronous limiters, which renew in threads."""
+        cluster = Limiter(make(LIBRARIES[0], cluster=True, host="127.0.0.1", port=CLUSTER_PORT))
+        one = [*RESERVED[:6], RESERVED[6][:1]]
+        away = Recorder(one, one, errors.ConnectionError(), 1, 1, 1).limiter(unreachable=MemoryLimiter())
+        # "b" lies in the first third of the slots, "a" in the last.
+        slow = [Clause.acquire(f"{{b}}:{os.getpid()}", Window(9, 60), lease=1500)]
+        fast = [Clause.acquire(f"{{a}}:{os.getpid()}", Window(9, 60), lease=1500)]
+
+        def threads() -> int:
+            return sum(thread.name == "redis-ratelimit renewals" for thread in threading.enumerate())
+
+        for name, hangs, other in [
+            ("limiters", MemoryLimiter(), MemoryLimiter()),
+            ("nodes of a cluster", cluster, cluster),
+            ("a server and the fallback", away, away),
+        ]:
+            until(lambda: not threads(), "the end of threads that have nothing to do")
+            answer, send = threading.Event(), hangs._core.send
+
+            async def hang(call: calls.Call[Any], *args: Any, send: Any = send, answer: Any = answer) -> Any:
+                if call.words[0] == "RL.RENEW" and call.key == slow[0].key:
+                    answer.wait(PATIENCE)
+                return await send(call, *args)
+
+            with self.subTest(name), mock.patch.object(hangs._core, "send", hang):
+                with suppress(Lapsed), hangs.acquire(slow), hangs.acquire(slow), other.acquire(fast) as job:
+                    time.sleep(2.5)
+                    self.assertEqual(threads(), 2)
+                    answer.set()
+                    self.assertTrue(job.renew())
 
     def test_until_a_renewal_is_answered_the_shorter_lease_sets_the_interval(self) -> None:
         async def check(module: Any, before: str, after: str, executed_first: bool) -> None:

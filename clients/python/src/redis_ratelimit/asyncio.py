@@ -214,16 +214,15 @@ class Reservation(ReservationBase):
     def _renew_later(self, seconds: float) -> None:
         self._stop_renewing()
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(seconds, lambda: setattr(self, "_renewal", loop.create_task(self._renew_again())))
+        self._timer = loop.call_later(seconds, self._begin_renewal)
 
     def _stop_renewing(self) -> None:
         # A renewal that has been sent is not cancelled. It has no effect on what was settled before it.
         if self._timer is not None:
             self._timer.cancel()
 
-    async def _renew_again(self) -> None:
-        if await self._renew_while_work_runs():
-            self._begin_renewing()
+    def _begin_renewal(self) -> None:
+        self._renewal = asyncio.ensure_future(self._renew_while_work_runs())
 
     async def __aenter__(self) -> Reservation:
         self._core.enter_loop()  # type: ignore[attr-defined]

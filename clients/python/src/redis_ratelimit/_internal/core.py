@@ -121,6 +121,10 @@ class Core(Connector[IOType]):
             return cast("float | None", settings.get("socket_timeout"))
         return cast("float | None", pool.connection_class(**settings).socket_timeout)
 
+    def server_of(self, key: Key) -> object:
+        """Returns the server that has a key, as far as that is known without asking; otherwise this core."""
+        return self.servers.server_of(key) or self
+
     def renew_servers(self) -> None:
         """Forgets all connections without closing them, because they belong to another process."""
         self.servers = make_servers(self, self._client)

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable
 from time import monotonic
 from types import TracebackType
-from typing import TYPE_CHECKING, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, ClassVar, ParamSpec, TypeVar, overload
 
 from . import calls
 from .calls import AllOptions, Call, Clauses, Key, LookOptions, ReserveOptions, ThrottleOptions, WindowOptions
@@ -145,14 +145,11 @@ class Reservation(ReservationBase):
         return run(self._renew(lease))
 
     def _renew_later(self, seconds: float) -> None:
-        _renewals.add(self, seconds)
+        server = self._core.server_of(self._reserved[0].key) if self.reply.reachable else self._core
+        _Renewals.add(server, self, seconds)
 
     def _stop_renewing(self) -> None:
-        _renewals.remove(self)
-
-    def _renew_again(self) -> float | None:
-        """Renews the leases. Returns the seconds until the next renewal; None if there is nothing left to renew."""
-        return self._renewal_seconds if run(self._renew_while_work_runs()) else None
+        _Renewals.remove(self)
 
     def __enter__(self) -> Reservation:
         run(self._enter())
@@ -165,59 +162,68 @@ class Reservation(ReservationBase):
 
 
 class _Renewals:
-    """Renews the leases of all reservations while their work runs, in one thread."""
+    """Renews the leases of reservations on one server while their work runs. It has its own thread, so that a server that
+    hangs does not let the leases on other servers end."""
 
     #: The thread ends after this time without work.
     LINGER_SECONDS = 1.0
 
-    def __init__(self) -> None:
-        self.start_over()
+    _lock = threading.Lock()
+    #: The renewals of each server that has a thread.
+    _of_server: ClassVar[dict[object, _Renewals]] = {}
 
-    def start_over(self) -> None:
-        """Forgets all reservations. For a forked child, which does not have the thread."""
-        self._changed = threading.Condition()
+    def __init__(self, server: object) -> None:
+        self._server = server
+        self._changed = threading.Condition(self._lock)
         #: The reservations, and when the renewal of each is due.
         self._due: dict[Reservation, float] = {}
-        self._next = float("inf")
-        self._is_running = False
+        #: When the thread wakes up.
+        self._next = 0.0
 
-    def add(self, reservation: Reservation, seconds: float) -> None:
-        with self._changed:
-            self._due[reservation] = at = monotonic() + seconds
-            if not self._is_running:
-                self._is_running = True
-                threading.Thread(target=self._work, name="redis-ratelimit renewals", daemon=True).start()
-            elif at < self._next:
-                self._changed.notify()
+    @classmethod
+    def start_over(cls) -> None:
+        """Forgets all reservations. For a forked child, which does not have the threads."""
+        cls._lock = threading.Lock()
+        cls._of_server = {}
 
-    def remove(self, reservation: Reservation) -> None:
-        with self._changed:
-            self._due.pop(reservation, None)
+    @classmethod
+    def add(cls, server: object, reservation: Reservation, seconds: float) -> None:
+        cls.remove(reservation)
+        with cls._lock:
+            renewals = cls._of_server.get(server)
+            if renewals is None:
+                renewals = cls(server)
+                threading.Thread(target=renewals._work, name="redis-ratelimit renewals", daemon=True).start()
+                cls._of_server[server] = renewals
+            renewals._due[reservation] = at = monotonic() + seconds
+            if at < renewals._next:
+                renewals._changed.notify()
+
+    @classmethod
+    def remove(cls, reservation: Reservation) -> None:
+        with cls._lock:
+            for renewals in cls._of_server.values():
+                renewals._due.pop(reservation, None)
 
     def _work(self) -> None:
         while (reservation := self._wait()) is not None:
-            seconds = reservation._renew_again()
-            with self._changed:
-                if seconds is None:
-                    self._due.pop(reservation, None)
-                elif reservation in self._due:
-                    self._due[reservation] = monotonic() + seconds
+            run(reservation._renew_while_work_runs())
 
     def _wait(self) -> Reservation | None:
         """Waits until the renewal of a reservation is due, and returns the reservation; None after a time without work."""
         with self._changed:
             while True:
-                first = min(self._due, key=self._due.__getitem__, default=None)
                 now = monotonic()
-                self._next = now + self.LINGER_SECONDS if first is None else self._due[first]
-                if first is not None and self._next <= now:
-                    return first
-                if not self._changed.wait(self._next - now) and first is None and not self._due:
-                    self._is_running = False
+                self._next = now + self.LINGER_SECONDS
+                first = min(self._due, key=self._due.__getitem__, default=None)
+                if first is not None:
+                    self._next = min(self._next, self._due[first])
+                    if self._next <= now:
+                        del self._due[first]
+                        return first
+                if not self._changed.wait(self._next - now) and not self._due:
+                    del self._of_server[self._server]
                     return None
-
-
-_renewals = _Renewals()
 
 
 class Limiter:
@@ -391,7 +397,7 @@ def _forget_inherited_connections() -> None:
         limiter._core.renew_servers()
     for local in list(_locals):
         local._start_over()
-    _renewals.start_over()
+    _Renewals.start_over()
 
 
 if hasattr(os, "register_at_fork"):

@@ -198,14 +198,16 @@ class ReservationBase:
         self._renewal_seconds = after
         return is_held
 
-    async def _renew_while_work_runs(self) -> bool:
-        """Restarts the leases. Returns whether anything is left to renew."""
+    async def _renew_while_work_runs(self) -> None:
+        """Restarts the leases, and goes on with that unless all have ended."""
         if self._settled:
-            return False
+            return
+        # After an error there will be another try before the leases end.
+        lapsed: Sequence[str] = ()
         with suppress(Exception):
-            return len(await self._settle_or_renew("renew")) < len(self._reserved)
-        # There will be another try before the leases end.
-        return True
+            lapsed = await self._settle_or_renew("renew")
+        if len(lapsed) < len(self._reserved):
+            self._begin_renewing()
 
     async def _enter(self) -> None:
         if self._call is not None:

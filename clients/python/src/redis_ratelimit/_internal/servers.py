@@ -10,7 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .breaker import Breaker
-from .calls import Call
+from .calls import Call, Key
 from .io import Address
 from .pool import PLACES, Pool
 
@@ -55,6 +55,10 @@ class Servers(ABC):
     def known_server(self, call: Call[Any]) -> Server | None:
         """Returns the server for a call if that is known without asking a server; otherwise None."""
 
+    @abstractmethod
+    def server_of(self, key: Key) -> Server | None:
+        """Returns the server that had a key when that was last asked; None if it was never asked."""
+
     async def find(self, call: Call[Any], attempt: Attempt) -> Server:
         """Finds the server for a call by asking a server. Called if known_server() returned None."""
         raise NotImplementedError
@@ -82,6 +86,9 @@ class SingleServer(Servers):
         self._server = server
 
     def known_server(self, call: Call[Any]) -> Server:
+        return self._server
+
+    def server_of(self, key: Key) -> Server:
         return self._server
 
     def known_servers(self) -> list[Server]:
@@ -163,9 +170,10 @@ class ClusterServers(Servers):
         self._breaker = Breaker()
 
     def known_server(self, call: Call[Any]) -> Server | None:
-        if self._stale or call.key is None:
-            return None
-        return self._slots[self._slot_of(self._encode(call.key))]
+        return None if self._stale or call.key is None else self.server_of(call.key)
+
+    def server_of(self, key: Key) -> Server | None:
+        return self._slots[self._slot_of(self._encode(key))] if self._slots else None
 
     async def find(self, call: Call[Any], attempt: Attempt) -> Server:
         if self._stale:
