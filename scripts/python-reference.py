@@ -175,9 +175,9 @@ def with_internal_bases(cls: type) -> dict[str, Any]:
 
 
 def is_made_by_programs(value: Any) -> bool:
-    """Returns False for errors, options, and what other classes of the client make: clauses, reservations, local limits."""
+    """Returns False for errors, options, protocols, and what other classes make: clauses, reservations, local limits."""
     if inspect.isclass(value):
-        if is_typeddict(value) or issubclass(value, BaseException):
+        if is_typeddict(value) or issubclass(value, BaseException) or getattr(value, "_is_protocol", False):
             return False
         return not {"core", "_traits"} & {*inspect.signature(value).parameters}
     return callable(value)

@@ -18,11 +18,13 @@ from redis_ratelimit import (
     Info,
     Lapsed,
     Limiter,
+    MemoryLimiter,
     MissingModule,
     Policy,
     Rate,
     Reply,
     Reservation,
+    ReserveOptions,
     TopKey,
     UnexpectedReply,
     UnknownPolicy,
@@ -34,7 +36,10 @@ from redis_ratelimit._internal.parameters import milliseconds, period_ms
 from .fixtures import CASES, LIBRARIES, SPOKEN, AsyncRecorder, Recorder, arguments, differences, limit, make, unexpected
 
 if TYPE_CHECKING:
-    from typing_extensions import assert_type
+    from typing_extensions import Unpack, assert_type
+
+    from redis_ratelimit._internal.calls import Key
+    from redis_ratelimit._internal.libraries import Client
 
 errors = import_module(f"{LIBRARIES[0]}.exceptions")
 ConnectionError = errors.ConnectionError
@@ -295,6 +300,8 @@ class Calls(unittest.TestCase):
             self.assertRaisesRegex(ValueError, "needs the master", Limiter, replicas)
             self.assertRaisesRegex(ValueError, "unreachable must be", Limiter, now, unreachable="alow")
             self.assertRaisesRegex(TypeError, "unreachable must be", Limiter, now, unreachable=object())
+            fallback = redis_ratelimit.asyncio.Limiter(soon)
+            self.assertRaisesRegex(TypeError, "limiter for asyncio", Limiter, now, unreachable=fallback)
             self.assertRaisesRegex(TypeError, "deadline must be", Limiter, now, deadline="1")
             self.assertRaisesRegex(ValueError, "above 0", Limiter, now, deadline=0)
             self.assertRaisesRegex(TypeError, "timeout", Limiter, now, timeout=1)
@@ -633,7 +640,7 @@ class OutOfReach(unittest.TestCase):
 if TYPE_CHECKING:
     # This never runs. mypy checks the types, and that each ignored error is one.
 
-    def the_synchronous_limiter(limiter: Limiter, memory: redis_ratelimit.MemoryLimiter) -> None:
+    def the_synchronous_limiter(limiter: Limiter, memory: MemoryLimiter) -> None:
         window, clauses = Window(3, 60), [Clause.acquire("a", Window(3, 60)), Clause.window("b", "@day")]
         for each in limiter, memory:
             assert_type(each.window("k", window), Reply)
@@ -653,6 +660,32 @@ if TYPE_CHECKING:
         limiter.acquire("k")  # type: ignore[arg-type]
         limiter.acquire(clauses, lease="5s")  # type: ignore[call-overload]
         limiter.all(clauses).reservation.apply()  # type: ignore[union-attr]
+
+    class Explicit:
+        """A fallback that names its options."""
+
+        def throttle(
+            self, key: Key, rate: Rate | str, quantity: int = 1, *, leave: int = 0, atmost: bool = False, **more: Any
+        ) -> Reply: ...
+
+        async def window(self, key: Key, window: Window | str, quantity: int = 1, **options: Any) -> Reply: ...
+
+        def reserve(
+            self, key: Key, window: Window | str, quantity: int = 1, **options: Unpack[ReserveOptions]
+        ) -> Reply: ...
+
+    class WithoutOptions(Explicit):
+        def throttle(self, key: Key, rate: Rate | str, quantity: int = 1) -> Reply: ...  # type: ignore[override]
+
+    class WithoutReply(Explicit):
+        def reserve(self, key: Key, window: Window | str, quantity: int = 1, **options: Any) -> bool: ...  # type: ignore[override]
+
+    def fallbacks(client: Client, other: Limiter, memory: MemoryLimiter) -> None:
+        for unreachable in other, memory, Explicit():
+            Limiter(client, unreachable=unreachable)
+            redis_ratelimit.asyncio.Limiter(client, unreachable=unreachable)
+        Limiter(client, unreachable=WithoutOptions())  # type: ignore[arg-type]
+        Limiter(client, unreachable=WithoutReply())  # type: ignore[arg-type]
 
     def a_program_that_names_no_reservation(reply: AllReply) -> None:
         assert_type(reply.reservation, "Any | None")

@@ -7,6 +7,7 @@ if not reply.allowed:
 """
 
 from ._internal.calls import AllOptions, Clause, LookOptions, ReserveOptions, ThrottleOptions, WindowOptions
+from ._internal.core import Fallback
 from ._internal.headers import headers, problem
 from ._internal.http import ReplyWithOptions, merged_headers
 from ._internal.limiter import Limiter, Local, Reservation
@@ -35,6 +36,7 @@ __all__ = [
     "Busy",
     "Clause",
     "Denied",
+    "Fallback",
     "Held",
     "Info",
     "Lapsed",

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from time import monotonic
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar, Union, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar, Union, cast, runtime_checkable
 
 from . import calls
-from .calls import Call, Key
+from .calls import Call, Key, ReserveOptions, ThrottleOptions, WindowOptions
 from .connecting import Attempt, Borrowed, Connector
 from .io import FOREVER, IOType
 from .libraries import DeadlinePassed, Unsent, library_of
-from .parameters import Word
+from .parameters import RateLike, WindowLike, Word
 from .replies import AllReply, Busy, Id, MissingModule, Reply, read
 from .servers import ClusterServers, Route, Server, make_servers
+
+if TYPE_CHECKING:
+    # typing has Unpack only from Python 3.11 on.
+    from typing_extensions import Unpack
 
 T = TypeVar("T")
 
@@ -27,14 +31,34 @@ REDIRECTS = 5
 
 
 class Fallback(Protocol):
-    """An object with the methods of a limiter, sync or asyncio, that decides while Redis does not answer. Its methods
-    also get the options of the call, which are not listed here. Without a method `all`, calls of several limits raise."""
+    """What `unreachable=` accepts besides a word: an object that decides calls while Redis does not answer, such as another
+    limiter.
 
-    def throttle(self, key: Any, rate: Any, quantity: int = 1) -> Any: ...
+    A method gets the arguments and options that the program passed to the limiter's method of the same name, and returns a
+    Reply. In a fallback for asyncio it may be a coroutine function.
 
-    def window(self, key: Any, window: Any, quantity: int = 1) -> Any: ...
+    Further methods of a limiter are used if there are any: `all`, `throttle_ro`, `window_ro`, `acquire_ro` and `all_ro`
+    decide the calls of the same name, which otherwise raise the error of Redis. `apply`, `release` and `renew` settle and
+    renew what `reserve` reserved, so they are needed if its replies have an `id`.
+    """
 
-    def reserve(self, key: Any, window: Any, quantity: int = 1) -> Any: ...
+    def throttle(
+        self, key: Key, rate: RateLike, quantity: int = 1, **options: Unpack[ThrottleOptions]
+    ) -> Reply | Awaitable[Reply]:
+        """Decides in place of Limiter.throttle."""
+        ...
+
+    def window(
+        self, key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[WindowOptions]
+    ) -> Reply | Awaitable[Reply]:
+        """Decides in place of Limiter.window."""
+        ...
+
+    def reserve(
+        self, key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[ReserveOptions]
+    ) -> Reply | Awaitable[Reply]:
+        """Decides in place of Limiter.reserve and Limiter.acquire."""
+        ...
 
 
 class MemoryFallbackCore(Protocol):
@@ -62,12 +86,15 @@ class MemoryFallback(Fallback, Protocol):
 Unreachable = Union[Literal["raise", "allow", "deny"], Fallback]
 
 
-def _check_unreachable(unreachable: object) -> None:
+def _check_unreachable(unreachable: object, asynchronous: bool) -> None:
+    names = "throttle", "window", "reserve"
     if isinstance(unreachable, str):
         if unreachable not in ("raise", "allow", "deny"):
             raise ValueError(f"unreachable must be 'raise', 'allow', 'deny' or a limiter, not {unreachable!r}")
-    elif not all(callable(getattr(unreachable, name, None)) for name in ("throttle", "window", "reserve")):
+    elif not all(callable(getattr(unreachable, name, None)) for name in names):
         raise TypeError(f"unreachable must be 'raise', 'allow', 'deny' or a limiter, not {unreachable!r}")
+    elif not asynchronous and any(inspect.iscoroutinefunction(getattr(unreachable, name)) for name in names):
+        raise TypeError(f"{unreachable!r} is a limiter for asyncio: use redis_ratelimit.asyncio.Limiter")
 
 
 def _check_deadline(deadline: object) -> None:
@@ -99,7 +126,6 @@ class Core(Connector[IOType]):
         self, io: IOType, client: Any, *, asynchronous: bool, unreachable: Unreachable, deadline: float | None
     ) -> None:
         self.library = library_of(client, asynchronous=asynchronous)
-        _check_unreachable(unreachable)
         _check_deadline(deadline)
         self.io = io
         #: The core of the MemoryLimiter that decides while Redis is away; None if `unreachable` is anything else.
@@ -108,6 +134,7 @@ class Core(Connector[IOType]):
             # A limiter for asyncio needs a fallback for asyncio, and a synchronous one a synchronous fallback.
             unreachable = unreachable._with_same_keys(asynchronous)
             self._memory = unreachable._core
+        _check_unreachable(unreachable, asynchronous)
         self.unreachable: Unreachable = unreachable
         self.deadline = self._socket_timeout(client) if deadline is None else deadline
         self._client = client
