@@ -589,6 +589,16 @@ class InACluster(unittest.TestCase):
     # The cluster is not flushed, so each run has its own keys.
     run_id = f"{os.getpid()}:{time.time_ns()}"
 
+    def test_the_deadline_is_that_of_a_client_of_one_server(self) -> None:
+        for library, folder in [(library, folder) for library in LIBRARIES for folder in ("", ".asyncio")]:
+            limiter = redis_ratelimit.asyncio.Limiter if folder else redis_ratelimit.Limiter
+            for settings in {}, {"socket_timeout": 0.7}, {"socket_timeout": None}:
+                with self.subTest(library=library, folder=folder, settings=settings):
+                    one = make(library, folder, **settings)
+                    cluster = make(library, folder, cluster=True, host="127.0.0.1", port=CLUSTER_PORT, **settings)
+                    deadlines = [limiter(client)._core.deadline for client in (one, cluster)]
+                    self.assertEqual(deadlines[0], deadlines[1])
+
     def test_each_key_finds_its_node(self) -> None:
         for library in LIBRARIES:
             with (

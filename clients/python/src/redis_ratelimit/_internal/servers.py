@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .breaker import Breaker
 from .calls import Call, Key
 from .io import Address
+from .libraries import Library
 from .pool import PLACES, Pool
 
 if TYPE_CHECKING:
@@ -298,14 +299,27 @@ def _text(value: object) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
-def make_servers(core: Connector[Any], client: Any) -> Servers:
-    """Returns the servers of a client, from the settings of its connections."""
+def connection_of(library: Library, client: Any) -> tuple[type[Any], dict[str, Any]]:
+    """Returns the class and the settings of a client's connections."""
     pool = getattr(client, "connection_pool", None)
     if pool is None:
-        return _make_cluster_servers(core, client)
+        node = next(iter(client.nodes_manager.startup_nodes.values()))
+        if library.asynchronous:
+            return node.connection_class, node.connection_kwargs
+        pool = getattr(client, f"get_{library.name}_connection")(node).connection_pool
+    return pool.connection_class, pool.connection_kwargs
+
+
+def make_servers(core: Connector[Any], client: Any) -> Servers:
+    """Returns the servers of a client, from the settings of its connections."""
+    connection_class, settings = connection_of(core.library, client)
+    make = core.connection_factory(connection_class, settings)
+    pool = getattr(client, "connection_pool", None)
+    if pool is None:
+        startup = [(node.host, int(node.port)) for node in client.nodes_manager.startup_nodes.values()]
+        remap = getattr(client.nodes_manager, "address_remap", None)
+        return ClusterServers(core, make, startup, remap, client.encoder.encode)
     places = min(PLACES, int(pool.max_connections))
-    make = core.connection_factory(pool.connection_class, pool.connection_kwargs)
-    settings = pool.connection_kwargs
     sentinel = getattr(pool, "sentinel_manager", None)
     if sentinel is None:
         name = settings.get("path") or f"{settings.get('host', 'localhost')}:{settings.get('port', 6379)}"
@@ -316,18 +330,4 @@ def make_servers(core: Connector[Any], client: Any) -> Servers:
     sentinels = [core.connection_factory(each.connection_class, each.connection_kwargs) for each in pools]
     return SentinelServers(
         core, Server(f"the master of {pool.service_name}", make, places), pool.service_name, sentinels
-    )
-
-
-def _make_cluster_servers(core: Connector[Any], client: Any) -> Servers:
-    nodes = list(client.nodes_manager.startup_nodes.values())
-    if core.library.asynchronous:
-        connection_class, settings = nodes[0].connection_class, nodes[0].connection_kwargs
-    else:
-        pool = getattr(client, f"get_{core.library.name}_connection")(nodes[0]).connection_pool
-        connection_class, settings = pool.connection_class, pool.connection_kwargs
-    startup = [(node.host, int(node.port)) for node in nodes]
-    remap = getattr(client.nodes_manager, "address_remap", None)
-    return ClusterServers(
-        core, core.connection_factory(connection_class, settings), startup, remap, client.encoder.encode
     )
