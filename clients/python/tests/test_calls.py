@@ -306,6 +306,16 @@ class Calls(unittest.TestCase):
             self.assertRaisesRegex(ValueError, "above 0", Limiter, now, deadline=0)
             self.assertRaisesRegex(TypeError, "timeout", Limiter, now, timeout=1)
 
+    def test_the_deadline_is_the_timeout_of_the_client_if_none_is_given(self) -> None:
+        for library in LIBRARIES:
+            for folder, limiter in ("", Limiter), (".asyncio", redis_ratelimit.asyncio.Limiter):
+                client = make(library, folder, socket_timeout=3)
+                self.assertEqual(limiter(client)._core.deadline, 3)
+                self.assertEqual(limiter(client, deadline=0.5)._core.deadline, 0.5)
+            major = int(import_module(library).__version__.split(".")[0])
+            default = 5 if library == "redis" and major >= 8 else None
+            self.assertEqual(Limiter(make(library))._core.deadline, default)
+
     def test_methods_show_their_arguments(self) -> None:
         for limiter in Limiter, redis_ratelimit.asyncio.Limiter:
             words = list(inspect.signature(limiter.throttle).parameters)
