@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -165,6 +166,11 @@ class Recorder:
 
 
 class AsyncRecorder(Recorder):
+    def note(self, packed: list[bytes]) -> None:
+        """Records a command without the ids that only a limiter for asyncio makes."""
+        super().note(packed)
+        self.sent = [re.sub(r" ID [\w-]{16}(?= )", "", words) for words in self.sent]
+
     def client(self, library: str = LIBRARIES[0]) -> Any:
         recorder = self
 

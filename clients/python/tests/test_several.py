@@ -657,25 +657,37 @@ class OnAServer(unittest.TestCase):
     def test_a_late_grant_to_a_cancelled_task_is_given_back(self) -> None:
         async def run(server: Server) -> None:
             limiter = redis_ratelimit.asyncio.Limiter(make(LIBRARIES[0], ".asyncio", port=server.port), deadline=30.0)
-            await limiter.window("u:rpm", Window(60, "1min"))
+            # A connection for each of the four calls.
+            tags = "u", "v", "w", "x"
+            await asyncio.gather(*(limiter.window(f"{tag}:rpm", Window(60, "1min")) for tag in tags))
 
-            async def work() -> None:
-                async with limiter.acquire(llm_call("u")):
+            async def enter(*args: Any) -> None:
+                async with limiter.acquire(*args):
                     self.fail("entered")
 
             server.stop()
-            task = asyncio.create_task(work())
+            alone = "alone", semaphore(9)
+            works = enter(llm_call("u")), enter(*alone), limiter.reserve(*alone), limiter.all(llm_call("v"))
+            tasks = [asyncio.ensure_future(work) for work in works]
             await asyncio.sleep(0.3)
-            task.cancel()
-            with self.assertRaises(asyncio.CancelledError):
-                await task
+            for task in tasks:
+                task.cancel()
+            for task in tasks:
+                with self.assertRaises(asyncio.CancelledError):
+                    await task
             server.go_on()
-            # The server executed the call when it continued, and the leases last for 20 seconds.
+            # The server executed the calls when it continued, and the leases last for 20 seconds.
             end = time.monotonic() + 10
-            while (await limiter.window_ro("u:rpm", Window(60, "1min"))).remaining != 58 or await limiter.held("u:tpm"):
-                self.assertLess(time.monotonic(), end)
-                await asyncio.sleep(0.01)
-            self.assertEqual(await self.left(limiter, "u"), [1000, 5000, 0])
+            for tag in "u", "v":
+                while (await limiter.window_ro(f"{tag}:rpm", Window(60, "1min"))).remaining != 58:
+                    self.assertLess(time.monotonic(), end)
+                    await asyncio.sleep(0.01)
+            for key in "u:tpm", "v:tpm", "alone":
+                while await limiter.held(key):
+                    self.assertLess(time.monotonic(), end)
+                    await asyncio.sleep(0.01)
+            for tag in "u", "v":
+                self.assertEqual(await self.left(limiter, tag), [1000, 5000, 0])
             await limiter.aclose()
 
         with Server() as server:

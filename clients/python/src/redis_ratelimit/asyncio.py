@@ -17,7 +17,6 @@ from ._internal.calls import (
     Clauses,
     Key,
     LookOptions,
-    Reserved,
     ReserveOptions,
     ThrottleOptions,
     WindowOptions,
@@ -183,8 +182,21 @@ class Local(LocalBase):
         await self.aclose()
 
 
-#: The tasks that release reservations of calls which were cancelled.
+#: The tasks that release reservations of calls which were cancelled. The event loop does not keep them alive.
 _giving_back: set[asyncio.Future[None]] = set()
+
+
+def _give_back(core: Any, call: Call[Any]) -> None:
+    """Starts to release what may have been reserved for a call that was cancelled."""
+
+    async def release() -> None:
+        with suppress(Exception):
+            await core.send(calls.release_all(call.with_ids))
+
+    if call.with_ids:
+        task = asyncio.ensure_future(release())
+        _giving_back.add(task)
+        task.add_done_callback(_giving_back.discard)
 
 
 class Reservation(ReservationBase):
@@ -229,23 +241,10 @@ class Reservation(ReservationBase):
         try:
             await self._enter()
         except asyncio.CancelledError:
-            # A grant that comes too late is given back.
-            self._renewal = asyncio.ensure_future(self._give_back())
-            _giving_back.add(self._renewal)
-            self._renewal.add_done_callback(_giving_back.discard)
+            if self._call is not None:
+                _give_back(self._core, self._call)
             raise
         return self
-
-    async def _give_back(self) -> None:
-        """Releases what may have been reserved for a call that was cancelled."""
-        self._reserved = [
-            Reserved(limit.name, limit.key, limit._traits.id, False, False)
-            for limit in self._limits.values()
-            if self._is_several and limit._traits.id is not None
-        ]
-        if self._reserved:
-            with suppress(Exception):
-                await self._core.send(calls.release_all(self._reserved))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -259,7 +258,8 @@ class Limiter:
     The limiter opens its own connections, with the settings of `client`, and never sends a call twice. If all connections
     are in use (50, or the max_connections of `client`), a call waits for one. Error replies are always raised. If the server
     answers other calls but not this one before the deadline, the call raises Busy, so that `unreachable="allow"` does not
-    let an overload through. A call that is cancelled closes its connection, and takes nothing if it was still waiting.
+    let an overload through. A call that is cancelled closes its connection. It takes nothing if it was still waiting, and
+    what was reserved for it is released.
 
     A limiter may be created before there is an event loop, and used in several loops, one after the other.
 
@@ -279,7 +279,11 @@ class Limiter:
         """Sends the call that `make` returns for the arguments of the method of the same name."""
         self._core.enter_loop()
         call = make(*args, **kwargs)
-        reply = await self._core.send(call, make.__name__, args, kwargs)
+        try:
+            reply = await self._core.send(call, make.__name__, args, kwargs)
+        except asyncio.CancelledError:
+            _give_back(self._core, call)
+            raise
         if call.reserving and isinstance(reply, Reply):
             Reservation(self._core, call.reserving)._hold(reply)
         return reply
@@ -329,6 +333,10 @@ class Limiter:
         A list of clauses instead of the key reserves several limits by RL.ALL. They are settled in one step, and their
         leases are renewed while the block runs.
         """
+        if isinstance(key, (str, bytes)):
+            options = calls.with_own_id(options)
+        else:
+            key = calls.with_own_ids(key)
         return Reservation._for_acquire(self._core, key, window, quantity, settle=settle, options=options)
 
     @overload
@@ -350,6 +358,10 @@ class Limiter:
 
         A list of clauses instead of the key reserves several limits, and returns the AllReply of all().
         """
+        if isinstance(key, (str, bytes)):
+            options = calls.with_own_id(options)
+        else:
+            key = calls.with_own_ids(key)
         return await self._send(calls.reserve, key, window, quantity, **options)
 
     async def acquire_ro(
@@ -378,7 +390,7 @@ class Limiter:
         """RL.ALL: takes from several limits, or from none of them if one denies. A list of clauses in the place of a clause
         is a group, joined by ELSE: only the first of its clauses that would be allowed takes. The reply's `paid` names the
         limits that took, and its `reservation` settles all that was reserved."""
-        return await self._send(calls.all, clauses, **options)
+        return await self._send(calls.all, calls.with_own_ids(clauses), **options)
 
     async def all_ro(self, clauses: Clauses) -> AllReply[Reservation]:
         """RL.ALL_RO: returns what all() would return now, and takes nothing."""

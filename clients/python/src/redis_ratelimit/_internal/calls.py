@@ -82,7 +82,7 @@ class ReserveOptions(LookOptions, total=False):
     lease: Duration | None
     #: Counts the reservation if its lease ends before it is settled. Not with a semaphore.
     count_lapsed: bool
-    #: The id of the reservation, 1 to 64 bytes. Default: one that the server makes.
+    #: The id of the reservation, 1 to 64 bytes. Default: one that the client or the server makes.
     id: Id | None
     #: The longest time to wait until the call is allowed; 0 is without limit. Default: the call does not wait.
     block: Duration | None
@@ -115,6 +115,8 @@ class Call(Generic[T]):
     further_commands: tuple[tuple[Word, ...], ...] = ()
     #: The clauses of all() if one of them reserves; else empty.
     reserving: Sequence[Clause] = ()
+    #: The reservations that the call may make, as far as their ids are known before the reply.
+    with_ids: Sequence[Reserved] = ()
 
 
 class Traits(NamedTuple):
@@ -292,7 +294,7 @@ def _call_of_limit(
 ) -> Call[Reply]:
     """Returns the call of a command that asks one limit."""
     kind = Rate if command.startswith("RL.THROTTLE") else Window
-    block, is_ahead = options.get("block"), options.get("ahead") is not None
+    block, id, is_ahead = options.get("block"), options.get("id"), options.get("ahead") is not None
     force, atmost = options.get("force", False), options.get("atmost", False)
     return Call(
         (command, key, *limit_words(limit, kind), whole("quantity", quantity), *_options(limit, **options), "MS"),
@@ -300,6 +302,7 @@ def _call_of_limit(
         key,
         partial(unreached, quantity=quantity, force=force, atmost=atmost, ahead=is_ahead),
         None if block is None else milliseconds("block", block),
+        with_ids=() if id is None else (Reserved("", key, id),),
     )
 
 
@@ -348,13 +351,20 @@ def _reserve_several(clauses: Clauses) -> Call[Any]:
     return call
 
 
+def with_own_id(options: ReserveOptions) -> ReserveOptions:
+    """Adds an id, unless there is one. Thus what is granted to a call that was cancelled can be released."""
+    return options if options.get("id") is not None else {**options, "id": token_urlsafe(12)}
+
+
 def with_own_ids(clauses: Clauses) -> Clauses:
-    """Adds an id to each clause that reserves, so that a reservation that is granted too late can be released."""
-    return [_with_own_id(each) if isinstance(each, Clause) else [*map(_with_own_id, each)] for each in clauses]
+    """Adds an id to each clause that reserves. Leaves mistakes for all() to find."""
+    if not isinstance(clauses, (list, tuple)):
+        return clauses
+    return [[*map(_with_own_id, each)] if isinstance(each, (list, tuple)) else _with_own_id(each) for each in clauses]
 
 
-def _with_own_id(clause: Clause) -> Clause:
-    if not clause._reserves or clause._traits.id is not None:
+def _with_own_id(clause: Any) -> Any:
+    if not isinstance(clause, Clause) or not clause._reserves or clause._traits.id is not None:
         return clause
     id = token_urlsafe(12)
     return replace(clause, words=(*clause.words, "ID", id), _traits=clause._traits._replace(id=id))
@@ -414,7 +424,8 @@ def _all(command: str, clauses: Clauses) -> Call[AllReply]:
             raise ValueError
         return replace(answer, paid=tuple(_limits_that_took(groups, answer, command == "RL.ALL")))
 
-    return Call(tuple(words), read, flat[0].key, _all_unreached, reserving=reserving)
+    with_ids = [Reserved(each.name, each.key, each._traits.id) for each in reserving if each._traits.id is not None]
+    return Call(tuple(words), read, flat[0].key, _all_unreached, reserving=reserving, with_ids=with_ids)
 
 
 def _limits_that_took(groups: list[list[Clause]], reply: AllReply, has_taken: bool) -> Iterator[str]:
@@ -509,8 +520,8 @@ class Reserved(NamedTuple):
     name: str
     key: Key
     id: Id
-    is_semaphore: bool
-    is_policy: bool
+    is_semaphore: bool = False
+    is_policy: bool = False
 
 
 def _settle(reserved: Sequence[Reserved], commands_of: Callable[[Reserved], list[tuple[Word, ...]]]) -> Call[list[str]]:

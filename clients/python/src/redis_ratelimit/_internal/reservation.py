@@ -83,9 +83,7 @@ class ReservationBase:
             return cls(core, limits, call, (key, window), kwargs={"quantity": quantity, **options}, settle=settle)
         if settle is not None:
             raise ValueError("settle must be used with a single limit")
-        clauses = calls.with_own_ids(key)
-        call = calls.reserve(clauses)
-        return cls(core, call.reserving, call, (clauses,))
+        return cls(core, call.reserving, call, (key,))
 
     def _hold(self, reply: Reply) -> None:
         """Stores the reply and the reservations that it made."""
