@@ -93,7 +93,10 @@ class Local(LocalBase):
             _finish(self._due)
 
     async def take(self, quantity: int = 1) -> Reply:
-        """Decides as window() does, but in the process if possible. Asks the server if the process holds too little."""
+        """Decides as window() does, but in the process if possible. Asks the server if the process holds too little.
+
+        `remaining` and `reset_after` of the reply date from the last reply of the server. Raises RuntimeError after close().
+        """
         leases = self._leases
         if os.getpid() != leases.pid:
             self._start_over()
@@ -255,11 +258,18 @@ class Reservation(ReservationBase):
 class Limiter:
     """A limiter whose limits are kept by a server with redis-ratelimit.
 
+    A call that is denied returns a reply whose `allowed` is False; only acquire() raises Denied. Wrong arguments raise
+    TypeError or ValueError before anything is sent. Error replies are always raised: as UnknownPolicy, as MissingModule, or
+    as the client library's ResponseError. If Redis does not answer, `unreachable` decides. But calls that settle, list or
+    inspect, which are apply, release, renew, held, info, top, policies and reset, then raise the client library's
+    ConnectionError or TimeoutError.
+
     The limiter opens its own connections, with the settings of `client`, and never sends a call twice. If all connections
-    are in use (50, or the max_connections of `client`), a call waits for one. Error replies are always raised. If the server
-    answers other calls but not this one before the deadline, the call raises Busy, so that `unreachable="allow"` does not
-    let an overload through. A call that is cancelled closes its connection. It takes nothing if it was still waiting, and
-    what was reserved for it is released.
+    are in use (50, or the max_connections of `client`), a call waits for one. If the server answers other calls but not this
+    one before the deadline, the call raises Busy, so that `unreachable="allow"` does not let an overload through.
+
+    A call that is cancelled closes its connection. It takes nothing if it was still waiting, and what was reserved for it is
+    released.
 
     A limiter may be created before there is an event loop, and used in several loops, one after the other.
 
@@ -289,7 +299,8 @@ class Limiter:
         return reply
 
     async def throttle(self, key: Key, rate: RateLike, quantity: int = 1, **options: Unpack[ThrottleOptions]) -> Reply:
-        """RL.THROTTLE: a steady rate with bursts. A negative quantity gives back."""
+        """RL.THROTTLE: takes a quantity from a rate. Returns whether that was allowed, what remains, and when to try again.
+        A negative quantity gives back."""
         return await self._send(calls.throttle, key, rate, quantity, **options)
 
     async def throttle_ro(self, key: Key, rate: RateLike, quantity: int = 1, **options: Unpack[LookOptions]) -> Reply:
@@ -297,7 +308,8 @@ class Limiter:
         return await self._send(calls.throttle_ro, key, rate, quantity, **options)
 
     async def window(self, key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[WindowOptions]) -> Reply:
-        """RL.WINDOW: at most `limit` in any period. A negative quantity gives back the oldest events."""
+        """RL.WINDOW: counts a quantity in a window, so that no period has more than the limit. Returns what throttle()
+        returns. A negative quantity gives back the oldest events."""
         return await self._send(calls.window, key, window, quantity, **options)
 
     async def window_ro(self, key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[LookOptions]) -> Reply:
@@ -329,6 +341,7 @@ class Limiter:
     ) -> Reservation:
         """RL.ACQUIRE as a context manager: entering it reserves, or raises Denied. An exception in the block releases the
         reservation. Otherwise the end of the block applies it, or releases a semaphore's; `settle` chooses one of the two.
+        If the lease ended before the block did, its end raises Lapsed: pass a `lease` that is long enough, or renew().
 
         A list of clauses instead of the key reserves several limits by RL.ALL. They are settled in one step, and their
         leases are renewed while the block runs.
@@ -354,7 +367,8 @@ class Limiter:
         quantity: int = 1,
         **options: Unpack[ReserveOptions],
     ) -> Reply:
-        """RL.ACQUIRE: reserves a quantity, which the caller settles with apply() or release().
+        """RL.ACQUIRE: reserves a quantity. Returns a Reply with an `id`, which is None if the call was denied. The caller
+        passes it to apply() or release() before the lease ends.
 
         A list of clauses instead of the key reserves several limits, and returns the AllReply of all().
         """
@@ -371,19 +385,21 @@ class Limiter:
         return await self._send(calls.acquire_ro, key, window, quantity, **options)
 
     async def apply(self, key: Key, id: Id, quantity: int | None = None) -> bool:
-        """RL.APPLY: counts a reservation, or the `quantity` that was really used. Returns False if it is not held."""
+        """RL.APPLY: counts a reservation, or the `quantity` that was really used, which may be more. Returns False if it is
+        not held, because its lease has ended or it was settled before."""
         return await self._send(calls.apply, key, id, quantity)
 
     async def release(self, key: Key, *ids: Id) -> int:
-        """RL.RELEASE: gives reservations back. Returns how many of them were held."""
+        """RL.RELEASE: gives reservations back, so that they count as nothing. Returns how many of them were held."""
         return await self._send(calls.release, key, *ids)
 
     async def renew(self, key: Key, id: Id, lease: Duration | None = None) -> bool:
-        """RL.RENEW: restarts the lease. Returns False if the reservation is not held."""
+        """RL.RENEW: restarts the lease, with a new length if `lease` is given. Returns False if the reservation is not
+        held."""
         return await self._send(calls.renew, key, id, lease)
 
     async def held(self, key: Key) -> list[Held]:
-        """RL.HELD: returns the live reservations, oldest first."""
+        """RL.HELD: returns the live reservations of a key, oldest first."""
         return await self._send(calls.held, key)
 
     async def all(self, clauses: Clauses, **options: Unpack[AllOptions]) -> AllReply[Reservation]:
@@ -429,7 +445,7 @@ class Limiter:
         return Local(self._core, key, window, lease, leave)
 
     async def aclose(self) -> None:
-        """Closes the limiter's own connections."""
+        """Closes the limiter's idle connections, not those of the client. A later call opens new ones."""
         self._core.enter_loop()
         await self._core.io.cancel_spawned()
         await self._core.close()

@@ -60,7 +60,10 @@ class Local(LocalBase):
             self._due.notify()
 
     def take(self, quantity: int = 1) -> Reply:
-        """Decides as window() does, but in the process if possible. Asks the server if the process holds too little."""
+        """Decides as window() does, but in the process if possible. Asks the server if the process holds too little.
+
+        `remaining` and `reset_after` of the reply date from the last reply of the server. Raises RuntimeError after close().
+        """
         leases = self._leases
         if os.getpid() != leases.pid:
             self._start_over()
@@ -229,10 +232,15 @@ class _Renewals:
 class Limiter:
     """A limiter whose limits are kept by a server with redis-ratelimit.
 
+    A call that is denied returns a reply whose `allowed` is False; only acquire() raises Denied. Wrong arguments raise
+    TypeError or ValueError before anything is sent. Error replies are always raised: as UnknownPolicy, as MissingModule, or
+    as the client library's ResponseError. If Redis does not answer, `unreachable` decides. But calls that settle, list or
+    inspect, which are apply, release, renew, held, info, top, policies and reset, then raise the client library's
+    ConnectionError or TimeoutError.
+
     The limiter opens its own connections, with the settings of `client`, and never sends a call twice. If all connections
-    are in use (50, or the max_connections of `client`), a call waits for one. Error replies are always raised. If the server
-    answers other calls but not this one before the deadline, the call raises Busy, so that `unreachable="allow"` does not
-    let an overload through.
+    are in use (50, or the max_connections of `client`), a call waits for one. If the server answers other calls but not this
+    one before the deadline, the call raises Busy, so that `unreachable="allow"` does not let an overload through.
 
     Args:
         client: A client of redis-py or valkey-py, for a server, a Sentinel service or a cluster.
@@ -254,7 +262,8 @@ class Limiter:
         return reply
 
     def throttle(self, key: Key, rate: RateLike, quantity: int = 1, **options: Unpack[ThrottleOptions]) -> Reply:
-        """RL.THROTTLE: a steady rate with bursts. A negative quantity gives back."""
+        """RL.THROTTLE: takes a quantity from a rate. Returns whether that was allowed, what remains, and when to try again.
+        A negative quantity gives back."""
         return self._send(calls.throttle, key, rate, quantity, **options)
 
     def throttle_ro(self, key: Key, rate: RateLike, quantity: int = 1, **options: Unpack[LookOptions]) -> Reply:
@@ -262,7 +271,8 @@ class Limiter:
         return self._send(calls.throttle_ro, key, rate, quantity, **options)
 
     def window(self, key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[WindowOptions]) -> Reply:
-        """RL.WINDOW: at most `limit` in any period. A negative quantity gives back the oldest events."""
+        """RL.WINDOW: counts a quantity in a window, so that no period has more than the limit. Returns what throttle()
+        returns. A negative quantity gives back the oldest events."""
         return self._send(calls.window, key, window, quantity, **options)
 
     def window_ro(self, key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[LookOptions]) -> Reply:
@@ -294,6 +304,7 @@ class Limiter:
     ) -> Reservation:
         """RL.ACQUIRE as a context manager: entering it reserves, or raises Denied. An exception in the block releases the
         reservation. Otherwise the end of the block applies it, or releases a semaphore's; `settle` chooses one of the two.
+        If the lease ended before the block did, its end raises Lapsed: pass a `lease` that is long enough, or renew().
 
         A list of clauses instead of the key reserves several limits by RL.ALL. They are settled in one step, and their
         leases are renewed while the block runs.
@@ -313,7 +324,8 @@ class Limiter:
         quantity: int = 1,
         **options: Unpack[ReserveOptions],
     ) -> Reply:
-        """RL.ACQUIRE: reserves a quantity, which the caller settles with apply() or release().
+        """RL.ACQUIRE: reserves a quantity. Returns a Reply with an `id`, which is None if the call was denied. The caller
+        passes it to apply() or release() before the lease ends.
 
         A list of clauses instead of the key reserves several limits, and returns the AllReply of all().
         """
@@ -324,19 +336,21 @@ class Limiter:
         return self._send(calls.acquire_ro, key, window, quantity, **options)
 
     def apply(self, key: Key, id: Id, quantity: int | None = None) -> bool:
-        """RL.APPLY: counts a reservation, or the `quantity` that was really used. Returns False if it is not held."""
+        """RL.APPLY: counts a reservation, or the `quantity` that was really used, which may be more. Returns False if it is
+        not held, because its lease has ended or it was settled before."""
         return self._send(calls.apply, key, id, quantity)
 
     def release(self, key: Key, *ids: Id) -> int:
-        """RL.RELEASE: gives reservations back. Returns how many of them were held."""
+        """RL.RELEASE: gives reservations back, so that they count as nothing. Returns how many of them were held."""
         return self._send(calls.release, key, *ids)
 
     def renew(self, key: Key, id: Id, lease: Duration | None = None) -> bool:
-        """RL.RENEW: restarts the lease. Returns False if the reservation is not held."""
+        """RL.RENEW: restarts the lease, with a new length if `lease` is given. Returns False if the reservation is not
+        held."""
         return self._send(calls.renew, key, id, lease)
 
     def held(self, key: Key) -> list[Held]:
-        """RL.HELD: returns the live reservations, oldest first."""
+        """RL.HELD: returns the live reservations of a key, oldest first."""
         return self._send(calls.held, key)
 
     def all(self, clauses: Clauses, **options: Unpack[AllOptions]) -> AllReply[Reservation]:
@@ -382,7 +396,7 @@ class Limiter:
         return Local(self._core, key, window, lease, leave)
 
     def close(self) -> None:
-        """Closes the limiter's own connections."""
+        """Closes the limiter's idle connections, not those of the client. A later call opens new ones."""
         run(self._core.close())
 
     def __enter__(self) -> Limiter:
