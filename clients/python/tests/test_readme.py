@@ -61,9 +61,20 @@ class Readme(unittest.TestCase):
 
     def test_the_first_example_runs(self) -> None:
         names = self.run_block(blocks("python")[0])
-        self.assertTrue(names["reply"].allowed and names["reply"].reachable)
+        self.assertEqual((names["reply"].allowed, names["reply"].remaining, names["reply"].reachable), (True, 9, True))
+        names["limiter"].close()
+
+    def test_the_examples_of_limits_and_reservations_run(self) -> None:
+        names = self.run_block(blocks("python")[1])
         self.assertEqual(self.plain.exists("user:1"), 0)
+        self.assertEqual(names["limiter"].info("tokens").events, 1234)
+        names["limiter"].close()
+        names = self.run_block(blocks("python")[2])
         self.assertEqual(names["limiter"].window_ro("user:1:rename", names["Window"](3, "1d")).remaining, 1)
+        self.assertEqual(names["limiter"].held("workers"), [])
+        names["limiter"].close()
+        names = self.run_block(blocks("python")[3])
+        self.assertTrue(names["reply"].allowed and names["reply"].reachable)
         tokens = names["limiter"].window_ro("{u1}:tpm", names["Window"](100_000, "1min"))
         self.assertEqual(100_000 - tokens.remaining, 812 + 96)
         names["limiter"].close()
@@ -77,11 +88,11 @@ class Readme(unittest.TestCase):
         names["limiter"].close()
 
     def test_the_example_with_asyncio_runs(self) -> None:
-        self.run_block(blocks("python")[1])
+        self.run_block(blocks("python")[4])
         self.assertEqual(self.plain.exists("user:2:reply", "user:2:rename"), 2)
 
     def test_the_example_of_a_local_limit_runs(self) -> None:
-        block, lease = blocks("python")[2], 'lease="50ms"'
+        block, lease = blocks("python")[5], 'lease="50ms"'
         self.assertIn(lease, block)
         before = self.calls()
         # On a busy machine a reply may come after 50 ms, and then the take requests another batch.
@@ -99,10 +110,10 @@ class Readme(unittest.TestCase):
     def test_the_example_without_a_server_runs(self) -> None:
         if find_spec("redis_ratelimit._engine") is None:
             self.skipTest("the engine is not built")
-        self.run_block(blocks("python")[3])
+        self.run_block(blocks("python")[6])
 
     def test_the_application_runs(self) -> None:
-        names = self.run_block(blocks("python")[4])
+        names = self.run_block(blocks("python")[7])
         statuses = []
 
         async def send(message: Any) -> None:
@@ -130,14 +141,14 @@ class Readme(unittest.TestCase):
     def test_the_application_of_fastapi_runs(self) -> None:
         from starlette.testclient import TestClient
 
-        names = self.run_block(blocks("python")[5])
+        names = self.run_block(blocks("python")[8])
         with TestClient(names["app"]) as client:
             answers = [client.get("/search?q=x") for _ in range(6)]
         self.assertEqual(answers[0].json(), "found x")
         self.check(answers)
 
     def test_the_application_of_flask_runs(self) -> None:
-        names = self.run_block(blocks("python")[6])
+        names = self.run_block(blocks("python")[9])
         client = names["app"].test_client()
         answers = [client.get("/search?q=x") for _ in range(6)]
         self.assertEqual(answers[0].text, "found x")
@@ -150,7 +161,7 @@ class Readme(unittest.TestCase):
 
         if not django.conf.settings.configured:
             django.conf.settings.configure(ALLOWED_HOSTS=["*"])
-        names = self.run_block(blocks("python")[7])
+        names = self.run_block(blocks("python")[10])
         view = names["site"](names["search"])
         answers = [view(RequestFactory().get("/search?q=x")) for _ in range(6)]
         self.assertEqual(answers[0].content, b"found x")
@@ -160,7 +171,7 @@ class Readme(unittest.TestCase):
     def test_the_application_of_litestar_runs(self) -> None:
         from litestar.testing import TestClient
 
-        names = self.run_block(blocks("python")[8])
+        names = self.run_block(blocks("python")[11])
         with TestClient(names["app"]) as client:
             answers = [client.get("/search") for _ in range(6)]
             with mock.patch.object(names["limiter"], "throttle", side_effect=Busy):
@@ -172,7 +183,7 @@ class Readme(unittest.TestCase):
         self.assertEqual(answers[5].json()["violated-policies"], ["search"])
         self.assertEqual(answers[5].headers["Content-Type"], "application/problem+json")
         self.assertEqual((busy.status_code, busy.json()["status"]), (503, 503))
-        self.assertEqual(len(blocks("python")), 9, "each block has a test here")
+        self.assertEqual(len(blocks("python")), 12, "each block has a test here")
 
     def test_the_reference_is_up_to_date(self) -> None:
         spec = importlib.util.spec_from_file_location("reference", CHECKOUT / "scripts" / "python-reference.py")
