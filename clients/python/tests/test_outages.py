@@ -479,8 +479,9 @@ class Outages(unittest.TestCase):
             self.row("maxclients", "raises `Busy`", library, kind, answers)
             self.assertEqual(set(answers.kinds), {"Busy"}, answers)
             self.assertLess(answers.max, DEADLINE + SLACK)
-            # A call tries until shortly before its deadline. A busy machine may hold some up, so the fastest counts.
-            self.assertGreaterEqual(answers.max, DEADLINE - LAST_TRY_SECONDS)
+            # A call tries until shortly before its deadline, and stops earlier if a try took longer than LAST_TRY_SECONDS. A
+            # busy machine may hold some calls up, so the fastest counts.
+            self.assertGreaterEqual(answers.max, DEADLINE - 5 * LAST_TRY_SECONDS)
             self.assertLess(min(answers.seconds), DEADLINE)
 
             def rejected() -> str:
