@@ -8,6 +8,7 @@ import os
 import random
 import re
 import unittest
+from contextlib import nullcontext
 from importlib import import_module
 from typing import Any
 from unittest import mock
@@ -186,6 +187,20 @@ class InTheProcess(unittest.TestCase):
                 self.clock.wall_ahead += 2e-6 if wall else 0
                 self.assertIsNone(process.leases.take(1))
                 self.clock.wall_ahead = 0
+
+    def test_the_lease_counts_from_before_the_call_by_either_clock(self) -> None:
+        for wall in False, True:
+            process = self.process(lease=100)
+            process.leases.want(5)
+            round_ = process.leases.next_round()
+            assert round_ is not None
+            replies = [process.model.carry_out(words) for words in round_.commands]
+            for passed, is_spent in (0.05, True), (0.045, False):
+                self.clock.now += 0 if wall else passed
+                self.clock.wall_ahead += passed if wall else 0
+                if is_spent:
+                    process.leases.receive(round_, replies)
+                self.assertEqual(process.leases.take(1) is not None, is_spent)
 
     def hold(self, process: Process, quantity: int) -> None:
         process.leases.want(quantity, is_counted=True)
@@ -426,6 +441,25 @@ class Answering(unittest.TestCase):
         with mock.patch("threading.Thread.start", side_effect=RuntimeError("can't start new thread")):
             self.assertRaisesRegex(RuntimeError, "start new thread", local.take)
         self.assertTrue(local.take().allowed)
+
+    def test_a_fallback_keeps_the_reserve_of_the_limit(self) -> None:
+        other = mock.Mock(spec=["throttle", "window", "reserve"])
+        other.window.return_value = Reply(0, 3, 2, None, 1000)
+        limiter = Recorder(errors.ConnectionError("refused")).limiter(unreachable=other)
+        limiter.local("k", Window(3, 60), leave=2).take()
+        other.window.assert_called_once_with("k", Window(3, 60), 1, leave=2)
+
+    def test_close_gives_up_after_three_tries(self) -> None:
+        granted, lost = [0, 9, 8, -1, 60000, b"id", 1, 1], errors.ConnectionError("lost")
+        for unreachable in "raise", "allow":
+            # Further tries would find no reply in the recorder.
+            recorder = Recorder(granted, lost, errors.ConnectionError("lost"), errors.ConnectionError("lost"))
+            local = recorder.limiter(unreachable=unreachable).local("k", Window(9, 60), lease="1h")
+            local.take()
+            with nullcontext() if unreachable == "allow" else self.assertRaises(errors.ConnectionError):
+                local.close()
+            self.assertGreaterEqual(local._leases.failures, 3)
+            self.assertLess(local._leases.failures, 6)
 
     def test_nothing_is_taken_after_close(self) -> None:
         local = Recorder([0, 9, 8, -1, 60000, b"id", 1, 1], 1).limiter().local("k", Window(9, 60), lease="1h")

@@ -405,6 +405,29 @@ class OnAServer(unittest.TestCase):
             self.assertEqual(sum(local.take().allowed for _ in range(12)), held)
         limiter.close()
 
+    def test_a_forked_child_spends_nothing_of_its_parent_with_asyncio(self) -> None:
+        plain.flushall()
+        limiter = redis_ratelimit.asyncio.Limiter(make(LIBRARIES[0], ".asyncio", port=PORT))
+        local = limiter.local("k", Window(10, "1min"), lease="1min")
+
+        async def take(times: int) -> int:
+            return sum([(await local.take()).allowed for _ in range(times)])
+
+        async def hold_all() -> None:
+            self.assertTrue((await local.take(1)).allowed)
+            local._leases.want(9)
+            end = time.monotonic() + 30
+            while not local._leases._left():
+                self.assertLess(time.monotonic(), end)
+                await asyncio.sleep(0.01)
+
+        asyncio.run(hold_all())
+        child = os.fork()
+        if child == 0:
+            os._exit(asyncio.run(take(9)))
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+        self.assertEqual(asyncio.run(take(9)), 9)
+
     def test_a_held_batch_is_spent_while_the_server_is_away(self) -> None:
         with Server() as server:
             limiter = redis_ratelimit.Limiter(make(LIBRARIES[0], port=server.port), unreachable="deny", deadline=2)
