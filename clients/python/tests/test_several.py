@@ -155,6 +155,13 @@ class Words(unittest.TestCase):
         found = self.settled(*QUEUED, [1, 1], work=work)
         self.assertEqual(found, ["done", "MULTI", "RL.APPLY a x 7", "RL.APPLY b y", "EXEC"])
 
+        def work_in_parts(job: Any) -> None:
+            job.set({"a": 1})
+            job.set({"b": 2})
+
+        found = self.settled(*QUEUED, [1, 1], work=work_in_parts)
+        self.assertEqual(found, ["done", "MULTI", "RL.APPLY a x 1", "RL.APPLY b y 2", "EXEC"])
+
     def test_an_exception_releases_whatever_was_set(self) -> None:
         def fail(job: Any) -> None:
             job.set({"a": 7})

@@ -118,10 +118,11 @@ class ReservationBase:
         return {each.name: each.id for each in self._reserved}
 
     def set(self, cost: Cost) -> None:
-        """Sets what was really used, which counts when the block ends. A later call replaces what an earlier one set.
+        """Sets what was really used, which counts when the block ends. A later call replaces what an earlier one set for the
+        same limit.
 
-        For several limits, `cost` maps their names to what was used. For a limit that it does not name, all that was
-        reserved counts.
+        For several limits, `cost` maps their names to what was used. For a limit that no call names, all that was reserved
+        counts.
         """
         self._costs.update(self._checked_costs(cost))
 
