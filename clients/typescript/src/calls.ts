@@ -19,6 +19,8 @@ import { randomName } from "./random.js";
 import {
   readReply,
   readAll,
+  readArray,
+  readCount,
   readHeld,
   readInfo,
   readPolicies,
@@ -27,6 +29,7 @@ import {
   readGranted,
   readId,
   readIdAndGranted,
+  readIsFound,
   readWait,
   type AllReply,
   type Held,
@@ -491,7 +494,7 @@ function allCall(method: "all" | "allRo", clauses: Clauses, options: CallOptions
     signal,
     undo,
     read: (reply) => {
-      const answer = readAll(reply);
+      const answer = readAll(reply, limits.length);
       return { ...answer, paid: answer.allowed ? limitsThatTook(groups, answer.answers, isTaking) : [] };
     },
     unreached: allUnreached,
@@ -544,7 +547,7 @@ function forceAll(clauses: Clauses, options: CallOptions): Call<AllReply> {
 function transaction<T>(limits: readonly { key: Key }[], commands: Word[][], read: (replies: unknown[]) => T): Call<T> {
   const call = { key: limits[0]?.key ?? "", words: commands[0] ?? [], readonly: false };
   if (commands.length === 1) return { ...call, read: (reply) => read([reply]) };
-  return { ...call, transaction: commands, read: (replies) => read(replies as unknown[]) };
+  return { ...call, transaction: commands, read: (replies) => read(readArray(replies)) };
 }
 
 /** Returns the replies. If there are errors, throws the first, with the texts of all and the names of their limits. */
@@ -586,7 +589,7 @@ function forEach(
       return outcome.at(-1) === 1 ? 1 : outcome[0];
     });
     const held = withoutErrors(reserved, outcomes);
-    return reserved.filter((_, index) => Number(held[index]) !== 1).map(({ name }) => name);
+    return reserved.filter((_, index) => !readIsFound(held[index])).map(({ name }) => name);
   };
   return { ...transaction(reserved, commands.flat(), read), signal };
 }
@@ -644,8 +647,6 @@ function undoChoices(groups: readonly Group[], answers: readonly Reply[]): Comma
   return choicesOf(groups, answers).flatMap(([clause, answer]) => clause.undo?.(answer) ?? []);
 }
 
-const toBoolean = (reply: unknown): boolean => Number(reply) === 1;
-
 function keyAndIds(key: Key, ids: readonly string[]): Word[] {
   checkText("key", key);
   for (const id of ids) checkText("id", id);
@@ -659,12 +660,12 @@ export function apply(key: Key, id: string, quantity: Integer | undefined, optio
     ...keyAndIds(key, [id]),
     ...(quantity === undefined ? [] : [integer("quantity", quantity)]),
   ];
-  return { key, words, readonly: false, read: toBoolean, signal };
+  return { key, words, readonly: false, read: readIsFound, signal };
 }
 
 export function release(key: Key, ids: readonly string[], options: CallOptions): Call<number> {
   const signal = checkCallOptions("release", options);
-  return { key, words: ["RL.RELEASE", ...keyAndIds(key, ids)], readonly: false, read: Number, signal };
+  return { key, words: ["RL.RELEASE", ...keyAndIds(key, ids)], readonly: false, read: readCount, signal };
 }
 
 export function renew(key: Key, id: string, options: RenewOptions): Call<boolean> {
@@ -672,7 +673,7 @@ export function renew(key: Key, id: string, options: RenewOptions): Call<boolean
   checkSignal(options.signal);
   const lease = options.lease === undefined ? [] : ["LEASE", duration("lease", options.lease, 1)];
   const words = ["RL.RENEW", ...keyAndIds(key, [id]), ...lease];
-  return { key, words, readonly: false, read: toBoolean, signal: options.signal };
+  return { key, words, readonly: false, read: readIsFound, signal: options.signal };
 }
 
 export function held(key: Key, options: CallOptions): Call<Held[]> {
@@ -687,7 +688,7 @@ export function info(key: Key, options: CallOptions): Call<Info | null> {
 
 export function reset(key: Key, options: CallOptions): Call<boolean> {
   const signal = checkCallOptions("reset", options);
-  return { key, words: ["DEL", ...keyAndIds(key, [])], readonly: false, read: toBoolean, signal };
+  return { key, words: ["DEL", ...keyAndIds(key, [])], readonly: false, read: readIsFound, signal };
 }
 
 export function top(options: TopOptions): Call<TopKey[]> {

@@ -132,9 +132,19 @@ export class Core {
     return call.merge === undefined ? call.read(reply) : call.merge((reply as unknown[]).map(call.read));
   }
 
-  /** Gives back what a cancelled call took. If that fails, it counts until its period or lease ends. */
-  async #undo<T>(call: Call<T>, answer: T | undefined): Promise<void> {
-    for (const command of call.undo?.(answer) ?? []) await this.ask({ ...command, read: Number }).catch(() => 0);
+  /**
+   * Gives back what a cancelled call took. The reply is undefined if it was lost. If this fails, what was taken counts until
+   * its period or lease ends.
+   */
+  async #undo<T>(call: Call<T>, reply?: unknown): Promise<void> {
+    if (call.undo === undefined) return;
+    let result: T | undefined;
+    try {
+      if (reply !== undefined) result = call.read(reply);
+    } catch {
+      // A reply that cannot be read is as good as lost.
+    }
+    for (const command of call.undo(result)) await this.ask({ ...command, read: Number }).catch(() => 0);
   }
 
   /** Returns those of the ids that a MemoryLimiter reserved while Redis could not be reached, and that limiter. */
@@ -228,12 +238,12 @@ export class Core {
         (answer) => {
           stop();
           breaker.recordReply(performance.now());
-          if (isAborted) void this.#undo(call, isForOneNode ? call.read(answer) : undefined);
+          if (isAborted) void this.#undo(call, answer);
           else resolve(answer);
         },
         (error: unknown) => {
           stop();
-          if (isAborted && attempt.isSent && !isErrorReply(error)) void this.#undo(call, undefined);
+          if (isAborted && attempt.isSent && !isErrorReply(error)) void this.#undo(call);
           if (attempt.over) return;
           if (isErrorReply(error)) breaker.recordReply(performance.now(), !servesNobody(error));
           else if (isUnreachable(error)) breaker.recordFailure(began, performance.now(), error);

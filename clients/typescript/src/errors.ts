@@ -56,6 +56,12 @@ export class UnknownPolicy extends Error {
   override readonly name: string = "UnknownPolicy";
 }
 
+/** Thrown if a reply is not one of redis-ratelimit, such as that of a proxy. The call may have been counted. */
+export class UnexpectedReply extends Error {
+  /** The name of the class. */
+  override readonly name: string = "UnexpectedReply";
+}
+
 /** Throws the reason of a signal that is aborted. */
 export function throwIfAborted(signal: AbortSignal | undefined): void {
   if (signal?.aborted) throw signal.reason;

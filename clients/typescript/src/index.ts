@@ -22,7 +22,16 @@ export type {
   WindowOptions,
 } from "./calls.js";
 export type { Client, Ioredis, NodeRedis } from "./clients.js";
-export { Busy, DeadlinePassed, Denied, Lapsed, MissingModule, UnknownPolicy, Unreachable } from "./errors.js";
+export {
+  Busy,
+  DeadlinePassed,
+  Denied,
+  Lapsed,
+  MissingModule,
+  UnexpectedReply,
+  UnknownPolicy,
+  Unreachable,
+} from "./errors.js";
 export { rateLimit } from "./express.js";
 export type { MiddlewareOptions, ResponseLike } from "./express.js";
 export { headers, mergedHeaders, problem } from "./headers.js";

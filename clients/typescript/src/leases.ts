@@ -44,7 +44,7 @@ import {
   type Word,
 } from "./limits.js";
 import { randomName } from "./random.js";
-import { replyWith, readId, readIdAndGranted, type Reply } from "./replies.js";
+import { readCount, readId, readIdAndGranted, readReply, replyWith, type Reply } from "./replies.js";
 
 /** Options of Limiter.local. */
 export interface LocalOptions {
@@ -180,6 +180,13 @@ interface Denial {
 }
 
 const spentOf = ({ granted, left }: Batch): number => granted - left;
+
+/** Reads the reply to the command of an item. Throws if it is not one of redis-ratelimit. */
+function readReplyTo(item: Item, reply: unknown): Error | Reply | number {
+  if (reply instanceof Error) return reply;
+  if (item.kind === "request") return item.exactly ? readId(reply) : readIdAndGranted(reply);
+  return item.kind === "force" ? readReply(reply) : readCount(reply);
+}
 
 /** Returns whether a batch must not be spent any more. By the wall clock, a newer batch may end before an older one. */
 const hasEnded = ({ until, wallUntil }: Batch, now: number, wall: number): boolean => now >= until || wall >= wallUntil;
@@ -501,27 +508,34 @@ export class Leases {
 
   // The outcome of a round.
 
-  /** Reads the replies to a round, error replies among them. */
+  /** Reads the replies to a round, error replies among them. If one cannot be read, all of them count as lost. */
   receive(round: Round, replies: readonly unknown[]): void {
+    let results: (Error | Reply | number)[];
+    try {
+      results = round.items.map((item, at) => readReplyTo(item, replies[at]));
+    } catch (error) {
+      this.fail(round, error, true);
+      return;
+    }
     const now = this.#clock.monotonic();
     this.#roundTripMs += (now - round.sentAt - this.#roundTripMs) / 8;
     this.error = undefined;
     round.items.forEach((item, at) => {
-      const reply = replies[at];
-      if (reply instanceof Error) {
-        this.error = reply;
-        if (item.kind === "batch") this.#keepRefused(item, reply, now);
+      const result = results[at];
+      if (result instanceof Error) {
+        this.error = result;
+        if (item.kind === "batch") this.#keepRefused(item, result, now);
       } else if (item.kind === "lost") {
-        if (Number(reply) === 0 && item.againAt === undefined) {
+        if (result === 0 && item.againAt === undefined) {
           this.#lost.push({ kind: "lost", id: item.id, againAt: now + this.leaseMs + LOST_MS });
         }
       } else if (item.kind === "batch") {
         const quantity = spentOf(item);
-        if (Number(reply) === 0 && quantity > 0 && !item.tried && this.#isHeld(item, now)) {
+        if (result === 0 && quantity > 0 && !item.tried && this.#isHeld(item, now)) {
           this.#forced.push({ kind: "force", quantity });
         }
       } else if (item.kind === "request") {
-        this.#read(round, item, item.exactly ? readId(reply) : readIdAndGranted(reply), now);
+        this.#read(round, item, result as Reply, now);
       }
     });
     if (this.#isSemaphore) {

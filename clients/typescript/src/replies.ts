@@ -1,5 +1,7 @@
 /** The replies of the commands. */
 
+import { quote } from "./check.js";
+import { UnexpectedReply } from "./errors.js";
 import type { Reservation } from "./reservation.js";
 
 /** The reply to a call that asks a limit. */
@@ -115,7 +117,26 @@ export interface PolicyCounts {
   shadowDenied: number;
 }
 
-const orNull = (ms: unknown): number | null => (Number(ms) < 0 ? null : Number(ms));
+/** Returns a reply that is an array. */
+export function readArray(reply: unknown): unknown[] {
+  if (!Array.isArray(reply)) throw new UnexpectedReply(`the server replied ${quote(reply)}, not an array`);
+  return reply;
+}
+
+/** Reads an integer. A client may be set to return strings or bigints. */
+function integer(value: unknown): number {
+  const isText = (typeof value === "string" && value !== "") || typeof value === "bigint";
+  const number = isText ? Number(value) : value;
+  if (!Number.isInteger(number)) throw new UnexpectedReply(`the server replied ${quote(value)}, not an integer`);
+  return number as number;
+}
+
+/** Reads milliseconds; -1 is null. */
+function orNull(value: unknown): number | null {
+  const ms = integer(value);
+  return ms < 0 ? null : ms;
+}
+
 // Bytes are a Buffer, whose toString() decodes UTF-8.
 const text = (id: unknown): string | null => (typeof id === "string" || id instanceof Uint8Array ? String(id) : null);
 
@@ -141,34 +162,40 @@ export const replyWith = (
 });
 
 export function readReply(reply: unknown): Reply {
-  const [limited, limit, remaining, retryAfter, resetAfter] = reply as unknown[];
-  const kind = Number(limited) as Reply["limited"];
-  return replyWith(kind, Number(limit), Number(remaining), orNull(retryAfter), Number(resetAfter));
+  const [limited, limit, remaining, retryAfter, resetAfter] = readArray(reply);
+  const kind = integer(limited) as Reply["limited"];
+  return replyWith(kind, integer(limit), integer(remaining), orNull(retryAfter), integer(resetAfter));
 }
 
-const sixth = (reply: unknown): unknown => (reply as unknown[])[5];
+const sixth = (reply: unknown): unknown => readArray(reply)[5];
 
-export const readGranted = (reply: unknown): Reply => ({ ...readReply(reply), granted: Number(sixth(reply)) });
+export const readGranted = (reply: unknown): Reply => ({ ...readReply(reply), granted: integer(sixth(reply)) });
 export const readWait = (reply: unknown): Reply => ({ ...readReply(reply), waitMs: orNull(sixth(reply)) });
 export const readId = (reply: unknown): Reply => ({ ...readReply(reply), id: text(sixth(reply)) });
 
 export function readIdAndGranted(reply: unknown): Reply {
-  const [granted, reservations] = (reply as unknown[]).slice(6);
-  return { ...readId(reply), granted: Number(granted), reservations: Number(reservations) };
+  const [granted, reservations] = readArray(reply).slice(6);
+  return { ...readId(reply), granted: integer(granted), reservations: integer(reservations) };
 }
 
-export function readAll(reply: unknown): AllReply {
-  const answers = (reply as unknown[])[6] as unknown[];
+/** Reads the reply to RL.ALL with `count` clauses. */
+export function readAll(reply: unknown, count: number): AllReply {
   // Only the reply of an ACQUIRE clause has a sixth element, its id.
-  return { ...readReply(reply), clause: Number(sixth(reply)), answers: answers.map(readId), paid: [] };
+  const answers = readArray(readArray(reply)[6]).map(readId);
+  if (answers.length !== count)
+    throw new UnexpectedReply(`the server replied for ${answers.length} clauses, not ${count}`);
+  return { ...readReply(reply), clause: integer(sixth(reply)), answers, paid: [] };
 }
+
+/** Reads how many keys or reservations a command found. */
+export const readCount = integer;
+export const readIsFound = (reply: unknown): boolean => integer(reply) === 1;
 
 export function readHeld(reply: unknown): Held[] {
-  return (reply as unknown[][]).map(([id, quantity, left]) => ({
-    id: String(id),
-    quantity: Number(quantity),
-    leftMs: Number(left),
-  }));
+  return readArray(reply).map((held) => {
+    const [id, quantity, left] = readArray(held);
+    return { id: String(id), quantity: integer(quantity), leftMs: integer(left) };
+  });
 }
 
 /** Returns the fields of a map, which is a flat array in RESP2. */
@@ -181,7 +208,7 @@ function fields(reply: unknown): Map<string, unknown> {
 export function readInfo(reply: unknown): Info | null {
   const found = fields(reply);
   if (found.size === 0) return null;
-  const number = (name: string): number | null => (found.has(name) ? Number(found.get(name)) : null);
+  const number = (name: string): number | null => (found.has(name) ? integer(found.get(name)) : null);
   const age = (name: string): number | null => (found.has(name) ? orNull(found.get(name)) : null);
   return {
     kind: String(found.get("kind")) as Info["kind"],
@@ -201,22 +228,18 @@ export function readInfo(reply: unknown): Info | null {
 }
 
 export function readTop(reply: unknown): TopKey[] {
-  return (reply as unknown[][]).map(([key, db, denials, over]) => ({
-    key: String(key),
-    db: Number(db),
-    denials: Number(denials),
-    over: Number(over),
-  }));
+  return readArray(reply).map((entry) => {
+    const [key, db, denials, over] = readArray(entry);
+    return { key: String(key), db: integer(db), denials: integer(denials), over: integer(over) };
+  });
 }
 
 export function readPolicies(reply: unknown): PolicyCounts[] {
-  return (reply as unknown[][]).map(([name, definition, allowed, denied, shadowDenied]) => ({
-    name: String(name),
-    definition: String(definition),
-    allowed: Number(allowed),
-    denied: Number(denied),
-    shadowDenied: Number(shadowDenied),
-  }));
+  return readArray(reply).map((policy) => {
+    const [name, definition, ...counts] = readArray(policy);
+    const [allowed, denied, shadowDenied] = [integer(counts[0]), integer(counts[1]), integer(counts[2])];
+    return { name: String(name), definition: String(definition), allowed, denied, shadowDenied };
+  });
 }
 
 /** Adds a reservation to a reply, as a property that is not enumerable: comparing, spreading and printing leave it out. */

@@ -20,6 +20,7 @@ import {
   rateLimit,
   semaphore,
   MissingModule,
+  UnexpectedReply,
   UnknownPolicy,
   Window,
   type Limits,
@@ -77,8 +78,29 @@ suite("calls", () => {
     });
   }
 
+  test("a reply that cannot be read is an error", async () => {
+    for (const given of CASES.filter(({ call }) => call !== "info")) {
+      for (const reply of [{}, "", [{}]]) {
+        await assert.rejects(run(new Limiter(new Recorder(reply)), given), UnexpectedReply, given.words);
+      }
+    }
+    for (const reply of [
+      ["kind", "window", "events", null],
+      ["oldest", {}],
+    ]) {
+      await assert.rejects(new Limiter(new Recorder(reply)).info("k"), UnexpectedReply);
+    }
+    // A cancelled call gives back as if such a reply had been lost.
+    const [controller, recorder] = [new AbortController(), new Recorder({}, 1)];
+    const given = new Limiter(recorder).reserve("k", "@day", { signal: controller.signal, id: "job" });
+    controller.abort("late");
+    await assert.rejects(given, (reason) => reason === "late");
+    await sleep(1);
+    assert.deepEqual(recorder.sent, ["RL.ACQUIRE k @day 1 ID job MS", "RL.RELEASE k job"]);
+  });
+
   test("in a cluster a call is routed by its first key, and one that only reads may go to a replica", async () => {
-    const recorder = new ClusterRecorder([0, 2, 2, -1, 0, 1, [ALLOWED]], ALLOWED, []);
+    const recorder = new ClusterRecorder([...ALLOWED, 1, [ALLOWED, ALLOWED]], ALLOWED, []);
     const limiter = new Limiter(recorder);
     await limiter.all([clause.throttle("{u}a", "@free"), clause.window("{u}b", "@day")]);
     await limiter.windowRo("w", "@day");
@@ -168,7 +190,7 @@ suite("calls", () => {
     const group = [PLAN, CREDITS];
     const clauses = [RPM, group];
     const flat = [RPM, PLAN, CREDITS];
-    const recorder = new Recorder([0, 2, 2, -1, 0, 1, []], [0, 2, 2, -1, 0, 1, []]);
+    const recorder = new Recorder(...[1, 2].map(() => [...ALLOWED, 1, [ALLOWED, ALLOWED, RESERVED]]));
     const limiter = new Limiter(recorder);
     await limiter.all(clauses);
     await limiter.all(flat);

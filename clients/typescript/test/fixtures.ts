@@ -81,14 +81,13 @@ export interface SeveralCase {
   raises?: string;
 }
 export const SEVERAL: SeveralCase[] = load("several.json");
-/** Mistakes with several limits: "type" is a TypeError, "value" a RangeError. */
-export const MISTAKES: {
+/** Wrong arguments: "type" is a TypeError, "value" a RangeError. A mistake may be in a call, or in the cost of limits. */
+export const MISTAKES: (Partial<Case> & {
   says: string;
-  clauses?: (Case | Case[])[];
   force?: true;
   cost?: Record<string, number>;
   error: "type" | "value";
-}[] = load("mistakes.json");
+})[] = load("mistakes.json");
 
 /** Replies with their headers. */
 export const HEADERS: (HeadersCase & { headers: Record<string, string> })[] = load("headers.json");

@@ -5,7 +5,14 @@ import { describe as suite, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 
 import type { Call } from "../src/calls.js";
-import { DeadlinePassed, Limiter, type LimiterOptions, type Reply, type Window } from "../src/index.js";
+import {
+  DeadlinePassed,
+  Limiter,
+  UnexpectedReply,
+  type LimiterOptions,
+  type Reply,
+  type Window,
+} from "../src/index.js";
 import { Leases, type LocalOptions, type Round } from "../src/leases.js";
 import { Local, type Timer } from "../src/local.js";
 import type { Attempt } from "../src/transport.js";
@@ -71,7 +78,7 @@ class Fake {
     this.#before.push(words[0] as string);
     const answer = await this.answer(words);
     if (answer instanceof Error) throw answer;
-    return answer ?? this.#decide(words);
+    return answer === undefined ? this.#decide(words) : answer;
   }
 
   #decide(words: string[]): unknown {
@@ -97,7 +104,10 @@ function local(options: LocalOptions = {}, window: Window | `@${string}` = WINDO
       return call.read(await server.send(call.words.map(String)));
     },
     isForgiven: () => state.isForgiving,
-    answerWithoutServer: () => AWAY,
+    answerWithoutServer: (_: number, error: unknown) => {
+      if (error instanceof UnexpectedReply) throw error;
+      return AWAY;
+    },
     recordClose: () => {},
   };
   return { clock, server, state, limit: new Local(owner, "k", window, options, clock) };
@@ -317,6 +327,35 @@ suite("leases with a held clock", () => {
       "what was not sent",
     );
     assert.ok(units(server.sent).includes("#5"));
+  });
+
+  test("a reply that cannot be read is the take's error, and what it may have reserved is released", async () => {
+    for (const reply of [
+      null,
+      "OK",
+      1,
+      [],
+      {},
+      [0, 100, 99],
+      [0, 100, 99, -1, 0, "id", null, 1],
+      ["", 1, 1, -1, 0, "id", 1, 1],
+    ]) {
+      const { limit, server } = local();
+      server.answer = () => reply;
+      await assert.rejects(limit.take(), UnexpectedReply, JSON.stringify(reply));
+      server.answer = () => undefined;
+      assert.ok((await limit.take()).allowed, "the next take asks again");
+      assert.deepEqual(units(server.sent.slice(1, 2)), ["#"]);
+      await limit.close();
+    }
+    const { limit, server, clock } = await holding(5);
+    limit.tryTake(3);
+    server.answer = () => (server.sent.length === 1 ? null : undefined);
+    const closed = limit.close();
+    await settled();
+    await clock.pass(100);
+    await closed;
+    assert.deepEqual(units(server.sent), ["#3", "#3"], "it is settled again");
   });
 
   test("close settles the batch, and takes nothing afterwards", async () => {

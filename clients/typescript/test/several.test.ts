@@ -25,7 +25,17 @@ import {
   type Reservation,
 } from "../src/index.js";
 import { slotOf } from "../src/slot.js";
-import { clausesOf, means, MISTAKES, Recorder, refused, SEVERAL, type SeveralCase } from "./fixtures.js";
+import {
+  clausesOf,
+  means,
+  MISTAKES,
+  Recorder,
+  refused,
+  run,
+  SEVERAL,
+  type Case,
+  type SeveralCase,
+} from "./fixtures.js";
 import { connected, type Opened } from "./servers.js";
 
 const PORT = Number(process.env["RATELIMIT_PORT"]);
@@ -39,6 +49,9 @@ const PAIR = [clause.acquire("a", NINE), clause.acquire("b", NINE)];
 const ANSWERS = ["x", "y"].map((id) => [0, 9, 8, -1, 20000, id]);
 const RESERVED = [0, 9, 8, -1, 20000, 1, ANSWERS];
 const QUEUED = ["OK", "QUEUED", "QUEUED"];
+/** The pair, a semaphore c, and a window d that reserves nothing. */
+const FOUR = [...PAIR, clause.acquire("c", semaphore(2)), clause.window("d", NINE)];
+const FOUR_RESERVED = [0, 9, 8, -1, 20000, 1, [...ANSWERS, [0, 2, 1, -1, 20000, "z"], [0, 9, 8, -1, 60000]]];
 
 /** Returns the replies of the server to the commands of a case. */
 function repliesOf({ replies }: SeveralCase): unknown[] {
@@ -206,18 +219,21 @@ suite("several limits as one", () => {
     assert.equal(pause(), 100);
   });
 
-  for (const { says, clauses, force, cost, error } of MISTAKES) {
-    test(`an error is thrown before anything is sent if ${says}`, async () => {
-      const recorder = new Recorder(RESERVED);
+  for (const mistake of MISTAKES) {
+    test(`an error is thrown before anything is sent if ${mistake.says}`, async () => {
+      const { clauses, force, cost } = mistake;
+      const recorder = new Recorder(FOUR_RESERVED);
       const limiter = new Limiter(recorder);
-      const kind = error === "type" ? TypeError : RangeError;
-      if (clauses !== undefined) {
-        await assert.rejects(limiter.all(clauses.map(clausesOf), { force }), kind);
+      const kind = mistake.error === "type" ? TypeError : RangeError;
+      const isCall = "call" in mistake;
+      if (isCall || clauses !== undefined) {
+        const call = async () =>
+          isCall ? run(limiter, mistake as Case) : limiter.all(clauses!.map(clausesOf), { force });
+        await assert.rejects(call, kind);
         assert.deepEqual(recorder.sent, []);
         return;
       }
-      const limits = [...PAIR, clause.acquire("c", semaphore(2)), clause.window("d", NINE)];
-      const { reservation } = await limiter.all(limits);
+      const { reservation } = await limiter.all(FOUR);
       assert.throws(() => reservation!.set(cost!), kind);
       await assert.rejects(reservation!.apply(cost), kind);
       assert.equal(recorder.sent.length, 1);
@@ -225,7 +241,7 @@ suite("several limits as one", () => {
   }
 
   test("a mistake of plain JavaScript is an error before anything is sent", async () => {
-    const recorder = new Recorder(RESERVED);
+    const recorder = new Recorder(FOUR_RESERVED);
     const limiter = new Limiter(recorder);
     for (const [call, text] of [
       [() => limiter.all([...PAIR, clause.window("c", NINE, { name: "a" })]), 'same name, which is "a"'],
@@ -238,7 +254,7 @@ suite("several limits as one", () => {
       await assert.rejects(call, (error: Error) => error.message.includes(text), text);
     }
     assert.deepEqual(recorder.sent, []);
-    const { reservation } = await limiter.all([...PAIR, clause.acquire("c", semaphore(2)), clause.window("d", NINE)]);
+    const { reservation } = await limiter.all(FOUR);
     for (const [cost, text] of [
       [{ e: 1 }, 'there is no limit "e", but "a", "b", "c", "d"'],
       [{ a: 0.5 }, "must be a whole number"],

@@ -8,6 +8,7 @@ use super::{
 };
 use crate::calls::{self, write_limit};
 use crate::options::Options;
+use crate::reply::count;
 use crate::transport::{Command, Value};
 use crate::{Error, Id, Reply};
 
@@ -188,8 +189,16 @@ impl Leases {
 
     // The outcome of a round.
 
-    /// Reads the replies to a round, error replies among them.
+    /// Reads the replies to a round, error replies among them. If one cannot be read, all of them count as lost.
     pub(crate) fn receive(&mut self, round: Round, replies: Vec<Result<Value, Error>>, now: Now) {
+        let read = |(item, reply): (&Item, Result<Value, Error>)| match reply {
+            Ok(value) => parse_reply(item, &value).map(Ok),
+            Err(error) => Ok(Err(error)),
+        };
+        let replies: Vec<_> = match round.items.iter().zip(replies).map(read).collect() {
+            Ok(replies) => replies,
+            Err(error) => return self.fail(round, error, true, now),
+        };
         let now_ns = now.monotonic_ns;
         let Round { sent_at, items, .. } = round;
         self.demand.record_round_trip(now_ns.saturating_sub(sent_at.monotonic_ns));
@@ -197,14 +206,27 @@ impl Leases {
             self.error = None;
         }
         for (item, reply) in items.into_iter().zip(replies) {
-            match reply {
-                Err(error) => {
+            match (item, reply) {
+                (item, Err(error)) => {
                     if let Item::Batch(batch) = item {
                         self.keep_refused(batch, &error, now);
                     }
                     self.keep_error(error);
                 }
-                Ok(reply) => self.read_item(item, &reply, sent_at, now),
+                (Item::Lost(lost), Ok(ItemReply::Count(0))) if lost.again_at_ns.is_none() => {
+                    let again_at = now.after(self.lease_ns).after(LOST_NS).monotonic_ns;
+                    self.lost.push(LostReservation { id: lost.id, again_at_ns: Some(again_at) });
+                }
+                (Item::Batch(batch), Ok(ItemReply::Count(0))) => {
+                    let quantity = batch.spent();
+                    if quantity > 0 && !batch.tried && self.is_held(&batch, now) {
+                        self.forced.push(ForcedCount { quantity });
+                    }
+                }
+                (Item::Request(request), Ok(ItemReply::Decision(reply))) => {
+                    self.read(request, reply, sent_at, now);
+                }
+                _ => {}
             }
         }
         if self.is_semaphore {
@@ -215,32 +237,6 @@ impl Leases {
                 .extend(reserved.map(|batch| LostReservation { id: batch.id, again_at_ns: None }));
         }
         self.finish_round();
-    }
-
-    fn read_item(&mut self, item: Item, reply: &Value, sent_at: Now, now: Now) {
-        let is_gone = *reply == Value::Integer(0);
-        match item {
-            Item::Lost(lost) => {
-                if is_gone && lost.again_at_ns.is_none() {
-                    let again_at = now.after(self.lease_ns).after(LOST_NS).monotonic_ns;
-                    self.lost.push(LostReservation { id: lost.id, again_at_ns: Some(again_at) });
-                }
-            }
-            Item::Batch(batch) => {
-                let quantity = batch.spent();
-                if is_gone && quantity > 0 && !batch.tried && self.is_held(&batch, now) {
-                    self.forced.push(ForcedCount { quantity });
-                }
-            }
-            Item::Force(_) => {}
-            Item::Request(request) => match parse_reply(&request, reply) {
-                Ok(reply) => self.read(request, reply, sent_at, now),
-                Err(error) => {
-                    self.keep_error(error);
-                    self.lost.push(LostReservation { id: request.id, again_at_ns: None });
-                }
-            },
-        }
     }
 
     /// Returns whether the reservation of a batch cannot have ended by itself.
@@ -369,11 +365,18 @@ impl Leases {
     }
 }
 
-/// Parses the reply to a request.
-fn parse_reply(request: &Request, value: &Value) -> Result<Reply, Error> {
-    if request.exactly {
-        Reply::read_id(value)
-    } else {
-        Reply::read_id_and_granted(value)
-    }
+/// A reply to the command of an item.
+enum ItemReply {
+    Decision(Reply),
+    /// The number of reservations that were settled.
+    Count(u64),
+}
+
+fn parse_reply(item: &Item, value: &Value) -> Result<ItemReply, Error> {
+    Ok(match item {
+        Item::Request(request) if request.exactly => ItemReply::Decision(Reply::read_id(value)?),
+        Item::Request(_) => ItemReply::Decision(Reply::read_id_and_granted(value)?),
+        Item::Force(_) => ItemReply::Decision(Reply::read(value)?),
+        Item::Lost(_) | Item::Batch(_) => ItemReply::Count(count(value)?),
+    })
 }
