@@ -39,7 +39,7 @@ export type { HeaderOptions, PartitionKey, Problem, ReplyWithOptions } from "./h
 export type { LimiterOptions } from "./core.js";
 export { Limiter } from "./limiter.js";
 export type { AcquireOptions, Limits, Work } from "./limiter.js";
-export { Reservation } from "./reservation.js";
+export type { Reservation } from "./reservation.js";
 export { Rate, semaphore, Window } from "./limits.js";
 export type { Duration, Integer, Limit, Period, PerWindowOptions, Policy, RateOptions, Word } from "./limits.js";
 export type { LocalOptions } from "./leases.js";
