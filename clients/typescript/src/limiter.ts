@@ -18,7 +18,7 @@ import type {
 import { checkOptions, quote } from "./check.js";
 import type { Client } from "./clients.js";
 import { Core, type LimiterOptions } from "./core.js";
-import { codeOf, Denied, Lapsed, throwIfAborted } from "./errors.js";
+import { Denied, throwIfAborted } from "./errors.js";
 import { isSemaphore, type Integer, type Policy, type Rate, type Window } from "./limits.js";
 import type { LocalOptions } from "./leases.js";
 import { Local, type Timer } from "./local.js";
@@ -83,6 +83,7 @@ export class Limiter {
   readonly #locals = new Set<Local>();
   /** The clocks and the timer of leases; undefined for those of the system. */
   readonly #timer: Timer | undefined;
+  readonly #isForgiven = (error: unknown): boolean => this.#core.isForgiven(error);
 
   constructor(client: Client, options?: LimiterOptions);
   /** @internal */
@@ -152,7 +153,7 @@ export class Limiter {
     if (reservation === undefined) throw new Denied(reply);
     reservation.renewWhileWorkRuns();
     if (work === undefined) return reservation;
-    return this.#run(work, reservation, options.signal, () => this.#settle(reservation, "apply", false));
+    return this.#run(work, reservation, options.signal, "apply", false);
   }
 
   async #acquireOne<T>(key: Key, window: Window | Policy, options: AcquireOptions, work: Work<T>): Promise<T> {
@@ -165,23 +166,20 @@ export class Limiter {
     const args: [Key, Window | Policy, ReserveOptions] = [key, window, reserve];
     const { value: reply, fallback } = await this.#core.answer("reserve", args, calls.reserve);
     if (!reply.allowed) throw new Denied(reply);
-    const reservation = new Reservation(fallback ?? this, [calls.clause.acquire(key, window)], reply);
+    const limits = [calls.clause.acquire(key, window)];
+    const reservation = new Reservation(fallback ?? this, limits, reply, this.#isForgiven);
     const method = settle ?? (isSemaphore(window) ? "release" : "apply");
     // Only the server knows whether a policy is a semaphore.
-    const mayBeSemaphore = settle === undefined && typeof window === "string";
-    return this.#run(work, reservation, reserve.signal, () =>
-      this.#settle(reservation, method, mayBeSemaphore && !reservation.isSet),
-    );
+    return this.#run(work, reservation, reserve.signal, method, settle === undefined && typeof window === "string");
   }
 
-  /**
-   * Runs the work. If it fails, releases what was reserved. Otherwise calls `settle`, unless the work has settled already.
-   */
+  /** Runs the work. If it fails, releases what was reserved. Otherwise settles it. */
   async #run<T>(
     work: Work<T>,
     reservation: Reservation,
     signal: AbortSignal | undefined,
-    settle: () => Promise<void>,
+    method: "apply" | "release",
+    mayBeSemaphore: boolean,
   ): Promise<T> {
     let result: T;
     try {
@@ -192,28 +190,8 @@ export class Limiter {
       if (!reservation.settled) await reservation.release().catch(() => false);
       throw error;
     }
-    if (!reservation.settled) await settle();
+    await reservation.finish(method, mayBeSemaphore);
     return result;
-  }
-
-  /** Settles after work that succeeded. If `mayBeSemaphore`, releases a reservation that cannot be applied. */
-  async #settle(reservation: Reservation, method: "apply" | "release", mayBeSemaphore: boolean): Promise<void> {
-    let lapsed: string[];
-    try {
-      lapsed = await reservation.settle(method);
-    } catch (error) {
-      if (mayBeSemaphore && codeOf(error) === "ERR") {
-        // RL.APPLY without a quantity replies ERR only if the reservation is a semaphore's.
-        await this.#settle(reservation, "release", false);
-        return;
-      }
-      if (this.#core.isForgiven(error)) return;
-      throw error;
-    }
-    if (lapsed.length === 0) return;
-    const { id } = reservation;
-    const subject = id === null ? `what was reserved of ${lapsed.map(quote).join(", ")}` : `the reservation ${id}`;
-    throw new Lapsed(`${subject} had lapsed when its work was done`);
   }
 
   /** Asks several limits by RL.ALL, and adds the reservation to the reply. */
@@ -228,7 +206,7 @@ export class Limiter {
     const reserves = options.force !== true && limits.some((limit) => limit.reserves);
     if (reserves && reply.allowed) {
       const settleAll = (call: Call<string[]>) => this.#core.send(undefined, [], () => call);
-      keepReservation(reply, new Reservation(fallback ?? this, limits, reply, settleAll));
+      keepReservation(reply, new Reservation(fallback ?? this, limits, reply, this.#isForgiven, settleAll));
     }
     return reply;
   }
@@ -262,7 +240,7 @@ export class Limiter {
     const local = new Local(
       {
         ask: (call, attempt) => this.#core.ask(call, attempt),
-        isForgiven: (error) => this.#core.isForgiven(error),
+        isForgiven: this.#isForgiven,
         recordClose: (closed) => this.#locals.delete(closed),
         answerWithoutServer: (quantity, error) => {
           const args: [Key, Window | Policy, WindowOptions] = [key, window, { quantity, leave: options.leave }];

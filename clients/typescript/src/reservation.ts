@@ -3,7 +3,7 @@
 import * as calls from "./calls.js";
 import type { Call, CallOptions, Clause, Costs, RenewOptions, Reserved } from "./calls.js";
 import { integer, quote, toMilliseconds } from "./check.js";
-import { throwIfAborted } from "./errors.js";
+import { codeOf, Lapsed, throwIfAborted } from "./errors.js";
 import type { Limits } from "./limiter.js";
 import type { Integer } from "./limits.js";
 import type { AllReply, Reply } from "./replies.js";
@@ -26,6 +26,7 @@ export class Reservation {
   /** The limiter that settles a single reservation. */
   readonly #limiter: Settler;
   readonly #limits: readonly Clause[];
+  readonly #isForgiven: (error: unknown) => boolean;
   /** Undefined for a single limit. */
   readonly #settleAll: SettleAll | undefined;
   /** The reservation of the fallback, if several limits were reserved there. */
@@ -44,10 +45,13 @@ export class Reservation {
     limits: readonly Clause[],
     /** The reply to RL.ACQUIRE or RL.ALL. */
     readonly reply: Reply | AllReply,
+    /** Returns whether finish() ignores an error: Redis cannot be reached, and `unreachable` is not "raise". */
+    isForgiven: (error: unknown) => boolean,
     settleAll?: SettleAll,
   ) {
     this.#limiter = limiter;
     this.#limits = limits;
+    this.#isForgiven = isForgiven;
     this.#settleAll = settleAll;
     this.#fallbackReservation = "answers" in reply ? reply.reservation : undefined;
     const answers = "answers" in reply ? reply.answers : [reply];
@@ -120,13 +124,13 @@ export class Reservation {
   async apply(cost?: Integer | Costs, options: CallOptions = {}): Promise<boolean> {
     throwIfAborted(options.signal);
     if (cost !== undefined) this.set(cost);
-    return (await this.settle("apply", options)).length === 0;
+    return (await this.#settle("apply", options)).length === 0;
   }
 
   /** Gives back what was reserved. Returns false if a lease had ended. */
   async release(options: CallOptions = {}): Promise<boolean> {
     throwIfAborted(options.signal);
-    return (await this.settle("release", options)).length === 0;
+    return (await this.#settle("release", options)).length === 0;
   }
 
   /** Restarts the leases. Returns false if one had ended. */
@@ -141,11 +145,35 @@ export class Reservation {
     return isHeld;
   }
 
-  /** @internal Applies or releases. Returns the names of the limits whose lease had ended. */
-  settle(method: "apply" | "release", options: CallOptions = {}): Promise<string[]> {
+  /** Applies or releases. Returns the names of the limits whose lease had ended. */
+  #settle(method: "apply" | "release", options: CallOptions): Promise<string[]> {
     this.#settled = true;
-    this.#stopRenewing();
+    this.#isRenewing = false;
+    clearTimeout(this.#timer);
     return this.#settleOrRenew(method, options);
+  }
+
+  /**
+   * @internal Settles after the work, unless the work did. Throws Lapsed if a lease had ended. If `mayBeSemaphore`, releases
+   * a reservation that cannot be applied.
+   */
+  async finish(method: "apply" | "release", mayBeSemaphore = false): Promise<void> {
+    if (this.#settled) return;
+    let lapsed: string[];
+    try {
+      // RL.APPLY without a quantity replies ERR only if the reservation is a semaphore's.
+      lapsed = await this.#settle(method, {}).catch((error: unknown) => {
+        if (mayBeSemaphore && !this.#isSet && codeOf(error) === "ERR") return this.#settle("release", {});
+        throw error;
+      });
+    } catch (error) {
+      if (this.#isForgiven(error)) return;
+      throw error;
+    }
+    if (lapsed.length === 0) return;
+    const subject =
+      this.id === null ? `what was reserved of ${lapsed.map(quote).join(", ")}` : `the reservation ${this.id}`;
+    throw new Lapsed(`${subject} had lapsed when its work was done`);
   }
 
   /** Settles or renews all reservations. Returns the names of the limits whose lease had ended. */
@@ -179,11 +207,6 @@ export class Reservation {
     return this.#limiter.apply(key, id, this.#costs[name], options);
   }
 
-  /** @internal True if set() was called. */
-  get isSet(): boolean {
-    return this.#isSet;
-  }
-
   /** @internal Renews the leases of several limits until they are settled. */
   renewWhileWorkRuns(): void {
     if (this.#settleAll === undefined || this.#reserved.length === 0) return;
@@ -204,17 +227,12 @@ export class Reservation {
     if (this.#isRenewing && lapsed.length < this.#reserved.length) this.#renewLater();
   }
 
-  #stopRenewing(): void {
-    this.#isRenewing = false;
-    clearTimeout(this.#timer);
-  }
-
   /**
    * Ends `await using`, which does not say whether the work failed: applies if set() was called, else releases everything.
-   * Does nothing if the reservation is settled already.
+   * Throws Lapsed if a lease had ended. Does nothing if the reservation is settled already.
    */
-  async [Symbol.asyncDispose](): Promise<void> {
-    if (!this.#settled) await (this.#isSet ? this.apply() : this.release());
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.finish(this.#isSet ? "apply" : "release");
   }
 }
 

@@ -169,6 +169,35 @@ suite("several limits as one", () => {
     assert.deepEqual(released, ["RL.RELEASE a x", "RL.RELEASE b y"]);
   });
 
+  test("`await using` ends as the callback does if a lease had ended, or Redis cannot be reached", async () => {
+    const used = async (replies: unknown[], unreachable: "raise" | "allow", work: (job: Reservation) => void) => {
+      await using job = await new Limiter(new Recorder(RESERVED, ...replies), { unreachable }).acquire(PAIR);
+      work(job);
+    };
+    const isLapsed = (error: unknown) => error instanceof Lapsed && /what was reserved of "b"/.test(error.message);
+    await assert.rejects(
+      used([...QUEUED, [1, 0]], "raise", (job) => job.set({ a: 2 })),
+      isLapsed,
+    );
+    await assert.rejects(
+      used([...QUEUED, [1, 0]], "raise", () => {}),
+      isLapsed,
+    );
+    const work = new EvalError("work");
+    const failing = used([...QUEUED, [1, 0]], "raise", () => {
+      throw work;
+    });
+    await assert.rejects(
+      failing,
+      (both: { error: unknown; suppressed: unknown }) => isLapsed(both.error) && both.suppressed === work,
+    );
+    await assert.rejects(
+      used([...QUEUED, refused()], "raise", () => {}),
+      /ECONNREFUSED/,
+    );
+    await used([...QUEUED, refused()], "allow", (job) => job.set({ a: 2 }));
+  });
+
   test("a lease that is longer than the default is renewed three times within its length", async (context) => {
     const timeout = context.mock.method(globalThis, "setTimeout");
     const leased = (name: string, lease: number | "1min" | "2min") => clause.acquire(name, NINE, { lease });
