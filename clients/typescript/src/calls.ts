@@ -509,10 +509,10 @@ export function all(clauses: Clauses, { force, ...options }: AllOptions): Call<A
 
 export const allRo = (clauses: Clauses, options: CallOptions) => allCall("allRo", clauses, options);
 
-/** Returns the call of RL.ALL. Throws a TypeError unless at least one limit reserves. */
+/** Returns the call of RL.ALL. Throws a RangeError unless at least one limit reserves. */
 export function reserveSeveral(clauses: Clauses, options: CallOptions): Call<AllReply> {
   if (!groupsOf(clauses).some((group) => group.some(({ reserves }) => reserves))) {
-    throw new TypeError("several limits to reserve must have at least one of clause.acquire that takes something");
+    throw new RangeError("several limits to reserve must have at least one of clause.acquire that takes something");
   }
   return allCall("all", clauses, options);
 }

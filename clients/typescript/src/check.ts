@@ -1,4 +1,7 @@
-/** Checks of arguments, before anything is sent. In plain JavaScript, what TypeScript refuses is a TypeError. */
+/**
+ * Checks of arguments, before anything is sent. A wrong type and an unknown option are a TypeError; a wrong value, and
+ * arguments that exclude each other, are a RangeError.
+ */
 
 /** Returns a value as it is shown in errors. */
 export function quote(value: unknown): string {
@@ -35,6 +38,12 @@ export function checkFlag(name: string, value: unknown): void {
   if (value !== undefined && typeof value !== "boolean") {
     throw new TypeError(`${name} must be true or false, not ${quote(value)}`);
   }
+}
+
+/** Returns the error for a value that is not one of a few strings, or of another type. */
+export function notOneOf(name: string, allowed: string, value: unknown): Error {
+  const kind = typeof value === "string" ? RangeError : TypeError;
+  return new kind(`${name} must be ${allowed}, not ${quote(value)}`);
 }
 
 /** Throws a TypeError unless `value` is an AbortSignal or undefined. It may be one of another realm. */

@@ -2,7 +2,7 @@
 
 import { Breaker } from "./breaker.js";
 import type { Call, Key } from "./calls.js";
-import { checkOptions, quote } from "./check.js";
+import { checkOptions, notOneOf, quote } from "./check.js";
 import { transportFor, type Client } from "./clients.js";
 import {
   Busy,
@@ -53,9 +53,7 @@ function checkUnreachable(value: unknown): void {
   const isObject = typeof value === "object" && value !== null;
   if (isObject && typeof (value as { throttle?: unknown }).throttle === "function") return;
   if (value === "raise" || value === "allow" || value === "deny") return;
-  throw new TypeError(
-    `unreachable must be "raise", "allow", "deny" or an object with a limiter's methods, not ${quote(value)}`,
-  );
+  throw notOneOf("unreachable", `"raise", "allow", "deny" or an object with a limiter's methods`, value);
 }
 
 function checkDeadline(value: unknown): void {

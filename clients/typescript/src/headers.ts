@@ -1,6 +1,6 @@
 /** HTTP headers and problem details of replies, as in draft-ietf-httpapi-ratelimit-headers. */
 
-import { checkFlag, checkOptions, periodMs, quote } from "./check.js";
+import { checkFlag, checkOptions, notOneOf, periodMs, quote } from "./check.js";
 import type { Limit } from "./limits.js";
 import type { AllReply, Reply } from "./replies.js";
 
@@ -85,9 +85,8 @@ function untilMore(limit: Limit | undefined, reply: Reply): number {
 }
 
 function quoted(field: string, text: unknown): string {
-  if (typeof text !== "string" || !/^[ -~]*$/.test(text)) {
-    throw new TypeError(`the ${field} ${quote(text)} must be printable ASCII`);
-  }
+  if (typeof text !== "string") throw new TypeError(`the ${field} must be a string, not ${quote(text)}`);
+  if (!/^[ -~]*$/.test(text)) throw new RangeError(`the ${field} ${quote(text)} must be printable ASCII`);
   return `"${text.replace(/[\\"]/g, "\\$&")}"`;
 }
 
@@ -134,7 +133,7 @@ function toArray<T>(values: T | readonly T[] | undefined): readonly T[] {
 function checkLimit(limit: unknown): void {
   if (limit === undefined || (typeof limit === "string" && limit.startsWith("@"))) return;
   if (typeof limit === "object" && limit !== null && "period" in limit) return;
-  throw new TypeError(`limits are rates, windows and "@policy", not ${quote(limit)}`);
+  throw notOneOf("each of limits", 'a rate, a window or "@policy"', limit);
 }
 
 function itemsOf({ reply, ...options }: ReplyWithOptions): Item[] {

@@ -15,7 +15,7 @@ import type {
   TopOptions,
   WindowOptions,
 } from "./calls.js";
-import { checkOptions, quote } from "./check.js";
+import { checkOptions, notOneOf, quote } from "./check.js";
 import type { Client } from "./clients.js";
 import { Core, type LimiterOptions } from "./core.js";
 import { Denied, throwIfAborted } from "./errors.js";
@@ -161,7 +161,7 @@ export class Limiter {
     checkOptions("acquire", options, [...calls.RESERVE_OPTIONS, "settle"]);
     const { settle, ...reserve } = options;
     if (settle !== undefined && settle !== "apply" && settle !== "release") {
-      throw new TypeError(`settle must be "apply" or "release", not ${quote(settle)}`);
+      throw notOneOf("settle", '"apply" or "release"', settle);
     }
     const args: [Key, Window | Policy, ReserveOptions] = [key, window, reserve];
     const { value: reply, fallback } = await this.#core.answer("reserve", args, calls.reserve);

@@ -125,11 +125,11 @@ const isWindow = (value: unknown): boolean => hasFields(value, ["limit", "period
 
 function checkPolicy(text: string, parser: "Rate.per" | "Window.per"): void {
   if (text.startsWith("@")) return;
-  if (/^\s*\d/.test(text)) throw new TypeError(`a limit in words must be made by ${parser}(${quote(text)})`);
-  throw new TypeError(`the policy ${quote(text)} must begin with @`);
+  if (/^\s*\d/.test(text)) throw new RangeError(`a limit in words must be made by ${parser}(${quote(text)})`);
+  throw new RangeError(`the policy ${quote(text)} must begin with @`);
 }
 
-/** Throws a TypeError unless `limit` is a rate or a policy. */
+/** Throws a TypeError unless `limit` is a rate or a policy, and a RangeError for a policy without @. */
 export function checkRate(method: string, limit: unknown): void {
   if (typeof limit === "string") checkPolicy(limit, "Rate.per");
   else if (!isRate(limit)) {
@@ -138,7 +138,7 @@ export function checkRate(method: string, limit: unknown): void {
   }
 }
 
-/** Throws a TypeError unless `limit` is a window or a policy. */
+/** Throws a TypeError unless `limit` is a window or a policy, and a RangeError for a policy without @. */
 export function checkWindow(method: string, limit: unknown): void {
   if (typeof limit === "string") checkPolicy(limit, "Window.per");
   else if (!isWindow(limit)) {
@@ -180,9 +180,12 @@ export function limitOptions(limit: Limit): string[] {
   for (const [name, value] of Object.entries({ start, tz })) {
     if (value === undefined) continue;
     if (typeof value !== "string") throw new TypeError(`${name} must be a string, not ${quote(value)}`);
-    if (!fixed) throw new TypeError(`${name} must be used with fixed`);
+    if (!fixed) throw new RangeError(`${name} must be used with fixed`);
   }
-  if (buckets !== undefined && fixed) throw new TypeError("buckets and fixed must not be used together");
+  if (tz !== undefined && start?.toLowerCase() === "first") {
+    throw new RangeError('tz and start "first" must not be used together');
+  }
+  if (buckets !== undefined && fixed) throw new RangeError("buckets and fixed must not be used together");
   const words = buckets === undefined ? [] : ["BUCKETS", integer("buckets", buckets)];
   if (fixed) words.push("FIXED");
   if (start !== undefined) words.push("FROM", start);

@@ -160,8 +160,9 @@ export class Local {
   }
 
   #check(quantity: number): void {
+    if (typeof quantity !== "number") throw new TypeError(`quantity must be a number, not ${quote(quantity)}`);
     if (!Number.isSafeInteger(quantity) || quantity < 1) {
-      throw new RangeError(`quantity must be a whole number and at least 1, not ${quote(quantity)}`);
+      throw new RangeError(`quantity must be a whole number and at least 1, not ${quantity}`);
     }
     if (this.#closing !== undefined) throw new Error("the local limit was closed");
   }

@@ -198,11 +198,15 @@ suite("calls", () => {
   });
 
   test("contradictory limits are refused", async () => {
-    const ask = (window: Window | string) => new Limiter(new Recorder(ALLOWED)).window("k", window as Window);
-    await assert.rejects(ask({ limit: 1, period: "1d", tz: "UTC" }), /tz must be used with fixed/);
-    await assert.rejects(ask({ limit: 1, period: "1d", start: "09:00" }), /start must be used with fixed/);
-    await assert.rejects(ask({ limit: 1, period: "1d", buckets: 2, fixed: true }), /must not be used together/);
-    await assert.rejects(ask("free"), /must begin with @/);
+    const ask = (options: object) => new Limiter(new Recorder()).window("k", { limit: 1, period: "1d", ...options });
+    for (const [options, text] of [
+      [{ tz: "UTC" }, "tz must be used with fixed"],
+      [{ start: "09:00" }, "start must be used with fixed"],
+      [{ fixed: true, start: "First", tz: "UTC" }, 'tz and start "first" must not be used together'],
+      [{ buckets: 2, fixed: true }, "buckets and fixed must not be used together"],
+    ] as const) {
+      await assert.rejects(ask(options), errorOf(RangeError, text));
+    }
   });
 
   test("a limit of the wrong kind is a TypeError before anything is sent", async () => {
@@ -229,20 +233,10 @@ suite("calls", () => {
     for (const given of [undefined, null, {}, 5, [], { burst: 1 }, { ...rate, limit: 5 }, { ...rate, tz: "UTC" }]) {
       wrong.push(() => limiter.throttle("k", given as never));
     }
-    for (const given of [
-      undefined,
-      null,
-      {},
-      5,
-      "day",
-      { limit: 1 },
-      { ...window, typo: 1 },
-      { ...window, fixed: "yes" },
-    ]) {
+    for (const given of [undefined, null, {}, 5, { limit: 1 }, { ...window, typo: 1 }, { ...window, fixed: "yes" }]) {
       wrong.push(() => limiter.window("k", given as never));
     }
-    const kinds =
-      /takes a (rate|window) \{|takes (clauses|an array of clauses)|must begin with @|^fixed must be true or false/;
+    const kinds = /takes a (rate|window) \{|takes (clauses|an array of clauses)|^fixed must be true or false/;
     for (const ask of wrong) {
       await assert.rejects(ask, (error) => error instanceof TypeError && kinds.test(error.message), ask.toString());
     }
@@ -285,8 +279,8 @@ suite("calls", () => {
       ['reserve has no option "settle"', () => limiter.reserve("k", "@day", { settle: "apply" } as never)],
       ["the id must be a string or a Buffer, not 5", () => limiter.reserve("k", "@day", { id: 5 } as never)],
       [
-        'settle must be "apply" or "release", not "drop"',
-        () => limiter.acquire("k", "@day", { settle: "drop" } as never, () => assert.fail("entered")),
+        'settle must be "apply" or "release", not 5',
+        () => limiter.acquire("k", "@day", { settle: 5 } as never, () => assert.fail("entered")),
       ],
       [
         "acquire takes the work as a function, not undefined",
@@ -302,8 +296,8 @@ suite("calls", () => {
       ['clause.window has no option "force"', () => clause.window("k", "@day", { force: true } as never)],
       ['Limiter has no option "onUnreachable"', () => new Limiter(recorder, { onUnreachable: "allow" } as never)],
       [
-        `unreachable must be "raise", "allow", "deny" or an object with a limiter's methods, not "alow"`,
-        () => new Limiter(recorder, { unreachable: "alow" } as never),
+        `unreachable must be "raise", "allow", "deny" or an object with a limiter's methods, not {}`,
+        () => new Limiter(recorder, { unreachable: {} } as never),
       ],
       [
         'deadline must be a number of milliseconds, not "250"',
@@ -322,6 +316,17 @@ suite("calls", () => {
       ["the client must be one of node-redis or ioredis, not undefined", () => new Limiter(undefined as never)],
     ];
     for (const [text, ask] of wrong) await assert.rejects(async () => ask(), errorOf(TypeError, text), ask.toString());
+    assert.throws(
+      () => new Limiter(recorder, { unreachable: "alow" } as never),
+      errorOf(
+        RangeError,
+        `unreachable must be "raise", "allow", "deny" or an object with a limiter's methods, not "alow"`,
+      ),
+    );
+    await assert.rejects(
+      limiter.acquire("k", "@day", { settle: "drop" } as never, () => assert.fail("entered")),
+      errorOf(RangeError, 'settle must be "apply" or "release", not "drop"'),
+    );
     await assert.rejects(
       limiter.throttle("k", "@free", { block: 0.5 }),
       errorOf(RangeError, "block must be a whole number"),
@@ -375,8 +380,12 @@ suite("calls", () => {
       [() => limiter.throttle("k", "30/min" as never), 'Rate.per("30/min")'],
       [async () => clause.throttle("k", "30/min" as never), 'Rate.per("30/min")'],
     ] as const) {
-      await assert.rejects(call, errorOf(TypeError, `a limit in words must be made by ${maker}`));
+      await assert.rejects(call, errorOf(RangeError, `a limit in words must be made by ${maker}`));
     }
+    await assert.rejects(
+      limiter.window("k", "free" as never),
+      errorOf(RangeError, 'the policy "free" must begin with @'),
+    );
     assert.deepEqual(recorder.sent, []);
   });
 

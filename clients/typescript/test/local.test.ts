@@ -388,6 +388,9 @@ suite("leases with a held clock", () => {
     const { limit } = local();
     for (const quantity of [0, -1, 1.5, NaN])
       assert.throws(() => limit.tryTake(quantity), /^RangeError: quantity must be a whole number and at least 1/);
+    for (const quantity of ["3", 3n, null]) {
+      assert.throws(() => limit.tryTake(quantity as never), /^TypeError: quantity must be a number, not/);
+    }
   });
 });
 
