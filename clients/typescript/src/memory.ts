@@ -274,7 +274,8 @@ function plainWindow(key: Key, window: Window | Policy): Word[] | undefined {
  * `unreachable` of a Limiter it decides while Redis cannot be reached: each process then has the limit, or a `share` of it,
  * to itself.
  *
- * If the engine's file cannot be read synchronously, as in a browser, the first call waits for it.
+ * If the engine's file cannot be read synchronously, which is in browsers and in ES modules on Node before 20.16, the first
+ * call waits for it.
  */
 export class MemoryLimiter extends Limiter {
   readonly #memory: MemoryTransport;
