@@ -77,7 +77,14 @@ function isForSeveral<One extends [Key, ...unknown[]], Several extends [Clauses,
   return Array.isArray(args[0]);
 }
 
-/** Asks limits on a server with redis-ratelimit, through a client of node-redis or ioredis. */
+/**
+ * Asks limits on a server with redis-ratelimit, through a client of node-redis or ioredis.
+ *
+ * Before anything is sent, a method throws a TypeError for an argument of a wrong type and for an unknown option, and a
+ * RangeError for a wrong value. Each method that sends something may throw an error reply of the server, MissingModule,
+ * UnknownPolicy, UnexpectedReply, Busy, and the reason of its `signal`. If Redis cannot be reached, `unreachable` decides; it
+ * does not apply to methods that settle, list or inspect, which throw the error.
+ */
 export class Limiter {
   readonly #core: Core;
   readonly #locals = new Set<Local>();
@@ -234,7 +241,8 @@ export class Limiter {
 
   /**
    * Returns a limit that is decided in the process: a batch is reserved on the server, spent here while its lease lasts, and
-   * settled with what was spent. All processes together never spend more than the limit, even if some of them die.
+   * settled with what was spent. All processes together never spend more than the limit, even if some of them die. Throws a
+   * RangeError for a window with the period 0, and for a lease shorter than 20 ms.
    */
   local(key: Key, window: Window | Policy, options: LocalOptions = {}): Local {
     const local = new Local(

@@ -82,6 +82,7 @@ export class Local {
   /**
    * Decides at once, without the server. Returns undefined if the server must be asked, and begins to ask it. `limit`,
    * `remaining` and `resetAfterMs` of the reply are from the server's last reply, and before that the window's limit and 0.
+   * Throws if the quantity is below 1, the policy is a semaphore's, or the local limit was closed.
    */
   tryTake(quantity = 1): Reply | undefined {
     this.#check(quantity);
@@ -91,7 +92,10 @@ export class Local {
     return reply;
   }
 
-  /** Decides in the process if possible, else asks the server. */
+  /**
+   * Decides in the process if possible, else asks the server (RL.ACQUIRE). Throws what tryTake throws, the errors of a call
+   * of the Limiter, and the reason of the signal. If Redis cannot be reached, `unreachable` decides.
+   */
   async take(quantity = 1, options: CallOptions = {}): Promise<Reply> {
     const signal = checkCallOptions("take", options);
     this.#check(quantity);
