@@ -20,7 +20,7 @@ pub(crate) struct Options {
     pub check: bool,
     pub shadow: bool,
     pub ahead: Option<Duration>,
-    /// Zero is without end, as for the server.
+    /// Zero is without end.
     pub block: Option<Duration>,
 }
 
@@ -124,8 +124,7 @@ macro_rules! option_methods {
         }
     };
     (@block) => {
-        /// Waits in line for up to this time, at most a year, instead of being denied. [`Duration::MAX`] waits without end,
-        /// and zero does not wait.
+        /// Waits in line for up to this time, at most a year, instead of being denied. [`Duration::ZERO`] waits without end.
         #[doc = example!(limiter)]
         /// let rate = Rate::per("20/s")?.capacity(1)?;
         /// limiter.take("mail", &rate).await?;
@@ -133,11 +132,7 @@ macro_rules! option_methods {
         /// assert!(limiter.take("mail", &rate).block(Duration::from_secs(5)).await?.is_allowed());
         #[doc = example!(end)]
         pub fn block(mut self, longest: Duration) -> Self {
-            self.options().block = match longest {
-                Duration::ZERO => None,
-                Duration::MAX => Some(Duration::ZERO),
-                _ => Some(longest),
-            };
+            self.options().block = Some(longest);
             self
         }
     };

@@ -93,8 +93,6 @@ fn limit_of(case: &Json, takes_rate: bool) -> AnyLimit {
 
 fn length(json: &Json) -> Duration {
     match json {
-        // BLOCK 0.
-        Json::Number(ms) if ms.as_u64() == Some(0) => Duration::MAX,
         Json::Number(ms) => Duration::from_millis(ms.as_u64().unwrap()),
         text => {
             text.as_str().unwrap().parse::<Period>().unwrap().as_duration().expect("a fixed length")
