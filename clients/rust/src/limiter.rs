@@ -387,16 +387,30 @@ impl Limiter {
         read_info(&self.ask(Command::on("RL.INFO", key.as_ref())).await?)
     }
 
-    /// Returns the keys with the most denials in the last 10 to 20 minutes (RL.TOP), most first, at most `count`. `reset`
-    /// forgets them.
+    /// Returns the keys with the most denials in the last 10 to 20 minutes (RL.TOP), most first, at most `count`, which is at
+    /// least 1.
     ///
     /// Each node of a cluster counts its own denials: all nodes are asked.
     #[doc = example!(limiter)]
     /// limiter.take("user:1", &Window::new(0, Duration::from_secs(60))).await?;
-    /// let top = limiter.top(10, false).await?;
+    /// let top = limiter.top(10).await?;
     /// assert_eq!((top[0].key.as_slice(), top[0].denials), (&b"user:1"[..], 1));
     #[doc = example!(end)]
-    pub async fn top(&self, count: u64, reset: bool) -> Result<Vec<TopKey>, Error> {
+    pub async fn top(&self, count: u64) -> Result<Vec<TopKey>, Error> {
+        self.ask_top(count, false).await
+    }
+
+    /// Returns the same as [`Limiter::top`], and then forgets all denials (RL.TOP with RESET).
+    #[doc = example!(limiter)]
+    /// limiter.take("user:1", &Window::new(0, Duration::from_secs(60))).await?;
+    /// assert_eq!(limiter.top_and_reset(10).await?.len(), 1);
+    /// assert!(limiter.top(10).await?.is_empty());
+    #[doc = example!(end)]
+    pub async fn top_and_reset(&self, count: u64) -> Result<Vec<TopKey>, Error> {
+        self.ask_top(count, true).await
+    }
+
+    async fn ask_top(&self, count: u64, reset: bool) -> Result<Vec<TopKey>, Error> {
         let nodes = self.ask_nodes(calls::top(count, reset)).await?;
         let mut all = Vec::new();
         for value in &nodes {

@@ -347,7 +347,7 @@ pub enum KeyState {
 /// A key that was denied often, from [`Limiter::top`](crate::Limiter::top).
 #[doc = example!(limiter)]
 /// limiter.take("user:1", &Window::new(0, Duration::from_secs(60))).await?;
-/// let top = &limiter.top(10, false).await?[0];
+/// let top = &limiter.top(10).await?[0];
 /// assert_eq!((top.key.as_slice(), top.db, top.denials, top.over), (&b"user:1"[..], 0, 1, 0));
 #[doc = example!(end)]
 #[derive(Clone, Debug, PartialEq, Eq)]

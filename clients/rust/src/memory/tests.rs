@@ -220,7 +220,7 @@ impl Pair {
             let [typed, words] = [&self.typed, &self.words].map(|limiter| limiter.info(key));
             assert_eq!(format!("{:?}", typed.await), format!("{:?}", words.await));
         }
-        let [typed, words] = [&self.typed, &self.words].map(|limiter| limiter.top(9, false));
+        let [typed, words] = [&self.typed, &self.words].map(|limiter| limiter.top(9));
         assert_eq!(typed.await.unwrap(), words.await.unwrap());
         let [typed, words] = [&self.typed, &self.words].map(|limiter| limiter.policies());
         assert_eq!(typed.await.unwrap(), words.await.unwrap());

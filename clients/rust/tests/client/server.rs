@@ -341,9 +341,9 @@ async fn errors_say_what_is_wrong_by_their_code() {
     let url = format!("redis://:secret@127.0.0.1:{}/3", protected.port());
     let limiter = Limiter::open(url).unwrap();
     assert!(limiter.take("k", &per_day(1)).await.unwrap().is_allowed());
-    assert_eq!(limiter.top(1, false).await.unwrap(), []);
+    assert_eq!(limiter.top(1).await.unwrap(), []);
     limiter.take("k", &per_day(1)).await.unwrap();
-    assert_eq!(limiter.top(1, false).await.unwrap()[0].db, 3);
+    assert_eq!(limiter.top(1).await.unwrap()[0].db, 3);
 }
 
 #[tokio::test]

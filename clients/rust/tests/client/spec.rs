@@ -339,11 +339,11 @@ async fn answer(limiter: &Limiter, case: &Json) -> Json {
             }
         },
         "top" => {
-            let options = &case["options"];
-            let top = limiter
-                .top(options["count"].as_u64().unwrap(), options["reset"] == true)
-                .await
-                .unwrap();
+            let count = case["options"]["count"].as_u64().unwrap();
+            let top = match case["options"]["reset"] == true {
+                true => limiter.top_and_reset(count).await.unwrap(),
+                false => limiter.top(count).await.unwrap(),
+            };
             let fields = top.iter().map(|each| {
                 json!({"key": String::from_utf8_lossy(&each.key), "db": each.db, "denials": each.denials, "over": each.over})
             });

@@ -129,7 +129,7 @@ async fn calls_in_a_cluster_find_the_node_of_their_key() {
     for key in ["a", "b", "c", "d", "b"] {
         limiter.take(key, &none).await.unwrap();
     }
-    let top = limiter.top(2, true).await.unwrap();
+    let top = limiter.top_and_reset(2).await.unwrap();
     assert_eq!((top.len(), top[0].denials), (2, 2));
     for node in 0..3 {
         cluster.node(node).conn().cmd(["CONFIG", "SET", "ratelimit.policies", "p WINDOW 1 1d"]);
