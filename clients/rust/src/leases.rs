@@ -164,7 +164,7 @@ impl Terms {
             return Err(Error::short_lease(MIN_LEASE_MS, lease_ms));
         }
         // A window of the calendar may end at any time, so a reservation may stop counting as soon as it lapses.
-        let is_first = window.anchor().is_some_and(|anchor| anchor.eq_ignore_ascii_case("first"));
+        let is_first = window.starts_at().is_some_and(|start| start.eq_ignore_ascii_case("first"));
         let is_calendar = window.is_fixed() && !is_first;
         let counted = numbers.filter(|_| !is_calendar).map(|(_, period)| period.least_duration());
         Ok(Terms {

@@ -139,8 +139,8 @@ impl Rate {
 /// // At most 5 in any minute.
 /// assert_eq!(Window::per("5/min")?.numbers(), Some((5, "1min".parse()?)));
 /// // 1000 from the 15th of a month to the next, in Shanghai.
-/// let plan = Window::per("1000/month")?.fixed().from("15").zone("Asia/Shanghai");
-/// assert_eq!((plan.is_fixed(), plan.anchor()), (true, Some("15")));
+/// let plan = Window::per("1000/month")?.fixed().start("15").tz("Asia/Shanghai");
+/// assert_eq!((plan.is_fixed(), plan.starts_at()), (true, Some("15")));
 /// // The sliding-window counter, in 60 buckets. In HTTP headers tokens are counted.
 /// let tokens = Window::per("1000000/h")?.buckets(60).unit("tokens")?;
 /// assert_eq!(tokens.counted_unit(), Some("tokens"));
@@ -158,8 +158,8 @@ pub struct Window {
 /// The calendar of fixed windows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Fixed {
-    from: Option<Box<str>>,
-    zone: Option<Box<str>>,
+    start: Option<Box<str>>,
+    tz: Option<Box<str>>,
 }
 
 impl Window {
@@ -234,24 +234,24 @@ impl Window {
     /// ("sun", "15@09:00", "04-06"), a date ("2026-11-02"), or "first", the first event that is counted.
     #[doc = example!(evening)]
     /// // It is 18:00 UTC. The window ends at 09:00.
-    /// let window = Window::per("1000/day")?.fixed().from("09:00");
+    /// let window = Window::per("1000/day")?.fixed().start("09:00");
     /// let reply = limiter.take("user:1", &window).await?;
     /// assert_eq!(reply.reset_after, Duration::from_secs(15 * 3600));
     #[doc = example!(end)]
-    pub fn from(mut self, anchor: &str) -> Window {
-        self.fixed.get_or_insert_default().from = Some(anchor.into());
+    pub fn start(mut self, start: &str) -> Window {
+        self.fixed.get_or_insert_default().start = Some(start.into());
         self
     }
 
     /// Sets the time zone of fixed windows: a name such as "Asia/Shanghai", or an offset such as "+08:00".
     #[doc = example!(evening)]
     /// // It is 18:00 UTC. In Shanghai it is 02:00.
-    /// let window = Window::per("1000/day")?.fixed().zone("Asia/Shanghai");
+    /// let window = Window::per("1000/day")?.fixed().tz("Asia/Shanghai");
     /// let reply = limiter.take("user:1", &window).await?;
     /// assert_eq!(reply.reset_after, Duration::from_secs(22 * 3600));
     #[doc = example!(end)]
-    pub fn zone(mut self, zone: &str) -> Window {
-        self.fixed.get_or_insert_default().zone = Some(zone.into());
+    pub fn tz(mut self, tz: &str) -> Window {
+        self.fixed.get_or_insert_default().tz = Some(tz.into());
         self
     }
 
@@ -298,9 +298,9 @@ impl Window {
         self.fixed.is_some() && !self.is_policy()
     }
 
-    /// Returns where fixed windows begin, see [`Window::from`].
-    pub fn anchor(&self) -> Option<&str> {
-        self.fixed.as_ref()?.from.as_deref()
+    /// Returns where fixed windows begin, see [`Window::start`].
+    pub fn starts_at(&self) -> Option<&str> {
+        self.fixed.as_ref()?.start.as_deref()
     }
 
     /// Returns what is counted, see [`Window::unit`].
@@ -496,13 +496,13 @@ impl LimitWords for Window {
         if let Some(buckets) = self.buckets {
             command.arg(b"BUCKETS").number(buckets);
         }
-        let Some(Fixed { from, zone }) = &self.fixed else { return };
+        let Some(Fixed { start, tz }) = &self.fixed else { return };
         command.arg(b"FIXED");
-        if let Some(from) = from {
-            command.arg(b"FROM").arg(from.as_bytes());
+        if let Some(start) = start {
+            command.arg(b"FROM").arg(start.as_bytes());
         }
-        if let Some(zone) = zone {
-            command.arg(b"TZ").arg(zone.as_bytes());
+        if let Some(tz) = tz {
+            command.arg(b"TZ").arg(tz.as_bytes());
         }
     }
 
@@ -510,8 +510,8 @@ impl LimitWords for Window {
         let (limit, period) = self.numbers()?;
         match (self.buckets, &self.fixed) {
             (buckets, None) => LimitNumbers::sliding(limit, period, buckets),
-            (None, Some(Fixed { from, zone: None })) => {
-                LimitNumbers::fixed(limit, period, from.as_deref())
+            (None, Some(Fixed { start, tz: None })) => {
+                LimitNumbers::fixed(limit, period, start.as_deref())
             }
             _ => None,
         }

@@ -30,7 +30,7 @@ pub(crate) fn window(case: &Json) -> Window {
         window = window.fixed();
     }
     if let Some(start) = options["start"].as_str() {
-        window = window.from(start);
+        window = window.start(start);
     }
     if let Some(buckets) = options["buckets"].as_u64() {
         window = window.buckets(buckets as u32);

@@ -43,10 +43,10 @@ fn set_options(mut window: Window, options: &Json) -> Window {
         window = window.fixed();
     }
     if let Some(start) = options["start"].as_str() {
-        window = window.from(start);
+        window = window.start(start);
     }
     if let Some(zone) = options["tz"].as_str() {
-        window = window.zone(zone);
+        window = window.tz(zone);
     }
     window
 }
@@ -518,8 +518,8 @@ async fn limits_that_contradict_themselves_are_refused_before_anything_is_sent()
     );
     for (window, text) in [
         (window().buckets(9).fixed(), both),
-        (window().buckets(9).from("12:00"), both),
-        (window().zone("UTC").buckets(9), both),
+        (window().buckets(9).start("12:00"), both),
+        (window().tz("UTC").buckets(9), both),
         (Window::policy("day").fixed(), policy),
         (Window::policy("day").buckets(9), policy),
     ] {
@@ -533,7 +533,7 @@ async fn limits_that_contradict_themselves_are_refused_before_anything_is_sent()
         }
     }
     // A window that changes its mind in the same kind is fine.
-    assert_eq!(window().from("09:00").fixed().anchor(), Some("09:00"));
+    assert_eq!(window().start("09:00").fixed().starts_at(), Some("09:00"));
 }
 
 fn error_of<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
