@@ -243,7 +243,8 @@ impl Window {
         self
     }
 
-    /// Sets the time zone of fixed windows: a name such as "Asia/Shanghai", or an offset such as "+08:00".
+    /// Sets the time zone of fixed windows: a name such as "Asia/Shanghai", or an offset such as "+08:00". A call that uses a
+    /// window with both a time zone and the start "first" is an [`Error::InvalidArgument`].
     #[doc = example!(evening)]
     /// // It is 18:00 UTC. In Shanghai it is 02:00.
     /// let window = Window::per("1000/day")?.fixed().tz("Asia/Shanghai");
@@ -481,6 +482,11 @@ impl LimitWords for Window {
 
     fn check(&self) -> Result<(), Error> {
         match (self.policy_name(), self.buckets, &self.fixed) {
+            (None, None, Some(Fixed { start: Some(start), tz: Some(_) }))
+                if start.eq_ignore_ascii_case("first") =>
+            {
+                Err(Error::start_first_and_tz())
+            }
             (_, None, None) | (None, Some(_), None) | (None, None, Some(_)) => Ok(()),
             (Some(name), ..) => Err(Error::set_by_policy("kind of window", name)),
             (None, ..) => Err(Error::buckets_and_fixed()),

@@ -512,14 +512,16 @@ async fn limits_that_contradict_themselves_are_refused_before_anything_is_sent()
         assert_eq!(error_of(limiter.all([Clause::take("k", &rate)]).await), text);
     }
     let window = || Window::per("5/day").unwrap();
-    let (both, policy) = (
+    let (both, first, policy) = (
         "a window must not have both buckets and fixed windows",
+        "a window must not have both a time zone and the start \"first\"",
         "the server sets the kind of window of the policy \"day\"",
     );
     for (window, text) in [
         (window().buckets(9).fixed(), both),
         (window().buckets(9).start("12:00"), both),
         (window().tz("UTC").buckets(9), both),
+        (window().tz("UTC").start("First"), first),
         (Window::policy("day").fixed(), policy),
         (Window::policy("day").buckets(9), policy),
     ] {
