@@ -85,7 +85,7 @@ impl Clause {
         self
     }
 
-    /// Sets how much it takes; the default is 1, and 0 only looks.
+    /// Sets how much it takes; the default is 1, and 0 only looks. Unlike a single call, a clause cannot give back.
     #[doc = example!(limiter)]
     /// let tokens = Clause::take("{u1}:tpm", &Window::per("100000/min")?).quantity(800);
     /// assert_eq!(limiter.all([tokens]).await?.remaining, 99_200);
