@@ -1,7 +1,6 @@
 /** The part of the middleware that all frameworks share. It asks limits, and collects the replies for one request. */
 
 import { checkOptions } from "./check.js";
-import { Busy } from "./errors.js";
 import {
   HEADER_OPTIONS,
   mergedHeaders,
@@ -64,7 +63,8 @@ export async function askLimit(
   try {
     reply = await check();
   } catch (error) {
-    if (!(error instanceof Error) || error.name !== Busy.name) throw error;
+    // It may be of another copy of this package, or of one whose classes were renamed by a minifier.
+    if (!(error instanceof Error) || error.name !== "Busy") throw error;
     return { reply: null, headers: {}, problem: REDUCED_CAPACITY };
   }
   if (reply === null) return { reply, headers: {}, problem: undefined };

@@ -720,6 +720,9 @@ suite("middleware", () => {
     const found = await handle(new Busy("busy"));
     assert.deepEqual([found["status"], found["next"]], [503, undefined]);
     assert.match(String(found["body"]), /#temporary-reduced-capacity"/);
+    // As a minifier renames classes.
+    Object.defineProperty(Busy, "name", { value: "a" });
+    assert.equal((await handle(new Busy("busy")))["status"], 503);
   });
 
   test("requests without a limit continue, errors are passed on, and 503 says that Redis was not reached", async () => {
