@@ -10,6 +10,7 @@ use crate::reservation::{
     HeldReservation, Hold, Id, Reservation, ReservationMember, ReservationRef, ReservationView,
 };
 use crate::rule::RuleText;
+use std::cell::OnceCell;
 
 /// A reservation that owns its id and its rule.
 pub type OwnedReservation = Reservation<Id, RuleText>;
@@ -51,8 +52,9 @@ pub struct Held {
     gone_id: Option<Box<ReservationMember>>,
     /// Some leases begin after now, because the clock was set back. They end one lease from now, rewritten or not.
     has_future: bool,
-    /// What the live reservations hold as they are seen now. Not used while an index has no lease from the future.
-    holds: SortedHolds,
+    /// What the live reservations hold as they are seen now, once that is asked for. Not used while an index has no lease
+    /// from the future.
+    holds: OnceCell<SortedHolds>,
     is_changed: bool,
 }
 
@@ -135,20 +137,38 @@ impl Held {
         id: Option<&[u8]>,
         zones: &mut Zones,
     ) -> Held {
-        let (has_future, is_list) = match &mut stored {
-            Stored::List(all) => (all.iter().any(|one| one.is_from_future(now_us)), true),
-            Stored::Index(index) => (index.has_future(now_us), false),
+        let has_future = match &mut stored {
+            Stored::List(all) => all.iter().any(|one| one.is_from_future(now_us)),
+            Stored::Index(index) => index.has_future(now_us),
         };
         let with_id = id.and_then(|id| stored.get(id));
         let has_id = with_id.is_some_and(|one| one.live(now_us));
         let gone_id = with_id.filter(|one| !one.live(now_us)).map(|one| Box::new(one.member()));
-        let mut holds = SortedHolds::default();
-        if is_list || has_future {
+        let mut held = Held { now_us, stored, ban, has_id, gone_id, has_future, ..Held::default() };
+        if has_future {
             let mut view = ReservationView::at(now_us, zones);
-            let live = stored.iter().filter(|one| one.live(now_us));
-            holds = live.map(|one| Hold::of(&view.see(&one))).collect();
+            let live = held.live_reservations().map(|one| Hold::of(&view.see(&one)));
+            held.holds = OnceCell::from(live.collect::<SortedHolds>());
         }
-        Held { now_us, stored, ban, has_id, gone_id, has_future, holds, is_changed: false }
+        held
+    }
+
+    /// Returns the live reservations as they are stored, in any order.
+    fn live_reservations(&self) -> impl Iterator<Item = ReservationRef<'_>> {
+        self.stored.iter().filter(|one| one.live(self.now_us))
+    }
+
+    fn holds(&self) -> &SortedHolds {
+        self.holds.get_or_init(|| self.live_reservations().map(|one| Hold::of(&one)).collect())
+    }
+
+    /// Changes the holds as the reservations change.
+    fn change_holds(&mut self, change: impl FnOnce(&mut SortedHolds)) {
+        match self.holds.get_mut() {
+            Some(holds) if self.has_future => change(holds),
+            // They are found again if they are asked for.
+            _ => self.holds = OnceCell::new(),
+        }
     }
 
     /// Returns the index. `None` if the reservations were read for this call.
@@ -205,17 +225,17 @@ impl Held {
 
     /// Returns the number of live reservations.
     pub fn live_len(&self) -> usize {
-        self.live().map_or(self.holds.len(), |live| live.len())
+        self.live().map_or_else(|| self.holds().len(), |live| live.len())
     }
 
     /// Returns the sum of the quantities that live reservations hold.
     pub fn total(&self) -> u128 {
-        self.live().map_or_else(|| self.holds.total(), |live| live.total())
+        self.live().map_or_else(|| self.holds().total(), |live| live.total())
     }
 
     /// Returns the time at which the last live reservation is gone. `None` if there is none.
     pub fn last_gone_us(&self) -> Option<u64> {
-        self.live().map_or_else(|| self.holds.last_gone_us(), |live| live.last_gone_us())
+        self.live().map_or_else(|| self.holds().last_gone_us(), |live| live.last_gone_us())
     }
 
     /// Returns the first live reservation, in the order in which they are gone, for which `enough` is true. `enough` gets
@@ -231,7 +251,7 @@ impl Held {
     ) -> Result<FirstGone, E> {
         match self.live() {
             Some(live) => live.first_gone(enough),
-            None => self.holds.first_gone(enough),
+            None => self.holds().first_gone(enough),
         }
     }
 
@@ -247,7 +267,7 @@ impl Held {
 
     /// Returns the live reservations, the oldest first. O(n).
     pub fn list_live(&self) -> Vec<HeldReservation> {
-        let live = self.stored.iter().filter(|one| one.live(self.now_us));
+        let live = self.live_reservations();
         HeldReservation::oldest_first(
             live.map(|one| HeldReservation::of(&one, self.now_us)).collect(),
         )
@@ -292,9 +312,7 @@ impl Held {
     /// Adds a reservation that was made.
     pub fn add(&mut self, reservation: &ReservationRef) {
         self.is_changed = true;
-        if self.live().is_none() {
-            self.holds.add(Hold::of(reservation));
-        }
+        self.change_holds(|holds| holds.add(Hold::of(reservation)));
         match &mut self.stored {
             Stored::List(all) => {
                 all.insert(position(all, reservation.id), reservation.owned());
@@ -318,7 +336,8 @@ impl Held {
                 continue;
             };
             settled(&one);
-            self.holds.remove(Hold::of(&ReservationView::at(self.now_us, zones).see(&one)));
+            let hold = Hold::of(&ReservationView::at(self.now_us, zones).see(&one));
+            self.change_holds(|holds| holds.remove(hold));
             self.is_changed = true;
             match &mut self.stored {
                 Stored::List(all) => {
@@ -404,7 +423,7 @@ impl Held {
 #[cfg(any(test, feature = "model"))]
 impl From<SortedHolds> for Held {
     fn from(holds: SortedHolds) -> Held {
-        Held { holds, ..Held::default() }
+        Held { holds: holds.into(), ..Held::default() }
     }
 }
 
