@@ -73,7 +73,7 @@ pub struct LineId(u64);
 /// for timers that fire late.
 pub const POLL_US: u64 = 80_000;
 
-/// The time for which no head is tried after the server has refused a write.
+/// The time for which the timer tries no head after the server has refused a write.
 pub const REFUSED_US: u64 = 5_000;
 
 /// The most microseconds that the timer spends on waiters each time it fires. Commands share a budget of the same size,
@@ -123,7 +123,7 @@ pub struct Lines<T: LineTypes> {
     tries: BTreeSet<(u64, LineId)>,
     /// The next deadline in each line that has one.
     deadlines: BTreeSet<(u64, LineId)>,
-    /// No head is tried before this time.
+    /// The timer tries no head before this time.
     paused_until_us: Option<u64>,
     /// The time at which the running timer fires.
     timer_us: Option<u64>,
@@ -484,14 +484,15 @@ impl<T: LineTypes> Lines<T> {
         self.change(id, |line| line.record_denial(wait_us, now_us));
     }
 
-    /// Tries no head for [`REFUSED_US`], because the server accepts no writes.
+    /// Lets the timer try no head for [`REFUSED_US`], because the server accepts no writes.
     pub fn pause(&mut self, now_us: u64) {
         self.paused_until_us = Some(now_us.saturating_add(REFUSED_US));
     }
 
-    /// Does not try the head of this line for [`REFUSED_US`], because nothing may be written to its key.
+    /// Lets the timer leave this line alone for [`REFUSED_US`], because nothing may be written to its key.
     pub fn postpone(&mut self, id: LineId, now_us: u64) {
-        self.change(id, |line| line.try_us = now_us.saturating_add(REFUSED_US));
+        let until_us = now_us.saturating_add(REFUSED_US);
+        self.change(id, |line| (line.try_us, line.dismiss_from_us) = (until_us, until_us));
     }
 
     /// Drops the writes to the key of this line, because another server owns the key now.
@@ -542,7 +543,7 @@ impl<T: LineTypes> Lines<T> {
         let now_us = now_us.max(self.last_passed_us.saturating_add(1));
         if let Some(line) = self.lines.get_mut(&id) {
             line.try_us = line.try_us.max(now_us);
-            line.dismiss_from_us = now_us;
+            line.dismiss_from_us = line.dismiss_from_us.max(now_us);
             self.last_passed_us = now_us;
         }
         self.schedule(id);

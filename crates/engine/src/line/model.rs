@@ -536,6 +536,19 @@ fn a_line_whose_key_may_not_be_written_is_postponed() {
     assert!(lines.next_line(50 + REFUSED_US).is_some());
 }
 
+/// Otherwise the timer would visit the line again and again until the key can be written.
+#[test]
+fn a_postponed_line_is_left_alone_even_if_the_time_of_a_waiter_is_up() {
+    let mut lines = line_of(&[]);
+    let ticket = lines.admit(u64::MAX).unwrap();
+    let wants = Wants { leave: 0, quantity: 1, id: None };
+    lines.join(ticket, KEY, joining(wants, ticket, Some(50)), 0);
+    let (line, _) = lines.next_line(50).unwrap();
+    lines.postpone(line, 50);
+    lines.pass_on(line, 51);
+    assert_eq!(lines.due_us(), Some(50 + REFUSED_US));
+}
+
 #[test]
 fn writes_are_dropped_where_another_server_owns_the_key() {
     let other = DbKey { name: b"l", ..KEY };
