@@ -13,8 +13,8 @@
 //!
 //! The capacity is rounded down, so that the shares of all processes together never exceed the limit. The one exception is
 //! that it is at least 1: otherwise a limit would admit nothing if there are more processes than it has units. A limit of 0
-//! stays 0. The count of a rate is not rounded: if it would not be a whole number, the period is made longer instead. LEAVE
-//! is rounded up. Quantities, waits and leases stay as they are.
+//! stays 0. The count of a rate is not rounded: if it would not be a whole number, the period is made longer instead, up to
+//! 100 years, or else the count is rounded down. LEAVE is rounded up. Quantities, waits and leases stay as they are.
 
 use engine::period::MAX_PERIOD_MS;
 use engine::throttle::Rate;
@@ -81,7 +81,14 @@ impl Share {
         let longer_ms = period_ms.checked_mul(self.denominator.into());
         match (i64::try_from(product), longer_ms.filter(|ms| *ms <= MAX_PERIOD_MS)) {
             (Ok(product), Some(longer_ms)) => (product.unsigned_abs(), longer_ms),
-            _ => (self.scale_limit(count), period_ms),
+            _ => match self.floor(count) {
+                0 => {
+                    let ms = u128::from(period_ms).saturating_mul(self.denominator.into());
+                    let ms = u64::try_from(ms.div_ceil(product.max(1))).unwrap_or(u64::MAX);
+                    (1, ms.min(MAX_PERIOD_MS))
+                }
+                count => (count, period_ms),
+            },
         }
     }
 

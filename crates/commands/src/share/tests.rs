@@ -45,12 +45,15 @@ fn a_rate_keeps_its_number_for_each_time_exactly() {
         ("RL.THROTTLE k 15 30 60 1 MS", "RL.THROTTLE k 3 30 240000ms 1 MS"),
         ("RL.THROTTLE k 15 40 60 1 MS", "RL.THROTTLE k 3 10 60 1 MS"),
         ("RL.THROTTLE_RO k 0 1 500ms", "RL.THROTTLE_RO k 0 1 2000ms"),
-        ("RL.THROTTLE k 0 1 60y", "RL.THROTTLE k 0 1 60y"),
+        // No period is longer than 100 years, or 36525 days.
+        ("RL.THROTTLE k 0 1 30000d", "RL.THROTTLE k 0 1 36525d"),
         ("RL.THROTTLE k 0 7 30000d", "RL.THROTTLE k 0 1 30000d"),
     ] {
         check(1, 4, line, is);
     }
     check(2, 3, "RL.THROTTLE k 8 5 1s 3 MS", "RL.THROTTLE k 5 10 3000ms 3 MS");
+    // Three processes with almost a third of 2 a week must not admit 3.
+    check(3_333, 10_000, "RL.THROTTLE k 0 2 7d", "RL.THROTTLE k 0 1 907290730ms");
 }
 
 #[test]
