@@ -2,9 +2,9 @@
 //! commands and settings, which are passed to them.
 //!
 //! The server calls us under its lock: on its main thread, or on a thread of another module that has taken the lock. State
-//! that outlives a call is in an [`under_lock::UnderLock`]. Two functions may be called without the lock. A crashing server
-//! asks for INFO on the thread that crashed. Some servers ask for the keys of a command with the flag `getkeys-api` in their
-//! I/O threads, so they do not get that flag (see `declaration`).
+//! that outlives a call is in an [`under_lock::UnderLock`]. One function may be called without the lock: a crashing server
+//! asks for INFO on the thread that crashed. Some servers would ask for the keys of a command with the flag `getkeys-api` in
+//! their I/O threads, so they do not get that flag (see `declaration`).
 #![allow(unsafe_code)]
 
 pub mod acceptance;

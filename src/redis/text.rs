@@ -9,8 +9,8 @@ use std::ptr::{null_mut, NonNull};
 #[derive(Debug)]
 pub struct OwnedString(NonNull<raw::RedisModuleString>);
 
-// SAFETY: a string belongs to no thread. The server counts references without atomics, under its lock. Only two callbacks of
-// this module run without that lock, INFO in a crash and the request for keys, and they use no such string.
+// SAFETY: a string belongs to no thread. The server counts references without atomics, under its lock. Only one callback of
+// this module runs without that lock, INFO in a crash, and it uses no such string.
 unsafe impl Send for OwnedString {}
 
 impl OwnedString {

@@ -7,8 +7,8 @@ use std::sync::{Mutex, PoisonError, TryLockError};
 /// The main thread holds it, and lends it to a thread of another module that calls a command or changes a key
 /// (`RedisModule_ThreadSafeContextLock`). So no use ever waits for another.
 ///
-/// Two callbacks come without that lock and must not use such a value: a crashing server asks for INFO on the thread that
-/// crashed, and some servers ask for the keys of a command in I/O threads.
+/// One callback comes without that lock and must not use such a value: a crashing server asks for INFO on the thread that
+/// crashed.
 ///
 /// A use within another use panics, and so does one without the lock during another. The guard turns that into an error for
 /// the client and a line in the log.

@@ -74,7 +74,7 @@ const MAX_READ: usize = 1 << 16;
 
 impl ReadBudget {
     /// Refuses to read the reservations in `key`, which has no index, if the set, events included, is longer than what is
-    /// left of the budget. The first large key never is.
+    /// left of the budget. The first large key is never refused.
     fn check(&self, key: &mut ReadKey) -> Result<(), Error> {
         let (len, left) = (key.len(), self.0.get());
         if len <= indexes::SMALL || len <= left || left == MAX_READ {
@@ -82,7 +82,7 @@ impl ReadBudget {
         }
         // The key may hold mostly events, which are not read.
         match key.lowest(ALL).is_some_and(|first| first.score == RESERVED) {
-            true => Err(Error::Unread),
+            true => Err(Error::TooMuchToRead),
             false => Ok(()),
         }
     }

@@ -34,7 +34,8 @@ type Clauses = SmallVec<[Clause; FEW_KEYS]>;
 /// `RL.ALL_RO numkeys key [key ...] clause [[ELSE] clause ...] [MS]`
 pub(crate) fn all<'a, C: ServerCall<'a>>(call: &C, mode: Mode) -> Result<CallResult, Error> {
     let keys = read_keys(call)?;
-    // CROSSSLOT and TRYAGAIN come first, then errors of arguments, then those of what the keys hold.
+    // Errors of numkeys and the keys come first, CROSSSLOT and TRYAGAIN last among them; then those of the clauses, and then
+    // those of what the keys hold.
     let clauses = read_clauses(call, &keys)?;
     let looks = mode == Mode::Look;
     if !looks {
@@ -75,8 +76,9 @@ fn reply_to_all(sink: &impl ReplySink, outcomes: &Outcomes) -> Result<CallResult
     Ok(CallResult::from_allowed(verdict.allowed()))
 }
 
-/// Counts the clauses for their policies: the choice of each group, and all clauses of a group that denies the call. Notes
-/// one denial for each such group, on the key of the clause that stands for it in the reply.
+/// Counts the clauses for their policies: the choice of each group if the call is allowed, a shadow that would have denied
+/// it, and all clauses of a group that denies the call. Notes one denial for each such group, on the key of the clause that
+/// stands for it in the reply.
 fn note<K: Keyspace>(keys: &CallKeys<K>, outcomes: &Outcomes) {
     let allowed = outcomes.iter().all(|clause| clause.group_allowed);
     for clause in outcomes.iter().filter(|clause| clause.request.takes()) {

@@ -124,7 +124,7 @@ impl MemoryServer {
     ///
     /// # Errors
     ///
-    /// Those of the command. Nothing changes then.
+    /// Those of the command. The call changes nothing then, but waiters may have been granted before it.
     pub fn decide(
         &mut self,
         name: &[u8],
