@@ -40,7 +40,7 @@ impl<'a> ServerCall<'a> for Call<'a> {
         match spread(self, words) {
             Spread::Together => Ok(ServerKeys::of_several()),
             Spread::AcrossSlots => Err(Error::CrossSlot),
-            Spread::AcrossNodes => Err(Error::TryAgain),
+            Spread::AcrossNodes => Err(Error::SlotMigrating),
         }
     }
 

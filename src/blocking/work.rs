@@ -67,7 +67,7 @@ impl<'c> WaitingServer for ServerKeys<'c> {
         clock::wall_time_us().saturating_sub(key_ctx.now_us)
     }
 
-    fn count_wait(&self, key_ctx: KeyContext<'c>, granted: bool) {
+    fn wait_ended(&self, key_ctx: KeyContext<'c>, granted: bool) {
         if granted {
             stats::WAITED_GRANTED.add(1);
             touch(key_ctx.ctx, key_ctx.name);

@@ -146,13 +146,9 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
             key.remove(&remove);
         }
         if let Some(expiry) = edit.expiry {
-            let new_ttl_ms = expiry.new_ttl_ms_after_write(
-                self.held.needed_until_us(),
-                ban.map(|ban| ban.end_us()),
-                settled_us,
-                key.expires_at_ms(),
-            );
-            if let Some(at_ms) = new_ttl_ms {
+            let expiry = expiry.extend_to(self.held.needed_until_us());
+            let expiry = expiry.extend_to(ban.map(|ban| ban.end_us()));
+            if let Some(at_ms) = expiry.new_ttl_ms(settled_us, key.expires_at_ms()) {
                 key.expire_at(at_ms);
             }
         }

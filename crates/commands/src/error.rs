@@ -184,10 +184,10 @@ pub enum Error {
     CrossSlot,
     /// Some keys of RL.ALL are or may be on another node, because their slot is being migrated.
     #[error("TRYAGAIN the keys of one call must be on one node, but their slot is being migrated: call again after the migration")]
-    TryAgain,
+    SlotMigrating,
     /// The keys of RL.ALL hold more reservations than one call may read.
     #[error("TRYAGAIN the keys hold more reservations than one call may read: call again to read the rest")]
-    Unread,
+    TooMuchToRead,
     /// A clause of RL.ALL begins with another word.
     #[error("ERR syntax error: a clause must begin with THROTTLE, WINDOW or ACQUIRE")]
     NoClause,

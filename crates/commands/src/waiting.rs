@@ -26,8 +26,8 @@ pub trait WaitingServer: Keyspace {
     /// Returns the microseconds since the time of the call was read.
     fn age_us(&self, key: Self::Key) -> u64;
 
-    /// Counts a wait on the key that ended with a grant or without one.
-    fn count_wait(&self, key: Self::Key, granted: bool);
+    /// Counts a wait that ended with a grant or without one, and after a grant marks the key as used.
+    fn wait_ended(&self, key: Self::Key, granted: bool);
 
     /// Removes a call from its line, and passes it the reply that ends its wait.
     fn deliver(&self, ticket: Ticket, key: Self::Key, result: Result<Decision, Error>);
@@ -58,7 +58,7 @@ pub fn try_head<S: WaitingServer>(
         result => {
             if let Ok(decision) = &result {
                 note(server, key, request, decision);
-                server.count_wait(key, decision.allowed());
+                server.wait_ended(key, decision.allowed());
             }
             server.deliver(ticket, key, result);
         }
@@ -82,7 +82,7 @@ pub fn deny<S: WaitingServer>(
     let denied = decide(server, server.store(key, mode.access()), request, place, mode);
     if let Ok(decision) = &denied {
         note(server, key, request, decision);
+        server.wait_ended(key, false);
     }
-    server.count_wait(key, false);
     denied
 }

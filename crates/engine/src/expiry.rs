@@ -23,22 +23,8 @@ pub struct Expiry {
 
 impl Expiry {
     /// Returns the expiry of a key that is also needed until `until_us`, if that is known.
-    pub(crate) fn extend_to(self, until_us: Option<u64>) -> Expiry {
+    pub fn extend_to(self, until_us: Option<u64>) -> Expiry {
         Expiry { needed_us: self.needed_us.max(until_us.unwrap_or(0)), ..self }
-    }
-
-    /// Returns the new TTL after a change was written to a window, as a Unix time in milliseconds. `None` if it stays. The
-    /// key is also needed for its reservations until `reserved_until_us`, and for its ban until `ban_until_us`. If a
-    /// reservation was settled, it would have held until `settled_us`.
-    pub fn new_ttl_ms_after_write(
-        self,
-        reserved_until_us: Option<u64>,
-        ban_until_us: Option<u64>,
-        settled_us: Option<u64>,
-        current_ms: Option<u64>,
-    ) -> Option<u64> {
-        let expiry = self.extend_to(reserved_until_us).extend_to(ban_until_us);
-        expiry.new_ttl_ms(settled_us, current_ms)
     }
 
     /// Returns the TTLs that may stay, in Unix milliseconds.
@@ -47,13 +33,13 @@ impl Expiry {
         needed_ms..=needed_ms.saturating_add(GRACE_MS).saturating_add(self.in_use_us / 1_000)
     }
 
-    /// Returns the new TTL. `None` if `current_ms` can stay. If a lease that was to end at `settled_us` was settled, the TTL
+    /// Returns the new TTL, as a Unix time in milliseconds. `None` if `current_ms` can stay. If a lease that was to end at `settled_us` was settled, the TTL
     /// becomes shorter only if that lease alone kept the key, because others may need the key longer.
     ///
     /// Say the key is needed until second 10, and a lease that was to end in second 90 is settled. A TTL of 90.9 s is that
     /// of the lease, so it becomes 10.9 s. A TTL of 60 s is not: another call set it, perhaps under a rule with a longer
     /// period, and the events that it counted would be lost if the key expired at 10.9 s.
-    fn new_ttl_ms(&self, settled_us: Option<u64>, current_ms: Option<u64>) -> Option<u64> {
+    pub fn new_ttl_ms(&self, settled_us: Option<u64>, current_ms: Option<u64>) -> Option<u64> {
         let range = self.range_ms();
         let stays = current_ms.is_some_and(|current_ms| {
             let others_need_it = settled_us.is_some_and(|settled_us| {

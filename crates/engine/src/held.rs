@@ -5,7 +5,7 @@
 
 use crate::ban::Ban;
 use crate::calendar::Zones;
-use crate::index::{next_order_us, FirstGone, Index, IndexBuilder, Live};
+use crate::index::{next_order_us, EnoughGone, Index, IndexBuilder, Live};
 use crate::reservation::{
     HeldReservation, Hold, Id, Reservation, ReservationMember, ReservationRef, ReservationView,
 };
@@ -248,7 +248,7 @@ impl Held {
     pub fn first_gone<E>(
         &self,
         enough: impl FnMut(u64, u128) -> Result<bool, E>,
-    ) -> Result<FirstGone, E> {
+    ) -> Result<EnoughGone, E> {
         match self.live() {
             Some(live) => live.first_gone(enough),
             None => self.holds().first_gone(enough),
@@ -386,7 +386,7 @@ impl Held {
                     drop_gone(index, &old);
                 }
                 for _ in 0..MAX_DROPPED {
-                    let first = index.first_to_go(now_us).map(|one| one.member());
+                    let first = index.first_gone_by(now_us).map(|one| one.member());
                     let Some(old) = first else { break };
                     drop_gone(index, &old);
                 }
@@ -476,7 +476,7 @@ impl SortedHolds {
     pub fn first_gone<E>(
         &self,
         mut enough: impl FnMut(u64, u128) -> Result<bool, E>,
-    ) -> Result<FirstGone, E> {
+    ) -> Result<EnoughGone, E> {
         let mut gone: u128 = 0;
         for hold in &self.holds {
             let with_it = gone.saturating_add(u128::from(hold.quantity));

@@ -249,14 +249,8 @@ impl Index {
         self.order.sum_and_count_gone(us)
     }
 
-    /// Returns the number of reservations that are gone at `now_us`.
-    #[inline]
-    pub fn count_gone(&self, now_us: u64) -> usize {
-        self.sum_and_count_gone(now_us).1
-    }
-
     /// Returns the reservation that is gone first, if it is gone at `now_us`.
-    pub fn first_to_go(&self, now_us: u64) -> Option<ReservationRef<'_>> {
+    pub fn first_gone_by(&self, now_us: u64) -> Option<ReservationRef<'_>> {
         if self.none_gone(now_us) {
             return None;
         }
@@ -348,8 +342,8 @@ pub struct Live<'i> {
     gone_len: usize,
 }
 
-/// The time at which the first reservation is gone with which enough is, and the sum of those before it.
-pub type FirstGone = (Option<u64>, u128);
+/// The time at which enough is gone, and the sum of those that were gone before.
+pub type EnoughGone = (Option<u64>, u128);
 
 impl Live<'_> {
     /// Returns their number.
@@ -382,7 +376,7 @@ impl Live<'_> {
     pub fn first_gone<E>(
         &self,
         mut enough: impl FnMut(u64, u128) -> Result<bool, E>,
-    ) -> Result<FirstGone, E> {
+    ) -> Result<EnoughGone, E> {
         let index = self.index;
         // Usually the first reservation is live and enough.
         let first = index.summary.first;

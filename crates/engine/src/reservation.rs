@@ -18,7 +18,7 @@
 //! window. The time between the two, in microseconds, follows the end of the lease: `1795223819544558+60000000`.
 //!
 //! ```text
-//! had                     end of the lease           gone
+//! reserved                end of the lease           gone
 //! |--- the lease runs ---------->|--- it still holds --->|
 //! ```
 //!
@@ -290,11 +290,6 @@ impl HeldReservation {
     }
 }
 
-/// Returns the id in a member. `None` if no member begins like this. The rest of the member is not checked.
-pub fn id_of(member: &[u8]) -> Option<&[u8]> {
-    split_id(member).map(|(id, _)| id)
-}
-
 /// Splits a member into its id and the rest.
 fn split_id(member: &[u8]) -> Option<(&[u8], &[u8])> {
     let &[MEMBER_PREFIX, tens, ones, b':', ref rest @ ..] = member else { return None };
@@ -334,7 +329,6 @@ mod tests {
             let (rule, gone_us) = (rule.as_bytes(), lease_end_us.saturating_add(after_us));
             let one = Reservation { id: &id[..], quantity, lease_ms, lease_end_us, gone_us, order_us, rule };
             let member = one.member();
-            prop_assert_eq!(id_of(member.as_bytes()), Some(&id[..]));
             let back = Reservation::decode(member.as_bytes()).unwrap();
             let fields = |one: &ReservationRef| {
                 (one.quantity, one.lease_ms, one.lease_end_us, one.gone_us, one.order_us)

@@ -23,7 +23,7 @@ pub enum SettleOutcome {
 ///
 /// # Errors
 ///
-/// The key's own, [`Refusal::Foreign`], [`Refusal::Semaphore`] and [`Refusal::Clock`].
+/// Errors of reading the key, [`Refusal::Foreign`], [`Refusal::Semaphore`] and [`Refusal::Clock`].
 pub fn apply<S: Store>(
     mut store: S,
     id: &Id,
@@ -58,7 +58,7 @@ pub fn apply<S: Store>(
 ///
 /// # Errors
 ///
-/// The key's own.
+/// Errors of reading the key.
 pub fn release<S: Store>(mut store: S, ids: &[&[u8]]) -> Result<(usize, S::Window), S::Error> {
     let mut key = store.window();
     key.read(None)?;
@@ -71,7 +71,7 @@ pub fn release<S: Store>(mut store: S, ids: &[&[u8]]) -> Result<(usize, S::Windo
 ///
 /// # Errors
 ///
-/// The key's own.
+/// Errors of reading the key.
 pub fn release_lease<S: Store>(mut store: S, id: &Id, lease_end_us: u64) -> Result<bool, S::Error> {
     let mut key = store.window();
     key.read(None)?;
@@ -103,7 +103,7 @@ fn settling<'p>(
 ///
 /// # Errors
 ///
-/// The key's own, [`Refusal::Foreign`] and [`Refusal::Clock`].
+/// Errors of reading the key, [`Refusal::Foreign`] and [`Refusal::Clock`].
 pub fn renew<S: Store>(mut store: S, id: &Id, lease_ms: Option<u64>) -> Result<bool, S::Error> {
     let mut key = store.window();
     key.read(None)?;

@@ -241,7 +241,7 @@ fn bisect<E: Entries>(
 }
 
 /// Returns the time at which `need` will be free because events leave and reservations end, if nobody gives anything back.
-/// `None` if all of them are less than that.
+/// `None` if everything together is less than `need`.
 pub(crate) fn freed_at_us<E: Entries>(
     entries: &mut E,
     window_count: &WindowCount,

@@ -166,7 +166,7 @@ impl<'a> WaitingServer for &'a MemoryServer {
         0
     }
 
-    fn count_wait(&self, _key: KeyMoment<'a>, _granted: bool) {}
+    fn wait_ended(&self, _key: KeyMoment<'a>, _granted: bool) {}
 
     fn deliver(&self, ticket: Ticket, key: KeyMoment<'a>, result: Result<Decision, Error>) {
         let reply = TimedReply { result, at_us: key.now_us };

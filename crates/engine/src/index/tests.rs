@@ -55,7 +55,7 @@ fn sum<'a>(list: impl IntoIterator<Item = &'a Own>) -> u128 {
 
 /// Returns the first reservation at which `least` or more is gone or which is gone at `from_us` or later, and the number of
 /// reservations that were looked at.
-fn first_gone(leases: &Live, least: u128, from_us: u64) -> (FirstGone, usize) {
+fn first_gone(leases: &Live, least: u128, from_us: u64) -> (EnoughGone, usize) {
     let mut asked = 0;
     let found = leases.first_gone(|gone_us, gone| {
         asked += 1;
@@ -77,8 +77,8 @@ fn agree(index: &mut Index, list: &[Own], now_us: u64, least: u128, from_us: u64
     }
 
     let gone = || list.iter().map(|one| one.gone_us).filter(|us| *us <= now_us);
-    assert_eq!(index.count_gone(now_us), gone().count());
-    assert_eq!(index.first_to_go(now_us).map(|one| one.gone_us), gone().min());
+    assert_eq!(index.live(now_us).len(), list.len() - gone().count());
+    assert_eq!(index.first_gone_by(now_us).map(|one| one.gone_us), gone().min());
 
     let running = |now_us: u64| list.iter().filter(|one| one.reservation().runs(now_us)).count();
     for us in [now_us, now_us + 2_000, now_us - 2_000, from_us.min(now_us + 9_000), now_us] {
@@ -354,7 +354,7 @@ fn no_order_of_ends_makes_the_tree_deep_or_large() {
         let (depth, nodes, room) = index.order.shape();
         assert!(depth <= 6 && nodes <= all.len() / 6, "{which}: {depth} deep, {nodes} nodes");
         assert!(room <= 2 * all.len(), "{which}: room for {room}");
-        assert_eq!(index.count_gone(u64::MAX), all.len());
+        assert!(index.live(u64::MAX).is_empty());
         // Two of 32 stay, so that most of the tree is empty, and no node is.
         let stays = |end_us: u64| (end_us - START_US) % 32 < 2;
         for one in all.iter().filter(|one| !stays(one.gone_us)) {
@@ -411,7 +411,7 @@ fn what_was_removed_takes_no_memory() {
     // They are still in order.
     let (found, _) = first_gone(&index.live(START_US), 3, u64::MAX);
     assert_eq!(found, (Some(START_US + 3), 2));
-    assert_eq!(index.count_gone(START_US + 2), 3);
+    assert_eq!(index.len() - index.live(START_US + 2).len(), 3);
 }
 
 /// If every rule that was ever used stayed in a list, each new reservation would search all of them.

@@ -89,12 +89,9 @@ impl WindowKey for MemoryWindow<'_> {
             self.held.set_ban(ban);
         }
         if let Some(expiry) = edit.expiry {
-            let new_ttl_ms = expiry.new_ttl_ms_after_write(
-                self.held.needed_until_us(),
-                ban.map(|ban| ban.end_us()),
-                settled_us,
-                Some(self.expires_at_ms),
-            );
+            let expiry = expiry.extend_to(self.held.needed_until_us());
+            let expiry = expiry.extend_to(ban.map(|ban| ban.end_us()));
+            let new_ttl_ms = expiry.new_ttl_ms(settled_us, Some(self.expires_at_ms));
             self.expires_at_ms = new_ttl_ms.unwrap_or(self.expires_at_ms);
         }
         settled
