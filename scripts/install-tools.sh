@@ -2,8 +2,8 @@
 # Installs the named tools that are missing, and prints nothing if none is. The Makefile and most scripts run this first.
 #
 #   scripts/install-tools.sh [--look] cargo rustfmt clippy cargo-deny cargo-fuzz cc c++ make libclang pip python3-venv \
-#       node npm redis-server shellcheck valgrind readelf dpkg-deb debootstrap qemu-user buildah \
-#       python3 prometheus prometheus-redis-exporter chromium wasm32
+#       node npm redis-server shellcheck valgrind readelf dpkg-deb debootstrap debian-archive-keyring \
+#       qemu-user buildah python3 prometheus prometheus-redis-exporter chromium wasm32
 #
 # --look installs nothing: it names those that are missing, and fails.
 # Debian and Ubuntu: uses apt-get, as root or through sudo. Other systems: lists the missing packages and exits. A server
@@ -32,10 +32,10 @@ have() {
     python3-venv) python3 -c 'import ensurepip, sys, venv; assert sys.version_info >= (3, 10)' >/dev/null 2>&1 ;;
     node) node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' >/dev/null 2>&1 ;;
     qemu-user) command -v qemu-aarch64-static >/dev/null ;;
-    debootstrap) command -v debootstrap >/dev/null && [ -e /usr/share/keyrings/debian-archive-keyring.gpg ] ;;
+    debian-archive-keyring) [ -e /usr/share/keyrings/debian-archive-keyring.gpg ] ;;
     prometheus) command -v prometheus >/dev/null && command -v promtool >/dev/null ;;
     prometheus-redis-exporter) command -v "${REDIS_EXPORTER:-prometheus-redis-exporter}" >/dev/null ;;
-    make | npm | python3 | shellcheck | valgrind | readelf | dpkg-deb | buildah | chromium) command -v "$1" >/dev/null ;;
+    make | npm | python3 | shellcheck | valgrind | readelf | dpkg-deb | debootstrap | buildah | chromium) command -v "$1" >/dev/null ;;
     *) die "$0 does not know the tool $1" ;;
     esac
 }
@@ -105,7 +105,6 @@ apt_name() {
     redis-server) server_package ;;
     readelf) echo binutils ;;
     wasm32) echo libstd-rust-dev-wasm32 lld ;;
-    debootstrap) echo debootstrap debian-archive-keyring ;;
     dpkg-deb) echo dpkg ;;
     qemu-user) echo qemu-user-static ;;
     *) echo "$1" ;;

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Unpacks packages of Debian into a folder, without installing anything:
+# Unpacks packages of Debian into a folder, and installs at most debian-archive-keyring:
 #
 #   scripts/package-unpack.sh FOLDER PACKAGE:ARCHITECTURE[+] ...
 #
@@ -24,7 +24,7 @@ mkdir -p "$draft/lists/partial" "$draft/cache/archives/partial" "$draft/debs"
 : >"$draft/status"
 
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
-[ -e $keyring ] || die "$keyring is missing: install the package debian-archive-keyring."
+"$(dirname "$0")/install-tools.sh" debian-archive-keyring >&2
 # Only Debian's own sources, as the host has them: other repositories may not know the other architecture.
 # shellcheck disable=SC2016
 apt-get indextargets --format '$(REPO_URI) $(RELEASE)' 'Created-By: Packages' 'Origin: Debian' | sort -u |

