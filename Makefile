@@ -7,12 +7,13 @@ lint_tools := cargo rustfmt clippy cc c++ libclang shellcheck
 
 # What `build` installs first. If it runs for a target that adds something, it installs that too.
 needs := cargo cc libclang
-test test-servers test-metrics bench pictures prove soak: needs += redis-server
+test test-servers test-metrics bench pictures prove soak mutants: needs += redis-server
 test-clients bench-adapters bench-litellm: needs += redis-server python3-venv
 test-clients bench-adapters: needs += node npm
 test-clients: needs += chromium
 bench: needs += valgrind
 prove: needs += python3-venv
+mutants: needs += python3
 
 .PHONY: $(shell sed -n 's/^\([a-z-]*\):.*##.*/\1/p' $(MAKEFILE_LIST))
 
@@ -95,7 +96,7 @@ valgrind: ## Run the core of the server tests under valgrind, and fail on invali
 	@scripts/valgrind.sh
 
 mutants: ## Fail if tests of the engine and the commands catch fewer than 95 % of the mutants (SHARD=0/4)
-	@$(install) cargo cc python3
+	@$(install) $(needs)
 	scripts/mutants.sh $(if $(SHARD),--shard $(SHARD) --sharding round-robin)
 
 minimum-rust: ## Build with the oldest Rust that Cargo.toml allows

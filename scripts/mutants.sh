@@ -30,5 +30,5 @@ noticed = counts["caught"] + counts["timeout"]
 viable = noticed + counts["missed"]
 print(f"noticed {noticed} of {viable} mutants")
 if viable == 0 or noticed < 0.95 * viable:
-    sys.exit("less than 95 %: see mutants.out/missed.txt")
+    sys.exit("less than 95 %: see mutants/mutants.out/missed.txt in the target folder")
 END
