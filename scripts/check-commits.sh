@@ -21,9 +21,9 @@ else
 fi
 
 # Succeeds if an area names something in a commit: the end of the path of a folder or of a file without its extension, such as
-# `engine`, `clients/rust` or `window`; or `make` or `ci`.
+# `engine`, `clients/rust` or `window`; or `make`, `ci` or `deps`.
 exists() {
-    [ "$2" = make ] || [ "$2" = ci ] ||
+    [[ $2 =~ ^(make|ci|deps)$ ]] ||
         git ls-tree -r --name-only "$1" | grep -iE "(^|/)${2//./\\.}(\.[a-z]+)*(/|\$)" >/dev/null
 }
 

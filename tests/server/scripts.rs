@@ -381,9 +381,10 @@ fn a_commit_whose_subject_has_the_wrong_form_or_that_is_a_merge_is_refused() {
         ("1|0|fixup! docs: do one thing", false),
         ("1|0|docs: do one thing.", false),
         ("1|0 2|docs: do one thing", false),
-        // An area names a folder or a file in the tree, or is one of two words.
+        // An area names a folder or a file in the tree, or is one of three words.
         ("1|0|readme: do one thing", true),
         ("1|0|make: do one thing", true),
+        ("1|0|deps: do one thing", true),
         ("1|0|python: do one thing", true),
         ("1|0|engine/src: do one thing", false),
         ("1|0|read: do one thing", false),
