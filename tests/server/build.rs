@@ -1,5 +1,6 @@
-//! Which build a server runs: MODULE LIST, INFO and the log tell it.
+//! Which build a server runs: MODULE LIST, INFO and the log tell it. All files of the project have its version.
 
+use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -99,4 +100,44 @@ fn the_commit_is_that_of_the_environment_or_of_git_and_else_unknown() {
     assert_eq!(commit_of(&script, &dir, None, &path), head[..12]);
     // An archive that was unpacked there is not of that commit.
     assert_eq!(commit_of(&script, &inner, None, &path), "unknown");
+}
+
+#[test]
+fn every_file_has_the_same_version() {
+    let version = env!("CARGO_PKG_VERSION");
+    let own = "\nversion = \"";
+    let dependency = "\", version = \"";
+    let locked = "\nname = \"redis-ratelimit-engine\"\nversion = \"";
+    for (path, before) in [
+        ("Cargo.toml", own),
+        ("Cargo.toml", dependency),
+        ("clients/rust/Cargo.toml", dependency),
+        ("clients/typescript/native/Cargo.toml", dependency),
+        ("crates/commands/Cargo.toml", dependency),
+        ("crates/proofs/Cargo.toml", dependency),
+        ("clients/python/native/Cargo.toml", own),
+        ("clients/python/pyproject.toml", own),
+        ("clients/python/src/redis_ratelimit/__init__.py", "\n__version__ = \""),
+        ("clients/typescript/README.md", "redis-ratelimit-client-"),
+        ("clients/typescript/package.json", "\n  \"version\": \""),
+        ("clients/typescript/package-lock.json", "\n  \"version\": \""),
+        ("clients/typescript/package-lock.json", "-client\",\n      \"version\": \""),
+        ("Cargo.lock", locked),
+        ("clients/python/native/Cargo.lock", locked),
+        ("examples/rust/Cargo.lock", locked),
+        ("fuzz/Cargo.lock", locked),
+        ("docs/install.md", "redis-ratelimit-"),
+        ("docs/install.md", "redis-ratelimit_"),
+        ("docs/install.md", "git checkout v"),
+    ] {
+        let text = file(path);
+        let found: BTreeSet<_> = text
+            .split(before)
+            .skip(1)
+            .map(|rest| rest.split(|it: char| it != '.' && !it.is_ascii_digit()).next().unwrap())
+            .map(|found| found.trim_end_matches('.'))
+            .filter(|found| found.starts_with(|it: char| it.is_ascii_digit()))
+            .collect();
+        assert_eq!(found, BTreeSet::from([version]), "{path}, after {before:?}");
+    }
 }
