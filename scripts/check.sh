@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs what CI runs, by way of `make check`: installs the tools, and runs the lints, the checks of dependencies and packages,
-# and the tests. Ends with a list of what it had to leave out, and with STRICT=1 fails if there is anything.
+# `make check` runs this, and so does the first job of CI. It installs the tools, and runs the lints, the checks of dependencies
+# and packages, and the tests. Ends with a list of what it had to leave out, and with STRICT=1 fails if there is anything.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
