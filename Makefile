@@ -113,6 +113,8 @@ prove: ## Search small worlds, prove lemmas, judge histories (PARTS="lemmas worl
 	@$(install) $(needs)
 	$(with_server) scripts/prove.sh $(PARTS)
 
-clean: ## Remove everything that was built
+clean: ## Remove what was built; what npm and pip installed in clients/ and what fuzzing found in fuzz/ stay
 	cargo clean
 	cargo clean --manifest-path fuzz/Cargo.toml
+	rm -rf clients/*/dist clients/*/build clients/python/native/target
+	rm -f clients/typescript/wasm/engine.wasm clients/python/src/redis_ratelimit/_engine*.so
