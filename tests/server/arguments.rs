@@ -21,10 +21,10 @@ const EXCLUDED: &str = "BUCKETS FIXED, LEAVE FORCE, ATMOST FORCE, BLOCK FORCE, C
     LEAVE AHEAD, ATMOST AHEAD, BLOCK AHEAD, ATMOST BAN, FORCE BAN, BLOCK BAN, AHEAD BAN, ID CHECK, LEASE CHECK, \
     COUNTLAPSED CHECK, COUNTDENIED CHECK, BAN CHECK, SHADOW CHECK, COUNTDENIED SHADOW";
 
-/// What no number is.
+/// Words that are not numbers.
 const NO_NUMBERS: &str =
     "x many + - -0 +1 01 1.0 1e3 0x10 1x 9223372036854775808 99999999999999999999";
-/// What no length of time is.
+/// Words that are not lengths of time.
 const NO_LENGTHS: &str =
     "x s ms -1 +1 01 1.5 1.5s -5s +5s 05s 5sec 5ss 1us 9223372036854775808 99999999999999999999s";
 /// What is neither.
