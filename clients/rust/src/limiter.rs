@@ -345,11 +345,11 @@ impl Limiter {
             Ok(settled) if settled == wanted => Ok(settled),
             Err(error) if !error.is_unreachable() => Err(error),
             settled => {
-                let theirs = count(&limiter.ask(command).await?)?;
-                match settled {
-                    Ok(settled) => Ok(settled.saturating_add(theirs)),
-                    Err(_) if theirs == wanted => Ok(theirs),
-                    Err(error) => Err(error),
+                match (settled, limiter.ask(command).await.and_then(|value| count(&value))) {
+                    // The server has answered, so it does not matter whether the other limiter does.
+                    (Ok(settled), theirs) => Ok(settled.saturating_add(theirs.unwrap_or(0))),
+                    (Err(error), Ok(theirs)) if theirs != wanted => Err(error),
+                    (Err(_), theirs) => theirs,
                 }
             }
         }

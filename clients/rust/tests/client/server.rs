@@ -391,6 +391,19 @@ async fn another_limiter_decides_while_the_server_is_away_and_settles_what_it_re
     assert_eq!(limiter.take("list", &window).await.unwrap_err().code(), Some("WRONGTYPE"));
 }
 
+#[tokio::test]
+async fn what_the_server_does_not_hold_is_no_error_while_the_fallback_is_away() {
+    let server = Server::start();
+    let limiter = Limiter::builder(Servers::open(server.url()).unwrap())
+        .unreachable(Unreachable::Limiter(Limiter::open(url(1)).unwrap()))
+        .build()
+        .unwrap();
+    limiter.acquire("k", &per_day(9)).id("mine").await.unwrap().detach();
+    assert!(!limiter.apply("k", "gone", None).await.unwrap());
+    assert!(!limiter.renew("k", "gone", None).await.unwrap());
+    assert_eq!(limiter.release("k", ["gone", "mine"]).await.unwrap(), 1);
+}
+
 #[test]
 fn a_limiter_outlives_the_runtimes_that_use_it() {
     let server = Server::start();
