@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
+use tokio::runtime::Handle;
 use tokio::task::yield_now;
 use tokio::time::{sleep, Instant};
 
@@ -119,6 +120,10 @@ impl Core {
     }
 
     async fn run(self: Arc<Core>, call: Arc<Call>) -> Result<Outcome, Error> {
+        // Outside of a runtime the timer panics.
+        if Handle::try_current().is_err() {
+            return Err(Error::NoRuntime);
+        }
         let Call { request, attempt } = &*call;
         let result = bounded(attempt.until, pin!(self.ask(request, attempt))).await;
         let error = match result {
@@ -507,7 +512,7 @@ impl Drop for PendingCall {
             return;
         }
         // Giving back needs a runtime. Without one, what the call took counts until its period or lease ends.
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let Ok(runtime) = Handle::try_current() else { return };
         let core = Arc::clone(&self.core);
         runtime.spawn(async move {
             let outcome = if call.request.block.is_some() {

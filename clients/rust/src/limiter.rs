@@ -32,8 +32,8 @@ const DEADLINE: Duration = Duration::from_millis(500);
 ///
 /// # Errors
 ///
-/// Besides the errors that a method lists, every call returns the error replies of the server, [`Error::Busy`] and
-/// [`Error::Unreachable`].
+/// Besides the errors that a method lists, every call returns the error replies of the server, [`Error::Busy`],
+/// [`Error::Unreachable`], and [`Error::NoRuntime`] if a server must be asked outside of a tokio runtime.
 ///
 /// ```no_run
 /// use redis_ratelimit_client::{Limiter, Rate};

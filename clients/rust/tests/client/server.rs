@@ -1,9 +1,9 @@
 //! The client on a real server.
 
 use std::future::{poll_fn, Future, IntoFuture};
-use std::pin::Pin;
+use std::pin::{pin, Pin};
 use std::sync::{Arc, Mutex};
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use redis_ratelimit_client::transport::Servers;
@@ -416,5 +416,8 @@ fn a_limiter_outlives_the_runtimes_that_use_it() {
             limiter.take("k", &window).await.unwrap().remaining
         });
         assert_eq!(left, 100 - 2 * round);
+        let outside = pin!(limiter.take("k", &window).into_future());
+        let outside = outside.poll(&mut Context::from_waker(Waker::noop()));
+        assert!(matches!(outside, Poll::Ready(Err(Error::NoRuntime))), "{outside:?}");
     }
 }
