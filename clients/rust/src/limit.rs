@@ -16,6 +16,11 @@ enum Source<T> {
 }
 
 impl<T> Source<T> {
+    /// The name may have the `@` of the commands.
+    fn policy(name: &str) -> Source<T> {
+        Source::Policy(name.strip_prefix('@').unwrap_or(name).into())
+    }
+
     fn numbers(&self) -> Option<&T> {
         match self {
             Source::Numbers(numbers) => Some(numbers),
@@ -85,14 +90,14 @@ impl Rate {
         rate.check().map(|()| rate)
     }
 
-    /// Names a policy of the server, without the `@`.
+    /// Names a policy of the server, with or without the `@`.
     #[doc = example!(bare)]
     /// let limiter = MemoryLimiter::builder().policies("free THROTTLE 15 30 60s")?.build();
     /// let reply = limiter.take("user:1", &Rate::policy("free")).await?;
     /// assert_eq!(reply.limit, 16);
     #[doc = example!(end)]
     pub fn policy(name: &str) -> Rate {
-        Rate { source: Source::Policy(name.into()), ban: None }
+        Rate { source: Source::policy(name), ban: None }
     }
 
     /// Sets how much is available at once, from 1.
@@ -192,15 +197,15 @@ impl Window {
         Ok(Window::new(limit, period))
     }
 
-    /// Names a policy of the server, without the `@`. The server has its numbers and its kind: a call that uses a policy
-    /// with buckets or fixed windows is an [`Error::InvalidArgument`].
+    /// Names a policy of the server, with or without the `@`. The server has its numbers and its kind: a call that uses a
+    /// policy with buckets or fixed windows is an [`Error::InvalidArgument`].
     #[doc = example!(bare)]
     /// let limiter = MemoryLimiter::builder().policies("day WINDOW 1000 1d FIXED")?.build();
     /// let reply = limiter.take("user:1", &Window::policy("day")).await?;
     /// assert_eq!(reply.limit, 1000);
     #[doc = example!(end)]
     pub fn policy(name: &str) -> Window {
-        Window::with_source(Source::Policy(name.into()))
+        Window::with_source(Source::policy(name))
     }
 
     /// Sets the most entries that a sliding window keeps, from 1 to 65536: fewer need less memory, and the limit is never
@@ -331,14 +336,14 @@ impl Semaphore {
         Semaphore(Source::Numbers(limit))
     }
 
-    /// Names a policy of the server with the period 0, without the `@`.
+    /// Names a policy of the server with the period 0, with or without the `@`.
     #[doc = example!(bare)]
     /// let limiter = MemoryLimiter::builder().policies("jobs WINDOW 5 0")?.build();
     /// let permit = limiter.acquire("jobs", &Semaphore::policy("jobs")).await?;
     /// assert_eq!(permit.reply().remaining, 4);
     #[doc = example!(end)]
     pub fn policy(name: &str) -> Semaphore {
-        Semaphore(Source::Policy(name.into()))
+        Semaphore(Source::policy(name))
     }
 }
 

@@ -22,7 +22,7 @@ pub(crate) fn period(of: &Json) -> Period {
 /// Returns the window of a case: the name of a policy, or a limit, a period and options.
 pub(crate) fn window(case: &Json) -> Window {
     if let Some(policy) = case.as_str() {
-        return Window::policy(policy.trim_start_matches('@'));
+        return Window::policy(policy);
     }
     let [limit, length, options] = case["window"].as_array().unwrap().as_slice() else { panic!() };
     let mut window = Window::new(limit.as_u64().unwrap(), period(length));

@@ -546,6 +546,18 @@ fn error_of<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
 }
 
 #[tokio::test]
+async fn the_name_of_a_policy_is_given_with_or_without_the_at() {
+    let script = Script::default();
+    let allowed = json!([0, 9, 8, -1, 9]);
+    let limiter = script.limiter([(); 2].map(|()| value_of(&allowed)));
+    limiter.take("k", &Rate::policy("@free")).await.unwrap();
+    limiter.take("k", &Window::policy("@free")).await.unwrap();
+    assert_eq!(script.sent(), ["RL.THROTTLE k @free 1 MS", "RL.WINDOW k @free 1 MS"]);
+    assert_eq!(Rate::policy("@free"), Rate::policy("free"));
+    assert_eq!(Semaphore::policy("@jobs"), Semaphore::policy("jobs"));
+}
+
+#[tokio::test]
 async fn invalid_clauses_are_refused_before_anything_is_sent() {
     let limiter = Script::default().limiter([]);
     let window = Window::per("5/min").unwrap();
