@@ -180,6 +180,7 @@ invalid_arguments! {
     rate_of_months(period: Period) =>
         "the period of a rate must not be in months or years, which differ in length: {period}";
     buckets_and_fixed() => "a window must not have both buckets and fixed windows";
+    without_fixed(option: &str) => "{option} must be used with fixed windows: call fixed() too";
     start_first_and_tz() => "a window must not have both a time zone and the start \"first\"";
     capacity_of_zero() => "capacity must be at least 1, not 0";
     set_by_policy(what: &str, name: &str) => "the server sets the {what} of the policy {name:?}";

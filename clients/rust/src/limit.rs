@@ -155,16 +155,11 @@ pub struct Window {
     /// The limit and the period.
     source: Source<(u64, Period)>,
     buckets: Option<u32>,
-    fixed: Option<Fixed>,
-    ban: Option<Duration>,
-    unit: Option<Box<str>>,
-}
-
-/// The calendar of fixed windows.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct Fixed {
+    is_fixed: bool,
     start: Option<Box<str>>,
     tz: Option<Box<str>>,
+    ban: Option<Duration>,
+    unit: Option<Box<str>>,
 }
 
 impl Window {
@@ -179,7 +174,15 @@ impl Window {
     }
 
     fn with_source(source: Source<(u64, Period)>) -> Window {
-        Window { source, buckets: None, fixed: None, ban: None, unit: None }
+        Window {
+            source,
+            buckets: None,
+            is_fixed: false,
+            start: None,
+            tz: None,
+            ban: None,
+            unit: None,
+        }
     }
 
     /// Parses a window in words: "5/min" is at most 5 in any minute, "3/10s" at most 3 in any 10 seconds.
@@ -231,12 +234,13 @@ impl Window {
     /// assert_eq!(reply.reset_after, Duration::from_secs(6 * 3600));
     #[doc = example!(end)]
     pub fn fixed(mut self) -> Window {
-        self.fixed.get_or_insert_default();
+        self.is_fixed = true;
         self
     }
 
     /// Sets where fixed windows begin: a time of day ("09:00"), a day of the week, the month or the year with or without one
-    /// ("sun", "15@09:00", "04-06"), a date ("2026-11-02"), or "first", the first event that is counted.
+    /// ("sun", "15@09:00", "04-06"), a date ("2026-11-02"), or "first", the first event that is counted. A call that uses a
+    /// window with a start but without [`Window::fixed`] is an [`Error::InvalidArgument`].
     #[doc = example!(evening)]
     /// // It is 18:00 UTC. The window ends at 09:00.
     /// let window = Window::per("1000/day")?.fixed().start("09:00");
@@ -244,12 +248,12 @@ impl Window {
     /// assert_eq!(reply.reset_after, Duration::from_secs(15 * 3600));
     #[doc = example!(end)]
     pub fn start(mut self, start: &str) -> Window {
-        self.fixed.get_or_insert_default().start = Some(start.into());
+        self.start = Some(start.into());
         self
     }
 
     /// Sets the time zone of fixed windows: a name such as "Asia/Shanghai", or an offset such as "+08:00". A call that uses a
-    /// window with both a time zone and the start "first" is an [`Error::InvalidArgument`].
+    /// window with a time zone but without [`Window::fixed`], or with the start "first", is an [`Error::InvalidArgument`].
     #[doc = example!(evening)]
     /// // It is 18:00 UTC. In Shanghai it is 02:00.
     /// let window = Window::per("1000/day")?.fixed().tz("Asia/Shanghai");
@@ -257,7 +261,7 @@ impl Window {
     /// assert_eq!(reply.reset_after, Duration::from_secs(22 * 3600));
     #[doc = example!(end)]
     pub fn tz(mut self, tz: &str) -> Window {
-        self.fixed.get_or_insert_default().tz = Some(tz.into());
+        self.tz = Some(tz.into());
         self
     }
 
@@ -301,12 +305,12 @@ impl Window {
 
     /// Returns whether the windows are those of the calendar. False for a policy, which only the server knows.
     pub fn is_fixed(&self) -> bool {
-        self.fixed.is_some() && !self.is_policy()
+        self.is_fixed && !self.is_policy()
     }
 
     /// Returns where fixed windows begin, see [`Window::start`].
     pub fn starts_at(&self) -> Option<&str> {
-        self.fixed.as_ref()?.start.as_deref()
+        self.start.as_deref()
     }
 
     /// Returns what is counted, see [`Window::unit`].
@@ -486,15 +490,17 @@ impl LimitWords for Window {
     }
 
     fn check(&self) -> Result<(), Error> {
-        match (self.policy_name(), self.buckets, &self.fixed) {
-            (None, None, Some(Fixed { start: Some(start), tz: Some(_) }))
-                if start.eq_ignore_ascii_case("first") =>
-            {
-                Err(Error::start_first_and_tz())
+        let (has_start, has_tz) = (self.start.is_some(), self.tz.is_some());
+        let is_first = self.starts_at().is_some_and(|start| start.eq_ignore_ascii_case("first"));
+        match self.policy_name() {
+            Some(name) if self.buckets.is_some() || self.is_fixed || has_start || has_tz => {
+                Err(Error::set_by_policy("kind of window", name))
             }
-            (_, None, None) | (None, Some(_), None) | (None, None, Some(_)) => Ok(()),
-            (Some(name), ..) => Err(Error::set_by_policy("kind of window", name)),
-            (None, ..) => Err(Error::buckets_and_fixed()),
+            _ if has_start && !self.is_fixed => Err(Error::without_fixed("start")),
+            _ if has_tz && !self.is_fixed => Err(Error::without_fixed("tz")),
+            _ if has_tz && is_first => Err(Error::start_first_and_tz()),
+            _ if self.buckets.is_some() && self.is_fixed => Err(Error::buckets_and_fixed()),
+            _ => Ok(()),
         }
     }
 
@@ -507,23 +513,22 @@ impl LimitWords for Window {
         if let Some(buckets) = self.buckets {
             command.arg(b"BUCKETS").number(buckets);
         }
-        let Some(Fixed { start, tz }) = &self.fixed else { return };
-        command.arg(b"FIXED");
-        if let Some(start) = start {
+        if self.is_fixed {
+            command.arg(b"FIXED");
+        }
+        if let Some(start) = &self.start {
             command.arg(b"FROM").arg(start.as_bytes());
         }
-        if let Some(tz) = tz {
+        if let Some(tz) = &self.tz {
             command.arg(b"TZ").arg(tz.as_bytes());
         }
     }
 
     fn numbers_of_engine(&self) -> Option<LimitNumbers> {
         let (limit, period) = self.numbers()?;
-        match (self.buckets, &self.fixed) {
-            (buckets, None) => LimitNumbers::sliding(limit, period, buckets),
-            (None, Some(Fixed { start, tz: None })) => {
-                LimitNumbers::fixed(limit, period, start.as_deref())
-            }
+        match (self.is_fixed, self.buckets, self.starts_at(), &self.tz) {
+            (false, buckets, None, None) => LimitNumbers::sliding(limit, period, buckets),
+            (true, None, start, None) => LimitNumbers::fixed(limit, period, start),
             _ => None,
         }
     }

@@ -156,9 +156,9 @@ impl Pair {
         match self.random.below(12) {
             0 => window.buckets(self.random.pick(&[0, 1, 4, 65_536, 65_537])),
             1 | 2 => window.fixed(),
-            3 => window.start(self.random.pick(&["first", "09:00", "sun", "02-30", "x"])),
-            4 => window.tz(self.random.pick(&["Asia/Tokyo", "Moon"])),
-            5 => window.start("first").tz("UTC"),
+            3 => window.fixed().start(self.random.pick(&["first", "09:00", "sun", "02-30", "x"])),
+            4 => window.fixed().tz(self.random.pick(&["Asia/Tokyo", "Moon"])),
+            5 => window.fixed().start("first").tz("UTC"),
             6 => window.ban(Duration::from_millis(700)),
             _ => window,
         }

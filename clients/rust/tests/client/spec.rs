@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use redis_ratelimit_client::{
-    AllReply, Clause, Decision, Error, KeyState, Limiter, MemoryLimiter, Period, Rate, Reply,
+    AllReply, Clause, Cost, Decision, Error, KeyState, Limiter, MemoryLimiter, Period, Rate, Reply,
     Reservation, Reserve, Semaphore, Window,
 };
 use serde_json::{json, Map, Value as Json};
@@ -479,7 +479,7 @@ async fn several_limits_are_settled_and_charged_as_the_table_says() {
             _ => {
                 let cost = case["cost"].as_object().unwrap();
                 let cost = cost.iter().map(|(name, cost)| (name.as_str(), cost.as_u64().unwrap()));
-                reservation.set(cost.collect::<redis_ratelimit_client::Cost>()).unwrap();
+                reservation.set(cost.collect::<Cost>()).unwrap();
                 reservation.apply().await
             }
         };
@@ -512,17 +512,22 @@ async fn limits_that_contradict_themselves_are_refused_before_anything_is_sent()
         assert_eq!(error_of(limiter.all([Clause::take("k", &rate)]).await), text);
     }
     let window = || Window::per("5/day").unwrap();
-    let (both, first, policy) = (
+    let (both, first, start, tz, policy) = (
         "a window must not have both buckets and fixed windows",
         "a window must not have both a time zone and the start \"first\"",
+        "start must be used with fixed windows: call fixed() too",
+        "tz must be used with fixed windows: call fixed() too",
         "the server sets the kind of window of the policy \"day\"",
     );
     for (window, text) in [
         (window().buckets(9).fixed(), both),
-        (window().buckets(9).start("12:00"), both),
-        (window().tz("UTC").buckets(9), both),
-        (window().tz("UTC").start("First"), first),
+        (window().buckets(9).start("12:00"), start),
+        (window().start("12:00"), start),
+        (window().tz("UTC"), tz),
+        (window().fixed().tz("UTC").start("First"), first),
         (Window::policy("day").fixed(), policy),
+        (Window::policy("day").start("12:00"), policy),
+        (Window::policy("day").tz("UTC"), policy),
         (Window::policy("day").buckets(9), policy),
     ] {
         for limiter in [&limiter, &*MemoryLimiter::new()] {
@@ -593,27 +598,10 @@ async fn invalid_clauses_are_refused_before_anything_is_sent() {
 
 #[tokio::test]
 async fn invalid_costs_are_refused() {
-    let script = Script::default();
-    let answers = json!([
-        0,
-        9,
-        8,
-        -1,
-        9,
-        1,
-        [[0, 9, 8, -1, 9], [0, 9, 8, -1, 9, "x"], [0, 9, 8, -1, 9, "y"]]
-    ]);
-    let limiter = script.limiter([value_of(&answers)]);
-    let window = Window::per("9/min").unwrap();
-    let clauses = [
-        Clause::take("a", &window),
-        Clause::acquire("b", &window),
-        Clause::acquire("c", &Semaphore::new(9)),
-    ];
-    let mut reservation = limiter.acquire_all(clauses).renewed(false).await.unwrap();
+    let mut reservation = several().await;
     for (cost, text) in [
-        ("d", "there is no limit \"d\", but \"a\", \"b\", \"c\""),
-        ("a", "the limit \"a\" reserves nothing: it was counted when it was asked"),
+        ("e", "there is no limit \"e\", but \"a\", \"c\", \"d\""),
+        ("d", "the limit \"d\" reserves nothing: it was counted when it was asked"),
         ("c", "the limit \"c\" is a semaphore, which is only given back"),
     ] {
         assert_eq!(error_of(reservation.set([(cost, 1)])), text);
@@ -622,8 +610,83 @@ async fn invalid_costs_are_refused() {
         error_of(reservation.set(1)),
         "the cost of several limits must be set for each by name"
     );
-    reservation.set([("b", 1)]).unwrap();
+    reservation.set([("a", 1)]).unwrap();
     reservation.detach();
+}
+
+/// Reserves the window a and the semaphore c, and counts in the window d.
+async fn several() -> Reservation {
+    let replies = json!([[0, 9, 8, -1, 9, "x"], [0, 9, 8, -1, 9, "y"], [0, 9, 8, -1, 9]]);
+    let limiter = Script::default().limiter([value_of(&json!([0, 9, 8, -1, 9, 1, replies]))]);
+    let window = Window::per("9/min").unwrap();
+    let clauses = [
+        Clause::acquire("a", &window),
+        Clause::acquire("c", &Semaphore::new(9)),
+        Clause::take("d", &window),
+    ];
+    limiter.acquire_all(clauses).renewed(false).await.unwrap()
+}
+
+/// The mistakes that do not compile in Rust, besides those of a type.
+const IMPOSSIBLE: [&str; 7] = [
+    "a cost is below 0",
+    "a group has no limits",
+    "a group is counted afterwards",
+    "a rate in words stands in the place of a rate",
+    "a window in words stands in the place of a window",
+    "less than nothing is counted afterwards",
+    "the name of a policy begins with no @",
+];
+
+#[tokio::test]
+async fn the_mistakes_of_the_table_are_refused_before_anything_is_sent() {
+    let mut impossible = Vec::new();
+    for case in table("mistakes.json") {
+        let (says, is_several) = (text(&case["says"]), case["cost"] == 5);
+        if IMPOSSIBLE.contains(&says) {
+            impossible.push(says.to_owned());
+        } else if case["error"] == "value" || is_several {
+            let made = make_mistake(&case).await;
+            assert!(matches!(made, Err(Error::InvalidArgument(_))), "{made:?}: {says}");
+        }
+    }
+    impossible.sort();
+    assert_eq!(impossible, IMPOSSIBLE);
+}
+
+async fn make_mistake(case: &Json) -> Result<(), Error> {
+    if let Some(cost) = case.get("cost") {
+        let mut reservation = several().await;
+        let set = match cost.as_object() {
+            Some(costs) => reservation.set(costs.keys().map(|name| (name, 1)).collect::<Cost>()),
+            None => reservation.set(number(cost)),
+        };
+        reservation.detach();
+        return set;
+    }
+    let limiter = Script::default().limiter([]);
+    if case.get("clauses").is_some() {
+        let call = limiter.all(clauses_of(case));
+        return match case["force"] == true {
+            true => call.force().await.map(drop),
+            false => call.await.map(drop),
+        };
+    }
+    let [limit, period, options] = case["limit"]["window"].as_array().unwrap().as_slice() else {
+        panic!("{case}")
+    };
+    let mut window =
+        set_options(Window::new(number(limit), text(period).parse::<Period>()?), options);
+    if let Some(unit) = options.get("unit") {
+        window = window.unit(text(unit))?;
+    }
+    if let Some(ban) = case["options"].get("ban") {
+        window = window.ban(text(ban).parse::<Period>()?.as_duration().unwrap());
+    }
+    match text(&case["call"]) {
+        "reserve" => limiter.acquire("k", &window).await.map(drop),
+        _ => limiter.take("k", &window).await.map(drop),
+    }
 }
 
 #[tokio::test]
