@@ -240,14 +240,14 @@ impl Groups {
         self.parts().find(|part| part.limit.reserves)
     }
 
-    /// Refuses limits with options or groups, which cannot be charged.
+    /// Refuses limits with options or groups, which `force` does not take.
     pub fn check_plain(&self) -> Result<(), Error> {
         let mut groups = self.iter();
         let other = groups.find_map(|group| match group {
             [part] if part.is_plain => None,
             _ => group.first(),
         });
-        other.map_or(Ok(()), |part| Err(Error::charge_of_options(&part.limit.name)))
+        other.map_or(Ok(()), |part| Err(Error::force_of_options(&part.limit.name)))
     }
 
     /// Returns the clause of each group that took in an allowed call, with its answer.

@@ -194,8 +194,8 @@ invalid_arguments! {
     same_name(name: &str) => "two limits must not have the same name, which is {name:?}";
     option_of_clause(option: &str, command: &str, name: &str) =>
         "{option} must not be used with {command}, as for the limit {name:?}";
-    charge_of_options(name: &str) =>
-        "a charge takes rates and windows without options and groups, unlike the limit {name:?}";
+    force_of_options(name: &str) =>
+        "force takes rates and windows without options and groups, unlike the limit {name:?}";
     must_be_acquired(name: &str) => "the limit {name:?} reserves: use acquire_all";
     reserves_nothing() =>
         "acquire_all must have at least one limit made by Clause::acquire that takes something";

@@ -592,7 +592,7 @@ async fn invalid_clauses_are_refused_before_anything_is_sent() {
         Clause::take("a", &window).or_else(Clause::take("b", &window)),
     ] {
         let text = error_of(limiter.all([clause]).force().await);
-        assert!(text.starts_with("a charge takes rates and windows without options"), "{text}");
+        assert!(text.starts_with("force takes rates and windows without options"), "{text}");
     }
 }
 
