@@ -322,7 +322,7 @@ impl Window {
 /// At most this many held at one time: RL.ACQUIRE with the period 0.
 #[doc = example!(limiter)]
 /// let jobs = Semaphore::new(1);
-/// let permit = limiter.acquire("jobs", &jobs).await?;
+/// let mut permit = limiter.acquire("jobs", &jobs).await?;
 /// assert!(limiter.acquire("jobs", &jobs).await.is_err());
 /// permit.release().await?;
 /// assert!(limiter.acquire("jobs", &jobs).await.is_ok());

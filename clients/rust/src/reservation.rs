@@ -115,11 +115,12 @@ impl Limits {
 
 /// A reservation of one limit or several, from [`Limiter::acquire`] or [`Limiter::acquire_all`].
 ///
-/// End it with [`Reservation::apply`], which counts it, or with [`Reservation::release`], which gives it back. If it is
-/// dropped, for example because an error returns early, it is settled in the background: what was [set](Reservation::set) is
-/// applied, or else everything is given back. [`Builder::on_unsettled`](crate::Builder::on_unsettled) is called if it fails.
+/// End it with [`Reservation::apply`], which counts it, or with [`Reservation::release`], which gives it back. If no server
+/// answers, either can be called again while the lease lasts. If the reservation is dropped before either was called, for
+/// example because an error returns early, it is settled in the background: what was [set](Reservation::set) is applied, or
+/// else everything is given back. [`Builder::on_unsettled`](crate::Builder::on_unsettled) is called if it fails.
 ///
-/// Its leases are renewed as long as it lives.
+/// Its leases are renewed until then.
 #[doc = example!(limiter)]
 /// # async fn ask_model() -> Result<u64, Error> { Ok(1234) }
 /// let tokens = Window::per("100000/min")?;
@@ -311,15 +312,15 @@ impl Reservation {
     ///
     /// # Errors
     ///
-    /// [`Error::Lapsed`] if the lease had ended, so that nothing was counted; others as for every call.
+    /// [`Error::Lapsed`] if the lease had ended, so that nothing was counted, or the reservation was settled before, perhaps
+    /// by a call whose reply was lost; others as for every call.
     #[doc = example!(limiter)]
     /// let window = Window::per("5/min")?;
     /// limiter.acquire("renames", &window).await?.apply().await?;
     /// assert_eq!(limiter.look("renames", &window).await?.remaining, 4);
     #[doc = example!(end)]
-    pub async fn apply(mut self) -> Result<(), Error> {
-        let how = Settle::Apply(std::mem::take(&mut self.costs));
-        self.settle(how).await
+    pub async fn apply(&mut self) -> Result<(), Error> {
+        self.settle(Settle::Apply(self.costs.clone())).await
     }
 
     /// Gives back what was reserved.
@@ -328,13 +329,14 @@ impl Reservation {
     ///
     /// # Errors
     ///
-    /// [`Error::Lapsed`] if the lease had ended, so that there was nothing to give back; others as for every call.
+    /// [`Error::Lapsed`] if the lease had ended, so that there was nothing to give back, or the reservation was settled before,
+    /// perhaps by a call whose reply was lost; others as for every call.
     #[doc = example!(limiter)]
     /// let window = Window::per("5/min")?;
     /// limiter.acquire("renames", &window).await?.release().await?;
     /// assert_eq!(limiter.look("renames", &window).await?.remaining, 5);
     #[doc = example!(end)]
-    pub async fn release(mut self) -> Result<(), Error> {
+    pub async fn release(&mut self) -> Result<(), Error> {
         self.settle(Settle::Release).await
     }
 

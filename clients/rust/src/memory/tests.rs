@@ -21,7 +21,7 @@ fn held(builder: MemoryLimiterBuilder) -> (Arc<AtomicU64>, MemoryLimiter) {
 async fn a_call_in_line_is_granted_when_another_gives_back() {
     let (_, limiter) = held(MemoryLimiter::builder());
     let jobs = Semaphore::new(1);
-    let permit = limiter.acquire("jobs", &jobs).await.unwrap();
+    let mut permit = limiter.acquire("jobs", &jobs).await.unwrap();
     let waiting = {
         let (limiter, jobs) = (limiter.clone(), jobs.clone());
         tokio::spawn(async move {

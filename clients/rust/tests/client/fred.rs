@@ -36,7 +36,7 @@ async fn calls_are_decided_reserved_and_settled() {
     reservation.apply().await.unwrap();
     assert_eq!(limiter.look("{u}tokens", &window).await.unwrap().remaining, 93);
     // An error within a transaction names its limit.
-    let reservation = limiter.acquire_all(limits()).await.unwrap();
+    let mut reservation = limiter.acquire_all(limits()).await.unwrap();
     server.conn().cmd("SET {u}tokens x");
     let error = reservation.apply().await.unwrap_err();
     assert_eq!(error.code(), Some("WRONGTYPE"));
@@ -76,7 +76,7 @@ async fn transactions_and_calls_at_the_same_time_do_not_mix() {
 async fn a_call_that_is_dropped_gives_up_its_place_in_the_line() {
     let server = Server::start();
     let (limiter, jobs) = (limiter_of(&server), Semaphore::new(1));
-    let permit = limiter.acquire("jobs", &jobs).await.unwrap();
+    let mut permit = limiter.acquire("jobs", &jobs).await.unwrap();
     let mut waits = Box::pin(limiter.acquire("jobs", &jobs).block(PATIENCE).into_future());
     until_waiting(&mut waits, &limiter, "jobs").await;
     drop(waits);

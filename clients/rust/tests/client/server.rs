@@ -88,7 +88,7 @@ async fn a_reservation_that_is_dropped_is_settled_in_the_background() {
     until(|| async { used(&limiter, "k", &window).await == 7 }).await;
 
     // The future of a settlement may be dropped as well.
-    let reservation = limiter.acquire("k", &window).quantity(40).await.unwrap();
+    let mut reservation = limiter.acquire("k", &window).quantity(40).await.unwrap();
     let mut settling = Box::pin(reservation.apply());
     assert!(!is_ready(&mut settling).await);
     drop(settling);
@@ -108,7 +108,7 @@ async fn a_reservation_that_could_not_be_settled_in_the_background_is_reported()
     let window = per_day(100);
     let mut lapsed = limiter.acquire("k", &window).lease(MS * 20).renewed(false).await.unwrap();
     let given_back = limiter.acquire("k", &window).lease(MS * 20).renewed(false).await.unwrap();
-    let released = limiter.acquire("k", &window).lease(MS * 20).renewed(false).await.unwrap();
+    let mut released = limiter.acquire("k", &window).lease(MS * 20).renewed(false).await.unwrap();
     let lost = limiter.acquire("k", &window).renewed(false).await.unwrap();
     until(|| async { used(&limiter, "k", &window).await == 1 }).await;
     lapsed.set(5).unwrap();
@@ -134,7 +134,7 @@ async fn leases_are_renewed_while_the_work_runs() {
     let (limiter, jobs) = (limiter_of(&server), Semaphore::new(5));
     let begin = Instant::now();
     let renewed = limiter.acquire("jobs", &jobs).lease(MS * 600).await.unwrap();
-    let lapsing = limiter.acquire("jobs", &jobs).lease(MS * 600).renewed(false).await.unwrap();
+    let mut lapsing = limiter.acquire("jobs", &jobs).lease(MS * 600).renewed(false).await.unwrap();
     until(|| async { limiter.held("jobs").await.unwrap().len() == 1 }).await;
     assert!(begin.elapsed() >= MS * 600);
     sleep(MS * 700).await;
@@ -155,7 +155,7 @@ async fn leases_are_renewed_while_the_work_runs() {
 async fn a_semaphore_holds_up_those_who_come_later() {
     let server = Server::start();
     let (limiter, jobs) = (limiter_of(&server), Semaphore::new(1));
-    let permit = limiter.acquire("jobs", &jobs).await.unwrap();
+    let mut permit = limiter.acquire("jobs", &jobs).await.unwrap();
     match limiter.acquire("jobs", &jobs).await {
         Err(Error::Denied(reply)) => assert_eq!(reply.decision, Decision::Held),
         other => panic!("{other:?}"),
@@ -190,7 +190,7 @@ async fn a_policy_that_is_a_semaphore_is_given_back_as_one() {
 async fn a_call_that_is_dropped_gives_up_its_place_in_the_line() {
     let server = Server::start();
     let (limiter, jobs) = (limiter_of(&server), Semaphore::new(1));
-    let permit = limiter.acquire("jobs", &jobs).await.unwrap();
+    let mut permit = limiter.acquire("jobs", &jobs).await.unwrap();
     let mut waits = Box::pin(limiter.acquire("jobs", &jobs).block(PATIENCE).into_future());
     until_waiting(&mut waits, &limiter, "jobs").await;
     drop(waits);
@@ -257,7 +257,7 @@ async fn what_is_granted_to_a_call_that_waited_and_was_dropped_is_given_back() {
     let (limiter, direct) = (limiter_at(proxy.port()), limiter_of(&server));
     let jobs = Semaphore::new(1);
     for _ in 0..5 {
-        let permit = direct.acquire("jobs", &jobs).await.unwrap();
+        let mut permit = direct.acquire("jobs", &jobs).await.unwrap();
         let mut waits = Box::pin(limiter.acquire("jobs", &jobs).block(PATIENCE).into_future());
         until_waiting(&mut waits, &direct, "jobs").await;
         // The grant is on its way when the caller goes.
@@ -351,7 +351,7 @@ async fn resp3_answers_the_same() {
     let server = Server::start();
     let limiter = Limiter::open(format!("{}?protocol=resp3", server.url())).unwrap();
     limiter.take("k", &per_day(5)).await.unwrap();
-    let reservation = limiter.acquire("k", &per_day(5)).await.unwrap();
+    let mut reservation = limiter.acquire("k", &per_day(5)).await.unwrap();
     let info = limiter.info("k").await.unwrap().unwrap();
     assert!(matches!(info.state, KeyState::Window { events: 1, held: 1, .. }), "{info:?}");
     reservation.apply().await.unwrap();

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use redis_ratelimit_client::transport::Value;
 use redis_ratelimit_client::{
     AllReply, Clause, Cost, Decision, Error, KeyState, Limiter, MemoryLimiter, Period, Rate, Reply,
     Reservation, Reserve, Semaphore, Window,
@@ -11,6 +12,7 @@ use redis_ratelimit_client::{
 use serde_json::{json, Map, Value as Json};
 
 use super::scripted::{value_of, Script};
+use super::MS;
 
 /// A table of clients/spec.
 pub fn table(name: &str) -> Vec<Json> {
@@ -612,6 +614,36 @@ async fn invalid_costs_are_refused() {
     );
     reservation.set([("a", 1)]).unwrap();
     reservation.detach();
+}
+
+#[tokio::test]
+async fn a_reservation_is_settled_again_if_no_server_answered() {
+    let script = Script::default();
+    let reply = || value_of(&json!([0, 9, 7, -1, 9, "x"]));
+    let loading = || vec![value_of(&json!({"error": "LOADING it is being read"}))];
+    let limiter = script.limiter([reply()]);
+    let window = Window::per("9/min").unwrap();
+    let mut reservation = limiter.acquire("k", &window).quantity(2).await.unwrap();
+    reservation.set(1).unwrap();
+    script.sent();
+    script.will_reply(loading());
+    assert!(reservation.apply().await.unwrap_err().is_transient());
+    script.will_reply(vec![Value::Integer(1)]);
+    reservation.apply().await.unwrap();
+    assert_eq!(script.sent(), ["RL.APPLY k x 1", "RL.APPLY k x 1"]);
+    script.will_reply(vec![Value::Integer(0)]);
+    assert!(matches!(reservation.release().await, Err(Error::Lapsed { .. })));
+    script.sent();
+
+    // What may have been counted is not given back by the drop.
+    script.will_reply(vec![reply()]);
+    let mut reservation = limiter.acquire("k", &window).await.unwrap();
+    script.sent();
+    script.will_reply(loading());
+    assert!(reservation.apply().await.unwrap_err().is_transient());
+    drop(reservation);
+    tokio::time::sleep(10 * MS).await;
+    assert_eq!(script.sent(), ["RL.APPLY k x"]);
 }
 
 /// Reserves the window a and the semaphore c, and counts in the window d.

@@ -71,7 +71,7 @@ async fn calls_waits_and_leases_go_over_tls() {
 
     // A call in line has a connection of its own, which is over TLS too.
     let jobs = Semaphore::new(1);
-    let permit = limiter.acquire("jobs", &jobs).await.unwrap();
+    let mut permit = limiter.acquire("jobs", &jobs).await.unwrap();
     let waits = {
         let (limiter, jobs) = (limiter.clone(), jobs.clone());
         tokio::spawn(async move { limiter.acquire("jobs", &jobs).block(PATIENCE).await.map(drop) })

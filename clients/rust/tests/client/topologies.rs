@@ -109,7 +109,7 @@ async fn calls_in_a_cluster_find_the_node_of_their_key() {
         assert_eq!(node.conn().int(format!("EXISTS {key}")), 1);
     }
     let jobs = Semaphore::new(1);
-    let permit = limiter.acquire("{u}jobs", &jobs).await.unwrap();
+    let mut permit = limiter.acquire("{u}jobs", &jobs).await.unwrap();
     let denied = limiter.acquire("{u}jobs", &jobs).block(MS * 20).await;
     assert!(matches!(denied, Err(Error::Denied(_))));
     permit.release().await.unwrap();
@@ -182,7 +182,7 @@ async fn a_slot_that_moves_is_followed_and_no_call_is_lost() {
     assert_eq!(limiter.take("b", &window).await.unwrap().remaining, 998);
     let charged = [Clause::take("b", &window)];
     assert_eq!(limiter.all(charged).force().await.unwrap().remaining, 997);
-    let reservation = limiter.acquire("b", &window).block(MS).await.unwrap();
+    let mut reservation = limiter.acquire("b", &window).block(MS).await.unwrap();
     reservation.apply().await.unwrap();
     // In a transaction too.
     let both = ["{b}x", "{b}y"].map(|key| Clause::acquire(key, &window));
