@@ -85,8 +85,8 @@ class Connection {
   #lastAnswer = performance.now();
   #hasAnsweredThisTurn = false;
   #underWay = 0;
-  /** Sends the calls that wait until fewer are under way. */
-  #queue: (() => void)[] = [];
+  /** The calls that wait until fewer are under way. */
+  #queue: { attempt: Attempt; send: () => void }[] = [];
   #idleCheck: Promise<boolean> | undefined;
   #isClosed = false;
   #isReplica = false;
@@ -170,10 +170,7 @@ class Connection {
     if (attempt.over) return Promise.reject(connectedTooLate());
     if (this.#underWay < MAX_UNDER_WAY) return this.#send(command, attempt);
     return new Promise((resolve, reject) => {
-      this.#queue.push(() => {
-        if (attempt.over) this.#sendNext();
-        else this.#send(command, attempt).then(resolve, reject);
-      });
+      this.#queue.push({ attempt, send: () => void this.#send(command, attempt).then(resolve, reject) });
     });
   }
 
@@ -202,7 +199,9 @@ class Connection {
   };
 
   #sendNext(): void {
-    this.#queue.shift()?.();
+    let next = this.#queue.shift();
+    while (next?.attempt.over) next = this.#queue.shift();
+    next?.send();
   }
 
   close(): void {
@@ -210,7 +209,7 @@ class Connection {
     this.#isClosed = true;
     this.#client.close();
     // Sent on a closed connection, these calls fail.
-    for (const sendQueued of this.#queue.splice(0)) sendQueued();
+    for (const { attempt, send } of this.#queue.splice(0)) if (!attempt.over) send();
   }
 }
 

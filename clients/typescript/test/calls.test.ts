@@ -27,6 +27,7 @@ import {
   type Reply,
   type Reservation,
 } from "../src/index.js";
+import { Connections } from "../src/connections.js";
 import { isRefused } from "../src/errors.js";
 import { CASES, SPOKEN, inCamelCase, limit, means, Recorder, refused, run, errorOf } from "./fixtures.js";
 
@@ -672,6 +673,36 @@ suite("without Redis", () => {
         await assert.rejects(ask, { message: refused().message }, ask.toString());
       }
     }
+  });
+});
+
+suite("the limiter's own connections", () => {
+  test("calls that gave up in line are skipped, however many there are, when a reply comes", async () => {
+    const replies: (() => void)[] = [];
+    const makeClient = async () => ({
+      connect: async () => {},
+      send: ([command]: unknown[]) =>
+        command === "PING" ? Promise.resolve() : new Promise<void>((reply) => replies.push(reply)),
+      isReady: () => true,
+      close: () => {},
+      lastError: undefined,
+    });
+    const connections = new Connections({ makeClient, settings: () => undefined }, undefined);
+    const call = { key: "k", words: ["RL.INFO", "k"], readonly: true };
+    await connections.probe();
+    const given = Array.from({ length: 20_000 }, () => ({ over: false }));
+    for (const attempt of given) void connections.send(call, attempt);
+    await sleep(1);
+    const last = connections.send(call, { over: false });
+    await sleep(1);
+    const underWay = replies.length;
+    assert.ok(underWay < given.length);
+    for (const attempt of given) attempt.over = true;
+    replies[0]?.();
+    await sleep(1);
+    assert.equal(replies.length, underWay + 1);
+    replies[underWay]?.();
+    await last;
   });
 });
 
