@@ -2,7 +2,7 @@
 
 import type { Command, Key } from "./calls.js";
 import { connectionsLike, type OneTimeClient } from "./connections.js";
-import { codeOf } from "./errors.js";
+import { codeOf, Unreachable } from "./errors.js";
 import type { Word } from "./limits.js";
 import { slotOf } from "./slot.js";
 import {
@@ -199,18 +199,22 @@ export class IoredisCluster extends ClusterTransport<IoredisClusterClient> {
    * given up.
    */
   async #ready(attempt: Attempt): Promise<IoredisClusterClient> {
+    const connectBy = performance.now() + this.#connectTimeout;
     while (!attempt.over) {
       if (this.#duplicate === undefined || this.#duplicate.status === "end") {
-        this.#duplicate = this.#makeDuplicate();
+        this.#duplicate = this.makeDuplicate();
         this.#duplicate.connect().catch((error: unknown) => (this.lastError = error));
       }
       if (this.#duplicate.status === "ready") return this.#duplicate;
+      if (performance.now() >= connectBy) {
+        throw new Unreachable(`no connection within ${this.#connectTimeout} ms`, { cause: this.lastError });
+      }
       await sleep(POLL_MS);
     }
     throw connectedTooLate();
   }
 
-  #makeDuplicate(): IoredisClusterClient {
+  protected makeDuplicate(): IoredisClusterClient {
     const duplicate = this.client.duplicate([], {
       lazyConnect: true,
       clusterRetryStrategy: () => 100,
@@ -232,12 +236,6 @@ export class IoredisCluster extends ClusterTransport<IoredisClusterClient> {
     duplicate.on("error", (error) => (this.lastError = error));
     duplicate.on("node error", (error) => (this.lastError = error));
     return duplicate;
-  }
-
-  protected async open(): Promise<IoredisClusterClient> {
-    const client = this.#makeDuplicate();
-    await client.connect();
-    return client;
   }
 
   protected hangUp(client: IoredisClusterClient): void {

@@ -218,10 +218,9 @@ export class NodeRedisCluster extends ClusterTransport<NodeRedisClusterClient> {
     return Promise.all(nodes.map((node) => node.sendCommand(words)));
   }
 
-  protected async open(): Promise<NodeRedisClusterClient> {
+  protected makeDuplicate(): NodeRedisClusterClient {
     const client = this.client.duplicate();
     client.on("error", () => {});
-    await client.connect();
     return client;
   }
 

@@ -139,6 +139,11 @@ export abstract class ClientTransport<Given> implements Transport {
 /** The maximum number of redirections of a transaction: a cluster whose nodes disagree replies MOVED forever. */
 const MAX_REDIRECTS = 5;
 
+/** The member of a cluster client that is used here. */
+interface ClusterClient {
+  connect(): Promise<unknown>;
+}
+
 /** Executes a transaction on a node of a cluster, after ASKING if the slot is being moved to that node. */
 export type Transact = (commands: Word[][], isAsking: boolean) => Promise<unknown>;
 
@@ -146,13 +151,12 @@ export type Transact = (commands: Word[][], isAsking: boolean) => Promise<unknow
  * Sends calls through a cluster client. A call with `block` would hold up the calls behind it on its connection, so it has a
  * duplicate of the client to itself. A few duplicates are kept for the next such call.
  */
-export abstract class ClusterTransport<Given extends object> extends ClientTransport<Given> {
+export abstract class ClusterTransport<Given extends ClusterClient> extends ClientTransport<Given> {
   readonly name = "the cluster";
   #spare: Given[] = [];
   #timesClosed = 0;
 
-  /** Creates and connects a duplicate of the client. */
-  protected abstract open(): Promise<Given>;
+  protected abstract makeDuplicate(): Given;
   protected abstract hangUp(client: Given): void;
   /** Sends a single command through a client. */
   protected abstract ask(client: Given, command: Command, attempt: Attempt): Promise<unknown>;
@@ -192,10 +196,23 @@ export abstract class ClusterTransport<Given extends object> extends ClientTrans
     return discovered;
   }
 
+  /** Creates and connects a duplicate of the client. */
+  async #open(): Promise<Given> {
+    const client = this.makeDuplicate();
+    try {
+      await client.connect();
+    } catch (error) {
+      // It would try to connect again, forever.
+      this.hangUp(client);
+      throw error;
+    }
+    return client;
+  }
+
   /** Sends a call with `block` through a duplicate of the client. */
   protected async sendBlocking(command: Command, attempt: Attempt): Promise<unknown> {
     const timesClosed = this.#timesClosed;
-    const client = this.#spare.pop() ?? (await this.open());
+    const client = this.#spare.pop() ?? (await this.#open());
     if (attempt.over) {
       this.hangUp(client);
       throw connectedTooLate();

@@ -5,7 +5,8 @@ import { createRequire } from "node:module";
 import { describe as suite, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 
-import { ErrorReply, SocketClosedUnexpectedlyError, TimeoutError } from "redis";
+import { Cluster } from "ioredis";
+import { createCluster, ErrorReply, SocketClosedUnexpectedlyError, TimeoutError } from "redis";
 
 import {
   Busy,
@@ -22,6 +23,7 @@ import {
   MissingModule,
   UnexpectedReply,
   UnknownPolicy,
+  Unreachable,
   Window,
   type Limits,
   type Reply,
@@ -30,6 +32,7 @@ import {
 import { Connections } from "../src/connections.js";
 import { isRefused } from "../src/errors.js";
 import { CASES, SPOKEN, inCamelCase, limit, means, Recorder, refused, run, errorOf } from "./fixtures.js";
+import { freePort } from "./servers.js";
 
 class IoredisRecorder extends Recorder {
   call(...words: unknown[]): Promise<unknown> {
@@ -703,6 +706,42 @@ suite("the limiter's own connections", () => {
     assert.equal(replies.length, underWay + 1);
     replies[underWay]?.();
     await last;
+  });
+
+  test("without a deadline too, a call fails if a cluster client of ioredis does not connect", async (context) => {
+    const connecting = {
+      status: "connecting",
+      connect: () => new Promise(() => {}),
+      disconnect: () => {},
+      on: () => {},
+    };
+    const client = { isCluster: true, options: {}, duplicate: () => connecting, call: async () => {} };
+    const call = new Limiter(client).info("k");
+    const failed = assert.rejects(call, new Unreachable("no connection within 5000 ms"));
+    const now = performance.now() + 4900;
+    const clock = context.mock.method(performance, "now", () => now);
+    const early = await Promise.race([call.catch(() => "failed"), sleep(50, "waits")]);
+    assert.equal(early, "waits");
+    clock.mock.mockImplementation(() => now + 200);
+    await failed;
+  });
+
+  test("a duplicate of a cluster client that cannot connect is closed", async () => {
+    const port = await freePort();
+    for (const client of [
+      new Cluster([{ host: "127.0.0.1", port }], { lazyConnect: true }),
+      createCluster({ rootNodes: [{ socket: { host: "127.0.0.1", port, reconnectStrategy: false } }] }),
+    ]) {
+      const made: { status?: string; isOpen?: boolean; disconnect(): unknown }[] = [];
+      const duplicate = client.duplicate.bind(client) as (...args: unknown[]) => (typeof made)[number];
+      Object.assign(client, { duplicate: (...args: unknown[]) => made[made.push(duplicate(...args)) - 1] });
+      const limiter = new Limiter(client);
+      await assert.rejects(limiter.reserve("k", semaphore(1), { block: 1000 }));
+      assert.equal(made.length, 1);
+      assert.match(String(made[0]?.status ?? made[0]?.isOpen), /^(disconnecting|end|false)$/);
+      if (client instanceof Cluster) made[0]?.disconnect();
+      limiter.close();
+    }
   });
 });
 
