@@ -598,10 +598,14 @@ function forEach(
 export type Costs = Readonly<Record<string, Integer>>;
 
 /** RL.APPLY for each reservation, with its cost if `costs` has one; RL.RELEASE for a semaphore. */
-export function applyAll(reserved: readonly Reserved[], costs: Costs, options: CallOptions): Call<string[]> {
+export function applyAll(
+  reserved: readonly Reserved[],
+  costs: ReadonlyMap<string, Integer>,
+  options: CallOptions,
+): Call<string[]> {
   return forEach(reserved, checkCallOptions("apply", options), ({ name, key, id, isSemaphore, isPolicy }) => {
     const applyWords = ["RL.APPLY", key, id];
-    const cost = costs[name];
+    const cost = costs.get(name);
     if (cost !== undefined) return [[...applyWords, integer("quantity", cost)]];
     if (isSemaphore) return [["RL.RELEASE", key, id]];
     // Only the server knows whether a policy is a semaphore. If it is not, RL.RELEASE has nothing left to release.

@@ -60,11 +60,13 @@ export interface RateOptions {
 /** Options of Window.per. */
 export type PerWindowOptions = Omit<Window, "limit" | "period">;
 
-const UNITS: Record<string, string> = {
-  ...{ ms: "ms", millisecond: "ms", milliseconds: "ms", s: "s", sec: "s", second: "s", seconds: "s" },
-  ...{ min: "min", minute: "min", minutes: "min", h: "h", hour: "h", hours: "h", d: "d", day: "d", days: "d" },
-  ...{ w: "w", week: "w", weeks: "w", mo: "mo", month: "mo", months: "mo", y: "y", year: "y", years: "y" },
-};
+const UNITS = new Map(
+  Object.entries({
+    ...{ ms: "ms", millisecond: "ms", milliseconds: "ms", s: "s", sec: "s", second: "s", seconds: "s" },
+    ...{ min: "min", minute: "min", minutes: "min", h: "h", hour: "h", hours: "h", d: "d", day: "d", days: "d" },
+    ...{ w: "w", week: "w", weeks: "w", mo: "mo", month: "mo", months: "mo", y: "y", year: "y", years: "y" },
+  }),
+);
 
 /** Parses a limit in words: "30/min", "5/10s", "100 per hour". Returns the number and the period. */
 function parseWords(text: unknown): [bigint, string] {
@@ -73,7 +75,7 @@ function parseWords(text: unknown): [bigint, string] {
   const [, count, number = "1", word = ""] = /^\s*(\d+)\s*(?:\/|\bper\b)\s*(\d+)?\s*([a-z]+)\s*$/i.exec(text) ?? [];
   if (count === undefined) throw new RangeError(wrong(""));
   if (word.toLowerCase() === "m") throw new RangeError(wrong(": m is min or mo"));
-  const unit = UNITS[word.toLowerCase()];
+  const unit = UNITS.get(word.toLowerCase());
   if (unit === undefined) throw new RangeError(wrong(": the unit is one of ms, s, min, h, d, w, mo, y"));
   if (BigInt(number) === 0n) throw new RangeError(wrong(": the period must be above 0"));
   return [BigInt(count), `${BigInt(number)}${unit}`];

@@ -32,7 +32,7 @@ export class Reservation {
   /** The reservation of the fallback, if several limits were reserved there. */
   readonly #fallbackReservation: Reservation | undefined;
   readonly #reserved: Reserved[];
-  #costs: Record<string, Integer> = {};
+  readonly #costs = new Map<string, Integer>();
   #isSet = false;
   #settled = false;
   #renewalMs: number;
@@ -60,7 +60,9 @@ export class Reservation {
       const isPolicy = String(words[1]).startsWith("@");
       return typeof id === "string" ? [{ name, key, id, isSemaphore, isPolicy }] : [];
     });
-    const leases = limits.filter(({ name }) => name in this.ids).map(({ leaseMs = DEFAULT_LEASE_MS }) => leaseMs);
+    const leases = limits
+      .filter(({ name }) => Object.hasOwn(this.ids, name))
+      .map(({ leaseMs = DEFAULT_LEASE_MS }) => leaseMs);
     this.#renewalMs = renewalMsOf(leases.length > 0 ? Math.min(...leases) : DEFAULT_LEASE_MS);
   }
 
@@ -90,7 +92,7 @@ export class Reservation {
   set(cost: Integer | Costs): void {
     const costs = typeof cost === "object" && cost !== null ? cost : this.#costOfOne(cost);
     for (const [name, quantity] of Object.entries(costs)) this.#check(name, quantity);
-    this.#costs = { ...this.#costs, ...costs };
+    for (const [name, quantity] of Object.entries(costs)) this.#costs.set(name, quantity);
     this.#isSet = true;
   }
 
@@ -182,7 +184,10 @@ export class Reservation {
     if (reserved.length === 0) return [];
     const fallback = this.#fallbackReservation;
     if (fallback !== undefined) {
-      const isHeld = method === "apply" ? await fallback.apply(this.#costs, options) : await fallback[method](options);
+      const isHeld =
+        method === "apply"
+          ? await fallback.apply(Object.fromEntries(this.#costs), options)
+          : await fallback[method](options);
       return isHeld ? [] : Object.keys(this.ids);
     }
     if (this.#settleAll !== undefined && this.reply.reachable) {
@@ -204,7 +209,7 @@ export class Reservation {
     if (method === "renew") return this.#limiter.renew(key, id, options);
     const isReleased = method === "release" || (this.#settleAll !== undefined && isSemaphore);
     if (isReleased) return (await this.#limiter.release(key, id, options)) === 1;
-    return this.#limiter.apply(key, id, this.#costs[name], options);
+    return this.#limiter.apply(key, id, this.#costs.get(name), options);
   }
 
   /** @internal Renews the leases of several limits until they are settled. */

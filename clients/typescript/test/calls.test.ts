@@ -370,6 +370,7 @@ suite("calls", () => {
       [() => Rate.per("30 per 2 years"), /^a rate has no period in months or years/],
       [() => Rate.per("30/0s"), /: the period must be above 0$/],
       [() => Window.per("30/0 min"), /: the period must be above 0$/],
+      [() => Window.per("30/constructor"), /: the unit is one of ms, s, min, h, d, w, mo, y$/],
     ] as const) {
       assert.throws(make, (error: Error) => error instanceof RangeError && text.test(error.message), `${text}`);
     }

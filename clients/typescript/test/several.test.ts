@@ -299,6 +299,16 @@ suite("several limits as one", () => {
     assert.equal(recorder.sent[1], "RL.APPLY k job 2");
   });
 
+  test("a limit may have the name of a member of all objects", async () => {
+    const single = new Recorder([0, 3, 2, -1, 20000, "job"], 1);
+    await new Limiter(single).acquire("constructor", { limit: 3, period: 60 }, {}, () => {});
+    assert.equal(single.sent[1], "RL.APPLY constructor job");
+    const several = new Recorder(RESERVED, ...QUEUED, [1, 1]);
+    const names = [clause.acquire("toString", NINE), clause.acquire("__proto__", NINE)];
+    await new Limiter(several).acquire(names, {}, (job) => job.set({ ["__proto__"]: 3 }));
+    assert.deepEqual(several.sent.slice(2, 4), ["RL.APPLY toString x", "RL.APPLY __proto__ y 3"]);
+  });
+
   test("replies with reservations can be compared and printed", async () => {
     const [one, other] = [
       await new Limiter(new Recorder(RESERVED)).all(PAIR),
