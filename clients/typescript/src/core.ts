@@ -221,7 +221,7 @@ export class Core {
         reject(signal?.reason);
         // If the reply has arrived already, it is read before the connection is closed.
         if (call.blockMs === undefined) attempt.abandon?.();
-        else setImmediate(() => attempt.abandon?.());
+        else afterReplies(() => attempt.abandon?.());
       };
       const stopTimer = startTimer(withinMs, attempt, () => {
         signal?.removeEventListener("abort", abort);
@@ -265,6 +265,12 @@ export class Core {
   }
 }
 
+/** Calls `act` after the replies that have arrived are read. Browsers have no setImmediate. */
+function afterReplies(act: () => void): void {
+  if (typeof setImmediate === "function") setImmediate(act);
+  else setTimeout(act, 0);
+}
+
 /** Abandons a call when its deadline passes. Returns a function that stops the timer. */
 function startTimer(withinMs: number, attempt: Attempt, expire: () => void): () => void {
   if (withinMs > MAX_TIMEOUT_MS) return () => {};
@@ -276,7 +282,7 @@ function startTimer(withinMs: number, attempt: Attempt, expire: () => void): () 
     expire();
   };
   // After the program was busy, timers run before the replies that have arrived are read. Those are read first.
-  const timer = setTimeout(() => setImmediate(giveUp), withinMs);
+  const timer = setTimeout(() => afterReplies(giveUp), withinMs);
   return () => {
     isStopped = true;
     clearTimeout(timer);

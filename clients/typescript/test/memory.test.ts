@@ -173,6 +173,23 @@ test("a call that is given up leaves the line, and takes nothing", async () => {
   assert.deepEqual(await limiter.held("s"), []);
 });
 
+test("a call that is given up leaves the line where there is no setImmediate, as in browsers", async () => {
+  const { limiter } = held();
+  await limiter.reserve("s", semaphore(1), { id: "first" });
+  const controller = new AbortController();
+  const second = limiter.reserve("s", semaphore(1), { block: 0, signal: controller.signal });
+  const { setImmediate } = globalThis;
+  Object.assign(globalThis, { setImmediate: undefined });
+  try {
+    controller.abort();
+    await assert.rejects(second, (error) => error === controller.signal.reason);
+    await sleep(20);
+  } finally {
+    Object.assign(globalThis, { setImmediate });
+  }
+  assert.equal((await limiter.info("s"))?.waiting, 0);
+});
+
 test("a call that is given up between its grant and its reply keeps nothing", async () => {
   const window = { limit: 3, period: "1h" };
   const rate = { burst: 2, count: 3, period: "1h" };
