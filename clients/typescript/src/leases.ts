@@ -263,6 +263,7 @@ export class Leases {
     checkOptions("local", options, ["lease", "leave"]);
     const { lease = "100ms", leave = 0 } = options;
     integer("leave", leave);
+    if (leave < 0) throw new RangeError(`leave must be at least 0, not ${leave}`);
     if (isSemaphore(window)) throw new RangeError("local takes a window with a period; 0 is a semaphore");
     const leaseMs = toMilliseconds("lease", lease);
     if (leaseMs < MIN_LEASE_MS) {

@@ -382,6 +382,7 @@ suite("leases with a held clock", () => {
       [WINDOW, { lease: "soon" }, /^RangeError: lease must be milliseconds/],
       [WINDOW, { quantity: 3 } as never, /^TypeError: local has no option "quantity"/],
       [WINDOW, { leave: 1.5 }, /^RangeError: leave must be a whole number/],
+      [WINDOW, { leave: -1 }, /^RangeError: leave must be at least 0, not -1/],
     ] as [Window, LocalOptions, RegExp][]) {
       assert.throws(() => local(options, window), error, JSON.stringify(options));
     }
