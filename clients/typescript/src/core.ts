@@ -30,7 +30,7 @@ export interface LimiterOptions {
   unreachable?: "raise" | "allow" | "deny" | Limits | undefined;
   /**
    * The longest that a call takes, in milliseconds: waiting for a connection, connecting, sending and answering. A call with
-   * block has that much more. Default: no end.
+   * block has that much more. A limiter in `unreachable` is asked after that. Default: no end.
    */
   deadline?: number | undefined;
 }
