@@ -1,6 +1,7 @@
 /** The words of calls and the results of replies, without a server. */
 
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { describe as suite, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -446,6 +447,14 @@ suite("calls", () => {
     assert.deepEqual(required.semaphore(3), { limit: 3, period: 0 });
     const manifest = createRequire(import.meta.url)("../../package.json");
     assert.deepEqual(manifest.exports["./package.json"], "./package.json");
+  });
+
+  test("the package has the pages that its README links", () => {
+    const { files } = createRequire(import.meta.url)("../../package.json");
+    const readme = readFileSync(new URL("../../README.md", import.meta.url), "utf8");
+    const pages = [...readme.matchAll(/\]\((?!\.\.)([^)#]+\.md)/g)].map(([, page]) => page);
+    assert.ok(pages.length > 0);
+    for (const page of pages) assert.ok(files.includes(page), page);
   });
 });
 
