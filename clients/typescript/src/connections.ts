@@ -20,7 +20,7 @@
  */
 
 import type { Command, Key } from "./calls.js";
-import { Busy, codeOf, isErrorReply, isRefused, isServerFull, isUnreachable, Unreachable } from "./errors.js";
+import { Busy, Closed, codeOf, isErrorReply, isRefused, isServerFull, isUnreachable, Unreachable } from "./errors.js";
 import type { Word } from "./limits.js";
 import {
   attemptMsOf,
@@ -295,7 +295,7 @@ export class Connections implements Transport {
       this.lastError = undefined;
       if (timesClosed === this.#timesClosed) return connection;
       connection.close();
-      throw new Error("the limiter was closed");
+      throw new Closed("the limiter was closed");
     } catch (cause) {
       const error = isServerFull(cause)
         ? new Busy(`the server has no more connections to give: ${cause.message}`, { cause })

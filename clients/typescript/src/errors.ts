@@ -62,6 +62,12 @@ export class UnexpectedReply extends Error {
   override readonly name: string = "UnexpectedReply";
 }
 
+/** Thrown if a local limit was closed, or the limiter while a call was connecting. */
+export class Closed extends Error {
+  /** The name of the class. */
+  override readonly name: string = "Closed";
+}
+
 /** Throws the reason of a signal that is aborted. */
 export function throwIfAborted(signal: AbortSignal | undefined): void {
   if (signal?.aborted) throw signal.reason;
@@ -118,7 +124,7 @@ export function isErrorReply(error: unknown): error is Error {
   return error instanceof Error && classNames(error).some(isReplyClass);
 }
 
-/** Returns the code of an error reply, which is its first word; undefined for other errors. */
+/** Returns the code of an error reply, which is its first word, such as "WRONGTYPE"; undefined for other errors. */
 export function codeOf(error: unknown): string | undefined {
   return isErrorReply(error) ? error.message.split(" ", 1)[0] : undefined;
 }

@@ -24,6 +24,8 @@ export type {
 export type { Client, Ioredis, NodeRedis } from "./clients.js";
 export {
   Busy,
+  Closed,
+  codeOf,
   DeadlinePassed,
   Denied,
   Lapsed,

@@ -33,7 +33,7 @@
 
 import { limitCallWords, type Key } from "./calls.js";
 import { checkOptions, checkText, integer, minPeriodMs, quote, toMilliseconds } from "./check.js";
-import { codeOf, DeadlinePassed } from "./errors.js";
+import { Closed, codeOf, DeadlinePassed } from "./errors.js";
 import {
   checkWindow,
   isSemaphore,
@@ -380,7 +380,7 @@ export class Leases {
 
   /** Requests what a take needs. The caller tries the take again after the next round. */
   want(quantity: number, isCounted = false): void {
-    if (this.#closing) throw new Error("the local limit was closed");
+    if (this.#closing) throw new Closed("the local limit was closed");
     this.#refuseSemaphore();
     if (!isCounted) this.#count(quantity, this.#clock.monotonic());
     this.#wanted = Math.max(this.#wanted, quantity);

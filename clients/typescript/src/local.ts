@@ -2,7 +2,7 @@
 
 import { checkCallOptions, type Call, type CallOptions, type Key } from "./calls.js";
 import { quote } from "./check.js";
-import { isErrorReply, servesNobody, throwIfAborted } from "./errors.js";
+import { Closed, isErrorReply, servesNobody, throwIfAborted } from "./errors.js";
 import { Leases, type Clock, type LocalOptions, type Round } from "./leases.js";
 import type { Policy, Window } from "./limits.js";
 import type { Reply } from "./replies.js";
@@ -82,7 +82,7 @@ export class Local {
   /**
    * Decides at once, without the server. Returns undefined if the server must be asked, and begins to ask it. `limit`,
    * `remaining` and `resetAfterMs` of the reply are from the server's last reply, and before that the window's limit and 0.
-   * Throws if the quantity is below 1, the policy is a semaphore's, or the local limit was closed.
+   * Throws if the quantity is below 1 or the policy is a semaphore's, and Closed if the local limit was closed.
    */
   tryTake(quantity = 1): Reply | undefined {
     this.#check(quantity);
@@ -168,7 +168,7 @@ export class Local {
     if (!Number.isSafeInteger(quantity) || quantity < 1) {
       throw new RangeError(`quantity must be a whole number and at least 1, not ${quantity}`);
     }
-    if (this.#closing !== undefined) throw new Error("the local limit was closed");
+    if (this.#closing !== undefined) throw new Closed("the local limit was closed");
   }
 
   /** Begins to send rounds when the code that runs now has finished, so that all its takes are sent together. */
@@ -227,7 +227,7 @@ export class Local {
         if (reply !== undefined) first.resolve(reply);
         else if (leases.error !== undefined) {
           first.resolve(this.#owner.answerWithoutServer(first.quantity, leases.error));
-        } else if (this.#isStopped) throw new Error("the local limit was closed");
+        } else if (this.#isStopped) throw new Closed("the local limit was closed");
         else return leases.want(first.quantity, true);
       } catch (error) {
         first.reject(error);

@@ -12,6 +12,7 @@ import { createCluster, ErrorReply, SocketClosedUnexpectedlyError, TimeoutError 
 import {
   Busy,
   clause,
+  codeOf,
   Denied,
   headers,
   Lapsed,
@@ -598,6 +599,8 @@ suite("without Redis", () => {
       for (const unreachable of ["raise", "allow", "deny"] as const)
         await assert.rejects(ask(error, unreachable), error);
     }
+    const [reply, other] = [new ErrorReply("WRONGTYPE Operation against a key"), new TypeError("WRONGTYPE no reply")];
+    assert.deepEqual([codeOf(reply), codeOf(new ReplyError("BUSY")), codeOf(other)], ["WRONGTYPE", "BUSY", undefined]);
   });
 
   test("an unknown command names the server, and an unknown policy is named", async () => {
