@@ -22,7 +22,9 @@ export interface MemoryLimiterOptions {
    * up, and a limit of 0 stays 0. Default 1.
    */
   share?: number | undefined;
-  /** The policies, as in the setting ratelimit.policies, or as an object with a definition for each name. */
+  /**
+   * The policies, as in the setting ratelimit.policies, or as an object with a definition for each name, with or without @.
+   */
   policies?: string | Readonly<Record<string, string>> | undefined;
   /** Other settings of the server by their names, such as { timezone: "Asia/Tokyo" }. */
   settings?: Readonly<Record<string, string>> | undefined;
@@ -43,7 +45,7 @@ function settingsOf({ policies, settings = {} }: MemoryLimiterOptions): [string,
   const policiesText =
     typeof policies === "object"
       ? Object.entries(policies)
-          .map(([name, definition]) => `${name} ${definition}`)
+          .map(([name, definition]) => `${name.replace(/^@/, "")} ${definition}`)
           .join("; ")
       : policies;
   const allSettings = { ...settings, ...(policiesText !== undefined && { policies: policiesText }) };

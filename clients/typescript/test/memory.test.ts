@@ -121,7 +121,11 @@ test("wrong clocks, shares and settings are refused", async () => {
 });
 
 test("policies are given as an object or as in the setting", async () => {
-  for (const policies of ["free THROTTLE 1 30 60; day WINDOW 3 1d", { free: "THROTTLE 1 30 60", day: "WINDOW 3 1d" }]) {
+  for (const policies of [
+    "free THROTTLE 1 30 60; day WINDOW 3 1d",
+    { free: "THROTTLE 1 30 60", day: "WINDOW 3 1d" },
+    { "@free": "THROTTLE 1 30 60", day: "WINDOW 3 1d" },
+  ]) {
     const { limiter } = held({ policies });
     assert.equal((await limiter.throttle("k", "@free")).limit, 2);
     const named = (await limiter.policies()).map(({ name, definition, allowed }) => [name, definition, allowed]);
