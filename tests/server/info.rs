@@ -86,18 +86,23 @@ fn a_foreign_value_is_an_error() {
         assert_eq!(conn.cmd("DUMP k"), before);
     }
     for call in ["RL.INFO", "RL.INFO k x"] {
-        assert_eq!(conn.err(call), "ERR wrong number of arguments for 'rl.info' command", "{call}");
+        // Redis 6.2 repeats the name as it was given.
+        let error = conn.err(call).to_lowercase();
+        assert_eq!(error, "err wrong number of arguments for 'rl.info' command", "{call}");
     }
 }
 
 #[test]
 fn it_changes_nothing_and_a_reader_may_call_it() {
-    let (_server, mut conn) = Server::held();
+    let (server, mut conn) = Server::held();
     conn.cmd("RL.WINDOW k 5 60");
     let state = |conn: &mut Conn| (conn.cmd("DUMP k"), conn.cmd("PTTL k"));
     let before = state(&mut conn);
     conn.cmd("RL.INFO k");
     assert_eq!(state(&mut conn), before);
+    if server.version().lacks("ACL for reading a key", (7, 0)) {
+        return;
+    }
     conn.cmd("ACL SETUSER reader on nopass %R~k +rl.info");
     conn.cmd("AUTH reader x");
     assert!(conn.cmd("RL.INFO k") != Value::Nil);
