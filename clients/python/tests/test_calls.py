@@ -9,6 +9,7 @@ import unittest
 from datetime import timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import redis_ratelimit.asyncio
 from redis_ratelimit import (
@@ -625,6 +626,16 @@ class OutOfReach(unittest.TestCase):
         soon = Soon()
         asked = AsyncRecorder(lost).limiter(unreachable=soon)
         self.assertEqual(asyncio.run(asked.throttle("k", Rate(1, 2, 3))).remaining, 2)
+
+    def test_a_call_that_another_limiter_cannot_decide_raises_the_error_of_the_client_library(self) -> None:
+        other = mock.Mock(spec=["throttle", "window", "reserve"])
+        # The deadline has passed before the call is sent.
+        limiter = Recorder().limiter(unreachable=other, deadline=1e-9)
+        with self.assertRaisesRegex(errors.TimeoutError, "localhost:6379 did not answer within"):
+            limiter.all([Clause.throttle("k", "@free")])
+        with self.assertRaises(ConnectionError):
+            Recorder(ConnectionError("refused")).limiter(unreachable=other).window_ro("k", Window(3, 60))
+        self.assertEqual(other.mock_calls, [])
 
     def test_calls_that_redis_never_denies_are_allowed(self) -> None:
         lost = ConnectionError()

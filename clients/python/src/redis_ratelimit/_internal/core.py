@@ -178,15 +178,13 @@ class Core(Connector[IOType]):
         try:
             return await self.io.bounded(self._send_call(call, attempt), attempt.until)
         except Exception as error:
-            raised = self._record_error(error, call, attempt)
-            if raised is not None:
-                raise raised from (None if raised is error else error)
-            if isinstance(self.unreachable, str):
-                assert call.unreached is not None
-                return call.unreached(self.unreachable == "allow")
-            decide = getattr(self.unreachable, name, None)
+            raised, decide = self._record_error(error, call, attempt), None
+            if call.unreached is not None and self.unreachable != "raise" and self.is_away(raised):
+                if isinstance(self.unreachable, str):
+                    return call.unreached(self.unreachable == "allow")
+                decide = getattr(self.unreachable, name, None)
             if decide is None:
-                raise
+                raise raised from (None if raised is error else error)
         answer = decide(*args, **kwargs)
         if inspect.isawaitable(answer):
             answer = await answer
@@ -235,7 +233,7 @@ class Core(Connector[IOType]):
         ]
 
     def _make_failure(self, error: Exception, call: Call[Any], attempt: Attempt) -> Failure:
-        error = self._record_error(error, call, attempt) or error
+        error = self._record_error(error, call, attempt)
         return Failure(error, attempt.is_sent, is_temporary=isinstance(error, Busy) or self.is_away(error))
 
     def is_away(self, error: Exception) -> bool:
@@ -243,8 +241,8 @@ class Core(Connector[IOType]):
         library = self.library
         return library.is_late(error) or library.is_lost(error) or library.is_not_serving(error)
 
-    def _record_error(self, error: Exception, call: Call[Any], attempt: Attempt) -> Exception | None:
-        """Updates the breaker after an error. Returns the error that the call raises; None if `unreachable` decides."""
+    def _record_error(self, error: Exception, call: Call[Any], attempt: Attempt) -> Exception:
+        """Updates the breaker after an error. Returns the error that the call raises unless `unreachable` decides."""
         library, server = self.library, attempt.server
         busy = self._busy_error(error, attempt)
         if busy is not None:
@@ -261,7 +259,7 @@ class Core(Connector[IOType]):
                 server.breaker.record_reply(monotonic())
             if not is_down:
                 return self._clearer_error(error, call, server)
-        return None if self._can_answer_without_server(call) else error
+        return error
 
     def _busy_error(self, error: Exception, attempt: Attempt) -> Busy | None:
         """Returns Busy if the server is up but did not answer this call in time; otherwise None."""
@@ -277,9 +275,6 @@ class Core(Connector[IOType]):
         self.servers.record_failure()
         if server.breaker.record_failure(attempt.began, monotonic(), error):
             self.give_up(server)
-
-    def _can_answer_without_server(self, call: Call[Any]) -> bool:
-        return call.unreached is not None and self.unreachable != "raise"
 
     def is_forgiven(self, error: Exception) -> bool:
         """Returns whether an error of settling is hidden, because the program chose not to see that Redis is away."""
