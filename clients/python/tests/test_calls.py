@@ -561,6 +561,16 @@ class OutOfReach(unittest.TestCase):
 
                     asyncio.run(run())
 
+    def test_a_probe_that_could_not_be_started_is_followed_by_another(self) -> None:
+        lost = [ConnectionError("refused") for _ in range(3)]
+        with mock.patch("redis_ratelimit._internal.breaker.Breaker.PAUSE_SECONDS", 0):
+            limiter = Recorder(*lost, "PONG", [0, 3, 2, -1, 0]).limiter(unreachable="deny")
+            for _ in lost:
+                self.assertFalse(limiter.throttle("k", "@free").reachable)
+            with mock.patch("threading.Thread.start", side_effect=RuntimeError("can't start new thread")):
+                self.assertRaisesRegex(RuntimeError, "start new thread", limiter.throttle, "k", "@free")
+            self.assertTrue(limiter.throttle("k", "@free").reachable)
+
     def test_error_replies_are_raised_whatever_unreachable_is(self) -> None:
         for error in (
             ResponseError("NOPOLICY no policy has this name"),

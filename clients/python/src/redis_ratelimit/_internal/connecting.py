@@ -198,7 +198,14 @@ class Connector(Generic[IOType]):
         if not breaker.may_probe(monotonic()):
             raise self.unavailable_error(str(server), breaker)
         signal = self.io.signal()
-        self.io.spawn(self._probe_to_the_end(server, signal))
+        work = self._probe_to_the_end(server, signal)
+        try:
+            self.io.spawn(work)
+        except Exception:
+            # No thread can be started. A probe that never ends would leave the breaker open.
+            work.close()
+            breaker.end_probe(monotonic())
+            raise
         await self.io.wait(signal, attempt.until)
         if breaker.is_open:
             raise self.unavailable_error(str(server), breaker)
