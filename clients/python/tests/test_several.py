@@ -223,8 +223,8 @@ class Words(unittest.TestCase):
                     self.assertEqual(recorder.sent, [])
                     continue
                 if "clauses" in case:
-                    (clauses,), _ = arguments(case)
                     with self.assertRaises(error):
+                        (clauses,), _ = arguments(case)
                         limiter.all(clauses, force=case.get("force", False))
                     self.assertEqual(recorder.sent, [])
                     continue

@@ -20,6 +20,7 @@ from .parameters import (
     WindowLike,
     Word,
     duration_word,
+    flag,
     is_semaphore,
     limit_words,
     milliseconds,
@@ -232,18 +233,18 @@ def _clause(key: Key, words: tuple[Word, ...], name: str, traits: Traits) -> Cla
     return Clause(key, words, name or key_text, traits)
 
 
-#: The options of calls and clauses in the order in which they are sent, their words, and what makes the word of a value. A
-#: flag has no value.
-_OPTIONS: dict[str, tuple[str, Callable[[str, Any], Word] | None]] = {
+#: The options of calls and clauses in the order in which they are sent, their words, and what checks a value and makes its
+#: word. A flag has no value.
+_OPTIONS: dict[str, tuple[str, Callable[[str, Any], Word]]] = {
     "leave": ("LEAVE", whole),
     "lease": ("LEASE", duration_word),
-    "count_lapsed": ("COUNTLAPSED", None),
+    "count_lapsed": ("COUNTLAPSED", flag),
     "id": ("ID", lambda _, value: value),
-    "atmost": ("ATMOST", None),
-    "force": ("FORCE", None),
-    "count_denied": ("COUNTDENIED", None),
-    "check": ("CHECK", None),
-    "shadow": ("SHADOW", None),
+    "atmost": ("ATMOST", flag),
+    "force": ("FORCE", flag),
+    "count_denied": ("COUNTDENIED", flag),
+    "check": ("CHECK", flag),
+    "shadow": ("SHADOW", flag),
     "ban": ("BAN", duration_word),
     "ahead": ("AHEAD", duration_word),
     "block": ("BLOCK", duration_word),
@@ -259,11 +260,14 @@ def _options(limit: Rate | Window | str | None, **options: Any) -> list[Word]:
         return words
     for name, (word, word_of_value) in _OPTIONS.items():
         value = options.get(name)
-        if value is None or (value == 0 and word_of_value in (None, whole)):
+        if value is None:
+            continue
+        made = word_of_value(name, value)
+        if made == 0 and word_of_value in (flag, whole):
             continue
         words.append(word)
-        if word_of_value is not None:
-            words.append(word_of_value(name, value))
+        if word_of_value is not flag:
+            words.append(made)
     return words
 
 
@@ -456,7 +460,7 @@ def _group(clauses: Sequence[Clause]) -> list[Clause]:
 
 def all(clauses: Clauses, **options: Unpack[AllOptions]) -> Call[AllReply]:
     _check_names("all", options, AllOptions)
-    return _force_all(clauses) if options.get("force") else _all("RL.ALL", clauses)
+    return _force_all(clauses) if flag("force", options.get("force", False)) else _all("RL.ALL", clauses)
 
 
 def all_ro(clauses: Clauses) -> Call[AllReply]:
@@ -593,7 +597,7 @@ def info(key: Key) -> Call[Info | None]:
 
 
 def top(count: int = 10, *, reset: bool = False) -> Call[list[TopKey]]:
-    words = ("RL.TOP", "COUNT", whole("count", count), *(("RESET",) if reset else ()))
+    words = ("RL.TOP", "COUNT", whole("count", count), *(("RESET",) if flag("reset", reset) else ()))
 
     def merge(answers: list[list[TopKey]]) -> list[TopKey]:
         keys = [key for answer in answers for key in answer]

@@ -35,6 +35,13 @@ def whole(name: str, value: object) -> int:
     raise TypeError(f"{name} must be an integer, not {value!r}")
 
 
+def flag(name: str, value: object) -> bool:
+    """Returns `value` if it is True or False. Raises TypeError for anything else."""
+    if isinstance(value, bool):
+        return value
+    raise TypeError(f"{name} must be True or False, not {value!r}")
+
+
 #: The lengths of the units, in milliseconds. Months and years have no fixed length.
 UNIT_MS = {"ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 
@@ -195,6 +202,7 @@ class Window(TypedLimit):
         period_word(self.period)
         if self.buckets is not None:
             whole("buckets", self.buckets)
+        flag("fixed", self.fixed)
         for name, example, value in ("tz", "Asia/Tokyo", self.tz), ("start", "09:00", self.start):
             if value is None:
                 continue
