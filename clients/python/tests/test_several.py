@@ -261,7 +261,9 @@ class Words(unittest.TestCase):
             for method in job.set, job.apply:
                 with self.subTest(text=text), self.assertRaisesRegex(error, text):
                     method(cost)
-        self.assertEqual(len(recorder.sent), 1)
+        interval = job._renewal_seconds
+        self.assertRaisesRegex(ValueError, "lease must be at least 1 ms, not 0", job.renew, 0)
+        self.assertEqual((len(recorder.sent), job._renewal_seconds), (1, interval))
 
     def test_a_single_reservation_applies_what_was_set(self) -> None:
         recorder = Recorder([0, 3, 2, -1, 20000, "job"], 1)

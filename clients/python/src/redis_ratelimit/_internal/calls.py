@@ -247,7 +247,7 @@ _OPTIONS: dict[str, tuple[str, Callable[[str, Any], Word]]] = {
     "shadow": ("SHADOW", flag),
     "ban": ("BAN", duration_word),
     "ahead": ("AHEAD", duration_word),
-    "block": ("BLOCK", duration_word),
+    "block": ("BLOCK", partial(duration_word, min_ms=0)),
 }
 
 

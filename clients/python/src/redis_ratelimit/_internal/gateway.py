@@ -261,8 +261,7 @@ def _settings(section: Any) -> Settings:
         settings["tag"] = _dimensions(fields["tag"], ("tag",))
     if "lease" in fields:
         settings["lease"] = fields["lease"]
-        if _checked(("lease",), lambda: milliseconds("lease", fields["lease"])) < 1:
-            raise _Mistake(("lease",), "lease must be at least 1 ms")
+        _checked(("lease",), lambda: milliseconds("lease", fields["lease"], 1))
     if "deadline" in fields:
         settings["deadline"] = _number(fields["deadline"], ("deadline",), "a number of seconds above 0")
     if "max_tokens" in fields:

@@ -219,9 +219,7 @@ class Leases:
         limit_words(window, Window)
         if is_semaphore(window):
             raise ValueError("a lease is of a window, and not of a semaphore: the period must not be 0")
-        lease_ms = milliseconds("lease", lease)
-        if lease_ms < MIN_LEASE_MS:
-            raise ValueError(f"lease must be at least {MIN_LEASE_MS} ms, not {lease!r}")
+        lease_ms = milliseconds("lease", lease, MIN_LEASE_MS)
         if whole("leave", leave) < 0:
             raise ValueError(f"leave must be at least 0, not {leave}")
         self.key = key

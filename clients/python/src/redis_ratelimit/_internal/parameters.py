@@ -65,32 +65,34 @@ def period_ms(period: Period, least: bool = False) -> int | None:
     return _length_ms(str(period), {"": UNIT_MS["s"], **UNIT_MS, **(_MIN_MS if least else {})})
 
 
-def milliseconds(name: str, duration: Duration) -> int:
+def milliseconds(name: str, duration: Duration, min_ms: int = 0) -> int:
     """Returns a duration in whole milliseconds.
 
-    Raises TypeError unless it is an int, a str or a timedelta, and ValueError if it is not a whole number of milliseconds or
-    has an unknown unit.
+    Raises TypeError unless it is an int, a str or a timedelta, and ValueError if it is shorter than `min_ms` milliseconds,
+    not a whole number of them, or has an unknown unit.
     """
     if isinstance(duration, str):
         length = _length_ms(duration, UNIT_MS)
         if length is None:
             raise ValueError(f"{name} must be a number with a unit of {', '.join(UNIT_MS)}, not {duration!r}")
-        return length
-    if isinstance(duration, timedelta):
-        ms, rest = divmod(duration, timedelta(milliseconds=1))
+    elif isinstance(duration, timedelta):
+        length, rest = divmod(duration, timedelta(milliseconds=1))
         if rest:
             raise ValueError(f"{name} must be a whole number of milliseconds, not {duration!r}")
-        return ms
-    if isinstance(duration, bool) or not isinstance(duration, int):
+    elif isinstance(duration, bool) or not isinstance(duration, int):
         raise TypeError(
             f"{name} must be an integer of milliseconds, a text such as '5s' or a timedelta, not {duration!r}"
         )
-    return duration
+    else:
+        length = duration
+    if length < min_ms:
+        raise ValueError(f"{name} must be at least {min_ms} ms, not {duration!r}")
+    return length
 
 
-def duration_word(name: str, duration: Duration) -> Word:
+def duration_word(name: str, duration: Duration, min_ms: int = 1) -> Word:
     """Returns the word of a duration in a command. A text is sent as it is."""
-    ms = milliseconds(name, duration)
+    ms = milliseconds(name, duration, min_ms)
     return duration if isinstance(duration, str) else ms
 
 

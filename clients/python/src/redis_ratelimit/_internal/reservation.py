@@ -188,7 +188,7 @@ class ReservationBase:
         if lease is None:
             return not await self._settle_or_renew("renew")
         before = self._renewal_seconds
-        self._renew_within(milliseconds("lease", lease))
+        self._renew_within(milliseconds("lease", lease, 1))
         after = self._renewal_seconds
         # Until the server has replied, either of the two leases may be in force.
         self._renewal_seconds = min(before, after)
