@@ -261,6 +261,7 @@ class Words(unittest.TestCase):
             for method in job.set, job.apply:
                 with self.subTest(text=text), self.assertRaisesRegex(error, text):
                     method(cost)
+        self.assertRaisesRegex(ValueError, "must not be used together", job.apply, {"a": 1}, quantity={"a": 2})
         interval = job._renewal_seconds
         self.assertRaisesRegex(ValueError, "lease must be at least 1 ms, not 0", job.renew, 0)
         self.assertEqual((len(recorder.sent), job._renewal_seconds), (1, interval))

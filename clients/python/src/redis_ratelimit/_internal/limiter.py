@@ -137,7 +137,7 @@ class Reservation(ReservationBase):
         For several limits, `cost` maps their names to what was used. For a limit that it does not name, all that was
         reserved counts. A semaphore is released. `quantity` is another name of `cost`.
         """
-        return run(self._apply(cost if quantity is None else quantity))
+        return run(self._apply(cost, quantity))
 
     def release(self) -> bool:
         """Gives the reservation back now. Returns False if the lease had ended."""

@@ -174,7 +174,11 @@ class ReservationBase:
             return bool(await self._core.send(call, name, args, {}) == 1)
         return bool(await _await_if_needed(getattr(self._core.unreachable, name)(*args)) == 1)
 
-    async def _apply(self, cost: Cost | None = None) -> bool:
+    async def _apply(self, cost: Cost | None, quantity: Cost | None) -> bool:
+        if quantity is not None:
+            if cost is not None:
+                raise ValueError("cost and quantity must not be used together")
+            cost = quantity
         if cost is not None:
             self.set(cost)
         self._settled = True
