@@ -26,6 +26,7 @@ PAGE = ROOT / "docs" / "python-reference.md"
 #: The modules that programs import; for a module without __all__, the names to document.
 MODULES: dict[str, list[str]] = {
     "redis_ratelimit": [],
+    "redis_ratelimit.types": [],
     "redis_ratelimit.asyncio": ["Limiter", "Local", "MemoryLimiter", "Reservation"],
     "redis_ratelimit.asgi": ["RateLimitMiddleware", "client_address"],
     "redis_ratelimit.fastapi": [],
@@ -154,6 +155,17 @@ def members_of(cls: type, name: str) -> list[str]:
     return lines
 
 
+@cache
+def aliases() -> dict[str, tuple[str, str]]:
+    """The definitions of the aliases of types, by their names, and the `#:` comments above them."""
+    found = {}
+    for path in (SOURCE / "redis_ratelimit" / "_internal").glob("*.py"):
+        pattern = r"((?:^ *#: .*\n)+) *((\w+) = (?:Callable|Literal|Sequence|Union)\[.*\])$"
+        for comment, definition, name in re.findall(pattern, path.read_text("utf-8"), re.MULTILINE):
+            found[name] = definition, re.sub(r"^ *#: ", "", comment, flags=re.MULTILINE).rstrip()
+    return found
+
+
 def public_names(module: str) -> list[str]:
     names = MODULES[module] or importlib.import_module(module).__all__
     return [name for name in names if not name.startswith("__")]
@@ -187,6 +199,9 @@ def item(module: str, name: str, value: Any) -> list[str]:
     if isinstance(value, str):
         return []
     lines = [f"### `{name}`", ""]
+    if name in aliases():
+        definition, comment = aliases()[name]
+        return [*lines, "```python", definition, "```", "", comment, ""]
     if is_made_by_programs(value):
         lines += ["```python", f"{name}{signature_of(value)}", "```", ""]
     lines += [text_of(value, f"{module}.{name}"), ""]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import pickle
+import re
 import unittest
 from datetime import timedelta
 from importlib import import_module
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import redis_ratelimit.asyncio
+import redis_ratelimit.types
 from redis_ratelimit import (
     AllReply,
     Clause,
@@ -39,8 +41,7 @@ from .fixtures import CASES, LIBRARIES, SPOKEN, AsyncRecorder, Recorder, argumen
 if TYPE_CHECKING:
     from typing_extensions import Unpack, assert_type
 
-    from redis_ratelimit._internal.calls import Key
-    from redis_ratelimit._internal.libraries import Client
+    from redis_ratelimit.types import Client, Key
 
 errors = import_module(f"{LIBRARIES[0]}.exceptions")
 ConnectionError = errors.ConnectionError
@@ -75,6 +76,23 @@ class Calls(unittest.TestCase):
                     with self.subTest(cls=name, method=each):
                         self.assertEqual(str(inspect.signature(method)), str(inspect.signature(other)))
                         self.assertEqual(method.__doc__, other.__doc__)
+
+    def test_the_types_in_signatures_can_be_imported(self) -> None:
+        makers = Limiter, MemoryLimiter, redis_ratelimit.ReplyWithOptions, Rate, Window
+        functions: list[Any] = [getattr(redis_ratelimit, name) for name in ("headers", "merged_headers", "problem")]
+        functions += [cls.__init__ for cls in makers]
+        for cls in Limiter, redis_ratelimit.Local, Reservation, Clause, redis_ratelimit.Fallback:
+            functions += [getattr(cls, name) for name in dir(cls) if not name.startswith("_")]
+        annotations = {
+            str(annotation)
+            for function in functions
+            if inspect.isfunction(function)
+            for annotation in function.__annotations__.values()
+        }
+        standard = {"Any", "Awaitable", "Fraction", "Iterable", "Mapping", "None", "Sequence", "Unpack"}
+        named = {name for each in annotations for name in re.findall(r"\b[A-Z]\w*", each)} - standard
+        self.assertIn("Duration", named)
+        self.assertEqual(named - {*redis_ratelimit.__all__, *redis_ratelimit.types.__all__}, set())
 
     def test_asyncio_sends_the_same(self) -> None:
         async def check(case: dict[str, Any]) -> None:

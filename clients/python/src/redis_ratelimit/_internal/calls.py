@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 T = TypeVar("T")
+#: A key in Redis.
 Key = Union[str, bytes]
 
 
@@ -330,7 +331,7 @@ def window(key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[Wi
     return _call_of_limit("RL.WINDOW", key, window, quantity, options, read=read)
 
 
-#: The limits of all(). A list in the place of a clause is a group.
+#: The limits of all(), and of reservations of several limits. A list in the place of a clause is a group.
 Clauses = Sequence[Union[Clause, Sequence[Clause]]]
 
 

@@ -83,6 +83,7 @@ class MemoryFallback(Fallback, Protocol):
         ...
 
 
+#: The outcome of calls while Redis does not answer, see Limiter.
 Unreachable = Union[Literal["raise", "allow", "deny"], Fallback]
 
 

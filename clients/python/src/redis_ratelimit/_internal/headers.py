@@ -12,8 +12,9 @@ from typing import Any, Union
 from .parameters import Rate, TypedLimit, Window, is_semaphore, period_ms
 from .replies import AllReply, Reply
 
+#: A limit of any kind: a rate, a window, or the name of a policy.
 Limit = Union[Rate, Window, str]
-#: One of several limits of different kinds.
+#: A limit in a list, which may have rates and windows.
 AnyLimit = Union[TypedLimit, str]
 #: A partition key: who or what the quota is kept for.
 PartitionKey = Union[str, bytes]

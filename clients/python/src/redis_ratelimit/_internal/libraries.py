@@ -19,7 +19,8 @@ Connection: TypeAlias = Any
 class Client(Protocol):
     """A client or cluster client of redis-py or valkey-py."""
 
-    def execute_command(self, *args: Any, **options: Any) -> Any: ...
+    def execute_command(self, *args: Any, **options: Any) -> Any:
+        """Executes a command. A limiter does not call this: it opens its own connections."""
 
 
 Errors = tuple[type[BaseException], ...]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Returns the seconds since 1970, as time.time does.
+#: A function that returns the seconds since 1970, as time.time does.
 Clock = Callable[[], float]
 #: The setting ratelimit.policies as it is written, or a definition for each name.
 Policies = Union[str, Mapping[str, str]]

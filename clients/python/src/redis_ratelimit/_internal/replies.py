@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     # Type checkers know this module even if it is not installed. typing.TypeVar has defaults only from Python 3.13 on.
     from typing_extensions import TypeVar
 
+    #: The id of a reservation, 1 to 64 bytes.
     Id = Union[str, bytes]
     ReservationType_co = TypeVar("ReservationType_co", covariant=True, default=Any)
 else:

@@ -15,6 +15,7 @@ from .replies import AllReply, Denied, Id, Lapsed, Reply
 
 ReservationType = TypeVar("ReservationType", bound="ReservationBase")
 
+#: How the end of a block settles a reservation, see Limiter.acquire.
 Settle = Literal["apply", "release"]
 
 #: The true cost of some work: a quantity, or for several limits their quantities by name.

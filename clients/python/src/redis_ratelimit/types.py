@@ -1,0 +1,33 @@
+"""The types in the signatures of redis_ratelimit, for the annotations of programs.
+
+def at_most(limiter: Limiter, key: Key, window: WindowLike, wait: Duration) -> Reply:
+    return limiter.window(key, window, block=wait)
+"""
+
+from ._internal.calls import Clauses, Key
+from ._internal.core import Unreachable
+from ._internal.headers import AnyLimit, Limit, PartitionKey
+from ._internal.libraries import Client
+from ._internal.memory import Clock, Policies
+from ._internal.parameters import Duration, Period, RateLike, WindowLike
+from ._internal.replies import Id
+from ._internal.reservation import Cost, Settle
+
+__all__ = [
+    "AnyLimit",
+    "Clauses",
+    "Client",
+    "Clock",
+    "Cost",
+    "Duration",
+    "Id",
+    "Key",
+    "Limit",
+    "PartitionKey",
+    "Period",
+    "Policies",
+    "RateLike",
+    "Settle",
+    "Unreachable",
+    "WindowLike",
+]
