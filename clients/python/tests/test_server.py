@@ -622,6 +622,25 @@ class InACluster(unittest.TestCase):
                     deadlines = [limiter(client)._core.deadline for client in (one, cluster)]
                     self.assertEqual(deadlines[0], deadlines[1])
 
+    def test_the_connections_to_a_node_are_at_most_those_of_the_client(self) -> None:
+        for library, folder in [(library, folder) for library in LIBRARIES for folder in ("", ".asyncio")]:
+            limiter = redis_ratelimit.asyncio.Limiter if folder else redis_ratelimit.Limiter
+            cases: list[tuple[dict[str, Any], int]] = [
+                ({}, 50),
+                ({"max_connections": 7}, 7),
+                ({"max_connections": 99}, 50),
+            ]
+            for settings, places in cases:
+                with self.subTest(library=library, folder=folder, settings=settings):
+                    servers: list[Any] = []
+                    for client in (
+                        make(library, folder, **settings),
+                        make(library, folder, cluster=True, host="127.0.0.1", port=CLUSTER_PORT, **settings),
+                    ):
+                        core: Any = limiter(client)._core
+                        servers += core.servers.known_servers() or [core.servers._server("127.0.0.1", CLUSTER_PORT)]
+                    self.assertEqual([server.pool._places for server in servers], [places, places])
+
     def test_each_key_finds_its_node(self) -> None:
         for library in LIBRARIES:
             with (

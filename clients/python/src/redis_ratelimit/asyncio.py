@@ -265,8 +265,9 @@ class Limiter:
     ConnectionError or TimeoutError.
 
     The limiter opens its own connections, with the settings of `client`, and never sends a call twice. If all connections
-    are in use (50, or the max_connections of `client`), a call waits for one. If the server answers other calls but not this
-    one before the deadline, the call raises Busy, so that `unreachable="allow"` does not let an overload through.
+    to a server are in use (50, or the max_connections of `client` if that is less), a call waits for one. If the server
+    answers other calls but not this one before the deadline, the call raises Busy, so that `unreachable="allow"` does not
+    let an overload through.
 
     A call that is cancelled closes its connection. It takes nothing if it was still waiting, and what was reserved for it is
     released.

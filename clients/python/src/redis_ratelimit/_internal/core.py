@@ -16,7 +16,7 @@ from .io import FOREVER, IOType
 from .libraries import DeadlinePassed, Unsent, library_of
 from .parameters import RateLike, WindowLike, Word
 from .replies import AllReply, Busy, Id, MissingModule, Reply, read
-from .servers import ClusterServers, Route, Server, connection_of, make_servers
+from .servers import ClusterServers, Route, Server, make_servers, pool_of
 
 if TYPE_CHECKING:
     # typing has Unpack only from Python 3.11 on.
@@ -143,10 +143,10 @@ class Core(Connector[IOType]):
 
     def _socket_timeout(self, client: Any) -> float | None:
         """Returns the socket_timeout of the client's connections: its setting, or else the library's default."""
-        connection_class, settings = connection_of(self.library, client)
-        if "socket_timeout" in settings:
-            return cast("float | None", settings["socket_timeout"])
-        return cast("float | None", connection_class(**settings).socket_timeout)
+        pool = pool_of(self.library, client)
+        if "socket_timeout" in pool.connection_kwargs:
+            return cast("float | None", pool.connection_kwargs["socket_timeout"])
+        return cast("float | None", pool.connection_class(**pool.connection_kwargs).socket_timeout)
 
     def server_of(self, key: Key) -> object:
         """Returns the server that has a key, as far as that is known without asking; otherwise this core."""

@@ -239,8 +239,9 @@ class Limiter:
     ConnectionError or TimeoutError.
 
     The limiter opens its own connections, with the settings of `client`, and never sends a call twice. If all connections
-    are in use (50, or the max_connections of `client`), a call waits for one. If the server answers other calls but not this
-    one before the deadline, the call raises Busy, so that `unreachable="allow"` does not let an overload through.
+    to a server are in use (50, or the max_connections of `client` if that is less), a call waits for one. If the server
+    answers other calls but not this one before the deadline, the call raises Busy, so that `unreachable="allow"` does not
+    let an overload through.
 
     Args:
         client: A client of redis-py or valkey-py, for a server, a Sentinel service or a cluster.

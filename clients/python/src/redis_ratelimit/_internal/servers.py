@@ -152,10 +152,18 @@ class ClusterServers(Servers):
     PAUSE_SECONDS = 0.5
 
     def __init__(
-        self, core: Connector[Any], make: ConnectionFactory, startup: Iterable[Address], remap: Any, encode: Any
+        self,
+        core: Connector[Any],
+        make: ConnectionFactory,
+        places: int,
+        *,
+        startup: Iterable[Address],
+        remap: Any,
+        encode: Any,
     ) -> None:
         self._core = core
         self._make = make
+        self._places = places
         self._startup = list(startup)
         self._remap = remap
         self._encode = encode
@@ -225,7 +233,7 @@ class ClusterServers(Servers):
                 def make() -> Any:
                     return self._make(host=address[0], port=address[1])
 
-                server = self._servers[address] = Server(f"{address[0]}:{address[1]}", make, PLACES)
+                server = self._servers[address] = Server(f"{address[0]}:{address[1]}", make, self._places)
             return server
 
     def _host_of(self, server: Server) -> str:
@@ -299,27 +307,27 @@ def _text(value: object) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
-def connection_of(library: Library, client: Any) -> tuple[type[Any], dict[str, Any]]:
-    """Returns the class and the settings of a client's connections."""
+def pool_of(library: Library, client: Any) -> Any:
+    """Returns the object that has the class, the settings and the greatest number of a client's connections to a server: its
+    pool, the pool of a cluster's node, or in asyncio the node itself."""
     pool = getattr(client, "connection_pool", None)
-    if pool is None:
-        node = next(iter(client.nodes_manager.startup_nodes.values()))
-        if library.asynchronous:
-            return node.connection_class, node.connection_kwargs
-        pool = getattr(client, f"get_{library.name}_connection")(node).connection_pool
-    return pool.connection_class, pool.connection_kwargs
+    if pool is not None:
+        return pool
+    node = next(iter(client.nodes_manager.startup_nodes.values()))
+    return node if library.asynchronous else getattr(client, f"get_{library.name}_connection")(node).connection_pool
 
 
 def make_servers(core: Connector[Any], client: Any) -> Servers:
     """Returns the servers of a client, from the settings of its connections."""
-    connection_class, settings = connection_of(core.library, client)
-    make = core.connection_factory(connection_class, settings)
-    pool = getattr(client, "connection_pool", None)
-    if pool is None:
+    pool = pool_of(core.library, client)
+    settings = pool.connection_kwargs
+    make = core.connection_factory(pool.connection_class, settings)
+    places = min(PLACES, int(pool.max_connections))
+    if hasattr(client, "nodes_manager"):
         startup = [(node.host, int(node.port)) for node in client.nodes_manager.startup_nodes.values()]
         remap = getattr(client.nodes_manager, "address_remap", None)
-        return ClusterServers(core, make, startup, remap, client.encoder.encode)
-    places = min(PLACES, int(pool.max_connections))
+        encode = client.encoder.encode
+        return ClusterServers(core, make, places, startup=startup, remap=remap, encode=encode)
     sentinel = getattr(pool, "sentinel_manager", None)
     if sentinel is None:
         name = settings.get("path") or f"{settings.get('host', 'localhost')}:{settings.get('port', 6379)}"
