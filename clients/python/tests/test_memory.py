@@ -166,7 +166,11 @@ class Answers(unittest.TestCase):
                 MemoryLimiter(clock=lambda now=now: now).throttle("k", Rate(1, 2, 3))  # type: ignore[misc]
 
     def test_policies_are_given_by_name_or_as_in_the_setting(self) -> None:
-        for policies in ("free THROTTLE 1 30 60; day WINDOW 3 1d", {"free": "THROTTLE 1 30 60", "day": "WINDOW 3 1d"}):
+        for policies in (
+            "free THROTTLE 1 30 60; day WINDOW 3 1d",
+            {"free": "THROTTLE 1 30 60", "day": "WINDOW 3 1d"},
+            {"@free": "THROTTLE 1 30 60", "@day": "WINDOW 3 1d"},
+        ):
             limiter = MemoryLimiter(Clock(), policies=policies)
             self.assertEqual(limiter.throttle("k", "@free").limit, 2)
             self.assertEqual(limiter.window("w", "@day", 4).allowed, False)

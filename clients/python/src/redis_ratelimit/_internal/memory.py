@@ -245,7 +245,7 @@ class Memory:
 
 
 def _written(policies: Mapping[str, str]) -> str:
-    return "; ".join(f"{name} {definition}" for name, definition in policies.items())
+    return "; ".join(f"{name.removeprefix('@')} {definition}" for name, definition in policies.items())
 
 
 class _Library:
@@ -411,7 +411,8 @@ class MemoryLimiter(MemoryBase, Limiter):
             window's limit, a rate's burst + 1, a semaphore's places) is a quarter, rounded down but at least 1, so that four
             processes together never admit more than a limit of 4 or more. What a rate gives in each period is exactly a
             quarter. `leave` is rounded up. A limit of 0 stays 0.
-        policies: The policies, as the setting ratelimit.policies is written, or a definition for each name.
+        policies: The policies, as the setting ratelimit.policies is written, or a definition for each name, which may have
+            its "@".
         settings: Other settings of the module, such as {"timezone": "Asia/Tokyo"}.
     """
 
