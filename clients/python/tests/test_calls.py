@@ -642,13 +642,13 @@ class OutOfReach(unittest.TestCase):
         lost = ConnectionError()
         local = Local()
         limiter = Recorder(lost, lost).limiter(unreachable=local)
-        reply = limiter.throttle("k", Rate(1, 2, 3), 4, leave=5)
+        reply = limiter.throttle("k", Rate(1, 2, 3), 4, leave=5, block=6)
         self.assertEqual((reply.remaining, reply.reachable), (2, False))
         # A reservation of the fallback is settled by the fallback.
         with limiter.acquire("k", Window(3, 60), 2):
             pass
         reserved = local.calls[1]
-        self.assertEqual(local.calls[0], ("throttle", ("k", Rate(1, 2, 3), 4), {"leave": 5}))
+        self.assertEqual(local.calls[0], ("throttle", ("k", Rate(1, 2, 3), 4), {"leave": 5, "block": 6}))
         self.assertEqual((reserved[0], reserved[1], reserved[2]["quantity"]), ("reserve", ("k", Window(3, 60)), 2))
         self.assertEqual(local.calls[2], ("apply", ("k", "local", None)))
         soon = Soon()

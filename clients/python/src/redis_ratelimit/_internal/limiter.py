@@ -247,7 +247,8 @@ class Limiter:
         client: A client of redis-py or valkey-py, for a server, a Sentinel service or a cluster.
         unreachable: The outcome of calls while Redis does not answer. "raise" raises the error, "allow" allows and "deny"
             denies all calls, and another limiter decides in place of this one.
-        deadline: The longest that a call takes, in seconds, plus its block=. By default the socket_timeout of `client`.
+        deadline: The longest that a call takes, in seconds, plus its block=. By default the socket_timeout of `client`. If
+            another limiter decides then, its time is added.
     """
 
     def __init__(self, client: Client, *, unreachable: Unreachable = "raise", deadline: float | None = None) -> None:
