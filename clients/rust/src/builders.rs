@@ -151,15 +151,15 @@ impl fmt::Debug for Answer {
 
 impl Answer {
     fn new<L: Limit>(call: LimitCall<'_, L>) -> Answer {
+        if let Err(error) = call.check() {
+            return Answer(AnswerState::Refused(error));
+        }
         if call.limiter.core().memory.is_some() {
             if let Some(typed) = TypedCall::new(&call) {
                 return Answer(AnswerState::Engine(Some((call.limiter.clone(), typed))));
             }
         }
-        match call.limit.check() {
-            Ok(()) => Answer(AnswerState::Server(Box::new(ServerAnswer::new(call)))),
-            Err(error) => Answer(AnswerState::Refused(error)),
-        }
+        Answer(AnswerState::Server(Box::new(ServerAnswer::new(call))))
     }
 }
 
@@ -252,7 +252,7 @@ impl<L: Reserve> IntoFuture for AcquireCall<'_, L> {
 
     fn into_future(self) -> Self::IntoFuture {
         let AcquireCall { mut call, is_renewed } = self;
-        let checked = call.limit.check().and_then(|()| {
+        let checked = call.check().and_then(|()| {
             if call.options.id.is_none() && call.quantity > 0 {
                 call.options.id = Some(Id::random()?);
             }

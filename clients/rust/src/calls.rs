@@ -188,6 +188,16 @@ pub(crate) struct LimitCall<'a, L> {
 }
 
 impl<L: Limit> LimitCall<'_, L> {
+    /// Refuses a call that no server would answer.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`].
+    pub fn check(&self) -> Result<(), Error> {
+        self.limit.check()?;
+        self.options.check_lengths(self.limit.ban_length())
+    }
+
     /// Returns the request of the call. The client chooses the id of a reservation, so that it can release it if the reply
     /// is lost.
     pub fn request(&self) -> Request {

@@ -133,6 +133,7 @@ impl Clause {
             None => String::from_utf8_lossy(&self.key).into_owned(),
         };
         self.limit.check()?;
+        self.options.check_lengths(self.limit.ban_length())?;
         let kind = if self.acquires { "ACQUIRE" } else { self.limit.command() };
         let options = &mut self.options;
         let misused = [

@@ -318,6 +318,11 @@ impl Limiter {
     }
 
     /// Restarts the lease of a reservation (RL.RENEW), which is as long as before if none is given; false if it is not held.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`] if the lease is 0.
+    ///
     #[doc = example!(limiter)]
     /// limiter.acquire("jobs", &Semaphore::new(5)).id("job-17").await?.detach();
     /// assert!(limiter.renew("jobs", "job-17", Some(Duration::from_secs(60))).await?);
@@ -330,6 +335,9 @@ impl Limiter {
         lease: Option<Duration>,
     ) -> Result<bool, Error> {
         let id = id.into();
+        if lease == Some(Duration::ZERO) {
+            return Err(Error::length_of_zero("lease"));
+        }
         Ok(self.settle(calls::renew(key.as_ref(), &id, lease), 1).await? == 1)
     }
 

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use crate::error::Error;
 use crate::period::whole_ms;
 use crate::reply::Id;
 use crate::transport::Command;
@@ -33,6 +34,17 @@ impl Options {
     /// Returns whether a denied call may close the key.
     pub fn may_ban(&self, quantity: i128) -> bool {
         quantity > 0 && self.is_plain() && !self.check
+    }
+
+    /// Refuses a length of 0, which no call may have.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`].
+    pub fn check_lengths(&self, ban: Option<Duration>) -> Result<(), Error> {
+        let lengths = [("lease", self.lease), ("ban", ban), ("ahead", self.ahead)];
+        let zero = lengths.into_iter().find(|(_, length)| *length == Some(Duration::ZERO));
+        zero.map_or(Ok(()), |(name, _)| Err(Error::length_of_zero(name)))
     }
 
     /// Adds the options to a command.

@@ -200,7 +200,7 @@ impl Pair {
         };
         let request = asked.request();
         let command = request.first.clone();
-        if let Err(error) = limit.check() {
+        if let Err(error) = asked.check() {
             assert_eq!(format!("{found:?}"), format!("{:?}", Err::<Reply, _>(error)));
             return is_typed;
         }

@@ -660,10 +660,12 @@ async fn several() -> Reservation {
 }
 
 /// The mistakes that do not compile in Rust, besides those of a type.
-const IMPOSSIBLE: [&str; 7] = [
+const IMPOSSIBLE: [&str; 9] = [
+    "a call waits less than 0 ms",
     "a cost is below 0",
     "a group has no limits",
     "a group is counted afterwards",
+    "a local limit leaves less than 0",
     "a rate in words stands in the place of a rate",
     "a window in words stands in the place of a window",
     "less than nothing is counted afterwards",
@@ -704,6 +706,21 @@ async fn make_mistake(case: &Json) -> Result<(), Error> {
             false => call.await.map(drop),
         };
     }
+    let length = |option: &str| -> Result<Option<Duration>, Error> {
+        let Some(value) = case["options"].get(option) else { return Ok(None) };
+        let text = value.as_str().map_or_else(|| format!("{value}ms"), str::to_owned);
+        // The period of a window may be 0, so it is no length of 0.
+        match text.starts_with('0') {
+            true => Ok(Some(Duration::ZERO)),
+            false => Ok(text.parse::<Period>()?.as_duration()),
+        }
+    };
+    if case["call"] == "renew" {
+        return limiter.renew("k", "a", length("lease")?).await.map(drop);
+    }
+    if let Some(ahead) = length("ahead")? {
+        return limiter.take("k", &Rate::per("2/3s")?).ahead(ahead).await.map(drop);
+    }
     let [limit, period, options] = case["limit"]["window"].as_array().unwrap().as_slice() else {
         panic!("{case}")
     };
@@ -712,11 +729,15 @@ async fn make_mistake(case: &Json) -> Result<(), Error> {
     if let Some(unit) = options.get("unit") {
         window = window.unit(text(unit))?;
     }
-    if let Some(ban) = case["options"].get("ban") {
-        window = window.ban(text(ban).parse::<Period>()?.as_duration().unwrap());
+    if let Some(ban) = length("ban")? {
+        window = window.ban(ban);
     }
     match text(&case["call"]) {
-        "reserve" => limiter.acquire("k", &window).await.map(drop),
+        "reserve" => match length("lease")? {
+            Some(lease) => limiter.acquire("k", &window).lease(lease).await.map(drop),
+            None => limiter.acquire("k", &window).await.map(drop),
+        },
+        "local" => limiter.local("k", &window).lease(length("lease")?.unwrap()).build().map(drop),
         _ => limiter.take("k", &window).await.map(drop),
     }
 }
