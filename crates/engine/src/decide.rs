@@ -74,18 +74,16 @@ pub(crate) enum PartKey<'r, S: Store> {
 
 impl<'r, S: Store> Part<'r, S> {
     /// Creates a part for a limit with this place in its call. The key is not read yet.
-    // Inlined, and whole in each arm, so that the large value is built in the caller's frame and not copied.
+    // Inlined, and each arm makes the whole part, so that the large value is built in the caller's frame and not copied.
     #[inline(always)]
     pub fn new(store: S, request: &'r Request, place: Place) -> Part<'r, S> {
         let verdict = Verdict::default();
+        let part =
+            |key| Part { request, place, key, allowed: false, verdict, earliest_grant_us: None };
         match &request.limit {
-            Limit::Bucket(rate) => {
-                let key = PartKey::Bucket(BucketPart::new(store, request, rate));
-                Part { request, place, key, allowed: false, verdict, earliest_grant_us: None }
-            }
+            Limit::Bucket(rate) => part(PartKey::Bucket(BucketPart::new(store, request, rate))),
             Limit::Window(window) | Limit::Reserve(window, _) => {
-                let key = PartKey::Window(WindowPart::new(store, request, window));
-                Part { request, place, key, allowed: false, verdict, earliest_grant_us: None }
+                part(PartKey::Window(WindowPart::new(store, request, window)))
             }
         }
     }
