@@ -45,7 +45,7 @@ pub const MAX_HEALED: usize = 256;
 pub struct Held {
     now_us: u64,
     /// The reservations as they are stored, live and gone.
-    stored: Stored,
+    stored: StoredReservations,
     ban: Option<Ban>,
     has_id: bool,
     /// The reservation with the id of the call, if it is gone. It is dropped, so that the id is free.
@@ -59,35 +59,35 @@ pub struct Held {
 }
 
 #[derive(Debug)]
-enum Stored {
+enum StoredReservations {
     /// By the length of their id and then by the id. Another program may have written an id a second time. Then the first
     /// one counts.
     List(Vec<OwnedReservation>),
     Index(Box<Index>),
 }
 
-impl Default for Stored {
-    fn default() -> Stored {
-        Stored::List(Vec::new())
+impl Default for StoredReservations {
+    fn default() -> StoredReservations {
+        StoredReservations::List(Vec::new())
     }
 }
 
-impl Stored {
+impl StoredReservations {
     fn get(&self, id: &[u8]) -> Option<ReservationRef<'_>> {
         match self {
-            Stored::List(all) => {
+            StoredReservations::List(all) => {
                 let one = all.get(position(all, id))?;
                 (one.id.as_bytes() == id).then(|| one.borrowed())
             }
-            Stored::Index(index) => index.get(id),
+            StoredReservations::Index(index) => index.get(id),
         }
     }
 
     /// Returns all reservations, in any order.
     fn iter(&self) -> impl Iterator<Item = ReservationRef<'_>> {
         let (list, index) = match self {
-            Stored::List(all) => (Some(all), None),
-            Stored::Index(index) => (None, Some(index)),
+            StoredReservations::List(all) => (Some(all), None),
+            StoredReservations::Index(index) => (None, Some(index)),
         };
         let listed = list.into_iter().flatten().map(Reservation::borrowed);
         listed.chain(index.into_iter().flat_map(|index| index.iter()))
@@ -113,10 +113,16 @@ impl Held {
             let mut builder = IndexBuilder::default();
             // An index has each id once.
             if all.iter().all(|one| builder.add(&one.borrowed())) {
-                return Held::new(Stored::Index(builder.build()), ban, now_us, id, zones);
+                return Held::new(
+                    StoredReservations::Index(builder.build()),
+                    ban,
+                    now_us,
+                    id,
+                    zones,
+                );
             }
         }
-        Held::new(Stored::List(all), ban, now_us, id, zones)
+        Held::new(StoredReservations::List(all), ban, now_us, id, zones)
     }
 
     /// Returns the reservations in an index as [`Held::at`] does.
@@ -127,19 +133,19 @@ impl Held {
         zones: &mut Zones,
     ) -> Held {
         let ban = index.ban();
-        Held::new(Stored::Index(index), ban, now_us, id, zones)
+        Held::new(StoredReservations::Index(index), ban, now_us, id, zones)
     }
 
     fn new(
-        mut stored: Stored,
+        mut stored: StoredReservations,
         ban: Option<Ban>,
         now_us: u64,
         id: Option<&[u8]>,
         zones: &mut Zones,
     ) -> Held {
         let has_future = match &mut stored {
-            Stored::List(all) => all.iter().any(|one| one.is_from_future(now_us)),
-            Stored::Index(index) => index.has_future(now_us),
+            StoredReservations::List(all) => all.iter().any(|one| one.is_from_future(now_us)),
+            StoredReservations::Index(index) => index.has_future(now_us),
         };
         let with_id = id.and_then(|id| stored.get(id));
         let has_id = with_id.is_some_and(|one| one.live(now_us));
@@ -174,8 +180,8 @@ impl Held {
     /// Returns the index. `None` if the reservations were read for this call.
     pub fn index(&self) -> Option<&Index> {
         match &self.stored {
-            Stored::List(_) => None,
-            Stored::Index(index) => Some(index),
+            StoredReservations::List(_) => None,
+            StoredReservations::Index(index) => Some(index),
         }
     }
 
@@ -185,14 +191,14 @@ impl Held {
             return None;
         }
         let mut index = match self.stored {
-            Stored::List(all) => {
+            StoredReservations::List(all) => {
                 let mut index = Box::<Index>::default();
                 all.iter().for_each(|one| {
                     index.insert(&one.borrowed());
                 });
                 index
             }
-            Stored::Index(index) => index,
+            StoredReservations::Index(index) => index,
         };
         if index.ban() != self.ban {
             index.set_ban(self.ban);
@@ -208,8 +214,8 @@ impl Held {
     /// Returns the number of reservations, live and gone.
     pub fn len(&self) -> usize {
         match &self.stored {
-            Stored::List(all) => all.len(),
-            Stored::Index(index) => index.len(),
+            StoredReservations::List(all) => all.len(),
+            StoredReservations::Index(index) => index.len(),
         }
     }
 
@@ -276,8 +282,8 @@ impl Held {
     /// Returns the number of reservations whose lease runs.
     pub fn running(&mut self) -> usize {
         match &mut self.stored {
-            Stored::List(all) => all.iter().filter(|one| one.runs(self.now_us)).count(),
-            Stored::Index(index) => {
+            StoredReservations::List(all) => all.iter().filter(|one| one.runs(self.now_us)).count(),
+            StoredReservations::Index(index) => {
                 // The first call makes the index larger.
                 self.is_changed |= !index.counts_running();
                 index.running(self.now_us)
@@ -288,8 +294,10 @@ impl Held {
     /// Returns the place of a new reservation in the order of arrival.
     pub fn next_order_us(&self, now_us: u64) -> u64 {
         match &self.stored {
-            Stored::List(all) => next_order_us(all.iter().map(|one| one.order_us).max(), now_us),
-            Stored::Index(index) => index.next_order_us(now_us),
+            StoredReservations::List(all) => {
+                next_order_us(all.iter().map(|one| one.order_us).max(), now_us)
+            }
+            StoredReservations::Index(index) => index.next_order_us(now_us),
         }
     }
 
@@ -303,8 +311,8 @@ impl Held {
     /// not been rewritten may hold until its stored end, so this is what counts.
     pub fn needed_until_us(&self) -> Option<u64> {
         let last_us = match &self.stored {
-            Stored::List(all) => all.iter().map(|one| one.gone_us).max(),
-            Stored::Index(index) => index.live(self.now_us).last_gone_us(),
+            StoredReservations::List(all) => all.iter().map(|one| one.gone_us).max(),
+            StoredReservations::Index(index) => index.live(self.now_us).last_gone_us(),
         };
         last_us.filter(|gone_us| *gone_us > self.now_us)
     }
@@ -314,10 +322,10 @@ impl Held {
         self.is_changed = true;
         self.change_holds(|holds| holds.add(Hold::of(reservation)));
         match &mut self.stored {
-            Stored::List(all) => {
+            StoredReservations::List(all) => {
                 all.insert(position(all, reservation.id), reservation.owned());
             }
-            Stored::Index(index) => {
+            StoredReservations::Index(index) => {
                 index.insert(reservation);
             }
         }
@@ -340,10 +348,10 @@ impl Held {
             self.change_holds(|holds| holds.remove(hold));
             self.is_changed = true;
             match &mut self.stored {
-                Stored::List(all) => {
+                StoredReservations::List(all) => {
                     all.remove(position(all, id));
                 }
-                Stored::Index(index) => {
+                StoredReservations::Index(index) => {
                     index.remove(id);
                 }
             }
@@ -364,7 +372,7 @@ impl Held {
         };
         let mut view = ReservationView::at(now_us, zones);
         match &mut self.stored {
-            Stored::List(all) => all.retain_mut(|one| {
+            StoredReservations::List(all) => all.retain_mut(|one| {
                 if one.is_from_future(now_us) {
                     let old = one.member();
                     *one = view.see(&one.borrowed()).owned();
@@ -375,7 +383,7 @@ impl Held {
                 }
                 true
             }),
-            Stored::Index(index) => {
+            StoredReservations::Index(index) => {
                 let mut drop_gone = |index: &mut Index, old: &ReservationMember| {
                     let old_id = Reservation::decode(old.as_bytes()).map(|old| old.id);
                     if old_id.is_some_and(|id| index.remove(id)) {
