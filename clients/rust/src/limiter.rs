@@ -10,7 +10,7 @@ use crate::calls::{self, CallKind, LimitCall, Request};
 use crate::clause::Clause;
 use crate::core::{Core, Hook, Outcome};
 use crate::limit::{Limit, Reserve, Take};
-use crate::options::Options;
+use crate::options::{check_length, Options};
 use crate::reply::{
     count, read_held, read_info, read_policies, read_top, Held, Id, KeyInfo, Policy, TopKey,
 };
@@ -335,9 +335,7 @@ impl Limiter {
         lease: Option<Duration>,
     ) -> Result<bool, Error> {
         let id = id.into();
-        if lease == Some(Duration::ZERO) {
-            return Err(Error::length_of_zero("lease"));
-        }
+        check_length("lease", lease)?;
         Ok(self.settle(calls::renew(key.as_ref(), &id, lease), 1).await? == 1)
     }
 

@@ -36,15 +36,15 @@ impl Options {
         quantity > 0 && self.is_plain() && !self.check
     }
 
-    /// Refuses a length of 0, which no call may have.
+    /// Refuses lengths of 0, as [`check_length`] does.
     ///
     /// # Errors
     ///
     /// [`Error::InvalidArgument`].
     pub fn check_lengths(&self, ban: Option<Duration>) -> Result<(), Error> {
-        let lengths = [("lease", self.lease), ("ban", ban), ("ahead", self.ahead)];
-        let zero = lengths.into_iter().find(|(_, length)| *length == Some(Duration::ZERO));
-        zero.map_or(Ok(()), |(name, _)| Err(Error::length_of_zero(name)))
+        check_length("lease", self.lease)?;
+        check_length("ban", ban)?;
+        check_length("ahead", self.ahead)
     }
 
     /// Adds the options to a command.
@@ -65,6 +65,18 @@ impl Options {
         write_length(command, b"BAN", ban);
         write_length(command, b"AHEAD", self.ahead);
         write_length(command, b"BLOCK", self.block);
+    }
+}
+
+/// Refuses a length of 0, which no server accepts.
+///
+/// # Errors
+///
+/// [`Error::InvalidArgument`].
+pub(crate) fn check_length(name: &str, length: Option<Duration>) -> Result<(), Error> {
+    match length {
+        Some(Duration::ZERO) => Err(Error::length_of_zero(name)),
+        _ => Ok(()),
     }
 }
 

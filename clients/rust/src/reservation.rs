@@ -15,6 +15,7 @@ use crate::clause::Groups;
 use crate::core::{Hook, Outcome};
 use crate::error::listed;
 use crate::limit::Reserve;
+use crate::options::check_length;
 use crate::reply::Id;
 use crate::{AllReply, Error, Limiter};
 
@@ -344,7 +345,7 @@ impl Reservation {
     ///
     /// # Errors
     ///
-    /// [`Error::Lapsed`] if a lease had ended; others as for every call.
+    /// [`Error::Lapsed`] if a lease had ended, and [`Error::InvalidArgument`] if `lease` is 0; others as for every call.
     #[doc = example!(limiter)]
     /// let mut permit = limiter.acquire("jobs", &Semaphore::new(5)).await?;
     /// permit.renew(Duration::from_secs(120)).await?;
@@ -354,6 +355,7 @@ impl Reservation {
         let Some(lease) = lease.into() else {
             return self.held.settle_held(&Settle::Renew(None)).await;
         };
+        check_length("lease", Some(lease))?;
         // Until the server has replied, either lease may be in force.
         self.renew_every(self.lease.min(lease));
         self.held.settle_held(&Settle::Renew(Some(lease))).await?;

@@ -688,6 +688,15 @@ async fn the_mistakes_of_the_table_are_refused_before_anything_is_sent() {
     assert_eq!(impossible, IMPOSSIBLE);
 }
 
+/// Its renewal would otherwise go on at the shortest pause after the server has refused the lease.
+#[tokio::test]
+async fn a_reservation_that_is_renewed_for_no_time_is_refused_before_anything_is_sent() {
+    let mut reservation = several().await;
+    let renewed = reservation.renew(Duration::ZERO).await;
+    assert!(matches!(renewed, Err(Error::InvalidArgument(_))), "{renewed:?}");
+    reservation.detach();
+}
+
 async fn make_mistake(case: &Json) -> Result<(), Error> {
     if let Some(cost) = case.get("cost") {
         let mut reservation = several().await;
