@@ -428,7 +428,7 @@ impl Held {
 }
 
 /// Reservations without names, as models keep them.
-#[cfg(any(test, feature = "model"))]
+#[cfg(any(test, kani, feature = "model"))]
 impl From<SortedHolds> for Held {
     fn from(holds: SortedHolds) -> Held {
         Held { holds: holds.into(), ..Held::default() }
