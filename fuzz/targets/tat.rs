@@ -9,10 +9,10 @@ fuzz_target!(|bytes: &[u8]| {
     let written = stored.encode();
     assert_eq!(Stored::decode(written.as_bytes()), Some(stored));
     // What is left out are zeros at the end of the fraction, and a point before nothing.
-    let text = std::str::from_utf8(bytes).expect("digits, a point and a plus sign");
-    let (tat, debt) = text.split_at(text.find('+').unwrap_or(text.len()));
+    let text = std::str::from_utf8(bytes).expect("digits and signs");
+    let (tat, rest) = text.split_at(text.find(['+', '!']).unwrap_or(text.len()));
     let tat = if tat.contains('.') { tat.trim_end_matches('0') } else { tat };
-    let shortest = format!("{}{debt}", tat.trim_end_matches('.'));
+    let shortest = format!("{}{rest}", tat.trim_end_matches('.'));
     assert_eq!(written.as_bytes(), shortest.as_bytes());
     assert!(stored.void_at_ms() <= 10_000_000_000_000);
 });
