@@ -398,6 +398,19 @@ fn calls_that_take_nothing_and_shadows_do_not_wait() {
 }
 
 #[test]
+fn a_call_is_barred_only_by_those_that_leave_as_little_or_less() {
+    let mut world = World::new();
+    world.check(&[("RL.WINDOW k 9 60s 7 MS", "[0 9 2 -1 60000]")]);
+    let waits = world.call("RL.WINDOW k 9 60s 1 LEAVE 5 BLOCK 0");
+    assert!(matches!(waits, Outcome::Waits(_)), "it does not wait");
+    world.check(&[
+        ("RL.WINDOW k 9 60s 1 LEAVE 5 MS", "[1 9 2 60000 60000]"),
+        ("RL.WINDOW k 9 60s 1 LEAVE 1 MS", "[0 9 1 -1 60000]"),
+        ("RL.WINDOW k 9 60s 1 MS", "[0 9 0 -1 60000]"),
+    ]);
+}
+
+#[test]
 fn an_id_of_a_waiting_call_is_taken_until_it_leaves() {
     let mut world = World::new();
     world.check(&[("RL.ACQUIRE k 1 0 1 ID a LEASE 1h", "[0 1 0 -1 3600 a]")]);
