@@ -246,9 +246,14 @@ impl Lab {
                     let script = "return redis.pcall(unpack(ARGV))";
                     let words = ["EVAL", script, "0"].map(str::to_owned);
                     self.conn.cmd(words.iter().chain(command).collect::<Vec<_>>());
+                    self.conn.text("SELECT 0");
                 }
             }
-            _ => commands.iter().for_each(|command| drop(self.conn.cmd(command))),
+            // Valkey 8.1.1 leaves the connection in the database that MOVE and COPY wrote to: docs/servers.md.
+            _ => commands.iter().for_each(|command| {
+                self.conn.cmd(command);
+                self.conn.text("SELECT 0");
+            }),
         }
     }
 }
