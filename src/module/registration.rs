@@ -8,7 +8,8 @@ use crate::redis::context::Context;
 use crate::redis::declaration::{Argument, Declaration, Description, KeyAccess, Keys};
 use crate::redis::handlers::WaitNumber;
 use crate::stats::{CommandStats, BY_COMMAND};
-use commands::call::{run, CallResult};
+use commands::call::CallResult;
+use commands::dispatch::run;
 use commands::error::Error;
 use commands::options::{OptionRow, OptionSet, OptionValue};
 use commands::reply;
@@ -30,7 +31,7 @@ impl Commands for CommandTable {
         if ServerTraits::for_command(command.row.command).keys.answer(call) {
             return;
         }
-        let result = run(command.row.command, command.row.options, call);
+        let result = run(command.row, call);
         end_call(call.ctx, command, result);
     }
 

@@ -1,18 +1,13 @@
-//! From a command to its code, and what that code needs from a call and its server: a trait that the module and
-//! [`crate::memory`] implement.
+//! What a command needs from a call and its server: a trait that the module and [`crate::memory`] implement.
 
-use crate::arguments::Family;
 use crate::decide::{Keyspace, WindowOf};
 use crate::environment::Environment;
 use crate::error::Error;
-use crate::options::OptionSet;
 use crate::policies::Policies;
 use crate::reply::ReplySink;
-use crate::table::Command;
-use crate::{all, inspect, report, settle, take};
 use engine::heavy::HeavyRow;
 use engine::store::Refusal;
-use engine::{Mode, Request};
+use engine::Request;
 use std::ops::Range;
 
 /// The words of a call or of a policy's definition. Word 0 of a call is the name of the command.
@@ -128,34 +123,6 @@ impl CallResult {
         } else {
             CallResult::Denied
         }
-    }
-}
-
-/// Executes a call of a command that accepts these options: replies to it, lets it wait, or returns an error.
-///
-/// # Errors
-///
-/// The error to reply to the client. The call takes nothing then, but waiters before it may have been granted, and a state
-/// from the future may have been corrected.
-#[inline(always)]
-pub fn run<'a, C: ServerCall<'a>>(
-    command: Command,
-    accepted: OptionSet,
-    call: &C,
-) -> Result<CallResult, Error> {
-    match command {
-        Command::Take(family) => take::take(call, family, accepted, Mode::Final),
-        Command::Look(family) => take::take(call, family, accepted, Mode::Look),
-        Command::ClThrottle => take::take(call, Family::Throttle, accepted, Mode::Final),
-        Command::Apply => settle::apply(call),
-        Command::Release => settle::release(call),
-        Command::Renew => settle::renew(call, accepted),
-        Command::Held => settle::held(call),
-        Command::All => all::all(call, Mode::Final),
-        Command::AllRo => all::all(call, Mode::Look),
-        Command::Info => inspect::info(call),
-        Command::Policies => report::policies(call),
-        Command::Top => report::top_keys(call, accepted),
     }
 }
 

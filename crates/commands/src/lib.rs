@@ -16,6 +16,7 @@ pub mod call;
 pub mod counter;
 pub mod decide;
 pub mod definitions;
+pub mod dispatch;
 pub mod environment;
 pub mod error;
 mod inspect;

@@ -25,8 +25,9 @@ mod value;
 pub use engine::line::Ticket;
 pub use value::Value;
 
-use crate::call::{run, CallResult};
+use crate::call::CallResult;
 use crate::decide::note;
+use crate::dispatch::run;
 use crate::error::Error;
 use crate::policies::PolicyTable;
 use crate::settings::{Numbers, Switch};
@@ -150,7 +151,7 @@ impl MemoryServer {
         let builder = ValueBuilder::default();
         let call = MemoryCall::new(self, argv, now_us, &builder);
         let result = match fits_arity(row.arity(), argv.len()) {
-            true => run(row.command, row.options, &call),
+            true => run(row, &call),
             false => Err(Error::Arity),
         };
         let reply = match (result, call.ticket.get()) {

@@ -2,7 +2,7 @@
 //! ACL categories are not in it: module/registration.rs of the module has them, because a server in memory needs none.
 //!
 //! To add a command, write its row in [`COMMANDS`], a variant of [`Command`], the function that it runs, and an arm in
-//! [`run`](crate::call::run). docs/design.md lists the other places.
+//! [`run`](crate::dispatch::run). docs/design.md lists the other places.
 
 use crate::arguments::Family;
 use crate::options::OptionSet;

@@ -598,6 +598,6 @@ fn commands_refuse_a_word_too_many_that_a_server_let_pass() {
         let row = COMMANDS.iter().find(is_named).unwrap();
         let reply = &ValueBuilder::default();
         let call = MemoryCall::new(&world.server, &words, NOW_US, reply);
-        assert!(matches!(run(row.command, row.options, &call), Err(Error::Arity)), "{name}");
+        assert!(matches!(run(row, &call), Err(Error::Arity)), "{name}");
     }
 }

@@ -1,0 +1,33 @@
+//! From a command to its code.
+
+use crate::arguments::Family;
+use crate::call::{CallResult, ServerCall};
+use crate::error::Error;
+use crate::table::{Command, CommandRow};
+use crate::{all, inspect, report, settle, take};
+use engine::Mode;
+
+/// Executes a call of the command in this row: replies to it, lets it wait, or returns an error.
+///
+/// # Errors
+///
+/// The error to reply to the client. The call takes nothing then, but waiters before it may have been granted, and a state
+/// from the future may have been corrected.
+#[inline(always)]
+pub fn run<'a, C: ServerCall<'a>>(row: &CommandRow, call: &C) -> Result<CallResult, Error> {
+    let accepted = row.options;
+    match row.command {
+        Command::Take(family) => take::take(call, family, accepted, Mode::Final),
+        Command::Look(family) => take::take(call, family, accepted, Mode::Look),
+        Command::ClThrottle => take::take(call, Family::Throttle, accepted, Mode::Final),
+        Command::Apply => settle::apply(call),
+        Command::Release => settle::release(call),
+        Command::Renew => settle::renew(call, accepted),
+        Command::Held => settle::held(call),
+        Command::All => all::all(call, Mode::Final),
+        Command::AllRo => all::all(call, Mode::Look),
+        Command::Info => inspect::info(call),
+        Command::Policies => report::policies(call),
+        Command::Top => report::top_keys(call, accepted),
+    }
+}
