@@ -84,7 +84,11 @@ pub fn answer(ctx: Context, wait: WaitNumber) {
     // Before 7.2, CLIENT UNBLOCK asks again if we ended the wait in the same transaction.
     let Some((call, result)) = blocking::answer(ctx, wait) else { return };
     let Some(command) = find(call.command) else { return };
-    end_call(ctx, command, result.map(|decided| reply::write(&ctx, &call.request, &decided)));
+    let result = result.map(|decision| {
+        reply::write(&ctx, &call.request, &decision);
+        CallResult::from_allowed(decision.allowed())
+    });
+    end_call(ctx, command, result);
 }
 
 /// A C function for each row of the table.

@@ -71,7 +71,7 @@ fn reply_to_all(sink: &impl ReplySink, outcomes: &Outcomes) -> Result<CallResult
     sink.unsigned(u64::try_from(deciding.index).unwrap_or(u64::MAX).saturating_add(1));
     sink.array(outcomes.len());
     for clause in outcomes {
-        let _ = reply::write(sink, clause.request, &clause.decision);
+        reply::write(sink, clause.request, &clause.decision);
     }
     Ok(CallResult::from_allowed(verdict.allowed()))
 }

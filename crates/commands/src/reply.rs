@@ -1,6 +1,5 @@
 //! Writes replies, element by element.
 
-use crate::call::CallResult;
 use engine::{Decision, Limit, Manner, Obstacle, Request, TimeUnit, Verdict};
 
 /// Receives a reply, element by element.
@@ -27,9 +26,8 @@ pub trait ReplySink {
     }
 }
 
-/// Writes the reply to a request: five integers, and for some options more elements. Returns how the call ended, for the
-/// counters of INFO.
-pub fn write(sink: &impl ReplySink, request: &Request, decision: &Decision) -> CallResult {
+/// Writes the reply to a request: five integers, and for some options more elements.
+pub fn write(sink: &impl ReplySink, request: &Request, decision: &Decision) {
     let (verdict, manner) = (decision.verdict, request.ask.manner);
     let reserves = matches!(request.limit, Limit::Reserve(..));
     sink.array(match (reserves, manner) {
@@ -55,7 +53,6 @@ pub fn write(sink: &impl ReplySink, request: &Request, decision: &Decision) -> C
     if let Some(running) = decision.running {
         sink.unsigned(u64::try_from(running).unwrap_or(u64::MAX));
     }
-    CallResult::from_allowed(decision.allowed())
 }
 
 /// Writes the five integers of a decision.
@@ -72,10 +69,4 @@ pub(crate) fn integers(sink: &impl ReplySink, decision: &Decision, unit: TimeUni
         None => sink.integer(-1),
     }
     sink.unsigned(unit.round_up(decision.reset_after_us));
-}
-
-/// Writes the number of reservations that were settled. A call that settled none counts as denied.
-pub(crate) fn settled(sink: &impl ReplySink, number: u64) -> CallResult {
-    sink.unsigned(number);
-    CallResult::from_allowed(number > 0)
 }

@@ -6,7 +6,7 @@ use crate::decide::Keyspace;
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::options::{OptionSet, Options};
-use crate::reply::{self, ReplySink};
+use crate::reply::ReplySink;
 use engine::reservation::Id;
 use engine::settle::{self, SettleOutcome};
 use engine::store::{Access, Store, WindowKey};
@@ -27,7 +27,7 @@ pub(crate) fn apply<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Error
     let (applied, window) = settle::apply(store, &id, quantity, max_entries).map_err(Into::into)?;
     keys.count_settled(applied, 1);
     call.wake(key, Some(window));
-    Ok(reply::settled(&call.sink(), u64::from(applied != SettleOutcome::NotHeld)))
+    Ok(reply_settled(call, u64::from(applied != SettleOutcome::NotHeld)))
 }
 
 /// `RL.RELEASE key id [id ...]`
@@ -47,7 +47,7 @@ pub(crate) fn release<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Err
     let released = u64::try_from(released).unwrap_or(u64::MAX);
     keys.count_settled(SettleOutcome::Released, released);
     call.wake(key, Some(window));
-    Ok(reply::settled(&call.sink(), released))
+    Ok(reply_settled(call, released))
 }
 
 /// `RL.RENEW key id [LEASE ms]`
@@ -65,7 +65,13 @@ pub(crate) fn renew<'a, C: ServerCall<'a>>(
     let renewed =
         settle::renew(store, &id, options.number(OptionSet::LEASE)).map_err(Into::into)?;
     call.wake(key, None);
-    Ok(reply::settled(&call.sink(), u64::from(renewed)))
+    Ok(reply_settled(call, u64::from(renewed)))
+}
+
+/// Replies with the number of reservations that were settled. A call that settled none counts as denied.
+fn reply_settled<'a, C: ServerCall<'a>>(call: &C, number: u64) -> CallResult {
+    call.sink().unsigned(number);
+    CallResult::from_allowed(number > 0)
 }
 
 /// `RL.HELD key`

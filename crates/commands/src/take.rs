@@ -62,7 +62,8 @@ pub(crate) fn take<'a, C: ServerCall<'a>>(
         note(&call.keys(), key, request, &decision);
     }
     decision.verdict = shown(decision.verdict, request);
-    Ok(reply::write(&call.sink(), request, &decision))
+    reply::write(&call.sink(), request, &decision);
+    Ok(CallResult::from_allowed(decision.allowed()))
 }
 
 /// Decides a request after the waiters on its key. Those that cannot be granted yet bar it, unless their LEAVE is larger.

@@ -62,7 +62,7 @@ impl MemoryServer {
         match ended.reply?.result {
             Ok(decision) => {
                 let builder = ValueBuilder::default();
-                let _ = reply::write(&&builder, &ended.call, &decision);
+                reply::write(&&builder, &ended.call, &decision);
                 builder.take()
             }
             Err(error) => Some(Value::Error(error.to_string())),

@@ -533,14 +533,31 @@ fn a_clock_that_is_set_back_makes_the_heads_of_lines_due() {
     assert_eq!(world.server.take_ended(NOW_US + 1_000_019).len(), 2);
 }
 
+/// Runs a call without the check of its arity, and returns how it ended.
+fn run_unchecked(world: &World, line: &str) -> Result<CallResult, Error> {
+    let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+    let is_named = |row: &&CommandRow| row.name.to_bytes().eq_ignore_ascii_case(words[0]);
+    let row = COMMANDS.iter().find(is_named).unwrap();
+    let reply = &ValueBuilder::default();
+    run(row, &MemoryCall::new(&world.server, &words, NOW_US, reply))
+}
+
 #[test]
 fn settling_is_denied_where_nothing_was_held() {
-    for (number, result) in
-        [(0, CallResult::Denied), (1, CallResult::Allowed), (2, CallResult::Allowed)]
-    {
-        let builder = ValueBuilder::default();
-        assert_eq!(crate::reply::settled(&&builder, number), result);
-        assert_eq!(builder.take(), Some(Value::Integer(number as i64)));
+    let mut world = World::new();
+    for id in ["a", "b", "c"] {
+        let acquired = format!("[0 3 {} -1 20 {id}]", (b'c' - id.as_bytes()[0]));
+        world.check(&[(&format!("RL.ACQUIRE k 3 0 1 ID {id}"), &acquired)]);
+    }
+    for (line, result) in [
+        ("RL.RENEW k a", CallResult::Allowed),
+        ("RL.RENEW k x", CallResult::Denied),
+        ("RL.RELEASE k x a", CallResult::Allowed),
+        ("RL.RELEASE k b c", CallResult::Allowed),
+        ("RL.RELEASE k b", CallResult::Denied),
+        ("RL.APPLY k b", CallResult::Denied),
+    ] {
+        assert_eq!(run_unchecked(&world, line), Ok(result), "{line}");
     }
 }
 
@@ -592,12 +609,7 @@ fn a_call_without_words_stands_behind_those_in_line_and_wakes_them() {
 #[test]
 fn commands_refuse_a_word_too_many_that_a_server_let_pass() {
     let world = World::new();
-    for name in ["RL.HELD", "RL.INFO"] {
-        let words: [&[u8]; 3] = [name.as_bytes(), b"k", b"x"];
-        let is_named = |row: &&CommandRow| row.name.to_bytes().eq_ignore_ascii_case(words[0]);
-        let row = COMMANDS.iter().find(is_named).unwrap();
-        let reply = &ValueBuilder::default();
-        let call = MemoryCall::new(&world.server, &words, NOW_US, reply);
-        assert!(matches!(run(row, &call), Err(Error::Arity)), "{name}");
+    for line in ["RL.HELD k x", "RL.INFO k x"] {
+        assert_eq!(run_unchecked(&world, line), Err(Error::Arity), "{line}");
     }
 }
