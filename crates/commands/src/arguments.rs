@@ -1,6 +1,5 @@
 //! Turns the arguments of a call into a checked request.
 
-use crate::call::Words;
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::limits::{LimitSpec, WindowKind};
@@ -9,11 +8,31 @@ use crate::policies::Policy;
 use crate::share::Share;
 use engine::decimal::parse_i64;
 use engine::period::{Length, Period, PeriodError};
-use engine::reservation::{Id, MAX_ID};
+use engine::reservation::{is_id, Id};
 use engine::rule::Rule;
 use engine::throttle::Rate;
 use engine::{Ask, Limit, Manner, NewReservation, Place, Quantity, Request, TimeUnit};
 use std::sync::Arc;
+
+/// The words of a call or of a policy's definition. Word 0 of a call is the name of the command.
+#[allow(clippy::len_without_is_empty, reason = "a call has at least one word")]
+pub trait Words<'a> {
+    /// Returns the number of words.
+    fn len(&self) -> usize;
+
+    /// Returns the word at `at`, counted from 0.
+    fn word(&self, at: usize) -> Option<&'a [u8]>;
+}
+
+impl<'a> Words<'a> for [&'a [u8]] {
+    fn len(&self) -> usize {
+        <[_]>::len(self)
+    }
+
+    fn word(&self, at: usize) -> Option<&'a [u8]> {
+        self.get(at).copied()
+    }
+}
 
 /// Returns whether a word is ELSE, which joins the clauses before and after it to a group.
 pub fn is_else(word: &[u8]) -> bool {
@@ -334,11 +353,6 @@ fn reserve(options: &Options, rule: &Rule, environment: &impl Environment) -> Ne
 /// Parses an integer of at least `min`.
 fn integer(text: &[u8], min: i64) -> Option<i64> {
     parse_i64(text).filter(|value| *value >= min)
-}
-
-/// Returns whether these bytes are the id of a reservation.
-pub fn is_id(bytes: &[u8]) -> bool {
-    (1..=MAX_ID).contains(&bytes.len())
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! What a command needs from a call and its server: a trait that the module and [`crate::memory`] implement.
 
+use crate::arguments::Words;
 use crate::decide::{Keyspace, WindowOf};
 use crate::environment::Environment;
 use crate::error::Error;
@@ -9,26 +10,6 @@ use engine::heavy::HeavyRow;
 use engine::store::Refusal;
 use engine::Request;
 use std::ops::Range;
-
-/// The words of a call or of a policy's definition. Word 0 of a call is the name of the command.
-#[allow(clippy::len_without_is_empty, reason = "a call has at least one word")]
-pub trait Words<'a> {
-    /// Returns the number of words.
-    fn len(&self) -> usize;
-
-    /// Returns the word at `at`, counted from 0.
-    fn word(&self, at: usize) -> Option<&'a [u8]>;
-}
-
-impl<'a> Words<'a> for [&'a [u8]] {
-    fn len(&self) -> usize {
-        <[_]>::len(self)
-    }
-
-    fn word(&self, at: usize) -> Option<&'a [u8]> {
-        self.get(at).copied()
-    }
-}
 
 /// A call and its server: where its keys are, what its arguments mean, which calls wait, and what receives its reply.
 /// Nothing here decides anything.

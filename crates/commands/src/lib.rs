@@ -11,7 +11,7 @@
 )]
 
 mod all;
-mod arguments;
+pub mod arguments;
 pub mod call;
 pub mod counter;
 pub mod decide;

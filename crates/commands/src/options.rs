@@ -4,7 +4,6 @@
 //! To add an option, write its row in `options!`, name it in the sets below of the commands that take it, and use it in
 //! `Arguments::request`. docs/design.md lists the other places.
 
-use crate::arguments::is_id;
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::limits::LimitSpec;
@@ -13,7 +12,7 @@ use engine::anchor::{AnchorError, Start};
 use engine::calendar::Zone;
 use engine::decimal::parse_i64;
 use engine::period::{Length, Period, PeriodError};
-use engine::reservation::YEAR_MS;
+use engine::reservation::{is_id, YEAR_MS};
 use smallvec::SmallVec;
 use std::ffi::CStr;
 

@@ -35,6 +35,11 @@ pub const MAX_ID: usize = 64;
 /// The id of a reservation, 1 to 64 bytes.
 pub type Id = Text<MAX_ID>;
 
+/// Returns whether these bytes can be an id.
+pub fn is_id(bytes: &[u8]) -> bool {
+    (1..=MAX_ID).contains(&bytes.len())
+}
+
 /// Returns 16 characters of `A-Z a-z 0-9 - _`, each from 6 bits of a random byte.
 pub fn spelled_id(random: [u8; 16]) -> [u8; 16] {
     random.map(spelled)
@@ -103,7 +108,7 @@ impl<'m> ReservationRef<'m> {
                 .filter(|(order_us, _)| *order_us != start_us(lease_end_us, lease_ms))?,
         };
         let sound = (1..=MAX_RULE).contains(&rule.len())
-            && (1..=MAX_ID).contains(&id.len())
+            && is_id(id)
             && (1..=MAX_SUM).contains(&quantity)
             && (1..=YEAR_MS).contains(&lease_ms);
         sound.then_some(Reservation {

@@ -2,7 +2,7 @@ use super::*;
 use crate::definitions;
 use crate::environment::TestEnvironment;
 use crate::options::{OptionRow, OptionValue, TABLE};
-use engine::reservation::YEAR_MS;
+use engine::reservation::{MAX_ID, YEAR_MS};
 
 /// Who takes options.
 #[derive(Clone, Copy, Debug)]

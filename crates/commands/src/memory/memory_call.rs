@@ -2,7 +2,8 @@
 
 use super::value::ValueBuilder;
 use super::{top_keys, MemoryServer, Ticket};
-use crate::call::{ServerCall, Words};
+use crate::arguments::Words;
+use crate::call::ServerCall;
 use crate::decide::Keyspace;
 use crate::environment::Environment;
 use crate::error::Error;
