@@ -12,7 +12,7 @@ use crate::redis::context::Context;
 use crate::redis::load::has_clients;
 use commands::definitions;
 use commands::environment::Environment;
-use commands::settings::{read_zone, NumberSetting, Switch, DEFAULT_TIMEZONE};
+use commands::settings::{NumberSetting, Switch, DEFAULT_TIMEZONE};
 use std::ffi::CStr;
 
 /// The setting that permits MODULE UNLOAD to lose the others.
@@ -95,7 +95,7 @@ static TIMEZONE: TextSetting = TextSetting {
         zone.unwrap_or_else(|| DEFAULT_TIMEZONE.to_vec())
     },
     set: |value| {
-        environment::TIMEZONE.replace(Some(read_zone(value, &ServerEnvironment)?));
+        environment::TIMEZONE.replace(Some(ServerEnvironment.read_timezone(value)?));
         Ok(())
     },
 };

@@ -2,7 +2,7 @@
 
 use crate::environment::Environment;
 use crate::error::Error;
-use crate::limits::{LimitSpec, WindowKind};
+use crate::limits::LimitSpec;
 use crate::options::{spells, OptionSet, Options};
 use crate::policies::Policy;
 use crate::share::Share;
@@ -186,8 +186,8 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
                 LimitSpec::Rate(rate) => Limit::Bucket(rate),
                 LimitSpec::Window { limit, period } => {
                     let kind = policy.as_ref().map(|policy| policy.window_kind);
-                    let kind = kind.unwrap_or_else(|| WindowKind::new(options));
-                    let window = kind.window(limit, period, environment)?;
+                    let kind = kind.unwrap_or_else(|| options.window_kind());
+                    let window = environment.window(limit, period, kind)?;
                     match family {
                         Family::Acquire => {
                             Limit::Reserve(window, reserve(options, &window.rule, environment))

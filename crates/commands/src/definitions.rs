@@ -8,7 +8,7 @@
 use crate::arguments::{Arguments, Family};
 use crate::environment::Environment;
 use crate::error::Error;
-use crate::limits::{LimitSpec, WindowKind};
+use crate::limits::LimitSpec;
 use crate::options::{OptionSet, Options};
 use crate::policies::{Definitions, Policy};
 use std::sync::Arc;
@@ -75,9 +75,9 @@ fn define(words: &[&[u8]], environment: &impl Environment) -> Result<Policy, Err
     })?;
     // A call's options are checked with its quantity. The default is 1.
     options.check(1, Some(&limit))?;
-    let window_kind = WindowKind::new(&options);
+    let window_kind = options.window_kind();
     if let LimitSpec::Window { limit, period } = limit {
-        window_kind.window(limit, period, environment)?;
+        environment.window(limit, period, window_kind)?;
     }
     let definition = String::from_utf8_lossy(&words.join(&b' ')).into_owned();
     let (ban_ms, shadow) = (options.number(OptionSet::BAN), options.has(OptionSet::SHADOW));

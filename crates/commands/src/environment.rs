@@ -1,9 +1,15 @@
 //! What the arguments of a call refer to, as a trait of the server.
 
+use crate::error::Error;
+use crate::limits::WindowKind;
 use crate::policies::Policy;
 use crate::settings::{Numbers, DEFAULT_TIMEZONE};
 use crate::share::Share;
-use engine::calendar::Zone;
+use engine::anchor::Start;
+use engine::calendar::{Calendar, Zone};
+use engine::period::Period;
+use engine::rule::Rule;
+use engine::WindowLimit;
 use std::sync::Arc;
 
 /// The settings, policies and time zones that the arguments of a call refer to.
@@ -37,6 +43,64 @@ pub trait Environment {
     fn timezone(&self) -> Option<Zone> {
         self.chosen_timezone().or_else(|| self.zone_by_name(DEFAULT_TIMEZONE))
     }
+
+    /// Returns the zone that a value of the setting `timezone` names.
+    ///
+    /// # Errors
+    ///
+    /// A text that says which values are allowed.
+    fn read_timezone(&self, value: &[u8]) -> Result<Zone, String> {
+        self.zone_by_name(value).ok_or_else(|| {
+            let text = Error::Zone.to_string();
+            text.strip_prefix("ERR TZ ").unwrap_or(&text).to_owned()
+        })
+    }
+
+    /// Returns the window of `limit` in each `period`, or a semaphore if there is no period. The settings say what `kind`
+    /// leaves open.
+    ///
+    /// # Errors
+    ///
+    /// Those of FIXED and FROM: a period that does not fit the calendar or the anchor, and TZ with `FROM first`.
+    fn window(
+        &self,
+        limit: u64,
+        period: Option<Period>,
+        kind: WindowKind,
+    ) -> Result<WindowLimit, Error> {
+        let (rule, max_entries) = match (period, kind) {
+            (None, _) => (Rule::Semaphore, 0),
+            (Some(period), WindowKind::Sliding { buckets }) => {
+                let max_entries = buckets.unwrap_or_else(|| self.window_entries());
+                let buckets = (limit > u64::from(max_entries)).then_some(max_entries);
+                (Rule::Sliding { period, buckets }, max_entries)
+            }
+            (Some(period), WindowKind::Fixed { start, zone }) => {
+                (fixed(period, start, zone, || self.timezone())?, 1)
+            }
+        };
+        Ok(WindowLimit { limit, rule, max_entries })
+    }
+}
+
+/// Returns the rule of FIXED, FROM and TZ. `timezone` returns the zone of a call without TZ.
+fn fixed(
+    period: Period,
+    start: Option<Start>,
+    zone: Option<Zone>,
+    timezone: impl FnOnce() -> Option<Zone>,
+) -> Result<Rule, Error> {
+    let in_zone = || zone.or_else(timezone).ok_or(Error::Zone);
+    let calendar = match start {
+        Some(Start::First) if zone.is_some() => {
+            return Err(Error::NotTogether("TZ", "FROM first"));
+        }
+        Some(Start::First) => return Ok(Rule::FromFirst(period)),
+        Some(Start::Anchor(anchor)) => Calendar::anchored(period, anchor, in_zone()?)
+            .map_err(|unfit| Error::Unfit(anchor, unfit))?,
+        None => Calendar::new(period, in_zone()?).ok_or(Error::Calendar)?,
+    };
+    Ok(Rule::Calendar(calendar))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 
 use crate::environment::Environment;
 use crate::error::Error;
-use crate::limits::LimitSpec;
+use crate::limits::{LimitSpec, WindowKind};
 use bitflags::bitflags;
 use engine::anchor::{AnchorError, Start};
 use engine::calendar::Zone;
@@ -473,6 +473,16 @@ impl<'a> Options<'a> {
     pub fn word(&self, option: OptionSet) -> Option<&'a [u8]> {
         let Parsed::Word(word) = self.value(option)? else { return None };
         Some(word)
+    }
+
+    /// Returns the kind of window that these options ask for, once they were checked.
+    pub fn window_kind(&self) -> WindowKind {
+        if self.has(OptionSet::FIXED) {
+            let (start, zone) = (self.start(OptionSet::FROM), self.zone(OptionSet::TZ));
+            return WindowKind::Fixed { start, zone };
+        }
+        let buckets = self.number(OptionSet::BUCKETS);
+        WindowKind::Sliding { buckets: buckets.and_then(|buckets| u32::try_from(buckets).ok()) }
     }
 
     #[inline]

@@ -4,9 +4,6 @@
 //! and a row in module/settings.rs of the module. Any other setting has its value in the module's config.rs, a row as well,
 //! and, if it concerns keys in memory, its arms in memory/settings.rs here.
 
-use crate::environment::Environment;
-use crate::error::Error;
-use engine::calendar::Zone;
 use engine::decimal::parse_i64;
 use engine::reservation::YEAR_MS;
 use std::ffi::CStr;
@@ -138,15 +135,3 @@ impl Switch {
 
 /// The zone of calendar windows unless another is set.
 pub const DEFAULT_TIMEZONE: &[u8] = b"UTC";
-
-/// Reads a value of the setting `timezone`.
-///
-/// # Errors
-///
-/// A text that says which values are allowed.
-pub fn read_zone(value: &[u8], environment: &impl Environment) -> Result<Zone, String> {
-    environment.zone_by_name(value).ok_or_else(|| {
-        let text = Error::Zone.to_string();
-        text.strip_prefix("ERR TZ ").unwrap_or(&text).to_owned()
-    })
-}

@@ -61,7 +61,7 @@ impl LimitNumbers {
                 rate.map(EngineLimit::Bucket).ok_or(Error::BucketTooLong)
             }
             LimitNumbers::Window { limit, period, kind } => {
-                let window = kind.window(share.scale_limit(limit), Some(period), &server);
+                let window = server.window(share.scale_limit(limit), Some(period), kind);
                 window.map(EngineLimit::Window)
             }
         }

@@ -3,7 +3,7 @@
 use super::{top_keys, MemoryServer};
 use crate::definitions;
 use crate::environment::Environment;
-use crate::settings::{read_zone, NumberSetting};
+use crate::settings::NumberSetting;
 
 /// The prefix of every name, which may be left out.
 const PREFIX: &[u8] = b"ratelimit.";
@@ -40,7 +40,7 @@ impl MemoryServer {
                 let definitions = definitions::parse(value, &&*self)?;
                 self.policies.replace(value, definitions);
             }
-            b"timezone" => self.timezone = Some(read_zone(value, &&*self)?),
+            b"timezone" => self.timezone = Some((&*self).read_timezone(value)?),
             b"policies-only" => self.policies_only.set(value)?,
             _ => return Err("no such setting".into()),
         }
