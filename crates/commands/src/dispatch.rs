@@ -1,10 +1,14 @@
 //! From a command to its code.
 
+use crate::all::all;
 use crate::arguments::Family;
 use crate::call::{CallResult, ServerCall};
 use crate::error::Error;
+use crate::inspect::info;
+use crate::report;
+use crate::settle;
 use crate::table::{Command, CommandRow};
-use crate::{all, inspect, report, settle, take};
+use crate::take::take;
 use engine::Mode;
 
 /// Executes a call of the command in this row: replies to it, lets it wait, or returns an error.
@@ -17,16 +21,16 @@ use engine::Mode;
 pub fn run<'a, C: ServerCall<'a>>(row: &CommandRow, call: &C) -> Result<CallResult, Error> {
     let accepted = row.options;
     match row.command {
-        Command::Take(family) => take::take(call, family, accepted, Mode::Final),
-        Command::Look(family) => take::take(call, family, accepted, Mode::Look),
-        Command::ClThrottle => take::take(call, Family::Throttle, accepted, Mode::Final),
+        Command::Take(family) => take(call, family, accepted, Mode::Final),
+        Command::Look(family) => take(call, family, accepted, Mode::Look),
+        Command::ClThrottle => take(call, Family::Throttle, accepted, Mode::Final),
         Command::Apply => settle::apply(call),
         Command::Release => settle::release(call),
         Command::Renew => settle::renew(call, accepted),
         Command::Held => settle::held(call),
-        Command::All => all::all(call, Mode::Final),
-        Command::AllRo => all::all(call, Mode::Look),
-        Command::Info => inspect::info(call),
+        Command::All => all(call, Mode::Final),
+        Command::AllRo => all(call, Mode::Look),
+        Command::Info => info(call),
         Command::Policies => report::policies(call),
         Command::Top => report::top_keys(call, accepted),
     }
