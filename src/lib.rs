@@ -13,7 +13,6 @@
 mod blocking;
 mod config;
 mod environment;
-mod keys;
 mod module;
 mod redis;
 mod reply;

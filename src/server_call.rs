@@ -3,11 +3,11 @@
 use crate::blocking;
 use crate::config::NUMBERS;
 use crate::environment::{ServerEnvironment, POLICIES};
-use crate::keys::{forget_top, TOP};
 use crate::redis::call::Call;
 use crate::redis::clock;
 use crate::redis::context::Context;
 use crate::redis::spread::{spread, Spread};
+use crate::state::keyspace::{forget_top, TOP};
 use crate::state::{KeyContext, ServerKeys, ServerWindow};
 use commands::arguments::Words;
 use commands::call::ServerCall;

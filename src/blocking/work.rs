@@ -15,7 +15,7 @@ use crate::redis::key::touch;
 use crate::redis::text::OwnedString;
 use crate::state::{EmptiedKey, KeyContext, ServerKeys};
 use crate::stats;
-use commands::decide::{decide, give_back};
+use commands::decide::{decide, give_back, Keyspace};
 use commands::error::Error;
 use commands::waiting::{deny, try_head, TimedReply, WaitingServer};
 use engine::line::{Cause, LineId, LineStep, Lines, Ticket};
@@ -48,7 +48,7 @@ fn wake_line<'c>(key_ctx: KeyContext<'c>, mut emptied: Option<Box<EmptiedKey<'c>
     {
         // A command does not end waits that are overdue. In MULTI and Lua its clock may be frozen in the past, so a waiter
         // could be denied although enough is available by now.
-        let store = keys.key(key_ctx, Access::Write).after(emptied.take());
+        let store = keys.store(key_ctx, Access::Write).after(emptied.take());
         if !try_head(&keys, line, (ticket, &call.request), key_ctx, store, Mode::Try) {
             return;
         }
@@ -139,7 +139,7 @@ fn visit(
             }
             Some(LineStep::Try { ticket, call, is_overdue }) => {
                 let head = (ticket, &call.request);
-                let store = keys.key(key_ctx, Access::Write);
+                let store = keys.store(key_ctx, Access::Write);
                 let mode = if is_overdue { Mode::Final } else { Mode::Try };
                 let ended = try_head(&keys, line, head, key_ctx, store, mode);
                 // An overdue head that could not be tried would be next again, although its line was postponed.
@@ -181,7 +181,7 @@ fn carry_out(key_ctx: KeyContext, write: PendingWrite) -> Result<(), Error> {
             give_back(&keys, key_ctx, &request, &granted, granted_us)
         }
         PendingWrite::CountDenial(request) => {
-            let store = keys.key(key_ctx, Access::Write);
+            let store = keys.store(key_ctx, Access::Write);
             decide(&keys, store, &request, Place::default(), Mode::Deny).map(|_| ())
         }
     }

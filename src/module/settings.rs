@@ -6,10 +6,10 @@
 use super::log::log_warning;
 use crate::config::{ALLOW_UNLOAD, CL_THROTTLE, NOTIFY_DENIED, NUMBERS, POLICIES_ONLY};
 use crate::environment::{self, ServerEnvironment, ZONES};
-use crate::keys;
 use crate::redis::config::{apply_file, has_settings, Setting, SettingValue};
 use crate::redis::context::Context;
 use crate::redis::load::has_clients;
+use crate::state::keyspace::forget_top;
 use commands::definitions;
 use commands::environment::Environment;
 use commands::settings::{NumberSetting, Switch, DEFAULT_TIMEZONE};
@@ -27,7 +27,7 @@ pub static SETTINGS: [Setting; 11] = [
     Setting::new(c"timezone", &TIMEZONE),
     Setting::new(c"policies-only", &POLICIES_ONLY),
     // A change of the number of keys starts counting again.
-    Setting { affects_replies: false, after_change: keys::forget_top, ..number(&NUMBERS.top_keys) },
+    Setting { affects_replies: false, after_change: forget_top, ..number(&NUMBERS.top_keys) },
     Setting { affects_replies: false, ..Setting::new(c"notify-denied", &NOTIFY_DENIED) },
     Setting { affects_replies: false, ..Setting::new(PERMISSION, &ALLOW_UNLOAD) },
     Setting { at_load_only: true, ..Setting::new(c"cl-throttle", &CL_THROTTLE) },

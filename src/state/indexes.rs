@@ -13,6 +13,7 @@ use crate::redis::clock;
 use crate::redis::context::{Context, KeyName};
 use crate::redis::events::{self, KeyChange};
 use crate::redis::under_lock::UnderLock;
+use commands::decide::Keyspace;
 use engine::held::{Held, INDEX_FROM};
 use engine::index::Index;
 use engine::store::{Access, Store, WindowKey};
@@ -211,7 +212,7 @@ pub fn key_changed(ctx: Context, name: KeyName, change: KeyChange) {
     if change == KeyChange::Filled {
         // A foreign value is refused by the next call on it.
         let key_ctx = KeyContext { ctx, name, now_us: clock::command_time_us() };
-        let _ = ServerKeys::default().key(key_ctx, Access::Read).window().read(None);
+        let _ = ServerKeys::default().store(key_ctx, Access::Read).window().read(None);
     }
 }
 

@@ -6,10 +6,12 @@
 //! server_window.rs  the sorted set of RL.WINDOW and RL.ACQUIRE, opened for one call
 //! entries.rs        reading its events
 //! indexes.rs        indexes of reservations in memory, and when they are dropped
+//! keyspace.rs       the keys as the commands use them; where denials are noted: RL.TOP, keyspace events
 //! ```
 
 mod entries;
 pub mod indexes;
+pub mod keyspace;
 mod server_bucket;
 mod server_window;
 
@@ -56,11 +58,6 @@ impl<'c> ServerKeys<'c> {
     /// Returns the keys for a call over several of them.
     pub fn of_several() -> ServerKeys<'c> {
         ServerKeys { budget: Some(ReadBudget(Cell::new(MAX_READ))), ..ServerKeys::default() }
-    }
-
-    /// Returns a key, as the engine sees it, to be opened with this access.
-    pub fn key(&self, key_ctx: KeyContext<'c>, access: Access) -> ServerKey<'_, 'c> {
-        ServerKey { keys: self, key_ctx, access, emptied: None }
     }
 }
 

@@ -1,13 +1,13 @@
 //! The keys of this server as the commands use them. Counts calls for policies and settled reservations for INFO, and notes
 //! denials for RL.TOP and as keyspace events.
 
+use super::{KeyContext, ServerKey, ServerKeys};
 use crate::config;
 use crate::environment::POLICIES;
 use crate::redis::events::notify;
 use crate::redis::key::ReadKey;
 use crate::redis::random;
 use crate::redis::under_lock::UnderLock;
-use crate::state::{KeyContext, ServerKey, ServerKeys};
 use crate::stats;
 use commands::decide::Keyspace;
 use commands::policies::PolicyVerdict;
@@ -36,7 +36,7 @@ impl<'c> Keyspace for ServerKeys<'c> {
         Self: 'k;
 
     fn store(&self, key_ctx: KeyContext<'c>, access: Access) -> ServerKey<'_, 'c> {
-        self.key(key_ctx, access)
+        ServerKey { keys: self, key_ctx, access, emptied: None }
     }
 
     fn new_id(&self) -> Id {
