@@ -2,7 +2,7 @@
 //! is open while others may change it.
 
 use crate::config::NOTIFY_DENIED;
-use crate::module::registration::entry_of;
+use crate::module::dispatch::entry_of;
 use crate::redis::fake::{count_allocations, FakeServer, ReplyElement};
 
 const NOW_US: i64 = 1_700_000_000_000_000;

@@ -2,7 +2,7 @@
 
 use super::info::write_fields;
 use super::log::log_warning;
-use super::{build, registration, settings, unload};
+use super::{build, dispatch, registration, settings, unload};
 use crate::blocking;
 use crate::redis::context::Context;
 use crate::redis::events;
@@ -15,7 +15,7 @@ use commands::error::Error;
 export!(MODULE);
 
 static HANDLERS: Handlers = Handlers {
-    answer: registration::answer,
+    answer: dispatch::answer,
     withdraw: blocking::withdraw,
     forget: blocking::forget,
     serve_timer: blocking::serve_timer,

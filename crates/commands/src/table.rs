@@ -1,5 +1,5 @@
 //! The table of commands, one row for each. The arity and COMMAND DOCS follow from the row. Only the keys, the flags and the
-//! ACL categories are not in it: module/registration.rs of the module has them, because a server in memory needs none.
+//! ACL categories are not in it: module/server_traits.rs of the module has them, because a server in memory needs none.
 //!
 //! To add a command, write its row in [`COMMANDS`], a variant of [`Command`], the function that it runs, and an arm in
 //! [`run`](crate::dispatch::run). docs/design.md lists the other places.

@@ -1,6 +1,7 @@
 use super::*;
-use crate::redis::declaration::KeyAccess;
+use crate::redis::declaration::{KeyAccess, Keys};
 use crate::redis::fake::{FakeServer, ReplyElement};
+use std::ffi::CStr;
 
 const NOW_US: i64 = 1_700_000_000_000_000;
 
@@ -58,7 +59,7 @@ fn a_noticed_bug_is_logged_with_its_location() {
     assert_eq!(replies, [ReplyElement::Error(text.into())]);
     let [line] = server.log.try_into().unwrap();
     assert!(line.starts_with("redis-ratelimit: internal error in rl.held at src/"), "{line}");
-    assert!(line.contains("registration/tests.rs:"), "{line}");
+    assert!(line.contains("dispatch/tests.rs:"), "{line}");
 }
 
 /// Serves the timer in each call.
@@ -149,36 +150,5 @@ fn a_command_on_counted_keys_reports_their_positions() {
         let positions = server.key_positions.iter();
         assert_eq!(positions.clone().map(|key| key.0).collect::<Vec<_>>(), keys, "{words}");
         assert!(positions.clone().all(|key| key.1 != 0));
-    }
-}
-
-#[test]
-fn options_that_exclude_each_other_are_one_argument_in_the_order_of_the_table() {
-    let known = OptionSet::BUCKETS
-        | OptionSet::FIXED
-        | OptionSet::FROM
-        | OptionSet::TZ
-        | OptionSet::BLOCK
-        | OptionSet::MS;
-    let names = |arguments: &[Argument]| {
-        let names = arguments.iter().map(|one| one.name.to_string_lossy().into_owned());
-        names.collect::<Vec<_>>().join(" ")
-    };
-    let shown = options(known);
-    assert_eq!(names(&shown), "kind block-ms ms");
-    let [window, block, ms] = shown.as_slice() else { panic!("{shown:?}") };
-    assert_eq!(names(&window.parts), "buckets calendar");
-    assert_eq!(window.parts[1].parts.len(), 3);
-    assert_eq!((block.token, ms.token), (Some(c"BLOCK"), Some(c"MS")));
-}
-
-#[test]
-fn each_choice_of_options_has_a_name() {
-    for command in &COMMANDS {
-        for choice in options(command.options).iter().filter(|one| one.parts.len() > 1) {
-            let is_name = |byte: &u8| byte.is_ascii_lowercase();
-            let name = &choice.name;
-            assert!(name.to_bytes().iter().all(is_name), "{:?}: {name:?}", command.name);
-        }
     }
 }
