@@ -45,9 +45,14 @@
 //! assert_eq!((waiter.reply, waiter.answered), (Some(true), false));
 //! ```
 
+mod work_budget;
+
+pub use work_budget::{Cause, BUDGET_US};
+
 use crate::db_key::{DbKey, OwnedDbKey};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use work_budget::WorkBudget;
 
 /// Identifies a waiter. Tickets increase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -76,15 +81,8 @@ pub const POLL_US: u64 = 80_000;
 /// The time for which the timer tries no head after the server has refused a write.
 pub const REFUSED_US: u64 = 5_000;
 
-/// The most microseconds that the timer spends on waiters each time it fires. Commands share a budget of the same size,
-/// which begins again with each turn of the event loop and after `BUDGET_RENEWED_US`.
-pub const BUDGET_US: u64 = 1_000;
-
 /// If the wall clock gains more than this between two beginnings of work, it was set forward.
 const STEP_US: u64 = 1_000;
-
-/// Commands get a new budget after this time, even if no turn of the event loop was seen to end.
-const BUDGET_RENEWED_US: u64 = 20_000;
 
 /// The types that a server keeps in its lines.
 pub trait LineTypes {
@@ -127,18 +125,13 @@ pub struct Lines<T: LineTypes> {
     paused_until_us: Option<u64>,
     /// The time at which the running timer fires.
     timer_us: Option<u64>,
-    work: Option<Work>,
+    budget: WorkBudget,
     /// The time by which the wall clock was ahead of the monotonic clock when work last began. If it grows, the wall clock
     /// was set forward.
     ahead_us: u64,
     /// The time of the next try of the line that was last [passed on](Lines::pass_on). The next line that is passed on comes
     /// later.
     last_passed_us: u64,
-    /// The microseconds that commands have spent of their budget, and when they got it.
-    spent_us: u64,
-    budget_since_us: u64,
-    /// The turn of the event loop in which commands got their budget.
-    event_loop_turn: u64,
 }
 
 /// A call that waits, or whose wait is over: see the picture of its states above.
@@ -214,21 +207,6 @@ pub struct Joining<T: LineTypes> {
     pub wait_us: Option<u64>,
 }
 
-/// The cause of work on waiters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Cause {
-    /// A command that may have changed a key.
-    Command,
-    /// The timer, which does what is due in all lines.
-    Timer,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Work {
-    cause: Cause,
-    began_us: u64,
-}
-
 /// The next step in a line.
 pub enum LineStep<T: LineTypes> {
     /// Make this write.
@@ -298,12 +276,9 @@ impl<T: LineTypes> Default for Lines<T> {
             deadlines: BTreeSet::new(),
             paused_until_us: None,
             timer_us: None,
-            work: None,
+            budget: WorkBudget::default(),
             ahead_us: 0,
             last_passed_us: 0,
-            spent_us: 0,
-            budget_since_us: 0,
-            event_loop_turn: 0,
         }
     }
 }
@@ -424,44 +399,27 @@ impl<T: LineTypes> Lines<T> {
 
     /// Begins to work on waiters. Until [`Lines::end_work`] the timer stays as it is. If the wall clock (`wall_us`) was set
     /// forward since work last began, all heads become due. Commands get a new budget when `event_loop_turn` has changed,
-    /// and after `BUDGET_RENEWED_US`.
+    /// and after 20 ms.
     pub fn begin_work(&mut self, cause: Cause, event_loop_turn: u64, wall_us: u64, now_us: u64) {
         let ahead_us = wall_us.saturating_sub(now_us);
         let before_us = std::mem::replace(&mut self.ahead_us, ahead_us);
         if ahead_us > before_us.saturating_add(STEP_US) {
             self.change_all(|line| line.make_due(now_us));
         }
-        match cause {
-            Cause::Timer => {
-                (self.timer_us, self.paused_until_us) = (None, None);
-                self.spent_us = 0;
-            }
-            Cause::Command => {
-                let is_old = now_us.saturating_sub(self.budget_since_us) >= BUDGET_RENEWED_US;
-                if is_old || self.event_loop_turn != event_loop_turn {
-                    (self.spent_us, self.budget_since_us) = (0, now_us);
-                    self.event_loop_turn = event_loop_turn;
-                }
-            }
+        if cause == Cause::Timer {
+            (self.timer_us, self.paused_until_us) = (None, None);
         }
-        self.work = Some(Work { cause, began_us: now_us });
+        self.budget.begin(cause, event_loop_turn, now_us);
     }
 
     /// Returns whether the work that was begun may take another step.
     pub fn has_time(&self, now_us: u64) -> bool {
-        let Some(work) = &self.work else { return false };
-        self.spent_us.saturating_add(now_us.saturating_sub(work.began_us)) < BUDGET_US
+        self.budget.has_time(now_us)
     }
 
     /// Ends the work, and returns the microseconds that it took.
     pub fn end_work(&mut self, now_us: u64) -> u64 {
-        let Some(work) = self.work.take() else { return 0 };
-        let took_us = now_us.saturating_sub(work.began_us);
-        match work.cause {
-            Cause::Timer => (self.spent_us, self.budget_since_us) = (0, now_us),
-            Cause::Command => self.spent_us = self.spent_us.saturating_add(took_us),
-        }
-        took_us
+        self.budget.end(now_us)
     }
 
     /// Makes the head on a key due, because a command may have changed the key. Returns the line if it has a waiter.
@@ -566,7 +524,7 @@ impl<T: LineTypes> Lines<T> {
 
     /// Returns the change of the timer after any other transition, so that it fires when the next step is due.
     pub fn timer(&mut self, now_us: u64) -> TimerChange {
-        if self.work.is_some() {
+        if self.budget.is_working() {
             return TimerChange::Keep;
         }
         let Some(due_us) = self.due_us() else {

@@ -1,0 +1,73 @@
+//! The time that is spent on waiters.
+
+/// The most microseconds that the timer spends on waiters each time it fires. Commands share a budget of the same size,
+/// which begins again with each turn of the event loop and after `RENEWED_US`.
+pub const BUDGET_US: u64 = 1_000;
+
+/// Commands get a new budget after this time, even if no turn of the event loop was seen to end.
+const RENEWED_US: u64 = 20_000;
+
+/// The cause of work on waiters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Cause {
+    /// A command that may have changed a key.
+    Command,
+    /// The timer, which does what is due in all lines.
+    Timer,
+}
+
+/// The work on waiters that is going on, and the time that is left for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct WorkBudget {
+    work: Option<Work>,
+    /// The microseconds that commands have spent of their budget, and when they got it.
+    spent_us: u64,
+    since_us: u64,
+    /// The turn of the event loop in which commands got their budget.
+    event_loop_turn: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Work {
+    cause: Cause,
+    began_us: u64,
+}
+
+impl WorkBudget {
+    /// Begins work. Commands get a new budget when `event_loop_turn` has changed, and after [`RENEWED_US`].
+    pub fn begin(&mut self, cause: Cause, event_loop_turn: u64, now_us: u64) {
+        match cause {
+            Cause::Timer => self.spent_us = 0,
+            Cause::Command => {
+                let is_old = now_us.saturating_sub(self.since_us) >= RENEWED_US;
+                if is_old || self.event_loop_turn != event_loop_turn {
+                    (self.spent_us, self.since_us) = (0, now_us);
+                    self.event_loop_turn = event_loop_turn;
+                }
+            }
+        }
+        self.work = Some(Work { cause, began_us: now_us });
+    }
+
+    /// Returns whether work has begun and not ended.
+    pub fn is_working(&self) -> bool {
+        self.work.is_some()
+    }
+
+    /// Returns whether the work may take another step.
+    pub fn has_time(&self, now_us: u64) -> bool {
+        let Some(work) = &self.work else { return false };
+        self.spent_us.saturating_add(now_us.saturating_sub(work.began_us)) < BUDGET_US
+    }
+
+    /// Ends the work, and returns the microseconds that it took.
+    pub fn end(&mut self, now_us: u64) -> u64 {
+        let Some(work) = self.work.take() else { return 0 };
+        let took_us = now_us.saturating_sub(work.began_us);
+        match work.cause {
+            Cause::Timer => (self.spent_us, self.since_us) = (0, now_us),
+            Cause::Command => self.spent_us = self.spent_us.saturating_add(took_us),
+        }
+        took_us
+    }
+}
