@@ -5,7 +5,9 @@
 //! every [`engine::line::POLL_US`], because the server does not notify us of other changes to the key. A grant is written by
 //! the command or timer that tries the head, and then the client is unblocked.
 
-use super::lines::{ask_if_any, change, with_lines, PendingWrite, ServerLineTypes, WorkGuard};
+use super::lines::{
+    ask_if_any, change, with_lines, PendingWrite, ServerLineTypes, WaitingCall, WorkGuard,
+};
 use crate::redis::acceptance::{
     accepts_write_in_command, accepts_write_to, accepts_writes, Acceptance,
 };
@@ -17,10 +19,10 @@ use crate::state::{EmptiedKey, KeyContext, ServerKeys};
 use crate::stats;
 use commands::decide::{decide, give_back, Keyspace};
 use commands::error::Error;
-use commands::waiting::{deny, try_head, TimedReply, WaitingServer};
-use engine::line::{Cause, LineId, LineStep, Lines, Ticket};
+use commands::waiting::{do_next_step, try_head, TimedReply, WaitingServer};
+use engine::line::{Cause, LineId, Lines, Ticket};
 use engine::store::Access;
-use engine::{Decision, Mode, OwnedDbKey, Place};
+use engine::{Decision, Mode, OwnedDbKey, Place, Request};
 
 /// The maximum number of steps in a line before it is the next line's turn.
 const STEPS_IN_A_ROW: usize = 8;
@@ -62,6 +64,10 @@ impl<'c> WaitingServer for ServerKeys<'c> {
         change(transition)
     }
 
+    fn request(call: &WaitingCall) -> &Request {
+        &call.request
+    }
+
     // In MULTI and scripts the time of a command stands still.
     fn age_us(&self, key_ctx: KeyContext<'c>) -> u64 {
         clock::wall_time_us().saturating_sub(key_ctx.now_us)
@@ -81,6 +87,25 @@ impl<'c> WaitingServer for ServerKeys<'c> {
         if let Some(blocked) = change(|lines, now_us| lines.end(ticket, reply, now_us)) {
             blocked.end();
         }
+    }
+
+    // A write is dropped if the key has changed so that it is impossible.
+    fn write(&self, line: LineId, key_ctx: KeyContext<'c>, write: PendingWrite) -> bool {
+        let written = match write {
+            PendingWrite::GiveBack { request, granted, granted_us } => {
+                give_back(self, key_ctx, &request, &granted, granted_us)
+            }
+            PendingWrite::CountDenial(request) => {
+                let store = self.store(key_ctx, Access::Write);
+                decide(self, store, &request, Place::default(), Mode::Deny).map(|_| ())
+            }
+        };
+        let is_postponed = written == Err(Error::InUse);
+        if is_postponed {
+            change(|lines, now_us| lines.add_write(key_ctx.db_key(), write, now_us));
+            change(|lines, now_us| lines.postpone(line, now_us));
+        }
+        !is_postponed
     }
 }
 
@@ -128,32 +153,7 @@ fn visit(
     }
     let (keys, may_write) = (ServerKeys::default(), acceptance == Acceptance::Accepted);
     for _ in 0..STEPS_IN_A_ROW {
-        match change(|lines, _| lines.next_step(line, may_write, due_us)) {
-            None => break,
-            Some(LineStep::Write(write)) => {
-                if carry_out(key_ctx, write) == Err(Error::InUse) {
-                    change(|lines, now_us| lines.add_write(line_key.borrowed(), write, now_us));
-                    change(|lines, now_us| lines.postpone(line, now_us));
-                    break;
-                }
-            }
-            Some(LineStep::Try { ticket, call, is_overdue }) => {
-                let head = (ticket, &call.request);
-                let store = keys.store(key_ctx, Access::Write);
-                let mode = if is_overdue { Mode::Final } else { Mode::Try };
-                let ended = try_head(&keys, line, head, key_ctx, store, mode);
-                // An overdue head that could not be tried would be next again, although its line was postponed.
-                if !ended && is_overdue {
-                    break;
-                }
-            }
-            Some(LineStep::Dismiss { ticket, call }) => {
-                let mode = if may_write { Mode::Final } else { Mode::Look };
-                let denied = deny(&keys, key_ctx, &call.request, mode);
-                keys.deliver(ticket, key_ctx, denied);
-            }
-        }
-        if !work.has_time() {
+        if !do_next_step(&keys, line, key_ctx, may_write, due_us) || !work.has_time() {
             break;
         }
     }
@@ -170,19 +170,5 @@ fn acceptance_at(key_ctx: KeyContext, db: i32, accepted: bool) -> Acceptance {
         // This database no longer exists.
         (true, false) => Acceptance::Elsewhere,
         (true, true) => accepts_write_to(key_ctx.ctx, key_ctx.name),
-    }
-}
-
-/// Makes a write that was left to do when a wait ended. It is dropped if the key has changed so that it is impossible.
-fn carry_out(key_ctx: KeyContext, write: PendingWrite) -> Result<(), Error> {
-    let keys = ServerKeys::default();
-    match write {
-        PendingWrite::GiveBack { request, granted, granted_us } => {
-            give_back(&keys, key_ctx, &request, &granted, granted_us)
-        }
-        PendingWrite::CountDenial(request) => {
-            let store = keys.store(key_ctx, Access::Write);
-            decide(&keys, store, &request, Place::default(), Mode::Deny).map(|_| ())
-        }
     }
 }

@@ -3,7 +3,8 @@
 
 use crate::decide::{decide, note, Keyspace};
 use crate::error::Error;
-use engine::line::{LineId, LineTypes, Lines, Ticket};
+use engine::line::{LineId, LineStep, LineTypes, Lines, Ticket};
+use engine::store::Access;
 use engine::{Decision, Mode, Place, Request};
 
 /// The reply that ended a wait, and its time.
@@ -23,6 +24,9 @@ pub trait WaitingServer: Keyspace {
     /// Makes a transition of the lines, which receives the time of their clock.
     fn change<T>(&self, transition: impl FnOnce(&mut Lines<Self::Types>, u64) -> T) -> T;
 
+    /// Returns the request of a call that waits.
+    fn request(call: &<Self::Types as LineTypes>::Call) -> &Request;
+
     /// Returns the microseconds since the time of the call was read.
     fn age_us(&self, key: Self::Key) -> u64;
 
@@ -31,6 +35,39 @@ pub trait WaitingServer: Keyspace {
 
     /// Removes a call from its line, and passes it the reply that ends its wait.
     fn deliver(&self, ticket: Ticket, key: Self::Key, result: Result<Decision, Error>);
+
+    /// Makes a write that was left to do when a wait ended. If it is impossible at the moment, adds it to the line again and
+    /// returns false.
+    fn write(&self, line: LineId, key: Self::Key, write: <Self::Types as LineTypes>::Write)
+        -> bool;
+}
+
+/// Does the next step in a line that is due at `due_us`, on the key of the line. Without `may_write` it only ends waits.
+/// Returns false if nothing is due, or if the line has to wait because its key cannot be written.
+pub fn do_next_step<S: WaitingServer>(
+    server: &S,
+    line: LineId,
+    key: S::Key,
+    may_write: bool,
+    due_us: u64,
+) -> bool {
+    match server.change(|lines, _| lines.next_step(line, may_write, due_us)) {
+        None => false,
+        Some(LineStep::Write(write)) => server.write(line, key, write),
+        Some(LineStep::Try { ticket, call, is_overdue }) => {
+            let head = (ticket, S::request(&call));
+            let mode = if is_overdue { Mode::Final } else { Mode::Try };
+            let ended = try_head(server, line, head, key, server.store(key, Access::Write), mode);
+            // An overdue head that could not be tried would be next again, although its line was postponed.
+            ended || !is_overdue
+        }
+        Some(LineStep::Dismiss { ticket, call }) => {
+            let mode = if may_write { Mode::Final } else { Mode::Look };
+            let denied = deny(server, key, S::request(&call), mode);
+            server.deliver(ticket, key, denied);
+            true
+        }
+    }
 }
 
 /// Tries the call at the head of a line, on its key, which `store` opens for writing. If it is denied it goes on waiting in

@@ -7,8 +7,8 @@ use super::MemoryServer;
 use crate::decide::give_back;
 use crate::error::Error;
 use crate::reply;
-use crate::waiting::{deny, try_head, TimedReply, WaitingServer};
-use engine::line::{LineId, LineStep, LineTypes, Lines, Ticket};
+use crate::waiting::{do_next_step, try_head, TimedReply, WaitingServer};
+use engine::line::{LineId, LineTypes, Lines, Ticket};
 use engine::{Decision, Mode, Request};
 use std::convert::Infallible;
 
@@ -135,23 +135,10 @@ impl MemoryServer {
     /// Does the due work in a line. Returns whether there was any.
     fn visit(&self, line: LineId, key: KeyMoment) -> bool {
         let mut any = false;
-        loop {
-            let step = self.lines.borrow_mut().next_step(line, true, self.clock.passed_us);
-            match step {
-                None => return any,
-                Some(LineStep::Write(never)) => match never {},
-                Some(LineStep::Try { ticket, call, is_overdue }) => {
-                    let store = self.keys.key(key.name, key.now_us);
-                    let mode = if is_overdue { Mode::Final } else { Mode::Try };
-                    try_head(&self, line, (ticket, &call), key, store, mode);
-                }
-                Some(LineStep::Dismiss { ticket, call }) => {
-                    let denied = deny(&self, key, &call, Mode::Final);
-                    (&self).deliver(ticket, key, denied);
-                }
-            }
+        while do_next_step(&self, line, key, true, self.clock.passed_us) {
             any = true;
         }
+        any
     }
 }
 
@@ -160,6 +147,10 @@ impl<'a> WaitingServer for &'a MemoryServer {
 
     fn change<T>(&self, transition: impl FnOnce(&mut Lines<MemoryLineTypes>, u64) -> T) -> T {
         transition(&mut self.lines.borrow_mut(), self.clock.passed_us)
+    }
+
+    fn request(call: &Request) -> &Request {
+        call
     }
 
     fn age_us(&self, _key: KeyMoment<'a>) -> u64 {
@@ -173,5 +164,9 @@ impl<'a> WaitingServer for &'a MemoryServer {
         if self.change(|lines, passed_us| lines.end(ticket, reply, passed_us)).is_some() {
             self.ended.borrow_mut().push(ticket);
         }
+    }
+
+    fn write(&self, _line: LineId, _key: KeyMoment<'a>, never: Infallible) -> bool {
+        match never {}
     }
 }
