@@ -1,12 +1,23 @@
-//! The settings, policies and time zones of this server, which the arguments of calls refer to.
+//! The settings, policies and time zones of this server. The arguments of calls refer to most of them. module/settings.rs
+//! has the table of all settings.
 
-use crate::config::{NUMBERS, POLICIES_ONLY};
 use crate::redis::under_lock::UnderLock;
 use commands::environment::Environment;
 use commands::policies::{Policy, PolicyTable};
-use commands::settings::Numbers;
+use commands::settings::{Numbers, Switch};
 use engine::calendar::{Zone, Zones};
 use std::sync::Arc;
+
+/// The settings that are numbers.
+pub static NUMBERS: Numbers = Numbers::new();
+/// `policies-only`: limits must be given as policies.
+pub static POLICIES_ONLY: Switch = Switch::off();
+/// `notify-denied`: denials are published as keyspace events.
+pub static NOTIFY_DENIED: Switch = Switch::off();
+/// `cl-throttle`: the module also answers CL.THROTTLE.
+pub static CL_THROTTLE: Switch = Switch::off();
+/// `allow-unload`: MODULE UNLOAD may lose settings.
+pub static ALLOW_UNLOAD: Switch = Switch::off();
 
 /// The policies.
 pub static POLICIES: UnderLock<PolicyTable> = UnderLock::new(PolicyTable::default);

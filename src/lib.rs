@@ -11,7 +11,6 @@
 )]
 
 mod blocking;
-mod config;
 mod environment;
 mod module;
 mod redis;

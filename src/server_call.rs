@@ -1,8 +1,7 @@
 //! The calls of this server, as the commands see them: the trait of a call, implemented by what lies below.
 
 use crate::blocking;
-use crate::config::NUMBERS;
-use crate::environment::{ServerEnvironment, POLICIES};
+use crate::environment::{ServerEnvironment, NUMBERS, POLICIES};
 use crate::redis::call::Call;
 use crate::redis::clock;
 use crate::redis::context::Context;

@@ -1,7 +1,7 @@
 //! Tests that most calls allocate nothing in Rust, from the server's call to the last element of the reply, and that no key
 //! is open while others may change it.
 
-use crate::config::NOTIFY_DENIED;
+use crate::environment::NOTIFY_DENIED;
 use crate::module::dispatch::entry_of;
 use crate::redis::fake::{count_allocations, FakeServer, ReplyElement};
 

@@ -1,7 +1,7 @@
 //! A single wait: it begins, the server asks for the reply, and the server lets the client go.
 
 use super::lines::{change, PendingWrite, WaitingCall};
-use crate::config;
+use crate::environment::NUMBERS;
 use crate::redis::blocked::Blocked;
 use crate::redis::call::Call;
 use crate::redis::context::{Context, KeyName};
@@ -31,7 +31,7 @@ pub fn join(
     wait_us: Option<u64>,
 ) -> Result<(), Error> {
     let key = key_ctx.db_key();
-    let admitted = change(|lines, _| lines.admit(config::NUMBERS.max_waiters.get()));
+    let admitted = change(|lines, _| lines.admit(NUMBERS.max_waiters.get()));
     let ticket = admitted.ok_or(Error::TooManyWaiters)?;
     let blocked = Blocked::block(call, blocking_key(key.name).as_bytes(), ticket.number());
     let blocked = blocked.ok_or(Error::internal())?;

@@ -2,8 +2,7 @@
 
 use super::log::{log_notice, PREFIX};
 use super::settings;
-use crate::config::NUMBERS;
-use crate::environment::POLICIES;
+use crate::environment::{NUMBERS, POLICIES};
 use crate::redis::context::Context;
 use std::ffi::{c_int, CStr};
 

@@ -4,7 +4,7 @@ use super::command_docs::arguments;
 use super::dispatch::ENTRIES;
 use super::log::log_warning;
 use super::server_traits::ServerTraits;
-use crate::config::CL_THROTTLE;
+use crate::environment::CL_THROTTLE;
 use crate::redis::call::EntryPoint;
 use crate::redis::context::Context;
 use crate::redis::declaration::{Declaration, Description, Keys};

@@ -1,11 +1,13 @@
-//! The settings `ratelimit.*`. To add one, add its value to [`crate::config`], or a number to [`Numbers`], and a row here.
+//! The settings `ratelimit.*`. To add one, add its value to [`crate::environment`], or a number to [`Numbers`], and a row here.
 //! If keys in memory have it too and it is not a number, also add it to memory/settings.rs of crates/commands.
 //!
 //! [`Numbers`]: commands::settings::Numbers
 
 use super::log::log_warning;
-use crate::config::{ALLOW_UNLOAD, CL_THROTTLE, NOTIFY_DENIED, NUMBERS, POLICIES_ONLY};
-use crate::environment::{self, ServerEnvironment, ZONES};
+use crate::environment::{
+    ServerEnvironment, ALLOW_UNLOAD, CL_THROTTLE, NOTIFY_DENIED, NUMBERS, POLICIES, POLICIES_ONLY,
+    TIMEZONE, ZONES,
+};
 use crate::redis::config::{apply_file, has_settings, Setting, SettingValue};
 use crate::redis::context::Context;
 use crate::redis::load::has_clients;
@@ -24,14 +26,18 @@ pub static SETTINGS: [Setting; 11] = [
     number(&NUMBERS.lease_ms),
     number(&NUMBERS.max_reservations),
     number(&NUMBERS.max_waiters),
-    Setting::new(c"timezone", &TIMEZONE),
+    Setting::new(c"timezone", &TIMEZONE_SETTING),
     Setting::new(c"policies-only", &POLICIES_ONLY),
     // A change of the number of keys starts counting again.
     Setting { affects_replies: false, after_change: forget_top, ..number(&NUMBERS.top_keys) },
     Setting { affects_replies: false, ..Setting::new(c"notify-denied", &NOTIFY_DENIED) },
     Setting { affects_replies: false, ..Setting::new(PERMISSION, &ALLOW_UNLOAD) },
     Setting { at_load_only: true, ..Setting::new(c"cl-throttle", &CL_THROTTLE) },
-    Setting { takes_rest: true, affects_replies: false, ..Setting::new(c"policies", &POLICIES) },
+    Setting {
+        takes_rest: true,
+        affects_replies: false,
+        ..Setting::new(c"policies", &POLICIES_SETTING)
+    },
 ];
 
 const fn number(number: &'static NumberSetting) -> Setting {
@@ -87,7 +93,7 @@ impl SettingValue for TextSetting {
     }
 }
 
-static TIMEZONE: TextSetting = TextSetting {
+static TIMEZONE_SETTING: TextSetting = TextSetting {
     default: DEFAULT_TIMEZONE,
     get: || {
         let zone = ServerEnvironment.timezone();
@@ -95,17 +101,17 @@ static TIMEZONE: TextSetting = TextSetting {
         zone.unwrap_or_else(|| DEFAULT_TIMEZONE.to_vec())
     },
     set: |value| {
-        environment::TIMEZONE.replace(Some(ServerEnvironment.read_timezone(value)?));
+        TIMEZONE.replace(Some(ServerEnvironment.read_timezone(value)?));
         Ok(())
     },
 };
 
-static POLICIES: TextSetting = TextSetting {
+static POLICIES_SETTING: TextSetting = TextSetting {
     default: b"",
-    get: || environment::POLICIES.with(|table| table.text().to_vec()),
+    get: || POLICIES.with(|table| table.text().to_vec()),
     set: |value| {
         let definitions = definitions::parse(value, &ServerEnvironment)?;
-        environment::POLICIES.with(|table| table.replace(value, definitions));
+        POLICIES.with(|table| table.replace(value, definitions));
         Ok(())
     },
 };

@@ -2,7 +2,7 @@
 
 use super::log::log_warning;
 use super::settings;
-use crate::config::ALLOW_UNLOAD;
+use crate::environment::ALLOW_UNLOAD;
 use crate::redis::config::has_settings;
 use crate::redis::context::Context;
 use crate::redis::load::own_path;

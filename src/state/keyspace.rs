@@ -2,8 +2,7 @@
 //! denials for RL.TOP and as keyspace events.
 
 use super::{KeyContext, ServerKey, ServerKeys};
-use crate::config;
-use crate::environment::POLICIES;
+use crate::environment::{NOTIFY_DENIED, NUMBERS, POLICIES};
 use crate::redis::events::notify;
 use crate::redis::key::ReadKey;
 use crate::redis::random;
@@ -20,7 +19,7 @@ use engine::DbKey;
 
 /// The most denied keys, by database and name.
 pub static TOP: UnderLock<RecentHeavy> = UnderLock::new(|| {
-    RecentHeavy::new(usize::try_from(config::NUMBERS.top_keys.get()).unwrap_or(usize::MAX))
+    RecentHeavy::new(usize::try_from(NUMBERS.top_keys.get()).unwrap_or(usize::MAX))
 });
 
 /// Forgets which keys were denied: on RESET, and when the setting `top-keys` changes.
@@ -61,12 +60,12 @@ impl<'c> Keyspace for ServerKeys<'c> {
 
     /// Counts the denial for RL.TOP, and publishes a keyspace event.
     fn note_denial(&self, key_ctx: KeyContext) {
-        if config::NUMBERS.top_keys.get() > 0 {
+        if NUMBERS.top_keys.get() > 0 {
             let name = key_ctx.name.as_bytes();
             let key = DbKey { db: key_ctx.ctx.db(), name: name.get(..MAX_TOP_KEY).unwrap_or(name) };
             TOP.with(|top| top.add(key, key_ctx.now_us));
         }
-        if config::NOTIFY_DENIED.get() {
+        if NOTIFY_DENIED.get() {
             notify(key_ctx.ctx, c"rl.denied", key_ctx.name);
         }
     }
