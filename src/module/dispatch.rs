@@ -28,7 +28,7 @@ impl Commands for CommandTable {
     #[inline(always)]
     fn run(call: &Call) {
         let Some(command) = find(call.command) else { return };
-        if ServerTraits::for_command(command.row.command).keys.answer(call) {
+        if ServerTraits::for_command(command.row.command).keys.report_if_asked(call) {
             return;
         }
         let result = run(command.row, call);

@@ -74,14 +74,14 @@ impl Context<'_> {
     /// migrating.
     pub fn serves(self, key: KeyName) -> bool {
         // SAFETY: the name is live.
-        !self.is_in_cluster() || unsafe { self.lets_pass(&[key.raw()]) }
+        !self.is_in_cluster() || unsafe { self.serves_all(&[key.raw()]) }
     }
 
     /// Returns whether the server would accept a command on these keys because it serves their slot.
     ///
     /// # Safety
     /// The names are live.
-    pub(super) unsafe fn lets_pass(self, names: &[RawString]) -> bool {
+    pub(super) unsafe fn serves_all(self, names: &[RawString]) -> bool {
         let (command, format) = (c"EXISTS".as_ptr(), c"v".as_ptr());
         // SAFETY: the context is live; "v" takes strings and their number.
         let reply = unsafe {

@@ -98,7 +98,7 @@ impl Keys {
     }
 
     /// Reports the keys of `call` to a server that only asks for them. Returns whether it did.
-    pub fn answer(self, call: &Call) -> bool {
+    pub fn report_if_asked(self, call: &Call) -> bool {
         let Keys::Counted(access) = self else { return false };
         // SAFETY: the context is live.
         let is_asked = unsafe { api!(RedisModule_IsKeysPositionRequest(call.ctx.raw())) != 0 };

@@ -33,7 +33,7 @@ pub fn spread(call: &Call, keys: Range<usize>) -> Spread {
     let is_here = |at| call.key_at(at).is_some_and(|name| key::is_here(ctx, name));
     // Otherwise it depends on whether the slot is migrating and the client has sent ASKING, which the API does not report.
     // SAFETY: the running call keeps its arguments.
-    match keys.clone().all(is_here) || unsafe { ctx.lets_pass(call.raw_arguments(keys)) } {
+    match keys.clone().all(is_here) || unsafe { ctx.serves_all(call.raw_arguments(keys)) } {
         true => Spread::Together,
         false => Spread::AcrossNodes,
     }

@@ -43,8 +43,8 @@ struct IndexEntry {
     len: usize,
     reservations: usize,
     bytes: usize,
-    /// The key of this index in [`Indexes::uses`], or 0 if the index is not small.
-    used: u64,
+    /// The number of its last use, by which it is in [`Indexes::uses`]. 0 if the index is not small.
+    last_use: u64,
 }
 
 impl IndexEntry {
@@ -59,8 +59,9 @@ struct Indexes {
     entries: HashTable<IndexEntry>,
     /// Makes the hashes unpredictable, because clients choose the keys.
     secret: RandomState,
-    /// The hashes of the small indexes, by when they were last used.
+    /// The hashes of the small indexes, by the number of their last use.
     uses: BTreeMap<u64, u64>,
+    /// The number of the last use of any small index.
     last_use: u64,
     small_reservations: usize,
     max_in_small: usize,
@@ -70,12 +71,12 @@ struct Indexes {
 static INDEXES: UnderLock<Indexes> = UnderLock::new(|| Indexes::new(MAX_IN_SMALL));
 
 /// The number of indexes. While it is 0, a command only reads this.
-static NUMBER: AtomicUsize = AtomicUsize::new(0);
+static INDEX_COUNT: AtomicUsize = AtomicUsize::new(0);
 
-fn indexes<T>(body: impl FnOnce(&mut Indexes) -> T) -> T {
+fn with_indexes<T>(body: impl FnOnce(&mut Indexes) -> T) -> T {
     INDEXES.with(|indexes| {
         let result = body(indexes);
-        NUMBER.store(indexes.entries.len(), Ordering::Relaxed);
+        INDEX_COUNT.store(indexes.entries.len(), Ordering::Relaxed);
         result
     })
 }
@@ -83,12 +84,12 @@ fn indexes<T>(body: impl FnOnce(&mut Indexes) -> T) -> T {
 /// Returns the number of indexes, and about how many bytes they take together, including the names of their keys.
 pub fn totals() -> (u64, u64) {
     let number = |number| u64::try_from(number).unwrap_or(u64::MAX);
-    indexes(|indexes| (number(indexes.entries.len()), number(indexes.bytes)))
+    with_indexes(|indexes| (number(indexes.entries.len()), number(indexes.bytes)))
 }
 
 /// Returns whether no key has an index.
 fn is_empty() -> bool {
-    NUMBER.load(Ordering::Relaxed) == 0
+    INDEX_COUNT.load(Ordering::Relaxed) == 0
 }
 
 /// Takes out the index of a key for a call, if there is one and the set still has the `len` elements that it had.
@@ -96,7 +97,7 @@ pub fn take(key_ctx: KeyContext, len: usize) -> Option<Box<Index>> {
     if is_empty() {
         return None;
     }
-    indexes(|indexes| indexes.take(key_ctx.ctx.db(), key_ctx.name.as_bytes(), len))
+    with_indexes(|indexes| indexes.take(key_ctx.ctx.db(), key_ctx.name.as_bytes(), len))
 }
 
 /// Puts the index of a key back, or a new one in, now that the set has `len` elements. One that has become too short is
@@ -106,7 +107,7 @@ pub fn put(key_ctx: KeyContext, held: Held, len: usize) {
     let is_changed = held.is_changed();
     let is_long = held.len() >= INDEX_FROM;
     match held.into_index().filter(|_| is_long && events::watch(ctx)) {
-        Some(index) => indexes(|indexes| indexes.put(db, key, index, len, is_changed)),
+        Some(index) => with_indexes(|indexes| indexes.put(db, key, index, len, is_changed)),
         None => forget(db, key),
     }
 }
@@ -114,14 +115,14 @@ pub fn put(key_ctx: KeyContext, held: Held, len: usize) {
 /// Drops the index of a key that was changed.
 pub fn forget(db: i32, key: &[u8]) {
     if !is_empty() {
-        indexes(|indexes| indexes.remove(db, key));
+        with_indexes(|indexes| indexes.remove(db, key));
     }
 }
 
 /// Drops all indexes.
 pub fn drop_all() {
     INDEXES.reset();
-    NUMBER.store(0, Ordering::Relaxed);
+    INDEX_COUNT.store(0, Ordering::Relaxed);
 }
 
 impl Indexes {
@@ -159,9 +160,9 @@ impl Indexes {
         );
         let (key, index_len) = (key.into(), index.len());
         let new_entry =
-            || IndexEntry { db, key, index: None, len, reservations: 0, bytes: 0, used: 0 };
+            || IndexEntry { db, key, index: None, len, reservations: 0, bytes: 0, last_use: 0 };
         let entry = entry.or_insert_with(new_entry).into_mut();
-        if self.uses.remove(&entry.used).is_some() {
+        if self.uses.remove(&entry.last_use).is_some() {
             self.small_reservations = self.small_reservations.saturating_sub(entry.reservations);
         }
         if is_changed || entry.bytes == 0 {
@@ -170,17 +171,17 @@ impl Indexes {
             self.bytes = self.bytes.saturating_add(entry.bytes);
         }
         (entry.index, entry.len, entry.reservations) = (Some(index), len, index_len);
-        entry.used = 0;
+        entry.last_use = 0;
         if index_len <= SMALL {
             self.last_use = self.last_use.saturating_add(1);
-            entry.used = self.last_use;
-            self.uses.insert(entry.used, hash);
+            entry.last_use = self.last_use;
+            self.uses.insert(entry.last_use, hash);
             self.small_reservations = self.small_reservations.saturating_add(index_len);
         }
         // Each index that is dropped holds at least a few, and at most `SMALL` were added, so few are dropped in one call.
         while self.small_reservations > self.max_in_small && self.uses.len() > 1 {
-            let Some((&used, &hash)) = self.uses.first_key_value() else { return };
-            self.remove_entry(hash, |entry| entry.used == used);
+            let Some((&last_use, &hash)) = self.uses.first_key_value() else { return };
+            self.remove_entry(hash, |entry| entry.last_use == last_use);
         }
     }
 
@@ -192,7 +193,7 @@ impl Indexes {
         let Ok(entry) = self.entries.find_entry(hash, is_it) else { return };
         let (entry, _) = entry.remove();
         self.bytes = self.bytes.saturating_sub(entry.bytes);
-        if self.uses.remove(&entry.used).is_some() {
+        if self.uses.remove(&entry.last_use).is_some() {
             self.small_reservations = self.small_reservations.saturating_sub(entry.reservations);
         }
         // Give memory back when most of the table is unused: O(n), after as many removals.

@@ -33,28 +33,28 @@ type Clauses = SmallVec<[Clause; FEW_KEYS]>;
 ///
 /// `RL.ALL_RO numkeys key [key ...] clause [[ELSE] clause ...] [MS]`
 pub(crate) fn all<'a, C: ServerCall<'a>>(call: &C, mode: Mode) -> Result<CallResult, Error> {
-    let keys = read_keys(call)?;
+    let call_keys = read_keys(call)?;
     // Errors of numkeys and the keys come first, CROSSSLOT and TRYAGAIN last among them; then those of the clauses, and then
     // those of what the keys hold.
-    let clauses = read_clauses(call, &keys)?;
+    let clauses = read_clauses(call, &call_keys)?;
     let looks = mode == Mode::Look;
     if !looks {
         // Calls that wait come first.
-        keys.keys.iter().for_each(|key| call.wake(*key, None));
+        call_keys.keys.iter().for_each(|key| call.wake(*key, None));
     }
     let mut parts = SmallVec::<[Part<_>; FEW_KEYS]>::new();
-    for (&key, Clause { request, place }) in keys.keys.iter().zip(&clauses) {
+    for (&key, Clause { request, place }) in call_keys.keys.iter().zip(&clauses) {
         let place = place_after_waiters(call, key, request, mode, *place)?;
-        parts.push(Part::new(keys.keyspace.store(key, mode.access()), request, place));
+        parts.push(Part::new(call_keys.keyspace.store(key, mode.access()), request, place));
     }
     let judged = judge(&mut parts, mode).map_err(Into::into)?;
-    let mut plan = judged.plan(|| keys.keyspace.new_id()).map_err(Into::into)?;
+    let mut plan = judged.plan(|| call_keys.keyspace.new_id()).map_err(Into::into)?;
     let outcomes: Outcomes = plan.outcomes().collect();
     plan.write();
     // Closes the keys before others are notified of a denial.
     parts.clear();
     if !looks {
-        note(&keys, &outcomes);
+        note(&call_keys, &outcomes);
     }
     reply_to_all(&call.sink(), &outcomes)
 }
@@ -79,7 +79,7 @@ fn reply_to_all(sink: &impl ReplySink, outcomes: &Outcomes) -> Result<CallResult
 /// Counts the clauses for their policies: the choice of each group if the call is allowed, a shadow that would have denied
 /// it, and all clauses of a group that denies the call. Notes one denial for each such group, on the key of the clause that
 /// stands for it in the reply.
-fn note<K: Keyspace>(keys: &CallKeys<K>, outcomes: &Outcomes) {
+fn note<K: Keyspace>(call_keys: &CallKeys<K>, outcomes: &Outcomes) {
     let allowed = outcomes.iter().all(|clause| clause.group_allowed);
     for clause in outcomes.iter().filter(|clause| clause.request.takes()) {
         let verdict = match (clause.is_choice, clause.allowed) {
@@ -89,14 +89,14 @@ fn note<K: Keyspace>(keys: &CallKeys<K>, outcomes: &Outcomes) {
             _ => continue,
         };
         if let Some(id) = clause.request.policy {
-            keys.keyspace.count_policy(id, verdict);
+            call_keys.keyspace.count_policy(id, verdict);
         }
     }
     // A group that denies only because this denial was counted is not noted.
     let noted =
         denials(outcomes).filter(|(clause, _)| !clause.group_allowed && clause.request.takes());
-    for key in noted.filter_map(|(clause, _)| keys.keys.get(clause.index)) {
-        keys.keyspace.note_denial(*key);
+    for key in noted.filter_map(|(clause, _)| call_keys.keys.get(clause.index)) {
+        call_keys.keyspace.note_denial(*key);
     }
 }
 
@@ -136,10 +136,10 @@ fn read_keys<'a, C: ServerCall<'a>>(call: &C) -> Result<CallKeys<C::Keys>, Error
 /// Reads the clauses, one for each key.
 fn read_clauses<'a, C: ServerCall<'a>>(
     call: &C,
-    keys: &CallKeys<C::Keys>,
+    call_keys: &CallKeys<C::Keys>,
 ) -> Result<Clauses, Error> {
     let environment = call.environment();
-    let mut arguments = Arguments::clauses_from(call, keys.end);
+    let mut arguments = Arguments::clauses_from(call, call_keys.end);
     let mut clauses = Clauses::new();
     let mut unit = TimeUnit::Seconds;
     let mut group: usize = 0;
@@ -160,11 +160,11 @@ fn read_clauses<'a, C: ServerCall<'a>>(
         let family = Family::parse(word).ok_or(Error::NoClause)?;
         clauses.push(arguments.clause(&environment, family, group)?);
         // The rest is not read after one clause too many, because it may be long.
-        if clauses.len() > keys.keys.len() {
+        if clauses.len() > call_keys.keys.len() {
             return Err(Error::Clauses);
         }
     }
-    if clauses.len() != keys.keys.len() {
+    if clauses.len() != call_keys.keys.len() {
         return Err(Error::Clauses);
     }
     clauses.iter_mut().for_each(|clause| clause.request.unit = unit);

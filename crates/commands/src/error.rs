@@ -11,19 +11,19 @@ use std::panic::Location;
 /// A word of a client, as an error repeats it: at most 64 bytes, with `?` in place of everything but printable ASCII,
 /// because other bytes might end the line of the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RepeatedWord(Text<64>);
+pub struct EchoedWord(Text<64>);
 
-impl From<&[u8]> for RepeatedWord {
-    fn from(word: &[u8]) -> RepeatedWord {
+impl From<&[u8]> for EchoedWord {
+    fn from(word: &[u8]) -> EchoedWord {
         let mut text = Text::new();
         for byte in word.iter().take(64) {
             text.push(&[if byte.is_ascii_graphic() { *byte } else { b'?' }]);
         }
-        RepeatedWord(text)
+        EchoedWord(text)
     }
 }
 
-impl fmt::Display for RepeatedWord {
+impl fmt::Display for EchoedWord {
     /// Writes the word, cut at the precision.
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         f.pad(std::str::from_utf8(self.0.as_bytes()).unwrap_or_default())
@@ -38,7 +38,7 @@ pub enum Error {
     Arity,
     /// A word that is not an option of this command.
     #[error("ERR syntax error: unknown option {0:.24}")]
-    UnknownOption(RepeatedWord),
+    UnknownOption(EchoedWord),
     /// An option without its value, and the error for a wrong value.
     #[error("ERR {} needs a value: {}", .0, .1.to_string().trim_start_matches("ERR "))]
     NoValue(&'static str, &'static Error),
@@ -77,7 +77,7 @@ pub enum Error {
     BesidePolicy(&'static str),
     /// A name that no policy has.
     #[error("NOPOLICY no policy has the name {0}")]
-    NoPolicy(RepeatedWord),
+    NoPolicy(EchoedWord),
     /// A bug of the module that was caught, and its location in the source, which goes to the server's log.
     #[error("ERR internal error of redis-ratelimit, see the server's log")]
     Internal(&'static Location<'static>),

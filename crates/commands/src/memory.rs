@@ -40,7 +40,7 @@ use engine::line::Lines;
 use engine::memory::Memory;
 use engine::store::Refusal;
 use engine::{Decision, Mode, Request};
-use memory_call::{KeyMoment, MemoryCall};
+use memory_call::{KeyContext, MemoryCall};
 use memory_waiting::{MemoryLineTypes, WaitClock};
 use std::cell::RefCell;
 use value::ValueBuilder;
@@ -139,7 +139,7 @@ impl MemoryServer {
         let mode = if only_looks { Mode::Look } else { Mode::Final };
         let builder = ValueBuilder::default();
         let call = MemoryCall::new(self, &[], now_us, &builder);
-        let key = KeyMoment { name, now_us };
+        let key = KeyContext { name, now_us };
         let decision = decide_in_turn(&call, key, request, mode)?;
         if !only_looks {
             note(&&*self, key, request, &decision);
@@ -189,7 +189,7 @@ impl MemoryServer {
         let now_us = self.clock.wall_us;
         let live = self.keys.expires_at_ms(name, now_us).is_some();
         self.keys.delete(name);
-        self.wake_line(KeyMoment { name, now_us });
+        self.wake_line(KeyContext { name, now_us });
         live
     }
 

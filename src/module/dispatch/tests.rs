@@ -124,7 +124,7 @@ struct Several;
 
 impl Commands for Several {
     fn run(call: &Call) {
-        if !Keys::Counted(KeyAccess::Update).answer(call) {
+        if !Keys::Counted(KeyAccess::Update).report_if_asked(call) {
             call.ctx.reply_nil();
         }
     }

@@ -31,8 +31,8 @@ fn has(all: &Indexes, number: usize) -> bool {
 
 /// The keys of the small indexes, the least recently used first.
 fn listed(all: &Indexes) -> Vec<Vec<u8>> {
-    let key_at = |(used, hash): (&u64, &u64)| {
-        all.entries.find(*hash, |entry| entry.used == *used).unwrap().key.to_vec()
+    let key_at = |(last_use, hash): (&u64, &u64)| {
+        all.entries.find(*hash, |entry| entry.last_use == *last_use).unwrap().key.to_vec()
     };
     all.uses.iter().map(key_at).collect()
 }

@@ -30,22 +30,22 @@ fn errors_name_the_option_at_fault() {
     let long = [b'x'; 99];
     for (error, text) in [
         (
-            Error::UnknownOption(RepeatedWord::from(&b"FO\r\n-O"[..])),
+            Error::UnknownOption(EchoedWord::from(&b"FO\r\n-O"[..])),
             "ERR syntax error: unknown option FO??-O",
         ),
         (
-            Error::UnknownOption(RepeatedWord::from(&long[..])),
+            Error::UnknownOption(EchoedWord::from(&long[..])),
             "ERR syntax error: unknown option xxxxxxxxxxxxxxxxxxxxxxxx",
         ),
         (
-            Error::NoPolicy(RepeatedWord::from(&[b'x'; 70][..])),
+            Error::NoPolicy(EchoedWord::from(&[b'x'; 70][..])),
             &format!(
                 "NOPOLICY no policy has the name {}",
                 "x".repeat(64)
             ),
         ),
         (
-            Error::NoPolicy(RepeatedWord::from(&b"a\r b"[..])),
+            Error::NoPolicy(EchoedWord::from(&b"a\r b"[..])),
             "NOPOLICY no policy has the name a??b",
         ),
         (

@@ -47,12 +47,12 @@ impl<'a> MemoryCall<'a> {
 
 /// A key at the time of a call.
 #[derive(Clone, Copy)]
-pub struct KeyMoment<'a> {
+pub struct KeyContext<'a> {
     pub(super) name: &'a [u8],
     pub(super) now_us: u64,
 }
 
-impl<'a> KeyMoment<'a> {
+impl<'a> KeyContext<'a> {
     /// Returns the key, in the only database.
     pub(super) fn db_key(&self) -> DbKey<'a> {
         DbKey { db: 0, name: self.name }
@@ -96,13 +96,13 @@ impl<'a> Words<'a> for MemoryCall<'a> {
 }
 
 impl<'a> Keyspace for &'a MemoryServer {
-    type Key = KeyMoment<'a>;
+    type Key = KeyContext<'a>;
     type Store<'k>
         = MemoryKey<'a>
     where
         Self: 'k;
 
-    fn store(&self, key: KeyMoment<'a>, _access: Access) -> MemoryKey<'a> {
+    fn store(&self, key: KeyContext<'a>, _access: Access) -> MemoryKey<'a> {
         self.keys.key(key.name, key.now_us)
     }
 
@@ -112,7 +112,7 @@ impl<'a> Keyspace for &'a MemoryServer {
         Id::from(&spelled_id(random)[..])
     }
 
-    fn expires_at_ms(&self, key: KeyMoment<'a>) -> Option<u64> {
+    fn expires_at_ms(&self, key: KeyContext<'a>) -> Option<u64> {
         self.keys.expires_at_ms(key.name, key.now_us)
     }
 
@@ -122,14 +122,14 @@ impl<'a> Keyspace for &'a MemoryServer {
         self.policies.count(id, verdict);
     }
 
-    fn note_denial(&self, key: KeyMoment) {
+    fn note_denial(&self, key: KeyContext) {
         let name = key.name.get(..MAX_TOP_KEY).unwrap_or(key.name);
         self.top.borrow_mut().add(DbKey { db: 0, name }, key.now_us);
     }
 }
 
 impl<'a> ServerCall<'a> for MemoryCall<'a> {
-    type Key = KeyMoment<'a>;
+    type Key = KeyContext<'a>;
     type Keys = &'a MemoryServer;
     type Environment = &'a MemoryServer;
     type Sink = &'a ValueBuilder;
@@ -154,11 +154,11 @@ impl<'a> ServerCall<'a> for MemoryCall<'a> {
         self.now_us
     }
 
-    fn key(&self, at: usize, now_us: u64) -> Option<KeyMoment<'a>> {
-        Some(KeyMoment { name: self.word(at)?, now_us })
+    fn key(&self, at: usize, now_us: u64) -> Option<KeyContext<'a>> {
+        Some(KeyContext { name: self.word(at)?, now_us })
     }
 
-    fn wake<'k>(&self, key: KeyMoment<'a>, released: Option<MemoryWindow<'a>>)
+    fn wake<'k>(&self, key: KeyContext<'a>, released: Option<MemoryWindow<'a>>)
     where
         &'a MemoryServer: 'k,
     {
@@ -166,15 +166,15 @@ impl<'a> ServerCall<'a> for MemoryCall<'a> {
         self.server.wake_line(key);
     }
 
-    fn is_barred(&self, key: KeyMoment<'a>, leave: u64) -> bool {
+    fn is_barred(&self, key: KeyContext<'a>, leave: u64) -> bool {
         self.server.lines.borrow().is_barred(key.db_key(), leave)
     }
 
-    fn id_waits(&self, key: KeyMoment<'a>, id: &[u8]) -> bool {
+    fn id_waits(&self, key: KeyContext<'a>, id: &[u8]) -> bool {
         self.server.lines.borrow().id_waits(key.db_key(), id)
     }
 
-    fn waiting_on(&self, key: KeyMoment<'a>) -> u64 {
+    fn waiting_on(&self, key: KeyContext<'a>) -> u64 {
         u64::try_from(self.server.lines.borrow().waiting_on(key.db_key())).unwrap_or(u64::MAX)
     }
 
@@ -184,7 +184,7 @@ impl<'a> ServerCall<'a> for MemoryCall<'a> {
 
     fn join(
         &self,
-        key: KeyMoment<'a>,
+        key: KeyContext<'a>,
         request: &Request,
         block_ms: u64,
         wait_us: Option<u64>,

@@ -1,7 +1,7 @@
 //! Calls that wait (BLOCK), in the lines of the engine. Waits end when the caller asks for replies, and before and after
 //! calls that may change a key.
 
-use super::memory_call::KeyMoment;
+use super::memory_call::KeyContext;
 use super::value::{Value, ValueBuilder};
 use super::MemoryServer;
 use crate::decide::give_back;
@@ -76,7 +76,7 @@ impl MemoryServer {
         loop {
             let due = self.lines.borrow().next_line(passed_us);
             let Some((line, line_key)) = due else { break };
-            let key = KeyMoment { name: &line_key.name, now_us };
+            let key = KeyContext { name: &line_key.name, now_us };
             if !self.visit(line, key) {
                 // The engine never returns the same work twice. If it did, this loop would never end.
                 break;
@@ -102,7 +102,7 @@ impl MemoryServer {
         let Some(gone) = self.lines.get_mut().forget(ticket, self.clock.passed_us) else { return };
         let Some(TimedReply { result: Ok(granted), at_us }) = gone.reply else { return };
         if granted.allowed() {
-            let key = KeyMoment { name: &gone.key.name, now_us };
+            let key = KeyContext { name: &gone.key.name, now_us };
             // This fails only if the key was changed meanwhile so that nothing can be given back.
             let _ = give_back(&&*self, key, &gone.call, &granted, at_us);
             self.wake_line(key);
@@ -119,7 +119,7 @@ impl MemoryServer {
     }
 
     /// Tries the head of the line on the key, and after each grant the next.
-    pub(super) fn wake_line(&self, key: KeyMoment) {
+    pub(super) fn wake_line(&self, key: KeyContext) {
         let line = self.lines.borrow_mut().wake(key.db_key(), self.clock.passed_us);
         let Some(line) = line else { return };
         loop {
@@ -133,7 +133,7 @@ impl MemoryServer {
     }
 
     /// Does the due work in a line. Returns whether there was any.
-    fn visit(&self, line: LineId, key: KeyMoment) -> bool {
+    fn visit(&self, line: LineId, key: KeyContext) -> bool {
         let mut any = false;
         while do_next_step(&self, line, key, true, self.clock.passed_us) {
             any = true;
@@ -153,20 +153,20 @@ impl<'a> WaitingServer for &'a MemoryServer {
         call
     }
 
-    fn age_us(&self, _key: KeyMoment<'a>) -> u64 {
+    fn age_us(&self, _key: KeyContext<'a>) -> u64 {
         0
     }
 
-    fn wait_ended(&self, _key: KeyMoment<'a>, _granted: bool) {}
+    fn wait_ended(&self, _key: KeyContext<'a>, _granted: bool) {}
 
-    fn deliver(&self, ticket: Ticket, key: KeyMoment<'a>, result: Result<Decision, Error>) {
+    fn deliver(&self, ticket: Ticket, key: KeyContext<'a>, result: Result<Decision, Error>) {
         let reply = TimedReply { result, at_us: key.now_us };
         if self.change(|lines, passed_us| lines.end(ticket, reply, passed_us)).is_some() {
             self.ended.borrow_mut().push(ticket);
         }
     }
 
-    fn write(&self, _line: LineId, _key: KeyMoment<'a>, never: Infallible) -> bool {
+    fn write(&self, _line: LineId, _key: KeyContext<'a>, never: Infallible) -> bool {
         match never {}
     }
 }
