@@ -29,7 +29,7 @@ static MODULE: Module = Module {
     name: c"ratelimit",
     version: build::NUMBER,
     taken_line:
-        c"redis-ratelimit: a module with the name ratelimit is loaded already: keep one loadmodule line, or send MODULE UNLOAD ratelimit first",
+        c"redis-ratelimit: a module with the name ratelimit is already loaded: keep one loadmodule line, or send MODULE UNLOAD ratelimit first",
     load: |ctx, arguments, missing| {
         let loaded = match missing {
             None => load(ctx, arguments),

@@ -41,10 +41,7 @@ pub fn may_unload(ctx: Context) -> bool {
             1 => log_warning(ctx, piece),
             number => log_warning(
                 ctx,
-                &format!(
-                    "(part {} of {number}, to be joined by blanks) {piece}",
-                    at.saturating_add(1)
-                ),
+                &format!("(part {} of {number}, join with spaces) {piece}", at.saturating_add(1)),
             ),
         }
     }
@@ -79,11 +76,11 @@ fn quoted(word: &[u8]) -> String {
     format!("\"{}\"", escaped.collect::<String>())
 }
 
-/// Cuts a line of ASCII at blanks, into pieces that are short enough for the log.
+/// Cuts a line of ASCII at spaces, into pieces that are short enough for the log.
 fn pieces(mut line: &str) -> Vec<&str> {
     let mut pieces = Vec::new();
     while let Some((start, _)) = line.split_at_checked(PIECE) {
-        // A longer word is cut. Only a table of policies can have one, of semicolons, where another blank does no harm.
+        // A longer word is cut. Only a table of policies can have one, of semicolons, where another space does no harm.
         let end = start.rfind(' ').unwrap_or(PIECE);
         let (piece, rest) = line.split_at_checked(end).unwrap_or((line, ""));
         pieces.push(piece);

@@ -456,11 +456,10 @@ fn past_max_waiters_a_call_that_would_wait_is_an_error() {
     for key in ["k", "l", "m"] {
         conn.refuses(
             acquire_block(key, "c"),
-            "ERR BLOCK must not be used while as many calls wait as ",
+            "ERR BLOCK must not be used while ratelimit.max-waiters calls are waiting",
         );
         assert_eq!(limited(&conn.cmd(acquire(key, "c"))), 2);
     }
-    assert!(conn.err(acquire_block("k", "c")).contains("max-waiters"));
     assert_eq!(limited(&conn.cmd(acquire_block("free", "c"))), 0);
     assert_eq!(limited(&conn.cmd("RL.WINDOW w 0 1h BLOCK 0")), 1);
     assert_eq!(server.waiting(), 2);

@@ -268,7 +268,7 @@ fn a_misspelled_setting_is_reported_as_docs_operations_says() {
 
 #[test]
 fn a_second_load_is_refused_with_the_reason_in_the_log() {
-    const REASON: &str = "redis-ratelimit: a module with the name ratelimit is loaded already";
+    const REASON: &str = "redis-ratelimit: a module with the name ratelimit is already loaded";
     let (server, path) = (Server::start(), module_path());
     let mut conn = server.conn();
     conn.refuses(format!("MODULE LOAD {path}"), LOAD_FAILED);

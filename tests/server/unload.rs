@@ -37,7 +37,7 @@ fn a_module_that_is_unloaded_takes_its_memory_along() {
     assert!(left[2] < LEFT_BYTES, "{left:?} bytes are left each time");
 }
 
-/// The words of a command as redis-cli reads a line: blanks part words, and quotes hold them together.
+/// The words of a command as redis-cli reads a line: spaces separate words, and quotes hold them together.
 fn as_redis_cli_reads(line: &str) -> Vec<Vec<u8>> {
     let (mut words, mut rest) = (Vec::new(), line.trim().bytes());
     while let Some(first) = rest.next() {
@@ -75,7 +75,7 @@ fn logged_command(server: &Server) -> Vec<Vec<u8>> {
     for line in ours {
         let (number, piece) = match line.strip_prefix("(part ") {
             Some(part) => {
-                let (numbers, piece) = part.split_once(", to be joined by blanks) ").unwrap();
+                let (numbers, piece) = part.split_once(", join with spaces) ").unwrap();
                 (numbers.split_once(" of ").unwrap().0.parse().unwrap(), piece)
             }
             None => (1, line),

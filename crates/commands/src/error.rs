@@ -118,7 +118,7 @@ pub enum Error {
     #[error("ERR a key must not count more than 9223372036854775807")]
     SumTooLarge,
     /// The maximum number of calls are waiting.
-    #[error("ERR BLOCK must not be used while as many calls wait as ratelimit.max-waiters allows")]
+    #[error("ERR BLOCK must not be used while ratelimit.max-waiters calls are waiting")]
     TooManyWaiters,
     /// An id is empty or too long.
     #[error("ERR an id must have 1 to 64 bytes")]

@@ -15,7 +15,7 @@ fn the_line_has_the_changed_settings_in_quotes_if_needed() {
 }
 
 #[test]
-fn a_long_line_is_cut_at_blanks_into_pieces_that_fit_the_log() {
+fn a_long_line_is_cut_at_spaces_into_pieces_that_fit_the_log() {
     let line = (0..1_000).map(|number| format!("word{number}")).collect::<Vec<_>>().join(" ");
     let pieces = pieces(&line);
     assert!(pieces.len() > 5 && pieces.iter().all(|piece| piece.len() <= PIECE), "{pieces:?}");
