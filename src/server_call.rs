@@ -1,4 +1,4 @@
-//! The calls of this server, as the commands see them: the trait of a call, implemented by what lies below.
+//! The calls of this server, as the commands see them.
 
 use crate::blocking;
 use crate::environment::{ServerEnvironment, NUMBERS, POLICIES};
@@ -68,15 +68,15 @@ impl<'a> ServerCall<'a> for Call<'a> {
     }
 
     fn is_barred(&self, key: KeyContext<'a>, leave: u64) -> bool {
-        blocking::ask_if_any(|lines| lines.is_barred(key.db_key(), leave))
+        blocking::read_lines_or_default(|lines| lines.is_barred(key.db_key(), leave))
     }
 
     fn id_waits(&self, key: KeyContext<'a>, id: &[u8]) -> bool {
-        blocking::ask_if_any(|lines| lines.id_waits(key.db_key(), id))
+        blocking::read_lines_or_default(|lines| lines.id_waits(key.db_key(), id))
     }
 
     fn waiting_on(&self, key: KeyContext<'a>) -> u64 {
-        let waiting = blocking::ask_if_any(|lines| lines.waiting_on(key.db_key()));
+        let waiting = blocking::read_lines_or_default(|lines| lines.waiting_on(key.db_key()));
         u64::try_from(waiting).unwrap_or(u64::MAX)
     }
 

@@ -1,4 +1,4 @@
-//! The lines of this server, and questions about them.
+//! The lines of this server.
 
 use crate::redis::blocked::Blocked;
 use crate::redis::call::CommandNumber;
@@ -53,11 +53,11 @@ static LINES: UnderLock<ServerLines> = UnderLock::new(ServerLines::default);
 /// The number of lines. While there are none, a command only reads this.
 static LINE_COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// Asks the lines a question.
+/// Reads the lines.
 // Out of line, because most calls find no lines.
 #[inline(never)]
-pub fn with_lines<T>(question: impl FnOnce(&ServerLines) -> T) -> T {
-    LINES.with(|lines| question(lines))
+pub fn read_lines<T>(read: impl FnOnce(&ServerLines) -> T) -> T {
+    LINES.with(|lines| read(lines))
 }
 
 /// Makes a transition of the lines at the current time, and then starts or stops the timer. A transition has no context, so
@@ -82,24 +82,24 @@ pub fn restart_timer() {
     change(ServerLines::restart_timer);
 }
 
-// ---- Questions ----
+// ---- Reading ----
 
-/// Asks the lines a question. The answer is the default while there are no lines.
-pub fn ask_if_any<T: Default>(question: impl FnOnce(&ServerLines) -> T) -> T {
+/// Reads the lines, or returns the default without locking if there are none.
+pub fn read_lines_or_default<T: Default>(read: impl FnOnce(&ServerLines) -> T) -> T {
     if LINE_COUNT.load(Ordering::Relaxed) == 0 {
         return T::default();
     }
-    with_lines(question)
+    read_lines(read)
 }
 
 /// Returns how many calls wait.
 pub fn waiting() -> u64 {
-    u64::try_from(with_lines(ServerLines::waiting)).unwrap_or(u64::MAX)
+    u64::try_from(read_lines(ServerLines::waiting)).unwrap_or(u64::MAX)
 }
 
 /// Returns how long the oldest waiter has been waiting, in milliseconds. 0 if no call waits.
 pub fn oldest_wait_ms() -> u64 {
-    let since_us = with_lines(ServerLines::oldest_since_us);
+    let since_us = read_lines(ServerLines::oldest_since_us);
     since_us.map_or(0, |since_us| monotonic_us().saturating_sub(since_us)) / 1_000
 }
 
@@ -120,7 +120,7 @@ impl WorkGuard {
 
     /// Returns whether there is time for another step.
     pub fn has_time(&self) -> bool {
-        with_lines(|lines| lines.has_time(monotonic_us()))
+        read_lines(|lines| lines.has_time(monotonic_us()))
     }
 }
 

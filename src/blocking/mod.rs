@@ -12,18 +12,19 @@
 //! forget follow join.
 //!
 //! ```text
-//! lines.rs          the lines of this server, and questions about them
+//! lines.rs          the lines of this server
 //! wait.rs           a single wait, from join to forget
 //! work.rs           granting to the heads of lines, by commands and by the timer
 //! ```
 //!
 //! [`engine::line`] decides what to do next. Its transitions change the lines and return what has to be done; the files here
-//! do it. To add another way to end a wait, add a transition to the engine and call it in work.rs.
+//! do it. To add another way to end a wait, add a transition to the engine and call it in work.rs, or in wait.rs if the server
+//! ends the wait.
 
 mod lines;
 mod wait;
 mod work;
 
-pub use lines::{ask_if_any, longest_work_us, oldest_wait_ms, restart_timer, waiting};
+pub use lines::{longest_work_us, oldest_wait_ms, read_lines_or_default, restart_timer, waiting};
 pub use wait::{answer, forget, join, withdraw};
 pub use work::{serve_timer, wake};

@@ -6,7 +6,8 @@
 //! the command or timer that tries the head, and then the client is unblocked.
 
 use super::lines::{
-    ask_if_any, change, with_lines, PendingWrite, ServerLineTypes, WaitingCall, WorkGuard,
+    change, read_lines, read_lines_or_default, PendingWrite, ServerLineTypes, WaitingCall,
+    WorkGuard,
 };
 use crate::redis::acceptance::{
     accepts_write_in_command, accepts_write_to, accepts_writes, Acceptance,
@@ -28,10 +29,10 @@ use engine::{Decision, Mode, OwnedDbKey, Place, Request};
 const STEPS_IN_A_ROW: usize = 8;
 
 /// Tries the head of the line on the key, and after each grant the next head, while the time budget lasts. The timer tries
-/// the rest. Called before a command takes, and after a command that may have given something back. If it has `emptied` the
-/// key, the first head goes on with it; dropping it deletes the key.
+/// the rest. Called before a command takes, and after a command that may have given something back. `emptied` is the key, if
+/// the command has just emptied it: the first head is tried on it, and dropping it deletes the key.
 pub fn wake<'c>(key_ctx: KeyContext<'c>, emptied: Option<Box<EmptiedKey<'c>>>) {
-    if ask_if_any(|lines| lines.waiting_on(key_ctx.db_key())) > 0 {
+    if read_lines_or_default(|lines| lines.waiting_on(key_ctx.db_key())) > 0 {
         wake_line(key_ctx, emptied);
     }
 }
@@ -46,7 +47,7 @@ fn wake_line<'c>(key_ctx: KeyContext<'c>, mut emptied: Option<Box<EmptiedKey<'c>
     }
     let keys = ServerKeys::default();
     while let Some((ticket, call)) =
-        with_lines(|lines| lines.head(line)).filter(|_| work.has_time())
+        read_lines(|lines| lines.head(line)).filter(|_| work.has_time())
     {
         // A command does not end waits that are overdue. In MULTI and Lua its clock may be frozen in the past, so a waiter
         // could be denied although enough is available by now.
@@ -127,8 +128,8 @@ pub fn serve_timer(ctx: Context) {
     }
 }
 
-/// Does the due work in a line, in at most [`STEPS_IN_A_ROW`] steps. `accepted` is the server's last answer to the question
-/// whether it accepts writes. Returns its new answer.
+/// Does the due work in a line, in at most [`STEPS_IN_A_ROW`] steps. `accepted` says whether the server accepted writes when
+/// last asked. Returns the new answer.
 fn visit(
     ctx: Context,
     work: &WorkGuard,
@@ -160,7 +161,7 @@ fn visit(
     acceptance != Acceptance::Refused
 }
 
-/// Asks whether the server accepts a write to this key. `accepted` is its answer without a key. In a cluster the answer
+/// Returns whether the server accepts a write to this key. `accepted` is its answer without a key. In a cluster the answer
 /// depends on the key.
 fn acceptance_at(key_ctx: KeyContext, db: i32, accepted: bool) -> Acceptance {
     // Select the database even if writes are refused, because calls that time out are still decided in it.

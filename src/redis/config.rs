@@ -15,7 +15,7 @@ pub struct Setting {
     pub name: &'static CStr,
     /// True if CONFIG SET refuses the setting, and only redis.conf and load arguments set it.
     pub at_load_only: bool,
-    /// True if the setting comes last as a load argument. Everything after its name is its value, joined with blanks.
+    /// True if the setting comes last as a load argument. Everything after its name is its value, joined with spaces.
     pub takes_rest: bool,
     /// True if two servers may answer the same call differently because of this setting.
     pub affects_replies: bool,

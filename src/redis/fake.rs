@@ -140,7 +140,7 @@ impl FakeServer {
         UNBLOCKED.get()
     }
 
-    /// Makes a call, given as words with single blanks between them, and returns its reply.
+    /// Makes a call, given as words with single spaces between them, and returns its reply.
     pub fn call(&mut self, entry: EntryPoint, words: &str) -> Vec<ReplyElement> {
         let ctx: Ctx = std::ptr::from_mut(self).cast();
         let mut arguments: Vec<_> = words.split(' ').map(|word| string(word.as_bytes())).collect();

@@ -159,7 +159,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
     ///
     /// # Errors
     ///
-    /// The first fault from left to right, and then what must not be used together.
+    /// The first fault from left to right; if there is none, the first forbidden combination.
     pub fn request(
         &mut self,
         environment: &impl Environment,

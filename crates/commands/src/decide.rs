@@ -39,8 +39,7 @@ pub trait Keyspace {
     fn note_denial(&self, key: Self::Key);
 }
 
-/// Decides a request on its key, and writes the result. It is for the caller to note how the call ended, now that the key is
-/// closed again.
+/// Decides a request on its key, and writes the result. The caller then notes how the call ended; the key is closed by then.
 ///
 /// # Errors
 ///

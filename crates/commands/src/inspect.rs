@@ -19,7 +19,7 @@ pub(crate) fn info<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Error>
     let (key, now_us) = first_key(call)?;
     let keys = call.keys();
     let Some((kind, mut fields)) = read(&keys, key)? else {
-        // A key without state may still have a line: it was deleted, and the head was not tried since.
+        // A key without state may still have a line: it was deleted, and the head has not been tried since.
         call.sink().map(0);
         return Ok(CallResult::Allowed);
     };

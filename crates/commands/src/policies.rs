@@ -18,7 +18,7 @@ pub struct Policy {
     pub ban_ms: Option<u64>,
     /// True if the policy only counts the calls that it would deny (SHADOW).
     pub shadow: bool,
-    /// The definition without the name, with single blanks between words.
+    /// The definition without the name, with single spaces between words.
     pub definition: String,
     /// Counters of the calls, which outlive the definition: a new one of the same name goes on with them.
     pub counts: Arc<Counts>,

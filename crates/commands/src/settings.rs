@@ -20,7 +20,7 @@ pub struct NumberSetting {
     pub min: i64,
     /// The highest value that CONFIG SET accepts.
     pub max: i64,
-    /// The unit of the value as text, after a blank. Empty for a number without a unit.
+    /// The unit of the value as text, after a space. Empty for a number without a unit.
     pub unit: &'static str,
     value: AtomicU64,
 }

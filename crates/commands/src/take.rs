@@ -87,7 +87,8 @@ pub(crate) fn decide_in_turn<'a, C: ServerCall<'a>>(
     decided
 }
 
-/// Decides a request that would wait, but cannot be granted in time, once more, so that its denial counts (COUNTDENIED).
+/// Decides once more a request that will not wait because it cannot be granted in time, so that its denial counts
+/// (COUNTDENIED).
 // Out of line, so that the common path stays small.
 #[cold]
 #[inline(never)]

@@ -48,7 +48,7 @@ impl Taker {
         }
     }
 
-    /// What is said of words, apart by single blanks.
+    /// What is said of words, separated by single spaces.
     fn read(self, words: &str) -> Result<(), Error> {
         self.read_in(&TestEnvironment::default(), words)
     }

@@ -34,7 +34,7 @@ impl World {
     }
 
     fn call(&mut self, line: &str) -> Outcome {
-        // A word with blanks in it is written with tildes.
+        // A word with spaces in it is written with tildes.
         let words: Vec<String> = line.split(' ').map(|word| word.replace('~', " ")).collect();
         let words: Vec<&[u8]> = words.iter().map(String::as_bytes).collect();
         self.server.call(&words, NOW_US + self.at_us)
