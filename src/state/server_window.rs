@@ -20,7 +20,7 @@ use engine::ban::Ban;
 use engine::entry::score;
 use engine::held::Held;
 use engine::reservation::{ReservationMember, ReservationRef};
-use engine::store::{self, BanEdit, WindowEdit};
+use engine::store::{self, WindowEdit};
 use engine::window::EventEdit;
 
 /// A sorted set of events and reservations, for one call.
@@ -113,7 +113,7 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
         if edit.clean && !self.held.is_empty() {
             self.clean(&mut key, &mut remove);
         }
-        let ban = self.write_ban(&mut key, edit.ban, &mut remove);
+        self.write_ban(&mut key, edit.ban, &mut remove);
         collect_removed(&mut key, events, &mut remove);
         let changes = [&events.newest, &events.other];
         for new in changes.iter().filter_map(|change| change.new.as_ref()) {
@@ -147,7 +147,7 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
         }
         if let Some(expiry) = edit.expiry {
             let expiry = expiry.extend_to(self.held.needed_until_us());
-            let expiry = expiry.extend_to(ban.map(|ban| ban.end_us()));
+            let expiry = expiry.extend_to(edit.ban.map(|ban| ban.end_us()));
             if let Some(at_ms) = expiry.new_ttl_ms(settled_us, key.expires_at_ms()) {
                 key.expire_at(at_ms);
             }
@@ -227,24 +227,17 @@ impl ServerWindow<'_, '_> {
         add.iter().for_each(|member| key.add(RESERVED, member.as_bytes()));
     }
 
-    /// Writes the new ban, adds the member of the old one to `remove`, and returns the ban that is in force then.
+    /// Writes the ban if it is new, and adds the member of the old one to `remove`.
     #[inline(always)]
-    fn write_ban(
-        &mut self,
-        key: &mut WriteKey,
-        edit: BanEdit,
-        remove: &mut Vec<OwnedString>,
-    ) -> Option<Ban> {
-        let old_ban = self.held.ban();
-        let new_ban = edit.after(old_ban);
-        if new_ban != old_ban {
-            if let Some(ban) = new_ban {
+    fn write_ban(&mut self, key: &mut WriteKey, new: Option<Ban>, remove: &mut Vec<OwnedString>) {
+        let old = self.held.ban();
+        if new != old {
+            if let Some(ban) = new {
                 key.add(RESERVED, ban.text().as_bytes());
             }
-            remove.extend(old_ban.map(|old| OwnedString::new(old.text().as_bytes())));
-            self.held.set_ban(new_ban);
+            remove.extend(old.map(|old| OwnedString::new(old.text().as_bytes())));
+            self.held.set_ban(new);
         }
-        new_ban
     }
 }
 

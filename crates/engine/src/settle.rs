@@ -1,9 +1,10 @@
 //! Applies, releases or renews reservations.
 
+use crate::ban::Ban;
 use crate::expiry::Expiry;
 use crate::reservation::{lease_end_us, Id, Reservation};
 use crate::rule::{Rule, RuleText};
-use crate::store::{BanEdit, Entries, Refusal, Store, WindowEdit, WindowKey};
+use crate::store::{Entries, Refusal, Store, WindowEdit, WindowKey};
 use crate::window::{EventChange, EventEdit, WindowCount};
 
 /// The outcome of applying a reservation.
@@ -39,7 +40,7 @@ pub fn apply<S: Store>(
     }
     let quantity = quantity.unwrap_or(reserved.quantity);
     if quantity == 0 {
-        key.write(settling(&[id.as_bytes()], &EventEdit::default(), None));
+        key.write(settling(&[id.as_bytes()], &EventEdit::default(), key.ban(), None));
         return Ok((SettleOutcome::Released, key));
     }
     let rule_now = store.rule_now(&rule).ok_or(Refusal::Clock)?;
@@ -49,7 +50,7 @@ pub fn apply<S: Store>(
     // reserved.
     let event = EventChange::Record { weight: quantity, denied: false, limit: u64::MAX };
     let events = count.plan(key.events(), event, store.max_healed())?;
-    key.write(settling(&[id.as_bytes()], &events, Some(count.expiry())));
+    key.write(settling(&[id.as_bytes()], &events, key.ban(), Some(count.expiry())));
     Ok((SettleOutcome::Counted, key))
 }
 
@@ -62,7 +63,7 @@ pub fn apply<S: Store>(
 pub fn release<S: Store>(mut store: S, ids: &[&[u8]]) -> Result<(usize, S::Window), S::Error> {
     let mut key = store.window();
     key.read(None)?;
-    let released = key.write(settling(ids, &EventEdit::default(), None));
+    let released = key.write(settling(ids, &EventEdit::default(), key.ban(), None));
     Ok((released, key))
 }
 
@@ -78,7 +79,7 @@ pub fn release_lease<S: Store>(mut store: S, id: &Id, lease_end_us: u64) -> Resu
     let found = key.reservations().find_live(id.as_bytes());
     let is_held = found.is_some_and(|found| found.lease_end_us == lease_end_us);
     if is_held {
-        key.write(settling(&[id.as_bytes()], &EventEdit::default(), None));
+        key.write(settling(&[id.as_bytes()], &EventEdit::default(), key.ban(), None));
     }
     Ok(is_held)
 }
@@ -88,14 +89,14 @@ fn find_live<K: WindowKey>(key: &K, id: &Id) -> Option<Reservation<Id, RuleText>
     key.reservations().find_live(id.as_bytes()).map(|reservation| reservation.owned())
 }
 
-/// Returns the edit that removes the reservations with these ids. Other reservations stay as they are.
+/// Returns the edit that removes the reservations with these ids. Other reservations and the ban stay as they are.
 fn settling<'p>(
     ids: &'p [&'p [u8]],
     events: &'p EventEdit,
+    ban: Option<Ban>,
     expiry: Option<Expiry>,
 ) -> WindowEdit<'p> {
-    let (ban, clean) = (BanEdit::Keep, false);
-    WindowEdit { events, reservation: None, settled: ids, clean, ban, expiry }
+    WindowEdit { events, reservation: None, settled: ids, clean: false, ban, expiry }
 }
 
 /// Starts the lease of the reservation `id` again, with `lease_ms` or its own length. Returns whether it is held and its
@@ -131,7 +132,7 @@ pub fn renew<S: Store>(mut store: S, id: &Id, lease_ms: Option<u64>) -> Result<b
     let (ids, events) = (&[id.as_bytes()], EventEdit::default());
     key.write(WindowEdit {
         reservation: Some(new.borrowed()),
-        ..settling(ids, &events, Some(expiry))
+        ..settling(ids, &events, key.ban(), Some(expiry))
     });
     Ok(true)
 }

@@ -202,29 +202,6 @@ pub trait WindowKey {
     fn write(&mut self, edit: WindowEdit) -> usize;
 }
 
-/// The change of a key's ban.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum BanEdit {
-    /// The ban stays as it is.
-    #[default]
-    Keep,
-    /// The ban is removed.
-    Remove,
-    /// This ban takes its place.
-    Put(Ban),
-}
-
-impl BanEdit {
-    /// Returns the ban after this edit, if it was `ban` before.
-    pub fn after(self, ban: Option<Ban>) -> Option<Ban> {
-        match self {
-            BanEdit::Keep => ban,
-            BanEdit::Remove => None,
-            BanEdit::Put(new) => Some(new),
-        }
-    }
-}
-
 /// The changes to write to a window.
 #[derive(Debug)]
 pub struct WindowEdit<'p> {
@@ -237,8 +214,8 @@ pub struct WindowEdit<'p> {
     pub settled: &'p [&'p [u8]],
     /// Drops reservations that are gone, and rewrites those from the future: a bounded number of each.
     pub clean: bool,
-    /// The change of the ban.
-    pub ban: BanEdit,
+    /// The ban after the edit, or the mark of a past one.
+    pub ban: Option<Ban>,
     /// The time for which the events need the key. `None` leaves the TTL as it is.
     pub expiry: Option<Expiry>,
 }

@@ -5,7 +5,7 @@ use engine::ban::Ban;
 use engine::calendar::Zones;
 use engine::held::Held;
 use engine::rule::Rule;
-use engine::store::{BanEdit, BucketKey, Store, WindowEdit, WindowKey};
+use engine::store::{BucketKey, Store, WindowEdit, WindowKey};
 use engine::throttle::{BucketEdit, Stored};
 use engine::window::EventEdit;
 
@@ -194,7 +194,7 @@ impl<K: WindowKey> WindowKey for FaultyKey<K> {
                     new.lease_ms += 1_000;
                 }
             }
-            Some(Mistake::BanLifted) if edit.ban == BanEdit::Keep => edit.ban = BanEdit::Remove,
+            Some(Mistake::BanLifted) if edit.ban == self.inner.ban() => edit.ban = None,
             _ => {}
         }
         self.inner.write(edit)

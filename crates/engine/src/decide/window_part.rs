@@ -8,7 +8,7 @@ use crate::held::Held;
 use crate::request::{NewReservation, Request, WindowLimit};
 use crate::reservation::{lease_end_us, Id, Reservation};
 use crate::rule::RuleText;
-use crate::store::{BanEdit, Refusal, Store, WindowEdit, WindowKey};
+use crate::store::{Refusal, Store, WindowEdit, WindowKey};
 use crate::window::{freed_at_us, EventChange, EventEdit, UntimedVerdict, WindowCount, WindowUse};
 
 /// What a request asks of a window: the window as it was read, and the changes to write.
@@ -31,7 +31,8 @@ pub(crate) struct WindowPart<'r, S: Store> {
 pub(crate) struct WindowPlan {
     pub(crate) events: EventEdit,
     reservation: Option<Reservation<Id, RuleText>>,
-    ban: BanEdit,
+    /// The ban after the call, or the mark of a past one.
+    ban: Option<Ban>,
     /// The call gives back: reservations and the TTL stay as they are.
     gives_back: bool,
 }
@@ -143,18 +144,9 @@ impl<'r, S: Store> WindowPart<'r, S> {
         }
     }
 
-    /// Returns the edit that turns the key's ban into `ban`.
-    fn ban_edit(&self, ban: Option<Ban>) -> BanEdit {
-        match ban {
-            _ if ban == self.key.ban() => BanEdit::Keep,
-            Some(ban) => BanEdit::Put(ban),
-            None => BanEdit::Remove,
-        }
-    }
-
-    /// Returns the edit of the ban for a call that is granted, or that gives back.
-    fn ban_edit_of_grant(&self) -> BanEdit {
-        self.ban_edit(self.ban.ban_after(self.request.ask.takes_unforced(), self.is_as_new()))
+    /// Returns the ban, or the mark of one, that stays after a call that is granted, or that gives back.
+    fn ban_after_grant(&self) -> Option<Ban> {
+        self.ban.ban_after(self.request.ask.takes_unforced(), self.is_as_new())
     }
 
     /// Returns whether nothing is counted or held.
@@ -163,11 +155,11 @@ impl<'r, S: Store> WindowPart<'r, S> {
         used.counted == 0 && used.held == 0
     }
 
-    /// Plans a change of the events that count, and this edit of the ban.
+    /// Plans a change of the events that count, and this ban after it.
     fn plan_events(
         &mut self,
         change: EventChange,
-        ban: BanEdit,
+        ban: Option<Ban>,
     ) -> Result<&mut WindowPlan, S::Error> {
         let events = self.count.plan(self.key.events(), change, self.store.max_healed())?;
         Ok(self.planned.insert(WindowPlan { events, reservation: None, ban, gives_back: false }))
@@ -186,7 +178,7 @@ impl<'r, S: Store> WindowPart<'r, S> {
         }
         let limit = self.window.limit;
         let event = EventChange::Record { weight: quantity, denied: false, limit };
-        self.plan_events(event, self.ban_edit_of_grant())?;
+        self.plan_events(event, self.ban_after_grant())?;
         Ok(())
     }
 
@@ -202,7 +194,7 @@ impl<'r, S: Store> WindowPart<'r, S> {
         let lease_end_us = lease_end_us(now_us, lease_ms);
         let gone_us = self.store.gone_us(&self.window.rule, lease_end_us, new.count_lapsed)?;
         let rule = self.store.write_rule(&self.window.rule);
-        let planned = self.plan_events(EventChange::CleanUp, self.ban_edit_of_grant())?;
+        let planned = self.plan_events(EventChange::CleanUp, self.ban_after_grant())?;
         let id = new.id.unwrap_or_else(new_id);
         let reservation =
             Reservation { id, quantity, lease_ms, lease_end_us, gone_us, order_us, rule };
@@ -218,7 +210,7 @@ impl<'r, S: Store> WindowPart<'r, S> {
         let events = EventChange::Uncount { quantity };
         let events = self.count.plan(self.key.events(), events, self.store.max_healed())?;
         // The key may be as good as new only now.
-        let ban = self.ban_edit_of_grant();
+        let ban = self.ban_after_grant();
         self.planned = Some(WindowPlan { events, reservation: None, ban, gives_back: true });
         Ok(())
     }
@@ -313,9 +305,10 @@ impl<'r, S: Store> WindowPart<'r, S> {
             return Ok(verdict);
         }
         self.begin_ban(verdict, ban_ms);
-        let ban = self.ban_edit(self.ban.ban_or_mark());
-        let must_write = self.key.reservations().must_write() || matches!(ban, BanEdit::Put(_));
-        if must_write || self.count.has_future() {
+        let ban = self.ban.ban_or_mark();
+        // A mark that is gone may stay stored until the next write.
+        let is_new_ban = ban.is_some() && ban != self.key.ban();
+        if is_new_ban || self.key.reservations().must_write() || self.count.has_future() {
             self.plan_events(EventChange::Heal, ban)?;
         }
         Ok(verdict.deny_for_ban(self.ban.left_us()))
@@ -324,7 +317,7 @@ impl<'r, S: Store> WindowPart<'r, S> {
     fn count_denial(&mut self, verdict: Verdict, ban_ms: Option<u64>) -> Result<Verdict, S::Error> {
         // Like the verdict, the ban is decided before the denial counts.
         self.begin_ban(verdict, ban_ms);
-        let ban = self.ban_edit(self.ban.ban_or_mark());
+        let ban = self.ban.ban_or_mark();
         let (ask, limit) = (&self.request.ask, self.window.limit);
         let event = EventChange::Record { weight: ask.quantity.wanted(), denied: true, limit };
         self.plan_events(event, ban)?;

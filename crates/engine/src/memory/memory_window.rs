@@ -83,14 +83,12 @@ impl WindowKey for MemoryWindow<'_> {
             self.held.add(reservation);
         }
         self.events.apply(edit.events);
-        let old_ban = self.ban();
-        let ban = edit.ban.after(old_ban);
-        if ban != old_ban {
-            self.held.set_ban(ban);
+        if edit.ban != self.ban() {
+            self.held.set_ban(edit.ban);
         }
         if let Some(expiry) = edit.expiry {
             let expiry = expiry.extend_to(self.held.needed_until_us());
-            let expiry = expiry.extend_to(ban.map(|ban| ban.end_us()));
+            let expiry = expiry.extend_to(edit.ban.map(|ban| ban.end_us()));
             let new_ttl_ms = expiry.new_ttl_ms(settled_us, Some(self.expires_at_ms));
             self.expires_at_ms = new_ttl_ms.unwrap_or(self.expires_at_ms);
         }
