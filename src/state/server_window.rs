@@ -147,7 +147,6 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
         }
         if let Some(expiry) = edit.expiry {
             let expiry = expiry.extend_to(self.held.needed_until_us());
-            let expiry = expiry.extend_to(edit.ban.map(|ban| ban.end_us()));
             if let Some(at_ms) = expiry.new_ttl_ms(settled_us, key.expires_at_ms()) {
                 key.expire_at(at_ms);
             }
@@ -199,18 +198,15 @@ impl ServerWindow<'_, '_> {
     }
 
     /// Takes out the live reservations with these ids, and adds their members to `remove`. Returns how many there were, and
-    /// until when the last of them would have held.
+    /// when the last of them would have been gone.
     fn settle(&mut self, ids: &[&[u8]], remove: &mut Vec<OwnedString>) -> (usize, Option<u64>) {
-        let (mut number, mut until_us) = (0_usize, None);
-        if !ids.is_empty() {
-            let settled = &mut |settled: &ReservationRef| {
-                number = number.saturating_add(1);
-                until_us = until_us.max(Some(settled.gone_us));
-                remove.push(OwnedString::new(settled.member().as_bytes()));
-            };
-            ZONES.with(|zones| self.held.settle(ids, zones, settled));
+        if ids.is_empty() {
+            return (0, None);
         }
-        (number, until_us)
+        let settled = &mut |settled: &ReservationRef| {
+            remove.push(OwnedString::new(settled.member().as_bytes()));
+        };
+        ZONES.with(|zones| self.held.settle(ids, zones, settled))
     }
 
     /// Drops reservations that are gone, and rewrites those from the future. Adds the old members to `remove`.

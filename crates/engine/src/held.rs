@@ -307,14 +307,15 @@ impl Held {
         self.has_future || self.len().saturating_sub(self.live_len()) >= MAX_DROPPED
     }
 
-    /// Returns the time until which the live reservations need the key, in Unix microseconds. One from the future that has
-    /// not been rewritten may hold until its stored end, so this is what counts.
+    /// Returns the time until which the live reservations and the ban need the key, in Unix microseconds. A reservation from
+    /// the future that has not been rewritten may hold until its stored end, so this is what counts.
     pub fn needed_until_us(&self) -> Option<u64> {
         let last_us = match &self.stored {
             StoredReservations::List(all) => all.iter().map(|one| one.gone_us).max(),
             StoredReservations::Index(index) => index.live(self.now_us).last_gone_us(),
         };
-        last_us.filter(|gone_us| *gone_us > self.now_us)
+        let until_us = last_us.max(self.ban.map(|ban| ban.end_us()));
+        until_us.filter(|until_us| *until_us > self.now_us)
     }
 
     /// Adds a reservation that was made.
@@ -332,18 +333,21 @@ impl Held {
     }
 
     /// Removes the live reservations with these ids, which may repeat, because they are applied, released or renewed. Calls
-    /// `settled` with each.
+    /// `settled` with each. Returns how many there were, and when the last of them would have been gone.
     pub fn settle(
         &mut self,
         ids: &[&[u8]],
         zones: &mut Zones,
         settled: &mut dyn FnMut(&ReservationRef),
-    ) {
+    ) -> (usize, Option<u64>) {
+        let (mut number, mut last_gone_us) = (0_usize, None);
         for id in ids {
             let Some(one) = self.stored.get(id).filter(|one| one.live(self.now_us)) else {
                 continue;
             };
             settled(&one);
+            number = number.saturating_add(1);
+            last_gone_us = last_gone_us.max(Some(one.gone_us));
             let hold = Hold::of(&ReservationView::at(self.now_us, zones).see(&one));
             self.change_holds(|holds| holds.remove(hold));
             self.is_changed = true;
@@ -356,6 +360,7 @@ impl Held {
                 }
             }
         }
+        (number, last_gone_us)
     }
 
     /// Removes reservations that are gone, and starts the leases of those from the future again, in their old order: a
@@ -559,7 +564,10 @@ mod tests {
             let settled: Vec<&[u8]> = settled.into_iter().map(|at| ids[at]).collect();
             let mut changed = [&mut list, &mut index].map(|held| {
                 let mut members = Vec::new();
-                held.settle(&settled, zones, &mut |one| members.push((one.member(), one.gone_us)));
+                let (number, last_gone_us) =
+                    held.settle(&settled, zones, &mut |one| members.push((one.member(), one.gone_us)));
+                assert_eq!(number, members.len());
+                assert_eq!(last_gone_us, members.iter().map(|(_, gone_us)| *gone_us).max());
                 members
             });
             changed.iter_mut().for_each(|members| members.sort_by_key(|(old, _)| old.as_bytes().to_vec()));

@@ -68,16 +68,13 @@ impl WindowKey for MemoryWindow<'_> {
     }
 
     fn write(&mut self, edit: WindowEdit) -> usize {
-        let (mut settled, mut settled_us) = (0_usize, None);
         let held = &mut self.held;
-        self.key.memory.zones(|zones| {
-            held.settle(edit.settled, zones, &mut |reservation| {
-                settled = settled.saturating_add(1);
-                settled_us = settled_us.max(Some(reservation.gone_us));
-            });
+        let (settled, settled_us) = self.key.memory.zones(|zones| {
+            let settled = held.settle(edit.settled, zones, &mut |_| {});
             if edit.clean {
                 held.clean(zones, &mut |_, _| {});
             }
+            settled
         });
         if let Some(reservation) = &edit.reservation {
             self.held.add(reservation);
@@ -88,7 +85,6 @@ impl WindowKey for MemoryWindow<'_> {
         }
         if let Some(expiry) = edit.expiry {
             let expiry = expiry.extend_to(self.held.needed_until_us());
-            let expiry = expiry.extend_to(edit.ban.map(|ban| ban.end_us()));
             let new_ttl_ms = expiry.new_ttl_ms(settled_us, Some(self.expires_at_ms));
             self.expires_at_ms = new_ttl_ms.unwrap_or(self.expires_at_ms);
         }
