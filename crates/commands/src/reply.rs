@@ -1,6 +1,6 @@
 //! Writes replies, element by element.
 
-use engine::{Decision, Limit, Manner, Obstacle, Request, TimeUnit, Verdict};
+use engine::{Decision, Limit, Manner, Request, TimeUnit, Verdict};
 
 /// Receives a reply, element by element.
 pub trait ReplySink {
@@ -57,11 +57,7 @@ pub fn write(sink: &impl ReplySink, request: &Request, decision: &Decision) {
 
 /// Writes the five integers of a decision.
 pub(crate) fn integers(sink: &impl ReplySink, decision: &Decision, unit: TimeUnit) {
-    sink.integer(match decision.verdict {
-        Verdict::Allowed { .. } => 0,
-        Verdict::Denied { obstacle: Obstacle::Counted, .. } | Verdict::Never => 1,
-        Verdict::Denied { obstacle: Obstacle::Held, .. } => 2,
-    });
+    sink.unsigned(decision.verdict.limited());
     sink.unsigned(decision.limit);
     sink.unsigned(decision.remaining);
     match decision.verdict.retry_after_us() {

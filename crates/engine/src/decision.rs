@@ -79,6 +79,16 @@ impl Verdict {
         }
     }
 
+    /// Returns the number that stands for the verdict in a reply: 0 if it allows, 2 if others hold what is missing or wait
+    /// for it, and 1 for any other denial.
+    pub fn limited(self) -> u64 {
+        match self {
+            Verdict::Allowed { .. } => 0,
+            Verdict::Denied { obstacle: Obstacle::Counted, .. } | Verdict::Never => 1,
+            Verdict::Denied { obstacle: Obstacle::Held, .. } => 2,
+        }
+    }
+
     /// Returns the quantity that a grant takes. 0 for a denial.
     pub fn taken(self) -> u64 {
         match self {

@@ -2,7 +2,7 @@
 
 use crate::calendar::Zones;
 use crate::decide::{judge, Mode, Part, PartKey, WindowPart};
-use crate::decision::{Ask, Decision, Obstacle, Verdict};
+use crate::decision::{Ask, Decision};
 use crate::groups::Place;
 use crate::held::{Held, SortedHolds};
 use crate::memory::Zset;
@@ -52,17 +52,6 @@ pub fn throttle(
         false => bucket.deny(ask, verdict, None),
     };
     Ok((bucket.decision(verdict), edit))
-}
-
-impl Verdict {
-    /// Returns the number by which tests tell verdicts: 0 for one that allows, 2 for one that is held, and 1 for others.
-    pub fn limited(self) -> u64 {
-        match self {
-            Verdict::Allowed { .. } => 0,
-            Verdict::Denied { obstacle: Obstacle::Counted, .. } | Verdict::Never => 1,
-            Verdict::Denied { obstacle: Obstacle::Held, .. } => 2,
-        }
-    }
 }
 
 /// Returns the state after the edit `next`.
