@@ -23,7 +23,7 @@ use commands::error::Error;
 use commands::waiting::{do_next_step, try_head, TimedReply, WaitingServer};
 use engine::line::{Cause, LineId, Lines, Ticket};
 use engine::store::Access;
-use engine::{Decision, Mode, OwnedDbKey, Place, Request};
+use engine::{Decision, Mode, OwnedDbKey, Request};
 
 /// The maximum number of steps in a line before it is the next line's turn.
 const STEPS_IN_A_ROW: usize = 8;
@@ -98,7 +98,7 @@ impl<'c> WaitingServer for ServerKeys<'c> {
             }
             PendingWrite::CountDenial(request) => {
                 let store = self.store(key_ctx, Access::Write);
-                decide(self, store, &request, Place::default(), Mode::Deny).map(|_| ())
+                decide(self, store, &request, false, Mode::Deny).map(|_| ())
             }
         };
         let is_postponed = written == Err(Error::InUse);

@@ -14,7 +14,7 @@ use crate::decide::Keyspace;
 use crate::error::Error;
 use crate::policies::PolicyVerdict;
 use crate::reply::{self, ReplySink};
-use crate::take::place_after_waiters;
+use crate::take::is_barred;
 use engine::{combine, denials, judge, CallOutcome, Decision, Mode, Part, PartOutcome, TimeUnit};
 use smallvec::SmallVec;
 
@@ -44,8 +44,9 @@ pub(crate) fn all<'a, C: ServerCall<'a>>(call: &C, mode: Mode) -> Result<CallRes
     }
     let mut parts = SmallVec::<[Part<_>; FEW_KEYS]>::new();
     for (&key, Clause { request, place }) in call_keys.keys.iter().zip(&clauses) {
-        let place = place_after_waiters(call, key, request, mode, *place)?;
-        parts.push(Part::new(call_keys.keyspace.store(key, mode.access()), request, place));
+        let barred = is_barred(call, key, request, mode)?;
+        let store = call_keys.keyspace.store(key, mode.access());
+        parts.push(Part::new(store, request, *place, barred));
     }
     let judged = judge(&mut parts, mode).map_err(Into::into)?;
     let mut plan = judged.plan(|| call_keys.keyspace.new_id()).map_err(Into::into)?;

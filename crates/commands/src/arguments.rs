@@ -151,7 +151,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
             reserve.max_reservations = u64::MAX;
         }
         request.shadow |= options.has(OptionSet::SHADOW);
-        Ok(Clause { request, place: Place { group, check, barred: false } })
+        Ok(Clause { request, place: Place { group, check } })
     }
 
     /// Reads a limit of this family, the quantity, and options, which must be among `accepted` and are added to `options`.

@@ -39,7 +39,8 @@ pub trait Keyspace {
     fn note_denial(&self, key: Self::Key);
 }
 
-/// Decides a request on its key, and writes the result. The caller then notes how the call ended; the key is closed by then.
+/// Decides a request on its key, and writes the result. With `barred` a waiter comes first. The caller then notes how the call
+/// ended; the key is closed by then.
 ///
 /// # Errors
 ///
@@ -49,10 +50,10 @@ pub fn decide<K: Keyspace>(
     keys: &K,
     store: K::Store<'_>,
     request: &Request,
-    place: Place,
+    barred: bool,
     mode: Mode,
 ) -> Result<Decision, Error> {
-    let mut part = Part::new(store, request, place);
+    let mut part = Part::new(store, request, Place::default(), barred);
     let judged = judge(slice::from_mut(&mut part), mode).map_err(Into::into)?;
     let mut plan = judged.plan(|| keys.new_id()).map_err(Into::into)?;
     let decision = plan.decision();
@@ -94,7 +95,7 @@ pub fn give_back<K: Keyspace>(
     let Limit::Reserve(_, reserve) = &request.limit else {
         let ask = Ask::whole(Quantity::GiveBack(granted.verdict.taken()));
         let request = Request { ask, ..*request };
-        return decide(keys, store, &request, Place::default(), Mode::Final).map(|_| ());
+        return decide(keys, store, &request, false, Mode::Final).map(|_| ());
     };
     if let Some(id) = &granted.id {
         let lease_end_us = lease_end_us(granted_us, reserve.lease_ms);

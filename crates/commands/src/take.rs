@@ -7,8 +7,7 @@ use crate::error::Error;
 use crate::options::{OptionSet, Options};
 use crate::reply;
 use engine::line::deadline_us;
-use engine::store::Access;
-use engine::{Decision, Mode, Place, Request, Verdict};
+use engine::{Decision, Mode, Request, Verdict};
 
 /// Executes a call of a command that takes:
 ///
@@ -78,8 +77,8 @@ pub(crate) fn decide_in_turn<'a, C: ServerCall<'a>>(
     if takes && !looks {
         call.wake(key, None);
     }
-    let place = place_after_waiters(call, key, request, mode, Place::default())?;
-    let decided = decide(keys, keys.store(key, mode.access()), request, place, mode);
+    let barred = is_barred(call, key, request, mode)?;
+    let decided = decide(keys, keys.store(key, mode.access()), request, barred, mode);
     if !takes && !looks && decided.is_ok() {
         // This call may have given back. A call that takes frees nothing, and the waiters before it were tried above.
         call.wake(key, None);
@@ -97,32 +96,27 @@ fn count_denial<'a, C: ServerCall<'a>>(
     key: C::Key,
     request: &Request,
 ) -> Result<Decision, Error> {
-    let place = place_after_waiters(call, key, request, Mode::Final, Place::default())?;
-    let keys = call.keys();
-    decide(&keys, keys.store(key, Access::Write), request, place, Mode::Final)
+    decide_in_turn(call, key, request, Mode::Final)
 }
 
-/// Returns the place of a request in its call, barred if a waiter comes first. That happens only if the request takes, and
-/// not in [`Mode::Look`].
+/// Returns whether a waiter comes before a request. That happens only if the request takes, and not in [`Mode::Look`].
 ///
 /// # Errors
 ///
 /// [`Error::Duplicate`] if a waiter will use the id of its reservation.
-pub(crate) fn place_after_waiters<'a, C: ServerCall<'a>>(
+pub(crate) fn is_barred<'a, C: ServerCall<'a>>(
     call: &C,
     key: C::Key,
     request: &Request,
     mode: Mode,
-    place: Place,
-) -> Result<Place, Error> {
+) -> Result<bool, Error> {
     if mode == Mode::Look {
-        return Ok(place);
+        return Ok(false);
     }
     if request.id().is_some_and(|id| call.id_waits(key, id)) {
         return Err(Error::Duplicate);
     }
-    let barred = request.takes() && call.is_barred(key, request.leave());
-    Ok(Place { barred, ..place })
+    Ok(request.takes() && call.is_barred(key, request.leave()))
 }
 
 /// Returns the verdict in the reply. Under SHADOW the caller always gets what it asks for.

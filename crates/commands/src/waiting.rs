@@ -5,7 +5,7 @@ use crate::decide::{decide, note, Keyspace};
 use crate::error::Error;
 use engine::line::{LineId, LineStep, LineTypes, Lines, Ticket};
 use engine::store::Access;
-use engine::{Decision, Mode, Place, Request};
+use engine::{Decision, Mode, Request};
 
 /// The reply that ended a wait, and its time.
 #[derive(Clone, Copy)]
@@ -80,7 +80,7 @@ pub fn try_head<S: WaitingServer>(
     store: S::Store<'_>,
     mode: Mode,
 ) -> bool {
-    match decide(server, store, request, Place::default(), mode) {
+    match decide(server, store, request, false, mode) {
         Ok(decision) if !decision.allowed() && mode == Mode::Try => {
             let wait_us = decision.verdict.retry_after_us();
             let wait_us = wait_us.map(|wait_us| wait_us.saturating_sub(server.age_us(key)));
@@ -115,8 +115,7 @@ pub fn deny<S: WaitingServer>(
     request: &Request,
     mode: Mode,
 ) -> Result<Decision, Error> {
-    let place = Place { barred: true, ..Place::default() };
-    let denied = decide(server, server.store(key, mode.access()), request, place, mode);
+    let denied = decide(server, server.store(key, mode.access()), request, true, mode);
     if let Ok(decision) = &denied {
         note(server, key, request, decision);
         server.wait_ended(key, false);

@@ -56,6 +56,8 @@ enum Action {
 pub struct Part<'r, S: Store> {
     request: &'r Request,
     place: Place,
+    /// A waiter comes first, so the call is not granted anything if it takes.
+    barred: bool,
     pub(crate) key: PartKey<'r, S>,
     /// The limit would allow the call, before a denial was counted. False until the key is read.
     allowed: bool,
@@ -73,13 +75,21 @@ pub(crate) enum PartKey<'r, S: Store> {
 }
 
 impl<'r, S: Store> Part<'r, S> {
-    /// Creates a part for a limit with this place in its call. The key is not read yet.
+    /// Creates a part for a limit with this place in its call. With `barred` a waiter on its key comes first. The key is
+    /// not read yet.
     // Inlined, and each arm makes the whole part, so that the large value is built in the caller's frame and not copied.
     #[inline(always)]
-    pub fn new(store: S, request: &'r Request, place: Place) -> Part<'r, S> {
+    pub fn new(store: S, request: &'r Request, place: Place, barred: bool) -> Part<'r, S> {
         let verdict = Verdict::default();
-        let part =
-            |key| Part { request, place, key, allowed: false, verdict, earliest_grant_us: None };
+        let part = |key| Part {
+            request,
+            place,
+            barred,
+            key,
+            allowed: false,
+            verdict,
+            earliest_grant_us: None,
+        };
         match &request.limit {
             Limit::Bucket(rate) => part(PartKey::Bucket(BucketPart::new(store, request, rate))),
             Limit::Window(window) | Limit::Reserve(window, _) => {
@@ -104,8 +114,7 @@ impl<'r, S: Store> Part<'r, S> {
             return if takes { Action::Grant } else { Action::Look };
         }
         // Counting a denial, or a ban, would take from waiters. Under SHADOW the caller does not see the denial.
-        let is_final =
-            mode == Mode::Final && !allowed && !self.place.barred && !self.request.shadow;
+        let is_final = mode == Mode::Final && !allowed && !self.barred && !self.request.shadow;
         // Only a group that denies the call bans.
         let ban_ms = self.request.ban_ms.filter(|_| is_final && choice.is_none());
         Action::Deny { counts: is_final || mode == Mode::Deny, ban_ms }
@@ -153,8 +162,7 @@ pub fn judge<'p, 'r, S: Store>(
         let mut has_choice = false;
         for part in group {
             // Only a call that takes is ever barred.
-            let barred =
-                (part.place.barred || mode == Mode::Deny) && part.request.ask.takes_unforced();
+            let barred = (part.barred || mode == Mode::Deny) && part.request.ask.takes_unforced();
             part.verdict = match &mut part.key {
                 PartKey::Bucket(bucket) => bucket.read(barred)?,
                 PartKey::Window(window) => window.read(barred)?,
@@ -280,8 +288,8 @@ mod tests {
             .collect();
         let parts =
             limits.iter().zip(&requests).zip(&names).map(|(((group, ..), request), name)| {
-                let place = Place { group: *group, ..Place::default() };
-                Part::new(memory.key(name.as_bytes(), NOW_US), request, place)
+                let place = Place { group: *group, check: false };
+                Part::new(memory.key(name.as_bytes(), NOW_US), request, place, false)
             });
         let mut parts: Vec<_> = parts.collect();
         let mut plan = judge(&mut parts, Mode::Final).unwrap().plan(|| unreachable!()).unwrap();
@@ -361,7 +369,7 @@ mod tests {
 
     /// Makes a call on the key `k`. Returns whether it is allowed, and whether it writes to a window.
     fn call(memory: &Memory, request: &Request, now_us: u64) -> (bool, bool) {
-        let mut parts = [Part::new(memory.key(b"k", now_us), request, Place::default())];
+        let mut parts = [Part::new(memory.key(b"k", now_us), request, Place::default(), false)];
         let mut plan = judge(&mut parts, Mode::Final).unwrap().plan(|| unreachable!()).unwrap();
         let allowed = plan.decision().allowed();
         plan.write();
@@ -385,10 +393,10 @@ mod tests {
                 let before = memory.save(b"k");
                 let back_us = NOW_US - 60_000_000;
                 let request = Request { ask: Ask::whole(quantity), ..Request::new(limit) };
-                let [first, second] = [0, 1].map(|group| Place { group, ..Place::default() });
+                let [first, second] = [0, 1].map(|group| Place { group, check: false });
                 let mut parts = [
-                    Part::new(memory.key(b"k", back_us), &request, first),
-                    Part::new(memory.key(b"never", back_us), &never, second),
+                    Part::new(memory.key(b"k", back_us), &request, first, false),
+                    Part::new(memory.key(b"never", back_us), &never, second, false),
                 ];
                 let mut plan =
                     judge(&mut parts, Mode::Final).unwrap().plan(|| unreachable!()).unwrap();

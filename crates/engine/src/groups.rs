@@ -19,8 +19,6 @@ pub struct Place {
     pub group: usize,
     /// The limit must allow the call, but nothing is taken from it (CHECK).
     pub check: bool,
-    /// A waiter comes first, so a call that takes is not granted anything.
-    pub barred: bool,
 }
 
 /// The outcome of a call for one of its limits: the [`Decision`] about that limit, and what it means for the call.

@@ -21,10 +21,10 @@
 //! let ten_an_hour = Request::new(Limit::Bucket(Rate::new(9, 10, 3_600_000).unwrap()));
 //! let (memory, now_us) = (Memory::default(), 1_795_223_799_544_558);
 //! let remaining = || {
-//!     let [first, second] = [0, 1].map(|group| Place { group, ..Place::default() });
+//!     let [first, second] = [0, 1].map(|group| Place { group, check: false });
 //!     let mut parts = [
-//!         Part::new(memory.key(b"short", now_us), &one_a_second, first),
-//!         Part::new(memory.key(b"long", now_us), &ten_an_hour, second),
+//!         Part::new(memory.key(b"short", now_us), &one_a_second, first, false),
+//!         Part::new(memory.key(b"long", now_us), &ten_an_hour, second, false),
 //!     ];
 //!     let mut plan = judge(&mut parts, Mode::Final).unwrap().plan(|| unreachable!()).unwrap();
 //!     let remaining: Vec<u64> = plan.outcomes().map(|limit| limit.decision.remaining).collect();

@@ -11,7 +11,7 @@
 //! let memory = Memory::default();
 //! let now_us = 1_795_223_799_544_558;
 //! let allowed = || {
-//!     let mut parts = [Part::new(memory.key(b"user:1", now_us), &request, Place::default())];
+//!     let mut parts = [Part::new(memory.key(b"user:1", now_us), &request, Place::default(), false)];
 //!     let mut plan = judge(&mut parts, Mode::Final).unwrap().plan(|| unreachable!()).unwrap();
 //!     let allowed = plan.decision().allowed();
 //!     plan.write();
@@ -233,7 +233,7 @@ mod tests {
 
     /// Makes a call. Returns the decision, and whether anything was to be written.
     fn call(memory: &Memory, request: &Request, now_us: u64) -> Result<(Decision, bool), Refusal> {
-        let mut parts = [Part::new(memory.key(b"k", now_us), request, Place::default())];
+        let mut parts = [Part::new(memory.key(b"k", now_us), request, Place::default(), false)];
         let mut plan = judge(&mut parts, Mode::Final)?.plan(|| unreachable!())?;
         let decision = plan.decision();
         plan.write();

@@ -27,7 +27,7 @@ pub fn decide<S: Store>(
     mode: Mode,
     new_id: impl FnMut() -> Id,
 ) -> Result<Decision, S::Error> {
-    let mut part = Part::new(store, request, Place { barred, ..Place::default() });
+    let mut part = Part::new(store, request, Place::default(), barred);
     let mut plan = judge(slice::from_mut(&mut part), mode)?.plan(new_id)?;
     let decision = plan.decision();
     plan.write();
@@ -144,16 +144,16 @@ impl ModelCall {
 
     fn make_on(&self, key: ModelKey, request: &Request) -> Result<ModelReply, Refusal> {
         let is_look = self.kind == ModelCommand::Look;
-        let place = Place { barred: self.barred, ..Place::default() };
+        let part = || Part::new(key, request, Place::default(), self.barred);
         let new_id = || Id::from(&b"model"[..]);
-        let mut looked = Part::new(key, request, place);
+        let mut looked = part();
         let mut plan = judge(slice::from_mut(&mut looked), Mode::Look)?.plan(new_id)?;
         let denies = !is_look && !self.barred && !plan.decision().allowed();
         let window = window_part(&looked)?;
         let counted = window.count.counted();
         let denial_counted = denies && window.counts_denial();
         drop(looked);
-        let mut part = Part::new(key, request, place);
+        let mut part = part();
         let mode = if is_look { Mode::Look } else { Mode::Final };
         let mut plan = judge(slice::from_mut(&mut part), mode)?.plan(new_id)?;
         let decision = plan.decision();

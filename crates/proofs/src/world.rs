@@ -812,8 +812,8 @@ fn decide_all<'r, S: Store<Error = Refusal>>(
 ) -> Result<(bool, Vec<PartOutcome<'r>>), Refusal> {
     let part = |at: usize| {
         let WorldClause { key, check, group, .. } = clauses[at];
-        let place = Place { group, check, barred: false };
-        Part::new(store(key), &requests[at], place)
+        let place = Place { group, check };
+        Part::new(store(key), &requests[at], place, false)
     };
     let mut order: Vec<_> = (0..clauses.len()).collect();
     if mistake == Some(Mistake::LastChoice) {
