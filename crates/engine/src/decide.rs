@@ -61,6 +61,10 @@ pub struct Part<'r, S: Store> {
     pub(crate) key: PartKey<'r, S>,
     /// The limit would allow the call, before a denial was counted. False until the key is read.
     allowed: bool,
+    /// See [`PartOutcome::is_choice`].
+    is_choice: bool,
+    /// See [`PartOutcome::group_allowed`].
+    group_allowed: bool,
     /// The verdict, after a denial was counted. [`Verdict::Never`] until the key is read.
     verdict: Verdict,
     /// See [`Decision::earliest_grant_us`].
@@ -87,6 +91,8 @@ impl<'r, S: Store> Part<'r, S> {
             barred,
             key,
             allowed: false,
+            is_choice: false,
+            group_allowed: false,
             verdict,
             earliest_grant_us: None,
         };
@@ -103,20 +109,19 @@ impl<'r, S: Store> Part<'r, S> {
         self.allowed || self.request.shadow
     }
 
-    /// Returns what to plan for this key in a call that is `allowed` or not. `choice` says whether this part is the choice
-    /// of its group; `None` if the group has none.
-    fn action(&self, mode: Mode, allowed: bool, choice: Option<bool>) -> Action {
+    /// Returns what to plan for this key in a call that is `allowed` or not.
+    fn action(&self, mode: Mode, allowed: bool) -> Action {
         if mode == Mode::Look {
             return Action::Look;
         }
         if allowed && self.allowed {
-            let takes = choice == Some(true) && !self.place.check;
+            let takes = self.is_choice && !self.place.check;
             return if takes { Action::Grant } else { Action::Look };
         }
         // Counting a denial, or a ban, would take from waiters. Under SHADOW the caller does not see the denial.
         let is_final = mode == Mode::Final && !allowed && !self.barred && !self.request.shadow;
         // Only a group that denies the call bans.
-        let ban_ms = self.request.ban_ms.filter(|_| is_final && choice.is_none());
+        let ban_ms = self.request.ban_ms.filter(|_| is_final && !self.group_allowed);
         Action::Deny { counts: is_final || mode == Mode::Deny, ban_ms }
     }
 
@@ -129,13 +134,6 @@ impl<'r, S: Store> Part<'r, S> {
         };
         Decision { earliest_grant_us: self.earliest_grant_us, ..decision }
     }
-}
-
-/// Splits parts into groups.
-fn groups<'s, 'r, S: Store>(
-    parts: &'s mut [Part<'r, S>],
-) -> impl Iterator<Item = &'s mut [Part<'r, S>]> {
-    parts.chunk_by_mut(|one, next| one.place.group == next.place.group)
 }
 
 /// A call whose keys were read: each of its limits has a verdict.
@@ -158,9 +156,9 @@ pub fn judge<'p, 'r, S: Store>(
     mode: Mode,
 ) -> Result<Judged<'p, 'r, S>, S::Error> {
     let mut allowed = true;
-    for group in groups(parts) {
+    for group in parts.chunk_by_mut(|one, next| one.place.group == next.place.group) {
         let mut has_choice = false;
-        for part in group {
+        for part in &mut *group {
             // Only a call that takes is ever barred.
             let barred = (part.barred || mode == Mode::Deny) && part.request.ask.takes_unforced();
             part.verdict = match &mut part.key {
@@ -168,13 +166,15 @@ pub fn judge<'p, 'r, S: Store>(
                 PartKey::Window(window) => window.read(barred)?,
             };
             part.allowed = part.verdict.allowed();
-            if !has_choice && part.permits() {
+            part.is_choice = !has_choice && part.permits();
+            if part.is_choice {
                 has_choice = true;
                 if let PartKey::Window(window) = &part.key {
                     window.check_room(part.verdict)?;
                 }
             }
         }
+        group.iter_mut().for_each(|part| part.group_allowed = has_choice);
         allowed &= has_choice;
     }
     Ok(Judged { parts, mode, allowed })
@@ -189,20 +189,17 @@ impl<'p, 'r, S: Store> Judged<'p, 'r, S> {
     #[inline]
     pub fn plan(self, mut new_id: impl FnMut() -> Id) -> Result<Plan<'p, 'r, S>, S::Error> {
         let Judged { parts, mode, allowed } = self;
-        for group in groups(parts) {
-            let choice = group.iter().position(Part::permits);
-            for (at, part) in group.iter_mut().enumerate() {
-                let action = part.action(mode, allowed, choice.map(|choice| choice == at));
-                part.verdict = match &mut part.key {
-                    PartKey::Bucket(bucket) => bucket.plan(part.verdict, action),
-                    PartKey::Window(window) => window.plan(part.verdict, action, &mut new_id)?,
+        for part in &mut *parts {
+            let action = part.action(mode, allowed);
+            part.verdict = match &mut part.key {
+                PartKey::Bucket(bucket) => bucket.plan(part.verdict, action),
+                PartKey::Window(window) => window.plan(part.verdict, action, &mut new_id)?,
+            };
+            if mode == Mode::Try && !allowed {
+                part.earliest_grant_us = match &mut part.key {
+                    PartKey::Bucket(bucket) => bucket.earliest_grant_us()?,
+                    PartKey::Window(window) => window.earliest_grant_us()?,
                 };
-                if mode == Mode::Try && !allowed {
-                    part.earliest_grant_us = match &mut part.key {
-                        PartKey::Bucket(bucket) => bucket.earliest_grant_us()?,
-                        PartKey::Window(window) => window.earliest_grant_us()?,
-                    };
-                }
             }
         }
         Ok(Plan { parts })
@@ -224,19 +221,14 @@ impl<'r, S: Store> Plan<'_, 'r, S> {
 
     /// Returns the outcome for each limit, in their order.
     pub fn outcomes(&mut self) -> impl Iterator<Item = PartOutcome<'r>> + use<'_, 'r, S> {
-        let parts = groups(self.parts).flat_map(|group| {
-            let choice = group.iter().position(Part::permits);
-            let in_group = group.iter_mut().enumerate();
-            in_group.map(move |(at, part)| (part, choice.map(|choice| choice == at)))
-        });
-        parts.enumerate().map(|(index, (part, choice))| PartOutcome {
+        self.parts.iter_mut().enumerate().map(|(index, part)| PartOutcome {
             index,
             request: part.request,
             place: part.place,
             decision: part.decision(),
             allowed: part.allowed,
-            is_choice: choice == Some(true),
-            group_allowed: choice.is_some(),
+            is_choice: part.is_choice,
+            group_allowed: part.group_allowed,
         })
     }
 
