@@ -89,7 +89,7 @@ impl<'a> ServerCall<'a> for Call<'a> {
         key: KeyContext<'a>,
         request: &Request,
         block_ms: u64,
-        wait_us: Option<u64>,
+        wait_us: u64,
     ) -> Result<(), Error> {
         blocking::join(self, key, request, block_ms, wait_us)
     }

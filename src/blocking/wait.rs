@@ -28,7 +28,7 @@ pub fn join(
     key_ctx: KeyContext,
     request: &Request,
     block_ms: u64,
-    wait_us: Option<u64>,
+    wait_us: u64,
 ) -> Result<(), Error> {
     let key = key_ctx.db_key();
     let admitted = change(|lines, _| lines.admit(NUMBERS.max_waiters.get()));

@@ -69,7 +69,7 @@ pub trait ServerCall<'a>: Words<'a> {
         key: Self::Key,
         request: &Request,
         block_ms: u64,
-        wait_us: Option<u64>,
+        wait_us: u64,
     ) -> Result<(), Error>;
 
     // ---- What the server shows to its operator ----

@@ -48,8 +48,8 @@ pub(crate) fn take<'a, C: ServerCall<'a>>(
     let mut decision = decide_in_turn(call, key, request, mode)?;
     if let Some(ms) = block_ms.filter(|_| !decision.allowed()) {
         let last_us = deadline_us(now_us, ms).unwrap_or(u64::MAX);
-        if decision.earliest_grant_us.is_some_and(|grant_us| grant_us <= last_us) {
-            let wait_us = decision.verdict.retry_after_us();
+        let in_time = decision.earliest_grant_us.is_some_and(|grant_us| grant_us <= last_us);
+        if let Some(wait_us) = decision.verdict.retry_after_us().filter(|_| in_time) {
             return call.join(key, request, ms, wait_us).map(|()| CallResult::Later);
         }
         if request.count_denied {

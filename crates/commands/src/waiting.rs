@@ -5,7 +5,7 @@ use crate::decide::{decide, note, Keyspace};
 use crate::error::Error;
 use engine::line::{LineId, LineStep, LineTypes, Lines, Ticket};
 use engine::store::Access;
-use engine::{Decision, Mode, Request};
+use engine::{Decision, Mode, Request, Verdict};
 
 /// The reply that ended a wait, and its time.
 #[derive(Clone, Copy)]
@@ -81,9 +81,8 @@ pub fn try_head<S: WaitingServer>(
     mode: Mode,
 ) -> bool {
     match decide(server, store, request, false, mode) {
-        Ok(decision) if !decision.allowed() && mode == Mode::Try => {
-            let wait_us = decision.verdict.retry_after_us();
-            let wait_us = wait_us.map(|wait_us| wait_us.saturating_sub(server.age_us(key)));
+        Ok(Decision { verdict: Verdict::Denied { wait_us, .. }, .. }) if mode == Mode::Try => {
+            let wait_us = wait_us.saturating_sub(server.age_us(key));
             server.change(|lines, now_us| lines.record_denial(line, wait_us, now_us));
             return false;
         }

@@ -30,7 +30,7 @@
 //! let (mut lines, key) = (Lines::<Example>::default(), DbKey { db: 0, name: b"jobs" });
 //! for (call, leave) in [("batch", 5), ("urgent", 0)] {
 //!     let ticket = lines.admit(10_000).unwrap();
-//!     let joining = Joining { call, leave, id: None, handle: call, deadline_us: None, wait_us: None };
+//!     let joining = Joining { call, leave, id: None, handle: call, deadline_us: None, wait_us: 80_000 };
 //!     lines.join(ticket, key, joining, 0);
 //! }
 //! assert_eq!(lines.timer(0), TimerChange::Start { after_ms: 80 });
@@ -184,8 +184,8 @@ impl<W> Line<W> {
         self.try_us = self.try_us.min(now_us);
     }
 
-    fn record_denial(&mut self, wait_us: Option<u64>, now_us: u64) {
-        self.try_us = now_us.saturating_add(wait_us.unwrap_or(POLL_US).min(POLL_US));
+    fn record_denial(&mut self, wait_us: u64, now_us: u64) {
+        self.try_us = now_us.saturating_add(wait_us.min(POLL_US));
         self.denied_us = Some(now_us);
     }
 }
@@ -202,9 +202,8 @@ pub struct Joining<T: LineTypes> {
     pub handle: T::Handle,
     /// The time at which it stops waiting. `None` if it waits forever.
     pub deadline_us: Option<u64>,
-    /// The microseconds after which it could be granted, according to its denial. `None` if it was not tried, or if that is
-    /// not known.
-    pub wait_us: Option<u64>,
+    /// The microseconds after which it could be granted, according to its denial.
+    pub wait_us: u64,
 }
 
 /// The next step in a line.
@@ -436,9 +435,8 @@ impl<T: LineTypes> Lines<T> {
         Some((ticket, self.waiters.get(&ticket)?.call.clone()))
     }
 
-    /// Records that the head of a line was tried and denied. It can be granted after `wait_us`, or `None` if that is not
-    /// known.
-    pub fn record_denial(&mut self, id: LineId, wait_us: Option<u64>, now_us: u64) {
+    /// Records that the head of a line was tried and denied. It can be granted after `wait_us`.
+    pub fn record_denial(&mut self, id: LineId, wait_us: u64, now_us: u64) {
         self.change(id, |line| line.record_denial(wait_us, now_us));
     }
 

@@ -224,8 +224,7 @@ impl WaitingWorld {
             state.check(is_first, ORDER);
             state.happened = "granted after waiting";
             state.holds_lease[call.client] = true;
-        } else if !is_overdue {
-            let wait_us = decision.verdict.retry_after_us();
+        } else if let (false, Some(wait_us)) = (is_overdue, decision.verdict.retry_after_us()) {
             state.lines.record_denial(line, wait_us, state.mono_us);
             return false;
         }
@@ -325,7 +324,7 @@ impl WaitingWorld {
         };
         let ticket = state.lines.admit(100)?;
         let until_us = (block_us > 0).then(|| state.mono_us + block_us);
-        let (id, wait_us) = (Some(Box::from(call.id)), Some(wait_us));
+        let id = Some(Box::from(call.id));
         let joins = Joining { call, leave, id, handle: client, deadline_us: until_us, wait_us };
         state.lines.join(ticket, DB_KEY, joins, state.mono_us);
         state.waiting.push(BookedWaiter { leave, ticket, client, until_us });

@@ -187,7 +187,7 @@ impl<'a> ServerCall<'a> for MemoryCall<'a> {
         key: KeyContext<'a>,
         request: &Request,
         block_ms: u64,
-        wait_us: Option<u64>,
+        wait_us: u64,
     ) -> Result<(), Error> {
         let max_waiters = self.server.numbers.max_waiters.get();
         let admitted = self.server.change(|lines, now_us| {

@@ -302,7 +302,7 @@ impl LineWorld {
         } else if is_overdue {
             self.end(ticket, one.at, LineReply::Denied);
         } else {
-            self.lines.record_denial(line, None, self.now_us);
+            self.lines.record_denial(line, POLL_US, self.now_us);
             return false;
         }
         true
@@ -372,7 +372,7 @@ proptest! {
 
 fn joining(wants: Wants, ticket: Ticket, deadline_us: Option<u64>) -> Joining<Test> {
     let (leave, id) = (wants.leave, wants.id.map(Box::from));
-    Joining { call: wants, leave, id, handle: Handle(ticket), deadline_us, wait_us: None }
+    Joining { call: wants, leave, id, handle: Handle(ticket), deadline_us, wait_us: POLL_US }
 }
 
 /// Lets calls with these LEAVE values wait for 1 on a key that has nothing.
@@ -492,7 +492,7 @@ fn a_wall_clock_that_is_set_forward_makes_all_heads_due() {
     lines.begin_work(Cause::Timer, 0, 1_000_000, 10);
     lines.end_work(10);
     let line = lines.wake(KEY, 10).unwrap();
-    lines.record_denial(line, None, 10);
+    lines.record_denial(line, POLL_US, 10);
     // Clocks are read one after the other, so a small difference is not a step.
     lines.begin_work(Cause::Timer, 0, 1_000_100 + STEP_US, 110);
     assert!(lines.next_line(110).is_none());
@@ -512,11 +512,11 @@ fn a_head_is_tried_when_its_denial_said_so_or_the_next_poll_is_due() {
         lines.join(ticket, KEY, joins, now_us);
         (ticket, lines.due_us())
     };
-    assert_eq!(join(5, Some(7_000), 0).1, Some(7_000));
+    assert_eq!(join(5, 7_000, 0).1, Some(7_000));
     // A call behind the head changes nothing, and a new head has its own time.
-    let (behind, due_us) = join(9, Some(1_000), 0);
+    let (behind, due_us) = join(9, 1_000, 0);
     assert_eq!(due_us, Some(7_000));
-    let (head, due_us) = join(0, Some(u64::MAX), 100);
+    let (head, due_us) = join(0, u64::MAX, 100);
     assert_eq!(due_us, Some(100 + POLL_US));
     // The same holds when a waiter leaves.
     lines.withdraw(behind, 200);
@@ -577,7 +577,7 @@ fn a_head_that_was_tried_when_another_wait_ended_is_not_tried_again() {
     lines.join(ticket, KEY, joining(wants, ticket, Some(50)), 0);
     let line = lines.wake(KEY, 0).unwrap();
     for (denied_us, dismisses) in [(49, false), (50, true)] {
-        lines.record_denial(line, None, denied_us);
+        lines.record_denial(line, POLL_US, denied_us);
         let step = lines.next_step(line, true, 50);
         assert_eq!(matches!(step, Some(LineStep::Dismiss { .. })), dismisses, "{denied_us}");
     }
