@@ -11,9 +11,8 @@ use engine::memory::Zset;
 use engine::model::{ModelCall, ModelCommand, ModelReply};
 use engine::reservation::Hold;
 use engine::rule::{Rule, RuleNow};
-use engine::store::Refusal;
+use engine::{Ask, Manner, Quantity, Refusal, Verdict};
 use engine::window::{EventChange, EventEdit, WindowCount};
-use engine::{Ask, Manner, Quantity, Verdict};
 use libfuzzer_sys::fuzz_target;
 
 const RULES: [&str; 14] = [

@@ -5,10 +5,9 @@ use crate::redis::key::{Element, Scores};
 use crate::redis::text::OwnedString;
 use commands::error::Error;
 use engine::ban::{Ban, BAN_PREFIX};
-use engine::entry::{score, Entry, LAST_US};
+use engine::entry::{score, Entries, Entry, LAST_US};
 use engine::held::OwnedReservation;
 use engine::reservation::Reservation;
-use engine::store::Entries;
 
 /// The score of reservations.
 pub const RESERVED: f64 = f64::NEG_INFINITY;

@@ -6,8 +6,8 @@ use crate::environment::Environment;
 use crate::error::Error;
 use crate::policies::Policies;
 use crate::reply::ReplySink;
+use engine::entry::check_clock;
 use engine::heavy::HeavyRow;
-use engine::store::Refusal;
 use engine::Request;
 use std::ops::Range;
 
@@ -116,6 +116,6 @@ pub(crate) fn first_key<'a, C: ServerCall<'a>>(call: &C) -> Result<(C::Key, u64)
 /// Returns the time of a call, in Unix microseconds.
 pub(crate) fn command_us<'a, C: ServerCall<'a>>(call: &C) -> Result<u64, Error> {
     let now_us = call.now_us();
-    Refusal::check_clock(now_us)?;
+    check_clock(now_us)?;
     Ok(now_us)
 }

@@ -3,8 +3,8 @@
 
 use engine::anchor::{Anchor, Unfit};
 use engine::reservation::YEAR_MS;
-use engine::store::Refusal;
 use engine::text::Text;
+use engine::Refusal;
 use std::fmt;
 use std::panic::Location;
 

@@ -6,7 +6,8 @@ use crate::decide::Keyspace;
 use crate::error::Error;
 use crate::reply::ReplySink;
 use engine::ban::BanNow;
-use engine::store::{Access, BucketKey, Entries, Store, WindowKey};
+use engine::entry::Entries;
+use engine::store::{Access, BucketKey, Store, WindowKey};
 
 /// The name and the value of a field in the reply. `None` becomes -1.
 type Field = (&'static str, Option<u64>);

@@ -35,10 +35,10 @@ use crate::share::Share;
 use crate::table::{CommandRow, COMMANDS};
 use crate::take::decide_in_turn;
 use engine::calendar::Zone;
+use engine::entry::check_clock;
 use engine::heavy::RecentHeavy;
 use engine::line::Lines;
 use engine::memory::Memory;
-use engine::store::Refusal;
 use engine::{Decision, Mode, Request};
 use memory_call::{KeyContext, MemoryCall};
 use memory_waiting::{MemoryLineTypes, WaitClock};
@@ -135,7 +135,7 @@ impl MemoryServer {
     ) -> Result<Decision, Error> {
         self.set_time(now_us);
         self.keys.forget_expired(now_us);
-        Refusal::check_clock(now_us)?;
+        check_clock(now_us)?;
         let mode = if only_looks { Mode::Look } else { Mode::Final };
         let builder = ValueBuilder::default();
         let call = MemoryCall::new(self, &[], now_us, &builder);

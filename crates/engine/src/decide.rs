@@ -148,7 +148,7 @@ pub struct Judged<'p, 'r, S: Store> {
 ///
 /// # Errors
 ///
-/// The store's own, and every [`Refusal`](crate::store::Refusal) but that of a semaphore.
+/// The store's own, and every [`Refusal`](crate::refusal::Refusal) but that of a semaphore.
 // Inlined, as are the steps after it, because every call passes through them.
 #[inline(always)]
 pub fn judge<'p, 'r, S: Store>(
@@ -255,9 +255,9 @@ mod tests {
     use crate::decision::{Ask, Quantity};
     use crate::memory::{Memory, Saved, SavedValue};
     use crate::model::decide;
+    use crate::refusal::Refusal;
     use crate::request::{NewReservation, WindowLimit};
     use crate::rule::Rule;
-    use crate::store::Refusal;
     use crate::throttle::Rate;
 
     const NOW_US: u64 = 1_700_000_000_000_000;

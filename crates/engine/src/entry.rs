@@ -16,12 +16,26 @@
 //! ones among them, always sum up to less than that (see `Entry::max_sum`), so differences are exact.
 
 use crate::decimal::{leading_u64, Text};
+use crate::refusal::Refusal;
 
 /// The longest member: 20 digits of the total, 19 of the weight, 16 of the span, and three marks.
 pub type EntryMember = Text<58>;
 
 /// The last microsecond that a double, and so a score, holds exactly: in the year 2255.
 pub const LAST_US: u64 = (1 << 53) - 1;
+
+/// Refuses a time that a score cannot hold exactly.
+///
+/// # Errors
+///
+/// [`Refusal::Clock`] after [`LAST_US`].
+#[inline]
+pub fn check_clock(now_us: u64) -> Result<(), Refusal> {
+    if now_us > LAST_US {
+        return Err(Refusal::Clock);
+    }
+    Ok(())
+}
 
 /// The largest sum that is counted in one key.
 pub const MAX_SUM: u64 = i64::MAX.unsigned_abs();
@@ -141,6 +155,35 @@ fn whole_us(score: f64) -> Option<u64> {
     let in_range = (-(LAST_US as f64)..=0.0).contains(&score);
     let us = (-score) as i64;
     (in_range && us as f64 == -score).then_some(us.unsigned_abs())
+}
+
+/// The entries of events of a key, by their times.
+pub trait Entries {
+    /// The error of reading.
+    type Error: From<Refusal>;
+
+    /// Returns the number of entries.
+    fn len(&self) -> usize;
+
+    /// Returns whether there are no entries.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the newest entry up to `until_us`. `None` is no bound.
+    fn newest(&mut self, until_us: Option<u64>) -> Result<Option<Entry>, Self::Error>;
+
+    /// Returns the oldest entry after `after_us`. `None` is no bound.
+    fn oldest(&mut self, after_us: Option<u64>) -> Result<Option<Entry>, Self::Error>;
+
+    /// Calls `visit` with the entries after `after_us` and up to `until_us`, the oldest first, until it returns false.
+    /// `None` is no bound.
+    fn scan(
+        &mut self,
+        after_us: Option<u64>,
+        until_us: Option<u64>,
+        visit: impl FnMut(Entry) -> bool,
+    ) -> Result<(), Self::Error>;
 }
 
 #[cfg(test)]

@@ -68,6 +68,7 @@ pub mod model;
 pub mod period;
 #[cfg(test)]
 mod properties;
+mod refusal;
 mod request;
 pub mod reservation;
 pub mod rule;
@@ -82,4 +83,5 @@ pub use decide::{judge, Judged, Mode, Part, Plan};
 pub use decision::{Ask, Decision, Manner, Obstacle, Quantity, TimeUnit, Verdict};
 pub use expiry::Expiry;
 pub use groups::{combine, denials, CallOutcome, PartOutcome, Place};
+pub use refusal::Refusal;
 pub use request::{Limit, NewReservation, Request, WindowLimit};

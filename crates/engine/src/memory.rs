@@ -31,7 +31,8 @@ pub use model::{Saved, SavedValue};
 pub use zset::Zset;
 
 use crate::calendar::Zones;
-use crate::store::{BucketKey, Refusal, Store};
+use crate::refusal::Refusal;
+use crate::store::{BucketKey, Store};
 use crate::throttle::{BucketEdit, Stored};
 use foldhash::quality::RandomState;
 use memory_window::WindowValue;

@@ -1,10 +1,12 @@
 //! Applies, releases or renews reservations.
 
 use crate::ban::Ban;
+use crate::entry::Entries;
 use crate::expiry::Expiry;
+use crate::refusal::Refusal;
 use crate::reservation::{lease_end_us, Id, Reservation};
 use crate::rule::{Rule, RuleText};
-use crate::store::{Entries, Refusal, Store, WindowEdit, WindowKey};
+use crate::store::{Store, WindowEdit, WindowKey};
 use crate::window::{EventChange, EventEdit, WindowCount};
 
 /// The outcome of applying a reservation.

@@ -10,51 +10,14 @@
 
 use crate::ban::Ban;
 use crate::calendar::Zones;
-use crate::entry::{Entry, LAST_US};
+use crate::entry::Entries;
 use crate::expiry::Expiry;
 use crate::held::Held;
+use crate::refusal::Refusal;
 use crate::reservation::ReservationRef;
 use crate::rule::{Rule, RuleNow, RuleText};
 use crate::throttle::{BucketEdit, Stored};
 use crate::window::EventEdit;
-
-/// The reason why a call with valid arguments is an error. Nothing changes then.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// The key does not hold a bucket.
-    NotBucket,
-    /// The key does not hold events and reservations.
-    NotWindow,
-    /// The module did not write the value or an entry, or entries contradict each other.
-    Foreign,
-    /// The clock is beyond the years that scores and calendars support.
-    Clock,
-    /// The stored time would not fit into a value, or the debt would exceed 100 years.
-    DebtTooLong,
-    /// FORCE would exceed the largest sum.
-    SumTooLarge,
-    /// The id is held.
-    Duplicate,
-    /// The key holds as many reservations as it may.
-    TooManyReservations,
-    /// The reservation of a semaphore cannot be applied.
-    Semaphore,
-}
-
-impl Refusal {
-    /// Refuses a time that a score cannot hold exactly.
-    ///
-    /// # Errors
-    ///
-    /// [`Refusal::Clock`] after [`LAST_US`].
-    #[inline]
-    pub fn check_clock(now_us: u64) -> Result<(), Refusal> {
-        if now_us > LAST_US {
-            return Err(Refusal::Clock);
-        }
-        Ok(())
-    }
-}
 
 /// How a call opens a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,35 +101,6 @@ pub trait BucketKey {
 
     /// Writes an edit. Does nothing if the key was opened for reading.
     fn write(&mut self, next: BucketEdit);
-}
-
-/// The entries of events of a key, by their times.
-pub trait Entries {
-    /// The error of reading.
-    type Error: From<Refusal>;
-
-    /// Returns the number of entries.
-    fn len(&self) -> usize;
-
-    /// Returns whether there are no entries.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Returns the newest entry up to `until_us`. `None` is no bound.
-    fn newest(&mut self, until_us: Option<u64>) -> Result<Option<Entry>, Self::Error>;
-
-    /// Returns the oldest entry after `after_us`. `None` is no bound.
-    fn oldest(&mut self, after_us: Option<u64>) -> Result<Option<Entry>, Self::Error>;
-
-    /// Calls `visit` with the entries after `after_us` and up to `until_us`, the oldest first, until it returns false.
-    /// `None` is no bound.
-    fn scan(
-        &mut self,
-        after_us: Option<u64>,
-        until_us: Option<u64>,
-        visit: impl FnMut(Entry) -> bool,
-    ) -> Result<(), Self::Error>;
 }
 
 /// A key that holds events and reservations, or nothing.

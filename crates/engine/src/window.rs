@@ -20,11 +20,11 @@ mod usage;
 pub use plan::{EntryEdit, EventChange, EventEdit, TimeRange};
 pub(crate) use usage::{UntimedVerdict, WindowUse};
 
-use crate::entry::{Entry, MAX_SUM};
+use crate::entry::{Entries, Entry, MAX_SUM};
 use crate::expiry::Expiry;
 use crate::held::Held;
+use crate::refusal::Refusal;
 use crate::rule::RuleNow;
-use crate::store::{Entries, Refusal};
 use heal::FutureEvents;
 
 /// Up to this many entries are read one by one instead of searched.

@@ -28,9 +28,8 @@ use engine::entry::Entry;
 use engine::memory::{Memory, Saved, SavedValue};
 use engine::reservation::{Id, Reservation};
 use engine::settle::SettleOutcome;
-use engine::store::Refusal;
 use engine::throttle::Stored;
-use engine::{Decision, Limit, Manner, Quantity, Request, TimeUnit};
+use engine::{Decision, Limit, Manner, Quantity, Refusal, Request, TimeUnit};
 
 const KEY: &[u8] = b"k";
 

@@ -20,10 +20,10 @@ use engine::memory::{Memory, Saved, SavedValue};
 use engine::model;
 use engine::reservation::Id;
 use engine::settle::{self, SettleOutcome};
-use engine::store::{Refusal, Store};
+use engine::store::Store;
 use engine::{
     combine, judge, Ask, Decision, Limit, Manner, Mode, Part, PartOutcome, Place, Quantity,
-    Request, Verdict,
+    Refusal, Request, Verdict,
 };
 use stateright::{Model, Property};
 use std::cmp::Reverse;

@@ -2,8 +2,9 @@
 
 use super::Action;
 use crate::decision::Verdict;
+use crate::entry::check_clock;
 use crate::request::Request;
-use crate::store::{BucketKey, Refusal, Store};
+use crate::store::{BucketKey, Store};
 use crate::throttle::{Bucket, BucketEdit, Rate};
 
 /// What a request asks of a bucket: the bucket as it was read, and the change to write.
@@ -25,7 +26,7 @@ impl<'r, S: Store> BucketPart<'r, S> {
     /// Reads the key and judges the request.
     #[inline]
     pub(super) fn read(&mut self, barred: bool) -> Result<Verdict, S::Error> {
-        Refusal::check_clock(self.bucket.now_us())?;
+        check_clock(self.bucket.now_us())?;
         if let Some(stored) = self.key.read()? {
             self.bucket.set(stored);
         }

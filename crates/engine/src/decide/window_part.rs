@@ -3,12 +3,13 @@
 use super::Action;
 use crate::ban::{Ban, BanNow};
 use crate::decision::{Decision, Manner, Obstacle, Quantity, Verdict};
-use crate::entry::MAX_SUM;
+use crate::entry::{check_clock, MAX_SUM};
 use crate::held::Held;
+use crate::refusal::Refusal;
 use crate::request::{NewReservation, Request, WindowLimit};
 use crate::reservation::{lease_end_us, Id, Reservation};
 use crate::rule::RuleText;
-use crate::store::{Refusal, Store, WindowEdit, WindowKey};
+use crate::store::{Store, WindowEdit, WindowKey};
 use crate::window::{freed_at_us, EventChange, EventEdit, UntimedVerdict, WindowCount, WindowUse};
 
 /// What a request asks of a window: the window as it was read, and the changes to write.
@@ -218,7 +219,7 @@ impl<'r, S: Store> WindowPart<'r, S> {
     /// Reads the key and judges the request. With `barred` a waiter comes first.
     pub(super) fn read(&mut self, barred: bool) -> Result<Verdict, S::Error> {
         self.barred = barred;
-        Refusal::check_clock(self.store.now_us())?;
+        check_clock(self.store.now_us())?;
         let rule_now = self.store.rule_now(&self.window.rule).ok_or(Refusal::Clock)?;
         let rule_now = rule_now.with_entries(self.window.max_entries);
         self.key.read(self.request.id())?;

@@ -1,9 +1,11 @@
 //! A window in memory, between calls and during a call.
 
 use super::{MemoryKey, MemoryValue, Zset};
+use crate::entry::Entries;
 use crate::held::Held;
 use crate::index::Index;
-use crate::store::{Entries, Refusal, WindowEdit, WindowKey};
+use crate::refusal::Refusal;
+use crate::store::{WindowEdit, WindowKey};
 
 /// A window in memory.
 #[derive(Debug, Default)]

@@ -9,10 +9,11 @@ use crate::decision::Decision;
 use crate::entry::Entry;
 use crate::index::Index;
 use crate::model;
+use crate::refusal::Refusal;
 use crate::request::Request;
 use crate::reservation::{HeldReservation, Id, Reservation};
 use crate::settle::{self, SettleOutcome};
-use crate::store::{Refusal, Store, WindowKey};
+use crate::store::{Store, WindowKey};
 use crate::throttle::Stored;
 
 /// A key in the form in which a server stores it, which can be compared and hashed.

@@ -1,7 +1,7 @@
 //! A sorted set of entries, in memory.
 
-use crate::entry::Entry;
-use crate::store::{Entries, Refusal};
+use crate::entry::{Entries, Entry};
+use crate::refusal::Refusal;
 use crate::window::{EventEdit, TimeRange};
 use std::cmp::Ordering;
 use std::collections::VecDeque;

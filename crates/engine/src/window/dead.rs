@@ -4,8 +4,7 @@
 //! are enough to pay for it. Most calls drop none, and do not look for any.
 
 use super::plan::EditBuilder;
-use crate::entry::{Entry, MAX_SUM};
-use crate::store::Entries;
+use crate::entry::{Entries, Entry, MAX_SUM};
 
 /// A call drops dead entries if there are this many, or one in a key that has more entries than its rule needs.
 pub(super) const MIN_DROPPED: usize = 8;

@@ -5,8 +5,8 @@
 
 use super::plan::{EditBuilder, EntryEdit, TimeRange};
 use super::WindowCount;
-use crate::entry::{Entry, MAX_SUM};
-use crate::store::{Entries, Refusal};
+use crate::entry::{Entries, Entry, MAX_SUM};
+use crate::refusal::Refusal;
 
 /// What becomes of the stored entries around now, if the newest entry of a count holds events from the future.
 #[derive(Clone, Copy, Debug)]

@@ -4,8 +4,7 @@
 //! writing the edit cannot fail. [`WindowCount`] has an example.
 
 use super::WindowCount;
-use crate::entry::{Entry, MAX_SUM};
-use crate::store::Entries;
+use crate::entry::{Entries, Entry, MAX_SUM};
 
 /// Removes an entry, adds one, or replaces one with another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,7 +68,7 @@ impl WindowCount {
     ///
     /// # Errors
     ///
-    /// The store's own. [`Foreign`](crate::store::Refusal::Foreign) if the module did not write an entry that would be
+    /// The store's own. [`Foreign`](crate::refusal::Refusal::Foreign) if the module did not write an entry that would be
     /// removed, as all of these are read.
     pub fn plan<E: Entries>(
         &mut self,
