@@ -1,5 +1,5 @@
-//! The steps of a call, for one limit or several: [`judge`], [`Judged::plan`], [`Plan::write`]. The head of the crate has a
-//! picture and an example.
+//! The steps of a call, for one limit or several: [`judge`], [`Judged::plan`], [`Plan::write`]. The
+//! documentation of the crate has a diagram and an example.
 
 mod bucket_part;
 mod window_part;
@@ -43,7 +43,8 @@ enum Action {
     Look,
     /// Grant the call.
     Grant,
-    /// Deny the call. This heals the key after the clock was set back, and drops reservations that have ended.
+    /// Deny the call. This heals the key after the clock was set back. If it writes to a window, it drops reservations that
+    /// are gone.
     Deny {
         /// The denial counts if the request says so (COUNTDENIED).
         counts: bool,

@@ -2,7 +2,7 @@
 
 pub use crate::text::Text;
 
-/// Returns the integer that `text` spells, or `None` if Redis itself would refuse it: a sign `+`, blanks,
+/// Returns the integer that `text` spells, or `None` if Redis itself would refuse it: a sign `+`, spaces,
 /// leading zeros, `-0`, an exponent, or a value outside the 64 bits.
 pub fn parse_i64(text: &[u8]) -> Option<i64> {
     match text.split_first() {

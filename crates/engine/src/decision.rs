@@ -31,7 +31,7 @@ pub enum Verdict {
 /// What is in the way of a denied request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Obstacle {
-    /// The counted events leave too little.
+    /// Too much is counted, a ban closes the key, or the request makes no reservation and so does not tell what holds.
     Counted,
     /// The counted events leave enough, but others hold it or wait for it. They may give it back.
     Held,

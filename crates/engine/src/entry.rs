@@ -2,7 +2,7 @@
 //!
 //! The score is minus the time of the entry's newest event, in Unix microseconds. So a new event goes to the head of
 //! the set, where inserting is cheapest. The member is the running total of everything that was ever counted under
-//! the key up to and with this entry, so that the sum over any stretch of entries is one subtraction:
+//! the key up to and including this entry, so that the sum over any stretch of entries is one subtraction:
 //!
 //! ```text
 //! score              member      entry
@@ -13,7 +13,7 @@
 //! ```
 //!
 //! Plain digits are what a small sorted set stores smallest. The total runs modulo 2^64. The entries of one key, dead
-//! ones among them, always sum up to less than that (see `Entry::max_sum`), so differences are exact.
+//! ones among them, always add up to less than that (see `Entry::max_sum`), so differences are exact.
 
 use crate::decimal::{leading_u64, Text};
 use crate::refusal::Refusal;
@@ -40,7 +40,7 @@ pub fn check_clock(now_us: u64) -> Result<(), Refusal> {
 /// The largest sum that is counted in one key.
 pub const MAX_SUM: u64 = i64::MAX.unsigned_abs();
 
-/// One event that was counted, or several that share an entry. Their quantities sum up to `weight`, and they happened within
+/// One event that was counted, or several that share an entry. Their quantities add up to `weight`, and they happened within
 /// `span_us`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
@@ -74,7 +74,7 @@ impl Entry {
 
     /// Returns the largest sum of this entry and all before it, which is below 2^64.
     ///
-    /// A call that begins or ends with a total above [`MAX_SUM`] drops the oldest dead entries, so that all others sum up to
+    /// A call that begins or ends with a total above [`MAX_SUM`] drops the oldest dead entries, so that all others add up to
     /// `MAX_SUM` at most. Any other call adds the same to the sum as to the total. So if the total has begun again at 0, the
     /// sum is at most `MAX_SUM` more than the total.
     pub(crate) fn max_sum(&self) -> u64 {

@@ -70,7 +70,7 @@ pub fn combine<'p, 'r>(parts: &'p [PartOutcome<'r>]) -> Option<CallOutcome<'p, '
 }
 
 /// Returns the limit that speaks for each group that denies: the first of those with the shortest wait. With it comes
-/// whether the group denies only because others hold.
+/// whether one of its limits denies only because others hold.
 pub fn denials<'p, 'r>(
     parts: &'p [PartOutcome<'r>],
 ) -> impl Iterator<Item = (&'p PartOutcome<'r>, bool)> {

@@ -15,7 +15,7 @@ use std::cell::OnceCell;
 /// A reservation that owns its id and its rule.
 pub type OwnedReservation = Reservation<Id, RuleText>;
 
-/// A key with at least this many reservations has an index. Up to then it is faster to read them in each call.
+/// A key with at least this many reservations has an index. Below that it is faster to read them in each call.
 pub const INDEX_FROM: usize = 8;
 
 /// The most gone reservations that a call drops from an index. If there are this many, a denied call drops them too.

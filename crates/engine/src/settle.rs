@@ -21,8 +21,8 @@ pub enum SettleOutcome {
 }
 
 /// Turns the reservation `id` into an event of `quantity`, or of its own quantity. A quantity of 0 releases it. Live events
-/// need at most `max_entries` entries, unless the rule of the reservation sets another bound. Returns the window too: as the
-/// release left it, a waiter may go on with it.
+/// need at most `max_entries` entries, unless the rule of the reservation sets another bound. Also returns the
+/// window as the call left it, so that a waiter can be tried on it.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! GCRA, the generic cell rate algorithm (ITU-T I.371, ATM Forum TM 4.0): a leaky bucket, funnel or
+//! GCRA, the generic cell rate algorithm (ITU-T I.371, ATM Forum TM 4.0): a leaky bucket or
 //! token bucket whose whole state is one time.
 //!
 //! That time is the theoretical arrival time (TAT): the moment at which the bucket will be full again.
