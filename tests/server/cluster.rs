@@ -1,6 +1,6 @@
 //! A real cluster, driven by a real cluster client: the books balance while slots move and masters die.
 //!
-//! docs/servers.md restates what is asserted here: a move admits exactly the limit; a master that dies takes with it what
+//! docs/operations.md restates what is asserted here: a move admits exactly the limit; a master that dies takes with it what
 //! it had admitted and not yet replicated; with WAIT 1 nothing that was confirmed is lost.
 
 use std::collections::BTreeMap;
