@@ -337,16 +337,20 @@ class Endings(WithGateway):
 
 class Starting(unittest.TestCase):
     def test_the_lines_of_the_page_limit_the_calls_of_a_proxy(self) -> None:
-        block = re.search(r"^```yaml\n(.*?)^```", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
-        assert block is not None
+        page = PAGE.read_text("utf-8")
+        block = re.search(r"^```yaml\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+        request = re.search(r"-d '(.*)'", page)
+        headers = re.search(r"^```text\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+        assert block is not None and request is not None and headers is not None
         self.assertLessEqual(len(block[1].splitlines()), 10)
         config = block[1].replace("localhost:6379", f"127.0.0.1:{PORT}")
         plain = make("redis", port=PORT)
         plain.flushall()
         with Provider() as provider, Gateway(config, OPENAI_API_KEY="none", OPENAI_BASE_URL=provider.url) as gateway:
-            answer = gateway.chat(MASTER_KEY, model="gpt-4o")
+            answer = gateway.ask("POST", "/v1/chat/completions", json.loads(request[1]), MASTER_KEY)
             self.assertEqual(answer.status, 200, answer.text)
-            self.assertIn('qu="tokens"', answer.headers["ratelimit-policy"])
+            for name, value in (line.split(": ") for line in headers[1].splitlines()):
+                self.assertEqual(answer.headers[name], value)
             self.assertEqual(gateway.chat(MASTER_KEY, model="gpt-4o", most=10**6).status, 429)
 
     def test_every_configuration_of_the_page_is_read(self) -> None:
