@@ -1,4 +1,4 @@
-// npm install express express-rate-limit redis-ratelimit-client redis && node examples/switch/express-rate-limit.after.mjs
+// npm install express express-rate-limit redis ./clients/typescript && node examples/switch/express-rate-limit.after.mjs
 
 import express from "express";
 import { rateLimit } from "express-rate-limit";

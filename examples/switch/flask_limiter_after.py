@@ -1,7 +1,7 @@
 """A search that each address may use five times a minute, with Flask-Limiter on redis-ratelimit.
 
     pip install Flask-Limiter redis ./clients/python
-    flask --app flask_limiter_after run
+    flask --app examples/switch/flask_limiter_after run
 """
 
 import os

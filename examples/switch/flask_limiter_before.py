@@ -1,7 +1,7 @@
 """A search that each address may use five times a minute, with Flask-Limiter.
 
     pip install Flask-Limiter redis
-    flask --app flask_limiter_before run
+    flask --app examples/switch/flask_limiter_before run
 """
 
 import os

@@ -1,7 +1,7 @@
 """A search that each address may use five times a minute, with redis-ratelimit.
 
     pip install Flask redis ./clients/python
-    flask --app incr_after run
+    flask --app examples/switch/incr_after run
 """
 
 import os

@@ -1,7 +1,7 @@
 """A search that each address may use five times a minute, with INCR and EXPIRE.
 
     pip install Flask redis
-    flask --app incr_before run
+    flask --app examples/switch/incr_before run
 """
 
 import os

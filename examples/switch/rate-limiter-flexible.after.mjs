@@ -1,4 +1,4 @@
-// npm install ioredis rate-limiter-flexible redis-ratelimit-client && node examples/switch/rate-limiter-flexible.after.mjs
+// npm install ioredis rate-limiter-flexible ./clients/typescript && node examples/switch/rate-limiter-flexible.after.mjs
 
 import { createServer } from "node:http";
 

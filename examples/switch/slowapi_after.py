@@ -1,7 +1,7 @@
 """A search that each address may use five times a minute, with slowapi on redis-ratelimit.
 
     pip install fastapi slowapi redis uvicorn ./clients/python
-    uvicorn slowapi_after:app
+    uvicorn --app-dir examples/switch slowapi_after:app
 """
 
 import os

@@ -1,7 +1,7 @@
 """A search that each address may use five times a minute, with slowapi.
 
     pip install fastapi slowapi redis uvicorn
-    uvicorn slowapi_before:app
+    uvicorn --app-dir examples/switch slowapi_before:app
 """
 
 import os

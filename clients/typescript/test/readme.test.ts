@@ -141,7 +141,7 @@ for (const [name, file] of [
   });
 }
 
-const EXAMPLES = ["express-rate-limit.mjs", "nestjs.ts", "rate-limiter-flexible.mjs"];
+const EXAMPLES = ["express-rate-limit.mjs", "nestjs.mts", "rate-limiter-flexible.mjs"];
 const DIFFS = [...page("ADAPTERS.md").matchAll(/^```diff\n(.*?)^```$/gms)].map(([, text]) => text ?? "");
 
 suite("to switch", () => {
@@ -168,14 +168,10 @@ suite("to switch", () => {
     });
 
     // The package that ours replaces cannot be installed with the newest Nest.
-    for (const which of example === "nestjs.ts" ? ["after"] : ["before", "after"]) {
+    for (const which of example === "nestjs.mts" ? ["after"] : ["before", "after"]) {
       test(`${named(which)} lets three through and denies the fourth`, async () => {
         const text = which === "before" ? before : after;
-        const name = `switch-${named(which).replaceAll(".", "-")}`.replace(
-          /-(mjs|ts)$/,
-          (_, end) => `.${end === "ts" ? "mts" : end}`,
-        );
-        await serving(pasted(name, text), async (get) => {
+        await serving(pasted(`switch-${named(which)}`, text), async (get) => {
           const answers = [await get("/"), await get("/"), await get("/"), await get("/")];
           assert.deepEqual(
             answers.map(({ status }) => status),

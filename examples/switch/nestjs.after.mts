@@ -1,12 +1,14 @@
-// npm install @nestjs/common @nestjs/core @nestjs/platform-express @nestjs/throttler @nest-lab/throttler-storage-redis ioredis
-// npx tsc examples/switch/nestjs.before.ts && node examples/switch/nestjs.before.js
+// npm install @nestjs/common @nestjs/core @nestjs/platform-express @nestjs/throttler ioredis typescript @types/node \
+//     ./clients/typescript
+// npx tsc --module nodenext --target es2022 --skipLibCheck --experimentalDecorators --emitDecoratorMetadata \
+//     examples/switch/nestjs.after.mts && node examples/switch/nestjs.after.mjs
 
 import "reflect-metadata";
 
 import { Controller, Get, Module } from "@nestjs/common";
 import { APP_GUARD, NestFactory } from "@nestjs/core";
 import { ThrottlerGuard, ThrottlerModule } from "@nestjs/throttler";
-import { ThrottlerStorageRedisService } from "@nest-lab/throttler-storage-redis";
+import { RatelimitThrottlerStorage } from "redis-ratelimit-client/nestjs";
 import { Redis } from "ioredis";
 
 const client = new Redis(process.env["REDIS_URL"] ?? "redis://127.0.0.1:6379");
@@ -23,7 +25,7 @@ class Hello {
   imports: [
     ThrottlerModule.forRoot({
       throttlers: [{ ttl: 60_000, limit: 3 }],
-      storage: new ThrottlerStorageRedisService(client),
+      storage: new RatelimitThrottlerStorage(client),
     }),
   ],
   controllers: [Hello],
