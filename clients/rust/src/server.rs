@@ -183,7 +183,7 @@ impl Server {
             permits: Semaphore::new(MAX_IN_FLIGHT),
             state: Mutex::default(),
             deadline,
-            connect_timeout: deadline.unwrap_or(DEFAULT_CONNECT_TIMEOUT).clamp(PROBE, DAY),
+            connect_timeout: connect_timeout(deadline),
         }
     }
 
@@ -492,6 +492,11 @@ impl Server {
     }
 }
 
+/// Returns the time limit for connecting, and for finding out where to connect, of a limiter with this deadline.
+pub(crate) fn connect_timeout(deadline: Option<Duration>) -> Duration {
+    deadline.unwrap_or(DEFAULT_CONNECT_TIMEOUT).clamp(PROBE, DAY)
+}
+
 /// Ends a probe when it is dropped, even if the runtime shuts down first.
 pub(crate) struct ProbeGuard<'a>(pub &'a Breaker);
 
@@ -502,7 +507,7 @@ impl Drop for ProbeGuard<'_> {
 }
 
 /// Returns the time `length` from now, or a day from now if that is earlier.
-fn after(length: Duration) -> Instant {
+pub(crate) fn after(length: Duration) -> Instant {
     let now = Instant::now();
     now.checked_add(length.min(DAY)).unwrap_or(now)
 }

@@ -8,7 +8,7 @@ use tokio::time::{timeout_at, Instant};
 
 use crate::breaker::Breaker;
 use crate::reply::{array, bytes, integer};
-use crate::server::{Attempt, ProbeGuard, SendError, Sentinels, Server};
+use crate::server::{after, connect_timeout, Attempt, ProbeGuard, SendError, Sentinels, Server};
 use crate::transport::{Address, Command, ErrorReply, Kind, Servers, Transport, Value};
 use crate::Error;
 
@@ -229,19 +229,19 @@ impl Cluster {
         let startup = std::iter::once(&self.first).chain(&self.others).map(|transport| {
             Arc::new(Server::new(Arc::clone(transport), None, None, self.deadline))
         });
+        // The call may have more time than others that wait for the table, or no deadline (BLOCK 0).
+        let longest = after(connect_timeout(self.deadline));
+        let until = attempt.until.map_or(longest, |until| until.min(longest));
         let mut last_error = None;
         for server in nodes.into_iter().chain(startup) {
             let mut command = Command::new("CLUSTER");
             command.arg(b"SLOTS");
-            let asking = server.ask_once(command);
-            let result = match half_until(attempt) {
-                Some(until) => match timeout_at(until, asking).await {
-                    Ok(result) => result,
-                    Err(_) => Err(SendError::Lost(format!("{} does not answer", server.name()))),
-                },
-                None => asking.await,
-            };
-            match result {
+            // Leave time for the next node.
+            let left = until.saturating_duration_since(Instant::now());
+            let each = left.checked_div(2).unwrap_or_default();
+            let asked = timeout_at(after(each), server.ask_once(command)).await;
+            let silent = || SendError::Lost(format!("{} does not answer", server.name()));
+            match asked.unwrap_or_else(|_| Err(silent())) {
                 Ok(Value::Error(error)) => last_error = Some(SendError::Reply(error)),
                 Ok(table) => match self.keep(&table, &server) {
                     Ok(()) => return Ok(()),
@@ -286,13 +286,6 @@ fn slot_number(value: &Value) -> Result<usize, Error> {
     slot.ok_or_else(|| Error::unexpected("a slot", value))
 }
 
-/// Returns the deadline for asking one of several nodes: half of the time that is left, so that the next can be asked too.
-fn half_until(attempt: &Attempt) -> Option<Instant> {
-    let now = Instant::now();
-    let left = attempt.until?.saturating_duration_since(now);
-    now.checked_add(left.checked_div(2)?)
-}
-
 /// Returns the slot of a key: the CRC16 of its hash tag, or of the whole key if it has none.
 pub(crate) fn slot_of(key: &[u8]) -> usize {
     let tag = || {
@@ -313,7 +306,77 @@ pub(crate) fn slot_of(key: &[u8]) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::slot_of;
+    use std::future::pending;
+
+    use tokio::time::{sleep, timeout};
+
+    use super::*;
+    use crate::transport::{BoxFuture, Connection, Failure};
+
+    const DEADLINE: Duration = Duration::from_millis(250);
+
+    /// A node of a cluster in which these ports share the slots. Without ports it accepts connections and hangs.
+    #[derive(Clone)]
+    struct Node(Arc<Mutex<Vec<u16>>>);
+
+    impl Node {
+        fn with_table_of(ports: &[u16]) -> Node {
+            Node(Arc::new(Mutex::new(ports.to_vec())))
+        }
+
+        fn table(&self) -> Value {
+            let ports = self.0.lock().unwrap();
+            let size = SLOTS / ports.len();
+            let range = |(at, port): (usize, &u16)| {
+                let node = [Value::Bytes(b"node".to_vec()), Value::Integer((*port).into())];
+                let ends = [at * size, (at + 1) * size - 1].map(|slot| Value::Integer(slot as i64));
+                Value::Array(ends.into_iter().chain([Value::Array(node.to_vec())]).collect())
+            };
+            Value::Array(ports.iter().enumerate().map(range).collect())
+        }
+    }
+
+    impl Transport for Node {
+        fn connect(
+            &self,
+            _: Option<Address>,
+        ) -> BoxFuture<'static, Result<Arc<dyn Connection>, Failure>> {
+            let connection: Arc<dyn Connection> = Arc::new(self.clone());
+            Box::pin(async { Ok(connection) })
+        }
+
+        fn name(&self) -> String {
+            "node".into()
+        }
+
+        fn host(&self) -> String {
+            "node".into()
+        }
+    }
+
+    impl Connection for Node {
+        fn send<'a>(&'a self, _: &'a [Command]) -> BoxFuture<'a, Result<Vec<Value>, Failure>> {
+            Box::pin(async {
+                if self.0.lock().unwrap().is_empty() {
+                    pending::<()>().await;
+                }
+                Ok(vec![self.table()])
+            })
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_that_hangs_does_not_hold_up_the_slot_table_for_good() {
+        let others = vec![Arc::new(Node::with_table_of(&[1])) as Arc<dyn Transport>];
+        let hangs = Arc::new(Node::with_table_of(&[]));
+        let cluster = Arc::new(Cluster::new(hangs, others, Some(DEADLINE)));
+        let reading = Arc::clone(&cluster);
+        // As a call with BLOCK 0.
+        tokio::spawn(async move { reading.find(0, &Attempt::new(None)).await.map(drop) });
+        sleep(DEADLINE * 8).await;
+        let found = timeout(DEADLINE, cluster.find(0, &Attempt::new(Some(DEADLINE)))).await;
+        assert!(matches!(found, Ok(Ok(_))));
+    }
 
     #[test]
     fn slots_are_those_of_the_server() {
