@@ -212,7 +212,12 @@ impl Cluster {
             }
             _ => self.breaker.record_reply(now),
         }
-        self.state().read_at = Some(now);
+        {
+            let mut state = self.state();
+            state.read_at = Some(now);
+            // Forget nodes that are neither in the table nor in use.
+            state.servers.retain(|_, server| Arc::strong_count(server) > 1);
+        }
         drop(reading);
         match result {
             Err(_) if has_table => Ok(()),
@@ -376,6 +381,31 @@ mod tests {
         sleep(DEADLINE * 8).await;
         let found = timeout(DEADLINE, cluster.find(0, &Attempt::new(Some(DEADLINE)))).await;
         assert!(matches!(found, Ok(Ok(_))));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nodes_that_left_the_cluster_are_forgotten_unless_they_are_in_use() {
+        let node = Node::with_table_of(&[1, 2]);
+        let cluster = Cluster::new(Arc::new(node.clone()), Vec::new(), Some(DEADLINE));
+        let attempt = || Attempt::new(Some(DEADLINE));
+        let ports = || {
+            let mut ports: Vec<_> = cluster.state().servers.keys().map(|of| of.port).collect();
+            ports.sort_unstable();
+            ports
+        };
+        let read_again = || async {
+            cluster.state().is_stale = true;
+            sleep(PAUSE).await;
+            cluster.find(0, &attempt()).await.unwrap()
+        };
+        let in_use = cluster.find(0, &attempt()).await.unwrap();
+        assert_eq!(ports(), [1, 2]);
+        *node.0.lock().unwrap() = vec![3];
+        read_again().await;
+        assert_eq!(ports(), [1, 3]);
+        drop(in_use);
+        read_again().await;
+        assert_eq!(ports(), [3]);
     }
 
     #[test]
