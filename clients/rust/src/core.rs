@@ -104,19 +104,21 @@ impl Core {
         self.memory.as_ref().and_then(|memory| memory.clock())
     }
 
-    /// Sends a call. If no server can be reached, `unreachable` determines the outcome.
+    /// Returns the outcome of a call, which is sent when the future is first polled. If no server can be reached,
+    /// `unreachable` determines the outcome.
     pub fn send(self: &Arc<Core>, request: Request) -> PendingCall {
-        if self.memory.is_some() && request.block.is_none() {
-            return PendingCall { work: Some(Work::Decide(request)), core: Arc::clone(self) };
-        }
+        PendingCall { core: Arc::clone(self), work: Some(Work::NotSent(request)) }
+    }
+
+    /// Starts a call, and its deadline.
+    fn start(self: &Arc<Core>, request: Request) -> Work {
         let within = match request.block {
             Some(block) if block.is_zero() => None,
             Some(block) => self.deadline.map(|deadline| deadline.saturating_add(block)),
             None => self.deadline,
         };
         let call = Arc::new(Call { request, attempt: Attempt::new(within) });
-        let work = Box::pin(Arc::clone(self).run(Arc::clone(&call)));
-        PendingCall { work: Some(Work::UnderWay(work, call)), core: Arc::clone(self) }
+        Work::UnderWay(Box::pin(Arc::clone(self).run(Arc::clone(&call))), call)
     }
 
     async fn run(self: Arc<Core>, call: Arc<Call>) -> Result<Outcome, Error> {
@@ -446,18 +448,18 @@ impl Core {
         memory.decide(call).map_err(refused)
     }
 
-    /// Decides a call without BLOCK on keys in memory.
-    fn decide(&self, request: &Request) -> Result<Outcome, Error> {
-        let Some(memory) = &self.memory else { return Ok(Outcome::Unreached(false)) };
+    /// Decides a call on keys in memory; `None` if it is for a server or may wait.
+    fn decide(&self, request: &Request) -> Option<Result<Outcome, Error>> {
+        let memory = self.memory.as_ref().filter(|_| request.block.is_none())?;
         let commands = std::iter::once(&request.first).chain(&request.more);
         let replies = memory.ask_together(commands);
-        match replies.as_slice() {
+        Some(match replies.as_slice() {
             [Value::Error(reply)] if request.more.is_empty() => {
                 let error = SendError::Reply(reply.clone());
                 Err(self.request_error(error, request, &Attempt::new(None)))
             }
             _ => Ok(Outcome::Replies(replies, None)),
-        }
+        })
     }
 }
 
@@ -476,13 +478,13 @@ struct Call {
 /// The future outcome of a call. Dropping it gives up the call: a call that waits leaves its line, and whatever the call
 /// takes after that is given back.
 pub(crate) struct PendingCall {
-    work: Option<Work>,
     core: Arc<Core>,
+    /// `None` if it is done.
+    work: Option<Work>,
 }
 
 enum Work {
-    /// The call is decided in the process when the future is polled.
-    Decide(Request),
+    NotSent(Request),
     UnderWay(BoxFuture<'static, Result<Outcome, Error>>, Arc<Call>),
 }
 
@@ -490,22 +492,26 @@ impl Future for PendingCall {
     type Output = Result<Outcome, Error>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let call = &mut *self;
-        let polled = match &mut call.work {
+        let mut work = match self.work.take() {
             None => return Poll::Pending,
-            Some(Work::UnderWay(work, _)) => work.as_mut().poll(context),
-            Some(Work::Decide(request)) => Poll::Ready(call.core.decide(request)),
+            Some(Work::NotSent(request)) => match self.core.decide(&request) {
+                Some(outcome) => return Poll::Ready(outcome),
+                None => self.core.start(request),
+            },
+            Some(work) => work,
         };
-        if polled.is_ready() {
-            self.work = None;
+        if let Work::UnderWay(run, _) = &mut work {
+            if let Poll::Ready(outcome) = run.as_mut().poll(context) {
+                return Poll::Ready(outcome);
+            }
         }
-        polled
+        self.work = Some(work);
+        Poll::Pending
     }
 }
 
 impl Drop for PendingCall {
     fn drop(&mut self) {
-        // A call that is decided in the process takes nothing before it is polled.
         let Some(Work::UnderWay(mut work, call)) = self.work.take() else { return };
         let is_sent = call.attempt.is_sent.load(Relaxed);
         if !is_sent || matches!(call.request.undo, Undo::Nothing) {

@@ -14,7 +14,7 @@ use support::{Server, Stop};
 use tokio::time::{sleep, timeout};
 
 use super::proxy::Proxy;
-use super::{patient, per_day, until, until_waiting, url, waiting, MS, PATIENCE};
+use super::{patient, per_day, until, until_waiting, url, waiting, DEADLINE, MS, PATIENCE};
 
 fn limiter_of(server: &Server) -> Limiter {
     limiter_at(server.port())
@@ -268,6 +268,16 @@ async fn what_is_granted_to_a_call_that_waited_and_was_dropped_is_given_back() {
         until(|| async { direct.held("jobs").await.unwrap().is_empty() }).await;
         proxy.delay(Duration::ZERO);
     }
+}
+
+#[tokio::test]
+async fn the_deadline_of_a_call_begins_when_it_is_sent() {
+    let server = Server::start();
+    let builder = Limiter::builder(Servers::open(server.url()).unwrap()).deadline(DEADLINE);
+    let (limiter, window) = (builder.build().unwrap(), per_day(10));
+    let answer = limiter.take("k", &window).into_future();
+    sleep(DEADLINE * 2).await;
+    assert!(answer.await.is_ok());
 }
 
 #[tokio::test]
