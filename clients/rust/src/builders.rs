@@ -252,11 +252,9 @@ impl<L: Reserve> IntoFuture for AcquireCall<'_, L> {
 
     fn into_future(self) -> Self::IntoFuture {
         let AcquireCall { mut call, is_renewed } = self;
-        let checked = call.check().and_then(|()| {
-            if call.options.id.is_none() && call.quantity > 0 {
-                call.options.id = Some(Id::random()?);
-            }
-            Ok(())
+        let checked = call.check().and_then(|()| match call.quantity {
+            0 => Ok(()),
+            _ => call.options.make_id(),
         });
         if let Err(error) = checked {
             return Box::pin(std::future::ready(Err(error)));

@@ -28,6 +28,8 @@ pub(crate) struct Request {
     pub is_decision: bool,
     /// The way to give back what the call took if its future is dropped.
     pub undo: Undo,
+    /// True if the limiter made the ids of what it reserves. With an id of its own, the caller may try again.
+    pub has_made_ids: bool,
 }
 
 /// The way to give back what a call took.
@@ -72,6 +74,7 @@ impl Request {
             has_policy: false,
             is_decision: false,
             undo: Undo::Nothing,
+            has_made_ids: false,
         }
     }
 
@@ -225,6 +228,7 @@ impl<L: Limit> LimitCall<'_, L> {
             has_policy: limit.is_policy(),
             is_decision: true,
             undo,
+            has_made_ids: options.has_made_id,
             ..Request::from(command)
         }
     }
@@ -319,6 +323,7 @@ pub(crate) fn all(groups: &Arc<Groups>, takes: bool) -> Request {
         has_policy: groups.parts().any(|clause| clause.limit.is_policy),
         is_decision: true,
         undo: if takes { Undo::All(Arc::clone(groups)) } else { Undo::Nothing },
+        has_made_ids: groups.parts().all(|clause| clause.has_made_id || !clause.limit.reserves),
         ..Request::new(command, Some(2))
     }
 }

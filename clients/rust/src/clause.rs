@@ -146,8 +146,8 @@ impl Clause {
             return Err(Error::option_of_clause(option, kind, &name));
         }
         let reserves = self.acquires && !options.check && self.quantity > 0;
-        if reserves && has_ids && options.id.is_none() {
-            options.id = Some(Id::random()?);
+        if reserves && has_ids {
+            options.make_id()?;
         }
         let mut words = Command::new(kind);
         let mut taken =
@@ -162,6 +162,7 @@ impl Clause {
             is_plain,
             is_shadow: options.shadow,
             id: options.id.take(),
+            has_made_id: options.has_made_id,
             limit: AskedLimit {
                 name,
                 key: self.key,
@@ -186,6 +187,8 @@ pub(crate) struct Part {
     pub is_plain: bool,
     pub is_shadow: bool,
     pub id: Option<Id>,
+    /// True if the limiter made the id.
+    pub has_made_id: bool,
 }
 
 impl Part {

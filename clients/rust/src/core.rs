@@ -23,9 +23,10 @@ use crate::{Error, Limiter};
 const REDIRECTS: usize = 5;
 /// A reply to another call in the first 1/EARLY of a call's time does not show that the server still replies at its end.
 const EARLY: u32 = 5;
-/// When a call that waits is dropped, its reservation is released a second time after this pause: the server may grant it
-/// before it notices that the connection is closed.
-const SECOND_RELEASE: Duration = Duration::from_millis(50);
+/// The pauses before the releases of a reservation whose reply was lost, in milliseconds: until one finds it, or two do not,
+/// for as long as the server's default lease. The server may grant it after the first, before it notices that the connection
+/// is closed, or when it goes on after it hung.
+const RELEASES_MS: [u64; 6] = [0, 50, 250, 1000, 4000, 15_000];
 
 /// What a limiter returns while no server can be reached. Error replies always remain errors. Calls that settle, list or
 /// inspect keys always return the error.
@@ -133,6 +134,10 @@ impl Core {
             Some(Err(error)) => self.request_error(error, request, attempt),
             None => self.deadline_error(attempt),
         };
+        let is_lost = matches!(error, Error::Busy(_) | Error::Unreachable { is_sent: true, .. });
+        if is_lost && attempt.is_sent.load(Relaxed) && request.has_made_ids {
+            tokio::spawn(Arc::clone(&self).undo(Arc::clone(&call), None));
+        }
         if !request.is_decision || !error.is_unreachable() {
             return Err(error);
         }
@@ -426,15 +431,26 @@ impl Core {
         }
     }
 
-    /// Gives back what a dropped call took. If that fails, it counts until its period or lease ends.
+    /// Gives back what a call took that was dropped, or whose replies were lost. If that fails, it counts until its period
+    /// or lease ends.
     async fn undo(self: Arc<Core>, call: Arc<Call>, replies: Option<Vec<Value>>) {
+        call.attempt.drop_link();
         let reply = replies.as_ref().and_then(|replies| replies.first());
         let Some(undo) = call.request.undo_request(reply) else { return };
-        let again = (reply.is_none() && call.request.block.is_some()).then(|| undo.clone());
-        let _ = self.send(undo).await;
-        if let Some(again) = again {
-            sleep(SECOND_RELEASE).await;
-            let _ = self.send(again).await;
+        if reply.is_some() {
+            let _ = self.send(undo).await;
+            return;
+        }
+        let mut has_missed = false;
+        for pause in RELEASES_MS {
+            sleep(Duration::from_millis(pause)).await;
+            match self.send(undo.clone()).await {
+                Ok(Outcome::Replies(counts, _)) if counts.contains(&Value::Integer(1)) => return,
+                Ok(_) if has_missed => return,
+                Ok(_) => has_missed = true,
+                Err(error) if error.code().is_some() => return,
+                Err(_) => {}
+            }
         }
     }
 }
@@ -529,7 +545,6 @@ impl Drop for PendingCall {
                 Some(work.as_mut().await)
             };
             drop(work);
-            call.attempt.drop_link();
             let replies = match outcome {
                 Some(Ok(Outcome::Replies(replies, None))) => Some(replies),
                 // Another limiter decided. What it took counts until its period or lease ends.

@@ -15,6 +15,8 @@ pub(crate) struct Options {
     pub lease: Option<Duration>,
     pub count_lapsed: bool,
     pub id: Option<Id>,
+    /// True if the limiter made the id.
+    pub has_made_id: bool,
     pub at_most: bool,
     pub force: bool,
     pub count_denied: bool,
@@ -45,6 +47,19 @@ impl Options {
         check_length("lease", self.lease)?;
         check_length("ban", ban)?;
         check_length("ahead", self.ahead)
+    }
+
+    /// Makes an id, unless the caller gave one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoRandomBytes`].
+    pub fn make_id(&mut self) -> Result<(), Error> {
+        if self.id.is_none() {
+            self.id = Some(Id::random()?);
+            self.has_made_id = true;
+        }
+        Ok(())
     }
 
     /// Adds the options to a command.

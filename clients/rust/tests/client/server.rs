@@ -271,6 +271,54 @@ async fn what_is_granted_to_a_call_that_waited_and_was_dropped_is_given_back() {
 }
 
 #[tokio::test]
+async fn what_is_reserved_for_a_call_that_got_no_reply_is_released() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port());
+    let servers = Servers::open(url(proxy.port())).unwrap();
+    let builder = Limiter::builder(servers).deadline(DEADLINE);
+    let limiter = builder.unreachable(Unreachable::Allow).build().unwrap();
+    let direct = limiter_of(&server);
+    let (window, jobs, hour) = (per_day(10), Semaphore::new(10), Duration::from_secs(3600));
+    let held = |key| {
+        let direct = direct.clone();
+        async move { direct.held(key).await.unwrap().len() }
+    };
+    let both = || {
+        [Clause::acquire("{k}1", &jobs).lease(hour), Clause::acquire("{k}2", &window).lease(hour)]
+    };
+    // The reply is late.
+    limiter.take("other", &window).await.unwrap();
+    proxy.delay(DEADLINE * 2);
+    let (late, named) = tokio::join!(
+        limiter.acquire("{k}a", &window).lease(hour).into_future(),
+        limiter.acquire("{k}b", &window).lease(hour).id("mine").into_future(),
+    );
+    assert!(!late.unwrap().reply().reachable && !named.unwrap().reply().reachable);
+    proxy.delay(Duration::ZERO);
+    until(|| async { held("{k}a").await == 0 }).await;
+    // Its caller knows the id, and may try again with it.
+    assert_eq!(held("{k}b").await, 1);
+    // The server hangs while the call is on its way, and then executes it.
+    until(|| async { limiter.take("other", &window).await.unwrap().reachable }).await;
+    let frozen = server.freeze();
+    assert!(!limiter.acquire_all(both()).await.unwrap().reply().reachable);
+    sleep(DEADLINE * 4).await;
+    drop(frozen);
+    let executed = || server.conn().text("INFO commandstats").to_lowercase().contains("rl.all:");
+    until(|| async { executed() }).await;
+    until(|| async { held("{k}1").await + held("{k}2").await == 0 }).await;
+    // The connection is lost.
+    until(|| async { limiter.take("other", &window).await.unwrap().reachable }).await;
+    proxy.delay(DEADLINE / 2);
+    let (lost, ()) = tokio::join!(limiter.acquire_all(both()).into_future(), async {
+        until(|| async { held("{k}1").await == 1 }).await;
+        proxy.hang_up();
+    });
+    assert!(!lost.unwrap().reply().reachable);
+    until(|| async { held("{k}1").await + held("{k}2").await == 0 }).await;
+}
+
+#[tokio::test]
 async fn the_deadline_of_a_call_begins_when_it_is_sent() {
     let server = Server::start();
     let builder = Limiter::builder(Servers::open(server.url()).unwrap()).deadline(DEADLINE);
