@@ -117,13 +117,11 @@ impl Clause {
         self
     }
 
-    /// Returns the name of each limit in replies, and its quota for headers.
+    /// Returns the name that was set for each limit, and its quota for headers.
     #[cfg(feature = "tower")]
-    pub(crate) fn quotas(&self) -> impl Iterator<Item = (String, Quota)> + '_ {
-        std::iter::once(self).chain(&self.alternatives).map(|clause| {
-            let key = || String::from_utf8_lossy(&clause.key).into_owned();
-            (clause.name.clone().unwrap_or_else(key), Quota::new(&clause.limit))
-        })
+    pub(crate) fn quotas(&self) -> impl Iterator<Item = (Option<String>, Quota)> + '_ {
+        let all = std::iter::once(self).chain(&self.alternatives);
+        all.map(|clause| (clause.name.clone(), Quota::new(&clause.limit)))
     }
 
     /// Returns the clause to send. With `has_ids`, it gets an id if it reserves.

@@ -41,7 +41,7 @@ pub struct ReplyWithOptions {
     /// The answer of each limit.
     answers: Vec<Reply>,
     limits: Vec<Arc<Quota>>,
-    names: Vec<String>,
+    names: Vec<Option<String>>,
     keys: Vec<Vec<u8>>,
     standard: bool,
     x_ratelimit: bool,
@@ -85,6 +85,17 @@ impl ReplyWithOptions {
         self
     }
 
+    /// Adds the name of a clause, with what is not printable ASCII escaped, or the place of a name if it has none.
+    #[cfg(feature = "tower")]
+    pub(crate) fn clause_name(mut self, name: Option<String>) -> Self {
+        let escaped = |name: String| match is_name(&name) {
+            true => name,
+            false => name.escape_default().to_string(),
+        };
+        self.names.push(name.map(escaped));
+        self
+    }
+
     /// Adds the name of the limit in the headers. For several limits, call this once for each, in their order. The default
     /// is the name of the policy, or `default`, or `limit-1` and so on. The second of a name becomes `name-2`.
     ///
@@ -97,7 +108,7 @@ impl ReplyWithOptions {
     /// assert_eq!(headers[0], ("ratelimit-policy", r#""free";q=5"#.to_owned()));
     #[doc = example!(end)]
     pub fn name(mut self, name: impl Into<String>) -> Result<Self, Error> {
-        self.names.push(checked_name(name.into())?);
+        self.names.push(Some(checked_name(name.into())?));
         Ok(self)
     }
 
@@ -153,10 +164,10 @@ impl ReplyWithOptions {
             let quota = self.limits.get(at).map(AsRef::as_ref);
             let policy = quota.and_then(|quota| quota.policy.as_deref());
             let name = match (self.names.get(at), policy) {
-                (Some(name), _) => Cow::Borrowed(name.as_str()),
-                (None, Some(policy)) => Cow::Borrowed(policy),
-                (None, None) if is_one => Cow::Borrowed("default"),
-                (None, None) => Cow::Owned(format!("limit-{}", at.saturating_add(1))),
+                (Some(Some(name)), _) => Cow::Borrowed(name.as_str()),
+                (_, Some(policy)) => Cow::Borrowed(policy),
+                _ if is_one => Cow::Borrowed("default"),
+                _ => Cow::Owned(format!("limit-{}", at.saturating_add(1))),
             };
             let key = match self.keys.as_slice() {
                 [one] => Some(one.as_slice()),
@@ -168,7 +179,7 @@ impl ReplyWithOptions {
 }
 
 /// Returns whether a name is valid in HTTP headers.
-pub(crate) fn is_name(name: &str) -> bool {
+fn is_name(name: &str) -> bool {
     name.bytes().all(|byte| (b' '..=b'~').contains(&byte))
 }
 

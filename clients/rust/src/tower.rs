@@ -17,7 +17,7 @@ use tower_service::Service;
 
 use crate::clause::Clause;
 use crate::http::{
-    checked_name, headers, is_name, tightest, Problem, Quota, ReplyWithOptions, PROBLEM_TYPE,
+    checked_name, headers, tightest, Problem, Quota, ReplyWithOptions, PROBLEM_TYPE,
 };
 use crate::limit::Take;
 use crate::transport::BoxFuture;
@@ -105,7 +105,8 @@ impl RateLimitLayer {
     }
 
     /// Asks several limits for each request as [`Limiter::all`] does. `clauses` says which; a request for which it returns
-    /// `None` is not limited. In the headers the limits have the names of their clauses.
+    /// `None` is not limited. In the headers the limits have the names of their clauses; without one, that of the policy, or
+    /// `limit-1` and so on. Keys are not shown.
     #[doc = example!(tower)]
     /// let (minute, day) = (Window::per("60/min")?, Window::per("1000/day")?);
     /// let layer = RateLimitLayer::all(&MemoryLimiter::new(), move |_| {
@@ -130,10 +131,7 @@ impl RateLimitLayer {
                 let reply = limiter.all(clauses).await?;
                 let mut made = ReplyWithOptions::new(reply);
                 for (name, quota) in named {
-                    // A clause without a name has that of its key, which may be any bytes.
-                    let name =
-                        if is_name(&name) { name } else { name.escape_default().to_string() };
-                    made = made.name(name)?.quota(Arc::new(quota));
+                    made = made.clause_name(name).quota(Arc::new(quota));
                 }
                 Ok(made)
             }))

@@ -74,11 +74,21 @@ async fn several_layers_on_a_request_end_in_one_set_of_headers() {
     assert_eq!(denied.status(), StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(header(&denied, "ratelimit-policy"), policies);
     assert!(denied.body().contains(r#""violated-policies":["minute"]"#), "{}", denied.body());
-    let window = Window::per("9/s").unwrap();
-    let keys = RateLimitLayer::all(&limiter, move |_| Some(vec![Clause::take("k\u{e4}", &window)]));
-    let (_, service) = inner();
-    let response = keys.layer(service).oneshot(request()).await.unwrap();
-    assert_eq!(header(&response, "ratelimit"), r#""k\\u{e4}";r=8;t=1"#);
+}
+
+#[tokio::test]
+async fn a_limit_without_a_name_is_not_named_after_its_key() {
+    let window = Window::new(0, std::time::Duration::from_secs(60));
+    let layer = RateLimitLayer::all(&MemoryLimiter::new(), move |_| {
+        let clause = |key| Clause::take(key, &window);
+        Some(vec![clause("key:sk-1"), clause("key:sk-2").name("k\u{e4}"), clause("key:sk-3")])
+    });
+    let response = layer.layer(inner().1).oneshot(request()).await.unwrap();
+    let policies = r#""limit-1";q=0;w=60, "k\\u{e4}";q=0;w=60, "limit-3";q=0;w=60"#;
+    assert_eq!(header(&response, "ratelimit-policy"), policies);
+    for text in [header(&response, "ratelimit"), response.body()] {
+        assert!(text.contains("limit-1") && !text.contains("key"), "{text}");
+    }
 }
 
 /// The response where asking ends with this error, or with what is answered for an unreachable server.
