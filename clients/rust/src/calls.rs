@@ -159,8 +159,7 @@ pub(crate) fn write_limit(
     command.number(quantity);
     limit.write_options(command);
     let options_at = command.words().len();
-    let ban = limit.ban_length().filter(|_| takes && options.may_ban(quantity));
-    options.write(command, ban);
+    options.write(command, limit.ban_length().filter(|_| takes));
     Taken {
         quantity: u64::try_from(quantity).unwrap_or(0),
         is_at_most: options.at_most,
@@ -198,7 +197,9 @@ impl<L: Limit> LimitCall<'_, L> {
     /// [`Error::InvalidArgument`].
     pub fn check(&self) -> Result<(), Error> {
         self.limit.check()?;
-        self.options.check_lengths(self.limit.ban_length())
+        let looks = matches!(self.kind, CallKind::Look | CallKind::LookToReserve);
+        let ban = self.limit.ban_length().filter(|_| !looks);
+        self.options.check(ban, self.quantity, self.kind == CallKind::Reserve)
     }
 
     /// Returns the request of the call. The client chooses the id of a reservation, so that it can release it if the reply

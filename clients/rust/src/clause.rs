@@ -131,7 +131,7 @@ impl Clause {
             None => String::from_utf8_lossy(&self.key).into_owned(),
         };
         self.limit.check()?;
-        self.options.check_lengths(self.limit.ban_length())?;
+        self.options.check(self.limit.ban_length(), self.quantity, self.acquires)?;
         let kind = if self.acquires { "ACQUIRE" } else { self.limit.command() };
         let options = &mut self.options;
         let misused = [

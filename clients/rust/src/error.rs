@@ -206,6 +206,7 @@ invalid_arguments! {
     lease_of_semaphore() =>
         "a lease is of a window, and not of a semaphore: the period must not be 0";
     short_lease(least_ms: u64, ms: u64) => "lease must be at least {least_ms} ms, not {ms} ms";
+    ban_with(what: &str) => "a limit with a ban must not be used with {what}";
     length_of_zero(name: &str) => "{name} must be above 0";
     quantity_of_zero() => "quantity must be at least 1, not 0";
     header_name(name: &str) => "a name in HTTP headers must be printable ASCII, not {name:?}";

@@ -147,7 +147,7 @@ pub(crate) struct Terms {
 impl Terms {
     /// # Errors
     ///
-    /// [`Error::InvalidArgument`] if the window is not valid, its period is 0, or the lease is too short.
+    /// [`Error::InvalidArgument`] if the window is not valid, its period is 0, it has a ban, or the lease is too short.
     pub(crate) fn new(
         key: &[u8],
         window: &Window,
@@ -155,6 +155,9 @@ impl Terms {
         leave: u64,
     ) -> Result<Terms, Error> {
         window.check()?;
+        if window.ban_length().is_some() {
+            return Err(Error::ban_with("a local limit"));
+        }
         let numbers = window.numbers();
         if numbers.is_some_and(|(_, period)| period.least_duration().is_zero()) {
             return Err(Error::lease_of_semaphore());

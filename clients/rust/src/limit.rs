@@ -119,8 +119,10 @@ impl Rate {
         Ok(self)
     }
 
-    /// Closes the key for this long after a denied call, from 1 ms to a year. Calls that may not ban, such as those with
-    /// `block`, ignore it.
+    /// Closes the key for this long after a denied call, from 1 ms to a year.
+    ///
+    /// A call that uses the rate with a quantity below 1, `at_most`, `force`, `ahead`, `block` or `check` is an
+    /// [`Error::InvalidArgument`].
     #[doc = example!(limiter)]
     /// let rate = Rate::per("1/h")?.ban(Duration::from_secs(86_400));
     /// limiter.take("login", &rate).await?;
@@ -265,8 +267,10 @@ impl Window {
         self
     }
 
-    /// Closes the key for this long after a denied call, from 1 ms to a year. Calls that may not ban, such as those with
-    /// `block`, and reservations ignore it.
+    /// Closes the key for this long after a denied call, from 1 ms to a year.
+    ///
+    /// A call that uses the window with a quantity below 1, `at_most`, `force`, `block` or `check` is an
+    /// [`Error::InvalidArgument`], and so is a reservation or a local limit.
     #[doc = example!(limiter)]
     /// // The second in 15 minutes closes the key for an hour.
     /// let login = Window::per("1/15min")?.ban(Duration::from_secs(3600));

@@ -350,7 +350,7 @@ impl LocalBuilder<'_> {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidArgument`] if the window's period is 0 or the lease is too short.
+    /// [`Error::InvalidArgument`] if the window's period is 0, it has a ban, or the lease is too short.
     #[doc = example!(limiter)]
     /// let window = Window::per("100000/min")?;
     /// assert!(limiter.local("ingest", &window).build().is_ok());

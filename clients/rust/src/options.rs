@@ -28,25 +28,28 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Returns whether the call takes all or nothing, and is answered at once.
-    pub fn is_plain(&self) -> bool {
-        !self.at_most && !self.force && self.ahead.is_none() && self.block.is_none()
-    }
-
-    /// Returns whether a denied call may close the key.
-    pub fn may_ban(&self, quantity: i128) -> bool {
-        quantity > 0 && self.is_plain() && !self.check
-    }
-
-    /// Refuses lengths of 0, as [`check_length`] does.
+    /// Refuses lengths of 0, and a ban by a call that cannot ban. `reserves` is true if the call reserves.
     ///
     /// # Errors
     ///
     /// [`Error::InvalidArgument`].
-    pub fn check_lengths(&self, ban: Option<Duration>) -> Result<(), Error> {
+    pub fn check(&self, ban: Option<Duration>, quantity: i64, reserves: bool) -> Result<(), Error> {
         check_length("lease", self.lease)?;
         check_length("ban", ban)?;
-        check_length("ahead", self.ahead)
+        check_length("ahead", self.ahead)?;
+        let excluded = [
+            ("a reservation", reserves),
+            ("a quantity below 1", quantity < 1),
+            ("at_most", self.at_most),
+            ("force", self.force),
+            ("check", self.check),
+            ("ahead", self.ahead.is_some()),
+            ("block", self.block.is_some()),
+        ];
+        match excluded.iter().find(|(_, is_used)| *is_used) {
+            Some((what, _)) if ban.is_some() => Err(Error::ban_with(what)),
+            _ => Ok(()),
+        }
     }
 
     /// Makes an id, unless the caller gave one.

@@ -7,7 +7,7 @@ use super::*;
 use crate::calls::{CallKind, LimitCall};
 use crate::limit::Take;
 use crate::options::Options;
-use crate::{Period, Rate, Semaphore, Window};
+use crate::{Clause, Period, Rate, Semaphore, Window};
 
 /// A clock in milliseconds, and a limiter that goes by it.
 fn held(builder: MemoryLimiterBuilder) -> (Arc<AtomicU64>, MemoryLimiter) {
@@ -88,6 +88,34 @@ async fn what_waits_and_is_dropped_leaves_the_line_and_gives_back_what_it_was_gr
         let left = limiter.look("mail", &rate).await.unwrap().remaining;
         assert_eq!(left, u64::from(is_granted));
     }
+}
+
+#[tokio::test]
+async fn a_limit_with_a_ban_is_refused_by_calls_that_cannot_ban() {
+    let (limiter, second) = (MemoryLimiter::new(), Duration::from_secs(1));
+    let rate = Rate::per("5/s").unwrap().ban(second);
+    let window = Window::per("5/s").unwrap().ban(second);
+    let take = || limiter.take("k", &window);
+    let clause = || Clause::take("k", &window);
+    let results = [
+        take().quantity(0).await.map(drop),
+        take().quantity(-1).await.map(drop),
+        take().at_most().await.map(drop),
+        take().force().await.map(drop),
+        take().block(second).await.map(drop),
+        limiter.take("r", &rate).ahead(second).await.map(drop),
+        limiter.acquire("k", &window).await.map(drop),
+        limiter.all([clause().check()]).await.map(drop),
+        limiter.all([clause().quantity(0)]).await.map(drop),
+        limiter.all([clause()]).force().await.map(drop),
+        limiter.acquire_all([Clause::acquire("k", &window)]).await.map(drop),
+        limiter.local("k", &window).build().map(drop),
+    ];
+    for (at, result) in results.into_iter().enumerate() {
+        assert!(matches!(result, Err(Error::InvalidArgument(_))), "{at}: {result:?}");
+    }
+    assert!(limiter.look("k", &window).quantity(0).await.unwrap().is_allowed());
+    assert!(take().count_denied().await.unwrap().is_allowed());
 }
 
 #[test]

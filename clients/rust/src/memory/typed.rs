@@ -105,7 +105,11 @@ impl TypedCall {
         };
         let leave = options.leave;
         let may_leave = leave == 0 || (*quantity >= 0 && leave <= MAX_NUMBER);
-        let has_only_leave = options.is_plain() && !options.count_denied;
+        let has_only_leave = !options.at_most
+            && !options.force
+            && !options.count_denied
+            && options.ahead.is_none()
+            && options.block.is_none();
         if !may_leave || !has_only_leave || limit.ban_length().is_some() {
             return None;
         }
