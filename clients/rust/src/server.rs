@@ -29,7 +29,8 @@ const FULL: Duration = Duration::from_secs(1);
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The longest time limit for connecting, whatever the deadline.
 const DAY: Duration = Duration::from_secs(86_400);
-/// The number of yields to the runtime after which a reply that has arrived is read: one task reads it, another receives it.
+/// The number of yields to the runtime after which what has arrived is noticed: one task reads a reply and another receives
+/// it, or the task that reads the end of a connection ends in its next turn.
 const TURNS: usize = 3;
 /// The pause before asking the sentinels again after none replied.
 const SENTINEL_PAUSE: Duration = Duration::from_millis(500);
@@ -598,6 +599,14 @@ pub(crate) async fn bounded<T>(
         }
     }
     None
+}
+
+/// Yields until what has arrived is noticed.
+#[cfg(any(feature = "redis", feature = "fred"))]
+pub(crate) async fn yield_turns() {
+    for _ in 0..TURNS {
+        yield_now().await;
+    }
 }
 
 /// Polls a future once, and returns its output if it is ready.

@@ -12,17 +12,13 @@ use ::fred::interfaces::{ClientLike, Resp3Frame};
 use ::fred::types::config::{Config, ConnectionConfig, Server, ServerConfig};
 use ::fred::types::{ConnectHandle, CustomCommand, Value as FredValue};
 use tokio::net::TcpStream;
-use tokio::task::yield_now;
 
 use super::{
     Address, BoxFuture, Command, Connection, ErrorReply, Failure, FailureKind, Servers, Transport,
     Value,
 };
+use crate::server::yield_turns;
 use crate::Error;
-
-/// The number of yields to the runtime after which it has noticed that the server closed the connection: in one, the task
-/// reads that, and in the next, it ends.
-const TURNS: usize = 3;
 
 /// Opens connections of the crate fred to one server.
 struct FredTransport(Config);
@@ -138,9 +134,7 @@ impl Sent<'_> {
 impl Connection for FredConnection {
     fn send<'a>(&'a self, commands: &'a [Command]) -> BoxFuture<'a, Result<Vec<Value>, Failure>> {
         Box::pin(async move {
-            for _ in 0..TURNS {
-                yield_now().await;
-            }
+            yield_turns().await;
             if self.driver.is_finished() || !self.client.is_connected() {
                 let message = "the connection was closed".into();
                 return Err(Failure { kind: FailureKind::NotSent, message });

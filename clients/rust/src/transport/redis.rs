@@ -21,13 +21,13 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 #[cfg(unix)]
 use tokio::net::UnixStream;
-use tokio::task::{yield_now, AbortHandle};
+use tokio::task::AbortHandle;
 
 use super::{
     Address, BoxFuture, Command, Connection, ErrorReply, Failure, FailureKind, Servers, Transport,
     Value,
 };
-use crate::server::poll_once;
+use crate::server::{poll_once, yield_turns};
 use crate::Error;
 
 /// The maximum number of calls that wait to be written to a connection.
@@ -35,9 +35,6 @@ const BUFFERED_CALLS: usize = 256;
 /// A connection is assumed to be open for this long after a read, without checking. A check would gain little: the server
 /// can still close the connection before the command arrives.
 const FRESH: Duration = Duration::from_micros(100);
-/// The number of yields to the runtime after which it has noticed that the server closed the connection: in one, the task
-/// reads that, and in the next, it ends.
-const TURNS: usize = 3;
 
 /// Opens connections of the crate redis.
 struct RedisTransport(ConnectionInfo);
@@ -184,9 +181,7 @@ impl RedisConnection {
                 _ => failure(error),
             });
         }
-        for _ in 0..TURNS {
-            yield_now().await;
-        }
+        yield_turns().await;
         let mut sending = pin!(sending);
         match poll_once(sending.as_mut()).await {
             Some(result) => result.map_err(unsent),
