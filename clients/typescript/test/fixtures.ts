@@ -101,7 +101,7 @@ export const NUMBERS: {
   lease: Record<"least_ms" | "margin" | "least_margin_ms" | "denial_ms" | "retry_ms" | "lost_ms" | "most_late", number>;
   renewal: { per_lease: number; default_lease_ms: number; least_ms: number };
   ahead: { round_trips: number; least_ms: number; most_of_lease: number };
-  known: { limit: LimitCase; lease_ms: number; known_ms: number }[];
+  held: { limit: LimitCase; lease_ms: number; held_ms: number }[];
   batches: { expected: number; needed: number; limit: number | null; reservations: number; batch: number }[];
 } = load("numbers.json");
 

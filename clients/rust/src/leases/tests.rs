@@ -159,9 +159,9 @@ fn the_numbers_are_those_of_all_clients() {
             batch_size(case["expected"].as_f64().unwrap(), needed, number("limit"), reservations);
         assert_eq!(Some(found), number("batch"), "{case}");
     }
-    for case in numbers["known"].as_array().unwrap() {
+    for case in numbers["held"].as_array().unwrap() {
         let terms = terms(&window(&case["limit"]), case["lease_ms"].as_u64().unwrap(), 0);
-        assert_eq!(Some(terms.held_ms), case["known_ms"].as_u64(), "{case}");
+        assert_eq!(Some(terms.held_ms), case["held_ms"].as_u64(), "{case}");
     }
 }
 
