@@ -20,7 +20,7 @@ pub(crate) struct Request {
     pub more: Vec<Command>,
     /// The index of the key in the first command; `None` for a command that every node of a cluster answers for itself.
     pub key_at: Option<usize>,
-    /// The longest that the server lets the call wait; zero is without end.
+    /// The longest that the server lets the call wait; zero waits without limit.
     pub block: Option<Duration>,
     /// True if a limit is a policy.
     pub has_policy: bool,

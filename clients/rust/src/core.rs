@@ -14,7 +14,7 @@ use tokio::time::{sleep, Instant};
 
 use crate::calls::{Request, Undo};
 use crate::memory::{Memory, TypedCall};
-use crate::server::{bounded, is_unavailable, poll_once, Attempt, SendError, Server};
+use crate::server::{bounded, is_not_serving, poll_once, Attempt, SendError, Server};
 use crate::servers::{Route, Routes};
 use crate::transport::{BoxFuture, Command, ErrorReply, Servers, Value};
 use crate::{Error, Limiter};
@@ -258,7 +258,7 @@ impl Core {
                             again.push(*at);
                             elsewhere = Some(target);
                         }
-                        _ if is_unavailable(error) => return Err(SendError::Reply(error.clone())),
+                        _ if is_not_serving(error) => return Err(SendError::Reply(error.clone())),
                         _ => {}
                     }
                 }
@@ -362,7 +362,7 @@ impl Core {
         match error {
             SendError::Reply(reply) => {
                 record_reply();
-                if is_unavailable(&reply) {
+                if is_not_serving(&reply) {
                     self.routes.mark_stale();
                     return Error::lost(&name, &reply.to_string(), false);
                 }

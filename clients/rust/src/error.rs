@@ -43,7 +43,7 @@ pub enum Error {
         limits: Vec<String>,
     },
     /// The server replied to other calls, but not to this one in time. [`Unreachable`](crate::Unreachable) does not apply,
-    /// so that a flood is not let through. The answer to an HTTP request is 503.
+    /// so that an overload is not let through. The answer to an HTTP request is 503.
     Busy(String),
     /// No server answered. The call may have been counted, unless `is_sent` is false.
     Unreachable {

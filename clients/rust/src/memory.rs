@@ -27,8 +27,8 @@ const MIN_SLEEP: Duration = Duration::from_millis(1);
 /// A limiter without a server, with the methods of [`Limiter`] and the replies of a server: the engine that runs in the
 /// server's module decides in the process.
 ///
-/// In tests a clock that the test holds takes the place of sleeping. As the answer of another limiter while Redis is away
-/// ([`Unreachable::Limiter`]), each process keeps the limit by itself, or a share of it.
+/// In tests, a clock that the test sets takes the place of sleeping. As the [`Unreachable::Limiter`] of another limiter it
+/// decides while Redis is away: each process then keeps the limit, or a share of it, by itself.
 ///
 /// Clones share the keys. Keys that are as good as new are forgotten, so it takes no more memory than the limits in use.
 #[doc = example!(limiter)]

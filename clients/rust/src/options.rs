@@ -23,7 +23,7 @@ pub(crate) struct Options {
     pub check: bool,
     pub shadow: bool,
     pub ahead: Option<Duration>,
-    /// Zero is without end.
+    /// Zero waits without limit.
     pub block: Option<Duration>,
 }
 
@@ -166,7 +166,7 @@ macro_rules! option_methods {
         }
     };
     (@block) => {
-        /// Waits in line for up to this time, at most a year, instead of being denied. [`Duration::ZERO`] waits without end.
+        /// Waits in line for up to this time, at most a year, instead of being denied. [`Duration::ZERO`] waits without limit.
         #[doc = example!(limiter)]
         /// let rate = Rate::per("20/s")?.capacity(1)?;
         /// limiter.take("mail", &rate).await?;

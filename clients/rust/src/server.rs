@@ -78,7 +78,7 @@ fn is_full(text: &str) -> bool {
 
 /// Returns whether an error reply means that the server cannot handle the call now: it is loading its data, the replica or
 /// the slot has no master, or only some of the call's keys have moved to another node.
-pub(crate) fn is_unavailable(reply: &ErrorReply) -> bool {
+pub(crate) fn is_not_serving(reply: &ErrorReply) -> bool {
     matches!(reply.code.as_str(), "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN")
 }
 
@@ -401,7 +401,7 @@ impl Server {
             Some(Value::Error(error)) if error.code == "NOAUTH" => {
                 Err(SendError::Login(error.to_string()))
             }
-            Some(Value::Error(error)) if is_unavailable(&error) => Err(SendError::Reply(error)),
+            Some(Value::Error(error)) if is_not_serving(&error) => Err(SendError::Reply(error)),
             // A user who may not send PING may be allowed to send other commands.
             Some(_) => Ok(Link::new(connection)),
             None => Err(no_reply()),
