@@ -297,6 +297,14 @@ class Waiting(unittest.TestCase):
             thread.join()
         self.assertEqual(sum(taken), 1000)
 
+    def test_the_engine_never_calls_python_while_it_is_locked(self) -> None:
+        # os.urandom lets another thread run. If that one called the engine, both would wait forever.
+        call = MemoryLimiter()._memory.call
+        with mock.patch("os.urandom") as urandom:
+            ids = {call(("RL.ACQUIRE", "k", 9, 60, 1, "MS"))[5] for _ in range(2)}
+        urandom.assert_not_called()
+        self.assertEqual(len(ids), 2)
+
     def test_a_forked_child_continues_with_a_copy(self) -> None:
         limiter = MemoryLimiter(Clock())
         window = Window(2, "1h")

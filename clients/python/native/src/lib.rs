@@ -32,14 +32,11 @@ struct Engine {
     server: Mutex<MemoryServer>,
 }
 
-/// Fills bytes with random ones from os.urandom.
+/// Fills bytes with random ones. Does not call Python: the engine is locked, and Python might switch to a thread that waits
+/// for the lock without letting go of the interpreter.
 fn fill_random(bytes: &mut [u8]) {
-    Python::attach(|py| {
-        let made = py.import("os").and_then(|os| os.call_method1("urandom", (bytes.len(),)));
-        if let Ok(made) = made.and_then(|made| made.extract::<Vec<u8>>()) {
-            bytes.iter_mut().zip(made).for_each(|(byte, random)| *byte = random);
-        }
-    });
+    // Without a source of randomness ids would repeat, but Linux always has one.
+    let _ = getrandom::fill(bytes);
 }
 
 /// Returns the system's time in Unix microseconds.
