@@ -37,6 +37,7 @@ from redis_ratelimit import (
 from redis_ratelimit._internal.parameters import milliseconds, period_ms
 
 from .fixtures import CASES, LIBRARIES, SPOKEN, AsyncRecorder, Recorder, arguments, differences, limit, make, unexpected
+from .servers import PATIENCE
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack, assert_type
@@ -521,6 +522,47 @@ class Settling(unittest.TestCase):
         # Lost after the work was done: the lease ends by itself.
         self.assertEqual(self.sent(RESERVED, lost, unreachable="allow"), ["RL.APPLY k job", "done"])
         self.assertEqual(self.sent(RESERVED, lost), ["RL.APPLY k job", "ConnectionError"])
+
+    def test_a_settlement_goes_on_if_its_task_is_cancelled_at_every_await(self) -> None:
+        async def leave(limiter: Any, ready: asyncio.Event) -> None:
+            async with limiter.acquire("k", Window(9, 60)):
+                ready.set()
+                await asyncio.sleep(PATIENCE)
+
+        async def release(limiter: Any, ready: asyncio.Event) -> None:
+            async with limiter.acquire("k", Window(9, 60)) as job:
+                ready.set()
+                await job.release()
+
+        async def apply_by_id(limiter: Any, ready: asyncio.Event) -> None:
+            reply = await limiter.reserve("k", Window(9, 60))
+            ready.set()
+            await limiter.apply("k", reply.id)
+
+        async def release_by_id(limiter: Any, ready: asyncio.Event) -> None:
+            reply = await limiter.reserve("k", Window(9, 60))
+            ready.set()
+            await limiter.release("k", reply.id)
+
+        async def check(work: Any) -> None:
+            limiter, memory, ready = AsyncRecorder().limiter(), MemoryLimiter(), asyncio.Event()
+
+            async def slow(*args: Any) -> Any:
+                await asyncio.sleep(0.001)
+                return await memory._core.send(*args)
+
+            with mock.patch.object(limiter._core, "send", slow):
+                task = asyncio.ensure_future(work(limiter, ready))
+                await ready.wait()
+                while not task.done():
+                    task.cancel()
+                    await asyncio.sleep(0)
+                await limiter.aclose()
+                self.assertEqual(memory.held("k"), [])
+
+        for work in leave, release, apply_by_id, release_by_id:
+            with self.subTest(work.__name__):
+                asyncio.run(check(work))
 
     def test_busy_is_raised_at_the_end_whatever_unreachable_is(self) -> None:
         busy = ConnectionError("max number of clients reached")

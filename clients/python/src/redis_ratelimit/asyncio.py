@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
@@ -40,6 +40,10 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+#: The longest that aclose() waits for settlements that are under way.
+SETTLE_SECONDS = 5.0
+
+
 class _LoopCore(Core[AsyncioIO]):
     """A core that has servers for each event loop, because a connection belongs to the loop in which it was made."""
 
@@ -48,7 +52,25 @@ class _LoopCore(Core[AsyncioIO]):
             weakref.WeakKeyDictionary()
         )
         self._loop: weakref.ref[asyncio.AbstractEventLoop] | None = None
+        #: Settlements that are under way. The event loop does not keep tasks alive.
+        self._settling: set[asyncio.Future[Any]] = set()
         super().__init__(*args, **kwargs)
+
+    def start_settling(self, work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
+        task = asyncio.ensure_future(work)
+        self._settling.add(task)
+        task.add_done_callback(self._settling.discard)
+        return task
+
+    async def settle(self, work: Coroutine[Any, Any, T]) -> T:
+        """Awaits a settlement, which goes on if the caller is cancelled. anyio cancels a task again at every await."""
+        return await asyncio.shield(self.start_settling(work))
+
+    async def settled(self) -> None:
+        """Waits for the settlements of the running loop, but not long."""
+        loop = asyncio.get_running_loop()
+        if settling := [task for task in self._settling if task.get_loop() is loop]:
+            await asyncio.wait(settling, timeout=SETTLE_SECONDS)
 
     def enter_loop(self) -> None:
         loop = asyncio.get_running_loop()
@@ -185,10 +207,6 @@ class Local(LocalBase):
         await self.aclose()
 
 
-#: The tasks that release reservations of calls which were cancelled. The event loop does not keep them alive.
-_giving_back: set[asyncio.Future[None]] = set()
-
-
 def _give_back(core: Any, call: Call[Any]) -> None:
     """Starts to release what may have been reserved for a call that was cancelled."""
 
@@ -196,15 +214,14 @@ def _give_back(core: Any, call: Call[Any]) -> None:
         with suppress(Exception):
             await core.send(calls.release_all(call.with_ids))
 
-    if call.with_ids:
-        task = asyncio.ensure_future(release())
-        _giving_back.add(task)
-        task.add_done_callback(_giving_back.discard)
+    if call.with_ids and isinstance(core, _LoopCore):
+        core.start_settling(release())
 
 
 class Reservation(ReservationBase):
     """A reservation of one limit or of several limits, from Limiter.acquire or the reply to Limiter.all."""
 
+    _core: _LoopCore
     _timer: asyncio.TimerHandle | None = None
     #: The task in the background, as the event loop does not keep it alive.
     _renewal: asyncio.Future[None] | None = None
@@ -216,11 +233,11 @@ class Reservation(ReservationBase):
         For several limits, `cost` maps their names to what was used. For a limit that it does not name, all that was
         reserved counts. A semaphore is released. `quantity` is another name of `cost`.
         """
-        return await self._apply(cost, quantity)
+        return await self._core.settle(self._apply(cost, quantity))
 
     async def release(self) -> bool:
         """Gives the reservation back now. Returns False if the lease had ended."""
-        return await self._release()
+        return await self._core.settle(self._release())
 
     async def renew(self, lease: Duration | None = None) -> bool:
         """Restarts the lease. Returns False if it has ended."""
@@ -240,7 +257,7 @@ class Reservation(ReservationBase):
         self._renewal = asyncio.ensure_future(self._renew_while_work_runs())
 
     async def __aenter__(self) -> Reservation:
-        self._core.enter_loop()  # type: ignore[attr-defined]
+        self._core.enter_loop()
         try:
             await self._enter()
         except asyncio.CancelledError:
@@ -252,7 +269,7 @@ class Reservation(ReservationBase):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self._exit(error)
+        await self._core.settle(self._exit(error))
 
 
 class Limiter:
@@ -270,7 +287,7 @@ class Limiter:
     let an overload through.
 
     A call that is cancelled closes its connection. It takes nothing if it was still waiting, and what was reserved for it is
-    released.
+    released. But apply, release and the end of a reservation's block go on in the background.
 
     A limiter may be created before there is an event loop, and used in several loops, one after the other.
 
@@ -389,11 +406,11 @@ class Limiter:
     async def apply(self, key: Key, id: Id, quantity: int | None = None) -> bool:
         """RL.APPLY: counts a reservation, or the `quantity` that was really used, which may be more. Returns False if it is
         not held, because its lease has ended or it was settled before."""
-        return await self._send(calls.apply, key, id, quantity)
+        return await self._core.settle(self._send(calls.apply, key, id, quantity))
 
     async def release(self, key: Key, *ids: Id) -> int:
         """RL.RELEASE: gives reservations back, so that they count as nothing. Returns how many of them were held."""
-        return await self._send(calls.release, key, *ids)
+        return await self._core.settle(self._send(calls.release, key, *ids))
 
     async def renew(self, key: Key, id: Id, lease: Duration | None = None) -> bool:
         """RL.RENEW: restarts the lease, with a new length if `lease` is given. Returns False if the reservation is not
@@ -449,6 +466,7 @@ class Limiter:
     async def aclose(self) -> None:
         """Closes the limiter's idle connections, not those of the client. A later call opens new ones."""
         self._core.enter_loop()
+        await self._core.settled()
         await self._core.io.cancel_spawned()
         await self._core.close()
         # The transports close in the loop's next turn.
@@ -475,6 +493,10 @@ class _TaskSignal:
 
 
 class _TaskCore(MemoryCore):
+    async def settle(self, work: Coroutine[Any, Any, T]) -> T:
+        # Nothing can be cancelled, as settling in memory never suspends.
+        return await work
+
     def make_signal(self) -> _TaskSignal:
         return _TaskSignal()
 
