@@ -37,7 +37,7 @@ from redis_ratelimit import (
 from redis_ratelimit._internal.parameters import milliseconds, period_ms
 
 from .fixtures import CASES, LIBRARIES, SPOKEN, AsyncRecorder, Recorder, arguments, differences, limit, make, unexpected
-from .servers import PATIENCE
+from .servers import PATIENCE, until
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack, assert_type
@@ -563,6 +563,40 @@ class Settling(unittest.TestCase):
         for work in leave, release, apply_by_id, release_by_id:
             with self.subTest(work.__name__):
                 asyncio.run(check(work))
+
+    def test_a_reservation_has_another_id_each_time_it_is_entered(self) -> None:
+        recorder = Recorder(RESERVED, 1, RESERVED, 1)
+        job = recorder.limiter().acquire("k", Window(9, 60))
+        for count in 1, 2:
+            with job:
+                self.assertEqual(len(recorder.made), count)
+
+    def test_a_reservation_whose_reply_was_lost_is_released_unless_the_program_chose_its_id(self) -> None:
+        def check(recorder: Recorder, call: str, *args: Any, **options: Any) -> None:
+            limiter: Any = recorder.limiter(unreachable="allow")
+
+            async def soon() -> None:
+                await getattr(limiter, call)(*args, **options)
+                await limiter.aclose()
+
+            if isinstance(recorder, AsyncRecorder):
+                asyncio.run(soon())
+            else:
+                getattr(limiter, call)(*args, **options)
+
+        own = [Clause.acquire("a", Window(9, 60)), Clause.acquire("b", Window(9, 60), id="job")]
+        for kind in Recorder, AsyncRecorder:
+            for error in ConnectionError("lost"), errors.TimeoutError("late"):
+                with self.subTest(kind=kind.__name__, error=error):
+                    recorder = kind(error)
+                    check(recorder, "reserve", "k", Window(9, 60))
+                    until(lambda: recorder.released == [f"RL.RELEASE k {id}" for id in recorder.made], "a release")
+                    recorder = kind(error)
+                    check(recorder, "all", own)
+                    until(lambda: recorder.released == [f"RL.RELEASE a {id}" for id in recorder.made], "a release")
+                    recorder = kind(error)
+                    check(recorder, "reserve", "k", Window(9, 60), id="job")
+                    self.assertEqual(len(recorder.sent), 1)
 
     def test_busy_is_raised_at_the_end_whatever_unreachable_is(self) -> None:
         busy = ConnectionError("max number of clients reached")

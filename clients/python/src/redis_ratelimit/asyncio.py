@@ -22,6 +22,7 @@ from ._internal.calls import (
     WindowOptions,
 )
 from ._internal.core import Core, Unreachable
+from ._internal.io import DEFAULT_SECONDS
 from ._internal.io_asyncio import AsyncioIO
 from ._internal.leases import Round
 from ._internal.libraries import Client
@@ -40,10 +41,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-#: The longest that aclose() waits for settlements that are under way.
-SETTLE_SECONDS = 5.0
-
-
 class _LoopCore(Core[AsyncioIO]):
     """A core that has servers for each event loop, because a connection belongs to the loop in which it was made."""
 
@@ -53,11 +50,11 @@ class _LoopCore(Core[AsyncioIO]):
         )
         self._loop: weakref.ref[asyncio.AbstractEventLoop] | None = None
         #: Settlements that are under way. The event loop does not keep tasks alive.
-        self._settling: set[asyncio.Future[Any]] = set()
+        self._settling: set[asyncio.Task[Any]] = set()
         super().__init__(*args, **kwargs)
 
-    def start_settling(self, work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
-        task = asyncio.ensure_future(work)
+    def start_settling(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.get_running_loop().create_task(work, name="redis-ratelimit settlement")
         self._settling.add(task)
         task.add_done_callback(self._settling.discard)
         return task
@@ -70,7 +67,7 @@ class _LoopCore(Core[AsyncioIO]):
         """Waits for the settlements of the running loop, but not long."""
         loop = asyncio.get_running_loop()
         if settling := [task for task in self._settling if task.get_loop() is loop]:
-            await asyncio.wait(settling, timeout=SETTLE_SECONDS)
+            await asyncio.wait(settling, timeout=DEFAULT_SECONDS)
 
     def enter_loop(self) -> None:
         loop = asyncio.get_running_loop()
@@ -207,17 +204,6 @@ class Local(LocalBase):
         await self.aclose()
 
 
-def _give_back(core: Any, call: Call[Any]) -> None:
-    """Starts to release what may have been reserved for a call that was cancelled."""
-
-    async def release() -> None:
-        with suppress(Exception):
-            await core.send(calls.release_all(call.with_ids))
-
-    if call.with_ids and isinstance(core, _LoopCore):
-        core.start_settling(release())
-
-
 class Reservation(ReservationBase):
     """A reservation of one limit or of several limits, from Limiter.acquire or the reply to Limiter.all."""
 
@@ -258,12 +244,7 @@ class Reservation(ReservationBase):
 
     async def __aenter__(self) -> Reservation:
         self._core.enter_loop()
-        try:
-            await self._enter()
-        except asyncio.CancelledError:
-            if self._call is not None:
-                _give_back(self._core, self._call)
-            raise
+        await self._enter()
         return self
 
     async def __aexit__(
@@ -308,11 +289,7 @@ class Limiter:
         """Sends the call that `make` returns for the arguments of the method of the same name."""
         self._core.enter_loop()
         call = make(*args, **kwargs)
-        try:
-            reply = await self._core.send(call, make.__name__, args, kwargs)
-        except asyncio.CancelledError:
-            _give_back(self._core, call)
-            raise
+        reply = await self._core.send(call, make.__name__, args, kwargs)
         if call.reserving and isinstance(reply, Reply):
             Reservation(self._core, call.reserving)._hold(reply)
         return reply
@@ -365,10 +342,6 @@ class Limiter:
         A list of clauses instead of the key reserves several limits by RL.ALL. They are settled in one step, and their
         leases are renewed while the block runs.
         """
-        if isinstance(key, (str, bytes)):
-            options = calls.with_own_id(options)
-        else:
-            key = calls.with_own_ids(key)
         return Reservation._for_acquire(self._core, key, window, quantity, settle=settle, options=options)
 
     @overload
@@ -391,10 +364,6 @@ class Limiter:
 
         A list of clauses instead of the key reserves several limits, and returns the AllReply of all().
         """
-        if isinstance(key, (str, bytes)):
-            options = calls.with_own_id(options)
-        else:
-            key = calls.with_own_ids(key)
         return await self._send(calls.reserve, key, window, quantity, **options)
 
     async def acquire_ro(
@@ -425,7 +394,7 @@ class Limiter:
         """RL.ALL: takes from several limits, or from none of them if one denies. A list of clauses in the place of a clause
         is a group, joined by ELSE: only the first of its clauses that would be allowed takes. The reply's `paid` names the
         limits that took, and its `reservation` settles all that was reserved."""
-        return await self._send(calls.all, calls.with_own_ids(clauses), **options)
+        return await self._send(calls.all, clauses, **options)
 
     async def all_ro(self, clauses: Clauses) -> AllReply[Reservation]:
         """RL.ALL_RO: returns what all() would return now, and takes nothing."""

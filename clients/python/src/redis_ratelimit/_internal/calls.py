@@ -84,7 +84,7 @@ class ReserveOptions(LookOptions, total=False):
     lease: Duration | None
     #: Counts the reservation if its lease ends before it is settled. Not with a semaphore.
     count_lapsed: bool
-    #: The id of the reservation, 1 to 64 bytes. Default: one that the client or the server makes.
+    #: The id of the reservation, 1 to 64 bytes. Default: one that the client makes.
     id: Id | None
     #: The longest time to wait until the call is allowed; 0 is without limit. Default: the call does not wait.
     block: Duration | None
@@ -117,7 +117,7 @@ class Call(Generic[T]):
     further_commands: tuple[tuple[Word, ...], ...] = ()
     #: The clauses of all() if one of them reserves; else empty.
     reserving: Sequence[Clause] = ()
-    #: The reservations that the call may make, as far as their ids are known before the reply.
+    #: The reservations that the call may make.
     with_ids: Sequence[Reserved] = ()
 
 
@@ -299,7 +299,7 @@ def _call_of_limit(
 ) -> Call[Reply]:
     """Returns the call of a command that asks one limit."""
     kind = Rate if command.startswith("RL.THROTTLE") else Window
-    block, id, is_ahead = options.get("block"), options.get("id"), options.get("ahead") is not None
+    block, is_ahead = options.get("block"), options.get("ahead") is not None
     force, atmost = options.get("force", False), options.get("atmost", False)
     return Call(
         (command, key, *limit_words(limit, kind), whole("quantity", quantity), *_options(limit, **options), "MS"),
@@ -307,7 +307,6 @@ def _call_of_limit(
         key,
         partial(unreached, quantity=quantity, force=force, atmost=atmost, ahead=is_ahead),
         None if block is None else milliseconds("block", block),
-        with_ids=() if id is None else (Reserved("", key, id),),
     )
 
 
@@ -341,10 +340,27 @@ def reserve(
     _check_names("reserve", options, ReserveOptions)
     if isinstance(key, (str, bytes)):
         read = replies.read_id_and_granted if options.get("atmost") else replies.read_id
-        return _call_of_limit("RL.ACQUIRE", key, window, quantity, options, read=read)
+        chosen = options.get("id")
+        id = _make_id() if chosen is None else chosen
+        call = _call_of_limit("RL.ACQUIRE", key, window, quantity, {**options, "id": id}, read=read)
+        call.with_ids = (Reserved("", key, id, is_chosen=chosen is not None),)
+        return call
     if window is not None or quantity != 1 or _options(None, **options):
         raise ValueError("a reservation of several limits takes only their clauses, which have the options")
     return _reserve_several(key)
+
+
+def _make_id() -> str:
+    """Makes the id of a reservation. The client makes it, so that it can release what was granted in a reply that was
+    lost."""
+    return token_urlsafe(12)
+
+
+def _with_id(clause: Clause) -> Clause:
+    if not clause._reserves or clause._traits.id is not None:
+        return clause
+    id = _make_id()
+    return replace(clause, words=(*clause.words, "ID", id), _traits=clause._traits._replace(id=id))
 
 
 def _reserve_several(clauses: Clauses) -> Call[Any]:
@@ -354,25 +370,6 @@ def _reserve_several(clauses: Clauses) -> Call[Any]:
     if not call.reserving:
         raise ValueError("one limit at least must be made by Clause.acquire and take something")
     return call
-
-
-def with_own_id(options: ReserveOptions) -> ReserveOptions:
-    """Adds an id, unless there is one. Thus what is granted to a call that was cancelled can be released."""
-    return options if options.get("id") is not None else {**options, "id": token_urlsafe(12)}
-
-
-def with_own_ids(clauses: Clauses) -> Clauses:
-    """Adds an id to each clause that reserves. Leaves mistakes for all() to find."""
-    if not isinstance(clauses, (list, tuple)):
-        return clauses
-    return [[*map(_with_own_id, each)] if isinstance(each, (list, tuple)) else _with_own_id(each) for each in clauses]
-
-
-def _with_own_id(clause: Any) -> Any:
-    if not isinstance(clause, Clause) or not clause._reserves or clause._traits.id is not None:
-        return clause
-    id = token_urlsafe(12)
-    return replace(clause, words=(*clause.words, "ID", id), _traits=clause._traits._replace(id=id))
 
 
 def throttle_ro(key: Key, rate: RateLike, quantity: int = 1, **options: Unpack[LookOptions]) -> Call[Reply]:
@@ -413,6 +410,9 @@ def _all_unreached(allow: bool) -> AllReply:
 
 def _all(command: str, clauses: Clauses) -> Call[AllReply]:
     groups = _groups(clauses)
+    chosen = {clause.name for group in groups for clause in group if clause._traits.id is not None}
+    if command == "RL.ALL":
+        groups = [[_with_id(clause) for clause in group] for group in groups]
     flat = [clause for group in groups for clause in group]
     words: list[Word] = [command, len(flat), *(clause.key for clause in flat)]
     for group in groups:
@@ -429,7 +429,11 @@ def _all(command: str, clauses: Clauses) -> Call[AllReply]:
             raise ValueError
         return replace(answer, paid=tuple(_limits_that_took(groups, answer, command == "RL.ALL")))
 
-    with_ids = [Reserved(each.name, each.key, each._traits.id) for each in reserving if each._traits.id is not None]
+    with_ids = [
+        Reserved(each.name, each.key, each._traits.id, is_chosen=each.name in chosen)
+        for each in reserving
+        if each._traits.id is not None
+    ]
     return Call(tuple(words), read, flat[0].key, _all_unreached, reserving=reserving, with_ids=with_ids)
 
 
@@ -527,6 +531,8 @@ class Reserved(NamedTuple):
     id: Id
     is_semaphore: bool = False
     is_policy: bool = False
+    #: True if the program chose the id.
+    is_chosen: bool = False
 
 
 def _settle(reserved: Sequence[Reserved], commands_of: Callable[[Reserved], list[tuple[Word, ...]]]) -> Call[list[str]]:

@@ -200,7 +200,7 @@ class Connector(Generic[IOType]):
         signal = self.io.signal()
         work = self._probe_to_the_end(server, signal)
         try:
-            self.io.spawn(work)
+            self.io.spawn(work, "probe")
         except Exception:
             # No thread can be started. A probe that never ends would leave the breaker open.
             work.close()

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from time import monotonic
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar, Union, cast, runtime_checkable
 
 from . import calls
-from .calls import Call, Key, ReserveOptions, ThrottleOptions, WindowOptions
+from .calls import Call, Key, Reserved, ReserveOptions, ThrottleOptions, WindowOptions
 from .connecting import Attempt, Borrowed, Connector
-from .io import FOREVER, IOType
+from .io import DEFAULT_SECONDS, FOREVER, IOType
 from .libraries import DeadlinePassed, Unsent, library_of
 from .parameters import RateLike, WindowLike, Word
 from .replies import AllReply, Busy, Id, MissingModule, Reply, read
@@ -180,12 +180,19 @@ class Core(Connector[IOType]):
             return await self.io.bounded(self._send_call(call, attempt), attempt.until)
         except Exception as error:
             raised, decide = self._record_error(error, call, attempt), None
+            if not (self.library.is_answer(error) or self.library.is_not_serving(error)):
+                # A program that chose an id can try again with it.
+                self._release_lost([each for each in call.with_ids if not each.is_chosen], attempt)
             if call.unreached is not None and self.unreachable != "raise" and self.is_away(raised):
                 if isinstance(self.unreachable, str):
                     return call.unreached(self.unreachable == "allow")
                 decide = getattr(self.unreachable, name, None)
             if decide is None:
                 raise raised from (None if raised is error else error)
+        except BaseException:
+            # The program gave the call up.
+            self._release_lost(call.with_ids, attempt)
+            raise
         answer = decide(*args, **kwargs)
         if inspect.isawaitable(answer):
             answer = await answer
@@ -197,11 +204,32 @@ class Core(Connector[IOType]):
             marked._keep_reservation(answer.reservation)
         return cast(T, marked)
 
-    def _new_attempt(self, call: Call[Any]) -> Attempt:
+    def _release_lost(self, reserved: Sequence[Reserved], attempt: Attempt) -> None:
+        """Starts to release what the server may have reserved for a call that got no reply. If that fails, the leases end by
+        themselves."""
+        if not reserved or not attempt.is_sent:
+            return
+        work = self._release(reserved)
+        try:
+            self.start_settling(work)
+        except RuntimeError:
+            # No thread can be started, or the event loop has ended.
+            work.close()
+
+    def start_settling(self, work: Coroutine[Any, Any, Any]) -> object:
+        """Starts a settlement in the background."""
+        return self.io.spawn(work, "settlement")
+
+    async def _release(self, reserved: Sequence[Reserved]) -> None:
+        await self.try_to_send(calls.release_all(reserved), DEFAULT_SECONDS)
+
+    def _new_attempt(self, call: Call[Any], default: float | None = None) -> Attempt:
+        """Returns the attempt of a call. `default` is its deadline in seconds if the limiter has none."""
         began = monotonic()
-        if self.deadline is None or call.block_ms == 0:
+        deadline = default if self.deadline is None else self.deadline
+        if deadline is None or call.block_ms == 0:
             return Attempt(began, FOREVER)
-        return Attempt(began, began + self.deadline + (call.block_ms or 0) / 1000)
+        return Attempt(began, began + deadline + (call.block_ms or 0) / 1000)
 
     async def _settle_in_memory(
         self, memory: MemoryFallbackCore, call: Call[T], name: str, in_memory: list[Id], others: list[Id]
@@ -213,9 +241,10 @@ class Core(Connector[IOType]):
         released = await memory.send(calls.release(key, *in_memory))
         return cast(T, released + await self.send(calls.release(key, *others), name))
 
-    async def try_to_send(self, call: Call[T]) -> T | Failure:
-        """Sends a call that has no fallback. Returns its reply, or why there is none."""
-        attempt = self._new_attempt(call)
+    async def try_to_send(self, call: Call[T], default: float | None = None) -> T | Failure:
+        """Sends a call that has no fallback. Returns its reply, or why there is none. `default` is the deadline in
+        seconds if the limiter has none."""
+        attempt = self._new_attempt(call, default)
         try:
             return await self.io.bounded(self._send_call(call, attempt), attempt.until)
         except Exception as error:

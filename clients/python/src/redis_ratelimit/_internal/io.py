@@ -20,6 +20,8 @@ Address = tuple[str, int]
 
 #: The deadline of a call without a time limit.
 FOREVER = float("inf")
+#: The longest that the client's own work takes, such as settling in the background, if nothing else limits it.
+DEFAULT_SECONDS = 5.0
 
 
 class IO(ABC):
@@ -77,8 +79,8 @@ class IO(ABC):
         """Closes a connection without waiting for it."""
 
     @abstractmethod
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Starts work in the background."""
+    def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> None:
+        """Starts work in the background. Raises RuntimeError if that is not possible."""
 
     @abstractmethod
     async def wait(self, signal: Any, until: float) -> None: ...

@@ -101,7 +101,7 @@ class AsyncioIO(IO):
     signal = _Signal
 
     def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
 
     # Alarms take the place of the library's timeouts.
     settings = {"socket_timeout": None, "socket_connect_timeout": None}
@@ -162,11 +162,11 @@ class AsyncioIO(IO):
         await connection.disconnect(nowait=True)
 
     def abandon(self, connection: Connection) -> None:
-        self.spawn(connection.disconnect(nowait=True))
+        self.spawn(connection.disconnect(nowait=True), "disconnection")
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> None:
         # The event loop does not keep tasks alive.
-        task = asyncio.ensure_future(work)
+        task = asyncio.get_running_loop().create_task(work, name=f"redis-ratelimit {name}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -146,8 +146,8 @@ class ThreadIO(IO):
     def abandon(self, connection: Connection) -> None:
         connection.disconnect()
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        threading.Thread(target=run, args=[work], name="redis-ratelimit probe", daemon=True).start()
+    def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> None:
+        threading.Thread(target=run, args=[work], name=f"redis-ratelimit {name}", daemon=True).start()
 
     async def wait(self, signal: Any, until: float) -> None:
         if not signal.wait(until - monotonic()):
