@@ -594,6 +594,12 @@ class Settling(unittest.TestCase):
                     recorder = kind(error)
                     check(recorder, "all", own)
                     until(lambda: recorder.released == [f"RL.RELEASE a {id}" for id in recorder.made], "a release")
+                    # The server may grant a call that waits between the release and the end of the connection.
+                    recorder = kind(error)
+                    check(recorder, "reserve", "k", Window(9, 60), block=1000)
+                    until(
+                        lambda: recorder.released == 2 * [f"RL.RELEASE k {id}" for id in recorder.made], "two releases"
+                    )
                     recorder = kind(error)
                     check(recorder, "reserve", "k", Window(9, 60), id="job")
                     self.assertEqual(len(recorder.sent), 1)

@@ -28,6 +28,9 @@ T = TypeVar("T")
 _SETTLING = "apply", "release", "renew"
 #: The most redirections of a call: a cluster whose nodes disagree would redirect it forever.
 REDIRECTS = 5
+#: A call that waits is released a second time after this pause: the server may grant it after the first release, before it
+#: notices that the connection is closed.
+SECOND_RELEASE_SECONDS = 0.05
 
 
 class Fallback(Protocol):
@@ -182,7 +185,7 @@ class Core(Connector[IOType]):
             raised, decide = self._record_error(error, call, attempt), None
             if not (self.library.is_answer(error) or self.library.is_not_serving(error)):
                 # A program that chose an id can try again with it.
-                self._release_lost([each for each in call.with_ids if not each.is_chosen], attempt)
+                self._release_lost([each for each in call.with_ids if not each.is_chosen], call, attempt)
             if call.unreached is not None and self.unreachable != "raise" and self.is_away(raised):
                 if isinstance(self.unreachable, str):
                     return call.unreached(self.unreachable == "allow")
@@ -191,7 +194,7 @@ class Core(Connector[IOType]):
                 raise raised from (None if raised is error else error)
         except BaseException:
             # The program gave the call up.
-            self._release_lost(call.with_ids, attempt)
+            self._release_lost(call.with_ids, call, attempt)
             raise
         answer = decide(*args, **kwargs)
         if inspect.isawaitable(answer):
@@ -204,12 +207,12 @@ class Core(Connector[IOType]):
             marked._keep_reservation(answer.reservation)
         return cast(T, marked)
 
-    def _release_lost(self, reserved: Sequence[Reserved], attempt: Attempt) -> None:
+    def _release_lost(self, reserved: Sequence[Reserved], call: Call[Any], attempt: Attempt) -> None:
         """Starts to release what the server may have reserved for a call that got no reply. If that fails, the leases end by
         themselves."""
         if not reserved or not attempt.is_sent:
             return
-        work = self._release(reserved)
+        work = self._release(reserved, twice=call.block_ms is not None)
         try:
             self.start_settling(work)
         except RuntimeError:
@@ -220,8 +223,11 @@ class Core(Connector[IOType]):
         """Starts a settlement in the background."""
         return self.io.spawn(work, "settlement")
 
-    async def _release(self, reserved: Sequence[Reserved]) -> None:
+    async def _release(self, reserved: Sequence[Reserved], *, twice: bool) -> None:
         await self.try_to_send(calls.release_all(reserved), DEFAULT_SECONDS)
+        if twice:
+            await self.io.pause(SECOND_RELEASE_SECONDS)
+            await self.try_to_send(calls.release_all(reserved), DEFAULT_SECONDS)
 
     def _new_attempt(self, call: Call[Any], default: float | None = None) -> Attempt:
         """Returns the attempt of a call. `default` is its deadline in seconds if the limiter has none."""
