@@ -658,6 +658,19 @@ class WithSentinel(unittest.TestCase):
                 self.assertEqual(second.ask("EXISTS", "k"), 1)
                 limiter.close()
 
+    @for_each_kind
+    def test_a_call_without_a_time_limit_waits_for_no_sentinel_that_hangs(self, library: str, kind: Kind) -> None:
+        with Server() as master, Sentinel(master) as hangs, Sentinel(master) as sentinel:
+            hangs.stop()
+            client = sentinel_of(library, kind, [hangs.port, sentinel.port], socket_timeout=None)
+            limiter = kind(client)
+            with mock.patch("redis_ratelimit._internal.connecting.DEFAULT_SECONDS", DEADLINE):
+                answers = limiter.one_by_one(1, "throttle", "k", RATE)
+            self.assertEqual(answers.kinds, {"decided": 1})
+            self.assertLess(answers.max, DEADLINE + SLACK)
+            hangs.go_on()
+            limiter.close()
+
     def test_sentinels_that_do_not_answer_are_asked_every_half_second(self) -> None:
         asked: list[str] = []
 
@@ -750,6 +763,24 @@ class InACluster(unittest.TestCase):
                     time.sleep(0.01)
             finally:
                 limiter.close()
+
+    @for_each_kind
+    def test_a_call_without_a_time_limit_waits_for_no_node_that_hangs(self, library: str, kind: Kind) -> None:
+        with Cluster() as cluster:
+            client = make(
+                library, kind.folder, cluster=True, host="127.0.0.1", port=cluster.nodes[1].port, socket_timeout=None
+            )
+            limiter = kind(client)
+            until_decided(limiter, 1, "a")
+            # The node that answered last is the first to be asked for the table of slots.
+            cluster.nodes[2].stop()
+            limiter.limiter._core.servers.record_failure()
+            with mock.patch("redis_ratelimit._internal.connecting.DEFAULT_SECONDS", DEADLINE):
+                answers = limiter.one_by_one(1, "throttle", "b", RATE)
+            self.assertEqual(answers.kinds, {"decided": 1})
+            self.assertLess(answers.max, DEADLINE + SLACK)
+            cluster.nodes[2].go_on()
+            limiter.close()
 
     @for_each_kind
     def test_a_slot_that_moved_is_followed_and_no_call_is_lost(self, library: str, kind: Kind) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Generic
 
 from .breaker import Breaker
 from .calls import Call
-from .io import FOREVER, IOType
+from .io import DEFAULT_SECONDS, FOREVER, IOType
 from .libraries import Connection, DeadlinePassed, Library
 from .parameters import Word
 from .pool import Idle, Lender, MayConnect, Signal, Turn
@@ -243,7 +243,9 @@ class Connector(Generic[IOType]):
         return connection
 
     async def ask_once(self, make: Callable[..., Any], words: tuple[Word, ...], until: float) -> Any:
-        """Sends one command on a connection of its own. Returns the reply."""
+        """Sends one command on a connection of its own. Returns the reply. This takes no longer than the limiter's deadline,
+        even for a call without a time limit."""
+        until = min(until, monotonic() + (DEFAULT_SECONDS if self.deadline is None else self.deadline))
 
         async def work() -> Any:
             connection = make()
