@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import socket
 import statistics
 import time
 import unittest
@@ -583,6 +584,25 @@ class Outages(unittest.TestCase):
             server.stop()
             self.assert_unreachable(limiter.one_by_one(1, "reserve", "s", semaphore(1), block=0))
             server.go_on()
+
+    @for_each_kind
+    def test_without_a_deadline_connecting_takes_no_longer_than_the_client_allows(
+        self, library: str, kind: Kind
+    ) -> None:
+        # It accepts connections, and says nothing.
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            port = silent.getsockname()[1]
+            for timeout in DEADLINE, None:
+                settings = {"socket_timeout": None, "socket_connect_timeout": timeout, "deadline": None}
+                with mock.patch("redis_ratelimit._internal.connecting.DEFAULT_SECONDS", DEADLINE):
+                    with self.limiter(library, kind, port, **settings) as limiter:
+                        self.assert_unreachable(limiter.one_by_one(1, "throttle", "k", RATE))
+        # Nor does a call that waits end when this time is over.
+        with Server() as server:
+            settings |= {"socket_connect_timeout": DEADLINE}
+            with self.limiter(library, kind, server.port, **settings) as limiter:
+                limiter.call("reserve", "s", semaphore(1))
+                self.assertEqual(limiter.call("reserve", "s", semaphore(1), block=400).limited, 2)
 
     @for_each_kind
     def test_unreachable_raises_or_denies(self, library: str, kind: Kind) -> None:

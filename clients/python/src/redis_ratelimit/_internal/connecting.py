@@ -58,11 +58,13 @@ class Connector(Generic[IOType]):
         wrapped_class = self.io.connection_class(connection_class)
         overrides = {"retry": self.library.no_retry, "retry_on_timeout": False, **self.io.settings}
         deadline = self.deadline
+        connect_seconds = settings.get("socket_connect_timeout") or DEFAULT_SECONDS
         encoding = settings.get("encoding", "utf-8"), settings.get("encoding_errors", "strict")
 
         def make(**address: Any) -> Any:
             connection = wrapped_class(**{**settings, **overrides, **address})
             connection.ratelimit_deadline = deadline
+            connection.ratelimit_connect_seconds = connect_seconds
             connection.ratelimit_encoding = encoding
             return connection
 
@@ -163,7 +165,11 @@ class Connector(Generic[IOType]):
         connection = server.make()
         try:
             address = await self.servers.locate(attempt.until)
-            await self.io.connect(connection, address, attempt.until)
+            if attempt.until < FOREVER:
+                await self.io.connect(connection, address, attempt.until)
+            else:
+                until = monotonic() + connection.ratelimit_connect_seconds
+                await self.io.bounded(self.io.connect(connection, address, until), until)
         except BaseException as error:
             await self.io.drop(connection)
             has_hung_up = isinstance(error, Exception) and self._has_hung_up(server, connection, error, attempt)

@@ -89,7 +89,8 @@ class _Bounded:
                     raise DeadlinePassed
                 if self.ratelimit_takes_timeout:
                     kwargs.setdefault("timeout", max(0.001, self.ratelimit_until - monotonic()))
-        elif self.ratelimit_deadline is not None:
+        else:
+            # The socket's timeout may be that of connecting.
             self.can_read(None)  # type: ignore[attr-defined]
         return super().read_response(*args, **kwargs)  # type: ignore[misc]
 
