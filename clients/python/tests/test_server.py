@@ -17,10 +17,12 @@ from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
+from unittest import mock
 
 import redis_ratelimit
 import redis_ratelimit.asyncio
 from redis_ratelimit import Busy, Clause, Denied, Lapsed, MissingModule, Rate, UnknownPolicy, Window, semaphore
+from redis_ratelimit._internal.servers import ClusterServers
 from redis_ratelimit.asgi import RateLimitMiddleware, client_address
 
 from .fixtures import LIBRARIES, make
@@ -670,6 +672,25 @@ class InACluster(unittest.TestCase):
         for library in LIBRARIES:
             with self.subTest(library=library):
                 asyncio.run(run(library))
+
+    def test_another_task_reads_the_slots_if_the_one_that_does_is_cancelled(self) -> None:
+        async def run() -> None:
+            client = make(LIBRARIES[0], ".asyncio", cluster=True, host="127.0.0.1", port=CLUSTER_PORT)
+            limiter = redis_ratelimit.asyncio.Limiter(client, deadline=30.0)
+            read = ClusterServers._read
+
+            async def late(*args: Any) -> None:
+                await asyncio.sleep(0.01)
+                await read(*args)
+
+            with mock.patch.object(ClusterServers, "_read", late):
+                tasks = [asyncio.ensure_future(limiter.throttle(self.run_id, Rate(4, 1, "1h"))) for _ in range(3)]
+                await asyncio.sleep(0.001)
+                tasks[0].cancel()
+                self.assertTrue((await tasks[1]).allowed and (await tasks[2]).allowed)
+            await limiter.aclose()
+
+        asyncio.run(run())
 
     def test_several_limits_of_one_slot_are_asked_at_once(self) -> None:
         for library in LIBRARIES:

@@ -241,22 +241,22 @@ class ClusterServers(Servers):
 
     async def _refresh(self, attempt: Attempt) -> None:
         """Reads the table of slots, unless another call is doing so. If there is no table yet, waits for that call."""
-        core, signal = self._core, None
-        with self._lock:
-            if self._slots and (self._reading or monotonic() - self._read_at < self.PAUSE_SECONDS):
-                return
-            if self._reading:
+        core = self._core
+        while True:
+            with self._lock:
+                if self._slots and (self._reading or monotonic() - self._read_at < self.PAUSE_SECONDS):
+                    return
+                if not self._reading:
+                    if self._breaker.is_open and not self._breaker.may_probe(monotonic()):
+                        raise core.unavailable_error("the cluster", self._breaker)
+                    self._reading = True
+                    break
                 signal = core.io.signal()
                 self._waiting.append(signal)
-            elif self._breaker.is_open and not self._breaker.may_probe(monotonic()):
-                raise core.unavailable_error("the cluster", self._breaker)
-            else:
-                self._reading = True
-        if signal is not None:
             await core.io.wait(signal, attempt.until)
-            if not self._slots:
+            # If the call that was reading has been cancelled, this one reads.
+            if not self._slots and self._breaker.has_failed:
                 raise core.unavailable_error("the cluster", self._breaker)
-            return
         began = monotonic()
         try:
             await self._read(attempt.until)
