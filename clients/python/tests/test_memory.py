@@ -16,7 +16,7 @@ import redis_ratelimit
 import redis_ratelimit.asyncio
 from redis_ratelimit import Clause, Denied, Limiter, MemoryLimiter, Rate, Reply, UnknownPolicy, Window, semaphore
 
-from .fixtures import CASES, LIBRARIES, arguments, make
+from .fixtures import CASES, LIBRARIES, Recorder, arguments, make
 from .servers import PATIENCE, Server
 
 #: Neither the beginning nor the end of a day anywhere.
@@ -500,6 +500,13 @@ class Fallback(unittest.TestCase):
                 )
         finally:
             loop.close()
+
+    def test_a_policy_that_is_a_semaphore_is_released_in_the_fallback(self) -> None:
+        memory = MemoryLimiter(policies={"jobs": "WINDOW 3 0"})
+        limiter = Recorder(ConnectionError("refused")).limiter(unreachable=memory)
+        with limiter.acquire("k", "@jobs"):
+            self.assertEqual(len(memory.held("k")), 1)
+        self.assertEqual(memory.held("k"), [])
 
     def test_a_call_that_waits_in_the_fallback_does_not_block_the_event_loop(self) -> None:
         async def check() -> None:

@@ -241,11 +241,14 @@ class ReservationBase:
         self._settled = True
         if self._settle == "release" or (not is_sure and limit._traits.is_semaphore):
             return await self._settle_or_renew("release")
+        # The errors of a fallback are those of its own library.
+        made_by = self._core if self.reply.reachable else getattr(self._core.unreachable, "_core", self._core)
+        library = made_by.library
         try:
             return await self._settle_or_renew("apply")
-        except self._core.library.reply_error as error:
+        except library.reply_error as error:
             # RL.APPLY without a quantity has the code ERR only if the reservation is a semaphore's.
-            if is_sure or self._costs or not limit._is_policy or self._core.library.code(error) != "ERR":
+            if is_sure or self._costs or not limit._is_policy or library.code(error) != "ERR":
                 raise
             return await self._settle_or_renew("release")
 
