@@ -564,6 +564,13 @@ class Settling(unittest.TestCase):
             with self.subTest(work.__name__):
                 asyncio.run(check(work))
 
+    def test_without_a_thread_for_renewals_the_reservations_are_released(self) -> None:
+        limiter = MemoryLimiter()
+        with mock.patch("threading.Thread.start", side_effect=RuntimeError("can't start new thread")):
+            with self.assertRaisesRegex(RuntimeError, "start new thread"):
+                limiter.acquire([Clause.acquire("k", Window(9, 60))]).__enter__()
+        self.assertEqual(limiter.held("k"), [])
+
     def test_a_reservation_has_another_id_each_time_it_is_entered(self) -> None:
         recorder = Recorder(RESERVED, 1, RESERVED, 1)
         job = recorder.limiter().acquire("k", Window(9, 60))

@@ -222,7 +222,12 @@ class ReservationBase:
             if not self.reply.allowed:
                 raise Denied(self.reply)
         self._is_entered = True
-        self._begin_renewing()
+        try:
+            self._begin_renewing()
+        except RuntimeError as error:
+            # No thread can be started.
+            await self._exit(error)
+            raise
 
     def _begin_renewing(self) -> None:
         """Starts to renew the leases of several limits, if the block runs."""
