@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 import itertools
 import os
 import random
@@ -460,6 +461,37 @@ class Answering(unittest.TestCase):
                 local.close()
             self.assertGreaterEqual(local._leases.failures, 3)
             self.assertLess(local._leases.failures, 6)
+
+    def test_a_limit_goes_on_after_all_tasks_were_cancelled(self) -> None:
+        async def check(cancelled: int) -> None:
+            recorder = AsyncRecorder([0, 9, 8, -1, 60000, b"id", 1, 1], 1, 1)
+            limiter = recorder.limiter()
+            send, sent = limiter._core.send_all, 0
+
+            async def slow(*args: Any) -> Any:
+                nonlocal sent
+                sent += 1
+                if sent == cancelled:
+                    await asyncio.sleep(60)
+                return await send(*args)
+
+            with mock.patch.object(limiter._core, "send_all", slow):
+                local = limiter.local("k", Window(9, 60), lease="1h")
+                if cancelled == 2:
+                    await local.take()
+                waits = asyncio.ensure_future(local.take() if cancelled == 1 else local.aclose())
+                await asyncio.sleep(0.01)
+                local._task.cancel()
+                await asyncio.wait([waits], timeout=5)
+                self.assertTrue(waits.done())
+                if cancelled == 1:
+                    self.assertIsInstance(waits.exception(), builtins.ConnectionError)
+                else:
+                    self.assertTrue(local._leases.is_settled)
+
+        for cancelled in 1, 2:
+            with self.subTest(cancelled):
+                asyncio.run(check(cancelled))
 
     def test_nothing_is_taken_after_close(self) -> None:
         local = Recorder([0, 9, 8, -1, 60000, b"id", 1, 1], 1).limiter().local("k", Window(9, 60), lease="1h")

@@ -150,6 +150,18 @@ class Local(LocalBase):
             _finish(each)
 
     async def _work(self) -> None:
+        try:
+            await self._send_rounds()
+        except BaseException:
+            # The program may cancel all tasks of the event loop, and go on.
+            round_, self._round = self._round, None
+            if round_ is not None:
+                with self._leases.lock:
+                    self._leases.fail(round_, ConnectionError("the task that sends was cancelled"), True)
+            self._wake_waiting()
+            raise
+
+    async def _send_rounds(self) -> None:
         leases, loop = self._leases, asyncio.get_running_loop()
         while self._loop is loop:
             with leases.lock:
@@ -191,6 +203,8 @@ class Local(LocalBase):
             leases.close()
         last = leases.failures + self.TRIES
         while not leases.is_settled and leases.failures < last:
+            with leases.lock:
+                self._wake()
             await self._wait_for_round()
         self._raise_unsettled()
 
