@@ -416,8 +416,14 @@ class AsyncRateLimitStorage(
         client = _client(uri, options, asynchronous=True)
         count = 0
         try:
+            keys: list[Any] = []
             async for key in client.scan_iter(match=self._shared.pattern, count=1000):
-                count += int(await client.delete(key))
+                keys.append(key)
+                if len(keys) == 1000:
+                    count += int(await client.delete(*keys))
+                    keys = []
+            if keys:
+                count += int(await client.delete(*keys))
         finally:
             await client.aclose()
         return count
