@@ -793,6 +793,12 @@ class Middleware(unittest.TestCase):
         asyncio.run(RateLimitMiddleware(app, busy)({"type": "http"}, nothing, send))
         self.assertEqual(sent[0]["status"], 503)
 
+        async def denied(scope: Any, receive: Any, send: Any) -> None:
+            await send({"type": "http.response.start", "status": 529})
+
+        asyncio.run(RateLimitMiddleware(app, busy, denied=denied)({"type": "http"}, nothing, send))
+        self.assertEqual(sent[-1]["status"], 529)
+
     def test_scopes_other_than_http_pass(self) -> None:
         seen = []
 

@@ -44,7 +44,7 @@ class RateLimitMiddleware:
     Args:
         check: Returns a reply of the limiter, or None for a request without a limit. Without it, the middleware only writes
             the headers of the limits that are checked elsewhere.
-        denied: An application that answers denied requests instead.
+        denied: An application that answers denied requests instead, also those for which the limiter raised Busy.
         limits, names, pk, version, standard, x_ratelimit: See headers(). `pk` may be a function of the scope.
     """
 
@@ -85,19 +85,23 @@ class RateLimitMiddleware:
                 reply = await self._check(scope)
             except Busy:
                 exchange.is_busy = True
-                await answer(exchange, scope, receive, send)
+                await self._deny(exchange, scope, receive, send, send_with_headers)
                 return
             if reply is not None:
                 pk = self._pk(scope) if callable(self._pk) else self._pk
                 exchange.add(reply, self._limits, self._names, pk=pk, options=self._options)
                 if not reply.allowed:
-                    respond = self._denied
-                    if respond is None or scope["type"] == "websocket":
-                        await answer(exchange, scope, receive, send)
-                    else:
-                        await respond(scope, receive, send_with_headers)
+                    await self._deny(exchange, scope, receive, send, send_with_headers)
                     return
         await self._app(scope, receive, send_with_headers)
+
+    async def _deny(
+        self, exchange: Exchange, scope: Scope, receive: Receive, send: Send, send_with_headers: Send
+    ) -> None:
+        if self._denied is None or scope["type"] == "websocket":
+            await answer(exchange, scope, receive, send)
+        else:
+            await self._denied(scope, receive, send_with_headers)
 
 
 def with_headers(exchange: Exchange, present: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
