@@ -76,7 +76,7 @@ class RateLimit:
         if inspect.iscoroutinefunction(view):
             if not is_asynchronous:
                 raise TypeError("the limiter of a view with async def must be one of redis_ratelimit.asyncio")
-            return cast(View, self._limited_soon(view))
+            return cast(View, self._limited_async(view))
         if is_asynchronous:
             raise TypeError("the limiter must be a redis_ratelimit.Limiter, as the view is no coroutine function")
         return cast(View, self._limited(view))
@@ -96,7 +96,7 @@ class RateLimit:
 
         return limited
 
-    def _limited_soon(self, view: Callable[..., Awaitable[HttpResponse]]) -> Callable[..., Awaitable[HttpResponse]]:
+    def _limited_async(self, view: Callable[..., Awaitable[HttpResponse]]) -> Callable[..., Awaitable[HttpResponse]]:
         rule = self._rule
 
         @wraps(view)

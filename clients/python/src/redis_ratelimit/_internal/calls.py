@@ -51,7 +51,7 @@ class ThrottleOptions(LookOptions, total=False):
     atmost: bool
     #: Counts the quantity even if that exceeds the limit.
     force: bool
-    #: The longest time to wait until the call is allowed; 0 is without limit. Default: the call does not wait.
+    #: The longest time to wait until the call is allowed; 0 waits without limit. Default: the call does not wait.
     block: Duration | None
     #: Books what becomes available within this time. The reply has `wait`.
     ahead: Duration | None
@@ -68,7 +68,7 @@ class WindowOptions(LookOptions, total=False):
     force: bool
     #: Counts the call even if it is denied.
     count_denied: bool
-    #: The longest time to wait until the call is allowed; 0 is without limit. Default: the call does not wait.
+    #: The longest time to wait until the call is allowed; 0 waits without limit. Default: the call does not wait.
     block: Duration | None
     #: Closes the key for this time if the call is denied.
     ban: Duration | None
@@ -86,7 +86,7 @@ class ReserveOptions(LookOptions, total=False):
     count_lapsed: bool
     #: The id of the reservation, 1 to 64 bytes. Default: one that the client makes.
     id: Id | None
-    #: The longest time to wait until the call is allowed; 0 is without limit. Default: the call does not wait.
+    #: The longest time to wait until the call is allowed; 0 waits without limit. Default: the call does not wait.
     block: Duration | None
 
 

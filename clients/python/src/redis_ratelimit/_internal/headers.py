@@ -141,9 +141,9 @@ def items_of(
     return items
 
 
-def with_unique_names(items: Sequence[Item], taken: Sequence[str] = ()) -> list[Item]:
+def with_unique_names(items: Sequence[Item]) -> list[Item]:
     """Returns the items with unique names: the second of a name is called name-2, and so on."""
-    used = set(taken)
+    used: set[str] = set()
     named = []
     for item in items:
         name, number = item.name, 1
