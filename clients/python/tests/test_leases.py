@@ -497,4 +497,4 @@ class Answering(unittest.TestCase):
         local = Recorder([0, 9, 8, -1, 60000, b"id", 1, 1], 1).limiter().local("k", Window(9, 60), lease="1h")
         local.take()
         local.close()
-        self.assertRaisesRegex(RuntimeError, "closed", local.take)
+        self.assertRaisesRegex(redis_ratelimit.Closed, "closed", local.take)

@@ -16,6 +16,7 @@ from ._internal.parameters import Rate, Window, semaphore
 from ._internal.replies import (
     AllReply,
     Busy,
+    Closed,
     Denied,
     Held,
     Info,
@@ -35,6 +36,7 @@ __all__ = [
     "AllReply",
     "Busy",
     "Clause",
+    "Closed",
     "Denied",
     "Fallback",
     "Held",

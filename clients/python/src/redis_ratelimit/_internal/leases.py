@@ -53,7 +53,17 @@ from .parameters import (
     period_ms,
     whole,
 )
-from .replies import Reply, UnexpectedReply, make_reply, read, read_id, read_id_and_granted, read_is_found, read_reply
+from .replies import (
+    Closed,
+    Reply,
+    UnexpectedReply,
+    make_reply,
+    read,
+    read_id,
+    read_id_and_granted,
+    read_is_found,
+    read_reply,
+)
 
 #: The shortest lease. As leases are given up early, too little would be left of a shorter one.
 MIN_LEASE_MS = 20
@@ -386,7 +396,7 @@ class Leases:
     def want(self, quantity: int, is_counted: bool = False) -> int:
         """Records that a take waits for the server. Returns the value of `rounds` at which it tries again."""
         if self._closing:
-            raise RuntimeError("the limit in the process is closed")
+            raise Closed("the limit in the process is closed")
         self._refuse_semaphore()
         if not is_counted:
             self._count(quantity, self.monotonic())

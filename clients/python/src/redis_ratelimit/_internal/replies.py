@@ -202,6 +202,10 @@ class Lapsed(Exception):
     """Raised if a lease ended before the work did, so that no reservation was left to settle."""
 
 
+class Closed(RuntimeError):
+    """Raised if a limit in the process is used after close()."""
+
+
 class MissingModule(Exception):
     """Raised if the server does not know the command: it does not have redis-ratelimit, or only an older version."""
 
