@@ -305,6 +305,20 @@ class Calls(unittest.TestCase):
         self.assertRaisesRegex(ValueError, "at least one clause", Recorder().limiter().all, [])
         self.assertRaisesRegex(ValueError, "a group must have at least one clause", Recorder().limiter().all, [[]])
 
+    def test_an_id_that_cannot_be_sent_is_refused_before_anything_is_sent(self) -> None:
+        limiter = Recorder().limiter(unreachable="allow")
+        id: Any
+        for id, error in (17, TypeError), (object(), TypeError), ("\ud800", ValueError):
+            for call in (
+                lambda it: limiter.reserve("k", Window(9, 60), id=it),
+                lambda it: Clause.acquire("k", Window(9, 60), id=it),
+                lambda it: limiter.apply("k", it),
+                lambda it: limiter.release("k", "a", it),
+                lambda it: limiter.renew("k", it),
+            ):
+                with self.subTest(id=id):
+                    self.assertRaises(error, call, id)
+
     def test_a_limiter_refuses_other_clients_and_unknown_options(self) -> None:
         for library in LIBRARIES:
             now, soon = make(library), make(library, ".asyncio")

@@ -24,6 +24,7 @@ from .parameters import (
     is_semaphore,
     limit_words,
     milliseconds,
+    text_word,
     whole,
 )
 from .replies import AllReply, Held, Id, Info, Policy, Reply, TopKey
@@ -240,7 +241,7 @@ _OPTIONS: dict[str, tuple[str, Callable[[str, Any], Word]]] = {
     "leave": ("LEAVE", whole),
     "lease": ("LEASE", duration_word),
     "count_lapsed": ("COUNTLAPSED", flag),
-    "id": ("ID", lambda _, value: value),
+    "id": ("ID", text_word),
     "atmost": ("ATMOST", flag),
     "force": ("FORCE", flag),
     "count_denied": ("COUNTDENIED", flag),
@@ -579,16 +580,16 @@ def renew_all(reserved: Sequence[Reserved], lease: Duration | None) -> Call[list
 
 def apply(key: Key, id: Id, quantity: int | None = None) -> Call[bool]:
     words = () if quantity is None else (whole("quantity", quantity),)
-    return Call(("RL.APPLY", key, id, *words), replies.read_is_found, key)
+    return Call(("RL.APPLY", key, text_word("id", id), *words), replies.read_is_found, key)
 
 
 def release(key: Key, *ids: Id) -> Call[int]:
-    return Call(("RL.RELEASE", key, *ids), replies.read_count, key)
+    return Call(("RL.RELEASE", key, *(text_word("id", id) for id in ids)), replies.read_count, key)
 
 
 def renew(key: Key, id: Id, lease: Duration | None = None) -> Call[bool]:
     words = () if lease is None else ("LEASE", duration_word("lease", lease))
-    return Call(("RL.RENEW", key, id, *words), replies.read_is_found, key)
+    return Call(("RL.RENEW", key, text_word("id", id), *words), replies.read_is_found, key)
 
 
 def held(key: Key) -> Call[list[Held]]:

@@ -35,6 +35,15 @@ def whole(name: str, value: object) -> int:
     raise TypeError(f"{name} must be an integer, not {value!r}")
 
 
+def text_word(name: str, value: object) -> Word:
+    """Returns `value` if it is a str or bytes that can be sent. Raises TypeError or ValueError for anything else."""
+    if isinstance(value, str):
+        value.encode()  # Raises ValueError for half of a surrogate pair.
+    elif not isinstance(value, bytes):
+        raise TypeError(f"the {name} must be str or bytes, not {value!r}")
+    return value
+
+
 def flag(name: str, value: object) -> bool:
     """Returns `value` if it is True or False. Raises TypeError for anything else."""
     if isinstance(value, bool):
