@@ -692,6 +692,17 @@ class InACluster(unittest.TestCase):
 
         asyncio.run(run())
 
+    def test_nodes_without_slots_are_forgotten(self) -> None:
+        limiter = redis_ratelimit.Limiter(make(LIBRARIES[0], cluster=True, host="127.0.0.1", port=CLUSTER_PORT))
+        for _ in range(2):
+            limiter.throttle(self.run_id, Rate(4, 1, "1h"))
+            servers = limiter._core.servers
+            assert isinstance(servers, ClusterServers)
+            self.assertEqual(set(servers.known_servers()), set(servers._slots))
+            servers._server("127.0.0.1", 1)
+            servers._stale, servers._read_at = True, 0.0
+        limiter.close()
+
     def test_several_limits_of_one_slot_are_asked_at_once(self) -> None:
         for library in LIBRARIES:
             with (

@@ -293,8 +293,20 @@ class ClusterServers(Servers):
                 name = _text(host) if host else self._host_of(server)
                 slots[first : last + 1] = [self._server(name, int(port))] * (last - first + 1)
             self._slots, self._stale = slots, False
+            self._forget_others()
             return
         raise error or core.library.connection_error("the cluster has no nodes")
+
+    def _forget_others(self) -> None:
+        """Forgets the nodes without slots. A call that is under way on one of them closes its connection at its end."""
+        with self._lock:
+            serving = set(self._slots)
+            others = [server for server in self._servers.values() if server not in serving]
+            self._servers = {address: server for address, server in self._servers.items() if server in serving}
+        for server in others:
+            server.generation += 1
+            for connection in server.pool.clear():
+                self._core.io.abandon(connection)
 
 
 def _half(until: float) -> float:
