@@ -112,9 +112,8 @@ class Recorder:
 
     def __init__(self, *replies: Any) -> None:
         self.replies = list(replies)
-        #: The commands, without the ids that a limiter makes.
         self.sent: list[str] = []
-        #: These ids, and the commands that release what was lost.
+        #: The ids that the limiter made, and the commands that release what was lost.
         self.made: set[str] = set()
         self.released: list[str] = []
 
@@ -135,7 +134,7 @@ class Recorder:
             self.replies[:0] = many if len(sent) > 1 else [1]
             return
         self.made |= {each for words in sent for each in re.findall(r" ID ([\w-]{16})(?= )", words)}
-        self.sent += [re.sub(r" ID [\w-]{16}(?= )", "", words) for words in sent]
+        self.sent += sent
 
     def answer(self) -> Any:
         reply = self.replies.pop(0)
@@ -180,6 +179,11 @@ class Recorder:
 
 
 class AsyncRecorder(Recorder):
+    def note(self, packed: list[bytes]) -> None:
+        """Records a command without the ids that a limiter for asyncio makes."""
+        super().note(packed)
+        self.sent = [re.sub(r" ID [\w-]{16}(?= )", "", words) for words in self.sent]
+
     def client(self, library: str = LIBRARIES[0]) -> Any:
         recorder = self
 

@@ -587,14 +587,31 @@ class Settling(unittest.TestCase):
 
     def test_a_reservation_has_another_id_each_time_it_is_entered(self) -> None:
         recorder = Recorder(RESERVED, 1, RESERVED, 1)
-        job = recorder.limiter().acquire("k", Window(9, 60))
+        job = recorder.limiter(deadline=PATIENCE).acquire("k", Window(9, 60))
         for count in 1, 2:
             with job:
                 self.assertEqual(len(recorder.made), count)
 
+    def test_a_synchronous_limiter_makes_ids_only_with_a_deadline(self) -> None:
+        own = [
+            Clause.acquire("a", Window(9, 60)),
+            Clause.acquire("b", Window(9, 60), id="job"),
+            Clause.window("c", "@d"),
+        ]
+        all_reserved = [0, 9, 8, -1, 9, 1, [RESERVED, RESERVED, ALLOWED]]
+        for settings, id in ({}, ""), ({"deadline": PATIENCE}, r" ID [\w-]{16}"):
+            recorder = Recorder(RESERVED, all_reserved)
+            limiter: Any = recorder.limiter(**settings)
+            limiter.reserve("k", Window(9, 60), block=1000)
+            limiter.all(own)
+            one, several = recorder.sent
+            self.assertRegex(one, f"^RL.ACQUIRE k 9 60 1 BLOCK 1000{id} MS$")
+            expected = f"^RL.ALL 3 a b c ACQUIRE 9 60 1{id} ACQUIRE 9 60 1 ID job WINDOW @d 1 MS$"
+            self.assertRegex(several, expected)
+
     def test_a_reservation_whose_reply_was_lost_is_released_unless_the_program_chose_its_id(self) -> None:
         def check(recorder: Recorder, call: str, *args: Any, **options: Any) -> None:
-            limiter: Any = recorder.limiter(unreachable="allow")
+            limiter: Any = recorder.limiter(unreachable="allow", deadline=PATIENCE)
 
             async def soon() -> None:
                 await getattr(limiter, call)(*args, **options)

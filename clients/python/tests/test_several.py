@@ -664,6 +664,24 @@ class OnAServer(unittest.TestCase):
 
         asyncio.run(run())
 
+    def test_a_grant_after_the_deadline_is_given_back(self) -> None:
+        clauses = [Clause.acquire("k", Window(9, "1h"), lease="1h"), Clause.window("w", TOKENS)]
+        with Server() as server:
+            limiter = Limiter(make(LIBRARIES[0], port=server.port), deadline=1)
+            for left in [999], [998]:
+                # So that the call is sent on an open connection. The second time another is open too, for the release.
+                limiter.window("other", TOKENS)
+                server.stop()
+                try:
+                    with self.assertRaises(errors.TimeoutError):
+                        limiter.all(clauses)
+                finally:
+                    server.go_on()
+                # The server executes the call when it continues, and the lease lasts.
+                until(lambda: limiter.window_ro("w", TOKENS).remaining in left, "the late call")
+                until(lambda: not limiter.held("k"), "a release")
+            limiter.close()
+
     def test_a_late_grant_to_a_cancelled_task_is_given_back(self) -> None:
         async def run(server: Server) -> None:
             limiter = redis_ratelimit.asyncio.Limiter(make(LIBRARIES[0], ".asyncio", port=server.port), deadline=30.0)

@@ -85,7 +85,7 @@ class ReserveOptions(LookOptions, total=False):
     lease: Duration | None
     #: Counts the reservation if its lease ends before it is settled. Not with a semaphore.
     count_lapsed: bool
-    #: The id of the reservation, 1 to 64 bytes. Default: one that the client makes.
+    #: The id of the reservation, 1 to 64 bytes. Default: one that the client or the server makes.
     id: Id | None
     #: The longest time to wait until the call is allowed; 0 waits without limit. Default: the call does not wait.
     block: Duration | None
@@ -118,8 +118,10 @@ class Call(Generic[T]):
     further_commands: tuple[tuple[Word, ...], ...] = ()
     #: The clauses of all() if one of them reserves; else empty.
     reserving: Sequence[Clause] = ()
-    #: The reservations that the call may make.
+    #: The reservations that the call may make with ids that the program chose.
     with_ids: Sequence[Reserved] = ()
+    #: The keys of the other reservations that it may make, and where the words of their ids would be inserted in `words`.
+    without_ids: Sequence[tuple[Key, int]] = ()
 
 
 class Traits(NamedTuple):
@@ -341,27 +343,29 @@ def reserve(
     _check_names("reserve", options, ReserveOptions)
     if isinstance(key, (str, bytes)):
         read = replies.read_id_and_granted if options.get("atmost") else replies.read_id
-        chosen = options.get("id")
-        id = _make_id() if chosen is None else chosen
-        call = _call_of_limit("RL.ACQUIRE", key, window, quantity, {**options, "id": id}, read=read)
-        call.with_ids = (Reserved("", key, id, is_chosen=chosen is not None),)
+        call = _call_of_limit("RL.ACQUIRE", key, window, quantity, options, read=read)
+        id = options.get("id")
+        if id is None:
+            call.without_ids = ((key, len(call.words) - 1),)
+        else:
+            call.with_ids = (Reserved("", key, id),)
         return call
     if window is not None or quantity != 1 or _options(None, **options):
         raise ValueError("a reservation of several limits takes only their clauses, which have the options")
     return _reserve_several(key)
 
 
-def _make_id() -> str:
-    """Makes the id of a reservation. The client makes it, so that it can release what was granted in a reply that was
-    lost."""
-    return token_urlsafe(12)
-
-
-def _with_id(clause: Clause) -> Clause:
-    if not clause._reserves or clause._traits.id is not None:
-        return clause
-    id = _make_id()
-    return replace(clause, words=(*clause.words, "ID", id), _traits=clause._traits._replace(id=id))
+def with_own_ids(call: Call[T]) -> tuple[Call[T], Sequence[Reserved]]:
+    """Returns a call with new ids for the reservations without one, and these reservations. The client can release what was
+    granted in a reply that was lost."""
+    if not call.without_ids:
+        return call, ()
+    words, own = list(call.words), []
+    for key, at in reversed(call.without_ids):
+        id = token_urlsafe(12)
+        words[at:at] = "ID", id
+        own.append(Reserved("", key, id))
+    return replace(call, words=tuple(words)), own
 
 
 def _reserve_several(clauses: Clauses) -> Call[Any]:
@@ -411,16 +415,21 @@ def _all_unreached(allow: bool) -> AllReply:
 
 def _all(command: str, clauses: Clauses) -> Call[AllReply]:
     groups = _groups(clauses)
-    chosen = {clause.name for group in groups for clause in group if clause._traits.id is not None}
-    if command == "RL.ALL":
-        groups = [[_with_id(clause) for clause in group] for group in groups]
     flat = [clause for group in groups for clause in group]
     words: list[Word] = [command, len(flat), *(clause.key for clause in flat)]
+    with_ids: list[Reserved] = []
+    without_ids: list[tuple[Key, int]] = []
     for group in groups:
         for at, clause in enumerate(group):
             if at:
                 words.append("ELSE")
             words += clause.words
+            if command != "RL.ALL" or not clause._reserves:
+                continue
+            if clause._traits.id is None:
+                without_ids.append((clause.key, len(words)))
+            else:
+                with_ids.append(Reserved(clause.name, clause.key, clause._traits.id))
     words.append("MS")
     reserving = flat if command == "RL.ALL" and any(clause._reserves for clause in flat) else ()
 
@@ -430,12 +439,15 @@ def _all(command: str, clauses: Clauses) -> Call[AllReply]:
             raise ValueError
         return replace(answer, paid=tuple(_limits_that_took(groups, answer, command == "RL.ALL")))
 
-    with_ids = [
-        Reserved(each.name, each.key, each._traits.id, is_chosen=each.name in chosen)
-        for each in reserving
-        if each._traits.id is not None
-    ]
-    return Call(tuple(words), read, flat[0].key, _all_unreached, reserving=reserving, with_ids=with_ids)
+    return Call(
+        tuple(words),
+        read,
+        flat[0].key,
+        _all_unreached,
+        reserving=reserving,
+        with_ids=with_ids,
+        without_ids=without_ids,
+    )
 
 
 def _limits_that_took(groups: list[list[Clause]], reply: AllReply, has_taken: bool) -> Iterator[str]:
@@ -532,8 +544,6 @@ class Reserved(NamedTuple):
     id: Id
     is_semaphore: bool = False
     is_policy: bool = False
-    #: True if the program chose the id.
-    is_chosen: bool = False
 
 
 def _settle(reserved: Sequence[Reserved], commands_of: Callable[[Reserved], list[tuple[Word, ...]]]) -> Call[list[str]]:

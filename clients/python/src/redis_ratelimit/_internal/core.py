@@ -141,6 +141,9 @@ class Core(Connector[IOType]):
         _check_unreachable(unreachable, asynchronous)
         self.unreachable: Unreachable = unreachable
         self.deadline = self._socket_timeout(client) if deadline is None else deadline
+        #: True if a call may be given up, at the deadline or because its task is cancelled. What the server reserves for it
+        #: then needs an id that the client knows.
+        self._makes_ids = asynchronous or self.deadline is not None
         self._client = client
         self.servers = make_servers(self, client)
 
@@ -178,6 +181,9 @@ class Core(Connector[IOType]):
             if in_memory:
                 others = [id for id in ids if id not in in_memory]
                 return await self._settle_in_memory(memory, call, name, in_memory, others)
+        own: Sequence[Reserved] = ()
+        if self._makes_ids:
+            call, own = calls.with_own_ids(call)
         attempt = self._new_attempt(call)
         try:
             return await self.io.bounded(self._send_call(call, attempt), attempt.until)
@@ -185,7 +191,7 @@ class Core(Connector[IOType]):
             raised, decide = self._record_error(error, call, attempt), None
             if not (self.library.is_answer(error) or self.library.is_not_serving(error)):
                 # A program that chose an id can try again with it.
-                self._release_lost([each for each in call.with_ids if not each.is_chosen], call, attempt)
+                self._release_lost(own, call, attempt)
             if call.unreached is not None and self.unreachable != "raise" and self.is_away(raised):
                 if isinstance(self.unreachable, str):
                     return call.unreached(self.unreachable == "allow")
@@ -194,7 +200,7 @@ class Core(Connector[IOType]):
                 raise raised from (None if raised is error else error)
         except BaseException:
             # The program gave the call up.
-            self._release_lost(call.with_ids, call, attempt)
+            self._release_lost([*call.with_ids, *own], call, attempt)
             raise
         answer = decide(*args, **kwargs)
         if inspect.isawaitable(answer):

@@ -45,8 +45,7 @@ class ReservationBase:
         kwargs: dict[str, Any] | None = None,
         settle: Settle | None = None,
     ) -> None:
-        """`call` is sent when the context is entered. `args` and `kwargs` are its arguments, also for a fallback's
-        reserve()."""
+        """`call` is sent when the context is entered. `args` and `kwargs` are the arguments of a fallback's reserve()."""
         if settle not in (None, "apply", "release"):
             raise ValueError(f"settle must be 'apply' or 'release', not {settle!r}")
         self._core = core
@@ -215,10 +214,8 @@ class ReservationBase:
             self._begin_renewing()
 
     async def _enter(self) -> None:
-        if self._args:
-            # If the context is entered again, that is a call with ids of its own.
-            call, self._call = self._call or calls.reserve(*self._args, **self._kwargs), None
-            self._hold(await self._core.send(call, "reserve", self._args, self._kwargs))
+        if self._call is not None:
+            self._hold(await self._core.send(self._call, "reserve", self._args, self._kwargs))
             if not self.reply.allowed:
                 raise Denied(self.reply)
         self._is_entered = True
