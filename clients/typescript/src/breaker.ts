@@ -43,9 +43,12 @@ export class Breaker {
     return this.#lastServed;
   }
 
-  /** Returns the error of a call that is not sent. */
-  refusal(): Unreachable {
-    return new Unreachable("Redis did not answer the calls before this one", { cause: this.#lastError });
+  /** Returns the error of a call that is not sent. `name` is that of the server. */
+  refusal(name = "the server"): Unreachable {
+    const error = this.#lastError;
+    return new Unreachable(`${name} does not answer: ${error instanceof Error ? error.message : String(error)}`, {
+      cause: error,
+    });
   }
 
   /** Records an answer of the server. `isServed` is false for an error reply that says that a call cannot be served now. */

@@ -48,7 +48,7 @@ export interface Command {
   key: Key | undefined;
   words: Word[];
   readonly: boolean;
-  /** The longest time that the command waits on the server; 0 is without limit. */
+  /** The longest time that the command waits on the server; 0 waits without limit. */
   blockMs?: number | undefined;
   /**
    * Several commands that are executed as one transaction, with `words` as the first. Their keys are in the same slot. The
@@ -98,7 +98,7 @@ export interface ThrottleOptions extends LookOptions {
   atmost?: boolean | undefined;
   /** Counts the quantity even if that exceeds the limit. */
   force?: boolean | undefined;
-  /** The longest time to wait until the call is allowed; 0 is without limit. Default: the call does not wait. */
+  /** The longest time to wait until the call is allowed; 0 waits without limit. Default: the call does not wait. */
   block?: Duration | undefined;
   /** Books what becomes available within this time. The reply has `waitMs`. */
   ahead?: Duration | undefined;
@@ -116,7 +116,7 @@ export interface WindowOptions extends LookOptions {
   countDenied?: boolean | undefined;
   /** Closes the key for this time if the call is denied. */
   ban?: Duration | undefined;
-  /** The longest time to wait until the call is allowed; 0 is without limit. Default: the call does not wait. */
+  /** The longest time to wait until the call is allowed; 0 waits without limit. Default: the call does not wait. */
   block?: Duration | undefined;
 }
 
@@ -132,7 +132,7 @@ export interface ReserveOptions extends LookOptions {
   countLapsed?: boolean | undefined;
   /** The id of the reservation, 1 to 64 bytes. Default: one that the server makes. */
   id?: string | undefined;
-  /** The longest time to wait until the call is allowed; 0 is without limit. Default: the call does not wait. */
+  /** The longest time to wait until the call is allowed; 0 waits without limit. Default: the call does not wait. */
   block?: Duration | undefined;
 }
 

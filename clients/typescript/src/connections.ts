@@ -25,7 +25,7 @@ import type { Word } from "./limits.js";
 import {
   attemptMsOf,
   closeWith,
-  connectedTooLate,
+  givenUp,
   MAX_SPARE,
   sendCommands,
   sleep,
@@ -167,7 +167,7 @@ class Connection {
 
   /** Sends a call, as soon as fewer than MAX_UNDER_WAY are under way. */
   send(command: Command, attempt: Attempt): Promise<unknown> {
-    if (attempt.over) return Promise.reject(connectedTooLate());
+    if (attempt.over) return Promise.reject(givenUp());
     if (this.#underWay < MAX_UNDER_WAY) return this.#send(command, attempt);
     return new Promise((resolve, reject) => {
       this.#queue.push({ attempt, send: () => void this.#send(command, attempt).then(resolve, reject) });

@@ -12,7 +12,7 @@ import {
   isServerFull,
   isUnreachable,
   MissingModule,
-  servesNobody,
+  isNotServing,
   throwIfAborted,
   UnknownPolicy,
 } from "./errors.js";
@@ -30,7 +30,7 @@ export interface LimiterOptions {
   unreachable?: "raise" | "allow" | "deny" | Limits | undefined;
   /**
    * The longest that a call takes, in milliseconds: waiting for a connection, connecting, sending and answering. A call with
-   * block has that much more. A limiter in `unreachable` is asked after that. Default: no end.
+   * block has that much more. A limiter in `unreachable` is asked after that. Default: no deadline.
    */
   deadline?: number | undefined;
 }
@@ -204,7 +204,7 @@ export class Core {
    */
   #sendWithinDeadline<T>(call: Call<T>, attempt: Attempt): Promise<unknown> {
     const breaker = this.#breakerFor(call.key);
-    if (breaker.isOpen) return Promise.reject(breaker.refusal());
+    if (breaker.isOpen) return Promise.reject(breaker.refusal(this.#transport.name));
     const began = performance.now();
     const isForOneNode = call.merge === undefined;
     const reply = isForOneNode ? this.#transport.send(call, attempt) : this.#transport.sendToAll(call, attempt);
@@ -243,7 +243,7 @@ export class Core {
           stop();
           if (isAborted && attempt.isSent && !isErrorReply(error)) void this.#undo(call);
           if (attempt.over) return;
-          if (isErrorReply(error)) breaker.recordReply(performance.now(), !servesNobody(error));
+          if (isErrorReply(error)) breaker.recordReply(performance.now(), !isNotServing(error));
           else if (isUnreachable(error)) breaker.recordFailure(began, performance.now(), error);
           reject(error);
         },
@@ -253,13 +253,13 @@ export class Core {
 
   /** Returns the error of a call whose deadline has passed. */
   #deadlineError(key: Key | undefined, breaker: Breaker, began: number, withinMs: number): Error {
-    const { lastError } = this.#transport;
+    const { name, lastError } = this.#transport;
     if (breaker.lastServed > began + withinMs * EARLY) {
-      return new Busy(`no reply within ${withinMs} ms, as many calls are under way; the server answers others`);
+      return new Busy(`${name} answers, but did not answer this call within ${withinMs} ms`);
     }
     if (lastError instanceof Busy) return lastError;
     this.#transport.recordSilence(key, began);
-    const error = new DeadlinePassed(`no reply within ${withinMs} ms`, { cause: lastError });
+    const error = new DeadlinePassed(`${name} did not answer within ${withinMs} ms`, { cause: lastError });
     breaker.recordFailure(began, performance.now(), error);
     return error;
   }

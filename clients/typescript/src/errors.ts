@@ -35,7 +35,7 @@ export class DeadlinePassed extends Unreachable {
 
 /**
  * Thrown if the server answers, but did not get to this call within the deadline: too many calls are under way, or the
- * server accepts no more connections. `unreachable` does not apply, so that a flood is not let through.
+ * server accepts no more connections. `unreachable` does not apply, so that an overload is not let through.
  */
 export class Busy extends Error {
   /** The name of the class. */
@@ -105,7 +105,7 @@ const TEXTS = new RegExp(
 );
 // The server loads its data; it has lost its master; a slot has no node; only some of a call's keys have moved with their
 // slot.
-const NOBODY_SERVED = ["LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN"];
+const NOT_SERVING = ["LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN"];
 // Its code is ERR, as that of many other errors.
 const NO_MORE_CONNECTIONS = /max number of clients reached/i;
 
@@ -145,8 +145,8 @@ export function isRefused(error: unknown): boolean {
 }
 
 /** Returns whether an error reply says that the server cannot serve calls now. */
-export function servesNobody(error: unknown): boolean {
-  return NOBODY_SERVED.includes(codeOf(error) ?? "");
+export function isNotServing(error: unknown): boolean {
+  return NOT_SERVING.includes(codeOf(error) ?? "");
 }
 
 /** Returns whether an error means that Redis cannot be reached. Other error replies are due to the program or the setup. */
@@ -155,8 +155,8 @@ export function isUnreachable(error: unknown): error is Error {
   const { message } = error;
   if (NO_MORE_CONNECTIONS.test(message)) return false;
   const names = classNames(error);
-  if (names.some(isReplyClass)) return servesNobody(error);
-  // All clients of a pool of node-redis are in use. The server is there, and a flood must not be let through.
+  if (names.some(isReplyClass)) return isNotServing(error);
+  // All clients of a pool of node-redis are in use. The server is there, and an overload must not be let through.
   if (message.startsWith("Timeout waiting for a client")) return false;
   const { code } = error as { code?: unknown };
   if (typeof code === "string" && CODES.has(code)) return true;

@@ -9,7 +9,7 @@ import {
   attemptMsOf,
   closeWith,
   ClusterTransport,
-  connectedTooLate,
+  givenUp,
   sendTransaction,
   sleep,
   type Attempt,
@@ -211,7 +211,7 @@ export class IoredisCluster extends ClusterTransport<IoredisClusterClient> {
       }
       await sleep(POLL_MS);
     }
-    throw connectedTooLate();
+    throw givenUp();
   }
 
   protected makeDuplicate(): IoredisClusterClient {

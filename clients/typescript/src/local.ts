@@ -2,7 +2,7 @@
 
 import { checkCallOptions, type Call, type CallOptions, type Key } from "./calls.js";
 import { quote } from "./check.js";
-import { Closed, isErrorReply, servesNobody, throwIfAborted } from "./errors.js";
+import { Closed, isErrorReply, isNotServing, throwIfAborted } from "./errors.js";
 import { Leases, type Clock, type LocalOptions, type Round } from "./leases.js";
 import type { Policy, Window } from "./limits.js";
 import type { Reply } from "./replies.js";
@@ -207,7 +207,7 @@ export class Local {
         try {
           return await this.#owner.ask({ key: leases.key, words, readonly: false, read }, attempt);
         } catch (error) {
-          if (!isErrorReply(error) || servesNobody(error)) failure = { error };
+          if (!isErrorReply(error) || isNotServing(error)) failure = { error };
           return error;
         } finally {
           isSent ||= attempt.isSent === true;

@@ -9,7 +9,7 @@ import { Limiter } from "./limiter.js";
 import type { Policy, Rate, Window, Word } from "./limits.js";
 import { SYSTEM_TIMER, type Timer } from "./local.js";
 import { readReply, type Reply } from "./replies.js";
-import { connectedTooLate, OWN_TRANSPORT, type Attempt, type Transport } from "./transport.js";
+import { givenUp, OWN_TRANSPORT, type Attempt, type Transport } from "./transport.js";
 
 /** Options of {@link MemoryLimiter}. */
 export interface MemoryLimiterOptions {
@@ -145,7 +145,7 @@ class MemoryTransport implements Transport {
 
   async send({ words, transaction }: Command, attempt: Attempt): Promise<unknown> {
     const engine = this.#engine ?? (await this.#load());
-    if (attempt.over) throw connectedTooLate();
+    if (attempt.over) throw givenUp();
     if (transaction !== undefined) return this.#callEach(engine, transaction);
     const reply = engine.call(words, this.#now());
     if (reply instanceof Ticket) {
@@ -156,7 +156,7 @@ class MemoryTransport implements Transport {
           if (!this.#waiting.delete(reply.number)) return;
           engine.withdraw(reply.number, this.#now());
           this.#ring();
-          reject(connectedTooLate());
+          reject(givenUp());
         };
         this.#resolveEnded();
       });

@@ -89,8 +89,8 @@ export async function sendTransaction(commands: Word[][], send: Send, isAsking =
 export const sendCommands = ({ words, transaction }: Command, send: Send): Promise<unknown> =>
   transaction === undefined ? send(words) : sendTransaction(transaction, send);
 
-/** Returns the error of a call that was given up before it could be sent. */
-export const connectedTooLate = (): Unreachable => new Unreachable("the connection came too late");
+/** Returns the error of a call that was given up. Only a probe shows it: others have rejected before. */
+export const givenUp = (): Unreachable => new Unreachable("the call was given up before it was answered");
 
 /** Sends calls through a client whose connections the limiter does not manage. */
 export abstract class ClientTransport<Given> implements Transport {
@@ -116,7 +116,7 @@ export abstract class ClientTransport<Given> implements Transport {
       await within(PROBE_MS, this.send({ key, words, readonly: false }, attempt), () => {
         attempt.over = true;
         attempt.abandon?.();
-        return connectedTooLate();
+        return givenUp();
       });
     } catch (error) {
       if (!isErrorReply(error)) throw error;
@@ -172,7 +172,7 @@ export abstract class ClusterTransport<Given extends ClusterClient> extends Clie
     let isAsking = false;
     for (let redirects = 0; ; redirects += 1) {
       const execute = await this.#connectedNode(client, address, key, attempt);
-      if (attempt.over) throw connectedTooLate();
+      if (attempt.over) throw givenUp();
       attempt.isSent = true;
       try {
         return await execute(commands, isAsking);
@@ -215,7 +215,7 @@ export abstract class ClusterTransport<Given extends ClusterClient> extends Clie
     const client = this.#spare.pop() ?? (await this.#open());
     if (attempt.over) {
       this.hangUp(client);
-      throw connectedTooLate();
+      throw givenUp();
     }
     attempt.abandon = () => this.hangUp(client);
     attempt.isSent = true;

@@ -40,6 +40,7 @@ class Probed {
 test("it opens after failures in a row, and says why", () => {
   const { breaker } = Probed.opened();
   assert.equal(breaker.isOpen, true);
+  assert.equal(breaker.refusal("host:1").message, "host:1 does not answer: gone");
   assert.equal(breaker.refusal().cause, ERROR);
 });
 

@@ -31,6 +31,7 @@ import {
   type Reply,
   type Reservation,
 } from "../src/index.js";
+import { FAILURES } from "../src/breaker.js";
 import { Connections } from "../src/connections.js";
 import { isRefused } from "../src/errors.js";
 import { CASES, SPOKEN, inCamelCase, limit, means, Recorder, refused, run, errorOf } from "./fixtures.js";
@@ -152,6 +153,13 @@ suite("calls", () => {
     ];
     for (const call of calls) await assert.rejects(call(), (reason) => reason === "the user left", call.toString());
     assert.deepEqual(recorder.sent, []);
+  });
+
+  test("the error of a call that is not answered names the server", async () => {
+    const limiter = new Limiter({ sendCommand: () => new Promise(() => {}) }, { deadline: 5 });
+    const silence = { name: "DeadlinePassed", message: "the server did not answer within 5 ms" };
+    for (let call = 1; call <= FAILURES; call += 1) await assert.rejects(limiter.throttle("k", "@free"), silence);
+    await assert.rejects(limiter.throttle("k", "@free"), { message: `the server does not answer: ${silence.message}` });
   });
 
   test("a signal is no outage: its reason is thrown whatever `unreachable` says", async () => {
