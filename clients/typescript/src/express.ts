@@ -22,8 +22,11 @@ export interface ResponseLike {
 
 /** Options of rateLimit. */
 export interface MiddlewareOptions<Request, Res> extends HeaderOptions {
-  /** Sends the response to a denied request, instead of a 429, or a 503 if Redis could not be reached. */
-  denied?: ((request: Request, response: Res, reply: Reply) => void) | undefined;
+  /**
+   * Sends the response to a denied request, instead of a 429 or a 503. A promise is awaited, and an error is passed to
+   * `next`. If the limiter threw Busy, the reply is that of a denial without Redis: `reachable` is false.
+   */
+  denied?: ((request: Request, response: Res, reply: Reply) => unknown) | undefined;
 }
 
 /**
@@ -41,23 +44,24 @@ export function rateLimit<Request, Res extends ResponseLike>(
   checkMiddleware("rateLimit", check, options, ["denied"]);
   const { denied, ...headerOptions } = options;
   return async (request, response, next) => {
-    let outcome;
     try {
-      outcome = await askLimit(response, () => check(request), headerOptions);
-      for (const [name, value] of Object.entries(outcome.headers)) response.setHeader(name, value);
+      const { denial, headers } = await askLimit(response, () => check(request), headerOptions);
+      for (const [name, value] of Object.entries(headers)) response.setHeader(name, value);
+      if (denial !== undefined) {
+        if (denied !== undefined) {
+          await denied(request, response, denial.reply);
+          return;
+        }
+        response.statusCode = denial.problem.status;
+        response.setHeader("Content-Type", PROBLEM_TYPE);
+        response.end(bodyOf(denial.problem));
+        return;
+      }
     } catch (error) {
       next(error);
       return;
     }
-    const { reply, problem } = outcome;
-    if (problem === undefined) {
-      next();
-    } else if (denied !== undefined && reply !== null) {
-      denied(request, response, reply);
-    } else {
-      response.statusCode = problem.status;
-      response.setHeader("Content-Type", PROBLEM_TYPE);
-      response.end(bodyOf(problem));
-    }
+    // Outside of the block above, which would call `next` again with an error that it throws.
+    next();
   };
 }

@@ -14,7 +14,10 @@ export type { CheckResult } from "./http.js";
 
 /** Options of rateLimitHook. */
 export interface FastifyHookOptions extends HeaderOptions {
-  /** Sends the response to a denied request, instead of a 429, or a 503 if Redis could not be reached. */
+  /**
+   * Sends the response to a denied request, instead of a 429 or a 503. If the limiter threw Busy, the reply is that of a
+   * denial without Redis: `reachable` is false.
+   */
   denied?: ((request: FastifyRequest, response: FastifyReply, reply: Reply) => unknown) | undefined;
 }
 
@@ -37,11 +40,11 @@ export function rateLimitHook(
   checkMiddleware("rateLimitHook", check, options, ["denied"]);
   const { denied, ...headerOptions } = options;
   return async (request, response) => {
-    const { reply, headers, problem } = await askLimit(response.raw, () => check(request), headerOptions);
+    const { denial, headers } = await askLimit(response.raw, () => check(request), headerOptions);
     response.headers(headers);
-    if (problem === undefined) return undefined;
-    if (denied !== undefined && reply !== null) await denied(request, response, reply);
-    else response.code(problem.status).type(PROBLEM_TYPE).send(bodyOf(problem));
+    if (denial === undefined) return undefined;
+    if (denied !== undefined) await denied(request, response, denial.reply);
+    else response.code(denial.problem.status).type(PROBLEM_TYPE).send(bodyOf(denial.problem));
     return response;
   };
 }

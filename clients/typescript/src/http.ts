@@ -11,19 +11,17 @@ import {
   type Problem,
   type ReplyWithOptions,
 } from "./headers.js";
-import type { AllReply, Reply } from "./replies.js";
+import { unreached, type AllReply, type Reply } from "./replies.js";
 
 /** A reply of the limiter, or null for a request without a limit. */
 export type CheckResult = Reply | AllReply | null;
 
 /** The state of a request after a limit was asked. */
 export interface RequestOutcome {
-  /** The reply; null if the request has no limit, or the limiter threw Busy. */
-  reply: Reply | AllReply | null;
   /** The headers for all limits that were asked for the request so far. */
   headers: Record<string, string>;
-  /** The body of a refusal; undefined if the request is allowed. */
-  problem: Problem | undefined;
+  /** Undefined if the request is allowed. The problem is the body of the response. */
+  denial: { reply: Reply | AllReply; problem: Problem } | undefined;
 }
 
 // It is shared by all copies of this package, such as that of `require` and that of `import`.
@@ -65,21 +63,19 @@ export async function askLimit(
   } catch (error) {
     // It may be of another copy of this package, or of one whose classes were renamed by a minifier.
     if (!(error instanceof Error) || error.name !== "Busy") throw error;
-    return { reply: null, headers: {}, problem: REDUCED_CAPACITY };
+    return { headers: {}, denial: { reply: unreached(false), problem: REDUCED_CAPACITY } };
   }
-  if (reply === null) return { reply, headers: {}, problem: undefined };
+  if (reply === null) return { headers: {}, denial: undefined };
   const entry = { reply, ...options, middleware: options };
   // If a middleware asks twice, for the application and for a route, its last reply counts.
   const previous = entries.findIndex(({ middleware }) => middleware === options);
   if (previous < 0) entries.push(entry);
   else entries[previous] = entry;
   const replies = entries.map(({ middleware: _, ...replyWithOptions }) => replyWithOptions);
-  return { reply, headers: mergedHeaders(replies), problem: reply.allowed ? undefined : refusal(reply, replies) };
-}
-
-/** Returns the problem of a denied request. It names all limits that denied, even those that the program ignored. */
-function refusal(reply: Reply | AllReply, replies: readonly ReplyWithOptions[]): Problem {
-  return reply.reachable ? problem(replies) : REDUCED_CAPACITY;
+  const headers = mergedHeaders(replies);
+  if (reply.allowed) return { headers, denial: undefined };
+  // The problem names all limits that denied, even those that the program ignored.
+  return { headers, denial: { reply, problem: reply.reachable ? problem(replies) : REDUCED_CAPACITY } };
 }
 
 /** Returns the body of a refusal. */

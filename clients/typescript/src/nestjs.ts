@@ -65,11 +65,11 @@ export class RateLimitGuard<Request = never> implements CanActivate {
     const isHttp = context.getType() === "http";
     const response: HttpResponse = isHttp ? http.getResponse<HttpResponse>() : {};
     const ask = () => this.#check(http.getRequest<Request>(), context);
-    const { headers, problem } = await askLimit(response.raw ?? response, ask, this.#options);
+    const { denial, headers } = await askLimit(response.raw ?? response, ask, this.#options);
     for (const [name, value] of Object.entries(headers)) setHeader(response, name, value);
-    if (problem === undefined) return true;
+    if (denial === undefined) return true;
     setHeader(response, "Content-Type", PROBLEM_TYPE);
-    throw new RateLimitException(problem);
+    throw new RateLimitException(denial.problem);
   }
 }
 

@@ -805,6 +805,14 @@ suite("middleware", () => {
       denied: (_: unknown, response: { end(body: string): void }) => response.end("sorry"),
     });
     assert.deepEqual([own["body"], own["Retry-After"]], ["sorry", "2"]);
+    const trouble = new Error("trouble");
+    const fails = { denied: () => Promise.reject(trouble) };
+    assert.equal((await handle(denied, fails))["next"], trouble);
+    const busy = await handle(new Busy("busy"), {
+      denied: (_: unknown, response: { end(body: string): void }, { allowed, reachable }: Reply) =>
+        response.end(`${allowed} ${reachable}`),
+    });
+    assert.equal(busy["body"], "false false");
   });
 
   test("the response to Busy is 503", async () => {

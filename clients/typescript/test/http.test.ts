@@ -333,10 +333,15 @@ test("a program can answer denials by itself", async () => {
     denied: (_: unknown, response: { code(status: number): { send(body: string): unknown } }) =>
       response.code(418).send("no"),
   };
-  await app.register(ofFastify, { check: () => denied, ...options });
-  app.get("/", () => "hello");
-  const answer = await app.inject("/");
-  assert.deepEqual([answer.statusCode, answer.body, answer.headers["retry-after"]], [418, "no", "2"]);
+  await app.register(ofFastify, { check: ({ url }) => route(url), ...options });
+  app.get("/:path", () => "hello");
+  for (const [path, retryAfter] of [
+    ["/denied", "2"],
+    ["/busy", undefined],
+  ] as const) {
+    const answer = await app.inject(path);
+    assert.deepEqual([answer.statusCode, answer.body, answer.headers["retry-after"]], [418, "no", retryAfter]);
+  }
   await app.close();
 });
 
