@@ -177,6 +177,7 @@ export class IoredisCluster extends ClusterTransport<IoredisClusterClient> {
     } catch (error) {
       // The slot has moved: the client finds its node, and remembers it.
       if (node === undefined || !["MOVED", "ASK"].includes(codeOf(error) ?? "")) throw error;
+      if (attempt.over) throw givenUp();
       reply = await callWith(client, words);
     }
     this.#lastAnswers.set(this.nodeOf(key), performance.now());

@@ -747,6 +747,31 @@ suite("the limiter's own connections", () => {
     await failed;
   });
 
+  test("a call that is redirected after its deadline is not sent again by a cluster client of ioredis", async () => {
+    const moved = Object.assign(new Error("MOVED 0 a:2"), { name: "ReplyError" });
+    let sentAgain = 0;
+    let redirect = () => {};
+    const node = {
+      options: { host: "a", port: 1 },
+      call: () => new Promise((_, reject) => (redirect = () => reject(moved))),
+      disconnect: () => {},
+    };
+    const duplicate = {
+      status: "ready",
+      slots: Array.from({ length: 16_384 }, () => ["a:1"]),
+      nodes: () => [node],
+      call: async () => (sentAgain += 1),
+      connect: async () => {},
+      disconnect: () => {},
+      on: () => {},
+    };
+    const client = { isCluster: true, options: {}, duplicate: () => duplicate, call: async () => {} };
+    await assert.rejects(new Limiter(client, { deadline: 5 }).throttle("k", "@free"), /did not answer/);
+    redirect();
+    await sleep(1);
+    assert.equal(sentAgain, 0);
+  });
+
   test("a duplicate of a cluster client that cannot connect is closed", async () => {
     const port = await freePort();
     for (const client of [
