@@ -192,10 +192,20 @@ export class Core {
     const node = this.#transport.nodeOf(key);
     let breaker = this.#breakers.get(node);
     if (breaker === undefined) {
+      this.#forgetRemovedNodes();
       breaker = new Breaker(() => this.#transport.probe(key));
       this.#breakers.set(node, breaker);
     }
     return breaker;
+  }
+
+  /** Drops the breakers of nodes that are no longer in the cluster. They would probe forever. */
+  #forgetRemovedNodes(): void {
+    for (const [node, breaker] of this.#breakers) {
+      if (this.#transport.hasNode?.(node) !== false) continue;
+      breaker.reset();
+      this.#breakers.delete(node);
+    }
   }
 
   /**

@@ -118,12 +118,17 @@ interface IoredisNode extends Ioredis {
   disconnect(): void;
 }
 
-/**
- * Returns the node of a cluster client at an address. Calls go to their node, as the client does not know the keys of RL.*
- * commands: it would send them to any node to be redirected, and a node that does not answer would hold up all calls.
- */
+/** Returns the node of a cluster client at an address. */
 function nodeAt(client: IoredisClusterClient, address: string | undefined): IoredisNode | undefined {
   return client.nodes("all").find(({ options }) => `${options.host}:${options.port}` === address);
+}
+
+/**
+ * Returns the node of a cluster client that has a key. Calls go to their node, as the client does not know the keys of RL.*
+ * commands: it would send them to any node to be redirected, and a node that does not answer would hold up all calls.
+ */
+function nodeFor(client: IoredisClusterClient, key: Key | undefined): IoredisNode | undefined {
+  return key === undefined ? undefined : nodeAt(client, client.slots?.[slotOf(key)]?.[0]);
 }
 
 /**
@@ -133,8 +138,8 @@ function nodeAt(client: IoredisClusterClient, address: string | undefined): Iore
 export class IoredisCluster extends ClusterTransport<IoredisClusterClient> {
   readonly #connectTimeout: number;
   #duplicate: IoredisClusterClient | undefined;
-  /** The time of the last answer of each node, by its address. */
-  readonly #lastAnswers = new Map<string, number>();
+  /** The time of the last answer of each node. */
+  readonly #lastAnswers = new WeakMap<IoredisNode, number>();
 
   constructor(client: IoredisClusterClient, deadline: number | undefined) {
     super(client);
@@ -146,13 +151,17 @@ export class IoredisCluster extends ClusterTransport<IoredisClusterClient> {
     return key === undefined ? "" : (this.#duplicate?.slots?.[slotOf(key)]?.[0] ?? "");
   }
 
+  hasNode(node: string): boolean {
+    return node === "" || this.#duplicate === undefined || nodeAt(this.#duplicate, node) !== undefined;
+  }
+
   async send(command: Command, attempt: Attempt): Promise<unknown> {
     const { key = "", blockMs, transaction } = command;
     if (blockMs !== undefined) return this.sendBlocking(command, attempt);
     const client = await this.#ready(attempt);
     if (transaction === undefined) return this.ask(client, command, attempt);
     const replies = await this.transact(client, key, transaction, attempt);
-    this.#lastAnswers.set(this.nodeOf(key), performance.now());
+    this.#noteAnswer(client, key);
     return replies;
   }
 
@@ -170,7 +179,7 @@ export class IoredisCluster extends ClusterTransport<IoredisClusterClient> {
 
   protected async ask(client: IoredisClusterClient, { key, words }: Command, attempt: Attempt): Promise<unknown> {
     attempt.isSent = true;
-    const node = key === undefined ? undefined : nodeAt(client, client.slots?.[slotOf(key)]?.[0]);
+    const node = nodeFor(client, key);
     let reply: unknown;
     try {
       reply = await callWith(node ?? client, words);
@@ -180,14 +189,18 @@ export class IoredisCluster extends ClusterTransport<IoredisClusterClient> {
       if (attempt.over) throw givenUp();
       reply = await callWith(client, words);
     }
-    this.#lastAnswers.set(this.nodeOf(key), performance.now());
+    this.#noteAnswer(client, key);
     return reply;
   }
 
+  #noteAnswer(client: IoredisClusterClient, key: Key | undefined): void {
+    const node = nodeFor(client, key);
+    if (node !== undefined) this.#lastAnswers.set(node, performance.now());
+  }
+
   override recordSilence(key: Key | undefined, began: number): void {
-    const address = this.nodeOf(key);
-    if ((this.#lastAnswers.get(address) ?? 0) >= began) return;
-    if (this.#duplicate !== undefined) nodeAt(this.#duplicate, address)?.disconnect();
+    const node = this.#duplicate && nodeFor(this.#duplicate, key);
+    if (node !== undefined && (this.#lastAnswers.get(node) ?? 0) < began) node.disconnect();
   }
 
   override async sendToAll({ words }: Command, attempt: Attempt): Promise<unknown[]> {

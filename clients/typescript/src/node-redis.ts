@@ -172,6 +172,10 @@ export class NodeRedisCluster extends ClusterTransport<NodeRedisClusterClient> {
     return key === undefined ? "" : (this.client.slots?.[slotOf(key)]?.master.address ?? "");
   }
 
+  hasNode(node: string): boolean {
+    return node === "" || this.client.nodeByAddress.has(node);
+  }
+
   send(command: Command, attempt: Attempt): Promise<unknown> {
     const { key = "", blockMs, transaction } = command;
     if (blockMs !== undefined && typeof this.client.duplicate === "function") {

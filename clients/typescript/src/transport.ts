@@ -28,6 +28,8 @@ export interface Transport {
   readonly lastError: unknown;
   /** Returns the node that has a key. Each node has its own breaker. */
   nodeOf(key: Key | undefined): string;
+  /** Returns whether nodeOf() may still return a node. Without it, all nodes are kept. */
+  hasNode?(node: string): boolean;
   send(command: Command, attempt: Attempt): Promise<unknown>;
   /** Returns the reply if it is available without waiting, else undefined. */
   atOnce?(command: Command): unknown;

@@ -4,6 +4,8 @@ import assert from "node:assert/strict";
 import { test, type TestContext } from "node:test";
 
 import { Breaker, FAILURES, PAUSE_MS } from "../src/breaker.js";
+import { Limiter, Unreachable } from "../src/index.js";
+import { OWN_TRANSPORT } from "../src/transport.js";
 
 const ERROR = new Error("gone");
 
@@ -111,6 +113,24 @@ test("the answer to a call closes it, and a probe that fails then sends no other
   probed.end.fail(ERROR);
   await new Promise(setImmediate);
   assert.deepEqual([probed.probes, timers.length], [1, 0]);
+});
+
+test("a node that leaves the cluster is not probed any more", async (context) => {
+  const timers = heldTimers(context);
+  let nodes = ["gone"];
+  const transport = {
+    name: "the cluster",
+    nodeOf: () => nodes[0],
+    hasNode: (node: string) => nodes.includes(node),
+    send: async () => Promise.reject(new Unreachable("gone")),
+    probe: () => Promise.reject(ERROR),
+  };
+  const limiter = new Limiter({ [OWN_TRANSPORT]: transport } as never);
+  for (let call = 1; call <= FAILURES; call += 1) await assert.rejects(limiter.info("k"));
+  const cleared = context.mock.method(globalThis, "clearTimeout");
+  nodes = ["other"];
+  await assert.rejects(limiter.info("k"));
+  assert.deepEqual([timers.length, cleared.mock.callCount()], [1, 1]);
 });
 
 test("a reset closes it", () => {
