@@ -42,7 +42,7 @@ export function transportFor(client: Client, deadline: number | undefined): Tran
       : new UnknownClient(client);
   }
   if (isObject && isFunction(members["sendCommand"])) {
-    if ("nodeByAddress" in members) return new NodeRedisCluster(client as unknown as NodeRedisClusterClient);
+    if ("nodeByAddress" in members) return new NodeRedisCluster(client as unknown as NodeRedisClusterClient, deadline);
     if ("getSentinelNode" in members) return new NodeRedisSentinel(client as NodeRedis);
     if (isFunction(members["execute"])) return poolOfNodeRedis(client as unknown as NodeRedisPool, deadline);
     return isFunction(members["duplicate"])

@@ -20,12 +20,13 @@
  */
 
 import type { Command, Key } from "./calls.js";
-import { Busy, Closed, codeOf, isErrorReply, isRefused, isServerFull, isUnreachable, Unreachable } from "./errors.js";
+import { Busy, codeOf, isErrorReply, isRefused, isServerFull, isUnreachable, Unreachable } from "./errors.js";
 import type { Word } from "./limits.js";
 import {
   attemptMsOf,
   closeWith,
   givenUp,
+  limiterClosed,
   MAX_SPARE,
   sendCommands,
   sleep,
@@ -223,6 +224,8 @@ export class Connections implements Transport {
   /** The connection for all calls without `block`. */
   #shared: Connection | undefined;
   #opening: Promise<Connection> | undefined;
+  /** Connections on which calls with `block` wait. */
+  readonly #inUse = new Set<Connection>();
   /** Connections for calls with `block` on which no call waits. */
   #spare: Connection[] = [];
   /** The error of the last attempt to connect; undefined if it succeeded. */
@@ -270,7 +273,7 @@ export class Connections implements Transport {
     this.#timesClosed += 1;
     this.#shared?.close();
     this.#shared = undefined;
-    for (const connection of this.#spare.splice(0)) connection.close();
+    for (const connection of [...this.#inUse, ...this.#spare.splice(0)]) connection.close();
   }
 
   #retire(connection: Connection): void {
@@ -295,7 +298,7 @@ export class Connections implements Transport {
       this.lastError = undefined;
       if (timesClosed === this.#timesClosed) return connection;
       connection.close();
-      throw new Closed("the limiter was closed");
+      throw limiterClosed();
     } catch (cause) {
       const error = isServerFull(cause)
         ? new Busy(`the server has no more connections to give: ${cause.message}`, { cause })
@@ -314,7 +317,9 @@ export class Connections implements Transport {
 
   /** Calls `find` until it returns a connection, fails for good, or fails when the call was given up. */
   async #retry(attempt: Attempt, find: () => Promise<Connection | undefined>): Promise<Connection> {
+    const timesClosed = this.#timesClosed;
     for (;;) {
+      if (timesClosed !== this.#timesClosed) throw limiterClosed();
       try {
         const connection = await find();
         if (connection !== undefined) return connection;
@@ -346,6 +351,8 @@ export class Connections implements Transport {
 
   /** Sends a call with `block` on a connection of its own. */
   async #sendBlocking(command: Command, attempt: Attempt): Promise<unknown> {
+    const timesClosed = this.#timesClosed;
+    const isClosed = () => timesClosed !== this.#timesClosed;
     const connection = await this.#retry(attempt, async () => {
       const spare = this.#spare.pop();
       if (spare === undefined) return this.#open();
@@ -353,14 +360,18 @@ export class Connections implements Transport {
       spare.close();
       return undefined;
     });
-    const timesClosed = this.#timesClosed;
+    this.#inUse.add(connection);
     // The server takes nothing for a call whose connection is closed while it waits.
     attempt.abandon = () => connection.close();
     try {
+      if (isClosed()) throw limiterClosed();
       return await connection.send(command, attempt);
+    } catch (error) {
+      throw isClosed() && !isErrorReply(error) ? limiterClosed() : error;
     } finally {
       attempt.abandon = undefined;
-      const isWanted = timesClosed === this.#timesClosed && !attempt.over && this.#spare.length < MAX_SPARE;
+      this.#inUse.delete(connection);
+      const isWanted = !isClosed() && !attempt.over && this.#spare.length < MAX_SPARE;
       if (isWanted && connection.isReady) this.#spare.push(connection);
       else connection.close();
     }

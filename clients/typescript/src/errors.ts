@@ -62,7 +62,7 @@ export class UnexpectedReply extends Error {
   override readonly name: string = "UnexpectedReply";
 }
 
-/** Thrown if a local limit was closed, or the limiter while a call was connecting. */
+/** Thrown if a local limit was closed, or the limiter while a call was connecting or waited (`block`). */
 export class Closed extends Error {
   /** The name of the class. */
   override readonly name: string = "Closed";

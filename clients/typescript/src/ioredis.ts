@@ -2,14 +2,13 @@
 
 import type { Command, Key } from "./calls.js";
 import { connectionsLike, type OneTimeClient } from "./connections.js";
-import { codeOf, Unreachable } from "./errors.js";
+import { codeOf } from "./errors.js";
 import type { Word } from "./limits.js";
 import { slotOf } from "./slot.js";
 import {
-  attemptMsOf,
-  closeWith,
   ClusterTransport,
   givenUp,
+  limiterClosed,
   sendTransaction,
   sleep,
   type Attempt,
@@ -136,16 +135,9 @@ function nodeFor(client: IoredisClusterClient, key: Key | undefined): IoredisNod
  * the connection is lost.
  */
 export class IoredisCluster extends ClusterTransport<IoredisClusterClient> {
-  readonly #connectTimeout: number;
   #duplicate: IoredisClusterClient | undefined;
   /** The time of the last answer of each node. */
   readonly #lastAnswers = new WeakMap<IoredisNode, number>();
-
-  constructor(client: IoredisClusterClient, deadline: number | undefined) {
-    super(client);
-    this.#connectTimeout = attemptMsOf(deadline);
-    closeWith(client, () => this.close());
-  }
 
   override nodeOf(key: Key | undefined): string {
     return key === undefined ? "" : (this.#duplicate?.slots?.[slotOf(key)]?.[0] ?? "");
@@ -213,16 +205,16 @@ export class IoredisCluster extends ClusterTransport<IoredisClusterClient> {
    * given up.
    */
   async #ready(attempt: Attempt): Promise<IoredisClusterClient> {
-    const connectBy = performance.now() + this.#connectTimeout;
+    const connectBy = performance.now() + this.connectTimeout;
+    const { timesClosed } = this;
     while (!attempt.over) {
+      if (timesClosed !== this.timesClosed) throw limiterClosed();
       if (this.#duplicate === undefined || this.#duplicate.status === "end") {
         this.#duplicate = this.makeDuplicate();
         this.#duplicate.connect().catch((error: unknown) => (this.lastError = error));
       }
       if (this.#duplicate.status === "ready") return this.#duplicate;
-      if (performance.now() >= connectBy) {
-        throw new Unreachable(`no connection within ${this.#connectTimeout} ms`, { cause: this.lastError });
-      }
+      if (performance.now() >= connectBy) throw this.connectError();
       await sleep(POLL_MS);
     }
     throw givenUp();
@@ -241,7 +233,7 @@ export class IoredisCluster extends ClusterTransport<IoredisClusterClient> {
       redisOptions: {
         ...this.client.options.redisOptions,
         autoResendUnfulfilledCommands: false,
-        connectTimeout: this.#connectTimeout,
+        connectTimeout: this.connectTimeout,
         commandTimeout: undefined,
         socketTimeout: undefined,
         keyPrefix: "",

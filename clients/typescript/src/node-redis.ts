@@ -4,14 +4,7 @@ import type { Command, Key } from "./calls.js";
 import { Connections, connectionsLike, type ClientSource, type OneTimeClient } from "./connections.js";
 import type { Word } from "./limits.js";
 import { slotOf } from "./slot.js";
-import {
-  ClientTransport,
-  closeWith,
-  ClusterTransport,
-  type Attempt,
-  type Transact,
-  type Transport,
-} from "./transport.js";
+import { ClientTransport, ClusterTransport, type Attempt, type Transact, type Transport } from "./transport.js";
 
 /** A client, cluster client, sentinel client or pool of node-redis. */
 export interface NodeRedis {
@@ -163,11 +156,6 @@ export interface NodeRedisClusterClient extends NodeRedis {
 
 /** Sends calls through a cluster client. */
 export class NodeRedisCluster extends ClusterTransport<NodeRedisClusterClient> {
-  constructor(client: NodeRedisClusterClient) {
-    super(client);
-    closeWith(client, () => this.close());
-  }
-
   override nodeOf(key: Key | undefined): string {
     return key === undefined ? "" : (this.client.slots?.[slotOf(key)]?.master.address ?? "");
   }

@@ -3,7 +3,7 @@
 import { PROBE_MS } from "./breaker.js";
 import type { Command, Key } from "./calls.js";
 import { ReplyError } from "./engine.js";
-import { codeOf, isErrorReply, Unreachable } from "./errors.js";
+import { Closed, codeOf, isErrorReply, Unreachable } from "./errors.js";
 import type { Word } from "./limits.js";
 import { slotOf } from "./slot.js";
 
@@ -94,6 +94,9 @@ export const sendCommands = ({ words, transaction }: Command, send: Send): Promi
 /** Returns the error of a call that was given up. Only a probe shows it: others have rejected before. */
 export const givenUp = (): Unreachable => new Unreachable("the call was given up before it was answered");
 
+/** Returns the error of a call that was connecting or waiting when the limiter was closed. */
+export const limiterClosed = (): Closed => new Closed("the limiter was closed");
+
 /** Sends calls through a client whose connections the limiter does not manage. */
 export abstract class ClientTransport<Given> implements Transport {
   protected readonly client: Given;
@@ -155,8 +158,18 @@ export type Transact = (commands: Word[][], isAsking: boolean) => Promise<unknow
  */
 export abstract class ClusterTransport<Given extends ClusterClient> extends ClientTransport<Given> {
   readonly name = "the cluster";
+  /** The longest duration of an attempt to connect. */
+  protected readonly connectTimeout: number;
+  protected timesClosed = 0;
+  /** The duplicates that connect for calls with `block`, or on which such calls wait. */
+  readonly #inUse = new Set<Given>();
   #spare: Given[] = [];
-  #timesClosed = 0;
+
+  constructor(client: Given, deadline: number | undefined) {
+    super(client);
+    this.connectTimeout = attemptMsOf(deadline);
+    closeWith(client, () => this.close());
+  }
 
   protected abstract makeDuplicate(): Given;
   protected abstract hangUp(client: Given): void;
@@ -198,47 +211,40 @@ export abstract class ClusterTransport<Given extends ClusterClient> extends Clie
     return discovered;
   }
 
-  /** Creates and connects a duplicate of the client. */
-  async #open(): Promise<Given> {
-    const client = this.makeDuplicate();
-    try {
-      await client.connect();
-    } catch (error) {
-      // It would try to connect again, forever.
-      this.hangUp(client);
-      throw error;
-    }
-    return client;
-  }
-
   /** Sends a call with `block` through a duplicate of the client. */
   protected async sendBlocking(command: Command, attempt: Attempt): Promise<unknown> {
-    const timesClosed = this.#timesClosed;
-    const client = this.#spare.pop() ?? (await this.#open());
-    if (attempt.over) {
-      this.hangUp(client);
-      throw givenUp();
-    }
+    const { timesClosed } = this;
+    const isClosed = () => timesClosed !== this.timesClosed;
+    const spare = this.#spare.pop();
+    const client = spare ?? this.makeDuplicate();
+    this.#inUse.add(client);
     attempt.abandon = () => this.hangUp(client);
-    attempt.isSent = true;
     let isAnswered = false;
     try {
+      if (spare === undefined) await within(this.connectTimeout, client.connect(), () => this.connectError());
+      if (attempt.over || isClosed()) throw givenUp();
+      attempt.isSent = true;
       const reply = await this.ask(client, command, { over: false });
       isAnswered = true;
       return reply;
     } catch (error) {
-      isAnswered = isErrorReply(error);
-      throw error;
+      isAnswered = attempt.isSent === true && isErrorReply(error);
+      throw isClosed() && !isAnswered ? limiterClosed() : error;
     } finally {
       attempt.abandon = undefined;
-      const isWanted = timesClosed === this.#timesClosed && !attempt.over && this.#spare.length < MAX_SPARE;
-      if (isAnswered && isWanted) this.#spare.push(client);
+      this.#inUse.delete(client);
+      // A client that did not connect would try again, forever.
+      if (isAnswered && !attempt.over && !isClosed() && this.#spare.length < MAX_SPARE) this.#spare.push(client);
       else this.hangUp(client);
     }
   }
 
+  protected connectError(): Unreachable {
+    return new Unreachable(`no connection within ${this.connectTimeout} ms`, { cause: this.lastError });
+  }
+
   override close(): void {
-    this.#timesClosed += 1;
-    for (const client of this.#spare.splice(0)) this.hangUp(client);
+    this.timesClosed += 1;
+    for (const client of [...this.#inUse, ...this.#spare.splice(0)]) this.hangUp(client);
   }
 }

@@ -20,6 +20,7 @@ import { createClient as createClient6, createCluster as createCluster6 } from "
 import { FAILURES } from "../src/breaker.js";
 import {
   clause,
+  Closed,
   Denied,
   Lapsed,
   Limiter,
@@ -224,6 +225,16 @@ for (const [kind, open] of KINDS) {
       );
       assert.deepEqual([await limiter.reset("r"), await limiter.reset("w")], [true, true]);
       assert.equal((await limiter.throttle("r", rate)).allowed, true);
+    });
+
+    test("closing the limiter ends the calls that wait", async () => {
+      const closing = new Limiter(opened.client);
+      await limiter.reserve("job", semaphore(1), { id: "first" });
+      const waits = [1, 2].map(() => assert.rejects(closing.reserve("job", semaphore(1), { block: 0 }), Closed));
+      await untilWaiting(2);
+      closing.close();
+      await Promise.all(waits);
+      await untilWaiting(0);
     });
 
     test("a call that is given up before it has a connection leaves none open", async () => {

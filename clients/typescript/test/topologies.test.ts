@@ -7,7 +7,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { Cluster, Redis } from "ioredis";
 import { createCluster, createSentinel } from "redis";
 
-import { Limiter, semaphore, type Reply } from "../src/index.js";
+import { Closed, Limiter, semaphore, type Reply } from "../src/index.js";
 import { RatelimitThrottlerStorage } from "../src/nestjs.js";
 import { slotOf } from "../src/slot.js";
 import { testUnlessStopped } from "./machine.js";
@@ -79,6 +79,13 @@ async function giveUp(limiter: Limiter, node: Server): Promise<void> {
   const fourth = AbortSignal.abort();
   await assert.rejects(limiter.window("{k}w", WINDOW, { signal: fourth }), (error) => error === fourth.reason);
   assert.equal(await node.admin.exists("{k}w"), 0);
+  // Closing the limiter ends a call that waits.
+  await limiter.reserve("{k}", job);
+  const waits = limiter.reserve("{k}", job, { block: 0 });
+  await untilWaiting(1);
+  limiter.close();
+  await assert.rejects(waits, Closed);
+  await untilWaiting(0);
 }
 
 /**
