@@ -250,6 +250,16 @@ export class Connections implements Transport {
   }
 
   send(command: Command, attempt: Attempt): Promise<unknown> {
+    const reply = this.#sendOnce(command, attempt);
+    if (!this.#source.settings()?.["sentinels"]) return reply;
+    return reply.catch((error: unknown) => {
+      // The master became a replica, and did not execute the call. The sentinels are asked for the new one.
+      if (codeOf(error) !== "READONLY" || attempt.over) throw error;
+      return this.#sendOnce(command, attempt);
+    });
+  }
+
+  #sendOnce(command: Command, attempt: Attempt): Promise<unknown> {
     if (command.blockMs !== undefined) return this.#sendBlocking(command, attempt);
     const shared = this.#shared;
     if (shared?.isReady && !shared.isIdle) return shared.send(command, attempt);
