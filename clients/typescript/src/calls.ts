@@ -70,9 +70,10 @@ export interface Call<T> extends Command {
   signal?: AbortSignal | undefined;
   /**
    * Returns the commands that give back what was granted to a caller that no longer waits. The result is undefined if the
-   * reply was lost.
+   * reply was lost. A call that was not cancelled, but whose deadline passed or whose connection was lost, may have been
+   * counted: of it only reservations are given back whose ids nobody else knows.
    */
-  undo?: (result: T | undefined) => Command[];
+  undo?: (result: T | undefined, isCancelled: boolean) => Command[];
 }
 
 /** Options of every call. */
@@ -170,6 +171,8 @@ export interface Clause {
   leaseMs?: number | undefined;
   /** @internal The id of the reservation, if the caller chose it. */
   id?: string | undefined;
+  /** @internal The id of the reservation, if this library chose it. */
+  ownId?: string | undefined;
 }
 
 /** Clauses of which only one takes: the first that would be allowed, as in "the quota of the plan, else credits". */
@@ -372,8 +375,8 @@ function limitCall(
     signal,
   };
   if (call.readonly || signal === undefined) return call;
-  const undo = (answer: Reply | undefined) =>
-    answer?.allowed ? giveBack(command, key, limit, answer.granted ?? quantity, options) : [];
+  const undo = (answer: Reply | undefined, isCancelled: boolean) =>
+    isCancelled && answer?.allowed ? giveBack(command, key, limit, answer.granted ?? quantity, options) : [];
   return { ...call, undo };
 }
 
@@ -406,12 +409,15 @@ export function window(key: Key, limit: Window | Policy, options: WindowOptions)
   return withAtmost(limitCall("RL.WINDOW", key, limit, options), options);
 }
 
-export function reserve(key: Key, limit: Window | Policy, options: ReserveOptions): Call<Reply> {
+export function reserve(key: Key, limit: Window | Policy, options: ReserveOptions, hasDeadline = false): Call<Reply> {
   checkWindow("reserve", limit);
   checkOptions("reserve", options, RESERVE_OPTIONS);
   // With an id of our own, a reservation whose reply is lost can be released.
-  const { signal, id = signal && randomName() } = options;
-  const undo = (answer: Reply | undefined) => releaseOf(key, answer === undefined ? id : answer.id);
+  const needsId = options.id === undefined && (hasDeadline || options.signal !== undefined);
+  const ownId = needsId ? randomName() : undefined;
+  const id = options.id ?? ownId;
+  const undo = (answer: Reply | undefined, isCancelled: boolean) =>
+    isCancelled || ownId !== undefined ? releaseOf(key, answer === undefined ? id : answer.id) : [];
   const call = { ...limitCall("RL.ACQUIRE", key, limit, { ...options, id }), read: readId, undo };
   return withAtmost(call, options, readIdAndGranted);
 }
@@ -466,8 +472,8 @@ const withElse = (group: Group): Word[] => group.flatMap(({ words }, at) => (at 
 /** Adds an id to a clause that reserves, so that a reservation whose reply is lost can be released. */
 function withOwnId(clause: Clause): Clause {
   if (!clause.reserves || clause.id !== undefined) return clause;
-  const id = randomName();
-  return { ...clause, id, words: [...clause.words, "ID", id] };
+  const ownId = randomName();
+  return { ...clause, ownId, words: [...clause.words, "ID", ownId] };
 }
 
 // The limit is the second word of a clause.
@@ -476,16 +482,18 @@ const policiesOf = (clauses: readonly Clause[]): string[] =>
 
 const allUnreached = (allow: boolean): AllReply => ({ ...unreached(allow), clause: 0, answers: [], paid: [] });
 
-function allCall(method: "all" | "allRo", clauses: Clauses, options: CallOptions): Call<AllReply> {
+function allCall(method: "all" | "allRo", clauses: Clauses, options: CallOptions, hasDeadline = false): Call<AllReply> {
   const signal = checkCallOptions(method, options);
   const command = method === "all" ? "RL.ALL" : "RL.ALL_RO";
   const isTaking = method === "all";
-  const groups = groupsOf(clauses).map((group) => (isTaking && signal ? group.map(withOwnId) : group));
+  const needsIds = isTaking && (hasDeadline || signal !== undefined);
+  const groups = groupsOf(clauses).map((group) => (needsIds ? group.map(withOwnId) : group));
   const limits = groups.flat();
   const keys = limits.map(({ key }) => key);
-  const undo = (reply: AllReply | undefined): Command[] => {
-    if (reply?.allowed) return undoChoices(groups, reply.answers);
-    return reply === undefined ? limits.flatMap(({ key, id }) => releaseOf(key, id)) : [];
+  const undo = (reply: AllReply | undefined, isCancelled: boolean): Command[] => {
+    if (reply?.allowed === false) return [];
+    if (reply !== undefined && isCancelled) return undoChoices(groups, reply.answers);
+    return limits.flatMap(({ key, id, ownId }) => releaseOf(key, ownId ?? (isCancelled ? id : undefined)));
   };
   return {
     key: keys[0] ?? "",
@@ -502,19 +510,19 @@ function allCall(method: "all" | "allRo", clauses: Clauses, options: CallOptions
   };
 }
 
-export function all(clauses: Clauses, { force, ...options }: AllOptions): Call<AllReply> {
+export function all(clauses: Clauses, { force, ...options }: AllOptions, hasDeadline = false): Call<AllReply> {
   checkFlag("force", force);
-  return force ? forceAll(clauses, options) : allCall("all", clauses, options);
+  return force ? forceAll(clauses, options) : allCall("all", clauses, options, hasDeadline);
 }
 
 export const allRo = (clauses: Clauses, options: CallOptions) => allCall("allRo", clauses, options);
 
 /** Returns the call of RL.ALL. Throws a RangeError unless at least one limit reserves. */
-export function reserveSeveral(clauses: Clauses, options: CallOptions): Call<AllReply> {
+export function reserveSeveral(clauses: Clauses, options: CallOptions, hasDeadline = false): Call<AllReply> {
   if (!groupsOf(clauses).some((group) => group.some(({ reserves }) => reserves))) {
     throw new RangeError("several limits to reserve must have at least one of clause.acquire that takes something");
   }
-  return allCall("all", clauses, options);
+  return allCall("all", clauses, options, hasDeadline);
 }
 
 /** Counts each limit by RL.THROTTLE or RL.WINDOW with FORCE, in one transaction. */

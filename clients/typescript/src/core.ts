@@ -18,7 +18,7 @@ import {
 } from "./errors.js";
 import type { Limits } from "./limiter.js";
 import { keepReservation, type AllReply } from "./replies.js";
-import type { Attempt, Transport } from "./transport.js";
+import { sleep, type Attempt, type Transport } from "./transport.js";
 
 /** Options of a Limiter. */
 export interface LimiterOptions {
@@ -42,6 +42,12 @@ export const HOLDS = Symbol.for("redis-ratelimit-client.holds");
 const MAX_TIMEOUT_MS = 2 ** 31 - 1;
 /** The first part of a call's time. An answer to another call within it does not show that the server still answers. */
 const EARLY = 0.2;
+
+/**
+ * The pause before a reservation whose call waited is released a second time: the server may grant it between the first
+ * release and the end of the connection.
+ */
+export const SECOND_RELEASE_MS = 50;
 
 /** A result, and the fallback if it is from there. */
 export interface Answer<T> {
@@ -70,6 +76,7 @@ export class Core {
   readonly #breakers = new Map<string, Breaker>();
   readonly #unreachable: "raise" | "allow" | "deny" | Limits;
   readonly #deadline: number | undefined;
+  #timesClosed = 0;
 
   constructor(client: Client, options: LimiterOptions) {
     checkOptions("Limiter", options, ["unreachable", "deadline"]);
@@ -81,8 +88,13 @@ export class Core {
     this.#deadline = deadline;
   }
 
+  get hasDeadline(): boolean {
+    return this.#deadline !== undefined;
+  }
+
   /** Closes the connections and all breakers. */
   close(): void {
+    this.#timesClosed += 1;
     for (const breaker of this.#breakers.values()) breaker.reset();
     this.#transport.close();
   }
@@ -131,18 +143,28 @@ export class Core {
   }
 
   /**
-   * Gives back what a cancelled call took. The reply is undefined if it was lost. If this fails, what was taken counts until
-   * its period or lease ends.
+   * Gives back what a call took that nobody waits for. The reply is undefined if it was lost. If this fails, what was taken
+   * counts until its period or lease ends.
    */
-  async #undo<T>(call: Call<T>, reply?: unknown): Promise<void> {
-    if (call.undo === undefined) return;
+  async #undo<T>(call: Call<T>, isCancelled: boolean, timesClosed: number, reply?: unknown): Promise<void> {
     let result: T | undefined;
     try {
       if (reply !== undefined) result = call.read(reply);
     } catch {
       // A reply that cannot be read is as good as lost.
     }
-    for (const command of call.undo(result)) await this.ask({ ...command, read: Number }).catch(() => 0);
+    const commands = call.undo?.(result, isCancelled) ?? [];
+    const send = async () => {
+      for (const command of commands) {
+        // It would open a connection, which keeps the process running.
+        if (timesClosed !== this.#timesClosed) return;
+        await this.ask({ ...command, read: Number }).catch(() => 0);
+      }
+    };
+    await send();
+    if (result !== undefined || call.blockMs === undefined || commands.length === 0) return;
+    await sleep(SECOND_RELEASE_MS);
+    await send();
   }
 
   /** Returns those of the ids that a MemoryLimiter reserved while Redis could not be reached, and that limiter. */
@@ -216,6 +238,7 @@ export class Core {
     const breaker = this.#breakerFor(call.key);
     if (breaker.isOpen) return Promise.reject(breaker.refusal(this.#transport.name));
     const began = performance.now();
+    const timesClosed = this.#timesClosed;
     const isForOneNode = call.merge === undefined;
     const reply = isForOneNode ? this.#transport.send(call, attempt) : this.#transport.sendToAll(call, attempt);
     // BLOCK 0 waits without a limit.
@@ -246,12 +269,12 @@ export class Core {
         (answer) => {
           stop();
           breaker.recordReply(performance.now());
-          if (isAborted) void this.#undo(call, answer);
+          if (attempt.over) void this.#undo(call, isAborted, timesClosed, answer);
           else resolve(answer);
         },
         (error: unknown) => {
           stop();
-          if (isAborted && attempt.isSent && !isErrorReply(error)) void this.#undo(call);
+          if (attempt.isSent && !isErrorReply(error)) void this.#undo(call, isAborted, timesClosed);
           if (attempt.over) return;
           if (isErrorReply(error)) breaker.recordReply(performance.now(), !isNotServing(error));
           else if (isUnreachable(error)) breaker.recordFailure(began, performance.now(), error);

@@ -90,6 +90,8 @@ export class Limiter {
   readonly #locals = new Set<Local>();
   /** The clocks and the timer of leases; undefined for those of the system. */
   readonly #timer: Timer | undefined;
+  readonly #makeReserve = (key: Key, window: Window | Policy, options: ReserveOptions): Call<Reply> =>
+    calls.reserve(key, window, options, this.#core.hasDeadline);
   readonly #isForgiven = (error: unknown): boolean => this.#core.isForgiven(error);
 
   constructor(client: Client, options?: LimiterOptions);
@@ -171,7 +173,7 @@ export class Limiter {
       throw notOneOf("settle", '"apply" or "release"', settle);
     }
     const args: [Key, Window | Policy, ReserveOptions] = [key, window, reserve];
-    const { value: reply, fallback } = await this.#core.answer("reserve", args, calls.reserve);
+    const { value: reply, fallback } = await this.#core.answer("reserve", args, this.#makeReserve);
     if (!reply.allowed) throw new Denied(reply);
     const limits = [calls.clause.acquire(key, window)];
     const reservation = new Reservation(fallback ?? this, limits, reply, this.#isForgiven);
@@ -206,9 +208,11 @@ export class Limiter {
     name: "all" | "reserve",
     clauses: Clauses,
     options: AllOptions,
-    makeCall: (clauses: Clauses, options: AllOptions) => Call<AllReply>,
+    makeCall: (clauses: Clauses, options: AllOptions, hasDeadline: boolean) => Call<AllReply>,
   ): Promise<AllReply> {
-    const { value: reply, fallback } = await this.#core.answer(name, [clauses, options], makeCall);
+    const { hasDeadline } = this.#core;
+    const make = (...args: [Clauses, AllOptions]) => makeCall(...args, hasDeadline);
+    const { value: reply, fallback } = await this.#core.answer(name, [clauses, options], make);
     const limits: Clause[] = clauses.flat();
     const reserves = options.force !== true && limits.some((limit) => limit.reserves);
     if (reserves && reply.allowed) {
@@ -227,7 +231,7 @@ export class Limiter {
   }
 
   #reserveOne(key: Key, window: Window | Policy, options: ReserveOptions = {}): Promise<Reply> {
-    return this.#core.send("reserve", [key, window, options], calls.reserve);
+    return this.#core.send("reserve", [key, window, options], this.#makeReserve);
   }
 
   #reserveSeveral(clauses: Clauses, options: CallOptions = {}): Promise<AllReply> {

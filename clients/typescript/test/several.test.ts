@@ -24,6 +24,7 @@ import {
   type Limits,
   type Reservation,
 } from "../src/index.js";
+import { SECOND_RELEASE_MS } from "../src/core.js";
 import { slotOf } from "../src/slot.js";
 import {
   clausesOf,
@@ -407,6 +408,40 @@ suite("several limits as one", () => {
     await limiter.acquire(llmCall("u"), {}, (job) => job.set({ tokens: 7 }));
     assert.equal((await memory.windowRo("u:tpm", TOKENS)).remaining, 993);
     assert.deepEqual(await memory.held("u:calls"), []);
+  });
+
+  test("what a call reserved that nobody waits for any more is given back", async () => {
+    const LATE = [0, 9, 8, -1, 20000];
+    const reserving: [string, (limiter: Limiter, signal: AbortSignal) => Promise<unknown>, number][] = [
+      ["a deadline", (limiter) => limiter.reserve("a", NINE), 1],
+      ["a deadline of a call that waits", (limiter) => limiter.reserve("a", NINE, { block: 1 }), 2],
+      ["the caller may use an id of its own again", (limiter) => limiter.reserve("a", NINE, { id: "mine" }), 0],
+      ["a deadline of several", (limiter) => limiter.all([clause.window("w", NINE), clause.acquire("a", NINE)]), 1],
+      ["a signal", (limiter, signal) => limiter.reserve("a", NINE, { block: 0, signal }), 2],
+    ];
+    for (const [what, reserve, releasesIfLost] of reserving) {
+      for (const lost of [false, true]) {
+        const sent: string[] = [];
+        let end = () => {};
+        const first = (words: string) =>
+          new Promise((resolve, reject) => {
+            const id = / ID (\S+)/.exec(words)?.[1];
+            const reply = words.startsWith("RL.ALL") ? [...LATE, 1, [LATE, [...LATE, id]]] : [...LATE, id];
+            end = () => (lost ? reject(new Error("Connection is closed.")) : resolve(reply));
+          });
+        const sendCommand = (_: boolean, words: unknown[]) => {
+          sent.push(words.join(" "));
+          return sent.length === 1 ? first(sent[0]!) : Promise.resolve(1);
+        };
+        const limiter = new Limiter({ sendCommand, getSentinelNode: () => {} } as Client, { deadline: 20 });
+        await assert.rejects(reserve(limiter, AbortSignal.timeout(20)));
+        end();
+        await sleep(SECOND_RELEASE_MS + 50);
+        const id = / ID (\S+)/.exec(sent[0]!)?.[1];
+        const releases = lost ? releasesIfLost : Math.min(releasesIfLost, 1);
+        assert.deepEqual(sent.slice(1), Array<string>(releases).fill(`RL.RELEASE a ${id}`), `${what}, lost: ${lost}`);
+      }
+    }
   });
 
   test("an aborted call gives back what was granted too late, or may have been", async () => {
