@@ -440,25 +440,25 @@ export function acquireRo(key: Key, limit: Window | Policy, options: LookOptions
   return { ...limitCall("RL.ACQUIRE_RO", key, limit, options), read: readId };
 }
 
-function checkClause(value: unknown): void {
+function checkClause(method: string, value: unknown): void {
   const { key, words } = (typeof value === "object" && value !== null ? value : {}) as Partial<Clause>;
   if (key === undefined || !Array.isArray(words)) {
     throw new TypeError(
-      `all takes clauses made by clause.throttle, clause.window and clause.acquire, not ${quote(value)}`,
+      `${method} takes clauses made by clause.throttle, clause.window and clause.acquire, not ${quote(value)}`,
     );
   }
 }
 
-/** Checks clauses, and returns them in groups. */
-function groupsOf(clauses: Clauses): Group[] {
-  if (!Array.isArray(clauses)) throw new TypeError(`all takes an array of clauses, not ${quote(clauses)}`);
+/** Checks clauses, and returns them in groups. `method` is named in errors. */
+function groupsOf(method: string, clauses: Clauses): Group[] {
+  if (!Array.isArray(clauses)) throw new TypeError(`${method} takes an array of clauses, not ${quote(clauses)}`);
   const groups = (clauses as Clauses).map((member) => (Array.isArray(member) ? (member as Group) : [member as Clause]));
   if (groups.length === 0) throw new RangeError("there must be at least one clause");
   const names = new Set<string>();
   for (const group of groups) {
     if (group.length === 0) throw new RangeError("a group must have at least one clause");
     for (const member of group) {
-      checkClause(member);
+      checkClause(method, member);
       const { name } = member;
       if (names.has(name)) throw new RangeError(`two limits must not have the same name, which is ${quote(name)}`);
       names.add(name);
@@ -482,12 +482,17 @@ const policiesOf = (clauses: readonly Clause[]): string[] =>
 
 const allUnreached = (allow: boolean): AllReply => ({ ...unreached(allow), clause: 0, answers: [], paid: [] });
 
-function allCall(method: "all" | "allRo", clauses: Clauses, options: CallOptions, hasDeadline = false): Call<AllReply> {
+function allCall(
+  method: "all" | "allRo" | "reserve" | "acquire",
+  clauses: Clauses,
+  options: CallOptions,
+  hasDeadline = false,
+): Call<AllReply> {
   const signal = checkCallOptions(method, options);
-  const command = method === "all" ? "RL.ALL" : "RL.ALL_RO";
-  const isTaking = method === "all";
+  const isTaking = method !== "allRo";
+  const command = isTaking ? "RL.ALL" : "RL.ALL_RO";
   const needsIds = isTaking && (hasDeadline || signal !== undefined);
-  const groups = groupsOf(clauses).map((group) => (needsIds ? group.map(withOwnId) : group));
+  const groups = groupsOf(method, clauses).map((group) => (needsIds ? group.map(withOwnId) : group));
   const limits = groups.flat();
   const keys = limits.map(({ key }) => key);
   const undo = (reply: AllReply | undefined, isCancelled: boolean): Command[] => {
@@ -518,17 +523,22 @@ export function all(clauses: Clauses, { force, ...options }: AllOptions, hasDead
 export const allRo = (clauses: Clauses, options: CallOptions) => allCall("allRo", clauses, options);
 
 /** Returns the call of RL.ALL. Throws a RangeError unless at least one limit reserves. */
-export function reserveSeveral(clauses: Clauses, options: CallOptions, hasDeadline = false): Call<AllReply> {
-  if (!groupsOf(clauses).some((group) => group.some(({ reserves }) => reserves))) {
+export function reserveSeveral(
+  method: "reserve" | "acquire",
+  clauses: Clauses,
+  options: CallOptions,
+  hasDeadline: boolean,
+): Call<AllReply> {
+  if (!groupsOf(method, clauses).some((group) => group.some(({ reserves }) => reserves))) {
     throw new RangeError("several limits to reserve must have at least one of clause.acquire that takes something");
   }
-  return allCall("all", clauses, options, hasDeadline);
+  return allCall(method, clauses, options, hasDeadline);
 }
 
 /** Counts each limit by RL.THROTTLE or RL.WINDOW with FORCE, in one transaction. */
 function forceAll(clauses: Clauses, options: CallOptions): Call<AllReply> {
   const signal = checkCallOptions("all", options);
-  const limits = groupsOf(clauses).flat();
+  const limits = groupsOf("all", clauses).flat();
   if (clauses.some((member) => Array.isArray(member)) || !limits.every(({ isPlain }) => isPlain)) {
     throw new RangeError("force must be used with rates and windows without options and groups");
   }

@@ -65,7 +65,11 @@ export interface AcquireOptions extends ReserveOptions {
 /** Runs while a reservation is held. */
 export type Work<T> = (reservation: Reservation) => T | PromiseLike<T>;
 
-type AcquireOne<T> = [key: Key, window: Window | Policy, options: AcquireOptions, work: Work<T>];
+type AcquireOne<T> = [
+  key: Key,
+  window: Window | Policy,
+  ...([options?: AcquireOptions | undefined] | [work: Work<T>] | [options: AcquireOptions, work: Work<T>]),
+];
 type AcquireSeveral<T> = [clauses: Clauses, options?: CallOptions | undefined, work?: Work<T>];
 type ReserveOne = [key: Key, window: Window | Policy, options?: ReserveOptions | undefined];
 type ReserveSeveral = [clauses: Clauses, options?: CallOptions | undefined];
@@ -139,6 +143,9 @@ export class Limiter {
    * well, let it watch the signal and throw.
    */
   acquire<T>(key: Key, window: Window | Policy, options: AcquireOptions, work: Work<T>): Promise<T>;
+  acquire<T>(key: Key, window: Window | Policy, work: Work<T>): Promise<T>;
+  /** RL.ACQUIRE: reserves, for `await using`, or to be settled by hand. */
+  acquire(key: Key, window: Window | Policy, options?: ReserveOptions): Promise<Reservation>;
   /**
    * RL.ALL: reserves several limits, does the work and settles them in one step. While the work runs, their leases are
    * renewed. If the work fails, all reservations are released. Otherwise all are applied, with what was set or else with
@@ -157,7 +164,7 @@ export class Limiter {
     if (work !== undefined && typeof work !== "function") {
       throw new TypeError(`acquire of several limits takes the work as a function, not ${quote(work)}`);
     }
-    const reply = await this.#askSeveral("reserve", clauses, options, calls.reserveSeveral);
+    const reply = await this.#reserveSeveral("acquire", clauses, options);
     const { reservation } = reply;
     if (reservation === undefined) throw new Denied(reply);
     reservation.renewWhileWorkRuns();
@@ -165,9 +172,15 @@ export class Limiter {
     return this.#run(work, reservation, options.signal, "apply", false);
   }
 
-  async #acquireOne<T>(key: Key, window: Window | Policy, options: AcquireOptions, work: Work<T>): Promise<T> {
-    if (typeof work !== "function") throw new TypeError(`acquire takes the work as a function, not ${quote(work)}`);
-    checkOptions("acquire", options, [...calls.RESERVE_OPTIONS, "settle"]);
+  async #acquireOne<T>(...[key, window, ...rest]: AcquireOne<T>): Promise<T | Reservation> {
+    const [options = {}, work] = typeof rest[0] === "function" ? [{}, rest[0]] : (rest as [AcquireOptions?, Work<T>?]);
+    // The work is undefined if there is none, and also by mistake.
+    const hasWork = work !== undefined || rest.length > 1;
+    if (hasWork && typeof work !== "function") {
+      throw new TypeError(`acquire takes the work as a function, not ${quote(work)}`);
+    }
+    // Without work, `await using` or the caller settles.
+    checkOptions("acquire", options, hasWork ? [...calls.RESERVE_OPTIONS, "settle"] : calls.RESERVE_OPTIONS);
     const { settle, ...reserve } = options;
     if (settle !== undefined && settle !== "apply" && settle !== "release") {
       throw notOneOf("settle", '"apply" or "release"', settle);
@@ -177,6 +190,7 @@ export class Limiter {
     if (!reply.allowed) throw new Denied(reply);
     const limits = [calls.clause.acquire(key, window)];
     const reservation = new Reservation(fallback ?? this, limits, reply, this.#isForgiven);
+    if (work === undefined) return reservation;
     const method = settle ?? (isSemaphore(window) ? "release" : "apply");
     // Only the server knows whether a policy is a semaphore.
     return this.#run(work, reservation, reserve.signal, method, settle === undefined && typeof window === "string");
@@ -227,15 +241,17 @@ export class Limiter {
   /** RL.ALL: reserves several limits, for the caller to settle with the `reservation` of the reply. */
   reserve(clauses: Clauses, options?: CallOptions): Promise<AllReply>;
   reserve(...args: ReserveOne | ReserveSeveral): Promise<Reply | AllReply> {
-    return isForSeveral<ReserveOne, ReserveSeveral>(args) ? this.#reserveSeveral(...args) : this.#reserveOne(...args);
+    return isForSeveral<ReserveOne, ReserveSeveral>(args)
+      ? this.#reserveSeveral("reserve", ...args)
+      : this.#reserveOne(...args);
   }
 
   #reserveOne(key: Key, window: Window | Policy, options: ReserveOptions = {}): Promise<Reply> {
     return this.#core.send("reserve", [key, window, options], this.#makeReserve);
   }
 
-  #reserveSeveral(clauses: Clauses, options: CallOptions = {}): Promise<AllReply> {
-    return this.#askSeveral("reserve", clauses, options, calls.reserveSeveral);
+  #reserveSeveral(method: "reserve" | "acquire", clauses: Clauses, options: CallOptions = {}): Promise<AllReply> {
+    return this.#askSeveral("reserve", clauses, options, (...args) => calls.reserveSeveral(method, ...args));
   }
 
   /** RL.ACQUIRE_RO: what reserve would return now, without an id. */

@@ -277,7 +277,9 @@ suite("several limits as one", () => {
       [() => limiter.all([...PAIR, clause.window("c", NINE, { name: "a" })]), 'same name, which is "a"'],
       [() => limiter.acquire([clause.window("a", NINE)]), "at least one of clause.acquire"],
       [() => limiter.reserve([clause.acquire("a", NINE, { check: true })]), "at least one of clause.acquire"],
-      [() => limiter.acquire(PAIR, { lease: 5 } as object), 'no option "lease"'],
+      [() => limiter.acquire(PAIR, { lease: 5 } as object), 'acquire has no option "lease"'],
+      [() => limiter.reserve(PAIR, { lease: 5 } as object), 'reserve has no option "lease"'],
+      [() => limiter.reserve([5 as never]), "reserve takes clauses made by"],
       [() => limiter.acquire(PAIR, {}, 5 as never), "the work as a function"],
       [async () => clause.window("a", NINE, { name: 7 as never }), "name must be a string"],
     ] as [() => Promise<unknown>, string][]) {
@@ -295,9 +297,18 @@ suite("several limits as one", () => {
   });
 
   test("a single reservation applies what was set", async () => {
-    const recorder = new Recorder([0, 3, 2, -1, 20000, "job"], 1);
-    await new Limiter(recorder).acquire("k", { limit: 3, period: 60 }, {}, (job) => job.set(2));
-    assert.equal(recorder.sent[1], "RL.APPLY k job 2");
+    const recorder = new Recorder(...[1, 2, 3, 4].flatMap(() => [[0, 3, 2, -1, 20000, "job"], 1]));
+    const limiter = new Limiter(recorder);
+    const THREE = { limit: 3, period: 60 };
+    await limiter.acquire("k", THREE, {}, (job) => job.set(2));
+    assert.equal(await limiter.acquire("k", THREE, (job) => job.id), "job");
+    // As at the end of `await using`.
+    const set = await limiter.acquire("k", THREE, { quantity: 2 });
+    set.set(1);
+    await set[Symbol.asyncDispose]();
+    await (await limiter.acquire("k", THREE))[Symbol.asyncDispose]();
+    const settled = recorder.sent.filter((words) => !words.startsWith("RL.ACQUIRE"));
+    assert.deepEqual(settled, ["RL.APPLY k job 2", "RL.APPLY k job", "RL.APPLY k job 1", "RL.RELEASE k job"]);
   });
 
   test("a limit may have the name of a member of all objects", async () => {
