@@ -16,7 +16,7 @@ import {
   throwIfAborted,
   UnknownPolicy,
 } from "./errors.js";
-import type { Limits } from "./limiter.js";
+import type { Fallback, Limits } from "./limiter.js";
 import { keepReservation, type AllReply } from "./replies.js";
 import { sleep, type Attempt, type Transport } from "./transport.js";
 
@@ -27,7 +27,7 @@ export interface LimiterOptions {
    * and another limiter decides in its place. Error replies are always thrown, and so are the errors of calls that settle,
    * list or inspect keys. Default "raise".
    */
-  unreachable?: "raise" | "allow" | "deny" | Limits | undefined;
+  unreachable?: "raise" | "allow" | "deny" | Fallback | undefined;
   /**
    * The longest that a call takes, in milliseconds: waiting for a connection, connecting, sending and answering. A call with
    * block has that much more. A limiter in `unreachable` is asked after that. Default: no deadline.
@@ -74,7 +74,7 @@ function checkDeadline(value: unknown): void {
 export class Core {
   readonly #transport: Transport;
   readonly #breakers = new Map<string, Breaker>();
-  readonly #unreachable: "raise" | "allow" | "deny" | Limits;
+  readonly #unreachable: "raise" | "allow" | "deny" | Fallback;
   readonly #deadline: number | undefined;
   #timesClosed = 0;
 
@@ -169,7 +169,7 @@ export class Core {
 
   /** Returns those of the ids that a MemoryLimiter reserved while Redis could not be reached, and that limiter. */
   fallbackReservations(key: Key, ids: readonly string[]): { fallback: Limits; reserved: string[] } | undefined {
-    const fallback = this.#unreachable;
+    const fallback = this.#unreachable as Limits | string;
     if (typeof fallback !== "object" || !(HOLDS in fallback)) return undefined;
     const reserved = ids.filter((id) => (fallback[HOLDS] as (key: Key, id: string) => boolean)(key, id));
     return reserved.length > 0 ? { fallback, reserved } : undefined;
@@ -190,7 +190,7 @@ export class Core {
     if (typeof unreachable === "object") {
       const method = name && (unreachable[name] as ((...args: unknown[]) => Promise<T>) | undefined);
       if (method === undefined) throw error;
-      return { value: markUnreachable(method.apply(unreachable, args)), fallback: unreachable };
+      return { value: markUnreachable(method.apply(unreachable, args)), fallback: unreachable as Limits };
     }
     return { value: call.unreached(unreachable === "allow"), fallback: undefined };
   }

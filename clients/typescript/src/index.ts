@@ -40,7 +40,7 @@ export { headers, mergedHeaders, problem } from "./headers.js";
 export type { HeaderOptions, PartitionKey, Problem, ReplyWithOptions } from "./headers.js";
 export type { LimiterOptions } from "./core.js";
 export { Limiter } from "./limiter.js";
-export type { AcquireOptions, Limits, Work } from "./limiter.js";
+export type { AcquireOptions, Fallback, Limits, Work } from "./limiter.js";
 export type { Reservation } from "./reservation.js";
 export { Rate, semaphore, Window } from "./limits.js";
 export type { Duration, Integer, Limit, Period, PerWindowOptions, Policy, RateOptions, Word } from "./limits.js";

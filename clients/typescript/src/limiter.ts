@@ -54,6 +54,12 @@ export type Limits = Pick<
   | "policies"
 >;
 
+/**
+ * A limiter that decides for another one while Redis cannot be reached, or an object with some of its methods. A call of a
+ * method that it lacks throws the error of Redis. If it reserves, it must also have apply, release and renew.
+ */
+export type Fallback = Pick<Limits, "throttle"> & Partial<Limits>;
+
 /** Options of Limiter.acquire. */
 export interface AcquireOptions extends ReserveOptions {
   /**

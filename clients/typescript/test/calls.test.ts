@@ -27,7 +27,7 @@ import {
   UnknownPolicy,
   Unreachable,
   Window,
-  type Limits,
+  type Fallback,
   type Reply,
   type Reservation,
 } from "../src/index.js";
@@ -649,7 +649,7 @@ suite("without Redis", () => {
       throttle: method("throttle", reply),
       reserve: method("reserve", { ...reply, id: "mine" }),
       apply: method("apply", true),
-    } as unknown as Limits;
+    } as Fallback;
     const limiter = new Limiter(new Recorder(refused(), refused(), refused()), { unreachable: local });
     assert.deepEqual(await limiter.throttle("k", "@free", { quantity: 2 }), { ...reply, reachable: false });
     // What it reserved is settled with it.
