@@ -216,7 +216,7 @@ export class Limiter {
       result = await work(reservation);
     } catch (error) {
       // The error of the work is more useful than one of releasing, and the lease ends by itself.
-      if (!reservation.settled) await reservation.release().catch(() => false);
+      await reservation.abandon().catch(() => {});
       throw error;
     }
     await reservation.finish(method, mayBeSemaphore);

@@ -35,6 +35,8 @@ export class Reservation {
   readonly #costs = new Map<string, Integer>();
   #isSet = false;
   #settled = false;
+  /** True if the signal of apply or release fired before its reply. */
+  #isCancelled = false;
   #renewalMs: number;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #isRenewing = false;
@@ -148,11 +150,21 @@ export class Reservation {
   }
 
   /** Applies or releases. Returns the names of the limits whose lease had ended. */
-  #settle(method: "apply" | "release", options: CallOptions): Promise<string[]> {
+  async #settle(method: "apply" | "release", options: CallOptions): Promise<string[]> {
     this.#settled = true;
     this.#isRenewing = false;
     clearTimeout(this.#timer);
-    return this.#settleOrRenew(method, options);
+    try {
+      return await this.#settleOrRenew(method, options);
+    } catch (error) {
+      this.#isCancelled = options.signal?.aborted === true;
+      throw error;
+    }
+  }
+
+  /** @internal Releases after the work failed, unless the work settled. A cancelled settlement may never have been sent. */
+  async abandon(): Promise<void> {
+    if (!this.#settled || this.#isCancelled) await this.release();
   }
 
   /**

@@ -296,6 +296,18 @@ suite("several limits as one", () => {
     assert.equal(recorder.sent.length, 1);
   });
 
+  test("work that fails as its settlement was cancelled releases", async () => {
+    const recorder = new Recorder([0, 3, 2, -1, 20000, "job"], new Promise(() => {}), 1);
+    const controller = new AbortController();
+    const work = new Limiter(recorder).acquire("k", NINE, async (job) => {
+      const applied = job.apply(2, { signal: controller.signal });
+      controller.abort();
+      await applied;
+    });
+    await assert.rejects(work, (error) => error === controller.signal.reason);
+    assert.deepEqual(recorder.sent.slice(1), ["RL.APPLY k job 2", "RL.RELEASE k job"]);
+  });
+
   test("a single reservation applies what was set", async () => {
     const recorder = new Recorder(...[1, 2, 3, 4].flatMap(() => [[0, 3, 2, -1, 20000, "job"], 1]));
     const limiter = new Limiter(recorder);
