@@ -1,4 +1,4 @@
-//! `RL.WINDOW ... FIXED FROM first`, on a clock that the test holds. reservations_model.rs compares random calls.
+//! `RL.WINDOW ... FIXED FROM first`, on a clock that the test holds.
 
 use std::time::Duration;
 

@@ -45,7 +45,6 @@ mod policies;
 mod previous_release;
 mod redis_cell;
 mod reservations;
-mod reservations_model;
 mod rewrite;
 mod scripts;
 mod soak;

@@ -39,7 +39,7 @@ pub use paths::{file, root, target_dir};
 pub use program::{
     all_clients, cargo, cargo_apart, clients_dir, run, run_and_print, skip, Language, Running,
 };
-pub use random::{env_number, seeds, show_end, Random};
+pub use random::{env_number, seeds, Random};
 pub use random_calls::RandomCalls;
 pub use redis_client::{self as redis, Value};
 pub use replication::{as_commands, state, wait_for_sync};

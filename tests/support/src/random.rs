@@ -42,13 +42,3 @@ pub fn env_number(name: &str) -> Option<u64> {
 pub fn seeds(usual: impl Iterator<Item = u64>) -> Vec<u64> {
     env_number("RATELIMIT_SEED").map_or_else(|| usual.collect(), |seed| vec![seed])
 }
-
-/// When a random test fails, shows the head of its history, the last steps and the model they were compared with.
-pub fn show_end(history: &str, model: &dyn std::fmt::Debug) {
-    if std::thread::panicking() {
-        let lines: Vec<_> = history.lines().collect();
-        eprintln!("{}\n...", lines[0]);
-        eprintln!("{}", lines[lines.len().saturating_sub(30)..].join("\n"));
-        eprintln!("the model: {model:#?}");
-    }
-}
