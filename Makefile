@@ -89,7 +89,7 @@ reference: ## Write the references of the clients: docs/python-reference.md, and
 pictures: build ## Draw the pictures in docs/choosing.md, and write the tables in docs/operations.md
 	$(with_server) cargo bench --bench pictures
 
-fuzz: ## Fuzz every parser and algorithm with libFuzzer, each for T seconds (T=60)
+fuzz: ## Fuzz the parsers and limits with libFuzzer, each for T seconds (T=60)
 	@T=$${T:-60} scripts/fuzz.sh
 
 valgrind: ## Run the core of the server tests under valgrind, and fail on invalid accesses and leaks of the module

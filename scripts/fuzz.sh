@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fuzzes every decoder, parser and algorithm with libFuzzer, for T= seconds each (60). `make fuzz` runs this.
+# Fuzzes decoders, parsers and limits with libFuzzer, for T= seconds each (60). `make fuzz` runs this.
 #
 #   T=600 scripts/fuzz.sh window throttle    # ten minutes for these two
 #
