@@ -8,33 +8,6 @@ use support::*;
 const BAN: i64 = 600_000;
 
 #[test]
-fn a_denial_closes_the_key_until_the_ban_is_over() {
-    let (server, mut conn) = Server::held();
-    for (take, left) in [
-        ("RL.WINDOW w 1 1s 1 BAN 10min MS", "ZRANGE w 0 0"),
-        ("RL.THROTTLE b 0 1 1s 1 BAN 10min MS", "GET b"),
-    ] {
-        let look = take.replace(" 1 BAN 10min", "").replacen(' ', "_RO ", 1);
-        assert_eq!(conn.ints(take), [0, 1, 0, -1, 1_000], "{take}");
-        // The reply of the denied call already has it. The ban's end is a whole millisecond, rounded down.
-        assert_eq!(conn.ints(take), [1, 1, 0, BAN, BAN], "{take}");
-        let stored = conn.cmd(left);
-        server.clock().advance_ms(1_000);
-        // What was counted has left, and the key stays closed. Denials do not prolong it, and write nothing.
-        assert_eq!(conn.ints(take), [1, 1, 0, BAN - 1_000, BAN - 1_000], "{take}");
-        assert_eq!(conn.ints(&look), [1, 1, 0, BAN - 1_000, BAN - 1_000], "{look}");
-        assert_eq!(conn.cmd(left), stored, "{take}");
-        server.clock().advance_ms(BAN - 1_001);
-        assert_eq!(conn.ints(take), [1, 1, 0, 1, 1], "{take}");
-        server.clock().advance_ms(1);
-        assert_eq!(conn.ints(&look), [0, 1, 1, -1, 0], "{look}");
-        assert_eq!(conn.ints(take), [0, 1, 0, -1, 1_000], "{take}");
-        // Nothing of the ban is left.
-        assert!(!flat(&conn.cmd(left)).concat().contains('!'), "{take}");
-    }
-}
-
-#[test]
 fn it_is_stored_in_plain_values_and_a_deletion_lifts_it() {
     let (server, mut conn) = Server::held();
     let end_ms = (server.clock().now_us() + BAN * 1_000) / 1_000;
@@ -52,72 +25,6 @@ fn it_is_stored_in_plain_values_and_a_deletion_lifts_it() {
     conn.cmd("DEL w b");
     assert_eq!(conn.ints("RL.WINDOW w 1 1s")[0], 0);
     assert_eq!(conn.ints("RL.THROTTLE b 0 1 1s")[0], 0);
-}
-
-#[test]
-fn only_a_denial_by_counted_events_bans() {
-    let (_server, mut conn) = Server::held();
-    conn.cmd("RL.ACQUIRE held 3 60 2 LEASE 1h");
-    for call in [
-        // It can never be.
-        "RL.WINDOW never 0 60 1 BAN 1h MS",
-        "RL.WINDOW never 5 60 6 BAN 1h MS",
-        "RL.THROTTLE never2 5 1 1s 7 BAN 1h MS",
-        // Only LEAVE denies.
-        "RL.WINDOW leave 2 60 1 LEAVE 2 BAN 1h MS",
-        // Only what others hold denies.
-        "RL.WINDOW held 3 60 2 BAN 1h MS",
-    ] {
-        let key = call.split(' ').nth(1).unwrap();
-        assert_eq!(conn.ints(call)[0], 1, "{call}");
-        assert_eq!(conn.info_field(key, "ban"), 0, "{call}");
-    }
-    // With LEAVE it bans where what is counted leaves less than the quantity.
-    conn.cmd("RL.WINDOW leave 2 60 2");
-    assert_eq!(conn.ints("RL.WINDOW leave 2 60 1 LEAVE 1 BAN 1h MS")[3], 3_600_000);
-}
-
-#[test]
-fn while_it_is_closed_giving_back_looking_and_force_work() {
-    let (_server, mut conn) = Server::held();
-    for (name, numbers) in [("WINDOW", "2 1min"), ("THROTTLE", "1 1 1min")] {
-        let mut call = |rest: &str| conn.ints(format!("RL.{name} {name} {numbers} {rest} MS"));
-        call("2");
-        assert_eq!(call("1 BAN 10min")[..4], [1, 2, 0, BAN], "{name}");
-        assert_eq!(call("0")[..4], [0, 2, 0, -1], "{name}");
-        assert_eq!(call("1 FORCE")[..4], [0, 2, 0, -1], "{name}");
-        assert_eq!(call("1")[..4], [1, 2, 0, BAN], "{name}");
-        assert_eq!(call("1 ATMOST")[..4], [1, 2, 0, BAN], "{name}");
-        // Giving back, as often as one likes, does not move the ban.
-        assert_eq!(call("-5")[..4], [0, 2, 0, -1], "{name}");
-        assert_eq!(call("-5")[..4], [0, 2, 0, -1], "{name}");
-        assert_eq!(call("1")[..], [1, 2, 0, BAN, BAN], "{name}");
-        // What can never be can never be.
-        assert_eq!(call("3")[..4], [1, 2, 0, -1], "{name}");
-        // Other parameters do not move it either.
-        let other = if name == "WINDOW" { "100 1s" } else { "99 1 1ms" };
-        assert_eq!(conn.ints(format!("RL.{name} {name} {other} 1 MS"))[..4], [1, 100, 0, BAN]);
-    }
-}
-
-#[test]
-fn a_key_is_not_banned_again_before_a_call_was_allowed() {
-    let (server, mut conn) = Server::held();
-    for (name, numbers) in [("WINDOW", "1 1min"), ("THROTTLE", "0 1 1min")] {
-        let mut call = |rest: &str| conn.ints(format!("RL.{name} {name} {numbers} {rest} MS"));
-        call("1");
-        assert_eq!(call("1 BAN 1s")[3], 60_000);
-        server.clock().advance_ms(1_000);
-        // The ban is over, and what is counted still denies: no second ban, whatever is asked.
-        assert_eq!(call("1 BAN 10min")[3], 59_000, "{name}");
-        assert_eq!(call("1 FORCE")[0], 0);
-        let wait = call("1 BAN 10min")[3];
-        assert!(wait <= 120_000, "{name}: FORCE is no grant: {wait}");
-        server.clock().advance_ms(wait);
-        assert_eq!(call("1 BAN 10min")[0], 0, "{name}");
-        // It was granted, so it bans.
-        assert_eq!(call("1 BAN 10min")[3], BAN, "{name}");
-    }
 }
 
 /// The mark of a past ban ends when the window is empty, also where no call came then and the next one is denied by another
@@ -254,37 +161,6 @@ fn ahead_books_in_a_ban_that_ends_in_time() {
     assert_eq!(conn.ints("RL.THROTTLE k 0 1 1s 1 MS")[..4], [1, 1, 0, 5_000]);
     server.clock().advance_ms(4_999);
     assert_eq!(conn.ints("RL.THROTTLE k 0 1 1s 1 AHEAD 1s MS")[..4], [0, 1, 0, -1]);
-}
-
-#[test]
-fn countdenied_counts_what_the_ban_denies() {
-    let (server, mut conn) = Server::held();
-    let call = "RL.WINDOW k 1 1min 1 COUNTDENIED BAN 2min MS";
-    conn.cmd(call);
-    assert_eq!(conn.ints(call)[3], 120_000);
-    server.clock().advance_ms(90_000);
-    // Room otherwise, but for the ban.
-    assert_eq!(conn.ints(call)[3], 60_000);
-    server.clock().advance_ms(30_000);
-    // The ban is over; the denied call of 30 seconds ago still counts. No second ban.
-    assert_eq!(conn.ints(call)[3], 60_000);
-    server.clock().advance_ms(60_000);
-    assert_eq!(conn.ints(call)[0], 0);
-}
-
-#[test]
-fn after_the_clock_was_set_back_no_call_is_denied_for_longer_than_the_ban() {
-    let (server, mut conn) = Server::held();
-    for call in ["RL.WINDOW w 1 1s 1 BAN 10min MS", "RL.THROTTLE b 0 1 1s 1 BAN 10min MS"] {
-        conn.cmd(call);
-        assert_eq!(conn.ints(call)[3], BAN);
-        server.clock().advance_ms(-3_600_000);
-        assert_eq!(conn.ints(call)[3], BAN, "{call}");
-        server.clock().advance_ms(BAN - 1);
-        assert_eq!(conn.ints(call)[3], 1, "{call}");
-        server.clock().advance_ms(1);
-        assert_eq!(conn.ints(call)[0], 0, "{call}");
-    }
 }
 
 #[test]

@@ -1,62 +1,6 @@
-//! Sums near 2^63, periods of decades, and clocks at both ends of what the module knows.
+//! Clocks at both ends of what the module knows.
 
 use support::*;
-
-/// Asserts that a denied call with MS is denied until its retry_after has passed and is then allowed.
-#[track_caller]
-fn assert_exact(server: &Server, conn: &mut Conn, answer: &[i64], look: &str) {
-    assert!(answer[0] > 0 && answer[3] > 0, "not denied for a time: {answer:?}");
-    let now_us = server.clock().now_us();
-    server.clock().advance_ms(answer[3] - 1);
-    assert_eq!(conn.ints(look)[0], 1, "a millisecond early: {answer:?}");
-    server.clock().advance_ms(1);
-    assert_eq!(conn.ints(look)[0], 0, "waited as the reply says: {answer:?}");
-    server.clock().set_us(now_us);
-}
-
-#[test]
-fn an_event_of_a_period_of_decades_counts_for_decades() {
-    const YEAR_S: i64 = 31_557_600;
-    for call in [
-        "RL.WINDOW k 2 60y 1 MS".to_owned(),
-        format!("RL.WINDOW k 2 {} 1 MS", 60 * YEAR_S),
-        "RL.WINDOW k 2 100y 1 MS BUCKETS 10".to_owned(),
-        "RL.WINDOW k 2 720mo 1 MS COUNTDENIED".to_owned(),
-    ] {
-        let (server, mut conn) = Server::held();
-        assert_eq!(conn.ints(&call)[..3], [0, 2, 1], "{call}");
-        server.clock().advance_us(41 * YEAR_S * 1_000_000);
-        let look = call.replacen("RL.WINDOW", "RL.WINDOW_RO", 1).replace(" COUNTDENIED", "");
-        assert_eq!(conn.ints(&look)[..3], [0, 2, 1], "{call}");
-        assert_eq!(conn.ints(&call)[..3], [0, 2, 0], "{call}");
-        let answer = conn.ints(&look);
-        assert_eq!(answer[..3], [1, 2, 0], "{call}");
-        assert_exact(&server, &mut conn, &answer, &look);
-    }
-}
-
-#[test]
-fn a_reservation_is_made_and_settled_next_to_an_event_of_decades_ago() {
-    let (server, mut conn) = Server::held();
-    assert_eq!(conn.ints("RL.WINDOW k 5 99y 3")[0], 0);
-    server.clock().advance_us(41 * 31_557_600 * 1_000_000);
-    let had = conn.acquire("RL.ACQUIRE k 5 99y 2 ID x");
-    assert_eq!(had.numbers[..3], [0, 5, 0]);
-    assert_eq!(conn.held_ids("k"), ["x"]);
-    assert_eq!(conn.int("RL.RENEW k x"), 1);
-    assert_eq!(conn.int("RL.APPLY k x 1"), 1);
-    assert_eq!(conn.ints("RL.WINDOW_RO k 5 99y")[2], 1);
-}
-
-#[test]
-fn a_bucket_of_decades_drains_for_decades() {
-    let (server, mut conn) = Server::held();
-    assert_eq!(conn.ints("RL.THROTTLE k 1 1 18262d 2")[..3], [0, 2, 0]);
-    server.clock().advance_us(41 * 31_557_600 * 1_000_000);
-    let answer = conn.ints("RL.THROTTLE k 1 1 18262d 1 MS");
-    assert_eq!(answer[..3], [1, 2, 0]);
-    assert_exact(&server, &mut conn, &answer, "RL.THROTTLE_RO k 1 1 18262d");
-}
 
 /// Every command, on the key of its kind.
 const CALLS: [&str; 13] = [

@@ -5,7 +5,6 @@
 //! tests/timing; one that runs a program of another language is in tests/programs.
 
 mod acl;
-mod ahead;
 mod all;
 mod anchors;
 mod anchors_zoneinfo;
@@ -16,7 +15,6 @@ mod blocking_faults;
 mod blocking_order;
 mod blocking_refused;
 mod build;
-mod calendar;
 mod cl_throttle;
 mod cluster;
 mod config;
@@ -28,8 +26,6 @@ mod errors;
 mod everywhere;
 mod extremes;
 mod failovers;
-mod first_hit;
-mod force;
 mod foreign;
 mod groups;
 mod handover;
@@ -53,4 +49,3 @@ mod top;
 mod unload;
 mod window;
 mod window_bounds;
-mod window_give_back;

@@ -3,14 +3,34 @@
 
 use support::*;
 
-const MAX: i64 = i64::MAX;
-
 /// A server whose clock stands, with arguments of the module, and a connection.
 fn start_with<const N: usize>(args: [&str; N]) -> (Server, Conn) {
     Server::builder().module_args(args).held()
 }
 
 // ---- Reserve, then settle ----
+
+#[test]
+fn what_is_applied_counts_and_the_rest_is_given_back() {
+    let (server, mut conn) = Server::held();
+    let figures = || ["applied", "released"].map(|it| server.figure(&format!("reservations_{it}")));
+    for (settle, counted) in
+        [("RL.APPLY k a", 3), ("RL.APPLY k a 5", 5), ("RL.APPLY k a 0", 0), ("RL.RELEASE k a", 0)]
+    {
+        conn.cmd("DEL k");
+        conn.acquire("RL.ACQUIRE k 9 60 3 ID a");
+        let [mut applied, mut released] = figures();
+        assert_eq!(conn.int(settle), 1, "{settle}");
+        *(if counted > 0 { &mut applied } else { &mut released }) += 1;
+        assert_eq!(figures(), [applied, released], "{settle}");
+        assert_eq!(conn.int(settle), 0, "{settle}");
+        assert_eq!(conn.int("EXISTS k"), i64::from(counted > 0), "{settle}");
+        assert_eq!(conn.ints("RL.WINDOW_RO k 9 60")[2], 9 - counted, "{settle}");
+    }
+    conn.acquire("RL.ACQUIRE s 2 0 ID a");
+    conn.refuses("RL.APPLY s a", "ERR the reservation is a semaphore's and must be given back");
+    assert_eq!(conn.int("RL.RELEASE s a"), 1);
+}
 
 #[test]
 fn a_reservation_with_a_long_zone_and_an_anchor_stays_small() {
@@ -60,17 +80,6 @@ fn a_renewed_lease_keeps_a_key_with_leases_from_the_future() {
 }
 
 #[test]
-fn applying_nothing_is_giving_back() {
-    let (server, mut conn) = Server::held();
-    conn.cmd("RL.ACQUIRE k 5 60 3 ID a");
-    assert_eq!(conn.int("RL.APPLY k a 0"), 1);
-    assert_eq!(conn.int("EXISTS k"), 0);
-    assert_eq!(conn.int("RL.APPLY k a 0"), 0);
-    assert_eq!(server.figure("reservations_released"), 1);
-    assert_eq!(server.figure("reservations_applied"), 0);
-}
-
-#[test]
 fn looking_changes_nothing() {
     let (server, mut conn) = Server::held();
     assert_eq!(conn.acquire("RL.ACQUIRE k 5 60 0 ID a"), conn.acquire("RL.ACQUIRE_RO k 5 60 0"));
@@ -87,30 +96,6 @@ fn looking_changes_nothing() {
     }
     server.clock().set_us(START_US);
     assert_eq!(conn.dumped("k"), before);
-}
-
-#[test]
-fn held_lists_the_oldest_first() {
-    let (server, mut conn) = Server::held();
-    assert_eq!(conn.held("k"), []);
-    let names = ["z", "b", "a", "c"];
-    conn.transaction(names.map(|name| format!("RL.ACQUIRE k 20 60 2 ID {name} LEASE 5000")));
-    assert_eq!(conn.held_ids("k"), names);
-    conn.cmd("RL.ACQUIRE k 20 60 ID last LEASE 4000");
-    server.at_ms(1);
-    assert_eq!(conn.int("RL.RENEW k b"), 1);
-    assert_eq!(conn.int("RL.RENEW k z LEASE 10"), 1);
-    assert_eq!(conn.held_ids("k"), ["z", "b", "a", "c", "last"]);
-    let held = conn.held("k");
-    assert_eq!(
-        held.iter().map(|one| one.ms_left).collect::<Vec<_>>(),
-        [10, 5_000, 4_999, 4_999, 3_999]
-    );
-    assert_eq!(held.iter().map(|one| one.quantity).collect::<Vec<_>>(), [2, 2, 2, 2, 1]);
-    server.clock().advance_us(9_999);
-    assert_eq!(conn.held("k")[0].ms_left, 1);
-    server.clock().advance_us(1);
-    assert_eq!(conn.held_ids("k"), ["b", "a", "c", "last"]);
 }
 
 #[test]
@@ -218,27 +203,6 @@ fn an_id_that_is_held_is_a_duplicate_whatever_else_is_asked() {
 }
 
 #[test]
-fn an_id_is_free_again_at_once() {
-    let (server, mut conn) = Server::held();
-    let acquire = "RL.ACQUIRE k 900 60 ID a LEASE 1000";
-    for settle in ["RL.APPLY k a", "RL.APPLY k a 0", "RL.APPLY k a 7", "RL.RELEASE k a"] {
-        assert_eq!(conn.acquire(acquire).id(), "a", "{settle}");
-        assert_eq!(conn.int(settle), 1);
-        assert_eq!(conn.int(settle), 0);
-    }
-    // The lapsed one is not found in place of the new one, even where many have lapsed.
-    conn.pipeline((0..200).map(|at| format!("RL.ACQUIRE k 900 60 ID b{at} LEASE 1000")));
-    conn.cmd(acquire);
-    server.at_ms(999);
-    conn.refuses(acquire, "DUPLICATE ");
-    server.at_ms(1_000);
-    assert_eq!(conn.held("k"), []);
-    assert_eq!(conn.acquire(acquire).id(), "a");
-    assert_eq!(conn.held_ids("k"), ["a"]);
-    assert_eq!(conn.int("RL.RELEASE k a b0 b199"), 1);
-}
-
-#[test]
 fn ids_from_the_server_are_16_characters_and_unique() {
     let (_server, mut conn) = Server::held();
     let keys = (0..100).flat_map(|key| [key; 100]);
@@ -277,120 +241,7 @@ fn a_key_holds_no_more_reservations_than_allowed() {
     assert_eq!(conn.acquire("RL.ACQUIRE k 9 60").limited(), 0);
 }
 
-// ---- Errors ----
-
-#[test]
-fn quantities_near_the_largest_never_wrap() {
-    let (server, mut conn) = Server::held();
-    let call = format!("RL.ACQUIRE k {MAX} 60");
-    assert_eq!(conn.acquire(format!("{call} {MAX} ID a")).numbers, [0, MAX, 0, -1, 20]);
-    assert_eq!(conn.acquire(format!("{call} {MAX}")).numbers, [2, MAX, 0, 20, 20]);
-    assert_eq!(conn.int(format!("RL.APPLY k a {MAX}")), 1);
-    assert_eq!(conn.acquire(format!("{call} {MAX}")).numbers, [1, MAX, 0, 60, 60]);
-    server.at_ms(60_000);
-    for id in ["a", "b", "c"] {
-        assert_eq!(conn.acquire(format!("{call} 1 ID {id}")).limited(), 0);
-    }
-    for id in ["a", "b", "c"] {
-        assert_eq!(conn.int(format!("RL.APPLY k {id} {MAX}")), 1);
-        assert_eq!(conn.acquire(&call).numbers[..3], [1, MAX, 0], "{id}");
-        server.clock().advance_ms(1);
-    }
-    server.at_ms(121_000);
-    assert_eq!(conn.acquire(format!("{call} 0")).numbers, [0, MAX, MAX, -1, 0]);
-    for _ in 0..10 {
-        let id = conn.acquire(format!("{call} {MAX}")).id();
-        assert_eq!(conn.int(["RL.APPLY", "k", &id]), 1);
-        assert_eq!(conn.acquire(&call).numbers, [1, MAX, 0, 60, 60]);
-        server.clock().advance_ms(60_000);
-    }
-    conn.cmd("RL.ACQUIRE sum 9223372036854775807 60 9223372036854775806 ID a");
-    conn.cmd("RL.WINDOW sum 9223372036854775807 60");
-    let after = conn.acquire("RL.ACQUIRE sum 5 60 4").numbers;
-    assert_eq!(after, [2, 5, 0, 20, 60]);
-    assert_eq!(conn.held("sum")[0].quantity, MAX - 1);
-}
-
 // ---- Memory, time to live, replication, INFO ----
-
-#[test]
-fn a_key_lives_as_long_as_its_state_matters() {
-    // Steps as milliseconds and a call; then how long the state matters from the last of them.
-    type LifetimeCase = (&'static [(i64, &'static str)], i64);
-    const CASES: &[LifetimeCase] = &[
-        (&[(0, "RL.ACQUIRE k 5 60 LEASE 1000")], 1_000),
-        (&[(0, "RL.ACQUIRE k 5 60 LEASE 90000")], 90_000),
-        (&[(0, "RL.ACQUIRE k 5 0 LEASE 1")], 1),
-        (&[(0, "RL.ACQUIRE k 5 1h LEASE 31557600000")], 31_557_600_000),
-        // A lease that is shorter than the window, applied.
-        (&[(0, "RL.ACQUIRE k 5 1h ID a LEASE 1000"), (999, "RL.APPLY k a")], 3_600_000),
-        // One that is longer.
-        (&[(0, "RL.ACQUIRE k 5 10 ID a LEASE 90000"), (500, "RL.APPLY k a")], 10_000),
-        // Others are held for longer, or for shorter.
-        (
-            &[
-                (0, "RL.ACQUIRE k 5 10 ID a LEASE 5000"),
-                (0, "RL.ACQUIRE k 5 10 LEASE 90000"),
-                (0, "RL.APPLY k a"),
-            ],
-            90_000,
-        ),
-        (
-            &[
-                (0, "RL.ACQUIRE k 5 10 ID a LEASE 90000"),
-                (0, "RL.ACQUIRE k 5 10 LEASE 20000"),
-                (5_000, "RL.APPLY k a"),
-            ],
-            15_000,
-        ),
-        // Renewed for longer, for shorter.
-        (&[(0, "RL.ACQUIRE k 5 0 ID a LEASE 5000"), (1_000, "RL.RENEW k a")], 5_000),
-        (&[(0, "RL.ACQUIRE k 5 0 ID a LEASE 5000"), (0, "RL.RENEW k a LEASE 90000")], 90_000),
-        (&[(0, "RL.ACQUIRE k 5 0 ID a LEASE 90000"), (0, "RL.RENEW k a LEASE 5000")], 5_000),
-        (
-            &[
-                (0, "RL.ACQUIRE k 5 0 ID a LEASE 90000"),
-                (0, "RL.ACQUIRE k 5 0 LEASE 30000"),
-                (10_000, "RL.RENEW k a LEASE 5000"),
-            ],
-            20_000,
-        ),
-        (
-            &[
-                (0, "RL.WINDOW k 5 60"),
-                (0, "RL.ACQUIRE k 5 60 ID a LEASE 90000"),
-                (10_000, "RL.RENEW k a LEASE 5000"),
-            ],
-            50_000,
-        ),
-        // Windows of the calendar: 40 seconds are left of this minute.
-        (&[(0, "RL.ACQUIRE k 5 1min FIXED ID a LEASE 1000"), (0, "RL.APPLY k a")], 40_000),
-        (&[(0, "RL.ACQUIRE k 5 1min FIXED ID a LEASE 50000"), (45_000, "RL.APPLY k a")], 55_000),
-        // A call with a newer, longer period is what counts.
-        (&[(0, "RL.ACQUIRE k 5 10 ID a"), (0, "RL.WINDOW k 5 1h"), (0, "RL.APPLY k a")], 3_600_000),
-        // Something else is written where much was given back.
-        (
-            &[
-                (0, "RL.ACQUIRE k 5 10 ID a LEASE 90000"),
-                (0, "RL.RELEASE k a"),
-                (0, "RL.WINDOW k 5 10"),
-            ],
-            10_000,
-        ),
-    ];
-    let (server, mut conn) = Server::held();
-    for (steps, matters_ms) in CASES {
-        conn.cmd("DEL k");
-        for (ms, line) in *steps {
-            server.at_ms(*ms);
-            assert!(!matches!(conn.cmd(line), Value::ServerError(_)), "{line}");
-        }
-        let ttl_ms = conn.int("PTTL k");
-        // It may run ahead by the time for which the key was in use.
-        let most_ms = matters_ms + 1_000 + steps.last().map_or(0, |(ms, _)| *ms);
-        assert!((*matters_ms..=most_ms).contains(&ttl_ms), "{ttl_ms} after {steps:?}");
-    }
-}
 
 #[test]
 fn settling_never_makes_a_key_and_answers_of_0_write_nothing() {
@@ -454,36 +305,4 @@ fn info_counts_what_became_of_reservations() {
     conn.cmd("RL.ACQUIRE k 0 60");
     conn.cmd("RL.ACQUIRE k x 60");
     assert_eq!((command("acquire_denied"), command("acquire_errors")), ("1".into(), "1".into()));
-}
-
-// ---- Semaphores, whose period is 0 ----
-
-#[test]
-fn applying_a_semaphores_reservation_is_an_error() {
-    let (_server, mut conn) = Server::held();
-    conn.cmd("RL.ACQUIRE k 2 0 ID a");
-    let dump = conn.cmd("DUMP k");
-    for line in ["RL.APPLY k a", "RL.APPLY k a 0", "RL.APPLY k a 5"] {
-        conn.refuses(
-            line,
-            "ERR the reservation is a semaphore's and must be given back with RL.RELEASE",
-        );
-    }
-    assert_eq!(conn.cmd("DUMP k"), dump);
-    assert_eq!(conn.int("RL.APPLY k nobody"), 0);
-    assert_eq!(conn.int("RL.RENEW k a"), 1);
-    assert_eq!(conn.int("RL.RELEASE k a"), 1);
-    assert_eq!(conn.int("RL.APPLY k a"), 0);
-}
-
-#[test]
-fn a_key_ends_with_its_last_holder() {
-    let (server, mut conn) = Server::held();
-    conn.cmd("RL.ACQUIRE k 2 0 ID a");
-    conn.cmd("RL.ACQUIRE k 2 0 ID b");
-    assert_eq!(conn.int("RL.RELEASE k b a"), 2);
-    assert_eq!(conn.int("EXISTS k"), 0);
-    conn.cmd("RL.ACQUIRE k 2 0 LEASE 1500");
-    server.at_ms(2_501);
-    assert_eq!(conn.int("EXISTS k"), 0);
 }

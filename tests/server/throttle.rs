@@ -1,4 +1,4 @@
-//! RL.THROTTLE and RL.THROTTLE_RO: arguments, replies, stored values and their lifetime.
+//! RL.THROTTLE and RL.THROTTLE_RO: keys, stored values and their lifetime.
 
 use support::*;
 
@@ -14,48 +14,6 @@ fn expires_at_ms(server: &Server, conn: &mut Conn, key: &str) -> i64 {
 
 fn dbsize(conn: &mut Conn) -> i64 {
     conn.int("DBSIZE")
-}
-
-// ---- Answers ----
-
-#[test]
-fn answers_as_throttled_and_redis_cell_do() {
-    use gcra_table::{CASES, COUNT, MAX_BURST, PERIOD_MS};
-    let (server, mut conn) = Server::held();
-    let seconds = |ms: i64| if ms < 0 { ms } else { (ms + 999) / 1000 };
-    for (number, case) in CASES.iter().enumerate() {
-        server.clock().set_us(START_US + case.at_ms * 1000);
-        let call = |key: &str, options: &str| {
-            format!(
-                "RL.THROTTLE {key} {MAX_BURST} {COUNT} {PERIOD_MS}ms {} {options}",
-                case.quantity
-            )
-        };
-        let limit = MAX_BURST as i64 + 1;
-        let expected = [case.limited, limit, case.remaining, case.retry_ms, case.reset_ms];
-        assert_eq!(conn.ints(call("fine", "MS")), expected, "case {number}, {case:?}");
-        let expected =
-            [case.limited, limit, case.remaining, seconds(case.retry_ms), seconds(case.reset_ms)];
-        assert_eq!(conn.ints(call("coarse", "")), expected, "case {number}, {case:?}");
-    }
-}
-
-#[test]
-fn the_largest_numbers_are_taken() {
-    let (_server, mut conn) = Server::held();
-    let max = i64::MAX;
-    // A tenth of an attosecond each, which is below the resolution.
-    let reply = conn.ints(format!("RL.THROTTLE a {} {max} 1", max - 1));
-    assert_eq!(reply, [0, max, max, -1, 0]);
-    let reply = conn.ints(format!("RL.THROTTLE b {} 1000000000000000 1 {max}", max - 1));
-    assert_eq!(reply, [0, max, 0, -1, 9224]);
-    assert_eq!(conn.ints(format!("RL.THROTTLE c 0 {max} 1ms")), [0, 1, 1, -1, 0]);
-    let hundred_years = 3_155_760_000;
-    let reply = conn.ints(format!("RL.THROTTLE d 0 1 {hundred_years}"));
-    assert_eq!(reply, [0, 1, 0, -1, hundred_years]);
-    assert_eq!(conn.ints(format!("RL.THROTTLE e 1 2 {hundred_years} 3")), [1, 2, 2, -1, 0]);
-    assert_eq!(conn.ints("RL.THROTTLE f 0 1 36525d 1"), [0, 1, 0, -1, hundred_years]);
-    assert_eq!(conn.ints(format!("RL.THROTTLE g 0 {max} {hundred_years}")), [0, 1, 0, -1, 1]);
 }
 
 #[test]
@@ -87,35 +45,6 @@ fn a_live_key_of_redis_cell_goes_on_working() {
     assert_eq!(conn.ints("RL.THROTTLE k 4 1 1"), [0, 5, 4, -1, 1]);
     let expires = expires_at_ms(&server, &mut conn, "k");
     assert!((START_MS + 1000..=START_MS + 2000).contains(&expires), "{expires}");
-}
-
-#[test]
-fn the_value_is_the_arrival_time_with_a_fraction_only_where_there_is_one() {
-    let (server, mut conn) = Server::held();
-    for (parameters, value) in [
-        ("4 1 1", "1700000001000000000"),
-        ("4 1000 1", "1700000000001000000"),
-        ("4 1000000000 1", "1700000000000000001"),
-        ("4 10000000000 1", "1700000000000000000.1"),
-        ("4 3 1", "1700000000333333333.333333333"),
-        ("4 3 1 3", "1700000001000000000"),
-        ("4 3 1 2", "1700000000666666666.666666666"),
-    ] {
-        conn.cmd("DEL k");
-        conn.cmd(format!("RL.THROTTLE k {parameters}"));
-        assert_eq!(conn.text("GET k"), value, "{parameters}");
-    }
-    assert_eq!(conn.text("TYPE k"), "string");
-    // A value in place of a longer and a shorter one.
-    conn.pipeline(["DEL k", "RL.THROTTLE k 4 3 1"]);
-    assert_eq!(conn.text("GET k"), "1700000000333333333.333333333");
-    conn.cmd("RL.THROTTLE k 4 3 1 2");
-    assert_eq!(conn.text("GET k"), "1700000000999999999.999999999");
-    server.clock().advance_ms(1000);
-    conn.cmd("RL.THROTTLE k 4 1 1");
-    assert_eq!(conn.text("GET k"), "1700000002000000000");
-    conn.cmd("RL.THROTTLE k 4 3 1");
-    assert_eq!(conn.text("GET k"), "1700000002333333333.333333333");
 }
 
 // ---- Time to live ----
@@ -175,38 +104,4 @@ fn the_ttl_decides_no_answer() {
         assert_eq!(conn.ints("RL.THROTTLE_RO k 4 1 1s"), [0, 5, 5, -1, 0]);
     }
     assert_eq!(conn.int("EXISTS k"), 0);
-}
-
-// ---- States from the future ----
-
-#[test]
-fn a_state_from_the_future_is_an_empty_bucket_and_the_returned_wait_is_enough() {
-    let (server, mut conn) = Server::held();
-    for future in ["9999999999999999999.999999999", "9223372036854775807", "1700000005000000001"] {
-        conn.cmd(["SET", "k", future]);
-        assert_eq!(conn.ints("RL.THROTTLE k 4 1 1s 2 MS"), [1, 5, 0, 2000, 5000]);
-        let now_ns = server.clock().now_us() * 1000;
-        assert_eq!(conn.text("GET k"), (now_ns + 5_000_000_000).to_string());
-        let expires = expires_at_ms(&server, &mut conn, "k") - server.clock().now_us() / 1000;
-        assert!((5000..=6000).contains(&expires), "{expires}");
-        server.clock().advance_ms(1999);
-        assert_eq!(conn.ints("RL.THROTTLE k 4 1 1s 2 MS"), [1, 5, 1, 1, 3001]);
-        server.clock().advance_ms(1);
-        assert_eq!(conn.ints("RL.THROTTLE k 4 1 1s 2 MS"), [0, 5, 0, -1, 5000]);
-        server.clock().set_us(START_US);
-    }
-}
-
-#[test]
-fn giving_back_heals_and_looking_does_not() {
-    let (_server, mut conn) = Server::held();
-    let future = "9999999999999999999";
-    conn.cmd(["SET", "k", future]);
-    assert_eq!(conn.ints("RL.THROTTLE k 4 1 1s 0"), [0, 5, 0, -1, 5]);
-    assert_eq!(conn.ints("RL.THROTTLE k 4 1 1s 6"), [1, 5, 0, -1, 5]);
-    assert_eq!(conn.ints("RL.THROTTLE_RO k 4 1 1s 1"), [1, 5, 0, 1, 5]);
-    assert_eq!(conn.text("GET k"), future);
-    assert_eq!(conn.int("PTTL k"), -1);
-    assert_eq!(conn.ints("RL.THROTTLE k 4 1 1s -2"), [0, 5, 2, -1, 3]);
-    assert_eq!(conn.text("GET k"), "1700000003000000000");
 }

@@ -15,7 +15,6 @@
 mod client;
 mod clock;
 mod cluster;
-pub mod gcra_table;
 mod library;
 mod machine;
 mod paths;

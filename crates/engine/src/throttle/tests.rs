@@ -4,11 +4,9 @@ use super::*;
 use crate::decision::TimeUnit;
 use crate::model::{stored_after, throttle};
 
+mod gcra_table;
 mod lemmas;
 mod properties;
-
-#[path = "../../../../tests/support/src/gcra_table.rs"]
-mod gcra_table;
 
 /// 14 November 2023, 22:13:20 UTC, in microseconds.
 const START_US: u64 = 1_700_000_000_000_000;

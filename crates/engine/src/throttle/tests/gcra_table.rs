@@ -1,5 +1,5 @@
 //! The case table that throttled (Go) and redis-cell share, at `4 1 1s`, and what it leaves out. One bucket lives
-//! through all cases. Both the pure function and the server are held to it.
+//! through all cases.
 
 /// One call and its answer; times in milliseconds, `at_ms` from the first call.
 #[derive(Clone, Copy, Debug)]
