@@ -291,33 +291,6 @@ proptest! {
     }
 }
 
-/// Each row is a step in one window of 3 in 10 s: the milliseconds before a call, its quantity, and the count after it.
-#[test]
-fn a_window_ends_one_period_after_its_first_event_whatever_comes_in_between() {
-    let mut world = HitWorld::new("10s", 3);
-    for (after_ms, quantity, allowed, counted, reset_ms) in [
-        (0, 1, true, 1, 10_000),
-        (9_000, 2, true, 3, 1_000),
-        (999, 1, false, 3, 1),
-        // The end is exclusive, and the next window begins with the next event.
-        (1, 0, true, 0, 0),
-        (5_000, 1, true, 1, 10_000),
-        // Less is counted, from the same beginning on.
-        (4_000, 2, true, 3, 6_000),
-        (1_000, -2, true, 1, 5_000),
-        (1_000, -9, true, 0, 0),
-        (1_000, 3, true, 3, 10_000),
-    ] {
-        world.now_us += after_ms * 1_000;
-        let quantity = Quantity::from_signed(quantity);
-        let done = world.call(&Ask::whole(quantity), ModelCommand::Count);
-        let decision = done.decision;
-        let found =
-            (decision.verdict.allowed(), 3 - decision.remaining, decision.reset_after_us / 1_000);
-        assert_eq!(found, (allowed, counted, reset_ms), "after {after_ms} ms: {quantity:?}");
-    }
-}
-
 /// The entry that counts stays where it is until the others of the future have gone, a bounded number with each call.
 #[test]
 fn many_entries_from_the_future_go_in_parts_and_only_the_newest_counts() {

@@ -34,6 +34,23 @@ impl WindowWorld {
         };
         self.now_us = self.now_us.checked_add_signed(us).unwrap().max(START_US / 2);
     }
+
+    /// Moves the clock and settles as `act` says, then makes its call, or gives back `refund`, on both.
+    fn act(
+        &mut self,
+        rule: &Ruled,
+        obvious: Obvious,
+        period_us: u64,
+        act: &WindowAct,
+        refund: u64,
+    ) {
+        self.step(act.step, period_us);
+        if let Some((which, weight)) = act.settle {
+            self.settle(rule, which, weight);
+        }
+        let (ask, kind) = act.or_refund(refund);
+        self.agree(rule, obvious, act.limit, &ask, kind);
+    }
 }
 
 fn steps() -> impl Strategy<Value = ClockStep> {
@@ -250,11 +267,7 @@ proptest! {
         let (rule, obvious) = exact(period_ms);
         let mut world = WindowWorld { max_healed, ..WindowWorld::with_total(total) };
         for act in acts {
-            world.step(act.step, period_ms * 1_000);
-            if let Some((which, weight)) = act.settle {
-                world.settle(&rule, which, weight);
-            }
-            world.agree(&rule, obvious, act.limit, &act.ask(), act.kind);
+            world.act(&rule, obvious, period_ms * 1_000, &act, 0);
         }
     }
 
@@ -269,11 +282,7 @@ proptest! {
         let (rule, obvious) = exact(period_ms);
         let mut world = WindowWorld { max_healed, ..WindowWorld::with_total(total) };
         for act in acts {
-            world.step(act.step, period_ms * 1_000);
-            if let Some((which, weight)) = act.settle {
-                world.settle(&rule, which, weight);
-            }
-            world.agree(&rule, obvious, act.limit, &act.ask(), act.kind);
+            world.act(&rule, obvious, period_ms * 1_000, &act, 0);
         }
     }
 
@@ -288,12 +297,7 @@ proptest! {
         let (rule, obvious) = exact(period_ms);
         let mut world = WindowWorld::with_total(total);
         for (act, refund) in acts.into_iter().zip(refunds) {
-            world.step(act.step, period_ms * 1_000);
-            if let Some((which, weight)) = act.settle {
-                world.settle(&rule, which, weight);
-            }
-            let (ask, kind) = act.or_refund(refund);
-            world.agree(&rule, obvious, act.limit, &ask, kind);
+            world.act(&rule, obvious, period_ms * 1_000, &act, refund);
         }
     }
 
@@ -343,11 +347,7 @@ proptest! {
         let rule = rule(text);
         let mut world = WindowWorld { max_healed, ..WindowWorld::with_total(total) };
         for act in acts {
-            world.step(act.step, period_s * 1_000_000);
-            if let Some((which, weight)) = act.settle {
-                world.settle(&rule, which, weight);
-            }
-            world.agree(&rule, obvious, act.limit, &act.ask(), act.kind);
+            world.act(&rule, obvious, period_s * 1_000_000, &act, 0);
             prop_assert!(world.live_entries(&rule) <= 1, "{:?}", world.zset);
         }
     }
