@@ -27,7 +27,7 @@ const LONGEST_WITHOUT_PONG: Duration = Duration::from_millis(250);
 /// A pause of all commands ends at most this long after it should.
 const PAUSE_SLACK: Duration = Duration::from_millis(150);
 
-/// A limit that everybody shares.
+/// A limit that everybody shares. Rates and windows of the calendar are in the books of histories.rs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct SoakLimit {
     key: &'static str,
@@ -35,62 +35,28 @@ struct SoakLimit {
     /// What is written after the key.
     arguments: &'static str,
     options: &'static str,
-    kind: SoakRule,
+    /// 0 for a semaphore.
+    period_us: i64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum SoakRule {
-    /// This many per second in addition to the burst.
-    Bucket {
-        per_second: i64,
-    },
-    Sliding {
-        period_us: i64,
-    },
-    Fixed {
-        period_us: i64,
-    },
-    Semaphore,
-}
-
-const fn sliding(
+const fn limit(
     key: &'static str,
     most: i64,
     arguments: &'static str,
     options: &'static str,
     period_us: i64,
 ) -> SoakLimit {
-    SoakLimit { key, most, arguments, options, kind: SoakRule::Sliding { period_us } }
+    SoakLimit { key, most, arguments, options, period_us }
 }
 
-const BUCKET: SoakLimit = SoakLimit {
-    key: "bucket",
-    most: 10,
-    arguments: "9 50 1s",
-    options: "",
-    kind: SoakRule::Bucket { per_second: 50 },
-};
-const WINDOWS: [SoakLimit; 5] = [
-    sliding("exact", 20, "20 1s", "", 1_000_000),
-    sliding("buckets", 200, "200 2s", "BUCKETS 8", 2_000_000),
-    sliding("folded", 9_000, "9000 2s", "", 2_000_000),
-    sliding("denied", 30, "30 500ms", "COUNTDENIED", 500_000),
-    SoakLimit {
-        key: "fixed",
-        most: 30,
-        arguments: "30 1s",
-        options: "FIXED TZ Asia/Shanghai",
-        kind: SoakRule::Fixed { period_us: 1_000_000 },
-    },
+const WINDOWS: [SoakLimit; 4] = [
+    limit("exact", 20, "20 1s", "", 1_000_000),
+    limit("buckets", 200, "200 2s", "BUCKETS 8", 2_000_000),
+    limit("folded", 9_000, "9000 2s", "", 2_000_000),
+    limit("denied", 30, "30 500ms", "COUNTDENIED", 500_000),
 ];
-const RESERVE: SoakLimit = sliding("reserve", 15, "15 1s", "", 1_000_000);
-const SEMAPHORE: SoakLimit = SoakLimit {
-    key: "semaphore",
-    most: 5,
-    arguments: "5 0",
-    options: "",
-    kind: SoakRule::Semaphore,
-};
+const RESERVE: SoakLimit = limit("reserve", 15, "15 1s", "", 1_000_000);
+const SEMAPHORE: SoakLimit = limit("semaphore", 5, "5 0", "", 0);
 
 /// What a client was granted: between these times, or for a semaphore at least from the one to the other.
 #[derive(Clone, Copy, Debug)]
@@ -211,13 +177,12 @@ impl Worker<'_> {
         }
     }
 
-    /// RL.THROTTLE or RL.WINDOW.
-    fn take(&mut self, command: &str, limit: SoakLimit) {
+    fn take(&mut self, limit: SoakLimit) {
         let quantity = 1 + self.random.below((limit.most / 20).max(3));
         let atmost = self.random.one_in(3);
         let options = if atmost { "ATMOST" } else { "" };
         let line = format!(
-            "{command} {} {} {quantity} {} {options} {}",
+            "RL.WINDOW {} {} {quantity} {} {options} {}",
             limit.key,
             limit.arguments,
             limit.options,
@@ -291,12 +256,11 @@ impl Worker<'_> {
     fn work(&mut self, until: Instant) {
         while Instant::now() < until {
             match self.random.below(12) {
-                0..=1 => self.take("RL.THROTTLE", BUCKET),
-                2..=5 => {
+                0..=4 => {
                     let window = self.random.pick(&WINDOWS);
-                    self.take("RL.WINDOW", window);
+                    self.take(window);
                 }
-                6 => self.take("RL.WINDOW", RESERVE),
+                5..=6 => self.take(RESERVE),
                 7..=8 => self.reserve(RESERVE),
                 9..=10 => self.reserve(SEMAPHORE),
                 _ => self.wander(),
@@ -436,57 +400,26 @@ impl SoakFaults<'_> {
 /// Asserts that no window has more than the limit for certain.
 fn balance(limit: SoakLimit, entries: &mut [SoakEntry]) {
     entries.sort_unstable_by_key(|entry| entry.from_us);
-    let sum = |entries: &[&SoakEntry]| entries.iter().map(|entry| entry.quantity).sum::<i64>();
-    match limit.kind {
-        SoakRule::Sliding { period_us } => {
-            for (at, first) in entries.iter().enumerate() {
-                let end_us = first.from_us + period_us - SLACK_US;
-                let within: Vec<_> = entries[at..]
-                    .iter()
-                    .take_while(|entry| entry.from_us < end_us)
-                    .filter(|entry| entry.to_us < end_us)
-                    .collect();
-                assert!(sum(&within) <= limit.most, "{limit:?} within a period: {within:?}");
-            }
+    if limit.period_us > 0 {
+        for (at, first) in entries.iter().enumerate() {
+            let end_us = first.from_us + limit.period_us - SLACK_US;
+            let starting = entries[at..].iter().take_while(|entry| entry.from_us < end_us);
+            let within: Vec<_> = starting.filter(|entry| entry.to_us < end_us).collect();
+            let sum = within.iter().map(|entry| entry.quantity).sum::<i64>();
+            assert!(sum <= limit.most, "{limit:?} within a period: {within:?}");
         }
-        SoakRule::Fixed { period_us } => {
-            let mut windows: BTreeMap<i64, i64> = BTreeMap::new();
-            for entry in entries.iter() {
-                let window = entry.to_us / period_us;
-                if (entry.from_us - SLACK_US) / period_us == window {
-                    *windows.entry(window).or_default() += entry.quantity;
-                }
-            }
-            assert!(windows.values().all(|sum| *sum <= limit.most), "{limit:?}: {windows:?}");
-        }
-        SoakRule::Bucket { per_second } => {
-            for (at, first) in entries.iter().enumerate() {
-                let end_us = first.from_us + 3_000_000;
-                let mut within: Vec<_> =
-                    entries[at..].iter().take_while(|entry| entry.from_us < end_us).collect();
-                within.sort_unstable_by_key(|entry| entry.to_us);
-                let mut taken = 0;
-                for entry in within {
-                    taken += entry.quantity;
-                    let span_us = entry.to_us - first.from_us + SLACK_US;
-                    let most = limit.most + per_second * span_us / 1_000_000 + 1;
-                    assert!(taken <= most, "{limit:?}: {taken} within {span_us} us");
-                }
-            }
-        }
-        SoakRule::Semaphore => {
-            let mut changes: Vec<_> = entries
-                .iter()
-                .flat_map(|one| [(one.from_us, one.quantity), (one.to_us, -one.quantity)])
-                .collect();
-            // What ends comes before what begins in the same microsecond.
-            changes.sort_unstable();
-            let mut held = 0;
-            for (us, change) in changes {
-                held += change;
-                assert!(held <= limit.most, "{limit:?}: {held} held at {us}");
-            }
-        }
+        return;
+    }
+    let mut changes: Vec<_> = entries
+        .iter()
+        .flat_map(|one| [(one.from_us, one.quantity), (one.to_us, -one.quantity)])
+        .collect();
+    // What ends comes before what begins in the same microsecond.
+    changes.sort_unstable();
+    let mut held = 0;
+    for (us, change) in changes {
+        held += change;
+        assert!(held <= limit.most, "{limit:?}: {held} held at {us}");
     }
 }
 
