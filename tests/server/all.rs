@@ -46,20 +46,6 @@ fn all_clauses_are_of_one_instant_while_the_clock_goes_on() {
 }
 
 #[test]
-fn check_must_be_allowed_and_takes_nothing() {
-    let (_server, mut conn) = Server::held();
-    let call = "RL.ALL 2 {u}:ban {u}:rate ACQUIRE 1 0 CHECK THROTTLE 9 1 1 MS";
-    assert_eq!(all_reply(&conn.cmd(call)).numbers, [0, 10, 9, -1, 1_000, 2]);
-    assert_eq!(conn.int("EXISTS {u}:ban"), 0);
-    conn.cmd("RL.ACQUIRE {u}:ban 1 0 1 LEASE 90000");
-    let denied = all_reply(&conn.cmd(call));
-    // What is left of the ban.
-    assert_eq!(denied.numbers, [2, 1, 0, 90_000, 90_000, 1]);
-    assert_eq!(denied.clauses[1], [0, 10, 9, -1, 1_000]);
-    assert_eq!(denied.ids, [None, None]);
-}
-
-#[test]
 fn a_quantity_of_0_changes_nothing_in_a_denied_call() {
     let (server, mut conn) = Server::held();
     conn.ints("RL.THROTTLE {u}bucket 3 1 1 3");
@@ -80,20 +66,6 @@ fn a_quantity_of_0_changes_nothing_in_a_denied_call() {
     conn.cmd("RL.ALL 4 {u}bucket {u}window {u}held {u}no THROTTLE 1 1 1 WINDOW 3 1 1 ACQUIRE 3 1 WINDOW 0 1");
     let after = dumps(&mut conn);
     assert!(before.iter().zip(&after).all(|(before, after)| before != after));
-}
-
-#[test]
-fn shadow_is_reported_and_never_denies_the_call() {
-    let (_server, mut conn) = Server::held();
-    let call = "RL.ALL 2 {u}:new {u}:old WINDOW 1 60 SHADOW WINDOW 5 60 MS";
-    assert_eq!(all_reply(&conn.cmd(call)).numbers, [0, 5, 4, -1, 60_000, 2]);
-    let second = all_reply(&conn.cmd(call));
-    assert_eq!(second.numbers, [0, 5, 3, -1, 60_000, 2]);
-    assert_eq!(second.clauses[0], [1, 1, 0, 60_000, 60_000]);
-    assert_eq!(conn.ints("RL.WINDOW_RO {u}:new 9 60 0")[2], 8);
-    // Where all are SHADOW the call is allowed, and one of them decides all the same.
-    let only = all_reply(&conn.cmd("RL.ALL 1 {u}:new WINDOW 1 60 SHADOW MS"));
-    assert_eq!(only.numbers, [0, 1, 0, -1, 60_000, 1]);
 }
 
 #[test]

@@ -3,33 +3,6 @@
 use support::*;
 
 #[test]
-fn the_plan_is_spent_before_the_credits() {
-    let (_server, mut conn) = Server::held();
-    let call = "RL.ALL 3 {u}:rpm {u}:plan {u}:credits WINDOW 9 60 WINDOW 2 1h ELSE WINDOW 3 1d MS";
-    let hour = 3_600_000;
-    let day = 86_400_000;
-    for (numbers, rpm, plan, credits) in [
-        // Of the choices the plan has the least room: 1, then 0; then the credits: 2, 1, 0.
-        ([0, 2, 1, -1, hour, 2], 8, [0, 2, 1, -1, hour], [0, 3, 3, -1, 0]),
-        ([0, 2, 0, -1, hour, 2], 7, [0, 2, 0, -1, hour], [0, 3, 3, -1, 0]),
-        ([0, 3, 2, -1, day, 3], 6, [1, 2, 0, hour, hour], [0, 3, 2, -1, day]),
-        ([0, 3, 1, -1, day, 3], 5, [1, 2, 0, hour, hour], [0, 3, 1, -1, day]),
-        ([0, 3, 0, -1, day, 3], 4, [1, 2, 0, hour, hour], [0, 3, 0, -1, day]),
-        // The group denies with its shortest wait, which is the plan's.
-        ([1, 2, 0, hour, hour, 2], 4, [1, 2, 0, hour, hour], [1, 3, 0, day, day]),
-        ([1, 2, 0, hour, hour, 2], 4, [1, 2, 0, hour, hour], [1, 3, 0, day, day]),
-    ] {
-        let looked = all_reply(&conn.cmd(call.replace("RL.ALL", "RL.ALL_RO")));
-        let answer = all_reply(&conn.cmd(call));
-        assert_eq!(answer.numbers, numbers);
-        assert_eq!(answer.clauses[0][2], rpm, "{numbers:?}");
-        assert_eq!(answer.clauses[1..], [plan, credits], "{numbers:?}");
-        assert_eq!(looked.numbers[0], numbers[0]);
-        assert_eq!(looked.numbers[3], numbers[3]);
-    }
-}
-
-#[test]
 fn else_stands_between_two_clauses() {
     let (_server, mut conn) = Server::held();
     let error = "ERR syntax error: ELSE must be between two clauses";
@@ -59,19 +32,6 @@ fn else_stands_between_two_clauses() {
             "{call}"
         );
     }
-}
-
-#[test]
-fn a_check_may_be_the_choice_and_takes_nothing() {
-    let (_server, mut conn) = Server::held();
-    // Whoever is on the list needs no tokens.
-    let call = "RL.ALL 2 {u}:free {u}:paid WINDOW 1 60 CHECK ELSE WINDOW 5 60 MS";
-    assert_eq!(all_reply(&conn.cmd(call)).clauses, [[0, 1, 1, -1, 0], [0, 5, 5, -1, 0]]);
-    assert_eq!(conn.int("EXISTS {u}:free {u}:paid"), 0);
-    conn.cmd("RL.WINDOW {u}:free 1 60");
-    let paid = all_reply(&conn.cmd(call));
-    assert_eq!(paid.numbers, [0, 5, 4, -1, 60_000, 2]);
-    assert_eq!(paid.clauses[0][0], 1);
 }
 
 #[test]
