@@ -386,18 +386,6 @@ fn a_call_that_cannot_be_granted_in_time_is_denied_and_counts_as_without_block()
 }
 
 #[test]
-fn calls_that_take_nothing_and_shadows_do_not_wait() {
-    let mut world = World::new();
-    world.check(&[
-        ("CONFIG SET ratelimit.policies try~WINDOW~1~60s~SHADOW", "OK"),
-        ("RL.WINDOW s @try 1 BLOCK 1h MS", "[0 1 0 -1 60000]"),
-        ("RL.WINDOW s @try 1 BLOCK 1h MS", "[0 1 0 -1 60000]"),
-        ("RL.WINDOW k 1 60s 1 MS", "[0 1 0 -1 60000]"),
-        ("RL.WINDOW k 1 60s 0 BLOCK 0 MS", "[0 1 0 -1 60000]"),
-    ]);
-}
-
-#[test]
 fn a_call_is_barred_only_by_those_that_leave_as_little_or_less() {
     let mut world = World::new();
     world.check(&[("RL.WINDOW k 9 60s 7 MS", "[0 9 2 -1 60000]")]);
@@ -445,60 +433,6 @@ fn a_deletion_wakes_and_a_grant_without_a_reader_is_given_back() {
         assert!(world.server.take_ended(NOW_US).is_empty());
         assert!(!is_denied(&mut world), "{call}");
     }
-}
-
-#[test]
-fn a_value_that_an_option_does_not_take_is_an_error_that_names_the_option() {
-    let mut world = World::new();
-    for (options, begins) in [
-        ("LEAVE x", "ERR LEAVE must be an integer from 0 to 9223372036854775807"),
-        ("BUCKETS 0", "ERR BUCKETS must be an integer from 1 to 65536"),
-        ("BLOCK x", "ERR BLOCK must be whole milliseconds, "),
-        ("BAN 0", "ERR BAN must be whole milliseconds, "),
-        ("FIXED TZ Mars", "ERR TZ must be an IANA time zone "),
-        ("FIXED FROM x", "ERR FROM must be "),
-        ("FIXED FROM 02-30", "ERR FROM must be a day that exists"),
-    ] {
-        let Outcome::Reply(Value::Error(error)) =
-            world.call(&format!("RL.WINDOW k 1 1d 1 {options}"))
-        else {
-            panic!("{options}")
-        };
-        assert!(error.starts_with(begins), "{options}: {error}");
-    }
-}
-
-#[test]
-fn a_limit_that_needs_no_more_entries_than_it_may_is_exact() {
-    // With a limit of 3, what comes within half a period shares an entry.
-    for (limit, remaining) in [(2, 1), (3, 1)] {
-        let mut world = World::new();
-        let line = |quantity| format!("RL.WINDOW k {limit} 10s {quantity} BUCKETS 2 MS");
-        for at_us in [0, 4_000_000] {
-            world.at_us = at_us;
-            world.call(&line(1));
-        }
-        world.at_us = 10_000_000;
-        world.check(&[(&line(0), &format!("[0 {limit} {remaining} -1 4000]"))]);
-    }
-}
-
-#[test]
-fn reset_and_another_number_of_top_keys_forget_the_denials_and_0_counts_none() {
-    let mut world = World::new();
-    world.check(&[
-        ("RL.WINDOW k 0 60", "[1 0 0 -1 0]"),
-        ("CONFIG SET ratelimit.lease 5000", "OK"),
-        ("RL.TOP RESET", "[[k 0 1 0]]"),
-        ("RL.TOP", "[]"),
-        ("RL.WINDOW k 0 60", "[1 0 0 -1 0]"),
-        ("RL.TOP", "[[k 0 1 0]]"),
-        ("CONFIG SET ratelimit.top-keys 5", "OK"),
-        ("RL.TOP", "[]"),
-        ("CONFIG SET ratelimit.top-keys 0", "OK"),
-        ("RL.WINDOW k 0 60", "[1 0 0 -1 0]"),
-        ("RL.TOP", "[]"),
-    ]);
 }
 
 #[test]
