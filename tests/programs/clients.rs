@@ -5,8 +5,6 @@
 #[path = "../clients/cases.rs"]
 mod cases;
 use std::process::Command;
-use std::thread;
-use std::time::Duration;
 
 use cases::{calls, calls_from_scripts, check};
 use serde_json::{json, Value as Json};
@@ -120,54 +118,5 @@ fn redis_rs_runs_every_command() {
             };
             check(&format!("{protocol} {mode}"), &replies);
         }
-    }
-}
-
-#[test]
-fn redis_rs_waits() {
-    let server = Server::start();
-    for protocol in ["resp2", "resp3"] {
-        let client = Client::open(format!("{}?protocol={protocol}", server.url())).unwrap();
-        let mut conn = client.get_connection().unwrap();
-        let connect = || client.get_connection().unwrap();
-        let call = |conn: &mut Connection, line: &str| {
-            let words: Vec<_> = line.split(' ').map(str::to_owned).collect();
-            as_json(command(&words).query(conn))
-        };
-        cmd("FLUSHALL").exec(&mut conn).unwrap();
-
-        // Granted when its turn comes.
-        let reply = at_least(100, || {
-            call(&mut conn, "RL.THROTTLE mail 0 10 1");
-            call(&mut conn, "RL.THROTTLE mail 0 10 1 BLOCK 60000")
-        });
-        assert_eq!(reply[0], 0, "{reply}");
-
-        // Denied when its time is up.
-        assert_eq!(call(&mut conn, "RL.ACQUIRE job 1 0 ID first")[5], "first");
-        let reply = at_least(200, || call(&mut conn, "RL.ACQUIRE job 1 0 BLOCK 200"));
-        assert_eq!((&reply[0], &reply[5]), (&json!(2), &Json::Null));
-
-        // Granted as soon as another gives back.
-        let mut own = connect();
-        let second =
-            thread::spawn(move || call(&mut own, "RL.ACQUIRE job 1 0 ID second BLOCK 60000"));
-        let waiting = |count: &str| {
-            let is = || server.info("ratelimit_waiting").as_deref() == Some(count);
-            eventually(SOON, is);
-        };
-        waiting("1");
-        assert_eq!(call(&mut conn, "RL.RELEASE job first"), 1);
-        assert_eq!(second.join().unwrap()[5], "second");
-
-        // The client is the first to lose patience. When it hangs up it takes nothing.
-        let mut hasty = connect();
-        hasty.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
-        let reply = at_least(200, || call(&mut hasty, "RL.ACQUIRE job 1 0 BLOCK 60000"));
-        assert!(reply.is_object(), "{reply}");
-        drop(hasty);
-        waiting("0");
-        assert_eq!(call(&mut conn, "RL.RELEASE job second"), 1);
-        assert_eq!(call(&mut conn, "RL.HELD job"), json!([]));
     }
 }
