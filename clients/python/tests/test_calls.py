@@ -19,16 +19,13 @@ from redis_ratelimit import (
     Clause,
     Denied,
     Info,
-    Lapsed,
     Limiter,
     MemoryLimiter,
     MissingModule,
-    Policy,
     Rate,
     Reply,
     Reservation,
     ReserveOptions,
-    TopKey,
     UnexpectedReply,
     UnknownPolicy,
     Window,
@@ -55,13 +52,25 @@ REFUSED = [2, 3, 0, 700, 20000, None]
 
 class Calls(unittest.TestCase):
     def test_each_call_sends_the_words_of_its_case_and_reads_the_reply(self) -> None:
+        async def check(case: dict[str, Any], recorder: Recorder) -> None:
+            positional, options = arguments(case)
+            found = getattr(recorder.limiter(), case["call"])(*positional, **options)
+            found = await found if inspect.isawaitable(found) else found
+            self.assertEqual(recorder.sent, [case["words"]])
+            self.assertEqual(differences(found, case["means"]), [])
+
         for case in CASES:
-            with self.subTest(words=case["words"]):
-                recorder = Recorder(case["reply"])
-                positional, options = arguments(case)
-                found = getattr(recorder.limiter(), case["call"])(*positional, **options)
-                self.assertEqual(recorder.sent, [case["words"]])
-                self.assertEqual(differences(found, case["means"]), [])
+            for kind in Recorder, AsyncRecorder:
+                with self.subTest(words=case["words"], kind=kind):
+                    asyncio.run(check(case, kind(case["reply"])))
+
+    def test_info_is_read_from_a_map_of_resp3_and_a_key_without_state_has_none(self) -> None:
+        bucket = {b"kind": b"bucket", b"full_in": 1500, b"debt": 0, b"ban": 7, b"waiting": 0, b"ttl": 2000, b"new": 1}
+        limiter = Recorder(bucket, {}).limiter()
+        self.assertEqual(
+            limiter.info("k"), Info("bucket", full_in_ms=1500, debt_ms=0, ban_ms=7, waiting=0, ttl_ms=2000)
+        )
+        self.assertIsNone(limiter.info("k"))
 
     def test_the_classes_for_asyncio_have_the_same_methods_signatures_and_docstrings(self) -> None:
         def public(cls: type) -> set[str]:
@@ -94,18 +103,6 @@ class Calls(unittest.TestCase):
         named = {name for each in annotations for name in re.findall(r"\b[A-Z]\w*", each)} - standard
         self.assertIn("Duration", named)
         self.assertEqual(named - {*redis_ratelimit.__all__, *redis_ratelimit.types.__all__}, set())
-
-    def test_asyncio_sends_the_same(self) -> None:
-        async def check(case: dict[str, Any]) -> None:
-            recorder = AsyncRecorder(case["reply"])
-            positional, options = arguments(case)
-            found = await getattr(recorder.limiter(), case["call"])(*positional, **options)
-            self.assertEqual(recorder.sent, [case["words"]])
-            self.assertEqual(differences(found, case["means"]), [])
-
-        for case in CASES:
-            with self.subTest(words=case["words"]):
-                asyncio.run(check(case))
 
     def test_a_reply_that_is_not_one_of_the_command_is_an_error(self) -> None:
         for case in CASES:
@@ -147,78 +144,14 @@ class Calls(unittest.TestCase):
                 self.assertEqual((period_ms(period), period_ms(period, least=True)), (length, least))
 
     def test_durations_can_be_texts_with_a_unit(self) -> None:
-        recorder = Recorder(ALLOWED, ALLOWED, RESERVED, 1)
-        limiter = recorder.limiter()
-        limiter.throttle("k", Rate(1, 2, 3), ban="10min")
-        limiter.window("k", Window(1, 2), block="5S")
-        limiter.reserve("k", Window(3, 60), lease="1h", block="100ms")
-        limiter.renew("k", "job", "2d")
-        self.assertEqual(
-            recorder.sent,
-            [
-                "RL.THROTTLE k 1 2 3 1 BAN 10min MS",
-                "RL.WINDOW k 1 2 1 BLOCK 5S MS",
-                "RL.ACQUIRE k 3 60 1 LEASE 1h BLOCK 100ms MS",
-                "RL.RENEW k job LEASE 2d",
-            ],
-        )
         self.assertEqual([milliseconds("block", text) for text in ("5S", "3w")], [5000, 1_814_400_000])
         for text in "1mo", "1y", "5m", "5", "s", "-5s", "1.5s", "":
             with self.subTest(text=text), self.assertRaisesRegex(ValueError, "a unit of ms, s, min, h, d, w"):
-                limiter.throttle("k", Rate(1, 2, 3), ban=text)
-        self.assertEqual(len(recorder.sent), 4)
-
-    def test_methods_that_cannot_ban_take_no_ban(self) -> None:
-        limiter: Any = Recorder().limiter()
-        clause: Any = Clause
-        window = Window(3, 60)
-        for call in (
-            lambda: limiter.throttle_ro("k", Rate(1, 2, 3), ban=5),
-            lambda: limiter.window_ro("k", window, ban=5),
-            lambda: limiter.reserve("k", window, ban=5),
-            lambda: clause.acquire("k", window, ban=5),
-        ):
-            self.assertRaisesRegex(TypeError, "ban", call)
-
-    def test_contradictory_limits_are_refused(self) -> None:
-        with self.assertRaisesRegex(ValueError, "tz must be used with fixed"):
-            Window(1, "1d", tz="UTC")
-        with self.assertRaisesRegex(ValueError, "must not be used together"):
-            Window(1, "1d", buckets=2, fixed=True)
-        with self.assertRaisesRegex(ValueError, "start must be used with fixed"):
-            Window(1, "1d", start="09:00")
-        with self.assertRaisesRegex(ValueError, "must not be used together"):
-            Window(1, "1d", fixed=True, tz="UTC", start="first")
-        with self.assertRaisesRegex(ValueError, "must begin with @"):
-            Recorder().limiter().throttle("k", "free")
+                Recorder().limiter().throttle("k", Rate(1, 2, 3), ban=text)
 
     def test_an_id_that_is_not_utf8_stays_bytes(self) -> None:
         reply = Recorder([0, 3, 2, -1, 20000, b"\xff"]).limiter().reserve("k", Window(3, 60), id=b"\xff")
         self.assertEqual(reply.id, b"\xff")
-
-    def test_a_reservation_takes_what_is_available_and_counts_when_its_lease_ends(self) -> None:
-        recorder = Recorder([0, 9, 0, -1, 500, b"job", 7, 3], [2, 9, 0, 40, 500, None, 0, 3], RESERVED)
-        limiter = recorder.limiter()
-        reply = limiter.reserve("k", Window(9, 60), 20, atmost=True, lease="50ms", count_lapsed=True, id="job")
-        self.assertEqual((reply.id, reply.granted, reply.reservations), ("job", 7, 3))
-        reply = limiter.reserve("k", Window(9, 60), atmost=True)
-        self.assertEqual((reply.limited, reply.id, reply.granted, reply.reservations), (2, None, 0, 3))
-        with self.assertRaises(IndexError), limiter.acquire("k", Window(9, 60), count_lapsed=True):
-            pass  # The recorder has no answer for RL.APPLY.
-        recorder.sent.pop()
-        recorder.replies += [0, 9, 0, -1, 500, b"job", 7, 3], 1
-        with limiter.acquire("k", Window(9, 60), 20, atmost=True) as job:
-            self.assertEqual((job.reply.granted, job.reply.reservations), (7, 3))
-        self.assertEqual(
-            recorder.sent,
-            [
-                "RL.ACQUIRE k 9 60 20 LEASE 50ms COUNTLAPSED ID job ATMOST MS",
-                "RL.ACQUIRE k 9 60 1 ATMOST MS",
-                "RL.ACQUIRE k 9 60 1 COUNTLAPSED MS",
-                "RL.ACQUIRE k 9 60 20 ATMOST MS",
-                "RL.APPLY k job",
-            ],
-        )
 
     def test_waits_are_timedeltas_too(self) -> None:
         reply = Recorder([1, 5, 0, 1500, 2500]).limiter().window("k", Window(5, 60))
@@ -350,21 +283,17 @@ class Calls(unittest.TestCase):
             default = 5 if library == "redis" and major >= 8 else None
             self.assertEqual(Limiter(make(library))._core.deadline, default)
 
-    def test_methods_show_their_arguments(self) -> None:
-        for limiter in Limiter, redis_ratelimit.asyncio.Limiter:
-            words = list(inspect.signature(limiter.throttle).parameters)
-            self.assertEqual(words[:4], ["self", "key", "rate", "quantity"])
-            self.assertIn("RL.THROTTLE", limiter.throttle.__doc__ or "")
-
     def test_an_option_that_a_method_does_not_have_is_a_type_error(self) -> None:
         recorder = Recorder()
         limiter: Any = recorder.limiter()
         window, clauses = Window(3, 60), [Clause.window("k", Window(3, 60))]
+        clause: Any = Clause
         for method, taken, option in (
             (limiter.throttle, ("k", Rate(1, 2, 3)), "count_denied"),
             (limiter.window, ("k", window), "ahead"),
             (limiter.reserve, ("k", window), "force"),
             (limiter.acquire, ("k", window), "ban"),
+            (clause.acquire, ("k", window), "ban"),
             (limiter.throttle_ro, ("k", Rate(1, 2, 3)), "block"),
             (limiter.window_ro, ("k", window), "atmost"),
             (limiter.acquire_ro, ("k", window), "lease"),
@@ -373,47 +302,6 @@ class Calls(unittest.TestCase):
             with self.subTest(method=method.__name__), self.assertRaisesRegex(TypeError, option):
                 method(*taken, **{option: 1})
         self.assertEqual(recorder.sent, [])
-
-    def test_a_key_is_reset_and_inspected(self) -> None:
-        recorder = Recorder(1, 0)
-        limiter = recorder.limiter()
-        self.assertEqual([limiter.reset("k"), limiter.reset("k")], [True, False])
-        self.assertEqual(recorder.sent, ["DEL k", "DEL k"])
-        window = ["kind", "window", "events", 5, "denied", 1, "entries", 2, "oldest", 900, "newest", -1, "held", 3]
-        window += ["reservations", 1, "ban", 0, "waiting", 2, "ttl", 60000]
-        bucket = {b"kind": b"bucket", b"full_in": 1500, b"debt": 0, b"ban": 7, b"waiting": 0, b"ttl": 2000, b"new": 1}
-        recorder = Recorder(window, bucket, [], {})
-        limiter = recorder.limiter()
-        self.assertEqual(
-            limiter.info("k"),
-            Info(
-                "window",
-                events=5,
-                denied=1,
-                entries=2,
-                oldest_ms=900,
-                held=3,
-                reservations=1,
-                ban_ms=0,
-                waiting=2,
-                ttl_ms=60000,
-            ),
-        )
-        self.assertEqual(
-            limiter.info("k"), Info("bucket", full_in_ms=1500, debt_ms=0, ban_ms=7, waiting=0, ttl_ms=2000)
-        )
-        self.assertEqual([limiter.info("k"), limiter.info("k")], [None, None])
-        self.assertEqual(recorder.sent, ["RL.INFO k"] * 4)
-
-    def test_top_and_policies_are_read(self) -> None:
-        recorder = Recorder(
-            [[b"user:1", 0, 17, 2], ["user:2", 3, 4, 0]], [], [[b"free", b"THROTTLE 15 30 60", 5, 2, 1]]
-        )
-        limiter = recorder.limiter()
-        self.assertEqual(limiter.top(), [TopKey("user:1", 0, 17, 2), TopKey("user:2", 3, 4, 0)])
-        self.assertEqual(limiter.top(3, reset=True), [])
-        self.assertEqual(limiter.policies(), [Policy("free", "THROTTLE 15 30 60", 5, 2, 1)])
-        self.assertEqual(recorder.sent, ["RL.TOP COUNT 10", "RL.TOP COUNT 3 RESET", "RL.POLICIES"])
 
     def test_an_unknown_command_names_the_server_and_an_unknown_policy_is_named(self) -> None:
         unknown = ResponseError("unknown command 'RL.THROTTLE', with args beginning with: 'k'")
@@ -461,81 +349,64 @@ class Settling(unittest.TestCase):
         self.assertEqual(recorder.sent, later.sent)
         return [*recorder.sent[1:], outcomes[0]]
 
-    def test_success_applies(self) -> None:
-        self.assertEqual(self.sent(RESERVED, 1), ["RL.APPLY k job", "done"])
-
-    def test_an_exception_releases(self) -> None:
+    def test_the_end_of_the_block_settles(self) -> None:
         def fail(job: Any) -> None:
             raise KeyError("work")
 
-        self.assertEqual(self.sent(RESERVED, 1, work=fail), ["RL.RELEASE k job", "KeyError"])
-        # An error of releasing does not hide the error of the work.
-        self.assertEqual(self.sent(RESERVED, ConnectionError(), work=fail), ["RL.RELEASE k job", "KeyError"])
+        lost, busy = ConnectionError("refused"), ConnectionError("max number of clients reached")
+        of_semaphore = ResponseError("the reservation is a semaphore's and must be given back with RL.RELEASE")
+        applied, released = "RL.APPLY k job", "RL.RELEASE k job"
+        place, policy = {"window": semaphore(3)}, {"window": "@jobs"}
+        allow, deny = {"unreachable": "allow"}, {"unreachable": "deny"}
+        cases: list[tuple[list[Any], dict[str, Any], list[str]]] = [
+            ([RESERVED, 1], {}, [applied, "done"]),
+            ([RESERVED, 1], {"window": "@day"}, [applied, "done"]),
+            # An error of releasing, or a lease that ended, does not hide the error of the work.
+            ([RESERVED, 1], {"work": fail}, [released, "KeyError"]),
+            ([RESERVED, lost], {"work": fail}, [released, "KeyError"]),
+            ([RESERVED, 0], {"work": fail}, [released, "KeyError"]),
+            ([RESERVED, 0], {"work": fail, **place}, [released, "KeyError"]),
+            # A semaphore is released on success too, also if only its policy or the server says so.
+            ([RESERVED, 1], place, [released, "done"]),
+            ([RESERVED, 1], {"window": Window(3, "0")}, [released, "done"]),
+            ([RESERVED, 1], {"window": Window(3, timedelta(0))}, [released, "done"]),
+            ([RESERVED, 1], {"settle": "release", **policy}, [released, "done"]),
+            ([RESERVED, of_semaphore, 1], policy, [applied, released, "done"]),
+            # Any other error releases nothing, whatever its text says.
+            ([RESERVED, errors.ReadOnlyError("no semaphore")], policy, [applied, "ReadOnlyError"]),
+            ([RESERVED, ResponseError("WRONGTYPE no semaphore")], policy, [applied, "ResponseError"]),
+            ([RESERVED, of_semaphore], {"settle": "apply", **policy}, [applied, "ResponseError"]),
+            # What the work has settled is not settled again.
+            ([RESERVED, 1], {"work": lambda job: job.apply(37)}, ["RL.APPLY k job 37", "done"]),
+            ([RESERVED, 1], {"work": lambda job: job.release()}, [released, "done"]),
+            (
+                [RESERVED, 1, 1],
+                {"work": lambda job: job.renew(timedelta(seconds=9))},
+                ["RL.RENEW k job LEASE 9000", applied, "done"],
+            ),
+            ([REFUSED], {}, ["Denied"]),
+            ([[0, 3, 3, -1, 0, None]], {"quantity": 0}, ["done"]),
+            ([RESERVED, 0], {}, [applied, "Lapsed"]),
+            ([RESERVED, 0], place, [released, "Lapsed"]),
+            # Without Redis `unreachable` decides whether the work runs, and later the lease ends by itself.
+            ([lost], {}, ["ConnectionError"]),
+            ([lost], allow, ["done"]),
+            ([lost], deny, ["Denied"]),
+            ([RESERVED, lost], allow, [applied, "done"]),
+            ([RESERVED, lost], {}, [applied, "ConnectionError"]),
+            *(([RESERVED, busy], each, [applied, "Busy"]) for each in ({}, allow, deny)),
+        ]
+        for replies, options, sent in cases:
+            with self.subTest(replies=replies, options=options):
+                self.assertEqual(self.sent(*replies, **options), sent)
 
-    def test_a_lease_that_ended_does_not_hide_the_error_of_the_work(self) -> None:
-        def fail(job: Any) -> None:
-            raise KeyError("work")
-
-        self.assertEqual(self.sent(RESERVED, 0, work=fail), ["RL.RELEASE k job", "KeyError"])
-        self.assertEqual(self.sent(RESERVED, 0, work=fail, window=semaphore(3)), ["RL.RELEASE k job", "KeyError"])
-
-    def test_a_semaphore_is_released_on_success_too(self) -> None:
-        for window, options in [
-            (semaphore(3), {}),
-            (Window(3, "0"), {}),
-            (Window(3, timedelta(0)), {}),
-            ("@jobs", {"settle": "release"}),
-        ]:
-            with self.subTest(window=window):
-                self.assertEqual(self.sent(RESERVED, 1, window=window, **options), ["RL.RELEASE k job", "done"])
-        self.assertEqual(self.sent(RESERVED, 1, window="@day"), ["RL.APPLY k job", "done"])
-
-    def test_a_policy_that_turns_out_to_be_a_semaphore_is_released(self) -> None:
-        refused = ResponseError("the reservation is a semaphore's and must be given back with RL.RELEASE")
-        self.assertEqual(
-            self.sent(RESERVED, refused, 1, window="@jobs"), ["RL.APPLY k job", "RL.RELEASE k job", "done"]
-        )
-        # Any other error releases nothing, whatever its text says.
-        for other in errors.ReadOnlyError("no semaphore"), ResponseError("WRONGTYPE the key holds no semaphore"):
-            self.assertEqual(self.sent(RESERVED, other, window="@jobs"), ["RL.APPLY k job", type(other).__name__])
-        # If the caller says apply, the reservation is applied.
-        self.assertEqual(
-            self.sent(RESERVED, refused, window="@jobs", settle="apply"), ["RL.APPLY k job", "ResponseError"]
-        )
-        with self.assertRaisesRegex(ValueError, "settle must be"):
-            Recorder().limiter().acquire("k", "@jobs", settle="no")  # type: ignore[call-overload]
-
-    def test_work_that_applies_is_not_applied_again(self) -> None:
-        self.assertEqual(self.sent(RESERVED, 1, work=lambda job: job.apply(37)), ["RL.APPLY k job 37", "done"])
-        self.assertEqual(self.sent(RESERVED, 1, work=lambda job: job.release()), ["RL.RELEASE k job", "done"])
-
-    def test_the_lease_can_be_renewed(self) -> None:
-        found = self.sent(RESERVED, 1, 1, work=lambda job: job.renew(timedelta(seconds=9)))
-        self.assertEqual(found, ["RL.RENEW k job LEASE 9000", "RL.APPLY k job", "done"])
-
-    def test_a_denial_is_raised_and_settles_nothing(self) -> None:
-        self.assertEqual(self.sent(REFUSED), ["Denied"])
+    def test_a_denial_is_raised_with_its_reply(self) -> None:
         with self.assertRaises(Denied) as raised:
             with Recorder(REFUSED).limiter().acquire("k", semaphore(3)):
                 self.fail("entered")
         self.assertEqual((raised.exception.reply.limited, raised.exception.reply.retry_after_ms), (2, 700))
-
-    def test_a_lease_that_ended_first_is_raised(self) -> None:
-        self.assertEqual(self.sent(RESERVED, 0), ["RL.APPLY k job", "Lapsed"])
-        self.assertEqual(self.sent(RESERVED, 0, window=semaphore(3)), ["RL.RELEASE k job", "Lapsed"])
-        self.assertTrue(issubclass(Lapsed, Exception))
-
-    def test_if_nothing_is_reserved_nothing_is_settled(self) -> None:
-        self.assertEqual(self.sent([0, 3, 3, -1, 0, None], quantity=0), ["done"])
-
-    def test_without_redis_unreachable_decides_whether_the_work_runs(self) -> None:
-        lost = ConnectionError("refused")
-        self.assertEqual(self.sent(lost), ["ConnectionError"])
-        self.assertEqual(self.sent(lost, unreachable="allow"), ["done"])
-        self.assertEqual(self.sent(lost, unreachable="deny"), ["Denied"])
-        # Lost after the work was done: the lease ends by itself.
-        self.assertEqual(self.sent(RESERVED, lost, unreachable="allow"), ["RL.APPLY k job", "done"])
-        self.assertEqual(self.sent(RESERVED, lost), ["RL.APPLY k job", "ConnectionError"])
+        with self.assertRaisesRegex(ValueError, "settle must be"):
+            Recorder().limiter().acquire("k", "@jobs", settle="no")  # type: ignore[call-overload]
 
     def test_a_settlement_goes_on_if_its_task_is_cancelled_at_every_await(self) -> None:
         async def leave(limiter: Any, ready: asyncio.Event) -> None:
@@ -642,11 +513,6 @@ class Settling(unittest.TestCase):
                     check(recorder, "reserve", "k", Window(9, 60), id="job")
                     self.assertEqual(len(recorder.sent), 1)
 
-    def test_busy_is_raised_at_the_end_whatever_unreachable_is(self) -> None:
-        busy = ConnectionError("max number of clients reached")
-        for unreachable in "raise", "allow", "deny":
-            self.assertEqual(self.sent(RESERVED, busy, unreachable=unreachable), ["RL.APPLY k job", "Busy"])
-
 
 class OutOfReach(unittest.TestCase):
     def ask(self, error: BaseException, unreachable: Any, call: Any = None) -> Reply:
@@ -730,50 +596,6 @@ class OutOfReach(unittest.TestCase):
         self.assertEqual(self.ask(lost, "allow", lambda limiter: limiter.throttle("k", "@free", ahead=5)).wait_ms, 0)
         reply = self.ask(lost, "deny", lambda limiter: limiter.all([Clause.throttle("k", "@free")]))
         self.assertEqual((reply.limited, getattr(reply, "clause"), getattr(reply, "answers")), (1, 0, ()))
-
-    def test_another_limiter_can_decide(self) -> None:
-        class Local:
-            """Has the methods of a limiter, and decides in the process."""
-
-            def __init__(self) -> None:
-                self.calls: list[Any] = []
-
-            def answer(self, name: str, args: Any, kwargs: Any) -> Reply:
-                self.calls.append((name, args, kwargs))
-                return Reply(0, 3, 2, None, 1000, id="local" if name == "reserve" else None)
-
-            def throttle(self, *args: Any, **kwargs: Any) -> Reply:
-                return self.answer("throttle", args, kwargs)
-
-            def window(self, *args: Any, **kwargs: Any) -> Reply:
-                return self.answer("window", args, kwargs)
-
-            def reserve(self, *args: Any, **kwargs: Any) -> Reply:
-                return self.answer("reserve", args, kwargs)
-
-            def apply(self, *args: Any) -> bool:
-                self.calls.append(("apply", args))
-                return True
-
-        class Soon(Local):
-            async def throttle(self, *args: Any, **kwargs: Any) -> Reply:  # type: ignore[override]
-                return self.answer("throttle", args, kwargs)
-
-        lost = ConnectionError()
-        local = Local()
-        limiter = Recorder(lost, lost).limiter(unreachable=local)
-        reply = limiter.throttle("k", Rate(1, 2, 3), 4, leave=5, block=6)
-        self.assertEqual((reply.remaining, reply.reachable), (2, False))
-        # A reservation of the fallback is settled by the fallback.
-        with limiter.acquire("k", Window(3, 60), 2):
-            pass
-        reserved = local.calls[1]
-        self.assertEqual(local.calls[0], ("throttle", ("k", Rate(1, 2, 3), 4), {"leave": 5, "block": 6}))
-        self.assertEqual((reserved[0], reserved[1], reserved[2]["quantity"]), ("reserve", ("k", Window(3, 60)), 2))
-        self.assertEqual(local.calls[2], ("apply", ("k", "local", None)))
-        soon = Soon()
-        asked = AsyncRecorder(lost).limiter(unreachable=soon)
-        self.assertEqual(asyncio.run(asked.throttle("k", Rate(1, 2, 3))).remaining, 2)
 
     def test_a_call_that_another_limiter_cannot_decide_raises_the_error_of_the_client_library(self) -> None:
         other = mock.Mock(spec=["throttle", "window", "reserve"])

@@ -174,35 +174,6 @@ class InTheProcess(unittest.TestCase):
         sizes = [int(words.split()[4]) for words in process.sent() if words.startswith("RL.ACQUIRE")]
         self.assertTrue(3 <= sizes[-1] <= 7, sizes)
 
-    def test_the_lease_ends_early_by_either_clock(self) -> None:
-        for lease, early in (100, 0.010), (20, 0.002), (1000, 0.1):
-            for wall in False, True:
-                process = self.process(lease=lease)
-                self.hold(process, 5)
-                start = self.clock.now
-                almost = lease / 1000 - early - 1e-6
-                self.clock.now = start + (0 if wall else almost)
-                self.clock.wall_ahead = almost if wall else 0
-                self.assertIsNotNone(process.leases.take(1))
-                self.clock.now += 0 if wall else 2e-6
-                self.clock.wall_ahead += 2e-6 if wall else 0
-                self.assertIsNone(process.leases.take(1))
-                self.clock.wall_ahead = 0
-
-    def test_the_lease_counts_from_before_the_call_by_either_clock(self) -> None:
-        for wall in False, True:
-            process = self.process(lease=100)
-            process.leases.want(5)
-            round_ = process.leases.next_round()
-            assert round_ is not None
-            replies = [process.model.carry_out(words) for words in round_.commands]
-            for passed, is_spent in (0.05, True), (0.045, False):
-                self.clock.now += 0 if wall else passed
-                self.clock.wall_ahead += passed if wall else 0
-                if is_spent:
-                    process.leases.receive(round_, replies)
-                self.assertEqual(process.leases.take(1) is not None, is_spent)
-
     def hold(self, process: Process, quantity: int) -> None:
         process.leases.want(quantity, is_counted=True)
         process.exchange()

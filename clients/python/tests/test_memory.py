@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import subprocess
 import sys
 import threading
 import time
 import unittest
+from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
@@ -21,6 +23,7 @@ from .servers import PATIENCE, Server
 
 #: Neither the beginning nor the end of a day anywhere.
 NOON = 1_795_238_388.0
+POLICIES = "free THROTTLE 15 30 60; day WINDOW 1000 1d"
 
 
 class Clock:
@@ -33,10 +36,10 @@ class Clock:
         return self.now
 
 
-def outcome(call: Any, *args: Any, **kwargs: Any) -> Any:
+def outcome(call: Any) -> Any:
     """Returns the reply to a call, or its error."""
     try:
-        return call(*args, **kwargs)
+        return call()
     except Exception as error:
         return type(error).__name__, str(error)
 
@@ -53,59 +56,42 @@ def comparable(found: Any) -> Any:
 
 class Answers(unittest.TestCase):
     def test_every_case_is_answered_as_by_a_server(self) -> None:
+        """By each client library over RESP2 and RESP3, with threads and with asyncio."""
         # A server whose clock stands still, so that both are asked at one time.
-        plain = make(LIBRARIES[0], port=int(os.environ["RATELIMIT_HELD_PORT"]))
-        plain.flushall()
-        policies = "free THROTTLE 15 30 60; day WINDOW 1000 1d"
-        plain.config_set("ratelimit.policies", policies)
-        limiter = Limiter(plain, deadline=PATIENCE)
+        port = int(os.environ["RATELIMIT_HELD_PORT"])
+        plain = make(LIBRARIES[0], port=port)
+        plain.config_set("ratelimit.policies", POLICIES)
+        loop = asyncio.new_event_loop()
         try:
-            for case in CASES:
-                plain.flushall()
-                limiter.top(10, reset=True)
-                memory = MemoryLimiter(clock=lambda: 1_795_238_388.0, policies=policies)
-                positional, options = arguments(case)
-                # Neither clock moves, so a call that has to wait would wait forever.
-                for turn in range(1 if "block" in options else 3):
-                    with self.subTest(words=case["words"], turn=turn):
-                        answers = [
-                            outcome(getattr(each, case["call"]), *positional, **options) for each in (limiter, memory)
-                        ]
-                        self.assertFalse(turn == 0 and isinstance(answers[0], tuple), answers[0])
-                        found = [comparable(answer) for answer in answers]
-                        if case["call"] == "policies":
-                            # The server counts on from case to case.
-                            found = [[policy[:2] for policy in answer] for answer in answers]
-                        self.assertEqual(found[1], found[0])
+            for library, folder, protocol in itertools.product(LIBRARIES, ("", ".asyncio"), (2, 3)):
+                limiter = redis_ratelimit.asyncio.Limiter if folder else Limiter
+                made: Any = limiter(make(library, folder, port=port, protocol=protocol), deadline=PATIENCE)
+                run: Any = loop.run_until_complete if folder else lambda reply: reply
+                for case in CASES:
+                    plain.flushall()
+                    plain.execute_command("RL.TOP", "RESET")
+                    with self.subTest(library=library + folder, protocol=protocol, words=case["words"]):
+                        self.compare(case, made, run)
+                run(made.aclose()) if folder else made.close()
         finally:
+            loop.close()
             plain.config_set("ratelimit.policies", "")
-            limiter.close()
+            plain.close()
 
-    def test_a_test_sets_the_time(self) -> None:
-        clock = Clock()
-        limiter = MemoryLimiter(clock=clock)
-        rate = Rate.per("30/min", capacity=2)
-        self.assertEqual([limiter.throttle("k", rate).allowed for _ in range(3)], [True, True, False])
-        self.assertEqual(limiter.throttle("k", rate).retry_after_ms, 2000)
-        clock.now += 1.999
-        self.assertFalse(limiter.throttle("k", rate).allowed)
-        clock.now += 0.001
-        self.assertEqual(
-            limiter.throttle("k", rate),
-            Reply(limited=0, limit=2, remaining=0, retry_after_ms=None, reset_after_ms=4000),
-        )
-
-    def test_without_a_clock_it_uses_the_system_clock(self) -> None:
-        limiter = MemoryLimiter()
-        rate = Rate(0, 20, "1s")
-        began = time.monotonic()
-        self.assertTrue(limiter.throttle("k", rate).allowed)
-        reply = limiter.throttle("k", rate)
-        if not reply.allowed:
-            self.assertLessEqual(reply.retry_after_ms or 0, 50)
-            time.sleep((reply.retry_after_ms or 0) / 1000)
-            self.assertTrue(limiter.throttle("k", rate).allowed)
-        self.assertGreaterEqual(time.monotonic() - began, 0.04)
+    def compare(self, case: dict[str, Any], limiter: Any, run: Callable[[Any], Any]) -> None:
+        module: Any = redis_ratelimit if isinstance(limiter, Limiter) else redis_ratelimit.asyncio
+        memory = module.MemoryLimiter(clock=lambda: NOON, policies=POLICIES)
+        positional, options = arguments(case)
+        # Neither clock moves, so a call that has to wait would wait forever.
+        for turn in range(1 if "block" in options else 3):
+            asked = [getattr(each, case["call"]) for each in (limiter, memory)]
+            answers = [outcome(lambda call=call: run(call(*positional, **options))) for call in asked]
+            self.assertFalse(turn == 0 and isinstance(answers[0], tuple), answers[0])
+            found = [comparable(answer) for answer in answers]
+            if case["call"] == "policies":
+                # The server counts on from case to case.
+                found = [[policy[:2] for policy in answer] for answer in answers]
+            self.assertEqual(found[1], found[0], f"turn {turn}")
 
     def test_without_a_clock_it_follows_a_patched_time(self) -> None:
         """As libraries such as freezegun patch it."""
@@ -330,26 +316,6 @@ class Waiting(unittest.TestCase):
 
 
 class Asyncio(unittest.TestCase):
-    def test_the_methods_are_awaited(self) -> None:
-        async def check() -> None:
-            clock = Clock()
-            limiter = redis_ratelimit.asyncio.MemoryLimiter(clock)
-            self.assertTrue((await limiter.window("k", Window(1, 60))).allowed)
-            self.assertFalse((await limiter.window("k", Window(1, 60))).allowed)
-            clock.now += 60
-            reply = await limiter.all([Clause.window("k", Window(1, 60)), Clause.acquire("s", semaphore(1), id="a")])
-            self.assertTrue(reply.allowed)
-            self.assertEqual([held.id for held in await limiter.held("s")], ["a"])
-            async with limiter.acquire("t", semaphore(1)):
-                with self.assertRaises(Denied):
-                    await limiter.acquire("t", semaphore(1)).__aenter__()
-            self.assertEqual(await limiter.held("t"), [])
-            async with limiter.local("l", Window(5, "1h")) as local:
-                self.assertTrue((await local.take()).allowed)
-            await limiter.aclose()
-
-        asyncio.run(check())
-
     def test_tasks_wait_in_line_and_one_that_is_cancelled_takes_nothing(self) -> None:
         async def check() -> None:
             limiter = redis_ratelimit.asyncio.MemoryLimiter(Clock())

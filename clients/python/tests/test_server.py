@@ -21,7 +21,7 @@ from unittest import mock
 
 import redis_ratelimit
 import redis_ratelimit.asyncio
-from redis_ratelimit import Busy, Clause, Denied, Lapsed, MissingModule, Rate, UnknownPolicy, Window, semaphore
+from redis_ratelimit import Busy, MissingModule, Rate, UnknownPolicy, Window, semaphore
 from redis_ratelimit._internal.servers import ClusterServers
 from redis_ratelimit.asgi import RateLimitMiddleware, client_address
 
@@ -105,36 +105,6 @@ class OnAServer(unittest.TestCase):
 
                 asyncio.run(run())
 
-    def test_a_rate_admits_its_burst_and_returns_the_wait(self) -> None:
-        async def body(limiter: Any) -> None:
-            rate = Rate(4, 1, "10s")
-            reply = await limiter.throttle("k", rate, 5)
-            self.assertEqual((reply.limited, reply.limit, reply.remaining, reply.retry_after_ms), (0, 5, 0, None))
-            self.assertTrue(40_000 < reply.reset_after_ms <= 50_000, reply)
-            reply = await limiter.throttle("k", rate)
-            self.assertTrue(not reply.allowed and 0 < reply.retry_after_ms <= 10_000, reply)
-            self.assertEqual((await limiter.throttle("k", rate, -2)).remaining, 2)
-            reply = await limiter.throttle("k", rate, 9, atmost=True)
-            self.assertEqual((reply.limited, reply.granted), (0, 2))
-            self.assertEqual((await limiter.throttle_ro("k", rate)).limited, 1)
-            reply = await limiter.throttle("k", rate, 6)
-            self.assertEqual((reply.limited, reply.retry_after_ms), (1, None))
-
-        self.each(body)
-
-    def test_a_window_counts_and_returns_the_wait(self) -> None:
-        async def body(limiter: Any) -> None:
-            window = Window(5, "1h", buckets=3)
-            self.assertEqual((await limiter.window("k", window, 4)).remaining, 1)
-            reply = await limiter.window("k", window, 2, count_denied=True)
-            self.assertTrue(reply.limited == 1 and 3_590_000 < reply.retry_after_ms <= 3_600_000, reply)
-            self.assertEqual((await limiter.window_ro("k", window)).remaining, 0)
-            fixed = Window(7, "1d", fixed=True, tz="Asia/Shanghai")
-            self.assertEqual((await limiter.window("day", fixed, 9, atmost=True)).granted, 7)
-            self.assertTrue((await limiter.window_ro("day", fixed)).reset_after_ms <= 86_400_000)
-
-        self.each(body)
-
     def test_a_reservation_is_settled_by_hand(self) -> None:
         async def body(limiter: Any) -> None:
             window = Window(10, "1h")
@@ -153,29 +123,6 @@ class OnAServer(unittest.TestCase):
             reply = await limiter.acquire_ro("k", window, 5)
             self.assertEqual((reply.limited, reply.remaining, reply.id), (1, 4, None))
             self.assertEqual(await limiter.held("k"), [])
-
-        self.each(body)
-
-    def test_work_is_counted_only_if_it_succeeds(self) -> None:
-        async def body(limiter: Any) -> None:
-            window = Window(3, "1h")
-            async with limiter.acquire("k", window, 2):
-                self.assertEqual((await limiter.window_ro("k", window)).remaining, 1)
-                with self.assertRaises(Denied) as denied:
-                    async with limiter.acquire("k", window, 2):
-                        self.fail("entered")
-                self.assertEqual(denied.exception.reply.limited, 2)
-            with self.assertRaises(ZeroDivisionError):
-                async with limiter.acquire("k", window):
-                    1 / 0
-            self.assertEqual((await limiter.window_ro("k", window)).remaining, 1)
-            async with limiter.acquire("workers", semaphore(1)):
-                self.assertEqual(len(await limiter.held("workers")), 1)
-            self.assertEqual(await limiter.held("workers"), [])
-            with self.assertRaises(Lapsed):
-                async with limiter.acquire("k", window, lease="1min") as job:
-                    self.assertTrue(await job.renew(20))
-                    await asyncio.sleep(0.1)
 
         self.each(body)
 
@@ -212,50 +159,23 @@ class OnAServer(unittest.TestCase):
 
         self.each(body)
 
-    def test_error_replies_are_raised_even_if_unreachable_allows(self) -> None:
+    def test_a_key_is_inspected_and_reset_and_top_has_what_was_denied(self) -> None:
         async def body(limiter: Any) -> None:
-            for call, text in [
-                (limiter.window("k", Window(5, "1m")), "1min or 1mo"),
-                (limiter.throttle("k", Rate(-1, 1, 1)), "max_burst must be"),
-            ]:
-                with self.assertRaisesRegex(Exception, text):
-                    await call
-
-        self.each(body, unreachable="allow")
-
-    def test_several_limits_are_asked_at_once(self) -> None:
-        async def body(limiter: Any) -> None:
-            clauses = [
-                Clause.window("{u}:rpm", Window(60, "1min")),
-                Clause.throttle("{u}:rate", Rate(9, 1, "1h"), 8),
-                Clause.acquire("{u}:jobs", semaphore(5), id="job-17"),
-            ]
-            reply = await limiter.all(clauses)
-            self.assertEqual((reply.limited, reply.clause, reply.answers[2].id), (0, 2, "job-17"))
-            self.assertEqual([answer.remaining for answer in reply.answers], [59, 2, 4])
-            clauses[2] = Clause.acquire("{u}:jobs", semaphore(5))
-            reply = await limiter.all(clauses)
-            self.assertEqual((reply.limited, reply.clause, reply.retry_after_ms is None), (1, 2, False))
-            self.assertEqual([answer.limited for answer in reply.answers], [0, 1, 0])
-            self.assertEqual((await limiter.all_ro(clauses)).answers[0].remaining, 59)
-            self.assertEqual(await limiter.release("{u}:jobs", "job-17"), 1)
-
-        self.each(body)
-
-    def test_a_denial_bans_and_info_shows_the_ban(self) -> None:
-        async def body(limiter: Any) -> None:
-            for ask, limit in (limiter.throttle, Rate(0, 1, "1min")), (limiter.window, Window(1, "1min")):
-                key = type(limit).__name__
-                self.assertTrue((await ask(key, limit, ban="1h")).allowed)
-                reply = await ask(key, limit, ban="1h")
-                self.assertTrue(not reply.allowed and 3_590_000 < reply.retry_after_ms <= 3_600_000, reply)
-                found = await limiter.info(key)
-                self.assertTrue(3_590_000 < found.ban_ms <= 3_600_000, found)
-            window = Window(1, "1min")
+            self.assertIsNone(await limiter.info("k"))
+            await limiter.top(reset=True)
+            rate, window = Rate(0, 1, "10s"), Window(5, "1h")
             for _ in range(2):
-                await limiter.all([Clause.window("all", window, ban=3_600_000), Clause.window("other", window)])
-            self.assertTrue((await limiter.info("all")).ban_ms > 3_590_000)
-            self.assertEqual((await limiter.info("other")).ban_ms, 0)
+                await limiter.throttle("k", rate, ban="1h")
+            found = await limiter.info("k")
+            self.assertTrue(found.kind == "bucket" and 0 < found.full_in_ms <= 10_000, found)
+            self.assertTrue(3_590_000 < found.ban_ms <= 3_600_000, found)
+            await limiter.window("w", window, 3)
+            await limiter.reserve("w", window, 2)
+            found = await limiter.info("w")
+            self.assertEqual((found.kind, found.events, found.held, found.reservations), ("window", 3, 2, 1))
+            self.assertEqual([(each.key, each.db, each.denials) for each in await limiter.top()], [("k", 0, 1)])
+            self.assertEqual([await limiter.reset("k"), await limiter.reset("k")], [True, False])
+            self.assertTrue((await limiter.throttle("k", rate)).allowed)
 
         self.each(body)
 
@@ -274,41 +194,6 @@ class OnAServer(unittest.TestCase):
             self.assertEqual(sum(reply.allowed for reply in replies), 10)
 
         self.each(body, unreachable="allow", deadline=30)
-
-    def test_a_key_is_reset(self) -> None:
-        async def body(limiter: Any) -> None:
-            await limiter.throttle("k", Rate(4, 1, "1h"), 5)
-            self.assertTrue(await limiter.reset("k"))
-            self.assertFalse(await limiter.reset("k"))
-            self.assertEqual((await limiter.throttle_ro("k", Rate(4, 1, "1h"))).remaining, 5)
-
-        self.each(body)
-
-    def test_top_lists_the_keys_that_were_denied(self) -> None:
-        async def body(limiter: Any) -> None:
-            await limiter.top(reset=True)
-            for _ in range(4):
-                await limiter.throttle("often", Rate(0, 1, "1h"))
-            for _ in range(2):
-                await limiter.window("seldom", Window(1, "1h"))
-            top = await limiter.top()
-            self.assertEqual([(each.key, each.db, each.denials) for each in top], [("often", 0, 3), ("seldom", 0, 1)])
-            self.assertEqual([each.key for each in await limiter.top(1)], ["often"])
-
-        self.each(body)
-
-    def test_info_shows_the_state_of_a_key(self) -> None:
-        async def body(limiter: Any) -> None:
-            self.assertIsNone(await limiter.info("k"))
-            await limiter.throttle("k", Rate(4, 1, "10s"), 2)
-            found = await limiter.info("k")
-            self.assertTrue(found.kind == "bucket" and 10_000 < found.full_in_ms <= 20_000, found)
-            await limiter.window("w", Window(5, "1h"), 3)
-            await limiter.reserve("w", Window(5, "1h"), 2)
-            found = await limiter.info("w")
-            self.assertEqual((found.kind, found.events, found.held, found.reservations), ("window", 3, 2, 1))
-
-        self.each(body)
 
     def test_the_health_checks_of_the_client_run(self) -> None:
         async def body(limiter: Any) -> None:
@@ -545,40 +430,6 @@ class WithoutAServer(unittest.TestCase):
 
                 asyncio.run(run())
 
-    def test_if_nothing_listens_unreachable_decides_each_call(self) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as closed:
-            port = closed.getsockname()[1]
-
-        def answers(limited: int) -> Callable[[Any], Awaitable[None]]:
-            async def body(limiter: Any) -> None:
-                begin = time.monotonic()
-                reply = await limiter.throttle("k", "@free")
-                self.assertEqual((reply.limited, reply.reachable), (limited, False))
-                self.assertLess(time.monotonic() - begin, 5)
-
-            return body
-
-        async def raises(limiter: Any) -> None:
-            with self.assertRaisesRegex(Exception, "refused|[Cc]onnect"):
-                await limiter.throttle("k", "@free")
-
-        self.each(port, answers(0), unreachable="allow")
-        self.each(port, answers(1), unreachable="deny")
-        self.each(port, raises)
-
-    def test_a_call_is_given_up_at_the_deadline(self) -> None:
-        async def body(limiter: Any) -> None:
-            begin = time.monotonic()
-            reply = await limiter.window("k", "@day")
-            self.assertEqual((reply.limited, reply.reachable), (0, False))
-            self.assertTrue(0.29 < time.monotonic() - begin < 5, time.monotonic() - begin)
-            begin = time.monotonic()
-            await limiter.window("k", "@day", block=400)
-            self.assertTrue(0.69 < time.monotonic() - begin < 5, time.monotonic() - begin)
-
-        with a_server_that(lambda _: b"") as (port, _):
-            self.each(port, body, unreachable="allow", deadline=0.3)
-
     def test_a_call_whose_reply_was_lost_is_not_sent_again(self) -> None:
         async def body(limiter: Any) -> None:
             with self.assertRaisesRegex(Exception, "(?i)connection|closed|reset"):
@@ -643,36 +494,6 @@ class InACluster(unittest.TestCase):
                         servers += core.servers.known_servers() or [core.servers._server("127.0.0.1", CLUSTER_PORT)]
                     self.assertEqual([server.pool._places for server in servers], [places, places])
 
-    def test_each_key_finds_its_node(self) -> None:
-        for library in LIBRARIES:
-            with (
-                self.subTest(library=library),
-                make(library, "", cluster=True, host="127.0.0.1", port=CLUSTER_PORT) as cluster,
-            ):
-                limiter = redis_ratelimit.Limiter(cluster)
-                for number in range(30):
-                    key = f"{self.run_id}:{library}:{number}"
-                    self.assertEqual(limiter.throttle(key, Rate(4, 1, "1h"), 2).remaining, 3)
-                    with limiter.acquire(f"{key}:w", Window(3, "1h")):
-                        pass
-                    self.assertEqual(limiter.window_ro(f"{key}:w", Window(3, "1h")).remaining, 2)
-                limiter.close()
-
-    def test_each_key_finds_its_node_with_asyncio(self) -> None:
-        async def run(library: str) -> None:
-            async with make(library, ".asyncio", cluster=True, host="127.0.0.1", port=CLUSTER_PORT) as cluster:
-                limiter = redis_ratelimit.asyncio.Limiter(cluster, deadline=30.0)
-                for number in range(30):
-                    key = f"{self.run_id}:{library}.asyncio:{number}"
-                    self.assertEqual((await limiter.throttle(key, Rate(4, 1, "1h"), 2)).remaining, 3)
-                    async with limiter.acquire(f"{key}:w", Window(3, "1h")):
-                        pass
-                    self.assertEqual((await limiter.window_ro(f"{key}:w", Window(3, "1h"))).remaining, 2)
-
-        for library in LIBRARIES:
-            with self.subTest(library=library):
-                asyncio.run(run(library))
-
     def test_another_task_reads_the_slots_if_the_one_that_does_is_cancelled(self) -> None:
         async def run() -> None:
             client = make(LIBRARIES[0], ".asyncio", cluster=True, host="127.0.0.1", port=CLUSTER_PORT)
@@ -702,18 +523,6 @@ class InACluster(unittest.TestCase):
             servers._server("127.0.0.1", 1)
             servers._stale, servers._read_at = True, 0.0
         limiter.close()
-
-    def test_several_limits_of_one_slot_are_asked_at_once(self) -> None:
-        for library in LIBRARIES:
-            with (
-                self.subTest(library=library),
-                make(library, "", cluster=True, host="127.0.0.1", port=CLUSTER_PORT) as cluster,
-            ):
-                limiter = redis_ratelimit.Limiter(cluster)
-                for number in range(10):
-                    tag = f"{{{self.run_id}:{library}:{number}}}"
-                    clauses = [Clause.window(tag + "a", Window(2, "1h")), Clause.throttle(tag + "b", Rate(0, 1, "1h"))]
-                    self.assertEqual([limiter.all(clauses).limited for _ in range(2)], [0, 1])
 
 
 class Middleware(unittest.TestCase):

@@ -126,14 +126,6 @@ const answerOf = (given: unknown) => {
 };
 
 suite("leases with a held clock", () => {
-  test("the first take asks the server for what it needs", async () => {
-    const { limit, server } = local({ leave: 5, lease: "200ms" });
-    assert.equal(limit.tryTake(3), undefined);
-    const reply = await limit.take(3);
-    assert.deepEqual([reply.allowed, reply.limit, reply.remaining, reply.retryAfterMs], [true, 100, 97, null]);
-    assert.match(server.sent[0]!, /^100 1s 3 LEAVE 5 LEASE 200 ID [\w-]+-1 ATMOST COUNTLAPSED MS$/);
-  });
-
   test("a batch is spent without the server, and settled when nothing is left", async () => {
     const { limit, server } = local();
     const replies = await Promise.all(Array.from({ length: 20 }, () => limit.take()));
@@ -185,26 +177,6 @@ suite("leases with a held clock", () => {
     all.server.sent = [];
     return all;
   }
-
-  test("a batch is spent until a tenth of its lease is left, counted from its request, by both clocks", async () => {
-    const late: [string, (clock: Held, by: number) => void][] = [
-      ["monotonic", (clock, by) => (clock.now += by)],
-      ["wall", (clock, by) => (clock.wallAhead += by)],
-    ];
-    for (const [name, go] of late) {
-      for (const [lease, usable] of [
-        ["100ms", 90],
-        ["20ms", 18],
-        ["1s", 900],
-      ] as const) {
-        const { limit, clock } = await holding(5, { lease }, 10);
-        go(clock, usable - 10 - 0.5);
-        assert.ok(limit.tryTake()?.allowed, `${name} ${lease}`);
-        go(clock, 0.5);
-        assert.equal(limit.tryTake(), undefined, `${name} ${lease}`);
-      }
-    }
-  });
 
   test("a take that can never be allowed is denied at once, and nothing is sent for it", async () => {
     for (const [window, leave, most] of [
