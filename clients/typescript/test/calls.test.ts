@@ -211,18 +211,6 @@ suite("calls", () => {
     assert.equal(recorder.sent.length, 2);
   });
 
-  test("contradictory limits are refused", async () => {
-    const ask = (options: object) => new Limiter(new Recorder()).window("k", { limit: 1, period: "1d", ...options });
-    for (const [options, text] of [
-      [{ tz: "UTC" }, "tz must be used with fixed"],
-      [{ start: "09:00" }, "start must be used with fixed"],
-      [{ fixed: true, start: "First", tz: "UTC" }, 'tz and start "first" must not be used together'],
-      [{ buckets: 2, fixed: true }, "buckets and fixed must not be used together"],
-    ] as const) {
-      await assert.rejects(ask(options), errorOf(RangeError, text));
-    }
-  });
-
   test("a limit of the wrong kind is a TypeError before anything is sent", async () => {
     const recorder = new Recorder();
     const limiter = new Limiter(recorder);
@@ -468,73 +456,64 @@ suite("calls", () => {
 });
 
 suite("settling", () => {
-  /** Returns the commands after RL.ACQUIRE, and the outcome. */
-  async function settled(
-    replies: unknown[],
-    work: (job: Reservation) => unknown = () => "result",
-    {
-      window = { limit: 3, period: "1d" },
-      unreachable = "raise" as const,
-      ...options
-    }: {
-      window?: Window | `@${string}`;
-      unreachable?: "raise" | "allow" | "deny";
-      settle?: "apply" | "release";
-      quantity?: number;
-    } = {},
-  ): Promise<unknown[]> {
-    const recorder = new Recorder(...replies);
-    const limiter = new Limiter(recorder, { unreachable });
-    const outcome = await limiter.acquire("k", window, options, work).catch((error) => error.name);
-    return [...recorder.sent.slice(1), outcome];
-  }
   const fail = () => {
     throw new EvalError("work");
   };
+  const lost = refused();
+  const busy = new Error("max number of clients reached");
+  const ofSemaphore = new ErrorReply("ERR the reservation is a semaphore's and must be given back with RL.RELEASE");
+  const [applied, released] = ["RL.APPLY k job", "RL.RELEASE k job"];
+  const [place, policy] = [{ window: semaphore(3) }, { window: "@jobs" as const }];
+  const [allow, deny] = [{ unreachable: "allow" as const }, { unreachable: "deny" as const }];
 
-  test("success applies, and acquire returns the result of the work", async () => {
-    assert.deepEqual(await settled([RESERVED, 1]), ["RL.APPLY k job", "result"]);
-  });
-
-  test("an error releases, and is not hidden by an error of releasing", async () => {
-    assert.deepEqual(await settled([RESERVED, 1], fail), ["RL.RELEASE k job", "EvalError"]);
-    assert.deepEqual(await settled([RESERVED, refused()], fail), ["RL.RELEASE k job", "EvalError"]);
-  });
-
-  test("a reservation that had lapsed does not hide the work's error", async () => {
-    assert.deepEqual(await settled([RESERVED, 0], fail), ["RL.RELEASE k job", "EvalError"]);
-    assert.deepEqual(await settled([RESERVED, 0], fail, { window: semaphore(3) }), ["RL.RELEASE k job", "EvalError"]);
-  });
-
-  test("a policy that turns out to be a semaphore is released", async () => {
-    const error = new ErrorReply("ERR the reservation is a semaphore's and must be given back with RL.RELEASE");
-    const words = await settled([RESERVED, error, 1], undefined, { window: "@jobs" });
-    assert.deepEqual(words, ["RL.APPLY k job", "RL.RELEASE k job", "result"]);
+  interface Settling {
+    work?: (job: Reservation) => unknown;
+    window?: Window | `@${string}`;
+    unreachable?: "allow" | "deny";
+    settle?: "apply" | "release";
+    quantity?: number;
+  }
+  /** The replies, what is asked, and the commands after RL.ACQUIRE with the outcome. */
+  const cases: [unknown[], Settling, unknown[]][] = [
+    [[RESERVED, 1], {}, [applied, "result"]],
+    [[RESERVED, 1], { window: "@day" }, [applied, "result"]],
+    // An error of releasing, or a lease that ended, does not hide the error of the work.
+    [[RESERVED, 1], { work: fail }, [released, "EvalError"]],
+    [[RESERVED, lost], { work: fail }, [released, "EvalError"]],
+    [[RESERVED, 0], { work: fail }, [released, "EvalError"]],
+    [[RESERVED, 0], { work: fail, ...place }, [released, "EvalError"]],
+    // A semaphore is released on success as well, also if only its policy or the server says so.
+    [[RESERVED, 1], place, [released, "result"]],
+    [[RESERVED, 1], { window: { limit: 3, period: "0" } }, [released, "result"]],
+    [[RESERVED, 1], { settle: "release", ...policy }, [released, "result"]],
+    [[RESERVED, ofSemaphore, 1], policy, [applied, released, "result"]],
     // Other errors release nothing, whatever their text is.
-    const other = new ErrorReply("WRONGTYPE the key holds no semaphore");
-    assert.deepEqual(await settled([RESERVED, other], undefined, { window: "@jobs" }), ["RL.APPLY k job", "Error"]);
-    // If the caller chose apply, the error is thrown.
-    const chosen = await settled([RESERVED, error, 1], undefined, { window: "@jobs", settle: "apply" });
-    assert.deepEqual(chosen, ["RL.APPLY k job", "Error"]);
-  });
+    [[RESERVED, new ErrorReply("WRONGTYPE the key holds no semaphore")], policy, [applied, "Error"]],
+    [[RESERVED, ofSemaphore], { settle: "apply", ...policy }, [applied, "Error"]],
+    // What the work has settled is not settled again.
+    [[RESERVED, 1], { work: (job) => job.apply(37) }, ["RL.APPLY k job 37", true]],
+    [[RESERVED, 0], { work: (job) => job.release() }, [released, false]],
+    [[RESERVED, 1, 1], { work: (job) => job.renew({ lease: 9000 }) }, ["RL.RENEW k job LEASE 9000", applied, true]],
+    [[[0, 3, 3, -1, 0, null]], { quantity: 0 }, ["result"]],
+    [[RESERVED, 0], {}, [applied, "Lapsed"]],
+    [[RESERVED, 0], place, [released, "Lapsed"]],
+    // Without Redis `unreachable` decides whether the work runs, and later the lease ends by itself.
+    [[lost], {}, ["Error"]],
+    [[lost], allow, ["result"]],
+    [[lost], deny, ["Denied"]],
+    [[RESERVED, lost], allow, [applied, "result"]],
+    [[RESERVED, lost], {}, [applied, "Error"]],
+    ...[{}, allow, deny].map((each): [unknown[], Settling, unknown[]] => [[RESERVED, busy], each, [applied, "Busy"]]),
+  ];
 
-  test("a semaphore is released on success as well", async () => {
-    for (const window of [semaphore(3), { limit: 3, period: "0" }]) {
-      assert.deepEqual(await settled([RESERVED, 1], undefined, { window }), ["RL.RELEASE k job", "result"]);
+  test("the end of the work settles", async () => {
+    for (const [replies, asked, expected] of cases) {
+      const { work = () => "result", window = { limit: 3, period: "1d" }, unreachable = "raise", ...options } = asked;
+      const recorder = new Recorder(...replies);
+      const limiter = new Limiter(recorder, { unreachable });
+      const outcome = await limiter.acquire("k", window, options, work).catch((error) => error.name);
+      assert.deepEqual([...recorder.sent.slice(1), outcome], expected);
     }
-    const named = { window: "@jobs", settle: "release" } as const;
-    assert.deepEqual(await settled([RESERVED, 1], undefined, named), ["RL.RELEASE k job", "result"]);
-    assert.deepEqual(await settled([RESERVED, 1], undefined, { window: "@day" }), ["RL.APPLY k job", "result"]);
-  });
-
-  test("work that settles is not settled again", async () => {
-    assert.deepEqual(await settled([RESERVED, 1], (job) => job.apply(37)), ["RL.APPLY k job 37", true]);
-    assert.deepEqual(await settled([RESERVED, 0], (job) => job.release()), ["RL.RELEASE k job", false]);
-  });
-
-  test("the lease can be renewed", async () => {
-    const found = await settled([RESERVED, 1, 1], (job) => job.renew({ lease: 9000 }));
-    assert.deepEqual(found, ["RL.RENEW k job LEASE 9000", "RL.APPLY k job", true]);
   });
 
   test("a denial is thrown with its reply and settles nothing", async () => {
@@ -544,32 +523,7 @@ suite("settling", () => {
       assert.deepEqual([error.reply.limited, error.reply.retryAfterMs], [2, 700]);
       return true;
     });
-  });
-
-  test("a lease that ended first is thrown", async () => {
-    assert.deepEqual(await settled([RESERVED, 0]), ["RL.APPLY k job", "Lapsed"]);
-    assert.deepEqual(await settled([RESERVED, 0], undefined, { window: semaphore(3) }), ["RL.RELEASE k job", "Lapsed"]);
     assert.ok(new Lapsed() instanceof Error);
-  });
-
-  test("if nothing is reserved, nothing is settled", async () => {
-    assert.deepEqual(await settled([[0, 3, 3, -1, 0, null]], undefined, { quantity: 0 }), ["result"]);
-  });
-
-  test("without Redis `unreachable` decides whether the work runs", async () => {
-    assert.deepEqual(await settled([refused()]), ["Error"]);
-    assert.deepEqual(await settled([refused()], undefined, { unreachable: "allow" }), ["result"]);
-    assert.deepEqual(await settled([refused()], undefined, { unreachable: "deny" }), ["Denied"]);
-    const later = await settled([RESERVED, refused()], undefined, { unreachable: "allow" });
-    assert.deepEqual(later, ["RL.APPLY k job", "result"], "the lease ends by itself");
-    assert.deepEqual(await settled([RESERVED, refused()]), ["RL.APPLY k job", "Error"]);
-  });
-
-  test("Busy is thrown at the end, whatever `unreachable` is", async () => {
-    for (const unreachable of ["raise", "allow", "deny"] as const) {
-      const busy = new Error("max number of clients reached");
-      assert.deepEqual(await settled([RESERVED, busy], undefined, { unreachable }), ["RL.APPLY k job", "Busy"]);
-    }
   });
 });
 

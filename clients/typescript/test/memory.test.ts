@@ -1,6 +1,6 @@
 /**
- * MemoryLimiter, which needs no server. RATELIMIT_HELD_PORT is a server to compare it with, whose clock stands at NOON.
- * RATELIMIT_SO is the module of one to fail over from. Without these the two tests that need them are skipped.
+ * MemoryLimiter, which needs no server; server.test.ts compares it with one. RATELIMIT_SO is the module of a server to fail
+ * over from. Without it the test that needs it is skipped.
  */
 
 import assert from "node:assert/strict";
@@ -14,71 +14,17 @@ import { pathToFileURL } from "node:url";
 
 import { Redis } from "ioredis";
 
-import { clause, Denied, Limiter, MemoryLimiter, Rate, semaphore, UnknownPolicy, Window } from "../src/index.js";
+import { clause, Denied, Limiter, MemoryLimiter, semaphore, UnknownPolicy, type Window } from "../src/index.js";
 import type { Limits, MemoryLimiterOptions, Reply } from "../src/index.js";
-import { CASES, run } from "./fixtures.js";
 import { Server } from "./servers.js";
 
 const NOON = 1_795_238_388_000;
-const needs = (name: string) => ({ skip: process.env[name] === undefined && `${name} is not set` });
 const HOUR: Window = { limit: 8, period: "1h" };
 
 function held(options: Omit<MemoryLimiterOptions, "clock"> = {}): { limiter: MemoryLimiter; clock: { now: number } } {
   const clock = { now: NOON };
   return { limiter: new MemoryLimiter({ ...options, clock: () => clock.now }), clock };
 }
-
-/** Returns a result as a value to compare: without the counters of policies and ids that the server made. */
-function comparable(found: unknown): unknown {
-  if (Array.isArray(found)) return found.map(comparable);
-  if (found instanceof Error) return found.message;
-  if (typeof found !== "object" || found === null) return found;
-  const isCounter = ([name, value]: [string, unknown]) =>
-    typeof value === "number" && /^(allowed|denied|shadowDenied)$/.test(name);
-  const fields = Object.entries(found).filter((field) => !isCounter(field));
-  return Object.fromEntries(
-    fields.map(([name, value]) => [name, name === "id" && String(value).length > 15 ? "made" : comparable(value)]),
-  );
-}
-
-test("every case is answered as by a server", needs("RATELIMIT_HELD_PORT"), async () => {
-  const redis = new Redis(Number(process.env["RATELIMIT_HELD_PORT"]));
-  const policies = "free THROTTLE 15 30 60; day WINDOW 1000 1d";
-  try {
-    await redis.config("SET", "ratelimit.policies", policies);
-    const server = new Limiter(redis);
-    for (const each of CASES) {
-      await redis.flushall();
-      await server.top({ reset: true });
-      const memory = held({ policies }).limiter;
-      // Neither clock moves, so a call that has to wait would wait forever.
-      const turns = "block" in (each.options ?? {}) ? 1 : 3;
-      for (let turn = 0; turn < turns; turn += 1) {
-        const [expected, found] = await Promise.all(
-          [server, memory].map((limiter) => run(limiter, each).catch((error: unknown) => error)),
-        );
-        assert.ok(turn > 0 || !(expected instanceof Error), `${each.words}: ${String(expected)}`);
-        assert.deepEqual(comparable(found), comparable(expected), each.words);
-      }
-    }
-    server.close();
-  } finally {
-    await redis.config("SET", "ratelimit.policies", "");
-    redis.disconnect();
-  }
-});
-
-test("a test sets the time", async () => {
-  const { limiter, clock } = held();
-  const rate = Rate.per("30/min", { capacity: 2 });
-  for (const allowed of [true, true, false]) assert.equal((await limiter.throttle("k", rate)).allowed, allowed);
-  assert.equal((await limiter.throttle("k", rate)).retryAfterMs, 2000);
-  clock.now += 1999;
-  assert.equal((await limiter.throttle("k", rate)).allowed, false);
-  clock.now += 1;
-  const reply = await limiter.throttle("k", rate);
-  assert.deepEqual([reply.allowed, reply.remaining, reply.resetAfterMs, reply.reachable], [true, 0, 4000, true]);
-});
 
 test("keys of any characters and bytes are distinct", async () => {
   const { limiter } = held();
@@ -323,7 +269,7 @@ test("a share scales limits, and all shares together never exceed the limit", as
 
 test(
   "it decides while Redis is away, and what was reserved with it is settled with it",
-  needs("RATELIMIT_SO"),
+  { skip: process.env["RATELIMIT_SO"] === undefined && "RATELIMIT_SO is not set" },
   async () => {
     const server = await Server.start();
     const redis = new Redis(server.port, { lazyConnect: true });
