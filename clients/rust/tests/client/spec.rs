@@ -599,24 +599,6 @@ async fn invalid_clauses_are_refused_before_anything_is_sent() {
 }
 
 #[tokio::test]
-async fn invalid_costs_are_refused() {
-    let mut reservation = several().await;
-    for (cost, text) in [
-        ("e", "there is no limit \"e\", but \"a\", \"c\", \"d\""),
-        ("d", "the limit \"d\" reserves nothing: it was counted when it was asked"),
-        ("c", "the limit \"c\" is a semaphore, which is only given back"),
-    ] {
-        assert_eq!(error_of(reservation.set([(cost, 1)])), text);
-    }
-    assert_eq!(
-        error_of(reservation.set(1)),
-        "the cost of several limits must be set for each by name"
-    );
-    reservation.set([("a", 1)]).unwrap();
-    reservation.detach();
-}
-
-#[tokio::test]
 async fn a_reservation_is_settled_again_if_no_server_answered() {
     let script = Script::default();
     let reply = || value_of(&json!([0, 9, 7, -1, 9, "x"]));
