@@ -34,8 +34,14 @@ check_layers src 'redis' 'reply|environment|stats' 'state' 'blocking' 'server_ca
 check_layers crates/commands/src counter error share limits settings reply policies environment options arguments \
     definitions table decide waiting call take all settle inspect report dispatch memory lib
 # In the engine, the first module of a pair uses the second. Only tests of the second use the first.
-for pair in 'held index' 'decide groups' 'store throttle' 'store window'; do
+for pair in 'reservations index' 'decide groups' 'store throttle' 'store window'; do
     read -r upper lower <<< "$pair"
+    for module in "$upper" "$lower"; do
+        if [ ! -e "crates/engine/src/$module.rs" ]; then
+            echo "$module is no module of the engine"
+            failed=1
+        fi
+    done
     mapfile -t files < <(find crates/engine/src -name '*.rs' ! -name tests.rs | grep -E "/src/$lower(\.rs|/)")
     find_lines "\bcrate::($upper\b|[{])" "${files[@]}"
 done

@@ -6,13 +6,13 @@
 use arbitrary::Arbitrary;
 use engine::calendar::Zones;
 use engine::entry::{Entry, MAX_SUM};
-use engine::held::SortedHolds;
 use engine::memory::Zset;
 use engine::model::{ModelCall, ModelCommand, ModelReply};
 use engine::reservation::Hold;
+use engine::reservations::SortedHolds;
 use engine::rule::{Rule, RuleNow};
-use engine::{Ask, Manner, Quantity, Refusal, Verdict};
 use engine::window::{EventChange, EventEdit, WindowCount};
+use engine::{Ask, Manner, Quantity, Refusal, Verdict};
 use libfuzzer_sys::fuzz_target;
 
 const RULES: [&str; 14] = [

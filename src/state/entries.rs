@@ -6,7 +6,7 @@ use crate::redis::text::OwnedString;
 use commands::error::Error;
 use engine::ban::{Ban, BAN_PREFIX};
 use engine::entry::{score, Entries, Entry, LAST_US};
-use engine::held::OwnedReservation;
+use engine::reservation::OwnedReservation;
 use engine::reservation::Reservation;
 
 /// The score of reservations.

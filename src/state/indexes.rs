@@ -14,8 +14,8 @@ use crate::redis::context::{Context, KeyName};
 use crate::redis::events::{self, KeyChange};
 use crate::redis::under_lock::UnderLock;
 use commands::decide::Keyspace;
-use engine::held::{Held, INDEX_FROM};
 use engine::index::Index;
+use engine::reservations::{Reservations, INDEX_FROM};
 use engine::store::{Access, Store, WindowKey};
 use foldhash::quality::RandomState;
 use hashbrown::HashTable;
@@ -102,11 +102,11 @@ pub fn take(key_ctx: KeyContext, len: usize) -> Option<Box<Index>> {
 
 /// Puts the index of a key back, or a new one in, now that the set has `len` elements. One that has become too short is
 /// dropped.
-pub fn put(key_ctx: KeyContext, held: Held, len: usize) {
+pub fn put(key_ctx: KeyContext, reservations: Reservations, len: usize) {
     let (ctx, db, key) = (key_ctx.ctx, key_ctx.ctx.db(), key_ctx.name.as_bytes());
-    let is_changed = held.is_changed();
-    let is_long = held.len() >= INDEX_FROM;
-    match held.into_index().filter(|_| is_long && events::watch(ctx)) {
+    let is_changed = reservations.is_changed();
+    let is_long = reservations.len() >= INDEX_FROM;
+    match reservations.into_index().filter(|_| is_long && events::watch(ctx)) {
         Some(index) => with_indexes(|indexes| indexes.put(db, key, index, len, is_changed)),
         None => forget(db, key),
     }

@@ -18,8 +18,8 @@ use crate::stats;
 use commands::error::Error;
 use engine::ban::Ban;
 use engine::entry::score;
-use engine::held::Held;
 use engine::reservation::{ReservationMember, ReservationRef};
+use engine::reservations::Reservations;
 use engine::store::{self, WindowEdit};
 use engine::window::EventEdit;
 
@@ -28,7 +28,7 @@ pub struct ServerWindow<'k, 'c> {
     at: ServerKey<'k, 'c>,
     /// The open key, and its events.
     events: ServerEntries<'c>,
-    held: Held,
+    reservations: Reservations,
     /// The number of elements in the set, once the key was read or written.
     elements: usize,
 }
@@ -39,7 +39,7 @@ impl<'k, 'c> ServerWindow<'k, 'c> {
         ServerWindow {
             events: ServerEntries { key: OpenKey::closed(at.key_ctx), newest: None, len: 0 },
             at,
-            held: Held::default(),
+            reservations: Reservations::default(),
             elements: 0,
         }
     }
@@ -72,11 +72,13 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
         match indexes::take(key_ctx, self.elements) {
             Some(index) => {
                 let now_us = key_ctx.now_us;
-                self.held = ZONES.with(|zones| Held::from_index(index, now_us, id, zones));
+                self.reservations =
+                    ZONES.with(|zones| Reservations::from_index(index, now_us, id, zones));
             }
             None => self.read_elements(id)?,
         }
-        let reserved = self.held.len().saturating_add(usize::from(self.held.ban().is_some()));
+        let reserved =
+            self.reservations.len().saturating_add(usize::from(self.reservations.ban().is_some()));
         self.events.len = self.elements.saturating_sub(reserved);
         // If `newest` is set, that entry was read and is ours.
         let read = usize::from(self.events.newest.is_some());
@@ -86,16 +88,16 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
         }
     }
 
-    fn reservations(&self) -> &Held {
-        &self.held
+    fn reservations(&self) -> &Reservations {
+        &self.reservations
     }
 
-    fn reservations_mut(&mut self) -> &mut Held {
-        &mut self.held
+    fn reservations_mut(&mut self) -> &mut Reservations {
+        &mut self.reservations
     }
 
-    fn split(&mut self) -> (&mut ServerEntries<'c>, &Held) {
-        (&mut self.events, &self.held)
+    fn split(&mut self) -> (&mut ServerEntries<'c>, &Reservations) {
+        (&mut self.events, &self.reservations)
     }
 
     // Elements are added before others are removed, so that the key never becomes empty in between. Dead entries are dropped
@@ -110,7 +112,7 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
         let events = edit.events;
         // This comes before cleaning up, so that a settled reservation is not rewritten.
         let (settled, settled_us) = self.settle(edit.settled, &mut remove);
-        if edit.clean && !self.held.is_empty() {
+        if edit.clean && !self.reservations.is_empty() {
             self.clean(&mut key, &mut remove);
         }
         self.write_ban(&mut key, edit.ban, &mut remove);
@@ -122,7 +124,7 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
         if let Some(one) = &edit.reservation {
             let member = one.member();
             key.add(RESERVED, member.as_bytes());
-            self.held.add(one);
+            self.reservations.add(one);
             // An identical reservation may have been released.
             remove.retain(|old| old.as_bytes() != member.as_bytes());
         }
@@ -146,7 +148,7 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
             key.remove(&remove);
         }
         if let Some(expiry) = edit.expiry {
-            let expiry = expiry.extend_to(self.held.needed_until_us());
+            let expiry = expiry.extend_to(self.reservations.needed_until_us());
             if let Some(at_ms) = expiry.new_ttl_ms(settled_us, key.expires_at_ms()) {
                 key.expire_at(at_ms);
             }
@@ -182,8 +184,9 @@ impl ServerWindow<'_, '_> {
                 found => ban = found,
             }
         }
-        self.held = ZONES.with(|zones| Held::at(all, ban, key_ctx.now_us, id, zones));
-        if let (Some(budget), Some(index)) = (&keys.budget, self.held.index()) {
+        self.reservations =
+            ZONES.with(|zones| Reservations::from_list(all, ban, key_ctx.now_us, id, zones));
+        if let (Some(budget), Some(index)) = (&keys.budget, self.reservations.index()) {
             budget.spend(index.len());
         }
         match behind.as_ref().map(decode_entry) {
@@ -191,7 +194,7 @@ impl ServerWindow<'_, '_> {
             Some(Ok(newest)) => self.events.newest = Some(newest),
             // If the key has reservations, only calls that count its events refuse a foreign entry. The caller refuses one
             // with a positive score.
-            Some(Err(_)) if !self.held.is_empty() || ban.is_some() => {}
+            Some(Err(_)) if !self.reservations.is_empty() || ban.is_some() => {}
             Some(Err(error)) => return Err(error),
         }
         Ok(())
@@ -206,7 +209,7 @@ impl ServerWindow<'_, '_> {
         let settled = &mut |settled: &ReservationRef| {
             remove.push(OwnedString::new(settled.member().as_bytes()));
         };
-        ZONES.with(|zones| self.held.settle(ids, zones, settled))
+        ZONES.with(|zones| self.reservations.settle(ids, zones, settled))
     }
 
     /// Drops reservations that are gone, and rewrites those from the future. Adds the old members to `remove`.
@@ -219,20 +222,20 @@ impl ServerWindow<'_, '_> {
                 None => stats::LAPSED.add(1),
             }
         };
-        ZONES.with(|zones| self.held.clean(zones, cleaned));
+        ZONES.with(|zones| self.reservations.clean(zones, cleaned));
         add.iter().for_each(|member| key.add(RESERVED, member.as_bytes()));
     }
 
     /// Writes the ban if it is new, and adds the member of the old one to `remove`.
     #[inline(always)]
     fn write_ban(&mut self, key: &mut WriteKey, new: Option<Ban>, remove: &mut Vec<OwnedString>) {
-        let old = self.held.ban();
+        let old = self.reservations.ban();
         if new != old {
             if let Some(ban) = new {
                 key.add(RESERVED, ban.text().as_bytes());
             }
             remove.extend(old.map(|old| OwnedString::new(old.text().as_bytes())));
-            self.held.set_ban(new);
+            self.reservations.set_ban(new);
         }
     }
 }
@@ -240,9 +243,9 @@ impl ServerWindow<'_, '_> {
 impl Drop for ServerWindow<'_, '_> {
     fn drop(&mut self) {
         // Most keys have no index.
-        if self.held.index().is_some() {
-            let held = std::mem::take(&mut self.held);
-            indexes::put(self.at.key_ctx, held, self.elements);
+        if self.reservations.index().is_some() {
+            let reservations = std::mem::take(&mut self.reservations);
+            indexes::put(self.at.key_ctx, reservations, self.elements);
         }
     }
 }

@@ -27,10 +27,10 @@ use tree::{Position, Tree};
 type IndexedReservation = Reservation<Box<[u8]>, Arc<[u8]>>;
 
 /// The reservations in their positions.
-type Reservations = Slab<IndexedReservation>;
+type Slots = Slab<IndexedReservation>;
 
 /// Returns the id of the reservation in a position.
-fn id_at(reservations: &Reservations, position: Position) -> &[u8] {
+fn id_at(reservations: &Slots, position: Position) -> &[u8] {
     reservations.get(position as usize).map_or(&[], |reservation| &reservation.id)
 }
 
@@ -59,7 +59,7 @@ const _: () = assert!(size_of::<IndexSummary>() == 64, "a summary fills one line
 #[derive(Debug, Default)]
 pub struct Index {
     summary: IndexSummary,
-    reservations: Reservations,
+    reservations: Slots,
     order: Tree,
     /// The positions by the hash of the id. The hash has a secret, because clients choose the ids. Each index has its
     /// own.

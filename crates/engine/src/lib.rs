@@ -59,7 +59,6 @@ mod groups;
 #[allow(clippy::panic, clippy::arithmetic_side_effects)]
 pub mod harnesses;
 pub mod heavy;
-pub mod held;
 pub mod index;
 pub mod line;
 pub mod memory;
@@ -71,6 +70,7 @@ mod properties;
 mod refusal;
 mod request;
 pub mod reservation;
+pub mod reservations;
 pub mod rule;
 pub mod settle;
 pub mod store;

@@ -4,11 +4,11 @@ use crate::calendar::Zones;
 use crate::decide::{judge, Mode, Part, PartKey, WindowPart};
 use crate::decision::{Ask, Decision};
 use crate::groups::Place;
-use crate::held::{Held, SortedHolds};
 use crate::memory::Zset;
 use crate::refusal::Refusal;
 use crate::request::{Limit, NewReservation, Request, WindowLimit};
 use crate::reservation::Id;
+use crate::reservations::{Reservations, SortedHolds};
 use crate::rule::{Rule, RuleNow, RuleText};
 use crate::store::{BucketKey, Store, WindowEdit, WindowKey};
 use crate::throttle::{Bucket, BucketEdit, Rate, Stored};
@@ -192,7 +192,7 @@ struct ModelKey<'m> {
 /// A window whose reservations are a model's.
 struct ModelWindow<'m> {
     set: RefMut<'m, Zset>,
-    leases: Held,
+    leases: Reservations,
 }
 
 /// The bucket of a store that has none.
@@ -236,7 +236,7 @@ impl<'m> Store for ModelKey<'m> {
     }
 
     fn window(&mut self) -> ModelWindow<'m> {
-        ModelWindow { set: self.set.borrow_mut(), leases: Held::from(self.leases.clone()) }
+        ModelWindow { set: self.set.borrow_mut(), leases: Reservations::from(self.leases.clone()) }
     }
 }
 
@@ -258,15 +258,15 @@ impl WindowKey for ModelWindow<'_> {
         Ok(())
     }
 
-    fn reservations(&self) -> &Held {
+    fn reservations(&self) -> &Reservations {
         &self.leases
     }
 
-    fn reservations_mut(&mut self) -> &mut Held {
+    fn reservations_mut(&mut self) -> &mut Reservations {
         &mut self.leases
     }
 
-    fn split(&mut self) -> (&mut Zset, &Held) {
+    fn split(&mut self) -> (&mut Zset, &Reservations) {
         (&mut self.set, &self.leases)
     }
 

@@ -85,6 +85,9 @@ pub struct Reservation<I, R> {
 /// A reservation that borrows its id and its rule.
 pub type ReservationRef<'m> = Reservation<&'m [u8], &'m [u8]>;
 
+/// A reservation that owns its id and its rule.
+pub type OwnedReservation = Reservation<Id, RuleText>;
+
 impl<'m> ReservationRef<'m> {
     /// Reads a member. `None` for one that the module did not write.
     pub fn decode(member: &'m [u8]) -> Option<ReservationRef<'m>> {
@@ -162,7 +165,7 @@ impl<I: AsRef<[u8]>, R: AsRef<[u8]>> Reservation<I, R> {
 
 impl ReservationRef<'_> {
     /// Returns the reservation with its id and its rule copied.
-    pub fn owned(&self) -> Reservation<Id, RuleText> {
+    pub fn owned(&self) -> OwnedReservation {
         let Reservation { id, quantity, lease_ms, lease_end_us, gone_us, order_us, rule } = *self;
         let (id, rule) = (Id::from(id), RuleText::from(rule));
         Reservation { id, quantity, lease_ms, lease_end_us, gone_us, order_us, rule }

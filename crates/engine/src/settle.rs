@@ -4,8 +4,8 @@ use crate::ban::Ban;
 use crate::entry::Entries;
 use crate::expiry::Expiry;
 use crate::refusal::Refusal;
-use crate::reservation::{lease_end_us, Id, Reservation};
-use crate::rule::{Rule, RuleText};
+use crate::reservation::{lease_end_us, Id, OwnedReservation, Reservation};
+use crate::rule::Rule;
 use crate::store::{Store, WindowEdit, WindowKey};
 use crate::window::{EventChange, EventEdit, WindowCount};
 
@@ -87,7 +87,7 @@ pub fn release_lease<S: Store>(mut store: S, id: &Id, lease_end_us: u64) -> Resu
 }
 
 /// Returns a copy of the reservation `id`, if it is live.
-fn find_live<K: WindowKey>(key: &K, id: &Id) -> Option<Reservation<Id, RuleText>> {
+fn find_live<K: WindowKey>(key: &K, id: &Id) -> Option<OwnedReservation> {
     key.reservations().find_live(id.as_bytes()).map(|reservation| reservation.owned())
 }
 

@@ -12,9 +12,9 @@ use crate::ban::Ban;
 use crate::calendar::Zones;
 use crate::entry::Entries;
 use crate::expiry::Expiry;
-use crate::held::Held;
 use crate::refusal::Refusal;
 use crate::reservation::ReservationRef;
+use crate::reservations::Reservations;
 use crate::rule::{Rule, RuleNow, RuleText};
 use crate::throttle::{BucketEdit, Stored};
 use crate::window::EventEdit;
@@ -119,13 +119,13 @@ pub trait WindowKey {
     }
 
     /// Returns its reservations.
-    fn reservations(&self) -> &Held;
+    fn reservations(&self) -> &Reservations;
 
     /// Returns its reservations, to count those whose lease runs.
-    fn reservations_mut(&mut self) -> &mut Held;
+    fn reservations_mut(&mut self) -> &mut Reservations;
 
     /// Returns its events and its reservations.
-    fn split(&mut self) -> (&mut Self::Events, &Held);
+    fn split(&mut self) -> (&mut Self::Events, &Reservations);
 
     /// Returns the stored ban, or the mark that a past one left.
     fn ban(&self) -> Option<Ban> {

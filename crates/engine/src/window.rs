@@ -22,8 +22,8 @@ pub(crate) use usage::{UntimedVerdict, WindowUse};
 
 use crate::entry::{Entries, Entry, MAX_SUM};
 use crate::expiry::Expiry;
-use crate::held::Held;
 use crate::refusal::Refusal;
+use crate::reservations::Reservations;
 use crate::rule::RuleNow;
 use heal::FutureEvents;
 
@@ -245,16 +245,17 @@ fn bisect<E: Entries>(
 pub(crate) fn freed_at_us<E: Entries>(
     entries: &mut E,
     window_count: &WindowCount,
-    held: &Held,
+    reservations: &Reservations,
     need: u128,
 ) -> Result<Option<u64>, E::Error> {
     if need == 0 {
         return Ok(Some(window_count.rule_now.now_us()));
     }
-    let (gone_us, gone_before) = held.first_gone(|gone_us, gone| -> Result<bool, E::Error> {
-        let events_freed = window_count.events_freed_until(entries, gone_us)?;
-        Ok(gone.saturating_add(u128::from(events_freed)) >= need)
-    })?;
+    let (gone_us, gone_before) =
+        reservations.first_gone(|gone_us, gone| -> Result<bool, E::Error> {
+            let events_freed = window_count.events_freed_until(entries, gone_us)?;
+            Ok(gone.saturating_add(u128::from(events_freed)) >= need)
+        })?;
     let event_us = window_count.events_freed_at_us(entries, need.saturating_sub(gone_before))?;
     Ok(match (gone_us, event_us) {
         (Some(gone_us), Some(event_us)) => Some(gone_us.min(event_us)),

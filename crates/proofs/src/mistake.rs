@@ -3,7 +3,7 @@
 
 use engine::ban::Ban;
 use engine::calendar::Zones;
-use engine::held::Held;
+use engine::reservations::Reservations;
 use engine::rule::Rule;
 use engine::store::{BucketKey, Store, WindowEdit, WindowKey};
 use engine::throttle::{BucketEdit, Stored};
@@ -154,11 +154,11 @@ impl<K: WindowKey> WindowKey for FaultyKey<K> {
         self.inner.read(id)
     }
 
-    fn reservations(&self) -> &Held {
+    fn reservations(&self) -> &Reservations {
         self.inner.reservations()
     }
 
-    fn reservations_mut(&mut self) -> &mut Held {
+    fn reservations_mut(&mut self) -> &mut Reservations {
         self.inner.reservations_mut()
     }
 
@@ -170,7 +170,7 @@ impl<K: WindowKey> WindowKey for FaultyKey<K> {
         }
     }
 
-    fn split(&mut self) -> (&mut K::Events, &Held) {
+    fn split(&mut self) -> (&mut K::Events, &Reservations) {
         self.inner.split()
     }
 

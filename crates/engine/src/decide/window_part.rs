@@ -4,11 +4,10 @@ use super::Action;
 use crate::ban::{Ban, BanNow};
 use crate::decision::{Decision, Manner, Obstacle, Quantity, Verdict};
 use crate::entry::{check_clock, MAX_SUM};
-use crate::held::Held;
 use crate::refusal::Refusal;
 use crate::request::{NewReservation, Request, WindowLimit};
-use crate::reservation::{lease_end_us, Id, Reservation};
-use crate::rule::RuleText;
+use crate::reservation::{lease_end_us, Id, OwnedReservation, Reservation};
+use crate::reservations::Reservations;
 use crate::store::{Store, WindowEdit, WindowKey};
 use crate::window::{freed_at_us, EventChange, EventEdit, UntimedVerdict, WindowCount, WindowUse};
 
@@ -31,7 +30,7 @@ pub(crate) struct WindowPart<'r, S: Store> {
 /// The changes to write to a window.
 pub(crate) struct WindowPlan {
     pub(crate) events: EventEdit,
-    reservation: Option<Reservation<Id, RuleText>>,
+    reservation: Option<OwnedReservation>,
     /// The ban after the call, or the mark of a past one.
     ban: Option<Ban>,
     /// The call gives back: reservations and the TTL stay as they are.
@@ -253,8 +252,8 @@ impl<'r, S: Store> WindowPart<'r, S> {
             UntimedVerdict::Never => Ok(None),
             UntimedVerdict::Allowed(_) => Ok(Some(self.open_at_us())),
             UntimedVerdict::Denied { need, .. } => {
-                let held = Held::default();
-                let freed_us = freed_at_us(self.key.events(), &self.count, &held, need)?;
+                let none = Reservations::default();
+                let freed_us = freed_at_us(self.key.events(), &self.count, &none, need)?;
                 Ok(freed_us.map(|freed_us| freed_us.max(self.open_at_us())))
             }
         }

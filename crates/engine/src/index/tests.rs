@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::calendar::Zones;
-use crate::held::{Held, MAX_DROPPED};
 use crate::properties::{cases, START_US};
 use crate::reservation::{ReservationView, YEAR_MS};
+use crate::reservations::{Reservations, MAX_DROPPED};
 use proptest::prelude::*;
 use std::convert::Infallible;
 
@@ -112,7 +112,7 @@ fn agree(index: &mut Index, list: &[Own], now_us: u64, least: u128, from_us: u64
     let any_future = list.iter().any(future);
     assert_eq!(index.has_future(now_us), any_future);
     let zones = &mut Zones::new();
-    let held = Held::from_index(Box::new(std::mem::take(index)), now_us, None, zones);
+    let held = Reservations::from_index(Box::new(std::mem::take(index)), now_us, None, zones);
     let seen: Vec<Own> = list
         .iter()
         .map(|one| Own::of(&ReservationView::at(now_us, zones).see(&one.reservation())))
@@ -278,7 +278,8 @@ fn a_call_sees_what_is_live_and_drops_what_is_gone() {
     list.extend([live(GONE, START_US + 9), live(GONE + 1, START_US + 8)]);
     let last = (GONE - 1).to_string();
     let zones = &mut Zones::new();
-    let mut held = Held::from_index(Box::new(built(&list)), now_us, Some(last.as_bytes()), zones);
+    let mut held =
+        Reservations::from_index(Box::new(built(&list)), now_us, Some(last.as_bytes()), zones);
     assert!(!held.is_changed() && !held.has_id());
     let live = held.list_live();
     let ids: Vec<&[u8]> = live.iter().map(|one| one.id.as_bytes()).collect();
@@ -290,7 +291,7 @@ fn a_call_sees_what_is_live_and_drops_what_is_gone() {
     assert!(held.is_changed());
     assert!(held.index().unwrap().bytes() >= before + 16 * list.len());
     let index = held.into_index().unwrap();
-    let mut held = Held::from_index(index, now_us, Some(last.as_bytes()), zones);
+    let mut held = Reservations::from_index(index, now_us, Some(last.as_bytes()), zones);
     assert_eq!((held.running(), held.is_changed()), (2, false));
     // It drops the reservation with that id, and then those that were gone first.
     let mut dropped = Vec::new();
@@ -304,7 +305,7 @@ fn a_call_sees_what_is_live_and_drops_what_is_gone() {
     // One that is live is held, and stays.
     let id = list[GONE as usize].id.clone();
     let mut held =
-        Held::from_index(Box::new(built(&list[GONE as usize..])), now_us, Some(&id), zones);
+        Reservations::from_index(Box::new(built(&list[GONE as usize..])), now_us, Some(&id), zones);
     held.clean(zones, &mut |_, _| panic!("nothing is gone"));
     assert!(held.has_id() && held.find_live(&id).is_some());
 }

@@ -2,9 +2,9 @@
 
 use super::{MemoryKey, MemoryValue, Zset};
 use crate::entry::Entries;
-use crate::held::Held;
 use crate::index::Index;
 use crate::refusal::Refusal;
+use crate::reservations::Reservations;
 use crate::store::{WindowEdit, WindowKey};
 
 /// A window in memory.
@@ -26,7 +26,7 @@ impl WindowValue {
 pub struct MemoryWindow<'m> {
     key: MemoryKey<'m>,
     events: Zset,
-    held: Held,
+    reservations: Reservations,
     expires_at_ms: u64,
     /// Whether there was a window.
     is_there: bool,
@@ -35,8 +35,8 @@ pub struct MemoryWindow<'m> {
 impl<'m> MemoryWindow<'m> {
     /// Creates the window of a key that has not been read.
     pub(super) fn unread(key: MemoryKey<'m>) -> MemoryWindow<'m> {
-        let (events, held) = (Zset::default(), Held::default());
-        MemoryWindow { key, events, held, expires_at_ms: 0, is_there: false }
+        let (events, reservations) = (Zset::default(), Reservations::default());
+        MemoryWindow { key, events, reservations, expires_at_ms: 0, is_there: false }
     }
 }
 
@@ -49,7 +49,8 @@ impl WindowKey for MemoryWindow<'_> {
         if let Some((window, expires_at_ms)) = memory.detach_window(name, now_us)? {
             self.events = window.events;
             if let Some(index) = window.reservations {
-                self.held = memory.zones(|zones| Held::from_index(index, now_us, id, zones));
+                self.reservations =
+                    memory.zones(|zones| Reservations::from_index(index, now_us, id, zones));
             }
             self.expires_at_ms = expires_at_ms;
             self.is_there = true;
@@ -57,36 +58,36 @@ impl WindowKey for MemoryWindow<'_> {
         Ok(())
     }
 
-    fn reservations(&self) -> &Held {
-        &self.held
+    fn reservations(&self) -> &Reservations {
+        &self.reservations
     }
 
-    fn reservations_mut(&mut self) -> &mut Held {
-        &mut self.held
+    fn reservations_mut(&mut self) -> &mut Reservations {
+        &mut self.reservations
     }
 
-    fn split(&mut self) -> (&mut Zset, &Held) {
-        (&mut self.events, &self.held)
+    fn split(&mut self) -> (&mut Zset, &Reservations) {
+        (&mut self.events, &self.reservations)
     }
 
     fn write(&mut self, edit: WindowEdit) -> usize {
-        let held = &mut self.held;
+        let reservations = &mut self.reservations;
         let (settled, settled_us) = self.key.memory.zones(|zones| {
-            let settled = held.settle(edit.settled, zones, &mut |_| {});
+            let settled = reservations.settle(edit.settled, zones, &mut |_| {});
             if edit.clean {
-                held.clean(zones, &mut |_, _| {});
+                reservations.clean(zones, &mut |_, _| {});
             }
             settled
         });
         if let Some(reservation) = &edit.reservation {
-            self.held.add(reservation);
+            self.reservations.add(reservation);
         }
         self.events.apply(edit.events);
         if edit.ban != self.ban() {
-            self.held.set_ban(edit.ban);
+            self.reservations.set_ban(edit.ban);
         }
         if let Some(expiry) = edit.expiry {
-            let expiry = expiry.extend_to(self.held.needed_until_us());
+            let expiry = expiry.extend_to(self.reservations.needed_until_us());
             let new_ttl_ms = expiry.new_ttl_ms(settled_us, Some(self.expires_at_ms));
             self.expires_at_ms = new_ttl_ms.unwrap_or(self.expires_at_ms);
         }
@@ -98,7 +99,7 @@ impl Drop for MemoryWindow<'_> {
     fn drop(&mut self) {
         let MemoryKey { memory, name, .. } = self.key;
         let events = std::mem::take(&mut self.events);
-        let reservations = std::mem::take(&mut self.held).into_index();
+        let reservations = std::mem::take(&mut self.reservations).into_index();
         let window = WindowValue { events, reservations };
         if !window.is_empty() {
             memory.put(name, MemoryValue::Window(window), self.expires_at_ms);

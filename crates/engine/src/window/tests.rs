@@ -4,12 +4,12 @@ use super::*;
 use crate::calendar::Zones;
 use crate::decision::{Ask, Decision, Manner, Obstacle, Quantity, Verdict};
 use crate::entry::LAST_US;
-use crate::held::SortedHolds;
 use crate::memory::Zset;
 use crate::model::{ModelCall, ModelCommand, ModelReply};
 use crate::period::Length;
 use crate::properties::START_US;
 use crate::reservation::Hold;
+use crate::reservations::SortedHolds;
 use crate::rule::Rule;
 use std::cell::RefCell;
 

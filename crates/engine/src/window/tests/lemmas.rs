@@ -25,7 +25,7 @@ fn the_sums_and_the_bisection_that_were_proved_are_the_ones_that_run() {
         let rule_now = rule.at(now_us, zones).unwrap();
         let count = WindowCount::read(&mut zset, rule_now).unwrap();
         assert_eq!(count.counted(), counted, "{line}");
-        let held = Held::default();
+        let held = Reservations::default();
         let freed_us = freed_at_us(&mut zset, &count, &held, u128::from(need)).unwrap();
         assert_eq!(freed_us, Some(START_US + answer + HOUR_US), "{line}");
         rows += 1;

@@ -7,13 +7,10 @@ use crate::ban::Ban;
 use crate::calendar::Zones;
 use crate::index::{next_order_us, EnoughGone, Index, IndexBuilder, Live};
 use crate::reservation::{
-    HeldReservation, Hold, Id, Reservation, ReservationMember, ReservationRef, ReservationView,
+    HeldReservation, Hold, OwnedReservation, Reservation, ReservationMember, ReservationRef,
+    ReservationView,
 };
-use crate::rule::RuleText;
 use std::cell::OnceCell;
-
-/// A reservation that owns its id and its rule.
-pub type OwnedReservation = Reservation<Id, RuleText>;
 
 /// A key with at least this many reservations has an index. Below that it is faster to read them in each call.
 pub const INDEX_FROM: usize = 8;
@@ -28,7 +25,7 @@ pub const MAX_HEALED: usize = 256;
 ///
 /// ```
 /// use redis_ratelimit_engine::calendar::Zones;
-/// use redis_ratelimit_engine::held::Held;
+/// use redis_ratelimit_engine::reservations::Reservations;
 /// use redis_ratelimit_engine::reservation::Reservation;
 ///
 /// // 2 until second 30, and 1 until second 90.
@@ -37,15 +34,15 @@ pub const MAX_HEALED: usize = 256;
 ///     Reservation { id, quantity, lease_ms, lease_end_us, gone_us, order_us, rule: &b"-"[..] }.owned()
 /// };
 /// let all = vec![held(b"a", 2, 30_000_000), held(b"b", 1, 90_000_000)];
-/// let held = Held::at(all, None, 80_000_000, None, &mut Zones::default());
-/// assert_eq!((held.len(), held.live_len(), held.total()), (2, 1, 1));
-/// assert_eq!(held.last_gone_us(), Some(90_000_000));
+/// let reservations = Reservations::from_list(all, None, 80_000_000, None, &mut Zones::default());
+/// assert_eq!((reservations.len(), reservations.live_len(), reservations.total()), (2, 1, 1));
+/// assert_eq!(reservations.last_gone_us(), Some(90_000_000));
 /// ```
 #[derive(Debug, Default)]
-pub struct Held {
+pub struct Reservations {
     now_us: u64,
     /// The reservations as they are stored, live and gone.
-    stored: StoredReservations,
+    stored: ListOrIndex,
     ban: Option<Ban>,
     has_id: bool,
     /// The reservation with the id of the call, if it is gone. It is dropped, so that the id is free.
@@ -59,35 +56,35 @@ pub struct Held {
 }
 
 #[derive(Debug)]
-enum StoredReservations {
+enum ListOrIndex {
     /// By the length of their id and then by the id. Another program may have written an id a second time. Then the first
     /// one counts.
     List(Vec<OwnedReservation>),
     Index(Box<Index>),
 }
 
-impl Default for StoredReservations {
-    fn default() -> StoredReservations {
-        StoredReservations::List(Vec::new())
+impl Default for ListOrIndex {
+    fn default() -> ListOrIndex {
+        ListOrIndex::List(Vec::new())
     }
 }
 
-impl StoredReservations {
+impl ListOrIndex {
     fn get(&self, id: &[u8]) -> Option<ReservationRef<'_>> {
         match self {
-            StoredReservations::List(all) => {
+            ListOrIndex::List(all) => {
                 let one = all.get(position(all, id))?;
                 (one.id.as_bytes() == id).then(|| one.borrowed())
             }
-            StoredReservations::Index(index) => index.get(id),
+            ListOrIndex::Index(index) => index.get(id),
         }
     }
 
     /// Returns all reservations, in any order.
     fn iter(&self) -> impl Iterator<Item = ReservationRef<'_>> {
         let (list, index) = match self {
-            StoredReservations::List(all) => (Some(all), None),
-            StoredReservations::Index(index) => (None, Some(index)),
+            ListOrIndex::List(all) => (Some(all), None),
+            ListOrIndex::Index(index) => (None, Some(index)),
         };
         let listed = list.into_iter().flatten().map(Reservation::borrowed);
         listed.chain(index.into_iter().flat_map(|index| index.iter()))
@@ -99,22 +96,22 @@ fn position(all: &[OwnedReservation], id: &[u8]) -> usize {
     all.partition_point(|one| (one.id.as_bytes().len(), one.id.as_bytes()) < (id.len(), id))
 }
 
-impl Held {
+impl Reservations {
     /// Returns the reservations of a key as they are seen at `now_us`, and notes whether `id` is held. `all` has each of
     /// them, in the order of their members.
-    pub fn at(
+    pub fn from_list(
         all: Vec<OwnedReservation>,
         ban: Option<Ban>,
         now_us: u64,
         id: Option<&[u8]>,
         zones: &mut Zones,
-    ) -> Held {
+    ) -> Reservations {
         if all.len() >= INDEX_FROM {
             let mut builder = IndexBuilder::default();
             // An index has each id once.
             if all.iter().all(|one| builder.add(&one.borrowed())) {
-                return Held::new(
-                    StoredReservations::Index(builder.build()),
+                return Reservations::new(
+                    ListOrIndex::Index(builder.build()),
                     ban,
                     now_us,
                     id,
@@ -122,41 +119,49 @@ impl Held {
                 );
             }
         }
-        Held::new(StoredReservations::List(all), ban, now_us, id, zones)
+        Reservations::new(ListOrIndex::List(all), ban, now_us, id, zones)
     }
 
-    /// Returns the reservations in an index as [`Held::at`] does.
+    /// Returns the reservations in an index as [`Reservations::from_list`] does.
     pub fn from_index(
         index: Box<Index>,
         now_us: u64,
         id: Option<&[u8]>,
         zones: &mut Zones,
-    ) -> Held {
+    ) -> Reservations {
         let ban = index.ban();
-        Held::new(StoredReservations::Index(index), ban, now_us, id, zones)
+        Reservations::new(ListOrIndex::Index(index), ban, now_us, id, zones)
     }
 
     fn new(
-        mut stored: StoredReservations,
+        mut stored: ListOrIndex,
         ban: Option<Ban>,
         now_us: u64,
         id: Option<&[u8]>,
         zones: &mut Zones,
-    ) -> Held {
+    ) -> Reservations {
         let has_future = match &mut stored {
-            StoredReservations::List(all) => all.iter().any(|one| one.is_from_future(now_us)),
-            StoredReservations::Index(index) => index.has_future(now_us),
+            ListOrIndex::List(all) => all.iter().any(|one| one.is_from_future(now_us)),
+            ListOrIndex::Index(index) => index.has_future(now_us),
         };
         let with_id = id.and_then(|id| stored.get(id));
         let has_id = with_id.is_some_and(|one| one.live(now_us));
         let gone_id = with_id.filter(|one| !one.live(now_us)).map(|one| Box::new(one.member()));
-        let mut held = Held { now_us, stored, ban, has_id, gone_id, has_future, ..Held::default() };
+        let mut reservations = Reservations {
+            now_us,
+            stored,
+            ban,
+            has_id,
+            gone_id,
+            has_future,
+            ..Reservations::default()
+        };
         if has_future {
             let mut view = ReservationView::at(now_us, zones);
-            let live = held.live_reservations().map(|one| Hold::of(&view.see(&one)));
-            held.holds = OnceCell::from(live.collect::<SortedHolds>());
+            let live = reservations.live_reservations().map(|one| Hold::of(&view.see(&one)));
+            reservations.holds = OnceCell::from(live.collect::<SortedHolds>());
         }
-        held
+        reservations
     }
 
     /// Returns the live reservations as they are stored, in any order.
@@ -180,8 +185,8 @@ impl Held {
     /// Returns the index. `None` if the reservations were read for this call.
     pub fn index(&self) -> Option<&Index> {
         match &self.stored {
-            StoredReservations::List(_) => None,
-            StoredReservations::Index(index) => Some(index),
+            ListOrIndex::List(_) => None,
+            ListOrIndex::Index(index) => Some(index),
         }
     }
 
@@ -191,14 +196,14 @@ impl Held {
             return None;
         }
         let mut index = match self.stored {
-            StoredReservations::List(all) => {
+            ListOrIndex::List(all) => {
                 let mut index = Box::<Index>::default();
                 all.iter().for_each(|one| {
                     index.insert(&one.borrowed());
                 });
                 index
             }
-            StoredReservations::Index(index) => index,
+            ListOrIndex::Index(index) => index,
         };
         if index.ban() != self.ban {
             index.set_ban(self.ban);
@@ -214,8 +219,8 @@ impl Held {
     /// Returns the number of reservations, live and gone.
     pub fn len(&self) -> usize {
         match &self.stored {
-            StoredReservations::List(all) => all.len(),
-            StoredReservations::Index(index) => index.len(),
+            ListOrIndex::List(all) => all.len(),
+            ListOrIndex::Index(index) => index.len(),
         }
     }
 
@@ -282,8 +287,8 @@ impl Held {
     /// Returns the number of reservations whose lease runs.
     pub fn running(&mut self) -> usize {
         match &mut self.stored {
-            StoredReservations::List(all) => all.iter().filter(|one| one.runs(self.now_us)).count(),
-            StoredReservations::Index(index) => {
+            ListOrIndex::List(all) => all.iter().filter(|one| one.runs(self.now_us)).count(),
+            ListOrIndex::Index(index) => {
                 // The first call makes the index larger.
                 self.is_changed |= !index.counts_running();
                 index.running(self.now_us)
@@ -294,10 +299,10 @@ impl Held {
     /// Returns the place of a new reservation in the order of arrival.
     pub fn next_order_us(&self, now_us: u64) -> u64 {
         match &self.stored {
-            StoredReservations::List(all) => {
+            ListOrIndex::List(all) => {
                 next_order_us(all.iter().map(|one| one.order_us).max(), now_us)
             }
-            StoredReservations::Index(index) => index.next_order_us(now_us),
+            ListOrIndex::Index(index) => index.next_order_us(now_us),
         }
     }
 
@@ -311,8 +316,8 @@ impl Held {
     /// the future that has not been rewritten may hold until its stored end, so this is what counts.
     pub fn needed_until_us(&self) -> Option<u64> {
         let last_us = match &self.stored {
-            StoredReservations::List(all) => all.iter().map(|one| one.gone_us).max(),
-            StoredReservations::Index(index) => index.live(self.now_us).last_gone_us(),
+            ListOrIndex::List(all) => all.iter().map(|one| one.gone_us).max(),
+            ListOrIndex::Index(index) => index.live(self.now_us).last_gone_us(),
         };
         let until_us = last_us.max(self.ban.map(|ban| ban.end_us()));
         until_us.filter(|until_us| *until_us > self.now_us)
@@ -323,10 +328,10 @@ impl Held {
         self.is_changed = true;
         self.change_holds(|holds| holds.add(Hold::of(reservation)));
         match &mut self.stored {
-            StoredReservations::List(all) => {
+            ListOrIndex::List(all) => {
                 all.insert(position(all, reservation.id), reservation.owned());
             }
-            StoredReservations::Index(index) => {
+            ListOrIndex::Index(index) => {
                 index.insert(reservation);
             }
         }
@@ -352,10 +357,10 @@ impl Held {
             self.change_holds(|holds| holds.remove(hold));
             self.is_changed = true;
             match &mut self.stored {
-                StoredReservations::List(all) => {
+                ListOrIndex::List(all) => {
                     all.remove(position(all, id));
                 }
-                StoredReservations::Index(index) => {
+                ListOrIndex::Index(index) => {
                     index.remove(id);
                 }
             }
@@ -377,7 +382,7 @@ impl Held {
         };
         let mut view = ReservationView::at(now_us, zones);
         match &mut self.stored {
-            StoredReservations::List(all) => all.retain_mut(|one| {
+            ListOrIndex::List(all) => all.retain_mut(|one| {
                 if one.is_from_future(now_us) {
                     let old = one.member();
                     *one = view.see(&one.borrowed()).owned();
@@ -388,7 +393,7 @@ impl Held {
                 }
                 true
             }),
-            StoredReservations::Index(index) => {
+            ListOrIndex::Index(index) => {
                 let mut drop_gone = |index: &mut Index, old: &ReservationMember| {
                     let old_id = Reservation::decode(old.as_bytes()).map(|old| old.id);
                     if old_id.is_some_and(|id| index.remove(id)) {
@@ -434,9 +439,9 @@ impl Held {
 
 /// Reservations without names, as models keep them.
 #[cfg(any(test, kani, feature = "model"))]
-impl From<SortedHolds> for Held {
-    fn from(holds: SortedHolds) -> Held {
-        Held { holds: holds.into(), ..Held::default() }
+impl From<SortedHolds> for Reservations {
+    fn from(holds: SortedHolds) -> Reservations {
+        Reservations { holds: holds.into(), ..Reservations::default() }
     }
 }
 
@@ -481,7 +486,7 @@ impl SortedHolds {
         self.holds.last().map(|hold| hold.gone_us)
     }
 
-    /// See [`Held::first_gone`].
+    /// See [`Reservations::first_gone`].
     ///
     /// # Errors
     ///
@@ -518,7 +523,7 @@ mod tests {
     use std::convert::Infallible;
 
     /// Everything that can be asked of reservations.
-    fn answers(held: &mut Held) -> impl PartialEq + std::fmt::Debug {
+    fn answers(held: &mut Reservations) -> impl PartialEq + std::fmt::Debug {
         let Ok(first) = held.first_gone(|_, gone| Ok::<bool, Infallible>(gone >= 5));
         let live = [b"0", b"1", b"2", b"3"].map(|id| held.find_live(id).map(|one| one.member()));
         let mut listed: Vec<_> =
@@ -555,8 +560,8 @@ mod tests {
                 .collect();
             let mut index = IndexBuilder::default();
             prop_assert!(all.iter().all(|one| index.add(&one.borrowed())));
-            let mut index = Held::from_index(index.build(), now_us, Some(ids[id]), zones);
-            let mut list = Held::at(all, None, now_us, Some(ids[id]), zones);
+            let mut index = Reservations::from_index(index.build(), now_us, Some(ids[id]), zones);
+            let mut list = Reservations::from_list(all, None, now_us, Some(ids[id]), zones);
             prop_assert_eq!(list.has_id(), index.has_id());
             prop_assert_eq!(list.must_write(), index.must_write());
             prop_assert_eq!(list.next_order_us(now_us), index.next_order_us(now_us));
