@@ -1,16 +1,16 @@
 //! The steps of a call, for one limit or several: [`judge`], [`Judged::plan`], [`Plan::write`]. The
 //! documentation of the crate has a diagram and an example.
 
-mod bucket_part;
-mod window_part;
+mod bucket_state;
+mod window_state;
 
 use crate::decision::{Decision, Verdict};
 use crate::groups::{PartOutcome, Place};
 use crate::request::{Limit, Request};
 use crate::reservation::Id;
 use crate::store::{Access, BucketKey, Store, WindowKey};
-pub(crate) use bucket_part::BucketPart;
-pub(crate) use window_part::WindowPart;
+pub(crate) use bucket_state::BucketState;
+pub(crate) use window_state::WindowState;
 
 /// The changes that a call may write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ pub struct Part<'r, S: Store> {
     place: Place,
     /// A waiter comes first, so the call is not granted anything if it takes.
     barred: bool,
-    pub(crate) key: PartKey<'r, S>,
+    pub(crate) state: PartState<'r, S>,
     /// The limit would allow the call, before a denial was counted. False until the key is read.
     allowed: bool,
     /// See [`PartOutcome::is_choice`].
@@ -72,11 +72,11 @@ pub struct Part<'r, S: Store> {
     earliest_grant_us: Option<u64>,
 }
 
-/// The key of a part: the state that was read, and the changes to write.
+/// The state of a part: what was read from its key, and the changes to write.
 #[expect(clippy::large_enum_variant, reason = "a call allocates nothing")]
-pub(crate) enum PartKey<'r, S: Store> {
-    Bucket(BucketPart<'r, S>),
-    Window(WindowPart<'r, S>),
+pub(crate) enum PartState<'r, S: Store> {
+    Bucket(BucketState<'r, S>),
+    Window(WindowState<'r, S>),
 }
 
 impl<'r, S: Store> Part<'r, S> {
@@ -86,11 +86,11 @@ impl<'r, S: Store> Part<'r, S> {
     #[inline(always)]
     pub fn new(store: S, request: &'r Request, place: Place, barred: bool) -> Part<'r, S> {
         let verdict = Verdict::default();
-        let part = |key| Part {
+        let part = |state| Part {
             request,
             place,
             barred,
-            key,
+            state,
             allowed: false,
             is_choice: false,
             group_allowed: false,
@@ -98,9 +98,9 @@ impl<'r, S: Store> Part<'r, S> {
             earliest_grant_us: None,
         };
         match &request.limit {
-            Limit::Bucket(rate) => part(PartKey::Bucket(BucketPart::new(store, request, rate))),
+            Limit::Bucket(rate) => part(PartState::Bucket(BucketState::new(store, request, rate))),
             Limit::Window(window) | Limit::Reserve(window, _) => {
-                part(PartKey::Window(WindowPart::new(store, request, window)))
+                part(PartState::Window(WindowState::new(store, request, window)))
             }
         }
     }
@@ -129,9 +129,9 @@ impl<'r, S: Store> Part<'r, S> {
     /// Returns the decision, as the planned changes leave the key.
     #[inline]
     fn decision(&mut self) -> Decision {
-        let decision = match &mut self.key {
-            PartKey::Bucket(part) => part.bucket.decision(self.verdict),
-            PartKey::Window(window) => window.decision(self.verdict),
+        let decision = match &mut self.state {
+            PartState::Bucket(state) => state.bucket.decision(self.verdict),
+            PartState::Window(window) => window.decision(self.verdict),
         };
         Decision { earliest_grant_us: self.earliest_grant_us, ..decision }
     }
@@ -162,15 +162,15 @@ pub fn judge<'p, 'r, S: Store>(
         for part in &mut *group {
             // Only a call that takes is ever barred.
             let barred = (part.barred || mode == Mode::Deny) && part.request.ask.takes_unforced();
-            part.verdict = match &mut part.key {
-                PartKey::Bucket(bucket) => bucket.read(barred)?,
-                PartKey::Window(window) => window.read(barred)?,
+            part.verdict = match &mut part.state {
+                PartState::Bucket(bucket) => bucket.read(barred)?,
+                PartState::Window(window) => window.read(barred)?,
             };
             part.allowed = part.verdict.allowed();
             part.is_choice = !has_choice && part.permits();
             if part.is_choice {
                 has_choice = true;
-                if let PartKey::Window(window) = &part.key {
+                if let PartState::Window(window) = &part.state {
                     window.check_room(part.verdict)?;
                 }
             }
@@ -192,14 +192,14 @@ impl<'p, 'r, S: Store> Judged<'p, 'r, S> {
         let Judged { parts, mode, allowed } = self;
         for part in &mut *parts {
             let action = part.action(mode, allowed);
-            part.verdict = match &mut part.key {
-                PartKey::Bucket(bucket) => bucket.plan(part.verdict, action),
-                PartKey::Window(window) => window.plan(part.verdict, action, &mut new_id)?,
+            part.verdict = match &mut part.state {
+                PartState::Bucket(bucket) => bucket.plan(part.verdict, action),
+                PartState::Window(window) => window.plan(part.verdict, action, &mut new_id)?,
             };
             if mode == Mode::Try && !allowed {
-                part.earliest_grant_us = match &mut part.key {
-                    PartKey::Bucket(bucket) => bucket.earliest_grant_us()?,
-                    PartKey::Window(window) => window.earliest_grant_us()?,
+                part.earliest_grant_us = match &mut part.state {
+                    PartState::Bucket(bucket) => bucket.earliest_grant_us()?,
+                    PartState::Window(window) => window.earliest_grant_us()?,
                 };
             }
         }
@@ -237,9 +237,9 @@ impl<'r, S: Store> Plan<'_, 'r, S> {
     #[inline]
     pub fn write(self) {
         for part in self.parts {
-            match &mut part.key {
-                PartKey::Bucket(BucketPart { key, edit, .. }) => key.write(*edit),
-                PartKey::Window(WindowPart { key, count, planned, .. }) => {
+            match &mut part.state {
+                PartState::Bucket(BucketState { key, edit, .. }) => key.write(*edit),
+                PartState::Window(WindowState { key, count, planned, .. }) => {
                     if let Some(planned) = planned {
                         key.write(planned.edit(count));
                     }
@@ -367,7 +367,7 @@ mod tests {
         let allowed = plan.decision().allowed();
         plan.write();
         let [part] = &parts;
-        let writes = matches!(&part.key, PartKey::Window(window) if window.planned.is_some());
+        let writes = matches!(&part.state, PartState::Window(window) if window.planned.is_some());
         (allowed, writes)
     }
 

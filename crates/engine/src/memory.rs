@@ -205,7 +205,7 @@ impl BucketKey for MemoryKey<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::{judge, Mode, Part, PartKey};
+    use crate::decide::{judge, Mode, Part, PartState};
     use crate::decision::{Ask, Decision, Manner, Obstacle, Quantity, Verdict};
     use crate::groups::Place;
     use crate::request::{Limit, NewReservation, Request, WindowLimit};
@@ -239,7 +239,7 @@ mod tests {
         let decision = plan.decision();
         plan.write();
         let [part] = &parts;
-        let writes = matches!(&part.key, PartKey::Window(window) if window.planned.is_some());
+        let writes = matches!(&part.state, PartState::Window(window) if window.planned.is_some());
         Ok((decision, writes))
     }
 

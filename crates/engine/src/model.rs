@@ -1,7 +1,7 @@
 //! Single steps for tests, models and fuzz targets, which keep the state themselves. The product is built without it.
 
 use crate::calendar::Zones;
-use crate::decide::{judge, Mode, Part, PartKey, WindowPart};
+use crate::decide::{judge, Mode, Part, PartState, WindowState};
 use crate::decision::{Ask, Decision};
 use crate::groups::Place;
 use crate::memory::Zset;
@@ -150,7 +150,7 @@ impl ModelCall {
         let mut looked = part();
         let mut plan = judge(slice::from_mut(&mut looked), Mode::Look)?.plan(new_id)?;
         let denies = !is_look && !self.barred && !plan.decision().allowed();
-        let window = window_part(&looked)?;
+        let window = window_state(&looked)?;
         let counted = window.count.counted();
         let denial_counted = denies && window.counts_denial();
         drop(looked);
@@ -159,7 +159,7 @@ impl ModelCall {
         let mut plan = judge(slice::from_mut(&mut part), mode)?.plan(new_id)?;
         let decision = plan.decision();
         plan.write();
-        let window = window_part(&part)?;
+        let window = window_state(&part)?;
         Ok(ModelReply {
             decision,
             counted,
@@ -170,13 +170,13 @@ impl ModelCall {
     }
 }
 
-/// Returns the part as that of a window.
-fn window_part<'p, 'm>(
+/// Returns the state of a part whose key holds a window.
+fn window_state<'p, 'm>(
     part: &'p Part<'m, ModelKey<'m>>,
-) -> Result<&'p WindowPart<'m, ModelKey<'m>>, Refusal> {
-    match &part.key {
-        PartKey::Window(window) => Ok(window),
-        PartKey::Bucket(_) => Err(Refusal::NotWindow),
+) -> Result<&'p WindowState<'m, ModelKey<'m>>, Refusal> {
+    match &part.state {
+        PartState::Window(window) => Ok(window),
+        PartState::Bucket(_) => Err(Refusal::NotWindow),
     }
 }
 

@@ -1,4 +1,4 @@
-//! A part of a call whose key holds a bucket.
+//! The state of a part whose key holds a bucket.
 
 use super::Action;
 use crate::decision::Verdict;
@@ -8,19 +8,19 @@ use crate::store::{BucketKey, Store};
 use crate::throttle::{Bucket, BucketEdit, Rate};
 
 /// What a request asks of a bucket: the bucket as it was read, and the change to write.
-pub(crate) struct BucketPart<'r, S: Store> {
+pub(crate) struct BucketState<'r, S: Store> {
     request: &'r Request,
     pub(super) key: S::Bucket,
     pub(super) bucket: Bucket<'r>,
     pub(super) edit: BucketEdit,
 }
 
-impl<'r, S: Store> BucketPart<'r, S> {
-    /// Creates a part whose key has not been read yet.
+impl<'r, S: Store> BucketState<'r, S> {
+    /// Creates the state of a part whose key has not been read yet.
     #[inline(always)]
-    pub(super) fn new(store: S, request: &'r Request, rate: &'r Rate) -> BucketPart<'r, S> {
+    pub(super) fn new(store: S, request: &'r Request, rate: &'r Rate) -> BucketState<'r, S> {
         let bucket = Bucket::at(rate, None, store.now_us());
-        BucketPart { request, key: store.bucket(), bucket, edit: BucketEdit::Keep }
+        BucketState { request, key: store.bucket(), bucket, edit: BucketEdit::Keep }
     }
 
     /// Reads the key and judges the request.

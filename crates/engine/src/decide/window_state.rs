@@ -1,4 +1,4 @@
-//! A part of a call whose key holds a window. A semaphore is a window that counts no events.
+//! The state of a part whose key holds a window. A semaphore is a window that counts no events.
 
 use super::Action;
 use crate::ban::{Ban, BanNow};
@@ -12,7 +12,7 @@ use crate::store::{Store, WindowEdit, WindowKey};
 use crate::window::{freed_at_us, EventChange, EventEdit, UntimedVerdict, WindowCount, WindowUse};
 
 /// What a request asks of a window: the window as it was read, and the changes to write.
-pub(crate) struct WindowPart<'r, S: Store> {
+pub(crate) struct WindowState<'r, S: Store> {
     request: &'r Request,
     window: &'r WindowLimit,
     /// The reservation to make. `None` if the call counts an event.
@@ -52,16 +52,16 @@ impl WindowPlan {
     }
 }
 
-impl<'r, S: Store> WindowPart<'r, S> {
-    /// Creates a part whose key has not been read yet.
+impl<'r, S: Store> WindowState<'r, S> {
+    /// Creates the state of a part whose key has not been read yet.
     // Inlined so that the large value is built in the caller's frame, not copied.
     #[inline(always)]
     pub(super) fn new(
         mut store: S,
         request: &'r Request,
         limit: &'r WindowLimit,
-    ) -> WindowPart<'r, S> {
-        WindowPart {
+    ) -> WindowState<'r, S> {
+        WindowState {
             request,
             window: limit,
             reservation: request.limit.reservation(),
