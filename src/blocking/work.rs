@@ -98,7 +98,7 @@ impl<'c> WaitingServer for ServerKeys<'c> {
             }
             PendingWrite::CountDenial(request) => {
                 let store = self.store(key_ctx, Access::Write);
-                decide(self, store, &request, false, Mode::Deny).map(|_| ())
+                decide(self, store, &request, false, Mode::CountDenial).map(|_| ())
             }
         };
         let is_postponed = written == Err(Error::InUse);

@@ -23,7 +23,7 @@ pub enum Mode {
     /// In addition to those of [`Mode::Try`], a denial that counts, and a ban.
     Final,
     /// A denial that counts, even if the call could be granted by now. For a wait that ended while nothing could be written.
-    Deny,
+    CountDenial,
 }
 
 impl Mode {
@@ -31,7 +31,7 @@ impl Mode {
     pub fn access(self) -> Access {
         match self {
             Mode::Look => Access::Read,
-            Mode::Try | Mode::Final | Mode::Deny => Access::Write,
+            Mode::Try | Mode::Final | Mode::CountDenial => Access::Write,
         }
     }
 }
@@ -123,7 +123,7 @@ impl<'r, S: Store> Part<'r, S> {
         let is_final = mode == Mode::Final && !allowed && !self.barred && !self.request.shadow;
         // Only a group that denies the call bans.
         let ban_ms = self.request.ban_ms.filter(|_| is_final && !self.group_allowed);
-        Action::Deny { counts: is_final || mode == Mode::Deny, ban_ms }
+        Action::Deny { counts: is_final || mode == Mode::CountDenial, ban_ms }
     }
 
     /// Returns the decision, as the planned changes leave the key.
@@ -161,7 +161,8 @@ pub fn judge<'p, 'r, S: Store>(
         let mut has_choice = false;
         for part in &mut *group {
             // Only a call that takes is ever barred.
-            let barred = (part.barred || mode == Mode::Deny) && part.request.ask.takes_unforced();
+            let barred =
+                (part.barred || mode == Mode::CountDenial) && part.request.ask.takes_unforced();
             part.verdict = match &mut part.state {
                 PartState::Bucket(bucket) => bucket.read(barred)?,
                 PartState::Window(window) => window.read(barred)?,
@@ -327,7 +328,7 @@ mod tests {
             (Mode::Final, true, 1),
             (Mode::Try, false, 1),
             (Mode::Try, true, 1),
-            (Mode::Deny, false, 2),
+            (Mode::CountDenial, false, 2),
             (Mode::Look, false, 1),
         ] {
             let memory = Memory::default();
