@@ -149,7 +149,7 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
         }
         if let Some(expiry) = edit.expiry {
             let expiry = expiry.extend_to(self.reservations.needed_until_us());
-            if let Some(at_ms) = expiry.new_ttl_ms(settled_us, key.expires_at_ms()) {
+            if let Some(at_ms) = expiry.new_expires_at_ms(settled_us, key.expires_at_ms()) {
                 key.expire_at(at_ms);
             }
         }

@@ -28,7 +28,7 @@ impl Expiry {
     }
 
     /// Returns the TTLs that may stay, in Unix milliseconds.
-    fn range_ms(&self) -> RangeInclusive<u64> {
+    fn allowed_ms(&self) -> RangeInclusive<u64> {
         let needed_ms = self.needed_us.div_ceil(1_000);
         needed_ms..=needed_ms.saturating_add(GRACE_MS).saturating_add(self.in_use_us / 1_000)
     }
@@ -39,11 +39,15 @@ impl Expiry {
     /// Say the key is needed until second 10, and a lease that was to end in second 90 is settled. A TTL of 90.9 s is that
     /// of the lease, so it becomes 10.9 s. A TTL of 60 s is not: another call set it, perhaps under a rule with a longer
     /// period, and the events that it counted would be lost if the key expired at 10.9 s.
-    pub fn new_ttl_ms(&self, settled_us: Option<u64>, current_ms: Option<u64>) -> Option<u64> {
-        let range = self.range_ms();
+    pub fn new_expires_at_ms(
+        &self,
+        settled_us: Option<u64>,
+        current_ms: Option<u64>,
+    ) -> Option<u64> {
+        let range = self.allowed_ms();
         let stays = current_ms.is_some_and(|current_ms| {
             let others_need_it = settled_us.is_some_and(|settled_us| {
-                let lease = Expiry { needed_us: settled_us, in_use_us: 0 }.range_ms();
+                let lease = Expiry { needed_us: settled_us, in_use_us: 0 }.allowed_ms();
                 let kept_by_lease = self.needed_us < settled_us && lease.contains(&current_ms);
                 current_ms > *range.end() && !kept_by_lease
             });
@@ -72,7 +76,11 @@ mod tests {
             (busy, Some(70_401), None),
             (busy, Some(70_402), Some(70_401)),
         ] {
-            assert_eq!(expiry.new_ttl_ms(None, current_ms), after, "{expiry:?} {current_ms:?}");
+            assert_eq!(
+                expiry.new_expires_at_ms(None, current_ms),
+                after,
+                "{expiry:?} {current_ms:?}"
+            );
         }
     }
 
@@ -88,7 +96,7 @@ mod tests {
             (5_000_000, Some(60_000), None),
             (90_000_000, None, Some(10_900)),
         ] {
-            let found = expiry.new_ttl_ms(Some(settled_us), current_ms);
+            let found = expiry.new_expires_at_ms(Some(settled_us), current_ms);
             assert_eq!(found, after, "{settled_us} {current_ms:?}");
         }
     }
@@ -101,7 +109,7 @@ mod tests {
             let now_us = START_US + call * (period_us / events);
             let in_use_us = (call * (period_us / events)).min(period_us);
             let expiry = Expiry { needed_us: now_us + period_us, in_use_us };
-            let changed = expiry.new_ttl_ms(None, ttl_ms);
+            let changed = expiry.new_expires_at_ms(None, ttl_ms);
             moved += u64::from(changed.is_some() && call >= calls / 2);
             ttl_ms = changed.or(ttl_ms);
             // Never too short, and at most a second and the time in use too long.
@@ -126,7 +134,7 @@ mod tests {
     fn far_times_saturate() {
         let expiry = Expiry { needed_us: u64::MAX, in_use_us: u64::MAX };
         let latest_ms = u64::MAX.div_ceil(1_000) + GRACE_MS + u64::MAX / 1_000;
-        assert_eq!(expiry.new_ttl_ms(None, Some(u64::MAX)), Some(latest_ms));
-        assert_eq!(expiry.new_ttl_ms(None, Some(latest_ms)), None);
+        assert_eq!(expiry.new_expires_at_ms(None, Some(u64::MAX)), Some(latest_ms));
+        assert_eq!(expiry.new_expires_at_ms(None, Some(latest_ms)), None);
     }
 }

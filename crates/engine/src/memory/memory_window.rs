@@ -88,8 +88,8 @@ impl WindowKey for MemoryWindow<'_> {
         }
         if let Some(expiry) = edit.expiry {
             let expiry = expiry.extend_to(self.reservations.needed_until_us());
-            let new_ttl_ms = expiry.new_ttl_ms(settled_us, Some(self.expires_at_ms));
-            self.expires_at_ms = new_ttl_ms.unwrap_or(self.expires_at_ms);
+            let new_expires_at_ms = expiry.new_expires_at_ms(settled_us, Some(self.expires_at_ms));
+            self.expires_at_ms = new_expires_at_ms.unwrap_or(self.expires_at_ms);
         }
         settled
     }
