@@ -140,7 +140,7 @@ fn random_call(
         HistoryKind::Bucket => {
             let burst = key.max_burst();
             let rate = Rate::new(burst, 20, 1_000).expect("a rate");
-            let what = taking(Limit::Bucket(rate), quantity, manner);
+            let what = taking(Limit::Rate(rate), quantity, manner);
             ("RL.THROTTLE".into(), format!("{burst} 20 1s {quantity} {options} MS"), what)
         }
         HistoryKind::Sliding => {

@@ -183,7 +183,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
             || accepted.contains(OptionSet::BAN) && options.permits(OptionSet::BAN, quantity);
         Ok(Request {
             limit: match spec {
-                LimitSpec::Rate(rate) => Limit::Bucket(rate),
+                LimitSpec::Rate(rate) => Limit::Rate(rate),
                 LimitSpec::Window { limit, period } => {
                     let kind = policy.as_ref().map(|policy| policy.window_kind);
                     let kind = kind.unwrap_or_else(|| options.window_kind());

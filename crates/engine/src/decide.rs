@@ -98,7 +98,7 @@ impl<'r, S: Store> Part<'r, S> {
             earliest_grant_us: None,
         };
         match &request.limit {
-            Limit::Bucket(rate) => part(PartState::Bucket(BucketState::new(store, request, rate))),
+            Limit::Rate(rate) => part(PartState::Bucket(BucketState::new(store, request, rate))),
             Limit::Window(window) | Limit::Reserve(window, _) => {
                 part(PartState::Window(WindowState::new(store, request, window)))
             }
@@ -268,7 +268,7 @@ mod tests {
     /// it would be allowed, and whether it is a shadow.
     fn choices(limits: &[(usize, bool, bool)]) -> (bool, Vec<bool>) {
         let memory = Memory::default();
-        let one = Limit::Bucket(Rate::new(0, 1, 1_000).unwrap());
+        let one = Limit::Rate(Rate::new(0, 1, 1_000).unwrap());
         let allowed = Request::new(one);
         let mut never = allowed;
         never.ask.quantity = Quantity::Take(2);
@@ -374,7 +374,7 @@ mod tests {
 
     #[test]
     fn a_denied_call_heals_the_keys_that_it_would_take_from() {
-        let bucket = Limit::Bucket(Rate::new(1, 1, 1_000).unwrap());
+        let bucket = Limit::Rate(Rate::new(1, 1, 1_000).unwrap());
         let never = taking(bucket, 3, 0, None);
         for limit in [bucket, Limit::Window(window("60s", 9))] {
             for (quantity, heals) in
@@ -423,8 +423,7 @@ mod tests {
     #[test]
     fn a_clock_beyond_what_a_score_holds_is_refused() {
         const LAST: u64 = 9_007_199_254_740_991;
-        for limit in
-            [Limit::Bucket(Rate::new(0, 1, 1_000).unwrap()), Limit::Window(window("60s", 1))]
+        for limit in [Limit::Rate(Rate::new(0, 1, 1_000).unwrap()), Limit::Window(window("60s", 1))]
         {
             let look = |now_us| Memory::default().look(b"k", &Request::new(limit), now_us).err();
             let refused = [LAST - 1, LAST, LAST + 1, LAST + 2].map(look);
@@ -438,7 +437,7 @@ mod tests {
 
     #[test]
     fn the_earliest_grant_ignores_reservations_and_the_line() {
-        let bucket = |limit: u64| Limit::Bucket(Rate::new(limit - 1, 1, 1_000).unwrap());
+        let bucket = |limit: u64| Limit::Rate(Rate::new(limit - 1, 1, 1_000).unwrap());
         let count = |limit| Limit::Window(window("60s", limit));
         let (full, banned) = (NOW_US + 60_000_000, NOW_US + 90_000_000);
         // The call before, the ban of a denied call after it, the call that is tried, and its earliest grant.

@@ -107,7 +107,7 @@ mod tests {
     use crate::throttle::Rate;
 
     fn part(verdict: Verdict, remaining: u64, quantity: i64, shadow: bool) -> PartOutcome<'static> {
-        let limit = Limit::Bucket(Rate::new(99, 1, 1_000).unwrap());
+        let limit = Limit::Rate(Rate::new(99, 1, 1_000).unwrap());
         let ask = Ask::whole(Quantity::from_signed(quantity));
         let request = Box::leak(Box::new(Request { ask, shadow, ..Request::new(limit) }));
         let decision = Decision { verdict, limit: 100, remaining, ..Decision::default() };

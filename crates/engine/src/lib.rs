@@ -17,8 +17,8 @@
 //! use redis_ratelimit_engine::memory::Memory;
 //! use redis_ratelimit_engine::throttle::Rate;
 //!
-//! let one_a_second = Request::new(Limit::Bucket(Rate::new(0, 1, 1_000).unwrap()));
-//! let ten_an_hour = Request::new(Limit::Bucket(Rate::new(9, 10, 3_600_000).unwrap()));
+//! let one_a_second = Request::new(Limit::Rate(Rate::new(0, 1, 1_000).unwrap()));
+//! let ten_an_hour = Request::new(Limit::Rate(Rate::new(9, 10, 3_600_000).unwrap()));
 //! let (memory, now_us) = (Memory::default(), 1_795_223_799_544_558);
 //! let remaining = || {
 //!     let [first, second] = [0, 1].map(|group| Place { group, check: false });

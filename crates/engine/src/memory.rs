@@ -7,7 +7,7 @@
 //! use redis_ratelimit_engine::throttle::Rate;
 //!
 //! // Two at once, one a second.
-//! let request = Request::new(Limit::Bucket(Rate::new(1, 1, 1_000).unwrap()));
+//! let request = Request::new(Limit::Rate(Rate::new(1, 1, 1_000).unwrap()));
 //! let memory = Memory::default();
 //! let now_us = 1_795_223_799_544_558;
 //! let allowed = || {
@@ -424,7 +424,7 @@ mod tests {
     #[test]
     fn a_key_lives_in_its_last_millisecond_and_is_forgotten_afterwards() {
         let rate = Rate::new(0, 1, 1_000).unwrap();
-        let (bucket, count) = (Request::new(Limit::Bucket(rate)), window("1s", 9));
+        let (bucket, count) = (Request::new(Limit::Rate(rate)), window("1s", 9));
         for request in [bucket, Request::new(Limit::Window(count))] {
             let memory = Memory::default();
             assert!(memory.is_empty());

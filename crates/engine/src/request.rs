@@ -28,7 +28,7 @@ pub struct Request {
 #[derive(Clone, Copy, Debug)]
 pub enum Limit {
     /// A rate: the key holds a bucket (RL.THROTTLE).
-    Bucket(Rate),
+    Rate(Rate),
     /// A maximum in a window, in which a grant counts an event (RL.WINDOW).
     Window(WindowLimit),
     /// A maximum in a window or of a semaphore, in which a grant makes a reservation (RL.ACQUIRE).
@@ -41,7 +41,7 @@ impl Limit {
     pub(crate) fn reservation(&self) -> Option<&NewReservation> {
         match self {
             Limit::Reserve(_, new) => Some(new),
-            Limit::Bucket(_) | Limit::Window(_) => None,
+            Limit::Rate(_) | Limit::Window(_) => None,
         }
     }
 }

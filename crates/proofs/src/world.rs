@@ -551,7 +551,7 @@ impl World {
                     violated.get_or_insert(LIMIT);
                 }
             }
-            Limit::Bucket(_) | Limit::Window(_) => {
+            Limit::Rate(_) | Limit::Window(_) => {
                 if key.kind == BookKind::First && before.remaining == key.max {
                     // A window is opened: the one before was over, or everything was given back.
                     let soon = books.opened.is_some_and(|(opened_us, sum)| {

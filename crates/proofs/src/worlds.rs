@@ -44,7 +44,7 @@ fn key(kind: BookKind, rule: &str, max: u64) -> WorldKey {
 fn bucket(max: u64, count: u64) -> WorldKey {
     let rate = Rate::new(max - 1, count, 1_000).expect("a rate");
     let longest_wait_us = (max * SECOND_US).div_ceil(count);
-    let (kind, limit) = (BookKind::Bucket(count), Limit::Bucket(rate));
+    let (kind, limit) = (BookKind::Bucket(count), Limit::Rate(rate));
     WorldKey { kind, limit, max, period_us: SECOND_US, longest_wait_us }
 }
 

@@ -58,7 +58,7 @@ impl LimitNumbers {
         match *self {
             LimitNumbers::Rate { max_burst, count, period_ms } => {
                 let rate = share.scale_rate(max_burst, count, period_ms);
-                rate.map(EngineLimit::Bucket).ok_or(Error::BucketTooLong)
+                rate.map(EngineLimit::Rate).ok_or(Error::BucketTooLong)
             }
             LimitNumbers::Window { limit, period, kind } => {
                 let window = server.window(share.scale_limit(limit), Some(period), kind);

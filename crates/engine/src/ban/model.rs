@@ -193,7 +193,7 @@ proptest! {
     #[test]
     fn buckets_ban_as_the_definition_says(acts in acts()) {
         let rate = Rate::new(LIMIT - 1, LIMIT, PERIOD_MS).unwrap();
-        check(Limit::Bucket(rate), Used::Bucket(0), acts);
+        check(Limit::Rate(rate), Used::Bucket(0), acts);
     }
 }
 

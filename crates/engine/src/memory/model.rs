@@ -133,7 +133,7 @@ impl Memory {
     /// use redis_ratelimit_engine::{Limit, Request};
     /// use redis_ratelimit_engine::throttle::Rate;
     ///
-    /// let request = Request::new(Limit::Bucket(Rate::new(1, 1, 1_000).unwrap()));
+    /// let request = Request::new(Limit::Rate(Rate::new(1, 1, 1_000).unwrap()));
     /// let (memory, now_us) = (Memory::default(), 1_795_223_799_544_558);
     /// memory.decide(b"user:1", &request, now_us, || unreachable!()).unwrap();
     /// let saved = memory.save(b"user:1").unwrap();
