@@ -36,9 +36,9 @@ impl<'a> ServerCall<'a> for Call<'a> {
         ServerKeys::default()
     }
 
-    fn keys_of_several(&self, words: Range<usize>) -> Result<ServerKeys<'a>, Error> {
+    fn keys_for_all(&self, words: Range<usize>) -> Result<ServerKeys<'a>, Error> {
         match spread(self, words) {
-            Spread::Together => Ok(ServerKeys::of_several()),
+            Spread::Together => Ok(ServerKeys::with_read_budget()),
             Spread::AcrossSlots => Err(Error::CrossSlot),
             Spread::AcrossNodes => Err(Error::SlotMigrating),
         }

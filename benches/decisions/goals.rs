@@ -90,7 +90,7 @@ pub fn goals(tables: &[Table]) -> Vec<Goal> {
     type Goals = fn(&Table) -> Vec<Goal>;
     let of_section: [(&str, Goals); 10] = [
         ("throttle", of_throttle),
-        ("several", of_several),
+        ("several", with_read_budget),
         ("window", of_window),
         ("reserve", of_reserve),
         ("leases", of_leases),
@@ -120,7 +120,7 @@ fn of_throttle(table: &Table) -> Vec<Goal> {
     ]
 }
 
-fn of_several(table: &Table) -> Vec<Goal> {
+fn with_read_budget(table: &Table) -> Vec<Goal> {
     let goal = |(column, verdict)| {
         let row = |what| throttle::row_of_several(what, verdict);
         Goal::ratio(table, column, &row(throttle::ALL), &row(throttle::SINGLE), 1.02)

@@ -51,7 +51,7 @@ fn wake_line<'c>(key_ctx: KeyContext<'c>, mut emptied: Option<Box<EmptiedKey<'c>
     {
         // A command does not end waits that are overdue. In MULTI and Lua its clock may be frozen in the past, so a waiter
         // could be denied although enough is available by now.
-        let store = keys.store(key_ctx, Access::Write).after(emptied.take());
+        let store = keys.store(key_ctx, Access::Write).with_emptied(emptied.take());
         if !try_head(&keys, line, (ticket, &call.request), key_ctx, store, Mode::Try) {
             return;
         }

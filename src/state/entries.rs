@@ -1,6 +1,6 @@
 //! Reading the entries of a key's sorted set. The events follow the reservations, newest first.
 
-use super::OpenKey;
+use super::KeyHandle;
 use crate::redis::key::{Element, Scores};
 use crate::redis::text::OwnedString;
 use commands::error::Error;
@@ -23,7 +23,7 @@ pub const FOREIGN: Scores = Scores { from: f64::from_bits(1), to: f64::INFINITY 
 
 /// The entries of events in an open key.
 pub struct ServerEntries<'c> {
-    pub(super) key: OpenKey<'c>,
+    pub(super) key: KeyHandle<'c>,
     /// The newest entry, if it has been read.
     pub newest: Option<Entry>,
     /// The number of entries.

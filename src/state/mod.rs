@@ -56,7 +56,7 @@ pub struct ServerKeys<'c> {
 
 impl<'c> ServerKeys<'c> {
     /// Returns the keys for a call over several of them.
-    pub fn of_several() -> ServerKeys<'c> {
+    pub fn with_read_budget() -> ServerKeys<'c> {
         ServerKeys { budget: Some(ReadBudget(Cell::new(MAX_READ))), ..ServerKeys::default() }
     }
 }
@@ -104,7 +104,7 @@ pub struct ServerKey<'k, 'c> {
 
 impl<'c> ServerKey<'_, 'c> {
     /// Goes on with the key that a release has emptied, if there is one.
-    pub fn after(self, emptied: Option<Box<EmptiedKey<'c>>>) -> Self {
+    pub fn with_emptied(self, emptied: Option<Box<EmptiedKey<'c>>>) -> Self {
         ServerKey { emptied, ..self }
     }
 }
@@ -125,7 +125,7 @@ impl<'k, 'c> Store for ServerKey<'k, 'c> {
     fn bucket(self) -> ServerBucket<'c> {
         // An emptied key is deleted here: only a key that does not exist can become a bucket.
         let ServerKey { key_ctx, access, .. } = self;
-        ServerBucket { key_ctx, access, key: OpenKey::closed(key_ctx) }
+        ServerBucket { key_ctx, access, key: KeyHandle::closed(key_ctx) }
     }
 
     fn window(&mut self) -> ServerWindow<'k, 'c> {
@@ -134,37 +134,37 @@ impl<'k, 'c> Store for ServerKey<'k, 'c> {
 }
 
 /// An open key.
-enum OpenKey<'c> {
+enum KeyHandle<'c> {
     Read(ReadKey<'c>),
     Write(WriteKey<'c>),
 }
 
-impl<'c> OpenKey<'c> {
-    fn new(key_ctx: KeyContext<'c>, access: Access) -> Result<OpenKey<'c>, Error> {
+impl<'c> KeyHandle<'c> {
+    fn new(key_ctx: KeyContext<'c>, access: Access) -> Result<KeyHandle<'c>, Error> {
         let KeyContext { ctx, name, .. } = key_ctx;
         match access {
-            Access::Read => Ok(OpenKey::Read(ReadKey::open(ctx, name))),
-            Access::Write => WriteKey::open(ctx, name).map(OpenKey::Write).ok_or(Error::InUse),
+            Access::Read => Ok(KeyHandle::Read(ReadKey::open(ctx, name))),
+            Access::Write => WriteKey::open(ctx, name).map(KeyHandle::Write).ok_or(Error::InUse),
         }
     }
 
     /// Returns a key that is not open.
-    fn closed(key_ctx: KeyContext<'c>) -> OpenKey<'c> {
-        OpenKey::Read(ReadKey::closed(key_ctx.ctx, key_ctx.name))
+    fn closed(key_ctx: KeyContext<'c>) -> KeyHandle<'c> {
+        KeyHandle::Read(ReadKey::closed(key_ctx.ctx, key_ctx.name))
     }
 
     /// Takes the key if it is open for writing, and leaves a closed one.
     fn take(&mut self, key_ctx: KeyContext<'c>) -> Option<WriteKey<'c>> {
-        match std::mem::replace(self, OpenKey::closed(key_ctx)) {
-            OpenKey::Write(key) => Some(key),
-            OpenKey::Read(_) => None,
+        match std::mem::replace(self, KeyHandle::closed(key_ctx)) {
+            KeyHandle::Write(key) => Some(key),
+            KeyHandle::Read(_) => None,
         }
     }
 
     fn reader(&mut self) -> &mut ReadKey<'c> {
         match self {
-            OpenKey::Read(key) => key,
-            OpenKey::Write(key) => key,
+            KeyHandle::Read(key) => key,
+            KeyHandle::Write(key) => key,
         }
     }
 }

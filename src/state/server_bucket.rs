@@ -1,6 +1,6 @@
 //! A bucket: a string that spells its theoretical arrival time.
 
-use super::{KeyContext, OpenKey};
+use super::{KeyContext, KeyHandle};
 use crate::redis::key::KeyValue;
 use commands::error::Error;
 use engine::store::{self, Access};
@@ -10,14 +10,14 @@ use engine::throttle::{BucketEdit, Stored};
 pub struct ServerBucket<'c> {
     pub(super) key_ctx: KeyContext<'c>,
     pub(super) access: Access,
-    pub(super) key: OpenKey<'c>,
+    pub(super) key: KeyHandle<'c>,
 }
 
 impl store::BucketKey for ServerBucket<'_> {
     type Error = Error;
 
     fn read(&mut self) -> Result<Option<Stored>, Error> {
-        self.key = OpenKey::new(self.key_ctx, self.access)?;
+        self.key = KeyHandle::new(self.key_ctx, self.access)?;
         match self.key.reader().value() {
             KeyValue::Empty => Ok(None),
             KeyValue::String(text) => Ok(Some(Stored::decode(text.bytes()).ok_or(Error::NotTat)?)),
@@ -26,7 +26,7 @@ impl store::BucketKey for ServerBucket<'_> {
     }
 
     fn write(&mut self, next: BucketEdit) {
-        let OpenKey::Write(key) = &mut self.key else { return };
+        let KeyHandle::Write(key) = &mut self.key else { return };
         match next {
             BucketEdit::Keep => {}
             BucketEdit::Store(stored) => {

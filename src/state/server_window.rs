@@ -10,7 +10,7 @@
 use super::entries::{
     decode_ban, decode_entry, decode_reservation, ServerEntries, ALL, FOREIGN, RESERVED,
 };
-use super::{indexes, KeyContext, OpenKey, ServerKey};
+use super::{indexes, KeyContext, KeyHandle, ServerKey};
 use crate::environment::ZONES;
 use crate::redis::key::{remove_highest, KeyValue, ReadKey, Scores, WriteKey};
 use crate::redis::text::OwnedString;
@@ -37,7 +37,7 @@ impl<'k, 'c> ServerWindow<'k, 'c> {
     /// Creates a key that has not been read yet.
     pub fn new(at: ServerKey<'k, 'c>) -> ServerWindow<'k, 'c> {
         ServerWindow {
-            events: ServerEntries { key: OpenKey::closed(at.key_ctx), newest: None, len: 0 },
+            events: ServerEntries { key: KeyHandle::closed(at.key_ctx), newest: None, len: 0 },
             at,
             reservations: Reservations::default(),
             elements: 0,
@@ -59,13 +59,13 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
             return Ok(());
         }
         let ServerKey { key_ctx, access, .. } = self.at;
-        self.events.key = OpenKey::new(key_ctx, access)?;
+        self.events.key = KeyHandle::new(key_ctx, access)?;
         let reader = self.events.key.reader();
         if let KeyValue::String(_) | KeyValue::Other = reader.value() {
             // The server does not notify us of every value that replaces a set.
             indexes::forget(key_ctx.ctx.db(), key_ctx.name.as_bytes());
             // The caller may go on to read a string here, which can replace the value under any other handle.
-            self.events.key = OpenKey::closed(key_ctx);
+            self.events.key = KeyHandle::closed(key_ctx);
             return Err(Error::NotZset);
         }
         self.elements = reader.len();

@@ -129,7 +129,7 @@ fn read_keys<'a, C: ServerCall<'a>>(call: &C) -> Result<CallKeys<C::Keys>, Error
             return Err(Error::KeyTwice);
         }
     }
-    let keyspace = call.keys_of_several(words.clone())?;
+    let keyspace = call.keys_for_all(words.clone())?;
     let end = words.end;
     Ok(CallKeys { keyspace, keys: words.filter_map(|at| call.key(at, now_us)).collect(), end })
 }

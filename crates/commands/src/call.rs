@@ -28,7 +28,7 @@ pub trait ServerCall<'a>: Words<'a> {
 
     /// Returns the keys of the server, for one call over the keys that these words name. Refuses keys that are not all on
     /// this server.
-    fn keys_of_several(&self, words: Range<usize>) -> Result<Self::Keys, Error>;
+    fn keys_for_all(&self, words: Range<usize>) -> Result<Self::Keys, Error>;
 
     /// Returns the settings, policies and time zones that the arguments refer to.
     fn environment(&self) -> Self::Environment;

@@ -138,7 +138,7 @@ impl<'a> ServerCall<'a> for MemoryCall<'a> {
         self.server
     }
 
-    fn keys_of_several(&self, _words: Range<usize>) -> Result<&'a MemoryServer, Error> {
+    fn keys_for_all(&self, _words: Range<usize>) -> Result<&'a MemoryServer, Error> {
         Ok(self.server)
     }
 
