@@ -71,8 +71,8 @@ impl<'a> ServerCall<'a> for Call<'a> {
         blocking::read_lines_or_default(|lines| lines.is_barred(key.db_key(), leave))
     }
 
-    fn id_waits(&self, key: KeyContext<'a>, id: &[u8]) -> bool {
-        blocking::read_lines_or_default(|lines| lines.id_waits(key.db_key(), id))
+    fn is_id_claimed(&self, key: KeyContext<'a>, id: &[u8]) -> bool {
+        blocking::read_lines_or_default(|lines| lines.is_id_claimed(key.db_key(), id))
     }
 
     fn waiting_on(&self, key: KeyContext<'a>) -> u64 {

@@ -124,7 +124,7 @@ pub fn serve_timer(ctx: Context) {
     let next = || change(|lines, now_us| lines.next_line(now_us));
     while let Some((line, line_key)) = next().filter(|_| work.has_time()) {
         accepted = visit(ctx, &work, line, &line_key, accepted);
-        change(|lines, now_us| lines.pass_on(line, now_us));
+        change(|lines, now_us| lines.move_to_back(line, now_us));
     }
 }
 

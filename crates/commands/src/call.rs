@@ -54,7 +54,7 @@ pub trait ServerCall<'a>: Words<'a> {
     fn is_barred(&self, key: Self::Key, leave: u64) -> bool;
 
     /// Returns whether a call that waits on the key will use this id for its reservation.
-    fn id_waits(&self, key: Self::Key, id: &[u8]) -> bool;
+    fn is_id_claimed(&self, key: Self::Key, id: &[u8]) -> bool;
 
     /// Returns how many calls wait on the key.
     fn waiting_on(&self, key: Self::Key) -> u64;

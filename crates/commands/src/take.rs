@@ -113,7 +113,7 @@ pub(crate) fn is_barred<'a, C: ServerCall<'a>>(
     if mode == Mode::Look {
         return Ok(false);
     }
-    if request.id().is_some_and(|id| call.id_waits(key, id)) {
+    if request.id().is_some_and(|id| call.is_id_claimed(key, id)) {
         return Err(Error::Duplicate);
     }
     Ok(request.takes() && call.is_barred(key, request.leave()))

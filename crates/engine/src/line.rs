@@ -116,7 +116,7 @@ pub struct Lines<T: LineTypes> {
     /// The lines that have a waiter or a write.
     lines: BTreeMap<LineId, Line<T::Write>>,
     /// The line on each key, by database and name.
-    line_on: BTreeMap<i32, BTreeMap<Box<[u8]>, LineId>>,
+    ids: BTreeMap<i32, BTreeMap<Box<[u8]>, LineId>>,
     /// The time of the next try of the head of each line.
     tries: BTreeSet<(u64, LineId)>,
     /// The next deadline in each line that has one.
@@ -129,9 +129,9 @@ pub struct Lines<T: LineTypes> {
     /// The time by which the wall clock was ahead of the monotonic clock when work last began. If it grows, the wall clock
     /// was set forward.
     ahead_us: u64,
-    /// The time of the next try of the line that was last [passed on](Lines::pass_on). The next line that is passed on comes
-    /// later.
-    last_passed_us: u64,
+    /// The time of the next try of the line that was last [moved to the back](Lines::move_to_back). The next line
+    /// that is moved comes later.
+    last_moved_us: u64,
 }
 
 /// A call that waits, or whose wait is over: see the picture of its states above.
@@ -270,14 +270,14 @@ impl<T: LineTypes> Default for Lines<T> {
             waiting: 0,
             waiters: BTreeMap::new(),
             lines: BTreeMap::new(),
-            line_on: BTreeMap::new(),
+            ids: BTreeMap::new(),
             tries: BTreeSet::new(),
             deadlines: BTreeSet::new(),
             paused_until_us: None,
             timer_us: None,
             budget: WorkBudget::default(),
             ahead_us: 0,
-            last_passed_us: 0,
+            last_moved_us: 0,
         }
     }
 }
@@ -301,18 +301,18 @@ impl<T: LineTypes> Lines<T> {
 
     /// Returns whether a new call on the key with this LEAVE is barred: a waiter comes first.
     pub fn is_barred(&self, key: DbKey, leave: u64) -> bool {
-        let head = self.line_of(key).and_then(|line| line.order.first());
+        let head = self.line(key).and_then(|line| line.order.first());
         head.is_some_and(|(leave_of_head, _)| *leave_of_head <= leave)
     }
 
     /// Returns whether the reservation of a call that waits on the key will get this id.
-    pub fn id_waits(&self, key: DbKey, id: &[u8]) -> bool {
-        self.line_of(key).is_some_and(|line| line.ids.contains(id))
+    pub fn is_id_claimed(&self, key: DbKey, id: &[u8]) -> bool {
+        self.line(key).is_some_and(|line| line.ids.contains(id))
     }
 
     /// Returns the number of calls that wait on the key.
     pub fn waiting_on(&self, key: DbKey) -> usize {
-        self.line_of(key).map_or(0, |line| line.order.len())
+        self.line(key).map_or(0, |line| line.order.len())
     }
 
     /// Returns the ticket of a call that is going to wait. `None` if `max_waiters` calls wait already.
@@ -351,14 +351,14 @@ impl<T: LineTypes> Lines<T> {
 
     /// Ends a wait with this reply. Returns its handle, or `None` if the wait is over already.
     pub fn end(&mut self, ticket: Ticket, reply: T::Reply, now_us: u64) -> Option<T::Handle> {
-        let handle = self.step_out(ticket, now_us)?;
+        let handle = self.remove_from_line(ticket, now_us)?;
         self.waiters.get_mut(&ticket)?.reply = Some(reply);
         Some(handle)
     }
 
     /// Takes a waiter out of its line, because its client is gone or has got another reply from the server.
     pub fn withdraw(&mut self, ticket: Ticket, now_us: u64) {
-        self.step_out(ticket, now_us);
+        self.remove_from_line(ticket, now_us);
     }
 
     /// Takes the reply to a waiter, and ends its wait if it is still in line. `None` if the reply was taken before.
@@ -373,7 +373,7 @@ impl<T: LineTypes> Lines<T> {
         }
         let (key, line) = (Arc::clone(&waiter.key), waiter.line);
         let was_head = self.lines.get(&line).and_then(Line::head) == Some(ticket);
-        self.step_out(ticket, now_us);
+        self.remove_from_line(ticket, now_us);
         Some(WaiterReply::Unblocked { call, key, was_head })
     }
 
@@ -383,7 +383,7 @@ impl<T: LineTypes> Lines<T> {
         ticket: Ticket,
         now_us: u64,
     ) -> Option<Waiter<T::Call, T::Handle, T::Reply>> {
-        self.step_out(ticket, now_us);
+        self.remove_from_line(ticket, now_us);
         self.waiters.remove(&ticket)
     }
 
@@ -423,7 +423,7 @@ impl<T: LineTypes> Lines<T> {
 
     /// Makes the head on a key due, because a command may have changed the key. Returns the line if it has a waiter.
     pub fn wake(&mut self, key: DbKey, now_us: u64) -> Option<LineId> {
-        let id = self.line_on(key)?;
+        let id = self.line_id(key)?;
         self.lines.get(&id).filter(|line| !line.order.is_empty())?;
         self.change(id, |line| line.make_due(now_us));
         Some(id)
@@ -495,12 +495,12 @@ impl<T: LineTypes> Lines<T> {
     }
 
     /// Puts a line behind all others that are due.
-    pub fn pass_on(&mut self, id: LineId, now_us: u64) {
-        let now_us = now_us.max(self.last_passed_us.saturating_add(1));
+    pub fn move_to_back(&mut self, id: LineId, now_us: u64) {
+        let now_us = now_us.max(self.last_moved_us.saturating_add(1));
         if let Some(line) = self.lines.get_mut(&id) {
             line.try_us = line.try_us.max(now_us);
             line.dismiss_from_us = line.dismiss_from_us.max(now_us);
-            self.last_passed_us = now_us;
+            self.last_moved_us = now_us;
         }
         self.schedule(id);
     }
@@ -555,17 +555,17 @@ impl<T: LineTypes> Lines<T> {
     }
 
     #[inline]
-    fn line_on(&self, key: DbKey) -> Option<LineId> {
-        self.line_on.get(&key.db)?.get(key.name).copied()
+    fn line_id(&self, key: DbKey) -> Option<LineId> {
+        self.ids.get(&key.db)?.get(key.name).copied()
     }
 
-    fn line_of(&self, key: DbKey) -> Option<&Line<T::Write>> {
-        self.lines.get(&self.line_on(key)?)
+    fn line(&self, key: DbKey) -> Option<&Line<T::Write>> {
+        self.lines.get(&self.line_id(key)?)
     }
 
     /// Returns the line on a key, which is created if there is none.
     fn open(&mut self, key: DbKey, now_us: u64) -> LineId {
-        if let Some(id) = self.line_on(key) {
+        if let Some(id) = self.line_id(key) {
             return id;
         }
         let id = LineId(self.new_number());
@@ -581,12 +581,12 @@ impl<T: LineTypes> Lines<T> {
             scheduled: (None, None),
         };
         self.lines.insert(id, line);
-        self.line_on.entry(key.db).or_default().insert(key.name.into(), id);
+        self.ids.entry(key.db).or_default().insert(key.name.into(), id);
         id
     }
 
     /// Takes a waiter out of its line if it is still there. If it was the head, the new head becomes due.
-    fn step_out(&mut self, ticket: Ticket, now_us: u64) -> Option<T::Handle> {
+    fn remove_from_line(&mut self, ticket: Ticket, now_us: u64) -> Option<T::Handle> {
         let waiter = self.waiters.get_mut(&ticket)?;
         let handle = waiter.handle.take()?;
         self.waiting = self.waiting.saturating_sub(1);
@@ -628,10 +628,10 @@ impl<T: LineTypes> Lines<T> {
         }
         if is_empty {
             let Some(line) = self.lines.remove(&id) else { return };
-            if let Some(keys) = self.line_on.get_mut(&line.key.db) {
+            if let Some(keys) = self.ids.get_mut(&line.key.db) {
                 keys.remove(&line.key.name);
                 if keys.is_empty() {
-                    self.line_on.remove(&line.key.db);
+                    self.ids.remove(&line.key.db);
                 }
             }
         }

@@ -286,7 +286,7 @@ impl WaitingWorld {
                     }
                 }
             }
-            state.lines.pass_on(line, state.mono_us);
+            state.lines.move_to_back(line, state.mono_us);
         }
         state.lines.end_work(state.mono_us);
     }

@@ -170,8 +170,8 @@ impl<'a> ServerCall<'a> for MemoryCall<'a> {
         self.server.lines.borrow().is_barred(key.db_key(), leave)
     }
 
-    fn id_waits(&self, key: KeyContext<'a>, id: &[u8]) -> bool {
-        self.server.lines.borrow().id_waits(key.db_key(), id)
+    fn is_id_claimed(&self, key: KeyContext<'a>, id: &[u8]) -> bool {
+        self.server.lines.borrow().is_id_claimed(key.db_key(), id)
     }
 
     fn waiting_on(&self, key: KeyContext<'a>) -> u64 {

@@ -173,7 +173,7 @@ impl LineWorld {
         let same_id = |one: &Waiting| one.at == at && one.wants.id == wants.id;
         let is_waiting = wants.id.is_some() && self.waiting.iter().any(same_id);
         if let Some(id) = wants.id {
-            assert_eq!(self.lines.id_waits(key, &id), is_waiting);
+            assert_eq!(self.lines.is_id_claimed(key, &id), is_waiting);
         }
         let is_barred = self.line(at).iter().any(|one| one.wants.leave <= wants.leave);
         assert_eq!(self.lines.is_barred(key, wants.leave), is_barred);
@@ -256,7 +256,7 @@ impl LineWorld {
                 self.carry_out(line, at, step);
                 left = left.saturating_sub(1);
             }
-            self.lines.pass_on(line, self.now_us);
+            self.lines.move_to_back(line, self.now_us);
             // Each reading of the real clock is later than the one before.
             self.now_us += 2;
         }
@@ -459,14 +459,14 @@ fn lines_take_turns() {
         };
         assert!(is_overdue);
         lines.end(ticket, LineReply::Denied, now_us);
-        lines.pass_on(line, now_us);
+        lines.move_to_back(line, now_us);
     }
     assert_eq!(visited, *b"abab");
     assert!(lines.next_line(u64::MAX).is_none());
 }
 
 #[test]
-fn lines_that_are_passed_on_at_one_moment_come_in_that_order() {
+fn lines_that_are_moved_back_at_one_moment_come_in_that_order() {
     let mut lines: Lines<Test> = Lines::default();
     let [a, b] = [b"a", b"b"].map(|key| {
         let ticket = lines.admit(u64::MAX).unwrap();
@@ -480,8 +480,8 @@ fn lines_that_are_passed_on_at_one_moment_come_in_that_order() {
         lines.wake(key, 0).unwrap()
     });
     for (first, second) in [(b, a), (a, b)] {
-        lines.pass_on(first, 10);
-        lines.pass_on(second, 10);
+        lines.move_to_back(first, 10);
+        lines.move_to_back(second, 10);
         assert_eq!(lines.next_line(100).unwrap().0, first);
     }
 }
@@ -545,7 +545,7 @@ fn a_postponed_line_is_left_alone_even_if_the_time_of_a_waiter_is_up() {
     lines.join(ticket, KEY, joining(wants, ticket, Some(50)), 0);
     let (line, _) = lines.next_line(50).unwrap();
     lines.postpone(line, 50);
-    lines.pass_on(line, 51);
+    lines.move_to_back(line, 51);
     assert_eq!(lines.due_us(), Some(50 + REFUSED_US));
 }
 
@@ -559,7 +559,7 @@ fn writes_are_dropped_where_another_server_owns_the_key() {
         assert_eq!(lines.lines(), 2);
         match all {
             true => lines.drop_all_writes(),
-            false => lines.drop_writes(lines.line_on(other).unwrap()),
+            false => lines.drop_writes(lines.line_id(other).unwrap()),
         }
         // The line that has a waiter stays.
         assert_eq!((lines.lines(), lines.waiting_on(KEY)), (1, 1));
