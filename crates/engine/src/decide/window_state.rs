@@ -194,7 +194,7 @@ impl<'r, S: Store> WindowState<'r, S> {
         let lease_end_us = lease_end_us(now_us, lease_ms);
         let gone_us = self.store.gone_us(&self.window.rule, lease_end_us, new.count_lapsed)?;
         let rule = self.store.write_rule(&self.window.rule);
-        let planned = self.plan_events(EventChange::CleanUp, self.ban_after_grant())?;
+        let planned = self.plan_events(EventChange::DropDead, self.ban_after_grant())?;
         let id = new.id.unwrap_or_else(new_id);
         let reservation =
             Reservation { id, quantity, lease_ms, lease_end_us, gone_us, order_us, rule };

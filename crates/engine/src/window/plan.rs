@@ -45,7 +45,7 @@ pub enum EventChange {
     /// Only merges events from the future.
     Heal,
     /// Drops dead entries, if there are enough.
-    CleanUp,
+    DropDead,
     /// Counts an event now, and drops dead entries.
     Record {
         /// The quantity to count. The sum of all events saturates at [`MAX_SUM`].
@@ -79,7 +79,7 @@ impl WindowCount {
         let mut builder = EditBuilder::new(self, entries);
         match change {
             EventChange::Heal => {}
-            EventChange::CleanUp => builder.drop_dead()?,
+            EventChange::DropDead => builder.drop_dead()?,
             EventChange::Record { weight, denied, limit } => {
                 builder.record(weight, denied, limit);
                 builder.drop_dead()?;

@@ -215,7 +215,7 @@ impl Entries for ReadEntries<'_> {
 fn changes() -> impl Strategy<Value = EventChange> {
     prop_oneof![
         Just(EventChange::Heal),
-        Just(EventChange::CleanUp),
+        Just(EventChange::DropDead),
         (1u64..4).prop_map(event),
         (1u64..30).prop_map(|quantity| EventChange::Uncount { quantity }),
     ]

@@ -824,7 +824,7 @@ fn a_call_looks_for_dead_entries_where_there_may_be_enough() {
         }
         let rule_now = rule.at(START_US + 20_000 + dead + live).unwrap();
         let mut count = WindowCount::read(&mut zset, rule_now.with_entries(max_entries)).unwrap();
-        let edit = count.plan(&mut zset, EventChange::CleanUp, usize::MAX).unwrap();
+        let edit = count.plan(&mut zset, EventChange::DropDead, usize::MAX).unwrap();
         assert_eq!(edit.dropped, dropped, "{dead} {live} {weight}");
     }
 }
