@@ -7,7 +7,7 @@
 use crate::decision::{Ask, Quantity};
 use crate::entry::Entry;
 use crate::throttle::{Bucket, Rate};
-use crate::window::{UntimedVerdict, WindowUse};
+use crate::window::{UntimedVerdict, WindowUsage};
 
 #[cfg(kani_stub)]
 mod kani {
@@ -86,7 +86,7 @@ pub fn a_grant_never_passes_the_limit() {
     let (limit, counted, held): (u64, u64, u64) = (kani::any(), kani::any(), kani::any());
     let (wanted, leave): (u64, u64) = (kani::any(), kani::any());
     kani::assume(wanted > 0);
-    let used = WindowUse { limit, counted, held: u128::from(held) };
+    let used = WindowUsage { limit, counted, held: u128::from(held) };
     let ask = Ask { leave, ..taking(wanted) };
     if let UntimedVerdict::Allowed(taken) = used.judge(&ask, false) {
         let after = u128::from(counted) + u128::from(held) + u128::from(taken) + u128::from(leave);

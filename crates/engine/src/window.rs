@@ -9,7 +9,7 @@
 //! Every entry has a running total (see [`crate::entry`]). So the sum of events is one subtraction, and the moment at which
 //! enough has left is found by bisection.
 //!
-//! [`WindowCount`] has what counts at one moment, `WindowUse::judge` gives the verdict on a request, and
+//! [`WindowCount`] has what counts at one moment, `WindowUsage::judge` gives the verdict on a request, and
 //! [`WindowCount::plan`] returns what to write.
 
 mod dead;
@@ -18,7 +18,7 @@ mod plan;
 mod usage;
 
 pub use plan::{EntryEdit, EventChange, EventEdit, TimeRange};
-pub(crate) use usage::{UntimedVerdict, WindowUse};
+pub(crate) use usage::{UntimedVerdict, WindowUsage};
 
 use crate::entry::{Entries, Entry, MAX_SUM};
 use crate::expiry::Expiry;

@@ -9,7 +9,9 @@ use crate::request::{NewReservation, Request, WindowLimit};
 use crate::reservation::{lease_end_us, Id, OwnedReservation, Reservation};
 use crate::reservations::Reservations;
 use crate::store::{Store, WindowEdit, WindowKey};
-use crate::window::{freed_at_us, EventChange, EventEdit, UntimedVerdict, WindowCount, WindowUse};
+use crate::window::{
+    freed_at_us, EventChange, EventEdit, UntimedVerdict, WindowCount, WindowUsage,
+};
 
 /// What a request asks of a window: the window as it was read, and the changes to write.
 pub(crate) struct WindowState<'r, S: Store> {
@@ -75,9 +77,9 @@ impl<'r, S: Store> WindowState<'r, S> {
     }
 
     /// Returns the use of the limit now.
-    fn used(&self) -> WindowUse {
+    fn usage(&self) -> WindowUsage {
         let held = self.key.reservations().total();
-        WindowUse { limit: self.window.limit, counted: self.count.counted(), held }
+        WindowUsage { limit: self.window.limit, counted: self.count.counted(), held }
     }
 
     /// Returns the verdict with its times. Only a request that reserves tells held from counted.
@@ -108,7 +110,7 @@ impl<'r, S: Store> WindowState<'r, S> {
     // Inlined so that the large decision is not copied.
     #[inline(always)]
     pub(super) fn decision(&mut self, verdict: Verdict) -> Decision {
-        let mut after = self.used();
+        let mut after = self.usage();
         let mut empty_at_us = self.count.empty_at_us().max(self.key.reservations().last_gone_us());
         let with_running = self.reservation.is_some() && self.request.ask.manner == Manner::AtMost;
         let mut running = with_running.then(|| self.key.reservations_mut().running());
@@ -136,9 +138,9 @@ impl<'r, S: Store> WindowState<'r, S> {
     #[inline(always)]
     fn begin_ban(&mut self, verdict: Verdict, ban_ms: Option<u64>) {
         let Some(length_ms) = ban_ms else { return };
-        let used = self.used();
+        let usage = self.usage();
         let leaves_less =
-            used.limit.saturating_sub(used.counted) < self.request.ask.quantity.wanted();
+            usage.limit.saturating_sub(usage.counted) < self.request.ask.quantity.wanted();
         if matches!(verdict, Verdict::Denied { .. }) && leaves_less && self.ban.may_begin() {
             self.ban = BanNow::starting(self.count.rule_now().now_us(), length_ms);
         }
@@ -151,8 +153,8 @@ impl<'r, S: Store> WindowState<'r, S> {
 
     /// Returns whether nothing is counted or held.
     fn is_as_new(&self) -> bool {
-        let used = self.used();
-        used.counted == 0 && used.held == 0
+        let usage = self.usage();
+        usage.counted == 0 && usage.held == 0
     }
 
     /// Plans a change of the events that count, and this ban after it.
@@ -232,7 +234,7 @@ impl<'r, S: Store> WindowState<'r, S> {
         if self.ban.ban_or_mark().is_some() && self.is_as_new() {
             self.ban.end_mark();
         }
-        let untimed = self.used().judge(&self.request.ask, self.barred);
+        let untimed = self.usage().judge(&self.request.ask, self.barred);
         self.verdict(untimed)
     }
 
@@ -248,7 +250,7 @@ impl<'r, S: Store> WindowState<'r, S> {
 
     /// Returns the earliest grant in Unix microseconds, ignoring reservations and waiters. `None` if there is none.
     pub(super) fn earliest_grant_us(&mut self) -> Result<Option<u64>, S::Error> {
-        match (WindowUse { held: 0, ..self.used() }).judge(&self.request.ask, false) {
+        match (WindowUsage { held: 0, ..self.usage() }).judge(&self.request.ask, false) {
             UntimedVerdict::Never => Ok(None),
             UntimedVerdict::Allowed(_) => Ok(Some(self.open_at_us())),
             UntimedVerdict::Denied { need, .. } => {
@@ -266,7 +268,7 @@ impl<'r, S: Store> WindowState<'r, S> {
             && ask.quantity.takes()
             && ask.quantity.wanted() <= limit
             && ask.min_available(limit).is_some()
-            && (self.ban.runs() || !self.used().only_leave_denies(ask))
+            && (self.ban.runs() || !self.usage().only_leave_denies(ask))
     }
 
     /// Plans what to write, and returns the verdict after it.
@@ -321,7 +323,7 @@ impl<'r, S: Store> WindowState<'r, S> {
         let (ask, limit) = (&self.request.ask, self.window.limit);
         let event = EventChange::Record { weight: ask.quantity.wanted(), denied: true, limit };
         self.plan_events(event, ban)?;
-        let untimed = self.used().judge(ask, self.barred);
+        let untimed = self.usage().judge(ask, self.barred);
         self.verdict(untimed)
     }
 }

@@ -4,7 +4,7 @@ use crate::decision::{Ask, Manner, Obstacle, Quantity};
 
 /// The limit of a window, and its use at one moment.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct WindowUse {
+pub(crate) struct WindowUsage {
     /// The largest sum of counted events and held reservations at one time.
     pub limit: u64,
     /// The sum of the counted events.
@@ -29,7 +29,7 @@ pub(crate) enum UntimedVerdict {
     },
 }
 
-impl WindowUse {
+impl WindowUsage {
     /// Returns the verdict on a request. With `barred` a waiter comes first.
     pub fn judge(&self, ask: &Ask, barred: bool) -> UntimedVerdict {
         let Quantity::Take(wanted) = ask.quantity else { return UntimedVerdict::Allowed(0) };

@@ -306,7 +306,7 @@ fn judgements_at_the_edges() {
     ] {
         let quantity = Quantity::from_signed(i64::try_from(quantity).unwrap());
         let ask = Ask { leave, manner, ..Ask::whole(quantity) };
-        let used = WindowUse { limit, counted, held: u128::from(held) };
+        let used = WindowUsage { limit, counted, held: u128::from(held) };
         assert_eq!(used.judge(&ask, false), untimed, "{ask:?} {counted} {held}");
     }
 }
