@@ -14,7 +14,7 @@ use crate::state::{KeyContext, ServerKeys};
 use commands::error::Error;
 use commands::waiting::{deny, TimedReply};
 use engine::line::{deadline_us, Joining, Ticket, WaiterReply};
-use engine::reservation::spelled_id;
+use engine::reservation::id_from_random;
 use engine::text::Text;
 use engine::{Decision, Mode, Request};
 
@@ -98,7 +98,7 @@ pub fn forget(wait: WaitNumber, cut_off: bool) {
 const SECRET_LEN: usize = 16;
 
 /// The secret, which is drawn when the first call waits.
-static SECRET: UnderLock<[u8; SECRET_LEN]> = UnderLock::new(|| spelled_id(random::bytes()));
+static SECRET: UnderLock<[u8; SECRET_LEN]> = UnderLock::new(|| id_from_random(random::bytes()));
 
 /// Returns the key on which the server blocks calls that wait on `key`. It is in the same slot and never exists.
 fn blocking_key(key: &[u8]) -> Text<{ SECRET_LEN + 4 }> {

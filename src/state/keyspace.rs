@@ -12,7 +12,7 @@ use commands::decide::Keyspace;
 use commands::policies::PolicyVerdict;
 use commands::report::MAX_TOP_KEY;
 use engine::heavy::RecentHeavy;
-use engine::reservation::{spelled_id, Id};
+use engine::reservation::{id_from_random, Id};
 use engine::settle::SettleOutcome;
 use engine::store::Access;
 use engine::DbKey;
@@ -39,7 +39,7 @@ impl<'c> Keyspace for ServerKeys<'c> {
     }
 
     fn new_id(&self) -> Id {
-        Id::from(&spelled_id(random::bytes())[..])
+        Id::from(&id_from_random(random::bytes())[..])
     }
 
     fn expires_at_ms(&self, key_ctx: KeyContext<'c>) -> Option<u64> {

@@ -41,7 +41,7 @@ pub fn is_id(bytes: &[u8]) -> bool {
 }
 
 /// Returns 16 characters of `A-Z a-z 0-9 - _`, each from 6 bits of a random byte.
-pub fn spelled_id(random: [u8; 16]) -> [u8; 16] {
+pub fn id_from_random(random: [u8; 16]) -> [u8; 16] {
     random.map(spelled)
 }
 
@@ -379,7 +379,7 @@ mod tests {
             let (now_us, lease_ms) = (START_US, 20_000);
             let end_us = lease_end_us(now_us, lease_ms);
             let reservation = Reservation {
-                id: &spelled_id([0; 16]),
+                id: &id_from_random([0; 16]),
                 quantity: 9,
                 lease_ms,
                 lease_end_us: end_us,
@@ -417,7 +417,7 @@ mod tests {
     #[test]
     fn sixteen_random_bytes_are_sixteen_characters() {
         let bytes = [0, 25, 26, 51, 52, 61, 62, 63, 64, 90, 127, 128, 200, 254, 255, 1];
-        assert_eq!(&spelled_id(bytes), b"AZaz09-_Aa_AI-_B");
+        assert_eq!(&id_from_random(bytes), b"AZaz09-_Aa_AI-_B");
     }
 
     /// A reservation of a semaphore holds after its lease only if another client wrote it so.

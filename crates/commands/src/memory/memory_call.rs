@@ -16,7 +16,7 @@ use engine::calendar::Zone;
 use engine::heavy::HeavyRow;
 use engine::line::{deadline_us, Joining};
 use engine::memory::{MemoryKey, MemoryWindow};
-use engine::reservation::{spelled_id, Id};
+use engine::reservation::{id_from_random, Id};
 use engine::settle::SettleOutcome;
 use engine::store::Access;
 use engine::{DbKey, Request};
@@ -109,7 +109,7 @@ impl<'a> Keyspace for &'a MemoryServer {
     fn new_id(&self) -> Id {
         let mut random = [0; 16];
         (self.random.borrow_mut())(&mut random);
-        Id::from(&spelled_id(random)[..])
+        Id::from(&id_from_random(random)[..])
     }
 
     fn expires_at_ms(&self, key: KeyContext<'a>) -> Option<u64> {
