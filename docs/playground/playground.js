@@ -400,7 +400,7 @@ class Session {
 const MEANINGS = {
   limit: "the most that can be had at once",
   remaining: "what could still be had then, after this call",
-  reset_after: "until the key is as good as new",
+  reset_after: "until the bucket is full or the window is empty",
   granted: "how much was taken",
   reservations: "how many reservations with a running lease the key holds",
   clause: "the clause that decides",
@@ -949,9 +949,7 @@ class Page {
     }
     const info = engine.call(["RL.INFO", key], nowUs);
     if (info instanceof ReplyError || info.length === 0) {
-      children.push(
-        element("p", { className: "empty" }, info.text ?? "Nothing lies under the key: it is as good as new."),
-      );
+      children.push(element("p", { className: "empty" }, info.text ?? "The key holds nothing."));
     } else {
       const caption = element("code", {}, `RL.INFO ${key}`);
       children.push(table(caption, infoRows(info)));

@@ -30,7 +30,8 @@ const MIN_SLEEP: Duration = Duration::from_millis(1);
 /// In tests, a clock that the test sets takes the place of sleeping. As the [`Unreachable::Limiter`] of another limiter it
 /// decides while Redis is away: each process then keeps the limit, or a share of it, by itself.
 ///
-/// Clones share the keys. Keys that are as good as new are forgotten, so it takes no more memory than the limits in use.
+/// Clones share the keys. Keys that have nothing counted or held are forgotten, so it takes no more memory than the limits
+/// in use.
 #[doc = example!(limiter)]
 /// let rate = Rate::per("1/min")?;
 /// assert!(limiter.take("user:1", &rate).await?.is_allowed());

@@ -46,7 +46,7 @@ pub struct Reply {
     pub remaining: u64,
     /// The wait after which the same call is allowed, if no other takes anything. `None` if it was allowed, or never can be.
     pub retry_after: Option<Duration>,
-    /// The wait until the key is as good as new.
+    /// The wait until the bucket is full, or the window has no event and no reservation, and no ban runs.
     pub reset_after: Duration,
     /// The quantity that was taken, with `at_most`.
     pub granted: Option<u64>,

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A ban has an end and a length. After its end it stays with the key as a mark until something is granted, or until the key
-//! is as good as new for a moment, whether or not a call comes then. While the mark stays, the key is not banned again, so
+//! is clear for a moment, whether or not a call comes then. While the mark stays, the key is not banned again, so
 //! waiting for the retry_after of a denial suffices.
 
 use crate::decimal::{parse_u64, split_once, Text};
@@ -133,9 +133,9 @@ impl BanNow {
     }
 
     /// Returns the ban that stays after this call: one that runs, or the mark of a past one unless something is `granted` or
-    /// the key is as good as new.
-    pub(crate) fn ban_after(&self, granted: bool, as_new: bool) -> Option<Ban> {
-        self.ban_or_mark.filter(|_| self.runs() || !(granted || as_new))
+    /// the key is clear.
+    pub(crate) fn ban_after(&self, granted: bool, is_clear: bool) -> Option<Ban> {
+        self.ban_or_mark.filter(|_| self.runs() || !(granted || is_clear))
     }
 
     /// Returns whether a denied call may ban the key.
@@ -143,8 +143,7 @@ impl BanNow {
         self.ban_or_mark.is_none()
     }
 
-    /// Removes the mark of a ban that is over. Called for a key that was found as good as new, before the call adds
-    /// anything.
+    /// Removes the mark of a ban that is over. Called for a key that was found clear, before the call adds anything.
     pub(crate) fn end_mark(&mut self) {
         if !self.runs() {
             *self = BanNow::default();
@@ -176,11 +175,11 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_banned_again_only_after_a_grant_or_as_new() {
+    fn a_key_is_banned_again_only_after_a_grant_or_when_clear() {
         let ban = Ban::starting(START_US, 10);
         let (runs, over) =
             (BanNow::at(Some(ban), START_US), BanNow::at(Some(ban), START_US + 10_000));
-        for (ban_now, as_new, may_begin) in [
+        for (ban_now, is_clear, may_begin) in [
             (BanNow::default(), false, true),
             (runs, false, false),
             (runs, true, false),
@@ -188,18 +187,22 @@ mod tests {
             (over, true, true),
         ] {
             let mut ban_now = ban_now;
-            if as_new {
+            if is_clear {
                 ban_now.end_mark();
             }
-            assert_eq!(ban_now.may_begin(), may_begin, "{ban_now:?} {as_new}");
+            assert_eq!(ban_now.may_begin(), may_begin, "{ban_now:?} {is_clear}");
         }
-        for (ban_now, granted, as_new, kept) in [
+        for (ban_now, granted, is_clear, kept) in [
             (runs, true, true, Some(ban)),
             (over, false, false, Some(ban)),
             (over, true, false, None),
             (over, false, true, None),
         ] {
-            assert_eq!(ban_now.ban_after(granted, as_new), kept, "{ban_now:?} {granted} {as_new}");
+            assert_eq!(
+                ban_now.ban_after(granted, is_clear),
+                kept,
+                "{ban_now:?} {granted} {is_clear}"
+            );
         }
     }
 

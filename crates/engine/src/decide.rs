@@ -503,7 +503,7 @@ mod tests {
         assert!(!has_mark(&memory));
         assert_eq!(call(&memory, &taking(limit(2), 2, 0, Some(5_000)), over_us), (false, true));
         assert!(has_mark(&memory));
-        // The key is as good as new once all is given back.
+        // The key is clear once all is given back.
         let over_us = over_us + 5_000_000;
         assert_eq!(memory.release(b"k", &Id::from(&b"a"[..]), over_us), Ok(true));
         assert_eq!(call(&memory, &give_back, over_us), (true, true));

@@ -108,7 +108,7 @@ pub struct Decision {
     pub limit: u64,
     /// The quantity that is left after this call.
     pub remaining: u64,
-    /// Microseconds until the key is as good as new.
+    /// Microseconds until the key is clear (its bucket is full, or nothing is counted or held) and no ban runs.
     pub reset_after_us: u64,
     /// The id of the reservation that the call made.
     pub id: Option<Id>,

@@ -27,14 +27,15 @@ impl Expiry {
         Expiry { needed_us: self.needed_us.max(until_us.unwrap_or(0)), ..self }
     }
 
-    /// Returns the TTLs that may stay, in Unix milliseconds.
+    /// Returns the times of expiry that may stay, in Unix milliseconds.
     fn allowed_ms(&self) -> RangeInclusive<u64> {
         let needed_ms = self.needed_us.div_ceil(1_000);
         needed_ms..=needed_ms.saturating_add(GRACE_MS).saturating_add(self.in_use_us / 1_000)
     }
 
-    /// Returns the new TTL, as a Unix time in milliseconds. `None` if `current_ms` can stay. If a lease that was to end at `settled_us` was settled, the TTL
-    /// becomes shorter only if that lease alone kept the key, because others may need the key longer.
+    /// Returns the new time of expiry, in Unix milliseconds. `None` if `current_ms` can stay. If a lease that was to end at
+    /// `settled_us` was settled, the TTL becomes shorter only if that lease alone kept the key, because others may need the
+    /// key longer.
     ///
     /// Say the key is needed until second 10, and a lease that was to end in second 90 is settled. A TTL of 90.9 s is that
     /// of the lease, so it becomes 10.9 s. A TTL of 60 s is not: another call set it, perhaps under a rule with a longer

@@ -1,5 +1,5 @@
-//! The keys that hold the state, as traits. Two stores implement them: the server (src/state of the module), and memory
-//! ([`crate::memory`]).
+//! Where the state of a key is stored, as traits. They are implemented for the keys of a server (src/state of the module) and
+//! for keys in memory ([`crate::memory`]).
 //!
 //! ```text
 //! Store --bucket()--> BucketKey --read--> the stored time --write-->
@@ -28,7 +28,7 @@ pub enum Access {
     Write,
 }
 
-/// A key of a store, at one moment.
+/// Where the state of one key is stored, seen at one moment.
 pub trait Store {
     /// The error of reading.
     type Error: From<Refusal>;
@@ -37,7 +37,7 @@ pub trait Store {
     /// Its window.
     type Window: WindowKey<Error = Self::Error>;
 
-    /// Returns the wall clock, in Unix microseconds.
+    /// Returns that moment, in Unix microseconds.
     fn now_us(&self) -> u64;
 
     /// Lends the store's time zones to `body`, which must not ask for them again.
@@ -99,7 +99,7 @@ pub trait BucketKey {
     /// Opens the key, and returns what it holds. `None` if it is missing.
     fn read(&mut self) -> Result<Option<Stored>, Self::Error>;
 
-    /// Writes an edit. Does nothing if the key was opened for reading.
+    /// Writes an edit. A key that was opened for reading only gets one that changes nothing.
     fn write(&mut self, next: BucketEdit);
 }
 
@@ -132,7 +132,8 @@ pub trait WindowKey {
         self.reservations().ban()
     }
 
-    /// Writes an edit. Returns how many reservations it settled. Does nothing if the key was opened for reading.
+    /// Writes an edit. Returns how many reservations it settled. A key that was opened for reading only gets an edit that
+    /// changes nothing.
     fn write(&mut self, edit: WindowEdit) -> usize;
 }
 

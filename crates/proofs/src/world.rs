@@ -176,7 +176,7 @@ struct BookedLease {
 struct BanBook {
     /// The time until which nothing is taken, by `forward_us`.
     until_us: u64,
-    /// Something was granted since, or the key was as good as new after it.
+    /// Something was granted since, or the key was clear after it.
     may_again: bool,
 }
 
@@ -611,8 +611,8 @@ impl World {
             return;
         }
         state.happened = "banned";
-        let as_new = before.remaining == key.max && before.reset_after_us == 0;
-        let may = state.books[at].banned.is_none_or(|banned| banned.may_again || as_new);
+        let is_clear = before.remaining == key.max && before.reset_after_us == 0;
+        let may = state.books[at].banned.is_none_or(|banned| banned.may_again || is_clear);
         let denied = matches!(verdict, Verdict::Denied { .. }) && request.ban_ms.is_some();
         state.check(may && denied, AGAIN);
         let length_us = request.ban_ms.unwrap_or(0) * 1_000;
@@ -957,7 +957,7 @@ impl Model for World {
         for (at, key) in self.keys.iter().enumerate() {
             state.books[at].forget(key, state.forward_us);
             self.check_held(&mut state, at);
-            self.check_as_new(&mut state, at);
+            self.check_clear(&mut state, at);
         }
         Some(state)
     }
@@ -1091,8 +1091,8 @@ impl World {
         state.check(!beyond, HELD);
     }
 
-    /// Notes that a past ban may be followed by another once the key is as good as new.
-    fn check_as_new(&self, state: &mut WorldState, at: usize) {
+    /// Notes that a past ban may be followed by another once the key is clear.
+    fn check_clear(&self, state: &mut WorldState, at: usize) {
         let Some(banned) = state.books[at].banned else { return };
         if banned.may_again || state.forward_us < banned.until_us {
             return;

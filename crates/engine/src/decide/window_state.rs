@@ -148,11 +148,11 @@ impl<'r, S: Store> WindowState<'r, S> {
 
     /// Returns the ban, or the mark of one, that stays after a call that is granted, or that gives back.
     fn ban_after_grant(&self) -> Option<Ban> {
-        self.ban.ban_after(self.request.ask.takes_unforced(), self.is_as_new())
+        self.ban.ban_after(self.request.ask.takes_unforced(), self.is_clear())
     }
 
     /// Returns whether nothing is counted or held.
-    fn is_as_new(&self) -> bool {
+    fn is_clear(&self) -> bool {
         let usage = self.usage();
         usage.counted == 0 && usage.held == 0
     }
@@ -211,7 +211,7 @@ impl<'r, S: Store> WindowState<'r, S> {
         }
         let events = EventChange::Uncount { quantity };
         let events = self.count.plan(self.key.events(), events, self.store.max_healed())?;
-        // The key may be as good as new only now.
+        // The key may be clear only now.
         let ban = self.ban_after_grant();
         self.planned = Some(WindowPlan { events, reservation: None, ban, gives_back: true });
         Ok(())
@@ -231,7 +231,7 @@ impl<'r, S: Store> WindowState<'r, S> {
             self.ban = BanNow::at(Some(ban), rule_now.now_us());
         }
         self.count = WindowCount::read(self.key.events(), rule_now)?;
-        if self.ban.ban_or_mark().is_some() && self.is_as_new() {
+        if self.ban.ban_or_mark().is_some() && self.is_clear() {
             self.ban.end_mark();
         }
         let untimed = self.usage().judge(&self.request.ask, self.barred);

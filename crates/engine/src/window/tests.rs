@@ -258,7 +258,7 @@ impl WindowWorld {
         }
     }
 
-    /// The wait in a reply is long enough, a shorter one is not, and the key is as good as new after the reset in the reply.
+    /// The wait in a reply is long enough, a shorter one is not, and the key is clear after the reset in the reply.
     fn waits_are_right(
         &mut self,
         rule: &Ruled,
@@ -277,14 +277,14 @@ impl WindowWorld {
         if kind == ModelCommand::Look {
             return;
         }
-        let new_us = self.now_us + decision.reset_after_us;
-        let mut as_new = |us: u64| {
+        let clear_us = self.now_us + decision.reset_after_us;
+        let mut is_clear = |us: u64| {
             let seen = self.look(rule, u64::MAX, &super::tests::ask(0), us).decision;
             seen.remaining == u64::MAX
         };
-        assert!(as_new(new_us), "not as new when it is said to be");
+        assert!(is_clear(clear_us), "not clear when it should be");
         if decision.reset_after_us > 0 {
-            assert!(!as_new(new_us - 1), "as good as new sooner than it is said to be");
+            assert!(!is_clear(clear_us - 1), "clear sooner than it should be");
         }
     }
 
@@ -340,8 +340,8 @@ impl WindowWorld {
         let remaining = limit.saturating_sub(used).saturating_sub(held_at(&leases, now_us));
         let leaving = list.iter().map(|one| obvious.leaves_us(one.at_us));
         let ends = leaving.chain(leases.iter().map(|one| one.end_us));
-        let empty_us = ends.filter(|us| *us > now_us).max().unwrap_or(now_us);
-        Expected { counted, verdict, remaining, reset_after_us: empty_us - now_us }
+        let clear_us = ends.filter(|us| *us > now_us).max().unwrap_or(now_us);
+        Expected { counted, verdict, remaining, reset_after_us: clear_us - now_us }
     }
 
     /// Writes into the list what the product did.
