@@ -147,8 +147,8 @@ fn granted(size: &HandoverSize) -> Result<Vec<f64>> {
     Ok(vec![longest.as_secs_f64() * 1e3, took.as_secs_f64() * 1e3])
 }
 
-/// The time of all is up at once, on a server with many reservations: the longest time without a PONG, and how long after that
-/// moment the last has the answer, in ms.
+/// The time of all is up at once, on a server with many reservations: the longest time without a PONG, and how long after
+/// that moment the last has the answer, in ms.
 fn dismissed(size: &HandoverSize) -> Result<Vec<f64>> {
     let host = Host::bare()?;
     let mut control = host.connect()?;

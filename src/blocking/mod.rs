@@ -18,8 +18,8 @@
 //! ```
 //!
 //! [`engine::line`] decides what to do next. Its transitions change the lines and return what has to be done; the files here
-//! do it. To add another way to end a wait, add a transition to the engine and call it in work.rs, or in wait.rs if the server
-//! ends the wait.
+//! do it. To add another way to end a wait, add a transition to the engine and call it in work.rs, or in wait.rs if the
+//! server ends the wait.
 
 mod lines;
 mod wait;

@@ -1,5 +1,5 @@
-//! The settings `ratelimit.*`. To add one, add its value to [`crate::environment`], or a number to [`Numbers`], and a row here.
-//! If keys in memory have it too and it is not a number, also add it to memory/settings.rs of crates/commands.
+//! The settings `ratelimit.*`. To add one, add its value to [`crate::environment`], or a number to [`Numbers`], and a row
+//! here. If keys in memory have it too and it is not a number, also add it to memory/settings.rs of crates/commands.
 //!
 //! [`Numbers`]: commands::settings::Numbers
 

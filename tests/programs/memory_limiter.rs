@@ -1,7 +1,8 @@
 //! MemoryLimiter of the clients answers what a server answers: random calls to a server with a held clock that steps forward
 //! and back, and the same calls at the same times to the engine in Python and in JavaScript.
 //!
-//! `RATELIMIT_CALLS=100000 cargo test --test programs memory_limiter::` compares that many calls, and `RATELIMIT_SEED=n` others.
+//! `RATELIMIT_CALLS=100000 cargo test --test programs memory_limiter::` compares that many calls, and `RATELIMIT_SEED=n`
+//! others.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -135,8 +135,8 @@ fn a_sorted_set_with_a_foreign_entry_is_an_error_and_stays() {
     }
 }
 
-/// Found by `make fuzz`, target reservation: a member whose rule is too long was read, but RL.RENEW wrote it back without its
-/// rule, and so did a call that corrected its lease after the clock was set back.
+/// Found by `make fuzz`, target reservation: a member whose rule is too long was read, but RL.RENEW wrote it back without
+/// its rule, and so did a call that corrected its lease after the clock was set back.
 #[test]
 fn a_reservation_whose_rule_is_unknown_can_only_be_released_and_one_that_is_too_long_not_even_that()
 {

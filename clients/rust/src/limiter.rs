@@ -28,8 +28,8 @@ const DEADLINE: Duration = Duration::from_millis(500);
 ///
 /// If the future of a call is dropped, the call leaves the line in which it waits, and a task in the background gives back
 /// whatever the call takes after that. That needs a tokio runtime and a reply of the server; otherwise a quantity counts as
-/// used, and a reservation ends with its lease. A reservation whose reply is late or lost is released in the same way, unless
-/// the caller gave it an id to try again with.
+/// used, and a reservation ends with its lease. A reservation whose reply is late or lost is released in the same way,
+/// unless the caller gave it an id to try again with.
 ///
 /// # Errors
 ///
@@ -395,8 +395,8 @@ impl Limiter {
         read_info(&self.ask(Command::on("RL.INFO", key.as_ref())).await?)
     }
 
-    /// Returns the keys with the most denials in the last 10 to 20 minutes (RL.TOP), most first, at most `count`, which is at
-    /// least 1.
+    /// Returns the keys with the most denials in the last 10 to 20 minutes (RL.TOP), most first, at most `count`, which is
+    /// at least 1.
     ///
     /// Each node of a cluster counts its own denials: all nodes are asked.
     #[doc = example!(limiter)]

@@ -166,7 +166,8 @@ macro_rules! option_methods {
         }
     };
     (@block) => {
-        /// Waits in line for up to this time, at most a year, instead of being denied. [`Duration::ZERO`] waits without limit.
+        /// Waits in line for up to this time, at most a year, instead of being denied. [`Duration::ZERO`] waits without
+        /// limit.
         #[doc = example!(limiter)]
         /// let rate = Rate::per("20/s")?.capacity(1)?;
         /// limiter.take("mail", &rate).await?;

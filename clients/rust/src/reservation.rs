@@ -330,8 +330,8 @@ impl Reservation {
     ///
     /// # Errors
     ///
-    /// [`Error::Lapsed`] if the lease had ended, so that there was nothing to give back, or the reservation was settled before,
-    /// perhaps by a call whose reply was lost; others as for every call.
+    /// [`Error::Lapsed`] if the lease had ended, so that there was nothing to give back, or the reservation was settled
+    /// before, perhaps by a call whose reply was lost; others as for every call.
     #[doc = example!(limiter)]
     /// let window = Window::per("5/min")?;
     /// limiter.acquire("renames", &window).await?.release().await?;

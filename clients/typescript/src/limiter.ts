@@ -92,8 +92,8 @@ function isForSeveral<One extends [Key, ...unknown[]], Several extends [Clauses,
  *
  * Before anything is sent, a method throws a TypeError for an argument of a wrong type and for an unknown option, and a
  * RangeError for a wrong value. Each method that sends something may throw an error reply of the server, MissingModule,
- * UnknownPolicy, UnexpectedReply, Busy, and the reason of its `signal`. If Redis cannot be reached, `unreachable` decides; it
- * does not apply to methods that settle, list or inspect, which throw the error.
+ * UnknownPolicy, UnexpectedReply, Busy, and the reason of its `signal`. If Redis cannot be reached, `unreachable` decides;
+ * it does not apply to methods that settle, list or inspect, which throw the error.
  */
 export class Limiter {
   readonly #core: Core;

@@ -39,8 +39,8 @@ pub trait Keyspace {
     fn note_denial(&self, key: Self::Key);
 }
 
-/// Decides a request on its key, and writes the result. With `barred` a waiter comes first. The caller then notes how the call
-/// ended; the key is closed by then.
+/// Decides a request on its key, and writes the result. With `barred` a waiter comes first. The caller then notes how the
+/// call ended; the key is closed by then.
 ///
 /// # Errors
 ///

@@ -1,5 +1,5 @@
-//! The server in memory answers as the module does: random calls of every command with random options, over a few keys, at the
-//! same times of a clock that is held, forward and back. Replies are compared whole.
+//! The server in memory answers as the module does: random calls of every command with random options, over a few keys, at
+//! the same times of a clock that is held, forward and back. Replies are compared whole.
 //!
 //! `RATELIMIT_CALLS=100000 RATELIMIT_SEED=2 cargo test --workspace --test in_process` makes this many calls, with another
 //! seed.

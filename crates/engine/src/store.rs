@@ -1,5 +1,5 @@
-//! Where the state of a key is stored, as traits. They are implemented for the keys of a server (src/state of the module) and
-//! for keys in memory ([`crate::memory`]).
+//! Where the state of a key is stored, as traits. They are implemented for the keys of a server (src/state of the module)
+//! and for keys in memory ([`crate::memory`]).
 //!
 //! ```text
 //! Store --bucket()--> BucketKey --read--> the stored time --write-->

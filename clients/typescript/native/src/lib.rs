@@ -1,5 +1,5 @@
-//! The server in memory as a WebAssembly module without imports: the time and random numbers are arguments. An instance of the
-//! module is one server.
+//! The server in memory as a WebAssembly module without imports: the time and random numbers are arguments. An instance of
+//! the module is one server.
 //!
 //! The words of a command are written to [`input`]: for each word its length, as four little-endian bytes, and its bytes.
 //! [`call`] returns the length of a reply that is an array of integers, which are 64-bit floats at [`numbers`]. Any other

@@ -1,5 +1,5 @@
-//! The table of windows was written by hand from the zones' published rules; where clocks are set it was compared with zoneinfo:
-//! none of its times was computed by the crate under test.
+//! The table of windows was written by hand from the zones' published rules; where clocks are set it was compared with
+//! zoneinfo: none of its times was computed by the crate under test.
 
 use super::*;
 use crate::properties::cases;

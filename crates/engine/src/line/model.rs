@@ -1,5 +1,5 @@
-//! Compares the lines with a slow and obvious model: a list of all waiting calls that is sorted and searched each time, and a driver
-//! that does what the lines tell it, a few steps at a time.
+//! Compares the lines with a slow and obvious model: a list of all waiting calls that is sorted and searched each time, and
+//! a driver that does what the lines tell it, a few steps at a time.
 
 use super::*;
 use crate::properties::cases;

@@ -15,8 +15,8 @@ const MIN_DROPPED_OF_LISTPACK: usize = 4;
 /// Up to this many entries the server keeps a sorted set in one piece, unless it is configured otherwise.
 pub(super) const LISTPACK_LEN: usize = 128;
 
-/// If all entries may be live, a call looks for dead ones only if the number of entries is a multiple of this: one call in 16
-/// pays for the search.
+/// If all entries may be live, a call looks for dead ones only if the number of entries is a multiple of this: one call in
+/// 16 pays for the search.
 const LOOK_EVERY: usize = 16;
 
 /// The most dead entries that a call drops, unless more are in the way of counting.
@@ -70,8 +70,8 @@ impl<E: Entries> EditBuilder<'_, E> {
         (many || full || may_overflow).then_some(if full { 1 } else { enough })
     }
 
-    /// Drops all dead entries after some were uncounted, if they are few. What was uncounted stays in the running totals, as a
-    /// gap between dead and live entries. If the clock were set back, the dead entries would count again, and the gap with
+    /// Drops all dead entries after some were uncounted, if they are few. What was uncounted stays in the running totals, as
+    /// a gap between dead and live entries. If the clock were set back, the dead entries would count again, and the gap with
     /// them. If the newest entry alone counts and is uncounted, the one before it would count, so all are dropped.
     pub(super) fn close_gap(&mut self) -> Result<(), E::Error> {
         let rule_now = &self.count.rule_now;

@@ -711,7 +711,8 @@ fn dead_entries_go_four_at_a_time_from_a_small_set_and_eight_from_a_large_one() 
     assert!(live > dead::LISTPACK_LEN && most_dead < dead::MIN_DROPPED, "{live} {most_dead}");
 }
 
-/// Dead entries whose sum leaves no room for what is counted go at once, also where they are more than a call drops otherwise.
+/// Dead entries whose sum leaves no room for what is counted go at once, also where they are more than a call drops
+/// otherwise.
 #[test]
 fn dead_entries_that_stand_in_the_way_of_counting_go_at_once() {
     let rule = rule("10ms");
