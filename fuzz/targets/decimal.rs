@@ -1,7 +1,8 @@
 //! Numbers are what the standard library reads, less the sign +, leading zeros and -0.
 #![no_main]
 
-use engine::decimal::{leading_u64, parse_digits, parse_i64, parse_u64, Text};
+use engine::decimal::{leading_u64, parse_digits, parse_i64, parse_u64};
+use engine::text::Text;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -1,8 +1,8 @@
 //! A period that is read comes back, and what has left it is the inverse of leaving.
 #![no_main]
 
-use engine::decimal::Text;
 use engine::period::{Length, Period, MAX_PERIOD_MS};
+use engine::text::Text;
 use libfuzzer_sys::fuzz_target;
 
 /// The year 9999, where calendars end.

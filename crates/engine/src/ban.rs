@@ -9,9 +9,10 @@
 //! is clear for a moment, whether or not a call comes then. While the mark stays, the key is not banned again, so
 //! waiting for the retry_after of a denial suffices.
 
-use crate::decimal::{parse_u64, split_once, Text};
+use crate::decimal::{parse_u64, split_once};
 use crate::entry::LAST_US;
 use crate::reservation::YEAR_MS;
+use crate::text::Text;
 
 /// The first byte of a stored ban. As a member of a sorted set it comes before all reservations; in the string of a bucket
 /// it is the only byte of its kind.

@@ -14,8 +14,9 @@
 //! ```
 
 use crate::anchor::{parse_time, wall_s, Anchor, Series, Spacing, Unfit};
-use crate::decimal::{spelled, Text};
+use crate::decimal::spelled;
 use crate::period::{Length, Period, Unit, DAY_S, WEEK_S};
+use crate::text::Text;
 use jiff::civil::{DateTime, Time};
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
 use jiff::{Span, Timestamp};

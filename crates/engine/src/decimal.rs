@@ -1,6 +1,6 @@
 //! Decimal integers as Redis parses them: an optional `-`, then digits without a leading zero.
 
-pub use crate::text::Text;
+use crate::text::Text;
 
 /// Returns the integer that `text` spells, or `None` if Redis itself would refuse it: a sign `+`, spaces,
 /// leading zeros, `-0`, an exponent, or a value outside the 64 bits.

@@ -15,8 +15,9 @@
 //! Plain digits are what a small sorted set stores smallest. The total runs modulo 2^64. The entries of one key, dead
 //! ones among them, always add up to less than that (see `Entry::max_sum`), so differences are exact.
 
-use crate::decimal::{leading_u64, Text};
+use crate::decimal::leading_u64;
 use crate::refusal::Refusal;
+use crate::text::Text;
 
 /// The longest member: 20 digits of the total, 19 of the weight, 16 of the span, and three marks.
 pub type EntryMember = Text<58>;

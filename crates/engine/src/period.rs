@@ -1,6 +1,7 @@
 //! Periods: `60`, `500ms`, `10s`, `5min`, `2h`, `1d`, `1w`, `1mo`, `1y`.
 
-use crate::decimal::{parse_u64, Text};
+use crate::decimal::parse_u64;
+use crate::text::Text;
 use jiff::tz::TimeZone;
 use jiff::{Span, Timestamp};
 

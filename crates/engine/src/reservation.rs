@@ -24,10 +24,11 @@
 //!
 
 use crate::calendar::Zones;
-use crate::decimal::{leading_u64, parse_digits, spelled, Text};
+use crate::decimal::{leading_u64, parse_digits, spelled};
 use crate::entry::MAX_SUM;
 use crate::period::MAX_PERIOD_MS;
 use crate::rule::{Rule, RuleText, MAX_RULE};
+use crate::text::Text;
 
 /// The longest id, in bytes.
 pub const MAX_ID: usize = 64;

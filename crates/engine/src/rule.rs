@@ -6,9 +6,10 @@
 //! ```
 
 use crate::calendar::{zone_code, Calendar, CalendarWindow, Zone, Zones, SHORT_ZONE_NAME};
-use crate::decimal::{parse_base36, parse_u64, split_at_mark, split_once, Text};
+use crate::decimal::{parse_base36, parse_u64, split_at_mark, split_once};
 use crate::entry::Entry;
 use crate::period::{Length, Period};
+use crate::text::Text;
 
 /// About how many entries events need at most if they are counted coarsely: denied calls, and events beyond the limit.
 const MAX_COARSE_ENTRIES: u32 = 4096;

@@ -18,11 +18,12 @@
 //! ```
 
 use crate::ban::{Ban, BanNow, BAN_PREFIX, MAX_BAN_BYTES};
-use crate::decimal::{parse_digits, parse_u64, split_at_mark, Text};
+use crate::decimal::{parse_digits, parse_u64, split_at_mark};
 use crate::decision::{Ask, Decision, Manner, Obstacle, Quantity, Verdict};
 use crate::expiry::GRACE_MS;
 use crate::period::MAX_PERIOD_MS;
 use crate::refusal::Refusal;
+use crate::text::Text;
 use std::num::{NonZeroU128, NonZeroU64};
 
 /// Attoseconds, 1e-18 s. Rounding an interval down to them costs less than one part in a million at 1e12 a second, and 2^128
