@@ -39,7 +39,7 @@ from redis_ratelimit import (
 from redis_ratelimit._internal import calls, reservation
 
 from .fixtures import LIBRARIES, MISTAKES, NUMBERS, SEVERAL, AsyncRecorder, Recorder, arguments, differences, make
-from .servers import PATIENCE, Server, until
+from .servers import PATIENCE, Proxy, Server, until
 
 PORT = int(os.environ["RATELIMIT_PORT"])
 CLUSTER_PORT = int(os.environ["RATELIMIT_CLUSTER_PORT"])
@@ -506,6 +506,26 @@ class OnAServer(unittest.TestCase):
                     self.assertEqual(threads(), 2)
                     answer.set()
                     self.assertTrue(job.renew())
+
+    def test_a_renewal_that_hangs_does_not_stop_the_renewals(self) -> None:
+        async def check(folder: str) -> None:
+            module = import_module(f"redis_ratelimit{folder}")
+            limiter = module.Limiter(make(LIBRARIES[0], folder, port=proxy.port, socket_timeout=None))
+            names = [f"{folder}:{at}" for at in range(2)]
+            one, other = (limiter.acquire([Clause.acquire(name, TOKENS, lease="3s")]) for name in names)
+            async with entered(one), entered(other):
+                # The renewals are due after a second. What is sent before the connections are whole again gets no reply.
+                proxy.drops = True
+                await asyncio.sleep(1.5)
+                proxy.drops = False
+                await asyncio.sleep(2.5)
+                self.assertEqual([len(plain.execute_command("RL.HELD", name)) for name in names], [1, 1])
+            await done(limiter.aclose() if folder else limiter.close())
+
+        with Proxy(PORT) as proxy:
+            for folder in "", ".asyncio":
+                with self.subTest(folder=folder):
+                    asyncio.run(check(folder))
 
     def test_until_a_renewal_is_answered_the_shorter_lease_sets_the_interval(self) -> None:
         async def check(module: Any, before: str, after: str, executed_first: bool) -> None:

@@ -111,6 +111,8 @@ class Call(Generic[T]):
     unreached: Callable[[bool], T] | None = None
     #: The longest that the call may wait on the server, in milliseconds. 0: no limit. None: it does not wait.
     block_ms: int | None = None
+    #: The longest that the call takes, in seconds, if the limiter's deadline is not shorter.
+    at_most_seconds: float | None = None
     #: Merges the replies of all nodes of a cluster.
     merge: Callable[[list[T]], T] | None = None
     #: Further commands, on the same key or on keys of the same slot. Core.send sends all commands as one transaction, and

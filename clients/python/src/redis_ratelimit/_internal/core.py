@@ -230,18 +230,19 @@ class Core(Connector[IOType]):
         return self.io.spawn(work, "settlement")
 
     async def _release(self, reserved: Sequence[Reserved], *, twice: bool) -> None:
-        await self.try_to_send(calls.release_all(reserved), DEFAULT_SECONDS)
+        call = calls.release_all(reserved)
+        call.at_most_seconds = DEFAULT_SECONDS
+        await self.try_to_send(call)
         if twice:
             await self.io.pause(SECOND_RELEASE_SECONDS)
-            await self.try_to_send(calls.release_all(reserved), DEFAULT_SECONDS)
+            await self.try_to_send(call)
 
-    def _new_attempt(self, call: Call[Any], default: float | None = None) -> Attempt:
-        """Returns the attempt of a call. `default` is its deadline in seconds if the limiter has none."""
+    def _new_attempt(self, call: Call[Any]) -> Attempt:
         began = monotonic()
-        deadline = default if self.deadline is None else self.deadline
-        if deadline is None or call.block_ms == 0:
+        bounds = [each for each in (self.deadline, call.at_most_seconds) if each is not None]
+        if not bounds or call.block_ms == 0:
             return Attempt(began, FOREVER)
-        return Attempt(began, began + deadline + (call.block_ms or 0) / 1000)
+        return Attempt(began, began + min(bounds) + (call.block_ms or 0) / 1000)
 
     async def _settle_in_memory(
         self, memory: MemoryFallbackCore, call: Call[T], name: str, in_memory: list[Id], others: list[Id]
@@ -253,10 +254,9 @@ class Core(Connector[IOType]):
         released = await memory.send(calls.release(key, *in_memory))
         return cast(T, released + await self.send(calls.release(key, *others), name))
 
-    async def try_to_send(self, call: Call[T], default: float | None = None) -> T | Failure:
-        """Sends a call that has no fallback. Returns its reply, or why there is none. `default` is the deadline in
-        seconds if the limiter has none."""
-        attempt = self._new_attempt(call, default)
+    async def try_to_send(self, call: Call[T]) -> T | Failure:
+        """Sends a call that has no fallback. Returns its reply, or why there is none."""
+        attempt = self._new_attempt(call)
         try:
             return await self.io.bounded(self._send_call(call, attempt), attempt.until)
         except Exception as error:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from time import monotonic
 from typing import Any, Literal, TypeVar, Union
 
 from . import calls
 from .calls import Call, Clause, Clauses, Key, Reserved, ReserveOptions
 from .core import Core, Failure
+from .io import DEFAULT_SECONDS
 from .parameters import Duration, WindowLike, milliseconds, whole
 from .replies import AllReply, Denied, Id, Lapsed, Reply
 
@@ -144,7 +146,9 @@ class ReservationBase:
                 raise ValueError(f"the cost of {name!r} must be at least 0, not {quantity}")
         return dict(cost)
 
-    async def _settle_or_renew(self, name: str, lease: Duration | None = None) -> list[str]:
+    async def _settle_or_renew(
+        self, name: str, lease: Duration | None = None, at_most_seconds: float | None = None
+    ) -> list[str]:
         """Applies, releases or renews all reservations, as `name` says. Returns the names of the limits whose reservation
         had ended."""
         reserved = self._reserved
@@ -161,6 +165,7 @@ class ReservationBase:
             call = calls.apply_all(reserved, self._costs)
         else:
             call = calls.release_all(reserved) if name == "release" else calls.renew_all(reserved, lease)
+        call.at_most_seconds = at_most_seconds
         lapsed: list[str] = await self._core.send(call)
         return lapsed
 
@@ -206,12 +211,14 @@ class ReservationBase:
         """Restarts the leases, and goes on with that unless all have ended."""
         if self._settled:
             return
-        # After an error there will be another try before the leases end.
+        # After an error there will be another try before the leases end. So a renewal may not last forever either, and
+        # the pause until the next one begins with this one. In a thread, the other renewals on the server wait for it.
+        began = monotonic()
         lapsed: Sequence[str] = ()
         with suppress(Exception):
-            lapsed = await self._settle_or_renew("renew")
+            lapsed = await self._settle_or_renew("renew", at_most_seconds=min(DEFAULT_SECONDS, self._renewal_seconds))
         if len(lapsed) < len(self._reserved):
-            self._begin_renewing()
+            self._begin_renewing(began)
 
     async def _enter(self) -> None:
         if self._call is not None:
@@ -226,10 +233,12 @@ class ReservationBase:
             await self._exit(error)
             raise
 
-    def _begin_renewing(self) -> None:
-        """Starts to renew the leases of several limits, if the block runs."""
+    def _begin_renewing(self, last: float | None = None) -> None:
+        """Starts to renew the leases of several limits, if the block runs. `last` is when the last renewal began, by the
+        monotonic clock."""
         if self._is_entered and self._is_several and self._reserved and not self._settled:
-            self._renew_later(self._renewal_seconds)
+            passed = 0.0 if last is None else monotonic() - last
+            self._renew_later(max(0.0, self._renewal_seconds - passed))
 
     def _renew_later(self, seconds: float) -> None:
         raise NotImplementedError
