@@ -168,11 +168,10 @@ impl WindowCount {
             newest.newest_us
         } else if need <= oldest.weight {
             oldest.newest_us
+        } else if MAX_SCANNED >= need {
+            scan(entries, &oldest, &newest, need)?
         } else {
-            match need <= MAX_SCANNED {
-                true => scan(entries, &oldest, &newest, need)?,
-                false => bisect(entries, &oldest, &newest, need)?,
-            }
+            bisect(entries, &oldest, &newest, need)?
         };
         Ok(Some(self.rule_now.leaves_us(last_us)))
     }
