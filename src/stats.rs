@@ -7,9 +7,11 @@ use commands::table::COMMANDS;
 /// Counters of the calls of one command since the module was loaded, by how they ended.
 #[derive(Debug)]
 pub struct CommandStats {
-    /// Calls that were allowed, looks that found that a call would be, and calls that settled a reservation.
+    /// Calls that were allowed, looks that found that a call would be, calls that settled or renewed a reservation, and
+    /// reports.
     pub allowed: Counter,
-    /// Calls that were denied, looks that found that a call would be, and calls that found no reservation to settle.
+    /// Calls that were denied, looks that found that a call would be, and calls that found no reservation to settle or
+    /// renew.
     pub denied: Counter,
     /// Calls that returned an error.
     pub errors: Counter,

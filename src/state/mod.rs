@@ -133,7 +133,7 @@ impl<'k, 'c> Store for ServerKey<'k, 'c> {
     }
 }
 
-/// An open key.
+/// A key that is closed, or open for reading or for writing.
 enum KeyHandle<'c> {
     Read(ReadKey<'c>),
     Write(WriteKey<'c>),

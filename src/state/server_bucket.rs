@@ -25,9 +25,9 @@ impl store::BucketKey for ServerBucket<'_> {
         }
     }
 
-    fn write(&mut self, next: BucketEdit) {
+    fn write(&mut self, edit: BucketEdit) {
         let KeyHandle::Write(key) = &mut self.key else { return };
-        match next {
+        match edit {
             BucketEdit::Keep => {}
             BucketEdit::Store(stored) => {
                 key.set(stored.encode().as_bytes(), stored.expires_at_ms());

@@ -88,9 +88,9 @@ pub trait ServerCall<'a>: Words<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum CallResult {
-    /// The call was allowed, found that a call would be, or settled a reservation.
+    /// The call was allowed, found that a call would be, settled or renewed a reservation, or only reported.
     Allowed,
-    /// The call was denied, found that a call would be, or found no reservation to settle.
+    /// The call was denied, found that a call would be, or found no reservation to settle or renew.
     Denied,
     /// The call waits, and gets its reply later.
     Later,

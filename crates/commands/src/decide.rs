@@ -44,7 +44,7 @@ pub trait Keyspace {
 ///
 /// # Errors
 ///
-/// Those of [`judge`]. Nothing changes then.
+/// Those of [`judge`] and [`engine::Judged::plan`]. Nothing changes then.
 #[inline]
 pub fn decide<K: Keyspace>(
     keys: &K,

@@ -1,5 +1,5 @@
-//! Every error that a command replies with, in one list. The texts for refused settings are in definitions.rs, settings.rs
-//! and the module's settings.
+//! Every error that a command replies with, in one list, and those of a policy's definition. The other texts for refused
+//! settings are in definitions.rs, settings.rs and the module's settings.
 
 use engine::anchor::{Anchor, Unfit};
 use engine::reservation::YEAR_MS;

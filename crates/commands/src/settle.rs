@@ -68,7 +68,7 @@ pub(crate) fn renew<'a, C: ServerCall<'a>>(
     Ok(reply_settled(call, u64::from(renewed)))
 }
 
-/// Replies with the number of reservations that were settled. A call that settled none counts as denied.
+/// Replies with the number of reservations that were settled or renewed. If there were none, the call counts as denied.
 fn reply_settled<'a, C: ServerCall<'a>>(call: &C, number: u64) -> CallResult {
     call.sink().unsigned(number);
     CallResult::from_allowed(number > 0)

@@ -57,7 +57,7 @@ enum Action {
 pub struct Part<'r, S: Store> {
     request: &'r Request,
     place: Place,
-    /// A waiter comes first, so the call is not granted anything if it takes.
+    /// A waiter comes first, so the call is not granted anything if it takes without FORCE.
     barred: bool,
     pub(crate) state: PartState<'r, S>,
     /// The limit would allow the call, before a denial was counted. False until the key is read.
@@ -149,7 +149,7 @@ pub struct Judged<'p, 'r, S: Store> {
 ///
 /// # Errors
 ///
-/// The store's own, and every [`Refusal`](crate::refusal::Refusal) but that of a semaphore.
+/// The store's own, and every [`Refusal`](crate::refusal::Refusal) except `Semaphore` and `SumTooLarge`.
 // Inlined, as are the steps after it, because every call passes through them.
 #[inline(always)]
 pub fn judge<'p, 'r, S: Store>(
@@ -160,7 +160,7 @@ pub fn judge<'p, 'r, S: Store>(
     for group in parts.chunk_by_mut(|one, next| one.place.group == next.place.group) {
         let mut has_choice = false;
         for part in &mut *group {
-            // Only a call that takes is ever barred.
+            // FORCE goes ahead of waiters, and a call that takes nothing is never barred.
             let barred =
                 (part.barred || mode == Mode::CountDenial) && part.request.ask.takes_unforced();
             part.verdict = match &mut part.state {
@@ -187,7 +187,7 @@ impl<'p, 'r, S: Store> Judged<'p, 'r, S> {
     ///
     /// # Errors
     ///
-    /// Those of [`judge`].
+    /// The store's own, `Foreign`, `Clock`, `DebtTooLong` and `SumTooLarge`.
     #[inline]
     pub fn plan(self, mut new_id: impl FnMut() -> Id) -> Result<Plan<'p, 'r, S>, S::Error> {
         let Judged { parts, mode, allowed } = self;

@@ -169,7 +169,7 @@ struct Line<W> {
     try_us: u64,
     /// The time at which the head was last denied.
     denied_us: Option<u64>,
-    /// No waiter is dismissed before this time.
+    /// No deadline of the line is scheduled before this time. A step that is taken before dismisses waiters all the same.
     dismiss_from_us: u64,
     /// The line's entries in the two schedules.
     scheduled: (Option<u64>, Option<u64>),

@@ -188,9 +188,9 @@ impl BucketKey for MemoryKey<'_> {
         }
     }
 
-    fn write(&mut self, next: BucketEdit) {
+    fn write(&mut self, edit: BucketEdit) {
         let MemoryKey { memory, name, .. } = *self;
-        match next {
+        match edit {
             BucketEdit::Keep => {}
             BucketEdit::Store(stored) => {
                 memory.put(name, MemoryValue::Bucket(stored), stored.expires_at_ms());

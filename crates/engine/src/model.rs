@@ -20,7 +20,7 @@ use std::slice;
 ///
 /// # Errors
 ///
-/// Those of [`judge`].
+/// Those of [`judge`] and [`Judged::plan`](crate::Judged::plan).
 pub fn decide<S: Store>(
     store: S,
     request: &Request,
@@ -55,9 +55,9 @@ pub fn throttle(
     Ok((bucket.decision(verdict), edit))
 }
 
-/// Returns the state after the edit `next`.
-pub fn stored_after(stored: Option<Stored>, next: BucketEdit) -> Option<Stored> {
-    match next {
+/// Returns the state after `edit`.
+pub fn stored_after(stored: Option<Stored>, edit: BucketEdit) -> Option<Stored> {
+    match edit {
         BucketEdit::Keep => stored,
         BucketEdit::Store(stored) => Some(stored),
         BucketEdit::Delete => None,
@@ -247,7 +247,7 @@ impl BucketKey for NoBucket {
         Err(Refusal::NotBucket)
     }
 
-    fn write(&mut self, _next: BucketEdit) {}
+    fn write(&mut self, _edit: BucketEdit) {}
 }
 
 impl WindowKey for ModelWindow<'_> {

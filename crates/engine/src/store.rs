@@ -100,7 +100,7 @@ pub trait BucketKey {
     fn read(&mut self) -> Result<Option<Stored>, Self::Error>;
 
     /// Writes an edit. A key that was opened for reading only gets one that changes nothing.
-    fn write(&mut self, next: BucketEdit);
+    fn write(&mut self, edit: BucketEdit);
 }
 
 /// A key that holds events and reservations, or nothing.

@@ -138,11 +138,11 @@ impl<K: BucketKey> BucketKey for FaultyKey<K> {
         self.inner.read()
     }
 
-    fn write(&mut self, next: BucketEdit) {
+    fn write(&mut self, edit: BucketEdit) {
         if self.mistake == Some(Mistake::LostWrite) && self.client == 1 {
             return;
         }
-        self.inner.write(next);
+        self.inner.write(edit);
     }
 }
 

@@ -28,7 +28,7 @@ pub struct MemoryWindow<'m> {
     events: Zset,
     reservations: Reservations,
     expires_at_ms: u64,
-    /// Whether there was a window.
+    /// The key had a window when it was read.
     is_there: bool,
 }
 
