@@ -52,7 +52,7 @@ impl HeavyEntry {
 
 /// Counts of the heaviest keys, of at most `max_keys` at a time.
 #[derive(Debug, Default)]
-pub struct Summary {
+struct HeavyCounts {
     max_keys: usize,
     entries: Vec<HeavyEntry>,
     /// The indexes of the entries by the hash of their key, so that a key that replaces another does not allocate. The hash
@@ -63,10 +63,10 @@ pub struct Summary {
     by_count: BinaryHeap<Reverse<(u64, usize)>>,
 }
 
-impl Summary {
-    /// Creates a summary of at most `max_keys` keys.
-    pub fn new(max_keys: usize) -> Summary {
-        Summary { max_keys, ..Summary::default() }
+impl HeavyCounts {
+    /// Creates counts of at most `max_keys` keys.
+    fn new(max_keys: usize) -> HeavyCounts {
+        HeavyCounts { max_keys, ..HeavyCounts::default() }
     }
 
     fn hash(&self, key: DbKey) -> u64 {
@@ -82,7 +82,7 @@ impl Summary {
     }
 
     /// Counts an occurrence of `key`.
-    pub fn add(&mut self, key: DbKey) {
+    fn add(&mut self, key: DbKey) {
         let hash = self.hash(key);
         let found = self.find(key, hash).and_then(|at| self.entries.get_mut(at));
         if let Some(entry) = found {
@@ -113,7 +113,7 @@ impl Summary {
 
     /// Adds the entry at `at` to the hash table.
     fn index_by_hash(&mut self, hash: u64, at: usize) {
-        let Summary { by_hash, entries, .. } = self;
+        let HeavyCounts { by_hash, entries, .. } = self;
         by_hash.insert_unique(hash, at, |at| entries.get(*at).map_or(0, |entry| entry.hash));
     }
 
@@ -144,7 +144,7 @@ impl Summary {
         self.entries.get(at).map(|entry| entry.times)
     }
 
-    /// Returns the count of `key`, where `min` is [`Summary::min_count`].
+    /// Returns the count of `key`, where `min` is [`HeavyCounts::min_count`].
     fn estimate(&self, key: DbKey, min: u64) -> HeavyCount {
         self.times(key).unwrap_or(HeavyCount { count: min, overcount: min })
     }
@@ -168,9 +168,9 @@ pub const GENERATION_US: u64 = 600_000_000;
 #[derive(Debug)]
 pub struct RecentHeavy {
     /// The counts of the present generation.
-    current: Summary,
+    current: HeavyCounts,
     /// The counts of the generation before it.
-    previous: Summary,
+    previous: HeavyCounts,
     /// The start of the present generation, in Unix microseconds.
     since_us: u64,
 }
@@ -178,7 +178,7 @@ pub struct RecentHeavy {
 impl RecentHeavy {
     /// Creates an empty count of at most `max_keys` keys in each generation.
     pub fn new(max_keys: usize) -> RecentHeavy {
-        let (current, previous) = (Summary::new(max_keys), Summary::new(max_keys));
+        let (current, previous) = (HeavyCounts::new(max_keys), HeavyCounts::new(max_keys));
         RecentHeavy { current, previous, since_us: 0 }
     }
 
@@ -221,7 +221,7 @@ impl RecentHeavy {
             None => self.since_us = now_us,
             Some(0) => {}
             Some(1) => {
-                self.previous = std::mem::replace(&mut self.current, Summary::new(max_keys));
+                self.previous = std::mem::replace(&mut self.current, HeavyCounts::new(max_keys));
                 self.since_us = self.since_us.saturating_add(GENERATION_US);
             }
             Some(_) => *self = RecentHeavy { since_us: now_us, ..RecentHeavy::new(max_keys) },
@@ -249,7 +249,7 @@ mod tests {
             keys in proptest::collection::vec(0..60u8, 0..800),
             skew in 1..6u32,
         ) {
-            let mut summary = Summary::new(max_keys);
+            let mut summary = HeavyCounts::new(max_keys);
             let mut exact: HashMap<u8, u64> = HashMap::new();
             for key in &keys {
                 // Small numbers are more frequent.
