@@ -39,7 +39,7 @@ pub(crate) enum Undo {
     Nothing,
     /// It takes a quantity by RL.THROTTLE or RL.WINDOW.
     Take(Taken),
-    /// It reserves with an id of the client's.
+    /// It reserves with this id.
     Release(Id),
     /// It takes of several limits.
     All(Arc<Groups>),
@@ -90,7 +90,8 @@ impl Request {
         self.first.word(self.key_at?)
     }
 
-    /// Returns the request that gives back what the call took. `reply` is `None` if it was lost.
+    /// Returns the request that gives back what the call took. `reply` is `None` if it was lost: then only what has an id
+    /// that the limiter made is released.
     pub fn undo_request(&self, reply: Option<&Value>) -> Option<Request> {
         let commands = match (&self.undo, reply) {
             (Undo::Nothing, _) | (Undo::Take(_), None) => return None,
@@ -104,15 +105,19 @@ impl Request {
                 vec![give_back(&[name], self.first.word(1)?, &self.first, 2, taken, granted)?]
             }
             (Undo::Release(id), reply) => {
-                let is_denied = |reply: Reply| reply.id.is_none();
-                if reply.and_then(|value| Reply::read_id(value).ok()).is_some_and(is_denied) {
+                let is_reserved = match reply.and_then(|value| Reply::read_id(value).ok()) {
+                    Some(reply) => reply.id.is_some(),
+                    // Another holder may have an id that the caller chose.
+                    None => self.has_made_ids,
+                };
+                if !is_reserved {
                     return None;
                 }
                 vec![release(self.first.word(1)?, [id])]
             }
             (Undo::All(groups), reply) => match reply {
                 Some(value) => groups.give_back(&AllReply::read(value).ok()?),
-                None => groups.release_all(),
+                None => groups.release_made(),
             },
         };
         (!commands.is_empty()).then(|| Request::together(commands))

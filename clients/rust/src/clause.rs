@@ -282,9 +282,11 @@ impl Groups {
         self.choices(reply).filter_map(|(part, answer)| part.give_back(answer)).collect()
     }
 
-    /// Returns the commands that release all that may have been reserved.
-    pub fn release_all(&self) -> Vec<Command> {
+    /// Returns the commands that release all that may have been reserved with ids that the limiter made. Another holder may
+    /// have an id that the caller chose.
+    pub fn release_made(&self) -> Vec<Command> {
         let each = |part: &Part| Some(release(&part.limit.key, [part.id.as_ref()?]));
-        self.parts().filter(|part| part.limit.reserves).filter_map(each).collect()
+        let made = |part: &&Part| part.limit.reserves && part.has_made_id;
+        self.parts().filter(made).filter_map(each).collect()
     }
 }

@@ -1,0 +1,90 @@
+//! What is sent for calls whose futures are dropped, on tokio's clock, which stands still until all tasks wait.
+
+use std::future::{pending, IntoFuture};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use redis_ratelimit_client::transport::{BoxFuture, Command, Connection, Failure, Value};
+use redis_ratelimit_client::{Clause, Semaphore};
+use tokio::time::{sleep, timeout};
+
+use crate::scripted::limiter_on;
+use crate::MS;
+
+/// A server that takes a while to reply, or never does. Releases find nothing.
+#[derive(Clone)]
+struct Slow {
+    /// The reply, and the time until it comes. `None` if none comes.
+    reply: Option<(Duration, Value)>,
+    sent: Arc<Mutex<Vec<String>>>,
+}
+
+impl Slow {
+    fn new(reply: Option<(Duration, Value)>) -> Slow {
+        Slow { reply, sent: Arc::default() }
+    }
+
+    /// Returns the commands that were sent after the first.
+    fn sent_later(&self) -> Vec<String> {
+        self.sent.lock().unwrap().split_off(1)
+    }
+}
+
+impl Connection for Slow {
+    fn send<'a>(&'a self, commands: &'a [Command]) -> BoxFuture<'a, Result<Vec<Value>, Failure>> {
+        Box::pin(async move {
+            if commands[0].word(0) == Some(b"PING") {
+                return Ok(vec![Value::Bytes(b"PONG".to_vec())]);
+            }
+            self.sent.lock().unwrap().extend(commands.iter().map(ToString::to_string));
+            if commands[0].word(0) == Some(b"RL.RELEASE") {
+                return Ok(vec![Value::Integer(0)]);
+            }
+            let Some((pause, reply)) = &self.reply else { return pending().await };
+            sleep(*pause).await;
+            Ok(vec![reply.clone()])
+        })
+    }
+}
+
+/// Drops a call that is on its way, and waits until nothing more is sent for it.
+async fn drop_soon(call: impl IntoFuture) {
+    let mut call = Box::pin(call.into_future());
+    assert!(timeout(MS * 50, &mut call).await.is_err());
+    drop(call);
+    sleep(Duration::from_secs(60)).await;
+}
+
+/// Another holder may have the same id.
+#[tokio::test(start_paused = true)]
+async fn an_id_of_the_callers_is_not_released_unless_the_reply_says_that_it_is_reserved() {
+    let jobs = Semaphore::new(5);
+    for block in [None, Some(Duration::from_secs(10))] {
+        let server = Slow::new(None);
+        let limiter = limiter_on(&server);
+        let call = limiter.acquire("jobs", &jobs).id("job-17");
+        drop_soon(match block {
+            Some(longest) => call.block(longest),
+            None => call,
+        })
+        .await;
+        assert_eq!(server.sent_later(), [""; 0]);
+    }
+
+    let mut reply = [0, 5, 4, -1, 0].map(Value::Integer).to_vec();
+    reply.push(Value::Bytes(b"job-17".to_vec()));
+    let server = Slow::new(Some((MS * 100, Value::Array(reply))));
+    drop_soon(limiter_on(&server).acquire("jobs", &jobs).id("job-17")).await;
+    assert_eq!(server.sent_later(), ["RL.RELEASE jobs job-17"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_several_limits_only_ids_that_the_limiter_made_are_released_without_a_reply() {
+    let jobs = Semaphore::new(5);
+    let server = Slow::new(None);
+    let clauses = [Clause::acquire("{k}1", &jobs).id("job-17"), Clause::acquire("{k}2", &jobs)];
+    drop_soon(limiter_on(&server).acquire_all(clauses)).await;
+    let sent = server.sent_later();
+    assert!(sent.iter().all(|command| command.starts_with("RL.RELEASE {k}2 ")), "{sent:?}");
+    assert_eq!(sent.len(), 2);
+}
