@@ -549,7 +549,8 @@ impl Drop for PendingCall {
                 Some(Ok(Outcome::Replies(replies, None))) => Some(replies),
                 // Another limiter decided. What it took counts until its period or lease ends.
                 Some(Ok(_)) => return,
-                Some(Err(error)) if error.code().is_some() => return,
+                // Nothing was taken, or the call itself releases the ids that the limiter made.
+                Some(Err(error)) if error.code().is_some() || call.request.has_made_ids => return,
                 _ => None,
             };
             core.undo(call, replies).await;

@@ -88,3 +88,13 @@ async fn of_several_limits_only_ids_that_the_limiter_made_are_released_without_a
     assert!(sent.iter().all(|command| command.starts_with("RL.RELEASE {k}2 ")), "{sent:?}");
     assert_eq!(sent.len(), 2);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_reservation_whose_reply_is_lost_is_released_by_one_task() {
+    let server = Slow::new(None);
+    drop_soon(limiter_on(&server).acquire("jobs", &Semaphore::new(5))).await;
+    let sent = server.sent_later();
+    assert!(sent.iter().all(|command| command.starts_with("RL.RELEASE jobs ")), "{sent:?}");
+    // It stops when two find nothing.
+    assert_eq!(sent.len(), 2);
+}
