@@ -224,8 +224,11 @@ impl<L: Limit> LimitCall<'_, L> {
         let taken = write_limit(&mut command, *limit, *quantity, options, takes);
         command.arg(b"MS");
         let undo = match &options.id {
-            // FORCE counts what was used, and that stays.
-            None if takes && taken.quantity > 0 && !options.force => Undo::Take(taken),
+            // FORCE counts what was used, and that stays. After AHEAD, later bookings would not move up, and the next one
+            // would get the same turn as one of them.
+            None if takes && taken.quantity > 0 && !options.force && options.ahead.is_none() => {
+                Undo::Take(taken)
+            }
             Some(id) if taken.quantity > 0 => Undo::Release(id.clone()),
             _ => Undo::Nothing,
         };

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redis_ratelimit_client::transport::{BoxFuture, Command, Connection, Failure, Value};
-use redis_ratelimit_client::{Clause, Semaphore};
+use redis_ratelimit_client::{Clause, Rate, Semaphore};
 use tokio::time::{sleep, timeout};
 
 use crate::scripted::limiter_on;
@@ -97,4 +97,18 @@ async fn a_reservation_whose_reply_is_lost_is_released_by_one_task() {
     assert!(sent.iter().all(|command| command.starts_with("RL.RELEASE jobs ")), "{sent:?}");
     // It stops when two find nothing.
     assert_eq!(sent.len(), 2);
+}
+
+/// Later bookings do not move up, so a turn that is given back would be booked twice.
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_was_booked_is_not_given_back() {
+    let (rate, minute) = (Rate::per("1/s").unwrap(), Duration::from_secs(60));
+    let reply = Value::Array([0, 1, 0, -1, 5000, 4000].map(Value::Integer).to_vec());
+    let server = Slow::new(Some((MS * 100, reply.clone())));
+    drop_soon(limiter_on(&server).take("crawl", &rate).ahead(minute)).await;
+    assert_eq!(server.sent_later(), [""; 0]);
+    // Another call is.
+    let server = Slow::new(Some((MS * 100, reply)));
+    drop_soon(limiter_on(&server).take("crawl", &rate)).await;
+    assert_eq!(server.sent_later().len(), 1);
 }
