@@ -138,7 +138,7 @@ pub struct Reservation {
     reply: AllReply,
     costs: HashMap<String, u64>,
     held: Arc<HeldLimits>,
-    /// The shortest lease, as the server is known to have it.
+    /// The shortest lease that the server may have.
     lease: Duration,
     renewal: Option<AbortHandle>,
     is_renewed: bool,
@@ -357,7 +357,8 @@ impl Reservation {
         };
         check_length("lease", Some(lease))?;
         // Until the server has replied, either lease may be in force.
-        self.renew_every(self.lease.min(lease));
+        self.lease = self.lease.min(lease);
+        self.renew_every(self.lease);
         self.held.settle_held(&Settle::Renew(Some(lease))).await?;
         self.lease = lease;
         self.renew_every(lease);

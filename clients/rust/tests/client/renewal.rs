@@ -87,4 +87,13 @@ async fn a_shorter_lease_speeds_renewals_up_before_the_server_has_confirmed_it()
     permit.renew(3 * SECOND).await.unwrap_err();
     sleep(3 * SECOND).await;
     assert_eq!(server.renewed_at(), [1.0, 2.0, 3.0]);
+    // The server may have the shorter lease although its reply was lost.
+    permit.renew(12 * SECOND).await.unwrap_err();
+    sleep(3 * SECOND).await;
+    assert_eq!(server.renewed_at(), [4.5, 5.5, 6.5]);
+
+    server.loses_leases.store(false, Relaxed);
+    permit.renew(12 * SECOND).await.unwrap();
+    sleep(9 * SECOND).await;
+    assert_eq!(server.renewed_at(), [11.0, 15.0]);
 }
