@@ -131,7 +131,7 @@ impl Core {
         let result = bounded(attempt.until, pin!(self.ask(request, attempt))).await;
         let error = match result {
             Some(Ok(replies)) => return Ok(Outcome::Replies(replies, None)),
-            Some(Err(error)) => self.request_error(error, request, attempt),
+            Some(Err(error)) => self.request_error(error, request.has_policy, attempt),
             None => self.deadline_error(attempt),
         };
         let is_lost = matches!(error, Error::Busy(_) | Error::Unreachable { is_sent: true, .. });
@@ -155,9 +155,11 @@ impl Core {
     }
 
     /// Sends commands on one key together and returns their replies, error replies among them. `unreachable` does not apply.
+    /// `has_policy` is true if they name a policy.
     pub async fn send_together(
         &self,
         commands: &[Command],
+        has_policy: bool,
     ) -> Result<Vec<Result<Value, Error>>, Failed> {
         let attempt = Attempt::new(self.deadline);
         let Some(first) = commands.first() else { return Ok(Vec::new()) };
@@ -167,12 +169,7 @@ impl Core {
             Some(Ok(replies)) => {
                 let result = |reply| match reply {
                     Value::Error(error) => {
-                        Err(match self.send_error(SendError::Reply(error), &attempt) {
-                            Error::Server(reply) if reply.code == "NOPOLICY" => {
-                                Error::UnknownPolicy(reply)
-                            }
-                            other => other,
-                        })
+                        Err(self.request_error(SendError::Reply(error), has_policy, &attempt))
                     }
                     reply => Ok(reply),
                 };
@@ -339,9 +336,9 @@ impl Core {
 
     /// Returns the error of a request that failed before its deadline. NOPOLICY means [`Error::UnknownPolicy`] only if the
     /// request names a policy.
-    fn request_error(&self, error: SendError, request: &Request, attempt: &Attempt) -> Error {
+    fn request_error(&self, error: SendError, has_policy: bool, attempt: &Attempt) -> Error {
         match self.send_error(error, attempt) {
-            Error::Server(reply) if reply.code == "NOPOLICY" && request.has_policy => {
+            Error::Server(reply) if reply.code == "NOPOLICY" && has_policy => {
                 Error::UnknownPolicy(reply)
             }
             other => other,
@@ -472,7 +469,7 @@ impl Core {
         Some(match replies.as_slice() {
             [Value::Error(reply)] if request.more.is_empty() => {
                 let error = SendError::Reply(reply.clone());
-                Err(self.request_error(error, request, &Attempt::new(None)))
+                Err(self.request_error(error, request.has_policy, &Attempt::new(None)))
             }
             _ => Ok(Outcome::Replies(replies, None)),
         })

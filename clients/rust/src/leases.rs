@@ -180,7 +180,7 @@ impl Terms {
         })
     }
 
-    fn is_policy(&self) -> bool {
+    pub(crate) fn is_policy(&self) -> bool {
         self.limit.is_none()
     }
 }

@@ -220,7 +220,8 @@ impl Worker {
             }
             match &self.round {
                 Some(round) => {
-                    let outcome = shared.core.send_together(&round.commands).await;
+                    let has_policy = shared.terms.is_policy();
+                    let outcome = shared.core.send_together(&round.commands, has_policy).await;
                     self.report(process, outcome);
                 }
                 None => {

@@ -133,6 +133,10 @@ async fn invalid_local_limits_are_refused() {
     let unknown = Window::policy("gold");
     let unknown = limiter.local("k", &unknown).build().unwrap().take(1).await.unwrap_err();
     assert!(matches!(unknown, Error::UnknownPolicy(_)), "{unknown:?}");
+    // A limit in numbers names no policy.
+    let only = MemoryLimiter::builder().setting("policies-only", "yes").unwrap().build();
+    let refused = only.local("k", &window).build().unwrap().take(1).await.unwrap_err();
+    assert!(matches!(&refused, Error::Server(reply) if reply.code == "NOPOLICY"), "{refused:?}");
     let semaphore = Window::policy("jobs");
     let local = limiter.local("jobs", &semaphore).build().unwrap();
     assert!(local.take(1).await.unwrap().is_allowed());
