@@ -207,8 +207,8 @@ impl<L: Limit> LimitCall<'_, L> {
         self.options.check(ban, self.quantity, self.kind == CallKind::Reserve)
     }
 
-    /// Returns the request of the call. The client chooses the id of a reservation, so that it can release it if the reply
-    /// is lost.
+    /// Returns the request of the call. A reservation has an id before it is sent, so that one that the limiter made can
+    /// be released if the reply is lost.
     pub fn request(&self) -> Request {
         let LimitCall { kind, key, limit, quantity, options, .. } = self;
         let name = match (kind, limit.command()) {
