@@ -688,6 +688,33 @@ class OnAServer(unittest.TestCase):
                 until(lambda: not limiter.held("k"), "a release")
             limiter.close()
 
+    def test_a_cancelled_task_releases_nothing_under_an_id_of_the_program(self) -> None:
+        async def run(server: Server) -> None:
+            limiter = redis_ratelimit.asyncio.Limiter(make(LIBRARIES[0], ".asyncio", port=server.port), deadline=30.0)
+            window = Window(9, "1h")
+            both = [Clause.acquire(key, window, id="job-17", lease="1h") for key in ("one", "two")]
+            # Another worker holds the id in both keys. Opens a connection for each of the calls below.
+            await asyncio.gather(limiter.all(both), limiter.window("w", window))
+            server.stop()
+            alone = limiter.reserve("one", window, id="job-17", lease="1h")
+            tasks = [asyncio.ensure_future(work) for work in (alone, limiter.all(both))]
+            await asyncio.sleep(0.3)
+            for task in tasks:
+                task.cancel()
+            self.assertEqual(
+                [type(each) for each in await asyncio.gather(*tasks, return_exceptions=True)],
+                [asyncio.CancelledError] * 2,
+            )
+            background = list(limiter._core.io._tasks)
+            server.go_on()
+            await asyncio.gather(*background)
+            for key in "one", "two":
+                self.assertEqual([each.id for each in await limiter.held(key)], ["job-17"])
+            await limiter.aclose()
+
+        with Server() as server:
+            asyncio.run(run(server))
+
     def test_a_late_grant_to_a_cancelled_task_is_given_back(self) -> None:
         async def run(server: Server) -> None:
             limiter = redis_ratelimit.asyncio.Limiter(make(LIBRARIES[0], ".asyncio", port=server.port), deadline=30.0)

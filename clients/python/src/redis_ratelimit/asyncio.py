@@ -282,7 +282,7 @@ class Limiter:
     let an overload through.
 
     A call that is cancelled closes its connection. It takes nothing if it was still waiting, and what was reserved for it is
-    released. But apply, release and the end of a reservation's block go on in the background.
+    released, unless you chose the id. But apply, release and the end of a reservation's block go on in the background.
 
     A limiter may be created before there is an event loop, and used in several loops, one after the other.
 

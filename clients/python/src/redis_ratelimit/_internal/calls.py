@@ -120,9 +120,8 @@ class Call(Generic[T]):
     further_commands: tuple[tuple[Word, ...], ...] = ()
     #: The clauses of all() if one of them reserves; else empty.
     reserving: Sequence[Clause] = ()
-    #: The reservations that the call may make with ids that the program chose.
-    with_ids: Sequence[Reserved] = ()
-    #: The keys of the other reservations that it may make, and where the words of their ids would be inserted in `words`.
+    #: The keys of the reservations that the call may make with ids that the program did not choose, and where the words of
+    #: such ids would be inserted in `words`.
     without_ids: Sequence[tuple[Key, int]] = ()
 
 
@@ -346,11 +345,8 @@ def reserve(
     if isinstance(key, (str, bytes)):
         read = replies.read_id_and_granted if options.get("atmost") else replies.read_id
         call = _call_of_limit("RL.ACQUIRE", key, window, quantity, options, read=read)
-        id = options.get("id")
-        if id is None:
+        if options.get("id") is None:
             call.without_ids = ((key, len(call.words) - 1),)
-        else:
-            call.with_ids = (Reserved("", key, id),)
         return call
     if window is not None or quantity != 1 or _options(None, **options):
         raise ValueError("a reservation of several limits takes only their clauses, which have the options")
@@ -419,19 +415,14 @@ def _all(command: str, clauses: Clauses) -> Call[AllReply]:
     groups = _groups(clauses)
     flat = [clause for group in groups for clause in group]
     words: list[Word] = [command, len(flat), *(clause.key for clause in flat)]
-    with_ids: list[Reserved] = []
     without_ids: list[tuple[Key, int]] = []
     for group in groups:
         for at, clause in enumerate(group):
             if at:
                 words.append("ELSE")
             words += clause.words
-            if command != "RL.ALL" or not clause._reserves:
-                continue
-            if clause._traits.id is None:
+            if command == "RL.ALL" and clause._reserves and clause._traits.id is None:
                 without_ids.append((clause.key, len(words)))
-            else:
-                with_ids.append(Reserved(clause.name, clause.key, clause._traits.id))
     words.append("MS")
     reserving = flat if command == "RL.ALL" and any(clause._reserves for clause in flat) else ()
 
@@ -447,7 +438,6 @@ def _all(command: str, clauses: Clauses) -> Call[AllReply]:
         flat[0].key,
         _all_unreached,
         reserving=reserving,
-        with_ids=with_ids,
         without_ids=without_ids,
     )
 

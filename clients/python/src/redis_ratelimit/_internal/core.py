@@ -199,8 +199,8 @@ class Core(Connector[IOType]):
             if decide is None:
                 raise raised from (None if raised is error else error)
         except BaseException:
-            # The program gave the call up.
-            self._release_lost([*call.with_ids, *own], call, attempt)
+            # The program gave the call up. What has an id that the program chose may be held by another worker.
+            self._release_lost(own, call, attempt)
             raise
         answer = decide(*args, **kwargs)
         if inspect.isawaitable(answer):
