@@ -62,7 +62,8 @@ class Local(LocalBase):
     def take(self, quantity: int = 1) -> Reply:
         """Decides as window() does, but in the process if possible. Asks the server if the process holds too little.
 
-        `remaining` and `reset_after` of the reply date from the last reply of the server. Raises Closed after close().
+        `remaining` and `reset_after` of the reply date from the last reply of the server. Raises Closed after close(),
+        except for takes above the limit, or within 100 ms after a denial, which are still denied.
         """
         leases = self._leases
         if os.getpid() != leases.pid:
