@@ -70,8 +70,8 @@ export interface Call<T> extends Command {
   signal?: AbortSignal | undefined;
   /**
    * Returns the commands that give back what was granted to a caller that no longer waits. The result is undefined if the
-   * reply was lost. A call that was not cancelled, but whose deadline passed or whose connection was lost, may have been
-   * counted: of it only reservations are given back whose ids nobody else knows.
+   * reply was lost: then only reservations are given back whose ids nobody else knows. The same holds for a call that was
+   * not cancelled, but whose deadline passed.
    */
   undo?: (result: T | undefined, isCancelled: boolean) => Command[];
 }
@@ -416,8 +416,11 @@ export function reserve(key: Key, limit: Window | Policy, options: ReserveOption
   const needsId = options.id === undefined && (hasDeadline || options.signal !== undefined);
   const ownId = needsId ? randomName() : undefined;
   const id = options.id ?? ownId;
-  const undo = (answer: Reply | undefined, isCancelled: boolean) =>
-    isCancelled || ownId !== undefined ? releaseOf(key, answer === undefined ? id : answer.id) : [];
+  const undo = (answer: Reply | undefined, isCancelled: boolean): Command[] => {
+    // Another reservation may have the caller's id, and the lost reply may have been DUPLICATE.
+    if (answer === undefined) return releaseOf(key, ownId);
+    return isCancelled || ownId !== undefined ? releaseOf(key, answer.id) : [];
+  };
   const call = { ...limitCall("RL.ACQUIRE", key, limit, { ...options, id }), read: readId, undo };
   return withAtmost(call, options, readIdAndGranted);
 }
@@ -498,7 +501,7 @@ function allCall(
   const undo = (reply: AllReply | undefined, isCancelled: boolean): Command[] => {
     if (reply?.allowed === false) return [];
     if (reply !== undefined && isCancelled) return undoChoices(groups, reply.answers);
-    return limits.flatMap(({ key, id, ownId }) => releaseOf(key, ownId ?? (isCancelled ? id : undefined)));
+    return limits.flatMap(({ key, ownId }) => releaseOf(key, ownId));
   };
   return {
     key: keys[0] ?? "",

@@ -492,6 +492,43 @@ suite("several limits as one", () => {
       assert.deepEqual(sent.slice(1), [`RL.RELEASE a ${ids[0]}`, `RL.RELEASE b ${ids[1]}`]);
     }
   });
+
+  test("an aborted call releases an id of the caller's only if the reply says that this call reserved it", async () => {
+    const granted = [0, 9, 8, -1, 20000, "mine"];
+    const mine = { id: "mine" };
+    const [one, two] = [clause.acquire("a", NINE, mine), clause.window("w", NINE)];
+    const calls: [(limiter: Limiter, signal: AbortSignal) => Promise<unknown>, unknown][] = [
+      [(limiter, signal) => limiter.reserve("a", NINE, { ...mine, signal }), granted],
+      [(limiter, signal) => limiter.reserve("a", NINE, { ...mine, block: 0, signal }), granted],
+      [(limiter, signal) => limiter.all([one], { signal }), [...granted.slice(0, 5), 1, [granted]]],
+      [(limiter, signal) => limiter.reserve([one, two], { signal }), [...granted.slice(0, 5), 1, [granted, granted]]],
+    ];
+    for (const [call, grant] of calls) {
+      for (const outcome of ["granted", "lost", "DUPLICATE"]) {
+        const controller = new AbortController();
+        const sent: string[] = [];
+        let end = () => {};
+        const first = new Promise((resolve, reject) => {
+          const error =
+            outcome === "lost" ? new Error("Connection is closed.") : new ErrorReply("DUPLICATE the id is held");
+          end = () => (outcome === "granted" ? resolve(grant) : reject(error));
+        });
+        const sendCommand = (_: boolean, words: unknown[]) => {
+          sent.push(words.join(" "));
+          return sent.length === 1 ? first : Promise.resolve(1);
+        };
+        const limiter = new Limiter({ sendCommand, getSentinelNode: () => {} } as Client);
+        const given = call(limiter, controller.signal);
+        await sleep(1);
+        controller.abort("late");
+        await assert.rejects(given, (reason) => reason === "late");
+        end();
+        await sleep(5);
+        const releases = sent.filter((words) => words.startsWith("RL.RELEASE"));
+        assert.deepEqual(releases, outcome === "granted" ? ["RL.RELEASE a mine"] : [], `${sent[0]}, ${outcome}`);
+      }
+    }
+  });
 });
 
 const plain = new Redis(PORT, { lazyConnect: true });
