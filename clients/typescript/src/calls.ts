@@ -693,11 +693,16 @@ export function release(key: Key, ids: readonly string[], options: CallOptions):
   return { key, words: ["RL.RELEASE", ...keyAndIds(key, ids)], readonly: false, read: readCount, signal };
 }
 
-export function renew(key: Key, id: string, options: RenewOptions): Call<boolean> {
+/** Checks the options of a renewal, and returns their words. */
+export function renewWords(options: RenewOptions): Word[] {
   checkOptions("renew", options, RENEW_OPTIONS);
   checkSignal(options.signal);
-  const lease = options.lease === undefined ? [] : ["LEASE", duration("lease", options.lease, 1)];
-  const words = ["RL.RENEW", ...keyAndIds(key, [id]), ...lease];
+  return options.lease === undefined ? [] : ["LEASE", duration("lease", options.lease, 1)];
+}
+
+export function renew(key: Key, id: string, options: RenewOptions): Call<boolean> {
+  const optionWords = renewWords(options);
+  const words = ["RL.RENEW", ...keyAndIds(key, [id]), ...optionWords];
   return { key, words, readonly: false, read: readIsFound, signal: options.signal };
 }
 

@@ -139,6 +139,8 @@ export class Reservation {
 
   /** Restarts the leases. Returns false if one had ended. */
   async renew(options: RenewOptions = {}): Promise<boolean> {
+    calls.renewWords(options);
+    throwIfAborted(options.signal);
     if (options.lease === undefined) return (await this.#settleOrRenew("renew", options)).length === 0;
     const renewalMs = renewalMsOf(toMilliseconds("lease", options.lease));
     // Until the server has replied, either lease may be in force.

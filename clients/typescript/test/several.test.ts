@@ -247,6 +247,18 @@ suite("several limits as one", () => {
     timers.at(-1)!.call();
     await turn();
     assert.equal(pause(), 100);
+
+    // A renewal that sends nothing leaves the timer alone.
+    const [{ length: timersBefore }, { length: sentBefore }] = [timers, recorder.sent];
+    for (const [options, error] of [
+      [{ lease: 0 }, RangeError],
+      [{ lease: 30, leases: 5 }, TypeError],
+      [{ lease: 30, signal: {} }, TypeError],
+      [{ lease: 30, signal: AbortSignal.abort(new EvalError()) }, EvalError],
+    ] as [object, typeof Error][]) {
+      await assert.rejects(reservation.renew(options), error);
+    }
+    assert.deepEqual([timers.length, recorder.sent.length], [timersBefore, sentBefore]);
   });
 
   for (const mistake of MISTAKES) {
