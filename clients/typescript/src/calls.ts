@@ -249,9 +249,12 @@ export function checkCallOptions(method: string, options: CallOptions): AbortSig
 const releaseOf = (key: Key, id: string | null | undefined): Command[] =>
   typeof id === "string" ? [{ key, words: ["RL.RELEASE", key, id], readonly: false }] : [];
 
-/** Returns the command that gives back what RL.THROTTLE or RL.WINDOW took. What FORCE counted was used, so it stays. */
+/**
+ * Returns the command that gives back what RL.THROTTLE or RL.WINDOW took. What FORCE counted was used, so it stays. So does
+ * what AHEAD booked: later bookings do not move, and the next call would get the same turn as one of them.
+ */
 function giveBack(command: string, key: Key, limit: Limit, quantity: Integer, options: Options): Command[] {
-  if (quantity <= 0 || options.force) return [];
+  if (quantity <= 0 || options.force || options.ahead !== undefined) return [];
   return [{ key, words: [command, key, ...limitCallWords(limit, -quantity, {})], readonly: false }];
 }
 

@@ -30,6 +30,7 @@ import {
   type Fallback,
   type Reply,
   type Reservation,
+  type ThrottleOptions,
 } from "../src/index.js";
 import { FAILURES } from "../src/breaker.js";
 import { Connections } from "../src/connections.js";
@@ -194,6 +195,24 @@ suite("calls", () => {
     );
     await assert.rejects(given, (reason) => reason === "late");
     assert.deepEqual(recorder.sent, ["RL.ACQUIRE k @day 1 ID job MS", "RL.RELEASE k job"]);
+  });
+
+  test("a cancelled call gives back what it took, but not what was used or booked", async () => {
+    const rate = { burst: 9, count: 1, period: 1 };
+    const cases: [ThrottleOptions, unknown[], string[]][] = [
+      [{ quantity: 2 }, ALLOWED, ["RL.THROTTLE k 9 1 1 -2"]],
+      [{ quantity: 2, force: true }, ALLOWED, []],
+      // Bookings that were made meanwhile do not move, so the next call would get the same turn as one of them.
+      [{ ahead: "1min" }, [...ALLOWED.slice(0, 5), 100], []],
+    ];
+    for (const [options, reply, undone] of cases) {
+      const [controller, recorder] = [new AbortController(), new Recorder(reply, ALLOWED)];
+      const given = new Limiter(recorder).throttle("k", rate, { ...options, signal: controller.signal });
+      controller.abort("late");
+      await assert.rejects(given, (reason) => reason === "late");
+      await sleep(1);
+      assert.deepEqual(recorder.sent.slice(1), undone, recorder.sent[0]);
+    }
   });
 
   test("groups and limits in constants need no annotations", async () => {
