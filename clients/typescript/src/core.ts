@@ -249,19 +249,20 @@ export class Core {
       let isAborted = false;
       const abort = () => {
         if (attempt.over) return;
-        stopTimer();
+        // The timer still records that the server is silent, unless the reply comes first.
+        timer.unref();
         isAborted = attempt.over = true;
         reject(signal?.reason);
         // If the reply has arrived already, it is read before the connection is closed.
         if (call.blockMs === undefined) attempt.abandon?.();
         else afterReplies(() => attempt.abandon?.());
       };
-      const stopTimer = startTimer(withinMs, attempt, () => {
+      const timer = startTimer(withinMs, attempt, () => {
         signal?.removeEventListener("abort", abort);
         reject(this.#deadlineError(call.key, breaker, began, withinMs));
       });
       const stop = () => {
-        stopTimer();
+        timer.stop();
         signal?.removeEventListener("abort", abort);
       };
       signal?.addEventListener("abort", abort);
@@ -304,9 +305,16 @@ function afterReplies(act: () => void): void {
   else setTimeout(act, 0);
 }
 
-/** Abandons a call when its deadline passes. Returns a function that stops the timer. */
-function startTimer(withinMs: number, attempt: Attempt, expire: () => void): () => void {
-  if (withinMs > MAX_TIMEOUT_MS) return () => {};
+/** The timer of a call's deadline. */
+interface DeadlineTimer {
+  stop(): void;
+  /** Lets the program end before the deadline. */
+  unref(): void;
+}
+
+/** Abandons a call when its deadline passes. */
+function startTimer(withinMs: number, attempt: Attempt, expire: () => void): DeadlineTimer {
+  if (withinMs > MAX_TIMEOUT_MS) return { stop: () => {}, unref: () => {} };
   let isStopped = false;
   const giveUp = () => {
     if (isStopped) return;
@@ -316,9 +324,13 @@ function startTimer(withinMs: number, attempt: Attempt, expire: () => void): () 
   };
   // After the program was busy, timers run before the replies that have arrived are read. Those are read first.
   const timer = setTimeout(() => afterReplies(giveUp), withinMs);
-  return () => {
-    isStopped = true;
-    clearTimeout(timer);
+  return {
+    stop: () => {
+      isStopped = true;
+      clearTimeout(timer);
+    },
+    // Browsers have no unref.
+    unref: () => (timer as { unref?: () => void }).unref?.(),
   };
 }
 

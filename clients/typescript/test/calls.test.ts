@@ -164,6 +164,32 @@ suite("calls", () => {
     await assert.rejects(limiter.throttle("k", "@free"), { message: `the server does not answer: ${silence.message}` });
   });
 
+  test("a silent server is noticed although each call is aborted before its deadline", async () => {
+    const [deadline, turn] = [20, () => new Promise(setImmediate)];
+    // The types of Node 18 do not have it.
+    const active = process as unknown as { getActiveResourcesInfo(): string[] };
+    for (const answers of [false, true]) {
+      const sendCommand = () => (answers ? turn().then(() => ALLOWED) : new Promise(() => {}));
+      const limiter = new Limiter({ sendCommand }, { deadline });
+      for (let call = 1; call <= FAILURES; call += 1) {
+        const timers = () => active.getActiveResourcesInfo().filter((name) => name === "Timeout").length;
+        const [controller, timersBefore] = [new AbortController(), timers()];
+        const given = limiter.throttle("k", "@free", { signal: controller.signal, force: true });
+        controller.abort("late");
+        await assert.rejects(given, (reason) => reason === "late");
+        assert.ok(timers() <= timersBefore, "no timer keeps the program running");
+        // The timer of the call expires in the turn after it.
+        await sleep(2 * deadline);
+        await turn();
+        await turn();
+      }
+      const next = limiter.throttle("k", "@free");
+      if (answers) assert.ok((await next).allowed);
+      else
+        await assert.rejects(next, { message: /^the server does not answer: the server did not answer within 20 ms/ });
+    }
+  });
+
   test("a signal is no outage: its reason is thrown whatever `unreachable` says", async () => {
     const silent = { sendCommand: () => new Promise(() => {}) };
     for (const unreachable of ["raise", "allow", "deny"] as const) {
