@@ -39,8 +39,8 @@ use engine::entry::check_clock;
 use engine::heavy::RecentHeavy;
 use engine::line::Lines;
 use engine::memory::Memory;
-use engine::{Decision, Mode, Request};
-use memory_call::{KeyContext, MemoryCall};
+use engine::{DbKey, Decision, Mode, Request};
+use memory_call::MemoryCall;
 use memory_waiting::{MemoryLineTypes, WaitClock};
 use std::cell::RefCell;
 use value::ValueBuilder;
@@ -115,7 +115,7 @@ impl MemoryServer {
         };
         let row = COMMANDS.iter().find(|row| name.eq_ignore_ascii_case(row.name.to_bytes()));
         match row {
-            Some(row) => self.run(row, argv, now_us),
+            Some(row) => self.run(row, argv),
             None => Outcome::Reply(self.run_other(name, argv)),
         }
     }
@@ -138,8 +138,8 @@ impl MemoryServer {
         check_clock(now_us)?;
         let mode = if only_looks { Mode::Look } else { Mode::Final };
         let builder = ValueBuilder::default();
-        let call = MemoryCall::new(self, &[], now_us, &builder);
-        let key = KeyContext { name, now_us };
+        let call = MemoryCall::new(self, &[], &builder);
+        let key = db_key(name);
         let decision = decide_in_turn(&call, key, request, mode)?;
         if !only_looks {
             note(&&*self, key, request, &decision);
@@ -147,9 +147,9 @@ impl MemoryServer {
         Ok(decision)
     }
 
-    fn run(&self, row: &CommandRow, argv: &[&[u8]], now_us: u64) -> Outcome {
+    fn run(&self, row: &CommandRow, argv: &[&[u8]]) -> Outcome {
         let builder = ValueBuilder::default();
-        let call = MemoryCall::new(self, argv, now_us, &builder);
+        let call = MemoryCall::new(self, argv, &builder);
         let result = match fits_arity(row.arity(), argv.len()) {
             true => run(row, &call),
             false => Err(Error::Arity),
@@ -186,10 +186,9 @@ impl MemoryServer {
 
     /// Deletes a key. Returns whether it existed.
     fn delete(&mut self, name: &[u8]) -> bool {
-        let now_us = self.clock.wall_us;
-        let live = self.keys.expires_at_ms(name, now_us).is_some();
+        let live = self.keys.expires_at_ms(name, self.clock.wall_us).is_some();
         self.keys.delete(name);
-        self.wake_line(KeyContext { name, now_us });
+        self.wake_line(db_key(name));
         live
     }
 
@@ -223,6 +222,11 @@ impl MemoryServer {
         }
         Value::Bulk(b"OK".to_vec())
     }
+}
+
+/// Returns the key with this name, in the only database.
+fn db_key(name: &[u8]) -> DbKey<'_> {
+    DbKey { db: 0, name }
 }
 
 /// Creates an empty count of denials, of as many keys as the setting `top-keys` says.

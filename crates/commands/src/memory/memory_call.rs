@@ -1,7 +1,7 @@
 //! The calls to a server in memory, as the commands see them.
 
 use super::value::ValueBuilder;
-use super::{top_keys, MemoryServer, Ticket};
+use super::{db_key, top_keys, MemoryServer, Ticket};
 use crate::arguments::Words;
 use crate::call::ServerCall;
 use crate::decide::Keyspace;
@@ -28,7 +28,6 @@ use std::sync::Arc;
 pub(super) struct MemoryCall<'a> {
     pub(super) server: &'a MemoryServer,
     words: &'a [&'a [u8]],
-    now_us: u64,
     reply: &'a ValueBuilder,
     /// The ticket of the call, once it waits.
     pub(super) ticket: Cell<Option<Ticket>>,
@@ -38,24 +37,9 @@ impl<'a> MemoryCall<'a> {
     pub(super) fn new(
         server: &'a MemoryServer,
         words: &'a [&'a [u8]],
-        now_us: u64,
         reply: &'a ValueBuilder,
     ) -> MemoryCall<'a> {
-        MemoryCall { server, words, now_us, reply, ticket: Cell::new(None) }
-    }
-}
-
-/// A key at the time of a call.
-#[derive(Clone, Copy)]
-pub struct KeyContext<'a> {
-    pub(super) name: &'a [u8],
-    pub(super) now_us: u64,
-}
-
-impl<'a> KeyContext<'a> {
-    /// Returns the key, in the only database.
-    pub(super) fn db_key(&self) -> DbKey<'a> {
-        DbKey { db: 0, name: self.name }
+        MemoryCall { server, words, reply, ticket: Cell::new(None) }
     }
 }
 
@@ -96,14 +80,14 @@ impl<'a> Words<'a> for MemoryCall<'a> {
 }
 
 impl<'a> Keyspace for &'a MemoryServer {
-    type Key = KeyContext<'a>;
+    type Key = DbKey<'a>;
     type Store<'k>
         = MemoryKey<'a>
     where
         Self: 'k;
 
-    fn store(&self, key: KeyContext<'a>, _access: Access) -> MemoryKey<'a> {
-        self.keys.key(key.name, key.now_us)
+    fn store(&self, key: DbKey<'a>, _access: Access) -> MemoryKey<'a> {
+        self.keys.key(key.name, self.clock.wall_us)
     }
 
     fn new_id(&self) -> Id {
@@ -112,8 +96,8 @@ impl<'a> Keyspace for &'a MemoryServer {
         Id::from(&id_from_random(random)[..])
     }
 
-    fn expires_at_ms(&self, key: KeyContext<'a>) -> Option<u64> {
-        self.keys.expires_at_ms(key.name, key.now_us)
+    fn expires_at_ms(&self, key: DbKey<'a>) -> Option<u64> {
+        self.keys.expires_at_ms(key.name, self.clock.wall_us)
     }
 
     fn count_settled(&self, _outcome: SettleOutcome, _number: u64) {}
@@ -122,14 +106,14 @@ impl<'a> Keyspace for &'a MemoryServer {
         self.policies.count(id, verdict);
     }
 
-    fn note_denial(&self, key: KeyContext) {
+    fn note_denial(&self, key: DbKey) {
         let name = key.name.get(..MAX_TOP_KEY).unwrap_or(key.name);
-        self.top.borrow_mut().add(DbKey { db: 0, name }, key.now_us);
+        self.top.borrow_mut().add(DbKey { name, ..key }, self.clock.wall_us);
     }
 }
 
 impl<'a> ServerCall<'a> for MemoryCall<'a> {
-    type Key = KeyContext<'a>;
+    type Key = DbKey<'a>;
     type Keys = &'a MemoryServer;
     type Environment = &'a MemoryServer;
     type Sink = &'a ValueBuilder;
@@ -151,14 +135,14 @@ impl<'a> ServerCall<'a> for MemoryCall<'a> {
     }
 
     fn now_us(&self) -> u64 {
-        self.now_us
+        self.server.clock.wall_us
     }
 
-    fn key(&self, at: usize, now_us: u64) -> Option<KeyContext<'a>> {
-        Some(KeyContext { name: self.word(at)?, now_us })
+    fn key(&self, at: usize, _now_us: u64) -> Option<DbKey<'a>> {
+        self.word(at).map(db_key)
     }
 
-    fn wake<'k>(&self, key: KeyContext<'a>, released: Option<MemoryWindow<'a>>)
+    fn wake<'k>(&self, key: DbKey<'a>, released: Option<MemoryWindow<'a>>)
     where
         &'a MemoryServer: 'k,
     {
@@ -166,16 +150,16 @@ impl<'a> ServerCall<'a> for MemoryCall<'a> {
         self.server.wake_line(key);
     }
 
-    fn is_barred(&self, key: KeyContext<'a>, leave: u64) -> bool {
-        self.server.lines.borrow().is_barred(key.db_key(), leave)
+    fn is_barred(&self, key: DbKey<'a>, leave: u64) -> bool {
+        self.server.lines.borrow().is_barred(key, leave)
     }
 
-    fn is_id_claimed(&self, key: KeyContext<'a>, id: &[u8]) -> bool {
-        self.server.lines.borrow().is_id_claimed(key.db_key(), id)
+    fn is_id_claimed(&self, key: DbKey<'a>, id: &[u8]) -> bool {
+        self.server.lines.borrow().is_id_claimed(key, id)
     }
 
-    fn waiting_on(&self, key: KeyContext<'a>) -> u64 {
-        u64::try_from(self.server.lines.borrow().waiting_on(key.db_key())).unwrap_or(u64::MAX)
+    fn waiting_on(&self, key: DbKey<'a>) -> u64 {
+        u64::try_from(self.server.lines.borrow().waiting_on(key)).unwrap_or(u64::MAX)
     }
 
     fn may_block(&self) -> bool {
@@ -184,7 +168,7 @@ impl<'a> ServerCall<'a> for MemoryCall<'a> {
 
     fn join(
         &self,
-        key: KeyContext<'a>,
+        key: DbKey<'a>,
         request: &Request,
         block_ms: u64,
         wait_us: u64,
@@ -195,7 +179,7 @@ impl<'a> ServerCall<'a> for MemoryCall<'a> {
             let deadline_us = deadline_us(now_us, block_ms);
             let (leave, id) = (request.leave(), request.id().map(Box::from));
             let joining = Joining { call: *request, leave, id, handle: (), deadline_us, wait_us };
-            lines.join(ticket, key.db_key(), joining, now_us);
+            lines.join(ticket, key, joining, now_us);
             Some(ticket)
         });
         self.ticket.set(Some(admitted.ok_or(Error::TooManyWaiters)?));
@@ -207,7 +191,7 @@ impl<'a> ServerCall<'a> for MemoryCall<'a> {
     }
 
     fn most_denied(&self, count: usize) -> Vec<HeavyRow> {
-        self.server.top.borrow_mut().heaviest(self.now_us, count)
+        self.server.top.borrow_mut().heaviest(self.server.clock.wall_us, count)
     }
 
     fn forget_denied(&self) {

@@ -1,7 +1,6 @@
 //! Calls that wait (BLOCK), in the lines of the engine. Waits end when the caller asks for replies, and before and after
 //! calls that may change a key.
 
-use super::memory_call::KeyContext;
 use super::value::{Value, ValueBuilder};
 use super::MemoryServer;
 use crate::decide::give_back;
@@ -9,7 +8,7 @@ use crate::error::Error;
 use crate::reply;
 use crate::waiting::{do_next_step, try_head, TimedReply, WaitingServer};
 use engine::line::{LineId, LineTypes, Lines, Ticket};
-use engine::{Decision, Mode, Request};
+use engine::{DbKey, Decision, Mode, Request};
 use std::convert::Infallible;
 
 /// The types of the lines in memory.
@@ -76,8 +75,7 @@ impl MemoryServer {
         loop {
             let due = self.lines.borrow().next_line(passed_us);
             let Some((line, line_key)) = due else { break };
-            let key = KeyContext { name: &line_key.name, now_us };
-            if !self.visit(line, key) {
+            if !self.visit(line, line_key.borrowed()) {
                 // The engine never returns the same work twice. If it did, this loop would never end.
                 break;
             }
@@ -102,7 +100,7 @@ impl MemoryServer {
         let Some(gone) = self.lines.get_mut().forget(ticket, self.clock.passed_us) else { return };
         let Some(TimedReply { result: Ok(granted), at_us }) = gone.reply else { return };
         if granted.allowed() {
-            let key = KeyContext { name: &gone.key.name, now_us };
+            let key = gone.key.borrowed();
             // This fails only if the key was changed meanwhile so that nothing can be given back.
             let _ = give_back(&&*self, key, &gone.call, &granted, at_us);
             self.wake_line(key);
@@ -119,13 +117,13 @@ impl MemoryServer {
     }
 
     /// Tries the head of the line on the key, and after each grant the next.
-    pub(super) fn wake_line(&self, key: KeyContext) {
-        let line = self.lines.borrow_mut().wake(key.db_key(), self.clock.passed_us);
+    pub(super) fn wake_line(&self, key: DbKey) {
+        let line = self.lines.borrow_mut().wake(key, self.clock.passed_us);
         let Some(line) = line else { return };
         loop {
             let head = self.lines.borrow().head(line);
             let Some((ticket, request)) = head else { return };
-            let store = self.keys.key(key.name, key.now_us);
+            let store = self.keys.key(key.name, self.clock.wall_us);
             if !try_head(&self, line, (ticket, &request), key, store, Mode::Try) {
                 return;
             }
@@ -133,7 +131,7 @@ impl MemoryServer {
     }
 
     /// Does the due work in a line. Returns whether there was any.
-    fn visit(&self, line: LineId, key: KeyContext) -> bool {
+    fn visit(&self, line: LineId, key: DbKey) -> bool {
         let mut any = false;
         while do_next_step(&self, line, key, true, self.clock.passed_us) {
             any = true;
@@ -153,20 +151,20 @@ impl<'a> WaitingServer for &'a MemoryServer {
         call
     }
 
-    fn age_us(&self, _key: KeyContext<'a>) -> u64 {
+    fn age_us(&self, _key: DbKey<'a>) -> u64 {
         0
     }
 
-    fn wait_ended(&self, _key: KeyContext<'a>, _granted: bool) {}
+    fn wait_ended(&self, _key: DbKey<'a>, _granted: bool) {}
 
-    fn deliver(&self, ticket: Ticket, key: KeyContext<'a>, result: Result<Decision, Error>) {
-        let reply = TimedReply { result, at_us: key.now_us };
+    fn deliver(&self, ticket: Ticket, _key: DbKey<'a>, result: Result<Decision, Error>) {
+        let reply = TimedReply { result, at_us: self.clock.wall_us };
         if self.change(|lines, passed_us| lines.end(ticket, reply, passed_us)).is_some() {
             self.ended.borrow_mut().push(ticket);
         }
     }
 
-    fn write(&self, _line: LineId, _key: KeyContext<'a>, never: Infallible) -> bool {
+    fn write(&self, _line: LineId, _key: DbKey<'a>, never: Infallible) -> bool {
         match never {}
     }
 }

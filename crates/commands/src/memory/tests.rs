@@ -473,7 +473,7 @@ fn run_unchecked(world: &World, line: &str) -> Result<CallResult, Error> {
     let is_named = |row: &&CommandRow| row.name.to_bytes().eq_ignore_ascii_case(words[0]);
     let row = COMMANDS.iter().find(is_named).unwrap();
     let reply = &ValueBuilder::default();
-    run(row, &MemoryCall::new(&world.server, &words, NOW_US, reply))
+    run(row, &MemoryCall::new(&world.server, &words, reply))
 }
 
 #[test]
