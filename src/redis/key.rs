@@ -121,6 +121,11 @@ impl<'c> ReadKey<'c> {
         ReadKey { raw: null_mut(), ctx, name }
     }
 
+    /// Returns whether the key is not open, or missing.
+    pub fn is_closed(&self) -> bool {
+        self.raw.is_null()
+    }
+
     /// Returns what the key holds.
     pub fn value(&self) -> KeyValue<'_, 'c> {
         // SAFETY: null is allowed, and means "empty".

@@ -1,20 +1,22 @@
 //! The keys of this server as the commands use them. Counts calls for policies and settled reservations for INFO, and notes
 //! denials for RL.TOP and as keyspace events.
 
-use super::{KeyContext, ServerKey, ServerKeys};
+use super::server_bucket::decode_bucket;
+use super::{KeyContext, KeyHandle, ServerKey, ServerKeys, ServerWindow};
 use crate::environment::{NOTIFY_DENIED, NUMBERS, POLICIES};
 use crate::redis::events::notify;
-use crate::redis::key::ReadKey;
+use crate::redis::key::KeyValue;
 use crate::redis::random;
 use crate::redis::under_lock::UnderLock;
 use crate::stats;
-use commands::decide::Keyspace;
+use commands::decide::{Inspection, KeyState, Keyspace};
+use commands::error::Error;
 use commands::policies::PolicyVerdict;
 use commands::report::MAX_TOP_KEY;
 use engine::heavy::RecentHeavy;
 use engine::reservation::{id_from_random, Id};
 use engine::settle::SettleOutcome;
-use engine::store::Access;
+use engine::store::{Access, WindowKey};
 use engine::DbKey;
 
 /// The most denied keys, by database and name.
@@ -42,8 +44,21 @@ impl<'c> Keyspace for ServerKeys<'c> {
         Id::from(&id_from_random(random::bytes())[..])
     }
 
-    fn expires_at_ms(&self, key_ctx: KeyContext<'c>) -> Option<u64> {
-        ReadKey::open(key_ctx.ctx, key_ctx.name).expires_at_ms()
+    fn inspect(&self, key_ctx: KeyContext<'c>) -> Result<Inspection<ServerWindow<'_, 'c>>, Error> {
+        let mut key = KeyHandle::new(key_ctx, Access::Read)?;
+        let reader = key.reader();
+        let expires_at_ms = reader.expires_at_ms();
+        let state = match reader.value() {
+            KeyValue::Empty => KeyState::Missing,
+            KeyValue::String(text) => KeyState::Bucket(decode_bucket(text)?),
+            KeyValue::Zset => {
+                let mut window = ServerWindow::new(self.store(key_ctx, Access::Read), key);
+                window.read(None)?;
+                KeyState::Window(window)
+            }
+            KeyValue::Other => return Err(Error::NotLimit),
+        };
+        Ok(Inspection { state, expires_at_ms })
     }
 
     fn count_settled(&self, outcome: SettleOutcome, number: u64) {

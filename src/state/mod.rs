@@ -129,7 +129,8 @@ impl<'k, 'c> Store for ServerKey<'k, 'c> {
     }
 
     fn window(&mut self) -> ServerWindow<'k, 'c> {
-        ServerWindow::new(ServerKey { emptied: self.emptied.take(), ..*self })
+        let at = ServerKey { emptied: self.emptied.take(), ..*self };
+        ServerWindow::new(at, KeyHandle::closed(self.key_ctx))
     }
 }
 

@@ -34,10 +34,10 @@ pub struct ServerWindow<'k, 'c> {
 }
 
 impl<'k, 'c> ServerWindow<'k, 'c> {
-    /// Creates a key that has not been read yet.
-    pub fn new(at: ServerKey<'k, 'c>) -> ServerWindow<'k, 'c> {
+    /// Creates a key that has not been read yet. `key` is closed, or open with the access of `at`.
+    pub(super) fn new(at: ServerKey<'k, 'c>, key: KeyHandle<'c>) -> ServerWindow<'k, 'c> {
         ServerWindow {
-            events: ServerEntries { key: KeyHandle::closed(at.key_ctx), newest: None, len: 0 },
+            events: ServerEntries { key, newest: None, len: 0 },
             at,
             reservations: Reservations::default(),
             elements: 0,
@@ -59,16 +59,15 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
             return Ok(());
         }
         let ServerKey { key_ctx, access, .. } = self.at;
-        self.events.key = KeyHandle::new(key_ctx, access)?;
-        let reader = self.events.key.reader();
-        if let KeyValue::String(_) | KeyValue::Other = reader.value() {
+        if self.events.key.reader().is_closed() {
+            self.events.key = KeyHandle::new(key_ctx, access)?;
+        }
+        if let KeyValue::String(_) | KeyValue::Other = self.events.key.reader().value() {
             // The server does not notify us of every value that replaces a set.
             indexes::forget(key_ctx.ctx.db(), key_ctx.name.as_bytes());
-            // The caller may go on to read a string here, which can replace the value under any other handle.
-            self.events.key = KeyHandle::closed(key_ctx);
             return Err(Error::NotZset);
         }
-        self.elements = reader.len();
+        self.elements = self.events.key.reader().len();
         match indexes::take(key_ctx, self.elements) {
             Some(index) => {
                 let now_us = key_ctx.now_us;

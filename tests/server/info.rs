@@ -92,6 +92,21 @@ fn a_foreign_value_is_an_error() {
     }
 }
 
+/// A second look-up would count again in the server's statistics, and could find the key expired.
+#[test]
+fn the_key_is_looked_up_once() {
+    let (_server, mut conn) = Server::held();
+    conn.pipeline(["RL.THROTTLE b 4 1 1s", "RL.WINDOW w 5 60"]);
+    for (key, hits, misses) in [("b", 1, 0), ("w", 1, 0), ("none", 0, 1)] {
+        conn.cmd("CONFIG RESETSTAT");
+        conn.cmd(["RL.INFO", key]);
+        let stats = conn.text("INFO stats");
+        for line in [format!("keyspace_hits:{hits}"), format!("keyspace_misses:{misses}")] {
+            assert!(stats.lines().any(|found| found == line), "{key}: {line} in {stats}");
+        }
+    }
+}
+
 #[test]
 fn it_changes_nothing_and_a_reader_may_call_it() {
     let (server, mut conn) = Server::held();

@@ -5,6 +5,7 @@ use crate::policies::PolicyVerdict;
 use engine::reservation::{lease_end_us, Id};
 use engine::settle::{release_lease, SettleOutcome};
 use engine::store::{Access, Store};
+use engine::throttle::Stored;
 use engine::{judge, Ask, Decision, Limit, Mode, Part, Place, Quantity, Request};
 use std::slice;
 
@@ -23,8 +24,12 @@ pub trait Keyspace {
     /// Returns a key, to be opened with this access.
     fn store(&self, key: Self::Key, access: Access) -> Self::Store<'_>;
 
-    /// Returns when a key expires, in Unix milliseconds. `None` if it never does, or if there is no key.
-    fn expires_at_ms(&self, key: Self::Key) -> Option<u64>;
+    /// Opens a key once, for reading, and returns what it holds.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotLimit`] if it is neither a bucket nor a window, and those of reading it.
+    fn inspect(&self, key: Self::Key) -> Result<Inspection<WindowOf<'_, Self>>, Error>;
 
     /// Creates the id of a reservation whose caller names none.
     fn new_id(&self) -> Id;
@@ -37,6 +42,24 @@ pub trait Keyspace {
 
     /// Notes that a call that takes was denied.
     fn note_denial(&self, key: Self::Key);
+}
+
+/// A key that was opened once and read, whatever kind of limit it holds.
+pub struct Inspection<W> {
+    /// What the key holds.
+    pub state: KeyState<W>,
+    /// When the key expires, in Unix milliseconds. `None` if it never does, or if there is no key.
+    pub expires_at_ms: Option<u64>,
+}
+
+/// What a key holds.
+pub enum KeyState<W> {
+    /// Nothing: there is no key.
+    Missing,
+    /// A bucket.
+    Bucket(Stored),
+    /// A window.
+    Window(W),
 }
 
 /// Decides a request on its key, and writes the result. With `barred` a waiter comes first. The caller then notes how the

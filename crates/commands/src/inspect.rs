@@ -2,12 +2,13 @@
 
 use crate::arguments::Arguments;
 use crate::call::{first_key, CallResult, ServerCall};
-use crate::decide::Keyspace;
+use crate::decide::{Inspection, KeyState, Keyspace};
 use crate::error::Error;
 use crate::reply::ReplySink;
 use engine::ban::BanNow;
 use engine::entry::Entries;
-use engine::store::{Access, BucketKey, Store, WindowKey};
+use engine::store::WindowKey;
+use engine::throttle::Stored;
 
 /// The name and the value of a field in the reply. `None` becomes -1.
 type Field = (&'static str, Option<u64>);
@@ -19,13 +20,25 @@ pub(crate) fn info<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Error>
     }
     let (key, now_us) = first_key(call)?;
     let keys = call.keys();
-    let Some((kind, mut fields)) = read(&keys, key)? else {
-        // A key without state may still have a line: it was deleted, and the head has not been tried since.
-        call.sink().map(0);
-        return Ok(CallResult::Allowed);
+    let Inspection { state, expires_at_ms } = keys.inspect(key)?;
+    let (kind, mut fields, ban) = match state {
+        // It may still have a line: it was deleted, and the head has not been tried since.
+        KeyState::Missing => {
+            call.sink().map(0);
+            return Ok(CallResult::Allowed);
+        }
+        KeyState::Bucket(stored) => ("bucket", bucket_fields(&stored, now_us), stored.ban()),
+        KeyState::Window(mut window) => {
+            let fields = window_fields(&mut window, now_us).map_err(Into::into)?;
+            ("window", fields, window.ban())
+        }
     };
-    let ttl_ms = keys.expires_at_ms(key).map(|at_ms| at_ms.saturating_sub(now_us / 1_000));
-    fields.extend([("waiting", Some(call.waiting_on(key))), ("ttl", ttl_ms)]);
+    let ttl_ms = expires_at_ms.map(|at_ms| at_ms.saturating_sub(now_us / 1_000));
+    fields.extend([
+        ("ban", Some(BanNow::at(ban, now_us).left_us().div_ceil(1_000))),
+        ("waiting", Some(call.waiting_on(key))),
+        ("ttl", ttl_ms),
+    ]);
     let sink = call.sink();
     sink.map(fields.len().saturating_add(1));
     sink.text(b"kind");
@@ -40,40 +53,16 @@ pub(crate) fn info<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Error>
     Ok(CallResult::Allowed)
 }
 
-/// Returns the kind of a key, and the fields that follow from its value. `None` if there is no key. O(entries +
-/// reservations).
-fn read<K: Keyspace>(keys: &K, key: K::Key) -> Result<Option<(&'static str, Vec<Field>)>, Error> {
-    let mut store = keys.store(key, Access::Read);
-    let now_us = store.now_us();
-    let mut window = store.window();
-    let (kind, mut fields, ban) = match window.read(None).map_err(Into::into) {
-        Ok(()) => {
-            let ban = window.ban();
-            if window.events().is_empty() && window.reservations().is_empty() && ban.is_none() {
-                return Ok(None);
-            }
-            ("window", window_fields(&mut window, now_us).map_err(Into::into)?, ban)
-        }
-        Err(Error::NotZset) => {
-            let read = store.bucket().read().map_err(Into::into).map_err(|error| match error {
-                Error::NotString => Error::NotLimit,
-                error => error,
-            });
-            let Some(stored) = read? else { return Ok(None) };
-            let full_in_us = stored.full_at_us().saturating_sub(now_us);
-            let fields = vec![
-                ("full_in", Some(full_in_us.div_ceil(1_000))),
-                ("debt", Some(stored.debt_ns().div_ceil(1_000_000))),
-            ];
-            ("bucket", fields, stored.ban())
-        }
-        Err(error) => return Err(error),
-    };
-    fields.push(("ban", Some(BanNow::at(ban, now_us).left_us().div_ceil(1_000))));
-    Ok(Some((kind, fields)))
+/// Returns the fields of a bucket.
+fn bucket_fields(stored: &Stored, now_us: u64) -> Vec<Field> {
+    let full_in_us = stored.full_at_us().saturating_sub(now_us);
+    vec![
+        ("full_in", Some(full_in_us.div_ceil(1_000))),
+        ("debt", Some(stored.debt_ns().div_ceil(1_000_000))),
+    ]
 }
 
-/// Returns the fields of a window, which include its dead entries.
+/// Returns the fields of a window, which include its dead entries. O(entries + reservations).
 fn window_fields<K: WindowKey>(window: &mut K, now_us: u64) -> Result<Vec<Field>, K::Error> {
     let number = |len: usize| Some(u64::try_from(len).unwrap_or(u64::MAX));
     let (mut counted, mut denied) = (0_u64, 0_u64);

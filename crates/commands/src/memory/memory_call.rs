@@ -4,7 +4,7 @@ use super::value::ValueBuilder;
 use super::{db_key, top_keys, MemoryServer, Ticket};
 use crate::arguments::Words;
 use crate::call::ServerCall;
-use crate::decide::Keyspace;
+use crate::decide::{Inspection, KeyState, Keyspace};
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::policies::{Policies, Policy, PolicyVerdict};
@@ -18,7 +18,7 @@ use engine::line::{deadline_us, Joining};
 use engine::memory::{MemoryKey, MemoryWindow};
 use engine::reservation::{id_from_random, Id};
 use engine::settle::SettleOutcome;
-use engine::store::Access;
+use engine::store::{Access, BucketKey, Store, WindowKey};
 use engine::{DbKey, Request};
 use std::cell::Cell;
 use std::ops::Range;
@@ -96,8 +96,18 @@ impl<'a> Keyspace for &'a MemoryServer {
         Id::from(&id_from_random(random)[..])
     }
 
-    fn expires_at_ms(&self, key: DbKey<'a>) -> Option<u64> {
-        self.keys.expires_at_ms(key.name, self.clock.wall_us)
+    fn inspect(&self, key: DbKey<'a>) -> Result<Inspection<MemoryWindow<'a>>, Error> {
+        let mut store = self.store(key, Access::Read);
+        let expires_at_ms = self.keys.expires_at_ms(key.name, self.clock.wall_us);
+        let state = match store.bucket().read() {
+            Ok(stored) => stored.map_or(KeyState::Missing, KeyState::Bucket),
+            Err(_) => {
+                let mut window = store.window();
+                window.read(None)?;
+                KeyState::Window(window)
+            }
+        };
+        Ok(Inspection { state, expires_at_ms })
     }
 
     fn count_settled(&self, _outcome: SettleOutcome, _number: u64) {}
