@@ -1,15 +1,15 @@
 //! The arguments of commands, as COMMAND DOCS shows them.
 
-use crate::redis::declaration::{Argument, Keys};
+use crate::redis::declaration::{Argument, KeyPositions};
 use commands::options::{OptionRow, OptionSet, OptionValue};
 use commands::table::{CommandRow, Positional};
 
 /// Returns the arguments of a command after its name, as COMMAND DOCS shows them.
-pub fn arguments(row: &CommandRow, keys: Keys) -> Vec<Argument> {
+pub fn arguments(row: &CommandRow, keys: KeyPositions) -> Vec<Argument> {
     let keys = match keys {
-        Keys::None => vec![],
-        Keys::First(_) => vec![Argument::key()],
-        Keys::Counted(_) => vec![Argument::integer(c"numkeys"), Argument::key().multiple()],
+        KeyPositions::None => vec![],
+        KeyPositions::First(_) => vec![Argument::key()],
+        KeyPositions::Counted(_) => vec![Argument::integer(c"numkeys"), Argument::key().multiple()],
     };
     let positional = row.positional.iter().flat_map(positional);
     keys.into_iter().chain(positional).chain(options(row.options)).collect()

@@ -7,7 +7,7 @@ use super::server_traits::ServerTraits;
 use crate::environment::CL_THROTTLE;
 use crate::redis::call::EntryPoint;
 use crate::redis::context::Context;
-use crate::redis::declaration::{Declaration, Description, Keys};
+use crate::redis::declaration::{Declaration, Description, KeyPositions};
 use commands::table::{Command, CommandRow, COMMANDS};
 use std::ffi::CStr;
 
@@ -53,7 +53,7 @@ fn register_command(
     }
     let mut categories = String::from(categories);
     // The commands for operators are not in the module's own category.
-    if let Some(category) = category.filter(|_| keys != Keys::None) {
+    if let Some(category) = category.filter(|_| keys != KeyPositions::None) {
         categories.extend([" ", &category.to_string_lossy()]);
     }
     created.categorize(&categories);

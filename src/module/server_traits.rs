@@ -1,12 +1,12 @@
 //! What the server has to know about each command in addition to its row of the table.
 
-use crate::redis::declaration::{KeyAccess, Keys};
+use crate::redis::declaration::{KeyAccess, KeyPositions};
 use commands::table::Command;
 
 /// What the server has to know about a command in addition to its row.
 pub struct ServerTraits {
     /// The positions of the keys, and the command's access to them.
-    pub keys: Keys,
+    pub keys: KeyPositions,
     /// Flags of RedisModule_CreateCommand.
     pub flags: &'static str,
     /// The ACL categories that the server would derive from the flags for a command of its own.
@@ -17,7 +17,7 @@ impl ServerTraits {
     // Inlined into each entry, where the command is known and only the keys are used.
     #[inline(always)]
     pub fn for_command(command: Command) -> ServerTraits {
-        use Keys::{Counted, First};
+        use KeyPositions::{Counted, First};
         let (keys, flags, categories) = match command {
             Command::Take(_) => {
                 (First(KeyAccess::Update), "write deny-oom fast blocking", "write fast blocking")
@@ -34,7 +34,7 @@ impl ServerTraits {
             Command::AllRo => (Counted(KeyAccess::Read), "readonly", "read slow"),
             // For operators only, because they show names of keys and limits.
             Command::Policies | Command::Top => {
-                (Keys::None, "readonly admin", "admin dangerous slow")
+                (KeyPositions::None, "readonly admin", "admin dangerous slow")
             }
         };
         ServerTraits { keys, flags, categories }

@@ -25,7 +25,7 @@ pub enum KeyAccess {
 
 /// The positions of the keys among a command's arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keys {
+pub enum KeyPositions {
     /// The command has no keys.
     None,
     /// The first argument is the only key.
@@ -60,14 +60,14 @@ impl KeyAccess {
     }
 }
 
-impl Keys {
+impl KeyPositions {
     /// Returns the flag with which the server asks the module for the keys of a command. Redis 6.2 has no key specs, and 7.x
-    /// and 8.0 route by [`Keys::range`] alone: only with this flag do they check that all keys are in one slot on this node.
-    /// Servers that would ask in other threads do not get it.
+    /// and 8.0 route by [`KeyPositions::range`] alone: only with this flag do they check that all keys are in one slot on
+    /// this node. Servers that would ask in other threads do not get it.
     fn flag(self) -> Option<&'static str> {
         match self {
-            Keys::Counted(_) if asks_for_keys_on_main_thread() => Some("getkeys-api"),
-            Keys::Counted(_) | Keys::First(_) | Keys::None => None,
+            KeyPositions::Counted(_) if asks_for_keys_on_main_thread() => Some("getkeys-api"),
+            KeyPositions::Counted(_) | KeyPositions::First(_) | KeyPositions::None => None,
         }
     }
 
@@ -75,22 +75,22 @@ impl Keys {
     /// fixed place.
     fn range(self) -> [c_int; 3] {
         match self {
-            Keys::None => [0, 0, 0],
-            Keys::First(_) => [1, 1, 1],
-            Keys::Counted(_) if self.flag().is_some() => [0, 0, 0],
+            KeyPositions::None => [0, 0, 0],
+            KeyPositions::First(_) => [1, 1, 1],
+            KeyPositions::Counted(_) if self.flag().is_some() => [0, 0, 0],
             // The first key is enough to find the node.
-            Keys::Counted(_) => [2, 2, 1],
+            KeyPositions::Counted(_) => [2, 2, 1],
         }
     }
 
     /// Returns where the keys are, for servers from 7.0 on. ACLs and COMMAND GETKEYS use the first spec.
     fn specs(self) -> Vec<raw::RedisModuleCommandKeySpec> {
         match self {
-            Keys::None => vec![],
-            Keys::First(access) => vec![one_key(1, access.flags())],
-            Keys::Counted(access) if self.flag().is_some() => vec![counted_keys(access)],
+            KeyPositions::None => vec![],
+            KeyPositions::First(access) => vec![one_key(1, access.flags())],
+            KeyPositions::Counted(access) if self.flag().is_some() => vec![counted_keys(access)],
             // Clusters and CLIENT TRACKING use only ranges. ACLs ignore the range, because it is marked as not a key.
-            Keys::Counted(access) => {
+            KeyPositions::Counted(access) => {
                 let no_key = access.flags() | raw::REDISMODULE_CMD_KEY_NOT_KEY;
                 vec![counted_keys(access), one_key(2, no_key)]
             }
@@ -99,7 +99,7 @@ impl Keys {
 
     /// Reports the keys of `call` to a server that only asks for them. Returns whether it did.
     pub fn report_if_asked(self, call: &Call) -> bool {
-        let Keys::Counted(access) = self else { return false };
+        let KeyPositions::Counted(access) = self else { return false };
         // SAFETY: the context is live.
         let is_asked = unsafe { api!(RedisModule_IsKeysPositionRequest(call.ctx.raw())) != 0 };
         if is_asked {
@@ -276,7 +276,7 @@ pub struct Description {
     pub since: &'static CStr,
     /// The number of arguments including the name, or minus the least number.
     pub arity: c_int,
-    pub keys: Keys,
+    pub keys: KeyPositions,
     /// All arguments after the name.
     pub arguments: Vec<Argument>,
 }
@@ -288,7 +288,7 @@ impl<'c> Declaration<'c> {
         name: &'static CStr,
         entry: EntryPoint,
         flags: &str,
-        keys: Keys,
+        keys: KeyPositions,
     ) -> Option<Declaration<'c>> {
         let flags: Vec<_> = [flags].into_iter().chain(keys.flag()).collect();
         let flags = CString::new(flags.join(" ")).ok()?;

@@ -3,7 +3,7 @@
 //!
 //! To serve a command that calls another function, add that function to the list at the end.
 
-use super::api::{ERR, OK};
+use super::api::{RawContext, RawString, ERR, OK};
 use super::call::EntryPoint;
 use redis_module::raw;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -15,11 +15,8 @@ use std::ptr::{null_mut, NonNull};
 use std::slice::from_raw_parts;
 use std::sync::Once;
 
-type Ctx = *mut raw::RedisModuleCtx;
-type KeyHandle = *mut raw::RedisModuleKey;
-type StringHandle = *mut raw::RedisModuleString;
-type ClientHandle = *mut raw::RedisModuleBlockedClient;
-type Command = raw::RedisModuleCmdFunc;
+type RawKey = *mut raw::RedisModuleKey;
+type RawClient = *mut raw::RedisModuleBlockedClient;
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
@@ -142,7 +139,7 @@ impl FakeServer {
 
     /// Makes a call, given as words with single spaces between them, and returns its reply.
     pub fn call(&mut self, entry: EntryPoint, words: &str) -> Vec<ReplyElement> {
-        let ctx: Ctx = std::ptr::from_mut(self).cast();
+        let ctx: RawContext = std::ptr::from_mut(self).cast();
         let mut arguments: Vec<_> = words.split(' ').map(|word| string(word.as_bytes())).collect();
         let argc = c_int::try_from(arguments.len()).unwrap();
         // SAFETY: the functions below know this context and these strings.
@@ -171,7 +168,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-fn string(bytes: &[u8]) -> StringHandle {
+fn string(bytes: &[u8]) -> RawString {
     Box::into_raw(Box::new(bytes.to_vec())).cast()
 }
 
@@ -191,14 +188,14 @@ unsafe fn c_text(c_text: *const c_char) -> String {
 
 /// # Safety
 /// `ctx` is the context of [`FakeServer::call`], and nothing else uses the server now.
-unsafe fn server<'a>(ctx: Ctx) -> &'a mut FakeServer {
+unsafe fn server<'a>(ctx: RawContext) -> &'a mut FakeServer {
     // SAFETY: the caller's promise.
     unsafe { &mut *ctx.cast() }
 }
 
 /// # Safety
 /// As for [`server`].
-unsafe fn reply(ctx: Ctx, element: ReplyElement) -> c_int {
+unsafe fn reply(ctx: RawContext, element: ReplyElement) -> c_int {
     // SAFETY: the caller's promise.
     unsafe { server(ctx) }.replies.push(element);
     OK
@@ -206,7 +203,7 @@ unsafe fn reply(ctx: Ctx, element: ReplyElement) -> c_int {
 
 /// # Safety
 /// `key` came from RedisModule_OpenKey and is not null.
-unsafe fn opened<'a>(key: KeyHandle) -> (&'a mut OpenKey, &'a mut FakeKey) {
+unsafe fn opened<'a>(key: RawKey) -> (&'a mut OpenKey, &'a mut FakeKey) {
     // SAFETY: the caller's promise; the key lives in the server.
     unsafe {
         let open: &mut OpenKey = &mut *key.cast();
@@ -217,7 +214,7 @@ unsafe fn opened<'a>(key: KeyHandle) -> (&'a mut OpenKey, &'a mut FakeKey) {
 
 /// # Safety
 /// As for [`opened`].
-unsafe fn elements<'a>(key: KeyHandle) -> Option<&'a mut Vec<(f64, Vec<u8>)>> {
+unsafe fn elements<'a>(key: RawKey) -> Option<&'a mut Vec<(f64, Vec<u8>)>> {
     // SAFETY: the caller's promise.
     match unsafe { &mut opened(key).1.value } {
         FakeValue::Zset(elements) => Some(elements),
@@ -253,7 +250,12 @@ macro_rules! server_functions {
 /// Installs the functions that take any number of arguments. These read only the first ones, which are passed in the same
 /// way on the systems that we build for.
 fn install_variadic() {
-    unsafe extern "C" fn log(ctx: Ctx, _: *const c_char, _: *const c_char, line: *const c_char) {
+    unsafe extern "C" fn log(
+        ctx: RawContext,
+        _: *const c_char,
+        _: *const c_char,
+        line: *const c_char,
+    ) {
         let before = ALLOCATIONS.get();
         if !ctx.is_null() {
             // SAFETY: the module passes its context and a line.
@@ -261,15 +263,19 @@ fn install_variadic() {
         }
         ALLOCATIONS.set(before);
     }
-    unsafe extern "C" fn replicate(ctx: Ctx, command: *const c_char, _: *const c_char) -> c_int {
+    unsafe extern "C" fn replicate(
+        ctx: RawContext,
+        command: *const c_char,
+        _: *const c_char,
+    ) -> c_int {
         let before = ALLOCATIONS.get();
         // SAFETY: the module passes its context and a name.
         unsafe { server(ctx).replicated.push(c_text(command)) };
         ALLOCATIONS.set(before);
         OK
     }
-    type Log = unsafe extern "C" fn(Ctx, *const c_char, *const c_char, ...);
-    type Replicate = unsafe extern "C" fn(Ctx, *const c_char, *const c_char, ...) -> c_int;
+    type Log = unsafe extern "C" fn(RawContext, *const c_char, *const c_char, ...);
+    type Replicate = unsafe extern "C" fn(RawContext, *const c_char, *const c_char, ...) -> c_int;
     // SAFETY: written once, before any test calls one of the functions.
     unsafe {
         raw::RedisModule_Log = Some(transmute::<*const c_void, Log>(log as *const c_void));
@@ -280,15 +286,15 @@ fn install_variadic() {
 
 server_functions! {
     fn RedisModule_CachedMicroseconds() -> c_longlong { NOW_US.get() }
-    fn RedisModule_IsKeysPositionRequest(ctx: Ctx) -> c_int { c_int::from(server(ctx).asks_for_keys) }
-    fn RedisModule_KeyAtPosWithFlags(ctx: Ctx, at: c_int, flags: c_int) {
+    fn RedisModule_IsKeysPositionRequest(ctx: RawContext) -> c_int { c_int::from(server(ctx).asks_for_keys) }
+    fn RedisModule_KeyAtPosWithFlags(ctx: RawContext, at: c_int, flags: c_int) {
         server(ctx).key_positions.push((at, flags))
     }
 
-    fn RedisModule_CreateString(_ctx: Ctx, start: *const c_char, len: usize) -> StringHandle {
+    fn RedisModule_CreateString(_ctx: RawContext, start: *const c_char, len: usize) -> RawString {
         string(from_raw_parts(start.cast(), len))
     }
-    fn RedisModule_FreeString(_ctx: Ctx, string: StringHandle) {
+    fn RedisModule_FreeString(_ctx: RawContext, string: RawString) {
         drop(Box::from_raw(string.cast::<Vec<u8>>()))
     }
     fn RedisModule_StringPtrLen(string: *const raw::RedisModuleString, len: *mut usize) -> *const c_char {
@@ -296,62 +302,62 @@ server_functions! {
         bytes(string).as_ptr().cast()
     }
 
-    fn RedisModule_WrongArity(ctx: Ctx) -> c_int { reply(ctx, ReplyElement::WrongArity) }
-    fn RedisModule_ReplyWithArray(ctx: Ctx, len: c_long) -> c_int { reply(ctx, ReplyElement::Array(len)) }
-    fn RedisModule_ReplyWithLongLong(ctx: Ctx, value: c_longlong) -> c_int {
+    fn RedisModule_WrongArity(ctx: RawContext) -> c_int { reply(ctx, ReplyElement::WrongArity) }
+    fn RedisModule_ReplyWithArray(ctx: RawContext, len: c_long) -> c_int { reply(ctx, ReplyElement::Array(len)) }
+    fn RedisModule_ReplyWithLongLong(ctx: RawContext, value: c_longlong) -> c_int {
         reply(ctx, ReplyElement::Integer(value))
     }
-    fn RedisModule_ReplyWithError(ctx: Ctx, text: *const c_char) -> c_int {
+    fn RedisModule_ReplyWithError(ctx: RawContext, text: *const c_char) -> c_int {
         reply(ctx, ReplyElement::Error(c_text(text)))
     }
-    fn RedisModule_ReplyWithStringBuffer(ctx: Ctx, start: *const c_char, len: usize) -> c_int {
+    fn RedisModule_ReplyWithStringBuffer(ctx: RawContext, start: *const c_char, len: usize) -> c_int {
         reply(ctx, ReplyElement::Text(text(from_raw_parts(start.cast(), len))))
     }
-    fn RedisModule_ReplyWithNull(ctx: Ctx) -> c_int { reply(ctx, ReplyElement::Nil) }
+    fn RedisModule_ReplyWithNull(ctx: RawContext) -> c_int { reply(ctx, ReplyElement::Nil) }
 
-    fn RedisModule_GetSelectedDb(_ctx: Ctx) -> c_int { 0 }
-    fn RedisModule_SelectDb(_ctx: Ctx, _db: c_int) -> c_int { OK }
-    fn RedisModule_GetContextFlags(_ctx: Ctx) -> c_int { raw::REDISMODULE_CTX_FLAGS_MASTER as c_int }
+    fn RedisModule_GetSelectedDb(_ctx: RawContext) -> c_int { 0 }
+    fn RedisModule_SelectDb(_ctx: RawContext, _db: c_int) -> c_int { OK }
+    fn RedisModule_GetContextFlags(_ctx: RawContext) -> c_int { raw::REDISMODULE_CTX_FLAGS_MASTER as c_int }
     fn RedisModule_AvoidReplicaTraffic() -> c_int { 0 }
-    fn RedisModule_GetClientId(_ctx: Ctx) -> u64 { 1 }
+    fn RedisModule_GetClientId(_ctx: RawContext) -> u64 { 1 }
     fn RedisModule_GetClientInfoById(_info: *mut c_void, _client: u64) -> c_int { OK }
     fn RedisModule_GetRandomBytes(to: *mut u8, len: usize) { std::ptr::write_bytes(to, 7, len) }
 
     fn RedisModule_BlockClientOnKeys(
-        _ctx: Ctx,
-        _reply: Command,
-        _timeout: Command,
-        _free: Option<unsafe extern "C" fn(Ctx, *mut c_void)>,
+        _ctx: RawContext,
+        _reply: raw::RedisModuleCmdFunc,
+        _timeout: raw::RedisModuleCmdFunc,
+        _free: Option<unsafe extern "C" fn(RawContext, *mut c_void)>,
         _timeout_ms: c_longlong,
-        _keys: *mut StringHandle,
+        _keys: *mut RawString,
         _number: c_int,
         _data: *mut c_void,
-    ) -> ClientHandle {
+    ) -> RawClient {
         NonNull::<u64>::dangling().as_ptr().cast()
     }
-    fn RedisModule_SetDisconnectCallback(_client: ClientHandle, _callback: raw::RedisModuleDisconnectFunc) {}
-    fn RedisModule_UnblockClient(_client: ClientHandle, _data: *mut c_void) -> c_int {
+    fn RedisModule_SetDisconnectCallback(_client: RawClient, _callback: raw::RedisModuleDisconnectFunc) {}
+    fn RedisModule_UnblockClient(_client: RawClient, _data: *mut c_void) -> c_int {
         UNBLOCKED.set(UNBLOCKED.get() + 1);
         OK
     }
     fn RedisModule_CreateTimer(
-        _ctx: Ctx,
+        _ctx: RawContext,
         _after_ms: c_longlong,
         _callback: raw::RedisModuleTimerProc,
         _data: *mut c_void,
     ) -> raw::RedisModuleTimerID {
         1
     }
-    fn RedisModule_StopTimer(_ctx: Ctx, _timer: raw::RedisModuleTimerID, _data: *mut *mut c_void) -> c_int { OK }
+    fn RedisModule_StopTimer(_ctx: RawContext, _timer: raw::RedisModuleTimerID, _data: *mut *mut c_void) -> c_int { OK }
     fn RedisModule_SubscribeToServerEvent(
-        _ctx: Ctx,
+        _ctx: RawContext,
         _event: raw::RedisModuleEvent,
         _callback: raw::RedisModuleEventCallback,
     ) -> c_int {
         OK
     }
 
-    fn RedisModule_OpenKey(ctx: Ctx, name: StringHandle, mode: c_int) -> KeyHandle {
+    fn RedisModule_OpenKey(ctx: RawContext, name: RawString, mode: c_int) -> RawKey {
         let (server, name) = (server(ctx), bytes(name));
         let writes = mode & raw::REDISMODULE_WRITE as c_int != 0;
         let is_missing = match server.keys.get(name) {
@@ -366,16 +372,16 @@ server_functions! {
         (*key).handles += 1;
         Box::into_raw(Box::new(OpenKey { key, at: 0, max: 0.0 })).cast()
     }
-    fn RedisModule_CloseKey(key: KeyHandle) {
+    fn RedisModule_CloseKey(key: RawKey) {
         OPEN_KEYS.set(OPEN_KEYS.get() - 1);
         opened(key).1.handles -= 1;
         drop(Box::from_raw(key.cast::<OpenKey>()))
     }
-    fn RedisModule_NotifyKeyspaceEvent(ctx: Ctx, _class: c_int, _event: *const c_char, _key: StringHandle) -> c_int {
+    fn RedisModule_NotifyKeyspaceEvent(ctx: RawContext, _class: c_int, _event: *const c_char, _key: RawString) -> c_int {
         server(ctx).open_when_notified.push(OPEN_KEYS.get());
         OK
     }
-    fn RedisModule_KeyType(key: KeyHandle) -> c_int {
+    fn RedisModule_KeyType(key: RawKey) -> c_int {
         if key.is_null() {
             return raw::REDISMODULE_KEYTYPE_EMPTY as c_int;
         }
@@ -385,11 +391,11 @@ server_functions! {
             FakeValue::Zset(_) => raw::REDISMODULE_KEYTYPE_ZSET as c_int,
         }
     }
-    fn RedisModule_DeleteKey(key: KeyHandle) -> c_int {
+    fn RedisModule_DeleteKey(key: RawKey) -> c_int {
         opened(key).1.value = FakeValue::Missing;
         OK
     }
-    fn RedisModule_ValueLength(key: KeyHandle) -> usize {
+    fn RedisModule_ValueLength(key: RawKey) -> usize {
         if key.is_null() {
             return 0;
         }
@@ -399,17 +405,17 @@ server_functions! {
             FakeValue::Zset(elements) => elements.len(),
         }
     }
-    fn RedisModule_GetAbsExpire(key: KeyHandle) -> c_longlong { opened(key).1.expires_at_ms }
-    fn RedisModule_SetAbsExpire(key: KeyHandle, at_ms: c_longlong) -> c_int {
+    fn RedisModule_GetAbsExpire(key: RawKey) -> c_longlong { opened(key).1.expires_at_ms }
+    fn RedisModule_SetAbsExpire(key: RawKey, at_ms: c_longlong) -> c_int {
         opened(key).1.expires_at_ms = at_ms;
         OK
     }
-    fn RedisModule_SignalModifiedKey(ctx: Ctx, _name: StringHandle) -> c_int {
+    fn RedisModule_SignalModifiedKey(ctx: RawContext, _name: RawString) -> c_int {
         server(ctx).modified += 1;
         OK
     }
 
-    fn RedisModule_StringDMA(key: KeyHandle, len: *mut usize, _mode: c_int) -> *mut c_char {
+    fn RedisModule_StringDMA(key: RawKey, len: *mut usize, _mode: c_int) -> *mut c_char {
         let key = opened(key).1;
         key.handles_of_string = key.handles_of_string.max(key.handles);
         let FakeValue::String(value) = &mut key.value else {
@@ -419,7 +425,7 @@ server_functions! {
         *len = value.len();
         value.as_mut_ptr().cast()
     }
-    fn RedisModule_StringTruncate(key: KeyHandle, len: usize) -> c_int {
+    fn RedisModule_StringTruncate(key: RawKey, len: usize) -> c_int {
         let value = &mut opened(key).1.value;
         match value {
             FakeValue::String(bytes) => bytes.resize(len, 0),
@@ -429,7 +435,7 @@ server_functions! {
         OK
     }
 
-    fn RedisModule_ZsetAdd(key: KeyHandle, score: f64, member: StringHandle, _flags: *mut c_int) -> c_int {
+    fn RedisModule_ZsetAdd(key: RawKey, score: f64, member: RawString, _flags: *mut c_int) -> c_int {
         let value = &mut opened(key).1.value;
         if let FakeValue::Missing = value {
             *value = FakeValue::Zset(Vec::new());
@@ -440,36 +446,36 @@ server_functions! {
         elements.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
         OK
     }
-    fn RedisModule_ZsetRem(key: KeyHandle, member: StringHandle, _deleted: *mut c_int) -> c_int {
+    fn RedisModule_ZsetRem(key: RawKey, member: RawString, _deleted: *mut c_int) -> c_int {
         let Some(elements) = elements(key) else { return ERR };
         elements.retain(|(_, old)| old != bytes(member));
         OK
     }
-    fn RedisModule_ZsetFirstInScoreRange(key: KeyHandle, min: f64, max: f64, _minex: c_int, _maxex: c_int) -> c_int {
+    fn RedisModule_ZsetFirstInScoreRange(key: RawKey, min: f64, max: f64, _minex: c_int, _maxex: c_int) -> c_int {
         let Some(elements) = elements(key) else { return ERR };
         let at = elements.iter().position(|(score, _)| *score >= min).unwrap_or(elements.len());
         (opened(key).0.at, opened(key).0.max) = (at, max);
         OK
     }
-    fn RedisModule_ZsetLastInScoreRange(key: KeyHandle, _min: f64, max: f64, _minex: c_int, _maxex: c_int) -> c_int {
+    fn RedisModule_ZsetLastInScoreRange(key: RawKey, _min: f64, max: f64, _minex: c_int, _maxex: c_int) -> c_int {
         let Some(elements) = elements(key) else { return ERR };
         let at = elements.iter().rposition(|(score, _)| *score <= max).unwrap_or(elements.len());
         (opened(key).0.at, opened(key).0.max) = (at, max);
         OK
     }
-    fn RedisModule_ZsetRangeStop(_key: KeyHandle) {}
-    fn RedisModule_ZsetRangeEndReached(key: KeyHandle) -> c_int {
+    fn RedisModule_ZsetRangeStop(_key: RawKey) {}
+    fn RedisModule_ZsetRangeEndReached(key: RawKey) -> c_int {
         let OpenKey { at, max, .. } = opened(key).0;
         let current = elements(key).and_then(|elements| elements.get(*at));
         c_int::from(!current.is_some_and(|(score, _)| *score <= *max))
     }
-    fn RedisModule_ZsetRangeNext(key: KeyHandle) -> c_int {
+    fn RedisModule_ZsetRangeNext(key: RawKey) -> c_int {
         let OpenKey { at, max, .. } = opened(key).0;
         *at += 1;
         let current = elements(key).and_then(|elements| elements.get(*at));
         c_int::from(current.is_some_and(|(score, _)| *score <= *max))
     }
-    fn RedisModule_ZsetRangeCurrentElement(key: KeyHandle, score: *mut f64) -> StringHandle {
+    fn RedisModule_ZsetRangeCurrentElement(key: RawKey, score: *mut f64) -> RawString {
         let at = opened(key).0.at;
         let Some((found, member)) = elements(key).and_then(|elements| elements.get(at)) else {
             return null_mut();

@@ -108,12 +108,12 @@ pub fn put(key_ctx: KeyContext, reservations: Reservations, len: usize) {
     let is_long = reservations.len() >= INDEX_FROM;
     match reservations.into_index().filter(|_| is_long && events::watch(ctx)) {
         Some(index) => with_indexes(|indexes| indexes.put(db, key, index, len, is_changed)),
-        None => forget(db, key),
+        None => drop_index(db, key),
     }
 }
 
 /// Drops the index of a key that was changed.
-pub fn forget(db: i32, key: &[u8]) {
+pub fn drop_index(db: i32, key: &[u8]) {
     if !is_empty() {
         with_indexes(|indexes| indexes.remove(db, key));
     }
@@ -209,7 +209,7 @@ impl Indexes {
 /// Reading a large set takes long, and the next call may come from any client. So a value that was written as a whole is
 /// read right away, at the expense of the command that wrote it.
 pub fn key_changed(ctx: Context, name: KeyName, change: KeyChange) {
-    forget(ctx.db(), name.as_bytes());
+    drop_index(ctx.db(), name.as_bytes());
     if change == KeyChange::Filled {
         // A foreign value is refused by the next call on it.
         let key_ctx = KeyContext { ctx, name, now_us: clock::command_time_us() };

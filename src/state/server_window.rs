@@ -64,7 +64,7 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
         }
         if let KeyValue::String(_) | KeyValue::Other = self.events.key.reader().value() {
             // The server does not notify us of every value that replaces a set.
-            indexes::forget(key_ctx.ctx.db(), key_ctx.name.as_bytes());
+            indexes::drop_index(key_ctx.ctx.db(), key_ctx.name.as_bytes());
             return Err(Error::NotZset);
         }
         self.elements = self.events.key.reader().len();

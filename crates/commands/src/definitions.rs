@@ -55,7 +55,7 @@ pub fn parse(text: &[u8], environment: &impl Environment) -> Result<Definitions,
 /// Reads a definition after its name: a kind, the limit as in the command of that kind, and options.
 fn define(words: &[&[u8]], environment: &impl Environment) -> Result<Policy, Error> {
     let mut arguments = Arguments::from(words, 0);
-    let (family, known) = match arguments.next_word().and_then(Family::parse) {
+    let (family, accepted) = match arguments.next_word().and_then(Family::parse) {
         Some(Family::Throttle) => (Family::Throttle, OptionSet::THROTTLE.in_policy()),
         // A window of period 0 is a semaphore, which RL.ACQUIRE takes.
         Some(Family::Window) => (Family::Acquire, OptionSet::WINDOW.in_policy()),
@@ -66,7 +66,7 @@ fn define(words: &[&[u8]], environment: &impl Environment) -> Result<Policy, Err
         other => other,
     })?;
     let mut options = Options::new();
-    arguments.options(environment, &mut options, known).map_err(|error| {
+    arguments.options(environment, &mut options, accepted).map_err(|error| {
         // The unknown option is the name of the next policy if a kind follows.
         match (error, arguments.next_word().and_then(Family::parse)) {
             (Error::UnknownOption(_), Some(_)) => Error::PolicySeparator,

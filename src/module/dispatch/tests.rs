@@ -1,5 +1,5 @@
 use super::*;
-use crate::redis::declaration::{KeyAccess, Keys};
+use crate::redis::declaration::{KeyAccess, KeyPositions};
 use crate::redis::fake::{FakeServer, ReplyElement};
 use std::ffi::CStr;
 
@@ -124,7 +124,7 @@ struct Several;
 
 impl Commands for Several {
     fn run(call: &Call) {
-        if !Keys::Counted(KeyAccess::Update).report_if_asked(call) {
+        if !KeyPositions::Counted(KeyAccess::Update).report_if_asked(call) {
             call.ctx.reply_nil();
         }
     }
