@@ -78,19 +78,19 @@ fn after(us: Option<u64>) -> Option<Scores> {
 
 /// Decodes an event. Refuses an entry that the module did not write.
 pub fn decode_entry(element: &Element) -> Result<Entry, Error> {
-    Entry::decode(element.score, element.member.as_bytes()).ok_or(Error::NotEntry)
+    Entry::decode(element.score, element.member.as_bytes()).ok_or(Error::ForeignEntry)
 }
 
 /// Returns the ban in `member`. `None` if it is a reservation.
 pub fn decode_ban(member: &OwnedString) -> Result<Option<Ban>, Error> {
     match member.as_bytes() {
-        text @ [BAN_PREFIX, ..] => Ok(Some(Ban::decode(text).ok_or(Error::NotEntry)?)),
+        text @ [BAN_PREFIX, ..] => Ok(Some(Ban::decode(text).ok_or(Error::ForeignEntry)?)),
         _ => Ok(None),
     }
 }
 
 /// Decodes a reservation. Refuses a member that the module did not write.
 pub fn decode_reservation(member: &OwnedString) -> Result<OwnedReservation, Error> {
-    let reservation = Reservation::decode(member.as_bytes()).ok_or(Error::NotEntry)?;
+    let reservation = Reservation::decode(member.as_bytes()).ok_or(Error::ForeignEntry)?;
     Ok(reservation.owned())
 }

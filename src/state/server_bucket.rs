@@ -21,7 +21,7 @@ impl store::BucketKey for ServerBucket<'_> {
         match self.key.reader().value() {
             KeyValue::Empty => Ok(None),
             KeyValue::String(text) => decode_bucket(text).map(Some),
-            KeyValue::Zset | KeyValue::Other => Err(Error::NotString),
+            KeyValue::Zset | KeyValue::Other => Err(Error::NotBucket),
         }
     }
 
@@ -39,5 +39,5 @@ impl store::BucketKey for ServerBucket<'_> {
 
 /// Decodes a bucket. Refuses a string that the module did not write.
 pub fn decode_bucket(text: StringValue) -> Result<Stored, Error> {
-    Stored::decode(text.bytes()).ok_or(Error::NotTat)
+    Stored::decode(text.bytes()).ok_or(Error::ForeignString)
 }

@@ -65,7 +65,7 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
         if let KeyValue::String(_) | KeyValue::Other = self.events.key.reader().value() {
             // The server does not notify us of every value that replaces a set.
             indexes::drop_index(key_ctx.ctx.db(), key_ctx.name.as_bytes());
-            return Err(Error::NotZset);
+            return Err(Error::NotWindow);
         }
         self.elements = self.events.key.reader().len();
         match indexes::take(key_ctx, self.elements) {
@@ -82,7 +82,7 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
         // If `newest` is set, that entry was read and is ours.
         let read = usize::from(self.events.newest.is_some());
         match self.events.len > read && self.events.key.reader().lowest(FOREIGN).is_some() {
-            true => Err(Error::NotEntry),
+            true => Err(Error::ForeignEntry),
             false => Ok(()),
         }
     }
@@ -179,7 +179,7 @@ impl ServerWindow<'_, '_> {
             }
             match decode_ban(&element.member)? {
                 None => all.push(decode_reservation(&element.member)?),
-                Some(_) if ban.is_some() => return Err(Error::NotEntry),
+                Some(_) if ban.is_some() => return Err(Error::ForeignEntry),
                 found => ban = found,
             }
         }

@@ -116,15 +116,15 @@ fn read_keys<'a, C: ServerCall<'a>>(call: &C) -> Result<CallKeys<C::Keys>, Error
         return Err(Error::Arity);
     }
     let mut arguments = Arguments::from(call, 1);
-    let number = arguments.unsigned(1, Error::NumKeys)?;
+    let number = arguments.unsigned(1, Error::InvalidNumKeys)?;
     if number > MAX_KEYS {
-        return Err(Error::NumKeys);
+        return Err(Error::InvalidNumKeys);
     }
     // The same time for all keys, even on a server that does not freeze it during a command.
     let now_us = command_us(call)?;
     let words = 2..usize::try_from(number).unwrap_or(usize::MAX).saturating_add(2);
     for at in words.clone() {
-        let word = call.word(at).ok_or(Error::Clauses)?;
+        let word = call.word(at).ok_or(Error::WrongClauseCount)?;
         if (2..at).any(|other| call.word(other) == Some(word)) {
             return Err(Error::KeyTwice);
         }
@@ -150,10 +150,10 @@ fn read_clauses<'a, C: ServerCall<'a>>(
         }
         let Some(mut word) = arguments.next_word() else { break };
         match (is_else(word), clauses.is_empty()) {
-            (true, true) => return Err(Error::Else),
+            (true, true) => return Err(Error::MisplacedElse),
             (true, false) => {
                 let next = arguments.next_word().filter(|next| Family::parse(next).is_some());
-                word = next.ok_or(Error::Else)?;
+                word = next.ok_or(Error::MisplacedElse)?;
             }
             (false, true) => {}
             (false, false) => group = group.saturating_add(1),
@@ -162,11 +162,11 @@ fn read_clauses<'a, C: ServerCall<'a>>(
         clauses.push(arguments.clause(&environment, family, group)?);
         // The rest is not read after one clause too many, because it may be long.
         if clauses.len() > call_keys.keys.len() {
-            return Err(Error::Clauses);
+            return Err(Error::WrongClauseCount);
         }
     }
     if clauses.len() != call_keys.keys.len() {
-        return Err(Error::Clauses);
+        return Err(Error::WrongClauseCount);
     }
     clauses.iter_mut().for_each(|clause| clause.request.unit = unit);
     Ok(clauses)

@@ -243,10 +243,10 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
     pub fn limit(&mut self, family: Family, share: Share) -> Result<LimitSpec, Error> {
         let error = match family {
             Family::Throttle => return self.rate(share).map(LimitSpec::Rate),
-            Family::Window => Error::Period,
-            Family::Acquire => Error::PeriodOrZero,
+            Family::Window => Error::InvalidPeriod,
+            Family::Acquire => Error::InvalidPeriodOrZero,
         };
-        let limit = share.scale_limit(self.unsigned(0, Error::Limit)?);
+        let limit = share.scale_limit(self.unsigned(0, Error::InvalidLimit)?);
         // A semaphore.
         if family == Family::Acquire && self.word == Some(b"0") {
             self.advance();
@@ -258,21 +258,21 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
     /// Reads `max_burst count period`.
     #[inline]
     fn rate(&mut self, share: Share) -> Result<Rate, Error> {
-        let max_burst = self.unsigned(0, Error::MaxBurst)?;
+        let max_burst = self.unsigned(0, Error::InvalidMaxBurst)?;
         if max_burst == i64::MAX.unsigned_abs() {
-            return Err(Error::MaxBurst);
+            return Err(Error::InvalidMaxBurst);
         }
-        let count = self.unsigned(1, Error::Count)?;
-        let period_ms = match self.period(Error::PlainPeriod)?.length() {
+        let count = self.unsigned(1, Error::InvalidCount)?;
+        let period_ms = match self.period(Error::InvalidPlainPeriod)?.length() {
             Length::Ms(ms) => ms,
-            Length::Months(_) => return Err(Error::PlainPeriod),
+            Length::Months(_) => return Err(Error::InvalidPlainPeriod),
         };
         share.scale_rate(max_burst, count, period_ms).ok_or(Error::BucketTooLong)
     }
 
     fn period(&mut self, error: Error) -> Result<Period, Error> {
         Period::parse(self.next_word().ok_or(Error::Arity)?).map_err(|kind| match kind {
-            PeriodError::AmbiguousM => Error::PeriodM,
+            PeriodError::AmbiguousM => Error::AmbiguousPeriod,
             PeriodError::Syntax | PeriodError::Range => error,
         })
     }
@@ -287,9 +287,9 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
     fn quantity(&mut self, family: Family) -> Result<i64, Error> {
         let (min, error) = match family {
             Family::Throttle | Family::Window if !self.in_clauses => {
-                (i64::MIN, Error::SignedQuantity)
+                (i64::MIN, Error::InvalidSignedQuantity)
             }
-            _ => (0, Error::Quantity),
+            _ => (0, Error::InvalidQuantity),
         };
         match self.word.map(<[u8]>::first) {
             None => Ok(1),
@@ -301,7 +301,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
     /// Returns the next argument as the id of a reservation.
     pub fn id(&mut self) -> Result<&'a [u8], Error> {
         let id = self.next_word().ok_or(Error::Arity)?;
-        is_id(id).then_some(id).ok_or(Error::Id)
+        is_id(id).then_some(id).ok_or(Error::InvalidId)
     }
 
     /// Reads the remaining words as options, which must be among `accepted`. They come in any order and case, each at most

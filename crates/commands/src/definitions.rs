@@ -37,10 +37,7 @@ pub fn parse(text: &[u8], environment: &impl Environment) -> Result<Definitions,
         }
         let policy = match define(words, environment) {
             Ok(policy) => policy,
-            Err(error) => {
-                let text = error.to_string();
-                return refuse(text.strip_prefix("ERR ").unwrap_or(&text));
-            }
+            Err(error) => return refuse(&error.reason()),
         };
         if policies.insert(String::from_utf8_lossy(name).into_owned(), policy).is_some() {
             return refuse("the name is given more than once");

@@ -1,6 +1,6 @@
 //! What the arguments of a call refer to, as a trait of the server.
 
-use crate::error::Error;
+use crate::error::{Error, ZONES};
 use crate::limits::WindowKind;
 use crate::policies::Policy;
 use crate::settings::{Numbers, DEFAULT_TIMEZONE};
@@ -50,10 +50,7 @@ pub trait Environment {
     ///
     /// A text that says which values are allowed.
     fn read_timezone(&self, value: &[u8]) -> Result<Zone, String> {
-        self.zone_by_name(value).ok_or_else(|| {
-            let text = Error::Zone.to_string();
-            text.strip_prefix("ERR TZ ").unwrap_or(&text).to_owned()
-        })
+        self.zone_by_name(value).ok_or_else(|| ZONES.into())
     }
 
     /// Returns the window of `limit` in each `period`, or a semaphore if there is no period. The settings say what `kind`
@@ -90,7 +87,7 @@ fn fixed(
     zone: Option<Zone>,
     timezone: impl FnOnce() -> Option<Zone>,
 ) -> Result<Rule, Error> {
-    let in_zone = || zone.or_else(timezone).ok_or(Error::Zone);
+    let in_zone = || zone.or_else(timezone).ok_or(Error::InvalidZone);
     let calendar = match start {
         Some(Start::First) if zone.is_some() => {
             return Err(Error::NotTogether("TZ", "FROM first"));
@@ -98,7 +95,7 @@ fn fixed(
         Some(Start::First) => return Ok(Rule::FromFirst(period)),
         Some(Start::Anchor(anchor)) => Calendar::anchored(period, anchor, in_zone()?)
             .map_err(|unfit| Error::Unfit(anchor, unfit))?,
-        None => Calendar::new(period, in_zone()?).ok_or(Error::Calendar)?,
+        None => Calendar::new(period, in_zone()?).ok_or(Error::InvalidCalendarPeriod)?,
     };
     Ok(Rule::Calendar(calendar))
 }

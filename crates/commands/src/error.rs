@@ -40,7 +40,7 @@ pub enum Error {
     #[error("ERR syntax error: unknown option {0:.24}")]
     UnknownOption(EchoedWord),
     /// An option without its value, and the error for a wrong value.
-    #[error("ERR {} needs a value: {}", .0, .1.to_string().trim_start_matches("ERR "))]
+    #[error("ERR {} needs a value: {}", .0, .1.reason())]
     NoValue(&'static str, &'static Error),
     /// An option whose value is not an integer in this range.
     #[error("ERR {0} must be an integer from {1} to {2}")]
@@ -53,7 +53,7 @@ pub enum Error {
     OptionDuration(&'static str, u64),
     /// An option whose value is a duration with the unit `m`.
     #[error("ERR {0} has the ambiguous unit m: use min")]
-    AmbiguousUnit(&'static str),
+    AmbiguousDuration(&'static str),
     /// An option of a command that clauses of RL.ALL do not take.
     #[error("ERR {0} must not be used in RL.ALL, which takes all or nothing and does not wait")]
     NotInAll(&'static str),
@@ -83,31 +83,31 @@ pub enum Error {
     Internal(&'static Location<'static>),
     /// max_burst is not a number in its range.
     #[error("ERR max_burst must be an integer from 0 to 9223372036854775806")]
-    MaxBurst,
+    InvalidMaxBurst,
     /// count is not a number in its range.
     #[error("ERR count must be an integer from 1 to 9223372036854775807")]
-    Count,
+    InvalidCount,
     /// limit is not a number in its range.
     #[error("ERR limit must be an integer from 0 to 9223372036854775807")]
-    Limit,
+    InvalidLimit,
     /// quantity is not an integer, or is negative where it must not be.
     #[error("ERR quantity must be an integer from 0 to 9223372036854775807")]
-    Quantity,
+    InvalidQuantity,
     /// quantity is not an integer, where it may be negative.
     #[error("ERR quantity must be an integer from -9223372036854775808 to 9223372036854775807")]
-    SignedQuantity,
+    InvalidSignedQuantity,
     /// Not a period.
     #[error("ERR period must be a whole number of seconds, or one with a unit of ms, s, min, h, d, w, mo or y, from 1ms to 100y")]
-    Period,
+    InvalidPeriod,
     /// Not a period, where 0 is allowed.
     #[error("ERR period must be 0 for a semaphore, a whole number of seconds, or one with a unit of ms, s, min, h, d, w, mo or y, from 1ms to 100y")]
-    PeriodOrZero,
+    InvalidPeriodOrZero,
     /// Not a period, where months and years are not allowed.
     #[error("ERR period must be a whole number of seconds, or one with a unit of ms, s, min, h, d or w, from 1ms to 36525d")]
-    PlainPeriod,
+    InvalidPlainPeriod,
     /// A period with the unit `m`.
     #[error("ERR period has the ambiguous unit m: use 1min or 1mo")]
-    PeriodM,
+    AmbiguousPeriod,
     /// The bucket would take longer than 100 years to fill.
     #[error("ERR (max_burst + 1) * period / count must be at most 100 years of 365.25 days")]
     BucketTooLong,
@@ -122,25 +122,22 @@ pub enum Error {
     TooManyWaiters,
     /// An id is empty or too long.
     #[error("ERR an id must have 1 to 64 bytes")]
-    Id,
+    InvalidId,
     /// Not a time zone.
-    #[error("ERR TZ must be an IANA time zone such as Asia/Shanghai, or an offset such as +08:00")]
-    Zone,
+    #[error("ERR TZ {ZONES}")]
+    InvalidZone,
     /// Neither `first` nor an anchor.
     #[error("ERR FROM must be first, HH:MM, a weekday (mon), a day of the month (15), MM-DD, or YYYY-MM-DD from 1970 to 2255; a day may have @HH:MM, a time :SS")]
-    From,
+    InvalidFrom,
     /// A date that no year has, or that this year does not have.
     #[error("ERR FROM must be a day that exists: 02-29 does, 2026-02-29 and 02-30 do not")]
     NoSuchDay,
-    /// BUCKETS or FIXED for a semaphore.
-    #[error("ERR BUCKETS and FIXED must not be used with period 0, which has no window")]
-    SemaphoreWindow,
-    /// COUNTLAPSED for a semaphore.
-    #[error("ERR COUNTLAPSED must not be used with period 0, which has no window")]
-    SemaphoreCounts,
+    /// Options that need a window, for a semaphore.
+    #[error("ERR {0} must not be used with period 0, which has no window")]
+    NeedsWindow(&'static str),
     /// FIXED with a period that does not divide the calendar evenly.
     #[error("ERR FIXED must have a period of 1d, 1w, 1y, N seconds or N minutes where N divides 60, Nh where N divides 24, or Nmo where N divides 12; FROM YYYY-MM-DD and FROM first take others")]
-    Calendar,
+    InvalidCalendarPeriod,
     /// A reservation or a waiting call has the id.
     #[error(
         "DUPLICATE the id is already held or waiting: use another id, or apply or release it first"
@@ -151,31 +148,31 @@ pub enum Error {
     TooManyReservations,
     /// RL.APPLY on a semaphore's reservation.
     #[error("ERR the reservation is a semaphore's and must be given back with RL.RELEASE")]
-    ApplySemaphore,
+    Semaphore,
     /// The key does not hold a sorted set.
     #[error("WRONGTYPE the key does not hold a window (a sorted set)")]
-    NotZset,
+    NotWindow,
     /// The key holds neither a string nor a sorted set.
     #[error("WRONGTYPE the key does not hold a bucket (a string) or a window (a sorted set)")]
     NotLimit,
     /// The sorted set has an entry that the module did not write.
     #[error("ERR the key's sorted set has an entry that RL.WINDOW or RL.ACQUIRE did not write")]
-    NotEntry,
+    ForeignEntry,
     /// The key does not hold a string.
     #[error("WRONGTYPE the key does not hold a bucket (a string)")]
-    NotString,
+    NotBucket,
     /// The string was not written by the module.
     #[error("ERR the key holds a string that RL.THROTTLE did not write: it must be 19 digits of Unix nanoseconds")]
-    NotTat,
+    ForeignString,
     /// The server's clock shows a time outside of the supported years.
     #[error("ERR the server's clock must be between 1970 and 2255")]
     Clock,
     /// numkeys is not a number in its range.
     #[error("ERR numkeys must be an integer from 1 to 64")]
-    NumKeys,
+    InvalidNumKeys,
     /// ELSE without a clause before and after it.
     #[error("ERR syntax error: ELSE must be between two clauses")]
-    Else,
+    MisplacedElse,
     /// RL.ALL has the same key twice.
     #[error("ERR duplicate key: each key may be given only once")]
     KeyTwice,
@@ -193,7 +190,7 @@ pub enum Error {
     NoClause,
     /// RL.ALL has more or fewer clauses than keys.
     #[error("ERR the number of clauses must equal the number of keys")]
-    Clauses,
+    WrongClauseCount,
     /// A limit in numbers, where only policies are allowed.
     #[error("NOPOLICY limits must be given as @policy")]
     PoliciesOnly,
@@ -222,7 +219,16 @@ pub enum Error {
     InUse,
 }
 
+/// The time zones that TZ and the setting `timezone` may name.
+pub const ZONES: &str =
+    "must be an IANA time zone such as Asia/Shanghai, or an offset such as +08:00";
+
 impl Error {
+    /// Returns the text without its code.
+    pub fn reason(&self) -> String {
+        self.to_string().split_once(' ').map_or_else(String::new, |(_, reason)| reason.into())
+    }
+
     /// Returns an internal error with the caller's location in the source.
     #[track_caller]
     pub const fn internal() -> Error {
@@ -233,15 +239,15 @@ impl Error {
 impl From<Refusal> for Error {
     fn from(refused: Refusal) -> Error {
         match refused {
-            Refusal::NotBucket => Error::NotString,
-            Refusal::NotWindow => Error::NotZset,
-            Refusal::Foreign => Error::NotEntry,
+            Refusal::NotBucket => Error::NotBucket,
+            Refusal::NotWindow => Error::NotWindow,
+            Refusal::Foreign => Error::ForeignEntry,
             Refusal::Clock => Error::Clock,
             Refusal::DebtTooLong => Error::DebtTooLong,
             Refusal::SumTooLarge => Error::SumTooLarge,
             Refusal::Duplicate => Error::Duplicate,
             Refusal::TooManyReservations => Error::TooManyReservations,
-            Refusal::Semaphore => Error::ApplySemaphore,
+            Refusal::Semaphore => Error::Semaphore,
         }
     }
 }

@@ -54,7 +54,7 @@ options! {
     /// `BUCKETS n`: at most this many entries.
     BUCKETS = OptionRow {
         part_of_limit: true,
-        semaphore_error: Some(Error::SemaphoreWindow),
+        semaphore_error: Some(Error::NeedsWindow("BUCKETS and FIXED")),
         choice: Some(c"kind"),
         ..OptionRow::with_value(c"buckets", OptionValue::Integer { min: 1, max: 65_536 })
     };
@@ -63,7 +63,7 @@ options! {
     FIXED = OptionRow {
         excludes: OptionSet::BUCKETS,
         part_of_limit: true,
-        semaphore_error: Some(Error::SemaphoreWindow),
+        semaphore_error: Some(Error::NeedsWindow("BUCKETS and FIXED")),
         group: Some(c"calendar"),
         ..OptionRow::PLAIN
     };
@@ -104,7 +104,7 @@ options! {
     LEASE = OptionRow::with_value(c"lease-ms", OptionValue::Duration { min_ms: 1 });
 
     /// `COUNTLAPSED`: a reservation whose lease ends counts as an event at that moment.
-    COUNTLAPSED = OptionRow { semaphore_error: Some(Error::SemaphoreCounts), ..OptionRow::PLAIN };
+    COUNTLAPSED = OptionRow { semaphore_error: Some(Error::NeedsWindow("COUNTLAPSED")), ..OptionRow::PLAIN };
     /// `ID id`: the id of the reservation.
     ID = OptionRow::with_value(c"id", OptionValue::Id);
 
@@ -324,7 +324,7 @@ impl OptionRow {
             }
             OptionValue::Duration { min_ms } => {
                 if Period::parse(word) == Err(PeriodError::AmbiguousM) {
-                    return Err(Error::AmbiguousUnit(self.name));
+                    return Err(Error::AmbiguousDuration(self.name));
                 }
                 let ms = duration_ms(word).filter(|ms| (min_ms..=YEAR_MS).contains(ms));
                 ms.map(Parsed::Number)
@@ -350,9 +350,9 @@ const fn named_row(
     let error = match row.value {
         Some(OptionValue::Integer { min, max }) => Error::OptionInteger(name, min, max),
         Some(OptionValue::Duration { min_ms }) => Error::OptionDuration(name, min_ms),
-        Some(OptionValue::Start) => Error::From,
-        Some(OptionValue::Zone) => Error::Zone,
-        Some(OptionValue::Id) => Error::Id,
+        Some(OptionValue::Start) => Error::InvalidFrom,
+        Some(OptionValue::Zone) => Error::InvalidZone,
+        Some(OptionValue::Id) => Error::InvalidId,
         None => Error::internal(),
     };
     let token = match CStr::from_bytes_with_nul(token.as_bytes()) {

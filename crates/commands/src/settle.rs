@@ -17,7 +17,7 @@ pub(crate) fn apply<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Error
     let id = Id::from(arguments.id()?);
     let quantity = match arguments.remaining() {
         0 => None,
-        1 => Some(arguments.unsigned(0, Error::Quantity)?),
+        1 => Some(arguments.unsigned(0, Error::InvalidQuantity)?),
         _ => return Err(Error::Arity),
     };
     let (key, _) = first_key(call)?;

@@ -166,7 +166,7 @@ fn a_value_out_of_its_range_is_an_error_that_says_the_range() {
         for value in &bad {
             let error = match row.value {
                 Some(OptionValue::Duration { .. }) if value == "1m" => {
-                    Error::AmbiguousUnit(row.name)
+                    Error::AmbiguousDuration(row.name)
                 }
                 _ => row.error,
             };

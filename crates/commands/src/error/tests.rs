@@ -53,7 +53,7 @@ fn errors_name_the_option_at_fault() {
             "ERR BUCKETS needs a value: BUCKETS must be an integer from 1 to 65536",
         ),
         (
-            Error::NoValue("ID", &Error::Id),
+            Error::NoValue("ID", &Error::InvalidId),
             "ERR ID needs a value: an id must have 1 to 64 bytes",
         ),
         (
@@ -74,7 +74,7 @@ fn errors_name_the_option_at_fault() {
             "ERR ATMOST must not be used with a quantity below 0",
         ),
         (Error::Needs("TZ", "FIXED"), "ERR TZ must be used with FIXED"),
-        (Error::Limit, "ERR limit must be an integer from 0 to 9223372036854775807"),
+        (Error::InvalidLimit, "ERR limit must be an integer from 0 to 9223372036854775807"),
     ] {
         assert_eq!(error.to_string(), text);
     }
