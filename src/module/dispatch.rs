@@ -14,7 +14,13 @@ use commands::reply;
 use commands::table::{CommandRow, COMMANDS};
 
 macro_rules! entries {
-    ($($number:literal)*) => { [$(entry::<CommandTable, $number>),*] };
+    ($($number:literal)*) => {
+        [$({
+            // A call of a command that has no row would get no reply.
+            assert!($number < COMMANDS.len());
+            entry::<CommandTable, $number>
+        }),*]
+    };
 }
 
 /// A C function for each row of the table.

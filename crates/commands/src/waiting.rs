@@ -62,8 +62,11 @@ pub fn do_next_step<S: WaitingServer>(
             ended || !is_overdue
         }
         Some(LineStep::Dismiss { ticket, call }) => {
-            let mode = if may_write { Mode::Final } else { Mode::Look };
-            let denied = deny(server, key, S::request(&call), mode);
+            let deny_in = |mode| deny(server, key, S::request(&call), mode);
+            let mut denied = deny_in(if may_write { Mode::Final } else { Mode::Look });
+            if denied == Err(Error::InUse) {
+                denied = deny_in(Mode::Look);
+            }
             server.deliver(ticket, key, denied);
             true
         }

@@ -1,7 +1,9 @@
 use super::*;
+use crate::redis::clock::wall_time_us;
 use crate::redis::declaration::{KeyAccess, KeyPositions};
 use crate::redis::fake::{FakeServer, ReplyElement};
 use std::ffi::CStr;
+use std::sync::Mutex;
 
 const NOW_US: i64 = 1_700_000_000_000_000;
 
@@ -62,6 +64,9 @@ fn a_noticed_bug_is_logged_with_its_location() {
     assert!(line.contains("dispatch/tests.rs:"), "{line}");
 }
 
+/// Tests whose calls wait, one at a time, because they have the same lines.
+static WAITING: Mutex<()> = Mutex::new(());
+
 /// Serves the timer in each call.
 struct Fires;
 
@@ -75,6 +80,7 @@ impl Commands for Fires {
 
 #[test]
 fn waiters_on_a_key_that_the_server_has_in_use_wait_until_it_is_free() {
+    let _alone = WAITING.lock();
     let mut server = FakeServer::at(NOW_US);
     let throttle = entry_of("rl.throttle");
     // By the clock of the timer, which is the real one, the waiter could be granted.
@@ -98,6 +104,43 @@ fn waiters_on_a_key_that_the_server_has_in_use_wait_until_it_is_free() {
     assert_eq!((server.get("in_use"), server.unblocked()), (before, 0));
     server.keys_in_use = false;
     assert_eq!(fire(&mut server), 1);
+}
+
+/// Asks for the replies to all waiters.
+struct Answers;
+
+impl Commands for Answers {
+    fn run(call: &Call) {
+        (1..10_000).for_each(|wait| answer(call.ctx, wait));
+    }
+
+    fn reply_to_panic(_: &Call) {}
+}
+
+#[test]
+fn waiters_are_denied_when_their_time_is_up_though_the_server_has_the_key_in_use() {
+    const WAITERS: usize = 2_000;
+    let _alone = WAITING.lock();
+    // The time of the timer, for which the reservation holds.
+    let mut server = FakeServer::at(wall_time_us() as i64);
+    let acquire = entry_of("rl.acquire");
+    server.call(acquire, "RL.ACQUIRE busy 1 0 1 LEASE 1h");
+    assert_eq!(server.call(acquire, "RL.ACQUIRE busy 1 0 1 BLOCK 0"), []);
+    for _ in 0..WAITERS {
+        assert_eq!(server.call(acquire, "RL.ACQUIRE busy 1 0 1 BLOCK 1"), []);
+    }
+    std::thread::sleep(std::time::Duration::from_millis(2));
+    let fire = |server: &mut FakeServer| {
+        server.call(entry::<Fires, 0>, "fire");
+        server.unblocked()
+    };
+    // The head is tried, and those behind it are denied until the time for waiters is spent.
+    let denied = fire(&mut server);
+    assert!(denied > 0 && denied < WAITERS, "{denied}");
+    server.keys_in_use = true;
+    assert!((0..20).any(|_| fire(&mut server) > denied));
+    let replies = server.call(entry::<Answers, 0>, "answer");
+    assert!(replies.iter().all(|reply| !matches!(reply, ReplyElement::Error(_))), "{replies:?}");
 }
 
 #[test]
