@@ -269,4 +269,4 @@ const _: fn() = || {
 };
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,265 +1,475 @@
-use super::*;
-use crate::definitions;
-use crate::environment::TestEnvironment;
-use crate::options::{OptionRow, OptionValue, TABLE};
-use engine::reservation::{MAX_ID, YEAR_MS};
+use crate::memory::tests::{World, NOW_US};
+use crate::memory::{Outcome, Value};
 
-/// Who takes options.
-#[derive(Clone, Copy, Debug)]
-enum Taker {
-    Command(Family, OptionSet),
-    Clause(Family),
-}
-
-const TAKERS: [Taker; 9] = [
-    Taker::Command(Family::Throttle, OptionSet::THROTTLE),
-    Taker::Command(Family::Throttle, OptionSet::THROTTLE_RO),
-    Taker::Command(Family::Window, OptionSet::WINDOW),
-    Taker::Command(Family::Window, OptionSet::WINDOW_RO),
-    Taker::Command(Family::Acquire, OptionSet::ACQUIRE),
-    Taker::Command(Family::Acquire, OptionSet::WINDOW_RO),
-    Taker::Clause(Family::Throttle),
-    Taker::Clause(Family::Window),
-    Taker::Clause(Family::Acquire),
+/// Calls that options may follow, and those that each takes. The keys `t` and `w` exist, and must stay as they are.
+const TAKERS: [(&str, &str); 11] = [
+    ("RL.THROTTLE k 4 1 1", "LEAVE ATMOST FORCE BLOCK AHEAD BAN MS"),
+    ("RL.THROTTLE_RO k 4 1 1", "LEAVE MS"),
+    ("RL.WINDOW k 4 60", "BUCKETS FIXED FROM TZ LEAVE ATMOST FORCE COUNTDENIED BLOCK BAN MS"),
+    ("RL.WINDOW_RO k 4 60", "BUCKETS FIXED FROM TZ LEAVE MS"),
+    ("RL.ACQUIRE k 4 60", "BUCKETS FIXED FROM TZ LEAVE ATMOST LEASE COUNTLAPSED ID BLOCK MS"),
+    ("RL.ACQUIRE_RO k 4 60", "BUCKETS FIXED FROM TZ LEAVE MS"),
+    ("RL.ALL 1 k THROTTLE 4 1 1", "LEAVE BAN CHECK SHADOW"),
+    ("RL.ALL 1 k WINDOW 4 60", "BUCKETS FIXED FROM TZ LEAVE COUNTDENIED BAN CHECK SHADOW"),
+    ("RL.ALL 1 k ACQUIRE 4 60", "BUCKETS FIXED FROM TZ LEAVE LEASE COUNTLAPSED ID CHECK SHADOW"),
+    ("RL.RENEW w a", "LEASE"),
+    ("RL.TOP", "COUNT RESET"),
 ];
 
-impl Taker {
-    fn family(self) -> Family {
-        match self {
-            Taker::Command(family, _) | Taker::Clause(family) => family,
-        }
-    }
+/// Options that exclude each other, in the order of the error.
+const EXCLUDED: &str = "BUCKETS FIXED, LEAVE FORCE, ATMOST FORCE, BLOCK FORCE, COUNTDENIED FORCE, AHEAD FORCE, \
+    LEAVE AHEAD, ATMOST AHEAD, BLOCK AHEAD, ATMOST BAN, FORCE BAN, BLOCK BAN, AHEAD BAN, ID CHECK, LEASE CHECK, \
+    COUNTLAPSED CHECK, COUNTDENIED CHECK, BAN CHECK, SHADOW CHECK, COUNTDENIED SHADOW";
 
-    fn known(self) -> OptionSet {
-        match self {
-            Taker::Command(_, known) => known,
-            Taker::Clause(family) => family.clause_options(),
-        }
-    }
+/// Words that are not numbers.
+const NO_NUMBERS: &str =
+    "x many + - -0 +1 01 1.0 1e3 0x10 1x 9223372036854775808 99999999999999999999";
+/// Words that are not durations.
+const NO_DURATIONS: &str =
+    "x s ms -1 +1 01 1.5 1.5s -5s +5s 05s 5sec 5ss 1us 9223372036854775808 99999999999999999999s";
+/// What is neither.
+const ODD: [&[u8]; 9] =
+    [b"", b" ", b" 1", b"1 ", b"1\0", b"\xff\xfe", b"1\xe9", b"\xd9\xa1", &[b'9'; 100_000]];
 
-    fn takes_negative(self) -> bool {
-        matches!(self, Taker::Command(Family::Throttle | Family::Window, _))
-    }
+/// An option with a value, if it has one.
+fn spelled(option: &str) -> String {
+    let value = match option {
+        "LEAVE" | "BUCKETS" | "COUNT" => " 1",
+        "BLOCK" | "LEASE" | "AHEAD" | "BAN" => " 5s",
+        "FROM" => " 2026-11-02",
+        "TZ" => " UTC",
+        "ID" => " x",
+        _ => "",
+    };
+    format!("{option}{value}")
+}
 
-    fn limit(self) -> &'static str {
-        match self.family() {
-            Family::Throttle => "5 5 60",
-            Family::Window | Family::Acquire => "5 60",
-        }
-    }
-
-    /// What is said of words, separated by single spaces.
-    fn read(self, words: &str) -> Result<(), Error> {
-        self.read_in(&TestEnvironment::default(), words)
-    }
-
-    fn read_in(self, environment: &TestEnvironment, words: &str) -> Result<(), Error> {
-        let words: Vec<&[u8]> = words.split(' ').map(str::as_bytes).collect();
-        match self {
-            Taker::Command(family, known) => Arguments::from(&words[..], 0)
-                .request(environment, family, known, &mut Options::new())
-                .map(|_| ()),
-            Taker::Clause(family) => {
-                Arguments::clauses_from(&words[..], 0).clause(environment, family, 0).map(|_| ())
-            }
-        }
-    }
-
-    /// What is said of these options after a limit.
-    fn options(self, options: &str) -> Result<(), Error> {
-        self.read(&format!("{} {options}", self.limit()))
+/// What the value of an option must be.
+fn range(option: &str) -> String {
+    let least = if option == "BLOCK" { "0" } else { "1ms" };
+    match option {
+        "LEAVE" => "LEAVE must be an integer from 0 to 9223372036854775807".into(),
+        "COUNT" => "COUNT must be an integer from 1 to 9223372036854775807".into(),
+        "BUCKETS" => "BUCKETS must be an integer from 1 to 65536".into(),
+        "FROM" => "FROM must be first, HH:MM, ".into(),
+        "TZ" => "TZ must be an IANA time zone ".into(),
+        "ID" => "an id must have 1 to 64 bytes".into(),
+        _ => format!(
+            "{option} must be whole milliseconds, or a number with a unit of ms, s, min, h, d or w, \
+             from {least} to a year (31557600000ms)"
+        ),
     }
 }
 
-/// The option with a value that it may have.
-fn spelled(row: &OptionRow) -> String {
-    match row.value {
-        None => row.name.into(),
-        Some(OptionValue::Integer { min, .. }) => format!("{} {}", row.name, min + 1),
-        Some(OptionValue::Duration { min_ms, .. }) => {
-            format!("{} {}", row.name, min_ms + 1)
+/// Returns whether this is a call with a limit.
+fn has_limit(call: &str) -> bool {
+    call.contains(" k ")
+}
+
+fn needs_fixed(option: &str) -> bool {
+    option == "FROM" || option == "TZ"
+}
+
+/// A server with a bucket `t` and a window `w`, to which every wrong call is an error that changes nothing.
+struct Refusing {
+    world: World,
+    before: String,
+}
+
+impl Refusing {
+    fn new() -> Refusing {
+        let mut world = World::new();
+        for call in ["RL.THROTTLE t 15 30 60", "RL.WINDOW w 5 60", "RL.ACQUIRE w 9 60 1 ID a"] {
+            world.call(call);
         }
-        Some(OptionValue::Start) => format!("{} 2026-11-02", row.name),
-        Some(OptionValue::Zone | OptionValue::Id) => format!("{} UTC", row.name),
+        let before = state(&mut world);
+        Refusing { world, before }
+    }
+
+    /// Checks that the reply to a call is an error that begins with these words.
+    #[track_caller]
+    fn refuses_words(&mut self, words: &[&[u8]], begins: &str) {
+        match self.world.server.call(words, NOW_US) {
+            Outcome::Reply(Value::Error(error)) if error.starts_with(begins) => {}
+            other => panic!("{begins}: {other:?} to {}", words.concat().escape_ascii()),
+        }
+    }
+
+    #[track_caller]
+    fn refuses(&mut self, line: impl AsRef<str>, begins: &str) {
+        self.refuses_words(&words(line.as_ref()), begins);
+    }
+
+    #[track_caller]
+    fn accepts(&mut self, line: &str) {
+        let reply = self.world.server.call(&words(line), NOW_US);
+        assert!(matches!(reply, Outcome::Reply(Value::Array(_))), "{line}: {reply:?}");
+        self.world.call("DEL k");
     }
 }
 
-/// The same with what it needs.
-fn complete(row: &OptionRow) -> String {
-    let needed = row.needs.rows().map(spelled);
-    needed.chain([spelled(row)]).collect::<Vec<_>>().join(" ")
+impl Drop for Refusing {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            assert_eq!(state(&mut self.world), self.before);
+        }
+    }
+}
+
+/// What the keys of the server hold.
+fn state(world: &mut World) -> String {
+    assert_eq!(world.server.call(&words("DEL k other"), NOW_US), Outcome::Reply(Value::Integer(0)));
+    ["RL.INFO t", "RL.INFO w", "RL.HELD w"].map(|call| format!("{:?}", world.call(call))).concat()
+}
+
+fn words(line: &str) -> Vec<&[u8]> {
+    line.split_whitespace().map(str::as_bytes).collect()
 }
 
 #[test]
-fn an_option_is_taken_once_with_a_value_and_by_no_other_command() {
-    for taker in TAKERS {
-        for row in taker.known().rows() {
-            let (name, once) = (row.name, spelled(row));
-            assert_eq!(taker.options(&complete(row)), Ok(()), "{taker:?} {name}");
-            let twice = taker.options(&format!("{once} {once}"));
-            assert_eq!(twice, Err(Error::Twice(name)), "{taker:?} {name}");
-            let wanted = match row.value {
-                Some(_) => Err(Error::NoValue(name, &row.error)),
-                None => taker.options(&complete(row)),
-            };
-            assert_eq!(taker.options(name), wanted, "{taker:?} {name}");
-        }
-        // MS as the last word is the end of a clause.
-        let others = OptionSet::all().difference(taker.known()).difference(OptionSet::MS);
-        for row in others.rows() {
-            let error = match taker {
-                Taker::Clause(_) if OptionSet::NOT_IN_CLAUSE.contains(row.option) => {
-                    Error::NotInAll(row.name)
-                }
-                _ => Error::UnknownOption(row.name.as_bytes().into()),
-            };
-            assert_eq!(taker.options(&spelled(row)), Err(error), "{taker:?} {}", row.name);
-        }
-    }
-}
-
-#[test]
-fn a_value_out_of_its_range_is_an_error_that_says_the_range() {
-    let no_numbers = || ["", "x", "+1", "01", "1.5", "-1", "1m", "1mo"].map(String::from);
-    let plus = |value: u64, more: i128| (i128::from(value) + more).to_string();
-    for row in &TABLE {
-        let (good, bad): (Vec<String>, Vec<String>) = match row.value {
-            Some(OptionValue::Integer { min, max, .. }) => (
-                vec![plus(min, 0), plus(max, 0)],
-                [plus(min, -1), plus(max, 1), plus(u64::MAX, 2), "1s".into()]
-                    .into_iter()
-                    .chain(no_numbers())
-                    .collect(),
-            ),
-            Some(OptionValue::Duration { min_ms, .. }) => (
-                vec![plus(min_ms, 0), plus(YEAR_MS, 0), "52w".into(), "5Min".into()],
-                [plus(min_ms, -1), plus(YEAR_MS, 1), "53w".into(), "1y".into()]
-                    .into_iter()
-                    .chain(no_numbers())
-                    .collect(),
-            ),
-            Some(OptionValue::Id) => {
-                let id = |bytes| "x".repeat(bytes);
-                (vec![id(1), id(MAX_ID)], vec![String::new(), id(MAX_ID + 1)])
-            }
-            Some(OptionValue::Start) => (
-                ["first", "FIRST", "09:00", "sun@09:00:30", "31", "02-29", "2255-12-31@23:59:59"]
-                    .map(String::from)
-                    .into(),
-                ["", "0", "32", "9:00", "firs", "sun@", "1969-12-31", "2256-01-01"]
-                    .map(String::from)
-                    .into(),
-            ),
-            Some(OptionValue::Zone) => {
-                (vec!["UTC".into(), "+08:00".into()], ["", "1", "Mars"].map(String::from).into())
-            }
-            None => continue,
-        };
-        let read = |value: &String| {
-            Options::new().add(&TestEnvironment::default(), row.option, row.name.as_bytes(), || {
-                Some(value.as_bytes())
+fn numbers_and_periods_have_ranges_and_no_other_spelling() {
+    let mut server = Refusing::new();
+    let limit = "limit must be an integer from 0 to 9223372036854775807";
+    let period = "period must be a whole number of seconds, or one with a unit of ms, s, min, h, d, w, mo or y, \
+                  from 1ms to 100y";
+    let semaphore = period.replace("be a whole", "be 0 for a semaphore, a whole");
+    let signed = "quantity must be an integer from -9223372036854775808 to 9223372036854775807";
+    let quantity = "quantity must be an integer from 0 to 9223372036854775807";
+    let burst = "max_burst must be an integer from 0 to 9223372036854775806";
+    let count = "count must be an integer from 1 to 9223372036854775807";
+    let plain = "period must be a whole number of seconds, or one with a unit of ms, s, min, h, d or w, from 1ms \
+                 to 36525d";
+    for (call, names, error, more) in [
+        ("t # 30 60", "THROTTLE THROTTLE_RO", burst, "-1 9223372036854775807"),
+        ("t 15 # 60", "THROTTLE THROTTLE_RO", count, "0 -1"),
+        ("t 15 30 #", "THROTTLE THROTTLE_RO", plain, "0 0ms 1mo 1y 36526d 3155760001"),
+        ("t 15 30 60 # MS", "THROTTLE THROTTLE_RO", signed, "-9223372036854775809"),
+        ("w # 60", "WINDOW WINDOW_RO ACQUIRE ACQUIRE_RO", limit, "-1"),
+        ("w 5 #", "WINDOW WINDOW_RO", period, "0 0ms 101y 1201mo 36526d 3155760001"),
+        ("w 5 #", "ACQUIRE ACQUIRE_RO", &semaphore, "00 0s 101y 1201mo 36526d 3155760001"),
+        ("w 5 60 # MS", "WINDOW WINDOW_RO", signed, "-9223372036854775809"),
+        ("w 5 60 # MS", "ACQUIRE", quantity, "-1"),
+        ("w a #", "APPLY", quantity, "-1"),
+    ] {
+        let wrong = if error.starts_with("period") { NO_DURATIONS } else { NO_NUMBERS };
+        let wrong = wrong.split(' ').chain(more.split(' ')).map(str::as_bytes).chain(ODD);
+        // A word of letters in the place of a quantity is an option.
+        let wrong: Vec<_> = wrong
+            .filter(|word| {
+                !call.ends_with(" # MS") || !word.first().is_some_and(u8::is_ascii_alphabetic)
             })
-        };
-        for value in &good {
-            assert_eq!(read(value), Ok(()), "{} {value:?}", row.name);
-        }
-        for value in &bad {
-            let error = match row.value {
-                Some(OptionValue::Duration { .. }) if value == "1m" => {
-                    Error::AmbiguousDuration(row.name)
+            .collect();
+        for name in names.split(' ') {
+            for word in &wrong {
+                let line = format!("RL.{name} {call}");
+                let words =
+                    words(&line).into_iter().map(|own| if own == b"#" { *word } else { own });
+                server.refuses_words(&words.collect::<Vec<_>>(), &format!("ERR {error}"));
+            }
+            if error.starts_with("period") {
+                for period in ["1m", "1M"] {
+                    let call = format!("RL.{name} {}", call.replace('#', period));
+                    server.refuses(call, "ERR period has the ambiguous unit m: use 1min or 1mo");
                 }
-                _ => row.error,
-            };
-            assert_eq!(read(value), Err(error), "{} {value:?}", row.name);
+            }
+        }
+    }
+    for call in [
+        "RL.THROTTLE k 0 1 1ms 0",
+        "RL.THROTTLE k 9223372036854775806 9223372036854775807 1ms 9223372036854775807",
+        "RL.THROTTLE k 0 1 36525d -9223372036854775808",
+        "RL.WINDOW k 0 1ms 9223372036854775807",
+        "RL.WINDOW k 9223372036854775807 100y -9223372036854775808",
+        "RL.ACQUIRE k 9223372036854775807 0 9223372036854775807",
+    ] {
+        server.accepts(call);
+    }
+    for rate in [
+        "1 1 3155760000",
+        "9223372036854775806 1 1ms",
+        "9223372036854775806 9223372036854775806 36525d",
+    ] {
+        server.refuses(
+            format!("RL.THROTTLE t {rate}"),
+            "ERR (max_burst + 1) * period / count must be ",
+        );
+    }
+}
+
+#[test]
+fn too_few_and_too_many_arguments_are_errors() {
+    let mut server = Refusing::new();
+    let arity = "ERR wrong number of arguments for '";
+    for call in [
+        "RL.THROTTLE t 15 30", "RL.THROTTLE_RO t 15 30", "RL.WINDOW w 5", "RL.WINDOW_RO w 5",
+        "RL.ACQUIRE w 9", "RL.ACQUIRE_RO w 9", "RL.APPLY w", "RL.RELEASE w", "RL.RENEW w",
+        "RL.HELD", "RL.INFO",
+    ] {
+        let words = words(call);
+        (1..=words.len()).for_each(|number| server.refuses_words(&words[..number], arity));
+    }
+    for call in ["RL.APPLY w a 1 1", "RL.HELD w a", "RL.HELD w MS", "RL.INFO w x", "RL.POLICIES x"]
+    {
+        server.refuses(call, arity);
+    }
+    for call in
+        ["RL.WINDOW w 5 60 1", "RL.ACQUIRE w 5 60 MS", "RL.THROTTLE t 9 1 1 ATMOST", "RL.RENEW w a"]
+    {
+        server.refuses(format!("{call} 1"), "ERR syntax error: unknown option 1");
+    }
+}
+
+// ---- Options ----
+
+#[test]
+fn an_option_is_taken_once_in_any_case_by_the_commands_that_know_it() {
+    let mut server = Refusing::new();
+    let mut all: Vec<_> = TAKERS.iter().flat_map(|(_, options)| options.split(' ')).collect();
+    all.extend(["NOSUCH", "M", "MSS"]);
+    for (call, known) in TAKERS {
+        for option in &all {
+            let spelled = spelled(option);
+            if !known.split(' ').any(|one| one == *option) {
+                // As the last word MS is RL.ALL's own.
+                let in_all = call.starts_with("RL.ALL ");
+                let error = match *option {
+                    "MS" if in_all => continue,
+                    "ATMOST" | "FORCE" | "BLOCK" | "AHEAD" if in_all => format!(
+                        "ERR {option} must not be used in RL.ALL, which takes all or nothing and does not wait"
+                    ),
+                    _ => format!("ERR syntax error: unknown option {option}"),
+                };
+                server.refuses(format!("{call} {spelled}"), &error);
+                continue;
+            }
+            let fixed = if needs_fixed(option) { "FIXED" } else { "" };
+            if has_limit(call) {
+                server.accepts(&format!("{call} {spelled} {fixed}"));
+                server.accepts(&format!("{call} {fixed} {spelled}").to_lowercase());
+            }
+            if needs_fixed(option) {
+                let error = format!("ERR {option} must be used with FIXED");
+                server.refuses(format!("{call} {spelled}"), &error);
+                server.refuses(format!("{call} {spelled} BUCKETS 5"), &error);
+            }
+            let error = format!("ERR syntax error: {option} is given more than once");
+            server.refuses(format!("{call} {spelled} {fixed} {spelled}"), &error);
+            if spelled.contains(' ') {
+                let error = format!("ERR {option} needs a value: {}", range(option));
+                server.refuses(format!("{call} {fixed} {option}"), &error);
+            }
         }
     }
 }
 
 #[test]
-fn options_stand_together_unless_one_excludes_the_other() {
-    for taker in TAKERS {
-        let known = taker.known();
-        for (one, other) in known.rows().flat_map(|one| known.rows().map(move |it| (one, it))) {
-            // What one of them needs may exclude the other.
-            let mut needed = one.needs.rows().chain(other.needs.rows());
-            if one.option == other.option
-                || needed.any(|row| row.clashes_with(one) || row.clashes_with(other))
+fn options_are_combined_unless_one_excludes_the_other() {
+    let mut server = Refusing::new();
+    for (call, known) in TAKERS {
+        for (one, other) in
+            known.split(' ').flat_map(|one| known.split(' ').map(move |other| (one, other)))
+        {
+            let pair = [one, other];
+            let fixed = if pair.into_iter().any(needs_fixed) { "FIXED" } else { "" };
+            if one == other
+                || fixed == "FIXED" && (pair.contains(&"FIXED") || pair.contains(&"BUCKETS"))
             {
                 continue;
             }
-            let mut words = vec![spelled(one), spelled(other)];
-            let missing = one.needs.union(other.needs).difference(one.option | other.option);
-            words.extend(missing.rows().map(spelled));
-            let wanted = match (one.excludes.contains(other.option), one.clashes_with(other)) {
-                (true, _) => Err(Error::NotTogether(other.name, one.name)),
-                (false, true) => Err(Error::NotTogether(one.name, other.name)),
-                (false, false) => Ok(()),
-            };
-            let words = words.join(" ");
-            assert_eq!(taker.options(&words), wanted, "{taker:?} {words}");
-        }
-    }
-}
-
-#[test]
-fn an_option_needs_what_its_row_says() {
-    for taker in TAKERS {
-        for row in taker.known().rows() {
-            for needed in row.needs.rows() {
-                let error = Err(Error::Needs(row.name, needed.name));
-                assert_eq!(taker.options(&spelled(row)), error, "{taker:?}");
+            let call = format!("{call} {} {} {fixed}", spelled(one), spelled(other));
+            let excluded = EXCLUDED.split(", ").filter_map(|pair| pair.split_once(' '));
+            let mut excluded = excluded.filter(|(a, b)| pair == [*a, *b] || pair == [*b, *a]);
+            match excluded.next() {
+                Some((a, b)) => {
+                    server.refuses(call, &format!("ERR {a} and {b} must not be used together"))
+                }
+                None => server.accepts(&call),
             }
         }
     }
 }
 
 #[test]
-fn an_option_stands_beside_the_quantities_that_its_row_allows() {
-    for taker in TAKERS {
-        let min = if taker.takes_negative() { -1 } else { 0 };
-        for (row, quantity) in
-            taker.known().rows().flat_map(|row| (min..=1).map(move |it| (row, it)))
-        {
-            let wanted = match quantity < row.min_quantity {
-                true => Err(Error::QuantityBelow(row.name, row.min_quantity)),
-                false => Ok(()),
+fn some_options_need_a_quantity_that_takes() {
+    let mut server = Refusing::new();
+    for (call, known) in TAKERS.into_iter().filter(|(call, _)| has_limit(call)) {
+        let is_signed = call.contains("RL.THROTTLE") || call.contains("RL.WINDOW");
+        for option in known.split(' ').filter(|option| !needs_fixed(option)) {
+            for quantity in if is_signed { -1..=1 } else { 0..=1 } {
+                let least = match option {
+                    "BAN" => 1,
+                    "LEAVE" | "ATMOST" | "FORCE" | "AHEAD" => 0,
+                    _ => -1,
+                };
+                let call = format!("{call} {quantity} {}", spelled(option));
+                if quantity < least {
+                    let error =
+                        format!("ERR {option} must not be used with a quantity below {least}");
+                    server.refuses(call, &error);
+                } else {
+                    server.accepts(&call);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn options_of_a_window_are_refused_with_period_0() {
+    let mut server = Refusing::new();
+    for (call, known) in TAKERS.into_iter().filter(|(call, _)| call.contains("ACQUIRE")) {
+        let call = call.replace("4 60", "4 0");
+        for option in known.split(' ').filter(|option| !needs_fixed(option)) {
+            let refused = match option {
+                "BUCKETS" | "FIXED" => "BUCKETS and FIXED",
+                "COUNTLAPSED" => option,
+                _ => "",
             };
-            let options = format!("{quantity} {}", complete(row));
-            assert_eq!(taker.options(&options), wanted, "{taker:?} {options}");
+            let call = format!("{call} {}", spelled(option));
+            if refused.is_empty() {
+                server.accepts(&call);
+            } else {
+                let error =
+                    format!("ERR {refused} must not be used with period 0, which has no window");
+                server.refuses(call, &error);
+            }
         }
     }
 }
 
 #[test]
-fn an_option_that_says_the_limit_stands_in_a_policy_and_not_beside_it() {
-    let environment = TestEnvironment::default();
-    let table = b"rate THROTTLE 5 5 60; window WINDOW 5 60";
-    let definitions = definitions::parse(table, &environment).unwrap();
-    environment.policies.borrow_mut().replace(table, definitions);
-    for taker in TAKERS {
-        let policy = if taker.family() == Family::Throttle { "@rate" } else { "@window" };
-        for row in taker.known().rows().filter(|row| row.needs.is_empty()) {
-            let wanted =
-                if row.part_of_limit { Err(Error::BesidePolicy(row.name)) } else { Ok(()) };
-            let words = format!("{policy} {}", spelled(row));
-            assert_eq!(taker.read_in(&environment, &words), wanted, "{taker:?} {words}");
+fn the_value_of_an_option_has_a_range_and_no_other_spelling() {
+    let mut server = Refusing::new();
+    let long = "A".repeat(100_000);
+    for (call, known) in TAKERS {
+        for option in known.split(' ').filter(|option| spelled(option).contains(' ')) {
+            let wrong = match option {
+                "LEAVE" => format!("{NO_NUMBERS} -1 MS 1s"),
+                "COUNT" => format!("{NO_NUMBERS} -1 0 MS 1s"),
+                "BUCKETS" => format!("{NO_NUMBERS} -1 MS 1s 0 65537"),
+                "FROM" => "24:00 9:00 noon FIXED MS firs 0 32 1969-12-31 2256-01-01".into(),
+                "TZ" => "Mars/Olympus Europe Europe/ MS +8 +08 +0800 +08:0 +24:00 +08:60 08:00 ++8:00 +0a:00 \
+                         ../../etc/passwd UTC+1 EST5EDT,M3.2.0,M11.1.0 Asia\\Shanghai"
+                    .into(),
+                "ID" => "x".repeat(65),
+                _ => format!("{NO_DURATIONS} 1mo 1y 366d 53w 31557600001 MS"),
+            };
+            let least = if ["LEASE", "AHEAD", "BAN"].contains(&option) { "0 0s" } else { "" };
+            let odd: &[&[u8]] = if option == "ID" { &[b"", &[0; 65]] } else { &ODD };
+            let wrong = wrong.split(' ').chain(least.split_whitespace()).chain([&*long]);
+            let error = format!("ERR {}", range(option));
+            for value in wrong.map(str::as_bytes).chain(odd.iter().copied()) {
+                let mut words = words(call);
+                words.extend(needs_fixed(option).then_some(&b"FIXED"[..]));
+                words.extend([option.as_bytes(), value]);
+                server.refuses_words(&words, &error);
+            }
+            let id = "x".repeat(64);
+            let right = match option {
+                "LEAVE" => "0 9223372036854775807",
+                "BUCKETS" => "1 65536",
+                "COUNT" => "1 9223372036854775807",
+                "FROM" => "first FIRST 2255-12-31@23:59:59",
+                "TZ" => "UTC +08:00",
+                "ID" => &id,
+                "BLOCK" => "0 0s 0MIN 31557600000",
+                _ => "1 1ms 52w 365d 31557600000",
+            };
+            let fixed = if needs_fixed(option) { "FIXED" } else { "" };
+            for value in right.split(' ').filter(|_| call != "RL.RENEW w a") {
+                server.accepts(&format!("{call} {fixed} {option} {value}"));
+            }
+            if range(option).contains("whole milliseconds") {
+                for value in ["1m", "20M", "0m"] {
+                    let error = format!("ERR {option} has the ambiguous unit m: use min");
+                    server.refuses(format!("{call} {option} {value}"), &error);
+                }
+            }
         }
     }
-    for row in &TABLE {
-        let in_policy = OptionSet::WINDOW.in_policy().contains(row.option);
-        let definition = format!("a WINDOW 5 60 {}", complete(row));
-        let read = definitions::parse(definition.as_bytes(), &environment).map(|_| ());
-        assert_eq!(read.is_ok(), in_policy, "{definition}: {read:?}");
+    for (call, error) in [
+        ("RL.WINDOW k 4 1y FIXED FROM 02-30", "ERR FROM must be a day that exists: "),
+        (
+            "RL.WINDOW k 4 1d FIXED FROM first TZ UTC",
+            "ERR TZ and FROM first must not be used together",
+        ),
+        (
+            "RL.WINDOW k 4 1d TZ UTC FROM FIRST FIXED",
+            "ERR TZ and FROM first must not be used together",
+        ),
+        ("RL.WINDOW k 4 7s FIXED", "ERR FIXED must have a period of 1d, 1w, 1y, "),
+        ("RL.ACQUIRE k 4 500ms FIXED", "ERR FIXED must have a period of 1d, 1w, 1y, "),
+        ("RL.WINDOW k 4 60 FIXED UTC", "ERR syntax error: unknown option UTC"),
+    ] {
+        server.refuses(call, error);
     }
 }
 
 #[test]
-fn an_option_that_needs_a_window_does_not_stand_beside_period_0() {
-    for taker in TAKERS.into_iter().filter(|taker| taker.family() == Family::Acquire) {
-        for row in taker.known().rows().filter(|row| row.needs.is_empty()) {
-            let wanted = row.semaphore_error.map_or(Ok(()), Err);
-            let words = format!("5 0 {}", spelled(row));
-            assert_eq!(taker.read(&words), wanted, "{taker:?} {words}");
+fn the_options_of_a_limit_belong_to_its_policy() {
+    let mut server = Refusing::new();
+    let define = "CONFIG SET ratelimit.policies";
+    server.world.check(&[(&format!("{define} rate~THROTTLE~4~1~1;window~WINDOW~4~60"), "OK")]);
+    for (call, accepted) in TAKERS.into_iter().filter(|(call, _)| has_limit(call)) {
+        let call = call.replace(" 4 1 1", " @rate").replace(" 4 60", " @window");
+        for option in accepted.split(' ').filter(|option| !needs_fixed(option)) {
+            let line = format!("{call} {}", spelled(option));
+            match option {
+                "BUCKETS" | "FIXED" | "BAN" => {
+                    server.refuses(line, &format!("ERR {option} must not be used with a policy"));
+                }
+                _ => server.accepts(&line),
+            }
         }
+    }
+    for (_, accepted) in TAKERS {
+        for option in accepted.split(' ') {
+            let needed = if needs_fixed(option) { "FIXED " } else { "" };
+            let policy = format!("a WINDOW 4 60 {needed}{}", spelled(option)).replace(' ', "~");
+            let line = format!("{define} {policy}");
+            match option {
+                "BUCKETS" | "FIXED" | "FROM" | "TZ" | "BAN" | "SHADOW" => {
+                    server.world.check(&[(&line, "OK")]);
+                }
+                _ => match server.world.call(&line) {
+                    Outcome::Reply(Value::Error(error)) => {
+                        assert!(error.ends_with(&format!("unknown option {option}")), "{error}");
+                    }
+                    other => panic!("{line}: {other:?}"),
+                },
+            }
+        }
+    }
+}
+
+/// Durations as options take them, in milliseconds.
+const DURATIONS: [(&str, i64); 14] = [
+    ("1", 1),
+    ("5000", 5_000),
+    ("31557600000", 31_557_600_000),
+    ("1ms", 1),
+    ("250MS", 250),
+    ("5s", 5_000),
+    ("5S", 5_000),
+    ("2min", 120_000),
+    ("2Min", 120_000),
+    ("3h", 10_800_000),
+    ("1d", 86_400_000),
+    ("365D", 31_536_000_000),
+    ("1w", 604_800_000),
+    ("52w", 31_449_600_000),
+];
+
+#[test]
+fn a_duration_may_have_a_unit() {
+    for (duration, ms) in DURATIONS {
+        World::new().check(&[
+            (
+                &format!("RL.ACQUIRE k 1 0 1 ID x LEASE {duration} MS"),
+                &format!("[0 1 0 -1 {ms} x]"),
+            ),
+            (&format!("RL.RENEW k x LEASE {duration}"), "1"),
+            ("RL.HELD k", &format!("[[x 1 {ms}]]")),
+        ]);
     }
 }

@@ -2,34 +2,6 @@ use super::*;
 use crate::environment::TestEnvironment;
 
 #[test]
-fn each_option_is_found_by_its_name_in_any_case_where_it_is_known() {
-    for row in &TABLE {
-        assert_eq!(row.token.to_bytes(), row.name.as_bytes());
-        for name in [row.name.to_lowercase(), row.name.to_uppercase()] {
-            let word = || Some(if row.option == OptionSet::TZ { &b"UTC"[..] } else { b"1" });
-            assert_eq!(
-                Options::new().add(&TestEnvironment::default(), row.option, name.as_bytes(), word),
-                Ok(())
-            );
-            let others = OptionSet::all().difference(row.option);
-            let unknown = Error::UnknownOption(name.as_bytes().into());
-            assert_eq!(
-                Options::new().add(&TestEnvironment::default(), others, name.as_bytes(), word),
-                Err(unknown)
-            );
-        }
-    }
-    for name in ["", "M", "MSS"] {
-        assert!(
-            Options::new()
-                .add(&TestEnvironment::default(), OptionSet::all(), name.as_bytes(), || None)
-                .is_err(),
-            "{name}"
-        );
-    }
-}
-
-#[test]
 fn each_value_is_kept_and_read_back() {
     let rows = || TABLE.iter().filter(|row| row.value.is_some());
     // An offset in minutes is a zone too, and without its sign a time of day.
@@ -68,7 +40,7 @@ fn each_value_is_kept_and_read_back() {
 }
 
 #[test]
-fn leave_0_is_as_if_it_were_not_there_but_is_there_once() {
+fn leave_0_has_no_effect_and_may_be_given_once() {
     let (mut options, environment) = (Options::new(), TestEnvironment::default());
     let zero = || Some(&b"0"[..]);
     assert_eq!(options.add(&environment, OptionSet::LEAVE, b"LEAVE", zero), Ok(()));
@@ -100,35 +72,12 @@ fn an_option_that_others_need_names_the_group_of_them() {
 }
 
 #[test]
-fn what_a_value_may_be_fits_and_is_in_the_documentation() {
+fn the_error_for_a_wrong_value_is_documented_and_follows_a_missing_one() {
     let page = include_str!("../../../../docs/commands.md");
     for row in TABLE.iter().filter(|row| row.value.is_some()) {
         let text = row.error.to_string();
         assert!(page.contains(&format!("`{text}`")), "{text}");
         let missing = Error::NoValue(row.name, &row.error).to_string();
         assert!(missing.ends_with(&text[4..]), "{missing:?}");
-    }
-}
-
-#[test]
-fn lengths_of_time_are_milliseconds_or_carry_a_unit() {
-    for (text, ms) in [
-        ("0", Some(0)),
-        ("0s", Some(0)),
-        ("0MIN", Some(0)),
-        ("1500", Some(1_500)),
-        ("5s", Some(5_000)),
-        ("2Min", Some(120_000)),
-        ("0mo", None),
-        ("1y", None),
-        ("0m", None),
-        ("0 s", None),
-        ("0millisecondsandmore", None),
-        ("00s", None),
-        ("-1", None),
-        ("", None),
-        ("s", None),
-    ] {
-        assert_eq!(duration_ms(text.as_bytes()), ms, "{text:?}");
     }
 }
