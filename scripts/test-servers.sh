@@ -25,7 +25,7 @@ if [ "${1:-}" = --if-possible ]; then
 fi
 [ $# -gt 0 ] || set -- redis-6.2 redis-7.0 redis-8.0 redis-8.6 valkey-8.1 valkey-9.1
 scripts/fetch-servers.sh "$@" 2> >(tee "$servers/missing" >&2) || exit 1
-read -r -a arguments <<<"${CARGO_TEST:---workspace --test server --test timing --test in_process}"
+read -r -a arguments <<<"${CARGO_TEST:---test server --test timing}"
 
 cargo test --no-run "${arguments[@]}" || exit 1
 

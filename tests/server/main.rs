@@ -31,6 +31,7 @@ mod groups;
 mod handover;
 mod harness;
 mod histories;
+mod in_memory;
 mod index;
 mod info;
 mod io_threads;

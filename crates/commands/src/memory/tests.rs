@@ -1,4 +1,4 @@
-//! Replies of a server in memory. tests/in_process.rs compares it with a real server.
+//! Replies of a server in memory. tests/server/in_memory.rs compares them with those of a real server.
 
 use super::*;
 use crate::policies::Definitions;
@@ -71,6 +71,7 @@ fn every_command_answers_as_on_a_server() {
         ),
         ("DEL w b none", "2"),
         ("RL.WINDOW_RO w 1 60", "[0 1 1 -1 0]"),
+        ("PING x", "ERR unknown command 'PING', with args beginning with: 'x' "),
         ("DEL", "ERR wrong number of arguments for 'del' command"),
         ("RL.HELD", "ERR wrong number of arguments for 'rl.held' command"),
         ("RL.HELD a b", "ERR wrong number of arguments for 'rl.held' command"),
@@ -316,7 +317,8 @@ fn a_call_that_waits_is_told_when_it_is_granted_or_its_time_is_up() {
     let first = wait(&mut world, "RL.WINDOW k 1 1s 1 BLOCK 5s MS");
     let second = wait(&mut world, "RL.WINDOW k 1 1s 1 BLOCK 1500 MS");
     let third = wait(&mut world, "RL.WINDOW k 1 1s 1 BLOCK 0 MS");
-    assert!(world.server.next_us().unwrap() <= NOW_US + 1_000_000);
+    // Soon, so that a changed clock is noticed.
+    assert!(world.server.next_us().unwrap() <= NOW_US + 100_000);
     assert!(world.server.take_ended(NOW_US + 999_999).is_empty());
     let mut ended = |at_us| {
         let ended = world.server.take_ended(NOW_US + at_us);
@@ -423,6 +425,26 @@ fn a_deletion_wakes_and_a_grant_without_a_reader_is_given_back() {
         assert!(world.server.take_ended(NOW_US).is_empty());
         assert!(!is_denied(&mut world), "{call}");
     }
+}
+
+#[test]
+fn the_next_in_line_gets_what_callers_that_are_gone_would_have_had() {
+    let mut world = World::new();
+    world.check(&[("RL.ACQUIRE s 1 0 1 ID a", "[0 1 0 -1 20 a]")]);
+    let [first, second, third] = ["b", "c", "d"].map(|id| {
+        let Outcome::Waits(ticket) = world.call(&format!("RL.ACQUIRE s 1 0 1 ID {id} BLOCK 0"))
+        else {
+            panic!("{id} does not wait")
+        };
+        ticket
+    });
+    world.server.withdraw(second, NOW_US);
+    world.check(&[("RL.RELEASE s a", "1"), ("RL.HELD s", "[[b 1 20000]]")]);
+    assert_eq!(world.server.next_us(), Some(NOW_US));
+    world.server.withdraw(first, NOW_US);
+    let ended: Vec<_> = world.server.take_ended(NOW_US).iter().map(|(ticket, _)| *ticket).collect();
+    assert_eq!((ended, world.server.next_us()), (vec![third], None));
+    world.check(&[("RL.HELD s", "[[d 1 20000]]")]);
 }
 
 #[test]

@@ -1,20 +1,16 @@
 //! The server in memory answers as the module does: random calls of every command with random options, over a few keys, at
 //! the same times of a clock that is held, forward and back. Replies are compared whole.
 //!
-//! `RATELIMIT_CALLS=100000 RATELIMIT_SEED=2 cargo test --workspace --test in_process` makes this many calls, with another
-//! seed.
+//! `RATELIMIT_CALLS=100000 RATELIMIT_SEED=2 cargo test --test server in_memory::` makes this many calls, with another seed.
 
 #[allow(dead_code, reason = "the clients use more of it")]
-#[path = "../../../tests/clients/cases.rs"]
+#[path = "../clients/cases.rs"]
 mod cases;
 
-use redis_ratelimit_commands::memory::{MemoryServer, Outcome, Ticket, Value as Local};
+use commands::memory::{MemoryServer, Outcome, Ticket, Value as Local};
 use serde_json::{json, Value as Json};
 use std::collections::BTreeMap;
-use std::time::Duration;
 use support::*;
-
-const SOON: Duration = Duration::from_secs(20);
 
 /// How many calls are compared by default.
 const CALLS: i64 = 2_000;
@@ -241,101 +237,4 @@ fn waiting_calls(conn: &mut Conn) -> i64 {
     let info = conn.text("INFO ratelimit");
     let line = info.lines().find_map(|line| line.strip_prefix("ratelimit_waiting:"));
     line.expect("a number").trim().parse().unwrap()
-}
-
-#[test]
-fn a_call_that_waits_in_memory_is_denied_when_its_time_is_up_and_not_before() {
-    let mut memory = in_memory();
-    let at = |ms: i64| START_US + 1_000 * ms;
-    assert!(matches!(say(&mut memory, "RL.THROTTLE k 0 1 10 1 MS", at(0)), Outcome::Reply(_)));
-    // The next one is available after 10 seconds.
-    let denied = [1, 1, 0, 10_000, 10_000].map(Local::Integer).to_vec();
-    let reply = say(&mut memory, "RL.THROTTLE k 0 1 10 1 BLOCK 9999 MS", at(0));
-    assert_eq!(reply, Outcome::Reply(Local::Array(denied)));
-    let Outcome::Waits(granted) = say(&mut memory, "RL.THROTTLE k 0 1 10 1 BLOCK 10000 MS", at(0))
-    else {
-        panic!("it does not wait")
-    };
-    let Outcome::Waits(dismissed) =
-        say(&mut memory, "RL.THROTTLE k 0 1 10 1 BLOCK 15000 MS", at(0))
-    else {
-        panic!("it does not wait")
-    };
-    let (mut now_us, mut replies) = (at(0), Vec::new());
-    while let Some(next_us) = memory.next_us() {
-        // Soon, so that changed keys and clocks are noticed, and never in the past.
-        assert!(next_us as i64 > now_us && next_us as i64 <= now_us + 100_000);
-        now_us = next_us as i64;
-        replies.extend(
-            memory
-                .take_ended(now_us as u64)
-                .into_iter()
-                .map(|(ticket, reply)| (ticket, now_us, reply)),
-        );
-    }
-    let integers = |values: [i64; 5]| Local::Array(values.map(Local::Integer).to_vec());
-    assert_eq!(
-        replies,
-        [
-            (granted, at(10_000), integers([0, 1, 0, -1, 10_000])),
-            (dismissed, at(15_000), integers([1, 1, 0, 5_000, 5_000])),
-        ]
-    );
-}
-
-#[test]
-fn a_caller_that_disconnects_leaves_the_line_and_gives_back_a_grant() {
-    let mut memory = in_memory();
-    let now_us = START_US as u64;
-    let waits = |memory: &mut MemoryServer, line: &str| match say(memory, line, START_US) {
-        Outcome::Waits(ticket) => ticket,
-        Outcome::Reply(reply) => panic!("{reply:?}"),
-    };
-    say(&mut memory, "RL.ACQUIRE s 1 0 1 ID a", START_US);
-    let first = waits(&mut memory, "RL.ACQUIRE s 1 0 1 ID b BLOCK 0");
-    let second = waits(&mut memory, "RL.ACQUIRE s 1 0 1 ID c BLOCK 0");
-    let third = waits(&mut memory, "RL.ACQUIRE s 1 0 1 ID d BLOCK 0");
-    assert_eq!(memory.next_us().map(|next_us| next_us > now_us), Some(true));
-    memory.withdraw(second, now_us);
-    assert_eq!(say(&mut memory, "RL.RELEASE s a", START_US), Outcome::Reply(Local::Integer(1)));
-    // The first was granted but leaves before it gets its reply, so the third comes next.
-    assert_eq!(memory.next_us(), Some(now_us));
-    memory.withdraw(first, now_us);
-    let ended: Vec<Ticket> = memory.take_ended(now_us).iter().map(|(ticket, _)| *ticket).collect();
-    assert_eq!((ended, memory.next_us()), (vec![third], None));
-    let held = Local::Array(vec![Local::Array(vec![
-        Local::Bulk(b"d".to_vec()),
-        Local::Integer(1),
-        Local::Integer(20_000),
-    ])]);
-    assert_eq!(say(&mut memory, "RL.HELD s", START_US), Outcome::Reply(held));
-}
-
-#[test]
-fn settings_change_together_or_not_at_all_and_errors_say_what_is_allowed() {
-    let mut memory = in_memory();
-    let mut reply = |words: &[&str]| {
-        let words: Vec<String> = words.iter().map(|word| (*word).into()).collect();
-        match call(&mut memory, &words, START_US) {
-            Outcome::Reply(reply) => as_json(&reply),
-            Outcome::Waits(_) => panic!("it waits"),
-        }
-    };
-    let all = ["ratelimit.lease", "5000", "ratelimit.timezone", "Mars"];
-    let error = "ERR CONFIG SET failed (possibly related to argument 'ratelimit.timezone') - \
-        must be an IANA time zone such as Asia/Shanghai, or an offset such as +08:00";
-    assert_eq!(reply(&[&["CONFIG", "SET"][..], &all].concat()), json!({ "error": error }));
-    assert_eq!(reply(&["CONFIG", "GET", "ratelimit.lease"]), json!(["ratelimit.lease", "20000"]));
-    assert_eq!(reply(&["CONFIG", "SET", "ratelimit.policies-only", "yes"]), json!("OK"));
-    let refused = json!({ "error": "NOPOLICY limits must be given as @policy" });
-    assert_eq!(reply(&["RL.THROTTLE", "k", "1", "1", "1"]), refused);
-    let policies = "a WINDOW 5 60";
-    assert_eq!(reply(&["CONFIG", "SET", "ratelimit.policies", policies]), json!("OK"));
-    assert_eq!(reply(&["RL.WINDOW", "k", "@a"]), json!([0, 5, 4, -1, 60]));
-    assert_eq!(reply(&["RL.POLICIES"]), json!([["a", "WINDOW 5 60", 1, 0, 0]]));
-    let arity = json!({ "error": "ERR wrong number of arguments for 'rl.throttle' command" });
-    assert_eq!(reply(&["RL.THROTTLE", "k"]), arity);
-    assert_eq!(reply(&["DEL", "k", "none"]), json!(1));
-    let unknown = "ERR unknown command 'PING', with args beginning with: 'x' ";
-    assert_eq!(reply(&["PING", "x"]), json!({ "error": unknown }));
 }
