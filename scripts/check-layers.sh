@@ -30,7 +30,7 @@ check_layers() {
 }
 
 # The second is what several of the next use.
-check_layers src 'redis' 'reply|environment|stats' 'state' 'blocking' 'server_call' 'module' 'lib'
+check_layers src 'redis' 'environment|stats' 'state' 'blocking' 'server_call' 'module' 'lib'
 check_layers crates/commands/src counter error share limits settings reply policies environment options arguments \
     definitions table decide waiting call take all settle inspect report dispatch memory lib
 # In the engine, the first module of a pair uses the second. Only tests of the second use the first.

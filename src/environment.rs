@@ -3,7 +3,7 @@
 
 use crate::redis::under_lock::UnderLock;
 use commands::environment::Environment;
-use commands::policies::{Policy, PolicyTable};
+use commands::policies::{Policies, Policy, PolicyTable};
 use commands::settings::{Numbers, Switch};
 use engine::calendar::{Zone, Zones};
 use std::sync::Arc;
@@ -46,6 +46,10 @@ impl Environment for ServerEnvironment {
 
     fn zone_by_name(&self, name: &[u8]) -> Option<Zone> {
         ZONES.with(|zones| zones.zone_by_name(name))
+    }
+
+    fn policies(&self) -> Policies {
+        POLICIES.with(|table| table.policies().clone())
     }
 
     fn policy(&self, name: &[u8]) -> Option<Arc<Policy>> {

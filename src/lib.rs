@@ -14,7 +14,6 @@ mod blocking;
 mod environment;
 mod module;
 mod redis;
-mod reply;
 mod server_call;
 mod state;
 mod stats;

@@ -1,18 +1,16 @@
-//! The calls of this server, as the commands see them.
+//! The calls of this server and the sinks of their replies, as the commands see them.
 
 use crate::blocking;
-use crate::environment::{ServerEnvironment, NUMBERS, POLICIES};
+use crate::environment::ServerEnvironment;
 use crate::redis::call::Call;
 use crate::redis::clock;
 use crate::redis::context::Context;
 use crate::redis::spread::{spread, Spread};
-use crate::state::keyspace::{forget_top, TOP};
 use crate::state::{KeyContext, ServerKeys, ServerWindow};
 use commands::arguments::Words;
 use commands::call::ServerCall;
 use commands::error::Error;
-use commands::policies::Policies;
-use engine::heavy::HeavyRow;
+use commands::reply::ReplySink;
 use engine::Request;
 use std::ops::Range;
 
@@ -93,19 +91,26 @@ impl<'a> ServerCall<'a> for Call<'a> {
     ) -> Result<(), Error> {
         blocking::join(self, key, request, block_ms, wait_us)
     }
+}
 
-    fn policies(&self) -> Policies {
-        POLICIES.with(|table| table.policies().clone())
+impl ReplySink for Context<'_> {
+    fn array(&self, len: usize) {
+        self.reply_array(len);
     }
 
-    fn most_denied(&self, count: usize) -> Vec<HeavyRow> {
-        match NUMBERS.top_keys.get() {
-            0 => Vec::new(),
-            _ => TOP.with(|top| top.heaviest(clock::command_time_us(), count)),
-        }
+    fn map(&self, fields: usize) {
+        self.reply_map(fields);
     }
 
-    fn forget_denied(&self) {
-        forget_top();
+    fn integer(&self, value: i64) {
+        self.reply_integer(value);
+    }
+
+    fn text(&self, text: &[u8]) {
+        self.reply_text(text);
+    }
+
+    fn nil(&self) {
+        self.reply_nil();
     }
 }

@@ -2,10 +2,11 @@
 
 use super::{build, settings};
 use crate::blocking;
-use crate::environment::POLICIES;
+use crate::environment::ServerEnvironment;
 use crate::redis::info::Info;
 use crate::state::indexes;
 use crate::stats;
+use commands::environment::Environment;
 use commands::policies::Counts;
 use commands::table::COMMANDS;
 use std::ffi::CString;
@@ -50,7 +51,7 @@ fn report_configuration(info: &Info) {
         }
     };
     text("settings_digest".into(), digest(&settings::affecting_replies()));
-    let policies = POLICIES.with(|table| table.policies().clone());
+    let policies = ServerEnvironment.policies();
     let lines = policies.iter().map(|(name, policy)| [name, " ", &policy.definition, ";"].concat());
     text("policies_digest".into(), digest(lines.collect::<String>().as_bytes()));
     for (name, policy) in policies {

@@ -13,14 +13,14 @@ use commands::decide::{Inspection, KeyState, Keyspace};
 use commands::error::Error;
 use commands::policies::PolicyVerdict;
 use commands::report::MAX_TOP_KEY;
-use engine::heavy::RecentHeavy;
+use engine::heavy::{HeavyRow, RecentHeavy};
 use engine::reservation::{id_from_random, Id};
 use engine::settle::SettleOutcome;
 use engine::store::{Access, WindowKey};
 use engine::DbKey;
 
 /// The most denied keys, by database and name.
-pub static TOP: UnderLock<RecentHeavy> = UnderLock::new(|| {
+static TOP: UnderLock<RecentHeavy> = UnderLock::new(|| {
     RecentHeavy::new(usize::try_from(NUMBERS.top_keys.get()).unwrap_or(usize::MAX))
 });
 
@@ -83,5 +83,13 @@ impl<'c> Keyspace for ServerKeys<'c> {
         if NOTIFY_DENIED.get() {
             notify(key_ctx.ctx, c"rl.denied", key_ctx.name);
         }
+    }
+
+    fn most_denied(&self, now_us: u64, count: usize) -> Vec<HeavyRow> {
+        TOP.with(|top| top.heaviest(now_us, count))
+    }
+
+    fn forget_denials(&self) {
+        forget_top();
     }
 }

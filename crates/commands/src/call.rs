@@ -4,10 +4,8 @@ use crate::arguments::Words;
 use crate::decide::{Keyspace, WindowOf};
 use crate::environment::Environment;
 use crate::error::Error;
-use crate::policies::Policies;
 use crate::reply::ReplySink;
 use engine::entry::check_clock;
-use engine::heavy::HeavyRow;
 use engine::Request;
 use std::ops::Range;
 
@@ -44,8 +42,9 @@ pub trait ServerCall<'a>: Words<'a> {
 
     // ---- The lines of waiters ----
 
-    /// Grants available capacity to the waiters on the key. If this call has released some, `released` is its window: a key
-    /// that it has emptied is kept for the first waiter, and deleted if nothing is granted.
+    /// Grants available capacity to the waiters on the key. `released` is the window in which this call has settled
+    /// reservations. If that has emptied it, the key is kept, so that it does not vanish before the first waiter adds to it,
+    /// and is deleted if nobody does.
     fn wake<'k>(&self, key: Self::Key, released: Option<WindowOf<'k, Self::Keys>>)
     where
         Self::Keys: 'k;
@@ -71,17 +70,6 @@ pub trait ServerCall<'a>: Words<'a> {
         block_ms: u64,
         wait_us: u64,
     ) -> Result<(), Error>;
-
-    // ---- What the server shows to its operator ----
-
-    /// Returns all policies.
-    fn policies(&self) -> Policies;
-
-    /// Returns the keys with the most denials, the most denied first, and at most `count` of them.
-    fn most_denied(&self, count: usize) -> Vec<HeavyRow>;
-
-    /// Forgets which keys were denied.
-    fn forget_denied(&self);
 }
 
 /// The result of a call that was not an error.

@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::policies::PolicyVerdict;
+use engine::heavy::HeavyRow;
 use engine::reservation::{lease_end_us, Id};
 use engine::settle::{release_lease, SettleOutcome};
 use engine::store::{Access, Store};
@@ -42,6 +43,12 @@ pub trait Keyspace {
 
     /// Notes that a call that takes was denied.
     fn note_denial(&self, key: Self::Key);
+
+    /// Returns the keys with the most noted denials at this time, the most denied first, and at most `count` of them.
+    fn most_denied(&self, now_us: u64, count: usize) -> Vec<HeavyRow>;
+
+    /// Forgets the noted denials.
+    fn forget_denials(&self);
 }
 
 /// A key that was opened once and read, whatever kind of limit it holds.

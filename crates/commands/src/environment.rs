@@ -2,7 +2,7 @@
 
 use crate::error::{Error, ZONES};
 use crate::limits::WindowKind;
-use crate::policies::Policy;
+use crate::policies::{Policies, Policy};
 use crate::settings::{Numbers, DEFAULT_TIMEZONE};
 use crate::share::Share;
 use engine::anchor::Start;
@@ -28,6 +28,9 @@ pub trait Environment {
 
     /// Returns the policy with this name, as it is now: a later change of the policies does not change it.
     fn policy(&self, name: &[u8]) -> Option<Arc<Policy>>;
+
+    /// Returns all policies, as they are now.
+    fn policies(&self) -> Policies;
 
     /// Returns the share of each limit that the calls of this process may use. On a server it is the whole.
     fn share(&self) -> Share {

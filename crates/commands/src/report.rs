@@ -2,6 +2,8 @@
 
 use crate::arguments::Arguments;
 use crate::call::{CallResult, ServerCall};
+use crate::decide::Keyspace;
+use crate::environment::Environment;
 use crate::error::Error;
 use crate::options::{OptionSet, Options};
 use crate::reply::ReplySink;
@@ -14,7 +16,7 @@ pub(crate) fn policies<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Er
     if call.len() != 1 {
         return Err(Error::Arity);
     }
-    let (sink, policies) = (call.sink(), call.policies());
+    let (sink, policies) = (call.sink(), call.environment().policies());
     sink.array(policies.len());
     for (name, policy) in &policies {
         sink.array(5);
@@ -35,13 +37,14 @@ pub(crate) fn top_keys<'a, C: ServerCall<'a>>(
     let mut options = Options::new();
     Arguments::from(call, 1).options(&call.environment(), &mut options, accepted)?;
     let count = options.number(OptionSet::COUNT).unwrap_or(10);
-    let heaviest = call.most_denied(usize::try_from(count).unwrap_or(usize::MAX));
+    let (keys, count) = (call.keys(), usize::try_from(count).unwrap_or(usize::MAX));
+    let most_denied = keys.most_denied(call.now_us(), count);
     if options.has(OptionSet::RESET) {
-        call.forget_denied();
+        keys.forget_denials();
     }
     let sink = call.sink();
-    sink.array(heaviest.len());
-    for row in &heaviest {
+    sink.array(most_denied.len());
+    for row in &most_denied {
         sink.array(4);
         sink.text(&row.name);
         sink.integer(i64::from(row.db));

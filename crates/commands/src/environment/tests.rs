@@ -31,6 +31,10 @@ impl Environment for TestEnvironment {
         self.zones.borrow_mut().zone_by_name(name)
     }
 
+    fn policies(&self) -> Policies {
+        self.policies.borrow().policies().clone()
+    }
+
     fn policy(&self, name: &[u8]) -> Option<Arc<Policy>> {
         self.policies.borrow().policy_by_name(name)
     }

@@ -64,6 +64,10 @@ impl Environment for &MemoryServer {
         self.keys.zones(|zones| zones.zone_by_name(name))
     }
 
+    fn policies(&self) -> Policies {
+        self.policies.policies().clone()
+    }
+
     fn policy(&self, name: &[u8]) -> Option<Arc<Policy>> {
         self.policies.policy_by_name(name)
     }
@@ -119,6 +123,14 @@ impl<'a> Keyspace for &'a MemoryServer {
     fn note_denial(&self, key: DbKey) {
         let name = key.name.get(..MAX_TOP_KEY).unwrap_or(key.name);
         self.top.borrow_mut().add(DbKey { name, ..key }, self.clock.wall_us);
+    }
+
+    fn most_denied(&self, now_us: u64, count: usize) -> Vec<HeavyRow> {
+        self.top.borrow_mut().heaviest(now_us, count)
+    }
+
+    fn forget_denials(&self) {
+        self.top.replace(top_keys(&self.numbers));
     }
 }
 
@@ -194,17 +206,5 @@ impl<'a> ServerCall<'a> for MemoryCall<'a> {
         });
         self.ticket.set(Some(admitted.ok_or(Error::TooManyWaiters)?));
         Ok(())
-    }
-
-    fn policies(&self) -> Policies {
-        self.server.policies.policies().clone()
-    }
-
-    fn most_denied(&self, count: usize) -> Vec<HeavyRow> {
-        self.server.top.borrow_mut().heaviest(self.server.clock.wall_us, count)
-    }
-
-    fn forget_denied(&self) {
-        self.server.top.replace(top_keys(&self.server.numbers));
     }
 }
