@@ -18,22 +18,23 @@
 
 use engine::period::MAX_PERIOD_MS;
 use engine::throttle::Rate;
+use std::num::{NonZeroU128, NonZeroU32};
 
 /// A fraction above 0 and of at most 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    numerator: u32,
-    denominator: u32,
+    numerator: NonZeroU32,
+    denominator: NonZeroU32,
 }
 
 impl Share {
     /// The whole of each limit: the process shares it with no other.
-    pub const ALL: Share = Share { numerator: 1, denominator: 1 };
+    pub const ALL: Share = Share { numerator: NonZeroU32::MIN, denominator: NonZeroU32::MIN };
 
     /// Creates a share of `numerator / denominator`. `None` unless it is above 0 and at most 1.
     pub fn new(numerator: u32, denominator: u32) -> Option<Share> {
-        let is_share = numerator > 0 && numerator <= denominator;
-        is_share.then_some(Share { numerator, denominator })
+        let (numerator, denominator) = (NonZeroU32::new(numerator)?, NonZeroU32::new(denominator)?);
+        (numerator <= denominator).then_some(Share { numerator, denominator })
     }
 
     /// Returns the fraction that a floating-point number stands for: 0.25 is 1/4, and the number nearest to a third is 1/3.
@@ -67,23 +68,23 @@ impl Share {
     /// Returns the share of the value of LEAVE.
     #[inline]
     pub fn scale_leave(self, leave: u64) -> u64 {
-        let product = u128::from(leave).saturating_mul(self.numerator.into());
-        u64::try_from(product.div_ceil(u128::from(self.denominator).max(1))).unwrap_or(u64::MAX)
+        let quotient = self.product(leave).div_ceil(self.denominator.get().into());
+        u64::try_from(quotient).unwrap_or(u64::MAX)
     }
 
     /// Returns the share of `count` in each `period_ms`, as a count and a period.
     #[inline]
     fn scale_count(self, count: u64, period_ms: u64) -> (u64, u64) {
-        let product = u128::from(count).saturating_mul(self.numerator.into());
-        if product.checked_rem(self.denominator.into()) == Some(0) {
+        let product = self.product(count);
+        if product % NonZeroU128::from(self.denominator) == 0 {
             return (self.floor(count), period_ms);
         }
-        let longer_ms = period_ms.checked_mul(self.denominator.into());
+        let longer_ms = period_ms.checked_mul(self.denominator.get().into());
         match (i64::try_from(product), longer_ms.filter(|ms| *ms <= MAX_PERIOD_MS)) {
             (Ok(product), Some(longer_ms)) => (product.unsigned_abs(), longer_ms),
             _ => match self.floor(count) {
                 0 => {
-                    let ms = u128::from(period_ms).saturating_mul(self.denominator.into());
+                    let ms = u128::from(period_ms).saturating_mul(self.denominator.get().into());
                     let ms = u64::try_from(ms.div_ceil(product.max(1))).unwrap_or(u64::MAX);
                     (1, ms.min(MAX_PERIOD_MS))
                 }
@@ -93,9 +94,12 @@ impl Share {
     }
 
     fn floor(self, number: u64) -> u64 {
-        let product = u128::from(number).saturating_mul(self.numerator.into());
-        let quotient = product.checked_div(self.denominator.into()).unwrap_or(product);
+        let quotient = self.product(number) / NonZeroU128::from(self.denominator);
         u64::try_from(quotient).unwrap_or(u64::MAX)
+    }
+
+    fn product(self, number: u64) -> u128 {
+        u128::from(number).saturating_mul(self.numerator.get().into())
     }
 }
 

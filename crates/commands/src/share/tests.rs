@@ -79,8 +79,9 @@ fn a_share_is_above_nothing_and_at_most_all() {
 
 #[test]
 fn a_number_is_the_nearest_fraction_or_rounded_down() {
-    let share =
-        |number: f64| Share::nearest(number).map(|share| (share.numerator, share.denominator));
+    let share = |number: f64| {
+        Share::nearest(number).map(|share| (share.numerator.get(), share.denominator.get()))
+    };
     for (number, fraction) in [
         (0.25, (1, 4)),
         (1.0 / 3.0, (1, 3)),
