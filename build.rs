@@ -1,21 +1,21 @@
-//! Tells the module which commit it is built from, as `RATELIMIT_COMMIT`: that of the environment, which `make package`
-//! gives, or the one that git names, or `unknown`. Nothing else of the machine gets in, so that the same commit gives the
+//! Passes the commit of the build to the module as `RATELIMIT_COMMIT`: from the environment, where `make package` sets it,
+//! or else from git, or `unknown`. Nothing else of this machine becomes part of the build, so that the same commit gives the
 //! same bytes.
 
 use std::path::Path;
 use std::process::Command;
 
-/// Digits of a commit that are enough to tell it from any other.
+/// The number of digits that identify a commit.
 const DIGITS: usize = 12;
 
 fn main() {
     println!("cargo:rerun-if-env-changed=RATELIMIT_COMMIT");
     println!("cargo:rerun-if-changed=build.rs");
-    let commit = std::env::var("RATELIMIT_COMMIT").ok().or_else(of_git).unwrap_or_default();
+    let commit = std::env::var("RATELIMIT_COMMIT").ok().or_else(checked_out).unwrap_or_default();
     println!("cargo:rustc-env=RATELIMIT_COMMIT={}", shown(commit.trim()));
 }
 
-/// The commit in short, with what follows it after a hyphen: `1234567890ab-modified`.
+/// Shortens a commit, and keeps the text after a hyphen: `1234567890ab-modified`.
 fn shown(commit: &str) -> String {
     let (digits, rest) = commit.split_at(commit.find('-').unwrap_or(commit.len()));
     let shown: String = digits.chars().take(DIGITS).chain(rest.chars().take(DIGITS)).collect();
@@ -27,9 +27,9 @@ fn shown(commit: &str) -> String {
     }
 }
 
-/// The commit that is checked out here. `None` without git, and where this is an archive, perhaps unpacked in a folder of
-/// another repository.
-fn of_git() -> Option<String> {
+/// Returns the commit that is checked out here. `None` without git, or if this is an unpacked archive, even in the folder
+/// of another repository.
+fn checked_out() -> Option<String> {
     let own = std::env::var("CARGO_MANIFEST_DIR").ok()?;
     let top = git(&["rev-parse", "--show-toplevel"])?;
     if Path::new(&top).canonicalize().ok()? != Path::new(&own).canonicalize().ok()? {

@@ -13,7 +13,7 @@ pub const VERSION: &CStr = c_text(concat!(env!("CARGO_PKG_VERSION"), "\0"));
 pub const COMMIT: &CStr = c_text(concat!(env!("RATELIMIT_COMMIT"), "\0"));
 
 /// The version as MODULE LIST shows it: 10000 * major + 100 * minor + patch.
-pub const NUMBER: c_int = number(env!("CARGO_PKG_VERSION_MAJOR"))
+pub const VERSION_NUMBER: c_int = number(env!("CARGO_PKG_VERSION_MAJOR"))
     .saturating_mul(10_000)
     .saturating_add(number(env!("CARGO_PKG_VERSION_MINOR")).saturating_mul(100))
     .saturating_add(number(env!("CARGO_PKG_VERSION_PATCH")));

@@ -27,8 +27,8 @@ static HANDLERS: Handlers = Handlers {
 
 static MODULE: Module = Module {
     name: c"ratelimit",
-    version: build::NUMBER,
-    taken_line:
+    version: build::VERSION_NUMBER,
+    name_taken_line:
         c"redis-ratelimit: a module with the name ratelimit is already loaded: keep one loadmodule line, or send MODULE UNLOAD ratelimit first",
     load: |ctx, arguments, missing| {
         let loaded = match missing {
@@ -50,9 +50,9 @@ static MODULE: Module = Module {
 fn load(ctx: Context, arguments: &[&[u8]]) -> Result<(), String> {
     promise(ctx);
     let category = declaration::add_category(ctx, MODULE.name).then_some(MODULE.name);
-    let taken = settings::take_arguments(&settings::SETTINGS, arguments)?;
+    let applied = settings::apply_arguments(&settings::SETTINGS, arguments)?;
     settings::register(ctx)?;
-    settings::refuse_lost(ctx, &taken)?;
+    settings::refuse_lost(ctx, &applied)?;
     registration::register(ctx, category)?;
     info::register(ctx, write_fields);
     handlers::start(ctx, &HANDLERS);

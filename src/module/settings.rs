@@ -45,30 +45,30 @@ const fn number(number: &'static NumberSetting) -> Setting {
 }
 
 impl SettingValue for NumberSetting {
-    fn default(&self) -> Vec<u8> {
+    fn default_text(&self) -> Vec<u8> {
         self.default.to_string().into_bytes()
     }
 
-    fn get(&self) -> Vec<u8> {
-        NumberSetting::get(self).to_string().into_bytes()
+    fn text(&self) -> Vec<u8> {
+        self.get().to_string().into_bytes()
     }
 
-    fn set(&self, value: &[u8]) -> Result<(), String> {
-        NumberSetting::set(self, value)
+    fn set_text(&self, text: &[u8]) -> Result<(), String> {
+        self.set(text)
     }
 }
 
 impl SettingValue for Switch {
-    fn default(&self) -> Vec<u8> {
+    fn default_text(&self) -> Vec<u8> {
         Switch::off().text().to_vec()
     }
 
-    fn get(&self) -> Vec<u8> {
-        self.text().to_vec()
+    fn text(&self) -> Vec<u8> {
+        Switch::text(self).to_vec()
     }
 
-    fn set(&self, value: &[u8]) -> Result<(), String> {
-        Switch::set(self, value)
+    fn set_text(&self, text: &[u8]) -> Result<(), String> {
+        self.set(text)
     }
 }
 
@@ -80,16 +80,16 @@ struct TextSetting {
 }
 
 impl SettingValue for TextSetting {
-    fn default(&self) -> Vec<u8> {
+    fn default_text(&self) -> Vec<u8> {
         self.default.to_vec()
     }
 
-    fn get(&self) -> Vec<u8> {
+    fn text(&self) -> Vec<u8> {
         (self.get)()
     }
 
-    fn set(&self, value: &[u8]) -> Result<(), String> {
-        (self.set)(value)
+    fn set_text(&self, text: &[u8]) -> Result<(), String> {
+        (self.set)(text)
     }
 }
 
@@ -136,8 +136,8 @@ pub fn register(ctx: Context) -> Result<(), String> {
 pub fn not_default() -> Vec<(&'static str, Vec<u8>)> {
     SETTINGS
         .iter()
-        .filter(|one| one.name != PERMISSION && one.value.get() != one.value.default())
-        .map(|one| (one.name.to_str().unwrap_or_default(), one.value.get()))
+        .filter(|one| one.name != PERMISSION && one.value.text() != one.value.default_text())
+        .map(|one| (one.name.to_str().unwrap_or_default(), one.value.text()))
         .collect()
 }
 
@@ -146,7 +146,7 @@ pub fn affecting_replies() -> Vec<u8> {
     SETTINGS
         .iter()
         .filter(|setting| setting.affects_replies)
-        .flat_map(|setting| [setting.name.to_bytes(), b" ", &setting.value.get(), b";"].concat())
+        .flat_map(|setting| [setting.name.to_bytes(), b" ", &setting.value.text(), b";"].concat())
         .collect()
 }
 
@@ -154,18 +154,18 @@ pub fn affecting_replies() -> Vec<u8> {
 pub fn reset() {
     for setting in &SETTINGS {
         // Every default is allowed.
-        let _ = setting.set(&setting.value.default());
+        let _ = setting.set(&setting.value.default_text());
     }
 }
 
 /// The settings that load arguments have set, with their values.
-pub type TakenArguments<'r> = Vec<(&'r Setting, Vec<u8>)>;
+pub type AppliedArguments<'r> = Vec<(&'r Setting, Vec<u8>)>;
 
 /// Refuses load arguments whose settings the server has overridden with other values. When the server is starting, this is
 /// only logged: CONFIG REWRITE writes a new value into the file next to a `loadmodule` line with the old one, and the server
 /// must start with that file. A client that sends MODULE LOADEX has given both values.
-pub fn refuse_lost(ctx: Context, taken: &TakenArguments) -> Result<(), String> {
-    let Some((setting, _)) = taken.iter().find(|(one, value)| one.value.get() != *value) else {
+pub fn refuse_lost(ctx: Context, applied: &AppliedArguments) -> Result<(), String> {
+    let Some((setting, _)) = applied.iter().find(|(one, value)| one.value.text() != *value) else {
         return Ok(());
     };
     let name = setting.name.to_string_lossy();
@@ -184,11 +184,11 @@ pub fn refuse_lost(ctx: Context, taken: &TakenArguments) -> Result<(), String> {
 }
 
 /// Applies load arguments `name value ...`, with or without `ratelimit.` before a name. Returns the settings that they set.
-pub fn take_arguments<'r>(
+pub fn apply_arguments<'r>(
     settings: &'r [Setting],
     mut arguments: &[&[u8]],
-) -> Result<TakenArguments<'r>, String> {
-    let mut applied = TakenArguments::new();
+) -> Result<AppliedArguments<'r>, String> {
+    let mut applied = AppliedArguments::new();
     while let [name, rest @ ..] = arguments {
         let [value, after_value @ ..] = rest else {
             return Err("load arguments come in pairs of a setting's name and its value".into());
@@ -209,7 +209,7 @@ pub fn take_arguments<'r>(
             false => format!("load argument {name} {value_text}: {why}"),
         })?;
         applied.retain(|(other, _)| other.name != setting.name);
-        applied.push((setting, setting.value.get()));
+        applied.push((setting, setting.value.text()));
         arguments = remaining;
     }
     Ok(applied)

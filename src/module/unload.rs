@@ -28,7 +28,7 @@ pub fn may_unload(ctx: Context) -> bool {
              then loads the module with them"
         ),
         (false, false) => format!(
-            "MODULE UNLOAD is refused, as it would lose {lost}. The load arguments 'allow-unload yes' permit it; this server \
+            "MODULE UNLOAD is refused, as it would lose {lost}. The load argument allow-unload yes permits it; this server \
              has to be restarted for that. The next line loads the module with them"
         ),
     };

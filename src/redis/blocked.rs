@@ -15,7 +15,7 @@ use super::guard::guard;
 use super::handlers::{handle, WaitNumber, HANDLERS};
 use super::text::OwnedString;
 use redis_module::raw;
-use std::os::raw::{c_int, c_void};
+use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 
 /// A blocked client.

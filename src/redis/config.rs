@@ -27,13 +27,13 @@ pub struct Setting {
 /// The value of a setting, which is read and changed as text.
 pub trait SettingValue: Sync {
     /// Returns the default of the module. Load arguments and redis.conf do not change it.
-    fn default(&self) -> Vec<u8>;
+    fn default_text(&self) -> Vec<u8>;
 
     /// Returns the current value, as CONFIG GET shows it.
-    fn get(&self) -> Vec<u8>;
+    fn text(&self) -> Vec<u8>;
 
     /// Changes the value. The error says which values are allowed.
-    fn set(&self, value: &[u8]) -> Result<(), String>;
+    fn set_text(&self, text: &[u8]) -> Result<(), String>;
 }
 
 /// Returns whether this server has settings of modules (7.0). Otherwise there are only load arguments.
@@ -56,7 +56,7 @@ impl Setting {
 
     /// Changes the value. The error says which values are allowed.
     pub fn set(&self, value: &[u8]) -> Result<(), String> {
-        self.value.set(value)?;
+        self.value.set_text(value)?;
         (self.after_change)();
         Ok(())
     }
@@ -68,7 +68,7 @@ impl Setting {
             false => raw::REDISMODULE_CONFIG_DEFAULT,
         };
         let (Some(register), Ok(value)) =
-            (optional!(RedisModule_RegisterStringConfig), CString::new(self.value.get()))
+            (optional!(RedisModule_RegisterStringConfig), CString::new(self.value.text()))
         else {
             return false;
         };
@@ -95,7 +95,7 @@ unsafe extern "C" fn get(_name: *const c_char, data: *mut c_void) -> RawString {
     // SAFETY: the server passes what was registered.
     let setting = unsafe { setting(data) };
     let shown = guard(None, || {
-        let value = OwnedString::new(&setting.value.get());
+        let value = OwnedString::new(&setting.value.text());
         let raw = value.raw();
         drop(SHOWN.replace(Some(value)));
         raw

@@ -6,8 +6,7 @@ use super::handlers::handle;
 use super::key::is_calling;
 use super::under_lock::UnderLock;
 use redis_module::raw;
-use std::ffi::CStr;
-use std::os::raw::{c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_void, CStr};
 
 /// A change to a key by another client or module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,8 +5,8 @@ use super::api::{api, OK};
 use super::context::{CallReply, Context, KeyName, UNTOUCHED};
 use super::text::{OwnedString, MINUS_INF, PXAT};
 use redis_module::raw;
+use std::ffi::{c_int, c_longlong};
 use std::ops::{Deref, DerefMut};
-use std::os::raw::{c_int, c_longlong};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -256,7 +256,7 @@ impl<'c> WriteKey<'c> {
     /// Executes `SET key value PXAT expire_at_ms`, on a missing key or a string.
     pub fn set(&mut self, value: &[u8], expire_at_ms: u64) {
         let expire_at = c_longlong::try_from(expire_at_ms).unwrap_or(c_longlong::MAX);
-        // With a text of ours and a shared string the server makes two allocations fewer than with a number and a C string.
+        // Passing a buffer and a shared string saves the server two allocations.
         let mut buffer = itoa::Buffer::new();
         let expire_text = buffer.format(expire_at_ms);
         let mut len = 0;

@@ -17,7 +17,7 @@ pub struct Module {
     /// The version in MODULE LIST.
     pub version: c_int,
     /// The line that is logged when the server already has a module with this name.
-    pub taken_line: &'static CStr,
+    pub name_taken_line: &'static CStr,
     /// Registers everything with the server, or logs why that failed and returns false. The arguments are those of MODULE
     /// LOAD, and the name of a required function that the server lacks.
     pub load: fn(Context, &[&[u8]], Option<&str>) -> bool,
@@ -77,7 +77,7 @@ pub unsafe fn on_load(
     // the server's.
     if unsafe { raw::Export_RedisModule_Init(ctx, name, version, api_version) } != OK {
         // It fails only if the name is taken. If that is by the same file, all statics belong to the loaded module.
-        log(None, c"warning", module.taken_line);
+        log(None, c"warning", module.name_taken_line);
         return ERR;
     }
 

@@ -5,7 +5,7 @@ use super::context::Context;
 use super::handlers::{handle, own_context};
 use super::under_lock::UnderLock;
 use redis_module::raw;
-use std::os::raw::c_void;
+use std::ffi::c_void;
 use std::ptr::null_mut;
 
 /// A timer that has not fired. Dropping it stops it.

@@ -6,8 +6,7 @@ use crate::redis::text::OwnedString;
 use commands::error::Error;
 use engine::ban::{Ban, BAN_PREFIX};
 use engine::entry::{score, Entries, Entry, LAST_US};
-use engine::reservation::OwnedReservation;
-use engine::reservation::Reservation;
+use engine::reservation::{OwnedReservation, Reservation};
 
 /// The score of reservations.
 pub const RESERVED: f64 = f64::NEG_INFINITY;

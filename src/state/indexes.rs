@@ -100,8 +100,7 @@ pub fn take(key_ctx: KeyContext, len: usize) -> Option<Box<Index>> {
     with_indexes(|indexes| indexes.take(key_ctx.ctx.db(), key_ctx.name.as_bytes(), len))
 }
 
-/// Puts the index of a key back, or a new one in, now that the set has `len` elements. One that has become too short is
-/// dropped.
+/// Stores the index of a key after a call, when the set has `len` elements. Drops it if too few reservations are left.
 pub fn put(key_ctx: KeyContext, reservations: Reservations, len: usize) {
     let (ctx, db, key) = (key_ctx.ctx, key_ctx.ctx.db(), key_ctx.name.as_bytes());
     let is_changed = reservations.is_changed();

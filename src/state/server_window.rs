@@ -25,7 +25,7 @@ use engine::window::EventEdit;
 
 /// A sorted set of events and reservations, for one call.
 pub struct ServerWindow<'k, 'c> {
-    at: ServerKey<'k, 'c>,
+    store: ServerKey<'k, 'c>,
     /// The open key, and its events.
     events: ServerEntries<'c>,
     reservations: Reservations,
@@ -34,11 +34,11 @@ pub struct ServerWindow<'k, 'c> {
 }
 
 impl<'k, 'c> ServerWindow<'k, 'c> {
-    /// Creates a key that has not been read yet. `key` is closed, or open with the access of `at`.
-    pub(super) fn new(at: ServerKey<'k, 'c>, key: KeyHandle<'c>) -> ServerWindow<'k, 'c> {
+    /// Creates a key that has not been read yet. `key` is closed, or open with the access of `store`.
+    pub(super) fn new(store: ServerKey<'k, 'c>, key: KeyHandle<'c>) -> ServerWindow<'k, 'c> {
         ServerWindow {
             events: ServerEntries { key, newest: None, len: 0 },
-            at,
+            store,
             reservations: Reservations::default(),
             elements: 0,
         }
@@ -46,7 +46,7 @@ impl<'k, 'c> ServerWindow<'k, 'c> {
 
     /// Returns the key if the last write has emptied it.
     pub fn into_emptied(mut self) -> Option<Box<EmptiedKey<'c>>> {
-        self.at.emptied.take()
+        self.store.emptied.take()
     }
 }
 
@@ -55,10 +55,10 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
     type Events = ServerEntries<'c>;
 
     fn read(&mut self, id: Option<&[u8]>) -> Result<(), Error> {
-        if self.at.emptied.is_some() {
+        if self.store.emptied.is_some() {
             return Ok(());
         }
-        let ServerKey { key_ctx, access, .. } = self.at;
+        let ServerKey { key_ctx, access, .. } = self.store;
         if self.events.key.reader().is_closed() {
             self.events.key = KeyHandle::new(key_ctx, access)?;
         }
@@ -102,8 +102,8 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
     // Elements are added before others are removed, so that the key never becomes empty in between. Dead entries are dropped
     // last, because that needs the key closed.
     fn write(&mut self, edit: WindowEdit) -> usize {
-        let key_ctx = self.at.key_ctx;
-        let (key, mut remove) = match self.at.emptied.take() {
+        let key_ctx = self.store.key_ctx;
+        let (key, mut remove) = match self.store.emptied.take() {
             Some(mut emptied) => (emptied.key.take(), std::mem::take(&mut emptied.released)),
             None => (self.events.key.take(key_ctx), Vec::new()),
         };
@@ -140,7 +140,7 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
         if settled > 0 && remove.len() == key.len() {
             // The key holds nothing else.
             self.elements = 0;
-            self.at.emptied = Some(Box::new(EmptiedKey { key: Some(key), released: remove }));
+            self.store.emptied = Some(Box::new(EmptiedKey { key: Some(key), released: remove }));
             return settled;
         }
         if !remove.is_empty() {
@@ -166,7 +166,7 @@ impl ServerWindow<'_, '_> {
     /// Reads the reservations from the set, within the budget of the call if it has one, and the newest event, with which
     /// they end.
     fn read_elements(&mut self, id: Option<&[u8]>) -> Result<(), Error> {
-        let ServerKey { keys, key_ctx, .. } = self.at;
+        let ServerKey { keys, key_ctx, .. } = self.store;
         let reader = self.events.key.reader();
         if let Some(budget) = &keys.budget {
             budget.check(reader)?;
@@ -244,7 +244,7 @@ impl Drop for ServerWindow<'_, '_> {
         // Most keys have no index.
         if self.reservations.index().is_some() {
             let reservations = std::mem::take(&mut self.reservations);
-            indexes::put(self.at.key_ctx, reservations, self.elements);
+            indexes::put(self.store.key_ctx, reservations, self.elements);
         }
     }
 }

@@ -145,7 +145,7 @@ fn read_clauses<'a, C: ServerCall<'a>>(
     let mut unit = TimeUnit::Seconds;
     let mut group: usize = 0;
     loop {
-        if arguments.take_last(b"MS") {
+        if arguments.skip_last(b"MS") {
             unit = TimeUnit::Milliseconds;
         }
         let Some(mut word) = arguments.next_word() else { break };

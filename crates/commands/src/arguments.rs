@@ -15,7 +15,7 @@ use engine::{Ask, Limit, Manner, NewReservation, Place, Quantity, Request, TimeU
 use std::sync::Arc;
 
 /// The words of a call or of a policy's definition. Word 0 of a call is the name of the command.
-#[allow(clippy::len_without_is_empty, reason = "a call has at least one word")]
+#[allow(clippy::len_without_is_empty, reason = "nobody asks for it")]
 pub trait Words<'a> {
     /// Returns the number of words.
     fn len(&self) -> usize;
@@ -108,7 +108,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
     }
 
     /// Skips the next argument if it is `word`, in any case, and the last one. Returns whether it was.
-    pub fn take_last(&mut self, word: &[u8]) -> bool {
+    pub fn skip_last(&mut self, word: &[u8]) -> bool {
         let is_last = self.remaining() == 1 && self.word.is_some_and(|last| spells(last, word));
         if is_last {
             self.advance();
@@ -147,7 +147,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         let mut request = self.request(environment, family, accepted, &mut options)?;
         let check = options.has(OptionSet::CHECK);
         if let (true, Limit::Reserve(_, reserve)) = (check, &mut request.limit) {
-            // A check makes no reservation, so none can be too many.
+            // A check makes no reservation, so this bound does not apply.
             reserve.max_reservations = u64::MAX;
         }
         request.shadow |= options.has(OptionSet::SHADOW);

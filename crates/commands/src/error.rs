@@ -111,7 +111,7 @@ pub enum Error {
     /// The bucket would take longer than 100 years to fill.
     #[error("ERR (max_burst + 1) * period / count must be at most 100 years of 365.25 days")]
     BucketTooLong,
-    /// FORCE would leave too long a debt, or a take would store a time that does not fit in 19 digits.
+    /// The debt of FORCE or AHEAD would be too long, or a stored time would not fit in 19 digits.
     #[error("ERR a take must not leave a debt of more than 100 years of 365.25 days, nor a time past the year 2286")]
     DebtTooLong,
     /// FORCE would count more in one key than fits.

@@ -22,7 +22,7 @@ pub(crate) fn info<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Error>
     let keys = call.keys();
     let Inspection { state, expires_at_ms } = keys.inspect(key)?;
     let (kind, mut fields, ban) = match state {
-        // It may still have a line: it was deleted, and the head has not been tried since.
+        // The reply is empty, although calls may wait: the key was deleted, and the head has not been tried since.
         KeyState::Missing => {
             call.sink().map(0);
             return Ok(CallResult::Allowed);

@@ -436,8 +436,7 @@ impl<'a> Options<'a> {
         self.effective.rows().try_for_each(|row| row.check(self.effective, quantity, limit))
     }
 
-    /// Returns whether the call could also have this option, which it does not: none that was given excludes it, and its
-    /// minimum quantity is reached.
+    /// Returns whether this option, which was not given, could be added to those that were, with this quantity.
     pub fn permits(&self, option: OptionSet, quantity: i64) -> bool {
         let clashes = |row: &OptionRow| self.effective.rows().any(|other| row.clashes_with(other));
         option.rows().all(|row| quantity >= row.min_quantity && !clashes(row))

@@ -64,6 +64,7 @@ pub(crate) fn renew<'a, C: ServerCall<'a>>(
     let store = keys.store(key, Access::Write);
     let renewed =
         settle::renew(store, &id, options.number(OptionSet::LEASE)).map_err(Into::into)?;
+    // Like every command that may write: another client may have changed the key.
     call.wake(key, None);
     Ok(reply_settled(call, u64::from(renewed)))
 }

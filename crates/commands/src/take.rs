@@ -41,13 +41,12 @@ pub(crate) fn take<'a, C: ServerCall<'a>>(
     // Borrowed, because moving the request out of the result would copy it.
     let request = request.as_ref().map_err(|error| *error)?;
     let (key, now_us) = first_key(call)?;
-    // Neither a call that takes nothing nor one under SHADOW waits: the first is never denied, the second has no earliest
-    // grant.
     let block_ms = options.number(OptionSet::BLOCK).filter(|_| call.may_block());
     let mode = if block_ms.is_some() { Mode::Try } else { mode };
     let mut decision = decide_in_turn(call, key, request, mode)?;
     if let Some(ms) = block_ms.filter(|_| !decision.allowed()) {
         let last_us = deadline_us(now_us, ms).unwrap_or(u64::MAX);
+        // Under SHADOW there is no earliest grant, so the call does not wait.
         let in_time = decision.earliest_grant_us.is_some_and(|grant_us| grant_us <= last_us);
         if let Some(wait_us) = decision.verdict.retry_after_us().filter(|_| in_time) {
             return call.join(key, request, ms, wait_us).map(|()| CallResult::Later);

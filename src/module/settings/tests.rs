@@ -17,16 +17,16 @@ fn a_setting_that_takes_the_rest_gets_all_words_after_its_name() {
         Setting::new(c"switch", &SWITCH),
         Setting { takes_rest: true, ..Setting::new(c"all", &VALUE) },
     ];
-    let take = |line: &str| {
+    let apply = |line: &str| {
         let words: Vec<_> = line.split(' ').map(str::as_bytes).collect();
-        take_arguments(&settings, &words).map(|taken| taken.len())
+        apply_arguments(&settings, &words).map(|applied| applied.len())
     };
-    assert_eq!(take("switch YES ratelimit.all a 1 2; switch no"), Ok(2));
+    assert_eq!(apply("switch YES ratelimit.all a 1 2; switch no"), Ok(2));
     assert_eq!(*TEXT.lock().unwrap(), b"a 1 2; switch no");
     assert!(SWITCH.get());
-    assert_eq!(take("switch yes switch no"), Ok(1));
+    assert_eq!(apply("switch yes switch no"), Ok(1));
     assert!(!SWITCH.get());
-    assert!(take("switch").is_err());
-    assert!(take("switch 1").is_err());
-    assert!(take("all").is_err());
+    assert!(apply("switch").is_err());
+    assert!(apply("switch 1").is_err());
+    assert!(apply("all").is_err());
 }
