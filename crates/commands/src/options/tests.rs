@@ -1,5 +1,6 @@
 use super::*;
 use crate::environment::TestEnvironment;
+use engine::anchor::Start;
 
 #[test]
 fn each_value_is_kept_and_read_back() {
