@@ -11,12 +11,6 @@
 //! CLIENT UNBLOCK leads from join to answer. For a client that disconnects, or that the server redirects, withdraw and
 //! forget follow join.
 //!
-//! ```text
-//! lines.rs          the lines of this server
-//! wait.rs           a single wait, from join to forget
-//! work.rs           granting to the heads of lines, by commands and by the timer
-//! ```
-//!
 //! [`engine::line`] decides what to do next. Its transitions change the lines and return what has to be done; the files here
 //! do it. To add another way to end a wait, add a transition to the engine and call it in work.rs, or in wait.rs if the
 //! server ends the wait.

@@ -1,5 +1,9 @@
 //! Safe wrappers of the server's module API, and the only place with `unsafe`. The wrappers know nothing about this module's
-//! commands and settings, which are passed to them.
+//! commands and settings.
+//!
+//! The functions of the module that the server calls are passed in from above: those of commands as [`call::Commands`],
+//! which is compiled into each entry point; loading and unloading in [`load::Module`]; waits, timers and events in
+//! [`handlers::Handlers`]; and the fields of INFO as [`info::WriteFields`].
 //!
 //! The server calls us under its lock: on its main thread, or on a thread of another module that has taken the lock. State
 //! that outlives a call is in an [`under_lock::UnderLock`]. One function may be called without the lock: a crashing server

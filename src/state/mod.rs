@@ -1,13 +1,5 @@
 //! The server's keys as a store of the [`engine`]: reads the state that the engine needs for a decision, and writes what it
 //! has planned.
-//!
-//! ```text
-//! server_bucket.rs  the string of RL.THROTTLE
-//! server_window.rs  the sorted set of RL.WINDOW and RL.ACQUIRE, opened for one call
-//! entries.rs        reading its events
-//! indexes.rs        indexes of reservations in memory, and when they are dropped
-//! keyspace.rs       the keys as the commands use them; where denials are noted: RL.TOP, keyspace events
-//! ```
 
 mod entries;
 pub mod indexes;

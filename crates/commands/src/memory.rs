@@ -9,13 +9,6 @@
 //! let integers = [0, 16, 15, -1, 2].map(Value::Integer);
 //! assert_eq!(reply, Outcome::Reply(Value::Array(integers.to_vec())));
 //! ```
-//!
-//! ```text
-//! memory_call.rs     the calls, as the commands see them
-//! memory_waiting.rs  calls that wait
-//! settings.rs        the settings
-//! value.rs           replies as values
-//! ```
 
 mod memory_call;
 mod memory_waiting;
