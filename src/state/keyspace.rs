@@ -1,11 +1,10 @@
 //! The keys of this server as the commands use them. Counts calls for policies and settled reservations for INFO, and notes
 //! denials for RL.TOP and as keyspace events.
 
-use super::server_bucket::decode_bucket;
 use super::{KeyContext, KeyHandle, ServerKey, ServerKeys, ServerWindow};
 use crate::environment::{NOTIFY_DENIED, NUMBERS, POLICIES};
 use crate::redis::events::notify;
-use crate::redis::key::KeyValue;
+use crate::redis::key::{KeyValue, ReadKey};
 use crate::redis::random;
 use crate::redis::under_lock::UnderLock;
 use crate::stats;
@@ -17,6 +16,7 @@ use engine::heavy::{HeavyRow, RecentHeavy};
 use engine::reservation::{id_from_random, Id};
 use engine::settle::SettleOutcome;
 use engine::store::{Access, WindowKey};
+use engine::throttle::Stored;
 use engine::DbKey;
 
 /// The most denied keys, by database and name.
@@ -45,20 +45,22 @@ impl<'c> Keyspace for ServerKeys<'c> {
     }
 
     fn inspect(&self, key_ctx: KeyContext<'c>) -> Result<Inspection<ServerWindow<'_, 'c>>, Error> {
-        let mut key = KeyHandle::new(key_ctx, Access::Read)?;
-        let reader = key.reader();
-        let expires_at_ms = reader.expires_at_ms();
-        let state = match reader.value() {
+        let key = ReadKey::open(key_ctx.ctx, key_ctx.name);
+        let expires_at_ms = key.expires_at_ms();
+        let state = match key.value() {
             KeyValue::Empty => KeyState::Missing,
-            KeyValue::String(text) => KeyState::Bucket(decode_bucket(text)?),
+            KeyValue::String(text) => {
+                KeyState::Bucket(Stored::decode(text.bytes()).ok_or(Error::ForeignString)?)
+            }
             KeyValue::Zset => {
-                let mut window = ServerWindow::new(self.store(key_ctx, Access::Read), key);
+                let mut window =
+                    ServerWindow::new(self.store(key_ctx, Access::Read), KeyHandle::Read(key));
                 window.read(None)?;
                 KeyState::Window(window)
             }
             KeyValue::Other => return Err(Error::NotLimit),
         };
-        Ok(Inspection { state, expires_at_ms })
+        Ok((state, expires_at_ms))
     }
 
     fn count_settled(&self, outcome: SettleOutcome, number: u64) {

@@ -1,7 +1,7 @@
 //! A bucket: a string that spells its theoretical arrival time.
 
 use super::{KeyContext, KeyHandle};
-use crate::redis::key::{KeyValue, StringValue};
+use crate::redis::key::KeyValue;
 use commands::error::Error;
 use engine::store::{self, Access};
 use engine::throttle::{BucketEdit, Stored};
@@ -20,7 +20,9 @@ impl store::BucketKey for ServerBucket<'_> {
         self.key = KeyHandle::new(self.key_ctx, self.access)?;
         match self.key.reader().value() {
             KeyValue::Empty => Ok(None),
-            KeyValue::String(text) => decode_bucket(text).map(Some),
+            KeyValue::String(text) => {
+                Ok(Some(Stored::decode(text.bytes()).ok_or(Error::ForeignString)?))
+            }
             KeyValue::Zset | KeyValue::Other => Err(Error::NotBucket),
         }
     }
@@ -35,9 +37,4 @@ impl store::BucketKey for ServerBucket<'_> {
             BucketEdit::Delete => key.delete(),
         }
     }
-}
-
-/// Decodes a bucket. Refuses a string that the module did not write.
-pub fn decode_bucket(text: StringValue) -> Result<Stored, Error> {
-    Stored::decode(text.bytes()).ok_or(Error::ForeignString)
 }

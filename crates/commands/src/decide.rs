@@ -13,6 +13,9 @@ use std::slice;
 /// The window of a key of these keys.
 pub type WindowOf<'k, K> = <<K as Keyspace>::Store<'k> as Store>::Window;
 
+/// What a key holds, and when it expires.
+pub type Inspection<W> = (KeyState<W>, Option<u64>);
+
 /// The keys of a server, and its counters of the calls on them.
 pub trait Keyspace {
     /// Names a key at the time of a call.
@@ -25,7 +28,8 @@ pub trait Keyspace {
     /// Returns a key, to be opened with this access.
     fn store(&self, key: Self::Key, access: Access) -> Self::Store<'_>;
 
-    /// Opens a key once, for reading, and returns what it holds.
+    /// Opens a key once, for reading. Returns what it holds, and when it expires, in Unix milliseconds: `None` if it never
+    /// does, or if there is no key.
     ///
     /// # Errors
     ///
@@ -49,14 +53,6 @@ pub trait Keyspace {
 
     /// Forgets the noted denials.
     fn forget_denials(&self);
-}
-
-/// A key that was opened once and read, whatever kind of limit it holds.
-pub struct Inspection<W> {
-    /// What the key holds.
-    pub state: KeyState<W>,
-    /// When the key expires, in Unix milliseconds. `None` if it never does, or if there is no key.
-    pub expires_at_ms: Option<u64>,
 }
 
 /// What a key holds.

@@ -2,7 +2,7 @@
 
 use crate::arguments::Arguments;
 use crate::call::{first_key, CallResult, ServerCall};
-use crate::decide::{Inspection, KeyState, Keyspace};
+use crate::decide::{KeyState, Keyspace};
 use crate::error::Error;
 use crate::reply::ReplySink;
 use engine::ban::BanNow;
@@ -20,7 +20,7 @@ pub(crate) fn info<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Error>
     }
     let (key, now_us) = first_key(call)?;
     let keys = call.keys();
-    let Inspection { state, expires_at_ms } = keys.inspect(key)?;
+    let (state, expires_at_ms) = keys.inspect(key)?;
     let (kind, mut fields, ban) = match state {
         // The reply is empty, although calls may wait: the key was deleted, and the head has not been tried since.
         KeyState::Missing => {

@@ -21,7 +21,7 @@ pub use value::Value;
 use crate::call::CallResult;
 use crate::decide::note;
 use crate::dispatch::run;
-use crate::error::Error;
+use crate::error::{EchoedWord, Error};
 use crate::policies::PolicyTable;
 use crate::settings::{Numbers, Switch};
 use crate::share::Share;
@@ -103,9 +103,7 @@ impl MemoryServer {
     pub fn call(&mut self, argv: &[&[u8]], now_us: u64) -> Outcome {
         self.set_time(now_us);
         self.keys.forget_expired(now_us);
-        let Some(name) = argv.first() else {
-            return Outcome::Reply(Value::Error("ERR unknown command ''".into()));
-        };
+        let name = argv.first().copied().unwrap_or_default();
         let row = COMMANDS.iter().find(|row| name.eq_ignore_ascii_case(row.name.to_bytes()));
         match row {
             Some(row) => self.run(row, argv),
@@ -173,7 +171,7 @@ impl MemoryServer {
             (b"config", [what, pairs @ ..]) if what.eq_ignore_ascii_case(b"set") => {
                 self.config_set(pairs)
             }
-            _ => unknown(name, words),
+            _ => Value::Error(format!("ERR unknown command '{}'", EchoedWord::from(name))),
         }
     }
 
@@ -237,29 +235,6 @@ fn wrong_arity(name: &[u8]) -> Value {
     let name = String::from_utf8_lossy(name);
     Value::Error(format!("ERR wrong number of arguments for '{name}' command"))
 }
-
-/// Returns the error that servers reply with to an unknown command.
-fn unknown(name: &[u8], words: &[&[u8]]) -> Value {
-    const MAX_SHOWN: usize = 128;
-    let cut = |word: &[u8]| {
-        String::from_utf8_lossy(word.get(..MAX_SHOWN).unwrap_or(word)).replace(['\r', '\n'], " ")
-    };
-    let mut shown = String::new();
-    for word in words {
-        if shown.len() >= MAX_SHOWN {
-            break;
-        }
-        shown.push_str(&format!("'{}' ", cut(word)));
-    }
-    let name = cut(name);
-    Value::Error(format!("ERR unknown command '{name}', with args beginning with: {shown}"))
-}
-
-/// A server can be sent to another thread.
-const _: fn() = || {
-    fn is_send<T: Send>() {}
-    is_send::<MemoryServer>();
-};
 
 #[cfg(test)]
 pub(crate) mod tests;

@@ -111,7 +111,7 @@ impl<'a> Keyspace for &'a MemoryServer {
                 KeyState::Window(window)
             }
         };
-        Ok(Inspection { state, expires_at_ms })
+        Ok((state, expires_at_ms))
     }
 
     fn count_settled(&self, _outcome: SettleOutcome, _number: u64) {}

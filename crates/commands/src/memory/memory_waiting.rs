@@ -75,8 +75,8 @@ impl MemoryServer {
         loop {
             let due = self.lines.borrow().next_line(passed_us);
             let Some((line, line_key)) = due else { break };
-            if !self.visit(line, line_key.borrowed()) {
-                // The engine never returns the same work twice. If it did, this loop would never end.
+            if !do_next_step(&&*self, line, line_key.borrowed(), true, passed_us) {
+                // The engine never returns a line without a step. If it did, this loop would never end.
                 break;
             }
         }
@@ -128,15 +128,6 @@ impl MemoryServer {
                 return;
             }
         }
-    }
-
-    /// Does the due work in a line. Returns whether there was any.
-    fn visit(&self, line: LineId, key: DbKey) -> bool {
-        let mut any = false;
-        while do_next_step(&self, line, key, true, self.clock.passed_us) {
-            any = true;
-        }
-        any
     }
 }
 
