@@ -174,6 +174,9 @@ fn numbers_and_periods_have_ranges_and_no_other_spelling() {
             }
         }
     }
+    for clause in ["THROTTLE 4 1 1", "WINDOW 4 60", "ACQUIRE 4 60"] {
+        server.refuses(format!("RL.ALL 1 k {clause} -1"), &format!("ERR {quantity}"));
+    }
     for call in [
         "RL.THROTTLE k 0 1 1ms 0",
         "RL.THROTTLE k 9223372036854775806 9223372036854775807 1ms 9223372036854775807",

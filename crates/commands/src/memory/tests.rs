@@ -56,7 +56,15 @@ fn every_command_answers_as_on_a_server() {
     let mut world = World::new();
     world.check(&[
         ("RL.THROTTLE b 15 30 60", "[0 16 15 -1 2]"),
+        ("RL.INFO b", "[kind bucket full_in 2000 debt 0 ban 0 waiting 0 ttl 2901]"),
+        ("RL.THROTTLE d 4 1 1s 7 FORCE MS", "[0 5 0 -1 7000]"),
+        ("RL.INFO d", "[kind bucket full_in 7000 debt 2000 ban 0 waiting 0 ttl 7901]"),
+        ("RL.INFO w", "[]"),
         ("RL.WINDOW w 1 60", "[0 1 0 -1 60]"),
+        (
+            "RL.INFO w",
+            "[kind window events 1 denied 0 entries 1 oldest 0 newest 0 held 0 reservations 0 ban 0 waiting 0 ttl 60901]",
+        ),
         ("RL.WINDOW w 1 60 MS", "[1 1 0 60000 60000]"),
         ("RL.ACQUIRE a 2 0 1 ID x LEASE 5s MS", "[0 2 1 -1 5000 x]"),
         ("RL.ACQUIRE a 2 0 1 MS", "[0 2 0 -1 20000 HHHHHHHHHHHHHHHH]"),
@@ -154,7 +162,8 @@ fn a_policy_limits_by_its_name_and_is_counted() {
         ("RL.WINDOW k @day", "[0 1 0 -1 60]"),
         ("RL.WINDOW k @day", "[1 1 0 60 60]"),
         ("RL.WINDOW s @try", "[0 0 0 -1 0]"),
-        ("RL.TOP", "[[k 0 1 0]]"),
+        ("RL.TOP RESET", "[[k 0 1 0]]"),
+        ("RL.TOP", "[]"),
     ]);
     let policies = "[[day WINDOW 1 60s 1 1 0] [try WINDOW 0 60s SHADOW 0 0 1]]";
     world.check(&[("RL.POLICIES", policies)]);
