@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 # One of each kind: what is taken, set aside, settled, healed, waited for and thrown away, and a random mixture.
-core=(throttle:: window:: reservations:: blocking_exits:: config:: durability::)
+core=(throttle:: everywhere:: reservations:: blocking_exits:: config:: durability::)
 
 scripts/install-tools.sh cargo cc libclang redis-server valgrind
 cargo build --release

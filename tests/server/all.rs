@@ -3,35 +3,6 @@
 use support::*;
 
 #[test]
-fn each_takes_if_all_are_allowed_and_else_none_does() {
-    let (_server, mut conn) = Server::held();
-    let call = "RL.ALL 3 {u}:rpm {u}:tpm {u}:jobs WINDOW 2 1min WINDOW 1000 1min 400 \
-                ACQUIRE 5 0 1 ID job-17 MS";
-    let first = all_reply(&conn.cmd(call));
-    // The least remaining / quantity: 1 / 1, 600 / 400, 4 / 1. The first of the equal ones decides.
-    assert_eq!(first.numbers, [0, 2, 1, -1, 60_000, 1]);
-    assert_eq!(
-        first.clauses,
-        [[0, 2, 1, -1, 60_000], [0, 1000, 600, -1, 60_000], [0, 5, 4, -1, 20_000]]
-    );
-    assert_eq!(first.ids, [None, None, Some("job-17".into())]);
-    conn.refuses(call, "DUPLICATE ");
-    let second = all_reply(&conn.cmd(call.replace("job-17", "job-18")));
-    assert_eq!(second.numbers[..2], [0, 2]);
-    let dumps = |conn: &mut Conn| ["{u}:rpm", "{u}:tpm", "{u}:jobs"].map(|key| conn.dumped(key));
-    let before = dumps(&mut conn);
-    let denied = all_reply(&conn.cmd(call.replace("job-17", "job-19")));
-    // Both windows deny for the same time, so the first decides. The semaphore has its result on its own.
-    assert_eq!(denied.numbers, [1, 2, 0, 60_000, 60_000, 1]);
-    assert_eq!(
-        denied.clauses,
-        [[1, 2, 0, 60_000, 60_000], [1, 1000, 200, 60_000, 60_000], [0, 5, 3, -1, 20_000]]
-    );
-    assert_eq!(denied.ids, [None, None, None]);
-    assert_eq!(dumps(&mut conn), before);
-}
-
-#[test]
 fn all_clauses_are_of_one_instant_while_the_clock_goes_on() {
     let (server, mut conn) = Server::held();
     // It moves on whenever the server looks.
@@ -46,72 +17,14 @@ fn all_clauses_are_of_one_instant_while_the_clock_goes_on() {
 }
 
 #[test]
-fn a_quantity_of_0_changes_nothing_in_a_denied_call() {
-    let (server, mut conn) = Server::held();
-    conn.ints("RL.THROTTLE {u}bucket 3 1 1 3");
-    conn.ints("RL.WINDOW {u}window 3 1 3");
-    conn.cmd("RL.ACQUIRE {u}held 3 1 3 ID a");
-    // All three are from the future now, and the bucket is smaller too.
-    server.clock().advance_ms(-50_000);
-    let dumps =
-        |conn: &mut Conn| ["{u}bucket", "{u}window", "{u}held"].map(|key| conn.cmd(["DUMP", key]));
-    let before = dumps(&mut conn);
-    let denied = all_reply(&conn.cmd(
-        "RL.ALL 4 {u}bucket {u}window {u}held {u}no THROTTLE 1 1 1 0 WINDOW 3 1 0 ACQUIRE 3 1 0 WINDOW 0 1",
-    ));
-    assert_eq!(denied.numbers[0], 1);
-    assert_eq!(denied.clauses[0], [0, 2, 0, -1, 2]);
-    assert_eq!(dumps(&mut conn), before);
-    // Another quantity heals them.
-    conn.cmd("RL.ALL 4 {u}bucket {u}window {u}held {u}no THROTTLE 1 1 1 WINDOW 3 1 1 ACQUIRE 3 1 WINDOW 0 1");
-    let after = dumps(&mut conn);
-    assert!(before.iter().zip(&after).all(|(before, after)| before != after));
-}
-
-#[test]
-fn countdenied_counts_a_call_that_another_clause_denied() {
-    let (_server, mut conn) = Server::held();
-    let call = "RL.ALL 2 {u}:a {u}:b WINDOW 2 60 1 COUNTDENIED WINDOW 1 60 MS";
-    assert_eq!(all_reply(&conn.cmd(call)).numbers, [0, 1, 0, -1, 60_000, 2]);
-    // The second clause denies. The call fills the first, which is then limited too and decides, as its wait is equally
-    // long.
-    let denied = all_reply(&conn.cmd(call));
-    assert_eq!(denied.clauses, [[1, 2, 0, 60_000, 60_000], [1, 1, 0, 60_000, 60_000]]);
-    assert_eq!(denied.numbers, [1, 2, 0, 60_000, 60_000, 1]);
-    assert_eq!(conn.ints("RL.WINDOW_RO {u}:a 2 60")[..3], [1, 2, 0]);
-    assert_eq!(conn.ints("RL.WINDOW_RO {u}:b 2 60")[..3], [0, 2, 1]);
-}
-
-#[test]
-fn looking_answers_what_the_call_would_and_changes_nothing() {
-    let (_server, mut conn) = Server::held();
-    let clauses = "2 {u}:a {u}:b WINDOW 2 60 1 COUNTDENIED ACQUIRE 1 0 1 ID x MS";
-    let look = all_reply(&conn.cmd(format!("RL.ALL_RO {clauses}")));
-    assert_eq!(look.clauses, [[0, 2, 2, -1, 0], [0, 1, 1, -1, 0]]);
-    assert_eq!((look.numbers[0], look.ids), (0, vec![None, None]));
-    assert_eq!(conn.int("DBSIZE"), 0);
-    assert_eq!(all_reply(&conn.cmd(format!("RL.ALL {clauses}"))).ids[1].as_deref(), Some("x"));
-    conn.refuses(format!("RL.ALL_RO {clauses}"), "DUPLICATE ");
-    let before = conn.cmd("DUMP {u}:a");
-    let look = all_reply(&conn.cmd(format!("RL.ALL_RO {}", clauses.replace("ID x", "ID y"))));
-    assert_eq!(look.numbers[0], 2);
-    assert_eq!(look.clauses[0][..4], [0, 2, 1, -1]);
-    assert_eq!(conn.cmd("DUMP {u}:a"), before);
-}
-
-#[test]
-fn an_error_in_any_clause_changes_nothing_and_the_first_is_returned() {
+fn an_error_in_any_clause_is_the_reply_and_changes_nothing() {
     let (_server, mut conn) = Server::held();
     conn.pipeline(["RPUSH {u}:list x", "SET {u}:counter 5", "RL.ACQUIRE {u}:held 9 0 1 ID dup"]);
     let good = [("{u}:a", "WINDOW 5 60"), ("{u}:b", "THROTTLE 4 1 1"), ("{u}:c", "ACQUIRE 5 0")];
     for (key, bad, begin) in [
         ("{u}:list", "WINDOW 5 60", "WRONGTYPE "),
         ("{u}:list", "WINDOW 5 60 SHADOW", "WRONGTYPE "),
-        (
-            "{u}:counter",
-            "THROTTLE 4 1 1 CHECK",
-            "ERR the key holds a string that RL.THROTTLE did not write",
-        ),
+        ("{u}:counter", "THROTTLE 4 1 1 CHECK", "ERR the key holds a string that RL.THROTTLE "),
         ("{u}:held", "ACQUIRE 9 0 1 ID dup", "DUPLICATE "),
         ("{u}:d", "WINDOW x 60", "ERR limit must be an integer from 0 "),
         ("{u}:d", "WINDOW 5 60 CHECK SHADOW", "ERR SHADOW and CHECK must not be used together"),
@@ -127,34 +40,36 @@ fn an_error_in_any_clause_changes_nothing_and_the_first_is_returned() {
             assert_eq!(conn.int("DBSIZE"), 3, "{call}");
         }
     }
-    let (number, clauses) = (
-        "numkeys must be an integer from 1 to 64",
-        "the number of clauses must equal the number of keys",
-    );
-    let clause = "syntax error: a clause must begin with THROTTLE, WINDOW or ACQUIRE";
-    for (arguments, error) in [
-        ("", "wrong number of arguments"),
-        ("1", "wrong number of arguments"),
-        ("0 WINDOW 5 60", number),
-        ("-1 k WINDOW 5 60", number),
-        ("+1 k WINDOW 5 60", number),
-        ("1.5 k WINDOW 5 60", number),
-        ("x k WINDOW 5 60", number),
-        ("65 k WINDOW 5 60", number),
-        ("9223372036854775807 k WINDOW 5 60", number),
-        ("1 k", clauses),
-        ("3 k l", clauses),
-        ("2 k l WINDOW 5 60", clauses),
-        ("1 k WINDOW 5 60 WINDOW 5 60", clauses),
-        ("2 k WINDOW 5 60", clause),
-        ("1 k PING", clause),
-        ("1 k WINDOW 5 60 MS 1", "syntax error: unknown option MS"),
+}
+
+#[test]
+fn errors_in_arguments_come_before_errors_in_stored_values() {
+    let (_server, mut conn) = Server::connect();
+    conn.pipeline(["SET text x", "ZADD foreign 1 x", "RL.ACQUIRE held 5 0 1 ID a"]);
+    for (clause, error) in [
+        ("WINDOW x 60", "ERR limit must be an integer from 0 to 9223372036854775807"),
+        ("WINDOW 5 60 NONSENSE", "ERR syntax error: unknown option NONSENSE"),
+        ("WINDOW @none", "NOPOLICY no policy has the name none"),
+        ("WINDOW 5 60 WINDOW 5 60", "ERR the number of clauses must equal the number of keys"),
+        ("", "ERR the number of clauses must equal the number of keys"),
     ] {
-        for name in ["RL.ALL", "RL.ALL_RO"] {
-            conn.refuses(format!("{name} {arguments}"), &format!("ERR {error}"));
+        for first in ["text WINDOW 5 60", "foreign THROTTLE 1 1 1", "held ACQUIRE 5 0 1 ID a"] {
+            let (key, first) = first.split_once(' ').unwrap();
+            for command in ["RL.ALL", "RL.ALL_RO"] {
+                let call = format!("{command} 2 {key} other {first} {clause}");
+                assert_eq!(conn.err(&call), error, "{call}");
+            }
         }
     }
-    assert_eq!(conn.int("DBSIZE"), 3);
+    // Of several errors of one kind the first is the reply.
+    for (call, error) in [
+        ("RL.ALL 2 a b WINDOW 5 60 LEAVE -1 WINDOW x 60", "ERR LEAVE must be an integer from 0 "),
+        ("RL.ALL 2 text foreign WINDOW 5 60 WINDOW 5 60", "WRONGTYPE "),
+        ("RL.ALL 2 foreign text WINDOW 5 60 WINDOW 5 60", "ERR the key's sorted set has an entry "),
+        ("RL.ALL 2 held text ACQUIRE 5 0 1 ID a WINDOW 5 60", "DUPLICATE "),
+    ] {
+        conn.refuses(call, error);
+    }
 }
 
 #[test]
@@ -295,38 +210,13 @@ fn a_user_needs_the_right_to_every_key() {
 #[test]
 fn its_effects_are_one_transaction_of_plain_commands() {
     let (server, mut conn) = Server::builder().aof().held();
-    let replica = Server::replica_of(&server, false);
     let call = "RL.ALL 3 {u}a {u}b {u}c THROTTLE 4 1 1 WINDOW 5 60 ACQUIRE 5 0";
     let grown = server.aof_grows_by(|| conn.cmd(call));
     assert_eq!((grown[0].as_str(), grown.last().unwrap().as_str()), ("MULTI", "EXEC"));
     assert_eq!(grown.iter().filter(|line| *line == "MULTI").count(), 1, "{grown:?}");
     assert!(!grown.iter().any(|line| line.to_uppercase().contains("RL.")), "{grown:?}");
-    wait_for_sync(&server, &replica);
-    let mut copy = replica.conn();
-    for key in ["{u}a", "{u}b", "{u}c"] {
-        assert_eq!(state(&mut copy, key), state(&mut conn, key), "{key}");
-    }
     // A denied call writes nothing.
     let denied = call.replace("WINDOW 5 60", "WINDOW 1 60");
     let grown = server.aof_grows_by(|| conn.cmd(denied));
     assert!(grown.is_empty(), "{grown:?}");
-}
-
-#[test]
-fn a_clause_whose_key_has_a_line_is_denied_and_others_take_nothing() {
-    let (server, mut conn) = Server::connect();
-    conn.cmd("RL.ACQUIRE {u}:pool 2 0 2 ID all LEASE 600000");
-    let mut waiter = server.wait_in_line("RL.ACQUIRE {u}:pool 2 0 2 ID w LEASE 600000 BLOCK 0");
-    // Never more than is asked for, but a call waits already.
-    for clause in ["ACQUIRE 9 0", "ACQUIRE 9 0 CHECK"] {
-        let call = format!("RL.ALL 2 {{u}}:w {{u}}:pool WINDOW 5 1h {clause} MS");
-        let denied = all_reply(&conn.cmd(&call));
-        assert_eq!((denied.numbers[0], denied.numbers[5]), (2, 2), "{call}");
-        assert!(denied.numbers[3] >= 1, "{denied:?}");
-    }
-    let call = "RL.ALL 2 {u}:w {u}:pool WINDOW 5 1h ACQUIRE 9 0 SHADOW";
-    assert_eq!(all_reply(&conn.cmd(call)).numbers[..3], [0, 5, 4]);
-    conn.cmd("RL.RELEASE {u}:pool all");
-    assert_eq!(acquired(&waiter.recv()).id(), "w");
-    assert_eq!(all_reply(&conn.cmd("RL.ALL 1 {u}:pool ACQUIRE 9 0")).numbers[0], 0);
 }

@@ -73,21 +73,6 @@ fn the_mark_of_a_ban_stays_as_long_as_something_is_reserved() {
 }
 
 #[test]
-fn the_mark_of_a_ban_ends_with_the_debt_of_its_bucket() {
-    let (server, mut conn) = Server::held();
-    for (later_ms, ban) in [(2_999, 0), (3_000, 5_000)] {
-        conn.cmd("DEL k");
-        conn.cmd("RL.THROTTLE k 0 1 1s 3 FORCE");
-        assert_eq!(conn.ints("RL.THROTTLE k 0 1 1s 1 BAN 100ms")[0], 1);
-        // No call comes meanwhile.
-        server.clock().advance_ms(later_ms);
-        conn.cmd("RL.THROTTLE k 0 1 1s 2 FORCE");
-        assert_eq!(conn.ints("RL.THROTTLE k 0 1 1s 1 BAN 5s")[0], 1);
-        assert_eq!(conn.info_field("k", "ban"), ban, "{later_ms}");
-    }
-}
-
-#[test]
 fn reservations_go_on_while_the_key_is_closed() {
     let (server, mut conn) = Server::held();
     conn.cmd("RL.ACQUIRE k 3 1min 1 LEASE 20min ID x");
@@ -210,15 +195,6 @@ fn waiting_calls_wait_until_the_ban_ends() {
 }
 
 #[test]
-fn a_call_behind_a_line_does_not_ban() {
-    let (server, mut conn) = Server::connect();
-    conn.cmd("RL.WINDOW k 1 1h");
-    let _waits = server.wait_in_line("RL.WINDOW k 1 1h 1 BLOCK 0");
-    assert_eq!(conn.ints("RL.WINDOW k 1 1h 1 BAN 1h MS")[0], 1);
-    assert_eq!(conn.info_field("k", "ban"), 0);
-}
-
-#[test]
 fn clauses_of_groups_that_deny_ban_their_keys() {
     let (_server, mut conn) = Server::held();
     for key in ["{u}:a", "{u}:b", "{u}:c"] {
@@ -246,25 +222,4 @@ fn clauses_of_groups_that_deny_ban_their_keys() {
     assert_eq!(denied.numbers, [1, 1, 0, 3_600_000, 3_600_000, 1]);
     let bans = ["{u}:a", "{u}:b", "{u}:c"].map(|key| conn.info_field(key, "ban"));
     assert_eq!(bans, [3_600_000, 7_200_000, 0]);
-}
-
-#[test]
-fn a_policy_may_bring_it() {
-    let policies = "login WINDOW 1 1min BAN 10min; tried WINDOW 1 1min BAN 10min SHADOW";
-    let (_server, mut conn) = Server::builder().module_args(["policies", policies]).held();
-    conn.cmd("RL.WINDOW k @login");
-    // Where the call may not have it, the policy's is void.
-    for (call, is_limited) in [
-        ("RL.WINDOW k @login 1 ATMOST MS", 1),
-        ("RL.WINDOW k @login 1 BLOCK 1 MS", 1),
-        ("RL.WINDOW_RO k @login MS", 1),
-        ("RL.ALL 1 k WINDOW @login CHECK MS", 1),
-        ("RL.WINDOW k @tried MS", 0),
-    ] {
-        assert_eq!(limited(&conn.cmd(call)), is_limited, "{call}");
-        assert_eq!(conn.info_field("k", "ban"), 0, "{call}");
-    }
-    assert_eq!(conn.acquire("RL.ACQUIRE k @login 1 MS").numbers[3], 60_000);
-    assert_eq!(conn.ints("RL.WINDOW k @login 1 MS")[3], BAN);
-    assert_eq!(conn.err("RL.WINDOW k @login 1 BAN 1s"), "ERR BAN must not be used with a policy");
 }

@@ -292,31 +292,6 @@ fn the_aof_has_plain_effects_and_one_for_each_change() {
 }
 
 #[test]
-fn a_thousand_denied_and_peeking_calls_add_not_one_byte() {
-    let (server, mut conn) = Server::builder().aof().held();
-    let replica = Server::replica_of(&server, false);
-    conn.cmd("RL.THROTTLE k 4 1 1 5");
-    wait_for_sync(&server, &replica);
-    let before = conn.dumped("k");
-    let (aof, dirty) = (server.aof().len(), server.info("rdb_changes_since_last_save"));
-    for call in [
-        "RL.THROTTLE k 4 1 1", "RL.THROTTLE k 4 1 1 6", "RL.THROTTLE k 4 1 1 5 ATMOST",
-        "RL.THROTTLE k 4 1 1 0", "RL.THROTTLE_RO k 4 1 1", "RL.THROTTLE none 4 1 1 0",
-        "RL.THROTTLE none 4 1 1 6", "RL.THROTTLE none 4 1 1 -1", "RL.THROTTLE_RO none 4 1 1",
-    ] {
-        let grown = server.repl_grows(|| {
-            for reply in conn.pipeline([call; 1000]) {
-                ints(&reply);
-            }
-        });
-        assert_eq!(grown, 0, "{call}");
-    }
-    assert_eq!(server.aof().len(), aof);
-    assert_eq!(server.info("rdb_changes_since_last_save"), dirty);
-    assert_eq!(conn.dumped("k"), before);
-}
-
-#[test]
 fn tracking_clients_hear_of_changes_only() {
     let server = Server::start();
     let (mut conn, mut other) = (server.conn_resp3(), server.conn());

@@ -226,6 +226,11 @@ fn a_user_with_read_permissions_may_look() {
             assert!(reader.err(nothing).starts_with("NOPERM "), "{rule}: {take} 0");
         }
     }
+    for (rule, mut reader) in server.readers("rl.info") {
+        let before = conn.dumped("k");
+        assert!(matches!(reader.cmd("RL.INFO k"), Value::Array(_)), "{rule}");
+        assert_eq!(conn.dumped("k"), before);
+    }
 }
 
 #[test]

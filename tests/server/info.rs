@@ -19,19 +19,6 @@ fn a_missing_key_has_no_fields() {
 }
 
 #[test]
-fn a_bucket_shows_when_it_is_full_and_its_debt() {
-    let (server, mut conn) = Server::held();
-    conn.cmd("RL.THROTTLE b 4 1 1s 2");
-    assert_eq!(info(&mut conn, "b"), "kind=bucket full_in=2000 debt=0 ban=0 waiting=0 ttl=2900");
-    conn.cmd("RL.THROTTLE b 4 1 1s 5 FORCE");
-    server.clock().advance_ms(500);
-    // What is owed does not shrink between two writes.
-    assert_eq!(info(&mut conn, "b"), "kind=bucket full_in=6500 debt=2000 ban=0 waiting=0 ttl=7400");
-    server.clock().advance_ms(7_399);
-    assert_eq!(info(&mut conn, "b"), "kind=bucket full_in=0 debt=2000 ban=0 waiting=0 ttl=1");
-}
-
-#[test]
 fn a_window_shows_its_events_and_reservations() {
     let (server, mut conn) = Server::held();
     conn.cmd("RL.WINDOW w 5 60 3");
@@ -64,32 +51,6 @@ fn waiting_calls_are_counted() {
     let mut waiters = [server.conn(), server.conn()];
     waiters.iter_mut().for_each(|one| one.send("RL.ACQUIRE k 1 0 1 BLOCK 0"));
     eventually(SOON, || info(&mut conn, "k").contains(" waiting=2 "));
-}
-
-#[test]
-fn a_foreign_value_is_an_error() {
-    let (_server, mut conn) = Server::held();
-    for (write, error) in [
-        ("SET k 7", "ERR the key holds a string that RL.THROTTLE did not write"),
-        ("ZADD k 5 member", "ERR the key's sorted set has an entry"),
-        ("ZADD k -5 member", "ERR the key's sorted set has an entry"),
-        ("ZADD k -inf member", "ERR the key's sorted set has an entry"),
-        (
-            "RPUSH k x",
-            "WRONGTYPE the key does not hold a bucket (a string) or a window (a sorted set)",
-        ),
-    ] {
-        conn.cmd("DEL k");
-        conn.cmd(write);
-        let before = conn.cmd("DUMP k");
-        assert!(conn.err("RL.INFO k").starts_with(error), "{write}: {}", conn.err("RL.INFO k"));
-        assert_eq!(conn.cmd("DUMP k"), before);
-    }
-    for call in ["RL.INFO", "RL.INFO k x"] {
-        // Redis 6.2 repeats the name as it was given.
-        let error = conn.err(call).to_lowercase();
-        assert_eq!(error, "err wrong number of arguments for 'rl.info' command", "{call}");
-    }
 }
 
 /// A second look-up would count again in the server's statistics, and could find the key expired.

@@ -1,12 +1,11 @@
 //! The tests on real servers, one crate so that there is one thing to link. A file is a module:
-//! `cargo test --test server window::` runs tests/server/window.rs.
+//! `cargo test --test server throttle::` runs tests/server/throttle.rs.
 //!
 //! Tests of different files run at the same time. One that measures time, or that needs the machine for itself, is in
 //! tests/timing; one that runs a program of another language is in tests/programs.
 
 mod acl;
 mod all;
-mod anchors;
 mod anchors_zoneinfo;
 mod arguments;
 mod bans;
@@ -22,7 +21,6 @@ mod countlapsed;
 mod denied_events;
 mod docs;
 mod durability;
-mod errors;
 mod everywhere;
 mod extremes;
 mod failovers;
@@ -35,7 +33,6 @@ mod in_memory;
 mod index;
 mod info;
 mod io_threads;
-mod leave;
 mod metrics;
 mod pictures;
 mod policies;
@@ -48,5 +45,4 @@ mod soak;
 mod throttle;
 mod top;
 mod unload;
-mod window;
 mod window_bounds;

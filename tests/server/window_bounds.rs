@@ -1,6 +1,4 @@
-//! What RL.WINDOW costs: entries, memory, replication, and the time of a single call.
-
-use std::time::Duration;
+//! What calls cost: memory, and what is written and replicated.
 
 use support::*;
 
@@ -28,71 +26,6 @@ fn a_million_a_minute_costs_kilobytes() {
     }
     assert_eq!(conn.ints("RL.WINDOW_RO k 1000000 60")[..3], [0, 1_000_000, 700_000]);
     assert!(conn.int("MEMORY USAGE k SAMPLES 0") < 1_000_000);
-}
-
-#[test]
-fn a_limit_of_window_entries_is_exact_and_one_more_folds() {
-    let (server, mut conn) =
-        Server::builder().clock(true).module_args(["window-entries", "8"]).connect();
-    for (limit, freed) in [(8, 1), (9, 0)] {
-        server.clock().set_us(START_US);
-        conn.cmd("FLUSHALL");
-        let call = format!("RL.WINDOW k {limit} 80s");
-        fill(&server, &mut conn, &call, limit as usize, 1_000_000);
-        assert_eq!(conn.ints(&call)[0], 1);
-        server.clock().set_us(START_US + 80_000_000);
-        let look = call.replace("RL.WINDOW", "RL.WINDOW_RO");
-        assert_eq!(conn.ints(&look)[2], freed);
-        // At most an eighth of the period late.
-        server.clock().set_us(START_US + 90_000_000);
-        assert!(conn.ints(&look)[2] >= 1);
-    }
-}
-
-#[test]
-fn buckets_that_fall_out_all_at_once_cost_a_bounded_piece_of_work() {
-    let (server, mut conn) = Server::held();
-    let call = "RL.WINDOW k 100000 6s BUCKETS 6000";
-    fill(&server, &mut conn, call, 6_000, 1_000);
-    assert!(conn.int("ZCARD k") >= 5_900);
-    conn.pipeline(["PERSIST k", "COPY k filled"]);
-    server.clock().advance_us(60_000_000);
-    assert_takes(Duration::from_millis(500), || {
-        conn.cmd("COPY filled k REPLACE");
-        let before = server.cpu_time();
-        let mut left = 100_000;
-        for _ in 0..500 {
-            server.clock().advance_us(1_001);
-            let entries = conn.int("ZCARD k");
-            left -= 1;
-            let answer = conn.ints(call);
-            assert_eq!(answer[..3], [0, 100_000, left]);
-            let removed = entries + 1 - conn.int("ZCARD k");
-            assert!((0..=100).contains(&removed), "{removed} entries at once");
-        }
-        assert!(conn.int("ZCARD k") <= 6_002);
-        server.cpu_time() - before
-    });
-}
-
-#[test]
-fn a_hammered_key_stays_small_with_countdenied() {
-    for (options, most, calls) in [("", 4_200, 5_000), ("BUCKETS 10", 16, 500), ("FIXED", 3, 500)] {
-        let (server, mut conn) = Server::held();
-        let call = format!("RL.WINDOW k 5 60 {options} COUNTDENIED");
-        for _ in 0..calls {
-            server.clock().advance_us(75_000_000 / calls);
-            conn.cmd(&call);
-        }
-        assert!(conn.int("ZCARD k") <= most, "{options}: {}", conn.int("ZCARD k"));
-        let bytes = conn.int("MEMORY USAGE k SAMPLES 0");
-        for _ in 0..calls {
-            server.clock().advance_us(75_000_000 / calls);
-            conn.cmd(&call);
-        }
-        let grown = conn.int("MEMORY USAGE k SAMPLES 0") - bytes;
-        assert!(grown < 20_000, "{options}: {grown} bytes more than {bytes}");
-    }
 }
 
 #[test]
@@ -149,69 +82,32 @@ fn folded_calls_write_a_constant_number_of_commands() {
 fn denied_and_looking_calls_write_nothing() {
     let (server, mut conn) = Server::builder().aof().held();
     let replica = Server::replica_of(&server, false);
-    for options in ["", "BUCKETS 3", "FIXED"] {
-        conn.cmd("FLUSHALL");
-        for _ in 0..3 {
-            conn.cmd(format!("RL.WINDOW k 3 60 {options}"));
-        }
-        let calls = [
-            format!("RL.WINDOW k 3 60 {options}"),
-            format!("RL.WINDOW k 3 60 2 {options}"),
-            format!("RL.WINDOW k 3 60 4 {options} COUNTDENIED"),
-            format!("RL.WINDOW k 3 60 9 {options} ATMOST"),
-            format!("RL.WINDOW k 0 60 {options} COUNTDENIED"),
-            format!("RL.WINDOW k 3 60 0 {options} COUNTDENIED"),
-            format!("RL.WINDOW_RO k 3 60 {options}"),
-            format!("RL.WINDOW_RO missing 3 60 {options}"),
-            format!("RL.WINDOW missing 3 60 0 {options}"),
-            format!("RL.WINDOW missing 3 60 4 {options}"),
-            format!("RL.WINDOW k 3 nonsense {options}"),
-        ];
-        let dirty = server.info("rdb_changes_since_last_save");
-        let expires_at = server.clock().now_us() / 1000 + conn.int("PTTL k");
+    for (fill, limit, calls) in [
+        ("RL.THROTTLE", "4 1 1", "1|6|5 ATMOST|0"),
+        ("RL.WINDOW", "3 60", "1|2|4 COUNTDENIED|9 ATMOST|0 COUNTDENIED"),
+        ("RL.WINDOW", "3 60", "1 BUCKETS 3|2 BUCKETS 3|4 BUCKETS 3 COUNTDENIED"),
+        ("RL.WINDOW", "3 60", "1 FIXED|2 FIXED|0 FIXED|9 FIXED ATMOST"),
+        ("RL.ACQUIRE", "2 60", "1|9|0|1 ID b"),
+    ] {
+        conn.cmd("DEL k");
+        while limited(&conn.cmd(format!("{fill} k {limit}"))) == 0 {}
+        let (dirty, before) = (server.info("rdb_changes_since_last_save"), conn.cmd("DUMP k"));
         let written = server.aof_grows_by(|| {
             let sent = server.repl_grows(|| {
-                for call in calls.iter().cycle().take(110) {
-                    server.clock().advance_ms(1);
-                    conn.cmd(call);
+                for call in calls.split('|').cycle().take(100) {
+                    server.clock().advance_us(100);
+                    conn.cmd(format!("{fill} k {limit} {call}"));
+                    conn.cmd(format!("{fill}_RO k {limit} 1"));
+                    conn.cmd(format!("{fill} none {limit} 0"));
+                    conn.cmd(format!("{fill} none {limit} 99"));
                 }
+                conn.pipeline(["RL.THROTTLE none 4 1 1 -1", "RL.WINDOW k x 60", "RL.HELD none"]);
             });
-            assert_eq!(sent, 0, "{options}");
+            assert_eq!(sent, 0, "{fill} {calls}");
         });
-        assert_eq!(written, Vec::<String>::new(), "{options}");
-        assert_eq!(server.info("rdb_changes_since_last_save"), dirty, "{options}");
-        assert_eq!(server.clock().now_us() / 1000 + conn.int("PTTL k"), expires_at);
-        assert_eq!(conn.int("EXISTS missing"), 0);
+        assert_eq!(written, [""; 0], "{fill} {calls}");
+        assert_eq!(server.info("rdb_changes_since_last_save"), dirty, "{fill} {calls}");
+        assert_eq!((conn.cmd("DUMP k"), conn.int("EXISTS none")), (before, 0), "{fill} {calls}");
     }
     drop(replica);
-}
-
-#[test]
-fn a_clock_that_stepped_back_is_healed_once() {
-    let (server, mut conn) = Server::builder().aof().held();
-    fill(&server, &mut conn, "RL.WINDOW k 5 60", 5, 1_000);
-    server.clock().advance_ms(-3_600_000);
-    let look = server.aof_grows_by(|| conn.cmd("RL.WINDOW_RO k 5 60"));
-    assert!(look.is_empty(), "{look:?}");
-    let healed = server.aof_grows_by(|| conn.cmd("RL.WINDOW k 5 60"));
-    assert!(healed.iter().any(|line| line.starts_with("ZADD")), "{healed:?}");
-    server.clock().advance_ms(1);
-    let again = server.aof_grows_by(|| conn.cmd("RL.WINDOW k 5 60"));
-    assert!(again.is_empty(), "{again:?}");
-    assert_eq!(conn.int("ZCARD k"), 1);
-}
-
-#[test]
-fn many_events_from_the_future_are_merged_in_milliseconds() {
-    let (server, mut conn) = Server::held();
-    fill(&server, &mut conn, "RL.WINDOW k 4096 60", 4_096, 1_000);
-    server.clock().advance_ms(-3_600_000);
-    conn.cmd("COPY k filled");
-    assert_takes(Duration::from_millis(50), || {
-        conn.cmd("COPY filled k REPLACE");
-        let before = server.cpu_time();
-        assert_eq!(conn.ints("RL.WINDOW k 4096 60")[..4], [1, 4_096, 0, 60]);
-        server.cpu_time() - before
-    });
-    assert_eq!(conn.int("ZCARD k"), 1);
 }
