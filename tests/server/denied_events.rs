@@ -163,17 +163,3 @@ fn a_denial_in_a_transaction_or_script_is_reported_too_and_replicates_nothing() 
     assert!(together == 0 || !server.version().is_from(7, 0), "{together}");
     drop(replica);
 }
-
-#[test]
-fn the_setting_outlives_config_rewrite() {
-    let (mut server, mut conn) = Server::connect();
-    if server.version().lacks_settings() {
-        return;
-    }
-    conn.cmd("CONFIG SET ratelimit.notify-denied yes notify-keyspace-events Kd");
-    assert_eq!(conn.text("CONFIG REWRITE"), "OK");
-    server.restart(Stop::NoSave);
-    let (mut conn, mut subscriber) = (server.conn(), listener(&server));
-    conn.cmd("RL.WINDOW w 0 60");
-    assert_eq!(events(&mut subscriber), [denied(0, "w")]);
-}
