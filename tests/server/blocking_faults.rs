@@ -489,67 +489,6 @@ fn reloading_the_data_set_does_not_disturb_waiting_calls() {
 
 // ---- Many ----
 
-#[test]
-fn when_150_of_200_waiting_clients_vanish_the_others_are_served_in_order() {
-    let server = Server::start();
-    let seed = seed();
-    let mut random = Random::new(seed);
-    let mut conn = server.conn();
-    conn.cmd("RL.ACQUIRE k 1 0 1 ID holder LEASE 600000");
-    let mut line: Vec<Option<(Conn, i64)>> = Vec::new();
-    for number in 0..200 {
-        let mut waiter = server.conn();
-        let id = waiter.id();
-        waiter.send(waits(&format!("n{number}")));
-        if number % 20 == 19 {
-            server.wait_until_waiting(number + 1);
-        }
-        line.push(Some((waiter, id)));
-    }
-    server.wait_until_waiting(200);
-    let mut alive = 200;
-    let mut holder = "holder".to_owned();
-    // The slot goes from hand to hand while they vanish.
-    while alive > 50 {
-        let at = random.below(200) as usize;
-        if let Some((waiter, id)) = line[at].take() {
-            if random.one_in(2) {
-                conn.send(format!("CLIENT KILL ID {id}"));
-                conn.recv();
-            }
-            drop(waiter);
-            alive -= 1;
-        }
-        if alive == 120 {
-            server.wait_until_waiting(120);
-            conn.int(format!("RL.RELEASE k {holder}"));
-            eventually(SOON, || conn.held_ids("k").len() == 1);
-            holder = conn.held_ids("k").remove(0);
-            let at: usize = holder[1..].parse().unwrap();
-            let (mut waiter, _) = line[at].take().expect("one of the living");
-            assert_eq!(acquired(&waiter.recv()).id(), holder);
-            alive -= 1;
-        }
-    }
-    server.wait_until_waiting(alive);
-    let mut served = 0;
-    for _ in 0..alive {
-        assert_eq!(conn.int(format!("RL.RELEASE k {holder}")), 1, "seed {seed}");
-        // The slot was granted to a call.
-        eventually(SOON, || conn.held_ids("k").len() == 1);
-        holder = conn.held_ids("k").remove(0);
-        let at: usize = holder[1..].parse().unwrap();
-        let (mut waiter, _) =
-            line[at].take().unwrap_or_else(|| panic!("{holder} is dead, seed {seed}"));
-        assert_eq!(acquired(&waiter.recv()).id(), holder);
-        served += 1;
-    }
-    assert_eq!(served, alive);
-    assert_eq!(conn.int(format!("RL.RELEASE k {holder}")), 1);
-    assert_eq!(conn.int("EXISTS k"), 0);
-    server.expect_no_waiting_calls();
-}
-
 fn seed() -> u64 {
     let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
     let seed = env_number("RATELIMIT_SEED").unwrap_or_else(now);

@@ -23,38 +23,6 @@ fn ids(held: &[Held]) -> Vec<String> {
 // ---- First come, first served ----
 
 #[test]
-fn five_waiters_on_one_slot_are_served_in_order_of_arrival() {
-    let (server, mut conn) = Server::connect();
-    assert_eq!(conn.acquire(acquire("k", "holder")).limited(), 0);
-    let names = ["a", "b", "c", "d", "e"];
-    let mut line: Vec<_> =
-        names.iter().map(|name| server.wait_in_line(acquire_block("k", name))).collect();
-    let mut holder = "holder";
-    for at in 0..line.len() {
-        // One without BLOCK is denied while others wait, whether the slot is held or not.
-        let denied = conn.acquire(acquire("k", "sixth"));
-        assert_eq!((denied.limited(), denied.id.is_none()), (2, true));
-        assert!(denied.numbers[3] >= 1, "{denied:?}");
-        let release = format!("RL.RELEASE k {holder}");
-        let replies = conn.pipeline([release, acquire("k", "sixth")]);
-        assert_eq!(replies[0], Value::Int(1));
-        assert_eq!(limited(&replies[1]), 2, "{replies:?}");
-        let granted = acquired(&line[at].recv());
-        assert_eq!((granted.limited(), granted.id()), (0, names[at].to_owned()));
-        assert_eq!(granted.numbers[..4], [0, 1, 0, -1]);
-        assert_eq!(server.waiting(), line.len() - at - 1);
-        assert_eq!(conn.held_ids("k"), [names[at]]);
-        for later in &mut line[at + 1..] {
-            assert!(later.silent_for(Duration::from_millis(1)));
-        }
-        holder = names[at];
-    }
-    assert_eq!(conn.cmd("RL.RELEASE k e"), Value::Int(1));
-    assert_eq!(conn.acquire(acquire("k", "sixth")).limited(), 0);
-    server.expect_no_waiting_calls();
-}
-
-#[test]
 fn every_taking_command_is_denied_while_others_wait_even_where_there_is_room() {
     let (server, mut conn) = Server::connect();
     // The first in line asks for more than there is; two would be had at once.
@@ -181,62 +149,6 @@ fn no_call_jumps_the_line_when_the_bucket_has_filled_enough() {
 }
 
 #[test]
-fn a_late_small_call_does_not_overtake_an_early_large_one() {
-    let (server, mut conn) = Server::connect();
-    conn.cmd("RL.ACQUIRE k 3 0 1 ID x LEASE 600000");
-    conn.cmd("RL.ACQUIRE k 3 0 1 ID y LEASE 600000");
-    let mut large = server.wait_in_line("RL.ACQUIRE k 3 0 3 ID large BLOCK 0 LEASE 600000");
-    let mut small = server.wait_in_line("RL.ACQUIRE k 3 0 1 ID small BLOCK 0 LEASE 600000");
-    assert!(small.silent_for(A_WHILE));
-    conn.cmd("RL.RELEASE k x");
-    assert!(small.silent_for(A_WHILE) && large.silent_for(Duration::from_millis(1)));
-    conn.cmd("RL.RELEASE k y");
-    assert_eq!(limited(&large.recv()), 0);
-    assert!(small.silent_for(A_WHILE));
-    conn.cmd("RL.RELEASE k large");
-    assert_eq!(limited(&small.recv()), 0);
-}
-
-#[test]
-fn what_comes_free_at_once_serves_as_many_as_it_is_enough_for() {
-    let (server, mut conn) = Server::connect();
-    conn.cmd("RL.ACQUIRE k 4 0 4 ID x LEASE 600000");
-    let mut line = [1, 2, 1, 2].map(|quantity| {
-        let call = format!("RL.ACQUIRE k 4 0 {quantity} BLOCK 0 LEASE 600000");
-        server.wait_in_line(call)
-    });
-    conn.cmd("RL.RELEASE k x");
-    for waiter in &mut line[..3] {
-        assert_eq!(limited(&waiter.recv()), 0);
-    }
-    assert!(line[3].silent_for(A_WHILE));
-    let held = conn.held("k");
-    assert_eq!(held.iter().map(|one| one.quantity).collect::<Vec<_>>(), [1, 2, 1]);
-    // In the order in which they came, and the ids are all different.
-    let mut ids = ids(&held);
-    ids.sort();
-    ids.dedup();
-    assert_eq!(ids.len(), 3);
-}
-
-#[test]
-fn all_commands_on_a_key_stand_in_one_line() {
-    let (server, mut conn) = Server::connect();
-    conn.cmd("RL.ACQUIRE k 1 1h ID x LEASE 600000");
-    let mut window = server.wait_in_line("RL.WINDOW k 1 1h BLOCK 0");
-    let mut acquire = server.wait_in_line("RL.ACQUIRE k 1 1h BLOCK 0 LEASE 600000");
-    let mut last = server.wait_in_line("RL.WINDOW k 1 1h BLOCK 0");
-    conn.cmd("RL.RELEASE k x");
-    assert_eq!(limited(&window.recv()), 0);
-    assert!(acquire.silent_for(A_WHILE) && last.silent_for(Duration::from_millis(1)));
-    conn.cmd("DEL k");
-    assert_eq!(limited(&acquire.recv()), 0);
-    assert!(last.silent_for(A_WHILE));
-    conn.cmd("DEL k");
-    assert_eq!(limited(&last.recv()), 0);
-}
-
-#[test]
 fn a_call_in_a_pipeline_waits_before_the_next_is_carried_out() {
     let (server, mut conn) = Server::connect();
     conn.cmd(acquire("k", "x"));
@@ -326,93 +238,6 @@ fn grants_denials_and_errors_come_over_resp3_too() {
 }
 
 // ---- Options beside BLOCK ----
-
-#[test]
-fn an_id_that_waits_is_a_duplicate_until_its_wait_is_over() {
-    let (server, mut conn) = Server::connect();
-    conn.cmd(acquire("k", "x"));
-    let waiter = server.wait_in_line(acquire_block("k", "y"));
-    for call in [
-        acquire("k", "y"),
-        acquire_block("k", "y"),
-        // Whatever else it would have met.
-        "RL.ACQUIRE k 1 0 0 ID y".into(),
-        "RL.ACQUIRE k 1 0 2 ID y BLOCK 0".into(),
-        "RL.ACQUIRE k 0 1h ID y".into(),
-        acquire("k", "x"),
-        acquire_block("k", "x"),
-    ] {
-        conn.refuses(&call, "DUPLICATE ");
-    }
-    // It is not held: there is nothing to settle.
-    for settles in ["RL.RELEASE k y", "RL.APPLY k y", "RL.RENEW k y"] {
-        assert_eq!(conn.int(settles), 0);
-    }
-    // Another key, another id: no duplicate.
-    assert_eq!(limited(&conn.cmd(acquire("other", "y"))), 0);
-    assert_eq!(limited(&conn.cmd(acquire("k", "Y"))), 2);
-    assert_eq!(server.waiting(), 1);
-    drop(waiter);
-    server.wait_until_waiting(0);
-    assert_eq!(limited(&conn.cmd(acquire("k", "y"))), 2);
-    // A wait that timed out lets go of it as well.
-    assert_eq!(limited(&conn.cmd(acquire("k", "y") + " BLOCK 5")), 2);
-    assert_eq!(limited(&conn.cmd(acquire("k", "y") + " BLOCK 5")), 2);
-    conn.cmd("RL.RELEASE k x");
-    assert_eq!(conn.acquire(acquire_block("k", "y")).id(), "y");
-    conn.refuses(acquire_block("k", "y"), "DUPLICATE ");
-}
-
-#[test]
-fn atmost_waits_for_one_and_takes_what_there_is() {
-    let (server, mut conn) = Server::connect();
-    conn.cmd("RL.WINDOW w 5 1h 4");
-    // There is one: no wait.
-    assert_eq!(conn.ints("RL.WINDOW w 5 1h 9 ATMOST BLOCK 0")[..4], [0, 5, 0, -1]);
-    let mut waiter = server.wait_in_line("RL.WINDOW w 5 1h 9 ATMOST BLOCK 0");
-    conn.pipeline(["MULTI", "DEL w", "RL.WINDOW w 5 1h 0", "ZADD w 1 x", "ZREM w x", "EXEC"]);
-    let answer = ints(&waiter.recv());
-    assert_eq!((&answer[..4], answer[5]), (&[0, 5, 0, -1][..], 5));
-
-    conn.cmd("RL.THROTTLE t 4 1 1h 5");
-    let mut waiter = server.wait_in_line("RL.THROTTLE t 4 1 1h 9 ATMOST BLOCK 0");
-    assert!(waiter.silent_for(A_WHILE));
-    assert_eq!(conn.ints("RL.THROTTLE t 4 1 1h -2")[..3], [0, 5, 2]);
-    let answer = ints(&waiter.recv());
-    assert_eq!((&answer[..4], answer[5]), (&[0, 5, 0, -1][..], 2));
-    // Denied at the end: nothing was granted.
-    let answer = conn.ints("RL.THROTTLE t 4 1 1s 9 ATMOST BLOCK 5");
-    assert_eq!((answer[0], answer[5]), (1, 0));
-}
-
-#[test]
-fn countdenied_counts_a_wait_once_and_only_when_it_ends_in_a_denial() {
-    let (server, mut conn) = Server::connect();
-    conn.cmd("RL.ACQUIRE k 3 1h 3 ID x LEASE 600000");
-    let counted = |conn: &mut Conn| {
-        let looks = conn.acquire("RL.ACQUIRE_RO k 1000 1h 0");
-        1000 - looks.numbers[2] - conn.held("k").iter().map(|one| one.quantity).sum::<i64>()
-    };
-    // The denial could only come later: the wait itself counts nothing.
-    let mut waiter = server.wait_in_line("RL.WINDOW k 3 1h 2 COUNTDENIED BLOCK 0");
-    for _ in 0..3 {
-        conn.cmd("RL.RENEW k x");
-        assert_eq!(counted(&mut conn), 0);
-    }
-    assert!(waiter.silent_for(A_WHILE));
-    assert_eq!(counted(&mut conn), 0);
-    conn.cmd("RL.RELEASE k x");
-    assert_eq!(limited(&waiter.recv()), 0);
-    assert_eq!(counted(&mut conn), 2);
-    conn.cmd("RL.ACQUIRE k 3 1h 1 ID x LEASE 600000");
-    // Once at the end of the wait, or at once where waiting is of no use; never what is beyond the limit.
-    assert_eq!(limited(&conn.cmd("RL.WINDOW k 3 1h 1 COUNTDENIED BLOCK 30")), 1);
-    assert_eq!(counted(&mut conn), 3);
-    assert_eq!(limited(&conn.cmd("RL.WINDOW k 3 1h 2 COUNTDENIED BLOCK 30")), 1);
-    assert_eq!(counted(&mut conn), 5);
-    assert_eq!(limited(&conn.cmd("RL.WINDOW k 3 1h 4 COUNTDENIED BLOCK 30")), 1);
-    assert_eq!(counted(&mut conn), 5);
-}
 
 #[test]
 fn countdenied_does_not_count_whose_time_is_up_behind_the_head() {
@@ -538,23 +363,4 @@ fn a_command_that_settles_nothing_lets_the_head_in_too() {
         assert_eq!(ids, [b"second"], "{command}");
         assert_eq!(limited(&waiter.recv()), 0, "{command}");
     }
-}
-
-#[test]
-fn rl_all_refuses_an_id_that_a_waiting_call_has() {
-    let (server, mut conn) = Server::connect();
-    conn.cmd("RL.ACQUIRE k 1 0 1 ID holder");
-    let mut waiter = server.wait_in_line("RL.ACQUIRE k 1 0 1 ID x BLOCK 0");
-    for call in [
-        "RL.ALL 1 k ACQUIRE 9 0 1 ID x",
-        "RL.ALL 2 a k ACQUIRE 9 0 ACQUIRE 9 0 1 ID x SHADOW",
-        "RL.ACQUIRE k 9 0 1 ID x",
-    ] {
-        conn.refuses(call, "DUPLICATE ");
-    }
-    assert_eq!(conn.int("EXISTS a"), 0);
-    // Under another key it is free.
-    assert_eq!(limited(&conn.cmd("RL.ALL 1 a ACQUIRE 9 0 1 ID x")), 0);
-    assert_eq!(conn.int("RL.RELEASE k holder"), 1);
-    assert_eq!(limited(&waiter.recv()), 0);
 }
