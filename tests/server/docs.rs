@@ -418,55 +418,6 @@ fn a_command_says_since_which_version_there_is_one() {
     }
 }
 
-/// Where the functions of the commands are.
-const HANDLERS: [&str; 5] = [
-    include_str!("../../crates/commands/src/take.rs"),
-    include_str!("../../crates/commands/src/all.rs"),
-    include_str!("../../crates/commands/src/settle.rs"),
-    include_str!("../../crates/commands/src/inspect.rs"),
-    include_str!("../../crates/commands/src/report.rs"),
-];
-
-/// The text of comments, with single blanks between words.
-fn comment(lines: &[&str], mark: &str) -> String {
-    let words = lines.iter().flat_map(|line| line.strip_prefix(mark).unwrap().split_whitespace());
-    words.collect::<Vec<_>>().join(" ")
-}
-
-#[test]
-fn the_comment_above_the_function_of_a_command_is_its_syntax() {
-    let mut commented = BTreeSet::new();
-    for mut lines in HANDLERS.map(str::lines) {
-        while let Some(line) = lines.next() {
-            if !line.starts_with("/// `RL.") && !line.starts_with("/// `CL.") {
-                continue;
-            }
-            // Up to the line that ends it.
-            let mut syntax = vec![line];
-            while !syntax.last().unwrap().ends_with('`') {
-                syntax.push(lines.next().unwrap());
-            }
-            let syntax = comment(&syntax, "///").trim_matches('`').to_owned();
-            assert!(!commented.contains(&syntax), "{syntax} is there twice");
-            commented.insert(syntax);
-        }
-    }
-    assert_eq!(commented, head().into_iter().collect::<BTreeSet<_>>());
-}
-
-#[test]
-fn the_comment_about_clauses_is_their_syntax() {
-    let lines: Vec<&str> = HANDLERS[1].lines().collect();
-    let fences = |line: &&str| line.starts_with("//! ```");
-    let shown = comment(lines.split(fences).nth(1).unwrap(), "//!");
-    let all = blocks("docs/commands.md", &file("docs/commands.md"));
-    let documented = all.into_iter().find(|block| block.lines[0].starts_with("THROTTLE ")).unwrap();
-    let documented = comment(&documented.lines.iter().map(String::as_str).collect::<Vec<_>>(), "");
-    let documented =
-        documented.replace(" WINDOW ", " | WINDOW ").replace(" ACQUIRE ", " | ACQUIRE ");
-    assert_eq!(shown, format!("clause {documented}"));
-}
-
 /// Calls that end with an error, one after the other on a server with the load arguments of [`REFUSING`]. The clock
 /// stands in 2256 for the last one.
 const REFUSED: &[&str] = &[

@@ -538,58 +538,6 @@ fn a_host_that_is_not_debian_fetches_servers_from_debians_own_mirror() {
     }
 }
 
-/// The files in a folder and the folders in it that have this name.
-fn files_named(name: &str, folder: &Path) -> Vec<String> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
-        if entry.is_dir() {
-            found.extend(files_named(name, &entry));
-        } else if entry.file_name() == Some(OsStr::new(name)) {
-            found.push(fs::read_to_string(entry).unwrap());
-        }
-    }
-    found
-}
-
-#[test]
-fn each_pattern_for_mutants_to_leave_out_names_a_function_and_its_column() {
-    let config = file(".cargo/mutants.toml");
-    let patterns: Vec<_> = config
-        .lines()
-        .filter_map(|line| line.trim().strip_prefix('\'')?.strip_suffix("',"))
-        .collect();
-    assert!(patterns.len() > 10, "{patterns:?}");
-    for pattern in patterns {
-        let (path, mutant) = pattern.split_once(r"\.rs:").unwrap();
-        let name = format!("{}.rs", path.trim_start_matches("src/"));
-        let (_, function) = mutant.rsplit_once("::").or(mutant.rsplit_once(" in ")).unwrap();
-        let is_end = |letter: char| letter != '_' && !letter.is_ascii_alphanumeric();
-        let function = format!("fn {}", function.split(is_end).next().unwrap());
-        // With the column of what is replaced, counted from 1.
-        let replaced = mutant.strip_prefix(r"\d+:").map(|place| {
-            let (column, change) = place.split_once(": replace ").unwrap();
-            let (text, _) = change.split_once(" with ").unwrap();
-            let text = text.trim_start_matches("match guard ").replace('\\', "");
-            (column.parse::<usize>().unwrap() - 1, format!("{text} "))
-        });
-        let mut sources = files_named(&name, &root().join("crates/engine/src"));
-        sources.extend(files_named(&name, &root().join("crates/commands/src")));
-        let is_there = sources.iter().any(|source| {
-            source.split(&function).skip(1).filter(|body| body.starts_with(['(', '<'])).any(
-                |body| {
-                    let mut lines = body.lines().take_while(|line| !line.contains("fn "));
-                    replaced.as_ref().is_none_or(|(column, text)| {
-                        lines.any(|line| {
-                            line.get(*column..).is_some_and(|end| end.starts_with(text))
-                        })
-                    })
-                },
-            )
-        });
-        assert!(is_there, "no mutant in the code is like {pattern}");
-    }
-}
-
 /// A server as `make run` starts it, of the module that is built already.
 fn make_run(host: &ScriptsHost, port: u16) -> Running {
     let mut command = host.script("run.sh", false);
