@@ -292,16 +292,25 @@ fn no_key_that_a_client_can_write_wakes_a_waiting_call() {
 // ---- Many lines in idle ----
 
 #[test]
-fn lines_in_idle_do_not_fill_the_server_s_time() {
+fn lines_in_idle_take_little_of_the_server_s_time_whatever_is_reserved() {
     const MANY: usize = 500;
     let _alone = alone();
-    let (server, mut conn) = Server::connect();
-    conn.pipeline((0..MANY).map(|key| format!("RL.ACQUIRE k{key} 1 0 LEASE 600000")));
-    let _line = wait_all(&server, (0..MANY).map(|key| format!("RL.ACQUIRE k{key} 1 0 BLOCK 0")));
-    // A quarter of a core.
-    assert_takes(ms(250), || {
-        let (begin, before) = (Instant::now(), server.cpu_time());
-        thread::sleep(ms(1_000));
-        (server.cpu_time() - before).div_f64(begin.elapsed().as_secs_f64())
+    let hosts = [1, 500].map(|held| {
+        let (server, mut conn) = Server::connect();
+        conn.pipeline((0..held).map(|_| format!("RL.ACQUIRE k0 {held} 0 LEASE 600000")));
+        conn.pipeline((1..MANY).map(|key| format!("COPY k0 k{key}")));
+        let waits = |key: usize| format!("RL.ACQUIRE k{key} {held} 0 BLOCK 0");
+        let line = wait_all(&server, (0..MANY).map(waits));
+        (server, line)
     });
+    assert_of_least(
+        |which| {
+            let (server, _) = &hosts[which];
+            let (begin, before) = (Instant::now(), server.cpu_time());
+            thread::sleep(ms(1_000));
+            (server.cpu_time() - before).div_f64(begin.elapsed().as_secs_f64())
+        },
+        // A quarter of a core.
+        |[few, many]| many < ms(250) && many < few * 3 + ms(10),
+    );
 }
