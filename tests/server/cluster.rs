@@ -15,8 +15,8 @@ use support::*;
 
 const LIMIT: i64 = 30;
 
-/// A key for each kind of limit in each of these slots.
-fn keys_in(slots: std::ops::Range<i64>, cluster: &Cluster) -> Vec<String> {
+/// A hash tag for each of these slots.
+fn tags_in(slots: std::ops::Range<i64>, cluster: &Cluster) -> Vec<String> {
     let mut conn = cluster.node(0).conn();
     let mut tags = BTreeMap::new();
     for number in 0.. {
@@ -35,117 +35,83 @@ fn keys_in(slots: std::ops::Range<i64>, cluster: &Cluster) -> Vec<String> {
     slots.map(|slot| tags[&slot].clone()).collect()
 }
 
-/// The replies that clients received, for each key.
-#[derive(Default)]
-struct ClusterBooks {
-    throttle: BTreeMap<String, i64>,
-    window: BTreeMap<String, i64>,
-    applied: BTreeMap<String, i64>,
-    held: BTreeMap<String, Vec<String>>,
+/// Three limits of one slot, in one call. The window is the tightest, so the others show what only some of the clauses took.
+fn all_of(tag: &str) -> String {
+    let (rate, place) = (LIMIT + 10, LIMIT + 5);
+    let clauses =
+        format!("THROTTLE {} 1 1d WINDOW {LIMIT} 1d ACQUIRE {place} 0 1 LEASE 600000", rate - 1);
+    format!("RL.ALL 3 {tag}t {tag}w {tag}a {clauses} MS")
 }
 
-impl ClusterBooks {
-    fn add(&mut self, other: ClusterBooks) {
-        for (mine, theirs) in [
-            (&mut self.throttle, other.throttle),
-            (&mut self.window, other.window),
-            (&mut self.applied, other.applied),
-        ] {
-            theirs.into_iter().for_each(|(tag, count)| *mine.entry(tag).or_default() += count);
-        }
-        other.held.into_iter().for_each(|(tag, ids)| self.held.entry(tag).or_default().extend(ids));
-    }
-
-    /// Sends every command on the keys of a tag once, and returns whether anything was still available.
-    fn call_all(&mut self, conn: &mut ClusterConnection, tag: &str, random: &mut Random) -> bool {
-        let mut answer = |line: String| match ask(conn, &line) {
-            Ok(reply) => reply,
-            Err(error) => panic!("{line}: {error}"),
-        };
-        let throttle = format!("{tag}t {} 1 1d", LIMIT - 1);
-        let window = format!("{tag}w {LIMIT} 1d");
-        let acquire = format!("{tag}a {LIMIT} 1d");
-        let took = ints(&answer(format!("RL.THROTTLE {throttle}")))[0] == 0;
-        *self.throttle.entry(tag.into()).or_default() += i64::from(took);
-        let counted = ints(&answer(format!("RL.WINDOW {window}")))[0] == 0;
-        *self.window.entry(tag.into()).or_default() += i64::from(counted);
-        let had = acquired(&answer(format!("RL.ACQUIRE {acquire} LEASE 600000")));
-        for look in [
-            format!("RL.THROTTLE_RO {throttle}"),
-            format!("RL.WINDOW_RO {window}"),
-            format!("RL.ACQUIRE_RO {acquire}"),
-        ] {
-            let Value::Array(shown) = answer(look) else { panic!("no array") };
-            assert_eq!(shown[1], Value::Int(LIMIT));
-        }
-        if had.limited() == 0 {
-            let id = had.id();
-            assert!(held(&answer(format!("RL.HELD {tag}a")))
-                .iter()
-                .any(|one| one.id == id.as_bytes()));
-            match random.below(3) {
-                0 => {
-                    assert_eq!(answer(format!("RL.APPLY {tag}a {id}")), Value::Int(1));
-                    *self.applied.entry(tag.into()).or_default() += 1;
-                }
-                1 => assert_eq!(answer(format!("RL.RELEASE {tag}a {id}")), Value::Int(1)),
-                _ => {
-                    let renew = format!("RL.RENEW {tag}a {id} LEASE 900000");
-                    assert_eq!(answer(renew), Value::Int(1));
-                    self.held.entry(tag.into()).or_default().push(id);
-                }
-            }
-        }
-        took || counted || had.limited() == 0
-    }
-
-    /// Takes what is left and asserts that each key admitted its limit, not one more or less.
-    #[track_caller]
-    fn close(mut self, cluster: &Cluster, tags: &[String]) {
-        let mut conn = cluster.client();
-        let mut random = Random::new(7);
-        for tag in tags {
-            while self.call_all(&mut conn, tag, &mut random) {}
-            let mut listed = held(&ask(&mut conn, format!("RL.HELD {tag}a")).unwrap());
-            listed.sort_by(|one, two| one.id.cmp(&two.id));
-            let mut seen_ids = self.held.remove(tag).unwrap_or_default();
-            seen_ids.sort();
-            assert!(listed
-                .iter()
-                .map(|one| one.id.as_slice())
-                .eq(seen_ids.iter().map(|id| id.as_bytes())));
-            let reserved = self.applied.get(tag).copied().unwrap_or(0) + seen_ids.len() as i64;
-            assert_eq!([self.throttle[tag], self.window[tag], reserved], [LIMIT; 3], "{tag}");
-        }
-    }
+/// Makes that call, and returns the id of what it reserved.
+fn take_all(conn: &mut ClusterConnection, tag: &str, by_key: bool) -> Option<String> {
+    let call = all_of(tag);
+    let reply = if by_key { ask_by_key(conn, tag, &call) } else { ask(conn, &call) };
+    all_reply(&reply.unwrap_or_else(|error| panic!("{call}: {error}"))).ids.swap_remove(2)
 }
 
-/// Runs `work` while clients send all commands to all keys.
-fn under_load(cluster: &Cluster, tags: &[String], work: impl FnOnce()) -> ClusterBooks {
+/// The ids that clients were granted, by tag.
+type GrantedIds = BTreeMap<String, Vec<String>>;
+
+/// Runs `work` while two clients take the limits of all tags, one of which names the key of each call.
+fn under_load(cluster: &Cluster, tags: &[String], work: impl FnOnce()) -> GrantedIds {
     let over = AtomicBool::new(false);
-    let mut books = ClusterBooks::default();
+    let mut granted = GrantedIds::new();
     thread::scope(|scope| {
-        let clients: Vec<_> = (0..2)
-            .map(|seed| {
-                let over = &over;
-                scope.spawn(move || {
-                    let (mut conn, mut random) = (cluster.client(), Random::new(seed));
-                    let mut books = ClusterBooks::default();
-                    while !over.load(SeqCst) {
-                        let tag = &tags[random.below(tags.len() as i64) as usize];
-                        books.call_all(&mut conn, tag, &mut random);
-                    }
-                    books
-                })
+        let clients = [true, false].map(|by_key| {
+            let over = &over;
+            scope.spawn(move || {
+                let (mut conn, mut random) = (cluster.client(), Random::new(by_key.into()));
+                let mut granted = Vec::new();
+                while !over.load(SeqCst) {
+                    let tag = &tags[random.below(tags.len() as i64) as usize];
+                    let id = take_all(&mut conn, tag, by_key);
+                    granted.extend(id.map(|id| (tag.clone(), id)));
+                }
+                granted
             })
-            .collect();
+        });
         // Also when the work fails, or the clients never end.
         let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
         over.store(true, SeqCst);
-        clients.into_iter().for_each(|client| books.add(client.join().expect("a client failed")));
+        for client in clients {
+            for (tag, id) in client.join().expect("a client failed") {
+                granted.entry(tag).or_default().push(id);
+            }
+        }
         ended.expect("the work failed");
     });
-    books
+    granted
+}
+
+/// Takes what is left, and asserts that each limit has counted what was granted, not one more or less.
+#[track_caller]
+fn assert_exactly_the_limit(cluster: &Cluster, tags: &[String], mut granted: GrantedIds) {
+    let mut conn = cluster.client();
+    for tag in tags {
+        let granted = granted.entry(tag.clone()).or_default();
+        assert!(granted.len() <= LIMIT as usize, "{tag}: {}", granted.len());
+        while let Some(id) = take_all(&mut conn, tag, true) {
+            granted.push(id);
+        }
+        let looks = [
+            format!("RL.THROTTLE_RO {tag}t {} 1 1d", LIMIT + 9),
+            format!("RL.WINDOW_RO {tag}w {LIMIT} 1d"),
+            format!("RL.ACQUIRE_RO {tag}a {} 0", LIMIT + 5),
+        ];
+        let left = looks.map(|look| flat(&ask(&mut conn, look).unwrap()).swap_remove(2));
+        assert_eq!(left, ["10", "0", "5"], "{tag}");
+        let mut held = held_ids(&mut conn, &format!("{tag}a"));
+        held.sort();
+        granted.sort();
+        assert_eq!((held.len(), &held), (LIMIT as usize, &*granted), "{tag}");
+    }
+}
+
+/// The ids of what a key holds.
+fn held_ids(conn: &mut ClusterConnection, key: &str) -> Vec<String> {
+    let held = held(&ask(conn, format!("RL.HELD {key}")).unwrap());
+    held.into_iter().map(|one| String::from_utf8(one.id).unwrap()).collect()
 }
 
 /// Workers who wait for a semaphore of one, while `work` runs and then gives it back: each has it once, no two at a time.
@@ -208,18 +174,18 @@ fn until_answered(clients: &ClusterClient, call: &str) -> (ClusterConnection, Va
 fn every_limit_holds_while_its_slot_is_resharded() {
     let mut cluster = Cluster::start();
     // The slots that redis-cli moves first, and some that stay.
-    let tags = keys_in(0..80, &cluster);
+    let tags = tags_in(0..80, &cluster);
     let (from, to) = (cluster.master_of(&tags[0]), cluster.master_of("{foo}"));
     assert_ne!(from, to);
     let waits = format!("{}sem", tags[30]);
-    let mut books = ClusterBooks::default();
+    let mut granted = GrantedIds::new();
     while_workers_wait(&mut cluster, &waits, |cluster| {
-        books = under_load(cluster, &tags, || cluster.reshard(from, to, 60));
+        granted = under_load(cluster, &tags, || cluster.reshard(from, to, 60));
         cluster.wait_until_agreed();
         assert_eq!(cluster.master_of(&waits), to);
     });
     assert_eq!(cluster.master_of(&tags[70]), from);
-    books.close(&cluster, &tags);
+    assert_exactly_the_limit(&cluster, &tags, granted);
 }
 
 // ---- Slots that move as a whole ----
@@ -230,12 +196,12 @@ fn every_limit_holds_while_its_slots_move_as_a_whole() {
         return;
     }
     let mut cluster = Cluster::start();
-    let tags = keys_in(0..80, &cluster);
+    let tags = tags_in(0..80, &cluster);
     let (from, to) = (cluster.master_of(&tags[0]), cluster.master_of("{foo}"));
     let waits = format!("{}sem", tags[30]);
-    let mut books = ClusterBooks::default();
+    let mut granted = GrantedIds::new();
     while_workers_wait(&mut cluster, &waits, |cluster| {
-        books = under_load(cluster, &tags, || {
+        granted = under_load(cluster, &tags, || {
             sleep(Duration::from_millis(200));
             cluster.migrate(from, to, 0..=59);
         });
@@ -243,7 +209,7 @@ fn every_limit_holds_while_its_slots_move_as_a_whole() {
     });
     assert_eq!(cluster.master_of(&tags[70]), from);
     expect_empty(&cluster, from, 0..60);
-    books.close(&cluster, &tags);
+    assert_exactly_the_limit(&cluster, &tags, granted);
 }
 
 /// Waits until a node has no key left in these slots.
@@ -328,7 +294,7 @@ fn a_slot_that_moves_as_a_whole_takes_along_what_happens_meanwhile() {
     let mut here = source.conn();
     let mut there = target.conn();
     // Another slot of the source, which stays.
-    let stays = format!("{}s", keys_in(0..1, &migration.cluster)[0]);
+    let stays = format!("{}s", tags_in(0..1, &migration.cluster)[0]);
     assert_eq!(migration.cluster.master_of(&stays), migration.from);
     let hold = |key: &str| format!("RL.ACQUIRE {key} 1 0 1 ID holder LEASE 600000");
     let wait = |key: &str, id: &str| format!("RL.ACQUIRE {key} 1 0 1 ID {id} LEASE 600000 BLOCK 0");
@@ -480,20 +446,20 @@ fn a_slot_that_stays_after_all_keeps_its_waiters() {
 #[test]
 fn a_failover_that_was_asked_for_loses_nothing() {
     let mut cluster = Cluster::start();
-    let tags = keys_in(0..40, &cluster);
+    let tags = tags_in(0..40, &cluster);
     let master = cluster.master_of(&tags[0]);
     let replica = cluster.replica_of(master);
     let waits = format!("{}sem", tags[30]);
-    let mut books = ClusterBooks::default();
+    let mut granted = GrantedIds::new();
     while_workers_wait(&mut cluster, &waits, |cluster| {
-        books = under_load(cluster, &tags, || {
+        granted = under_load(cluster, &tags, || {
             sleep(Duration::from_millis(200));
             assert_eq!(cluster.node(replica).conn().text("CLUSTER FAILOVER"), "OK");
             eventually(SOON, || cluster.is_master(replica) && !cluster.is_master(master));
             cluster.wait_until_agreed();
         });
     });
-    books.close(&cluster, &tags);
+    assert_exactly_the_limit(&cluster, &tags, granted);
 }
 
 /// What a key has counted, as RL.WINDOW_RO shows it.
@@ -660,10 +626,7 @@ fn what_a_replica_confirmed_outlives_a_killed_master() {
     let known = all.counted..=all.counted + all.doubtful;
     assert!(known.contains(&CAREFUL), "{known:?}");
     // A reservation has, and may be asked for again: exactly the limit.
-    let mut held: Vec<_> = held(&ask(&mut client, "RL.HELD {bar}a").unwrap())
-        .into_iter()
-        .map(|one| String::from_utf8(one.id).unwrap())
-        .collect();
+    let mut held = held_ids(&mut client, "{bar}a");
     held.sort();
     all.ids.sort();
     assert_eq!(all.ids.len() as i64, CAREFUL);
@@ -671,14 +634,6 @@ fn what_a_replica_confirmed_outlives_a_killed_master() {
 }
 
 // ---- RL.ALL ----
-
-/// Three limits of one slot. The window is the tightest, so the others show what only some of the clauses took.
-fn all_of(tag: &str) -> String {
-    let (rate, place) = (LIMIT + 10, LIMIT + 5);
-    let clauses =
-        format!("THROTTLE {} 1 1d WINDOW {LIMIT} 1d ACQUIRE {place} 0 1 LEASE 600000", rate - 1);
-    format!("RL.ALL 3 {tag}t {tag}w {tag}a {clauses} MS")
-}
 
 /// Sends a command straight to the master of a key, as its caller names the key. redis-rs takes the first argument of a
 /// command that it does not know for the key.
@@ -689,78 +644,6 @@ fn ask_by_key(conn: &mut ClusterConnection, key: &str, call: &str) -> RedisResul
     let route = Route::with_key(key, SlotAddr::Master);
     let node = SingleNodeRoutingInfo::SpecificNode(route);
     conn.route_command(&command, RoutingInfo::SingleNode(node))
-}
-
-#[test]
-fn several_limits_admit_what_the_tightest_does_while_their_slot_is_resharded() {
-    let cluster = Cluster::of(3, 0);
-    let tags = keys_in(0..40, &cluster);
-    let (from, to) = (cluster.master_of(&tags[0]), cluster.master_of("{foo}"));
-    let over = AtomicBool::new(false);
-    let mut seen_ids: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    let ask_one = |conn: &mut ClusterConnection, tag: &str, by_key: bool| {
-        let call = all_of(tag);
-        let reply = if by_key { ask_by_key(conn, tag, &call) } else { ask(conn, &call) };
-        all_reply(&reply.unwrap_or_else(|error| panic!("{call}: {error}"))).ids.swap_remove(2)
-    };
-    thread::scope(|scope| {
-        let clients: Vec<_> = [true, false]
-            .into_iter()
-            .map(|by_key| {
-                let (over, cluster, tags) = (&over, &cluster, &tags);
-                scope.spawn(move || {
-                    let (mut conn, mut random) = (cluster.client(), Random::new(by_key.into()));
-                    let mut seen_ids = Vec::new();
-                    while !over.load(SeqCst) {
-                        let tag = &tags[random.below(tags.len() as i64) as usize];
-                        let id = ask_one(&mut conn, tag, by_key);
-                        seen_ids.extend(id.map(|id| (tag.clone(), id)));
-                    }
-                    seen_ids
-                })
-            })
-            .collect();
-        cluster.reshard(from, to, 30);
-        over.store(true, SeqCst);
-        for client in clients {
-            for (tag, id) in client.join().expect("a client failed") {
-                seen_ids.entry(tag).or_default().push(id);
-            }
-        }
-    });
-    cluster.wait_until_agreed();
-    assert_eq!((cluster.master_of(&tags[0]), cluster.master_of(&tags[35])), (to, from));
-    let mut conn = cluster.client();
-    for tag in &tags {
-        let seen_ids = seen_ids.entry(tag.clone()).or_default();
-        assert!(seen_ids.len() <= LIMIT as usize, "{tag}: {}", seen_ids.len());
-        while let Some(id) = ask_one(&mut conn, tag, true) {
-            seen_ids.push(id);
-        }
-        // Each limit has counted what was admitted, and nothing that was denied.
-        let left = |conn: &mut ClusterConnection, look: String| {
-            let reply = ask(conn, look).unwrap();
-            let Value::Array(numbers) = &reply else { panic!("{reply:?}") };
-            numbers[2].clone()
-        };
-        let place = format!("RL.ACQUIRE_RO {tag}a {} 0", LIMIT + 5);
-        assert_eq!(
-            [
-                left(&mut conn, format!("RL.THROTTLE_RO {tag}t {} 1 1d", LIMIT + 9)),
-                left(&mut conn, format!("RL.WINDOW_RO {tag}w {LIMIT} 1d")),
-                left(&mut conn, place),
-            ],
-            [10, 0, 5].map(Value::Int),
-            "{tag}"
-        );
-        let mut listed: Vec<_> = held(&ask(&mut conn, format!("RL.HELD {tag}a")).unwrap())
-            .into_iter()
-            .map(|one| String::from_utf8(one.id).unwrap())
-            .collect();
-        listed.sort();
-        seen_ids.sort();
-        assert_eq!((listed.len(), &listed), (LIMIT as usize, &*seen_ids), "{tag}");
-    }
 }
 
 #[test]
