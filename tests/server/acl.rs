@@ -65,7 +65,7 @@ fn make_user(name: &str, server: &Server) {
 #[test]
 fn the_names_for_servers_without_the_category_are_all_but_those_for_administrators() {
     let server = Server::start();
-    let Value::Array(commands) = server.conn().cmd("COMMAND") else { panic!("no COMMAND") };
+    let commands = server.conn().array("COMMAND");
     let names = commands.iter().map(|command| flat(command).swap_remove(0));
     let mut names: Vec<_> = names
         .filter(|name| name.starts_with("rl.") && name != "rl.top" && name != "rl.policies")

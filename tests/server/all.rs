@@ -139,7 +139,7 @@ fn the_server_finds_its_keys() {
         }
         let parts = conn.command_info(name);
         // The first key, the last and the step: clients that know no key specs go by them.
-        let range = ints(&Value::Array(parts[3..6].to_vec()));
+        let range = ints_of(&parts[3..6]);
         let first = if server.version().asks_modules_for_keys() { 0 } else { 2 };
         assert_eq!(range, [first, first, first / 2], "{name}");
         if server.version().is_from(7, 0) {

@@ -38,13 +38,13 @@ fn every_taking_command_is_denied_while_others_wait_even_where_there_is_room() {
         assert_eq!(limited(&conn.cmd(fill)), 0);
         let mut waiter = server.wait_in_line(waits);
         for _ in 0..3 {
-            let Value::Array(parts) = conn.cmd(asks) else { panic!("{asks}") };
+            let parts = conn.array(asks);
             let Value::Int(retry_ms) = parts[3] else { panic!("{parts:?}") };
             assert_eq!(parts[0], Value::Int(denial), "{asks}: {parts:?}");
             assert!(retry_ms >= 1, "{asks}: {parts:?}");
         }
         // In whole seconds as well.
-        let Value::Array(parts) = conn.cmd(asks.trim_end_matches(" MS")) else { panic!("{asks}") };
+        let parts = conn.array(asks.trim_end_matches(" MS"));
         assert!(matches!(parts[3], Value::Int(1..)), "{asks}: {parts:?}");
         // Another key does not care.
         assert_eq!(limited(&conn.cmd(asks.replacen(' ', " other", 1))), 0);
@@ -74,7 +74,7 @@ fn giving_back_and_looking_never_wait_and_ignore_waiters() {
         "RL.WINDOW_RO w 5 1h 2",
         "RL.ACQUIRE_RO a 5 1h 2",
     ] {
-        let Value::Array(parts) = conn.cmd(looks) else { panic!("{looks}") };
+        let parts = conn.array(looks);
         assert_eq!((&parts[0], &parts[3]), (&Value::Int(0), &Value::Int(-1)), "{looks}: {parts:?}");
     }
     assert_eq!(conn.ints("RL.THROTTLE t 4 1 1h -3 BLOCK 0")[..4], [0, 5, 3, -1]);

@@ -362,8 +362,7 @@ fn syntax(argument: &Value) -> String {
 
 /// A reply that is a list of names and values.
 fn map(reply: &Value) -> BTreeMap<String, Value> {
-    let Value::Array(pairs) = reply else { panic!("{reply:?}") };
-    pairs.chunks(2).map(|pair| (text(&pair[0]), pair[1].clone())).collect()
+    elements(reply).chunks(2).map(|pair| (text(&pair[0]), pair[1].clone())).collect()
 }
 
 #[test]
@@ -763,9 +762,7 @@ fn settings() -> Vec<ExampleSetting> {
 }
 
 fn config(conn: &mut Conn, pattern: &str) -> BTreeMap<String, String> {
-    let Value::Array(pairs) = conn.cmd(format!("CONFIG GET {pattern}")) else {
-        panic!("{pattern}")
-    };
+    let pairs = conn.array(format!("CONFIG GET {pattern}"));
     pairs.chunks(2).map(|pair| (text(&pair[0]), text(&pair[1]))).collect()
 }
 

@@ -289,11 +289,7 @@ fn command_info_lists_flags_and_keys() {
         }
         let has_key = !flags.contains(&"movablekeys") && !flags.contains(&"admin");
         if !flags.contains(&"movablekeys") {
-            assert_eq!(
-                ints(&Value::Array(parts[3..6].to_vec())),
-                [i64::from(has_key); 3],
-                "{name}"
-            );
+            assert_eq!(ints_of(&parts[3..6]), [i64::from(has_key); 3], "{name}");
         }
         if since_7 {
             assert_eq!(parts[1], Value::Int(arity), "{name}");

@@ -219,7 +219,7 @@ fn groups_decide_as_their_definition_says() {
 
 /// The five integers of a clause's look.
 fn look(conn: &mut Conn, clause: &Asked) -> Vec<i64> {
-    ints(&Value::Array(conn.array(&clause.look[..])[..5].to_vec()))
+    ints_of(&conn.array(&clause.look[..])[..5])
 }
 
 fn clause(random: &mut Random, key: &str) -> Asked {

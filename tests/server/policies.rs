@@ -29,7 +29,7 @@ fn rows(conn: &mut Conn) -> Vec<CountedPolicy> {
         Value::Array(parts) if parts.len() == 5 => CountedPolicy {
             name: text(&parts[0]),
             definition: text(&parts[1]),
-            counts: ints(&Value::Array(parts[2..].to_vec())),
+            counts: ints_of(&parts[2..]),
         },
         other => panic!("no row: {other:?}"),
     };

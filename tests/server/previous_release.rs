@@ -108,7 +108,7 @@ fn write_the_state_of_this_release() {
         writeln!(out, "{kind} {rest}").unwrap();
     }
 
-    let Value::Array(mut keys) = conn.cmd("KEYS *") else { panic!("no keys") };
+    let mut keys = conn.array("KEYS *");
     keys.sort_by_key(bytes);
     for key in keys.iter().map(bytes) {
         let of_key = |words: &[&str]| -> Vec<Vec<u8>> {
@@ -122,8 +122,7 @@ fn write_the_state_of_this_release() {
             state_line(&mut out, &[b"SET".to_vec(), key, value, b"PXAT".to_vec(), expires]);
             continue;
         }
-        let members = conn.cmd(of_key(&["ZRANGE", "0", "-1", "WITHSCORES"]));
-        let Value::Array(members) = members else { panic!("no sorted set") };
+        let members = conn.array(of_key(&["ZRANGE", "0", "-1", "WITHSCORES"]));
         for pairs in members.chunks(20) {
             let pairs = pairs.chunks(2).flat_map(|pair| [bytes(&pair[1]), bytes(&pair[0])]);
             state_line(&mut out, &of_key(&["ZADD"]).into_iter().chain(pairs).collect::<Vec<_>>());

@@ -17,18 +17,13 @@ fn row(key: impl AsRef<[u8]>, db: i64, denials: i64) -> TopRow {
 
 #[track_caller]
 fn top(conn: &mut Conn, words: impl CommandWords) -> Vec<TopRow> {
-    let reply = conn.cmd(words);
-    let Value::Array(rows) = &reply else { panic!("no array: {reply:?}") };
-    let one = |row: &Value| match row {
-        Value::Array(parts) => match parts.as_slice() {
-            [Value::BulkString(key), Value::Int(db), Value::Int(denials), Value::Int(over)] => {
-                TopRow { key: key.clone(), db: *db, denials: *denials, over: *over }
-            }
-            _ => panic!("no row: {row:?}"),
-        },
+    let one = |row: &Value| match elements(row) {
+        [Value::BulkString(key), Value::Int(db), Value::Int(denials), Value::Int(over)] => {
+            TopRow { key: key.clone(), db: *db, denials: *denials, over: *over }
+        }
         _ => panic!("no row: {row:?}"),
     };
-    rows.iter().map(one).collect()
+    conn.array(words).iter().map(one).collect()
 }
 
 /// All rows, which must come in order.

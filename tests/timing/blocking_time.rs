@@ -97,7 +97,7 @@ fn what_leaves_by_itself_wakes_and_not_sooner() {
 fn a_window_of_the_calendar_that_begins_wakes() {
     let (_guard, _server, mut conn) = connect_with_others();
     let time_us = |conn: &mut Conn| -> u64 {
-        let Value::Array(time) = conn.cmd("TIME") else { panic!("TIME") };
+        let time = conn.array("TIME");
         let part = |index: usize| text(&time[index]).parse::<u64>().unwrap();
         part(0) * 1_000_000 + part(1)
     };
@@ -254,10 +254,10 @@ fn a_wait_times_out_at_its_end_with_the_denial() {
     ] {
         assert_median_ms(WAKES_WITHIN_MS, MANY, || {
             let begin = Instant::now();
-            let Value::Array(parts) = waiter.cmd(waits) else { panic!("{waits}") };
+            let parts = waiter.array(waits);
             let took = begin.elapsed();
             assert!(took >= ms(27), "{took:?}");
-            let numbers = ints(&Value::Array(parts[..5].to_vec()));
+            let numbers = ints_of(&parts[..5]);
             assert_eq!(numbers[..3], denied, "{waits}");
             assert!((500_000..=600_000).contains(&numbers[3]), "{waits}: {numbers:?}");
             took - ms(27)
@@ -349,7 +349,7 @@ fn what_can_never_be_or_comes_too_late_is_denied_at_once() {
         ("RL.WINDOW m 5 1h 3 BLOCK 3590000", 1, false),
     ] {
         let begin = Instant::now();
-        let Value::Array(parts) = conn.cmd(call) else { panic!("{call}") };
+        let parts = conn.array(call);
         assert_eq!(
             (&parts[0], parts[3] == Value::Int(-1)),
             (&Value::Int(limited), never),

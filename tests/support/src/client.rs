@@ -142,10 +142,7 @@ impl Conn {
     /// The elements of a reply that is an array.
     #[track_caller]
     pub fn array(&mut self, words: impl CommandWords) -> Vec<Value> {
-        match self.cmd(words) {
-            Value::Array(values) => values,
-            other => panic!("not an array: {other:?}"),
-        }
+        elements(&self.cmd(words)).to_vec()
     }
 
     /// The value of a setting, as CONFIG GET has it.
@@ -171,10 +168,7 @@ impl Conn {
     /// What COMMAND INFO says of a command.
     #[track_caller]
     pub fn command_info(&mut self, name: &str) -> Vec<Value> {
-        match self.array(["COMMAND", "INFO", name]).swap_remove(0) {
-            Value::Array(parts) => parts,
-            other => panic!("no command {name}: {other:?}"),
-        }
+        elements(&self.array(["COMMAND", "INFO", name])[0]).to_vec()
     }
 
     /// Sends a command without waiting for its reply.
@@ -237,18 +231,30 @@ impl Conn {
     }
 }
 
+/// The elements of an array.
+#[track_caller]
+pub fn elements(reply: &Value) -> &[Value] {
+    match reply {
+        Value::Array(values) => values,
+        Value::ServerError(_) => panic!("an error: {}", error_line(reply)),
+        other => panic!("not an array: {other:?}"),
+    }
+}
+
 /// The integers of an array.
 #[track_caller]
 pub fn ints(reply: &Value) -> Vec<i64> {
+    ints_of(elements(reply))
+}
+
+/// These elements, which must be integers.
+#[track_caller]
+pub fn ints_of(values: &[Value]) -> Vec<i64> {
     let int = |value: &Value| match value {
-        Value::Int(number) => Some(*number),
-        _ => None,
+        Value::Int(number) => *number,
+        _ => panic!("not an array of integers: {values:?}"),
     };
-    match reply {
-        Value::Array(values) => values.iter().map(int).collect(),
-        _ => None,
-    }
-    .unwrap_or_else(|| panic!("not an array of integers: {reply:?}"))
+    values.iter().map(int).collect()
 }
 
 /// The text of a string of any kind.

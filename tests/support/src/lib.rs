@@ -25,11 +25,13 @@ mod replication;
 mod reservation;
 mod sentinel;
 mod server;
-mod several;
 mod wait;
 mod waiting;
 
-pub use client::{assert_refused, error_line, flat, ints, text, CommandWords, Conn, LOAD_FAILED};
+pub use client::{
+    assert_refused, elements, error_line, flat, ints, ints_of, text, CommandWords, Conn,
+    LOAD_FAILED,
+};
 pub use clock::{unix_us, Clock, DOCS_US, START_US};
 pub use cluster::{ask, connect, Cluster};
 pub use library::library;
@@ -42,9 +44,10 @@ pub use random::{env_number, seeds, Random};
 pub use random_calls::RandomCalls;
 pub use redis_client::{self as redis, Value};
 pub use replication::{as_commands, state, wait_for_sync};
-pub use reservation::{acquired, acquired_part, held, Acquired, AcquiredPart, Held};
+pub use reservation::{
+    acquired, acquired_part, all_reply, held, Acquired, AcquiredPart, AllReply, Held,
+};
 pub use sentinel::Sentinel;
 pub use server::{free_port, module_path, server_binary, Builder, Frozen, Server, Stop, Version};
-pub use several::{all_reply, AllReply};
 pub use wait::{at_least, eventually, ms, SOON};
 pub use waiting::{limited, time_to_reply};

@@ -1,6 +1,6 @@
 use redis_client::Value;
 
-use super::client::{error_line, CommandWords};
+use super::client::{elements, ints_of, text, CommandWords};
 use super::Conn;
 
 /// What RL.ACQUIRE answers.
@@ -77,34 +77,23 @@ impl Conn {
 /// Reads a reply of RL.ACQUIRE.
 #[track_caller]
 pub fn acquired(reply: &Value) -> Acquired {
-    let Value::Array(values) = reply else {
-        match reply {
-            Value::ServerError(_) => panic!("an error: {}", error_line(reply)),
-            _ => panic!("not an array: {reply:?}"),
-        }
-    };
+    let values = elements(reply);
     assert_eq!(values.len(), 6, "{values:?}");
-    let numbers = super::ints(&Value::Array(values[..5].to_vec()));
     let id = match &values[5] {
         Value::Nil => None,
         Value::BulkString(id) => Some(id.clone()),
         other => panic!("not an id: {other:?}"),
     };
-    Acquired { numbers: numbers.try_into().unwrap(), id }
+    let numbers = ints_of(&values[..5]).try_into().unwrap();
+    Acquired { numbers, id }
 }
 
 /// Reads a reply of RL.ACQUIRE with ATMOST.
 #[track_caller]
 pub fn acquired_part(reply: &Value) -> AcquiredPart {
-    let Value::Array(values) = reply else {
-        match reply {
-            Value::ServerError(_) => panic!("an error: {}", error_line(reply)),
-            _ => panic!("not an array: {reply:?}"),
-        }
-    };
-    assert_eq!(values.len(), 8, "{values:?}");
+    let values = elements(reply);
     let Acquired { numbers, id } = acquired(&Value::Array(values[..6].to_vec()));
-    let [granted, running] = super::ints(&Value::Array(values[6..].to_vec()))[..] else {
+    let [granted, running] = ints_of(&values[6..])[..] else {
         panic!("not two numbers: {values:?}")
     };
     AcquiredPart { numbers, id, granted, running }
@@ -113,15 +102,36 @@ pub fn acquired_part(reply: &Value) -> AcquiredPart {
 /// Reads a reply of RL.HELD.
 #[track_caller]
 pub fn held(reply: &Value) -> Vec<Held> {
-    let Value::Array(lines) = reply else { panic!("not an array: {reply:?}") };
-    let line = |line: &Value| match line {
-        Value::Array(fields) => match fields.as_slice() {
-            [Value::BulkString(id), Value::Int(quantity), Value::Int(ms_left)] => {
-                Held { id: id.clone(), quantity: *quantity, ms_left: *ms_left }
-            }
-            _ => panic!("not a reservation: {line:?}"),
-        },
+    let line = |line: &Value| match elements(line) {
+        [Value::BulkString(id), Value::Int(quantity), Value::Int(ms_left)] => {
+            Held { id: id.clone(), quantity: *quantity, ms_left: *ms_left }
+        }
         _ => panic!("not a reservation: {line:?}"),
     };
-    lines.iter().map(line).collect()
+    elements(reply).iter().map(line).collect()
+}
+
+/// What RL.ALL answers.
+#[derive(Debug, PartialEq)]
+pub struct AllReply {
+    /// The five integers and the number of the clause that decides.
+    pub numbers: Vec<i64>,
+    /// What each clause says.
+    pub clauses: Vec<Vec<i64>>,
+    /// The ids of the clauses that reserve, where they do.
+    pub ids: Vec<Option<String>>,
+}
+
+/// Reads a reply of RL.ALL.
+#[track_caller]
+pub fn all_reply(reply: &Value) -> AllReply {
+    let parts = elements(reply);
+    assert_eq!(parts.len(), 7, "{reply:?}");
+    let clauses: Vec<_> = elements(&parts[6]).iter().map(elements).collect();
+    let id = |clause: &&[Value]| clause.get(5).filter(|id| **id != Value::Nil).map(text);
+    AllReply {
+        numbers: ints_of(&parts[..6]),
+        clauses: clauses.iter().map(|clause| ints_of(&clause[..5])).collect(),
+        ids: clauses.iter().map(id).collect(),
+    }
 }

@@ -3,7 +3,8 @@ use std::time::{Duration, Instant};
 
 use redis_client::Value;
 
-use super::{error_line, eventually, CommandWords, Conn, Server, SOON};
+use super::client::elements;
+use super::{eventually, CommandWords, Conn, Server, SOON};
 
 impl Server {
     /// How many calls wait, as INFO ratelimit says.
@@ -73,12 +74,8 @@ pub fn time_to_reply(conn: &mut Conn) -> (Duration, Value) {
 /// The first integer of an answer: 0 is allowed.
 #[track_caller]
 pub fn limited(reply: &Value) -> i64 {
-    match reply {
-        Value::Array(parts) => match parts.first() {
-            Some(Value::Int(limited)) => *limited,
-            _ => panic!("no answer: {reply:?}"),
-        },
-        Value::ServerError(_) => panic!("no answer but {}", error_line(reply)),
+    match elements(reply).first() {
+        Some(Value::Int(limited)) => *limited,
         _ => panic!("no answer: {reply:?}"),
     }
 }
