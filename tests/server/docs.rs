@@ -635,37 +635,21 @@ fn every_duration_of_an_example_has_a_unit() {
     assert!(bare.is_empty(), "{}", bare.join("\n"));
 }
 
-/// CONTRIBUTING.md says so.
+/// CONTRIBUTING.md says how wide it is. A sum or a number that a line begins with would be shown as an item of a list.
 #[test]
-fn prose_is_wrapped_at_125_columns() {
-    let long = prose().into_iter().filter(|(_, line)| line.chars().count() > 125);
-    let long: Vec<_> = long.map(|(place, _)| place).collect();
-    assert!(long.is_empty(), "longer than 125 columns: {long:?}");
-}
-
-/// Lists have `-`, or numbers from 1 on after an empty line. Otherwise a sum or a number that a line begins with is shown as
-/// an item.
-#[test]
-fn no_line_within_a_paragraph_is_shown_as_an_item_of_a_list() {
+fn prose_is_wrapped_and_only_items_of_lists_are_shown_as_such() {
     let prose = prose();
-    let begins = |line: &str, marks: &[&str]| {
-        let line = line.trim_start();
-        marks.iter().any(|mark| line.starts_with(mark))
-    };
-    let items = prose.windows(2).filter(|lines| {
-        let [(_, before), (_, line)] = lines else { return false };
-        begins(line, &["+ ", "* "]) || begins(line, &["1. ", "1) "]) && !before.trim().is_empty()
-    });
-    let items: Vec<_> = items.map(|lines| &lines[1].0).collect();
-    assert!(items.is_empty(), "shown as items of lists: {items:?}");
-}
-
-#[test]
-fn each_step_of_a_numbered_list_begins_a_line() {
+    let begins =
+        |line: &str, marks: &[&str]| marks.iter().any(|mark| line.trim_start().starts_with(mark));
     let has_step = |line: &str| (2..10).any(|number| line.contains(&format!(". {number}. ")));
-    let joined = prose().into_iter().filter(|(_, line)| has_step(line));
-    let joined: Vec<_> = joined.map(|(place, _)| place).collect();
-    assert!(joined.is_empty(), "a step goes on with the next one: {joined:?}");
+    let wrong = prose.windows(2).filter(|lines| {
+        let [(_, before), (_, line)] = lines else { return false };
+        let is_inside = begins(line, &["1. ", "1) "]) && !before.trim().is_empty();
+        let is_item = begins(line, &["+ ", "* "]) || is_inside;
+        line.chars().count() > 125 || is_item || has_step(line)
+    });
+    let wrong: Vec<_> = wrong.map(|lines| &lines[1].0).collect();
+    assert!(wrong.is_empty(), "too long, or shown as items or inside of items of lists: {wrong:?}");
 }
 
 #[test]
