@@ -1,25 +1,19 @@
 //! BLOCK: every way in which a wait ends other than by a grant or by its time.
 
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use support::*;
 
-const A_WHILE: Duration = Duration::from_millis(120);
-
-fn hold(conn: &mut Conn) {
+fn take_slot(conn: &mut Conn) {
     assert_eq!(conn.acquire("RL.ACQUIRE k 1 0 1 ID holder LEASE 600000").limited(), 0);
-}
-
-fn waits(id: &str) -> String {
-    format!("RL.ACQUIRE k 1 0 1 ID {id} LEASE 600000 BLOCK 0")
 }
 
 /// The first of three leaves by `leave`; the slot then goes to the second, and after it to the third.
 #[track_caller]
 fn one_leaves(leave: impl FnOnce(&Server, Conn, i64)) {
     let (server, mut conn) = Server::connect();
-    hold(&mut conn);
+    take_slot(&mut conn);
     let (first, id) = server.wait_with_id(waits("a"));
     let mut second = server.wait_in_line(waits("b"));
     let mut third = server.wait_in_line(waits("c"));
@@ -28,7 +22,7 @@ fn one_leaves(leave: impl FnOnce(&Server, Conn, i64)) {
     assert_eq!(conn.int("RL.RELEASE k holder"), 1);
     assert_eq!(acquired(&second.recv()).id(), "b");
     assert_eq!(conn.held_ids("k"), ["b"]);
-    assert!(third.silent_for(A_WHILE));
+    third.expect_silence();
     assert_eq!(conn.int("RL.RELEASE k b"), 1);
     assert_eq!(acquired(&third.recv()).id(), "c");
     server.expect_no_waiting_calls();
@@ -122,7 +116,7 @@ fn when_the_master_becomes_a_replica_its_waiters_get_a_reply() {
     let server = Server::start();
     let master = Server::start();
     let mut conn = server.conn();
-    hold(&mut conn);
+    take_slot(&mut conn);
     conn.cmd("RL.THROTTLE t 0 1 1h");
     let mut line = [
         server.wait_in_line(waits("a")),
@@ -139,7 +133,7 @@ fn when_the_master_becomes_a_replica_its_waiters_get_a_reply() {
     conn.refuses(waits("a"), "READONLY ");
     // And back.
     assert_eq!(conn.text("REPLICAOF NO ONE"), "OK");
-    hold(&mut conn);
+    take_slot(&mut conn);
     let mut waiter = server.wait_in_line(waits("a"));
     conn.cmd("RL.RELEASE k holder");
     assert_eq!(acquired(&waiter.recv()).id(), "a");
@@ -177,13 +171,13 @@ fn on_a_replica_that_may_be_written_to_block_is_ignored() {
 #[test]
 fn rights_that_are_taken_away_do_not_end_a_wait() {
     let (server, mut conn) = Server::connect();
-    hold(&mut conn);
+    take_slot(&mut conn);
     conn.cmd("ACL SETUSER app on >secret ~* +@all");
     let mut app = server.conn();
     app.cmd("AUTH app secret");
     let mut waiter = server.wait_on(app, waits("a"));
     conn.cmd("ACL SETUSER app resetkeys -@all");
-    assert!(waiter.silent_for(A_WHILE));
+    waiter.expect_silence();
     assert_eq!(conn.int("RL.RELEASE k holder"), 1);
     assert_eq!(acquired(&waiter.recv()).id(), "a");
     server.expect_no_waiting_calls();
@@ -192,7 +186,7 @@ fn rights_that_are_taken_away_do_not_end_a_wait() {
 #[test]
 fn a_server_with_waiters_shuts_down() {
     let (mut server, mut conn) = Server::builder().aof().connect();
-    hold(&mut conn);
+    take_slot(&mut conn);
     let mut line = [waits("a"), waits("b")].map(|call| server.wait_in_line(call));
     server.stop(Stop::Save);
     for waiter in &mut line {
@@ -235,11 +229,11 @@ fn a_shutdown_that_waits_for_a_replica_grants_nothing_and_may_be_called_off() {
 #[test]
 fn the_module_is_unloaded_only_when_no_call_waits() {
     let (server, mut conn) = Server::connect();
-    hold(&mut conn);
+    take_slot(&mut conn);
     let mut waiter = server.wait_in_line(waits("a"));
     conn.refuses("MODULE UNLOAD ratelimit", "ERR Error unloading module: ");
     // The wait goes on as if nothing had been asked.
-    assert!(waiter.silent_for(A_WHILE));
+    waiter.expect_silence();
     conn.cmd("RL.RELEASE k holder");
     assert_eq!(acquired(&waiter.recv()).id(), "a");
     can_be_unloaded(&server);

@@ -7,10 +7,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use support::*;
 
-fn waits(id: &str) -> String {
-    format!("RL.ACQUIRE k 1 0 1 ID {id} LEASE 600000 BLOCK 0")
-}
-
 #[track_caller]
 fn same_state(master: &Server, replica: &Server, key: &str) {
     wait_for_sync(master, replica);

@@ -4,8 +4,6 @@ use std::time::{Duration, Instant};
 
 use support::*;
 
-const A_WHILE: Duration = Duration::from_millis(120);
-
 /// A call that is denied because another holds the only slot of `key`, in milliseconds.
 fn acquire(key: &str, id: &str) -> String {
     format!("RL.ACQUIRE {key} 1 0 1 ID {id} LEASE 600000 MS")
@@ -15,7 +13,6 @@ fn acquire_block(key: &str, id: &str) -> String {
     acquire(key, id) + " BLOCK 0"
 }
 
-#[track_caller]
 fn ids(held: &[Held]) -> Vec<String> {
     held.iter().map(|one| String::from_utf8_lossy(&one.id).into_owned()).collect()
 }
@@ -158,7 +155,7 @@ fn a_call_in_a_pipeline_waits_before_the_next_is_carried_out() {
     piped.send("RL.HELD k");
     piped.send("SET later 1");
     assert_eq!(text(&piped.recv()), "OK");
-    assert!(piped.silent_for(A_WHILE));
+    piped.expect_silence();
     assert_eq!(conn.int("EXISTS later"), 0);
     conn.cmd("RL.RELEASE k x");
     assert_eq!(acquired(&piped.recv()).id(), "y");
@@ -182,7 +179,7 @@ fn the_same_key_of_two_databases_has_two_lines() {
     let mut waits_in_one = server.wait_on(other, acquire_block("k", "y"));
     one.cmd("RL.RELEASE k x");
     assert_eq!(limited(&waits_in_one.recv()), 0);
-    assert!(waits_in_zero.silent_for(A_WHILE));
+    waits_in_zero.expect_silence();
     assert_eq!(zero.held_ids("k"), ["x"]);
     assert_eq!(one.held_ids("k"), ["y"]);
     // By a timer too, which belongs to no client.

@@ -8,16 +8,16 @@ use support::*;
 fn a_call_with_atmost_waits_only_while_there_is_nothing() {
     let (server, mut conn) = Server::connect();
     conn.cmd("RL.ACQUIRE k 5 60 3 ID a LEASE 60000");
-    let part = conn.acquire_part("RL.ACQUIRE k 5 60 4 ATMOST BLOCK 0 ID b LEASE 60000");
-    assert_eq!((part.granted, part.running), (2, 2));
+    let granted = conn.acquire("RL.ACQUIRE k 5 60 4 ATMOST BLOCK 0 ID b LEASE 60000");
+    assert_eq!(granted.part, Some((2, 2)));
     let mut waiter = server.wait_in_line("RL.ACQUIRE k 5 60 4 ATMOST BLOCK 0 ID c LEASE 60000");
     let (mut late, id) = server.wait_with_id("RL.ACQUIRE k 5 60 4 ATMOST BLOCK 0 ID d LEASE 60000");
     assert_eq!(conn.int("RL.RELEASE k a"), 1);
-    let part = acquired_part(&waiter.recv());
-    assert_eq!((part.numbers[..3].to_vec(), part.granted, part.running), (vec![0, 5, 0], 3, 2));
+    let granted = acquired(&waiter.recv());
+    assert_eq!((&granted.numbers[..3], granted.part), (&[0, 5, 0][..], Some((3, 2))));
     assert_eq!(conn.int(format!("CLIENT UNBLOCK {id}")), 1);
-    let denied = acquired_part(&late.recv());
-    assert_eq!((denied.numbers[0], denied.granted, denied.running), (2, 0, 2));
+    let denied = acquired(&late.recv());
+    assert_eq!((denied.limited(), denied.part), (2, Some((0, 2))));
     assert_eq!(denied.id, None);
 }
 
@@ -25,14 +25,14 @@ fn a_call_with_atmost_waits_only_while_there_is_nothing() {
 fn a_policy_that_only_shadows_answers_the_quantity_as_granted() {
     let (_server, mut conn) =
         Server::builder().module_args(["policies", "s WINDOW 5 60 SHADOW"]).held();
-    let part = conn.acquire_part("RL.ACQUIRE k @s 3 ATMOST COUNTLAPSED ID a MS");
-    assert_eq!((part.numbers, part.granted, part.running), ([0, 5, 2, -1, 80_000], 3, 1));
+    let granted = conn.acquire("RL.ACQUIRE k @s 3 ATMOST COUNTLAPSED ID a MS");
+    assert_eq!((granted.numbers, granted.part), ([0, 5, 2, -1, 80_000], Some((3, 1))));
     // It takes what there is.
-    let part = conn.acquire_part("RL.ACQUIRE k @s 9 ATMOST COUNTLAPSED ID b MS");
-    assert_eq!((part.numbers, part.granted, part.running), ([0, 5, 0, -1, 80_000], 9, 2));
+    let granted = conn.acquire("RL.ACQUIRE k @s 9 ATMOST COUNTLAPSED ID b MS");
+    assert_eq!((granted.numbers, granted.part), ([0, 5, 0, -1, 80_000], Some((9, 2))));
     assert_eq!(conn.held("k").iter().map(|one| one.quantity).collect::<Vec<_>>(), [3, 2]);
-    let none = conn.acquire_part("RL.ACQUIRE k @s 9 ATMOST COUNTLAPSED ID c MS");
-    assert_eq!((none.numbers, none.granted, none.running), ([0, 5, 0, -1, 80_000], 9, 2));
+    let none = conn.acquire("RL.ACQUIRE k @s 9 ATMOST COUNTLAPSED ID c MS");
+    assert_eq!((none.numbers, none.part), ([0, 5, 0, -1, 80_000], Some((9, 2))));
     assert_eq!(none.id, None);
     assert_eq!(flat(&conn.cmd("RL.POLICIES"))[2..], ["2", "0", "1"]);
 }

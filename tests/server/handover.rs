@@ -1,11 +1,8 @@
 //! A release that hands all that a key holds to a waiting call: one change, in which the key does not vanish.
 
-use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::time::Duration;
 
 use support::*;
-
-const A_WHILE: Duration = Duration::from_millis(120);
 
 /// A server whose clock stands, with an append-only file.
 fn with_aof() -> (Server, Conn) {
@@ -27,23 +24,17 @@ fn short(line: &str) -> String {
     std::iter::once(words[0]).chain(ids).collect::<Vec<_>>().join(" ")
 }
 
-/// Runs a test once more where it fails. If the machine stops the server for a millisecond within a release, the turn of its
-/// event loop is over: the key is deleted, and the timer grants. Only for tests that would see it.
-fn unless_stopped(test: impl Fn()) {
-    if catch_unwind(AssertUnwindSafe(&test)).is_err() {
-        test();
-    }
-}
-
-fn waits(id: &str) -> String {
-    format!("RL.ACQUIRE k 1 0 1 ID {id} LEASE 600000 BLOCK 0")
+/// Runs a test for which a release must grant within one turn of the event loop. That is over after a millisecond: then the
+/// key is deleted, and the timer grants.
+fn in_one_turn(test: impl Fn()) {
+    unless_stalled(Duration::from_micros(500), test);
 }
 
 // ---- What is replicated ----
 
 #[test]
 fn a_grant_is_added_before_the_released_reservation_is_removed() {
-    unless_stopped(|| {
+    in_one_turn(|| {
         let (server, mut conn) = with_aof();
         conn.cmd("RL.ACQUIRE k 1 0 1 ID a LEASE 600000");
         let mut waiters = ["b", "c"].map(|id| server.wait_in_line(waits(id)));
@@ -69,7 +60,7 @@ fn a_grant_is_added_before_the_released_reservation_is_removed() {
 
 #[test]
 fn a_replica_sees_no_key_vanish() {
-    unless_stopped(|| {
+    in_one_turn(|| {
         let (master, replica) = Server::with_replica();
         let mut conn = master.conn();
         conn.cmd("RL.ACQUIRE k 1 0 1 ID a LEASE 600000");
@@ -91,7 +82,7 @@ fn a_replica_sees_no_key_vanish() {
 
 #[test]
 fn a_longer_and_a_shorter_lease_move_the_ttl() {
-    unless_stopped(|| {
+    in_one_turn(|| {
         for (lease_ms, ms) in [(60_000, 60_900), (3_600_000, 3_600_900)] {
             let (server, mut conn) = with_aof();
             conn.cmd("RL.ACQUIRE k 1 0 1 ID a LEASE 600000");
@@ -107,7 +98,7 @@ fn a_longer_and_a_shorter_lease_move_the_ttl() {
 
 #[test]
 fn a_transaction_and_a_script_replicate_the_same() {
-    unless_stopped(|| {
+    in_one_turn(|| {
         // There the server is asked whether it accepts a write while the key is open.
         for (transaction, cluster) in [(true, false), (false, false), (true, true), (false, true)] {
             let builder = Server::builder().aof();
@@ -133,7 +124,7 @@ fn a_transaction_and_a_script_replicate_the_same() {
 
 #[test]
 fn several_that_are_released_at_once_go_to_as_many_as_they_are_enough_for() {
-    unless_stopped(|| {
+    in_one_turn(|| {
         // Up to four are read, up to seven searched, and more are in an index.
         for held in [2, 3, 6, 12] {
             let (server, mut conn) = with_aof();
@@ -161,7 +152,7 @@ fn several_that_are_released_at_once_go_to_as_many_as_they_are_enough_for() {
             assert_eq!(written.len(), 3, "{written:?}");
             assert_eq!(granted.each_mut().map(|conn| acquired(&conn.recv()).id()), ["a", "b"]);
             assert_eq!(conn.held_ids("k"), ["a", "b"]);
-            assert!(waiting.silent_for(A_WHILE));
+            waiting.expect_silence();
             assert_eq!(conn.int("RL.RELEASE k a"), 1);
             assert_eq!(acquired(&waiting.recv()).id(), "c");
             assert_eq!(conn.held_ids("k"), ["b", "c"]);
@@ -171,14 +162,14 @@ fn several_that_are_released_at_once_go_to_as_many_as_they_are_enough_for() {
 
 #[test]
 fn what_stays_in_the_key_counts_for_a_waiting_call() {
-    unless_stopped(|| {
+    in_one_turn(|| {
         let (server, mut conn) = with_aof();
         // An event next to the reservation, and then a lapsed reservation next to it.
         conn.cmd("RL.WINDOW k 2 1h 1");
         conn.cmd("RL.ACQUIRE k 2 1h 1 ID a LEASE 600000");
         let mut waiter = server.wait_in_line("RL.ACQUIRE k 2 1h 2 ID b LEASE 600000 BLOCK 0");
         assert_eq!(effects(&server, || conn.int("RL.RELEASE k a")), ["ZREM a"]);
-        assert!(waiter.silent_for(A_WHILE));
+        waiter.expect_silence();
         let written = effects(&server, || conn.cmd("RL.WINDOW k 2 1h -1"));
         assert_eq!(written[..2], ["ZREM", "ZADD b"]);
         assert_eq!(acquired(&waiter.recv()).id(), "b");
@@ -198,7 +189,7 @@ fn what_stays_in_the_key_counts_for_a_waiting_call() {
 
 #[test]
 fn an_event_takes_the_place_of_what_was_released() {
-    unless_stopped(|| {
+    in_one_turn(|| {
         let (server, mut conn) = with_aof();
         for (call, release) in [
             ("RL.WINDOW k 1 1h 1 BLOCK 0", "RL.RELEASE k a"),
@@ -255,7 +246,7 @@ fn a_release_works_while_no_waiting_call_may_be_granted() {
     conn.cmd("CONFIG SET maxmemory 1");
     assert_eq!(effects(&server, || conn.int("RL.RELEASE k a")), ["DEL"]);
     assert_eq!(conn.int("EXISTS k"), 0);
-    assert!(waiter.silent_for(A_WHILE));
+    waiter.expect_silence();
     conn.cmd("CONFIG SET maxmemory 0");
     // Timers go by the clock.
     server.clock().advance_ms(1_000);
@@ -286,7 +277,7 @@ fn entries_of_others_are_an_error_and_nothing_is_handed_over() {
         assert!(matches!(replies[1], Value::ServerError(_)), "{replies:?}");
     });
     assert_eq!(written, ["ZADD", "ZREM"]);
-    assert!(waiter.silent_for(A_WHILE));
+    waiter.expect_silence();
     assert_eq!(conn.held_ids("k"), ["a"]);
     assert_eq!(conn.int("RL.RELEASE k a"), 1);
     assert_eq!(acquired(&waiter.recv()).id(), "b");
@@ -294,7 +285,7 @@ fn entries_of_others_are_an_error_and_nothing_is_handed_over() {
 
 #[test]
 fn a_grant_by_a_release_is_one_use_of_the_key() {
-    unless_stopped(|| {
+    in_one_turn(|| {
         let (server, mut conn) = Server::builder().count_uses().connect();
         for (limit, uses) in [(1, 1), (2, 2)] {
             let key = format!("k{limit}");

@@ -51,7 +51,7 @@ impl<W: CommandWords + ?Sized> CommandWords for &W {
     }
 }
 
-/// One connection. It answers a server's error as a value and panics when the connection fails.
+/// A connection. An error of the server is a reply like others; a failure of the connection is a panic.
 pub struct Conn {
     reader: BufReader<TcpStream>,
     parser: Parser,
@@ -76,19 +76,19 @@ impl Conn {
         }
     }
 
-    /// `cmd`, for a connection that may fail.
+    /// Does what `cmd` does, and returns a failure of the connection.
     pub fn try_cmd(&mut self, words: impl CommandWords) -> io::Result<Value> {
         self.socket().write_all(&pack_command(&words.words()))?;
         self.try_recv()
     }
 
-    /// The reply of a command that answers an array of integers.
+    /// Sends a command whose reply is an array of integers.
     #[track_caller]
     pub fn ints(&mut self, words: impl CommandWords) -> Vec<i64> {
         ints(&self.cmd(words))
     }
 
-    /// The reply of a command that answers one integer.
+    /// Sends a command whose reply is an integer.
     #[track_caller]
     pub fn int(&mut self, words: impl CommandWords) -> i64 {
         match self.cmd(words) {
@@ -97,19 +97,19 @@ impl Conn {
         }
     }
 
-    /// The reply of a command that answers a string.
+    /// Sends a command whose reply is a string.
     #[track_caller]
     pub fn text(&mut self, words: impl CommandWords) -> String {
         text(&self.cmd(words))
     }
 
-    /// The error that a command answers, code and all: `WRONGTYPE Operation against ...`.
+    /// Sends a command whose reply is an error, and returns it with its code: `WRONGTYPE Operation against ...`.
     #[track_caller]
     pub fn err(&mut self, words: impl CommandWords) -> String {
         error_line(&self.cmd(words))
     }
 
-    /// Sends a command that must be refused with an error that begins so, code and all.
+    /// Sends a command and asserts that the reply is an error that begins with `error`, which includes the code.
     #[track_caller]
     pub fn refuses(&mut self, words: impl CommandWords, begin: &str) {
         let words = words.words();
@@ -139,20 +139,20 @@ impl Conn {
         self.array("EXEC")
     }
 
-    /// The elements of a reply that is an array.
+    /// Sends a command whose reply is an array.
     #[track_caller]
     pub fn array(&mut self, words: impl CommandWords) -> Vec<Value> {
         elements(&self.cmd(words)).to_vec()
     }
 
-    /// The value of a setting, as CONFIG GET has it.
+    /// The value of a setting, by CONFIG GET.
     #[track_caller]
     pub fn setting(&mut self, name: &str) -> String {
         let pair = self.array(["CONFIG", "GET", name]);
         text(pair.get(1).unwrap_or_else(|| panic!("there is no setting {name}")))
     }
 
-    /// The value of a key and its expiry, to see that nothing touches it.
+    /// The value and the expiry of a key, to assert that nothing changes them.
     pub fn dumped(&mut self, key: &str) -> (Value, Value) {
         (self.cmd(["DUMP", key]), self.cmd(["PTTL", key]))
     }
@@ -165,7 +165,7 @@ impl Conn {
         field.map_or(0, |pair| pair[1].parse().expect("a number"))
     }
 
-    /// What COMMAND INFO says of a command.
+    /// The entry of a command in COMMAND INFO.
     #[track_caller]
     pub fn command_info(&mut self, name: &str) -> Vec<Value> {
         elements(&self.array(["COMMAND", "INFO", name])[0]).to_vec()
@@ -183,12 +183,12 @@ impl Conn {
         self.try_recv().expect("receive a reply")
     }
 
-    /// `recv`, for a connection that may fail.
+    /// Does what `recv` does, and returns a failure of the connection.
     pub fn try_recv(&mut self) -> io::Result<Value> {
         self.parser.parse_value(Bytewise(&mut self.reader)).map_err(io::Error::other)
     }
 
-    /// Whether no byte of a reply comes for `time`.
+    /// Waits for `time` and returns false if a byte of a reply comes meanwhile.
     pub fn silent_for(&mut self, time: Duration) -> bool {
         self.socket().set_read_timeout(Some(time)).unwrap();
         let silent = loop {
@@ -225,7 +225,7 @@ impl Conn {
         self.int("CLIENT ID")
     }
 
-    /// The socket, to send what is no command.
+    /// The socket, to send bytes that are no command.
     pub fn socket(&mut self) -> &mut TcpStream {
         self.reader.get_mut()
     }
@@ -279,7 +279,7 @@ pub fn flat(reply: &Value) -> Vec<String> {
     }
 }
 
-/// The line of an error, code and all.
+/// The line of an error, with its code.
 #[track_caller]
 pub fn error_line(reply: &Value) -> String {
     match reply {
@@ -291,10 +291,10 @@ pub fn error_line(reply: &Value) -> String {
     }
 }
 
-/// How a refused MODULE LOAD begins: the server's own text, with which the reason is in the log alone.
+/// The beginning of the error of a refused MODULE LOAD. It is the server's own; the log says the reason.
 pub const LOAD_FAILED: &str = "ERR Error loading the extension";
 
-/// Asserts that a reply is an error that begins so, code and all. `call` is what was asked, for people to read.
+/// Asserts that a reply is an error that begins with `error`, which includes the code. `call` is for the message.
 #[track_caller]
 pub fn assert_refused(reply: &Value, begin: &str, call: &str) {
     assert_ne!(begin.trim_end(), "ERR", "{call}: nearly all errors begin so: say which one it is");
@@ -302,7 +302,7 @@ pub fn assert_refused(reply: &Value, begin: &str, call: &str) {
     assert!(error.starts_with(begin), "{call}: {error:?} does not begin with {begin:?}");
 }
 
-/// A command for people to read.
+/// A command as text, for messages.
 pub(super) fn as_line(words: &[Vec<u8>]) -> String {
     words.iter().map(|word| String::from_utf8_lossy(word)).collect::<Vec<_>>().join(" ")
 }

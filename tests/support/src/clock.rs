@@ -17,7 +17,7 @@ pub struct Clock {
     shared: &'static Shared,
 }
 
-/// What clock.c maps.
+/// The memory that clock.c maps.
 #[repr(C)]
 struct Shared {
     us: AtomicI64,
@@ -75,7 +75,7 @@ impl Clock {
         self.shared.us.store(-1000 * ms, SeqCst);
     }
 
-    /// What the server's clock shows, in microseconds after 1970.
+    /// The time that the servers see, in microseconds after 1970.
     pub fn now_us(&self) -> i64 {
         match self.shared.us.load(SeqCst) {
             held @ 1.. => held,
@@ -91,7 +91,7 @@ impl Clock {
         self.shared.us.store(0, SeqCst);
     }
 
-    /// What a server must have in its environment to live by this clock.
+    /// The variables with which a server reads this clock.
     pub(super) fn env(&self) -> [(&'static str, &Path); 2] {
         [("LD_PRELOAD", preload()), ("RATELIMIT_TEST_CLOCK", &self.path)]
     }
@@ -103,7 +103,7 @@ fn preload() -> &'static Path {
     LIBRARY.get_or_init(|| library("clock", include_str!("clock.c")))
 }
 
-/// Where a clock begins that a test holds: 14 November 2023, 22:13:20 UTC.
+/// The time at which a held clock begins: 14 November 2023, 22:13:20 UTC.
 pub const START_US: i64 = 1_700_000_000_000_000;
 /// The time of the examples in docs/commands.md: 21 November 2026, 05:19:48 UTC, which is 13:19:48 in Shanghai.
 pub const DOCS_US: i64 = 1_795_238_388_000_000;

@@ -11,9 +11,9 @@ use redis_client::{RedisResult, Value};
 use super::client::{error_line, text, CommandWords};
 use super::{eventually, wait_for_sync, Server, Stop, SOON};
 
-/// How soon a dead master is noticed, by those clusters in which one dies.
+/// The node timeout of a cluster in which a master dies.
 const NOTICED_MS: u32 = 2_000;
-/// In the others a machine that is busy must not make one look dead.
+/// The node timeout of others, so long that no master seems dead on a busy machine.
 const NEVER_MS: u32 = 600_000;
 
 /// Masters with their replicas, as `redis-cli --cluster create` makes them.
@@ -28,14 +28,13 @@ impl Cluster {
         Cluster::of(3, 1)
     }
 
-    /// Makes the cluster and waits until its nodes agree. Nobody is taken for dead, see
-    /// [`Cluster::notice_the_dead`].
+    /// Makes the cluster and waits until its nodes agree. No master is replaced before [`Cluster::notice_the_dead`].
     #[track_caller]
     pub fn of(masters: usize, replicas_each: usize) -> Cluster {
         Cluster::start_nodes(masters, replicas_each, false)
     }
 
-    /// The same, of nodes that live by one clock.
+    /// Makes a cluster whose nodes read one clock.
     #[track_caller]
     pub fn by_one_clock(masters: usize, replicas_each: usize) -> Cluster {
         Cluster::start_nodes(masters, replicas_each, true)
@@ -76,8 +75,8 @@ impl Cluster {
         self.set_timeout_ms(NOTICED_MS);
     }
 
-    /// Takes nobody for dead from now on, nobody being taken for dead now: a master once called dead would stay so for
-    /// twice the time.
+    /// Waits until no node takes another for dead, and makes the node timeout long. With it, a master that was taken for dead
+    /// would stay so for twice as long.
     #[track_caller]
     fn trust_the_living(&self) {
         loop {
@@ -102,7 +101,7 @@ impl Cluster {
         &self.nodes[index]
     }
 
-    /// A cluster client, connected: it follows -MOVED and -ASK, and asks again while the cluster is not whole.
+    /// Connects a cluster client, which follows -MOVED and -ASK and calls again while the cluster is down.
     #[track_caller]
     pub fn client(&self) -> ClusterConnection {
         connect(&self.clients(16)).expect("connect a cluster client")
@@ -132,7 +131,7 @@ impl Cluster {
             .expect("it has a replica")
     }
 
-    /// Whether a node takes itself for a master.
+    /// Asks a node if it is a master.
     pub fn is_master(&self, index: usize) -> bool {
         self.own_line(index).is_some_and(|line| line.contains("myself,master"))
     }
@@ -208,7 +207,7 @@ impl Cluster {
         }
     }
 
-    /// What the two masters say of the only migration that there was: `success` or `completed` in the end.
+    /// The state of the only migration there was, by both masters: `success` or `completed` in the end.
     #[track_caller]
     pub fn migration(&self, from: usize, to: usize) -> String {
         let (node, status) = if self.nodes[from].version().is_valkey {
@@ -239,8 +238,8 @@ impl Cluster {
         self.wait_until_agreed();
     }
 
-    /// Waits until all living nodes hold the cluster for whole and tell the same of its slots, and of the epoch of each
-    /// node: one that gives a slot away before it is heard of takes it back from a node that knows less.
+    /// Waits until all living nodes say `cluster_state:ok` and agree on the slots and on the epoch of each node. A node whose
+    /// epoch is not known to all could get back a slot that it gives away.
     #[track_caller]
     pub fn wait_until_agreed(&self) {
         let begin = Instant::now();
@@ -268,7 +267,7 @@ impl Cluster {
         (0..self.nodes.len()).filter(|node| self.nodes[*node].try_conn().is_ok()).collect()
     }
 
-    /// Which master has which slots since which epoch, in the eyes of a node that holds the cluster for whole.
+    /// The slots of each master and their epoch, by a node that says `cluster_state:ok`.
     fn slots_seen_by(&self, node: usize) -> Option<Vec<String>> {
         let mut conn = self.nodes[node].try_conn().ok()?;
         let mut tell = |line: &str| Some(text(&conn.try_cmd(line).ok()?));
@@ -290,7 +289,7 @@ impl Cluster {
         Some(views)
     }
 
-    /// What a living node says of itself in CLUSTER NODES.
+    /// The line of a living node in its own CLUSTER NODES.
     fn own_line(&self, index: usize) -> Option<String> {
         let nodes = text(&self.nodes[index].try_conn().ok()?.try_cmd("CLUSTER NODES").ok()?);
         nodes.lines().find(|line| line.contains("myself")).map(str::to_owned)
@@ -329,7 +328,7 @@ pub fn ask(conn: &mut ClusterConnection, words: impl CommandWords) -> RedisResul
     command.query(conn)
 }
 
-/// Whether `7` or `7-12` has the slot.
+/// Looks for a slot in `7` or `7-12`.
 fn in_range(range: &str, slot: i64) -> bool {
     let (first, last) = range.split_once('-').unwrap_or((range, range));
     match (first.parse::<i64>(), last.parse::<i64>()) {

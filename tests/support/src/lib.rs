@@ -1,4 +1,4 @@
-//! A real server for each test and each benchmark, and the clock it lives by.
+//! A real server for each test and each benchmark, and the clock that it reads.
 //!
 //! ```ignore
 //! use support::*;
@@ -8,9 +8,9 @@
 //! ```
 //!
 //! Environment: `REDIS_SERVER` is the server, or a script that runs one (default `redis-server`);
-//! `RATELIMIT_SO` is the module (default `target/release/libredis_ratelimit.so`); `RATELIMIT_TEST_SLOWNESS` is how many
-//! times slower the server may be, which then also ends orderly (`make valgrind`); `RATELIMIT_IO_THREADS` is the setting
-//! `io-threads` of each server.
+//! `RATELIMIT_SO` is the module (default `target/release/libredis_ratelimit.so`); `RATELIMIT_TEST_SLOWNESS` is the factor
+//! by which deadlines are longer, and makes each server end with SHUTDOWN (`make valgrind`); `RATELIMIT_IO_THREADS` is the
+//! setting `io-threads` of each server.
 
 mod client;
 mod clock;
@@ -44,10 +44,8 @@ pub use random::{env_number, seeds, Random};
 pub use random_calls::RandomCalls;
 pub use redis_client::{self as redis, Value};
 pub use replication::{as_commands, state, wait_for_sync};
-pub use reservation::{
-    acquired, acquired_part, all_reply, held, Acquired, AcquiredPart, AllReply, Held,
-};
+pub use reservation::{acquired, all_reply, held, Acquired, AllReply, Held};
 pub use sentinel::Sentinel;
 pub use server::{free_port, module_path, server_binary, Builder, Frozen, Server, Stop, Version};
 pub use wait::{at_least, eventually, ms, SOON};
-pub use waiting::{limited, time_to_reply};
+pub use waiting::{limited, time_to_reply, waits};

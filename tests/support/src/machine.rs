@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, sleep, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How late this machine is with its work, measured during a test by two threads that touch no server.
+/// Measures the scheduling delay of this machine during a test, with two threads that touch no server.
 /// One sleeps as a server does until its timer is due, and has the other wake it as a reply wakes a client.
 pub struct Machine {
     over: Arc<AtomicBool>,
@@ -14,7 +14,7 @@ pub struct Machine {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// How long it sleeps each time.
+/// The length of each sleep.
 const NAP: Duration = Duration::from_millis(5);
 
 impl Machine {
@@ -40,7 +40,7 @@ impl Machine {
         Machine { over, late, threads: vec![naps, echoes] }
     }
 
-    /// The middle one of what was measured, and the worst.
+    /// The median and the worst of the delays until now.
     fn lateness(&self) -> (Duration, Duration) {
         let mut late = self.late.lock().unwrap().clone();
         late.sort_unstable();
@@ -48,12 +48,12 @@ impl Machine {
         (late.get(late.len() / 2).copied().unwrap_or_default(), worst)
     }
 
-    /// How late it is as a rule.
+    /// The median of the delays until now.
     pub fn median(&self) -> Duration {
         self.lateness().0
     }
 
-    /// The latest that it was.
+    /// The worst of the delays until now.
     pub fn worst(&self) -> Duration {
         self.lateness().1
     }
@@ -66,8 +66,8 @@ impl Drop for Machine {
     }
 }
 
-/// Measures something this many times, and asserts that the median is within `most_ms` how late this
-/// machine itself is. If it was busy with something else, it gets more chances.
+/// Measures a delay this many times and asserts that the median is at most `most_ms` plus the machine's own median delay.
+/// Tries five times, as other work on the machine may come and go.
 #[track_caller]
 pub fn assert_median_ms(most_ms: u64, times: usize, mut lateness: impl FnMut() -> Duration) {
     let mut seen = Vec::new();
@@ -84,8 +84,7 @@ pub fn assert_median_ms(most_ms: u64, times: usize, mut lateness: impl FnMut() -
     panic!("not within {most_ms} ms, plus what the machine was late: {seen:?}");
 }
 
-/// Runs a test in which something has to be done before a time is up. Where it fails, and the machine was seen to stand
-/// still for longer than `margin`, it is no verdict: it runs again.
+/// Runs a test that has to be quick. Repeats a failed attempt if the machine stalled for longer than `margin`.
 #[track_caller]
 pub fn unless_stalled(margin: Duration, attempt: impl Fn()) {
     for _ in 0..10 {
@@ -95,14 +94,14 @@ pub fn unless_stalled(margin: Duration, attempt: impl Fn()) {
         if worst <= margin {
             resume_unwind(failure);
         }
-        eprintln!("once more: the machine stood still for {worst:?}");
+        eprintln!("again: the machine stalled for {worst:?}");
     }
     attempt();
 }
 
-/// Measures each of some things in turn, over and over, and asserts what is `claimed` of the least time of each. A machine
-/// that is busy with something else makes any of them slow at times, but none of them each time. Three rounds at least,
-/// so that one slow round does not hide what is compared with it; twelve at most.
+/// Measures N times in turn, in 3 to 12 rounds, and asserts that `claimed` is true of the least of each. Other work on the
+/// machine makes any of them slow at times, but none each time. One round alone would not do: if it made the time slow that
+/// others are compared with, it would hide that they are slow.
 #[track_caller]
 pub fn assert_of_least<const N: usize>(
     mut measure: impl FnMut(usize) -> Duration,
@@ -117,10 +116,10 @@ pub fn assert_of_least<const N: usize>(
             return eprintln!("the least of {round} rounds: {least:?}");
         }
     }
-    panic!("of the least of twelve rounds it is not true: {least:?}");
+    panic!("it is not true of the least of twelve rounds: {least:?}");
 }
 
-/// Asserts that something takes no longer than `most`, at least once in five times.
+/// Asserts that at least one of five measurements is no longer than `most`.
 #[track_caller]
 pub fn assert_takes(most: Duration, mut measure: impl FnMut() -> Duration) {
     let mut seen = Vec::new();

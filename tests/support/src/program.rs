@@ -12,12 +12,12 @@ pub enum Language {
     Node,
 }
 
-/// Whether everything has to run, as in `make test-clients`; otherwise what is missing is skipped.
+/// Is true in `make test-clients`, where all languages have to be there. Otherwise a test of a missing one is skipped.
 pub fn all_clients() -> bool {
     env::var_os("CLIENTS").is_some_and(|value| value == "all")
 }
 
-/// Says on the terminal that something is skipped; an error in `make test-clients`.
+/// Prints a note that a test is skipped; panics in `make test-clients`.
 pub fn skip(what: &str, why: &str) {
     assert!(!all_clients(), "{what}: {why}");
     let test = std::thread::current().name().unwrap_or_default().to_owned();
@@ -32,7 +32,7 @@ pub fn clients_dir() -> PathBuf {
 }
 
 impl Language {
-    /// A script of tests/clients or examples, to be started; none, which is said, if its language is not installed.
+    /// The command that runs a script of tests/clients or examples; none, with a note, if its language is not installed.
     pub fn script(self, path: &str) -> Option<Command> {
         let clients = clients_dir();
         let (installed, mut command) = match self {
@@ -69,8 +69,8 @@ pub fn cargo(command: &str) -> Command {
     cargo
 }
 
-/// The same for a crate of its own, which needs more than all other tests do and is built below target/clients; none,
-/// which is said, outside of `make test-clients`.
+/// A cargo command for a crate outside the workspace, which has more dependencies and is built below target/clients; none,
+/// with a note, except in `make test-clients`.
 pub fn cargo_apart(command: &str, folder: &str) -> Option<Command> {
     if !all_clients() {
         skip(folder, "not built");
@@ -92,7 +92,7 @@ pub fn run(command: &mut Command) -> String {
     text(&stdout)
 }
 
-/// The same, and prints it.
+/// Does what `run` does, and prints the output.
 #[track_caller]
 pub fn run_and_print(command: &mut Command) {
     print!("{}", run(command));

@@ -1,4 +1,4 @@
-/// Numbers that look random and come again from the same seed (SplitMix64).
+/// Pseudo-random numbers, the same for the same seed (SplitMix64).
 pub struct Random(u64);
 
 impl Random {
@@ -26,19 +26,19 @@ impl Random {
         choices[self.below(choices.len() as i64) as usize]
     }
 
-    /// Whether one chance in `n` comes true.
+    /// Is true with the probability 1/n.
     pub fn one_in(&mut self, n: i64) -> bool {
         self.below(n) == 0
     }
 }
 
-/// The number that a variable of the environment holds.
+/// The value of a variable of the environment that is a number.
 pub fn env_number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{name} must be a number, not {text}")))
 }
 
-/// `RATELIMIT_SEED` alone, or else `usual`: a random test that fails names its seed.
+/// The seeds of a random test: `usual`, or `RATELIMIT_SEED` alone, with which a failure that names its seed is repeated.
 pub fn seeds(usual: impl Iterator<Item = u64>) -> Vec<u64> {
     env_number("RATELIMIT_SEED").map_or_else(|| usual.collect(), |seed| vec![seed])
 }

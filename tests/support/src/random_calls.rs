@@ -1,4 +1,4 @@
-//! Random calls of every command but those that wait, for what must answer as the module does.
+//! Random calls of every command, without BLOCK, to compare implementations and servers.
 
 use super::Random;
 
@@ -187,7 +187,7 @@ impl RandomCalls {
         }
     }
 
-    /// How a window counts.
+    /// The options that say how a window counts.
     fn shape(&mut self) {
         match self.below(10) {
             0 => self.option("BUCKETS"),
@@ -314,7 +314,7 @@ impl RandomCalls {
                 let words = self.draw();
                 let kept = 1 + self.below(words.len() as i64) as usize;
                 self.words = words[..kept].to_vec();
-                // Of what is no command of ours, or makes an id of its own, the replies differ.
+                // Replies to other commands differ, and so do ids that the server makes.
                 if self.words[0] == "DEL" || self.makes_id() {
                     self.words = vec!["RL.HELD".into()];
                 }
@@ -323,7 +323,7 @@ impl RandomCalls {
         std::mem::take(&mut self.words)
     }
 
-    /// Whether the call might make a reservation without giving an id.
+    /// Is true if the call may reserve without ID, so that the server makes an id.
     fn makes_id(&self) -> bool {
         let has = |word: &str| self.words.iter().any(|own| own.eq_ignore_ascii_case(word));
         let named = self.words.iter().filter(|own| *own == "ID").count();

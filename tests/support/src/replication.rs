@@ -14,7 +14,7 @@ pub fn wait_for_sync(master: &Server, replica: &Server) {
     });
 }
 
-/// A key's value and the time of its expiry, as every server that has the key must show them.
+/// The value and the expiry of a key, which must be the same on each server that has it.
 pub fn state(conn: &mut Conn, key: &str) -> Vec<Value> {
     let value = match conn.text(["TYPE", key]).as_str() {
         "string" => conn.cmd(["GET", key]),
@@ -45,14 +45,14 @@ impl Server {
         self.number("master_repl_offset")
     }
 
-    /// Bytes that `work` adds to the replication stream. Have a replica attached, see `repl_offset`.
+    /// Bytes that `work` adds to the replication stream. It needs a replica, see `repl_offset`.
     pub fn repl_grows<T>(&self, work: impl FnOnce() -> T) -> i64 {
         let before = self.repl_offset();
         work();
         self.repl_offset() - before
     }
 
-    /// What the append-only file holds beyond its base, in the order it was written.
+    /// The append-only file without its base, in the order in which it was written.
     pub fn aof(&self) -> Vec<u8> {
         let Ok(folder) = fs::read_dir(self.dir().join("appendonlydir")) else {
             return fs::read(self.dir().join("appendonly.aof")).expect("read the AOF");

@@ -3,13 +3,15 @@ use redis_client::Value;
 use super::client::{elements, ints_of, text, CommandWords};
 use super::Conn;
 
-/// What RL.ACQUIRE answers.
+/// A reply of RL.ACQUIRE or RL.ACQUIRE_RO.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Acquired {
     /// limited, limit, remaining, retry_after, reset_after.
     pub numbers: [i64; 5],
     /// The reservation's id, if there is one.
     pub id: Option<Vec<u8>>,
+    /// With ATMOST: the quantity that was granted, and the number of the key's reservations whose lease runs.
+    pub part: Option<(i64, i64)>,
 }
 
 impl Acquired {
@@ -26,20 +28,7 @@ impl Acquired {
     }
 }
 
-/// What RL.ACQUIRE answers with ATMOST.
-#[derive(Clone, Debug, PartialEq)]
-pub struct AcquiredPart {
-    /// limited, limit, remaining, retry_after, reset_after.
-    pub numbers: [i64; 5],
-    /// The reservation's id, if there is one.
-    pub id: Option<Vec<u8>>,
-    /// How much was granted.
-    pub granted: i64,
-    /// How many reservations of the key have a lease that runs.
-    pub running: i64,
-}
-
-/// A line of RL.HELD.
+/// A reservation in a reply of RL.HELD.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Held {
     pub id: Vec<u8>,
@@ -48,25 +37,19 @@ pub struct Held {
 }
 
 impl Conn {
-    /// The reply of RL.ACQUIRE or RL.ACQUIRE_RO.
+    /// Sends RL.ACQUIRE or RL.ACQUIRE_RO.
     #[track_caller]
     pub fn acquire(&mut self, words: impl CommandWords) -> Acquired {
         acquired(&self.cmd(words))
     }
 
-    /// The reply of RL.ACQUIRE with ATMOST.
-    #[track_caller]
-    pub fn acquire_part(&mut self, words: impl CommandWords) -> AcquiredPart {
-        acquired_part(&self.cmd(words))
-    }
-
-    /// The reply of RL.HELD.
+    /// Sends RL.HELD.
     #[track_caller]
     pub fn held(&mut self, key: &str) -> Vec<Held> {
         held(&self.cmd(["RL.HELD", key]))
     }
 
-    /// The ids in the reply of RL.HELD, as text.
+    /// Sends RL.HELD and returns the ids alone, as text.
     #[track_caller]
     pub fn held_ids(&mut self, key: &str) -> Vec<String> {
         let text = |one: Held| String::from_utf8_lossy(&one.id).into_owned();
@@ -78,25 +61,17 @@ impl Conn {
 #[track_caller]
 pub fn acquired(reply: &Value) -> Acquired {
     let values = elements(reply);
-    assert_eq!(values.len(), 6, "{values:?}");
     let id = match &values[5] {
         Value::Nil => None,
         Value::BulkString(id) => Some(id.clone()),
         other => panic!("not an id: {other:?}"),
     };
-    let numbers = ints_of(&values[..5]).try_into().unwrap();
-    Acquired { numbers, id }
-}
-
-/// Reads a reply of RL.ACQUIRE with ATMOST.
-#[track_caller]
-pub fn acquired_part(reply: &Value) -> AcquiredPart {
-    let values = elements(reply);
-    let Acquired { numbers, id } = acquired(&Value::Array(values[..6].to_vec()));
-    let [granted, running] = ints_of(&values[6..])[..] else {
-        panic!("not two numbers: {values:?}")
+    let part = match ints_of(&values[6..])[..] {
+        [] => None,
+        [granted, running] => Some((granted, running)),
+        _ => panic!("not a reply of RL.ACQUIRE: {values:?}"),
     };
-    AcquiredPart { numbers, id, granted, running }
+    Acquired { numbers: ints_of(&values[..5]).try_into().unwrap(), id, part }
 }
 
 /// Reads a reply of RL.HELD.
@@ -111,12 +86,12 @@ pub fn held(reply: &Value) -> Vec<Held> {
     elements(reply).iter().map(line).collect()
 }
 
-/// What RL.ALL answers.
+/// A reply of RL.ALL.
 #[derive(Debug, PartialEq)]
 pub struct AllReply {
     /// The five integers and the number of the clause that decides.
     pub numbers: Vec<i64>,
-    /// What each clause says.
+    /// The five integers of each clause.
     pub clauses: Vec<Vec<i64>>,
     /// The ids of the clauses that reserve, where they do.
     pub ids: Vec<Option<String>>,

@@ -13,8 +13,8 @@ pub struct Sentinel {
 }
 
 impl Sentinel {
-    /// Starts it. So many Sentinels must agree that the master is down. `config` has more lines of its configuration,
-    /// and its files go to the folder of `home`.
+    /// Starts it, with `config` as more lines of its configuration and its files in the folder of `home`. The quorum is the
+    /// number of Sentinels that must agree that the master is down.
     #[track_caller]
     pub fn start(home: &Server, master: &Server, quorum: u32, config: &[&str]) -> Sentinel {
         let port = free_port();
@@ -40,7 +40,7 @@ impl Sentinel {
         self.port
     }
 
-    /// The reply to a command; nothing if it does not answer.
+    /// Sends a command; none if there is no reply.
     pub fn ask(&self, line: &str) -> Option<Value> {
         Conn::open(self.port).ok()?.try_cmd(line).ok()
     }

@@ -16,7 +16,7 @@ use super::client::{error_line, text};
 use super::wait::slowness;
 use super::{eventually, root, target_dir, Clock, Conn, SOON};
 
-/// How a server goes down.
+/// A way to stop a server.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Stop {
     /// SHUTDOWN SAVE: writes an RDB file.
@@ -27,7 +27,7 @@ pub enum Stop {
     Kill,
 }
 
-/// Which server runs.
+/// The kind and the release of a server.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Version {
     /// Valkey, not Redis.
@@ -37,52 +37,52 @@ pub struct Version {
 }
 
 impl Version {
-    /// Redis from this release, or any Valkey, which began where Redis 7.2 ended.
+    /// Is true for Redis from this release on, and for each Valkey, which began as Redis 7.2.
     pub fn is_from(&self, major: u32, minor: u32) -> bool {
         self.is_valkey || self.release >= (major, minor)
     }
 
-    /// Whether the module has this server ask it for the keys of a command, as for Redis before 8.2. Other servers would ask
-    /// in their I/O threads.
+    /// Is true for Redis before 8.2, which asks the module for the keys of a command. Other servers would ask in their I/O
+    /// threads, so the module gives them a key specification.
     pub fn asks_modules_for_keys(&self) -> bool {
         !self.is_valkey && self.release < (8, 1)
     }
 
-    /// Whether modules can add ACL categories.
+    /// Is true if modules can add ACL categories.
     pub fn has_own_categories(&self) -> bool {
         self.release >= if self.is_valkey { (8, 0) } else { (7, 4) }
     }
 
-    /// Whether a test must be skipped: this is a Redis before 7.0, which has load arguments alone.
+    /// Skips a test on Redis before 7.0, which has load arguments but no settings of modules.
     pub fn lacks_settings(self) -> bool {
         self.lacks("CONFIG for modules", (7, 0))
     }
 
-    /// Whether a test must be skipped: this is a Redis before that release.
+    /// Skips a test on Redis before that release.
     pub fn lacks(self, what: &str, since: (u32, u32)) -> bool {
         let (since, point) = since;
         self.is_skipped(!self.is_from(since, point), &format!("{what} came with {since}.{point}"))
     }
 
-    /// Whether a test must be skipped: this server cannot move slots as a whole.
+    /// Skips a test on a server without atomic slot migration.
     pub fn lacks_atomic_migration(self) -> bool {
         let since = if self.is_valkey { (9, 0) } else { (8, 4) };
         let what = "atomic slot migration came with Redis 8.4 and Valkey 9.0";
         self.is_skipped(self.release < since, what)
     }
 
-    /// Whether a test must be skipped: this server has nothing that holds up an atomic slot migration.
+    /// Skips a test on a server without a way to hold up an atomic slot migration.
     pub fn lacks_held_migration(self) -> bool {
         let what = "DEBUG SLOTMIGRATION came with Valkey 9.0";
         self.is_skipped(!self.is_valkey || self.release < (9, 0), what)
     }
 
-    /// Says that this test is skipped, for another reason than the release.
+    /// Notes that this test is skipped, for another reason than the release.
     pub fn skip(self, because: &str) {
         self.is_skipped(true, because);
     }
 
-    /// Says so past the harness that keeps the output of tests which pass: scripts/test.sh counts the lines.
+    /// Prints the note past the harness, which keeps the output of tests that pass: scripts/test.sh counts the notes.
     fn is_skipped(self, is_skipped: bool, because: &str) -> bool {
         if is_skipped {
             let (major, minor) = self.release;
@@ -113,7 +113,7 @@ impl Version {
     }
 }
 
-/// What a server is to be like; `start` starts it.
+/// The options of a server. `start` starts it.
 pub struct Builder {
     module: bool,
     module_args: Vec<String>,
@@ -159,8 +159,8 @@ impl Builder {
         self
     }
 
-    /// Under a program that takes the server's command line as its last arguments, as valgrind does. The server ends
-    /// orderly then, so that the program can clear up.
+    /// Under a program such as valgrind, which has the server's command line as its last arguments. The server then ends
+    /// with SHUTDOWN, so that the program can report.
     pub fn tool<S: Into<OsString>>(mut self, words: impl IntoIterator<Item = S>) -> Self {
         self.tool.extend(words.into_iter().map(Into::into));
         self
@@ -178,13 +178,13 @@ impl Builder {
         self
     }
 
-    /// With a clock that the test holds, see [`Server::clock`].
+    /// With a clock that the test can set, see [`Server::clock`].
     pub fn clock(mut self, held: bool) -> Self {
         self.own_clock = held;
         self
     }
 
-    /// Under the clock of `other`, if it has one.
+    /// With the clock of `other`, if that has one.
     pub fn clock_of(mut self, other: &Server) -> Self {
         self.clock = other.clock.clone();
         self
@@ -262,7 +262,7 @@ pub struct Server {
     owns_dir: bool,
     clock: Option<Arc<Clock>>,
     process: Option<Child>,
-    /// The server's own, which is not `process` where a script started it without exec.
+    /// The process id of the server itself. It is not that of `process` if a script started the server without exec.
     pid: i32,
 }
 
@@ -279,7 +279,7 @@ impl Server {
         Server::builder().start()
     }
 
-    /// A server to be described.
+    /// The options of a server, at first the default ones.
     pub fn builder() -> Builder {
         Builder {
             module: true,
@@ -296,7 +296,7 @@ impl Server {
         }
     }
 
-    /// The reply to a command on a connection of its own, where the server may refuse or reset connections now.
+    /// Sends a command on a new connection; none if the server refuses or resets it.
     pub fn try_ask(&self, words: impl super::CommandWords) -> Option<Value> {
         Conn::open(self.port).and_then(|mut conn| conn.try_cmd(words)).ok()
     }
@@ -321,7 +321,7 @@ impl Server {
         conn
     }
 
-    /// Where a client library finds the server.
+    /// The address for client libraries.
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}/", self.port)
     }
@@ -348,37 +348,37 @@ impl Server {
         Duration::new(used.tv_sec as u64, used.tv_nsec as u32)
     }
 
-    /// Lets the process stand still until the guard is dropped.
+    /// Stops the process with SIGSTOP until the guard is dropped.
     pub fn freeze(&self) -> Frozen {
         // SAFETY: sends a signal to a child that is not reaped yet.
         unsafe { libc::kill(self.pid, libc::SIGSTOP) };
         Frozen(self.pid)
     }
 
-    /// Where the server keeps its files.
+    /// The folder of the server's files.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Which server it is.
+    /// The kind and the release.
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// The clock the server lives by.
+    /// The clock that the server reads.
     #[track_caller]
     pub fn clock(&self) -> &Clock {
         self.clock.as_ref().expect("a server built with clock(true)")
     }
 
-    /// The same, to keep while the server is stopped and started.
+    /// The clock, to keep while the server is stopped and started.
     #[track_caller]
     pub fn shared_clock(&self) -> Arc<Clock> {
         Arc::clone(self.clock.as_ref().expect("a server built with clock(true)"))
     }
 
-    /// Connections of users who may only read: because of this command's name, and in every other way that the server has.
-    /// Each with its rules.
+    /// Connections of users who may only read, one for each way to say so in an ACL: by this command's name, and others.
+    /// The text is the user's rules.
     #[track_caller]
     pub fn readers(&self, command: &str) -> Vec<(String, Conn)> {
         let mut rules = vec![format!("-@all +{command} ~*")];
@@ -423,7 +423,7 @@ impl Server {
         String::from_utf8_lossy(&log).into_owned()
     }
 
-    /// Whether the process lives. One that ended other than by `stop` fails the test on drop.
+    /// Is true while the process runs. If it ended by anything but `stop`, the test fails when the server is dropped.
     pub fn is_running(&mut self) -> bool {
         self.process.as_mut().is_some_and(|process| process.try_wait().unwrap().is_none())
     }
@@ -462,7 +462,7 @@ impl Server {
         }
     }
 
-    /// Lets the server shut down by itself, so that the tool that watches it reports what was not freed.
+    /// Lets the server shut down by itself, so that a tool such as valgrind reports what was not freed.
     fn end_orderly(&mut self) {
         let Some(process) = &mut self.process else { return };
         if !matches!(process.try_wait(), Ok(None)) || self.pid == 0 {
@@ -559,7 +559,7 @@ impl Server {
         }
     }
 
-    /// Whether PING is answered; a demand for a password is an answer too.
+    /// Is true if PING has a reply, even if that asks for a password.
     fn answers(&self) -> bool {
         let pong = |mut conn: Conn| -> io::Result<Value> { conn.try_cmd("PING") };
         match Conn::open(self.port).and_then(pong) {
@@ -586,7 +586,7 @@ impl Server {
     }
 }
 
-/// A server that stands still while this lives.
+/// A server that is stopped with SIGSTOP until this is dropped.
 pub struct Frozen(i32);
 
 impl Drop for Frozen {

@@ -1,15 +1,15 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Long enough for anything that is to happen at once, on a machine that does much else.
+/// A deadline for events that are expected immediately, generous enough for a busy machine.
 pub const SOON: Duration = Duration::from_secs(60);
 
-/// A number of milliseconds.
+/// Shortens `Duration::from_millis`.
 pub fn ms(number: u64) -> Duration {
     Duration::from_millis(number)
 }
 
-/// How many times slower everything may be than on an ordinary server: `RATELIMIT_TEST_SLOWNESS`, as under valgrind.
+/// The factor by which deadlines are longer, `RATELIMIT_TEST_SLOWNESS`: 1 except under tools such as valgrind.
 pub(super) fn slowness() -> u32 {
     let factor = |text: String| text.parse().expect("RATELIMIT_TEST_SLOWNESS is a number");
     std::env::var("RATELIMIT_TEST_SLOWNESS").map_or(1, factor)
@@ -20,13 +20,13 @@ pub(super) fn slowness() -> u32 {
 pub fn eventually(deadline: Duration, mut condition: impl FnMut() -> bool) {
     let deadline = deadline * slowness();
     let begin = Instant::now();
-    // Asked once more after the deadline: a busy machine may have slept through it.
+    // Checks again after the deadline: a busy machine may have slept through it.
     loop {
         let late = begin.elapsed() > deadline;
         if condition() {
             return;
         }
-        assert!(!late, "did not come true within {deadline:?}");
+        assert!(!late, "not true within {deadline:?}");
         sleep(Duration::from_millis(1));
     }
 }

@@ -7,23 +7,23 @@ use super::client::elements;
 use super::{eventually, CommandWords, Conn, Server, SOON};
 
 impl Server {
-    /// How many calls wait, as INFO ratelimit says.
+    /// The number of calls that wait.
     pub fn waiting(&self) -> usize {
         self.figure("waiting") as usize
     }
 
-    /// A number of INFO ratelimit.
+    /// The value of a field of INFO ratelimit that is a number.
     pub fn figure(&self, field: &str) -> i64 {
         self.number(&format!("ratelimit_{field}"))
     }
 
-    /// A new connection on which this call waits, behind all calls that wait already.
+    /// Opens a connection on which this call waits, behind all calls that wait already.
     #[track_caller]
     pub fn wait_in_line(&self, words: impl CommandWords) -> Conn {
         self.wait_on(self.conn(), words)
     }
 
-    /// The same, and the number of the connection, as in CLIENT KILL ID and CLIENT UNBLOCK.
+    /// Does the same, and returns the id for CLIENT KILL and CLIENT UNBLOCK too.
     #[track_caller]
     pub fn wait_with_id(&self, words: impl CommandWords) -> (Conn, i64) {
         let mut conn = self.conn();
@@ -31,7 +31,7 @@ impl Server {
         (self.wait_on(conn, words), id)
     }
 
-    /// `wait_in_line` where the wait may be short: it is not asked whether it has begun.
+    /// Does the same for a wait that may be short: it sleeps instead of watching for the wait to begin.
     pub fn wait_shortly(&self, words: impl CommandWords) -> Conn {
         let mut conn = self.conn();
         conn.send(words);
@@ -39,7 +39,7 @@ impl Server {
         conn
     }
 
-    /// `wait_in_line`, on a connection that is there.
+    /// Has this call wait on a connection, behind all calls that wait already.
     #[track_caller]
     pub fn wait_on(&self, mut conn: Conn, words: impl CommandWords) -> Conn {
         let before = self.waiting();
@@ -63,7 +63,20 @@ impl Server {
     }
 }
 
-/// How long the reply takes from now on.
+impl Conn {
+    /// Asserts that no reply comes for a while: the call waits.
+    #[track_caller]
+    pub fn expect_silence(&mut self) {
+        assert!(self.silent_for(Duration::from_millis(120)), "a reply came");
+    }
+}
+
+/// A call that waits for the only slot of the key `k`.
+pub fn waits(id: &str) -> String {
+    format!("RL.ACQUIRE k 1 0 1 ID {id} LEASE 600000 BLOCK 0")
+}
+
+/// Receives a reply and measures the time until it comes.
 #[track_caller]
 pub fn time_to_reply(conn: &mut Conn) -> (Duration, Value) {
     let begin = Instant::now();
@@ -71,11 +84,11 @@ pub fn time_to_reply(conn: &mut Conn) -> (Duration, Value) {
     (begin.elapsed(), reply)
 }
 
-/// The first integer of an answer: 0 is allowed.
+/// The first integer of a reply: 0 is allowed.
 #[track_caller]
 pub fn limited(reply: &Value) -> i64 {
     match elements(reply).first() {
         Some(Value::Int(limited)) => *limited,
-        _ => panic!("no answer: {reply:?}"),
+        _ => panic!("no decision: {reply:?}"),
     }
 }
