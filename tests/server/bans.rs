@@ -27,7 +27,7 @@ fn it_is_stored_in_plain_values_and_a_deletion_lifts_it() {
     assert_eq!(conn.ints("RL.THROTTLE b 0 1 1s")[0], 0);
 }
 
-/// The mark of a past ban ends when the window is empty, also where no call came then and the next one is denied by another
+/// The mark of a past ban ends when the window is empty, even if no call came then and the next one is denied by another
 /// limit and counts.
 #[test]
 fn the_mark_of_a_ban_ends_with_the_last_event_whether_or_not_a_call_comes() {
@@ -187,7 +187,7 @@ fn waiting_calls_wait_until_the_ban_ends() {
     // It cannot be within that time because of the ban.
     assert_eq!(conn.ints("RL.WINDOW k 9 1s 1 BLOCK 300 MS")[0], 1);
     at_least(200, || assert_eq!(conn.ints("RL.WINDOW k 9 1s 1 BLOCK 5s MS")[0], 0));
-    let mut throttle = |rest: &str| conn.ints(format!("RL.THROTTLE b 0 1 10ms {rest}"));
+    let mut throttle = |rest: &str| conn.ints(format!("RL.THROTTLE b 0 1 150ms {rest}"));
     throttle("1");
     assert_eq!(throttle("1 BAN 700ms MS")[0], 1);
     assert_eq!(throttle("1 BLOCK 300 MS")[0], 1);
