@@ -1,10 +1,10 @@
 //! The users in docs/commands.md are sufficient for the clients that people use, and no more than that: each client does all
-//! that it does by itself, such as health checks and finding the nodes of a cluster, and no server notes a refusal but of
-//! what the scripts in tests/clients try on purpose.
+//! that it does by itself, such as health checks and finding the nodes of a cluster, and no server logs a refusal except of
+//! calls that the scripts in tests/clients try on purpose.
 
 use support::*;
 
-/// What the scripts try on purpose, as ACL LOG names it.
+/// The calls that the scripts try on purpose, by their names in ACL LOG.
 const REFUSED: [&str; 3] = ["other", "del", "get"];
 
 /// The first line of the block of the page that is marked so.

@@ -113,8 +113,7 @@ fn a_denial_by_client_unblock_is_counted_like_any_other() {
 
 #[test]
 fn when_the_master_becomes_a_replica_its_waiters_get_a_reply() {
-    let server = Server::start();
-    let master = Server::start();
+    let [server, other] = [(); 2].map(|()| Server::start());
     let mut conn = server.conn();
     take_slot(&mut conn);
     conn.cmd("RL.THROTTLE t 0 1 1h");
@@ -123,13 +122,13 @@ fn when_the_master_becomes_a_replica_its_waiters_get_a_reply() {
         server.wait_in_line(waits("b")),
         server.wait_in_line("RL.THROTTLE t 0 1 1h 1 BLOCK 0"),
     ];
-    let become_replica = format!("REPLICAOF 127.0.0.1 {}", master.port());
+    let become_replica = format!("REPLICAOF 127.0.0.1 {}", other.port());
     assert_eq!(conn.text(become_replica), "OK");
     for waiter in &mut line {
         assert!(error_line(&waiter.recv()).starts_with("UNBLOCKED "));
     }
     server.expect_no_waiting_calls();
-    wait_for_sync(&master, &server);
+    wait_for_sync(&other, &server);
     conn.refuses(waits("a"), "READONLY ");
     // And back.
     assert_eq!(conn.text("REPLICAOF NO ONE"), "OK");
@@ -358,7 +357,7 @@ fn a_dead_client_s_grant_is_not_given_back_in_place_of_another() {
         "RL.ACQUIRE k 1 0 1 ID x LEASE 500000",
     ]);
     assert_eq!(acquired(&replies[3]).id(), "x");
-    sleep(ms(50));
+    server.let_timers_fire();
     assert_eq!(conn.held_ids("k"), ["x"]);
     server.expect_no_waiting_calls();
 }

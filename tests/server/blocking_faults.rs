@@ -77,7 +77,7 @@ fn a_failover_that_is_called_off_goes_on_granting() {
 }
 
 #[test]
-fn a_client_that_goes_during_a_pause_is_no_harm() {
+fn a_client_that_disconnects_during_a_pause_leaves_the_others_in_line() {
     let (master, replica) = Server::with_replica();
     let mut conn = master.conn();
     conn.cmd("RL.ACQUIRE k 1 0 1 ID holder LEASE 600000");
@@ -86,6 +86,7 @@ fn a_client_that_goes_during_a_pause_is_no_harm() {
     let mut third = master.wait_in_line(waits("c"));
     let (mut fourth, fourth_id) = master.wait_with_id(waits("d"));
     conn.pipeline(["RL.RENEW k holder LEASE 100", "CLIENT PAUSE 60000 WRITE"]);
+    // Past the end of the lease, which a timer watches in real time.
     sleep(ms(200));
     drop(second);
     conn.cmd(format!("CLIENT KILL ID {first_id}"));
@@ -93,7 +94,7 @@ fn a_client_that_goes_during_a_pause_is_no_harm() {
     conn.cmd(format!("CLIENT UNBLOCK {fourth_id}"));
     assert_eq!(limited(&fourth.recv()), 2);
     master.wait_until_waiting(1);
-    sleep(ms(100));
+    master.let_timers_fire();
     conn.cmd("CLIENT UNPAUSE");
     assert_eq!(acquired(&third.recv()).id(), "c");
     same_state(&master, &replica, "k");
@@ -128,7 +129,7 @@ fn after_a_failover_the_waiters_get_a_reply_and_the_new_master_goes_on() {
     master.expect_no_waiting_calls();
 }
 
-// ---- A waiter that dies between its grant and its answer ----
+// ---- A waiter that dies between its grant and its reply ----
 
 #[test]
 fn the_grant_of_a_waiter_killed_before_its_answer_goes_to_the_next() {
@@ -144,7 +145,7 @@ fn the_grant_of_a_waiter_killed_before_its_answer_goes_to_the_next() {
             "RL.ACQUIRE k 1 1h 1 LEASE 600000 BLOCK 0",
             &["RL.APPLY k x 0"],
         ),
-        // The second of these is there to wake, as the first is none of ours.
+        // The first is no command of the module, so the second is there to wake the line.
         ("RL.WINDOW k 1 1h", "RL.WINDOW k 1 1h 1 BLOCK 0", &["DEL k", "RL.WINDOW k 1 1h 0"]),
         ("RL.THROTTLE k 0 1 1h", "RL.THROTTLE k 0 1 1h 1 BLOCK 0", &["RL.THROTTLE k 0 1 1h -1"]),
     ] {
@@ -186,10 +187,10 @@ fn a_server_that_became_a_replica_gives_nothing_back_for_a_dead_client() {
     let mut waiter = server.wait_on(waiter, waits("w").as_str());
     conn.pipeline(["MULTI", "RL.RELEASE k x", &kill, "REPLICAOF 127.0.0.1 1", "EXEC"]);
     waiter.expect_closed();
-    // What waits to be given back is done by a timer, within a millisecond once that is possible.
-    sleep(ms(50));
+    // A timer gives back, once that is possible.
+    server.let_timers_fire();
     conn.cmd("REPLICAOF NO ONE");
-    sleep(ms(50));
+    server.let_timers_fire();
     assert_eq!(conn.held_ids("k"), ["w"]);
 }
 
@@ -202,7 +203,7 @@ fn what_is_given_back_for_a_dead_client_is_what_it_took() {
         conn.transaction([transaction, &[&format!("CLIENT KILL ID {id}")]].concat());
         waiter.expect_closed();
         server.expect_no_waiting_calls();
-        sleep(ms(50));
+        server.let_timers_fire();
     };
     // A part, by ATMOST.
     kill_after(
@@ -221,7 +222,7 @@ fn what_is_given_back_for_a_dead_client_is_what_it_took() {
         "RL.WINDOW v 9 1h 2 BLOCK 0",
         &["DEL v", "RL.WINDOW v 9 1h 0", "RL.WINDOW v 9 1h 3"],
     );
-    // Single ones, whose totals are each other's names.
+    // Single events: the total of one is the name of another.
     let three = ["RL.WINDOW u 9 1h"; 3];
     let kill = [&["DEL u", "RL.WINDOW u 9 1h 0"][..], &three].concat();
     kill_after("RL.WINDOW u 9 1h 9", "RL.WINDOW u 9 1h 1 BLOCK 0", &kill);
@@ -247,7 +248,7 @@ fn behind_a_holder(server: &Server) -> (Conn, Conn, i64) {
     (conn, server.wait_on(first, waits("a")), id)
 }
 
-/// What is given back is the oldest of what counts, so that it does not matter how much came later.
+/// The oldest that counts is given back, so it does not matter how much came later.
 #[test]
 fn what_the_dead_were_granted_is_given_back_however_much_came_later() {
     let (server, mut conn) = Server::connect();
@@ -259,10 +260,10 @@ fn what_the_dead_were_granted_is_given_back_however_much_came_later() {
         conn.transaction([vec!["DEL k", &look], vec![call; later], vec![&kill]].concat());
         waiter.expect_closed();
         server.expect_no_waiting_calls();
-        // It is given back from a timer.
+        // A timer gives it back.
         let remaining = || server.conn().ints(format!("{call} 0"))[2];
         eventually(SOON, || remaining() == 1000 - later as i64);
-        sleep(ms(50));
+        server.let_timers_fire();
         assert_eq!(remaining(), 1000 - later as i64);
     }
 }
@@ -272,10 +273,10 @@ fn client_unblock_right_after_the_grant_returns_the_grant_or_gives_it_back() {
     let server = Server::start();
     let (mut conn, mut first, id) = behind_a_holder(&server);
     conn.transaction(["RL.RELEASE k holder", &format!("CLIENT UNBLOCK {id}")]);
-    // One answer, the grant, and after it the next reply.
+    // One reply, the grant, and then that of the next call.
     assert_eq!(acquired(&first.recv()).id(), "a");
     assert_eq!(text(&first.cmd("PING")), "PONG");
-    sleep(ms(50));
+    server.let_timers_fire();
     assert_eq!(conn.held_ids("k"), ["a"]);
 }
 
@@ -286,13 +287,13 @@ fn client_unblock_error_right_after_the_grant_does_not_lose_or_repeat_it() {
     let mut second = server.wait_in_line(waits("b"));
     conn.transaction(["RL.RELEASE k holder", &format!("CLIENT UNBLOCK {id} ERROR")]);
     let reply = first.recv();
-    sleep(ms(50));
+    server.let_timers_fire();
     match reply {
         // It got its reply before, or its grant was given back without a reply.
         Value::Array(_) => assert_eq!(conn.held_ids("k"), ["a"]),
         other => {
             assert!(error_line(&other).starts_with("UNBLOCKED "));
-            // Valkey drops the answer that it had taken, and does not tell: its lease ends that.
+            // Valkey drops the reply without a word to the module: the reservation stays until its lease ends.
             if !server.version().is_valkey {
                 assert_eq!(acquired(&second.recv()).id(), "b");
             }
@@ -677,7 +678,7 @@ fn info_counts_how_waits_ended() {
     conn.cmd("RL.RELEASE k x");
     granted.recv();
     assert_eq!(figures(), [0, 1, 1]);
-    // Each call is counted once, by its answer.
+    // Each call is counted once, by its reply.
     assert_eq!(
         ["acquire_allowed", "acquire_denied", "acquire_errors"].map(|name| server.figure(name)),
         [2, 2, 0]

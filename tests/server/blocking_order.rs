@@ -84,8 +84,7 @@ fn giving_back_and_looking_never_wait_and_ignore_waiters() {
     assert_eq!(server.waiting(), 3);
 }
 
-/// Calls without BLOCK, over and over from two connections, until the waiter has its answer: none may have been
-/// allowed before.
+/// Calls without BLOCK from two connections until the waiter has its reply: none may be allowed before.
 #[track_caller]
 fn no_call_jumps_the_line(server: &Server, mut waiter: Conn, call: &str) {
     let mut others = [server.conn(), server.conn()];

@@ -161,7 +161,7 @@ fn while_clients_are_paused_time_is_up_all_the_same() {
     assert_eq!(limited(&waiter.recv()), 2);
     assert!(begin.elapsed() < SOON, "{:?}", begin.elapsed());
     conn.cmd("CLIENT UNPAUSE");
-    sleep(ms(10));
+    server.let_timers_fire();
     server.expect_no_waiting_calls();
 }
 
@@ -229,6 +229,7 @@ fn waiting_is_no_use_of_the_key_and_no_error_of_the_server() {
         let used =
             |conn: &mut Conn| ["t", "w", "a"].map(|key| conn.int(format!("OBJECT FREQ {key}")));
         let (before, counted) = (used(&mut conn), counts(&server));
+        // Looks at the waiting calls, which timers do in real time, are not to be counted.
         sleep(ms(600));
         assert_eq!(counts(&server), counted, "in a cluster: {cluster}");
         assert_eq!(used(&mut conn), before, "in a cluster: {cluster}");

@@ -35,7 +35,7 @@ fn the_log_has_the_number_of_policies_and_the_settings() {
     assert!(server.log().contains(line), "{}", server.log());
 }
 
-/// What build.rs prints for the package in `folder`, with this `RATELIMIT_COMMIT`.
+/// Runs build.rs for the package in `folder`, with this `RATELIMIT_COMMIT`, and returns its output.
 fn commit_of(script: &Path, folder: &Path, commit: Option<&str>, path: &str) -> String {
     let mut command = Command::new(script);
     command.env("CARGO_MANIFEST_DIR", folder).env("PATH", path).current_dir(folder);
@@ -84,7 +84,7 @@ fn the_commit_is_that_of_the_environment_or_of_git_and_else_unknown() {
         let head = String::from_utf8(git("rev-parse HEAD").unwrap().stdout).unwrap();
         (path, head)
     } else {
-        // A machine without git: a program that answers as git does there.
+        // A machine without git: another program replies as git would there.
         let programs = dir.join("programs");
         fs::create_dir(&programs).unwrap();
         let top = dir.display();

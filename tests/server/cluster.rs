@@ -151,8 +151,8 @@ fn while_workers_wait(cluster: &mut Cluster, key: &str, work: impl FnOnce(&mut C
     }
 }
 
-/// Asks until there is a reply. What a client does not do by itself: ask again when its master died, when that became a
-/// replica (-UNBLOCKED), and when the nodes have long sent it from one to the other (-MOVED), as they do not agree yet.
+/// Calls until there is a reply. The client library does not call again when its master died or became a replica
+/// (-UNBLOCKED), or when the nodes do not agree yet and sent it from one to the other several times (-MOVED).
 fn until_answered(clients: &ClusterClient, call: &str) -> (ClusterConnection, Value) {
     let mut answered = None;
     eventually(SOON, || {
@@ -462,7 +462,7 @@ fn a_failover_that_was_asked_for_loses_nothing() {
     assert_exactly_the_limit(&cluster, &tags, granted);
 }
 
-/// What a key has counted, as RL.WINDOW_RO shows it.
+/// The number of events of a key, by RL.WINDOW_RO.
 fn counted(conn: &mut ClusterConnection, key: &str, limit: i64) -> i64 {
     limit - ints(&ask(conn, format!("RL.WINDOW_RO {key} {limit} 1d")).unwrap())[2]
 }
@@ -513,7 +513,7 @@ fn confirmed(conn: &mut ClusterConnection, slot: u16) -> bool {
     }
 }
 
-/// What a careful client did.
+/// The books of a careful client.
 #[derive(Default)]
 struct Careful {
     /// Calls of RL.WINDOW that were allowed and confirmed.
@@ -681,7 +681,7 @@ fn several_limits_are_asked_to_come_back_while_only_some_of_their_keys_have_move
     assert_eq!(flat(&target.cmd(call))[2], "1");
 }
 
-/// What the module says where the server does not.
+/// The error of the module, on servers that send none themselves.
 const MOVING: &str =
     "TRYAGAIN the keys of one call must be on one node, but their slot is being migrated: call again after the migration";
 const APART: &str =

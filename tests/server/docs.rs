@@ -1,5 +1,5 @@
-//! README.md, docs/ and redis.conf.example say what is so: every example is run and compared with what is printed
-//! there, every error is met, and every syntax, INFO field, setting and link is looked up.
+//! Checks that README.md, docs/ and redis.conf.example are right: runs each example and compares the replies, causes each
+//! error, and looks up each syntax, INFO field, setting and link.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use support::*;
 
-/// How long to wait for a reply before the clock of a call that waits is moved on.
+/// The real time to wait for a reply before the held clock is moved on.
 const TURN: Duration = Duration::from_millis(20);
 const PROMPT: &str = "127.0.0.1:6379> ";
 
@@ -29,7 +29,7 @@ fn pages() -> Vec<String> {
 /// database.
 const PASTED: [&str; 2] = ["README.md", "docs/recipes.md"];
 
-/// What stands between two fences.
+/// The text between two fences.
 struct Block {
     /// File and line, for messages.
     place: String,
@@ -135,18 +135,18 @@ fn print(reply: &Value) -> Vec<String> {
     }
 }
 
-/// Whether it can be an id that the server made.
+/// Is true if it may be an id that the server made.
 fn is_made_id(text: &str) -> bool {
     let known = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     text.len() == 16 && text.bytes().all(known)
 }
 
-/// Who reads an example.
+/// The way in which a reader tries an example.
 #[derive(Clone, Copy, PartialEq)]
 enum Reader {
-    /// Types it, with the ids that the server made.
+    /// By typing, with the ids that the server made.
     Types,
-    /// Pastes it as it stands.
+    /// By pasting it as it is.
     Pastes,
 }
 
@@ -265,7 +265,7 @@ fn every_example_gets_the_reply_that_is_printed_under_it() {
                     run_blocks += 1;
                 }
                 "console" => {
-                    // What these count is no data.
+                    // They count calls, which depend on other examples.
                     let lasts = |line: &String| {
                         ["RL.TOP", "RL.POLICIES"].iter().any(|it| line.contains(it))
                     };
@@ -285,7 +285,7 @@ fn every_example_gets_the_reply_that_is_printed_under_it() {
                         steps(block).into_iter().flatten().map(|step| step.command[0].clone()),
                     );
                 }
-                // What is not run must not look as if it were.
+                // An example that is not run must not look like one that is.
                 "" => panic!("{}: in which language?", block.place),
                 _ => {
                     let looks = block.lines.iter().any(|line| line.contains(PROMPT.trim_end()));
@@ -393,7 +393,7 @@ fn the_syntax_of_each_command_is_the_one_that_the_server_shows() {
     }
 }
 
-/// What a version brought, as CHANGELOG.md has it; what is unreleased will be the version of Cargo.toml.
+/// The section of a version in CHANGELOG.md. The unreleased one is that of the version in Cargo.toml.
 fn changes_of<'a>(changelog: &'a str, version: &str) -> Option<&'a str> {
     let sections = changelog.split("\n## [").skip(1);
     let sections: BTreeMap<_, _> = sections.filter_map(|one| one.split_once(']')).collect();
@@ -500,7 +500,7 @@ const REFUSING: [&str; 6] = [
     "free THROTTLE 1 1 1; day WINDOW 5 60; jobs WINDOW 5 0",
 ];
 
-/// Whether `pattern` is `text`, where `<...>` in the pattern stands for any characters.
+/// Compares a text with a pattern in which `<...>` stands for any characters.
 fn matches(pattern: &str, text: &str) -> bool {
     match pattern.split_once('<') {
         None => pattern == text,
@@ -861,7 +861,7 @@ fn functions(path: &str, name: &str) -> Vec<String> {
     whole.collect()
 }
 
-/// Whether a text calls a function or method of this name.
+/// Looks for a call of a function or method of this name.
 fn calls(text: &str, name: &str) -> bool {
     text.match_indices(name).any(|(at, _)| {
         let starts =

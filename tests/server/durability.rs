@@ -1,5 +1,5 @@
-//! What calls leave behind outlives crashes, restarts and failovers, is carried by servers without the module, and is what
-//! a module that is loaded again goes on from. The calls are random ones of every command.
+//! The values that random calls of every command store outlive crashes, restarts and failovers, and servers without the
+//! module in between; a module that is loaded again goes on from them.
 //!
 //! `RATELIMIT_SEED=n cargo test --test server durability::` makes other calls.
 
@@ -70,7 +70,7 @@ fn stored(conn: &mut Conn) -> Vec<Value> {
     conn.pipeline(RandomCalls::keys().flat_map(|key| ask(&key)))
 }
 
-/// What a server with the module says of all keys, and of limits on them.
+/// The replies of a server with the module about all keys and limits on them.
 fn looked(conn: &mut Conn) -> Vec<Value> {
     let ask = |key: &str| {
         let calls = ["INFO #", "HELD #", "THROTTLE_RO # 3 5 1s 2 MS", "WINDOW_RO # 4 5s 2 MS"];

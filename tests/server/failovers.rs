@@ -1,4 +1,4 @@
-//! How much a limit admits when its master changes while clients call it. This prints the figures of docs/operations.md:
+//! Measures how much a limit admits when its master changes while clients call it. Prints the figures of docs/operations.md:
 //! `cargo test --test server failovers:: -- --include-ignored --nocapture`.
 
 use std::collections::BTreeMap;

@@ -62,7 +62,7 @@ fn a_group_that_denies_is_one_denial_of_the_clause_that_speaks() {
         (vec![1, 1, 0, 90_000, 90_000, 3], 0)
     );
     conn.cmd("RL.WINDOW {u}:b @b");
-    // Both deny: the group speaks with the shortest wait, which is the second clause's.
+    // Both deny: the shortest wait represents the group, which is the second clause's.
     assert_eq!(all_reply(&conn.cmd(call)).numbers, [1, 1, 0, 90_000, 90_000, 3]);
     let top = flat(&conn.cmd("RL.TOP")).join(" ");
     assert_eq!(top, "{u}:c 0 2 0 {u}:b 0 1 0");
@@ -121,7 +121,7 @@ fn a_clause_with_a_line_is_no_choice() {
     assert_eq!(conn.held_ids("{u}:a"), ["x"]);
 }
 
-/// One clause of a random call, and what single commands say of it.
+/// One clause of a random call, and the replies of single commands about it.
 struct Asked {
     text: String,
     look: String,
@@ -130,7 +130,7 @@ struct Asked {
     shadow: bool,
 }
 
-/// Every answer follows from the definition: what single commands say of each clause alone, before and after.
+/// Every reply follows from the definition and the replies of single commands about each clause, before and after.
 #[test]
 fn groups_decide_as_their_definition_says() {
     let (server, mut conn) = Server::held();

@@ -2,12 +2,12 @@
 //! move and replicas take over: each key's calls must be linearizable against the engine. `make prove` records long ones.
 //!
 //! The servers live by one clock that follows real time in steps of 20 ms, and moves only while no call is under way. So it
-//! is known which moment decided, and the engine must give the very answer, to the millisecond. Where a call might have been
-//! made at either of two moments, a long window would not tell which for seconds, and each such call would double the
-//! orders.
+//! is known at which time a call was decided, and the engine must give the same reply, to the millisecond. If a call might
+//! have been decided at either of two times, the replies of a long window would not show which for seconds, and each such
+//! call would double the number of orders to try.
 //!
 //! Before a master is killed its replicas are cut off for a moment, so that they lack the newest effects. Half of the keys
-//! remember for 5 to 10 seconds, longer than a failover takes, so that their next answers show what was lost.
+//! remember for 5 to 10 seconds, longer than a failover takes, so that their next replies show what was lost.
 //!
 //! `RATELIMIT_HISTORIES` is how many histories of each kind are recorded, of `RATELIMIT_HISTORY_SECONDS` seconds each, and
 //! `RATELIMIT_SEED` what happens in which order. `RATELIMIT_HISTORY_OF` is `cluster` or `sentinel`, where only one is
@@ -33,7 +33,7 @@ const TICK_US: u64 = 20_000;
 /// A pause of a whole server. Far below the time after which it is taken for dead.
 const LONGEST_PAUSE_MS: i64 = 250;
 
-/// So many configurations of one key are searched for one answer.
+/// The most configurations of one key that are searched for one reply.
 const MAX_CONFIGURATIONS: usize = 50_000;
 /// No replica takes over sooner after a master was killed: it is taken for dead when it was silent for 2 seconds, and it may
 /// have been for one before.
@@ -52,11 +52,11 @@ enum HistoryKind {
     Reserved,
 }
 
-/// What is asked of a key.
+/// The limit of a key, and the calls on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct KeyUse {
     kind: HistoryKind,
-    /// Whether it remembers for longer than a failover takes.
+    /// It remembers for longer than a failover takes.
     is_long: bool,
 }
 
@@ -194,7 +194,7 @@ fn numbers(reply: &Value) -> Vec<i64> {
     }
 }
 
-/// Where clients look for a key's master.
+/// The servers among which clients find the master of a key.
 trait Nodes: Sync {
     /// The server to ask first, or again after a failure.
     fn first(&self, random: &mut Random) -> Option<u16>;
@@ -203,7 +203,7 @@ trait Nodes: Sync {
 struct Recorder<'n> {
     nodes: &'n dyn Nodes,
     clock: &'n Clock,
-    /// Who calls holds the clock still.
+    /// Held by each call, so that the clock stands still meanwhile.
     still: &'n RwLock<()>,
     begin: Instant,
     conns: BTreeMap<u16, Conn>,
@@ -247,7 +247,7 @@ impl Recorder<'_> {
         }
     }
 
-    /// One call, wherever its key is. `None` where nothing was done.
+    /// Makes one call, wherever its key is. `None` if nothing was done.
     fn call(&mut self, key: &str, line: &str, what: What) -> Option<Recorded> {
         let known = self.known.get(key).copied();
         let Some(mut port) = known.or_else(|| self.nodes.first(&mut self.random)) else {
@@ -326,7 +326,7 @@ struct Failover {
     keys: Option<Vec<String>>,
 }
 
-/// What happened besides the calls.
+/// The faults that were caused during the calls.
 #[derive(Default)]
 struct HistoryFaults {
     counts: BTreeMap<&'static str, u64>,
@@ -346,7 +346,7 @@ impl HistoryFaults {
     }
 }
 
-/// What was recorded.
+/// A record of calls and faults.
 struct History {
     /// The calls of each key, and the failovers that concern it.
     keys: Vec<(HistoryKey, Vec<Recorded>)>,
@@ -552,7 +552,7 @@ fn judge_all(name: &str, history: &History, least_calls: u64, needed: &[&str]) -
     )
 }
 
-/// How many calls were under way while another one of the same key was.
+/// Counts the calls that were under way while another one of the same key was.
 fn count_overlapping(calls: &[Recorded]) -> usize {
     let mut times: Vec<_> = calls
         .iter()

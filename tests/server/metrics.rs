@@ -8,7 +8,7 @@ fn script() -> String {
     file("examples/metrics/ratelimit.lua")
 }
 
-/// What the script returns, as redis_exporter reads it: bulk strings, names and numbers in turn.
+/// The reply of the script, read as redis_exporter does: bulk strings, names and numbers in turn.
 fn metrics(conn: &mut Conn) -> BTreeMap<String, String> {
     let reply = conn.cmd(["EVAL".to_owned(), script(), "0".to_owned()]);
     let Value::Array(values) = &reply else { panic!("{reply:?}") };

@@ -37,7 +37,7 @@ fn attribute<'a>(tag: &'a str, name: &str) -> Option<&'a str> {
     Some(rest.split_once('"')?.0)
 }
 
-/// How bright a colour is, from 0 to 1, as WCAG 2 defines it: `#rgb` or `#rrggbb`.
+/// The relative luminance of a colour, `#rgb` or `#rrggbb`: 0 to 1, as WCAG 2 defines it.
 fn luminance(colour: &str) -> f64 {
     let digits = &colour[1..];
     let size = digits.len() / 3;

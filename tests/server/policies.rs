@@ -303,7 +303,7 @@ fn with_policies_only_limits_in_numbers_are_refused_in_every_command() {
 
 // ---- SHADOW ----
 
-/// What a call under SHADOW answers where the same call without it is denied.
+/// The reply of a call under SHADOW, from that of the same call without it, which is denied.
 fn waved_through(denied: &Value, sixth: Option<Value>) -> Value {
     let Value::Array(parts) = denied else { panic!("no answer: {denied:?}") };
     let mut parts = parts.clone();

@@ -23,7 +23,7 @@ fn numbers(page: &str, from: &str, to: &str) -> Vec<i64> {
     part.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok()).collect()
 }
 
-/// Whether a key that is called at this rate in every way that CL.THROTTLE knows ever holds more than an integer.
+/// Calls a key at this rate in every way that CL.THROTTLE knows. Is true if it ever holds more than an integer.
 fn leaves_more_than_an_integer(conn: &mut Conn, count: i64, period: &str) -> bool {
     conn.cmd("DEL k");
     [1, 1, 7, -1, 1, 16, 2].into_iter().any(|quantity| {

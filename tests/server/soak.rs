@@ -32,7 +32,7 @@ const PAUSE_SLACK: Duration = Duration::from_millis(150);
 struct SoakLimit {
     key: &'static str,
     most: i64,
-    /// What is written after the key.
+    /// The words after the key.
     arguments: &'static str,
     options: &'static str,
     /// 0 for a semaphore.
@@ -58,7 +58,7 @@ const WINDOWS: [SoakLimit; 4] = [
 const RESERVE: SoakLimit = limit("reserve", 15, "15 1s", "", 1_000_000);
 const SEMAPHORE: SoakLimit = limit("semaphore", 5, "5 0", "", 0);
 
-/// What a client was granted: between these times, or for a semaphore at least from the one to the other.
+/// A grant to a client: between these times, or for a semaphore at least from the one to the other.
 #[derive(Clone, Copy, Debug)]
 struct SoakEntry {
     from_us: i64,
@@ -128,13 +128,13 @@ struct Worker<'p> {
 }
 
 impl Worker<'_> {
-    /// The reply to a call; nothing if the connection died, the server could not, or must not at the time.
+    /// Makes a call. No reply if the connection died or the server refuses commands at the time.
     fn call(&mut self, line: &str) -> Option<Value> {
         self.calls += 1;
         let pair = self.pair;
         let conn = self.conn.get_or_insert_with(|| pair.master().conn());
         if self.random.one_in(40) {
-            // Gone before the answer, or before the grant.
+            // Gone before the reply, or before the grant.
             conn.send(line);
             if self.random.one_in(2) {
                 sleep(Duration::from_millis(self.random.below(20) as u64));
@@ -274,7 +274,7 @@ impl Worker<'_> {
     }
 }
 
-/// What happens to the servers meanwhile.
+/// Causes faults of the servers meanwhile.
 struct SoakFaults<'p> {
     pair: &'p Pair,
     random: Random,

@@ -1,4 +1,4 @@
-//! What RL.THROTTLE and RL.WINDOW store, and for how long.
+//! The values of RL.THROTTLE and RL.WINDOW, and their expiry.
 
 use support::*;
 

@@ -1,4 +1,6 @@
-//! What is left when the module goes.
+//! MODULE UNLOAD: what is lost, what stays, and what the log says about it.
+
+use std::thread::sleep;
 
 use support::*;
 
@@ -177,7 +179,8 @@ fn load_arguments_are_not_lost_by_a_plain_unload_and_load() {
         assert_eq!(conn.ints("RL.WINDOW k @a 0")[1], 5);
         conn.cmd("RL.ACQUIRE s 1 0 ID x");
         assert!(conn.cmd("RL.HELD s") != Value::Array(vec![]));
-        std::thread::sleep(std::time::Duration::from_millis(6));
+        // Past the end of the lease, 5 ms.
+        sleep(ms(6));
         assert_eq!(conn.cmd("RL.HELD s"), Value::Array(vec![]));
     }
 }

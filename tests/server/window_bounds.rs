@@ -1,4 +1,4 @@
-//! What calls cost: memory, and what is written and replicated.
+//! The costs of calls: memory, and commands that are written and replicated.
 
 use support::*;
 

@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 use super::{connect_with_others, with_others};
 use support::*;
 
-/// What is promised for RL.* commands and for what leaves by itself.
+/// The promise for RL.* commands and for what leaves by itself.
 const WAKES_WITHIN_MS: u64 = 10;
 /// And for every other change to a key.
 const NOTICES_WITHIN_MS: u64 = 100;
-/// So often is measured, and the middle counts.
+/// The number of measurements, the median of which counts.
 const MANY: usize = 15;
 const SOME: usize = 5;
 
-/// How long after `due` it is now; nothing before.
+/// The time since `due`; none before it.
 fn since(due: Instant) -> Duration {
     Instant::now().saturating_duration_since(due)
 }
@@ -113,7 +113,7 @@ fn a_window_of_the_calendar_that_begins_wakes() {
     });
 }
 
-/// When each of forty calls for one of twenty a second is granted.
+/// The times at which forty calls for one of twenty a second are granted.
 fn forty_through_a_shaper(server: &Server) -> Vec<Duration> {
     server.conn().cmd("DEL k");
     let begin = Instant::now();

@@ -4,10 +4,10 @@ use super::with_others;
 use std::time::Duration;
 use support::*;
 
-/// What one call may take; the machine that runs the tests may be slow and busy.
+/// The longest time of one call; the machine that runs the tests may be slow and busy.
 const MOST: Duration = Duration::from_millis(40);
 
-/// The CPU time of the server for one command, and its answer.
+/// The CPU time of the server for one command, and its reply.
 fn timed(server: &Server, conn: &mut Conn, words: impl CommandWords) -> (Duration, Value) {
     let before = server.cpu_time();
     let reply = conn.cmd(words);

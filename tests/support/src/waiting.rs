@@ -48,6 +48,12 @@ impl Server {
         conn
     }
 
+    /// Lets timers of the module that are due fire. They run in real time even if the clock is held, and what they do within
+    /// a millisecond or two may be nothing that a command shows.
+    pub fn let_timers_fire(&self) {
+        sleep(Duration::from_millis(50));
+    }
+
     /// Waits until this many calls wait.
     #[track_caller]
     pub fn wait_until_waiting(&self, number: usize) {
