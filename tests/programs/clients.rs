@@ -13,7 +13,7 @@ use support::*;
 
 /// A server whose clock stands still, for the cases, and one that lives by real time, for what waits.
 fn servers() -> [Server; 2] {
-    [Server::builder().held_at(DOCS_US), Server::start()]
+    [Server::builder().with_clock_at(DOCS_US), Server::start()]
 }
 
 /// Gives the servers' ports to a program that checks its client by itself.
@@ -62,7 +62,7 @@ fn fred_and_redis_rs_with_tokio_run_every_command_and_wait() {
 #[test]
 fn a_client_of_redis_cell_understands_cl_throttle() {
     let Some(mut cargo) = cargo_apart("run", "tests/clients/redis_cell") else { return };
-    let (server, _conn) = Server::builder().module_args(["cl-throttle", "yes"]).held();
+    let (server, _conn) = Server::builder().module_args(["cl-throttle", "yes"]).with_held_clock();
     run_and_print(cargo.args(["--", &server.port().to_string()]));
 }
 
@@ -90,7 +90,7 @@ fn command(words: &[String]) -> Cmd {
 /// redis-rs, which this repository's tests depend on anyway, without an executor.
 #[test]
 fn redis_rs_runs_every_command() {
-    let server = Server::builder().held_at(DOCS_US);
+    let server = Server::builder().with_clock_at(DOCS_US);
     for protocol in ["resp2", "resp3"] {
         let url = format!("{}?protocol={protocol}", server.url());
         let mut conn = Client::open(url).unwrap().get_connection().unwrap();

@@ -17,7 +17,7 @@ use support::*;
 use crate::helpers::typescript;
 
 fn held() -> Server {
-    Server::builder().held_at(DOCS_US)
+    Server::builder().with_clock_at(DOCS_US)
 }
 
 #[test]
@@ -624,7 +624,7 @@ fn sdk_callers_reserve_once_for_each_request_and_settle_its_usage() {
         assert_eq!(counted(&mut server.conn(), sdk), (2, 720, dollars), "{sdk:?}");
         // The AI SDK's own retries are outside of what it lets a middleware do.
         let reserved = if matches!(sdk, Sdk::Ai | Sdk::AiWhole) { 3 } else { 2 };
-        assert_eq!(server.figure("all_allowed"), reserved, "{sdk:?}");
+        assert_eq!(server.info_ratelimit("all_allowed"), reserved, "{sdk:?}");
     }
 }
 
@@ -638,7 +638,7 @@ fn sdk_callers_count_nothing_for_a_request_that_fails() {
         assert!(!output.status.success() && output.stdout.is_empty(), "{sdk:?}: {output:?}");
         assert_eq!(requests.try_iter().count(), 1, "{sdk:?}");
         assert_eq!(counted(&mut server.conn(), sdk), (0, 0, 0), "{sdk:?}");
-        assert_eq!(server.figure("all_allowed"), 1, "{sdk:?}");
+        assert_eq!(server.info_ratelimit("all_allowed"), 1, "{sdk:?}");
     }
 }
 
@@ -665,7 +665,7 @@ fn sdk_callers_ask_no_model_while_the_limits_are_used_up() {
         conn.cmd(format!("RL.ACQUIRE {}:calls 4 0 4 LEASE 1000 ID others", sdk.tag()));
         let (url, requests) = provider(vec![sdk.says_blue()]);
         let Some(mut program) = sdk.program(&server, &url) else { continue };
-        let denied = || server.figure("all_denied") > 0;
+        let denied = || server.info_ratelimit("all_denied") > 0;
         if matches!(sdk, Sdk::Ai | Sdk::AiWhole) {
             // It tries again when it has waited for as long as the denial said.
             let begin = Instant::now();
@@ -701,7 +701,7 @@ fn sdk_callers_do_not_wait_for_a_prompt_that_is_too_long() {
         let says = "the prompt is too long for the limit";
         assert!(!output.status.success() && error.contains(says), "{sdk:?}: {error}");
         assert!(requests.try_recv().is_err(), "{sdk:?}");
-        assert_eq!(server.figure("all_denied"), 1, "{sdk:?}");
+        assert_eq!(server.info_ratelimit("all_denied"), 1, "{sdk:?}");
     }
 }
 
@@ -796,10 +796,10 @@ fn crawlers_ask_again_when_the_turns_of_a_minute_are_taken() {
     crawler.arg(format!("http://{host}/")).env("REDIS_URL", server.url()).env("PAUSE", "500ms");
     let mut crawler = Running::start(crawler.stdout(Stdio::null()));
     // The reply says to ask again half a second later, and it does, but the server's clock stands still.
-    eventually(SOON, || server.figure("throttle_denied") >= 2);
-    assert_eq!(server.figure("throttle_allowed"), 121);
+    eventually(SOON, || server.info_ratelimit("throttle_denied") >= 2);
+    assert_eq!(server.info_ratelimit("throttle_allowed"), 121);
     server.clock().advance_ms(500);
-    eventually(SOON, || server.figure("throttle_allowed") == 122);
+    eventually(SOON, || server.info_ratelimit("throttle_allowed") == 122);
     // The turn is a minute away, so nothing has been fetched yet.
     assert!(crawler.0.try_wait().unwrap().is_none());
 }

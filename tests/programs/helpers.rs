@@ -24,7 +24,7 @@ fn installed(client: &str, mark: &str) -> Option<PathBuf> {
 fn on_servers(command: &mut Command) {
     let server = Server::start();
     // Its clock stands still at the time that the tests of MemoryLimiter set.
-    let held = Server::builder().held_at(DOCS_US);
+    let held = Server::builder().with_clock_at(DOCS_US);
     let cluster = Cluster::of(3, 0);
     command.env("RATELIMIT_PORT", server.port().to_string());
     command.env("RATELIMIT_HELD_PORT", held.port().to_string());

@@ -31,7 +31,7 @@ const YEAR_2100_US: i64 = 4_102_444_800_000_000;
 
 /// Records what a server answers: each line has the time, the words and the reply.
 fn record(file: &Path, calls: usize, seed: u64) {
-    let (server, mut conn) = Server::held();
+    let (server, mut conn) = Server::with_held_clock();
     let mut lines = String::new();
     let mut random = RandomCalls::new(seed);
     let mut ask = |words: Vec<String>| {

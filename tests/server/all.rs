@@ -4,7 +4,7 @@ use support::*;
 
 #[test]
 fn all_clauses_are_of_one_instant_while_the_clock_goes_on() {
-    let (server, mut conn) = Server::held();
+    let (server, mut conn) = Server::with_held_clock();
     // It moves on whenever the server looks.
     server.clock().tick_us(1_000);
     conn.cmd("RL.ALL 3 a b c WINDOW 5 60 WINDOW 5 60 ACQUIRE 5 60 1 LEASE 1000 ID x");
@@ -18,7 +18,7 @@ fn all_clauses_are_of_one_instant_while_the_clock_goes_on() {
 
 #[test]
 fn an_error_in_any_clause_is_the_reply_and_changes_nothing() {
-    let (_server, mut conn) = Server::held();
+    let (_server, mut conn) = Server::with_held_clock();
     conn.pipeline(["RPUSH {u}:list x", "SET {u}:counter 5", "RL.ACQUIRE {u}:held 9 0 1 ID dup"]);
     let good = [("{u}:a", "WINDOW 5 60"), ("{u}:b", "THROTTLE 4 1 1"), ("{u}:c", "ACQUIRE 5 0")];
     for (key, bad, begin) in [
@@ -74,7 +74,7 @@ fn errors_in_arguments_come_before_errors_in_stored_values() {
 
 #[test]
 fn keys_and_values_may_be_words_of_the_syntax_and_there_may_be_64() {
-    let (_server, mut conn) = Server::held();
+    let (_server, mut conn) = Server::with_held_clock();
     let call = "RL.ALL 3 WINDOW MS @x ACQUIRE 5 0 1 ID WINDOW THROTTLE 4 1 1 ACQUIRE 5 0 1 ID MS";
     let answer = all_reply(&conn.cmd(call));
     assert_eq!(answer.ids, [Some("WINDOW".into()), None, Some("MS".into())]);
@@ -127,7 +127,7 @@ fn a_cluster_wants_all_keys_in_one_slot() {
 
 #[test]
 fn the_server_finds_its_keys() {
-    let (server, mut conn) = Server::held();
+    let (server, mut conn) = Server::with_held_clock();
     for (name, access) in [("RL.ALL", "RW"), ("RL.ALL_RO", "RO")] {
         let keys =
             |call: String, conn: &mut Conn| conn.cmd(format!("COMMAND GETKEYS {name} {call}"));
@@ -176,7 +176,7 @@ fn a_tracking_client_hears_of_a_change_of_the_first_key() {
 
 #[test]
 fn a_user_needs_the_right_to_every_key() {
-    let (server, mut conn) = Server::held();
+    let (server, mut conn) = Server::with_held_clock();
     let mut some = server.as_user("+@all ~mine:*");
     assert_eq!(
         all_reply(&some.cmd("RL.ALL 2 mine:a mine:b WINDOW 5 60 WINDOW 5 60")).numbers[0],
@@ -209,7 +209,7 @@ fn a_user_needs_the_right_to_every_key() {
 
 #[test]
 fn its_effects_are_one_transaction_of_plain_commands() {
-    let (server, mut conn) = Server::builder().aof().held();
+    let (server, mut conn) = Server::builder().aof().with_held_clock();
     let call = "RL.ALL 3 {u}a {u}b {u}c THROTTLE 4 1 1 WINDOW 5 60 ACQUIRE 5 0";
     let grown = server.aof_grows_by(|| conn.cmd(call));
     assert_eq!((grown[0].as_str(), grown.last().unwrap().as_str()), ("MULTI", "EXEC"));

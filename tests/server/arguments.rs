@@ -5,7 +5,7 @@ use support::*;
 
 #[test]
 fn wrong_arguments_are_errors_that_change_nothing() {
-    let (_server, mut conn) = Server::held();
+    let (_server, mut conn) = Server::with_held_clock();
     conn.pipeline(["RL.THROTTLE t 15 30 60", "RL.WINDOW w 5 60", "RL.ACQUIRE w 9 60 1 ID a"]);
     let held = |conn: &mut Conn| conn.pipeline(["DUMP t", "DUMP w", "PTTL t", "PTTL w", "DBSIZE"]);
     let before = held(&mut conn);
@@ -46,7 +46,7 @@ fn wrong_arguments_are_errors_that_change_nothing() {
 
 #[test]
 fn an_unknown_option_of_any_bytes_is_one_line_and_short() {
-    let (_server, mut conn) = Server::held();
+    let (_server, mut conn) = Server::with_held_clock();
     let odd: [&[u8]; 7] =
         [b"", b"\0", b"a\r\nb", b"+OK\r\n", b"\xff\xfe", "größe".as_bytes(), &[b'A'; 100_000]];
     for option in odd {

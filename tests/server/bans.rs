@@ -9,7 +9,7 @@ const BAN: i64 = 600_000;
 
 #[test]
 fn it_is_stored_in_plain_values_and_a_deletion_lifts_it() {
-    let (server, mut conn) = Server::held();
+    let (server, mut conn) = Server::with_held_clock();
     let end_ms = (server.clock().now_us() + BAN * 1_000) / 1_000;
     for _ in 0..2 {
         conn.cmd("RL.WINDOW w 1 1s 1 BAN 10min");
@@ -31,7 +31,7 @@ fn it_is_stored_in_plain_values_and_a_deletion_lifts_it() {
 /// limit and counts.
 #[test]
 fn the_mark_of_a_ban_ends_with_the_last_event_whether_or_not_a_call_comes() {
-    let (server, mut conn) = Server::held();
+    let (server, mut conn) = Server::with_held_clock();
     conn.cmd("RL.WINDOW o 1 1h 1");
     conn.cmd("RL.WINDOW k 1 1s 1");
     assert_eq!(conn.ints("RL.WINDOW k 1 1s 1 BAN 100ms")[0], 1);
@@ -42,7 +42,7 @@ fn the_mark_of_a_ban_ends_with_the_last_event_whether_or_not_a_call_comes() {
 
 #[test]
 fn applying_a_reservation_does_not_permit_another_ban() {
-    let (server, mut conn) = Server::held();
+    let (server, mut conn) = Server::with_held_clock();
     conn.cmd("RL.ACQUIRE k 3 1min 1 LEASE 20min ID x");
     conn.cmd("RL.WINDOW k 3 1min 1");
     conn.cmd("RL.WINDOW k 1 1min 1 BAN 1s");
@@ -56,7 +56,7 @@ fn applying_a_reservation_does_not_permit_another_ban() {
 
 #[test]
 fn the_mark_of_a_ban_stays_as_long_as_something_is_reserved() {
-    let (server, mut conn) = Server::held();
+    let (server, mut conn) = Server::with_held_clock();
     conn.cmd("RL.ACQUIRE k 9 1min 1 LEASE 20min ID x");
     conn.cmd("RL.WINDOW k 9 1min 1");
     // The first denial bans, the second meets the mark, and the third comes after the key held nothing.
@@ -74,7 +74,7 @@ fn the_mark_of_a_ban_stays_as_long_as_something_is_reserved() {
 
 #[test]
 fn reservations_go_on_while_the_key_is_closed() {
-    let (server, mut conn) = Server::held();
+    let (server, mut conn) = Server::with_held_clock();
     conn.cmd("RL.ACQUIRE k 3 1min 1 LEASE 20min ID x");
     conn.cmd("RL.ACQUIRE k 3 1min 1 LEASE 20min ID y");
     conn.cmd("RL.ACQUIRE k 3 1min 1 LEASE 20min ID z");
@@ -95,7 +95,7 @@ fn reservations_go_on_while_the_key_is_closed() {
 
 #[test]
 fn many_reservations_are_released_at_once_while_the_key_is_closed() {
-    let (_server, mut conn) = Server::held();
+    let (_server, mut conn) = Server::with_held_clock();
     for id in 1..=6 {
         conn.cmd(format!("RL.ACQUIRE k 6 60s 1 ID {id}"));
     }
@@ -112,7 +112,8 @@ fn many_reservations_are_released_at_once_while_the_key_is_closed() {
 /// From eight reservations on the module keeps an index of them, and the ban with it.
 #[test]
 fn a_ban_and_many_reservations_share_a_key() {
-    let (server, mut conn) = Server::builder().module_args(["max-reservations", "20"]).held();
+    let (server, mut conn) =
+        Server::builder().module_args(["max-reservations", "20"]).with_held_clock();
     for id in 0..20 {
         conn.cmd(format!("RL.ACQUIRE k 100 1min 1 LEASE 20min ID {id}"));
     }
@@ -137,7 +138,7 @@ fn a_ban_and_many_reservations_share_a_key() {
 
 #[test]
 fn ahead_books_in_a_ban_that_ends_in_time() {
-    let (server, mut conn) = Server::held();
+    let (server, mut conn) = Server::with_held_clock();
     conn.cmd("RL.THROTTLE k 0 1 1s");
     assert_eq!(conn.ints("RL.THROTTLE k 0 1 1s 1 BAN 5s MS")[3], 5_000);
     assert_eq!(conn.ints("RL.THROTTLE k 0 1 1s 1 AHEAD 4s MS"), [1, 1, 0, 1_000, 5_000, -1]);
@@ -150,7 +151,7 @@ fn ahead_books_in_a_ban_that_ends_in_time() {
 
 #[test]
 fn a_ban_holds_again_where_the_clock_goes_back_before_its_end() {
-    let (server, mut conn) = Server::held();
+    let (server, mut conn) = Server::with_held_clock();
     for (key, ask) in [("w", "RL.WINDOW w 1 1h 1"), ("b", "RL.THROTTLE b 0 1 1h 1")] {
         conn.cmd(ask);
         conn.cmd(format!("{ask} BAN 10min"));
@@ -196,7 +197,7 @@ fn waiting_calls_wait_until_the_ban_ends() {
 
 #[test]
 fn clauses_of_groups_that_deny_ban_their_keys() {
-    let (_server, mut conn) = Server::held();
+    let (_server, mut conn) = Server::with_held_clock();
     for key in ["{u}:a", "{u}:b", "{u}:c"] {
         assert_eq!(conn.ints(["RL.WINDOW", key, "1", "60"])[0], 0);
     }

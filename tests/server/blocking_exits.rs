@@ -85,7 +85,7 @@ fn client_unblock_error_answers_an_error() {
 
 #[test]
 fn client_unblock_returns_each_command_s_denial() {
-    let (server, mut conn) = Server::held();
+    let (server, mut conn) = Server::with_held_clock();
     conn.cmd("RL.THROTTLE t 4 1 1h 4");
     conn.cmd("RL.WINDOW w 5 1h 4");
     for (call, look, expected) in [
@@ -107,7 +107,7 @@ fn a_denial_by_client_unblock_is_counted_like_any_other() {
     conn.cmd(format!("CLIENT UNBLOCK {id}"));
     assert_eq!(limited(&waiter.recv()), 1);
     eventually(SOON, || conn.ints("RL.WINDOW_RO k 1000 1h 0")[2] == 995);
-    assert_eq!(server.figure("waited_timed_out"), 1);
+    assert_eq!(server.info_ratelimit("waited_timed_out"), 1);
     can_be_unloaded(&server);
 }
 
@@ -164,7 +164,7 @@ fn on_a_replica_that_may_be_written_to_block_is_ignored() {
         }
     }
     replica.expect_no_waiting_calls();
-    assert_eq!(replica.figure("waited_timed_out"), 0);
+    assert_eq!(replica.info_ratelimit("waited_timed_out"), 0);
 }
 
 #[test]

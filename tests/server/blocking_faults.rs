@@ -591,7 +591,7 @@ fn no_grant_is_lost_or_given_twice_in_1000_rounds_of_random_timing() {
 fn the_memory_of_2000_waiters_comes_back_and_one_release_costs_no_more_than_with_a_few() {
     rlimit::increase_nofile_limit(u64::MAX).expect("raise the limit of open files");
     let (server, mut conn) = Server::connect();
-    let used = || server.number("used_memory");
+    let used = || server.info_number("used_memory");
     let hold = |conn: &mut Conn, key: &str| {
         let holder = conn.acquire(format!("RL.ACQUIRE {key} 1 0 1 ID holder LEASE 600000"));
         assert_eq!(holder.limited(), 0);
@@ -658,7 +658,7 @@ fn the_memory_of_2000_waiters_comes_back_and_one_release_costs_no_more_than_with
     if server.version().is_from(7, 0) {
         eventually(SOON, || used() - before < 1_000_000);
     }
-    assert_eq!(server.figure("waiting"), 0);
+    assert_eq!(server.info_ratelimit("waiting"), 0);
     eventually(SOON, || conn.cmd("MODULE UNLOAD ratelimit") == Value::Okay);
 }
 
@@ -670,8 +670,9 @@ fn info_counts_how_waits_ended() {
     let left = server.wait_in_line(waits("b"));
     assert_eq!(limited(&conn.cmd("RL.ACQUIRE k 1 0 BLOCK 5")), 2);
     assert_eq!(limited(&conn.cmd("RL.ACQUIRE k 1 0")), 2);
-    let figures =
-        || ["waiting", "waited_granted", "waited_timed_out"].map(|name| server.figure(name));
+    let figures = || {
+        ["waiting", "waited_granted", "waited_timed_out"].map(|name| server.info_ratelimit(name))
+    };
     assert_eq!(figures(), [2, 0, 1]);
     drop(left);
     server.wait_until_waiting(1);
@@ -680,7 +681,8 @@ fn info_counts_how_waits_ended() {
     assert_eq!(figures(), [0, 1, 1]);
     // Each call is counted once, by its reply.
     assert_eq!(
-        ["acquire_allowed", "acquire_denied", "acquire_errors"].map(|name| server.figure(name)),
+        ["acquire_allowed", "acquire_denied", "acquire_errors"]
+            .map(|name| server.info_ratelimit(name)),
         [2, 2, 0]
     );
 }

@@ -252,7 +252,7 @@ fn countdenied_does_not_count_whose_time_is_up_behind_the_head() {
         assert_eq!(limited(&behind.recv()), 1);
         assert_eq!(counted(&mut conn), 2);
     }
-    assert_eq!(server.figure("waited_timed_out"), 3);
+    assert_eq!(server.info_ratelimit("waited_timed_out"), 3);
     // The head's own denial counts.
     drop(head);
     server.wait_until_waiting(0);
@@ -312,7 +312,7 @@ fn with_max_waiters_0_no_call_may_wait() {
 #[test]
 fn a_denial_does_not_count_while_others_wait_for_the_room() {
     const CALL: &str = "RL.WINDOW k 1 2 1 COUNTDENIED";
-    let (server, mut conn) = Server::held();
+    let (server, mut conn) = Server::with_held_clock();
     conn.cmd(CALL);
     let (mut head, head_id) = server.wait_with_id(format!("{CALL} BLOCK 60000"));
     // They stay connected: on some servers a timer that a disconnection sets would wait for the held clock.

@@ -183,7 +183,7 @@ fn replies_when_the_cluster_goes_down(reads: &str) -> Option<Vec<Value>> {
     let lost = i64::from(conn.int("CLUSTER KEYSLOT {k}") == 0);
     assert_eq!(conn.text(format!("CLUSTER DELSLOTS {lost}")), "OK");
     eventually(SOON, || conn.text("CLUSTER INFO").contains("cluster_state:fail"));
-    if server.figure("waited_granted") > 0 {
+    if server.info_ratelimit("waited_granted") > 0 {
         return None;
     }
     conn.refuses("RL.WINDOW {k}w 1 500ms", "CLUSTERDOWN ");
@@ -194,7 +194,7 @@ fn replies_when_the_cluster_goes_down(reads: &str) -> Option<Vec<Value>> {
         false => Some(waiter.recv()),
     });
     let replies: Vec<_> = replies.collect();
-    assert_eq!(server.figure("waited_granted"), 0, "{replies:?}");
+    assert_eq!(server.info_ratelimit("waited_granted"), 0, "{replies:?}");
     drop(idle);
     Some(replies)
 }

@@ -6,7 +6,7 @@ use support::*;
 
 /// A server that answers CL.THROTTLE, with a held clock.
 fn cell() -> (Server, Conn) {
-    Server::builder().module_args(["cl-throttle", "yes"]).held()
+    Server::builder().module_args(["cl-throttle", "yes"]).with_held_clock()
 }
 
 /// A module that has a command CL.THROTTLE of its own.
@@ -86,8 +86,8 @@ fn it_answers_and_stores_what_rl_throttle_does() {
     assert_eq!(conn.ints("CL.THROTTLE k 4 1 60 3"), [0, 5, 2, -1, 180]);
     assert_eq!(conn.ints("RL.THROTTLE k 4 1 60 3"), [1, 5, 2, 60, 180]);
     assert_eq!(conn.ints("CL.THROTTLE k 4 1 60 3"), [1, 5, 2, 60, 180]);
-    assert!(server.figure("cl_throttle_errors") > 0);
-    assert!(server.figure("cl_throttle_denied") > 0);
+    assert!(server.info_ratelimit("cl_throttle_errors") > 0);
+    assert!(server.info_ratelimit("cl_throttle_denied") > 0);
 }
 
 #[test]
@@ -122,7 +122,8 @@ fn scripts_transactions_and_any_key_work() {
 
 #[test]
 fn effects_are_replicated_and_not_the_command() {
-    let (server, mut conn) = Server::builder().module_args(["cl-throttle", "yes"]).aof().held();
+    let (server, mut conn) =
+        Server::builder().module_args(["cl-throttle", "yes"]).aof().with_held_clock();
     let mut written = server.aof_grows_by(|| {
         conn.cmd("CL.THROTTLE k 0 1 60");
         conn.cmd("CL.THROTTLE k 0 1 60");

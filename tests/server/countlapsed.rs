@@ -25,7 +25,7 @@ fn a_call_with_atmost_waits_only_while_there_is_nothing() {
 #[test]
 fn a_policy_that_only_shadows_answers_the_quantity_as_granted() {
     let (_server, mut conn) =
-        Server::builder().module_args(["policies", "s WINDOW 5 60 SHADOW"]).held();
+        Server::builder().module_args(["policies", "s WINDOW 5 60 SHADOW"]).with_held_clock();
     let granted = conn.acquire("RL.ACQUIRE k @s 3 ATMOST COUNTLAPSED ID a MS");
     assert_eq!((granted.numbers, granted.part), ([0, 5, 2, -1, 80_000], Some((3, 1))));
     // It takes what there is.
@@ -41,7 +41,7 @@ fn a_policy_that_only_shadows_answers_the_quantity_as_granted() {
 /// The clock begins at 22:13:20.
 #[test]
 fn after_its_lease_it_holds_as_long_as_an_event_would_and_can_only_be_settled() {
-    let (server, mut conn) = Server::held();
+    let (server, mut conn) = Server::with_held_clock();
     for (period, shape, gone_ms) in [
         ("60", "", 61_000),
         ("1min", "FIXED", 40_000),

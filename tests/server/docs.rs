@@ -212,7 +212,7 @@ fn server() -> Server {
         .map(|(name, value)| [name.replace("ratelimit.", ""), value.trim_matches('"').to_owned()])
         .collect();
     settings.sort_by_key(|[name, _]| name == "policies");
-    Server::builder().module_args(settings.concat()).held_at(DOCS_US)
+    Server::builder().module_args(settings.concat()).with_clock_at(DOCS_US)
 }
 
 /// Resets the server for the next example.
@@ -518,7 +518,7 @@ fn every_documented_error_occurs_and_no_other() {
     let table = page.split("The module's are:").nth(1).unwrap().split("\n#").next().unwrap();
     let rows = table.lines().filter(|line| line.starts_with("| ") && line.contains('`'));
     let documented: Vec<_> = rows.map(|row| row.split('`').nth(1).unwrap()).collect();
-    let server = Server::builder().module_args(REFUSING).held_at(DOCS_US);
+    let server = Server::builder().module_args(REFUSING).with_clock_at(DOCS_US);
     let mut conn = server.conn();
     let mut met = BTreeSet::new();
     for (number, call) in (1..).zip(REFUSED) {

@@ -261,7 +261,7 @@ fn a_rebuilt_module_is_loaded_under_the_same_data_without_a_restart() {
 
 #[test]
 fn the_aof_has_plain_effects_and_one_for_each_change() {
-    let (server, mut conn) = Server::builder().aof().held();
+    let (server, mut conn) = Server::builder().aof().with_held_clock();
     let mut effects = |line: &str| {
         let mut lines = server.aof_grows_by(|| conn.cmd(line));
         // Before 7.0 what a module replicates comes as a transaction.
@@ -306,7 +306,7 @@ fn tracking_clients_hear_of_changes_only() {
 
 #[test]
 fn a_script_is_replicated_as_its_effects() {
-    let (server, mut conn) = Server::builder().aof().held();
+    let (server, mut conn) = Server::builder().aof().with_held_clock();
     let replica = Server::replica_of(&server, false);
     let script = "for _ = 1, 30 do redis.call('RL.WINDOW', KEYS[1], 20, 60) end";
     let written = server.aof_grows_by(|| conn.cmd(["EVAL", script, "1", "0"]));

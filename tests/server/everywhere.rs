@@ -18,7 +18,7 @@ const FAMILIES: [[&str; 4]; 3] = [
 
 #[test]
 fn it_works_in_multi() {
-    let (server, mut conn) = Server::held();
+    let (server, mut conn) = Server::with_held_clock();
     let take = "RL.THROTTLE k 1 1 1";
     let look = "RL.THROTTLE_RO k 1 1 1";
     let replies =
@@ -44,7 +44,7 @@ fn it_works_in_multi() {
 
 #[test]
 fn watch_sees_a_call_that_changed_something_and_no_other() {
-    let (server, mut conn) = Server::held();
+    let (server, mut conn) = Server::with_held_clock();
     let mut other = server.conn();
     conn.cmd("RL.THROTTLE k 1 1 1");
     for (call, changes) in [
@@ -75,7 +75,7 @@ fn watch_sees_a_call_that_changed_something_and_no_other() {
 
 #[test]
 fn it_works_in_lua_and_in_functions() {
-    let (server, mut conn) = Server::held();
+    let (server, mut conn) = Server::with_held_clock();
     let script = "local r = redis.call('RL.THROTTLE', KEYS[1], 1, 1, 1); \
                   r[#r + 1] = redis.call('RL.THROTTLE', KEYS[1], 1, 1, 1)[1]; return r";
     assert_eq!(conn.ints(["EVAL", script, "1", "k"]), [0, 2, 1, -1, 1, 0]);
@@ -96,7 +96,7 @@ fn it_works_in_lua_and_in_functions() {
 
 #[test]
 fn it_works_pipelined_and_over_resp3() {
-    let (server, mut conn) = Server::held();
+    let (server, mut conn) = Server::with_held_clock();
     for [take, look, wrong, error] in FAMILIES {
         conn.cmd("DEL k");
         let replies = conn.pipeline([take, take, look, wrong, take]);
@@ -126,7 +126,7 @@ fn it_works_pipelined_and_over_resp3() {
 
 #[test]
 fn databases_are_apart() {
-    let (_server, mut conn) = Server::held();
+    let (_server, mut conn) = Server::with_held_clock();
     for [take, ..] in FAMILIES {
         conn.pipeline(["SELECT 0", "FLUSHALL"]);
         assert_eq!(limited(&conn.cmd(take)), 0, "{take}");
@@ -155,7 +155,7 @@ const CALLS: [&str; 11] = [
 
 #[test]
 fn a_cluster_routes_each_command_by_its_one_key() {
-    let (server, mut conn) = Server::builder().cluster().held();
+    let (server, mut conn) = Server::builder().cluster().with_held_clock();
     for call in CALLS {
         let key = call.split(' ').nth(1).unwrap();
         assert_eq!(flat(&conn.cmd(format!("COMMAND GETKEYS {call}"))), [key]);
@@ -192,7 +192,7 @@ fn a_cluster_routes_each_command_by_its_one_key() {
 
 #[test]
 fn short_of_memory_taking_is_an_oom_error_and_nothing_is_written() {
-    let (_server, mut conn) = Server::held();
+    let (_server, mut conn) = Server::with_held_clock();
     conn.pipeline(["RL.THROTTLE t 4 1 1", "RL.WINDOW w 5 60", "RL.ACQUIRE a 5 60 1 ID x"]);
     let dumps = |conn: &mut Conn| ["DUMP t", "DUMP w", "DUMP a"].map(|line| conn.cmd(line));
     let before = dumps(&mut conn);
@@ -214,7 +214,7 @@ fn short_of_memory_taking_is_an_oom_error_and_nothing_is_written() {
 
 #[test]
 fn a_user_with_read_permissions_may_look() {
-    let (server, mut conn) = Server::held();
+    let (server, mut conn) = Server::with_held_clock();
     for [take, look, ..] in FAMILIES {
         conn.cmd("DEL k");
         conn.cmd(take);
@@ -235,7 +235,7 @@ fn a_user_with_read_permissions_may_look() {
 
 #[test]
 fn a_user_needs_the_right_to_the_key() {
-    let (server, mut conn) = Server::held();
+    let (server, mut conn) = Server::with_held_clock();
     let mut elsewhere = server.as_user("+@all ~mine:*");
     for [take, look, ..] in FAMILIES {
         assert_eq!(limited(&elsewhere.cmd(take.replacen(" k ", " mine:k ", 1))), 0, "{take}");
@@ -270,7 +270,7 @@ const COMMANDS: [(&str, i64, &str); 16] = [
 
 /// A server that has all commands.
 fn with_all_commands() -> (Server, Conn) {
-    Server::builder().module_args(["cl-throttle", "yes"]).held()
+    Server::builder().module_args(["cl-throttle", "yes"]).with_held_clock()
 }
 
 #[test]
@@ -338,7 +338,7 @@ fn the_acl_categories_follow_the_flags_where_the_server_has_them() {
 
 #[test]
 fn info_counts_what_became_of_the_calls() {
-    let (server, mut conn) = Server::held();
+    let (server, mut conn) = Server::with_held_clock();
     conn.pipeline(["RL.THROTTLE k 1 1 1"; 5]);
     conn.pipeline(["RL.THROTTLE k 1 1 1 0", "RL.THROTTLE k 1 1 1 -1", "RL.THROTTLE k 1 0 1"]);
     conn.pipeline(["RL.THROTTLE_RO k 1 1 1", "RL.THROTTLE_RO k 1 1 1 9"]);
@@ -353,7 +353,7 @@ fn info_counts_what_became_of_the_calls() {
         ("window", [3, 5, 2]),
         ("window_ro", [1, 1, 1]),
     ] {
-        let figure = |result| server.figure(&format!("{command}_{result}"));
+        let figure = |result| server.info_ratelimit(&format!("{command}_{result}"));
         assert_eq!(["allowed", "denied", "errors"].map(figure), numbers, "{command}");
     }
     let section = conn.text("INFO ratelimit");

@@ -12,7 +12,7 @@ const CALLS: [&str; 13] = [
 
 #[test]
 fn every_command_works_at_both_ends_of_the_clock_and_none_beyond() {
-    let (server, mut conn) = Server::held();
+    let (server, mut conn) = Server::with_held_clock();
     for now in ["1970-01-02T00:00:00", "1971-06-01T00:00:00", "2255-06-01T00:00:00"] {
         server.clock().set_us(unix_us(now));
         conn.cmd("FLUSHALL");

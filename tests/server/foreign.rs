@@ -37,7 +37,7 @@ fn are_refused<'a>(conn: &mut Conn, calls: impl IntoIterator<Item = &'a str>, er
 
 #[test]
 fn a_key_of_another_type_is_a_wrongtype_error_and_stays() {
-    let (_server, mut conn) = Server::held();
+    let (_server, mut conn) = Server::with_held_clock();
     let of_sets = || OF_EVENTS.into_iter().chain(OF_RESERVATIONS);
     for make in [
         "SET k 12345", "RL.THROTTLE k 1 1 1", "RPUSH k 1700000000000000000", "HSET k f v",
@@ -65,7 +65,7 @@ fn a_key_of_another_type_is_a_wrongtype_error_and_stays() {
 
 #[test]
 fn a_string_that_is_no_bucket_is_an_error_and_stays() {
-    let (_server, mut conn) = Server::held();
+    let (_server, mut conn) = Server::with_held_clock();
     let texts: [&[u8]; 13] = [
         b"", b"5", b"-5", b"hello", b"\xff\xfe", b"3.14", b"18446744073709551615",
         b"-1700000000000000000", b"170000000000000000", b"1700000000000000000.",
@@ -93,7 +93,7 @@ fn a_string_that_is_no_bucket_is_an_error_and_stays() {
 
 #[test]
 fn a_sorted_set_with_a_foreign_entry_is_an_error_and_stays() {
-    let (_server, mut conn) = Server::held();
+    let (_server, mut conn) = Server::with_held_clock();
     // N stands for now, B for a second before and L for a second later.
     let (now, before, later) = (START_US, START_US - 1_000_000, START_US + 1_000_000);
     let of_events = "-N a,-N N-1,-L a,-N 1.5,-N -1,-N 01,-N 1x0,-N 1x,-N 1~,-N 1x2~3~4,-N 1dd,-N 18446744073709551616,\
@@ -143,7 +143,7 @@ fn a_sorted_set_with_a_foreign_entry_is_an_error_and_stays() {
 #[test]
 fn a_reservation_whose_rule_is_unknown_can_only_be_released_and_one_that_is_too_long_not_even_that()
 {
-    let (_server, mut conn) = Server::held();
+    let (_server, mut conn) = Server::with_held_clock();
     for rule in ["x", "60s@Mars/Base", "7d@UTC", "60s/0", "0s", "--", "60s^noon"] {
         let member = format!("#01:a:1:20000:{}::{rule}", START_US + 20_000_000);
         conn.cmd(["ZADD", "k", "-inf", &member]);
@@ -162,7 +162,7 @@ fn a_reservation_whose_rule_is_unknown_can_only_be_released_and_one_that_is_too_
 
 #[test]
 fn a_dead_foreign_entry_is_never_removed() {
-    let (server, mut conn) = Server::held();
+    let (server, mut conn) = Server::with_held_clock();
     conn.cmd("ZADD k 5 foreign -inf other");
     for _ in 0..100 {
         server.clock().advance_ms(500);
@@ -174,7 +174,7 @@ fn a_dead_foreign_entry_is_never_removed() {
 
 #[test]
 fn a_foreign_entry_among_dead_ones_is_an_error_where_it_would_be_removed() {
-    let (server, mut conn) = Server::held();
+    let (server, mut conn) = Server::with_held_clock();
     conn.cmd(format!("ZADD k -{} foreign", START_US - 100_000_000));
     let mut refused = 0;
     for _ in 0..40 {
@@ -195,7 +195,7 @@ fn a_foreign_entry_among_dead_ones_is_an_error_where_it_would_be_removed() {
 
 #[test]
 fn no_sorted_set_ends_the_server() {
-    let (server, mut conn) = Server::held();
+    let (server, mut conn) = Server::with_held_clock();
     let mut random = Random::new(1);
     let totals =
         ["0", "1", "5", "9223372036854775807", "9223372036854775808", "18446744073709551615"];

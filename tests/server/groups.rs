@@ -4,7 +4,7 @@ use support::*;
 
 #[test]
 fn else_stands_between_two_clauses() {
-    let (_server, mut conn) = Server::held();
+    let (_server, mut conn) = Server::with_held_clock();
     let error = "ERR syntax error: ELSE must be between two clauses";
     for call in [
         "RL.ALL 1 a ELSE WINDOW 1 1",
@@ -37,7 +37,8 @@ fn else_stands_between_two_clauses() {
 #[test]
 fn a_shadow_is_the_choice_where_none_before_it_is() {
     let policies = "new WINDOW 1 60 SHADOW; old WINDOW 1 60";
-    let (_server, mut conn) = Server::builder().module_args(["policies", policies]).held();
+    let (_server, mut conn) =
+        Server::builder().module_args(["policies", policies]).with_held_clock();
     let call = "RL.ALL 2 {u}:old {u}:new WINDOW @old ELSE WINDOW @new MS";
     // The old limit takes, then the new one takes, then the new one lets pass what it would deny.
     for (choice, events) in [(1, [1, 0]), (2, [1, 1]), (2, [1, 1])] {
@@ -52,7 +53,8 @@ fn a_shadow_is_the_choice_where_none_before_it_is() {
 #[test]
 fn a_group_that_denies_is_one_denial_of_the_clause_that_speaks() {
     let policies = "a WINDOW 1 60; b WINDOW 1 30; c WINDOW 1 90";
-    let (_server, mut conn) = Server::builder().module_args(["policies", policies]).held();
+    let (_server, mut conn) =
+        Server::builder().module_args(["policies", policies]).with_held_clock();
     let call = "RL.ALL 3 {u}:a {u}:b {u}:c WINDOW @a ELSE WINDOW @b WINDOW @c MS";
     conn.cmd(call);
     // The third denies: the group is allowed, and its clauses are counted nowhere.
@@ -72,7 +74,7 @@ fn a_group_that_denies_is_one_denial_of_the_clause_that_speaks() {
 
 #[test]
 fn countdenied_counts_in_every_clause_of_a_denied_call() {
-    let (_server, mut conn) = Server::held();
+    let (_server, mut conn) = Server::with_held_clock();
     let call = "RL.ALL 3 {u}:a {u}:b {u}:c WINDOW 1 60 COUNTDENIED ELSE WINDOW 2 60 COUNTDENIED WINDOW 0 60 MS";
     // The first clause would be allowed, and is full once the denied call was counted; the second still has room.
     let answer = all_reply(&conn.cmd(call));
@@ -89,7 +91,8 @@ fn countdenied_counts_in_every_clause_of_a_denied_call() {
 
 #[test]
 fn errors_are_met_in_all_clauses_and_too_many_reservations_only_in_a_choice() {
-    let (_server, mut conn) = Server::builder().module_args(["max-reservations", "1"]).held();
+    let (_server, mut conn) =
+        Server::builder().module_args(["max-reservations", "1"]).with_held_clock();
     conn.cmd("RL.ACQUIRE {u}:jobs 9 0 1 ID x");
     conn.cmd("SET {u}:text no");
     let full =
@@ -133,7 +136,7 @@ struct Asked {
 /// Every reply follows from the definition and the replies of single commands about each clause, before and after.
 #[test]
 fn groups_decide_as_their_definition_says() {
-    let (server, mut conn) = Server::held();
+    let (server, mut conn) = Server::with_held_clock();
     let mut random = Random::new(24);
     for round in 0..400 {
         let number = 1 + random.below(5) as usize;

@@ -6,7 +6,7 @@ use support::*;
 
 /// A server whose clock stands, with an append-only file.
 fn with_aof() -> (Server, Conn) {
-    Server::builder().aof().held()
+    Server::builder().aof().with_held_clock()
 }
 
 /// The commands that `work` adds to the append-only file, each by its name and its last word, without MULTI and EXEC.
@@ -48,7 +48,10 @@ fn a_grant_is_added_before_the_released_reservation_is_removed() {
             assert_eq!(conn.held_ids("k"), [new]);
         }
         assert_eq!(
-            (server.figure("reservations_released"), server.figure("waited_granted")),
+            (
+                server.info_ratelimit("reservations_released"),
+                server.info_ratelimit("waited_granted")
+            ),
             (2, 2)
         );
         // No call waits for the last one.
@@ -103,7 +106,7 @@ fn a_transaction_and_a_script_replicate_the_same() {
         for (transaction, cluster) in [(true, false), (false, false), (true, true), (false, true)] {
             let builder = Server::builder().aof();
             let builder = if cluster { builder.cluster() } else { builder };
-            let (server, mut conn) = builder.held();
+            let (server, mut conn) = builder.with_held_clock();
             conn.cmd("RL.ACQUIRE k 1 0 1 ID a LEASE 600000");
             let mut waiter = server.wait_in_line(waits("b"));
             let written = effects(&server, || match transaction {

@@ -51,7 +51,7 @@ fn in_memory() -> MemoryServer {
 fn random_calls_are_answered_in_memory_as_by_the_module() {
     let calls = env_number("RATELIMIT_CALLS").map_or(CALLS, |calls| calls as i64);
     let seed = env_number("RATELIMIT_SEED").unwrap_or(1);
-    let (server, mut conn) = Server::held();
+    let (server, mut conn) = Server::with_held_clock();
     if server.version().lacks_settings() {
         return;
     }
@@ -158,7 +158,7 @@ fn calls_that_wait_are_granted_in_memory_in_the_order_of_the_module() {
     const MAX_WAITING: usize = 6;
     let seed = 1;
     let mut random = Random::new(seed);
-    let (server, mut conn) = Server::held();
+    let (server, mut conn) = Server::with_held_clock();
     let mut memory = in_memory();
     let mut waiting: BTreeMap<Ticket, Conn> = BTreeMap::new();
     let (mut idle, mut granted, mut history) = (Vec::<Conn>::new(), 0, Vec::new());

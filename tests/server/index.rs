@@ -55,7 +55,7 @@ impl SetMember {
 
 impl Lab {
     fn new(window: &'static str) -> Lab {
-        let (server, conn) = Server::held();
+        let (server, conn) = Server::with_held_clock();
         Lab::of(server, conn, window)
     }
 
@@ -165,7 +165,7 @@ impl Lab {
     }
 
     fn indexes(&self) -> i64 {
-        self.server.figure("indexes")
+        self.server.info_ratelimit("indexes")
     }
 
     fn now_us(&self) -> i64 {
@@ -586,9 +586,9 @@ fn a_key_that_expires_under_an_index_starts_over() {
 
 #[test]
 fn the_memory_of_indexes_goes_with_their_keys() {
-    let (server, conn) = Server::held();
+    let (server, conn) = Server::with_held_clock();
     let mut lab = Lab::of(server, conn, "0");
-    assert_eq!((lab.indexes(), lab.server.figure("index_bytes")), (0, 0));
+    assert_eq!((lab.indexes(), lab.server.info_ratelimit("index_bytes")), (0, 0));
     let all: Vec<_> = (0..400).map(|n| format!("r{n}")).collect();
     let release = format!("RL.RELEASE k {}", all.join(" "));
     let ends = ["DEL k", "UNLINK k", "PEXPIRE k 0", "FLUSHALL", "SWAPDB 0 1", &release];
@@ -597,21 +597,22 @@ fn the_memory_of_indexes_goes_with_their_keys() {
         lab.fill("k", 0, 400);
         lab.conn.acquire("RL.ACQUIRE_RO k 1 0");
         assert_eq!(lab.indexes(), 1, "{end}");
-        let bytes = lab.server.figure("index_bytes");
+        let bytes = lab.server.info_ratelimit("index_bytes");
         assert!((400 * 60..400 * 400).contains(&bytes), "{bytes}");
         lab.conn.cmd(end);
-        assert_eq!((lab.indexes(), lab.server.figure("index_bytes")), (0, 0), "{end}");
+        assert_eq!((lab.indexes(), lab.server.info_ratelimit("index_bytes")), (0, 0), "{end}");
     }
     lab.conn.text("FLUSHALL");
     lab.fill("k", 0, 400);
     lab.server.clock().advance_us(100_000_000);
-    eventually(SOON, || lab.indexes() == 0 && lab.server.figure("index_bytes") == 0);
+    eventually(SOON, || lab.indexes() == 0 && lab.server.info_ratelimit("index_bytes") == 0);
 }
 
 #[test]
 fn an_index_counts_what_it_allocates() {
-    let (server, mut conn) = Server::builder().config("slowlog-log-slower-than -1").held();
-    let used = || server.number("used_memory");
+    let (server, mut conn) =
+        Server::builder().config("slowlog-log-slower-than -1").with_held_clock();
+    let used = || server.info_number("used_memory");
     let acquire =
         |n: i64, period: i64| format!("RL.ACQUIRE k 1000000 {period}ms 1 ID r{n} LEASE 1h");
     for n in 0..500 {
@@ -644,7 +645,7 @@ fn crowd(conn: &mut Conn, key: &str, number: u32, lease: &str) {
 fn after_the_clock_was_set_back_any_number_of_reservations_is_healed_in_pieces() {
     const HELD: u32 = 20_000;
     const LIMIT: i64 = HELD as i64 + 5;
-    let (server, mut conn) = Server::held();
+    let (server, mut conn) = Server::with_held_clock();
     crowd(&mut conn, "k", HELD, "20s");
     let replica = Server::replica_of(&server, true);
     server.clock().advance_us(-3_600_000_000);
@@ -682,7 +683,7 @@ fn after_the_clock_was_set_back_any_number_of_reservations_is_healed_in_pieces()
 #[test]
 fn a_lease_that_is_made_after_the_clock_was_set_back_keeps_its_key() {
     for others in [3, 9, 40] {
-        let (server, mut conn) = Server::held();
+        let (server, mut conn) = Server::with_held_clock();
         for n in 0..others {
             conn.acquire(format!("RL.ACQUIRE k 100 60 1 ID r{n} LEASE 1000"));
         }
@@ -699,7 +700,7 @@ fn a_lease_that_is_made_after_the_clock_was_set_back_keeps_its_key() {
 #[test]
 fn leases_that_lapse_together_are_dropped_in_pieces() {
     const HELD: u32 = 20_000;
-    let (server, mut conn) = Server::held();
+    let (server, mut conn) = Server::with_held_clock();
     crowd(&mut conn, "k", HELD, "20s");
     conn.acquire("RL.ACQUIRE k 1000000 0 1 LEASE 1h ID last");
     server.clock().advance_us(20_000_000);
@@ -724,7 +725,7 @@ fn leases_that_lapse_together_are_dropped_in_pieces() {
 /// Sixteen keys of 65,536 kept the server for three seconds.
 #[test]
 fn one_call_reads_a_bounded_number_of_reservations_again() {
-    let (server, conn) = Server::held();
+    let (server, conn) = Server::with_held_clock();
     let mut lab = Lab::of(server, conn, "0");
     let keys = ["a", "b", "c", "d", "e"];
     crowd(&mut lab.conn, "a", 30_000, "60s");
@@ -772,7 +773,7 @@ fn one_call_reads_a_bounded_number_of_reservations_again() {
 /// Otherwise the waiter on the large key gets an error that is meant for the call, and loses its place in line.
 #[test]
 fn waiters_are_tried_whatever_the_call_that_tries_them_may_read() {
-    let (server, mut conn) = Server::held();
+    let (server, mut conn) = Server::with_held_clock();
     crowd(&mut conn, "few", 200, "1h");
     crowd(&mut conn, "large", 65_400, "1h");
     let calls = ["RL.ACQUIRE few 200 0 1 BLOCK 0", "RL.ACQUIRE large 65400 0 1 BLOCK 0"];
@@ -790,7 +791,7 @@ fn waiters_are_tried_whatever_the_call_that_tries_them_may_read() {
 
 #[test]
 fn a_denied_call_drops_as_much_with_block_as_without() {
-    let (server, mut conn) = Server::held();
+    let (server, mut conn) = Server::with_held_clock();
     conn.acquire("RL.ACQUIRE k 11 1h 1 LEASE 1h");
     crowd(&mut conn, "k", 300, "1s");
     server.clock().advance_ms(2_000);
@@ -843,7 +844,7 @@ fn a_slot_that_leaves_and_comes_back_is_read_again() {
 
 #[test]
 fn a_replica_takes_an_expired_key_for_gone_before_its_master_deletes_it() {
-    let (server, mut conn) = Server::held();
+    let (server, mut conn) = Server::with_held_clock();
     conn.text("DEBUG SET-ACTIVE-EXPIRE 0");
     crowd(&mut conn, "k", 20, "1h");
     conn.int("PEXPIRE k 1000");
@@ -864,7 +865,7 @@ fn a_replica_takes_an_expired_key_for_gone_before_its_master_deletes_it() {
 
 #[test]
 fn a_denied_call_drops_leases_where_many_have_lapsed() {
-    let (server, mut conn) = Server::held();
+    let (server, mut conn) = Server::with_held_clock();
     crowd(&mut conn, "k", 200, "10ms");
     assert_eq!(conn.acquire("RL.ACQUIRE k 1000000 0 900000 LEASE 1h ID long").limited(), 0);
     server.clock().advance_us(20_000);
@@ -878,27 +879,27 @@ fn a_denied_call_drops_leases_where_many_have_lapsed() {
 
 #[test]
 fn the_index_of_a_key_that_became_another_type_is_forgotten() {
-    let (server, mut conn) = Server::held();
+    let (server, mut conn) = Server::with_held_clock();
     crowd(&mut conn, "k", 20, "1h");
-    assert_eq!(server.figure("indexes"), 1);
+    assert_eq!(server.info_ratelimit("indexes"), 1);
     // The server does not tell of this change.
     assert_eq!(conn.text("SET k x"), "OK");
     for call in ["RL.ACQUIRE k 20 0", "RL.HELD k"] {
         conn.refuses(call, "WRONGTYPE ");
     }
-    assert_eq!(server.figure("indexes"), 0);
-    assert_eq!(server.figure("index_bytes"), 0);
+    assert_eq!(server.info_ratelimit("indexes"), 0);
+    assert_eq!(server.info_ratelimit("index_bytes"), 0);
 }
 
 #[test]
 fn the_bytes_of_indexes_have_the_names_of_their_keys() {
-    let (server, mut conn) = Server::held();
+    let (server, mut conn) = Server::with_held_clock();
     crowd(&mut conn, "k", 20, "1h");
-    let short = server.figure("index_bytes");
+    let short = server.info_ratelimit("index_bytes");
     let name = "n".repeat(100_000);
     crowd(&mut conn, &name, 20, "1h");
-    let both = server.figure("index_bytes");
+    let both = server.info_ratelimit("index_bytes");
     assert!(both - 2 * short >= 99_999, "{short} {both}");
     assert_eq!(conn.int(format!("DEL {name}")), 1);
-    assert_eq!(server.figure("index_bytes"), short);
+    assert_eq!(server.info_ratelimit("index_bytes"), short);
 }

@@ -10,7 +10,7 @@ fn info(conn: &mut Conn, key: &str) -> String {
 
 #[test]
 fn a_missing_key_has_no_fields() {
-    let (server, mut conn) = Server::held();
+    let (server, mut conn) = Server::with_held_clock();
     assert_eq!(info(&mut conn, "none"), "");
     assert_eq!(conn.cmd("RL.INFO none"), Value::Array(vec![]));
     if !server.version().lacks("maps in replies of modules", (7, 0)) {
@@ -20,7 +20,7 @@ fn a_missing_key_has_no_fields() {
 
 #[test]
 fn a_window_shows_its_events_and_reservations() {
-    let (server, mut conn) = Server::held();
+    let (server, mut conn) = Server::with_held_clock();
     conn.cmd("RL.WINDOW w 5 60 3");
     server.clock().advance_ms(1_500);
     conn.cmd("RL.WINDOW w 5 60 2");
@@ -56,7 +56,7 @@ fn waiting_calls_are_counted() {
 /// A second look-up would count again in the server's statistics, and could find the key expired.
 #[test]
 fn the_key_is_looked_up_once() {
-    let (_server, mut conn) = Server::held();
+    let (_server, mut conn) = Server::with_held_clock();
     conn.pipeline(["RL.THROTTLE b 4 1 1s", "RL.WINDOW w 5 60"]);
     for (key, hits, misses) in [("b", 1, 0), ("w", 1, 0), ("none", 0, 1)] {
         conn.cmd("CONFIG RESETSTAT");
@@ -70,7 +70,7 @@ fn the_key_is_looked_up_once() {
 
 #[test]
 fn it_changes_nothing_and_a_reader_may_call_it() {
-    let (server, mut conn) = Server::held();
+    let (server, mut conn) = Server::with_held_clock();
     conn.cmd("RL.WINDOW k 5 60");
     let state = |conn: &mut Conn| (conn.cmd("DUMP k"), conn.cmd("PTTL k"));
     let before = state(&mut conn);

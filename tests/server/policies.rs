@@ -5,7 +5,7 @@ use support::*;
 /// A server with this table and a held clock. A load argument works on every server.
 #[track_caller]
 fn with(table: &str) -> (Server, Conn) {
-    Server::builder().module_args(["policies", table]).held()
+    Server::builder().module_args(["policies", table]).with_held_clock()
 }
 
 #[track_caller]
@@ -273,7 +273,7 @@ fn what_a_policy_says_must_not_be_repeated_with_its_name() {
 fn with_policies_only_limits_in_numbers_are_refused_in_every_command() {
     let builder = Server::builder()
         .module_args(["cl-throttle", "yes", "policies-only", "yes", "policies", KINDS]);
-    let (server, mut conn) = builder.held();
+    let (server, mut conn) = builder.with_held_clock();
     for call in [
         "RL.THROTTLE k 9 1 1", "RL.THROTTLE k 9 1 1 0", "RL.THROTTLE k 9 1 1 -1",
         "RL.THROTTLE k x y z", "RL.THROTTLE_RO k 9 1 1", "RL.WINDOW k 5 60",

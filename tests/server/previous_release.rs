@@ -42,7 +42,7 @@ fn state_of_every_release_is_answered_as_that_release_did() {
 
 /// Loads a file into an empty server and compares every answer.
 fn load(file: &Path) {
-    let (server, mut conn) = Server::held();
+    let (server, mut conn) = Server::with_held_clock();
     let (mut keys, mut replies, mut wrong) = (BTreeSet::new(), 0, String::new());
     let (mut rounds, mut asked) = (Vec::new(), Vec::new());
     let text = fs::read_to_string(file).unwrap();
@@ -88,7 +88,7 @@ fn lines(text: &str) -> impl Iterator<Item = (&str, &str)> {
 fn write_the_state_of_this_release() {
     let path = std::env::var("STATE").expect("STATE= names the file");
     let text = fs::read_to_string(&path).expect("a copy of the newest file");
-    let (server, mut conn) = Server::held();
+    let (server, mut conn) = Server::with_held_clock();
     let mut out = format!("# Written by version {}.\n", server.info("ratelimit_version").unwrap());
     for (kind, rest) in lines(&text).take_while(|(kind, _)| *kind != "rounds") {
         match kind {

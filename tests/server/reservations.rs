@@ -5,15 +5,16 @@ use support::*;
 
 /// A server whose clock stands, with arguments of the module, and a connection.
 fn start_with<const N: usize>(args: [&str; N]) -> (Server, Conn) {
-    Server::builder().module_args(args).held()
+    Server::builder().module_args(args).with_held_clock()
 }
 
 // ---- Reserve, then settle ----
 
 #[test]
 fn what_is_applied_counts_and_the_rest_is_given_back() {
-    let (server, mut conn) = Server::held();
-    let figures = || ["applied", "released"].map(|it| server.figure(&format!("reservations_{it}")));
+    let (server, mut conn) = Server::with_held_clock();
+    let figures =
+        || ["applied", "released"].map(|it| server.info_ratelimit(&format!("reservations_{it}")));
     for (settle, counted) in
         [("RL.APPLY k a", 3), ("RL.APPLY k a 5", 5), ("RL.APPLY k a 0", 0), ("RL.RELEASE k a", 0)]
     {
@@ -44,7 +45,7 @@ fn a_reservation_with_a_long_zone_and_an_anchor_stays_small() {
 #[test]
 fn a_renewed_lease_keeps_a_key_with_events_from_the_future() {
     for (period, shape) in [("10", ""), ("1min", "FIXED")] {
-        let (server, mut conn) = Server::held();
+        let (server, mut conn) = Server::with_held_clock();
         server.at_ms(50_000);
         conn.cmd(format!("RL.WINDOW k 5 {period} {shape}"));
         conn.cmd(format!("RL.ACQUIRE k 5 {period} {shape} ID a LEASE 1000"));
@@ -64,7 +65,7 @@ fn a_renewed_lease_keeps_a_key_with_events_from_the_future() {
 #[test]
 fn a_renewed_lease_keeps_a_key_with_leases_from_the_future() {
     for others in [0, 9] {
-        let (server, mut conn) = Server::held();
+        let (server, mut conn) = Server::with_held_clock();
         server.at_ms(10_000);
         for id in 0..=others {
             conn.cmd(format!("RL.ACQUIRE k 20 0 ID {id} LEASE 9000"));
@@ -97,7 +98,7 @@ fn a_lease_is_as_long_as_the_setting_by_default() {
 
 #[test]
 fn an_id_may_be_any_1_to_64_bytes() {
-    let (_server, mut conn) = Server::held();
+    let (_server, mut conn) = Server::with_held_clock();
     let odd: Vec<Vec<u8>> = vec![
         b"\0".to_vec(),
         b":".to_vec(),
@@ -139,7 +140,7 @@ fn an_id_may_be_any_1_to_64_bytes() {
 
 #[test]
 fn ids_from_the_server_are_16_characters_and_unique() {
-    let (_server, mut conn) = Server::held();
+    let (_server, mut conn) = Server::with_held_clock();
     let keys = (0..100).flat_map(|key| [key; 100]);
     let replies = conn.pipeline(keys.map(|key| format!("RL.ACQUIRE k{key} 100 0")));
     let mut ids: Vec<_> = replies.iter().map(|reply| acquired(reply).id()).collect();
@@ -166,14 +167,14 @@ fn a_key_holds_no_more_reservations_than_allowed() {
     assert_eq!(conn.acquire("RL.ACQUIRE k 9 60 0").limited(), 0);
     server.at_ms(1_000);
     assert_eq!(conn.acquire("RL.ACQUIRE k 9 60 ID next").limited(), 0);
-    assert_eq!(server.figure("reservations_lapsed"), 1);
+    assert_eq!(server.info_ratelimit("reservations_lapsed"), 1);
     assert_eq!(conn.int("RL.RELEASE k next"), 1);
     assert_eq!(conn.acquire("RL.ACQUIRE k 9 60").limited(), 0);
 }
 
 #[test]
 fn settling_never_makes_a_key_and_answers_of_0_write_nothing() {
-    let (server, mut conn) = Server::builder().aof().held();
+    let (server, mut conn) = Server::builder().aof().with_held_clock();
     conn.cmd("RL.ACQUIRE k 5 60 ID a LEASE 1000");
     server.at_ms(1_000);
     let written = server.aof_grows_by(|| {

@@ -4,7 +4,7 @@ use support::*;
 
 #[test]
 fn the_key_may_be_any_bytes() {
-    let (_server, mut conn) = Server::held();
+    let (_server, mut conn) = Server::with_held_clock();
     let keys: [&[u8]; 6] =
         [b"", b"\0", b"a\0b", b"\xff\xfe\xfd", b" \r\n", "schl\u{fc}ssel".as_bytes()];
     for (number, key) in keys.iter().enumerate() {
@@ -18,7 +18,7 @@ fn the_key_may_be_any_bytes() {
 
 #[test]
 fn a_live_key_of_redis_cell_goes_on_working() {
-    let (_server, mut conn) = Server::held();
+    let (_server, mut conn) = Server::with_held_clock();
     conn.cmd("SET k 1700000003000000000 EX 3");
     assert_eq!(conn.ints("RL.THROTTLE_RO k 4 1 1"), [0, 5, 2, -1, 3]);
     assert_eq!(conn.ints("RL.THROTTLE k 4 1 1"), [0, 5, 1, -1, 4]);
@@ -31,7 +31,7 @@ fn a_live_key_of_redis_cell_goes_on_working() {
 
 #[test]
 fn a_window_is_a_sorted_set_whose_scores_are_minus_the_times_of_the_events() {
-    let (server, mut conn) = Server::held();
+    let (server, mut conn) = Server::with_held_clock();
     let mut times = Vec::new();
     for _ in 0..5 {
         conn.cmd("RL.WINDOW k 5 60");
@@ -45,7 +45,7 @@ fn a_window_is_a_sorted_set_whose_scores_are_minus_the_times_of_the_events() {
 
 #[test]
 fn the_ttl_decides_no_answer() {
-    let (server, mut conn) = Server::held();
+    let (server, mut conn) = Server::with_held_clock();
     for (call, full) in [("RL.THROTTLE k 0 1 10 1 MS", 10_900), ("RL.WINDOW k 1 10 1 MS", 21_000)] {
         conn.pipeline(["DEL k", call, "PERSIST k"]);
         server.clock().advance_ms(9_999);

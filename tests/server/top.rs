@@ -38,7 +38,7 @@ fn all(conn: &mut Conn) -> Vec<TopRow> {
 fn each_denied_reply_counts_once_and_nothing_else_does() {
     let table = "shadow WINDOW 0 60 SHADOW; enforced WINDOW 0 60";
     let (_server, mut conn) =
-        Server::builder().module_args(["cl-throttle", "yes", "policies", table]).held();
+        Server::builder().module_args(["cl-throttle", "yes", "policies", table]).with_held_clock();
     for call in [
         "RL.THROTTLE t 0 1 60", "RL.THROTTLE t 0 1 60 0", "RL.THROTTLE_RO t 0 1 60",
         "RL.THROTTLE t 0 1 60 -1", "RL.THROTTLE t 0 1 60", "RL.THROTTLE t 0 1 60 1 FORCE",
@@ -85,7 +85,7 @@ fn each_denied_reply_counts_once_and_nothing_else_does() {
 
 #[test]
 fn count_is_ten_by_default_and_at_least_one() {
-    let (_server, mut conn) = Server::held();
+    let (_server, mut conn) = Server::with_held_clock();
     for number in 1..=15 {
         for _ in 0..number {
             conn.cmd(format!("RL.WINDOW k{number:02} 0 60"));
@@ -118,7 +118,7 @@ fn count_is_ten_by_default_and_at_least_one() {
 
 #[test]
 fn a_key_may_have_any_bytes_and_is_cut_after_256() {
-    let (_server, mut conn) = Server::held();
+    let (_server, mut conn) = Server::with_held_clock();
     let short = vec![b'x'; 256];
     let binary: Vec<u8> = (0..=255).collect();
     let mut deny = |key: &[u8], times: usize| {
@@ -196,7 +196,7 @@ fn a_wait_counts_at_its_end_and_only_where_it_is_denied() {
 
 #[test]
 fn rl_all_counts_one_for_each_enforced_clause_that_denies() {
-    let (_server, mut conn) = Server::held();
+    let (_server, mut conn) = Server::with_held_clock();
     conn.cmd("RL.ALL 3 a b c WINDOW 0 60 WINDOW 0 60 SHADOW WINDOW 0 60 CHECK");
     conn.cmd("RL.ALL 2 b c WINDOW 0 60 0 WINDOW 1 60 0");
     conn.cmd("RL.ALL_RO 1 b WINDOW 0 60");
@@ -214,7 +214,7 @@ fn rl_all_counts_one_for_each_enforced_clause_that_denies() {
 
 #[test]
 fn zero_keys_are_off() {
-    let (server, mut conn) = Server::builder().module_args(["top-keys", "0"]).held();
+    let (server, mut conn) = Server::builder().module_args(["top-keys", "0"]).with_held_clock();
     conn.cmd("RL.WINDOW k 0 60");
     assert_eq!(all(&mut conn), []);
     assert_eq!(top(&mut conn, "RL.TOP COUNT 5 RESET"), []);

@@ -26,7 +26,7 @@ fn a_module_that_is_unloaded_takes_its_memory_along() {
     };
     // The first ones fill buffers of the server.
     (0..5).for_each(|_| cycle());
-    let used = || server.number("used_memory");
+    let used = || server.info_number("used_memory");
     // Buffers of clients grow and shrink when the server likes, so the one in the middle counts.
     let mut left: Vec<_> = (0..5)
         .map(|_| {
@@ -214,7 +214,7 @@ fn a_module_that_is_refused_leaves_no_memory_behind() {
         for _ in 0..times {
             conn.refuses(format!("MODULE LOAD {module} lease 0"), LOAD_FAILED);
         }
-        server.number("used_memory")
+        server.info_number("used_memory")
     };
     let before = refuse(10);
     let left = (refuse(CYCLES) - before) / CYCLES;

@@ -12,7 +12,7 @@ fn fill(server: &Server, conn: &mut Conn, call: &str, count: usize, step_us: i64
 
 #[test]
 fn a_million_a_minute_costs_kilobytes() {
-    let (server, mut conn) = Server::held();
+    let (server, mut conn) = Server::with_held_clock();
     // 300,000 events in 30 s: twenty at every second millisecond.
     let script = "local had = 0 for _ = 1, 20 do
         if redis.call('RL.WINDOW', KEYS[1], 1000000, 60)[1] == 0 then had = had + 1 end
@@ -30,7 +30,7 @@ fn a_million_a_minute_costs_kilobytes() {
 
 #[test]
 fn a_small_window_is_as_small_as_the_recipe() {
-    let (server, mut conn) = Server::held();
+    let (server, mut conn) = Server::with_held_clock();
     for events in [10, 100] {
         conn.cmd("FLUSHALL");
         for _ in 0..events {
@@ -46,7 +46,7 @@ fn a_small_window_is_as_small_as_the_recipe() {
 
 #[test]
 fn a_steady_state_writes_little_more_than_one_command_for_each_allowed_call() {
-    let (server, mut conn) = Server::builder().aof().held();
+    let (server, mut conn) = Server::builder().aof().with_held_clock();
     // In small sets dead entries go four at a time, in others eight, each time in a transaction of three commands.
     for (limit, period, step_us, most) in [(100, "1s", 10_000, 1.8), (4_000, "10s", 2_500, 1.4)] {
         let call = format!("RL.WINDOW k:{limit} {limit} {period}");
@@ -68,7 +68,7 @@ fn a_steady_state_writes_little_more_than_one_command_for_each_allowed_call() {
 
 #[test]
 fn folded_calls_write_a_constant_number_of_commands() {
-    let (server, mut conn) = Server::builder().aof().held();
+    let (server, mut conn) = Server::builder().aof().with_held_clock();
     for options in ["BUCKETS 10", "FIXED", "FIXED COUNTDENIED", ""] {
         let call = format!("RL.WINDOW k 1000000 60 {options}");
         fill(&server, &mut conn, &call, 1_000, 1_000);
@@ -80,7 +80,7 @@ fn folded_calls_write_a_constant_number_of_commands() {
 
 #[test]
 fn denied_and_looking_calls_write_nothing() {
-    let (server, mut conn) = Server::builder().aof().held();
+    let (server, mut conn) = Server::builder().aof().with_held_clock();
     let replica = Server::replica_of(&server, false);
     for (fill, limit, calls) in [
         ("RL.THROTTLE", "4 1 1", "1|6|5 ATMOST|0"),

@@ -62,7 +62,7 @@ fn nobody_is_kept_waiting<T>(server: &Server, work: impl FnOnce() -> T) -> T {
         (result, busiest, longest)
     });
     let excuse = machine.worst();
-    let turn_us = server.figure("waiting_longest_turn_us");
+    let turn_us = server.info_ratelimit("waiting_longest_turn_us");
     let summary = format!(
         "busy for {busiest:?} before a PONG, {longest:?} without one beside that, longest turn {turn_us} us, \
          the machine was {excuse:?} late"
@@ -128,7 +128,7 @@ fn thousands_of_deadlines_at_one_time_delay_no_other_client() {
             assert_eq!(limited(&waiter.recv()), 2);
         }
     });
-    assert_eq!(server.figure("waited_timed_out"), MANY as i64);
+    assert_eq!(server.info_ratelimit("waited_timed_out"), MANY as i64);
     server.expect_no_waiting_calls();
 }
 

@@ -358,7 +358,7 @@ fn what_can_never_be_or_comes_too_late_is_denied_at_once() {
         assert!(begin.elapsed() < SOON, "{call} took {:?}", begin.elapsed());
     }
     assert_eq!(server.waiting(), 0);
-    assert_eq!(server.figure("waited_timed_out"), 0);
+    assert_eq!(server.info_ratelimit("waited_timed_out"), 0);
     // What may be released in time, or leaves in time, is waited for.
     let _lines = [
         "RL.THROTTLE t 4 1 1h 1 BLOCK 3600000", "RL.WINDOW w 5 1h 1 BLOCK 3600000",

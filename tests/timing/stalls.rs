@@ -54,7 +54,7 @@ fn along_known_priorities(number: usize) -> Vec<u64> {
 fn chosen_leases_do_not_kill_the_server() {
     let _guard = with_others();
     const NUMBER: usize = 61_000;
-    let (server, mut conn) = Server::held();
+    let (server, mut conn) = Server::with_held_clock();
     reserve(&mut conn, "k", &along_known_priorities(NUMBER));
     server.clock().advance_ms(60_000);
     let mut left = 65_536 - NUMBER as i64;
@@ -75,7 +75,7 @@ fn chosen_leases_do_not_kill_the_server() {
 fn chosen_leases_cost_as_much_as_any() {
     let _guard = with_others();
     const NUMBER: usize = 15_000;
-    let (server, mut conn) = Server::held();
+    let (server, mut conn) = Server::with_held_clock();
     let mut cost = |key: &str, leases: &[u64]| {
         let begin = server.cpu_time();
         reserve(&mut conn, key, leases);
@@ -119,7 +119,7 @@ fn many_small_keys_delay_no_other_client() {
     let _guard = with_others();
     const SMALL_KEYS: usize = 125_000;
     let longest = || {
-        let (server, mut conn) = Server::held();
+        let (server, mut conn) = Server::with_held_clock();
         reserve(&mut conn, "large", &[3_600_000; 65_535]);
         reserve(&mut conn, "small:0", &[3_600_000; 9]);
         // The first call of each reads it.
@@ -131,7 +131,7 @@ fn many_small_keys_delay_no_other_client() {
             let to = (from + 4_999).min(SMALL_KEYS - 1);
             conn.cmd(["EVAL", script, "0", &from.to_string(), &to.to_string()]);
         }
-        let indexes = server.figure("indexes");
+        let indexes = server.info_ratelimit("indexes");
         assert!((100_000..SMALL_KEYS as i64).contains(&indexes), "{indexes}");
         let mut call = |call: &str| {
             let (took, reply) = timed(&server, &mut conn, call);
@@ -152,7 +152,7 @@ fn many_small_keys_delay_no_other_client() {
 #[test]
 fn seventeen_large_keys_are_not_read_again_by_each_call() {
     let _guard = with_others();
-    let (server, mut conn) = Server::held();
+    let (server, mut conn) = Server::with_held_clock();
     reserve(&mut conn, "k0", &[3_600_000; 65_535]);
     for n in 1..17 {
         conn.cmd(format!("COPY k0 k{n}"));
@@ -175,7 +175,7 @@ fn seventeen_large_keys_are_not_read_again_by_each_call() {
 #[test]
 fn no_call_pays_for_a_change_that_keeps_every_reservation() {
     let _guard = with_others();
-    let (server, mut conn) = Server::held();
+    let (server, mut conn) = Server::with_held_clock();
     reserve(&mut conn, "k", &[3_600_000; 65_535]);
     let changes = [
         ("EXPIRE k 7000", "k"),
@@ -228,7 +228,7 @@ fn ids(command: &str, key: &str, number: usize) -> Vec<String> {
 fn releasing_half_a_million_ids_takes_no_longer_than_twice_what_srem_takes() {
     let _guard = with_others();
     const NUMBER: usize = 500_000;
-    let (server, mut conn) = Server::held();
+    let (server, mut conn) = Server::with_held_clock();
     reserve(&mut conn, "few", &[3_600_000; 3]);
     reserve(&mut conn, "many", &[3_600_000; 40]);
     conn.cmd("RL.WINDOW events 100 60 50");
@@ -267,7 +267,7 @@ fn releasing_half_a_million_ids_takes_no_longer_than_twice_what_srem_takes() {
 fn all_that_is_held_is_released_by_one_call() {
     let _guard = with_others();
     const NUMBER: usize = 63_486;
-    let (server, mut conn) = Server::held();
+    let (server, mut conn) = Server::with_held_clock();
     reserve(&mut conn, "k", &along_known_priorities(NUMBER));
     // Some are named twice.
     let mut words = ids("RL.RELEASE", "twin", NUMBER);
@@ -288,14 +288,14 @@ fn all_that_is_held_is_released_by_one_call() {
             took
         });
     }
-    assert_eq!(server.figure("reservations_released"), released);
+    assert_eq!(server.info_ratelimit("reservations_released"), released);
 }
 
 /// All 200,000 clauses were parsed before the call was refused.
 #[test]
 fn clauses_beyond_the_keys_are_not_parsed() {
     let _guard = with_others();
-    let (server, mut conn) = Server::held();
+    let (server, mut conn) = Server::with_held_clock();
     let call = |clauses: usize, last: &str| {
         let mut words: Vec<String> = ["RL.ALL", "1", "k"].map(Into::into).into();
         for _ in 0..clauses {
@@ -325,7 +325,7 @@ fn clauses_beyond_the_keys_are_not_parsed() {
 fn after_the_clock_was_set_back_buckets_are_healed_in_pieces() {
     let _guard = with_others();
     const BUCKETS: i64 = 65_536;
-    let (server, mut conn) = Server::held();
+    let (server, mut conn) = Server::with_held_clock();
     let now_us = server.clock().now_us();
     let step_us = 3_600_000_000 / BUCKETS;
     // As RL.WINDOW writes them.

@@ -175,7 +175,7 @@ enum Choice {
 
 /// The tables of shards and of batches.
 pub fn tables() -> (String, String) {
-    let (server, conn) = Server::held();
+    let (server, conn) = Server::with_held_clock();
     let mut simulation = Simulation { server, conn, random: Random::new(2) };
     let all: Vec<DrawnCalls> = LOADS.iter().map(calls).collect();
     let one: Vec<_> =

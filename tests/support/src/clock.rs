@@ -111,8 +111,8 @@ pub const DOCS_US: i64 = 1_795_238_388_000_000;
 impl Server {
     /// A server whose clock stands at [`START_US`], and a connection.
     #[track_caller]
-    pub fn held() -> (Server, Conn) {
-        Server::builder().held()
+    pub fn with_held_clock() -> (Server, Conn) {
+        Server::builder().with_held_clock()
     }
 
     /// Holds the clock at `ms` milliseconds after [`START_US`].
@@ -124,15 +124,15 @@ impl Server {
 impl Builder {
     /// The same of a server that is described.
     #[track_caller]
-    pub fn held(self) -> (Server, Conn) {
-        let server = self.held_at(START_US);
+    pub fn with_held_clock(self) -> (Server, Conn) {
+        let server = self.with_clock_at(START_US);
         let conn = server.conn();
         (server, conn)
     }
 
     /// A server whose clock stands at a time.
     #[track_caller]
-    pub fn held_at(self, now_us: i64) -> Server {
+    pub fn with_clock_at(self, now_us: i64) -> Server {
         let server = self.clock(true).start();
         server.clock().set_us(now_us);
         server

@@ -3,7 +3,7 @@
 //! ```ignore
 //! use support::*;
 //!
-//! let (server, mut conn) = Server::held();
+//! let (server, mut conn) = Server::with_held_clock();
 //! assert_eq!(conn.ints("RL.THROTTLE a 15 30 60 1"), [0, 16, 15, -1, 2]);
 //! ```
 //!

@@ -42,7 +42,7 @@ impl Server {
 
     /// Bytes of the replication stream until now. A server that never had a replica counts none.
     pub fn repl_offset(&self) -> i64 {
-        self.number("master_repl_offset")
+        self.info_number("master_repl_offset")
     }
 
     /// Bytes that `work` adds to the replication stream. It needs a replica, see `repl_offset`.

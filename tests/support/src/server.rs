@@ -413,7 +413,7 @@ impl Server {
 
     /// The value of a field of INFO that is a number.
     #[track_caller]
-    pub fn number(&self, field: &str) -> i64 {
+    pub fn info_number(&self, field: &str) -> i64 {
         self.info(field).unwrap_or_else(|| panic!("INFO has no {field}")).parse().unwrap()
     }
 

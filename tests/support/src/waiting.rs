@@ -9,12 +9,12 @@ use super::{eventually, CommandWords, Conn, Server, SOON};
 impl Server {
     /// The number of calls that wait.
     pub fn waiting(&self) -> usize {
-        self.figure("waiting") as usize
+        self.info_ratelimit("waiting") as usize
     }
 
     /// The value of a field of INFO ratelimit that is a number.
-    pub fn figure(&self, field: &str) -> i64 {
-        self.number(&format!("ratelimit_{field}"))
+    pub fn info_ratelimit(&self, field: &str) -> i64 {
+        self.info_number(&format!("ratelimit_{field}"))
     }
 
     /// Opens a connection on which this call waits, behind all calls that wait already.
