@@ -248,7 +248,7 @@ fn the_module_is_unloaded_only_when_no_call_waits() {
 // ---- Slots that move ----
 
 #[test]
-fn in_a_cluster_all_that_wakes_elsewhere_wakes() {
+fn in_a_cluster_leases_changes_from_outside_and_timeouts_end_waits_too() {
     let (server, mut conn) = Server::builder().cluster().connect();
     for key in ["k", "{tag}k", ""] {
         let call = |rest: &str| -> Vec<Vec<u8>> {

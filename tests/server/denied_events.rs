@@ -58,7 +58,7 @@ fn a_denial_is_reported_with_the_key_and_its_database() {
 }
 
 #[test]
-fn it_is_off_by_default_and_needs_the_event_class() {
+fn they_need_the_setting_and_the_event_class() {
     let server = Server::builder().config("notify-keyspace-events KA").start();
     let (mut conn, mut subscriber) = (server.conn(), listener(&server));
     conn.cmd("RL.WINDOW w 0 60");

@@ -17,7 +17,7 @@ const FAMILIES: [[&str; 4]; 3] = [
 // ---- Transactions and scripts ----
 
 #[test]
-fn it_works_in_multi() {
+fn rl_throttle_works_in_multi() {
     let (server, mut conn) = Server::with_held_clock();
     let take = "RL.THROTTLE k 1 1 1";
     let look = "RL.THROTTLE_RO k 1 1 1";
@@ -74,7 +74,7 @@ fn watch_sees_a_call_that_changed_something_and_no_other() {
 }
 
 #[test]
-fn it_works_in_lua_and_in_functions() {
+fn rl_throttle_works_in_lua_and_in_functions() {
     let (server, mut conn) = Server::with_held_clock();
     let script = "local r = redis.call('RL.THROTTLE', KEYS[1], 1, 1, 1); \
                   r[#r + 1] = redis.call('RL.THROTTLE', KEYS[1], 1, 1, 1)[1]; return r";
@@ -95,7 +95,7 @@ fn it_works_in_lua_and_in_functions() {
 }
 
 #[test]
-fn it_works_pipelined_and_over_resp3() {
+fn the_commands_work_pipelined_and_over_resp3() {
     let (server, mut conn) = Server::with_held_clock();
     for [take, look, wrong, error] in FAMILIES {
         conn.cmd("DEL k");

@@ -220,7 +220,7 @@ const KINDS: &str =
                      four WINDOW 100 60 BUCKETS 4; sem WINDOW 2 0; Win WINDOW 6 60";
 
 #[test]
-fn a_name_stands_where_the_limit_stands() {
+fn a_name_decides_and_stores_the_same_as_its_limit() {
     let (_server, mut conn) = with(KINDS);
     for (call, numbers) in [
         ("RL.THROTTLE r @rate 3 MS", "RL.THROTTLE r2 9 1 1 3 MS"),

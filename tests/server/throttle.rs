@@ -44,7 +44,7 @@ fn a_window_is_a_sorted_set_whose_scores_are_minus_the_times_of_the_events() {
 }
 
 #[test]
-fn the_ttl_decides_no_answer() {
+fn replies_are_the_same_without_a_ttl() {
     let (server, mut conn) = Server::with_held_clock();
     for (call, full) in [("RL.THROTTLE k 0 1 10 1 MS", 10_900), ("RL.WINDOW k 1 10 1 MS", 21_000)] {
         conn.pipeline(["DEL k", call, "PERSIST k"]);

@@ -213,7 +213,7 @@ fn rl_all_counts_one_for_each_enforced_clause_that_denies() {
 }
 
 #[test]
-fn zero_keys_are_off() {
+fn with_top_keys_0_nothing_is_counted() {
     let (server, mut conn) = Server::builder().module_args(["top-keys", "0"]).with_held_clock();
     conn.cmd("RL.WINDOW k 0 60");
     assert_eq!(all(&mut conn), []);

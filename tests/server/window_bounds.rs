@@ -11,7 +11,7 @@ fn fill(server: &Server, conn: &mut Conn, call: &str, count: usize, step_us: i64
 }
 
 #[test]
-fn a_million_a_minute_costs_kilobytes() {
+fn a_window_of_a_million_events_a_minute_takes_less_than_a_megabyte() {
     let (server, mut conn) = Server::with_held_clock();
     // 300,000 events in 30 s: twenty at every second millisecond.
     let script = "local had = 0 for _ = 1, 20 do
