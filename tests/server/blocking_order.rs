@@ -236,7 +236,7 @@ fn grants_denials_and_errors_come_over_resp3_too() {
 // ---- Options beside BLOCK ----
 
 #[test]
-fn countdenied_does_not_count_whose_time_is_up_behind_the_head() {
+fn countdenied_does_not_count_a_wait_that_ends_behind_the_head() {
     let (server, mut conn) = Server::connect();
     conn.cmd("RL.WINDOW k 3 1h 2");
     let counted = |conn: &mut Conn| 1000 - conn.ints("RL.WINDOW_RO k 1000 1h 0")[2];
@@ -253,6 +253,11 @@ fn countdenied_does_not_count_whose_time_is_up_behind_the_head() {
         assert_eq!(counted(&mut conn), 2);
     }
     assert_eq!(server.info_ratelimit("waited_timed_out"), 3);
+    let (mut behind, id) = server.wait_with_id("RL.WINDOW k 3 1h 1 COUNTDENIED BLOCK 0");
+    assert_eq!(conn.int(format!("CLIENT UNBLOCK {id}")), 1);
+    assert_eq!(limited(&behind.recv()), 1);
+    server.let_timers_fire();
+    assert_eq!(counted(&mut conn), 2);
     // The head's own denial counts.
     drop(head);
     server.wait_until_waiting(0);
