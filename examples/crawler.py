@@ -1,11 +1,11 @@
 """A crawler that sleeps between requests: one page a second from each host, over all processes that run it.
 
-    pip install redis
+    pip install redis ./clients/python
     python3 examples/crawler.py http://127.0.0.1:8000/a http://127.0.0.1:8000/b
 
-REDIS_URL (redis://127.0.0.1:6379) and PAUSE (1s) may be set. Each page books its turn up to a minute ahead, learns how
-long to sleep, and holds no connection to Redis meanwhile. The turn stays booked if Redis is restarted with its data. If
-Redis cannot be asked, nothing is fetched.
+REDIS_URL (redis://127.0.0.1:6379) and PAUSE (1s) may be set. Each page books its turn up to a minute ahead, and learns how
+long to sleep until then. The turn stays booked if Redis is restarted with its data. If Redis does not answer, the program
+ends with an error.
 """
 
 import asyncio
@@ -16,22 +16,24 @@ import urllib.parse
 import urllib.request
 
 import redis.asyncio
+from redis_ratelimit import Rate
+from redis_ratelimit.asyncio import Limiter
 
-PAUSE, AHEAD = os.environ.get("PAUSE", "1s"), "1min"
+RATE = Rate(0, 1, os.environ.get("PAUSE", "1s"))
+client = redis.asyncio.Redis.from_url(os.environ.get("REDIS_URL", "redis://127.0.0.1:6379"))
+limiter = Limiter(client, unreachable="raise", deadline=5)
 
 
-async def turn(r, host):
-    """Sleeps until it is this page's turn at the host, and answers how long that was, in milliseconds."""
+async def turn(host):
+    """Sleeps until it is this page's turn at the host, and returns how long that took, in milliseconds."""
     slept = 0
     while True:
-        rate = 0, 1, PAUSE
-        reply = await r.execute_command("RL.THROTTLE", f"crawl:{host}", *rate, 1, "AHEAD", AHEAD, "MS")
-        limited, _, _, retry_after, _, wait = reply
-        # Denied if all turns of the minute are taken. Then nothing is booked, and it asks again.
-        pause = retry_after if limited else wait
+        # Denied if all turns of the next minute are booked. Then it books nothing, and asks again later.
+        reply = await limiter.throttle(f"crawl:{host}", RATE, ahead="1min")
+        pause = reply.wait_ms if reply.allowed else reply.retry_after_ms
         await asyncio.sleep(pause / 1000)
         slept += pause
-        if not limited:
+        if reply.allowed:
             return slept
 
 
@@ -40,8 +42,8 @@ def read(url):
         return page.read()
 
 
-async def fetch(r, url):
-    slept = await turn(r, urllib.parse.urlsplit(url).netloc)
+async def fetch(url):
+    slept = await turn(urllib.parse.urlsplit(url).netloc)
     try:
         page = await asyncio.to_thread(read, url)
         print(f"{url}: {len(page)} bytes after {slept} ms", flush=True)
@@ -50,11 +52,8 @@ async def fetch(r, url):
 
 
 async def main(urls):
-    # The usual pool raises an error when all its connections are in use. Here a call waits until one is free.
-    url = os.environ.get("REDIS_URL", "redis://127.0.0.1:6379")
-    pool = redis.asyncio.BlockingConnectionPool.from_url(url, max_connections=10, timeout=None)
-    async with redis.asyncio.Redis.from_pool(pool) as r:
-        await asyncio.gather(*(fetch(r, url) for url in urls))
+    await asyncio.gather(*map(fetch, urls))
+    await limiter.aclose()
 
 
 if __name__ == "__main__":

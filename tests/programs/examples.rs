@@ -107,27 +107,34 @@ fn web_lets_no_more_than_the_limit_through_in_a_flood() {
 }
 
 #[test]
-fn web_refuses_what_its_connections_cannot_carry_while_redis_hangs() {
+fn web_lets_everybody_through_while_redis_hangs_and_limits_again_when_it_goes_on() {
     let server = held();
     let Some((_web, port)) = start_web(&server) else { return };
-    // 50 at a time wait for half a second each, and the others for a connection, for two seconds at most.
     let frozen = server.freeze();
-    let statuses = flood(port);
+    assert_eq!(flood(port), BTreeMap::from([(200, FLOOD)]));
     drop(frozen);
-    assert!(statuses.keys().all(|status| [200, 503].contains(status)), "{statuses:?}");
-    assert!(statuses.contains_key(&200) && statuses.contains_key(&503), "{statuses:?}");
-    // It limits again as soon as Redis goes on.
-    let (_, head) = get(port);
-    assert!(head.contains("ratelimit-limit: 10\r\n"), "{head}");
+    eventually(SOON, || get(port).1.contains("x-ratelimit-limit: 10\r\n"));
 }
 
 #[test]
-fn web_refuses_everybody_when_redis_answers_an_error() {
+fn web_refuses_everybody_when_redis_answers_an_error_or_has_no_room() {
     let server = held();
     let Some((_web, port)) = start_web(&server) else { return };
-    server.conn().cmd("LPUSH web:{visitors}:127.0.0.1 x");
-    let (status, head) = get(port);
-    assert!(status == 503 && head.contains("retry-after: 1\r\n"), "{head}");
+    let mut conn = server.conn();
+    let refuses = |what: &str| {
+        let (status, head) = get(port);
+        assert!(status == 503 && head.contains("retry-after: 1\r\n"), "{what}: {head}");
+    };
+    conn.cmd("LPUSH web:{visitors}:127.0.0.1 x");
+    refuses("a key of another kind");
+    conn.cmd("FLUSHALL");
+    assert_eq!(get(port).0, 200);
+    conn.cmd("CONFIG SET requirepass changed");
+    conn.cmd("CLIENT KILL TYPE normal");
+    refuses("a password that was changed");
+    conn.cmd(["CONFIG", "SET", "requirepass", ""]);
+    conn.cmd("CONFIG SET maxclients 1");
+    refuses("a server without a free connection");
 }
 
 #[test]
@@ -139,9 +146,9 @@ fn web_answers_429_with_retry_after_and_the_ratelimit_headers() {
         let reset = 2 * (10 - left);
         assert_eq!(status, 200);
         for line in [
-            "ratelimit-limit: 10\r\n".to_owned(),
-            format!("ratelimit-remaining: {left}\r\n"),
-            format!("ratelimit-reset: {reset}\r\n"),
+            "x-ratelimit-limit: 10\r\n".to_owned(),
+            format!("x-ratelimit-remaining: {left}\r\n"),
+            format!("x-ratelimit-reset: {reset}\r\n"),
         ] {
             assert!(head.contains(&line), "{line:?} in {head}");
         }
@@ -149,7 +156,7 @@ fn web_answers_429_with_retry_after_and_the_ratelimit_headers() {
     }
     let (status, head) = get(port);
     assert!(status == 429 && head.contains("retry-after: 2\r\n"), "{head}");
-    assert!(head.contains("ratelimit-remaining: 0\r\n"), "{head}");
+    assert!(head.contains("x-ratelimit-remaining: 0\r\n"), "{head}");
     server.clock().advance_ms(1_999);
     assert_eq!(get(port).0, 429);
     server.clock().advance_ms(1);
@@ -172,31 +179,31 @@ fn web_reports_the_limit_that_decides_and_counts_nothing_that_one_of_them_denies
         let (status, head) = acme("");
         assert_eq!(status, 200);
         for line in [
-            "ratelimit-limit: 200\r\n".to_owned(),
-            format!("ratelimit-remaining: {left}\r\n"),
-            "ratelimit-reset: 60\r\n".to_owned(),
+            "x-ratelimit-limit: 200\r\n".to_owned(),
+            format!("x-ratelimit-remaining: {left}\r\n"),
+            "x-ratelimit-reset: 60\r\n".to_owned(),
         ] {
             assert!(head.contains(&line), "{line:?} in {head}");
         }
     }
     let (status, head) = acme("");
     assert!(status == 429 && head.contains("retry-after: 60\r\n"), "{head}");
-    assert!(head.ends_with("slow down: 200 in a minute\n"), "{head}");
+    assert!(head.contains(r#""violated-policies": ["minute"]"#), "{head}");
     // The address and the day know nothing of the request that the minute denied.
     assert_eq!(conn.ints("RL.THROTTLE_RO web:{acme}:127.0.0.1 9 30 1min")[2], 7);
     assert_eq!(conn.ints("RL.WINDOW_RO web:{acme}:day 5000 1d FIXED")[2], 4_997);
     // Another tenant and the visitors have limits of their own.
     for headers in ["X-Api-Key: zebra-1\r\n", "X-Api-Key: guessed\r\n", ""] {
         let (status, head) = get_with(port, headers);
-        assert!(status == 200 && head.contains("ratelimit-limit: 10\r\n"), "{head}");
+        assert!(status == 200 && head.contains("x-ratelimit-limit: 10\r\n"), "{head}");
     }
     // A minute later the day is the limit that decides.
     server.clock().advance_ms(60_000);
     conn.cmd("RL.WINDOW web:{acme}:day 5000 1d 4997 FIXED");
     let (status, head) = acme("");
     assert_eq!(status, 429);
-    assert!(head.contains("ratelimit-limit: 5000\r\n"), "{head}");
-    assert!(head.ends_with("slow down: 5000 a day\n"), "{head}");
+    assert!(head.contains("x-ratelimit-limit: 5000\r\n"), "{head}");
+    assert!(head.contains(r#""violated-policies": ["day"]"#), "{head}");
     // DOCS_US is 05:19:48 UTC, and a minute has passed.
     let midnight = 86_400 - (5 * 3_600 + 19 * 60 + 48) - 60;
     assert!(head.contains(&format!("retry-after: {midnight}\r\n")), "{head}");
@@ -291,7 +298,9 @@ fn login_looks_at_no_more_passwords_than_the_limit_in_a_flood() {
     let server = held();
     let answers = run(flood.arg(root().join("examples")).env("REDIS_URL", server.url()));
     let count = |begin: &str| answers.lines().filter(|line| line.starts_with(begin)).count();
-    assert_eq!((count("wrong: "), count("locked: ")), (5, FLOOD - 5), "{answers}");
+    // On a busy machine some may be refused because they waited for too long.
+    let refused = count("locked: ") + count("try again later");
+    assert_eq!((count("wrong: "), refused), (5, FLOOD - 5), "{answers}");
 }
 
 #[test]
