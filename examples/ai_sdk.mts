@@ -12,7 +12,8 @@ import { createClient } from "redis";
 import { clause, Denied, Limiter, semaphore, Window } from "redis-ratelimit-client";
 
 const { LLM_URL = "", LLM_KEY, MODEL = "", REDIS_URL, STREAM } = process.env;
-const limiter = new Limiter(createClient({ url: REDIS_URL }));
+// Asks no model while Redis does not answer.
+const limiter = new Limiter(createClient({ url: REDIS_URL }), { unreachable: "raise", deadline: 5000 });
 const estimate = (it: unknown) => Math.ceil(JSON.stringify(it).length / 2); // hardly any text has more tokens
 const total = (usage: any): number => usage.inputTokens.total + usage.outputTokens.total; // NaN if it is not reported
 

@@ -18,7 +18,8 @@ from redis_ratelimit import Clause, Denied, Limiter, Window, semaphore
 MODEL, ANSWER_TOKENS = os.environ.get("MODEL", "claude-sonnet-4-6"), 1000
 TOOLS = [{"name": "clock", "description": "The time of day", "input_schema": {"type": "object"}}]
 client = anthropic.Anthropic()
-limiter = Limiter(redis.Redis.from_url(os.environ.get("REDIS_URL", "redis://127.0.0.1:6379")))
+server = redis.Redis.from_url(os.environ.get("REDIS_URL", "redis://127.0.0.1:6379"))
+limiter = Limiter(server, unreachable="raise", deadline=5)  # asks no model while Redis does not answer
 
 
 def cost(input_tokens, output_tokens):  # 3 and 15 dollars for a million tokens, so in millionths for each
@@ -44,8 +45,9 @@ def ask(messages):
                 answer = stream.get_final_message()
                 used = cost(answer.usage.input_tokens, answer.usage.output_tokens)
         finally:
-            if used:  # also if the stream breaks off, as what was streamed costs
-                reservation.apply(used)
+            # Also if the stream breaks off, because what was streamed costs.
+            if used and not reservation.apply(used):
+                print("not counted: the lease had ended", file=sys.stderr)
     messages.append({"role": "assistant", "content": answer.content})
     return [block.id for block in answer.content if block.type == "tool_use"]
 

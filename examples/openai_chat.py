@@ -20,7 +20,8 @@ OPTIONS = {"max_completion_tokens": ANSWER_TOKENS, "stream_options": {"include_u
 NOTHING = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
 TOOLS = [{"type": "function", "function": {"name": "clock", "strict": True, "parameters": NOTHING}}]
 client = openai.OpenAI()
-limiter = Limiter(redis.Redis.from_url(os.environ.get("REDIS_URL", "redis://127.0.0.1:6379")))
+server = redis.Redis.from_url(os.environ.get("REDIS_URL", "redis://127.0.0.1:6379"))
+limiter = Limiter(server, unreachable="raise", deadline=5)  # asks no model while Redis does not answer
 
 
 def estimate(it):
@@ -44,8 +45,9 @@ def ask(messages):
                 answer = stream.get_final_completion()
                 used = answer.usage.total_tokens
         finally:
-            if used:  # also if the stream breaks off, as what was streamed costs
-                reservation.apply({"tokens": used})
+            # Also if the stream breaks off, because what was streamed costs.
+            if used and not reservation.apply({"tokens": used}):
+                print("not counted: the lease had ended", file=sys.stderr)
     return answer.choices[0].message
 
 

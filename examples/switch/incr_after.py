@@ -11,7 +11,8 @@ from flask import Flask, request
 from redis_ratelimit import Limiter, Window
 
 app = Flask(__name__)
-limiter = Limiter(redis.Redis.from_url(os.environ.get("REDIS_URL", "redis://localhost:6379")))
+client = redis.Redis.from_url(os.environ.get("REDIS_URL", "redis://localhost:6379"))
+limiter = Limiter(client, unreachable="raise", deadline=1)
 WINDOW = Window(5, 60, fixed=True, start="first")
 
 

@@ -1,6 +1,6 @@
 """A typed client of redis-ratelimit, for synchronous programs. redis_ratelimit.asyncio has the same classes for asyncio.
 
-limiter = Limiter(redis.Redis())
+limiter = Limiter(redis.Redis(), unreachable="allow", deadline=0.25)
 reply = limiter.throttle("user:1", Rate(burst=15, count=30, period=60))
 if not reply.allowed:
     print("come back after", reply.retry_after)
