@@ -63,7 +63,7 @@ tools: ## Install what make lint needs
 	@$(install) $(lint_tools)
 	@scripts/install-clients.sh --if-possible
 
-lint: ## Check format, lints, types, doc comments, layers, scripts and subjects of commits, before each commit
+lint: ## Check format, lints, types, doc comments, layers, scripts and new commits, before each commit
 	@$(install) --look $(lint_tools) || { echo "To install what make lint needs: make tools" >&2; exit 1; }
 	@scripts/lint.sh
 

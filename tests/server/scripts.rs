@@ -369,8 +369,24 @@ fn make_check_ends_with_what_it_left_out_and_fails_then_if_it_is_strict() {
 }
 
 #[test]
-fn a_commit_whose_subject_has_the_wrong_form_or_that_is_a_merge_is_refused() {
+fn a_commit_that_breaks_the_rules_or_is_a_merge_is_refused() {
     let subject = |length: usize| format!("1|0|docs: {}", "x".repeat(length - "docs: ".len()));
+    let refused = |commit: &str, body: &str| {
+        let host = ScriptsHost::bare();
+        let tree = "README.md docs/design.md docs/README.md crates/engine/src/decide.rs \
+                    crates/engine/src/line.rs crates/commands/src/decide.rs clients/python/limits.py \
+                    docs/engine.md";
+        let git = format!(
+            "case $1 in log) echo '{commit}' ;; show) echo '{body}' ;; \
+             ls-tree) printf '%s\\n' {tree} ;; esac"
+        );
+        host.program("git", &git);
+        let mut check = host.script("check-commits.sh", true);
+        let check = check.env_remove("COMMITS").output().unwrap();
+        let refused = !check.status.success();
+        assert_eq!(out(&check).starts_with("1 "), refused, "{commit}: {}", err(&check));
+        refused
+    };
     for (commit, passes) in [
         ("1|0|docs: do one thing", true),
         ("1||docs: begin with no parent", true),
@@ -381,24 +397,31 @@ fn a_commit_whose_subject_has_the_wrong_form_or_that_is_a_merge_is_refused() {
         ("1|0|fixup! docs: do one thing", false),
         ("1|0|docs: do one thing.", false),
         ("1|0 2|docs: do one thing", false),
-        // An area names a folder or a file in the tree, or is one of three words.
+        // An area names one folder or file in the tree, or is one of three words.
         ("1|0|readme: do one thing", true),
         ("1|0|make: do one thing", true),
         ("1|0|deps: do one thing", true),
         ("1|0|python: do one thing", true),
+        ("1|0|line: do one thing", true),
+        ("1|0|decide: do one thing", false),
+        ("1|0|engine/decide: do one thing", true),
         ("1|0|engine/src: do one thing", false),
         ("1|0|read: do one thing", false),
         ("1|0|engine, module: do one thing", false),
     ] {
-        let host = ScriptsHost::bare();
-        let tree = "README.md docs/design.md crates/engine/lib.rs clients/python/limits.py";
-        let git =
-            format!("case $1 in log) echo '{commit}' ;; ls-tree) printf '%s\\n' {tree} ;; esac");
-        host.program("git", &git);
-        let mut check = host.script("check-commits.sh", true);
-        let check = check.env_remove("COMMITS").output().unwrap();
-        assert_eq!(check.status.success(), passes, "{commit}: {}{}", out(&check), err(&check));
-        assert_eq!(out(&check).starts_with("1 "), !passes, "{commit}: {}", out(&check));
+        assert_eq!(refused(commit, ""), !passes, "{commit}");
+    }
+    let columns = |length: usize| format!("one {}", "x".repeat(length - "one ".len()));
+    for (body, passes) in [
+        (columns(72), true),
+        (columns(73), false),
+        (format!("short\n\n{}\nshort", columns(73)), false),
+        // A table, an indented line and a single word.
+        (format!("| {} |", columns(73)), true),
+        (format!("  {}", columns(73)), true),
+        ("x".repeat(73), true),
+    ] {
+        assert_eq!(refused("1|0|docs: do one thing", &body), !passes, "{body}");
     }
 }
 
@@ -408,13 +431,13 @@ fn new_commits_are_those_of_the_push_or_those_that_main_lacks() {
         ("a..b origin/main", "a..b", "a..b"),
         ("origin/main", "a..b", "origin/main..HEAD"),
         ("origin/main", "", "origin/main..HEAD"),
-        ("", "", "added..HEAD"),
+        ("", "", "changed..HEAD"),
     ] {
         let host = ScriptsHost::bare();
         // The subject of the only commit is the range that was asked for, so it is refused and shown.
         let git = format!(
             "for last; do :; done\ncase \"$1 $2\" in\n'rev-parse --show-cdup') ;;\n\
-             'log --diff-filter=A') echo added ;;\nlog*) echo \"1|0|$3\" ;;\n\
+             'log --max-count=1') echo changed ;;\nlog*) echo \"1|0|$3\" ;;\n\
              *) case ' {known} ' in *\" $last \"*) ;; *) exit 1 ;; esac ;;\nesac"
         );
         host.program("git", &git);
