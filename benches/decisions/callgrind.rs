@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::client::{BenchError, Client, Result};
-use crate::pace::Pacer;
+use crate::held_clock::Pacer;
 use crate::report::{Column, Table};
 use crate::rounds::{join, medians};
 use crate::server::{Host, Persistence, Time, Tool};

@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::chart::{Axis, Chart, ChartLine, ChartRow, Scale, Whose};
 use crate::client::{BenchError, Result};
 use crate::report::{Table, SET_EX};
-use crate::{latency, memory, throttle, wake, window};
+use crate::{latency, memory, throttle, wake_up, window};
 
 /// One chart.
 pub struct Figure {
@@ -167,10 +167,10 @@ fn of_window() -> Vec<Named> {
 fn of_wake() -> Vec<(String, Whose)> {
     let row = |load| {
         move |(what, peer): (&str, bool)| {
-            (wake::row(what, load), if peer { Whose::Peers(0) } else { Whose::Ours(0) })
+            (wake_up::row(what, load), if peer { Whose::Peers(0) } else { Whose::Ours(0) })
         }
     };
-    wake::LOADS.iter().flat_map(|load| wake::ways().map(row(load))).collect()
+    wake_up::LOADS.iter().flat_map(|load| wake_up::ways().map(row(load))).collect()
 }
 
 impl Figure {

@@ -3,7 +3,7 @@
 use serde_json::{json, Value};
 
 use crate::report::{markdown_row, Table, SET_EX};
-use crate::{block, leases, longest, memory, reserve, stall, throttle, wake, window};
+use crate::{hand_over, leases, longest_calls, memory, reserve, stall, throttle, wake_up, window};
 
 /// One goal.
 pub struct Goal {
@@ -197,7 +197,7 @@ fn of_leases(table: &Table) -> Vec<Goal> {
 }
 
 fn of_longest(table: &Table) -> Vec<Goal> {
-    longest::names()
+    longest_calls::names()
         .map(|name| Goal::at_most(format!("{name}: ms"), table.figure(name), 5.0))
         .collect()
 }
@@ -218,13 +218,21 @@ fn of_stall(table: &Table) -> Vec<Goal> {
 
 fn of_block(table: &Table) -> Vec<Goal> {
     let share = |waiting| {
-        table.ratio(BARE, &block::row(block::ACQUIRE, waiting), &block::row(block::BLPOP, waiting))
+        table.ratio(
+            BARE,
+            &hand_over::row(hand_over::ACQUIRE, waiting),
+            &hand_over::row(hand_over::BLPOP, waiting),
+        )
     };
-    let shares = block::WAITING.map(share);
+    let shares = hand_over::WAITING.map(share);
     let what = |waiting| {
-        format!("{}: round trips beside {}", block::row(block::ACQUIRE, waiting), block::BLPOP)
+        format!(
+            "{}: round trips beside {}",
+            hand_over::row(hand_over::ACQUIRE, waiting),
+            hand_over::BLPOP
+        )
     };
-    let mut goals: Vec<Goal> = block::WAITING
+    let mut goals: Vec<Goal> = hand_over::WAITING
         .into_iter()
         .zip(shares)
         .map(|(waiting, share)| Goal::at_least(what(waiting), share, 0.5))
@@ -238,12 +246,15 @@ fn of_block(table: &Table) -> Vec<Goal> {
 
 fn of_wake(table: &Table) -> Vec<Goal> {
     let goal = |what: &str, load: &str| {
-        let row = wake::row(what, load);
+        let row = wake_up::row(what, load);
         let p99 = table.figures(&row).and_then(|figures| figures.get(1)).copied();
         Goal::at_most(format!("{row}: p99 us"), p99, 10_000.0)
     };
-    let ours = || wake::ways().into_iter().filter(|(_, peer)| !peer);
-    wake::LOADS.into_iter().flat_map(|load| ours().map(move |(what, _)| goal(what, load))).collect()
+    let ours = || wake_up::ways().into_iter().filter(|(_, peer)| !peer);
+    wake_up::LOADS
+        .into_iter()
+        .flat_map(|load| ours().map(move |(what, _)| goal(what, load)))
+        .collect()
 }
 
 fn of_memory(table: &Table) -> Vec<Goal> {

@@ -5,18 +5,19 @@
 //! charts as well; any other writes its page to `target/bench/`. Servers are started by tests/support, which says what it
 //! reads from the environment.
 
-mod block;
 mod callgrind;
 mod chart;
 mod client;
-mod felt;
+mod connections;
+mod cpu_time;
 mod figures;
 mod goals;
+mod hand_over;
+mod held_clock;
 mod latency;
 mod leases;
-mod longest;
+mod longest_calls;
 mod memory;
-mod pace;
 mod page;
 mod peers;
 mod report;
@@ -25,8 +26,7 @@ mod rounds;
 mod server;
 mod stall;
 mod throttle;
-mod time;
-mod wake;
+mod wake_up;
 mod window;
 mod workload;
 
@@ -89,14 +89,14 @@ const SECTIONS: [(&str, MeasureSection); 14] = [
     ("window", |effort| window::table(effort.counted, effort.window_sizes)),
     ("reserve", |effort| reserve::table(effort.reserved, effort.others)),
     ("leases", |effort| leases::table(effort.reserved)),
-    ("longest", |effort| longest::table(effort.longest)),
+    ("longest", |effort| longest_calls::table(effort.longest)),
     ("stall", |effort| stall::table(&effort.stall)),
-    ("block", |effort| block::table(effort.rounds, effort.round)),
-    ("time", |effort| time::table(effort.rounds, effort.round)),
-    ("connections", |effort| felt::connections(effort.rounds, effort.round)),
-    ("cold", |effort| felt::cold_keys(effort.cold_keys, effort.rounds, effort.round)),
+    ("block", |effort| hand_over::table(effort.rounds, effort.round)),
+    ("time", |effort| cpu_time::table(effort.rounds, effort.round)),
+    ("connections", |effort| connections::connections(effort.rounds, effort.round)),
+    ("cold", |effort| connections::cold_keys(effort.cold_keys, effort.rounds, effort.round)),
     ("latency", |effort| latency::table(effort.rounds, 4 * effort.round)),
-    ("wake", |effort| wake::table(effort.rounds, 2 * effort.round)),
+    ("wake", |effort| wake_up::table(effort.rounds, 2 * effort.round)),
     ("memory", |_| memory::table()),
 ];
 

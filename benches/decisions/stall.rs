@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::client::{Batch, BenchError, Client, Result, ServerReply};
-use crate::longest::reserve;
+use crate::longest_calls::reserve;
 use crate::report::{Column, Table};
 use crate::rounds::join;
 use crate::server::{cpu_us, info, Host};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::client::{Batch, Client, Result, ServerReply};
-use crate::pace::Pacer;
+use crate::held_clock::Pacer;
 use crate::server::Host;
 
 /// Decisions in one pipelined exchange.

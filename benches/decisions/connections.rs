@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use crate::client::{Batch, Client, Result};
+use crate::cpu_time::{self, PlannedRow};
 use crate::peers::Scripts;
 use crate::report::{Table, SET_EX};
 use crate::rounds::{interleave, medians};
 use crate::server::{cpu_us, Host, Time};
 use crate::throttle;
-use crate::time::{self, PlannedRow};
 use crate::workload::{allowed, denied, Workload};
 use support::Random;
 
@@ -84,7 +84,7 @@ pub fn connections(rounds: usize, time: Duration) -> Result<Table> {
         "CPU time of the server per command and commands a second, from {CONNECTIONS} connections that each send one command \
          at a time (1000 keys in turn, medians of {rounds} interleaved rounds)"
     );
-    let mut table = Table::new("connections", title, &time::COLUMNS);
+    let mut table = Table::new("connections", title, &cpu_time::COLUMNS);
     let crowds = interleave(NAMES.map(Crowd::start), rounds, |crowd| crowd.round(time));
     for (name, crowd) in NAMES.iter().zip(crowds) {
         let unexpected = crowd.as_ref().map_or(0, |(crowd, _)| crowd.unexpected);
@@ -128,13 +128,13 @@ pub fn cold_keys(keys: u64, rounds: usize, time: Duration) -> Result<Table> {
         "CPU time of the server per decision and decisions a second, over {keys} keys in random order (one connection, \
          pipelines of 50, medians of {rounds} interleaved rounds)"
     );
-    let mut table = Table::new("cold", title, &time::COLUMNS);
+    let mut table = Table::new("cold", title, &cpu_time::COLUMNS);
     let scripts = Host::bare()?.scripts;
     let plans = NAMES.map(|name| PlannedRow {
         workload: cold(name, keys, &scripts),
         peer: peer(name),
         time: Time::Real,
     });
-    time::measure(&mut table, &plans, rounds, time)?;
+    cpu_time::measure(&mut table, &plans, rounds, time)?;
     Ok(table)
 }
