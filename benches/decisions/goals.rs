@@ -3,7 +3,7 @@
 use serde_json::{json, Value};
 
 use crate::report::{markdown_row, Table, SET_EX};
-use crate::{hand_over, leases, longest_calls, memory, reserve, stall, throttle, wake_up, window};
+use crate::{hand_over, leases, longest_calls, memory, reserve, throttle, wake_up, window};
 
 /// One goal.
 pub struct Goal {
@@ -88,14 +88,13 @@ pub fn to_markdown(goals: &[Goal]) -> String {
 /// Compares what was measured with every goal of the sections that were run.
 pub fn goals(tables: &[Table]) -> Vec<Goal> {
     type Goals = fn(&Table) -> Vec<Goal>;
-    let of_section: [(&str, Goals); 10] = [
+    let of_section: [(&str, Goals); 9] = [
         ("throttle", of_throttle),
         ("several", with_read_budget),
         ("window", of_window),
         ("reserve", of_reserve),
         ("leases", of_leases),
         ("longest", of_longest),
-        ("stall", of_stall),
         ("block", of_block),
         ("wake", of_wake),
         ("memory", of_memory),
@@ -200,20 +199,6 @@ fn of_longest(table: &Table) -> Vec<Goal> {
     longest_calls::names()
         .map(|name| Goal::at_most(format!("{name}: ms"), table.figure(name), 5.0))
         .collect()
-}
-
-fn of_stall(table: &Table) -> Vec<Goal> {
-    let mut goals = Vec::new();
-    for what in [stall::GRANTED, stall::DISMISSED] {
-        goals.push(Goal::at_most(format!("{what}: ms"), table.figure(what), 10.0));
-    }
-    let [plain, others @ ..] = stall::KEYS.map(stall::handed_over);
-    goals.push(Goal::at_most(format!("{plain}: ms"), table.figure(&plain), 1.0));
-    for other in others {
-        goals.push(Goal::ratio(table, BARE, &other, &plain, 2.0));
-    }
-    goals.push(Goal::ratio(table, BARE, &stall::idle(true), &stall::idle(false), 1.3));
-    goals
 }
 
 fn of_block(table: &Table) -> Vec<Goal> {

@@ -106,16 +106,10 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     CASES.iter().map(|case| case.name)
 }
 
-/// Puts reservations into the key `k`, named 0, 1, 2 and so on, with leases of half an hour.
-pub fn reserve(
-    client: &mut Client,
-    key: &str,
-    number: usize,
-    window: &str,
-    deadline: Duration,
-) -> Result<()> {
-    let calls = (0..number).map(|id| format!("RL.ACQUIRE {key} {window} 1 ID {id} LEASE 1800000"));
-    client.call_all(&calls.collect::<Vec<_>>(), deadline)
+/// Makes reservations in the key `k`, named 0, 1, 2 and so on, with leases of half an hour.
+fn reserve(client: &mut Client, number: usize, window: &str) -> Result<()> {
+    let calls = (0..number).map(|id| format!("RL.ACQUIRE k {window} 1 ID {id} LEASE 1800000"));
+    client.call_all(&calls.collect::<Vec<_>>(), PATIENCE)
 }
 
 impl Make {
@@ -135,10 +129,10 @@ impl Make {
                 }
                 Ok(())
             }
-            Make::Semaphore(number) => reserve(client, "k", number, "65536 0", PATIENCE),
+            Make::Semaphore(number) => reserve(client, number, "65536 0"),
             Make::Reservations(number) => {
                 client.call("RL.WINDOW k 1000000 1h 100")?;
-                reserve(client, "k", number, "1000000 1h", PATIENCE)
+                reserve(client, number, "1000000 1h")
             }
         }
     }

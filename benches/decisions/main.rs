@@ -24,7 +24,6 @@ mod report;
 mod reserve;
 mod rounds;
 mod server;
-mod stall;
 mod throttle;
 mod wake_up;
 mod window;
@@ -49,7 +48,6 @@ struct Effort {
     others: &'static [u64],
     /// How often one long call is made.
     longest: usize,
-    stall: stall::HandoverSize,
     /// Keys that are met in random order.
     cold_keys: u64,
     /// How often what takes time is measured, and for how long.
@@ -63,7 +61,6 @@ const FULL: Effort = Effort {
     window_sizes: &window::SIZES,
     others: &reserve::OTHERS,
     longest: 3,
-    stall: stall::FULL,
     cold_keys: 1_000_000,
     rounds: 9,
     round: Duration::from_millis(200),
@@ -75,7 +72,6 @@ const QUICK: Effort = Effort {
     window_sizes: &[10, 100],
     others: &[0, 10, 100],
     longest: 1,
-    stall: stall::QUICK,
     cold_keys: 100_000,
     rounds: 3,
     round: Duration::from_millis(100),
@@ -83,14 +79,13 @@ const QUICK: Effort = Effort {
 
 type MeasureSection = fn(&Effort) -> Result<Table>;
 
-const SECTIONS: [(&str, MeasureSection); 14] = [
+const SECTIONS: [(&str, MeasureSection); 13] = [
     ("throttle", |effort| throttle::table(effort.counted)),
     ("several", |effort| throttle::several(effort.counted)),
     ("window", |effort| window::table(effort.counted, effort.window_sizes)),
     ("reserve", |effort| reserve::table(effort.reserved, effort.others)),
     ("leases", |effort| leases::table(effort.reserved)),
     ("longest", |effort| longest_calls::table(effort.longest)),
-    ("stall", |effort| stall::table(&effort.stall)),
     ("block", |effort| hand_over::table(effort.rounds, effort.round)),
     ("time", |effort| cpu_time::table(effort.rounds, effort.round)),
     ("connections", |effort| connections::connections(effort.rounds, effort.round)),
@@ -127,8 +122,8 @@ fn main() -> ExitCode {
 
 fn run(wanted: &[String], quick: bool) -> Result<()> {
     let effort = if quick { &QUICK } else { &FULL };
-    // 10,000 waiters take as many connections, here and in the server; the usual soft limit is 1024.
-    rlimit::increase_nofile_limit(15_000)?;
+    // 2,000 waiters take as many connections, here and in the server. The usual soft limit is 1024.
+    rlimit::increase_nofile_limit(10_000)?;
     let environment = server::describe()?;
     environment.iter().for_each(|(name, value)| println!("{name}: {value}"));
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("bench");

@@ -55,10 +55,8 @@ impl Host {
 
     pub fn start(tool: Tool, setting: Persistence, clock: Time) -> Result<Host> {
         // A held clock moves on within a command, which then looks slow.
-        let mut builder = Server::builder()
-            .config("slowlog-log-slower-than -1")
-            .config("maxclients 11000")
-            .clock(clock == Time::Held);
+        let mut builder =
+            Server::builder().config("slowlog-log-slower-than -1").clock(clock == Time::Held);
         if tool == Tool::Callgrind {
             builder = under_callgrind(builder);
         }
