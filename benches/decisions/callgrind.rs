@@ -6,24 +6,25 @@ use std::time::{Duration, Instant};
 
 use crate::client::{BenchError, Client, Result};
 use crate::held_clock::Pacer;
+use crate::peers::Scripts;
 use crate::report::{Column, Table};
 use crate::rounds::{join, medians};
 use crate::server::{Host, Persistence, Time, Tool};
-use crate::workload::{Copied, Workload, PIPELINE};
+use crate::workload::{Workload, PIPELINE};
 
-/// Exchanges before the counted ones, so that every key has seen the command and nothing is done for the first time.
+/// Exchanges before the counted ones, so that nothing is counted that happens only the first time.
 const WARM_UP: usize = 50;
 
-/// Of those, the ones made with the counting already on.
+/// The last of them, made with the counting already on.
 const LAST_OF_WARM_UP: usize = 4;
 
-/// Exchanges that are counted together. The median of several such counts is taken: the server's cron is in some of them.
+/// Exchanges that are counted together. The result is the median of several counts, as some include the server's cron.
 const BATCH: usize = 5;
 
-/// Rows with expensive decisions use fewer of them, so that none takes much longer than this without callgrind.
+/// Rows with expensive decisions make fewer of them, so that none takes much longer than this without callgrind.
 const LONG: Duration = Duration::from_secs(2);
 
-/// A row is given up where a single exchange takes longer than this uncounted.
+/// A row is given up if a single exchange takes longer than this, not counted.
 const TOO_LONG: Duration = Duration::from_secs(20);
 
 const SETTINGS: [Persistence; 3] = [Persistence::Bare, Persistence::Aof, Persistence::Replica];
@@ -31,8 +32,6 @@ const SETTINGS: [Persistence; 3] = [Persistence::Bare, Persistence::Aof, Persist
 /// A server under callgrind in each setting.
 pub struct Meter {
     lanes: Vec<Lane>,
-    /// A server at full speed, on which keys are made for the others.
-    maker: Host,
     /// Decisions that are counted in each row.
     decisions: usize,
 }
@@ -42,7 +41,7 @@ struct Lane {
     client: Client,
 }
 
-/// What was counted of a workload in one setting.
+/// The result of one workload in one setting.
 struct Count {
     instructions: f64,
     unexpected: usize,
@@ -66,12 +65,12 @@ impl Meter {
             let threads = SETTINGS.map(|setting| scope.spawn(move || lane(setting)));
             threads.into_iter().map(join).collect::<Result<Vec<_>>>()
         })?;
-        Ok(Meter { lanes, maker: Host::start(Tool::None, Persistence::Bare, time)?, decisions })
+        Ok(Meter { lanes, decisions })
     }
 
-    /// The server on which keys are made; it has the peers' scripts, too.
-    pub fn host(&self) -> &Host {
-        &self.maker
+    /// The peers' scripts, which all servers have.
+    pub fn scripts(&self) -> Scripts {
+        self.lanes[0].host.scripts.clone()
     }
 
     /// Counts a workload on empty servers and adds the row.
@@ -93,16 +92,9 @@ impl Meter {
     }
 
     fn count(&mut self, workload: &Workload) -> Result<Vec<Count>> {
-        let mut made = None;
-        if workload.is_made() {
-            let mut client = self.maker.connect()?;
-            client.call("FLUSHALL")?;
-            made = Some(workload.make(&mut client)?);
-            client.call("FLUSHALL")?;
-        }
-        let (made, decisions) = (made.as_deref(), self.decisions);
+        let decisions = self.decisions;
         thread::scope(|scope| {
-            let count = move |lane: &mut Lane| lane.count(&workload.afresh(), made, decisions);
+            let count = move |lane: &mut Lane| lane.count(&workload.clone(), decisions);
             let lanes = self.lanes.iter_mut();
             let threads: Vec<_> = lanes.map(|lane| scope.spawn(move || count(lane))).collect();
             threads.into_iter().map(join).collect()
@@ -113,15 +105,10 @@ impl Meter {
 impl Lane {
     /// Instructions per call that the decisions stand for, including what runs besides the commands: the event loop and the
     /// system calls' user side.
-    fn count(
-        &mut self,
-        workload: &Workload,
-        made: Option<&[Copied]>,
-        decisions: usize,
-    ) -> Result<Count> {
+    fn count(&mut self, workload: &Workload, decisions: usize) -> Result<Count> {
         let Lane { host, client } = self;
         client.call("FLUSHALL")?;
-        workload.prepare(host, client, made)?;
+        workload.prepare(host, client)?;
         let mut pacer = workload.pacer(host);
         let mut run = |pacer: &mut Pacer<'_>, exchanges: usize| {
             workload.run_paced(client, pacer, exchanges * PIPELINE)
@@ -160,7 +147,7 @@ impl Lane {
 
 /// Instructions so far, of all threads.
 fn instructions(server: &support::Server) -> Result<f64> {
-    // Now and then callgrind answers nothing.
+    // Callgrind sometimes replies with nothing.
     for _ in 0..10 {
         let status = monitor(server, "status internal")?;
         // `events-1: 4711` is a thread's total, `events-1-0: 4711` that of a function it is in.
@@ -174,10 +161,10 @@ fn instructions(server: &support::Server) -> Result<f64> {
             total => return Ok(total),
         }
     }
-    Err(BenchError::other("callgrind does not tell what it counted"))
+    Err(BenchError::other("callgrind does not report its counts"))
 }
 
-/// Gives the callgrind of a server one of its monitor commands.
+/// Sends a monitor command to the callgrind of a server.
 fn monitor(server: &support::Server, command: &str) -> Result<String> {
     let process = format!("--pid={}", server.pid());
     let output = Command::new("vgdb").args([&process, command]).output()?;

@@ -6,10 +6,10 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// Why a measurement could not be made.
+/// The reason why a measurement could not be made.
 #[derive(Debug)]
 pub enum BenchError {
-    /// The server answered with an error, or cannot do what is measured.
+    /// The error reply of the server, or what it cannot do.
     Refused(String),
     Io(io::Error),
 }
@@ -23,7 +23,7 @@ impl BenchError {
 
 impl fmt::Display for BenchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // What a server says that lacks a command, an option or a setting.
+        // The errors of a server without a command, an option or a setting.
         let lacks = |text: &str| text.to_ascii_lowercase().contains("unknown");
         match self {
             BenchError::Refused(text) if lacks(text) => f.write_str("not there"),
@@ -41,7 +41,7 @@ impl From<io::Error> for BenchError {
 
 pub type Result<T> = std::result::Result<T, BenchError>;
 
-/// What the server answered.
+/// A reply of the server.
 #[derive(Debug)]
 pub enum ServerReply {
     Nil,
@@ -93,7 +93,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// The commands of `Batch::add`.
+    /// A batch with the commands of `Batch::add`.
     pub fn of(commands: &str) -> Batch {
         let mut batch = Batch::default();
         batch.add(commands);
@@ -107,7 +107,7 @@ impl Batch {
         batch
     }
 
-    /// Appends one command a line, its words parted by blanks.
+    /// Appends one command for each line, with blanks between its words.
     pub fn add(&mut self, commands: &str) {
         commands.lines().for_each(|line| self.add_words(line.split_ascii_whitespace()));
     }
@@ -151,7 +151,7 @@ impl Client {
         self.receive()
     }
 
-    /// Runs many commands, one a line each, fifty at a time; refuses to go on when `deadline` has passed.
+    /// Runs many commands, fifty at a time, and fails if that takes longer than `deadline`.
     pub fn call_all<S: AsRef<str>>(&mut self, commands: &[S], deadline: Duration) -> Result<()> {
         let started = Instant::now();
         for chunk in commands.chunks(50) {
@@ -167,7 +167,7 @@ impl Client {
         Ok(())
     }
 
-    /// Sends a batch and waits for all its replies; answers how long that took, too.
+    /// Sends a batch, and returns its replies and the time until the last of them.
     pub fn exchange(&mut self, batch: &Batch) -> Result<(Vec<ServerReply>, Duration)> {
         let started = Instant::now();
         self.send(batch)?;
@@ -214,7 +214,7 @@ impl Client {
     }
 }
 
-/// Takes one reply off the front of `input`, or none if it is not complete yet (`input` is then left at any position).
+/// Takes one reply off the front of `input`, or none if it is not complete, which leaves `input` at any position.
 fn parse(input: &mut &[u8]) -> Result<Option<ServerReply>> {
     let Some(end) = input.iter().position(|&byte| byte == b'\r') else { return Ok(None) };
     let Some(rest) = input.get(end + 2..) else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! CPU time of the server for a decision, and how many it makes in a second.
+//! CPU time of the server for a decision, and decisions a second.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ const WARM_UP: usize = 100;
 /// Events in the windows.
 const SIZES: [u64; 2] = [10, 100];
 
-/// A row to be measured: what, the name of its peer, and by which clock.
+/// A row to be measured, the name of its peer, and its server's clock.
 pub struct PlannedRow {
     pub workload: Workload,
     pub peer: Option<String>,
@@ -62,9 +62,9 @@ struct TimedSubject<'p> {
     host: Host,
     control: Client,
     client: Client,
-    /// Of a held clock, to keep the pace.
+    /// The tick of a held clock that keeps the pace.
     tick_us: i64,
-    /// Decisions of all rounds, and those that were not answered as expected.
+    /// Decisions of all rounds, and those whose reply was not as expected.
     decisions: f64,
     unexpected: f64,
 }
@@ -74,7 +74,7 @@ impl<'p> TimedSubject<'p> {
         let host = Host::start(Tool::None, Persistence::Bare, plan.time)?;
         let mut client = host.connect()?;
         let workload = &plan.workload;
-        workload.prepare(&host, &mut client, None)?;
+        workload.prepare(&host, &mut client)?;
         let mut pacer = workload.pacer(&host);
         for _ in 0..WARM_UP {
             pacer.step(PIPELINE);
@@ -94,7 +94,7 @@ impl<'p> TimedSubject<'p> {
         })
     }
 
-    /// One round: CPU time per decision in microseconds, and thousands of decisions in a second.
+    /// Runs one round, and returns the CPU time of a decision in microseconds, and thousands of decisions a second.
     fn round(&mut self, time: Duration) -> Result<Vec<f64>> {
         let TimedSubject { workload, host, control, client, tick_us, decisions, unexpected } = self;
         host.tick(*tick_us);

@@ -1,4 +1,4 @@
-//! Waiting in the server: how fast a slot goes round among many waiters, compared with a BLPOP queue that holds one token.
+//! Hand-overs of one slot among many waiting clients, compared with a BLPOP queue that holds one token.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use crate::server::{cpu_us, Host};
 use crate::throttle;
 use crate::workload::allowed;
 
-/// How many wait at any time.
+/// The number of waiting clients.
 pub const WAITING: [usize; 3] = [2, 100, 2000];
 
 pub const ACQUIRE: &str = "RL.ACQUIRE BLOCK + RL.RELEASE";
@@ -20,13 +20,13 @@ pub fn row(what: &str, waiting: usize) -> String {
     format!("{what}, {waiting} waiting")
 }
 
-/// How to wait for something and to hand it on.
+/// A way to wait for something and to hand it on.
 struct Handover {
     name: &'static str,
-    /// Brings it into being.
+    /// The command that creates it.
     begin: &'static str,
     wait: &'static str,
-    /// The command that hands on what was answered, or none if nothing was.
+    /// The command that hands on what a reply brought, or none if it brought nothing.
     hand_on: fn(&ServerReply) -> Option<String>,
 }
 
@@ -45,10 +45,10 @@ const HANDOVERS: [Handover; 2] = [
     },
 ];
 
-/// Clients that stand in a queue; the one whose turn it is has what they wait for, or is about to get it.
+/// Clients in a queue. The one whose turn it is has what they wait for, or is about to get it.
 struct Queue {
     handover: &'static Handover,
-    /// Held for as long as its clients are.
+    /// Keeps the server running.
     _host: Host,
     control: Client,
     clients: Vec<Client>,
@@ -64,15 +64,15 @@ impl Queue {
         for _ in 0..=waiting {
             let mut client = host.connect()?;
             client.send(&Batch::of(handover.wait))?;
-            // Answered only after the command before it was taken up, so that the order is known.
+            // The server replies to this only after the command before, so that the order is known.
             control.call("PING")?;
             clients.push(client);
         }
         Ok(Queue { handover, _host: host, control, clients, turn: 0 })
     }
 
-    /// Lets the token go round for some time: how often it changed hands in a second, and the server's CPU time in
-    /// microseconds for each time.
+    /// Passes the token round for some time, and returns the hand-overs a second, and the server's CPU time in microseconds
+    /// for each.
     fn run(&mut self, time: Duration) -> Result<Vec<f64>> {
         let cpu = cpu_us(&mut self.control)?;
         let started = Instant::now();
@@ -85,7 +85,7 @@ impl Queue {
         Ok(vec![rate, (cpu_us(&mut self.control)? - cpu) / trips])
     }
 
-    /// The one whose turn it is hands on and goes to the end of the line.
+    /// Lets the client whose turn it is hand on, and go to the end of the line.
     fn hand_on(&mut self) -> Result<()> {
         let length = self.clients.len();
         let Some(client) = self.clients.get_mut(self.turn) else { return Ok(()) };
@@ -101,12 +101,12 @@ impl Queue {
     }
 }
 
-/// Round trips of one client that does not wait, to compare with.
+/// Measures round trips of one client that does not wait, for comparison.
 fn set_ex(time: Duration) -> Result<Vec<f64>> {
     let host = Host::bare()?;
     let mut client = host.connect()?;
     let workload = throttle::set_ex();
-    workload.prepare(&host, &mut client, None)?;
+    workload.prepare(&host, &mut client)?;
     let cpu = cpu_us(&mut client)?;
     let started = Instant::now();
     let mut trips = 0.0;

@@ -1,29 +1,29 @@
-//! Lets a held clock move on as decisions are made.
+//! Advances a held clock as decisions are made.
 
 use crate::server::Host;
 use support::Clock;
 
-/// Keeps a pace of a fixed time for each decision, or barely exceeds it.
+/// Lets a fixed time pass with each decision, or slightly more.
 ///
-/// The clock moves on by a tick whenever the server reads it, so that time passes between the commands of a pipeline
-/// too. How often it is read for a decision differs from command to command, from server to server and with the
-/// pipeline's length; it is estimated here from one exchange to the next.
+/// The clock advances by a tick whenever the server reads it, so that time also passes between the commands of a pipeline.
+/// The number of reads for a decision depends on the command, the server and the length of the pipeline. It is estimated
+/// here from one exchange to the next.
 pub struct Pacer<'s> {
-    /// None where no pace is to be kept.
+    /// None if there is no pace to keep.
     clock: Option<&'s Clock>,
     pace_us: f64,
     tick_us: f64,
-    /// What the clock showed before the last exchange, and how many decisions that was for.
+    /// The time before the last exchange, and the number of its decisions.
     seen_us: i64,
     decisions: f64,
-    /// Estimated reads for each decision. Too few let the clock run a little fast, which is harmless.
+    /// Estimated reads for each decision. An estimate that is too low makes the clock slightly fast, which is harmless.
     reads: Option<f64>,
-    /// How far the clock has fallen behind.
+    /// The time by which the clock is behind.
     lag_us: f64,
 }
 
 impl<'s> Pacer<'s> {
-    /// Keeps `pace_us` microseconds for each decision, if there is a pace and the server's clock is held.
+    /// A pacer that lets `pace_us` microseconds pass with each decision, if that is set and the server's clock is held.
     pub fn new(host: &'s Host, pace_us: Option<f64>) -> Pacer<'s> {
         Pacer {
             clock: pace_us.and(host.clock()),
@@ -52,7 +52,7 @@ impl<'s> Pacer<'s> {
         clock.tick_us(self.tick_us as i64);
     }
 
-    /// Follows a smaller number of reads at once, a larger one slowly: the server's cron reads the clock as well.
+    /// Adopts a smaller number of reads at once, and a larger one slowly, as the server's cron reads the clock too.
     fn learn(&mut self, reads: f64) {
         self.reads = match self.reads {
             Some(known) if reads > known => Some(known + (reads - known) / 16.0),
@@ -60,12 +60,12 @@ impl<'s> Pacer<'s> {
         }
     }
 
-    /// At least one, as every command looks at the clock.
+    /// At least one, as every command reads the clock.
     fn reads(&self) -> f64 {
         self.reads.unwrap_or(1.0).max(1.0)
     }
 
-    /// The tick that keeps the pace without `step`; 0 where there is none to keep.
+    /// The tick that keeps the pace without `step`, or 0 if there is no pace to keep.
     pub fn tick_us(&self) -> i64 {
         (self.pace_us / self.reads()).ceil() as i64
     }

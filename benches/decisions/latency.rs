@@ -1,4 +1,4 @@
-//! How long a decision takes under a steady load from many connections.
+//! Latency of decisions under a steady load from many connections.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,9 +12,9 @@ use crate::workload::{allowed, Exchange, Workload};
 use crate::{throttle, window};
 
 /// Connections that share the load.
-const CONNECTIONS: usize = 20;
+pub const CONNECTIONS: usize = 20;
 
-/// Decisions in a second, on all connections together, whether or not the server keeps up.
+/// Decisions a second on all connections together, even if the server does not keep up.
 pub const RATE: u64 = 20_000;
 
 /// Events in the windows: few enough that a sorted set stays in one piece (128) if they come a little out of order.
@@ -23,29 +23,30 @@ pub const EVENTS: u64 = 60;
 /// The load on one server.
 pub struct Load<'w> {
     pub host: Host,
-    workload: &'w Workload,
-    clients: Vec<Client>,
+    pub workload: &'w Workload,
+    pub clients: Vec<Client>,
 }
 
 impl<'w> Load<'w> {
-    /// A server, and the clients that are to make the decisions of a workload there.
-    pub fn prepare(workload: &'w Workload) -> Result<Load<'w>> {
+    /// Starts a server for the decisions of a workload, and connects clients.
+    pub fn prepare(workload: &'w Workload, connections: usize) -> Result<Load<'w>> {
         let host = Host::bare()?;
-        workload.prepare(&host, &mut host.connect()?, None)?;
-        let clients = (0..CONNECTIONS).map(|_| host.connect()).collect::<Result<_>>()?;
+        workload.prepare(&host, &mut host.connect()?)?;
+        let clients = (0..connections).map(|_| host.connect()).collect::<Result<_>>()?;
         Ok(Load { host, workload, clients })
     }
 
-    /// Makes decisions for some time, each connection at its turn.
+    /// Makes decisions for some time, on each connection in turn.
     pub fn run(&mut self, time: Duration) -> Result<Vec<Exchange>> {
         let Load { workload, clients, .. } = self;
         let started = Instant::now();
         let interval = Duration::from_secs(1) / RATE as u32;
+        let step = interval * clients.len() as u32;
         thread::scope(|scope| {
             let run = |(turn, client)| {
                 let first = started + interval * turn as u32;
                 let workload: &Workload = workload;
-                scope.spawn(move || at_pace(workload, client, first, interval, started + time))
+                scope.spawn(move || at_pace(workload, client, first, step, started + time))
             };
             let threads: Vec<_> = clients.iter_mut().enumerate().map(run).collect();
             let exchanges: Result<Vec<_>> = threads.into_iter().map(join).collect();
@@ -54,13 +55,13 @@ impl<'w> Load<'w> {
     }
 }
 
-/// The decisions of one connection. A decision that has to wait because the one before is still under way took that
-/// long, too; that the client's thread is woken late is not the server's fault and does not count.
+/// Makes the decisions of one connection, one in each step. The time that a decision waits for the one before counts. A late
+/// wake-up of the client's thread does not, as the server is not the cause.
 fn at_pace(
     workload: &Workload,
     client: &mut Client,
     mut due: Instant,
-    interval: Duration,
+    step: Duration,
     end: Instant,
 ) -> Result<Vec<Exchange>> {
     let mut exchanges = Vec::new();
@@ -71,16 +72,16 @@ fn at_pace(
         let mut exchange = workload.run(client, 1)?;
         exchange.took += late;
         exchanges.push(exchange);
-        due += interval * CONNECTIONS as u32;
+        due += step;
     }
     Ok(exchanges)
 }
 
-/// What is measured, each with the name of its peer.
+/// The decisions that are measured, each with the name of its peer.
 fn plans(scripts: &Scripts) -> Vec<(Workload, Option<String>)> {
     const PLAIN: [&str; 4] = ["INCR", SET_EX, throttle::ALLOWED, throttle::LUA_ALLOWED];
     let lua = window::lua_allowed(scripts, EVENTS);
-    // As many events as come in the period, and room for clients that are not quite even.
+    // The events that come in the period, and room for clients that are not quite even.
     let (limit, period_ms) = (EVENTS * 2, EVENTS * 1000 / RATE);
     let command = format!("RL.WINDOW window {limit} {period_ms}ms");
     let name = window::row(window::SLIDING.name, EVENTS, "allowed");
@@ -95,7 +96,7 @@ fn plans(scripts: &Scripts) -> Vec<(Workload, Option<String>)> {
     plans
 }
 
-/// Measures all in turn, `rounds` times, and takes the medians of what the rounds brought.
+/// Measures all in turn, `rounds` times, and takes the medians of the rounds.
 pub fn table(rounds: usize, time: Duration) -> Result<Table> {
     const COLUMNS: [Column; 4] = [
         Column { name: "p50 us", decimals: 0, compared: true },
@@ -108,7 +109,7 @@ pub fn table(rounds: usize, time: Duration) -> Result<Table> {
     );
     let mut table = Table::new("latency", title, &COLUMNS);
     let plans = plans(&Host::bare()?.scripts);
-    let loads = plans.iter().map(|(workload, _)| Load::prepare(workload));
+    let loads = plans.iter().map(|(workload, _)| Load::prepare(workload, CONNECTIONS));
     let loads = interleave(loads, rounds, |load| {
         let exchanges = load.run(time)?;
         let unexpected = exchanges.iter().map(|exchange| exchange.unexpected).sum::<usize>();

@@ -1,4 +1,4 @@
-//! Leases, which processes take of a large limit and spend by themselves: instructions of the server for one of their calls.
+//! Instructions of the server for a call of processes that take leases of a large limit and spend them by themselves.
 
 use crate::callgrind::Meter;
 use crate::client::Result;
@@ -9,7 +9,7 @@ use crate::workload::{allowed, Workload};
 /// Calls in a second, which is the window's period.
 const LIMIT: u64 = 20_000;
 
-/// Calls in a batch: what each of 16 processes expects within half a lease, a twentieth of the period.
+/// Calls in a batch: those that each of 16 processes expects within half a lease, which is a twentieth of the period.
 const BATCH: u64 = 31;
 
 const CALL_US: f64 = 1e6 / LIMIT as f64;
@@ -28,9 +28,9 @@ fn calls() -> Workload {
         .expecting(allowed)
 }
 
-/// A batch is reserved, spent in the process, and settled by its size.
+/// Each batch is reserved, spent in the process, and settled with its size.
 fn leases() -> Workload {
-    // An exchange reserves 50 batches and settles them after that: more are held at a time than by 16 processes.
+    // An exchange reserves 50 batches and then settles them, so more are held at a time than by 16 processes.
     let ask = |number| {
         format!(
             "RL.ACQUIRE gateway {LIMIT} 1s {BATCH} ATMOST LEASE 500 COUNTLAPSED ID {number:026} MS"

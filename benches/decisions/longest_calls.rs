@@ -1,5 +1,4 @@
-//! The longest single call at the default settings: how long one client waits for the answer to one call that has a
-//! lot to do. The way to the server and back is in it.
+//! The duration of single calls that find a lot to do, at the default settings, including the way to the server and back.
 
 use std::time::{Duration, Instant};
 
@@ -15,10 +14,10 @@ const RESERVATIONS: usize = 65_536;
 const ENTRIES: u64 = 4_096;
 const BUCKETS: u64 = 65_536;
 
-/// A row is given up where its key takes longer to make.
+/// A row is given up if its key takes longer to make.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What the clock does before the call.
+/// A step of the clock before the call.
 #[derive(Clone, Copy)]
 enum ClockMove {
     None,
@@ -31,7 +30,6 @@ enum ClockMove {
 /// One call that has a lot to do.
 struct LongestCase {
     name: &'static str,
-    /// What makes the key.
     make: Make,
     step: ClockMove,
     /// Commands that are not measured, one a line.
@@ -39,13 +37,14 @@ struct LongestCase {
     call: &'static str,
 }
 
+/// The contents of the key.
 #[derive(Clone, Copy)]
 enum Make {
     /// An event in each of this many parts of an hour, under a limit of a million, so that no two share an entry.
     Window { parts: u64, options: &'static str },
-    /// So many reservations in a semaphore, named 0, 1, 2 and so on.
+    /// This many reservations in a semaphore, named 0, 1, 2 and so on.
     Semaphore(usize),
-    /// The same next to a window of an hour with a hundred events.
+    /// This many reservations and a hundred events in a window of an hour.
     Reservations(usize),
 }
 
@@ -144,13 +143,13 @@ impl LongestCase {
         let host = Host::start(Tool::None, Persistence::Bare, Time::Held)?;
         let clock = host.server.clock();
         let mut client = host.connect()?;
-        // The call's own code has run before.
+        // So that the code of the call has run before.
         client.call_all(&[self.call.replace(" k ", " other ")], PATIENCE)?;
         self.make.make(&host, &mut client)?;
         match self.step {
             ClockMove::None => {}
             ClockMove::Forward => {
-                // The server must not delete the key meanwhile. It counts as a change by hand.
+                // So that the server does not delete the key. It counts as a change by hand.
                 client.call("PERSIST k")?;
                 clock.advance_ms(86_400_000);
             }
@@ -162,8 +161,7 @@ impl LongestCase {
     }
 }
 
-/// Makes each call on servers of its own, `times` times, and takes the shortest, in which the machine was not busy with
-/// other work.
+/// Makes each call `times` times, each on a new server, and takes the shortest time, as other work on the machine only adds.
 pub fn table(times: usize) -> Result<Table> {
     const MS: Column = Column { name: "ms", decimals: 2, compared: false };
     let title = format!(

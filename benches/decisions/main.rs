@@ -1,13 +1,13 @@
-//! What the module's decisions cost, compared with plain commands and with the scripts that people use today.
+//! Measures the cost of the module's decisions, compared with plain commands and with the scripts that people use today.
 //!
-//! `make bench`, or `cargo bench --bench decisions -- [section ...] [--quick]`. Prints tables and the goals that the
-//! project set itself, and writes `target/bench/results.json`. A run of all sections writes docs/benchmarks.md and its
-//! charts as well; any other writes its page to `target/bench/`. Servers are started by tests/support, which says what it
-//! reads from the environment.
+//! `make bench`, or `cargo bench --bench decisions -- [section ...] [--quick]`. Prints tables, and the goals that the project
+//! set itself. A run of all sections writes docs/benchmarks.md and its charts; any other writes its page to
+//! `target/bench/`. tests/support starts the servers: CONTRIBUTING.md lists the environment variables that it reads.
 
 mod callgrind;
 mod chart;
 mod client;
+mod cold_keys;
 mod connections;
 mod cpu_time;
 mod figures;
@@ -37,7 +37,7 @@ use std::time::Duration;
 use client::Result;
 use report::Table;
 
-/// How much is measured.
+/// The number of measurements.
 struct Effort {
     /// Decisions counted in each row of a table of instructions.
     counted: usize,
@@ -46,11 +46,11 @@ struct Effort {
     /// Events in the windows, and reservations in addition to the measured ones.
     window_sizes: &'static [u64],
     others: &'static [u64],
-    /// How often one long call is made.
+    /// Repetitions of each long call.
     longest: usize,
-    /// Keys that are met in random order.
+    /// Keys that are used in random order.
     cold_keys: u64,
-    /// How often what takes time is measured, and for how long.
+    /// Rounds of each measurement of time, and their length.
     rounds: usize,
     round: Duration,
 }
@@ -88,8 +88,8 @@ const SECTIONS: [(&str, MeasureSection); 13] = [
     ("longest", |effort| longest_calls::table(effort.longest)),
     ("block", |effort| hand_over::table(effort.rounds, effort.round)),
     ("time", |effort| cpu_time::table(effort.rounds, effort.round)),
-    ("connections", |effort| connections::connections(effort.rounds, effort.round)),
-    ("cold", |effort| connections::cold_keys(effort.cold_keys, effort.rounds, effort.round)),
+    ("connections", |effort| connections::table(effort.rounds, effort.round)),
+    ("cold", |effort| cold_keys::table(effort.cold_keys, effort.rounds, effort.round)),
     ("latency", |effort| latency::table(effort.rounds, 4 * effort.round)),
     ("wake", |effort| wake_up::table(effort.rounds, 2 * effort.round)),
     ("memory", |_| memory::table()),
@@ -138,11 +138,7 @@ fn run(wanted: &[String], quick: bool) -> Result<()> {
         }
     }
     let goals = goals::goals(&tables);
-    goals::print(&goals);
-    let path = directory.join("results.json");
-    let written = goals.iter().map(goals::Goal::to_json).collect();
-    report::write_json(&path, &environment, &tables, written)?;
-    println!("\nAll figures: {}", path.display());
+    println!("\nGoals\n\n{}", goals::to_markdown(&goals));
     if quick || !wanted.is_empty() {
         return page::write(&directory, &environment, &tables, &goals);
     }

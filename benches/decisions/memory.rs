@@ -14,7 +14,7 @@ use support::START_US;
 /// Keys of the rows about keys.
 const KEYS: u64 = 200_000;
 
-/// Events of each row about events, however many keys they are spread over.
+/// Events of each row about events, on all its keys.
 const ALL_EVENTS: u64 = 100_000;
 
 /// Events of a key.
@@ -25,7 +25,7 @@ pub const FRACTION: &str = "RL.THROTTLE 15 7 60";
 pub const LUA: &str = "GCRA Lua";
 
 pub const WINDOW: &str = "RL.WINDOW";
-/// The leanest that the ZSET recipe can be, and the usual.
+/// The ZSET recipe in its leanest form, and in its usual one.
 pub const LEAN: &str = "ZADD key us us";
 pub const USUAL: &str = "ZADD key ms ms:random";
 
@@ -73,7 +73,7 @@ fn events(events: u64) -> [Workload; 3] {
     ]
 }
 
-/// Bytes by which `decisions` of a workload make an empty server grow, for each of them.
+/// Measures the bytes that each of these decisions adds to an empty server.
 fn bytes_each(host: &Host, workload: &Workload, decisions: u64) -> Result<f64> {
     let mut client = host.connect()?;
     client.call("FLUSHALL")?;
@@ -87,7 +87,7 @@ fn bytes_each(host: &Host, workload: &Workload, decisions: u64) -> Result<f64> {
     Ok((settled_memory(&mut client)? - before) / decisions as f64)
 }
 
-/// `used_memory`, once the server has stopped moving its hash tables.
+/// Returns `used_memory` once the server has finished rehashing.
 fn settled_memory(client: &mut Client) -> Result<f64> {
     let mut last = 0.0;
     loop {
@@ -100,7 +100,7 @@ fn settled_memory(client: &mut Client) -> Result<f64> {
     }
 }
 
-/// Weighs them all.
+/// Measures them all.
 pub fn table() -> Result<Table> {
     const BYTES: Column = Column { name: "bytes", decimals: 1, compared: true };
     let title = format!(
@@ -108,18 +108,18 @@ pub fn table() -> Result<Table> {
     );
     let mut table = Table::new("memory", title, &[BYTES]);
     let host = Host::start(Tool::None, Persistence::Bare, Time::Held)?;
-    let mut weigh = |workload: &Workload, peer: Option<String>, decisions| {
+    let mut measure = |workload: &Workload, peer: Option<String>, decisions| {
         let bytes = bytes_each(&host, workload, decisions);
         table.add(&workload.name, peer, bytes.map(|bytes| vec![bytes]))
     };
     for workload in keys(&host.scripts) {
-        weigh(&workload, None, KEYS)?;
+        measure(&workload, None, KEYS)?;
     }
     for number in EVENTS {
         let [window, lean, usual] = events(number);
-        weigh(&window, Some(usual.name.clone()), ALL_EVENTS)?;
-        weigh(&lean, None, ALL_EVENTS)?;
-        weigh(&usual, None, ALL_EVENTS)?;
+        measure(&window, Some(usual.name.clone()), ALL_EVENTS)?;
+        measure(&lean, None, ALL_EVENTS)?;
+        measure(&usual, None, ALL_EVENTS)?;
     }
     Ok(table)
 }

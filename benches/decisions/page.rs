@@ -5,15 +5,15 @@ use std::path::Path;
 
 use crate::chart::number;
 use crate::client::{BenchError, Result};
-use crate::figures::FIGURES;
+use crate::figures;
 use crate::goals::{self, Goal};
 use crate::report::{markdown_row, RunEnvironment, Table, SET_EX};
 use crate::{memory, throttle};
 
-/// The page's prose. A line in braces stands for what was measured.
+/// The page's prose. A line in braces stands for figures.
 const PROSE: &str = include_str!("page.md");
 
-/// Writes the page and its charts into `directory`; what was not run is left out.
+/// Writes the page and its charts into `directory`, without the sections that were not run.
 pub fn write(
     directory: &Path,
     environment: &RunEnvironment,
@@ -27,6 +27,7 @@ pub fn write(
         found.map_or("", |(_, value)| value.as_str())
     };
     let run = [line("server"), line("cpu"), line("date")].join(", ");
+    let figures = figures::all();
     let mut page = String::new();
     for line in PROSE.lines() {
         let tag = line.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
@@ -47,9 +48,10 @@ pub fn write(
             Some(("costs", _)) => costs(environment, tables).unwrap_or_default(),
             Some(("events", _)) => bytes(tables).unwrap_or_default(),
             Some(("chart", id)) => {
-                let figure = FIGURES.iter().find(|figure| figure.id == id);
+                let figure = figures.iter().find(|figure| figure.id == id);
                 let figure = figure.ok_or_else(|| BenchError::other(format!("no chart {id}")))?;
-                if figure.draw(&charts.join(format!("{id}.svg")), tables, &run)? {
+                if let Some(svg) = figure.draw(tables, &run) {
+                    fs::write(charts.join(format!("{id}.svg")), svg)?;
                     let (title, command) = (figure.title, figure.command());
                     format!("![{title}](charts/{id}.svg)\n\nRepeat it: `{command}`.")
                 } else {
@@ -64,7 +66,7 @@ pub fn write(
     Ok(fs::write(directory.join("benchmarks.md"), page)?)
 }
 
-/// What RL.THROTTLE and the script cost.
+/// The table that compares RL.THROTTLE with the script.
 fn costs(environment: &RunEnvironment, tables: &[Table]) -> Option<String> {
     let server = &environment.iter().find(|(name, _)| *name == "server")?.1;
     let [counted, weighed] =
@@ -90,7 +92,7 @@ fn costs(environment: &RunEnvironment, tables: &[Table]) -> Option<String> {
     Some(rows.iter().map(|row| markdown_row(row)).collect())
 }
 
-/// What windows take.
+/// The table of the bytes of events.
 fn bytes(tables: &[Table]) -> Option<String> {
     let table = tables.iter().find(|table| table.id == "memory")?;
     let mut text =

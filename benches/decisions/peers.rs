@@ -3,13 +3,14 @@
 use crate::client::{Batch, Client, Result};
 
 /// The scripts' SHA-1 sums, for EVALSHA.
+#[derive(Clone)]
 pub struct Scripts {
     pub gcra: String,
     pub window: String,
     pub acquire: String,
     pub apply: String,
     pub semaphore: String,
-    /// Not what people use: the three commands of a decision about three limits, called by a script.
+    /// The three commands of a decision about three limits, called by a script. Nobody uses this yet.
     pub several: String,
 }
 

@@ -1,13 +1,8 @@
-//! Tables for people and the same figures for machines.
-
-use std::fs;
-use std::path::Path;
-
-use serde_json::{json, Map, Value};
+//! Tables of what was measured.
 
 use crate::client::{BenchError, Result};
 
-/// The row that all costs are compared with.
+/// The row with which all costs are compared.
 pub const SET_EX: &str = "SET k v EX 60";
 
 /// A column of figures.
@@ -15,14 +10,14 @@ pub const SET_EX: &str = "SET k v EX 60";
 pub struct Column {
     pub name: &'static str,
     pub decimals: usize,
-    /// Whether rows are compared by it.
+    /// True if the table has ratios of this column.
     pub compared: bool,
 }
 
 struct ReportRow {
     name: String,
     peer: Option<String>,
-    /// One figure for each column, none where it could not be measured.
+    /// One figure for each column, or none at all if the row could not be measured.
     figures: Vec<f64>,
     remark: String,
 }
@@ -40,7 +35,7 @@ impl Table {
         Table { id, title: title.into(), columns: columns.to_vec(), rows: Vec::new() }
     }
 
-    /// Adds a row, or what the server said instead. `peer` names the row of what people use today.
+    /// Adds a row with its figures, or with the error of the server. `peer` is the name of the row to compare it with.
     pub fn add(
         &mut self,
         name: impl Into<String>,
@@ -58,7 +53,7 @@ impl Table {
         Ok(())
     }
 
-    /// Puts a remark to the last row.
+    /// Sets the remark of the last row.
     pub fn remark(&mut self, text: String) {
         if let Some(row) = self.rows.last_mut() {
             row.remark = text;
@@ -79,12 +74,12 @@ impl Table {
         self.figures(name)?.first().copied()
     }
 
-    /// How a row's figure in a column relates to that of another row.
+    /// The ratio of a row's figure in a column to that of another row.
     pub fn ratio(&self, column: usize, name: &str, to: &str) -> Option<f64> {
         Some(self.figures(name)?.get(column)? / self.figures(to)?.get(column)?)
     }
 
-    /// How a row relates to another in each column by which rows are compared.
+    /// The ratios of a row to another in all compared columns.
     fn ratios(&self, name: &str, to: &str) -> Vec<f64> {
         let compared = (0..self.columns.len()).filter(|&column| self.columns[column].compared);
         compared.filter_map(|column| self.ratio(column, name, to)).collect()
@@ -151,25 +146,6 @@ impl Table {
         }
         text
     }
-
-    fn to_json(&self) -> Value {
-        let rows: Vec<Value> = self.rows.iter().map(|row| self.row_to_json(row)).collect();
-        json!({ "title": self.title, "rows": rows })
-    }
-
-    fn row_to_json(&self, row: &ReportRow) -> Value {
-        let named = self.columns.iter().zip(&row.figures);
-        let figures: Map<String, Value> =
-            named.map(|(column, figure)| (column.name.into(), json!(figure))).collect();
-        json!({
-            "name": row.name,
-            "figures": figures,
-            "to_set_ex": self.ratios(&row.name, SET_EX),
-            "peer": row.peer,
-            "to_peer": row.peer.as_ref().map(|peer| self.ratios(&row.name, peer)),
-            "remark": row.remark,
-        })
-    }
 }
 
 /// One line of a table.
@@ -178,21 +154,5 @@ pub fn markdown_row(cells: &[impl AsRef<str>]) -> String {
     format!("| {} |\n", cells.join(" | "))
 }
 
-/// Where and on what a run was made.
+/// The date, the machine and the versions of a run, each with its name.
 pub type RunEnvironment = Vec<(&'static str, String)>;
-
-/// Writes everything to `path`.
-pub fn write_json(
-    path: &Path,
-    environment: &RunEnvironment,
-    tables: &[Table],
-    goals: Vec<Value>,
-) -> Result<()> {
-    let environment: Map<String, Value> =
-        environment.iter().map(|(name, value)| (name.to_string(), json!(value))).collect();
-    let tables: Map<String, Value> =
-        tables.iter().map(|table| (table.id.to_string(), table.to_json())).collect();
-    let results = json!({ "environment": environment, "tables": tables, "goals": goals });
-    let text = serde_json::to_string_pretty(&results).map_err(std::io::Error::from)?;
-    Ok(fs::write(path, text + "\n")?)
-}

@@ -10,10 +10,10 @@ use crate::window::PERIOD_US;
 use crate::workload::{allowed, Workload, PIPELINE};
 use support::START_US;
 
-/// As many as there are decisions in an exchange, so that a key never sees two of them at once.
+/// The number of decisions in an exchange, so that a key never has two of them at once.
 const KEYS: u64 = PIPELINE as u64;
 
-/// Beside more reservations than this there is one key, and the decisions of an exchange are held there together.
+/// With more other reservations than this there is one key, which holds the reservations of an exchange together.
 const MOST_IN_EACH_KEY: u64 = 100;
 
 /// Events in the window of each key, in addition to the reservations.
@@ -22,21 +22,21 @@ const EVENTS: u64 = 100;
 /// Room for the measured reservations.
 const ROOM: u64 = PIPELINE as u64;
 
-/// Of reservations that outlast the run: a year.
+/// The lease of reservations that outlast the run: a year.
 const LONG_LEASE_MS: u64 = 31_536_000_000;
 
-/// Of the measured ones.
+/// The lease of the measured ones.
 const LEASE_MS: u64 = 20_000;
 
-/// Other reservations that live in the key meanwhile. The last fills the key up to `ratelimit.max-reservations`.
+/// Other reservations in the key. The last number fills the key up to `ratelimit.max-reservations`.
 pub const OTHERS: [u64; 6] = [0, 10, 100, 1_000, 10_000, 65_536 - ROOM];
 
-/// How many other reservations there are while some are applied.
+/// Other reservations in the rows with RL.APPLY.
 pub const APPLIED_WITH: [u64; 3] = [0, 10, 100];
 
 pub const RELEASE: &str = "RL.ACQUIRE + RL.RELEASE";
 pub const APPLY: &str = "RL.ACQUIRE + RL.APPLY";
-/// The same with a hold that outlasts its lease, of as much as there is.
+/// The same with options that a lease uses.
 pub const APPLY_COUNTLAPSED: &str = "RL.ACQUIRE ATMOST COUNTLAPSED + RL.APPLY";
 pub const LUA_RELEASE: &str = "semaphore Lua + ZREM";
 pub const LUA_APPLY: &str = "acquire Lua + apply Lua";
@@ -63,16 +63,16 @@ fn own_id(number: u64) -> String {
     format!("{number:022}")
 }
 
-/// A place in a semaphore, taken and given back.
+/// A place in a semaphore, taken and released.
 pub fn release(others: u64) -> Workload {
     let limit = others + ROOM;
     Workload::new(row(RELEASE, others), move |i| format!("RL.ACQUIRE {} {limit} 0", key(i, others)))
         .settled_by(move |i, reply| format!("RL.RELEASE {} {}", key(i, others), reply.at(5).text()))
-        .made_by(held_for_long(others, limit, "0"))
+        .prepared_by(held_for_long(others, limit, "0"))
         .expecting(allowed)
 }
 
-/// A reservation that becomes an event, in a full window which an event leaves at each call.
+/// A reservation that becomes an event, in a full window that an event leaves at each call.
 pub fn apply(others: u64) -> Workload {
     apply_with(APPLY, "", others)
 }
@@ -97,7 +97,7 @@ fn apply_with(name: &str, options: &'static str, others: u64) -> Workload {
         .expecting(allowed)
 }
 
-/// Puts the other reservations into one key, and copies it to the rest.
+/// The commands that make the other reservations in one key, and copy it to the rest.
 fn held_for_long(others: u64, limit: u64, period: &str) -> Vec<String> {
     let first = key(0, others);
     let acquire = format!("RL.ACQUIRE {first} {limit} {period} LEASE {LONG_LEASE_MS}");
@@ -107,12 +107,12 @@ fn held_for_long(others: u64, limit: u64, period: &str) -> Vec<String> {
     std::iter::repeat_n(acquire, others as usize).chain(copies).collect()
 }
 
-/// Milliseconds of the clients' clock at call number `i`, when `EVENTS` a period go to each key.
+/// Milliseconds of the clients' clock at call number `i`, with `EVENTS` a period for each key.
 fn now_ms(i: u64) -> u64 {
     START_US.unsigned_abs() / 1000 + i * (PERIOD_US / 1000) / (EVENTS * KEYS)
 }
 
-/// A place in a semaphore, taken by a script and given back by ZREM.
+/// A place in a semaphore, taken by a script and released by ZREM.
 pub fn lua_release(scripts: &Scripts, others: u64) -> Workload {
     let script = scripts.semaphore.clone();
     let limit = others + ROOM;
@@ -122,11 +122,11 @@ pub fn lua_release(scripts: &Scripts, others: u64) -> Workload {
         format!("EVALSHA {script} 1 {key} {now} {limit} {ends} {id}")
     })
     .settled_by(move |i, _: &ServerReply| format!("ZREM {} {}", key(i, others), own_id(i)))
-    .made_by(zset_of_others(others, ""))
+    .prepared_by(zset_of_others(others, ""))
     .expecting(allowed)
 }
 
-/// A reservation that becomes an event, by two scripts, in a full window which an event leaves at each call.
+/// A reservation that becomes an event, by two scripts, in a full window that an event leaves at each call.
 pub fn lua_apply(scripts: &Scripts, others: u64) -> Workload {
     let (acquire, apply) = (scripts.acquire.clone(), scripts.apply.clone());
     let limit = others + EVENTS + ROOM;
@@ -146,11 +146,11 @@ pub fn lua_apply(scripts: &Scripts, others: u64) -> Workload {
         let (key, now, id) = (key(i, others), now_ms(i), own_id(i));
         format!("EVALSHA {apply} 2 {key}:events {key}:reserved {now} {id} 60")
     })
-    .made_by(made)
+    .prepared_by(made)
     .expecting(allowed)
 }
 
-/// The same for the scripts, in the key's ZSET of reservations.
+/// The commands that make them for the scripts, in each key's ZSET of reservations.
 fn zset_of_others(others: u64, suffix: &'static str) -> impl Iterator<Item = String> {
     let ends = now_ms(0) + LONG_LEASE_MS;
     (0..keys(others)).flat_map(move |number| {
@@ -168,15 +168,16 @@ pub fn table(decisions: usize, others: &[u64]) -> Result<Table> {
          {MOST_IN_EACH_KEY} others; windows of {EVENTS} events; pipeline 50)"
     );
     let mut table = Table::new("reserve", title, &Meter::COLUMNS);
+    let scripts = meter.scripts();
     meter.add(&mut table, &throttle::set_ex(), None)?;
     for &others in others {
         meter.add(&mut table, &release(others), Some(row(LUA_RELEASE, others)))?;
-        let lua = lua_release(&meter.host().scripts, others);
+        let lua = lua_release(&scripts, others);
         meter.add(&mut table, &lua, None)?;
         if APPLIED_WITH.contains(&others) {
             meter.add(&mut table, &apply(others), Some(row(LUA_APPLY, others)))?;
             meter.add(&mut table, &apply_countlapsed(others), Some(row(APPLY, others)))?;
-            let lua = lua_apply(&meter.host().scripts, others);
+            let lua = lua_apply(&scripts, others);
             meter.add(&mut table, &lua, None)?;
         }
     }

@@ -1,12 +1,12 @@
-//! Measuring in rounds, and what is made of them.
+//! Measurements in rounds, and their statistics.
 
 use std::thread;
 use std::time::Duration;
 
 use crate::client::{BenchError, Result};
 
-/// Measures all subjects in turn, `rounds` times, so that a disturbance meets them all alike. Answers each with what
-/// its rounds brought, or with its first failure.
+/// Measures all subjects in turn, `rounds` times, so that a disturbance affects all of them. Returns each subject with the
+/// results of its rounds, or its first error.
 pub fn interleave<S, T>(
     subjects: impl IntoIterator<Item = Result<S>>,
     rounds: usize,
@@ -16,9 +16,9 @@ pub fn interleave<S, T>(
     let mut subjects: Vec<Result<(S, Vec<T>)>> = subjects.into_iter().map(begin).collect();
     for _ in 0..rounds {
         for running in &mut subjects {
-            if let Ok((subject, brought)) = running {
+            if let Ok((subject, results)) = running {
                 match measure(subject) {
-                    Ok(figures) => brought.push(figures),
+                    Ok(result) => results.push(result),
                     Err(error) => *running = Err(error),
                 }
             }
@@ -39,7 +39,7 @@ pub fn medians(rounds: &[Vec<f64>]) -> Vec<f64> {
     (0..columns).filter_map(median).collect()
 }
 
-/// These of a thousand parts, in microseconds: 500 is the median, 999 the 99.9th percentile.
+/// Returns quantiles in microseconds, in thousandths: 500 is the median, 999 the 99.9th percentile.
 pub fn permilles<const N: usize>(mut took: Vec<Duration>, permilles: [usize; N]) -> [f64; N] {
     took.sort();
     permilles.map(|permille| {
@@ -48,7 +48,7 @@ pub fn permilles<const N: usize>(mut took: Vec<Duration>, permilles: [usize; N])
     })
 }
 
-/// What a thread brought.
+/// Returns the result of a thread.
 pub fn join<T>(thread: thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
     thread.join().unwrap_or_else(|_| Err(BenchError::other("a thread of the benchmark panicked")))
 }

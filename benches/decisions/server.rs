@@ -10,18 +10,18 @@ use crate::peers::Scripts;
 use crate::report::RunEnvironment;
 use support::{server_binary, wait_for_sync, Builder, Clock, Server, START_US};
 
-/// What becomes of the effects of a call.
+/// The destination of the effects of a call.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Persistence {
-    /// Nothing: no append-only file, no replica.
+    /// Neither an append-only file nor a replica.
     Bare,
-    /// They go to an append-only file, which is left to the system to sync (`appendfsync no`).
+    /// An append-only file, which the system syncs (`appendfsync no`).
     Aof,
-    /// They go to one replica.
+    /// One replica.
     Replica,
 }
 
-/// Which clock a server reads.
+/// The clock that a server reads.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Time {
     /// The machine's.
@@ -30,10 +30,9 @@ pub enum Time {
     Held,
 }
 
-/// How a server is run.
+/// The program under which a server runs.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Tool {
-    /// On the bare machine.
     None,
     /// Under callgrind, which does not count yet.
     Callgrind,
@@ -54,7 +53,7 @@ impl Host {
     }
 
     pub fn start(tool: Tool, setting: Persistence, clock: Time) -> Result<Host> {
-        // A held clock moves on within a command, which then looks slow.
+        // A held clock advances within a command, which then looks slow.
         let mut builder =
             Server::builder().config("slowlog-log-slower-than -1").clock(clock == Time::Held);
         if tool == Tool::Callgrind {
@@ -69,7 +68,7 @@ impl Host {
         }
         let scripts = Scripts::load(&mut Client::connect(server.port())?)?;
         let replica = (setting == Persistence::Replica).then(|| {
-            // Not by the same clock, which would move on when the replica reads it.
+            // Not with the same clock, which would advance when the replica reads it.
             let line = format!("replicaof 127.0.0.1 {}", server.port());
             let replica = Server::builder().config(line).start();
             wait_for_sync(&server, &replica);
@@ -97,11 +96,11 @@ impl Host {
 
 fn under_callgrind(builder: Builder) -> Builder {
     builder
-        // Children, as the server may be a shell script that starts the real one in its place.
+        // Children too, as the server may be a shell script that starts the real one.
         .tool(["valgrind", "--tool=callgrind", "--instr-atstart=no", "--trace-children=yes"])
         .tool(["--callgrind-out-file=/dev/null"])
-        // The cron and the allocator's thread work by the machine's clock: in a server slowed down fifty times they would
-        // weigh as much more.
+        // The cron and the allocator's thread run by the machine's clock. In a server that is fifty times slower they would
+        // take fifty times the share.
         .config("hz 1")
         .config("dynamic-hz no")
         .config("jemalloc-bg-thread no")
@@ -123,7 +122,7 @@ pub fn cpu_us(client: &mut Client) -> Result<f64> {
     Ok((user + system) * 1e6)
 }
 
-/// What a reader of the figures must know.
+/// Describes the run: its date, machine and versions.
 pub fn describe() -> Result<RunEnvironment> {
     let first_line = |program: &Path, arguments: &[&str]| -> Result<String> {
         let output = Command::new(program).args(arguments).output()?;

@@ -7,10 +7,10 @@ use crate::report::{Table, SET_EX};
 use crate::server::Time;
 use crate::workload::{allowed, denied, Workload};
 
-/// Every command goes round this many keys, which all exist.
+/// Every command uses this many keys in turn, which all exist.
 const KEYS: u64 = 1000;
 
-/// What `SET` stores: as long as a theoretical arrival time in nanoseconds.
+/// The value that `SET` stores, as long as a theoretical arrival time in nanoseconds.
 const INTEGER: &str = "1893456000000000000";
 
 pub const ALLOWED: &str = "RL.THROTTLE allowed";
@@ -79,7 +79,7 @@ pub fn workloads(scripts: &Scripts) -> Vec<(Workload, Option<&'static str>)> {
     ]
 }
 
-/// The command that all costs are compared with.
+/// The command with which all costs are compared.
 pub fn set_ex() -> Workload {
     Workload::new(SET_EX, |i| format!("SET {} {INTEGER} EX 60", key(i)))
         .prepared_by(all_keys(|key| format!("SET {key} {INTEGER} EX 60")))
@@ -89,7 +89,7 @@ fn denied_call(i: u64) -> String {
     format!("RL.THROTTLE {} 15 1 86400", key(i))
 }
 
-/// Takes everything that those calls could have.
+/// The calls that use up everything, so that those calls are denied.
 fn used_up() -> Vec<String> {
     all_keys(|key| format!("RL.THROTTLE {key} 15 1 86400 16"))
 }
@@ -102,7 +102,7 @@ fn all_keys(command: impl Fn(String) -> String) -> Vec<String> {
     (0..KEYS).map(|number| command(key(number))).collect()
 }
 
-/// How many keys RL.TOP keeps in each row about it.
+/// The number of keys that RL.TOP keeps, in each row about it.
 pub const TOP_KEYS: [u64; 2] = [0, 128];
 
 /// A denied call while RL.TOP keeps this many keys.
@@ -116,7 +116,7 @@ pub fn table(decisions: usize) -> Result<Table> {
     let title =
         format!("Instructions of the whole server per command ({KEYS} keys in turn, pipeline 50)");
     let mut table = Table::new("throttle", title, &Meter::COLUMNS);
-    for (workload, peer) in workloads(&meter.host().scripts) {
+    for (workload, peer) in workloads(&meter.scripts()) {
         meter.add(&mut table, &workload, peer.map(str::to_string))?;
     }
     for top_keys in TOP_KEYS {
@@ -145,7 +145,7 @@ pub fn several(decisions: usize) -> Result<Table> {
     let title = "Instructions of the whole server per decision about three limits (three keys, pipeline 50)";
     let mut table = Table::new("several", title, &Meter::COLUMNS);
     meter.add(&mut table, &set_ex(), None)?;
-    let script = meter.host().scripts.several.clone();
+    let script = meter.scripts().several;
     // Two rates and a window that never deny in this run, and others that are used up.
     let cases = [
         ("allowed", ["1000000000 30 60", "1000000000 500 60", "1000000000 1d"], vec![]),

@@ -1,42 +1,42 @@
-//! How long after the moment it can a waiting client has its answer.
+//! The delay between the moment at which a waiting call could get its reply, and the reply.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::client::{Batch, BenchError, Client, Result, ServerReply};
-use crate::latency::{Load, RATE};
+use crate::latency::{Load, CONNECTIONS, RATE};
 use crate::report::{Column, Table};
 use crate::rounds::{interleave, join, permilles};
 use crate::throttle;
 use crate::workload::allowed;
 
-/// Milliseconds that a client waits, in turn: never the same twice, so as not to keep step with the server's cron.
+/// Milliseconds that a client waits, in turn. They vary, to not keep step with the server's cron.
 const WAITS_MS: [u64; 5] = [3, 7, 4, 6, 5];
 
 /// The other load on the server.
-pub const LOADS: [&str; 2] = ["idle", LOADED];
+const LOADS: [&str; 2] = ["idle", LOADED];
 const LOADED: &str = "loaded";
 
-/// A way to wait. `{ms}` stands for how long.
+/// One way to wait for `{ms}` milliseconds.
 struct WayToWait {
     name: &'static str,
     peer: Option<&'static str>,
-    /// What another client does first; the time runs from then.
+    /// The first command, of another client. The time runs from then on.
     begin: &'static str,
     wait: &'static str,
-    /// What another client does to end the waiting; none if that ends by itself, after `{ms}`.
+    /// The command of another client that ends the wait, or none if it ends by itself after `{ms}`.
     go: Option<&'static str>,
-    woken: fn(&ServerReply) -> bool,
-    /// Makes everything as it was.
+    is_woken: fn(&ServerReply) -> bool,
+    /// The command that removes the key.
     reset: &'static str,
 }
 
-pub const RELEASE: &str = "RL.ACQUIRE, at RL.RELEASE";
-pub const LEASE: &str = "RL.ACQUIRE, at the end of a lease";
-pub const DRAINED: &str = "RL.THROTTLE, when the bucket has drained";
-pub const SLID_OUT: &str = "RL.WINDOW, when an event leaves";
-pub const PUSH: &str = "BLPOP, at RPUSH";
-pub const TIMEOUT: &str = "BLPOP, at its timeout";
+const RELEASE: &str = "RL.ACQUIRE, at RL.RELEASE";
+const LEASE: &str = "RL.ACQUIRE, at the end of a lease";
+const DRAINED: &str = "RL.THROTTLE, when the bucket has drained";
+const SLID_OUT: &str = "RL.WINDOW, when an event leaves";
+const PUSH: &str = "BLPOP, at RPUSH";
+const TIMEOUT: &str = "BLPOP, at its timeout";
 
 const WAYS: [WayToWait; 6] = [
     WayToWait {
@@ -45,7 +45,7 @@ const WAYS: [WayToWait; 6] = [
         begin: "RL.ACQUIRE slot 1 0 ID holder",
         wait: "RL.ACQUIRE slot 1 0 ID waiter BLOCK 0",
         go: Some("RL.RELEASE slot holder"),
-        woken: allowed,
+        is_woken: allowed,
         reset: "DEL slot",
     },
     WayToWait {
@@ -54,7 +54,7 @@ const WAYS: [WayToWait; 6] = [
         begin: "PING",
         wait: "BLPOP queue 0",
         go: Some("RPUSH queue token"),
-        woken: |reply| reply.at(1).text() == "token",
+        is_woken: |reply| reply.at(1).text() == "token",
         reset: "DEL queue",
     },
     WayToWait {
@@ -63,7 +63,7 @@ const WAYS: [WayToWait; 6] = [
         begin: "RL.ACQUIRE slot 1 0 LEASE {ms}",
         wait: "RL.ACQUIRE slot 1 0 BLOCK 0",
         go: None,
-        woken: allowed,
+        is_woken: allowed,
         reset: "DEL slot",
     },
     WayToWait {
@@ -72,7 +72,7 @@ const WAYS: [WayToWait; 6] = [
         begin: "RL.THROTTLE bucket 0 1 {ms}ms",
         wait: "RL.THROTTLE bucket 0 1 {ms}ms BLOCK 0",
         go: None,
-        woken: allowed,
+        is_woken: allowed,
         reset: "DEL bucket",
     },
     WayToWait {
@@ -81,7 +81,7 @@ const WAYS: [WayToWait; 6] = [
         begin: "RL.WINDOW window 1 {ms}ms",
         wait: "RL.WINDOW window 1 {ms}ms BLOCK 0",
         go: None,
-        woken: allowed,
+        is_woken: allowed,
         reset: "DEL window",
     },
     WayToWait {
@@ -90,50 +90,53 @@ const WAYS: [WayToWait; 6] = [
         begin: "",
         wait: "BLPOP nothing 0.00{ms}",
         go: None,
-        woken: |reply| matches!(reply, ServerReply::Nil),
+        is_woken: |reply| matches!(reply, ServerReply::Nil),
         reset: "PING",
     },
 ];
 
-/// The name of a row.
-pub fn row(what: &str, load: &str) -> String {
+fn row(what: &str, load: &str) -> String {
     format!("{what}, {load}")
 }
 
-/// The names of the ways, and whether each is a peer's.
-pub fn ways() -> [(&'static str, bool); WAYS.len()] {
-    WAYS.each_ref().map(|way| (way.name, way.peer.is_none()))
+/// The names of the rows, each with true if it is one of a peer.
+pub fn rows() -> impl Iterator<Item = (String, bool)> {
+    plans().map(|(way, load)| (row(way.name, load), way.peer.is_none()))
+}
+
+fn plans() -> impl Iterator<Item = (&'static WayToWait, &'static str)> {
+    LOADS.into_iter().flat_map(|load| WAYS.iter().map(move |way| (way, load)))
 }
 
 impl WayToWait {
-    /// Waits once, and returns how late the reply was. If the time is measured from a call, it includes the
+    /// Waits once, and returns the delay of the reply. If the time is measured from a call, the delay includes the
     /// way of that call to the server, as only the server knows when it ran.
-    fn late(&self, [waiter, other]: &mut [Client; 2], wait_ms: u64) -> Result<Duration> {
-        let said = |text: &str| Batch::of(&text.replace("{ms}", &wait_ms.to_string()));
+    fn wait(&self, [waiter, other]: &mut [Client; 2], wait_ms: u64) -> Result<Duration> {
+        let batch = |text: &str| Batch::of(&text.replace("{ms}", &wait_ms.to_string()));
         let mut due = Instant::now() + Duration::from_millis(wait_ms);
-        other.exchange(&said(self.begin))?;
-        waiter.send(&said(self.wait))?;
+        other.exchange(&batch(self.begin))?;
+        waiter.send(&batch(self.wait))?;
         if let Some(go) = self.go {
-            // Answered only after the command before it was taken up, so that someone waits.
+            // The server replies to this only after the command before, so that someone waits.
             other.call("PING")?;
             thread::sleep(due.saturating_duration_since(Instant::now()));
             due = Instant::now();
-            other.send(&said(go))?;
+            other.send(&batch(go))?;
         }
         let reply = waiter.receive()?;
-        let late = due.elapsed();
-        if !(self.woken)(&reply) {
+        let delay = due.elapsed();
+        if !(self.is_woken)(&reply) {
             return Err(BenchError::Refused(format!("{reply:?} to a call that waited")));
         }
         if self.go.is_some() {
             other.receive()?;
         }
         other.call(self.reset)?;
-        Ok(late)
+        Ok(delay)
     }
 }
 
-/// Two clients on a server that may be busy.
+/// A way to wait, and two clients on a server that may be busy.
 struct WokenSubject<'w> {
     way: &'static WayToWait,
     load: Load<'w>,
@@ -142,18 +145,18 @@ struct WokenSubject<'w> {
 }
 
 impl WokenSubject<'_> {
-    /// Waits over and over, for some time.
+    /// Waits repeatedly for some time, and returns the delays.
     fn round(&mut self, time: Duration) -> Result<Vec<Duration>> {
         let WokenSubject { way, load, loaded, clients } = self;
         let started = Instant::now();
         let waits = WAITS_MS.into_iter().cycle().take_while(|_| started.elapsed() < time);
         thread::scope(|scope| {
             let load = loaded.then(|| scope.spawn(|| load.run(time)));
-            let late = waits.map(|wait_ms| way.late(clients, wait_ms)).collect();
+            let delays = waits.map(|wait_ms| way.wait(clients, wait_ms)).collect();
             if let Some(load) = load {
                 join(load)?;
             }
-            late
+            delays
         })
     }
 }
@@ -166,25 +169,22 @@ pub fn table(rounds: usize, time: Duration) -> Result<Table> {
         Column { name: "waits", decimals: 0, compared: false },
     ];
     let title = format!(
-        "Wake-up: how long after the moment it can the waiting client has its answer, on a server that is idle or \
-         answers {RATE} SET EX a second"
+        "Wake-up: delay of the reply to a waiting client, on a server that is idle or answers {RATE} SET EX a second"
     );
     let mut table = Table::new("wake", title, &COLUMNS);
     let set_ex = throttle::set_ex();
-    let plans: Vec<(&WayToWait, &str)> =
-        LOADS.iter().flat_map(|load| WAYS.iter().map(move |way| (way, *load))).collect();
-    let subjects = plans.iter().map(|&(way, load)| {
+    let subjects = plans().map(|(way, load)| {
         let loaded = load == LOADED;
-        let load = Load::prepare(&set_ex)?;
+        let load = Load::prepare(&set_ex, CONNECTIONS)?;
         let clients = [load.host.connect()?, load.host.connect()?];
         Ok(WokenSubject { way, load, loaded, clients })
     });
     let subjects = interleave(subjects, rounds, |subject| subject.round(time));
-    for ((way, load), subject) in plans.iter().zip(subjects) {
+    for ((way, load), subject) in plans().zip(subjects) {
         let figures = subject.map(|(_, rounds)| {
-            let late = rounds.concat();
-            let waits = late.len() as f64;
-            let [p50, p99] = permilles(late, [500, 990]);
+            let delays = rounds.concat();
+            let waits = delays.len() as f64;
+            let [p50, p99] = permilles(delays, [500, 990]);
             vec![p50, p99, waits]
         });
         let peer = way.peer.map(|peer| row(peer, load));

@@ -15,20 +15,20 @@ pub const PERIOD_US: u64 = 60_000_000;
 /// Events in the windows.
 pub const SIZES: [u64; 6] = [5, 10, 30, 100, 1_000, 10_000];
 
-/// Of those, the ones for windows of buckets, of the calendar, and from the first event on.
+/// The sizes of windows with buckets, by the calendar, and from the first event on.
 const OTHER_SIZES: [u64; 3] = [10, 100, 10_000];
 
-/// Calls of one exchange come a little faster than the exchanges do; in a small window only they count. Less than one
-/// event's share, so that the window is full all the same.
+/// The share of an event by which calls are slower, as the calls of one exchange come a little faster than the exchanges do,
+/// which matters in a small window. It is less than one event, so that the window stays full.
 const JITTER: f64 = 0.5;
 
-/// What kind of window RL.WINDOW keeps.
+/// A kind of window that RL.WINDOW keeps.
 #[derive(Clone, Copy)]
 pub struct WindowVariant {
     pub name: &'static str,
     options: &'static str,
-    /// How much more slowly than one event leaves the calls have to come: for the jitter of the pace, and for events
-    /// that count a bucket longer.
+    /// The factor by which calls must be slower than events leave, because of the jitter of the pace, and because events
+    /// may count for a bucket longer.
     slack: f64,
 }
 
@@ -64,7 +64,7 @@ impl WindowVariant {
             .expecting(allowed)
     }
 
-    /// A full window while the clock stands still. The first command takes what is left.
+    /// A full window while the clock stands. The first command takes what is left.
     pub fn denied(self, events: u64) -> Workload {
         let WindowVariant { name, options, .. } = self;
         let command = format!("RL.WINDOW window {events} 60 {options}");
@@ -82,7 +82,7 @@ impl WindowVariant {
     }
 }
 
-/// How many calls bring an empty window to its steady state: half more than it takes, and enough for the pace to settle.
+/// The calls that bring an empty window to its steady state: 1.5 times the limit, and enough for the pace to settle.
 fn filling(events: u64) -> usize {
     1000.max(events as usize * 3 / 2)
 }
@@ -99,7 +99,7 @@ pub fn filled_zset(key: &str, events: u64) -> Vec<String> {
     members.chunks(500).map(|chunk| format!("ZADD {key} {}", chunk.join(" "))).collect()
 }
 
-/// A member as people write it: the time, and something that makes it unique.
+/// A member in its usual form: the time, and a number that makes it unique.
 fn member(i: u64, events: u64) -> String {
     format!("{}:{:06}", now_ms(i, events), i % 1_000_000)
 }
@@ -131,7 +131,7 @@ pub fn lua_denied(scripts: &Scripts, events: u64) -> Workload {
     .expecting(denied)
 }
 
-/// The transaction that people pipeline. It adds first and judges afterwards.
+/// The transaction that people pipeline. It adds the event before it decides.
 pub fn transaction(events: u64) -> Workload {
     Workload::new(row(MULTI, events, "allowed"), move |i| {
         let i = events + i;
@@ -153,6 +153,7 @@ pub fn table(decisions: usize, sizes: &[u64]) -> Result<Table> {
         "Instructions of the whole server per decision about a full window of 60 s (one key, pipeline 50)",
         &Meter::COLUMNS,
     );
+    let scripts = meter.scripts();
     meter.add(&mut table, &throttle::set_ex(), None)?;
     for (index, kind) in KINDS.into_iter().enumerate() {
         for &events in sizes {
@@ -164,8 +165,8 @@ pub fn table(decisions: usize, sizes: &[u64]) -> Result<Table> {
         }
     }
     for &events in sizes {
-        let scripts = &meter.host().scripts;
-        let rows = [transaction(events), lua_allowed(scripts, events), lua_denied(scripts, events)];
+        let rows =
+            [transaction(events), lua_allowed(&scripts, events), lua_denied(&scripts, events)];
         for workload in rows {
             meter.add(&mut table, &workload, None)?;
         }

@@ -1,5 +1,5 @@
-//! One limit that is hotter than a core: sharded over several keys, or taken in batches by each process. How far either
-//! admits more or less than one key would.
+//! One limit that needs more than a core, sharded over several keys or taken in batches by each process: how much more or
+//! less than one key either admits.
 
 use support::{limited, Conn, Random, Server, START_US};
 
@@ -12,7 +12,7 @@ const PROCESSES: usize = 16;
 const STEP_US: i64 = 5_000;
 const STEPS_A_SECOND: usize = 200;
 const SECONDS: usize = 4;
-/// The most calls that may come in each step, each by chance.
+/// The most calls in a step. Each of them comes by chance.
 const CHANCES: i64 = 200;
 
 /// Calls a second in each second of a run.
@@ -47,7 +47,7 @@ fn calls(load: &DrawnLoad) -> DrawnCalls {
     load.rates.iter().flat_map(|&rate| [rate; STEPS_A_SECOND]).map(&mut step).collect()
 }
 
-/// What was admitted in each step, and how many commands the server had.
+/// The number admitted in each step, and the number of commands.
 #[derive(Default)]
 struct Admissions {
     admitted: Vec<u64>,
@@ -92,7 +92,7 @@ impl Simulation {
         outcome
     }
 
-    /// One call on each of these shards, all sent at once: which are allowed.
+    /// Makes one call on each of these shards, all sent at once, and returns which are allowed.
     fn ask(&mut self, shards: &[usize], of: usize, outcome: &mut Admissions) -> Vec<bool> {
         let limit = LIMIT / of as u64;
         outcome.commands += shards.len() as u64;
@@ -154,7 +154,7 @@ impl Simulation {
     }
 }
 
-/// What a process took and has not spent.
+/// The part of a batch that a process has not spent.
 #[derive(Clone, Copy, Default)]
 struct Stock {
     left: u64,
@@ -162,7 +162,7 @@ struct Stock {
     ask_at_us: i64,
 }
 
-/// Which shard a call asks.
+/// The shard that a call asks.
 #[derive(Clone, Copy, PartialEq)]
 enum Choice {
     /// Any.

@@ -2,6 +2,7 @@
 
 mod capacity;
 mod picture;
+mod svg;
 mod traffic;
 
 use std::fs;

@@ -3,11 +3,10 @@
 
 use std::fmt::Write;
 
+use super::svg::{self, text, INK, MARGIN as LEFT, PAPER, WIDTH};
 use super::traffic::{DrawnCall, DrawnLimit, DrawnRun, Traffic, LIMITS};
 
-const WIDTH: i64 = 960;
-const LEFT: i64 = 20;
-const RIGHT: i64 = 940;
+const RIGHT: i64 = WIDTH - LEFT;
 const HEAD: i64 = 88;
 /// A limit's name, and its lane below.
 const ROW: i64 = 76;
@@ -21,18 +20,14 @@ const HALF_CLOCK: i64 = 36;
 /// Between the marks of the axis.
 const MARK_MS: i64 = 30_000;
 
-const INK: &str = "#222";
 const AT_ONCE: &str = "#0072b2";
 const LATER: &str = "#007a5a";
 const DENIED: &str = "#c04a00";
 const LANE: &str = "#ccc";
 const MIDNIGHT: &str = "#888";
-const PAPER: &str = "#fff";
 
 /// Each colour, and what replaces it in a browser that prefers dark pages.
-const DARK: [(&str, &str); 7] = [
-    (PAPER, "#14171b"),
-    (INK, "#e7eaef"),
+const DARK: [(&str, &str); 5] = [
     (AT_ONCE, "#57b6f0"),
     (LATER, "#3ccf9f"),
     (DENIED, "#ff9257"),
@@ -104,11 +99,6 @@ fn round(number: f64) -> f64 {
     (number * 10.0).round() / 10.0
 }
 
-fn text(svg: &mut String, (x, y): (i64, i64), more: &str, text: &str) {
-    let text = text.replace('&', "&amp;").replace('<', "&lt;");
-    let _ = writeln!(svg, "<text x=\"{x}\" y=\"{y}\"{more}>{text}</text>");
-}
-
 pub fn draw(traffic: &Traffic, runs: &[DrawnRun]) -> String {
     let (from_ms, to_ms) = traffic.shown_ms;
     let x = |at_ms: i64| {
@@ -117,14 +107,7 @@ pub fn draw(traffic: &Traffic, runs: &[DrawnRun]) -> String {
     };
     let rows = LIMITS.len() as i64;
     let (bottom, height) = (HEAD + ROW * rows, HEAD + ROW * rows + FOOT);
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" height=\"{height}\" \
-         role=\"img\" font-family=\"sans-serif\" font-size=\"13\" fill=\"{INK}\">\n\
-         <title>{}</title>\n{}<rect width=\"{WIDTH}\" height=\"{height}\" fill=\"{PAPER}\"/>\n",
-        traffic.title,
-        dark_style()
-    );
-    text(&mut svg, (LEFT, 26), " font-size=\"17\" font-weight=\"bold\"", traffic.title);
+    let mut svg = svg::begin(height, traffic.title, &DARK);
     legend(&mut svg);
     axis(&mut svg, x, traffic, bottom);
     for ((limit, run), row) in LIMITS.iter().zip(runs).zip(0..) {
@@ -134,17 +117,7 @@ pub fn draw(traffic: &Traffic, runs: &[DrawnRun]) -> String {
     svg
 }
 
-/// The colours for dark pages.
-fn dark_style() -> String {
-    let rule = |(light, dark)| {
-        let rule = |attribute| format!("[{attribute}=\"{light}\"] {{ {attribute}: {dark} }}\n");
-        ["fill", "stroke"].map(rule).concat()
-    };
-    let rules: String = DARK.into_iter().map(rule).collect();
-    format!("<style>@media (prefers-color-scheme: dark) {{\n{rules}}}</style>\n")
-}
-
-/// What the marks mean.
+/// The legend of the marks.
 fn legend(svg: &mut String) {
     let mut marks = Marks::default();
     let top = 10;
@@ -191,7 +164,7 @@ fn axis(svg: &mut String, x: impl Fn(i64) -> f64, traffic: &Traffic, bottom: i64
     );
 }
 
-/// A limit, and what became of each call.
+/// A limit, and the result of each call.
 fn lane(svg: &mut String, limit: &DrawnLimit, run: &DrawnRun, x: &impl Fn(i64) -> f64, top: i64) {
     text(svg, (LEFT, top + 12), " font-weight=\"bold\"", limit.words);
     text(svg, (LEFT + 235, top + 12), " font-family=\"monospace\"", limit.command);

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use support::{ints, limited, unix_us, Conn, Server, Value};
 
-/// How finely the clock is moved while calls wait. All that happens here falls on such steps.
+/// The step of the clock while calls wait. Everything here happens on such steps.
 const STEP_MS: i64 = 100;
 const WAIT_MS: i64 = 20_000;
 const MINUTE_MS: i64 = 60_000;
-/// So many looks at whether a call waits, a millisecond each.
+/// The number of checks, a millisecond each, before a call must wait or have its reply.
 const PATIENCE: u32 = 10_000;
 
 /// Calls at fixed times. Times are in milliseconds after midnight, below 0 before it.
@@ -26,7 +26,7 @@ pub struct DrawnLimit {
     pub words: &'static str,
     /// `key` is the key.
     pub command: &'static str,
-    /// The most that it may let go ahead in any 60 seconds.
+    /// The most calls that may go ahead in any 60 seconds.
     pub bound: usize,
 }
 
@@ -109,12 +109,12 @@ pub fn all() -> [Traffic; 4] {
     ]
 }
 
-/// What became of a call.
+/// A call and its result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DrawnCall {
     pub came_ms: i64,
     pub may_go: bool,
-    /// When it might go on, or was denied.
+    /// The time at which it could go ahead, or was denied.
     pub at_ms: i64,
 }
 
@@ -123,7 +123,7 @@ pub struct DrawnRun {
 }
 
 impl DrawnRun {
-    /// How many calls went ahead.
+    /// The number of calls that went ahead.
     pub fn allowed(&self) -> usize {
         self.calls.iter().filter(|call| call.may_go).count()
     }
@@ -204,7 +204,7 @@ impl Runner<'_> {
         DrawnCall { came_ms: now_ms, may_go: answer[0] == 0, at_ms: now_ms + wait_ms }
     }
 
-    /// How many calls wait on the server.
+    /// The number of calls that wait on the server.
     fn waiting(&mut self) -> usize {
         let info = self.conn.text("INFO ratelimit");
         let number = info.lines().find_map(|line| line.strip_prefix("ratelimit_waiting:"));
@@ -224,12 +224,12 @@ impl Runner<'_> {
                 return calls.push(answered(now_ms, now_ms, &conn.recv()));
             }
         }
-        panic!("{} neither waits nor is answered", self.command);
+        panic!("{} neither waits nor has a reply", self.command);
     }
 
-    /// Takes the answers that the line is given at this moment.
+    /// Receives the replies that the line gets at this moment.
     fn serve_the_line(&mut self, now_ms: i64, calls: &mut Vec<DrawnCall>) {
-        // A command on the key grants to whoever can be granted. This one takes nothing.
+        // A command on the key grants waiting calls. This one takes nothing.
         let look = self.command.replace("BLOCK 20s", "0");
         loop {
             self.conn.ints(&*look);
@@ -238,8 +238,8 @@ impl Runner<'_> {
                 let Some(mut waiter) = self.line.pop_front() else { break };
                 calls.push(answered(waiter.came_ms, now_ms, &waiter.conn.recv()));
             }
-            // How long a call has waited is measured in real time, which hardly passes here. So its wait is ended
-            // explicitly, with the answer that it gets when its time is up.
+            // The server measures waits in real time, which hardly passes here. So the wait is ended explicitly, with
+            // the reply of a call whose time is up.
             let is_overdue = |waiter: &QueuedCall| waiter.came_ms + WAIT_MS <= now_ms;
             match self.line.front() {
                 Some(waiter) if is_overdue(waiter) => {
