@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# `make check` runs this, and so does the first job of CI. It installs the tools, and runs the lints, the checks of dependencies
-# and packages, and the tests. Ends with a list of what it had to leave out, and with STRICT=1 fails if there is anything.
+# `make check` runs this, and so does CI. It installs the tools, and runs the lints, the checks of dependencies and packages,
+# and the tests. Ends with a list of what it had to leave out, and with STRICT=1 fails if there is anything.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -26,5 +26,5 @@ scripts/test-package.sh --if-possible
 servers=(valkey-9.1)
 # `make test` has used it already if it is installed.
 "$REDIS_SERVER" --version | grep -q 'Redis server v=7[.]0[.]' || servers+=(redis-7.0)
-FLOOD=${FLOOD:-5} scripts/test-servers.sh --if-possible "${servers[@]}"
+RATELIMIT_FLOOD_SECONDS=${RATELIMIT_FLOOD_SECONDS:-5} scripts/test-servers.sh --if-possible "${servers[@]}"
 scripts/skip.sh --list

@@ -3,9 +3,10 @@
 #
 #   scripts/prove.sh [worlds] [lemmas] [histories] [kani]      the first three if none is named
 #
-# `make prove` runs this. Records HISTORIES=10 of a cluster and the same number of a Sentinel set, each for SECONDS_EACH=60;
-# SEED=1 decides what happens in them. Writes the results of worlds and histories to crates/proofs/results/. Installs z3 from
-# PyPI into target/z3 unless python3 has it. Does not install Kani, which brings its own compiler.
+# `make prove` runs this. Records HISTORIES=10 of a cluster and the same number of a Sentinel set, each for
+# RATELIMIT_HISTORY_SECONDS=60. SEED=1 decides what happens in them. Writes the results of worlds and histories to
+# crates/proofs/results/. Installs z3 from PyPI into target/z3 unless python3 has it. Does not install Kani, which brings its
+# own compiler.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-target}
@@ -55,7 +56,7 @@ for what in "$@"; do
         ;;
     histories)
         cargo build --release
-        RATELIMIT_HISTORIES=${HISTORIES:-10} RATELIMIT_HISTORY_SECONDS=${SECONDS_EACH:-60} RATELIMIT_SEED=${SEED:-1} \
+        RATELIMIT_HISTORIES=${HISTORIES:-10} RATELIMIT_SEED=${SEED:-1} \
             cargo test --test server histories:: -- --include-ignored --nocapture |
             write_page histories "Histories that were judged"
         ;;

@@ -2,18 +2,17 @@
 # Runs the server tests on each of the named servers, with the module that was built, and prints the results. `make
 # test-servers` runs this on all servers, and `make check` on two:
 #
-#   scripts/test-servers.sh [--if-possible] [redis-7.0 valkey-9.1 ...]     all that scripts/fetch-servers.sh knows if none is named
+#   scripts/test-servers.sh [--if-possible] [redis-7.0 valkey-9.1 ...]     all of scripts/fetch-servers.sh if none is named
 #
-# Floods with I/O threads last FLOOD=20 seconds. Servers that look up the keys of commands in I/O threads are tested again
-# with `io-threads 4`, by the tests that depend on it most, those of a cluster among them.
+# Floods with I/O threads last RATELIMIT_FLOOD_SECONDS=20. Servers that look up the keys of commands in I/O threads are
+# tested again with `io-threads 4`, by the tests that depend on it most, those of a cluster among them.
 #
 # Fails if none of the servers could be fetched, unless --if-possible is given. With STRICT=1 it fails if any could not.
 #
 # Does not run tests/programs: `make test-clients` runs these on one server.
 #
 # Tests that a server cannot run are counted and listed as by scripts/test.sh. The output of each run is in
-# target/servers/NAME.log and NAME-threads.log. CARGO_TEST= has arguments for cargo test (CARGO_TEST='--test server
-# window::').
+# target/servers/NAME.log and NAME-threads.log.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 servers=${CARGO_TARGET_DIR:-target}/servers
@@ -25,7 +24,7 @@ if [ "${1:-}" = --if-possible ]; then
 fi
 [ $# -gt 0 ] || set -- redis-6.2 redis-7.0 redis-8.0 redis-8.6 valkey-8.1 valkey-9.1
 scripts/fetch-servers.sh "$@" 2> >(tee "$servers/missing" >&2) || exit 1
-read -r -a arguments <<<"${CARGO_TEST:---test server --test timing}"
+arguments=(--test server --test timing)
 
 cargo test --no-run "${arguments[@]}" || exit 1
 
@@ -55,9 +54,8 @@ run() { # server label arguments of cargo test...: one run, and its line in the 
     ran=$((ran + passed))
 }
 
-export RATELIMIT_FLOOD_SECONDS=${FLOOD:-20}
+export RATELIMIT_FLOOD_SECONDS=${RATELIMIT_FLOOD_SECONDS:-20}
 threaded=(--test server -- all:: cluster:: everywhere:: blocking_order::)
-[ -z "${CARGO_TEST-}" ] || threaded=("${arguments[@]}")
 for name in "$@"; do
     server=$PWD/$servers/$name/redis-server
     [[ $servers == /* ]] && server=$servers/$name/redis-server
@@ -76,7 +74,8 @@ for name in "$@"; do
 done
 
 for name in "$@"; do
-    [ -e "$servers/$name/redis-server" ] && sed -n "/^skipped here:/,/^\$/s/^  tests/skipped on $name: tests/p" "$servers/$name.log"
+    [ ! -e "$servers/$name/redis-server" ] ||
+        sed -n "/^skipped here:/,/^\$/s/^  tests/skipped on $name: tests/p" "$servers/$name.log"
 done
 printf '\n%s\n' "$table"
 [ $broken = 0 ] && { [ "$ran" -gt 0 ] || [ "$may_be_none $found" = "yes 0" ]; }

@@ -20,10 +20,10 @@ mkdir -p "$VALGRIND_LOGS"
 RATELIMIT_VALGRIND_SERVER=$(scripts/find-server.sh)
 export RATELIMIT_VALGRIND_SERVER
 # Everything takes ten times as long, and servers end orderly so that leaks are looked for.
-export REDIS_SERVER=$PWD/scripts/valgrind-server.sh RATELIMIT_TEST_SLOWNESS=10
+export REDIS_SERVER=$PWD/scripts/valgrind-server.sh RATELIMIT_TEST_SLOWNESS=10 RUST_TEST_THREADS=${RUST_TEST_THREADS:-2}
 status=0
 if [ $# -gt 0 ]; then tests=("$@"); else tests=("${core[@]}"); fi
-cargo test --no-fail-fast --test server -- "${tests[@]}" --test-threads="${THREADS:-2}" || status=$?
+cargo test --no-fail-fast --test server -- "${tests[@]}" || status=$?
 
 servers=$(find "$VALGRIND_LOGS" -name '*.xml' | wc -l)
 [ "$servers" -gt 0 ] || { echo "No server ran under valgrind." >&2; exit 1; }

@@ -10,11 +10,9 @@
 //! remember for 5 to 10 seconds, longer than a failover takes, so that their next replies show what was lost.
 //!
 //! `RATELIMIT_HISTORIES` is how many histories of each kind are recorded, of `RATELIMIT_HISTORY_SECONDS` seconds each, and
-//! `RATELIMIT_SEED` what happens in which order. `RATELIMIT_HISTORY_OF` is `cluster` or `sentinel`, where only one is
-//! wanted.
+//! `RATELIMIT_SEED` what happens in which order.
 
 use std::collections::BTreeMap;
-use std::env;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, RwLock};
 use std::thread::{scope, sleep};
@@ -936,14 +934,9 @@ fn long_histories_are_linearizable() {
     let seconds = env_number("RATELIMIT_HISTORY_SECONDS").unwrap_or(60);
     let least_calls = LEAST_CALLS_A_SECOND * seconds;
     let seed = env_number("RATELIMIT_SEED").unwrap_or(1);
-    let only = env::var("RATELIMIT_HISTORY_OF").unwrap_or_default();
     println!("\n{TABLE_HEAD}");
     for number in 0..env_number("RATELIMIT_HISTORIES").unwrap_or(10) {
-        if only != "sentinel" {
-            println!("{}", cluster_history(seconds, least_calls, seed + number, true));
-        }
-        if only != "cluster" {
-            println!("{}", sentinel_history(seconds, least_calls, seed + number));
-        }
+        println!("{}", cluster_history(seconds, least_calls, seed + number, true));
+        println!("{}", sentinel_history(seconds, least_calls, seed + number));
     }
 }

@@ -439,8 +439,8 @@ fn tampering(lab: &mut Lab, random: &mut Random) -> Vec<Vec<String>> {
 
 #[test]
 fn no_sequence_of_changes_by_hand_leaves_an_index_that_is_wrong() {
-    let seed = env_number("RATELIMIT_TEST_SEED").unwrap_or(12);
-    println!("seed {seed}");
+    let seed = env_number("RATELIMIT_SEED").unwrap_or(12);
+    println!("RATELIMIT_SEED={seed}");
     let mut random = Random::new(seed);
     for window in ["0", "60", "0"] {
         let mut lab = Lab::new(window);
