@@ -67,7 +67,7 @@ lint: ## Check format, lints, types, doc comments, layers, scripts and new commi
 	@$(install) --look $(lint_tools) || { echo "To install what make lint needs: make tools" >&2; exit 1; }
 	@scripts/lint.sh
 
-check: ## Run the first job of CI: lints, tests, the package, tests on Redis 7.0 and Valkey 9.1 (STRICT=1: skip nothing)
+check: ## Run what CI runs on each push: lints, tests, the package, tests on Redis 7.0 and Valkey 9.1 (STRICT=1: skip nothing)
 	@scripts/check.sh
 
 bench: build ## Measure, and write docs/benchmarks.md and its charts (BENCH="section ... --quick": only a part)
