@@ -35,7 +35,9 @@ have() {
     debian-archive-keyring) [ -e /usr/share/keyrings/debian-archive-keyring.gpg ] ;;
     prometheus) command -v prometheus >/dev/null && command -v promtool >/dev/null ;;
     prometheus-redis-exporter) command -v "${REDIS_EXPORTER:-prometheus-redis-exporter}" >/dev/null ;;
-    make | npm | python3 | shellcheck | valgrind | readelf | dpkg-deb | debootstrap | buildah | chromium) command -v "$1" >/dev/null ;;
+    make | npm | python3 | shellcheck | valgrind | readelf | dpkg-deb | debootstrap | buildah | chromium)
+        command -v "$1" >/dev/null
+        ;;
     *) die "$0 does not know the tool $1" ;;
     esac
 }
@@ -89,33 +91,40 @@ fetch_server() {
     die "No server could be fetched. Install Redis 6.2 or later, or Valkey, and name it: REDIS_SERVER=/path/to/redis-server"
 }
 
-# The packages of a tool, for each package manager. On Debian the package of clang's headers has a version in its name,
+# Prints the packages of tools for a package manager. On Debian the package of clang's headers has a version in its name,
 # which is read from the dependencies of libclang1; libclang-dev would take 350 MB more.
-apt_name() {
-    local version
-    case $1 in
-    cc) echo gcc libc6-dev ;;
-    pip) echo python3-pip ;;
-    c++) echo g++ ;;
-    libclang)
-        version=$(apt-cache depends libclang1 2>/dev/null | sed -n 's/.*Depends: libclang1-\([0-9]*\).*/\1/p' | head -n 1)
-        if [ -n "$version" ]; then echo libclang1 "libclang-common-$version-dev"; else echo libclang-dev; fi
-        ;;
-    node) echo nodejs ;;
-    redis-server) server_package ;;
-    readelf) echo binutils ;;
-    wasm32) echo libstd-rust-dev-wasm32 lld ;;
-    dpkg-deb) echo dpkg ;;
-    qemu-user) echo qemu-user-static ;;
-    *) echo "$1" ;;
-    esac
-}
-dnf_name() { case $1 in shellcheck) echo ShellCheck ;; python3-venv) echo python3 ;; node) echo nodejs ;; cc) echo gcc ;; c++) echo gcc-c++ ;; pip) echo python3-pip ;; libclang) echo clang-devel ;; redis-server) echo "redis (or valkey)" ;; *) echo "$1" ;; esac; }
-apk_name() { case $1 in python3-venv) echo python3 ;; node) echo nodejs ;; cc) echo gcc musl-dev ;; c++) echo g++ ;; pip) echo py3-pip ;; libclang) echo clang-dev ;; redis-server) echo "redis (or valkey)" ;; *) echo "$1" ;; esac; }
-names() {
-    local tool all=()
-    for tool in "${missing[@]}"; do all+=("$("$1" "$tool")"); done
-    echo "${all[*]}" | tr -s ' ' | sed 's/^ //; s/ $//'
+names() { # apt, dnf or apk; tools
+    local manager=$1 tool version all=()
+    shift
+    for tool in "$@"; do
+        case $manager,$tool in
+        apt,cc) all+=(gcc libc6-dev) ;;
+        dnf,cc) all+=(gcc) ;;
+        apk,cc) all+=(gcc musl-dev) ;;
+        apt,c++ | apk,c++) all+=(g++) ;;
+        dnf,c++) all+=(gcc-c++) ;;
+        apt,libclang)
+            version=$(apt-cache depends libclang1 2>/dev/null |
+                sed -n 's/.*Depends: libclang1-\([0-9]*\).*/\1/p' | head -n 1)
+            if [ -n "$version" ]; then all+=(libclang1 "libclang-common-$version-dev"); else all+=(libclang-dev); fi
+            ;;
+        dnf,libclang) all+=(clang-devel) ;;
+        apk,libclang) all+=(clang-dev) ;;
+        apt,redis-server) mapfile -t -O ${#all[@]} all < <(server_package) ;;
+        *,redis-server) all+=("redis (or valkey)") ;;
+        dnf,python3-venv | apk,python3-venv) all+=(python3) ;;
+        apt,pip | dnf,pip) all+=(python3-pip) ;;
+        apk,pip) all+=(py3-pip) ;;
+        *,node) all+=(nodejs) ;;
+        dnf,shellcheck) all+=(ShellCheck) ;;
+        apt,readelf) all+=(binutils) ;;
+        apt,wasm32) all+=(libstd-rust-dev-wasm32 lld) ;;
+        apt,dpkg-deb) all+=(dpkg) ;;
+        apt,qemu-user) all+=(qemu-user-static) ;;
+        *) all+=("$tool") ;;
+        esac
+    done
+    echo "${all[*]}"
 }
 
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
@@ -127,7 +136,7 @@ install_with_apt() {
     local packages package services=()
     echo "Missing: ${missing[*]}. Installing with apt-get."
     as_root apt-get update -q || echo "apt-get update failed; going on with the package lists as they are." >&2
-    read -r -a packages <<<"$(names apt_name)"
+    read -r -a packages <<<"$(names apt "${missing[@]}")"
     # Only now is it known that the system's server is too old.
     case " ${missing[*]} " in
     *' redis-server '*) [ -n "$(server_package)" ] || fetch=yes ;;
@@ -174,7 +183,8 @@ for tool in "$@"; do
     case $tool in
     cargo) die "Rust $(rust_wanted) or later is needed (found: $(rust_found | grep . || echo none))." \
         "Install it with rustup: https://rustup.rs. rustup takes the release that rust-toolchain.toml names;" \
-        "where it may not, as offline: rustup toolchain install $(rust_pinned), or choose another: RUSTUP_TOOLCHAIN=stable." \
+        "where it may not, as offline: rustup toolchain install $(rust_pinned)," \
+        "or choose another: RUSTUP_TOOLCHAIN=stable." \
         "The cargo package of an older distribution will not do." ;;
     cargo-fuzz | cargo-deny)
         crate=$tool
@@ -199,14 +209,14 @@ done
 if [ ${#missing[@]} -gt 0 ]; then
     if ! command -v apt-get >/dev/null; then
         die "Missing: ${missing[*]}. Install the packages and try again:" \
-            "  dnf install $(names dnf_name)" "  apk add $(names apk_name)"
+            "  dnf install $(names dnf "${missing[@]}")" "  apk add $(names apk "${missing[@]}")"
     elif [ "$(id -u)" != 0 ] && ! command -v sudo >/dev/null; then
         die "Missing: ${missing[*]}. There is no sudo here, so install them as root and try again:" \
-            "  apt-get update && apt-get install --no-install-recommends $(names apt_name)"
+            "  apt-get update && apt-get install --no-install-recommends $(names apt "${missing[@]}")"
     fi
     install_with_apt
 fi
 [ $fetch = no ] || fetch_server
 for tool in "${missing[@]}"; do
-    have "$tool" || die "$tool is still missing after the installation of: $(apt_name "$tool")"
+    have "$tool" || die "$tool is still missing after the installation of: $(names apt "$tool")"
 done
