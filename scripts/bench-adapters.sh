@@ -19,7 +19,7 @@ done
 scripts/install-clients.sh --node-only
 own=$clients/typescript
 rm -rf "$own/src" "$own/wasm" "$own/dist"
-cp -r clients/typescript/src clients/typescript/wasm clients/typescript/package.json clients/typescript/tsconfig*.json "$own/"
+cp -r clients/typescript/{src,wasm,package.json,tsconfig*.json} "$own/"
 (cd "$own" && npm run --silent build)
 
 bench=$clients/bench

@@ -14,7 +14,8 @@ export RATELIMIT_SO REDIS_SERVER
 # A tenth of the cases finds nearly as much.
 export RATELIMIT_CASES=${RATELIMIT_CASES:-10} PROPTEST_MAX_SHRINK_TIME=1
 status=0
-cargo mutants --package redis-ratelimit-engine --package redis-ratelimit-commands --output "$out" --no-times --colors never "$@" || status=$?
+cargo mutants --package redis-ratelimit-engine --package redis-ratelimit-commands --output "$out" --no-times \
+    --colors never "$@" || status=$?
 # 2 and 3: some were missed, or timed out.
 case $status in
     0 | 2 | 3) ;;

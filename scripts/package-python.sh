@@ -19,7 +19,8 @@ aarch64) own=arm64 ;;
 esac
 mkdir -p "$made"
 [ -x "$made/tools/bin/maturin" ] || python3 -m venv "$made/tools"
-"$made/tools/bin/pip" install --quiet --disable-pip-version-check "maturin>=1.9.4,<2" "$(grep "^ziglang==" packaging/requirements.txt)"
+"$made/tools/bin/pip" install --quiet --disable-pip-version-check "maturin>=1.9.4,<2" \
+    "$(grep "^ziglang==" packaging/requirements.txt)"
 # Cargo's files are kept apart from the checkout's.
 export CARGO_TARGET_DIR=$made/cargo PATH=$made/tools/bin:$PATH
 
@@ -55,8 +56,8 @@ package() {
         compiler=$(CARGO_TARGET_DIR=${made%/package/python} scripts/find-rustc.sh $target)
         rm -rf "${made:?}/$1"
         # The extension is linked with no Python, so none of the other architecture is needed.
-        (cd "$client" && RUSTC=$compiler PYO3_NO_PYTHON=1 maturin build --quiet --release --locked --zig --compatibility manylinux_2_28 \
-            --manifest-path native/Cargo.toml --target $target --out "$made/$1")
+        (cd "$client" && RUSTC=$compiler PYO3_NO_PYTHON=1 maturin build --quiet --release --locked --zig \
+            --compatibility manylinux_2_28 --manifest-path native/Cargo.toml --target $target --out "$made/$1")
         if [ "$1" = $own ]; then
             try "$(ls "$made/$1"/*.whl)"
         else

@@ -7,7 +7,7 @@
 # `make package` runs this, and so do test-package.sh and test-packages.sh.
 #
 # libredis_ratelimit-linux-TARGET.so             the module, stripped
-# redis-ratelimit-VERSION-linux-TARGET.tar.gz    the module, its licences, redis.conf.example, the pages, examples, and clients with engine.wasm
+# redis-ratelimit-VERSION-linux-TARGET.tar.gz    the module, licences, redis.conf.example, pages, examples and clients
 # redis-ratelimit-VERSION-linux-TARGET.cdx.json  what is inside: a CycloneDX SBOM
 # redis-ratelimit_VERSION-1_TARGET.deb           a package for Debian and Ubuntu
 # Dockerfile                                     makes images of the modules next to it
@@ -96,8 +96,8 @@ compile() { # target triple rustc: prints the path of the module
     mkdir -p "$work/build"
     (
         cd "$work/build"
-        env -u RUSTFLAGS RATELIMIT_COMMIT="${commit/, with*/-modified}" RUSTC="$rustc" CARGO_TARGET_DIR="$work/build" CARGO_INCREMENTAL=0 \
-            CARGO_ENCODED_RUSTFLAGS="$(join $'\x1f' "${flags[@]}")" \
+        env -u RUSTFLAGS RATELIMIT_COMMIT="${commit/, with*/-modified}" RUSTC="$rustc" CARGO_TARGET_DIR="$work/build" \
+            CARGO_INCREMENTAL=0 CARGO_ENCODED_RUSTFLAGS="$(join $'\x1f' "${flags[@]}")" \
             cargo zigbuild --profile dist --locked --lib --target "$triple" --manifest-path "$source/Cargo.toml" >&2
     )
     echo "$work/build/$2/dist/libredis_ratelimit.so"
@@ -222,7 +222,8 @@ C library         glibc $glibc_floor or later
 Built by: make package TARGETS=$name${HOMEPAGE:+ HOMEPAGE=$HOMEPAGE}
 END
     python3 packaging/sbom.py sbom "$triple" "$("$rustc" --version)" "$(zig_version)" "$module" >"$dist/$stem.cdx.json"
-    python3 packaging/sbom.py licences "$triple" "$("$rustc" --version)" "$(zig_version)" >"$work/stage/$name/THIRD-PARTY.txt"
+    python3 packaging/sbom.py licences "$triple" "$("$rustc" --version)" "$(zig_version)" \
+        >"$work/stage/$name/THIRD-PARTY.txt"
     install -m 755 "$module" "$dist/libredis_ratelimit-linux-$name.so"
     archive "$name" "$module" "$stem"
     debian_package "$name" "$module"

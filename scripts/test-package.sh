@@ -45,36 +45,39 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 (cd "$dist" && sha256sum --quiet --check SHA256SUMS)
-for file in "libredis_ratelimit-linux-$name.so" "$stem.tar.gz" "$stem.cdx.json" "redis-ratelimit_$version-1_$name.deb" Dockerfile; do
+module=$dist/libredis_ratelimit-linux-$name.so
+deb=$dist/redis-ratelimit_$version-1_$name.deb
+for file in "${module##*/}" "$stem.tar.gz" "$stem.cdx.json" "${deb##*/}" Dockerfile; do
     expect "checksums of $file" 1 "$(grep -c " $file\$" "$dist/SHA256SUMS")"
 done
 
 tar -C "$work" -xzf "$dist/$stem.tar.gz"
-expect "the module in the archive" "" "$(cmp "$work/$stem/libredis_ratelimit.so" "$dist/libredis_ratelimit-linux-$name.so" 2>&1)"
-dpkg-deb -x "$dist/redis-ratelimit_$version-1_$name.deb" "$work/deb"
+expect "the module in the archive" "" "$(cmp "$work/$stem/libredis_ratelimit.so" "$module" 2>&1)"
+dpkg-deb -x "$deb" "$work/deb"
 doc=$work/deb/usr/share/doc/redis-ratelimit
+engine=clients/typescript/wasm/engine.wasm
 for folder in "$work/$stem" "$doc"; do
     for file in README.md CHANGELOG.md LICENSE redis.conf.example docs/operations.md examples/metrics; do
         [ -e "$folder/$file" ] || fail "${folder#"$work/"} has no $file"
     done
-    expect "engine.wasm in ${folder##*/}" "" "$(cmp clients/typescript/wasm/engine.wasm "$folder/docs/playground/engine.wasm" 2>&1)"
+    expect "engine.wasm in ${folder##*/}" "" "$(cmp $engine "$folder/docs/playground/engine.wasm" 2>&1)"
     expect "the metrics of ${folder##*/}" "" "$(diff -r examples/metrics "$folder/examples/metrics")"
 done
 
-engine_bytes=$(gzip -9c clients/typescript/wasm/engine.wasm | wc -c)
+engine_bytes=$(gzip -9c $engine | wc -c)
 # Without rust-src it is built with the standard library as rustup has it, see scripts/build-engine.sh.
 most=$([ -d "$(rustc --print sysroot)/lib/rustlib/src/rust/library" ] && echo 250000 || echo 320000)
 [ "$engine_bytes" -lt "$most" ] || fail "engine.wasm must be below $most bytes gzipped, and has $engine_bytes"
 echo "ok: engine.wasm has $engine_bytes bytes gzipped"
 
-field() { dpkg-deb -f "$dist/redis-ratelimit_$version-1_$name.deb" "$1"; }
+field() { dpkg-deb -f "$deb" "$1"; }
 expect "Version" "$version-1" "$(field Version)"
 expect "Homepage" "${HOMEPAGE:-file:///usr/share/doc/redis-ratelimit/README.md}" "$(field Homepage)"
 expect "the changelog's version" "redis-ratelimit ($version-1) unstable; urgency=medium" \
     "$(gzip -dc "$doc/changelog.Debian.gz" | head -n 1)"
 expect "the changelog" "" "$(gzip -dc "$doc/changelog.gz" | diff - CHANGELOG.md)"
 
-hash=$(sha256sum "$dist/libredis_ratelimit-linux-$name.so" | cut -d' ' -f1)
+hash=$(sha256sum "$module" | cut -d' ' -f1)
 expect "the SBOM's hash of the module" "$hash" "$(python3 -c '
 import json, sys
 bom = json.load(open(sys.argv[1]))
@@ -86,14 +89,14 @@ assert len(names) > 10 and len(bom["dependencies"]) == len(names), names
 print(own["content"])' "$dist/$stem.cdx.json")"
 expect "the image's version" "ARG VERSION=$version" "$(grep '^ARG VERSION=' "$dist/Dockerfile")"
 
-printf '%s\n' '# Changelog' '' '## [Unreleased]' '' '- new' '' '## [1.1.0] - 2026-01-02' '' '- this' '' '## [1.0.0]' '' '- old' >"$work/notes.md"
+printf '%s\n' '## [Unreleased]' '- new' '## [1.1.0] - 2026-01-02' '- this' '## [1.0.0]' '- old' >"$work/notes.md"
 expect "the notes of a version" "- this" "$(scripts/release-notes.sh 1.1.0 "$work/notes.md" | grep .)"
-! scripts/release-notes.sh 1.2.0 "$work/notes.md" 2>/dev/null || fail "there are notes of a version that the changelog does not know"
+! scripts/release-notes.sh 1.2.0 "$work/notes.md" 2>/dev/null || fail "there are notes of a version without a section"
 
 # Loaded and asked.
-module=$dist/libredis_ratelimit-linux-$name.so
 port=$(python3 -c 'import socket; print(socket.create_server(("127.0.0.1", 0)).getsockname()[1])')
-"$(scripts/find-server.sh)" --bind 127.0.0.1 --port "$port" --save '' --dir "$work" --loadmodule "$(realpath "$module")" >"$work/log" 2>&1 &
+"$(scripts/find-server.sh)" --bind 127.0.0.1 --port "$port" --save '' --dir "$work" \
+    --loadmodule "$(realpath "$module")" >"$work/log" 2>&1 &
 server=$!
 trap 'kill $server 2>/dev/null; wait; rm -rf "$work"' EXIT
 expect "the first answer" "0 16 15 -1 2" "$(python3 - "$port" <<'END'

@@ -23,7 +23,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-all=(bookworm-redis bookworm-valkey trixie-redis trixie-valkey noble-redis bullseye-redis image-redis image-valkey arm64 again)
+all=(
+    bookworm-redis bookworm-valkey trixie-redis trixie-valkey noble-redis bullseye-redis image-redis image-valkey arm64 again
+)
 debian=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
 ubuntu=${UBUNTU_MIRROR:-http://archive.ubuntu.com/ubuntu}
 
@@ -177,8 +179,8 @@ try_image_offline() { # server
         # The format of docker, which knows HEALTHCHECK.
         buildah bud --quiet --pull-never --format docker --target "$image" --build-arg BASE=localhost/base \
             --build-arg INIT_BASE=localhost/busybox --tag "localhost/$image" --file "$dist/Dockerfile" "$dist"
-        file=$(buildah inspect --type image --format '{{index .Docker.Config.Labels "org.opencontainers.image.version"}}' "localhost/$image")
-        [ "$file" = "$version" ] || die "the label of the version of $image is: $file"
+        found=$(inspect "localhost/$image" '{{index .Docker.Config.Labels "org.opencontainers.image.version"}}')
+        [ "$found" = "$version" ] || die "the label of the version of $image is: $found"
     done
 
     echo "--- module: only the file"
@@ -206,8 +208,7 @@ try_image_offline() { # server
     echo "ok: $answer"
 
     echo "--- server: healthy with the module, and only with it"
-    mapfile -t command < <(buildah inspect --type image --format '{{range .Docker.Config.Healthcheck.Test}}{{println .}}{{end}}' \
-        localhost/server | grep .)
+    mapfile -t command < <(inspect localhost/server '{{range .Docker.Config.Healthcheck.Test}}{{println .}}{{end}}' | grep .)
     [ "${command[0]}" = CMD-SHELL ] || die "the health check is: ${command[*]}"
     healthy || die "a server with the module is not healthy: ${command[*]}"
     chroot "$root" "$1-cli" CONFIG SET requirepass secret
@@ -226,6 +227,7 @@ try_image_offline() { # server
     wait
     echo "ok: ${command[1]}"
 }
+inspect() { buildah inspect --type image --format "$2" "$1"; } # image, template
 healthy() { # option...: what docker runs in the container every ten seconds
     buildah run "$@" "$container" -- /bin/sh -c "${command[1]}"
 }
@@ -233,8 +235,10 @@ run() { # image option...: what a container of the image runs by itself
     local container command image=$1
     shift
     container=$(buildah from --pull-never "$image")
-    mapfile -t command < <(buildah inspect --type image --format \
-        '{{range .OCIv1.Config.Entrypoint}}{{println .}}{{end}}{{range .OCIv1.Config.Cmd}}{{println .}}{{end}}' "$image" | grep .)
+    mapfile -t command < <({
+        inspect "$image" '{{range .OCIv1.Config.Entrypoint}}{{println .}}{{end}}'
+        inspect "$image" '{{range .OCIv1.Config.Cmd}}{{println .}}{{end}}'
+    } | grep .)
     buildah run "$@" "$container" -- "${command[@]}"
 }
 
@@ -244,7 +248,8 @@ try_arm64() {
     # The server goes by its name; the package has it as the tool that checks its files.
     ln -sf redis-check-rdb "$arm/root/usr/bin/redis-server"
     # The clock that tests hold is a library preloaded into the server, so it is of the server's kind.
-    "$work/tools/bin/python" -m ziglang cc -target aarch64-linux-gnu.2.28 -shared -fPIC -O2 -o "$arm/clock.so" tests/support/src/clock.c
+    "$work/tools/bin/python" -m ziglang cc -target aarch64-linux-gnu.2.28 -shared -fPIC -O2 -o "$arm/clock.so" \
+        tests/support/src/clock.c
     cat >"$arm/redis-server" <<END
 #!/bin/sh
 clock=\${LD_PRELOAD:+LD_PRELOAD=$arm/clock.so}
@@ -260,7 +265,7 @@ file_is_arm64() { readelf -h "$1" | grep -q AArch64 || die "$1 is not for arm64"
 
 try_again() {
     local copy=$work/again
-    [ -z "$(git status --porcelain)" ] || die "There are changes that are not committed, so there is no commit to build again."
+    [ -z "$(git status --porcelain)" ] || die "There are changes that are not committed: no commit can be built again."
     rm -rf "$copy"
     git clone --quiet . "$copy/another folder"
     git -C "$copy/another folder" checkout --quiet "$(git rev-parse HEAD)"
