@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import json
 import re
@@ -105,6 +106,11 @@ def make(library: str, folder: str = "", *, cluster: bool = False, **settings: A
     """A client. `folder` is "" or ".asyncio"."""
     name = {"redis": "Redis", "valkey": "Valkey"}[library] + ("Cluster" if cluster else "")
     return getattr(import_module(library + folder), name)(**settings)
+
+
+async def done(answer: Any) -> Any:
+    """Returns the answer of a method of either limiter."""
+    return await answer if inspect.isawaitable(answer) else answer
 
 
 class Recorder:

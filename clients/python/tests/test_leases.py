@@ -19,7 +19,7 @@ from redis_ratelimit import Rate, Reply, UnexpectedReply, Window, semaphore
 from redis_ratelimit._internal.leases import Leases, Round
 from redis_ratelimit._internal.libraries import code_of
 
-from .fixtures import LEASES, LIBRARIES, AsyncRecorder, Recorder, unexpected
+from .fixtures import LEASES, LIBRARIES, AsyncRecorder, Recorder, done, unexpected
 from .fixtures import limit as limit_of
 
 errors = import_module(f"{LIBRARIES[0]}.exceptions")
@@ -265,8 +265,35 @@ class InTheProcess(unittest.TestCase):
 class TheTable(unittest.TestCase):
     """clients/spec/leases.json, in which times are milliseconds."""
 
+    #: Where Python goes into more detail than the table.
+    MORE: list[dict[str, Any]] = [
+        {
+            "name": "closing reports a release that is refused twice",
+            "limit": {"window": [100, "1s", {}]},
+            "options": {},
+            "steps": [
+                *({"want": 5}, {"plan": ["RL.ACQUIRE k 100 1s 5 LEASE 100 ID #1 ATMOST COUNTLAPSED MS"]}),
+                *({"receive": [[0, 100, 95, -1, 1000, "#", 5, 1]]}, {"close": True}, {"plan": ["RL.RELEASE k #1"]}),
+                *({"receive": [{"error": "READONLY no"}]}, {"refused": None}, {"plan": ["RL.RELEASE k #1"]}),
+                *({"receive": [{"error": "OOM no"}]}, {"settled": True}, {"refused": "OOM"}),
+            ],
+        },
+        {
+            "name": "closing reports a count that is refused",
+            "limit": {"window": [100, "1s", {}]},
+            "options": {},
+            "steps": [
+                *({"want": 5}, {"plan": ["RL.ACQUIRE k 100 1s 5 LEASE 100 ID #1 ATMOST COUNTLAPSED MS"]}),
+                *({"receive": [[0, 100, 95, -1, 1000, "#", 5, 1]]}, {"take": 1, "is": [0, 100, 99, None, 1000]}),
+                *({"close": True}, {"plan": ["RL.APPLY k #1 1"]}, {"receive": [0]}),
+                *({"plan": ["RL.WINDOW k 100 1s 1 FORCE MS"]}, {"receive": [{"error": "OOM no"}]}),
+                *({"settled": True}, {"refused": "OOM"}),
+            ],
+        },
+    ]
+
     def test_the_leases_of_each_client_send_the_same_after_the_same_events(self) -> None:
-        for case in LEASES:
+        for case in LEASES + self.MORE:
             clock = Clock()
             leases = Leases("k", limit_of(case["limit"]), **{"lease": 100, "leave": 0, **case["options"]})
             leases.monotonic, leases.wall, leases.wake = clock.monotonic, clock.wall, lambda: None
@@ -303,6 +330,8 @@ class TheTable(unittest.TestCase):
             return leases.is_settled
         if event == "failed":
             return leases.error is not None
+        if event == "refused":
+            return leases.refused and leases.code(leases.refused)
         if event in ("want", "wait"):
             leases.want(given, is_counted=event == "want")
         elif event == "receive":
@@ -421,6 +450,21 @@ class Answering(unittest.TestCase):
         limiter.local("k", Window(3, 60), leave=2).take()
         other.window.assert_called_once_with("k", Window(3, 60), 1, leave=2)
 
+    def closed(self, recorder: Recorder, unreachable: str) -> tuple[Leases, BaseException | None]:
+        """Takes one unit of five and closes. Returns the leases, and the error of close()."""
+
+        async def run() -> tuple[Leases, BaseException | None]:
+            local: Any = recorder.limiter(unreachable=unreachable).local("k", Window(9, 60), lease="1h")
+            await done(local.take())
+            raised = None
+            try:
+                await done(local.close())
+            except Exception as error:
+                raised = error
+            return local._leases, raised
+
+        return asyncio.run(run())
+
     def test_close_gives_up_after_three_tries(self) -> None:
         granted, lost = [0, 9, 8, -1, 60000, b"id", 1, 1], errors.ConnectionError("lost")
         for unreachable in "raise", "allow":
@@ -432,6 +476,15 @@ class Answering(unittest.TestCase):
                 local.close()
             self.assertGreaterEqual(local._leases.failures, 3)
             self.assertLess(local._leases.failures, 6)
+
+    def test_close_raises_that_the_server_refused_whatever_unreachable_is(self) -> None:
+        for kind in Recorder, AsyncRecorder:
+            for unreachable in "raise", "allow":
+                with self.subTest(kind=kind.__name__, unreachable=unreachable):
+                    recorder = kind([0, 9, 8, -1, 60000, b"id", 5, 1], errors.ReadOnlyError("You can't write"))
+                    _, raised = self.closed(recorder, unreachable)
+                    self.assertIs(type(raised), errors.ReadOnlyError)
+                    self.assertRegex(recorder.sent[1], "^RL.APPLY k .* 1$")
 
     def test_a_limit_goes_on_after_all_tasks_were_cancelled(self) -> None:
         async def check(cancelled: int) -> None:

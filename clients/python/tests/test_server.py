@@ -25,7 +25,7 @@ from redis_ratelimit import Busy, MissingModule, Rate, UnknownPolicy, Window, se
 from redis_ratelimit._internal.servers import ClusterServers
 from redis_ratelimit.asgi import RateLimitMiddleware, client_address
 
-from .fixtures import LIBRARIES, make
+from .fixtures import LIBRARIES, done, make
 from .servers import Server
 
 PORT = int(os.environ["RATELIMIT_PORT"])
@@ -73,10 +73,6 @@ def kinds() -> Iterator[tuple[str, Callable[..., Any]]]:
 
 
 plain = make(LIBRARIES[0], port=PORT, decode_responses=True)
-
-
-async def done(answer: Any) -> Any:
-    return await answer if asyncio.iscoroutine(answer) else answer
 
 
 def waiting() -> int:

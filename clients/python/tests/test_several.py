@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import inspect
 import os
 import pickle
 import threading
@@ -38,7 +37,7 @@ from redis_ratelimit import (
 )
 from redis_ratelimit._internal import calls, reservation
 
-from .fixtures import LIBRARIES, MISTAKES, NUMBERS, SEVERAL, AsyncRecorder, Recorder, arguments, differences, make
+from .fixtures import LIBRARIES, MISTAKES, NUMBERS, SEVERAL, AsyncRecorder, Recorder, arguments, differences, done, make
 from .servers import PATIENCE, Proxy, Server, until
 
 PORT = int(os.environ["RATELIMIT_PORT"])
@@ -78,10 +77,6 @@ def llm_call(tag: str, tokens: int = 400, dollars: int = 900) -> list[Clause]:
 def reservation_of(reply: AllReply[Reservation]) -> Reservation:
     assert reply.reservation is not None
     return reply.reservation
-
-
-async def done(answer: Any) -> Any:
-    return await answer if inspect.isawaitable(answer) else answer
 
 
 @asynccontextmanager

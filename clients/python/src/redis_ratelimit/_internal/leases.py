@@ -279,6 +279,9 @@ class Leases:
         #: The last error, and the round in which it occurred. A thread that waited for that round may read it a round later.
         self.error: Exception | None = None
         self._error_round = 0
+        #: The last error reply to a settlement that was given up because of it after close(). What was to be settled counts
+        #: when its lease ends.
+        self.refused: Exception | None = None
         self._under_way = False
         self._retry_at = float("-inf")
         self._demand = Demand(self.lease, self.monotonic())
@@ -543,6 +546,8 @@ class Leases:
                 self._keep_error(reply)
                 if isinstance(item, Batch):
                     self._keep_refused(item, reply, now)
+                elif self._closing and not isinstance(item, Request):
+                    self.refused = reply
             elif isinstance(item, LostReservation):
                 if not reply and item.again_at is None:
                     self._lost.append(LostReservation(item.id, now + self.lease + LOST_SECONDS))
@@ -574,7 +579,9 @@ class Leases:
         elif not batch.spent:
             assert batch.id is not None
             self._lost.append(LostReservation(batch.id))
-        elif self._is_held(batch, now) and not self._closing:
+        elif self._closing:
+            self.refused = error
+        elif self._is_held(batch, now):
             # The server may have just become a replica, for example. What was spent is not given back: it is settled
             # later, or the server counts it when the lease has ended.
             self._settling.append(batch)

@@ -109,8 +109,8 @@ class Local(LocalBase):
                 answered.notify_all()
 
     def close(self) -> None:
-        """Settles what is held. If the server does not answer, what is held counts when its lease ends, and the error is
-        raised if `unreachable` is "raise"."""
+        """Settles what is held. What the server refuses to settle, or does not answer for, counts when its lease ends. The
+        error is raised, unless the server does not answer and `unreachable` is not "raise"."""
         leases = self._leases
         if os.getpid() != leases.pid:
             self._start_over()

@@ -75,6 +75,10 @@ class LocalBase:
         return decided
 
     def _raise_unsettled(self) -> None:
-        error = self._leases.error
-        if not self._leases.is_settled and error is not None and not self._core.is_forgiven(error):
+        """Raises the error because of which close() could not settle all that was held."""
+        leases = self._leases
+        if leases.refused is not None:
+            raise leases.refused
+        error = leases.error
+        if not leases.is_settled and error is not None and not self._core.is_forgiven(error):
             raise error
