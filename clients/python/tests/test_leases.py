@@ -9,14 +9,13 @@ import os
 import random
 import re
 import unittest
-from contextlib import nullcontext
 from importlib import import_module
 from typing import Any
 from unittest import mock
 
 import redis_ratelimit
 from redis_ratelimit import Rate, Reply, UnexpectedReply, Window, semaphore
-from redis_ratelimit._internal.leases import Leases, Round
+from redis_ratelimit._internal.leases import RETRY_SECONDS, Leases, Round
 from redis_ratelimit._internal.libraries import code_of
 
 from .fixtures import LEASES, LIBRARIES, AsyncRecorder, Recorder, done, unexpected
@@ -450,39 +449,41 @@ class Answering(unittest.TestCase):
         limiter.local("k", Window(3, 60), leave=2).take()
         other.window.assert_called_once_with("k", Window(3, 60), 1, leave=2)
 
-    def closed(self, recorder: Recorder, unreachable: str) -> tuple[Leases, BaseException | None]:
-        """Takes one unit of five and closes. Returns the leases, and the error of close()."""
+    def closed(self, recorder: Recorder, unreachable: str) -> tuple[Leases, int, BaseException | None]:
+        """Takes one unit of five and closes. Returns the leases some time later, how often they were asked for what to send,
+        and the error of close()."""
 
-        async def run() -> tuple[Leases, BaseException | None]:
+        async def run() -> tuple[Leases, int, BaseException | None]:
             local: Any = recorder.limiter(unreachable=unreachable).local("k", Window(9, 60), lease="1h")
-            await done(local.take())
-            raised = None
-            try:
-                await done(local.close())
-            except Exception as error:
-                raised = error
-            return local._leases, raised
+            leases, raised = local._leases, None
+            with mock.patch.object(leases, "next_round", wraps=leases.next_round) as asked:
+                await done(local.take())
+                try:
+                    await done(local.close())
+                except Exception as error:
+                    raised = error
+                await asyncio.sleep(3 * RETRY_SECONDS)
+            return leases, asked.call_count, raised
 
         return asyncio.run(run())
 
-    def test_close_gives_up_after_three_tries(self) -> None:
-        granted, lost = [0, 9, 8, -1, 60000, b"id", 1, 1], errors.ConnectionError("lost")
-        for unreachable in "raise", "allow":
-            # Further tries would find no reply in the recorder.
-            recorder = Recorder(granted, lost, errors.ConnectionError("lost"), errors.ConnectionError("lost"))
-            local = recorder.limiter(unreachable=unreachable).local("k", Window(9, 60), lease="1h")
-            local.take()
-            with nullcontext() if unreachable == "allow" else self.assertRaises(errors.ConnectionError):
-                local.close()
-            self.assertGreaterEqual(local._leases.failures, 3)
-            self.assertLess(local._leases.failures, 6)
+    def test_close_gives_up_after_three_tries_and_nothing_is_sent_later(self) -> None:
+        for kind in Recorder, AsyncRecorder:
+            for unreachable, expected in ("raise", errors.ConnectionError), ("allow", type(None)):
+                with self.subTest(kind=kind.__name__, unreachable=unreachable):
+                    lost = [errors.ConnectionError("lost") for _ in range(3)]
+                    recorder = kind([0, 9, 8, -1, 60000, b"id", 5, 1], *lost, 1)
+                    leases, asked, raised = self.closed(recorder, unreachable)
+                    self.assertIs(type(raised), expected)
+                    self.assertEqual((recorder.replies, leases.next_at()), ([1], None))
+                    self.assertLess(asked, 20)
 
     def test_close_raises_that_the_server_refused_whatever_unreachable_is(self) -> None:
         for kind in Recorder, AsyncRecorder:
             for unreachable in "raise", "allow":
                 with self.subTest(kind=kind.__name__, unreachable=unreachable):
                     recorder = kind([0, 9, 8, -1, 60000, b"id", 5, 1], errors.ReadOnlyError("You can't write"))
-                    _, raised = self.closed(recorder, unreachable)
+                    *_, raised = self.closed(recorder, unreachable)
                     self.assertIs(type(raised), errors.ReadOnlyError)
                     self.assertRegex(recorder.sent[1], "^RL.APPLY k .* 1$")
 

@@ -202,10 +202,10 @@ class Local(LocalBase):
             self._start_over()
         with leases.lock:
             leases.close()
-        last = leases.failures + self.TRIES
-        while not leases.is_settled and leases.failures < last:
-            with leases.lock:
-                self._wake()
+        while not leases.is_settled:
+            if self._task is None or self._task.done():
+                with leases.lock:
+                    self._wake()
             await self._wait_for_round()
         self._raise_unsettled()
 

@@ -82,6 +82,8 @@ MIN_MARGIN_SECONDS = 0.002
 AHEAD_ROUND_TRIPS = 2
 AHEAD_SECONDS = 0.002
 MAX_AHEAD = 0.25
+#: The number of rounds after close() that may fail. Then nothing more is sent.
+CLOSE_TRIES = 3
 #: A take fails after this many batches in a row that arrived when their leases were over.
 MAX_LATE = 3
 
@@ -274,8 +276,11 @@ class Leases:
         self._is_semaphore = False
         #: Increases each time that waiting takes should try again.
         self.rounds = 0
-        #: The number of rounds that failed.
-        self.failures = 0
+        #: The number of rounds that may still fail after close().
+        self._tries_left = CLOSE_TRIES
+        #: True if what was to be settled was given up, because the server did not answer after close(). It counts when its
+        #: lease ends.
+        self.has_given_up = False
         #: The last error, and the round in which it occurred. A thread that waited for that round may read it a round later.
         self.error: Exception | None = None
         self._error_round = 0
@@ -644,8 +649,15 @@ class Leases:
                     self._forced.append(item)
             elif is_sent:
                 self._lost.append(LostReservation(item.id))
-        self.failures += 1
+        if self._closing:
+            self._tries_left -= 1
+            if self._tries_left == 0:
+                self._give_up()
         self._finish_round()
+
+    def _give_up(self) -> None:
+        self.has_given_up = True
+        self._settling, self._lost, self._forced = [], [], []
 
     def _keep_error(self, error: Exception) -> None:
         self.error, self._error_round = error, self.rounds + 1

@@ -116,8 +116,7 @@ class Local(LocalBase):
             self._start_over()
         with leases.lock:
             leases.close()
-            last = leases.failures + self.TRIES
-            while not leases.is_settled and leases.failures < last:
+            while not leases.is_settled:
                 self._answered.wait()
         self._raise_unsettled()
 

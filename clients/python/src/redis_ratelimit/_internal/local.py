@@ -19,8 +19,6 @@ class LocalBase:
 
     #: The number of times that a take asks the server before it gives up because others spend what arrives.
     ROUNDS = 20
-    #: The number of times that close() tries to settle.
-    TRIES = 3
 
     def __init__(self, core: Core[Any], key: Key, window: WindowLike, lease: Duration, leave: int) -> None:
         self._core = core
@@ -80,5 +78,5 @@ class LocalBase:
         if leases.refused is not None:
             raise leases.refused
         error = leases.error
-        if not leases.is_settled and error is not None and not self._core.is_forgiven(error):
+        if leases.has_given_up and error is not None and not self._core.is_forgiven(error):
             raise error
