@@ -7,7 +7,9 @@ import inspect
 import pickle
 import re
 import unittest
+from collections.abc import Callable
 from datetime import timedelta
+from enum import Enum, IntEnum
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -33,7 +35,19 @@ from redis_ratelimit import (
 )
 from redis_ratelimit._internal.parameters import milliseconds, period_ms
 
-from .fixtures import CASES, LIBRARIES, SPOKEN, AsyncRecorder, Recorder, arguments, differences, limit, make, unexpected
+from .fixtures import (
+    CASES,
+    LIBRARIES,
+    SPOKEN,
+    AsyncRecorder,
+    Recorder,
+    arguments,
+    differences,
+    done,
+    limit,
+    make,
+    unexpected,
+)
 from .servers import PATIENCE, until
 
 if TYPE_CHECKING:
@@ -251,6 +265,46 @@ class Calls(unittest.TestCase):
             ):
                 with self.subTest(id=id):
                     self.assertRaises(error, call, id)
+
+    def test_a_text_that_cannot_be_encoded_is_refused_before_a_connection_is_borrowed(self) -> None:
+        half, window = "user:\udcff", Window(3, "1d", fixed=True, tz="\udcff")
+        texts: list[Callable[[Any], Any]] = [
+            lambda limiter: limiter.throttle(half, "@free"),
+            lambda limiter: limiter.throttle("k", f"@{half}"),
+            lambda limiter: limiter.window("k", window),
+            lambda limiter: limiter.reserve(half, "@day", id="a"),
+            lambda limiter: limiter.apply(half, "a"),
+            lambda limiter: limiter.all([Clause.throttle("k", "@free"), Clause.throttle(half, "@free")]),
+            lambda limiter: limiter.all([Clause.throttle(key, "@free") for key in ("k", half)], force=True),
+            lambda limiter: limiter.local(half, Window(3, 60)).take(),
+        ]
+
+        async def check(kind: type[Recorder]) -> None:
+            recorder = kind(ALLOWED)
+            limiter: Any = recorder.limiter(unreachable="allow", deadline=PATIENCE)
+            await done(limiter.throttle("k", "@free"))
+            pool = limiter._core.servers.known_servers()[0].pool
+            idle = list(pool._idle)
+            for call in texts:
+                with self.assertRaisesRegex(ValueError, r"\\udcff' cannot be sent in utf-8: surrogates not allowed"):
+                    await done(call(limiter))
+                self.assertEqual((list(pool._idle), len(recorder.sent), recorder.released), (idle, 1, []))
+
+        for kind in Recorder, AsyncRecorder:
+            with self.subTest(kind=kind.__name__):
+                asyncio.run(check(kind))
+
+    def test_texts_and_integers_of_derived_classes_are_sent(self) -> None:
+        class Key(str, Enum):
+            USERS = "users"
+
+        class Cost(IntEnum):
+            TWO = 2
+
+        recorder = Recorder(ALLOWED)
+        recorder.limiter().window(Key.USERS, Window(3, 60), Cost.TWO)
+        self.assertEqual(recorder.sent, ["RL.WINDOW users 3 60 2 MS"])
+        self.assertEqual(MemoryLimiter().window(Key.USERS, Window(3, 60), Cost.TWO).remaining, 1)
 
     def test_a_limiter_refuses_other_clients_and_unknown_options(self) -> None:
         for library in LIBRARIES:

@@ -56,7 +56,7 @@ fn word<'a>(value: &'a Bound<'_, PyAny>) -> PyResult<Word<'a>> {
     if let Ok(text) = value.cast::<PyString>() {
         return Ok(Word::Text(text.to_str()?.as_bytes()));
     }
-    if value.cast_exact::<PyInt>().is_ok() {
+    if value.cast::<PyInt>().is_ok() {
         return Ok(Word::Number(match value.extract::<i64>() {
             Ok(number) => number.to_string(),
             Err(_) => value.str()?.to_string(),

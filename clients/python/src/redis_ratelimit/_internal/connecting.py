@@ -9,7 +9,7 @@ from typing import Any, Generic
 
 from .breaker import Breaker
 from .calls import Call
-from .io import DEFAULT_SECONDS, FOREVER, IOType
+from .io import DEFAULT_SECONDS, FOREVER, Encoding, IOType, pack
 from .libraries import Connection, DeadlinePassed, Library
 from .parameters import Word
 from .pool import Idle, Lender, MayConnect, Signal, Turn
@@ -22,6 +22,8 @@ MAX_PAUSE_SECONDS = 0.1
 LAST_TRY_SECONDS = 0.01
 #: If a server that hangs up said within this time that it accepts no more connections, that is taken to be the reason.
 FULL_SECONDS = 1.0
+
+PING = b"*1\r\n$4\r\nPING\r\n"
 
 
 class Attempt:
@@ -48,6 +50,8 @@ class Connector(Generic[IOType]):
     servers: Servers
     #: The longest that a call takes, in seconds.
     deadline: float | None
+    #: The encoding of the client.
+    encoding: Encoding
 
     def connection_factory(self, connection_class: type[Any], settings: dict[str, Any]) -> Callable[..., Any]:
         """Returns a function that makes connections for a limiter, with the class and the settings of the client's
@@ -59,13 +63,11 @@ class Connector(Generic[IOType]):
         overrides = {"retry": self.library.no_retry, "retry_on_timeout": False, **self.io.settings}
         deadline = self.deadline
         connect_seconds = settings.get("socket_connect_timeout") or DEFAULT_SECONDS
-        encoding = settings.get("encoding", "utf-8"), settings.get("encoding_errors", "strict")
 
         def make(**address: Any) -> Any:
             connection = wrapped_class(**{**settings, **overrides, **address})
             connection.ratelimit_deadline = deadline
             connection.ratelimit_connect_seconds = connect_seconds
-            connection.ratelimit_encoding = encoding
             return connection
 
         return make
@@ -238,7 +240,7 @@ class Connector(Generic[IOType]):
         # PING, not the call itself: a server that hangs may still execute it when it continues.
         connection = await self._connect(server, Attempt(monotonic(), until))
         try:
-            await self.io.exchange(connection, ("PING",), until)
+            await self.io.exchange(connection, PING, until)
         except self.library.reply_error:
             pass
         except BaseException as error:
@@ -253,11 +255,13 @@ class Connector(Generic[IOType]):
         even for a call without a time limit."""
         until = min(until, monotonic() + (DEFAULT_SECONDS if self.deadline is None else self.deadline))
 
+        command = pack(words, self.encoding)
+
         async def work() -> Any:
             connection = make()
             try:
                 await self.io.connect(connection, None, until)
-                return await self.io.exchange(connection, words, until)
+                return await self.io.exchange(connection, command, until)
             finally:
                 await self.io.drop(connection)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar, U
 from . import calls
 from .calls import Call, Key, Reserved, ReserveOptions, ThrottleOptions, WindowOptions
 from .connecting import Attempt, Borrowed, Connector
-from .io import DEFAULT_SECONDS, FOREVER, IOType
+from .io import DEFAULT_SECONDS, FOREVER, IOType, pack
 from .libraries import DeadlinePassed, Unsent, library_of
 from .parameters import RateLike, WindowLike, Word
 from .replies import AllReply, Busy, Id, MissingModule, Reply, read
@@ -31,6 +31,8 @@ REDIRECTS = 5
 #: A call that waits is released a second time after this pause: the server may grant it after the first release, before it
 #: notices that the connection is closed.
 SECOND_RELEASE_SECONDS = 0.05
+
+ASKING = b"*1\r\n$6\r\nASKING\r\n"
 
 
 class Fallback(Protocol):
@@ -144,6 +146,8 @@ class Core(Connector[IOType]):
         #: True if a call may be given up, at the deadline or because its task is cancelled. What the server reserves for it
         #: then needs an id that the client knows.
         self._makes_ids = asynchronous or self.deadline is not None
+        settings = pool_of(self.library, client).connection_kwargs
+        self.encoding = settings.get("encoding", "utf-8"), settings.get("encoding_errors", "strict")
         self._client = client
         self.servers = make_servers(self, client)
 
@@ -398,16 +402,21 @@ class Core(Connector[IOType]):
         """Returns whether an error is about one command and not about the state of the server."""
         return isinstance(reply, self.library.reply_error) and not self.library.is_not_serving(reply)
 
+    def _pack(self, commands: Sequence[tuple[Word, ...]]) -> list[bytes]:
+        return [pack(words, self.encoding) for words in commands]
+
     async def _send_on_route(self, route: Route, call: Call[Any], attempt: Attempt) -> Any:
         """Sends a call to a server, and returns its reply. Several commands are a transaction, whose reply is a list."""
         attempt.server = route.server
+        is_transaction = bool(call.further_commands)
+        commands = [call.words, *call.further_commands]
+        packed = self._pack([("MULTI",), *commands, ("EXEC",)] if is_transaction else commands)
         async with Borrowed(self, route.server, call, attempt) as connection:
             if route.asking:
-                await self.io.exchange(connection, ("ASKING",), attempt.until)
-            if not call.further_commands:
-                return await self.io.exchange(connection, call.words, attempt.until)
-            commands = [("MULTI",), call.words, *call.further_commands, ("EXEC",)]
-            replies = await self.io.exchange_all(connection, commands, attempt.until, self.library.reply_error)
+                await self.io.exchange(connection, ASKING, attempt.until)
+            if not is_transaction:
+                return await self.io.exchange(connection, packed[0], attempt.until)
+            replies = await self.io.exchange_all(connection, packed, attempt.until, self.library.reply_error)
             # If a command was refused before EXEC, its error says why nothing was executed. The error of EXEC does not.
             for reply in replies:
                 if isinstance(reply, Exception):
@@ -419,8 +428,10 @@ class Core(Connector[IOType]):
     ) -> list[Any]:
         """Sends some commands of a call to a server, and returns their replies, which may be errors."""
         attempt.server = route.server
-        # ASKING is valid for one command.
-        sent = [words for command in commands for words in (("ASKING",), command)] if route.asking else commands
+        sent = self._pack(commands)
+        if route.asking:
+            # It is valid for one command.
+            sent = [each for command in sent for each in (ASKING, command)]
         borrowed = Borrowed(self, route.server, call, attempt)
         async with borrowed as connection:
             replies = await self.io.exchange_all(connection, sent, attempt.until, self.library.reply_error)

@@ -53,16 +53,16 @@ class IO(ABC):
     @abstractmethod
     async def read(self, connection: Connection) -> Any: ...
 
-    async def exchange(self, connection: Connection, words: tuple[Word, ...], until: float) -> Any:
+    async def exchange(self, connection: Connection, command: bytes, until: float) -> Any:
         """Sends a command and reads its reply."""
-        await self.write(connection, pack(words, connection), until)
+        await self.write(connection, command, until)
         return await self.read(connection)
 
     async def exchange_all(
-        self, connection: Connection, commands: list[tuple[Word, ...]], until: float, errors: type[Exception]
+        self, connection: Connection, commands: list[bytes], until: float, errors: type[Exception]
     ) -> list[Any]:
         """Sends commands together and reads their replies. Errors of the class `errors` are returned among the replies."""
-        await self.write(connection, b"".join([pack(words, connection) for words in commands]), until)
+        await self.write(connection, b"".join(commands), until)
         replies: list[Any] = []
         for _ in commands:
             try:
@@ -92,18 +92,28 @@ class IO(ABC):
 IOType = TypeVar("IOType", bound=IO)
 
 
-def pack(words: tuple[Word, ...], connection: Connection) -> bytes:
-    """Returns the bytes of a command. The client library accepts more types of values, but takes twice as long."""
+#: The name of a client's encoding, and how it handles errors.
+Encoding = tuple[str, str]
+
+
+def encode(word: Word, encoding: Encoding) -> bytes:
+    """Returns the bytes of a word. Raises ValueError for a text that cannot be encoded, such as half of a surrogate pair."""
+    if isinstance(word, str):
+        try:
+            return word.encode(*encoding)
+        except UnicodeEncodeError as error:
+            raise ValueError(f"{word!r} cannot be sent in {encoding[0]}: {error.reason}") from None
+    return word if isinstance(word, bytes) else b"%d" % word
+
+
+def pack(words: tuple[Word, ...], encoding: Encoding) -> bytes:
+    """Returns the bytes of a command. The client library accepts more types of values, but takes twice as long.
+
+    This may raise an error, so it must be done before a connection is borrowed for the command.
+    """
     parts = [b"*%d\r\n" % len(words)]
     for word in words:
-        if type(word) is str:
-            sent = word.encode(*connection.ratelimit_encoding)
-        elif type(word) is int:
-            sent = b"%d" % word
-        elif isinstance(word, bytes):
-            sent = word
-        else:
-            raise TypeError(f"a key, an id and a time zone must be str or bytes, not {word!r}")
+        sent = encode(word, encoding)
         parts.append(b"$%d\r\n%b\r\n" % (len(sent), sent))
     return b"".join(parts)
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable
 from importlib import import_module
 from threading import Lock
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from .breaker import Breaker
 from .calls import Call, Key
-from .io import Address
+from .io import Address, encode
 from .libraries import Library
 from .pool import PLACES, Pool
 
@@ -159,14 +159,12 @@ class ClusterServers(Servers):
         *,
         startup: Iterable[Address],
         remap: Any,
-        encode: Any,
     ) -> None:
         self._core = core
         self._make = make
         self._places = places
         self._startup = list(startup)
         self._remap = remap
-        self._encode = encode
         self._slot_of: Callable[[bytes], int] = import_module(f"{core.library.name}.crc").key_slot
         self._servers: dict[Address, Server] = {}
         self._slots: list[Server | None] = []
@@ -182,13 +180,16 @@ class ClusterServers(Servers):
         return None if self._stale or call.key is None else self.server_of(call.key)
 
     def server_of(self, key: Key) -> Server | None:
-        return self._slots[self._slot_of(self._encode(key))] if self._slots else None
+        return self._slots[self._slot_of_key(key)] if self._slots else None
+
+    def _slot_of_key(self, key: Key) -> int:
+        return self._slot_of(encode(key, self._core.encoding))
 
     async def find(self, call: Call[Any], attempt: Attempt) -> Server:
         if self._stale:
             await self._refresh(attempt)
         assert call.key is not None
-        slot = self._slot_of(self._encode(call.key))
+        slot = self._slot_of_key(call.key)
         server = self._slots[slot]
         if server is None:
             raise self._core.library.connection_error(f"no node of the cluster serves the slot {slot}")
@@ -196,7 +197,7 @@ class ClusterServers(Servers):
 
     def is_in_one_slot(self, call: Call[Any]) -> bool:
         """Returns whether the keys of all commands of a call have the same slot."""
-        return len({self._slot_of(self._encode(words[1])) for words in (call.words, *call.further_commands)}) == 1
+        return len({self._slot_of_key(cast(Key, words[1])) for words in (call.words, *call.further_commands)}) == 1
 
     async def serving_nodes(self, attempt: Attempt) -> list[Server]:
         """Returns the nodes that serve slots."""
@@ -338,8 +339,7 @@ def make_servers(core: Connector[Any], client: Any) -> Servers:
     if hasattr(client, "nodes_manager"):
         startup = [(node.host, int(node.port)) for node in client.nodes_manager.startup_nodes.values()]
         remap = getattr(client.nodes_manager, "address_remap", None)
-        encode = client.encoder.encode
-        return ClusterServers(core, make, places, startup=startup, remap=remap, encode=encode)
+        return ClusterServers(core, make, places, startup=startup, remap=remap)
     sentinel = getattr(pool, "sentinel_manager", None)
     if sentinel is None:
         name = settings.get("path") or f"{settings.get('host', 'localhost')}:{settings.get('port', 6379)}"
