@@ -6,12 +6,13 @@ if not reply.allowed:
     print("come back after", reply.retry_after)
 """
 
-from ._internal.calls import AllOptions, Clause, LookOptions, ReserveOptions, ThrottleOptions, WindowOptions
+from ._internal.clauses import Clause
 from ._internal.core import Fallback
 from ._internal.headers import headers, problem
 from ._internal.http import ReplyWithOptions, merged_headers
 from ._internal.limiter import Limiter, Local, Reservation
 from ._internal.memory import MemoryLimiter
+from ._internal.options import AllOptions, LookOptions, ReserveOptions, ThrottleOptions, WindowOptions
 from ._internal.parameters import Rate, Window, semaphore
 from ._internal.replies import (
     AllReply,

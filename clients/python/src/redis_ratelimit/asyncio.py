@@ -10,17 +10,9 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
-from ._internal import calls
-from ._internal.calls import (
-    AllOptions,
-    Call,
-    Clauses,
-    Key,
-    LookOptions,
-    ReserveOptions,
-    ThrottleOptions,
-    WindowOptions,
-)
+from ._internal import calls, several
+from ._internal.calls import Call
+from ._internal.clauses import Clauses
 from ._internal.core import Core, Unreachable
 from ._internal.io import DEFAULT_SECONDS
 from ._internal.io_asyncio import AsyncioIO
@@ -28,7 +20,8 @@ from ._internal.leases import Round
 from ._internal.libraries import Client
 from ._internal.local import LocalBase
 from ._internal.memory import MemoryBase, MemoryCore, plain_words
-from ._internal.parameters import Duration, Rate, RateLike, Window, WindowLike
+from ._internal.options import AllOptions, LookOptions, ReserveOptions, ThrottleOptions, WindowOptions
+from ._internal.parameters import Duration, Key, Rate, RateLike, Window, WindowLike
 from ._internal.replies import AllReply, Held, Id, Info, Policy, Reply, TopKey
 from ._internal.reservation import Cost, ReservationBase, Settle
 from ._internal.servers import Servers
@@ -379,7 +372,7 @@ class Limiter:
 
         A list of clauses instead of the key reserves several limits, and returns the AllReply of all().
         """
-        return await self._send(calls.reserve, key, window, quantity, **options)
+        return await self._send(several.reserve, key, window, quantity, **options)
 
     async def acquire_ro(
         self, key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[LookOptions]
@@ -409,11 +402,11 @@ class Limiter:
         """RL.ALL: takes from several limits, or from none of them if one denies. A list of clauses in the place of a clause
         is a group, joined by ELSE: only the first of its clauses that would be allowed takes. The reply's `paid` names the
         limits that took, and its `reservation` settles all that was reserved."""
-        return await self._send(calls.all, clauses, **options)
+        return await self._send(several.all, clauses, **options)
 
     async def all_ro(self, clauses: Clauses) -> AllReply[Reservation]:
         """RL.ALL_RO: returns what all() would return now, and takes nothing."""
-        return await self._send(calls.all_ro, clauses)
+        return await self._send(several.all_ro, clauses)
 
     async def reset(self, key: Key) -> bool:
         """DEL: resets the limit of a key. Returns False if the key did not exist."""

@@ -36,7 +36,7 @@ from litellm.integrations.custom_logger import CustomLogger
 from litellm.proxy.common_utils.proxy_rate_limit_error import ProxyRateLimitError
 
 from ._internal import uris
-from ._internal.calls import Clause
+from ._internal.clauses import Clause
 from ._internal.core import Failure
 from ._internal.gateway import (
     MILLION,

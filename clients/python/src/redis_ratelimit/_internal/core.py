@@ -9,14 +9,16 @@ from time import monotonic
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar, Union, cast, runtime_checkable
 
-from . import calls
-from .calls import Call, Key, Reserved, ReserveOptions, ThrottleOptions, WindowOptions
+from . import calls, several
+from .calls import Call
 from .connecting import Attempt, Borrowed, Connector
 from .io import DEFAULT_SECONDS, FOREVER, IOType, pack
 from .libraries import DeadlinePassed, Unsent, library_of
-from .parameters import RateLike, WindowLike, Word
+from .options import ReserveOptions, ThrottleOptions, WindowOptions
+from .parameters import Key, RateLike, WindowLike, Word
 from .replies import AllReply, Busy, Id, MissingModule, Reply, read
 from .servers import ClusterServers, Route, Server, make_servers, pool_of
+from .several import Reserved
 
 if TYPE_CHECKING:
     # typing has Unpack only from Python 3.11 on.
@@ -187,7 +189,7 @@ class Core(Connector[IOType]):
                 return await self._settle_in_memory(memory, call, name, in_memory, others)
         own: Sequence[Reserved] = ()
         if self._makes_ids:
-            call, own = calls.with_own_ids(call)
+            call, own = several.with_own_ids(call)
         attempt = self._new_attempt(call)
         try:
             return await self.io.bounded(self._send_call(call, attempt), attempt.until)
@@ -234,7 +236,7 @@ class Core(Connector[IOType]):
         return self.io.spawn(work, "settlement")
 
     async def _release(self, reserved: Sequence[Reserved], *, twice: bool) -> None:
-        call = calls.release_all(reserved)
+        call = several.release_all(reserved)
         call.at_most_seconds = DEFAULT_SECONDS
         await self.try_to_send(call)
         if twice:

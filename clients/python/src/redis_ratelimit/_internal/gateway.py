@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Any, TypeAlias, TypeVar
 from urllib.parse import quote
 
-from .calls import Clause
+from .clauses import Clause
 from .headers import headers, seconds
 from .parameters import Duration, Window, WindowLike, milliseconds, semaphore
 from .replies import AllReply, Policy

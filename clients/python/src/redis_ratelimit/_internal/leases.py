@@ -41,9 +41,9 @@ from math import ceil, exp
 from threading import Lock
 from typing import Any, NamedTuple, Union
 
-from .calls import Key
 from .parameters import (
     Duration,
+    Key,
     Window,
     WindowLike,
     Word,

@@ -10,14 +10,16 @@ from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, ClassVar, ParamSpec, TypeVar, overload
 
-from . import calls
-from .calls import AllOptions, Call, Clauses, Key, LookOptions, ReserveOptions, ThrottleOptions, WindowOptions
+from . import calls, several
+from .calls import Call
+from .clauses import Clauses
 from .core import Core, Unreachable
 from .io import run
 from .io_threads import ThreadIO
 from .libraries import Client
 from .local import LocalBase
-from .parameters import Duration, RateLike, WindowLike
+from .options import AllOptions, LookOptions, ReserveOptions, ThrottleOptions, WindowOptions
+from .parameters import Duration, Key, RateLike, WindowLike
 from .replies import AllReply, Held, Id, Info, Policy, Reply, TopKey
 from .reservation import Cost, ReservationBase, Settle
 
@@ -331,7 +333,7 @@ class Limiter:
 
         A list of clauses instead of the key reserves several limits, and returns the AllReply of all().
         """
-        return self._send(calls.reserve, key, window, quantity, **options)
+        return self._send(several.reserve, key, window, quantity, **options)
 
     def acquire_ro(self, key: Key, window: WindowLike, quantity: int = 1, **options: Unpack[LookOptions]) -> Reply:
         """RL.ACQUIRE_RO: returns what reserve() would return now, without an id, and reserves nothing."""
@@ -359,11 +361,11 @@ class Limiter:
         """RL.ALL: takes from several limits, or from none of them if one denies. A list of clauses in the place of a clause
         is a group, joined by ELSE: only the first of its clauses that would be allowed takes. The reply's `paid` names the
         limits that took, and its `reservation` settles all that was reserved."""
-        return self._send(calls.all, clauses, **options)
+        return self._send(several.all, clauses, **options)
 
     def all_ro(self, clauses: Clauses) -> AllReply[Reservation]:
         """RL.ALL_RO: returns what all() would return now, and takes nothing."""
-        return self._send(calls.all_ro, clauses)
+        return self._send(several.all_ro, clauses)
 
     def reset(self, key: Key) -> bool:
         """DEL: resets the limit of a key. Returns False if the key did not exist."""

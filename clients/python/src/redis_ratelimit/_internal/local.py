@@ -7,10 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from . import calls
-from .calls import Key
 from .core import Core, Failure
 from .leases import Leases, Round
-from .parameters import Duration, WindowLike, whole
+from .parameters import Duration, Key, WindowLike, whole
 from .replies import Reply
 
 

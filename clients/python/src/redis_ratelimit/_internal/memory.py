@@ -18,10 +18,11 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Union
 
 from . import limiter
-from .calls import Call, Key, ThrottleOptions, WindowOptions
+from .calls import Call
 from .libraries import LIBRARIES, code_of, unknown_policy_of
 from .limiter import Limiter
-from .parameters import Rate, RateLike, Window, WindowLike, Word
+from .options import ThrottleOptions, WindowOptions
+from .parameters import Key, Rate, RateLike, Window, WindowLike, Word
 from .replies import Id, Reply, read_reply
 
 if TYPE_CHECKING:

@@ -8,6 +8,8 @@ from datetime import timedelta
 from typing import Union
 
 Word = Union[str, bytes, int]
+#: A key in Redis.
+Key = Union[str, bytes]
 
 #: Seconds, a number with a unit ("500ms", "10s", "5min", "2h", "1d", "1w", "1mo", "1y"), or a timedelta.
 Period = Union[int, str, timedelta]

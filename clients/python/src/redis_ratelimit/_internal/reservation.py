@@ -8,12 +8,15 @@ from contextlib import suppress
 from time import monotonic
 from typing import Any, Literal, TypeVar, Union
 
-from . import calls
-from .calls import Call, Clause, Clauses, Key, Reserved, ReserveOptions
+from . import calls, several
+from .calls import Call
+from .clauses import Clause, Clauses
 from .core import Core, Failure
 from .io import DEFAULT_SECONDS
-from .parameters import Duration, WindowLike, milliseconds, whole
+from .options import ReserveOptions
+from .parameters import Duration, Key, WindowLike, milliseconds, whole
 from .replies import AllReply, Denied, Id, Lapsed, Reply
+from .several import Reserved
 
 ReservationType = TypeVar("ReservationType", bound="ReservationBase")
 
@@ -79,9 +82,9 @@ class ReservationBase:
         options: ReserveOptions,
     ) -> ReservationType:
         """Returns what acquire() returns for these arguments. Nothing is sent before the context is entered."""
-        call = calls.reserve(key, window, quantity, **options)
+        call = several.reserve(key, window, quantity, **options)
         if isinstance(key, (str, bytes)):
-            assert window is not None  # calls.reserve refuses it.
+            assert window is not None  # several.reserve refuses it.
             limits = [Clause.acquire(key, window)]
             return cls(core, limits, call, (key, window), kwargs={"quantity": quantity, **options}, settle=settle)
         if settle is not None:
@@ -162,9 +165,9 @@ class ReservationBase:
             arguments: dict[str, list[Any]] = {"apply": [self._costs], "release": [], "renew": [lease]}
             return [] if await _await_if_needed(getattr(fallback, name)(*arguments[name])) else list(self.ids)
         if name == "apply":
-            call = calls.apply_all(reserved, self._costs)
+            call = several.apply_all(reserved, self._costs)
         else:
-            call = calls.release_all(reserved) if name == "release" else calls.renew_all(reserved, lease)
+            call = several.release_all(reserved) if name == "release" else several.renew_all(reserved, lease)
         call.at_most_seconds = at_most_seconds
         lapsed: list[str] = await self._core.send(call)
         return lapsed
@@ -294,7 +297,7 @@ async def try_to_settle(reservation: ReservationBase, name: Literal["apply", "re
     if reservation._fallback_reservation is not None or not reserved:
         return await reservation._settle_or_renew(name)
     is_applied = name == "apply"
-    call = calls.apply_all(reserved, reservation._costs) if is_applied else calls.release_all(reserved)
+    call = several.apply_all(reserved, reservation._costs) if is_applied else several.release_all(reserved)
     return await reservation._core.try_to_send(call)
 
 

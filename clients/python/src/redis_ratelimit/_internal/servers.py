@@ -10,9 +10,10 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from .breaker import Breaker
-from .calls import Call, Key
+from .calls import Call
 from .io import Address, encode
 from .libraries import Library
+from .parameters import Key
 from .pool import PLACES, Pool
 
 if TYPE_CHECKING:

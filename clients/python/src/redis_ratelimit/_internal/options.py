@@ -1,0 +1,125 @@
+"""The options of calls and clauses, and their words in a command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, TypedDict
+
+from .parameters import (
+    Duration,
+    Rate,
+    Window,
+    Word,
+    duration_word,
+    flag,
+    text_word,
+    whole,
+)
+from .replies import Id
+
+
+class LookOptions(TypedDict, total=False):
+    """The options of the methods that take nothing, such as throttle_ro()."""
+
+    #: The quantity that must remain for others. Default 0.
+    leave: int
+
+
+class ThrottleOptions(LookOptions, total=False):
+    """The options of throttle()."""
+
+    #: Takes as much of the quantity as is available. The reply has `granted`.
+    atmost: bool
+    #: Counts the quantity even if that exceeds the limit.
+    force: bool
+    #: The longest time to wait until the call is allowed; 0 waits without limit. Default: the call does not wait.
+    block: Duration | None
+    #: Books what becomes available within this time. The reply has `wait`.
+    ahead: Duration | None
+    #: Closes the key for this time if the call is denied.
+    ban: Duration | None
+
+
+class WindowOptions(LookOptions, total=False):
+    """The options of window()."""
+
+    #: Takes as much of the quantity as is available. The reply has `granted`.
+    atmost: bool
+    #: Counts the quantity even if that exceeds the limit.
+    force: bool
+    #: Counts the call even if it is denied.
+    count_denied: bool
+    #: The longest time to wait until the call is allowed; 0 waits without limit. Default: the call does not wait.
+    block: Duration | None
+    #: Closes the key for this time if the call is denied.
+    ban: Duration | None
+
+
+class ReserveOptions(LookOptions, total=False):
+    """The options of reserve() and acquire()."""
+
+    #: Reserves as much of the quantity as is available. The reply has `granted` and `reservations`.
+    atmost: bool
+    #: The length of the lease, which ends unless the reservation is settled or renewed. Default: the server's
+    #: ratelimit.lease.
+    lease: Duration | None
+    #: Counts the reservation if its lease ends before it is settled. Not with a semaphore.
+    count_lapsed: bool
+    #: The id of the reservation, 1 to 64 bytes. Default: one that the client or the server makes.
+    id: Id | None
+    #: The longest time to wait until the call is allowed; 0 waits without limit. Default: the call does not wait.
+    block: Duration | None
+
+
+class AllOptions(TypedDict, total=False):
+    """The options of all()."""
+
+    #: Counts what was already used, in one step, even if that exceeds a limit. All clauses must be rates and windows without
+    #: options and groups.
+    force: bool
+
+
+#: The options of calls and clauses in the order in which they are sent, their words, and what checks a value and makes its
+#: word. A flag has no value.
+_OPTIONS: dict[str, tuple[str, Callable[[str, Any], Word]]] = {
+    "leave": ("LEAVE", whole),
+    "lease": ("LEASE", duration_word),
+    "count_lapsed": ("COUNTLAPSED", flag),
+    "id": ("ID", text_word),
+    "atmost": ("ATMOST", flag),
+    "force": ("FORCE", flag),
+    "count_denied": ("COUNTDENIED", flag),
+    "check": ("CHECK", flag),
+    "shadow": ("SHADOW", flag),
+    "ban": ("BAN", duration_word),
+    "ahead": ("AHEAD", duration_word),
+    "block": ("BLOCK", partial(duration_word, min_ms=0)),
+}
+
+
+def option_words(limit: Rate | Window | str | None, **options: Any) -> list[Word]:
+    """Returns the words of the options, except MS."""
+    words: list[Word] = []
+    if type(limit) is Window:
+        words += limit.options()
+    if not options:
+        return words
+    for name, (word, word_of_value) in _OPTIONS.items():
+        value = options.get(name)
+        if value is None:
+            continue
+        made = word_of_value(name, value)
+        if made == 0 and word_of_value in (flag, whole):
+            continue
+        words.append(word)
+        if word_of_value is not flag:
+            words.append(made)
+    return words
+
+
+def check_names(method: str, options: Mapping[str, Any], known: Any) -> None:
+    """Raises TypeError if a method got an option that it does not have. `known` is the TypedDict of its options."""
+    for name in options:
+        if name not in known.__optional_keys__:
+            raise TypeError(f"{method}() got an unexpected keyword argument {name!r}")
