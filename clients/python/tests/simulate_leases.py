@@ -1,7 +1,7 @@
 """Simulates limits in the process: python -m tests.simulate_leases. The figures do not depend on the machine.
 
 16 processes ask for parts of a limit, one of them for a quarter of all calls, with leases of a twentieth of the period and
-round trips of 0.3 ms. The server is the model of the tests.
+round trips of 0.3 ms. The server is in memory.
 """
 
 from __future__ import annotations

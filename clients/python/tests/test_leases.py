@@ -1,4 +1,4 @@
-"""Local limits without a server: the tests have their own clock and a model of a server."""
+"""Local limits without a server: the tests have their own clock and a server in memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from unittest import mock
 
 import redis_ratelimit
-from redis_ratelimit import Rate, Reply, UnexpectedReply, Window, semaphore
+from redis_ratelimit import MemoryLimiter, Rate, Reply, UnexpectedReply, Window, semaphore
 from redis_ratelimit._internal.leases import RETRY_SECONDS, Leases, Round
 from redis_ratelimit._internal.libraries import code_of
 
@@ -38,68 +38,18 @@ class Clock:
 
 
 class Model:
-    """A model of a server with one sliding window, written after docs/commands.md."""
+    """A server in memory, and the commands that it got."""
 
     def __init__(self, clock: Clock, limit: int, period: float) -> None:
         self.clock = clock
         self.limit = limit
         self.period = period
-        self.events: list[tuple[float, int]] = []
-        self.held: dict[str, tuple[int, float]] = {}
         self.sent: list[str] = []
-
-    def counted(self) -> int:
-        now = self.clock.now
-        self.events = [event for event in self.events if event[0] + self.period > now]
-        return sum(quantity for _, quantity in self.events)
-
-    def hold(self) -> int:
-        now = self.clock.now
-        self.held = {id: hold for id, hold in self.held.items() if hold[1] + self.period > now}
-        return sum(quantity for quantity, _ in self.held.values())
+        self.ask = MemoryLimiter(lambda: clock.now)._memory.ask
 
     def carry_out(self, words: tuple[Any, ...]) -> Any:
         self.sent.append(" ".join(map(str, words)))
-        now = self.clock.now
-        command = words[0]
-        free = max(0, self.limit - self.counted() - self.hold())
-        if command == "RL.APPLY":
-            if words[2] not in self.held:
-                return 0
-            del self.held[words[2]]
-            if words[3]:
-                self.events.append((now, words[3]))
-            return 1
-        if command == "RL.RELEASE":
-            return int(self.held.pop(words[2], None) is not None)
-        if command == "RL.WINDOW":
-            self.events.append((now, words[4]))
-            return [0, self.limit, max(0, free - words[4]), -1, 1000]
-        ends = sorted(
-            [(at, quantity) for at, quantity in self.events] + [(at, each) for each, at in self.held.values()]
-        )
-
-        def wait(quantity: int) -> int:
-            for at, each in ends:
-                quantity -= each
-                if quantity <= free:
-                    return int((at + self.period - now) * 1000) + 1
-            return -1
-
-        lease_ms, id = (words[words.index(name) + 1] for name in ("LEASE", "ID"))
-        assert command == "RL.ACQUIRE" and "COUNTLAPSED" in words
-        running = sum(at > now for _, at in self.held.values())
-        if "ATMOST" not in words:
-            if words[4] > free:
-                return [1, self.limit, free, wait(words[4]), 1000, None]
-            granted, more = words[4], []
-        else:
-            granted = min(words[4], free)
-            if not granted:
-                return [1, self.limit, 0, wait(1), 1000, None, 0, running]
-            more = [granted, running + 1]
-        self.held[id] = granted, now + lease_ms / 1000
-        return [0, self.limit, free - granted, -1, 1000, id.encode(), *more]
+        return self.ask(words)
 
 
 class Process:
@@ -135,8 +85,8 @@ class Process:
 
 
 def most_in_a_period(spent: list[tuple[float, int]], period: float) -> int:
-    """The most that was spent in any (t - period, t]."""
-    spent = sorted(spent)
+    """The most that was spent in any (t - period, t], in seconds. The server counts in microseconds."""
+    spent, period = sorted((round(at * 1e6), quantity) for at, quantity in spent), round(period * 1e6)
     most = total = first = 0
     for at, quantity in spent:
         total += quantity
@@ -351,30 +301,18 @@ class Answering(unittest.TestCase):
 
     def take(self, recorder: Recorder, unreachable: Any = "raise", count: int = 1) -> list[Any]:
         """Returns the replies to takes, one after the other, with exceptions among them."""
-        options = {"unreachable": unreachable}
-        window = Window(9, 60)
 
-        def now() -> list[Any]:
-            local = recorder.limiter(**options).local("k", window, lease="1h")
+        async def run() -> list[Any]:
+            local: Any = recorder.limiter(unreachable=unreachable).local("k", Window(9, 60), lease="1h")
             found: list[Any] = []
             for _ in range(count):
                 try:
-                    found.append(local.take())
+                    found.append(await done(local.take()))
                 except Exception as error:
                     found.append(error)
             return found
 
-        async def soon() -> list[Any]:
-            local: Any = recorder.limiter(**options).local("k", window, lease="1h")
-            found: list[Any] = []
-            for _ in range(count):
-                try:
-                    found.append(await local.take())
-                except Exception as error:
-                    found.append(error)
-            return found
-
-        return asyncio.run(soon()) if isinstance(recorder, AsyncRecorder) else now()
+        return asyncio.run(run())
 
     def test_without_redis_unreachable_decides(self) -> None:
         class Other:
