@@ -23,15 +23,13 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import redis_ratelimit
-import redis_ratelimit.asyncio
 from redis_ratelimit import Rate, Window, semaphore
 from redis_ratelimit._internal.connecting import LAST_TRY_SECONDS
 from redis_ratelimit._internal.io import run
 from redis_ratelimit._internal.servers import ClusterServers, SentinelServers
 from redis_ratelimit._internal.servers import Server as ServerOf
 
-from .fixtures import LIBRARIES, make
+from .fixtures import LIBRARIES, done, make
 from .machine import unless_stopped
 from .servers import Cluster, Proxy, Sentinel, Server, Wire, until
 
@@ -78,141 +76,96 @@ class Threads:
     folder = ""
 
     def __init__(self, client: Any, **options: Any) -> None:
-        self.limiter = redis_ratelimit.Limiter(client, **options)
-
-    def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        return getattr(self.limiter, method)(*args, **kwargs)
-
-    def ask(self, answers: Answers, method: str, *args: Any, **kwargs: Any) -> None:
-        begin = time.perf_counter()
-        try:
-            answer = self.call(method, *args, **kwargs)
-        except Exception as error:
-            answer = error
-        answers.add(answer, time.perf_counter() - begin)
-
-    def one_by_one(self, times: int, *args: Any, **kwargs: Any) -> Answers:
-        answers = Answers()
-        for _ in range(times):
-            self.ask(answers, *args, **kwargs)
-        return answers
-
-    def at_once(self, times: int, *args: Any, **kwargs: Any) -> Answers:
-        answers = Answers()
-        with ThreadPoolExecutor(times) as threads:
-            for done in [threads.submit(self.ask, answers, *args, **kwargs) for _ in range(times)]:
-                done.result()
-        return answers
-
-    def each_second(self, times: int, seconds: float, *args: Any) -> Answers:
-        answers = Answers()
-        with ThreadPoolExecutor(times) as threads:
-            begin = time.monotonic()
-            for at in range(int(times * seconds)):
-                time.sleep(max(0.0, begin + at / times - time.monotonic()))
-                threads.submit(self.ask, answers, *args)
-        return answers
-
-    def ask_while_asking(self, long: tuple[Any, ...], act: Callable[[], Any], short: tuple[Any, ...]) -> Answers:
-        """Makes a long call. While it is under way, calls `act` and then makes a short call, whose outcome it returns."""
-        with ThreadPoolExecutor(1) as threads:
-            under_way = threads.submit(self.call, *long)
-            time.sleep(0.1)
-            act()
-            answers = self.one_by_one(1, *short)
-            under_way.result()
-        return answers
-
-    def pause(self, seconds: float) -> None:
-        time.sleep(seconds)
-
-    def run(self, do: Callable[..., Any], *args: Any) -> Any:
-        return do(*args)
-
-    def close(self) -> None:
-        self.limiter.close()
-
-
-class Tasks:
-    """A limiter for asyncio, used from outside its event loop."""
-
-    name = "asyncio"
-    folder = ".asyncio"
-
-    def __init__(self, client: Any, **options: Any) -> None:
+        self.limiter = import_module(f"redis_ratelimit{self.folder}").Limiter(client, **options)
         self.loop = asyncio.new_event_loop()
-        self.limiter = redis_ratelimit.asyncio.Limiter(client, **options)
+        self.threads = ThreadPoolExecutor(600)
+
+    def run(self, do: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Calls a function while the event loop runs."""
+
+        async def work() -> Any:
+            return await done(do(*args, **kwargs))
+
+        return self.loop.run_until_complete(work())
 
     def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        return self.loop.run_until_complete(getattr(self.limiter, method)(*args, **kwargs))
+        return self.run(getattr(self.limiter, method), *args, **kwargs)
 
     async def ask(self, answers: Answers, method: str, *args: Any, **kwargs: Any) -> None:
         begin = time.perf_counter()
         try:
-            answer = await getattr(self.limiter, method)(*args, **kwargs)
+            answer = await done(getattr(self.limiter, method)(*args, **kwargs))
         except Exception as error:
             answer = error
         answers.add(answer, time.perf_counter() - begin)
 
+    def begin(self, answers: Answers, *args: Any, **kwargs: Any) -> asyncio.Future[None]:
+        """Begins to ask."""
+        return self.loop.run_in_executor(self.threads, lambda: run(self.ask(answers, *args, **kwargs)))
+
     def one_by_one(self, times: int, *args: Any, **kwargs: Any) -> Answers:
         answers = Answers()
 
-        async def run() -> None:
+        async def work() -> None:
             for _ in range(times):
                 await self.ask(answers, *args, **kwargs)
 
-        self.loop.run_until_complete(run())
-        return answers
-
-    def at_once(self, times: int, *args: Any, **kwargs: Any) -> Answers:
-        answers = Answers()
-
-        async def run() -> None:
-            await asyncio.gather(*(self.ask(answers, *args, **kwargs) for _ in range(times)))
-
-        self.loop.run_until_complete(run())
+        self.run(work)
         return answers
 
     def each_second(self, times: int, seconds: float, *args: Any) -> Answers:
         answers = Answers()
 
-        async def run() -> None:
-            begin, tasks = time.monotonic(), []
+        async def work() -> None:
+            begin, begun = time.monotonic(), []
             for at in range(int(times * seconds)):
                 await asyncio.sleep(max(0.0, begin + at / times - time.monotonic()))
-                tasks.append(asyncio.ensure_future(self.ask(answers, *args)))
-            await asyncio.gather(*tasks)
+                begun.append(self.begin(answers, *args))
+            await asyncio.gather(*begun)
 
-        self.loop.run_until_complete(run())
+        self.run(work)
+        return answers
+
+    def at_once(self, times: int, *args: Any) -> Answers:
+        answers = Answers()
+
+        async def work() -> None:
+            await asyncio.gather(*[self.begin(answers, *args) for _ in range(times)])
+
+        self.run(work)
         return answers
 
     def ask_while_asking(self, long: tuple[Any, ...], act: Callable[[], Any], short: tuple[Any, ...]) -> Answers:
+        """Makes a long call. While it is under way, calls `act` and then makes a short call, whose outcome it returns."""
         answers = Answers()
 
-        async def run() -> None:
-            method, *args = long
-            under_way = asyncio.ensure_future(getattr(self.limiter, method)(*args))
+        async def work() -> None:
+            under_way = self.begin(Answers(), *long)
             await asyncio.sleep(0.1)
             act()
             await self.ask(answers, *short)
             await under_way
 
-        self.loop.run_until_complete(run())
+        self.run(work)
         return answers
 
-    def pause(self, seconds: float) -> None:
-        """Lets the event loop run."""
-        self.loop.run_until_complete(asyncio.sleep(seconds))
-
-    def run(self, do: Callable[..., Any], *args: Any) -> Any:
-        return self.loop.run_until_complete(do(*args))
-
     def close(self) -> None:
-        self.loop.run_until_complete(self.limiter.aclose())
+        self.call("aclose" if self.folder else "close")
+        self.threads.shutdown()
         self.loop.close()
 
 
-Kind = type[Threads] | type[Tasks]
+class Tasks(Threads):
+    """A limiter for asyncio, used from outside its event loop."""
+
+    name = "asyncio"
+    folder = ".asyncio"
+
+    def begin(self, answers: Answers, *args: Any, **kwargs: Any) -> asyncio.Future[None]:
+        return self.loop.create_task(self.ask(answers, *args, **kwargs))
+
+
+Kind = type[Threads]
 
 
 def sentinel_of(library: str, kind: Kind, ports: list[int], **settings: Any) -> Any:
@@ -397,10 +350,8 @@ class Outages(unittest.TestCase):
                     first.ask("REPLICAOF", "127.0.0.1", second.port)
                     proxy.lead_to(second.port, hang_up=False)
                     if ask == "all":
-                        sent = limiter.limiter._core.send_all(
-                            "k", [("RL.RELEASE", "k", "1"), ("RL.THROTTLE", "k", 1, 1, 1)]
-                        )
-                        replies = run(sent) if kind is Threads else limiter.loop.run_until_complete(sent)
+                        commands = [("RL.RELEASE", "k", "1"), ("RL.THROTTLE", "k", 1, 1, 1)]
+                        replies = limiter.run(limiter.limiter._core.send_all, "k", commands)
                         self.assertEqual([type(reply).__name__ for reply in replies], ["ReadOnlyError"] * 2)
                     else:
                         self.assertEqual(limiter.one_by_one(1, "throttle", "k", RATE).kinds, {"ReadOnlyError": 1})
@@ -436,11 +387,10 @@ class Outages(unittest.TestCase):
                     with local._leases.lock:
                         local._leases.want(10)
 
-                async def hold_soon() -> None:
-                    hold()
-
-                limiter.run(hold if kind is Threads else hold_soon)
-                until(lambda: limiter.pause(0.01) or second.ask("RL.HELD", "w"), "a copy of the reservation")
+                limiter.run(hold)
+                until(
+                    lambda: limiter.run(asyncio.sleep, 0.01) or second.ask("RL.HELD", "w"), "a copy of the reservation"
+                )
                 # Some is left, so it is settled when its lease ends.
                 self.assertTrue(limiter.run(local.take, 3).allowed)
                 second.ask("REPLICAOF", "NO", "ONE")
@@ -448,10 +398,10 @@ class Outages(unittest.TestCase):
                 proxy.lead_to(second.port, hang_up=False)
                 begin = time.monotonic()
                 while second.ask("RL.HELD", "w") and time.monotonic() < begin + 5:
-                    limiter.pause(0.05)
+                    limiter.run(asyncio.sleep, 0.05)
                 self.assertEqual(second.ask("RL.HELD", "w"), [])
                 self.assertEqual(second.ask("RL.WINDOW_RO", "w", 100, "1d")[2], 97)
-                limiter.run(local.close if kind is Threads else local.aclose)
+                limiter.run(local.close)
 
     @for_each_kind
     def test_restarted(self, library: str, kind: Kind) -> None:
