@@ -113,6 +113,10 @@ async def done(answer: Any) -> Any:
     return await answer if inspect.isawaitable(answer) else answer
 
 
+async def close(limiter: Any) -> None:
+    await done(limiter.aclose() if hasattr(limiter, "aclose") else limiter.close())
+
+
 class Recorder:
     """Stands for a server: records the commands that are sent, and returns its replies in turn."""
 

@@ -5,6 +5,7 @@ RATELIMIT_SERVER is the program of the server, RATELIMIT_MODULE the module.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
@@ -17,6 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+from .fixtures import done
 
 PROGRAM = os.environ.get("RATELIMIT_SERVER", "redis-server")
 MODULE = os.environ.get("RATELIMIT_MODULE", str(Path(__file__).parents[3] / "target/release/libredis_ratelimit.so"))
@@ -49,6 +52,14 @@ def until(is_so: Callable[[], Any], what: str) -> None:
             pass  # A server that changes its role hangs up.
         assert time.monotonic() < end, f"waited in vain for {what}"
         time.sleep(0.02)
+
+
+async def until_soon(is_so: Callable[[], Any], what: str) -> None:
+    """As until(), while the event loop runs."""
+    end = time.monotonic() + PATIENCE
+    while not await done(is_so()):
+        assert time.monotonic() < end, f"waited in vain for {what}"
+        await asyncio.sleep(0.01)
 
 
 class Wire:

@@ -60,8 +60,8 @@ class Fixed:
         reply = self.replies.pop(0)
         if isinstance(reply, Exception):
             raise reply
-        assert isinstance(reply, Reply)
-        return reply
+        assert reply is None or isinstance(reply, Reply)
+        return reply  # type: ignore[return-value]
 
     window = throttle
 
@@ -237,11 +237,13 @@ class WithFastapi(OnAServer):
 
 
 class WithTheMiddleware(OnAServer):
-    def app(self, **options: Any) -> FastAPI:
+    def app(self, *fixed: Any, **options: Any) -> FastAPI:
+        """An application whose limiter returns or raises what is given, or else asks the server."""
         app = FastAPI()
-        limiter = limiter_soon()
+        limiter = FixedSoon(*fixed) if fixed else limiter_soon()
 
         async def check(scope: Any) -> Any:
+            self.assertNotEqual(scope["type"], "lifespan")
             return await limiter.throttle(f"web:{client_address(scope)}", RATE)
 
         app.add_middleware(RateLimitMiddleware, **{"check": check, "limits": RATE, "names": "web", **options})
@@ -251,11 +253,46 @@ class WithTheMiddleware(OnAServer):
             await websocket.accept(headers=[(b"x-own", b"1")])
             await websocket.close()
 
+        @app.get("/hello")
+        async def hello() -> str:
+            return "hello"
+
         @app.get("/by-hand")
         async def by_hand() -> Response:
             return Response("", headers=headers(Reply(0, 9, 0, None, 5000), Window(9, 5), "web"))
 
         return app
+
+    def test_each_response_has_headers_and_a_denial_is_429(self) -> None:
+        with TestClient(self.app()) as client:
+            first, _, denied = (client.get("/hello") for _ in range(3))
+        self.assertEqual((first.status_code, first.json()), (200, "hello"))
+        self.assertEqual(first.headers["ratelimit-policy"], '"web";q=2;w=3600')
+        self.assertRegex(first.headers["ratelimit"], '^"web";r=1;t=1[78][0-9]{2}$')
+        self.check_denied(denied.status_code, denied.headers, denied.content, ["web"])
+        self.assertTrue(plain.exists("web:testclient"))
+
+    def test_what_a_reply_does_to_a_request(self) -> None:
+        async def sorry(scope: Any, receive: Any, send: Any) -> None:
+            await send({"type": "http.response.start", "status": 420, "headers": []})
+            await send({"type": "http.response.body", "body": b"sorry"})
+
+        denied, allowed = Reply(1, 5, 0, 1500, 2000), Reply(0, 0, 0, None, 0, reachable=False)
+        for reply, options, status, header in (
+            (denied, {"denied": sorry}, 420, "retry-after"),
+            (allowed, {}, 200, None),
+            (None, {}, 200, None),
+            (AWAY, {}, 503, None),
+            (Busy("busy"), {}, 503, None),
+            (Busy("busy"), {"denied": sorry}, 420, None),
+        ):
+            with self.subTest(reply=reply, options=options), TestClient(self.app(reply, **options)) as client:
+                answer = client.get("/hello")
+                self.assertEqual(answer.status_code, status)
+                found = {"ratelimit", "retry-after", "x-ratelimit-limit"} & set(answer.headers)
+                self.assertEqual(bool(found), header is not None, found)
+                if status == 503:
+                    self.check_unavailable(status, answer.headers, answer.content)
 
     def test_websocket_connections_are_counted_and_have_headers(self) -> None:
         with TestClient(self.app(pk=client_address)) as client:
@@ -271,10 +308,9 @@ class WithTheMiddleware(OnAServer):
             answer = denied.exception
             self.check_denied(answer.status_code, answer.headers, answer.content, ["web"])
 
-    def websocket_without_responses(self, app: Any) -> list[Any]:
-        sent: list[Any] = []
-
-        async def run() -> None:
+    def test_a_server_that_cannot_answer_a_websocket_closes_it(self) -> None:
+        for reply, code in (Reply(1, 5, 0, 1500, 2000), 1008), (AWAY, 1013), (Busy("busy"), 1013):
+            sent: list[Any] = []
             received = [{"type": "websocket.connect"}]
 
             async def receive() -> Any:
@@ -283,27 +319,9 @@ class WithTheMiddleware(OnAServer):
             async def send(message: Any) -> None:
                 sent.append(message)
 
-            await app({"type": "websocket", "path": "/ws", "client": ("192.0.2.7", 5), "headers": []}, receive, send)
-
-        asyncio.run(run())
-        return sent
-
-    def test_a_server_that_cannot_answer_a_websocket_closes_it(self) -> None:
-        async def denied(scope: Any) -> Any:
-            return Reply(1, 5, 0, 1500, 2000)
-
-        async def away(scope: Any) -> Any:
-            return AWAY
-
-        async def busy(scope: Any) -> Any:
-            raise Busy("busy")
-
-        async def app(scope: Any, receive: Any, send: Any) -> None:
-            self.fail("let through")
-
-        for check, code in (denied, 1008), (away, 1013), (busy, 1013):
-            (closed,) = self.websocket_without_responses(RateLimitMiddleware(app, check))
-            self.assertEqual((closed["type"], closed["code"]), ("websocket.close", code))
+            scope = {"type": "websocket", "path": "/ws", "client": ("192.0.2.7", 5), "headers": []}
+            asyncio.run(self.app(reply)(scope, receive, send))
+            self.assertEqual([(each["type"], each["code"]) for each in sent], [("websocket.close", code)])
 
     def test_headers_set_by_a_route_are_kept(self) -> None:
         with TestClient(self.app()) as client:

@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 import unittest
-from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
@@ -18,8 +17,8 @@ import redis_ratelimit
 import redis_ratelimit.asyncio
 from redis_ratelimit import Clause, Denied, Limiter, MemoryLimiter, Rate, Reply, UnknownPolicy, Window, semaphore
 
-from .fixtures import CASES, LIBRARIES, Recorder, arguments, make
-from .servers import PATIENCE, Server
+from .fixtures import CASES, LIBRARIES, Recorder, arguments, close, done, make
+from .servers import PATIENCE, Server, until
 
 #: Neither the beginning nor the end of a day anywhere.
 NOON = 1_795_238_388.0
@@ -34,14 +33,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
-
-
-def outcome(call: Any) -> Any:
-    """Returns the reply to a call, or its error."""
-    try:
-        return call()
-    except Exception as error:
-        return type(error).__name__, str(error)
 
 
 def comparable(found: Any) -> Any:
@@ -61,31 +52,36 @@ class Answers(unittest.TestCase):
         port = int(os.environ["RATELIMIT_HELD_PORT"])
         plain = make(LIBRARIES[0], port=port)
         plain.config_set("ratelimit.policies", POLICIES)
-        loop = asyncio.new_event_loop()
+
+        async def check(library: str, folder: str, protocol: int) -> None:
+            kind: Any = redis_ratelimit.asyncio.Limiter if folder else Limiter
+            limiter = kind(make(library, folder, port=port, protocol=protocol), deadline=PATIENCE)
+            for case in CASES:
+                plain.flushall()
+                plain.execute_command("RL.TOP", "RESET")
+                with self.subTest(library=library + folder, protocol=protocol, words=case["words"]):
+                    await self.compare(case, limiter)
+            await close(limiter)
+
         try:
-            for library, folder, protocol in itertools.product(LIBRARIES, ("", ".asyncio"), (2, 3)):
-                limiter = redis_ratelimit.asyncio.Limiter if folder else Limiter
-                made: Any = limiter(make(library, folder, port=port, protocol=protocol), deadline=PATIENCE)
-                run: Any = loop.run_until_complete if folder else lambda reply: reply
-                for case in CASES:
-                    plain.flushall()
-                    plain.execute_command("RL.TOP", "RESET")
-                    with self.subTest(library=library + folder, protocol=protocol, words=case["words"]):
-                        self.compare(case, made, run)
-                run(made.aclose()) if folder else made.close()
+            for each in itertools.product(LIBRARIES, ("", ".asyncio"), (2, 3)):
+                asyncio.run(check(*each))
         finally:
-            loop.close()
             plain.config_set("ratelimit.policies", "")
             plain.close()
 
-    def compare(self, case: dict[str, Any], limiter: Any, run: Callable[[Any], Any]) -> None:
+    async def compare(self, case: dict[str, Any], limiter: Any) -> None:
         module: Any = redis_ratelimit if isinstance(limiter, Limiter) else redis_ratelimit.asyncio
         memory = module.MemoryLimiter(clock=lambda: NOON, policies=POLICIES)
         positional, options = arguments(case)
         # Neither clock moves, so a call that has to wait would wait forever.
         for turn in range(1 if "block" in options else 3):
-            asked = [getattr(each, case["call"]) for each in (limiter, memory)]
-            answers = [outcome(lambda call=call: run(call(*positional, **options))) for call in asked]
+            answers: list[Any] = []
+            for each in limiter, memory:
+                try:
+                    answers.append(await done(getattr(each, case["call"])(*positional, **options)))
+                except Exception as error:
+                    answers.append((type(error).__name__, str(error)))
             self.assertFalse(turn == 0 and isinstance(answers[0], tuple), answers[0])
             found = [comparable(answer) for answer in answers]
             if case["call"] == "policies":
@@ -201,7 +197,7 @@ class Waiting(unittest.TestCase):
         for name in "second", "third":
             threads.append(threading.Thread(target=wait, args=[name]))
             threads[-1].start()
-            self.until(lambda: self.waiting(limiter) == len(threads))
+            until(lambda: self.waiting(limiter) == len(threads), "a waiting call")
         self.assertEqual(order, [])
         limiter.release("s", "first")
         threads[0].join(60)
@@ -214,12 +210,6 @@ class Waiting(unittest.TestCase):
     def waiting(limiter: Any, key: str = "s") -> int:
         info = limiter.info(key)
         return (info.waiting or 0) if info else 0
-
-    def until(self, is_so: Any) -> None:
-        end = time.monotonic() + 60
-        while not is_so():
-            self.assertLess(time.monotonic(), end)
-            time.sleep(0.001)
 
     def test_a_call_waits_by_the_system_clock(self) -> None:
         limiter = MemoryLimiter()
@@ -243,7 +233,7 @@ class Waiting(unittest.TestCase):
         replies: list[Reply] = []
         thread = threading.Thread(target=lambda: replies.append(limiter.throttle("k", rate, block="2h")))
         thread.start()
-        self.until(lambda: self.waiting(limiter, "k") == 1)
+        until(lambda: self.waiting(limiter, "k") == 1, "a waiting call")
         self.assertEqual(replies, [])
         clock.now += 3600
         thread.join(60)
@@ -298,7 +288,7 @@ class Waiting(unittest.TestCase):
         limiter.reserve("s", semaphore(1), id="first")
         thread = threading.Thread(target=lambda: limiter.reserve("s", semaphore(1), id="second", block="1min"))
         thread.start()
-        self.until(lambda: self.waiting(limiter) == 1)
+        until(lambda: self.waiting(limiter) == 1, "a waiting call")
         child = os.fork()
         if child == 0:
             try:
@@ -396,76 +386,48 @@ class Share(unittest.TestCase):
 
 
 class Fallback(unittest.TestCase):
-    def check(self, limiter: Any, run: Any) -> None:
+    async def check(self, server: Server, limiter: Any) -> None:
         """With a server, without it, and with it again."""
         window, rate = Window(8, "1h"), Rate(7, 8, "1h")
-        with Server() as server:
-            client = make(LIBRARIES[0], self.folder, port=server.port)
-            limiter = limiter(client)
-            replies = [run(limiter.window("w", window)) for _ in range(8)]
-            self.assertTrue(all(reply.allowed and reply.reachable and reply.limit == 8 for reply in replies))
-            self.assertFalse(run(limiter.window("w", window)).allowed)
-            run(limiter.reserve("s", Window(8, "1h"), id="theirs"))
-            server.kill()
+        replies = [await done(limiter.window("w", window)) for _ in range(8)]
+        self.assertTrue(all(reply.allowed and reply.reachable and reply.limit == 8 for reply in replies))
+        self.assertFalse((await done(limiter.window("w", window))).allowed)
+        await done(limiter.reserve("s", Window(8, "1h"), id="theirs"))
+        server.kill()
 
-            replies = [run(limiter.window("w", window)) for _ in range(4)]
-            self.assertEqual(
-                [(reply.allowed, reply.limit, reply.reachable) for reply in replies],
-                [(True, 2, False)] * 2 + [(False, 2, False)] * 2,
-            )
-            self.assertEqual(sum(run(limiter.throttle("t", rate)).allowed for _ in range(5)), 2)
-            every = run(limiter.all([Clause.window("{u}", Window(8, 60))]))
-            self.assertEqual((every.limit, every.reachable, every.clause), (2, False, 1))
-            ours = run(limiter.reserve("s", Window(8, "1h"), id="ours"))
-            self.assertEqual((ours.id, ours.reachable), ("ours", False))
-            both = [run(limiter.reserve("s2", Window(8, "1h"))) for _ in range(2)]
+        replies = [await done(limiter.window("w", window)) for _ in range(4)]
+        self.assertEqual(
+            [(reply.allowed, reply.limit, reply.reachable) for reply in replies],
+            [(True, 2, False)] * 2 + [(False, 2, False)] * 2,
+        )
+        self.assertEqual(sum([(await done(limiter.throttle("t", rate))).allowed for _ in range(5)]), 2)
+        every = await done(limiter.all([Clause.window("{u}", Window(8, 60))]))
+        self.assertEqual((every.limit, every.reachable, every.clause), (2, False, 1))
+        ours = await done(limiter.reserve("s", Window(8, "1h"), id="ours"))
+        self.assertEqual((ours.id, ours.reachable), ("ours", False))
+        both = [await done(limiter.reserve("s2", Window(8, "1h"))) for _ in range(2)]
 
-            server.start()
-            self.until(lambda: run(limiter.window_ro("w", window)).reachable)
-            # The server's decisions again, and each reservation is settled where it was made.
-            self.assertEqual(run(limiter.window("w", window)).limit, 8)
-            self.assertEqual(run(limiter.renew("s", "ours")), True)
-            self.assertEqual(run(limiter.apply("s", "ours")), True)
-            self.assertEqual(run(limiter.apply("s", "ours")), False)
-            run(limiter.reserve("s2", Window(8, "1h"), id="there"))
-            self.assertEqual(run(limiter.release("s2", "there", *(reply.id for reply in both))), 3)
-            self.assertEqual(run(limiter.held("s2")), [])
-            run(limiter.aclose() if self.folder else self.nothing())
-
-    folder = ""
-
-    @staticmethod
-    async def nothing() -> None:
-        pass
-
-    def until(self, is_so: Any) -> None:
-        end = time.monotonic() + 60
-        while not is_so():
+        server.start()
+        end = time.monotonic() + PATIENCE
+        while not (await done(limiter.window_ro("w", window))).reachable:
             self.assertLess(time.monotonic(), end)
-            time.sleep(0.02)
+            await asyncio.sleep(0.02)
+        # The server's decisions again, and each reservation is settled where it was made.
+        self.assertEqual((await done(limiter.window("w", window))).limit, 8)
+        self.assertEqual(await done(limiter.renew("s", "ours")), True)
+        self.assertEqual([await done(limiter.apply("s", "ours")) for _ in range(2)], [True, False])
+        await done(limiter.reserve("s2", Window(8, "1h"), id="there"))
+        self.assertEqual(await done(limiter.release("s2", "there", *(reply.id for reply in both))), 3)
+        self.assertEqual(await done(limiter.held("s2")), [])
+        await close(limiter)
 
     def test_it_decides_while_redis_is_away(self) -> None:
-        def done(answer: Any) -> Any:
-            return asyncio.run(answer) if asyncio.iscoroutine(answer) else answer
-
-        self.check(lambda client: Limiter(client, unreachable=MemoryLimiter(share=1 / 4), deadline=30), done)
-        # The one for asyncio does as well.
-        twin = redis_ratelimit.asyncio.MemoryLimiter
-        self.check(lambda client: Limiter(client, unreachable=twin(share=1 / 4), deadline=30), done)
-
-    def test_it_decides_while_redis_is_away_with_asyncio(self) -> None:
-        self.folder = ".asyncio"
-        limited = redis_ratelimit.asyncio.Limiter
-        loop = asyncio.new_event_loop()
-        try:
-            for fallback in redis_ratelimit.asyncio.MemoryLimiter, MemoryLimiter:
-                made: Any = fallback
-                self.check(
-                    lambda client, made=made: limited(client, unreachable=made(share=1 / 4), deadline=30),
-                    loop.run_until_complete,
-                )
-        finally:
-            loop.close()
+        """With both limiters, each with the MemoryLimiter of both."""
+        for folder, kind in ("", Limiter), (".asyncio", redis_ratelimit.asyncio.Limiter):
+            for fallback in MemoryLimiter, redis_ratelimit.asyncio.MemoryLimiter:
+                with self.subTest(folder=folder, fallback=fallback), Server() as server:
+                    client, memory = make(LIBRARIES[0], folder, port=server.port), fallback(share=1 / 4)
+                    asyncio.run(self.check(server, kind(client, unreachable=memory, deadline=30)))
 
     def test_a_policy_that_is_a_semaphore_is_released_in_the_fallback(self) -> None:
         memory = MemoryLimiter(policies={"jobs": "WINDOW 3 0"})

@@ -7,7 +7,6 @@ flushed.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import socket
 import threading
@@ -16,17 +15,19 @@ import unittest
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from importlib import import_module
+from itertools import product
 from typing import Any
 from unittest import mock
 
 import redis_ratelimit
 import redis_ratelimit.asyncio
-from redis_ratelimit import Busy, MissingModule, Rate, UnknownPolicy, Window, semaphore
+from redis_ratelimit import MissingModule, Rate, UnknownPolicy, Window, semaphore
 from redis_ratelimit._internal.servers import ClusterServers
-from redis_ratelimit.asgi import RateLimitMiddleware, client_address
 
-from .fixtures import LIBRARIES, done, make
-from .servers import Server
+from .fixtures import LIBRARIES, close, done, make
+from .servers import Server, until, until_soon
 
 PORT = int(os.environ["RATELIMIT_PORT"])
 CLUSTER_PORT = int(os.environ["RATELIMIT_CLUSTER_PORT"])
@@ -39,37 +40,25 @@ class Awaited:
         self.limiter = limiter
 
     def __getattr__(self, name: str) -> Any:
-        async def call(*args: Any, **kwargs: Any) -> Any:
-            return await asyncio.to_thread(getattr(self.limiter, name), *args, **kwargs)
-
-        return call
+        return partial(asyncio.to_thread, getattr(self.limiter, name))
 
     @asynccontextmanager
     async def acquire(self, *args: Any, **kwargs: Any) -> Any:
         with self.limiter.acquire(*args, **kwargs) as job:
             yield Awaited(job)  # type: ignore[arg-type]
 
-    async def aclose(self) -> None:
-        self.limiter.close()
-
 
 def kinds() -> Iterator[tuple[str, Callable[..., Any]]]:
     """Yields functions that create a limiter of each kind from the settings of its client and its own."""
-    for library in LIBRARIES:
-        for protocol in 2, 3:
+    for library, folder, protocol in product(LIBRARIES, ("", ".asyncio"), (2, 3)):
 
-            def now(library: str = library, protocol: int = protocol, **settings: Any) -> Any:
-                own = {name: settings.pop(name) for name in ("unreachable", "deadline") if name in settings}
-                client = make(library, "", **{"port": PORT, "protocol": protocol, **settings})
-                return Awaited(redis_ratelimit.Limiter(client, **own))
+        def limiter(library: str = library, folder: str = folder, protocol: int = protocol, **settings: Any) -> Any:
+            own = {name: settings.pop(name) for name in ("unreachable", "deadline") if name in settings}
+            client = make(library, folder, **{"port": PORT, "protocol": protocol, **settings})
+            made = import_module(f"redis_ratelimit{folder}").Limiter(client, **own)
+            return made if folder else Awaited(made)
 
-            def soon(library: str = library, protocol: int = protocol, **settings: Any) -> Any:
-                own = {name: settings.pop(name) for name in ("unreachable", "deadline") if name in settings}
-                client = make(library, ".asyncio", **{"port": PORT, "protocol": protocol, **settings})
-                return redis_ratelimit.asyncio.Limiter(client, **own)
-
-            yield f"{library} RESP{protocol}", now
-            yield f"{library}.asyncio RESP{protocol}", soon
+        yield f"{library}{folder} RESP{protocol}", limiter
 
 
 plain = make(LIBRARIES[0], port=PORT, decode_responses=True)
@@ -80,15 +69,15 @@ def waiting() -> int:
 
 
 async def until_waiting(count: int) -> None:
-    deadline = time.monotonic() + 30
-    while waiting() != count:
-        assert time.monotonic() < deadline, f"{waiting()} calls wait, not {count}"
-        await asyncio.sleep(0.01)
+    await until_soon(lambda: waiting() == count, f"{count} waiting calls")
 
 
-class OnAServer(unittest.TestCase):
-    def each(self, body: Callable[[Any], Awaitable[None]], **settings: Any) -> None:
+class Each(unittest.TestCase):
+    def each(self, body: Callable[[Any], Awaitable[None]], only: str = "", **settings: Any) -> None:
+        """Runs a test with a limiter of each kind, or of those whose name ends with `only`."""
         for name, limiter in kinds():
+            if not name.endswith(only):
+                continue
             with self.subTest(client=name):
                 plain.flushall()
 
@@ -97,10 +86,12 @@ class OnAServer(unittest.TestCase):
                     try:
                         await body(made)
                     finally:
-                        await made.aclose()
+                        await close(made)
 
                 asyncio.run(run())
 
+
+class OnAServer(Each):
     def test_a_reservation_is_settled_by_hand(self) -> None:
         async def body(limiter: Any) -> None:
             window = Window(10, "1h")
@@ -273,11 +264,8 @@ class OnAServer(unittest.TestCase):
             # Nine are left to the server, and three of them are held here.
             with local._leases.lock:
                 local._leases.want(4)
-            end = time.monotonic() + 30
-            while sum(batch.left for batch in local._leases._batches) < 3:
-                self.assertLess(time.monotonic(), end)
-                time.sleep(0.01)
-            held = sum(batch.left for batch in local._leases._batches)
+            until(lambda: local._leases._left() >= 3, "a batch")
+            held = local._leases._left()
             child = os.fork()
             if child == 0:
                 found = sum(local.take().allowed for _ in range(12))
@@ -299,10 +287,7 @@ class OnAServer(unittest.TestCase):
         async def hold_all() -> None:
             self.assertTrue((await local.take(1)).allowed)
             local._leases.want(9)
-            end = time.monotonic() + 30
-            while not local._leases._left():
-                self.assertLess(time.monotonic(), end)
-                await asyncio.sleep(0.01)
+            await until_soon(local._leases._left, "a batch")
 
         asyncio.run(hold_all())
         child = os.fork()
@@ -318,10 +303,7 @@ class OnAServer(unittest.TestCase):
             self.assertTrue(local.take(1).allowed)
             with local._leases.lock:
                 local._leases.want(9)
-            end = time.monotonic() + 30
-            while sum(batch.left for batch in local._leases._batches) < 9:
-                self.assertLess(time.monotonic(), end)
-                time.sleep(0.01)
+            until(lambda: local._leases._left() >= 9, "a batch")
             server.stop()
             held = [local.take() for _ in range(9)]
             self.assertTrue(all(reply.allowed and reply.reachable for reply in held))
@@ -410,29 +392,14 @@ def a_server_that(answer: Callable[[bytes], bytes | None]) -> Iterator[tuple[int
             each.close()
 
 
-class WithoutAServer(unittest.TestCase):
-    def each(self, port: int, body: Callable[[Any], Awaitable[None]], **settings: Any) -> None:
-        for name, limiter in kinds():
-            if name.endswith("3"):
-                continue
-            with self.subTest(client=name):
-
-                async def run() -> None:
-                    made = limiter(port=port, **settings)
-                    try:
-                        await body(made)
-                    finally:
-                        await made.aclose()
-
-                asyncio.run(run())
-
+class WithoutAServer(Each):
     def test_a_call_whose_reply_was_lost_is_not_sent_again(self) -> None:
         async def body(limiter: Any) -> None:
             with self.assertRaisesRegex(Exception, "(?i)connection|closed|reset"):
                 await limiter.throttle("k", "@free")
 
         with a_server_that(lambda _: None) as (port, calls):
-            self.each(port, body)
+            self.each(body, only="2", port=port)
             self.assertEqual(len(calls), 2 * len(LIBRARIES))
 
     def test_a_server_without_the_module_is_not_unreachable(self) -> None:
@@ -441,7 +408,7 @@ class WithoutAServer(unittest.TestCase):
                 await limiter.throttle("k", "@free")
 
         with a_server_that(lambda _: b"-ERR unknown command 'RL.THROTTLE'\r\n") as (port, _):
-            self.each(port, body, unreachable="allow")
+            self.each(body, only="2", port=port, unreachable="allow")
 
     def test_a_server_that_cannot_serve_now_is_unreachable(self) -> None:
         async def body(limiter: Any) -> None:
@@ -454,41 +421,30 @@ class WithoutAServer(unittest.TestCase):
             b"-TRYAGAIN Multiple keys request during rehashing of slot\r\n",
         ]:
             with a_server_that(lambda _: error) as (port, _):
-                self.each(port, body, unreachable="allow")
+                self.each(body, only="2", port=port, unreachable="allow")
 
 
 class InACluster(unittest.TestCase):
     # The cluster is not flushed, so each run has its own keys.
     run_id = f"{os.getpid()}:{time.time_ns()}"
 
-    def test_the_deadline_is_that_of_a_client_of_one_server(self) -> None:
-        for library, folder in [(library, folder) for library in LIBRARIES for folder in ("", ".asyncio")]:
+    def test_the_settings_are_those_of_a_client_of_one_server(self) -> None:
+        """The deadline, and the number of connections to a node."""
+        cases: list[tuple[dict[str, Any], int]] = [
+            ({}, 50),
+            ({"socket_timeout": 0.7}, 50),
+            ({"socket_timeout": None}, 50),
+            ({"max_connections": 7}, 7),
+            ({"max_connections": 99}, 50),
+        ]
+        for library, folder, (settings, places) in product(LIBRARIES, ("", ".asyncio"), cases):
             limiter = redis_ratelimit.asyncio.Limiter if folder else redis_ratelimit.Limiter
-            for settings in {}, {"socket_timeout": 0.7}, {"socket_timeout": None}:
-                with self.subTest(library=library, folder=folder, settings=settings):
-                    one = make(library, folder, **settings)
-                    cluster = make(library, folder, cluster=True, host="127.0.0.1", port=CLUSTER_PORT, **settings)
-                    deadlines = [limiter(client)._core.deadline for client in (one, cluster)]
-                    self.assertEqual(deadlines[0], deadlines[1])
-
-    def test_the_connections_to_a_node_are_at_most_those_of_the_client(self) -> None:
-        for library, folder in [(library, folder) for library in LIBRARIES for folder in ("", ".asyncio")]:
-            limiter = redis_ratelimit.asyncio.Limiter if folder else redis_ratelimit.Limiter
-            cases: list[tuple[dict[str, Any], int]] = [
-                ({}, 50),
-                ({"max_connections": 7}, 7),
-                ({"max_connections": 99}, 50),
-            ]
-            for settings, places in cases:
-                with self.subTest(library=library, folder=folder, settings=settings):
-                    servers: list[Any] = []
-                    for client in (
-                        make(library, folder, **settings),
-                        make(library, folder, cluster=True, host="127.0.0.1", port=CLUSTER_PORT, **settings),
-                    ):
-                        core: Any = limiter(client)._core
-                        servers += core.servers.known_servers() or [core.servers._server("127.0.0.1", CLUSTER_PORT)]
-                    self.assertEqual([server.pool._places for server in servers], [places, places])
+            with self.subTest(library=library, folder=folder, settings=settings):
+                cluster = make(library, folder, cluster=True, host="127.0.0.1", port=CLUSTER_PORT, **settings)
+                cores: list[Any] = [limiter(client)._core for client in (make(library, folder, **settings), cluster)]
+                self.assertEqual(cores[0].deadline, cores[1].deadline)
+                servers = [*cores[0].servers.known_servers(), cores[1].servers._server("127.0.0.1", CLUSTER_PORT)]
+                self.assertEqual([server.pool._places for server in servers], [places, places])
 
     def test_another_task_reads_the_slots_if_the_one_that_does_is_cancelled(self) -> None:
         async def run() -> None:
@@ -519,113 +475,3 @@ class InACluster(unittest.TestCase):
             servers._server("127.0.0.1", 1)
             servers._stale, servers._read_at = True, 0.0
         limiter.close()
-
-
-class Middleware(unittest.TestCase):
-    def get(self, port: int, times: int, **options: Any) -> list[tuple[int, dict[str, str], bytes]]:
-        """The status, headers and body of requests, one after the other."""
-        plain.flushall()
-        rate = Rate(1, 1, "1h")
-
-        async def hello(scope: Any, receive: Any, send: Any) -> None:
-            await send({"type": "http.response.start", "status": 200, "headers": [(b"x-app", b"hello")]})
-            await send({"type": "http.response.body", "body": b"hello"})
-
-        async def run() -> list[tuple[int, dict[str, str], bytes]]:
-            client = make(LIBRARIES[0], ".asyncio", port=port)
-            limiter = redis_ratelimit.asyncio.Limiter(
-                client, unreachable=options.pop("unreachable", "raise"), deadline=5
-            )
-
-            async def check(scope: Any) -> Any:
-                if scope["path"] == "/health":
-                    return None
-                return await limiter.throttle(f"web:{client_address(scope)}", rate)
-
-            app = RateLimitMiddleware(hello, check, limits=rate, names="web", **options)
-            found = []
-            for path in ["/"] * times + ["/health"]:
-                sent: list[Any] = []
-
-                async def send(message: Any) -> None:
-                    sent.append(message)
-
-                async def receive() -> Any:
-                    return {"type": "http.request", "body": b""}
-
-                await app({"type": "http", "path": path, "client": ("192.0.2.7", 5)}, receive, send)
-                start, body = sent
-                fields = {name.decode(): value.decode() for name, value in start["headers"]}
-                found.append((start["status"], fields, body["body"]))
-            await limiter.aclose()
-            return found
-
-        return asyncio.run(run())
-
-    def test_each_response_has_headers_and_a_denial_is_429(self) -> None:
-        first, _, third, health = self.get(PORT, 3)
-        self.assertEqual((first[0], first[2], first[1]["x-app"]), (200, b"hello", "hello"))
-        self.assertEqual(first[1]["ratelimit-policy"], '"web";q=2;w=7200')
-        self.assertRegex(first[1]["ratelimit"], '^"web";r=1;t=3[56][0-9]{2}$')
-        self.assertEqual((third[0], third[1]["x-ratelimit-remaining"]), (429, "0"))
-        self.assertEqual(third[1]["content-type"], "application/problem+json")
-        self.assertEqual(json.loads(third[2])["violated-policies"], ["web"])
-        self.assertTrue(0 < int(third[1]["retry-after"]) <= 3600)
-        self.assertEqual(health, (200, {"x-app": "hello"}, b"hello"))
-        self.assertTrue(plain.exists("web:192.0.2.7"))
-
-    def test_another_application_can_answer_denials(self) -> None:
-        async def sorry(scope: Any, receive: Any, send: Any) -> None:
-            await send({"type": "http.response.start", "status": 420, "headers": []})
-            await send({"type": "http.response.body", "body": b"sorry"})
-
-        status, fields, body = self.get(PORT, 3, denied=sorry)[2]
-        self.assertEqual((status, body), (420, b"sorry"))
-        self.assertIn("retry-after", fields)
-
-    def test_without_redis_it_lets_requests_through_or_answers_503(self) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as closed:
-            port = closed.getsockname()[1]
-        self.assertEqual(self.get(port, 1, unreachable="allow")[0], (200, {"x-app": "hello"}, b"hello"))
-        status, fields, body = self.get(port, 1, unreachable="deny")[0]
-        self.assertEqual((status, fields["content-type"]), (503, "application/problem+json"))
-        self.assertTrue(json.loads(body)["type"].endswith("#temporary-reduced-capacity"))
-
-    def test_a_busy_server_is_answered_503(self) -> None:
-        async def busy(scope: Any) -> Any:
-            raise Busy("busy")
-
-        async def app(scope: Any, receive: Any, send: Any) -> None:
-            self.fail("let through")
-
-        sent: list[Any] = []
-
-        async def send(message: Any) -> None:
-            sent.append(message)
-
-        async def nothing() -> Any:
-            self.fail("read")
-
-        asyncio.run(RateLimitMiddleware(app, busy)({"type": "http"}, nothing, send))
-        self.assertEqual(sent[0]["status"], 503)
-
-        async def denied(scope: Any, receive: Any, send: Any) -> None:
-            await send({"type": "http.response.start", "status": 529})
-
-        asyncio.run(RateLimitMiddleware(app, busy, denied=denied)({"type": "http"}, nothing, send))
-        self.assertEqual(sent[-1]["status"], 529)
-
-    def test_scopes_other_than_http_pass(self) -> None:
-        seen = []
-
-        async def app(scope: Any, receive: Any, send: Any) -> None:
-            seen.append(scope["type"])
-
-        async def check(scope: Any) -> Any:
-            self.fail("asked")
-
-        async def nothing(*_: Any) -> Any:
-            return None
-
-        asyncio.run(RateLimitMiddleware(app, check)({"type": "lifespan"}, nothing, nothing))
-        self.assertEqual(seen, ["lifespan"])

@@ -37,8 +37,20 @@ from redis_ratelimit import (
 )
 from redis_ratelimit._internal import calls, reservation
 
-from .fixtures import LIBRARIES, MISTAKES, NUMBERS, SEVERAL, AsyncRecorder, Recorder, arguments, differences, done, make
-from .servers import PATIENCE, Proxy, Server, until
+from .fixtures import (
+    LIBRARIES,
+    MISTAKES,
+    NUMBERS,
+    SEVERAL,
+    AsyncRecorder,
+    Recorder,
+    arguments,
+    close,
+    differences,
+    done,
+    make,
+)
+from .servers import PATIENCE, Proxy, Server, until, until_soon
 
 PORT = int(os.environ["RATELIMIT_PORT"])
 CLUSTER_PORT = int(os.environ["RATELIMIT_CLUSTER_PORT"])
@@ -388,7 +400,7 @@ class OnAServer(unittest.TestCase):
         try:
             await body(limiter, tag)
         finally:
-            await done(limiter.aclose() if folder else limiter.close())
+            await close(limiter)
 
     async def left(self, limiter: Any, tag: str) -> list[int]:
         """What is left of the tokens and of the dollars, and how many calls run."""
@@ -515,7 +527,7 @@ class OnAServer(unittest.TestCase):
                 proxy.drops = False
                 await asyncio.sleep(2.5)
                 self.assertEqual([len(plain.execute_command("RL.HELD", name)) for name in names], [1, 1])
-            await done(limiter.aclose() if folder else limiter.close())
+            await close(limiter)
 
         with Proxy(PORT) as proxy:
             for folder in "", ".asyncio":
@@ -653,10 +665,7 @@ class OnAServer(unittest.TestCase):
                     await asyncio.sleep(60)
 
             task = asyncio.create_task(work())
-            end = time.monotonic() + 30
-            while not plain.exists("u:tpm"):
-                self.assertLess(time.monotonic(), end)
-                await asyncio.sleep(0.01)
+            await until_soon(lambda: plain.exists("u:tpm"), "the reservation")
             task.cancel()
             with self.assertRaises(asyncio.CancelledError):
                 await task
@@ -733,15 +742,17 @@ class OnAServer(unittest.TestCase):
                     await task
             server.go_on()
             # The server executed the calls when it continued, and the leases last for 20 seconds.
-            end = time.monotonic() + 10
-            for tag in "u", "v":
-                while (await limiter.window_ro(f"{tag}:rpm", Window(60, "1min"))).remaining != 58:
-                    self.assertLess(time.monotonic(), end)
-                    await asyncio.sleep(0.01)
-            for key in "u:tpm", "v:tpm", "alone":
-                while await limiter.held(key):
-                    self.assertLess(time.monotonic(), end)
-                    await asyncio.sleep(0.01)
+            begin = time.monotonic()
+
+            def are_counted() -> bool:
+                return all(server.ask("RL.WINDOW_RO", f"{tag}:rpm", 60, "1min")[2] == 58 for tag in ("u", "v"))
+
+            def are_held() -> bool:
+                return any(server.ask("RL.HELD", key) for key in ("u:tpm", "v:tpm", "alone"))
+
+            await until_soon(are_counted, "the late calls")
+            await until_soon(lambda: not are_held(), "their release")
+            self.assertLess(time.monotonic() - begin, 10)
             for tag in "u", "v":
                 self.assertEqual(await self.left(limiter, tag), [1000, 5000, 0])
             await limiter.aclose()
