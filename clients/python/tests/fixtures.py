@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import io
 import json
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -228,3 +231,41 @@ class AsyncRecorder(Recorder):
 
     def limiter(self, **options: Any) -> Any:
         return redis_ratelimit.asyncio.Limiter(self.client(), **options)
+
+
+@asynccontextmanager
+async def entered(handle: Any) -> AsyncIterator[Any]:
+    """A reservation of either kind. The block of a synchronous one runs in a thread."""
+    if hasattr(handle, "__aenter__"):
+        async with handle:
+            yield handle
+        return
+    await asyncio.to_thread(handle.__enter__)
+    try:
+        yield handle
+    except BaseException as error:
+        await asyncio.to_thread(handle.__exit__, type(error), error, None)
+        raise
+    await asyncio.to_thread(handle.__exit__, None, None, None)
+
+
+def settled(
+    replies: list[Any], *limits: Any, work: Any = lambda job: None, unreachable: Any = "raise", **options: Any
+) -> list[str]:
+    """Returns what a block sends after it has reserved, and how it ends. Both limiters must do the same."""
+    outcomes: list[list[str]] = []
+    for kind in Recorder, AsyncRecorder:
+        recorder = kind(*replies)
+
+        async def run(recorder: Recorder = recorder) -> str:
+            try:
+                async with entered(recorder.limiter(unreachable=unreachable).acquire(*limits, **options)) as job:
+                    await done(work(job))
+            except Exception as error:
+                return type(error).__name__
+            return "done"
+
+        outcome = asyncio.run(run())
+        outcomes.append([*recorder.sent[1:], outcome])
+    assert outcomes[0] == outcomes[1], outcomes
+    return outcomes[0]

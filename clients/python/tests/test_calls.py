@@ -46,6 +46,7 @@ from .fixtures import (
     done,
     limit,
     make,
+    settled,
     unexpected,
 )
 from .servers import PATIENCE, until
@@ -372,37 +373,6 @@ class Calls(unittest.TestCase):
 
 
 class Settling(unittest.TestCase):
-    def sent(
-        self, *replies: Any, window: Any = Window(3, "1d"), work: Any = lambda job: None, **options: Any
-    ) -> list[str]:
-        """Returns the commands of a reservation, and how it ended. Both limiters must send the same."""
-        recorder = Recorder(*replies)
-        unreachable = options.pop("unreachable", "raise")
-
-        def now() -> None:
-            with recorder.limiter(unreachable=unreachable).acquire("k", window, **options) as job:
-                work(job)
-
-        later = AsyncRecorder(*replies)
-
-        async def soon() -> None:
-            limiter = later.limiter(unreachable=unreachable)
-            async with limiter.acquire("k", window, **options) as job:
-                done = work(job)
-                if asyncio.iscoroutine(done):
-                    await done
-
-        outcomes = []
-        for run in now, lambda: asyncio.run(soon()):
-            try:
-                run()
-                outcomes.append("done")
-            except Exception as error:
-                outcomes.append(type(error).__name__)
-        self.assertEqual(outcomes[0], outcomes[1])
-        self.assertEqual(recorder.sent, later.sent)
-        return [*recorder.sent[1:], outcomes[0]]
-
     def test_the_end_of_the_block_settles(self) -> None:
         def fail(job: Any) -> None:
             raise KeyError("work")
@@ -452,7 +422,8 @@ class Settling(unittest.TestCase):
         ]
         for replies, options, sent in cases:
             with self.subTest(replies=replies, options=options):
-                self.assertEqual(self.sent(*replies, **options), sent)
+                options = {"window": Window(3, "1d"), **options}
+                self.assertEqual(settled(replies, "k", **options), sent)
 
     def test_a_denial_is_raised_with_its_reply(self) -> None:
         with self.assertRaises(Denied) as raised:

@@ -14,7 +14,7 @@ import threading
 import time
 import unittest
 from collections.abc import Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 from unittest import mock
@@ -48,7 +48,9 @@ from .fixtures import (
     close,
     differences,
     done,
+    entered,
     make,
+    settled,
 )
 from .servers import PATIENCE, Proxy, Server, until, until_soon
 
@@ -91,22 +93,6 @@ def reservation_of(reply: AllReply[Reservation]) -> Reservation:
     return reply.reservation
 
 
-@asynccontextmanager
-async def entered(handle: Any) -> Any:
-    """A reservation of either kind. The block of a synchronous one runs in a thread."""
-    if hasattr(handle, "__aenter__"):
-        async with handle:
-            yield handle
-        return
-    await asyncio.to_thread(handle.__enter__)
-    try:
-        yield handle
-    except BaseException as error:
-        await asyncio.to_thread(handle.__exit__, type(error), error, None)
-        raise
-    await asyncio.to_thread(handle.__exit__, None, None, None)
-
-
 class Words(unittest.TestCase):
     def test_each_case_sends_its_commands(self) -> None:
         for case in SEVERAL:
@@ -136,68 +122,42 @@ class Words(unittest.TestCase):
             self.assertIs(await done(settle(*given)), case["means"])
         self.assertEqual(recorder.sent, case["sent"])
 
-    def settled(self, *replies: Any, work: Any = lambda job: None) -> list[str]:
-        """Returns what a block sends after it has reserved, and how it ends. Both limiters must do the same."""
-        outcomes: list[list[str]] = []
-        for kind in Recorder, AsyncRecorder:
-            recorder = kind(RESERVED, *replies)
-
-            async def run(recorder: Recorder = recorder) -> str:
-                try:
-                    async with entered(recorder.limiter().acquire(PAIR)) as job:
-                        await done(work(job))
-                except Exception as error:
-                    return type(error).__name__
-                return "done"
-
-            outcomes.append([asyncio.run(run()), *recorder.sent[1:]])
-        self.assertEqual(outcomes[0], outcomes[1])
-        return outcomes[0]
-
-    def test_success_applies_what_was_set(self) -> None:
-        def work(job: Any) -> None:
-            job.set({"a": 1})
-            job.set({"a": 7})
-
-        found = self.settled(*QUEUED, [1, 1], work=work)
-        self.assertEqual(found, ["done", "MULTI", "RL.APPLY a x 7", "RL.APPLY b y", "EXEC"])
-
-        def work_in_parts(job: Any) -> None:
-            job.set({"a": 1})
-            job.set({"b": 2})
-
-        found = self.settled(*QUEUED, [1, 1], work=work_in_parts)
-        self.assertEqual(found, ["done", "MULTI", "RL.APPLY a x 1", "RL.APPLY b y 2", "EXEC"])
-
-    def test_an_exception_releases_whatever_was_set(self) -> None:
+    def test_the_end_of_the_block_settles_all(self) -> None:
         def fail(job: Any) -> None:
             job.set({"a": 7})
             raise KeyError
 
-        self.assertEqual(
-            self.settled(*QUEUED, [1, 0], work=fail), ["KeyError", "MULTI", "RL.RELEASE a x", "RL.RELEASE b y", "EXEC"]
-        )
-
-    def test_a_reservation_settled_in_the_block_is_not_settled_again(self) -> None:
-        cost = {"b": 3}
-        for work in (
-            lambda job: job.apply(cost),
-            lambda job: job.apply(cost=cost),
-            lambda job: job.apply(quantity=cost),
+        cost, applied, released = {"b": 3}, ["RL.APPLY a x", "RL.APPLY b y"], ["RL.RELEASE a x", "RL.RELEASE b y"]
+        costs = ["RL.APPLY a x", "RL.APPLY b y 3"]
+        cases: list[tuple[list[Any], Any, list[str], str]] = [
+            # A later call of set() replaces what an earlier one set for the same limit.
+            ([1, 1], lambda job: [job.set({"a": 1}), job.set({"a": 7})], ["RL.APPLY a x 7", "RL.APPLY b y"], "done"),
+            ([1, 1], lambda job: [job.set({"a": 1}), job.set({"b": 2})], ["RL.APPLY a x 1", "RL.APPLY b y 2"], "done"),
+            ([1, 0], lambda job: None, applied, "Lapsed"),
+            # An exception releases whatever was set.
+            ([1, 0], fail, released, "KeyError"),
+            # What was settled in the block is not settled again.
+            ([1, 1], lambda job: job.apply(cost), costs, "done"),
+            ([1, 1], lambda job: job.apply(cost=cost), costs, "done"),
+            ([1, 1], lambda job: job.apply(quantity=cost), costs, "done"),
+        ]
+        for answers, work, sent, outcome in cases:
+            with self.subTest(sent=sent, outcome=outcome):
+                found = settled([RESERVED, *QUEUED, answers], PAIR, work=work)
+                self.assertEqual(found, ["MULTI", *sent, "EXEC", outcome])
+        # A settlement whose reply was lost is not sent again. The error is that of the command refused before EXEC.
+        refused = errors.NoPermissionError("no permissions"), errors.ExecAbortError("Transaction discarded")
+        for replies, outcome in (
+            (["OK", errors.ConnectionError("lost")], "ConnectionError"),
+            ([errors.TimeoutError("late")], "TimeoutError"),
+            (["OK", "QUEUED", *refused], "NoPermissionError"),
         ):
-            found = self.settled(*QUEUED, [1, 1], work=work)
-            self.assertEqual(found, ["done", "MULTI", "RL.APPLY a x", "RL.APPLY b y 3", "EXEC"])
+            self.assertEqual(settled([RESERVED, *replies], PAIR), ["MULTI", *applied, "EXEC", outcome])
 
     def test_a_lease_that_ended_first_is_raised_with_its_limit(self) -> None:
         with self.assertRaisesRegex(Lapsed, "what was reserved of 'b' had lapsed"):
             with Recorder(RESERVED, *QUEUED, [1, 0]).limiter().acquire(PAIR):
                 pass
-
-    def test_a_settlement_whose_reply_was_lost_is_not_sent_again(self) -> None:
-        for lost in (["OK", errors.ConnectionError("lost")], [errors.TimeoutError("late")]):
-            found = self.settled(*lost)
-            self.assertIn(found[0], ("ConnectionError", "TimeoutError"))
-            self.assertEqual(found[1:], ["MULTI", "RL.APPLY a x", "RL.APPLY b y", "EXEC"])
 
     def test_an_unexpected_reply_to_a_settlement_is_an_error(self) -> None:
         for reply in None, "OK", [], [1], [1, None], [1, 2]:
@@ -205,11 +165,6 @@ class Words(unittest.TestCase):
             assert job is not None
             self.assertRaises(UnexpectedReply, job.apply)
         self.assertRaises(UnexpectedReply, Recorder([*RESERVED[:6], RESERVED[6][:1]]).limiter().all, PAIR)
-
-    def test_the_error_is_that_of_the_command_refused_before_exec(self) -> None:
-        refused = errors.NoPermissionError("no permissions")
-        aborted = errors.ExecAbortError("Transaction discarded because of previous errors.")
-        self.assertEqual(self.settled("OK", "QUEUED", refused, aborted)[0], "NoPermissionError")
 
     def test_an_unknown_policy_is_named(self) -> None:
         with self.assertRaisesRegex(UnknownPolicy, r"NOPOLICY .*gold \(limit b\)"):
@@ -222,24 +177,18 @@ class Words(unittest.TestCase):
             error = {"type": TypeError, "value": ValueError}[case["error"]]
             recorder = Recorder(FOUR_RESERVED)
             limiter: Any = recorder.limiter()
-            with self.subTest(says=case["says"]):
-                if "call" in case:
-                    with self.assertRaises(error):
-                        positional, options = arguments(case)
-                        getattr(limiter, case["call"])(*positional, **options)
-                    self.assertEqual(recorder.sent, [])
-                    continue
-                if "clauses" in case:
-                    with self.assertRaises(error):
-                        (clauses,), _ = arguments(case)
-                        limiter.all(clauses, force=case.get("force", False))
-                    self.assertEqual(recorder.sent, [])
-                    continue
+            if "cost" in case:
                 job = limiter.all(FOUR).reservation
-                for method in job.set, job.apply:
-                    with self.assertRaises(error):
-                        method(case["cost"])
-                self.assertEqual(len(recorder.sent), 1)
+                calls = [lambda: job.set(case["cost"]), lambda: job.apply(case["cost"])]
+            else:
+                method = getattr(limiter, case.get("call", "all"))
+                force = {"force": case["force"]} if "force" in case else {}
+                calls = [lambda: (lambda given: method(*given[0], **given[1], **force))(arguments(case))]
+            sent = len(recorder.sent)
+            for call in calls:
+                with self.subTest(says=case["says"]):
+                    self.assertRaises(error, call)
+                    self.assertEqual(len(recorder.sent), sent)
 
     def test_a_mistake_raises_before_anything_is_sent(self) -> None:
         recorder = Recorder(FOUR_RESERVED)
