@@ -11,14 +11,11 @@ is decided: a PING in place of each pair of commands about leases. With `cpu` on
 
 from __future__ import annotations
 
-import os
-import struct
+import multiprocessing
 import sys
-import tempfile
 import time
-import traceback
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import redis_ratelimit
 from redis_ratelimit import Window
@@ -36,27 +33,22 @@ ROUNDS = 3
 WARM_SECONDS = 1.5
 
 
-#: Says that a process is ready, and answers from when on it counts, and until when.
+FORK = multiprocessing.get_context("fork")
+
+#: Says that a process is ready, and returns from when on it counts, and until when.
 Wait = Callable[[], tuple[float, float]]
 
 
-def work(port: int, path: Path, limit: int, per_second: float, wait: Wait) -> None:
+def work(wait: Wait, port: int, limit: int, per_second: float) -> tuple[int, int, int, int]:
+    """Takes at a pace. Returns how much was asked for and spent, and the median and the 99th percentile of a decision in
+    nanoseconds."""
     limiter = redis_ratelimit.Limiter(make(LIBRARIES[0], port=port), deadline=5)
     asked = spent = 0
     times: list[int] = []
     limiter.window("connected", Window(1, "1s"))
     begin, end = wait()
     with limiter.local("k", Window(limit, "1s"), lease=50) as local:
-        due = time.monotonic() + per_second**-1
-        while True:
-            now = time.monotonic()
-            if now >= end:
-                break
-            if now < due:
-                # As a server that sleeps until the next requests are there.
-                time.sleep(max(due - now, 0.001))
-                continue
-            due += 1 / per_second
+        for now in at_a_pace(per_second, end):
             started = time.perf_counter_ns()
             allowed = local.take().allowed
             if now >= begin:
@@ -64,59 +56,56 @@ def work(port: int, path: Path, limit: int, per_second: float, wait: Wait) -> No
                 asked += 1
                 spent += allowed
     times.sort()
-    path.write_bytes(struct.pack("<qqqq", asked, spent, times[len(times) // 2], times[len(times) * 99 // 100]))
+    return asked, spent, times[len(times) // 2], times[len(times) * 99 // 100]
 
 
-def work_directly(port: int, command: tuple[object, ...], per_second: float, wait: Wait) -> None:
+def work_directly(wait: Wait, port: int, command: tuple[object, ...], per_second: float) -> None:
     """Sends a command at a pace."""
     wire = Wire(port)
-    end = wait()[1]
+    for _ in at_a_pace(per_second, wait()[1]):
+        wire.ask(*command)
+
+
+def at_a_pace(per_second: float, end: float) -> Iterator[float]:
+    """Yields the time when each call is due, until the end."""
     due = time.monotonic() + 1 / per_second
     while (now := time.monotonic()) < end:
         if now < due:
+            # As a server that sleeps until the next requests are there.
             time.sleep(max(due - now, 0.001))
             continue
         due += 1 / per_second
-        wire.ask(*command)
+        yield now
 
 
 class Crowd:
     """Processes that begin when all of them are ready."""
 
-    def __init__(self, work: Callable[[int, Wait], None]) -> None:
-        ready, is_ready = os.pipe()
-        told, tell = os.pipe()
+    def __init__(self, work: Callable[..., Any], *words: Any) -> None:
+        barrier, times, self._outcomes = FORK.Barrier(PROCESSES + 1), FORK.Array("d", 2), FORK.SimpleQueue()
 
         def wait() -> tuple[float, float]:
-            os.write(is_ready, b"x")
-            begin, end = struct.unpack("<dd", os.read(told, 16))
-            return begin, end
+            for _ in range(2):
+                barrier.wait()
+            return times[0], times[1]
 
-        self._children = []
-        for at in range(PROCESSES):
-            child = os.fork()
-            if child == 0:
-                outcome = 1
-                try:
-                    work(at, wait)
-                    outcome = 0
-                except BaseException:
-                    traceback.print_exc()
-                finally:
-                    os._exit(outcome)
-            self._children.append(child)
-        os.close(is_ready)
-        for _ in range(PROCESSES):
-            assert os.read(ready, 1), "a process failed"
+        self._processes = [
+            FORK.Process(target=lambda: self._outcomes.put(work(wait, *words))) for _ in range(PROCESSES)
+        ]
+        for process in self._processes:
+            process.start()
+        barrier.wait(60)
         self.begin = time.monotonic() + WARM_SECONDS
         self.end = self.begin + SECONDS
-        os.write(tell, struct.pack("<dd", self.begin, self.end) * PROCESSES)
-        for each in ready, told, tell:
-            os.close(each)
+        times[:] = [self.begin, self.end]
+        barrier.wait()
 
-    def join(self) -> None:
-        for child in self._children:
-            os.waitpid(child, 0)
+    def join(self) -> list[Any]:
+        """Returns what the processes returned."""
+        found = [self._outcomes.get() for _ in self._processes]
+        for process in self._processes:
+            process.join()
+        return found
 
 
 def calls(server: Server) -> int:
@@ -137,12 +126,10 @@ class Span:
 
 def leases(limit: int, share: float) -> tuple[float, float]:
     """The server's processor time for a call, in microseconds, and its commands in a second."""
-    with Server() as server, tempfile.TemporaryDirectory() as folder:
-        per_second = share * limit / PROCESSES
-        crowd = Crowd(lambda at, wait: work(server.port, Path(folder) / str(at), limit, per_second, wait))
+    with Server() as server:
+        crowd = Crowd(work, server.port, limit, share * limit / PROCESSES)
         span = Span(server, crowd.begin, crowd.end)
-        crowd.join()
-        found = [struct.unpack("<qqqq", path.read_bytes()) for path in Path(folder).iterdir()]
+        found = crowd.join()
     asked, spent = sum(each[0] for each in found), sum(each[1] for each in found)
     admitted = min(asked, limit * SECONDS)
     medians = sorted(each[2] for each in found)
@@ -160,7 +147,7 @@ def leases(limit: int, share: float) -> tuple[float, float]:
 def by_commands(command: tuple[object, ...], per_second: float) -> Span:
     """What a server of its own did while the processes together sent a command so often."""
     with Server() as server:
-        crowd = Crowd(lambda at, wait: work_directly(server.port, command, per_second / PROCESSES, wait))
+        crowd = Crowd(work_directly, server.port, command, per_second / PROCESSES)
         span = Span(server, crowd.begin, crowd.end)
         crowd.join()
     return span
