@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -109,6 +110,15 @@ def make(library: str, folder: str = "", *, cluster: bool = False, **settings: A
     """A client. `folder` is "" or ".asyncio"."""
     name = {"redis": "Redis", "valkey": "Valkey"}[library] + ("Cluster" if cluster else "")
     return getattr(import_module(library + folder), name)(**settings)
+
+
+def write_between(page: Path, mark: str, lines: list[str]) -> None:
+    """Writes lines into a page, between two comments with a mark."""
+    text = page.read_text("utf-8")
+    begin, end = f"<!-- {mark} -->\n", f"<!-- /{mark} -->"
+    assert text.count(begin) == text.count(end) == 1, page
+    before, after = text.partition(begin)[0], text.partition(end)[2]
+    page.write_text("\n".join([before + begin, *lines, "", end + after]), "utf-8")
 
 
 async def done(answer: Any) -> Any:
@@ -247,6 +257,21 @@ async def entered(handle: Any) -> AsyncIterator[Any]:
         await asyncio.to_thread(handle.__exit__, type(error), error, None)
         raise
     await asyncio.to_thread(handle.__exit__, None, None, None)
+
+
+class Awaited:
+    """Something synchronous whose methods run in threads and can be awaited, so that one test is for both kinds."""
+
+    def __init__(self, limiter: Any) -> None:
+        self.limiter = limiter
+
+    def __getattr__(self, name: str) -> Any:
+        return partial(asyncio.to_thread, getattr(self.limiter, name))
+
+    @asynccontextmanager
+    async def acquire(self, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+        async with entered(self.limiter.acquire(*args, **kwargs)) as job:
+            yield Awaited(job)
 
 
 def settled(

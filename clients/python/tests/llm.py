@@ -46,9 +46,8 @@ def _text(body: dict[str, Any]) -> str:
 class Chat:
     """An answer of /chat/completions."""
 
-    def __init__(self, body: dict[str, Any], order: dict[str, Any]) -> None:
-        self.words: int = order.get("words", 2)
-        prompt = order.get("prompt", 10)
+    def __init__(self, body: dict[str, Any], words: int, prompt: int) -> None:
+        self.words = words
         self._usage = {
             "prompt_tokens": prompt,
             "completion_tokens": self.words,
@@ -56,6 +55,7 @@ class Chat:
         }
         self._head = {"id": "c", "created": int(time.time()), "model": body["model"]}
         self._tells_usage = bool((body.get("stream_options") or {}).get("include_usage"))
+        self._number = 0
 
     def whole(self) -> dict[str, Any]:
         message = {"role": "assistant", "content": "word " * self.words}
@@ -69,7 +69,9 @@ class Chat:
         return []
 
     def word(self) -> dict[str, Any]:
-        delta = {"role": "assistant", "content": "word "}
+        self._number += 1
+        # LiteLLM ends a stream that repeats itself.
+        delta = {"role": "assistant", "content": "word " if self._number % 2 else "words "}
         return self._chunk([{"index": 0, "delta": delta, "finish_reason": None}])
 
     def end(self) -> list[Any]:
@@ -80,9 +82,8 @@ class Chat:
 class Responses:
     """An answer of /responses."""
 
-    def __init__(self, body: dict[str, Any], order: dict[str, Any]) -> None:
-        self.words: int = order.get("words", 2)
-        prompt = order.get("prompt", 10)
+    def __init__(self, body: dict[str, Any], words: int, prompt: int) -> None:
+        self.words = words
         self._usage = {
             "input_tokens": prompt,
             "output_tokens": self.words,
@@ -152,8 +153,8 @@ class Provider:
         provider = self
         #: The bodies of all requests.
         self.asked: list[Any] = []
-        #: How many words were sent.
-        self.sent = 0
+        #: The tokens of the prompt and the words that were sent, by the id of a call.
+        self.bills: dict[str, list[int]] = {}
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -175,6 +176,10 @@ class Provider:
         self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
+    def prompt(self, body: dict[str, Any], order: dict[str, Any]) -> int:
+        """Returns how many tokens a prompt has."""
+        return int(order.get("prompt", 10))
+
     def answer(self, handler: Any, body: dict[str, Any]) -> None:
         if handler.path.endswith("/embeddings"):
             texts = body["input"] if isinstance(body["input"], list) else [body["input"]]
@@ -191,10 +196,14 @@ class Provider:
         if order.get("fail") and tries <= order.get("times", 99):
             self._send(handler, order["fail"], {"error": {"message": "as you wish", "type": "e", "code": "e"}})
             return
-        made = (Responses if handler.path.endswith("/responses") else Chat)(body, order)
+        prompt, words = self.prompt(body, order), order.get("words", 2)
+        made = (Responses if handler.path.endswith("/responses") else Chat)(body, words, prompt)
+        bill = self.bills.setdefault(order.get("id", ""), [0, 0])
+        bill[0] += prompt
         if not body.get("stream"):
-            time.sleep(order.get("pause", 0) * made.words)
+            time.sleep(order.get("pause", 0) * words)
             self._send(handler, 200, made.whole())
+            bill[1] += words
             return
         self._begin_stream(handler)
 
@@ -202,13 +211,13 @@ class Provider:
             handler.wfile.write(b"".join(f"data: {json.dumps(event)}\n\n".encode() for event in events))
 
         send(made.begin())
-        for at in range(made.words):
+        for at in range(words):
             time.sleep(order.get("pause", 0))
             if order.get("break_after") == at:
                 # The connection ends in the middle of the answer.
                 return
             send([made.word()])
-            self.sent += 1
+            bill[1] += 1
         send(made.end())
         handler.wfile.write(b"data: [DONE]\n\n")
 

@@ -11,7 +11,6 @@ build.
 from __future__ import annotations
 
 import os
-import re
 import statistics
 import sys
 import time
@@ -26,6 +25,7 @@ from limits.strategies import FixedWindowRateLimiter, MovingWindowRateLimiter, R
 
 import redis_ratelimit.limits  # noqa: F401 (makes the URI known)
 
+from .fixtures import write_between
 from .servers import Server
 
 ROUNDS = int(os.environ.get("ROUNDS", "11"))
@@ -122,23 +122,13 @@ def missed(found: list[tuple[Row, Cost, Cost]]) -> list[str]:
     ]
 
 
-def write(page: Path, lines: list[str]) -> None:
-    text = page.read_text("utf-8")
-    marks = "<!-- storages -->", "<!-- /storages -->"
-    assert text.count(marks[0]) == text.count(marks[1]) == 1, page
-    body = "\n".join(["", "", *lines, "", ""])
-    page.write_text(
-        re.sub(f"{marks[0]}.*?{marks[1]}", lambda _: marks[0] + body + marks[1], text, flags=re.DOTALL), "utf-8"
-    )
-
-
 def main(pages: list[str]) -> None:
     with Server() as server:
         found = rows(server.port)
     lines = table(found)
     print("\n".join([*lines, *missed(found)]))
     for page in pages:
-        write(Path(page), lines)
+        write_between(Path(page), "storages", lines)
 
 
 if __name__ == "__main__":

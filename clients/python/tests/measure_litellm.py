@@ -10,7 +10,6 @@ between their marks. RATELIMIT_SERVER and RATELIMIT_MODULE say what is measured:
 from __future__ import annotations
 
 import http.client
-import json
 import mmap
 import os
 import random
@@ -31,6 +30,7 @@ from typing import Any
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # before it is imported: there is no network
 import litellm  # noqa: E402
 
+from .fixtures import write_between  # noqa: E402
 from .llm import Gateway, Provider, chat, key  # noqa: E402
 from .servers import Server, Wire  # noqa: E402
 
@@ -85,43 +85,11 @@ OWNERS = "key", "user", "team", "organization"
 
 
 class Billing(Provider):
-    """A provider that notes what it has to be paid for each call. The prompt costs what LiteLLM counts."""
+    """A provider whose prompts have as many tokens as LiteLLM counts, and which always tells the usage of a stream."""
 
-    def __init__(self) -> None:
-        #: The prompt and the words that were sent, by call and attempt.
-        self.bills: dict[str, list[int]] = {}
-        super().__init__()
-
-    def answer(self, handler: Any, body: dict[str, Any]) -> None:
-        order = json.loads(body["messages"][-1]["content"])
-        prompt, words, pause = prompt_tokens(body["messages"]), order["words"], order.get("pause", 0)
-        bill = self.bills.setdefault(order["id"], [0, 0])
-        usage = {"prompt_tokens": prompt, "completion_tokens": words, "total_tokens": prompt + words}
-        head = {"id": "c", "created": 1, "model": body["model"]}
-        bill[0] += prompt
-        if not body.get("stream"):
-            time.sleep(pause * words)
-            choice = {
-                "index": 0,
-                "message": {"role": "assistant", "content": " one two" * (words // 2) + " one" * (words % 2)},
-                "finish_reason": "stop",
-            }
-            self._send(handler, 200, {**head, "object": "chat.completion", "choices": [choice], "usage": usage})
-            bill[1] += words
-            return
-        self._begin_stream(handler)
-        head["object"] = "chat.completion.chunk"
-        for at in range(words):
-            time.sleep(pause)
-            # LiteLLM ends a stream that repeats itself.
-            word = " one" if at % 2 == 0 else " two"
-            choice = {"index": 0, "delta": {"role": "assistant", "content": word}, "finish_reason": None}
-            handler.wfile.write(f"data: {json.dumps({**head, 'choices': [choice]})}\n\n".encode())
-            bill[1] += 1
-        last = {"index": 0, "delta": {}, "finish_reason": "stop"}
-        for rest in {"choices": [last]}, {"choices": [], "usage": usage}:
-            handler.wfile.write(f"data: {json.dumps({**head, **rest})}\n\n".encode())
-        handler.wfile.write(b"data: [DONE]\n\n")
+    def prompt(self, body: dict[str, Any], order: dict[str, Any]) -> int:
+        body["stream_options"] = {"include_usage": True}
+        return prompt_tokens(body["messages"])
 
 
 def prompt_tokens(messages: list[Any]) -> int:
@@ -222,7 +190,7 @@ class Call:
             self.outcome = "cut"
             seen = 0
             while line := response.readline():
-                seen += line.count(b'" one"') + line.count(b'" two"')
+                seen += line.count(b'"word')
                 if self.hangs_up_after is not None and seen >= self.hangs_up_after:
                     self.outcome = "cancelled"
                     return
@@ -536,16 +504,6 @@ def cost_table(rows: list[tuple[str, int, Costs]]) -> list[str]:
     return lines
 
 
-def write(page: Path, mark: str, lines: list[str]) -> None:
-    text = page.read_text("utf-8")
-    marks = f"<!-- {mark} -->", f"<!-- /{mark} -->"
-    assert text.count(marks[0]) == text.count(marks[1]) == 1, page
-    body = "\n".join(["", "", *lines, "", ""])
-    page.write_text(
-        re.sub(f"{marks[0]}.*?{marks[1]}", lambda _: marks[0] + body + marks[1], text, flags=re.DOTALL), "utf-8"
-    )
-
-
 def main(pages: list[str]) -> None:
     os.environ.update(WINDOW)
     ours = Ours(*(f"name: {unit}, per: key, {unit}: key.{unit}{each}" for unit, each in UNITS))
@@ -556,8 +514,8 @@ def main(pages: list[str]) -> None:
         loads = [(limiter.name, measure_loads(limiter, provider)) for limiter in (ours, Own())][::-1]
     print("\n".join(load_table(loads)))
     for page in pages:
-        write(Path(page), "costs", cost_table(costs))
-        write(Path(page), "loads", load_table(loads))
+        write_between(Path(page), "costs", cost_table(costs))
+        write_between(Path(page), "loads", load_table(loads))
     missed = [
         str(found)
         for found in loads[1][1]

@@ -15,11 +15,9 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, NamedTuple
 
-import redis_ratelimit
-import redis_ratelimit.asyncio
-from redis_ratelimit import Window
+from redis_ratelimit import Busy, Window
 
-from .fixtures import LIBRARIES, make
+from .fixtures import LIBRARIES, close, done, make
 
 #: The readings of the monotonic and of the wall clock in seconds, and what was spent; a quantity of 0 ends the list.
 RECORD = struct.Struct("<ddq")
@@ -30,7 +28,7 @@ Pace = Callable[[float], float]
 
 
 #: What a call raises that may be tried again: READONLY comes from a server that has just become a replica.
-NOT_NOW = redis_ratelimit.Busy, import_module(f"{LIBRARIES[0]}.exceptions").ReadOnlyError
+NOT_NOW = Busy, import_module(f"{LIBRARIES[0]}.exceptions").ReadOnlyError
 
 
 class Spent(NamedTuple):
@@ -93,43 +91,27 @@ def quantity(chance: random.Random) -> int:
     return chance.choice([1, 1, 1, 1, 1, 1, 1, 2, 3])
 
 
-def spend(port: int, path: str, window: Window, lease: int, pace: Pace, until: float) -> None:
-    limiter = redis_ratelimit.Limiter(make(LIBRARIES[0], port=port), unreachable="deny", deadline=0.5)
+def spend(folder: str, port: int, path: str, window: Window, lease: int, pace: Pace, until: float) -> None:
+    """Spends with the limiter of redis_ratelimit ("") or redis_ratelimit.asyncio (".asyncio")."""
+    asyncio.run(_spend(folder, port, path, window, lease, pace, until))
+
+
+async def _spend(folder: str, port: int, path: str, window: Window, lease: int, pace: Pace, until: float) -> None:
+    client = make(LIBRARIES[0], folder, port=port)
+    limiter = import_module(f"redis_ratelimit{folder}").Limiter(client, unreachable="deny", deadline=0.5)
     chance = random.Random()
-    with limiter.local("proof", window, lease=lease) as local:
-        book = Book(path, local._leases)
-        while time.monotonic() < until:
-            if not pace(time.monotonic()):
-                time.sleep(0.01)
-                continue
-            asked = quantity(chance)
-            try:
-                if local.take(asked).allowed:
-                    book.spent(asked)
-            except NOT_NOW:
-                pass
-            time.sleep(wait(chance, pace))
-
-
-def spend_soon(port: int, path: str, window: Window, lease: int, pace: Pace, until: float) -> None:
-    asyncio.run(_spend_soon(port, path, window, lease, pace, until))
-
-
-async def _spend_soon(port: int, path: str, window: Window, lease: int, pace: Pace, until: float) -> None:
-    client = make(LIBRARIES[0], ".asyncio", port=port)
-    limiter = redis_ratelimit.asyncio.Limiter(client, unreachable="deny", deadline=0.5)
-    chance = random.Random()
-    async with limiter.local("proof", window, lease=lease) as local:
-        book = Book(path, local._leases)
-        while time.monotonic() < until:
-            if not pace(time.monotonic()):
-                await asyncio.sleep(0.01)
-                continue
-            asked = quantity(chance)
-            try:
-                if (await local.take(asked)).allowed:
-                    book.spent(asked)
-            except NOT_NOW:
-                pass
-            await asyncio.sleep(wait(chance, pace))
-    await limiter.aclose()
+    local = limiter.local("proof", window, lease=lease)
+    book = Book(path, local._leases)
+    while time.monotonic() < until:
+        if not pace(time.monotonic()):
+            await asyncio.sleep(0.01)
+            continue
+        asked = quantity(chance)
+        try:
+            if (await done(local.take(asked))).allowed:
+                book.spent(asked)
+        except NOT_NOW:
+            pass
+        await asyncio.sleep(wait(chance, pace))
+    await done(local.close())
+    await close(limiter)

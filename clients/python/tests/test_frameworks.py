@@ -100,7 +100,64 @@ class OnAServer(unittest.TestCase):
         self.assertTrue(json.loads(body)["type"].endswith("#temporary-reduced-capacity"))
 
 
-class WithFastapi(OnAServer):
+class OfAFramework:
+    """The tests of views whose limit is RATE for each user, in each framework."""
+
+    #: The names of limits that all requests have.
+    site: list[str] = []
+
+    def get(self, path: str, user: str | None = None) -> tuple[int, Any, bytes]:
+        """Returns the status, the headers and the body of a response."""
+        raise NotImplementedError
+
+    def undecided(self, answer: Any) -> tuple[int, Any, bytes]:
+        """Returns the response of a view whose limiter returns or raises this."""
+        raise NotImplementedError
+
+    def test_a_view_has_its_limit(self: Any) -> None:
+        for remaining in "1", "0":
+            status, fields, body = self.get("/search", "a")
+            self.assertEqual((status, fields["x-ratelimit-remaining"]), (200, remaining))
+            self.assertIn(b"found", body)
+            self.assertEqual(names(fields["ratelimit-policy"]), [*self.site, "search"])
+        status, fields, body = self.get("/search", "a")
+        self.check_denied(status, fields, body, ["search"])
+        self.assertEqual(names(fields["ratelimit"]), [*self.site, "search"])
+        self.assertEqual(self.get("/search", "b")[0], 200)
+        self.assertEqual(names(self.get("/search")[1].get("ratelimit", "")), self.site)
+
+    def test_errors_and_other_views_have_the_headers_too(self: Any) -> None:
+        for url, expected in ("/missing", (404, "1")), ("/other", (200, "0")), ("/other", (429, "0")):
+            status, fields, _ = self.get(url, "a")
+            self.assertEqual((status, fields["x-ratelimit-remaining"]), expected)
+
+    def test_the_status_is_503_if_nobody_can_decide(self: Any) -> None:
+        for answer in AWAY, Busy("busy"):
+            self.check_unavailable(*self.undecided(answer))
+
+
+class WithFastapi(OfAFramework, OnAServer):
+    def get(self, path: str, user: str | None = None) -> tuple[int, Any, bytes]:
+        app = self.app()
+        redis_ratelimit.fastapi.setup(app)
+        with TestClient(app) as client:
+            answer = client.get(path, headers={} if user is None else {"x-user": user})
+        self.assertLessEqual(len(answer.headers.get_list("ratelimit")), 1)
+        return answer.status_code, answer.headers, answer.content
+
+    def undecided(self, answer: Any) -> tuple[int, Any, bytes]:
+        app = FastAPI()
+        redis_ratelimit.fastapi.setup(app)
+        limit = redis_ratelimit.fastapi.RateLimit(FixedSoon(answer), "@free", kind="throttle", key=lambda _: "k")
+
+        @app.get("/", dependencies=[Depends(limit)])
+        def hello() -> None:
+            self.fail("let through")
+
+        with TestClient(app) as client:
+            found = client.get("/")
+        return found.status_code, found.headers, found.content
+
     def app(self, **options: Any) -> FastAPI:
         limiter = limiter_soon(**options)
         app = FastAPI()
@@ -115,13 +172,13 @@ class WithFastapi(OnAServer):
         async def searched() -> str:
             return "found"
 
-        @app.get("/raw", dependencies=[Depends(search)])
-        async def raw() -> Response:
-            return Response("raw", headers={"x-own": "1"})
+        @app.get("/other", dependencies=[Depends(search)])
+        async def other() -> Response:
+            return Response("made by hand")
 
-        @app.get("/error", dependencies=[Depends(search)])
-        async def error() -> None:
-            raise HTTPException(418, "teapot")
+        @app.get("/missing", dependencies=[Depends(search)])
+        async def missing() -> None:
+            raise HTTPException(404)
 
         @app.websocket("/ws")
         async def ws(websocket: WebSocket, _: None = Depends(search)) -> None:
@@ -141,36 +198,12 @@ class WithFastapi(OnAServer):
         app.include_router(api)
         return app
 
-    def test_a_route_has_its_limit(self) -> None:
-        app = self.app()
-        redis_ratelimit.fastapi.setup(app)
-        with TestClient(app) as client:
-            for remaining in "1", "0":
-                answer = client.get("/search", headers={"x-user": "a"})
-                self.assertEqual((answer.status_code, answer.json()), (200, "found"))
-                self.assertEqual(answer.headers["x-ratelimit-remaining"], remaining)
-                self.assertEqual(answer.headers["ratelimit-policy"], '"search";q=2;w=3600')
-                self.assertEqual(len(answer.headers.get_list("ratelimit")), 1)
-            answer = client.get("/search", headers={"x-user": "a"})
-            self.check_denied(answer.status_code, answer.headers, answer.content, ["search"])
-            self.assertEqual(client.get("/search", headers={"x-user": "b"}).status_code, 200)
-            self.assertNotIn("ratelimit", client.get("/search").headers)
-
     def test_without_setup_a_denial_has_its_status_and_headers(self) -> None:
         with TestClient(self.app()) as client:
             answers = [client.get("/search", headers={"x-user": "a"}) for _ in range(3)]
             self.assertEqual([answer.status_code for answer in answers], [200, 200, 429])
             self.assertEqual([answer.headers["x-ratelimit-remaining"] for answer in answers], ["1", "0", "0"])
             self.assertIn("retry-after", answers[2].headers)
-
-    def test_responses_made_by_hand_and_errors_have_the_headers_too(self) -> None:
-        app = self.app()
-        redis_ratelimit.fastapi.setup(app)
-        with TestClient(app) as client:
-            answer = client.get("/raw", headers={"x-user": "a"})
-            self.assertEqual((answer.headers["x-own"], answer.headers["x-ratelimit-remaining"]), ("1", "1"))
-            answer = client.get("/error", headers={"x-user": "a"})
-            self.assertEqual((answer.status_code, answer.headers["x-ratelimit-remaining"]), (418, "0"))
 
     def test_a_middleware_a_router_and_a_route_end_in_one_set_of_headers(self) -> None:
         app = self.app()
@@ -204,20 +237,6 @@ class WithFastapi(OnAServer):
                 with client.websocket_connect("/ws", headers={"x-user": "a"}):
                     self.fail("let through")
             self.assertEqual(closed.exception.code, 1008)
-
-    def test_the_status_is_503_if_nobody_can_decide(self) -> None:
-        for answer in AWAY, Busy("busy"):
-            app = FastAPI()
-            redis_ratelimit.fastapi.setup(app)
-            limit = redis_ratelimit.fastapi.RateLimit(FixedSoon(answer), "@free", kind="throttle", key=lambda _: "k")
-
-            @app.get("/", dependencies=[Depends(limit)])
-            def hello() -> None:
-                self.fail("let through")
-
-            with TestClient(app) as client:
-                found = client.get("/")
-                self.check_unavailable(found.status_code, found.headers, found.content)
 
     def test_wrong_limits_are_refused(self) -> None:
         limiter = limiter_soon()
@@ -331,7 +350,17 @@ class WithTheMiddleware(OnAServer):
             self.assertEqual(answer.headers["x-ratelimit-limit"], "9")
 
 
-class WithFlask(OnAServer):
+class WithFlask(OfAFramework, OnAServer):
+    def get(self, path: str, user: str | None = None) -> tuple[int, Any, bytes]:
+        return self.answer(self.app(limiter_now()), path, user)
+
+    def undecided(self, answer: Any) -> tuple[int, Any, bytes]:
+        return self.answer(self.app(Fixed(answer), "@free", kind="throttle"), "/search", "a")
+
+    def answer(self, app: flask.Flask, path: str, user: str | None) -> tuple[int, Any, bytes]:
+        answer = app.test_client().get(path, headers={} if user is None else {"x-user": user})
+        return answer.status_code, answer.headers, answer.data
+
     def app(self, limiter: Any, limit: Any = RATE, **options: Any) -> flask.Flask:
         app = flask.Flask("tests")
         of = redis_ratelimit.flask.RateLimit
@@ -353,29 +382,12 @@ class WithFlask(OnAServer):
         def missing() -> str:
             flask.abort(404)
 
-        @app.get("/soon")
+        @app.get("/other")
         @of(limiter, limit, key=by_user, name="search", **options)
         async def soon() -> str:
             return "soon"
 
         return app
-
-    def test_a_view_has_its_limit(self) -> None:
-        client = self.app(limiter_now()).test_client()
-        for remaining in "1", "0":
-            answer = client.get("/search", headers={"x-user": "a"})
-            self.assertEqual((answer.status_code, answer.text), (200, "found"))
-            self.assertEqual(answer.headers["x-ratelimit-remaining"], remaining)
-        answer = client.get("/search", headers={"x-user": "a"})
-        self.check_denied(answer.status_code, answer.headers, answer.data, ["search"])
-        self.assertNotIn("ratelimit", client.get("/search").headers)
-
-    def test_errors_and_coroutines_have_the_headers_too(self) -> None:
-        client = self.app(limiter_now()).test_client()
-        answer = client.get("/missing", headers={"x-user": "a"})
-        self.assertEqual((answer.status_code, answer.headers["x-ratelimit-remaining"]), (404, "1"))
-        answer = client.get("/soon", headers={"x-user": "a"})
-        self.assertEqual((answer.text, answer.headers["x-ratelimit-remaining"]), ("soon", "0"))
 
     def test_a_limit_before_every_view_and_one_of_the_view_end_in_one_set_of_headers(self) -> None:
         limiter = limiter_now()
@@ -394,12 +406,6 @@ class WithFlask(OnAServer):
         self.assertEqual(names(answer.headers["ratelimit"]), ["site", "search"])
         # Each request has its own.
         self.assertEqual(names(client.get("/search").headers["ratelimit"]), ["site"])
-
-    def test_the_status_is_503_if_nobody_can_decide(self) -> None:
-        for answer in AWAY, Busy("busy"):
-            client = self.app(Fixed(answer), "@free", kind="throttle").test_client()
-            found = client.get("/search", headers={"x-user": "a"})
-            self.check_unavailable(found.status_code, found.headers, found.data)
 
     def test_a_limiter_for_asyncio_is_refused(self) -> None:
         with self.assertRaisesRegex(TypeError, "must be a redis_ratelimit.Limiter, not one for asyncio"):
@@ -421,7 +427,7 @@ of_django = redis_ratelimit.django.RateLimit
 
 @of_django(limiter_now(), RATE, key=by_user, name="search")
 def search(request: Any) -> HttpResponse:
-    if "missing" in request.GET:
+    if request.path == "/missing":
         raise Http404
     return HttpResponse("found")
 
@@ -440,31 +446,28 @@ async def search_soon(request: Any) -> HttpResponse:
     return HttpResponse("found soon")
 
 
-urlpatterns = [path("search", search), path("class", Search.as_view()), path("soon", search_soon)]
+urlpatterns = [
+    path("search", search),
+    path("missing", search),
+    path("other", Search.as_view()),
+    path("soon", search_soon),
+]
 
 
-class WithDjango(OnAServer):
-    def test_a_view_has_its_limit(self) -> None:
-        client = Client()
-        for remaining in "1", "0":
-            answer = client.get("/search", headers={"x-user": "a"})
-            self.assertEqual((answer.status_code, answer.content), (200, b"found"))
-            self.assertEqual(answer.headers["x-ratelimit-remaining"], remaining)
-            self.assertEqual(names(answer.headers["ratelimit-policy"]), ["site", "search"])
-        answer = client.get("/search", headers={"x-user": "a"})
-        self.check_denied(answer.status_code, answer.headers, answer.content, ["search"])
-        self.assertEqual(names(answer.headers["ratelimit"]), ["site", "search"])
-        self.assertEqual(names(client.get("/search").headers["ratelimit"]), ["site"])
+class WithDjango(OfAFramework, OnAServer):
+    site = ["site"]
 
-    def test_a_middleware_adds_the_headers_to_errors_too(self) -> None:
-        answer = Client().get("/search?missing=1", headers={"x-user": "a"})
-        self.assertEqual((answer.status_code, answer.headers["x-ratelimit-remaining"]), (404, "1"))
-        self.assertEqual(names(Client().get("/nowhere").headers["ratelimit"]), ["site"])
+    def get(self, path: str, user: str | None = None) -> tuple[int, Any, bytes]:
+        answer = Client().get(path, headers={} if user is None else {"x-user": user})
+        return answer.status_code, answer.headers, answer.content
 
-    def test_a_class_of_views_has_its_limit(self) -> None:
-        client = Client()
-        answers = [client.get("/class", headers={"x-user": "a"}) for _ in range(3)]
-        self.assertEqual([answer.status_code for answer in answers], [200, 200, 429])
+    def undecided(self, answer: Any) -> tuple[int, Any, bytes]:
+        view: Any = of_django(Fixed(answer), "@free", kind="throttle", key=lambda _: "k")(self.fail)
+        found = view(RequestFactory().get("/"))
+        return found.status_code, found.headers, found.content
+
+    def test_the_headers_of_the_middleware_are_those_of_a_page_that_is_missing_too(self) -> None:
+        self.assertEqual(names(self.get("/nowhere")[1]["ratelimit"]), ["site"])
 
     def test_a_view_that_is_a_coroutine_function_has_its_limit(self) -> None:
         async def run() -> list[Any]:
@@ -477,12 +480,6 @@ class WithDjango(OnAServer):
         self.assertEqual([answer.status_code for answer in answers], [200, 200, 429])
         self.check_denied(429, answers[2].headers, answers[2].content, ["search"])
         self.assertIsNotNone(get_asgi_application())
-
-    def test_the_status_is_503_if_nobody_can_decide(self) -> None:
-        for answer in AWAY, Busy("busy"):
-            view: Any = of_django(Fixed(answer), "@free", kind="throttle", key=lambda _: "k")(self.fail)
-            found = view(RequestFactory().get("/"))
-            self.check_unavailable(found.status_code, found.headers, found.content)
 
     def test_a_limiter_of_the_wrong_kind_is_refused(self) -> None:
         async def view(request: Any) -> None: ...
@@ -537,7 +534,3 @@ class Waits(OnAServer):
                 later = 1000 * (time.monotonic() - began) + 1
                 self.assertTrue(truth <= 1000 * stands["t"] < truth + later + 1000, (rate, reply, truth, stands))
         limiter.close()
-
-
-if __name__ == "__main__":
-    unittest.main()

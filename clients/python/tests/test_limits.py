@@ -32,7 +32,7 @@ from starlette.testclient import TestClient
 import redis_ratelimit.limits
 from redis_ratelimit import Limiter, MissingModule, Reply, UnexpectedReply
 
-from .fixtures import LIBRARIES, make
+from .fixtures import LIBRARIES, Awaited, close, make
 from .servers import PATIENCE, Cluster, Sentinel, Server, free_port, knows_tls
 
 PORT = int(os.environ["RATELIMIT_PORT"])
@@ -42,19 +42,6 @@ PAGE = CHECKOUT / "docs" / "python.md"
 ITEM = limits.RateLimitItemPerMinute(5)
 
 plain = make("redis", port=PORT)
-
-
-class Awaited:
-    """A synchronous storage whose methods can be awaited, so that one test is for both."""
-
-    def __init__(self, storage: Any) -> None:
-        self.storage = storage
-
-    def __getattr__(self, name: str) -> Any:
-        async def call(*args: Any, **kwargs: Any) -> Any:
-            return getattr(self.storage, name)(*args, **kwargs)
-
-        return call
 
 
 class Storages(unittest.TestCase):
@@ -70,10 +57,7 @@ class Storages(unittest.TestCase):
                         try:
                             await body(storage if prefix else Awaited(storage))
                         finally:
-                            if prefix:
-                                await storage.limiter.aclose()
-                            else:
-                                storage.limiter.close()
+                            await close(storage.limiter)
 
                     asyncio.run(run())
 
@@ -402,7 +386,3 @@ class Switching(unittest.TestCase):
         names = sorted(each.stem for each in SWITCH.glob("*.py"))
         both = [f"{name}_{when}" for name in ("flask_limiter", "incr", "slowapi") for when in ("after", "before")]
         self.assertEqual(names, both)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -477,30 +477,23 @@ class Hooks(unittest.IsolatedAsyncioTestCase):
                 await self.begin(share, data())
             self.assertEqual(raised.exception.status_code, 503)
 
-    async def test_what_a_request_used_is_counted_when_redis_is_back(self) -> None:
-        with Server("--appendonly", "yes", "--appendfsync", "always") as server:
-            limiter = self.limiter({"tokens": "1000/h"}, port=server.port)
-            request = data()
-            await self.begin(limiter, request)
-            server.kill()
-            # The answer does not wait for it.
-            await asyncio.wait_for(
-                limiter.async_post_call_success_hook(request, auth(), answered(prompt_tokens=3, completion_tokens=4)),
-                20,
-            )
-            server.start()
-            self.assertEqual(await self.used(limiter, "{llm}:tokens-1h", Window(1000, "1h")), 7)
-
-    async def test_what_a_failed_request_reserved_is_free_again_when_redis_is_back(self) -> None:
-        with Server("--appendonly", "yes", "--appendfsync", "always") as server:
-            limiter = self.limiter({"tokens": "1000/h"}, port=server.port, lease="1h", count_lapsed=True)
-            request = data()
-            await self.begin(limiter, request)
-            server.kill()
-            failure = RuntimeError("the provider failed")
-            await asyncio.wait_for(limiter.async_post_call_failure_hook(request, failure, auth()), 20)
-            server.start()
-            self.assertEqual(await self.used(limiter, "{llm}:tokens-1h", Window(1000, "1h")), 0)
+    async def test_a_request_that_ended_while_redis_was_away_is_settled_when_it_is_back(self) -> None:
+        for has_failed in False, True:
+            with Server("--appendonly", "yes", "--appendfsync", "always") as server:
+                limiter = self.limiter({"tokens": "1000/h"}, port=server.port, lease="1h", count_lapsed=True)
+                request = data()
+                await self.begin(limiter, request)
+                server.kill()
+                if has_failed:
+                    end = limiter.async_post_call_failure_hook(request, RuntimeError("the provider failed"), auth())
+                else:
+                    usage = answered(prompt_tokens=3, completion_tokens=4)
+                    end = limiter.async_post_call_success_hook(request, auth(), usage)
+                # The answer does not wait for it.
+                await asyncio.wait_for(end, 20)
+                server.start()
+                found = await self.used(limiter, "{llm}:tokens-1h", Window(1000, "1h"))
+                self.assertEqual(found, 0 if has_failed else 7)
 
     async def test_what_a_request_used_is_counted_when_redis_has_time(self) -> None:
         limiter = self.limiter({"tokens": "1000/h"})

@@ -72,8 +72,7 @@ class Crowd:
                 port, window, lease, pace = self._words
                 if other >= 0:
                     self._become(self._others[other])
-                spend = spender.spend if at % 2 else spender.spend_soon
-                spend(port, self._files[-1], window, lease, pace, self.end)
+                spender.spend("" if at % 2 else ".asyncio", port, self._files[-1], window, lease, pace, self.end)
                 outcome = 0
             except BaseException:
                 traceback.print_exc()

@@ -87,7 +87,3 @@ class Recipes(unittest.TestCase):
             self.run_block(4)
         self.assertEqual((sent, 0 < raised.exception.args[0] <= 1), ([300, 299], True))
         self.assertEqual(len(BLOCKS), 5, "each block has a test here")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -14,8 +14,7 @@ import time
 import unittest
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
-from functools import partial
+from contextlib import contextmanager
 from importlib import import_module
 from itertools import product
 from typing import Any
@@ -26,26 +25,11 @@ import redis_ratelimit.asyncio
 from redis_ratelimit import MissingModule, Rate, UnknownPolicy, Window, semaphore
 from redis_ratelimit._internal.servers import ClusterServers
 
-from .fixtures import LIBRARIES, close, done, make
+from .fixtures import LIBRARIES, Awaited, close, done, make
 from .servers import Server, until, until_soon
 
 PORT = int(os.environ["RATELIMIT_PORT"])
 CLUSTER_PORT = int(os.environ["RATELIMIT_CLUSTER_PORT"])
-
-
-class Awaited:
-    """A synchronous limiter whose methods can be awaited, so that one test is for both."""
-
-    def __init__(self, limiter: redis_ratelimit.Limiter) -> None:
-        self.limiter = limiter
-
-    def __getattr__(self, name: str) -> Any:
-        return partial(asyncio.to_thread, getattr(self.limiter, name))
-
-    @asynccontextmanager
-    async def acquire(self, *args: Any, **kwargs: Any) -> Any:
-        with self.limiter.acquire(*args, **kwargs) as job:
-            yield Awaited(job)  # type: ignore[arg-type]
 
 
 def kinds() -> Iterator[tuple[str, Callable[..., Any]]]:

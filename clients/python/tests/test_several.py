@@ -569,18 +569,6 @@ class OnAServer(unittest.TestCase):
         self.assertEqual(limiter.held("u:calls"), [])
         limiter.close()
 
-    def test_settling_is_one_transaction(self) -> None:
-        limiter = Limiter(make(LIBRARIES[0], port=PORT))
-        reply = limiter.all(llm_call("u"))
-        before = plain.info("commandstats")
-        reservation_of(reply).apply()
-        after = plain.info("commandstats")
-        counts = [
-            after[name]["calls"] - before.get(name, {"calls": 0})["calls"] for name in ("cmdstat_multi", "cmdstat_exec")
-        ]
-        self.assertEqual(counts, [1, 1])
-        limiter.close()
-
     def test_keys_of_several_slots_are_not_charged_as_one_step(self) -> None:
         with make(LIBRARIES[0], cluster=True, host="127.0.0.1", port=CLUSTER_PORT) as cluster:
             limiter = Limiter(cluster)
