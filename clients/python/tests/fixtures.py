@@ -167,47 +167,12 @@ class Recorder:
 
     def client(self, library: str = LIBRARIES[0]) -> Any:
         """A client whose connections are this recorder."""
-        recorder = self
+        return make(
+            library, connection_pool=import_module(library).ConnectionPool(connection_class=self.connection_class())
+        )
 
-        class Connection:
-            socket_timeout = None
-            health_check_interval = 0
-
-            def __init__(self, **settings: Any) -> None:
-                pass
-
-            def connect(self) -> None:
-                pass
-
-            def disconnect(self) -> None:
-                pass
-
-            def check_health(self) -> None:
-                pass
-
-            def can_read(self, timeout: float = 0) -> bool:
-                return timeout != 0
-
-            def send_packed_command(self, packed: list[bytes], check_health: bool = True) -> None:
-                recorder.note(packed)
-
-            def read_response(self) -> Any:
-                return recorder.answer()
-
-        pool = import_module(library).ConnectionPool(connection_class=Connection)
-        return make(library, connection_pool=pool)
-
-    def limiter(self, **options: Any) -> redis_ratelimit.Limiter:
-        return redis_ratelimit.Limiter(self.client(), **options)
-
-
-class AsyncRecorder(Recorder):
-    def note(self, packed: list[bytes]) -> None:
-        """Records a command without the ids that a limiter for asyncio makes."""
-        super().note(packed)
-        self.sent = [re.sub(r" ID [\w-]{16}(?= )", "", words) for words in self.sent]
-
-    def client(self, library: str = LIBRARIES[0]) -> Any:
+    def connection_class(self) -> Any:
+        """Returns a class of synchronous connections."""
         recorder = self
 
         class Connection:
@@ -218,24 +183,46 @@ class AsyncRecorder(Recorder):
             def __init__(self, **settings: Any) -> None:
                 pass
 
-            async def connect(self) -> None:
+            def connect(self) -> None:
                 pass
 
-            async def disconnect(self, nowait: bool = False) -> None:
+            def disconnect(self, nowait: bool = False) -> None:
                 pass
 
-            async def check_health(self) -> None:
-                pass
+            def can_read(self, timeout: float | None = 0) -> bool:
+                return timeout != 0
 
-            async def can_read(self) -> bool:
-                return False
-
-            async def send_packed_command(self, packed: list[bytes], check_health: bool = True) -> None:
+            def send_packed_command(self, packed: list[bytes], check_health: bool = True) -> None:
                 recorder.note(packed)
 
-            async def read_response(self) -> Any:
+            def read_response(self) -> Any:
                 return recorder.answer()
 
+        return Connection
+
+    def limiter(self, **options: Any) -> redis_ratelimit.Limiter:
+        return redis_ratelimit.Limiter(self.client(), **options)
+
+
+def awaitable(function: Any) -> Any:
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return call
+
+
+class AsyncRecorder(Recorder):
+    def note(self, packed: list[bytes]) -> None:
+        """Records a command without the ids that a limiter for asyncio makes."""
+        super().note(packed)
+        self.sent = [re.sub(r" ID [\w-]{16}(?= )", "", words) for words in self.sent]
+
+    def client(self, library: str = LIBRARIES[0]) -> Any:
+        class Connection(self.connection_class()):  # type: ignore[misc]
+            pass
+
+        for name in "connect", "disconnect", "can_read", "send_packed_command", "read_response":
+            setattr(Connection, name, awaitable(getattr(Connection, name)))
         pool = import_module(f"{library}.asyncio").ConnectionPool(connection_class=Connection)
         return make(library, ".asyncio", connection_pool=pool)
 

@@ -10,14 +10,11 @@ between their marks. RATELIMIT_SERVER and RATELIMIT_MODULE say what is measured:
 from __future__ import annotations
 
 import http.client
-import mmap
 import os
 import random
 import re
 import statistics
-import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -32,7 +29,7 @@ import litellm  # noqa: E402
 
 from .fixtures import write_between  # noqa: E402
 from .llm import Gateway, Provider, chat, key  # noqa: E402
-from .servers import Server, Wire  # noqa: E402
+from .servers import Clock, Server, Wire  # noqa: E402
 
 RUNS = int(os.environ.get("RUNS", "10"))
 SEED = int(os.environ.get("SEED", "1"))
@@ -55,7 +52,6 @@ UNITS = ("tokens", "/1h"), ("requests", "/1h"), ("calls", "")
 WINDOW = {"LITELLM_RATE_LIMIT_WINDOW_SIZE": "3600"}
 ROUNDS = 10
 TICKS = os.sysconf("SC_CLK_TCK")
-CLOCK = Path(__file__).parents[3] / "tests" / "support" / "src" / "clock.c"
 
 BASE = """
 model_list:
@@ -235,35 +231,6 @@ class Found:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
-class Clock:
-    """The wall clock of the programs that are started meanwhile. It runs behind, and can be moved forward."""
-
-    def __init__(self, behind_seconds: int) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="clock-")
-        library, file = Path(self._folder.name) / "clock.so", Path(self._folder.name) / "clock"
-        subprocess.run(["cc", "-shared", "-fPIC", "-O2", "-o", library, CLOCK], check=True)
-        file.write_bytes(bytes(16))
-        with open(file, "r+b") as opened:
-            self._map = mmap.mmap(opened.fileno(), 16)
-        self._behind_us = behind_seconds * 1_000_000
-        self.move_forward(0)
-        self._environment = {"LD_PRELOAD": str(library), "RATELIMIT_TEST_CLOCK": str(file)}
-
-    def move_forward(self, seconds: int) -> None:
-        self._behind_us -= seconds * 1_000_000
-        self._map[:8] = (-self._behind_us).to_bytes(8, sys.byteorder, signed=True)
-
-    def __enter__(self) -> Clock:
-        os.environ.update(self._environment)
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        for name in self._environment:
-            del os.environ[name]
-        self._map.close()
-        self._folder.cleanup()
-
-
 def load(generator: random.Random, run: int, mixed: bool) -> list[Call]:
     """The calls of a load. If it is mixed, a third hangs up and some answers are longer than they may be."""
     calls = []
@@ -415,7 +382,7 @@ def proxies(limiter: Limiter, port: int, provider: Billing, count: int) -> Itera
 def measure_loads(limiter: Limiter, provider: Billing) -> list[Found]:
     """What all calls at once leave behind, and what the runs with faults do, together."""
     durable = "--appendonly", "yes", "--appendfsync", "always"
-    with Clock((RUNS + 1) * TEN_MINUTES) as clock, Server(*durable) as server:
+    with Clock(behind_seconds=(RUNS + 1) * TEN_MINUTES) as clock, Server(*durable) as server:
         with proxies(limiter, server.port, provider, 2) as gateways:
             at_once = measure_load(limiter, server, provider, gateways, clock, 0, False)
             print(f"{limiter.name}, at once: {at_once}", flush=True)

@@ -11,6 +11,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -18,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+from unittest import mock
 
 from .fixtures import done
 
@@ -164,6 +166,36 @@ class Server:
     ) -> None:
         self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Clock:
+    """The wall clock of the servers and programs that are started in its block. It runs behind, and can be moved forward.
+
+    RATELIMIT_TEST_CLOCK is its file, which tests/support/src/clock.c describes.
+    """
+
+    def __init__(self, behind_seconds: int = 0) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="clock-")
+        library, self.file = f"{self._folder.name}/clock.so", Path(self._folder.name) / "clock"
+        source = Path(__file__).parents[3] / "tests" / "support" / "src" / "clock.c"
+        subprocess.run(["cc", "-shared", "-fPIC", "-O2", "-o", library, source, "-ldl"], check=True)
+        self.file.write_bytes(bytes(16))
+        self._behind_us = behind_seconds * 1_000_000
+        self.move_forward(0)
+        self._patch = mock.patch.dict("os.environ", {"LD_PRELOAD": library, "RATELIMIT_TEST_CLOCK": str(self.file)})
+
+    def move_forward(self, seconds: int) -> None:
+        self._behind_us -= seconds * 1_000_000
+        with open(self.file, "r+b") as file:
+            file.write((-self._behind_us).to_bytes(8, sys.byteorder, signed=True))
+
+    def __enter__(self) -> Clock:
+        self._patch.start()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._patch.stop()
+        self._folder.cleanup()
 
 
 class Sentinel(Server):

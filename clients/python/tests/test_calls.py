@@ -185,17 +185,17 @@ class Calls(unittest.TestCase):
                     self.assertEqual(Rate.per(case["say"], **options), Rate(*case["rate"]))
                 if "window" in case:
                     self.assertEqual(Window.per(case["say"], **options), limit({"window": case["window"]}))
-        self.assertRaisesRegex(ValueError, "min or mo", Window.per, "30/m")
-        self.assertRaisesRegex(ValueError, "'30/min'", Window.per, "30")
+        mistakes: list[tuple[str, Callable[..., Any], list[Any]]] = [
+            ("min or mo", Window.per, ["30/m"]),
+            ("'30/min'", Window.per, ["30"]),
+            *(("must be above 0, not as in '30/0s'", per, ["30/0s"]) for per in (Rate.per, Window.per)),
+            *(("must not be in months or years", Rate.per, [say]) for say in ("30/month", "30/2 years")),
+            *(("must not be in months or years", Rate, [0, 30, month]) for month in ("1MO", "1y")),
+            *(("period of a rate must be above 0", Rate, [0, 30, nothing]) for nothing in (0, "0s", timedelta())),
+        ]
+        for text, make_it, given in mistakes:
+            self.assertRaisesRegex(ValueError, text, make_it, *given)
         self.assertRaisesRegex(ValueError, "at least 1", Rate.per, "30/min", capacity=0)
-        for say in "30/month", "30/2 years":
-            self.assertRaisesRegex(ValueError, "must not be in months or years", Rate.per, say)
-        for month in "1MO", "1y":
-            self.assertRaisesRegex(ValueError, "must not be in months or years", Rate, 0, 30, month)
-        for per in Rate.per, Window.per:
-            self.assertRaisesRegex(ValueError, "must be above 0, not as in '30/0s'", per, "30/0s")
-        for nothing in 0, "0s", timedelta():
-            self.assertRaisesRegex(ValueError, "period of a rate must be above 0", Rate, 0, 30, nothing)
         fixed = Window.per("5/d", fixed=True, tz="Asia/Shanghai")
         self.assertEqual(fixed, Window(5, "1d", fixed=True, tz="Asia/Shanghai"))
         self.assertEqual(Window.per("5/d", buckets=3), Window(5, "1d", buckets=3))

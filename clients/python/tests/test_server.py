@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import threading
 import time
 import unittest
@@ -17,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib import import_module
 from itertools import product
+from socketserver import BaseRequestHandler, ThreadingTCPServer
 from typing import Any
 from unittest import mock
 
@@ -339,41 +339,25 @@ def a_server_that(answer: Callable[[bytes], bytes | None]) -> Iterator[tuple[int
     """Its port, and the calls of RL.* that reached it. It answers what connections are set up with, and for RL.* what it
     is told: nothing for b"", and None hangs up."""
     calls: list[bytes] = []
-    listener = socket.create_server(("127.0.0.1", 0))
-    connections = [listener]
 
-    def serve(connection: socket.socket) -> None:
-        while data := connection.recv(65536):
-            reply: bytes | None = b"".join(
-                b"-ERR unknown command\r\n" if b"HELLO" in each else b"+OK\r\n" for each in data.split(b"*")[1:]
-            )
-            if b"RL." in data:
-                calls.append(data)
-                reply = answer(data)
-            if reply is None:
-                break
-            connection.sendall(reply)
-        connection.close()
+    class Handler(BaseRequestHandler):
+        def handle(self) -> None:
+            while data := self.request.recv(65536):
+                reply: bytes | None = b"".join(
+                    b"-ERR unknown command\r\n" if b"HELLO" in each else b"+OK\r\n" for each in data.split(b"*")[1:]
+                )
+                if b"RL." in data:
+                    calls.append(data)
+                    reply = answer(data)
+                if reply is None:
+                    break
+                self.request.sendall(reply)
 
-    def accept() -> None:
-        while True:
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            connections.append(connection)
-            threading.Thread(target=serve, args=[connection], daemon=True).start()
-
-    threading.Thread(target=accept, daemon=True).start()
-    try:
-        yield listener.getsockname()[1], calls
-    finally:
-        for each in connections:
-            try:
-                each.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-            each.close()
+    with ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_address[1], calls
+        server.shutdown()
 
 
 class WithoutAServer(Each):
