@@ -13,7 +13,7 @@ from typing import Any
 
 from redis_ratelimit._internal.leases import Round
 
-from .test_leases import Clock, Model, Process, most_in_a_period
+from .test_leases import Clock, most_in_a_period, processes
 
 PROCESSES = 16
 ROUND_TRIP = 0.0003
@@ -25,9 +25,9 @@ def simulate(limit: int, loads: list[tuple[float, float]], lease: int = 50, seed
     how long, and what part of the limit is asked for then."""
     chance = random.Random(seed)
     clock = Clock()
-    model = Model(clock, limit, PERIOD)
+    made = processes(clock, limit, PERIOD, lease)
     own: deque[float] = deque()
-    processes = [Process(model, lease=lease) for _ in range(PROCESSES)]
+    crowd = [next(made) for _ in range(PROCESSES)]
     busy: list[bool] = [False] * PROCESSES
     look_at = [float("inf")] * PROCESSES
     waiting: list[int] = [0] * PROCESSES
@@ -54,7 +54,7 @@ def simulate(limit: int, loads: list[tuple[float, float]], lease: int = 50, seed
     counted_from = clock.now + (loads[0][0] if len(loads) > 1 else 1.0)
 
     def spend(index: int, is_counted: bool) -> None:
-        leases = processes[index].leases
+        leases = crowd[index].leases
         reply = leases.take(1, is_counted=is_counted)
         if reply is None:
             waiting[index] += 1
@@ -63,7 +63,7 @@ def simulate(limit: int, loads: list[tuple[float, float]], lease: int = 50, seed
             spent.append((clock.now, 1))
 
     def send(index: int) -> None:
-        leases = processes[index].leases
+        leases = crowd[index].leases
         if busy[index]:
             return
         round_: Round | None = leases.next_round()
@@ -89,10 +89,11 @@ def simulate(limit: int, loads: list[tuple[float, float]], lease: int = 50, seed
             look_at[index] = float("inf")
         elif what == "arrive":
             commands += len(more.commands) if clock.now >= counted_from else 0
-            at(clock.now + ROUND_TRIP / 2, "answer", index, (more, [model.carry_out(words) for words in more.commands]))
+            replies = [crowd[index].carry_out(words) for words in more.commands]
+            at(clock.now + ROUND_TRIP / 2, "answer", index, (more, replies))
         elif what == "answer":
             busy[index] = False
-            processes[index].leases.receive(*more)
+            crowd[index].leases.receive(*more)
             turns, waiting[index] = waiting[index], 0
             for _ in range(turns):
                 spend(index, True)

@@ -389,6 +389,7 @@ class Settling(unittest.TestCase):
             # What the work has settled is not settled again.
             ([RESERVED, 1], {"work": lambda job: job.apply(37)}, ["RL.APPLY k job 37", "done"]),
             ([RESERVED, 1], {"work": lambda job: job.release()}, [released, "done"]),
+            ([RESERVED, 1], {"work": lambda job: job.set(2)}, ["RL.APPLY k job 2", "done"]),
             (
                 [RESERVED, 1, 1],
                 {"work": lambda job: job.renew(timedelta(seconds=9))},

@@ -9,6 +9,7 @@ import os
 import random
 import re
 import unittest
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
 from unittest import mock
@@ -37,51 +38,22 @@ class Clock:
         return self.now + self.wall_ahead
 
 
-class Model:
-    """A server in memory, and the commands that it got."""
-
-    def __init__(self, clock: Clock, limit: int, period: float) -> None:
-        self.clock = clock
-        self.limit = limit
-        self.period = period
-        self.sent: list[str] = []
-        self.ask = MemoryLimiter(lambda: clock.now)._memory.ask
-
-    def carry_out(self, words: tuple[Any, ...]) -> Any:
-        self.sent.append(" ".join(map(str, words)))
-        return self.ask(words)
-
-
 class Process:
-    """A process that spends a part of the limit of the model."""
+    """A process that spends a limit of a server in memory."""
 
-    def __init__(self, model: Model, *, lease: Any = 100, leave: int = 0) -> None:
-        self.model = model
-        self.leases = Leases("k", Window(model.limit, f"{round(model.period * 1000)}ms"), lease, leave)
-        self.leases.monotonic = model.clock.monotonic
-        self.leases.wall = model.clock.wall
-        self.leases.wake = lambda: None
+    def __init__(self, clock: Clock, carry_out: Callable[[tuple[Any, ...]], Any], window: Window, lease: int) -> None:
+        #: Returns the server's reply to a command.
+        self.carry_out = carry_out
+        self.leases = Leases("k", window, lease, 0)
+        self.leases.monotonic, self.leases.wall = clock.monotonic, clock.wall
         self.leases.start_over()
 
-    def exchange(self) -> Round | None:
-        """Sends what is due, and reads the answer."""
-        round_ = self.leases.next_round()
-        if round_ is not None:
-            self.leases.receive(round_, [self.model.carry_out(words) for words in round_.commands])
-        return round_
 
-    def take(self, quantity: int = 1) -> Reply:
-        for turn in range(5):
-            reply = self.leases.take(quantity, is_counted=turn > 0)
-            if reply is not None:
-                return reply
-            self.leases.want(quantity, is_counted=turn > 0)
-            self.exchange()
-        raise AssertionError("no answer")
-
-    def sent(self) -> list[str]:
-        sent, self.model.sent = self.model.sent, []
-        return [" ".join(word for word in words.split() if "-" not in word) for words in sent]
+def processes(clock: Clock, limit: int, period: float, lease: int) -> Iterator[Process]:
+    """Yields any number of processes that spend one limit."""
+    ask = MemoryLimiter(clock.wall)._memory.ask
+    while True:
+        yield Process(clock, ask, Window(limit, f"{round(period * 1000)}ms"), lease)
 
 
 def most_in_a_period(spent: list[tuple[float, int]], period: float) -> int:
@@ -98,44 +70,6 @@ def most_in_a_period(spent: list[tuple[float, int]], period: float) -> int:
 
 
 class InTheProcess(unittest.TestCase):
-    def setUp(self) -> None:
-        self.clock = Clock()
-
-    def process(self, limit: int = 100, period: float = 1.0, **options: Any) -> Process:
-        return Process(Model(self.clock, limit, period), **options)
-
-    def demand(self, process: Process, per_second: float, seconds: float) -> list[Reply]:
-        """Takes at a constant rate, and sends what is due."""
-        replies = []
-        for _ in range(round(per_second * seconds)):
-            self.clock.now += 1 / per_second
-            replies.append(process.take())
-            process.exchange()
-        return replies
-
-    def test_the_batch_follows_demand(self) -> None:
-        process = self.process(1_000_000, lease=100)
-        self.demand(process, 2000, 1)
-        sizes = [int(words.split()[4]) for words in process.sent() if words.startswith("RL.ACQUIRE")]
-        # Half a lease is 50 ms.
-        self.assertTrue(80 <= sizes[-1] <= 110, sizes)
-        self.demand(process, 100, 1)
-        sizes = [int(words.split()[4]) for words in process.sent() if words.startswith("RL.ACQUIRE")]
-        self.assertTrue(3 <= sizes[-1] <= 7, sizes)
-
-    def hold(self, process: Process, quantity: int) -> None:
-        process.leases.want(quantity, is_counted=True)
-        process.exchange()
-
-    def test_a_child_process_inherits_nothing_of_its_parent(self) -> None:
-        process = self.process()
-        self.hold(process, 5)
-        prefix = process.leases._prefix
-        process.leases.start_over()
-        self.assertIsNone(process.leases.take(1))
-        self.assertTrue(process.leases.is_settled)
-        self.assertNotEqual(process.leases._prefix, prefix)
-
     def test_wrong_limits_and_leases_are_refused(self) -> None:
         for limiter in Recorder().limiter(), AsyncRecorder().limiter():
             for call, kind, text in [
@@ -163,19 +97,18 @@ class InTheProcess(unittest.TestCase):
 
     def play(self, chance: random.Random) -> int:
         """Processes that lose requests and replies, stop halfway, die and start again."""
-        clock = self.clock = Clock()
+        clock = Clock()
         limit, period = chance.choice([(5, 1.0), (40, 0.5), (200, 2.0)])
-        model = Model(clock, limit, period)
-        lease = chance.choice([20, 50, 200])
-        processes = [Process(model, lease=lease) for _ in range(chance.randint(1, 5))]
+        made = processes(clock, limit, period, chance.choice([20, 50, 200]))
+        crowd = [next(made) for _ in range(chance.randint(1, 5))]
         under_way: list[tuple[Process, Round, list[Any] | None, bool]] = []
         spent: list[tuple[float, int]] = []
         for _ in range(1500):
             clock.now += chance.choice([0.0, 0.0001, 0.001, 0.004, 0.03])
             if chance.random() < 0.002:
                 clock.now += chance.random() * 3 * period
-            at = chance.randrange(len(processes))
-            process = processes[at]
+            at = chance.randrange(len(crowd))
+            process = crowd[at]
             done = chance.random()
             if done < 0.6:
                 quantity = chance.choice([1, 1, 1, 2, 3])
@@ -192,7 +125,7 @@ class InTheProcess(unittest.TestCase):
                     fate = chance.random()
                     arrives = fate < 0.9
                     # A lost message arrives late, or never.
-                    answers = [model.carry_out(words) for words in round_.commands] if arrives else None
+                    answers = [process.carry_out(words) for words in round_.commands] if arrives else None
                     under_way.append((process, round_, answers, arrives and fate < 0.8))
             elif done < 0.98 and under_way:
                 process, round_, answers, is_answered = under_way.pop(chance.randrange(len(under_way)))
@@ -203,9 +136,9 @@ class InTheProcess(unittest.TestCase):
                     process.leases.fail(round_, ConnectionError("lost"), True)
                     if answers is None and chance.random() < 0.5:
                         for words in round_.commands:
-                            model.carry_out(words)
+                            process.carry_out(words)
             elif done > 0.997:
-                processes[at] = Process(model, lease=lease)
+                crowd[at] = next(made)
                 under_way = [each for each in under_way if each[0] is not process]
         self.assertLessEqual(most_in_a_period(spent, period), limit)
         return sum(quantity for _, quantity in spent)
@@ -363,16 +296,6 @@ class Answering(unittest.TestCase):
                 self.assertIsInstance(refused, UnexpectedReply)
                 self.assertTrue(allowed.allowed)
                 self.assertRegex(recorder.sent[1], "^RL.RELEASE k ")
-
-    def test_an_unexpected_reply_to_a_settlement_is_tried_again(self) -> None:
-        reply: Any
-        for reply in None, "1", 2, []:
-            recorder = Recorder([0, 9, 8, -1, 60000, b"id", 1, 1], reply, 1)
-            local = recorder.limiter().local("k", Window(9, 60), lease="1h")
-            local.take()
-            local.close()
-            self.assertEqual(len(set(recorder.sent[1:])), 1)
-            self.assertEqual((len(recorder.sent), local._leases.is_settled), (3, True))
 
     def test_a_take_works_again_after_a_thread_could_not_be_started(self) -> None:
         local = Recorder([0, 9, 8, -1, 60000, b"id", 1, 1]).limiter().local("k", Window(9, 60), lease="1h")

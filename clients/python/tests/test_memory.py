@@ -15,7 +15,7 @@ from unittest import mock
 
 import redis_ratelimit
 import redis_ratelimit.asyncio
-from redis_ratelimit import Clause, Denied, Limiter, MemoryLimiter, Rate, Reply, UnknownPolicy, Window, semaphore
+from redis_ratelimit import Clause, Limiter, MemoryLimiter, Rate, Reply, UnknownPolicy, Window, semaphore
 
 from .fixtures import CASES, LIBRARIES, Recorder, arguments, close, done, make
 from .servers import PATIENCE, Server, until
@@ -158,23 +158,6 @@ class Answers(unittest.TestCase):
             self.assertEqual(limiter.window("w", "@day", 4).allowed, False)
             found = [(policy.name, policy.definition, policy.allowed, policy.denied) for policy in limiter.policies()]
             self.assertEqual(found, [("day", "WINDOW 3 1d", 0, 1), ("free", "THROTTLE 1 30 60", 1, 0)])
-
-    def test_reservations_are_settled(self) -> None:
-        clock = Clock()
-        limiter = MemoryLimiter(clock)
-        window = Window(3, "1d")
-        with limiter.acquire("k", window, lease=5000) as job:
-            self.assertEqual([held.id for held in limiter.held("k")], [job.id])
-            job.apply(2)
-        self.assertEqual(limiter.window_ro("k", window).remaining, 1)
-        with self.assertRaises(ZeroDivisionError), limiter.acquire("k", window):
-            raise ZeroDivisionError
-        self.assertEqual(limiter.window_ro("k", window).remaining, 1)
-        with limiter.acquire("k", window):
-            self.assertRaises(Denied, limiter.acquire("k", window).__enter__)
-        reply = limiter.reserve("s", semaphore(1), lease=1000)
-        clock.now += 1
-        self.assertEqual(limiter.release("s", reply.id or ""), 0)
 
     def test_leases_are_decided_in_the_process_too(self) -> None:
         limiter = MemoryLimiter()

@@ -222,12 +222,6 @@ class Words(unittest.TestCase):
         self.assertRaisesRegex(ValueError, "lease must be at least 1 ms, not 0", job.renew, 0)
         self.assertEqual((len(recorder.sent), job._renewal_seconds), (1, interval))
 
-    def test_a_single_reservation_applies_what_was_set(self) -> None:
-        recorder = Recorder([0, 3, 2, -1, 20000, "job"], 1)
-        with recorder.limiter().acquire("k", Window(3, 60)) as job:
-            job.set(2)
-        self.assertEqual(recorder.sent[1], "RL.APPLY k job 2")
-
     def test_replies_with_reservations_can_be_compared_and_copied(self) -> None:
         one, other = (Recorder(RESERVED).limiter().all(PAIR) for _ in range(2))
         self.assertEqual(one, other)
