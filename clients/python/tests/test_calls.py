@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import pickle
 import re
+import socket
 import unittest
 from collections.abc import Callable
 from datetime import timedelta
@@ -582,6 +583,34 @@ class OutOfReach(unittest.TestCase):
             with mock.patch("threading.Thread.start", side_effect=RuntimeError("can't start new thread")):
                 self.assertRaisesRegex(RuntimeError, "start new thread", limiter.throttle, "k", "@free")
             self.assertTrue(limiter.throttle("k", "@free").reachable)
+
+    def test_a_call_in_the_cleanup_of_a_cancelled_task_ends_at_its_deadline(self) -> None:
+        async def check(port: int) -> None:
+            client = make(LIBRARIES[0], ".asyncio", port=port)
+            limiter = redis_ratelimit.asyncio.Limiter(client, unreachable="allow", deadline=0.1)
+            replies: list[Reply] = []
+
+            async def work() -> None:
+                try:
+                    await asyncio.sleep(PATIENCE)
+                finally:
+                    replies.append(await limiter.throttle("k", "@free"))
+
+            for is_cancelled_again in False, True:
+                task = asyncio.ensure_future(work())
+                await asyncio.sleep(0.01)
+                task.cancel()
+                if is_cancelled_again:
+                    await asyncio.sleep(0.01)
+                    task.cancel()
+                await asyncio.wait([task])
+                self.assertTrue(task.cancelled())
+                self.assertEqual([reply.reachable for reply in replies], [False])
+            await limiter.aclose()
+
+        # It accepts connections, and says nothing.
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            asyncio.run(check(silent.getsockname()[1]))
 
     def test_error_replies_are_raised_whatever_unreachable_is(self) -> None:
         for error in (

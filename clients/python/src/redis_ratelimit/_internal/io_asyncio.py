@@ -59,7 +59,7 @@ class _Alarm:
     turns of the loop, in which replies that have already arrived are read.
     """
 
-    __slots__ = ("_handle", "_loop", "_task", "_until", "has_rung")
+    __slots__ = ("_cancellations", "_handle", "_loop", "_task", "_until", "has_rung")
 
     TURNS = 3
     #: The longest additional wait.
@@ -68,6 +68,8 @@ class _Alarm:
     def __init__(self, loop: asyncio.AbstractEventLoop, until: float) -> None:
         self._loop = loop
         self._task = asyncio.current_task(loop)
+        #: How often the program had cancelled the task before, such as in its cleanup. Counted from Python 3.11 on.
+        self._cancellations: int = getattr(self._task, "cancelling", lambda: 0)()
         self._until = until
         self.has_rung = False
         self._handle: asyncio.Handle = loop.call_later(until - monotonic(), self._due)
@@ -91,8 +93,8 @@ class _Alarm:
 
     def was_cancelled_otherwise(self) -> bool:
         """Returns whether the task was cancelled by the program as well, after the alarm had rung."""
-        uncancel = getattr(self._task, "uncancel", None)  # From Python 3.11 on.
-        return uncancel is not None and uncancel() > 0
+        uncancel = getattr(self._task, "uncancel", None)
+        return uncancel is not None and uncancel() > self._cancellations
 
 
 class AsyncioIO(IO):
