@@ -395,6 +395,20 @@ class Outages(WithLimiter):
                 limiter.run(local.close)
 
     @for_each_kind
+    def test_without_a_deadline_a_local_limit_is_closed_while_the_server_hangs(self, library: str, kind: Kind) -> None:
+        with Server() as server, mock.patch("redis_ratelimit._internal.core.DEFAULT_SECONDS", DEADLINE):
+            settings = {"socket_timeout": None, "deadline": None, "unreachable": "raise"}
+            with self.limiter(library, kind, server.port, **settings) as limiter:
+                local = limiter.limiter.local("w", Window(100, "1d"), lease="1h")
+                limiter.run(local.take)
+                server.stop()
+                begin = time.monotonic()
+                with self.assertRaisesRegex(Exception, "did not answer within|does not answer"):
+                    limiter.run(local.close)
+                self.assertLess(time.monotonic() - begin, 4 * DEADLINE + SLACK)
+                server.go_on()
+
+    @for_each_kind
     def test_restarted(self, library: str, kind: Kind) -> None:
         self.first_calls(library, kind, "restarted", lambda server: server.restart())
 

@@ -269,8 +269,12 @@ class Core(Connector[IOType]):
             return self._make_failure(error, call, attempt)
 
     async def send_all(self, key: Key, commands: list[tuple[Word, ...]]) -> list[Any] | Failure:
-        """Sends commands on one key together. Returns their replies, which may be errors, or why there are none."""
-        call: Call[Any] = Call(commands[0], list, key, further_commands=tuple(commands[1:]))
+        """Sends commands on one key together, in the background.
+
+        Returns their replies, which may be errors, or why there are none.
+        """
+        bound = DEFAULT_SECONDS if self.deadline is None else None
+        call: Call[Any] = Call(commands[0], list, key, at_most_seconds=bound, further_commands=tuple(commands[1:]))
         attempt = self._new_attempt(call)
         try:
             replies = await self.io.bounded(self._send_commands(call, attempt), attempt.until)
