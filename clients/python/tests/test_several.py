@@ -563,6 +563,14 @@ class OnAServer(unittest.TestCase):
         self.assertEqual(limiter.held("u:calls"), [])
         limiter.close()
 
+    def test_a_reservation_is_settled_in_another_event_loop(self) -> None:
+        limiter = redis_ratelimit.asyncio.Limiter(make(LIBRARIES[0], ".asyncio", port=PORT))
+        for settle in "renew", "apply", "release":
+            plain.flushall()
+            reply: Any = asyncio.run(limiter.all(llm_call("u")))
+            with self.subTest(settle=settle):
+                self.assertIs(asyncio.run(getattr(reply.reservation, settle)()), True)
+
     def test_keys_of_several_slots_are_not_charged_as_one_step(self) -> None:
         with make(LIBRARIES[0], cluster=True, host="127.0.0.1", port=CLUSTER_PORT) as cluster:
             limiter = Limiter(cluster)

@@ -227,14 +227,17 @@ class Reservation(ReservationBase):
         For several limits, `cost` maps their names to what was used. For a limit that it does not name, all that was
         reserved counts. A semaphore is released. `quantity` is another name of `cost`.
         """
+        self._core.enter_loop()
         return await self._core.settle(self._apply(cost, quantity))
 
     async def release(self) -> bool:
         """Gives the reservation back now. Returns False if the lease had ended."""
+        self._core.enter_loop()
         return await self._core.settle(self._release())
 
     async def renew(self, lease: Duration | None = None) -> bool:
         """Restarts the lease. Returns False if it has ended."""
+        self._core.enter_loop()
         return await self._renew(lease)
 
     def _renew_later(self, seconds: float) -> None:
