@@ -222,6 +222,21 @@ class Words(unittest.TestCase):
         self.assertRaisesRegex(ValueError, "lease must be at least 1 ms, not 0", job.renew, 0)
         self.assertEqual((len(recorder.sent), job._renewal_seconds), (1, interval))
 
+    def test_a_reservation_is_entered_once_at_a_time(self) -> None:
+        async def check(limiter: Any) -> None:
+            for limits in ("k", semaphore(5)), ([Clause.acquire("k", semaphore(5))],):
+                job = limiter.acquire(*limits)
+                for _ in range(2):
+                    async with entered(job):
+                        with self.assertRaisesRegex(RuntimeError, "acquire.* for each block"):
+                            async with entered(job):
+                                self.fail("entered")
+                        self.assertEqual(len(await done(limiter.held("k"))), 1)
+                    self.assertEqual(await done(limiter.held("k")), [])
+
+        for module in redis_ratelimit, redis_ratelimit.asyncio:
+            asyncio.run(check(module.MemoryLimiter()))
+
     def test_replies_with_reservations_can_be_compared_and_copied(self) -> None:
         one, other = (Recorder(RESERVED).limiter().all(PAIR) for _ in range(2))
         self.assertEqual(one, other)

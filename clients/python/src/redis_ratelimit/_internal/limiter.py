@@ -312,6 +312,9 @@ class Limiter:
 
         A list of clauses instead of the key reserves several limits by RL.ALL. They are settled in one step, and their
         leases are renewed while the block runs.
+
+        What acquire() returns can be entered again, and reserves again, but not while its block runs (RuntimeError). So
+        threads and tasks call acquire() for each block.
         """
         return Reservation._for_acquire(self._core, key, window, quantity, settle=settle, options=options)
 

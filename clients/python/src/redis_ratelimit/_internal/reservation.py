@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from threading import Lock
 from time import monotonic
 from typing import Any, Literal, TypeVar, Union
 
@@ -68,6 +69,8 @@ class ReservationBase:
         self._costs: dict[str, int] = {}
         self._settled = False
         self._is_entered = False
+        #: Locked while the block runs.
+        self._block = Lock()
         self._renewal_seconds = 0.0
 
     @classmethod
@@ -224,16 +227,22 @@ class ReservationBase:
             self._begin_renewing(began)
 
     async def _enter(self) -> None:
-        if self._call is not None:
-            self._hold(await self._core.send(self._call, "reserve", self._args, self._kwargs))
-            if not self.reply.allowed:
-                raise Denied(self.reply)
-        self._is_entered = True
+        if not self._block.acquire(blocking=False):
+            raise RuntimeError("a reservation must not be entered while it is entered: call acquire() for each block")
         try:
-            self._begin_renewing()
-        except RuntimeError as error:
-            # No thread can be started.
-            await self._exit(error)
+            if self._call is not None:
+                self._hold(await self._core.send(self._call, "reserve", self._args, self._kwargs))
+                if not self.reply.allowed:
+                    raise Denied(self.reply)
+            self._is_entered = True
+            try:
+                self._begin_renewing()
+            except RuntimeError as error:
+                # No thread can be started.
+                await self._settle_at_the_end(error)
+                raise
+        except BaseException:
+            self._block.release()
             raise
 
     def _begin_renewing(self, last: float | None = None) -> None:
@@ -267,6 +276,12 @@ class ReservationBase:
             return await self._settle_or_renew("release")
 
     async def _exit(self, error: BaseException | None) -> None:
+        try:
+            await self._settle_at_the_end(error)
+        finally:
+            self._block.release()
+
+    async def _settle_at_the_end(self, error: BaseException | None) -> None:
         self._is_entered = False
         self._stop_renewing()
         if self._settled:
