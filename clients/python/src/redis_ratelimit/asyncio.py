@@ -281,7 +281,8 @@ class Limiter:
     A call that is cancelled closes its connection. It takes nothing if it was still waiting, and what was reserved for it is
     released, unless you chose the id. But apply, release and the end of a reservation's block go on in the background.
 
-    A limiter may be created before there is an event loop, and used in several loops, one after the other.
+    A limiter may be created before there is an event loop, and used in several loops, one after the other. Threads that run
+    loops at the same time need a limiter each.
 
     Args:
         client: A client of redis-py or valkey-py, for a server, a Sentinel service or a cluster.
