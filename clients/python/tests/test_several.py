@@ -202,6 +202,9 @@ class Words(unittest.TestCase):
             (lambda: limiter.acquire(PAIR, settle="apply"), ValueError, "single limit"),
             (lambda: limiter.reserve(PAIR, window), ValueError, "takes only their clauses"),
             (lambda: limiter.reserve(7), TypeError, "a key must be str or bytes"),
+            (lambda: limiter.all(iter(PAIR)), TypeError, "clauses must be a list"),
+            (lambda: limiter.all(iter(PAIR), force=True), TypeError, "clauses must be a list"),
+            (lambda: limiter.all_ro("k"), TypeError, "clauses must be a list"),
             (lambda: limiter.reserve("k"), TypeError, "must be a Window"),
             (lambda: Clause.window("a", window, name=7), TypeError, "name must be a str"),  # type: ignore[arg-type]
         ]

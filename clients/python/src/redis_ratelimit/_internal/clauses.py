@@ -142,6 +142,8 @@ Clauses = Sequence[Union[Clause, Sequence[Clause]]]
 
 def groups_of(clauses: Clauses) -> list[list[Clause]]:
     """Checks the clauses of all(), and returns their groups. A clause that is not in a list is a group of one."""
+    if not isinstance(clauses, (list, tuple)):
+        raise TypeError(f"clauses must be a list of clauses and groups, not {clauses!r}")
     groups = [[each] if isinstance(each, Clause) else _group(each) for each in clauses]
     names = set()
     for clause in (clause for group in groups for clause in group):
