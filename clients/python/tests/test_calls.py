@@ -312,7 +312,8 @@ class Calls(unittest.TestCase):
             fallback = redis_ratelimit.asyncio.Limiter(soon)
             self.assertRaisesRegex(TypeError, "limiter for asyncio", Limiter, now, unreachable=fallback)
             self.assertRaisesRegex(TypeError, "deadline must be", Limiter, now, deadline="1")
-            self.assertRaisesRegex(ValueError, "above 0", Limiter, now, deadline=0)
+            for deadline in 0, float("nan"), float("inf"), 1e10:
+                self.assertRaisesRegex(ValueError, "above 0 seconds, and at most", Limiter, now, deadline=deadline)
             self.assertRaisesRegex(TypeError, "timeout", Limiter, now, timeout=1)
 
     def test_the_deadline_is_the_timeout_of_the_client_if_none_is_given(self) -> None:

@@ -30,6 +30,8 @@ T = TypeVar("T")
 _SETTLING = "apply", "release", "renew"
 #: The most redirections of a call: a cluster whose nodes disagree would redirect it forever.
 REDIRECTS = 5
+#: The longest deadline, about 24 days. The timers of operating systems and event loops have similar bounds.
+MAX_DEADLINE_SECONDS = 2_147_483
 #: A call that waits is released a second time after this pause: the server may grant it after the first release, before it
 #: notices that the connection is closed.
 SECOND_RELEASE_SECONDS = 0.05
@@ -110,8 +112,8 @@ def _check_deadline(deadline: object) -> None:
         return
     if isinstance(deadline, bool) or not isinstance(deadline, (int, float)):
         raise TypeError(f"deadline must be a number of seconds, not {deadline!r}")
-    if not deadline > 0:
-        raise ValueError(f"deadline must be above 0 seconds, not {deadline!r}")
+    if not 0 < deadline <= MAX_DEADLINE_SECONDS:
+        raise ValueError(f"deadline must be above 0 seconds, and at most {MAX_DEADLINE_SECONDS}, not {deadline!r}")
 
 
 class Failure(NamedTuple):
