@@ -116,6 +116,17 @@ def _check_deadline(deadline: object) -> None:
         raise ValueError(f"deadline must be above 0 seconds, and at most {MAX_DEADLINE_SECONDS}, not {deadline!r}")
 
 
+def as_unreachable(answer: Any) -> Any:
+    """Returns the answer of a fallback. A reply says that Redis could not be reached."""
+    if not isinstance(answer, Reply):
+        return answer
+    marked: Reply = replace(answer, reachable=False)
+    if isinstance(answer, AllReply) and isinstance(marked, AllReply):
+        # A reservation of the fallback is settled by the fallback.
+        marked._keep_reservation(answer.reservation)
+    return marked
+
+
 class Failure(NamedTuple):
     """The outcome of commands that got no replies."""
 
@@ -196,14 +207,11 @@ class Core(Connector[IOType]):
         try:
             return await self.io.bounded(self._send_call(call, attempt), attempt.until)
         except Exception as error:
-            raised, decide = self._record_error(error, call, attempt), None
+            raised = self._record_error(error, call, attempt)
             if not (self.library.is_answer(error) or self.library.is_not_serving(error)):
                 # A program that chose an id can try again with it.
                 self._release_lost(own, call, attempt)
-            if call.unreached is not None and self.unreachable != "raise" and self.is_away(raised):
-                if isinstance(self.unreachable, str):
-                    return call.unreached(self.unreachable == "allow")
-                decide = getattr(self.unreachable, name, None)
+            decide = self._fallback_of(call, name, raised)
             if decide is None:
                 raise raised from (None if raised is error else error)
         except BaseException:
@@ -213,13 +221,16 @@ class Core(Connector[IOType]):
         answer = decide(*args, **kwargs)
         if inspect.isawaitable(answer):
             answer = await answer
-        if not isinstance(answer, Reply):
-            return cast(T, answer)
-        marked: Reply = replace(answer, reachable=False)
-        if isinstance(answer, AllReply) and isinstance(marked, AllReply):
-            # A reservation of the fallback is settled by the fallback.
-            marked._keep_reservation(answer.reservation)
-        return cast(T, marked)
+        return cast(T, as_unreachable(answer))
+
+    def _fallback_of(self, call: Call[Any], name: str, error: Exception) -> Callable[..., Any] | None:
+        """Returns what decides a call that failed with an error; None if the error is raised."""
+        unreached, unreachable = call.unreached, self.unreachable
+        if unreached is None or unreachable == "raise" or not self.is_away(error):
+            return None
+        if isinstance(unreachable, str):
+            return lambda *_, **__: unreached(unreachable == "allow")
+        return getattr(unreachable, name, None)
 
     def _release_lost(self, reserved: Sequence[Reserved], call: Call[Any], attempt: Attempt) -> None:
         """Starts to release what the server may have reserved for a call that got no reply. If that fails, the leases end by

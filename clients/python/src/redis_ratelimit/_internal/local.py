@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from . import calls
-from .core import Core, Failure
+from .core import Core, Failure, as_unreachable
 from .leases import Leases, Round
 from .parameters import Duration, Key, WindowLike, whole
 from .replies import Reply
@@ -68,8 +67,7 @@ class LocalBase:
         answer = core.unreachable.window(leases.key, leases.window, quantity, **options)
         if inspect.isawaitable(answer):
             answer = await answer
-        decided: Reply = replace(answer, reachable=False)
-        return decided
+        return cast(Reply, as_unreachable(answer))
 
     def _raise_unsettled(self) -> None:
         """Raises the error because of which close() could not settle all that was held."""
