@@ -21,6 +21,7 @@ from redis_ratelimit._internal.libraries import code_of
 
 from .fixtures import LEASES, LIBRARIES, AsyncRecorder, Recorder, done, unexpected
 from .fixtures import limit as limit_of
+from .servers import until_soon
 
 errors = import_module(f"{LIBRARIES[0]}.exceptions")
 
@@ -378,6 +379,22 @@ class Answering(unittest.TestCase):
         for cancelled in 1, 2:
             with self.subTest(cancelled):
                 asyncio.run(check(cancelled))
+
+    def test_a_try_returns_nothing_until_the_server_has_granted(self) -> None:
+        async def check(kind: type[Recorder]) -> None:
+            recorder = kind([0, 9, 8, -1, 60000, b"id", 5, 1], 1)
+            local: Any = recorder.limiter().local("k", Window(9, 60), lease="1h")
+            self.assertRaisesRegex(ValueError, "at least 1", local.try_take, 0)
+            self.assertIsNone(local.try_take(2))
+            await until_soon(lambda: local._leases._left(), "a batch")
+            reply = local.try_take(2)
+            self.assertEqual((reply.allowed, len(recorder.sent)), (True, 1))
+            await done(local.close())
+            self.assertRegex(recorder.sent[1], "^RL.APPLY k .* 2$")
+            self.assertRaisesRegex(redis_ratelimit.Closed, "closed", local.try_take)
+
+        for kind in Recorder, AsyncRecorder:
+            asyncio.run(check(kind))
 
     def test_nothing_is_taken_after_close(self) -> None:
         local = Recorder([0, 9, 8, -1, 60000, b"id", 1, 1], 1).limiter().local("k", Window(9, 60), lease="1h")

@@ -67,12 +67,7 @@ class Local(LocalBase):
         `remaining` and `reset_after` of the reply date from the last reply of the server. Raises Closed after close(),
         except for takes above the limit, or within 100 ms after a denial, which are still denied.
         """
-        leases = self._leases
-        if os.getpid() != leases.pid:
-            self._start_over()
-        if type(quantity) is not int or quantity < 1:
-            self._check(quantity)
-        reply = leases.take(quantity)
+        reply = self._decide(quantity)
         return self._ask(quantity) if reply is None else reply
 
     def _ask(self, quantity: int) -> Reply:

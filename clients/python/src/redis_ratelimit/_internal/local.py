@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from typing import Any, cast
 
 from . import calls
@@ -39,9 +40,24 @@ class LocalBase:
         self._leases.start_over()
         self._reset()
 
-    def _check(self, quantity: int) -> None:
+    def _decide(self, quantity: int) -> Reply | None:
+        """Returns a decision in the process; None if the server must be asked."""
+        leases = self._leases
+        if os.getpid() != leases.pid:
+            self._start_over()
         if whole("quantity", quantity) < 1:
             raise ValueError(f"quantity must be at least 1, not {quantity}")
+        return leases.take(quantity)
+
+    def try_take(self, quantity: int = 1) -> Reply | None:
+        """Decides as take() does, but at once and without waiting, also with asyncio. Returns None if the process holds too
+        little. Then it begins to ask the server, so that a later call can decide."""
+        reply = self._decide(quantity)
+        if reply is None:
+            with self._leases.lock:
+                # It counts as demand when it is decided: until then the caller may try any number of times.
+                self._leases.want(quantity, is_counted=True)
+        return reply
 
     async def _exchange(self, round_: Round) -> list[Any] | Failure:
         try:
