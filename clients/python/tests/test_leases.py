@@ -17,7 +17,7 @@ from unittest import mock
 import redis_ratelimit
 from redis_ratelimit import MemoryLimiter, Rate, Reply, UnexpectedReply, Window, semaphore
 from redis_ratelimit._internal.leases import RETRY_SECONDS, Leases, Round
-from redis_ratelimit._internal.libraries import code_of
+from redis_ratelimit._internal.libraries import error_code
 
 from .fixtures import LEASES, LIBRARIES, AsyncRecorder, Recorder, done, unexpected
 from .fixtures import limit as limit_of
@@ -180,7 +180,7 @@ class TheTable(unittest.TestCase):
             clock = Clock()
             leases = Leases("k", limit_of(case["limit"]), **{"lease": 100, "leave": 0, **case["options"]})
             leases.monotonic, leases.wall, leases.wake = clock.monotonic, clock.wall, lambda: None
-            leases.code = lambda error: code_of(str(error))
+            leases.code = lambda error: error_code(str(error))
             leases.start_over()
             sent: list[Round] = []
             for at, step in enumerate(case["steps"]):

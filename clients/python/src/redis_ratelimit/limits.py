@@ -119,7 +119,7 @@ def _plain(uri: str) -> str:
 def _client(uri: str, options: dict[str, Any], *, asynchronous: bool) -> Any:
     """Returns a client for a URI."""
     try:
-        return uris.client_of(_plain(uri), options, asynchronous=asynchronous)
+        return uris.make_client(_plain(uri), options, asynchronous=asynchronous)
     except (ImportError, ValueError) as error:
         raise ConfigurationError(str(error)) from error
 

@@ -160,7 +160,7 @@ class RateLimiter(CustomLogger):  # type: ignore[misc]
         unreachable: Any = settings.unreachable
         if not isinstance(unreachable, str):
             unreachable = MemoryLimiter(share=unreachable)
-        client = uris.client_of(settings.url, {}, asynchronous=True)
+        client = uris.make_client(settings.url, {}, asynchronous=True)
         self.limiter = Limiter(client, unreachable=unreachable, deadline=settings.deadline)
         self._running: dict[str, _Request] = {}
         #: The tasks in the background, as the event loop does not keep them alive.
@@ -607,7 +607,7 @@ def _configured() -> RateLimiter:
 def _check_server(settings: Settings, where: Callable[[Path], str]) -> None:
     """Raises ConfigurationError if the server lacks the module or one of the policies."""
     try:
-        client = uris.client_of(settings.url, {}, asynchronous=False)
+        client = uris.make_client(settings.url, {}, asynchronous=False)
     except (ImportError, ValueError) as error:
         raise ConfigurationError(f"{where(('url',))}: {error}") from None
     with BlockingLimiter(client, deadline=settings.deadline) as limiter:

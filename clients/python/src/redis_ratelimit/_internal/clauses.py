@@ -140,7 +140,7 @@ def _clause(key: Key, words: tuple[Word, ...], name: str, traits: Traits) -> Cla
 Clauses = Sequence[Union[Clause, Sequence[Clause]]]
 
 
-def groups_of(clauses: Clauses) -> list[list[Clause]]:
+def checked_groups(clauses: Clauses) -> list[list[Clause]]:
     """Checks the clauses of all(), and returns their groups. A clause that is not in a list is a group of one."""
     if not isinstance(clauses, (list, tuple)):
         raise TypeError(f"clauses must be a list of clauses and groups, not {clauses!r}")

@@ -13,11 +13,11 @@ from . import calls, several
 from .calls import Call
 from .connecting import Attempt, Borrowed, Connector
 from .io import DEFAULT_SECONDS, FOREVER, IOType, pack
-from .libraries import DeadlinePassed, Unsent, library_of
+from .libraries import DeadlinePassed, Unsent, find_library
 from .options import ReserveOptions, ThrottleOptions, WindowOptions
 from .parameters import Key, RateLike, WindowLike, Word
 from .replies import AllReply, Busy, Id, MissingModule, Reply, read
-from .servers import ClusterServers, Route, Server, make_servers, pool_of
+from .servers import ClusterServers, Route, Server, find_pool, make_servers
 from .several import Reserved
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class Core(Connector[IOType]):
     def __init__(
         self, io: IOType, client: Any, *, asynchronous: bool, unreachable: Unreachable, deadline: float | None
     ) -> None:
-        self.library = library_of(client, asynchronous=asynchronous)
+        self.library = find_library(client, asynchronous=asynchronous)
         _check_deadline(deadline)
         self.io = io
         #: The core of the MemoryLimiter that decides while Redis is away; None if `unreachable` is anything else.
@@ -161,14 +161,14 @@ class Core(Connector[IOType]):
         #: True if a call may be given up, at the deadline or because its task is cancelled. What the server reserves for it
         #: then needs an id that the client knows.
         self._makes_ids = asynchronous or self.deadline is not None
-        settings = pool_of(self.library, client).connection_kwargs
+        settings = find_pool(self.library, client).connection_kwargs
         self.encoding = settings.get("encoding", "utf-8"), settings.get("encoding_errors", "strict")
         self._client = client
         self.servers = make_servers(self, client)
 
     def _socket_timeout(self, client: Any) -> float | None:
         """Returns the socket_timeout of the client's connections: its setting, or else the library's default."""
-        pool = pool_of(self.library, client)
+        pool = find_pool(self.library, client)
         if "socket_timeout" in pool.connection_kwargs:
             return cast("float | None", pool.connection_kwargs["socket_timeout"])
         return cast("float | None", pool.connection_class(**pool.connection_kwargs).socket_timeout)

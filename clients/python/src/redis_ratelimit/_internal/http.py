@@ -234,7 +234,7 @@ def _renamed(foreign_items: dict[str, list[str]], taken: set[str]) -> dict[str, 
     return result
 
 
-def kind_of(limit: Limit, kind: str | None) -> str:
+def asking_method(limit: Limit, kind: str | None) -> str:
     """Returns the name of the method that asks a limit. For a policy, only the caller knows it."""
     if kind is not None and kind not in ("throttle", "window"):
         raise ValueError(f"kind must be 'throttle' or 'window', not {kind!r}")
@@ -266,7 +266,7 @@ class Rule:
     options: Options = Options()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "kind", kind_of(self.limit, self.kind))
+        object.__setattr__(self, "kind", asking_method(self.limit, self.kind))
         if not callable(getattr(self.limiter, str(self.kind), None)):
             raise TypeError(f"the limiter must be one of redis_ratelimit, not {self.limiter!r}")
         if not callable(self.key):

@@ -22,7 +22,8 @@ The states of a batch:
 - Held: it is in _batches, oldest first, and take() spends it.
 - Settling: it is in _settling, or in the round that is under way. RL.APPLY counts what was spent; RL.RELEASE is sent if that
   is nothing. If the reply is 0 although the reservation cannot have ended, the server has lost the reservation, and
-  RL.WINDOW with FORCE counts what was spent.
+  RL.WINDOW with FORCE counts what was spent. After close(), a settlement is given up if the server refuses it or does not
+  answer CLOSE_TRIES rounds. Then the batch counts when its lease ends.
 - Lost: it is in _lost. The server may have executed the RL.ACQUIRE, or may still do so. So RL.RELEASE is sent now, and again
   LOST_SECONDS after the end of the lease.
 

@@ -45,13 +45,13 @@ class Unsent(Exception):
     """Marks the errors of calls that were not sent because others had failed."""
 
 
-def code_of(text: str) -> str:
+def error_code(text: str) -> str:
     """Returns the code of an error reply: its first word, or ERR, which the client libraries remove."""
     code, space, _ = text.partition(" ")
     return code if space and code.isalpha() and code.isupper() else "ERR"
 
 
-def unknown_policy_of(reply_error: type[Exception]) -> type[Exception]:
+def make_unknown_policy(reply_error: type[Exception]) -> type[Exception]:
     """Returns a class that is an UnknownPolicy and an error reply. `reply_error` is the class of error replies."""
     return type(UnknownPolicy.__name__, (UnknownPolicy, reply_error), {"__module__": UnknownPolicy.__module__})
 
@@ -65,7 +65,7 @@ class Library:
         self.errors = import_module(f"{name}.exceptions")
         #: The class of error replies. After such an error a connection can still be used.
         self.reply_error: type[Exception] = self.errors.ResponseError
-        self.unknown_policy = unknown_policy_of(self.reply_error)
+        self.unknown_policy = make_unknown_policy(self.reply_error)
         self.timeout_error: type[Exception] = self.errors.TimeoutError
         self.connection_error: type[Exception] = self.errors.ConnectionError
         #: The ConnectionError of a call that was not sent.
@@ -86,7 +86,7 @@ class Library:
 
     def code(self, error: BaseException) -> str | None:
         """Returns the code of an error reply that the client library has no class for; None for any other error."""
-        return code_of(str(error)) if type(error) is self.reply_error else None
+        return error_code(str(error)) if type(error) is self.reply_error else None
 
     def is_late(self, error: BaseException) -> bool:
         """Returns whether an error means that the time was up."""
@@ -130,7 +130,7 @@ def _library(name: str, asynchronous: bool) -> Library:
     return Library(name, asynchronous)
 
 
-def library_of(client: Any, *, asynchronous: bool) -> Library:
+def find_library(client: Any, *, asynchronous: bool) -> Library:
     """Returns the library of a client. Raises TypeError unless it is a client of the wanted kind."""
     if isinstance(client, (str, bytes)):
         raise TypeError(f"a limiter takes a client, not the URL {client!r}: give it Redis.from_url({client!r})")

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Union
 
 from . import limiter
 from .calls import Call
-from .libraries import LIBRARIES, code_of, unknown_policy_of
+from .libraries import LIBRARIES, error_code, make_unknown_policy
 from .limiter import Limiter
 from .options import ThrottleOptions, WindowOptions
 from .parameters import Key, Rate, RateLike, Window, WindowLike, Word
@@ -68,16 +68,16 @@ def reply_error() -> type[Exception]:
 @cache
 def unknown_policy() -> type[Exception]:
     """Returns the class of error replies about an unknown policy."""
-    return unknown_policy_of(reply_error())
+    return make_unknown_policy(reply_error())
 
 
-def error_of(text: str) -> Exception:
+def make_error(text: str) -> Exception:
     """Returns an error reply as the limiters raise it, without the code ERR."""
-    kind = unknown_policy() if code_of(text) == "NOPOLICY" else reply_error()
+    kind = unknown_policy() if error_code(text) == "NOPOLICY" else reply_error()
     return kind(text.removeprefix("ERR "))
 
 
-def share_of(share: object) -> float:
+def checked_share(share: object) -> float:
     """Returns a share as a float. Raises TypeError if it is not a number; the engine checks its range."""
     if isinstance(share, bool) or not isinstance(share, (int, float, Fraction)):
         raise TypeError(f"share must be a number above 0 and at most 1, such as 1/4, not {share!r}")
@@ -120,7 +120,7 @@ class Memory:
             )
         module = native()
         self.clock = clock
-        self.engine = module.Engine(share_of(share))
+        self.engine = module.Engine(checked_share(share))
         self.call = self.engine.call
         self.error_reply = module.ErrorReply
         self._waits = module.Waits
@@ -165,7 +165,7 @@ class Memory:
         if self.waiting:
             self.wake_ended()
         if type(reply) is self.error_reply:
-            raise error_of(reply.text)
+            raise make_error(reply.text)
         return read_reply(reply)
 
     def begin(self, words: tuple[Word, ...], make_signal: Callable[[], Signal]) -> Any:
@@ -259,7 +259,7 @@ class _Library:
         return reply_error()
 
     def code(self, error: BaseException) -> str | None:
-        return code_of(str(error)) if isinstance(error, self.reply_error) else None
+        return error_code(str(error)) if isinstance(error, self.reply_error) else None
 
 
 class MemoryCore:
@@ -286,7 +286,7 @@ class MemoryCore:
             if type(reply) is tuple:
                 reply = await self._wait(*reply)
         if type(reply) is memory.error_reply:
-            raise error_of(reply.text)
+            raise make_error(reply.text)
         return call.read(reply)
 
     def holds(self, key: Key, id: Id) -> bool:
@@ -297,7 +297,7 @@ class MemoryCore:
 
     async def send_all(self, key: Key | None, commands: list[tuple[Word, ...]]) -> list[Any]:
         replies = [self.memory.ask(words) for words in commands]
-        return [error_of(each.text) if type(each) is self.memory.error_reply else each for each in replies]
+        return [make_error(each.text) if type(each) is self.memory.error_reply else each for each in replies]
 
     async def _wait(self, ticket: int, waiter: Waiter) -> Any:
         memory = self.memory

@@ -321,7 +321,7 @@ def _text(value: object) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
-def pool_of(library: Library, client: Any) -> Any:
+def find_pool(library: Library, client: Any) -> Any:
     """Returns the object that has the class, the settings and the greatest number of a client's connections to a server: its
     pool, the pool of a cluster's node, or in asyncio the node itself."""
     pool = getattr(client, "connection_pool", None)
@@ -333,7 +333,7 @@ def pool_of(library: Library, client: Any) -> Any:
 
 def make_servers(core: Connector[Any], client: Any) -> Servers:
     """Returns the servers of a client, from the settings of its connections."""
-    pool = pool_of(core.library, client)
+    pool = find_pool(core.library, client)
     settings = pool.connection_kwargs
     make = core.connection_factory(pool.connection_class, settings)
     places = min(PLACES, int(pool.max_connections))

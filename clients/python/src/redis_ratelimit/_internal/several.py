@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from . import calls, replies
 from .calls import Call, unreached
-from .clauses import Clause, Clauses, groups_of
+from .clauses import Clause, Clauses, checked_groups
 from .options import AllOptions, ReserveOptions, check_names, option_words
 from .parameters import (
     Duration,
@@ -53,7 +53,7 @@ def all_ro(clauses: Clauses) -> Call[AllReply]:
 
 
 def _all(command: str, clauses: Clauses) -> Call[AllReply]:
-    groups = groups_of(clauses)
+    groups = checked_groups(clauses)
     flat = [clause for group in groups for clause in group]
     words: list[Word] = [command, len(flat), *(clause.key for clause in flat)]
     without_ids: list[tuple[Key, int]] = []
@@ -104,7 +104,7 @@ def _limits_that_took(groups: list[list[Clause]], reply: AllReply, has_taken: bo
 
 def _force_all(groups: Clauses) -> Call[AllReply]:
     """Counts each limit by RL.THROTTLE or RL.WINDOW with FORCE, in one transaction."""
-    clauses = [clause for group in groups_of(groups) for clause in group]
+    clauses = [clause for group in checked_groups(groups) for clause in group]
     if any(not isinstance(each, Clause) or not each._traits.is_plain for each in groups):
         raise ValueError("force must be used with rates and windows without options and groups")
     for clause in clauses:

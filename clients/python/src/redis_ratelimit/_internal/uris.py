@@ -25,7 +25,7 @@ def _addresses(split: SplitResult, uri: str) -> list[tuple[str, int]]:
     return addresses
 
 
-def client_of(uri: str, options: dict[str, Any], *, asynchronous: bool) -> Any:
+def make_client(uri: str, options: dict[str, Any], *, asynchronous: bool) -> Any:
     """Returns a client of redis-py or valkey-py. Raises ValueError for a URI without a server, and ImportError if the
     library is not installed."""
     name, kind, split = parts(uri)
