@@ -229,6 +229,11 @@ class Words(unittest.TestCase):
         async def check(limiter: Any) -> None:
             for limits in ("k", semaphore(5)), ([Clause.acquire("k", semaphore(5))],):
                 job = limiter.acquire(*limits)
+                await done(limiter.reserve("k", semaphore(5), 5, id="other"))
+                with self.assertRaises(Denied):
+                    async with entered(job):
+                        self.fail("entered")
+                await done(limiter.release("k", "other"))
                 for _ in range(2):
                     async with entered(job):
                         with self.assertRaisesRegex(RuntimeError, "acquire.* for each block"):
