@@ -238,6 +238,11 @@ export class Leases {
   failures = 0;
   /** The error of the last round. */
   error: unknown;
+  /**
+   * The last error reply because of which a settlement was given up after close(). What it was to settle counts when its
+   * lease ends.
+   */
+  refused: Error | undefined;
   #underWay = false;
   #retryAt = -Infinity;
   readonly #demand: Demand;
@@ -526,6 +531,7 @@ export class Leases {
       if (result instanceof Error) {
         this.error = result;
         if (item.kind === "batch") this.#keepRefused(item, result, now);
+        else if (this.#closing && item.kind !== "request") this.refused = result;
       } else if (item.kind === "lost") {
         if (result === 0 && item.againAt === undefined) {
           this.#lost.push({ kind: "lost", id: item.id, againAt: now + this.leaseMs + LOST_MS });
@@ -562,7 +568,9 @@ export class Leases {
       this.#settling.push(batch);
     } else if (spentOf(batch) === 0) {
       this.#lost.push({ kind: "lost", id: batch.id as string });
-    } else if (this.#isHeld(batch, now) && !this.#closing) {
+    } else if (this.#closing) {
+      this.refused = error;
+    } else if (this.#isHeld(batch, now)) {
       // Such as READONLY of a server that became a replica. What was spent is settled later, or counted when the lease ends.
       this.#settling.push(batch);
       this.#retryAt = now + RETRY_MS;

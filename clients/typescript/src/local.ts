@@ -126,8 +126,9 @@ export class Local {
   }
 
   /**
-   * Settles what is held, and resolves when the server has answered. If the server does not answer, what was held counts
-   * when its lease ends, and the promise rejects only if `unreachable` is "raise".
+   * Settles what is held, and resolves when the server has answered. What the server refuses to settle, or does not answer
+   * for, counts when its lease ends. Throws the error reply, and the error of a server that does not answer if `unreachable`
+   * is "raise".
    */
   close(): Promise<void> {
     this.#closing ??= this.#close();
@@ -143,7 +144,8 @@ export class Local {
     if (this.#isStopped) return;
     this.#stop();
     this.#owner.recordClose(this);
-    const { error } = leases;
+    const { error, refused } = leases;
+    if (refused !== undefined) throw refused;
     if (!leases.isSettled && error !== undefined && !this.#owner.isForgiven(error)) throw error;
   }
 

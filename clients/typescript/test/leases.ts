@@ -21,7 +21,7 @@ import { fileURLToPath } from "node:url";
 
 import { Redis } from "ioredis";
 
-import { Limiter } from "../src/index.js";
+import { codeOf, Limiter } from "../src/index.js";
 import { Proxy, Server } from "./servers.js";
 
 const PROCESSES = Number(process.env["LEASES_PROCESSES"] ?? 16);
@@ -177,7 +177,10 @@ async function work(settings: Settings): Promise<void> {
     await sleep(1);
   }
   await Promise.all(pending);
-  await local.close();
+  await local.close().catch((error: unknown) => {
+    // The server has just become a replica.
+    if (codeOf(error) !== "READONLY") throw error;
+  });
   writeSync(out, Buffer.concat(records));
   closeSync(out);
   limiter.close();

@@ -7,6 +7,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { Call } from "../src/calls.js";
 import {
   Closed,
+  codeOf,
   DeadlinePassed,
   Limiter,
   UnexpectedReply,
@@ -281,6 +282,33 @@ suite("leases with a held clock", () => {
     assert.deepEqual(units(once.server.sent), ["#3", "#3"]);
   });
 
+  test("close throws what the server refuses to settle, whatever unreachable says", async () => {
+    for (const [command, spent, answers] of [
+      ["RL.APPLY", 3, ["READONLY"]],
+      // A release is tried once more.
+      ["RL.RELEASE", 0, ["READONLY", "OOM"]],
+      ["RL.WINDOW", 3, [0, "OOM"]],
+    ] as [string, number, (string | number)[]][]) {
+      const { limit, server, state } = await holding(5);
+      state.isForgiving = true;
+      if (spent > 0) limit.tryTake(spent);
+      server.answer = () => {
+        const answer = answers[server.sent.length - 1];
+        return typeof answer === "string" ? refusal(`${answer} no`) : answer;
+      };
+      await assert.rejects(limit.close(), (error) => codeOf(error) === answers.at(-1), command);
+      assert.equal(server.sent.length, answers.length, command);
+    }
+    const later = await holding(5);
+    later.limit.tryTake(3);
+    let refusals = 0;
+    later.server.answer = ([command]) =>
+      command === "RL.APPLY" && (refusals += 1) === 1 ? refusal(READONLY) : undefined;
+    await later.clock.pass(2000);
+    assert.equal(refusals, 2);
+    await later.limit.close();
+  });
+
   test("without Redis the batch is spent, and then unreachable decides", async () => {
     const { limit, server, state, clock } = await holding(5);
     state.isAway = true;
@@ -395,6 +423,8 @@ suite("the leases of each client send the same after the same events", () => {
         return leases.isSettled;
       case "failed":
         return leases.error !== undefined;
+      case "refused":
+        return codeOf(leases.refused) ?? null;
       case "want":
       case "wait":
         leases.want(given, event === "want");
