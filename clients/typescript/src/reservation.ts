@@ -35,8 +35,8 @@ export class Reservation {
   readonly #costs = new Map<string, Integer>();
   #isSet = false;
   #settled = false;
-  /** True if the signal of apply or release fired before its reply. */
-  #isCancelled = false;
+  /** The method that was called last, if its signal fired before its reply. It may never have been sent. */
+  #cancelled: "apply" | "release" | undefined;
   #renewalMs: number;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #isRenewing = false;
@@ -126,14 +126,12 @@ export class Reservation {
    * false if a lease had ended.
    */
   async apply(cost?: Integer | Costs, options: CallOptions = {}): Promise<boolean> {
-    throwIfAborted(options.signal);
     if (cost !== undefined) this.set(cost);
     return (await this.#settle("apply", options)).length === 0;
   }
 
   /** Gives back what was reserved. Returns false if a lease had ended. */
   async release(options: CallOptions = {}): Promise<boolean> {
-    throwIfAborted(options.signal);
     return (await this.#settle("release", options)).length === 0;
   }
 
@@ -153,28 +151,33 @@ export class Reservation {
 
   /** Applies or releases. Returns the names of the limits whose lease had ended. */
   async #settle(method: "apply" | "release", options: CallOptions): Promise<string[]> {
-    this.#settled = true;
-    this.#isRenewing = false;
-    clearTimeout(this.#timer);
+    const { signal } = options;
+    this.#cancelled = undefined;
     try {
+      throwIfAborted(signal);
+      this.#settled = true;
+      this.#isRenewing = false;
+      clearTimeout(this.#timer);
       return await this.#settleOrRenew(method, options);
     } catch (error) {
-      this.#isCancelled = options.signal?.aborted === true;
+      if (signal?.aborted) this.#cancelled = method;
       throw error;
     }
   }
 
-  /** @internal Releases after the work failed, unless the work settled. A cancelled settlement may never have been sent. */
+  /** @internal Releases after the work failed, unless the work settled. */
   async abandon(): Promise<void> {
-    if (!this.#settled || this.#isCancelled) await this.release();
+    if (!this.#settled || this.#cancelled !== undefined) await this.release();
   }
 
   /**
-   * @internal Settles after the work, unless the work did. Throws Lapsed if a lease had ended. If `mayBeSemaphore`, releases
-   * a reservation that cannot be applied.
+   * @internal Settles after the work, unless the work did. If what the work called was cancelled, that is called instead of
+   * `otherwise`. Throws Lapsed if a lease had ended. If `mayBeSemaphore`, releases a reservation that cannot be applied.
    */
-  async finish(method: "apply" | "release", mayBeSemaphore = false): Promise<void> {
-    if (this.#settled) return;
+  async finish(otherwise: "apply" | "release", mayBeSemaphore = false): Promise<void> {
+    const wasSettled = this.#settled;
+    if (wasSettled && this.#cancelled === undefined) return;
+    const method = this.#cancelled ?? otherwise;
     let lapsed: string[];
     try {
       // RL.APPLY without a quantity replies ERR only if the reservation is a semaphore's.
@@ -186,7 +189,8 @@ export class Reservation {
       if (this.#isForgiven(error)) return;
       throw error;
     }
-    if (lapsed.length === 0) return;
+    // A cancelled settlement may have reached the server. Then there is nothing left.
+    if (lapsed.length === 0 || wasSettled) return;
     const subject =
       this.id === null ? `what was reserved of ${lapsed.map(quote).join(", ")}` : `the reservation ${this.id}`;
     throw new Lapsed(`${subject} had lapsed when its work was done`);
@@ -248,7 +252,8 @@ export class Reservation {
 
   /**
    * Ends `await using`, which does not say whether the work failed: applies if set() was called, else releases everything.
-   * Throws Lapsed if a lease had ended. Does nothing if the reservation is settled already.
+   * Throws Lapsed if a lease had ended. Does nothing if the reservation is settled already. If apply or release was
+   * cancelled, calls it again.
    */
   [Symbol.asyncDispose](): Promise<void> {
     return this.finish(this.#isSet ? "apply" : "release");

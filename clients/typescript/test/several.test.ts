@@ -19,6 +19,7 @@ import {
   MemoryLimiter,
   semaphore,
   UnknownPolicy,
+  type CallOptions,
   type Clause,
   type Client,
   type Limits,
@@ -318,6 +319,62 @@ suite("several limits as one", () => {
     });
     await assert.rejects(work, (error) => error === controller.signal.reason);
     assert.deepEqual(recorder.sent.slice(1), ["RL.APPLY k job 2", "RL.RELEASE k job"]);
+  });
+
+  test("a settlement that was cancelled is repeated at the end", async () => {
+    type Settle = (job: Reservation, options: CallOptions) => Promise<unknown>;
+    const apply =
+      (cost?: number): Settle =>
+      (job, options) =>
+        job.apply(cost, options);
+    const release: Settle = (job, options) => job.release(options);
+    // A reply of 0 says nothing then: the first of the two may have been executed.
+    for (const reply of [1, 0]) {
+      for (const [settle, words] of [
+        [apply(2), "RL.APPLY k job 2"],
+        [apply(), "RL.APPLY k job"],
+        [release, "RL.RELEASE k job"],
+      ] as [Settle, string][]) {
+        const cancelled = async (job: Reservation) => {
+          const controller = new AbortController();
+          const settling = settle(job, { signal: controller.signal });
+          controller.abort(new EvalError());
+          await assert.rejects(settling, EvalError);
+        };
+        const recorder = new Recorder([0, 3, 2, -1, 20000, "job"], new Promise(() => {}), reply);
+        {
+          await using job = await new Limiter(recorder).acquire("k", NINE);
+          await cancelled(job);
+        }
+        assert.deepEqual(recorder.sent.slice(1), [words, words]);
+        recorder.sent = [];
+        recorder.replies.push([0, 3, 2, -1, 20000, "job"], new Promise(() => {}), reply);
+        await new Limiter(recorder).acquire("k", NINE, cancelled);
+        assert.deepEqual(recorder.sent.slice(1), [words, words]);
+      }
+    }
+  });
+
+  test("a settlement whose signal had fired before is made at the end", async () => {
+    const recorder = new Recorder([0, 3, 2, -1, 20000, "job"], 0);
+    const early = async () => {
+      await using job = await new Limiter(recorder).acquire("k", NINE);
+      await assert.rejects(job.apply(2, { signal: AbortSignal.abort(new EvalError()) }), EvalError);
+      assert.equal(job.settled, false);
+    };
+    await assert.rejects(early, Lapsed);
+    assert.deepEqual(recorder.sent.slice(1), ["RL.APPLY k job 2"]);
+  });
+
+  test("a settlement that is repeated after it was cancelled is not made again at the end", async () => {
+    const recorder = new Recorder([0, 3, 2, -1, 20000, "job"], 1);
+    const work = new Limiter(recorder).acquire("k", NINE, async (job) => {
+      await assert.rejects(job.apply(2, { signal: AbortSignal.abort(new EvalError()) }), EvalError);
+      await job.apply(2);
+      throw new EvalError("work");
+    });
+    await assert.rejects(work, /work/);
+    assert.deepEqual(recorder.sent.slice(1), ["RL.APPLY k job 2"]);
   });
 
   test("a single reservation applies what was set", async () => {
