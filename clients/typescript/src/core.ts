@@ -18,7 +18,7 @@ import {
 } from "./errors.js";
 import type { Fallback, Limits } from "./limiter.js";
 import { keepReservation, type AllReply } from "./replies.js";
-import { sleep, type Attempt, type Transport } from "./transport.js";
+import { limiterClosed, sleep, type Attempt, type Transport } from "./transport.js";
 
 /** Options of a Limiter. */
 export interface LimiterOptions {
@@ -76,7 +76,7 @@ export class Core {
   readonly #breakers = new Map<string, Breaker>();
   readonly #unreachable: "raise" | "allow" | "deny" | Fallback;
   readonly #deadline: number | undefined;
-  #timesClosed = 0;
+  #isClosed = false;
 
   constructor(client: Client, options: LimiterOptions) {
     checkOptions("Limiter", options, ["unreachable", "deadline"]);
@@ -92,9 +92,13 @@ export class Core {
     return this.#deadline !== undefined;
   }
 
-  /** Closes the connections and all breakers. */
+  get isClosed(): boolean {
+    return this.#isClosed;
+  }
+
+  /** Closes the connections and all breakers. Later calls throw Closed. */
   close(): void {
-    this.#timesClosed += 1;
+    this.#isClosed = true;
     for (const breaker of this.#breakers.values()) breaker.reset();
     this.#transport.close();
   }
@@ -136,6 +140,7 @@ export class Core {
   /** Returns the server's reply; no fallback is asked. Afterwards `attempt` shows whether the call was sent. */
   async ask<T>(call: Call<T>, attempt: Attempt = { over: false }): Promise<T> {
     throwIfAborted(call.signal);
+    if (this.#isClosed) throw limiterClosed();
     const atOnce = this.#transport.atOnce?.(call);
     if (atOnce !== undefined) return call.merge === undefined ? call.read(atOnce) : call.merge([call.read(atOnce)]);
     const reply = await this.#sendWithinDeadline(call, attempt);
@@ -146,7 +151,7 @@ export class Core {
    * Gives back what a call took that nobody waits for. The reply is undefined if it was lost. If this fails, what was taken
    * counts until its period or lease ends.
    */
-  async #undo<T>(call: Call<T>, isCancelled: boolean, timesClosed: number, reply?: unknown): Promise<void> {
+  async #undo<T>(call: Call<T>, isCancelled: boolean, reply?: unknown): Promise<void> {
     let result: T | undefined;
     try {
       if (reply !== undefined) result = call.read(reply);
@@ -155,11 +160,7 @@ export class Core {
     }
     const commands = call.undo?.(result, isCancelled) ?? [];
     const send = async () => {
-      for (const command of commands) {
-        // It would open a connection, which keeps the process running.
-        if (timesClosed !== this.#timesClosed) return;
-        await this.ask({ ...command, read: Number }).catch(() => 0);
-      }
+      for (const command of commands) await this.ask({ ...command, read: Number }).catch(() => 0);
     };
     await send();
     if (result !== undefined || call.blockMs === undefined || commands.length === 0) return;
@@ -238,7 +239,6 @@ export class Core {
     const breaker = this.#breakerFor(call.key);
     if (breaker.isOpen) return Promise.reject(breaker.refusal(this.#transport.name));
     const began = performance.now();
-    const timesClosed = this.#timesClosed;
     const isForOneNode = call.merge === undefined;
     const reply = isForOneNode ? this.#transport.send(call, attempt) : this.#transport.sendToAll(call, attempt);
     // BLOCK 0 waits without a limit.
@@ -270,12 +270,12 @@ export class Core {
         (answer) => {
           stop();
           breaker.recordReply(performance.now());
-          if (attempt.over) void this.#undo(call, isAborted, timesClosed, answer);
+          if (attempt.over) void this.#undo(call, isAborted, answer);
           else resolve(answer);
         },
         (error: unknown) => {
           stop();
-          if (attempt.isSent && !isErrorReply(error)) void this.#undo(call, isAborted, timesClosed);
+          if (attempt.isSent && !isErrorReply(error)) void this.#undo(call, isAborted);
           if (attempt.over) return;
           if (isErrorReply(error)) breaker.recordReply(performance.now(), !isNotServing(error));
           else if (isUnreachable(error)) breaker.recordFailure(began, performance.now(), error);

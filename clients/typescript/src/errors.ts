@@ -62,7 +62,10 @@ export class UnexpectedReply extends Error {
   override readonly name: string = "UnexpectedReply";
 }
 
-/** Thrown if a local limit was closed, or the limiter while a call was connecting or waited (`block`). */
+/**
+ * Thrown by the calls of a limiter or a local limit that was closed, and by calls that were connecting or waiting (`block`)
+ * when it was closed.
+ */
 export class Closed extends Error {
   /** The name of the class. */
   override readonly name: string = "Closed";

@@ -102,7 +102,6 @@ export class Limiter {
   readonly #timer: Timer | undefined;
   readonly #makeReserve = (key: Key, window: Window | Policy, options: ReserveOptions): Call<Reply> =>
     calls.reserve(key, window, options, this.#core.hasDeadline);
-  readonly #isForgiven = (error: unknown): boolean => this.#core.isForgiven(error);
 
   constructor(client: Client, options?: LimiterOptions);
   /** @internal */
@@ -113,8 +112,9 @@ export class Limiter {
   }
 
   /**
-   * Closes the connections that the limiter opened. Closing the client does so too. What a local limit holds counts as spent
-   * unless the local limit was closed before.
+   * Closes the connections that the limiter opened. Closing the client does so too. Later calls throw Closed, also those
+   * that settle, and no lease is renewed any more. What a local limit holds counts as spent unless the local limit was
+   * closed before.
    */
   close(): void {
     for (const local of this.#locals) local.drop();
@@ -195,7 +195,7 @@ export class Limiter {
     const { value: reply, fallback } = await this.#core.answer("reserve", args, this.#makeReserve);
     if (!reply.allowed) throw new Denied(reply);
     const limits = [calls.clause.acquire(key, window)];
-    const reservation = new Reservation(fallback ?? this, limits, reply, this.#isForgiven);
+    const reservation = new Reservation(fallback ?? this, limits, reply, this.#core);
     if (work === undefined) return reservation;
     const method = settle ?? (isSemaphore(window) ? "release" : "apply");
     // Only the server knows whether a policy is a semaphore.
@@ -237,7 +237,7 @@ export class Limiter {
     const reserves = options.force !== true && limits.some((limit) => limit.reserves);
     if (reserves && reply.allowed) {
       const settleAll = (call: Call<string[]>) => this.#core.send(undefined, [], () => call);
-      keepReservation(reply, new Reservation(fallback ?? this, limits, reply, this.#isForgiven, settleAll));
+      keepReservation(reply, new Reservation(fallback ?? this, limits, reply, this.#core, settleAll));
     }
     return reply;
   }
@@ -274,7 +274,7 @@ export class Limiter {
     const local = new Local(
       {
         ask: (call, attempt) => this.#core.ask(call, attempt),
-        isForgiven: this.#isForgiven,
+        isForgiven: (error) => this.#core.isForgiven(error),
         recordClose: (closed) => this.#locals.delete(closed),
         answerWithoutServer: (quantity, error) => {
           const args: [Key, Window | Policy, WindowOptions] = [key, window, { quantity, leave: options.leave }];

@@ -9,7 +9,7 @@ import { Limiter } from "./limiter.js";
 import type { Policy, Rate, Window, Word } from "./limits.js";
 import { SYSTEM_TIMER, type Timer } from "./local.js";
 import { readReply, type Reply } from "./replies.js";
-import { givenUp, OWN_TRANSPORT, type Attempt, type Transport } from "./transport.js";
+import { givenUp, limiterClosed, OWN_TRANSPORT, type Attempt, type Transport } from "./transport.js";
 
 /** Options of {@link MemoryLimiter}. */
 export interface MemoryLimiterOptions {
@@ -73,6 +73,7 @@ class MemoryTransport implements Transport {
   readonly #waiting = new Map<number, Waiter>();
   #timer: ReturnType<typeof setTimeout> | undefined;
   #timerAt = Infinity;
+  #isClosed = false;
   /** True if the clock is the system's. */
   readonly #isReal: boolean;
   /** The last time of the clock, in microseconds. */
@@ -120,9 +121,9 @@ class MemoryTransport implements Transport {
     return "";
   }
 
-  /** True if the engine is loaded, so that calls that do not wait can be answered synchronously. */
+  /** True if the engine is loaded and the limiter open, so that calls that do not wait can be answered synchronously. */
   get isReady(): boolean {
-    return this.#engine !== undefined;
+    return this.#engine !== undefined && !this.#isClosed;
   }
 
   /** Returns the reply; undefined if the call may wait, or the engine is not loaded. */
@@ -194,12 +195,16 @@ class MemoryTransport implements Transport {
       this.#resolveEnded();
     } catch (error) {
       // The clock of a test failed: there is no time at which the calls that wait could be decided.
-      const waiting = [...this.#waiting];
-      this.#waiting.clear();
-      for (const [ticket, { reject }] of waiting) {
-        this.#engine?.withdraw(ticket, this.#lastUs);
-        reject(error);
-      }
+      this.#endWaits(error);
+    }
+  }
+
+  #endWaits(error: unknown): void {
+    const waiting = [...this.#waiting];
+    this.#waiting.clear();
+    for (const [ticket, { reject }] of waiting) {
+      this.#engine?.withdraw(ticket, this.#lastUs);
+      reject(error);
     }
   }
 
@@ -222,7 +227,8 @@ class MemoryTransport implements Transport {
   }
 
   close(): void {
-    // No connection is open, and the counts stay.
+    this.#isClosed = true;
+    this.#endWaits(limiterClosed());
   }
 }
 

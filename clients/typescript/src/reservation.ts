@@ -4,6 +4,7 @@ import * as calls from "./calls.js";
 import type { Call, CallOptions, Clause, Costs, RenewOptions, Reserved } from "./calls.js";
 import { integer, quote, toMilliseconds } from "./check.js";
 import { codeOf, Lapsed, throwIfAborted } from "./errors.js";
+import type { Core } from "./core.js";
 import type { Limits } from "./limiter.js";
 import type { Integer } from "./limits.js";
 import type { AllReply, Reply } from "./replies.js";
@@ -26,7 +27,7 @@ export class Reservation {
   /** The limiter that settles a single reservation. */
   readonly #limiter: Settler;
   readonly #limits: readonly Clause[];
-  readonly #isForgiven: (error: unknown) => boolean;
+  readonly #core: Pick<Core, "isClosed" | "isForgiven">;
   /** Undefined for a single limit. */
   readonly #settleAll: SettleAll | undefined;
   /** The reservation of the fallback, if several limits were reserved there. */
@@ -47,13 +48,13 @@ export class Reservation {
     limits: readonly Clause[],
     /** The reply to RL.ACQUIRE or RL.ALL. */
     readonly reply: Reply | AllReply,
-    /** Returns whether finish() ignores an error: Redis cannot be reached, and `unreachable` is not "raise". */
-    isForgiven: (error: unknown) => boolean,
+    /** That of the limiter that was asked, even if its fallback made the reservation. */
+    core: Pick<Core, "isClosed" | "isForgiven">,
     settleAll?: SettleAll,
   ) {
     this.#limiter = limiter;
     this.#limits = limits;
-    this.#isForgiven = isForgiven;
+    this.#core = core;
     this.#settleAll = settleAll;
     this.#fallbackReservation = "answers" in reply ? reply.reservation : undefined;
     const answers = "answers" in reply ? reply.answers : [reply];
@@ -186,7 +187,7 @@ export class Reservation {
         throw error;
       });
     } catch (error) {
-      if (this.#isForgiven(error)) return;
+      if (this.#core.isForgiven(error)) return;
       throw error;
     }
     // A cancelled settlement may have reached the server. Then there is nothing left.
@@ -245,6 +246,7 @@ export class Reservation {
   }
 
   async #renewOnce(): Promise<void> {
+    if (this.#core.isClosed) return;
     // If it fails, there is time for another try before the leases end.
     const lapsed = await this.#settleOrRenew("renew", {}).catch(() => []);
     if (this.#isRenewing && lapsed.length < this.#reserved.length) this.#renewLater();

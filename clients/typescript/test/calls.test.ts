@@ -12,6 +12,7 @@ import { createCluster, ErrorReply, SocketClosedUnexpectedlyError, TimeoutError 
 import {
   Busy,
   clause,
+  Closed,
   codeOf,
   Denied,
   headers,
@@ -27,6 +28,7 @@ import {
   UnknownPolicy,
   Unreachable,
   Window,
+  type CallOptions,
   type Fallback,
   type Reply,
   type Reservation,
@@ -129,31 +131,42 @@ suite("calls", () => {
     }
   });
 
+  const everyCall = (limiter: Limiter, options: CallOptions = {}): (() => Promise<unknown>)[] => [
+    () => limiter.throttle("k", { burst: 1, count: 1, period: 1 }, options),
+    () => limiter.throttleRo("k", "@free", options),
+    () => limiter.window("k", { limit: 1, period: 1 }, options),
+    () => limiter.windowRo("k", "@day", options),
+    () => limiter.reserve("k", "@day", options),
+    () => limiter.acquire("k", "@day", options, () => assert.fail("entered")),
+    () => limiter.acquireRo("k", "@day", options),
+    () => limiter.apply("k", "id", undefined, options),
+    () => limiter.release("k", "id", "other", options),
+    () => limiter.renew("k", "id", options),
+    () => limiter.held("k", options),
+    () => limiter.all([clause.window("k", "@day")], options),
+    () => limiter.allRo([clause.window("k", "@day")], options),
+    () => limiter.reset("k", options),
+    () => limiter.info("k", options),
+    () => limiter.top(options),
+    () => limiter.policies(options),
+    () => limiter.local("k", { limit: 1, period: 1 }).take(1, options),
+  ];
+
   test("a call whose signal has fired sends nothing, and rejects with the signal's reason", async () => {
     const recorder = new Recorder();
-    const limiter = new Limiter(recorder, { unreachable: "allow" });
-    const signal = AbortSignal.abort("the user left");
-    const calls = [
-      () => limiter.throttle("k", "@free", { signal }),
-      () => limiter.throttleRo("k", "@free", { signal }),
-      () => limiter.window("k", "@day", { signal }),
-      () => limiter.windowRo("k", "@day", { signal }),
-      () => limiter.reserve("k", "@day", { signal }),
-      () => limiter.acquire("k", "@day", { signal }, () => assert.fail("entered")),
-      () => limiter.acquireRo("k", "@day", { signal }),
-      () => limiter.apply("k", "id", undefined, { signal }),
-      () => limiter.release("k", "id", "other", { signal }),
-      () => limiter.renew("k", "id", { signal }),
-      () => limiter.held("k", { signal }),
-      () => limiter.all([clause.window("k", "@day")], { signal }),
-      () => limiter.allRo([clause.window("k", "@day")], { signal }),
-      () => limiter.reset("k", { signal }),
-      () => limiter.info("k", { signal }),
-      () => limiter.top({ signal }),
-      () => limiter.policies({ signal }),
-      () => limiter.local("k", { limit: 1, period: 1 }).take(1, { signal }),
-    ];
-    for (const call of calls) await assert.rejects(call(), (reason) => reason === "the user left", call.toString());
+    const calls = everyCall(new Limiter(recorder, { unreachable: "allow" }), { signal: AbortSignal.abort("left") });
+    for (const call of calls) await assert.rejects(call(), (reason) => reason === "left", call.toString());
+    assert.deepEqual(recorder.sent, []);
+  });
+
+  test("a call of a limiter that is closed sends nothing, and throws Closed", async () => {
+    const recorder = new Recorder();
+    for (const limiter of [new Limiter(recorder, { unreachable: "allow" }), new MemoryLimiter()]) {
+      limiter.close();
+      for (const call of everyCall(limiter)) await assert.rejects(call(), Closed, call.toString());
+      await assert.rejects(limiter.throttle("k", { burst: 1, count: 1, period: 1 }), Closed);
+      await assert.rejects(limiter.window("k", { limit: 1, period: 1 }), Closed);
+    }
     assert.deepEqual(recorder.sent, []);
   });
 

@@ -14,7 +14,7 @@ import { pathToFileURL } from "node:url";
 
 import { Redis } from "ioredis";
 
-import { clause, Denied, Limiter, MemoryLimiter, semaphore, UnknownPolicy, type Window } from "../src/index.js";
+import { clause, Closed, Denied, Limiter, MemoryLimiter, semaphore, UnknownPolicy, type Window } from "../src/index.js";
 import type { Limits, MemoryLimiterOptions, Reply } from "../src/index.js";
 import { Server } from "./servers.js";
 
@@ -189,6 +189,15 @@ test("a clock that fails ends the calls that wait, and they leave the line", asy
   await assert.rejects(second, /clock must return milliseconds/);
   clock.now = NOON;
   assert.equal((await limiter.info("s"))?.waiting, 0);
+});
+
+test("closing ends the calls that wait", async () => {
+  const { limiter } = held();
+  await limiter.reserve("s", semaphore(1));
+  const second = limiter.reserve("s", semaphore(1), { block: 0 });
+  await sleep(10);
+  limiter.close();
+  await assert.rejects(second, Closed);
 });
 
 test("leases are decided in the process too", async () => {

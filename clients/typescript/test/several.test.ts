@@ -13,6 +13,7 @@ import { createCluster as createCluster6 } from "redis-6";
 
 import {
   clause,
+  Closed,
   Denied,
   Lapsed,
   Limiter,
@@ -375,6 +376,22 @@ suite("several limits as one", () => {
     });
     await assert.rejects(work, /work/);
     assert.deepEqual(recorder.sent.slice(1), ["RL.APPLY k job 2"]);
+  });
+
+  test("once the limiter is closed, nothing is renewed, and settling throws", async () => {
+    const [recorder, memory] = [new Recorder(RESERVED, refused()), new MemoryLimiter()];
+    const leased = PAIR.map(({ key }) => clause.acquire(key, NINE, { lease: 60 }));
+    const limiter = new Limiter(recorder, { unreachable: memory });
+    const work = limiter.acquire(leased, {}, async (job) => {
+      // It is reserved in the process, where renewals end as well.
+      await limiter.acquire(leased);
+      limiter.close();
+      await sleep(150);
+      assert.deepEqual(await memory.held("a"), []);
+      await assert.rejects(job.renew(), Closed);
+    });
+    await assert.rejects(work, Closed);
+    assert.equal(recorder.sent.length, 2);
   });
 
   test("a single reservation applies what was set", async () => {
