@@ -157,8 +157,7 @@ export class Reservation {
     try {
       throwIfAborted(signal);
       this.#settled = true;
-      this.#isRenewing = false;
-      clearTimeout(this.#timer);
+      this.#stopRenewing();
       return await this.#settleOrRenew(method, options);
     } catch (error) {
       if (signal?.aborted) this.#cancelled = method;
@@ -238,18 +237,30 @@ export class Reservation {
     this.#renewLater();
   }
 
+  #stopRenewing(): void {
+    this.#isRenewing = false;
+    clearTimeout(this.#timer);
+  }
+
   #renewLater(): void {
     clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => void this.#renewOnce(), this.#renewalMs);
-    // The timer must not keep the process running. The work does, if it has to.
+    // The timer must not keep the process running. The work does, if it has to. Nor must it keep a reservation that nobody
+    // can settle any more: its lease ends.
+    const self = new WeakRef(this);
+    this.#timer = setTimeout(() => {
+      const reservation = self.deref();
+      if (reservation !== undefined) void reservation.#renewOnce();
+    }, this.#renewalMs);
     (this.#timer as { unref?: () => void }).unref?.();
   }
 
   async #renewOnce(): Promise<void> {
     if (this.#core.isClosed) return;
-    // If it fails, there is time for another try before the leases end.
-    const lapsed = await this.#settleOrRenew("renew", {}).catch(() => []);
-    if (this.#isRenewing && lapsed.length < this.#reserved.length) this.#renewLater();
+    // If this one fails or hangs, there is time for another one before the leases end.
+    this.#renewLater();
+    const signal = AbortSignal.timeout(Math.ceil(this.#renewalMs));
+    const lapsed = await this.#settleOrRenew("renew", { signal }).catch(() => []);
+    if (lapsed.length === this.#reserved.length) this.#stopRenewing();
   }
 
   /**

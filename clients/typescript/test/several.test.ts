@@ -6,6 +6,8 @@
 import assert from "node:assert/strict";
 import { after, before, beforeEach, describe as suite, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
 
 import { Redis } from "ioredis";
 import { createClient, createClientPool, createCluster, ErrorReply } from "redis";
@@ -211,6 +213,36 @@ suite("several limits as one", () => {
       const pauses = timeout.mock.calls.map((call) => call.arguments[1]);
       assert.ok(pauses.includes(pause), `${lease}: ${pauses.join(", ")}`);
     }
+  });
+
+  /** Waits until `holds`. */
+  const until = async (holds: () => boolean) => {
+    for (const end = Date.now() + 20_000; !holds(); await sleep(10)) assert.ok(Date.now() < end);
+  };
+
+  test("a renewal that hangs does not delay the next ones", async () => {
+    const recorder = new Recorder(RESERVED, ...QUEUED, new Promise(() => {}), ...QUEUED, new Promise(() => {}));
+    const reservation = await new Limiter(recorder).acquire(
+      PAIR.map(({ key }) => clause.acquire(key, NINE, { lease: 90 })),
+    );
+    await until(() => recorder.sent.filter((words) => words === "EXEC").length >= 3);
+    await assert.rejects(reservation.release());
+  });
+
+  test("a reservation is renewed only as long as somebody can settle it", async () => {
+    setFlagsFromString("--expose-gc");
+    const collectGarbage = runInNewContext("gc") as () => void;
+    const leased = PAIR.map(({ key }) => clause.acquire(key, NINE, { lease: 15 }));
+    const [kept, dropped] = [new Recorder(RESERVED), new Recorder(RESERVED)];
+    const job = await new Limiter(kept).acquire(leased);
+    await new Limiter(dropped).acquire(leased);
+    await until(() => {
+      const hasEnded = kept.sent.length > 20 && dropped.sent.length === 0;
+      if (kept.sent.length > 20) [kept.sent, dropped.sent] = [[], []];
+      collectGarbage();
+      return hasEnded;
+    });
+    await assert.rejects(job.release());
   });
 
   test("a longer lease slows renewals only once the server knows it, a shorter one speeds them up at once", async (context) => {
