@@ -224,6 +224,7 @@ export class Connections implements Transport {
   /** The connection for all calls without `block`. */
   #shared: Connection | undefined;
   #opening: Promise<Connection> | undefined;
+  readonly #connecting = new Set<OneTimeClient>();
   /** Connections on which calls with `block` wait. */
   readonly #inUse = new Set<Connection>();
   /** Connections for calls with `block` on which no call waits. */
@@ -283,6 +284,7 @@ export class Connections implements Transport {
     this.#timesClosed += 1;
     this.#shared?.close();
     this.#shared = undefined;
+    for (const client of this.#connecting) client.close();
     for (const connection of [...this.#inUse, ...this.#spare.splice(0)]) connection.close();
   }
 
@@ -302,8 +304,10 @@ export class Connections implements Transport {
   /** Opens a connection. After an error that may pass there is a pause, as the callers then try again. */
   async #open(): Promise<Connection> {
     const timesClosed = this.#timesClosed;
+    let client: OneTimeClient | undefined;
     try {
-      const client = await this.#source.makeClient(this.#attemptMs);
+      client = await this.#source.makeClient(this.#attemptMs);
+      this.#connecting.add(client);
       const connection = await Connection.open(client, this.#attemptMs);
       this.lastError = undefined;
       if (timesClosed === this.#timesClosed) return connection;
@@ -316,6 +320,8 @@ export class Connections implements Transport {
       this.lastError = error;
       if (this.#mayPass(error)) await sleep(RETRY_MS);
       throw error;
+    } finally {
+      if (client !== undefined) this.#connecting.delete(client);
     }
   }
 

@@ -68,6 +68,8 @@ function checkDeadline(value: unknown): void {
   if (!(value > 0 && value <= MAX_TIMEOUT_MS)) {
     throw new RangeError(`deadline must be milliseconds above 0 and up to ${MAX_TIMEOUT_MS}, not ${value}`);
   }
+  // By mistake this is a number of seconds, with which no call would be answered in time.
+  if (value < 1) throw new RangeError(`deadline must be at least 1 millisecond, not ${value}`);
 }
 
 /** The part of a limiter that sends calls. */
@@ -77,6 +79,8 @@ export class Core {
   readonly #unreachable: "raise" | "allow" | "deny" | Fallback;
   readonly #deadline: number | undefined;
   #isClosed = false;
+  /** For each call under way, a function that rejects it. */
+  readonly #underWay = new Set<(reason: unknown) => void>();
 
   constructor(client: Client, options: LimiterOptions) {
     checkOptions("Limiter", options, ["unreachable", "deadline"]);
@@ -96,9 +100,10 @@ export class Core {
     return this.#isClosed;
   }
 
-  /** Closes the connections and all breakers. Later calls throw Closed. */
+  /** Closes the connections and all breakers. The calls under way and later ones throw Closed. */
   close(): void {
     this.#isClosed = true;
+    for (const reject of this.#underWay) reject(limiterClosed());
     for (const breaker of this.#breakers.values()) breaker.reset();
     this.#transport.close();
   }
@@ -247,25 +252,30 @@ export class Core {
     return new Promise((resolve, reject) => {
       const { signal } = call;
       let isAborted = false;
-      const abort = () => {
+      const giveUp = (reason: unknown) => {
+        this.#underWay.delete(giveUp);
         if (attempt.over) return;
         // The timer still records that the server is silent, unless the reply comes first.
         timer.unref();
         isAborted = attempt.over = true;
-        reject(signal?.reason);
+        reject(reason);
         // If the reply has arrived already, it is read before the connection is closed.
         if (call.blockMs === undefined) attempt.abandon?.();
         else afterReplies(() => attempt.abandon?.());
       };
+      const abort = () => giveUp(signal?.reason);
       const timer = startTimer(withinMs, attempt, () => {
+        this.#underWay.delete(giveUp);
         signal?.removeEventListener("abort", abort);
         reject(this.#deadlineError(call.key, breaker, began, withinMs));
       });
       const stop = () => {
         timer.stop();
+        this.#underWay.delete(giveUp);
         signal?.removeEventListener("abort", abort);
       };
       signal?.addEventListener("abort", abort);
+      this.#underWay.add(giveUp);
       reply.then(
         (answer) => {
           stop();

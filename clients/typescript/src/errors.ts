@@ -62,10 +62,7 @@ export class UnexpectedReply extends Error {
   override readonly name: string = "UnexpectedReply";
 }
 
-/**
- * Thrown by the calls of a limiter or a local limit that was closed, and by calls that were connecting or waiting (`block`)
- * when it was closed.
- */
+/** Thrown by the calls of a limiter or a local limit that was closed, and by calls under way when the limiter was closed. */
 export class Closed extends Error {
   /** The name of the class. */
   override readonly name: string = "Closed";

@@ -408,6 +408,7 @@ suite("calls", () => {
         () => new Limiter(recorder, { deadline }),
         errorOf(RangeError, "deadline must be milliseconds above 0"),
       );
+    assert.throws(() => new Limiter(recorder, { deadline: 0.25 }), errorOf(RangeError, "deadline must be at least 1"));
     assert.deepEqual(recorder.sent, []);
   });
 

@@ -32,7 +32,7 @@ import {
 } from "../src/index.js";
 
 import { CASES, run } from "./fixtures.js";
-import { connected, Proxy, type Opened } from "./servers.js";
+import { connected, Proxy, SINGLE as UNCONNECTED, type Opened } from "./servers.js";
 
 const PORT = Number(process.env["RATELIMIT_PORT"]);
 const HELD_PORT = Number(process.env["RATELIMIT_HELD_PORT"]);
@@ -486,6 +486,27 @@ async function late(asked: string, given: string): Promise<{ port: number; close
     server.close();
   };
   return { port: (server.address() as AddressInfo).port, close };
+}
+
+for (const [kind, open] of UNCONNECTED) {
+  test(`closing the limiter ends calls of ${kind} that are connecting or sent, and closes its connections`, async () => {
+    const proxy = await Proxy.before(PORT);
+    for (const isConnected of [false, true]) {
+      const { client, close } = open(proxy.port);
+      const limiter = new Limiter(client, { unreachable: "allow", deadline: 30_000 });
+      const rate = { burst: 9, count: 1, period: 1 };
+      if (isConnected) await limiter.throttle("k", rate);
+      proxy.dropping = true;
+      const given = limiter.throttle("k", rate);
+      for (const end = Date.now() + 20_000; proxy.connections === 0; await sleep(5)) assert.ok(Date.now() < end);
+      limiter.close();
+      await assert.rejects(given, Closed);
+      for (const end = Date.now() + 4000; proxy.connections > 0; await sleep(5)) assert.ok(Date.now() < end);
+      proxy.dropping = false;
+      await close();
+    }
+    proxy.end();
+  });
 }
 
 suite("patience", () => {

@@ -132,6 +132,7 @@ export class Server {
 /** A proxy to a server that can drop or delay packets. */
 export class Proxy {
   readonly #sockets = new Set<Socket>();
+  readonly #near = new Set<Socket>();
   readonly #server: TcpServer;
   /** Whether packets are dropped, in both directions. */
   dropping = false;
@@ -143,6 +144,8 @@ export class Proxy {
   private constructor(far: number) {
     this.#far = far;
     this.#server = createServer((near) => {
+      this.#near.add(near);
+      near.on("close", () => this.#near.delete(near));
       const other = connect(this.#far, "127.0.0.1");
       this.#join(near, other, () => 0);
       this.#join(other, near, () => this.delayMs);
@@ -157,6 +160,11 @@ export class Proxy {
 
   get port(): number {
     return (this.#server.address() as AddressInfo).port;
+  }
+
+  /** The number of connections to the proxy. */
+  get connections(): number {
+    return this.#near.size;
   }
 
   #join(one: Socket, other: Socket, delayMs: () => number): void {
