@@ -30,10 +30,10 @@ export interface MiddlewareOptions<Request, Res> extends HeaderOptions {
 }
 
 /**
- * Calls `check` before each request, and reports the limits in headers. `check` returns a reply of the limiter, or null for
- * a request without a limit. A denied request is answered 429, or 503 if Redis could not be reached or the limiter threw
- * Busy, with problem details as JSON. Other errors are passed to `next`. Several limits on one request, such as one of the
- * application and one of a route, share one set of headers.
+ * Calls `check` before each request, and reports the limits in headers. `check` returns a reply of the limiter, or null or
+ * undefined for a request without a limit. A denied request is answered 429, or 503 if Redis could not be reached or the
+ * limiter threw Busy, with problem details as JSON. Other errors are passed to `next`. Several limits on one request, such
+ * as one of the application and one of a route, share one set of headers.
  *
  *     app.use(rateLimit((request) => limiter.throttle(`web:${request.ip}`, RATE), { limits: RATE }));
  */

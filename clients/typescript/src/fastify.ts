@@ -23,7 +23,7 @@ export interface FastifyHookOptions extends HeaderOptions {
 
 /** Options of the plugin. */
 export interface FastifyRateLimitOptions extends FastifyHookOptions {
-  /** Asks the limiter. Returns its reply, or null for a request without a limit. */
+  /** Asks the limiter. Returns its reply, or null or undefined for a request without a limit. */
   check: (request: FastifyRequest) => Promise<CheckResult> | CheckResult;
 }
 

@@ -13,8 +13,8 @@ import {
 } from "./headers.js";
 import { unreached, type AllReply, type Reply } from "./replies.js";
 
-/** A reply of the limiter, or null for a request without a limit. */
-export type CheckResult = Reply | AllReply | null;
+/** A reply of the limiter, or null or undefined for a request without a limit. */
+export type CheckResult = Reply | AllReply | null | undefined;
 
 /** The state of a request after a limit was asked. */
 export interface RequestOutcome {
@@ -65,7 +65,7 @@ export async function askLimit(
     if (!(error instanceof Error) || error.name !== "Busy") throw error;
     return { headers: {}, denial: { reply: unreached(false), problem: REDUCED_CAPACITY } };
   }
-  if (reply === null) return { headers: {}, denial: undefined };
+  if (reply === null || reply === undefined) return { headers: {}, denial: undefined };
   const entry = { reply, ...options, middleware: options };
   // If a middleware asks twice, for the application and for a route, its last reply counts.
   const previous = entries.findIndex(({ middleware }) => middleware === options);

@@ -18,7 +18,7 @@ export type { ClientOrLimits } from "./counting.js";
 export { RatelimitThrottlerStorage } from "./throttler-storage.js";
 export type { ThrottlerRecord, ThrottlerStorageOptions } from "./throttler-storage.js";
 
-/** Asks the limiter. Returns its reply, or null for a request without a limit. */
+/** Asks the limiter. Returns its reply, or null or undefined for a request without a limit. */
 export type GuardCheck<Request> = (request: Request, context: ExecutionContext) => Promise<CheckResult> | CheckResult;
 
 /** Thrown for a denied request: 429, or 503 if Redis could not be reached or the limiter threw Busy. */
