@@ -166,8 +166,10 @@ export class Limiter {
       : this.#acquireOne(...args);
   }
 
-  async #acquireSeveral<T>(clauses: Clauses, options: CallOptions = {}, work?: Work<T>): Promise<T | Reservation> {
-    if (work !== undefined && typeof work !== "function") {
+  async #acquireSeveral<T>(...args: AcquireSeveral<T>): Promise<T | Reservation> {
+    const [clauses, options = {}, work] = args;
+    // The work is undefined if there is none, and also by mistake.
+    if (args.length > 2 && typeof work !== "function") {
       throw new TypeError(`acquire of several limits takes the work as a function, not ${quote(work)}`);
     }
     const reply = await this.#reserveSeveral("acquire", clauses, options);

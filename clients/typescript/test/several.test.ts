@@ -327,6 +327,7 @@ suite("several limits as one", () => {
       [() => limiter.reserve(PAIR, { lease: 5 } as object), 'reserve has no option "lease"'],
       [() => limiter.reserve([5 as never]), "reserve takes clauses made by"],
       [() => limiter.acquire(PAIR, {}, 5 as never), "the work as a function"],
+      [() => limiter.acquire(PAIR, {}, undefined as never), "the work as a function"],
       [async () => clause.window("a", NINE, { name: 7 as never }), "name must be a string"],
     ] as [() => Promise<unknown>, string][]) {
       await assert.rejects(call, (error: Error) => error.message.includes(text), text);
