@@ -275,6 +275,7 @@ export class Limiter {
   local(key: Key, window: Window | Policy, options: LocalOptions = {}): Local {
     const local = new Local(
       {
+        hasDeadline: this.#core.hasDeadline,
         ask: (call, attempt) => this.#core.ask(call, attempt),
         isForgiven: (error) => this.#core.isForgiven(error),
         recordClose: (closed) => this.#locals.delete(closed),

@@ -2,7 +2,7 @@
 
 import { checkCallOptions, type Call, type CallOptions, type Key } from "./calls.js";
 import { quote } from "./check.js";
-import { Closed, isErrorReply, isNotServing, throwIfAborted } from "./errors.js";
+import { Closed, DeadlinePassed, isErrorReply, isNotServing, throwIfAborted } from "./errors.js";
 import { Leases, type Clock, type LocalOptions, type Round } from "./leases.js";
 import type { Policy, Window } from "./limits.js";
 import type { Reply } from "./replies.js";
@@ -10,9 +10,12 @@ import type { Attempt } from "./transport.js";
 
 /** The number of times that close() tries to settle. */
 const CLOSE_TRIES = 3;
+/** The longest that each of these tries takes without a deadline. */
+const CLOSE_TRY_MS = 5000;
 
 /** The limiter that a Local belongs to. */
 export interface Owner {
+  readonly hasDeadline: boolean;
   /** Returns the server's reply. Afterwards `attempt` shows whether the call was sent. */
   ask<T>(call: Call<T>, attempt: Attempt): Promise<T>;
   /** Returns whether an error of settling is ignored: Redis cannot be reached, and `unreachable` is not "raise". */
@@ -61,6 +64,8 @@ export class Local {
   #waiters: Waiter[] = [];
   /** True while rounds are sent. */
   #isBusy = false;
+  /** Gives up the round that is under way. */
+  #giveUp = new AbortController();
   /** Called at the end of the round that is under way, or at once if there is nothing to send. */
   #onRoundEnd: (() => void)[] = [];
   #cancelTimer: (() => void) | undefined;
@@ -137,10 +142,10 @@ export class Local {
 
   async #close(): Promise<void> {
     const leases = this.#leases;
-    while (this.#waiters.length > 0) await this.#round();
+    while (this.#waiters.length > 0) await this.#lastRound();
     leases.close();
     const last = leases.failures + CLOSE_TRIES;
-    while (!leases.isSettled && leases.failures < last && !this.#isStopped) await this.#round();
+    while (!leases.isSettled && leases.failures < last && !this.#isStopped) await this.#lastRound();
     if (this.#isStopped) return;
     this.#stop();
     this.#owner.recordClose(this);
@@ -149,8 +154,13 @@ export class Local {
     if (!leases.isSettled && error !== undefined && !this.#owner.isForgiven(error)) throw error;
   }
 
-  #round(): Promise<void> {
-    return new Promise((resolve) => this.#onRoundEnd.push(resolve));
+  /** Waits for the end of a round, for CLOSE_TRY_MS at most if nothing else bounds it. */
+  async #lastRound(): Promise<void> {
+    const ended = new Promise<void>((resolve) => this.#onRoundEnd.push(resolve));
+    const giveUp = () => this.#giveUp.abort(new DeadlinePassed(`no answer within ${CLOSE_TRY_MS} ms`));
+    const cancel = this.#owner.hasDeadline ? undefined : this.#timer.after(CLOSE_TRY_MS, giveUp, true);
+    await ended;
+    cancel?.();
   }
 
   /** Stops without settling, as the connections are closed. What is held counts as spent. */
@@ -200,6 +210,7 @@ export class Local {
   /** Sends the commands of a round together, and hands the replies to the leases. */
   async #sendRound(round: Round): Promise<void> {
     const leases = this.#leases;
+    const { signal } = (this.#giveUp = new AbortController());
     const read = (reply: unknown) => reply;
     let failure: { error: unknown } | undefined;
     let isSent = false;
@@ -207,7 +218,7 @@ export class Local {
       round.commands.map(async (words) => {
         const attempt: Attempt = { over: false };
         try {
-          return await this.#owner.ask({ key: leases.key, words, readonly: false, read }, attempt);
+          return await this.#owner.ask({ key: leases.key, words, readonly: false, read, signal }, attempt);
         } catch (error) {
           if (!isErrorReply(error) || isNotServing(error)) failure = { error };
           return error;

@@ -101,9 +101,12 @@ function local(options: LocalOptions = {}, window: Window | `@${string}` = WINDO
   const [clock, server] = [new Held(), new Fake()];
   const state = { isAway: false, isForgiving: false, isSent: (_: string[]) => !state.isAway };
   const owner = {
+    hasDeadline: false,
     ask: async <T>(call: Call<T>, attempt: Attempt) => {
       attempt.isSent = state.isSent(call.words.map(String));
-      return call.read(await server.send(call.words.map(String)));
+      const { signal } = call;
+      const aborted = new Promise((_, reject) => signal?.addEventListener("abort", () => reject(signal.reason)));
+      return call.read(await Promise.race([server.send(call.words.map(String)), aborted]));
     },
     isForgiven: () => state.isForgiving,
     answerWithoutServer: (_: number, error: unknown) => {
@@ -307,6 +310,21 @@ suite("leases with a held clock", () => {
     await later.clock.pass(2000);
     assert.equal(refusals, 2);
     await later.limit.close();
+  });
+
+  test("close ends though the server hangs and the limiter has no deadline", async () => {
+    const { limit, server, clock } = await holding(5);
+    limit.tryTake(3);
+    server.answer = () => new Promise(() => {});
+    const closed = assert.rejects(limit.close(), DeadlinePassed);
+    for (let tries = 0; tries < 3; tries += 1) {
+      await settled();
+      await clock.pass(5000);
+      await settled();
+      await clock.pass(100);
+    }
+    await closed;
+    assert.deepEqual(units(server.sent), ["#3", "#3", "#3"]);
   });
 
   test("without Redis the batch is spent, and then unreachable decides", async () => {
