@@ -1,7 +1,7 @@
 /** Chooses the transport for the client that a limiter is given. */
 
 import { quote } from "./check.js";
-import type { Command } from "./calls.js";
+import type { Command } from "./command.js";
 import {
   callWith,
   IoredisCluster,

@@ -19,7 +19,7 @@
  * A call with `block` would hold up the calls behind it, so it has a connection to itself. A few of these are kept.
  */
 
-import type { Command, Key } from "./calls.js";
+import type { Command, Key } from "./command.js";
 import { Busy, codeOf, isErrorReply, isRefused, isServerFull, isUnreachable, Unreachable } from "./errors.js";
 import type { Word } from "./limits.js";
 import {

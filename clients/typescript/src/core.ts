@@ -1,7 +1,7 @@
 /** Sends calls within the deadline, and decides what they return when Redis cannot be reached. */
 
 import { Breaker } from "./breaker.js";
-import type { Call, Key } from "./calls.js";
+import type { Call, Key } from "./command.js";
 import { checkOptions, notOneOf, quote } from "./check.js";
 import { transportFor, type Client } from "./clients.js";
 import {

@@ -4,23 +4,21 @@
  * @module redis-ratelimit-client
  */
 
-export { clause } from "./calls.js";
+export { clause } from "./clauses.js";
+export type { Clause, Clauses, Group } from "./clauses.js";
+export type { Key } from "./command.js";
 export type {
   AllOptions,
   CallOptions,
-  Clause,
   ClauseOptions,
-  Clauses,
-  Costs,
-  Group,
-  Key,
   LookOptions,
   RenewOptions,
   ReserveOptions,
   ThrottleOptions,
   TopOptions,
   WindowOptions,
-} from "./calls.js";
+} from "./options.js";
+export type { Costs } from "./several.js";
 export type { Client, Ioredis, NodeRedis } from "./clients.js";
 export {
   Busy,

@@ -1,6 +1,6 @@
 /** Transports for ioredis: clients, also those that find their server by sentinels, and clusters. */
 
-import type { Command, Key } from "./calls.js";
+import type { Command, Key } from "./command.js";
 import { connectionsLike, type OneTimeClient } from "./connections.js";
 import { codeOf } from "./errors.js";
 import type { Word } from "./limits.js";

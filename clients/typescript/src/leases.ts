@@ -31,7 +31,7 @@
  * settled, so nothing more is spent of it. Each RL.APPLY of a batch has the same quantity.
  */
 
-import { limitCallWords, type Key } from "./calls.js";
+import type { Key } from "./command.js";
 import { checkOptions, checkText, integer, minPeriodMs, quote, toMilliseconds } from "./check.js";
 import { Closed, codeOf, DeadlinePassed } from "./errors.js";
 import {
@@ -43,6 +43,7 @@ import {
   type Window,
   type Word,
 } from "./limits.js";
+import { limitCallWords } from "./options.js";
 import { randomName } from "./random.js";
 import { readCount, readId, readIdAndGranted, readReply, replyWith, type Reply } from "./replies.js";
 

@@ -1,27 +1,26 @@
 /** The limiter, with a method for each command. */
 
 import * as calls from "./calls.js";
-import type {
-  AllOptions,
-  Call,
-  CallOptions,
-  Clause,
-  Clauses,
-  Key,
-  LookOptions,
-  RenewOptions,
-  ReserveOptions,
-  ThrottleOptions,
-  TopOptions,
-  WindowOptions,
-} from "./calls.js";
 import { checkOptions, notOneOf, quote } from "./check.js";
 import type { Client } from "./clients.js";
+import { clause, type Clause, type Clauses } from "./clauses.js";
+import type { Call, Key } from "./command.js";
 import { Core, type LimiterOptions } from "./core.js";
 import { Denied, throwIfAborted } from "./errors.js";
 import { isSemaphore, type Integer, type Policy, type Rate, type Window } from "./limits.js";
 import type { LocalOptions } from "./leases.js";
 import { Local, type Timer } from "./local.js";
+import {
+  RESERVE_OPTIONS,
+  type AllOptions,
+  type CallOptions,
+  type LookOptions,
+  type RenewOptions,
+  type ReserveOptions,
+  type ThrottleOptions,
+  type TopOptions,
+  type WindowOptions,
+} from "./options.js";
 import {
   keepReservation,
   type AllReply,
@@ -32,6 +31,7 @@ import {
   type TopKey,
 } from "./replies.js";
 import { Reservation } from "./reservation.js";
+import * as several from "./several.js";
 
 /** The methods of a limiter that send calls. An object with them can be the fallback of another limiter. */
 export type Limits = Pick<
@@ -188,7 +188,7 @@ export class Limiter {
       throw new TypeError(`acquire takes the work as a function, not ${quote(work)}`);
     }
     // Without work, `await using` or the caller settles.
-    checkOptions("acquire", options, hasWork ? [...calls.RESERVE_OPTIONS, "settle"] : calls.RESERVE_OPTIONS);
+    checkOptions("acquire", options, hasWork ? [...RESERVE_OPTIONS, "settle"] : RESERVE_OPTIONS);
     const { settle, ...reserve } = options;
     if (settle !== undefined && settle !== "apply" && settle !== "release") {
       throw notOneOf("settle", '"apply" or "release"', settle);
@@ -196,7 +196,7 @@ export class Limiter {
     const args: [Key, Window | Policy, ReserveOptions] = [key, window, reserve];
     const { value: reply, fallback } = await this.#core.answer("reserve", args, this.#makeReserve);
     if (!reply.allowed) throw new Denied(reply);
-    const limits = [calls.clause.acquire(key, window)];
+    const limits = [clause.acquire(key, window)];
     const reservation = new Reservation(fallback ?? this, limits, reply, this.#core);
     if (work === undefined) return reservation;
     const method = settle ?? (isSemaphore(window) ? "release" : "apply");
@@ -259,7 +259,7 @@ export class Limiter {
   }
 
   #reserveSeveral(method: "reserve" | "acquire", clauses: Clauses, options: CallOptions = {}): Promise<AllReply> {
-    return this.#askSeveral("reserve", clauses, options, (...args) => calls.reserveSeveral(method, ...args));
+    return this.#askSeveral("reserve", clauses, options, (...args) => several.reserveSeveral(method, ...args));
   }
 
   /** RL.ACQUIRE_RO: what reserve would return now, without an id. */
@@ -333,12 +333,12 @@ export class Limiter {
    * that was reserved.
    */
   all(clauses: Clauses, options: AllOptions = {}): Promise<AllReply> {
-    return this.#askSeveral("all", clauses, options, calls.all);
+    return this.#askSeveral("all", clauses, options, several.all);
   }
 
   /** RL.ALL_RO: what all would return now. */
   allRo(clauses: Clauses, options: CallOptions = {}): Promise<AllReply> {
-    return this.#core.send("allRo", [clauses, options], calls.allRo);
+    return this.#core.send("allRo", [clauses, options], several.allRo);
   }
 
   /** DEL: resets the limit of a key. Returns false if nothing was stored. */

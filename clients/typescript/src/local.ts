@@ -1,10 +1,11 @@
 /** A limit that is decided in the process. It does the I/O of its leases, see leases.ts, and answers the calls that wait. */
 
-import { checkCallOptions, type Call, type CallOptions, type Key } from "./calls.js";
 import { quote } from "./check.js";
+import type { Call, Key } from "./command.js";
 import { Closed, DeadlinePassed, isErrorReply, isNotServing, throwIfAborted } from "./errors.js";
 import { Leases, type Clock, type LocalOptions, type Round } from "./leases.js";
 import type { Policy, Window } from "./limits.js";
+import { checkCallOptions, type CallOptions } from "./options.js";
 import type { Reply } from "./replies.js";
 import type { Attempt } from "./transport.js";
 

@@ -1,13 +1,14 @@
 /** A limiter without a server. The engine of the server's module decides in the process. */
 
-import type { Command, Key, ThrottleOptions, WindowOptions } from "./calls.js";
 import { checkOptions, isPeriod, quote } from "./check.js";
 import type { NodeRedis } from "./clients.js";
+import type { Command, Key } from "./command.js";
 import { Engine, engineModule, ReplyError, Ticket } from "./engine.js";
 import { HOLDS } from "./core.js";
 import { Limiter } from "./limiter.js";
 import type { Policy, Rate, Window, Word } from "./limits.js";
 import { SYSTEM_TIMER, type Timer } from "./local.js";
+import type { ThrottleOptions, WindowOptions } from "./options.js";
 import { readReply, type Reply } from "./replies.js";
 import { givenUp, limiterClosed, OWN_TRANSPORT, type Attempt, type Transport } from "./transport.js";
 

@@ -1,6 +1,6 @@
 /** Transports for node-redis: clients, pools, sentinels and clusters. */
 
-import type { Command, Key } from "./calls.js";
+import type { Command, Key } from "./command.js";
 import { Connections, connectionsLike, type ClientSource, type OneTimeClient } from "./connections.js";
 import type { Word } from "./limits.js";
 import { slotOf } from "./slot.js";

@@ -1,13 +1,16 @@
 /** A reservation that is held while work runs, or the reservations of several limits as one. */
 
-import * as calls from "./calls.js";
-import type { Call, CallOptions, Clause, Costs, RenewOptions, Reserved } from "./calls.js";
+import { renewWords } from "./calls.js";
 import { integer, quote, toMilliseconds } from "./check.js";
+import type { Clause } from "./clauses.js";
+import type { Call } from "./command.js";
 import { codeOf, Lapsed, throwIfAborted } from "./errors.js";
 import type { Core } from "./core.js";
 import type { Limits } from "./limiter.js";
 import type { Integer } from "./limits.js";
+import type { CallOptions, RenewOptions } from "./options.js";
 import type { AllReply, Reply } from "./replies.js";
+import { applyAll, releaseAll, renewAll, type Costs, type Reserved } from "./several.js";
 
 /** The methods of a limiter that settle or renew a reservation. */
 export type Settler = Pick<Limits, "apply" | "release" | "renew">;
@@ -138,7 +141,7 @@ export class Reservation {
 
   /** Restarts the leases. Returns false if one had ended. */
   async renew(options: RenewOptions = {}): Promise<boolean> {
-    calls.renewWords(options);
+    renewWords(options);
     throwIfAborted(options.signal);
     if (options.lease === undefined) return (await this.#settleOrRenew("renew", options)).length === 0;
     const renewalMs = renewalMsOf(toMilliseconds("lease", options.lease));
@@ -209,8 +212,8 @@ export class Reservation {
       return isHeld ? [] : Object.keys(this.ids);
     }
     if (this.#settleAll !== undefined && this.reply.reachable) {
-      if (method === "apply") return this.#settleAll(calls.applyAll(reserved, this.#costs, options));
-      const makeCall = method === "release" ? calls.releaseAll : calls.renewAll;
+      if (method === "apply") return this.#settleAll(applyAll(reserved, this.#costs, options));
+      const makeCall = method === "release" ? releaseAll : renewAll;
       return this.#settleAll(makeCall(reserved, options));
     }
     const lapsed: string[] = [];

@@ -1,6 +1,6 @@
 /** Slots of keys in a cluster. */
 
-import type { Key } from "./calls.js";
+import type { Key } from "./command.js";
 
 const SLOTS = 16_384;
 

@@ -1,7 +1,7 @@
 /** Transports: they send calls to a server or a cluster, through any of the clients. */
 
 import { PROBE_MS } from "./breaker.js";
-import type { Command, Key } from "./calls.js";
+import type { Command, Key } from "./command.js";
 import { ReplyError } from "./engine.js";
 import { Closed, codeOf, isErrorReply, Unreachable } from "./errors.js";
 import type { Word } from "./limits.js";

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { describe as suite, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 
-import type { Call } from "../src/calls.js";
+import type { Call } from "../src/command.js";
 import {
   Closed,
   codeOf,
