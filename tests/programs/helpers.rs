@@ -224,7 +224,7 @@ fn node(tests: &str) -> Option<Command> {
 
 #[test]
 fn the_typescript_client_compiles_and_works_with_node_redis_and_ioredis() {
-    let tests = "breaker calls http machine numbers several server readme memory testing";
+    let tests = "breaker calls http numbers several server readme memory testing";
     node(tests).iter_mut().for_each(on_servers);
 }
 

@@ -65,12 +65,6 @@ export function giveBack(command: string, key: Key, limit: Limit, quantity: Inte
 
 const policyOf = (limit: Limit): string[] => (typeof limit === "string" ? [limit] : []);
 
-/** Returns whether a call is allowed while Redis cannot be reached. What Redis never denies is always allowed. */
-const isAllowed = (
-  allow: boolean,
-  { quantity = 1, force }: { quantity?: Integer | undefined; force?: boolean | undefined },
-): boolean => allow || force === true || quantity <= 0;
-
 function limitCall(
   command: string,
   key: Key,
@@ -79,14 +73,22 @@ function limitCall(
 ): Call<Reply> {
   checkText("key", key);
   const { quantity = 1, ...options } = allOptions;
-  const { signal } = options;
+  const { signal, atmost, ahead } = options;
   checkSignal(signal);
+  const isBooking = ahead !== undefined && !atmost;
   const call: Call<Reply> = {
     key,
     words: [command, key, ...limitCallWords(limit, quantity, options), "MS"],
     readonly: command.endsWith("_RO"),
-    read: readReply,
-    unreached: (allow) => unreached(isAllowed(allow, allOptions)),
+    read: atmost ? readGranted : isBooking ? readWait : readReply,
+    unreached: (allow) => {
+      // What Redis never denies is always allowed.
+      const isAllowed = allow || options.force === true || quantity <= 0;
+      return unreached(isAllowed, {
+        ...(atmost && { granted: isAllowed ? Number(quantity) : 0 }),
+        ...(isBooking && { waitMs: isAllowed ? 0 : null }),
+      });
+    },
     blockMs: options.block === undefined ? undefined : toMilliseconds("block", options.block),
     policies: policyOf(limit),
     signal,
@@ -97,33 +99,16 @@ function limitCall(
   return { ...call, undo };
 }
 
-function withAtmost(
-  call: Call<Reply>,
-  { atmost, quantity = 1 }: Pick<ThrottleOptions, "atmost" | "quantity">,
-  read = readGranted,
-): Call<Reply> {
-  if (!atmost) return call;
-  const granted = (allow: boolean) =>
-    unreached(isAllowed(allow, { quantity }), { granted: allow ? Number(quantity) : 0 });
-  return { ...call, read, unreached: granted };
-}
-
 export function throttle(key: Key, rate: Rate | Policy, options: ThrottleOptions): Call<Reply> {
   checkRate("throttle", rate);
   checkOptions("throttle", options, THROTTLE_OPTIONS);
-  const call = withAtmost(limitCall("RL.THROTTLE", key, rate, options), options);
-  if (options.ahead === undefined || options.atmost) return call;
-  const booked = (allow: boolean) => {
-    const isBooked = isAllowed(allow, options);
-    return unreached(isBooked, { waitMs: isBooked ? 0 : null });
-  };
-  return { ...call, read: readWait, unreached: booked };
+  return limitCall("RL.THROTTLE", key, rate, options);
 }
 
 export function window(key: Key, limit: Window | Policy, options: WindowOptions): Call<Reply> {
   checkWindow("window", limit);
   checkOptions("window", options, WINDOW_OPTIONS);
-  return withAtmost(limitCall("RL.WINDOW", key, limit, options), options);
+  return limitCall("RL.WINDOW", key, limit, options);
 }
 
 export function reserve(key: Key, limit: Window | Policy, options: ReserveOptions, hasDeadline = false): Call<Reply> {
@@ -138,8 +123,8 @@ export function reserve(key: Key, limit: Window | Policy, options: ReserveOption
     if (answer === undefined) return releaseOf(key, ownId);
     return isCancelled || ownId !== undefined ? releaseOf(key, answer.id) : [];
   };
-  const call = { ...limitCall("RL.ACQUIRE", key, limit, { ...options, id }), read: readId, undo };
-  return withAtmost(call, options, readIdAndGranted);
+  const call = limitCall("RL.ACQUIRE", key, limit, { ...options, id });
+  return { ...call, read: options.atmost ? readIdAndGranted : readId, undo };
 }
 
 export function throttleRo(key: Key, rate: Rate | Policy, options: LookOptions): Call<Reply> {

@@ -22,7 +22,7 @@ export interface LookOptions extends CallOptions {
 
 /** Options of Limiter.throttle. */
 export interface ThrottleOptions extends LookOptions {
-  /** Takes as much of the quantity as is available. */
+  /** Takes as much of the quantity as is available. The reply has `granted`, and `reservations` if it was reserved. */
   atmost?: boolean | undefined;
   /** Counts the quantity even if that exceeds the limit. */
   force?: boolean | undefined;
@@ -35,23 +35,13 @@ export interface ThrottleOptions extends LookOptions {
 }
 
 /** Options of Limiter.window. */
-export interface WindowOptions extends LookOptions {
-  /** Takes as much of the quantity as is available. */
-  atmost?: boolean | undefined;
-  /** Counts the quantity even if that exceeds the limit. */
-  force?: boolean | undefined;
+export interface WindowOptions extends Omit<ThrottleOptions, "ahead"> {
   /** Counts the call even if it is denied. */
   countDenied?: boolean | undefined;
-  /** Closes the key for this time if the call is denied. */
-  ban?: Duration | undefined;
-  /** The longest time to wait until the call is allowed; 0 waits without limit. Default: the call does not wait. */
-  block?: Duration | undefined;
 }
 
 /** Options of Limiter.reserve. */
-export interface ReserveOptions extends LookOptions {
-  /** Reserves as much of the quantity as is available. The reply has `granted` and `reservations`. */
-  atmost?: boolean | undefined;
+export interface ReserveOptions extends Omit<ThrottleOptions, "force" | "ahead" | "ban"> {
   /**
    * The length of the lease, which ends unless the reservation is settled or renewed. Default: the server's ratelimit.lease.
    */
@@ -60,8 +50,6 @@ export interface ReserveOptions extends LookOptions {
   countLapsed?: boolean | undefined;
   /** The id of the reservation, 1 to 64 bytes. Default: one that the server makes. */
   id?: string | undefined;
-  /** The longest time to wait until the call is allowed; 0 waits without limit. Default: the call does not wait. */
-  block?: Duration | undefined;
 }
 
 /** Options of every clause. */
@@ -100,32 +88,12 @@ export interface TopOptions extends CallOptions {
 /** Returns the names of the options in `T`. It does not compile if a name is missing, or is not in `T`. */
 const namesOf = <T>(options: Record<keyof T, true>): readonly string[] => Object.keys(options);
 
-const LOOK = { quantity: true, leave: true, signal: true } satisfies Record<keyof LookOptions, true>;
+const LOOK = { quantity: true, leave: true, signal: true } as const;
+const TAKE = { ...LOOK, atmost: true, block: true } as const;
 export const LOOK_OPTIONS = namesOf<LookOptions>(LOOK);
-export const THROTTLE_OPTIONS = namesOf<ThrottleOptions>({
-  ...LOOK,
-  atmost: true,
-  force: true,
-  block: true,
-  ahead: true,
-  ban: true,
-});
-export const WINDOW_OPTIONS = namesOf<WindowOptions>({
-  ...LOOK,
-  atmost: true,
-  force: true,
-  countDenied: true,
-  block: true,
-  ban: true,
-});
-export const RESERVE_OPTIONS = namesOf<ReserveOptions>({
-  ...LOOK,
-  atmost: true,
-  lease: true,
-  countLapsed: true,
-  id: true,
-  block: true,
-});
+export const THROTTLE_OPTIONS = namesOf<ThrottleOptions>({ ...TAKE, force: true, ahead: true, ban: true });
+export const WINDOW_OPTIONS = namesOf<WindowOptions>({ ...TAKE, force: true, countDenied: true, ban: true });
+export const RESERVE_OPTIONS = namesOf<ReserveOptions>({ ...TAKE, lease: true, countLapsed: true, id: true });
 export const CLAUSE_OPTIONS = namesOf<ClauseOptions>({
   name: true,
   quantity: true,

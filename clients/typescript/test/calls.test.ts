@@ -19,7 +19,6 @@ import {
   Lapsed,
   Limiter,
   MemoryLimiter,
-  problem,
   Rate,
   rateLimit,
   semaphore,
@@ -328,11 +327,6 @@ suite("calls", () => {
       ['windowRo has no option "ban"', () => limiter.windowRo("k", "@day", { ban: 5 } as never)],
       ['reserve has no option "ban"', () => limiter.reserve("k", "@day", { ban: 5 } as never)],
       ['clause.acquire has no option "ban"', () => clause.acquire("k", "@day", { ban: 5 } as never)],
-      ["ban must be a number or a bigint, not true", () => limiter.window("k", "@day", { ban: true } as never)],
-      [
-        "start must be a string, not 9",
-        () => limiter.window("k", { limit: 1, period: "1d", fixed: true, start: 9 } as never),
-      ],
       [
         "all takes clauses made by clause.throttle, clause.window and clause.acquire, not []",
         () => limiter.all([[clause.window("k", "@day"), [] as never]]),
@@ -392,14 +386,6 @@ suite("calls", () => {
       limiter.throttle("k", "@free", { block: 0.5 }),
       errorOf(RangeError, "block must be a whole number"),
     );
-    await assert.rejects(
-      limiter.throttle("k", "@free", { block: -1 }),
-      errorOf(RangeError, "block must be at least 0 ms"),
-    );
-    await assert.rejects(
-      limiter.reserve("k", "@day", { lease: 0 }),
-      errorOf(RangeError, "lease must be at least 1 ms"),
-    );
     for (const ban of [0, "0s", "1mo", "soon", "", "-5s"]) {
       await assert.rejects(limiter.window("k", "@day", { ban }), errorOf(RangeError, "ban must be"), `${ban}`);
     }
@@ -445,10 +431,6 @@ suite("calls", () => {
     ] as const) {
       await assert.rejects(call, errorOf(RangeError, `a limit in words must be made by ${maker}`));
     }
-    await assert.rejects(
-      limiter.window("k", "free" as never),
-      errorOf(RangeError, 'the policy "free" must begin with @'),
-    );
     assert.deepEqual(recorder.sent, []);
   });
 
@@ -468,27 +450,18 @@ suite("calls", () => {
   });
 
   test("info reads the replies of RESP2 and RESP3", async () => {
-    const flat = [
-      "kind",
-      "window",
-      "events",
-      3,
-      "denied",
-      1,
-      "entries",
-      2,
-      "oldest",
-      -1,
-      "newest",
-      5,
-      "held",
-      2,
-      "reservations",
-      1,
-    ];
-    flat.push("ban", 0, "waiting", 1, "ttl", 900);
-    const pairs = flat.flatMap((name, at) => (at % 2 === 0 ? [[name, flat[at + 1]] as const] : []));
-    for (const reply of [flat, new Map(pairs), Object.fromEntries(pairs)]) {
+    const fields = {
+      kind: "window",
+      events: 3,
+      denied: 1,
+      entries: 2,
+      oldest: -1,
+      newest: 5,
+      held: 2,
+      reservations: 1,
+    };
+    const pairs = Object.entries({ ...fields, ban: 0, waiting: 1, ttl: 900 });
+    for (const reply of [pairs.flat(), new Map(pairs), Object.fromEntries(pairs)]) {
       assert.deepEqual(await new Limiter(new Recorder(reply)).info("k"), {
         ...{ kind: "window", events: 3, denied: 1, entries: 2, oldestMs: null, newestMs: 5, held: 2, reservations: 1 },
         ...{ banMs: 0, waiting: 1, ttlMs: 900, fullInMs: null, debtMs: null },
@@ -820,59 +793,23 @@ suite("middleware", () => {
     await rateLimit(check, options)({}, response, (error) => (seen["next"] = error ?? true));
     return { ...seen, status: response.statusCode } as Record<string, unknown>;
   }
-  const asked = (words: number[]) => new Limiter(new Recorder(words)).throttle("k", "@free");
-
-  test("an allowed request continues with headers", async () => {
-    const found = await handle(await asked([0, 16, 15, -1, 2000]), { limits: "@free", xRateLimit: false });
-    assert.deepEqual(found, {
-      "RateLimit-Policy": '"free";q=16',
-      RateLimit: '"free";r=15;t=2',
-      next: true,
-      status: 200,
-    });
-  });
-
-  test("a denied request ends with 429, or as `denied` says", async () => {
-    const denied = await asked([1, 16, 0, 1500, 2000]);
-    const found = await handle(denied);
-    assert.deepEqual(
-      [found["status"], found["Retry-After"], found["body"], found["next"]],
-      [429, "2", JSON.stringify(problem(denied)), undefined],
-    );
-    assert.equal(found["Content-Type"], "application/problem+json");
-    const own = await handle(denied, {
-      denied: (_: unknown, response: { end(body: string): void }) => response.end("sorry"),
-    });
-    assert.deepEqual([own["body"], own["Retry-After"]], ["sorry", "2"]);
-    const trouble = new Error("trouble");
-    const fails = { denied: () => Promise.reject(trouble) };
-    assert.equal((await handle(denied, fails))["next"], trouble);
-    const busy = await handle(new Busy("busy"), {
+  test("a denied request, and one for which the limiter is busy, end as `denied` says", async () => {
+    const denied = await new Limiter(new Recorder([1, 16, 0, 1500, 2000])).throttle("k", "@free");
+    const own = {
       denied: (_: unknown, response: { end(body: string): void }, { allowed, reachable }: Reply) =>
         response.end(`${allowed} ${reachable}`),
-    });
-    assert.equal(busy["body"], "false false");
-  });
-
-  test("the response to Busy is 503", async () => {
-    const found = await handle(new Busy("busy"));
-    assert.deepEqual([found["status"], found["next"]], [503, undefined]);
-    assert.match(String(found["body"]), /#temporary-reduced-capacity"/);
+    };
+    const found = await handle(denied, own);
+    assert.deepEqual([found["body"], found["Retry-After"]], ["false true", "2"]);
+    assert.equal((await handle(new Busy("busy"), own))["body"], "false false");
+    const trouble = new Error("trouble");
+    assert.equal((await handle(denied, { denied: () => Promise.reject(trouble) }))["next"], trouble);
     // As a minifier renames classes.
     Object.defineProperty(Busy, "name", { value: "a" });
     assert.equal((await handle(new Busy("busy")))["status"], 503);
   });
 
-  test("requests without a limit continue, errors are passed on, and 503 says that Redis was not reached", async () => {
+  test("requests without a limit continue", async () => {
     for (const none of [null, undefined]) assert.deepEqual(await handle(none), { next: true, status: 200 });
-    const error = new Error("trouble");
-    assert.equal((await handle(error))["next"], error);
-    const unreached = await new Limiter(new Recorder(refused()), { unreachable: "deny" }).throttle("k", "@free");
-    assert.deepEqual(await handle(unreached), {
-      "Content-Type": "application/problem+json",
-      body: JSON.stringify(problem(unreached)),
-      status: 503,
-    });
-    assert.equal(problem(unreached).status, 503);
   });
 });

@@ -14,7 +14,7 @@ import { pathToFileURL } from "node:url";
 
 import { Redis } from "ioredis";
 
-import { clause, Closed, Denied, Limiter, MemoryLimiter, semaphore, UnknownPolicy, type Window } from "../src/index.js";
+import { clause, Closed, Limiter, MemoryLimiter, semaphore, UnknownPolicy, type Window } from "../src/index.js";
 import type { Limits, MemoryLimiterOptions, Reply } from "../src/index.js";
 import { Server } from "./servers.js";
 
@@ -80,21 +80,6 @@ test("policies are given as an object or as in the setting", async () => {
       ["free", "THROTTLE 1 30 60", 1],
     ]);
   }
-});
-
-test("reservations are settled", async () => {
-  const { limiter, clock } = held();
-  await limiter.acquire("k", { limit: 3, period: "1d" }, {}, (job) => job.apply(2));
-  assert.equal((await limiter.windowRo("k", { limit: 3, period: "1d" })).remaining, 1);
-  await limiter.acquire("s", semaphore(1), {}, () =>
-    assert.rejects(
-      limiter.acquire("s", semaphore(1), {}, () => {}),
-      Denied,
-    ),
-  );
-  const { id } = await limiter.reserve("s", semaphore(1), { lease: 1000 });
-  clock.now += 1000;
-  assert.equal(await limiter.release("s", String(id)), 0);
 });
 
 test("a call that is given up leaves the line, and takes nothing", async () => {

@@ -5,7 +5,6 @@
  */
 
 import assert from "node:assert/strict";
-import { createServer as createHttpServer, type IncomingMessage } from "node:http";
 import { connect, createServer, type AddressInfo, type Socket } from "node:net";
 import { after, before, beforeEach, describe as suite, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -18,18 +17,7 @@ import { createClient as createClient50 } from "redis-5.0";
 import { createClient as createClient6, createCluster as createCluster6 } from "redis-6";
 
 import { FAILURES } from "../src/breaker.js";
-import {
-  clause,
-  Closed,
-  Limiter,
-  MemoryLimiter,
-  MissingModule,
-  rateLimit,
-  semaphore,
-  UnknownPolicy,
-  type LimiterOptions,
-  type Problem,
-} from "../src/index.js";
+import { clause, Closed, Limiter, MemoryLimiter, MissingModule, semaphore, type LimiterOptions } from "../src/index.js";
 
 import { CASES, run } from "./fixtures.js";
 import { connected, Proxy, SINGLE as UNCONNECTED, type Opened } from "./servers.js";
@@ -316,24 +304,6 @@ for (const [kind, open] of KINDS) {
       assert.deepEqual(await limiter.top({ count: 1 }), [{ key: "k", db: 0, denials: 1, over: 0 }]);
       assert.deepEqual([await limiter.reset("k"), await limiter.reset("k")], [true, false]);
     });
-
-    test("a policy that turns out to be a semaphore is released, and an unknown one is named", async () => {
-      await plain.config("SET", "ratelimit.policies", "jobs WINDOW 2 0");
-      try {
-        await limiter.acquire("s", "@jobs", {}, async () => {
-          assert.equal((await limiter.held("s")).length, 1);
-        });
-        assert.deepEqual(await limiter.held("s"), []);
-        const allowing = new Limiter(opened.client, { unreachable: "allow" });
-        await assert.rejects(
-          allowing.throttle("r", "@none"),
-          (error) => error instanceof UnknownPolicy && /no policy has .*none/.test(error.message),
-        );
-        allowing.close();
-      } finally {
-        await plain.config("SET", "ratelimit.policies", "");
-      }
-    });
   });
 }
 
@@ -612,40 +582,4 @@ suite("in a cluster", () => {
       await close();
     });
   }
-});
-
-test("the middleware serves requests with headers, and denies with 429", async () => {
-  await plain.flushall();
-  const opened = await nodeRedis(PORT, 3);
-  const limiter = new Limiter(opened.client);
-  const rate = { burst: 1, count: 1, period: "1h" };
-  const middleware = rateLimit((request: IncomingMessage) => limiter.throttle(`web:${request.url}`, rate), {
-    limits: rate,
-    names: "web",
-  });
-  const server = createHttpServer(
-    (request, response) => void middleware(request, response, () => response.end("hello")),
-  );
-  await new Promise<void>((listening) => server.listen(0, "127.0.0.1", listening));
-  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/a`;
-  const answers = [];
-  for (let at = 0; at < 3; at += 1) {
-    const answer = await fetch(url);
-    answers.push({ status: answer.status, headers: answer.headers, body: await answer.text() });
-  }
-  assert.deepEqual(
-    answers.map(({ status, body }) => [status, body]),
-    [
-      [200, "hello"],
-      [200, "hello"],
-      [429, answers[2]?.body],
-    ],
-  );
-  assert.deepEqual((JSON.parse(answers[2]?.body ?? "") as Problem)["violated-policies"], ["web"]);
-  assert.equal(answers[0]!.headers.get("ratelimit-policy"), '"web";q=2;w=7200');
-  assert.match(answers[0]!.headers.get("ratelimit")!, /^"web";r=1;t=3[56]\d\d$/);
-  assert.match(answers[2]!.headers.get("retry-after")!, /^3[56]\d\d$/);
-  server.closeAllConnections();
-  server.close();
-  await opened.close();
 });

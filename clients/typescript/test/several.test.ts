@@ -552,6 +552,16 @@ suite("several limits as one", () => {
     assert.deepEqual(await memory.held("u:calls"), []);
   });
 
+  /** A sentinel client, whose transport says whether a command was sent. Its first reply comes when the test says so. */
+  function late() {
+    let [answer, fail] = [(_: unknown) => {}, (_: unknown) => {}];
+    const recorder = new Recorder(new Promise((resolve, reject) => ([answer, fail] = [resolve, reject])), 1, 1);
+    const sendCommand = (_: boolean, words: unknown[]) => recorder.sendCommand(words);
+    const ids = () => [...recorder.sent[0]!.matchAll(/ ID (\S+)/g)].map(([, id]) => id);
+    return { client: { sendCommand, getSentinelNode: () => {} } as Client, sent: recorder.sent, ids, answer, fail };
+  }
+  const connectionLost = () => new Error("Connection is closed.");
+
   test("what a call reserved that nobody waits for any more is given back", async () => {
     const LATE = [0, 9, 8, -1, 20000];
     const reserving: [string, (limiter: Limiter, signal: AbortSignal) => Promise<unknown>, number][] = [
@@ -563,23 +573,12 @@ suite("several limits as one", () => {
     ];
     for (const [what, reserve, releasesIfLost] of reserving) {
       for (const lost of [false, true]) {
-        const sent: string[] = [];
-        let end = () => {};
-        const first = (words: string) =>
-          new Promise((resolve, reject) => {
-            const id = / ID (\S+)/.exec(words)?.[1];
-            const reply = words.startsWith("RL.ALL") ? [...LATE, 1, [LATE, [...LATE, id]]] : [...LATE, id];
-            end = () => (lost ? reject(new Error("Connection is closed.")) : resolve(reply));
-          });
-        const sendCommand = (_: boolean, words: unknown[]) => {
-          sent.push(words.join(" "));
-          return sent.length === 1 ? first(sent[0]!) : Promise.resolve(1);
-        };
-        const limiter = new Limiter({ sendCommand, getSentinelNode: () => {} } as Client, { deadline: 20 });
-        await assert.rejects(reserve(limiter, AbortSignal.timeout(20)));
-        end();
+        const { client, sent, ids, answer, fail } = late();
+        await assert.rejects(reserve(new Limiter(client, { deadline: 20 }), AbortSignal.timeout(20)));
+        const [id] = ids();
+        if (lost) fail(connectionLost());
+        else answer(sent[0]!.startsWith("RL.ALL") ? [...LATE, 1, [LATE, [...LATE, id]]] : [...LATE, id]);
         await sleep(SECOND_RELEASE_MS + 50);
-        const id = / ID (\S+)/.exec(sent[0]!)?.[1];
         const releases = lost ? releasesIfLost : Math.min(releasesIfLost, 1);
         assert.deepEqual(sent.slice(1), Array<string>(releases).fill(`RL.RELEASE a ${id}`), `${what}, lost: ${lost}`);
       }
@@ -588,27 +587,18 @@ suite("several limits as one", () => {
 
   test("an aborted call gives back what was granted too late, or may have been", async () => {
     for (const lost of [false, true]) {
+      const { client, sent, ids, answer, fail } = late();
       const controller = new AbortController();
-      let answer = (_: unknown) => {};
-      let fail = (_: unknown) => {};
-      const first = new Promise((resolve, reject) => ([answer, fail] = [resolve, reject]));
-      const sent: string[] = [];
-      // A sentinel client, whose transport says whether a command was sent whose reply was lost.
-      const sendCommand = (_: boolean, words: unknown[]) => {
-        sent.push(words.join(" "));
-        return sent.length === 1 ? first : Promise.resolve(1);
-      };
-      const client = { sendCommand, getSentinelNode: () => {} } as Client;
       const call = new Limiter(client).acquire(PAIR, { signal: controller.signal });
       await sleep(1);
       controller.abort(new EvalError());
       await assert.rejects(call, EvalError);
-      const ids = [...sent[0]!.matchAll(/ ID (\S+)/g)].map(([, id]) => id);
-      assert.equal(new Set(ids).size, 2);
-      if (lost) fail(new Error("Connection is closed."));
-      else answer([0, 9, 8, -1, 20000, 1, ids.map((id) => [0, 9, 8, -1, 20000, id])]);
+      const [one, other] = ids();
+      assert.notEqual(one, other);
+      if (lost) fail(connectionLost());
+      else answer([0, 9, 8, -1, 20000, 1, ids().map((id) => [0, 9, 8, -1, 20000, id])]);
       await sleep(5);
-      assert.deepEqual(sent.slice(1), [`RL.RELEASE a ${ids[0]}`, `RL.RELEASE b ${ids[1]}`]);
+      assert.deepEqual(sent.slice(1), [`RL.RELEASE a ${one}`, `RL.RELEASE b ${other}`]);
     }
   });
 
@@ -624,24 +614,14 @@ suite("several limits as one", () => {
     ];
     for (const [call, grant] of calls) {
       for (const outcome of ["granted", "lost", "DUPLICATE"]) {
+        const { client, sent, answer, fail } = late();
         const controller = new AbortController();
-        const sent: string[] = [];
-        let end = () => {};
-        const first = new Promise((resolve, reject) => {
-          const error =
-            outcome === "lost" ? new Error("Connection is closed.") : new ErrorReply("DUPLICATE the id is held");
-          end = () => (outcome === "granted" ? resolve(grant) : reject(error));
-        });
-        const sendCommand = (_: boolean, words: unknown[]) => {
-          sent.push(words.join(" "));
-          return sent.length === 1 ? first : Promise.resolve(1);
-        };
-        const limiter = new Limiter({ sendCommand, getSentinelNode: () => {} } as Client);
-        const given = call(limiter, controller.signal);
+        const given = call(new Limiter(client), controller.signal);
         await sleep(1);
         controller.abort("late");
         await assert.rejects(given, (reason) => reason === "late");
-        end();
+        if (outcome === "granted") answer(grant);
+        else fail(outcome === "lost" ? connectionLost() : new ErrorReply("DUPLICATE the id is held"));
         await sleep(5);
         const releases = sent.filter((words) => words.startsWith("RL.RELEASE"));
         assert.deepEqual(releases, outcome === "granted" ? ["RL.RELEASE a mine"] : [], `${sent[0]}, ${outcome}`);
