@@ -5,7 +5,6 @@
  * calendar may have more than the limit. With FIXED this is for windows of the calendar only.
  *
  *     node leases.js proof SECONDS [SEED] [FIXED]  prints the units that were spent; fails if a window has too many
- *     node leases.js reach LIMIT PERCENT SECONDS   compares the admitted calls with those of a single key
  *     node leases.js decide                        measures a decision and a round trip
  *     node leases.js spend                         runs as a process of clients/python/tests/test_proof.py
  *
@@ -42,21 +41,20 @@ function randomOf(seed: number): () => number {
   };
 }
 
-/** A call, with the time of its decision by the machine's clock and by the wall clock. */
+/** A unit that was spent, with the time of its decision by the machine's clock and by the wall clock. */
 export interface Taken {
   at: number;
   wall: number;
-  allowed: boolean;
 }
 
 /** The length of a record: both times in seconds and the units, as in the Python client's test. */
 const RECORD_BYTES = 24;
 
-function recordOf({ at, wall, allowed }: Taken): Buffer {
+function recordOf({ at, wall }: Taken): Buffer {
   const record = Buffer.alloc(RECORD_BYTES);
   record.writeDoubleLE(at / 1000);
   record.writeDoubleLE(wall / 1000, 8);
-  record.writeBigInt64LE(allowed ? 1n : 0n, 16);
+  record.writeBigInt64LE(1n, 16);
   return record;
 }
 
@@ -81,17 +79,6 @@ export function worstFixedWindow(times: readonly number[], periodMs: number): nu
   return Math.max(0, ...sums.values());
 }
 
-/** Returns the number of these calls that a single key would allow, deciding each at once. */
-function oneKey(calls: readonly Taken[], limit: number, periodMs: number, from: number): number {
-  const allowed: number[] = [];
-  let first = 0;
-  for (const { at } of calls) {
-    while (first < allowed.length && (allowed[first] as number) <= at - periodMs) first += 1;
-    if (allowed.length - first < limit) allowed.push(at);
-  }
-  return allowed.filter((at) => at >= from).length;
-}
-
 /** A time span by the machine's clock. */
 interface Span {
   begin: number;
@@ -109,10 +96,6 @@ interface Settings {
   fixed: boolean;
   /** The time span of the calls. Without it the parent process sends one. */
   span?: Span;
-  /**
-   * Whether to call take, and write the records at the end. Else only tryTake decides, and each record is written at once.
-   */
-  isMeasured: boolean;
 }
 
 function spanOfParent(): Promise<Span> {
@@ -127,7 +110,7 @@ function spanOfParent(): Promise<Span> {
 
 /** A process that takes at random moments. */
 async function work(settings: Settings): Promise<void> {
-  const { port, limit, rate, seed, file, fixed, isMeasured } = settings;
+  const { port, limit, rate, seed, file, fixed } = settings;
   // Each decision reads the monotonic clock and then the wall clock. The first such pair in a tryTake is the decision's.
   let [last, decided, decidedWall] = [0, 0, 0];
   const now = Date.now.bind(Date);
@@ -143,13 +126,7 @@ async function work(settings: Settings): Promise<void> {
   const window = fixed ? { limit, period: `${PERIOD_MS / 1000}s`, fixed } : { limit, period: `${PERIOD_MS}ms` };
   const local = limiter.local("proof", window, { lease: LEASE_MS });
   const random = randomOf(seed);
-  const records: Buffer[] = [];
   const out = openSync(file, "a");
-  const record = (at: number, wall: number, allowed: boolean) => {
-    if (isMeasured) records.push(recordOf({ at, wall, allowed }));
-    else if (allowed) writeSync(out, recordOf({ at, wall, allowed }));
-  };
-  const pending = new Set<Promise<void>>();
   const { begin, end } = settings.span ?? (await spanOfParent());
   let next = Math.max(begin, machineMs());
   while (machineMs() < end) {
@@ -157,31 +134,19 @@ async function work(settings: Settings): Promise<void> {
       next += (-Math.log(1 - random()) * 1000) / rate;
       decided = 0;
       let reply = local.tryTake();
-      if (reply === undefined && isMeasured) {
-        const at = machineMs();
-        const answer = local.take().then(({ allowed }) => {
-          record(at, now(), allowed);
-          pending.delete(answer);
-        });
-        pending.add(answer);
-        continue;
-      }
       while (reply === undefined && machineMs() < end) {
         await sleep(1);
         decided = 0;
         reply = local.tryTake();
       }
-      // A denial that is remembered does not read the wall clock.
-      if (reply !== undefined) record(decided || last, decidedWall, reply.allowed);
+      if (reply?.allowed) writeSync(out, recordOf({ at: decided, wall: decidedWall }));
     }
     await sleep(1);
   }
-  await Promise.all(pending);
   await local.close().catch((error: unknown) => {
     // The server has just become a replica.
     if (codeOf(error) !== "READONLY") throw error;
   });
-  writeSync(out, Buffer.concat(records));
   closeSync(out);
   limiter.close();
   redis.disconnect();
@@ -200,7 +165,7 @@ interface Spend {
 
 function spend({ port, file, limit, fixed, per_second: rate, until }: Spend): Promise<void> {
   const span = { begin: machineMs(), end: until * 1000 };
-  return work({ port, limit, rate, seed: process.pid, file, fixed, span, isMeasured: false });
+  return work({ port, limit, rate, seed: process.pid, file, fixed, span });
 }
 
 /** Starts a process, which waits until all are ready. */
@@ -225,10 +190,10 @@ function readAll(folder: string): Taken[] {
     const bytes = readFileSync(join(folder, name));
     for (let at = 0; at + RECORD_BYTES <= bytes.length; at += RECORD_BYTES) {
       const [when, wall] = [bytes.readDoubleLE(at) * 1000, bytes.readDoubleLE(at + 8) * 1000];
-      taken.push({ at: when, wall, allowed: bytes.readBigInt64LE(at + 16) === 1n });
+      taken.push({ at: when, wall });
     }
   }
-  return taken.sort((one, other) => one.at - other.at);
+  return taken;
 }
 
 export interface Proof {
@@ -265,7 +230,7 @@ export async function proof(seconds: number, seed: number, fixed = false): Promi
   const begin = () => {
     const file = join(folder, `${(files += 1)}`);
     const rate = (1.5 * limit) / PROCESSES;
-    return start({ port: way.port, limit, rate, seed: seed + files, file, fixed, isMeasured: false });
+    return start({ port: way.port, limit, rate, seed: seed + files, file, fixed });
   };
   const first = Array.from({ length: PROCESSES }, begin);
   await Promise.all(first.map(({ isReady }) => isReady));
@@ -314,50 +279,6 @@ export async function proof(seconds: number, seed: number, fixed = false): Promi
   }
 }
 
-async function commands(server: Server): Promise<number> {
-  const stats = await server.admin.info("commandstats");
-  return [...stats.matchAll(/cmdstat_rl\.\w+:calls=(\d+)/gi)].reduce((sum, [, count]) => sum + Number(count), 0);
-}
-
-/** Compares the admitted calls with those that a single key would admit, after the first two seconds. */
-async function reach(limit: number, percent: number, seconds: number): Promise<void> {
-  const folder = mkdtempSync(join(tmpdir(), "ratelimit-leases-"));
-  const server = await Server.start();
-  try {
-    const rate = (limit * percent) / 100 / (PERIOD_MS / 1000) / PROCESSES;
-    const all = Array.from({ length: PROCESSES }, (_, number) =>
-      start({
-        port: server.port,
-        limit,
-        rate,
-        seed: number,
-        file: join(folder, `${number}`),
-        fixed: false,
-        isMeasured: true,
-      }),
-    );
-    await Promise.all(all.map(({ isReady }) => isReady));
-    const begin = machineMs() + 100;
-    const span: Span = { begin, end: begin + 2000 + seconds * 1000 };
-    for (const { go } of all) go(span);
-    await Promise.all(all.map(({ child }) => ended(child)));
-    const calls = readAll(folder);
-    const from = begin + 2000;
-    const counted = calls.filter(({ at }) => at >= from);
-    const allowed = counted.filter((each) => each.allowed).length;
-    const best = oneKey(calls, limit, PERIOD_MS, from);
-    const sent = (await commands(server)) / calls.length;
-    const line = [
-      `limit ${limit}/s, ${percent} %: ${counted.length} calls in ${seconds} s, ${allowed} admitted`,
-      `${((100 * allowed) / best).toFixed(1)} % of one key's ${best}, ${(100 * sent).toFixed(1)} commands for 100 calls`,
-    ];
-    console.log(line.join(", "));
-  } finally {
-    await server.end();
-    rmSync(folder, { recursive: true, force: true });
-  }
-}
-
 const median = (times: number[]): number => times.sort((one, other) => one - other)[times.length >> 1] ?? NaN;
 
 /** Returns the median times of a decision in the process and of a round trip, in microseconds. */
@@ -394,10 +315,9 @@ export async function decide(): Promise<{ decisionUs: number; roundTripUs: numbe
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
   const [what, ...given] = process.argv.slice(2);
-  const [one = 0, two = 0, three = 0] = given.map(Number);
+  const [one = 0, two = 0] = given.map(Number);
   if (what === "work") await work(JSON.parse(given[0] as string) as Settings);
   else if (what === "spend") await spend(JSON.parse(process.env["PROOF_SPEND"] ?? "") as Spend);
-  else if (what === "reach") await reach(one, two, three);
   else if (what === "decide") console.log(await decide());
   else if (what === "proof") {
     const seed = two || Date.now() % 1_000_000;
@@ -405,6 +325,5 @@ if (process.argv[1] === fileURLToPath(import.meta.url)) {
     const found = await proof(one, seed, fixed);
     console.log({ seed, ...found });
     if ((fixed ? found.worstFixed : Math.max(found.worst, found.worstFixed)) > found.limit) process.exitCode = 1;
-  } else
-    throw new Error("usage: leases.js proof SECONDS [SEED] [FIXED] | reach LIMIT PERCENT SECONDS | decide | spend");
+  } else throw new Error("usage: leases.js proof SECONDS [SEED] [FIXED] | decide | spend");
 }
