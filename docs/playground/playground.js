@@ -193,15 +193,7 @@ function lookWords(command, key, words) {
 /** What a call asks: its keys, whether it takes, the limits that are looked at, and whether it says MS. */
 function aboutCall(words) {
   const command = words[0].toUpperCase();
-  const about = {
-    command,
-    keys: [],
-    looks: [],
-    period: undefined,
-    takes: TAKES.has(command),
-    isMs: false,
-    addMs: false,
-  };
+  const about = { command, keys: [], looks: [], takes: TAKES.has(command), isMs: false, addMs: false };
   if (command === "RL.ALL" || command === "RL.ALL_RO") {
     const count = /^\d{1,2}$/.test(words[1] ?? "") ? Number(words[1]) : 0;
     about.keys = words.slice(2, 2 + count);
@@ -313,15 +305,7 @@ class Session {
   /** Makes a call now. */
   make(words, text) {
     const about = aboutCall(words);
-    const call = {
-      number: this.calls.length + 1,
-      at: this.nowUs,
-      endsAt: this.nowUs,
-      text,
-      words,
-      about,
-      reply: undefined,
-    };
+    const call = { number: this.calls.length + 1, at: this.nowUs, endsAt: this.nowUs, text, words, about };
     // Drawings need milliseconds. Errors change nothing, so what was typed may be called then.
     let reply = about.addMs ? this.engine.call([...words, "MS"], this.nowUs) : undefined;
     if (reply === undefined || reply instanceof ReplyError) {
@@ -470,14 +454,10 @@ function elementsOfTake(reply, about) {
 /** Replies of commands that do not ask a limit. */
 function otherElements(words, reply) {
   const command = words[0].toUpperCase();
-  const text = (value) =>
-    value === null
-      ? "nil"
-      : value instanceof ReplyError
-        ? value.text
-        : Array.isArray(value)
-          ? `[${value.map(text).join(", ")}]`
-          : String(value);
+  const text = (value) => {
+    if (value instanceof ReplyError) return value.text;
+    return Array.isArray(value) ? `[${value.map(text).join(", ")}]` : String(value ?? "nil");
+  };
   if (command === "RL.INFO" && Array.isArray(reply)) return infoRows(reply);
   const named = {
     "RL.HELD": ["id", "quantity", "ms left"],
@@ -534,16 +514,15 @@ function drawn(tag, attributes, text) {
   return made;
 }
 
+/** A cell of a table. */
+const cell = (className, ...children) => element("td", { className }, ...children);
+
 /** A table of names, values and meanings. */
 function table(caption, rows) {
-  const line = ([name, value, meaning]) =>
-    element(
-      "tr",
-      {},
-      element("th", { scope: "row" }, element("code", {}, name)),
-      element("td", { className: "mono" }, value === null ? "nil" : String(value)),
-      element("td", {}, meaning),
-    );
+  const line = ([name, value, meaning]) => {
+    const heading = element("th", { scope: "row" }, element("code", {}, name));
+    return element("tr", {}, heading, cell("mono", String(value ?? "nil")), cell("", meaning));
+  };
   return element("table", {}, element("caption", {}, caption), element("tbody", {}, ...rows.map(line)));
 }
 
@@ -887,23 +866,19 @@ class Page {
       this.#choose(call);
       this.#refresh();
     });
-    const parts =
-      call.verdict === "waiting"
-        ? ""
-        : elementsOf(call)
-            .map(([name, value]) => `${name} ${value ?? "nil"}`)
-            .join(", ");
+    const isWaiting = call.verdict === "waiting";
+    const parts = isWaiting ? [] : elementsOf(call).map(([name, value]) => `${name} ${value ?? "nil"}`);
     const row = element(
       "tr",
       {},
-      element("td", {}, choose),
-      element("td", { className: "number" }, shown(call.at - this.#session.startUs)),
-      element("td", { className: "words" }, call.text),
-      element("td", {}, element("span", { className: `verdict ${classOf(call)}` }, verdictOf(call))),
-      element("td", {}, parts),
+      cell("", choose),
+      cell("number", shown(call.at - this.#session.startUs)),
+      cell("words", call.text),
+      cell("", element("span", { className: `verdict ${classOf(call)}` }, verdictOf(call))),
+      cell("", parts.join(", ")),
     );
     row.dataset.call = call.number;
-    if (call.verdict === "waiting") row.className = "waits";
+    if (isWaiting) row.className = "waits";
     return row;
   }
 
@@ -970,27 +945,19 @@ class Page {
 
   #heldTable(key, held) {
     const settle = (command, id) => {
-      const button = element(
-        "button",
-        { type: "button", "aria-label": `${command} ${id}` },
-        command === "RL.APPLY" ? "Apply" : "Release",
-      );
+      const label = command === "RL.APPLY" ? "Apply" : "Release";
+      const button = element("button", { type: "button", "aria-label": `${command} ${id}` }, label);
       button.addEventListener("click", () => {
         this.#choose(this.#session.make([command, key, id], `${command} ${key} ${id}`));
         this.#refresh();
       });
       return button;
     };
-    const rows = held.map(([id, quantity, leftMs]) =>
-      element(
-        "tr",
-        {},
-        element("td", { className: "mono" }, id),
-        element("td", { className: "number" }, String(quantity)),
-        element("td", { className: "number" }, shown(leftMs * 1000)),
-        element("td", {}, settle("RL.APPLY", id), " ", settle("RL.RELEASE", id)),
-      ),
-    );
+    const rows = held.map(([id, quantity, leftMs]) => {
+      const buttons = cell("", settle("RL.APPLY", id), " ", settle("RL.RELEASE", id));
+      const left = cell("number", shown(leftMs * 1000));
+      return element("tr", {}, cell("mono", id), cell("number", String(quantity)), left, buttons);
+    });
     const head = ["id", "quantity", "lease left", "settle"].map((name) => element("th", { scope: "col" }, name));
     return element("table", {}, element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...rows));
   }
@@ -1103,7 +1070,7 @@ class Page {
     for (const { call, at } of lane.calls) {
       if (call.endsAt < fromUs || call.at > toUs || call.verdict === "error") continue;
       const [from, to] = [x(call.at).toFixed(1), x(call.endsAt)];
-      const waits = call.endsAt > call.at;
+      const waits = hasWaited(call);
       if (call.verdict === "waiting") {
         paths.planned += `M${from} ${base}L${x(this.#session.nowUs).toFixed(1)} ${base - 12}`;
       } else if (call.verdict === "admitted" && waits) {
@@ -1152,24 +1119,19 @@ class Page {
 
 // ---- In words ----
 
-const classOf = ({ verdict, at, endsAt }) =>
-  verdict === "admitted"
-    ? endsAt > at
-      ? "is-waited"
-      : "is-admitted"
-    : verdict.includes("denied")
-      ? "is-denied"
-      : verdict === "error"
-        ? "is-error"
-        : "";
+const hasWaited = ({ at, endsAt }) => endsAt > at;
 
-function verdictOf({ verdict, at, endsAt }) {
-  const waited = endsAt > at ? ` after ${shown(endsAt - at)}` : "";
-  return verdict === "waiting"
-    ? "waits ..."
-    : verdict === "admitted" || verdict === "denied"
-      ? verdict + waited
-      : verdict;
+function classOf(call) {
+  if (call.verdict === "admitted") return hasWaited(call) ? "is-waited" : "is-admitted";
+  if (call.verdict.includes("denied")) return "is-denied";
+  return call.verdict === "error" ? "is-error" : "";
+}
+
+function verdictOf(call) {
+  const { verdict, at, endsAt } = call;
+  if (verdict === "waiting") return "waits ...";
+  const isTake = verdict === "admitted" || verdict === "denied";
+  return isTake && hasWaited(call) ? `${verdict} after ${shown(endsAt - at)}` : verdict;
 }
 
 /** What became of a call, as a sentence. */
@@ -1179,7 +1141,7 @@ function sentence(call) {
   if (call.verdict === "waiting") return "It waits in line: let the clock go on.";
   if (!about.takes) return "Answered.";
   if (call.verdict === "admitted")
-    return `Admitted${call.endsAt > call.at ? `, to go on in ${shown(call.endsAt - call.at)}` : ""}; ${reply[2]} of ${reply[1]} remain.`;
+    return `Admitted${hasWaited(call) ? `, to go on in ${shown(call.endsAt - call.at)}` : ""}; ${reply[2]} of ${reply[1]} remain.`;
   return reply[3] < 0
     ? "Denied: it can never be allowed."
     : `Denied; allowed in ${shown(reply[3] * (about.inMs ? 1e3 : 1e6))}.`;
@@ -1206,7 +1168,7 @@ function numbers(calls) {
   const takes = calls.filter(({ about, verdict }) => about.takes && verdict !== "error");
   const of = (verdict) => takes.filter((call) => call.verdict === verdict);
   const admitted = of("admitted");
-  const later = admitted.filter(({ at, endsAt }) => endsAt > at).length;
+  const later = admitted.filter(hasWaited).length;
   const parts = [
     `${admitted.length} admitted${later > 0 ? ` (${later} after a wait)` : ""}`,
     `${of("denied").length} denied`,
