@@ -158,7 +158,10 @@ export class Limiter {
    * what was reserved, and semaphores are released.
    */
   acquire<T>(clauses: Clauses, options: CallOptions, work: Work<T>): Promise<T>;
-  /** RL.ALL: reserves several limits, for `await using`, or to be settled by hand. Until then their leases are renewed. */
+  /**
+   * RL.ALL: reserves several limits, for `await using`, or to be settled by hand. Their leases are renewed until then, or
+   * until the program drops the reservation.
+   */
   acquire(clauses: Clauses, options?: CallOptions): Promise<Reservation>;
   acquire<T>(...args: AcquireOne<T> | AcquireSeveral<T>): Promise<T | Reservation> {
     return isForSeveral<AcquireOne<T>, AcquireSeveral<T>>(args)

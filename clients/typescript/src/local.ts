@@ -132,9 +132,9 @@ export class Local {
   }
 
   /**
-   * Settles what is held, and resolves when the server has answered. What the server refuses to settle, or does not answer
-   * for, counts when its lease ends. Throws the error reply, and the error of a server that does not answer if `unreachable`
-   * is "raise".
+   * Settles what is held, in up to three tries, each within the limiter's deadline or 5 s. What the server refuses to
+   * settle, or does not answer for, counts when its lease ends. Throws the error reply, and the error of a server that does
+   * not answer if `unreachable` is "raise".
    */
   close(): Promise<void> {
     this.#closing ??= this.#close();
