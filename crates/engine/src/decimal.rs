@@ -38,10 +38,9 @@ pub(crate) fn spelled(byte: u8) -> u8 {
 
 /// Like [`parse_u64`], for the number at the start of `text`. Returns it and the rest.
 pub fn leading_u64(text: &[u8]) -> Option<(u64, &[u8])> {
-    match text {
-        [b'0', b'0'..=b'9', ..] => None,
-        text => leading_digits(text),
-    }
+    let len = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let (digits, rest) = text.split_at_checked(len)?;
+    Some((parse_u64(digits)?, rest))
 }
 
 /// Returns the number of two digits. `None` if one is not a digit.
@@ -63,24 +62,14 @@ pub(crate) fn split_at_mark(text: &[u8], mark: u8) -> (&[u8], Option<&[u8]>) {
 /// Returns the value of digits, which may have leading zeros. `None` if there are none, if there is anything else, or if the
 /// value exceeds 64 bits.
 pub fn parse_digits(text: &[u8]) -> Option<u64> {
+    let mut bytes = text.iter();
     match text.len() {
-        // No product of so few can pass 64 bits.
-        1..=19 => text
-            .iter()
+        0 => None,
+        // No number of this few digits exceeds 64 bits.
+        1..=19 => bytes
             .try_fold(0u64, |value, byte| Some(value.wrapping_mul(10).wrapping_add(digit(*byte)?))),
-        _ => leading_digits(text).filter(|(_, rest)| rest.is_empty()).map(|(value, _)| value),
+        _ => bytes.try_fold(0u64, |value, byte| value.checked_mul(10)?.checked_add(digit(*byte)?)),
     }
-}
-
-/// Like [`parse_digits`], for the digits at the start of `text`. Returns their value and the rest.
-fn leading_digits(text: &[u8]) -> Option<(u64, &[u8])> {
-    let (mut value, mut rest) = (0u64, text);
-    while let Some((byte, after)) = rest.split_first() {
-        let Some(digit) = digit(*byte) else { break };
-        value = value.checked_mul(10)?.checked_add(digit)?;
-        rest = after;
-    }
-    (rest.len() < text.len()).then_some((value, rest))
 }
 
 fn digit(byte: u8) -> Option<u64> {
@@ -181,9 +170,9 @@ mod tests {
             let mut bytes = text.into_bytes();
             bytes[at] = byte;
             prop_assert_eq!(parse_digits(&bytes).is_some(), byte.is_ascii_digit());
-            let read = leading_digits(&bytes).map(|(_, rest)| bytes.len() - rest.len());
             let digits = if byte.is_ascii_digit() { bytes.len() } else { at };
-            prop_assert_eq!(read, Some(digits).filter(|digits| *digits > 0));
+            let leading = parse_u64(&bytes[..digits]).map(|value| (value, &bytes[digits..]));
+            prop_assert_eq!(leading_u64(&bytes), leading);
         }
     }
 }
