@@ -31,14 +31,14 @@ const STEPS_IN_A_ROW: usize = 8;
 /// Tries the head of the line on the key, and after each grant the next head, while the time budget lasts. The timer tries
 /// the rest. Called before a command takes, and after a command that may have given something back. `emptied` is the key, if
 /// the command has just emptied it: the first head is tried on it, and dropping it deletes the key.
-pub fn wake<'c>(key_ctx: KeyContext<'c>, emptied: Option<Box<EmptiedKey<'c>>>) {
+pub fn wake<'c>(key_ctx: KeyContext<'c>, emptied: Option<EmptiedKey<'c>>) {
     if read_lines_or_default(|lines| lines.waiting_on(key_ctx.db_key())) > 0 {
         wake_line(key_ctx, emptied);
     }
 }
 
 #[cold]
-fn wake_line<'c>(key_ctx: KeyContext<'c>, mut emptied: Option<Box<EmptiedKey<'c>>>) {
+fn wake_line<'c>(key_ctx: KeyContext<'c>, mut emptied: Option<EmptiedKey<'c>>) {
     let work = WorkGuard::begin(Cause::Command);
     let key = key_ctx.db_key();
     let Some(line) = change(|lines, now_us| lines.wake(key, now_us)) else { return };

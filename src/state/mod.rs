@@ -90,14 +90,14 @@ pub struct ServerKey<'k, 'c> {
     keys: &'k ServerKeys<'c>,
     key_ctx: KeyContext<'c>,
     access: Access,
-    /// The key, if the call has emptied it. It counts as empty.
+    /// The key, if a call has just emptied it. Boxed, as few calls go on with one.
     emptied: Option<Box<EmptiedKey<'c>>>,
 }
 
 impl<'c> ServerKey<'_, 'c> {
     /// Goes on with the key that a release has emptied, if there is one.
-    pub fn with_emptied(self, emptied: Option<Box<EmptiedKey<'c>>>) -> Self {
-        ServerKey { emptied, ..self }
+    pub fn with_emptied(self, emptied: Option<EmptiedKey<'c>>) -> Self {
+        ServerKey { emptied: emptied.map(Box::new), ..self }
     }
 }
 

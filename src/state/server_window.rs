@@ -18,10 +18,11 @@ use crate::stats;
 use commands::error::Error;
 use engine::ban::Ban;
 use engine::entry::score;
-use engine::reservation::{ReservationMember, ReservationRef};
-use engine::reservations::Reservations;
+use engine::reservation::ReservationMember;
+use engine::reservations::{Reservations, Settled};
 use engine::store::{self, WindowEdit};
 use engine::window::EventEdit;
+use smallvec::SmallVec;
 
 /// A sorted set of events and reservations, for one call.
 pub struct ServerWindow<'k, 'c> {
@@ -31,13 +32,16 @@ pub struct ServerWindow<'k, 'c> {
     reservations: Reservations,
     /// The number of elements in the set, once the key was read or written.
     elements: usize,
+    /// The key, if the call has emptied it. It counts as empty.
+    emptied: Option<EmptiedKey<'c>>,
 }
 
 impl<'k, 'c> ServerWindow<'k, 'c> {
     /// Creates a key that has not been read yet. `key` is closed, or open with the access of `store`.
-    pub(super) fn new(store: ServerKey<'k, 'c>, key: KeyHandle<'c>) -> ServerWindow<'k, 'c> {
+    pub(super) fn new(mut store: ServerKey<'k, 'c>, key: KeyHandle<'c>) -> ServerWindow<'k, 'c> {
         ServerWindow {
             events: ServerEntries { key, newest: None, len: 0 },
+            emptied: store.emptied.take().map(|emptied| *emptied),
             store,
             reservations: Reservations::default(),
             elements: 0,
@@ -45,17 +49,20 @@ impl<'k, 'c> ServerWindow<'k, 'c> {
     }
 
     /// Returns the key if the last write has emptied it.
-    pub fn into_emptied(mut self) -> Option<Box<EmptiedKey<'c>>> {
-        self.store.emptied.take()
+    pub fn into_emptied(mut self) -> Option<EmptiedKey<'c>> {
+        self.emptied.take()
     }
 }
+
+/// Members to remove from the set. Most calls remove one, which takes no memory of its own.
+type Members = SmallVec<[OwnedString; 2]>;
 
 impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
     type Error = Error;
     type Events = ServerEntries<'c>;
 
     fn read(&mut self, id: Option<&[u8]>) -> Result<(), Error> {
-        if self.store.emptied.is_some() {
+        if self.emptied.is_some() {
             return Ok(());
         }
         let ServerKey { key_ctx, access, .. } = self.store;
@@ -103,14 +110,18 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
     // last, because that needs the key closed.
     fn write(&mut self, edit: WindowEdit) -> usize {
         let key_ctx = self.store.key_ctx;
-        let (key, mut remove) = match self.store.emptied.take() {
-            Some(mut emptied) => (emptied.key.take(), std::mem::take(&mut emptied.released)),
-            None => (self.events.key.take(key_ctx), Vec::new()),
-        };
-        let Some(mut key) = key else { return 0 };
+        let mut remove = Members::new();
+        let mut emptied = self.emptied.take().and_then(|mut emptied| emptied.key.take());
+        if let Some(key) = &mut emptied {
+            remove.extend(key.ascending(ALL).map(|element| element.member));
+        }
+        let Some(mut key) = emptied.or_else(|| self.events.key.take(key_ctx)) else { return 0 };
         let events = edit.events;
         // This comes before cleaning up, so that a settled reservation is not rewritten.
-        let (settled, settled_us) = self.settle(edit.settled, &mut remove);
+        let settled = match edit.settled {
+            [] => Settled::new(),
+            ids => ZONES.with(|zones| self.reservations.settle(ids, zones)),
+        };
         if edit.clean && !self.reservations.is_empty() {
             self.clean(&mut key, &mut remove);
         }
@@ -123,31 +134,31 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
         if let Some(one) = &edit.reservation {
             let member = one.member();
             key.add(RESERVED, member.as_bytes());
-            self.reservations.add(one);
+            // A list is not kept for the next call.
+            if self.reservations.index().is_some() {
+                self.reservations.add(one);
+            }
             // An identical reservation may have been released.
             remove.retain(|old| old.as_bytes() != member.as_bytes());
         }
-        let old = changes
-            .map(|change| change.old.map(|entry| OwnedString::new(entry.member().as_bytes())));
-        match old.into() {
-            (None, None) => {}
-            // The usual case allocates nothing.
-            (Some(one), None) | (None, Some(one)) if remove.is_empty() => {
-                key.remove(std::slice::from_ref(&one));
-            }
-            (one, other) => remove.extend([one, other].into_iter().flatten()),
+        for old in changes.iter().filter_map(|change| change.old.as_ref()) {
+            remove.push(OwnedString::new(old.member().as_bytes()));
         }
-        if settled > 0 && remove.len() == key.len() {
+        let number = settled.len();
+        if number > 0 && remove.len().saturating_add(number) == key.len() {
             // The key holds nothing else.
             self.elements = 0;
-            self.store.emptied = Some(Box::new(EmptiedKey { key: Some(key), released: remove }));
-            return settled;
+            self.emptied = Some(EmptiedKey { key: Some(key) });
+            return number;
         }
+        remove.extend(settled.iter().map(|one| OwnedString::new(one.member().as_bytes())));
         if !remove.is_empty() {
             key.remove(&remove);
         }
         if let Some(expiry) = edit.expiry {
-            let expiry = expiry.extend_to(self.reservations.needed_until_us());
+            let new_us = edit.reservation.map(|one| one.gone_us);
+            let expiry = expiry.extend_to(self.reservations.needed_until_us().max(new_us));
+            let settled_us = settled.iter().map(|one| one.gone_us).max();
             if let Some(at_ms) = expiry.new_expires_at_ms(settled_us, key.expires_at_ms()) {
                 key.expire_at(at_ms);
             }
@@ -158,7 +169,7 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
             let KeyContext { ctx, name, .. } = key_ctx;
             remove_highest(ctx, name, events.dropped);
         }
-        settled
+        number
     }
 }
 
@@ -199,20 +210,8 @@ impl ServerWindow<'_, '_> {
         Ok(())
     }
 
-    /// Takes out the live reservations with these ids, and adds their members to `remove`. Returns how many there were, and
-    /// when the last of them would have been gone.
-    fn settle(&mut self, ids: &[&[u8]], remove: &mut Vec<OwnedString>) -> (usize, Option<u64>) {
-        if ids.is_empty() {
-            return (0, None);
-        }
-        let settled = &mut |settled: &ReservationRef| {
-            remove.push(OwnedString::new(settled.member().as_bytes()));
-        };
-        ZONES.with(|zones| self.reservations.settle(ids, zones, settled))
-    }
-
     /// Drops reservations that are gone, and rewrites those from the future. Adds the old members to `remove`.
-    fn clean(&mut self, key: &mut WriteKey, remove: &mut Vec<OwnedString>) {
+    fn clean(&mut self, key: &mut WriteKey, remove: &mut Members) {
         let mut add = Vec::new();
         let cleaned = &mut |old: &ReservationMember, new: Option<&ReservationMember>| {
             remove.push(OwnedString::new(old.as_bytes()));
@@ -227,7 +226,7 @@ impl ServerWindow<'_, '_> {
 
     /// Writes the ban if it is new, and adds the member of the old one to `remove`.
     #[inline(always)]
-    fn write_ban(&mut self, key: &mut WriteKey, new: Option<Ban>, remove: &mut Vec<OwnedString>) {
+    fn write_ban(&mut self, key: &mut WriteKey, new: Option<Ban>, remove: &mut Members) {
         let old = self.reservations.ban();
         if new != old {
             if let Some(ban) = new {
@@ -251,7 +250,7 @@ impl Drop for ServerWindow<'_, '_> {
 
 /// Adds the members of the events that an edit removes to `remove`: those that are given back, and those from the future.
 #[inline(always)]
-fn collect_removed(key: &mut ReadKey, edit: &EventEdit, remove: &mut Vec<OwnedString>) {
+fn collect_removed(key: &mut ReadKey, edit: &EventEdit, remove: &mut Members) {
     for times in [edit.given_back, edit.merged].into_iter().flatten() {
         let scores = Scores { from: score(times.to_us), to: score(times.from_us) };
         remove.extend(key.ascending(scores).map(|element| element.member));
@@ -264,12 +263,10 @@ fn collect_removed(key: &mut ReadKey, edit: &EventEdit, remove: &mut Vec<OwnedSt
 }
 
 /// A key whose elements have all been released but are still stored, so that the key does not vanish before a waiter adds to
-/// it. It counts as empty. If nothing more is written to it, it is deleted on drop.
+/// it. It counts as empty, and the next write removes them. Without another write it is deleted on drop.
 pub struct EmptiedKey<'c> {
     /// `None` once it was taken.
     key: Option<WriteKey<'c>>,
-    /// The members to remove after others were added.
-    released: Vec<OwnedString>,
 }
 
 impl Drop for EmptiedKey<'_> {

@@ -10,6 +10,7 @@ use crate::reply::ReplySink;
 use engine::reservation::Id;
 use engine::settle::{self, SettleOutcome};
 use engine::store::{Access, Store, WindowKey};
+use smallvec::SmallVec;
 
 /// `RL.APPLY key id [quantity]`
 pub(crate) fn apply<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Error> {
@@ -36,7 +37,7 @@ pub(crate) fn release<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Err
     if arguments.remaining() == 0 {
         return Err(Error::Arity);
     }
-    let mut ids = Vec::with_capacity(arguments.remaining());
+    let mut ids = SmallVec::<[&[u8]; 4]>::new();
     while arguments.remaining() > 0 {
         ids.push(arguments.id()?);
     }

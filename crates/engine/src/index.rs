@@ -13,7 +13,7 @@ mod lease_ends;
 mod tree;
 
 use crate::ban::Ban;
-use crate::reservation::{Hold, Reservation, ReservationRef};
+use crate::reservation::{Hold, OwnedReservation, Reservation, ReservationRef};
 use foldhash::quality::RandomState;
 use hashbrown::HashTable;
 use lease_ends::LeaseEnds;
@@ -164,13 +164,13 @@ impl Index {
         self.reservations.get(position as usize)
     }
 
-    /// Removes the reservation `id`, and returns whether it was there.
-    pub fn remove(&mut self, id: &[u8]) -> bool {
+    /// Removes the reservation `id`, and returns it if it was there.
+    pub fn remove(&mut self, id: &[u8]) -> Option<OwnedReservation> {
         let Index { by_id, reservations, secret, .. } = self;
         let is_it = |position: &Position| id_at(reservations, *position) == id;
-        let Ok(place) = by_id.find_entry(secret.hash_one(id), is_it) else { return false };
+        let place = by_id.find_entry(secret.hash_one(id), is_it).ok()?;
         let (position, _) = place.remove();
-        let Some(old) = reservations.try_remove(position as usize) else { return false };
+        let old = reservations.try_remove(position as usize)?;
         self.order.remove((old.gone_us, position));
         let summary = &mut self.summary;
         summary.len = summary.len.saturating_sub(1);
@@ -189,7 +189,7 @@ impl Index {
         if self.is_sparse() {
             self.rebuild();
         }
-        true
+        Some(old.borrowed().owned())
     }
 
     /// Returns whether most of its memory is for reservations that were removed.

@@ -257,6 +257,19 @@ mod tests {
         held.iter().map(|one| String::from_utf8_lossy(one.id.as_bytes()).into_owned()).collect()
     }
 
+    /// A reservation under a short rule is applied while an event of a longer rule needs the key.
+    #[test]
+    fn settling_keeps_a_ttl_that_another_call_needs() {
+        let memory = Memory::default();
+        let expires_at_ms = || memory.save(b"k").unwrap().expires_at_ms;
+        assert!(call(&memory, &acquire(window("10s", 9), "a", 5_000), NOW_US).is_ok());
+        assert!(call(&memory, &Request::new(Limit::Window(window("100s", 9))), NOW_US).is_ok());
+        let before_ms = expires_at_ms();
+        let applied = memory.apply(b"k", &Id::from(&b"a"[..]), None, 9, NOW_US);
+        assert_eq!(applied, Ok(settle::SettleOutcome::Counted));
+        assert_eq!(expires_at_ms(), before_ms);
+    }
+
     #[test]
     fn an_id_that_is_held_is_refused_and_so_is_one_reservation_too_many() {
         let memory = Memory::default();

@@ -10,7 +10,7 @@ use crate::reservation::{
     HeldReservation, Hold, OwnedReservation, Reservation, ReservationMember, ReservationRef,
     ReservationView,
 };
-use std::cell::OnceCell;
+use smallvec::SmallVec;
 
 /// A key with at least this many reservations has an index. Below that it is faster to read them in each call.
 pub const INDEX_FROM: usize = 8;
@@ -49,11 +49,13 @@ pub struct Reservations {
     gone_id: Option<Box<ReservationMember>>,
     /// Some leases begin after now, because the clock was set back. They end one lease from now, rewritten or not.
     has_future: bool,
-    /// What the live reservations hold as they are seen now, once that is asked for. Not used while an index has no lease
-    /// from the future.
-    holds: OnceCell<SortedHolds>,
+    /// What the live reservations hold as they are seen now. Empty if an index has that: one without leases from the future.
+    holds: SortedHolds,
     is_changed: bool,
 }
+
+/// Reservations that a call has settled: most calls settle one, which takes no memory of its own.
+pub type Settled = SmallVec<[OwnedReservation; 1]>;
 
 #[derive(Debug)]
 enum ListOrIndex {
@@ -147,39 +149,16 @@ impl Reservations {
         let with_id = id.and_then(|id| stored.get(id));
         let has_id = with_id.is_some_and(|one| one.live(now_us));
         let gone_id = with_id.filter(|one| !one.live(now_us)).map(|one| Box::new(one.member()));
-        let mut reservations = Reservations {
-            now_us,
-            stored,
-            ban,
-            has_id,
-            gone_id,
-            has_future,
-            ..Reservations::default()
+        let holds = match &stored {
+            ListOrIndex::Index(_) if !has_future => SortedHolds::default(),
+            ListOrIndex::List(_) | ListOrIndex::Index(_) => {
+                let mut view = ReservationView::at(now_us, zones);
+                let live = stored.iter().filter(|one| one.live(now_us));
+                live.map(|one| Hold::of(&view.see(&one))).collect()
+            }
         };
-        if has_future {
-            let mut view = ReservationView::at(now_us, zones);
-            let live = reservations.live_reservations().map(|one| Hold::of(&view.see(&one)));
-            reservations.holds = OnceCell::from(live.collect::<SortedHolds>());
-        }
-        reservations
-    }
-
-    /// Returns the live reservations as they are stored, in any order.
-    fn live_reservations(&self) -> impl Iterator<Item = ReservationRef<'_>> {
-        self.stored.iter().filter(|one| one.live(self.now_us))
-    }
-
-    fn holds(&self) -> &SortedHolds {
-        self.holds.get_or_init(|| self.live_reservations().map(|one| Hold::of(&one)).collect())
-    }
-
-    /// Changes the holds as the reservations change.
-    fn change_holds(&mut self, change: impl FnOnce(&mut SortedHolds)) {
-        match self.holds.get_mut() {
-            Some(holds) if self.has_future => change(holds),
-            // They are found again if they are asked for.
-            _ => self.holds = OnceCell::new(),
-        }
+        let is_changed = false;
+        Reservations { now_us, stored, ban, has_id, gone_id, has_future, holds, is_changed }
     }
 
     /// Returns the index. `None` if the reservations were read for this call.
@@ -236,17 +215,17 @@ impl Reservations {
 
     /// Returns the number of live reservations.
     pub fn live_len(&self) -> usize {
-        self.live().map_or_else(|| self.holds().len(), |live| live.len())
+        self.live().map_or_else(|| self.holds.len(), |live| live.len())
     }
 
     /// Returns the sum of the quantities that live reservations hold.
     pub fn total(&self) -> u128 {
-        self.live().map_or_else(|| self.holds().total(), |live| live.total())
+        self.live().map_or_else(|| self.holds.total(), |live| live.total())
     }
 
     /// Returns the time at which the last live reservation is gone. `None` if there is none.
     pub fn last_gone_us(&self) -> Option<u64> {
-        self.live().map_or_else(|| self.holds().last_gone_us(), |live| live.last_gone_us())
+        self.live().map_or_else(|| self.holds.last_gone_us(), |live| live.last_gone_us())
     }
 
     /// Returns the first live reservation, in the order in which they are gone, for which `enough` is true. `enough` gets
@@ -262,7 +241,7 @@ impl Reservations {
     ) -> Result<EnoughGone, E> {
         match self.live() {
             Some(live) => live.first_gone(enough),
-            None => self.holds().first_gone(enough),
+            None => self.holds.first_gone(enough),
         }
     }
 
@@ -278,7 +257,7 @@ impl Reservations {
 
     /// Returns the live reservations, the oldest first. O(n).
     pub fn list_live(&self) -> Vec<HeldReservation> {
-        let live = self.live_reservations();
+        let live = self.stored.iter().filter(|one| one.live(self.now_us));
         HeldReservation::oldest_first(
             live.map(|one| HeldReservation::of(&one, self.now_us)).collect(),
         )
@@ -326,7 +305,9 @@ impl Reservations {
     /// Adds a reservation that was made.
     pub fn add(&mut self, reservation: &ReservationRef) {
         self.is_changed = true;
-        self.change_holds(|holds| holds.add(Hold::of(reservation)));
+        if self.live().is_none() {
+            self.holds.add(Hold::of(reservation));
+        }
         match &mut self.stored {
             ListOrIndex::List(all) => {
                 all.insert(position(all, reservation.id), reservation.owned());
@@ -337,35 +318,20 @@ impl Reservations {
         }
     }
 
-    /// Removes the live reservations with these ids, which may repeat, because they are applied, released or renewed. Calls
-    /// `settled` with each. Returns how many there were, and when the last of them would have been gone.
-    pub fn settle(
-        &mut self,
-        ids: &[&[u8]],
-        zones: &mut Zones,
-        settled: &mut dyn FnMut(&ReservationRef),
-    ) -> (usize, Option<u64>) {
-        let (mut number, mut last_gone_us) = (0_usize, None);
+    /// Removes the live reservations with these ids, which may repeat, because they are applied, released or renewed.
+    /// Returns them.
+    pub fn settle(&mut self, ids: &[&[u8]], zones: &mut Zones) -> Settled {
+        let mut settled = Settled::new();
         for id in ids {
-            let Some(one) = self.stored.get(id).filter(|one| one.live(self.now_us)) else {
-                continue;
-            };
-            settled(&one);
-            number = number.saturating_add(1);
-            last_gone_us = last_gone_us.max(Some(one.gone_us));
-            let hold = Hold::of(&ReservationView::at(self.now_us, zones).see(&one));
-            self.change_holds(|holds| holds.remove(hold));
+            let Some(one) = self.find_live(id) else { continue };
+            self.holds.remove(Hold::of(&ReservationView::at(self.now_us, zones).see(&one)));
             self.is_changed = true;
-            match &mut self.stored {
-                ListOrIndex::List(all) => {
-                    all.remove(position(all, id));
-                }
-                ListOrIndex::Index(index) => {
-                    index.remove(id);
-                }
-            }
+            settled.extend(match &mut self.stored {
+                ListOrIndex::List(all) => Some(all.remove(position(all, id))),
+                ListOrIndex::Index(index) => index.remove(id),
+            });
         }
-        (number, last_gone_us)
+        settled
     }
 
     /// Removes reservations that are gone, and starts the leases of those from the future again, in their old order: a
@@ -396,7 +362,7 @@ impl Reservations {
             ListOrIndex::Index(index) => {
                 let mut drop_gone = |index: &mut Index, old: &ReservationMember| {
                     let old_id = Reservation::decode(old.as_bytes()).map(|old| old.id);
-                    if old_id.is_some_and(|id| index.remove(id)) {
+                    if old_id.and_then(|id| index.remove(id)).is_some() {
                         cleaned(old, None);
                     }
                 };
@@ -416,7 +382,7 @@ impl Reservations {
                 for old in &old {
                     let Some(one) = Reservation::decode(old.as_bytes()) else { continue };
                     let new = view.see(&one);
-                    if index.remove(one.id) {
+                    if index.remove(one.id).is_some() {
                         index.insert(&new);
                         cleaned(old, Some(&new.member()));
                     }
@@ -441,7 +407,7 @@ impl Reservations {
 #[cfg(any(test, kani, feature = "model"))]
 impl From<SortedHolds> for Reservations {
     fn from(holds: SortedHolds) -> Reservations {
-        Reservations { holds: holds.into(), ..Reservations::default() }
+        Reservations { holds, ..Reservations::default() }
     }
 }
 
@@ -449,7 +415,8 @@ impl From<SortedHolds> for Reservations {
 /// back.
 #[derive(Clone, Debug, Default)]
 pub struct SortedHolds {
-    holds: Vec<Hold>,
+    /// Most keys have at most one, which takes no memory of its own.
+    holds: SmallVec<[Hold; 1]>,
 }
 
 impl SortedHolds {
@@ -509,9 +476,10 @@ impl SortedHolds {
 
 impl FromIterator<Hold> for SortedHolds {
     fn from_iter<T: IntoIterator<Item = Hold>>(holds: T) -> SortedHolds {
-        let mut holds: Vec<Hold> = holds.into_iter().collect();
-        holds.sort_unstable();
-        SortedHolds { holds }
+        let mut sorted = SortedHolds::default();
+        holds.into_iter().for_each(|hold| sorted.holds.push(hold));
+        sorted.holds.sort_unstable();
+        sorted
     }
 }
 
@@ -568,14 +536,9 @@ mod tests {
             prop_assert_eq!(answers(&mut list), answers(&mut index));
             let settled: Vec<&[u8]> = settled.into_iter().map(|at| ids[at]).collect();
             let mut changed = [&mut list, &mut index].map(|held| {
-                let mut members = Vec::new();
-                let (number, last_gone_us) =
-                    held.settle(&settled, zones, &mut |one| members.push((one.member(), one.gone_us)));
-                assert_eq!(number, members.len());
-                assert_eq!(last_gone_us, members.iter().map(|(_, gone_us)| *gone_us).max());
-                members
+                held.settle(&settled, zones).iter().map(Reservation::member).collect::<Vec<_>>()
             });
-            changed.iter_mut().for_each(|members| members.sort_by_key(|(old, _)| old.as_bytes().to_vec()));
+            changed.iter_mut().for_each(|members| members.sort_by_key(|old| old.as_bytes().to_vec()));
             prop_assert_eq!(&changed[0], &changed[1]);
             prop_assert_eq!(answers(&mut list), answers(&mut index));
             let lease_end_us = START_US + 9_000_000;

@@ -198,13 +198,13 @@ proptest! {
                 IndexStep::Remove(id) => {
                     let id = id.to_string().into_bytes();
                     let held = list.iter().any(|one| one.id == id);
-                    prop_assert_eq!(index.remove(&id), held);
+                    prop_assert_eq!(index.remove(&id).is_some(), held);
                     prop_assert!(index.get(&id).is_none());
                     list.retain(|one| one.id != id);
                 }
                 IndexStep::RemoveMany(kept) => {
                     for one in list.drain(kept.min(list.len())..) {
-                        prop_assert!(index.remove(&one.id));
+                        prop_assert!(index.remove(&one.id).is_some());
                     }
                 }
                 IndexStep::Heal => {
@@ -213,7 +213,7 @@ proptest! {
                         *one = Own::of(&ReservationView::at(now_us, zones).see(&one.reservation()));
                         let after_us = one.lease_ms * 1_000 + one.after_us;
                         prop_assert_eq!(one.gone_us, now_us + after_us);
-                        prop_assert!(index.remove(&one.id) && index.insert(&one.reservation()));
+                        prop_assert!(index.remove(&one.id).is_some() && index.insert(&one.reservation()));
                     }
                 }
             }
@@ -225,7 +225,7 @@ proptest! {
         let newest_us = list.iter().map(|one| one.order_us).max();
         prop_assert_eq!(built.next_order_us(0), newest_us.map_or(0, |newest_us| newest_us + 1));
         while let Some(one) = list.pop() {
-            prop_assert!(built.remove(&one.id));
+            prop_assert!(built.remove(&one.id).is_some());
             agree(&mut built, &list, now_us, least, from_us);
         }
     }
@@ -326,7 +326,7 @@ fn a_search_looks_at_few_of_many() {
     assert_eq!(half.total(), 10_000);
     assert_eq!(first_gone(&half, 1, u64::MAX).0, (Some(START_US + 10_000), 0));
     for id in (0..NUMBER).filter(|id| id % 2 == 0) {
-        assert!(index.remove(id.to_string().as_bytes()));
+        assert!(index.remove(id.to_string().as_bytes()).is_some());
     }
     let (found, asked) = first_gone(&index.live(START_US - 1), 5_000, u64::MAX);
     assert_eq!(found, (Some(START_US + 9_999), 4_999));
@@ -359,13 +359,13 @@ fn no_order_of_ends_makes_the_tree_deep_or_large() {
         // Two of 32 stay, so that most of the tree is empty, and no node is.
         let stays = |end_us: u64| (end_us - START_US) % 32 < 2;
         for one in all.iter().filter(|one| !stays(one.gone_us)) {
-            assert!(index.remove(&one.id));
+            assert!(index.remove(&one.id).is_some());
         }
         let (depth, _, room) = index.order.shape();
         assert!(depth <= 6 && room <= 5 * index.len(), "{which}: {depth} deep, room for {room}");
         assert_eq!(index.live(0).total(), index.len() as u128);
         for one in all.iter().filter(|one| stays(one.gone_us)) {
-            assert!(index.remove(&one.id));
+            assert!(index.remove(&one.id).is_some());
         }
         assert_eq!(index.order.first(), None);
         assert_eq!(index.live(0).total(), 0);
@@ -400,7 +400,7 @@ fn what_was_removed_takes_no_memory() {
     assert!(large >= NUMBER as usize * std::mem::size_of::<IndexedReservation>());
     for left in (8..NUMBER).rev() {
         let before = index.bytes();
-        assert!(index.remove(left.to_string().as_bytes()));
+        assert!(index.remove(left.to_string().as_bytes()).is_some());
         assert!(index.bytes() <= before, "a removal takes memory");
     }
     assert_eq!(index.len(), 8);
@@ -425,7 +425,7 @@ fn rules_that_nobody_uses_are_forgotten() {
         let one = Own { rule, ..Own::new(9, 1, START_US) };
         assert!(index.insert(&one.reservation()));
         assert_eq!(index.get(b"9").unwrap().rule, one.rule);
-        assert!(index.remove(b"9"));
+        assert!(index.remove(b"9").is_some());
         index.rules()
     };
     for number in 1..=1_000 {

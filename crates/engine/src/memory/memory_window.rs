@@ -72,8 +72,8 @@ impl WindowKey for MemoryWindow<'_> {
 
     fn write(&mut self, edit: WindowEdit) -> usize {
         let reservations = &mut self.reservations;
-        let (settled, settled_us) = self.key.memory.zones(|zones| {
-            let settled = reservations.settle(edit.settled, zones, &mut |_| {});
+        let settled = self.key.memory.zones(|zones| {
+            let settled = reservations.settle(edit.settled, zones);
             if edit.clean {
                 reservations.clean(zones, &mut |_, _| {});
             }
@@ -88,10 +88,11 @@ impl WindowKey for MemoryWindow<'_> {
         }
         if let Some(expiry) = edit.expiry {
             let expiry = expiry.extend_to(self.reservations.needed_until_us());
+            let settled_us = settled.iter().map(|one| one.gone_us).max();
             let new_expires_at_ms = expiry.new_expires_at_ms(settled_us, Some(self.expires_at_ms));
             self.expires_at_ms = new_expires_at_ms.unwrap_or(self.expires_at_ms);
         }
-        settled
+        settled.len()
     }
 }
 
