@@ -13,7 +13,6 @@ use crate::reservations::SortedHolds;
 use crate::rule::Rule;
 use std::cell::RefCell;
 
-mod first_hit;
 mod lemmas;
 mod properties;
 mod tables;
@@ -32,6 +31,8 @@ enum Obvious {
     Months(u32),
     /// Windows of this many microseconds, the first of which began at the second number.
     Fixed(u64, u64),
+    /// Windows of this length, each opened by its first event. The list has all its events at that time.
+    First(Length),
 }
 
 impl Obvious {
@@ -42,7 +43,20 @@ impl Obvious {
             Obvious::Fixed(period_us, from_us) => {
                 event_us + period_us - (event_us - from_us) % period_us
             }
+            Obvious::First(length) => length.leaves_us(event_us),
         }
+    }
+
+    /// Adds an event to the list.
+    fn add(self, list: &mut Vec<Counted>, mut event: Counted) {
+        if matches!(self, Obvious::First(_)) {
+            match list.iter().find(|one| self.leaves_us(one.at_us) > event.at_us) {
+                Some(first) => event.at_us = first.at_us,
+                // The window before is forgotten, and so does not count again if the clock is set back.
+                None => list.clear(),
+            }
+        }
+        list.push(event);
     }
 }
 
@@ -309,6 +323,10 @@ impl WindowWorld {
         } else if least <= u128::from(free) {
             Verdict::taking(if atmost { wanted.min(free - ask.leave) } else { wanted })
         } else {
+            let only_leave_denies = least - u128::from(ask.leave) <= u128::from(free);
+            if kind == ModelCommand::CountDenied && wanted <= limit && !only_leave_denies {
+                obvious.add(&mut list, Counted { at_us: now_us, weight: wanted, coarse: true });
+            }
             let leaving = list.iter().map(|one| obvious.leaves_us(one.at_us));
             let mut ends: Vec<u64> = leaving.chain(leases.iter().map(|one| one.end_us)).collect();
             ends.sort_unstable();
@@ -331,7 +349,8 @@ impl WindowWorld {
                     leases.push(Reserved { end_us: now_us + lease_us, lease_us, quantity });
                 }
                 _ if quantity > 0 => {
-                    list.push(Counted { at_us: now_us, weight: quantity, coarse: false });
+                    obvious
+                        .add(&mut list, Counted { at_us: now_us, weight: quantity, coarse: false });
                 }
                 _ => {}
             }
@@ -354,9 +373,11 @@ impl WindowWorld {
         match ask.quantity {
             _ if kind == ModelCommand::Look || matches!(kind, ModelCommand::Hold(_)) => {}
             Quantity::GiveBack(amount) => give_back(&mut self.list, obvious, at_us, amount),
-            _ if taken > 0 => self.list.push(Counted { at_us, weight: taken, coarse: false }),
+            _ if taken > 0 => {
+                obvious.add(&mut self.list, Counted { at_us, weight: taken, coarse: false });
+            }
             Quantity::Take(weight) if done.denial_counted => {
-                self.list.push(Counted { at_us, weight, coarse: true });
+                obvious.add(&mut self.list, Counted { at_us, weight, coarse: true });
             }
             _ => {}
         }
@@ -396,7 +417,7 @@ impl WindowWorld {
     }
 
     /// Applies some reservation: its lease goes, and an event of this weight comes now, whatever the limit.
-    fn settle(&mut self, rule: &Ruled, which: usize, weight: u64) {
+    fn settle(&mut self, rule: &Ruled, obvious: Obvious, which: usize, weight: u64) {
         let now_us = self.now_us;
         self.leases.retain(|lease| lease.as_of(now_us).end_us > now_us);
         if self.leases.is_empty() {
@@ -411,7 +432,7 @@ impl WindowWorld {
             self.zset.apply(&edit);
             self.forget_dropped(&rule_now, &edit, &times);
             let at_us = self.heal(&edit);
-            self.list.push(Counted { at_us, weight, coarse: false });
+            obvious.add(&mut self.list, Counted { at_us, weight, coarse: false });
         }
     }
 

@@ -1,6 +1,7 @@
 //! Random calls: the engine decides as a plain list of all events does.
 
 use super::*;
+use crate::period::Period;
 use crate::properties::cases;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -46,7 +47,7 @@ impl WindowWorld {
     ) {
         self.step(act.step, period_us);
         if let Some((which, weight)) = act.settle {
-            self.settle(rule, which, weight);
+            self.settle(rule, obvious, which, weight);
         }
         let (ask, kind) = act.or_refund(refund);
         self.agree(rule, obvious, act.limit, &ask, kind);
@@ -369,6 +370,24 @@ proptest! {
         }
     }
 
+    /// Denied calls count in the window too, and what is given back leaves it where it began.
+    #[test]
+    fn windows_from_the_first_event_on_decide_as_the_list_does(
+        (period, period_us) in select(&[("1ms", 1_000u64), ("2s", 2_000_000), ("1mo", 30 * 86_400_000_000)][..]),
+        acts in acts_with(
+            steps(), 0u64..12, prop_oneof![Just(ModelCommand::CountDenied), kinds()], ways_with_force()),
+        refunds in refunds(),
+        total in totals(),
+    ) {
+        let rule = rule(&format!("{period}^first"));
+        let obvious = Obvious::First(Period::parse(period.as_bytes()).unwrap().length());
+        let mut world = WindowWorld::with_total(total);
+        for (act, refund) in acts.into_iter().zip(refunds) {
+            world.act(&rule, obvious, period_us, &act, refund);
+            prop_assert!(world.zset.len() <= 1, "{:?}", world.zset);
+        }
+    }
+
     /// If the clock is set back or the period gets longer, uncounted events may count again. The count is never too small.
     #[test]
     fn giving_back_forgets_nothing_else_when_the_clock_steps_and_the_period_changes(
@@ -588,7 +607,7 @@ proptest! {
             let rule = rule(text);
             if let Some((which, weight)) = act.settle {
                 if text != "-" {
-                    world.settle(&rule, which, weight);
+                    world.settle(&rule, Obvious::Sliding(period_us), which, weight);
                 }
             }
             let kind = if text == "-" { ModelCommand::Hold(9) } else { act.kind };

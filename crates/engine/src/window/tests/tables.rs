@@ -311,16 +311,6 @@ fn judgements_at_the_edges() {
     }
 }
 
-#[test]
-fn periods_of_a_century_count_from_the_first_event_on() {
-    let rule = rule("100y");
-    let mut world = WindowWorld::new();
-    assert!(world.call(&rule, 1, &ask(1), ModelCommand::Count).decision.verdict.allowed());
-    world.now_us += 99 * 31_557_600_000_000;
-    let verdict = world.call(&rule, 1, &ask(1), ModelCommand::Count).decision.verdict;
-    assert!(!verdict.allowed() && verdict.retry_after_us().is_some());
-}
-
 // ---- FORCE ----
 
 #[test]
@@ -558,48 +548,6 @@ fn giving_back_drops_the_dead_only_where_they_are_few() {
 
 // ---- Sums near the largest ----
 
-/// RL.WINDOW k 2^63-2 10ms 2^63-2 BUCKETS 1; after 25 ms two single calls; then the clock goes back by an hour.
-#[test]
-fn a_clock_that_goes_back_over_large_sums_contradicts_nothing() {
-    let folded = rule("10ms/1");
-    for (text, back_us) in [
-        ("10ms/1", -3_600_000_000),
-        ("10ms/1", -20_000),
-        ("10ms", -20_000),
-        ("1h", 0),
-        ("1h/1", 0),
-        ("1d@UTC", 0),
-    ] {
-        let mut world = WindowWorld::new();
-        let most = i64::MAX - 1;
-        let limit = MAX_SUM - 1;
-        assert!(world
-            .call(&folded, limit, &ask(most), ModelCommand::Count)
-            .decision
-            .verdict
-            .allowed());
-        world.pass(25_000);
-        for _ in 0..2 {
-            assert!(world
-                .call(&folded, limit, &ask(1), ModelCommand::Count)
-                .decision
-                .verdict
-                .allowed());
-        }
-        world.pass(back_us);
-        // Nothing is forgotten that the call can see, and all leaves in time.
-        let rule = rule(text);
-        let done = world.call(&rule, limit, &ask(1), ModelCommand::Count);
-        assert!(done.counted >= 2, "{text}");
-        let reset_us = done.decision.reset_after_us;
-        world.now_us += reset_us;
-        assert_eq!(
-            world.call(&rule, limit, &ask(0), ModelCommand::Count).decision.remaining,
-            limit
-        );
-    }
-}
-
 /// COUNTDENIED at a limit and a quantity of 2^63 - 1 beside a reservation: the sum saturates, and the wait stays right.
 #[test]
 fn denied_calls_at_the_largest_sum_are_told_a_wait_that_suffices() {
@@ -682,59 +630,6 @@ fn many_dead_entries_go_a_bounded_number_at_a_time() {
     }
 }
 
-/// Each entry is dead when the next comes.
-#[test]
-fn dead_entries_go_four_at_a_time_from_a_small_set_and_eight_from_a_large_one() {
-    let rule = rule("10ms");
-    let mut world = WindowWorld::new();
-    let call = |world: &mut WindowWorld| {
-        world.pass(20_000);
-        let done = plain_call(world, &rule, 1_000, &ask(1), ModelCommand::Count);
-        done.edit.unwrap().dropped
-    };
-    let trimmed: Vec<usize> = (0..10).map(|_| call(&mut world)).collect();
-    assert_eq!(trimmed, [0, 0, 0, 0, 4, 0, 0, 0, 4, 0]);
-    // As many live entries that nothing is removed by their number alone.
-    for _ in 0..200 {
-        world.pass(1);
-        plain_call(&mut world, &rule, 1_000, &ask(1), ModelCommand::Count);
-    }
-    let live = world.zset.len();
-    let mut most_dead = 0;
-    for _ in 0..100 {
-        world.pass(50);
-        plain_call(&mut world, &rule, 1_000, &ask(1), ModelCommand::Count);
-        let window_count =
-            WindowCount::read(&mut world.zset, rule.at(world.now_us).unwrap()).unwrap();
-        most_dead = most_dead.max(world.zset.len() - window_count.counted() as usize);
-    }
-    assert!(live > dead::LISTPACK_LEN && most_dead < dead::MIN_DROPPED, "{live} {most_dead}");
-}
-
-/// Dead entries whose sum leaves no room for what is counted go at once, also where they are more than a call drops
-/// otherwise.
-#[test]
-fn dead_entries_that_stand_in_the_way_of_counting_go_at_once() {
-    let rule = rule("10ms");
-    let mut world = WindowWorld::new();
-    for _ in 0..100 {
-        world.pass(1);
-        let weight = i64::MAX / 100;
-        assert!(plain_call(&mut world, &rule, MAX_SUM, &ask(weight), ModelCommand::Count)
-            .decision
-            .verdict
-            .allowed());
-    }
-    world.pass(20_000);
-    let done = plain_call(&mut world, &rule, MAX_SUM, &ask(i64::MAX), ModelCommand::Count);
-    assert!(done.decision.verdict.allowed());
-    assert_eq!((done.edit.unwrap().dropped, world.zset.len()), (100, 1));
-    assert_eq!(
-        WindowCount::read(&mut world.zset, rule.at(world.now_us).unwrap()).unwrap().counted(),
-        MAX_SUM
-    );
-}
-
 /// Thousands of small ones are in the way of a huge one, and it is in the way of the next. Then the total begins again at 0,
 /// and small ones follow that do not look at the sum of all.
 #[test]
@@ -804,20 +699,27 @@ fn an_entry_that_a_clock_goes_back_into_keeps_its_beginning() {
 #[test]
 fn a_call_looks_for_dead_entries_where_there_may_be_enough() {
     let rule = rule("10ms");
-    for (dead, live, weight, max_entries, dropped) in [
-        (3, 9, 1, 99, 0),
-        (4, 9, 1, 99, 4),
+    for (dead, live, weight, max_entries, before, dropped) in [
+        (3, 9, 1, 99, 0u64, 0),
+        (4, 9, 1, 99, 0, 4),
         // Weights hide how many are dead.
-        (5, 9, 2, 99, 0),
-        (7, 9, 2, 99, 7),
+        (5, 9, 2, 99, 0, 0),
+        (7, 9, 2, 99, 0, 7),
+        // A set that the server keeps in one piece, and a larger one.
+        (7, 121, 1, 999, 0, 7),
+        (7, 122, 1, 999, 0, 0),
+        (8, 121, 1, 999, 0, 8),
         // More entries than the rule needs.
-        (1, 3, 1, 3, 0),
-        (1, 4, 1, 3, 1),
+        (1, 3, 1, 3, 0, 0),
+        (1, 4, 1, 3, 0, 1),
         // The dead and the living sum up to all that may be counted, and to one more.
-        (1, 1, MAX_SUM - 1, 99, 0),
-        (1, 1, MAX_SUM, 99, 1),
+        (1, 1, MAX_SUM - 1, 99, 0, 0),
+        (1, 1, MAX_SUM, 99, 0, 1),
+        // The same where the total says more than the sum, as what came before was dropped.
+        (1, 1, MAX_SUM - 1, 99, 1, 0),
+        (1, 1, MAX_SUM, 99, 1, 1),
     ] {
-        let (mut zset, mut total) = (Zset::default(), 0u64);
+        let (mut zset, mut total) = (Zset::default(), before);
         for (at, weight) in (0..dead + live).map(|at| (at, if at < dead { 1 } else { weight })) {
             total = total.wrapping_add(weight);
             let newest_us = START_US + at + if at < dead { 0 } else { 20_000 };
@@ -867,4 +769,68 @@ fn what_is_left_when_older_events_are_given_back_is_not_written_again() {
     let edit = world.call(&rule, 5, &ask(-1), ModelCommand::Count).edit.unwrap();
     let given_back = Some(TimeRange { from_us: oldest_us, to_us: oldest_us });
     assert_eq!(edit, EventEdit { given_back, ..EventEdit::default() });
+}
+
+// ---- FROM first ----
+
+/// A key of `entries` of this weight, each this many microseconds after the start.
+fn entries_of_another_rule(weight: u64, times_us: impl Iterator<Item = i64>) -> WindowWorld {
+    let mut world = WindowWorld::new();
+    for (newest_us, total) in times_us.zip((weight..).step_by(weight as usize)) {
+        let newest_us = START_US.checked_add_signed(newest_us).unwrap();
+        world.zset.add(&Entry { newest_us, span_us: 0, total, weight, denied: false });
+    }
+    world
+}
+
+/// The entry that counts stays where it is until the others of the future have gone, a bounded number with each call.
+#[test]
+fn many_entries_from_the_future_go_in_parts_and_only_the_newest_counts() {
+    let rule = rule("10s^first");
+    for (quantity, remaining) in [(1, 2), (-1, 4), (-9, 5)] {
+        let mut world = entries_of_another_rule(2, 1_000..1_300);
+        world.max_healed = 64;
+        let call = |world: &mut WindowWorld, quantity| {
+            let kind = ModelCommand::Count;
+            let call = ModelCall {
+                max_healed: 64,
+                ..plain(rule.at(world.now_us).unwrap(), 5, ask(quantity), kind)
+            };
+            call.make(&mut world.zset, &SortedHolds::default()).unwrap().decision
+        };
+        let decision = call(&mut world, quantity);
+        assert_eq!(decision.remaining, remaining, "{quantity}");
+        assert_eq!(
+            decision.reset_after_us,
+            if remaining < 5 { 10_000_000 } else { 0 },
+            "{quantity}"
+        );
+        if remaining == 5 {
+            // What is given back whole goes in one piece, and takes the others of the future with it.
+            assert_eq!(world.zset.len(), 0);
+            continue;
+        }
+        world.pass(500);
+        for left in [172, 108, 44, 1] {
+            assert_eq!(call(&mut world, 9).verdict, Verdict::Never);
+            let denied = call(&mut world, 5);
+            assert_eq!((denied.remaining, denied.reset_after_us), (remaining, 9_999_500), "{left}");
+            assert_eq!(world.zset.len(), left);
+        }
+    }
+}
+
+#[test]
+fn of_a_key_from_another_rule_the_newest_entry_alone_counts() {
+    let rule = rule("10s^first");
+    let mut world = entries_of_another_rule(1, (-9_000_000..-6_000_000).step_by(10_000));
+    let decision = plain_call(&mut world, &rule, 5, &ask(1), ModelCommand::Count).decision;
+    // Its first event came 6.01 s ago.
+    assert_eq!((decision.remaining, decision.reset_after_us), (3, 3_990_000));
+    // The others go, a bounded number with each call.
+    for most in [236, 172, 108, 44, 1] {
+        assert!(world.zset.len() <= most, "{most}");
+        plain_call(&mut world, &rule, 5, &force(1), ModelCommand::Count);
+    }
+    assert_eq!(world.zset.len(), 1);
 }
