@@ -359,14 +359,6 @@ fn debts_are_read_as_they_are_written_and_others_are_refused() {
 }
 
 #[test]
-fn the_longest_value_fits() {
-    let longest = Stored::new(LAST_TAT, MAX_DEBT_NS);
-    let text = "9999999999999999999.999999999+3155760000000000000";
-    assert_eq!(longest.encode().as_bytes(), text.as_bytes());
-    assert_eq!(Stored::decode(text.as_bytes()), Some(longest));
-}
-
-#[test]
 fn whoever_stands_behind_others_waits_a_millisecond_at_least() {
     let rate = rate(0, 1, 1000);
     let (fresh, empty) = (None, Some(stored("1700000001000000000")));
