@@ -139,7 +139,7 @@ impl FuzzedWindow {
         let known = lives.min(u128::from(MAX_SUM));
         self.overflowed = known < lives;
         assert!(u128::from(counted) >= known, "{counted} counted, {lives} admitted");
-        // What was given back may count again when the clock goes back.
+        // What was given back may count again if the clock is set back.
         if self.exact && !self.overflowed && !(self.gave_back && self.stepped_back) {
             assert_eq!(u128::from(counted), lives);
         }

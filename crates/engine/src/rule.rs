@@ -413,7 +413,7 @@ mod tests {
             ("1d@UTC", Some(midnight - 1), midnight + day, Some(1)),
             ("1d@+08:00", Some(midnight - day / 3 - 1), midnight + day * 2 / 3, Some(1)),
             ("1d@UTC^01:00", Some(midnight + day / 24 - 1), midnight + day * 25 / 24, Some(1)),
-            // What is open, only the newest entry tells.
+            // Only the newest entry says which window is open.
             ("1s^first", None, START_US + 999_999, Some(1)),
             ("-", Some(u64::MAX), START_US, Some(0)),
         ] {

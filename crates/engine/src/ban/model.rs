@@ -1,4 +1,4 @@
-//! BanNow beside their definition: a list of events, or one time, and what a reader of the contract would note of bans.
+//! Bans compared with a model: a list of events, or one time, and the end of the last ban.
 
 use crate::decide::Mode;
 use crate::decision::{Ask, Manner, Quantity};
@@ -120,7 +120,7 @@ fn check(limit: Limit, mut used: Used, acts: Vec<BanAct>) {
     // When the last ban ends; `None` once something was granted.
     let mut ban_us: Option<u64> = None;
     for (step, act) in acts.into_iter().enumerate() {
-        // Where nothing is left but the mark of a ban that is over, that is gone too.
+        // Once only the mark of a past ban is left, the mark is gone too.
         ban_us = ban_us.filter(|end_us| *end_us > now_us || !used.is_new_at(now_us));
         let mut request = Request::new(limit);
         let runs = ban_us.is_some_and(|end_us| end_us > now_us);

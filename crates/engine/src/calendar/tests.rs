@@ -34,7 +34,7 @@ impl Wall {
         self.zones.window_at(&self.calendar, now_us)
     }
 
-    /// The same, worked out anew.
+    /// The same, without the cache.
     fn fresh_window_at(&self, now_us: u64) -> Option<CalendarWindow> {
         self.calendar.division.window_at(&self.rules(), now_us)
     }
@@ -196,7 +196,7 @@ fn the_last_windows_of_many_divisions_are_cached_without_allocating() {
         }
     }
     assert_eq!(wall.zones.zones[0].windows.len(), 2 * 31);
-    // Where there is no room, the one that came first goes.
+    // If there is no room, the oldest is dropped.
     let divisions = |wall: &Wall| -> Vec<Division> {
         wall.zones.zones[0].windows.iter().map(|(division, _)| *division).collect()
     };

@@ -62,7 +62,7 @@ struct LineWorld {
     ended: Vec<(Ticket, At, LineReply)>,
     granted: u64,
     may_write: bool,
-    /// The granted quantity that is still to be given back, because nobody was told of the grant.
+    /// The granted quantity that must still be given back, because the client never received the grant.
     given_back: u64,
 }
 

@@ -30,7 +30,7 @@ enum PromiseStep {
     Acquire { quantity: u64, atmost: bool, lease_ms: u64 },
     /// Spends this many units of a batch, if its lease still runs and that many are left.
     Spend { batch: usize, units: u64 },
-    /// Settles with what was spent: by RL.APPLY, or where that is nothing by RL.RELEASE.
+    /// Settles with what was spent: by RL.APPLY, or by RL.RELEASE if nothing was.
     Settle { batch: usize },
     /// Renews the lease.
     Renew { batch: usize, lease_ms: Option<u64> },
@@ -199,7 +199,7 @@ impl PromiseWorld {
                 let end_us = self.batches.get(batch).map_or(0, |batch| batch.end_us);
                 self.now_us = self.now_us.max(end_us - u64::from(before && end_us > 0));
             }
-            // Where the start of a window of the calendar is crossed backwards, it may have more.
+            // A window of the calendar may have more if the clock is set back past its start.
             PromiseStep::TurnBack { us } if matches!(self.window.rule, Rule::Sliding { .. }) => {
                 self.back_us += us;
             }
@@ -279,7 +279,7 @@ fn without_it_what_a_dead_holder_spent_is_taken_again() {
         acquire(),
         spend(),
     ];
-    // Where nothing is counted no window of the last two opens.
+    // A window of the last two rules opens only when something is counted.
     for rule in 0..RULES.len() - 2 {
         assert_eq!(max_spent(rule, 3, &steps, false), 6, "{rule}");
         assert_eq!(max_spent(rule, 3, &steps, true), 3, "{rule}");

@@ -91,7 +91,7 @@ impl TestKey {
     }
 }
 
-// ---- The case table, and single sentences of the contract ----
+// ---- The case table, and single promises ----
 
 #[test]
 fn answers_as_throttled_and_redis_cell_do() {

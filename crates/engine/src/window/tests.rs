@@ -149,7 +149,7 @@ fn held_at(leases: &[Reserved], us: u64) -> u64 {
     leases.iter().filter(|one| one.end_us > us).map(|one| one.quantity).sum()
 }
 
-/// A call that is not barred, which heals as much as there is.
+/// A call that is not barred and heals everything.
 fn plain(rule_now: RuleNow, limit: u64, ask: Ask, kind: ModelCommand) -> ModelCall {
     let (max_entries, max_healed) = (MAX_ENTRIES, usize::MAX);
     ModelCall { rule_now, limit, max_entries, max_healed, ask, kind, barred: false }
@@ -176,7 +176,7 @@ impl WindowWorld {
         }
     }
 
-    /// The sum of all entries, dead ones among them, and of what was uncounted between them.
+    /// The sum of all entries, including dead ones, and of the events that were uncounted between them.
     fn whole_sum(&self) -> u128 {
         let entries: Vec<Entry> = self.zset.entries().collect();
         let growth = entries.windows(2).map(|pair| pair[1].total.wrapping_sub(pair[0].total));

@@ -66,10 +66,10 @@ pub const CASES: [GcraCase; 32] = [
     // 21-22: fractions of the interval.
     case(20000,  5, 0, 0,   -1, 5000),
     case(20001,  1, 1, 0,  999, 4999),
-    // 23-24: a clock that goes back a little undoes what has drained meanwhile.
+    // 23-24: if the clock is set back a little, what has drained since then is lost.
     case(22500,  0, 0, 2,   -1, 2500),
     case(21000,  1, 0, 0,   -1, 5000),
-    // 25: one that goes back far leaves an empty bucket and no worse.
+    // 25: if it is set back far, the bucket is empty, and no worse.
     case(10000,  1, 1, 0, 1000, 5000),
     // 26-28: that was written back, so the returned wait is exact.
     case(10999,  1, 1, 0,    1, 4001),

@@ -21,7 +21,7 @@ fn down_to_attos(value: &BigRational) -> u128 {
     value.floor().to_integer().try_into().unwrap()
 }
 
-/// GCRA as the books have it, and debts beside it: no rounding anywhere but of the debt that is stored, in microseconds.
+/// GCRA as in the literature, and debts. Times are in microseconds. Only the stored debt is rounded.
 struct Model {
     limit: u64,
     interval: BigRational,
@@ -428,7 +428,7 @@ proptest! {
     }
 
     /// In any span of true time no more than max_burst + 1 + count / period * T, to one part in a million, also
-    /// when the clock goes back. What is booked counts when the caller may go on, which is rounded up to a microsecond,
+    /// when the clock is set back. What is booked counts when the caller may go on, which is rounded up to a microsecond,
     /// and comes in order.
     #[test]
     fn never_over_admits(

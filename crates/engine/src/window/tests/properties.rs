@@ -370,7 +370,7 @@ proptest! {
         }
     }
 
-    /// Denied calls count in the window too, and what is given back leaves it where it began.
+    /// Denied calls count in the window too. Giving back does not move its start.
     #[test]
     fn windows_from_the_first_event_on_decide_as_the_list_does(
         (period, period_us) in select(&[("1ms", 1_000u64), ("2s", 2_000_000), ("1mo", 30 * 86_400_000_000)][..]),

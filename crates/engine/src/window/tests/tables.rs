@@ -71,7 +71,7 @@ fn what_is_merged_into_an_earlier_entry_begins_with_it_and_is_as_admitted() {
     assert!(world.zset.entries().all(|one| !one.denied));
 }
 
-/// As what is denied may be forgotten where there is too much of it.
+/// Denied events are counted more coarsely, and an admitted one must not be.
 #[test]
 fn an_admitted_event_that_joins_a_denied_one_from_the_future_makes_it_an_admitted_one() {
     for (kind, stays_denied) in [(ModelCommand::Count, false), (ModelCommand::CountDenied, true)] {
@@ -277,7 +277,7 @@ fn judgements_at_the_edges() {
         (5, 6, 0, atmost, 3, 1, Allowed(1)),
         (5, 6, 0, atmost, 3, 2, wanting(1, true)),
         (5, 6, 0, atmost, 5, 0, wanting(1, false)),
-        // What counts and what is held are told apart.
+        // The obstacle is what counts or what is held.
         (5, 5, 0, whole, 0, 0, Allowed(5)),
         (5, 5, 0, whole, 1, 0, wanting(1, false)),
         (5, 5, 0, whole, 0, 1, wanting(1, true)),
@@ -361,7 +361,7 @@ fn what_is_forced_within_the_limit_leaves_on_time() {
     let entries =
         [(0, 1, 0), (300, 1, 0), (600, 1, 0), (900, 1, 0), (1_200, 1, 0), (2_100, 3, 600)];
     assert_eq!(world.entries(), entries);
-    // A denied call beside them folds with what lies beyond the limit only.
+    // A denied call folds only with events beyond the limit.
     world.call(&rule, 5, &ask(1), ModelCommand::CountDenied);
     assert_eq!(world.entries()[5], (2_400, 4, 900));
     world.pass(100);
@@ -521,7 +521,7 @@ fn what_was_uncounted_does_not_count_again_with_the_dead() {
     assert_eq!(world.call(&short, 9, &ask(0), ModelCommand::Count).decision.remaining, 8);
 }
 
-/// Where too many are dead for one call, they stay, and what was uncounted may count again.
+/// If too many are dead for one call, they stay, and the uncounted events may count again.
 #[test]
 fn giving_back_drops_the_dead_only_where_they_are_few() {
     for (dead, left) in [(3, 1), (64, 1), (65, 66)] {
@@ -548,7 +548,7 @@ fn giving_back_drops_the_dead_only_where_they_are_few() {
 
 // ---- Sums near the largest ----
 
-/// COUNTDENIED at a limit and a quantity of 2^63 - 1 beside a reservation: the sum saturates, and the wait stays right.
+/// COUNTDENIED at a limit and a quantity of 2^63 - 1, next to a reservation: the sum saturates, and the wait is still right.
 #[test]
 fn denied_calls_at_the_largest_sum_are_told_a_wait_that_suffices() {
     let rule = rule("1s");
@@ -560,7 +560,7 @@ fn denied_calls_at_the_largest_sum_are_told_a_wait_that_suffices() {
         .allowed());
     for step_us in [0, 0, 1, 400_000, 300_000, 299_999] {
         world.pass(step_us);
-        // `call` waits as it was told, and a microsecond less.
+        // `call` tries again after the wait, and a microsecond before.
         let done = world.call(&rule, MAX_SUM, &ask(i64::MAX), ModelCommand::CountDenied);
         assert!(done.denial_counted);
         assert_eq!(done.window_count.counted(), MAX_SUM);
@@ -648,7 +648,7 @@ fn a_total_begins_again_only_when_nothing_dead_is_in_the_way() {
         sum = if dropped > 0 { quantity } else { sum + quantity };
         assert_eq!(world.whole_sum(), u128::from(sum));
     }
-    // Where the clock goes back, the dead count again.
+    // If the clock is set back, dead entries count again.
     let count = WindowCount::read(&mut world.zset, rule.at(START_US + 39_000).unwrap()).unwrap();
     assert_eq!(count.counted(), sum.min(MAX_SUM));
 }
@@ -695,7 +695,7 @@ fn an_entry_that_a_clock_goes_back_into_keeps_its_beginning() {
     }
 }
 
-/// Looking for dead entries costs, so a call does it only where there may be enough of them.
+/// Looking for dead entries takes time, so a call does it only if there may be enough of them.
 #[test]
 fn a_call_looks_for_dead_entries_where_there_may_be_enough() {
     let rule = rule("10ms");
@@ -783,7 +783,7 @@ fn entries_of_another_rule(weight: u64, times_us: impl Iterator<Item = i64>) -> 
     world
 }
 
-/// The entry that counts stays where it is until the others of the future have gone, a bounded number with each call.
+/// The entry that counts stays in the future until the others there are gone. Each call removes a bounded number of them.
 #[test]
 fn many_entries_from_the_future_go_in_parts_and_only_the_newest_counts() {
     let rule = rule("10s^first");
@@ -806,7 +806,7 @@ fn many_entries_from_the_future_go_in_parts_and_only_the_newest_counts() {
             "{quantity}"
         );
         if remaining == 5 {
-            // What is given back whole goes in one piece, and takes the others of the future with it.
+            // If the entry is given back whole, all others from the future go with it.
             assert_eq!(world.zset.len(), 0);
             continue;
         }
