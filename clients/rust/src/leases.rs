@@ -267,6 +267,8 @@ pub(crate) struct Leases {
     /// its round may read it only then.
     error: Option<Error>,
     error_round: u64,
+    /// The last error reply to a settlement that was given up. What it was to settle counts when its lease ends.
+    pub refused: Option<Error>,
     is_under_way: bool,
     retry_at_ns: i64,
     demand: Demand,
@@ -310,6 +312,7 @@ impl Leases {
             failures: 0,
             error: None,
             error_round: 0,
+            refused: None,
             is_under_way: false,
             retry_at_ns: NEVER_YET,
             demand: Demand::new(lease_ns, now.monotonic_ns),
@@ -502,6 +505,7 @@ impl Leases {
     /// Settles what is held, and requests nothing more.
     pub(crate) fn close(&mut self) {
         self.is_closing = true;
+        self.refused = None;
         if self.is_settled() {
             return;
         }

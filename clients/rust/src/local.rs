@@ -514,8 +514,8 @@ impl Local {
     ///
     /// # Errors
     ///
-    /// The error of the server, or [`Error::Unreachable`] unless the limiter's `unreachable` replaces it. What was held
-    /// counts when its lease ends.
+    /// The error reply of a server that refuses to settle, such as a replica, or [`Error::Unreachable`] unless the limiter's
+    /// `unreachable` replaces it. What was held then counts when its lease ends.
     #[doc = example!(limiter)]
     /// let local = limiter.local("ingest", &Window::per("5/min")?).build()?;
     /// local.take(3).await?;
@@ -531,13 +531,11 @@ impl Local {
             state.leases.is_settled() || is_given_up
         };
         self.wait_until(process, is_over).await?;
-        let state = process.lock();
-        match state.leases.error() {
-            Some(error) if !state.leases.is_settled() && !self.shared.is_forgiven(error) => {
-                Err(error.clone())
-            }
-            _ => Ok(()),
-        }
+        let leases = &process.lock().leases;
+        let unsettled = leases.error().filter(|_| !leases.is_settled());
+        let unsettled = unsettled.filter(|error| !self.shared.is_forgiven(error));
+        // The server has answered what was refused, so `unreachable` does not apply to that.
+        leases.refused.as_ref().or(unsettled).map_or(Ok(()), |error| Err(error.clone()))
     }
 }
 

@@ -208,8 +208,13 @@ impl Leases {
         for (item, reply) in items.into_iter().zip(replies) {
             match (item, reply) {
                 (item, Err(error)) => {
-                    if let Item::Batch(batch) = item {
-                        self.keep_refused(batch, &error, now);
+                    let is_given_up = match item {
+                        Item::Batch(batch) => !self.keep_refused(batch, &error, now),
+                        Item::Lost(_) | Item::Force(_) => true,
+                        Item::Request(_) => false,
+                    };
+                    if is_given_up {
+                        self.refused = Some(error.clone());
                     }
                     self.keep_error(error);
                 }
@@ -245,8 +250,9 @@ impl Leases {
         !now.has_reached(batch.until.after(after_spending_ns))
     }
 
-    /// Decides about a batch that could not be settled because of an error reply.
-    fn keep_refused(&mut self, batch: Batch, error: &Error, now: Now) {
+    /// Keeps a batch that could not be settled because of an error reply, unless settling it later is of no use. Returns
+    /// whether it is kept.
+    fn keep_refused(&mut self, batch: Batch, error: &Error, now: Now) -> bool {
         if self.terms.is_policy() && error.code() == Some("ERR") {
             // A correct RL.APPLY replies ERR only if the reservation is a semaphore's.
             self.is_semaphore = true;
@@ -258,7 +264,10 @@ impl Leases {
             // ends.
             self.settling.push(batch);
             self.retry_at_ns = now.monotonic_ns.saturating_add(RETRY_NS);
+        } else {
+            return false;
         }
+        true
     }
 
     /// Reads the reply to a request.

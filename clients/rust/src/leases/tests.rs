@@ -98,6 +98,7 @@ fn carry_out(
         }
         "settled" => return leases.is_settled().into(),
         "failed" => return leases.error().is_some().into(),
+        "refused" => return leases.refused.as_ref().and_then(Error::code).into(),
         "want" | "wait" => drop(leases.want(quantity, event == "want", *now)),
         "receive" => {
             let replies = given.as_array().unwrap().iter().map(reply).collect();
@@ -183,6 +184,24 @@ fn after_closing_nothing_is_requested() {
     leases.close();
     assert!(matches!(leases.want(1, false, at(0)), Err(Error::Closed)));
     assert!(leases.next_round(at(0)).is_none());
+}
+
+#[test]
+fn closing_does_not_report_what_was_refused_long_before() {
+    let (window, mut now) = (Window::per("5/s").unwrap(), at(0));
+    let mut leases = Leases::new(terms(&window, 100, 0), "p".into(), now);
+    leases.want(1, false, now).unwrap();
+    let granted = reply(&serde_json::json!([0, 5, 4, -1, 1000, "p-1", 1, 1]));
+    let refused = reply(&serde_json::json!({"error": "READONLY it is a replica"}));
+    for reply in [granted, refused] {
+        let round = leases.next_round(now).unwrap();
+        leases.receive(round, vec![reply], now);
+        let _ = leases.take(1, false, &now);
+        now = now.after(2000 * MS);
+    }
+    assert!(leases.refused.is_some());
+    leases.close();
+    assert!(leases.refused.is_none());
 }
 
 /// A server with one sliding window, written from what the commands promise. Times are in nanoseconds.

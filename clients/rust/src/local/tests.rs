@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use super::*;
 use crate::transport::{
-    Address, BoxFuture, Command, Connection, Failure, FailureKind, Servers, Transport,
+    Address, BoxFuture, Command, Connection, ErrorReply, Failure, FailureKind, Servers, Transport,
 };
 use crate::{Decision, MemoryLimiter};
 
@@ -151,10 +151,19 @@ async fn invalid_local_limits_are_refused() {
     assert!(limiter.held("jobs").await.unwrap().is_empty());
 }
 
-/// A server that can be taken away.
+/// A server that can be taken away, or become a replica.
+#[derive(Clone, Default)]
 struct Line {
     memory: MemoryLimiter,
     is_cut: Arc<AtomicBool>,
+    is_read_only: Arc<AtomicBool>,
+}
+
+impl Line {
+    fn limiter(&self, unreachable: Unreachable) -> Limiter {
+        let builder = Limiter::builder(Servers::single(self.clone())).unreachable(unreachable);
+        builder.deadline(Duration::from_millis(50)).build().unwrap()
+    }
 }
 
 impl Transport for Line {
@@ -162,10 +171,9 @@ impl Transport for Line {
         &self,
         _: Option<Address>,
     ) -> BoxFuture<'static, Result<Arc<dyn Connection>, Failure>> {
-        let line = Line { memory: self.memory.clone(), is_cut: Arc::clone(&self.is_cut) };
         let connected: Result<Arc<dyn Connection>, Failure> = match self.is_cut.load(Relaxed) {
             true => Err(Failure { kind: FailureKind::Refused, message: "cut".into() }),
-            false => Ok(Arc::new(line)),
+            false => Ok(Arc::new(self.clone())),
         };
         Box::pin(std::future::ready(connected))
     }
@@ -185,6 +193,10 @@ impl Connection for Line {
             if self.is_cut.load(Relaxed) {
                 return Err(Failure { kind: FailureKind::Lost, message: "cut".into() });
             }
+            if self.is_read_only.load(Relaxed) {
+                let refused = Value::Error(ErrorReply::new("READONLY it is a replica"));
+                return Ok(vec![refused; commands.len()]);
+            }
             let memory = self.memory.core().memory.as_ref().unwrap();
             Ok(memory.ask_together(commands))
         })
@@ -193,14 +205,7 @@ impl Connection for Line {
 
 #[tokio::test]
 async fn while_redis_is_away_what_is_held_is_spent_and_then_unreachable_decides() {
-    let is_cut = Arc::new(AtomicBool::new(false));
-    let memory = MemoryLimiter::new();
-    let window = Window::per("100/min").unwrap();
-    let line = |unreachable| {
-        let line = Line { memory: memory.clone(), is_cut: Arc::clone(&is_cut) };
-        let builder = Limiter::builder(Servers::single(line)).unreachable(unreachable);
-        builder.deadline(Duration::from_millis(50)).build().unwrap()
-    };
+    let (line, window) = (Line::default(), Window::per("100/min").unwrap());
     let other = MemoryLimiter::builder().share(1, 10).unwrap().build();
     let cases = [
         (Unreachable::Allow, Some((true, 0))),
@@ -209,14 +214,14 @@ async fn while_redis_is_away_what_is_held_is_spent_and_then_unreachable_decides(
         (Unreachable::Error, None),
     ];
     for (unreachable, expected) in cases {
-        is_cut.store(false, Relaxed);
-        let limiter = line(unreachable);
+        line.is_cut.store(false, Relaxed);
+        let limiter = line.limiter(unreachable);
         let lease = Duration::from_secs(3600);
         let local = limiter.local("k", &window).lease(lease).build().unwrap();
         assert!(local.take(1).await.unwrap().is_allowed());
         // A batch for the next take, which is given up.
         fetch(&local).await;
-        is_cut.store(true, Relaxed);
+        line.is_cut.store(true, Relaxed);
         while local.try_take(1).unwrap().is_some() {}
         match (local.take(1).await, expected) {
             (Ok(reply), Some((is_allowed, limit))) => {
@@ -229,6 +234,29 @@ async fn while_redis_is_away_what_is_held_is_spent_and_then_unreachable_decides(
             (found, _) => panic!("{found:?}"),
         }
         assert_eq!(local.close().await.is_err(), expected.is_none());
+    }
+}
+
+#[tokio::test]
+async fn closing_returns_the_error_of_a_settlement_that_is_refused_whatever_unreachable_says() {
+    let window = Window::per("100/min").unwrap();
+    // What was spent cannot be counted, or what was not spent cannot be given back.
+    for is_spent in [true, false] {
+        let line = Line::default();
+        let limiter = line.limiter(Unreachable::Allow);
+        let local = limiter.local("k", &window).lease(Duration::from_secs(3600)).build().unwrap();
+        match is_spent {
+            true => assert!(local.take(3).await.unwrap().is_allowed()),
+            false => assert!(local.try_take(3).unwrap().is_none()),
+        }
+        while line.memory.held("k").await.unwrap().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        line.is_read_only.store(true, Relaxed);
+        for _ in 0..2 {
+            assert_eq!(local.close().await.unwrap_err().code(), Some("READONLY"));
+        }
+        assert_eq!(line.memory.held("k").await.unwrap()[0].quantity, 3);
     }
 }
 
