@@ -134,6 +134,8 @@ impl Core {
             Some(Err(error)) => self.request_error(error, request.has_policy, attempt),
             None => self.deadline_error(attempt),
         };
+        // A call that waits leaves its line on the server before another limiter decides.
+        attempt.drop_link();
         let is_lost = matches!(error, Error::Busy(_) | Error::Unreachable { is_sent: true, .. });
         if is_lost && attempt.is_sent.load(Relaxed) && request.has_made_ids {
             tokio::spawn(Arc::clone(&self).undo(Arc::clone(&call), None));

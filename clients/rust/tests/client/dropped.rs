@@ -1,14 +1,15 @@
-//! What is sent for calls whose futures are dropped, on tokio's clock, which stands still until all tasks wait.
+//! What is sent for calls whose futures are dropped, or that get no reply in time, on tokio's clock, which stands still until
+//! all tasks wait.
 
 use std::future::{pending, IntoFuture};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redis_ratelimit_client::transport::{BoxFuture, Command, Connection, Failure, Value};
-use redis_ratelimit_client::{Clause, Rate, Semaphore};
+use redis_ratelimit_client::{Clause, Limiter, Rate, Semaphore, Unreachable};
 use tokio::time::{sleep, timeout};
 
-use crate::scripted::limiter_on;
+use crate::scripted::{limiter_on, server_on};
 use crate::MS;
 
 /// A server that takes a while to reply, or never does. Releases find nothing.
@@ -22,6 +23,11 @@ struct Slow {
 impl Slow {
     fn new(reply: Option<(Duration, Value)>) -> Slow {
         Slow { reply, sent: Arc::default() }
+    }
+
+    /// Returns whether a connection is open, besides the one that new ones are cloned from.
+    fn is_connected(&self) -> bool {
+        Arc::strong_count(&self.sent) > 2
     }
 
     /// Returns the commands that were sent after the first.
@@ -111,4 +117,18 @@ async fn a_turn_that_was_booked_is_not_given_back() {
     let server = Slow::new(Some((MS * 100, reply)));
     drop_soon(limiter_on(&server).take("crawl", &rate)).await;
     assert_eq!(server.sent_later().len(), 1);
+}
+
+/// Otherwise it might be granted on the server too.
+#[tokio::test(start_paused = true)]
+async fn a_call_past_its_deadline_leaves_its_line_before_another_limiter_decides() {
+    let (server, other) = (Slow::new(None), Slow::new(None));
+    let builder = Limiter::builder(server_on(&server)).deadline(MS * 100);
+    let builder = builder.unreachable(Unreachable::Limiter(limiter_on(&other)));
+    let (limiter, rate) = (builder.build().unwrap(), Rate::per("1/s").unwrap());
+    let mut call = Box::pin(limiter.take("mail", &rate).block(MS * 200).into_future());
+    assert!(timeout(MS * 250, &mut call).await.is_err());
+    assert!(server.is_connected() && !other.is_connected());
+    assert!(timeout(MS * 250, &mut call).await.is_err());
+    assert!(!server.is_connected() && other.is_connected());
 }

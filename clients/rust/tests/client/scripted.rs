@@ -68,9 +68,13 @@ impl<C: Connection + Clone + 'static> Transport for CloneOf<C> {
     }
 }
 
-/// Returns a limiter of the server that this connection stands for.
+/// Returns the server that this connection stands for.
+pub fn server_on<C: Connection + Clone + 'static>(connection: &C) -> Servers {
+    Servers::single(CloneOf(connection.clone()))
+}
+
 pub fn limiter_on<C: Connection + Clone + 'static>(connection: &C) -> Limiter {
-    Limiter::new(Servers::single(CloneOf(connection.clone())))
+    Limiter::new(server_on(connection))
 }
 
 impl Connection for Script {
