@@ -28,8 +28,6 @@ pub(crate) struct Request {
     pub is_decision: bool,
     /// The way to give back what the call took if its future is dropped.
     pub undo: Undo,
-    /// True if the limiter made the ids of what it reserves. With an id of its own, the caller may try again.
-    pub has_made_ids: bool,
 }
 
 /// The way to give back what a call took.
@@ -39,8 +37,8 @@ pub(crate) enum Undo {
     Nothing,
     /// It takes a quantity by RL.THROTTLE or RL.WINDOW.
     Take(Taken),
-    /// It reserves with this id.
-    Release(Id),
+    /// It reserves with this id. If the caller chose it, it may try again with it, and another holder may have the same.
+    Release { id: Id, is_made: bool },
     /// It takes of several limits.
     All(Arc<Groups>),
 }
@@ -74,7 +72,6 @@ impl Request {
             has_policy: false,
             is_decision: false,
             undo: Undo::Nothing,
-            has_made_ids: false,
         }
     }
 
@@ -104,12 +101,9 @@ impl Request {
                 let name = self.first.word(0)?;
                 vec![give_back(&[name], self.first.word(1)?, &self.first, 2, taken, granted)?]
             }
-            (Undo::Release(id), reply) => {
-                let is_reserved = match reply.and_then(|value| Reply::read_id(value).ok()) {
-                    Some(reply) => reply.id.is_some(),
-                    // Another holder may have an id that the caller chose.
-                    None => self.has_made_ids,
-                };
+            (Undo::Release { id, is_made }, reply) => {
+                let reply = reply.and_then(|value| Reply::read_id(value).ok());
+                let is_reserved = reply.map_or(*is_made, |reply| reply.id.is_some());
                 if !is_reserved {
                     return None;
                 }
@@ -229,7 +223,9 @@ impl<L: Limit> LimitCall<'_, L> {
             None if takes && taken.quantity > 0 && !options.force && options.ahead.is_none() => {
                 Undo::Take(taken)
             }
-            Some(id) if taken.quantity > 0 => Undo::Release(id.clone()),
+            Some(id) if taken.quantity > 0 => {
+                Undo::Release { id: id.clone(), is_made: options.has_made_id }
+            }
             _ => Undo::Nothing,
         };
         Request {
@@ -237,7 +233,6 @@ impl<L: Limit> LimitCall<'_, L> {
             has_policy: limit.is_policy(),
             is_decision: true,
             undo,
-            has_made_ids: options.has_made_id,
             ..Request::from(command)
         }
     }
@@ -332,7 +327,6 @@ pub(crate) fn all(groups: &Arc<Groups>, takes: bool) -> Request {
         has_policy: groups.parts().any(|clause| clause.limit.is_policy),
         is_decision: true,
         undo: if takes { Undo::All(Arc::clone(groups)) } else { Undo::Nothing },
-        has_made_ids: groups.parts().all(|clause| clause.has_made_id || !clause.limit.reserves),
         ..Request::new(command, Some(2))
     }
 }

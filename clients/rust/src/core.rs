@@ -137,8 +137,10 @@ impl Core {
         // A call that waits leaves its line on the server before another limiter decides.
         attempt.drop_link();
         let is_lost = matches!(error, Error::Busy(_) | Error::Unreachable { is_sent: true, .. });
-        if is_lost && attempt.is_sent.load(Relaxed) && request.has_made_ids {
-            tokio::spawn(Arc::clone(&self).undo(Arc::clone(&call), None));
+        if is_lost && attempt.is_sent.load(Relaxed) {
+            if let Some(release) = request.undo_request(None) {
+                tokio::spawn(Arc::clone(&self).release_lost(release));
+            }
         }
         if !request.is_decision || !error.is_unreachable() {
             return Err(error);
@@ -430,20 +432,12 @@ impl Core {
         }
     }
 
-    /// Gives back what a call took that was dropped, or whose replies were lost. If that fails, it counts until its period
-    /// or lease ends.
-    async fn undo(self: Arc<Core>, call: Arc<Call>, replies: Option<Vec<Value>>) {
-        call.attempt.drop_link();
-        let reply = replies.as_ref().and_then(|replies| replies.first());
-        let Some(undo) = call.request.undo_request(reply) else { return };
-        if reply.is_some() {
-            let _ = self.send(undo).await;
-            return;
-        }
+    /// Releases what a call may have reserved whose replies were lost. If that fails, it is held until its lease ends.
+    async fn release_lost(self: Arc<Core>, release: Request) {
         let mut has_missed = false;
         for pause in RELEASES_MS {
             sleep(Duration::from_millis(pause)).await;
-            match self.send(undo.clone()).await {
+            match self.send(release.clone()).await {
                 Ok(Outcome::Replies(counts, _)) if counts.contains(&Value::Integer(1)) => return,
                 Ok(_) if has_missed => return,
                 Ok(_) => has_missed = true,
@@ -544,15 +538,22 @@ impl Drop for PendingCall {
                 Some(work.as_mut().await)
             };
             drop(work);
-            let replies = match outcome {
-                Some(Ok(Outcome::Replies(replies, None))) => Some(replies),
-                // Another limiter decided. What it took counts until its period or lease ends.
-                Some(Ok(_)) => return,
-                // Nothing was taken, or the call itself releases the ids that the limiter made.
-                Some(Err(error)) if error.code().is_some() || call.request.has_made_ids => return,
-                _ => None,
-            };
-            core.undo(call, replies).await;
+            call.attempt.drop_link();
+            match outcome {
+                Some(Ok(Outcome::Replies(replies, None))) => {
+                    if let Some(undo) = call.request.undo_request(replies.first()) {
+                        let _ = core.send(undo).await;
+                    }
+                }
+                // Nothing was taken, the call itself releases what it may have reserved, or another limiter decided. What
+                // that one took counts until its period or lease ends.
+                Some(_) => {}
+                None => {
+                    if let Some(release) = call.request.undo_request(None) {
+                        core.release_lost(release).await;
+                    }
+                }
+            }
         });
     }
 }

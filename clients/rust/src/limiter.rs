@@ -29,7 +29,7 @@ const DEADLINE: Duration = Duration::from_millis(500);
 /// If the future of a call is dropped, the call leaves the line in which it waits, and a task in the background gives back
 /// whatever the call takes after that. That needs a tokio runtime and a reply of the server; otherwise a quantity counts as
 /// used, and a reservation ends with its lease. A reservation whose reply is late or lost is released in the same way,
-/// unless the caller gave it an id to try again with.
+/// unless the caller gave it an id to try again with; what a call took without reserving then counts as used.
 ///
 /// # Errors
 ///

@@ -86,13 +86,30 @@ async fn an_id_of_the_callers_is_not_released_unless_the_reply_says_that_it_is_r
 
 #[tokio::test(start_paused = true)]
 async fn of_several_limits_only_ids_that_the_limiter_made_are_released_without_a_reply() {
-    let jobs = Semaphore::new(5);
-    let server = Slow::new(None);
-    let clauses = [Clause::acquire("{k}1", &jobs).id("job-17"), Clause::acquire("{k}2", &jobs)];
-    drop_soon(limiter_on(&server).acquire_all(clauses)).await;
-    let sent = server.sent_later();
-    assert!(sent.iter().all(|command| command.starts_with("RL.RELEASE {k}2 ")), "{sent:?}");
-    assert_eq!(sent.len(), 2);
+    let (jobs, rate) = (Semaphore::new(5), Rate::per("1/s").unwrap());
+    let (taken, own) = (Clause::take("{k}1", &rate), Clause::acquire("{k}2", &jobs).id("job-17"));
+    let made = Clause::acquire("{k}3", &jobs);
+    let mixtures = [
+        vec![own.clone(), made.clone()],
+        vec![taken.clone(), made.clone()],
+        vec![taken, own, made],
+    ];
+    for clauses in mixtures {
+        for is_dropped in [true, false] {
+            let server = Slow::new(None);
+            let call = limiter_on(&server).acquire_all(clauses.clone()).into_future();
+            match is_dropped {
+                true => drop_soon(call).await,
+                false => {
+                    call.await.unwrap_err();
+                    sleep(Duration::from_secs(60)).await;
+                }
+            }
+            let sent = server.sent_later();
+            assert!(sent.iter().all(|command| command.starts_with("RL.RELEASE {k}3 ")), "{sent:?}");
+            assert_eq!(sent.len(), 2, "{clauses:?}, dropped: {is_dropped}");
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]
