@@ -1,7 +1,8 @@
 //! The calls of a limiter that have options, and the futures of their replies.
 
 use std::fmt;
-use std::future::{Future, IntoFuture};
+use std::future::{ready, Future, IntoFuture};
+use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use crate::calls::{self, CallKind, LimitCall, Request};
 use crate::clause::{Clause, Groups};
-use crate::core::{Outcome, PendingCall};
+use crate::core::Outcome;
 use crate::limit::{Limit, Rate, Reserve, Take, Window};
 use crate::memory::TypedCall;
 use crate::options::{option_methods, Options};
@@ -26,7 +27,7 @@ use crate::{AllReply, Error, Limiter, Reply};
 #[doc = example!(end)]
 #[derive(Clone, Debug)]
 #[must_use = "a call is sent when it is awaited"]
-pub struct TakeCall<'a, L>(pub(crate) LimitCall<'a, L>);
+pub struct TakeCall<'a, L>(pub(crate) LimitCall<'a>, pub(crate) PhantomData<&'a L>);
 
 impl<L> TakeCall<'_, L> {
     fn options(&mut self) -> &mut Options {
@@ -77,7 +78,7 @@ impl<L: Take> IntoFuture for TakeCall<'_, L> {
 #[doc = example!(end)]
 #[derive(Clone, Debug)]
 #[must_use = "a call is sent when it is awaited"]
-pub struct LookCall<'a, L>(pub(crate) LimitCall<'a, L>);
+pub struct LookCall<'a, L>(pub(crate) LimitCall<'a>, pub(crate) PhantomData<&'a L>);
 
 impl<L> LookCall<'_, L> {
     fn options(&mut self) -> &mut Options {
@@ -135,12 +136,10 @@ impl<L: Limit> IntoFuture for LookCall<'_, L> {
 pub struct Answer(AnswerState);
 
 enum AnswerState {
-    /// A server decides.
-    Server(Box<ServerAnswer>),
+    /// A server decides, or the call is not valid.
+    Server(BoxFuture<'static, Result<Reply, Error>>),
     /// The engine in the process decides when this is polled. `None` after that.
     Engine(Option<(Limiter, TypedCall)>),
-    /// The limit is not valid. Nothing is sent.
-    Refused(Error),
 }
 
 impl fmt::Debug for Answer {
@@ -150,16 +149,17 @@ impl fmt::Debug for Answer {
 }
 
 impl Answer {
-    fn new<L: Limit>(call: LimitCall<'_, L>) -> Answer {
+    fn new(call: LimitCall<'_>) -> Answer {
         if let Err(error) = call.check() {
-            return Answer(AnswerState::Refused(error));
+            return Answer(AnswerState::Server(Box::pin(ready(Err(error)))));
         }
         if call.limiter.core().memory.is_some() {
             if let Some(typed) = TypedCall::new(&call) {
                 return Answer(AnswerState::Engine(Some((call.limiter.clone(), typed))));
             }
         }
-        Answer(AnswerState::Server(Box::new(ServerAnswer::new(call))))
+        let asking = ask(call);
+        Answer(AnswerState::Server(Box::pin(async move { Ok(asking.await?.0) })))
     }
 }
 
@@ -168,46 +168,29 @@ impl Future for Answer {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.0 {
-            AnswerState::Server(answer) => {
-                let outcome = std::task::ready!(Pin::new(&mut answer.pending).poll(context));
-                let reply = outcome.and_then(|outcome| answer.reply(outcome));
-                Poll::Ready(reply.map(|(reply, _)| reply))
-            }
+            AnswerState::Server(asking) => asking.as_mut().poll(context),
             AnswerState::Engine(call) => match call.take() {
                 Some((limiter, call)) => Poll::Ready(limiter.core().decide_typed(&call)),
                 None => Poll::Pending,
             },
-            AnswerState::Refused(error) => Poll::Ready(Err(error.clone())),
         }
     }
 }
 
-/// The future reply of a server to a call of one limit.
-struct ServerAnswer {
-    pending: PendingCall,
-    kind: CallKind,
-    quantity: i64,
-    options: Options,
-}
-
-impl ServerAnswer {
-    fn new<L: Limit>(call: LimitCall<'_, L>) -> ServerAnswer {
-        let pending = call.limiter.core().send(call.request());
-        let LimitCall { kind, quantity, options, .. } = call;
-        ServerAnswer { pending, kind, quantity, options }
-    }
-
-    /// Returns the reply, and the limiter that settles what was reserved if it was not this one.
-    fn reply(&self, outcome: Outcome) -> Result<(Reply, Option<Limiter>), Error> {
-        match outcome {
+/// Returns the reply to a call, and the limiter that settles what was reserved if it was not this one.
+fn ask(
+    call: LimitCall<'_>,
+) -> impl Future<Output = Result<(Reply, Option<Limiter>), Error>> + Send + 'static {
+    let pending = call.limiter.core().send(call.request());
+    let LimitCall { kind, quantity, options, .. } = call;
+    async move {
+        match pending.await? {
             Outcome::Replies(values, by) => {
                 let value = values.first().unwrap_or(&Value::Nil);
-                let reply = calls::read(value, self.kind, &self.options)?;
+                let reply = calls::read(value, kind, &options)?;
                 Ok((Reply { reachable: by.is_none(), ..reply }, by))
             }
-            Outcome::Unreached(allow) => {
-                Ok((calls::unreached(allow, self.quantity, &self.options), None))
-            }
+            Outcome::Unreached(allow) => Ok((calls::unreached(allow, quantity, &options), None)),
         }
     }
 }
@@ -221,8 +204,9 @@ impl ServerAnswer {
 #[derive(Clone, Debug)]
 #[must_use = "a call is sent when it is awaited"]
 pub struct AcquireCall<'a, L> {
-    pub(crate) call: LimitCall<'a, L>,
+    pub(crate) call: LimitCall<'a>,
     pub(crate) is_renewed: bool,
+    pub(crate) limit: PhantomData<&'a L>,
 }
 
 impl<L> AcquireCall<'_, L> {
@@ -251,20 +235,19 @@ impl<L: Reserve> IntoFuture for AcquireCall<'_, L> {
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let AcquireCall { mut call, is_renewed } = self;
+        let AcquireCall { mut call, is_renewed, .. } = self;
         let checked = call.check().and_then(|()| match call.quantity {
             0 => Ok(()),
             _ => call.options.make_id(),
         });
         if let Err(error) = checked {
-            return Box::pin(std::future::ready(Err(error)));
+            return Box::pin(ready(Err(error)));
         }
-        let limits = Limits::single(call.key, call.limit, call.options.lease);
+        let limits = Limits::single(&call);
         let limiter = call.limiter.clone();
-        let mut answer = ServerAnswer::new(call);
+        let asking = ask(call);
         Box::pin(async move {
-            let outcome = (&mut answer.pending).await?;
-            let (reply, by) = answer.reply(outcome)?;
+            let (reply, by) = asking.await?;
             Reservation::new(limiter, by, limits, AllReply::from(reply), is_renewed)
         })
     }
@@ -326,7 +309,7 @@ impl AllCall<'_> {
         }
         let takes = self.kind == AllKind::Take;
         match groups.reserving().filter(|_| takes) {
-            Some(part) => Err(Error::must_be_acquired(&part.limit.name)),
+            Some(clause) => Err(Error::must_be_acquired(clause.shown_name())),
             None => Ok(calls::all(groups, takes)),
         }
     }
@@ -367,7 +350,7 @@ impl IntoFuture for AllCall<'_> {
         let made = groups.and_then(|groups| Ok((self.request(&groups)?, groups)));
         let (request, groups) = match made {
             Ok(made) => made,
-            Err(error) => return Box::pin(std::future::ready(Err(error))),
+            Err(error) => return Box::pin(ready(Err(error))),
         };
         let (pending, kind) = (self.limiter.core().send(request), self.kind);
         Box::pin(async move { read_all(&groups, pending.await?, kind).map(|(reply, _)| reply) })
@@ -399,8 +382,8 @@ impl IntoFuture for AcquireAllCall<'_> {
     fn into_future(self) -> Self::IntoFuture {
         let groups = match Groups::new(self.clauses, true) {
             Ok(groups) if groups.reserving().is_some() => Arc::new(groups),
-            Ok(_) => return Box::pin(std::future::ready(Err(Error::reserves_nothing()))),
-            Err(error) => return Box::pin(std::future::ready(Err(error))),
+            Ok(_) => return Box::pin(ready(Err(Error::reserves_nothing()))),
+            Err(error) => return Box::pin(ready(Err(error))),
         };
         let pending = self.limiter.core().send(calls::all(&groups, true));
         let limiter = self.limiter.clone();

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clause::{Groups, Part};
-use crate::limit::{Limit, LimitWords};
+use crate::clause::{Clause, Groups};
+use crate::limit::AnyLimit;
 use crate::options::Options;
 use crate::period::whole_ms;
 use crate::reply::Id;
@@ -35,24 +35,12 @@ pub(crate) struct Request {
 pub(crate) enum Undo {
     /// It takes nothing, or counts what was used.
     Nothing,
-    /// It takes a quantity by RL.THROTTLE or RL.WINDOW.
-    Take(Taken),
+    /// It takes this quantity, or with `is_at_most` the one that the reply says was granted.
+    Take { limit: Box<AnyLimit>, quantity: u64, is_at_most: bool },
     /// It reserves with this id. If the caller chose it, it may try again with it, and another holder may have the same.
     Release { id: Id, is_made: bool },
     /// It takes of several limits.
     All(Arc<Groups>),
-}
-
-/// The places of the quantity and the limit in a command that takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Taken {
-    /// The quantity, unless the reply says what was granted.
-    pub quantity: u64,
-    pub is_at_most: bool,
-    /// The index of the quantity.
-    pub quantity_at: usize,
-    /// The index of the first word after the options of the limit, which follow the quantity.
-    pub options_at: usize,
 }
 
 impl From<Command> for Request {
@@ -91,15 +79,14 @@ impl Request {
     /// that the limiter made is released.
     pub fn undo_request(&self, reply: Option<&Value>) -> Option<Request> {
         let commands = match (&self.undo, reply) {
-            (Undo::Nothing, _) | (Undo::Take(_), None) => return None,
-            (Undo::Take(taken), Some(value)) => {
+            (Undo::Nothing, _) | (Undo::Take { .. }, None) => return None,
+            (Undo::Take { limit, quantity, is_at_most }, Some(value)) => {
                 Reply::read(value).ok().filter(Reply::is_allowed)?;
-                let granted = match taken.is_at_most {
+                let granted = match is_at_most {
                     true => Reply::read_granted(value).ok()?.granted.unwrap_or_default(),
-                    false => taken.quantity,
+                    false => *quantity,
                 };
-                let name = self.first.word(0)?;
-                vec![give_back(&[name], self.first.word(1)?, &self.first, 2, taken, granted)?]
+                vec![give_back(self.first.word(1)?, limit, granted)?]
             }
             (Undo::Release { id, is_made }, reply) => {
                 let reply = reply.and_then(|value| Reply::read_id(value).ok());
@@ -118,53 +105,31 @@ impl Request {
     }
 }
 
-/// Returns the command that gives back a quantity of what `taking` took, whose limit begins at the word `limit_at`.
-pub(crate) fn give_back(
-    name: &[&[u8]],
+/// Returns a command on a limit; with the limit's ban only if `bans` is true.
+fn on_limit(
+    name: &str,
     key: &[u8],
-    taking: &Command,
-    limit_at: usize,
-    taken: &Taken,
-    quantity: u64,
-) -> Option<Command> {
-    if quantity == 0 {
-        return None;
-    }
-    let mut command = Command::new("");
-    command.clear();
-    command.arg_parts(name).arg(key);
-    for at in limit_at..taken.quantity_at {
-        command.arg(taking.word(at)?);
-    }
-    command.number(i128::from(quantity).saturating_neg());
-    for at in taken.quantity_at.checked_add(1)?..taken.options_at {
-        command.arg(taking.word(at)?);
-    }
-    command.arg(b"MS");
-    Some(command)
-}
-
-/// Adds the limit, the quantity and the options to a command. Returns their places.
-pub(crate) fn write_limit(
-    command: &mut Command,
-    limit: &dyn LimitWords,
+    limit: &AnyLimit,
     quantity: impl Into<i128>,
     options: &Options,
-    takes: bool,
-) -> Taken {
-    let quantity = quantity.into();
-    limit.write(command);
-    let quantity_at = command.words().len();
-    command.number(quantity);
-    limit.write_options(command);
-    let options_at = command.words().len();
-    options.write(command, limit.ban_length().filter(|_| takes));
-    Taken {
-        quantity: u64::try_from(quantity).unwrap_or(0),
-        is_at_most: options.at_most,
-        quantity_at,
-        options_at,
-    }
+    bans: bool,
+) -> Command {
+    let mut command = Command::on(name, key);
+    limit.write(&mut command, quantity, options, bans);
+    command.arg(b"MS");
+    command
+}
+
+/// Returns the command that gives back a quantity; `None` if it is 0.
+pub(crate) fn give_back(key: &[u8], limit: &AnyLimit, quantity: u64) -> Option<Command> {
+    let (name, given_back) = (limit.taking_command(), i128::from(quantity).saturating_neg());
+    (quantity > 0).then(|| on_limit(name, key, limit, given_back, &Options::default(), false))
+}
+
+/// Returns the command that counts a quantity even if there is not enough.
+pub(crate) fn force(key: &[u8], limit: &AnyLimit, quantity: u64) -> Command {
+    let options = Options { force: true, ..Options::default() };
+    on_limit(limit.taking_command(), key, limit, quantity, &options, false)
 }
 
 /// What a call asks of a limit.
@@ -179,16 +144,16 @@ pub(crate) enum CallKind {
 
 /// A call of one limit.
 #[derive(Clone, Debug)]
-pub(crate) struct LimitCall<'a, L> {
+pub(crate) struct LimitCall<'a> {
     pub limiter: &'a Limiter,
     pub kind: CallKind,
     pub key: &'a [u8],
-    pub limit: &'a L,
+    pub limit: AnyLimit,
     pub quantity: i64,
     pub options: Options,
 }
 
-impl<L: Limit> LimitCall<'_, L> {
+impl LimitCall<'_> {
     /// Refuses a call that no server would answer.
     ///
     /// # Errors
@@ -205,26 +170,21 @@ impl<L: Limit> LimitCall<'_, L> {
     /// be released if the reply is lost.
     pub fn request(&self) -> Request {
         let LimitCall { kind, key, limit, quantity, options, .. } = self;
-        let name = match (kind, limit.command()) {
-            (CallKind::Take, "THROTTLE") => "RL.THROTTLE",
-            (CallKind::Take, _) => "RL.WINDOW",
-            (CallKind::Look, "THROTTLE") => "RL.THROTTLE_RO",
-            (CallKind::Look, "WINDOW") => "RL.WINDOW_RO",
+        let takes = *kind == CallKind::Take;
+        let name = match (kind, limit) {
+            (CallKind::Take, _) => limit.taking_command(),
+            (CallKind::Look, AnyLimit::Rate(_)) => "RL.THROTTLE_RO",
+            (CallKind::Look, AnyLimit::Window(_)) => "RL.WINDOW_RO",
             (CallKind::Look | CallKind::LookToReserve, _) => "RL.ACQUIRE_RO",
             (CallKind::Reserve, _) => "RL.ACQUIRE",
         };
-        let takes = *kind == CallKind::Take;
-        let mut command = Command::on(name, key);
-        let taken = write_limit(&mut command, *limit, *quantity, options, takes);
-        command.arg(b"MS");
-        let undo = match &options.id {
+        let undo = match (&options.id, u64::try_from(*quantity)) {
+            (_, Err(_) | Ok(0)) => Undo::Nothing,
+            (Some(id), _) => Undo::Release { id: id.clone(), is_made: options.has_made_id },
             // FORCE counts what was used, and that stays. After AHEAD, later bookings would not move up, and the next one
             // would get the same turn as one of them.
-            None if takes && taken.quantity > 0 && !options.force && options.ahead.is_none() => {
-                Undo::Take(taken)
-            }
-            Some(id) if taken.quantity > 0 => {
-                Undo::Release { id: id.clone(), is_made: options.has_made_id }
+            (None, Ok(quantity)) if takes && !options.force && options.ahead.is_none() => {
+                Undo::Take { limit: Box::new(limit.clone()), quantity, is_at_most: options.at_most }
             }
             _ => Undo::Nothing,
         };
@@ -233,7 +193,7 @@ impl<L: Limit> LimitCall<'_, L> {
             has_policy: limit.is_policy(),
             is_decision: true,
             undo,
-            ..Request::from(command)
+            ..Request::from(on_limit(name, key, limit, *quantity, options, takes))
         }
     }
 }
@@ -308,23 +268,21 @@ pub(crate) fn policies() -> Request {
 /// Returns the request of RL.ALL, or of RL.ALL_RO if it takes nothing.
 pub(crate) fn all(groups: &Arc<Groups>, takes: bool) -> Request {
     let mut command = Command::new(if takes { "RL.ALL" } else { "RL.ALL_RO" });
-    command.number(u64::try_from(groups.parts().count()).unwrap_or(u64::MAX));
-    for clause in groups.parts() {
-        command.arg(&clause.limit.key);
+    command.number(u64::try_from(groups.clauses().count()).unwrap_or(u64::MAX));
+    for clause in groups.clauses() {
+        command.arg(&clause.key);
     }
     for group in groups.iter() {
         for (at, clause) in group.iter().enumerate() {
             if at > 0 {
                 command.arg(b"ELSE");
             }
-            for word in clause.words.words() {
-                command.arg(word);
-            }
+            clause.write(&mut command);
         }
     }
     command.arg(b"MS");
     Request {
-        has_policy: groups.parts().any(|clause| clause.limit.is_policy),
+        has_policy: groups.clauses().any(|clause| clause.limit.is_policy()),
         is_decision: true,
         undo: if takes { Undo::All(Arc::clone(groups)) } else { Undo::Nothing },
         ..Request::new(command, Some(2))
@@ -333,39 +291,29 @@ pub(crate) fn all(groups: &Arc<Groups>, takes: bool) -> Request {
 
 /// Returns the request of RL.THROTTLE and RL.WINDOW with FORCE, one for each limit, as one step.
 pub(crate) fn charge(groups: &Groups) -> Request {
-    let command = |clause: &Part| {
-        let mut command = Command::new("");
-        command.clear();
-        for (at, word) in clause.words.words().enumerate() {
-            match at {
-                0 => command.arg_parts(&[b"RL.", word]).arg(&clause.limit.key),
-                _ => command.arg(word),
-            };
-        }
-        command.arg(b"FORCE").arg(b"MS");
-        command
-    };
+    let command = |clause: &Clause| force(&clause.key, &clause.limit, clause.quantity_taken());
     Request {
-        has_policy: groups.parts().any(|clause| clause.limit.is_policy),
+        has_policy: groups.clauses().any(|clause| clause.limit.is_policy()),
         is_decision: true,
-        ..Request::together(groups.parts().map(command))
+        ..Request::together(groups.clauses().map(command))
     }
 }
 
 /// Reads the replies to [`charge`].
 pub(crate) fn read_charge(values: &[Value], groups: &Groups) -> Result<AllReply, Error> {
-    let names = groups.parts().map(|clause| clause.limit.name.as_str());
+    let names = groups.clauses().map(|clause| clause.shown_name());
     without_errors(names.zip(values))?;
     let answers = values.iter().map(Reply::read).collect::<Result<Vec<_>, _>>()?;
     // The limit with the least left, relative to its quantity, decides, as for RL.ALL. Quantities of 0 come last.
-    let left = |(clause, answer): (&Part, &Reply)| {
-        answer.remaining.checked_div(clause.taken.quantity).unwrap_or(u64::MAX)
+    let left = |(clause, answer): (&Clause, &Reply)| {
+        answer.remaining.checked_div(clause.quantity_taken()).unwrap_or(u64::MAX)
     };
-    let deciding = groups.parts().zip(&answers).map(left).enumerate().min_by_key(|(_, left)| *left);
+    let deciding =
+        groups.clauses().zip(&answers).map(left).enumerate().min_by_key(|(_, left)| *left);
     let at = deciding.map_or(0, |(at, _)| at);
     let reply = answers.get(at).cloned().unwrap_or_else(|| Reply::unreached(true));
-    let paying = groups.parts().filter(|clause| clause.taken.quantity > 0);
-    let paid = paying.map(|clause| clause.limit.name.clone()).collect();
+    let paying = groups.clauses().filter(|clause| clause.quantity_taken() > 0);
+    let paid = paying.map(|clause| clause.shown_name().to_owned()).collect();
     Ok(AllReply { reply, clause: at.saturating_add(1), answers, paid })
 }
 
@@ -385,23 +333,10 @@ fn without_errors<'a>(answers: impl Iterator<Item = (&'a str, &'a Value)>) -> Re
     first.map_or(Ok(()), |error| Err(Error::Server(error)))
 }
 
-/// What settling has to know of a limit.
-#[derive(Clone, Debug)]
-pub(crate) struct AskedLimit {
-    pub name: String,
-    pub key: Vec<u8>,
-    /// True if it makes a reservation, which is settled when the work is done.
-    pub reserves: bool,
-    /// True if its reservation can only be released. False for a window that is a policy, whose kind only the server knows.
-    pub is_semaphore: bool,
-    pub is_policy: bool,
-    pub lease: Option<Duration>,
-}
-
 /// A reservation of one limit.
 #[derive(Clone, Debug)]
 pub(crate) struct Reserved {
-    pub limit: AskedLimit,
+    pub clause: Clause,
     pub id: Id,
 }
 
@@ -415,22 +350,21 @@ pub(crate) enum Settle {
 }
 
 impl Settle {
-    fn commands(&self, Reserved { limit, id }: &Reserved) -> Vec<Command> {
+    fn commands(&self, Reserved { clause, id }: &Reserved) -> Vec<Command> {
+        let released = release(&clause.key, [id]);
         match self {
             Settle::Apply(costs) => {
-                let cost = costs.get(&limit.name).copied();
-                let applied = apply(&limit.key, id, cost);
-                let released = release(&limit.key, [id]);
+                let cost = costs.get(clause.shown_name()).copied();
+                let applied = apply(&clause.key, id, cost);
                 match cost {
-                    Some(_) => vec![applied],
-                    None if limit.is_semaphore => vec![released],
+                    None if clause.limit.is_semaphore() => vec![released],
                     // Only the server knows what a policy is. Where it is a window, nothing is left to release.
-                    None if limit.is_policy => vec![applied, released],
-                    None => vec![applied],
+                    None if clause.limit.is_policy() => vec![applied, released],
+                    _ => vec![applied],
                 }
             }
-            Settle::Release => vec![release(&limit.key, [id])],
-            Settle::Renew(lease) => vec![renew(&limit.key, id, *lease)],
+            Settle::Release => vec![released],
+            Settle::Renew(lease) => vec![renew(&clause.key, id, *lease)],
         }
     }
 
@@ -450,7 +384,7 @@ impl Settle {
             let Some(outcome) = outcome.or(replies.first()) else {
                 return Err(Error::unexpected("more replies", &values));
             };
-            outcomes.push((each.limit.name.as_str(), *outcome));
+            outcomes.push((each.clause.shown_name(), *outcome));
         }
         without_errors(outcomes.iter().copied())?;
         let is_lapsed = |(_, outcome): &&(&str, &Value)| **outcome != Value::Integer(1);

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use crate::calls::{give_back, release, write_limit, AskedLimit, Taken};
+use crate::calls::{give_back, release};
 #[cfg(feature = "tower")]
 use crate::http::Quota;
 use crate::limit::{AnyLimit, Reserve, Take};
@@ -30,17 +30,17 @@ use crate::{AllReply, Error, Reply};
 #[doc = example!(end)]
 #[derive(Clone, Debug)]
 pub struct Clause {
-    key: Vec<u8>,
+    pub(crate) key: Vec<u8>,
     name: Option<String>,
-    limit: AnyLimit,
+    pub(crate) limit: AnyLimit,
     acquires: bool,
     quantity: i64,
-    options: Options,
+    pub(crate) options: Options,
     alternatives: Vec<Clause>,
 }
 
 impl Clause {
-    fn new(key: &[u8], limit: AnyLimit, acquires: bool) -> Clause {
+    pub(crate) fn new(key: &[u8], limit: AnyLimit, acquires: bool) -> Clause {
         Clause {
             key: key.into(),
             name: None,
@@ -124,90 +124,81 @@ impl Clause {
         all.map(|clause| (clause.name.clone(), Quota::new(&clause.limit)))
     }
 
-    /// Returns the clause to send. With `has_ids`, it gets an id if it reserves.
-    fn part(mut self, has_ids: bool) -> Result<Part, Error> {
-        let name = match self.name.take() {
-            Some(name) => name,
-            None => String::from_utf8_lossy(&self.key).into_owned(),
-        };
-        self.limit.check()?;
-        self.options.check(self.limit.ban_length(), self.quantity, self.acquires)?;
-        let kind = if self.acquires { "ACQUIRE" } else { self.limit.command() };
-        let options = &mut self.options;
+    /// Sets the name if the caller did not.
+    pub(crate) fn named(mut self) -> Clause {
+        let key = &self.key;
+        self.name.get_or_insert_with(|| String::from_utf8_lossy(key).into_owned());
+        self
+    }
+
+    /// Returns the name, which [`Clause::named`] has set.
+    pub(crate) fn shown_name(&self) -> &str {
+        self.name.as_deref().unwrap_or_default()
+    }
+
+    /// Returns the word of RL.ALL for what it asks.
+    fn kind(&self) -> &'static str {
+        let taking = self.limit.taking_command();
+        if self.acquires {
+            "ACQUIRE"
+        } else {
+            taking.trim_start_matches("RL.")
+        }
+    }
+
+    /// Adds the clause to RL.ALL.
+    pub(crate) fn write(&self, command: &mut Command) {
+        command.arg(self.kind().as_bytes());
+        self.limit.write(command, self.quantity, &self.options, !self.acquires);
+    }
+
+    /// Returns the quantity that it takes or reserves, 0 if it only checks.
+    pub(crate) fn quantity_taken(&self) -> u64 {
+        if self.options.check {
+            return 0;
+        }
+        u64::try_from(self.quantity).unwrap_or(0)
+    }
+
+    /// Returns whether it makes a reservation, which is settled when the work is done.
+    pub(crate) fn reserves(&self) -> bool {
+        self.acquires && self.quantity_taken() > 0
+    }
+
+    /// Refuses a clause that no server would answer. With `has_ids`, it gets an id if it reserves.
+    fn checked(self, has_ids: bool) -> Result<Clause, Error> {
+        let mut clause = self.named();
+        clause.limit.check()?;
+        let Clause { limit, acquires, quantity, options, .. } = &clause;
+        options.check(limit.ban_length(), *quantity, *acquires)?;
         let misused = [
-            ("count_denied", options.count_denied && kind != "WINDOW"),
-            ("lease", options.lease.is_some() && !self.acquires),
-            ("count_lapsed", options.count_lapsed && !self.acquires),
-            ("id", options.id.is_some() && !self.acquires),
+            ("count_denied", options.count_denied && clause.kind() != "WINDOW"),
+            ("lease", options.lease.is_some() && !acquires),
+            ("count_lapsed", options.count_lapsed && !acquires),
+            ("id", options.id.is_some() && !acquires),
         ];
         if let Some((option, _)) = misused.iter().find(|(_, is_misused)| *is_misused) {
-            return Err(Error::option_of_clause(option, kind, &name));
+            return Err(Error::option_of_clause(option, clause.kind(), clause.shown_name()));
         }
-        let reserves = self.acquires && !options.check && self.quantity > 0;
-        if reserves && has_ids {
-            options.make_id()?;
+        if clause.reserves() && has_ids {
+            clause.options.make_id()?;
         }
-        let mut words = Command::new(kind);
-        let mut taken =
-            write_limit(&mut words, &*self.limit, self.quantity, options, !self.acquires);
-        let is_plain = !self.acquires && words.words().len() == taken.options_at;
-        if options.check {
-            taken.quantity = 0;
-        }
-        Ok(Part {
-            words,
-            taken,
-            is_plain,
-            is_shadow: options.shadow,
-            id: options.id.take(),
-            has_made_id: options.has_made_id,
-            limit: AskedLimit {
-                name,
-                key: self.key,
-                reserves,
-                is_semaphore: self.limit.is_semaphore(),
-                is_policy: self.limit.is_policy(),
-                lease: options.lease,
-            },
-        })
+        Ok(clause)
     }
-}
 
-/// A clause to send, and what the client has to know about it.
-#[derive(Clone, Debug)]
-pub(crate) struct Part {
-    pub limit: AskedLimit,
-    /// The clause of RL.ALL.
-    pub words: Command,
-    /// The places of what it takes. The quantity is 0 if it only checks.
-    pub taken: Taken,
-    /// True if it takes and has no options.
-    pub is_plain: bool,
-    pub is_shadow: bool,
-    pub id: Option<Id>,
-    /// True if the limiter made the id.
-    pub has_made_id: bool,
-}
-
-impl Part {
     /// Returns the command that gives back what the clause took by this answer.
     fn give_back(&self, answer: &Reply) -> Option<Command> {
-        match (self.limit.reserves, &answer.id) {
-            (true, Some(id)) => Some(release(&self.limit.key, [id])),
-            (true, None) => None,
-            (false, _) => {
-                let name = [b"RL.".as_slice(), self.words.word(0)?];
-                let is_taken = answer.is_allowed() && self.words.word(0)? != b"ACQUIRE";
-                let quantity = if is_taken { self.taken.quantity } else { 0 };
-                give_back(&name, &self.limit.key, &self.words, 1, &self.taken, quantity)
-            }
+        match &answer.id {
+            Some(id) => Some(release(&self.key, [id])),
+            None if self.acquires || !answer.is_allowed() => None,
+            None => give_back(&self.key, &self.limit, self.quantity_taken()),
         }
     }
 }
 
 /// The limits of a call, checked: a clause by itself is a group of one.
 #[derive(Clone, Debug)]
-pub(crate) struct Groups(Vec<Vec<Part>>);
+pub(crate) struct Groups(Vec<Vec<Clause>>);
 
 impl Groups {
     /// Checks the clauses. With `has_ids` each reservation gets an id, so that it can be given back if its reply is lost.
@@ -215,13 +206,13 @@ impl Groups {
         let group = |mut clause: Clause| {
             let alternatives = std::mem::take(&mut clause.alternatives);
             let all = std::iter::once(clause).chain(alternatives);
-            all.map(|each| each.part(has_ids)).collect::<Result<Vec<_>, _>>()
+            all.map(|each| each.checked(has_ids)).collect::<Result<Vec<_>, _>>()
         };
         let groups = clauses.into_iter().map(group).collect::<Result<Vec<_>, _>>()?;
         let groups = Groups(groups);
         let mut names = HashSet::new();
-        if let Some(twice) = groups.parts().find(|part| !names.insert(part.limit.name.as_str())) {
-            return Err(Error::same_name(&twice.limit.name));
+        if let Some(twice) = groups.clauses().find(|clause| !names.insert(clause.shown_name())) {
+            return Err(Error::same_name(twice.shown_name()));
         }
         if groups.0.is_empty() {
             return Err(Error::no_clauses());
@@ -229,35 +220,40 @@ impl Groups {
         Ok(groups)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &[Part]> {
+    pub fn iter(&self) -> impl Iterator<Item = &[Clause]> {
         self.0.iter().map(Vec::as_slice)
     }
 
-    pub fn parts(&self) -> impl Iterator<Item = &Part> {
+    pub fn clauses(&self) -> impl Iterator<Item = &Clause> {
         self.0.iter().flatten()
     }
 
     /// Returns the first limit that reserves.
-    pub fn reserving(&self) -> Option<&Part> {
-        self.parts().find(|part| part.limit.reserves)
+    pub fn reserving(&self) -> Option<&Clause> {
+        self.clauses().find(|clause| clause.reserves())
     }
 
     /// Refuses limits with options or groups, which `force` does not take.
     pub fn check_plain(&self) -> Result<(), Error> {
-        let mut groups = self.iter();
-        let other = groups.find_map(|group| match group {
-            [part] if part.is_plain => None,
+        let is_plain = |clause: &Clause| {
+            let has_ban = clause.limit.ban_length().is_some();
+            !clause.acquires && !has_ban && clause.options == Options::default()
+        };
+        let other = self.iter().find_map(|group| match group {
+            [clause] if is_plain(clause) => None,
             _ => group.first(),
         });
-        other.map_or(Ok(()), |part| Err(Error::force_of_options(&part.limit.name)))
+        other.map_or(Ok(()), |clause| Err(Error::force_of_options(clause.shown_name())))
     }
 
     /// Returns the clause of each group that took in an allowed call, with its answer.
-    fn choices<'a>(&'a self, reply: &'a AllReply) -> impl Iterator<Item = (&'a Part, &'a Reply)> {
+    fn choices<'a>(&'a self, reply: &'a AllReply) -> impl Iterator<Item = (&'a Clause, &'a Reply)> {
         let mut answers = reply.answers.iter();
         self.0.iter().filter_map(move |group| {
             let answered: Vec<_> = group.iter().zip(answers.by_ref().take(group.len())).collect();
-            answered.into_iter().find(|(part, answer)| answer.is_allowed() || part.is_shadow)
+            answered
+                .into_iter()
+                .find(|(clause, answer)| answer.is_allowed() || clause.options.shadow)
         })
     }
 
@@ -267,11 +263,12 @@ impl Groups {
         if !reply.is_allowed() {
             return Vec::new();
         }
-        let has_paid = |(part, answer): &(&Part, &Reply)| {
-            let is_missing = has_taken && part.limit.reserves && answer.id.is_none();
-            answer.is_allowed() && part.taken.quantity > 0 && !is_missing
+        let has_paid = |(clause, answer): &(&Clause, &Reply)| {
+            let is_missing = has_taken && clause.reserves() && answer.id.is_none();
+            answer.is_allowed() && clause.quantity_taken() > 0 && !is_missing
         };
-        self.choices(reply).filter(has_paid).map(|(part, _)| part.limit.name.clone()).collect()
+        let paid = self.choices(reply).filter(has_paid);
+        paid.map(|(clause, _)| clause.shown_name().to_owned()).collect()
     }
 
     /// Returns the commands that give back what an allowed call took.
@@ -279,14 +276,16 @@ impl Groups {
         if !reply.is_allowed() {
             return Vec::new();
         }
-        self.choices(reply).filter_map(|(part, answer)| part.give_back(answer)).collect()
+        self.choices(reply).filter_map(|(clause, answer)| clause.give_back(answer)).collect()
     }
 
     /// Returns the commands that release all that may have been reserved with ids that the limiter made. Another holder may
     /// have an id that the caller chose.
     pub fn release_made(&self) -> Vec<Command> {
-        let each = |part: &Part| Some(release(&part.limit.key, [part.id.as_ref()?]));
-        let made = |part: &&Part| part.limit.reserves && part.has_made_id;
-        self.parts().filter(made).filter_map(each).collect()
+        let release = |clause: &Clause| {
+            let id = clause.options.id.as_ref().filter(|_| clause.options.has_made_id)?;
+            Some(release(&clause.key, [id]))
+        };
+        self.clauses().filter_map(release).collect()
     }
 }

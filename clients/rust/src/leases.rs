@@ -43,7 +43,7 @@ use demand::Demand;
 pub(crate) use round::Round;
 use round::{ForcedCount, LostReservation};
 
-use crate::limit::LimitWords;
+use crate::limit::ToAnyLimit;
 use crate::period::whole_ms;
 use crate::{Decision, Error, Id, Reply, Window};
 
@@ -154,8 +154,9 @@ impl Terms {
         lease: Duration,
         leave: u64,
     ) -> Result<Terms, Error> {
-        window.check()?;
-        if window.ban_length().is_some() {
+        let limit = window.to_any();
+        limit.check()?;
+        if limit.ban_length().is_some() {
             return Err(Error::ban_with("a local limit"));
         }
         let numbers = window.numbers();

@@ -1,9 +1,8 @@
 //! The limits: rates, windows and semaphores.
 
-use std::ops::Deref;
 use std::time::Duration;
 
-use crate::memory::LimitNumbers;
+use crate::options::Options;
 use crate::period::{parse_per, Period};
 use crate::transport::Command;
 use crate::Error;
@@ -139,6 +138,17 @@ impl Rate {
         let RateNumbers { max_burst, count, period } = *self.source.numbers()?;
         Some((max_burst, count, period))
     }
+
+    fn check(&self) -> Result<(), Error> {
+        match self.numbers() {
+            Some((_, 0, _)) => Err(Error::rate_of_zero()),
+            Some((_, _, Period { count: 0, .. })) => Err(Error::rate_without_period()),
+            Some((_, _, period)) if period.as_duration().is_none() => {
+                Err(Error::rate_of_months(period))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// At most a limit in any period, or in each period of the calendar: RL.WINDOW and RL.ACQUIRE.
@@ -156,10 +166,10 @@ impl Rate {
 pub struct Window {
     /// The limit and the period.
     source: Source<(u64, Period)>,
-    buckets: Option<u32>,
+    pub(crate) buckets: Option<u32>,
     is_fixed: bool,
     start: Option<Box<str>>,
-    tz: Option<Box<str>>,
+    pub(crate) tz: Option<Box<str>>,
     ban: Option<Duration>,
     unit: Option<Box<str>>,
 }
@@ -309,7 +319,7 @@ impl Window {
 
     /// Returns whether the windows are those of the calendar. False for a policy, which only the server knows.
     pub fn is_fixed(&self) -> bool {
-        self.is_fixed && !self.is_policy()
+        self.is_fixed && self.source.policy_name().is_none()
     }
 
     /// Returns where fixed windows begin, see [`Window::start`].
@@ -320,6 +330,36 @@ impl Window {
     /// Returns what is counted, see [`Window::unit`].
     pub fn counted_unit(&self) -> Option<&str> {
         self.unit.as_deref()
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let (has_start, has_tz) = (self.start.is_some(), self.tz.is_some());
+        let is_first = self.starts_at().is_some_and(|start| start.eq_ignore_ascii_case("first"));
+        match self.source.policy_name() {
+            Some(name) if self.buckets.is_some() || self.is_fixed || has_start || has_tz => {
+                Err(Error::set_by_policy("kind of window", name))
+            }
+            _ if has_start && !self.is_fixed => Err(Error::without_fixed("start")),
+            _ if has_tz && !self.is_fixed => Err(Error::without_fixed("tz")),
+            _ if has_tz && is_first => Err(Error::start_first_and_tz()),
+            _ if self.buckets.is_some() && self.is_fixed => Err(Error::buckets_and_fixed()),
+            _ => Ok(()),
+        }
+    }
+
+    fn write_options(&self, command: &mut Command) {
+        if let Some(buckets) = self.buckets {
+            command.arg(b"BUCKETS").number(buckets);
+        }
+        if self.is_fixed {
+            command.arg(b"FIXED");
+        }
+        if let Some(start) = &self.start {
+            command.arg(b"FROM").arg(start.as_bytes());
+        }
+        if let Some(tz) = &self.tz {
+            command.arg(b"TZ").arg(tz.as_bytes());
+        }
     }
 }
 
@@ -363,7 +403,7 @@ impl Semaphore {
 /// assert_eq!(remaining(&limiter, &Rate::per("30/min")?).await?, 30);
 /// assert_eq!(remaining(&limiter, &Semaphore::new(5)).await?, 5);
 #[doc = example!(end)]
-pub trait Limit: LimitWords {}
+pub trait Limit: ToAnyLimit {}
 
 /// A limit that [`Limiter::take`](crate::Limiter::take) takes from: [`Rate`] or [`Window`].
 #[doc = example!(limiter)]
@@ -393,176 +433,25 @@ impl Take for Window {}
 impl Reserve for Window {}
 impl Reserve for Semaphore {}
 
-/// Writes a limit into a command. Nothing outside this crate implements it.
+/// Returns a limit without its type. Nothing outside this crate implements it.
 #[doc(hidden)]
-pub trait LimitWords: Send + Sync + 'static {
-    /// Returns the command that takes or reserves, without `RL.`.
-    fn command(&self) -> &'static str;
-
-    /// Returns whether a reservation can only be released.
-    fn is_semaphore(&self) -> bool {
-        false
-    }
-
-    /// Returns the name of the policy, if it is one.
-    fn policy_name(&self) -> Option<&str>;
-
-    /// Returns whether it is a policy.
-    fn is_policy(&self) -> bool {
-        self.policy_name().is_some()
-    }
-
-    /// Refuses a limit that no server takes.
-    fn check(&self) -> Result<(), Error> {
-        Ok(())
-    }
-
-    /// Writes the words in the place of the limit.
-    fn write(&self, command: &mut Command) {
-        match self.policy_name() {
-            Some(name) => command.arg_parts(&[b"@", name.as_bytes()]),
-            None => self.write_numbers(command),
-        };
-    }
-
-    /// Writes the numbers of a limit that is no policy.
-    fn write_numbers<'a>(&self, command: &'a mut Command) -> &'a mut Command;
-
-    /// Writes the options that the limit adds.
-    fn write_options(&self, _: &mut Command) {}
-
-    /// Returns the limit for the engine in the process; `None` if only a command can say it, or say what is wrong with it.
-    fn numbers_of_engine(&self) -> Option<LimitNumbers> {
-        None
-    }
-
-    /// Returns the ban of a denied call.
-    fn ban_length(&self) -> Option<Duration> {
-        None
-    }
-
-    /// Returns the limit without its type.
+pub trait ToAnyLimit: Send + Sync + 'static {
     fn to_any(&self) -> AnyLimit;
 }
 
-impl LimitWords for Rate {
-    fn command(&self) -> &'static str {
-        "THROTTLE"
-    }
-
-    fn policy_name(&self) -> Option<&str> {
-        self.source.policy_name()
-    }
-
-    fn check(&self) -> Result<(), Error> {
-        match self.numbers() {
-            Some((_, 0, _)) => Err(Error::rate_of_zero()),
-            Some((_, _, Period { count: 0, .. })) => Err(Error::rate_without_period()),
-            Some((_, _, period)) if period.as_duration().is_none() => {
-                Err(Error::rate_of_months(period))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn write_numbers<'a>(&self, command: &'a mut Command) -> &'a mut Command {
-        let Some((max_burst, count, period)) = self.numbers() else { return command };
-        command.number(max_burst).number(count).displayed(period)
-    }
-
-    fn numbers_of_engine(&self) -> Option<LimitNumbers> {
-        let (max_burst, count, period) = self.numbers()?;
-        LimitNumbers::rate(max_burst, count, period)
-    }
-
-    fn ban_length(&self) -> Option<Duration> {
-        self.ban
-    }
-
+impl ToAnyLimit for Rate {
     fn to_any(&self) -> AnyLimit {
         AnyLimit::Rate(self.clone())
     }
 }
 
-impl LimitWords for Window {
-    fn command(&self) -> &'static str {
-        "WINDOW"
-    }
-
-    fn policy_name(&self) -> Option<&str> {
-        self.source.policy_name()
-    }
-
-    fn check(&self) -> Result<(), Error> {
-        let (has_start, has_tz) = (self.start.is_some(), self.tz.is_some());
-        let is_first = self.starts_at().is_some_and(|start| start.eq_ignore_ascii_case("first"));
-        match self.policy_name() {
-            Some(name) if self.buckets.is_some() || self.is_fixed || has_start || has_tz => {
-                Err(Error::set_by_policy("kind of window", name))
-            }
-            _ if has_start && !self.is_fixed => Err(Error::without_fixed("start")),
-            _ if has_tz && !self.is_fixed => Err(Error::without_fixed("tz")),
-            _ if has_tz && is_first => Err(Error::start_first_and_tz()),
-            _ if self.buckets.is_some() && self.is_fixed => Err(Error::buckets_and_fixed()),
-            _ => Ok(()),
-        }
-    }
-
-    fn write_numbers<'a>(&self, command: &'a mut Command) -> &'a mut Command {
-        let Some((limit, period)) = self.numbers() else { return command };
-        command.number(limit).displayed(period)
-    }
-
-    fn write_options(&self, command: &mut Command) {
-        if let Some(buckets) = self.buckets {
-            command.arg(b"BUCKETS").number(buckets);
-        }
-        if self.is_fixed {
-            command.arg(b"FIXED");
-        }
-        if let Some(start) = &self.start {
-            command.arg(b"FROM").arg(start.as_bytes());
-        }
-        if let Some(tz) = &self.tz {
-            command.arg(b"TZ").arg(tz.as_bytes());
-        }
-    }
-
-    fn numbers_of_engine(&self) -> Option<LimitNumbers> {
-        let (limit, period) = self.numbers()?;
-        match (self.is_fixed, self.buckets, self.starts_at(), &self.tz) {
-            (false, buckets, None, None) => LimitNumbers::sliding(limit, period, buckets),
-            (true, None, start, None) => LimitNumbers::fixed(limit, period, start),
-            _ => None,
-        }
-    }
-
-    fn ban_length(&self) -> Option<Duration> {
-        self.ban
-    }
-
+impl ToAnyLimit for Window {
     fn to_any(&self) -> AnyLimit {
         AnyLimit::Window(self.clone())
     }
 }
 
-impl LimitWords for Semaphore {
-    fn command(&self) -> &'static str {
-        "ACQUIRE"
-    }
-
-    fn is_semaphore(&self) -> bool {
-        true
-    }
-
-    fn policy_name(&self) -> Option<&str> {
-        self.0.policy_name()
-    }
-
-    fn write_numbers<'a>(&self, command: &'a mut Command) -> &'a mut Command {
-        command.number(self.0.numbers().copied().unwrap_or(0)).number(0)
-    }
-
+impl ToAnyLimit for Semaphore {
     fn to_any(&self) -> AnyLimit {
         AnyLimit::Semaphore(self.clone())
     }
@@ -579,14 +468,79 @@ pub enum AnyLimit {
     Semaphore(Semaphore),
 }
 
-impl Deref for AnyLimit {
-    type Target = dyn LimitWords;
-
-    fn deref(&self) -> &(dyn LimitWords + 'static) {
+impl AnyLimit {
+    /// Returns the name of the command that takes from it.
+    pub(crate) fn taking_command(&self) -> &'static str {
         match self {
-            AnyLimit::Rate(rate) => rate,
-            AnyLimit::Window(window) => window,
-            AnyLimit::Semaphore(semaphore) => semaphore,
+            AnyLimit::Rate(_) => "RL.THROTTLE",
+            _ => "RL.WINDOW",
         }
+    }
+
+    /// Returns whether a reservation can only be released.
+    pub(crate) fn is_semaphore(&self) -> bool {
+        matches!(self, AnyLimit::Semaphore(_))
+    }
+
+    /// Returns the name of the policy, if it is one.
+    pub(crate) fn policy_name(&self) -> Option<&str> {
+        match self {
+            AnyLimit::Rate(rate) => rate.source.policy_name(),
+            AnyLimit::Window(window) => window.source.policy_name(),
+            AnyLimit::Semaphore(Semaphore(source)) => source.policy_name(),
+        }
+    }
+
+    pub(crate) fn is_policy(&self) -> bool {
+        self.policy_name().is_some()
+    }
+
+    /// Returns the ban of a denied call.
+    pub(crate) fn ban_length(&self) -> Option<Duration> {
+        match self {
+            AnyLimit::Rate(Rate { ban, .. }) | AnyLimit::Window(Window { ban, .. }) => *ban,
+            AnyLimit::Semaphore(_) => None,
+        }
+    }
+
+    /// Refuses a limit that no server takes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`].
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        match self {
+            AnyLimit::Rate(rate) => rate.check(),
+            AnyLimit::Window(window) => window.check(),
+            AnyLimit::Semaphore(_) => Ok(()),
+        }
+    }
+
+    /// Adds the limit, the quantity and the options to a command; the ban only if `bans` is true.
+    pub(crate) fn write(
+        &self,
+        command: &mut Command,
+        quantity: impl Into<i128>,
+        options: &Options,
+        bans: bool,
+    ) {
+        match self {
+            AnyLimit::Rate(Rate { source: Source::Numbers(numbers), .. }) => {
+                let RateNumbers { max_burst, count, period } = *numbers;
+                command.number(max_burst).number(count).displayed(period)
+            }
+            AnyLimit::Window(Window { source: Source::Numbers((limit, period)), .. }) => {
+                command.number(*limit).displayed(period)
+            }
+            AnyLimit::Semaphore(Semaphore(Source::Numbers(limit))) => {
+                command.number(*limit).number(0)
+            }
+            _ => command.arg_parts(&[b"@", self.policy_name().unwrap_or_default().as_bytes()]),
+        };
+        command.number(quantity);
+        if let AnyLimit::Window(window) = self {
+            window.write_options(command);
+        }
+        options.write(command, self.ban_length().filter(|_| bans));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -194,8 +195,9 @@ impl Limiter {
         &self.0
     }
 
-    fn call<'a, L>(&'a self, kind: CallKind, key: &'a [u8], limit: &'a L) -> LimitCall<'a, L> {
-        LimitCall { limiter: self, kind, key, limit, quantity: 1, options: Options::default() }
+    fn call<'a>(&'a self, kind: CallKind, key: &'a [u8], limit: &impl Limit) -> LimitCall<'a> {
+        let (limit, options) = (limit.to_any(), Options::default());
+        LimitCall { limiter: self, kind, key, limit, quantity: 1, options }
     }
 
     /// Takes 1 from a rate (RL.THROTTLE) or a window (RL.WINDOW), or denies. The call has more options.
@@ -209,7 +211,7 @@ impl Limiter {
         K: AsRef<[u8]> + ?Sized,
         L: Take,
     {
-        TakeCall(self.call(CallKind::Take, key.as_ref(), limit))
+        TakeCall(self.call(CallKind::Take, key.as_ref(), limit), PhantomData)
     }
 
     /// Returns what the same call would return now if nobody waited. It changes nothing: RL.THROTTLE_RO, RL.WINDOW_RO or
@@ -223,7 +225,7 @@ impl Limiter {
         K: AsRef<[u8]> + ?Sized,
         L: Limit,
     {
-        LookCall(self.call(CallKind::Look, key.as_ref(), limit))
+        LookCall(self.call(CallKind::Look, key.as_ref(), limit), PhantomData)
     }
 
     /// Reserves 1 in a window or of a semaphore (RL.ACQUIRE) for as long as the [`Reservation`](crate::Reservation) lives.
@@ -243,7 +245,8 @@ impl Limiter {
         K: AsRef<[u8]> + ?Sized,
         L: Reserve,
     {
-        AcquireCall { call: self.call(CallKind::Reserve, key.as_ref(), limit), is_renewed: true }
+        let call = self.call(CallKind::Reserve, key.as_ref(), limit);
+        AcquireCall { call, is_renewed: true, limit: PhantomData }
     }
 
     /// Takes from several limits, all or nothing (RL.ALL).

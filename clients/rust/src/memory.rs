@@ -15,7 +15,7 @@ use crate::transport::{
     Address, BoxFuture, Command, Connection, ErrorReply, Failure, Servers, Transport, Value,
 };
 use crate::{Error, Limiter, Reply, Unreachable};
-pub(crate) use typed::{LimitNumbers, TypedCall};
+pub(crate) use typed::TypedCall;
 
 /// The pause between two readings of a test's clock while a call waits.
 const POLL: Duration = Duration::from_millis(3);

@@ -9,7 +9,7 @@ use crate::reply::Id;
 use crate::transport::Command;
 
 /// The options of a call or a clause, which follow the quantity.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Options {
     pub leave: u64,
     pub lease: Option<Duration>,

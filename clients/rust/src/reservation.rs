@@ -10,11 +10,10 @@ use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
-use crate::calls::{AskedLimit, Reserved, Settle};
-use crate::clause::Groups;
+use crate::calls::{LimitCall, Reserved, Settle};
+use crate::clause::{Clause, Groups};
 use crate::core::{Hook, Outcome};
 use crate::error::listed;
-use crate::limit::Reserve;
 use crate::options::check_length;
 use crate::reply::Id;
 use crate::{AllReply, Error, Limiter};
@@ -62,31 +61,26 @@ impl<N: Into<String>> FromIterator<(N, u64)> for Cost {
 }
 
 /// The limits of a call that reserves.
-pub(crate) struct Limits(Vec<AskedLimit>);
+pub(crate) struct Limits(Vec<Clause>);
 
 impl Limits {
-    pub fn single<L: Reserve>(key: &[u8], limit: &L, lease: Option<Duration>) -> Limits {
-        Limits(vec![AskedLimit {
-            name: String::from_utf8_lossy(key).into_owned(),
-            key: key.into(),
-            reserves: true,
-            is_semaphore: limit.is_semaphore(),
-            is_policy: limit.is_policy(),
-            lease,
-        }])
+    pub fn single(call: &LimitCall<'_>) -> Limits {
+        let mut clause = Clause::new(call.key, call.limit.clone(), true).named();
+        clause.options.lease = call.options.lease;
+        Limits(vec![clause])
     }
 
     pub fn several(groups: &Groups) -> Limits {
-        Limits(groups.parts().map(|part| part.limit.clone()).collect())
+        Limits(groups.clauses().cloned().collect())
     }
 
     /// Returns the reservations, and the shortest of their leases.
     fn reserved(&self, reply: &AllReply) -> (Vec<Reserved>, Duration) {
-        let reserved = self.0.iter().zip(&reply.answers).filter_map(|(limit, answer)| {
-            Some(Reserved { limit: limit.clone(), id: answer.id.clone()? })
+        let reserved = self.0.iter().zip(&reply.answers).filter_map(|(clause, answer)| {
+            Some(Reserved { clause: clause.clone(), id: answer.id.clone()? })
         });
         let reserved: Vec<_> = reserved.collect();
-        let leases = reserved.iter().map(|each| each.limit.lease.unwrap_or(DEFAULT_LEASE));
+        let leases = reserved.iter().map(|each| each.clause.options.lease.unwrap_or(DEFAULT_LEASE));
         let lease = leases.min().unwrap_or(DEFAULT_LEASE);
         (reserved, lease)
     }
@@ -95,18 +89,19 @@ impl Limits {
     fn check(&self, cost: Cost) -> Result<Vec<(String, u64)>, Error> {
         let named = match (cost.0, self.0.as_slice()) {
             (CostOf::Named(named), _) => named,
-            (CostOf::One(quantity), [limit]) => vec![(limit.name.clone(), quantity)],
+            (CostOf::One(quantity), [clause]) => vec![(clause.shown_name().to_owned(), quantity)],
             (CostOf::One(_), _) => return Err(Error::cost_of_several()),
         };
         for (name, _) in &named {
-            let limit = self.0.iter().find(|limit| limit.name == *name);
-            match limit {
+            match self.0.iter().find(|clause| clause.shown_name() == name) {
                 None => {
-                    let names = listed(self.0.iter().map(|limit| limit.name.as_str()));
+                    let names = listed(self.0.iter().map(Clause::shown_name));
                     return Err(Error::unknown_limit(name, &names));
                 }
-                Some(limit) if !limit.reserves => return Err(Error::cost_of_counted(name)),
-                Some(limit) if limit.is_semaphore => return Err(Error::cost_of_semaphore(name)),
+                Some(clause) if !clause.reserves() => return Err(Error::cost_of_counted(name)),
+                Some(clause) if clause.limit.is_semaphore() => {
+                    return Err(Error::cost_of_semaphore(name))
+                }
                 Some(_) => {}
             }
         }
@@ -284,7 +279,7 @@ impl Reservation {
     /// }
     #[doc = example!(end)]
     pub fn ids(&self) -> impl Iterator<Item = (&str, &Id)> {
-        self.held.reserved.iter().map(|each| (each.limit.name.as_str(), &each.id))
+        self.held.reserved.iter().map(|each| (each.clause.shown_name(), &each.id))
     }
 
     /// Sets what was really used, which [`Reservation::apply`] counts. Later numbers replace earlier ones, and a limit

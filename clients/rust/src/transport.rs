@@ -166,12 +166,6 @@ impl Command {
         command
     }
 
-    /// Removes all words.
-    pub(crate) fn clear(&mut self) {
-        self.bytes.clear();
-        self.ends.clear();
-    }
-
     /// Adds an argument.
     pub fn arg(&mut self, argument: &[u8]) -> &mut Command {
         self.arg_parts(&[argument])

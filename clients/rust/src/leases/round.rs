@@ -6,7 +6,8 @@ use super::demand::batch_size;
 use super::{
     as_ns, Batch, Denial, Leases, Now, Terms, DENIAL_NS, LOST_NS, MAX_LATE, NEVER_YET, RETRY_NS,
 };
-use crate::calls::{self, write_limit};
+use crate::calls;
+use crate::limit::ToAnyLimit;
 use crate::options::Options;
 use crate::reply::count;
 use crate::transport::{Command, Value};
@@ -96,13 +97,7 @@ impl Leases {
             Item::Lost(LostReservation { id, .. }) => calls::release(key, [id]),
             Item::Batch(batch) if batch.spent() == 0 => calls::release(key, [&batch.id]),
             Item::Batch(batch) => calls::apply(key, &batch.id, Some(batch.spent())),
-            Item::Force(ForcedCount { quantity }) => {
-                let mut command = Command::on("RL.WINDOW", key);
-                let options = Options { force: true, ..Options::default() };
-                write_limit(&mut command, window, *quantity, &options, false);
-                command.arg(b"MS");
-                command
-            }
+            Item::Force(ForcedCount { quantity }) => calls::force(key, &window.to_any(), *quantity),
             Item::Request(request) => {
                 let mut command = Command::on("RL.ACQUIRE", key);
                 let options = Options {
@@ -112,7 +107,7 @@ impl Leases {
                     at_most: !request.exactly,
                     ..Options::default()
                 };
-                write_limit(&mut command, window, request.quantity, &options, false);
+                window.to_any().write(&mut command, request.quantity, &options, false);
                 command.arg(b"COUNTLAPSED").arg(b"MS");
                 command
             }

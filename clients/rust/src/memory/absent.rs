@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use crate::calls::LimitCall;
 use crate::core::Clock;
 use crate::transport::{Command, ErrorReply, Value};
-use crate::{Period, Reply};
+use crate::Reply;
 
 pub(crate) struct Memory(Infallible);
 
@@ -23,26 +23,10 @@ impl Memory {
     }
 }
 
-pub enum LimitNumbers {}
-
-impl LimitNumbers {
-    pub fn rate(_: u64, _: u64, _: Period) -> Option<LimitNumbers> {
-        None
-    }
-
-    pub fn sliding(_: u64, _: Period, _: Option<u32>) -> Option<LimitNumbers> {
-        None
-    }
-
-    pub fn fixed(_: u64, _: Period, _: Option<&str>) -> Option<LimitNumbers> {
-        None
-    }
-}
-
 pub(crate) enum TypedCall {}
 
 impl TypedCall {
-    pub fn new<L>(_: &LimitCall<'_, L>) -> Option<TypedCall> {
+    pub fn new(_: &LimitCall<'_>) -> Option<TypedCall> {
         None
     }
 }

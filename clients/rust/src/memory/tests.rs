@@ -206,7 +206,7 @@ impl Pair {
 
     /// Makes the same call of both. Returns whether the first decides it without words.
     async fn call<L: Take>(&mut self, limit: &L, only_looks: bool) -> bool {
-        let is_rate = (limit.command() == "THROTTLE") != self.random.one_in(9);
+        let is_rate = (limit.to_any().taking_command() == "RL.THROTTLE") != self.random.one_in(9);
         let key: &[u8] = if is_rate { b"b" } else { b"a" };
         let (quantity, leave) = (self.quantity(), self.leave());
         let option = if only_looks { 9 } else { self.random.below(40) };
@@ -214,7 +214,7 @@ impl Pair {
             Options { leave, at_most: option == 0, force: option == 1, ..Options::default() };
         let limiter: &Limiter = &self.words;
         let kind = if only_looks { CallKind::Look } else { CallKind::Take };
-        let asked = LimitCall { limiter, kind, key, limit, quantity, options };
+        let asked = LimitCall { limiter, kind, key, limit: limit.to_any(), quantity, options };
         let is_typed = TypedCall::new(&asked).is_some();
         let found = if only_looks {
             self.typed.look(key, limit).quantity(quantity).leave(leave).await

@@ -15,7 +15,7 @@ use engine::{
 };
 
 use crate::calls::{CallKind, LimitCall};
-use crate::limit::Limit;
+use crate::limit::AnyLimit;
 use crate::{Decision, Period, Reply};
 
 /// The largest number that a server accepts.
@@ -23,7 +23,7 @@ const MAX_NUMBER: u64 = i64::MAX.unsigned_abs();
 
 /// A limit in numbers, each of which is in the range that a server accepts.
 #[derive(Clone, Copy, Debug)]
-pub enum LimitNumbers {
+enum LimitNumbers {
     /// `max_burst`, `count` and the period of a rate.
     Rate { max_burst: u64, count: u64, period_ms: u64 },
     /// The limit, the period and the kind of a window.
@@ -31,25 +31,34 @@ pub enum LimitNumbers {
 }
 
 impl LimitNumbers {
-    /// Creates a rate; `None` if a number is out of range.
-    pub fn rate(max_burst: u64, count: u64, period: Period) -> Option<LimitNumbers> {
-        let Length::Ms(period_ms) = engine_period(period)?.length() else { return None };
-        let is_in_range = max_burst < MAX_NUMBER && (1..=MAX_NUMBER).contains(&count);
-        is_in_range.then_some(LimitNumbers::Rate { max_burst, count, period_ms })
-    }
-
-    /// Creates a sliding window; `None` if a number is out of range.
-    pub fn sliding(limit: u64, period: Period, buckets: Option<u32>) -> Option<LimitNumbers> {
-        let is_in_range = limit <= MAX_NUMBER && buckets.is_none_or(|n| (1..=65_536).contains(&n));
-        let (kind, period) = (WindowKind::Sliding { buckets }, engine_period(period)?);
-        is_in_range.then_some(LimitNumbers::Window { limit, period, kind })
-    }
-
-    /// Creates a window of the calendar; `None` if the limit is out of range, or `from` is not valid.
-    pub fn fixed(limit: u64, period: Period, from: Option<&str>) -> Option<LimitNumbers> {
-        let start = from.map(|from| Start::parse(from.as_bytes())).transpose().ok()?;
-        let (kind, period) = (WindowKind::Fixed { start, zone: None }, engine_period(period)?);
-        (limit <= MAX_NUMBER).then_some(LimitNumbers::Window { limit, period, kind })
+    /// Returns the numbers; `None` if one is out of range, or only a command can say what the limit is.
+    fn new(limit: &AnyLimit) -> Option<LimitNumbers> {
+        match limit {
+            AnyLimit::Rate(rate) => {
+                let (max_burst, count, period) = rate.numbers()?;
+                let Length::Ms(period_ms) = engine_period(period)?.length() else { return None };
+                let is_in_range = max_burst < MAX_NUMBER && (1..=MAX_NUMBER).contains(&count);
+                is_in_range.then_some(LimitNumbers::Rate { max_burst, count, period_ms })
+            }
+            AnyLimit::Window(window) => {
+                let (limit, period) = window.numbers()?;
+                let (start, buckets) = (window.starts_at(), window.buckets);
+                let kind = match (window.is_fixed(), buckets) {
+                    _ if window.tz.is_some() => return None,
+                    (false, None | Some(1..=65_536)) if start.is_none() => {
+                        WindowKind::Sliding { buckets }
+                    }
+                    (true, None) => {
+                        let start = start.map(|start| Start::parse(start.as_bytes())).transpose();
+                        WindowKind::Fixed { start: start.ok()?, zone: None }
+                    }
+                    _ => return None,
+                };
+                let period = engine_period(period)?;
+                (limit <= MAX_NUMBER).then_some(LimitNumbers::Window { limit, period, kind })
+            }
+            AnyLimit::Semaphore(_) => None,
+        }
     }
 
     /// Returns the limit of the engine, with the share and the settings of `server`.
@@ -96,7 +105,7 @@ pub(crate) struct TypedCall {
 
 impl TypedCall {
     /// Creates a call; `None` if it has to be written as a command, also because only that says what is wrong with it.
-    pub fn new<L: Limit>(call: &LimitCall<'_, L>) -> Option<TypedCall> {
+    pub fn new(call: &LimitCall<'_>) -> Option<TypedCall> {
         let LimitCall { kind, key, limit, quantity, options, .. } = call;
         let only_looks = match kind {
             CallKind::Take => false,
@@ -113,7 +122,7 @@ impl TypedCall {
         if !may_leave || !has_only_leave || limit.ban_length().is_some() {
             return None;
         }
-        let limit = limit.numbers_of_engine()?;
+        let limit = LimitNumbers::new(limit)?;
         Some(TypedCall { key: (*key).into(), limit, quantity: *quantity, leave, only_looks })
     }
 
