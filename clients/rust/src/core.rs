@@ -1,5 +1,6 @@
 //! Sends calls, and decides them if no server can be reached.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::future::Future;
 use std::pin::{pin, Pin};
@@ -14,7 +15,7 @@ use tokio::time::{sleep, Instant};
 
 use crate::calls::{Request, Undo};
 use crate::memory::{Memory, TypedCall};
-use crate::server::{bounded, is_not_serving, poll_once, Attempt, SendError, Server};
+use crate::server::{bounded, is_not_serving, poll_once, Attempt, SendError};
 use crate::servers::{Route, Routes};
 use crate::transport::{BoxFuture, Command, ErrorReply, Servers, Value};
 use crate::{Error, Limiter};
@@ -166,10 +167,12 @@ impl Core {
         has_policy: bool,
     ) -> Result<Vec<Result<Value, Error>>, Failed> {
         let attempt = Attempt::new(self.deadline);
-        let Some(first) = commands.first() else { return Ok(Vec::new()) };
-        let result =
-            bounded(attempt.until, pin!(self.ask_together(first, commands, &attempt))).await;
-        let error = match result {
+        let key = commands.first().and_then(|first| first.word(1)).unwrap_or_default();
+        let asking = async {
+            let replies = self.follow_redirects(key, commands, false, &attempt).await?;
+            replies_unless(replies, is_not_serving)
+        };
+        let error = match bounded(attempt.until, pin!(asking)).await {
             Some(Ok(replies)) => {
                 let result = |reply| match reply {
                     Value::Error(error) => {
@@ -190,7 +193,8 @@ impl Core {
         if request.more.is_empty() {
             let commands = std::slice::from_ref(&request.first);
             let is_alone = request.block.is_some();
-            return self.follow_redirects(key, commands, is_alone, attempt).await;
+            let replies = self.follow_redirects(key, commands, is_alone, attempt).await?;
+            return replies_unless(replies, |_| true);
         }
         let parts = std::iter::once(&request.first).chain(&request.more);
         if !self.routes.are_in_one_slot(parts.clone().filter_map(|command| command.word(1))) {
@@ -201,15 +205,15 @@ impl Core {
         let (multi, exec) = (Command::new("MULTI"), Command::new("EXEC"));
         let commands: Vec<_> = std::iter::once(multi).chain(parts.cloned()).chain([exec]).collect();
         let replies = self.follow_redirects(key, &commands, false, attempt).await?;
-        match replies.into_iter().last() {
+        match replies_unless(replies, |_| true)?.pop() {
             Some(Value::Array(replies)) => Ok(replies),
             // Without WATCH, EXEC never replies nil.
             _ => Ok(Vec::new()),
         }
     }
 
-    /// Sends commands to the server of their key, follows redirections, and returns the replies. An error reply to any of
-    /// them means that none was executed.
+    /// Sends commands to the server of their key, and follows redirections: of a transaction all commands are sent again,
+    /// and else those that were redirected. Returns the replies, error replies among them.
     async fn follow_redirects(
         &self,
         key: &[u8],
@@ -219,56 +223,26 @@ impl Core {
     ) -> Result<Vec<Value>, SendError> {
         let server = self.routes.find(key, attempt).await?;
         let mut route = Route { server, asking: false };
-        let mut redirects = 0;
-        loop {
-            let mut replies = self.exchange(&route, commands, is_alone, attempt).await?;
-            let error = replies.iter().position(|reply| matches!(reply, Value::Error(_)));
-            let Some(at) = error else { return Ok(replies) };
-            let Value::Error(error) = replies.swap_remove(at) else { return Ok(replies) };
-            self.note_read_only(&error, &route.server);
-            match self.routes.redirected(&error, &route.server) {
-                Some(elsewhere) if redirects < REDIRECTS => route = elsewhere,
-                _ => return Err(SendError::Reply(error)),
+        let mut replies = self.exchange(&route, commands, is_alone, attempt).await?;
+        for _ in 0..REDIRECTS {
+            let redirected = |(at, reply): (usize, &Value)| match reply {
+                Value::Error(error) => Some((at, self.routes.redirected(error, &route.server)?)),
+                _ => None,
+            };
+            let redirected = replies.iter().enumerate().filter_map(redirected);
+            let (mut again, targets): (Vec<_>, Vec<_>) = redirected.unzip();
+            let Some(target) = targets.into_iter().last() else { break };
+            if is_transaction(commands) {
+                again = (0..commands.len()).collect();
             }
-            redirects = redirects.saturating_add(1);
-        }
-    }
-
-    async fn ask_together(
-        &self,
-        first: &Command,
-        commands: &[Command],
-        attempt: &Attempt,
-    ) -> Result<Vec<Value>, SendError> {
-        let server = self.routes.find(first.word(1).unwrap_or_default(), attempt).await?;
-        let mut route = Route { server, asking: false };
-        let mut replies: Vec<Value> = vec![Value::Nil; commands.len()];
-        let mut left: Vec<usize> = (0..commands.len()).collect();
-        for redirects in 0..=REDIRECTS {
-            // Only the redirected ones are sent again.
-            let unanswered: Vec<_> =
-                left.iter().filter_map(|at| commands.get(*at).cloned()).collect();
-            let found = self.exchange(&route, &unanswered, false, attempt).await?;
-            let mut again = Vec::new();
-            let mut elsewhere = None;
-            for (at, reply) in left.iter().zip(found) {
-                if let Value::Error(error) = &reply {
-                    self.note_read_only(error, &route.server);
-                    match self.routes.redirected(error, &route.server) {
-                        Some(target) if redirects < REDIRECTS => {
-                            again.push(*at);
-                            elsewhere = Some(target);
-                        }
-                        _ if is_not_serving(error) => return Err(SendError::Reply(error.clone())),
-                        _ => {}
-                    }
-                }
-                if let Some(place) = replies.get_mut(*at) {
+            route = target;
+            let sent: Vec<_> = again.iter().filter_map(|at| commands.get(*at).cloned()).collect();
+            let found = self.exchange(&route, &sent, is_alone, attempt).await?;
+            for (at, reply) in again.into_iter().zip(found) {
+                if let Some(place) = replies.get_mut(at) {
                     *place = reply;
                 }
             }
-            let Some(target) = elsewhere else { break };
-            (route, left) = (target, again);
         }
         Ok(replies)
     }
@@ -283,14 +257,9 @@ impl Core {
         for server in self.routes.all(attempt).await? {
             let route = Route { server, asking: false };
             let commands = std::slice::from_ref(command);
-            for reply in self.exchange(&route, commands, false, attempt).await? {
-                match reply {
-                    Value::Error(error) => return Err(SendError::Reply(error)),
-                    reply => all.push(reply),
-                }
-            }
+            all.extend(self.exchange(&route, commands, false, attempt).await?);
         }
-        Ok(all)
+        replies_unless(all, |_| true)
     }
 
     /// Sends commands to one server, and returns the replies, error replies among them.
@@ -306,36 +275,31 @@ impl Core {
         if server.breaker.is_open() {
             server.probe().await?;
         }
-        if !route.asking {
-            return match is_alone {
-                true => server.send_alone(commands, attempt).await,
-                false => server.send(commands, attempt).await,
-            };
+        let mut all = Cow::Borrowed(commands);
+        if route.asking {
+            // ASKING applies to the next command, or to a whole transaction.
+            let each = if is_transaction(commands) { commands.len() } else { 1 };
+            let asking = [Command::new("ASKING")];
+            all = commands
+                .chunks(each)
+                .flat_map(|chunk| asking.iter().chain(chunk))
+                .cloned()
+                .collect();
         }
-        // ASKING applies to the next command, or to a whole transaction.
-        let is_transaction = commands.first().is_some_and(|first| first.word(0) == Some(b"MULTI"));
-        let mut all = Vec::new();
-        for (at, command) in commands.iter().enumerate() {
-            if at == 0 || !is_transaction {
-                all.push(Command::new("ASKING"));
-            }
-            all.push(command.clone());
-        }
-        let replies = match is_alone {
+        let mut replies = match is_alone {
             true => server.send_alone(&all, attempt).await?,
             false => server.send(&all, attempt).await?,
         };
-        let is_to_asking = |at: usize| if is_transaction { at == 0 } else { at % 2 == 0 };
-        let replies = replies.into_iter().enumerate().filter(|(at, _)| !is_to_asking(*at));
-        Ok(replies.map(|(_, reply)| reply).collect())
-    }
-
-    /// Closes the connections to a server that became a replica, so that the next call looks for the master again.
-    fn note_read_only(&self, error: &ErrorReply, server: &Server) {
-        if error.code == "READONLY" {
+        if route.asking {
+            let mut sent = all.iter().map(|command| command.word(0));
+            replies.retain(|_| sent.next() != Some(Some(b"ASKING")));
+        }
+        if find_error(&replies, |error| error.code == "READONLY").is_some() {
+            // The server became a replica. The next call looks for the master again.
             server.retire_all();
             self.routes.mark_stale();
         }
+        Ok(replies)
     }
 
     /// Returns the error of a request that failed before its deadline. NOPOLICY means [`Error::UnknownPolicy`] only if the
@@ -470,6 +434,26 @@ impl Core {
             _ => Ok(Outcome::Replies(replies, None)),
         })
     }
+}
+
+fn is_transaction(commands: &[Command]) -> bool {
+    commands.first().is_some_and(|first| first.word(0) == Some(b"MULTI"))
+}
+
+fn find_error(replies: &[Value], is_meant: impl Fn(&ErrorReply) -> bool) -> Option<&ErrorReply> {
+    replies.iter().find_map(|reply| match reply {
+        Value::Error(error) if is_meant(error) => Some(error),
+        _ => None,
+    })
+}
+
+/// Returns the replies, or the first of those error replies among them that are meant.
+fn replies_unless(
+    replies: Vec<Value>,
+    is_meant: impl Fn(&ErrorReply) -> bool,
+) -> Result<Vec<Value>, SendError> {
+    let error = find_error(&replies, is_meant).cloned();
+    error.map_or(Ok(replies), |error| Err(SendError::Reply(error)))
 }
 
 impl fmt::Debug for Core {
