@@ -37,7 +37,7 @@ mod reservation;
 mod server;
 mod servers;
 #[cfg(test)]
-mod spec;
+mod testing;
 #[cfg(feature = "tower")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tower")))]
 pub mod tower;

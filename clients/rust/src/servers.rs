@@ -316,6 +316,7 @@ mod tests {
     use tokio::time::{sleep, timeout};
 
     use super::*;
+    use crate::testing::transport_to;
     use crate::transport::{BoxFuture, Connection, Failure};
 
     const DEADLINE: Duration = Duration::from_millis(250);
@@ -341,24 +342,6 @@ mod tests {
         }
     }
 
-    impl Transport for Node {
-        fn connect(
-            &self,
-            _: Option<Address>,
-        ) -> BoxFuture<'static, Result<Arc<dyn Connection>, Failure>> {
-            let connection: Arc<dyn Connection> = Arc::new(self.clone());
-            Box::pin(async { Ok(connection) })
-        }
-
-        fn name(&self) -> String {
-            "node".into()
-        }
-
-        fn host(&self) -> String {
-            "node".into()
-        }
-    }
-
     impl Connection for Node {
         fn send<'a>(&'a self, _: &'a [Command]) -> BoxFuture<'a, Result<Vec<Value>, Failure>> {
             Box::pin(async {
@@ -372,8 +355,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_node_that_hangs_does_not_hold_up_the_slot_table_for_good() {
-        let others = vec![Arc::new(Node::with_table_of(&[1])) as Arc<dyn Transport>];
-        let hangs = Arc::new(Node::with_table_of(&[]));
+        let node =
+            |ports| Arc::new(transport_to(&Node::with_table_of(ports))) as Arc<dyn Transport>;
+        let (hangs, others) = (node(&[]), vec![node(&[1])]);
         let cluster = Arc::new(Cluster::new(hangs, others, Some(DEADLINE)));
         let reading = Arc::clone(&cluster);
         // As a call with BLOCK 0.
@@ -386,7 +370,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn nodes_that_left_the_cluster_are_forgotten_unless_they_are_in_use() {
         let node = Node::with_table_of(&[1, 2]);
-        let cluster = Cluster::new(Arc::new(node.clone()), Vec::new(), Some(DEADLINE));
+        let cluster = Cluster::new(Arc::new(transport_to(&node)), Vec::new(), Some(DEADLINE));
         let attempt = || Attempt::new(Some(DEADLINE));
         let ports = || {
             let mut ports: Vec<_> = cluster.state().servers.keys().map(|of| of.port).collect();

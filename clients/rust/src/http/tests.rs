@@ -3,7 +3,7 @@
 use serde_json::Value as Json;
 
 use super::*;
-use crate::spec::{period, table, text};
+use crate::testing::{period, table, text, window};
 use crate::{Decision, Rate, Semaphore};
 
 fn reply(case: &Json) -> Reply {
@@ -36,11 +36,11 @@ fn with_limit(reply: ReplyWithOptions, case: &Json) -> ReplyWithOptions {
         let (burst, count) = (burst.as_u64().unwrap(), count.as_u64().unwrap());
         return reply.limit(&Rate::new(burst, count, period(length)));
     }
-    let window = &case["window"];
-    if window[1] == 0 && window[2]["unit"].is_null() {
-        return reply.limit(&Semaphore::new(window[0].as_u64().unwrap()));
+    let given = &case["window"];
+    if given[1] == 0 && given[2]["unit"].is_null() {
+        return reply.limit(&Semaphore::new(given[0].as_u64().unwrap()));
     }
-    reply.limit(&crate::spec::window(case))
+    reply.limit(&window(case))
 }
 
 fn asked(case: &Json) -> ReplyWithOptions {
@@ -77,16 +77,16 @@ fn expected(case: &Json) -> Json {
 
 #[test]
 fn each_reply_gives_the_headers_of_its_case() {
-    for case in table("headers.json").as_array().unwrap() {
-        assert_eq!(written(&[asked(case)]), expected(case), "{case}");
+    for case in table("headers.json") {
+        assert_eq!(written(&[asked(&case)]), expected(&case), "{case}");
     }
 }
 
 #[test]
 fn several_limits_of_a_request_give_one_set_of_headers_and_one_problem() {
-    for case in table("http.json").as_array().unwrap() {
+    for case in table("http.json") {
         let replies: Vec<_> = list(&case["asked"]).iter().map(asked).collect();
-        assert_eq!(written(&replies), expected(case), "{case}");
+        assert_eq!(written(&replies), expected(&case), "{case}");
         let problem = Problem::of(&replies);
         let status = problem.as_ref().map_or(200, Problem::status);
         assert_eq!(case["status"], status, "{case}");

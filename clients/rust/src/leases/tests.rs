@@ -8,8 +8,9 @@ use support::Random;
 
 use super::demand::*;
 use super::*;
-use crate::spec::{table, window};
+use crate::testing::{table, window};
 use crate::transport::{Command, ErrorReply, Value};
+use crate::{breaker, reservation};
 
 const START_NS: i64 = 1_000_000 * MS;
 
@@ -115,7 +116,7 @@ fn carry_out(
 
 #[test]
 fn the_leases_of_each_client_send_the_same_after_the_same_events() {
-    for case in table("leases.json").as_array().unwrap() {
+    for case in table("leases.json") {
         let lease_ms = match case["options"]["lease"].as_str() {
             None => 100,
             Some(lease) => {
@@ -142,7 +143,7 @@ fn the_leases_of_each_client_send_the_same_after_the_same_events() {
 
 #[test]
 fn the_numbers_are_those_of_all_clients() {
-    let numbers = table("numbers.json");
+    let numbers = &table("numbers.json")[0];
     let ms = |ns: i64| ns / MS;
     let lease = serde_json::json!({
         "least_ms": MIN_LEASE_MS, "margin": MARGIN, "least_margin_ms": ms(MIN_MARGIN_NS), "denial_ms": ms(DENIAL_NS),
@@ -153,6 +154,16 @@ fn the_numbers_are_those_of_all_clients() {
         "round_trips": AHEAD_ROUND_TRIPS as u32, "least_ms": ms(AHEAD_NS), "most_of_lease": MAX_AHEAD,
     });
     assert_eq!(ahead, numbers["ahead"]);
+    let ms = |length: Duration| length.as_millis() as u64;
+    let breaker = serde_json::json!({
+        "failures": breaker::FAILURES, "pause_ms": ms(breaker::PAUSE), "probe_ms": ms(breaker::PROBE),
+    });
+    assert_eq!(breaker, numbers["breaker"]);
+    let renewal = serde_json::json!({
+        "per_lease": reservation::RENEWALS_PER_LEASE, "default_lease_ms": ms(reservation::DEFAULT_LEASE),
+        "least_ms": ms(reservation::LEAST_RENEWAL),
+    });
+    assert_eq!(renewal, numbers["renewal"]);
     for case in numbers["batches"].as_array().unwrap() {
         let number = |name: &str| case[name].as_u64();
         let (needed, reservations) = (number("needed").unwrap(), number("reservations").unwrap());
@@ -164,26 +175,6 @@ fn the_numbers_are_those_of_all_clients() {
         let terms = terms(&window(&case["limit"]), case["lease_ms"].as_u64().unwrap(), 0);
         assert_eq!(Some(terms.held_ms), case["held_ms"].as_u64(), "{case}");
     }
-}
-
-#[test]
-fn what_cannot_be_leased_is_refused() {
-    let refused = |window: Window, lease_ms| {
-        let found = Terms::new(b"k", &window, Duration::from_millis(lease_ms), 0);
-        found.unwrap_err().to_string()
-    };
-    let none: crate::Period = "0".parse().unwrap();
-    assert!(refused(Window::new(3, none), 100).contains("must not be 0"));
-    assert!(refused(Window::per("3/min").unwrap(), 19).contains("at least 20 ms"));
-}
-
-#[test]
-fn after_closing_nothing_is_requested() {
-    let window = Window::per("5/s").unwrap();
-    let mut leases = Leases::new(terms(&window, 100, 0), "p".into(), at(0));
-    leases.close();
-    assert!(matches!(leases.want(1, false, at(0)), Err(Error::Closed)));
-    assert!(leases.next_round(at(0)).is_none());
 }
 
 #[test]

@@ -1,9 +1,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use super::*;
-use crate::transport::{
-    Address, BoxFuture, Command, Connection, ErrorReply, Failure, FailureKind, Servers, Transport,
-};
+use crate::testing::server_on;
+use crate::transport::{BoxFuture, Command, Connection, ErrorReply, Failure, FailureKind};
 use crate::{Decision, MemoryLimiter};
 
 /// Takes 1 as soon as a batch has been fetched.
@@ -14,20 +13,6 @@ async fn fetch(local: &Local) {
         }
     };
     tokio::time::timeout(Duration::from_secs(10), fetched).await.unwrap();
-}
-
-#[tokio::test]
-async fn a_limit_that_others_share_can_be_closed() {
-    let limiter = MemoryLimiter::new();
-    let window = Window::per("100/min").unwrap();
-    let local = Arc::new(limiter.local("k", &window).build().unwrap());
-    let other = Arc::clone(&local);
-    assert!(other.take(3).await.unwrap().is_allowed());
-    local.close().await.unwrap();
-    assert_eq!(limiter.look("k", &window).await.unwrap().remaining, 97);
-    assert!(matches!(other.try_take(1), Err(Error::Closed)));
-    assert!(matches!(other.take(1).await, Err(Error::Closed)));
-    local.close().await.unwrap();
 }
 
 #[tokio::test]
@@ -127,6 +112,9 @@ async fn the_clock_that_a_test_holds_ends_the_lease() {
 async fn invalid_local_limits_are_refused() {
     let limiter = MemoryLimiter::builder().policies("jobs WINDOW 3 0").unwrap().build();
     let window = Window::per("5/s").unwrap();
+    let none: crate::Period = "0".parse().unwrap();
+    let refused = limiter.local("k", &Window::new(3, none)).build().unwrap_err().to_string();
+    assert!(refused.contains("must not be 0"), "{refused}");
     let local = limiter.local("k", &window).build().unwrap();
     assert!(local.take(0).await.unwrap_err().to_string().contains("at least 1"));
     assert!(!local.take(6).await.unwrap().is_allowed());
@@ -161,29 +149,8 @@ struct Line {
 
 impl Line {
     fn limiter(&self, unreachable: Unreachable) -> Limiter {
-        let builder = Limiter::builder(Servers::single(self.clone())).unreachable(unreachable);
+        let builder = Limiter::builder(server_on(self)).unreachable(unreachable);
         builder.deadline(Duration::from_millis(50)).build().unwrap()
-    }
-}
-
-impl Transport for Line {
-    fn connect(
-        &self,
-        _: Option<Address>,
-    ) -> BoxFuture<'static, Result<Arc<dyn Connection>, Failure>> {
-        let connected: Result<Arc<dyn Connection>, Failure> = match self.is_cut.load(Relaxed) {
-            true => Err(Failure { kind: FailureKind::Refused, message: "cut".into() }),
-            false => Ok(Arc::new(self.clone())),
-        };
-        Box::pin(std::future::ready(connected))
-    }
-
-    fn name(&self) -> String {
-        "line".into()
-    }
-
-    fn host(&self) -> String {
-        "line".into()
     }
 }
 

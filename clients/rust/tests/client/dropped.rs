@@ -9,7 +9,8 @@ use redis_ratelimit_client::transport::{BoxFuture, Command, Connection, Failure,
 use redis_ratelimit_client::{Clause, Limiter, Rate, Semaphore, Unreachable};
 use tokio::time::{sleep, timeout};
 
-use crate::scripted::{limiter_on, server_on};
+use crate::scripted::limiter_on;
+use crate::testing::server_on;
 use crate::MS;
 
 /// A server that takes a while to reply, or never does. Releases find nothing.

@@ -9,14 +9,16 @@ mod renewal;
 mod scripted;
 mod server;
 mod spec;
+#[path = "../../src/testing.rs"]
+mod testing;
 mod tls;
 mod topologies;
 
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-use redis_ratelimit_client::transport::Servers;
-use redis_ratelimit_client::{Limiter, Rate, Window};
+use redis_ratelimit_client::transport::{self, Servers};
+use redis_ratelimit_client::{Limiter, Period, Rate, Window};
 use tokio::time::{sleep, timeout};
 
 const MS: Duration = Duration::from_millis(1);

@@ -4,10 +4,12 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use redis_ratelimit_client::transport::{
-    Address, BoxFuture, Command, Connection, ErrorReply, Failure, Servers, Transport, Value,
+    BoxFuture, Command, Connection, ErrorReply, Failure, Value,
 };
 use redis_ratelimit_client::Limiter;
 use serde_json::Value as Json;
+
+use crate::testing::server_on;
 
 #[derive(Clone, Default)]
 pub struct Script(Arc<Mutex<State>>);
@@ -47,33 +49,7 @@ impl Script {
     }
 }
 
-/// A transport to one server, whose connections are clones of this one.
-struct CloneOf<C>(C);
-
-impl<C: Connection + Clone + 'static> Transport for CloneOf<C> {
-    fn connect(
-        &self,
-        _: Option<Address>,
-    ) -> BoxFuture<'static, Result<Arc<dyn Connection>, Failure>> {
-        let connection = Arc::new(self.0.clone()) as Arc<dyn Connection>;
-        Box::pin(async move { Ok(connection) })
-    }
-
-    fn name(&self) -> String {
-        "the double".into()
-    }
-
-    fn host(&self) -> String {
-        "double".into()
-    }
-}
-
-/// Returns the server that this connection stands for.
-pub fn server_on<C: Connection + Clone + 'static>(connection: &C) -> Servers {
-    Servers::single(CloneOf(connection.clone()))
-}
-
-pub fn limiter_on<C: Connection + Clone + 'static>(connection: &C) -> Limiter {
+pub fn limiter_on<C: Connection + Clone>(connection: &C) -> Limiter {
     Limiter::new(server_on(connection))
 }
 

@@ -60,17 +60,6 @@ async fn rates_and_windows_admit_what_they_say() {
 }
 
 #[tokio::test]
-async fn a_denied_call_closes_the_key_for_the_length_of_the_ban() {
-    let server = Server::start();
-    let limiter = limiter_of(&server);
-    let strict = Window::per("1/s").unwrap().ban(Duration::from_secs(3600));
-    assert!(limiter.take("k", &strict).await.unwrap().is_allowed());
-    let denied = limiter.take("k", &strict).await.unwrap();
-    assert!(denied.retry_after.unwrap() > Duration::from_secs(3500));
-    assert!(!limiter.look("k", &strict).await.unwrap().is_allowed());
-}
-
-#[tokio::test]
 async fn a_reservation_that_is_dropped_is_settled_in_the_background() {
     let server = Server::start();
     let (limiter, window) = (limiter_of(&server), per_day(100));

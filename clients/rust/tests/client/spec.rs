@@ -1,7 +1,5 @@
 //! The tables that the clients of all languages share.
 
-use std::fs;
-use std::path::Path;
 use std::time::Duration;
 
 use redis_ratelimit_client::transport::Value;
@@ -12,17 +10,8 @@ use redis_ratelimit_client::{
 use serde_json::{json, Map, Value as Json};
 
 use super::scripted::{value_of, Script};
+use super::testing::{period, set_options, table, window};
 use super::MS;
-
-/// A table of clients/spec.
-pub fn table(name: &str) -> Vec<Json> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../spec");
-    let text = fs::read_to_string(folder.join(name)).unwrap();
-    match serde_json::from_str(&text).unwrap() {
-        Json::Array(cases) => cases,
-        object => vec![object],
-    }
-}
 
 enum AnyLimit {
     Rate(Rate),
@@ -30,50 +19,16 @@ enum AnyLimit {
     Semaphore(Semaphore),
 }
 
-fn period(json: &Json) -> Period {
-    match json {
-        Json::Number(seconds) => Duration::from_secs(seconds.as_u64().unwrap()).into(),
-        text => text.as_str().unwrap().parse().unwrap(),
-    }
-}
-
-fn set_options(mut window: Window, options: &Json) -> Window {
-    if let Some(buckets) = options["buckets"].as_u64() {
-        window = window.buckets(buckets as u32);
-    }
-    if options["fixed"] == json!(true) {
-        window = window.fixed();
-    }
-    if let Some(start) = options["start"].as_str() {
-        window = window.start(start);
-    }
-    if let Some(zone) = options["tz"].as_str() {
-        window = window.tz(zone);
-    }
-    window
-}
-
 fn rate_of(rate: &Json) -> Rate {
     Rate::new(rate[0].as_u64().unwrap(), rate[1].as_u64().unwrap(), period(&rate[2]))
-}
-
-fn window_of(window: &Json) -> Window {
-    let sliding = Window::new(window[0].as_u64().unwrap(), period(&window[1]));
-    set_options(sliding, &window[2])
 }
 
 /// The limit of a call or of a clause, with the ban that is among its options.
 fn limit_of(case: &Json, takes_rate: bool) -> AnyLimit {
     let ban = case["options"].get("ban").map(length);
     let limit = &case["limit"];
-    if let Some(name) = limit.as_str().and_then(|text| text.strip_prefix('@')) {
-        return match takes_rate {
-            true => AnyLimit::Rate(Rate::policy(name)),
-            false => AnyLimit::Window(match ban {
-                Some(ban) => Window::policy(name).ban(ban),
-                None => Window::policy(name),
-            }),
-        };
+    if let Some(name) = limit.as_str().filter(|_| takes_rate) {
+        return AnyLimit::Rate(Rate::policy(name));
     }
     if let Some(rate) = limit.get("rate") {
         let rate = rate_of(rate);
@@ -82,11 +37,10 @@ fn limit_of(case: &Json, takes_rate: bool) -> AnyLimit {
             None => rate,
         });
     }
-    let window = &limit["window"];
-    if window[1] == json!(0) {
-        return AnyLimit::Semaphore(Semaphore::new(window[0].as_u64().unwrap()));
+    if limit["window"][1] == json!(0) {
+        return AnyLimit::Semaphore(Semaphore::new(number(&limit["window"][0])));
     }
-    let window = window_of(window);
+    let window = window(limit);
     AnyLimit::Window(match ban {
         Some(ban) => window.ban(ban),
         None => window,
@@ -406,12 +360,8 @@ fn limits_in_words_are_the_limits_of_the_table() {
             };
             assert_eq!(said, rate_of(rate), "{case}");
         }
-        if let Some(window) = case.get("window") {
-            assert_eq!(
-                set_options(Window::per(say).unwrap(), options),
-                window_of(window),
-                "{case}"
-            );
+        if case.get("window").is_some() {
+            assert_eq!(set_options(Window::per(say).unwrap(), options), window(&case), "{case}");
         }
     }
 }
@@ -550,18 +500,6 @@ fn error_of<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
         Err(Error::InvalidArgument(text)) => text,
         other => panic!("{other:?}"),
     }
-}
-
-#[tokio::test]
-async fn the_name_of_a_policy_is_given_with_or_without_the_at() {
-    let script = Script::default();
-    let allowed = json!([0, 9, 8, -1, 9]);
-    let limiter = script.limiter([(); 2].map(|()| value_of(&allowed)));
-    limiter.take("k", &Rate::policy("@free")).await.unwrap();
-    limiter.take("k", &Window::policy("@free")).await.unwrap();
-    assert_eq!(script.sent(), ["RL.THROTTLE k @free 1 MS", "RL.WINDOW k @free 1 MS"]);
-    assert_eq!(Rate::policy("@free"), Rate::policy("free"));
-    assert_eq!(Semaphore::policy("@jobs"), Semaphore::policy("jobs"));
 }
 
 #[tokio::test]
