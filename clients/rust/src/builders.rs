@@ -20,11 +20,6 @@ use crate::transport::{BoxFuture, Value};
 use crate::{AllReply, Error, Limiter, Reply};
 
 /// A call of [`Limiter::take`], which is sent when it is awaited.
-#[doc = example!(limiter)]
-/// let window = Window::per("100/min")?;
-/// let call = limiter.take("user:1", &window).quantity(3).leave(20);
-/// assert_eq!(call.await?.remaining, 97);
-#[doc = example!(end)]
 #[derive(Clone, Debug)]
 #[must_use = "a call is sent when it is awaited"]
 pub struct TakeCall<'a, L>(pub(crate) LimitCall<'a>, pub(crate) PhantomData<&'a L>);
@@ -70,12 +65,6 @@ impl<L: Take> IntoFuture for TakeCall<'_, L> {
 }
 
 /// A call of [`Limiter::look`], which is sent when it is awaited.
-#[doc = example!(limiter)]
-/// let window = Window::per("100/min")?;
-/// assert!(limiter.look("user:1", &window).await?.is_allowed());
-/// // Nothing was taken.
-/// assert_eq!(limiter.look("user:1", &window).await?.remaining, 100);
-#[doc = example!(end)]
 #[derive(Clone, Debug)]
 #[must_use = "a call is sent when it is awaited"]
 pub struct LookCall<'a, L>(pub(crate) LimitCall<'a>, pub(crate) PhantomData<&'a L>);
@@ -196,11 +185,6 @@ fn ask(
 }
 
 /// A call of [`Limiter::acquire`], which is sent when it is awaited.
-#[doc = example!(limiter)]
-/// let tokens = Window::per("100000/min")?;
-/// let reservation = limiter.acquire("tokens", &tokens).quantity(4000).leave(2000).await?;
-/// assert_eq!(reservation.reply().remaining, 96_000);
-#[doc = example!(end)]
 #[derive(Clone, Debug)]
 #[must_use = "a call is sent when it is awaited"]
 pub struct AcquireCall<'a, L> {
@@ -217,11 +201,6 @@ impl<L> AcquireCall<'_, L> {
 
 impl<L: Reserve> AcquireCall<'_, L> {
     /// Sets how much to reserve; the default is 1, and 0 only looks.
-    #[doc = example!(limiter)]
-    /// let tokens = Window::per("100000/min")?;
-    /// let reservation = limiter.acquire("tokens", &tokens).quantity(4000).await?;
-    /// assert_eq!(limiter.held("tokens").await?[0].quantity, 4000);
-    #[doc = example!(end)]
     pub fn quantity(mut self, quantity: u64) -> Self {
         self.call.quantity = i64::try_from(quantity).unwrap_or(i64::MAX);
         self
@@ -262,12 +241,6 @@ pub(crate) enum AllKind {
 }
 
 /// A call of [`Limiter::all`], which is sent when it is awaited.
-#[doc = example!(limiter)]
-/// let (requests, tokens) = (Window::per("60/min")?, Window::per("100000/min")?);
-/// let limits = [Clause::take("{u1}:rpm", &requests), Clause::take("{u1}:tpm", &tokens).quantity(800)];
-/// let reply = limiter.all(limits).await?;
-/// assert_eq!(reply.answers[1].remaining, 99_200);
-#[doc = example!(end)]
 #[derive(Clone, Debug)]
 #[must_use = "a call is sent when it is awaited"]
 pub struct AllCall<'a> {
@@ -358,11 +331,6 @@ impl IntoFuture for AllCall<'_> {
 }
 
 /// A call of [`Limiter::acquire_all`], which is sent when it is awaited.
-#[doc = example!(limiter)]
-/// let jobs = Clause::acquire("{u1}:jobs", &Semaphore::new(5));
-/// let reservation = limiter.acquire_all([jobs]).await?;
-/// assert_eq!(limiter.held("{u1}:jobs").await?.len(), 1);
-#[doc = example!(end)]
 #[derive(Clone, Debug)]
 #[must_use = "a call is sent when it is awaited"]
 pub struct AcquireAllCall<'a> {

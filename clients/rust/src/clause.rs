@@ -53,24 +53,12 @@ impl Clause {
     }
 
     /// Creates a clause that takes from a rate or a window.
-    #[doc = example!(limiter)]
-    /// let limits = [
-    ///     Clause::take("{u1}:rpm", &Window::per("60/min")?),
-    ///     Clause::take("{u1}:burst", &Rate::per("5/s")?),
-    /// ];
-    /// assert_eq!(limiter.all(limits).await?.paid, ["{u1}:rpm", "{u1}:burst"]);
-    #[doc = example!(end)]
     pub fn take(key: impl AsRef<[u8]>, limit: &impl Take) -> Clause {
         Clause::new(key.as_ref(), limit.to_any(), false)
     }
 
     /// Creates a clause that reserves in a window or of a semaphore. All reservations of a call are settled as one, see
     /// [`Limiter::acquire_all`](crate::Limiter::acquire_all).
-    #[doc = example!(limiter)]
-    /// let jobs = Clause::acquire("{u1}:jobs", &Semaphore::new(5));
-    /// let reservation = limiter.acquire_all([jobs]).await?;
-    /// assert_eq!(reservation.reply().remaining, 4);
-    #[doc = example!(end)]
     pub fn acquire(key: impl AsRef<[u8]>, limit: &impl Reserve) -> Clause {
         Clause::new(key.as_ref(), limit.to_any(), true)
     }

@@ -49,11 +49,6 @@ pub struct ReplyWithOptions {
 
 impl ReplyWithOptions {
     /// Creates a reply without options, of one limit or of several.
-    #[doc = example!(bare)]
-    /// let reply = MemoryLimiter::new().take("user:1", &Window::per("5/min")?).await?;
-    /// let headers = headers(&[ReplyWithOptions::new(reply)]);
-    /// assert_eq!(headers[0], ("ratelimit-policy", r#""default";q=5"#.to_owned()));
-    #[doc = example!(end)]
     pub fn new(reply: impl Into<AllReply>) -> ReplyWithOptions {
         let AllReply { reply, answers, .. } = reply.into();
         ReplyWithOptions {
@@ -150,10 +145,6 @@ impl ReplyWithOptions {
     }
 
     /// Returns the reply; for several limits, that of the one that decides.
-    #[doc = example!(bare)]
-    /// let reply = MemoryLimiter::new().take("user:1", &Window::per("5/min")?).await?;
-    /// assert_eq!(ReplyWithOptions::new(reply).reply().remaining, 4);
-    #[doc = example!(end)]
     pub fn reply(&self) -> &Reply {
         &self.reply
     }
@@ -489,17 +480,11 @@ impl Problem {
 
     /// Creates the problem of a request that no server could decide, because Redis could not be reached or had no time for
     /// it ([`Error::Busy`]): `temporary-reduced-capacity` with status 503.
-    #[doc = example!(bare)]
-    /// assert_eq!(Problem::reduced_capacity().status(), 503);
-    #[doc = example!(end)]
     pub fn reduced_capacity() -> Problem {
         Problem { kind: ProblemKind::Capacity, violated: Vec::new() }
     }
 
     /// Creates the problem of a request that could not be decided because the program or the setup is wrong: status 500.
-    #[doc = example!(bare)]
-    /// assert_eq!(Problem::internal().status(), 500);
-    #[doc = example!(end)]
     pub fn internal() -> Problem {
         Problem { kind: ProblemKind::Internal, violated: Vec::new() }
     }

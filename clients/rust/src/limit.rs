@@ -176,11 +176,6 @@ pub struct Window {
 
 impl Window {
     /// Creates a window with at most `limit` in any `period`. The server refuses what is out of range.
-    #[doc = example!(limiter)]
-    /// let window = Window::new(5, Duration::from_secs(60));
-    /// assert!(limiter.take("user:1", &window).quantity(5).await?.is_allowed());
-    /// assert!(!limiter.take("user:1", &window).await?.is_allowed());
-    #[doc = example!(end)]
     pub fn new(limit: u64, period: impl Into<Period>) -> Window {
         Window::with_source(Source::Numbers((limit, period.into())))
     }
@@ -376,10 +371,6 @@ pub struct Semaphore(Source<u64>);
 
 impl Semaphore {
     /// Creates a semaphore with at most `limit` held at one time.
-    #[doc = example!(limiter)]
-    /// let reply = limiter.look("jobs", &Semaphore::new(5)).await?;
-    /// assert_eq!(reply.remaining, 5);
-    #[doc = example!(end)]
     pub const fn new(limit: u64) -> Semaphore {
         Semaphore(Source::Numbers(limit))
     }
@@ -406,23 +397,9 @@ impl Semaphore {
 pub trait Limit: ToAnyLimit {}
 
 /// A limit that [`Limiter::take`](crate::Limiter::take) takes from: [`Rate`] or [`Window`].
-#[doc = example!(limiter)]
-/// async fn may_enter(limiter: &Limiter, limit: &impl Take) -> Result<bool, Error> {
-///     Ok(limiter.take("door", limit).await?.is_allowed())
-/// }
-/// assert!(may_enter(&limiter, &Window::per("1/h")?).await?);
-/// assert!(!may_enter(&limiter, &Window::per("1/h")?).await?);
-#[doc = example!(end)]
 pub trait Take: Limit {}
 
 /// A limit that [`Limiter::acquire`](crate::Limiter::acquire) reserves in: [`Window`] or [`Semaphore`].
-#[doc = example!(limiter)]
-/// async fn is_free(limiter: &Limiter, limit: &impl Reserve) -> bool {
-///     limiter.acquire("jobs", limit).await.is_ok()
-/// }
-/// assert!(is_free(&limiter, &Semaphore::new(1)).await);
-/// assert!(!is_free(&limiter, &Window::new(0, Duration::from_secs(60))).await);
-#[doc = example!(end)]
 pub trait Reserve: Limit {}
 
 impl Limit for Rate {}

@@ -54,12 +54,6 @@ const DEADLINE: Duration = Duration::from_millis(500);
 pub struct Limiter(Arc<Core>);
 
 /// Builds a [`Limiter`], see [`Limiter::builder`].
-#[doc = example!(bare)]
-/// let servers = Servers::open("redis://127.0.0.1:1/")?; // nothing listens there
-/// let builder = Limiter::builder(servers).deadline(Duration::from_millis(100));
-/// let limiter = builder.unreachable(Unreachable::Deny).build()?;
-/// assert!(!limiter.take("user:1", &Window::per("5/min")?).await?.is_allowed());
-#[doc = example!(end)]
 pub struct Builder {
     servers: Servers,
     unreachable: Unreachable,

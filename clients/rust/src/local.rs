@@ -266,13 +266,6 @@ impl Drop for Worker {
 /// needs its own runtime.
 ///
 /// When it is dropped, what it holds is settled in the background; [`Local::close`] waits for that.
-#[doc = example!(limiter)]
-/// let window = Window::per("100000/min")?;
-/// let local = limiter.local("ingest", &window).build()?;
-/// assert!(local.take(1).await?.is_allowed());
-/// local.close().await?; // settles what is held
-/// assert_eq!(limiter.look("ingest", &window).await?.remaining, 99_999);
-#[doc = example!(end)]
 pub struct Local {
     shared: Arc<Shared>,
 }
@@ -305,12 +298,6 @@ impl Limiter {
 }
 
 /// Builds a [`Local`], see [`Limiter::local`].
-#[doc = example!(limiter)]
-/// let window = Window::per("100000/min")?;
-/// let builder = limiter.local("ingest", &window);
-/// let local = builder.lease(Duration::from_millis(200)).leave(1000).build()?;
-/// assert!(local.take(1).await?.is_allowed());
-#[doc = example!(end)]
 #[derive(Debug)]
 #[must_use]
 pub struct LocalBuilder<'a> {

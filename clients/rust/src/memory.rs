@@ -43,19 +43,11 @@ pub struct MemoryLimiter(Limiter);
 
 impl MemoryLimiter {
     /// Creates a limiter with the system's clock.
-    #[doc = example!(bare)]
-    /// let reply = MemoryLimiter::new().take("user:1", &Window::per("5/min")?).await?;
-    /// assert_eq!(reply.remaining, 4);
-    #[doc = example!(end)]
     pub fn new() -> MemoryLimiter {
         MemoryLimiter::builder().build()
     }
 
     /// Returns a builder, to set a clock, a share, policies and settings.
-    #[doc = example!(bare)]
-    /// let limiter = MemoryLimiter::builder().policies("day WINDOW 1000 1d")?.share(1, 4)?.build();
-    /// assert_eq!(limiter.take("user:1", &Window::policy("day")).await?.limit, 250);
-    #[doc = example!(end)]
     pub fn builder() -> MemoryLimiterBuilder {
         MemoryLimiterBuilder { clock: None, share: Share::ALL, settings: Vec::new() }
     }
@@ -167,10 +159,6 @@ impl MemoryLimiterBuilder {
     }
 
     /// Builds the limiter.
-    #[doc = example!(bare)]
-    /// let limiter = MemoryLimiter::builder().build();
-    /// assert!(limiter.take("user:1", &Window::per("5/min")?).await?.is_allowed());
-    #[doc = example!(end)]
     pub fn build(self) -> MemoryLimiter {
         let MemoryLimiterBuilder { clock, share, settings } = self;
         let mut server = MemoryServer::with_share(share, fill_random);

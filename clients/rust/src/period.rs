@@ -71,9 +71,6 @@ impl Period {
     }
 
     /// Creates a period of calendar years.
-    #[doc = example!(bare)]
-    /// assert_eq!(Period::years(1), "1y".parse()?);
-    #[doc = example!(end)]
     pub const fn years(count: u64) -> Period {
         Period { count, unit: YEARS }
     }

@@ -62,11 +62,6 @@ pub struct Reply {
 
 impl Reply {
     /// Returns whether the call was allowed.
-    #[doc = example!(limiter)]
-    /// let window = Window::per("1/min")?;
-    /// assert!(limiter.take("user:1", &window).await?.is_allowed());
-    /// assert!(!limiter.take("user:1", &window).await?.is_allowed());
-    #[doc = example!(end)]
     pub fn is_allowed(&self) -> bool {
         self.decision == Decision::Allowed
     }
@@ -268,13 +263,6 @@ impl fmt::Debug for Id {
 }
 
 /// A live reservation, from [`Limiter::held`](crate::Limiter::held).
-#[doc = example!(limiter)]
-/// let tokens = Window::per("100000/min")?;
-/// let reservation = limiter.acquire("tokens", &tokens).quantity(4000).id("job-17").await?;
-/// let held = limiter.held("tokens").await?;
-/// assert_eq!((held[0].id.to_string().as_str(), held[0].quantity), ("job-17", 4000));
-/// assert!(held[0].left > Duration::ZERO);
-#[doc = example!(end)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Held {
@@ -307,12 +295,6 @@ pub struct KeyInfo {
 }
 
 /// The content of a key.
-#[doc = example!(limiter)]
-/// limiter.take("user:1", &Window::per("5/min")?).quantity(3).await?;
-/// let permit = limiter.acquire("user:1", &Window::per("5/min")?).await?;
-/// let state = limiter.info("user:1").await?.expect("the key exists").state;
-/// assert!(matches!(state, KeyState::Window { events: 3, held: 1, reservations: 1, .. }));
-#[doc = example!(end)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeyState {
@@ -345,11 +327,6 @@ pub enum KeyState {
 }
 
 /// A key that was denied often, from [`Limiter::top`](crate::Limiter::top).
-#[doc = example!(limiter)]
-/// limiter.take("user:1", &Window::new(0, Duration::from_secs(60))).await?;
-/// let top = &limiter.top(10).await?[0];
-/// assert_eq!((top.key.as_slice(), top.db, top.denials, top.over), (&b"user:1"[..], 0, 1, 0));
-#[doc = example!(end)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TopKey {
@@ -364,13 +341,6 @@ pub struct TopKey {
 }
 
 /// A policy of the server, from [`Limiter::policies`](crate::Limiter::policies).
-#[doc = example!(bare)]
-/// let limiter = MemoryLimiter::builder().policies("none WINDOW 0 1d")?.build();
-/// limiter.take("user:1", &Window::policy("none")).await?;
-/// let policy = &limiter.policies().await?[0];
-/// assert_eq!((policy.name.as_str(), policy.definition.as_str()), ("none", "WINDOW 0 1d"));
-/// assert_eq!((policy.allowed, policy.denied, policy.shadow_denied), (0, 1, 0));
-#[doc = example!(end)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Policy {

@@ -249,10 +249,6 @@ impl Reservation {
     }
 
     /// Returns the reply to the call that reserved. For a single limit it has one answer.
-    #[doc = example!(limiter)]
-    /// let permit = limiter.acquire("jobs", &Semaphore::new(5)).await?;
-    /// assert_eq!(permit.reply().remaining, 4);
-    #[doc = example!(end)]
     pub fn reply(&self) -> &AllReply {
         &self.reply
     }
@@ -288,13 +284,6 @@ impl Reservation {
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] if there is no such limit, it reserves nothing, or it is a semaphore.
-    #[doc = example!(limiter)]
-    /// let tokens = Window::per("100000/min")?;
-    /// let mut reservation = limiter.acquire("tokens", &tokens).quantity(4000).await?;
-    /// reservation.set(1234)?;
-    /// reservation.apply().await?;
-    /// assert_eq!(limiter.look("tokens", &tokens).await?.remaining, 98_766);
-    #[doc = example!(end)]
     pub fn set(&mut self, cost: impl Into<Cost>) -> Result<(), Error> {
         let costs = self.limits.check(cost.into())?;
         self.costs.extend(costs);

@@ -241,12 +241,6 @@ impl<S, R: Clone> Layer<S> for RateLimitLayer<R> {
 }
 
 /// A service whose requests are limited, see [`RateLimitLayer`].
-#[doc = example!(tower)]
-/// let layer = RateLimitLayer::new(&MemoryLimiter::new(), &Window::per("1/min")?, |_| Some("site"));
-/// let service: RateLimit<_> = layer.layer(hello);
-/// assert_eq!(service.clone().oneshot(Request::new(String::new())).await?.status(), 200);
-/// assert_eq!(service.oneshot(Request::new(String::new())).await?.status(), 429);
-#[doc = example!(end)]
 #[derive(Clone, Debug)]
 pub struct RateLimit<S, R = ProblemResponse> {
     inner: S,
@@ -359,12 +353,6 @@ impl RateLimits {
     }
 
     /// Returns the replies of all layers so far, the outermost first.
-    #[doc = example!(tower)]
-    /// let layer = RateLimitLayer::new(&MemoryLimiter::new(), &Window::per("5/min")?, |_| Some("site"));
-    /// let response = layer.layer(hello).oneshot(Request::new(String::new())).await?;
-    /// let limits: &RateLimits = response.extensions().get().expect("put there by the layer");
-    /// assert_eq!(limits.replies()[0].remaining, 4);
-    #[doc = example!(end)]
     pub fn replies(&self) -> Vec<Reply> {
         self.lock().iter().map(|each| each.reply().clone()).collect()
     }

@@ -16,10 +16,6 @@ mod fred;
 mod redis;
 
 /// A future that a trait object returns.
-#[doc = example!(bare)]
-/// let future: BoxFuture<'static, u64> = Box::pin(async { 5 });
-/// assert_eq!(future.await, 5);
-#[doc = example!(end)]
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// The host and the port of a server.
@@ -117,12 +113,6 @@ pub struct Failure {
 }
 
 /// The kind of a [`Failure`].
-#[doc = example!(transport)]
-/// let wrong = Failure { kind: FailureKind::Login, message: "the password is wrong".into() };
-/// let limiter = Limiter::new(Servers::single(Fixed(Err(wrong))));
-/// let error = limiter.take("user:1", &Window::per("5/min")?).await.unwrap_err();
-/// assert!(matches!(error, Error::Login(_)));
-#[doc = example!(end)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FailureKind {

@@ -369,10 +369,6 @@ impl Servers {
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] if there are no nodes, or a URL cannot be parsed.
-    #[doc = example!(bare)]
-    /// let servers = Servers::open_cluster(["redis://10.0.0.1", "redis://10.0.0.2"])?;
-    /// assert_eq!(format!("{servers:?}"), r#"Cluster("10.0.0.1:6379", ["10.0.0.2:6379"])"#);
-    #[doc = example!(end)]
     #[cfg_attr(docsrs, doc(cfg(feature = "redis")))]
     pub fn open_cluster<T: IntoConnectionInfo>(
         nodes: impl IntoIterator<Item = T>,
