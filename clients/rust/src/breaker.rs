@@ -1,6 +1,5 @@
 //! Decides whether to send calls to a server, by the outcome of earlier calls.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -18,13 +17,12 @@ pub(crate) const PROBE: Duration = Duration::from_secs(1);
 ///
 /// Concurrent calls fail for the same reason, so they count as one failure: a call that began before the last failure does
 /// not count. Neither does a call during which the server replied to another call.
-pub(crate) struct Breaker {
-    is_open: AtomicBool,
-    failures: AtomicU32,
-    state: Mutex<State>,
-}
+pub(crate) struct Breaker(Mutex<State>);
 
+#[derive(Default)]
 struct State {
+    is_open: bool,
+    failures: u32,
     replied_at: Option<Instant>,
     counted_at: Option<Instant>,
     probe_at: Option<Instant>,
@@ -34,32 +32,21 @@ struct State {
 
 impl Breaker {
     pub fn new() -> Breaker {
-        let state = State {
-            replied_at: None,
-            counted_at: None,
-            probe_at: None,
-            is_probing: false,
-            reason: String::new(),
-        };
-        Breaker {
-            is_open: AtomicBool::new(false),
-            failures: AtomicU32::new(0),
-            state: Mutex::new(state),
-        }
+        Breaker(Mutex::default())
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
         // Nothing panics while it is held.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn is_open(&self) -> bool {
-        self.is_open.load(Relaxed)
+        self.state().is_open
     }
 
     /// Returns whether the last call failed.
     pub fn has_failed(&self) -> bool {
-        self.failures.load(Relaxed) > 0
+        self.state().failures > 0
     }
 
     /// Returns the time of the server's last reply.
@@ -76,10 +63,8 @@ impl Breaker {
     pub fn record_reply(&self, now: Instant) {
         let mut state = self.state();
         state.replied_at = Some(now);
-        if self.failures.load(Relaxed) > 0 {
-            self.failures.store(0, Relaxed);
-            self.is_open.store(false, Relaxed);
-        }
+        state.failures = 0;
+        state.is_open = false;
     }
 
     /// Records that a call that began at `began` got no reply. Returns whether that opens the breaker.
@@ -92,12 +77,11 @@ impl Breaker {
             return false;
         }
         state.counted_at = Some(now);
-        let failures = self.failures.load(Relaxed).saturating_add(1);
-        self.failures.store(failures, Relaxed);
-        if self.is_open() || failures < FAILURES {
+        state.failures = state.failures.saturating_add(1);
+        if state.is_open || state.failures < FAILURES {
             return false;
         }
-        self.is_open.store(true, Relaxed);
+        state.is_open = true;
         state.probe_at = now.checked_add(PAUSE);
         true
     }
