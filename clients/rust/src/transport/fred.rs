@@ -1,8 +1,7 @@
 //! Connections of the crate fred. Each is a client that does not reconnect.
 
-use std::future::{poll_fn, Future};
+use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 
@@ -105,30 +104,6 @@ impl FredConnection {
             words.map(|word| FredValue::Bytes(word.to_vec().into())).collect();
         Box::pin(self.client.custom_raw(CustomCommand::new(name, None, false), arguments))
     }
-
-    /// Passes commands to the task. The crate's futures do that when they are first polled.
-    fn begin(&self, context: &mut std::task::Context<'_>, replies: &mut [Sent<'_>]) {
-        let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
-        for reply in replies {
-            reply.poll(context);
-        }
-    }
-}
-
-/// A command that was passed to the task, and its reply once it has arrived.
-struct Sent<'a> {
-    future: Reply<'a>,
-    reply: Option<Result<Resp3Frame, FredError>>,
-}
-
-impl Sent<'_> {
-    fn poll(&mut self, context: &mut std::task::Context<'_>) {
-        if self.reply.is_none() {
-            if let Poll::Ready(reply) = Pin::new(&mut self.future).poll(context) {
-                self.reply = Some(reply);
-            }
-        }
-    }
 }
 
 impl Connection for FredConnection {
@@ -139,25 +114,24 @@ impl Connection for FredConnection {
                 let message = "the connection was closed".into();
                 return Err(Failure { kind: FailureKind::NotSent, message });
             }
-            let sent = |command| Sent { future: self.reply_to(command), reply: None };
-            let mut all: Vec<_> = commands.iter().map(sent).collect();
-            poll_fn(|context| {
-                self.begin(context, &mut all);
-                Poll::Ready(())
+            let mut replies: Vec<_> = commands.iter().map(|each| self.reply_to(each)).collect();
+            // The crate's futures pass their command to the task when they are first polled.
+            let at_once: Vec<_> = poll_fn(|context| {
+                let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+                Poll::Ready(replies.iter_mut().map(|reply| reply.as_mut().poll(context)).collect())
             })
             .await;
             // An immediate error means that the connection was already closed.
-            let is_unsent = all.iter().all(|sent| matches!(sent.reply, Some(Err(_))));
-            poll_fn(|context| {
-                all.iter_mut().for_each(|sent| sent.poll(context));
-                match all.iter().all(|sent| sent.reply.is_some()) {
-                    true => Poll::Ready(()),
-                    false => Poll::Pending,
-                }
-            })
-            .await;
-            let replies = all.into_iter().filter_map(|sent| sent.reply);
-            replies.map(|reply| to_result(reply, is_unsent)).collect()
+            let is_unsent = at_once.iter().all(|reply| matches!(reply, Poll::Ready(Err(_))));
+            let mut values = Vec::with_capacity(commands.len());
+            for (reply, at_once) in replies.into_iter().zip(at_once) {
+                let reply = match at_once {
+                    Poll::Ready(reply) => reply,
+                    Poll::Pending => reply.await,
+                };
+                values.push(to_result(reply, is_unsent)?);
+            }
+            Ok(values)
         })
     }
 }
