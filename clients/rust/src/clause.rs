@@ -4,8 +4,6 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use crate::calls::{give_back, release};
-#[cfg(feature = "tower")]
-use crate::http::Quota;
 use crate::limit::{AnyLimit, Reserve, Take};
 use crate::options::{option_methods, Options};
 use crate::reply::Id;
@@ -105,11 +103,11 @@ impl Clause {
         self
     }
 
-    /// Returns the name that was set for each limit, and its quota for headers.
+    /// Returns each limit, and the name that was set for it.
     #[cfg(feature = "tower")]
-    pub(crate) fn quotas(&self) -> impl Iterator<Item = (Option<String>, Quota)> + '_ {
+    pub(crate) fn named_limits(&self) -> impl Iterator<Item = (Option<String>, AnyLimit)> + '_ {
         let all = std::iter::once(self).chain(&self.alternatives);
-        all.map(|clause| (clause.name.clone(), Quota::new(&clause.limit)))
+        all.map(|clause| (clause.name.clone(), clause.limit.clone()))
     }
 
     /// Sets the name if the caller did not.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::limit::{AnyLimit, Limit};
 use crate::period::whole_ms;
-use crate::{AllReply, Error, Period, Reply};
+use crate::{AllReply, Error, Reply};
 
 /// The media type of a [`Problem`].
 #[doc = example!(tower)]
@@ -40,7 +40,7 @@ pub struct ReplyWithOptions {
     reply: Reply,
     /// The answer of each limit.
     answers: Vec<Reply>,
-    limits: Vec<Arc<Quota>>,
+    limits: Vec<Arc<AnyLimit>>,
     names: Vec<Option<String>>,
     keys: Vec<Vec<u8>>,
     standard: bool,
@@ -72,11 +72,11 @@ impl ReplyWithOptions {
     #[doc = example!(end)]
     #[must_use]
     pub fn limit(self, limit: &impl Limit) -> Self {
-        self.quota(Arc::new(Quota::new(&limit.to_any())))
+        self.any_limit(Arc::new(limit.to_any()))
     }
 
-    pub(crate) fn quota(mut self, quota: Arc<Quota>) -> Self {
-        self.limits.push(quota);
+    pub(crate) fn any_limit(mut self, limit: Arc<AnyLimit>) -> Self {
+        self.limits.push(limit);
         self
     }
 
@@ -152,8 +152,8 @@ impl ReplyWithOptions {
     fn items(&self) -> impl Iterator<Item = Item<'_>> {
         let is_one = self.answers.len() == 1;
         self.answers.iter().enumerate().map(move |(at, reply)| {
-            let quota = self.limits.get(at).map(AsRef::as_ref);
-            let policy = quota.and_then(|quota| quota.policy.as_deref());
+            let limit = self.limits.get(at).map(AsRef::as_ref);
+            let policy = limit.and_then(AnyLimit::policy_name);
             let name = match (self.names.get(at), policy) {
                 (Some(Some(name)), _) => Cow::Borrowed(name.as_str()),
                 (_, Some(policy)) => Cow::Borrowed(policy),
@@ -164,7 +164,7 @@ impl ReplyWithOptions {
                 [one] => Some(one.as_slice()),
                 each => each.get(at).map(Vec::as_slice),
             };
-            Item { name, quota, reply, key }
+            Item { name, limit, reply, key }
         })
     }
 }
@@ -182,65 +182,10 @@ pub(crate) fn checked_name(name: String) -> Result<String, Error> {
     }
 }
 
-/// A limit as headers describe it.
-#[derive(Clone, Debug)]
-pub(crate) struct Quota {
-    /// The name of the policy, if it is one.
-    policy: Option<String>,
-    /// The unit that is counted, if it is not requests.
-    unit: Option<String>,
-    flow: Flow,
-}
-
-/// The way in which a quota comes back.
-#[derive(Clone, Debug)]
-enum Flow {
-    /// Only the server knows it, or callers give the quota back.
-    Unknown,
-    /// `count` for each `period_ms`, none of which is 0, up to `capacity`.
-    Rate { capacity: u128, count: u128, period_ms: u128 },
-    /// After this many seconds; `None` if that is no whole number, as of months.
-    Window { seconds: Option<u64> },
-}
-
-impl Quota {
-    pub(crate) fn new(limit: &AnyLimit) -> Quota {
-        let policy = limit.policy_name().map(str::to_owned);
-        let (unit, flow) = match limit {
-            AnyLimit::Rate(rate) => (None, rate.numbers().map_or(Flow::Unknown, Flow::from_rate)),
-            AnyLimit::Window(window) => {
-                let flow = window.numbers().map_or(Flow::Unknown, |(_, period)| {
-                    let ms = period.as_duration().map_or(0, whole_ms);
-                    let is_whole = ms > 0 && ms % 1000 == 0;
-                    Flow::Window { seconds: is_whole.then_some(ms / 1000) }
-                });
-                (window.counted_unit().map(Into::into), flow)
-            }
-            AnyLimit::Semaphore(_) if policy.is_some() => (None, Flow::Unknown),
-            AnyLimit::Semaphore(_) => (Some("concurrent-requests".into()), Flow::Unknown),
-        };
-        Quota { policy, unit, flow }
-    }
-}
-
-impl Flow {
-    fn from_rate((max_burst, count, period): (u64, u64, Period)) -> Flow {
-        match period.as_duration().map_or(0, whole_ms) {
-            // The server refuses it.
-            0 => Flow::Unknown,
-            period_ms => Flow::Rate {
-                capacity: u128::from(max_burst).saturating_add(1),
-                count: u128::from(count).max(1),
-                period_ms: period_ms.into(),
-            },
-        }
-    }
-}
-
 /// One limit in the headers, and its state.
 struct Item<'a> {
     name: Cow<'a, str>,
-    quota: Option<&'a Quota>,
+    limit: Option<&'a AnyLimit>,
     reply: &'a Reply,
     key: Option<&'a [u8]>,
 }
@@ -251,7 +196,7 @@ impl Item<'_> {
         let (quota, window) = self.quota();
         write_string(text, &self.name);
         let _ = write!(text, ";q={}", quota.min(MAX_INTEGER));
-        if let Some(unit) = self.quota.and_then(|quota| quota.unit.as_deref()) {
+        if let Some(unit) = self.unit() {
             text.push_str(";qu=");
             write_string(text, unit);
         }
@@ -280,19 +225,42 @@ impl Item<'_> {
         }
     }
 
-    /// Returns the quota, and the seconds it is for. A client that divides the two never finds a rate below the true one.
+    /// Returns what is counted, if it is not requests.
+    fn unit(&self) -> Option<&str> {
+        match self.limit? {
+            AnyLimit::Window(window) => window.counted_unit(),
+            limit => (limit.is_semaphore() && !limit.is_policy()).then_some("concurrent-requests"),
+        }
+    }
+
+    /// Returns how much a rate gives out, and in how many milliseconds. Neither is 0.
+    fn flow(&self) -> Option<(u128, u128)> {
+        let Some(AnyLimit::Rate(rate)) = self.limit else { return None };
+        let (_, count, period) = rate.numbers()?;
+        // The server refuses a rate without a period.
+        let period_ms = period.as_duration().map(whole_ms).filter(|ms| *ms > 0)?;
+        Some((u128::from(count).max(1), period_ms.into()))
+    }
+
+    /// Returns the quota, and the seconds it is for, unless callers give it back, only the server knows, or they are no whole
+    /// number, as of months. A client that divides the two never finds a rate below the true one.
     fn quota(&self) -> (u128, Option<u128>) {
         let most = u128::from(self.reply.limit);
-        match self.quota.map(|quota| &quota.flow) {
-            Some(Flow::Rate { capacity, count, period_ms }) => {
+        match (self.limit, self.flow()) {
+            (Some(AnyLimit::Rate(rate)), Some((count, ms))) => {
                 // The time in which the whole bucket fills. A bucket of 1 that gets 3 a second is full after a third of a
                 // second: "1 in a second" would be too little.
-                let (capacity, count, ms) = (*capacity, *count, *period_ms);
+                let burst = rate.numbers().map_or(0, |(max_burst, ..)| max_burst);
+                let capacity = u128::from(burst).saturating_add(1);
                 let window = capacity.saturating_mul(ms).div_ceil(count.saturating_mul(1000));
                 let within = count.saturating_mul(window).saturating_mul(1000).div_ceil(ms);
                 (most.max(within), Some(window))
             }
-            Some(Flow::Window { seconds: Some(seconds) }) => (most, Some((*seconds).into())),
+            (Some(AnyLimit::Window(window)), _) => {
+                let length = window.numbers().and_then(|(_, period)| period.as_duration());
+                let ms = length.map_or(0, whole_ms);
+                (most, (ms > 0 && ms % 1000 == 0).then_some((ms / 1000).into()))
+            }
             _ => (most, None),
         }
     }
@@ -303,9 +271,8 @@ impl Item<'_> {
         let denied = retry_after.map(seconds);
         // A ban is a long wait for everything.
         let is_banned = remaining == 0 && retry_after.is_some_and(|wait| wait >= reset_after);
-        let (count, ms) = match self.quota.map(|quota| &quota.flow) {
-            Some(Flow::Rate { count, period_ms, .. }) if !is_banned => (*count, *period_ms),
-            _ => return denied.unwrap_or_else(|| seconds(reset_after)),
+        let Some((count, ms)) = self.flow().filter(|_| !is_banned) else {
+            return denied.unwrap_or_else(|| seconds(reset_after));
         };
         let Some(others) = limit.saturating_sub(remaining).checked_sub(1) else { return 0 };
         // The bucket is full in reset_after. The next unit is there when all but the others that are missing have come. Both

@@ -16,9 +16,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::clause::Clause;
-use crate::http::{
-    checked_name, headers, tightest, Problem, Quota, ReplyWithOptions, PROBLEM_TYPE,
-};
+use crate::http::{checked_name, headers, tightest, Problem, ReplyWithOptions, PROBLEM_TYPE};
 use crate::limit::Take;
 use crate::transport::BoxFuture;
 use crate::{Error, Limiter, Reply};
@@ -92,14 +90,14 @@ impl RateLimitLayer {
         F: Fn(&Parts) -> Option<K> + Send + Sync + 'static,
     {
         let (limiter, limit) = (limiter.clone(), Arc::new(limit.clone()));
-        let quota = Arc::new(Quota::new(&limit.to_any()));
+        let any_limit = Arc::new(limit.to_any());
         RateLimitLayer::asking(Arc::new(move |request| {
             let key = key(request)?;
             let (limiter, limit) = (limiter.clone(), Arc::clone(&limit));
-            let quota = Arc::clone(&quota);
+            let any_limit = Arc::clone(&any_limit);
             Some(Box::pin(async move {
                 let reply = limiter.take(key.as_ref(), &*limit).await?;
-                Ok(ReplyWithOptions::new(reply).quota(quota))
+                Ok(ReplyWithOptions::new(reply).any_limit(any_limit))
             }))
         }))
     }
@@ -127,11 +125,11 @@ impl RateLimitLayer {
             let clauses = clauses(request)?;
             let limiter = limiter.clone();
             Some(Box::pin(async move {
-                let named: Vec<_> = clauses.iter().flat_map(Clause::quotas).collect();
+                let named: Vec<_> = clauses.iter().flat_map(Clause::named_limits).collect();
                 let reply = limiter.all(clauses).await?;
                 let mut made = ReplyWithOptions::new(reply);
-                for (name, quota) in named {
-                    made = made.clause_name(name).quota(Arc::new(quota));
+                for (name, limit) in named {
+                    made = made.clause_name(name).any_limit(Arc::new(limit));
                 }
                 Ok(made)
             }))
