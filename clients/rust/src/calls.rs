@@ -22,6 +22,8 @@ pub(crate) struct Request {
     pub key_at: Option<usize>,
     /// The longest that the server lets the call wait; zero waits without limit.
     pub block: Option<Duration>,
+    /// A deadline, if it is earlier than the limiter's.
+    pub within: Option<Duration>,
     /// True if a limit is a policy.
     pub has_policy: bool,
     /// True if `unreachable` can answer the call.
@@ -57,6 +59,7 @@ impl Request {
             more: Vec::new(),
             key_at,
             block: None,
+            within: None,
             has_policy: false,
             is_decision: false,
             undo: Undo::Nothing,

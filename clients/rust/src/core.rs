@@ -114,11 +114,12 @@ impl Core {
 
     /// Starts a call, and its deadline.
     fn start(self: &Arc<Core>, request: Request) -> Work {
-        let within = match request.block {
+        let deadline = match request.block {
             Some(block) if block.is_zero() => None,
             Some(block) => self.deadline.map(|deadline| deadline.saturating_add(block)),
             None => self.deadline,
         };
+        let within = deadline.into_iter().chain(request.within).min();
         let call = Arc::new(Call { request, attempt: Attempt::new(within) });
         Work::UnderWay(Box::pin(Arc::clone(self).run(Arc::clone(&call))), call)
     }

@@ -8,14 +8,15 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
-use tokio::time::sleep;
+use tokio::time::{interval_at, MissedTickBehavior};
 
-use crate::calls::{LimitCall, Reserved, Settle};
+use crate::calls::{LimitCall, Request, Reserved, Settle};
 use crate::clause::{Clause, Groups};
 use crate::core::{Hook, Outcome};
 use crate::error::listed;
 use crate::options::check_length;
 use crate::reply::Id;
+use crate::server::after;
 use crate::{AllReply, Error, Limiter};
 
 /// The number of renewals in a lease while the work runs.
@@ -149,12 +150,13 @@ struct HeldLimits {
 }
 
 impl HeldLimits {
-    /// Settles all, as one step. Returns the names of the limits whose reservation is not held.
-    async fn settle(&self, how: &Settle) -> Result<Vec<String>, Error> {
+    /// Settles all, as one step. Returns the names of the limits whose reservation is not held. `within` is a deadline, if it
+    /// is earlier than the limiter's.
+    async fn settle(&self, how: &Settle, within: Option<Duration>) -> Result<Vec<String>, Error> {
         if self.reserved.is_empty() {
             return Ok(Vec::new());
         }
-        let request = how.request(&self.reserved);
+        let request = Request { within, ..how.request(&self.reserved) };
         match self.limiter.core().send(request).await? {
             Outcome::Replies(values, _) => how.read(&values, &self.reserved),
             Outcome::Unreached(_) => Ok(Vec::new()),
@@ -163,7 +165,7 @@ impl HeldLimits {
 
     /// Settles all, as one step. It is an error if something is not held.
     async fn settle_held(&self, how: &Settle) -> Result<(), Error> {
-        match self.settle(how).await? {
+        match self.settle(how, None).await? {
             limits if limits.is_empty() => Ok(()),
             limits => Err(Error::Lapsed { limits }),
         }
@@ -230,10 +232,13 @@ impl Reservation {
         let pause = lease.checked_div(RENEWALS_PER_LEASE).unwrap_or(lease).max(LEAST_RENEWAL);
         let held = Arc::clone(&self.held);
         let renewing = runtime.spawn(async move {
+            let mut turns = interval_at(after(pause), pause);
+            turns.set_missed_tick_behavior(MissedTickBehavior::Skip);
             loop {
-                sleep(pause).await;
-                // There is another try before the leases end.
-                let lapsed = held.settle(&Settle::Renew(None)).await.unwrap_or_default();
+                turns.tick().await;
+                // If it fails, there are other tries before the leases end.
+                let renewal = held.settle(&Settle::Renew(None), Some(pause));
+                let lapsed = renewal.await.unwrap_or_default();
                 if lapsed.len() == held.reserved.len() {
                     return;
                 }

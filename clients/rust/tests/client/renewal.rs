@@ -1,15 +1,16 @@
 //! The pauses between renewals of leases, on tokio's clock, which stands still until all tasks wait.
 
 use std::future::pending;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redis_ratelimit_client::transport::{BoxFuture, Command, Connection, Failure, Value};
-use redis_ratelimit_client::Semaphore;
+use redis_ratelimit_client::{Limiter, Semaphore};
 use tokio::time::{sleep, Instant};
 
 use crate::scripted::limiter_on;
+use crate::testing::server_on;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -19,13 +20,20 @@ const SECOND: Duration = Duration::from_secs(1);
 struct Holder {
     start: Instant,
     loses_leases: Arc<AtomicBool>,
+    /// The number of renewals that will be lost.
+    lost: Arc<AtomicU32>,
     /// The times at which renewals arrived that do not change the length, in seconds after the start.
     renewed_at: Arc<Mutex<Vec<f64>>>,
 }
 
 impl Holder {
     fn new() -> Holder {
-        Holder { start: Instant::now(), loses_leases: Arc::default(), renewed_at: Arc::default() }
+        Holder {
+            start: Instant::now(),
+            loses_leases: Arc::default(),
+            lost: Arc::default(),
+            renewed_at: Arc::default(),
+        }
     }
 
     /// Returns the times of renewals since the last call, rounded to tenths.
@@ -47,6 +55,10 @@ impl Connection for Holder {
                 b"RL.RENEW" if !words.contains(&&b"LEASE"[..]) => {
                     let tenths = (self.start.elapsed().as_secs_f64() * 10.0).round();
                     self.renewed_at.lock().unwrap().push(tenths / 10.0);
+                    if self.lost.fetch_update(Relaxed, Relaxed, |lost| lost.checked_sub(1)).is_ok()
+                    {
+                        pending::<()>().await;
+                    }
                     Value::Integer(1)
                 }
                 b"RL.RENEW" if self.loses_leases.load(Relaxed) => pending().await,
@@ -96,4 +108,18 @@ async fn a_shorter_lease_speeds_renewals_up_before_the_server_has_confirmed_it()
     permit.renew(12 * SECOND).await.unwrap();
     sleep(9 * SECOND).await;
     assert_eq!(server.renewed_at(), [11.0, 15.0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_without_a_reply_does_not_delay_the_next() {
+    for deadline in [None, Some(SECOND / 2), Some(10 * SECOND)] {
+        let server = Holder::new();
+        let limiter = Limiter::builder(server_on(&server)).deadline(deadline).build().unwrap();
+        server.lost.store(2, Relaxed);
+        let jobs = Semaphore::new(1);
+        let permit = limiter.acquire("jobs", &jobs).lease(3 * SECOND).await.unwrap();
+        sleep(9 * SECOND / 2).await;
+        assert_eq!(server.renewed_at(), [1.0, 2.0, 3.0, 4.0], "{deadline:?}");
+        drop(permit);
+    }
 }
