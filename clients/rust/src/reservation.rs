@@ -113,9 +113,10 @@ impl Limits {
 /// A reservation of one limit or several, from [`Limiter::acquire`] or [`Limiter::acquire_all`].
 ///
 /// End it with [`Reservation::apply`], which counts it, or with [`Reservation::release`], which gives it back. If no server
-/// answers, either can be called again while the lease lasts. If the reservation is dropped before either was called, for
-/// example because an error returns early, it is settled in the background: what was [set](Reservation::set) is applied, or
-/// else everything is given back. [`Builder::on_unsettled`](crate::Builder::on_unsettled) is called if it fails.
+/// answers, either can be called again while the lease lasts, and a drop tries the same once more in the background. If the
+/// reservation is dropped before either was called, for example because an error returns early, it is settled in the
+/// background: what was [set](Reservation::set) is applied, or else everything is given back.
+/// [`Builder::on_unsettled`](crate::Builder::on_unsettled) is called if that fails.
 ///
 /// Its leases are renewed until then.
 #[doc = example!(limiter)]
@@ -139,6 +140,8 @@ pub struct Reservation {
     renewal: Option<AbortHandle>,
     is_renewed: bool,
     is_settled: bool,
+    /// A settlement that got no reply.
+    failed: Option<Settle>,
 }
 
 /// The reservations, and the limiter that settles them.
@@ -217,6 +220,7 @@ impl Reservation {
             renewal: None,
             is_renewed,
             is_settled: false,
+            failed: None,
         };
         reservation.renew_every(lease);
         Ok(reservation)
@@ -372,14 +376,19 @@ impl Reservation {
         let Ok(runtime) = Handle::try_current() else { return Err(Error::NoRuntime) };
         self.stop_renewing();
         self.is_settled = true;
-        let held = Arc::clone(&self.held);
+        let (held, sent) = (Arc::clone(&self.held), how.clone());
         let (report, settled) = oneshot::channel();
         runtime.spawn(async move {
-            if let Err(settled) = report.send(held.settle_held(&how).await) {
-                held.report_unread(&how, settled);
+            if let Err(settled) = report.send(held.settle_held(&sent).await) {
+                held.report_unread(&sent, settled);
             }
         });
-        settled.await.unwrap_or_else(|_| Err(Error::runtime_ended()))
+        let settled = settled.await.unwrap_or_else(|_| Err(Error::runtime_ended()));
+        if settled.as_ref().is_err_and(Error::is_transient) {
+            self.is_settled = false;
+            self.failed = Some(how);
+        }
+        settled
     }
 }
 
@@ -390,12 +399,15 @@ impl Drop for Reservation {
             return;
         }
         let held = Arc::clone(&self.held);
-        let costs = std::mem::take(&mut self.costs);
+        let (costs, failed) = (std::mem::take(&mut self.costs), self.failed.take());
         let Ok(runtime) = Handle::try_current() else {
             return held.report_unread(&Settle::Release, Err(Error::NoRuntime));
         };
         runtime.spawn(async move {
-            let how = if costs.is_empty() { Settle::Release } else { Settle::Apply(costs) };
+            let how = failed.unwrap_or(match costs.is_empty() {
+                true => Settle::Release,
+                false => Settle::Apply(costs),
+            });
             held.report_unread(&how, held.settle_held(&how).await);
         });
     }
