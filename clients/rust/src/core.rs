@@ -15,7 +15,7 @@ use tokio::time::{sleep, Instant};
 
 use crate::calls::{Request, Undo};
 use crate::memory::{Memory, TypedCall};
-use crate::server::{bounded, is_not_serving, poll_once, Attempt, SendError};
+use crate::server::{bounded, is_not_serving, poll_once, Attempt, SendError, DEFAULT_TIMEOUT};
 use crate::servers::{Route, Routes};
 use crate::transport::{BoxFuture, Command, ErrorReply, Servers, Value};
 use crate::{Error, Limiter};
@@ -167,7 +167,8 @@ impl Core {
         commands: &[Command],
         has_policy: bool,
     ) -> Result<Vec<Result<Value, Error>>, Failed> {
-        let attempt = Attempt::new(self.deadline);
+        // Many takes, and closing, wait for the outcome.
+        let attempt = Attempt::new(Some(self.deadline.unwrap_or(DEFAULT_TIMEOUT)));
         let key = commands.first().and_then(|first| first.word(1)).unwrap_or_default();
         let asking = async {
             let replies = self.follow_redirects(key, commands, false, &attempt).await?;

@@ -86,7 +86,8 @@ impl Builder {
 
     /// Sets the longest that a call takes: waiting for a connection, connecting, sending and answering. A call with `block`
     /// takes that much longer. The limiter of [`Unreachable::Limiter`] decides after that, within its own deadline, and its
-    /// calls may block for as long again. The default is 500 ms; `None` means no deadline.
+    /// calls may block for as long again. The default is 500 ms. `None` means no deadline, except that a
+    /// [`Local`](crate::Local) gives up each of its commands after 5 s.
     #[doc = example!(bare)]
     /// # let silent = std::net::TcpListener::bind("127.0.0.1:0")?;
     /// # let servers = Servers::open(format!("redis://{}/", silent.local_addr()?))?;

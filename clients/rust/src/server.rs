@@ -25,8 +25,8 @@ const MIN_PAUSE: Duration = Duration::from_millis(10);
 const MAX_PAUSE: Duration = Duration::from_millis(100);
 /// If a server hangs up, it is assumed to be full if it reported that within this time.
 const FULL: Duration = Duration::from_secs(1);
-/// The time limit for connecting if the limiter has no deadline.
-const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The time limit for connecting, and for the commands of a local limit, if the limiter has no deadline.
+pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The longest time limit for connecting, whatever the deadline.
 const DAY: Duration = Duration::from_secs(86_400);
 /// The number of yields to the runtime after which what has arrived is noticed: one task reads a reply and another receives
@@ -495,7 +495,7 @@ impl Server {
 
 /// Returns the time limit for connecting, and for finding out where to connect, of a limiter with this deadline.
 pub(crate) fn connect_timeout(deadline: Option<Duration>) -> Duration {
-    deadline.unwrap_or(DEFAULT_CONNECT_TIMEOUT).clamp(PROBE, DAY)
+    deadline.unwrap_or(DEFAULT_TIMEOUT).clamp(PROBE, DAY)
 }
 
 /// Ends a probe when it is dropped, even if the runtime shuts down first.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redis_ratelimit_client::transport::{BoxFuture, Command, Connection, Failure, Value};
-use redis_ratelimit_client::{Clause, Limiter, Rate, Semaphore, Unreachable};
+use redis_ratelimit_client::{Clause, Limiter, Rate, Semaphore, Unreachable, Window};
 use tokio::time::{sleep, timeout};
 
 use crate::scripted::limiter_on;
@@ -135,6 +135,17 @@ async fn a_turn_that_was_booked_is_not_given_back() {
     let server = Slow::new(Some((MS * 100, reply)));
     drop_soon(limiter_on(&server).take("crawl", &rate)).await;
     assert_eq!(server.sent_later().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn closing_a_local_limit_ends_although_its_limiter_has_no_deadline() {
+    let server = Slow::new(None);
+    let limiter = Limiter::builder(server_on(&server)).deadline(None).build().unwrap();
+    let local = limiter.local("k", &Window::per("5/min").unwrap()).build().unwrap();
+    assert!(local.try_take(1).unwrap().is_none());
+    sleep(MS).await;
+    timeout(Duration::from_secs(60), local.close()).await.unwrap().unwrap();
+    assert!(server.sent_later()[0].starts_with("RL.RELEASE k "));
 }
 
 /// Otherwise it might be granted on the server too.
