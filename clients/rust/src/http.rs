@@ -14,12 +14,6 @@ use crate::period::whole_ms;
 use crate::{AllReply, Error, Reply};
 
 /// The media type of a [`Problem`].
-#[doc = example!(tower)]
-/// let problem = Problem::reduced_capacity();
-/// let response = Response::builder().status(problem.status()).header("content-type", PROBLEM_TYPE);
-/// let response = response.body(problem.to_string()).expect("a valid response");
-/// assert_eq!(response.headers()["content-type"], "application/problem+json");
-#[doc = example!(end)]
 pub const PROBLEM_TYPE: &str = "application/problem+json";
 
 /// The largest integer of RFC 9651.
@@ -64,12 +58,6 @@ impl ReplyWithOptions {
 
     /// Adds the limit that was asked, for the quota, the window and the unit in `RateLimit-Policy`. A policy is named after
     /// itself. For several limits, call this once for each, in their order.
-    #[doc = example!(bare)]
-    /// let window = Window::per("5/min")?;
-    /// let reply = MemoryLimiter::new().take("user:1", &window).await?;
-    /// let headers = headers(&[ReplyWithOptions::new(reply).limit(&window)]);
-    /// assert_eq!(headers[0], ("ratelimit-policy", r#""default";q=5;w=60"#.to_owned()));
-    #[doc = example!(end)]
     #[must_use]
     pub fn limit(self, limit: &impl Limit) -> Self {
         self.any_limit(Arc::new(limit.to_any()))
@@ -97,11 +85,6 @@ impl ReplyWithOptions {
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] for a name that is not printable ASCII.
-    #[doc = example!(bare)]
-    /// let reply = MemoryLimiter::new().take("user:1", &Window::per("5/min")?).await?;
-    /// let headers = headers(&[ReplyWithOptions::new(reply).name("free")?]);
-    /// assert_eq!(headers[0], ("ratelimit-policy", r#""free";q=5"#.to_owned()));
-    #[doc = example!(end)]
     pub fn name(mut self, name: impl Into<String>) -> Result<Self, Error> {
         self.names.push(Some(checked_name(name.into())?));
         Ok(self)
@@ -133,11 +116,6 @@ impl ReplyWithOptions {
     }
 
     /// Sets whether `X-RateLimit-*` are written; the default is true.
-    #[doc = example!(bare)]
-    /// let reply = MemoryLimiter::new().take("user:1", &Window::per("5/min")?).await?;
-    /// let headers = headers(&[ReplyWithOptions::new(reply).x_ratelimit(false)]);
-    /// assert!(headers.iter().all(|(name, _)| !name.starts_with("x-")));
-    #[doc = example!(end)]
     #[must_use]
     pub fn x_ratelimit(mut self, written: bool) -> Self {
         self.x_ratelimit = written;
@@ -466,13 +444,6 @@ impl Problem {
     }
 
     /// Returns the names of the limits that denied.
-    #[doc = example!(limiter)]
-    /// let window = Window::per("1/min")?;
-    /// limiter.take("user:1", &window).await?;
-    /// let denied = limiter.take("user:1", &window).await?;
-    /// let problem = Problem::of(&[ReplyWithOptions::new(denied).name("free")?]);
-    /// assert_eq!(problem.expect("a denied reply").violated_policies(), ["free"]);
-    #[doc = example!(end)]
     pub fn violated_policies(&self) -> &[String] {
         &self.violated
     }

@@ -90,11 +90,6 @@ impl Rate {
     }
 
     /// Names a policy of the server, with or without the `@`.
-    #[doc = example!(bare)]
-    /// let limiter = MemoryLimiter::builder().policies("free THROTTLE 15 30 60s")?.build();
-    /// let reply = limiter.take("user:1", &Rate::policy("free")).await?;
-    /// assert_eq!(reply.limit, 16);
-    #[doc = example!(end)]
     pub fn policy(name: &str) -> Rate {
         Rate { source: Source::policy(name), ban: None }
     }
@@ -197,11 +192,6 @@ impl Window {
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] if the text is anything else, or the period is 0.
-    #[doc = example!(bare)]
-    /// let window = Window::per("3/10s")?;
-    /// assert_eq!(window.numbers(), Some((3, "10s".parse()?)));
-    /// assert!(Window::per("3/m").is_err(), "minutes are min, and months are mo");
-    #[doc = example!(end)]
     pub fn per(text: &str) -> Result<Window, Error> {
         let (limit, period) = parse_per(text)?;
         Ok(Window::new(limit, period))
@@ -376,11 +366,6 @@ impl Semaphore {
     }
 
     /// Names a policy of the server with the period 0, with or without the `@`.
-    #[doc = example!(bare)]
-    /// let limiter = MemoryLimiter::builder().policies("jobs WINDOW 5 0")?.build();
-    /// let permit = limiter.acquire("jobs", &Semaphore::policy("jobs")).await?;
-    /// assert_eq!(permit.reply().remaining, 4);
-    #[doc = example!(end)]
     pub fn policy(name: &str) -> Semaphore {
         Semaphore(Source::policy(name))
     }

@@ -166,13 +166,6 @@ impl Limiter {
     }
 
     /// Returns a builder, to choose a deadline and what calls return while no server answers.
-    #[doc = example!(bare)]
-    /// let limiter = Limiter::builder(Servers::open("redis://127.0.0.1/")?)
-    ///     .deadline(Duration::from_millis(100))
-    ///     .unreachable(Unreachable::Allow)
-    ///     .on_unsettled(|error| eprintln!("a reservation was not settled: {error}"))
-    ///     .build()?;
-    #[doc = example!(end)]
     pub fn builder(servers: impl Into<Servers>) -> Builder {
         Builder {
             servers: servers.into(),
@@ -301,11 +294,6 @@ impl Limiter {
     }
 
     /// Gives reservations back (RL.RELEASE), and returns how many of them were held.
-    #[doc = example!(limiter)]
-    /// limiter.acquire("jobs", &Semaphore::new(5)).id("job-17").await?.detach();
-    /// // Later, or in another process.
-    /// assert_eq!(limiter.release("jobs", ["job-17", "job-18"]).await?, 1);
-    #[doc = example!(end)]
     pub async fn release<I: Into<Id>>(
         &self,
         key: impl AsRef<[u8]>,
@@ -321,12 +309,6 @@ impl Limiter {
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] if the lease is 0.
-    ///
-    #[doc = example!(limiter)]
-    /// limiter.acquire("jobs", &Semaphore::new(5)).id("job-17").await?.detach();
-    /// assert!(limiter.renew("jobs", "job-17", Some(Duration::from_secs(60))).await?);
-    /// assert!(limiter.held("jobs").await?[0].left > Duration::from_secs(30));
-    #[doc = example!(end)]
     pub async fn renew(
         &self,
         key: impl AsRef<[u8]>,

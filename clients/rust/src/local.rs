@@ -311,13 +311,6 @@ pub struct LocalBuilder<'a> {
 impl LocalBuilder<'_> {
     /// Sets how long a batch may be spent, from 20 ms; the default is 100 ms. The last tenth of it, and at least 2 ms, is
     /// not used.
-    #[doc = example!(limiter)]
-    /// let window = Window::per("100000/min")?;
-    /// let local = limiter.local("ingest", &window).lease(Duration::from_secs(60)).build()?;
-    /// local.take(1).await?;
-    /// // The batch is a reservation.
-    /// assert!(limiter.held("ingest").await?[0].left > Duration::from_secs(30));
-    #[doc = example!(end)]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self

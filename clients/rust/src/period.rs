@@ -87,9 +87,6 @@ impl Period {
     }
 
     /// Returns the length, where months last 28 days and years 365.
-    #[doc = example!(bare)]
-    /// assert_eq!(Period::months(1).least_duration(), Duration::from_secs(28 * 86_400));
-    #[doc = example!(end)]
     pub fn least_duration(&self) -> Duration {
         Duration::from_millis(self.count.saturating_mul(self.unit.least_ms))
     }

@@ -189,9 +189,6 @@ impl From<Reply> for AllReply {
 }
 
 /// The id of a reservation, unique within its key.
-#[doc = example!(bare)]
-/// assert_eq!(Id::from("job-17").to_string(), "job-17");
-#[doc = example!(end)]
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Id(Box<[u8]>);
 
@@ -275,12 +272,6 @@ pub struct Held {
 }
 
 /// The state of a key, from [`Limiter::info`](crate::Limiter::info).
-#[doc = example!(limiter)]
-/// limiter.take("user:1", &Window::per("5/min")?).await?;
-/// let info = limiter.info("user:1").await?.expect("the key exists");
-/// assert_eq!((info.waiting, info.ban), (0, Duration::ZERO));
-/// assert!(info.ttl >= Duration::from_secs(30));
-#[doc = example!(end)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KeyInfo {

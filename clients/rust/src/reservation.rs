@@ -264,10 +264,6 @@ impl Reservation {
 
     /// Returns the id of a single reservation. `None` if nothing is reserved: with quantity 0, by a policy in shadow, or
     /// while no server answers.
-    #[doc = example!(limiter)]
-    /// let permit = limiter.acquire("jobs", &Semaphore::new(5)).id("job-17").await?;
-    /// assert!(permit.id().is_some_and(|id| *id == *"job-17"));
-    #[doc = example!(end)]
     pub fn id(&self) -> Option<&Id> {
         match self.held.reserved.as_slice() {
             [reserved] => Some(&reserved.id),

@@ -143,12 +143,6 @@ impl<R> RateLimitLayer<R> {
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] for a name that is not printable ASCII.
-    #[doc = example!(tower)]
-    /// let layer = RateLimitLayer::new(&MemoryLimiter::new(), &Window::per("5/min")?, |_| Some("site"));
-    /// let service = layer.name("site")?.layer(hello);
-    /// let response = service.oneshot(Request::new(String::new())).await?;
-    /// assert_eq!(response.headers()["ratelimit"], r#""site";r=4;t=60"#);
-    #[doc = example!(end)]
     pub fn name(mut self, name: impl Into<String>) -> Result<Self, Error> {
         self.name = Some(checked_name(name.into())?);
         Ok(self)
@@ -171,24 +165,12 @@ impl<R> RateLimitLayer<R> {
     }
 
     /// Sets whether `RateLimit` and `RateLimit-Policy` are written; the default is true.
-    #[doc = example!(tower)]
-    /// let layer = RateLimitLayer::new(&MemoryLimiter::new(), &Window::per("5/min")?, |_| Some("site"));
-    /// let service = layer.standard(false).layer(hello);
-    /// let response = service.oneshot(Request::new(String::new())).await?;
-    /// assert!(!response.headers().contains_key("ratelimit"));
-    #[doc = example!(end)]
     pub fn standard(mut self, written: bool) -> Self {
         self.standard = written;
         self
     }
 
     /// Sets whether `X-RateLimit-*` are written; the default is true.
-    #[doc = example!(tower)]
-    /// let layer = RateLimitLayer::new(&MemoryLimiter::new(), &Window::per("5/min")?, |_| Some("site"));
-    /// let service = layer.x_ratelimit(false).layer(hello);
-    /// let response = service.oneshot(Request::new(String::new())).await?;
-    /// assert!(!response.headers().contains_key("x-ratelimit-limit"));
-    #[doc = example!(end)]
     pub fn x_ratelimit(mut self, written: bool) -> Self {
         self.x_ratelimit = written;
         self
@@ -263,11 +245,6 @@ pub trait Respond<B> {
 }
 
 /// Responds with problem details: [`Problem`] as JSON.
-#[doc = example!(tower)]
-/// let response: Response<String> = ProblemResponse.respond(&Problem::reduced_capacity());
-/// assert_eq!(response.status(), 503);
-/// assert_eq!(response.headers()["content-type"], "application/problem+json");
-#[doc = example!(end)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProblemResponse;
 

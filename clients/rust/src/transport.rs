@@ -19,10 +19,6 @@ mod redis;
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// The host and the port of a server.
-#[doc = example!(bare)]
-/// let address = Address { host: "10.0.0.1".to_owned(), port: 6379 };
-/// assert_eq!(address.to_string(), "10.0.0.1:6379");
-#[doc = example!(end)]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Address {
     /// A name or an IP address.
@@ -244,11 +240,6 @@ pub enum Value {
 }
 
 /// An error reply. It begins with a code that says what kind of error it is.
-#[doc = example!(bare)]
-/// let reply = ErrorReply::new("WRONGTYPE the key holds another type");
-/// assert_eq!(reply.code, "WRONGTYPE");
-/// assert_eq!(reply.message, "the key holds another type");
-#[doc = example!(end)]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ErrorReply {
     /// The first word: `ERR`, `WRONGTYPE`.
@@ -303,12 +294,6 @@ impl Servers {
 
     /// Creates `Servers` with the master of `service`. `sentinels` know its address; `node` connects to it, with that
     /// address in place of its own.
-    #[doc = example!(transport)]
-    /// let node = || Fixed(Ok(Value::Nil));
-    /// let sentinels: [Arc<dyn Transport>; 2] = [Arc::new(node()), Arc::new(node())];
-    /// let servers = Servers::sentinel("mymaster", sentinels, node());
-    /// assert_eq!(format!("{servers:?}"), r#"Sentinel("mymaster", ["fixed", "fixed"])"#);
-    #[doc = example!(end)]
     pub fn sentinel(
         service: impl Into<String>,
         sentinels: impl IntoIterator<Item = Arc<dyn Transport>>,
@@ -319,11 +304,6 @@ impl Servers {
     }
 
     /// Creates `Servers` with a cluster, of which some nodes are given. The settings of the first apply to all.
-    #[doc = example!(transport)]
-    /// let node = || Arc::new(Fixed(Ok(Value::Nil))) as Arc<dyn Transport>;
-    /// let servers = Servers::cluster(node(), [node()]);
-    /// assert_eq!(format!("{servers:?}"), r#"Cluster("fixed", ["fixed"])"#);
-    #[doc = example!(end)]
     pub fn cluster(
         first: Arc<dyn Transport>,
         others: impl IntoIterator<Item = Arc<dyn Transport>>,
