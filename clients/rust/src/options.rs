@@ -113,7 +113,18 @@ fn write_flag(command: &mut Command, word: &[u8], is_set: bool) {
 /// Writes the methods of a call or a clause that set these options.
 macro_rules! option_methods {
     ($($option:ident),+) => { $(option_methods!(@$option);)+ };
-    (@leave) => {
+    // A method that sets an option: a flag, or an option with a value.
+    (@set $(#[$doc:meta])* $option:ident) => {
+        option_methods!(@set $(#[$doc])* $option() = true);
+    };
+    (@set $(#[$doc:meta])* $option:ident($($given:ident: $type:ty)?) = $value:expr) => {
+        $(#[$doc])*
+        pub fn $option(mut self $(, $given: $type)?) -> Self {
+            self.options().$option = $value;
+            self
+        }
+    };
+    (@leave) => { option_methods! { @set
         /// Leaves at least this much for others, such as for calls that are more important.
         #[doc = example!(limiter)]
         /// let window = Window::per("100/min")?;
@@ -121,12 +132,9 @@ macro_rules! option_methods {
         /// assert!(!limiter.take("api", &window).quantity(60).leave(50).await?.is_allowed());
         /// assert!(limiter.take("api", &window).quantity(60).await?.is_allowed());
         #[doc = example!(end)]
-        pub fn leave(mut self, leave: u64) -> Self {
-            self.options().leave = leave;
-            self
-        }
-    };
-    (@at_most) => {
+        leave(leave: u64) = leave
+    } };
+    (@at_most) => { option_methods! { @set
         /// Takes as much of the quantity as is available, which the reply's `granted` says. The call is denied only if that
         /// is nothing.
         #[doc = example!(limiter)]
@@ -134,12 +142,9 @@ macro_rules! option_methods {
         /// let reply = limiter.take("tokens", &tokens).quantity(120).at_most().await?;
         /// assert_eq!(reply.granted, Some(100));
         #[doc = example!(end)]
-        pub fn at_most(mut self) -> Self {
-            self.options().at_most = true;
-            self
-        }
-    };
-    (@force) => {
+        at_most
+    } };
+    (@force) => { option_methods! { @set
         /// Counts the quantity even if there is not enough, for what was used and is known only afterwards. Later calls wait
         /// until it is repaid.
         #[doc = example!(limiter)]
@@ -147,12 +152,9 @@ macro_rules! option_methods {
         /// assert!(limiter.take("tokens", &tokens).quantity(120).force().await?.is_allowed());
         /// assert!(!limiter.take("tokens", &tokens).await?.is_allowed());
         #[doc = example!(end)]
-        pub fn force(mut self) -> Self {
-            self.options().force = true;
-            self
-        }
-    };
-    (@ahead) => {
+        force
+    } };
+    (@ahead) => { option_methods! { @set
         /// Takes now what is available within this time. The reply's `wait` says after which time to go on.
         #[doc = example!(limiter)]
         /// let rate = Rate::per("1/min")?;
@@ -160,12 +162,9 @@ macro_rules! option_methods {
         /// let turn = limiter.take("crawl", &rate).ahead(Duration::from_secs(300)).await?;
         /// assert!(turn.wait > Some(Duration::from_secs(30)));
         #[doc = example!(end)]
-        pub fn ahead(mut self, longest: Duration) -> Self {
-            self.options().ahead = Some(longest);
-            self
-        }
-    };
-    (@block) => {
+        ahead(longest: Duration) = Some(longest)
+    } };
+    (@block) => { option_methods! { @set
         /// Waits in line for up to this time, at most a year, instead of being denied. [`Duration::ZERO`] waits without
         /// limit.
         #[doc = example!(limiter)]
@@ -174,12 +173,9 @@ macro_rules! option_methods {
         /// // Waits for 50 ms.
         /// assert!(limiter.take("mail", &rate).block(Duration::from_secs(5)).await?.is_allowed());
         #[doc = example!(end)]
-        pub fn block(mut self, longest: Duration) -> Self {
-            self.options().block = Some(longest);
-            self
-        }
-    };
-    (@count_denied) => {
+        block(longest: Duration) = Some(longest)
+    } };
+    (@count_denied) => { option_methods! { @set
         /// Counts the call even if it is denied, so that a client that does not pause stays out. Only for a window that is
         /// taken from.
         #[doc = example!(limiter)]
@@ -189,24 +185,13 @@ macro_rules! option_methods {
         /// let state = limiter.info("login").await?.map(|info| info.state);
         /// assert!(matches!(state, Some(KeyState::Window { denied: 1, .. })));
         #[doc = example!(end)]
-        pub fn count_denied(mut self) -> Self {
-            self.options().count_denied = true;
-            self
-        }
-    };
-    (@lease) => {
+        count_denied
+    } };
+    (@lease) => { option_methods! { @set
         /// Sets how long the reservation lasts if it is not renewed, from 1 ms to a year. The server's default is 20 s.
-        #[doc = example!(limiter)]
-        /// let jobs = Semaphore::new(5);
-        /// let permit = limiter.acquire("jobs", &jobs).lease(Duration::from_secs(60)).await?;
-        /// assert!(limiter.held("jobs").await?[0].left > Duration::from_secs(30));
-        #[doc = example!(end)]
-        pub fn lease(mut self, lease: Duration) -> Self {
-            self.options().lease = Some(lease);
-            self
-        }
-    };
-    (@count_lapsed) => {
+        lease(lease: Duration) = Some(lease)
+    } };
+    (@count_lapsed) => { option_methods! { @set
         /// Counts the reservation if its lease ends before it is settled.
         #[doc = example!(limiter)]
         /// let (tokens, lease) = (Window::per("100/min")?, Duration::from_millis(1));
@@ -215,23 +200,13 @@ macro_rules! option_methods {
         /// tokio::time::sleep(5 * lease).await;
         /// assert_eq!(limiter.look("tokens", &tokens).await?.remaining, 40);
         #[doc = example!(end)]
-        pub fn count_lapsed(mut self) -> Self {
-            self.options().count_lapsed = true;
-            self
-        }
-    };
-    (@id) => {
+        count_lapsed
+    } };
+    (@id) => { option_methods! { @set
         /// Names the reservation, uniquely within its key. The limiter makes an id if none is given.
-        #[doc = example!(limiter)]
-        /// let permit = limiter.acquire("jobs", &Semaphore::new(5)).id("job-17").await?;
-        /// assert_eq!(limiter.held("jobs").await?[0].id, "job-17");
-        #[doc = example!(end)]
-        pub fn id(mut self, id: impl Into<Id>) -> Self {
-            self.options().id = Some(id.into());
-            self
-        }
-    };
-    (@check) => {
+        id(id: impl Into<Id>) = Some(id.into())
+    } };
+    (@check) => { option_methods! { @set
         /// Requires that the limit allows the call, but takes nothing.
         #[doc = example!(limiter)]
         /// let stop = Semaphore::new(1);
@@ -241,32 +216,20 @@ macro_rules! option_methods {
         /// let stopped = limiter.acquire("{u1}:stop", &stop).await?;
         /// assert!(!check().await?.is_allowed());
         #[doc = example!(end)]
-        pub fn check(mut self) -> Self {
-            self.options().check = true;
-            self
-        }
-    };
-    (@shadow) => {
+        check
+    } };
+    (@shadow) => { option_methods! { @set
         /// Decides and reports the limit, but never denies the call because of it.
         #[doc = example!(limiter)]
         /// let on_trial = Clause::take("{u1}:tpm", &Window::per("100/min")?).quantity(800).shadow();
         /// let reply = limiter.all([on_trial, Clause::take("{u1}:rpm", &Window::per("60/min")?)]).await?;
         /// assert!(reply.is_allowed() && !reply.answers[0].is_allowed());
         #[doc = example!(end)]
-        pub fn shadow(mut self) -> Self {
-            self.options().shadow = true;
-            self
-        }
-    };
+        shadow
+    } };
     (@renewed) => {
         /// Sets whether the leases are renewed while the [`Reservation`] lives, three times in the shortest; the default is
         /// true.
-        #[doc = example!(limiter)]
-        /// let (jobs, lease) = (Semaphore::new(5), Duration::from_millis(20));
-        /// let permit = limiter.acquire("jobs", &jobs).lease(lease).renewed(false).await?;
-        /// tokio::time::sleep(Duration::from_millis(50)).await;
-        /// assert!(limiter.held("jobs").await?.is_empty());
-        #[doc = example!(end)]
         pub fn renewed(mut self, is_renewed: bool) -> Self {
             self.is_renewed = is_renewed;
             self
