@@ -288,10 +288,7 @@ impl Core {
                 .cloned()
                 .collect();
         }
-        let mut replies = match is_alone {
-            true => server.send_alone(&all, attempt).await?,
-            false => server.send(&all, attempt).await?,
-        };
+        let mut replies = server.send(&all, is_alone, attempt).await?;
         if route.asking {
             let mut sent = all.iter().map(|command| command.word(0));
             replies.retain(|_| sent.next() != Some(Some(b"ASKING")));

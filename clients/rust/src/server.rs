@@ -223,63 +223,37 @@ impl Server {
         self.state().connect_error.clone()
     }
 
-    /// Sends commands on the shared connection. Waits if too many calls are in flight.
+    /// Sends commands on the shared connection, and waits if too many calls are in flight. With `is_alone`, because one of
+    /// them has BLOCK, sends them on a connection of their own, which is closed if the call is given up.
     pub async fn send(
         self: &Arc<Self>,
         commands: &[Command],
+        is_alone: bool,
         attempt: &Attempt,
     ) -> Result<Vec<Value>, SendError> {
-        let Ok(_permit) = self.permits.acquire().await else {
-            return Err(SendError::BreakerOpen);
-        };
+        let _permit = if is_alone { None } else { self.permits.acquire().await.ok() };
         loop {
-            let link = match self.ready_link() {
-                Some(link) => link,
-                None => self.shared_link().await?,
+            let link = match is_alone {
+                true => self.own_link().await?,
+                false => self.shared_link().await?,
             };
             attempt.set_link(self, &link);
             match link.send(commands, &attempt.is_sent).await {
-                // The server had closed the idle connection.
-                Err(Failure { kind: FailureKind::NotSent, .. }) => self.retire(&link),
-                Err(failure) => {
-                    self.retire(&link);
-                    return Err(failure.into());
-                }
                 Ok(replies) => {
                     self.breaker.record_reply(Instant::now());
-                    return Ok(replies);
-                }
-            }
-        }
-    }
-
-    /// Sends commands, one of which has BLOCK, on a connection of their own. If the call is given up, the connection is
-    /// closed.
-    pub async fn send_alone(
-        self: &Arc<Self>,
-        commands: &[Command],
-        attempt: &Attempt,
-    ) -> Result<Vec<Value>, SendError> {
-        loop {
-            let spare = self.state().spare.pop();
-            let link = match spare {
-                Some(link) => link,
-                // A call without a deadline (BLOCK 0) still has a time limit for connecting.
-                None => {
-                    self.open_until(after(self.deadline.unwrap_or(self.connect_timeout))).await?
-                }
-            };
-            attempt.set_link(self, &link);
-            match link.send(commands, &attempt.is_sent).await {
-                Err(Failure { kind: FailureKind::NotSent, .. }) => {}
-                Err(failure) => return Err(failure.into()),
-                Ok(replies) => {
-                    self.breaker.record_reply(Instant::now());
-                    let mut state = self.state();
-                    if state.spare.len() < MAX_SPARE && !link.is_retired.load(Relaxed) {
+                    if is_alone && !link.is_retired.load(Relaxed) {
+                        let mut state = self.state();
                         state.spare.push(link);
+                        state.spare.truncate(MAX_SPARE);
                     }
                     return Ok(replies);
+                }
+                Err(failure) => {
+                    self.retire(&link);
+                    // If nothing was sent, the server had closed the idle connection.
+                    if failure.kind != FailureKind::NotSent {
+                        return Err(failure.into());
+                    }
                 }
             }
         }
@@ -290,11 +264,6 @@ impl Server {
         let connection = self.transport.connect(self.address.clone()).await?;
         let replies = connection.send(&[command]).await?;
         replies.into_iter().next().ok_or_else(no_reply)
-    }
-
-    /// Returns the shared connection, if it is open.
-    fn ready_link(&self) -> Option<Arc<Link>> {
-        self.state().link.clone()
     }
 
     /// Stops sending calls on a connection. Calls in flight may finish.
@@ -315,9 +284,23 @@ impl Server {
         state.master = None;
     }
 
-    /// Opens the shared connection, once for all calls that need it. A task connects, because that may take longer than a
-    /// call's deadline.
+    /// Returns an idle connection, or opens one.
+    async fn own_link(&self) -> Result<Arc<Link>, SendError> {
+        let spare = self.state().spare.pop();
+        match spare {
+            Some(link) => Ok(link),
+            // A call without a deadline (BLOCK 0) still has a time limit for connecting.
+            None => self.open_until(after(self.deadline.unwrap_or(self.connect_timeout))).await,
+        }
+    }
+
+    /// Returns the shared connection. Opens it once for all calls that need it: a task connects, because that may take longer
+    /// than a call's deadline.
     async fn shared_link(self: &Arc<Self>) -> Result<Arc<Link>, SendError> {
+        let open = self.state().link.clone();
+        if let Some(link) = open {
+            return Ok(link);
+        }
         loop {
             let mut opening = self.opening();
             let outcome = opening.wait_for(Option::is_some).await;
