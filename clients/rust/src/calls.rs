@@ -53,7 +53,7 @@ impl From<Command> for Request {
 }
 
 impl Request {
-    fn new(first: Command, key_at: Option<usize>) -> Request {
+    pub fn new(first: Command, key_at: Option<usize>) -> Request {
         Request {
             first,
             more: Vec::new(),
@@ -251,21 +251,6 @@ pub(crate) fn renew(key: &[u8], id: &Id, lease: Option<Duration>) -> Command {
         command.arg(b"LEASE").number(whole_ms(lease));
     }
     command
-}
-
-/// Returns the request of RL.TOP.
-pub(crate) fn top(count: u64, reset: bool) -> Request {
-    let mut command = Command::new("RL.TOP");
-    command.arg(b"COUNT").number(count);
-    if reset {
-        command.arg(b"RESET");
-    }
-    Request::new(command, None)
-}
-
-/// Returns the request of RL.POLICIES.
-pub(crate) fn policies() -> Request {
-    Request::new(Command::new("RL.POLICIES"), None)
 }
 
 /// Returns the request of RL.ALL, or of RL.ALL_RO if it takes nothing.

@@ -399,7 +399,12 @@ impl Limiter {
     }
 
     async fn ask_top(&self, count: u64, reset: bool) -> Result<Vec<TopKey>, Error> {
-        let nodes = self.ask_nodes(calls::top(count, reset)).await?;
+        let mut command = Command::new("RL.TOP");
+        command.arg(b"COUNT").number(count);
+        if reset {
+            command.arg(b"RESET");
+        }
+        let nodes = self.ask_nodes(Request::new(command, None)).await?;
         let mut all = Vec::new();
         for value in &nodes {
             all.extend(read_top(value)?);
@@ -419,21 +424,17 @@ impl Limiter {
     /// assert_eq!((policies[0].name.as_str(), policies[0].allowed), ("day", 1));
     #[doc = example!(end)]
     pub async fn policies(&self) -> Result<Vec<Policy>, Error> {
-        let nodes = self.ask_nodes(calls::policies()).await?;
+        let nodes = self.ask_nodes(Request::new(Command::new("RL.POLICIES"), None)).await?;
         let mut sums: BTreeMap<(String, String), Policy> = BTreeMap::new();
         for value in &nodes {
             for policy in read_policies(value)? {
                 let name = (policy.name.clone(), policy.definition.clone());
-                match sums.get_mut(&name) {
-                    Some(sum) => {
-                        sum.allowed = sum.allowed.saturating_add(policy.allowed);
-                        sum.denied = sum.denied.saturating_add(policy.denied);
-                        sum.shadow_denied = sum.shadow_denied.saturating_add(policy.shadow_denied);
-                    }
-                    None => {
-                        sums.insert(name, policy);
-                    }
-                }
+                let Policy { allowed, denied, shadow_denied, .. } = policy;
+                let none = Policy { allowed: 0, denied: 0, shadow_denied: 0, ..policy };
+                let sum = sums.entry(name).or_insert(none);
+                sum.allowed = sum.allowed.saturating_add(allowed);
+                sum.denied = sum.denied.saturating_add(denied);
+                sum.shadow_denied = sum.shadow_denied.saturating_add(shadow_denied);
             }
         }
         Ok(sums.into_values().collect())

@@ -34,17 +34,11 @@ pub(crate) const LEAST_RENEWAL: Duration = Duration::from_millis(5);
 /// assert!(reservation.set([("dollars", 90)]).is_err());
 #[doc = example!(end)]
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cost(CostOf);
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum CostOf {
-    One(u64),
-    Named(Vec<(String, u64)>),
-}
+pub struct Cost(Vec<(Option<String>, u64)>);
 
 impl From<u64> for Cost {
     fn from(quantity: u64) -> Cost {
-        Cost(CostOf::One(quantity))
+        Cost(vec![(None, quantity)])
     }
 }
 
@@ -56,8 +50,7 @@ impl<N: Into<String>, const COUNT: usize> From<[(N, u64); COUNT]> for Cost {
 
 impl<N: Into<String>> FromIterator<(N, u64)> for Cost {
     fn from_iter<I: IntoIterator<Item = (N, u64)>>(costs: I) -> Cost {
-        let named = costs.into_iter().map(|(name, quantity)| (name.into(), quantity));
-        Cost(CostOf::Named(named.collect()))
+        Cost(costs.into_iter().map(|(name, quantity)| (Some(name.into()), quantity)).collect())
     }
 }
 
@@ -88,25 +81,24 @@ impl Limits {
 
     /// Returns the costs by name, or refuses a cost that is not of one of these limits.
     fn check(&self, cost: Cost) -> Result<Vec<(String, u64)>, Error> {
-        let named = match (cost.0, self.0.as_slice()) {
-            (CostOf::Named(named), _) => named,
-            (CostOf::One(quantity), [clause]) => vec![(clause.shown_name().to_owned(), quantity)],
-            (CostOf::One(_), _) => return Err(Error::cost_of_several()),
-        };
-        for (name, _) in &named {
-            match self.0.iter().find(|clause| clause.shown_name() == name) {
-                None => {
-                    let names = listed(self.0.iter().map(Clause::shown_name));
-                    return Err(Error::unknown_limit(name, &names));
-                }
-                Some(clause) if !clause.reserves() => return Err(Error::cost_of_counted(name)),
-                Some(clause) if clause.limit.is_semaphore() => {
-                    return Err(Error::cost_of_semaphore(name))
-                }
-                Some(_) => {}
+        let check = |(name, quantity): (Option<String>, u64)| {
+            let clause = match (&name, self.0.as_slice()) {
+                (None, [clause]) => Some(clause),
+                (None, _) => return Err(Error::cost_of_several()),
+                (Some(name), clauses) => clauses.iter().find(|each| each.shown_name() == name),
+            };
+            let Some(clause) = clause else {
+                let names = listed(self.0.iter().map(Clause::shown_name));
+                return Err(Error::unknown_limit(&name.unwrap_or_default(), &names));
+            };
+            let name = clause.shown_name();
+            match clause {
+                clause if !clause.reserves() => Err(Error::cost_of_counted(name)),
+                clause if clause.limit.is_semaphore() => Err(Error::cost_of_semaphore(name)),
+                _ => Ok((name.to_owned(), quantity)),
             }
-        }
-        Ok(named)
+        };
+        cost.0.into_iter().map(check).collect()
     }
 }
 
