@@ -39,7 +39,8 @@ pub(crate) enum Undo {
     Nothing,
     /// It takes this quantity, or with `is_at_most` the one that the reply says was granted.
     Take { limit: Box<AnyLimit>, quantity: u64, is_at_most: bool },
-    /// It reserves with this id. If the caller chose it, it may try again with it, and another holder may have the same.
+    /// It reserves with this id, which the limiter made if `is_made` is true. With an id of its own, the caller may try
+    /// again, and another holder may have the same.
     Release { id: Id, is_made: bool },
     /// It takes of several limits.
     All(Arc<Groups>),

@@ -439,19 +439,19 @@ fn is_transaction(commands: &[Command]) -> bool {
     commands.first().is_some_and(|first| first.word(0) == Some(b"MULTI"))
 }
 
-fn find_error(replies: &[Value], is_meant: impl Fn(&ErrorReply) -> bool) -> Option<&ErrorReply> {
+fn find_error(replies: &[Value], is_sought: impl Fn(&ErrorReply) -> bool) -> Option<&ErrorReply> {
     replies.iter().find_map(|reply| match reply {
-        Value::Error(error) if is_meant(error) => Some(error),
+        Value::Error(error) if is_sought(error) => Some(error),
         _ => None,
     })
 }
 
-/// Returns the replies, or the first of those error replies among them that are meant.
+/// Returns the replies, or the first error reply among them for which `is_fatal` is true.
 fn replies_unless(
     replies: Vec<Value>,
-    is_meant: impl Fn(&ErrorReply) -> bool,
+    is_fatal: impl Fn(&ErrorReply) -> bool,
 ) -> Result<Vec<Value>, SendError> {
-    let error = find_error(&replies, is_meant).cloned();
+    let error = find_error(&replies, is_fatal).cloned();
     error.map_or(Ok(replies), |error| Err(SendError::Reply(error)))
 }
 

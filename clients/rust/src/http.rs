@@ -220,8 +220,8 @@ impl Item<'_> {
         Some((u128::from(count).max(1), period_ms.into()))
     }
 
-    /// Returns the quota, and the seconds it is for, unless callers give it back, only the server knows, or they are no whole
-    /// number, as of months. A client that divides the two never finds a rate below the true one.
+    /// Returns the quota, and the seconds it is for, unless callers give it back, only the server knows, or they are no
+    /// whole number, as of months. A client that divides the two never finds a rate below the true one.
     fn quota(&self) -> (u128, Option<u128>) {
         let most = u128::from(self.reply.limit);
         match (self.limit, self.flow()) {

@@ -249,8 +249,8 @@ impl Window {
         self
     }
 
-    /// Sets the time zone of fixed windows: a name such as "Asia/Shanghai", or an offset such as "+08:00". A call that uses a
-    /// window with a time zone but without [`Window::fixed`], or with the start "first", is an [`Error::InvalidArgument`].
+    /// Sets the time zone of fixed windows: a name such as "Asia/Shanghai", or an offset such as "+08:00". A call that uses
+    /// a window with a time zone but without [`Window::fixed`], or with the start "first", is an [`Error::InvalidArgument`].
     #[doc = example!(evening)]
     /// // It is 18:00 UTC. In Shanghai it is 02:00.
     /// let window = Window::per("1000/day")?.fixed().tz("Asia/Shanghai");

@@ -489,8 +489,9 @@ impl Local {
         }
     }
 
-    /// Settles what is held, and waits for the reply of the server. Later takes return [`Error::Closed`], except those above
-    /// the limit, or within 100 ms after a denial, which are still denied.
+    /// Settles what is held, and waits for the reply of the server. Takes that wait return [`Error::Closed`], unless a reply
+    /// that is under way decides them. So do later takes, except those above the limit, or within 100 ms after a denial,
+    /// which are still denied.
     ///
     /// # Errors
     ///

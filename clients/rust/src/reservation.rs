@@ -145,8 +145,8 @@ struct HeldLimits {
 }
 
 impl HeldLimits {
-    /// Settles all, as one step. Returns the names of the limits whose reservation is not held. `within` is a deadline, if it
-    /// is earlier than the limiter's.
+    /// Settles all, as one step. Returns the names of the limits whose reservation is not held. `within` is a deadline, if
+    /// it is earlier than the limiter's.
     async fn settle(&self, how: &Settle, within: Option<Duration>) -> Result<Vec<String>, Error> {
         if self.reserved.is_empty() {
             return Ok(Vec::new());

@@ -294,8 +294,8 @@ impl Server {
         }
     }
 
-    /// Returns the shared connection. Opens it once for all calls that need it: a task connects, because that may take longer
-    /// than a call's deadline.
+    /// Returns the shared connection. Opens it once for all calls that need it: a task connects, because that may take
+    /// longer than a call's deadline.
     async fn shared_link(self: &Arc<Self>) -> Result<Arc<Link>, SendError> {
         let open = self.state().link.clone();
         if let Some(link) = open {

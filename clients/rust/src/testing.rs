@@ -1,5 +1,5 @@
-//! What tests in src and in tests share: the tables in clients/spec, which the tests of all clients read, and servers that a
-//! test plays itself. tests/client includes this file, so it uses only what is public.
+//! What the tests in src and in tests/client share: the tables in clients/spec, which the tests of all clients read, and a
+//! transport to a server that a test plays. tests/client includes this file, so it uses only what is public.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! What is sent for calls whose futures are dropped, or that get no reply in time, on tokio's clock, which stands still until
-//! all tasks wait.
+//! What is sent for calls whose futures are dropped, or that get no reply in time, on tokio's clock, which stands still
+//! until all tasks wait.
 
 use std::future::{pending, IntoFuture};
 use std::sync::{Arc, Mutex};
