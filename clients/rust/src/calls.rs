@@ -22,7 +22,7 @@ pub(crate) struct Request {
     pub key_at: Option<usize>,
     /// The longest that the server lets the call wait; zero waits without limit.
     pub block: Option<Duration>,
-    /// A deadline, if it is earlier than the limiter's.
+    /// The deadline if the limiter has none.
     pub within: Option<Duration>,
     /// True if a limit is a policy.
     pub has_policy: bool,

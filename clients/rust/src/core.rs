@@ -119,7 +119,7 @@ impl Core {
             Some(block) => self.deadline.map(|deadline| deadline.saturating_add(block)),
             None => self.deadline,
         };
-        let within = deadline.into_iter().chain(request.within).min();
+        let within = deadline.or(request.within);
         let call = Arc::new(Call { request, attempt: Attempt::new(within) });
         Work::UnderWay(Box::pin(Arc::clone(self).run(Arc::clone(&call))), call)
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{interval_at, MissedTickBehavior};
 
 use crate::calls::{LimitCall, Request, Reserved, Settle};
@@ -16,7 +16,7 @@ use crate::core::{Hook, Outcome};
 use crate::error::listed;
 use crate::options::check_length;
 use crate::reply::Id;
-use crate::server::after;
+use crate::server::{after, DEFAULT_TIMEOUT};
 use crate::{AllReply, Error, Limiter};
 
 /// The number of renewals in a lease while the work runs.
@@ -145,8 +145,8 @@ struct HeldLimits {
 }
 
 impl HeldLimits {
-    /// Settles all, as one step. Returns the names of the limits whose reservation is not held. `within` is a deadline, if
-    /// it is earlier than the limiter's.
+    /// Settles all, as one step. Returns the names of the limits whose reservation is not held. `within` is the
+    /// deadline if the limiter has none.
     async fn settle(&self, how: &Settle, within: Option<Duration>) -> Result<Vec<String>, Error> {
         if self.reserved.is_empty() {
             return Ok(Vec::new());
@@ -230,14 +230,20 @@ impl Reservation {
         let renewing = runtime.spawn(async move {
             let mut turns = interval_at(after(pause), pause);
             turns.set_missed_tick_behavior(MissedTickBehavior::Skip);
+            // One that gets no reply in time does not delay the next.
+            let mut renewals = JoinSet::new();
             loop {
                 turns.tick().await;
-                // If it fails, there are other tries before the leases end.
-                let renewal = held.settle(&Settle::Renew(None), Some(pause));
-                let lapsed = renewal.await.unwrap_or_default();
-                if lapsed.len() == held.reserved.len() {
-                    return;
+                while let Some(is_over) = renewals.try_join_next() {
+                    if is_over.unwrap_or(false) {
+                        return;
+                    }
                 }
+                let held = Arc::clone(&held);
+                renewals.spawn(async move {
+                    let lapsed = held.settle(&Settle::Renew(None), Some(DEFAULT_TIMEOUT)).await;
+                    lapsed.is_ok_and(|lapsed| lapsed.len() == held.reserved.len())
+                });
             }
         });
         self.renewal = Some(renewing.abort_handle());

@@ -25,7 +25,7 @@ const MIN_PAUSE: Duration = Duration::from_millis(10);
 const MAX_PAUSE: Duration = Duration::from_millis(100);
 /// If a server hangs up, it is assumed to be full if it reported that within this time.
 const FULL: Duration = Duration::from_secs(1);
-/// The time limit for connecting, and for the commands of a local limit, if the limiter has no deadline.
+/// The time limit for connecting, for renewals, and for the commands of a local limit, if the limiter has no deadline.
 pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The longest time limit for connecting, whatever the deadline.
 const DAY: Duration = Duration::from_secs(86_400);

@@ -1,7 +1,7 @@
 //! The pauses between renewals of leases, on tokio's clock, which stands still until all tasks wait.
 
 use std::future::pending;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -22,6 +22,8 @@ struct Holder {
     loses_leases: Arc<AtomicBool>,
     /// The number of renewals that will be lost.
     lost: Arc<AtomicU32>,
+    /// The time until a renewal gets its reply, in milliseconds.
+    late_ms: Arc<AtomicU64>,
     /// The times at which renewals arrived that do not change the length, in seconds after the start.
     renewed_at: Arc<Mutex<Vec<f64>>>,
 }
@@ -32,6 +34,7 @@ impl Holder {
             start: Instant::now(),
             loses_leases: Arc::default(),
             lost: Arc::default(),
+            late_ms: Arc::default(),
             renewed_at: Arc::default(),
         }
     }
@@ -59,6 +62,7 @@ impl Connection for Holder {
                     {
                         pending::<()>().await;
                     }
+                    sleep(Duration::from_millis(self.late_ms.load(Relaxed))).await;
                     Value::Integer(1)
                 }
                 b"RL.RENEW" if self.loses_leases.load(Relaxed) => pending().await,
@@ -122,4 +126,17 @@ async fn a_renewal_without_a_reply_does_not_delay_the_next() {
         assert_eq!(server.renewed_at(), [1.0, 2.0, 3.0, 4.0], "{deadline:?}");
         drop(permit);
     }
+}
+
+/// Otherwise other calls would find the breaker open.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_has_the_deadline_of_a_call_although_the_next_begins_before_it() {
+    let server = Holder::new();
+    let limiter = Limiter::builder(server_on(&server)).deadline(2 * SECOND).build().unwrap();
+    server.late_ms.store(1500, Relaxed);
+    let jobs = Semaphore::new(1);
+    let permit = limiter.acquire("jobs", &jobs).lease(3 * SECOND).await.unwrap();
+    sleep(13 * SECOND / 2).await;
+    assert_eq!(server.renewed_at(), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    drop(permit);
 }
