@@ -130,7 +130,7 @@ impl Core {
             return Err(Error::NoRuntime);
         }
         let Call { request, attempt } = &*call;
-        let result = bounded(attempt.until, pin!(self.ask(request, attempt))).await;
+        let result = bounded(attempt, pin!(self.ask(request, attempt))).await;
         let error = match result {
             Some(Ok(replies)) => return Ok(Outcome::Replies(replies, None)),
             Some(Err(error)) => self.request_error(error, request.has_policy, attempt),
@@ -174,7 +174,7 @@ impl Core {
             let replies = self.follow_redirects(key, commands, false, &attempt).await?;
             replies_unless(replies, is_not_serving)
         };
-        let error = match bounded(attempt.until, pin!(asking)).await {
+        let error = match bounded(&attempt, pin!(asking)).await {
             Some(Ok(replies)) => {
                 let result = |reply| match reply {
                     Value::Error(error) => {
@@ -367,6 +367,9 @@ impl Core {
         let Some((server, link)) = attempt.target() else {
             return Error::no_reply_in_time("the cluster", waited, is_sent, None);
         };
+        if attempt.is_late.load(Relaxed) {
+            return Error::program_was_busy(&server.name(), waited);
+        }
         if server.is_full() && !is_sent {
             return Error::server_is_full(&server.name());
         }

@@ -42,8 +42,9 @@ pub enum Error {
         /// The limits by name; a single limit is named after its key.
         limits: Vec<String>,
     },
-    /// The server replied to other calls, but not to this one in time. [`Unreachable`](crate::Unreachable) does not apply,
-    /// so that an overload is not let through. The answer to an HTTP request is 503.
+    /// The server replied to other calls, but not to this one in time, or the program was too busy to read its reply.
+    /// [`Unreachable`](crate::Unreachable) does not apply, so that an overload is not let through. The answer to an HTTP
+    /// request is 503.
     Busy(String),
     /// No server answered. The call may have been counted, unless `is_sent` is false.
     Unreachable {
@@ -129,6 +130,11 @@ impl Error {
             "{server} answers, but did not answer this call within {} ms",
             waited.as_millis()
         ))
+    }
+
+    pub(crate) fn program_was_busy(server: &str, waited: Duration) -> Error {
+        let ms = waited.as_millis();
+        Error::Busy(format!("this program was busy, and read no reply of {server} within {ms} ms"))
     }
 
     pub(crate) fn server_is_full(server: &str) -> Error {

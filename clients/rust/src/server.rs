@@ -32,6 +32,11 @@ const DAY: Duration = Duration::from_secs(86_400);
 /// The number of yields to the runtime after which what has arrived is noticed: one task reads a reply and another receives
 /// it, or the task that reads the end of a connection ends in its next turn.
 const TURNS: usize = 3;
+/// A program is too busy to read replies if the timer of a call fires this late, and later than 1/LATE_PART of its time.
+const LATE: Duration = Duration::from_millis(40);
+const LATE_PART: u32 = 8;
+/// The longest that a call goes on after its deadline, because the timer fired late.
+const MAX_MORE: Duration = Duration::from_millis(20);
 /// The pause before asking the sentinels again after none replied.
 const SENTINEL_PAUSE: Duration = Duration::from_millis(500);
 
@@ -525,6 +530,8 @@ pub(crate) struct Attempt {
     pub until: Option<Instant>,
     /// True if something was sent, so the server may have executed it.
     pub is_sent: AtomicBool,
+    /// True if the program was too busy to read a reply by the deadline.
+    pub is_late: AtomicBool,
     target: Mutex<Option<Target>>,
 }
 
@@ -535,6 +542,7 @@ impl Attempt {
             began,
             until: within.and_then(|within| began.checked_add(within)),
             is_sent: AtomicBool::new(false),
+            is_late: AtomicBool::new(false),
             target: Mutex::new(None),
         }
     }
@@ -565,14 +573,22 @@ impl Attempt {
     }
 }
 
-/// Polls a future until a deadline, and a few more times after it: if the program was busy, the timer fires before a reply
-/// that has already arrived is read.
+/// Waits for the outcome of a call until its deadline, and a little longer: if the program was busy, the timer fires late,
+/// and a reply that has arrived was not read, or the call has only just been written.
 pub(crate) async fn bounded<T>(
-    until: Option<Instant>,
+    attempt: &Attempt,
     mut work: Pin<&mut (impl Future<Output = T> + Send)>,
 ) -> Option<T> {
-    let Some(until) = until else { return Some(work.await) };
+    let Some(until) = attempt.until else { return Some(work.await) };
     if let Ok(done) = timeout_at(until, work.as_mut()).await {
+        return Some(done);
+    }
+    let now = Instant::now();
+    let late = now.saturating_duration_since(until);
+    let waited = now.saturating_duration_since(attempt.began);
+    let is_late = late >= LATE && late.saturating_mul(LATE_PART) > waited;
+    attempt.is_late.store(is_late, Relaxed);
+    if let Ok(done) = timeout_at(after(late.min(MAX_MORE)), work.as_mut()).await {
         return Some(done);
     }
     for _ in 0..TURNS {

@@ -392,7 +392,7 @@ fn a_server_that_became_a_replica_is_left() {
 fn what_would_never_be_denied_is_not_denied_while_no_server_answers() {
     let server = Server::start();
     let frozen = server.freeze();
-    let caller = Caller::new(server.port(), Unreachable::Deny, MS * 20);
+    let caller = Caller::new(server.port(), Unreachable::Deny, DEADLINE);
     caller.runtime.block_on(async {
         let (limiter, rate) = (&caller.limiter, rate());
         assert!(limiter.take("k", &rate).force().await.unwrap().is_allowed());
@@ -404,6 +404,38 @@ fn what_would_never_be_denied_is_not_denied_while_no_server_answers() {
         assert_eq!((denied.is_allowed(), denied.wait), (false, None));
     });
     drop(frozen);
+}
+
+/// Makes a call, and keeps its only thread busy until the call's deadline is over.
+async fn busy(limiter: &Limiter) -> Result<Reply, Error> {
+    let rate = rate();
+    let call = tokio::spawn(limiter.take("k", &rate).into_future());
+    tokio::task::yield_now().await;
+    std::thread::sleep(DEADLINE + SLACK * 2);
+    call.await.unwrap()
+}
+
+#[tokio::test]
+async fn a_program_that_is_busy_gets_replies_late_or_busy_and_no_open_breaker() {
+    let server = Server::start();
+    let builder = Limiter::builder(Servers::open(server.url()).unwrap()).deadline(DEADLINE);
+    let limiter = builder.unreachable(Unreachable::Allow).build().unwrap();
+    limiter.take("k", &rate()).await.unwrap();
+    let mut decided = 0;
+    for _ in 0..5 {
+        match busy(&limiter).await {
+            Ok(reply) => decided += u32::from(reply.reachable),
+            Err(error) => assert!(matches!(error, Error::Busy(_)), "{error:?}"),
+        }
+    }
+    assert!(decided > 0);
+    let frozen = server.freeze();
+    for _ in 0..4 {
+        let answer = busy(&limiter).await;
+        assert!(matches!(answer, Err(Error::Busy(_))), "{answer:?}");
+    }
+    drop(frozen);
+    assert!(limiter.take("k", &rate()).await.unwrap().reachable);
 }
 
 #[test]
@@ -464,7 +496,7 @@ fn an_error_says_why_there_is_no_connection() {
     let port = listener.local_addr().unwrap().port();
     // Hangs up at once. It ends with the test program.
     std::thread::spawn(move || listener.incoming().for_each(drop));
-    let caller = Caller::new(port, Unreachable::Error, MS * 50);
+    let caller = Caller::new(port, Unreachable::Error, DEADLINE);
     let error = caller.runtime.block_on(async { caller.limiter.take("k", &rate()).await });
     let text = error.unwrap_err().to_string();
     let (waited, cause) = text.split_once(" ms: ").expect("a reason");
