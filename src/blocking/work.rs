@@ -62,7 +62,7 @@ impl<'c> WaitingServer for ServerKeys<'c> {
     type Types = ServerLineTypes;
 
     fn change<T>(&self, transition: impl FnOnce(&mut Lines<ServerLineTypes>, u64) -> T) -> T {
-        change(transition)
+        super::lines::change(transition)
     }
 
     fn request(call: &WaitingCall) -> &Request {

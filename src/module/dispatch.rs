@@ -8,7 +8,6 @@ use crate::redis::context::Context;
 use crate::redis::handlers::WaitNumber;
 use crate::stats::{CommandStats, BY_COMMAND};
 use commands::call::CallResult;
-use commands::dispatch::run;
 use commands::error::Error;
 use commands::reply;
 use commands::table::{CommandRow, COMMANDS};
@@ -37,7 +36,7 @@ impl Commands for CommandTable {
         if ServerTraits::for_command(command.row.command).keys.report_if_asked(call) {
             return;
         }
-        let result = run(command.row, call);
+        let result = commands::dispatch::run(command.row, call);
         end_call(call.ctx, command, result);
     }
 
