@@ -88,6 +88,7 @@ options! {
 
     /// `ATMOST`: take as much of the quantity as is available.
     ATMOST = OptionRow { min_quantity: 0, choice: Some(c"manner"), ..OptionRow::PLAIN };
+
     /// `FORCE`: take even if not enough is available.
     FORCE = OptionRow {
         excludes: set!(LEAVE | ATMOST | BLOCK | COUNTDENIED | AHEAD),
@@ -97,11 +98,13 @@ options! {
 
     /// `COUNTDENIED`: denied calls count as well.
     COUNTDENIED = OptionRow::PLAIN;
+
     /// `LEASE ms`: how long the reservation holds.
     LEASE = OptionRow::with_value(c"lease-ms", OptionValue::Duration { min_ms: 1 });
 
     /// `COUNTLAPSED`: a reservation whose lease ends counts as an event at that moment.
     COUNTLAPSED = OptionRow { semaphore_error: Some(Error::NeedsWindow("COUNTLAPSED")), ..OptionRow::PLAIN };
+
     /// `ID id`: the id of the reservation.
     ID = OptionRow::with_value(c"id", OptionValue::Id);
 
@@ -134,11 +137,13 @@ options! {
 
     /// `SHADOW`: the clause is in the reply, but never denies the call.
     SHADOW = OptionRow { excludes: OptionSet::COUNTDENIED, ..OptionRow::PLAIN };
+
     /// `COUNT n`: at most this many rows.
     COUNT = OptionRow::with_value(c"count", OptionValue::Integer { min: 1, max: MAX_NUMBER });
 
     /// `RESET`: forget all rows.
     RESET = OptionRow::PLAIN;
+
     /// `MS`: times in milliseconds.
     MS = OptionRow::PLAIN;
 }
