@@ -46,7 +46,7 @@ pub(crate) fn take<'a, C: ServerCall<'a>>(
     let mut decision = decide_in_turn(call, key, request, mode)?;
     if let Some(ms) = block_ms.filter(|_| !decision.allowed()) {
         let last_us = deadline_us(now_us, ms).unwrap_or(u64::MAX);
-        // Under SHADOW there is no earliest grant, so the call does not wait.
+        // A call that SHADOW lets pass counts as allowed. It has no earliest grant, so it does not wait.
         let in_time = decision.earliest_grant_us.is_some_and(|grant_us| grant_us <= last_us);
         if let Some(wait_us) = decision.verdict.retry_after_us().filter(|_| in_time) {
             return call.join(key, request, ms, wait_us).map(|()| CallResult::Later);
