@@ -22,7 +22,7 @@ fn ids(held: &[Held]) -> Vec<String> {
 #[test]
 fn every_taking_command_is_denied_while_others_wait_even_where_there_is_room() {
     let (server, mut conn) = Server::connect();
-    // The first in line asks for more than there is; two would be had at once.
+    // The first in line asks for more than there is; two are available.
     for (fill, waits, asks, denial) in [
         (
             "RL.THROTTLE t 4 1 1h 3", "RL.THROTTLE t 4 1 1h 5 BLOCK 0",
@@ -43,7 +43,7 @@ fn every_taking_command_is_denied_while_others_wait_even_where_there_is_room() {
         // In whole seconds as well.
         let parts = conn.array(asks.trim_end_matches(" MS"));
         assert!(matches!(parts[3], Value::Int(1..)), "{asks}: {parts:?}");
-        // Another key does not care.
+        // Other keys are not affected.
         assert_eq!(limited(&conn.cmd(asks.replacen(' ', " other", 1))), 0);
         let key = fill.split(' ').nth(1).unwrap();
         conn.cmd(["DEL", key]);
@@ -136,7 +136,7 @@ fn no_call_jumps_the_line_when_the_bucket_has_filled_enough() {
     for _ in 0..2 {
         unless_stalled(MARGIN, || {
             let server = Server::start();
-            // The waiter wants three at once while single ones would be had every 400 ms.
+            // The waiter wants three at once while one becomes available every 400 ms.
             server.conn().cmd("RL.THROTTLE k 2 5 2s 3");
             let waiter = server.wait_shortly("RL.THROTTLE k 2 5 2s 3 BLOCK 0");
             no_call_jumps_the_line(&server, waiter, "RL.THROTTLE k 2 5 2s");
@@ -241,7 +241,7 @@ fn countdenied_does_not_count_a_wait_that_ends_behind_the_head() {
     conn.cmd("RL.WINDOW k 3 1h 2");
     let counted = |conn: &mut Conn| 1000 - conn.ints("RL.WINDOW_RO k 1000 1h 0")[2];
     let head = server.wait_in_line("RL.WINDOW k 3 1h 3 COUNTDENIED BLOCK 0");
-    // One could be had, and another waits for it.
+    // One is available, and another call waits for it.
     let call = "RL.WINDOW k 3 1h 1 COUNTDENIED BLOCK 50";
     let lines = [(); 3].map(|()| {
         let mut conn = server.conn();
