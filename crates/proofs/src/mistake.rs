@@ -9,72 +9,48 @@ use engine::store::{BucketKey, Store, WindowEdit, WindowKey};
 use engine::throttle::{BucketEdit, Stored};
 use engine::window::EventEdit;
 
-/// A planted mistake.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Mistake {
-    /// The third client's calls are decided by its own clock, which is ahead.
-    ClientsClock,
-    /// What the second client takes is granted and not written.
-    LostWrite,
-    /// A key expires a second before it may.
-    EarlyExpiry,
-    /// A denied call does not write back a state from the future.
-    NoHealing,
-    /// With COUNTLAPSED a reservation goes at the end of its lease all the same.
-    LapsedForgotten,
-    /// A reservation stays when it was settled.
-    SettledStays,
-    /// A lease is written a second longer than it was granted.
-    LongLease,
-    /// The mark of a ban is not read once it is over.
-    MarkForgotten,
-    /// A ban is lifted by whatever is written.
-    BanLifted,
-    /// Giving back gives one more than that.
-    GenerousRefund,
-    /// Of a group each limit that would be allowed takes.
-    AllOfGroupTake,
-    /// The last limit of a group that would be allowed is its choice.
-    LastChoice,
-    /// Each limit takes as soon as it was judged.
-    NotAtomic,
-    /// A failover loses one effect more than the replica lacked.
-    FailoverLosesMore,
-    /// Nobody is woken when something is given back.
-    NoWake,
-    /// The timer is not started.
-    NoTimer,
-    /// A call that does not wait ignores those before it.
-    Overtakes,
-    /// The last in a line is tried instead of the first.
-    LastIsTried,
-    /// A waiter keeps its place after its client has disconnected.
-    GhostInLine,
-}
-
-impl Mistake {
-    /// All of them.
-    pub const ALL: [Mistake; 19] = [
-        Mistake::ClientsClock,
-        Mistake::LostWrite,
-        Mistake::EarlyExpiry,
-        Mistake::NoHealing,
-        Mistake::LapsedForgotten,
-        Mistake::SettledStays,
-        Mistake::LongLease,
-        Mistake::MarkForgotten,
-        Mistake::BanLifted,
-        Mistake::GenerousRefund,
-        Mistake::AllOfGroupTake,
-        Mistake::LastChoice,
-        Mistake::NotAtomic,
-        Mistake::FailoverLosesMore,
-        Mistake::NoWake,
-        Mistake::NoTimer,
-        Mistake::Overtakes,
-        Mistake::LastIsTried,
-        Mistake::GhostInLine,
-    ];
+listed! {
+    /// A planted mistake.
+    Mistake {
+        /// The third client's calls are decided by its own clock, which is ahead.
+        ClientsClock,
+        /// What the second client takes is granted and not written.
+        LostWrite,
+        /// A key expires a second before it may.
+        EarlyExpiry,
+        /// A denied call does not write back a state from the future.
+        NoHealing,
+        /// With COUNTLAPSED a reservation goes at the end of its lease all the same.
+        LapsedForgotten,
+        /// A reservation stays when it was settled.
+        SettledStays,
+        /// A lease is written a second longer than it was granted.
+        LongLease,
+        /// The mark of a ban is not read once it is over.
+        MarkForgotten,
+        /// A ban is lifted by whatever is written.
+        BanLifted,
+        /// Giving back gives one more than that.
+        GenerousRefund,
+        /// Of a group each limit that would be allowed takes.
+        AllOfGroupTake,
+        /// The last limit of a group that would be allowed is its choice.
+        LastChoice,
+        /// Each limit takes as soon as it was judged.
+        NotAtomic,
+        /// A failover loses one effect more than the replica lacked.
+        FailoverLosesMore,
+        /// Nobody is woken when something is given back.
+        NoWake,
+        /// The timer is not started.
+        NoTimer,
+        /// A call that does not wait ignores those before it.
+        Overtakes,
+        /// The last in a line is tried instead of the first.
+        LastIsTried,
+        /// A waiter keeps its place after its client has disconnected.
+        GhostInLine,
+    }
 }
 
 /// A store with a planted mistake, or without one.

@@ -5,6 +5,7 @@
 //! module's: a command wakes the head before it takes and after it gave back, and a timer does the rest.
 
 use crate::mistake::Mistake;
+use crate::outcome::{self, Claim, Event, HasOutcome, Outcome};
 use engine::line::{
     Cause, Joining, LineId, LineStep, LineTypes, Lines, Ticket, TimerChange, POLL_US,
 };
@@ -128,21 +129,12 @@ pub struct LineState {
     faults: u8,
     /// Since when the head could be granted, and whether the module was notified of the cause.
     head_could_since: Option<(u64, bool)>,
-    happened: &'static str,
-    violated: Option<&'static str>,
+    outcome: Outcome,
 }
 
-const LIMIT: &str = "never more than the limit";
-const ORDER: &str = "first come, first served, by LEAVE and then by arrival";
-const WOKEN: &str = "no wake-up is lost";
-const PATIENCE: &str = "no call waits longer than it asked to";
-const UNASKED: &str = "only waiting calls are granted";
-
-impl LineState {
-    fn check(&mut self, holds: bool, what: &'static str) {
-        if !holds && self.violated.is_none() {
-            self.violated = Some(what);
-        }
+impl HasOutcome for LineState {
+    fn outcome(&self) -> Outcome {
+        self.outcome
     }
 }
 
@@ -220,9 +212,9 @@ impl WaitingWorld {
             let first = state.waiting.iter().min_by_key(|one| (one.leave, one.ticket));
             let is_first = first.is_some_and(|first| first.ticket == ticket);
             let waits = state.waiting.iter().any(|one| one.ticket == ticket);
-            state.check(waits, UNASKED);
-            state.check(is_first, ORDER);
-            state.happened = "granted after waiting";
+            state.outcome.check(waits, Claim::Waiting);
+            state.outcome.check(is_first, Claim::Order);
+            state.outcome.event = Some(Event::GrantedAfterWaiting);
             state.holds_lease[call.client] = true;
         } else if let (false, Some(wait_us)) = (is_overdue, decision.verdict.retry_after_us()) {
             state.lines.record_denial(line, wait_us, state.mono_us);
@@ -236,8 +228,10 @@ impl WaitingWorld {
         if !granted {
             let until_us =
                 state.waiting.iter().find(|one| one.ticket == ticket).and_then(|one| one.until_us);
-            state.check(until_us.is_none_or(|until_us| until_us <= state.mono_us), PATIENCE);
-            state.happened = "dismissed";
+            state
+                .outcome
+                .check(until_us.is_none_or(|until_us| until_us <= state.mono_us), Claim::Patience);
+            state.outcome.event = Some(Event::Dismissed);
         }
         self.leave(state, ticket, granted);
     }
@@ -315,7 +309,7 @@ impl WaitingWorld {
         let decision = self.attempt(state, &call, barred, mode)?;
         if decision.verdict.allowed() {
             let overtaken = state.waiting.iter().any(|one| one.leave <= leave);
-            state.check(!overtaken, ORDER);
+            state.outcome.check(!overtaken, Claim::Order);
             state.holds_lease[client] = true;
             return Some(());
         }
@@ -328,7 +322,7 @@ impl WaitingWorld {
         let joins = Joining { call, leave, id, handle: client, deadline_us: until_us, wait_us };
         state.lines.join(ticket, DB_KEY, joins, state.mono_us);
         state.waiting.push(BookedWaiter { leave, ticket, client, until_us });
-        state.happened = "waits";
+        state.outcome.event = Some(Event::Waits);
         Some(())
     }
 
@@ -353,7 +347,7 @@ impl WaitingWorld {
                 return;
             }
         }
-        state.check(false, "the timer fires without an end");
+        state.outcome.check(false, Claim::TimerStops);
     }
 
     /// Notes since when the head could have what it asks for, and checks that it does not wait for long.
@@ -367,14 +361,14 @@ impl WaitingWorld {
             let (since_us, is_woken) =
                 *state.head_could_since.get_or_insert((state.mono_us, is_woken));
             let max_us = if is_woken { TIMER_US } else { POLL_US + TIMER_US };
-            state.check(state.mono_us - since_us <= max_us, WOKEN);
+            state.outcome.check(state.mono_us - since_us <= max_us, Claim::Woken);
         }
         for one in state.waiting.clone() {
             let late = one.until_us.is_some_and(|us| us + TIMER_US < state.mono_us);
-            state.check(!late, PATIENCE);
+            state.outcome.check(!late, Claim::Patience);
         }
         let works = state.waiting.is_empty() || state.timer_us.is_some();
-        state.check(works || self.mistake.is_some(), WOKEN);
+        state.outcome.check(works || self.mistake.is_some(), Claim::Woken);
     }
 }
 
@@ -395,13 +389,12 @@ impl Model for WaitingWorld {
             time_passes: self.time_passes.0,
             faults: self.faults,
             head_could_since: None,
-            happened: "",
-            violated: None,
+            outcome: Outcome::default(),
         }]
     }
 
     fn actions(&self, state: &LineState, actions: &mut Vec<LineAction>) {
-        if state.violated.is_some() {
+        if state.outcome.violated.is_some() {
             return;
         }
         for (client, asks) in self.clients.iter().enumerate() {
@@ -428,7 +421,7 @@ impl Model for WaitingWorld {
 
     fn next_state(&self, last: &LineState, action: LineAction) -> Option<LineState> {
         let mut state = last.clone();
-        state.happened = "";
+        state.outcome.event = None;
         let mut is_woken = true;
         match action {
             LineAction::Ask(client, which) => {
@@ -487,26 +480,15 @@ impl Model for WaitingWorld {
         self.note_could(&mut state, is_woken);
         if by_command {
             let could = state.head_could_since.is_some();
-            state.check(!could, WOKEN);
+            state.outcome.check(!could, Claim::Woken);
         }
         let held = with_key(&mut state.saved.clone(), |memory| memory.held(KEY, state.wall_us));
         let held: u64 = held.unwrap_or_default().iter().map(|one| one.quantity).sum();
-        state.check(held <= self.limit, LIMIT);
+        state.outcome.check(held <= self.limit, Claim::Limit);
         Some(state)
     }
 
     fn properties(&self) -> Vec<Property<WaitingWorld>> {
-        vec![
-            Property::always(LIMIT, |_, state: &LineState| state.violated != Some(LIMIT)),
-            Property::always(ORDER, |_, state: &LineState| state.violated != Some(ORDER)),
-            Property::always(WOKEN, |_, state: &LineState| state.violated != Some(WOKEN)),
-            Property::always(PATIENCE, |_, state: &LineState| state.violated != Some(PATIENCE)),
-            Property::always(UNASKED, |_, state: &LineState| state.violated != Some(UNASKED)),
-            Property::sometimes("waits", |_, state: &LineState| state.happened == "waits"),
-            Property::sometimes("granted after waiting", |_, state: &LineState| {
-                state.happened == "granted after waiting"
-            }),
-            Property::sometimes("dismissed", |_, state: &LineState| state.happened == "dismissed"),
-        ]
+        outcome::properties(&[Event::Waits, Event::GrantedAfterWaiting, Event::Dismissed])
     }
 }

@@ -15,6 +15,7 @@
 //!   period of it has passed: a step forward ends windows early, and a step back makes them longer at most.
 
 use crate::mistake::{FaultyStore, Mistake};
+use crate::outcome::{self, Claim, Event, HasOutcome, Outcome};
 use engine::ban::Ban;
 use engine::memory::{Memory, Saved, SavedValue};
 use engine::model;
@@ -124,8 +125,8 @@ pub struct World {
     pub failovers: (u8, usize),
     /// Unix microseconds at the beginning.
     pub start_us: u64,
-    /// The events that must occur in some state. Without them a world in which nothing happens would pass.
-    pub must_happen: Vec<&'static str>,
+    /// The events that must occur in some state.
+    pub must_happen: Vec<Event>,
     /// A planted mistake.
     pub mistake: Option<Mistake>,
 }
@@ -209,25 +210,8 @@ pub struct WorldState {
     books: Vec<Books>,
     /// The states before each effect that the replica lacks, the oldest first.
     unreplicated: Vec<(Vec<Option<Saved>>, Vec<Books>)>,
-    /// The event that led to this state.
-    happened: &'static str,
-    /// The property that is violated.
-    violated: Option<&'static str>,
+    outcome: Outcome,
 }
-
-const LIMIT: &str = "never more than the limit";
-const SAME_REPLY: &str = "a look returns what the call returns";
-const RETRY: &str = "the wait in a reply suffices, and a microsecond less does not";
-const FREED: &str = "nothing held is freed before its time";
-const HELD: &str = "nothing is held beyond its time";
-const FIRST: &str = "a window that its first event opened lasts one period";
-const BANNED: &str = "nothing is taken while a ban runs";
-const AGAIN: &str = "no second ban before a grant";
-const ALL: &str = "all or nothing, and of a group its first choice";
-const SPENT: &str = "no period has more than the limit spent";
-const HEALS: &str = "no wait is longer than it may be, and then all is free";
-const REMAINING: &str = "remaining can be had, and one more cannot";
-const READABLE: &str = "what is stored can be read";
 
 fn id_of(client: usize) -> Id {
     Id::from(&[b'a' + client as u8][..])
@@ -451,7 +435,7 @@ impl World {
         let verdict = decision.verdict;
         if !request.count_denied && request.ban_ms.is_none() {
             let same = looked.verdict == verdict || request.ask.quantity == Quantity::Look;
-            state.check(same, SAME_REPLY);
+            state.outcome.check(same, Claim::SameReply);
         }
         self.note_ban(state, at, &key, &request, ban_before, &before, verdict);
         if request.ask.quantity.takes() && verdict != Verdict::Never {
@@ -462,8 +446,8 @@ impl World {
                 self.note_grant(state, client, at, &request, taken, go_after_us, &before)
             }
             Verdict::Denied { wait_us, .. } => {
-                if state.happened != "banned" {
-                    state.happened = "denied";
+                if state.outcome.event != Some(Event::Banned) {
+                    state.outcome.event = Some(Event::Denied);
                 }
                 self.check_wait(state, at, &request, now_us, wait_us);
             }
@@ -484,7 +468,7 @@ impl World {
         let then = |us: u64| decide(&state.saved, at, request, now_us + us);
         let after = then(wait_us).is_some_and(|decision| decision.verdict.allowed());
         let before = then(wait_us - 1).is_some_and(|decision| !decision.verdict.allowed());
-        state.check(after && before, RETRY);
+        state.outcome.check(after && before, Claim::RetryAfter);
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -503,8 +487,6 @@ impl World {
         let counted = key.max.saturating_sub(before.remaining);
         let force = request.ask.manner == Manner::Force;
         let books = &mut state.books[at];
-        // The first violation is reported.
-        let mut violated = None;
         if let Quantity::GiveBack(amount) = request.ask.quantity {
             books.give_back(&key, forward_us, amount, counted);
             return;
@@ -513,9 +495,8 @@ impl World {
             return;
         }
         if let Some(banned) = books.banned.as_mut().filter(|_| !force) {
-            if forward_us + go_after_us < banned.until_us {
-                violated.get_or_insert(BANNED);
-            }
+            let is_over = forward_us + go_after_us >= banned.until_us;
+            state.outcome.check(is_over, Claim::Banned);
             banned.may_again = true;
         }
         match &request.limit {
@@ -547,9 +528,8 @@ impl World {
                     BookKind::First => books.opened.map_or(0, |(_, sum)| sum),
                     BookKind::Bucket(_) | BookKind::Semaphore => 0,
                 };
-                if counted + books.held(forward_us) > key.max {
-                    violated.get_or_insert(LIMIT);
-                }
+                let used = counted + books.held(forward_us);
+                state.outcome.check(used <= key.max, Claim::Limit);
             }
             Limit::Rate(_) | Limit::Window(_) => {
                 if key.kind == BookKind::First && before.remaining == key.max {
@@ -557,23 +537,16 @@ impl World {
                     let soon = books.opened.is_some_and(|(opened_us, sum)| {
                         sum > 0 && forward_us < opened_us + key.period_us
                     });
-                    if soon {
-                        violated.get_or_insert(FIRST);
-                    }
+                    state.outcome.check(!soon, Claim::FirstWindow);
                     books.opened = None;
                 }
-                if !books.grant(&key, forward_us, taken, go_after_us, force) {
-                    violated.get_or_insert(LIMIT);
-                }
+                let is_within = books.grant(&key, forward_us, taken, go_after_us, force);
+                state.outcome.check(is_within, Claim::Limit);
                 books.spent.push(Grant { forward_us, units: taken });
                 let after_us = forward_us.saturating_sub(key.period_us);
-                if self.spends() && sum(&books.spent, after_us) > key.max {
-                    violated.get_or_insert(SPENT);
-                }
+                let spent = sum(&books.spent, after_us);
+                state.outcome.check(!self.spends() || spent <= key.max, Claim::Spent);
             }
-        }
-        if let Some(violated) = violated {
-            state.check(false, violated);
         }
     }
 
@@ -610,11 +583,11 @@ impl World {
         if !began {
             return;
         }
-        state.happened = "banned";
+        state.outcome.event = Some(Event::Banned);
         let is_clear = before.remaining == key.max && before.reset_after_us == 0;
         let may = state.books[at].banned.is_none_or(|banned| banned.may_again || is_clear);
         let denied = matches!(verdict, Verdict::Denied { .. }) && request.ban_ms.is_some();
-        state.check(may && denied, AGAIN);
+        state.outcome.check(may && denied, Claim::BannedOnce);
         let length_us = request.ban_ms.unwrap_or(0) * 1_000;
         let until_us = state.forward_us + length_us;
         state.books[at].banned = Some(BanBook { until_us, may_again: false });
@@ -663,12 +636,12 @@ impl World {
         })?;
         if !done {
             // It is no longer held, or its lease cannot be renewed.
-            state.happened = "lapsed";
+            state.outcome.event = Some(Event::Lapsed);
             let certain = match act {
                 ClientCall::Renew(..) => forward_us + lease.after_us < lease.held_until_us,
                 _ => forward_us < lease.held_until_us,
             };
-            state.check(!certain, FREED);
+            state.outcome.check(!certain, Claim::HeldLongEnough);
             return Some(());
         }
         if let ClientCall::Renew(_, lease_ms) = act {
@@ -690,12 +663,12 @@ impl World {
                     *other = renewed;
                 }
             }
-            state.happened = "renewed";
+            state.outcome.event = Some(Event::Renewed);
             return Some(());
         }
         let books = &mut state.books[at];
         books.leases.retain(|lease| lease.client != client);
-        state.happened = "settled";
+        state.outcome.event = Some(Event::Settled);
         if let Some(units) = counted {
             if key.kind == BookKind::First
                 && books.opened.is_some_and(|(us, _)| forward_us >= us + key.period_us)
@@ -718,7 +691,7 @@ impl World {
         lease.spent += 1;
         books.spent.push(Grant { forward_us, units: 1 });
         let spent = sum(&books.spent, forward_us.saturating_sub(key.period_us));
-        state.check(spent <= key.max, SPENT);
+        state.outcome.check(spent <= key.max, Claim::Spent);
         Some(())
     }
 
@@ -779,16 +752,14 @@ impl World {
                 self.note_grant(state, client, clause.key, &requests[at], taken, 0, &then);
             }
         }
-        state.check(right, ALL);
+        state.outcome.check(right, Claim::AllOrNothing);
         if allowed {
-            state.happened = if chosen.iter().any(|at| *at > 0 && groups[*at] == groups[*at - 1]) {
-                "else"
-            } else {
-                state.happened
-            };
+            if chosen.iter().any(|at| *at > 0 && groups[*at] == groups[*at - 1]) {
+                state.outcome.event = Some(Event::Else);
+            }
             return Some(());
         }
-        state.happened = "denied";
+        state.outcome.event = Some(Event::Denied);
         if let Some(wait_us) = combine(&outcomes).and_then(|call| call.verdict.retry_after_us()) {
             let then = |us: u64| {
                 probe_all(&state.saved, |memory| {
@@ -797,7 +768,7 @@ impl World {
                 })
             };
             let right = then(wait_us) && !then(wait_us - 1);
-            state.check(right, RETRY);
+            state.outcome.check(right, Claim::RetryAfter);
         }
         Some(())
     }
@@ -839,11 +810,9 @@ fn decide_all<'r, S: Store<Error = Refusal>>(
     Ok((allowed, outcomes))
 }
 
-impl WorldState {
-    fn check(&mut self, holds: bool, what: &'static str) {
-        if !holds && self.violated.is_none() {
-            self.violated = Some(what);
-        }
+impl HasOutcome for WorldState {
+    fn outcome(&self) -> Outcome {
+        self.outcome
     }
 }
 
@@ -864,13 +833,12 @@ impl Model for World {
             failovers: self.failovers.0,
             books: vec![Books::default(); self.keys.len()],
             unreplicated: Vec::new(),
-            happened: "",
-            violated: None,
+            outcome: Outcome::default(),
         }]
     }
 
     fn actions(&self, state: &WorldState, actions: &mut Vec<WorldAction>) {
-        if state.violated.is_some() {
+        if state.outcome.violated.is_some() {
             return;
         }
         for (client, client_calls) in self.clients.iter().enumerate() {
@@ -897,7 +865,7 @@ impl Model for World {
 
     fn next_state(&self, last: &WorldState, action: WorldAction) -> Option<WorldState> {
         let mut state = last.clone();
-        state.happened = "";
+        state.outcome.event = None;
         match action {
             WorldAction::Call(client, act) => {
                 state.calls[client] -= 1;
@@ -932,18 +900,18 @@ impl Model for World {
             }
             WorldAction::Forward(us) => {
                 state.steps_forward -= 1;
-                state.happened = "forward";
+                state.outcome.event = Some(Event::Forward);
                 self.pass(&mut state, us, us);
             }
             WorldAction::Back(us) => {
                 state.steps_back -= 1;
-                state.happened = "back";
+                state.outcome.event = Some(Event::Back);
                 self.step_back(&mut state, us);
             }
             WorldAction::Sync => state.unreplicated.clear(),
             WorldAction::Failover(lost) => {
                 state.failovers -= 1;
-                state.happened = "failover";
+                state.outcome.event = Some(Event::Failover);
                 let at = state.unreplicated.len() - lost;
                 if let Some((saved, books)) = state.unreplicated.get(at).cloned() {
                     (state.saved, state.books) = (saved, books);
@@ -963,46 +931,20 @@ impl Model for World {
     }
 
     fn properties(&self) -> Vec<Property<World>> {
-        let mut properties = vec![
-            Property::always(LIMIT, |_, state: &WorldState| state.violated != Some(LIMIT)),
-            Property::always(SAME_REPLY, |_, state: &WorldState| {
-                state.violated != Some(SAME_REPLY)
-            }),
-            Property::always(RETRY, |_, state: &WorldState| state.violated != Some(RETRY)),
-            Property::always(FREED, |_, state: &WorldState| state.violated != Some(FREED)),
-            Property::always(HELD, |_, state: &WorldState| state.violated != Some(HELD)),
-            Property::always(FIRST, |_, state: &WorldState| state.violated != Some(FIRST)),
-            Property::always(BANNED, |_, state: &WorldState| state.violated != Some(BANNED)),
-            Property::always(AGAIN, |_, state: &WorldState| state.violated != Some(AGAIN)),
-            Property::always(ALL, |_, state: &WorldState| state.violated != Some(ALL)),
-            Property::always(SPENT, |_, state: &WorldState| state.violated != Some(SPENT)),
-            Property::always(READABLE, |_, state: &WorldState| state.violated != Some(READABLE)),
-            Property::always(HEALS, |world: &World, state| world.heals(state)),
-            Property::always(REMAINING, |world: &World, state| world.remaining_is_right(state)),
-        ];
-        for (name, holds) in MUST_HAPPEN {
-            if self.must_happen.contains(&name) {
-                properties.push(Property::sometimes(name, holds));
-            }
-        }
+        let mut properties = outcome::properties(&self.must_happen);
+        properties.extend([
+            Property::always(
+                "no wait is longer than it may be, and then all is free",
+                World::heals,
+            ),
+            Property::always(
+                "remaining can be had, and one more cannot",
+                World::remaining_is_right,
+            ),
+        ]);
         properties
     }
 }
-
-type HoldsIn = fn(&World, &WorldState) -> bool;
-
-/// The events that a world must show.
-const MUST_HAPPEN: [(&str, HoldsIn); 9] = [
-    ("denied", |_, state| state.happened == "denied"),
-    ("banned", |_, state| state.happened == "banned"),
-    ("else", |_, state| state.happened == "else"),
-    ("settled", |_, state| state.happened == "settled"),
-    ("lapsed", |_, state| state.happened == "lapsed"),
-    ("renewed", |_, state| state.happened == "renewed"),
-    ("back", |_, state| state.happened == "back"),
-    ("forward", |_, state| state.happened == "forward"),
-    ("failover", |_, state| state.happened == "failover"),
-];
 
 impl World {
     fn pass(&self, state: &mut WorldState, us: u64, forward_us: u64) {
@@ -1056,7 +998,7 @@ impl World {
             return;
         }
         let held = probe(&state.saved, at, |memory| memory.held(NAMES[at], state.wall_us));
-        let Ok(held) = held else { return state.check(false, READABLE) };
+        let Ok(held) = held else { return state.outcome.check(false, Claim::Readable) };
         let (mut freed, mut beyond) = (false, false);
         let (real_us, forward_us) = (state.real_us, state.forward_us);
         let stored: Vec<Vec<u8>> = match state.saved[at].as_ref().map(|saved| &saved.value) {
@@ -1087,8 +1029,8 @@ impl World {
             let mark = [b"#01:", id.as_bytes(), b":"].concat();
             is_held || stored.iter().any(|member| member.starts_with(&mark))
         });
-        state.check(!freed, FREED);
-        state.check(!beyond, HELD);
+        state.outcome.check(!freed, Claim::HeldLongEnough);
+        state.outcome.check(!beyond, Claim::HeldNoLonger);
     }
 
     /// Notes that a past ban may be followed by another once the key is clear.

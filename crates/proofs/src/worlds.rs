@@ -1,6 +1,7 @@
 //! The worlds that are searched, each in two sizes.
 
 use crate::mistake::Mistake;
+use crate::outcome::Event;
 use crate::waiting::WaitingWorld;
 use crate::world::{BookKind, ClientCall, World, WorldClause, WorldKey};
 use engine::calendar::Zones;
@@ -88,7 +89,7 @@ fn world(name: &'static str, keys: Vec<WorldKey>, clients: Vec<Vec<ClientCall>>)
         steps_forward: (0, vec![]),
         failovers: (0, 0),
         start_us: START_US,
-        must_happen: vec!["denied"],
+        must_happen: vec![Event::Denied],
         mistake: None,
     }
 }
@@ -166,7 +167,7 @@ fn sliding(size: Size) -> World {
         calls: 2,
         time_passes: (size.of(2, 3), size.of(vec![500_000], vec![500_000, 499_999, 1])),
         steps_back: (1, size.of(vec![700_000], vec![700_000, 5_000_000, 300_000])),
-        must_happen: vec!["denied", "back"],
+        must_happen: vec![Event::Denied, Event::Back],
         ..world("sliding window", vec![key], clients)
     }
 }
@@ -190,7 +191,7 @@ fn fixed(size: Size) -> World {
         time_passes: (size.of(2, 3), size.of(vec![500_000], vec![500_000, 499_999, 1])),
         steps_back: (size.of(0, 1), vec![400_000, 1_300_000]),
         start_us: START_US + 300_000,
-        must_happen: size.of(vec!["denied"], vec!["denied", "back"]),
+        must_happen: size.of(vec![Event::Denied], vec![Event::Denied, Event::Back]),
         ..world("FIXED window", vec![key], clients)
     }
 }
@@ -213,7 +214,7 @@ fn first(size: Size) -> World {
         calls: 2,
         time_passes: (size.of(2, 3), size.of(vec![500_000], vec![500_000, 499_999, 1])),
         steps_back: (1, size.of(vec![700_000], vec![700_000, 5_000_000, 300_000])),
-        must_happen: vec!["denied", "back"],
+        must_happen: vec![Event::Denied, Event::Back],
         ..world("FROM first window", vec![key], clients)
     }
 }
@@ -236,7 +237,7 @@ fn gcra(size: Size) -> World {
         calls: 2,
         time_passes: (size.of(2, 3), size.of(vec![500_000], vec![500_000, 499_999, 1])),
         steps_back: (1, size.of(vec![700_000], vec![700_000, 5_000_000])),
-        must_happen: vec!["denied", "back"],
+        must_happen: vec![Event::Denied, Event::Back],
         ..world("bucket", vec![key], clients)
     }
 }
@@ -254,7 +255,8 @@ fn thirds(size: Size) -> World {
         time_passes: (size.of(2, 3), size.of(vec![333_333], vec![333_333, 333_334, 1])),
         steps_back: (1, vec![700_000]),
         steps_forward: (size.of(0, 1), vec![600_000]),
-        must_happen: vec!["denied", "back"],
+        must_happen: size
+            .of(vec![Event::Denied, Event::Back], vec![Event::Denied, Event::Back, Event::Forward]),
         ..world("bucket of thirds", vec![key], clients)
     }
 }
@@ -281,7 +283,13 @@ fn reserve(size: Size) -> World {
         time_passes: (size.of(2, 3), size.of(vec![500_000], vec![500_000, 499_999, 1])),
         steps_back: (1, size.of(vec![600_000], vec![600_000, 5_000_000])),
         steps_forward: (size.of(0, 1), vec![600_000]),
-        must_happen: vec!["denied", "settled", "lapsed", "renewed", "back"],
+        must_happen: vec![
+            Event::Denied,
+            Event::Settled,
+            Event::Lapsed,
+            Event::Renewed,
+            Event::Back,
+        ],
         ..world("reservations", vec![key], clients)
     }
 }
@@ -310,7 +318,7 @@ fn lapsed(size: Size) -> World {
         calls: 2,
         time_passes: (size.of(2, 3), size.of(vec![500_000], vec![500_000, 700_000, 1])),
         steps_back: (1, size.of(vec![600_000], vec![600_000, 5_000_000])),
-        must_happen: vec!["denied", "settled", "renewed", "back"],
+        must_happen: vec![Event::Denied, Event::Settled, Event::Renewed, Event::Back],
         ..world("reservations with COUNTLAPSED", vec![key], clients)
     }
 }
@@ -332,7 +340,7 @@ fn spend(size: Size) -> World {
         calls: 2,
         time_passes: (size.of(2, 4), size.of(vec![499_999], vec![499_999, 700_000, 1])),
         steps_back: (1, vec![600_000]),
-        must_happen: vec!["denied", "settled", "back"],
+        must_happen: vec![Event::Denied, Event::Settled, Event::Back],
         ..world("spending from a reservation", vec![key], clients)
     }
 }
@@ -356,7 +364,7 @@ fn bans(size: Size) -> World {
         calls: size.of(2, 3),
         time_passes: (size.of(2, 3), size.of(vec![500_000], vec![500_000, 1_000_000])),
         steps_back: (size.of(0, 1), vec![700_000, 5_000_000]),
-        must_happen: vec!["denied", "banned"],
+        must_happen: vec![Event::Denied, Event::Banned],
         ..world("bans", vec![window, bucket], clients)
     }
 }
@@ -397,7 +405,7 @@ fn groups(size: Size) -> World {
         calls: size.of(2, 4),
         time_passes: (size.of(2, 4), size.of(vec![500_000], vec![500_000, 499_999, 1])),
         start_us: START_US + 300_000,
-        must_happen: vec!["denied", "else", "settled"],
+        must_happen: vec![Event::Denied, Event::Else, Event::Settled],
         ..world("groups with ELSE", vec![rpm, plan, credits, slots], clients)
     }
 }
@@ -420,7 +428,7 @@ fn failover(size: Size) -> World {
         time_passes: (size.of(2, 3), size.of(vec![500_000], vec![500_000, 499_999])),
         steps_back: (size.of(0, 1), vec![300_000]),
         failovers: (1, size.of(1, 2)),
-        must_happen: vec!["denied", "failover"],
+        must_happen: vec![Event::Denied, Event::Failover],
         ..world("failover", vec![window, bucket], clients)
     }
 }

@@ -22,7 +22,7 @@ fn nothing_is_wrong_in_any_state_of_the_small_worlds() {
 
 #[test]
 fn every_planted_mistake_is_found() {
-    for mistake in Mistake::ALL {
+    for mistake in Mistake::ALL.iter().copied() {
         let SearchResult { world, states, wrong, .. } = match with_mistake(mistake) {
             Some(world) => search(world.name, world, Extent::UntilWrong(DEPTH), PATIENCE),
             None => search(
