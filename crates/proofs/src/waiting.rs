@@ -326,6 +326,35 @@ impl WaitingWorld {
         Some(())
     }
 
+    /// Releases the client's reservation. Returns `None` if that is an error.
+    fn release(&self, state: &mut LineState, client: usize) -> Option<()> {
+        self.wake(state);
+        let (id, now_us) = (Id::from(&[b'a' + client as u8][..]), state.wall_us);
+        let release = |memory: &Memory| {
+            settle::release(memory.key(KEY, now_us), &[id.as_bytes()]).map(|_| ())
+        };
+        with_key(&mut state.saved, release).ok()?;
+        state.holds_lease[client] = false;
+        self.wake(state);
+        Some(())
+    }
+
+    /// Ends the client's wait because it has disconnected.
+    fn disconnect(&self, state: &mut LineState, client: usize) -> Option<()> {
+        let ticket = state.waiting.iter().find(|one| one.client == client)?.ticket;
+        let head = self.head(state).map(|(_, head, _)| head);
+        if self.mistake != Some(Mistake::GhostInLine) {
+            state.lines.withdraw(ticket, state.mono_us);
+            state.lines.forget(ticket, state.mono_us);
+        }
+        state.waiting.retain(|one| one.ticket != ticket);
+        // Another one's wait goes on as before.
+        if head == Some(ticket) {
+            state.head_could_since = None;
+        }
+        Some(())
+    }
+
     /// Time passes, and the timer fires when it is due.
     fn pass(&self, state: &mut LineState, us: u64) {
         let end_us = state.mono_us + us;
@@ -430,28 +459,11 @@ impl Model for WaitingWorld {
             }
             LineAction::Release(client) => {
                 state.calls[client] -= 1;
-                self.wake(&mut state);
-                let (id, now_us) = (Id::from(&[b'a' + client as u8][..]), state.wall_us);
-                let release = |memory: &Memory| {
-                    settle::release(memory.key(KEY, now_us), &[id.as_bytes()]).map(|_| ())
-                };
-                with_key(&mut state.saved, release).ok()?;
-                state.holds_lease[client] = false;
-                self.wake(&mut state);
+                self.release(&mut state, client)?;
             }
             LineAction::Gone(client) => {
                 state.calls[client] -= 1;
-                let ticket = state.waiting.iter().find(|one| one.client == client)?.ticket;
-                let head = self.head(&state).map(|(_, head, _)| head);
-                if self.mistake != Some(Mistake::GhostInLine) {
-                    state.lines.withdraw(ticket, state.mono_us);
-                    state.lines.forget(ticket, state.mono_us);
-                }
-                state.waiting.retain(|one| one.ticket != ticket);
-                // Another one's wait goes on as before.
-                if head == Some(ticket) {
-                    state.head_could_since = None;
-                }
+                self.disconnect(&mut state, client)?;
             }
             LineAction::Pass(us) => {
                 state.time_passes -= 1;

@@ -194,14 +194,6 @@ fn unload(memory: &Memory, saved: &mut [Option<Saved>]) {
     }
 }
 
-/// Runs the engine on a copy of these keys and throws the copy away.
-fn probe_all<T>(saved: &[Option<Saved>], body: impl FnOnce(&Memory) -> T) -> T {
-    MEMORY.with(|memory| {
-        load(memory, saved);
-        body(memory)
-    })
-}
-
 /// Runs the engine on a copy of one of these keys and throws the copy away.
 fn probe<T>(saved: &[Option<Saved>], key: usize, body: impl FnOnce(&Memory) -> T) -> T {
     MEMORY.with(|memory| {
@@ -275,41 +267,18 @@ impl Model for World {
         let mut state = last.clone();
         state.outcome.event = None;
         match action {
-            WorldAction::Call(client, act) => {
-                state.calls[client] -= 1;
-                let act = &self.clients[client][act];
-                match act {
-                    ClientCall::Take(at, request) => self.take(&mut state, client, *at, request)?,
-                    ClientCall::All(clauses) => self.all(&mut state, client, clauses)?,
-                    ClientCall::Spend(at) => self.spend(&mut state, client, *at)?,
-                    ClientCall::Apply(at, _)
-                    | ClientCall::Release(at)
-                    | ClientCall::Renew(at, _)
-                    | ClientCall::ApplySpent(at) => self.settle(&mut state, client, *at, act)?,
-                }
-                if self.mistake == Some(Mistake::EarlyExpiry) {
-                    for (new, old) in state.saved.iter_mut().zip(&last.saved) {
-                        if let Some(new) = new.as_mut().filter(|new| Some(&**new) != old.as_ref()) {
-                            new.expires_at_ms = new.expires_at_ms.saturating_sub(1_000);
-                        }
-                    }
-                }
-                if self.failovers.0 > 0 && state.saved != last.saved {
-                    state.unreplicated.push((last.saved.clone(), last.books.clone()));
-                    if state.unreplicated.len() > self.failovers.1 {
-                        state.unreplicated.remove(0);
-                    }
-                }
+            WorldAction::Call(client, which) => {
+                self.call(&mut state, client, &self.clients[client][which])?;
             }
             WorldAction::Pass(us) => {
                 state.time_passes -= 1;
                 state.real_us += us;
-                self.pass(&mut state, us, us);
+                self.pass(&mut state, us);
             }
             WorldAction::Forward(us) => {
                 state.steps_forward -= 1;
                 state.outcome.event = Some(Event::Forward);
-                self.pass(&mut state, us, us);
+                self.pass(&mut state, us);
             }
             WorldAction::Back(us) => {
                 state.steps_back -= 1;
@@ -320,14 +289,7 @@ impl Model for World {
             WorldAction::Failover(lost) => {
                 state.failovers -= 1;
                 state.outcome.event = Some(Event::Failover);
-                let at = state.unreplicated.len() - lost;
-                if let Some((saved, books)) = state.unreplicated.get(at).cloned() {
-                    (state.saved, state.books) = (saved, books);
-                }
-                if self.mistake == Some(Mistake::FailoverLosesMore) && at > 0 {
-                    state.saved = state.unreplicated[at - 1].0.clone();
-                }
-                state.unreplicated.clear();
+                self.fail_over(&mut state, lost);
             }
         }
         for (at, key) in self.keys.iter().enumerate() {
@@ -355,10 +317,51 @@ impl Model for World {
 }
 
 impl World {
-    fn pass(&self, state: &mut WorldState, us: u64, forward_us: u64) {
+    /// Makes a client's call. Returns `None` if it is an error, which changes nothing.
+    fn call(&self, state: &mut WorldState, client: usize, call: &ClientCall) -> Option<()> {
+        state.calls[client] -= 1;
+        let (saved, books) = (state.saved.clone(), state.books.clone());
+        match call {
+            ClientCall::Take(at, request) => self.take(state, client, *at, request)?,
+            ClientCall::All(clauses) => self.all(state, client, clauses)?,
+            ClientCall::Spend(at) => self.spend(state, client, *at)?,
+            ClientCall::Apply(at, _)
+            | ClientCall::Release(at)
+            | ClientCall::Renew(at, _)
+            | ClientCall::ApplySpent(at) => self.settle(state, client, *at, call)?,
+        }
+        if self.mistake == Some(Mistake::EarlyExpiry) {
+            for (new, old) in state.saved.iter_mut().zip(&saved) {
+                if let Some(new) = new.as_mut().filter(|new| Some(&**new) != old.as_ref()) {
+                    new.expires_at_ms = new.expires_at_ms.saturating_sub(1_000);
+                }
+            }
+        }
+        if self.failovers.0 > 0 && state.saved != saved {
+            state.unreplicated.push((saved, books));
+            if state.unreplicated.len() > self.failovers.1 {
+                state.unreplicated.remove(0);
+            }
+        }
+        Some(())
+    }
+
+    /// Lets the replica take over without the last `lost` effects.
+    fn fail_over(&self, state: &mut WorldState, lost: usize) {
+        let lacked = std::mem::take(&mut state.unreplicated);
+        let at = lacked.len() - lost;
+        if let Some(last) = lacked.get(at) {
+            (state.saved, state.books) = last.clone();
+        }
+        if self.mistake == Some(Mistake::FailoverLosesMore) && at > 0 {
+            state.saved = lacked[at - 1].0.clone();
+        }
+    }
+
+    fn pass(&self, state: &mut WorldState, us: u64) {
         let before_us = state.wall_us;
         state.wall_us += us;
-        state.forward_us += forward_us;
+        state.forward_us += us;
         self.new_windows(state, before_us);
     }
 

@@ -49,7 +49,7 @@ pub(super) struct Books {
     pub(super) spent: Vec<Grant>,
 }
 
-pub(super) fn sum(grants: &[Grant], after_us: u64) -> u64 {
+fn sum(grants: &[Grant], after_us: u64) -> u64 {
     grants.iter().filter(|grant| grant.forward_us > after_us).map(|grant| grant.units).sum()
 }
 
@@ -58,6 +58,27 @@ impl Books {
     pub(super) fn held(&self, forward_us: u64) -> u64 {
         let live = self.leases.iter().filter(|lease| lease.held_until_us > forward_us);
         live.map(|lease| lease.quantity).sum()
+    }
+
+    /// Returns what counts, without reservations. A bucket has none to compare that with.
+    pub(super) fn counted(&self, key: &WorldKey, forward_us: u64) -> u64 {
+        match key.kind {
+            BookKind::Sliding => sum(&self.grants, forward_us.saturating_sub(key.period_us)),
+            BookKind::Fixed => sum(&self.grants, 0),
+            BookKind::First => self.opened.map_or(0, |(_, sum)| sum),
+            BookKind::Bucket(_) | BookKind::Semaphore => 0,
+        }
+    }
+
+    /// Returns the client's lease.
+    pub(super) fn lease_mut(&mut self, client: usize) -> Option<&mut BookedLease> {
+        self.leases.iter_mut().find(|lease| lease.client == client)
+    }
+
+    /// Notes that a quantity was spent. Returns the quantity that was spent in one period.
+    pub(super) fn spend(&mut self, key: &WorldKey, forward_us: u64, units: u64) -> u64 {
+        self.spent.push(Grant { forward_us, units });
+        sum(&self.spent, forward_us.saturating_sub(key.period_us))
     }
 
     /// Notes a grant. Returns whether it was within the limit.
@@ -69,28 +90,17 @@ impl Books {
         go_after_us: u64,
         force: bool,
     ) -> bool {
-        let held = self.held(forward_us);
         match key.kind {
-            BookKind::Sliding | BookKind::Fixed => {
-                self.grants.push(Grant { forward_us, units });
-                let after_us = match key.kind {
-                    BookKind::Sliding => forward_us.saturating_sub(key.period_us),
-                    _ => 0,
-                };
-                force || sum(&self.grants, after_us) + held <= key.max
-            }
-            BookKind::First => {
-                let (_, sum) = self.opened.get_or_insert((forward_us, 0));
-                *sum += units;
-                force || *sum + held <= key.max
-            }
+            BookKind::Sliding | BookKind::Fixed => self.grants.push(Grant { forward_us, units }),
+            BookKind::First => self.opened.get_or_insert((forward_us, 0)).1 += units,
             BookKind::Bucket(count) => {
                 self.full_at = self.full_at.max(forward_us * count) + units * key.period_us;
                 let latest = (forward_us + go_after_us) * count + key.max * key.period_us;
-                force || self.full_at <= latest
+                return force || self.full_at <= latest;
             }
-            BookKind::Semaphore => true,
+            BookKind::Semaphore => return true,
         }
+        force || self.counted(key, forward_us) + self.held(forward_us) <= key.max
     }
 
     /// Notes that a quantity was given back when the key counted `counted`. The oldest of it goes first.
