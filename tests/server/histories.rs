@@ -23,7 +23,7 @@ use engine::reservation::Id;
 use engine::rule::Rule;
 use engine::throttle::Rate;
 use engine::{Limit, Manner, NewReservation, Quantity, Request, WindowLimit};
-use proofs::history::{apply, judge, Bounds, Recorded, Unaccepted, What, DUPLICATE};
+use proofs::history::{apply, judge, Bounds, HistoryEvent, Recorded, Unaccepted, DUPLICATE};
 use support::*;
 
 const CLIENTS: usize = 8;
@@ -118,14 +118,14 @@ fn random_call(
     random: &mut Random,
     id: &str,
     mine: &mut Vec<String>,
-) -> (String, String, What) {
+) -> (String, String, HistoryEvent) {
     let kind = key.kind;
     let quantity = 1 + random.below(2);
     let taking = |limit: Limit, quantity: i64, manner: Manner| {
         let mut request = Request::new(limit);
         request.ask.quantity = Quantity::from_signed(quantity);
         request.ask.manner = manner;
-        What::Take(request)
+        HistoryEvent::Take(request)
     };
     let (quantity, options, manner) = match random.below(8) {
         0 if kind != HistoryKind::Reserved => (-quantity, "", Manner::Whole),
@@ -138,27 +138,27 @@ fn random_call(
         HistoryKind::Bucket => {
             let burst = key.max_burst();
             let rate = Rate::new(burst, 20, 1_000).expect("a rate");
-            let what = taking(Limit::Rate(rate), quantity, manner);
-            ("RL.THROTTLE".into(), format!("{burst} 20 1s {quantity} {options} MS"), what)
+            let event = taking(Limit::Rate(rate), quantity, manner);
+            ("RL.THROTTLE".into(), format!("{burst} 20 1s {quantity} {options} MS"), event)
         }
         HistoryKind::Sliding => {
             let window = window(limit, &format!("{seconds}s"));
-            let what = taking(Limit::Window(window), quantity, manner);
-            ("RL.WINDOW".into(), format!("{limit} {seconds}s {quantity} {options} MS"), what)
+            let event = taking(Limit::Window(window), quantity, manner);
+            ("RL.WINDOW".into(), format!("{limit} {seconds}s {quantity} {options} MS"), event)
         }
         HistoryKind::Fixed => {
             let window = window(limit, &format!("{seconds}s@UTC"));
-            let what = taking(Limit::Window(window), quantity, manner);
+            let event = taking(Limit::Window(window), quantity, manner);
             let words = format!("{limit} {seconds}s {quantity} FIXED TZ UTC {options} MS");
-            ("RL.WINDOW".into(), words, what)
+            ("RL.WINDOW".into(), words, event)
         }
         HistoryKind::Reserved => {
             if !mine.is_empty() && random.one_in(2) {
                 let id = mine.remove(random.below(mine.len() as i64) as usize);
                 let engine_id = Id::from(id.as_bytes());
                 return match random.one_in(2) {
-                    true => ("RL.APPLY".into(), id, What::Apply(engine_id)),
-                    false => ("RL.RELEASE".into(), id, What::Release(engine_id)),
+                    true => ("RL.APPLY".into(), id, HistoryEvent::Apply(engine_id)),
+                    false => ("RL.RELEASE".into(), id, HistoryEvent::Release(engine_id)),
                 };
             }
             let count_lapsed = random.one_in(3);
@@ -172,11 +172,11 @@ fn random_call(
                 max_reservations: 65_536,
             };
             let window = window(limit, &format!("{seconds}s"));
-            let what = taking(Limit::Reserve(window, reserve), quantity, manner);
+            let event = taking(Limit::Reserve(window, reserve), quantity, manner);
             let lapsed = if count_lapsed { "COUNTLAPSED" } else { "" };
             let words =
                 format!("{limit} {seconds}s {quantity} LEASE {lease_ms} {lapsed} ID {id} MS");
-            ("RL.ACQUIRE".into(), words, what)
+            ("RL.ACQUIRE".into(), words, event)
         }
     }
 }
@@ -246,7 +246,7 @@ impl Recorder<'_> {
     }
 
     /// Makes one call, wherever its key is. `None` if nothing was done.
-    fn call(&mut self, key: &str, line: &str, what: What) -> Option<Recorded> {
+    fn call(&mut self, key: &str, line: &str, event: HistoryEvent) -> Option<Recorded> {
         let known = self.known.get(key).copied();
         let Some(mut port) = known.or_else(|| self.nodes.first(&mut self.random)) else {
             sleep(Duration::from_millis(10));
@@ -259,7 +259,8 @@ impl Recorder<'_> {
             let outcome = self.send(port, line, asking);
             let (to_us, to_ns) = (self.clock.now_us() as u64, self.ns());
             drop(held);
-            let call = |reply| Recorded { what, from_ns, to_ns, clock_us: (from_us, to_us), reply };
+            let call =
+                |reply| Recorded { event, from_ns, to_ns, clock_us: (from_us, to_us), reply };
             match outcome {
                 CallOutcome::Unknown => {
                     // The server may come back as a replica of another one without knowing it yet.
@@ -448,13 +449,13 @@ fn record(
                         number += 1;
                         let id = format!("c{client}n{number}");
                         let mine = mine.entry(name).or_default();
-                        let (command, words, what) = random_call(*key_use, &mut random, &id, mine);
+                        let (command, words, event) = random_call(*key_use, &mut random, &id, mine);
                         // Bursts, with as much time between them as leaves the machine to others.
                         if random.one_in(8) {
                             sleep(Duration::from_millis(random.below(40) as u64));
                         }
                         let Some(call) =
-                            recorder.call(name, &format!("{command} {name} {words}"), what)
+                            recorder.call(name, &format!("{command} {name} {words}"), event)
                         else {
                             continue;
                         };
@@ -495,7 +496,7 @@ fn record(
         let of_key = faults.failovers.iter().filter(concerns);
         of_key
             .map(|failover| Recorded {
-                what: What::Failover { complete_ns: failover.complete_ns },
+                event: HistoryEvent::Failover { complete_ns: failover.complete_ns },
                 from_ns: failover.from_ns,
                 to_ns: failover.to_ns,
                 clock_us: (0, 0),
@@ -524,7 +525,7 @@ fn judge_all(name: &str, history: &History, least_calls: u64, needed: &[&str]) -
     let mut wrong = Vec::new();
     for (key, calls) in keys {
         answered += calls.iter().filter(|call| call.reply.is_some()).count();
-        let is_call = |call: &&Recorded| !matches!(call.what, What::Failover { .. });
+        let is_call = |call: &&Recorded| !matches!(call.event, HistoryEvent::Failover { .. });
         cut_off += calls.iter().filter(is_call).filter(|call| call.reply.is_none()).count();
         overlapping += count_overlapping(calls);
         match judge(&memory, calls, key.key_use.bounds()) {
@@ -606,8 +607,8 @@ fn generated(seed: u64) -> Vec<Recorded> {
     let mut mine = Vec::new();
     for number in 0..250u64 {
         let id = format!("g{number}");
-        let (command, _, what) = random_call(RESERVED, &mut random, &id, &mut mine);
-        let (reply, after) = apply(&memory, saved.as_ref(), &what, now_us);
+        let (command, _, event) = random_call(RESERVED, &mut random, &id, &mut mine);
+        let (reply, after) = apply(&memory, saved.as_ref(), &event, now_us);
         if command == "RL.ACQUIRE" && reply.last() == Some(&1) {
             mine.push(id);
         }
@@ -616,7 +617,7 @@ fn generated(seed: u64) -> Vec<Recorded> {
         let from_ns = (1_000 * number).saturating_sub(random.below(2_500) as u64);
         let to_ns = 1_000 * number + 1 + random.below(2_500) as u64;
         let clock_us = (now_us, now_us + TICK_US * random.below(2) as u64);
-        calls.push(Recorded { what, from_ns, to_ns, clock_us, reply: Some(reply) });
+        calls.push(Recorded { event, from_ns, to_ns, clock_us, reply: Some(reply) });
         if random.one_in(3) {
             now_us += TICK_US;
         }
@@ -652,11 +653,11 @@ fn a_history_with_one_lie_is_refused() {
 
 /// A call for one event, answered by the engine as it would be on this state.
 fn counted(saved: Option<&Saved>, times_ns: (u64, u64)) -> (Recorded, Option<Saved>) {
-    let what = What::Take(Request::new(Limit::Window(window(8, "1s"))));
+    let event = HistoryEvent::Take(Request::new(Limit::Window(window(8, "1s"))));
     let now_us = START_US as u64;
-    let (reply, after) = apply(&memory(), saved, &what, now_us);
+    let (reply, after) = apply(&memory(), saved, &event, now_us);
     let (from_ns, to_ns) = times_ns;
-    (Recorded { what, from_ns, to_ns, clock_us: (now_us, now_us), reply: Some(reply) }, after)
+    (Recorded { event, from_ns, to_ns, clock_us: (now_us, now_us), reply: Some(reply) }, after)
 }
 
 /// A failover may lose the newest effects, and nothing before them.
@@ -674,7 +675,7 @@ fn a_failover_loses_a_suffix_and_nothing_else() {
         saved = after;
     }
     let failover = |complete_ns: u64| Recorded {
-        what: What::Failover { complete_ns },
+        event: HistoryEvent::Failover { complete_ns },
         from_ns: 60,
         to_ns: 70,
         clock_us: (0, 0),
@@ -704,13 +705,14 @@ fn a_failover_loses_a_suffix_and_nothing_else() {
 fn a_history_that_too_many_orders_explain_is_undecided() {
     let mut calls: Vec<_> = (0..16).map(|_| counted(None, (0, 10)).0).collect();
     for (number, call) in calls.iter_mut().enumerate() {
-        let (_, _, what) = random_call(RESERVED, &mut Random::new(5), "x", &mut Vec::new());
-        let What::Take(Request { limit: Limit::Reserve(window, mut reserve), .. }) = what else {
+        let (_, _, event) = random_call(RESERVED, &mut Random::new(5), "x", &mut Vec::new());
+        let HistoryEvent::Take(Request { limit: Limit::Reserve(window, mut reserve), .. }) = event
+        else {
             unreachable!("this seed reserves")
         };
         reserve.id = Some(Id::from(format!("x{number}").as_bytes()));
         *call = Recorded {
-            what: What::Take(Request::new(Limit::Reserve(
+            event: HistoryEvent::Take(Request::new(Limit::Reserve(
                 WindowLimit { limit: 100, ..window },
                 reserve,
             ))),

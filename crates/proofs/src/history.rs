@@ -1,23 +1,23 @@
-//! Judges a history of calls on one key: is there an order in which the engine, making one call after the other, gives
-//! each the reply that it got?
+//! Checks whether a history of calls on one key is linearizable: is there an order in which the engine, making one call
+//! after the other, gives each call the reply that it got?
 //!
-//! An order must put a call after all that were answered before it was sent (Herlihy and Wing, "Linearizability", 1990). The
-//! search is Wing and Gong's with Lowe's two improvements ("Testing for linearizability", 2017): a call is put in its place
-//! only when its answer forces that, and of two orders that lead to the same configuration one is enough.
+//! In such an order, a call comes after every call whose reply arrived before it was sent (Herlihy and Wing,
+//! "Linearizability", 1990). The search is Wing and Gong's, with Lowe's two improvements ("Testing for linearizability",
+//! 2017): a call is placed only when its reply requires it, and orders that lead to the same configuration are merged.
 //!
 //! ```text
-//! sent ----|======== a ========|----------- answered
-//!              |== b ==|                    b's answer asks for: b, or a b
+//! sent ----|======== a ========|----------- reply of a
+//!              |== b ==|                    the reply of b requires an order: b, or a b
 //! ```
 //!
-//! Three things keep the search as long as the history and no longer:
+//! The time that the search takes grows with the length of the history only, for three reasons:
 //!
-//! - A state is kept without what cannot matter any more (`without_the_past`), so that orders meet again.
-//! - A call that took nothing is put in its place as soon as its answer allows.
-//! - Which effects a failover lost is asked at the failover: the configurations since the replica was last known to have all
-//!   are kept with those that they came from, and each of them that leads to the failover is a place for the cut.
+//! - A state is stored without anything that can no longer change a reply (`without_the_past`), so more orders merge.
+//! - A call that took nothing is placed as soon as its reply is right.
+//! - The effects that a failover lost are chosen at the failover. Until then, the search keeps the configurations since the
+//!   replica last had all effects, with their predecessors. Each predecessor of the last one is a possible cut.
 //!
-//! Where more than [`Bounds::max_configurations`] are left all the same, the history is undecided, which is an error.
+//! A history that needs more than [`Bounds::max_configurations`] for one reply is undecided, which is an error.
 
 use std::collections::hash_map;
 use std::collections::{HashMap, VecDeque};
@@ -33,84 +33,84 @@ use engine::{Decision, Limit, Manner, Quantity, Refusal, Request, TimeUnit};
 
 const KEY: &[u8] = b"k";
 
-/// The answer DUPLICATE.
+/// The reply to a call that fails with DUPLICATE.
 pub const DUPLICATE: i64 = -99;
 
-/// What was asked of the key, or happened to it.
+/// A call on the key, or a failover of its server.
 #[derive(Clone, Copy, Debug)]
-pub enum What {
+pub enum HistoryEvent {
     /// RL.THROTTLE, RL.WINDOW or RL.ACQUIRE.
     Take(Request),
     /// RL.APPLY
     Apply(Id),
     /// RL.RELEASE
     Release(Id),
-    /// A replica took over. It had all effects until `complete_ns`, and may have lacked the newest of those after that.
+    /// A replica took over. It had all effects until `complete_ns`, and may have lacked the newest of the later ones.
     Failover {
-        /// In nanoseconds of the recorder's clock.
+        /// The time in nanoseconds of the recorder's clock.
         complete_ns: u64,
     },
 }
 
-/// A call with its answer, or a failover.
+/// A call with its reply, or a failover.
 #[derive(Clone, Debug)]
 pub struct Recorded {
-    /// What was asked, or happened.
-    pub what: What,
-    /// When it was sent, in nanoseconds of the recorder's clock.
+    /// The call or the failover.
+    pub event: HistoryEvent,
+    /// The time at which it was sent, in nanoseconds of the recorder's clock.
     pub from_ns: u64,
-    /// When it was answered, or the connection was seen to be dead.
+    /// The time at which the reply arrived, or the connection was found dead, in nanoseconds.
     pub to_ns: u64,
-    /// What the server's clock showed then and then, in microseconds.
+    /// The server's clock at `from_ns` and at `to_ns`, in microseconds.
     pub clock_us: (u64, u64),
-    /// The answer; `None` where none came, and the call may have been made or not.
+    /// The reply. `None` if none arrived: the call may have been made or not.
     pub reply: Option<Vec<i64>>,
 }
 
 impl Recorded {
     fn is_failover(&self) -> bool {
-        matches!(self.what, What::Failover { .. })
+        matches!(self.event, HistoryEvent::Failover { .. })
     }
 
-    /// Whether an answer like this one always leaves the key as it is.
+    /// Returns whether a call with this reply changes nothing.
     fn takes_nothing(&self) -> bool {
         let Some(reply) = &self.reply else { return false };
-        match &self.what {
-            What::Take(request) => request.ask.quantity == Quantity::Look || reply[0] != 0,
-            What::Apply(_) | What::Release(_) => reply[0] == 0,
-            What::Failover { .. } => false,
+        match &self.event {
+            HistoryEvent::Take(request) => request.ask.quantity == Quantity::Look || reply[0] != 0,
+            HistoryEvent::Apply(_) | HistoryEvent::Release(_) => reply[0] == 0,
+            HistoryEvent::Failover { .. } => false,
         }
     }
 }
 
-/// What is known about a key's history besides its calls, and how far it is searched.
+/// The facts about a history that its calls do not show, and the limit of the search.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// The step of the server's clock, in microseconds.
+    /// The step by which the server's clock advances, in microseconds.
     pub tick_us: u64,
-    /// Events older than this many microseconds do not matter.
+    /// The age in microseconds from which counted events no longer matter.
     pub period_us: u64,
-    /// Where more configurations are left after an answer, the history is undecided.
+    /// The maximum number of configurations to visit for one reply. A history that needs more is undecided.
     pub max_configurations: usize,
 }
 
-/// What was seen of a history that was accepted.
+/// The figures of an accepted history.
 #[derive(Debug, Default)]
 pub struct JudgedHistory {
-    /// How many calls and failovers were judged.
+    /// The number of calls and failovers.
     pub calls: usize,
-    /// The most configurations that were looked at for one answer.
+    /// The largest number of configurations that the search visited for one reply.
     pub max_configurations: usize,
-    /// How many effects each failover must have lost, in their order.
+    /// The smallest number of effects that each failover can have lost, in order.
     pub lost: Vec<usize>,
 }
 
-/// Why a history is not accepted.
+/// The reason why a history is not accepted.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Unaccepted {
-    /// There is no order in which the engine gives these answers.
+    /// There is no order in which the engine gives these replies.
     Refused(String),
-    /// There are too many configurations to tell.
+    /// There are too many configurations.
     Undecided(String),
 }
 
@@ -123,10 +123,10 @@ impl fmt::Display for Unaccepted {
     }
 }
 
-/// The key as a server keeps it, by its number in [`States`]: many configurations have the same, and all are compared.
+/// The number of a key's state in [`States`]. Many configurations share a state, and are compared with each other.
 type StateNumber = usize;
 
-/// Every state that was met.
+/// All states that the search has found.
 #[derive(Default)]
 struct States {
     numbers: HashMap<Rc<Saved>, StateNumber>,
@@ -134,7 +134,7 @@ struct States {
 }
 
 impl States {
-    /// No key.
+    /// The number of the state without a key.
     const NONE: StateNumber = 0;
 
     fn number(&mut self, saved: Option<Saved>) -> StateNumber {
@@ -154,21 +154,28 @@ impl States {
     }
 }
 
-/// Where one order has come to.
+/// The result of one order of the calls so far.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Configuration {
     state: StateNumber,
-    /// When the last call in this order was made.
+    /// The server's clock at the last call in this order.
     now_us: u64,
-    /// Of the calls that are under way, those that are in this order already.
+    /// The calls without a reply so far that are already in this order.
     made: Vec<usize>,
 }
 
-/// How many effects each failover has lost on the way to a configuration.
+/// The number of effects that each failover lost on the way to a configuration.
 type Lost = Vec<usize>;
 
-/// Which configurations one came from, and whether by an effect.
+/// The predecessors of each configuration, and whether an effect lies between the two.
 type Origins = HashMap<Configuration, Vec<(Configuration, bool)>>;
+
+/// An end sorts before a beginning at the same time.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Mark {
+    End,
+    Begin,
+}
 
 struct Search<'h> {
     memory: &'h Memory,
@@ -176,13 +183,17 @@ struct Search<'h> {
     bounds: Bounds,
     max_configurations: usize,
     states: States,
-    /// What a call made of a state at a time, for the calls that are under way.
+    /// The state after a call on a state at a time, for the calls that have no reply so far.
     made: HashMap<(StateNumber, usize, u64), Option<StateNumber>>,
-    /// Kept from the moment on until which the next failover lost nothing.
+    /// Recorded from the `complete_ns` of a failover until the failover.
     origins: Option<Origins>,
 }
 
-/// Judges everything that happened to a key.
+/// Judges the history of a key.
+///
+/// # Errors
+///
+/// [`Unaccepted::Refused`] if no order explains the replies, and [`Unaccepted::Undecided`] if there are too many orders.
 pub fn judge(
     memory: &Memory,
     calls: &[Recorded],
@@ -190,15 +201,14 @@ pub fn judge(
 ) -> Result<JudgedHistory, Unaccepted> {
     let mut calls = calls.to_vec();
     calls.sort_by_key(|call| call.from_ns);
-    // Ends and beginnings in their order; an end before a beginning of the same moment.
-    let ends = calls.iter().enumerate().map(|(at, call)| (call.to_ns, 0, at));
-    let begins = calls.iter().enumerate().map(|(at, call)| (call.from_ns, 1, at));
+    let ends = calls.iter().enumerate().map(|(at, call)| (call.to_ns, Mark::End, at));
+    let begins = calls.iter().enumerate().map(|(at, call)| (call.from_ns, Mark::Begin, at));
     let mut marks: Vec<_> = ends.chain(begins).collect();
     marks.sort_unstable();
     let failovers: Vec<(u64, u64)> = calls
         .iter()
-        .filter_map(|call| match call.what {
-            What::Failover { complete_ns } => Some((complete_ns, call.to_ns)),
+        .filter_map(|call| match call.event {
+            HistoryEvent::Failover { complete_ns } => Some((complete_ns, call.to_ns)),
             _ => None,
         })
         .collect();
@@ -214,14 +224,14 @@ pub fn judge(
     let first = Configuration { state: States::NONE, now_us: 0, made: Vec::new() };
     let mut configurations = HashMap::from([(first, Lost::new())]);
     let mut pending: Vec<usize> = Vec::new();
-    for (ns, is_begin, at) in marks {
+    for (ns, mark, at) in marks {
         let may_lose = failovers.iter().any(|(from_ns, to_ns)| (*from_ns..=*to_ns).contains(&ns));
         match (may_lose, &search.origins) {
             (true, None) => search.origins = Some(Origins::new()),
             (false, Some(_)) => search.origins = None,
             _ => {}
         }
-        if is_begin == 1 {
+        if mark == Mark::Begin {
             pending.push(at);
             continue;
         }
@@ -249,7 +259,7 @@ pub fn judge(
     })
 }
 
-/// Notes a configuration, unless it is known with no more losses. Whether it was noted.
+/// Adds a configuration unless it is known with at most the same losses. Returns whether it was added.
 fn note(
     known: &mut HashMap<Configuration, Lost>,
     configuration: &Configuration,
@@ -271,8 +281,8 @@ fn note(
 }
 
 impl Search<'_> {
-    /// The configurations that are left when a call was answered: it was made in all of them. Where no answer came, it may
-    /// also not have been made. `None` where there are too many.
+    /// Returns the configurations that are left at the end of a call: those in which it was made and, without a reply, those
+    /// in which it was not. Returns `None` if there are too many.
     fn end(
         &mut self,
         configurations: HashMap<Configuration, Lost>,
@@ -295,7 +305,7 @@ impl Search<'_> {
                 continue;
             }
             let waiting = || pending.iter().copied().filter(|other| !one.made.contains(other));
-            // It changes nothing for the others, so no order is lost by making it at once.
+            // Such a call changes nothing for the others, so making it now excludes no order.
             let at_once = waiting().find_map(|other| self.make_at_once(&one, other));
             let is_alone = at_once.is_some();
             let next = match at_once {
@@ -321,7 +331,7 @@ impl Search<'_> {
         Some(left)
     }
 
-    /// Makes a call that takes nothing, if its answer is right in this very moment.
+    /// Makes a call that takes nothing, if its reply is right at the time of the configuration.
     fn make_at_once(&mut self, one: &Configuration, at: usize) -> Option<Configuration> {
         let call = &self.calls[at];
         let now = call.clock_us.0..=call.clock_us.1;
@@ -334,7 +344,7 @@ impl Search<'_> {
         Some(next)
     }
 
-    /// What may come of making a call next.
+    /// Adds to `next` the possible results of making this call next.
     fn make(
         &mut self,
         one: &Configuration,
@@ -366,13 +376,13 @@ impl Search<'_> {
         }
     }
 
-    /// What a call leaves of the key; `None` where it would have been answered otherwise.
+    /// Returns the state after a call, or `None` if the call would have had another reply.
     fn apply(&mut self, state: StateNumber, at: usize, now_us: u64) -> Option<StateNumber> {
         if let Some(known) = self.made.get(&(state, at, now_us)) {
             return *known;
         }
         let call = &self.calls[at];
-        let (reply, saved) = apply(self.memory, self.states.saved(state), &call.what, now_us);
+        let (reply, saved) = apply(self.memory, self.states.saved(state), &call.event, now_us);
         let left = call.reply.as_ref().is_none_or(|recorded| *recorded == reply).then(|| {
             let period_us = self.bounds.period_us;
             let left = saved.and_then(|saved| without_the_past(&saved, now_us, period_us));
@@ -397,8 +407,8 @@ impl Search<'_> {
         }
     }
 
-    /// What a replica may have that takes over now: the state of each configuration on a way to this one, with the least
-    /// number of effects between the two.
+    /// Returns the states that a replica may have when it takes over now, each with the smallest number of lost effects: the
+    /// states of this configuration and of all its predecessors.
     fn cuts(&self, last: &Configuration) -> Vec<(StateNumber, usize)> {
         let nothing = Origins::new();
         let origins = self.origins.as_ref().unwrap_or(&nothing);
@@ -434,9 +444,8 @@ fn with(made: &[usize], at: usize) -> Vec<usize> {
     made
 }
 
-/// What can still matter of a key: without events and reservations that have left, with totals that begin at 0 and a time to
-/// live that never ends. That a key expires only when it does not matter is thus not taken for granted: a server on which it
-/// did would be refused.
+/// Returns the part of a key that can still change a reply: without events and reservations that have left, and with totals
+/// that start at 0. The key never expires here, so a server whose key expires too early is refused.
 fn without_the_past(saved: &Saved, now_us: u64, period_us: u64) -> Option<Saved> {
     let value = match &saved.value {
         SavedValue::Bucket(text) => {
@@ -473,35 +482,37 @@ fn without_the_past(saved: &Saved, now_us: u64, period_us: u64) -> Option<Saved>
     Some(Saved { value, expires_at_ms: NEVER_MS })
 }
 
-/// A time that no clock of a history comes to, in Unix milliseconds.
+/// A time in Unix milliseconds that no clock of a history reaches.
 const NEVER_MS: u64 = 1 << 50;
 
-/// What the engine answers, and what it leaves.
+/// Returns the engine's reply to a call, and the key after it.
 pub fn apply(
     memory: &Memory,
     saved: Option<&Saved>,
-    what: &What,
+    event: &HistoryEvent,
     now_us: u64,
 ) -> (Vec<i64>, Option<Saved>) {
     memory.delete(KEY);
     if let Some(saved) = saved {
         memory.restore(KEY, saved).expect("what was saved is sound");
     }
-    let reply = match what {
-        What::Take(request) => {
+    let reply = match event {
+        HistoryEvent::Take(request) => {
             match memory.decide(KEY, request, now_us, || Id::from(&b"made"[..])) {
                 Ok(decision) => reply(request, &decision),
                 Err(Refusal::Duplicate) => vec![DUPLICATE],
                 Err(other) => panic!("{other:?}"),
             }
         }
-        What::Apply(id) => {
+        HistoryEvent::Apply(id) => {
             let applied =
                 memory.apply(KEY, id, None, 4096, now_us).expect("a window's reservation");
             vec![i64::from(applied != SettleOutcome::NotHeld)]
         }
-        What::Release(id) => vec![i64::from(memory.release(KEY, id, now_us).expect("a window"))],
-        What::Failover { .. } => unreachable!("no call"),
+        HistoryEvent::Release(id) => {
+            vec![i64::from(memory.release(KEY, id, now_us).expect("a window"))]
+        }
+        HistoryEvent::Failover { .. } => unreachable!("a failover is no call"),
     };
     (reply, memory.save(KEY))
 }
