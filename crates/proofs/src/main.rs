@@ -1,19 +1,19 @@
-//! `prove worlds [NAME ...]` searches the large worlds with names that begin with one of these, or all; `prove small` the
-//! small ones. `PATIENCE` in the environment is how many seconds each may take.
+//! `prove worlds [NAME ...]` searches the large worlds, or those whose name starts with one of the `NAME`s. `prove small`
+//! searches the small ones. The environment variable `PATIENCE` limits the seconds for each.
 
 use redis_ratelimit_proofs::search::{search, Extent, SearchResult, PATIENCE};
 use redis_ratelimit_proofs::worlds::{all, line, Size};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// So many steps lead to more than a million states in each large world. The smaller ones of those end before.
+/// The maximum number of steps in a search. It leads to more than a million states in every large world that has them.
 const MAX_STEPS: usize = 6_000_000;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let (size, names) = match arguments.split_first() {
-        Some((what, names)) if what == "worlds" => (Size::Large, names),
-        Some((what, names)) if what == "small" => (Size::Small, names),
+        Some((size, names)) if size == "worlds" => (Size::Large, names),
+        Some((size, names)) if size == "small" => (Size::Small, names),
         _ => {
             eprintln!("usage: prove worlds|small [NAME ...]");
             return ExitCode::FAILURE;
@@ -26,8 +26,8 @@ fn main() -> ExitCode {
     let mut wrong = 0;
     let mut note = |found: SearchResult| {
         println!("{}", found.row());
-        for (what, way) in &found.wrong {
-            eprintln!("WRONG: {what}: {way}");
+        for (property, way) in &found.wrong {
+            eprintln!("WRONG: {property}: {way}");
         }
         wrong += found.wrong.len();
     };

@@ -1,5 +1,5 @@
-//! Mistakes that the searches must find. None of them is in the engine: each is made by the store in which a world keeps its
-//! keys, or by what drives the engine there.
+//! Mistakes that the searches must find. None of them is in the engine: the store in which a world keeps its keys makes
+//! them, or the code that drives the engine.
 
 use engine::ban::Ban;
 use engine::calendar::Zones;
@@ -12,41 +12,41 @@ use engine::window::EventEdit;
 listed! {
     /// A planted mistake.
     Mistake {
-        /// The third client's calls are decided by its own clock, which is ahead.
+        /// The third client's calls are decided by its own clock, which is fast.
         ClientsClock,
-        /// What the second client takes is granted and not written.
+        /// The second client's calls are granted, but not written.
         LostWrite,
-        /// A key expires a second before it may.
+        /// A key expires a second too early.
         EarlyExpiry,
         /// A denied call does not write back a state from the future.
         NoHealing,
-        /// With COUNTLAPSED a reservation goes at the end of its lease all the same.
+        /// A reservation with COUNTLAPSED does not count after its lease.
         LapsedForgotten,
-        /// A reservation stays when it was settled.
+        /// A settled reservation is not removed.
         SettledStays,
-        /// A lease is written a second longer than it was granted.
+        /// A stored lease is a second longer than the granted one.
         LongLease,
         /// The mark of a ban is not read once it is over.
         MarkForgotten,
-        /// A ban is lifted by whatever is written.
+        /// Every write lifts the ban.
         BanLifted,
-        /// Giving back gives one more than that.
+        /// A call that gives back returns one unit too many.
         GenerousRefund,
-        /// Of a group each limit that would be allowed takes.
+        /// Every limit of a group that would allow its call takes.
         AllOfGroupTake,
-        /// The last limit of a group that would be allowed is its choice.
+        /// A group takes from its last limit that allows the call, instead of its first.
         LastChoice,
-        /// Each limit takes as soon as it was judged.
+        /// A denied call takes from those limits that would allow it.
         NotAtomic,
-        /// A failover loses one effect more than the replica lacked.
+        /// A failover loses one effect more than the replica lacks.
         FailoverLosesMore,
-        /// Nobody is woken when something is given back.
+        /// No waiter is woken when units are given back.
         NoWake,
         /// The timer is not started.
         NoTimer,
         /// A call that does not wait ignores those before it.
         Overtakes,
-        /// The last in a line is tried instead of the first.
+        /// The last waiter in a line is tried instead of the first.
         LastIsTried,
         /// A waiter keeps its place after its client has disconnected.
         GhostInLine,
@@ -60,7 +60,7 @@ pub struct FaultyStore<S> {
     pub inner: S,
     /// The mistake.
     pub mistake: Option<Mistake>,
-    /// Who calls.
+    /// The client that makes the call.
     pub client: usize,
 }
 
@@ -99,7 +99,7 @@ impl<S: Store> Store for FaultyStore<S> {
     }
 }
 
-/// A key of such a store.
+/// A key of a [`FaultyStore`].
 pub struct FaultyKey<K> {
     inner: K,
     mistake: Option<Mistake>,

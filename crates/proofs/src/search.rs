@@ -5,53 +5,53 @@ use std::fmt::Debug;
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-/// A search that lasts longer is stopped, and says so. Each takes less than 5 minutes on two cores that do nothing else.
+/// The longest time of a search, which then ends with [`End::Patience`]. On two idle cores each takes less than 5 minutes.
 pub const PATIENCE: Duration = Duration::from_secs(1_500);
 
-/// What a search found.
+/// The result of a search.
 #[derive(Debug)]
 pub struct SearchResult {
-    /// The world.
+    /// The name of the world.
     pub world: &'static str,
-    /// How many distinct states it has.
+    /// The number of distinct states that were reached.
     pub states: usize,
-    /// How many steps from state to state were made.
+    /// The number of steps between states that were made.
     pub steps: usize,
-    /// The most steps to any state.
+    /// The largest number of steps from the first state to another.
     pub depth: usize,
-    /// Why the search came to its end.
+    /// The reason why the search ended.
     pub end: End,
-    /// The processor time that it took.
+    /// The processor time that the search took.
     pub processor_seconds: f64,
-    /// What does not hold, with a shortest way there; or what never comes true.
+    /// Each property that does not hold, with a shortest way to a state that shows it if there is one.
     pub wrong: Vec<(&'static str, String)>,
 }
 
-/// Why a search came to its end.
+/// The reason why a search ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// There are no more states.
+    /// All states were reached.
     All,
-    /// As many steps were made as the extent allows.
+    /// The maximum number of steps was made.
     Steps,
-    /// As deep as the extent allows, there are no more.
+    /// All states within the maximum depth were reached.
     Depth,
     /// It took too long.
     Patience,
 }
 
-/// How much is searched.
+/// The part of a world that is searched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// All states, or those reached by the first this many steps from state to state, nearest first.
+    /// All states, or the nearest ones that this many steps between states reach.
     Steps(usize),
-    /// All states reached by this many steps.
+    /// All states that are at most this many steps from the first state.
     Depth(usize),
-    /// Those too, until something wrong is found.
+    /// The same, until a property is violated.
     UntilWrong(usize),
 }
 
-/// Searches a world.
+/// Searches a world, and checks its properties in each state.
 pub fn search<M>(world: &'static str, model: M, extent: Extent, patience: Duration) -> SearchResult
 where
     M: Model + Send + Sync + 'static,
@@ -81,7 +81,7 @@ where
             (stateright::Expectation::Sometimes, None)
                 if matches!(extent, Extent::Depth(_)) || end == End::All =>
             {
-                wrong.push((property.name, "this never comes true".to_owned()));
+                wrong.push((property.name, "this never happens".to_owned()));
             }
             (stateright::Expectation::Sometimes, _) | (_, None) => {}
             (_, Some(path)) => {
@@ -101,8 +101,8 @@ where
     }
 }
 
-/// The processor time of this process until now, in seconds: fields 14 and 15 of its line in /proc, in hundredths of
-/// seconds.
+/// Returns the processor time of this process so far, in seconds: fields 14 and 15 of /proc/self/stat, which are hundredths
+/// of seconds.
 fn processor_seconds() -> f64 {
     let line = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let behind_name = line.rsplit(") ").next().unwrap_or_default();
@@ -111,12 +111,12 @@ fn processor_seconds() -> f64 {
 }
 
 impl SearchResult {
-    /// The head of the table that has [`SearchResult::row`] as rows.
+    /// The head of a Markdown table whose rows are [`SearchResult::row`].
     pub const TABLE_HEAD: &str =
         "| world | distinct states | steps | deepest | ended | processor seconds |\n\
                                   |---|---|---|---|---|---|";
 
-    /// The result as a row of a Markdown table.
+    /// Returns the result as a row of that table.
     pub fn row(&self) -> String {
         let SearchResult { world, states, steps, depth, processor_seconds, .. } = self;
         let end = match self.end {

@@ -1,8 +1,8 @@
-//! A small world of a line: clients that wait for a semaphore, each with its LEAVE and its patience. They release, die and
-//! let leases lapse. Somebody deletes the key behind the module's back, and the clock steps.
+//! A small world with a line: clients wait for a semaphore, each with its own LEAVE and BLOCK. They release, disconnect and
+//! let leases lapse. The key may be deleted without notice to the module, and the clock may step.
 //!
-//! The lines and the limits are the engine's. What carries out what the lines say is the world's own, in the order of the
-//! module's: a command wakes the head before it takes and after it gave back, and a timer does the rest.
+//! The lines and the limits are the engine's. The world itself carries out the steps of a line, in the same order as the
+//! module: a command wakes the head before it takes and after it gives back, and a timer does the rest.
 
 use crate::mistake::Mistake;
 use crate::outcome::{self, Claim, Event, HasOutcome, Outcome};
@@ -26,19 +26,19 @@ thread_local! {
 const KEY: &[u8] = b"k";
 const DB_KEY: DbKey = DbKey { db: 0, name: KEY };
 
-/// A timer fires on whole milliseconds.
+/// The resolution of the timer: a millisecond.
 const TIMER_US: u64 = 1_000;
 
-/// What a client asks for.
+/// A call that may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BlockedCall {
-    /// Who.
+    /// The client that makes the call.
     pub client: usize,
-    /// How much.
+    /// The quantity to reserve.
     pub quantity: u64,
     /// LEAVE.
     pub leave: u64,
-    /// BLOCK, in microseconds, 0 for no limit; `None` where it does not wait.
+    /// BLOCK in microseconds, 0 for no limit. `None` if the call does not wait.
     pub block_us: Option<u64>,
     id: [u8; 1],
 }
@@ -55,7 +55,7 @@ impl BlockedCall {
     }
 }
 
-/// Calls that wait in this world.
+/// The types of the lines in this world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Waiters;
 
@@ -66,37 +66,37 @@ impl LineTypes for Waiters {
     type Write = ();
 }
 
-/// The world.
+/// A semaphore, its clients, and the events that may happen.
 #[derive(Clone, Debug)]
 pub struct WaitingWorld {
-    /// The most that is held at once.
+    /// The largest quantity that is held at once.
     pub limit: u64,
-    /// The length of each lease.
+    /// The length of each lease in milliseconds.
     pub lease_ms: u64,
-    /// What each client may ask for: quantity, LEAVE and BLOCK.
+    /// The calls that each client may make: quantity, LEAVE, and BLOCK in microseconds.
     pub clients: Vec<Vec<(u64, u64, Option<u64>)>>,
-    /// How often each client does something.
+    /// The maximum number of actions of each client.
     pub calls: u8,
-    /// How often time passes at most, and by how much each time.
+    /// The maximum number of times that time passes, and the possible lengths in microseconds.
     pub time_passes: (u8, Vec<u64>),
-    /// How often the key is deleted, and the clock steps, back and forward, by a second.
+    /// The maximum number of faults: the key is deleted, or the clock steps back or forward by a second.
     pub faults: u8,
     /// A planted mistake.
     pub mistake: Option<Mistake>,
 }
 
-/// What happens next.
+/// A step of the world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineAction {
-    /// A client asks for one of what it may ask for.
+    /// A client makes one of its calls.
     Ask(usize, usize),
-    /// A client gives back what it holds.
+    /// A client releases its reservation.
     Release(usize),
-    /// A client that waits is gone.
+    /// A waiting client disconnects.
     Gone(usize),
     /// Time passes.
     Pass(u64),
-    /// Somebody deletes the key.
+    /// The key is deleted.
     Delete,
     /// The server's clock steps back.
     Back,
@@ -104,7 +104,7 @@ pub enum LineAction {
     Forward,
 }
 
-/// Who waits, as the books have it.
+/// A waiting call in the books.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct BookedWaiter {
     leave: u64,
@@ -122,12 +122,12 @@ pub struct LineState {
     mono_us: u64,
     timer_us: Option<u64>,
     waiting: Vec<BookedWaiter>,
-    /// Who has asked and holds something, for all it knows.
+    /// For each client, whether it believes that it holds a reservation.
     holds_lease: Vec<bool>,
     calls: Vec<u8>,
     time_passes: u8,
     faults: u8,
-    /// Since when the head could be granted, and whether the module was notified of the cause.
+    /// The time since which the head could be granted, and whether the module was notified of the cause.
     head_could_since: Option<(u64, bool)>,
     outcome: Outcome,
 }
@@ -151,7 +151,7 @@ fn with_key<T>(saved: &mut Option<Saved>, body: impl FnOnce(&Memory) -> T) -> T 
 }
 
 impl WaitingWorld {
-    /// The engine's decision on the key, which is written.
+    /// Makes the call in the engine, and writes its result.
     fn attempt(
         &self,
         state: &mut LineState,
@@ -167,7 +167,7 @@ impl WaitingWorld {
         })
     }
 
-    /// The reply that the head would get now.
+    /// Returns the verdict that the call would get now.
     fn look(&self, state: &LineState, call: &BlockedCall) -> Option<Verdict> {
         let request = call.request(self.limit, self.lease_ms);
         let look = |memory: &Memory| memory.look(KEY, &request, state.wall_us);
@@ -180,7 +180,7 @@ impl WaitingWorld {
         lines.head(line).map(|(ticket, call)| (line, ticket, call))
     }
 
-    /// Tries the first in line, and ends its wait if it is granted or its time is up. Returns whether its wait is over.
+    /// Tries the call at the head of the line, and ends its wait if it is granted or overdue. Returns whether it ended.
     fn try_head(
         &self,
         state: &mut LineState,
@@ -204,7 +204,7 @@ impl WaitingWorld {
         }
         let mode = if is_overdue { Mode::Final } else { Mode::Try };
         let Some(decision) = self.attempt(state, &call, false, mode) else {
-            // Its id is held again, by a lease that was over before the clock stepped back: that is an error.
+            // An error: its id is held again, by a lease that had ended before the clock stepped back.
             self.leave(state, ticket, false);
             return true;
         };
@@ -244,7 +244,7 @@ impl WaitingWorld {
         state.head_could_since = None;
     }
 
-    /// As the module's `wake_key`.
+    /// Wakes the head of the line, as the module's `wake_key` does.
     fn wake(&self, state: &mut LineState) {
         if self.mistake == Some(Mistake::NoWake) || !state.lines.is_barred(DB_KEY, u64::MAX) {
             return;
@@ -260,7 +260,7 @@ impl WaitingWorld {
         state.lines.end_work(state.mono_us);
     }
 
-    /// As the module's `fired`.
+    /// Runs the timer's work, as the module's `fired` does.
     fn fire(&self, state: &mut LineState) {
         state.timer_us = None;
         state.lines.begin_work(Cause::Timer, 0, state.wall_us, state.mono_us);
@@ -348,14 +348,14 @@ impl WaitingWorld {
             state.lines.forget(ticket, state.mono_us);
         }
         state.waiting.retain(|one| one.ticket != ticket);
-        // Another one's wait goes on as before.
+        // Otherwise the head still waits.
         if head == Some(ticket) {
             state.head_could_since = None;
         }
         Some(())
     }
 
-    /// Time passes, and the timer fires when it is due.
+    /// Lets time pass, and fires the timer whenever it is due.
     fn pass(&self, state: &mut LineState, us: u64) {
         let end_us = state.mono_us + us;
         for _ in 0..10_000 {
@@ -379,7 +379,7 @@ impl WaitingWorld {
         state.outcome.check(false, Claim::TimerStops);
     }
 
-    /// Notes since when the head could have what it asks for, and checks that it does not wait for long.
+    /// Notes the time since which the head could be granted, and checks that no call waits too long.
     fn note_could(&self, state: &mut LineState, is_woken: bool) {
         let head = self.head(state);
         let could =
@@ -477,7 +477,7 @@ impl Model for WaitingWorld {
             LineAction::Back => {
                 state.faults -= 1;
                 state.wall_us -= 1_000_000;
-                // The module notices the step of the clock and wakes the lines, and its timer is late.
+                // The module notices the step and wakes the lines. Its timer is late.
                 state.timer_us = None;
                 state.lines.restart_timer(state.mono_us);
             }

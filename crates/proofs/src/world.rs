@@ -1,18 +1,19 @@
-//! A small world of keys: a few clients, each with a few calls to choose from, a clock that moves on and steps, and a
-//! replica that takes over. Every order of all that is searched.
+//! A small world of keys: a few clients, each with a few calls to choose from, a clock that advances and steps, and a
+//! replica that takes over. A search visits every order of these events.
 //!
 //! ```text
-//! State = the keys as a server keeps them + three clocks + what is left to happen + the books
+//! state = the stored keys + three clocks + the number of events that are left + the books
 //! ```
 //!
-//! The engine itself decides: each transition puts the stored values into a [`Memory`], makes the call there and takes the
-//! values out again. The books know nothing of the engine's state. They note what was granted and when, and what must
-//! hold is judged by them:
+//! The engine itself decides. Each transition loads the stored values into a [`Memory`], makes the call there and saves the
+//! values again. The books record each grant and its time, and know nothing of the engine's state. Claims are checked
+//! against the books and three clocks:
 //!
-//! - `wall_us` is the server's clock, which steps back and forward.
-//! - `real_us` never steps. Nothing is held for longer by it than one lease from the first call after the last step back.
-//! - `forward_us` is real time and all steps forward. What was granted at one moment of it counts at least until one
-//!   period of it has passed: a step forward ends windows early, and a step back makes them longer at most.
+//! - `wall_us` is the server's clock, which may step back and forward.
+//! - `real_us` never steps. By this clock, a reservation ends at most one lease after the first call that follows a step
+//!   back.
+//! - `forward_us` is real time plus all steps forward. By this clock, a grant counts for at least one period: a step forward
+//!   ends windows early, and a step back can only make them longer.
 
 mod books;
 mod calls;
@@ -52,14 +53,14 @@ pub enum BookKind {
     Semaphore,
 }
 
-/// A key, and what must hold of it.
+/// A key and its bounds.
 #[derive(Clone, Copy, Debug)]
 pub struct WorldKey {
     /// The kind of its books.
     pub kind: BookKind,
     /// The limit, without a reservation.
     pub limit: Limit,
-    /// The most that may be used at once.
+    /// The largest quantity that may be used at once.
     pub max: u64,
     /// One period, in microseconds; 0 for a semaphore.
     pub period_us: u64,
@@ -94,20 +95,20 @@ pub enum ClientCall {
     Renew(usize, Option<u64>),
     /// Spends a unit of it without a call.
     Spend(usize),
-    /// RL.APPLY of what was spent of it.
+    /// RL.APPLY of the quantity that was spent of it.
     ApplySpent(usize),
     /// RL.ALL.
     All(Vec<WorldClause>),
 }
 
-/// The world: what is there, and what may happen.
+/// The keys and clients of a world, and the events that may happen.
 #[derive(Clone, Debug)]
 pub struct World {
     /// Its name.
     pub name: &'static str,
     /// Its keys.
     pub keys: Vec<WorldKey>,
-    /// What each client may do.
+    /// The calls that each client may make.
     pub clients: Vec<Vec<ClientCall>>,
     /// The maximum number of calls of each client.
     pub calls: u8,
@@ -127,7 +128,7 @@ pub struct World {
     pub mistake: Option<Mistake>,
 }
 
-/// What happens next.
+/// A step of the world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorldAction {
     /// A client makes one of its calls.
@@ -402,7 +403,7 @@ impl World {
         }
     }
 
-    /// Compares what the key holds with the books.
+    /// Compares the reservations of the key with the books.
     fn check_held(&self, state: &mut WorldState, at: usize) {
         let key = self.keys[at];
         if matches!(key.kind, BookKind::Bucket(_)) {

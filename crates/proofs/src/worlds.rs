@@ -13,12 +13,12 @@ use engine::{Limit, Manner, NewReservation, Quantity, Request, WindowLimit};
 const START_US: u64 = 1_795_223_799_000_000;
 const SECOND_US: u64 = 1_000_000;
 
-/// How much of a world is searched.
+/// The size of a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
-    /// In seconds, as part of the tests.
+    /// Searched in seconds, by the tests.
     Small,
-    /// At least a million states.
+    /// At least a million states, searched by `make prove`.
     Large,
 }
 
@@ -128,7 +128,7 @@ pub fn line(size: Size) -> WaitingWorld {
     }
 }
 
-/// The world in which a mistake is looked for.
+/// Returns the world in which a search must find the mistake, or `None` if that is the world of the line.
 pub fn with_mistake(mistake: Mistake) -> Option<World> {
     let size = Size::Small;
     let world = match mistake {
@@ -152,7 +152,7 @@ pub fn with_mistake(mistake: Mistake) -> Option<World> {
     Some(World { mistake: Some(mistake), ..world })
 }
 
-/// Two in any second: taken, taken as far as they go, left for others, given back. The clock steps back and forward.
+/// A limit of two in any second: whole calls, ATMOST, LEAVE and give-backs. The clock steps back.
 fn sliding(size: Size) -> World {
     let key = key(BookKind::Sliding, "1s", 2);
     let clients = vec![
@@ -172,7 +172,7 @@ fn sliding(size: Size) -> World {
     }
 }
 
-/// Two in each second of the calendar.
+/// A limit of two in each second of the calendar.
 fn fixed(size: Size) -> World {
     let key = key(BookKind::Fixed, "1s@UTC", 2);
     let clients = vec![
@@ -196,7 +196,7 @@ fn fixed(size: Size) -> World {
     }
 }
 
-/// Two in each second that a first event opens.
+/// A limit of two in each second that a first event opens.
 fn first(size: Size) -> World {
     let key = key(BookKind::First, "1s^first", 2);
     let clients = vec![
@@ -219,7 +219,7 @@ fn first(size: Size) -> World {
     }
 }
 
-/// A bucket of two that fills in a second: with debts, bookings and refunds.
+/// A bucket of two that fills in a second, with FORCE, AHEAD and give-backs.
 fn gcra(size: Size) -> World {
     let key = WorldKey { longest_wait_us: 6 * SECOND_US, ..bucket(2, 2) };
     let clients = vec![
@@ -242,7 +242,7 @@ fn gcra(size: Size) -> World {
     }
 }
 
-/// A bucket with an interval that is not a whole number of any unit: three in a second.
+/// A bucket whose emission interval is not a whole number of any unit: three in a second.
 fn thirds(size: Size) -> World {
     let key = bucket(2, 3);
     let clients = vec![
@@ -261,7 +261,7 @@ fn thirds(size: Size) -> World {
     }
 }
 
-/// Two reserved or counted in any second.
+/// A limit of two in any second for reservations and counted events.
 fn reserve(size: Size) -> World {
     let key = key(BookKind::Sliding, "1s", 2);
     let key = WorldKey { longest_wait_us: 2 * SECOND_US, ..key };
@@ -294,7 +294,7 @@ fn reserve(size: Size) -> World {
     }
 }
 
-/// The same, where a lapsed reservation counts.
+/// The same, with reservations that count when they lapse.
 fn lapsed(size: Size) -> World {
     let key = key(BookKind::Sliding, "1s", 2);
     let key = WorldKey { longest_wait_us: 2 * SECOND_US, ..key };
@@ -323,7 +323,7 @@ fn lapsed(size: Size) -> World {
     }
 }
 
-/// Holders that spend bit by bit what they reserved with COUNTLAPSED, settle or die, in each of the three kinds of windows.
+/// Holders that spend reservations with COUNTLAPSED unit by unit, and then settle or let them lapse.
 fn spend(size: Size) -> World {
     let key = key(BookKind::Sliding, "1s", 2);
     let key = WorldKey { longest_wait_us: 2 * SECOND_US, ..key };
@@ -345,7 +345,7 @@ fn spend(size: Size) -> World {
     }
 }
 
-/// A window and a bucket that denials close.
+/// A window and a bucket that denials ban.
 fn bans(size: Size) -> World {
     let window = WorldKey { longest_wait_us: 2 * SECOND_US, ..key(BookKind::Sliding, "1s", 1) };
     let bucket = WorldKey { longest_wait_us: 4 * SECOND_US, ..bucket(1, 2) };
@@ -369,7 +369,7 @@ fn bans(size: Size) -> World {
     }
 }
 
-/// A window for each call, a plan or else credits, and a semaphore.
+/// RL.ALL with a window, a semaphore, and a plan or else credits.
 fn groups(size: Size) -> World {
     let rpm = key(BookKind::Sliding, "1s", 2);
     let plan = key(BookKind::Fixed, "1s@UTC", 1);
@@ -410,7 +410,7 @@ fn groups(size: Size) -> World {
     }
 }
 
-/// A replica that lacks up to two effects takes over, with a clock of its own.
+/// A replica that lacks up to two effects takes over. Its clock may be behind.
 fn failover(size: Size) -> World {
     let window = WorldKey { longest_wait_us: 2 * SECOND_US, ..key(BookKind::Sliding, "1s", 2) };
     let bucket = bucket(2, 2);

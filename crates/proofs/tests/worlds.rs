@@ -1,11 +1,11 @@
-//! All states of small worlds. The large ones: `make prove`.
+//! Searches all states of the small worlds. `make prove` searches the large ones.
 
 use redis_ratelimit_proofs::mistake::Mistake;
 use redis_ratelimit_proofs::search::{search, Extent, SearchResult, PATIENCE};
 use redis_ratelimit_proofs::waiting::WaitingWorld;
 use redis_ratelimit_proofs::worlds::{all, line, with_mistake, Size};
 
-/// So many steps are searched here, one after the other in each order, and what they lead to.
+/// The maximum number of steps from the first state.
 const DEPTH: usize = 7;
 
 #[test]

@@ -1,15 +1,15 @@
-//! The books of a world: what was granted and when, without any state of the engine.
+//! The books of a world: the grants and their times, without any state of the engine.
 
 use super::{BookKind, WorldKey};
 
-/// A quantity that was granted, and when.
+/// A quantity that was granted, and the time by `forward_us`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Grant {
     pub(super) forward_us: u64,
     pub(super) units: u64,
 }
 
-/// What a client was granted for a while.
+/// A reservation that a client was granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct BookedLease {
     pub(super) client: usize,
@@ -26,12 +26,12 @@ pub(super) struct BookedLease {
     pub(super) spent: u64,
 }
 
-/// The ban of a key as the books know it.
+/// A ban of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct BanBook {
     /// The time until which nothing is taken, by `forward_us`.
     pub(super) until_us: u64,
-    /// Something was granted since, or the key was clear after it.
+    /// A grant followed, or nothing counted after the ban.
     pub(super) may_again: bool,
 }
 
@@ -39,13 +39,13 @@ pub(super) struct BanBook {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Books {
     pub(super) grants: Vec<Grant>,
-    /// When the window was opened by its first event, and what was granted in it.
+    /// The time at which the first event opened the window, and the sum of the grants in it.
     pub(super) opened: Option<(u64, u64)>,
-    /// Of a bucket: when it is full, in microseconds by `forward_us` times the rate's count.
+    /// The time at which a bucket is full: microseconds by `forward_us`, times the rate's count.
     pub(super) full_at: u64,
     pub(super) leases: Vec<BookedLease>,
     pub(super) banned: Option<BanBook>,
-    /// What holders have spent, by themselves or by taking.
+    /// The quantities that holders spent of their reservations, and those that calls took.
     pub(super) spent: Vec<Grant>,
 }
 
@@ -60,7 +60,7 @@ impl Books {
         live.map(|lease| lease.quantity).sum()
     }
 
-    /// Returns what counts, without reservations. A bucket has none to compare that with.
+    /// Returns the sum that counts in a window, without reservations.
     pub(super) fn counted(&self, key: &WorldKey, forward_us: u64) -> u64 {
         match key.kind {
             BookKind::Sliding => sum(&self.grants, forward_us.saturating_sub(key.period_us)),
@@ -103,12 +103,12 @@ impl Books {
         force || self.counted(key, forward_us) + self.held(forward_us) <= key.max
     }
 
-    /// Notes that a quantity was given back when the key counted `counted`. The oldest of it goes first.
+    /// Notes that a quantity was given back when the key counted `counted`. The oldest grants shrink first.
     pub(super) fn give_back(&mut self, key: &WorldKey, forward_us: u64, amount: u64, counted: u64) {
         match key.kind {
             BookKind::Sliding | BookKind::Fixed => {
                 let known: u64 = self.grants.iter().map(|grant| grant.units).sum();
-                // Some of what counts may be older than what the books still have, or the books older than what counts.
+                // The key may count events that are older than all grants here, or have dropped events that are still here.
                 let mut left = amount.min(counted).saturating_sub(counted.saturating_sub(known));
                 let mut older = known.saturating_sub(counted);
                 for grant in &mut self.grants {
@@ -134,14 +134,14 @@ impl Books {
         }
     }
 
-    /// Notes that a call has seen the key. Every lease ends at most one lease from now.
+    /// Notes that a call saw the key: every lease ends at most one lease from now.
     pub(super) fn heal(&mut self, real_us: u64) {
         for lease in &mut self.leases {
             lease.over_at_us = lease.over_at_us.min(real_us + lease.length_us);
         }
     }
 
-    /// Forgets what does not matter any more.
+    /// Drops grants that can no longer matter.
     pub(super) fn forget(&mut self, key: &WorldKey, forward_us: u64) {
         let after_us = forward_us.saturating_sub(key.period_us);
         if key.kind == BookKind::Sliding {

@@ -117,7 +117,7 @@ impl World {
         Some(())
     }
 
-    /// Notes a grant, or what was given back, in the books.
+    /// Notes in the books what was granted or given back.
     fn note_grant(&self, state: &mut WorldState, call: &TakeCall, taken: u64, go_after_us: u64) {
         let TakeCall { client, at, request, before } = *call;
         let (key, forward_us) = (&self.keys[at], state.forward_us);
@@ -163,7 +163,7 @@ impl World {
         self.clients.iter().flatten().any(|act| matches!(act, ClientCall::Spend(_)))
     }
 
-    /// Returns a lease that begins now. With `count_lapsed` the reservation holds until its event would have left the window.
+    /// Returns a lease that begins now. With `count_lapsed`, it holds until its event would have left the window.
     fn lease(
         &self,
         state: &WorldState,
