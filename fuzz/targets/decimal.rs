@@ -1,4 +1,4 @@
-//! Numbers are what the standard library reads, less the sign +, leading zeros and -0.
+//! Numbers parse as in the standard library, except that the sign +, leading zeros and -0 are errors.
 #![no_main]
 
 use engine::decimal::{leading_u64, parse_digits, parse_i64, parse_u64};

@@ -1,4 +1,4 @@
-//! An entry that is read would be written so, and none is worth more than a key may hold.
+//! An entry that can be read is written the same way, and its weight is at most the largest sum of a key.
 #![no_main]
 
 use engine::entry::{Entry, MAX_SUM};

@@ -1,4 +1,4 @@
-//! A period that is read comes back, and what has left it is the inverse of leaving.
+//! A period that parses is written the same way, and `horizon_us` is the inverse of `leaves_us`.
 #![no_main]
 
 use engine::period::{Length, Period, MAX_PERIOD_MS};

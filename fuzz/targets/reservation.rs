@@ -1,4 +1,4 @@
-//! A reservation that is read can be written, and means the same then.
+//! A reservation that can be read can be written, with the same meaning.
 #![no_main]
 
 use engine::calendar::Zones;
@@ -17,7 +17,7 @@ fuzz_target!(|input: (u64, &[u8])| {
     assert!(one.live(now_us) || !one.runs(now_us));
     assert_eq!(one.member().as_bytes(), member);
 
-    // As healing does it, and RENEW.
+    // Healing and RL.RENEW write it like this.
     let seen = ReservationView::at(now_us, &mut Zones::new()).see(&one);
     assert_eq!(
         seen.lease_end_us,

@@ -1,4 +1,4 @@
-//! A rule that is read comes back as it is written, and holds together at any moment.
+//! A rule that parses is written the same way, and its times are consistent at any moment.
 #![no_main]
 
 use engine::calendar::Zones;
@@ -6,11 +6,11 @@ use engine::entry::Entry;
 use engine::rule::{Rule, RuleNow};
 use libfuzzer_sys::fuzz_target;
 
-/// The year 2200: periods of a century end before calendars do.
+/// 1 January 2200, so that a period of a century ends before the calendar does.
 const LATE_US: u64 = 7_258_118_400_000_000;
 
-/// Where the first event opens a window, the newest entry counts until a period after its first event, and all of its
-/// window ends then.
+/// Checks `set_newest`. If the first event opens the window, the newest entry counts until one period after its first event,
+/// and the whole window ends then.
 fn follows(rule: &Rule, rule_now: &mut RuleNow, span_us: u64) {
     let now_us = rule_now.now_us();
     let newest = Entry { newest_us: now_us, span_us, total: 1, weight: 1, denied: false };

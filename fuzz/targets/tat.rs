@@ -1,4 +1,4 @@
-//! A stored state that is read is written with the same meaning, and in one way only.
+//! A stored state that can be read is written with the same meaning, in its shortest form.
 #![no_main]
 
 use engine::throttle::Stored;
@@ -8,7 +8,7 @@ fuzz_target!(|bytes: &[u8]| {
     let Some(stored) = Stored::decode(bytes) else { return };
     let written = stored.encode();
     assert_eq!(Stored::decode(written.as_bytes()), Some(stored));
-    // What is left out are zeros at the end of the fraction, and a point before nothing.
+    // Zeros at the end of the fraction are left out, and so is a point without a fraction.
     let text = std::str::from_utf8(bytes).expect("digits and signs");
     let (tat, rest) = text.split_at(text.find(['+', '!']).unwrap_or(text.len()));
     let tat = if tat.contains('.') { tat.trim_end_matches('0') } else { tat };

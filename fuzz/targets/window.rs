@@ -1,6 +1,5 @@
-//! Any calls on one window, compared with a list of what was admitted and when.
-//! Nothing panics or contradicts itself, nothing admitted is ever forgotten, no period has more than the limit, and
-//! waiting for the returned time is enough, and less is not.
+//! Any calls on one window, compared with a list of the admitted events. Nothing panics or contradicts itself, no admitted
+//! event is lost, no period has more than the limit, and the returned wait suffices while a microsecond less does not.
 #![no_main]
 
 use arbitrary::Arbitrary;
@@ -28,7 +27,7 @@ struct WindowInput {
     rule: u8,
     limit: u64,
     shift: u8,
-    /// What the running total begins with, so that it also runs around.
+    /// The initial total, so that it also wraps.
     total: u64,
     steps: Vec<WindowStep>,
 }
@@ -80,11 +79,11 @@ struct FuzzedWindow {
     zset: Zset,
     counted: Vec<FuzzedEvent>,
     leases: Vec<FuzzedReserved>,
-    /// Entries are distinct to the microsecond: no denied call was counted, and nothing beyond the limit.
+    /// Entries are distinct to the microsecond: no denied call and nothing beyond the limit was counted.
     exact: bool,
     gave_back: bool,
     stepped_back: bool,
-    /// The events of the list were more than a key can count, after some that had left counted again.
+    /// The events of the list exceed the largest sum, after some that had left counted again.
     overflowed: bool,
 }
 
@@ -124,7 +123,7 @@ impl FuzzedWindow {
         self.call(now_us, ask, ModelCommand::Look, false).expect("no contradiction")
     }
 
-    /// Compares what is counted with the list.
+    /// Compares the counted sum with the list.
     fn compare(&mut self, rule_now: &RuleNow, counted: u64) {
         if self.overflowed {
             return;
@@ -135,17 +134,17 @@ impl FuzzedWindow {
             .filter(|one| live(rule_now, one.at_us))
             .map(|one| u128::from(one.weight))
             .sum();
-        // No sum is larger, even if events that had left count again. What is given back then is taken from that sum.
+        // No sum is larger, even if events that had left count again. A give-back then reduces that sum.
         let known = lives.min(u128::from(MAX_SUM));
         self.overflowed = known < lives;
         assert!(u128::from(counted) >= known, "{counted} counted, {lives} admitted");
-        // What was given back may count again if the clock is set back.
+        // Events that were given back may count again if the clock is set back.
         if self.exact && !self.overflowed && !(self.gave_back && self.stepped_back) {
             assert_eq!(u128::from(counted), lives);
         }
     }
 
-    /// Writes into the lists what a call wrote. `times` are those of the entries before it.
+    /// Applies the edit of a call to the lists. `times` are the times of the entries before the call.
     fn note(&mut self, rule_now: &RuleNow, edit: &EventEdit, times: &[u64]) {
         let now_us = rule_now.now_us();
         if let Some(last) = edit.dropped.checked_sub(1) {
@@ -184,7 +183,7 @@ impl FuzzedWindow {
                 assert_eq!((verdict, done.edit.is_some()), (Verdict::taking(0), done.counted > 0));
                 let left = done.counted.saturating_sub(amount);
                 if self.gave_back && self.stepped_back {
-                    // What was given back before, and counted again, goes with the entry before it.
+                    // Events that were given back and counted again leave with the entry before them.
                     assert!(done.window_count.counted() <= left);
                 } else {
                     assert_eq!(done.window_count.counted(), left);
@@ -238,7 +237,7 @@ impl FuzzedWindow {
     fn wait_is_right(&mut self, ask: &Ask, kind: ModelCommand, wait_us: u64, barred: bool) {
         let then_us = self.now_us.saturating_add(wait_us);
         assert!(wait_us > 0 && (!barred || wait_us >= 1_000));
-        // Looking heals nothing.
+        // A look does not heal the key.
         if kind == ModelCommand::Look && self.stepped_back || then_us >= LATE_US {
             return;
         }
@@ -249,7 +248,7 @@ impl FuzzedWindow {
         }
     }
 
-    /// Uncounts the oldest events of those in entries that count, which began at `since_us`.
+    /// Removes the oldest events from the list, starting at `since_us`, where the oldest entry that counts begins.
     fn give_back(&mut self, mut left: u64, since_us: u64) {
         self.gave_back = true;
         let since_us = since_us.min(self.now_us);
@@ -270,7 +269,7 @@ impl FuzzedWindow {
         let times: Vec<u64> = self.zset.entries().map(|one| one.newest_us).collect();
         let event = EventChange::Record { weight, denied: false, limit: u64::MAX };
         let edit = window_count.plan(&mut self.zset, event, usize::MAX).expect("no contradiction");
-        // After the clock was set back, dead events may count again, and then it is more.
+        // After the clock was set back, dead events may count again, so `before` may exceed the list.
         let added = weight.min(MAX_SUM.saturating_sub(before));
         assert_eq!(window_count.counted(), before + added);
         self.zset.apply(&edit);
@@ -298,7 +297,7 @@ fuzz_target!(|input: WindowInput| {
         stepped_back: false,
         overflowed: false,
     };
-    // It counts no events, and they are not written under one.
+    // A semaphore counts no events.
     let semaphore = matches!(rule, Rule::Semaphore);
     if !semaphore {
         let total = input.total;
@@ -335,7 +334,7 @@ fuzz_target!(|input: WindowInput| {
                     }
                     TakeKind::Look => ModelCommand::Look,
                 };
-                // Only reservations are made in a semaphore, and none is forced.
+                // A semaphore takes only reservations, and no reservation is forced.
                 let kind = if semaphore { ModelCommand::Hold(9) } else { kind };
                 let holds = matches!(kind, ModelCommand::Hold(_));
                 let whole = if manner == Manner::Force && holds { Manner::Whole } else { manner };

@@ -1,4 +1,4 @@
-//! A zone is one and the same by each of its names, and its windows tile the time.
+//! A zone is the same by each of its names, and its windows follow each other without a gap.
 #![no_main]
 
 use engine::calendar::{Calendar, Zones};
