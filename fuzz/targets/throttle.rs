@@ -1,5 +1,5 @@
-//! Any calls on one bucket: nothing panics, the state comes back from its text, waiting for the returned time is
-//! enough and less is not, bookings come in order, a debt is bounded, and over any time no more passes than the rate allows.
+//! Any calls on one bucket: nothing panics, the state can be read back, a debt is bounded, and the returned wait suffices
+//! while a microsecond less does not. A property test of the engine compares the admitted calls with the rate.
 #![no_main]
 
 use arbitrary::Arbitrary;
@@ -21,18 +21,18 @@ struct FuzzLimit {
     max_burst: u64,
     count: u64,
     period_ms: u64,
-    /// How far the three above are shifted down, so that small ones come as often as large ones.
+    /// The bits by which each of the three is shifted down, so that small ones are as frequent as large ones.
     shifts: [u8; 3],
 }
 
 #[derive(Arbitrary, Debug)]
 struct FuzzCall {
-    /// The clock moves by this, shifted down: back as well.
+    /// The step of the clock, forward or back, before it is shifted down.
     moves_us: i64,
     quantity: i64,
     shifts: [u8; 2],
     way: ThrottleWay,
-    /// From here on the limit is another.
+    /// The limit from this call on.
     rate: Option<FuzzLimit>,
 }
 
@@ -49,7 +49,6 @@ enum ThrottleWay {
 const LATE_US: u64 = 4_102_444_800_000_000;
 /// The last microsecond that a stored time can hold.
 const LAST_TAT_US: u128 = 9_999_999_999_999_999;
-const PER_SECOND_EXACT: u128 = 1_000_000_000_000;
 const YEAR_US: u64 = 31_557_600_000_000;
 
 impl FuzzLimit {
@@ -82,33 +81,17 @@ impl FuzzCall {
     }
 }
 
-/// Everything that was taken since a moment, while nothing was given back, the clock was not set back and the limit stayed.
-struct Account {
-    since_us: u64,
-    taken: u128,
-    /// When the last of it may go on.
-    go_us: u64,
-}
-
 fuzz_target!(|input: ThrottleInput| {
     let Some((mut rate, mut limit, mut count, mut period_ms)) = input.rate.rate() else { return };
     let mut now_us = input.start_us % LATE_US;
     let mut stored = input.stored.and_then(Stored::decode);
-    let mut account = Account { since_us: now_us, taken: 0, go_us: now_us };
-    // What was stored before may be a debt that lets bookings go on together.
-    let mut forced = stored.is_some();
     for call in input.calls.iter().take(200) {
         let moves_us = call.moves_us >> (call.shifts[0] % 64);
         now_us = now_us.saturating_add_signed(moves_us).min(LATE_US);
-        let other = call.rate.as_ref().and_then(FuzzLimit::rate);
-        if let Some(other) = other {
+        if let Some(other) = call.rate.as_ref().and_then(FuzzLimit::rate) {
             (rate, limit, count, period_ms) = other;
         }
-        let exact = u128::from(count) * 1_000 <= PER_SECOND_EXACT * u128::from(period_ms);
         let ask = call.ask();
-        if moves_us < 0 || matches!(ask.quantity, Quantity::GiveBack(_)) || other.is_some() {
-            account = Account { since_us: now_us, taken: 0, go_us: now_us };
-        }
 
         let bucket = Bucket::at(&rate, stored, now_us);
         let Ok((decision, next)) = throttle(&rate, stored, now_us, &ask) else {
@@ -143,11 +126,7 @@ fuzz_target!(|input: ThrottleInput| {
                 }
                 if let (Manner::Ahead { .. }, true) = (ask.manner, go_after_us > 0) {
                     assert_eq!(decision.remaining, 0);
-                    assert!(forced || now_us + go_after_us >= account.go_us, "out of order");
-                    account.go_us = now_us + go_after_us;
                 }
-                account.taken += u128::from(taken);
-                forced |= ask.manner == Manner::Force;
             }
             Verdict::Never => {
                 assert_eq!(next, BucketEdit::Keep);
@@ -163,7 +142,7 @@ fuzz_target!(|input: ThrottleInput| {
                 match allowed(wait_us) {
                     Ok(allowed) => assert!(allowed, "{decision:?} is not enough"),
                     Err(refusal) => {
-                        // The arrival time would be past the last one that a key can hold.
+                        // The arrival time would be later than the last one that a key can hold.
                         let bucket_us = u128::from(limit) * u128::from(period_ms) * 1_000;
                         let full_us = u128::from(now_us + wait_us + YEAR_US)
                             + bucket_us.div_ceil(u128::from(count));
@@ -172,18 +151,6 @@ fuzz_target!(|input: ThrottleInput| {
                 }
                 assert_ne!(allowed(wait_us - 1), Ok(true), "{decision:?} is too much");
             }
-        }
-        if exact && !forced {
-            // taken * period <= (limit * period + count * time) * (1 + 1e-6), a microsecond more for a booking.
-            let period_us = u128::from(period_ms) * 1_000;
-            let until_us = now_us.max(account.go_us) + 1;
-            let time_us = u128::from(until_us - account.since_us);
-            let max_taken = u128::from(limit) * period_us + u128::from(count) * time_us;
-            let taken = account.taken;
-            assert!(
-                taken * period_us <= max_taken + max_taken.div_ceil(1_000_000),
-                "{taken} taken"
-            );
         }
         stored = after;
     }
