@@ -164,8 +164,8 @@ pub fn judge<'p, 'r, S: Store>(
             let barred =
                 (part.barred || mode == Mode::CountDenial) && part.request.ask.takes_unforced();
             part.verdict = match &mut part.state {
-                PartState::Bucket(bucket) => bucket.read(barred)?,
-                PartState::Window(window) => window.read(barred)?,
+                PartState::Bucket(bucket) => bucket.judge(barred)?,
+                PartState::Window(window) => window.judge(barred)?,
             };
             part.allowed = part.verdict.allowed();
             part.is_choice = !has_choice && part.permits();

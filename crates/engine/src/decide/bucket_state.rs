@@ -25,7 +25,7 @@ impl<'r, S: Store> BucketState<'r, S> {
 
     /// Reads the key and judges the request.
     #[inline]
-    pub(super) fn read(&mut self, barred: bool) -> Result<Verdict, S::Error> {
+    pub(super) fn judge(&mut self, barred: bool) -> Result<Verdict, S::Error> {
         check_clock(self.bucket.now_us())?;
         if let Some(stored) = self.key.read()? {
             self.bucket.set(stored);

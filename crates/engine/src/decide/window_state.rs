@@ -218,7 +218,7 @@ impl<'r, S: Store> WindowState<'r, S> {
     }
 
     /// Reads the key and judges the request. With `barred` a waiter comes first.
-    pub(super) fn read(&mut self, barred: bool) -> Result<Verdict, S::Error> {
+    pub(super) fn judge(&mut self, barred: bool) -> Result<Verdict, S::Error> {
         self.barred = barred;
         check_clock(self.store.now_us())?;
         let rule_now = self.store.rule_now(&self.window.rule).ok_or(Refusal::Clock)?;
