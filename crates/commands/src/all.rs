@@ -81,12 +81,12 @@ fn reply_to_all(sink: &impl ReplySink, outcomes: &Outcomes) -> Result<CallResult
 /// it, and all clauses of a group that denies the call. Notes one denial for each such group, on the key of the clause that
 /// stands for it in the reply.
 fn note<K: Keyspace>(call_keys: &CallKeys<K>, outcomes: &Outcomes) {
-    let allowed = outcomes.iter().all(|clause| clause.group_allowed);
+    let allowed = outcomes.iter().all(|clause| clause.judgement.group_allowed);
     for clause in outcomes.iter().filter(|clause| clause.request.takes()) {
-        let verdict = match (clause.is_choice, clause.allowed) {
+        let verdict = match (clause.judgement.is_choice, clause.judgement.allowed) {
             (true, true) if allowed => PolicyVerdict::Allowed,
             (true, false) => PolicyVerdict::ShadowDenied,
-            (false, _) if !clause.group_allowed => PolicyVerdict::Denied,
+            (false, _) if !clause.judgement.group_allowed => PolicyVerdict::Denied,
             _ => continue,
         };
         if let Some(id) = clause.request.policy {
@@ -94,8 +94,8 @@ fn note<K: Keyspace>(call_keys: &CallKeys<K>, outcomes: &Outcomes) {
         }
     }
     // A group that denies only because this denial was counted is not noted.
-    let noted =
-        denials(outcomes).filter(|(clause, _)| !clause.group_allowed && clause.request.takes());
+    let noted = denials(outcomes)
+        .filter(|(clause, _)| !clause.judgement.group_allowed && clause.request.takes());
     for key in noted.filter_map(|(clause, _)| call_keys.keys.get(clause.index)) {
         call_keys.keyspace.note_denial(*key);
     }

@@ -5,7 +5,7 @@ mod bucket_state;
 mod window_state;
 
 use crate::decision::{Decision, Verdict};
-use crate::groups::{PartOutcome, Place};
+use crate::groups::{Judgement, PartOutcome, Place};
 use crate::request::{Limit, Request};
 use crate::reservation::Id;
 use crate::store::{Access, BucketKey, Store, WindowKey};
@@ -60,13 +60,8 @@ pub struct Part<'r, S: Store> {
     /// A waiter comes first, so the call is not granted anything if it takes without FORCE.
     barred: bool,
     pub(crate) state: PartState<'r, S>,
-    /// The limit would allow the call, before a denial was counted. False until the key is read.
-    allowed: bool,
-    /// See [`PartOutcome::is_choice`].
-    is_choice: bool,
-    /// See [`PartOutcome::group_allowed`].
-    group_allowed: bool,
-    /// The verdict, after a denial was counted. [`Verdict::Never`] until the key is read.
+    judgement: Judgement,
+    /// The verdict of the decision. A denial that counts changes it.
     verdict: Verdict,
     /// See [`Decision::earliest_grant_us`].
     earliest_grant_us: Option<u64>,
@@ -85,15 +80,13 @@ impl<'r, S: Store> Part<'r, S> {
     // Inlined, and each arm makes the whole part, so that the large value is built in the caller's frame and not copied.
     #[inline(always)]
     pub fn new(store: S, request: &'r Request, place: Place, barred: bool) -> Part<'r, S> {
-        let verdict = Verdict::default();
+        let (judgement, verdict) = (Judgement::default(), Verdict::default());
         let part = |state| Part {
             request,
             place,
             barred,
             state,
-            allowed: false,
-            is_choice: false,
-            group_allowed: false,
+            judgement,
             verdict,
             earliest_grant_us: None,
         };
@@ -107,7 +100,7 @@ impl<'r, S: Store> Part<'r, S> {
 
     /// Returns whether the limit lets its group be allowed: it would allow the call, or it never denies one (SHADOW).
     fn permits(&self) -> bool {
-        self.allowed || self.request.shadow
+        self.judgement.allowed || self.request.shadow
     }
 
     /// Returns what to plan for this key in a call that is `allowed` or not.
@@ -115,14 +108,14 @@ impl<'r, S: Store> Part<'r, S> {
         if mode == Mode::Look {
             return Action::Look;
         }
-        if allowed && self.allowed {
-            let takes = self.is_choice && !self.place.check;
+        if allowed && self.judgement.allowed {
+            let takes = self.judgement.is_choice && !self.place.check;
             return if takes { Action::Grant } else { Action::Look };
         }
         // Counting a denial, or a ban, would take from waiters. Under SHADOW the caller does not see the denial.
         let is_final = mode == Mode::Final && !allowed && !self.barred && !self.request.shadow;
         // Only a group that denies the call bans.
-        let ban_ms = self.request.ban_ms.filter(|_| is_final && !self.group_allowed);
+        let ban_ms = self.request.ban_ms.filter(|_| is_final && !self.judgement.group_allowed);
         Action::Deny { counts: is_final || mode == Mode::CountDenial, ban_ms }
     }
 
@@ -167,16 +160,16 @@ pub fn judge<'p, 'r, S: Store>(
                 PartState::Bucket(bucket) => bucket.judge(barred)?,
                 PartState::Window(window) => window.judge(barred)?,
             };
-            part.allowed = part.verdict.allowed();
-            part.is_choice = !has_choice && part.permits();
-            if part.is_choice {
+            part.judgement.allowed = part.verdict.allowed();
+            part.judgement.is_choice = !has_choice && part.permits();
+            if part.judgement.is_choice {
                 has_choice = true;
                 if let PartState::Window(window) = &part.state {
                     window.check_room(part.verdict)?;
                 }
             }
         }
-        group.iter_mut().for_each(|part| part.group_allowed = has_choice);
+        group.iter_mut().for_each(|part| part.judgement.group_allowed = has_choice);
         allowed &= has_choice;
     }
     Ok(Judged { parts, mode, allowed })
@@ -228,9 +221,7 @@ impl<'r, S: Store> Plan<'_, 'r, S> {
             request: part.request,
             place: part.place,
             decision: part.decision(),
-            allowed: part.allowed,
-            is_choice: part.is_choice,
-            group_allowed: part.group_allowed,
+            judgement: part.judgement,
         })
     }
 
@@ -289,16 +280,16 @@ mod tests {
         let mut plan = judge(&mut parts, Mode::Final).unwrap().plan(|| unreachable!()).unwrap();
         let outcomes: Vec<_> = plan.outcomes().collect();
         plan.write();
-        let call_allowed = outcomes.iter().all(|outcome| outcome.group_allowed);
+        let call_allowed = outcomes.iter().all(|outcome| outcome.judgement.group_allowed);
         let is_taken = |name: &String| memory.save(name.as_bytes()).is_some();
         for (outcome, name) in outcomes.iter().zip(&names) {
-            let takes = call_allowed && outcome.is_choice && outcome.allowed;
+            let takes = call_allowed && outcome.judgement.is_choice && outcome.judgement.allowed;
             assert_eq!(is_taken(name), takes, "{limits:?}");
             let group = outcomes.iter().filter(|other| other.place.group == outcome.place.group);
-            let has_choice = group.filter(|other| other.is_choice).count() == 1;
-            assert_eq!(outcome.group_allowed, has_choice, "{limits:?}");
+            let has_choice = group.filter(|other| other.judgement.is_choice).count() == 1;
+            assert_eq!(outcome.judgement.group_allowed, has_choice, "{limits:?}");
         }
-        (call_allowed, outcomes.iter().map(|outcome| outcome.is_choice).collect())
+        (call_allowed, outcomes.iter().map(|outcome| outcome.judgement.is_choice).collect())
     }
 
     #[test]
@@ -394,7 +385,7 @@ mod tests {
                 ];
                 let mut plan =
                     judge(&mut parts, Mode::Final).unwrap().plan(|| unreachable!()).unwrap();
-                assert!(plan.outcomes().any(|outcome| !outcome.group_allowed));
+                assert!(plan.outcomes().any(|outcome| !outcome.judgement.group_allowed));
                 plan.write();
                 drop(parts);
                 assert_eq!(memory.save(b"k") != before, heals, "{limit:?} {quantity:?}");

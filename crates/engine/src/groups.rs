@@ -32,7 +32,14 @@ pub struct PartOutcome<'r> {
     pub place: Place,
     /// The decision, as the call leaves the key.
     pub decision: Decision,
-    /// The limit would allow the call. This is as it was before a denial was counted.
+    /// The judgement of the limit, from before a denial was counted.
+    pub judgement: Judgement,
+}
+
+/// Whether a limit would allow a call, and what follows for its group. The default denies.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Judgement {
+    /// The limit would allow the call.
     pub allowed: bool,
     /// The limit is the choice of its group: the first that would be allowed, or that never denies (SHADOW).
     pub is_choice: bool,
@@ -51,8 +58,8 @@ pub struct CallOutcome<'p, 'r> {
 
 /// Returns the outcome of a call over these limits. `None` if there are none.
 pub fn combine<'p, 'r>(parts: &'p [PartOutcome<'r>]) -> Option<CallOutcome<'p, 'r>> {
-    if parts.iter().all(|part| part.group_allowed) {
-        let choices = || parts.iter().filter(|part| part.is_choice);
+    if parts.iter().all(|part| part.judgement.group_allowed) {
+        let choices = || parts.iter().filter(|part| part.judgement.is_choice);
         let all_shadows = choices().all(|part| part.request.shadow);
         let enforced = choices().filter(|part| all_shadows || !part.request.shadow);
         let deciding = enforced.min_by_key(|part| room(part))?;
@@ -111,9 +118,8 @@ mod tests {
         let ask = Ask::whole(Quantity::from_signed(quantity));
         let request = Box::leak(Box::new(Request { ask, shadow, ..Request::new(limit) }));
         let decision = Decision { verdict, limit: 100, remaining, ..Decision::default() };
-        let (place, allowed) = (Place::default(), verdict.allowed());
-        let (index, is_choice, group_allowed) = (0, false, false);
-        PartOutcome { index, request, place, decision, allowed, is_choice, group_allowed }
+        let judgement = Judgement { allowed: verdict.allowed(), ..Judgement::default() };
+        PartOutcome { index: 0, request, place: Place::default(), decision, judgement }
     }
 
     /// Returns the index of the limit that decides and the verdict, if these limits form groups of these sizes.
@@ -123,9 +129,11 @@ mod tests {
             (part.index, part.place.group) = (index, group);
         }
         for group in parts.chunk_by_mut(|one, next| one.place.group == next.place.group) {
-            let choice = group.iter().position(|part| part.request.shadow || part.allowed);
+            let choice =
+                group.iter().position(|part| part.request.shadow || part.judgement.allowed);
             for (at, part) in group.iter_mut().enumerate() {
-                (part.is_choice, part.group_allowed) = (choice == Some(at), choice.is_some());
+                part.judgement.is_choice = choice == Some(at);
+                part.judgement.group_allowed = choice.is_some();
             }
         }
         combine(&parts).map(|outcome| (outcome.deciding.index, outcome.verdict))

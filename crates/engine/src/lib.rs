@@ -82,6 +82,6 @@ pub use db_key::{DbKey, OwnedDbKey};
 pub use decide::{judge, Judged, Mode, Part, Plan};
 pub use decision::{Ask, Decision, Manner, Obstacle, Quantity, TimeUnit, Verdict};
 pub use expiry::Expiry;
-pub use groups::{combine, denials, CallOutcome, PartOutcome, Place};
+pub use groups::{combine, denials, CallOutcome, Judgement, PartOutcome, Place};
 pub use refusal::Refusal;
 pub use request::{Limit, NewReservation, Request, WindowLimit};

@@ -408,11 +408,11 @@ fn decide_all<'r, S: Store<Error = Refusal>>(
     let mut plan = judge(&mut parts, Mode::Final)?.plan(|| id_of(25))?;
     let outcomes: Vec<_> = plan.outcomes().collect();
     plan.write();
-    let allowed = outcomes.iter().all(|one| one.group_allowed);
+    let allowed = outcomes.iter().all(|one| one.judgement.group_allowed);
     drop(parts);
-    for (at, one) in order.into_iter().zip(&outcomes).filter(|(_, one)| one.allowed) {
+    for (at, one) in order.into_iter().zip(&outcomes).filter(|(_, one)| one.judgement.allowed) {
         let takes_by_mistake = match mistake {
-            Some(Mistake::AllOfGroupTake) => allowed && !one.is_choice,
+            Some(Mistake::AllOfGroupTake) => allowed && !one.judgement.is_choice,
             Some(Mistake::NotAtomic) => !allowed,
             _ => false,
         };
