@@ -639,4 +639,4 @@ impl<T: LineTypes> Lines<T> {
 }
 
 #[cfg(test)]
-mod model;
+mod tests;

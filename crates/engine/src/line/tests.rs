@@ -6,7 +6,7 @@ use crate::properties::cases;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// A waiting call in these tests, which wants a quantity of what its key has.
+/// A waiting call, which asks for a quantity of what its key has.
 #[derive(Clone, Debug, PartialEq)]
 struct Wants {
     leave: u64,

@@ -1,5 +1,6 @@
-//! Bans compared with a model: a list of events, or one time, and the end of the last ban.
+//! Bans by themselves, and those of calls compared with a model: a list of events, or one time, and the end of the last ban.
 
+use super::*;
 use crate::decide::Mode;
 use crate::decision::{Ask, Manner, Quantity};
 use crate::memory::Memory;
@@ -49,7 +50,7 @@ fn acts() -> impl Strategy<Value = Vec<BanAct>> {
     proptest::collection::vec(one, 1..60)
 }
 
-/// What uses up the limit, as anybody would note it.
+/// What uses up the limit in the model.
 #[derive(Clone, Debug)]
 enum Used {
     /// Events in a window: when, and how many.
@@ -238,4 +239,72 @@ fn a_ban_counts_what_it_denies_with_any_leave() {
     (leaving.ask.leave, leaving.count_denied) = (1, true);
     assert!(!call(2, &leaving).verdict.allowed());
     assert_eq!(call(4, &ask_for_one()).verdict.retry_after_us(), Some(1_000));
+}
+
+#[test]
+fn a_ban_ends_on_a_millisecond_at_most_its_length_after_it_began() {
+    let ban = Ban::starting(START_US, 10);
+    assert_eq!(ban.end_us(), START_US - 558 + 10_000);
+    let ban_at = |us| BanNow::at(Some(ban), us);
+    assert_eq!(ban_at(START_US).left_us(), 10_000 - 558);
+    assert_eq!(ban_at(ban.end_us() - 1).left_us(), 1);
+    assert!(!ban_at(ban.end_us()).runs());
+    // After the clock was set back, the ban ends after its full length from then on.
+    let back = ban_at(START_US - 5_000_000);
+    assert_eq!((back.is_from_future(), back.left_us()), (true, 10_000 - 558));
+    assert!(!ban_at(START_US).is_from_future());
+}
+
+#[test]
+fn a_key_is_banned_again_only_after_a_grant_or_when_clear() {
+    let ban = Ban::starting(START_US, 10);
+    let (runs, over) = (BanNow::at(Some(ban), START_US), BanNow::at(Some(ban), START_US + 10_000));
+    for (ban_now, is_clear, may_begin) in [
+        (BanNow::default(), false, true),
+        (runs, false, false),
+        (runs, true, false),
+        (over, false, false),
+        (over, true, true),
+    ] {
+        let mut ban_now = ban_now;
+        if is_clear {
+            ban_now.end_mark();
+        }
+        assert_eq!(ban_now.may_begin(), may_begin, "{ban_now:?} {is_clear}");
+    }
+    for (ban_now, granted, is_clear, kept) in [
+        (runs, true, true, Some(ban)),
+        (over, false, false, Some(ban)),
+        (over, true, false, None),
+        (over, false, true, None),
+    ] {
+        assert_eq!(ban_now.ban_after(granted, is_clear), kept, "{ban_now:?} {granted} {is_clear}");
+    }
+}
+
+#[test]
+fn what_others_wrote_is_no_ban() {
+    for text in [
+        "", "!", "!1", "!1~", "!~1", "1~1", "!1~0", "!01~1", "!1~01", "!1~1 ", "!1~1~1", "!-1~1",
+        "!1~31557600001", "!9038756854741~1", "!18446744073709551615~1", "#1~1",
+    ] {
+        assert_eq!(Ban::decode(text.as_bytes()), None, "{text:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(1_000))]
+
+    #[test]
+    fn every_ban_comes_back(now_us in 0..=LAST_US, length_ms in 1..=YEAR_MS) {
+        let ban = Ban::starting(now_us, length_ms);
+        prop_assert_eq!(Ban::decode(ban.text().as_bytes()), Some(ban));
+    }
+
+    #[test]
+    fn what_is_read_was_written_so(text in "![0-9]{0,14}~?[0-9]{0,12}") {
+        if let Some(ban) = Ban::decode(text.as_bytes()) {
+            assert_eq!(ban.text().as_bytes(), text.as_bytes());
+        }
+    }
 }
