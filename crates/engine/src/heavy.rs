@@ -21,7 +21,7 @@
 //! ```
 
 use crate::db_key::DbKey;
-use foldhash::fast::RandomState;
+use foldhash::quality::RandomState;
 use hashbrown::HashTable;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
