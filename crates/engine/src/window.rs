@@ -13,11 +13,11 @@
 //! [`WindowCount::plan`] returns what to write.
 
 mod dead;
+mod edit;
 mod heal;
-mod plan;
 mod usage;
 
-pub use plan::{EntryEdit, EventChange, EventEdit, TimeRange};
+pub use edit::{EntryEdit, EventChange, EventEdit, TimeRange};
 pub(crate) use usage::{UntimedVerdict, WindowUsage};
 
 use crate::entry::{Entries, Entry, MAX_SUM};

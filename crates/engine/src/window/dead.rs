@@ -3,7 +3,7 @@
 //! They do no harm, but every search for the oldest entry that counts passes them. So a call that takes drops them if there
 //! are enough to pay for it. Most calls drop none, and do not look for any.
 
-use super::plan::EditBuilder;
+use super::edit::EditBuilder;
 use crate::entry::{Entries, Entry, MAX_SUM};
 
 /// A call drops dead entries if there are this many, or one in a key that has more entries than its rule needs.

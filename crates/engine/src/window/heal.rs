@@ -3,7 +3,7 @@
 //! A count holds all of them as one entry that happens now: their sum is a difference of running totals, so reading them
 //! takes the same time whatever their number. An edit replaces them with that entry, about `max_healed` of them in one call.
 
-use super::plan::{EditBuilder, EntryEdit, TimeRange};
+use super::edit::{EditBuilder, EntryEdit, TimeRange};
 use super::WindowCount;
 use crate::entry::{Entries, Entry, MAX_SUM};
 use crate::refusal::Refusal;
