@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 pub const INDEX_FROM: usize = 8;
 
 /// The most gone reservations that a call drops from an index. If there are this many, a denied call drops them too.
-pub const MAX_DROPPED: usize = 64;
+pub const MAX_GONE_DROPPED: usize = 64;
 
 /// The most reservations in an index that a call rewrites after the clock was set back.
 pub const MAX_HEALED: usize = 256;
@@ -288,7 +288,7 @@ impl Reservations {
     /// Returns whether even a denied call writes, because leases must start again after the clock was set back, or because
     /// many reservations are gone.
     pub fn must_write(&self) -> bool {
-        self.has_future || self.len().saturating_sub(self.live_len()) >= MAX_DROPPED
+        self.has_future || self.len().saturating_sub(self.live_len()) >= MAX_GONE_DROPPED
     }
 
     /// Returns the time until which the live reservations and the ban need the key, in Unix microseconds. A reservation from
@@ -369,7 +369,7 @@ impl Reservations {
                 if let Some(old) = self.gone_id.take() {
                     drop_gone(index, &old);
                 }
-                for _ in 0..MAX_DROPPED {
+                for _ in 0..MAX_GONE_DROPPED {
                     let first = index.first_gone_by(now_us).map(|one| one.member());
                     let Some(old) = first else { break };
                     drop_gone(index, &old);

@@ -4,7 +4,7 @@ use super::*;
 use crate::calendar::Zones;
 use crate::properties::{cases, START_US};
 use crate::reservation::{ReservationView, YEAR_MS};
-use crate::reservations::{Reservations, MAX_DROPPED};
+use crate::reservations::{Reservations, MAX_GONE_DROPPED};
 use proptest::prelude::*;
 use std::convert::Infallible;
 
@@ -271,7 +271,7 @@ fn a_search_does_not_find_what_is_gone_at_this_very_moment() {
 
 #[test]
 fn a_call_sees_what_is_live_and_drops_what_is_gone() {
-    const GONE: u64 = 2 * MAX_DROPPED as u64;
+    const GONE: u64 = 2 * MAX_GONE_DROPPED as u64;
     let now_us = START_US + 1_000;
     let mut list: Vec<Own> = (0..GONE).map(|id| Own::new(id, 1, START_US + id)).collect();
     let live = |id, order_us| Own { order_us, ..Own::new(id, 1, now_us + 1_000) };
@@ -300,7 +300,7 @@ fn a_call_sees_what_is_live_and_drops_what_is_gone() {
         dropped.push(Reservation::decode(old.as_bytes()).unwrap().id.to_vec());
     });
     let expected = std::iter::once(last.into_bytes());
-    let expected = expected.chain(list.iter().take(MAX_DROPPED).map(|one| one.id.clone()));
+    let expected = expected.chain(list.iter().take(MAX_GONE_DROPPED).map(|one| one.id.clone()));
     assert!(held.is_changed() && dropped.into_iter().eq(expected));
     // One that is live is held, and stays.
     let id = list[GONE as usize].id.clone();

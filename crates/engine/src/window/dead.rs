@@ -20,7 +20,7 @@ pub(super) const LISTPACK_LEN: usize = 128;
 const LOOK_EVERY: usize = 16;
 
 /// The most dead entries that a call drops, unless more are in the way of counting.
-pub(super) const MAX_DROPPED: usize = 64;
+pub(super) const MAX_DEAD_DROPPED: usize = 64;
 
 impl<E: Entries> EditBuilder<'_, E> {
     /// Drops dead entries if there are enough, or if their sum is in the way of counting.
@@ -39,7 +39,7 @@ impl<E: Entries> EditBuilder<'_, E> {
         let mut dead: usize = 0;
         self.entries.scan(None, Some(horizon_us), |entry| {
             let in_the_way = sum_from(&entry) > u128::from(MAX_SUM);
-            let drop = in_the_way || dead < MAX_DROPPED;
+            let drop = in_the_way || dead < MAX_DEAD_DROPPED;
             if drop {
                 dead = dead.saturating_add(1);
                 min_dropped = if in_the_way { 1 } else { min_dropped };
@@ -78,7 +78,7 @@ impl<E: Entries> EditBuilder<'_, E> {
         let is_empty = self.count.newest.is_none();
         let max_dropped = match rule_now.counts_newest_alone() {
             true if is_empty => usize::MAX,
-            false if rule_now.is_sliding() => MAX_DROPPED,
+            false if rule_now.is_sliding() => MAX_DEAD_DROPPED,
             // In a window of the calendar, at most one entry counts, and dead entries never count again.
             true | false => return Ok(()),
         };

@@ -618,7 +618,7 @@ fn many_dead_entries_go_a_bounded_number_at_a_time() {
         world.pass(1);
         let done = plain_call(&mut world, &rule, 1_000, &ask(1), ModelCommand::Count);
         let dropped = done.edit.unwrap().dropped;
-        assert!(dropped <= dead::MAX_DROPPED);
+        assert!(dropped <= dead::MAX_DEAD_DROPPED);
         left -= dropped;
         assert_eq!(world.zset.len(), left + call);
     }
