@@ -86,7 +86,7 @@ pub fn try_head<S: WaitingServer>(
     match decide(server, store, request, false, mode) {
         Ok(Decision { verdict: Verdict::Denied { wait_us, .. }, .. }) if mode == Mode::Try => {
             let wait_us = wait_us.saturating_sub(server.age_us(key));
-            server.change(|lines, now_us| lines.record_denial(line, wait_us, now_us));
+            server.change(|lines, now_us| lines.retry_head_after(line, wait_us, now_us));
             return false;
         }
         // The key cannot be written at the moment. The call goes on waiting, even past its deadline.

@@ -184,7 +184,7 @@ impl<W> Line<W> {
         self.try_us = self.try_us.min(now_us);
     }
 
-    fn record_denial(&mut self, wait_us: u64, now_us: u64) {
+    fn retry_head_after(&mut self, wait_us: u64, now_us: u64) {
         self.try_us = now_us.saturating_add(wait_us.min(POLL_US));
         self.denied_us = Some(now_us);
     }
@@ -210,7 +210,7 @@ pub struct Joining<T: LineTypes> {
 pub enum LineStep<T: LineTypes> {
     /// Make this write.
     Write(T::Write),
-    /// Try the head. Then call [`Lines::end`] if its wait is over, [`Lines::record_denial`] if it goes on, or
+    /// Try the head. Then call [`Lines::end`] if its wait is over, [`Lines::retry_head_after`] if it goes on, or
     /// [`Lines::postpone`] if its key could not be written, even if it `is_overdue`.
     Try {
         /// The head's ticket.
@@ -330,7 +330,7 @@ impl<T: LineTypes> Lines<T> {
         line.deadlines.extend(deadline_us.map(|deadline_us| (deadline_us, ticket)));
         line.ids.extend(id.clone());
         if line.head() == Some(ticket) {
-            line.record_denial(wait_us, now_us);
+            line.retry_head_after(wait_us, now_us);
         }
         let waiter = Waiter {
             call,
@@ -435,9 +435,9 @@ impl<T: LineTypes> Lines<T> {
         Some((ticket, self.waiters.get(&ticket)?.call.clone()))
     }
 
-    /// Records that the head of a line was tried and denied. It can be granted after `wait_us`.
-    pub fn record_denial(&mut self, id: LineId, wait_us: u64, now_us: u64) {
-        self.change(id, |line| line.record_denial(wait_us, now_us));
+    /// Keeps the head of a line waiting, which was tried and denied. It can be granted after `wait_us`.
+    pub fn retry_head_after(&mut self, id: LineId, wait_us: u64, now_us: u64) {
+        self.change(id, |line| line.retry_head_after(wait_us, now_us));
     }
 
     /// Lets the timer try no head for [`REFUSED_US`], because the server accepts no writes.

@@ -217,7 +217,7 @@ impl WaitingWorld {
             state.outcome.event = Some(Event::GrantedAfterWaiting);
             state.holds_lease[call.client] = true;
         } else if let (false, Some(wait_us)) = (is_overdue, decision.verdict.retry_after_us()) {
-            state.lines.record_denial(line, wait_us, state.mono_us);
+            state.lines.retry_head_after(line, wait_us, state.mono_us);
             return false;
         }
         self.end(state, ticket, decision.verdict.allowed());

@@ -302,7 +302,7 @@ impl LineWorld {
         } else if is_overdue {
             self.end(ticket, one.at, LineReply::Denied);
         } else {
-            self.lines.record_denial(line, POLL_US, self.now_us);
+            self.lines.retry_head_after(line, POLL_US, self.now_us);
             return false;
         }
         true
@@ -492,7 +492,7 @@ fn a_wall_clock_that_is_set_forward_makes_all_heads_due() {
     lines.begin_work(Cause::Timer, 0, 1_000_000, 10);
     lines.end_work(10);
     let line = lines.wake(KEY, 10).unwrap();
-    lines.record_denial(line, POLL_US, 10);
+    lines.retry_head_after(line, POLL_US, 10);
     // Clocks are read one after the other, so a small difference is not a step.
     lines.begin_work(Cause::Timer, 0, 1_000_100 + STEP_US, 110);
     assert!(lines.next_line(110).is_none());
@@ -577,7 +577,7 @@ fn a_head_that_was_tried_when_another_wait_ended_is_not_tried_again() {
     lines.join(ticket, KEY, joining(wants, ticket, Some(50)), 0);
     let line = lines.wake(KEY, 0).unwrap();
     for (denied_us, dismisses) in [(49, false), (50, true)] {
-        lines.record_denial(line, POLL_US, denied_us);
+        lines.retry_head_after(line, POLL_US, denied_us);
         let step = lines.next_step(line, true, 50);
         assert_eq!(matches!(step, Some(LineStep::Dismiss { .. })), dismisses, "{denied_us}");
     }
