@@ -72,7 +72,7 @@ impl Ban {
     }
 
     /// Returns the ban as seen from `now_us`. It ends at most its own length later, even after the clock was set back.
-    pub(crate) fn as_of(self, now_us: u64) -> Ban {
+    pub(crate) fn seen_at(self, now_us: u64) -> Ban {
         let latest = Ban::starting(now_us, self.length_ms);
         Ban { end_ms: self.end_ms.min(latest.end_ms), ..self }
     }
@@ -103,7 +103,7 @@ impl BanNow {
     /// Returns the stored ban or mark as seen at `now_us`.
     pub fn at(stored: Option<Ban>, now_us: u64) -> BanNow {
         let Some(stored) = stored else { return BanNow::default() };
-        let seen = stored.as_of(now_us);
+        let seen = stored.seen_at(now_us);
         let left_us = seen.end_us().saturating_sub(now_us);
         BanNow { ban_or_mark: Some(seen), left_us, is_from_future: seen != stored }
     }

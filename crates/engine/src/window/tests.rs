@@ -116,7 +116,7 @@ struct Reserved {
 }
 
 impl Reserved {
-    fn as_of(self, now_us: u64) -> Reserved {
+    fn seen_at(self, now_us: u64) -> Reserved {
         Reserved { end_us: self.end_us.min(now_us + self.lease_us), ..self }
     }
 }
@@ -188,7 +188,7 @@ impl WindowWorld {
     }
 
     fn held(&self, now_us: u64) -> SortedHolds {
-        let leases = self.leases.iter().map(|lease| lease.as_of(now_us));
+        let leases = self.leases.iter().map(|lease| lease.seen_at(now_us));
         let live = leases.filter(|lease| lease.end_us > now_us);
         live.map(|lease| Hold { gone_us: lease.end_us, quantity: lease.quantity }).collect()
     }
@@ -222,14 +222,14 @@ impl WindowWorld {
             matches!(done.decision.verdict, Verdict::Denied { .. }) && kind != ModelCommand::Look;
         if done.edit.is_some() || heals {
             for lease in &mut self.leases {
-                *lease = lease.as_of(now_us);
+                *lease = lease.seen_at(now_us);
             }
         }
         if let Some(edit) = &done.edit {
             self.forget_dropped(&rule_now, edit, &times);
             self.written(rule, limit, ask, kind, &done);
         }
-        let future_leases = self.leases.iter().any(|one| one.as_of(now_us).end_us < one.end_us);
+        let future_leases = self.leases.iter().any(|one| one.seen_at(now_us).end_us < one.end_us);
         let healed = done.edit.is_some_and(|edit| !leaves_future(&edit));
         if !future_leases && (!done.window_count.has_future() || healed) {
             self.waits_are_right(rule, limit, ask, kind, &done.decision);
@@ -308,7 +308,7 @@ impl WindowWorld {
         let mut list = self.list.clone();
         list.iter_mut().for_each(|event| event.at_us = event.at_us.min(now_us));
         let mut leases: Vec<Reserved> =
-            self.leases.iter().map(|lease| lease.as_of(now_us)).collect();
+            self.leases.iter().map(|lease| lease.seen_at(now_us)).collect();
         let (counted, held) = (counted_at(&list, obvious, now_us), held_at(&leases, now_us));
         let free = limit.saturating_sub(counted).saturating_sub(held);
         let wanted = ask.quantity.wanted();
@@ -419,7 +419,7 @@ impl WindowWorld {
     /// Applies some reservation: its lease goes, and an event of this weight comes now, whatever the limit.
     fn settle(&mut self, rule: &Ruled, obvious: Obvious, which: usize, weight: u64) {
         let now_us = self.now_us;
-        self.leases.retain(|lease| lease.as_of(now_us).end_us > now_us);
+        self.leases.retain(|lease| lease.seen_at(now_us).end_us > now_us);
         if self.leases.is_empty() {
             return;
         }
