@@ -31,7 +31,8 @@ pub enum Verdict {
 /// What is in the way of a denied request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Obstacle {
-    /// Too much is counted, a ban closes the key, or the request makes no reservation and so does not tell what holds.
+    /// The counted events leave too little, or a ban runs. RL.THROTTLE and RL.WINDOW always report this, because their
+    /// replies do not distinguish it from [`Obstacle::Held`].
     Counted,
     /// The counted events leave enough, but others hold it or wait for it. They may give it back.
     Held,

@@ -129,8 +129,8 @@ impl Index {
         true
     }
 
-    /// Adds a reservation to all but the order and what follows from it, and returns its position. Returns `None`, and adds
-    /// nothing, if its id is there or the index is full.
+    /// Adds a reservation to the table and the sums, but not to `order` and `lease_ends`, and returns its position. Returns
+    /// `None`, and adds nothing, if its id is there or the index is full.
     fn enter(&mut self, reservation: &ReservationRef) -> Option<Position> {
         if self.get(reservation.id).is_some() {
             return None;

@@ -49,7 +49,8 @@ pub struct Reservations {
     gone_id: Option<Box<ReservationMember>>,
     /// Some leases begin after now, because the clock was set back. They end one lease from now, rewritten or not.
     has_future: bool,
-    /// What the live reservations hold as they are seen now. Empty if an index has that: one without leases from the future.
+    /// The holds of the live reservations, as they are seen now. Empty if the index has them, because it has no leases from
+    /// the future.
     holds: SortedHolds,
     is_changed: bool,
 }

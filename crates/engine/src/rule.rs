@@ -11,7 +11,8 @@ use crate::entry::Entry;
 use crate::period::{Length, Period};
 use crate::text::Text;
 
-/// About how many entries events need at most if they are counted coarsely: denied calls, and events beyond the limit.
+/// The approximate maximum number of entries for events that are counted coarsely: denied calls, and events beyond the
+/// limit.
 const MAX_COARSE_ENTRIES: u32 = 4096;
 
 /// The room for the text of a rule. The longest, of about 35 bytes, has 13 digits, a unit, a zone, a start and their marks.

@@ -61,11 +61,11 @@ impl<'r, S: Store> WindowState<'r, S> {
     pub(super) fn new(
         mut store: S,
         request: &'r Request,
-        limit: &'r WindowLimit,
+        window: &'r WindowLimit,
     ) -> WindowState<'r, S> {
         WindowState {
             request,
-            window: limit,
+            window,
             reservation: request.limit.reservation(),
             key: store.window(),
             store,
@@ -82,7 +82,7 @@ impl<'r, S: Store> WindowState<'r, S> {
         WindowUsage { limit: self.window.limit, counted: self.count.counted(), held }
     }
 
-    /// Returns the verdict with its times. Only a request that reserves tells held from counted.
+    /// Returns the verdict with its times. Only RL.ACQUIRE distinguishes held from counted.
     fn verdict(&mut self, untimed: UntimedVerdict) -> Result<Verdict, S::Error> {
         let verdict = match untimed {
             UntimedVerdict::Allowed(taken) => Verdict::taking(taken),

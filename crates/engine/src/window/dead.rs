@@ -1,7 +1,7 @@
 //! Dead entries, which no longer count.
 //!
-//! They do no harm, but every search for the oldest entry that counts passes them. So a call that takes drops them if there
-//! are enough to pay for it. Most calls drop none, and do not look for any.
+//! They do no harm, but every search for the oldest entry that counts passes them. So a call that takes drops them if that
+//! costs less than to go on passing them. Most calls drop none, and do not look for any.
 
 use super::edit::EditBuilder;
 use crate::entry::{Entries, Entry, MAX_SUM};
@@ -79,7 +79,8 @@ impl<E: Entries> EditBuilder<'_, E> {
         let max_dropped = match rule_now.counts_newest_alone() {
             true if is_empty => usize::MAX,
             false if rule_now.is_sliding() => MAX_DEAD_DROPPED,
-            // In a window of the calendar, at most one entry counts, and dead entries never count again.
+            // Either the newest entry still counts alone, or this is a window of the calendar: there at most one entry counts,
+            // and dead entries never count again.
             true | false => return Ok(()),
         };
         let Some(horizon_us) = rule_now.horizon_us() else { return Ok(()) };

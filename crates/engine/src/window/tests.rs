@@ -1,4 +1,4 @@
-//! The product compared with an obvious model: a list of events and a list of leases, read from end to end.
+//! Windows compared with a slow and obvious model: a list of events and a list of leases, read from end to end.
 
 use super::*;
 use crate::calendar::Zones;
@@ -24,7 +24,7 @@ const MAX_ENTRIES: u32 = 4096;
 /// look for them.
 const MAX_DEAD: usize = 8 + 16;
 
-/// When an event leaves, as anybody would say it.
+/// The rule by which an event leaves, in the model.
 #[derive(Clone, Copy, Debug)]
 enum Obvious {
     Sliding(u64),
