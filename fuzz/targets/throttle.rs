@@ -3,8 +3,8 @@
 #![no_main]
 
 use arbitrary::Arbitrary;
-use engine::model::{stored_after, throttle};
-use engine::throttle::{Bucket, BucketEdit, Rate, Stored};
+use engine::model::{bucket, stored_after, throttle};
+use engine::throttle::{BucketEdit, Rate, Stored};
 use engine::{Ask, Manner, Quantity, Verdict};
 use libfuzzer_sys::fuzz_target;
 
@@ -93,7 +93,7 @@ fuzz_target!(|input: ThrottleInput| {
         }
         let ask = call.ask();
 
-        let bucket = Bucket::at(&rate, stored, now_us);
+        let bucket = bucket(&rate, stored, now_us);
         let Ok((decision, next)) = throttle(&rate, stored, now_us, &ask) else {
             assert_eq!(ask.manner, Manner::Force);
             assert!(bucket.judge(&ask, false).is_err());

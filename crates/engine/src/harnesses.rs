@@ -40,7 +40,7 @@ fn taking(quantity: u64) -> Ask {
 pub fn a_full_bucket_holds_max_burst_and_one() {
     let (rate, now_us): (Rate, u64) = (any_rate(), kani::any());
     kani::assume(now_us < 1 << 53);
-    let bucket = Bucket::at(&rate, None, now_us);
+    let bucket = Bucket::full(&rate, now_us);
     let limit = bucket.decision(crate::decision::Verdict::taking(0)).limit;
     let verdict = bucket.judge(&taking(limit), false);
     assert!(verdict.is_ok_and(|verdict| verdict.allowed()));
@@ -54,7 +54,7 @@ pub fn giving_back_gives_what_was_taken() {
     let (rate, now_us, quantity): (Rate, u64, u64) = (any_rate(), kani::any(), kani::any());
     kani::assume(now_us < 1 << 53 && quantity > 0 && quantity < 1 << 10);
     let ask = taking(quantity);
-    let mut bucket = Bucket::at(&rate, None, now_us);
+    let mut bucket = Bucket::full(&rate, now_us);
     let Ok(verdict) = bucket.judge(&ask, false) else { return };
     if !verdict.allowed() {
         return;
@@ -62,7 +62,7 @@ pub fn giving_back_gives_what_was_taken() {
     let edit = bucket.grant(&ask, verdict);
     let stored = crate::model::stored_after(None, edit);
     let back = Ask { quantity: Quantity::GiveBack(quantity), ..ask };
-    let mut bucket = Bucket::at(&rate, stored, now_us);
+    let mut bucket = crate::model::bucket(&rate, stored, now_us);
     let Ok(verdict) = bucket.judge(&back, false) else { return };
     bucket.grant(&back, verdict);
     let decision = bucket.decision(verdict);

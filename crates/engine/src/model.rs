@@ -35,6 +35,15 @@ pub fn decide<S: Store>(
     Ok(decision)
 }
 
+/// Returns the bucket of `rate` at `now_us` Unix microseconds with the `stored` state. `None` if there is no key.
+pub fn bucket(rate: &Rate, stored: Option<Stored>, now_us: u64) -> Bucket<'_> {
+    let mut bucket = Bucket::full(rate, now_us);
+    if let Some(stored) = stored {
+        bucket.set(stored);
+    }
+    bucket
+}
+
 /// Returns the decision of one call on the bucket `stored`, and the edit of the bucket.
 ///
 /// # Errors
@@ -46,7 +55,7 @@ pub fn throttle(
     now_us: u64,
     ask: &Ask,
 ) -> Result<(Decision, BucketEdit), Refusal> {
-    let mut bucket = Bucket::at(rate, stored, now_us);
+    let mut bucket = bucket(rate, stored, now_us);
     let verdict = bucket.judge(ask, false)?;
     let (verdict, edit) = match verdict.allowed() {
         true => (verdict, bucket.grant(ask, verdict)),

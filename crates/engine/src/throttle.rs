@@ -273,16 +273,12 @@ pub struct Bucket<'r> {
 }
 
 impl<'r> Bucket<'r> {
-    /// Creates the bucket of `rate` at `now_us` Unix microseconds with the `stored` state. `None` if there is no key.
-    pub fn at(rate: &'r Rate, stored: Option<Stored>, now_us: u64) -> Bucket<'r> {
+    /// Creates a full bucket of `rate` at `now_us` Unix microseconds, which is the state without a key.
+    pub fn full(rate: &'r Rate, now_us: u64) -> Bucket<'r> {
         let now = u128::from(now_us).saturating_mul(ATTOS_PER_US);
         let empty = now.saturating_add(rate.bucket);
         let ban = BanNow::default();
-        let mut bucket = Bucket { rate, now_us, now, empty, tat: now, is_from_future: false, ban };
-        if let Some(stored) = stored {
-            bucket.set(stored);
-        }
-        bucket
+        Bucket { rate, now_us, now, empty, tat: now, is_from_future: false, ban }
     }
 
     /// Sets the state to a stored one.

@@ -19,7 +19,7 @@ impl<'r, S: Store> BucketState<'r, S> {
     /// Creates the state of a part whose key has not been read yet.
     #[inline(always)]
     pub(super) fn new(store: S, request: &'r Request, rate: &'r Rate) -> BucketState<'r, S> {
-        let bucket = Bucket::at(rate, None, store.now_us());
+        let bucket = Bucket::full(rate, store.now_us());
         BucketState { request, key: store.bucket(), bucket, edit: BucketEdit::Keep }
     }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::decision::TimeUnit;
-use crate::model::{stored_after, throttle};
+use crate::model::{bucket, stored_after, throttle};
 
 mod gcra_table;
 mod lemmas;
@@ -51,7 +51,7 @@ fn decide(rate: &Rate, stored: Option<Stored>, now_us: u64, ask: &Ask) -> (Decis
 
 /// What _RO answers.
 fn look(rate: &Rate, stored: Option<Stored>, now_us: u64, ask: &Ask) -> Decision {
-    let bucket = Bucket::at(rate, stored, now_us);
+    let bucket = bucket(rate, stored, now_us);
     bucket.decision(bucket.judge(ask, false).unwrap())
 }
 
@@ -272,7 +272,7 @@ fn a_denied_call_writes_only_what_heals_or_bans() {
         ("1700000001000000000", leaving(2, 1, false), None, false),
         ("1700000001000000000", ask(4), None, false),
     ] {
-        let mut bucket = Bucket::at(&rate, Some(stored(value)), START_US);
+        let mut bucket = bucket(&rate, Some(stored(value)), START_US);
         let verdict = bucket.judge(&ask, false).unwrap();
         let next = |text: Option<&str>| {
             text.map_or(BucketEdit::Keep, |text| BucketEdit::Store(stored(text)))
@@ -381,7 +381,7 @@ fn whoever_stands_behind_others_waits_a_millisecond_at_least() {
         (empty, ask(-1), Verdict::taking(0)),
         (empty, ask(0), Verdict::taking(0)),
     ] {
-        let bucket = Bucket::at(&rate, state, START_US);
+        let bucket = bucket(&rate, state, START_US);
         assert_eq!(bucket.judge(&ask, true), Ok(verdict), "{ask:?}");
     }
 }

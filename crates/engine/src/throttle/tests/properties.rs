@@ -1,6 +1,7 @@
 //! Random calls compared with an exact model in rational numbers.
 
 use super::*;
+use crate::model::bucket;
 use crate::properties::cases;
 use num_rational::BigRational;
 use proptest::prelude::*;
@@ -528,7 +529,7 @@ proptest! {
             let quantity = Quantity::from_signed(quantity as i64);
             let manner = [Manner::Whole, Manner::AtMost, Manner::Force, Manner::Ahead { within_us }][usize::from(manner)];
             let ask = Ask { leave, manner, ..Ask::whole(quantity) };
-            let barred = Bucket::at(&rate, stored, now_us).judge(&ask, true);
+            let barred = bucket(&rate, stored, now_us).judge(&ask, true);
             let Ok((decision, next)) = throttle(&rate, stored, now_us, &ask) else {
                 let within_us = if let Manner::Ahead { within_us } = manner { within_us } else { 0 };
                 let last = (u128::from(now_us) + u128::from(within_us)) * ATTOS_PER_US + rate.bucket;
