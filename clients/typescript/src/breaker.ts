@@ -4,6 +4,11 @@ import { Unreachable } from "./errors.js";
 
 /** The number of failures in a row that open the breaker: one may be due to a connection, three are not. */
 export const FAILURES = 3;
+/**
+ * The number of calls in a row that do not count as failures because the program was too busy to read an answer. A
+ * connection is opened in several turns of the event loop, in each of which the program may be busy.
+ */
+export const LATE_CALLS = 10;
 /** The pause between two probes. A server that is back decides again after this pause and one probe at the latest. */
 export const PAUSE_MS = 200;
 /** The longest time that a probe waits for an answer. For a single server it is the deadline, if that is longer. */
@@ -16,12 +21,15 @@ export const PROBE_MS = 1000;
  *
  * Calls fail together when their connection breaks, so calls that were under way at the same time count as one failure: a
  * call counts only if it began after the last failure that was counted. A call does not count either if the server answered
- * another one meanwhile. Times are those of performance.now().
+ * another one meanwhile, or if the program was too busy to read an answer, up to LATE_CALLS in a row. Times are those of
+ * performance.now().
  */
 export class Breaker {
   readonly #probe: () => Promise<void>;
   #failures = 0;
   #lastFailure = -Infinity;
+  #lateCalls = 0;
+  #lastLate = -Infinity;
   #lastAnswer = -Infinity;
   #lastServed = -Infinity;
   #lastError: unknown = undefined;
@@ -56,6 +64,7 @@ export class Breaker {
     this.#lastAnswer = now;
     if (isServed) this.#lastServed = now;
     this.#failures = 0;
+    this.#lateCalls = 0;
     if (this.#open) this.#close();
   }
 
@@ -68,6 +77,18 @@ export class Breaker {
     if (this.#failures < FAILURES) return;
     this.#open = true;
     this.#sendProbe();
+  }
+
+  /**
+   * Returns whether a call that began at `began` and got no answer until `now` is no failure, as the program was busy. It is
+   * one if too many such calls came before: the server may be silent as well.
+   */
+  forgivesLate(began: number, now: number): boolean {
+    if (began >= this.#lastLate) {
+      this.#lateCalls += 1;
+      this.#lastLate = now;
+    }
+    return this.#lateCalls <= LATE_CALLS;
   }
 
   /** Closes the breaker and stops probing. */

@@ -30,6 +30,7 @@ import {
   MAX_SPARE,
   sendCommands,
   sleep,
+  startTimer,
   within,
   type Attempt,
   type Transport,
@@ -146,14 +147,14 @@ class Connection {
   }
 
   async #ping(withinMs: number): Promise<boolean> {
-    const timer = setTimeout(() => this.close(), withinMs);
+    const timer = startTimer(withinMs, () => this.close());
     try {
       await ping(this.#client);
     } catch (error) {
       if (isErrorReply(error)) throw error;
       return false;
     } finally {
-      clearTimeout(timer);
+      timer.stop();
     }
     this.#noteAnswer();
     return true;

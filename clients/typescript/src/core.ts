@@ -18,7 +18,15 @@ import {
 } from "./errors.js";
 import type { Fallback, Limits } from "./limiter.js";
 import { keepReservation, type AllReply } from "./replies.js";
-import { limiterClosed, sleep, type Attempt, type Transport } from "./transport.js";
+import {
+  afterReplies,
+  limiterClosed,
+  MAX_TIMEOUT_MS,
+  sleep,
+  startTimer,
+  type Attempt,
+  type Transport,
+} from "./transport.js";
 
 /** Options of a Limiter. */
 export interface LimiterOptions {
@@ -38,10 +46,11 @@ export interface LimiterOptions {
 /** A method of MemoryLimiter. It returns whether a reservation was made there, so that it must be settled there. */
 export const HOLDS = Symbol.for("redis-ratelimit-client.holds");
 
-/** The longest delay of setTimeout. */
-const MAX_TIMEOUT_MS = 2 ** 31 - 1;
 /** The first part of a call's time. An answer to another call within it does not show that the server still answers. */
 const EARLY = 0.2;
+/** The program is too busy to read replies if a call's timer is this late, and later than 1/LATE_PART of the deadline. */
+const LATE_MS = 40;
+const LATE_PART = 8;
 
 /**
  * The pause before a reservation whose call waited is released a second time: the server may grant it between the first
@@ -264,10 +273,12 @@ export class Core {
         else afterReplies(() => attempt.abandon?.());
       };
       const abort = () => giveUp(signal?.reason);
-      const timer = startTimer(withinMs, attempt, () => {
+      const timer = startTimer(withinMs, (lateMs) => {
+        attempt.over = true;
+        attempt.abandon?.();
         this.#underWay.delete(giveUp);
         signal?.removeEventListener("abort", abort);
-        reject(this.#deadlineError(call.key, breaker, began, withinMs));
+        reject(this.#deadlineError(call.key, breaker, began, withinMs, lateMs));
       });
       const stop = () => {
         timer.stop();
@@ -295,53 +306,23 @@ export class Core {
     });
   }
 
-  /** Returns the error of a call whose deadline has passed. */
-  #deadlineError(key: Key | undefined, breaker: Breaker, began: number, withinMs: number): Error {
+  /** Returns the error of a call whose deadline has passed, and whose timer was late. */
+  #deadlineError(key: Key | undefined, breaker: Breaker, began: number, withinMs: number, lateMs: number): Error {
     const { name, lastError } = this.#transport;
     if (breaker.lastServed > began + withinMs * EARLY) {
       return new Busy(`${name} answers, but did not answer this call within ${withinMs} ms`);
     }
     if (lastError instanceof Busy) return lastError;
+    const now = performance.now();
+    const isLate = lateMs >= LATE_MS && lateMs * LATE_PART >= (this.#deadline ?? 0);
+    if (isLate && breaker.forgivesLate(began, now)) {
+      return new Busy(`this program was busy, and read no reply of ${name} within ${Math.round(now - began)} ms`);
+    }
     this.#transport.recordSilence(key, began);
     const error = new DeadlinePassed(`${name} did not answer within ${withinMs} ms`, { cause: lastError });
-    breaker.recordFailure(began, performance.now(), error);
+    breaker.recordFailure(began, now, error);
     return error;
   }
-}
-
-/** Calls `act` after the replies that have arrived are read. Browsers have no setImmediate. */
-function afterReplies(act: () => void): void {
-  if (typeof setImmediate === "function") setImmediate(act);
-  else setTimeout(act, 0);
-}
-
-/** The timer of a call's deadline. */
-interface DeadlineTimer {
-  stop(): void;
-  /** Lets the program end before the deadline. */
-  unref(): void;
-}
-
-/** Abandons a call when its deadline passes. */
-function startTimer(withinMs: number, attempt: Attempt, expire: () => void): DeadlineTimer {
-  if (withinMs > MAX_TIMEOUT_MS) return { stop: () => {}, unref: () => {} };
-  let isStopped = false;
-  const giveUp = () => {
-    if (isStopped) return;
-    attempt.over = true;
-    attempt.abandon?.();
-    expire();
-  };
-  // After the program was busy, timers run before the replies that have arrived are read. Those are read first.
-  const timer = setTimeout(() => afterReplies(giveUp), withinMs);
-  return {
-    stop: () => {
-      isStopped = true;
-      clearTimeout(timer);
-    },
-    // Browsers have no unref.
-    unref: () => (timer as { unref?: () => void }).unref?.(),
-  };
 }
 
 /** Returns the reply of a fallback with `reachable: false`. */

@@ -35,7 +35,8 @@ export class DeadlinePassed extends Unreachable {
 
 /**
  * Thrown if the server answers, but did not get to this call within the deadline: too many calls are under way, or the
- * server accepts no more connections. `unreachable` does not apply, so that an overload is not let through.
+ * server accepts no more connections. Also thrown if this program was too busy to read the reply. `unreachable` does not
+ * apply, so that an overload is not let through.
  */
 export class Busy extends Error {
   /** The name of the class. */

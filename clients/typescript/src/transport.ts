@@ -42,16 +42,72 @@ export interface Transport {
   close(): void;
 }
 
+/** The longest delay of setTimeout. */
+export const MAX_TIMEOUT_MS = 2 ** 31 - 1;
+/** The longest that a timer goes on because it fired late. */
+const MAX_MORE_MS = 20;
+
+/** A timer that can be stopped. */
+interface Timer {
+  stop(): void;
+  /** Lets the program end before the timer fires. */
+  unref(): void;
+}
+
+/** Calls `act` after the replies that have arrived are read. Browsers have no setImmediate. */
+export function afterReplies(act: () => void): void {
+  if (typeof setImmediate === "function") setImmediate(act);
+  else setTimeout(act, 0);
+}
+
+/**
+ * Calls `expire` after `ms` milliseconds, with how late the timer was. After the program was busy, timers fire before
+ * replies that have arrived are read, and a call may have only just been written. So it waits for as long again as it was
+ * late, up to MAX_MORE_MS.
+ */
+export function startTimer(ms: number, expire: (lateMs: number) => void): Timer {
+  if (ms > MAX_TIMEOUT_MS) return { stop: () => {}, unref: () => {} };
+  const due = performance.now() + ms;
+  let isStopped = false;
+  let keepsRunning = true;
+  const start = (act: () => void, delay: number) => {
+    timer = setTimeout(act, delay);
+    // Browsers have no unref.
+    if (!keepsRunning) (timer as { unref?: () => void }).unref?.();
+  };
+  let timer: ReturnType<typeof setTimeout>;
+  start(() => {
+    const firstMs = performance.now() - due;
+    const moreMs = Math.min(firstMs, MAX_MORE_MS);
+    start(() => {
+      const lateMs = Math.max(firstMs, performance.now() - due - moreMs);
+      afterReplies(() => {
+        if (!isStopped) expire(lateMs);
+      });
+    }, moreMs);
+  }, ms);
+  return {
+    stop: () => {
+      isStopped = true;
+      clearTimeout(timer);
+    },
+    unref: () => {
+      keepsRunning = false;
+      (timer as { unref?: () => void }).unref?.();
+    },
+  };
+}
+
 /** Resolves as `work` does. After `ms` milliseconds it rejects with the error that `late` creates. */
 export async function within<T>(ms: number, work: Promise<T>, late: () => Error): Promise<T> {
-  let timer: NodeJS.Timeout | undefined;
+  let timer: Timer | undefined;
   const timeout = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(late()), ms);
+    timer = startTimer(ms, () => reject(late()));
   });
   try {
     return await Promise.race([work, timeout]);
   } finally {
-    clearTimeout(timer);
+    timer?.stop();
   }
 }
 

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test, type TestContext } from "node:test";
 
-import { Breaker, FAILURES, PAUSE_MS } from "../src/breaker.js";
+import { Breaker, FAILURES, LATE_CALLS, PAUSE_MS } from "../src/breaker.js";
 import { Limiter, Unreachable } from "../src/index.js";
 import { OWN_TRANSPORT } from "../src/transport.js";
 
@@ -83,6 +83,19 @@ test("a failure does not count if another call was answered meanwhile", () => {
   assert.equal(breaker.isOpen, false);
   breaker.recordFailure(4000, 4500, ERROR);
   assert.equal(breaker.isOpen, true);
+});
+
+test("calls of a busy program are forgiven until too many in a row got no answer", () => {
+  const { breaker } = new Probed();
+  for (let round = 1; round <= 2; round += 1) {
+    for (let call = 1; call <= LATE_CALLS; call += 1) {
+      const began = round * 100_000 + call * 1000;
+      assert.ok(breaker.forgivesLate(began, began + 500));
+      assert.ok(breaker.forgivesLate(began + 200, began + 700), "at the same time");
+    }
+    assert.ok(!breaker.forgivesLate(round * 150_000, round * 150_000 + 500));
+    breaker.recordReply(round * 150_000 + 900, false);
+  }
 });
 
 test("a probe is sent at once, and the next a pause after one that failed", async (context) => {

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
-import { describe as suite, test } from "node:test";
+import { describe as suite, test, type TestContext } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 
 import { Cluster } from "ioredis";
@@ -33,7 +33,7 @@ import {
   type Reservation,
   type ThrottleOptions,
 } from "../src/index.js";
-import { FAILURES } from "../src/breaker.js";
+import { FAILURES, LATE_CALLS } from "../src/breaker.js";
 import { Connections } from "../src/connections.js";
 import { isRefused } from "../src/errors.js";
 import { CASES, SPOKEN, inCamelCase, limit, means, Recorder, refused, run, errorOf } from "./fixtures.js";
@@ -169,14 +169,51 @@ suite("calls", () => {
     assert.deepEqual(recorder.sent, []);
   });
 
-  test("the error of a call that is not answered names the server", async () => {
+  test("the error of a call that is not answered names the server", async (context) => {
+    context.mock.method(performance, "now", () => 0);
     const limiter = new Limiter({ sendCommand: () => new Promise(() => {}) }, { deadline: 5 });
     const silence = { name: "DeadlinePassed", message: "the server did not answer within 5 ms" };
     for (let call = 1; call <= FAILURES; call += 1) await assert.rejects(limiter.throttle("k", "@free"), silence);
     await assert.rejects(limiter.throttle("k", "@free"), { message: `the server does not answer: ${silence.message}` });
+    limiter.close();
   });
 
-  test("a silent server is noticed although each call is aborted before its deadline", async () => {
+  /** Returns a function that makes a call and then advances the clock, as if the program were busy for that long. */
+  function busyCalls(context: TestContext, limiter: Limiter): (busyMs: number) => Promise<Reply> {
+    let now = 0;
+    context.after(() => limiter.close());
+    context.mock.method(performance, "now", () => now);
+    return (busyMs) => {
+      const call = limiter.throttle("k", "@free");
+      now += busyMs;
+      return call;
+    };
+  }
+
+  test("a call of a busy program waits longer for its reply", async (context) => {
+    const sendCommand = () => sleep(30).then(() => ALLOWED);
+    const busyCall = busyCalls(context, new Limiter({ sendCommand }, { deadline: 20, unreachable: "allow" }));
+    assert.ok((await busyCall(60)).reachable);
+    assert.ok(!(await busyCall(20)).reachable);
+  });
+
+  test("a call of a busy program that gets no reply is Busy and no failure, some times in a row", async (context) => {
+    const [silent, deadline] = [{ sendCommand: () => new Promise(() => {}) }, 20];
+    const busyCall = busyCalls(context, new Limiter(silent, { deadline }));
+    const busy = { name: "Busy", message: "this program was busy, and read no reply of the server within 80 ms" };
+    const silence = { name: "DeadlinePassed" };
+    for (let call = 1; call < FAILURES; call += 1) await assert.rejects(busyCall(deadline + 30), silence);
+    for (let call = 1; call <= LATE_CALLS; call += 1) await assert.rejects(busyCall(deadline + 60), busy);
+    await assert.rejects(busyCall(deadline + 60), silence);
+    await assert.rejects(busyCall(0), { message: /^the server does not answer: / });
+    // A part of a long deadline was enough.
+    const patient = busyCalls(context, new Limiter(silent, { deadline: 400 }));
+    await assert.rejects(patient(445), silence);
+    await assert.rejects(patient(460), { name: "Busy" });
+  });
+
+  test("a silent server is noticed although each call is aborted before its deadline", async (context) => {
+    context.mock.method(performance, "now", () => 0);
     const [deadline, turn] = [20, () => new Promise(setImmediate)];
     // The types of Node 18 do not have it.
     const active = process as unknown as { getActiveResourcesInfo(): string[] };
@@ -199,6 +236,7 @@ suite("calls", () => {
       if (answers) assert.ok((await next).allowed);
       else
         await assert.rejects(next, { message: /^the server does not answer: the server did not answer within 20 ms/ });
+      limiter.close();
     }
   });
 

@@ -13,7 +13,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { Redis } from "ioredis";
 
 import { Busy, Limiter, type Reply } from "../src/index.js";
-import { testUnlessStopped } from "./machine.js";
+import { isOwnStop, testUnlessStopped } from "./machine.js";
 import { Proxy, Server, SINGLE, type Opened } from "./servers.js";
 
 const DEADLINE = 250;
@@ -57,17 +57,20 @@ type Outcome = string;
 interface MeasuredCall {
   outcome: Outcome;
   reply: Reply | undefined;
+  error: unknown;
   ms: number;
 }
 
 async function measured(limiter: Limiter, key = "k"): Promise<MeasuredCall> {
   const begin = performance.now();
-  const tell = (outcome: Outcome, reply?: Reply): MeasuredCall => ({ outcome, reply, ms: performance.now() - begin });
+  const tell = (outcome: Outcome, reply?: Reply, error?: unknown): MeasuredCall => {
+    return { outcome, reply, error, ms: performance.now() - begin };
+  };
   try {
     const reply = await limiter.window(key, WINDOW);
     return tell(reply.reachable ? "decided" : "unreachable", reply);
   } catch (error) {
-    return tell(error instanceof Busy ? "Busy" : String(error));
+    return tell(error instanceof Busy ? "Busy" : String(error), undefined, error);
   }
 }
 
@@ -96,6 +99,8 @@ const count = (calls: MeasuredCall[], outcome: Outcome): number =>
 function all(calls: MeasuredCall[], outcome: Outcome, withinMs: number): void {
   const others = new Map<Outcome, number>();
   for (const each of calls) if (each.outcome !== outcome) others.set(each.outcome, (others.get(each.outcome) ?? 0) + 1);
+  const stopped = calls.find(({ error }) => isOwnStop(error));
+  if (others.size > 0 && stopped !== undefined) throw stopped.error;
   assert.deepEqual([...others], [], `${calls.length} calls should be ${outcome}`);
   assert.ok(most(times(calls)) <= withinMs, `a call took ${most(times(calls))} ms`);
 }
@@ -353,6 +358,36 @@ for (const [library, open] of SINGLE) {
           then: `the server's again after ${short(back)} ms`,
         });
       }).finally(() => server.end());
+    });
+
+    test("the program is busy for longer than the deadline", async () => {
+      const server = await Server.start();
+      const proxy = await Proxy.before(server.port);
+      const busyCall = (limiter: Limiter) => {
+        const call = measured(limiter);
+        const end = performance.now() + DEADLINE + 100;
+        while (performance.now() < end);
+        return call;
+      };
+      await against(open, proxy.port, async (limiter) => {
+        await untilDecided(limiter);
+        const near: MeasuredCall[] = [];
+        for (let at = 0; at < 5; at += 1) near.push(await busyCall(limiter));
+        assert.ok(count(near, "decided") > 0);
+        // Too far for the time that a late timer waits.
+        proxy.delayMs = 30;
+        const far: MeasuredCall[] = [];
+        for (let at = 0; at < 6; at += 1) far.push(await busyCall(limiter));
+        assert.ok(count(far, "Busy") > 0);
+        const others = [...near, ...far].filter(({ outcome }) => outcome !== "decided" && outcome !== "Busy");
+        assert.deepEqual(others, []);
+        // The breaker is closed.
+        proxy.delayMs = 0;
+        assert.equal((await measured(limiter)).outcome, "decided");
+      }).finally(() => {
+        proxy.end();
+        return server.end();
+      });
     });
 
     testUnlessStopped("pool full on a slow server", async () => {
