@@ -422,6 +422,14 @@ class Settling(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "settle must be"):
             Recorder().limiter().acquire("k", "@jobs", settle="no")  # type: ignore[call-overload]
 
+    def test_a_semaphore_is_not_applied(self) -> None:
+        for window in semaphore(3), Window(3, "0"), Window(3, timedelta(0)):
+            recorder = Recorder(RESERVED)
+            for limiter in recorder.limiter(), redis_ratelimit.asyncio.Limiter(make(LIBRARIES[0], ".asyncio")):
+                with self.assertRaisesRegex(ValueError, "settle must not be 'apply' for a semaphore"):
+                    limiter.acquire("k", window, settle="apply")
+            self.assertEqual(recorder.sent, [])
+
     def test_a_settlement_goes_on_if_its_task_is_cancelled_at_every_await(self) -> None:
         async def leave(limiter: Any, ready: asyncio.Event) -> None:
             async with limiter.acquire("k", Window(9, 60)):

@@ -343,8 +343,9 @@ class Limiter:
         **options: Unpack[ReserveOptions],
     ) -> Reservation:
         """RL.ACQUIRE as a context manager: entering it reserves, or raises Denied. An exception in the block releases the
-        reservation. Otherwise the end of the block applies it, or releases a semaphore's; `settle` chooses one of the two.
-        If the lease ended before the block did, its end raises Lapsed: pass a `lease` that is long enough, or renew().
+        reservation. Otherwise the end of the block applies it, or releases a semaphore's; `settle` chooses one of the two,
+        but "apply" is refused for a semaphore. If the lease ended before the block did, its end raises Lapsed: pass a
+        `lease` that is long enough, or renew().
 
         A list of clauses instead of the key reserves several limits by RL.ALL. They are settled in one step, and their
         leases are renewed while the block runs.

@@ -89,6 +89,8 @@ class ReservationBase:
         if isinstance(key, (str, bytes)):
             assert window is not None  # several.reserve refuses it.
             limits = [Clause.acquire(key, window)]
+            if settle == "apply" and limits[0]._traits.is_semaphore:
+                raise ValueError("settle must not be 'apply' for a semaphore, which is only given back")
             return cls(core, limits, call, (key, window), kwargs={"quantity": quantity, **options}, settle=settle)
         if settle is not None:
             raise ValueError("settle must be used with a single limit")
