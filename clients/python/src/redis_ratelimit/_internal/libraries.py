@@ -134,15 +134,17 @@ def find_library(client: Any, *, asynchronous: bool) -> Library:
     """Returns the library of a client. Raises TypeError unless it is a client of the wanted kind."""
     if isinstance(client, (str, bytes)):
         raise TypeError(f"a limiter takes a client, not the URL {client!r}: give it Redis.from_url({client!r})")
+    # Without the settings, which the repr of a client has.
+    kind = f"{type(client).__module__}.{type(client).__qualname__}".removeprefix("builtins.")
     for base in type(client).__mro__:
         name = base.__module__.partition(".")[0]
         if name in LIBRARIES and hasattr(client, "execute_command"):
             is_asynchronous = base.__module__.startswith(f"{name}.asyncio")
             if is_asynchronous and not asynchronous:
-                raise TypeError(f"{client!r} is a client for asyncio: use redis_ratelimit.asyncio.Limiter")
+                raise TypeError(f"{kind} is a client for asyncio: use redis_ratelimit.asyncio.Limiter")
             if asynchronous and not is_asynchronous:
                 raise TypeError(
-                    f"{client!r} is no client for asyncio: use one of {name}.asyncio, or redis_ratelimit.Limiter"
+                    f"{kind} is no client for asyncio: use one of {name}.asyncio, or redis_ratelimit.Limiter"
                 )
             return _library(name, asynchronous)
-    raise TypeError(f"{client!r} must be a client of redis-py or valkey-py")
+    raise TypeError(f"{kind} must be a client of redis-py or valkey-py")
