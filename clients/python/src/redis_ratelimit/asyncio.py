@@ -217,7 +217,7 @@ class Reservation(ReservationBase):
 
     async def apply(self, cost: Cost | None = None, *, quantity: Cost | None = None) -> bool:
         """Settles the reservation now: counts what was reserved, or what was really used, which is `cost`. Returns False if
-        the lease had ended.
+        the lease had ended or it was settled before.
 
         For several limits, `cost` maps their names to what was used. For a limit that it does not name, all that was
         reserved counts. A semaphore is released. `quantity` is another name of `cost`.
@@ -226,12 +226,12 @@ class Reservation(ReservationBase):
         return await self._core.settle(self._apply(cost, quantity))
 
     async def release(self) -> bool:
-        """Gives the reservation back now. Returns False if the lease had ended."""
+        """Gives the reservation back now. Returns False if the lease had ended or it was settled before."""
         self._core.enter_loop()
         return await self._core.settle(self._release())
 
     async def renew(self, lease: Duration | None = None) -> bool:
-        """Restarts the lease. Returns False if it has ended."""
+        """Restarts the lease. Returns False if it has ended or the reservation was settled."""
         self._core.enter_loop()
         return await self._renew(lease)
 

@@ -129,7 +129,7 @@ class Reservation(ReservationBase):
 
     def apply(self, cost: Cost | None = None, *, quantity: Cost | None = None) -> bool:
         """Settles the reservation now: counts what was reserved, or what was really used, which is `cost`. Returns False if
-        the lease had ended.
+        the lease had ended or it was settled before.
 
         For several limits, `cost` maps their names to what was used. For a limit that it does not name, all that was
         reserved counts. A semaphore is released. `quantity` is another name of `cost`.
@@ -137,11 +137,11 @@ class Reservation(ReservationBase):
         return run(self._apply(cost, quantity))
 
     def release(self) -> bool:
-        """Gives the reservation back now. Returns False if the lease had ended."""
+        """Gives the reservation back now. Returns False if the lease had ended or it was settled before."""
         return run(self._release())
 
     def renew(self, lease: Duration | None = None) -> bool:
-        """Restarts the lease. Returns False if it has ended."""
+        """Restarts the lease. Returns False if it has ended or the reservation was settled."""
         return run(self._renew(lease))
 
     def _renew_later(self, seconds: float) -> None:
