@@ -47,7 +47,7 @@ async def answer_denied(request: Request, denied: Exception) -> Response:
 
 def setup(app: FastAPI) -> None:
     """Sets `app` up: denials are answered with problem details, and all responses report the limits of their requests in
-    headers. Call it once, when the application is created."""
+    headers, except the 500 of an unhandled exception. Call it once, when the application is created."""
     app.add_exception_handler(RateLimited, answer_denied)
     app.add_middleware(RateLimitMiddleware)
 
