@@ -63,7 +63,8 @@ export type Fallback = Pick<Limits, "throttle"> & Partial<Limits>;
 /** Options of Limiter.acquire. */
 export interface AcquireOptions extends ReserveOptions {
   /**
-   * The method that settles the reservation when the work succeeds. Default: "release" for a semaphore, else "apply".
+   * The method that settles the reservation when the work succeeds. Default: "release" for a semaphore, which cannot be
+   * applied, else "apply".
    */
   settle?: "apply" | "release" | undefined;
 }
@@ -197,7 +198,13 @@ export class Limiter {
       throw notOneOf("settle", '"apply" or "release"', settle);
     }
     const args: [Key, Window | Policy, ReserveOptions] = [key, window, reserve];
-    const { value: reply, fallback } = await this.#core.answer("reserve", args, this.#makeReserve);
+    const makeCall = (...given: typeof args): Call<Reply> => {
+      const call = this.#makeReserve(...given);
+      // The server would refuse to apply it, but only after the work.
+      if (settle === "apply" && isSemaphore(window)) throw notOneOf("settle", '"release" for a semaphore', settle);
+      return call;
+    };
+    const { value: reply, fallback } = await this.#core.answer("reserve", args, makeCall);
     if (!reply.allowed) throw new Denied(reply);
     const limits = [clause.acquire(key, window)];
     const reservation = new Reservation(fallback ?? this, limits, reply, this.#core);

@@ -421,6 +421,10 @@ suite("calls", () => {
       errorOf(RangeError, 'settle must be "apply" or "release", not "drop"'),
     );
     await assert.rejects(
+      limiter.acquire("k", semaphore(1), { settle: "apply" }, () => assert.fail("entered")),
+      errorOf(RangeError, 'settle must be "release" for a semaphore, not "apply"'),
+    );
+    await assert.rejects(
       limiter.throttle("k", "@free", { block: 0.5 }),
       errorOf(RangeError, "block must be a whole number"),
     );
