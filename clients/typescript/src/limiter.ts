@@ -72,12 +72,9 @@ export interface AcquireOptions extends ReserveOptions {
 /** Runs while a reservation is held. */
 export type Work<T> = (reservation: Reservation) => T | PromiseLike<T>;
 
-type AcquireOne<T> = [
-  key: Key,
-  window: Window | Policy,
-  ...([options?: AcquireOptions | undefined] | [work: Work<T>] | [options: AcquireOptions, work: Work<T>]),
-];
-type AcquireSeveral<T> = [clauses: Clauses, options?: CallOptions | undefined, work?: Work<T>];
+type OptionsAndWork<Options, T> = [options?: Options | undefined] | [work: Work<T>] | [options: Options, work: Work<T>];
+type AcquireOne<T> = [key: Key, window: Window | Policy, ...OptionsAndWork<AcquireOptions, T>];
+type AcquireSeveral<T> = [clauses: Clauses, ...OptionsAndWork<CallOptions, T>];
 type ReserveOne = [key: Key, window: Window | Policy, options?: ReserveOptions | undefined];
 type ReserveSeveral = [clauses: Clauses, options?: CallOptions | undefined];
 
@@ -86,6 +83,18 @@ function isForSeveral<One extends [Key, ...unknown[]], Several extends [Clauses,
   args: One | Several,
 ): args is Several {
   return Array.isArray(args[0]);
+}
+
+/** Returns the options, which may be left out, and the work; without work, `await using` or the caller settles. */
+function optionsAndWork<Options extends object, T>(
+  given: OptionsAndWork<Options, T>,
+): { options: Partial<Options>; work: Work<T> | undefined } {
+  const [options = {}, work] = typeof given[0] === "function" ? [{}, given[0]] : (given as [Options?, Work<T>?]);
+  // The work is undefined if there is none, and also by mistake.
+  if ((work !== undefined || given.length > 1) && typeof work !== "function") {
+    throw new TypeError(`acquire takes the work as a function, not ${quote(work)}`);
+  }
+  return { options, work };
 }
 
 /**
@@ -159,6 +168,7 @@ export class Limiter {
    * what was reserved, and semaphores are released.
    */
   acquire<T>(clauses: Clauses, options: CallOptions, work: Work<T>): Promise<T>;
+  acquire<T>(clauses: Clauses, work: Work<T>): Promise<T>;
   /**
    * RL.ALL: reserves several limits, for `await using`, or to be settled by hand. Their leases are renewed until then, or
    * until the program drops the reservation.
@@ -170,12 +180,8 @@ export class Limiter {
       : this.#acquireOne(...args);
   }
 
-  async #acquireSeveral<T>(...args: AcquireSeveral<T>): Promise<T | Reservation> {
-    const [clauses, options = {}, work] = args;
-    // The work is undefined if there is none, and also by mistake.
-    if (args.length > 2 && typeof work !== "function") {
-      throw new TypeError(`acquire of several limits takes the work as a function, not ${quote(work)}`);
-    }
+  async #acquireSeveral<T>(...[clauses, ...rest]: AcquireSeveral<T>): Promise<T | Reservation> {
+    const { options, work } = optionsAndWork<CallOptions, T>(rest);
     const reply = await this.#reserveSeveral("acquire", clauses, options);
     const { reservation } = reply;
     if (reservation === undefined) throw new Denied(reply);
@@ -185,14 +191,8 @@ export class Limiter {
   }
 
   async #acquireOne<T>(...[key, window, ...rest]: AcquireOne<T>): Promise<T | Reservation> {
-    const [options = {}, work] = typeof rest[0] === "function" ? [{}, rest[0]] : (rest as [AcquireOptions?, Work<T>?]);
-    // The work is undefined if there is none, and also by mistake.
-    const hasWork = work !== undefined || rest.length > 1;
-    if (hasWork && typeof work !== "function") {
-      throw new TypeError(`acquire takes the work as a function, not ${quote(work)}`);
-    }
-    // Without work, `await using` or the caller settles.
-    checkOptions("acquire", options, hasWork ? [...RESERVE_OPTIONS, "settle"] : RESERVE_OPTIONS);
+    const { options, work } = optionsAndWork<AcquireOptions, T>(rest);
+    checkOptions("acquire", options, work === undefined ? RESERVE_OPTIONS : [...RESERVE_OPTIONS, "settle"]);
     const { settle, ...reserve } = options;
     if (settle !== undefined && settle !== "apply" && settle !== "release") {
       throw notOneOf("settle", '"apply" or "release"', settle);

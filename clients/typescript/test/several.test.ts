@@ -118,6 +118,12 @@ suite("several limits as one", () => {
     assert.deepEqual(found, ["MULTI", "RL.APPLY a x 7", "RL.APPLY b y", "EXEC", undefined]);
   });
 
+  test("the options may be left out", async () => {
+    const recorder = new Recorder(RESERVED, ...QUEUED, [1, 1]);
+    assert.equal(await new Limiter(recorder).acquire(PAIR, (job) => job.settled), false);
+    assert.deepEqual(recorder.sent.slice(1), ["MULTI", "RL.APPLY a x", "RL.APPLY b y", "EXEC"]);
+  });
+
   test("an error releases whatever was set", async () => {
     const found = await settled([...QUEUED, [1, 0]], (job) => {
       job.set({ a: 7 });
