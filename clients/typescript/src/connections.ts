@@ -61,8 +61,9 @@ export interface ClientSource {
 
 /** Returns the address that a client connects to, for errors. */
 function addressOf(options: Record<string, unknown> | undefined): string {
-  const socket = (options?.["socket"] ?? options ?? {}) as { host?: string; port?: number; path?: string };
-  if (options?.["sentinels"]) return `the master ${String(options["name"])} of the sentinels`;
+  if (options === undefined) return "the server";
+  const socket = (options["socket"] ?? options) as { host?: string; port?: number; path?: string };
+  if (options["sentinels"]) return `the master ${String(options["name"])} of the sentinels`;
   return socket.path ?? `${socket.host ?? "localhost"}:${socket.port ?? 6379}`;
 }
 
@@ -403,7 +404,7 @@ export function connectionsLike<Given extends { readonly options?: Record<string
 ): Connections {
   const source: ClientSource = {
     makeClient: (connectTimeout) => Promise.resolve(makeClient(client, connectTimeout)),
-    settings: () => client.options,
+    settings: () => client.options ?? {},
   };
   const connections = new Connections(source, deadline);
   closeWith(client, () => connections.close());

@@ -2,6 +2,7 @@
 
 import type { Command, Key } from "./command.js";
 import { Connections, connectionsLike, type ClientSource, type OneTimeClient } from "./connections.js";
+import { Unreachable } from "./errors.js";
 import type { Word } from "./limits.js";
 import { slotOf } from "./slot.js";
 import { ClientTransport, ClusterTransport, type Attempt, type Transact, type Transport } from "./transport.js";
@@ -61,9 +62,20 @@ function oneTimeNodeRedis(client: NodeRedisClient, connectTimeout: number): OneT
 export const singleNodeRedis = (client: NodeRedisClient, deadline: number | undefined): Transport =>
   connectionsLike(client, oneTimeNodeRedis, deadline);
 
+/** A client that only the application can connect. */
+interface Openable {
+  /** A stand-in for a client may lack it. */
+  readonly isOpen?: boolean;
+}
+
+/** Throws unless connect() was called. `unreachable` does not apply: waiting would not help. */
+function checkOpen(client: Openable, kind: string): void {
+  if (client.isOpen !== false) return;
+  throw new Error(`connect the ${kind} of node-redis before it is used: await its connect()`);
+}
+
 /** The members of a pool that are used here. */
-export interface NodeRedisPool {
-  readonly isOpen: boolean;
+export interface NodeRedisPool extends Openable {
   execute<T>(use: (client: NodeRedisClient) => T): Promise<T>;
 }
 
@@ -72,6 +84,7 @@ export function poolOfNodeRedis(pool: NodeRedisPool, deadline: number | undefine
   let member: NodeRedisClient | undefined;
   const findMember = async (): Promise<NodeRedisClient> => {
     if (member === undefined) {
+      checkOpen(pool, "pool");
       const { client } = await pool.execute((free) => ({ client: free }));
       member = client;
       client.on("end", () => setImmediate(lookAgain));
@@ -110,10 +123,11 @@ function scriptOf(commands: Word[][]): Word[] {
 }
 
 /** Sends calls through a sentinel client, which finds the master. */
-export class NodeRedisSentinel extends ClientTransport<NodeRedis> {
+export class NodeRedisSentinel extends ClientTransport<NodeRedis & Openable> {
   readonly name = "the master of the sentinels";
 
-  send({ words, readonly, transaction }: Command, attempt: Attempt): Promise<unknown> {
+  async send({ words, readonly, transaction }: Command, attempt: Attempt): Promise<unknown> {
+    checkOpen(this.client, "sentinel client");
     const signal = signalOf(attempt);
     attempt.isSent = true;
     let isSent = false;
@@ -143,7 +157,7 @@ interface NodeRedisMulti {
 }
 
 /** The members of a cluster client that are used here. */
-export interface NodeRedisClusterClient extends NodeRedis {
+export interface NodeRedisClusterClient extends NodeRedis, Openable {
   readonly slots: readonly ({ master: { address: string } } | undefined)[];
   readonly masters: readonly object[];
   readonly nodeByAddress: ReadonlyMap<string, object>;
@@ -164,14 +178,22 @@ export class NodeRedisCluster extends ClusterTransport<NodeRedisClusterClient> {
     return node === "" || this.client.nodeByAddress.has(node);
   }
 
-  send(command: Command, attempt: Attempt): Promise<unknown> {
+  async send(command: Command, attempt: Attempt): Promise<unknown> {
     const { key = "", blockMs, transaction } = command;
+    // It goes to a duplicate, which is connected here.
     if (blockMs !== undefined && typeof this.client.duplicate === "function") {
       return this.sendBlocking(command, attempt);
     }
+    checkOpen(this.client, "cluster client");
+    this.#checkHasNodes();
     return transaction === undefined
       ? this.ask(this.client, command, attempt)
       : this.transact(this.client, key, transaction, attempt);
+  }
+
+  /** Throws while the client is connecting. It would fail itself with a TypeError. */
+  #checkHasNodes(): void {
+    if (this.client.masters?.length === 0) throw new Unreachable("the cluster client is still connecting");
   }
 
   protected override async nodeAt(
@@ -206,6 +228,8 @@ export class NodeRedisCluster extends ClusterTransport<NodeRedisClusterClient> {
   }
 
   override async sendToAll({ words }: Command): Promise<unknown[]> {
+    checkOpen(this.client, "cluster client");
+    this.#checkHasNodes();
     const nodes: NodeRedis[] = await Promise.all(this.client.masters.map((node) => this.client.nodeClient(node)));
     return Promise.all(nodes.map((node) => node.sendCommand(words)));
   }

@@ -7,7 +7,14 @@ import { describe as suite, test, type TestContext } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 
 import { Cluster } from "ioredis";
-import { createCluster, ErrorReply, SocketClosedUnexpectedlyError, TimeoutError } from "redis";
+import {
+  createClientPool,
+  createCluster,
+  createSentinel,
+  ErrorReply,
+  SocketClosedUnexpectedlyError,
+  TimeoutError,
+} from "redis";
 
 import {
   Busy,
@@ -799,6 +806,44 @@ suite("the limiter's own connections", () => {
     redirect();
     await sleep(1);
     assert.equal(sentAgain, 0);
+  });
+
+  test("a client of node-redis that must be connected and is not is a mistake, not an outage", async () => {
+    const port = await freePort();
+    const socket = { host: "127.0.0.1", port, reconnectStrategy: false } as const;
+    for (const [client, kind] of [
+      [createClientPool({ socket }), "pool"],
+      [createSentinel({ name: "limits", sentinelRootNodes: [{ host: "127.0.0.1", port }] }), "sentinel client"],
+      [createCluster({ rootNodes: [{ socket }] }), "cluster client"],
+    ] as const) {
+      const limiter = new Limiter(client, { unreachable: "allow", deadline: 5000 });
+      const isClear = ({ message }: Error) => message.startsWith(`connect the ${kind} of node-redis before it is used`);
+      await assert.rejects(limiter.throttle("k", "@free"), isClear);
+      await assert.rejects(limiter.top(), isClear);
+      // The cluster client's is sent by a duplicate, which the limiter connects.
+      const waiting = limiter.reserve("k", semaphore(1), { block: 10 });
+      if (kind === "cluster client") assert.equal((await waiting).reachable, false);
+      else await assert.rejects(waiting, isClear);
+      limiter.close();
+    }
+  });
+
+  test("while a pool or a cluster client of node-redis connects, Redis is out of reach", async () => {
+    const socket = { host: "127.0.0.1", port: await freePort() };
+    const pool = createClientPool({ socket }, { maximum: 1, acquireTimeout: 100 });
+    for (const client of [pool, createCluster({ rootNodes: [{ socket }] })]) {
+      client.on("error", () => {});
+      const limiter = new Limiter(client, { deadline: 20 });
+      const connecting = client.connect();
+      await assert.rejects(limiter.throttle("k", "@free"), (error) => {
+        assert.ok(error instanceof Unreachable);
+        assert.match(error.message, /^the (server did not answer within 20 ms|cluster client is still connecting)$/);
+        return true;
+      });
+      limiter.close();
+      client.destroy();
+      await connecting.catch(() => {});
+    }
   });
 
   test("a duplicate of a cluster client that cannot connect is closed", async () => {
