@@ -164,7 +164,6 @@ class Local(LocalBase):
                     return
                 await self._sleep(at - leases.monotonic())
                 continue
-            self._core.enter_loop()
             replies = await self._exchange(round_)
             with leases.lock:
                 self._round = None
@@ -222,17 +221,14 @@ class Reservation(ReservationBase):
         For several limits, `cost` maps their names to what was used. For a limit that it does not name, all that was
         reserved counts. A semaphore is released. `quantity` is another name of `cost`.
         """
-        self._core.enter_loop()
         return await self._core.settle(self._apply(cost, quantity))
 
     async def release(self) -> bool:
         """Gives the reservation back now. Returns False if the lease had ended or it was settled before."""
-        self._core.enter_loop()
         return await self._core.settle(self._release())
 
     async def renew(self, lease: Duration | None = None) -> bool:
         """Restarts the lease. Returns False if it has ended or the reservation was settled."""
-        self._core.enter_loop()
         return await self._renew(lease)
 
     def _renew_later(self, seconds: float) -> None:
@@ -249,7 +245,6 @@ class Reservation(ReservationBase):
         self._renewal = asyncio.ensure_future(self._renew_while_work_runs())
 
     async def __aenter__(self) -> Reservation:
-        self._core.enter_loop()
         await self._enter()
         return self
 
@@ -294,7 +289,6 @@ class Limiter:
 
     async def _send(self, make: Callable[P, Call[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Sends the call that `make` returns for the arguments of the method of the same name."""
-        self._core.enter_loop()
         call = make(*args, **kwargs)
         reply = await self._core.send(call, make.__name__, args, kwargs)
         if call.reserving and isinstance(reply, Reply):

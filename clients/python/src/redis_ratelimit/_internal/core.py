@@ -177,6 +177,9 @@ class Core(Connector[IOType]):
         """Returns the server that has a key, as far as that is known without asking; otherwise this core."""
         return self.servers.server_of(key) or self
 
+    def enter_loop(self) -> None:
+        """Goes over to the connections of the running event loop. Threads share all connections."""
+
     def renew_servers(self) -> None:
         """Forgets all connections without closing them, because they belong to another process."""
         self.servers = make_servers(self, self._client)
@@ -190,6 +193,7 @@ class Core(Connector[IOType]):
     ) -> T:
         """Sends a call and returns its reply. While Redis is away, a fallback's method `name` is called with `args` and
         `kwargs`. Without a name, as for settling several reservations, there is no fallback."""
+        self.enter_loop()
         if call.key is not None and not isinstance(call.key, (str, bytes)):
             raise TypeError(f"a key must be str or bytes, not {call.key!r}")
         memory = self._memory
@@ -286,6 +290,7 @@ class Core(Connector[IOType]):
 
         Returns their replies, which may be errors, or why there are none.
         """
+        self.enter_loop()
         bound = DEFAULT_SECONDS if self.deadline is None else None
         call: Call[Any] = Call(commands[0], list, key, at_most_seconds=bound, further_commands=tuple(commands[1:]))
         attempt = self._new_attempt(call)
