@@ -1,6 +1,7 @@
 //! The keys of this server as the commands use them. Counts calls for policies and settled reservations for INFO, and notes
 //! denials for RL.TOP and as keyspace events.
 
+use super::server_bucket::decode_bucket;
 use super::{KeyContext, KeyHandle, ServerKey, ServerKeys, ServerWindow};
 use crate::environment::{NOTIFY_DENIED, NUMBERS, POLICIES};
 use crate::redis::events::notify;
@@ -16,7 +17,6 @@ use engine::heavy::{HeavyRow, RecentHeavy};
 use engine::reservation::{id_from_random, Id};
 use engine::settle::SettleOutcome;
 use engine::store::{Access, WindowKey};
-use engine::throttle::Stored;
 use engine::DbKey;
 
 /// The most denied keys, by database and name.
@@ -49,9 +49,7 @@ impl<'c> Keyspace for ServerKeys<'c> {
         let expires_at_ms = key.expires_at_ms();
         let state = match key.value() {
             KeyValue::Empty => KeyState::Missing,
-            KeyValue::String(text) => {
-                KeyState::Bucket(Stored::decode(text.bytes()).ok_or(Error::ForeignString)?)
-            }
+            KeyValue::String(text) => KeyState::Bucket(decode_bucket(text.bytes())?),
             KeyValue::Zset => {
                 let mut window =
                     ServerWindow::new(self.store(key_ctx, Access::Read), KeyHandle::Read(key));

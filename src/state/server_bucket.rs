@@ -20,9 +20,7 @@ impl store::BucketKey for ServerBucket<'_> {
         self.key = KeyHandle::new(self.key_ctx, self.access)?;
         match self.key.reader().value() {
             KeyValue::Empty => Ok(None),
-            KeyValue::String(text) => {
-                Ok(Some(Stored::decode(text.bytes()).ok_or(Error::ForeignString)?))
-            }
+            KeyValue::String(text) => decode_bucket(text.bytes()).map(Some),
             KeyValue::Zset | KeyValue::Other => Err(Error::NotBucket),
         }
     }
@@ -37,4 +35,9 @@ impl store::BucketKey for ServerBucket<'_> {
             BucketEdit::Delete => key.delete(),
         }
     }
+}
+
+/// Decodes a bucket. Refuses a string that the module did not write.
+pub(super) fn decode_bucket(text: &[u8]) -> Result<Stored, Error> {
+    Stored::decode(text).ok_or(Error::ForeignString)
 }
