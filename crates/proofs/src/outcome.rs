@@ -98,14 +98,14 @@ properties! {
 
 /// The outcome of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Outcome {
+pub struct StepOutcome {
     /// The event that occurred.
     pub event: Option<Event>,
     /// The first claim that is violated.
     pub violated: Option<Claim>,
 }
 
-impl Outcome {
+impl StepOutcome {
     /// Notes that `claim` is violated unless it `holds`.
     pub fn check(&mut self, holds: bool, claim: Claim) {
         if !holds {
@@ -125,7 +125,7 @@ impl Outcome {
 /// A state with the outcome of the step that led to it.
 pub trait HasOutcome {
     /// Returns the outcome.
-    fn outcome(&self) -> Outcome;
+    fn outcome(&self) -> StepOutcome;
 }
 
 /// Returns the properties of a world: every claim, and the events that must occur.

@@ -5,7 +5,7 @@
 //! module: a command wakes the head before it takes and after it gives back, and a timer does the rest.
 
 use crate::mistake::Mistake;
-use crate::outcome::{self, Claim, Event, HasOutcome, Outcome};
+use crate::outcome::{self, Claim, Event, HasOutcome, StepOutcome};
 use engine::line::{
     Cause, Joining, LineId, LineStep, LineTypes, Lines, Ticket, TimerChange, POLL_US,
 };
@@ -129,11 +129,11 @@ pub struct LineState {
     faults: u8,
     /// The time since which the head could be granted, and whether the module was notified of the cause.
     head_could_since: Option<(u64, bool)>,
-    outcome: Outcome,
+    outcome: StepOutcome,
 }
 
 impl HasOutcome for LineState {
-    fn outcome(&self) -> Outcome {
+    fn outcome(&self) -> StepOutcome {
         self.outcome
     }
 }
@@ -418,7 +418,7 @@ impl Model for WaitingWorld {
             time_passes: self.time_passes.0,
             faults: self.faults,
             head_could_since: None,
-            outcome: Outcome::default(),
+            outcome: StepOutcome::default(),
         }]
     }
 

@@ -19,7 +19,7 @@ mod books;
 mod calls;
 
 use crate::mistake::Mistake;
-use crate::outcome::{self, Claim, Event, HasOutcome, Outcome};
+use crate::outcome::{self, Claim, Event, HasOutcome, StepOutcome};
 use books::{BanBook, Books};
 use engine::memory::{Memory, Saved, SavedValue};
 use engine::reservation::Id;
@@ -160,7 +160,7 @@ pub struct WorldState {
     books: Vec<Books>,
     /// The states before each effect that the replica lacks, the oldest first.
     unreplicated: Vec<(Vec<Option<Saved>>, Vec<Books>)>,
-    outcome: Outcome,
+    outcome: StepOutcome,
 }
 
 fn id_of(client: usize) -> Id {
@@ -212,7 +212,7 @@ fn decide(saved: &[Option<Saved>], key: usize, request: &Request, now_us: u64) -
 }
 
 impl HasOutcome for WorldState {
-    fn outcome(&self) -> Outcome {
+    fn outcome(&self) -> StepOutcome {
         self.outcome
     }
 }
@@ -234,7 +234,7 @@ impl Model for World {
             failovers: self.failovers.0,
             books: vec![Books::default(); self.keys.len()],
             unreplicated: Vec::new(),
-            outcome: Outcome::default(),
+            outcome: StepOutcome::default(),
         }]
     }
 
