@@ -48,7 +48,7 @@ export const MAX_TIMEOUT_MS = 2 ** 31 - 1;
 const MAX_MORE_MS = 20;
 
 /** A timer that can be stopped. */
-interface Timer {
+interface StoppableTimer {
   stop(): void;
   /** Lets the program end before the timer fires. */
   unref(): void;
@@ -65,7 +65,7 @@ export function afterReplies(act: () => void): void {
  * replies that have arrived are read, and a call may have only just been written. So it waits for as long again as it was
  * late, up to MAX_MORE_MS.
  */
-export function startTimer(ms: number, expire: (lateMs: number) => void): Timer {
+export function startTimer(ms: number, expire: (lateMs: number) => void): StoppableTimer {
   if (ms > MAX_TIMEOUT_MS) return { stop: () => {}, unref: () => {} };
   const due = performance.now() + ms;
   let isStopped = false;
@@ -100,7 +100,7 @@ export function startTimer(ms: number, expire: (lateMs: number) => void): Timer 
 
 /** Resolves as `work` does. After `ms` milliseconds it rejects with the error that `late` creates. */
 export async function within<T>(ms: number, work: Promise<T>, late: () => Error): Promise<T> {
-  let timer: Timer | undefined;
+  let timer: StoppableTimer | undefined;
   const timeout = new Promise<never>((_, reject) => {
     timer = startTimer(ms, () => reject(late()));
   });
