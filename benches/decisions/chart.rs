@@ -164,7 +164,7 @@ fn mark(svg: &mut String, kind: usize, (x, y): Point, colour: &str) {
     };
 }
 
-/// Appends a text beside a point, at its height.
+/// Appends text that is vertically centred on a point. `anchor` is the end of the text that is placed there.
 fn label(svg: &mut String, (x, y): Point, anchor: &str, colour: &str, words: &str) {
     text(svg, (x, y + 5), &format!(" text-anchor=\"{anchor}\" fill=\"{colour}\""), words);
 }

@@ -81,7 +81,7 @@ OWNERS = "key", "user", "team", "organization"
 
 
 class Billing(Provider):
-    """A provider whose prompts have as many tokens as LiteLLM counts, and which always tells the usage of a stream."""
+    """A provider whose prompts have as many tokens as LiteLLM counts, and which always reports the usage of a stream."""
 
     def prompt(self, body: dict[str, Any], order: dict[str, Any]) -> int:
         body["stream_options"] = {"include_usage": True}

@@ -13,7 +13,7 @@ use super::{eventually, wait_for_sync, Server, Stop, SOON};
 
 /// The node timeout of a cluster in which a master dies.
 const NOTICED_MS: u32 = 2_000;
-/// The node timeout of others, so long that no master seems dead on a busy machine.
+/// The node timeout of all other clusters. It is long, so that a busy machine does not make a master look dead.
 const NEVER_MS: u32 = 600_000;
 
 /// Masters with their replicas, as `redis-cli --cluster create` makes them.

@@ -68,7 +68,8 @@ class _Alarm:
     def __init__(self, loop: asyncio.AbstractEventLoop, until: float) -> None:
         self._loop = loop
         self._task = asyncio.current_task(loop)
-        #: How often the program had cancelled the task before, such as in its cleanup. Counted from Python 3.11 on.
+        #: The number of times that the program had cancelled the task before, for example if this call is a part of its
+        #: cleanup. Python counts them from version 3.11 on.
         self._cancellations: int = getattr(self._task, "cancelling", lambda: 0)()
         self._until = until
         self.has_rung = False
