@@ -71,32 +71,32 @@ fn reply_to_all(sink: &impl ReplySink, outcomes: &Outcomes) -> Result<CallResult
     reply::integers(sink, &decision, deciding.request.unit);
     sink.unsigned(u64::try_from(deciding.index).unwrap_or(u64::MAX).saturating_add(1));
     sink.array(outcomes.len());
-    for clause in outcomes {
-        reply::write(sink, clause.request, &clause.decision);
+    for outcome in outcomes {
+        reply::write(sink, outcome.request, &outcome.decision);
     }
     Ok(CallResult::from_allowed(verdict.allowed()))
 }
 
-/// Counts the clauses for their policies: the choice of each group if the call is allowed, a shadow that would have denied
-/// it, and all clauses of a group that denies the call. Notes one denial for each such group, on the key of the clause that
-/// stands for it in the reply.
+/// Counts the call for the policies of its clauses: of an allowed call the choice of each group, a shadow that would have
+/// denied, and all clauses of a group that denies. Notes one denial for each such group, on the key of the clause that
+/// speaks for it in the reply.
 fn note<K: Keyspace>(call_keys: &CallKeys<K>, outcomes: &Outcomes) {
-    let allowed = outcomes.iter().all(|clause| clause.judgement.group_allowed);
-    for clause in outcomes.iter().filter(|clause| clause.request.takes()) {
-        let verdict = match (clause.judgement.is_choice, clause.judgement.allowed) {
+    let allowed = outcomes.iter().all(|outcome| outcome.judgement.group_allowed);
+    for outcome in outcomes.iter().filter(|outcome| outcome.request.takes()) {
+        let verdict = match (outcome.judgement.is_choice, outcome.judgement.allowed) {
             (true, true) if allowed => PolicyVerdict::Allowed,
             (true, false) => PolicyVerdict::ShadowDenied,
-            (false, _) if !clause.judgement.group_allowed => PolicyVerdict::Denied,
+            (false, _) if !outcome.judgement.group_allowed => PolicyVerdict::Denied,
             _ => continue,
         };
-        if let Some(id) = clause.request.policy {
+        if let Some(id) = outcome.request.policy {
             call_keys.keyspace.count_policy(id, verdict);
         }
     }
     // A group that denies only because this denial was counted is not noted.
     let noted = denials(outcomes)
-        .filter(|(clause, _)| !clause.judgement.group_allowed && clause.request.takes());
-    for key in noted.filter_map(|(clause, _)| call_keys.keys.get(clause.index)) {
+        .filter(|(outcome, _)| !outcome.judgement.group_allowed && outcome.request.takes());
+    for key in noted.filter_map(|(outcome, _)| call_keys.keys.get(outcome.index)) {
         call_keys.keyspace.note_denial(*key);
     }
 }

@@ -56,19 +56,19 @@ pub struct CallOutcome<'p, 'r> {
     pub deciding: &'p PartOutcome<'r>,
 }
 
-/// Returns the outcome of a call over these limits. `None` if there are none.
-pub fn combine<'p, 'r>(parts: &'p [PartOutcome<'r>]) -> Option<CallOutcome<'p, 'r>> {
-    if parts.iter().all(|part| part.judgement.group_allowed) {
-        let choices = || parts.iter().filter(|part| part.judgement.is_choice);
-        let all_shadows = choices().all(|part| part.request.shadow);
-        let enforced = choices().filter(|part| all_shadows || !part.request.shadow);
-        let deciding = enforced.min_by_key(|part| room(part))?;
+/// Combines the outcomes for all limits of a call. `None` if there are none.
+pub fn combine<'p, 'r>(outcomes: &'p [PartOutcome<'r>]) -> Option<CallOutcome<'p, 'r>> {
+    if outcomes.iter().all(|outcome| outcome.judgement.group_allowed) {
+        let choices = || outcomes.iter().filter(|outcome| outcome.judgement.is_choice);
+        let all_shadows = choices().all(|outcome| outcome.request.shadow);
+        let enforced = choices().filter(|outcome| all_shadows || !outcome.request.shadow);
+        let deciding = enforced.min_by_key(|outcome| room(outcome))?;
         return Some(CallOutcome { verdict: Verdict::taking(0), deciding });
     }
-    let all_held = denials(parts).all(|(_, held)| held);
+    let all_held = denials(outcomes).all(|(_, held)| held);
     let obstacle = if all_held { Obstacle::Held } else { Obstacle::Counted };
     // Of several waits that are the longest, the first decides: `min_by_key` returns the first.
-    let (deciding, _) = denials(parts).min_by_key(|(part, _)| Reverse(wait(part)))?;
+    let (deciding, _) = denials(outcomes).min_by_key(|(outcome, _)| Reverse(wait(outcome)))?;
     let verdict = match deciding.decision.verdict.retry_after_us() {
         Some(wait_us) => Verdict::Denied { wait_us, obstacle },
         None => Verdict::Never,
@@ -76,34 +76,34 @@ pub fn combine<'p, 'r>(parts: &'p [PartOutcome<'r>]) -> Option<CallOutcome<'p, '
     Some(CallOutcome { verdict, deciding })
 }
 
-/// Returns the limit that speaks for each group that denies: the first of those with the shortest wait. With it comes
-/// whether one of its limits denies only because others hold.
+/// Returns the outcome that speaks for each group that denies: the first of those with the shortest wait. With it comes
+/// whether one of the limits of the group denies only because others hold.
 pub fn denials<'p, 'r>(
-    parts: &'p [PartOutcome<'r>],
+    outcomes: &'p [PartOutcome<'r>],
 ) -> impl Iterator<Item = (&'p PartOutcome<'r>, bool)> {
-    let groups = parts.chunk_by(|one, other| one.place.group == other.place.group);
+    let groups = outcomes.chunk_by(|one, other| one.place.group == other.place.group);
     groups.filter_map(|group| {
-        let denies = |part: &PartOutcome| !part.request.shadow && !part.decision.allowed();
+        let denies = |outcome: &PartOutcome| !outcome.request.shadow && !outcome.decision.allowed();
         if !group.iter().all(denies) {
             return None;
         }
-        let is_held = |part: &PartOutcome| {
-            matches!(part.decision.verdict, Verdict::Denied { obstacle: Obstacle::Held, .. })
+        let is_held = |outcome: &PartOutcome| {
+            matches!(outcome.decision.verdict, Verdict::Denied { obstacle: Obstacle::Held, .. })
         };
         let held = group.iter().any(is_held);
-        group.iter().min_by_key(|part| wait(part)).map(|part| (part, held))
+        group.iter().min_by_key(|outcome| wait(outcome)).map(|outcome| (outcome, held))
     })
 }
 
 /// Returns the number of such calls for which there is still room. Limits from which the call takes nothing come last.
-fn room(part: &PartOutcome) -> (bool, u64) {
-    let quantity = if part.place.check { 0 } else { part.request.ask.quantity.wanted() };
-    part.decision.remaining.checked_div(quantity).map_or((true, 0), |calls| (false, calls))
+fn room(outcome: &PartOutcome) -> (bool, u64) {
+    let quantity = if outcome.place.check { 0 } else { outcome.request.ask.quantity.wanted() };
+    outcome.decision.remaining.checked_div(quantity).map_or((true, 0), |calls| (false, calls))
 }
 
-/// Returns the wait of a denied part, where never is the longest.
-fn wait(part: &PartOutcome) -> (bool, u64) {
-    part.decision.verdict.retry_after_us().map_or((true, 0), |us| (false, us))
+/// Returns the wait of a denial, where never is the longest.
+fn wait(outcome: &PartOutcome) -> (bool, u64) {
+    outcome.decision.verdict.retry_after_us().map_or((true, 0), |us| (false, us))
 }
 
 #[cfg(test)]
