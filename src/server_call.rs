@@ -6,7 +6,7 @@ use crate::redis::call::Call;
 use crate::redis::clock;
 use crate::redis::context::Context;
 use crate::redis::spread::{spread, Spread};
-use crate::state::{KeyContext, ServerKeys, ServerWindow};
+use crate::state::{KeyContext, ServerKeyspace, ServerWindow};
 use commands::arguments::Words;
 use commands::call::ServerCall;
 use commands::error::Error;
@@ -26,17 +26,17 @@ impl<'a> Words<'a> for Call<'a> {
 
 impl<'a> ServerCall<'a> for Call<'a> {
     type Key = KeyContext<'a>;
-    type Keys = ServerKeys<'a>;
+    type Keyspace = ServerKeyspace<'a>;
     type Environment = ServerEnvironment;
     type Sink = Context<'a>;
 
-    fn keys(&self) -> ServerKeys<'a> {
-        ServerKeys::default()
+    fn keyspace(&self) -> ServerKeyspace<'a> {
+        ServerKeyspace::default()
     }
 
-    fn keys_for_all(&self, words: Range<usize>) -> Result<ServerKeys<'a>, Error> {
+    fn keyspace_for_all(&self, words: Range<usize>) -> Result<ServerKeyspace<'a>, Error> {
         match spread(self, words) {
-            Spread::Together => Ok(ServerKeys::with_read_budget()),
+            Spread::Together => Ok(ServerKeyspace::with_read_budget()),
             Spread::AcrossSlots => Err(Error::CrossSlot),
             Spread::AcrossNodes => Err(Error::SlotMigrating),
         }

@@ -10,7 +10,7 @@ use crate::redis::handlers::WaitNumber;
 use crate::redis::text::OwnedString;
 use crate::redis::under_lock::UnderLock;
 use crate::redis::{clock, random, slot};
-use crate::state::{KeyContext, ServerKeys};
+use crate::state::{KeyContext, ServerKeyspace};
 use commands::error::Error;
 use commands::waiting::{deny, TimedReply};
 use engine::line::{deadline_us, Joining, Ticket, WaiterReply};
@@ -64,7 +64,7 @@ pub fn answer(ctx: Context, wait: WaitNumber) -> Option<(WaitingCall, Result<Dec
     // The reply is a denial. This callback must not write.
     let key = OwnedString::new(&line_key.name);
     let key_ctx = KeyContext { ctx, name: KeyName::polled(&key), now_us: clock::command_time_us() };
-    let denied = deny(&ServerKeys::default(), key_ctx, &call.request, Mode::Look);
+    let denied = deny(&ServerKeyspace::default(), key_ctx, &call.request, Mode::Look);
     if denied.is_ok() && was_head && call.request.count_denied {
         let write = PendingWrite::CountDenial(call.request);
         change(|lines, now_us| lines.add_write(line_key.borrowed(), write, now_us));

@@ -16,7 +16,7 @@ use crate::redis::clock;
 use crate::redis::context::{Context, KeyName};
 use crate::redis::key::touch;
 use crate::redis::text::OwnedString;
-use crate::state::{EmptiedKey, KeyContext, ServerKeys};
+use crate::state::{EmptiedKey, KeyContext, ServerKeyspace};
 use crate::stats;
 use commands::decide::{decide, give_back, Keyspace};
 use commands::error::Error;
@@ -45,20 +45,20 @@ fn wake_line<'c>(key_ctx: KeyContext<'c>, mut emptied: Option<EmptiedKey<'c>>) {
     if !work.has_time() || !accepts_write_in_command(key_ctx.ctx, key_ctx.name) {
         return;
     }
-    let keys = ServerKeys::default();
+    let keyspace = ServerKeyspace::default();
     while let Some((ticket, call)) =
         read_lines(|lines| lines.head(line)).filter(|_| work.has_time())
     {
         // A command does not end waits that are overdue. In MULTI and Lua its clock may be frozen in the past, so a waiter
         // could be denied although enough is available by now.
-        let store = keys.store(key_ctx, Access::Write).with_emptied(emptied.take());
-        if !try_head(&keys, line, (ticket, &call.request), key_ctx, store, Mode::Try) {
+        let store = keyspace.store(key_ctx, Access::Write).with_emptied(emptied.take());
+        if !try_head(&keyspace, line, (ticket, &call.request), key_ctx, store, Mode::Try) {
             return;
         }
     }
 }
 
-impl<'c> WaitingServer for ServerKeys<'c> {
+impl<'c> WaitingServer for ServerKeyspace<'c> {
     type Types = ServerLineTypes;
 
     fn change<T>(&self, transition: impl FnOnce(&mut Lines<ServerLineTypes>, u64) -> T) -> T {
@@ -152,9 +152,9 @@ fn visit(
             lines.postpone(line, now_us);
         }),
     }
-    let (keys, may_write) = (ServerKeys::default(), acceptance == Acceptance::Accepted);
+    let (keyspace, may_write) = (ServerKeyspace::default(), acceptance == Acceptance::Accepted);
     for _ in 0..STEPS_IN_A_ROW {
-        if !do_next_step(&keys, line, key_ctx, may_write, due_us) || !work.has_time() {
+        if !do_next_step(&keyspace, line, key_ctx, may_write, due_us) || !work.has_time() {
             break;
         }
     }

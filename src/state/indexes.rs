@@ -8,7 +8,7 @@
 //! changes it: it takes about twice the memory of the set, and `maxmemory` bounds both. Small indexes are read again
 //! quickly. All of them together hold at most 2^20 reservations; beyond that the least recently used are dropped.
 
-use super::{KeyContext, ServerKeys};
+use super::{KeyContext, ServerKeyspace};
 use crate::redis::clock;
 use crate::redis::context::{Context, KeyName};
 use crate::redis::events::{self, KeyChange};
@@ -212,7 +212,7 @@ pub fn key_changed(ctx: Context, name: KeyName, change: KeyChange) {
     if change == KeyChange::Filled {
         // A foreign value is refused by the next call on it.
         let key_ctx = KeyContext { ctx, name, now_us: clock::command_time_us() };
-        let _ = ServerKeys::default().store(key_ctx, Access::Read).window().read(None);
+        let _ = ServerKeyspace::default().store(key_ctx, Access::Read).window().read(None);
     }
 }
 

@@ -2,7 +2,7 @@
 //! denials for RL.TOP and as keyspace events.
 
 use super::server_bucket::decode_bucket;
-use super::{KeyContext, KeyHandle, ServerKey, ServerKeys, ServerWindow};
+use super::{KeyContext, KeyHandle, ServerKey, ServerKeyspace, ServerWindow};
 use crate::environment::{NOTIFY_DENIED, NUMBERS, POLICIES};
 use crate::redis::events::notify;
 use crate::redis::key::{KeyValue, ReadKey};
@@ -29,7 +29,7 @@ pub fn forget_top() {
     TOP.reset();
 }
 
-impl<'c> Keyspace for ServerKeys<'c> {
+impl<'c> Keyspace for ServerKeyspace<'c> {
     type Key = KeyContext<'c>;
     type Store<'k>
         = ServerKey<'k, 'c>
@@ -37,7 +37,7 @@ impl<'c> Keyspace for ServerKeys<'c> {
         Self: 'k;
 
     fn store(&self, key_ctx: KeyContext<'c>, access: Access) -> ServerKey<'_, 'c> {
-        ServerKey { keys: self, key_ctx, access, emptied: None }
+        ServerKey { keyspace: self, key_ctx, access, emptied: None }
     }
 
     fn new_id(&self) -> Id {

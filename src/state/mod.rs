@@ -40,16 +40,19 @@ impl KeyContext<'_> {
 
 /// The keys of this server, for one call.
 #[derive(Default)]
-pub struct ServerKeys<'c> {
+pub struct ServerKeyspace<'c> {
     /// Bounds what a call over several keys reads.
     budget: Option<ReadBudget>,
     context: PhantomData<Context<'c>>,
 }
 
-impl<'c> ServerKeys<'c> {
+impl<'c> ServerKeyspace<'c> {
     /// Returns the keys for a call over several of them.
-    pub fn with_read_budget() -> ServerKeys<'c> {
-        ServerKeys { budget: Some(ReadBudget(Cell::new(MAX_READ))), ..ServerKeys::default() }
+    pub fn with_read_budget() -> ServerKeyspace<'c> {
+        ServerKeyspace {
+            budget: Some(ReadBudget(Cell::new(MAX_READ))),
+            ..ServerKeyspace::default()
+        }
     }
 }
 
@@ -87,7 +90,7 @@ impl ReadBudget {
 
 /// A key of the server, as the engine sees it.
 pub struct ServerKey<'k, 'c> {
-    keys: &'k ServerKeys<'c>,
+    keyspace: &'k ServerKeyspace<'c>,
     key_ctx: KeyContext<'c>,
     access: Access,
     /// The key, if a call has just emptied it. Boxed, as few calls go on with one.

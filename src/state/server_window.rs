@@ -177,9 +177,9 @@ impl ServerWindow<'_, '_> {
     /// Reads the reservations from the set, within the budget of the call if it has one, and the newest event, with which
     /// they end.
     fn read_elements(&mut self, id: Option<&[u8]>) -> Result<(), Error> {
-        let ServerKey { keys, key_ctx, .. } = self.store;
+        let ServerKey { keyspace, key_ctx, .. } = self.store;
         let reader = self.events.key.reader();
-        if let Some(budget) = &keys.budget {
+        if let Some(budget) = &keyspace.budget {
             budget.check(reader)?;
         }
         let (mut all, mut ban, mut behind) = (Vec::new(), None, None);
@@ -196,7 +196,7 @@ impl ServerWindow<'_, '_> {
         }
         self.reservations =
             ZONES.with(|zones| Reservations::from_list(all, ban, key_ctx.now_us, id, zones));
-        if let (Some(budget), Some(index)) = (&keys.budget, self.reservations.index()) {
+        if let (Some(budget), Some(index)) = (&keyspace.budget, self.reservations.index()) {
             budget.spend(index.len());
         }
         match behind.as_ref().map(decode_entry) {

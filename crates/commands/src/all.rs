@@ -110,7 +110,7 @@ struct CallKeys<K: Keyspace> {
 }
 
 /// Reads the names of the keys.
-fn read_keys<'a, C: ServerCall<'a>>(call: &C) -> Result<CallKeys<C::Keys>, Error> {
+fn read_keys<'a, C: ServerCall<'a>>(call: &C) -> Result<CallKeys<C::Keyspace>, Error> {
     // Before 7.0 the server does not know the arity.
     if call.len() < 3 {
         return Err(Error::Arity);
@@ -129,7 +129,7 @@ fn read_keys<'a, C: ServerCall<'a>>(call: &C) -> Result<CallKeys<C::Keys>, Error
             return Err(Error::KeyTwice);
         }
     }
-    let keyspace = call.keys_for_all(words.clone())?;
+    let keyspace = call.keyspace_for_all(words.clone())?;
     let end = words.end;
     Ok(CallKeys { keyspace, keys: words.filter_map(|at| call.key(at, now_us)).collect(), end })
 }
@@ -137,7 +137,7 @@ fn read_keys<'a, C: ServerCall<'a>>(call: &C) -> Result<CallKeys<C::Keys>, Error
 /// Reads the clauses, one for each key.
 fn read_clauses<'a, C: ServerCall<'a>>(
     call: &C,
-    call_keys: &CallKeys<C::Keys>,
+    call_keys: &CallKeys<C::Keyspace>,
 ) -> Result<Clauses, Error> {
     let environment = call.environment();
     let mut arguments = Arguments::clauses_from(call, call_keys.end);

@@ -15,18 +15,18 @@ pub trait ServerCall<'a>: Words<'a> {
     /// Names a key, at the time of the call.
     type Key: Copy;
     /// The keys of the server.
-    type Keys: Keyspace<Key = Self::Key>;
+    type Keyspace: Keyspace<Key = Self::Key>;
     /// The settings, policies and time zones that the arguments refer to.
     type Environment: Environment;
     /// Receives the reply.
     type Sink: ReplySink;
 
     /// Returns the keys of the server.
-    fn keys(&self) -> Self::Keys;
+    fn keyspace(&self) -> Self::Keyspace;
 
     /// Returns the keys of the server, for one call over the keys that these words name. Refuses keys that are not all on
     /// this server.
-    fn keys_for_all(&self, words: Range<usize>) -> Result<Self::Keys, Error>;
+    fn keyspace_for_all(&self, words: Range<usize>) -> Result<Self::Keyspace, Error>;
 
     /// Returns the settings, policies and time zones that the arguments refer to.
     fn environment(&self) -> Self::Environment;
@@ -45,9 +45,9 @@ pub trait ServerCall<'a>: Words<'a> {
     /// Grants available capacity to the waiters on the key. `released` is the window in which this call has settled
     /// reservations. If that has emptied it, the key is kept, so that it does not vanish before the first waiter adds to it,
     /// and is deleted if nobody does.
-    fn wake<'k>(&self, key: Self::Key, released: Option<WindowOf<'k, Self::Keys>>)
+    fn wake<'k>(&self, key: Self::Key, released: Option<WindowOf<'k, Self::Keyspace>>)
     where
-        Self::Keys: 'k;
+        Self::Keyspace: 'k;
 
     /// Returns whether a call that arrives at the key now with this LEAVE is barred: a waiter comes first.
     fn is_barred(&self, key: Self::Key, leave: u64) -> bool;

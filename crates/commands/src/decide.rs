@@ -73,7 +73,7 @@ pub enum KeyState<W> {
 /// Those of [`judge`] and [`engine::Judged::plan`]. Nothing changes then.
 #[inline]
 pub fn decide<K: Keyspace>(
-    keys: &K,
+    keyspace: &K,
     store: K::Store<'_>,
     request: &Request,
     barred: bool,
@@ -81,7 +81,7 @@ pub fn decide<K: Keyspace>(
 ) -> Result<Decision, Error> {
     let mut part = Part::new(store, request, Place::default(), barred);
     let judged = judge(slice::from_mut(&mut part), mode).map_err(Into::into)?;
-    let mut plan = judged.plan(|| keys.new_id()).map_err(Into::into)?;
+    let mut plan = judged.plan(|| keyspace.new_id()).map_err(Into::into)?;
     let decision = plan.decision();
     plan.write();
     Ok(decision)
@@ -89,7 +89,7 @@ pub fn decide<K: Keyspace>(
 
 /// Counts a call that is over for its policy, and notes a denial.
 #[inline]
-pub(crate) fn note<K: Keyspace>(keys: &K, key: K::Key, request: &Request, decision: &Decision) {
+pub(crate) fn note<K: Keyspace>(keyspace: &K, key: K::Key, request: &Request, decision: &Decision) {
     if request.takes() {
         let verdict = match decision.allowed() {
             true => PolicyVerdict::Allowed,
@@ -97,10 +97,10 @@ pub(crate) fn note<K: Keyspace>(keys: &K, key: K::Key, request: &Request, decisi
             false => PolicyVerdict::Denied,
         };
         if let Some(id) = request.policy {
-            keys.count_policy(id, verdict);
+            keyspace.count_policy(id, verdict);
         }
         if verdict == PolicyVerdict::Denied {
-            keys.note_denial(key);
+            keyspace.note_denial(key);
         }
     }
 }
@@ -111,17 +111,17 @@ pub(crate) fn note<K: Keyspace>(keys: &K, key: K::Key, request: &Request, decisi
 ///
 /// The key's own. Nothing changes then.
 pub fn give_back<K: Keyspace>(
-    keys: &K,
+    keyspace: &K,
     key: K::Key,
     request: &Request,
     granted: &Decision,
     granted_us: u64,
 ) -> Result<(), Error> {
-    let store = keys.store(key, Access::Write);
+    let store = keyspace.store(key, Access::Write);
     let Limit::Reserve(_, reserve) = &request.limit else {
         let ask = Ask::whole(Quantity::GiveBack(granted.verdict.taken()));
         let request = Request { ask, ..*request };
-        return decide(keys, store, &request, false, Mode::Final).map(|_| ());
+        return decide(keyspace, store, &request, false, Mode::Final).map(|_| ());
     };
     if let Some(id) = &granted.id {
         let lease_end_us = lease_end_us(granted_us, reserve.lease_ms);

@@ -19,8 +19,8 @@ pub(crate) fn info<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Error>
         return Err(Error::Arity);
     }
     let (key, now_us) = first_key(call)?;
-    let keys = call.keys();
-    let (state, expires_at_ms) = keys.inspect(key)?;
+    let keyspace = call.keyspace();
+    let (state, expires_at_ms) = keyspace.inspect(key)?;
     let (kind, mut fields, ban) = match state {
         // The reply is empty, although calls may wait: the key was deleted, and the head has not been tried since.
         KeyState::Missing => {

@@ -37,10 +37,10 @@ pub(crate) fn top_keys<'a, C: ServerCall<'a>>(
     let mut options = Options::new();
     Arguments::from(call, 1).options(&call.environment(), &mut options, accepted)?;
     let count = options.number(OptionSet::COUNT).unwrap_or(10);
-    let (keys, count) = (call.keys(), usize::try_from(count).unwrap_or(usize::MAX));
-    let most_denied = keys.most_denied(call.now_us(), count);
+    let (keyspace, count) = (call.keyspace(), usize::try_from(count).unwrap_or(usize::MAX));
+    let most_denied = keyspace.most_denied(call.now_us(), count);
     if options.has(OptionSet::RESET) {
-        keys.forget_denials();
+        keyspace.forget_denials();
     }
     let sink = call.sink();
     sink.array(most_denied.len());

@@ -23,10 +23,10 @@ pub(crate) fn apply<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Error
     };
     let (key, _) = first_key(call)?;
     let max_entries = call.environment().window_entries();
-    let keys = call.keys();
-    let store = keys.store(key, Access::Write);
+    let keyspace = call.keyspace();
+    let store = keyspace.store(key, Access::Write);
     let (applied, window) = settle::apply(store, &id, quantity, max_entries).map_err(Into::into)?;
-    keys.count_settled(applied, 1);
+    keyspace.count_settled(applied, 1);
     call.wake(key, Some(window));
     Ok(reply_settled(call, u64::from(applied != SettleOutcome::NotHeld)))
 }
@@ -42,11 +42,11 @@ pub(crate) fn release<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Err
         ids.push(arguments.id()?);
     }
     let (key, _) = first_key(call)?;
-    let keys = call.keys();
-    let store = keys.store(key, Access::Write);
+    let keyspace = call.keyspace();
+    let store = keyspace.store(key, Access::Write);
     let (released, window) = settle::release(store, &ids).map_err(Into::into)?;
     let released = u64::try_from(released).unwrap_or(u64::MAX);
-    keys.count_settled(SettleOutcome::Released, released);
+    keyspace.count_settled(SettleOutcome::Released, released);
     call.wake(key, Some(window));
     Ok(reply_settled(call, released))
 }
@@ -61,8 +61,8 @@ pub(crate) fn renew<'a, C: ServerCall<'a>>(
     let mut options = Options::new();
     arguments.options(&call.environment(), &mut options, accepted)?;
     let (key, _) = first_key(call)?;
-    let keys = call.keys();
-    let store = keys.store(key, Access::Write);
+    let keyspace = call.keyspace();
+    let store = keyspace.store(key, Access::Write);
     let renewed =
         settle::renew(store, &id, options.number(OptionSet::LEASE)).map_err(Into::into)?;
     // Like every command that may write: another client may have changed the key.
@@ -82,8 +82,8 @@ pub(crate) fn held<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Error>
         return Err(Error::Arity);
     }
     let (key, _) = first_key(call)?;
-    let keys = call.keys();
-    let mut window = keys.store(key, Access::Read).window();
+    let keyspace = call.keyspace();
+    let mut window = keyspace.store(key, Access::Read).window();
     window.read(None).map_err(Into::into)?;
     let reservations = window.reservations().list_live();
     let sink = call.sink();

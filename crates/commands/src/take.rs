@@ -57,7 +57,7 @@ pub(crate) fn take<'a, C: ServerCall<'a>>(
     }
     // The call is over, as it does not wait.
     if mode != Mode::Look {
-        note(&call.keys(), key, request, &decision);
+        note(&call.keyspace(), key, request, &decision);
     }
     decision.verdict = shown(decision.verdict, request);
     reply::write(&call.sink(), request, &decision);
@@ -72,12 +72,12 @@ pub(crate) fn decide_in_turn<'a, C: ServerCall<'a>>(
     request: &Request,
     mode: Mode,
 ) -> Result<Decision, Error> {
-    let (keys, looks, takes) = (&call.keys(), mode == Mode::Look, request.takes());
+    let (keyspace, looks, takes) = (&call.keyspace(), mode == Mode::Look, request.takes());
     if takes && !looks {
         call.wake(key, None);
     }
     let barred = is_barred(call, key, request, mode)?;
-    let decided = decide(keys, keys.store(key, mode.access()), request, barred, mode);
+    let decided = decide(keyspace, keyspace.store(key, mode.access()), request, barred, mode);
     if !takes && !looks && decided.is_ok() {
         // This call may have given back. A call that takes frees nothing, and the waiters before it were tried above.
         call.wake(key, None);

@@ -136,15 +136,15 @@ impl<'a> Keyspace for &'a MemoryServer {
 
 impl<'a> ServerCall<'a> for MemoryCall<'a> {
     type Key = DbKey<'a>;
-    type Keys = &'a MemoryServer;
+    type Keyspace = &'a MemoryServer;
     type Environment = &'a MemoryServer;
     type Sink = &'a ValueBuilder;
 
-    fn keys(&self) -> &'a MemoryServer {
+    fn keyspace(&self) -> &'a MemoryServer {
         self.server
     }
 
-    fn keys_for_all(&self, _words: Range<usize>) -> Result<&'a MemoryServer, Error> {
+    fn keyspace_for_all(&self, _words: Range<usize>) -> Result<&'a MemoryServer, Error> {
         Ok(self.server)
     }
 
