@@ -102,8 +102,3 @@ fn fixed(
     };
     Ok(Rule::Calendar(calendar))
 }
-
-#[cfg(test)]
-mod tests;
-#[cfg(test)]
-pub use tests::TestEnvironment;

@@ -290,6 +290,8 @@ fn options_are_combined_unless_one_excludes_the_other() {
             }
         }
     }
+    // As if LEAVE were not there.
+    server.accepts("RL.WINDOW k 4 60 LEAVE 0 FORCE");
 }
 
 #[test]

@@ -26,55 +26,16 @@ fn every_text_is_in_the_documentation() {
 }
 
 #[test]
-fn errors_name_the_option_at_fault() {
-    let long = [b'x'; 99];
+fn a_repeated_word_is_short_and_printable() {
+    let long = EchoedWord::from(&[b'x'; 99][..]);
+    let odd = EchoedWord::from(&b"FO\r\n-O b"[..]);
     for (error, text) in [
+        (Error::UnknownOption(odd), "ERR syntax error: unknown option FO??-O?b".into()),
         (
-            Error::UnknownOption(EchoedWord::from(&b"FO\r\n-O"[..])),
-            "ERR syntax error: unknown option FO??-O",
+            Error::UnknownOption(long),
+            format!("ERR syntax error: unknown option {}", "x".repeat(24)),
         ),
-        (
-            Error::UnknownOption(EchoedWord::from(&long[..])),
-            "ERR syntax error: unknown option xxxxxxxxxxxxxxxxxxxxxxxx",
-        ),
-        (
-            Error::NoPolicy(EchoedWord::from(&[b'x'; 70][..])),
-            &format!(
-                "NOPOLICY no policy has the name {}",
-                "x".repeat(64)
-            ),
-        ),
-        (
-            Error::NoPolicy(EchoedWord::from(&b"a\r b"[..])),
-            "NOPOLICY no policy has the name a??b",
-        ),
-        (
-            Error::NoValue("BUCKETS", &Error::OptionInteger("BUCKETS", 1, 65_536)),
-            "ERR BUCKETS needs a value: BUCKETS must be an integer from 1 to 65536",
-        ),
-        (
-            Error::NoValue("ID", &Error::InvalidId),
-            "ERR ID needs a value: an id must have 1 to 64 bytes",
-        ),
-        (
-            Error::OptionDuration("BLOCK", 0),
-            "ERR BLOCK must be whole milliseconds, or a number with a unit of ms, s, min, h, d or w, from 0 to a year (31557600000ms)",
-        ),
-        (
-            Error::OptionDuration("LEASE", 1),
-            "ERR LEASE must be whole milliseconds, or a number with a unit of ms, s, min, h, d or w, from 1ms to a year (31557600000ms)",
-        ),
-        (Error::Twice("MS"), "ERR syntax error: MS is given more than once"),
-        (
-            Error::NotTogether("BUCKETS", "FIXED"),
-            "ERR BUCKETS and FIXED must not be used together",
-        ),
-        (
-            Error::QuantityBelow("ATMOST", 0),
-            "ERR ATMOST must not be used with a quantity below 0",
-        ),
-        (Error::Needs("TZ", "FIXED"), "ERR TZ must be used with FIXED"),
-        (Error::InvalidLimit, "ERR limit must be an integer from 0 to 9223372036854775807"),
+        (Error::NoPolicy(long), format!("NOPOLICY no policy has the name {}", "x".repeat(64))),
     ] {
         assert_eq!(error.to_string(), text);
     }
