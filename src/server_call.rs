@@ -6,7 +6,7 @@ use crate::redis::call::Call;
 use crate::redis::clock;
 use crate::redis::context::Context;
 use crate::redis::spread::{spread, Spread};
-use crate::state::{KeyContext, ServerKeyspace, ServerWindow};
+use crate::state::{KeyContext, ServerKeyspace};
 use commands::arguments::Words;
 use commands::call::ServerCall;
 use commands::error::Error;
@@ -56,26 +56,6 @@ impl<'a> ServerCall<'a> for Call<'a> {
 
     fn key(&self, at: usize, now_us: u64) -> Option<KeyContext<'a>> {
         Some(KeyContext { ctx: self.ctx, name: self.key_at(at)?, now_us })
-    }
-
-    fn wake<'k>(&self, key: KeyContext<'a>, released: Option<ServerWindow<'k, 'a>>)
-    where
-        'a: 'k,
-    {
-        blocking::wake(key, released.and_then(ServerWindow::into_emptied));
-    }
-
-    fn is_barred(&self, key: KeyContext<'a>, leave: u64) -> bool {
-        blocking::read_lines_or_default(|lines| lines.is_barred(key.db_key(), leave))
-    }
-
-    fn is_id_claimed(&self, key: KeyContext<'a>, id: &[u8]) -> bool {
-        blocking::read_lines_or_default(|lines| lines.is_id_claimed(key.db_key(), id))
-    }
-
-    fn waiting_on(&self, key: KeyContext<'a>) -> u64 {
-        let waiting = blocking::read_lines_or_default(|lines| lines.waiting_on(key.db_key()));
-        u64::try_from(waiting).unwrap_or(u64::MAX)
     }
 
     fn may_block(&self) -> bool {

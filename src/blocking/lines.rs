@@ -53,13 +53,6 @@ static LINES: UnderLock<ServerLines> = UnderLock::new(ServerLines::default);
 /// The number of lines. While there are none, a command only reads this.
 static LINE_COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// Reads the lines.
-// Out of line, because most calls find no lines.
-#[inline(never)]
-pub fn read_lines<T>(read: impl FnOnce(&ServerLines) -> T) -> T {
-    LINES.with(|lines| read(lines))
-}
-
 /// Makes a transition of the lines at the current time, and then starts or stops the timer. A transition has no context, so
 /// it cannot call a command or end a wait: the caller does that with its result.
 pub fn change<T>(transition: impl FnOnce(&mut ServerLines, u64) -> T) -> T {
@@ -85,11 +78,18 @@ pub fn restart_timer() {
 // ---- Reading ----
 
 /// Reads the lines, or returns the default without locking if there are none.
-pub fn read_lines_or_default<T: Default>(read: impl FnOnce(&ServerLines) -> T) -> T {
+pub fn read_lines<T: Default>(read: impl FnOnce(&ServerLines) -> T) -> T {
     if LINE_COUNT.load(Ordering::Relaxed) == 0 {
         return T::default();
     }
-    read_lines(read)
+    read_existing(read)
+}
+
+// Out of line, because most calls find no lines.
+#[cold]
+#[inline(never)]
+fn read_existing<T>(read: impl FnOnce(&ServerLines) -> T) -> T {
+    LINES.with(|lines| read(lines))
 }
 
 /// Returns how many calls wait.
@@ -118,7 +118,7 @@ impl WorkGuard {
         WorkGuard(())
     }
 
-    /// Returns whether there is time for another step.
+    /// Returns whether there is time for another step. There is none without a line.
     pub fn has_time(&self) -> bool {
         read_lines(|lines| lines.has_time(monotonic_us()))
     }

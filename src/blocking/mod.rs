@@ -19,6 +19,6 @@ mod lines;
 mod wait;
 mod work;
 
-pub use lines::{longest_work_us, oldest_wait_ms, read_lines_or_default, restart_timer, waiting};
+pub use lines::{longest_work_us, oldest_wait_ms, restart_timer, waiting};
 pub use wait::{answer, forget, join, withdraw};
-pub use work::{serve_timer, wake};
+pub use work::serve_timer;

@@ -874,7 +874,7 @@ fn calls(text: &str, name: &str) -> bool {
 #[test]
 fn the_paths_of_calls_in_the_design_are_those_of_the_code() {
     let page = file("docs/design.md");
-    let (_, section) = page.split_once("### Three calls, function by function\n").unwrap();
+    let (_, section) = page.split_once("### Four calls, function by function\n").unwrap();
     let (section, _) = section.split_once("\n## ").unwrap();
     let documented = section.lines().filter_map(|line| {
         let (_, number) = line.strip_suffix(" calls:")?.rsplit_once(' ')?;
@@ -904,6 +904,6 @@ fn the_paths_of_calls_in_the_design_are_those_of_the_code() {
         counted.push(number);
     }
     assert_eq!(documented, counted);
-    let most = [12, 16, 28];
+    let most = [12, 16, 28, 16];
     assert!(counted.iter().zip(most).all(|(number, most)| *number <= most), "{counted:?}");
 }

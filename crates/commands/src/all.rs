@@ -15,6 +15,7 @@ use crate::error::Error;
 use crate::policies::PolicyVerdict;
 use crate::reply::{self, ReplySink};
 use crate::take::is_barred;
+use crate::waiting::WaitingKeyspace;
 use engine::{combine, denials, judge, CallOutcome, Decision, Mode, Part, PartOutcome, TimeUnit};
 use smallvec::SmallVec;
 
@@ -40,11 +41,11 @@ pub(crate) fn all<'a, C: ServerCall<'a>>(call: &C, mode: Mode) -> Result<CallRes
     let looks = mode == Mode::Look;
     if !looks {
         // Calls that wait come first.
-        call_keys.keys.iter().for_each(|key| call.wake(*key, None));
+        call_keys.keys.iter().for_each(|key| call_keys.keyspace.wake(*key, None));
     }
     let mut parts = SmallVec::<[Part<_>; FEW_KEYS]>::new();
     for (&key, Clause { request, place }) in call_keys.keys.iter().zip(&clauses) {
-        let barred = is_barred(call, key, request, mode)?;
+        let barred = is_barred(&call_keys.keyspace, key, request, mode)?;
         let store = call_keys.keyspace.store(key, mode.access());
         parts.push(Part::new(store, request, *place, barred));
     }

@@ -1,21 +1,21 @@
 //! What a command needs from a call and its server: a trait that the module and [`crate::memory`] implement.
 
 use crate::arguments::Words;
-use crate::decide::{Keyspace, WindowOf};
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::reply::ReplySink;
+use crate::waiting::WaitingKeyspace;
 use engine::entry::check_clock;
 use engine::Request;
 use std::ops::Range;
 
-/// A call and its server: where its keys are, what its arguments mean, which calls wait, and what receives its reply.
-/// Nothing here decides anything.
+/// A call: where its keys are, what its arguments mean, whether it may wait, and what receives its reply. Nothing here decides
+/// anything.
 pub trait ServerCall<'a>: Words<'a> {
     /// Names a key, at the time of the call.
     type Key: Copy;
     /// The keys of the server.
-    type Keyspace: Keyspace<Key = Self::Key>;
+    type Keyspace: WaitingKeyspace<Key = Self::Key>;
     /// The settings, policies and time zones that the arguments refer to.
     type Environment: Environment;
     /// Receives the reply.
@@ -39,24 +39,6 @@ pub trait ServerCall<'a>: Words<'a> {
 
     /// Returns the key that the word at `at` names, at this time.
     fn key(&self, at: usize, now_us: u64) -> Option<Self::Key>;
-
-    // ---- The lines of waiters ----
-
-    /// Grants available capacity to the waiters on the key. `released` is the window in which this call has settled
-    /// reservations. If that has emptied it, the key is kept, so that it does not vanish before the first waiter adds to it,
-    /// and is deleted if nobody does.
-    fn wake<'k>(&self, key: Self::Key, released: Option<WindowOf<'k, Self::Keyspace>>)
-    where
-        Self::Keyspace: 'k;
-
-    /// Returns whether a call that arrives at the key now with this LEAVE is barred: a waiter comes first.
-    fn is_barred(&self, key: Self::Key, leave: u64) -> bool;
-
-    /// Returns whether a call that waits on the key will use this id for its reservation.
-    fn is_id_claimed(&self, key: Self::Key, id: &[u8]) -> bool;
-
-    /// Returns how many calls wait on the key.
-    fn waiting_on(&self, key: Self::Key) -> u64;
 
     /// Returns whether the server lets the call wait. It does not in MULTI and scripts.
     fn may_block(&self) -> bool;

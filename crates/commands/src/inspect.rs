@@ -5,6 +5,7 @@ use crate::call::{first_key, CallResult, ServerCall};
 use crate::decide::{KeyState, Keyspace};
 use crate::error::Error;
 use crate::reply::ReplySink;
+use crate::waiting::WaitingKeyspace;
 use engine::ban::BanNow;
 use engine::entry::Entries;
 use engine::store::WindowKey;
@@ -36,7 +37,7 @@ pub(crate) fn info<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Error>
     let ttl_ms = expires_at_ms.map(|at_ms| at_ms.saturating_sub(now_us / 1_000));
     fields.extend([
         ("ban", Some(BanNow::at(ban, now_us).left_us().div_ceil(1_000))),
-        ("waiting", Some(call.waiting_on(key))),
+        ("waiting", number(keyspace.read_lines(key, |lines, key| lines.waiting_on(key)))),
         ("ttl", ttl_ms),
     ]);
     let sink = call.sink();
@@ -53,6 +54,10 @@ pub(crate) fn info<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Error>
     Ok(CallResult::Allowed)
 }
 
+fn number(len: usize) -> Option<u64> {
+    Some(u64::try_from(len).unwrap_or(u64::MAX))
+}
+
 /// Returns the fields of a bucket.
 fn bucket_fields(stored: &Stored, now_us: u64) -> Vec<Field> {
     let full_in_us = stored.full_at_us().saturating_sub(now_us);
@@ -64,7 +69,6 @@ fn bucket_fields(stored: &Stored, now_us: u64) -> Vec<Field> {
 
 /// Returns the fields of a window, which include its dead entries. O(entries + reservations).
 fn window_fields<K: WindowKey>(window: &mut K, now_us: u64) -> Result<Vec<Field>, K::Error> {
-    let number = |len: usize| Some(u64::try_from(len).unwrap_or(u64::MAX));
     let (mut counted, mut denied) = (0_u64, 0_u64);
     let (mut oldest_us, mut newest_us) = (None, None);
     let (events, reservations) = window.split();

@@ -27,6 +27,7 @@ use crate::settings::{Numbers, Switch};
 use crate::share::Share;
 use crate::table::{CommandRow, COMMANDS};
 use crate::take::decide_in_turn;
+use crate::waiting::WaitingKeyspace;
 use engine::calendar::Zone;
 use engine::entry::check_clock;
 use engine::heavy::RecentHeavy;
@@ -128,12 +129,10 @@ impl MemoryServer {
         self.keys.forget_expired(now_us);
         check_clock(now_us)?;
         let mode = if only_looks { Mode::Look } else { Mode::Final };
-        let builder = ValueBuilder::default();
-        let call = MemoryCall::new(self, &[], &builder);
-        let key = db_key(name);
-        let decision = decide_in_turn(&call, key, request, mode)?;
+        let (keyspace, key) = (&&*self, db_key(name));
+        let decision = decide_in_turn(keyspace, key, request, mode)?;
         if !only_looks {
-            note(&&*self, key, request, &decision);
+            note(keyspace, key, request, &decision);
         }
         Ok(decision)
     }
@@ -179,7 +178,7 @@ impl MemoryServer {
     fn delete(&mut self, name: &[u8]) -> bool {
         let live = self.keys.expires_at_ms(name, self.clock.wall_us).is_some();
         self.keys.delete(name);
-        self.wake_line(db_key(name));
+        (&*self).wake(db_key(name), None);
         live
     }
 

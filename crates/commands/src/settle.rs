@@ -7,6 +7,7 @@ use crate::environment::Environment;
 use crate::error::Error;
 use crate::options::{OptionSet, Options};
 use crate::reply::ReplySink;
+use crate::waiting::WaitingKeyspace;
 use engine::reservation::Id;
 use engine::settle::{self, SettleOutcome};
 use engine::store::{Access, Store, WindowKey};
@@ -27,7 +28,7 @@ pub(crate) fn apply<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Error
     let store = keyspace.store(key, Access::Write);
     let (applied, window) = settle::apply(store, &id, quantity, max_entries).map_err(Into::into)?;
     keyspace.count_settled(applied, 1);
-    call.wake(key, Some(window));
+    keyspace.wake(key, Some(window));
     Ok(reply_settled(call, u64::from(applied != SettleOutcome::NotHeld)))
 }
 
@@ -47,7 +48,7 @@ pub(crate) fn release<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Err
     let (released, window) = settle::release(store, &ids).map_err(Into::into)?;
     let released = u64::try_from(released).unwrap_or(u64::MAX);
     keyspace.count_settled(SettleOutcome::Released, released);
-    call.wake(key, Some(window));
+    keyspace.wake(key, Some(window));
     Ok(reply_settled(call, released))
 }
 
@@ -66,7 +67,7 @@ pub(crate) fn renew<'a, C: ServerCall<'a>>(
     let renewed =
         settle::renew(store, &id, options.number(OptionSet::LEASE)).map_err(Into::into)?;
     // Like every command that may write: another client may have changed the key.
-    call.wake(key, None);
+    keyspace.wake(key, None);
     Ok(reply_settled(call, u64::from(renewed)))
 }
 

@@ -2,10 +2,11 @@
 
 use crate::arguments::{Arguments, Family};
 use crate::call::{first_key, CallResult, ServerCall};
-use crate::decide::{decide, note, Keyspace};
+use crate::decide::{decide, note};
 use crate::error::Error;
 use crate::options::{OptionSet, Options};
 use crate::reply;
+use crate::waiting::WaitingKeyspace;
 use engine::line::deadline_us;
 use engine::{Decision, Mode, Request, Verdict};
 
@@ -41,9 +42,10 @@ pub(crate) fn take<'a, C: ServerCall<'a>>(
     // Borrowed, because moving the request out of the result would copy it.
     let request = request.as_ref().map_err(|error| *error)?;
     let (key, now_us) = first_key(call)?;
+    let keyspace = &call.keyspace();
     let block_ms = options.number(OptionSet::BLOCK).filter(|_| call.may_block());
     let mode = if block_ms.is_some() { Mode::Try } else { mode };
-    let mut decision = decide_in_turn(call, key, request, mode)?;
+    let mut decision = decide_in_turn(keyspace, key, request, mode)?;
     if let Some(ms) = block_ms.filter(|_| !decision.allowed()) {
         let last_us = deadline_us(now_us, ms).unwrap_or(u64::MAX);
         // A call that SHADOW lets pass counts as allowed. It has no earliest grant, so it does not wait.
@@ -52,12 +54,12 @@ pub(crate) fn take<'a, C: ServerCall<'a>>(
             return call.join(key, request, ms, wait_us).map(|()| CallResult::Later);
         }
         if request.count_denied {
-            decision = count_denial(call, key, request)?;
+            decision = count_denial(keyspace, key, request)?;
         }
     }
     // The call is over, as it does not wait.
     if mode != Mode::Look {
-        note(&call.keyspace(), key, request, &decision);
+        note(keyspace, key, request, &decision);
     }
     decision.verdict = shown(decision.verdict, request);
     reply::write(&call.sink(), request, &decision);
@@ -66,21 +68,21 @@ pub(crate) fn take<'a, C: ServerCall<'a>>(
 
 /// Decides a request after the waiters on its key. Those that cannot be granted yet bar it, unless their LEAVE is larger.
 #[inline(always)]
-pub(crate) fn decide_in_turn<'a, C: ServerCall<'a>>(
-    call: &C,
-    key: C::Key,
+pub(crate) fn decide_in_turn<S: WaitingKeyspace>(
+    keyspace: &S,
+    key: S::Key,
     request: &Request,
     mode: Mode,
 ) -> Result<Decision, Error> {
-    let (keyspace, looks, takes) = (&call.keyspace(), mode == Mode::Look, request.takes());
+    let (looks, takes) = (mode == Mode::Look, request.takes());
     if takes && !looks {
-        call.wake(key, None);
+        keyspace.wake(key, None);
     }
-    let barred = is_barred(call, key, request, mode)?;
+    let barred = is_barred(keyspace, key, request, mode)?;
     let decided = decide(keyspace, keyspace.store(key, mode.access()), request, barred, mode);
     if !takes && !looks && decided.is_ok() {
         // This call may have given back. A call that takes frees nothing, and the waiters before it were tried above.
-        call.wake(key, None);
+        keyspace.wake(key, None);
     }
     decided
 }
@@ -90,12 +92,12 @@ pub(crate) fn decide_in_turn<'a, C: ServerCall<'a>>(
 // Out of line, so that the common path stays small.
 #[cold]
 #[inline(never)]
-fn count_denial<'a, C: ServerCall<'a>>(
-    call: &C,
-    key: C::Key,
+fn count_denial<S: WaitingKeyspace>(
+    keyspace: &S,
+    key: S::Key,
     request: &Request,
 ) -> Result<Decision, Error> {
-    decide_in_turn(call, key, request, Mode::Final)
+    decide_in_turn(keyspace, key, request, Mode::Final)
 }
 
 /// Returns whether a waiter comes before a request. That happens only if the request takes, and not in [`Mode::Look`].
@@ -103,19 +105,21 @@ fn count_denial<'a, C: ServerCall<'a>>(
 /// # Errors
 ///
 /// [`Error::Duplicate`] if a waiter will use the id of its reservation.
-pub(crate) fn is_barred<'a, C: ServerCall<'a>>(
-    call: &C,
-    key: C::Key,
+pub(crate) fn is_barred<S: WaitingKeyspace>(
+    keyspace: &S,
+    key: S::Key,
     request: &Request,
     mode: Mode,
 ) -> Result<bool, Error> {
     if mode == Mode::Look {
         return Ok(false);
     }
-    if request.id().is_some_and(|id| call.is_id_claimed(key, id)) {
+    let is_claimed = |id| keyspace.read_lines(key, |lines, key| lines.is_id_claimed(key, id));
+    if request.id().is_some_and(is_claimed) {
         return Err(Error::Duplicate);
     }
-    Ok(request.takes() && call.is_barred(key, request.leave()))
+    let leave = request.leave();
+    Ok(request.takes() && keyspace.read_lines(key, |lines, key| lines.is_barred(key, leave)))
 }
 
 /// Returns the verdict in the reply. Under SHADOW the caller always gets what it asks for.

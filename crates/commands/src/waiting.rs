@@ -1,11 +1,11 @@
 //! Ends the waits of calls that wait (BLOCK): the head of a line is granted or goes on waiting, and a call whose time is up
 //! is denied. The lines are those of [`engine::line`].
 
-use crate::decide::{decide, note, Keyspace};
+use crate::decide::{decide, note, Keyspace, WindowOf};
 use crate::error::Error;
 use engine::line::{LineId, LineStep, LineTypes, Lines, Ticket};
 use engine::store::Access;
-use engine::{Decision, Mode, Request, Verdict};
+use engine::{DbKey, Decision, Mode, Request, Verdict};
 
 /// The reply that ended a wait, and its time.
 #[derive(Clone, Copy)]
@@ -16,13 +16,27 @@ pub struct TimedReply {
     pub at_us: u64,
 }
 
-/// A server with lines of waiting calls.
-pub trait WaitingServer: Keyspace {
+/// A keyspace with lines of waiting calls.
+pub trait WaitingKeyspace: Keyspace {
     /// The types of its lines.
     type Types: LineTypes;
 
     /// Makes a transition of the lines, which receives the time of their clock.
     fn change<T>(&self, transition: impl FnOnce(&mut Lines<Self::Types>, u64) -> T) -> T;
+
+    /// Reads the lines, which know the key by the name that `read` receives. Returns the default if there are no lines.
+    fn read_lines<T: Default>(
+        &self,
+        key: Self::Key,
+        read: impl FnOnce(&Lines<Self::Types>, DbKey) -> T,
+    ) -> T;
+
+    /// Grants available capacity to the waiters on the key. `released` is the window in which a call has settled
+    /// reservations. If that has emptied it, the key is kept, so that it does not vanish before the first waiter adds to it,
+    /// and is deleted if nobody does.
+    fn wake<'k>(&self, key: Self::Key, released: Option<WindowOf<'k, Self>>)
+    where
+        Self: 'k;
 
     /// Returns the request of a call that waits.
     fn request(call: &<Self::Types as LineTypes>::Call) -> &Request;
@@ -31,78 +45,115 @@ pub trait WaitingServer: Keyspace {
     fn age_us(&self, key: Self::Key) -> u64;
 
     /// Counts a wait that ended with a grant or without one, and after a grant marks the key as used.
-    fn wait_ended(&self, key: Self::Key, granted: bool);
+    fn note_wait(&self, key: Self::Key, granted: bool);
 
     /// Removes a call from its line, and passes it the reply that ends its wait.
     fn deliver(&self, ticket: Ticket, key: Self::Key, result: Result<Decision, Error>);
 
-    /// Makes a write that was left to do when a wait ended. If it is impossible at the moment, adds it to the line again and
-    /// returns false.
-    fn write(&self, line: LineId, key: Self::Key, write: <Self::Types as LineTypes>::Write)
-        -> bool;
+    /// Makes a write that was left to do when a wait ended. If the key cannot be written at the moment, the line waits with
+    /// the write.
+    fn write(
+        &self,
+        line: LineId,
+        key: Self::Key,
+        write: <Self::Types as LineTypes>::Write,
+    ) -> LineProgress;
 }
 
-/// Does the next step in a line that is due at `due_us`, on the key of the line. Without `may_write` it only ends waits.
-/// Returns false if nothing is due, or if the line has to wait because its key cannot be written.
-pub fn do_next_step<S: WaitingServer>(
-    server: &S,
+/// Whether a line may take another step now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum LineProgress {
+    /// It may: a step was taken, and the next one may be due.
+    MayContinue,
+    /// It has to wait: nothing is due, its head is not granted yet, or its key cannot be written at the moment.
+    MustWait,
+}
+
+/// Takes the next step in a line that is due at `due_us`, on the key of the line. Without `may_write` it only ends waits.
+pub fn take_step<S: WaitingKeyspace>(
+    keyspace: &S,
     line: LineId,
     key: S::Key,
     may_write: bool,
     due_us: u64,
-) -> bool {
-    match server.change(|lines, _| lines.next_step(line, may_write, due_us)) {
-        None => false,
-        Some(LineStep::Write(write)) => server.write(line, key, write),
+) -> LineProgress {
+    match keyspace.change(|lines, _| lines.next_step(line, may_write, due_us)) {
+        None => LineProgress::MustWait,
+        Some(LineStep::Write(write)) => keyspace.write(line, key, write),
         Some(LineStep::Try { ticket, call, is_overdue }) => {
             let head = (ticket, S::request(&call));
             let mode = if is_overdue { Mode::Final } else { Mode::Try };
-            let ended = try_head(server, line, head, key, server.store(key, Access::Write), mode);
-            // An overdue head that could not be tried would be next again, although its line was postponed.
-            ended || !is_overdue
+            let store = keyspace.store(key, Access::Write);
+            match try_head(keyspace, line, head, key, store, mode) {
+                // Waiters behind the head may be overdue.
+                LineProgress::MustWait if !is_overdue => LineProgress::MayContinue,
+                // An overdue head that could not be tried would be next again, although its line was postponed.
+                progress => progress,
+            }
         }
         Some(LineStep::Dismiss { ticket, call }) => {
-            let deny_in = |mode| deny(server, key, S::request(&call), mode);
+            let deny_in = |mode| deny(keyspace, key, S::request(&call), mode);
             let mut denied = deny_in(if may_write { Mode::Final } else { Mode::Look });
             if denied == Err(Error::InUse) {
                 denied = deny_in(Mode::Look);
             }
-            server.deliver(ticket, key, denied);
-            true
+            keyspace.deliver(ticket, key, denied);
+            LineProgress::MayContinue
+        }
+    }
+}
+
+/// Tries the head of a line on the key, and after each grant the next head, while `has_time` says so. `open` returns the key,
+/// to be opened for writing.
+pub fn try_heads<'k, S: WaitingKeyspace>(
+    keyspace: &'k S,
+    line: LineId,
+    key: S::Key,
+    mut open: impl FnMut() -> S::Store<'k>,
+    has_time: impl Fn() -> bool,
+) {
+    let head = || keyspace.read_lines(key, |lines, _| lines.head(line)).filter(|_| has_time());
+    while let Some((ticket, call)) = head() {
+        // Commands do not end waits that are overdue. In MULTI and Lua their clock may be frozen in the past, so a waiter
+        // could be denied although enough is available by now.
+        let head = (ticket, S::request(&call));
+        if try_head(keyspace, line, head, key, open(), Mode::Try) == LineProgress::MustWait {
+            return;
         }
     }
 }
 
 /// Tries the call at the head of a line, on its key, which `store` opens for writing. If it is denied it goes on waiting in
-/// [`Mode::Try`], but not in [`Mode::Final`], because its time is up. Returns whether its wait is over.
-pub fn try_head<S: WaitingServer>(
-    server: &S,
+/// [`Mode::Try`], but not in [`Mode::Final`], because its time is up. The line may continue if its wait is over.
+fn try_head<S: WaitingKeyspace>(
+    keyspace: &S,
     line: LineId,
     (ticket, request): (Ticket, &Request),
     key: S::Key,
     store: S::Store<'_>,
     mode: Mode,
-) -> bool {
-    match decide(server, store, request, false, mode) {
+) -> LineProgress {
+    match decide(keyspace, store, request, false, mode) {
         Ok(Decision { verdict: Verdict::Denied { wait_us, .. }, .. }) if mode == Mode::Try => {
-            let wait_us = wait_us.saturating_sub(server.age_us(key));
-            server.change(|lines, now_us| lines.retry_head_after(line, wait_us, now_us));
-            return false;
+            let wait_us = wait_us.saturating_sub(keyspace.age_us(key));
+            keyspace.change(|lines, now_us| lines.retry_head_after(line, wait_us, now_us));
+            LineProgress::MustWait
         }
         // The key cannot be written at the moment. The call goes on waiting, even past its deadline.
         Err(Error::InUse) => {
-            server.change(|lines, now_us| lines.postpone(line, now_us));
-            return false;
+            keyspace.change(|lines, now_us| lines.postpone(line, now_us));
+            LineProgress::MustWait
         }
         result => {
             if let Ok(decision) = &result {
-                note(server, key, request, decision);
-                server.wait_ended(key, decision.allowed());
+                note(keyspace, key, request, decision);
+                keyspace.note_wait(key, decision.allowed());
             }
-            server.deliver(ticket, key, result);
+            keyspace.deliver(ticket, key, result);
+            LineProgress::MayContinue
         }
     }
-    true
 }
 
 /// Denies a call that stops waiting without another try: its time is up and others are before it in line, or the server has
@@ -111,16 +162,16 @@ pub fn try_head<S: WaitingServer>(
 /// # Errors
 ///
 /// Those of [`decide`].
-pub fn deny<S: WaitingServer>(
-    server: &S,
+pub fn deny<S: WaitingKeyspace>(
+    keyspace: &S,
     key: S::Key,
     request: &Request,
     mode: Mode,
 ) -> Result<Decision, Error> {
-    let denied = decide(server, server.store(key, mode.access()), request, true, mode);
+    let denied = decide(keyspace, keyspace.store(key, mode.access()), request, true, mode);
     if let Ok(decision) = &denied {
-        note(server, key, request, decision);
-        server.wait_ended(key, false);
+        note(keyspace, key, request, decision);
+        keyspace.note_wait(key, false);
     }
     denied
 }

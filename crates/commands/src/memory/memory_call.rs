@@ -11,7 +11,7 @@ use crate::policies::{Policies, Policy, PolicyVerdict};
 use crate::report::MAX_TOP_KEY;
 use crate::settings::Numbers;
 use crate::share::Share;
-use crate::waiting::WaitingServer;
+use crate::waiting::WaitingKeyspace;
 use engine::calendar::Zone;
 use engine::heavy::HeavyRow;
 use engine::line::{deadline_us, Joining};
@@ -162,26 +162,6 @@ impl<'a> ServerCall<'a> for MemoryCall<'a> {
 
     fn key(&self, at: usize, _now_us: u64) -> Option<DbKey<'a>> {
         self.word(at).map(db_key)
-    }
-
-    fn wake<'k>(&self, key: DbKey<'a>, released: Option<MemoryWindow<'a>>)
-    where
-        &'a MemoryServer: 'k,
-    {
-        drop(released);
-        self.server.wake_line(key);
-    }
-
-    fn is_barred(&self, key: DbKey<'a>, leave: u64) -> bool {
-        self.server.lines.borrow().is_barred(key, leave)
-    }
-
-    fn is_id_claimed(&self, key: DbKey<'a>, id: &[u8]) -> bool {
-        self.server.lines.borrow().is_id_claimed(key, id)
-    }
-
-    fn waiting_on(&self, key: DbKey<'a>) -> u64 {
-        u64::try_from(self.server.lines.borrow().waiting_on(key)).unwrap_or(u64::MAX)
     }
 
     fn may_block(&self) -> bool {

@@ -3,12 +3,14 @@
 
 use super::value::{Value, ValueBuilder};
 use super::MemoryServer;
-use crate::decide::give_back;
+use crate::decide::{give_back, Keyspace};
 use crate::error::Error;
 use crate::reply;
-use crate::waiting::{do_next_step, try_head, TimedReply, WaitingServer};
+use crate::waiting::{take_step, try_heads, LineProgress, TimedReply, WaitingKeyspace};
 use engine::line::{LineId, LineTypes, Lines, Ticket};
-use engine::{DbKey, Decision, Mode, Request};
+use engine::memory::MemoryWindow;
+use engine::store::Access;
+use engine::{DbKey, Decision, Request};
 use std::convert::Infallible;
 
 /// The types of the lines in memory.
@@ -75,7 +77,8 @@ impl MemoryServer {
         loop {
             let due = self.lines.borrow().next_line(passed_us);
             let Some((line, line_key)) = due else { break };
-            if !do_next_step(&&*self, line, line_key.borrowed(), true, passed_us) {
+            let progress = take_step(&&*self, line, line_key.borrowed(), true, passed_us);
+            if progress == LineProgress::MustWait {
                 // The engine never returns a line without a step. If it did, this loop would never end.
                 break;
             }
@@ -103,7 +106,7 @@ impl MemoryServer {
             let key = gone.key.borrowed();
             // This fails only if the key was changed meanwhile so that nothing can be given back.
             let _ = give_back(&&*self, key, &gone.call, &granted, at_us);
-            self.wake_line(key);
+            (&*self).wake(key, None);
         }
     }
 
@@ -115,27 +118,31 @@ impl MemoryServer {
             self.lines.get_mut().restart_timer(*passed_us);
         }
     }
-
-    /// Tries the head of the line on the key, and after each grant the next.
-    pub(super) fn wake_line(&self, key: DbKey) {
-        let line = self.lines.borrow_mut().wake(key, self.clock.passed_us);
-        let Some(line) = line else { return };
-        loop {
-            let head = self.lines.borrow().head(line);
-            let Some((ticket, request)) = head else { return };
-            let store = self.keys.key(key.name, self.clock.wall_us);
-            if !try_head(&self, line, (ticket, &request), key, store, Mode::Try) {
-                return;
-            }
-        }
-    }
 }
 
-impl<'a> WaitingServer for &'a MemoryServer {
+impl<'a> WaitingKeyspace for &'a MemoryServer {
     type Types = MemoryLineTypes;
 
     fn change<T>(&self, transition: impl FnOnce(&mut Lines<MemoryLineTypes>, u64) -> T) -> T {
         transition(&mut self.lines.borrow_mut(), self.clock.passed_us)
+    }
+
+    fn read_lines<T: Default>(
+        &self,
+        key: DbKey<'a>,
+        read: impl FnOnce(&Lines<MemoryLineTypes>, DbKey) -> T,
+    ) -> T {
+        read(&self.lines.borrow(), key)
+    }
+
+    fn wake<'k>(&self, key: DbKey<'a>, released: Option<MemoryWindow<'a>>)
+    where
+        Self: 'k,
+    {
+        drop(released);
+        if let Some(line) = self.change(|lines, now_us| lines.wake(key, now_us)) {
+            try_heads(self, line, key, || self.store(key, Access::Write), || true);
+        }
     }
 
     fn request(call: &Request) -> &Request {
@@ -146,7 +153,7 @@ impl<'a> WaitingServer for &'a MemoryServer {
         0
     }
 
-    fn wait_ended(&self, _key: DbKey<'a>, _granted: bool) {}
+    fn note_wait(&self, _key: DbKey<'a>, _granted: bool) {}
 
     fn deliver(&self, ticket: Ticket, _key: DbKey<'a>, result: Result<Decision, Error>) {
         let reply = TimedReply { result, at_us: self.clock.wall_us };
@@ -155,7 +162,7 @@ impl<'a> WaitingServer for &'a MemoryServer {
         }
     }
 
-    fn write(&self, _line: LineId, _key: DbKey<'a>, never: Infallible) -> bool {
+    fn write(&self, _line: LineId, _key: DbKey<'a>, never: Infallible) -> LineProgress {
         match never {}
     }
 }
