@@ -16,7 +16,7 @@ use crate::policies::PolicyVerdict;
 use crate::reply::{self, ReplySink};
 use crate::take::is_barred;
 use crate::waiting::WaitingKeyspace;
-use engine::{combine, denials, judge, CallOutcome, Decision, Mode, Part, PartOutcome, TimeUnit};
+use engine::{combine, denials, judge, CallOutcome, Decision, Mode, Part, PartOutcome};
 use smallvec::SmallVec;
 
 /// The maximum number of keys in a call.
@@ -143,13 +143,8 @@ fn read_clauses<'a, C: ServerCall<'a>>(
     let environment = call.environment();
     let mut arguments = Arguments::clauses_from(call, call_keys.end);
     let mut clauses = Clauses::new();
-    let mut unit = TimeUnit::Seconds;
     let mut group: usize = 0;
-    loop {
-        if arguments.skip_last(b"MS") {
-            unit = TimeUnit::Milliseconds;
-        }
-        let Some(mut word) = arguments.next_word() else { break };
+    while let Some(mut word) = arguments.next_word() {
         match (is_else(word), clauses.is_empty()) {
             (true, true) => return Err(Error::MisplacedElse),
             (true, false) => {
@@ -169,6 +164,8 @@ fn read_clauses<'a, C: ServerCall<'a>>(
     if clauses.len() != call_keys.keys.len() {
         return Err(Error::WrongClauseCount);
     }
+    // MS ends the last clause and is for all.
+    let unit = clauses.last().map(|clause| clause.request.unit).unwrap_or_default();
     clauses.iter_mut().for_each(|clause| clause.request.unit = unit);
     Ok(clauses)
 }

@@ -107,15 +107,6 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         Arguments { in_clauses: true, ..Arguments::from(words, next) }
     }
 
-    /// Skips the next argument if it is `word`, in any case, and the last one. Returns whether it was.
-    pub fn skip_last(&mut self, word: &[u8]) -> bool {
-        let is_last = self.remaining() == 1 && self.word.is_some_and(|last| spells(last, word));
-        if is_last {
-            self.advance();
-        }
-        is_last
-    }
-
     /// Returns the next argument.
     pub fn next_word(&mut self) -> Option<&'a [u8]> {
         let word = self.word?;
@@ -305,7 +296,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
     }
 
     /// Reads the remaining words as options, which must be among `accepted`. They come in any order and case, each at most
-    /// once. In a clause they end where the next clause begins, or with MS as the very last word.
+    /// once. In a clause they end where the next clause begins, and MS may only be the very last word.
     pub fn options(
         &mut self,
         environment: &impl Environment,
@@ -313,10 +304,14 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         accepted: OptionSet,
     ) -> Result<(), Error> {
         while let Some(word) = self.word {
-            let is_last = self.remaining() == 1 && spells(word, b"MS");
-            if self.in_clauses && (is_last || is_else(word) || Family::parse(word).is_some()) {
+            if self.in_clauses && (is_else(word) || Family::parse(word).is_some()) {
                 break;
             }
+            // MS is for the whole call of RL.ALL, so it is the last word.
+            let accepted = match self.in_clauses && self.remaining() > 1 {
+                true => accepted.difference(OptionSet::MS),
+                false => accepted,
+            };
             self.advance();
             let added = options.add(environment, accepted, word, || self.next_word());
             added.map_err(|error| match OptionSet::NOT_IN_CLAUSE.row_named(word) {

@@ -168,9 +168,9 @@ impl OptionSet {
     /// The options that no clause of RL.ALL takes.
     pub const NOT_IN_CLAUSE: OptionSet = set!(ATMOST | FORCE | BLOCK | AHEAD);
 
-    /// Returns the options of clauses of RL.ALL whose command takes these. MS may only end the whole call.
+    /// Returns the options of clauses of RL.ALL whose command takes these.
     pub const fn in_clause(self) -> OptionSet {
-        self.difference(OptionSet::NOT_IN_CLAUSE.union(OptionSet::MS)).union(set!(CHECK | SHADOW))
+        self.difference(OptionSet::NOT_IN_CLAUSE).union(set!(CHECK | SHADOW))
     }
 
     /// Returns the options that the definition of a policy may have if the command that uses the policy takes these: those
