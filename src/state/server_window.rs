@@ -10,15 +10,15 @@
 use super::entries::{
     decode_ban, decode_entry, decode_reservation, ServerEntries, ALL, FOREIGN, RESERVED,
 };
-use super::{indexes, KeyContext, KeyHandle, ServerKey};
+use super::{indexes, KeyHandle, ServerKey};
 use crate::environment::ZONES;
-use crate::redis::key::{remove_highest, KeyValue, ReadKey, Scores, WriteKey};
+use crate::redis::key::{remove_highest, KeyValue, Scores, WriteKey};
 use crate::redis::text::OwnedString;
 use crate::stats;
 use commands::error::Error;
 use engine::ban::Ban;
 use engine::entry::score;
-use engine::reservation::ReservationMember;
+use engine::reservation::{ReservationMember, ReservationRef};
 use engine::reservations::{Reservations, Settled};
 use engine::store::{self, WindowEdit};
 use engine::window::EventEdit;
@@ -111,38 +111,16 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
     fn write(&mut self, edit: WindowEdit) -> usize {
         let key_ctx = self.store.key_ctx;
         let mut remove = Members::new();
-        let mut emptied = self.emptied.take().and_then(|mut emptied| emptied.key.take());
-        if let Some(key) = &mut emptied {
-            remove.extend(key.ascending(ALL).map(|element| element.member));
-        }
-        let Some(mut key) = emptied.or_else(|| self.events.key.take(key_ctx)) else { return 0 };
-        let events = edit.events;
+        let Some(mut key) = self.take_key(&mut remove) else { return 0 };
         // This comes before cleaning up, so that a settled reservation is not rewritten.
-        let settled = match edit.settled {
-            [] => Settled::new(),
-            ids => ZONES.with(|zones| self.reservations.settle(ids, zones)),
-        };
+        let settled = self.settle(edit.settled);
         if edit.clean && !self.reservations.is_empty() {
             self.clean(&mut key, &mut remove);
         }
         self.write_ban(&mut key, edit.ban, &mut remove);
-        collect_removed(&mut key, events, &mut remove);
-        let changes = [&events.newest, &events.other];
-        for new in changes.iter().filter_map(|change| change.new.as_ref()) {
-            key.add(new.score(), new.member().as_bytes());
-        }
-        if let Some(one) = &edit.reservation {
-            let member = one.member();
-            key.add(RESERVED, member.as_bytes());
-            // A list is not kept for the next call.
-            if self.reservations.index().is_some() {
-                self.reservations.add(one);
-            }
-            // An identical reservation may have been released.
-            remove.retain(|old| old.as_bytes() != member.as_bytes());
-        }
-        for old in changes.iter().filter_map(|change| change.old.as_ref()) {
-            remove.push(OwnedString::new(old.member().as_bytes()));
+        write_events(&mut key, edit.events, &mut remove);
+        if let Some(new) = &edit.reservation {
+            self.add_reservation(&mut key, new, &mut remove);
         }
         let number = settled.len();
         if number > 0 && remove.len().saturating_add(number) == key.len() {
@@ -155,25 +133,18 @@ impl<'c> store::WindowKey for ServerWindow<'_, 'c> {
         if !remove.is_empty() {
             key.remove(&remove);
         }
-        if let Some(expiry) = edit.expiry {
-            let new_us = edit.reservation.map(|one| one.gone_us);
-            let expiry = expiry.extend_to(self.reservations.needed_until_us().max(new_us));
-            let settled_us = settled.iter().map(|one| one.gone_us).max();
-            if let Some(at_ms) = expiry.new_expires_at_ms(settled_us, key.expires_at_ms()) {
-                key.expire_at(at_ms);
-            }
-        }
-        self.elements = key.len().saturating_sub(events.dropped);
+        self.move_expiry(&mut key, &edit, &settled);
+        let dropped = edit.events.dropped;
+        self.elements = key.len().saturating_sub(dropped);
         drop(key);
-        if events.dropped > 0 {
-            let KeyContext { ctx, name, .. } = key_ctx;
-            remove_highest(ctx, name, events.dropped);
+        if dropped > 0 {
+            remove_highest(key_ctx.ctx, key_ctx.name, dropped);
         }
         number
     }
 }
 
-impl ServerWindow<'_, '_> {
+impl<'c> ServerWindow<'_, 'c> {
     /// Reads the reservations from the set, within the budget of the call if it has one, and the newest event, with which
     /// they end.
     fn read_elements(&mut self, id: Option<&[u8]>) -> Result<(), Error> {
@@ -210,6 +181,26 @@ impl ServerWindow<'_, '_> {
         Ok(())
     }
 
+    /// Takes the open key: the emptied one, whose members are added to `remove`, or the one that was read. `None` if it is not
+    /// open for writing.
+    #[inline(always)]
+    fn take_key(&mut self, remove: &mut Members) -> Option<WriteKey<'c>> {
+        if let Some(mut key) = self.emptied.take().and_then(|mut emptied| emptied.key.take()) {
+            remove.extend(key.ascending(ALL).map(|element| element.member));
+            return Some(key);
+        }
+        self.events.key.take(self.store.key_ctx)
+    }
+
+    /// Takes the live reservations with these ids out of [`Self::reservations`].
+    #[inline(always)]
+    fn settle(&mut self, ids: &[&[u8]]) -> Settled {
+        match ids {
+            [] => Settled::new(),
+            ids => ZONES.with(|zones| self.reservations.settle(ids, zones)),
+        }
+    }
+
     /// Drops reservations that are gone, and rewrites those from the future. Adds the old members to `remove`.
     fn clean(&mut self, key: &mut WriteKey, remove: &mut Members) {
         let mut add = Vec::new();
@@ -236,6 +227,30 @@ impl ServerWindow<'_, '_> {
             self.reservations.set_ban(new);
         }
     }
+
+    /// Writes a new reservation. An identical one may have been released; then its member stays.
+    #[inline(always)]
+    fn add_reservation(&mut self, key: &mut WriteKey, new: &ReservationRef, remove: &mut Members) {
+        let member = new.member();
+        key.add(RESERVED, member.as_bytes());
+        remove.retain(|old| old.as_bytes() != member.as_bytes());
+        // A list is not kept for the next call.
+        if self.reservations.index().is_some() {
+            self.reservations.add(new);
+        }
+    }
+
+    /// Moves the TTL to the time until which the key is needed, if the edit says how.
+    #[inline(always)]
+    fn move_expiry(&self, key: &mut WriteKey, edit: &WindowEdit, settled: &Settled) {
+        let Some(expiry) = edit.expiry else { return };
+        let new_us = edit.reservation.map(|one| one.gone_us);
+        let expiry = expiry.extend_to(self.reservations.needed_until_us().max(new_us));
+        let settled_us = settled.iter().map(|one| one.gone_us).max();
+        if let Some(at_ms) = expiry.new_expires_at_ms(settled_us, key.expires_at_ms()) {
+            key.expire_at(at_ms);
+        }
+    }
 }
 
 impl Drop for ServerWindow<'_, '_> {
@@ -248,9 +263,10 @@ impl Drop for ServerWindow<'_, '_> {
     }
 }
 
-/// Adds the members of the events that an edit removes to `remove`: those that are given back, and those from the future.
+/// Writes the new entries of events. Adds the members of those that they replace to `remove`, of those that are given back,
+/// and of those from the future.
 #[inline(always)]
-fn collect_removed(key: &mut ReadKey, edit: &EventEdit, remove: &mut Members) {
+fn write_events(key: &mut WriteKey, edit: &EventEdit, remove: &mut Members) {
     for times in [edit.given_back, edit.merged].into_iter().flatten() {
         let scores = Scores { from: score(times.to_us), to: score(times.from_us) };
         remove.extend(key.ascending(scores).map(|element| element.member));
@@ -259,6 +275,14 @@ fn collect_removed(key: &mut ReadKey, edit: &EventEdit, remove: &mut Members) {
         let new = edit.newest.new.map(|new| new.member());
         // If the new entry has the same member as one of them, that one only gets a new score and must not be removed.
         remove.retain(|old| new.as_ref().is_none_or(|new| new.as_bytes() != old.as_bytes()));
+    }
+    for change in [&edit.newest, &edit.other] {
+        if let Some(new) = &change.new {
+            key.add(new.score(), new.member().as_bytes());
+        }
+        if let Some(old) = &change.old {
+            remove.push(OwnedString::new(old.member().as_bytes()));
+        }
     }
 }
 
