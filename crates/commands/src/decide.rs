@@ -117,7 +117,7 @@ pub fn give_back<K: Keyspace>(
     granted: &Decision,
     granted_us: u64,
 ) -> Result<(), Error> {
-    let store = keyspace.store(key, Access::Write);
+    let mut store = keyspace.store(key, Access::Write);
     let Limit::Reserve(_, reserve) = &request.limit else {
         let ask = Ask::whole(Quantity::GiveBack(granted.verdict.taken()));
         let request = Request { ask, ..*request };
@@ -125,7 +125,7 @@ pub fn give_back<K: Keyspace>(
     };
     if let Some(id) = &granted.id {
         let lease_end_us = lease_end_us(granted_us, reserve.lease_ms);
-        release_lease(store, id, lease_end_us).map_err(Into::into)?;
+        release_lease(&mut store.window(), id, lease_end_us).map_err(Into::into)?;
     }
     Ok(())
 }

@@ -25,8 +25,10 @@ pub(crate) fn apply<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Error
     let (key, _) = first_key(call)?;
     let max_entries = call.environment().window_entries();
     let keyspace = call.keyspace();
-    let store = keyspace.store(key, Access::Write);
-    let (applied, window) = settle::apply(store, &id, quantity, max_entries).map_err(Into::into)?;
+    let mut store = keyspace.store(key, Access::Write);
+    let mut window = store.window();
+    let applied = settle::apply(&store, &mut window, &id, quantity, max_entries);
+    let applied = applied.map_err(Into::into)?;
     keyspace.count_settled(applied, 1);
     keyspace.wake(key, Some(window));
     Ok(reply_settled(call, u64::from(applied != SettleOutcome::NotHeld)))
@@ -44,8 +46,8 @@ pub(crate) fn release<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Err
     }
     let (key, _) = first_key(call)?;
     let keyspace = call.keyspace();
-    let store = keyspace.store(key, Access::Write);
-    let (released, window) = settle::release(store, &ids).map_err(Into::into)?;
+    let mut window = keyspace.store(key, Access::Write).window();
+    let released = settle::release(&mut window, &ids).map_err(Into::into)?;
     let released = u64::try_from(released).unwrap_or(u64::MAX);
     keyspace.count_settled(SettleOutcome::Released, released);
     keyspace.wake(key, Some(window));
@@ -63,9 +65,11 @@ pub(crate) fn renew<'a, C: ServerCall<'a>>(
     arguments.options(&call.environment(), &mut options, accepted)?;
     let (key, _) = first_key(call)?;
     let keyspace = call.keyspace();
-    let store = keyspace.store(key, Access::Write);
-    let renewed =
-        settle::renew(store, &id, options.number(OptionSet::LEASE)).map_err(Into::into)?;
+    let mut store = keyspace.store(key, Access::Write);
+    let mut window = store.window();
+    let renewed = settle::renew(&store, &mut window, &id, options.number(OptionSet::LEASE));
+    let renewed = renewed.map_err(Into::into)?;
+    drop(window);
     // Like every command that may write: another client may have changed the key.
     keyspace.wake(key, None);
     Ok(reply_settled(call, u64::from(renewed)))

@@ -482,8 +482,8 @@ mod tests {
         for (id, end_us, released) in
             [(&b, end_us - 1, false), (&a, end_us, false), (&b, end_us, true), (&b, end_us, false)]
         {
-            let key = memory.key(b"k", NOW_US + 2);
-            assert_eq!(settle::release_lease(key, id, end_us), Ok(released));
+            let mut window = memory.key(b"k", NOW_US + 2).window();
+            assert_eq!(settle::release_lease(&mut window, id, end_us), Ok(released));
         }
         assert!(memory.is_empty());
     }

@@ -20,22 +20,22 @@ pub enum SettleOutcome {
     Counted,
 }
 
-/// Turns the reservation `id` into an event of `quantity`, or of its own quantity. A quantity of 0 releases it. Live events
-/// need at most `max_entries` entries, unless the rule of the reservation sets another bound. Also returns the
-/// window as the call left it, so that a waiter can be tried on it.
+/// Turns the reservation `id` of `key`, which is the window of `store`, into an event of `quantity`, or of its own quantity.
+/// A quantity of 0 releases it. Live events need at most `max_entries` entries, unless the rule of the reservation sets
+/// another bound.
 ///
 /// # Errors
 ///
 /// Errors of reading the key, [`Refusal::Foreign`], [`Refusal::Semaphore`] and [`Refusal::Clock`].
 pub fn apply<S: Store>(
-    mut store: S,
+    store: &S,
+    key: &mut S::Window,
     id: &Id,
     quantity: Option<u64>,
     max_entries: u32,
-) -> Result<(SettleOutcome, S::Window), S::Error> {
-    let mut key = store.window();
+) -> Result<SettleOutcome, S::Error> {
     key.read(None)?;
-    let Some(reserved) = find_live(&key, id) else { return Ok((SettleOutcome::NotHeld, key)) };
+    let Some(reserved) = find_live(key, id) else { return Ok(SettleOutcome::NotHeld) };
     let rule = store.parse_rule(reserved.rule.as_bytes()).ok_or(Refusal::Foreign)?;
     if matches!(rule, Rule::Semaphore) {
         return Err(Refusal::Semaphore.into());
@@ -43,7 +43,7 @@ pub fn apply<S: Store>(
     let quantity = quantity.unwrap_or(reserved.quantity);
     if quantity == 0 {
         key.write(settling(&[id.as_bytes()], &EventEdit::default(), key.ban(), None));
-        return Ok((SettleOutcome::Released, key));
+        return Ok(SettleOutcome::Released);
     }
     let rule_now = store.rule_now(&rule).ok_or(Refusal::Clock)?;
     let max_entries = rule_now.entries_of_rule().unwrap_or(max_entries);
@@ -53,20 +53,17 @@ pub fn apply<S: Store>(
     let event = EventChange::Record { weight: quantity, denied: false, limit: u64::MAX };
     let events = count.plan(key.events(), event, store.max_healed())?;
     key.write(settling(&[id.as_bytes()], &events, key.ban(), Some(count.expiry())));
-    Ok((SettleOutcome::Counted, key))
+    Ok(SettleOutcome::Counted)
 }
 
-/// Releases the live reservations with these ids, which may repeat. Returns how many there were, and the window as [`apply`]
-/// does.
+/// Releases the live reservations with these ids, which may repeat. Returns how many there were.
 ///
 /// # Errors
 ///
 /// Errors of reading the key.
-pub fn release<S: Store>(mut store: S, ids: &[&[u8]]) -> Result<(usize, S::Window), S::Error> {
-    let mut key = store.window();
+pub fn release<K: WindowKey>(key: &mut K, ids: &[&[u8]]) -> Result<usize, K::Error> {
     key.read(None)?;
-    let released = key.write(settling(ids, &EventEdit::default(), key.ban(), None));
-    Ok((released, key))
+    Ok(key.write(settling(ids, &EventEdit::default(), key.ban(), None)))
 }
 
 /// Releases the reservation `id` if its lease ends at `lease_end_us`, and returns whether it did. Another client may have
@@ -75,8 +72,11 @@ pub fn release<S: Store>(mut store: S, ids: &[&[u8]]) -> Result<(usize, S::Windo
 /// # Errors
 ///
 /// Errors of reading the key.
-pub fn release_lease<S: Store>(mut store: S, id: &Id, lease_end_us: u64) -> Result<bool, S::Error> {
-    let mut key = store.window();
+pub fn release_lease<K: WindowKey>(
+    key: &mut K,
+    id: &Id,
+    lease_end_us: u64,
+) -> Result<bool, K::Error> {
     key.read(None)?;
     let found = key.reservations().find_live(id.as_bytes());
     let is_held = found.is_some_and(|found| found.lease_end_us == lease_end_us);
@@ -101,16 +101,20 @@ fn settling<'p>(
     WindowEdit { events, reservation: None, settled: ids, clean: false, ban, expiry }
 }
 
-/// Starts the lease of the reservation `id` again, with `lease_ms` or its own length. Returns whether it is held and its
-/// lease still ran.
+/// Starts the lease of the reservation `id` of `key`, which is the window of `store`, again, with `lease_ms` or its own
+/// length. Returns whether it is held and its lease still ran.
 ///
 /// # Errors
 ///
 /// Errors of reading the key, [`Refusal::Foreign`] and [`Refusal::Clock`].
-pub fn renew<S: Store>(mut store: S, id: &Id, lease_ms: Option<u64>) -> Result<bool, S::Error> {
-    let mut key = store.window();
+pub fn renew<S: Store>(
+    store: &S,
+    key: &mut S::Window,
+    id: &Id,
+    lease_ms: Option<u64>,
+) -> Result<bool, S::Error> {
     key.read(None)?;
-    let Some(old) = find_live(&key, id) else { return Ok(false) };
+    let Some(old) = find_live(key, id) else { return Ok(false) };
     let (now_us, lease_ms) = (store.now_us(), lease_ms.unwrap_or(old.lease_ms));
     if !old.runs(now_us) {
         return Ok(false);

@@ -13,7 +13,6 @@ use engine::memory::{Memory, Saved};
 use engine::model::decide;
 use engine::reservation::Id;
 use engine::rule::Rule;
-use engine::settle;
 use engine::{
     DbKey, Decision, Limit, Mode, NewReservation, Quantity, Request, Verdict, WindowLimit,
 };
@@ -330,10 +329,7 @@ impl WaitingWorld {
     fn release(&self, state: &mut LineState, client: usize) -> Option<()> {
         self.wake(state);
         let (id, now_us) = (Id::from(&[b'a' + client as u8][..]), state.wall_us);
-        let release = |memory: &Memory| {
-            settle::release(memory.key(KEY, now_us), &[id.as_bytes()]).map(|_| ())
-        };
-        with_key(&mut state.saved, release).ok()?;
+        with_key(&mut state.saved, |memory| memory.release(KEY, &id, now_us)).ok()?;
         state.holds_lease[client] = false;
         self.wake(state);
         Some(())

@@ -99,7 +99,9 @@ impl Memory {
         max_entries: u32,
         now_us: u64,
     ) -> Result<SettleOutcome, Refusal> {
-        Ok(settle::apply(self.key(name, now_us), id, quantity, max_entries)?.0)
+        let mut store = self.key(name, now_us);
+        let mut window = store.window();
+        settle::apply(&store, &mut window, id, quantity, max_entries)
     }
 
     /// Releases a reservation, and returns whether it was held.
@@ -108,7 +110,7 @@ impl Memory {
     ///
     /// Those of [`settle::release`].
     pub fn release(&self, name: &[u8], id: &Id, now_us: u64) -> Result<bool, Refusal> {
-        Ok(settle::release(self.key(name, now_us), &[id.as_bytes()])?.0 > 0)
+        Ok(settle::release(&mut self.key(name, now_us).window(), &[id.as_bytes()])? > 0)
     }
 
     /// Renews a lease. Returns whether it is held.
@@ -123,7 +125,9 @@ impl Memory {
         lease_ms: Option<u64>,
         now_us: u64,
     ) -> Result<bool, Refusal> {
-        settle::renew(self.key(name, now_us), id, lease_ms)
+        let mut store = self.key(name, now_us);
+        let mut window = store.window();
+        settle::renew(&store, &mut window, id, lease_ms)
     }
 
     /// Returns a key in the form in which a server stores it. `None` if there is no such key.

@@ -266,24 +266,25 @@ impl World {
     ) -> Option<(bool, Option<u64>)> {
         MEMORY.with(|memory| {
             load(memory, &state.saved);
-            let store = self.store(memory, at, lease.client, state.wall_us);
-            let id = id_of(lease.client);
+            let mut store = self.store(memory, at, lease.client, state.wall_us);
+            let (mut window, id) = (store.window(), id_of(lease.client));
+            let mut apply = |quantity| settle::apply(&store, &mut window, &id, quantity, 4096).ok();
             let mut counted = None;
             let done = match act {
                 ClientCall::Apply(_, quantity) => {
-                    let (applied, _) = settle::apply(store, &id, *quantity, 4096).ok()?;
+                    let applied = apply(*quantity)?;
                     let units = quantity.unwrap_or(lease.quantity);
                     counted = (applied == SettleOutcome::Counted).then_some(units);
                     applied != SettleOutcome::NotHeld
                 }
-                ClientCall::ApplySpent(_) => {
-                    let (applied, _) = settle::apply(store, &id, Some(lease.spent), 4096).ok()?;
-                    applied != SettleOutcome::NotHeld
+                ClientCall::ApplySpent(_) => apply(Some(lease.spent))? != SettleOutcome::NotHeld,
+                ClientCall::Release(_) => settle::release(&mut window, &[id.as_bytes()]).ok()? > 0,
+                ClientCall::Renew(_, lease_ms) => {
+                    settle::renew(&store, &mut window, &id, *lease_ms).ok()?
                 }
-                ClientCall::Release(_) => settle::release(store, &[id.as_bytes()]).ok()?.0 > 0,
-                ClientCall::Renew(_, lease_ms) => settle::renew(store, &id, *lease_ms).ok()?,
                 _ => return None,
             };
+            drop(window);
             unload(memory, &mut state.saved);
             Some((done, counted))
         })
