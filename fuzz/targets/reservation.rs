@@ -3,7 +3,8 @@
 
 use engine::calendar::Zones;
 use engine::entry::MAX_SUM;
-use engine::reservation::{Reservation, ReservationView, MAX_ID, YEAR_MS};
+use engine::period::YEAR_MS;
+use engine::reservation::{Reservation, ReservationView, MAX_ID};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: (u64, &[u8])| {

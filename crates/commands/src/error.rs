@@ -2,7 +2,7 @@
 //! settings are in definitions.rs, settings.rs and the module's settings.
 
 use engine::anchor::{Anchor, Unfit};
-use engine::reservation::YEAR_MS;
+use engine::period::YEAR_MS;
 use engine::text::Text;
 use engine::Refusal;
 use std::fmt;

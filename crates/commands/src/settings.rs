@@ -5,7 +5,7 @@
 //! environment.rs, a row as well, and, if it concerns keys in memory, its arms in memory/settings.rs here.
 
 use engine::decimal::parse_i64;
-use engine::reservation::YEAR_MS;
+use engine::period::YEAR_MS;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

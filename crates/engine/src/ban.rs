@@ -11,7 +11,7 @@
 
 use crate::decimal::{parse_u64, split_once};
 use crate::entry::LAST_US;
-use crate::reservation::YEAR_MS;
+use crate::period::YEAR_MS;
 use crate::text::Text;
 
 /// The first byte of a stored ban. As a member of a sorted set it comes before all reservations; in the string of a bucket

@@ -8,6 +8,9 @@ use jiff::{Span, Timestamp};
 /// The longest period, in milliseconds: 100 years of 365.25 days.
 pub const MAX_PERIOD_MS: u64 = 3_155_760_000_000;
 
+/// The longest lease, ban, and wait: a year of 365.25 days, in milliseconds.
+pub const YEAR_MS: u64 = MAX_PERIOD_MS / 100;
+
 const MAX_MONTHS: u64 = 1200;
 
 /// A day of 24 hours, in seconds.

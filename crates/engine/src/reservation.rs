@@ -26,7 +26,7 @@
 use crate::calendar::Zones;
 use crate::decimal::{leading_u64, parse_digits, spelled};
 use crate::entry::MAX_SUM;
-use crate::period::MAX_PERIOD_MS;
+use crate::period::{MAX_PERIOD_MS, YEAR_MS};
 use crate::rule::{Rule, RuleText, MAX_RULE};
 use crate::text::Text;
 
@@ -45,9 +45,6 @@ pub fn is_id(bytes: &[u8]) -> bool {
 pub fn id_from_random(random: [u8; 16]) -> [u8; 16] {
     random.map(spelled)
 }
-
-/// The longest lease and the longest wait: a year of 365.25 days, in milliseconds.
-pub const YEAR_MS: u64 = 31_557_600_000;
 
 /// The longest time that a reservation holds after its lease, in microseconds: the longest period and a month, because a
 /// period of the calendar may be some days longer.

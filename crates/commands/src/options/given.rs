@@ -7,8 +7,8 @@ use crate::limits::{LimitSpec, WindowKind};
 use engine::anchor::{AnchorError, Start};
 use engine::calendar::Zone;
 use engine::decimal::parse_i64;
-use engine::period::{Length, Period, PeriodError};
-use engine::reservation::{is_id, YEAR_MS};
+use engine::period::{Length, Period, PeriodError, YEAR_MS};
+use engine::reservation::is_id;
 use smallvec::SmallVec;
 
 /// The value of an option in a call.

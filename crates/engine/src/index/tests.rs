@@ -2,8 +2,9 @@
 
 use super::*;
 use crate::calendar::Zones;
+use crate::period::YEAR_MS;
 use crate::properties::{cases, START_US};
-use crate::reservation::{ReservationView, YEAR_MS};
+use crate::reservation::ReservationView;
 use crate::reservations::{Reservations, MAX_GONE_DROPPED};
 use proptest::prelude::*;
 use std::convert::Infallible;
