@@ -64,7 +64,7 @@ pub trait Environment {
     /// Those of FIXED and FROM: a period that does not fit the calendar or the anchor, and TZ with `FROM first`.
     fn window(
         &self,
-        limit: u64,
+        max: u64,
         period: Option<Period>,
         kind: WindowKind,
     ) -> Result<WindowLimit, Error> {
@@ -72,14 +72,14 @@ pub trait Environment {
             (None, _) => (Rule::Semaphore, 0),
             (Some(period), WindowKind::Sliding { buckets }) => {
                 let max_entries = buckets.unwrap_or_else(|| self.window_entries());
-                let buckets = (limit > u64::from(max_entries)).then_some(max_entries);
+                let buckets = (max > u64::from(max_entries)).then_some(max_entries);
                 (Rule::Sliding { period, buckets }, max_entries)
             }
             (Some(period), WindowKind::Fixed { start, zone }) => {
                 (fixed(period, start, zone, || self.timezone())?, 1)
             }
         };
-        Ok(WindowLimit { limit, rule, max_entries })
+        Ok(WindowLimit { max, rule, max_entries })
     }
 }
 

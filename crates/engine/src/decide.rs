@@ -337,7 +337,7 @@ mod tests {
 
     fn window(period: &str, limit: u64) -> WindowLimit {
         let rule = Rule::parse(period.as_bytes(), &mut Zones::new()).unwrap();
-        WindowLimit { limit, rule, max_entries: 9 }
+        WindowLimit { max: limit, rule, max_entries: 9 }
     }
 
     fn taking(limit: Limit, quantity: u64, leave: u64, ban_ms: Option<u64>) -> Request {

@@ -220,7 +220,7 @@ mod tests {
 
     fn window(period: &str, limit: u64) -> WindowLimit {
         let rule = Rule::parse(period.as_bytes(), &mut Zones::new()).unwrap();
-        WindowLimit { limit, rule, max_entries: 9 }
+        WindowLimit { max: limit, rule, max_entries: 9 }
     }
 
     /// Reserves one.
@@ -493,7 +493,7 @@ mod tests {
         let now_us = 1_700_000_000_000_000;
         let window = |period: &[u8]| {
             let rule = Rule::parse(period, &mut Zones::new()).unwrap();
-            WindowLimit { limit: 2, rule, max_entries: 9 }
+            WindowLimit { max: 2, rule, max_entries: 9 }
         };
         let reserve =
             NewReservation { lease_ms: 20_000, count_lapsed: false, id: None, max_reservations: 9 };
@@ -544,7 +544,7 @@ mod tests {
     fn a_renewed_lease_runs_for_its_own_length_or_the_new_one() {
         let now_us = 1_700_000_000_000_000;
         let rule = Rule::parse(b"60s", &mut Zones::new()).unwrap();
-        let window = WindowLimit { limit: 2, rule, max_entries: 9 };
+        let window = WindowLimit { max: 2, rule, max_entries: 9 };
         let id = Id::from(&b"x"[..]);
         for (count_lapsed, holds_on_us) in [(false, 0), (true, 60_000_000)] {
             let memory = Memory::default();

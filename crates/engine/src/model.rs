@@ -129,7 +129,7 @@ impl ModelCall {
     pub fn make(&self, zset: &mut Zset, leases: &SortedHolds) -> Result<ModelReply, Refusal> {
         let ModelCall { rule_now, limit, max_entries, max_healed, ask, kind, .. } = *self;
         // The rule and the period of the lease are the model's.
-        let window = WindowLimit { limit, rule: Rule::Semaphore, max_entries };
+        let window = WindowLimit { max: limit, rule: Rule::Semaphore, max_entries };
         let limit = match kind {
             ModelCommand::Hold(lease_ms) => {
                 let reserve = NewReservation {

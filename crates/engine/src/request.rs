@@ -50,7 +50,7 @@ impl Limit {
 #[derive(Clone, Copy, Debug)]
 pub struct WindowLimit {
     /// The largest sum of counted events and held reservations at one time.
-    pub limit: u64,
+    pub max: u64,
     /// The rule by which events leave.
     pub rule: Rule,
     /// The most entries of events that are live at one time.

@@ -44,7 +44,7 @@ pub struct BlockedCall {
 
 impl BlockedCall {
     fn request(&self, limit: u64, lease_ms: u64) -> Request {
-        let window = WindowLimit { limit, rule: Rule::Semaphore, max_entries: 4096 };
+        let window = WindowLimit { max: limit, rule: Rule::Semaphore, max_entries: 4096 };
         let id = Some(Id::from(&self.id[..]));
         let reserve = NewReservation { lease_ms, count_lapsed: false, id, max_reservations: 100 };
         let mut request = Request::new(Limit::Reserve(window, reserve));

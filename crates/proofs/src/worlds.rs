@@ -31,9 +31,9 @@ impl Size {
     }
 }
 
-fn window(rule: &str, limit: u64) -> WindowLimit {
+fn window(rule: &str, max: u64) -> WindowLimit {
     let rule = Rule::parse(rule.as_bytes(), &mut Zones::new()).expect("a rule");
-    WindowLimit { limit, rule, max_entries: 4096 }
+    WindowLimit { max, rule, max_entries: 4096 }
 }
 
 fn key(kind: BookKind, rule: &str, max: u64) -> WorldKey {

@@ -519,7 +519,7 @@ fn settling_is_denied_where_nothing_was_held() {
 /// A request for this quantity of a window of 2 a second.
 fn take_of_window(quantity: i64) -> Request {
     let rule = Rule::Sliding { period: Period::new(1, Unit::Second).unwrap(), buckets: None };
-    let window = WindowLimit { limit: 2, rule, max_entries: 9 };
+    let window = WindowLimit { max: 2, rule, max_entries: 9 };
     let ask = Ask::whole(Quantity::from_signed(quantity));
     Request { ask, unit: TimeUnit::Milliseconds, ..Request::new(Limit::Window(window)) }
 }

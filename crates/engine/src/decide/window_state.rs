@@ -79,7 +79,7 @@ impl<'r, S: Store> WindowState<'r, S> {
     /// Returns the use of the limit now.
     fn usage(&self) -> WindowUsage {
         let held = self.key.reservations().total();
-        WindowUsage { limit: self.window.limit, counted: self.count.counted(), held }
+        WindowUsage { limit: self.window.max, counted: self.count.counted(), held }
     }
 
     /// Returns the verdict with its times. Only RL.ACQUIRE distinguishes held from counted.
@@ -178,7 +178,7 @@ impl<'r, S: Store> WindowState<'r, S> {
         if self.request.ask.manner == Manner::Force && sum > u128::from(MAX_SUM) {
             return Err(Refusal::SumTooLarge.into());
         }
-        let limit = self.window.limit;
+        let limit = self.window.max;
         let event = EventChange::Record { weight: quantity, denied: false, limit };
         self.plan_events(event, self.ban_after_grant())?;
         Ok(())
@@ -263,7 +263,7 @@ impl<'r, S: Store> WindowState<'r, S> {
 
     /// Returns whether a denial of this request counts (COUNTDENIED).
     pub(crate) fn counts_denial(&self) -> bool {
-        let (ask, limit) = (&self.request.ask, self.window.limit);
+        let (ask, limit) = (&self.request.ask, self.window.max);
         self.request.count_denied
             && ask.quantity.takes()
             && ask.quantity.wanted() <= limit
@@ -320,7 +320,7 @@ impl<'r, S: Store> WindowState<'r, S> {
         // Like the verdict, the ban is decided before the denial counts.
         self.begin_ban(verdict, ban_ms);
         let ban = self.ban.ban_or_mark();
-        let (ask, limit) = (&self.request.ask, self.window.limit);
+        let (ask, limit) = (&self.request.ask, self.window.max);
         let event = EventChange::Record { weight: ask.quantity.wanted(), denied: true, limit };
         self.plan_events(event, ban)?;
         let untimed = self.usage().judge(ask, self.barred);

@@ -236,7 +236,7 @@ fn max_spent(rule: usize, limit: u64, steps: &[PromiseStep], count_lapsed: bool)
     if let Rule::Sliding { buckets, .. } = &mut rule {
         *buckets = (limit > u64::from(max_entries)).then_some(max_entries);
     }
-    let window = WindowLimit { limit, rule, max_entries };
+    let window = WindowLimit { max: limit, rule, max_entries };
     let mut world = PromiseWorld {
         memory,
         window,
