@@ -38,14 +38,20 @@ pub(crate) fn spelled(byte: u8) -> u8 {
 
 /// Like [`parse_u64`], for the number at the start of `text`. Returns it and the rest.
 pub fn leading_u64(text: &[u8]) -> Option<(u64, &[u8])> {
-    let len = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let (digits, rest) = text.split_at_checked(len)?;
-    Some((parse_u64(digits)?, rest))
+    if let [b'0', b'0'..=b'9', ..] = text {
+        return None;
+    }
+    let (mut value, mut rest) = (0u64, text);
+    while let [byte @ b'0'..=b'9', after @ ..] = rest {
+        value = value.checked_mul(10)?.checked_add(u64::from(byte & 15))?;
+        rest = after;
+    }
+    (rest.len() < text.len()).then_some((value, rest))
 }
 
 /// Returns the number of two digits. `None` if one is not a digit.
 pub(crate) fn two_digits(tens: u8, ones: u8) -> Option<i8> {
-    i8::try_from(digit(tens)?.wrapping_mul(10).wrapping_add(digit(ones)?)).ok()
+    i8::try_from(parse_digits_of(&[tens, ones])?).ok()
 }
 
 /// Returns the text before and after the first `mark`. `None` without a mark.
@@ -70,6 +76,17 @@ pub fn parse_digits(text: &[u8]) -> Option<u64> {
             .try_fold(0u64, |value, byte| Some(value.wrapping_mul(10).wrapping_add(digit(*byte)?))),
         _ => bytes.try_fold(0u64, |value, byte| value.checked_mul(10)?.checked_add(digit(*byte)?)),
     }
+}
+
+/// Returns the value of `N` digits, at most 19, which may have leading zeros. `None` if there is anything else.
+// All bytes are checked before the first is used, which the compiler turns into code without a loop.
+pub(crate) fn parse_digits_of<const N: usize>(digits: &[u8; N]) -> Option<u64> {
+    const { assert!(N <= 19, "the value fits") };
+    let all_digits = digits.iter().fold(true, |all, byte| all & byte.is_ascii_digit());
+    let value = digits
+        .iter()
+        .fold(0u64, |value, byte| value.wrapping_mul(10).wrapping_add(u64::from(byte & 15)));
+    all_digits.then_some(value)
 }
 
 fn digit(byte: u8) -> Option<u64> {

@@ -24,7 +24,7 @@
 //!
 
 use crate::calendar::Zones;
-use crate::decimal::{leading_u64, parse_digits, spelled};
+use crate::decimal::{leading_u64, parse_digits_of, spelled};
 use crate::entry::MAX_SUM;
 use crate::period::{MAX_PERIOD_MS, YEAR_MS};
 use crate::rule::{Rule, RuleText, MAX_RULE};
@@ -299,7 +299,7 @@ impl HeldReservation {
 /// Splits a member into its id and the rest.
 fn split_id(member: &[u8]) -> Option<(&[u8], &[u8])> {
     let &[MEMBER_PREFIX, tens, ones, b':', ref rest @ ..] = member else { return None };
-    let length = usize::try_from(parse_digits(&[tens, ones])?).ok()?;
+    let length = usize::try_from(parse_digits_of(&[tens, ones])?).ok()?;
     let (id, rest) = rest.split_at_checked(length)?;
     Some((id, rest.strip_prefix(b":")?))
 }

@@ -18,7 +18,7 @@
 //! ```
 
 use crate::ban::{Ban, BanNow, BAN_PREFIX, MAX_BAN_BYTES};
-use crate::decimal::{parse_digits, parse_u64, split_at_mark};
+use crate::decimal::{parse_digits, parse_digits_of, parse_u64, split_at_mark};
 use crate::decision::{Ask, Decision, Manner, Obstacle, Quantity, Verdict};
 use crate::expiry::GRACE_MS;
 use crate::period::MAX_PERIOD_MS;
@@ -41,6 +41,7 @@ const FRACTION_DIGITS: usize = 9;
 
 /// The longest debt: 100 years in nanoseconds.
 const MAX_DEBT_NS: u64 = MAX_PERIOD_MS * NS_PER_MS;
+const MAX_DEBT: Attos = MAX_DEBT_NS as Attos * ATTOS_PER_NS;
 
 /// The digits of [`MAX_DEBT_NS`].
 const DEBT_DIGITS: usize = 19;
@@ -82,8 +83,8 @@ impl Stored {
         if value.len() > MAX_VALUE {
             return None;
         }
-        let (whole, rest) = value.split_at_checked(TAT_DIGITS)?;
-        let ns = parse_digits(whole)?;
+        let (whole, rest) = value.split_first_chunk::<TAT_DIGITS>()?;
+        let ns = parse_digits_of(whole)?;
         // Most values end here.
         if rest.is_empty() {
             return Some(Stored { ns, attos: 0, debt_ns: 0, ban: None });
@@ -311,7 +312,7 @@ impl<'r> Bucket<'r> {
             Manner::Ahead { within_us } => within_us,
             Manner::Force => {
                 let after = self.tat.saturating_add(self.rate.cost(wanted));
-                if self.debt_ns(after) > u128::from(MAX_DEBT_NS) || after > LAST_TAT {
+                if after.saturating_sub(self.empty) > MAX_DEBT || after > LAST_TAT {
                     return Err(Refusal::DebtTooLong);
                 }
                 return Ok(Verdict::taking(wanted));
@@ -346,15 +347,6 @@ impl<'r> Bucket<'r> {
     /// Returns the time that the bucket lacks for `quantity`.
     fn missing(&self, quantity: u64) -> Attos {
         self.tat.saturating_add(self.rate.cost(quantity)).saturating_sub(self.empty)
-    }
-
-    /// Returns the time by which `tat` is beyond an empty bucket, in whole nanoseconds, rounded up.
-    fn debt_ns(&self, tat: Attos) -> u128 {
-        // Most buckets have no debt.
-        if tat <= self.empty {
-            return 0;
-        }
-        tat.saturating_sub(self.empty).div_ceil(ATTOS_PER_NS)
     }
 
     /// Returns the quantity that is left.
@@ -419,8 +411,12 @@ impl<'r> Bucket<'r> {
 
     #[inline(always)]
     fn store(&self, tat: Attos, ban: Option<Ban>) -> BucketEdit {
-        // The debt is bounded by `judge` and by the stored value.
-        let debt_ns = saturate(self.debt_ns(tat)).min(MAX_DEBT_NS);
+        let debt = tat.saturating_sub(self.empty);
+        // Most buckets have none. `judge` and the stored value bound it.
+        let debt_ns = match debt {
+            0 => 0,
+            _ => split_ns(debt.saturating_add(ATTOS_PER_NS - 1)).0.min(MAX_DEBT_NS),
+        };
         BucketEdit::Store(Stored { ban, ..Stored::new(tat, debt_ns) })
     }
 
