@@ -101,7 +101,7 @@ class Words(unittest.TestCase):
                     asyncio.run(self.check(case, kind))
 
     async def check(self, case: dict[str, Any], kind: type[Recorder]) -> None:
-        recorder = kind(*([] if "force" in case else [case["reply"]]), *replies_of(case))
+        recorder = kind(*([case["reply"]] if "reply" in case else []), *(replies_of(case) if "sent" in case else []))
         limiter = recorder.limiter()
         (clauses,), _ = arguments(case)
         if "force" in case:
@@ -110,7 +110,11 @@ class Words(unittest.TestCase):
             self.assertEqual((reply.paid, recorder.sent), (tuple(case["paid"]), case["sent"]))
             return
         reply = await done(limiter.all(clauses))
-        self.assertEqual((list(reply.paid), reply.reservation.ids), (case["paid"], case["ids"]))
+        self.assertEqual((list(reply.paid), list(reply.denied)), (case["paid"], case.get("denied", [])))
+        if "then" not in case:
+            self.assertIsNone(reply.reservation)
+            return
+        self.assertEqual(reply.reservation.ids, case["ids"])
         recorder.sent.clear()
         given = [case[name] for name in ("cost", "lease") if name in case]
         settle = getattr(reply.reservation, case["then"])

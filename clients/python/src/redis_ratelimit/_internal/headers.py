@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
 from typing import Any, Union
@@ -82,6 +82,8 @@ class Item:
     limit: Limit | None
     reply: Reply
     pk: PartitionKey | None = None
+    #: True if this limit denied the call.
+    has_denied: bool = False
 
     def policy(self) -> str:
         """Returns the item of the limit in RateLimit-Policy."""
@@ -137,8 +139,20 @@ def items_of(
             name = limit.removeprefix("@")
         else:
             name = "default" if len(answers) == 1 else f"limit-{at + 1}"
-        items.append(Item(name, limit, answer, of_keys[at] if at < len(of_keys) else None))
+        pk = of_keys[at] if at < len(of_keys) else None
+        items.append(Item(name, limit, answer, pk, _has_denied(reply, at)))
     return items
+
+
+def _has_denied(reply: Reply, at: int) -> bool:
+    """Returns whether the limit of this answer denied the call. Another one that is in shadow, or in a group whose other
+    limit could have paid, may have a denial as its answer."""
+    if not isinstance(reply, AllReply):
+        return not reply.allowed
+    if reply.names:
+        return reply.names[at] in reply.denied
+    # A reply that the program made itself need not have the names.
+    return not reply.allowed and not reply.answers[at].allowed
 
 
 def with_unique_names(items: Sequence[Item]) -> list[Item]:
@@ -151,7 +165,7 @@ def with_unique_names(items: Sequence[Item]) -> list[Item]:
             number += 1
             name = f"{item.name}-{number}"
         used.add(name)
-        named.append(Item(name, item.limit, item.reply, item.pk))
+        named.append(replace(item, name=name))
     return named
 
 
@@ -228,12 +242,12 @@ def problem(
 
 
 def quota_exceeded(items: Sequence[Item]) -> dict[str, Any]:
-    """Returns the problem of a request that these limits deny."""
+    """Returns the problem of a request that was checked against these limits, and denied."""
     return {
         "type": f"{_PROBLEM_TYPES}quota-exceeded",
         "title": "Request cannot be satisfied as assigned quota has been exceeded",
         "status": 429,
-        "violated-policies": [item.name for item in items if not item.reply.allowed],
+        "violated-policies": [item.name for item in items if item.has_denied],
     }
 
 

@@ -141,8 +141,7 @@ class Exchange:
         """Returns the problem details of a denial."""
         if self.status != 429:
             return reduced_capacity()
-        # A reply that allows has denials only of limits in shadow.
-        return quota_exceeded([item for asked, item in self._named() if not asked.reply.allowed])
+        return quota_exceeded([item for _, item in self._named()])
 
     def _named(self) -> list[tuple[_Asked, Item]]:
         """Returns the limits that have replies, with unique names."""

@@ -108,6 +108,11 @@ class AllReply(Reply, Generic[ReservationType_co]):
     #: The names of the limits that took, in order, at most one of each group. Empty if the call was denied, or Redis could
     #: not be reached.
     paid: tuple[str, ...] = ()
+    #: The names of the limits that denied the call, in order; of a group that denied, those of all its limits. Empty if the
+    #: call was allowed. A policy that is in shadow on the server is named too, because the client cannot tell.
+    denied: tuple[str, ...] = ()
+    #: The names of all limits, in the order of `answers`.
+    names: tuple[str, ...] = ()
 
     # Not a field, so that it is neither compared nor copied.
     __slots__ = ("_reservation",)

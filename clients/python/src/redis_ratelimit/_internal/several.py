@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
@@ -71,7 +71,8 @@ def _all(command: str, clauses: Clauses) -> Call[AllReply]:
         answer = replies.read_all(reply)
         if len(answer.answers) != len(flat):
             raise ValueError
-        return replace(answer, paid=tuple(_limits_that_took(groups, answer, command == "RL.ALL")))
+        paid, denied = _paid_and_denied(groups, answer, command == "RL.ALL")
+        return replace(answer, paid=paid, denied=denied, names=tuple(clause.name for clause in flat))
 
     return Call(
         tuple(words),
@@ -87,19 +88,25 @@ def _all_unreached(allow: bool) -> AllReply:
     return AllReply(**vars(unreached(allow, quantity=1)))
 
 
-def _limits_that_took(groups: list[list[Clause]], reply: AllReply, has_taken: bool) -> Iterator[str]:
-    """Yields the names of the limits that took something: the choice of each group, unless it only checks, or is in shadow
-    and would have been denied."""
+def _paid_and_denied(
+    groups: list[list[Clause]], reply: AllReply, has_taken: bool
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Returns the names of the limits that took something, and of those that denied the call. Of each group its choice took
+    something, unless it only checks, or is in shadow and would have been denied. A group without a choice denied."""
     answers = iter(reply.answers)
+    paid: list[str] = []
+    denied: list[str] = []
     for group in groups:
         pairs = list(zip(group, answers, strict=False))
         chosen = next((each for each in pairs if each[1].limited == 0 or each[0]._traits.shadow), None)
-        if chosen is None or reply.limited != 0:
+        if chosen is None:
+            denied += [clause.name for clause in group]
             continue
         clause, answer = chosen
         is_missing = has_taken and clause._reserves and answer.id is None
         if answer.limited == 0 and clause._traits.takes > 0 and not is_missing:
-            yield clause.name
+            paid.append(clause.name)
+    return (tuple(paid), ()) if reply.allowed else ((), tuple(denied))
 
 
 def _force_all(groups: Clauses) -> Call[AllReply]:
@@ -122,7 +129,8 @@ def _force_all(groups: Clauses) -> Call[AllReply]:
         ]
         at = ratios.index(min(ratios))
         paid = tuple(clause.name for clause in clauses if clause._traits.takes)
-        return AllReply(**{**vars(answers[at]), "clause": at + 1, "answers": answers, "paid": paid})
+        names = tuple(clause.name for clause in clauses)
+        return AllReply(**{**vars(answers[at]), "clause": at + 1, "answers": answers, "names": names, "paid": paid})
 
     commands = [("RL." + str(clause.words[0]), clause.key, *clause.words[1:], "FORCE", "MS") for clause in clauses]
     return _transaction(commands, read, lambda _: _all_unreached(True))
