@@ -431,6 +431,8 @@ class Settling(unittest.TestCase):
             self.assertEqual(recorder.sent, [])
 
     def test_a_settlement_goes_on_if_its_task_is_cancelled_at_every_await(self) -> None:
+            outcome = settled([RESERVED, 1], "k", window, work=lambda job: job.apply())
+            self.assertEqual(outcome, ["RL.RELEASE k job", "ValueError"])
         async def leave(limiter: Any, ready: asyncio.Event) -> None:
             async with limiter.acquire("k", Window(9, 60)):
                 ready.set()

@@ -193,6 +193,8 @@ class ReservationBase:
             if cost is not None:
                 raise ValueError("cost and quantity must not be used together")
             cost = quantity
+        if not self._is_several and next(iter(self._limits.values()))._traits.is_semaphore:
+            raise ValueError("apply must not be used for a semaphore, which is only given back")
         if cost is not None:
             self.set(cost)
         self._settled = True
