@@ -298,8 +298,7 @@ class Calls(unittest.TestCase):
         for library in LIBRARIES:
             now, soon = make(library), make(library, ".asyncio")
             for client, limiter, text in [
-                ("redis://localhost", Limiter, "from_url"),
-                ("redis://localhost", redis_ratelimit.asyncio.Limiter, "from_url"),
+                ("redis://:secret@localhost", Limiter, "^a limiter takes a client, not a URL: give it Redis.from_url"),
                 (soon, Limiter, rf"^{library}.asyncio.client.\w+ is a .* use redis_ratelimit.asyncio.Limiter$"),
                 (now, redis_ratelimit.asyncio.Limiter, rf"^{library}.client.\w+ is no client for asyncio"),
                 (object(), Limiter, "^object must be a client of redis-py or valkey-py$"),
@@ -308,7 +307,9 @@ class Calls(unittest.TestCase):
             replicas = import_module(f"{library}.sentinel").Sentinel([("127.0.0.1", 1)]).slave_for("limits")
             self.assertRaisesRegex(ValueError, "needs the master", Limiter, replicas)
             self.assertRaisesRegex(ValueError, "unreachable must be", Limiter, now, unreachable="alow")
-            self.assertRaisesRegex(TypeError, "unreachable must be", Limiter, now, unreachable=object())
+            self.assertRaisesRegex(
+                TypeError, rf"unreachable must be .* not {library}.client.\w+$", Limiter, now, unreachable=now
+            )
             fallback = redis_ratelimit.asyncio.Limiter(soon)
             self.assertRaisesRegex(TypeError, "limiter for asyncio", Limiter, now, unreachable=fallback)
             self.assertRaisesRegex(TypeError, "deadline must be", Limiter, now, deadline="1")

@@ -251,7 +251,9 @@ class WithFastapi(OfAFramework, OnAServer):
             ValueError, "asked by throttle, not by window", of, limiter, RATE, key=str, kind="window"
         )
         self.assertRaisesRegex(ValueError, "not 'acquire'", of, limiter, "@free", key=str, kind="acquire")
-        self.assertRaisesRegex(TypeError, "limiter must be one of redis_ratelimit", of, "redis://", RATE, key=str)
+        self.assertRaisesRegex(
+            TypeError, "limiter must be one of redis_ratelimit, not object$", of, object(), RATE, key=str
+        )
         self.assertRaisesRegex(ValueError, "version must be one of 10", of, limiter, RATE, key=str, version=3)
 
 

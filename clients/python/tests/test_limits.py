@@ -268,12 +268,13 @@ class Uris(unittest.TestCase):
 
     def test_an_incomplete_uri_is_refused(self) -> None:
         for uri in (
-            "ratelimit+redis+sentinel://127.0.0.1:26379",
-            "ratelimit+redis+cluster://127.0.0.1",
+            "ratelimit+redis+sentinel://:secret@127.0.0.1:26379",
+            "ratelimit+redis+cluster://:secret@127.0.0.1",
             "ratelimit+foo://",
         ):
-            with self.assertRaises(ConfigurationError):
+            with self.assertRaises(ConfigurationError) as raised:
                 storage_from_string(uri)
+            self.assertNotIn("secret", str(raised.exception))
 
     def test_a_client_can_be_given_by_its_pool(self) -> None:
         plain.flushall()

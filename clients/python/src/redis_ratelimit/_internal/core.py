@@ -13,7 +13,7 @@ from . import calls, several
 from .calls import Call
 from .connecting import Attempt, Borrowed, Connector
 from .io import DEFAULT_SECONDS, FOREVER, IOType, pack
-from .libraries import DeadlinePassed, Unsent, find_library
+from .libraries import DeadlinePassed, Unsent, find_library, kind_of
 from .options import ReserveOptions, ThrottleOptions, WindowOptions
 from .parameters import Key, RateLike, WindowLike, Word
 from .replies import AllReply, Busy, Id, MissingModule, Reply, read
@@ -102,9 +102,9 @@ def _check_unreachable(unreachable: object, asynchronous: bool) -> None:
         if unreachable not in ("raise", "allow", "deny"):
             raise ValueError(f"unreachable must be 'raise', 'allow', 'deny' or a limiter, not {unreachable!r}")
     elif not all(callable(getattr(unreachable, name, None)) for name in names):
-        raise TypeError(f"unreachable must be 'raise', 'allow', 'deny' or a limiter, not {unreachable!r}")
+        raise TypeError(f"unreachable must be 'raise', 'allow', 'deny' or a limiter, not {kind_of(unreachable)}")
     elif not asynchronous and any(inspect.iscoroutinefunction(getattr(unreachable, name)) for name in names):
-        raise TypeError(f"{unreachable!r} is a limiter for asyncio: use redis_ratelimit.asyncio.Limiter")
+        raise TypeError(f"{kind_of(unreachable)} is a limiter for asyncio: use redis_ratelimit.asyncio.Limiter")
 
 
 def _check_deadline(deadline: object) -> None:

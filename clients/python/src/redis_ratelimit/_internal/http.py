@@ -24,6 +24,7 @@ from .headers import (
     with_unique_names,
     x_headers,
 )
+from .libraries import kind_of
 from .parameters import Rate, Window, check_policy
 from .replies import Busy, Reply
 
@@ -267,7 +268,7 @@ class Rule:
     def __post_init__(self) -> None:
         object.__setattr__(self, "kind", asking_method(self.limit, self.kind))
         if not callable(getattr(self.limiter, str(self.kind), None)):
-            raise TypeError(f"the limiter must be one of redis_ratelimit, not {self.limiter!r}")
+            raise TypeError(f"the limiter must be one of redis_ratelimit, not {kind_of(self.limiter)}")
         if not callable(self.key):
             raise TypeError(f"key must be a function that makes a key, not {self.key!r}")
 

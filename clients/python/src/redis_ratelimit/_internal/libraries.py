@@ -125,6 +125,11 @@ class Library:
         return Redirect(int(match[2]), match[3], int(match[4]), match[1] == "ASK") if match else None
 
 
+def kind_of(value: object) -> str:
+    """Returns the class of a value for an error. The repr of a client has all its settings, such as the password."""
+    return f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+
+
 @cache
 def _library(name: str, asynchronous: bool) -> Library:
     return Library(name, asynchronous)
@@ -133,9 +138,9 @@ def _library(name: str, asynchronous: bool) -> Library:
 def find_library(client: Any, *, asynchronous: bool) -> Library:
     """Returns the library of a client. Raises TypeError unless it is a client of the wanted kind."""
     if isinstance(client, (str, bytes)):
-        raise TypeError(f"a limiter takes a client, not the URL {client!r}: give it Redis.from_url({client!r})")
-    # Without the settings, which the repr of a client has.
-    kind = f"{type(client).__module__}.{type(client).__qualname__}".removeprefix("builtins.")
+        # It may have a password.
+        raise TypeError("a limiter takes a client, not a URL: give it Redis.from_url(url)")
+    kind = kind_of(client)
     for base in type(client).__mro__:
         name = base.__module__.partition(".")[0]
         if name in LIBRARIES and hasattr(client, "execute_command"):

@@ -15,12 +15,12 @@ def parts(uri: str) -> tuple[str, str, SplitResult]:
     return library, kind, split
 
 
-def _addresses(split: SplitResult, uri: str) -> list[tuple[str, int]]:
+def _addresses(split: SplitResult) -> list[tuple[str, int]]:
     addresses = []
     for text in split.netloc.rpartition("@")[2].split(","):
         parsed = urlsplit(f"//{text.strip()}")
         if not parsed.hostname or not parsed.port:
-            raise ValueError(f"{uri} must have hosts with ports, such as host:26379, not {text!r}")
+            raise ValueError(f"a URI of {split.scheme} must have hosts with ports, such as host:26379, not {text!r}")
         addresses.append((parsed.hostname, parsed.port))
     return addresses
 
@@ -33,7 +33,7 @@ def make_client(uri: str, options: dict[str, Any], *, asynchronous: bool) -> Any
     try:
         library = import_module(folder)
     except ImportError as error:
-        raise ImportError(f"{uri} needs the package {name}") from error
+        raise ImportError(f"a URI of {split.scheme} needs the package {name}") from error
     client = {"redis": "Redis", "valkey": "Valkey"}[name]
     if kind in ("", "s", "unix"):
         if "connection_pool" in options:
@@ -47,7 +47,7 @@ def make_client(uri: str, options: dict[str, Any], *, asynchronous: bool) -> Any
     }
     if kind == "cluster":
         node = import_module(f"{folder}.cluster").ClusterNode
-        startup = {} if "startup_nodes" in options else {"startup_nodes": [node(*it) for it in _addresses(split, uri)]}
+        startup = {} if "startup_nodes" in options else {"startup_nodes": [node(*it) for it in _addresses(split)]}
         return getattr(library, f"{client}Cluster")(**{**startup, **auth, **options})
     options = dict(options)
     service = split.path.strip("/") or options.pop("service_name", None)
@@ -55,8 +55,10 @@ def make_client(uri: str, options: dict[str, Any], *, asynchronous: bool) -> Any
     # All calls decide or must see the latest decisions, so replicas are never asked.
     options.pop("use_replicas", None)
     if not service:
-        raise ValueError(f"{uri} must name the service, such as /mymaster, or service_name must be given")
+        raise ValueError(
+            f"a URI of {split.scheme} must name the service, such as /mymaster, or service_name must be given"
+        )
     sentinel_options = {**auth, **options.pop("sentinel_kwargs", {})}
     sentinel = import_module(f"{folder}.sentinel").Sentinel
-    sentinels = sentinel(_addresses(split, uri), sentinel_kwargs=sentinel_options, **{**auth, **options})
+    sentinels = sentinel(_addresses(split), sentinel_kwargs=sentinel_options, **{**auth, **options})
     return sentinels.master_for(service)
